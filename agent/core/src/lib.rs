@@ -1,0 +1,1 @@
+//! Sans-IO agent: flow table, algorithm rules, decisions

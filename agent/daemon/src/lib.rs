@@ -1,0 +1,1 @@
+//! The ccplane binary: agent daemon and command line

@@ -1,0 +1,526 @@
+//! The intermediate representation of a fold program: small, typed, verified once.
+//!
+//! A program is a register file and a list of clauses. Each invocation (one ACK) runs the clauses in
+//! order: the guard's instructions, then, if the guard is true, the body's. A clause that ran ends the
+//! invocation unless `(fallthrough)` was executed; as in libccp, one `(fallthrough)` holds for the rest
+//! of the invocation.
+//!
+//! All values are signed 64-bit; `+ - *` saturate, `x / 0 = 0`, and each saturation or division by zero
+//! counts in the flow's `faults`. Booleans are 0 or 1. Nothing aborts midway.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Report, control and local registers of one program, together.
+pub const MAX_REGS: usize = 64;
+/// Temporaries alive within one expression.
+pub const MAX_TMPS: usize = 16;
+/// Instructions of one program.
+pub const MAX_INSTS: usize = 1024;
+/// `when` clauses of one program.
+pub const MAX_CLAUSES: usize = 64;
+/// Histories that one program may keep.
+pub const MAX_HISTORIES: usize = 4;
+/// Past intervals that a history keeps.
+pub const MAX_HISTORY_DEPTH: usize = 32;
+/// `+infinity`, and the value of `Flow.rtt_sample_us` when the ACK gave no sample.
+pub const INFINITY: i64 = i64::MAX;
+/// Largest congestion window a program can set, in bytes.
+pub const MAX_CWND_BYTES: i64 = 1 << 40;
+/// Largest rate a program can set, in bytes per second.
+pub const MAX_RATE_BYTES_PER_S: i64 = 1 << 40;
+
+/// What a datapath measures, per ACK. The numbers are libccp's register indices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Prim {
+    /// In-order bytes newly acknowledged.
+    AckBytesAcked = 0,
+    /// Bytes newly acknowledged out of order (SACK).
+    AckBytesMisordered = 1,
+    /// Newly acknowledged bytes that carried a congestion mark.
+    AckEcnBytes = 2,
+    /// Newly acknowledged packets that carried a congestion mark.
+    AckEcnPackets = 3,
+    /// Packets newly marked lost.
+    AckLostPktsSample = 4,
+    /// The datapath's monotonic clock, microseconds.
+    AckNow = 5,
+    /// In-order packets newly acknowledged.
+    AckPacketsAcked = 6,
+    /// Packets newly acknowledged out of order.
+    AckPacketsMisordered = 7,
+    /// Bytes in flight after this ACK.
+    FlowBytesInFlight = 8,
+    /// Bytes in the send buffer.
+    FlowBytesPending = 9,
+    /// Packets in flight after this ACK.
+    FlowPacketsInFlight = 10,
+    /// Delivery rate, bytes per second.
+    FlowRateIncoming = 11,
+    /// Sending rate, bytes per second.
+    FlowRateOutgoing = 12,
+    /// Round-trip time sample, microseconds; [`INFINITY`] when this ACK gave none.
+    FlowRttSampleUs = 13,
+    /// True on the first ACK processed after a retransmission timeout.
+    FlowWasTimeout = 14,
+}
+
+/// How many primitives there are.
+pub const PRIM_COUNT: usize = 15;
+
+impl Prim {
+    /// Every primitive, in index order.
+    pub const ALL: [Prim; PRIM_COUNT] = [
+        Prim::AckBytesAcked,
+        Prim::AckBytesMisordered,
+        Prim::AckEcnBytes,
+        Prim::AckEcnPackets,
+        Prim::AckLostPktsSample,
+        Prim::AckNow,
+        Prim::AckPacketsAcked,
+        Prim::AckPacketsMisordered,
+        Prim::FlowBytesInFlight,
+        Prim::FlowBytesPending,
+        Prim::FlowPacketsInFlight,
+        Prim::FlowRateIncoming,
+        Prim::FlowRateOutgoing,
+        Prim::FlowRttSampleUs,
+        Prim::FlowWasTimeout,
+    ];
+
+    /// The name that programs use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Prim::AckBytesAcked => "Ack.bytes_acked",
+            Prim::AckBytesMisordered => "Ack.bytes_misordered",
+            Prim::AckEcnBytes => "Ack.ecn_bytes",
+            Prim::AckEcnPackets => "Ack.ecn_packets",
+            Prim::AckLostPktsSample => "Ack.lost_pkts_sample",
+            Prim::AckNow => "Ack.now",
+            Prim::AckPacketsAcked => "Ack.packets_acked",
+            Prim::AckPacketsMisordered => "Ack.packets_misordered",
+            Prim::FlowBytesInFlight => "Flow.bytes_in_flight",
+            Prim::FlowBytesPending => "Flow.bytes_pending",
+            Prim::FlowPacketsInFlight => "Flow.packets_in_flight",
+            Prim::FlowRateIncoming => "Flow.rate_incoming",
+            Prim::FlowRateOutgoing => "Flow.rate_outgoing",
+            Prim::FlowRttSampleUs => "Flow.rtt_sample_us",
+            Prim::FlowWasTimeout => "Flow.was_timeout",
+        }
+    }
+
+    /// Its type.
+    pub const fn ty(self) -> Type {
+        match self {
+            Prim::FlowWasTimeout => Type::Bool,
+            _ => Type::Num,
+        }
+    }
+}
+
+/// The type of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Type {
+    /// Signed 64-bit integer.
+    Num,
+    /// 0 or 1.
+    Bool,
+}
+
+/// Who sees a register, and who may write it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegKind {
+    /// Leaves with each report, in declaration order.
+    Report,
+    /// Private to the program; the agent may update it.
+    Control,
+    /// First bound inside a clause; private to the program; 0 when the program starts.
+    Local,
+}
+
+/// One declared register.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RegDecl {
+    /// As the program spells it, `Report.` prefix included.
+    pub name: String,
+    /// Who sees it.
+    pub kind: RegKind,
+    /// Its type.
+    pub ty: Type,
+    /// Reset to `init` after each report.
+    pub volatile: bool,
+    /// Value when the program starts.
+    pub init: i64,
+}
+
+/// Index into a program's register file; below [`MAX_REGS`] in a verified program.
+pub type RegId = u8;
+
+/// What an instruction reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Src {
+    /// A number.
+    Imm(i64),
+    /// A truth value.
+    Bool(bool),
+    /// A register.
+    Reg(RegId),
+    /// A temporary, below [`MAX_TMPS`].
+    Tmp(u8),
+    /// A primitive of this ACK.
+    Prim(Prim),
+    /// Congestion window, bytes.
+    Cwnd,
+    /// Pacing rate, bytes per second; 0 when the program has set none.
+    Rate,
+    /// Microseconds since the program started or last wrote `Micros`.
+    Micros,
+}
+
+/// What an instruction writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dst {
+    /// A register.
+    Reg(RegId),
+    /// A temporary.
+    Tmp(u8),
+    /// Congestion window, bytes.
+    Cwnd,
+    /// Pacing rate, bytes per second.
+    Rate,
+    /// Moves the origin of `Micros` so that it reads this value now.
+    Micros,
+    /// `(report)`: true sends a report when the invocation ends.
+    ShouldReport,
+    /// `(fallthrough)`: true lets the clauses after this one run.
+    ShouldContinue,
+}
+
+/// An operation. `a` and `b` are the instruction's operands, `old` the destination's value before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Op {
+    /// `b` (`a` is ignored).
+    Bind,
+    /// `a + b`, saturating.
+    Add,
+    /// `a - b`, saturating.
+    Sub,
+    /// `a * b`, saturating.
+    Mul,
+    /// `a / b` toward zero, saturating; 0 when `b` is 0.
+    Div,
+    /// `a == b`.
+    Eq,
+    /// `a < b`.
+    Lt,
+    /// `a > b`.
+    Gt,
+    /// `a <= b`.
+    Le,
+    /// `a >= b`.
+    Ge,
+    /// The smaller.
+    Min,
+    /// The larger.
+    Max,
+    /// The later of two 32-bit sequence numbers; the other one where one is 0. See [`crate::vm::wrapped_max`].
+    MaxWrap,
+    /// Both true.
+    And,
+    /// At least one true.
+    Or,
+    /// `(a*old + (10-a)*b) / 10`, each step saturating; `b` when `old` is 0.
+    Ewma,
+    /// `b` if `a` is true, else `old`.
+    If,
+    /// `b` if `a` is false, else `old`.
+    NotIf,
+    /// Appends the current values of history `a` (an immediate index) to the flow's history. Writes nothing.
+    History,
+    /// Runs the snapshot in policy slot `a` (an immediate) and applies its action. Writes nothing.
+    Policy,
+}
+
+impl Op {
+    /// Whether the operation reads its destination's old value.
+    pub const fn reads_dst(self) -> bool {
+        matches!(self, Op::Ewma | Op::If | Op::NotIf)
+    }
+}
+
+/// One instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Inst {
+    /// The operation.
+    pub op: Op,
+    /// Where the result goes; ignored by [`Op::History`] and [`Op::Policy`].
+    pub dst: Dst,
+    /// First operand.
+    pub a: Src,
+    /// Second operand.
+    pub b: Src,
+}
+
+/// One `when` clause: `guard_insts` instructions from `start`, then `body_insts` more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Clause {
+    /// Index of the guard's first instruction.
+    pub start: u16,
+    /// Instructions of the guard.
+    pub guard_insts: u16,
+    /// Instructions of the body, which follow the guard's.
+    pub body_insts: u16,
+    /// Where the guard's value is once its instructions ran.
+    pub guard: Src,
+}
+
+impl Clause {
+    /// The guard's instructions, as a range.
+    pub fn guard_range(&self) -> core::ops::Range<usize> {
+        let start = usize::from(self.start);
+        start..start + usize::from(self.guard_insts)
+    }
+    /// The body's instructions, as a range.
+    pub fn body_range(&self) -> core::ops::Range<usize> {
+        let start = usize::from(self.start) + usize::from(self.guard_insts);
+        start..start + usize::from(self.body_insts)
+    }
+}
+
+/// The registers that one `(history k reg...)` keeps.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HistoryDecl {
+    /// Intervals kept, at most [`MAX_HISTORY_DEPTH`].
+    pub depth: u8,
+    /// Registers kept, in order.
+    pub regs: Vec<RegId>,
+}
+
+/// A verified program: immutable, every index in range, every operand of the right type.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Program {
+    regs: Vec<RegDecl>,
+    insts: Vec<Inst>,
+    clauses: Vec<Clause>,
+    histories: Vec<HistoryDecl>,
+}
+
+/// What a program that was assembled by hand (or by the compiler) may be refused for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum VerifyError {
+    /// More of `what` than `limit`.
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many were found.
+        found: usize,
+        /// How many are allowed.
+        limit: usize,
+    },
+    /// Instruction `inst` names a register, temporary or history that does not exist.
+    BadIndex {
+        /// Index of the instruction.
+        inst: usize,
+    },
+    /// Instruction `inst` (or the guard of clause `inst`) has an operand of the wrong type.
+    BadType {
+        /// Index of the instruction.
+        inst: usize,
+    },
+    /// A clause's instructions lie outside the program.
+    BadClause {
+        /// Index of the clause.
+        clause: usize,
+    },
+    /// Instruction `inst` reads a temporary that no earlier instruction of its block wrote.
+    UnsetTmp {
+        /// Index of the instruction.
+        inst: usize,
+    },
+    /// Report registers must come first, then control registers, then locals.
+    RegOrder,
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            VerifyError::TooMany { what, found, limit } => write!(f, "{found} {what}, at most {limit} are allowed"),
+            VerifyError::BadIndex { inst } => write!(f, "instruction {inst}: index out of range"),
+            VerifyError::BadType { inst } => write!(f, "instruction {inst}: operand of the wrong type"),
+            VerifyError::BadClause { clause } => write!(f, "clause {clause}: instructions out of range"),
+            VerifyError::UnsetTmp { inst } => write!(f, "instruction {inst}: temporary read before it was written"),
+            VerifyError::RegOrder => write!(f, "registers must be ordered report, control, local"),
+        }
+    }
+}
+
+impl core::error::Error for VerifyError {}
+
+impl Program {
+    /// Verifies the parts of a program.
+    ///
+    /// # Errors
+    /// The first rule of [`VerifyError`] that they break.
+    pub fn new(
+        regs: Vec<RegDecl>,
+        insts: Vec<Inst>,
+        clauses: Vec<Clause>,
+        histories: Vec<HistoryDecl>,
+    ) -> Result<Program, VerifyError> {
+        let program = Program { regs, insts, clauses, histories };
+        program.verify()?;
+        Ok(program)
+    }
+
+    /// Declared registers: report, then control, then local.
+    pub fn regs(&self) -> &[RegDecl] {
+        &self.regs
+    }
+    /// All instructions.
+    pub fn insts(&self) -> &[Inst] {
+        &self.insts
+    }
+    /// The clauses, in order of evaluation.
+    pub fn clauses(&self) -> &[Clause] {
+        &self.clauses
+    }
+    /// The histories.
+    pub fn histories(&self) -> &[HistoryDecl] {
+        &self.histories
+    }
+    /// How many registers a report carries: those with index below this.
+    pub fn report_len(&self) -> usize {
+        self.regs.iter().filter(|r| r.kind == RegKind::Report).count()
+    }
+    /// The register of this name, `Report.` prefix included.
+    pub fn reg(&self, name: &str) -> Option<RegId> {
+        self.regs.iter().position(|r| r.name == name).map(|i| i as RegId)
+    }
+    /// Whether any instruction reads this primitive.
+    pub fn reads_prim(&self, prim: Prim) -> bool {
+        let is = |s: Src| s == Src::Prim(prim);
+        self.insts.iter().any(|i| is(i.b) || (i.op != Op::Bind && is(i.a))) || self.clauses.iter().any(|c| is(c.guard))
+    }
+    /// Whether the program keeps a history or asks a policy, which only some back ends can do.
+    pub fn uses_policy(&self) -> bool {
+        self.insts.iter().any(|i| matches!(i.op, Op::History | Op::Policy))
+    }
+
+    fn verify(&self) -> Result<(), VerifyError> {
+        let limit = |what, found, limit| {
+            if found > limit { Err(VerifyError::TooMany { what, found, limit }) } else { Ok(()) }
+        };
+        limit("registers", self.regs.len(), MAX_REGS)?;
+        limit("instructions", self.insts.len(), MAX_INSTS)?;
+        limit("clauses", self.clauses.len(), MAX_CLAUSES)?;
+        limit("histories", self.histories.len(), MAX_HISTORIES)?;
+        for h in &self.histories {
+            limit("history intervals", usize::from(h.depth), MAX_HISTORY_DEPTH)?;
+            if h.regs.iter().any(|r| usize::from(*r) >= self.regs.len()) {
+                return Err(VerifyError::BadIndex { inst: 0 });
+            }
+        }
+        let rank = |k: RegKind| match k {
+            RegKind::Report => 0,
+            RegKind::Control => 1,
+            RegKind::Local => 2,
+        };
+        if self.regs.windows(2).any(|w| rank(w[0].kind) > rank(w[1].kind)) {
+            return Err(VerifyError::RegOrder);
+        }
+        let mut next = 0;
+        for (n, c) in self.clauses.iter().enumerate() {
+            if c.guard_range().start != next || c.body_range().end > self.insts.len() {
+                return Err(VerifyError::BadClause { clause: n });
+            }
+            next = c.body_range().end;
+            let mut tmps = [None; MAX_TMPS];
+            self.verify_block(c.guard_range(), &mut tmps)?;
+            if self.src_type(c.guard, &tmps, n)? != Type::Bool {
+                return Err(VerifyError::BadType { inst: n });
+            }
+            let mut tmps = [None; MAX_TMPS];
+            self.verify_block(c.body_range(), &mut tmps)?;
+        }
+        if next != self.insts.len() {
+            return Err(VerifyError::BadClause { clause: self.clauses.len() });
+        }
+        Ok(())
+    }
+
+    fn verify_block(
+        &self,
+        range: core::ops::Range<usize>,
+        tmps: &mut [Option<Type>; MAX_TMPS],
+    ) -> Result<(), VerifyError> {
+        for n in range {
+            let i = self.insts[n];
+            let want = |ok: bool| if ok { Ok(()) } else { Err(VerifyError::BadType { inst: n }) };
+            let a = || self.src_type(i.a, tmps, n);
+            let b = || self.src_type(i.b, tmps, n);
+            let result = match i.op {
+                Op::Bind => b()?,
+                Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Min | Op::Max | Op::MaxWrap => {
+                    want(a()? == Type::Num && b()? == Type::Num)?;
+                    Type::Num
+                }
+                Op::Eq | Op::Lt | Op::Gt | Op::Le | Op::Ge => {
+                    want(a()? == Type::Num && b()? == Type::Num)?;
+                    Type::Bool
+                }
+                Op::And | Op::Or => {
+                    want(a()? == Type::Bool && b()? == Type::Bool)?;
+                    Type::Bool
+                }
+                Op::Ewma => {
+                    want(a()? == Type::Num && b()? == Type::Num)?;
+                    Type::Num
+                }
+                Op::If | Op::NotIf => {
+                    want(a()? == Type::Bool)?;
+                    b()?
+                }
+                Op::History => {
+                    let Src::Imm(h) = i.a else { return Err(VerifyError::BadType { inst: n }) };
+                    if h < 0 || h as usize >= self.histories.len() {
+                        return Err(VerifyError::BadIndex { inst: n });
+                    }
+                    continue;
+                }
+                Op::Policy => {
+                    want(matches!(i.a, Src::Imm(_)))?;
+                    continue;
+                }
+            };
+            match i.dst {
+                Dst::Reg(r) => {
+                    let decl = self.regs.get(usize::from(r)).ok_or(VerifyError::BadIndex { inst: n })?;
+                    want(decl.ty == result)?;
+                }
+                Dst::Tmp(t) => {
+                    // A conditional write would leave the temporary unset on one path.
+                    want(!i.op.reads_dst())?;
+                    *tmps.get_mut(usize::from(t)).ok_or(VerifyError::BadIndex { inst: n })? = Some(result);
+                }
+                Dst::Cwnd | Dst::Rate | Dst::Micros => want(result == Type::Num)?,
+                Dst::ShouldReport | Dst::ShouldContinue => want(result == Type::Bool && !i.op.reads_dst())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn src_type(&self, src: Src, tmps: &[Option<Type>; MAX_TMPS], inst: usize) -> Result<Type, VerifyError> {
+        match src {
+            Src::Imm(_) => Ok(Type::Num),
+            Src::Bool(_) => Ok(Type::Bool),
+            Src::Reg(r) => self.regs.get(usize::from(r)).map(|d| d.ty).ok_or(VerifyError::BadIndex { inst }),
+            Src::Tmp(t) => {
+                tmps.get(usize::from(t)).ok_or(VerifyError::BadIndex { inst })?.ok_or(VerifyError::UnsetTmp { inst })
+            }
+            Src::Prim(p) => Ok(p.ty()),
+            Src::Cwnd | Src::Rate | Src::Micros => Ok(Type::Num),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The reference executor: what a program means. No allocation, no panics, no float.
+//!
+//! Every other executor (BPF, C) gives the same bits on the same input.
+
+use crate::ir::{Clause, Dst, INFINITY, Inst, MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS, Op};
+use crate::ir::{PRIM_COUNT, Prim, Program, RegKind, Src};
+
+/// The primitives of one ACK, indexed by [`Prim`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prims([i64; PRIM_COUNT]);
+
+impl Default for Prims {
+    /// All zero, and no RTT sample.
+    fn default() -> Self {
+        let mut p = Prims([0; PRIM_COUNT]);
+        p.set(Prim::FlowRttSampleUs, 0);
+        p
+    }
+}
+
+impl Prims {
+    /// Sets one primitive. An RTT sample of 0 or less means "none" and reads as [`INFINITY`], as in libccp;
+    /// `Flow.was_timeout` becomes 0 or 1.
+    pub fn set(&mut self, prim: Prim, value: i64) -> &mut Self {
+        self.0[prim as usize] = match prim {
+            Prim::FlowRttSampleUs if value <= 0 => INFINITY,
+            Prim::FlowWasTimeout => i64::from(value != 0),
+            _ => value,
+        };
+        self
+    }
+    /// Reads one primitive.
+    pub fn get(&self, prim: Prim) -> i64 {
+        self.0[prim as usize]
+    }
+}
+
+/// One flow's state under one program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Flow {
+    /// The register file, in the program's declaration order.
+    pub regs: [i64; MAX_REGS],
+    /// Congestion window, bytes. Kept exactly; a datapath rounds a copy to packets.
+    pub cwnd_bytes: i64,
+    /// Pacing rate, bytes per second; 0 when the program has set none.
+    pub rate_bytes_per_s: i64,
+    /// The clock when `Micros` read 0, microseconds.
+    pub micros_zero_us: i64,
+    /// Saturations and divisions by zero since the flow started.
+    pub faults: u64,
+}
+
+/// What one invocation asks of the datapath, beyond [`Flow::cwnd_bytes`] and [`Flow::rate_bytes_per_s`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// Send a report: the first [`Program::report_len`] values that [`Flow::invoke`] left in its buffer.
+    pub report: bool,
+}
+
+impl Flow {
+    /// A flow that starts running `program` at `now_us` with this window.
+    pub fn new(program: &Program, cwnd_bytes: i64, now_us: i64) -> Flow {
+        let mut flow =
+            Flow { regs: [0; MAX_REGS], cwnd_bytes, rate_bytes_per_s: 0, micros_zero_us: now_us, faults: 0 };
+        flow.start(program, now_us);
+        flow
+    }
+
+    /// Switches to `program`: registers to their initial values, `Micros` to 0; window, rate and faults stay.
+    pub fn start(&mut self, program: &Program, now_us: i64) {
+        self.regs = [0; MAX_REGS];
+        for (reg, decl) in self.regs.iter_mut().zip(program.regs()) {
+            *reg = decl.init;
+        }
+        self.micros_zero_us = now_us;
+    }
+
+    /// Runs `program` on one ACK. If the outcome says report, `report` holds the register file as the
+    /// program left it, and the volatile registers are back at their initial values.
+    pub fn invoke(&mut self, program: &Program, prims: &Prims, report: &mut [i64; MAX_REGS]) -> Outcome {
+        let now_us = prims.get(Prim::AckNow);
+        let (cwnd_before, rate_before) = (self.cwnd_bytes, self.rate_bytes_per_s);
+        let mut run = Run {
+            prims,
+            tmps: [0; MAX_TMPS],
+            micros_us: now_us.saturating_sub(self.micros_zero_us),
+            should_report: false,
+            should_continue: false,
+            flow: self,
+        };
+        for clause in program.clauses() {
+            if run.clause(program, clause) && !run.should_continue {
+                break;
+            }
+        }
+        let should_report = run.should_report;
+        // A window that is not positive, or a negative rate, is no decision.
+        if self.cwnd_bytes <= 0 {
+            self.cwnd_bytes = cwnd_before;
+        }
+        self.cwnd_bytes = self.cwnd_bytes.min(MAX_CWND_BYTES);
+        if self.rate_bytes_per_s < 0 {
+            self.rate_bytes_per_s = rate_before;
+        }
+        self.rate_bytes_per_s = self.rate_bytes_per_s.min(MAX_RATE_BYTES_PER_S);
+        if should_report {
+            *report = self.regs;
+            for (reg, decl) in self.regs.iter_mut().zip(program.regs()) {
+                if decl.volatile && decl.kind != RegKind::Local {
+                    *reg = decl.init;
+                }
+            }
+        }
+        Outcome { report: should_report }
+    }
+}
+
+struct Run<'a> {
+    flow: &'a mut Flow,
+    prims: &'a Prims,
+    tmps: [i64; MAX_TMPS],
+    micros_us: i64,
+    should_report: bool,
+    should_continue: bool,
+}
+
+impl Run<'_> {
+    /// Runs one clause; true if its guard held.
+    fn clause(&mut self, program: &Program, clause: &Clause) -> bool {
+        self.block(program.insts().get(clause.guard_range()));
+        let holds = self.read(clause.guard) != 0;
+        if holds {
+            self.block(program.insts().get(clause.body_range()));
+        }
+        holds
+    }
+
+    fn block(&mut self, insts: Option<&[Inst]>) {
+        for inst in insts.unwrap_or_default() {
+            self.step(inst);
+        }
+    }
+
+    #[inline]
+    fn step(&mut self, inst: &Inst) {
+        let b = self.read(inst.b);
+        if inst.op == Op::Bind {
+            return self.write(inst.dst, b);
+        }
+        let a = self.read(inst.a);
+        let value = match inst.op {
+            Op::Bind => b,
+            Op::Add => self.add(a, b),
+            Op::Sub => match a.checked_sub(b) {
+                Some(v) => v,
+                None => self.fault(a.saturating_sub(b)),
+            },
+            Op::Mul => self.mul(a, b),
+            Op::Div => self.div(a, b),
+            Op::Eq => i64::from(a == b),
+            Op::Lt => i64::from(a < b),
+            Op::Gt => i64::from(a > b),
+            Op::Le => i64::from(a <= b),
+            Op::Ge => i64::from(a >= b),
+            Op::Min => a.min(b),
+            Op::Max => a.max(b),
+            Op::MaxWrap => wrapped_max(a, b),
+            Op::And => a & b,
+            Op::Or => a | b,
+            Op::Ewma => self.ewma(inst.dst, a, b),
+            Op::If if a != 0 => b,
+            Op::NotIf if a == 0 => b,
+            Op::If | Op::NotIf => return,
+            // Datapaths refuse such programs until they hold snapshots.
+            Op::History | Op::Policy => return,
+        };
+        self.write(inst.dst, value);
+    }
+
+    #[inline]
+    fn read(&self, src: Src) -> i64 {
+        match src {
+            Src::Imm(v) => v,
+            Src::Bool(v) => i64::from(v),
+            Src::Reg(r) => self.flow.regs[usize::from(r) % MAX_REGS],
+            Src::Tmp(t) => self.tmps[usize::from(t) % MAX_TMPS],
+            Src::Prim(p) => self.prims.get(p),
+            Src::Cwnd => self.flow.cwnd_bytes,
+            Src::Rate => self.flow.rate_bytes_per_s,
+            Src::Micros => self.micros_us,
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, dst: Dst, value: i64) {
+        match dst {
+            Dst::Reg(r) => self.flow.regs[usize::from(r) % MAX_REGS] = value,
+            Dst::Tmp(t) => self.tmps[usize::from(t) % MAX_TMPS] = value,
+            Dst::Cwnd => self.flow.cwnd_bytes = value,
+            Dst::Rate => self.flow.rate_bytes_per_s = value,
+            Dst::Micros => {
+                self.micros_us = value;
+                self.flow.micros_zero_us = self.prims.get(Prim::AckNow).saturating_sub(value);
+            }
+            Dst::ShouldReport => self.should_report = value != 0,
+            Dst::ShouldContinue => self.should_continue = value != 0,
+        }
+    }
+
+    /// The old value of a destination that an operation may read.
+    fn read_dst(&self, dst: Dst) -> i64 {
+        match dst {
+            Dst::Reg(r) => self.read(Src::Reg(r)),
+            Dst::Tmp(t) => self.read(Src::Tmp(t)),
+            Dst::Cwnd => self.flow.cwnd_bytes,
+            Dst::Rate => self.flow.rate_bytes_per_s,
+            Dst::Micros => self.micros_us,
+            Dst::ShouldReport => i64::from(self.should_report),
+            Dst::ShouldContinue => i64::from(self.should_continue),
+        }
+    }
+
+    #[cold]
+    fn fault(&mut self, value: i64) -> i64 {
+        self.flow.faults = self.flow.faults.wrapping_add(1);
+        value
+    }
+    #[inline]
+    fn add(&mut self, a: i64, b: i64) -> i64 {
+        match a.checked_add(b) {
+            Some(v) => v,
+            None => self.fault(a.saturating_add(b)),
+        }
+    }
+    #[inline]
+    fn mul(&mut self, a: i64, b: i64) -> i64 {
+        match a.checked_mul(b) {
+            Some(v) => v,
+            None => self.fault(a.saturating_mul(b)),
+        }
+    }
+    #[inline]
+    fn div(&mut self, a: i64, b: i64) -> i64 {
+        if b == 0 {
+            return self.fault(0);
+        }
+        match a.checked_div(b) {
+            Some(v) => v,
+            None => self.fault(i64::MAX),
+        }
+    }
+    fn ewma(&mut self, dst: Dst, a: i64, b: i64) -> i64 {
+        let old = self.read_dst(dst);
+        if old == 0 {
+            return b;
+        }
+        let kept = self.mul(a, old);
+        let weight = match EWMA_DENOM.checked_sub(a) {
+            Some(w) => w,
+            None => self.fault(EWMA_DENOM.saturating_sub(a)),
+        };
+        let fresh = self.mul(weight, b);
+        let sum = self.add(kept, fresh);
+        self.div(sum, EWMA_DENOM)
+    }
+}
+
+/// The denominator of `ewma`'s weights (libccp's `CCP_FRAC_DENOM`).
+pub const EWMA_DENOM: i64 = 10;
+
+/// libccp's `wrapped_max`: the operand that is ahead in 32-bit sequence space, on the operands' low 32
+/// bits; where one operand is 0, the other one unchanged.
+pub fn wrapped_max(a: i64, b: i64) -> i64 {
+    if a == 0 {
+        return b;
+    }
+    if b == 0 {
+        return a;
+    }
+    let (a32, b32) = (a as u32, b as u32);
+    // libccp's dif32: one less than the modular distance when it wraps.
+    let dif = |left: u32, right: u32| if right > left { right - left } else { (u32::MAX - left).wrapping_add(right) };
+    if dif(b32, a32) < dif(a32, b32) { i64::from(a32) } else { i64::from(b32) }
+}

@@ -1,0 +1,1 @@
+//! Messages between agent and datapaths: CCP v1 and ccplane v2

@@ -1,0 +1,195 @@
+//! What a datapath shim must do.
+//!
+//! A shim carries flows, runs installed programs on their ACKs, and speaks with the agent only through
+//! [`Datapath`]: commands go in, [`Event`]s come out. Its promises:
+//!
+//! 1. A program's effects are those of [`ccplane_program::vm`], bit for bit.
+//! 2. Field updates and program changes take effect together, before the flow's next ACK is processed.
+//! 3. A flow whose program is missing, or whose agent has been silent for longer than the heartbeat
+//!    timeout, runs a native algorithm, starting from its current window; when the agent is back, the
+//!    program resumes from the window that the flow then has.
+//! 4. Everything is bounded: flows, programs, report sizes, queued events. What does not fit is counted.
+//! 5. `Cwnd` and `Rate` are applied after each invocation within the shim's own bounds (at least one
+//!    segment, at most the transport's limits); the registers keep their exact values.
+#![forbid(unsafe_code)]
+
+pub use ccplane_alg::FlowInfo;
+use ccplane_program::ir::{Program, RegId};
+
+/// Names a flow within one datapath. Never reused while the datapath lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct FlowId(pub u64);
+
+/// Names an installed program. Chosen by the agent; never reused by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ProgramUid(pub u32);
+
+/// What the agent may set from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Field {
+    /// A control register of the flow's program.
+    Reg(RegId),
+    /// Congestion window, bytes.
+    Cwnd,
+    /// Pacing rate, bytes per second.
+    Rate,
+}
+
+/// What a datapath can do; fixed while it is attached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// "sim", "ebpf", "ccp-v1" ...
+    pub kind: &'static str,
+    /// Programs that can be installed at once.
+    pub max_programs: usize,
+    /// Flows that can be steered at once; further ones run the native algorithm.
+    pub max_flows: usize,
+    /// Whether it runs `(policy ...)` and `(history ...)`.
+    pub policy: bool,
+    /// Whether it runs all of the language, or only what stock CCP bytecode expresses.
+    pub full_language: bool,
+}
+
+/// How a flow is steered at the moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// By its program.
+    Program,
+    /// By the native algorithm, because no program was set.
+    NativeNoProgram,
+    /// By the native algorithm, because the agent's heartbeat is late.
+    NativeAgentSilent,
+}
+
+/// What happened in a datapath.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// A flow started (or was adopted, or was found running after the agent restarted).
+    Created {
+        /// Its name.
+        flow: FlowId,
+        /// What is known of it.
+        info: FlowInfo,
+    },
+    /// A program executed `(report)`.
+    Report {
+        /// The flow.
+        flow: FlowId,
+        /// The program that reported.
+        program: ProgramUid,
+        /// Counts the flow's reports from 1; a gap means that the datapath dropped some.
+        seq: u32,
+        /// The datapath's clock at the ACK, microseconds.
+        at_us: u64,
+        /// The report registers.
+        values: Vec<i64>,
+    },
+    /// A flow ended.
+    Closed {
+        /// Its name.
+        flow: FlowId,
+    },
+    /// Events that did not fit the channel since the last of these.
+    Dropped {
+        /// How many.
+        count: u64,
+    },
+}
+
+/// Why a datapath refused a command.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DatapathError {
+    /// The program uses something that this datapath cannot run.
+    #[error("this datapath cannot run {feature}")]
+    Unsupported {
+        /// The language feature, as programs spell it.
+        feature: String,
+    },
+    /// The table of programs is full.
+    #[error("{limit} programs are installed, the most this datapath holds")]
+    ProgramsFull {
+        /// Its size.
+        limit: usize,
+    },
+    /// No such program.
+    #[error("program {0:?} is not installed")]
+    NoProgram(ProgramUid),
+    /// The program is in use.
+    #[error("program {uid:?} runs on {flows} flows")]
+    ProgramInUse {
+        /// The program.
+        uid: ProgramUid,
+        /// Flows that run it.
+        flows: usize,
+    },
+    /// No such flow; it may have just ended.
+    #[error("flow {0:?} is not known")]
+    NoFlow(FlowId),
+    /// The field is not a control register of the program.
+    #[error("field {0:?} is not a control register of the flow's program")]
+    BadField(Field),
+    /// The datapath's own checker refused the program: its words, and the instruction of ours it points at.
+    #[error("refused by the datapath{}: {reason}", at.map(|i| format!(" at instruction {i}")).unwrap_or_default())]
+    Refused {
+        /// Index into the program's instructions, where known.
+        at: Option<usize>,
+        /// The checker's last words.
+        reason: String,
+    },
+    /// The operating system said no.
+    #[error("{what}: {errno}")]
+    Os {
+        /// What was tried.
+        what: String,
+        /// The error.
+        errno: std::io::ErrorKind,
+    },
+}
+
+/// The agent's handle on a datapath. No call waits for a packet, and no packet waits for a call.
+pub trait Datapath {
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Installs a program under a new uid.
+    ///
+    /// # Errors
+    /// `Unsupported`, `ProgramsFull`, `Refused` or `Os`; nothing is changed then.
+    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError>;
+
+    /// Removes a program that no flow runs.
+    ///
+    /// # Errors
+    /// `NoProgram`, `ProgramInUse`, `Os`.
+    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError>;
+
+    /// At the flow's next ACK: starts `uid` from its initial state, then sets `fields`.
+    ///
+    /// # Errors
+    /// `NoProgram`, `NoFlow`, `BadField`; nothing is changed then.
+    fn set_program(
+        &mut self,
+        flow: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<(), DatapathError>;
+
+    /// At the flow's next ACK: sets `fields` of the running program.
+    ///
+    /// # Errors
+    /// `NoFlow`, `BadField`; nothing is changed then.
+    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError>;
+
+    /// Hands the flow to the native algorithm.
+    ///
+    /// # Errors
+    /// `NoFlow`.
+    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError>;
+
+    /// Says that the agent is alive. To be called at least twice per heartbeat timeout.
+    fn heartbeat(&mut self);
+
+    /// Takes what happened since the last call, oldest first, at most `max` events; appends to `events` and
+    /// returns how many.
+    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize;
+}

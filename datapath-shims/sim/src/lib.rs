@@ -1,0 +1,1 @@
+//! A deterministic datapath in the virtual-time network

@@ -1,0 +1,1 @@
+//! mahimahi-compatible link shells over TUN

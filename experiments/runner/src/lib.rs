@@ -1,0 +1,1 @@
+//! Runs flows over emulated links and collects what they did
