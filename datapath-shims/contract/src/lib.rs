@@ -61,6 +61,45 @@ pub enum Mode {
     NativeAgentSilent,
 }
 
+/// One flow as its datapath last sampled it, in `tcp_info`'s vocabulary.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlowStats {
+    /// Its name.
+    pub flow: FlowId,
+    /// What was known when it started.
+    pub info: FlowInfo,
+    /// How it is steered.
+    pub mode: Mode,
+    /// The program set on it, if any.
+    pub program: Option<ProgramUid>,
+    /// Congestion window, packets.
+    pub snd_cwnd: u32,
+    /// Slow start threshold, packets; `u32::MAX` when none was set.
+    pub snd_ssthresh: u32,
+    /// Maximum segment size, bytes.
+    pub mss_bytes: u32,
+    /// Smoothed round-trip time, microseconds; 0 before the first sample.
+    pub srtt_us: u32,
+    /// Smallest round-trip time, microseconds; 0 before the first sample.
+    pub min_rtt_us: u32,
+    /// Pacing rate in force, bytes per second.
+    pub pacing_rate: u64,
+    /// Bytes acknowledged since the flow started.
+    pub bytes_acked: u64,
+    /// Packets delivered since the flow started.
+    pub delivered: u64,
+    /// Packets marked lost since the flow started.
+    pub lost: u64,
+    /// Packets in flight.
+    pub unacked: u32,
+    /// Saturations and divisions by zero in its programs.
+    pub faults: u64,
+    /// Reports sent.
+    pub reports: u64,
+    /// The datapath's clock at the sample, microseconds.
+    pub sampled_at_us: u64,
+}
+
 /// What happened in a datapath.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
@@ -188,6 +227,9 @@ pub trait Datapath {
 
     /// Says that the agent is alive. To be called at least twice per heartbeat timeout.
     fn heartbeat(&mut self);
+
+    /// The flows that it steers, with their last sample.
+    fn flows(&mut self) -> Vec<FlowStats>;
 
     /// Takes what happened since the last call, oldest first, at most `max` events; appends to `events` and
     /// returns how many.
