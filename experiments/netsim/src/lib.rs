@@ -1,1 +1,5 @@
-//! Virtual-time packet network
+//! A virtual-time packet network: deterministic from a seed, integer throughout.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod trace;
