@@ -1,0 +1,196 @@
+//! Bounds-checked, unaligned, little-endian reading and writing.
+
+use crate::{DecodeError, EncodeError};
+
+/// What is left of a message.
+#[derive(Clone, Debug)]
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Reader(bytes)
+    }
+
+    pub(crate) fn left(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The bytes not yet read.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
+    pub(crate) fn bytes(&mut self, need: usize, field: &'static str) -> Result<&'a [u8], DecodeError> {
+        let Some((head, tail)) = self.0.split_at_checked(need) else {
+            return Err(DecodeError::Short { field, need, have: self.0.len() });
+        };
+        self.0 = tail;
+        Ok(head)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DecodeError> {
+        let Some((head, tail)) = self.0.split_first_chunk::<N>() else {
+            return Err(DecodeError::Short { field, need: N, have: self.0.len() });
+        };
+        self.0 = tail;
+        Ok(*head)
+    }
+
+    pub(crate) fn u8(&mut self, field: &'static str) -> Result<u8, DecodeError> {
+        self.array::<1>(field).map(|[b]| b)
+    }
+
+    pub(crate) fn u16(&mut self, field: &'static str) -> Result<u16, DecodeError> {
+        self.array(field).map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+        self.array(field).map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
+        self.array(field).map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn i64(&mut self, field: &'static str) -> Result<i64, DecodeError> {
+        self.array(field).map(i64::from_le_bytes)
+    }
+
+    pub(crate) fn bool(&mut self, field: &'static str) -> Result<bool, DecodeError> {
+        match self.u8(field)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            found => Err(DecodeError::Unknown { field, found: u64::from(found) }),
+        }
+    }
+
+    /// A count of at most `limit`, sent as u16.
+    pub(crate) fn count(&mut self, field: &'static str, limit: usize) -> Result<usize, DecodeError> {
+        let found = usize::from(self.u16(field)?);
+        if found > limit { Err(DecodeError::TooMany { field, found, limit }) } else { Ok(found) }
+    }
+
+    /// UTF-8 of at most `limit` bytes behind its length as u16.
+    pub(crate) fn text(&mut self, field: &'static str, limit: usize) -> Result<&'a str, DecodeError> {
+        let len = self.count(field, limit)?;
+        std::str::from_utf8(self.bytes(len, field)?).map_err(|_| DecodeError::Text { field })
+    }
+}
+
+/// Where a message is written: a `Vec<u8>`, or a fixed buffer as [`SliceOut`].
+pub trait Out {
+    /// Bytes written so far.
+    fn written(&self) -> usize;
+
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    /// [`EncodeError::Full`]; nothing is written then.
+    fn put(&mut self, bytes: &[u8]) -> Result<(), EncodeError>;
+
+    /// Overwrites bytes already written, from offset `at`. What lies beyond [`Out::written`] is ignored.
+    fn patch(&mut self, at: usize, bytes: &[u8]);
+
+    /// Takes back everything after the first `written` bytes.
+    fn truncate(&mut self, written: usize);
+}
+
+impl Out for Vec<u8> {
+    fn written(&self) -> usize {
+        self.len()
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
+        self.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn patch(&mut self, at: usize, bytes: &[u8]) {
+        for (to, from) in self.iter_mut().skip(at).zip(bytes) {
+            *to = *from;
+        }
+    }
+
+    fn truncate(&mut self, written: usize) {
+        Vec::truncate(self, written);
+    }
+}
+
+/// Writes into a caller's buffer, which never grows.
+#[derive(Debug)]
+pub struct SliceOut<'a> {
+    buf: &'a mut [u8],
+    written: usize,
+}
+
+impl<'a> SliceOut<'a> {
+    /// Writes from the start of `buf`.
+    pub fn new(buf: &'a mut [u8]) -> Self {
+        SliceOut { buf, written: 0 }
+    }
+
+    /// What has been written.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.buf.get(..self.written).unwrap_or_default()
+    }
+}
+
+impl Out for SliceOut<'_> {
+    fn written(&self) -> usize {
+        self.written
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
+        let room = self.buf.len() - self.written;
+        let end = self.written + bytes.len();
+        let Some(to) = self.buf.get_mut(self.written..end) else {
+            return Err(EncodeError::Full { need: bytes.len(), room });
+        };
+        to.copy_from_slice(bytes);
+        self.written = end;
+        Ok(())
+    }
+
+    fn patch(&mut self, at: usize, bytes: &[u8]) {
+        for (to, from) in self.buf.iter_mut().take(self.written).skip(at).zip(bytes) {
+            *to = *from;
+        }
+    }
+
+    fn truncate(&mut self, written: usize) {
+        self.written = self.written.min(written);
+    }
+}
+
+/// Appends a count as u16.
+pub(crate) fn put_count(
+    out: &mut impl Out,
+    field: &'static str,
+    found: usize,
+    limit: usize,
+) -> Result<(), EncodeError> {
+    match u16::try_from(found) {
+        Ok(n) if found <= limit => out.put(&n.to_le_bytes()),
+        _ => Err(EncodeError::TooMany { field, found, limit }),
+    }
+}
+
+/// Appends UTF-8 behind its length as u16.
+pub(crate) fn put_text(
+    out: &mut impl Out,
+    field: &'static str,
+    text: &str,
+    limit: usize,
+) -> Result<(), EncodeError> {
+    put_count(out, field, text.len(), limit)?;
+    out.put(text.as_bytes())
+}
+
+/// Runs `body`, and takes back what it wrote if it fails.
+pub(crate) fn all_or_nothing<O: Out, T>(
+    out: &mut O,
+    body: impl FnOnce(&mut O) -> Result<T, EncodeError>,
+) -> Result<T, EncodeError> {
+    let start = out.written();
+    body(out).inspect_err(|_| out.truncate(start))
+}

@@ -1,0 +1,167 @@
+//! Lists inside messages: borrowed wire bytes that were checked, or a slice of values to be encoded.
+
+use std::fmt;
+
+use crate::bytes::Reader;
+use crate::{DecodeError, EncodeError, Out};
+
+/// What a [`List`] can hold. Public in name only: nobody else adds elements to the protocols.
+pub trait Item<'a>: Sized + Clone {
+    /// What one element is called in an error.
+    const WHAT: &'static str;
+
+    /// Takes one element.
+    fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError>;
+    /// Appends the element.
+    fn write(&self, out: &mut impl Out) -> Result<(), EncodeError>;
+}
+
+/// The elements of a message, without allocation.
+///
+/// Made from a slice (to be encoded) or by parsing (every element is checked then).
+#[derive(Clone)]
+pub struct List<'a, T>(Repr<'a, T>);
+
+#[derive(Clone)]
+enum Repr<'a, T> {
+    /// `len` elements, each of which has been read once without an error.
+    Wire {
+        bytes: &'a [u8],
+        len: usize,
+    },
+    Items(&'a [T]),
+}
+
+impl<'a, T> From<&'a [T]> for List<'a, T> {
+    fn from(items: &'a [T]) -> Self {
+        List(Repr::Items(items))
+    }
+}
+
+impl<'a, T, const N: usize> From<&'a [T; N]> for List<'a, T> {
+    fn from(items: &'a [T; N]) -> Self {
+        List(Repr::Items(items))
+    }
+}
+
+impl<'a, T> List<'a, T> {
+    /// How many elements.
+    pub fn len(&self) -> usize {
+        match self.0 {
+            Repr::Wire { len, .. } => len,
+            Repr::Items(items) => items.len(),
+        }
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements, in order.
+    pub fn iter(&self) -> Iter<'a, T> {
+        Iter(match self.0 {
+            Repr::Wire { bytes, len } => IterRepr::Wire { bytes: Reader::new(bytes), left: len },
+            Repr::Items(items) => IterRepr::Items(items.iter()),
+        })
+    }
+}
+
+impl<'a, T: Item<'a>> List<'a, T> {
+    /// Takes `len` elements from `r`, checking each.
+    pub(crate) fn read(r: &mut Reader<'a>, len: usize) -> Result<Self, DecodeError> {
+        let start = r.rest();
+        for index in 0..len {
+            T::read(r).map_err(|error| DecodeError::At { what: T::WHAT, index, error: Box::new(error) })?;
+        }
+        let used = start.len() - r.left();
+        Ok(List(Repr::Wire { bytes: start.get(..used).unwrap_or_default(), len }))
+    }
+
+    pub(crate) fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
+        match self.0 {
+            Repr::Wire { bytes, .. } => out.put(bytes),
+            Repr::Items(items) => items.iter().try_for_each(|item| item.write(out)),
+        }
+    }
+}
+
+/// Iterates over a [`List`].
+#[derive(Clone)]
+pub struct Iter<'a, T>(IterRepr<'a, T>);
+
+#[derive(Clone)]
+enum IterRepr<'a, T> {
+    Wire { bytes: Reader<'a>, left: usize },
+    Items(std::slice::Iter<'a, T>),
+}
+
+impl<'a, T: Item<'a>> Iterator for Iter<'a, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        match &mut self.0 {
+            IterRepr::Wire { bytes, left } => {
+                *left = left.checked_sub(1)?;
+                // Read before, when the list was parsed: never an error now.
+                T::read(bytes).ok()
+            }
+            IterRepr::Items(items) => items.next().cloned(),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = match &self.0 {
+            IterRepr::Wire { left, .. } => *left,
+            IterRepr::Items(items) => items.len(),
+        };
+        (left, Some(left))
+    }
+}
+
+impl<'a, T: Item<'a>> ExactSizeIterator for Iter<'a, T> {}
+
+impl<'a, T: Item<'a>> IntoIterator for &List<'a, T> {
+    type Item = T;
+    type IntoIter = Iter<'a, T>;
+
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+impl<'a, T: Item<'a> + PartialEq> PartialEq for List<'a, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().eq(other.iter())
+    }
+}
+
+impl<'a, T: Item<'a> + Eq> Eq for List<'a, T> {}
+
+impl<'a, T: Item<'a> + fmt::Debug> fmt::Debug for List<'a, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'a> Item<'a> for u64 {
+    const WHAT: &'static str = "value";
+
+    fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        r.u64("value")
+    }
+    fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
+        out.put(&self.to_le_bytes())
+    }
+}
+
+impl<'a> Item<'a> for i64 {
+    const WHAT: &'static str = "value";
+
+    fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        r.i64("value")
+    }
+    fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
+        out.put(&self.to_le_bytes())
+    }
+}
