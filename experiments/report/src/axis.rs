@@ -1,0 +1,81 @@
+//! Linear axes with round labels.
+
+/// Labels per axis, at most, not counting zero.
+const MAX_TICKS: f64 = 5.0;
+
+/// An axis from zero to `max`, labelled every `step`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Axis {
+    /// The value at the far end; above 0.
+    pub max: f64,
+    /// Distance between labels; above 0.
+    pub step: f64,
+}
+
+impl Axis {
+    /// An axis that shows `largest`: the end is a labelled, round number.
+    pub fn covering(largest: f64) -> Self {
+        let axis = Self::to(largest);
+        Self { max: (axis.max / axis.step * (1.0 - 1e-9)).ceil() * axis.step, ..axis }
+    }
+
+    /// An axis that ends exactly at `max`, which need not be labelled.
+    pub fn to(max: f64) -> Self {
+        let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
+        let raw = max / MAX_TICKS;
+        let magnitude = 10f64.powf(raw.log10().floor());
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0]
+            .into_iter()
+            .map(|m| m * magnitude)
+            // 2.5 reads well only where it needs no extra decimal.
+            .find(|s| *s >= raw * (1.0 - 1e-9) && (s.fract() == 0.0 || *s < 1.0))
+            .unwrap_or(10.0 * magnitude);
+        Self { max, step }
+    }
+
+    /// The labelled values, zero first.
+    pub fn ticks(self) -> impl Iterator<Item = f64> {
+        let n = (self.max / self.step * (1.0 + 1e-9)).floor().min(2.0 * MAX_TICKS) as u32;
+        (0..=n).map(move |i| f64::from(i) * self.step)
+    }
+
+    /// Where `value` lies, 0 to 1; what lies outside is clamped to the ends.
+    pub fn at(self, value: f64) -> f64 {
+        let share = value / self.max;
+        if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn round_steps() {
+        let ticks = |v: f64| Axis::covering(v).ticks().collect::<Vec<_>>();
+        assert_eq!(ticks(24.0), [0.0, 5.0, 10.0, 15.0, 20.0, 25.0]);
+        assert_eq!(ticks(97.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        assert_eq!(ticks(0.0), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
+        assert_eq!(Axis::to(24_000.0).ticks().count(), 5);
+    }
+
+    proptest! {
+        #[test]
+        fn covers_what_it_was_asked_to(v in 0.0f64..1e12) {
+            let axis = Axis::covering(v);
+            prop_assert!(axis.max >= v * (1.0 - 1e-9) && axis.max > 0.0);
+            prop_assert!((2..=7).contains(&axis.ticks().count()));
+            prop_assert!((0.0..=1.0).contains(&axis.at(v)));
+        }
+    }
+
+    #[test]
+    fn nonsense_still_gives_an_axis() {
+        for v in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
+            let axis = Axis::covering(v);
+            assert!(axis.max.is_finite() && axis.max > 0.0, "{v} gave {axis:?}");
+            assert_eq!(axis.at(f64::NAN), 0.0);
+        }
+    }
+}
