@@ -24,6 +24,8 @@ pub const MAX_CLAUSES: usize = 64;
 pub const MAX_HISTORIES: usize = 4;
 /// Past intervals that a history keeps.
 pub const MAX_HISTORY_DEPTH: usize = 32;
+/// Policy slots that a program can name, from 0.
+pub const MAX_POLICY_SLOTS: usize = 16;
 /// `+infinity`, and the value of `Flow.rtt_sample_us` when the ACK gave no sample.
 pub const INFINITY: i64 = i64::MAX;
 /// Largest congestion window a program can set, in bytes.

@@ -1,0 +1,72 @@
+//! The fold language: source text to [`Program`].
+//!
+//! ```text
+//! program   = (def decl* [(Report decl+)] decl*) clause+
+//! decl      = ([volatile] name value)              value     = number | +infinity | true | false
+//! clause    = (when expr statement*)
+//! statement = (:= name expr) | (report) | (fallthrough) | (history k name+) | (policy slot)
+//! expr      = value | name | (op expr expr) | (:= name expr)
+//! op        = + - * / == < > <= >= && || min max wrapped_max; right of a bind also ewma if !if
+//! ```
+//! `add sub mul div eq lt gt and or bind` spell the same operators. `#` starts a comment that ends with its
+//! line. A register declared in `(Report ...)` as `x` is `Report.x`; `Report.x` may also be declared directly.
+//! A name first bound inside a clause is a local. A nested bind runs before its operator, and both operands
+//! are read when the operator runs: `(+ x (:= x 3))` is 6.
+//!
+//! # Beyond portus 0.9
+//! `>=`, `<=`, negative literals (not in operator position: `(-1 2)` subtracts), `(history ...)`,
+//! `(policy ...)`, comments anywhere, a comment that ends the file, a clause without statements, white space
+//! before `def`, `ewma`/`if`/`!if` bound to `Cwnd`, `Rate`, `Micros` and locals, any boolean as a condition,
+//! [`MAX_REGS`](crate::ir::MAX_REGS) registers, 63-bit literals.
+//!
+//! # Stricter than portus 0.9
+//! What portus accepts and we refuse, because it does not do what it says:
+//! 1. a name that is read but neither declared nor bound before: portus makes it a new local;
+//! 2. binding an undeclared `Report.x`, `Flow.x` or `Ack.x`: a new local, never reported;
+//! 3. a local that is never read;
+//! 4. a bind between a number and a boolean, and a number as the condition of `if` and `!if`: never checked;
+//! 5. an `ewma`, `if` or `!if` elsewhere than right of a bind, or bound to a local that has no value yet:
+//!    portus panics when it serialises the program;
+//! 6. a statement whose value is dropped, such as `(+ 3 4)` or `(== a b)`;
+//! 7. `(report)` and `(fallthrough)` as values;
+//! 8. a bind to anything but a name, such as `(:= (+ 1 2) 3)`;
+//! 9. a bind inside an operand of `if` or `!if`: it runs in both cases;
+//! 10. registers declared twice, or named as a primitive, `Cwnd`, `Rate` or `Micros`: one hides the other;
+//! 11. a declaration initialised with a name: the register is neither initialised nor reported;
+//! 12. `Report.` inside `(Report ...)`, which becomes `Report.Report.x`, and `(Report 0)`;
+//! 13. tokens that run together where portus matches a prefix: `(addx 3)`, `(whentrue ...)`, `4foo`,
+//!     `(volatilefoo 0)`, `truefoo`; so names start neither with a digit nor with `true`, `false`, `volatile`;
+//! 14. letters outside ASCII: portus looks at their lowest byte only;
+//! 15. numbers from 2^63 on, of which portus can serialise only 2^64-1;
+//! 16. more than [`MAX_DEPTH`] nested parentheses, names of more than [`MAX_NAME_BYTES`], sources of more than
+//!     [`MAX_SOURCE_BYTES`], and the limits of [`crate::ir`]: portus has no limits of its own.
+
+pub mod ast;
+mod check;
+pub mod diag;
+mod lex;
+mod parse;
+mod print;
+pub(crate) mod words;
+
+use alloc::vec::Vec;
+
+use crate::ir::Program;
+pub use check::check;
+pub use diag::{Diagnostic, Problem, Span};
+pub use parse::parse;
+
+/// Size of a source text.
+pub const MAX_SOURCE_BYTES: usize = 1 << 18;
+/// Nested parentheses.
+pub const MAX_DEPTH: usize = 64;
+/// Size of a name.
+pub const MAX_NAME_BYTES: usize = 64;
+
+/// Compiles a program.
+///
+/// # Errors
+/// Everything that is wrong with it, in source order; at least one diagnostic.
+pub fn compile(source: &str) -> Result<Program, Vec<Diagnostic>> {
+    check(source, &parse(source)?)
+}
