@@ -15,6 +15,7 @@ mod error;
 mod list;
 
 pub mod v1;
+pub mod v2;
 
 pub use bytes::{Out, SliceOut};
 pub use error::{DecodeError, EncodeError};

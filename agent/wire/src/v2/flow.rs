@@ -1,0 +1,141 @@
+//! Flows: what is known when they start, and their statistics.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode, ProgramUid};
+
+use crate::bytes::Reader;
+use crate::list::Item;
+use crate::{DecodeError, EncodeError, Out};
+
+const V4: u8 = 4;
+const V6: u8 = 6;
+
+pub(super) fn read_flow(r: &mut Reader<'_>) -> Result<FlowId, DecodeError> {
+    r.u64("flow").map(FlowId)
+}
+
+pub(super) fn write_flow(flow: FlowId, out: &mut impl Out) -> Result<(), EncodeError> {
+    out.put(&flow.0.to_le_bytes())
+}
+
+pub(super) fn read_uid(r: &mut Reader<'_>) -> Result<ProgramUid, DecodeError> {
+    r.u32("uid").map(ProgramUid)
+}
+
+pub(super) fn write_uid(uid: ProgramUid, out: &mut impl Out) -> Result<(), EncodeError> {
+    out.put(&uid.0.to_le_bytes())
+}
+
+fn read_endpoint(r: &mut Reader<'_>, family: u8, field: &'static str) -> Result<SocketAddr, DecodeError> {
+    let port = r.u16(field)?;
+    if family == V4 {
+        return Ok(SocketAddrV4::new(Ipv4Addr::from(r.array::<4>(field)?), port).into());
+    }
+    let ip = Ipv6Addr::from(r.array::<16>(field)?);
+    Ok(SocketAddrV6::new(ip, port, r.u32(field)?, r.u32(field)?).into())
+}
+
+fn write_endpoint(addr: SocketAddr, out: &mut impl Out) -> Result<(), EncodeError> {
+    out.put(&addr.port().to_le_bytes())?;
+    match addr.ip() {
+        IpAddr::V4(ip) => out.put(&ip.octets())?,
+        IpAddr::V6(ip) => out.put(&ip.octets())?,
+    }
+    if let SocketAddr::V6(v6) = addr {
+        out.put(&v6.flowinfo().to_le_bytes())?;
+        out.put(&v6.scope_id().to_le_bytes())?;
+    }
+    Ok(())
+}
+
+pub(super) fn read_info(r: &mut Reader<'_>) -> Result<FlowInfo, DecodeError> {
+    let mss_bytes = r.u32("mss_bytes")?;
+    if mss_bytes == 0 {
+        return Err(DecodeError::Zero { field: "mss_bytes" });
+    }
+    let init_cwnd_bytes = r.u64("init_cwnd_bytes")?;
+    let family = match r.u8("family")? {
+        family @ (V4 | V6) => family,
+        found => return Err(DecodeError::Unknown { field: "family", found: u64::from(found) }),
+    };
+    Ok(FlowInfo {
+        mss_bytes,
+        init_cwnd_bytes,
+        local: read_endpoint(r, family, "local")?,
+        remote: read_endpoint(r, family, "remote")?,
+        cgroup: if r.bool("cgroup")? { Some(r.u64("cgroup")?) } else { None },
+    })
+}
+
+pub(super) fn write_info(info: &FlowInfo, out: &mut impl Out) -> Result<(), EncodeError> {
+    if info.mss_bytes == 0 {
+        return Err(EncodeError::Zero { field: "mss_bytes" });
+    }
+    if info.local.is_ipv4() != info.remote.is_ipv4() {
+        return Err(EncodeError::MixedFamilies);
+    }
+    out.put(&info.mss_bytes.to_le_bytes())?;
+    out.put(&info.init_cwnd_bytes.to_le_bytes())?;
+    out.put(&[if info.local.is_ipv4() { V4 } else { V6 }])?;
+    write_endpoint(info.local, out)?;
+    write_endpoint(info.remote, out)?;
+    out.put(&[u8::from(info.cgroup.is_some())])?;
+    info.cgroup.map_or(Ok(()), |cgroup| out.put(&cgroup.to_le_bytes()))
+}
+
+impl<'a> Item<'a> for FlowStats {
+    const WHAT: &'static str = "flow";
+
+    fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(FlowStats {
+            flow: read_flow(r)?,
+            info: read_info(r)?,
+            mode: match r.u8("mode")? {
+                0 => Mode::Program,
+                1 => Mode::NativeNoProgram,
+                2 => Mode::NativeAgentSilent,
+                found => return Err(DecodeError::Unknown { field: "mode", found: u64::from(found) }),
+            },
+            program: if r.bool("program")? { Some(read_uid(r)?) } else { None },
+            snd_cwnd: r.u32("snd_cwnd")?,
+            snd_ssthresh: r.u32("snd_ssthresh")?,
+            mss_bytes: r.u32("mss_bytes")?,
+            srtt_us: r.u32("srtt_us")?,
+            min_rtt_us: r.u32("min_rtt_us")?,
+            pacing_rate: r.u64("pacing_rate")?,
+            bytes_acked: r.u64("bytes_acked")?,
+            delivered: r.u64("delivered")?,
+            lost: r.u64("lost")?,
+            unacked: r.u32("unacked")?,
+            faults: r.u64("faults")?,
+            reports: r.u64("reports")?,
+            sampled_at_us: r.u64("sampled_at_us")?,
+        })
+    }
+
+    fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
+        write_flow(self.flow, out)?;
+        write_info(&self.info, out)?;
+        out.put(&[match self.mode {
+            Mode::Program => 0,
+            Mode::NativeNoProgram => 1,
+            Mode::NativeAgentSilent => 2,
+        }])?;
+        out.put(&[u8::from(self.program.is_some())])?;
+        if let Some(uid) = self.program {
+            write_uid(uid, out)?;
+        }
+        for n in [self.snd_cwnd, self.snd_ssthresh, self.mss_bytes, self.srtt_us, self.min_rtt_us] {
+            out.put(&n.to_le_bytes())?;
+        }
+        for n in [self.pacing_rate, self.bytes_acked, self.delivered, self.lost] {
+            out.put(&n.to_le_bytes())?;
+        }
+        out.put(&self.unacked.to_le_bytes())?;
+        for n in [self.faults, self.reports, self.sampled_at_us] {
+            out.put(&n.to_le_bytes())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! How a datapath and an agent come together.
+
+use std::ops::RangeInclusive;
+
+use crate::bytes::{Reader, put_text};
+use crate::{DecodeError, EncodeError, Out};
+
+/// Longest kind of a datapath, bytes.
+const MAX_KIND_BYTES: usize = 31;
+/// Longest name of a datapath, bytes.
+const MAX_NAME_BYTES: usize = 63;
+
+/// What a datapath's timestamps count from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Clock {
+    /// An origin of its own, such as its start.
+    Own = 0,
+    /// Linux's CLOCK_MONOTONIC, comparable with the agent's on the same machine.
+    Monotonic = 1,
+    /// Virtual time, which passes as a simulation says.
+    Virtual = 2,
+}
+
+/// What a datapath can run, as a set; bits that this crate does not know are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Features(pub u32);
+
+impl Features {
+    /// `(policy ...)` and `(history ...)`.
+    pub const POLICY: Features = Features(1);
+    /// All of the language, not only what stock CCP bytecode expresses.
+    pub const FULL_LANGUAGE: Features = Features(1 << 1);
+
+    /// Both sets together.
+    pub const fn with(self, other: Features) -> Features {
+        Features(self.0 | other.0)
+    }
+
+    /// Whether all of `other` is in it.
+    pub const fn has(self, other: Features) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// A datapath introduces itself: its first message on a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hello<'a> {
+    /// The minor versions that it speaks.
+    pub minors: RangeInclusive<u8>,
+    /// What its timestamps count from.
+    pub clock: Clock,
+    /// What it can run.
+    pub features: Features,
+    /// Its clock, microseconds.
+    pub now_us: u64,
+    /// Programs that can be installed at once.
+    pub max_programs: u32,
+    /// Flows that can be steered at once.
+    pub max_flows: u32,
+    /// What sort of datapath it is, such as "quic"; at most 31 bytes.
+    pub kind: &'a str,
+    /// Its own name, such as a process's; at most 63 bytes.
+    pub name: &'a str,
+}
+
+impl<'a> Hello<'a> {
+    pub(super) fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let (min, max) = (r.u8("minor_min")?, r.u8("minor_max")?);
+        if min > max {
+            return Err(DecodeError::TooLarge {
+                field: "minor_min",
+                found: u64::from(min),
+                limit: u64::from(max),
+            });
+        }
+        let clock = match r.u8("clock")? {
+            0 => Clock::Own,
+            1 => Clock::Monotonic,
+            2 => Clock::Virtual,
+            found => return Err(DecodeError::Unknown { field: "clock", found: u64::from(found) }),
+        };
+        Ok(Hello {
+            minors: min..=max,
+            clock,
+            features: Features(r.u32("features")?),
+            now_us: r.u64("now_us")?,
+            max_programs: r.u32("max_programs")?,
+            max_flows: r.u32("max_flows")?,
+            kind: r.text("kind", MAX_KIND_BYTES)?,
+            name: r.text("name", MAX_NAME_BYTES)?,
+        })
+    }
+
+    pub(super) fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
+        let (min, max) = (*self.minors.start(), *self.minors.end());
+        if min > max {
+            return Err(EncodeError::TooLarge {
+                field: "minor_min",
+                found: u64::from(min),
+                limit: u64::from(max),
+            });
+        }
+        out.put(&[min, max, self.clock as u8])?;
+        out.put(&self.features.0.to_le_bytes())?;
+        out.put(&self.now_us.to_le_bytes())?;
+        out.put(&self.max_programs.to_le_bytes())?;
+        out.put(&self.max_flows.to_le_bytes())?;
+        put_text(out, "kind", self.kind, MAX_KIND_BYTES)?;
+        put_text(out, "name", self.name, MAX_NAME_BYTES)
+    }
+}
+
+/// The agent takes the datapath on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Welcome {
+    /// The minor version that both speak from now on.
+    pub minor: u8,
+    /// Silence of the agent after which flows go to the native algorithm, milliseconds; not 0.
+    pub heartbeat_timeout_ms: u32,
+    /// Differs between two runs of the agent.
+    pub session: u64,
+}
+
+impl Welcome {
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let minor = r.u8("minor")?;
+        let heartbeat_timeout_ms = r.u32("heartbeat_timeout_ms")?;
+        if heartbeat_timeout_ms == 0 {
+            return Err(DecodeError::Zero { field: "heartbeat_timeout_ms" });
+        }
+        Ok(Welcome { minor, heartbeat_timeout_ms, session: r.u64("session")? })
+    }
+
+    pub(super) fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
+        if self.heartbeat_timeout_ms == 0 {
+            return Err(EncodeError::Zero { field: "heartbeat_timeout_ms" });
+        }
+        out.put(&[self.minor])?;
+        out.put(&self.heartbeat_timeout_ms.to_le_bytes())?;
+        out.put(&self.session.to_le_bytes())
+    }
+}
+
+/// Why the agent does not take a datapath on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TurnedAway {
+    /// No minor version is common.
+    #[error("the agent speaks minor versions {min} to {max} only")]
+    Version {
+        /// The agent's oldest.
+        min: u8,
+        /// The agent's newest.
+        max: u8,
+    },
+    /// It has as many as it can serve.
+    #[error("the agent serves {limit} datapaths, the most it can")]
+    TooMany {
+        /// How many.
+        limit: u32,
+    },
+    /// Another datapath has this name.
+    #[error("another datapath has this name")]
+    NameTaken,
+    /// The peer's credentials do not allow it.
+    #[error("not allowed with these credentials")]
+    NotAllowed,
+}
+
+impl TurnedAway {
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (reason, a, b) = (r.u8("reason")?, r.u32("a")?, r.u32("b")?);
+        let minor = |field, found: u32| {
+            u8::try_from(found).map_err(|_| DecodeError::TooLarge {
+                field,
+                found: u64::from(found),
+                limit: u64::from(u8::MAX),
+            })
+        };
+        Ok(match (reason, a, b) {
+            (1, min, max) => {
+                TurnedAway::Version { min: minor("minor_min", min)?, max: minor("minor_max", max)? }
+            }
+            (2, limit, 0) => TurnedAway::TooMany { limit },
+            (3, 0, 0) => TurnedAway::NameTaken,
+            (4, 0, 0) => TurnedAway::NotAllowed,
+            _ => return Err(DecodeError::Unknown { field: "reason", found: u64::from(reason) }),
+        })
+    }
+
+    pub(super) fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
+        let (reason, a, b) = match *self {
+            TurnedAway::Version { min, max } => (1, u32::from(min), u32::from(max)),
+            TurnedAway::TooMany { limit } => (2, limit, 0),
+            TurnedAway::NameTaken => (3, 0, 0),
+            TurnedAway::NotAllowed => (4, 0, 0),
+        };
+        out.put(&[reason])?;
+        out.put(&u32::to_le_bytes(a))?;
+        out.put(&u32::to_le_bytes(b))
+    }
+}
+
+/// The minor version that a datapath and an agent that speaks `ours` use: the highest that both know.
+///
+/// # Errors
+/// [`TurnedAway::Version`] with `ours` when there is none.
+pub fn negotiate(theirs: &RangeInclusive<u8>, ours: &RangeInclusive<u8>) -> Result<u8, TurnedAway> {
+    let minor = *theirs.end().min(ours.end());
+    if theirs.contains(&minor) && ours.contains(&minor) {
+        Ok(minor)
+    } else {
+        Err(TurnedAway::Version { min: *ours.start(), max: *ours.end() })
+    }
+}

@@ -1,0 +1,379 @@
+//! The messages, each towards the side that may receive it.
+
+use ccplane_contract::{DatapathError, Field, FlowId, FlowInfo, FlowStats, ProgramUid};
+use ccplane_program::ir::{MAX_REGS, Program};
+
+use super::flow::{read_flow, read_info, read_uid, write_flow, write_info, write_uid};
+use super::hello::{Hello, TurnedAway, Welcome};
+use super::program::{encode_program, read_program};
+use super::refusal::{self, MAX_REASON_BYTES, write_clipped};
+use super::report::{MAX_REPORTS, Report};
+use super::{Frame, encode};
+use crate::bytes::{Reader, put_count};
+use crate::list::Item;
+use crate::{DecodeError, EncodeError, List, Out};
+
+/// Fields of one SET_PROGRAM or UPDATE: every register, `Cwnd` and `Rate`.
+pub const MAX_FIELDS: usize = MAX_REGS + 2;
+/// Flows of one FLOW_STATS.
+pub const MAX_FLOW_STATS: usize = 256;
+
+const HELLO: u16 = 0x01;
+const INSTALLED: u16 = 0x02;
+const DONE: u16 = 0x03;
+const REFUSED: u16 = 0x04;
+const CREATED: u16 = 0x05;
+const CLOSED: u16 = 0x06;
+pub(super) const REPORTS: u16 = 0x07;
+const FLOW_STATS: u16 = 0x08;
+const DROPPED: u16 = 0x09;
+const WELCOME: u16 = 0x41;
+const TURNED_AWAY: u16 = 0x42;
+const INSTALL: u16 = 0x43;
+const REMOVE: u16 = 0x44;
+const SET_PROGRAM: u16 = 0x45;
+const UPDATE: u16 = 0x46;
+const RELEASE: u16 = 0x47;
+const GET_FLOWS: u16 = 0x48;
+const HEARTBEAT: u16 = 0x81;
+const BYE: u16 = 0x82;
+
+/// Why a side leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum ByeReason {
+    /// It stops.
+    Stopping = 0,
+    /// What it received breaks the protocol.
+    Protocol = 1,
+    /// The other side was silent for too long.
+    Silent = 2,
+}
+
+/// What an agent receives.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ToAgent<'a> {
+    /// A datapath introduces itself.
+    Hello(Hello<'a>),
+    /// Answers INSTALL: it will run.
+    Installed {
+        /// The program.
+        uid: ProgramUid,
+    },
+    /// Answers any other command: it is done.
+    Done,
+    /// Answers a command: nothing was changed.
+    Refused(DatapathError),
+    /// A flow started, was adopted, or was found running.
+    Created {
+        /// The flow.
+        flow: FlowId,
+        /// What is known of it.
+        info: FlowInfo,
+    },
+    /// A flow ended.
+    Closed {
+        /// The flow.
+        flow: FlowId,
+    },
+    /// Programs reported; at most [`MAX_REPORTS`].
+    Reports(List<'a, Report<'a>>),
+    /// Answers GET_FLOWS, in one or more frames.
+    FlowStats {
+        /// No more frames follow.
+        last: bool,
+        /// At most [`MAX_FLOW_STATS`].
+        flows: List<'a, FlowStats>,
+    },
+    /// Events that did not fit since the last of these.
+    Dropped {
+        /// How many.
+        count: u64,
+    },
+    /// The datapath is alive.
+    Heartbeat {
+        /// Its clock, microseconds.
+        now_us: u64,
+    },
+    /// The datapath leaves: its flows are gone for this agent.
+    Bye {
+        /// Why.
+        reason: ByeReason,
+        /// In words; at most [`MAX_REASON_BYTES`], longer ones are cut when they are encoded.
+        text: &'a str,
+    },
+}
+
+/// What a datapath receives.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ToDatapath<'a> {
+    /// The agent takes it on.
+    Welcome(Welcome),
+    /// The agent does not.
+    TurnedAway(TurnedAway),
+    /// Install a program under a new uid.
+    Install {
+        /// Its name.
+        uid: ProgramUid,
+        /// The program; verified.
+        program: Program,
+    },
+    /// Remove a program that no flow runs.
+    Remove {
+        /// The program.
+        uid: ProgramUid,
+    },
+    /// At the flow's next ACK: start the program from its initial state, then set the fields.
+    SetProgram {
+        /// The flow.
+        flow: FlowId,
+        /// The program.
+        uid: ProgramUid,
+        /// At most [`MAX_FIELDS`].
+        fields: List<'a, (Field, i64)>,
+    },
+    /// At the flow's next ACK: set the fields.
+    Update {
+        /// The flow.
+        flow: FlowId,
+        /// At most [`MAX_FIELDS`].
+        fields: List<'a, (Field, i64)>,
+    },
+    /// Hand the flow to the native algorithm.
+    Release {
+        /// The flow.
+        flow: FlowId,
+    },
+    /// Ask for FLOW_STATS.
+    GetFlows,
+    /// The agent is alive.
+    Heartbeat {
+        /// Its clock, microseconds.
+        now_us: u64,
+    },
+    /// The agent leaves: all flows go to the native algorithm.
+    Bye {
+        /// Why.
+        reason: ByeReason,
+        /// In words; at most [`MAX_REASON_BYTES`], longer ones are cut when they are encoded.
+        text: &'a str,
+    },
+}
+
+pub(super) fn read_field(r: &mut Reader<'_>) -> Result<Field, DecodeError> {
+    match (r.u8("field")?, r.u8("register")?) {
+        (0, reg) if usize::from(reg) < MAX_REGS => Ok(Field::Reg(reg)),
+        (0, reg) => {
+            let (found, limit) = (u64::from(reg), (MAX_REGS - 1) as u64);
+            Err(DecodeError::TooLarge { field: "register", found, limit })
+        }
+        (1, 0) => Ok(Field::Cwnd),
+        (2, 0) => Ok(Field::Rate),
+        (code, _) => Err(DecodeError::Unknown { field: "field", found: u64::from(code) }),
+    }
+}
+
+pub(super) fn write_field(field: Field, out: &mut impl Out) -> Result<(), EncodeError> {
+    match field {
+        Field::Reg(reg) if usize::from(reg) >= MAX_REGS => {
+            let (found, limit) = (u64::from(reg), (MAX_REGS - 1) as u64);
+            Err(EncodeError::TooLarge { field: "register", found, limit })
+        }
+        Field::Reg(reg) => out.put(&[0, reg]),
+        Field::Cwnd => out.put(&[1, 0]),
+        Field::Rate => out.put(&[2, 0]),
+    }
+}
+
+impl<'a> Item<'a> for (Field, i64) {
+    const WHAT: &'static str = "field";
+
+    fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok((read_field(r)?, r.i64("value")?))
+    }
+
+    fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
+        write_field(self.0, out)?;
+        out.put(&self.1.to_le_bytes())
+    }
+}
+
+impl<'a> ToAgent<'a> {
+    /// Parses one frame; `None` is an optional message of a newer minor version, to be skipped.
+    ///
+    /// # Errors
+    /// `UnknownType` for one that is not optional, `Direction` for what only a datapath receives; `Length` when bytes
+    /// are left over; the rest names its field.
+    pub fn parse(frame: Frame<'a>) -> Result<Option<Self>, DecodeError> {
+        let r = &mut Reader::new(frame.body);
+        let msg = match frame.ty {
+            HELLO => ToAgent::Hello(Hello::read(r)?),
+            INSTALLED => ToAgent::Installed { uid: read_uid(r)? },
+            DONE => ToAgent::Done,
+            REFUSED => ToAgent::Refused(refusal::read(r)?),
+            CREATED => ToAgent::Created { flow: read_flow(r)?, info: read_info(r)? },
+            CLOSED => ToAgent::Closed { flow: read_flow(r)? },
+            REPORTS => ToAgent::Reports(read_list(r, "reports", MAX_REPORTS)?),
+            FLOW_STATS => {
+                ToAgent::FlowStats { last: r.bool("last")?, flows: read_list(r, "flows", MAX_FLOW_STATS)? }
+            }
+            DROPPED => ToAgent::Dropped { count: r.u64("count")? },
+            HEARTBEAT => ToAgent::Heartbeat { now_us: r.u64("now_us")? },
+            BYE => ToAgent::Bye { reason: read_bye(r)?, text: r.text("text", MAX_REASON_BYTES)? },
+            ty => return wrong_side(ty, "the agent").map_or_else(|| frame.unknown(), Err),
+        };
+        frame.finish(r)?;
+        Ok(Some(msg))
+    }
+
+    /// Appends one frame; `request` is the number of the command that it answers, or 0.
+    ///
+    /// # Errors
+    /// `TooMany` of something, `Zero` for a segment size of 0, `MixedFamilies`, `Full`; nothing is written then.
+    pub fn encode(&self, request: u32, out: &mut impl Out) -> Result<(), EncodeError> {
+        match self {
+            ToAgent::Hello(hello) => encode(out, HELLO, request, |out| hello.write(out)),
+            ToAgent::Installed { uid } => encode(out, INSTALLED, request, |out| write_uid(*uid, out)),
+            ToAgent::Done => encode(out, DONE, request, |_| Ok(())),
+            ToAgent::Refused(error) => encode(out, REFUSED, request, |out| refusal::write(error, out)),
+            ToAgent::Created { flow, info } => encode(out, CREATED, request, |out| {
+                write_flow(*flow, out)?;
+                write_info(info, out)
+            }),
+            ToAgent::Closed { flow } => encode(out, CLOSED, request, |out| write_flow(*flow, out)),
+            ToAgent::Reports(reports) => {
+                encode(out, REPORTS, request, |out| write_list(out, "reports", reports, MAX_REPORTS))
+            }
+            ToAgent::FlowStats { last, flows } => encode(out, FLOW_STATS, request, |out| {
+                out.put(&[u8::from(*last)])?;
+                write_list(out, "flows", flows, MAX_FLOW_STATS)
+            }),
+            ToAgent::Dropped { count } => encode(out, DROPPED, request, |out| out.put(&count.to_le_bytes())),
+            ToAgent::Heartbeat { now_us } => heartbeat(out, request, *now_us),
+            ToAgent::Bye { reason, text } => bye(out, request, *reason, text),
+        }
+    }
+}
+
+impl<'a> ToDatapath<'a> {
+    /// Parses one frame; `None` is an optional message of a newer minor version, to be skipped.
+    ///
+    /// # Errors
+    /// `UnknownType` for one that is not optional, `Direction` for what only an agent receives; `Length` when bytes
+    /// are left over; `Program` for one that does not verify; the rest names its field.
+    pub fn parse(frame: Frame<'a>) -> Result<Option<Self>, DecodeError> {
+        let r = &mut Reader::new(frame.body);
+        let msg = match frame.ty {
+            WELCOME => ToDatapath::Welcome(Welcome::read(r)?),
+            TURNED_AWAY => ToDatapath::TurnedAway(TurnedAway::read(r)?),
+            INSTALL => ToDatapath::Install { uid: read_uid(r)?, program: read_program(r)? },
+            REMOVE => ToDatapath::Remove { uid: read_uid(r)? },
+            SET_PROGRAM => ToDatapath::SetProgram {
+                flow: read_flow(r)?,
+                uid: read_uid(r)?,
+                fields: read_list(r, "fields", MAX_FIELDS)?,
+            },
+            UPDATE => ToDatapath::Update { flow: read_flow(r)?, fields: read_list(r, "fields", MAX_FIELDS)? },
+            RELEASE => ToDatapath::Release { flow: read_flow(r)? },
+            GET_FLOWS => ToDatapath::GetFlows,
+            HEARTBEAT => ToDatapath::Heartbeat { now_us: r.u64("now_us")? },
+            BYE => ToDatapath::Bye { reason: read_bye(r)?, text: r.text("text", MAX_REASON_BYTES)? },
+            ty => return wrong_side(ty, "a datapath").map_or_else(|| frame.unknown(), Err),
+        };
+        frame.finish(r)?;
+        Ok(Some(msg))
+    }
+
+    /// Appends one frame; `request` numbers a command, and 0 asks for no INSTALLED or DONE.
+    ///
+    /// # Errors
+    /// `TooMany` of something, `TooLarge` for a register, `Zero` for a timeout of 0, `Full`; nothing is written then.
+    pub fn encode(&self, request: u32, out: &mut impl Out) -> Result<(), EncodeError> {
+        match self {
+            ToDatapath::Welcome(welcome) => encode(out, WELCOME, request, |out| welcome.write(out)),
+            ToDatapath::TurnedAway(reason) => encode(out, TURNED_AWAY, request, |out| reason.write(out)),
+            ToDatapath::Install { uid, program } => encode(out, INSTALL, request, |out| {
+                write_uid(*uid, out)?;
+                encode_program(program, out)
+            }),
+            ToDatapath::Remove { uid } => encode(out, REMOVE, request, |out| write_uid(*uid, out)),
+            ToDatapath::SetProgram { flow, uid, fields } => encode(out, SET_PROGRAM, request, |out| {
+                write_flow(*flow, out)?;
+                write_uid(*uid, out)?;
+                write_list(out, "fields", fields, MAX_FIELDS)
+            }),
+            ToDatapath::Update { flow, fields } => encode(out, UPDATE, request, |out| {
+                write_flow(*flow, out)?;
+                write_list(out, "fields", fields, MAX_FIELDS)
+            }),
+            ToDatapath::Release { flow } => encode(out, RELEASE, request, |out| write_flow(*flow, out)),
+            ToDatapath::GetFlows => encode(out, GET_FLOWS, request, |_| Ok(())),
+            ToDatapath::Heartbeat { now_us } => heartbeat(out, request, *now_us),
+            ToDatapath::Bye { reason, text } => bye(out, request, *reason, text),
+        }
+    }
+}
+
+fn heartbeat(out: &mut impl Out, request: u32, now_us: u64) -> Result<(), EncodeError> {
+    encode(out, HEARTBEAT, request, |out| out.put(&now_us.to_le_bytes()))
+}
+
+fn bye(out: &mut impl Out, request: u32, reason: ByeReason, text: &str) -> Result<(), EncodeError> {
+    encode(out, BYE, request, |out| {
+        out.put(&[reason as u8])?;
+        write_clipped(out, text)
+    })
+}
+
+fn read_bye(r: &mut Reader<'_>) -> Result<ByeReason, DecodeError> {
+    Ok(match r.u8("reason")? {
+        0 => ByeReason::Stopping,
+        1 => ByeReason::Protocol,
+        2 => ByeReason::Silent,
+        found => return Err(DecodeError::Unknown { field: "reason", found: u64::from(found) }),
+    })
+}
+
+fn read_list<'a, T: Item<'a>>(
+    r: &mut Reader<'a>,
+    field: &'static str,
+    limit: usize,
+) -> Result<List<'a, T>, DecodeError> {
+    let n = r.count(field, limit)?;
+    List::read(r, n)
+}
+
+fn write_list<'a, T: Item<'a>>(
+    out: &mut impl Out,
+    field: &'static str,
+    list: &List<'a, T>,
+    limit: usize,
+) -> Result<(), EncodeError> {
+    put_count(out, field, list.len(), limit)?;
+    list.write(out)
+}
+
+/// The error for a message that exists, but goes the other way.
+fn wrong_side(ty: u16, to: &'static str) -> Option<DecodeError> {
+    let name = match ty {
+        HELLO => "HELLO",
+        INSTALLED => "INSTALLED",
+        DONE => "DONE",
+        REFUSED => "REFUSED",
+        CREATED => "CREATED",
+        CLOSED => "CLOSED",
+        REPORTS => "REPORTS",
+        FLOW_STATS => "FLOW_STATS",
+        DROPPED => "DROPPED",
+        WELCOME => "WELCOME",
+        TURNED_AWAY => "TURNED_AWAY",
+        INSTALL => "INSTALL",
+        REMOVE => "REMOVE",
+        SET_PROGRAM => "SET_PROGRAM",
+        UPDATE => "UPDATE",
+        RELEASE => "RELEASE",
+        GET_FLOWS => "GET_FLOWS",
+        _ => return None,
+    };
+    Some(DecodeError::Direction { name, to })
+}

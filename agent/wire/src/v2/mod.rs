@@ -1,0 +1,195 @@
+//! ccplane's protocol between the agent and datapaths in other processes; [`ccplane_contract::Datapath`] on a wire.
+//!
+//! Frames follow each other on a stream, or share a datagram. All numbers are little endian and unaligned.
+//! ```text
+//! frame     magic "CCPL" | major u8 = 2 | minor u8 | type u16 | len u32, header included | request u32 | body
+//! text, T*  n u16 | n bytes of UTF-8, or n elements       option  0 | 1, value       bool  0 | 1
+//! endpoint  port u16 | v4: addr [4]; v6: addr [16], flowinfo u32, scope u32
+//! info      mss u32 | init_cwnd u64 | family u8 (4, 6) | local endpoint | remote endpoint | option cgroup u64
+//! field     0, reg u8 | 1, 0 (Cwnd) | 2, 0 (Rate); then value i64
+//!
+//! to the agent                                        to the datapath
+//! 01 HELLO      minor_min u8 | minor_max u8 |         41 WELCOME      minor u8 | heartbeat_timeout_ms u32 |
+//!               clock u8 | features u32 | now_us u64               |  session u64
+//!               | max_programs u32 | max_flows u32 |  42 TURNED_AWAY  reason u8 | a u32 | b u32
+//!               kind text | name text                 43 INSTALL      uid u32 | program
+//! 02 INSTALLED  uid u32                               44 REMOVE       uid u32
+//! 03 DONE                                             45 SET_PROGRAM  flow u64 | uid u32 | field*
+//! 04 REFUSED    reason u8 | its values                46 UPDATE       flow u64 | field*
+//! 05 CREATED    flow u64 | info                       47 RELEASE      flow u64
+//! 06 CLOSED     flow u64                              48 GET_FLOWS
+//! 07 REPORTS    n u16 | n of: flow u64 | uid u32 | seq u32 | at_us u64 | k u8 | k values i64
+//! 08 FLOW_STATS last bool | n u16 | n of: the fields of `FlowStats`, in its order
+//! 09 DROPPED    count u64
+//! both ways     81 HEARTBEAT  now_us u64              82 BYE          reason u8 | text
+//! ```
+//! A conversation: HELLO, then WELCOME (with the minor version to speak, the highest that both know) or TURNED_AWAY.
+//! Commands (43 to 48) carry a request number; the answer (INSTALLED, DONE, REFUSED, FLOW_STATS) repeats it.
+//! Request 0 asks for no INSTALLED or DONE, and is what unasked messages carry. A frame is at most
+//! [`MAX_FRAME_BYTES`] long.
+//!
+//! Versions: magic and major never move. A minor version may add types, and append to bodies: what follows the known
+//! part of a body is skipped in a frame of a newer minor version, and an error in others. An unknown type is skipped
+//! if [`OPTIONAL`] is set in it, and refused if not. Encoding is canonical: one message, one sequence of bytes.
+
+mod flow;
+mod hello;
+mod messages;
+mod program;
+mod refusal;
+mod report;
+
+pub use hello::{Clock, Features, Hello, TurnedAway, Welcome, negotiate};
+pub use messages::{ByeReason, MAX_FIELDS, MAX_FLOW_STATS, ToAgent, ToDatapath};
+pub use program::{MAX_HISTORY_REGS, MAX_REG_NAME_BYTES, decode_program, encode_program};
+pub use refusal::MAX_REASON_BYTES;
+pub use report::{MAX_REPORTS, Report, ReportBatch};
+
+use crate::bytes::{Reader, all_or_nothing};
+use crate::{DecodeError, EncodeError, Out};
+
+/// The first four bytes of each frame, "CCPL".
+pub const MAGIC: u32 = u32::from_le_bytes(*b"CCPL");
+/// The major version that this crate speaks.
+pub const MAJOR: u8 = 2;
+/// The newest minor version that this crate speaks.
+pub const MINOR: u8 = 0;
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 16;
+/// The longest frame.
+pub const MAX_FRAME_BYTES: usize = 1 << 16;
+/// Set in the type of a message that whoever does not know it may skip.
+pub const OPTIONAL: u16 = 1 << 15;
+
+/// One frame whose header is right and whose content is still to be parsed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Frame<'a> {
+    /// The minor version that its sender speaks.
+    pub minor: u8,
+    /// Its type.
+    pub ty: u16,
+    /// Which command it is, or answers; 0 for none.
+    pub request: u32,
+    /// What follows the header.
+    pub body: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// The first frame in `bytes`, and what follows it; `None` if more bytes must arrive first.
+    ///
+    /// # Errors
+    /// `Magic`, `Version`, `Short` or `TooMany` bytes: nothing tells where the next frame starts, so that the
+    /// connection is of no more use.
+    pub fn split(bytes: &'a [u8]) -> Result<Option<(Self, &'a [u8])>, DecodeError> {
+        let Some((header, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let mut r = Reader::new(header);
+        let found = r.u32("magic")?;
+        if found != MAGIC {
+            return Err(DecodeError::Magic { found });
+        }
+        let found = r.u8("major")?;
+        if found != MAJOR {
+            return Err(DecodeError::Version { found, supported: MAJOR });
+        }
+        let (minor, ty) = (r.u8("minor")?, r.u16("type")?);
+        let (len, request) = (r.u32("len")? as usize, r.u32("request")?);
+        if len < HEADER_BYTES {
+            return Err(DecodeError::Short { field: "header", need: HEADER_BYTES, have: len });
+        }
+        if len > MAX_FRAME_BYTES {
+            return Err(DecodeError::TooMany { field: "frame bytes", found: len, limit: MAX_FRAME_BYTES });
+        }
+        let Some((frame, rest)) = bytes.split_at_checked(len) else { return Ok(None) };
+        let body = frame.get(HEADER_BYTES..).unwrap_or_default();
+        Ok(Some((Frame { minor, ty, request, body }, rest)))
+    }
+
+    /// Whether it may be skipped by whoever does not know its type.
+    pub fn is_optional(&self) -> bool {
+        self.ty & OPTIONAL != 0
+    }
+
+    /// An unknown type: skipped if it is optional.
+    fn unknown<T>(&self) -> Result<Option<T>, DecodeError> {
+        if self.is_optional() { Ok(None) } else { Err(DecodeError::UnknownType { found: self.ty }) }
+    }
+
+    /// Only a newer minor version may have appended to the body.
+    fn finish(&self, r: &Reader<'_>) -> Result<(), DecodeError> {
+        let newer = self.minor > MINOR;
+        let found = HEADER_BYTES + self.body.len();
+        match r.left() {
+            left if left > 0 && !newer => Err(DecodeError::Length { found, expected: found - left }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The frames of one datagram, in order. A wrong header, or a frame that the datagram cuts off, is an error and
+/// ends the iteration. On a stream use [`Frame::split`].
+pub fn frames(datagram: &[u8]) -> Frames<'_> {
+    Frames(datagram)
+}
+
+/// Iterates over the frames of a datagram: see [`frames`].
+#[derive(Clone, Debug)]
+pub struct Frames<'a>(&'a [u8]);
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<Frame<'a>, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let bytes = std::mem::take(&mut self.0);
+        match Frame::split(bytes) {
+            Ok(Some((frame, rest))) => {
+                self.0 = rest;
+                Some(Ok(frame))
+            }
+            Ok(None) => {
+                let need = bytes
+                    .get(8..12)
+                    .and_then(|len| len.try_into().ok())
+                    .map_or(HEADER_BYTES, |len| (u32::from_le_bytes(len) as usize).max(HEADER_BYTES));
+                Some(Err(DecodeError::Short { field: "frame", need, have: bytes.len() }))
+            }
+            Err(e) => Some(Err(e)),
+        }
+    }
+}
+
+/// Offset of the length in a header.
+const LEN_AT: usize = 8;
+
+/// Appends a frame around what `body` writes.
+fn encode<O: Out>(
+    out: &mut O,
+    ty: u16,
+    request: u32,
+    body: impl FnOnce(&mut O) -> Result<(), EncodeError>,
+) -> Result<(), EncodeError> {
+    all_or_nothing(out, |out| {
+        let start = out.written();
+        out.put(&MAGIC.to_le_bytes())?;
+        out.put(&[MAJOR, MINOR])?;
+        out.put(&ty.to_le_bytes())?;
+        out.put(&0_u32.to_le_bytes())?;
+        out.put(&request.to_le_bytes())?;
+        body(out)?;
+        close(out, start)
+    })
+}
+
+/// Writes the length of the frame that started at `start` and ends here.
+fn close(out: &mut impl Out, start: usize) -> Result<(), EncodeError> {
+    let found = out.written() - start;
+    match u32::try_from(found) {
+        Ok(len) if found <= MAX_FRAME_BYTES => {
+            out.patch(start + LEN_AT, &len.to_le_bytes());
+            Ok(())
+        }
+        _ => Err(EncodeError::TooMany { field: "frame bytes", found, limit: MAX_FRAME_BYTES }),
+    }
+}
