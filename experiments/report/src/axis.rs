@@ -3,23 +3,36 @@
 /// Labels per axis, at most, not counting zero.
 const MAX_TICKS: f64 = 5.0;
 
-/// An axis from zero to `max`, labelled every `step`.
+/// An axis from `min` to `max`, labelled at every multiple of `step`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Axis {
-    /// The value at the far end; above 0.
+    /// The value at the near end; a multiple of `step`.
+    pub min: f64,
+    /// The value at the far end; above `min`.
     pub max: f64,
     /// Distance between labels; above 0.
     pub step: f64,
 }
 
 impl Axis {
-    /// An axis that shows `largest`: the end is a labelled, round number.
+    /// An axis from zero that shows `largest`: the end is a labelled, round number.
     pub fn covering(largest: f64) -> Self {
         let axis = Self::to(largest);
         Self { max: (axis.max / axis.step * (1.0 - 1e-9)).ceil() * axis.step, ..axis }
     }
 
-    /// An axis that ends exactly at `max`, which need not be labelled.
+    /// An axis that shows `smallest` to `largest`, and no more below than a round number needs. Both ends are labelled.
+    pub fn between(smallest: f64, largest: f64) -> Self {
+        let from_zero = Self::covering(largest);
+        let span = largest - smallest;
+        if !(smallest > 0.0 && span > 0.0 && from_zero.max.is_finite()) {
+            return from_zero;
+        }
+        let step = Self::to(span).step;
+        Self { min: (smallest / step).floor() * step, max: (largest / step).ceil() * step, step }
+    }
+
+    /// An axis from zero that ends exactly at `max`, which need not be labelled.
     pub fn to(max: f64) -> Self {
         let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
         let raw = max / MAX_TICKS;
@@ -30,18 +43,18 @@ impl Axis {
             // 2.5 reads well only where it needs no extra decimal.
             .find(|s| *s >= raw * (1.0 - 1e-9) && (s.fract() == 0.0 || *s < 1.0))
             .unwrap_or(10.0 * magnitude);
-        Self { max, step }
+        Self { min: 0.0, max, step }
     }
 
-    /// The labelled values, zero first.
+    /// The labelled values, in order.
     pub fn ticks(self) -> impl Iterator<Item = f64> {
-        let n = (self.max / self.step * (1.0 + 1e-9)).floor().min(2.0 * MAX_TICKS) as u32;
-        (0..=n).map(move |i| f64::from(i) * self.step)
+        let n = ((self.max - self.min) / self.step * (1.0 + 1e-9)).floor().min(2.0 * MAX_TICKS) as u32;
+        (0..=n).map(move |i| self.min + f64::from(i) * self.step)
     }
 
     /// Where `value` lies, 0 to 1; what lies outside is clamped to the ends.
     pub fn at(self, value: f64) -> f64 {
-        let share = value / self.max;
+        let share = (value - self.min) / (self.max - self.min);
         if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
     }
 }
@@ -68,6 +81,15 @@ mod tests {
             prop_assert!((2..=7).contains(&axis.ticks().count()));
             prop_assert!((0.0..=1.0).contains(&axis.at(v)));
         }
+    }
+
+    #[test]
+    fn zooms_to_a_range() {
+        let axis = Axis::between(41.0, 118.0);
+        assert_eq!(axis.ticks().collect::<Vec<_>>(), [40.0, 60.0, 80.0, 100.0, 120.0]);
+        assert_eq!((axis.at(40.0), axis.at(80.0), axis.at(120.0), axis.at(0.0)), (0.0, 0.5, 1.0, 0.0));
+        assert_eq!(Axis::between(0.0, 24.0), Axis::covering(24.0));
+        assert_eq!(Axis::between(7.0, 7.0), Axis::covering(7.0));
     }
 
     #[test]

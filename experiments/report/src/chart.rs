@@ -153,7 +153,7 @@ impl<'a> TimeCharts<'a> {
                         path.zero d=(format!("M0 {HEIGHT}H{WIDTH}")) {}
                         @for (i, flow, style) in &group.flows {
                             path.line data-flow=(i) d=(self.line_path(panel, &flow.samples)) stroke=(style.colour)
-                                stroke-dasharray=(style.dash) stroke-width=(style.width) {}
+                                stroke-dasharray=(style.dash) stroke-width=(style.width) stroke-opacity=(style.opacity) {}
                         }
                     }
                     @for y in axis.ticks() {
@@ -241,7 +241,7 @@ fn legend(group: &Group<'_>) -> Markup {
             @for (i, flow, style) in &group.flows {
                 button type="button" data-flow=(i) aria-pressed="true" title=(format!("Show or hide {}", flow.name)) {
                     svg viewBox="0 0 30 10" width="30" height="10" aria-hidden="true" {
-                        path d="M1 5H29" stroke=(style.colour) stroke-dasharray=(style.dash) stroke-width=(style.width) {}
+                        path d="M1 5H29" stroke=(style.colour) stroke-dasharray=(style.dash) stroke-width=(style.width) stroke-opacity=(style.opacity) {}
                     }
                     (flow.datapath.label())
                 }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::axis::Axis;
 use crate::format;
 use crate::model::{Flow, Report};
-use crate::stats::{Summary, Window, summary};
+use crate::stats::{Summary, Window, capacity_bits, end_ms, summary};
 use crate::style::{Group, Style};
 
 const WIDTH: f64 = 10_000.0;
@@ -33,7 +33,9 @@ pub fn figures(report: &Report, groups: &[Group<'_>]) -> Markup {
     html! {
         (legend(groups))
         div.grid {
-            @for (label, window) in windows { (figure(label, &points(report, groups, window))) }
+            @for (label, window) in windows {
+                (figure(label, &points(report, groups, window), ideal(report, window)))
+            }
         }
     }
 }
@@ -57,6 +59,15 @@ fn points<'a>(report: &Report, groups: &[Group<'a>], window: Window) -> Vec<Poin
     points
 }
 
+/// A full link without a queue: its capacity in Mb/s and round-trip time in ms.
+fn ideal(report: &Report, window: Window) -> Option<(f64, f64)> {
+    let rtt_us = report.link.base_rtt_us?;
+    let t1_ms = window.t1_ms.min(end_ms(report));
+    let ms = t1_ms.checked_sub(window.t0_ms).filter(|ms| *ms > 0)?;
+    let bits = capacity_bits(&report.link.capacity, window.t0_ms, t1_ms);
+    (bits > 0.0).then(|| (bits / ms as f64 / 1e3, rtt_us as f64 / 1e3))
+}
+
 /// Colour tells the datapath, shape the algorithm.
 fn legend(groups: &[Group<'_>]) -> Markup {
     html! {
@@ -70,10 +81,25 @@ fn legend(groups: &[Group<'_>]) -> Markup {
     }
 }
 
-fn figure(label: &str, points: &[Point<'_>]) -> Markup {
-    let largest = |value: fn(&Point<'_>) -> f64| points.iter().map(value).fold(0.0, f64::max);
-    let rtt = Axis::covering(largest(|p| p.summary.rtt_p95_us.unwrap_or(0.0) / 1e3) * 1.05);
-    let throughput = Axis::covering(largest(|p| p.throughput_mbps) * 1.05);
+/// The least part of the largest throughput that an axis spans: differences of a few per cent shall look small.
+const LEAST_SPAN: f64 = 0.5;
+
+/// Axes of throughput (Mb/s) and round-trip time (ms) that show all points and the ideal.
+fn axes(points: &[Point<'_>], ideal: Option<(f64, f64)>) -> (Axis, Axis) {
+    let largest = |a: f64, b: f64| a.max(b);
+    let mbps = || points.iter().map(|p| p.throughput_mbps).chain(ideal.map(|i| i.0));
+    let rtts = |p: &Point<'_>| [p.summary.rtt_p05_us, p.summary.rtt_p95_us].map(|us| us.unwrap_or(0.0) / 1e3);
+    let ms = || points.iter().flat_map(rtts).chain(ideal.map(|i| i.1));
+    let top = mbps().fold(0.0, largest) * 1.02;
+    let bottom = mbps().fold(top * (1.0 - LEAST_SPAN), f64::min);
+    (
+        Axis::between(bottom, top),
+        Axis::between(ms().fold(f64::INFINITY, f64::min) * 0.98, ms().fold(0.0, largest) * 1.02),
+    )
+}
+
+fn figure(label: &str, points: &[Point<'_>], ideal: Option<(f64, f64)>) -> Markup {
+    let (throughput, rtt) = axes(points, ideal);
     let left = |ms: f64| 1.0 - rtt.at(ms);
     html! {
         figure.scatter {
@@ -106,20 +132,27 @@ fn figure(label: &str, points: &[Point<'_>]) -> Markup {
                         @for x in rtt.ticks() {
                             span.x style=(format!("left:{:.2}%", left(x) * 100.0)) { (format::tick(x, rtt.step)) }
                         }
-                        span.better { "better ↗" }
+                        span.better { "better: up and right ↗" }
+                        @if let Some((mbps, ms)) = ideal {
+                            span.ideal title="The link full, its queue empty" style=(place(left(ms), throughput.at(mbps))) { "✛" }
+                        }
                         @for p in points {
                             span.point title=(format!("{}: {} Mb/s, {} ms", p.flow.name,
                                 format::number(Some(p.throughput_mbps)), format::number(Some(p.rtt_ms))))
-                                style=(format!("left:{:.2}%;bottom:{:.2}%", left(p.rtt_ms) * 100.0, throughput.at(p.throughput_mbps) * 100.0)) {
+                                style=(place(left(p.rtt_ms), throughput.at(p.throughput_mbps))) {
                                 (glyph(p.marker, p.style))
                             }
                         }
                     }
-                    p.xlabel { "Mean round-trip time, ms, falling to the right. Bars: 5th to 95th percentile." }
+                    p.xlabel { "Mean round-trip time, ms, falling to the right. Bars: 5th to 95th percentile. ✛ full link, empty queue." }
                 }
             }
         }
     }
+}
+
+fn place(left: f64, bottom: f64) -> String {
+    format!("left:{:.2}%;bottom:{:.2}%", left * 100.0, bottom * 100.0)
 }
 
 fn glyph(marker: &str, style: Style) -> Markup {

@@ -68,7 +68,7 @@ fn percentile(sorted: &[u64], p: usize) -> Option<f64> {
 }
 
 /// Bits that the link could carry from `t0_ms` to `t1_ms`.
-fn capacity_bits(capacity: &[Capacity], t0_ms: u64, t1_ms: u64) -> f64 {
+pub fn capacity_bits(capacity: &[Capacity], t0_ms: u64, t1_ms: u64) -> f64 {
     let ends = capacity.iter().skip(1).map(|c| c.t_ms).chain([u64::MAX]);
     capacity
         .iter()

@@ -2,14 +2,15 @@
 
 use crate::model::{Datapath, Flow, Report};
 
-/// Distinct styles; a chart with more flows reuses them in turn.
+/// Distinct styles; a chart with more flows reuses them in turn. The first, the baseline's, is a broad pale band, so that
+/// a line that runs on top of it can still be told from it.
 pub const STYLES: [Style; 6] = [
-    Style { colour: "var(--s0)", dash: "none", width: "2.6" },
-    Style { colour: "var(--s1)", dash: "7 4", width: "2" },
-    Style { colour: "var(--s2)", dash: "1.5 4.5", width: "2.4" },
-    Style { colour: "var(--s3)", dash: "12 4 2 4", width: "2" },
-    Style { colour: "var(--s4)", dash: "16 5", width: "2" },
-    Style { colour: "var(--s5)", dash: "4 3", width: "2" },
+    Style { colour: "var(--s0)", dash: "none", width: "5", opacity: "0.45" },
+    Style { colour: "var(--s1)", dash: "7 4", width: "2", opacity: "1" },
+    Style { colour: "var(--s2)", dash: "1.5 4.5", width: "2.4", opacity: "1" },
+    Style { colour: "var(--s3)", dash: "12 4 2 4", width: "2", opacity: "1" },
+    Style { colour: "var(--s4)", dash: "16 5", width: "2", opacity: "1" },
+    Style { colour: "var(--s5)", dash: "4 3", width: "2", opacity: "1" },
 ];
 
 /// How a flow's line looks.
@@ -21,6 +22,8 @@ pub struct Style {
     pub dash: &'static str,
     /// CSS pixels.
     pub width: &'static str,
+    /// 0 to 1.
+    pub opacity: &'static str,
 }
 
 /// The flows of one algorithm, in the report's order.

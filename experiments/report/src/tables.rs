@@ -56,7 +56,7 @@ pub fn whole_run(report: &Report, groups: &[Group<'_>]) -> Markup {
                 thead {
                     tr {
                         (flow_heads())
-                        th scope="col" { "Retrans-" wbr; "mits" small { "packets" } }
+                        th scope="col" { "Retransmits" small { "packets" } }
                         th scope="col" { "Lost" small { "packets" } }
                         th scope="col" { "Reports" small { "to agent" } }
                         th scope="col" { "Program" small { "switches" } }
@@ -91,7 +91,7 @@ pub fn by_phase(report: &Report, groups: &[Group<'_>]) -> Markup {
                 thead {
                     tr {
                         (flow_heads())
-                        th scope="col" { "Retrans-" wbr; "mits" small { "packets" } }
+                        th scope="col" { "Retransmits" small { "packets" } }
                         th scope="col" { "Lost" small { "packets" } }
                     }
                 }
@@ -120,10 +120,10 @@ fn flow_heads() -> Markup {
     html! {
         th scope="col" { "Flow" }
         th scope="col" { "Throughput" small { "Mb/s" } }
-        th scope="col" { "of kernel’s" small { "ratio" } }
+        th scope="col" { "vs kernel" small { "ratio" } }
         th scope="col" { "Utilisation" small { "of capacity" } }
         th scope="col" { "Mean RTT" small { "ms" } }
-        th scope="col" { "95 % RTT" small { "ms" } }
+        th scope="col" { "p95 RTT" small { "ms" } }
     }
 }
 
