@@ -1,0 +1,263 @@
+//! What a link is like, checked before anything is made.
+
+use std::path::PathBuf;
+
+use crate::error::ConfigError;
+use crate::shape::Shape;
+
+/// Longest propagation delay of one direction, microseconds.
+pub const MAX_DELAY_US: u64 = 10_000_000;
+/// Packets that one direction can hold at once unless configured: 1.5 GB x 8 / 65536, or half a second at 1.5 Gb/s.
+pub const DEFAULT_BUFFER_PACKETS: u32 = 1 << 16;
+/// Most packets that one direction can hold at once: 1.5 GiB of memory.
+pub const MAX_BUFFER_PACKETS: u32 = 1 << 20;
+
+/// What happens to a packet that must wait at the bottleneck. The packet in transmission does not count, as in mahimahi.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Queue {
+    /// It waits.
+    #[default]
+    Infinite,
+    /// It waits unless the queue would then exceed a limit; at least one limit is above 0.
+    DropTail {
+        /// Most packets; `None`: any number.
+        packets: Option<u32>,
+        /// Most bytes, as [`crate::path`] counts them; `None`: any number.
+        bytes: Option<u64>,
+    },
+}
+
+impl Queue {
+    /// A droptail queue of at most `packets` packets.
+    pub fn packets(packets: u32) -> Queue {
+        Queue::DropTail { packets: Some(packets), bytes: None }
+    }
+
+    /// Reads mahimahi's `--uplink-queue KIND --uplink-queue-args ARGS`; `field` names the flag in refusals.
+    ///
+    /// # Errors
+    /// An unknown kind, arguments that cannot be read, or a droptail queue without a limit.
+    pub fn parse(field: &'static str, kind: &str, args: &str) -> Result<Queue, ConfigError> {
+        match kind {
+            "infinite" if args.is_empty() => Ok(Queue::Infinite),
+            "infinite" => Err(ConfigError::NoArgs { field, found: args.to_owned() }),
+            "droptail" => {
+                let (mut packets, mut bytes) = (None, None);
+                for part in args.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+                    let unread = || ConfigError::QueueArgs { field, found: part.to_owned() };
+                    match part.split_once('=').ok_or_else(unread)? {
+                        ("packets", n) if packets.is_none() => {
+                            packets = Some(n.parse().map_err(|_| unread())?)
+                        }
+                        ("bytes", n) if bytes.is_none() => bytes = Some(n.parse().map_err(|_| unread())?),
+                        _ => return Err(unread()),
+                    }
+                }
+                let queue = Queue::DropTail { packets, bytes };
+                queue.check(field).map(|()| queue)
+            }
+            _ => Err(ConfigError::UnknownQueue { field, found: kind.to_owned() }),
+        }
+    }
+
+    fn check(self, field: &'static str) -> Result<(), ConfigError> {
+        match self {
+            Queue::DropTail { packets: None, bytes: None }
+            | Queue::DropTail { packets: Some(0), .. }
+            | Queue::DropTail { bytes: Some(0), .. } => Err(ConfigError::NoLimit { field }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// As mahimahi writes it in a log's header.
+impl std::fmt::Display for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Queue::Infinite => write!(f, "infinite"),
+            Queue::DropTail { packets: Some(p), bytes: Some(b) } => {
+                write!(f, "droptail [bytes={b}, packets={p}]")
+            }
+            Queue::DropTail { packets: Some(p), bytes: None } => write!(f, "droptail [packets={p}]"),
+            Queue::DropTail { packets: None, bytes: Some(b) } => write!(f, "droptail [bytes={b}]"),
+            Queue::DropTail { packets: None, bytes: None } => write!(f, "droptail []"),
+        }
+    }
+}
+
+/// Random loss of packets as they enter a link, each independent of the others.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Loss {
+    /// 0 to 1.
+    pub probability: f64,
+    /// Two links with the same seed lose the same packets of the same sequence.
+    pub seed: u64,
+}
+
+impl Loss {
+    pub(crate) fn check(self, field: &'static str) -> Result<(), ConfigError> {
+        check_range(field, self.probability, 0.0, 1.0, "")
+    }
+}
+
+/// One direction of a link.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PathConfig {
+    /// Propagation delay, microseconds, at most [`MAX_DELAY_US`].
+    pub delay_us: u64,
+    /// How fast the bottleneck delivers.
+    pub shape: Shape,
+    /// What waits there.
+    pub queue: Queue,
+    /// Random loss.
+    pub loss: Loss,
+    /// Where to write a log in mahimahi's format.
+    pub log: Option<PathBuf>,
+    /// Packets held at once, delayed or queued, up to [`MAX_BUFFER_PACKETS`]; what exceeds them is refused and counted.
+    /// Memory is only used as it is needed.
+    pub buffer_packets: u32,
+}
+
+impl PathConfig {
+    /// A direction with no loss, no log and an infinite queue.
+    pub fn new(shape: Shape, delay_us: u64) -> PathConfig {
+        PathConfig {
+            delay_us,
+            shape,
+            queue: Queue::Infinite,
+            loss: Loss::default(),
+            log: None,
+            buffer_packets: DEFAULT_BUFFER_PACKETS,
+        }
+    }
+
+    fn check(&self, fields: &Fields) -> Result<(), ConfigError> {
+        self.shape.check(fields.shape)?;
+        self.queue.check(fields.queue)?;
+        self.loss.check(fields.loss)?;
+        check_delay_us(fields.delay, self.delay_us)?;
+        let buffer_packets = f64::from(self.buffer_packets);
+        check_range(fields.buffer, buffer_packets, 1.0, f64::from(MAX_BUFFER_PACKETS), "packets")
+    }
+}
+
+pub(crate) fn check_delay_us(field: &'static str, delay_us: u64) -> Result<(), ConfigError> {
+    check_range(field, delay_us as f64, 0.0, MAX_DELAY_US as f64, "us")
+}
+
+pub(crate) fn check_range(
+    field: &'static str,
+    found: f64,
+    low: f64,
+    high: f64,
+    unit: &'static str,
+) -> Result<(), ConfigError> {
+    if (low..=high).contains(&found) {
+        Ok(())
+    } else {
+        Err(ConfigError::OutOfRange { field, found, low, high, unit })
+    }
+}
+
+/// Field names of one direction, for refusals.
+struct Fields {
+    shape: &'static str,
+    queue: &'static str,
+    delay: &'static str,
+    loss: &'static str,
+    buffer: &'static str,
+}
+
+const UP: Fields = Fields {
+    shape: "up.shape",
+    queue: "up.queue",
+    delay: "up.delay_us",
+    loss: "up.loss.probability",
+    buffer: "up.buffer_packets",
+};
+const DOWN: Fields = Fields {
+    shape: "down.shape",
+    queue: "down.queue",
+    delay: "down.delay_us",
+    loss: "down.loss.probability",
+    buffer: "down.buffer_packets",
+};
+
+/// A link: `up` carries from the sender (a shell's inside) to the receiver (its outside), `down` back.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LinkConfig {
+    /// From the sender to the receiver.
+    pub up: PathConfig,
+    /// From the receiver to the sender.
+    pub down: PathConfig,
+    /// What the logs' headers say made the link.
+    pub command_line: String,
+}
+
+impl LinkConfig {
+    /// A link of the same shape and delay in both directions, with infinite queues.
+    pub fn symmetric(shape: Shape, delay_us: u64) -> LinkConfig {
+        let path = PathConfig::new(shape, delay_us);
+        LinkConfig { up: path.clone(), down: path, command_line: "ccplane".into() }
+    }
+
+    /// Checks every number.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.up.check(&UP)?;
+        self.down.check(&DOWN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_read_as_mahimahi_writes_them() {
+        let parse = |kind, args| Queue::parse("--uplink-queue", kind, args);
+        assert_eq!(parse("infinite", ""), Ok(Queue::Infinite));
+        assert_eq!(parse("droptail", "packets=100"), Ok(Queue::packets(100)));
+        let both = parse("droptail", "bytes=3000, packets=7").unwrap();
+        assert_eq!(both.to_string(), "droptail [bytes=3000, packets=7]");
+        assert_eq!(parse("droptail", "bytes=3000").unwrap().to_string(), "droptail [bytes=3000]");
+        let refused = [
+            ("red", "", "--uplink-queue: unknown queue \"red\"; expected infinite or droptail"),
+            (
+                "infinite",
+                "packets=1",
+                "--uplink-queue: an infinite queue takes no arguments, found \"packets=1\"",
+            ),
+            ("droptail", "", "--uplink-queue: a droptail queue needs packets=N or bytes=N, above 0"),
+            ("droptail", "packets=0", "--uplink-queue: a droptail queue needs packets=N or bytes=N, above 0"),
+        ];
+        for (kind, args, message) in refused {
+            assert_eq!(parse(kind, args).unwrap_err().to_string(), message);
+        }
+        for args in ["packets", "packets=x", "packets=-1", "pkts=3", "packets=1,packets=2"] {
+            assert!(matches!(parse("droptail", args), Err(ConfigError::QueueArgs { .. })), "{args}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        let good = LinkConfig::symmetric(Shape::mbit(12), 20_000);
+        assert_eq!(good.check(), Ok(()));
+        let refusal = |change: fn(&mut LinkConfig)| {
+            let mut config = good.clone();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        assert_eq!(
+            refusal(|c| c.up.delay_us = MAX_DELAY_US + 1),
+            "up.delay_us: 10000001 is outside 0..=10000000 us"
+        );
+        assert!(refusal(|c| c.down.loss.probability = 1.5).starts_with("down.loss.probability: 1.5"));
+        assert!(refusal(|c| c.down.loss.probability = f64::NAN).starts_with("down.loss.probability: NaN"));
+        assert!(refusal(|c| c.down.shape = Shape::mbit(0)).starts_with("down.shape: 0 is outside"));
+        assert!(refusal(|c| c.up.queue = Queue::packets(0)).starts_with("up.queue: a droptail queue needs"));
+        assert!(refusal(|c| c.up.buffer_packets = 0).starts_with("up.buffer_packets: 0"));
+    }
+}

@@ -1,0 +1,149 @@
+//! Two namespaces and the link between them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::config::{LinkConfig, Loss, check_delay_us};
+use crate::error::Result;
+use crate::link::{Change, Link, Side};
+use crate::netns::Namespace;
+use crate::shape::Shape;
+use crate::stats::LinkStats;
+use crate::tun::Tun;
+
+/// The device's name in both namespaces.
+pub const DEVICE: &str = "ccp0";
+
+/// An end's addresses; the same in every emulator, whose namespaces see nothing of each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Addresses {
+    /// In a /30.
+    pub v4: Ipv4Addr,
+    /// Unique local (RFC 4193), in a /126.
+    pub v6: Ipv6Addr,
+}
+
+impl Addresses {
+    const SENDER: Addresses =
+        Addresses { v4: Ipv4Addr::new(10, 99, 0, 1), v6: Ipv6Addr::new(0xfdcc, 0x9a6e, 0, 0, 0, 0, 0, 1) };
+    const RECEIVER: Addresses =
+        Addresses { v4: Ipv4Addr::new(10, 99, 0, 2), v6: Ipv6Addr::new(0xfdcc, 0x9a6e, 0, 0, 0, 0, 0, 2) };
+
+    fn with_prefixes(self) -> [(IpAddr, u8); 2] {
+        [(self.v4.into(), 30), (self.v6.into(), 126)]
+    }
+}
+
+/// An emulated link between a sender's and a receiver's namespace. Any number may run at once.
+///
+/// Dropping it stops the link and removes the namespaces. So does a panic; a program that a signal may end calls
+/// [`crate::netns::clean_on_signals`] first, and [`crate::netns::clean_leftovers`] removes what SIGKILL leaves.
+///
+/// ```no_run
+/// use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
+/// let mut config = LinkConfig::symmetric(Shape::mbit(12), 20_000);
+/// config.up.queue = Queue::packets(60);
+/// let emulator = Emulator::start(&config)?;
+/// let mut iperf = std::process::Command::new("iperf3");
+/// iperf.args(["-s", "-1"]);
+/// let server = emulator.receiver_ns().enter(&mut iperf)?.spawn();
+/// # Ok::<(), ccplane_emulator::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Emulator {
+    // Dropped in this order: the thread ends before its namespaces go.
+    link: Link,
+    sender: Namespace,
+    receiver: Namespace,
+}
+
+impl Emulator {
+    /// Makes the namespaces and starts the link.
+    ///
+    /// # Errors
+    /// A refused configuration (nothing is made), a log that cannot be created, or the kernel's refusal (what was made is removed).
+    pub fn start(config: &LinkConfig) -> Result<Emulator> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        config.check()?;
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let sender = Namespace::create(&format!("{number}-tx"))?;
+        let receiver = Namespace::create(&format!("{number}-rx"))?;
+        let end = |addresses: Addresses| move || Tun::create(DEVICE, &addresses.with_prefixes());
+        let link = Link::start(
+            config,
+            sender.run(end(Addresses::SENDER))??,
+            receiver.run(end(Addresses::RECEIVER))??,
+        )?;
+        Ok(Emulator { link, sender, receiver })
+    }
+
+    /// The namespace whose packets go up.
+    pub fn sender_ns(&self) -> &Namespace {
+        &self.sender
+    }
+
+    /// The namespace whose packets go down.
+    pub fn receiver_ns(&self) -> &Namespace {
+        &self.receiver
+    }
+
+    /// The sender's addresses.
+    pub fn sender_addresses(&self) -> Addresses {
+        Addresses::SENDER
+    }
+
+    /// The receiver's addresses.
+    pub fn receiver_addresses(&self) -> Addresses {
+        Addresses::RECEIVER
+    }
+
+    /// Changes how fast the uplink delivers, within a millisecond; what is queued stays.
+    ///
+    /// # Errors
+    /// A rate out of range, or a link that has stopped.
+    pub fn set_up_shape(&self, shape: Shape) -> Result<()> {
+        shape.check("up.shape")?;
+        self.link.change(Change::Shape(Side::Up, shape))
+    }
+
+    /// Changes how fast the downlink delivers, as [`Emulator::set_up_shape`] does.
+    ///
+    /// # Errors
+    /// A rate out of range, or a link that has stopped.
+    pub fn set_down_shape(&self, shape: Shape) -> Result<()> {
+        shape.check("down.shape")?;
+        self.link.change(Change::Shape(Side::Down, shape))
+    }
+
+    /// Changes the propagation delay of both directions, microseconds, for packets that enter from now on.
+    ///
+    /// # Errors
+    /// A delay above [`crate::MAX_DELAY_US`], or a link that has stopped.
+    pub fn set_delay_us(&self, delay_us: u64) -> Result<()> {
+        check_delay_us("delay_us", delay_us)?;
+        self.link.change(Change::DelayUs(Side::Up, delay_us))?;
+        self.link.change(Change::DelayUs(Side::Down, delay_us))
+    }
+
+    /// Changes the uplink's random loss.
+    ///
+    /// # Errors
+    /// A probability outside 0 to 1, or a link that has stopped.
+    pub fn set_up_loss(&self, loss: Loss) -> Result<()> {
+        loss.check("up.loss.probability")?;
+        self.link.change(Change::Loss(Side::Up, loss))
+    }
+
+    /// The counters now.
+    pub fn stats(&self) -> LinkStats {
+        self.link.stats()
+    }
+
+    /// Stops the link, flushes its logs and removes the namespaces; returns the last counters.
+    ///
+    /// # Errors
+    /// A log that could not be written, or what ended the link before.
+    pub fn stop(mut self) -> Result<LinkStats> {
+        self.link.stop()
+    }
+}

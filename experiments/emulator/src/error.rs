@@ -1,0 +1,134 @@
+//! What can go wrong, with values.
+
+use std::path::PathBuf;
+
+use ccplane_netsim::trace::TraceError;
+use nix::errno::Errno;
+
+/// The crate's result.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A refused configuration: the field, what was found, what would be right.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A number outside its range.
+    #[error("{field}: {found} is outside {low}..={high} {unit}")]
+    OutOfRange {
+        /// The field's name.
+        field: &'static str,
+        /// Its value.
+        found: f64,
+        /// The smallest value allowed.
+        low: f64,
+        /// The largest.
+        high: f64,
+        /// The unit of all three.
+        unit: &'static str,
+    },
+    /// A kind of queue that is not known.
+    #[error("{field}: unknown queue {found:?}; expected infinite or droptail")]
+    UnknownQueue {
+        /// The flag or field.
+        field: &'static str,
+        /// Its value.
+        found: String,
+    },
+    /// Queue arguments that cannot be read.
+    #[error("{field}: cannot read {found:?}; expected packets=N, bytes=N or both, separated by a comma")]
+    QueueArgs {
+        /// The flag or field.
+        field: &'static str,
+        /// The part that is wrong.
+        found: String,
+    },
+    /// A droptail queue with no limit.
+    #[error("{field}: a droptail queue needs packets=N or bytes=N, above 0")]
+    NoLimit {
+        /// The flag or field.
+        field: &'static str,
+    },
+    /// An infinite queue with arguments.
+    #[error("{field}: an infinite queue takes no arguments, found {found:?}")]
+    NoArgs {
+        /// The flag or field.
+        field: &'static str,
+        /// Its value.
+        found: String,
+    },
+    /// A name that cannot be part of a namespace's name.
+    #[error("tag: {found:?} is not 1 to {max} of the characters a-z, A-Z, 0-9, '-' and '_'", max = crate::netns::MAX_TAG)]
+    Tag {
+        /// The tag.
+        found: String,
+    },
+    /// No command to run behind the link.
+    #[error("command: empty")]
+    NoCommand,
+}
+
+/// What can go wrong with namespaces, devices and links.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration is refused; nothing was changed.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A trace is refused; nothing was changed.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The kernel refused.
+    #[error("{action} {subject}: {errno}")]
+    Kernel {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        subject: String,
+        /// The kernel's reason.
+        errno: Errno,
+    },
+    /// A log file could not be written.
+    #[error("{}: {source}", path.display())]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A command could not be started or waited for.
+    #[error("{command}: {source}")]
+    Command {
+        /// Its first word.
+        command: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+    /// The forwarding thread has ended, by the error that it carries.
+    #[error("the link has stopped: {0}")]
+    Stopped(String),
+    /// Every address block for shells is in use.
+    #[error("no free address block in 100.64.0.0/16 for another link")]
+    NoAddresses,
+}
+
+/// Puts an action and its subject to the kernel's reason.
+pub(crate) trait Context<T> {
+    fn context(self, action: &'static str, subject: impl ToString) -> Result<T>;
+}
+
+impl<T> Context<T> for nix::Result<T> {
+    fn context(self, action: &'static str, subject: impl ToString) -> Result<T> {
+        self.map_err(|errno| Error::Kernel { action, subject: subject.to_string(), errno })
+    }
+}
+
+impl<T> Context<T> for std::io::Result<T> {
+    fn context(self, action: &'static str, subject: impl ToString) -> Result<T> {
+        self.map_err(|e| Error::Kernel {
+            action,
+            subject: subject.to_string(),
+            errno: Errno::from_raw(e.raw_os_error().unwrap_or(nix::libc::EIO)),
+        })
+    }
+}

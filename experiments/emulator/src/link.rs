@@ -1,0 +1,383 @@
+//! The forwarding thread: reads packets from two TUN devices, hands them to the sans-IO paths, writes what leaves them.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::time::clock_gettime;
+
+use crate::config::{LinkConfig, Loss, PathConfig};
+use crate::error::{Context, Error, Result};
+use crate::log::{Header, LogWriter};
+use crate::path::{Event, Path, TUN_HEADER_BYTES};
+use crate::pool::{Buffer, Pool};
+use crate::shape::Shape;
+use crate::stats::{DirectionStats, LinkStats};
+use crate::tun::Tun;
+
+/// Packets read from one device before the other has its turn.
+const READ_BATCH: usize = 64;
+/// Shortest sleep: departures closer together than this leave together. At 300 Mb/s and above that saves wake-ups.
+const MIN_SLEEP_NS: u64 = 50_000;
+/// Longest sleep, so that counters and logs stay fresh while nothing moves.
+const MAX_SLEEP_NS: u64 = 100_000_000;
+/// Descriptors that the thread waits for: two devices, the timer, the wake-up.
+const MAX_EVENTS: usize = 4;
+
+/// A change to a running link.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Shape(Side, Shape),
+    DelayUs(Side, u64),
+    Loss(Side, Loss),
+    Stop,
+}
+
+/// One of a link's directions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Up,
+    Down,
+}
+
+/// A running link; dropping it stops the thread.
+#[derive(Debug)]
+pub(crate) struct Link {
+    changes: Sender<Change>,
+    wake: Arc<EventFd>,
+    stats: Arc<Mutex<LinkStats>>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Link {
+    /// Starts forwarding between the sender's and the receiver's device.
+    pub(crate) fn start(config: &LinkConfig, sender: Tun, receiver: Tun) -> Result<Link> {
+        config.check()?;
+        let clock = Clock::start()?;
+        let lanes = [
+            Lane::new("Uplink", &config.up, &config.command_line)?,
+            Lane::new("Downlink", &config.down, &config.command_line)?,
+        ];
+        let wake = Arc::new(
+            EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
+                .context("open", "an eventfd")?,
+        );
+        let (changes, inbox) = channel();
+        let stats = Arc::new(Mutex::new(LinkStats::default()));
+        let forwarder = Forwarder {
+            clock,
+            tuns: [sender, receiver],
+            lanes,
+            inbox,
+            timer: Timer::new(clock)?,
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("open", "an epoll")?,
+            wake: Arc::clone(&wake),
+            stats: Arc::clone(&stats),
+        };
+        forwarder.register()?;
+        let thread = std::thread::Builder::new()
+            .name("ccp-link".into())
+            .spawn(move || forwarder.run())
+            .map_err(Error::Thread)?;
+        Ok(Link { changes, wake, stats, thread: Some(thread) })
+    }
+
+    pub(crate) fn change(&self, change: Change) -> Result<()> {
+        let stopped = || Error::Stopped("its thread has ended; stop() tells why".into());
+        self.changes.send(change).map_err(|_| stopped())?;
+        self.wake.write(1).map(drop).context("wake", "the link")
+    }
+
+    pub(crate) fn stats(&self) -> LinkStats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops the thread and flushes the logs; returns the last counters.
+    pub(crate) fn stop(&mut self) -> Result<LinkStats> {
+        let Some(thread) = self.thread.take() else { return Ok(self.stats()) };
+        // Fails only if the thread has ended already.
+        let _ = self.change(Change::Stop);
+        thread.join().unwrap_or_else(|_| Err(Error::Stopped("its thread panicked".into())))?;
+        Ok(self.stats())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let _ = self.stop();
+    }
+}
+
+/// Monotonic time since the link's start.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    origin: Duration,
+}
+
+impl Clock {
+    fn start() -> Result<Clock> {
+        Ok(Clock { origin: Clock::monotonic().context("read", "the monotonic clock")? })
+    }
+
+    fn monotonic() -> nix::Result<Duration> {
+        clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map(Duration::from)
+    }
+
+    fn now_ns(&self) -> Result<u64> {
+        let now = Clock::monotonic().context("read", "the monotonic clock")?;
+        Ok(now.saturating_sub(self.origin).as_nanos() as u64)
+    }
+}
+
+/// Wakes the thread at a time of its clock.
+#[derive(Debug)]
+struct Timer {
+    fd: TimerFd,
+    clock: Clock,
+    armed_ns: u64,
+}
+
+impl Timer {
+    fn new(clock: Clock) -> Result<Timer> {
+        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+        let fd = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).context("open", "a timerfd")?;
+        Ok(Timer { fd, clock, armed_ns: 0 })
+    }
+
+    /// Setting a timer also clears an expiry not yet read, so that nothing ever reads it.
+    fn set(&mut self, at_ns: u64) -> Result<()> {
+        if self.armed_ns != at_ns {
+            let at = TimeSpec::from_duration(self.clock.origin + Duration::from_nanos(at_ns));
+            self.fd
+                .set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+                .context("set", "a timerfd")?;
+            self.armed_ns = at_ns;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Forwarder {
+    clock: Clock,
+    /// The sender's and the receiver's.
+    tuns: [Tun; 2],
+    /// Up, from the sender's device to the receiver's, and down.
+    lanes: [Lane; 2],
+    inbox: Receiver<Change>,
+    timer: Timer,
+    epoll: Epoll,
+    wake: Arc<EventFd>,
+    stats: Arc<Mutex<LinkStats>>,
+}
+
+impl Forwarder {
+    fn register(&self) -> Result<()> {
+        let event = |data| EpollEvent::new(EpollFlags::EPOLLIN, data);
+        let [sender, receiver] = &self.tuns;
+        self.epoll.add(sender, event(0)).context("wait for", "the sender's device")?;
+        self.epoll.add(receiver, event(1)).context("wait for", "the receiver's device")?;
+        self.epoll.add(&self.timer.fd, event(2)).context("wait for", "a timerfd")?;
+        self.epoll.add(&*self.wake, event(3)).context("wait for", "an eventfd")
+    }
+
+    fn run(mut self) -> Result<()> {
+        let forwarded = self.forward();
+        let [up, down] = self.lanes;
+        up.outlet.finish().and(down.outlet.finish()).and(forwarded)
+    }
+
+    fn forward(&mut self) -> Result<()> {
+        let mut events = [EpollEvent::empty(); MAX_EVENTS];
+        loop {
+            let now_ns = self.clock.now_ns()?;
+            let [sender, receiver] = &self.tuns;
+            let [up, down] = &mut self.lanes;
+            up.advance(now_ns, receiver);
+            down.advance(now_ns, sender);
+            self.publish(now_ns);
+            while let Ok(change) = self.inbox.try_recv() {
+                if matches!(change, Change::Stop) {
+                    return Ok(());
+                }
+                self.apply(now_ns, change);
+            }
+            self.timer.set(self.wake_up_ns(now_ns))?;
+            let ready = match self.epoll.wait(&mut events, nix::sys::epoll::EpollTimeout::NONE) {
+                Ok(count) => events.get(..count).unwrap_or_default(),
+                Err(Errno::EINTR) => &[],
+                Err(errno) => return Err(errno).context("wait for", "packets"),
+            };
+            let now_ns = self.clock.now_ns()?;
+            for event in ready {
+                match (event.data(), &self.tuns, &mut self.lanes) {
+                    (0, [sender, _], [up, _]) => up.read(now_ns, sender)?,
+                    (1, [_, receiver], [_, down]) => down.read(now_ns, receiver)?,
+                    (3, ..) => drop(self.wake.read()),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn wake_up_ns(&self, now_ns: u64) -> u64 {
+        let next_ns = self.lanes.iter().filter_map(|lane| lane.path.next_ns()).min().unwrap_or(u64::MAX);
+        next_ns.clamp(now_ns + MIN_SLEEP_NS, now_ns + MAX_SLEEP_NS)
+    }
+
+    fn apply(&mut self, now_ns: u64, change: Change) {
+        let [sender, receiver] = &self.tuns;
+        let [up, down] = &mut self.lanes;
+        match change {
+            Change::Shape(Side::Up, shape) => up.set_shape(now_ns, &shape, receiver),
+            Change::Shape(Side::Down, shape) => down.set_shape(now_ns, &shape, sender),
+            Change::DelayUs(Side::Up, delay_us) => up.path.set_delay_us(delay_us),
+            Change::DelayUs(Side::Down, delay_us) => down.path.set_delay_us(delay_us),
+            Change::Loss(Side::Up, loss) => up.path.set_loss(loss),
+            Change::Loss(Side::Down, loss) => down.path.set_loss(loss),
+            Change::Stop => {}
+        }
+    }
+
+    fn publish(&mut self, at_ns: u64) {
+        let [up, down] = &mut self.lanes;
+        let stats = LinkStats { at_ns, up: up.observe(), down: down.observe() };
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+}
+
+/// One direction: its path, and what the path's events act on.
+#[derive(Debug)]
+struct Lane {
+    path: Path<Buffer>,
+    outlet: Outlet,
+}
+
+/// Carries a path's events out.
+#[derive(Debug)]
+struct Outlet {
+    pool: Pool,
+    stats: DirectionStats,
+    log: Option<Log>,
+}
+
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    writer: LogWriter<BufWriter<File>>,
+}
+
+impl Lane {
+    fn new(link: &str, config: &PathConfig, command_line: &str) -> Result<Lane> {
+        let log = config.log.as_ref().map(|path| {
+            let header = Header {
+                link,
+                trace: config.shape.to_string(),
+                log: path.display().to_string(),
+                command_line,
+                queue: config.queue.to_string(),
+                init_timestamp_ms: unix_ms(),
+                base_timestamp_ms: 0,
+                shell_prefix: std::env::var("MAHIMAHI_SHELL_PREFIX").ok(),
+            };
+            File::create(path)
+                .and_then(|file| LogWriter::new(BufWriter::new(file), &header))
+                .map(|writer| Log { path: path.clone(), writer })
+                .map_err(|source| Error::Log { path: path.clone(), source })
+        });
+        let pool = Pool::new(config.buffer_packets);
+        let outlet = Outlet { pool, stats: DirectionStats::default(), log: log.transpose()? };
+        Ok(Lane { path: Path::new(config, 0), outlet })
+    }
+
+    /// Takes the packets that wait in a device, at most [`READ_BATCH`].
+    fn read(&mut self, now_ns: u64, from: &Tun) -> Result<()> {
+        let Lane { path, outlet } = self;
+        for _ in 0..READ_BATCH {
+            let buffer = match outlet.pool.fill(|memory| from.read(memory)) {
+                Some(Ok(buffer)) => buffer,
+                Some(Err(Errno::EAGAIN)) => return Ok(()),
+                Some(Err(Errno::EINTR)) => continue,
+                Some(Err(errno)) => return Err(errno).context("read from", "a TUN device"),
+                None if from.read(&mut [0; 1]) == Err(Errno::EAGAIN) => return Ok(()),
+                None => {
+                    outlet.stats.refused_packets += 1;
+                    continue;
+                }
+            };
+            let packet = outlet.pool.bytes(&buffer);
+            if is_multicast(packet) {
+                // The stacks' own chatter (MLD, router solicitations) is no traffic of the link.
+                outlet.pool.release(buffer);
+                continue;
+            }
+            let size = packet.len() as u32 + TUN_HEADER_BYTES;
+            outlet.stats.offered_packets += 1;
+            path.send(now_ns, buffer, size, &mut |event| outlet.take(event, None));
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, now_ns: u64, to: &Tun) {
+        self.path.advance(now_ns, &mut |event| self.outlet.take(event, Some(to)));
+    }
+
+    fn set_shape(&mut self, now_ns: u64, shape: &Shape, to: &Tun) {
+        if let Some(log) = &mut self.outlet.log {
+            log.writer.comment(format_args!("shape from {} ms: {shape}", now_ns / 1_000_000));
+        }
+        self.path.set_shape(now_ns, shape, &mut |event| self.outlet.take(event, Some(to)));
+    }
+
+    fn observe(&mut self) -> DirectionStats {
+        self.outlet.stats.observe(&self.path);
+        self.outlet.stats
+    }
+}
+
+impl Outlet {
+    /// Counts an event, logs it and carries it out: what departs goes `to` the device, and every ended packet's buffer back to the pool.
+    fn take(&mut self, event: Event<Buffer>, to: Option<&Tun>) {
+        self.stats.count(&event);
+        if let Some(log) = &mut self.log {
+            log.writer.event(&event);
+        }
+        match event {
+            Event::Departure { packet, .. } => {
+                if to.is_some_and(|to| to.write(self.pool.bytes(&packet.handle)).is_err()) {
+                    self.stats.undeliverable_packets += 1;
+                }
+                self.pool.release(packet.handle);
+            }
+            Event::Drop { packet, .. } | Event::Loss { packet, .. } => self.pool.release(packet.handle),
+            Event::Arrival { .. } | Event::Opportunity { .. } => {}
+        }
+    }
+
+    fn finish(self) -> Result<()> {
+        let Some(Log { path, writer }) = self.log else { return Ok(()) };
+        writer.finish().map(drop).map_err(|source| Error::Log { path, source })
+    }
+}
+
+/// Whether an IP packet goes to a group.
+fn is_multicast(packet: &[u8]) -> bool {
+    match packet.first().map(|byte| byte >> 4) {
+        Some(4) => packet.get(16).is_some_and(|byte| byte >> 4 == 0xe),
+        Some(6) => packet.get(24) == Some(&0xff),
+        _ => false,
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_millis() as u64)
+}

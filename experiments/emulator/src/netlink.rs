@@ -1,0 +1,106 @@
+//! The few rtnetlink requests that a link needs, made in the calling thread's network namespace.
+
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{self, AddressFamily as SocketFamily, MsgFlags, SockFlag, SockProtocol, SockType};
+
+use crate::error::{Context, Result};
+
+/// Longest reply read: an acknowledgement carries at most the request.
+const MAX_REPLY: usize = 8192;
+
+/// A route socket of the namespace that it was opened in.
+pub(crate) struct Netlink(OwnedFd);
+
+impl Netlink {
+    /// Opens a socket in the calling thread's namespace.
+    pub(crate) fn open() -> Result<Netlink> {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        socket::socket(SocketFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)
+            .map(Netlink)
+            .context("open", "a netlink route socket")
+    }
+
+    /// Sets a device up, with the attributes given.
+    pub(crate) fn set_up(&self, device: &str, attributes: Vec<LinkAttribute>) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index(device)?;
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
+        message.attributes = attributes;
+        self.request(RouteNetlinkMessage::SetLink(message), 0).context("set up", device)
+    }
+
+    /// Gives a device an address; an IPv6 one is usable at once (no duplicate detection).
+    pub(crate) fn add_address(&self, device: &str, address: IpAddr, prefix_len: u8) -> Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.index = index(device)?;
+        message.header.family = family(address);
+        message.header.prefix_len = prefix_len;
+        message.attributes = vec![AddressAttribute::Address(address), AddressAttribute::Local(address)];
+        if address.is_ipv6() {
+            message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+        }
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.request(RouteNetlinkMessage::NewAddress(message), flags).context("add an address to", device)
+    }
+
+    /// Sends what no other route covers through `gateway` on `device`.
+    pub(crate) fn add_default_route(&self, device: &str, gateway: IpAddr) -> Result<()> {
+        let mut message = RouteMessage::default();
+        message.header = RouteHeader {
+            address_family: family(gateway),
+            table: RouteHeader::RT_TABLE_MAIN,
+            protocol: RouteProtocol::Static,
+            scope: RouteScope::Universe,
+            kind: RouteType::Unicast,
+            ..RouteHeader::default()
+        };
+        message.attributes =
+            vec![RouteAttribute::Gateway(gateway.into()), RouteAttribute::Oif(index(device)?)];
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.request(RouteNetlinkMessage::NewRoute(message), flags).context("add a default route by", device)
+    }
+
+    /// Sends a request and waits for its acknowledgement.
+    fn request(&self, message: RouteNetlinkMessage, flags: u16) -> nix::Result<()> {
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        message.finalize();
+        let mut buffer = vec![0; message.buffer_len()];
+        message.serialize(&mut buffer);
+        socket::send(self.0.as_raw_fd(), &buffer, MsgFlags::empty())?;
+        let mut reply = [0; MAX_REPLY];
+        let len = socket::recv(self.0.as_raw_fd(), &mut reply, MsgFlags::empty())?;
+        let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(reply.get(..len).unwrap_or_default())
+            .map_err(|_| Errno::EBADMSG)?;
+        match reply.payload {
+            NetlinkPayload::Error(e) => match e.code {
+                None => Ok(()),
+                Some(code) => Err(Errno::from_raw(-code.get())),
+            },
+            _ => Err(Errno::EBADMSG),
+        }
+    }
+}
+
+fn index(device: &str) -> Result<u32> {
+    if_nametoindex(device).context("find device", device)
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}

@@ -1,0 +1,90 @@
+//! A fixed pool of packet buffers: nothing is allocated per packet.
+
+use crate::tun::MTU;
+
+/// Bytes of one buffer: the largest packet, rounded up to cache lines.
+const BUFFER_BYTES: usize = (MTU as usize).next_multiple_of(64);
+
+/// A buffer's place in its pool; neither copied nor cloned, so that it goes back once.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Buffer {
+    slot: u32,
+    len: u16,
+}
+
+/// Buffers for up to `capacity` packets. The memory is zero pages until used, and the buffer released last is used first.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    memory: Vec<u8>,
+    free: Vec<u32>,
+    /// Buffers from here on were never used.
+    untouched: u32,
+    capacity: u32,
+}
+
+impl Pool {
+    pub(crate) fn new(capacity: u32) -> Pool {
+        let memory = vec![0; capacity as usize * BUFFER_BYTES];
+        Pool { memory, free: Vec::new(), untouched: 0, capacity }
+    }
+
+    /// Fills a buffer by `read`, which returns how many bytes it wrote; `None` when no buffer is left.
+    /// When `read` fails the buffer stays in the pool.
+    pub(crate) fn fill<E>(
+        &mut self,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Option<Result<Buffer, E>> {
+        let slot = match self.free.last() {
+            Some(slot) => *slot,
+            None if self.untouched < self.capacity => self.untouched,
+            None => return None,
+        };
+        let memory = self.memory.get_mut(range(slot, BUFFER_BYTES))?;
+        Some(read(memory).map(|len| {
+            if self.free.pop().is_none() {
+                self.untouched += 1;
+            }
+            Buffer { slot, len: len.min(BUFFER_BYTES) as u16 }
+        }))
+    }
+
+    pub(crate) fn bytes(&self, buffer: &Buffer) -> &[u8] {
+        self.memory.get(range(buffer.slot, usize::from(buffer.len))).unwrap_or_default()
+    }
+
+    pub(crate) fn release(&mut self, buffer: Buffer) {
+        self.free.push(buffer.slot);
+    }
+}
+
+fn range(slot: u32, len: usize) -> std::ops::Range<usize> {
+    let start = slot as usize * BUFFER_BYTES;
+    start..start + len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(pool: &mut Pool, byte: u8) -> Option<Buffer> {
+        let read = |to: &mut [u8]| {
+            to[0] = byte;
+            Ok::<_, ()>(1)
+        };
+        pool.fill(read).map(Result::unwrap)
+    }
+
+    #[test]
+    fn holds_its_capacity_and_no_more() {
+        let mut pool = Pool::new(2);
+        let first = put(&mut pool, 1).unwrap();
+        assert_eq!(pool.fill(|_| Err(5)), Some(Err(5)));
+        let second = put(&mut pool, 2).unwrap();
+        assert_eq!(put(&mut pool, 3), None);
+        assert_eq!((pool.bytes(&first), pool.bytes(&second)), (&[1][..], &[2][..]));
+        pool.release(first);
+        let third = put(&mut pool, 3).unwrap();
+        assert_eq!((pool.bytes(&third), pool.bytes(&second)), (&[3][..], &[2][..]));
+        assert_eq!(put(&mut pool, 4), None);
+    }
+}
