@@ -12,6 +12,12 @@
 //! 5. `Cwnd` and `Rate` are applied after each invocation within the shim's own bounds (at least one
 //!    segment, at most the transport's limits); the registers keep their exact values.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod fields;
+pub mod suite;
+
+pub use fields::{apply_fields, check_fields};
 
 pub use ccplane_alg::FlowInfo;
 use ccplane_program::ir::{Program, RegId};

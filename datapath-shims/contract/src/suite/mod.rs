@@ -1,0 +1,50 @@
+//! The conformance suite that every shim passes.
+//!
+//! Two parts. [`conform`] runs programs on streams of synthetic ACKs through an [`Executor`], the part of a
+//! shim that runs programs, and holds every register, window, rate, fault count and report against the reference VM
+//! and, in the [named cases](cases), against integers worked out by hand (promise 1 of the contract, and the
+//! staging of promise 2). [`behaviour`] drives a live [`Datapath`](crate::Datapath) (promises 2 to 5).
+//!
+//! [`random`] makes the programs and streams, from a seed, for any other differential test.
+
+mod executor;
+mod operation;
+pub mod random;
+
+pub use executor::{Divergence, Executor, ExecutorError, Observation, Reference, Script, Step, check};
+pub use operation::{AckStream, Operation};
+
+use rand_chacha::ChaCha8Rng;
+use rand_core::SeedableRng;
+
+/// How a run of the suite ended.
+#[derive(Debug, Default)]
+pub struct Conformance {
+    /// Names of the cases that passed.
+    pub passed: Vec<String>,
+    /// Those that did not, and why.
+    pub failed: Vec<(String, Divergence)>,
+}
+
+/// Runs every named case, then `random_scripts` random programs from `seed`.
+pub fn conform(executor: &mut dyn Executor, random_scripts: u32, seed: u64) -> Conformance {
+    let mut result = Conformance::default();
+    for n in 0..random_scripts {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed.wrapping_add(n.into()));
+        let outcome = match random::script(&mut rng, &random::Shape::default()) {
+            Ok(script) => check(executor, &script),
+            Err(e) => Err(Divergence::NotRun(e.into())),
+        };
+        result.note(format!("random/{}", seed.wrapping_add(n.into())), outcome);
+    }
+    result
+}
+
+impl Conformance {
+    fn note(&mut self, name: String, outcome: Result<(), Divergence>) {
+        match outcome {
+            Ok(()) => self.passed.push(name),
+            Err(why) => self.failed.push((name, why)),
+        }
+    }
+}

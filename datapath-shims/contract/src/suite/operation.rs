@@ -1,0 +1,163 @@
+//! Streams of ACKs as a live flow would see them, from what happens to the flow.
+
+use super::executor::Step;
+use crate::Field;
+use ccplane_program::ir::Prim;
+use ccplane_program::vm::Prims;
+
+/// What happens to a flow. One operation, one step (or none: the ones that only change what later ACKs say).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// An ACK of this many packets in order.
+    Ack {
+        /// Packets.
+        packets: u32,
+        /// The RTT sample, microseconds; 0 for none.
+        rtt_us: u32,
+    },
+    /// An ACK out of order, by which packets were marked lost.
+    Loss {
+        /// Packets selectively acknowledged.
+        misordered: u32,
+        /// Packets marked lost.
+        lost: u32,
+    },
+    /// An ACK of packets that all carried a congestion mark.
+    Ecn {
+        /// Packets.
+        packets: u32,
+    },
+    /// The first ACK after a retransmission timeout: one packet, everything else that was in flight is lost.
+    Timeout,
+    /// Virtual time passes without an ACK.
+    TimePasses {
+        /// Microseconds.
+        us: u32,
+    },
+    /// The segment size changes from here on.
+    MtuChange {
+        /// Payload bytes of a segment.
+        mss_bytes: u16,
+    },
+    /// The application offers only this much from here on.
+    AppLimited {
+        /// Bytes in the send buffer.
+        pending_bytes: u32,
+    },
+    /// Everything in flight is acknowledged, and the flow rests.
+    Idle {
+        /// How long, microseconds.
+        us: u32,
+    },
+    /// An ACK with any primitives at all.
+    Raw(Prims),
+    /// The agent updates fields.
+    UpdateField(Vec<(Field, i64)>),
+    /// The agent changes the program.
+    SetProgram {
+        /// Index into the script's programs.
+        program: usize,
+        /// Fields of the new program.
+        fields: Vec<(Field, i64)>,
+    },
+}
+
+/// A flow's side of the stream: what operations accumulate to.
+#[derive(Clone, Debug)]
+pub struct AckStream {
+    now_us: i64,
+    mss_bytes: i64,
+    in_flight: i64,
+    pending_bytes: i64,
+}
+
+impl Default for AckStream {
+    /// Ten packets of 1448 bytes in flight at one second, and a full send buffer.
+    fn default() -> Self {
+        AckStream { now_us: 1_000_000, mss_bytes: 1448, in_flight: 10, pending_bytes: 1 << 20 }
+    }
+}
+
+impl AckStream {
+    /// The steps of a whole stream.
+    pub fn steps(operations: &[Operation]) -> Vec<Step> {
+        let mut stream = AckStream::default();
+        operations.iter().filter_map(|op| stream.step(op)).collect()
+    }
+
+    /// The step of one operation, if it has one.
+    pub fn step(&mut self, operation: &Operation) -> Option<Step> {
+        let mut prims = Prims::default();
+        match operation {
+            Operation::Ack { packets, rtt_us } => {
+                let packets = i64::from(*packets);
+                self.acked(&mut prims, packets);
+                prims.set(Prim::FlowRttSampleUs, (*rtt_us).into());
+                self.in_flight = (self.in_flight - packets).max(0) + packets + 1;
+            }
+            Operation::Loss { misordered, lost } => {
+                let (misordered, lost) = (i64::from(*misordered), i64::from(*lost));
+                prims.set(Prim::AckPacketsMisordered, misordered);
+                prims.set(Prim::AckBytesMisordered, misordered * self.mss_bytes);
+                prims.set(Prim::AckLostPktsSample, lost);
+                self.in_flight = (self.in_flight - misordered - lost).max(0);
+            }
+            Operation::Ecn { packets } => {
+                let packets = i64::from(*packets);
+                self.acked(&mut prims, packets);
+                prims.set(Prim::AckEcnPackets, packets);
+                prims.set(Prim::AckEcnBytes, packets * self.mss_bytes);
+            }
+            Operation::Timeout => {
+                self.acked(&mut prims, 1);
+                prims.set(Prim::FlowWasTimeout, 1);
+                prims.set(Prim::AckLostPktsSample, (self.in_flight - 1).max(0));
+                self.in_flight = 1;
+            }
+            Operation::Idle { us } => {
+                self.acked(&mut prims, self.in_flight);
+                self.in_flight = 0;
+                let step = self.invoke(prims);
+                self.now_us += i64::from(*us);
+                return Some(step);
+            }
+            Operation::TimePasses { us } => {
+                self.now_us += i64::from(*us);
+                return None;
+            }
+            Operation::MtuChange { mss_bytes } => {
+                self.mss_bytes = i64::from(*mss_bytes);
+                return None;
+            }
+            Operation::AppLimited { pending_bytes } => {
+                self.pending_bytes = i64::from(*pending_bytes);
+                return None;
+            }
+            Operation::Raw(prims) => return Some(Step::Invoke(*prims)),
+            Operation::UpdateField(fields) => return Some(Step::Update(fields.clone())),
+            Operation::SetProgram { program, fields } => {
+                return Some(Step::SetProgram { program: *program, fields: fields.clone() });
+            }
+        }
+        Some(self.invoke(prims))
+    }
+
+    fn acked(&self, prims: &mut Prims, packets: i64) {
+        prims.set(Prim::AckPacketsAcked, packets);
+        prims.set(Prim::AckBytesAcked, packets * self.mss_bytes);
+    }
+
+    fn invoke(&mut self, mut prims: Prims) -> Step {
+        /// Between the ACKs of packets that a 12 Mb/s link sends.
+        const ACK_SPACING_US: i64 = 1000;
+        self.now_us += ACK_SPACING_US;
+        let delivered = prims.get(Prim::AckBytesAcked) + prims.get(Prim::AckBytesMisordered);
+        prims.set(Prim::AckNow, self.now_us);
+        prims.set(Prim::FlowPacketsInFlight, self.in_flight);
+        prims.set(Prim::FlowBytesInFlight, self.in_flight * self.mss_bytes);
+        prims.set(Prim::FlowBytesPending, self.pending_bytes);
+        prims.set(Prim::FlowRateIncoming, delivered * (1_000_000 / ACK_SPACING_US));
+        prims.set(Prim::FlowRateOutgoing, delivered * (1_000_000 / ACK_SPACING_US));
+        Step::Invoke(prims)
+    }
+}

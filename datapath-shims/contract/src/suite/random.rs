@@ -1,0 +1,351 @@
+//! Random programs and ACK streams, valid by construction, weighted to the values where arithmetic breaks.
+//!
+//! The same seed gives the same script on every machine, so that a seed is enough to report a failure.
+
+use super::executor::Script;
+use super::operation::{AckStream, Operation};
+use crate::Field;
+use ccplane_program::ir::{
+    Clause, Dst, Inst, MAX_CLAUSES, MAX_CWND_BYTES, MAX_INSTS, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS, Op,
+    Prim, Program, RegDecl, RegKind, Src, Type, VerifyError,
+};
+use ccplane_program::vm::Prims;
+use rand_core::RngCore;
+
+/// The largest `n` with `n * n` below 2^63.
+const SQRT_MAX: i64 = 3_037_000_499;
+
+/// Values on both sides of every boundary that an executor may get wrong.
+pub const EDGES: [i64; 32] = [
+    i64::MIN,
+    i64::MIN + 1,
+    i64::MIN / 10,
+    -SQRT_MAX - 1,
+    -(1 << 32),
+    -(1 << 31) - 1,
+    -(1 << 31),
+    -10,
+    -1,
+    0,
+    1,
+    2,
+    9,
+    10,
+    11,
+    1448,
+    1_000_000,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 31) + 1,
+    (1 << 32) - 1,
+    1 << 32,
+    (1 << 32) + 1,
+    SQRT_MAX,
+    SQRT_MAX + 1,
+    MAX_CWND_BYTES,
+    MAX_CWND_BYTES + 1,
+    MAX_RATE_BYTES_PER_S + 1,
+    i64::MAX / 10,
+    i64::MAX / 10 + 1,
+    i64::MAX - 1,
+    i64::MAX,
+];
+
+/// How large random programs and streams get. Sizes are drawn evenly up to these.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Registers of each kind.
+    pub regs_per_kind: u32,
+    /// Clauses.
+    pub clauses: u32,
+    /// Instructions of one guard or one body.
+    pub block_insts: u32,
+    /// Programs in a script.
+    pub programs: u32,
+    /// Operations in a script.
+    pub operations: u32,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Shape { regs_per_kind: 6, clauses: 6, block_insts: 8, programs: 3, operations: 40 }
+    }
+}
+
+const NUM_OPS: [Op; 9] =
+    [Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Min, Op::Max, Op::MaxWrap, Op::Ewma, Op::Bind];
+const COMPARISONS: [Op; 5] = [Op::Eq, Op::Lt, Op::Gt, Op::Le, Op::Ge];
+
+fn below(rng: &mut impl RngCore, n: u32) -> u32 {
+    // The bias of 2^-32 * n does not matter here.
+    ((u64::from(rng.next_u32()) * u64::from(n)) >> 32) as u32
+}
+
+fn chance(rng: &mut impl RngCore, percent: u32) -> bool {
+    below(rng, 100) < percent
+}
+
+fn pick<T: Copy>(rng: &mut impl RngCore, from: &[T]) -> Option<T> {
+    from.get(below(rng, from.len() as u32) as usize).copied()
+}
+
+/// A number: an edge, or of random length, or small.
+pub fn number(rng: &mut impl RngCore) -> i64 {
+    match below(rng, 4) {
+        0 | 1 => EDGES[below(rng, EDGES.len() as u32) as usize],
+        2 => (rng.next_u64() as i64) >> below(rng, 64),
+        _ => i64::from(below(rng, 100)) - 20,
+    }
+}
+
+/// The primitives of one ACK: any numbers at all.
+pub fn prims(rng: &mut impl RngCore) -> Prims {
+    let mut prims = Prims::default();
+    for prim in Prim::ALL {
+        prims.set(prim, number(rng));
+    }
+    prims
+}
+
+/// A program within `shape` and within the limits of [`ccplane_program::ir`].
+///
+/// # Errors
+/// None: what the generator makes is valid. The verifier's word, all the same.
+pub fn program(rng: &mut impl RngCore, shape: &Shape) -> Result<Program, VerifyError> {
+    let regs = registers(rng, shape);
+    let mut build = Build { rng, regs, insts: Vec::new() };
+    let mut clauses = Vec::new();
+    for _ in 0..=below(build.rng, shape.clauses.clamp(1, MAX_CLAUSES as u32)) {
+        let clause = build.clause(shape);
+        if build.insts.len() > MAX_INSTS || clauses.len() == MAX_CLAUSES {
+            build.insts.truncate(usize::from(clause.start));
+            break;
+        }
+        clauses.push(clause);
+    }
+    Program::new(build.regs, build.insts, clauses, Vec::new())
+}
+
+/// Programs, and operations on a flow that runs them.
+///
+/// # Errors
+/// As [`program`].
+pub fn script(rng: &mut impl RngCore, shape: &Shape) -> Result<Script, VerifyError> {
+    let count = 1 + below(rng, shape.programs.max(1));
+    let programs = (0..count).map(|_| program(rng, shape)).collect::<Result<Vec<_>, _>>()?;
+    let mut running = 0;
+    let operations: Vec<Operation> = (0..1 + below(rng, shape.operations.max(1)))
+        .map(|_| operation(rng, &programs, &mut running))
+        .collect();
+    let cwnd_bytes = 1 + i64::from(below(rng, 1 << 20));
+    Ok(Script { programs, cwnd_bytes, steps: AckStream::steps(&operations) })
+}
+
+fn operation(rng: &mut impl RngCore, programs: &[Program], running: &mut usize) -> Operation {
+    match below(rng, 16) {
+        0..=4 => Operation::Ack { packets: 1 + below(rng, 10), rtt_us: below(rng, 300_000) },
+        5..=8 => Operation::Raw(prims(rng)),
+        9 => Operation::Loss { misordered: below(rng, 4), lost: 1 + below(rng, 4) },
+        10 => Operation::Ecn { packets: 1 + below(rng, 4) },
+        11 => Operation::Timeout,
+        12 => match below(rng, 4) {
+            0 => Operation::TimePasses { us: below(rng, 2_000_000) },
+            1 => Operation::MtuChange { mss_bytes: 500 + below(rng, 8500) as u16 },
+            2 => Operation::AppLimited { pending_bytes: below(rng, 1 << 21) },
+            _ => Operation::Idle { us: below(rng, 2_000_000) },
+        },
+        13 | 14 => Operation::UpdateField(fields(rng, &programs[*running])),
+        _ => {
+            *running = below(rng, programs.len() as u32) as usize;
+            Operation::SetProgram { program: *running, fields: fields(rng, &programs[*running]) }
+        }
+    }
+}
+
+fn fields(rng: &mut impl RngCore, program: &Program) -> Vec<(Field, i64)> {
+    let mut settable = vec![Field::Cwnd, Field::Rate];
+    let control = program.regs().iter().enumerate().filter(|(_, r)| r.kind == RegKind::Control);
+    settable.extend(control.map(|(n, _)| Field::Reg(n as u8)));
+    (0..below(rng, 4)).filter_map(|_| Some((pick(rng, &settable)?, number(rng)))).collect()
+}
+
+fn registers(rng: &mut impl RngCore, shape: &Shape) -> Vec<RegDecl> {
+    let most = shape.regs_per_kind.min(MAX_REGS as u32 / 3);
+    let mut regs = Vec::new();
+    for (kind, prefix) in [(RegKind::Report, "Report.r"), (RegKind::Control, "c"), (RegKind::Local, "l")] {
+        for n in 0..below(rng, most + 1) {
+            let ty = if chance(rng, 25) { Type::Bool } else { Type::Num };
+            let local = kind == RegKind::Local;
+            let init = match ty {
+                _ if local => 0,
+                Type::Bool => i64::from(chance(rng, 50)),
+                Type::Num => number(rng),
+            };
+            let volatile = !local && chance(rng, 40);
+            regs.push(RegDecl { name: format!("{prefix}{n}"), kind, ty, volatile, init });
+        }
+    }
+    regs
+}
+
+type Tmps = [Option<Type>; MAX_TMPS];
+
+struct Build<'a, R: RngCore> {
+    rng: &'a mut R,
+    regs: Vec<RegDecl>,
+    insts: Vec<Inst>,
+}
+
+impl<R: RngCore> Build<'_, R> {
+    fn clause(&mut self, shape: &Shape) -> Clause {
+        let start = self.insts.len() as u16;
+        let mut tmps = [None; MAX_TMPS];
+        // Guards are short, and often true, so that bodies run.
+        let guard_insts = self.block(shape.block_insts.min(3), &mut tmps);
+        let guard = if chance(self.rng, 40) { Src::Bool(true) } else { self.src(Type::Bool, &tmps) };
+        let body_insts = self.block(shape.block_insts, &mut [None; MAX_TMPS]);
+        Clause { start, guard_insts, body_insts, guard }
+    }
+
+    fn block(&mut self, most: u32, tmps: &mut Tmps) -> u16 {
+        let count = below(self.rng, most + 1);
+        for _ in 0..count {
+            let inst = self.inst(tmps);
+            self.insts.push(inst);
+        }
+        count as u16
+    }
+
+    fn inst(&mut self, tmps: &mut Tmps) -> Inst {
+        use Type::{Bool, Num};
+        // Operation, its operands' types, its result's.
+        let (op, a, b, result) = match below(self.rng, 20) {
+            0..=9 => (self.one_of(&NUM_OPS), Num, Num, Num),
+            10..=12 => (self.one_of(&COMPARISONS), Num, Num, Bool),
+            13 | 14 => (self.one_of(&[Op::And, Op::Or]), Bool, Bool, Bool),
+            15 | 16 => (Op::Bind, Num, Bool, Bool),
+            n => {
+                let op = self.one_of(&[Op::If, Op::NotIf]);
+                let ty = if n == 17 && self.has_reg(Bool) { Bool } else { Num };
+                (op, Bool, ty, ty)
+            }
+        };
+        let (a, b) = (self.src(a, tmps), self.src(b, tmps));
+        let dst = self.dst(result, op.reads_dst());
+        if let Dst::Tmp(t) = dst {
+            tmps[usize::from(t)] = Some(result);
+        }
+        Inst { op, dst, a, b }
+    }
+
+    fn one_of(&mut self, ops: &[Op]) -> Op {
+        pick(self.rng, ops).unwrap_or(Op::Bind)
+    }
+
+    fn has_reg(&self, ty: Type) -> bool {
+        self.regs.iter().any(|r| r.ty == ty)
+    }
+
+    fn any_reg(&mut self, ty: Type) -> Option<u8> {
+        let of_type = self.regs.iter().enumerate().filter(|(_, r)| r.ty == ty);
+        let of_type: Vec<u8> = of_type.map(|(n, _)| n as u8).collect();
+        pick(self.rng, &of_type)
+    }
+
+    fn src(&mut self, ty: Type, tmps: &Tmps) -> Src {
+        let set: Vec<u8> = (0..MAX_TMPS as u8).filter(|t| tmps[usize::from(*t)] == Some(ty)).collect();
+        let kind = below(self.rng, 8);
+        if kind < 3 {
+            if let Some(r) = self.any_reg(ty) {
+                return Src::Reg(r);
+            }
+        } else if kind < 5 {
+            if let Some(t) = pick(self.rng, &set) {
+                return Src::Tmp(t);
+            }
+        }
+        match (ty, kind) {
+            (Type::Num, 5) => pick(self.rng, &[Src::Cwnd, Src::Rate, Src::Micros]).unwrap_or(Src::Cwnd),
+            (Type::Num, 6) => self.number_prim(),
+            (Type::Num, _) => Src::Imm(number(self.rng)),
+            (Type::Bool, 5 | 6) => Src::Prim(Prim::FlowWasTimeout),
+            (Type::Bool, _) => Src::Bool(chance(self.rng, 60)),
+        }
+    }
+
+    fn number_prim(&mut self) -> Src {
+        let prims: Vec<Prim> = Prim::ALL.into_iter().filter(|p| p.ty() == Type::Num).collect();
+        pick(self.rng, &prims).map_or(Src::Imm(0), Src::Prim)
+    }
+
+    fn dst(&mut self, ty: Type, reads_dst: bool) -> Dst {
+        let kind = below(self.rng, 10);
+        if kind < 5 || reads_dst {
+            if let Some(r) = self.any_reg(ty) {
+                return Dst::Reg(r);
+            }
+        }
+        match (ty, kind) {
+            (Type::Num, 8) => Dst::Micros,
+            (Type::Num, 9) => Dst::Rate,
+            (Type::Num, _) if kind == 7 || reads_dst => Dst::Cwnd,
+            // Few clauses would run if most of them stopped the invocation.
+            (Type::Bool, 7 | 8) => Dst::ShouldContinue,
+            (Type::Bool, 9) => Dst::ShouldReport,
+            _ => Dst::Tmp(below(self.rng, MAX_TMPS as u32) as u8),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::{Executor, Reference};
+    use rand_chacha::ChaCha8Rng;
+    use rand_core::SeedableRng;
+    use std::collections::HashSet;
+
+    fn rng(seed: u64) -> ChaCha8Rng {
+        ChaCha8Rng::seed_from_u64(seed)
+    }
+
+    #[test]
+    fn every_program_verifies_at_every_size() {
+        let large = Shape { regs_per_kind: 1000, clauses: 1000, block_insts: 60, ..Shape::default() };
+        for seed in 0..300 {
+            program(&mut rng(seed), &Shape::default()).unwrap();
+            program(&mut rng(seed), &large).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_script() {
+        let one = |seed| script(&mut rng(seed), &Shape::default()).unwrap();
+        assert_eq!(one(5), one(5));
+        assert_ne!(one(5), one(6));
+    }
+
+    /// A generator that misses an operation, or whose programs do nothing, would test nothing.
+    #[test]
+    fn covers_the_language() {
+        let (mut ops, mut dsts, mut srcs) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let (mut invocations, mut faulted, mut reports, mut windows) = (0, 0, 0, 0);
+        for seed in 0..500 {
+            let script = script(&mut rng(seed), &Shape::default()).unwrap();
+            for inst in script.programs.iter().flat_map(|p| p.insts()) {
+                ops.insert(inst.op);
+                dsts.insert(std::mem::discriminant(&inst.dst));
+                srcs.extend([inst.a, inst.b].map(|s| std::mem::discriminant(&s)));
+            }
+            let seen = Reference.execute(&script).unwrap();
+            invocations += seen.len();
+            faulted += usize::from(seen.last().is_some_and(|o| o.faults > 0));
+            reports += seen.iter().filter(|o| o.report.is_some()).count();
+            windows += seen.windows(2).filter(|w| w[0].cwnd_bytes != w[1].cwnd_bytes).count();
+        }
+        // All but History and Policy.
+        assert_eq!((ops.len(), dsts.len(), srcs.len()), (18, 7, 8));
+        assert!(invocations > 5000 && faulted > 100, "{invocations} invocations, {faulted} faulted");
+        assert!(reports > 300 && windows > 300, "{reports} reports, {windows} window changes");
+    }
+}
