@@ -1,1 +1,38 @@
-//! Congestion control algorithms, one file each
+//! Congestion control algorithms, one file each with its fold program beside it.
+//!
+//! Every file keeps one order: state, behaviour, config, defaults, factory, tests. Decisions per ACK and per
+//! loss are in the `.fold` program, so no packet waits for the agent; the Rust code sets parameters.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+use ccplane_alg::Algorithm;
+use std::sync::Arc;
+
+mod cubic;
+mod reno;
+#[cfg(test)]
+mod testing;
+
+pub use cubic::{Cubic, CubicConfig};
+pub use reno::{Reno, RenoConfig};
+
+/// Largest segment a program is told of, bytes: the bounds of its arithmetic rest on it.
+pub const MAX_MSS_BYTES: u32 = 65_535;
+/// Largest slow start threshold, and CUBIC's largest window, bytes: 1 GiB.
+pub const MAX_WINDOW_BYTES: u64 = 1 << 30;
+/// Reports of one flow are at least this far apart unless configured otherwise, microseconds.
+pub const DEFAULT_REPORT_US: u32 = 10_000;
+
+/// Every algorithm of this crate, with its defaults.
+pub fn all() -> Vec<Arc<dyn Algorithm>> {
+    vec![Arc::new(Reno::default()), Arc::new(Cubic::default())]
+}
+
+/// The parameters that every program here takes.
+fn fields(mss_bytes: u32, initial_ssthresh_bytes: u64, report_us: u32) -> [(&'static str, i64); 3] {
+    [
+        ("mss", i64::from(mss_bytes.clamp(1, MAX_MSS_BYTES))),
+        ("ssthresh", initial_ssthresh_bytes.min(MAX_WINDOW_BYTES) as i64),
+        ("report_us", i64::from(report_us)),
+    ]
+}

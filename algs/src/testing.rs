@@ -1,0 +1,236 @@
+//! Drives an algorithm's program with synthetic ACKs, on the reference VM and on stock CCP's rules at once.
+
+use ccplane_alg::{Algorithm, Command, Control, FlowInfo};
+use ccplane_program::compile;
+use ccplane_program::ir::{Dst, INFINITY, Inst, MAX_REGS, MAX_TMPS, Op, Prim, Program, RegKind, Src, Type};
+use ccplane_program::vm::{Flow, Prims};
+
+/// Segment size of the tests, bytes.
+pub(crate) const MSS: i64 = 1448;
+
+/// One ACK; what is left out is 0.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Ack {
+    pub bytes: i64,
+    pub lost: i64,
+    pub ecn: i64,
+    pub timeout: bool,
+    /// 0: no sample.
+    pub rtt_us: i64,
+    pub in_flight: i64,
+}
+
+/// A flow under one algorithm's first program.
+pub(crate) struct Bench {
+    pub program: Program,
+    pub flow: Flow,
+    stock: Stock,
+    pub now_us: i64,
+    /// Time of each report, and its values.
+    pub reports: Vec<(i64, Vec<i64>)>,
+}
+
+impl Bench {
+    /// A flow that starts at one second with a window of `cwnd_bytes`.
+    pub fn new(algorithm: &dyn Algorithm, mss_bytes: u32, cwnd_bytes: i64) -> Bench {
+        let source = algorithm.programs().remove(0);
+        let program = compile(source.source).unwrap_or_else(|d| panic!("{}: {d:#?}", source.name));
+        let info = FlowInfo {
+            mss_bytes,
+            init_cwnd_bytes: cwnd_bytes as u64,
+            local: ([127, 0, 0, 1], 1).into(),
+            remote: ([127, 0, 0, 1], 2).into(),
+            cgroup: None,
+        };
+        let mut control = Control::default();
+        let _flow = algorithm.flow(&info, &mut control);
+        let now_us = 1_000_000;
+        let mut flow = Flow::new(&program, cwnd_bytes, now_us);
+        let mut stock = Stock::new(&program, cwnd_bytes);
+        for command in control.take() {
+            let Command::SetProgram { name, fields } = command else { panic!("{command:?}") };
+            assert_eq!(name, source.name);
+            for (name, value) in fields {
+                let reg = usize::from(program.reg(name).unwrap());
+                assert_eq!(program.regs()[reg].kind, RegKind::Control, "{name}");
+                flow.regs[reg] = value;
+                stock.regs[reg] = value as u64;
+            }
+        }
+        Bench { program, flow, stock, now_us, reports: Vec::new() }
+    }
+
+    /// One ACK, `after_us` later. Fails if stock CCP would abort on it or compute anything else.
+    pub fn ack(&mut self, after_us: i64, ack: Ack) {
+        self.now_us += after_us;
+        let mut prims = Prims::default();
+        prims
+            .set(Prim::AckBytesAcked, ack.bytes)
+            .set(Prim::AckPacketsAcked, ack.bytes / MSS)
+            .set(Prim::AckLostPktsSample, ack.lost)
+            .set(Prim::AckEcnPackets, ack.ecn)
+            .set(Prim::AckNow, self.now_us)
+            .set(Prim::FlowRttSampleUs, ack.rtt_us)
+            .set(Prim::FlowBytesInFlight, ack.in_flight)
+            .set(Prim::FlowWasTimeout, i64::from(ack.timeout));
+        let mut values = [0; MAX_REGS];
+        let outcome = self.flow.invoke(&self.program, &prims, &mut values);
+        let stock_reports =
+            self.stock.invoke(&self.program, &prims).unwrap_or_else(|abort| panic!("{abort} on {ack:?}"));
+        assert_eq!(self.flow.faults, 0, "{ack:?}");
+        assert_eq!(outcome.report, stock_reports, "{ack:?}");
+        assert_eq!(self.flow.cwnd_bytes as u64, self.stock.cwnd, "{ack:?}");
+        for (n, decl) in self.program.regs().iter().enumerate() {
+            let same = match decl.ty {
+                Type::Bool => (self.flow.regs[n] != 0) == (self.stock.regs[n] != 0),
+                Type::Num => stock_number(self.flow.regs[n]) == self.stock.regs[n],
+            };
+            assert!(
+                same,
+                "{}: {} here, {} on stock CCP; {ack:?}",
+                decl.name, self.flow.regs[n], self.stock.regs[n]
+            );
+        }
+        if outcome.report {
+            self.reports.push((self.now_us, values[..self.program.report_len()].to_vec()));
+        }
+    }
+
+    /// One full window acknowledged segment by segment over `rtt_us`, the flow limited by its window.
+    pub fn round(&mut self, rtt_us: i64) {
+        let segments = (self.cwnd() / MSS).max(1);
+        for _ in 0..segments {
+            let in_flight = self.cwnd() - MSS;
+            self.ack(rtt_us / segments, Ack { bytes: MSS, rtt_us, in_flight, ..Ack::default() });
+        }
+    }
+
+    pub fn cwnd(&self) -> i64 {
+        self.flow.cwnd_bytes
+    }
+
+    pub fn reg(&self, name: &str) -> i64 {
+        self.flow.regs[usize::from(self.program.reg(name).unwrap())]
+    }
+
+    pub fn set(&mut self, name: &str, value: i64) {
+        let reg = usize::from(self.program.reg(name).unwrap());
+        self.flow.regs[reg] = value;
+        self.stock.regs[reg] = value as u64;
+    }
+
+    pub fn set_cwnd(&mut self, bytes: i64) {
+        self.flow.cwnd_bytes = bytes;
+        self.stock.cwnd = bytes as u64;
+    }
+}
+
+/// Asserts that a program keeps within what portus compiles and libccp runs.
+pub(crate) fn assert_stock_limits(program: &Program) {
+    let count = |kind| program.regs().iter().filter(|r| r.kind == kind).count();
+    let (reports, controls) = (count(RegKind::Report), count(RegKind::Control));
+    assert!(reports <= 16, "{reports} report registers");
+    assert!(controls <= 16, "{controls} control registers");
+    assert!(count(RegKind::Local) <= 6, "{} locals", count(RegKind::Local));
+    // portus spends an instruction on each definition and one more on each assignment of an expression.
+    let writes = |i: &&Inst| !matches!(i.dst, Dst::Tmp(_)) && !matches!(i.op, Op::Bind | Op::If | Op::NotIf);
+    let fused = program.insts().iter().filter(writes).count();
+    let guards = program.clauses().len();
+    let total = reports + controls + program.insts().len() + fused + guards;
+    assert!(total < 256, "{total} instructions");
+    for inst in program.insts() {
+        assert!(!matches!(inst.op, Op::Le | Op::Ge | Op::History | Op::Policy), "{inst:?}");
+        for src in [inst.a, inst.b] {
+            assert!(!matches!(src, Src::Imm(v) if !(0..1 << 31).contains(&v)), "{inst:?}");
+        }
+        let dst_reads = inst.op.reads_dst() && !matches!(inst.dst, Dst::Reg(_));
+        assert!(!dst_reads, "{inst:?} cannot be written for portus");
+    }
+}
+
+/// libccp's number for ours: its infinity is the largest u64.
+fn stock_number(value: i64) -> u64 {
+    if value == INFINITY { u64::MAX } else { value as u64 }
+}
+
+/// libccp 1.2.0's arithmetic (machine.c): unsigned, and an overflow, an underflow or a division by zero aborts.
+struct Stock {
+    regs: [u64; MAX_REGS],
+    cwnd: u64,
+}
+
+impl Stock {
+    fn new(program: &Program, cwnd_bytes: i64) -> Stock {
+        let mut regs = [0; MAX_REGS];
+        for (reg, decl) in regs.iter_mut().zip(program.regs()) {
+            *reg = stock_number(decl.init);
+        }
+        Stock { regs, cwnd: cwnd_bytes as u64 }
+    }
+
+    /// Whether it reports, or the instruction that aborts.
+    fn invoke(&mut self, program: &Program, prims: &Prims) -> Result<bool, String> {
+        let (mut report, mut go_on) = (false, false);
+        let mut tmps = [0; MAX_TMPS];
+        for clause in program.clauses() {
+            for range in [clause.guard_range(), clause.body_range()] {
+                if range.start == clause.body_range().start && self.read(clause.guard, &tmps, prims) == 0 {
+                    break;
+                }
+                for inst in &program.insts()[range] {
+                    let Some(value) = self.step(inst, &tmps, prims)? else { continue };
+                    match inst.dst {
+                        Dst::Reg(r) => self.regs[usize::from(r)] = value,
+                        Dst::Tmp(t) => tmps[usize::from(t)] = value,
+                        Dst::Cwnd => self.cwnd = value,
+                        Dst::ShouldReport => report = value != 0,
+                        Dst::ShouldContinue => go_on = value != 0,
+                        Dst::Rate | Dst::Micros => panic!("no program here writes {inst:?}"),
+                    }
+                }
+            }
+            if self.read(clause.guard, &tmps, prims) != 0 && !go_on {
+                break;
+            }
+        }
+        assert!(!report || program.regs().iter().all(|r| !r.volatile), "volatile registers are not modelled");
+        Ok(report)
+    }
+
+    fn step(&self, inst: &Inst, tmps: &[u64; MAX_TMPS], prims: &Prims) -> Result<Option<u64>, String> {
+        let (a, b) = (self.read(inst.a, tmps, prims), self.read(inst.b, tmps, prims));
+        let value = match inst.op {
+            Op::Bind => Some(b),
+            Op::Add | Op::Or => a.checked_add(b),
+            Op::Mul | Op::And => a.checked_mul(b),
+            Op::Sub => a.checked_sub(b),
+            Op::Div => a.checked_div(b),
+            Op::Eq => Some(u64::from(a == b)),
+            Op::Lt => Some(u64::from(a < b)),
+            Op::Gt => Some(u64::from(a > b)),
+            Op::Min => Some(a.min(b)),
+            Op::Max => Some(a.max(b)),
+            Op::If if a == 0 => return Ok(None),
+            Op::NotIf if a != 0 => return Ok(None),
+            Op::If | Op::NotIf => Some(b),
+            _ => panic!("no program here uses {inst:?}"),
+        };
+        // Ours is signed: what passes i64 is no number either, except libccp's infinity.
+        match value.filter(|v| i64::try_from(*v).is_ok() || *v == u64::MAX) {
+            Some(v) => Ok(Some(v)),
+            None => Err(format!("{inst:?} of {a} and {b} aborts")),
+        }
+    }
+
+    fn read(&self, src: Src, tmps: &[u64; MAX_TMPS], prims: &Prims) -> u64 {
+        match src {
+            Src::Imm(v) => stock_number(v),
+            Src::Bool(v) => u64::from(v),
+            Src::Reg(r) => self.regs[usize::from(r)],
+            Src::Tmp(t) => tmps[usize::from(t)],
+            Src::Prim(p) => stock_number(prims.get(p)),
+            Src::Cwnd => self.cwnd,
+            Src::Rate | Src::Micros => panic!("no program here reads {src:?}"),
+        }
+    }
+}
