@@ -1,0 +1,141 @@
+//! Fuzz targets: no input panics; whatever parses, encodes and parses again as the same.
+//!
+//! `cargo test` runs each for a second (`BOLERO_RANDOM_TEST_TIME_MS` for longer); `cargo bolero test -p
+//! ccplane-wire v1_arbitrary_bytes` runs one with coverage guidance.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::time::Duration;
+
+use ccplane_wire::{EncodeError, Out, SliceOut, v1, v2};
+
+/// How long `cargo test` spends in each target; an environment variable of bolero's overrides it.
+const TEST_TIME: Duration = Duration::from_secs(1);
+
+fn check_v1(bytes: &[u8]) {
+    for frame in v1::frames(bytes).flatten() {
+        let mut again = Vec::new();
+        let agent = v1::ToAgent::parse(frame);
+        let datapath = v1::ToDatapath::parse(frame);
+        assert!(agent.is_err() || datapath.is_err(), "each message has one direction");
+        if let Ok(msg) = agent {
+            msg.encode(&mut again).unwrap();
+            assert_eq!(v1::ToAgent::parse_all(&again).collect::<Vec<_>>(), [Ok(msg.clone())]);
+            too_small(again.len(), |out| msg.encode(out));
+        }
+        if let Ok(msg) = datapath {
+            msg.encode(&mut again).unwrap();
+            assert_eq!(v1::ToDatapath::parse_all(&again).collect::<Vec<_>>(), [Ok(msg.clone())]);
+            assert_eq!(again[v1::HEADER_BYTES..], *frame.body, "canonical");
+            too_small(again.len(), |out| msg.encode(out));
+        }
+    }
+}
+
+fn check_v2(bytes: &[u8]) {
+    let mut left = bytes;
+    while let Ok(Some((frame, rest))) = v2::Frame::split(left) {
+        let this = &left[..left.len() - rest.len()];
+        left = rest;
+        let mut again = Vec::new();
+        let agent = v2::ToAgent::parse(frame);
+        if let Ok(Some(msg)) = &agent {
+            msg.encode(frame.request, &mut again).unwrap();
+            too_small(again.len(), |out| msg.encode(frame.request, out));
+        }
+        let datapath = v2::ToDatapath::parse(frame);
+        if let Ok(Some(msg)) = &datapath {
+            let mut bytes = Vec::new();
+            msg.encode(frame.request, &mut bytes).unwrap();
+            too_small(bytes.len(), |out| msg.encode(frame.request, out));
+            if !again.is_empty() {
+                assert_eq!(again, bytes, "HEARTBEAT and BYE look alike in both directions");
+            }
+            again = bytes;
+        }
+        if !again.is_empty() && frame.minor <= v2::MINOR {
+            assert_eq!(again, this, "canonical");
+        }
+        if let Ok(Some(v2::ToAgent::Reports(reports))) = &agent {
+            assert_eq!(reports.iter().count(), reports.len());
+            assert!(reports.iter().all(|r| r.values.iter().count() == r.values.len()));
+        }
+    }
+}
+
+/// A buffer one byte too small refuses the message and stays as it was.
+fn too_small(len: usize, encode: impl Fn(&mut SliceOut<'_>) -> Result<(), EncodeError>) {
+    let mut buf = vec![0; len - 1];
+    let mut out = SliceOut::new(&mut buf);
+    assert!(matches!(encode(&mut out), Err(EncodeError::Full { .. })));
+    assert_eq!(out.written(), 0);
+}
+
+/// One of the seeds, with some bytes replaced and its end cut off.
+fn mutate(seeds: &[Vec<u8>], (seed, edits, cut): &(u8, Vec<(u16, u8)>, u8)) -> Vec<u8> {
+    let mut bytes = seeds[usize::from(*seed) % seeds.len()].clone();
+    for (at, byte) in edits {
+        let at = usize::from(*at) % bytes.len();
+        bytes[at] = *byte;
+    }
+    // Half of the inputs keep their length, so that they get past the header.
+    if cut % 2 == 1 {
+        bytes.truncate(bytes.len() - usize::from(*cut) % bytes.len());
+    }
+    bytes
+}
+
+#[test]
+fn v1_arbitrary_bytes() {
+    bolero::check!().with_test_time(TEST_TIME).for_each(check_v1);
+}
+
+#[test]
+fn v1_mutated_messages() {
+    let seeds = [support::v1_to_agent(), support::v1_to_datapath()].concat();
+    for seed in &seeds {
+        assert!(v1::frames(seed).all(|frame| frame.is_ok()));
+        check_v1(seed);
+    }
+    bolero::check!()
+        .with_test_time(TEST_TIME)
+        .with_type::<(u8, Vec<(u16, u8)>, u8)>()
+        .for_each(|m| check_v1(&mutate(&seeds, m)));
+}
+
+#[test]
+fn v2_arbitrary_bytes() {
+    bolero::check!().with_test_time(TEST_TIME).for_each(check_v2);
+}
+
+#[test]
+fn v2_mutated_messages() {
+    let mut seeds: Vec<Vec<u8>> = support::v2_to_agent().into_iter().map(|(_, _, bytes)| bytes).collect();
+    seeds.extend(support::v2_to_datapath().into_iter().map(|(_, _, bytes)| bytes));
+    let flows = [support::stats(), support::stats()];
+    let mut bytes = Vec::new();
+    v2::ToAgent::FlowStats { last: false, flows: (&flows).into() }.encode(1, &mut bytes).unwrap();
+    seeds.push(bytes);
+    for seed in &seeds {
+        assert!(v2::frames(seed).all(|frame| frame.is_ok()));
+        check_v2(seed);
+    }
+    bolero::check!()
+        .with_test_time(TEST_TIME)
+        .with_type::<(u8, Vec<(u16, u8)>, u8)>()
+        .for_each(|m| check_v2(&mutate(&seeds, m)));
+}
+
+#[test]
+fn v2_bodies_of_every_type() {
+    // The header is right, so that all of the input reaches the parser of a body.
+    bolero::check!().with_test_time(TEST_TIME).with_type::<(u8, u8, Vec<u8>)>().for_each(
+        |(ty, minor, body)| {
+            let len = (v2::HEADER_BYTES + body.len()) as u32;
+            let mut bytes = [&b"CCPL"[..], &[2, minor % 2, *ty, 0], &len.to_le_bytes(), &[0; 4]].concat();
+            bytes.extend(body);
+            check_v2(&bytes);
+        },
+    );
+}
