@@ -1,0 +1,798 @@
+//! Lowers a fold program to BPF instructions, bit for bit as the reference VM runs it.
+//!
+//! The code keeps the flow's record in R7 and the invocation's flags in R9; primitives lie on the stack, put
+//! there by the [`Host`]; the first temporaries live in R3-R5. Saturation is handled out of line so that the
+//! common path stays straight.
+
+use ccplane_program::ir::{Dst, INFINITY, Inst, MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Op, Prim, Program, RegKind};
+use ccplane_program::ir::Src;
+use ccplane_program::vm::EWMA_DENOM;
+
+use crate::asm::{Alu, Asm, AsmError, Cond, Insn, Label, R, Size};
+use crate::layout::{rec, stage};
+
+/// The flow's record, through the whole program.
+pub const REC: R = R::R7;
+/// Flags of the invocation.
+const FLAGS: R = R::R9;
+const FLAG_REPORT: i32 = 1;
+const FLAG_CONTINUE: i32 = 2;
+
+/// Temporaries that live in registers.
+const TMP_REGS: [R; 3] = [R::R3, R::R4, R::R5];
+
+const STACK_MICROS: i16 = -240;
+const STACK_CWND_BEFORE: i16 = -248;
+const STACK_RATE_BEFORE: i16 = -256;
+const STACK_A: i16 = -264;
+const STACK_B: i16 = -272;
+const STACK_EWMA: i16 = -280;
+/// Stack from here down is the host's.
+pub const STACK_HOST: i16 = -288;
+
+/// The stack slot of a primitive.
+pub fn prim_slot(prim: Prim) -> i16 {
+    -8 * (prim as i16 + 1)
+}
+
+fn tmp_slot(tmp: u8) -> i16 {
+    -120 - 8 * (i16::from(tmp) - TMP_REGS.len() as i16 + 1)
+}
+
+fn reg_off(reg: u8) -> i16 {
+    rec::REGS as i16 + 8 * i16::from(reg)
+}
+
+/// Where a program runs: how it finds its flow and primitives, and what becomes of its decisions.
+pub trait Host {
+    /// Puts the flow's record in R7; may leave with `exit`. R6 and R8 are the host's own throughout.
+    fn enter(&self, asm: &mut Asm);
+    /// Puts a primitive in R1; may use R0-R5. `Ack.now` is loaded first and lies on the stack after that.
+    fn load_prim(&self, asm: &mut Asm, prim: Prim);
+    /// Applies window and rate, which lie in the record.
+    fn apply(&self, asm: &mut Asm);
+    /// Sends the report registers. Volatile registers are reset after it.
+    fn report(&self, asm: &mut Asm, report_len: usize);
+    /// Returns.
+    fn leave(&self, asm: &mut Asm);
+}
+
+/// A compiled program.
+pub struct Compiled {
+    /// What the kernel loads.
+    pub insns: Vec<Insn>,
+    /// For each IR instruction in order of emission: where its code starts, and its index.
+    places: Vec<(usize, usize)>,
+}
+
+impl Compiled {
+    /// The IR instruction whose code holds BPF instruction `at`; `None` for the host's own code.
+    pub fn ir_at(&self, at: usize) -> Option<usize> {
+        let n = self.places.partition_point(|(start, _)| *start <= at);
+        let (_, ir) = self.places.get(n.checked_sub(1)?)?;
+        (*ir != usize::MAX).then_some(*ir)
+    }
+}
+
+/// Compiles `program` for `host`. `instance` tells its staged changes from those of other programs.
+///
+/// # Errors
+/// Only when a jump gets too long for BPF, which the bounds of the IR make very unlikely.
+pub fn compile(program: &Program, instance: u32, host: &dyn Host) -> Result<Compiled, AsmError> {
+    let mut g = Gen { asm: Asm::default(), program, cold: Vec::new(), places: Vec::new() };
+    host.enter(&mut g.asm);
+    g.load_prims(host);
+    let staged = g.asm.label();
+    let staged_done = g.asm.label();
+    g.asm.load(Size::B4, R::R1, REC, rec::STAGE_STATE as i16);
+    g.asm.jump_if_imm(R::R1, Cond::Eq, stage::READY as i32, staged);
+    g.asm.bind(staged_done);
+    g.before();
+    g.clauses();
+    g.after();
+    host.apply(&mut g.asm);
+    let report = g.asm.label();
+    let done = g.asm.label();
+    if g.writes(Dst::ShouldReport) {
+        g.asm.jump_if_imm(FLAGS, Cond::Set, FLAG_REPORT, report);
+    }
+    g.asm.bind(done);
+    host.leave(&mut g.asm);
+
+    if g.writes(Dst::ShouldReport) {
+        g.asm.bind(report);
+        host.report(&mut g.asm, program.report_len());
+        g.reset(|d| d.volatile && d.kind != RegKind::Local);
+        g.asm.jump(done);
+    }
+    g.asm.bind(staged);
+    g.apply_staged(instance, staged_done);
+    g.emit_cold();
+    let done = g.asm.finish()?;
+    let places = g.places.iter().map(|(at, ir)| (done.moved[*at], *ir)).collect();
+    Ok(Compiled { insns: done.insns, places })
+}
+
+/// Code that rarely runs, emitted after the program.
+struct Cold {
+    entry: Label,
+    back: Label,
+    ir: usize,
+    what: ColdCode,
+}
+
+enum ColdCode {
+    /// R0 is a wrapped sum or difference: saturate it.
+    Saturate,
+    /// R0 = this.
+    Constant(i64),
+    /// R0 = R1 * R2, any values.
+    Mul,
+    /// R0 = R1 / R2, any values.
+    Div,
+    /// R0 = R1 / this, R1 negative.
+    DivBy(i32),
+}
+
+struct Gen<'a> {
+    asm: Asm,
+    program: &'a Program,
+    cold: Vec<Cold>,
+    places: Vec<(usize, usize)>,
+}
+
+impl Gen<'_> {
+    fn writes(&self, dst: Dst) -> bool {
+        self.program.insts().iter().any(|i| i.dst == dst && !matches!(i.op, Op::History | Op::Policy))
+    }
+
+    fn load_prims(&mut self, host: &dyn Host) {
+        // The clock is always there: staged program changes and `Micros` count from it.
+        for prim in std::iter::once(Prim::AckNow).chain(Prim::ALL.into_iter().filter(|p| *p != Prim::AckNow)) {
+            if prim == Prim::AckNow || self.program.reads_prim(prim) {
+                host.load_prim(&mut self.asm, prim);
+                self.asm.store(Size::B8, R::R10, prim_slot(prim), R::R1);
+            }
+        }
+    }
+
+    fn uses_micros(&self) -> bool {
+        let reads = |s: Src| s == Src::Micros;
+        self.program.insts().iter().any(|i| {
+            reads(i.a) || reads(i.b) || (i.op.reads_dst() && i.dst == Dst::Micros)
+        })
+    }
+
+    /// What must be known before the first clause runs.
+    fn before(&mut self) {
+        self.asm.mov_imm(FLAGS, 0);
+        if self.uses_micros() {
+            // now - zero, saturating, and uncounted: the program did not ask for the subtraction.
+            let asm = &mut self.asm;
+            let done = asm.label();
+            asm.load(Size::B8, R::R1, R::R10, prim_slot(Prim::AckNow));
+            asm.load(Size::B8, R::R2, REC, rec::MICROS_ZERO as i16);
+            saturating_sub_uncounted(asm, done);
+            asm.bind(done);
+            asm.store(Size::B8, R::R10, STACK_MICROS, R::R0);
+        }
+        for (dst, off, slot) in self.guarded() {
+            if self.writes(dst) {
+                self.asm.load(Size::B8, R::R1, REC, off);
+                self.asm.store(Size::B8, R::R10, slot, R::R1);
+            }
+        }
+    }
+
+    fn guarded(&self) -> [(Dst, i16, i16); 2] {
+        [
+            (Dst::Cwnd, rec::CWND as i16, STACK_CWND_BEFORE),
+            (Dst::Rate, rec::RATE as i16, STACK_RATE_BEFORE),
+        ]
+    }
+
+    /// A window that is not positive, or a negative rate, is no decision; both are bounded.
+    fn after(&mut self) {
+        for (dst, off, slot) in self.guarded() {
+            if !self.writes(dst) {
+                continue;
+            }
+            let asm = &mut self.asm;
+            let (keep, store, done) = (asm.label(), asm.label(), asm.label());
+            let (cond, max) = match dst {
+                Dst::Cwnd => (Cond::Sgt, MAX_CWND_BYTES),
+                _ => (Cond::Sge, MAX_RATE_BYTES_PER_S),
+            };
+            asm.load(Size::B8, R::R1, REC, off);
+            asm.jump_if_imm(R::R1, cond, 0, keep);
+            asm.load(Size::B8, R::R1, R::R10, slot);
+            asm.jump(store);
+            asm.bind(keep);
+            asm.mov(R::R2, R::R1);
+            asm.alu_imm(Alu::Rsh, R::R2, max.trailing_zeros() as i32);
+            asm.jump_if_imm(R::R2, Cond::Eq, 0, done);
+            asm.mov_imm(R::R1, max);
+            asm.bind(store);
+            asm.store(Size::B8, REC, off, R::R1);
+            asm.bind(done);
+        }
+    }
+
+    /// Sets the registers for which `which` holds to their initial values.
+    fn reset(&mut self, which: impl Fn(&ccplane_program::ir::RegDecl) -> bool) {
+        for (n, decl) in self.program.regs().iter().enumerate() {
+            if which(decl) {
+                store_const(&mut self.asm, REC, reg_off(n as u8), decl.init);
+            }
+        }
+    }
+
+    /// Claims what the agent staged, if it is meant for this program, and applies it. The agent bounded the
+    /// values already.
+    fn apply_staged(&mut self, instance: u32, done: Label) {
+        let asm = &mut self.asm;
+        let (keep, mine) = (asm.label(), asm.label());
+        asm.mov_imm(R::R0, i64::from(stage::READY));
+        asm.mov_imm(R::R1, i64::from(stage::APPLYING));
+        asm.cmpxchg32(REC, rec::STAGE_STATE as i16, R::R1);
+        asm.jump_if_imm(R::R0, Cond::Ne, stage::READY as i32, done);
+        asm.load(Size::B4, R::R1, REC, rec::STAGE_INSTANCE as i16);
+        asm.mov_imm(R::R2, i64::from(instance));
+        asm.jump_if(R::R1, Cond::Eq, R::R2, mine);
+        // Meant for another program: the dispatcher switches to it at the next ACK.
+        asm.store_imm(Size::B4, REC, rec::STAGE_STATE as i16, stage::READY as i32);
+        asm.jump(done);
+        asm.bind(mine);
+        asm.load(Size::B4, R::R1, REC, rec::STAGE_SLOT as i16);
+        asm.jump_if_imm(R::R1, Cond::Eq, 0, keep);
+        asm.load(Size::B8, R::R1, R::R10, prim_slot(Prim::AckNow));
+        asm.store(Size::B8, REC, rec::MICROS_ZERO as i16, R::R1);
+        self.reset(|_| true);
+        let asm = &mut self.asm;
+        asm.bind(keep);
+        for (bit, from, to) in [(1, rec::STAGE_CWND, rec::CWND), (2, rec::STAGE_RATE, rec::RATE)] {
+            let skip = asm.label();
+            asm.load(Size::B4, R::R1, REC, rec::STAGE_BITS as i16);
+            asm.alu_imm(Alu::And, R::R1, bit);
+            asm.jump_if_imm(R::R1, Cond::Eq, 0, skip);
+            asm.load(Size::B8, R::R1, REC, from as i16);
+            asm.store(Size::B8, REC, to as i16, R::R1);
+            asm.bind(skip);
+        }
+        asm.load(Size::B8, R::R2, REC, rec::STAGE_MASK as i16);
+        for (n, decl) in self.program.regs().iter().enumerate() {
+            if decl.kind == RegKind::Control {
+                let skip = asm.label();
+                asm.mov(R::R1, R::R2);
+                asm.alu_imm(Alu::Rsh, R::R1, n as i32);
+                asm.alu_imm(Alu::And, R::R1, 1);
+                asm.jump_if_imm(R::R1, Cond::Eq, 0, skip);
+                asm.load(Size::B8, R::R1, REC, rec::STAGE_REGS as i16 + 8 * n as i16);
+                asm.store(Size::B8, REC, reg_off(n as u8), R::R1);
+                asm.bind(skip);
+            }
+        }
+        asm.store_imm(Size::B4, REC, rec::STAGE_STATE as i16, stage::EMPTY as i32);
+        asm.jump(done);
+    }
+
+    fn clauses(&mut self) {
+        let end = self.asm.label();
+        let program = self.program;
+        let continues = self.writes(Dst::ShouldContinue);
+        for clause in program.clauses() {
+            let next = self.asm.label();
+            let guard = clause.guard_range();
+            self.guard(guard, clause.guard, next);
+            let body = &program.insts()[clause.body_range()];
+            for (n, inst) in clause.body_range().zip(body) {
+                self.inst(n, inst);
+            }
+            // A body that always falls through needs no test.
+            let last_flag = body.iter().rev().find(|i| i.dst == Dst::ShouldContinue);
+            let always = last_flag.is_some_and(|i| i.op == Op::Bind && i.b == Src::Bool(true));
+            if !always {
+                if continues {
+                    self.asm.jump_if_imm(FLAGS, Cond::Set, FLAG_CONTINUE, next);
+                }
+                self.asm.jump(end);
+            }
+            self.asm.bind(next);
+        }
+        self.asm.bind(end);
+        self.places.push((self.asm.len(), usize::MAX));
+    }
+
+    /// Runs a guard; jumps to `next` when it does not hold.
+    fn guard(&mut self, range: std::ops::Range<usize>, value: Src, next: Label) {
+        let insts = &self.program.insts()[range.clone()];
+        let (last, before) = match insts.split_last() {
+            Some((last, before)) if value != Src::Bool(true) => (Some(last), before),
+            _ => (None, insts),
+        };
+        for (n, inst) in range.clone().zip(before) {
+            self.inst(n, inst);
+        }
+        if let Some(last) = last {
+            self.places.push((self.asm.len(), range.end - 1));
+            // The usual guard ends in a comparison: jump on it, without making a truth value first.
+            if let (Some(cond), true) = (condition(last.op), is_tmp(last.dst, value)) {
+                let a = self.operand(last.a, R::R1);
+                if let Some(imm) = small_imm(last.b) {
+                    self.asm.jump_if_imm(a, cond.not(), imm, next);
+                } else {
+                    let b = self.operand(last.b, R::R2);
+                    self.asm.jump_if(a, cond.not(), b, next);
+                }
+                return;
+            }
+            self.inst(range.end - 1, last);
+        }
+        match value {
+            Src::Bool(true) => {}
+            Src::Bool(false) => self.asm.jump(next),
+            _ => {
+                let v = self.operand(value, R::R1);
+                self.asm.jump_if_imm(v, Cond::Eq, 0, next);
+            }
+        }
+    }
+
+    /// The register that holds `src`: a temporary's own, or `scratch` after loading it.
+    fn operand(&mut self, src: Src, scratch: R) -> R {
+        match src {
+            Src::Tmp(t) if usize::from(t) < TMP_REGS.len() => TMP_REGS[usize::from(t)],
+            _ => {
+                self.read(src, scratch);
+                scratch
+            }
+        }
+    }
+
+    fn read(&mut self, src: Src, to: R) {
+        let asm = &mut self.asm;
+        match src {
+            Src::Imm(v) => asm.mov_imm(to, v),
+            Src::Bool(v) => asm.mov_imm(to, i64::from(v)),
+            Src::Reg(r) => asm.load(Size::B8, to, REC, reg_off(r)),
+            Src::Tmp(t) => match TMP_REGS.get(usize::from(t)) {
+                Some(reg) => asm.mov(to, *reg),
+                None => asm.load(Size::B8, to, R::R10, tmp_slot(t)),
+            },
+            Src::Prim(p) => asm.load(Size::B8, to, R::R10, prim_slot(p)),
+            Src::Cwnd => asm.load(Size::B8, to, REC, rec::CWND as i16),
+            Src::Rate => asm.load(Size::B8, to, REC, rec::RATE as i16),
+            Src::Micros => asm.load(Size::B8, to, R::R10, STACK_MICROS),
+        }
+    }
+
+    /// Stores `from`; R1 and R2 may be lost.
+    fn write(&mut self, dst: Dst, from: R) {
+        let asm = &mut self.asm;
+        match dst {
+            Dst::Reg(r) => asm.store(Size::B8, REC, reg_off(r), from),
+            Dst::Tmp(t) => match TMP_REGS.get(usize::from(t)) {
+                Some(reg) => asm.mov(*reg, from),
+                None => asm.store(Size::B8, R::R10, tmp_slot(t), from),
+            },
+            Dst::Cwnd => asm.store(Size::B8, REC, rec::CWND as i16, from),
+            Dst::Rate => asm.store(Size::B8, REC, rec::RATE as i16, from),
+            Dst::Micros => {
+                let done = asm.label();
+                asm.mov(R::R2, from);
+                asm.store(Size::B8, R::R10, STACK_MICROS, R::R2);
+                asm.load(Size::B8, R::R1, R::R10, prim_slot(Prim::AckNow));
+                saturating_sub_uncounted(asm, done);
+                asm.bind(done);
+                asm.store(Size::B8, REC, rec::MICROS_ZERO as i16, R::R0);
+            }
+            Dst::ShouldReport | Dst::ShouldContinue => {
+                let flag = if dst == Dst::ShouldReport { FLAG_REPORT } else { FLAG_CONTINUE };
+                let done = asm.label();
+                asm.alu_imm(Alu::And, FLAGS, !flag);
+                asm.jump_if_imm(from, Cond::Eq, 0, done);
+                asm.alu_imm(Alu::Or, FLAGS, flag);
+                asm.bind(done);
+            }
+        }
+    }
+
+    fn bind_const(&mut self, dst: Dst, value: i64) {
+        match dst {
+            Dst::Reg(r) => store_const(&mut self.asm, REC, reg_off(r), value),
+            Dst::Cwnd => store_const(&mut self.asm, REC, rec::CWND as i16, value),
+            Dst::Rate => store_const(&mut self.asm, REC, rec::RATE as i16, value),
+            Dst::ShouldReport if value != 0 => self.asm.alu_imm(Alu::Or, FLAGS, FLAG_REPORT),
+            Dst::ShouldContinue if value != 0 => self.asm.alu_imm(Alu::Or, FLAGS, FLAG_CONTINUE),
+            _ => {
+                self.asm.mov_imm(R::R0, value);
+                self.write(dst, R::R0);
+            }
+        }
+    }
+
+    fn inst(&mut self, n: usize, inst: &Inst) {
+        self.places.push((self.asm.len(), n));
+        match inst.op {
+            Op::Bind => match inst.b {
+                Src::Imm(v) => self.bind_const(inst.dst, v),
+                Src::Bool(v) => self.bind_const(inst.dst, i64::from(v)),
+                src => {
+                    let v = self.operand(src, R::R0);
+                    self.write(inst.dst, v);
+                }
+            },
+            Op::If | Op::NotIf => {
+                let skip = self.asm.label();
+                let a = self.operand(inst.a, R::R1);
+                let cond = if inst.op == Op::If { Cond::Eq } else { Cond::Ne };
+                self.asm.jump_if_imm(a, cond, 0, skip);
+                let b = self.operand(inst.b, R::R0);
+                self.write(inst.dst, b);
+                self.asm.bind(skip);
+            }
+            Op::Ewma => self.ewma(n, inst),
+            // Refused before code is generated.
+            Op::History | Op::Policy => {}
+            _ => {
+                self.arith(n, inst);
+                self.write(inst.dst, R::R0);
+            }
+        }
+    }
+
+    /// R0 = a op b.
+    fn arith(&mut self, n: usize, inst: &Inst) {
+        match (inst.op, small_imm(inst.b)) {
+            (Op::Add, Some(b)) if b >= 0 => {
+                self.read(inst.a, R::R1);
+                self.asm.mov(R::R0, R::R1);
+                self.asm.alu_imm(Alu::Add, R::R0, b);
+                self.cold_if(n, (R::R0, Cond::Slt, R::R1), ColdCode::Constant(i64::MAX));
+            }
+            (Op::Sub, Some(b)) if b >= 0 => {
+                self.read(inst.a, R::R1);
+                self.asm.mov(R::R0, R::R1);
+                self.asm.alu_imm(Alu::Sub, R::R0, b);
+                self.cold_if(n, (R::R0, Cond::Sgt, R::R1), ColdCode::Constant(i64::MIN));
+            }
+            (Op::Div, Some(b)) if b > 0 => {
+                self.read(inst.a, R::R1);
+                let (entry, back) = self.cold_label(n, ColdCode::DivBy(b));
+                self.asm.jump_if_imm(R::R1, Cond::Slt, 0, entry);
+                self.asm.mov(R::R0, R::R1);
+                self.asm.alu_imm(Alu::Div, R::R0, b);
+                self.asm.bind(back);
+            }
+            (op, imm) => {
+                self.read(inst.a, R::R1);
+                if let (Some(cond), Some(imm)) = (condition(op), imm) {
+                    return self.truth(|asm, yes| asm.jump_if_imm(R::R1, cond, imm, yes));
+                }
+                self.read(inst.b, R::R2);
+                self.binary(n, op);
+            }
+        }
+    }
+
+    /// R0 = R1 op R2; R1 and R2 are lost.
+    fn binary(&mut self, n: usize, op: Op) {
+        let asm = &mut self.asm;
+        match op {
+            Op::Add | Op::Sub => {
+                asm.mov(R::R0, R::R1);
+                if op == Op::Add {
+                    // Overflow: both operands' signs differ from the sum's.
+                    asm.alu(Alu::Add, R::R0, R::R2);
+                    asm.alu(Alu::Xor, R::R1, R::R0);
+                    asm.alu(Alu::Xor, R::R2, R::R0);
+                } else {
+                    // Overflow: the operands' signs differ, and the difference's from the first one's.
+                    asm.alu(Alu::Sub, R::R0, R::R2);
+                    asm.alu(Alu::Xor, R::R2, R::R1);
+                    asm.alu(Alu::Xor, R::R1, R::R0);
+                }
+                asm.alu(Alu::And, R::R1, R::R2);
+                let (entry, back) = self.cold_label(n, ColdCode::Saturate);
+                self.asm.jump_if_imm(R::R1, Cond::Slt, 0, entry);
+                self.asm.bind(back);
+            }
+            Op::Mul => {
+                // Two factors within 31 bits cannot overflow.
+                asm.mov(R::R0, R::R1);
+                asm.alu(Alu::Or, R::R0, R::R2);
+                asm.alu_imm(Alu::Rsh, R::R0, 31);
+                let (entry, back) = self.cold_label(n, ColdCode::Mul);
+                self.asm.jump_if_imm(R::R0, Cond::Ne, 0, entry);
+                self.asm.mov(R::R0, R::R1);
+                self.asm.alu(Alu::Mul, R::R0, R::R2);
+                self.asm.bind(back);
+            }
+            Op::Div => {
+                asm.mov(R::R0, R::R1);
+                asm.alu(Alu::Or, R::R0, R::R2);
+                let (entry, back) = self.cold_label(n, ColdCode::Div);
+                self.asm.jump_if_imm(R::R0, Cond::Slt, 0, entry);
+                self.asm.jump_if_imm(R::R2, Cond::Eq, 0, entry);
+                self.asm.mov(R::R0, R::R1);
+                self.asm.alu(Alu::Div, R::R0, R::R2);
+                self.asm.bind(back);
+            }
+            Op::Min | Op::Max => {
+                let done = asm.label();
+                asm.mov(R::R0, R::R1);
+                asm.jump_if(R::R1, if op == Op::Min { Cond::Sle } else { Cond::Sge }, R::R2, done);
+                asm.mov(R::R0, R::R2);
+                asm.bind(done);
+            }
+            Op::And | Op::Or => {
+                asm.mov(R::R0, R::R1);
+                asm.alu(if op == Op::And { Alu::And } else { Alu::Or }, R::R0, R::R2);
+            }
+            Op::MaxWrap => self.wrapped_max(),
+            _ => {
+                if let Some(cond) = condition(op) {
+                    self.truth(|asm, yes| asm.jump_if(R::R1, cond, R::R2, yes));
+                }
+            }
+        }
+    }
+
+    /// R0 = 1 if `jump` jumps, else 0.
+    fn truth(&mut self, jump: impl FnOnce(&mut Asm, Label)) {
+        let yes = self.asm.label();
+        self.asm.mov_imm(R::R0, 1);
+        jump(&mut self.asm, yes);
+        self.asm.mov_imm(R::R0, 0);
+        self.asm.bind(yes);
+    }
+
+    /// R0 = wrapped_max(R1, R2); see the VM.
+    fn wrapped_max(&mut self) {
+        let asm = &mut self.asm;
+        let (done, first, no_wrap_a, no_wrap_b) = (asm.label(), asm.label(), asm.label(), asm.label());
+        asm.mov(R::R0, R::R2);
+        asm.jump_if_imm(R::R1, Cond::Eq, 0, done);
+        asm.mov(R::R0, R::R1);
+        asm.jump_if_imm(R::R2, Cond::Eq, 0, done);
+        asm.zext32(R::R1);
+        asm.zext32(R::R2);
+        // The distance from b to a; without a wrap it is a - b, else one less than the modular distance.
+        asm.mov(R::R0, R::R1);
+        asm.alu(Alu::Sub, R::R0, R::R2);
+        asm.jump_if(R::R1, Cond::Gt, R::R2, no_wrap_a);
+        add_u32_max(asm, R::R0);
+        asm.bind(no_wrap_a);
+        asm.store(Size::B8, R::R10, STACK_A, R::R0);
+        asm.mov(R::R0, R::R2);
+        asm.alu(Alu::Sub, R::R0, R::R1);
+        asm.jump_if(R::R2, Cond::Gt, R::R1, no_wrap_b);
+        add_u32_max(asm, R::R0);
+        asm.bind(no_wrap_b);
+        asm.store(Size::B8, R::R10, STACK_B, R::R2);
+        asm.load(Size::B8, R::R2, R::R10, STACK_A);
+        asm.jump_if(R::R2, Cond::Lt, R::R0, first);
+        asm.load(Size::B8, R::R0, R::R10, STACK_B);
+        asm.jump(done);
+        asm.bind(first);
+        asm.mov(R::R0, R::R1);
+        asm.bind(done);
+    }
+
+    /// dst = (a*dst + (10-a)*b) / 10, or b when dst is 0.
+    fn ewma(&mut self, n: usize, inst: &Inst) {
+        let old = match inst.dst {
+            Dst::Reg(r) => Src::Reg(r),
+            Dst::Cwnd => Src::Cwnd,
+            Dst::Rate => Src::Rate,
+            _ => Src::Micros,
+        };
+        let (first, done) = (self.asm.label(), self.asm.label());
+        self.read(old, R::R2);
+        self.asm.jump_if_imm(R::R2, Cond::Eq, 0, first);
+        self.read(inst.a, R::R1);
+        self.binary(n, Op::Mul);
+        // `Mul` uses STACK_A and STACK_B on its slow path; the product waits in the old value's place.
+        self.asm.store(Size::B8, R::R10, STACK_EWMA, R::R0);
+        self.asm.mov_imm(R::R1, EWMA_DENOM);
+        self.read(inst.a, R::R2);
+        self.binary(n, Op::Sub);
+        self.asm.mov(R::R1, R::R0);
+        self.read(inst.b, R::R2);
+        self.binary(n, Op::Mul);
+        self.asm.mov(R::R2, R::R0);
+        self.asm.load(Size::B8, R::R1, R::R10, STACK_EWMA);
+        self.binary(n, Op::Add);
+        self.asm.mov(R::R1, R::R0);
+        self.asm.mov_imm(R::R2, EWMA_DENOM);
+        self.binary(n, Op::Div);
+        self.asm.jump(done);
+        self.asm.bind(first);
+        self.read(inst.b, R::R0);
+        self.asm.bind(done);
+        self.write(inst.dst, R::R0);
+    }
+
+    fn cold_label(&mut self, ir: usize, what: ColdCode) -> (Label, Label) {
+        let (entry, back) = (self.asm.label(), self.asm.label());
+        self.cold.push(Cold { entry, back, ir, what });
+        (entry, back)
+    }
+
+    fn cold_if(&mut self, ir: usize, (a, cond, b): (R, Cond, R), what: ColdCode) {
+        let (entry, back) = self.cold_label(ir, what);
+        self.asm.jump_if(a, cond, b, entry);
+        self.asm.bind(back);
+    }
+
+    fn emit_cold(&mut self) {
+        for cold in std::mem::take(&mut self.cold) {
+            self.places.push((self.asm.len(), cold.ir));
+            self.asm.bind(cold.entry);
+            let asm = &mut self.asm;
+            match cold.what {
+                ColdCode::Saturate => {
+                    saturate_by_sign(asm);
+                    fault(asm);
+                }
+                ColdCode::Constant(v) => {
+                    asm.mov_imm(R::R0, v);
+                    fault(asm);
+                }
+                ColdCode::Mul => slow_mul(asm, cold.back),
+                ColdCode::Div => slow_div(asm, cold.back),
+                ColdCode::DivBy(b) => {
+                    // The magnitude of i64::MIN, as unsigned, is right too.
+                    asm.mov(R::R0, R::R1);
+                    asm.neg(R::R0);
+                    asm.alu_imm(Alu::Div, R::R0, b);
+                    asm.neg(R::R0);
+                }
+            }
+            asm.jump(cold.back);
+        }
+    }
+}
+
+/// `*(i64 *)(base + off) = value`; R1 may be lost.
+fn store_const(asm: &mut Asm, base: R, off: i16, value: i64) {
+    match i32::try_from(value) {
+        Ok(v) => asm.store_imm(Size::B8, base, off, v),
+        Err(_) => {
+            asm.mov_imm(R::R1, value);
+            asm.store(Size::B8, base, off, R::R1);
+        }
+    }
+}
+
+fn add_u32_max(asm: &mut Asm, reg: R) {
+    // + u32::MAX as + 2^32 - 1, in immediates that BPF can hold.
+    asm.alu_imm(Alu::Add, reg, i32::MAX);
+    asm.alu_imm(Alu::Add, reg, i32::MAX);
+    asm.alu_imm(Alu::Add, reg, 1);
+}
+
+/// R0, a wrapped sum or difference, becomes the bound that it passed.
+fn saturate_by_sign(asm: &mut Asm) {
+    asm.alu_imm(Alu::Arsh, R::R0, 63);
+    asm.mov_imm(R::R1, i64::MIN);
+    asm.alu(Alu::Xor, R::R0, R::R1);
+}
+
+/// R0 = R1 - R2, saturating, not counted; goes on at `done`. R1 and R2 are lost.
+fn saturating_sub_uncounted(asm: &mut Asm, done: Label) {
+    asm.mov(R::R0, R::R1);
+    asm.alu(Alu::Sub, R::R0, R::R2);
+    asm.alu(Alu::Xor, R::R2, R::R1);
+    asm.alu(Alu::Xor, R::R1, R::R0);
+    asm.alu(Alu::And, R::R1, R::R2);
+    asm.jump_if_imm(R::R1, Cond::Sge, 0, done);
+    saturate_by_sign(asm);
+}
+
+/// Counts a fault; R1 is lost.
+fn fault(asm: &mut Asm) {
+    asm.load(Size::B8, R::R1, REC, rec::FAULTS as i16);
+    asm.alu_imm(Alu::Add, R::R1, 1);
+    asm.store(Size::B8, REC, rec::FAULTS as i16, R::R1);
+}
+
+/// R1 and R2 become their magnitudes.
+fn magnitudes(asm: &mut Asm) {
+    for r in [R::R1, R::R2] {
+        let positive = asm.label();
+        asm.jump_if_imm(r, Cond::Sge, 0, positive);
+        asm.neg(r);
+        asm.bind(positive);
+    }
+}
+
+/// R0 = R1 * R2, saturating.
+fn slow_mul(asm: &mut Asm, back: Label) {
+    let overflow = asm.label();
+    asm.mov_imm(R::R0, 0);
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, back);
+    asm.jump_if_imm(R::R2, Cond::Eq, 0, back);
+    asm.mov(R::R0, R::R1);
+    asm.alu(Alu::Xor, R::R0, R::R2);
+    asm.store(Size::B8, R::R10, STACK_A, R::R0);
+    magnitudes(asm);
+    asm.store(Size::B8, R::R10, STACK_B, R::R2);
+    // The largest magnitude of the product: 2^63 - 1, or 2^63 if it is negative.
+    asm.alu_imm(Alu::Rsh, R::R0, 63);
+    asm.mov_imm(R::R2, i64::MAX);
+    asm.alu(Alu::Add, R::R0, R::R2);
+    asm.load(Size::B8, R::R2, R::R10, STACK_B);
+    asm.alu(Alu::Div, R::R0, R::R2);
+    asm.jump_if(R::R1, Cond::Gt, R::R0, overflow);
+    asm.mov(R::R0, R::R1);
+    asm.alu(Alu::Mul, R::R0, R::R2);
+    asm.load(Size::B8, R::R1, R::R10, STACK_A);
+    asm.jump_if_imm(R::R1, Cond::Sge, 0, back);
+    asm.neg(R::R0);
+    asm.jump(back);
+    asm.bind(overflow);
+    asm.load(Size::B8, R::R0, R::R10, STACK_A);
+    asm.alu_imm(Alu::Arsh, R::R0, 63);
+    asm.mov_imm(R::R1, i64::MAX);
+    asm.alu(Alu::Xor, R::R0, R::R1);
+    fault(asm);
+}
+
+/// R0 = R1 / R2 toward zero, saturating; 0 when R2 is 0.
+fn slow_div(asm: &mut Asm, back: Label) {
+    let (by_zero, divide, overflow) = (asm.label(), asm.label(), asm.label());
+    asm.jump_if_imm(R::R2, Cond::Eq, 0, by_zero);
+    asm.mov_imm(R::R0, i64::MIN);
+    asm.jump_if(R::R1, Cond::Ne, R::R0, divide);
+    asm.jump_if_imm(R::R2, Cond::Eq, -1, overflow);
+    asm.bind(divide);
+    asm.mov(R::R0, R::R1);
+    asm.alu(Alu::Xor, R::R0, R::R2);
+    asm.store(Size::B8, R::R10, STACK_A, R::R0);
+    magnitudes(asm);
+    asm.mov(R::R0, R::R1);
+    asm.alu(Alu::Div, R::R0, R::R2);
+    asm.load(Size::B8, R::R1, R::R10, STACK_A);
+    asm.jump_if_imm(R::R1, Cond::Sge, 0, back);
+    asm.neg(R::R0);
+    asm.jump(back);
+    asm.bind(overflow);
+    asm.mov_imm(R::R0, i64::MAX);
+    fault(asm);
+    asm.jump(back);
+    asm.bind(by_zero);
+    asm.mov_imm(R::R0, 0);
+    fault(asm);
+}
+
+fn condition(op: Op) -> Option<Cond> {
+    Some(match op {
+        Op::Eq => Cond::Eq,
+        Op::Lt => Cond::Slt,
+        Op::Gt => Cond::Sgt,
+        Op::Le => Cond::Sle,
+        Op::Ge => Cond::Sge,
+        _ => return None,
+    })
+}
+
+fn small_imm(src: Src) -> Option<i32> {
+    match src {
+        Src::Imm(v) => i32::try_from(v).ok(),
+        _ => None,
+    }
+}
+
+/// Whether `src` reads the temporary that `dst` writes.
+fn is_tmp(dst: Dst, src: Src) -> bool {
+    matches!((dst, src), (Dst::Tmp(d), Src::Tmp(s)) if d == s)
+}
+
+/// Replaces R1 by [`INFINITY`] where it is not positive: an ACK without an RTT sample.
+pub fn no_sample_is_infinity(asm: &mut Asm) {
+    let sample = asm.label();
+    asm.jump_if_imm(R::R1, Cond::Sgt, 0, sample);
+    asm.mov_imm(R::R1, INFINITY);
+    asm.bind(sample);
+}

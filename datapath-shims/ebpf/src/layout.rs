@@ -1,0 +1,191 @@
+//! The memory that kernel programs and agent share: a control page, one record per flow, and the events in
+//! the ring buffer. Offsets in bytes; all words little-endian and naturally aligned.
+
+use ccplane_program::ir::MAX_REGS;
+
+/// Changes whenever anything in this file does; a pinned datapath of another version is not taken over.
+pub const LAYOUT_VERSION: u64 = 1;
+
+/// Offsets in the control page.
+pub mod ctl {
+    /// u64: when the agent last said that it lives, microseconds of CLOCK_MONOTONIC.
+    pub const HEARTBEAT_US: u32 = 0;
+    /// u64: silence after which flows run the native algorithm, microseconds.
+    pub const TIMEOUT_US: u32 = 8;
+    /// u64: at most one sample of a flow's statistics per this time, microseconds.
+    pub const SAMPLE_US: u32 = 16;
+    /// u32: 1 while the agent sleeps on the ring buffer and wants to be woken by the next event.
+    pub const WAITING: u32 = 24;
+    /// u64: counts flows; makes flow ids unique.
+    pub const NEXT_FLOW: u32 = 32;
+    /// u64: counts program installs; makes instances unique across restarts of the agent.
+    pub const NEXT_INSTANCE: u32 = 40;
+    /// u64: events that did not fit the ring buffer.
+    pub const DROPPED: u32 = 48;
+    /// u64: flows that found the table full.
+    pub const TABLE_FULL: u32 = 56;
+    /// u64: [`super::LAYOUT_VERSION`].
+    pub const VERSION: u32 = 64;
+    /// u32: the agent's process id.
+    pub const AGENT_PID: u32 = 72;
+    /// 16 bytes: the name of the congestion control whose flows an iterator run moves.
+    pub const MOVE_FROM: u32 = 80;
+    /// 16 bytes: the name of the one that they get.
+    pub const MOVE_TO: u32 = 96;
+    /// u64: flows moved since the iterator run began.
+    pub const MOVED: u32 = 112;
+    /// u32: records in the flow table.
+    pub const MAX_FLOWS: u32 = 120;
+    /// Size of the page's used part.
+    pub const BYTES: u32 = 128;
+}
+
+/// Offsets in a flow's record.
+pub mod rec {
+    use super::MAX_REGS;
+
+    /// u64: the flow's id; 0 when the record is free.
+    pub const ID: u32 = 0;
+    /// u32: index of its program in the program array, plus 1; 0 for none.
+    pub const SLOT: u32 = 8;
+    /// u32: [`super::mode`].
+    pub const MODE: u32 = 12;
+    /// u32: [`super::stage`].
+    pub const STAGE_STATE: u32 = 16;
+    /// u32: the slot to switch to; 0 to keep the program, [`super::STAGE_RELEASE`] for the native algorithm.
+    pub const STAGE_SLOT: u32 = 20;
+    /// u32: the instance that the staged change is meant for.
+    pub const STAGE_INSTANCE: u32 = 24;
+    /// u32: 1 if `STAGE_CWND` counts, 2 if `STAGE_RATE` does.
+    pub const STAGE_BITS: u32 = 28;
+    /// u64: which registers of `STAGE_REGS` count.
+    pub const STAGE_MASK: u32 = 32;
+    /// i64: bytes.
+    pub const STAGE_CWND: u32 = 40;
+    /// i64: bytes per second.
+    pub const STAGE_RATE: u32 = 48;
+    /// u32: 1 if a retransmission timeout has not been shown to the program yet.
+    pub const FLAGS: u32 = 56;
+    /// u32: reports so far.
+    pub const SEQ: u32 = 60;
+    /// i64: the program's window, bytes.
+    pub const CWND: u32 = 64;
+    /// i64: the program's rate, bytes per second; 0 for none.
+    pub const RATE: u32 = 72;
+    /// i64: the clock when `Micros` was 0, microseconds.
+    pub const MICROS_ZERO: u32 = 80;
+    /// u64: saturations and divisions by zero.
+    pub const FAULTS: u32 = 88;
+    /// u64: `tp->bytes_acked` at the last ACK.
+    pub const LAST_BYTES_ACKED: u32 = 96;
+    /// u32: `tp->sacked_out` after the last ACK.
+    pub const LAST_SACKED: u32 = 104;
+    /// u32: `tp->delivered_ce` at the last ACK.
+    pub const LAST_CE: u32 = 108;
+    /// u32: the installed program's uid, for whoever reads the table without the agent.
+    pub const UID: u32 = 112;
+
+    /// u32: packets. First of the sampled statistics.
+    pub const SND_CWND: u32 = 128;
+    /// u32: packets.
+    pub const SND_SSTHRESH: u32 = 132;
+    /// u32: bytes.
+    pub const MSS: u32 = 136;
+    /// u32: microseconds, times 8 as the kernel keeps it.
+    pub const SRTT_8US: u32 = 140;
+    /// u32: microseconds; all ones before the first sample.
+    pub const MIN_RTT_US: u32 = 144;
+    /// u32: packets.
+    pub const PACKETS_OUT: u32 = 148;
+    /// u64: bytes per second.
+    pub const PACING_RATE: u32 = 152;
+    /// u64: bytes.
+    pub const BYTES_ACKED: u32 = 160;
+    /// u32: packets.
+    pub const DELIVERED: u32 = 168;
+    /// u32: packets.
+    pub const LOST: u32 = 172;
+    /// u64: when the statistics were taken, microseconds.
+    pub const SAMPLED_AT_US: u32 = 176;
+
+    /// u32: AF_INET or AF_INET6. First of what is fixed when the flow starts.
+    pub const FAMILY: u32 = 192;
+    /// u32: host order.
+    pub const LOCAL_PORT: u32 = 196;
+    /// u32: host order.
+    pub const REMOTE_PORT: u32 = 200;
+    /// u32: packets.
+    pub const INIT_CWND: u32 = 204;
+    /// 16 bytes, network order; an IPv4 address is in the first four.
+    pub const LOCAL_ADDR: u32 = 208;
+    /// As `LOCAL_ADDR`.
+    pub const REMOTE_ADDR: u32 = 224;
+    /// u64: the cgroup's id; 0 if unknown.
+    pub const CGROUP: u32 = 240;
+
+    /// i64 each: staged register values.
+    pub const STAGE_REGS: u32 = 256;
+    /// i64 each: the program's registers.
+    pub const REGS: u32 = STAGE_REGS + 8 * MAX_REGS as u32;
+    /// Size of a record; a multiple of the cache line.
+    pub const BYTES: u32 = REGS + 8 * MAX_REGS as u32;
+}
+
+const _: () = assert!(rec::BYTES.is_multiple_of(64));
+
+/// Values of [`rec::STAGE_STATE`]. The agent takes EMPTY or READY to WRITING and then to READY; the kernel
+/// takes READY to APPLYING and then to EMPTY. Neither waits: what cannot be claimed is left for the next time.
+pub mod stage {
+    /// Nothing is staged.
+    pub const EMPTY: u32 = 0;
+    /// A change waits for the flow's next ACK.
+    pub const READY: u32 = 1;
+    /// The agent is writing one.
+    pub const WRITING: u32 = 2;
+    /// The kernel is applying one.
+    pub const APPLYING: u32 = 3;
+}
+
+/// [`rec::STAGE_SLOT`] of a flow that is handed to the native algorithm.
+pub const STAGE_RELEASE: u32 = u32::MAX;
+
+/// Values of [`rec::MODE`].
+pub mod mode {
+    /// The program decides.
+    pub const PROGRAM: u32 = 0;
+    /// The native algorithm: no program is set.
+    pub const NO_PROGRAM: u32 = 1;
+    /// The native algorithm: the agent is silent.
+    pub const AGENT_SILENT: u32 = 2;
+}
+
+/// Bit of [`rec::FLAGS`]: a retransmission timeout happened.
+pub const FLAG_TIMEOUT: i32 = 1;
+
+/// Offsets in an event of the ring buffer.
+pub mod event {
+    /// u32: [`REPORT`], [`CREATED`] or [`CLOSED`].
+    pub const KIND: u32 = 0;
+    /// u32: the flow's report number.
+    pub const SEQ: u32 = 4;
+    /// u64: the flow's id; its low 16 bits are the record's index.
+    pub const FLOW: u32 = 8;
+    /// u32: the reporting program's instance.
+    pub const INSTANCE: u32 = 16;
+    /// u32: how many values follow.
+    pub const LEN: u32 = 20;
+    /// u64: the ACK's time, microseconds.
+    pub const AT_US: u32 = 24;
+    /// i64 each.
+    pub const VALUES: u32 = 32;
+
+    /// A program executed `(report)`.
+    pub const REPORT: i32 = 1;
+    /// A flow started.
+    pub const CREATED: i32 = 2;
+    /// A flow ended.
+    pub const CLOSED: i32 = 3;
+}
+
+/// Bits of a flow id that hold its record's index.
+pub const INDEX_BITS: u32 = 16;

@@ -1,0 +1,121 @@
+//! Where the datapath lives while no agent runs: pins in a BPF file system, which we mount ourselves where
+//! the machine has none, and the lock that keeps a second agent out.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+use crate::error::{EbpfError, os};
+use crate::sys;
+
+const SYSTEM_BPFFS: &str = "/sys/fs/bpf";
+const LOCK_NAME: &str = "ebpf.lock";
+/// Everything that is pinned.
+pub const PINS: [&str; 7] = ["link", "ops", "ctl", "flows", "free", "ring", "slots"];
+
+/// The lock that the agent holds as long as it lives.
+pub struct Lock(Flock<File>);
+
+impl Lock {
+    /// Takes the lock in `run_dir`, which is created if need be.
+    pub fn take(run_dir: &Path) -> Result<Lock, EbpfError> {
+        os(format!("create {}", run_dir.display()), fs::create_dir_all(run_dir))?;
+        let path = run_dir.join(LOCK_NAME);
+        let file = os(
+            format!("open {}", path.display()),
+            File::options().read(true).write(true).create(true).truncate(false).open(&path),
+        )?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(mut lock) => {
+                let pid = std::process::id().to_string();
+                let written = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| lock.write_all(pid.as_bytes()));
+                os(format!("write {}", path.display()), written)?;
+                Ok(Lock(lock))
+            }
+            Err((mut file, _)) => {
+                let mut text = String::new();
+                let pid = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
+                Err(EbpfError::Busy { pid, lock: path })
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // An empty lock file says that nobody holds it; the lock itself goes with the descriptor.
+        let _ = self.0.set_len(0);
+    }
+}
+
+fn is_bpffs(path: &Path) -> bool {
+    statfs(path).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC)
+}
+
+/// The pin directory: in the system's BPF file system, else in our own under `run_dir`.
+pub fn directory(run_dir: &Path, name: &str) -> PathBuf {
+    if is_bpffs(Path::new(SYSTEM_BPFFS)) { Path::new(SYSTEM_BPFFS).join(name) } else { own_mount(run_dir).join(name) }
+}
+
+fn own_mount(run_dir: &Path) -> PathBuf {
+    run_dir.join("bpf")
+}
+
+/// Makes the pin directory.
+pub fn create(run_dir: &Path, name: &str) -> Result<PathBuf, EbpfError> {
+    let dir = directory(run_dir, name);
+    if let Some(at) = dir.parent().filter(|at| !is_bpffs(at)) {
+        os(format!("create {}", at.display()), fs::create_dir_all(at))?;
+        let mounted = mount(Some("bpf"), at, Some("bpf"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some("mode=0700"));
+        os(format!("mount a BPF file system on {}", at.display()), mounted.map_err(Into::into))?;
+    }
+    os(format!("create {}", dir.display()), fs::create_dir_all(&dir))?;
+    Ok(dir)
+}
+
+/// Pins one object.
+pub fn pin(dir: &Path, name: &str, fd: &OwnedFd) -> Result<(), EbpfError> {
+    let path = dir.join(name);
+    os(format!("pin {}", path.display()), sys::pin(fd, &path))
+}
+
+/// Opens one pinned object.
+pub fn open(dir: &Path, name: &str) -> Result<OwnedFd, EbpfError> {
+    let path = dir.join(name);
+    os(format!("open {}", path.display()), sys::get_pinned(&path))
+}
+
+/// Removes the pins, the directory, and the mount if it is ours and empty. Returns what was removed.
+pub fn remove(run_dir: &Path, name: &str) -> Result<Vec<PathBuf>, EbpfError> {
+    let dir = directory(run_dir, name);
+    let mut removed = Vec::new();
+    // The link goes first: no new flow finds the datapath after that.
+    for pin in PINS {
+        let path = dir.join(pin);
+        match fs::remove_file(&path) {
+            Ok(()) => removed.push(path),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return os(format!("remove {}", path.display()), Err(e)),
+        }
+    }
+    if fs::remove_dir(&dir).is_ok() {
+        removed.push(dir);
+    }
+    let own = own_mount(run_dir);
+    if is_bpffs(&own) && fs::read_dir(&own).is_ok_and(|mut d| d.next().is_none()) {
+        os(format!("unmount {}", own.display()), umount2(&own, MntFlags::empty()).map_err(Into::into))?;
+        let _ = fs::remove_dir(&own);
+        removed.push(own);
+    }
+    Ok(removed)
+}
+
+/// Whether a datapath is pinned.
+pub fn exists(run_dir: &Path, name: &str) -> bool {
+    directory(run_dir, name).join("link").exists()
+}

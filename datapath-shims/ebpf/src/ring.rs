@@ -1,0 +1,85 @@
+//! The consumer's side of a BPF ring buffer, read without system calls.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::sys::Shared;
+
+/// Bits of a record's length (include/uapi/linux/bpf.h).
+const BUSY: u32 = 1 << 31;
+const DISCARD: u32 = 1 << 30;
+const HEADER_BYTES: u64 = 8;
+
+/// A ring buffer's one consumer.
+pub struct Ring {
+    map: OwnedFd,
+    consumer: Shared,
+    producer: Shared,
+    page: usize,
+    mask: u64,
+}
+
+impl Ring {
+    /// Maps the ring of `bytes` (a power of two) behind `map`.
+    pub fn new(map: OwnedFd, bytes: usize, page: usize) -> io::Result<Ring> {
+        let consumer = Shared::new(&map, 0, page, true)?;
+        let producer = Shared::new(&map, page as i64, page + 2 * bytes, false)?;
+        Ok(Ring { map, consumer, producer, page, mask: bytes as u64 - 1 })
+    }
+
+    /// Whether nothing waits to be read.
+    pub fn is_empty(&self) -> bool {
+        self.consumer.u64(0).load(Relaxed) == self.producer.u64(0).load(Acquire)
+    }
+
+    /// Hands complete records to `take`, oldest first, until there is none, one is still being written, or
+    /// `take` returns false (the record it refused stays).
+    pub fn drain(&self, mut take: impl FnMut(Record<'_>) -> bool) {
+        let mut at = self.consumer.u64(0).load(Relaxed);
+        while at < self.producer.u64(0).load(Acquire) {
+            let offset = self.page + (at & self.mask) as usize;
+            let header = self.producer.u32(offset).load(Acquire);
+            if header & BUSY != 0 {
+                return;
+            }
+            let bytes = header & !(BUSY | DISCARD);
+            let record = Record { ring: &self.producer, at: offset + HEADER_BYTES as usize, bytes };
+            if header & DISCARD == 0 && !take(record) {
+                return;
+            }
+            at += (u64::from(bytes) + HEADER_BYTES).next_multiple_of(8);
+            self.consumer.u64(0).store(at, Release);
+        }
+    }
+
+    /// Sleeps until a producer wakes the consumer, or `timeout_ms` passed. An interrupted sleep ends early.
+    pub fn sleep(&self, timeout_ms: u16) -> io::Result<()> {
+        let mut fds = [PollFd::new(self.map.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, PollTimeout::from(timeout_ms)) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// One record, still in the ring.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    ring: &'a Shared,
+    at: usize,
+    bytes: u32,
+}
+
+impl Record<'_> {
+    /// A word; 0 past the record's end.
+    pub fn u32(&self, offset: u32) -> u32 {
+        if offset + 4 > self.bytes { 0 } else { self.ring.u32(self.at + offset as usize).load(Relaxed) }
+    }
+    /// A double word; 0 past the record's end.
+    pub fn u64(&self, offset: u32) -> u64 {
+        if offset + 8 > self.bytes { 0 } else { self.ring.u64(self.at + offset as usize).load(Relaxed) }
+    }
+}

@@ -1,0 +1,326 @@
+//! The bpf(2) calls that this shim needs, and shared memory on maps. All of the crate's `unsafe` is here.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+
+use crate::asm::Insn;
+
+/// `enum bpf_map_type`.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub enum MapType {
+    Array = 2,
+    ProgArray = 3,
+    Queue = 22,
+    StructOps = 26,
+    Ringbuf = 27,
+}
+
+/// `enum bpf_prog_type`.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub enum ProgType {
+    SchedCls = 3,
+    Tracing = 26,
+    StructOps = 27,
+}
+
+pub const F_MMAPABLE: u32 = 1 << 10;
+pub const F_LINK: u32 = 1 << 13;
+/// `BPF_TRACE_ITER`, the attach type of iterator programs.
+pub const TRACE_ITER: u32 = 28;
+/// `BPF_STRUCT_OPS`, the attach type of a struct_ops link.
+const ATTACH_STRUCT_OPS: u32 = 44;
+
+const CMD_MAP_CREATE: i64 = 0;
+const CMD_MAP_LOOKUP: i64 = 1;
+const CMD_MAP_UPDATE: i64 = 2;
+const CMD_MAP_DELETE: i64 = 3;
+const CMD_PROG_LOAD: i64 = 5;
+const CMD_OBJ_PIN: i64 = 6;
+const CMD_OBJ_GET: i64 = 7;
+const CMD_PROG_TEST_RUN: i64 = 10;
+const CMD_OBJ_GET_INFO: i64 = 15;
+const CMD_BTF_LOAD: i64 = 18;
+const CMD_LINK_CREATE: i64 = 28;
+const CMD_ENABLE_STATS: i64 = 32;
+const CMD_ITER_CREATE: i64 = 33;
+
+/// Bytes of the `union bpf_attr` that we pass; the kernel takes any size and zero-checks what it does not know.
+const ATTR_BYTES: usize = 168;
+/// Bytes of verifier log that we keep.
+const LOG_BYTES: usize = 1 << 20;
+
+/// A `union bpf_attr`, filled by offset.
+struct Attr([u8; ATTR_BYTES]);
+
+impl Attr {
+    fn new() -> Self {
+        Attr([0; ATTR_BYTES])
+    }
+    fn u32(mut self, at: usize, v: u32) -> Self {
+        self.0[at..at + 4].copy_from_slice(&v.to_ne_bytes());
+        self
+    }
+    fn u64(mut self, at: usize, v: u64) -> Self {
+        self.0[at..at + 8].copy_from_slice(&v.to_ne_bytes());
+        self
+    }
+    fn fd(self, at: usize, fd: &OwnedFd) -> Self {
+        self.u32(at, fd.as_raw_fd() as u32)
+    }
+    fn name(mut self, at: usize, name: &str) -> Self {
+        let n = name.len().min(15);
+        self.0[at..at + n].copy_from_slice(&name.as_bytes()[..n]);
+        self
+    }
+    fn get_u32(&self, at: usize) -> u32 {
+        let mut b = [0; 4];
+        b.copy_from_slice(&self.0[at..at + 4]);
+        u32::from_ne_bytes(b)
+    }
+    fn call(&mut self, cmd: i64) -> io::Result<RawFd> {
+        // SAFETY: the attr is a live buffer of the size given; every pointer in it was made by a caller in
+        // this file from a buffer that outlives the call.
+        let r = unsafe { libc::syscall(libc::SYS_bpf, cmd, self.0.as_mut_ptr(), ATTR_BYTES) };
+        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(r as RawFd) }
+    }
+    fn call_fd(&mut self, cmd: i64) -> io::Result<OwnedFd> {
+        let fd = self.call(cmd)?;
+        // SAFETY: the kernel just returned this new descriptor to us.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+fn addr<T>(p: *const T) -> u64 {
+    p as usize as u64
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+}
+
+pub fn map_create(
+    kind: MapType,
+    name: &str,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
+    flags: u32,
+) -> io::Result<OwnedFd> {
+    Attr::new()
+        .u32(0, kind as u32)
+        .u32(4, key_bytes)
+        .u32(8, value_bytes)
+        .u32(12, entries)
+        .u32(16, flags)
+        .name(28, name)
+        .call_fd(CMD_MAP_CREATE)
+}
+
+/// A struct_ops map, whose value is the kernel type `value_type_id`.
+pub fn map_create_struct_ops(
+    name: &str,
+    value_bytes: u32,
+    value_type_id: u32,
+    btf: &OwnedFd,
+) -> io::Result<OwnedFd> {
+    Attr::new()
+        .u32(0, MapType::StructOps as u32)
+        .u32(4, 4)
+        .u32(8, value_bytes)
+        .u32(12, 1)
+        .u32(16, F_LINK)
+        .name(28, name)
+        .fd(48, btf)
+        .u32(60, value_type_id)
+        .call_fd(CMD_MAP_CREATE)
+}
+
+/// Sets one element; a queue takes an empty key.
+pub fn map_update(map: &OwnedFd, key: &[u8], value: &[u8]) -> io::Result<()> {
+    let key_ptr = if key.is_empty() { 0 } else { addr(key.as_ptr()) };
+    Attr::new().fd(0, map).u64(8, key_ptr).u64(16, addr(value.as_ptr())).call(CMD_MAP_UPDATE).map(drop)
+}
+
+/// Reads one element into `value`, which must have the map's value size.
+pub fn map_lookup(map: &OwnedFd, key: &[u8], value: &mut [u8]) -> io::Result<()> {
+    Attr::new()
+        .fd(0, map)
+        .u64(8, addr(key.as_ptr()))
+        .u64(16, addr(value.as_mut_ptr()))
+        .call(CMD_MAP_LOOKUP)
+        .map(drop)
+}
+
+pub fn map_delete(map: &OwnedFd, key: &[u8]) -> io::Result<()> {
+    Attr::new().fd(0, map).u64(8, addr(key.as_ptr())).call(CMD_MAP_DELETE).map(drop)
+}
+
+/// A program that the verifier refused, or that could not be loaded for another reason.
+#[derive(Debug)]
+pub struct LoadError {
+    pub errno: io::Error,
+    /// The verifier's log; empty when it said nothing.
+    pub log: String,
+}
+
+/// What a program attaches to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttachTo {
+    /// A type or function of the kernel's BTF.
+    pub btf_id: u32,
+    /// Member index (struct_ops) or attach type.
+    pub expected: u32,
+}
+
+/// Loads a program; the verifier's log is asked for only when it refuses.
+pub fn prog_load(kind: ProgType, name: &str, insns: &[Insn], to: AttachTo) -> Result<OwnedFd, LoadError> {
+    let license = c"Dual MIT/GPL";
+    let attr = || {
+        Attr::new()
+            .u32(0, kind as u32)
+            .u32(4, insns.len() as u32)
+            .u64(8, addr(insns.as_ptr()))
+            .u64(16, addr(license.as_ptr()))
+            .name(48, name)
+            .u32(68, to.expected)
+            .u32(108, to.btf_id)
+    };
+    match attr().call_fd(CMD_PROG_LOAD) {
+        Ok(fd) => Ok(fd),
+        Err(errno) => {
+            let mut log = vec![0u8; LOG_BYTES];
+            let again =
+                attr().u32(24, 1).u32(28, LOG_BYTES as u32).u64(32, addr(log.as_mut_ptr())).call_fd(CMD_PROG_LOAD);
+            if let Ok(fd) = again {
+                return Ok(fd);
+            }
+            let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
+            Err(LoadError { errno, log: String::from_utf8_lossy(&log[..end]).into_owned() })
+        }
+    }
+}
+
+pub fn pin(fd: &OwnedFd, path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    Attr::new().u64(0, addr(path.as_ptr())).fd(8, fd).call(CMD_OBJ_PIN).map(drop)
+}
+
+pub fn get_pinned(path: &Path) -> io::Result<OwnedFd> {
+    let path = c_path(path)?;
+    Attr::new().u64(0, addr(path.as_ptr())).call_fd(CMD_OBJ_GET)
+}
+
+pub fn btf_load(blob: &[u8]) -> io::Result<OwnedFd> {
+    Attr::new().u64(0, addr(blob.as_ptr())).u32(16, blob.len() as u32).call_fd(CMD_BTF_LOAD)
+}
+
+/// Registers the struct_ops of a filled map; dropping the link (and its pins) unregisters it.
+pub fn link_struct_ops(map: &OwnedFd) -> io::Result<OwnedFd> {
+    Attr::new().fd(0, map).u32(8, ATTACH_STRUCT_OPS).call_fd(CMD_LINK_CREATE)
+}
+
+/// A link for an iterator program.
+pub fn link_iter(prog: &OwnedFd) -> io::Result<OwnedFd> {
+    Attr::new().fd(0, prog).u32(8, TRACE_ITER).call_fd(CMD_LINK_CREATE)
+}
+
+/// A readable instance of an iterator link; it walks the calling thread's network namespace.
+pub fn iter_create(link: &OwnedFd) -> io::Result<OwnedFd> {
+    Attr::new().fd(0, link).call_fd(CMD_ITER_CREATE)
+}
+
+/// While this descriptor is open, the kernel accounts run time and count of every BPF program.
+pub fn enable_stats() -> io::Result<OwnedFd> {
+    Attr::new().u32(0, 0).call_fd(CMD_ENABLE_STATS)
+}
+
+/// Nanoseconds and runs that the kernel has accounted to a program.
+pub fn prog_stats(prog: &OwnedFd) -> io::Result<(u64, u64)> {
+    // struct bpf_prog_info: run_time_ns at 192, run_cnt at 200.
+    let mut info = [0u8; 232];
+    Attr::new().fd(0, prog).u32(4, info.len() as u32).u64(8, addr(info.as_mut_ptr())).call(CMD_OBJ_GET_INFO)?;
+    let word = |at: usize| {
+        let mut b = [0; 8];
+        b.copy_from_slice(&info[at..at + 8]);
+        u64::from_ne_bytes(b)
+    };
+    Ok((word(192), word(200)))
+}
+
+/// Runs a classifier program `repeat` times on a dummy packet; returns its value and the mean time in ns.
+pub fn test_run(prog: &OwnedFd, repeat: u32) -> io::Result<(u32, u32)> {
+    let packet = [0u8; 64];
+    let mut attr = Attr::new()
+        .fd(0, prog)
+        .u32(8, packet.len() as u32)
+        .u64(16, addr(packet.as_ptr()))
+        .u32(32, repeat);
+    attr.call(CMD_PROG_TEST_RUN)?;
+    Ok((attr.get_u32(4), attr.get_u32(36)))
+}
+
+/// A shared mapping of a map's memory. Words are read and written atomically, since the kernel side runs
+/// concurrently.
+pub struct Shared {
+    base: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is plain shared memory that is only accessed through atomics.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Maps `bytes` of `map` from `offset`.
+    pub fn new(map: &OwnedFd, offset: i64, bytes: usize, writable: bool) -> io::Result<Shared> {
+        let prot = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        // SAFETY: a fresh mapping chosen by the kernel; the descriptor is open.
+        let p = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, prot, libc::MAP_SHARED, map.as_raw_fd(), offset)
+        };
+        if p == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Shared { base: p.cast(), bytes })
+    }
+
+    fn at<T>(&self, offset: usize) -> *mut T {
+        assert!(offset + size_of::<T>() <= self.bytes && offset.is_multiple_of(align_of::<T>()));
+        // SAFETY: in bounds and aligned, by the assertion; the mapping is page-aligned.
+        unsafe { self.base.add(offset).cast() }
+    }
+    pub fn u32(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: `at` gives an in-bounds aligned pointer that lives as long as the mapping.
+        unsafe { &*self.at(offset) }
+    }
+    pub fn u64(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { &*self.at(offset) }
+    }
+    pub fn i64(&self, offset: usize) -> &AtomicI64 {
+        // SAFETY: as above.
+        unsafe { &*self.at(offset) }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made; no reference outlives self.
+        unsafe { libc::munmap(self.base.cast(), self.bytes) };
+    }
+}
+
+/// CLOCK_MONOTONIC, microseconds: the clock that TCP's `tcp_mstamp` counts.
+pub fn monotonic_us() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes into a live timespec; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
+}

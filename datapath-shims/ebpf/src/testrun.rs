@@ -1,0 +1,159 @@
+//! Runs compiled programs in the kernel on primitives that we make up, without a flow: what the conformance
+//! suite and the benchmarks drive. The fold's code is the same as on live flows; only the [`Host`] differs.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+
+use ccplane_contract::{DatapathError, Field};
+use ccplane_program::ir::{MAX_REGS, Prim, Program};
+use ccplane_program::vm::{Flow, Outcome, Prims};
+
+use crate::asm::{Asm, R, Size};
+use crate::codegen::{self, Host, REC};
+use crate::datapath::page_bytes;
+use crate::error::{EbpfError, os};
+use crate::layout::{rec, stage};
+use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
+use crate::table::{Change, Table, Values};
+
+/// Offsets in the exchange map: primitives in, report out.
+const REPORTED: u32 = 8 * ccplane_program::ir::PRIM_COUNT as u32;
+const VALUES: u32 = REPORTED + 8;
+const EXCHANGE_BYTES: u32 = VALUES + 8 * MAX_REGS as u32;
+
+struct TestHost {
+    record: i32,
+    exchange: i32,
+}
+
+impl Host for TestHost {
+    fn enter(&self, asm: &mut Asm) {
+        asm.map_value(REC, self.record, 0);
+        asm.map_value(R::R8, self.exchange, 0);
+    }
+    fn load_prim(&self, asm: &mut Asm, prim: Prim) {
+        asm.load(Size::B8, R::R1, R::R8, 8 * prim as i16);
+    }
+    fn apply(&self, _: &mut Asm) {}
+    fn report(&self, asm: &mut Asm, report_len: usize) {
+        asm.store_imm(Size::B8, R::R8, REPORTED as i16, 1);
+        for n in 0..report_len {
+            asm.load(Size::B8, R::R1, REC, rec::REGS as i16 + 8 * n as i16);
+            asm.store(Size::B8, R::R8, VALUES as i16 + 8 * n as i16, R::R1);
+        }
+    }
+    fn leave(&self, asm: &mut Asm) {
+        asm.exit0();
+    }
+}
+
+/// One record and the memory through which primitives go in and reports come out.
+pub struct Bench {
+    record: OwnedFd,
+    exchange: OwnedFd,
+    memory: Shared,
+    table: Table,
+    io: Shared,
+}
+
+/// A program loaded for a [`Bench`].
+pub struct Loaded {
+    fd: OwnedFd,
+    instance: u32,
+    program: Program,
+    /// BPF instructions, before the kernel's own rewriting.
+    pub insns: usize,
+}
+
+impl Bench {
+    /// Makes the maps.
+    ///
+    /// # Errors
+    /// [`EbpfError::Os`], usually for lack of CAP_BPF.
+    pub fn new() -> Result<Bench, EbpfError> {
+        let map = |name, bytes| {
+            os(format!("create map {name}"), sys::map_create(MapType::Array, name, 4, bytes, 1, sys::F_MMAPABLE))
+        };
+        let (record, exchange) = (map("ccplane_rec", rec::BYTES)?, map("ccplane_io", EXCHANGE_BYTES)?);
+        let page = page_bytes();
+        let memory = os("map the record", Shared::new(&record, 0, page, true))?;
+        let table = Table::new(os("map the record", Shared::new(&record, 0, page, true))?, 1);
+        let io = os("map the exchange", Shared::new(&exchange, 0, page, true))?;
+        Ok(Bench { record, exchange, memory, table, io })
+    }
+
+    /// Compiles and loads a program.
+    ///
+    /// # Errors
+    /// [`DatapathError::Refused`] by the verifier.
+    pub fn load(&self, program: &Program, instance: u32) -> Result<Loaded, DatapathError> {
+        let host = TestHost { record: self.record.as_raw_fd(), exchange: self.exchange.as_raw_fd() };
+        let compiled = codegen::compile(program, instance, &host)
+            .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
+        let fd = sys::prog_load(ProgType::SchedCls, "ccplane_test", &compiled.insns, AttachTo::default())
+            .map_err(|e| crate::datapath::refusal(&compiled, &e))?;
+        Ok(Loaded { fd, instance, program: program.clone(), insns: compiled.insns.len() })
+    }
+
+    /// Puts a flow's state into the record, with nothing staged.
+    pub fn set(&self, flow: &Flow) {
+        self.memory.u32(rec::STAGE_STATE as usize).store(stage::EMPTY, Relaxed);
+        for (n, v) in flow.regs.iter().enumerate() {
+            self.memory.i64(rec::REGS as usize + 8 * n).store(*v, Relaxed);
+        }
+        self.memory.i64(rec::CWND as usize).store(flow.cwnd_bytes, Relaxed);
+        self.memory.i64(rec::RATE as usize).store(flow.rate_bytes_per_s, Relaxed);
+        self.memory.i64(rec::MICROS_ZERO as usize).store(flow.micros_zero_us, Relaxed);
+        self.memory.u64(rec::FAULTS as usize).store(flow.faults, Relaxed);
+    }
+
+    /// Reads the flow's state back.
+    pub fn get(&self) -> Flow {
+        let mut regs = [0; MAX_REGS];
+        for (n, v) in regs.iter_mut().enumerate() {
+            *v = self.memory.i64(rec::REGS as usize + 8 * n).load(Relaxed);
+        }
+        Flow {
+            regs,
+            cwnd_bytes: self.memory.i64(rec::CWND as usize).load(Relaxed),
+            rate_bytes_per_s: self.memory.i64(rec::RATE as usize).load(Relaxed),
+            micros_zero_us: self.memory.i64(rec::MICROS_ZERO as usize).load(Relaxed),
+            faults: self.memory.u64(rec::FAULTS as usize).load(Relaxed),
+        }
+    }
+
+    /// Stages field updates, and a start of the program if `start`, as the agent does for live flows. False if
+    /// the record could not be claimed.
+    pub fn stage(&self, to: &Loaded, start: bool, fields: &[(Field, i64)]) -> bool {
+        let Values { cwnd, rate, regs } = Values::new(&to.program, fields);
+        let program = start.then_some(1);
+        self.table.stage(0, &Change { program, instance: to.instance, cwnd, rate, regs: &regs })
+    }
+
+    /// Invokes the program once, in the kernel. If it reports, the values are in `report`.
+    ///
+    /// # Errors
+    /// [`EbpfError::Os`] if the kernel does not run it.
+    pub fn invoke(&self, program: &Loaded, prims: &Prims, report: &mut [i64; MAX_REGS]) -> Result<Outcome, EbpfError> {
+        for prim in Prim::ALL {
+            self.io.i64(8 * prim as usize).store(prims.get(prim), Relaxed);
+        }
+        self.io.u64(REPORTED as usize).store(0, Relaxed);
+        os("run a program", sys::test_run(&program.fd, 1))?;
+        let reported = self.io.u64(REPORTED as usize).load(Relaxed) != 0;
+        if reported {
+            for (n, v) in report.iter_mut().enumerate().take(program.program.report_len()) {
+                *v = self.io.i64(VALUES as usize + 8 * n).load(Relaxed);
+            }
+        }
+        Ok(Outcome { report: reported })
+    }
+
+    /// Invokes the program `times` times on the primitives of the last [`Bench::invoke`]; mean nanoseconds.
+    ///
+    /// # Errors
+    /// As [`Bench::invoke`].
+    pub fn time(&self, program: &Loaded, times: u32) -> Result<u32, EbpfError> {
+        Ok(os("run a program", sys::test_run(&program.fd, times))?.1)
+    }
+}
