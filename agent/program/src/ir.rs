@@ -348,11 +348,15 @@ pub enum VerifyError {
 impl fmt::Display for VerifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            VerifyError::TooMany { what, found, limit } => write!(f, "{found} {what}, at most {limit} are allowed"),
+            VerifyError::TooMany { what, found, limit } => {
+                write!(f, "{found} {what}, at most {limit} are allowed")
+            }
             VerifyError::BadIndex { inst } => write!(f, "instruction {inst}: index out of range"),
             VerifyError::BadType { inst } => write!(f, "instruction {inst}: operand of the wrong type"),
             VerifyError::BadClause { clause } => write!(f, "clause {clause}: instructions out of range"),
-            VerifyError::UnsetTmp { inst } => write!(f, "instruction {inst}: temporary read before it was written"),
+            VerifyError::UnsetTmp { inst } => {
+                write!(f, "instruction {inst}: temporary read before it was written")
+            }
             VerifyError::RegOrder => write!(f, "registers must be ordered report, control, local"),
         }
     }
@@ -403,7 +407,8 @@ impl Program {
     /// Whether any instruction reads this primitive.
     pub fn reads_prim(&self, prim: Prim) -> bool {
         let is = |s: Src| s == Src::Prim(prim);
-        self.insts.iter().any(|i| is(i.b) || (i.op != Op::Bind && is(i.a))) || self.clauses.iter().any(|c| is(c.guard))
+        self.insts.iter().any(|i| is(i.b) || (i.op != Op::Bind && is(i.a)))
+            || self.clauses.iter().any(|c| is(c.guard))
     }
     /// Whether the program keeps a history or asks a policy, which only some back ends can do.
     pub fn uses_policy(&self) -> bool {
@@ -518,9 +523,10 @@ impl Program {
             Src::Imm(_) => Ok(Type::Num),
             Src::Bool(_) => Ok(Type::Bool),
             Src::Reg(r) => self.regs.get(usize::from(r)).map(|d| d.ty).ok_or(VerifyError::BadIndex { inst }),
-            Src::Tmp(t) => {
-                tmps.get(usize::from(t)).ok_or(VerifyError::BadIndex { inst })?.ok_or(VerifyError::UnsetTmp { inst })
-            }
+            Src::Tmp(t) => tmps
+                .get(usize::from(t))
+                .ok_or(VerifyError::BadIndex { inst })?
+                .ok_or(VerifyError::UnsetTmp { inst }),
             Src::Prim(p) => Ok(p.ty()),
             Src::Cwnd | Src::Rate | Src::Micros => Ok(Type::Num),
         }

@@ -3,15 +3,17 @@
 //!
 //! [`compile`] turns source text into the verified intermediate representation [`ir`] that every back end
 //! lowers; [`vm`] is the reference executor (no allocation, no panics) that every other executor agrees with
-//! bit for bit.
+//! bit for bit. [`stock`] lowers programs for the datapaths of CCP, [`disasm`] shows what was compiled.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 extern crate alloc;
 
+pub mod disasm;
 pub mod ir;
 pub mod lang;
+pub mod stock;
 pub mod vm;
 
 pub use lang::{Diagnostic, compile};

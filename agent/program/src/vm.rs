@@ -279,6 +279,8 @@ pub fn wrapped_max(a: i64, b: i64) -> i64 {
     }
     let (a32, b32) = (a as u32, b as u32);
     // libccp's dif32: one less than the modular distance when it wraps.
-    let dif = |left: u32, right: u32| if right > left { right - left } else { (u32::MAX - left).wrapping_add(right) };
+    let dif = |left: u32, right: u32| {
+        if right > left { right - left } else { (u32::MAX - left).wrapping_add(right) }
+    };
     if dif(b32, a32) < dif(a32, b32) { i64::from(a32) } else { i64::from(b32) }
 }

@@ -9,7 +9,9 @@ use super::ast::{Expr, ExprKind, Literal, Name, Source, Stmt, StmtKind, When};
 use super::diag::{Diagnostic, Problem, Span};
 use super::words::{spelling, suggest};
 use crate::ir::{Clause, Dst, HistoryDecl, Inst, Op, Prim, Program, RegDecl, RegId, RegKind, Src, Type};
-use crate::ir::{MAX_CLAUSES, MAX_HISTORIES, MAX_HISTORY_DEPTH, MAX_INSTS, MAX_POLICY_SLOTS, MAX_REGS, MAX_TMPS};
+use crate::ir::{
+    MAX_CLAUSES, MAX_HISTORIES, MAX_HISTORY_DEPTH, MAX_INSTS, MAX_POLICY_SLOTS, MAX_REGS, MAX_TMPS,
+};
 
 /// Checks a program and lowers it. `source` is the text it was parsed from, for the diagnostics.
 ///
@@ -63,7 +65,8 @@ enum Place {
     Micros,
 }
 
-const BUILT_IN: [(&str, Place); 3] = [("Cwnd", Place::Cwnd), ("Rate", Place::Rate), ("Micros", Place::Micros)];
+const BUILT_IN: [(&str, Place); 3] =
+    [("Cwnd", Place::Cwnd), ("Rate", Place::Rate), ("Micros", Place::Micros)];
 
 /// Prefixes that only declared registers and primitives have.
 const PREFIXES: [&str; 3] = ["Report.", "Flow.", "Ack."];
@@ -79,7 +82,11 @@ impl Checker<'_> {
             match Program::new(regs, self.insts, self.clauses, self.histories) {
                 Ok(program) => return Ok(program),
                 Err(error) => {
-                    self.diags.push(Diagnostic::new(self.source, Span::default(), Problem::Unverified(error)));
+                    self.diags.push(Diagnostic::new(
+                        self.source,
+                        Span::default(),
+                        Problem::Unverified(error),
+                    ));
                 }
             }
         }
@@ -105,7 +112,8 @@ impl Checker<'_> {
             match self.lookup(&name) {
                 None => {}
                 Some(Place::Reg(r)) => {
-                    let first_line = Diagnostic::new(self.source, self.regs[usize::from(r)].span, Problem::Unopened).line;
+                    let first_line =
+                        Diagnostic::new(self.source, self.regs[usize::from(r)].span, Problem::Unopened).line;
                     self.refuse(span, Problem::Duplicate { name, first_line });
                     continue;
                 }
@@ -178,7 +186,8 @@ impl Checker<'_> {
         let start = self.insts.len();
         self.live_tmps = 0;
         let guard = self.expr(&when.guard);
-        let guard = guard.and_then(|(src, ty)| self.want(when.guard.span, "when", Type::Bool, ty).map(|()| src));
+        let guard =
+            guard.and_then(|(src, ty)| self.want(when.guard.span, "when", Type::Bool, ty).map(|()| src));
         let guard_insts = self.insts.len() - start;
         for stmt in &when.body {
             self.live_tmps = 0;
@@ -199,7 +208,9 @@ impl Checker<'_> {
                 self.bind(name, value, stmt.span);
             }
             StmtKind::Report => self.emit(stmt.span, Op::Bind, Dst::ShouldReport, none, Src::Bool(true)),
-            StmtKind::Fallthrough => self.emit(stmt.span, Op::Bind, Dst::ShouldContinue, none, Src::Bool(true)),
+            StmtKind::Fallthrough => {
+                self.emit(stmt.span, Op::Bind, Dst::ShouldContinue, none, Src::Bool(true))
+            }
             StmtKind::Policy(slot) => {
                 let max = MAX_POLICY_SLOTS as i64 - 1;
                 if self.in_range(stmt.span, "the policy slot", *slot, 0, max) {
@@ -278,8 +289,13 @@ impl Checker<'_> {
             }
             None => {
                 let name_text = name.text.clone();
-                let decl =
-                    RegDecl { name: name_text, kind: RegKind::Local, ty: Type::Num, volatile: false, init: 0 };
+                let decl = RegDecl {
+                    name: name_text,
+                    kind: RegKind::Local,
+                    ty: Type::Num,
+                    volatile: false,
+                    init: 0,
+                };
                 let r = self.add_reg(decl, name.span, false)?;
                 Some((Dst::Reg(r), Src::Reg(r), None))
             }

@@ -176,7 +176,11 @@ impl fmt::Display for Problem {
             Problem::Expected { expected, found } => write!(f, "expected {expected}, found {found}"),
             Problem::UnknownOperator { found, .. } => write!(f, "expected an operator, found `{found}`"),
             Problem::WrongOperands { op, expected, found } => {
-                write!(f, "`{op}` takes {expected} operand{}, found {found}", if *expected == 1 { "" } else { "s" })
+                write!(
+                    f,
+                    "`{op}` takes {expected} operand{}, found {found}",
+                    if *expected == 1 { "" } else { "s" }
+                )
             }
             Problem::UnusedValue => write!(f, "the value of this expression is not used"),
             Problem::NotAValue(what) => write!(f, "expected a value, found the command `({what})`"),
@@ -184,7 +188,9 @@ impl fmt::Display for Problem {
             Problem::BindInConditional => write!(f, "a bind inside a conditional would run in both cases"),
             Problem::ReservedName(name) => write!(f, "the name `{name}` is reserved"),
             Problem::BadName { name, reason } => write!(f, "`{name}` cannot be a name: {reason}"),
-            Problem::Duplicate { name, first_line } => write!(f, "`{name}` was declared before, on line {first_line}"),
+            Problem::Duplicate { name, first_line } => {
+                write!(f, "`{name}` was declared before, on line {first_line}")
+            }
             Problem::Shadows(name) => write!(f, "`{name}` is built in and cannot be declared"),
             Problem::UnknownName { name, .. } => write!(f, "unknown name `{name}`"),
             Problem::ReadBeforeBind(name) => write!(f, "`{name}` has no value before its first bind"),
@@ -207,7 +213,9 @@ impl Problem {
     pub fn found(&self) -> Option<String> {
         match self {
             Problem::BadChar(c) => Some(format!("`{}`", c.escape_debug())),
-            Problem::Unseparated(t) | Problem::BadNumber(t) | Problem::NumberTooLarge(t) => Some(format!("`{t}`")),
+            Problem::Unseparated(t) | Problem::BadNumber(t) | Problem::NumberTooLarge(t) => {
+                Some(format!("`{t}`"))
+            }
             Problem::Expected { found, .. } => Some(found.clone()),
             Problem::UnknownOperator { found, .. } => Some(format!("`{found}`")),
             Problem::WrongOperands { found, .. } => Some(format!("{found} operands")),
@@ -238,7 +246,9 @@ impl Problem {
             Problem::NotAValue(_) => "a value".to_string(),
             Problem::WrongType { expected, .. } => type_name(*expected).to_string(),
             Problem::OutOfRange { min, max, .. } => format!("{min} to {max}"),
-            Problem::UnknownName { .. } | Problem::ReadBeforeBind(_) => "a name that has a value here".to_string(),
+            Problem::UnknownName { .. } | Problem::ReadBeforeBind(_) => {
+                "a name that has a value here".to_string()
+            }
             Problem::ReadOnly(_) => "a register, `Cwnd`, `Rate` or `Micros`".to_string(),
             _ => return None,
         })
@@ -256,7 +266,9 @@ impl Problem {
             Problem::UnknownOperator { .. } => "the operator comes first: `(+ a b)`",
             Problem::UnknownName { .. } => "declare it in `(def ...)`, or bind it first: `(:= name value)`",
             Problem::NeverRead { .. } => "to send it to the agent, declare it in `(def (Report (name 0)))`",
-            Problem::ReadBeforeBind(_) => "declare it in `(def ...)` if it is to keep its value from ACK to ACK",
+            Problem::ReadBeforeBind(_) => {
+                "declare it in `(def ...)` if it is to keep its value from ACK to ACK"
+            }
             Problem::NumberTooLarge(_) => "the largest number is written `+infinity`",
             Problem::BadNumber(_) => "names start with a letter or `_`",
             Problem::UnusedValue => "to keep the value, bind it: `(:= name value)`",

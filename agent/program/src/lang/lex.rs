@@ -50,7 +50,8 @@ struct Lexer<'s> {
 pub(super) fn lex(source: &str) -> Result<Vec<Token>, Vec<Diagnostic>> {
     let mut lexer = Lexer { source, at: 0, tokens: Vec::new(), open: Vec::new(), diags: Vec::new() };
     if source.len() > MAX_SOURCE_BYTES {
-        lexer.refuse(Span::default(), Problem::SourceTooLong { bytes: source.len(), limit: MAX_SOURCE_BYTES });
+        lexer
+            .refuse(Span::default(), Problem::SourceTooLong { bytes: source.len(), limit: MAX_SOURCE_BYTES });
         return Err(lexer.diags);
     }
     while lexer.token() {}

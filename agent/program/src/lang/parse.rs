@@ -87,7 +87,11 @@ impl Parser<'_> {
         let found = match token.kind {
             TokenKind::Open { .. } => match self.list(item).as_deref() {
                 Some([head, ..]) if !matches!(self.tokens[*head].kind, TokenKind::Open { .. }) => {
-                    format!("`({}{}`", self.text(*head), if self.text(*head).is_empty() { "" } else { " ...)" })
+                    format!(
+                        "`({}{}`",
+                        self.text(*head),
+                        if self.text(*head).is_empty() { "" } else { " ...)" }
+                    )
                 }
                 Some([]) => "`()`".to_string(),
                 _ => "a list".to_string(),
@@ -228,7 +232,11 @@ impl Parser<'_> {
         };
         let guard = self.expr(*guard);
         let statements: Vec<Option<Stmt>> = body.iter().map(|item| self.statement(*item)).collect();
-        Some(When { span: self.span(form), guard: guard?, body: statements.into_iter().collect::<Option<_>>()? })
+        Some(When {
+            span: self.span(form),
+            guard: guard?,
+            body: statements.into_iter().collect::<Option<_>>()?,
+        })
     }
 
     /// What stands in operator position, and the operands. Refuses anything else.
@@ -246,7 +254,8 @@ impl Parser<'_> {
             return Some((head, operands.to_vec()));
         }
         let alone = operands.is_empty();
-        let suggestion = suggest_head(text).filter(|s| !alone || matches!(s.as_str(), "report" | "fallthrough"));
+        let suggestion =
+            suggest_head(text).filter(|s| !alone || matches!(s.as_str(), "report" | "fallthrough"));
         let problem = Problem::UnknownOperator { found: text.to_owned(), suggestion, alone };
         let span = self.tokens[first].span;
         self.refuse(span, problem);

@@ -1,0 +1,626 @@
+//! Lowering to the bytecode of stock CCP datapaths (libccp 1.x), and its limits.
+//!
+//! The bytes are those of libccp's `struct ExpressionMsg[]` and `struct InstructionMsg[]` (serialize.h), as an
+//! INSTALL message carries them, and equal those of portus 0.9 with these exceptions, each of which makes
+//! libccp do what the program says:
+//!
+//! - `+infinity` as an initial value is `0x3fffffff`, which libccp reads as infinity; portus sends
+//!   `0xffffffff`, which it reads as 4294967295. Anywhere else `+infinity` becomes a control register of our
+//!   own that is initialised to infinity.
+//! - `||` whose value is kept is `MAX`; portus sends `ADD`, which makes true + true = 2.
+//! - A local that an invocation may read before binding it becomes a control register of our own: libccp
+//!   leaves in locals what the flow's previous program wrote there.
+//! - `(>= a b)` is `max(a, b) == a` and `(<= a b)` is `min(a, b) == a`, which hold exactly then.
+//! - Where portus would need more than [`MAX_TMPS`] temporaries (libccp then computes wrong values without an
+//!   error) or [`MAX_INSTS`] instructions, temporaries are reused and results written without a detour.
+//!
+//! What no lowering can mend: libccp computes with unsigned numbers and abandons an invocation midway at an
+//! overflow, an underflow or a division by zero; `Ack.now` moves during an invocation; `Rate` is cut to 32 bits
+//! and not applied when 0; an immediate has 31 bits.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+
+use crate::ir::{Clause, Dst, INFINITY, Inst, Op, Prim, Program, RegDecl, RegId, RegKind, Src};
+use crate::lang::words::spelling;
+
+/// Report registers.
+pub const MAX_REPORTS: usize = 16;
+/// Control registers, those that the lowering adds included.
+pub const MAX_CONTROLS: usize = 16;
+/// Locals.
+pub const MAX_LOCALS: usize = 6;
+/// Temporaries of one expression.
+pub const MAX_TMPS: usize = 8;
+/// Instructions. libccp accepts one more and then never returns: its 8-bit index wraps.
+pub const MAX_INSTS: usize = 255;
+/// Largest immediate, and largest initial value.
+pub const MAX_IMMEDIATE: i64 = (1 << 31) - 1;
+/// The initial value that libccp reads as infinity.
+pub const INFINITY_MARK: u32 = 0x3fff_ffff;
+/// Bytes of one expression, and of one instruction.
+pub const ENTRY_BYTES: usize = 16;
+
+/// A register as stock messages name it: libccp's register type and index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StockReg {
+    /// One of libccp's register types.
+    pub kind: u8,
+    /// Index within that type; the value itself for an immediate.
+    pub index: u32,
+}
+
+impl StockReg {
+    /// Congestion window, bytes.
+    pub const CWND: StockReg = implicit(4);
+    /// Pacing rate, bytes per second.
+    pub const RATE: StockReg = implicit(5);
+    const EVENT_FLAG: StockReg = implicit(0);
+    const SHOULD_CONTINUE: StockReg = implicit(1);
+    const SHOULD_REPORT: StockReg = implicit(2);
+    const MICROS: StockReg = implicit(3);
+}
+
+const CONTROL: u8 = 0;
+const IMMEDIATE: u8 = 1;
+const IMPLICIT: u8 = 2;
+const LOCAL: u8 = 3;
+const PRIMITIVE: u8 = 4;
+const VOLATILE_REPORT: u8 = 5;
+const REPORT: u8 = 6;
+const TMP: u8 = 7;
+const VOLATILE_CONTROL: u8 = 8;
+
+const fn implicit(index: u32) -> StockReg {
+    StockReg { kind: IMPLICIT, index }
+}
+
+const fn immediate(value: u32) -> StockReg {
+    StockReg { kind: IMMEDIATE, index: value }
+}
+
+const fn tmp(index: u32) -> StockReg {
+    StockReg { kind: TMP, index }
+}
+
+/// libccp's operations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum StockOp {
+    Add = 0,
+    Bind = 1,
+    Def = 2,
+    Div = 3,
+    Equiv = 4,
+    Ewma = 5,
+    Gt = 6,
+    If = 7,
+    Lt = 8,
+    Max = 9,
+    MaxWrap = 10,
+    Min = 11,
+    Mul = 12,
+    NotIf = 13,
+    Sub = 14,
+}
+
+/// A program in stock bytecode.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stock {
+    bytes: Vec<u8>,
+    expressions: usize,
+    instructions: usize,
+    regs: Vec<StockReg>,
+    reports: usize,
+}
+
+impl Stock {
+    /// The expressions, then the instructions: what follows the counts in an INSTALL message.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+    /// How many expressions (clauses) there are.
+    pub fn num_expressions(&self) -> u32 {
+        self.expressions as u32
+    }
+    /// How many instructions there are, initialisations included.
+    pub fn num_instructions(&self) -> u32 {
+        self.instructions as u32
+    }
+    /// How many values a MEASURE message of this program carries; value `i` is that of register `i`.
+    pub fn report_len(&self) -> usize {
+        self.reports
+    }
+    /// The register as UPDATE_FIELDS and CHANGE_PROG name it; `None` for one that the agent may not update.
+    pub fn update_reg(&self, reg: RegId) -> Option<StockReg> {
+        let stock = *self.regs.get(usize::from(reg))?;
+        matches!(stock.kind, CONTROL | VOLATILE_CONTROL).then_some(stock)
+    }
+}
+
+/// A reported value as ours: libccp's infinity, and anything else beyond our range, is [`INFINITY`].
+pub fn reported(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(INFINITY)
+}
+
+/// Why a program cannot run on a stock datapath.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// More of `what` than `limit`.
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many the program needs.
+        found: usize,
+        /// How many there are.
+        limit: usize,
+    },
+    /// An expression of clause `clause` needs too many temporaries.
+    TooManyTmps {
+        /// Index of the clause.
+        clause: usize,
+        /// How many there are.
+        limit: usize,
+    },
+    /// Instruction `inst` uses a number that is negative or too large.
+    Immediate {
+        /// Index of the instruction in our IR.
+        inst: usize,
+        /// The number.
+        value: i64,
+        /// The largest number allowed.
+        limit: i64,
+    },
+    /// A register's initial value is negative, too large, or the one that libccp reads as infinity.
+    Init {
+        /// The register.
+        reg: String,
+        /// Its initial value.
+        value: i64,
+        /// The largest number allowed.
+        limit: i64,
+    },
+    /// Instruction `inst` has no stock counterpart.
+    Unsupported {
+        /// Index of the instruction in our IR.
+        inst: usize,
+        /// The language feature, as programs spell it.
+        feature: &'static str,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("stock CCP datapaths cannot run this program: ")?;
+        match self {
+            Refusal::TooMany { what, found, limit } => write!(f, "it needs {found} {what}, they have {limit}"),
+            Refusal::TooManyTmps { clause, limit } => {
+                write!(f, "an expression in clause {clause} needs more than {limit} temporaries")
+            }
+            Refusal::Immediate { inst, value, limit } => {
+                write!(f, "instruction {inst} uses {value}, numbers must be between 0 and {limit}")
+            }
+            Refusal::Init { reg, value, .. } if *value == i64::from(INFINITY_MARK) => {
+                write!(f, "`{reg}` starts at {value}, which they read as infinity")
+            }
+            Refusal::Init { reg, value, limit } => {
+                write!(f, "`{reg}` starts at {value}, numbers must be between 0 and {limit}")
+            }
+            Refusal::Unsupported { inst, feature } => write!(f, "instruction {inst} is `{feature}`"),
+        }
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+/// How results reach their registers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Style {
+    /// As portus: each operation gets a temporary of its own, a bind copies it.
+    Portus,
+    /// Temporaries are reused, operations write registers directly.
+    Compact,
+}
+
+/// Lowers a program.
+///
+/// # Errors
+/// The first limit of stock datapaths that it exceeds.
+pub fn lower(program: &Program) -> Result<Stock, Refusal> {
+    match Lowering::run(program, Style::Portus) {
+        Err(Refusal::TooManyTmps { .. } | Refusal::TooMany { what: INSTRUCTIONS, .. }) => {
+            Lowering::run(program, Style::Compact)
+        }
+        done => done,
+    }
+}
+
+const INSTRUCTIONS: &str = "instructions";
+
+#[derive(Clone, Copy)]
+struct StockInst {
+    op: StockOp,
+    res: StockReg,
+    left: StockReg,
+    right: StockReg,
+}
+
+struct Lowering<'p> {
+    program: &'p Program,
+    style: Style,
+    regs: Vec<StockReg>,
+    /// The register that holds infinity.
+    infinity: StockReg,
+    insts: Vec<StockInst>,
+    clause: usize,
+    /// Portus style: the next temporary.
+    next_tmp: u32,
+    /// Portus style: where each temporary of the IR is.
+    tmps: [u32; crate::ir::MAX_TMPS],
+}
+
+/// What an instruction's surroundings demand of it.
+#[derive(Clone, Copy, Default)]
+struct Context {
+    /// Temporaries of the IR that hold a value before it, one bit each.
+    live: u32,
+    /// Its boolean result is kept in a register, so it must be 0 or 1.
+    kept: bool,
+}
+
+impl Lowering<'_> {
+    fn run(program: &Program, style: Style) -> Result<Stock, Refusal> {
+        let mut lowering = Lowering {
+            program,
+            style,
+            regs: Vec::new(),
+            infinity: immediate(0),
+            insts: Vec::new(),
+            clause: 0,
+            next_tmp: 0,
+            tmps: [0; crate::ir::MAX_TMPS],
+        };
+        let reports = lowering.registers()?;
+        let mut bytes = Vec::new();
+        for (n, clause) in program.clauses().iter().enumerate() {
+            lowering.clause = n;
+            let guard = lowering.insts.len();
+            lowering.guard(clause)?;
+            let body = lowering.insts.len();
+            lowering.block(clause.body_range(), 0, false)?;
+            for word in [guard, body - guard, body, lowering.insts.len() - body] {
+                bytes.extend((word as u32).to_le_bytes());
+            }
+        }
+        limit(INSTRUCTIONS, lowering.insts.len(), MAX_INSTS)?;
+        for inst in &lowering.insts {
+            bytes.push(inst.op as u8);
+            for reg in [inst.res, inst.left, inst.right] {
+                bytes.push(reg.kind);
+                bytes.extend(reg.index.to_le_bytes());
+            }
+        }
+        Ok(Stock {
+            bytes,
+            expressions: program.clauses().len(),
+            instructions: lowering.insts.len(),
+            regs: lowering.regs,
+            reports,
+        })
+    }
+
+    /// Numbers the registers and emits their initialisations; returns how many are reported.
+    fn registers(&mut self) -> Result<usize, Refusal> {
+        let carried = carried_locals(self.program);
+        let (mut reports, mut controls, mut locals) = (0, 0, 0);
+        for (decl, carried) in self.program.regs().iter().zip(carried) {
+            let (kind, count) = match decl.kind {
+                RegKind::Report if decl.volatile => (VOLATILE_REPORT, &mut reports),
+                RegKind::Report => (REPORT, &mut reports),
+                RegKind::Control if decl.volatile => (VOLATILE_CONTROL, &mut controls),
+                RegKind::Control => (CONTROL, &mut controls),
+                RegKind::Local if carried => (CONTROL, &mut controls),
+                RegKind::Local => (LOCAL, &mut locals),
+            };
+            self.regs.push(StockReg { kind, index: *count });
+            *count += 1;
+        }
+        let is_infinity = |s: Src| s == Src::Imm(INFINITY);
+        let uses_infinity = self.program.insts().iter().any(|i| is_infinity(i.a) || is_infinity(i.b));
+        if uses_infinity {
+            self.infinity = StockReg { kind: CONTROL, index: controls };
+            controls += 1;
+        }
+        limit("report registers", reports as usize, MAX_REPORTS)?;
+        limit("control registers", controls as usize, MAX_CONTROLS)?;
+        limit("locals", locals as usize, MAX_LOCALS)?;
+        self.initialise(uses_infinity)?;
+        Ok(reports as usize)
+    }
+
+    /// One DEF each, in the order of the names, as portus emits them.
+    fn initialise(&mut self, uses_infinity: bool) -> Result<(), Refusal> {
+        let mut defs: Vec<(&RegDecl, StockReg)> =
+            self.program.regs().iter().zip(self.regs.iter().copied()).filter(|(_, r)| r.kind != LOCAL).collect();
+        defs.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+        for (decl, reg) in defs {
+            let value = match decl.init {
+                INFINITY => INFINITY_MARK,
+                v if (0..=MAX_IMMEDIATE).contains(&v) && v != i64::from(INFINITY_MARK) => v as u32,
+                value => return Err(Refusal::Init { reg: decl.name.clone(), value, limit: MAX_IMMEDIATE }),
+            };
+            self.insts.push(StockInst { op: StockOp::Def, res: reg, left: reg, right: immediate(value) });
+        }
+        if uses_infinity {
+            let reg = self.infinity;
+            self.insts.push(StockInst { op: StockOp::Def, res: reg, left: reg, right: immediate(INFINITY_MARK) });
+        }
+        Ok(())
+    }
+
+    fn guard(&mut self, clause: &Clause) -> Result<(), Refusal> {
+        let range = clause.guard_range();
+        let last = range.clone().next_back().and_then(|i| self.program.insts().get(i));
+        // The operation that computes the guard writes the flag itself.
+        let direct = matches!(last, Some(i) if i.op != Op::Bind && matches!((i.dst, clause.guard),
+            (Dst::Tmp(dst), Src::Tmp(guard)) if dst == guard));
+        self.block(range.clone(), src_bit(clause.guard), direct)?;
+        if !direct {
+            let flag = self.src(clause.guard, range.start)?;
+            self.push(StockOp::Bind, StockReg::EVENT_FLAG, StockReg::EVENT_FLAG, flag);
+        }
+        Ok(())
+    }
+
+    /// Lowers a block. Temporaries in `live` are read after it; `to_flag` sends its last result to the event flag.
+    fn block(&mut self, range: Range<usize>, live: u32, to_flag: bool) -> Result<(), Refusal> {
+        let insts = self.program.insts().get(range.clone()).unwrap_or_default();
+        for ((n, inst), context) in range.clone().zip(insts).zip(contexts(insts, live)) {
+            let flag = (to_flag && n + 1 == range.end).then_some(StockReg::EVENT_FLAG);
+            self.inst(n, inst, context, flag)?;
+        }
+        Ok(())
+    }
+
+    fn inst(&mut self, n: usize, inst: &Inst, context: Context, flag: Option<StockReg>) -> Result<(), Refusal> {
+        if context.live == 0 {
+            self.next_tmp = 0;
+        }
+        let unsupported = || Refusal::Unsupported { inst: n, feature: spelling(inst.op) };
+        if matches!(inst.op, Op::History | Op::Policy) {
+            return Err(unsupported());
+        }
+        let b = self.src(inst.b, n)?;
+        if inst.op == Op::Bind {
+            let dst = self.dst(inst.dst)?;
+            self.push(StockOp::Bind, dst, dst, b);
+            return Ok(());
+        }
+        let a = self.src(inst.a, n)?;
+        let op = match inst.op {
+            Op::Add => StockOp::Add,
+            Op::Sub => StockOp::Sub,
+            // Of 0 and 1.
+            Op::Mul | Op::And => StockOp::Mul,
+            Op::Div => StockOp::Div,
+            Op::Eq => StockOp::Equiv,
+            Op::Lt => StockOp::Lt,
+            Op::Gt => StockOp::Gt,
+            Op::Min => StockOp::Min,
+            Op::Max => StockOp::Max,
+            Op::MaxWrap => StockOp::MaxWrap,
+            Op::Or if context.kept => StockOp::Max,
+            Op::Or => StockOp::Add,
+            Op::Ewma => StockOp::Ewma,
+            Op::If => StockOp::If,
+            Op::NotIf => StockOp::NotIf,
+            Op::Le | Op::Ge => return self.or_equal(inst, context, (a, b), flag),
+            Op::Bind | Op::History | Op::Policy => return Err(unsupported()),
+        };
+        self.result(inst, flag, op, a, b)
+    }
+
+    /// `max(a, b) == a`, or `min(a, b) == a`. `Ack.now` is read once only: libccp's moves between two reads.
+    fn or_equal(
+        &mut self,
+        inst: &Inst,
+        context: Context,
+        (a, b): (StockReg, StockReg),
+        flag: Option<StockReg>,
+    ) -> Result<(), Refusal> {
+        let now = StockReg { kind: PRIMITIVE, index: Prim::AckNow as u32 };
+        if a == now && b == now {
+            return self.result(inst, flag, StockOp::Equiv, immediate(0), immediate(0));
+        }
+        let (extreme_of_a, extreme_of_b) = match inst.op {
+            Op::Ge => (StockOp::Max, StockOp::Min),
+            _ => (StockOp::Min, StockOp::Max),
+        };
+        let (op, again) = if a == now { (extreme_of_b, b) } else { (extreme_of_a, a) };
+        let extreme = self.scratch(context)?;
+        self.push(op, extreme, a, b);
+        self.result(inst, flag, StockOp::Equiv, extreme, again)
+    }
+
+    /// Emits `op` so that its result arrives where the instruction wants it.
+    fn result(
+        &mut self,
+        inst: &Inst,
+        flag: Option<StockReg>,
+        op: StockOp,
+        a: StockReg,
+        b: StockReg,
+    ) -> Result<(), Refusal> {
+        if let Some(flag) = flag {
+            self.push(op, flag, a, b);
+            return Ok(());
+        }
+        let direct = inst.op.reads_dst() || self.style == Style::Compact || matches!(inst.dst, Dst::Tmp(_));
+        if direct {
+            let dst = self.dst(inst.dst)?;
+            self.push(op, dst, a, b);
+        } else {
+            let value = self.new_tmp()?;
+            self.push(op, value, a, b);
+            let dst = self.dst(inst.dst)?;
+            self.push(StockOp::Bind, dst, dst, value);
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, op: StockOp, res: StockReg, left: StockReg, right: StockReg) {
+        self.insts.push(StockInst { op, res, left, right });
+    }
+
+    fn too_many_tmps(&self) -> Refusal {
+        Refusal::TooManyTmps { clause: self.clause, limit: MAX_TMPS }
+    }
+
+    fn new_tmp(&mut self) -> Result<StockReg, Refusal> {
+        let t = self.next_tmp;
+        self.next_tmp += 1;
+        if t as usize >= MAX_TMPS { Err(self.too_many_tmps()) } else { Ok(tmp(t)) }
+    }
+
+    /// A temporary for a value that the next instruction consumes.
+    fn scratch(&mut self, context: Context) -> Result<StockReg, Refusal> {
+        match self.style {
+            Style::Portus => self.new_tmp(),
+            Style::Compact => {
+                let t = context.live.trailing_ones();
+                if t as usize >= MAX_TMPS { Err(self.too_many_tmps()) } else { Ok(tmp(t)) }
+            }
+        }
+    }
+
+    fn dst(&mut self, dst: Dst) -> Result<StockReg, Refusal> {
+        Ok(match dst {
+            Dst::Reg(r) => self.reg(r),
+            Dst::Tmp(t) => {
+                let place = match self.style {
+                    Style::Portus => self.new_tmp()?,
+                    Style::Compact if usize::from(t) >= MAX_TMPS => return Err(self.too_many_tmps()),
+                    Style::Compact => tmp(u32::from(t)),
+                };
+                if let Some(slot) = self.tmps.get_mut(usize::from(t)) {
+                    *slot = place.index;
+                }
+                place
+            }
+            Dst::Cwnd => StockReg::CWND,
+            Dst::Rate => StockReg::RATE,
+            Dst::Micros => StockReg::MICROS,
+            Dst::ShouldReport => StockReg::SHOULD_REPORT,
+            Dst::ShouldContinue => StockReg::SHOULD_CONTINUE,
+        })
+    }
+
+    fn reg(&self, r: RegId) -> StockReg {
+        self.regs.get(usize::from(r)).copied().unwrap_or(immediate(0))
+    }
+
+    fn src(&self, src: Src, inst: usize) -> Result<StockReg, Refusal> {
+        Ok(match src {
+            Src::Imm(INFINITY) => self.infinity,
+            Src::Imm(v) if (0..=MAX_IMMEDIATE).contains(&v) => immediate(v as u32),
+            Src::Imm(value) => return Err(Refusal::Immediate { inst, value, limit: MAX_IMMEDIATE }),
+            Src::Bool(b) => immediate(u32::from(b)),
+            Src::Reg(r) => self.reg(r),
+            Src::Tmp(t) => tmp(self.tmps.get(usize::from(t)).copied().unwrap_or(0)),
+            Src::Prim(p) => StockReg { kind: PRIMITIVE, index: p as u32 },
+            Src::Cwnd => StockReg::CWND,
+            Src::Rate => StockReg::RATE,
+            Src::Micros => StockReg::MICROS,
+        })
+    }
+}
+
+fn limit(what: &'static str, found: usize, limit: usize) -> Result<(), Refusal> {
+    if found > limit { Err(Refusal::TooMany { what, found, limit }) } else { Ok(()) }
+}
+
+fn bit(t: u8) -> u32 {
+    1u32.checked_shl(u32::from(t)).unwrap_or(0)
+}
+
+fn src_bit(src: Src) -> u32 {
+    if let Src::Tmp(t) = src { bit(t) } else { 0 }
+}
+
+/// One pass from the end of a block, at which `live` temporaries are still to be read.
+fn contexts(insts: &[Inst], mut live: u32) -> Vec<Context> {
+    let mut kept_tmps = 0;
+    let mut contexts: Vec<Context> = insts
+        .iter()
+        .rev()
+        .map(|inst| {
+            let kept = match inst.dst {
+                Dst::Tmp(t) => {
+                    let kept = kept_tmps & bit(t) != 0;
+                    kept_tmps &= !bit(t);
+                    live &= !bit(t);
+                    kept
+                }
+                _ => true,
+            };
+            let a = if inst.op == Op::Bind { 0 } else { src_bit(inst.a) };
+            live |= a | src_bit(inst.b);
+            if kept {
+                kept_tmps |= match inst.op {
+                    Op::And | Op::Or => a | src_bit(inst.b),
+                    Op::Bind | Op::If | Op::NotIf => src_bit(inst.b),
+                    _ => 0,
+                };
+            }
+            Context { live, kept }
+        })
+        .collect();
+    contexts.reverse();
+    contexts
+}
+
+/// For each register, whether it is a local that an invocation may read before it binds it.
+fn carried_locals(program: &Program) -> Vec<bool> {
+    let is_local = |r: RegId| program.regs().get(usize::from(r)).is_some_and(|d| d.kind == RegKind::Local);
+    let mut carried = alloc::vec![false; program.regs().len()];
+    let mut read = |src: Src, bound: &[bool]| {
+        if let Src::Reg(r) = src
+            && is_local(r)
+            && !bound[usize::from(r)]
+        {
+            carried[usize::from(r)] = true;
+        }
+    };
+    // Bound in every invocation that comes as far as the clause at hand: by the guards before it, and by the
+    // bodies of those that always hold.
+    let mut always = alloc::vec![false; program.regs().len()];
+    for clause in program.clauses() {
+        let mut bound = always.clone();
+        let mut block = |range: Range<usize>, bound: &mut Vec<bool>| {
+            for inst in program.insts().get(range).unwrap_or_default() {
+                if inst.op != Op::Bind {
+                    read(inst.a, bound);
+                }
+                read(inst.b, bound);
+                if let Dst::Reg(r) = inst.dst {
+                    if inst.op.reads_dst() {
+                        read(Src::Reg(r), bound);
+                    } else if let Some(b) = bound.get_mut(usize::from(r)) {
+                        *b = true;
+                    }
+                }
+            }
+        };
+        block(clause.guard_range(), &mut bound);
+        always.clone_from(&bound);
+        block(clause.body_range(), &mut bound);
+        if clause.guard == Src::Bool(true) {
+            always = bound;
+        } else {
+            read(clause.guard, &always);
+        }
+    }
+    carried
+}
