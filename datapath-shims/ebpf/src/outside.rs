@@ -1,0 +1,128 @@
+//! What can be done without attaching: reading the flows of a datapath whose agent may be dead or hung,
+//! removing what a dead agent left, and saying what this machine can run.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use ccplane_contract::FlowStats;
+
+use crate::btf::Btf;
+use crate::datapath::{Memory, OpenMaps, Options};
+use crate::error::EbpfError;
+use crate::layout::ctl;
+use crate::movement;
+use crate::pins::{self, Lock};
+use crate::sys::{self, MapType};
+use crate::tcp::Kernel;
+
+/// An attached datapath, as its shared memory shows it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct View {
+    /// The agent that attached or took over last.
+    pub agent_pid: u32,
+    /// How long that agent has been silent.
+    pub silence: Duration,
+    /// Whether that is longer than the heartbeat timeout, so that flows run the native algorithm.
+    pub silent: bool,
+    /// Flows that found the table full and run the native algorithm.
+    pub table_full: u64,
+    /// The flows.
+    pub flows: Vec<FlowStats>,
+}
+
+/// Reads the flows from the pinned maps; needs no agent.
+///
+/// # Errors
+/// [`EbpfError::NotAttached`], or what the operating system says.
+pub fn read_flows(options: &Options) -> Result<View, EbpfError> {
+    if !pins::exists(&options.run_dir, &options.name) {
+        return Err(EbpfError::NotAttached(pins::directory(&options.run_dir, &options.name)));
+    }
+    let maps = OpenMaps::open(&pins::directory(&options.run_dir, &options.name))?;
+    let memory = Memory::map(&maps, false)?;
+    let silent = memory.is_silent();
+    Ok(View {
+        agent_pid: memory.ctl.u32(ctl::AGENT_PID as usize).load(Relaxed),
+        silence: memory.silence(),
+        silent,
+        table_full: memory.ctl.u64(ctl::TABLE_FULL as usize).load(Relaxed),
+        flows: memory.table.live().map(|i| memory.table.stats(i, silent)).collect(),
+    })
+}
+
+/// What [`clean`] did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CleanReport {
+    /// Flows that were handed to another congestion control.
+    pub flows_moved: u64,
+    /// Files, directories and mounts that were removed.
+    pub removed: Vec<PathBuf>,
+}
+
+/// Removes a datapath whose agent is dead: hands its flows to [`Options::handback`] and removes the pins.
+///
+/// # Errors
+/// [`EbpfError::Busy`] while an agent lives.
+pub fn clean(options: &Options) -> Result<CleanReport, EbpfError> {
+    let _lock = Lock::take(&options.run_dir)?;
+    let dir = pins::directory(&options.run_dir, &options.name);
+    let mut report = CleanReport::default();
+    if let Ok(maps) = OpenMaps::open(&dir) {
+        // Whatever is wrong with the maps must not keep the pins from going.
+        let moved = || -> Result<u64, EbpfError> {
+            let memory = Memory::map(&maps, true)?;
+            let kernel = Kernel::new(&Btf::kernel()?)?;
+            let to = movement::available(&options.handback);
+            movement::move_flows(&kernel, &maps, &memory, &options.name, to, None)
+        };
+        report.flows_moved = moved().unwrap_or(0);
+    }
+    report.removed = pins::remove(&options.run_dir, &options.name)?;
+    Ok(report)
+}
+
+/// One thing that the datapath needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Check {
+    /// What is needed.
+    pub what: &'static str,
+    /// Whether it is there.
+    pub ok: bool,
+    /// What was found.
+    pub found: String,
+    /// What to do about it, if it is not there.
+    pub remedy: &'static str,
+}
+
+/// Whether this machine can run the datapath, need by need.
+pub fn checks() -> Vec<Check> {
+    let check = |what, result: Result<String, String>, remedy| match result {
+        Ok(found) => Check { what, ok: true, found, remedy: "" },
+        Err(found) => Check { what, ok: false, found, remedy },
+    };
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let btf = Btf::kernel().map_err(|e| e.to_string());
+    let has_btf = btf.as_ref().map(|_| "/sys/kernel/btf/vmlinux".to_string()).map_err(Clone::clone);
+    let fields = btf.and_then(|b| Kernel::new(&b).map_err(|e| e.to_string()));
+    let map = sys::map_create(MapType::Array, "ccplane_probe", 4, 8, 1, 0);
+    let jit = std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").unwrap_or_else(|_| "1".into());
+    vec![
+        check("kernel type information (BTF)", has_btf, "use a kernel built with CONFIG_DEBUG_INFO_BTF=y"),
+        check(
+            "TCP struct_ops and the fields that programs use",
+            fields.map(|_| format!("found in Linux {}", release.trim())),
+            "use Linux 5.18 or later with CONFIG_BPF_JIT=y and CONFIG_BPF_SYSCALL=y",
+        ),
+        check(
+            "permission to load BPF (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON)",
+            map.map(|_| "a map could be created".into()).map_err(|e| e.to_string()),
+            "run as root, or grant the capabilities",
+        ),
+        check(
+            "BPF JIT",
+            if jit.trim() == "0" { Err("net.core.bpf_jit_enable is 0".into()) } else { Ok("on".into()) },
+            "sysctl net.core.bpf_jit_enable=1",
+        ),
+    ]
+}
