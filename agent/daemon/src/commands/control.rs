@@ -1,0 +1,117 @@
+//! Commands that ask the running agent: status, programs, reload, stop.
+
+use super::{print, print_json, table};
+use crate::cli::{ProgramsArgs, ReloadArgs, StatusArgs, StopArgs};
+use crate::control::{ClientError, Request, Response, Status, ask};
+use crate::failure::Failure;
+use crate::place::Located;
+use std::time::{Duration, Instant};
+
+/// How often `stop` looks whether the agent is gone.
+const STOP_POLL: Duration = Duration::from_millis(20);
+/// How long `stop` waits for that.
+const STOP_WAIT: Duration = Duration::from_secs(30);
+
+/// The agent's answer was to something else.
+#[derive(Debug, thiserror::Error)]
+#[error("the agent, perhaps of another version, answered {0:?}")]
+struct UnexpectedAnswer(Response);
+
+pub(super) fn unexpected(response: Response) -> Failure {
+    Failure::runtime(UnexpectedAnswer(response))
+}
+
+fn request(located: &Located, request: &Request) -> Result<Response, ClientError> {
+    ask(&located.control_socket, located.config.control.timeout_ms.millis(), request)
+}
+
+/// `ccplane status`
+pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
+    match request(&args.place.locate(None)?, &Request::Status)? {
+        Response::Status(status) if args.json => print_json(&status),
+        Response::Status(status) => print(&status_text(&status)),
+        other => Err(unexpected(other)),
+    }
+}
+
+fn status_text(status: &Status) -> String {
+    let header = ["datapath", "flows", "programs", "reports", "commands", "refused", "dropped"];
+    let rows: Vec<Vec<String>> = status
+        .datapaths
+        .iter()
+        .map(|d| {
+            let counters = [d.reports, d.commands, d.refused, d.dropped];
+            [d.kind.clone(), d.flows.to_string(), d.programs.to_string()]
+                .into_iter()
+                .chain(counters.map(|c| c.to_string()))
+                .collect()
+        })
+        .collect();
+    format!(
+        "agent pid {}, up {} s, default algorithm {}, {} rules\n{}",
+        status.pid,
+        status.uptime_s,
+        status.default_algorithm,
+        status.rules,
+        table(&header, &rows)
+    )
+}
+
+/// `ccplane programs`
+pub(crate) fn programs(args: &ProgramsArgs) -> Result<(), Failure> {
+    let response = request(&args.place.locate(None)?, &Request::Programs)?;
+    let Response::Programs { programs } = &response else { return Err(unexpected(response)) };
+    if args.json {
+        return print_json(&response);
+    }
+    let header = ["algorithm", "program", "datapath", "uid", "instructions", "registers"];
+    let rows: Vec<Vec<String>> = programs
+        .iter()
+        .map(|p| {
+            vec![
+                p.algorithm.clone(),
+                p.program.clone(),
+                p.datapath.clone(),
+                p.uid.to_string(),
+                p.instructions.to_string(),
+                p.registers.to_string(),
+            ]
+        })
+        .collect();
+    print(&table(&header, &rows))
+}
+
+/// `ccplane reload`
+pub(crate) fn reload(args: &ReloadArgs) -> Result<(), Failure> {
+    let located = args.place.locate(None)?;
+    let rules = located.config.rules.clone();
+    let default_algorithm = located.config.default_algorithm.clone();
+    match request(&located, &Request::SetRules { default_algorithm, rules }) {
+        Ok(Response::Done) => Ok(()),
+        Ok(other) => Err(unexpected(other)),
+        Err(refused @ ClientError::Refused(_)) => Err(Failure::input(refused)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The agent did not go.
+#[derive(Debug, thiserror::Error)]
+#[error("the agent is still there {STOP_WAIT:?} after it said that it would stop")]
+struct StillThere;
+
+/// `ccplane stop`
+pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
+    let located = args.place.locate(None)?;
+    match request(&located, &Request::Stop)? {
+        Response::Done => {}
+        other => return Err(unexpected(other)),
+    }
+    let start = Instant::now();
+    while start.elapsed() < STOP_WAIT {
+        match request(&located, &Request::Version) {
+            Err(ClientError::NoAgent { .. }) => return Ok(()),
+            _ => std::thread::sleep(STOP_POLL),
+        }
+    }
+    Err(Failure::runtime(StillThere))
+}

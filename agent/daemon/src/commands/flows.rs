@@ -1,0 +1,195 @@
+//! `ccplane flows`: what `ss -tin` is to the kernel, to the agent.
+
+use super::{print, print_json, table};
+use crate::cli::FlowsArgs;
+use crate::control::{FlowRecord, Flows, ModeName, Request, Response, Silence, ask};
+use crate::failure::Failure;
+use crate::place::Located;
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// Clears a terminal and homes the cursor.
+const CLEAR: &str = "\x1b[2J\x1b[H";
+
+/// `ccplane flows`
+pub(crate) fn flows(args: &FlowsArgs) -> Result<(), Failure> {
+    let located = args.place.locate(None)?;
+    let clear = args.watch.is_some() && !args.json && std::io::stdout().is_terminal();
+    loop {
+        let flows = fetch(&located)?;
+        if clear {
+            print(CLEAR)?;
+        }
+        if args.json { print_json(&flows)? } else { print(&text(&flows))? }
+        let Some(seconds) = args.watch else { return Ok(()) };
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+    }
+}
+
+fn fetch(located: &Located) -> Result<Flows, Failure> {
+    let timeout = located.config.control.timeout_ms.millis();
+    match ask(&located.control_socket, timeout, &Request::Flows) {
+        Ok(Response::Flows(flows)) => Ok(flows),
+        Ok(other) => Err(super::control::unexpected(other)),
+        Err(error) => fallback::flows(located, error),
+    }
+}
+
+fn text(flows: &Flows) -> String {
+    let header = ["datapath", "local", "remote", "algorithm", "program", "mode"];
+    let or_dash = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".to_owned());
+    let rows: Vec<Vec<String>> = flows
+        .flows
+        .iter()
+        .map(|f| {
+            vec![
+                f.datapath.clone(),
+                f.local.to_string(),
+                f.remote.to_string(),
+                or_dash(&f.algorithm),
+                or_dash(&f.program),
+                mode(f.mode, flows.silent.as_ref()),
+            ]
+        })
+        .collect();
+    let mut out = String::new();
+    if let Some(silence) = &flows.silent {
+        let _ = writeln!(out, "{}", silence_text(silence));
+    }
+    let lines = table(&header, &rows);
+    let mut lines = lines.lines();
+    let _ = writeln!(out, "{}", lines.next().unwrap_or_default());
+    for (line, flow) in lines.zip(&flows.flows) {
+        let _ = writeln!(out, "{line}\n\t {}", figures(flow));
+    }
+    out
+}
+
+fn silence_text(silence: &Silence) -> String {
+    match (silence.pid, silence.seconds) {
+        (Some(pid), Some(s)) => format!("agent pid {pid} has been silent for {s:.1} s: native fallback"),
+        (Some(pid), None) => format!("agent pid {pid} is silent: native fallback"),
+        (None, _) => "no agent runs: native fallback".to_owned(),
+    }
+}
+
+fn mode(mode: ModeName, silence: Option<&Silence>) -> String {
+    match (mode, silence.and_then(|s| s.seconds)) {
+        (ModeName::Program, _) => "program".to_owned(),
+        (ModeName::NativeNoProgram, _) => "native: no program".to_owned(),
+        (ModeName::NativeAgentSilent, Some(s)) => format!("native: agent silent for {s:.1} s"),
+        (ModeName::NativeAgentSilent, None) => "native: agent silent".to_owned(),
+    }
+}
+
+/// One line in the vocabulary and order of `ss -tin`, as far as ours goes.
+fn figures(f: &FlowRecord) -> String {
+    let ms = |us: u32| f64::from(us) / 1000.0;
+    let mut line = format!("rtt:{:.3} minrtt:{:.3} mss:{} cwnd:{}", ms(f.srtt_us), ms(f.min_rtt_us), f.mss_bytes, f.snd_cwnd);
+    if let Some(ssthresh) = f.snd_ssthresh {
+        let _ = write!(line, " ssthresh:{ssthresh}");
+    }
+    let _ = write!(
+        line,
+        " bytes_acked:{} pacing_rate {} delivered:{} lost:{} unacked:{} reports:{} faults:{}",
+        f.bytes_acked,
+        bit_rate(f.pacing_rate),
+        f.delivered,
+        f.lost,
+        f.unacked,
+        f.reports,
+        f.faults
+    );
+    line
+}
+
+/// Bits per second with three digits and a unit, as `ss` prints rates.
+fn bit_rate(bytes_per_s: u64) -> String {
+    let bits = bytes_per_s as f64 * 8.0;
+    match bits {
+        b if b >= 1e9 => format!("{:.3}Gbps", b / 1e9),
+        b if b >= 1e6 => format!("{:.3}Mbps", b / 1e6),
+        b if b >= 1e3 => format!("{:.3}kbps", b / 1e3),
+        b => format!("{b:.0}bps"),
+    }
+}
+
+/// The figures without an agent: from the maps that the kernel datapath pins.
+mod fallback {
+    use super::{Flows, Located, Silence};
+    use crate::control::{ClientError, FlowRecord};
+    use crate::failure::Failure;
+    use crate::rundir;
+
+    pub(super) fn flows(located: &Located, error: ClientError) -> Result<Flows, Failure> {
+        let pid = match &error {
+            ClientError::Silent { pid, .. } => Some(*pid),
+            ClientError::NoAgent { .. } => None,
+            _ => return Err(error.into()),
+        };
+        let options = located.config.datapath.ebpf.options();
+        let Ok(stats) = ccplane_ebpf::read_flows(&options) else { return Err(error.into()) };
+        let seconds = rundir::since_heartbeat(located.run_dir()?).map(|age| age.as_secs_f64());
+        let flows = stats.iter().map(|s| FlowRecord::new("ebpf", s, None, None)).collect();
+        Ok(Flows { silent: Some(Silence { pid, seconds }), flows })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> FlowRecord {
+        FlowRecord {
+            datapath: "ebpf".into(),
+            flow: 7,
+            local: "10.0.0.1:5201".parse().unwrap(),
+            remote: "10.0.0.2:40000".parse().unwrap(),
+            cgroup: None,
+            algorithm: Some("cubic".into()),
+            program: Some("cubic".into()),
+            mode: ModeName::Program,
+            snd_cwnd: 42,
+            snd_ssthresh: Some(21),
+            mss_bytes: 1448,
+            srtt_us: 20_125,
+            min_rtt_us: 20_000,
+            pacing_rate: 1_562_500,
+            bytes_acked: 1_000_000,
+            delivered: 691,
+            lost: 3,
+            unacked: 40,
+            reports: 17,
+            faults: 0,
+        }
+    }
+
+    #[test]
+    fn reads_like_ss() {
+        let flows = Flows { silent: None, flows: vec![record()] };
+        assert_eq!(
+            text(&flows),
+            "datapath  local          remote          algorithm  program  mode\n\
+             ebpf      10.0.0.1:5201  10.0.0.2:40000  cubic      cubic    program\n\
+             \t rtt:20.125 minrtt:20.000 mss:1448 cwnd:42 ssthresh:21 bytes_acked:1000000 pacing_rate 12.500Mbps \
+             delivered:691 lost:3 unacked:40 reports:17 faults:0\n"
+        );
+    }
+
+    #[test]
+    fn a_silent_agent_is_said_first() {
+        let flow = FlowRecord { mode: ModeName::NativeAgentSilent, snd_ssthresh: None, ..record() };
+        let flows = Flows { silent: Some(Silence { pid: Some(99), seconds: Some(2.34) }), flows: vec![flow] };
+        let shown = text(&flows);
+        assert!(shown.starts_with("agent pid 99 has been silent for 2.3 s: native fallback\n"), "{shown}");
+        assert!(shown.contains("native: agent silent for 2.3 s"), "{shown}");
+        assert!(!shown.contains("ssthresh"), "{shown}");
+    }
+
+    #[test]
+    fn rates() {
+        let shown = [0, 125, 125_000, 125_000_000].map(bit_rate);
+        assert_eq!(shown, ["0bps", "1.000kbps", "1.000Mbps", "1.000Gbps"]);
+    }
+}

@@ -1,0 +1,54 @@
+//! What each subcommand does.
+
+mod control;
+mod flows;
+
+pub(crate) use control::{programs, reload, status, stop};
+pub(crate) use flows::flows;
+
+use crate::failure::Failure;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Prints one JSON object on one line.
+fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(Failure::runtime)?;
+    print(&format!("{text}\n"))
+}
+
+/// Prints text; a reader that has left is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Rows under a header, columns aligned at the left, two spaces between.
+fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = header.iter().map(|h| h.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded: Vec<String> = cells.zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}\n", padded.join("  ").trim_end())
+    };
+    let mut text = line(&mut header.iter().copied());
+    for row in rows {
+        text.push_str(&line(&mut row.iter().map(String::as_str)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn tables_align() {
+        let text = super::table(&["a", "long"], &[vec!["wide".into(), "x".into()], vec!["b".into(), "y".into()]]);
+        assert_eq!(text, "a     long\nwide  x\nb     y\n");
+    }
+}

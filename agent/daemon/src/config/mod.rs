@@ -1,0 +1,272 @@
+//! The agent's configuration: TOML, parsed once at the edge.
+//!
+//! [`DEFAULT_TOML`] is what users read; [`Config::default`] is what the code uses. A test holds them equal, and
+//! holds every key documented.
+
+mod error;
+mod value;
+
+pub use error::{ConfigError, Problem};
+pub use value::{Bounded, Prefix, PrefixError, Switch, Wake};
+
+use error::locate;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// The default configuration with its documentation.
+pub const DEFAULT_TOML: &str = include_str!("default.toml");
+/// Where the agent looks when no file is named; it need not exist.
+pub const DEFAULT_PATH: &str = "/etc/ccplane.toml";
+/// Largest configuration file, bytes.
+pub const MAX_CONFIG_BYTES: u64 = 1 << 20;
+/// Most rules.
+pub const MAX_RULES: usize = 1024;
+
+/// The whole file. The keys are documented in [`DEFAULT_TOML`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Config {
+    pub default_algorithm: String,
+    pub log: String,
+    pub control: Control,
+    pub agent: Agent,
+    pub limits: Limits,
+    pub datapath: Datapaths,
+    #[serde(rename = "rule", skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            default_algorithm: "cubic".to_owned(),
+            log: "info".to_owned(),
+            control: Control::default(),
+            agent: Agent::default(),
+            limits: Limits::default(),
+            datapath: Datapaths::default(),
+            rules: Vec::new(),
+        }
+    }
+}
+
+/// The control socket.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Control {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+    pub max_clients: Bounded<1, 1024>,
+    pub timeout_ms: Bounded<10, 60_000>,
+}
+
+impl Default for Control {
+    fn default() -> Control {
+        Control {
+            socket: None,
+            max_clients: const { Bounded::new(16) },
+            timeout_ms: const { Bounded::new(2000) },
+        }
+    }
+}
+
+/// The datapath loop.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Agent {
+    pub heartbeat_timeout_ms: Bounded<20, 60_000>,
+    pub wake: Wake,
+    pub spin_us: Bounded<1, 1_000_000>,
+    pub poll_interval_ms: Bounded<1, 1000>,
+    pub batch: Bounded<1, 65_536>,
+}
+
+impl Default for Agent {
+    fn default() -> Agent {
+        Agent {
+            heartbeat_timeout_ms: const { Bounded::new(500) },
+            wake: Wake::Sleep,
+            spin_us: const { Bounded::new(50) },
+            poll_interval_ms: const { Bounded::new(5) },
+            batch: const { Bounded::new(256) },
+        }
+    }
+}
+
+/// Bounds.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Limits {
+    pub max_flows: Bounded<1, 1_048_576>,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { max_flows: const { Bounded::new(65_536) } }
+    }
+}
+
+/// The datapaths.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Datapaths {
+    pub ebpf: Ebpf,
+    pub unix: Unix,
+}
+
+/// Linux TCP.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Ebpf {
+    pub mode: Switch,
+    pub pin_dir: PathBuf,
+}
+
+impl Default for Ebpf {
+    fn default() -> Ebpf {
+        Ebpf { mode: Switch::Auto, pin_dir: PathBuf::from("/sys/fs/bpf/ccplane") }
+    }
+}
+
+/// Datapaths in other processes.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Unix {
+    pub mode: OnOff,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+    pub max_peers: Bounded<1, 1024>,
+}
+
+impl Default for Unix {
+    fn default() -> Unix {
+        Unix { mode: OnOff::On, socket: None, max_peers: const { Bounded::new(64) } }
+    }
+}
+
+/// Whether a part that always can be used is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnOff {
+    /// Used.
+    On,
+    /// Not used.
+    Off,
+}
+
+/// Which algorithm steers the flows for which all conditions hold.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Name of a registered algorithm.
+    pub algorithm: String,
+    /// Path of a cgroup below the cgroup root, matched exactly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<PathBuf>,
+    /// The sender's port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_port: Option<u16>,
+    /// The receiver's port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote_port: Option<u16>,
+    /// Where the receiver's address lies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Prefix>,
+}
+
+impl Rule {
+    fn is_unconditional(&self) -> bool {
+        self.cgroup.is_none()
+            && self.local_port.is_none()
+            && self.remote_port.is_none()
+            && self.remote.is_none()
+    }
+}
+
+impl Config {
+    /// Reads `path`, or [`DEFAULT_PATH`] if there is one, or takes the defaults. `algorithms` are the names that
+    /// rules may use; `None` leaves that to the agent.
+    ///
+    /// # Errors
+    /// The file cannot be read, is too large, or breaks a rule: with its line, column and field.
+    pub fn load(path: Option<&Path>, algorithms: Option<&[&str]>) -> Result<Config, ConfigError> {
+        let path = match path {
+            Some(path) => path,
+            None if Path::new(DEFAULT_PATH).exists() => Path::new(DEFAULT_PATH),
+            None => return Config::parse(Path::new("the built-in defaults"), DEFAULT_TOML, algorithms),
+        };
+        let unreadable = |source| ConfigError::Unreadable { file: path.to_owned(), source };
+        let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
+        if bytes > MAX_CONFIG_BYTES {
+            return Err(ConfigError::TooLarge { file: path.to_owned(), bytes });
+        }
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        Config::parse(path, &text, algorithms)
+    }
+
+    /// Parses the text of a configuration file; `file` is for the error.
+    ///
+    /// # Errors
+    /// The first problem, with its line, column and field.
+    pub fn parse(file: &Path, text: &str, algorithms: Option<&[&str]>) -> Result<Config, ConfigError> {
+        let at = |span, problem| ConfigError::at(file.to_owned(), text, span, problem);
+        let document = toml::Deserializer::parse(text).map_err(|e| at(e.span(), Problem::syntax(&e)))?;
+        let config: Config = serde_path_to_error::deserialize(document).map_err(|e| {
+            let field = e.path().to_string();
+            at(e.inner().span(), Problem::field(&field, e.inner().message()))
+        })?;
+        config.check(algorithms).map_err(|problem| at(locate(text, &problem.field), problem))?;
+        Ok(config)
+    }
+
+    /// What no single value shows.
+    fn check(&self, algorithms: Option<&[&str]>) -> Result<(), Problem> {
+        tracing_subscriber::EnvFilter::try_new(&self.log)
+            .map_err(|e| Problem::field("log", format_args!("not a log filter: {e}")))?;
+        check_rules(&self.default_algorithm, &self.rules, algorithms)
+    }
+}
+
+/// Checks rules, against the algorithms that there are where these are known.
+///
+/// # Errors
+/// The first problem; its field is a path such as `rule[2].algorithm`.
+pub fn check_rules(
+    default_algorithm: &str,
+    rules: &[Rule],
+    algorithms: Option<&[&str]>,
+) -> Result<(), Problem> {
+    let known = |field: String, name: &str| {
+        let Some(algorithms) = algorithms else { return Ok(()) };
+        if algorithms.contains(&name) {
+            return Ok(());
+        }
+        let names = algorithms.join(", ");
+        Err(Problem::field(&field, format_args!("no algorithm is called `{name}`; there are: {names}")))
+    };
+    known("default_algorithm".to_owned(), default_algorithm)?;
+    if rules.len() > MAX_RULES {
+        return Err(Problem::field(
+            "rule",
+            format_args!("{} rules, at most {MAX_RULES} are allowed", rules.len()),
+        ));
+    }
+    for (n, rule) in rules.iter().enumerate() {
+        known(format!("rule[{n}].algorithm"), &rule.algorithm)?;
+        if rule.is_unconditional() {
+            let expected = "needs a condition: cgroup, local_port, remote_port or remote";
+            return Err(Problem::field(&format!("rule[{n}]"), expected));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

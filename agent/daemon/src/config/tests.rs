@@ -1,0 +1,111 @@
+use super::*;
+
+const ALGORITHMS: [&str; 2] = ["cubic", "reno"];
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(Path::new("agent.toml"), text, Some(&ALGORITHMS))
+}
+
+#[test]
+fn the_printed_defaults_are_the_defaults() {
+    assert_eq!(parse(DEFAULT_TOML).unwrap(), Config::default());
+    assert_eq!(parse("").unwrap(), Config::default());
+}
+
+/// Walks every key that the code knows and looks for it, below its comment, in the printed text.
+#[test]
+fn every_key_is_printed_with_its_documentation() {
+    let mut config = Config::default();
+    config.control.socket = Some("/run/ccplane/control.sock".into());
+    config.datapath.unix.socket = Some("/run/ccplane/ccp.sock".into());
+    let tree = toml::Table::try_from(&config).unwrap();
+    let mut keys = Vec::new();
+    walk("", &tree, &mut keys);
+    assert!(keys.len() > 12, "{keys:?}");
+    for (section, key) in keys {
+        let header = format!("[{section}]\n");
+        let from = if section.is_empty() { 0 } else { DEFAULT_TOML.find(&header).unwrap() + header.len() };
+        let rest = &DEFAULT_TOML[from..];
+        let body = &rest[..rest.find("\n[").unwrap_or(rest.len())];
+        let lines: Vec<&str> = body.lines().collect();
+        let at = lines
+            .iter()
+            .position(|l| l.trim_start_matches("# ").starts_with(&format!("{key} = ")))
+            .unwrap_or_else(|| panic!("{section}.{key} is not printed"));
+        assert!(at > 0 && lines[at - 1].starts_with("# "), "{section}.{key} has no comment");
+    }
+}
+
+fn walk(section: &str, table: &toml::Table, keys: &mut Vec<(String, String)>) {
+    for (key, value) in table {
+        match value {
+            toml::Value::Table(inner) => {
+                let inner_section = if section.is_empty() { key.clone() } else { format!("{section}.{key}") };
+                walk(&inner_section, inner, keys);
+            }
+            _ => keys.push((section.to_owned(), key.clone())),
+        }
+    }
+}
+
+#[test]
+fn the_printed_example_rule_parses() {
+    let start = DEFAULT_TOML.find("# [[rule]]").unwrap();
+    let example: String =
+        DEFAULT_TOML[start..].lines().map(|l| format!("{}\n", l.trim_start_matches("# "))).collect();
+    let rule = &parse(&example).unwrap().rules[0];
+    assert_eq!(rule.remote.unwrap().to_string(), "10.0.0.0/8");
+    assert_eq!((rule.local_port, rule.remote_port), (Some(5201), Some(443)));
+}
+
+/// (text, line, column, field, part of the message)
+const REFUSED: [(&str, usize, usize, &str, &str); 14] = [
+    ("x y", 1, 3, "", "expected"),
+    ("colour = 1", 1, 1, "colour", "unknown field"),
+    ("\n[control]\nmax_client = 1", 3, 1, "control.max_client", "expected one of `socket`, `max_clients`"),
+    ("[control]\nmax_clients = 0", 2, 15, "control.max_clients", "1 to 1024"),
+    ("[control]\nmax_clients = -1", 2, 15, "control.max_clients", "-1 is out of range: 1 to 1024"),
+    ("[control]\nmax_clients = \"many\"", 2, 15, "control.max_clients", "invalid type: string"),
+    ("[agent]\nwake = \"often\"", 2, 8, "agent.wake", "`sleep`, `spin`, `busy`"),
+    ("[datapath.ebpf]\nmode = true", 2, 8, "datapath.ebpf.mode", ""),
+    ("default_algorithm = \"renoo\"", 1, 21, "default_algorithm", "there are: cubic, reno"),
+    ("log = \"a=b=c=d\"", 1, 7, "log", "not a log filter"),
+    ("[[rule]]\nalgorithm = \"reno\"", 1, 1, "rule[0]", "needs a condition"),
+    ("[[rule]]\nlocal_port = 1", 1, 1, "rule[0]", "missing field `algorithm`"),
+    (
+        "[[rule]]\nalgorithm = \"reno\"\nlocal_port = 1\n[[rule]]\nremote_port = 2\nalgorithm = \"bbr9\"",
+        6,
+        13,
+        "rule[1].algorithm",
+        "no algorithm is called `bbr9`",
+    ),
+    (
+        "[[rule]]\nalgorithm = \"reno\"\nremote = \"10.0.0.1/8\"",
+        3,
+        10,
+        "rule[0].remote",
+        "the network is 10.0.0.0/8",
+    ),
+];
+
+#[test]
+fn refusals_say_where_and_what_would_be_right() {
+    for (text, line, column, field, message) in REFUSED {
+        match parse(text) {
+            Err(ConfigError::Invalid { line: l, column: c, problem, .. }) => {
+                assert_eq!((l, c, problem.field.as_str()), (line, column, field), "{text:?}: {problem}");
+                assert!(problem.message.contains(message), "{text:?}: {problem}");
+            }
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_refusal_reads_like_a_compilers() {
+    let error = parse("[agent]\nbatch = 0").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "agent.toml:2:9: agent.batch: 0 is out of range: 1 to 65536 are allowed\n   |\n 2 | batch = 0\n   |         ^"
+    );
+}

@@ -1,0 +1,75 @@
+//! A command's end of the control socket.
+
+use super::protocol::{MAX_RESPONSE_BYTES, Request, Response};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens there.
+    #[error("no agent runs at {} ({source}); start one with `ccplane agent`", socket.display())]
+    NoAgent {
+        /// Where it was looked for.
+        socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The socket may not be used.
+    #[error("{}: {source}", socket.display())]
+    Unreachable {
+        /// The socket.
+        socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An agent listens and does not answer.
+    #[error("agent pid {pid} has not answered for {timeout:?}")]
+    Silent {
+        /// Its process.
+        pid: u32,
+        /// How long the command waited.
+        timeout: Duration,
+    },
+    /// It answered what is no response.
+    #[error("the agent's answer cannot be read: {0}")]
+    Garbled(#[from] serde_json::Error),
+    /// It refused.
+    #[error("the agent refused: {0}")]
+    Refused(String),
+}
+
+/// Sends one request and takes its response, waiting at most `timeout` for each.
+///
+/// # Errors
+/// There is no agent, it does not answer in time, or it refuses.
+pub fn ask(socket: &Path, timeout: Duration, request: &Request) -> Result<Response, ClientError> {
+    let unreachable = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            ClientError::NoAgent { socket: socket.to_owned(), source }
+        }
+        _ => ClientError::Unreachable { socket: socket.to_owned(), source },
+    };
+    let stream = UnixStream::connect(socket).map_err(unreachable)?;
+    // The credentials of a listening socket are those of the process that called listen(2).
+    let pid = getsockopt(&stream, PeerCredentials).map_err(|e| unreachable(e.into()))?.pid().unsigned_abs();
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent { pid, timeout },
+        _ => ClientError::Unreachable { socket: socket.to_owned(), source },
+    };
+    stream.set_read_timeout(Some(timeout)).map_err(failed)?;
+    stream.set_write_timeout(Some(timeout)).map_err(failed)?;
+
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    (&stream).write_all(&line).map_err(failed)?;
+    let mut answer = Vec::new();
+    BufReader::new(&stream).take(MAX_RESPONSE_BYTES as u64).read_until(b'\n', &mut answer).map_err(failed)?;
+    match serde_json::from_slice(&answer)? {
+        Response::Error { message } => Err(ClientError::Refused(message)),
+        response => Ok(response),
+    }
+}

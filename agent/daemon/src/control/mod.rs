@@ -1,0 +1,15 @@
+//! The control socket: how commands reach the agent.
+//!
+//! Owner-only by file mode, checked again by the peer's credentials, bounded in clients, request size and time,
+//! so that a client that sends garbage or nothing at all harms nobody but itself.
+
+mod client;
+mod protocol;
+mod server;
+
+pub use client::{ClientError, ask};
+pub use protocol::{
+    DatapathRecord, FlowRecord, Flows, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, ModeName, ProgramRecord, Request,
+    Response, Silence, Status, Version,
+};
+pub use server::{Answer, Server, ServerLimits};

@@ -1,0 +1,234 @@
+//! What is said over the control socket: one JSON object a line, a request and then its response.
+//!
+//! The names of a flow's figures are `tcp_info`'s; see `ss(8)`.
+
+use crate::config::Rule;
+use ccplane_contract::{FlowStats, Mode};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Longest request, bytes, newline included.
+pub const MAX_REQUEST_BYTES: usize = 256 << 10;
+/// Longest response that a client takes, bytes.
+pub const MAX_RESPONSE_BYTES: usize = 1 << 30;
+
+/// What a client asks.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Who answers.
+    Version,
+    /// The agent's state and counters.
+    Status,
+    /// Every flow that the datapaths steer.
+    Flows,
+    /// Every program and where it is installed.
+    Programs,
+    /// Replaces all rules; new flows follow them.
+    SetRules {
+        /// The algorithm of flows that no rule matches.
+        default_algorithm: String,
+        /// The first match decides.
+        rules: Vec<Rule>,
+    },
+    /// Hands all flows to their native fallback, detaches and ends the agent.
+    Stop,
+}
+
+/// What the agent answers.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "response", rename_all = "snake_case")]
+pub enum Response {
+    /// To [`Request::Version`].
+    Version(Version),
+    /// To [`Request::Status`].
+    Status(Status),
+    /// To [`Request::Flows`].
+    Flows(Flows),
+    /// To [`Request::Programs`].
+    Programs {
+        /// In order of name.
+        programs: Vec<ProgramRecord>,
+    },
+    /// The request was carried out.
+    Done,
+    /// The request was refused; nothing is changed.
+    Error {
+        /// Why.
+        message: String,
+    },
+}
+
+/// Who answers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Version {
+    /// The agent's version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+}
+
+/// The agent's state and counters.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Its process.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_s: u64,
+    /// The algorithm of flows that no rule matches.
+    pub default_algorithm: String,
+    /// How many rules are in force.
+    pub rules: usize,
+    /// Each attached datapath.
+    pub datapaths: Vec<DatapathRecord>,
+}
+
+/// One attached datapath.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DatapathRecord {
+    /// "ebpf", "ccp" ...
+    pub kind: String,
+    /// Flows known to the agent.
+    pub flows: usize,
+    /// Programs installed.
+    pub programs: usize,
+    /// Reports taken.
+    pub reports: u64,
+    /// Commands sent to it.
+    pub commands: u64,
+    /// Commands that it refused.
+    pub refused: u64,
+    /// Events that it dropped because the agent was too slow.
+    pub dropped: u64,
+}
+
+/// One program.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ProgramRecord {
+    /// The algorithm that it belongs to.
+    pub algorithm: String,
+    /// Its name within the algorithm.
+    pub program: String,
+    /// The datapath that holds it.
+    pub datapath: String,
+    /// Its name there.
+    pub uid: u32,
+    /// Instructions of its intermediate representation.
+    pub instructions: usize,
+    /// Registers, all kinds.
+    pub registers: usize,
+}
+
+/// Flows and who says so.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Flows {
+    /// The agent is silent and the figures come from the datapath's pinned maps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent: Option<Silence>,
+    /// In order of datapath and start.
+    pub flows: Vec<FlowRecord>,
+}
+
+/// An agent that does not answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Silence {
+    /// Its process; absent when none holds the lock.
+    pub pid: Option<u32>,
+    /// Seconds since its last heartbeat, where known.
+    pub seconds: Option<f64>,
+}
+
+/// How a flow is steered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModeName {
+    /// By its program.
+    Program,
+    /// Natively: no program was set.
+    NativeNoProgram,
+    /// Natively: the agent is silent.
+    NativeAgentSilent,
+}
+
+impl From<Mode> for ModeName {
+    fn from(mode: Mode) -> ModeName {
+        match mode {
+            Mode::Program => ModeName::Program,
+            Mode::NativeNoProgram => ModeName::NativeNoProgram,
+            Mode::NativeAgentSilent => ModeName::NativeAgentSilent,
+        }
+    }
+}
+
+/// One flow.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FlowRecord {
+    /// The datapath that carries it.
+    pub datapath: String,
+    /// Its name there.
+    pub flow: u64,
+    /// The sender.
+    pub local: SocketAddr,
+    /// The receiver.
+    pub remote: SocketAddr,
+    /// The socket's cgroup (v2 id), where known.
+    pub cgroup: Option<u64>,
+    /// The algorithm that steers it, where known.
+    pub algorithm: Option<String>,
+    /// Its program, by name or as `#uid`.
+    pub program: Option<String>,
+    /// How it is steered.
+    pub mode: ModeName,
+    /// Congestion window, packets.
+    pub snd_cwnd: u32,
+    /// Slow start threshold, packets; absent when none was set.
+    pub snd_ssthresh: Option<u32>,
+    /// Maximum segment size, bytes.
+    pub mss_bytes: u32,
+    /// Smoothed round-trip time, microseconds.
+    pub srtt_us: u32,
+    /// Smallest round-trip time, microseconds.
+    pub min_rtt_us: u32,
+    /// Pacing rate, bytes per second.
+    pub pacing_rate: u64,
+    /// Bytes acknowledged.
+    pub bytes_acked: u64,
+    /// Packets delivered.
+    pub delivered: u64,
+    /// Packets marked lost.
+    pub lost: u64,
+    /// Packets in flight.
+    pub unacked: u32,
+    /// Reports sent.
+    pub reports: u64,
+    /// Saturations and divisions by zero in its programs.
+    pub faults: u64,
+}
+
+impl FlowRecord {
+    /// A datapath's sample, with the names that the agent knows.
+    pub fn new(datapath: &str, stats: &FlowStats, algorithm: Option<&str>, program: Option<&str>) -> FlowRecord {
+        FlowRecord {
+            datapath: datapath.to_owned(),
+            flow: stats.flow.0,
+            local: stats.info.local,
+            remote: stats.info.remote,
+            cgroup: stats.info.cgroup,
+            algorithm: algorithm.map(str::to_owned),
+            program: program.map(str::to_owned).or_else(|| stats.program.map(|uid| format!("#{}", uid.0))),
+            mode: stats.mode.into(),
+            snd_cwnd: stats.snd_cwnd,
+            snd_ssthresh: (stats.snd_ssthresh != u32::MAX).then_some(stats.snd_ssthresh),
+            mss_bytes: stats.mss_bytes,
+            srtt_us: stats.srtt_us,
+            min_rtt_us: stats.min_rtt_us,
+            pacing_rate: stats.pacing_rate,
+            bytes_acked: stats.bytes_acked,
+            delivered: stats.delivered,
+            lost: stats.lost,
+            unacked: stats.unacked,
+            reports: stats.reports,
+            faults: stats.faults,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The agent's end of the control socket.
+
+use super::protocol::{MAX_REQUEST_BYTES, Request, Response};
+use crate::rundir::{self, RunDirError};
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tracing::{Instrument, debug, debug_span, warn};
+
+/// Pause after a failed `accept`, so that a lack of descriptors does not become a busy loop.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+/// What answers requests.
+pub trait Answer: Send + Sync + 'static {
+    /// Answers one request.
+    fn answer(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send + '_>>;
+}
+
+/// What clients may take of the agent.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerLimits {
+    /// Clients served at once.
+    pub clients: usize,
+    /// For sending a request, and for taking its response.
+    pub timeout: Duration,
+}
+
+/// A bound control socket; unlinked when dropped.
+#[derive(Debug)]
+pub struct Server {
+    listener: UnixListener,
+    path: PathBuf,
+    limits: ServerLimits,
+}
+
+impl Server {
+    /// Binds `path`, replacing the socket that a dead agent left: the caller holds the instance lock of its
+    /// directory. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The path cannot be bound or its mode cannot be set.
+    pub fn bind(path: &Path, limits: ServerLimits) -> Result<Server, RunDirError> {
+        rundir::remove_stale_socket(path)?;
+        let listener = UnixListener::bind(path).map_err(|source| RunDirError::io("bind", path, source))?;
+        let server = Server { listener, path: path.to_owned(), limits };
+        rundir::owner_only(path)?;
+        Ok(server)
+    }
+
+    /// Serves until dropped.
+    pub async fn serve(&self, answer: Arc<dyn Answer>) {
+        let slots = Arc::new(Semaphore::new(self.limits.clients));
+        loop {
+            let stream = match self.listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    warn!(%error, "accept on the control socket");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                    continue;
+                }
+            };
+            let client = Client { stream: BufReader::new(stream), limits: self.limits };
+            let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+                client.turn_away(format!("{} clients are being served, the most allowed", self.limits.clients));
+                continue;
+            };
+            let answer = Arc::clone(&answer);
+            let session = async move {
+                if let Err(error) = client.session(&*answer).await {
+                    debug!(%error, "client disconnected");
+                }
+                drop(slot);
+            };
+            tokio::spawn(session.instrument(debug_span!("client")));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            debug!(%error, path = %self.path.display(), "unlink the control socket");
+        }
+    }
+}
+
+/// Why a session ended other than by the client's leaving.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error("user {uid} may not speak to this agent")]
+    Forbidden { uid: u32 },
+    #[error("no complete request within {0:?}")]
+    TooSlow(Duration),
+    #[error("a request is at most {MAX_REQUEST_BYTES} bytes, newline included")]
+    TooLong,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+struct Client {
+    stream: BufReader<UnixStream>,
+    limits: ServerLimits,
+}
+
+impl Client {
+    async fn session(mut self, answer: &dyn Answer) -> Result<(), SessionError> {
+        let outcome = self.requests(answer).await;
+        if let Err(error @ (SessionError::Forbidden { .. } | SessionError::TooSlow(_) | SessionError::TooLong)) =
+            &outcome
+        {
+            self.send(&Response::Error { message: error.to_string() }).await?;
+        }
+        outcome
+    }
+
+    async fn requests(&mut self, answer: &dyn Answer) -> Result<(), SessionError> {
+        let uid = self.stream.get_ref().peer_cred()?.uid();
+        if !rundir::may_speak(uid) {
+            return Err(SessionError::Forbidden { uid });
+        }
+        while let Some(line) = self.line().await? {
+            let response = match serde_json::from_slice::<Request>(&line) {
+                Ok(request) => answer.answer(request).await,
+                Err(error) => Response::Error { message: format!("not a request: {error}") },
+            };
+            self.send(&response).await?;
+        }
+        Ok(())
+    }
+
+    /// The next line; `None` when the client left.
+    async fn line(&mut self) -> Result<Option<Vec<u8>>, SessionError> {
+        let mut line = Vec::new();
+        let limit = MAX_REQUEST_BYTES as u64;
+        let read = (&mut self.stream).take(limit).read_until(b'\n', &mut line);
+        let within = self.limits.timeout;
+        timeout(within, read).await.map_err(|_| SessionError::TooSlow(within))??;
+        match line.last() {
+            None => Ok(None),
+            Some(b'\n') => Ok(Some(line)),
+            Some(_) if line.len() == MAX_REQUEST_BYTES => Err(SessionError::TooLong),
+            // The client half-closed after its last request.
+            Some(_) => Ok(Some(line)),
+        }
+    }
+
+    async fn send(&mut self, response: &Response) -> Result<(), SessionError> {
+        let mut line = serde_json::to_vec(response).map_err(io::Error::from)?;
+        line.push(b'\n');
+        let within = self.limits.timeout;
+        let write = self.stream.get_mut().write_all(&line);
+        timeout(within, write).await.map_err(|_| SessionError::TooSlow(within))??;
+        Ok(())
+    }
+
+    /// One attempt to say why, without waiting: the socket's buffer is empty and takes it.
+    fn turn_away(self, message: String) {
+        if let Ok(mut line) = serde_json::to_vec(&Response::Error { message }) {
+            line.push(b'\n');
+            if let Err(error) = self.stream.get_ref().try_write(&line) {
+                debug!(%error, "turn a client away");
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! How a command fails: what it says and the exit code.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+/// A command that failed.
+#[derive(Debug)]
+pub enum Failure {
+    /// Something went wrong at run time: exit code 1.
+    Runtime(Box<dyn Error>),
+    /// The input is at fault (configuration, program, trace, argument) and nothing was changed: exit code 2.
+    Input(Box<dyn Error>),
+}
+
+impl Failure {
+    /// At run time.
+    pub fn runtime(error: impl Error + 'static) -> Failure {
+        Failure::Runtime(Box::new(error))
+    }
+
+    /// The input is at fault.
+    pub fn input(error: impl Error + 'static) -> Failure {
+        Failure::Input(Box::new(error))
+    }
+
+    /// What the process returns.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Failure::Runtime(_) => ExitCode::from(1),
+            Failure::Input(_) => ExitCode::from(2),
+        }
+    }
+
+    /// The error and its causes, those left out that an outer one repeats.
+    pub fn message(&self) -> String {
+        let (Failure::Runtime(error) | Failure::Input(error)) = self;
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            if !text.contains(&cause_text) {
+                let _ = write!(text, ": {cause_text}");
+            }
+            source = cause.source();
+        }
+        text
+    }
+}
+
+impl From<crate::config::ConfigError> for Failure {
+    fn from(error: crate::config::ConfigError) -> Failure {
+        Failure::input(error)
+    }
+}
+
+impl From<crate::rundir::RunDirError> for Failure {
+    fn from(error: crate::rundir::RunDirError) -> Failure {
+        Failure::runtime(error)
+    }
+}
+
+impl From<crate::control::ClientError> for Failure {
+    fn from(error: crate::control::ClientError) -> Failure {
+        Failure::runtime(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::runtime(error)
+    }
+}

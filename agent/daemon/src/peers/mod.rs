@@ -1,0 +1,333 @@
+//! Datapaths in other processes, over one unix datagram socket.
+//!
+//! Each process that sends to the socket is a datapath of its own ([`Peer`]), which the agent drives like any
+//! other. Its first datagram tells the protocol: [`v2`] starts with a magic number that [`v1`] never has. What does
+//! not parse, or comes from another user, is counted and logged, and changes nothing.
+
+mod link;
+mod socket;
+mod v1;
+mod v2;
+
+use crate::rundir::RunDirError;
+use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid};
+use ccplane_program::ir::Program;
+use ccplane_wire::DecodeError;
+use ccplane_wire::v2::{MAGIC, MAX_FRAME_BYTES, TurnedAway};
+use link::Link;
+use nix::sys::socket::UnixAddr;
+use socket::{Received, Socket, Unheard};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{info, warn};
+use v1::V1Peer;
+use v2::V2Peer;
+
+/// Names a process that speaks to the socket; never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PeerId(pub u64);
+
+/// What the socket's users may take of the agent, and what they are told.
+#[derive(Clone, Copy, Debug)]
+pub struct HubOptions {
+    /// Processes heard at once.
+    pub max_peers: usize,
+    /// Silence of the agent after which flows go to the native algorithm.
+    pub heartbeat_timeout: Duration,
+    /// Differs between two runs of the agent.
+    pub session: u64,
+}
+
+/// What became of the processes at the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// A new one.
+    Joined(PeerId),
+    /// One whose flows have all been reported closed, and which can be removed.
+    Left(PeerId),
+}
+
+/// The socket and who speaks to it.
+#[derive(Debug)]
+pub struct Hub {
+    socket: Arc<Socket>,
+    options: HubOptions,
+    buffer: Vec<u8>,
+    by_address: HashMap<UnixAddr, PeerId>,
+    peers: HashMap<PeerId, Peer>,
+    next_peer: u64,
+    malformed: u64,
+}
+
+/// Why a datagram changed nothing.
+#[derive(Debug, thiserror::Error)]
+enum Malformed {
+    #[error("{0}")]
+    Unheard(#[from] Unheard),
+    #[error("{0}")]
+    Decode(#[from] DecodeError),
+    #[error("{limit} datapaths are served, the most allowed")]
+    TooManyPeers { limit: usize },
+}
+
+impl Hub {
+    /// Binds `path`, replacing the socket that a dead agent left.
+    ///
+    /// # Errors
+    /// The path cannot be bound.
+    pub fn bind(path: &Path, options: HubOptions) -> Result<Hub, RunDirError> {
+        Ok(Hub {
+            socket: Arc::new(Socket::bind(path)?),
+            options,
+            buffer: vec![0; MAX_FRAME_BYTES],
+            by_address: HashMap::new(),
+            peers: HashMap::new(),
+            next_peer: 1,
+            malformed: 0,
+        })
+    }
+
+    /// Datagrams that were not heard, or not understood.
+    pub fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    /// A process at the other end.
+    pub fn peer(&mut self, id: PeerId) -> Option<&mut Peer> {
+        self.peers.get_mut(&id)
+    }
+
+    /// Takes at most `max` waiting datagrams, received at `now_us`; appends who joined and who left.
+    pub fn receive(&mut self, max: usize, now_us: u64, changes: &mut Vec<Change>) -> usize {
+        let mut taken = 0;
+        while taken < max {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let outcome = match self.socket.receive(&mut buffer) {
+                Ok(Received::Nothing) => None,
+                Ok(Received::Unheard(why)) => Some(Err(why.into())),
+                Ok(Received::Datagram { bytes, from }) => {
+                    Some(self.datagram(buffer.get(..bytes).unwrap_or_default(), from, now_us, changes))
+                }
+                Err(error) => {
+                    warn!(%error, "receive from datapaths");
+                    None
+                }
+            };
+            self.buffer = buffer;
+            match outcome {
+                None => break,
+                Some(Ok(())) => {}
+                Some(Err(error)) => self.note_malformed(&error),
+            }
+            taken += 1;
+        }
+        self.collect_gone(changes);
+        taken
+    }
+
+    fn datagram(
+        &mut self,
+        datagram: &[u8],
+        from: UnixAddr,
+        now_us: u64,
+        changes: &mut Vec<Change>,
+    ) -> Result<(), Malformed> {
+        if datagram.starts_with(&MAGIC.to_le_bytes()) {
+            return self.datagram_v2(datagram, from, changes);
+        }
+        if let Some(Peer(Protocol::V1(peer))) = self.known(&from) {
+            return Ok(peer.take(datagram, now_us)?);
+        }
+        // Only who says something that makes sense is remembered.
+        let mut peer = V1Peer::new(Link::new(Arc::clone(&self.socket), from));
+        peer.take(datagram, now_us)?;
+        self.check_room(from)?;
+        self.join(from, Peer(Protocol::V1(peer)), changes);
+        Ok(())
+    }
+
+    fn datagram_v2(
+        &mut self,
+        datagram: &[u8],
+        from: UnixAddr,
+        changes: &mut Vec<Change>,
+    ) -> Result<(), Malformed> {
+        let mut link = Link::new(Arc::clone(&self.socket), from);
+        if let Some(hello) = v2::hello(datagram)? {
+            if let Err(full) = self.check_room(from) {
+                let limit = u32::try_from(self.options.max_peers).unwrap_or(u32::MAX);
+                v2::turn_away(&mut link, TurnedAway::TooMany { limit });
+                return Err(full);
+            }
+            let HubOptions { heartbeat_timeout, session, .. } = self.options;
+            if let Some(mut peer) = V2Peer::welcome(link, &hello, heartbeat_timeout, session) {
+                peer.take(datagram)?;
+                self.join(from, Peer(Protocol::V2(peer)), changes);
+            }
+            return Ok(());
+        }
+        match self.known(&from) {
+            Some(Peer(Protocol::V2(peer))) => Ok(peer.take(datagram)?),
+            _ => {
+                v2::ask_for_hello(&mut link);
+                Ok(())
+            }
+        }
+    }
+
+    fn known(&mut self, from: &UnixAddr) -> Option<&mut Peer> {
+        self.peers.get_mut(self.by_address.get(from)?)
+    }
+
+    /// Whether `from` may join: it is known already, or there is room for one more.
+    fn check_room(&self, from: UnixAddr) -> Result<(), Malformed> {
+        let limit = self.options.max_peers;
+        if self.by_address.len() < limit || self.by_address.contains_key(&from) {
+            Ok(())
+        } else {
+            Err(Malformed::TooManyPeers { limit })
+        }
+    }
+
+    /// Replaces whoever had the address before.
+    fn join(&mut self, from: UnixAddr, peer: Peer, changes: &mut Vec<Change>) {
+        let id = PeerId(self.next_peer);
+        self.next_peer += 1;
+        info!(peer = id.0, kind = peer.capabilities().kind, address = %from, "datapath joined");
+        if let Some(before) = self.by_address.insert(from, id) {
+            self.leave(before, changes);
+        }
+        self.peers.insert(id, peer);
+        changes.push(Change::Joined(id));
+    }
+
+    fn leave(&mut self, id: PeerId, changes: &mut Vec<Change>) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            info!(peer = id.0, "datapath left");
+            peer.close_all();
+            changes.push(Change::Left(id));
+        }
+    }
+
+    fn collect_gone(&mut self, changes: &mut Vec<Change>) {
+        let gone: Vec<(UnixAddr, PeerId)> = self
+            .by_address
+            .iter()
+            .filter(|(_, id)| self.peers.get(id).is_none_or(Peer::is_gone))
+            .map(|(address, id)| (*address, *id))
+            .collect();
+        for (address, id) in gone {
+            self.by_address.remove(&address);
+            self.leave(id, changes);
+        }
+    }
+
+    /// Forgets one that left.
+    pub fn remove(&mut self, id: PeerId) {
+        self.peers.remove(&id);
+    }
+
+    /// Says goodbye to all.
+    pub fn farewell(&mut self) {
+        for peer in self.peers.values_mut() {
+            if let Protocol::V2(peer) = &mut peer.0 {
+                peer.farewell();
+            }
+        }
+    }
+
+    /// Logs the 1st, 2nd, 4th, 8th ...: a flood of garbage must not become a flood of log lines.
+    fn note_malformed(&mut self, error: &Malformed) {
+        self.malformed = self.malformed.saturating_add(1);
+        if self.malformed.is_power_of_two() {
+            warn!(%error, so_far = self.malformed, "datagram not heard");
+        }
+    }
+}
+
+impl AsFd for Hub {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A datapath in another process.
+#[derive(Debug)]
+pub struct Peer(Protocol);
+
+#[derive(Debug)]
+enum Protocol {
+    V1(V1Peer),
+    V2(V2Peer),
+}
+
+impl Peer {
+    fn datapath(&self) -> &dyn Datapath {
+        match &self.0 {
+            Protocol::V1(peer) => peer,
+            Protocol::V2(peer) => peer,
+        }
+    }
+
+    fn datapath_mut(&mut self) -> &mut dyn Datapath {
+        match &mut self.0 {
+            Protocol::V1(peer) => peer,
+            Protocol::V2(peer) => peer,
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        match &self.0 {
+            Protocol::V1(peer) => peer.is_gone(),
+            Protocol::V2(peer) => peer.is_gone(),
+        }
+    }
+
+    fn close_all(&mut self) {
+        match &mut self.0 {
+            Protocol::V1(peer) => peer.close_all(),
+            Protocol::V2(peer) => peer.close_all(),
+        }
+    }
+}
+
+impl Datapath for Peer {
+    fn capabilities(&self) -> Capabilities {
+        self.datapath().capabilities()
+    }
+    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
+        self.datapath_mut().install(uid, program)
+    }
+    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
+        self.datapath_mut().remove(uid)
+    }
+    fn set_program(
+        &mut self,
+        flow: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<(), DatapathError> {
+        self.datapath_mut().set_program(flow, uid, fields)
+    }
+    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+        self.datapath_mut().update(flow, fields)
+    }
+    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
+        self.datapath_mut().release(flow)
+    }
+    fn heartbeat(&mut self) {
+        self.datapath_mut().heartbeat();
+    }
+    fn flows(&mut self) -> Vec<FlowStats> {
+        self.datapath_mut().flows()
+    }
+    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+        self.datapath_mut().poll(max, events)
+    }
+}
+
+#[cfg(test)]
+mod tests;

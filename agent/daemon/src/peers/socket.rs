@@ -1,0 +1,160 @@
+//! The datagram socket that datapaths of other processes send to.
+
+use crate::rundir::{self, RunDirError};
+use ccplane_contract::DatapathError;
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, SockaddrLike, UnixAddr, UnixCredentials, recvmsg, sendto, setsockopt,
+    sockopt,
+};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+/// Bytes that the socket may hold of datagrams not yet read; the kernel grants what it allows.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
+/// A bound datagram socket that never blocks; unlinked when dropped.
+#[derive(Debug)]
+pub(super) struct Socket {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+/// What [`Socket::receive`] found.
+#[derive(Debug)]
+pub(super) enum Received {
+    /// The buffer holds `bytes` bytes from `from`, a process of ours or of root.
+    Datagram {
+        /// How many bytes.
+        bytes: usize,
+        /// Who sent them.
+        from: UnixAddr,
+    },
+    /// A datagram that is not heard.
+    Unheard(Unheard),
+    /// Nothing is waiting.
+    Nothing,
+}
+
+/// Why a datagram is not heard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Unheard {
+    /// Its sender is another user.
+    #[error("user {uid} may not speak to this agent")]
+    Forbidden {
+        /// The sender's user.
+        uid: u32,
+    },
+    /// The kernel attached no credentials.
+    #[error("no credentials")]
+    NoCredentials,
+    /// Its sender is not bound, so that nothing can be answered.
+    #[error("the sender has no address")]
+    NoAddress,
+    /// It did not fit the buffer.
+    #[error("longer than {limit} bytes")]
+    TooLong {
+        /// The buffer's size.
+        limit: usize,
+    },
+}
+
+impl Socket {
+    /// Binds `path`, replacing the socket that a dead agent left.
+    pub(super) fn bind(path: &Path) -> Result<Socket, RunDirError> {
+        rundir::remove_stale_socket(path)?;
+        let io = |what| move |source| RunDirError::io(what, path, source);
+        let socket = UnixDatagram::bind(path).map_err(io("bind"))?;
+        let socket = Socket { socket, path: path.to_owned() };
+        rundir::owner_only(path)?;
+        socket.socket.set_nonblocking(true).map_err(io("set non-blocking"))?;
+        setsockopt(&socket.socket, sockopt::PassCred, &true)
+            .map_err(|e| io("ask for credentials on")(e.into()))?;
+        // Best effort: the default works, with less room for bursts.
+        let _ = setsockopt(&socket.socket, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES);
+        Ok(socket)
+    }
+
+    /// Takes one waiting datagram.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        let limit = buffer.len();
+        let mut ancillary = cmsg_space!(UnixCredentials);
+        let mut parts = [IoSliceMut::new(buffer)];
+        let fd = self.socket.as_raw_fd();
+        let received = loop {
+            match recvmsg::<UnixAddr>(fd, &mut parts, Some(&mut ancillary), MsgFlags::MSG_DONTWAIT) {
+                Ok(received) => break received,
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(Received::Nothing),
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        let uid = received.cmsgs().ok().and_then(|mut all| {
+            all.find_map(|c| match c {
+                ControlMessageOwned::ScmCredentials(credentials) => Some(credentials.uid()),
+                _ => None,
+            })
+        });
+        // The kernel gives an unbound sender's address no length at all, on which UnixAddr's accessors panic.
+        let named = |a: &UnixAddr| a.len() as usize > std::mem::offset_of!(libc::sockaddr_un, sun_path);
+        Ok(match (uid, received.address.filter(named)) {
+            (None, _) => Received::Unheard(Unheard::NoCredentials),
+            (Some(uid), _) if !rundir::may_speak(uid) => Received::Unheard(Unheard::Forbidden { uid }),
+            (_, None) => Received::Unheard(Unheard::NoAddress),
+            _ if received.flags.contains(MsgFlags::MSG_TRUNC) => {
+                Received::Unheard(Unheard::TooLong { limit })
+            }
+            (_, Some(from)) => Received::Datagram { bytes: received.bytes, from },
+        })
+    }
+
+    /// Sends one datagram without waiting.
+    pub(super) fn send(&self, datagram: &[u8], to: &UnixAddr) -> Result<(), SendError> {
+        loop {
+            return match sendto(self.socket.as_raw_fd(), datagram, to, MsgFlags::MSG_DONTWAIT) {
+                Ok(_) => Ok(()),
+                Err(Errno::EINTR) => continue,
+                Err(Errno::ECONNREFUSED | Errno::ENOENT | Errno::ECONNRESET) => Err(SendError::Gone),
+                Err(errno) => Err(SendError::Failed(errno)),
+            };
+        }
+    }
+}
+
+/// Why a datagram was not sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum SendError {
+    /// Nobody listens there any more.
+    #[error("the datapath is gone")]
+    Gone,
+    /// Its queue is full, or the system failed.
+    #[error("{0}")]
+    Failed(Errno),
+}
+
+impl From<SendError> for DatapathError {
+    fn from(error: SendError) -> DatapathError {
+        let errno = match error {
+            SendError::Gone => io::ErrorKind::NotConnected,
+            SendError::Failed(errno) => io::Error::from(errno).kind(),
+        };
+        DatapathError::Os { what: "send to the datapath".to_owned(), errno }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::debug!(%error, path = %self.path.display(), "unlink the datapath socket");
+        }
+    }
+}

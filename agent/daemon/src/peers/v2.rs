@@ -1,0 +1,294 @@
+//! A datapath that speaks ccplane's protocol, [`ccplane_wire::v2`].
+//!
+//! Commands are sent and not waited for. A program counts as installed once it was sent; should the datapath
+//! refuse it after all, setting it on a flow is refused in the same words.
+
+use super::link::{Inbox, Link};
+use ccplane_contract::{
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid, check_fields,
+};
+use ccplane_program::ir::Program;
+use ccplane_wire::DecodeError;
+use ccplane_wire::v2::{
+    ByeReason, Features, Hello, MINOR, ToAgent, ToDatapath, TurnedAway, Welcome, frames, negotiate,
+};
+use std::collections::HashMap;
+use std::time::Duration;
+use tracing::{debug, warn};
+
+/// Programs that a datapath may ask us to keep track of, whatever it says of itself.
+const MAX_PROGRAMS: usize = 1024;
+/// Flows, likewise.
+const MAX_FLOWS: usize = 1 << 20;
+
+/// A conversation with one datapath, from its HELLO on.
+#[derive(Debug)]
+pub(super) struct V2Peer {
+    link: Link,
+    capabilities: Capabilities,
+    inbox: Inbox,
+    programs: HashMap<ProgramUid, Installed>,
+    /// The program that each flow was last set to.
+    flows: HashMap<FlowId, Option<ProgramUid>>,
+    stats: Vec<FlowStats>,
+    /// FLOW_STATS so far, until the last one of an answer.
+    incoming_stats: Vec<FlowStats>,
+    next_request: u32,
+}
+
+#[derive(Debug)]
+struct Installed {
+    /// The INSTALL's number, until it is answered.
+    request: Option<u32>,
+    refused: Option<DatapathError>,
+    program: Program,
+}
+
+impl V2Peer {
+    /// Answers a HELLO. `None` when the datapath had to be turned away.
+    pub(super) fn welcome(
+        mut link: Link,
+        hello: &Hello<'_>,
+        heartbeat_timeout: Duration,
+        session: u64,
+    ) -> Option<V2Peer> {
+        let minor = match negotiate(&hello.minors, &(0..=MINOR)) {
+            Ok(minor) => minor,
+            Err(reason) => {
+                turn_away(&mut link, reason);
+                return None;
+            }
+        };
+        let heartbeat_timeout_ms = u32::try_from(heartbeat_timeout.as_millis()).unwrap_or(u32::MAX).max(1);
+        let welcome = Welcome { minor, heartbeat_timeout_ms, session };
+        if let Err(error) = send(&mut link, &ToDatapath::Welcome(welcome), 0) {
+            debug!(%error, "welcome a datapath");
+            return None;
+        }
+        let at_most = |n: u32, limit: usize| usize::try_from(n).unwrap_or(limit).min(limit);
+        let capabilities = Capabilities {
+            kind: kind(hello.kind),
+            max_programs: at_most(hello.max_programs, MAX_PROGRAMS),
+            max_flows: at_most(hello.max_flows, MAX_FLOWS),
+            policy: hello.features.has(Features::POLICY),
+            full_language: hello.features.has(Features::FULL_LANGUAGE),
+        };
+        Some(V2Peer {
+            link,
+            capabilities,
+            inbox: Inbox::default(),
+            programs: HashMap::new(),
+            flows: HashMap::new(),
+            stats: Vec::new(),
+            incoming_stats: Vec::new(),
+            next_request: 1,
+        })
+    }
+
+    /// Takes a datagram from it.
+    pub(super) fn take(&mut self, datagram: &[u8]) -> Result<(), DecodeError> {
+        for frame in frames(datagram) {
+            let frame = frame?;
+            if let Some(message) = ToAgent::parse(frame)? {
+                self.message(frame.request, message);
+            }
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, request: u32, message: ToAgent<'_>) {
+        match message {
+            ToAgent::Created { flow, info } => {
+                if self.flows.len() < self.capabilities.max_flows && self.flows.insert(flow, None).is_none() {
+                    self.inbox.push(Event::Created { flow, info });
+                }
+            }
+            ToAgent::Closed { flow } => {
+                if self.flows.remove(&flow).is_some() {
+                    self.inbox.push(Event::Closed { flow });
+                }
+            }
+            ToAgent::Reports(reports) => {
+                for report in reports.iter().filter(|r| self.flows.contains_key(&r.flow)) {
+                    self.inbox.push(Event::Report {
+                        flow: report.flow,
+                        program: report.program,
+                        seq: report.seq,
+                        at_us: report.at_us,
+                        values: report.values.iter().collect(),
+                    });
+                }
+            }
+            ToAgent::Dropped { count } => self.inbox.push(Event::Dropped { count }),
+            ToAgent::FlowStats { last, flows } => {
+                let room = self.capabilities.max_flows.saturating_sub(self.incoming_stats.len());
+                self.incoming_stats.extend(flows.iter().take(room));
+                if last {
+                    self.stats = std::mem::take(&mut self.incoming_stats);
+                }
+            }
+            ToAgent::Refused(error) => self.refused(request, error),
+            ToAgent::Installed { uid } => {
+                if let Some(program) = self.programs.get_mut(&uid) {
+                    program.request = None;
+                }
+            }
+            ToAgent::Bye { reason, text } => {
+                debug!(?reason, text, "the datapath leaves");
+                self.link.set_gone();
+            }
+            ToAgent::Hello(_) | ToAgent::Done | ToAgent::Heartbeat { .. } => {}
+        }
+    }
+
+    fn refused(&mut self, request: u32, error: DatapathError) {
+        warn!(%error, kind = self.capabilities.kind, "the datapath refused a command");
+        let install = self.programs.values_mut().find(|p| request != 0 && p.request == Some(request));
+        if let Some(program) = install {
+            program.request = None;
+            program.refused = Some(error);
+        }
+    }
+
+    /// Whether nobody listens at the other end any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.link.is_gone()
+    }
+
+    /// Reports the end of all its flows, because the datapath has gone.
+    pub(super) fn close_all(&mut self) {
+        for (flow, _) in self.flows.drain() {
+            self.inbox.push(Event::Closed { flow });
+        }
+    }
+
+    /// Says that the agent stops.
+    pub(super) fn farewell(&mut self) {
+        let bye = ToDatapath::Bye { reason: ByeReason::Stopping, text: "the agent stops" };
+        if let Err(error) = send(&mut self.link, &bye, 0) {
+            debug!(%error, "say goodbye to a datapath");
+        }
+    }
+
+    /// The program, unless the datapath refused it.
+    fn installed(&self, uid: ProgramUid) -> Result<&Program, DatapathError> {
+        let installed = self.programs.get(&uid).ok_or(DatapathError::NoProgram(uid))?;
+        match &installed.refused {
+            Some(error) => Err(error.clone()),
+            None => Ok(&installed.program),
+        }
+    }
+}
+
+impl Datapath for V2Peer {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.clone()
+    }
+
+    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
+        if program.uses_policy() && !self.capabilities.policy {
+            return Err(DatapathError::Unsupported { feature: "policy".to_owned() });
+        }
+        if self.programs.len() >= self.capabilities.max_programs {
+            return Err(DatapathError::ProgramsFull { limit: self.capabilities.max_programs });
+        }
+        let request = self.next_request;
+        self.next_request = self.next_request.checked_add(1).unwrap_or(1);
+        send(&mut self.link, &ToDatapath::Install { uid, program: program.clone() }, request)?;
+        let program = program.clone();
+        self.programs.insert(uid, Installed { request: Some(request), refused: None, program });
+        Ok(())
+    }
+
+    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
+        if !self.programs.contains_key(&uid) {
+            return Err(DatapathError::NoProgram(uid));
+        }
+        let flows = self.flows.values().filter(|p| **p == Some(uid)).count();
+        if flows > 0 {
+            return Err(DatapathError::ProgramInUse { uid, flows });
+        }
+        send(&mut self.link, &ToDatapath::Remove { uid }, 0)?;
+        self.programs.remove(&uid);
+        Ok(())
+    }
+
+    fn set_program(
+        &mut self,
+        flow: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<(), DatapathError> {
+        check_fields(Some(self.installed(uid)?), fields)?;
+        let program = self.flows.get_mut(&flow).ok_or(DatapathError::NoFlow(flow))?;
+        send(&mut self.link, &ToDatapath::SetProgram { flow, uid, fields: fields.into() }, 0)?;
+        *program = Some(uid);
+        Ok(())
+    }
+
+    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+        let program = *self.flows.get(&flow).ok_or(DatapathError::NoFlow(flow))?;
+        check_fields(program.map(|uid| self.installed(uid)).transpose()?, fields)?;
+        Ok(send(&mut self.link, &ToDatapath::Update { flow, fields: fields.into() }, 0)?)
+    }
+
+    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
+        let program = self.flows.get_mut(&flow).ok_or(DatapathError::NoFlow(flow))?;
+        send(&mut self.link, &ToDatapath::Release { flow }, 0)?;
+        *program = None;
+        Ok(())
+    }
+
+    /// Also asks for the flows' statistics, so that [`Datapath::flows`] has recent ones.
+    fn heartbeat(&mut self) {
+        let now_us = crate::clock::now_us();
+        for message in [ToDatapath::Heartbeat { now_us }, ToDatapath::GetFlows] {
+            if let Err(error) = send(&mut self.link, &message, 0) {
+                debug!(%error, "heartbeat");
+            }
+        }
+    }
+
+    fn flows(&mut self) -> Vec<FlowStats> {
+        self.stats.iter().filter(|s| self.flows.contains_key(&s.flow)).cloned().collect()
+    }
+
+    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+        self.inbox.drain(max, events)
+    }
+}
+
+/// A HELLO at the start of a datagram.
+pub(super) fn hello(datagram: &[u8]) -> Result<Option<Hello<'_>>, DecodeError> {
+    let Some(frame) = frames(datagram).next().transpose()? else { return Ok(None) };
+    match ToAgent::parse(frame)? {
+        Some(ToAgent::Hello(hello)) => Ok(Some(hello)),
+        _ => Ok(None),
+    }
+}
+
+/// Tells a datapath that it is not served, and why.
+pub(super) fn turn_away(link: &mut Link, reason: TurnedAway) {
+    warn!(%reason, "a datapath was turned away");
+    if let Err(error) = send(link, &ToDatapath::TurnedAway(reason), 0) {
+        debug!(%error, "turn a datapath away");
+    }
+}
+
+/// Tells a datapath that is not known, perhaps since before a restart of the agent, to introduce itself.
+pub(super) fn ask_for_hello(link: &mut Link) {
+    let bye = ToDatapath::Bye { reason: ByeReason::Protocol, text: "say HELLO first" };
+    if let Err(error) = send(link, &bye, 0) {
+        debug!(%error, "ask a datapath for its HELLO");
+    }
+}
+
+fn send(link: &mut Link, message: &ToDatapath<'_>, request: u32) -> Result<(), DatapathError> {
+    link.send(|out| message.encode(request, out))
+}
+
+/// A kind as a static text: `Capabilities` holds no other, and what a peer says must not be kept for ever.
+fn kind(said: &str) -> &'static str {
+    const KNOWN: [&str; 4] = ["quic", "dpdk", "sim", "ebpf"];
+    KNOWN.into_iter().find(|k| *k == said).unwrap_or("ccplane")
+}

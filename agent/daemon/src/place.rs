@@ -1,0 +1,40 @@
+//! Where the agent is: its configuration and the paths that follow from it.
+
+use crate::cli::Place;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::rundir;
+use std::path::PathBuf;
+
+/// A configuration with its paths settled.
+pub(crate) struct Located {
+    pub(crate) config: Config,
+    pub(crate) control_socket: PathBuf,
+}
+
+impl Place {
+    /// Reads the configuration; `algorithms` are those that rules may name, where the caller knows them.
+    pub(crate) fn locate(&self, algorithms: Option<&[&str]>) -> Result<Located, Failure> {
+        let config = Config::load(self.config.as_deref(), algorithms)?;
+        let control_socket = match self.socket.as_ref().or(config.control.socket.as_ref()) {
+            Some(path) => path.clone(),
+            None => rundir::default_control_socket()?,
+        };
+        Ok(Located { config, control_socket })
+    }
+}
+
+impl Located {
+    /// The directory of the lock and the control socket.
+    pub(crate) fn run_dir(&self) -> Result<&std::path::Path, Failure> {
+        Ok(rundir::parent(&self.control_socket)?)
+    }
+
+    /// The socket that datapaths of other processes send to.
+    pub(crate) fn datapath_socket(&self) -> Result<PathBuf, Failure> {
+        match &self.config.datapath.unix.socket {
+            Some(path) => Ok(path.clone()),
+            None => Ok(self.run_dir()?.join(rundir::DATAPATH_SOCKET)),
+        }
+    }
+}
