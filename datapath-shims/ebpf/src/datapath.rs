@@ -119,7 +119,7 @@ impl OpenMaps {
         ]
     }
 
-    fn open(dir: &Path) -> Result<OpenMaps, EbpfError> {
+    pub(crate) fn open(dir: &Path) -> Result<OpenMaps, EbpfError> {
         Ok(OpenMaps {
             ctl: pins::open(dir, "ctl")?,
             flows: pins::open(dir, "flows")?,
