@@ -121,7 +121,7 @@ pub struct Sample {
     pub pacing_bps: u64,
     /// Payload acknowledged, bytes.
     pub acked_bytes: u64,
-    /// Packets marked lost, or sent again where the datapath counts only these.
+    /// Packets of the flow that the link dropped.
     pub lost_pkts: u64,
     /// Packets sent again.
     pub retransmitted_pkts: u64,
@@ -134,7 +134,7 @@ pub struct Totals {
     pub duration_ms: u64,
     /// Payload acknowledged, bytes.
     pub acked_bytes: u64,
-    /// Packets marked lost.
+    /// Packets of the flow that the link dropped.
     pub lost_pkts: u64,
     /// Packets sent again.
     pub retransmitted_pkts: u64,

@@ -29,7 +29,7 @@ pub struct Summary {
     pub rtt_p05_us: Option<f64>,
     /// 95th percentile of the same (nearest rank), microseconds.
     pub rtt_p95_us: Option<f64>,
-    /// Packets marked lost.
+    /// Packets that the link dropped.
     pub lost_pkts: u64,
     /// Packets sent again.
     pub retransmitted_pkts: u64,

@@ -57,7 +57,7 @@ pub fn whole_run(report: &Report, groups: &[Group<'_>]) -> Markup {
                     tr {
                         (flow_heads())
                         th scope="col" { "Retransmits" small { "packets" } }
-                        th scope="col" { "Lost" small { "packets" } }
+                        th scope="col" { "Lost" small { "on the link" } }
                         th scope="col" { "Reports" small { "to agent" } }
                         th scope="col" { "Program" small { "switches" } }
                         th scope="col" { "Faults" small { "arithmetic" } }
@@ -92,7 +92,7 @@ pub fn by_phase(report: &Report, groups: &[Group<'_>]) -> Markup {
                     tr {
                         (flow_heads())
                         th scope="col" { "Retransmits" small { "packets" } }
-                        th scope="col" { "Lost" small { "packets" } }
+                        th scope="col" { "Lost" small { "on the link" } }
                     }
                 }
                 @for phase in &report.phases {

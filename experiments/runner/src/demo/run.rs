@@ -1,0 +1,315 @@
+//! Runs the demo.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ccplane_emulator::{DirectionStats, Emulator};
+use ccplane_report::{Flow, Link, Report, Sample, Totals};
+
+use super::capacity::capacity;
+use super::config::{DemoConfig, FlowPlan};
+use super::preflight::{missing_for_flow, missing_for_links};
+use crate::error::{Error, Result};
+use crate::host;
+use crate::table::{Row, Table};
+use crate::tcp_info::TcpInfo;
+use crate::traffic::{BulkFlow, FlowConfig, Outcome, TcpSample};
+
+/// Time between draws of the table.
+const DRAW_EVERY: Duration = Duration::from_millis(200);
+/// Longest sleep between looks at the caller's wish to stop.
+const NAP: Duration = Duration::from_millis(20);
+/// IP packets of the links, bytes: the TUN devices' default.
+const MTU_BYTES: u64 = 1500;
+
+/// A flow under way, as the hooks see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LiveFlow<'a> {
+    /// What it is.
+    pub plan: &'a FlowPlan,
+    /// The sender's address; the same in every link but for the port.
+    pub local: SocketAddr,
+    /// The receiver's address; its port is the plan's.
+    pub remote: SocketAddr,
+}
+
+/// What the agent knows of a flow.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AgentView {
+    /// For the table: the program that runs, or why none does.
+    pub steered_by: String,
+    /// Reports received.
+    pub reports: u64,
+    /// Times that its program was changed.
+    pub program_switches: u64,
+    /// Saturations and divisions by zero in its programs.
+    pub faults: u64,
+}
+
+/// What the caller adds to the demo.
+pub trait Hooks {
+    /// What the agent knows of this flow now; `None` if it does not steer it. Called at each draw of the table, and once
+    /// for each flow right before its end.
+    fn agent(&mut self, flow: &LiveFlow<'_>) -> Option<AgentView> {
+        let _ = flow;
+        None
+    }
+
+    /// Flows of the same algorithms that ran elsewhere (the simulator), on a link like `config`'s; called once, after the
+    /// kernel's flows have ended, also when those could not run.
+    ///
+    /// # Errors
+    /// Ends the demo.
+    fn further_flows(
+        &mut self,
+        config: &DemoConfig,
+    ) -> std::result::Result<Vec<Flow>, Box<dyn std::error::Error + Send + Sync>> {
+        let _ = config;
+        Ok(Vec::new())
+    }
+
+    /// Whether to end early, with a report of what was measured so far. Asked often.
+    fn stopped(&self) -> bool {
+        false
+    }
+}
+
+/// Runs the demo and returns its report. What this machine cannot run is left out, and the report's notes say precisely why;
+/// the caller prints them. Links, namespaces, threads and sockets are gone on return, also on an error.
+///
+/// # Errors
+/// A refused configuration, a link or a flow that broke, or what a hook says.
+pub fn run<W: std::io::Write>(config: &DemoConfig, hooks: &mut dyn Hooks, table: &mut Table<W>) -> Result<Report> {
+    config.check()?;
+    let run = host::run_now(config.command.clone());
+    let mut notes = Vec::new();
+    let missing = missing_for_links();
+    let mut flows = Vec::new();
+    if missing.is_empty() {
+        let (plans, refused): (Vec<_>, Vec<_>) =
+            config.flows.iter().map(|plan| (plan, missing_for_flow(plan))).partition(|(_, missing)| missing.is_none());
+        notes.extend(refused.into_iter().filter_map(|(_, missing)| missing).map(|m| format!("Not run: {m}.")));
+        let plans: Vec<&FlowPlan> = plans.into_iter().map(|(plan, _)| plan).collect();
+        flows = kernel_flows(config, &plans, hooks, table, &mut notes)?;
+    } else {
+        notes.extend(missing.iter().map(|m| format!("No flow in the kernel was run: {m}.")));
+    }
+    flows.extend(hooks.further_flows(config).map_err(Error::Hook)?);
+    Ok(Report {
+        title: config.title.clone(),
+        summary: "Each flow crosses a link of its own, alone; all links are alike and run at the same time.".into(),
+        run,
+        link: link_of(config),
+        phases: config.phase_times(),
+        flows,
+        notes,
+    })
+}
+
+/// One flow on its link.
+struct Lane<'a> {
+    plan: &'a FlowPlan,
+    // Dropped in this order: the flow ends before its link goes.
+    flow: BulkFlow,
+    emulator: Emulator,
+    drawn: Option<TcpSample>,
+    throughput_bps: u64,
+    agent: Option<AgentView>,
+    /// Packets that the link has dropped so far, by time (microseconds since the epoch).
+    dropped: Vec<(u64, u64)>,
+}
+
+impl Lane<'_> {
+    fn live(&self) -> LiveFlow<'_> {
+        LiveFlow { plan: self.plan, local: self.flow.local(), remote: self.flow.remote() }
+    }
+
+    fn row(&mut self) -> Row {
+        let newest = self.flow.latest();
+        if let (Some(before), Some(now)) = (self.drawn, newest)
+            && now.at_us > before.at_us
+        {
+            self.throughput_bps = rate_bps(&before, &now);
+        }
+        self.drawn = newest;
+        let agent = self.agent.as_ref();
+        Row {
+            flow: self.plan.label.clone(),
+            steered_by: agent.map_or_else(|| format!("kernel {}", self.plan.congestion), |a| a.steered_by.clone()),
+            info: newest.map_or_else(TcpInfo::default, |s| s.info),
+            throughput_bps: self.throughput_bps,
+            reports: agent.map(|a| a.reports),
+            faults: agent.map(|a| a.faults),
+        }
+    }
+}
+
+fn kernel_flows<W: std::io::Write>(
+    config: &DemoConfig,
+    plans: &[&FlowPlan],
+    hooks: &mut dyn Hooks,
+    table: &mut Table<W>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Flow>> {
+    if plans.is_empty() {
+        return Ok(Vec::new());
+    }
+    let link = config.link(&config.phases[0].shape);
+    let emulators: Vec<Emulator> = plans.iter().map(|_| Ok(Emulator::start(&link)?)).collect::<Result<_>>()?;
+    let epoch = Instant::now();
+    let mut lanes = start_lanes(config, plans, emulators, epoch)?;
+    let stopped_at = watch(config, &mut lanes, hooks, table, epoch)?;
+    if let Some(elapsed) = stopped_at {
+        notes.push(format!("Stopped by the user after {:.1} s.", elapsed.as_secs_f64()));
+        lanes.iter().for_each(|lane| lane.flow.stop());
+    }
+    lanes.into_iter().map(|lane| finish(lane, notes)).collect()
+}
+
+/// Connects all flows at the same time: each connection takes a round trip.
+fn start_lanes<'a>(
+    config: &DemoConfig,
+    plans: &[&'a FlowPlan],
+    emulators: Vec<Emulator>,
+    epoch: Instant,
+) -> Result<Vec<Lane<'a>>> {
+    let start = |plan: &'a FlowPlan, emulator: Emulator| {
+        let flow = FlowConfig {
+            congestion: plan.congestion.clone(),
+            receiver: SocketAddr::new(emulator.receiver_addresses().v4.into(), plan.port),
+            duration: config.duration(),
+            bytes: None,
+            sample_every: config.sample_every,
+        };
+        let flow = BulkFlow::start(&flow, emulator.sender_ns(), emulator.receiver_ns(), epoch)?;
+        Ok(Lane { plan, flow, emulator, drawn: None, throughput_bps: 0, agent: None, dropped: Vec::new() })
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            plans.iter().zip(emulators).map(|(plan, emulator)| scope.spawn(move || start(plan, emulator))).collect();
+        threads.into_iter().map(|t| t.join().unwrap_or(Err(Error::Panicked("starter")))).collect()
+    })
+}
+
+/// Changes the links' shapes and draws the table until the flows end. `Some(elapsed)` if the caller stopped it.
+fn watch<W: std::io::Write>(
+    config: &DemoConfig,
+    lanes: &mut [Lane<'_>],
+    hooks: &mut dyn Hooks,
+    table: &mut Table<W>,
+    epoch: Instant,
+) -> Result<Option<Duration>> {
+    let mut phases = config.phases.iter().zip(config.phase_times()).skip(1).peekable();
+    let mut caption = config.phases[0].label.clone();
+    let end = config.duration();
+    let mut next_draw = Duration::ZERO;
+    loop {
+        let elapsed = epoch.elapsed();
+        if hooks.stopped() {
+            return Ok(Some(elapsed));
+        }
+        if let Some((plan, _)) = phases.next_if(|(_, phase)| elapsed >= Duration::from_millis(phase.t0_ms)) {
+            caption.clone_from(&plan.label);
+            for lane in lanes.iter() {
+                lane.emulator.set_up_shape(plan.shape.clone())?;
+            }
+        }
+        let over = elapsed >= end || lanes.iter().all(|lane| lane.flow.is_finished());
+        // The last look at the agent comes a draw before the end, as ended flows are soon forgotten.
+        if elapsed >= next_draw && !over {
+            for lane in lanes.iter_mut() {
+                lane.agent = hooks.agent(&lane.live()).or(lane.agent.take());
+                lane.dropped.push((elapsed.as_micros() as u64, lost_on_link(&lane.emulator.stats().up)));
+            }
+            let rows: Vec<Row> = lanes.iter_mut().map(Lane::row).collect();
+            table
+                .draw(elapsed, &format!("of {:.0} s, {caption}", end.as_secs_f64()), &rows)
+                .map_err(|error| Error::Io { what: "draw the table", error })?;
+            next_draw += DRAW_EVERY;
+        }
+        if over {
+            return Ok(None);
+        }
+        let until = phases.peek().map_or(end, |(_, phase)| Duration::from_millis(phase.t0_ms)).min(next_draw).min(end);
+        thread::sleep(until.saturating_sub(epoch.elapsed()).min(NAP));
+    }
+}
+
+fn finish(lane: Lane<'_>, notes: &mut Vec<String>) -> Result<Flow> {
+    let outcome = lane.flow.finish()?;
+    let up = lane.emulator.stop()?.up;
+    let lost_pkts = lost_on_link(&up);
+    let agent = lane.agent.as_ref();
+    let flow = Flow {
+        name: lane.plan.label.clone(),
+        algorithm: lane.plan.algorithm.clone(),
+        datapath: lane.plan.datapath,
+        totals: totals(&outcome, lost_pkts, agent),
+        samples: report_samples(&outcome.samples, &lane.dropped),
+    };
+    if up.refused_packets + up.undeliverable_packets > 0 {
+        notes.push(format!(
+            "{}: the emulator itself lost {} packets, so its figures are not to be trusted.",
+            flow.name,
+            up.refused_packets + up.undeliverable_packets
+        ));
+    }
+    Ok(flow)
+}
+
+fn lost_on_link(up: &DirectionStats) -> u64 {
+    up.dropped_packets + up.lost_packets
+}
+
+fn totals(outcome: &Outcome, lost_pkts: u64, agent: Option<&AgentView>) -> Totals {
+    let (Some(first), Some(last)) = (outcome.samples.first(), outcome.samples.last()) else { return Totals::default() };
+    Totals {
+        duration_ms: (last.at_us - first.at_us) / 1000,
+        acked_bytes: last.info.bytes_acked - first.info.bytes_acked,
+        lost_pkts,
+        retransmitted_pkts: last.info.total_retrans.into(),
+        min_rtt_us: if last.info.min_rtt_us == u32::MAX { 0 } else { last.info.min_rtt_us.into() },
+        reports: agent.map(|a| a.reports),
+        program_switches: agent.map(|a| a.program_switches),
+        faults: agent.map(|a| a.faults),
+    }
+}
+
+/// The first sample, taken before any data was sent, is what the others count from.
+fn report_samples(samples: &[TcpSample], lost: &[(u64, u64)]) -> Vec<Sample> {
+    let Some(first) = samples.first() else { return Vec::new() };
+    let pairs = samples.iter().zip(samples.iter().skip(1)).filter(|(before, now)| now.at_us > before.at_us);
+    pairs
+        .map(|(before, now)| Sample {
+            t_ms: now.at_us / 1000,
+            throughput_bps: rate_bps(before, now),
+            srtt_us: now.info.rtt_us.into(),
+            cwnd_pkts: now.info.snd_cwnd.into(),
+            pacing_bps: now.info.pacing_rate.checked_mul(8).unwrap_or(0),
+            acked_bytes: now.info.bytes_acked - first.info.bytes_acked,
+            lost_pkts: lost[..lost.partition_point(|(at_us, _)| *at_us <= now.at_us)].last().map_or(0, |(_, n)| *n),
+            retransmitted_pkts: now.info.total_retrans.into(),
+        })
+        .collect()
+}
+
+/// Payload acknowledged between two samples, bits per second.
+fn rate_bps(before: &TcpSample, now: &TcpSample) -> u64 {
+    let bits = now.info.bytes_acked.saturating_sub(before.info.bytes_acked) * 8;
+    bits * 1_000_000 / now.at_us.saturating_sub(before.at_us).max(1)
+}
+
+fn link_of(config: &DemoConfig) -> Link {
+    let base_rtt = config.one_way_delay * 2;
+    Link {
+        description: format!(
+            "{:.0} ms each way, droptail queue of {} packets",
+            config.one_way_delay.as_secs_f64() * 1e3,
+            config.queue_packets
+        ),
+        base_rtt_us: u64::try_from(base_rtt.as_micros()).ok(),
+        mtu_bytes: MTU_BYTES,
+        capacity: capacity(config),
+    }
+}

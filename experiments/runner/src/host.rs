@@ -1,0 +1,77 @@
+//! What this machine is, for a report.
+
+use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ccplane_report::Run;
+
+/// What is known of a run that starts now and was asked for by `command`.
+#[must_use]
+pub fn run_now(command: String) -> Run {
+    Run { command, kernel: kernel(), git_commit: git_commit(), started_at: rfc3339(SystemTime::now()) }
+}
+
+/// "Linux 6.18.44 x86_64".
+fn kernel() -> String {
+    nix::sys::utsname::uname().map_or_else(
+        |_| String::new(),
+        |u| [u.sysname(), u.release(), u.machine()].map(|part| part.to_string_lossy()).join(" "),
+    )
+}
+
+/// The commit of the checkout that the running program was built in; empty when it lies in none.
+fn git_commit() -> String {
+    let Ok(program) = std::env::current_exe() else { return String::new() };
+    let Some(directory) = program.parent() else { return String::new() };
+    let output = Command::new("git")
+        .current_dir(directory)
+        .args(["describe", "--always", "--dirty", "--exclude=*"])
+        .stderr(Stdio::null())
+        .output();
+    match output {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// UTC, to the second.
+fn rfc3339(time: SystemTime) -> String {
+    let s = time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let (year, month, day) = civil(s / 86_400);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", s / 3600 % 24, s / 60 % 60, s % 60)
+}
+
+/// Year, month and day of a day since 1970-01-01 (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+fn civil(days: u64) -> (u64, u64, u64) {
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn dates() {
+        let at = |s| rfc3339(UNIX_EPOCH + Duration::from_secs(s));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_767_323_045), "2026-01-02T03:04:05Z");
+        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn a_run_names_its_kernel() {
+        let run = run_now("ccplane demo".into());
+        assert!(run.kernel.starts_with("Linux "), "{}", run.kernel);
+        assert_eq!(run.command, "ccplane demo");
+    }
+}

@@ -1,0 +1,372 @@
+//! A bulk TCP flow between two network namespaces, sampled by TCP_INFO.
+//!
+//! Sockets are opened inside the namespaces and then used by two threads of this process. The flow ends after a time or
+//! a number of bytes, or when it is stopped or dropped; then both threads are gone and both sockets closed.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ccplane_emulator::netns::Namespace;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
+};
+
+use crate::error::{Context, Error, Result};
+use crate::tcp_info::TcpInfo;
+
+/// How long a connection may take.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest flow: ten hours.
+pub const MAX_DURATION: Duration = Duration::from_secs(36_000);
+/// Shortest time between samples.
+pub const MIN_SAMPLE_EVERY: Duration = Duration::from_millis(1);
+/// Samples that one flow keeps; further ones are counted in [`Outcome::samples_dropped`].
+pub const MAX_SAMPLES: usize = 1 << 20;
+
+/// Bytes for one write or read.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// How long a thread sleeps at most before it looks whether to stop.
+const NAP: Duration = Duration::from_millis(20);
+/// How long the receiver waits for the connection's end after the sender is done.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// What a flow does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlowConfig {
+    /// TCP_CONGESTION, by the name that the kernel has registered.
+    pub congestion: String,
+    /// Where the receiver listens; port 0 lets the kernel choose.
+    pub receiver: SocketAddr,
+    /// Ends after this time, at most [`MAX_DURATION`].
+    pub duration: Duration,
+    /// Ends when this many bytes are acknowledged; `None`: by time alone.
+    pub bytes: Option<u64>,
+    /// Time between samples, at least [`MIN_SAMPLE_EVERY`].
+    pub sample_every: Duration,
+}
+
+impl FlowConfig {
+    fn check(&self) -> Result<()> {
+        let refuse = |field, reason| Err(Error::Config { field, reason });
+        if self.duration > MAX_DURATION {
+            return refuse("duration", format!("{:?} is more than {MAX_DURATION:?}", self.duration));
+        }
+        if self.sample_every < MIN_SAMPLE_EVERY {
+            return refuse("sample_every", format!("{:?} is less than {MIN_SAMPLE_EVERY:?}", self.sample_every));
+        }
+        Ok(())
+    }
+}
+
+/// A flow at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TcpSample {
+    /// Since the epoch given to [`BulkFlow::start`], microseconds.
+    pub at_us: u64,
+    /// What the kernel said.
+    pub info: TcpInfo,
+}
+
+/// Why a flow ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Its time was over.
+    Duration,
+    /// All its bytes were acknowledged.
+    Bytes,
+    /// It was stopped.
+    Stopped,
+}
+
+/// What a flow did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// In order of time; the first right after the connection was made, the last right before it was closed.
+    pub samples: Vec<TcpSample>,
+    /// Samples that did not fit.
+    pub samples_dropped: u64,
+    /// Bytes that the receiving application read.
+    pub received_bytes: u64,
+    /// Why it ended.
+    pub end: End,
+}
+
+/// What both threads and the handle share.
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    sender_done: AtomicBool,
+    latest: Mutex<Option<TcpSample>>,
+}
+
+/// A flow under way. Dropping it ends it and waits for its threads.
+#[derive(Debug)]
+pub struct BulkFlow {
+    shared: Arc<Shared>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    sender: Option<JoinHandle<Result<Sent>>>,
+    receiver: Option<JoinHandle<Result<u64>>>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    samples: Vec<TcpSample>,
+    samples_dropped: u64,
+    end: End,
+}
+
+impl BulkFlow {
+    /// Listens in `receiver`, connects from `sender` and starts to send. Samples and the duration count from `epoch`, so that
+    /// flows started together share a time axis.
+    ///
+    /// # Errors
+    /// A refused configuration, a congestion control that the kernel does not have, or what the kernel says; nothing runs then.
+    pub fn start(config: &FlowConfig, sender: &Namespace, receiver: &Namespace, epoch: Instant) -> Result<Self> {
+        config.check()?;
+        let listener = receiver.run(|| listen(config.receiver))??;
+        let remote = listener.local_addr().context("getsockname")?;
+        let stream = sender.run(|| connect_with(&config.congestion, remote))??;
+        let local = stream.local_addr().context("getsockname")?;
+        if !wait(&listener, PollFlags::POLLIN, CONNECT_TIMEOUT)? {
+            return Err(Error::ConnectTimeout { remote, timeout_ms: CONNECT_TIMEOUT.as_millis() });
+        }
+        let (peer, _) = listener.accept().context("accept")?;
+
+        let shared = Arc::new(Shared::default());
+        let mut flow = Self { shared: shared.clone(), local, remote, sender: None, receiver: None };
+        let spawn = |name: &str| thread::Builder::new().name(format!("{name}-{}", remote.port()));
+        flow.receiver = Some(
+            spawn("ccp-rx").spawn({
+                let shared = shared.clone();
+                move || receive(peer, &shared)
+            })
+            .context("start the receiver thread")?,
+        );
+        let config = config.clone();
+        flow.sender = Some(
+            spawn("ccp-tx")
+                .spawn(move || {
+                    let sent = send(stream, &config, epoch, &shared);
+                    shared.sender_done.store(true, Ordering::Release);
+                    sent
+                })
+                .context("start the sender thread")?,
+        );
+        Ok(flow)
+    }
+
+    /// The sender's address.
+    #[must_use]
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The receiver's address.
+    #[must_use]
+    pub fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// The newest sample.
+    #[must_use]
+    pub fn latest(&self) -> Option<TcpSample> {
+        *self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the sender has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.sender.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Asks the flow to end now; does not wait.
+    pub fn stop(&self) {
+        self.shared.stop.store(true, Ordering::Release);
+    }
+
+    /// Waits for the flow's end.
+    ///
+    /// # Errors
+    /// What broke the connection.
+    pub fn finish(mut self) -> Result<Outcome> {
+        let sent = join(self.sender.take(), "sender");
+        let received = join(self.receiver.take(), "receiver");
+        let (sent, received_bytes) = (sent?, received?);
+        Ok(Outcome { samples: sent.samples, samples_dropped: sent.samples_dropped, received_bytes, end: sent.end })
+    }
+}
+
+impl Drop for BulkFlow {
+    fn drop(&mut self) {
+        self.stop();
+        // A flow that is dropped has no one to tell how it ended.
+        let _ = self.sender.take().map(JoinHandle::join);
+        let _ = self.receiver.take().map(JoinHandle::join);
+    }
+}
+
+fn join<T>(thread: Option<JoinHandle<Result<T>>>, name: &'static str) -> Result<T> {
+    thread.and_then(|t| t.join().ok()).unwrap_or(Err(Error::Panicked(name)))
+}
+
+/// Whether a TCP socket can use the congestion control `name` here; `Err` says why not.
+///
+/// # Errors
+/// `NoCongestionControl`, `Restricted` or `Os`.
+pub fn check_congestion(name: &str) -> Result<()> {
+    tcp_socket(AddressFamily::Inet).and_then(|socket| set_congestion(&socket, name))
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    // The standard library sets SO_REUSEADDR and close-on-exec.
+    TcpListener::bind(address).context("listen")
+}
+
+fn tcp_socket(family: AddressFamily) -> Result<OwnedFd> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    socket(family, SockType::Stream, flags, None).context("make a TCP socket")
+}
+
+fn set_congestion(socket: &OwnedFd, name: &str) -> Result<()> {
+    setsockopt(socket, sockopt::TcpCongestion, &name.into()).map_err(|errno| match errno {
+        Errno::ENOENT => Error::NoCongestionControl { name: name.into() },
+        Errno::EPERM => Error::Restricted { name: name.into() },
+        errno => Error::Os { what: "setsockopt TCP_CONGESTION", errno },
+    })
+}
+
+/// Connects without blocking. The congestion control is set first, so that it sees the flow from its start.
+fn connect_with(congestion: &str, remote: SocketAddr) -> Result<TcpStream> {
+    let family = if remote.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let socket = tcp_socket(family)?;
+    set_congestion(&socket, congestion)?;
+    match connect(socket.as_raw_fd(), &SockaddrStorage::from(remote)) {
+        Ok(()) => {}
+        Err(Errno::EINPROGRESS) => {
+            if !wait(&socket, PollFlags::POLLOUT, CONNECT_TIMEOUT)? {
+                return Err(Error::ConnectTimeout { remote, timeout_ms: CONNECT_TIMEOUT.as_millis() });
+            }
+            let error = nix::sys::socket::getsockopt(&socket, sockopt::SocketError).context("getsockopt SO_ERROR")?;
+            if error != 0 {
+                return Err(Error::Os { what: "connect", errno: Errno::from_raw(error) });
+            }
+        }
+        Err(errno) => return Err(Error::Os { what: "connect", errno }),
+    }
+    Ok(TcpStream::from(socket))
+}
+
+/// Waits until `socket` is ready; `false` after `timeout`, which is rounded up to a millisecond, or after a signal.
+fn wait(socket: impl AsFd, ready: PollFlags, timeout: Duration) -> Result<bool> {
+    let ms = u16::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
+    let mut fds = [PollFd::new(socket.as_fd(), ready)];
+    match poll(&mut fds, PollTimeout::from(ms)) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(errno) => Err(Error::Os { what: "poll", errno }),
+    }
+}
+
+/// Takes samples on time and publishes them.
+struct Sampler<'a> {
+    stream: &'a TcpStream,
+    epoch: Instant,
+    every: Duration,
+    next: Instant,
+    sent: Sent,
+    shared: &'a Shared,
+}
+
+impl Sampler<'_> {
+    fn sample(&mut self, now: Instant) -> Result<TcpInfo> {
+        let at_us = now.saturating_duration_since(self.epoch).as_micros() as u64;
+        let sample = TcpSample { at_us, info: TcpInfo::of(self.stream)? };
+        if self.sent.samples.len() < MAX_SAMPLES {
+            self.sent.samples.push(sample);
+        } else {
+            self.sent.samples_dropped += 1;
+        }
+        *self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(sample);
+        // What was missed is not made up for: the next sample is the next on the grid.
+        while self.next <= now {
+            self.next += self.every;
+        }
+        Ok(sample.info)
+    }
+}
+
+fn send(stream: TcpStream, config: &FlowConfig, epoch: Instant, shared: &Shared) -> Result<Sent> {
+    let deadline = epoch + config.duration;
+    let sent = Sent { samples: Vec::new(), samples_dropped: 0, end: End::Duration };
+    let mut sampler =
+        Sampler { stream: &stream, epoch, every: config.sample_every, next: epoch, sent, shared };
+    let chunk = [0u8; CHUNK_BYTES];
+    let acked_before = sampler.sample(Instant::now())?.bytes_acked;
+    let mut to_write = config.bytes.unwrap_or(u64::MAX);
+    sampler.sent.end = loop {
+        let now = Instant::now();
+        if now >= sampler.next {
+            sampler.sample(now)?;
+        }
+        if shared.stop.load(Ordering::Acquire) {
+            break End::Stopped;
+        }
+        if now >= deadline {
+            break End::Duration;
+        }
+        let rest = sampler.next.min(deadline).saturating_duration_since(now).min(NAP);
+        if to_write == 0 {
+            let acked = TcpInfo::of(&stream)?.bytes_acked - acked_before;
+            if acked >= config.bytes.unwrap_or(u64::MAX) {
+                break End::Bytes;
+            }
+            thread::sleep(rest.min(Duration::from_millis(1)));
+            continue;
+        }
+        let len = usize::try_from(to_write).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+        match (&stream).write(&chunk[..len]) {
+            Ok(n) if config.bytes.is_some() => to_write -= n as u64,
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => drop(wait(&stream, PollFlags::POLLOUT, rest)?),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::Io { what: "send", error }),
+        }
+    };
+    sampler.sample(Instant::now())?;
+    let sent = sampler.sent;
+    // Closes by RST: what is still in the buffers is of no use to anyone, and no socket lingers.
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    setsockopt(&stream, sockopt::Linger, &linger).context("setsockopt SO_LINGER")?;
+    Ok(sent)
+}
+
+/// Reads and discards until the sender closes; returns how many bytes came.
+fn receive(mut stream: TcpStream, shared: &Shared) -> Result<u64> {
+    stream.set_read_timeout(Some(NAP)).context("setsockopt SO_RCVTIMEO")?;
+    let mut chunk = [0u8; CHUNK_BYTES];
+    let mut received_bytes = 0;
+    let mut give_up: Option<Instant> = None;
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => return Ok(received_bytes),
+            Ok(n) => received_bytes += n as u64,
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(received_bytes),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => return Err(Error::Io { what: "receive", error }),
+        }
+        if shared.sender_done.load(Ordering::Acquire) {
+            let give_up = give_up.get_or_insert_with(|| Instant::now() + DRAIN);
+            if Instant::now() >= *give_up {
+                return Ok(received_bytes);
+            }
+        }
+    }
+}
