@@ -1,13 +1,15 @@
 //! The few rtnetlink requests that a link needs, made in the calling thread's network namespace.
 
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
 use netlink_packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -41,6 +43,22 @@ impl Netlink {
         message.header.change_mask = LinkFlags::Up;
         message.attributes = attributes;
         self.request(RouteNetlinkMessage::SetLink(message), 0).context("set up", device)
+    }
+
+    /// Makes a veth pair of two devices of the same name, the second one in the namespace at `peer_ns`.
+    pub(crate) fn add_veth(&self, device: &str, peer_ns: RawFd) -> Result<()> {
+        let mut peer = LinkMessage::default();
+        peer.attributes = vec![LinkAttribute::IfName(device.into()), LinkAttribute::NetNsFd(peer_ns)];
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(device.into()),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Veth),
+                LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+            ]),
+        ];
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.request(RouteNetlinkMessage::NewLink(message), flags).context("make a veth pair", device)
     }
 
     /// Gives a device an address; an IPv6 one is usable at once (no duplicate detection).
