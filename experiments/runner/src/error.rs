@@ -9,7 +9,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No such congestion control in this kernel.
-    #[error("congestion control {name:?} is not registered in this kernel (see net.ipv4.tcp_available_congestion_control)")]
+    #[error(
+        "congestion control {name:?} is not registered in this kernel (see net.ipv4.tcp_available_congestion_control)"
+    )]
     NoCongestionControl {
         /// As asked for.
         name: String,

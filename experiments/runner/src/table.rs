@@ -11,6 +11,7 @@ use crate::tcp_info::{CaState, TcpInfo};
 const SPARK: usize = 24;
 /// Levels of a sparkline, from none to the most of any flow.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const SPARK_HEADER: &str = "Mb/s, latest";
 /// Time between blocks of plain lines.
 const PLAIN_EVERY: Duration = Duration::from_secs(1);
 
@@ -116,10 +117,14 @@ impl<W: Write> Table<W> {
 
     fn redraw(&mut self, columns: usize, colour: bool, title: &str, rows: &[Row]) -> std::io::Result<()> {
         let most = self.history.values().flatten().copied().max().unwrap_or(0);
-        let mut lines = vec![styled(colour, BOLD, &cut(title, columns)), styled(colour, DIM, &cut(&header(), columns))];
+        let mut lines = vec![
+            styled(colour, BOLD, &cut(title, columns)),
+            styled(colour, DIM, &cut(&format!("{} {SPARK_HEADER}", header()), columns)),
+        ];
         for row in rows {
             let text = format!("{} {}", cells(row), sparkline(self.history.get(&row.flow), most));
-            let mark = if matches!(row.info.ca_state, CaState::Recovery | CaState::Loss) { YELLOW } else { "" };
+            let mark =
+                if matches!(row.info.ca_state, CaState::Recovery | CaState::Loss) { YELLOW } else { "" };
             lines.push(styled(colour, mark, &cut(text.trim_end(), columns)));
         }
         let mut frame = String::new();
@@ -146,9 +151,19 @@ impl<W: Write> Table<W> {
 
 fn header() -> String {
     format!(
-        "{:<22} {:<16} {:<8} {:>6} {:>8} {:>13} {:>7} {:>7} {:>7} {:>7} {:>8} {:>6} {}",
-        "flow", "steered by", "state", "cwnd", "ssthresh", "rtt/var ms", "min ms", "Mb/s", "pacing", "retrans", "reports",
-        "faults", "Mb/s, last samples",
+        "{:<22} {:<16} {:<8} {:>6} {:>8} {:>13} {:>7} {:>7} {:>7} {:>7} {:>8} {:>6}",
+        "flow",
+        "steered by",
+        "state",
+        "cwnd",
+        "ssthresh",
+        "rtt/var ms",
+        "min ms",
+        "Mb/s",
+        "pacing",
+        "retrans",
+        "reports",
+        "faults",
     )
 }
 
@@ -156,9 +171,13 @@ fn cells(row: &Row) -> String {
     let info = &row.info;
     let ms = |us: u32| f64::from(us) / 1e3;
     let or_dash = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
-    let min_rtt = if info.min_rtt_us == u32::MAX { "-".to_owned() } else { format!("{:.1}", ms(info.min_rtt_us)) };
-    let pacing =
-        if info.pacing_rate == u64::MAX { "-".to_owned() } else { format!("{:.1}", info.pacing_rate as f64 * 8e-6) };
+    let min_rtt =
+        if info.min_rtt_us == u32::MAX { "-".to_owned() } else { format!("{:.1}", ms(info.min_rtt_us)) };
+    let pacing = if info.pacing_rate == u64::MAX {
+        "-".to_owned()
+    } else {
+        format!("{:.1}", info.pacing_rate as f64 * 8e-6)
+    };
     format!(
         "{:<22} {:<16} {:<8} {:>6} {:>8} {:>13} {:>7} {:>7.1} {:>7} {:>7} {:>8} {:>6}",
         cut(&row.flow, 22),
@@ -177,9 +196,10 @@ fn cells(row: &Row) -> String {
 }
 
 fn sparkline(history: Option<&VecDeque<u64>>, most: u64) -> String {
+    let top = LEVELS.len() - 1;
     let level = |v: &u64| {
-        let top = LEVELS.len() as u64 - 1;
-        LEVELS[(v.saturating_mul(top) + most / 2).checked_div(most).unwrap_or(0).min(top) as usize]
+        let share = if most == 0 { 0.0 } else { *v as f64 / most as f64 };
+        LEVELS[((share * top as f64).round() as usize).min(top)]
     };
     history.into_iter().flatten().map(level).collect()
 }
@@ -208,7 +228,14 @@ mod tests {
             total_retrans: 12,
             ..TcpInfo::default()
         };
-        Row { flow: flow.into(), steered_by: "native".into(), info, throughput_bps, reports: None, faults: Some(0) }
+        Row {
+            flow: flow.into(),
+            steered_by: "native".into(),
+            info,
+            throughput_bps,
+            reports: None,
+            faults: Some(0),
+        }
     }
 
     fn drawn(table: Table<Vec<u8>>) -> String {
@@ -223,12 +250,11 @@ mod tests {
             table.draw(elapsed, "fixed", &[row("reno", 22_900_000)]).unwrap();
         }
         let text = drawn(table);
-        let golden = "\
-  0.0 s  fixed
-flow                   steered by       state      cwnd ssthresh    rtt/var ms  min ms    Mb/s  pacing retrans  reports faults Mb/s, last samples
+        let golden = "  0.0 s  fixed
+flow                   steered by       state      cwnd ssthresh    rtt/var ms  min ms    Mb/s  pacing retrans  reports faults
 reno                   native           open         80        -      41.2/3.1    40.0    22.9    27.5      12        -      0
   1.0 s  fixed
-flow                   steered by       state      cwnd ssthresh    rtt/var ms  min ms    Mb/s  pacing retrans  reports faults Mb/s, last samples
+flow                   steered by       state      cwnd ssthresh    rtt/var ms  min ms    Mb/s  pacing retrans  reports faults
 reno                   native           open         80        -      41.2/3.1    40.0    22.9    27.5      12        -      0
 ";
         assert_eq!(text, golden);
@@ -256,7 +282,8 @@ reno                   native           open         80        -      41.2/3.1  
             table.draw(Duration::ZERO, "", &[row("a", 10), row("b", 5), row("c", 0)]).unwrap();
         }
         let text = drawn(table);
-        let last = |c: char| text.rsplit('\n').nth(c as usize - 'a' as usize).unwrap().matches(LEVELS).count();
+        let last =
+            |c: char| text.rsplit('\n').nth(c as usize - 'a' as usize).unwrap().matches(LEVELS).count();
         assert!(text.ends_with("\x1b[J"));
         assert_eq!([last('b'), last('c'), last('d')], [SPARK; 3]);
         assert!(text.contains(&"█".repeat(SPARK)) && text.contains(&"▁".repeat(SPARK)));

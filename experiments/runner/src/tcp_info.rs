@@ -99,7 +99,8 @@ impl TcpInfo {
 
     /// From the bytes that the kernel wrote; older kernels write fewer.
     fn parse(bytes: &[u8]) -> Self {
-        let u32_at = |at: usize| bytes.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
+        let u32_at =
+            |at: usize| bytes.get(at..at + 4).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
         let u64_at = |at: usize| {
             let mut value = [0; 8];
             bytes.get(at..at + 8).map_or(0, |b| {

@@ -59,7 +59,10 @@ impl FlowConfig {
             return refuse("duration", format!("{:?} is more than {MAX_DURATION:?}", self.duration));
         }
         if self.sample_every < MIN_SAMPLE_EVERY {
-            return refuse("sample_every", format!("{:?} is less than {MIN_SAMPLE_EVERY:?}", self.sample_every));
+            return refuse(
+                "sample_every",
+                format!("{:?} is less than {MIN_SAMPLE_EVERY:?}", self.sample_every),
+            );
         }
         Ok(())
     }
@@ -129,7 +132,12 @@ impl BulkFlow {
     ///
     /// # Errors
     /// A refused configuration, a congestion control that the kernel does not have, or what the kernel says; nothing runs then.
-    pub fn start(config: &FlowConfig, sender: &Namespace, receiver: &Namespace, epoch: Instant) -> Result<Self> {
+    pub fn start(
+        config: &FlowConfig,
+        sender: &Namespace,
+        receiver: &Namespace,
+        epoch: Instant,
+    ) -> Result<Self> {
         config.check()?;
         let listener = receiver.run(|| listen(config.receiver))??;
         let remote = listener.local_addr().context("getsockname")?;
@@ -144,11 +152,12 @@ impl BulkFlow {
         let mut flow = Self { shared: shared.clone(), local, remote, sender: None, receiver: None };
         let spawn = |name: &str| thread::Builder::new().name(format!("{name}-{}", remote.port()));
         flow.receiver = Some(
-            spawn("ccp-rx").spawn({
-                let shared = shared.clone();
-                move || receive(peer, &shared)
-            })
-            .context("start the receiver thread")?,
+            spawn("ccp-rx")
+                .spawn({
+                    let shared = shared.clone();
+                    move || receive(peer, &shared)
+                })
+                .context("start the receiver thread")?,
         );
         let config = config.clone();
         flow.sender = Some(
@@ -200,7 +209,12 @@ impl BulkFlow {
         let sent = join(self.sender.take(), "sender");
         let received = join(self.receiver.take(), "receiver");
         let (sent, received_bytes) = (sent?, received?);
-        Ok(Outcome { samples: sent.samples, samples_dropped: sent.samples_dropped, received_bytes, end: sent.end })
+        Ok(Outcome {
+            samples: sent.samples,
+            samples_dropped: sent.samples_dropped,
+            received_bytes,
+            end: sent.end,
+        })
     }
 }
 
@@ -254,7 +268,8 @@ fn connect_with(congestion: &str, remote: SocketAddr) -> Result<TcpStream> {
             if !wait(&socket, PollFlags::POLLOUT, CONNECT_TIMEOUT)? {
                 return Err(Error::ConnectTimeout { remote, timeout_ms: CONNECT_TIMEOUT.as_millis() });
             }
-            let error = nix::sys::socket::getsockopt(&socket, sockopt::SocketError).context("getsockopt SO_ERROR")?;
+            let error =
+                nix::sys::socket::getsockopt(&socket, sockopt::SocketError).context("getsockopt SO_ERROR")?;
             if error != 0 {
                 return Err(Error::Os { what: "connect", errno: Errno::from_raw(error) });
             }

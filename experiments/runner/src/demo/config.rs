@@ -79,7 +79,11 @@ impl DemoConfig {
                     duration: Duration::from_secs(12),
                     shape: Shape::mbit(24),
                 },
-                PhasePlan { label: cellular_label.into(), duration: Duration::from_secs(12), shape: cellular },
+                PhasePlan {
+                    label: cellular_label.into(),
+                    duration: Duration::from_secs(12),
+                    shape: cellular,
+                },
             ],
             flows: vec![
                 flow("reno", Datapath::KernelNative, 5101),
@@ -104,17 +108,26 @@ impl DemoConfig {
             return refuse("phases", format!("{:?} is more than {MAX_DURATION:?}", self.duration()));
         }
         if self.sample_every < MIN_SAMPLE_EVERY {
-            return refuse("sample_every", format!("{:?} is less than {MIN_SAMPLE_EVERY:?}", self.sample_every));
+            return refuse(
+                "sample_every",
+                format!("{:?} is less than {MIN_SAMPLE_EVERY:?}", self.sample_every),
+            );
         }
         if self.flows.len() > MAX_FLOWS {
             return refuse("flows", format!("{} are more than {MAX_FLOWS}", self.flows.len()));
         }
         for (i, flow) in self.flows.iter().enumerate() {
             if self.flows[..i].iter().any(|f| f.label == flow.label || f.port == flow.port) {
-                return refuse("flows", format!("label {:?} or port {} is used twice", flow.label, flow.port));
+                return refuse(
+                    "flows",
+                    format!("label {:?} or port {} is used twice", flow.label, flow.port),
+                );
             }
             if flow.datapath == Datapath::Sim {
-                return refuse("flows", format!("{:?} is simulated; Hooks::further_flows runs such", flow.label));
+                return refuse(
+                    "flows",
+                    format!("{:?} is simulated; Hooks::further_flows runs such", flow.label),
+                );
             }
         }
         self.link(&self.phases[0].shape).check().map_err(|e| Error::Link(e.into()))
@@ -165,8 +178,12 @@ mod tests {
         assert_eq!(config.duration(), Duration::from_secs(24));
         let times: Vec<_> = config.phase_times().iter().map(|p| (p.t0_ms, p.t1_ms)).collect();
         assert_eq!(times, [(0, 12_000), (12_000, 24_000)]);
-        let ccplane: Vec<_> =
-            config.flows.iter().filter(|f| f.congestion == "ccplane").map(|f| (&*f.algorithm, f.port)).collect();
+        let ccplane: Vec<_> = config
+            .flows
+            .iter()
+            .filter(|f| f.congestion == "ccplane")
+            .map(|f| (&*f.algorithm, f.port))
+            .collect();
         assert_eq!(ccplane, [("reno", 5201), ("cubic", 5202)]);
     }
 

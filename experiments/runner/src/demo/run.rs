@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_emulator::{DirectionStats, Emulator};
+use ccplane_emulator::{Direction, DirectionStats, Emulator};
 use ccplane_report::{Flow, Link, Report, Sample, Totals};
 
 use super::capacity::capacity;
@@ -80,16 +80,24 @@ pub trait Hooks {
 ///
 /// # Errors
 /// A refused configuration, a link or a flow that broke, or what a hook says.
-pub fn run<W: std::io::Write>(config: &DemoConfig, hooks: &mut dyn Hooks, table: &mut Table<W>) -> Result<Report> {
+pub fn run<W: std::io::Write>(
+    config: &DemoConfig,
+    hooks: &mut dyn Hooks,
+    table: &mut Table<W>,
+) -> Result<Report> {
     config.check()?;
     let run = host::run_now(config.command.clone());
     let mut notes = Vec::new();
     let missing = missing_for_links();
     let mut flows = Vec::new();
     if missing.is_empty() {
-        let (plans, refused): (Vec<_>, Vec<_>) =
-            config.flows.iter().map(|plan| (plan, missing_for_flow(plan))).partition(|(_, missing)| missing.is_none());
-        notes.extend(refused.into_iter().filter_map(|(_, missing)| missing).map(|m| format!("Not run: {m}.")));
+        let (plans, refused): (Vec<_>, Vec<_>) = config
+            .flows
+            .iter()
+            .map(|plan| (plan, missing_for_flow(plan)))
+            .partition(|(_, missing)| missing.is_none());
+        notes
+            .extend(refused.into_iter().filter_map(|(_, missing)| missing).map(|m| format!("Not run: {m}.")));
         let plans: Vec<&FlowPlan> = plans.into_iter().map(|(plan, _)| plan).collect();
         flows = kernel_flows(config, &plans, hooks, table, &mut notes)?;
     } else {
@@ -98,7 +106,8 @@ pub fn run<W: std::io::Write>(config: &DemoConfig, hooks: &mut dyn Hooks, table:
     flows.extend(hooks.further_flows(config).map_err(Error::Hook)?);
     Ok(Report {
         title: config.title.clone(),
-        summary: "Each flow crosses a link of its own, alone; all links are alike and run at the same time.".into(),
+        summary: "Each flow crosses a link of its own, alone; all links are alike and run at the same time."
+            .into(),
         run,
         link: link_of(config),
         phases: config.phase_times(),
@@ -136,7 +145,8 @@ impl Lane<'_> {
         let agent = self.agent.as_ref();
         Row {
             flow: self.plan.label.clone(),
-            steered_by: agent.map_or_else(|| format!("kernel {}", self.plan.congestion), |a| a.steered_by.clone()),
+            steered_by: agent
+                .map_or_else(|| format!("kernel {}", self.plan.congestion), |a| a.steered_by.clone()),
             info: newest.map_or_else(TcpInfo::default, |s| s.info),
             throughput_bps: self.throughput_bps,
             reports: agent.map(|a| a.reports),
@@ -156,7 +166,8 @@ fn kernel_flows<W: std::io::Write>(
         return Ok(Vec::new());
     }
     let link = config.link(&config.phases[0].shape);
-    let emulators: Vec<Emulator> = plans.iter().map(|_| Ok(Emulator::start(&link)?)).collect::<Result<_>>()?;
+    let emulators: Vec<Emulator> =
+        plans.iter().map(|_| Ok(Emulator::start(&link)?)).collect::<Result<_>>()?;
     let epoch = Instant::now();
     let mut lanes = start_lanes(config, plans, emulators, epoch)?;
     let stopped_at = watch(config, &mut lanes, hooks, table, epoch)?;
@@ -186,8 +197,11 @@ fn start_lanes<'a>(
         Ok(Lane { plan, flow, emulator, drawn: None, throughput_bps: 0, agent: None, dropped: Vec::new() })
     };
     thread::scope(|scope| {
-        let threads: Vec<_> =
-            plans.iter().zip(emulators).map(|(plan, emulator)| scope.spawn(move || start(plan, emulator))).collect();
+        let threads: Vec<_> = plans
+            .iter()
+            .zip(emulators)
+            .map(|(plan, emulator)| scope.spawn(move || start(plan, emulator)))
+            .collect();
         threads.into_iter().map(|t| t.join().unwrap_or(Err(Error::Panicked("starter")))).collect()
     })
 }
@@ -212,7 +226,7 @@ fn watch<W: std::io::Write>(
         if let Some((plan, _)) = phases.next_if(|(_, phase)| elapsed >= Duration::from_millis(phase.t0_ms)) {
             caption.clone_from(&plan.label);
             for lane in lanes.iter() {
-                lane.emulator.set_up_shape(plan.shape.clone())?;
+                lane.emulator.set_shape(Direction::Up, plan.shape.clone())?;
             }
         }
         let over = elapsed >= end || lanes.iter().all(|lane| lane.flow.is_finished());
@@ -231,7 +245,11 @@ fn watch<W: std::io::Write>(
         if over {
             return Ok(None);
         }
-        let until = phases.peek().map_or(end, |(_, phase)| Duration::from_millis(phase.t0_ms)).min(next_draw).min(end);
+        let until = phases
+            .peek()
+            .map_or(end, |(_, phase)| Duration::from_millis(phase.t0_ms))
+            .min(next_draw)
+            .min(end);
         thread::sleep(until.saturating_sub(epoch.elapsed()).min(NAP));
     }
 }
@@ -263,7 +281,9 @@ fn lost_on_link(up: &DirectionStats) -> u64 {
 }
 
 fn totals(outcome: &Outcome, lost_pkts: u64, agent: Option<&AgentView>) -> Totals {
-    let (Some(first), Some(last)) = (outcome.samples.first(), outcome.samples.last()) else { return Totals::default() };
+    let (Some(first), Some(last)) = (outcome.samples.first(), outcome.samples.last()) else {
+        return Totals::default();
+    };
     Totals {
         duration_ms: (last.at_us - first.at_us) / 1000,
         acked_bytes: last.info.bytes_acked - first.info.bytes_acked,
@@ -288,7 +308,9 @@ fn report_samples(samples: &[TcpSample], lost: &[(u64, u64)]) -> Vec<Sample> {
             cwnd_pkts: now.info.snd_cwnd.into(),
             pacing_bps: now.info.pacing_rate.checked_mul(8).unwrap_or(0),
             acked_bytes: now.info.bytes_acked - first.info.bytes_acked,
-            lost_pkts: lost[..lost.partition_point(|(at_us, _)| *at_us <= now.at_us)].last().map_or(0, |(_, n)| *n),
+            lost_pkts: lost[..lost.partition_point(|(at_us, _)| *at_us <= now.at_us)]
+                .last()
+                .map_or(0, |(_, n)| *n),
             retransmitted_pkts: now.info.total_retrans.into(),
         })
         .collect()
