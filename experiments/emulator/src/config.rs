@@ -160,12 +160,21 @@ pub(crate) fn check_range(
 }
 
 /// Field names of one direction, for refusals.
-struct Fields {
-    shape: &'static str,
+pub(crate) struct Fields {
+    pub(crate) shape: &'static str,
+    pub(crate) delay: &'static str,
+    pub(crate) loss: &'static str,
     queue: &'static str,
-    delay: &'static str,
-    loss: &'static str,
     buffer: &'static str,
+}
+
+impl Direction {
+    pub(crate) fn fields(self) -> &'static Fields {
+        match self {
+            Direction::Up => &UP,
+            Direction::Down => &DOWN,
+        }
+    }
 }
 
 const UP: Fields = Fields {
@@ -183,6 +192,15 @@ const DOWN: Fields = Fields {
     buffer: "down.buffer_packets",
 };
 
+/// One of a link's directions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From the sender to the receiver.
+    Up,
+    /// From the receiver to the sender.
+    Down,
+}
+
 /// A link: `up` carries from the sender (a shell's inside) to the receiver (its outside), `down` back.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkConfig {
@@ -192,13 +210,20 @@ pub struct LinkConfig {
     pub down: PathConfig,
     /// What the logs' headers say made the link.
     pub command_line: String,
+    /// The shells around it, as the logs' headers name them: `[delay 20 ms] `; empty: none.
+    pub shell_prefix: String,
 }
 
 impl LinkConfig {
     /// A link of the same shape and delay in both directions, with infinite queues.
     pub fn symmetric(shape: Shape, delay_us: u64) -> LinkConfig {
         let path = PathConfig::new(shape, delay_us);
-        LinkConfig { up: path.clone(), down: path, command_line: "ccplane".into() }
+        LinkConfig {
+            up: path.clone(),
+            down: path,
+            command_line: "ccplane".into(),
+            shell_prefix: String::new(),
+        }
     }
 
     /// Checks every number.
@@ -206,8 +231,8 @@ impl LinkConfig {
     /// # Errors
     /// The first field that is wrong.
     pub fn check(&self) -> Result<(), ConfigError> {
-        self.up.check(&UP)?;
-        self.down.check(&DOWN)
+        self.up.check(Direction::Up.fields())?;
+        self.down.check(Direction::Down.fields())
     }
 }
 

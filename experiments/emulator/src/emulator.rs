@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::config::{LinkConfig, Loss, check_delay_us};
+use crate::config::{Direction, LinkConfig, Loss, check_delay_us};
 use crate::error::Result;
-use crate::link::{Change, Link, Side};
+use crate::link::{Change, Link};
 use crate::netns::Namespace;
 use crate::shape::Shape;
 use crate::stats::LinkStats;
@@ -13,6 +13,9 @@ use crate::tun::Tun;
 
 /// The device's name in both namespaces.
 pub const DEVICE: &str = "ccp0";
+
+/// Of both ends' IPv4 addresses: the two and no more.
+const PREFIX_LEN: u8 = 30;
 
 /// An end's addresses; the same in every emulator, whose namespaces see nothing of each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,8 +32,9 @@ impl Addresses {
     const RECEIVER: Addresses =
         Addresses { v4: Ipv4Addr::new(10, 99, 0, 2), v6: Ipv6Addr::new(0xfdcc, 0x9a6e, 0, 0, 0, 0, 0, 2) };
 
-    fn with_prefixes(self) -> [(IpAddr, u8); 2] {
-        [(self.v4.into(), 30), (self.v6.into(), 126)]
+    /// With the prefix length of the IPv4 address, and as many host bits in the IPv6 one.
+    pub(crate) fn with_prefixes(self, prefix_len: u8) -> [(IpAddr, u8); 2] {
+        [(self.v4.into(), prefix_len), (self.v6.into(), prefix_len + 96)]
     }
 }
 
@@ -68,7 +72,7 @@ impl Emulator {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let sender = Namespace::create(&format!("{number}-tx"))?;
         let receiver = Namespace::create(&format!("{number}-rx"))?;
-        let end = |addresses: Addresses| move || Tun::create(DEVICE, &addresses.with_prefixes());
+        let end = |addresses: Addresses| move || Tun::create(DEVICE, &addresses.with_prefixes(PREFIX_LEN));
         let link = Link::start(
             config,
             sender.run(end(Addresses::SENDER))??,
@@ -97,41 +101,39 @@ impl Emulator {
         Addresses::RECEIVER
     }
 
-    /// Changes how fast the uplink delivers, within a millisecond; what is queued stays.
+    /// Changes how fast a direction delivers, within a millisecond; what is queued stays.
     ///
     /// # Errors
     /// A rate out of range, or a link that has stopped.
+    pub fn set_shape(&self, direction: Direction, shape: Shape) -> Result<()> {
+        shape.check(direction.fields().shape)?;
+        self.link.change(direction, Change::Shape(shape))
+    }
+
+    /// [`Emulator::set_shape`] of the uplink, which carries the data of most experiments.
+    ///
+    /// # Errors
+    /// As there.
     pub fn set_up_shape(&self, shape: Shape) -> Result<()> {
-        shape.check("up.shape")?;
-        self.link.change(Change::Shape(Side::Up, shape))
+        self.set_shape(Direction::Up, shape)
     }
 
-    /// Changes how fast the downlink delivers, as [`Emulator::set_up_shape`] does.
-    ///
-    /// # Errors
-    /// A rate out of range, or a link that has stopped.
-    pub fn set_down_shape(&self, shape: Shape) -> Result<()> {
-        shape.check("down.shape")?;
-        self.link.change(Change::Shape(Side::Down, shape))
-    }
-
-    /// Changes the propagation delay of both directions, microseconds, for packets that enter from now on.
+    /// Changes a direction's propagation delay, microseconds, for packets that enter from now on.
     ///
     /// # Errors
     /// A delay above [`crate::MAX_DELAY_US`], or a link that has stopped.
-    pub fn set_delay_us(&self, delay_us: u64) -> Result<()> {
-        check_delay_us("delay_us", delay_us)?;
-        self.link.change(Change::DelayUs(Side::Up, delay_us))?;
-        self.link.change(Change::DelayUs(Side::Down, delay_us))
+    pub fn set_delay_us(&self, direction: Direction, delay_us: u64) -> Result<()> {
+        check_delay_us(direction.fields().delay, delay_us)?;
+        self.link.change(direction, Change::DelayUs(delay_us))
     }
 
-    /// Changes the uplink's random loss.
+    /// Changes a direction's random loss, and starts its sequence anew.
     ///
     /// # Errors
     /// A probability outside 0 to 1, or a link that has stopped.
-    pub fn set_up_loss(&self, loss: Loss) -> Result<()> {
-        loss.check("up.loss.probability")?;
-        self.link.change(Change::Loss(Side::Up, loss))
+    pub fn set_loss(&self, direction: Direction, loss: Loss) -> Result<()> {
+        loss.check(direction.fields().loss)?;
+        self.link.change(direction, Change::Loss(loss))
     }
 
     /// The counters now.

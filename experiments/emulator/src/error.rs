@@ -61,9 +61,12 @@ pub enum ConfigError {
         /// The tag.
         found: String,
     },
-    /// No command to run behind the link.
-    #[error("command: empty")]
-    NoCommand,
+    /// An address block, handed from shell to shell, that is not one.
+    #[error("CCPLANE_SHELL_BLOCK: {found:?} is no block of 100.64.0.0/10")]
+    Block {
+        /// The variable's value.
+        found: String,
+    },
 }
 
 /// What can go wrong with namespaces, devices and links.
@@ -107,9 +110,12 @@ pub enum Error {
     /// The forwarding thread has ended, by the error that it carries.
     #[error("the link has stopped: {0}")]
     Stopped(String),
-    /// Every address block for shells is in use.
-    #[error("no free address block in 100.64.0.0/16 for another link")]
-    NoAddresses,
+    /// Every address block for another shell is in use, or shells are nested too deep.
+    #[error("no address block for another link is free in {within}")]
+    NoAddresses {
+        /// Where one was sought.
+        within: crate::Block,
+    },
 }
 
 /// Puts an action and its subject to the kernel's reason.

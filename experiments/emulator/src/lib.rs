@@ -2,17 +2,19 @@
 //!
 //! [`Emulator`] makes two namespaces joined by a link of TUN devices, carries packets between them under a
 //! delay, a rate or a mahimahi trace, a queue and random loss, and removes everything when dropped.
-//! [`shell::run`] runs one command behind such a link. The link itself ([`path::Path`]) is sans-IO: time is an argument.
+//! [`run_shell`] runs one command behind such a link. The link itself ([`path::Path`]) is sans-IO: time is an argument.
 //!
 //! Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) and `/dev/net/tun`. It changes no sysctl, route or packet filter
 //! of the namespace that it is started in, but for the one TUN device of a shell asked to end there.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod block;
 mod bottleneck;
 mod config;
 mod emulator;
 mod error;
+pub mod generate;
 mod link;
 pub mod log;
 mod netlink;
@@ -20,13 +22,17 @@ pub mod netns;
 pub mod path;
 mod pool;
 pub mod shape;
+pub mod shell;
 mod stats;
 #[allow(unsafe_code)]
 mod sys;
 mod tun;
+pub mod veth;
 
-pub use config::{LinkConfig, Loss, MAX_DELAY_US, PathConfig, Queue};
+pub use block::Block;
+pub use config::{Direction, LinkConfig, Loss, MAX_DELAY_US, PathConfig, Queue};
 pub use emulator::{Addresses, Emulator};
 pub use error::{ConfigError, Error, Result};
 pub use shape::Shape;
+pub use shell::run_shell;
 pub use stats::{DirectionStats, LinkStats};

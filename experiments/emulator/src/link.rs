@@ -15,7 +15,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::clock_gettime;
 
-use crate::config::{LinkConfig, Loss, PathConfig};
+use crate::config::{Direction, LinkConfig, Loss, PathConfig};
 use crate::error::{Context, Error, Result};
 use crate::log::{Header, LogWriter};
 use crate::path::{Event, Path, TUN_HEADER_BYTES};
@@ -36,23 +36,22 @@ const MAX_EVENTS: usize = 4;
 /// A change to a running link.
 #[derive(Debug)]
 pub(crate) enum Change {
-    Shape(Side, Shape),
-    DelayUs(Side, u64),
-    Loss(Side, Loss),
-    Stop,
+    Shape(Shape),
+    DelayUs(u64),
+    Loss(Loss),
 }
 
-/// One of a link's directions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Side {
-    Up,
-    Down,
+/// What the thread is told.
+#[derive(Debug)]
+enum Order {
+    Change(Direction, Change),
+    Stop,
 }
 
 /// A running link; dropping it stops the thread.
 #[derive(Debug)]
 pub(crate) struct Link {
-    changes: Sender<Change>,
+    orders: Sender<Order>,
     wake: Arc<EventFd>,
     stats: Arc<Mutex<LinkStats>>,
     thread: Option<JoinHandle<Result<()>>>,
@@ -63,15 +62,12 @@ impl Link {
     pub(crate) fn start(config: &LinkConfig, sender: Tun, receiver: Tun) -> Result<Link> {
         config.check()?;
         let clock = Clock::start()?;
-        let lanes = [
-            Lane::new("Uplink", &config.up, &config.command_line)?,
-            Lane::new("Downlink", &config.down, &config.command_line)?,
-        ];
+        let lanes = [Lane::new("Uplink", config, &config.up)?, Lane::new("Downlink", config, &config.down)?];
         let wake = Arc::new(
             EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
                 .context("open", "an eventfd")?,
         );
-        let (changes, inbox) = channel();
+        let (orders, inbox) = channel();
         let stats = Arc::new(Mutex::new(LinkStats::default()));
         let forwarder = Forwarder {
             clock,
@@ -88,12 +84,16 @@ impl Link {
             .name("ccp-link".into())
             .spawn(move || forwarder.run())
             .map_err(Error::Thread)?;
-        Ok(Link { changes, wake, stats, thread: Some(thread) })
+        Ok(Link { orders, wake, stats, thread: Some(thread) })
     }
 
-    pub(crate) fn change(&self, change: Change) -> Result<()> {
+    pub(crate) fn change(&self, direction: Direction, change: Change) -> Result<()> {
+        self.order(Order::Change(direction, change))
+    }
+
+    fn order(&self, order: Order) -> Result<()> {
         let stopped = || Error::Stopped("its thread has ended; stop() tells why".into());
-        self.changes.send(change).map_err(|_| stopped())?;
+        self.orders.send(order).map_err(|_| stopped())?;
         self.wake.write(1).map(drop).context("wake", "the link")
     }
 
@@ -105,7 +105,7 @@ impl Link {
     pub(crate) fn stop(&mut self) -> Result<LinkStats> {
         let Some(thread) = self.thread.take() else { return Ok(self.stats()) };
         // Fails only if the thread has ended already.
-        let _ = self.change(Change::Stop);
+        let _ = self.order(Order::Stop);
         thread.join().unwrap_or_else(|_| Err(Error::Stopped("its thread panicked".into())))?;
         Ok(self.stats())
     }
@@ -173,7 +173,7 @@ struct Forwarder {
     tuns: [Tun; 2],
     /// Up, from the sender's device to the receiver's, and down.
     lanes: [Lane; 2],
-    inbox: Receiver<Change>,
+    inbox: Receiver<Order>,
     timer: Timer,
     epoll: Epoll,
     wake: Arc<EventFd>,
@@ -205,11 +205,11 @@ impl Forwarder {
             up.advance(now_ns, receiver);
             down.advance(now_ns, sender);
             self.publish(now_ns);
-            while let Ok(change) = self.inbox.try_recv() {
-                if matches!(change, Change::Stop) {
-                    return Ok(());
+            while let Ok(order) = self.inbox.try_recv() {
+                match order {
+                    Order::Change(direction, change) => self.apply(now_ns, direction, change),
+                    Order::Stop => return Ok(()),
                 }
-                self.apply(now_ns, change);
             }
             self.timer.set(self.wake_up_ns(now_ns))?;
             let ready = match self.epoll.wait(&mut events, nix::sys::epoll::EpollTimeout::NONE) {
@@ -234,17 +234,17 @@ impl Forwarder {
         next_ns.clamp(now_ns + MIN_SLEEP_NS, now_ns + MAX_SLEEP_NS)
     }
 
-    fn apply(&mut self, now_ns: u64, change: Change) {
+    fn apply(&mut self, now_ns: u64, direction: Direction, change: Change) {
         let [sender, receiver] = &self.tuns;
         let [up, down] = &mut self.lanes;
+        let (lane, to) = match direction {
+            Direction::Up => (up, receiver),
+            Direction::Down => (down, sender),
+        };
         match change {
-            Change::Shape(Side::Up, shape) => up.set_shape(now_ns, &shape, receiver),
-            Change::Shape(Side::Down, shape) => down.set_shape(now_ns, &shape, sender),
-            Change::DelayUs(Side::Up, delay_us) => up.path.set_delay_us(delay_us),
-            Change::DelayUs(Side::Down, delay_us) => down.path.set_delay_us(delay_us),
-            Change::Loss(Side::Up, loss) => up.path.set_loss(loss),
-            Change::Loss(Side::Down, loss) => down.path.set_loss(loss),
-            Change::Stop => {}
+            Change::Shape(shape) => lane.set_shape(now_ns, &shape, to),
+            Change::DelayUs(delay_us) => lane.path.set_delay_us(delay_us),
+            Change::Loss(loss) => lane.path.set_loss(loss),
         }
     }
 
@@ -277,17 +277,17 @@ struct Log {
 }
 
 impl Lane {
-    fn new(link: &str, config: &PathConfig, command_line: &str) -> Result<Lane> {
+    fn new(name: &str, link: &LinkConfig, config: &PathConfig) -> Result<Lane> {
         let log = config.log.as_ref().map(|path| {
             let header = Header {
-                link,
+                link: name,
                 trace: config.shape.to_string(),
                 log: path.display().to_string(),
-                command_line,
+                command_line: &link.command_line,
                 queue: config.queue.to_string(),
                 init_timestamp_ms: unix_ms(),
                 base_timestamp_ms: 0,
-                shell_prefix: std::env::var("MAHIMAHI_SHELL_PREFIX").ok(),
+                shell_prefix: &link.shell_prefix,
             };
             File::create(path)
                 .and_then(|file| LogWriter::new(BufWriter::new(file), &header))

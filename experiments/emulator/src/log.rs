@@ -28,8 +28,8 @@ pub struct Header<'a> {
     pub init_timestamp_ms: u64,
     /// First opportunity's origin, milliseconds since the link's start.
     pub base_timestamp_ms: u64,
-    /// The shells around this one, if any.
-    pub shell_prefix: Option<String>,
+    /// The shells that the link is in; empty: none.
+    pub shell_prefix: &'a str,
 }
 
 /// Writes events as lines. An error ends the log; [`LogWriter::finish`] reports it.
@@ -50,8 +50,8 @@ impl<W: Write> LogWriter<W> {
         writeln!(to, "# queue: {}", header.queue)?;
         writeln!(to, "# init timestamp: {}", header.init_timestamp_ms)?;
         writeln!(to, "# base timestamp: {}", header.base_timestamp_ms)?;
-        if let Some(prefix) = &header.shell_prefix {
-            writeln!(to, "# mahimahi config: {prefix}")?;
+        if !header.shell_prefix.is_empty() {
+            writeln!(to, "# mahimahi config: {}", header.shell_prefix)?;
         }
         Ok(LogWriter { to, failed: None })
     }

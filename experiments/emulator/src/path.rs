@@ -164,3 +164,6 @@ impl LossProcess {
         self.threshold > 0 && u64::from(self.random.next_u32()) < self.threshold
     }
 }
+
+#[cfg(test)]
+mod tests;

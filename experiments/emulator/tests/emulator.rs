@@ -3,9 +3,10 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ccplane_emulator::{Emulator, LinkConfig, Loss, Queue, Shape, netns};
+use ccplane_emulator::{Direction, Emulator, LinkConfig, Loss, Queue, Shape, netns};
 
 const PORT: u16 = 5001;
 
@@ -150,7 +151,7 @@ fn a_shape_changes_while_packets_flow() {
     std::thread::scope(|scope| {
         let flow = scope.spawn(|| tcp_bytes(&emulator, PORT, Duration::from_secs(5)));
         std::thread::sleep(Duration::from_millis(2500));
-        emulator.set_up_shape(Shape::mbit(6)).unwrap();
+        emulator.set_shape(Direction::Up, Shape::mbit(6)).unwrap();
         std::thread::sleep(Duration::from_millis(500));
         let start = emulator.stats();
         std::thread::sleep(Duration::from_millis(1500));
@@ -190,6 +191,18 @@ fn losses_repeat_with_their_seed() {
     assert!((130..190).contains(&first.len()), "{}", first.len());
     assert_eq!(first, lost(7));
     assert_ne!(first, lost(8));
+}
+
+#[test]
+fn the_committed_traces_are_what_their_commands_print() {
+    use ccplane_emulator::generate::{Cellular, cellular};
+    for (name, seed, max_kbit) in [("cellular.up", 1, 12_000), ("cellular.down", 2, 30_000)] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces").join(name);
+        let link = Cellular { seed, duration_ms: 60_000, min_kbit: 1_000, max_kbit, step_ms: 200 };
+        let trace = cellular(&link).unwrap();
+        assert!(std::fs::read_to_string(path).unwrap() == trace.to_string(), "{name}");
+        assert_eq!(trace.period_ms(), 60_000);
+    }
 }
 
 #[test]
