@@ -4,6 +4,7 @@
 //! instructions is checked, so that a [`Bytecode`] can neither hang the machine nor reach outside its registers.
 
 use ccplane_program::ir::Prim;
+use ccplane_program::stock::Stock;
 
 use crate::bytes::Reader;
 use crate::list::Item;
@@ -184,6 +185,11 @@ impl Reg {
     /// Takes `type u8 | index u32`.
     pub(super) fn read(r: &mut Reader<'_>, field: &'static str) -> Result<Self, DecodeError> {
         let (ty, n) = (r.u8(field)?, r.u32(field)?);
+        Self::from_wire(ty, n, field)
+    }
+
+    /// The register of this type and index.
+    pub(super) fn from_wire(ty: u8, n: u32, field: &'static str) -> Result<Self, DecodeError> {
         let too_large =
             |limit: usize| DecodeError::TooLarge { field, found: u64::from(n), limit: limit as u64 };
         Ok(match ty {
@@ -384,6 +390,14 @@ impl<'a> Bytecode<'a> {
     pub(super) fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
         self.events.write(out)?;
         self.insts.write(out)
+    }
+}
+
+impl<'a> TryFrom<&'a Stock> for Bytecode<'a> {
+    type Error = DecodeError;
+
+    fn try_from(stock: &'a Stock) -> Result<Self, DecodeError> {
+        Bytecode::from_bytes(stock.num_expressions() as usize, stock.bytes())
     }
 }
 

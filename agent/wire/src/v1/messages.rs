@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use ccplane_contract::FlowInfo;
+use ccplane_program::stock::StockReg;
 
 use super::bytecode::{Bytecode, Index, MAX_CONTROL_REGS, Reg, Special};
 use super::{
@@ -15,6 +16,8 @@ use crate::{DecodeError, EncodeError, List, Out};
 
 /// Bytes of one updated field.
 const FIELD_BYTES: usize = 13;
+/// What errors call a field's register.
+const FIELD: &str = "register";
 
 /// What an agent receives.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -201,7 +204,8 @@ pub struct Measure<'a> {
     pub sid: u32,
     /// The program, by its INSTALL's uid; not 0.
     pub program_uid: u32,
-    /// The report registers, at most [`MAX_REPORT_REGS`].
+    /// The report registers, at most [`MAX_REPORT_REGS`]. **A portus agent takes a report without values for the end of
+    /// the flow.**
     pub values: List<'a, u64>,
 }
 
@@ -233,18 +237,32 @@ pub enum Field {
     Rate,
 }
 
+impl TryFrom<Reg> for Field {
+    type Error = DecodeError;
+
+    fn try_from(reg: Reg) -> Result<Self, DecodeError> {
+        match reg {
+            Reg::Control { index, volatile } => Ok(Field::Control { index, volatile }),
+            Reg::Special(Special::Cwnd) => Ok(Field::Cwnd),
+            Reg::Special(Special::Rate) => Ok(Field::Rate),
+            other => Err(DecodeError::NotAllowed { field: FIELD, found: other.name() }),
+        }
+    }
+}
+
+impl TryFrom<StockReg> for Field {
+    type Error = DecodeError;
+
+    fn try_from(reg: StockReg) -> Result<Self, DecodeError> {
+        Reg::from_wire(reg.kind, reg.index, FIELD)?.try_into()
+    }
+}
+
 impl<'a> Item<'a> for (Field, u64) {
     const WHAT: &'static str = "field";
 
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        const FIELD: &str = "register";
-        let field = match Reg::read(r, FIELD)? {
-            Reg::Control { index, volatile } => Field::Control { index, volatile },
-            Reg::Special(Special::Cwnd) => Field::Cwnd,
-            Reg::Special(Special::Rate) => Field::Rate,
-            other => return Err(DecodeError::NotAllowed { field: FIELD, found: other.name() }),
-        };
-        Ok((field, r.u64("value")?))
+        Ok((Reg::read(r, FIELD)?.try_into()?, r.u64("value")?))
     }
 
     fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {

@@ -12,10 +12,11 @@
 //!
 //! CREATE, MEASURE and READY go to the agent ([`ToAgent`]), the others to the datapath ([`ToDatapath`]); what
 //! arrives at the wrong side is an error, where portus 0.9 stops. Several messages may share a datagram towards
-//! the agent ([`frames`]), as portus reads them; libccp reads one message per datagram, so send it one.
+//! the agent ([`frames`]), as portus reads them; libccp reads one message per datagram, so send it one. libccp keeps 16
+//! bits of a sid and gives none above.
 //!
-//! The limits are libccp's real ones, which it mostly does not check itself: see the constants here and in
-//! [`bytecode`](Bytecode).
+//! The limits are libccp's real ones, which it mostly does not check itself: see the constants here and beside
+//! [`Bytecode`].
 
 mod bytecode;
 mod messages;
