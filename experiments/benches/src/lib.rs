@@ -1,1 +1,37 @@
-//! The figures of ccplane bench
+//! The figures of `ccplane bench`: each a value beside its baseline, from one run that alternates between them.
+
+mod error;
+mod figure;
+mod steer;
+mod tput;
+
+pub use error::BenchError;
+pub use figure::Figure;
+
+/// A benchmark.
+pub struct Bench {
+    /// What `ccplane bench NAME` takes; its figures' names start with it.
+    pub name: &'static str,
+    /// What it measures, and against what.
+    pub what: &'static str,
+    /// About how long it takes, seconds.
+    pub seconds: u32,
+    run: fn() -> Result<Vec<Figure>, BenchError>,
+}
+
+/// Every benchmark.
+pub const ALL: &[Bench] = &[Bench {
+    name: "tput.ebpf.reno",
+    what: "unshaped throughput over a veth pair, 1 and 8 flows, against the kernel's Reno",
+    seconds: 50,
+    run: tput::run,
+}];
+
+/// Runs the benchmark called `name`.
+///
+/// # Errors
+/// [`BenchError`]; nothing is left behind.
+pub fn run(name: &str) -> Result<Vec<Figure>, BenchError> {
+    let bench = ALL.iter().find(|b| b.name == name).ok_or_else(|| BenchError::Unknown(name.into()))?;
+    (bench.run)()
+}

@@ -1,0 +1,39 @@
+//! Why a benchmark could not run.
+
+/// Why a benchmark could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// No benchmark has this name.
+    #[error("no benchmark is called `{0}`; `ccplane bench --list` names them")]
+    Unknown(String),
+    /// The machine lacks something.
+    #[error("{0}")]
+    Missing(String),
+    /// A shipped program does not compile.
+    #[error("a shipped program does not compile: {}", .0.join("; "))]
+    Program(Vec<String>),
+    /// The kernel datapath.
+    #[error(transparent)]
+    Ebpf(#[from] ccplane_ebpf::EbpfError),
+    /// A command to the datapath.
+    #[error(transparent)]
+    Datapath(#[from] ccplane_contract::DatapathError),
+    /// Namespaces.
+    #[error(transparent)]
+    Emulator(#[from] ccplane_emulator::Error),
+    /// Traffic.
+    #[error(transparent)]
+    Traffic(#[from] ccplane_runner::Error),
+    /// The operating system said no.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// The error.
+        source: std::io::Error,
+    },
+}
+
+pub(crate) fn context<T>(what: &'static str, r: std::io::Result<T>) -> Result<T, BenchError> {
+    r.map_err(|source| BenchError::Os { what, source })
+}
