@@ -255,14 +255,13 @@ impl<R: RngCore> Build<'_, R> {
     fn src(&mut self, ty: Type, tmps: &Tmps) -> Src {
         let set: Vec<u8> = (0..MAX_TMPS as u8).filter(|t| tmps[usize::from(*t)] == Some(ty)).collect();
         let kind = below(self.rng, 8);
-        if kind < 3 {
-            if let Some(r) = self.any_reg(ty) {
-                return Src::Reg(r);
-            }
-        } else if kind < 5 {
-            if let Some(t) = pick(self.rng, &set) {
-                return Src::Tmp(t);
-            }
+        let written = match kind {
+            0..=2 => self.any_reg(ty).map(Src::Reg),
+            3 | 4 => pick(self.rng, &set).map(Src::Tmp),
+            _ => None,
+        };
+        if let Some(src) = written {
+            return src;
         }
         match (ty, kind) {
             (Type::Num, 5) => pick(self.rng, &[Src::Cwnd, Src::Rate, Src::Micros]).unwrap_or(Src::Cwnd),
@@ -280,10 +279,9 @@ impl<R: RngCore> Build<'_, R> {
 
     fn dst(&mut self, ty: Type, reads_dst: bool) -> Dst {
         let kind = below(self.rng, 10);
-        if kind < 5 || reads_dst {
-            if let Some(r) = self.any_reg(ty) {
-                return Dst::Reg(r);
-            }
+        let reg = if kind < 5 || reads_dst { self.any_reg(ty) } else { None };
+        if let Some(r) = reg {
+            return Dst::Reg(r);
         }
         match (ty, kind) {
             (Type::Num, 8) => Dst::Micros,

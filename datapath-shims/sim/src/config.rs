@@ -1,0 +1,155 @@
+//! What a simulated datapath and its flows are made of.
+
+use ccplane_netsim::{ConfigError, LinkConfig, PathConfig};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Bytes of IPv4 and TCP headers, with the timestamp option.
+pub(crate) const HEADER_BYTES: u32 = 52;
+/// Payload of a full segment on Ethernet, with the timestamp option.
+const ETHERNET_MSS_BYTES: u32 = 1448;
+/// RFC 6928.
+const INIT_CWND_PACKETS: u32 = 10;
+const MIN_MSS_BYTES: u32 = 64;
+const MAX_MSS_BYTES: u32 = 16_384;
+/// Largest window that is applied, packets.
+pub(crate) const MAX_CWND_PACKETS: u64 = 1 << 20;
+/// Samples kept per flow; later ones are not taken.
+pub(crate) const MAX_SAMPLES: usize = 1 << 20;
+
+/// A simulated datapath.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// The network's links.
+    pub links: Vec<LinkConfig>,
+    /// Decides every random loss.
+    pub seed: u64,
+    /// How long the agent may be silent before flows run the native algorithm, microseconds.
+    pub heartbeat_timeout_us: u64,
+    /// Programs that can be installed at once.
+    pub max_programs: usize,
+    /// Flows that can be steered at once; further ones are not announced and run the native algorithm.
+    pub max_flows: usize,
+    /// Events that wait for the agent; further ones are dropped and counted.
+    pub event_capacity: usize,
+    /// How often each flow's [`Sample`](crate::Sample) is taken, microseconds; 0 for never.
+    pub sample_every_us: u64,
+}
+
+impl SimConfig {
+    /// A datapath over these links, with defaults: heartbeat timeout 1 s, 64 programs, 16,384 flows, 65,536
+    /// waiting events, no samples.
+    pub fn new(links: Vec<LinkConfig>, seed: u64) -> SimConfig {
+        SimConfig {
+            links,
+            seed,
+            heartbeat_timeout_us: 1_000_000,
+            max_programs: 64,
+            max_flows: 16_384,
+            event_capacity: 65_536,
+            sample_every_us: 0,
+        }
+    }
+}
+
+/// What a flow's application writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Always more than can be sent.
+    Bulk,
+    /// This many bytes at the start; the flow closes when they are acknowledged.
+    Bytes(u64),
+    /// So many bytes at the start and again each interval.
+    Chunks {
+        /// Bytes of one write.
+        bytes: u32,
+        /// Between writes, microseconds.
+        every_us: u32,
+    },
+}
+
+/// How a flow that has set no `Rate` spreads its packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pacing {
+    /// As acknowledgements come, like Linux without `fq`.
+    AckClocked,
+    /// At twice the window per smoothed RTT in slow start, else at 1.2 times (Linux `tcp_update_pacing_rate`).
+    Window,
+}
+
+/// One flow.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlowConfig {
+    /// When it starts, microseconds of virtual time.
+    pub start_us: u64,
+    /// What it carries.
+    pub source: Source,
+    /// Its way through the network.
+    pub path: PathConfig,
+    /// Payload of a full segment, bytes.
+    pub mss_bytes: u32,
+    /// Window at the start, packets.
+    pub init_cwnd_packets: u32,
+    /// Pacing where no rate was set.
+    pub pacing: Pacing,
+    /// The sender's address as the agent sees it.
+    pub local: SocketAddr,
+    /// The receiver's.
+    pub remote: SocketAddr,
+    /// The cgroup that the agent sees.
+    pub cgroup: Option<u64>,
+}
+
+impl FlowConfig {
+    /// A flow over link 0 that starts at time 0, with this delay for the way back; Ethernet's MSS, a window of
+    /// 10 packets, ACK-clocked, from 10.0.0.1:40000 to 10.0.0.2:5001.
+    pub fn new(source: Source, return_delay_us: u64) -> FlowConfig {
+        let address = |host, port| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)), port);
+        FlowConfig {
+            start_us: 0,
+            source,
+            path: PathConfig { links: vec![0], return_delay_ns: return_delay_us.saturating_mul(1000) },
+            mss_bytes: ETHERNET_MSS_BYTES,
+            init_cwnd_packets: INIT_CWND_PACKETS,
+            pacing: Pacing::AckClocked,
+            local: address(1, 40_000),
+            remote: address(2, 5001),
+            cgroup: None,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), SimError> {
+        check_mss(self.mss_bytes)?;
+        within("init_cwnd_packets", self.init_cwnd_packets.into(), 1, MAX_CWND_PACKETS)?;
+        match self.source {
+            Source::Bulk => Ok(()),
+            Source::Bytes(n) => within("source bytes", n, 1, u64::MAX / 2),
+            Source::Chunks { bytes, every_us } => {
+                within("source bytes", bytes.into(), 1, u32::MAX.into())?;
+                within("source every_us", every_us.into(), 1, u32::MAX.into())
+            }
+        }
+    }
+}
+
+pub(crate) fn check_mss(mss_bytes: u32) -> Result<(), SimError> {
+    within("mss_bytes", mss_bytes.into(), MIN_MSS_BYTES.into(), MAX_MSS_BYTES.into())
+}
+
+fn within(field: &'static str, found: u64, min: u64, max: u64) -> Result<(), SimError> {
+    if (min..=max).contains(&found) {
+        Ok(())
+    } else {
+        Err(ConfigError::OutOfRange { field, found, min, max }.into())
+    }
+}
+
+/// Why a simulation can't be built or changed so.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SimError {
+    /// A field outside its limits.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No such flow, or it has ended.
+    #[error("flow {0:?} is not known")]
+    NoFlow(ccplane_contract::FlowId),
+}

@@ -1,0 +1,366 @@
+//! The datapath: a network, its flows, the installed programs, and the channel to the agent.
+
+use crate::channel::Channel;
+use crate::config::{FlowConfig, SimConfig, SimError, Source, check_mss};
+use crate::flow::{Flow, LOSS_TIMER, Sample};
+use crate::steering::Installed;
+use ccplane_contract::check_fields;
+use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid};
+use ccplane_netsim::{FlowIndex, Network, Occurrence};
+use ccplane_program::ir::{Op, Program};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+const NS_PER_US: u64 = 1000;
+
+/// Why [`SimDatapath::run`] calls the agent.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Wake {
+    /// Something happened.
+    Event(Event),
+    /// Its interval has passed: time for heartbeats and timers.
+    Tick,
+}
+
+/// What a wake-up of the network stands for; its token holds the kind and the flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Task {
+    Start(FlowIndex),
+    Write(FlowIndex),
+    Sample,
+}
+
+impl Task {
+    fn token(self) -> u64 {
+        match self {
+            Task::Start(flow) => u64::from(flow),
+            Task::Write(flow) => 1 << 32 | u64::from(flow),
+            Task::Sample => 2 << 32,
+        }
+    }
+
+    fn of(token: u64) -> Task {
+        let flow = token as FlowIndex;
+        match token >> 32 {
+            0 => Task::Start(flow),
+            1 => Task::Write(flow),
+            _ => Task::Sample,
+        }
+    }
+}
+
+/// Simulated flows that run fold programs. See the [crate's page](crate).
+pub struct SimDatapath {
+    config: SimConfig,
+    net: Network,
+    /// By network index, which is also the flow's id; ended ones stay for their samples.
+    flows: Vec<Flow>,
+    announced: usize,
+    programs: BTreeMap<ProgramUid, Rc<Program>>,
+    channel: Channel,
+    heartbeat_ns: u64,
+}
+
+impl SimDatapath {
+    /// A datapath with no flows, at time 0, whose agent is taken to be alive.
+    ///
+    /// # Errors
+    /// The first field outside its limits.
+    pub fn new(config: SimConfig) -> Result<SimDatapath, SimError> {
+        let mut net = Network::new(config.links.clone(), config.seed)?;
+        if config.sample_every_us > 0 {
+            net.wake_at(0, Task::Sample.token());
+        }
+        let channel = Channel::new(config.event_capacity);
+        Ok(SimDatapath {
+            config,
+            net,
+            flows: Vec::new(),
+            announced: 0,
+            programs: BTreeMap::new(),
+            channel,
+            heartbeat_ns: 0,
+        })
+    }
+
+    /// Adds a flow that starts at its time, or now if that has passed.
+    ///
+    /// # Errors
+    /// The first field outside its limits; nothing is changed then.
+    pub fn add_flow(&mut self, config: &FlowConfig) -> Result<FlowId, SimError> {
+        config.check()?;
+        let config = FlowConfig { start_us: config.start_us.max(self.now_us()), ..config.clone() };
+        let index = self.net.add_flow(&config.path)?;
+        self.flows.push(Flow::new(index, &config));
+        self.net.wake_at(config.start_us.saturating_mul(NS_PER_US), Task::Start(index).token());
+        Ok(FlowId(index.into()))
+    }
+
+    /// Changes a flow's segment size from the next new segment on.
+    ///
+    /// # Errors
+    /// `NoFlow`, or the size is outside its limits.
+    pub fn set_mss(&mut self, flow: FlowId, mss_bytes: u32) -> Result<(), SimError> {
+        check_mss(mss_bytes)?;
+        self.live(flow).ok_or(SimError::NoFlow(flow))?.mss_bytes = mss_bytes;
+        Ok(())
+    }
+
+    /// Ends a flow; it sends nothing more.
+    ///
+    /// # Errors
+    /// `NoFlow`.
+    pub fn close(&mut self, flow: FlowId) -> Result<(), SimError> {
+        let index = self.live(flow).ok_or(SimError::NoFlow(flow))?.id.0 as usize;
+        self.end(index);
+        Ok(())
+    }
+
+    /// Virtual time, microseconds.
+    pub fn now_us(&self) -> u64 {
+        self.net.now_ns() / NS_PER_US
+    }
+
+    /// The network, for what its links and receivers have counted, and its digest.
+    pub fn network(&self) -> &Network {
+        &self.net
+    }
+
+    /// A flow as it is now, whether the agent knows of it or not, ended or not.
+    pub fn stats(&self, flow: FlowId) -> Option<FlowStats> {
+        let flow = self.flows.get(flow.0 as usize)?;
+        Some(flow.stats(self.now_us(), self.agent_silent()))
+    }
+
+    /// A flow's samples so far, also after it ended.
+    pub fn samples(&self, flow: FlowId) -> &[Sample] {
+        self.flows.get(flow.0 as usize).map_or(&[], |f| &f.samples)
+    }
+
+    /// Runs until it is `until_us`.
+    pub fn step_until(&mut self, until_us: u64) {
+        while let Some(occurrence) = self.net.next(until_us.saturating_mul(NS_PER_US)) {
+            self.handle(occurrence);
+        }
+    }
+
+    /// Runs until an event waits for the agent; false if until then it is `until_us`.
+    pub fn step_to_event(&mut self, until_us: u64) -> bool {
+        while self.channel.is_empty() {
+            match self.net.next(until_us.saturating_mul(NS_PER_US)) {
+                Some(occurrence) => self.handle(occurrence),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Runs until `until_us` with an agent beside it: called on each event at the time it happens, and every
+    /// `tick_us` (at least 1). The agent's own time to think counts as none. Heartbeats are the agent's to give.
+    pub fn run(&mut self, until_us: u64, tick_us: u64, agent: &mut dyn FnMut(u64, Wake, &mut dyn Datapath)) {
+        let tick_us = tick_us.max(1);
+        let mut next_tick_us = self.now_us() / tick_us * tick_us + tick_us;
+        loop {
+            let stop_us = until_us.min(next_tick_us);
+            while self.step_to_event(stop_us) {
+                let mut events = Vec::new();
+                self.channel.take(usize::MAX, &mut events);
+                for event in events {
+                    agent(self.now_us(), Wake::Event(event), self);
+                }
+            }
+            if stop_us == next_tick_us {
+                agent(stop_us, Wake::Tick, self);
+                next_tick_us = next_tick_us.saturating_add(tick_us);
+            }
+            if stop_us == until_us {
+                return;
+            }
+        }
+    }
+
+    fn handle(&mut self, occurrence: Occurrence) {
+        match occurrence {
+            Occurrence::Ack { flow, ack } => {
+                let (now_ns, silent) = (self.net.now_ns(), self.agent_silent());
+                let Some(f) = self.flows.get_mut(flow as usize).filter(|f| !f.ended) else { return };
+                if let Some(values) = f.on_ack(now_ns, ack, silent) {
+                    self.report(flow as usize, values);
+                }
+                self.transmit(flow);
+            }
+            Occurrence::Timer { flow, timer } => {
+                let (now_ns, silent) = (self.net.now_ns(), self.agent_silent());
+                let Some(f) = self.flows.get_mut(flow as usize).filter(|f| !f.ended) else { return };
+                if timer == LOSS_TIMER {
+                    f.on_loss_timer(now_ns, silent);
+                }
+                self.transmit(flow);
+            }
+            Occurrence::Wake { token } => match Task::of(token) {
+                Task::Start(flow) => self.start(flow),
+                Task::Write(flow) => self.write(flow),
+                Task::Sample => self.sample(),
+            },
+        }
+    }
+
+    fn start(&mut self, flow: FlowIndex) {
+        let Some(f) = self.flows.get_mut(flow as usize).filter(|f| !f.ended) else { return };
+        if self.announced < self.config.max_flows {
+            f.announced = true;
+            self.announced += 1;
+            self.channel.push(Event::Created { flow: f.id, info: f.info.clone() });
+        }
+        self.write(flow);
+    }
+
+    fn write(&mut self, flow: FlowIndex) {
+        let Some(f) = self.flows.get(flow as usize).filter(|f| !f.ended) else { return };
+        if let Source::Chunks { every_us, .. } = f.source {
+            let at_ns = self.net.now_ns() + u64::from(every_us) * NS_PER_US;
+            self.net.wake_at(at_ns, Task::Write(flow).token());
+        }
+        self.transmit(flow);
+    }
+
+    fn transmit(&mut self, flow: FlowIndex) {
+        let now_ns = self.net.now_ns();
+        let Some(f) = self.flows.get_mut(flow as usize) else { return };
+        if f.is_complete() {
+            self.end(flow as usize);
+        } else {
+            f.transmit(now_ns, &mut self.net);
+        }
+    }
+
+    fn report(&mut self, index: usize, values: Vec<i64>) {
+        let at_us = self.now_us();
+        let Some(f) = self.flows.get_mut(index) else { return };
+        let Some(program) = f.steering.program().map(|p| p.uid) else { return };
+        f.reports = f.reports.wrapping_add(1);
+        self.channel.push(Event::Report { flow: f.id, program, seq: f.reports, at_us, values });
+    }
+
+    fn end(&mut self, index: usize) {
+        let at_us = self.now_us();
+        let sampling = self.config.sample_every_us > 0;
+        let Some(f) = self.flows.get_mut(index) else { return };
+        f.ended = true;
+        f.release();
+        if sampling {
+            f.take_sample(at_us);
+        }
+        if std::mem::take(&mut f.announced) {
+            self.announced -= 1;
+            self.channel.push(Event::Closed { flow: f.id });
+        }
+        for timer in 0..ccplane_netsim::TIMERS_PER_FLOW as u8 {
+            self.net.set_timer(index as FlowIndex, timer, None);
+        }
+    }
+
+    fn sample(&mut self) {
+        let at_us = self.now_us();
+        self.flows.iter_mut().filter(|f| !f.ended && f.has_started()).for_each(|f| f.take_sample(at_us));
+        let every_ns = self.config.sample_every_us.saturating_mul(NS_PER_US);
+        self.net.wake_at(self.net.now_ns().saturating_add(every_ns), Task::Sample.token());
+    }
+
+    fn agent_silent(&self) -> bool {
+        let timeout_ns = self.config.heartbeat_timeout_us.saturating_mul(NS_PER_US);
+        self.net.now_ns() - self.heartbeat_ns > timeout_ns
+    }
+
+    fn live(&mut self, flow: FlowId) -> Option<&mut Flow> {
+        let index = usize::try_from(flow.0).ok()?;
+        self.flows.get_mut(index).filter(|f| !f.ended)
+    }
+
+    /// A flow that the agent knows of.
+    fn steerable(&mut self, flow: FlowId) -> Result<&mut Flow, DatapathError> {
+        self.live(flow).filter(|f| f.announced).ok_or(DatapathError::NoFlow(flow))
+    }
+}
+
+impl Datapath for SimDatapath {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            kind: "sim",
+            max_programs: self.config.max_programs,
+            max_flows: self.config.max_flows,
+            policy: false,
+            full_language: true,
+        }
+    }
+
+    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
+        for inst in program.insts() {
+            let feature = match inst.op {
+                Op::Policy => "(policy ...)",
+                Op::History => "(history ...)",
+                _ => continue,
+            };
+            return Err(DatapathError::Unsupported { feature: feature.to_owned() });
+        }
+        if self.programs.contains_key(&uid) {
+            let reason = format!("a program is already installed as {}", uid.0);
+            return Err(DatapathError::Refused { at: None, reason });
+        }
+        if self.programs.len() >= self.config.max_programs {
+            return Err(DatapathError::ProgramsFull { limit: self.config.max_programs });
+        }
+        self.programs.insert(uid, Rc::new(program.clone()));
+        Ok(())
+    }
+
+    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
+        if !self.programs.contains_key(&uid) {
+            return Err(DatapathError::NoProgram(uid));
+        }
+        let running = self.flows.iter().filter(|f| f.steering.uses(uid)).count();
+        if running > 0 {
+            return Err(DatapathError::ProgramInUse { uid, flows: running });
+        }
+        self.programs.remove(&uid);
+        Ok(())
+    }
+
+    fn set_program(
+        &mut self,
+        flow: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<(), DatapathError> {
+        let program = self.programs.get(&uid).cloned().ok_or(DatapathError::NoProgram(uid))?;
+        let flow = self.steerable(flow)?;
+        check_fields(Some(&program), fields)?;
+        flow.steering.stage_program(Installed { uid, program }, fields);
+        Ok(())
+    }
+
+    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+        let flow = self.steerable(flow)?;
+        check_fields(flow.steering.program().map(|p| &*p.program), fields)?;
+        flow.steering.stage_fields(fields);
+        Ok(())
+    }
+
+    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
+        self.steerable(flow)?.release();
+        Ok(())
+    }
+
+    fn heartbeat(&mut self) {
+        self.heartbeat_ns = self.net.now_ns();
+    }
+
+    fn flows(&mut self) -> Vec<FlowStats> {
+        let (now_us, silent) = (self.now_us(), self.agent_silent());
+        self.flows.iter().filter(|f| f.announced).map(|f| f.stats(now_us, silent)).collect()
+    }
+
+    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+        self.channel.take(max, events)
+    }
+}

@@ -1,0 +1,52 @@
+//! The suite's way into the part of this shim that runs programs.
+
+use crate::steering::{Installed, Steering};
+use ccplane_contract::suite::{Executor, ExecutorError, Observation, Script, Step};
+use ccplane_contract::{ProgramUid, check_fields};
+use std::rc::Rc;
+
+/// Runs scripts through the code that steers simulated flows.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct SimExecutor;
+
+impl Executor for SimExecutor {
+    fn execute(&mut self, script: &Script) -> Result<Vec<Observation>, ExecutorError> {
+        let programs: Vec<Installed> = script
+            .programs
+            .iter()
+            .zip(0..)
+            .map(|(program, uid)| Installed { uid: ProgramUid(uid), program: Rc::new(program.clone()) })
+            .collect();
+        let get =
+            |n: usize| programs.get(n).cloned().ok_or("the script names a program that it does not hold");
+        let mut flow = Steering::new(script.cwnd_bytes);
+        flow.stage_program(get(0)?, &[]);
+        let mut seen = Vec::new();
+        for step in &script.steps {
+            match step {
+                Step::Update(fields) => {
+                    check_fields(flow.program().map(|p| &*p.program), fields)?;
+                    flow.stage_fields(fields);
+                }
+                Step::SetProgram { program, fields } => {
+                    let program = get(*program)?;
+                    check_fields(Some(&program.program), fields)?;
+                    flow.stage_program(program, fields);
+                }
+                Step::Invoke(prims) => {
+                    let report = flow.on_ack(prims);
+                    let count = flow.program().map_or(0, |p| p.program.regs().len());
+                    let vm = flow.vm();
+                    seen.push(Observation {
+                        regs: vm.regs[..count].to_vec(),
+                        cwnd_bytes: vm.cwnd_bytes,
+                        rate_bytes_per_s: vm.rate_bytes_per_s,
+                        faults: vm.faults,
+                        report,
+                    });
+                }
+            }
+        }
+        Ok(seen)
+    }
+}

@@ -1,0 +1,333 @@
+//! One flow: a sender, what steers it, and the window and pacing that come of the two.
+
+use crate::config::{FlowConfig, HEADER_BYTES, MAX_CWND_PACKETS, MAX_SAMPLES, Pacing, Source};
+use crate::native::Reno;
+use crate::sender::{Acked, Expired, Recovery, Sender};
+use crate::steering::Steering;
+use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode};
+use ccplane_netsim::{Ack, FlowIndex, Network, Segment};
+use ccplane_program::ir::Prim;
+use ccplane_program::vm::Prims;
+
+/// The network timer for losses and the retransmission timeout.
+pub(crate) const LOSS_TIMER: u8 = 0;
+/// The network timer for the next paced packet.
+pub(crate) const PACING_TIMER: u8 = 1;
+/// What a bulk flow says of its send buffer, past what is in flight.
+const BULK_PENDING_BYTES: u64 = 4 << 20;
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// One flow at one time, for plots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// Virtual time, microseconds.
+    pub at_us: u64,
+    /// Congestion window as the program or the native algorithm wants it, bytes.
+    pub cwnd_bytes: u64,
+    /// Pacing rate in force, bytes per second; 0 when ACK-clocked.
+    pub pacing_rate: u64,
+    /// Smoothed RTT, microseconds; 0 before the first sample.
+    pub srtt_us: u32,
+    /// Payload bytes acknowledged in order since the start.
+    pub bytes_acked: u64,
+    /// Payload bytes in flight.
+    pub in_flight_bytes: u64,
+    /// Packets marked lost since the start.
+    pub lost: u64,
+}
+
+pub(crate) struct Flow {
+    pub(crate) id: FlowId,
+    /// Whether the agent knows of it.
+    pub(crate) announced: bool,
+    pub(crate) ended: bool,
+    pub(crate) info: FlowInfo,
+    pub(crate) steering: Steering,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) reports: u32,
+    pub(crate) mss_bytes: u32,
+    pub(crate) source: Source,
+    start_us: u64,
+    pacing: Pacing,
+    index: FlowIndex,
+    sender: Sender,
+    reno: Reno,
+    mode: Mode,
+    /// The window applied: what the program or Reno wants, held back in recovery.
+    window_packets: u64,
+    /// Whether the application had more to send than it was allowed to.
+    has_backlog: bool,
+    /// When the last packet left, and its payload.
+    last_sent: Option<(u64, u64)>,
+}
+
+impl Flow {
+    pub(crate) fn new(index: FlowIndex, config: &FlowConfig) -> Flow {
+        let cwnd_packets = u64::from(config.init_cwnd_packets);
+        let cwnd_bytes = cwnd_packets * u64::from(config.mss_bytes);
+        Flow {
+            id: FlowId(index.into()),
+            announced: false,
+            ended: false,
+            info: FlowInfo {
+                mss_bytes: config.mss_bytes,
+                init_cwnd_bytes: cwnd_bytes,
+                local: config.local,
+                remote: config.remote,
+                cgroup: config.cgroup,
+            },
+            steering: Steering::new(cwnd_bytes as i64),
+            samples: Vec::new(),
+            reports: 0,
+            mss_bytes: config.mss_bytes,
+            source: config.source,
+            start_us: config.start_us,
+            pacing: config.pacing,
+            index,
+            sender: Sender::default(),
+            reno: Reno::new(cwnd_packets),
+            mode: Mode::NativeNoProgram,
+            window_packets: cwnd_packets,
+            has_backlog: false,
+            last_sent: None,
+        }
+    }
+
+    /// An ACK arrived: steers, and hands out the program's report if it made one.
+    pub(crate) fn on_ack(&mut self, now_ns: u64, ack: Ack, agent_silent: bool) -> Option<Vec<i64>> {
+        let (was, in_flight) = (self.sender.recovery(), self.sender.in_flight_packets);
+        let acked = self.sender.on_ack(now_ns, ack);
+        self.choose_mode(agent_silent);
+        let report = if self.mode == Mode::Program {
+            let prims = self.prims(now_ns, &acked);
+            self.steering.on_ack(&prims)
+        } else {
+            if self.entered_recovery(was) {
+                self.reno.on_loss(in_flight);
+            }
+            if self.has_backlog && self.sender.recovery() != Some(Recovery::Fast) {
+                self.reno.on_ack(acked.packets());
+            }
+            None
+        };
+        self.apply_window(acked.packets(), self.entered_recovery(was));
+        report
+    }
+
+    /// The loss timer ran out.
+    pub(crate) fn on_loss_timer(&mut self, now_ns: u64, agent_silent: bool) {
+        let (was, in_flight) = (self.sender.recovery(), self.sender.in_flight_packets);
+        let expired = self.sender.on_timer(now_ns);
+        self.choose_mode(agent_silent);
+        if self.mode != Mode::Program {
+            match expired {
+                Expired::Timeout => self.reno.on_timeout(in_flight),
+                Expired::Losses if self.entered_recovery(was) => self.reno.on_loss(in_flight),
+                Expired::Losses | Expired::Nothing => {}
+            }
+        }
+        self.apply_window(0, self.entered_recovery(was));
+    }
+
+    fn entered_recovery(&self, before: Option<Recovery>) -> bool {
+        before.is_none() && self.sender.recovery() == Some(Recovery::Fast)
+    }
+
+    fn choose_mode(&mut self, agent_silent: bool) {
+        let mode = self.mode_now(agent_silent);
+        match (self.mode, mode) {
+            (Mode::Program, Mode::Program) => {}
+            (Mode::Program, _) => self.reno.take_over(self.wanted_packets()),
+            (_, Mode::Program) => self.steering.resume_from(self.wanted_bytes() as i64),
+            _ => {}
+        }
+        self.mode = mode;
+    }
+
+    fn mode_now(&self, agent_silent: bool) -> Mode {
+        match self.steering.program() {
+            None => Mode::NativeNoProgram,
+            Some(_) if agent_silent => Mode::NativeAgentSilent,
+            Some(_) => Mode::Program,
+        }
+    }
+
+    /// Hands the flow to the native algorithm now, from its current window.
+    pub(crate) fn release(&mut self) {
+        if self.mode == Mode::Program {
+            self.reno.take_over(self.wanted_packets());
+        }
+        self.steering.release();
+        self.mode = Mode::NativeNoProgram;
+    }
+
+    /// The window that the program or Reno wants, bytes.
+    fn wanted_bytes(&self) -> u64 {
+        if self.mode == Mode::Program {
+            self.steering.vm().cwnd_bytes.max(0) as u64
+        } else {
+            self.reno.cwnd_packets * u64::from(self.mss_bytes)
+        }
+    }
+
+    fn wanted_packets(&self) -> u64 {
+        (self.wanted_bytes() / u64::from(self.mss_bytes)).clamp(1, MAX_CWND_PACKETS)
+    }
+
+    /// In recovery a window grows no faster than packets leave the network (RFC 6937's bounds): what a program
+    /// keeps through a loss must not come out in one burst. The first retransmission waits for nothing.
+    fn apply_window(&mut self, newly_delivered: u64, entered_recovery: bool) {
+        let in_flight = self.sender.in_flight_packets;
+        let bound = match self.sender.recovery() {
+            None => u64::MAX,
+            Some(Recovery::Fast) => in_flight + newly_delivered.max(1),
+            Some(Recovery::Timeout) => in_flight + newly_delivered + 1,
+        };
+        let floor = if entered_recovery { in_flight + 1 } else { 1 };
+        self.window_packets = self.wanted_packets().min(bound).max(floor);
+    }
+
+    fn prims(&self, now_ns: u64, acked: &Acked) -> Prims {
+        let sender = &self.sender;
+        let mut prims = Prims::default();
+        let rtt_us = acked.rtt_ns.map_or(0, |ns| (ns / 1000).max(1));
+        for (prim, value) in [
+            (Prim::AckBytesAcked, acked.in_order_bytes),
+            (Prim::AckBytesMisordered, acked.misordered_bytes),
+            (Prim::AckLostPktsSample, acked.lost_packets),
+            (Prim::AckNow, now_ns / 1000),
+            (Prim::AckPacketsAcked, acked.in_order_packets),
+            (Prim::AckPacketsMisordered, acked.misordered_packets),
+            (Prim::FlowBytesInFlight, sender.in_flight_bytes),
+            (Prim::FlowBytesPending, self.pending_bytes(now_ns)),
+            (Prim::FlowPacketsInFlight, sender.in_flight_packets),
+            (Prim::FlowRateIncoming, sender.rate.delivery),
+            (Prim::FlowRateOutgoing, sender.rate.sending),
+            (Prim::FlowRttSampleUs, rtt_us),
+            (Prim::FlowWasTimeout, acked.was_timeout.into()),
+        ] {
+            prims.set(prim, i64::try_from(value).unwrap_or(i64::MAX));
+        }
+        prims
+    }
+
+    /// Sends what window, pacing and application allow, and sets the flow's timers.
+    pub(crate) fn transmit(&mut self, now_ns: u64, net: &mut Network) {
+        let rate = self.pacing_rate();
+        self.has_backlog = true;
+        while self.sender.in_flight_packets < self.window_packets {
+            let due_ns = self.next_paced_ns(rate);
+            if due_ns > now_ns {
+                net.set_timer(self.index, PACING_TIMER, Some(due_ns));
+                break;
+            }
+            let payload_bytes = self.unsent_bytes(now_ns).min(self.mss_bytes.into()) as u32;
+            let Some(out) = self.sender.send(now_ns, payload_bytes) else {
+                self.has_backlog = false;
+                break;
+            };
+            // An MSS is at most 16 KiB.
+            let bytes = (out.payload_bytes + HEADER_BYTES) as u16;
+            net.send(self.index, Segment { seq: out.seq, tx: out.tx, bytes });
+            self.last_sent = Some((now_ns, out.payload_bytes.into()));
+        }
+        net.set_timer(self.index, LOSS_TIMER, self.sender.deadline_ns());
+    }
+
+    /// Bytes per second; 0 when ACK-clocked.
+    fn pacing_rate(&self) -> u64 {
+        let rate = self.steering.vm().rate_bytes_per_s.max(0) as u64;
+        if self.mode == Mode::Program && rate > 0 {
+            return rate;
+        }
+        let srtt_ns = self.sender.rtt.srtt_ns();
+        if self.pacing == Pacing::AckClocked || srtt_ns == 0 {
+            return 0;
+        }
+        let slow_start = self.wanted_packets() < self.reno.ssthresh_packets / 2;
+        let percent = if slow_start { 200 } else { 120 };
+        let window_bytes = u128::from(self.wanted_packets() * u64::from(self.mss_bytes));
+        (window_bytes * percent / 100 * u128::from(NS_PER_S) / u128::from(srtt_ns)).max(1) as u64
+    }
+
+    /// When the next packet may leave at this rate, judged by the last one.
+    fn next_paced_ns(&self, rate: u64) -> u64 {
+        match self.last_sent {
+            Some((at_ns, bytes)) if rate > 0 => at_ns + bytes * NS_PER_S / rate,
+            _ => 0,
+        }
+    }
+
+    fn written_bytes(&self, now_ns: u64) -> u64 {
+        match self.source {
+            Source::Bulk => u64::MAX,
+            Source::Bytes(total) => total,
+            Source::Chunks { bytes, every_us } => {
+                let writes = 1 + (now_ns / 1000).saturating_sub(self.start_us) / u64::from(every_us);
+                u64::from(bytes).saturating_mul(writes)
+            }
+        }
+    }
+
+    fn unsent_bytes(&self, now_ns: u64) -> u64 {
+        if self.ended { 0 } else { self.written_bytes(now_ns) - self.sender.bytes_sent }
+    }
+
+    /// Written and not yet acknowledged.
+    fn pending_bytes(&self, now_ns: u64) -> u64 {
+        match self.source {
+            Source::Bulk => self.sender.in_flight_bytes + BULK_PENDING_BYTES,
+            _ => self.written_bytes(now_ns) - self.sender.bytes_acked,
+        }
+    }
+
+    /// Whether it has sent anything.
+    pub(crate) fn has_started(&self) -> bool {
+        self.last_sent.is_some()
+    }
+
+    /// Whether everything that it will ever carry has arrived.
+    pub(crate) fn is_complete(&self) -> bool {
+        matches!(self.source, Source::Bytes(total) if self.sender.bytes_acked >= total)
+    }
+
+    pub(crate) fn stats(&self, now_us: u64, agent_silent: bool) -> FlowStats {
+        let sender = &self.sender;
+        let us = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
+        let packets = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        FlowStats {
+            flow: self.id,
+            info: self.info.clone(),
+            mode: self.mode_now(agent_silent),
+            program: self.steering.program().map(|p| p.uid),
+            snd_cwnd: packets(self.window_packets),
+            snd_ssthresh: packets(self.reno.ssthresh_packets),
+            mss_bytes: self.mss_bytes,
+            srtt_us: us(sender.rtt.srtt_ns()),
+            min_rtt_us: us(sender.rtt.min_ns()),
+            pacing_rate: self.pacing_rate(),
+            bytes_acked: sender.bytes_acked,
+            delivered: sender.delivered_packets,
+            lost: sender.lost_packets,
+            unacked: packets(sender.in_flight_packets),
+            faults: self.steering.vm().faults,
+            reports: self.reports.into(),
+            sampled_at_us: now_us,
+        }
+    }
+
+    pub(crate) fn take_sample(&mut self, at_us: u64) {
+        if self.samples.len() >= MAX_SAMPLES {
+            return;
+        }
+        self.samples.push(Sample {
+            at_us,
+            cwnd_bytes: self.wanted_bytes(),
+            pacing_rate: self.pacing_rate(),
+            srtt_us: u32::try_from(self.sender.rtt.srtt_ns() / 1000).unwrap_or(u32::MAX),
+            bytes_acked: self.sender.bytes_acked,
+            in_flight_bytes: self.sender.in_flight_bytes,
+            lost: self.sender.lost_packets,
+        });
+    }
+}

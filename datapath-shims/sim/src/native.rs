@@ -1,0 +1,76 @@
+//! What a flow runs when no program steers it: Reno (RFC 5681), counted in packets.
+
+use crate::config::MAX_CWND_PACKETS;
+
+/// Smallest slow start threshold, packets (RFC 5681 equation 4).
+const MIN_SSTHRESH_PACKETS: u64 = 2;
+
+/// Reno's state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reno {
+    /// Congestion window, packets.
+    pub(crate) cwnd_packets: u64,
+    /// Slow start threshold, packets; `u64::MAX` before the first loss.
+    pub(crate) ssthresh_packets: u64,
+    /// Packets acknowledged towards the next packet of window.
+    credit_packets: u64,
+}
+
+impl Reno {
+    /// From the flow's start.
+    pub(crate) fn new(cwnd_packets: u64) -> Reno {
+        Reno { cwnd_packets, ssthresh_packets: u64::MAX, credit_packets: 0 }
+    }
+
+    /// From the window that a program leaves: its growth goes on, but not exponentially.
+    pub(crate) fn take_over(&mut self, cwnd_packets: u64) {
+        *self = Reno { cwnd_packets, ssthresh_packets: cwnd_packets, credit_packets: 0 };
+    }
+
+    /// Packets were acknowledged outside of recovery, to a flow that its window limits.
+    pub(crate) fn on_ack(&mut self, packets: u64) {
+        let slow_start = packets.min(self.ssthresh_packets.saturating_sub(self.cwnd_packets));
+        self.cwnd_packets += slow_start;
+        self.credit_packets += packets - slow_start;
+        if self.credit_packets >= self.cwnd_packets {
+            self.credit_packets -= self.cwnd_packets;
+            self.cwnd_packets += 1;
+        }
+        self.cwnd_packets = self.cwnd_packets.min(MAX_CWND_PACKETS);
+    }
+
+    /// Recovery begins; `in_flight_packets` before the loss was found.
+    pub(crate) fn on_loss(&mut self, in_flight_packets: u64) {
+        self.ssthresh_packets = (in_flight_packets.min(self.cwnd_packets) / 2).max(MIN_SSTHRESH_PACKETS);
+        self.cwnd_packets = self.ssthresh_packets;
+        self.credit_packets = 0;
+    }
+
+    /// The retransmission timer ran out.
+    pub(crate) fn on_timeout(&mut self, in_flight_packets: u64) {
+        self.on_loss(in_flight_packets);
+        self.cwnd_packets = 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_and_halves_as_rfc_5681_says() {
+        let mut reno = Reno::new(10);
+        (0..10).for_each(|_| reno.on_ack(1));
+        assert_eq!(reno.cwnd_packets, 20, "slow start doubles");
+        reno.on_loss(20);
+        assert_eq!((reno.cwnd_packets, reno.ssthresh_packets), (10, 10));
+        (0..10).for_each(|_| reno.on_ack(1));
+        assert_eq!(reno.cwnd_packets, 11, "one packet a round trip");
+        reno.on_timeout(11);
+        assert_eq!((reno.cwnd_packets, reno.ssthresh_packets), (1, 5));
+        reno.on_ack(6);
+        assert_eq!(reno.cwnd_packets, 5, "slow start ends at the threshold");
+        reno.on_loss(1);
+        assert_eq!(reno.cwnd_packets, 2, "never below two packets");
+    }
+}

@@ -1,0 +1,312 @@
+//! The transport of one flow: what was sent, what arrived, what is lost. Decides nothing about windows or rates.
+//!
+//! Segments are numbered in order of the stream, transmissions in order of sending, so that a retransmission
+//! that is lost again is found like any other loss (as in RACK, RFC 8985, and QUIC, RFC 9002).
+
+use crate::rate::{RateSample, RateSampler, SendStamp};
+use crate::rtt::Rtt;
+use ccplane_netsim::Ack;
+use std::collections::VecDeque;
+
+/// Later transmissions delivered that mean a loss (RFC 6675 `DupThresh`).
+const DUP_THRESHOLD: u64 = 3;
+
+/// Why a flow is in recovery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Recovery {
+    /// A loss was found.
+    Fast,
+    /// The retransmission timer ran out.
+    Timeout,
+}
+
+/// What one ACK changed.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Acked {
+    /// Delivered in order: packets, and payload bytes.
+    pub(crate) in_order_packets: u64,
+    pub(crate) in_order_bytes: u64,
+    /// Delivered with a hole before them. Each packet is delivered once: it does not count again when the hole
+    /// is filled.
+    pub(crate) misordered_packets: u64,
+    pub(crate) misordered_bytes: u64,
+    /// Packets marked lost since the last ACK, by this one or by a timer.
+    pub(crate) lost_packets: u64,
+    /// RTT of the packet delivered, unless an earlier transmission may have delivered it.
+    pub(crate) rtt_ns: Option<u64>,
+    /// This is the first ACK since the retransmission timer ran out.
+    pub(crate) was_timeout: bool,
+}
+
+impl Acked {
+    pub(crate) fn packets(&self) -> u64 {
+        self.in_order_packets + self.misordered_packets
+    }
+}
+
+/// What the loss timer found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Expired {
+    /// Nothing was due.
+    Nothing,
+    /// Packets were overdue and are marked lost.
+    Losses,
+    /// The retransmission timeout: everything in flight is marked lost.
+    Timeout,
+}
+
+/// A segment to hand to the network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) seq: u64,
+    pub(crate) tx: u64,
+    pub(crate) payload_bytes: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// In flight, as this transmission.
+    Outstanding(u64),
+    /// Waits for its retransmission.
+    Lost,
+    Delivered,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    payload_bytes: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Transmission {
+    seq: u64,
+    stamp: SendStamp,
+    in_flight: bool,
+}
+
+/// Transport state of one flow.
+#[derive(Default, Debug)]
+pub(crate) struct Sender {
+    /// First segment not delivered in order (TCP's `SND.UNA`).
+    una: u64,
+    /// From `una` on.
+    segments: VecDeque<Segment>,
+    /// Number of the first transmission in `transmissions`.
+    first_tx: u64,
+    transmissions: VecDeque<Transmission>,
+    /// Segments to retransmit; those that meanwhile arrived are skipped.
+    lost: VecDeque<u64>,
+    largest_delivered_tx: Option<u64>,
+    /// Until `una` reaches the segment.
+    recovery: Option<(Recovery, u64)>,
+    timeout_unreported: bool,
+    lost_unreported: u64,
+    rto_at_ns: Option<u64>,
+    overdue_at_ns: Option<u64>,
+    rates: RateSampler,
+    pub(crate) rtt: Rtt,
+    /// The last valid sample.
+    pub(crate) rate: RateSample,
+    pub(crate) in_flight_packets: u64,
+    pub(crate) in_flight_bytes: u64,
+    pub(crate) delivered_packets: u64,
+    pub(crate) lost_packets: u64,
+    /// In order.
+    pub(crate) bytes_acked: u64,
+    /// First transmissions only.
+    pub(crate) bytes_sent: u64,
+}
+
+impl Sender {
+    /// Takes an ACK.
+    pub(crate) fn on_ack(&mut self, now_ns: u64, ack: Ack) -> Acked {
+        let mut acked = Acked::default();
+        let in_order = ack.seq == self.una;
+        let transmission = self.transmission(ack.tx).filter(|t| t.in_flight);
+        if let Some(bytes) = self.deliver(ack.seq) {
+            let (packets_to, bytes_to) = if in_order {
+                (&mut acked.in_order_packets, &mut acked.in_order_bytes)
+            } else {
+                (&mut acked.misordered_packets, &mut acked.misordered_bytes)
+            };
+            (*packets_to, *bytes_to) = (1, bytes);
+            if let Some(t) = transmission {
+                let rtt_ns = now_ns - t.stamp.sent_ns;
+                self.rtt.sample(rtt_ns);
+                acked.rtt_ns = Some(rtt_ns);
+                self.largest_delivered_tx = self.largest_delivered_tx.max(Some(ack.tx));
+            }
+            let stamp = transmission.map(|t| t.stamp);
+            let sample = self.rates.on_delivered(now_ns, bytes, stamp, self.rtt.min_ns());
+            self.rate = sample.unwrap_or(self.rate);
+            self.rto_at_ns = None;
+        }
+        self.advance();
+        self.find_losses(now_ns);
+        self.arm_rto(now_ns);
+        acked.lost_packets = std::mem::take(&mut self.lost_unreported);
+        acked.was_timeout = std::mem::take(&mut self.timeout_unreported);
+        acked
+    }
+
+    /// The timer that [`Sender::deadline_ns`] asked for.
+    pub(crate) fn on_timer(&mut self, now_ns: u64) -> Expired {
+        let due = |at: Option<u64>| at.is_some_and(|at_ns| at_ns <= now_ns);
+        if due(self.overdue_at_ns) {
+            return if self.find_losses(now_ns) { Expired::Losses } else { Expired::Nothing };
+        }
+        if !due(self.rto_at_ns) {
+            return Expired::Nothing;
+        }
+        self.rtt.back_off();
+        while !self.transmissions.is_empty() {
+            self.forget_first();
+        }
+        self.overdue_at_ns = None;
+        self.recovery = Some((Recovery::Timeout, self.next_seq()));
+        self.timeout_unreported = true;
+        self.rto_at_ns = Some(now_ns + self.rtt.rto_ns());
+        Expired::Timeout
+    }
+
+    /// When [`Sender::on_timer`] has something to do.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        match (self.rto_at_ns, self.overdue_at_ns) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Sends a lost segment again, else up to `payload_bytes` of new data; `None` when there is neither.
+    pub(crate) fn send(&mut self, now_ns: u64, payload_bytes: u32) -> Option<Outgoing> {
+        let seq = match self.next_lost() {
+            Some(seq) => seq,
+            None if payload_bytes == 0 => return None,
+            None => {
+                self.segments.push_back(Segment { payload_bytes, state: State::Lost });
+                self.bytes_sent += u64::from(payload_bytes);
+                self.next_seq() - 1
+            }
+        };
+        let tx = self.first_tx + self.transmissions.len() as u64;
+        let segment = self.segments.get_mut((seq - self.una) as usize)?;
+        segment.state = State::Outstanding(tx);
+        let payload_bytes = segment.payload_bytes;
+        let stamp = self.rates.on_send(now_ns, self.in_flight_packets == 0);
+        self.transmissions.push_back(Transmission { seq, stamp, in_flight: true });
+        self.in_flight_packets += 1;
+        self.in_flight_bytes += u64::from(payload_bytes);
+        self.arm_rto(now_ns);
+        Some(Outgoing { seq, tx, payload_bytes })
+    }
+
+    /// Why it is in recovery, if it is.
+    pub(crate) fn recovery(&self) -> Option<Recovery> {
+        self.recovery.map(|(why, _)| why)
+    }
+
+    /// Whether all that was sent has arrived.
+    pub(crate) fn all_delivered(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    fn next_seq(&self) -> u64 {
+        self.una + self.segments.len() as u64
+    }
+
+    fn transmission(&self, tx: u64) -> Option<Transmission> {
+        let index = tx.checked_sub(self.first_tx)?;
+        self.transmissions.get(index as usize).copied()
+    }
+
+    /// Marks a segment delivered; its payload bytes unless it was already.
+    fn deliver(&mut self, seq: u64) -> Option<u64> {
+        let index = seq.checked_sub(self.una)?;
+        let segment = self.segments.get_mut(index as usize)?;
+        let bytes = u64::from(segment.payload_bytes);
+        match std::mem::replace(&mut segment.state, State::Delivered) {
+            State::Delivered => return None,
+            State::Lost => {}
+            State::Outstanding(tx) => {
+                self.in_flight_packets -= 1;
+                self.in_flight_bytes -= bytes;
+                if let Some(t) = self.transmissions.get_mut((tx - self.first_tx) as usize) {
+                    t.in_flight = false;
+                }
+            }
+        }
+        self.delivered_packets += 1;
+        Some(bytes)
+    }
+
+    fn advance(&mut self) {
+        while let Some(segment) = self.segments.front().filter(|s| s.state == State::Delivered) {
+            self.bytes_acked += u64::from(segment.payload_bytes);
+            self.segments.pop_front();
+            self.una += 1;
+        }
+        if self.recovery.is_some_and(|(_, until)| self.una >= until) {
+            self.recovery = None;
+        }
+    }
+
+    /// Marks lost what later deliveries or time say is; true if anything was.
+    fn find_losses(&mut self, now_ns: u64) -> bool {
+        self.overdue_at_ns = None;
+        let before = self.lost_packets;
+        let delay_ns = self.rtt.loss_delay_ns();
+        while let Some(first) = self.transmissions.front() {
+            if first.in_flight {
+                let Some(largest) = self.largest_delivered_tx.filter(|tx| self.first_tx < *tx) else { break };
+                let overdue_at_ns = first.stamp.sent_ns + delay_ns;
+                if self.first_tx + DUP_THRESHOLD > largest && overdue_at_ns > now_ns {
+                    self.overdue_at_ns = Some(overdue_at_ns);
+                    break;
+                }
+            }
+            self.forget_first();
+        }
+        let found = self.lost_packets > before;
+        if found && self.recovery.is_none() {
+            self.recovery = Some((Recovery::Fast, self.next_seq()));
+        }
+        found
+    }
+
+    /// Forgets the first transmission; what was still in flight of it is lost.
+    fn forget_first(&mut self) {
+        let Some(t) = self.transmissions.pop_front() else { return };
+        self.first_tx += 1;
+        if !t.in_flight {
+            return;
+        }
+        if let Some(segment) = self.segments.get_mut((t.seq - self.una) as usize) {
+            segment.state = State::Lost;
+            self.in_flight_packets -= 1;
+            self.in_flight_bytes -= u64::from(segment.payload_bytes);
+            self.lost.push_back(t.seq);
+            self.lost_packets += 1;
+            self.lost_unreported += 1;
+        }
+    }
+
+    fn next_lost(&mut self) -> Option<u64> {
+        while let Some(seq) = self.lost.pop_front() {
+            let segment = seq.checked_sub(self.una).and_then(|i| self.segments.get(i as usize));
+            if segment.is_some_and(|s| s.state == State::Lost) {
+                return Some(seq);
+            }
+        }
+        None
+    }
+
+    /// The timer runs while anything is not yet delivered (RFC 6298 section 5).
+    fn arm_rto(&mut self, now_ns: u64) {
+        if self.all_delivered() {
+            self.rto_at_ns = None;
+        } else if self.rto_at_ns.is_none() {
+            self.rto_at_ns = Some(now_ns + self.rtt.rto_ns());
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A program on one flow: its registers, and what the agent has staged for the next ACK.
+
+use ccplane_contract::{Field, ProgramUid, apply_fields};
+use ccplane_program::ir::{MAX_REGS, Prim, Program};
+use ccplane_program::vm::{Flow, Prims};
+use std::rc::Rc;
+
+/// An installed program.
+#[derive(Clone, Debug)]
+pub(crate) struct Installed {
+    pub(crate) uid: ProgramUid,
+    pub(crate) program: Rc<Program>,
+}
+
+/// The program side of one flow.
+#[derive(Debug)]
+pub(crate) struct Steering {
+    vm: Flow,
+    running: Option<Installed>,
+    /// Starts at the next ACK.
+    next: Option<Installed>,
+    /// Set at the next ACK, after `next` has started; at most one value a field.
+    fields: Vec<(Field, i64)>,
+}
+
+impl Steering {
+    pub(crate) fn new(cwnd_bytes: i64) -> Steering {
+        let vm = Flow { regs: [0; MAX_REGS], cwnd_bytes, rate_bytes_per_s: 0, micros_zero_us: 0, faults: 0 };
+        Steering { vm, running: None, next: None, fields: Vec::new() }
+    }
+
+    /// The program that will run at the next ACK.
+    pub(crate) fn program(&self) -> Option<&Installed> {
+        self.next.as_ref().or(self.running.as_ref())
+    }
+
+    /// Whether the flow runs the program, or is about to.
+    pub(crate) fn uses(&self, uid: ProgramUid) -> bool {
+        [&self.running, &self.next].into_iter().flatten().any(|p| p.uid == uid)
+    }
+
+    /// Stages a program change. Registers staged for the old program are void, a window or rate is not.
+    pub(crate) fn stage_program(&mut self, program: Installed, fields: &[(Field, i64)]) {
+        self.next = Some(program);
+        self.fields.retain(|(field, _)| !matches!(field, Field::Reg(_)));
+        self.stage_fields(fields);
+    }
+
+    /// Stages field updates, which must have passed [`ccplane_contract::check_fields`].
+    pub(crate) fn stage_fields(&mut self, fields: &[(Field, i64)]) {
+        for (field, value) in fields.iter().copied() {
+            // What is no decision must not hide an earlier one.
+            let decides = match field {
+                Field::Cwnd => value > 0,
+                Field::Rate => value >= 0,
+                Field::Reg(_) => true,
+            };
+            if !decides {
+                continue;
+            }
+            match self.fields.iter_mut().find(|(f, _)| *f == field) {
+                Some((_, staged)) => *staged = value,
+                None => self.fields.push((field, value)),
+            }
+        }
+    }
+
+    /// Forgets the program and all that is staged.
+    pub(crate) fn release(&mut self) {
+        (self.running, self.next) = (None, None);
+        self.fields.clear();
+        self.vm.rate_bytes_per_s = 0;
+    }
+
+    /// One ACK. The report registers, if the program reported.
+    pub(crate) fn on_ack(&mut self, prims: &Prims) -> Option<Vec<i64>> {
+        if let Some(next) = self.next.take() {
+            self.vm.start(&next.program, prims.get(Prim::AckNow));
+            self.running = Some(next);
+        }
+        let program = &self.running.as_ref()?.program;
+        apply_fields(&mut self.vm, program, &self.fields);
+        self.fields.clear();
+        let mut report = [0; MAX_REGS];
+        let outcome = self.vm.invoke(program, prims, &mut report);
+        outcome.report.then(|| report[..program.report_len()].to_vec())
+    }
+
+    /// The program's window from now on is this one, which the flow had while it was not steered.
+    pub(crate) fn resume_from(&mut self, cwnd_bytes: i64) {
+        self.vm.cwnd_bytes = cwnd_bytes;
+    }
+
+    pub(crate) fn vm(&self) -> &Flow {
+        &self.vm
+    }
+}
