@@ -1,0 +1,29 @@
+# Everything a person needs: make demo, make test. See README.md.
+.PHONY: help setup demo test build bench fuzz clean
+
+CCPLANE := target/release/ccplane
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+build: ## the ccplane binary, in target/release
+	@.ci/setup demo
+	cargo build --release --quiet -p ccplane
+
+demo: build ## real TCP flows over emulated links, live table, HTML report
+	$(CCPLANE) demo
+
+test: ## everything that CI checks
+	@.ci/setup test
+	@.ci/checks
+
+bench: build ## every figure; needs root and a quiet machine
+	cargo build --release --quiet -p ccplane-oracle
+	$(CCPLANE) bench --all
+
+fuzz: ## the fuzz targets, FUZZ_SECONDS (60) each
+	@.ci/fuzz $${FUZZ_SECONDS:-60}
+
+clean: ## build products, and what killed runs left in the kernel
+	-[ -x $(CCPLANE) ] && $(CCPLANE) doctor --clean
+	cargo clean
