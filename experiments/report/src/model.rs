@@ -111,7 +111,7 @@ pub struct Flow {
 pub struct Sample {
     /// When, milliseconds on the report's time axis.
     pub t_ms: u64,
-    /// Payload acknowledged since the sample before, bits per second.
+    /// Payload delivered (acknowledged, also selectively) since the sample before, bits per second.
     pub throughput_bps: u64,
     /// Smoothed round-trip time, microseconds; 0 before the first measurement.
     pub srtt_us: u64,

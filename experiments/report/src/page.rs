@@ -100,7 +100,7 @@ fn footer(report: &Report, data_file: &str) -> Markup {
         footer {
             div {
                 h2 { "How to read this" }
-                p { b { "Throughput" } " is payload acknowledged, so headers keep a full link at about 96 % of its capacity (the shaded area)." }
+                p { b { "Throughput" } " is payload delivered: headers keep a full link at about 96 % of its capacity (the shaded area)." }
                 p { b { "Round-trip time" } " is the smoothed estimate of the sender’s stack; its mean and percentiles are over samples at equal intervals." }
                 p { b { "Congestion window" } " above its shaded area (bandwidth × delay) is queue; below it, idle link." }
                 p { b { "Kernel native" } " flows run the kernel’s own module. " b { "ccplane ebpf" } " flows run a fold program that the agent compiled into the kernel. "

@@ -144,7 +144,7 @@ fn figure(label: &str, points: &[Point<'_>], ideal: Option<(f64, f64)>) -> Marku
                             }
                         }
                     }
-                    p.xlabel { "Mean round-trip time, ms, falling to the right. Bars: 5th to 95th percentile. ✛ full link, empty queue." }
+                    p.xlabel { "Mean round-trip time, ms, falling to the right. Bars: 5th to 95th percentile. ✛: full link, empty queue." }
                 }
             }
         }

@@ -5,7 +5,7 @@ use crate::model::{Datapath, Flow, Report};
 /// Distinct styles; a chart with more flows reuses them in turn. The first, the baseline's, is a broad pale band, so that
 /// a line that runs on top of it can still be told from it.
 pub const STYLES: [Style; 6] = [
-    Style { colour: "var(--s0)", dash: "none", width: "5", opacity: "0.45" },
+    Style { colour: "var(--s0)", dash: "none", width: "4.5", opacity: "0.5" },
     Style { colour: "var(--s1)", dash: "7 4", width: "2", opacity: "1" },
     Style { colour: "var(--s2)", dash: "1.5 4.5", width: "2.4", opacity: "1" },
     Style { colour: "var(--s3)", dash: "12 4 2 4", width: "2", opacity: "1" },

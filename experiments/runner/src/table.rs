@@ -29,7 +29,7 @@ pub struct Row {
     pub steered_by: String,
     /// What the kernel says.
     pub info: TcpInfo,
-    /// Payload acknowledged since the draw before, bits per second.
+    /// Payload delivered since the draw before, bits per second.
     pub throughput_bps: u64,
     /// Reports that the agent received; `None` without an agent.
     pub reports: Option<u64>,

@@ -175,7 +175,7 @@ fn kernel_flows<W: std::io::Write>(
         notes.push(format!("Stopped by the user after {:.1} s.", elapsed.as_secs_f64()));
         lanes.iter().for_each(|lane| lane.flow.stop());
     }
-    lanes.into_iter().map(|lane| finish(lane, notes)).collect()
+    lanes.into_iter().map(|lane| finish(lane, config.sample_every, notes)).collect()
 }
 
 /// Connects all flows at the same time: each connection takes a round trip.
@@ -254,7 +254,7 @@ fn watch<W: std::io::Write>(
     }
 }
 
-fn finish(lane: Lane<'_>, notes: &mut Vec<String>) -> Result<Flow> {
+fn finish(lane: Lane<'_>, sample_every: Duration, notes: &mut Vec<String>) -> Result<Flow> {
     let outcome = lane.flow.finish()?;
     let up = lane.emulator.stop()?.up;
     let lost_pkts = lost_on_link(&up);
@@ -264,7 +264,7 @@ fn finish(lane: Lane<'_>, notes: &mut Vec<String>) -> Result<Flow> {
         algorithm: lane.plan.algorithm.clone(),
         datapath: lane.plan.datapath,
         totals: totals(&outcome, lost_pkts, agent),
-        samples: report_samples(&outcome.samples, &lane.dropped),
+        samples: report_samples(&outcome.samples, sample_every, &lane.dropped),
     };
     if up.refused_packets + up.undeliverable_packets > 0 {
         notes.push(format!(
@@ -296,29 +296,38 @@ fn totals(outcome: &Outcome, lost_pkts: u64, agent: Option<&AgentView>) -> Total
     }
 }
 
-/// The first sample, taken before any data was sent, is what the others count from.
-fn report_samples(samples: &[TcpSample], lost: &[(u64, u64)]) -> Vec<Sample> {
+/// Each sample against the one before; the first, taken before any data was sent, is what the others count from. A sample
+/// that comes sooner than half of `every` (a flow's last one) says little about a rate and is left out.
+fn report_samples(samples: &[TcpSample], every: Duration, lost: &[(u64, u64)]) -> Vec<Sample> {
     let Some(first) = samples.first() else { return Vec::new() };
-    let pairs = samples.iter().zip(samples.iter().skip(1)).filter(|(before, now)| now.at_us > before.at_us);
-    pairs
-        .map(|(before, now)| Sample {
+    let least_us = every.as_micros() as u64 / 2;
+    let mut before = first;
+    let mut kept = Vec::with_capacity(samples.len());
+    for now in samples.iter().filter(|s| s.at_us > first.at_us) {
+        if now.at_us - before.at_us < least_us {
+            continue;
+        }
+        let lost_before = &lost[..lost.partition_point(|(at_us, _)| *at_us <= now.at_us)];
+        kept.push(Sample {
             t_ms: now.at_us / 1000,
             throughput_bps: rate_bps(before, now),
             srtt_us: now.info.rtt_us.into(),
             cwnd_pkts: now.info.snd_cwnd.into(),
             pacing_bps: now.info.pacing_rate.checked_mul(8).unwrap_or(0),
             acked_bytes: now.info.bytes_acked - first.info.bytes_acked,
-            lost_pkts: lost[..lost.partition_point(|(at_us, _)| *at_us <= now.at_us)]
-                .last()
-                .map_or(0, |(_, n)| *n),
+            lost_pkts: lost_before.last().map_or(0, |(_, packets)| *packets),
             retransmitted_pkts: now.info.total_retrans.into(),
-        })
-        .collect()
+        });
+        before = now;
+    }
+    kept
 }
 
-/// Payload acknowledged between two samples, bits per second.
+/// Payload delivered between two samples, bits per second. Counts packets, also those acknowledged selectively: a cumulative
+/// ACK that closes a gap is no burst of the network's.
 fn rate_bps(before: &TcpSample, now: &TcpSample) -> u64 {
-    let bits = now.info.bytes_acked.saturating_sub(before.info.bytes_acked) * 8;
+    let packets = now.info.delivered.wrapping_sub(before.info.delivered);
+    let bits = u64::from(packets) * u64::from(now.info.snd_mss_bytes) * 8;
     bits * 1_000_000 / now.at_us.saturating_sub(before.at_us).max(1)
 }
 
@@ -333,5 +342,39 @@ fn link_of(config: &DemoConfig) -> Link {
         base_rtt_us: u64::try_from(base_rtt.as_micros()).ok(),
         mtu_bytes: MTU_BYTES,
         capacity: capacity(config),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(at_us: u64, delivered: u32, bytes_acked: u64) -> TcpSample {
+        let info = TcpInfo {
+            delivered,
+            bytes_acked,
+            snd_mss_bytes: 1000,
+            pacing_rate: u64::MAX,
+            ..TcpInfo::default()
+        };
+        TcpSample { at_us, info }
+    }
+
+    #[test]
+    fn samples_count_from_the_first_and_a_hasty_last_is_left_out() {
+        let samples = [
+            sample(40_000, 1, 1),
+            sample(100_000, 61, 30_001),
+            sample(200_000, 161, 160_001),
+            sample(200_900, 161, 160_001),
+        ];
+        let lost = [(50_000, 1), (150_000, 3), (250_000, 9)];
+        let kept = report_samples(&samples, Duration::from_millis(100), &lost);
+        let seen: Vec<_> = kept
+            .iter()
+            .map(|s| (s.t_ms, s.throughput_bps, s.acked_bytes, s.lost_pkts, s.pacing_bps))
+            .collect();
+        assert_eq!(seen, [(100, 8_000_000, 30_000, 1, 0), (200, 8_000_000, 160_000, 3, 0)]);
+        assert!(report_samples(&[], Duration::ZERO, &[]).is_empty());
     }
 }
