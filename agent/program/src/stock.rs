@@ -4,9 +4,6 @@
 //! INSTALL message carries them, and equal those of portus 0.9 with these exceptions, each of which makes
 //! libccp do what the program says:
 //!
-//! - `+infinity` as an initial value is `0x3fffffff`, which libccp reads as infinity; portus sends
-//!   `0xffffffff`, which it reads as 4294967295. Anywhere else `+infinity` becomes a control register of our
-//!   own that is initialised to infinity.
 //! - `||` whose value is kept is `MAX`; portus sends `ADD`, which makes true + true = 2.
 //! - A local that an invocation may read before binding it becomes a control register of our own: libccp
 //!   leaves in locals what the flow's previous program wrote there.
@@ -15,8 +12,8 @@
 //!   error) or [`MAX_INSTS`] instructions, temporaries are reused and results written without a detour.
 //!
 //! What no lowering can mend: libccp computes with unsigned numbers and abandons an invocation midway at an
-//! overflow, an underflow or a division by zero; `Ack.now` moves during an invocation; `Rate` is cut to 32 bits
-//! and not applied when 0; an immediate has 31 bits.
+//! underflow, a division by zero and some overflows; its infinity is 4294967295; `Ack.now` moves during an
+//! invocation; `Cwnd` and `Rate` are cut to 32 bits, and `Rate` is not applied when 0; an immediate has 31 bits.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -38,8 +35,10 @@ pub const MAX_TMPS: usize = 8;
 pub const MAX_INSTS: usize = 255;
 /// Largest immediate, and largest initial value.
 pub const MAX_IMMEDIATE: i64 = (1 << 31) - 1;
-/// The initial value that libccp reads as infinity.
-pub const INFINITY_MARK: u32 = 0x3fff_ffff;
+/// libccp's `+infinity`, also what it reads as `Flow.rtt_sample_us` when there is no sample.
+pub const STOCK_INFINITY: u32 = u32::MAX;
+/// The initial value that libccp replaces by infinity.
+pub const INFINITY_MARK: i64 = 0x3fff_ffff;
 /// Bytes of one expression, and of one instruction.
 pub const ENTRY_BYTES: usize = 16;
 
@@ -140,9 +139,12 @@ impl Stock {
     }
 }
 
-/// A reported value as ours: libccp's infinity, and anything else beyond our range, is [`INFINITY`].
+/// A reported value as ours: libccp's infinity, and anything beyond our range, is [`INFINITY`].
 pub fn reported(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(INFINITY)
+    match i64::try_from(value) {
+        Ok(v) if v != i64::from(STOCK_INFINITY) => v,
+        _ => INFINITY,
+    }
 }
 
 /// Why a program cannot run on a stock datapath.
@@ -195,14 +197,16 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("stock CCP datapaths cannot run this program: ")?;
         match self {
-            Refusal::TooMany { what, found, limit } => write!(f, "it needs {found} {what}, they have {limit}"),
+            Refusal::TooMany { what, found, limit } => {
+                write!(f, "it needs {found} {what}, they have {limit}")
+            }
             Refusal::TooManyTmps { clause, limit } => {
                 write!(f, "an expression in clause {clause} needs more than {limit} temporaries")
             }
             Refusal::Immediate { inst, value, limit } => {
                 write!(f, "instruction {inst} uses {value}, numbers must be between 0 and {limit}")
             }
-            Refusal::Init { reg, value, .. } if *value == i64::from(INFINITY_MARK) => {
+            Refusal::Init { reg, value, .. } if *value == INFINITY_MARK => {
                 write!(f, "`{reg}` starts at {value}, which they read as infinity")
             }
             Refusal::Init { reg, value, limit } => {
@@ -251,8 +255,6 @@ struct Lowering<'p> {
     program: &'p Program,
     style: Style,
     regs: Vec<StockReg>,
-    /// The register that holds infinity.
-    infinity: StockReg,
     insts: Vec<StockInst>,
     clause: usize,
     /// Portus style: the next temporary.
@@ -276,7 +278,6 @@ impl Lowering<'_> {
             program,
             style,
             regs: Vec::new(),
-            infinity: immediate(0),
             insts: Vec::new(),
             clause: 0,
             next_tmp: 0,
@@ -327,35 +328,30 @@ impl Lowering<'_> {
             self.regs.push(StockReg { kind, index: *count });
             *count += 1;
         }
-        let is_infinity = |s: Src| s == Src::Imm(INFINITY);
-        let uses_infinity = self.program.insts().iter().any(|i| is_infinity(i.a) || is_infinity(i.b));
-        if uses_infinity {
-            self.infinity = StockReg { kind: CONTROL, index: controls };
-            controls += 1;
-        }
         limit("report registers", reports as usize, MAX_REPORTS)?;
         limit("control registers", controls as usize, MAX_CONTROLS)?;
         limit("locals", locals as usize, MAX_LOCALS)?;
-        self.initialise(uses_infinity)?;
+        self.initialise()?;
         Ok(reports as usize)
     }
 
     /// One DEF each, in the order of the names, as portus emits them.
-    fn initialise(&mut self, uses_infinity: bool) -> Result<(), Refusal> {
-        let mut defs: Vec<(&RegDecl, StockReg)> =
-            self.program.regs().iter().zip(self.regs.iter().copied()).filter(|(_, r)| r.kind != LOCAL).collect();
+    fn initialise(&mut self) -> Result<(), Refusal> {
+        let mut defs: Vec<(&RegDecl, StockReg)> = self
+            .program
+            .regs()
+            .iter()
+            .zip(self.regs.iter().copied())
+            .filter(|(_, r)| r.kind != LOCAL)
+            .collect();
         defs.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
         for (decl, reg) in defs {
             let value = match decl.init {
-                INFINITY => INFINITY_MARK,
-                v if (0..=MAX_IMMEDIATE).contains(&v) && v != i64::from(INFINITY_MARK) => v as u32,
+                INFINITY => STOCK_INFINITY,
+                v if (0..=MAX_IMMEDIATE).contains(&v) && v != INFINITY_MARK => v as u32,
                 value => return Err(Refusal::Init { reg: decl.name.clone(), value, limit: MAX_IMMEDIATE }),
             };
             self.insts.push(StockInst { op: StockOp::Def, res: reg, left: reg, right: immediate(value) });
-        }
-        if uses_infinity {
-            let reg = self.infinity;
-            self.insts.push(StockInst { op: StockOp::Def, res: reg, left: reg, right: immediate(INFINITY_MARK) });
         }
         Ok(())
     }
@@ -384,7 +380,13 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn inst(&mut self, n: usize, inst: &Inst, context: Context, flag: Option<StockReg>) -> Result<(), Refusal> {
+    fn inst(
+        &mut self,
+        n: usize,
+        inst: &Inst,
+        context: Context,
+        flag: Option<StockReg>,
+    ) -> Result<(), Refusal> {
         if context.live == 0 {
             self.next_tmp = 0;
         }
@@ -523,7 +525,7 @@ impl Lowering<'_> {
 
     fn src(&self, src: Src, inst: usize) -> Result<StockReg, Refusal> {
         Ok(match src {
-            Src::Imm(INFINITY) => self.infinity,
+            Src::Imm(INFINITY) => immediate(STOCK_INFINITY),
             Src::Imm(v) if (0..=MAX_IMMEDIATE).contains(&v) => immediate(v as u32),
             Src::Imm(value) => return Err(Refusal::Immediate { inst, value, limit: MAX_IMMEDIATE }),
             Src::Bool(b) => immediate(u32::from(b)),

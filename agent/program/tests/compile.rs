@@ -164,7 +164,10 @@ fn refusals_name_the_place() {
         ("(when ok (:= Report.acked (+ 1 2 3)))", "2:27: `+` takes 2 operands, found 3"),
         ("(when ok (:= Report.acked))", "2:10: `:=` takes 2 operands, found 1"),
         ("(when ok (:= (+ 1 2) 3))", "2:14: expected the name of what is bound, found `(+ ...)`"),
-        ("(when ok (:= Report.acked (+ c + c)))", "2:27: `+` takes 2 operands, found 3"),
+        (
+            "(when ok (:= Report.acked (+ c + c)))",
+            "2:27: `+` takes 2 operands, found 3; 2:32: expected a number, a name or `(operator ...)`, found the operator `+`",
+        ),
         (
             "(when ok (:= Report.acked +))",
             "2:27: expected a number, a name or `(operator ...)`, found the operator `+`",

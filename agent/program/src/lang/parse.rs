@@ -370,9 +370,10 @@ impl Parser<'_> {
                 if op.reads_dst() && !bound {
                     self.refuse(span, Problem::OnlyInBind(spelling(op)));
                 }
+                let mut exprs: Vec<Option<Expr>> = operands.iter().map(|o| self.expr(*o)).collect();
                 self.arity(item, spelling(op), 2, operands.len())?;
-                let (a, b) = (self.expr(operands[0]), self.expr(operands[1]));
-                return Some(Expr { span, kind: ExprKind::Op(op, Box::new(a?), Box::new(b?)) });
+                let (b, a) = (exprs.pop()??, exprs.pop()??);
+                return Some(Expr { span, kind: ExprKind::Op(op, Box::new(a), Box::new(b)) });
             }
             Head::Report => "report",
             Head::Fallthrough => "fallthrough",

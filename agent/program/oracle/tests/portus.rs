@@ -1,0 +1,252 @@
+//! Our compiler and stock lowering against portus's.
+
+use ccplane_oracle::cases;
+use ccplane_oracle::generate::{Dialect, program};
+use ccplane_oracle::portus::{Verdict, compile as portus};
+use ccplane_oracle::rng::Rng;
+use ccplane_program::ir::{Program, RegKind};
+use ccplane_program::lang::Problem;
+use ccplane_program::stock::{ENTRY_BYTES, MAX_TMPS, Stock, lower};
+use ccplane_program::{Diagnostic, compile};
+
+/// libccp's numbers that the comparison needs (ccp_priv.h).
+const ADD: u8 = 0;
+const MAX: u8 = 9;
+const TMP_REG: u8 = 7;
+
+/// How our bytes relate to portus's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Relation {
+    /// The same, up to `||` that is kept as MAX instead of ADD.
+    Same,
+    /// The same, with temporaries numbered anew after a nested bind.
+    Renumbered,
+    /// Portus needs more temporaries than libccp has; ours had to differ.
+    TheirsOverflows,
+    /// A local is read before it is bound; ours keeps it in a control register.
+    Carried,
+}
+
+fn relate(program: &Program, stock: &Stock, theirs: &[u8]) -> Result<Relation, String> {
+    let carried = |r: usize| program.regs()[r].kind == RegKind::Local && stock.update_reg(r as u8).is_some();
+    if (0..program.regs().len()).any(carried) {
+        return Ok(Relation::Carried);
+    }
+    let expressions = program.clauses().len();
+    let uses_tmp = |inst: &[u8]| {
+        [1, 6, 11].into_iter().any(|at| inst[at] == TMP_REG && usize::from(inst[at + 1]) >= MAX_TMPS)
+    };
+    let (theirs, ours) = (theirs.chunks(ENTRY_BYTES), stock.bytes().chunks(ENTRY_BYTES));
+    if theirs.clone().skip(expressions).any(uses_tmp) {
+        return Ok(Relation::TheirsOverflows);
+    }
+    if theirs.len() != ours.len() {
+        return Err(format!("{} entries, portus has {}", ours.len(), theirs.len()));
+    }
+    let mut relation = Relation::Same;
+    let (mut our_names, mut their_names) = (TmpNames::default(), TmpNames::default());
+    for (n, (ours, theirs)) in ours.zip(theirs).enumerate() {
+        if n < expressions {
+            if ours != theirs {
+                return Err(format!("expression {n}: {ours:?}, portus has {theirs:?}"));
+            }
+            continue;
+        }
+        let (ours_canonical, theirs_canonical) =
+            (our_names.canonical(n, ours), their_names.canonical(n, theirs));
+        let same_op = ours[0] == theirs[0] || (ours[0], theirs[0]) == (MAX, ADD);
+        if !same_op || ours_canonical[1..] != theirs_canonical[1..] {
+            return Err(format!("entry {n}: {ours:?}, portus has {theirs:?}"));
+        }
+        if ours[1..] != theirs[1..] {
+            relation = Relation::Renumbered;
+        }
+    }
+    Ok(relation)
+}
+
+/// Names each temporary after the instruction that wrote it.
+#[derive(Default)]
+struct TmpNames([u8; 16]);
+
+impl TmpNames {
+    fn canonical(&mut self, n: usize, inst: &[u8]) -> Vec<u8> {
+        let mut inst = inst.to_vec();
+        for at in [6, 11] {
+            if inst[at] == TMP_REG {
+                inst[at + 1] = self.0[usize::from(inst[at + 1])];
+            }
+        }
+        if inst[1] == TMP_REG {
+            self.0[usize::from(inst[2])] = n as u8;
+            inst[2] = n as u8;
+        }
+        inst
+    }
+}
+
+#[test]
+fn stock_bytes_are_those_of_portus() {
+    let (mut same, mut other, mut not_portus) = (0, 0, 0);
+    let total = cases(4000);
+    for seed in 0..total {
+        let rng = &mut Rng::new(seed);
+        let source = program(rng, Dialect::Portus);
+        let Verdict::Bytes(theirs) = portus(&source) else {
+            // A nested bind as the whole condition.
+            not_portus += 1;
+            continue;
+        };
+        let program =
+            compile(&source).unwrap_or_else(|d| panic!("seed {seed}: {}", d[0].render("x", &source)));
+        let stock = lower(&program).unwrap_or_else(|r| panic!("seed {seed}: {r}\n{source}"));
+        match relate(&program, &stock, &theirs) {
+            Ok(Relation::Same) => same += 1,
+            Ok(_) => other += 1,
+            Err(difference) => panic!("seed {seed}: {difference}\n{source}"),
+        }
+    }
+    println!("same {same}, other {other}, refused by portus {not_portus}");
+    assert!(same * 3 > total && not_portus * 4 < total, "{same} {other} {not_portus}");
+}
+
+/// Whether a refusal is on the list of `ccplane_program::lang`: what portus accepts and we do not.
+fn is_listed(diagnostic: &Diagnostic) -> bool {
+    match &diagnostic.problem {
+        Problem::UnknownName { .. }
+        | Problem::ReadBeforeBind(_)
+        | Problem::NeverRead { .. }
+        | Problem::WrongType { .. }
+        | Problem::UnusedValue
+        | Problem::NotAValue(_)
+        | Problem::BindInConditional
+        | Problem::Duplicate { .. }
+        | Problem::Shadows(_)
+        | Problem::BadName { .. }
+        | Problem::UnknownOperator { .. }
+        | Problem::BadNumber(_)
+        | Problem::Unseparated(_)
+        | Problem::BadChar(_)
+        | Problem::NumberTooLarge(_)
+        | Problem::TooDeep { .. }
+        | Problem::TooMany { .. } => true,
+        Problem::Expected { expected, .. } => {
+            expected.starts_with("the name of what is bound")
+                || expected.starts_with("an initial value")
+                || expected.starts_with("a name")
+                || expected.starts_with("an operator")
+                // `(whentrue ...)` and `(def(Report))`: portus looks at prefixes only.
+                || expected.starts_with("a clause")
+                // `(Report 0)`
+                || expected.starts_with("a declaration")
+        }
+        _ => false,
+    }
+}
+
+const WORDS: [&str; 40] = [
+    "(",
+    ")",
+    "+",
+    "-",
+    "*",
+    "/",
+    ":=",
+    "bind",
+    "if",
+    "!if",
+    "ewma",
+    "min",
+    "report",
+    "(report)",
+    "fallthrough",
+    "when",
+    "def",
+    "Report",
+    "Report.num",
+    "Report.flag",
+    "num",
+    "volatile",
+    "true",
+    "false",
+    "+infinity",
+    "0",
+    "1",
+    "4294967296",
+    "Cwnd",
+    "Rate",
+    "Micros",
+    "Ack.now",
+    "Flow.was_timeout",
+    "foo",
+    "__x",
+    "#",
+    "\n",
+    "max",
+    "wrapped_max",
+    "&&",
+];
+
+/// A few random edits of tokens or characters.
+fn mutate(rng: &mut Rng, source: &str) -> String {
+    let spaced = source.replace('(', " ( ").replace(')', " ) ");
+    let mut tokens: Vec<String> = spaced.split_whitespace().map(String::from).collect();
+    for _ in 0..1 + rng.below(3) {
+        let at = rng.below(tokens.len());
+        match rng.below(6) {
+            0 => drop(tokens.remove(at)),
+            1 => tokens.insert(at, rng.pick(&WORDS).to_string()),
+            2 => tokens[at] = rng.pick(&WORDS).to_string(),
+            3 => {
+                let other = rng.below(tokens.len());
+                tokens.swap(at, other);
+            }
+            4 => {
+                // Glues two tokens.
+                let next = if at + 1 < tokens.len() { tokens.remove(at + 1) } else { String::new() };
+                tokens[at].push_str(&next);
+            }
+            _ => {
+                // The parser of portus looks at prefixes.
+                let word = rng.pick(&WORDS);
+                tokens[at].push_str(word);
+            }
+        }
+        if tokens.is_empty() {
+            return String::new();
+        }
+    }
+    // portus wants `(def` and `(when` without a space.
+    tokens.join(" ").replace("( ", "(")
+}
+
+#[test]
+fn what_portus_accepts_we_accept_or_refuse_as_listed() {
+    let (mut both, mut stricter, mut wider) = (0, 0, 0);
+    for seed in 0..cases(6000) {
+        let rng = &mut Rng::new(seed ^ 0xacce);
+        let source = program(rng, Dialect::Portus);
+        let source = mutate(rng, &source);
+        match (portus(&source), compile(&source)) {
+            (Verdict::Bytes(theirs), Ok(program)) => {
+                both += 1;
+                let Ok(stock) = lower(&program) else { continue };
+                if let Err(difference) = relate(&program, &stock, &theirs) {
+                    panic!("seed {seed}: {difference}\n{source}");
+                }
+            }
+            (Verdict::Bytes(_), Err(diags)) => {
+                stricter += 1;
+                let text: String = diags.iter().map(|d| d.render("x", &source)).collect();
+                assert!(
+                    diags.iter().any(is_listed),
+                    "seed {seed}: refused for a reason that is not listed\n{text}"
+                );
+            }
+            (_, Ok(_)) => wider += 1,
+            (_, Err(_)) => {}
+        }
+    }
+    println!("both {both}, stricter {stricter}, wider {wider}");
+    assert!(both > 100 && stricter > 100, "{both} {stricter} {wider}");
+}
