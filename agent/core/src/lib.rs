@@ -1,1 +1,47 @@
-//! Sans-IO agent: flow table, algorithm rules, decisions
+//! The agent without its surroundings: which algorithm steers which flow, and what that asks of a datapath.
+//!
+//! [`Core`] is a state machine. [`Event`](ccplane_contract::Event)s of datapaths and the time go in,
+//! [`Action`]s come out, and how each action ended goes in again. It does no I/O, starts no threads and
+//! reads no clock, so the same inputs give the same outputs; the daemon, the simulator and the tests run
+//! the same code. [`drive`] is the loop's body around one [`Datapath`](ccplane_contract::Datapath).
+//!
+//! An algorithm's code runs behind a shield: if it panics, its flow goes to the datapath's native
+//! algorithm with that as the stated reason, and the agent goes on. (Built with `panic = "abort"` there is
+//! no such shield.)
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod action;
+mod catalog;
+mod core;
+mod drive;
+mod flow;
+mod queue;
+mod rules;
+mod shield;
+
+pub use crate::core::{AttachError, Config, Core, Counters, InstallState, InstallView};
+pub use action::{Action, ActionId, Command, DatapathId};
+pub use catalog::{Catalog, CatalogError, CommandError, Compiled};
+pub use drive::{Driven, drive};
+pub use flow::{FlowCounters, FlowView, NativeReason};
+pub use rules::{NATIVE, Rule, Rules, RulesError};
+
+/// Flows known at once, unless configured otherwise; further ones stay with their native algorithm.
+pub const MAX_FLOWS: usize = 65_536;
+/// Datapaths attached at once.
+pub const MAX_DATAPATHS: usize = 4096;
+/// Algorithms registered.
+pub const MAX_ALGORITHMS: usize = 256;
+/// Fold programs of one algorithm.
+pub const MAX_PROGRAMS: usize = 64;
+/// Rules in force.
+pub const MAX_RULES: usize = 1024;
+/// Commands that an algorithm may give in one call.
+pub const MAX_COMMANDS_PER_CALL: usize = 16;
+/// Fields of one command.
+pub const MAX_FIELDS: usize = 64;
+/// Updates and program changes queued for one datapath; those beyond are refused until it catches up.
+pub const MAX_QUEUED_COMMANDS: usize = 2 * MAX_FLOWS;
+/// Events that [`drive`] takes from a datapath at once.
+pub const MAX_EVENTS_PER_DRIVE: usize = 1024;

@@ -1,0 +1,286 @@
+//! The algorithms that there are, their programs compiled once, and the meaning of field names.
+
+use crate::shield::shield;
+use crate::{MAX_ALGORITHMS, MAX_FIELDS, MAX_PROGRAMS, NATIVE};
+use ccplane_alg::Algorithm;
+use ccplane_contract::{Field, ProgramUid};
+use ccplane_program::ir::{MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Program, RegDecl, RegId, RegKind, Type};
+use ccplane_program::{Diagnostic, compile};
+use std::sync::Arc;
+
+/// How report registers are declared.
+const REPORT_PREFIX: &str = "Report.";
+
+/// A compiled fold program.
+#[derive(Debug)]
+pub struct Compiled {
+    uid: ProgramUid,
+    algorithm: &'static str,
+    name: &'static str,
+    program: Arc<Program>,
+    report_names: Vec<String>,
+}
+
+impl Compiled {
+    /// The same on every datapath.
+    pub fn uid(&self) -> ProgramUid {
+        self.uid
+    }
+    /// Whose program it is.
+    pub fn algorithm(&self) -> &'static str {
+        self.algorithm
+    }
+    /// Its name within the algorithm.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+    /// The program.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+    /// The report registers, `Report.` prefix left out, in report order.
+    pub fn report_names(&self) -> &[String] {
+        &self.report_names
+    }
+
+    /// What the names and values of a command mean to a datapath.
+    pub(crate) fn resolve(&self, fields: &[(&'static str, i64)]) -> Result<Vec<(Field, i64)>, CommandError> {
+        if fields.len() > MAX_FIELDS {
+            return Err(CommandError::TooManyFields { found: fields.len(), limit: MAX_FIELDS });
+        }
+        fields.iter().map(|(name, value)| Ok((self.field(name, *value)?, *value))).collect()
+    }
+
+    fn field(&self, name: &'static str, value: i64) -> Result<Field, CommandError> {
+        let program = self.name;
+        let (field, min, max) = match name {
+            "Cwnd" => (Field::Cwnd, 1, MAX_CWND_BYTES),
+            "Rate" => (Field::Rate, 0, MAX_RATE_BYTES_PER_S),
+            _ => match self.register(name) {
+                Some((_, RegDecl { kind: RegKind::Report, .. })) => {
+                    return Err(CommandError::ReportField { program, field: name });
+                }
+                Some((_, RegDecl { kind: RegKind::Local, .. })) | None => {
+                    return Err(CommandError::UnknownField { program, field: name });
+                }
+                Some((reg, RegDecl { ty: Type::Bool, .. })) => (Field::Reg(reg), 0, 1),
+                Some((reg, _)) => (Field::Reg(reg), i64::MIN, i64::MAX),
+            },
+        };
+        if value < min || value > max {
+            return Err(CommandError::OutOfRange { program, field: name, value, min, max });
+        }
+        Ok(field)
+    }
+
+    /// The register of this name, with or without its `Report.` prefix.
+    fn register(&self, name: &str) -> Option<(RegId, &RegDecl)> {
+        let regs = self.program.regs();
+        let position = |wanted: &dyn Fn(&RegDecl) -> bool| regs.iter().position(wanted);
+        let found = position(&|r| r.name == name)
+            .or_else(|| position(&|r| r.name.strip_prefix(REPORT_PREFIX) == Some(name)))?;
+        Some((RegId::try_from(found).ok()?, regs.get(found)?))
+    }
+}
+
+/// Why a command of an algorithm was not carried out.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The algorithm has no such program.
+    #[error("there is no program `{program}`")]
+    UnknownProgram {
+        /// The name it gave.
+        program: &'static str,
+    },
+    /// An update before the first program.
+    #[error("no program is set, so nothing can be updated")]
+    NoProgram,
+    /// The program has no control register of that name.
+    #[error("program `{program}` has no control register `{field}`")]
+    UnknownField {
+        /// The program.
+        program: &'static str,
+        /// The name it gave.
+        field: &'static str,
+    },
+    /// Report registers are the program's to write.
+    #[error("`{field}` of program `{program}` is a report register: only the program writes it")]
+    ReportField {
+        /// The program.
+        program: &'static str,
+        /// The name it gave.
+        field: &'static str,
+    },
+    /// A value that the field cannot take.
+    #[error("`{field}` of program `{program}` cannot be {value}: {min} to {max} are allowed")]
+    OutOfRange {
+        /// The program.
+        program: &'static str,
+        /// The field.
+        field: &'static str,
+        /// The value it gave.
+        value: i64,
+        /// The smallest allowed.
+        min: i64,
+        /// The largest allowed.
+        max: i64,
+    },
+    /// Too many fields in one command.
+    #[error("{found} fields in one command, at most {limit} are allowed")]
+    TooManyFields {
+        /// How many there were.
+        found: usize,
+        /// How many may be.
+        limit: usize,
+    },
+    /// Too many commands in one call; this and later ones were not carried out.
+    #[error("{found} commands in one call, at most {limit} are allowed")]
+    TooManyCommands {
+        /// How many there were.
+        found: usize,
+        /// How many may be.
+        limit: usize,
+    },
+    /// The datapath is behind.
+    #[error("{limit} commands wait for the datapath, the most there may be")]
+    QueueFull {
+        /// How many may wait.
+        limit: usize,
+    },
+    /// The datapath refused an update.
+    #[error("the datapath refused the update: {0}")]
+    Datapath(ccplane_contract::DatapathError),
+}
+
+/// Why algorithms cannot be registered.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// Too many of something.
+    #[error("{found} {what}, at most {limit} are allowed")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many may be.
+        limit: usize,
+    },
+    /// Two algorithms of one name, or one named [`NATIVE`].
+    #[error("the name `{name}` of an algorithm is taken")]
+    NameTaken {
+        /// The name.
+        name: &'static str,
+    },
+    /// Two programs of one name.
+    #[error("algorithm `{algorithm}` has two programs `{program}`")]
+    ProgramNameTaken {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// The name.
+        program: &'static str,
+    },
+    /// A program that does not compile.
+    #[error("program `{program}` of algorithm `{algorithm}`: {}", first(diagnostics))]
+    Compile {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// The program.
+        program: &'static str,
+        /// All that is wrong with it.
+        diagnostics: Vec<Diagnostic>,
+    },
+    /// The algorithm panicked when it was asked for its name or programs.
+    #[error("algorithm number {number} panicked: {message}")]
+    Panicked {
+        /// Its place in the list, from 0.
+        number: usize,
+        /// The panic's message.
+        message: String,
+    },
+}
+
+fn first(diagnostics: &[Diagnostic]) -> String {
+    diagnostics.first().map(Diagnostic::to_string).unwrap_or_default()
+}
+
+pub(crate) struct Entry {
+    pub name: &'static str,
+    pub algorithm: Arc<dyn Algorithm>,
+    pub programs: Vec<Arc<Compiled>>,
+}
+
+impl Entry {
+    pub fn program(&self, name: &str) -> Option<&Arc<Compiled>> {
+        self.programs.iter().find(|p| p.name == name)
+    }
+}
+
+/// Every algorithm, its programs compiled.
+pub struct Catalog {
+    entries: Vec<Entry>,
+}
+
+impl Catalog {
+    /// Compiles every program of `algorithms`; their uids count from `first_uid`. An agent that may meet
+    /// programs of an earlier one on a datapath chooses `first_uid` beyond theirs.
+    ///
+    /// # Errors
+    /// The first problem found.
+    pub fn new(algorithms: Vec<Arc<dyn Algorithm>>, first_uid: u32) -> Result<Catalog, CatalogError> {
+        limit("algorithms", algorithms.len(), MAX_ALGORITHMS)?;
+        let mut entries: Vec<Entry> = Vec::with_capacity(algorithms.len());
+        let mut next_uid = first_uid;
+        for (number, algorithm) in algorithms.into_iter().enumerate() {
+            let (name, sources) = shield(|| (algorithm.name(), algorithm.programs()))
+                .map_err(|message| CatalogError::Panicked { number, message })?;
+            if name == NATIVE || entries.iter().any(|e| e.name == name) {
+                return Err(CatalogError::NameTaken { name });
+            }
+            limit("programs of one algorithm", sources.len(), MAX_PROGRAMS)?;
+            let mut entry = Entry { name, algorithm, programs: Vec::with_capacity(sources.len()) };
+            for source in sources {
+                if entry.program(source.name).is_some() {
+                    return Err(CatalogError::ProgramNameTaken { algorithm: name, program: source.name });
+                }
+                let program = compile(source.source).map_err(|diagnostics| CatalogError::Compile {
+                    algorithm: name,
+                    program: source.name,
+                    diagnostics,
+                })?;
+                entry.programs.push(Arc::new(Compiled {
+                    uid: ProgramUid(next_uid),
+                    algorithm: name,
+                    name: source.name,
+                    report_names: report_names(&program),
+                    program: Arc::new(program),
+                }));
+                next_uid = next_uid.wrapping_add(1);
+            }
+            entries.push(entry);
+        }
+        Ok(Catalog { entries })
+    }
+
+    /// The algorithms' names, in order of registration.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.entries.iter().map(|e| e.name).collect()
+    }
+
+    /// Every program.
+    pub fn programs(&self) -> impl Iterator<Item = &Arc<Compiled>> {
+        self.entries.iter().flat_map(|e| &e.programs)
+    }
+
+    pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|e| e.name == name)
+    }
+}
+
+fn limit(what: &'static str, found: usize, limit: usize) -> Result<(), CatalogError> {
+    if found > limit { Err(CatalogError::TooMany { what, found, limit }) } else { Ok(()) }
+}
+
+fn report_names(program: &Program) -> Vec<String> {
+    let reports = program.regs().iter().take(program.report_len());
+    reports.map(|r| r.name.strip_prefix(REPORT_PREFIX).unwrap_or(&r.name).to_owned()).collect()
+}

@@ -1,0 +1,574 @@
+//! The state machine.
+
+use crate::catalog::{Catalog, CommandError, Compiled, Entry};
+use crate::flow::{FlowState, FlowView, LastReport, NativeReason, Steered};
+use crate::queue::{Queue, Waiting};
+use crate::rules::{NATIVE, Rules, RulesError};
+use crate::shield::shield;
+use crate::{Action, ActionId, Command, DatapathId, MAX_COMMANDS_PER_CALL, MAX_DATAPATHS, MAX_FLOWS};
+use ccplane_alg::{Command as Asked, Control, Report};
+use ccplane_contract::{Capabilities, DatapathError, Event, FlowId, FlowInfo, FlowStats, ProgramUid};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Limits and periods.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Flows known at once, on all datapaths; further ones run their native algorithm.
+    pub max_flows: usize,
+    /// Time between two heartbeats to a datapath, microseconds. At most half the datapath's timeout.
+    pub heartbeat_us: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { max_flows: MAX_FLOWS, heartbeat_us: 100_000 }
+    }
+}
+
+/// What was counted since the core was made.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Flows that were taken in.
+    pub flows_created: u64,
+    /// Flows that ended.
+    pub flows_closed: u64,
+    /// Flows left to their native algorithm because the table was full.
+    pub flows_refused: u64,
+    /// Reports given to an algorithm.
+    pub reports: u64,
+    /// Reports of flows that are not known, or not steered any more.
+    pub stray_reports: u64,
+    /// Events that datapaths dropped.
+    pub dropped_events: u64,
+    /// Panics of algorithms.
+    pub panics: u64,
+    /// Actions that datapaths refused.
+    pub refused_actions: u64,
+}
+
+/// How a program stands with a datapath.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum InstallState {
+    /// On its way.
+    Pending,
+    /// It may be set on flows.
+    Installed,
+    /// Flows of its algorithm run the native algorithm there.
+    Refused(Arc<DatapathError>),
+}
+
+/// A program on a datapath.
+#[derive(Clone, Copy, Debug)]
+pub struct InstallView<'a> {
+    /// The datapath.
+    pub datapath: DatapathId,
+    /// The program.
+    pub program: &'a Compiled,
+    /// How it stands.
+    pub state: &'a InstallState,
+}
+
+/// Why a datapath cannot be attached.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The name is in use.
+    #[error("datapath {0:?} is attached already")]
+    Attached(DatapathId),
+    /// Too many.
+    #[error("{limit} datapaths are attached, the most there may be")]
+    TooMany {
+        /// How many may be.
+        limit: usize,
+    },
+    /// The agent stops.
+    #[error("the agent stops")]
+    Stopping,
+}
+
+struct Attached {
+    capabilities: Capabilities,
+    programs: BTreeMap<ProgramUid, (Arc<Compiled>, InstallState)>,
+    queue: Queue,
+    /// Events were dropped since the flows were last reconciled.
+    missed: bool,
+    next_heartbeat_us: u64,
+}
+
+impl Attached {
+    /// Asks for the programs of an algorithm that it does not have.
+    fn install(&mut self, entry: &Entry) {
+        for program in &entry.programs {
+            self.programs.entry(program.uid()).or_insert_with(|| {
+                let install = Command::Install { uid: program.uid(), program: program.program().clone() };
+                self.queue.push(install);
+                (program.clone(), InstallState::Pending)
+            });
+        }
+    }
+
+    /// Why an algorithm's flows cannot be steered here.
+    fn refusal(&self, entry: &Entry) -> Option<NativeReason> {
+        entry.programs.iter().find_map(|p| match self.programs.get(&p.uid()) {
+            Some((_, InstallState::Refused(error))) => {
+                Some(NativeReason::InstallRefused { program: p.name(), error: error.clone() })
+            }
+            _ => None,
+        })
+    }
+}
+
+/// The agent's state. See the [crate]'s page.
+pub struct Core {
+    config: Config,
+    catalog: Catalog,
+    rules: Rules,
+    datapaths: BTreeMap<DatapathId, Attached>,
+    flows: BTreeMap<(DatapathId, FlowId), FlowState>,
+    stopping: bool,
+    /// Actions of a datapath that is attached from now on are numbered from here: numbers are never reused.
+    first_action: u64,
+    counters: Counters,
+}
+
+impl Core {
+    /// A core without datapaths.
+    ///
+    /// # Errors
+    /// The rules name an algorithm that the catalog lacks, or are too many.
+    pub fn new(catalog: Catalog, rules: Rules, config: Config) -> Result<Core, RulesError> {
+        rules.check(&catalog.names())?;
+        Ok(Core {
+            config,
+            catalog,
+            rules,
+            datapaths: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            stopping: false,
+            first_action: 0,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Takes a datapath in and asks it to install the programs of the algorithms that the rules name.
+    ///
+    /// # Errors
+    /// The name is in use, there are [`MAX_DATAPATHS`], or the agent stops; nothing is changed then.
+    pub fn attach(
+        &mut self,
+        id: DatapathId,
+        capabilities: Capabilities,
+        now_us: u64,
+    ) -> Result<(), AttachError> {
+        if self.stopping {
+            return Err(AttachError::Stopping);
+        }
+        if self.datapaths.contains_key(&id) {
+            return Err(AttachError::Attached(id));
+        }
+        if self.datapaths.len() >= MAX_DATAPATHS {
+            return Err(AttachError::TooMany { limit: MAX_DATAPATHS });
+        }
+        let mut attached = Attached {
+            capabilities,
+            programs: BTreeMap::new(),
+            queue: Queue::new(id, self.first_action),
+            missed: false,
+            next_heartbeat_us: now_us,
+        };
+        for entry in self.rules.names().filter_map(|name| self.catalog.entry(name)) {
+            attached.install(entry);
+        }
+        self.datapaths.insert(id, attached);
+        Ok(())
+    }
+
+    /// Forgets a datapath, its flows and what was queued for it.
+    pub fn detach(&mut self, id: DatapathId) {
+        let flows: Vec<FlowId> = self.flow_ids(id);
+        for flow in flows {
+            self.close(id, flow);
+        }
+        if let Some(attached) = self.datapaths.remove(&id) {
+            self.first_action = self.first_action.max(attached.queue.next_number());
+        }
+    }
+
+    /// Replaces the rules. Flows that run keep their algorithm; new ones follow the new rules.
+    ///
+    /// # Errors
+    /// They name an algorithm that there is not, or are too many; nothing is changed then.
+    pub fn set_rules(&mut self, rules: Rules) -> Result<(), RulesError> {
+        rules.check(&self.catalog.names())?;
+        self.rules = rules;
+        for entry in self.rules.names().filter_map(|name| self.catalog.entry(name)) {
+            self.datapaths.values_mut().for_each(|d| d.install(entry));
+        }
+        Ok(())
+    }
+
+    /// Hands every flow to its native algorithm and takes no more in. What that asks of datapaths is queued;
+    /// [`Core::is_idle`] says when all of it is done.
+    pub fn shutdown(&mut self) {
+        self.stopping = true;
+        let flows: Vec<_> = self.flows.keys().copied().collect();
+        for (id, flow) in flows {
+            self.go_native(id, flow, NativeReason::Stopping);
+        }
+    }
+
+    /// Whether nothing is queued and every action has ended.
+    pub fn is_idle(&self) -> bool {
+        self.datapaths.values().all(|d| d.queue.is_idle())
+    }
+
+    /// Does what is due at `now_us`: heartbeats.
+    pub fn tick(&mut self, now_us: u64) {
+        for attached in self.datapaths.values_mut() {
+            if now_us >= attached.next_heartbeat_us && !self.stopping {
+                attached.next_heartbeat_us = now_us.saturating_add(self.config.heartbeat_us);
+                attached.queue.heartbeat();
+            }
+        }
+    }
+
+    /// When [`Core::tick`] is to be called next, microseconds; `None` if nothing is due ever.
+    pub fn next_tick_us(&self) -> Option<u64> {
+        self.datapaths.values().map(|d| d.next_heartbeat_us).min().filter(|_| !self.stopping)
+    }
+
+    /// Takes in what happened in a datapath.
+    pub fn event(&mut self, id: DatapathId, event: Event, now_us: u64) {
+        match event {
+            Event::Created { flow, info } => self.create(id, flow, info, now_us),
+            Event::Report { flow, program, seq, at_us, values } => {
+                self.report(id, flow, program, seq, at_us, values);
+            }
+            Event::Closed { flow } => self.close(id, flow),
+            Event::Dropped { count } => {
+                self.counters.dropped_events = self.counters.dropped_events.saturating_add(count);
+                if let Some(attached) = self.datapaths.get_mut(&id) {
+                    attached.missed = true;
+                }
+            }
+        }
+    }
+
+    /// Whether a datapath has dropped events since the last call.
+    pub fn take_missed(&mut self, id: DatapathId) -> bool {
+        self.datapaths.get_mut(&id).is_some_and(|d| std::mem::take(&mut d.missed))
+    }
+
+    /// Takes in all flows that a datapath has, after it dropped events: what is not known is created, what is
+    /// not listed is closed.
+    pub fn reconcile(&mut self, id: DatapathId, listed: Vec<FlowStats>, now_us: u64) {
+        let live: BTreeSet<FlowId> = listed.iter().map(|f| f.flow).collect();
+        for flow in self.flow_ids(id) {
+            if !live.contains(&flow) {
+                self.close(id, flow);
+            }
+        }
+        for stats in listed {
+            self.create(id, stats.flow, stats.info, now_us);
+        }
+    }
+
+    /// The next action for a datapath. Every action that is taken must be answered by [`Core::result`].
+    pub fn next_action(&mut self, id: DatapathId) -> Option<Action> {
+        let flows = &self.flows;
+        // What was queued for a flow that has since ended or gone native is void.
+        let void = |flow: FlowId| flows.get(&(id, flow)).is_none_or(|f| f.steered.is_err());
+        self.datapaths.get_mut(&id)?.queue.pop(|command| match command {
+            Command::SetProgram { flow, .. } | Command::Update { flow, .. } => !void(*flow),
+            Command::Install { .. } | Command::Release { .. } | Command::Heartbeat => true,
+        })
+    }
+
+    /// How an action ended.
+    pub fn result(&mut self, id: ActionId, result: Result<(), DatapathError>) {
+        let Some(attached) = self.datapaths.get_mut(&id.datapath) else { return };
+        let Some(waiting) = attached.queue.answered(id) else { return };
+        let Err(error) = result else {
+            if let Waiting::Install(uid) = waiting
+                && let Some((_, state)) = attached.programs.get_mut(&uid)
+            {
+                *state = InstallState::Installed;
+            }
+            return;
+        };
+        self.counters.refused_actions += 1;
+        match waiting {
+            Waiting::Install(uid) => self.install_refused(id.datapath, uid, error),
+            // The flow has just ended; its `Closed` is on its way.
+            Waiting::SetProgram(_) | Waiting::Update(_) if matches!(error, DatapathError::NoFlow(_)) => {}
+            Waiting::SetProgram(flow) => self.go_native(id.datapath, flow, NativeReason::SetRefused(error)),
+            Waiting::Update(flow) => {
+                if let Some(state) = self.flows.get_mut(&(id.datapath, flow)) {
+                    state.refuse(CommandError::Datapath(error));
+                }
+            }
+            Waiting::Release | Waiting::Heartbeat => {}
+        }
+    }
+
+    /// Every flow, by datapath and name.
+    pub fn flows(&self) -> impl Iterator<Item = FlowView<'_>> {
+        self.flows.iter().map(|((datapath, flow), state)| FlowView {
+            datapath: *datapath,
+            flow: *flow,
+            state,
+        })
+    }
+
+    /// One flow.
+    pub fn flow(&self, datapath: DatapathId, flow: FlowId) -> Option<FlowView<'_>> {
+        self.flows.get(&(datapath, flow)).map(|state| FlowView { datapath, flow, state })
+    }
+
+    /// Every program on every datapath.
+    pub fn installs(&self) -> impl Iterator<Item = InstallView<'_>> {
+        self.datapaths.iter().flat_map(|(datapath, attached)| {
+            let view = |(program, state)| InstallView { datapath: *datapath, program, state };
+            attached.programs.values().map(|(program, state)| (&**program, state)).map(view)
+        })
+    }
+
+    /// The attached datapaths.
+    pub fn datapaths(&self) -> impl Iterator<Item = (DatapathId, &Capabilities)> {
+        self.datapaths.iter().map(|(id, attached)| (*id, &attached.capabilities))
+    }
+
+    /// The algorithms and their programs.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The rules in force.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn flow_ids(&self, id: DatapathId) -> Vec<FlowId> {
+        let range = (id, FlowId(u64::MIN))..=(id, FlowId(u64::MAX));
+        self.flows.range(range).map(|((_, flow), _)| *flow).collect()
+    }
+
+    /// Takes a flow in. A flow that is known already stays as it is: datapaths may tell twice.
+    fn create(&mut self, id: DatapathId, flow: FlowId, info: FlowInfo, now_us: u64) {
+        let Some(attached) = self.datapaths.get_mut(&id) else { return };
+        if self.flows.contains_key(&(id, flow)) {
+            return;
+        }
+        if self.stopping || self.flows.len() >= self.config.max_flows {
+            self.counters.flows_refused += 1;
+            attached.queue.push(Command::Release { flow });
+            return;
+        }
+        self.counters.flows_created += 1;
+        let mut state = FlowState {
+            info,
+            algorithm: NATIVE,
+            steered: Err(Box::new(NativeReason::Rule)),
+            created_us: now_us,
+            last_seq: None,
+            last_report: None,
+            last_error: None,
+            counters: Default::default(),
+        };
+        // The rules were checked against the catalog: a name that it lacks is `NATIVE`.
+        if let Some(entry) = self.catalog.entry(self.rules.choose(&state.info)) {
+            state.algorithm = entry.name;
+            state.steered = start(entry, attached, flow, &mut state).map_err(Box::new);
+            if matches!(state.steered.as_ref().map_err(|r| &**r), Err(NativeReason::Panicked(_))) {
+                self.counters.panics += 1;
+            }
+        }
+        if state.steered.is_err() {
+            attached.queue.push(Command::Release { flow });
+        }
+        self.flows.insert((id, flow), state);
+    }
+
+    fn report(
+        &mut self,
+        id: DatapathId,
+        flow: FlowId,
+        program: ProgramUid,
+        seq: u32,
+        at_us: u64,
+        values: Vec<i64>,
+    ) {
+        let state = self.flows.get_mut(&(id, flow)).filter(|f| f.steered.is_ok());
+        let (Some(attached), Some(state)) = (self.datapaths.get_mut(&id), state) else {
+            self.counters.stray_reports += 1;
+            return;
+        };
+        if !state.take_seq(seq) {
+            return;
+        }
+        let Ok(steered) = &mut state.steered else { return };
+        if steered.program.uid() != program {
+            state.counters.stale_reports += 1;
+            return;
+        }
+        if steered.program.report_names().len() != values.len() {
+            state.counters.malformed_reports += 1;
+            return;
+        }
+        state.counters.reports += 1;
+        self.counters.reports += 1;
+        let names = steered.program.report_names();
+        let report = Report { program: steered.program.name(), names, values: &values };
+        let mut control = Control::default();
+        let outcome = shield(|| steered.code.on_report(at_us, &report, &mut control));
+        let reporting = steered.program.clone();
+        let commands = control.take();
+        if !commands.is_empty()
+            && outcome.is_ok()
+            && let Some(entry) = self.catalog.entry(state.algorithm)
+        {
+            let mut current = Some(reporting.clone());
+            obey(entry, commands, &mut current, flow, &mut attached.queue, state);
+            if let (Ok(steered), Some(program)) = (&mut state.steered, current) {
+                steered.program = program;
+            }
+        }
+        state.last_report = Some(LastReport { at_us, program: reporting, values });
+        if let Err(message) = outcome {
+            self.counters.panics += 1;
+            self.go_native(id, flow, NativeReason::Panicked(message));
+        }
+    }
+
+    fn close(&mut self, id: DatapathId, flow: FlowId) {
+        let Some(state) = self.flows.remove(&(id, flow)) else { return };
+        self.counters.flows_closed += 1;
+        if let Ok(steered) = state.steered {
+            self.end(steered);
+        }
+    }
+
+    /// Lets the algorithm's code see the end of its flow, and drops it.
+    fn end(&mut self, steered: Steered) {
+        let Steered { mut code, .. } = steered;
+        let ended = shield(move || {
+            code.on_close();
+            drop(code);
+        });
+        self.counters.panics += u64::from(ended.is_err());
+    }
+
+    fn go_native(&mut self, id: DatapathId, flow: FlowId, reason: NativeReason) {
+        let Some(state) = self.flows.get_mut(&(id, flow)) else { return };
+        if state.steered.is_err() {
+            return;
+        }
+        let broken = matches!(reason, NativeReason::Panicked(_));
+        let steered = std::mem::replace(&mut state.steered, Err(Box::new(reason)));
+        if let Some(attached) = self.datapaths.get_mut(&id) {
+            attached.queue.push(Command::Release { flow });
+        }
+        match steered {
+            // After a panic its state may be anything: nothing more of it is called, but for its drop.
+            Ok(steered) if broken => {
+                self.counters.panics += u64::from(shield(move || drop(steered)).is_err())
+            }
+            Ok(steered) => self.end(steered),
+            Err(_) => {}
+        }
+    }
+
+    fn install_refused(&mut self, id: DatapathId, uid: ProgramUid, error: DatapathError) {
+        let Some(attached) = self.datapaths.get_mut(&id) else { return };
+        let Some((program, state)) = attached.programs.get_mut(&uid) else { return };
+        let error = Arc::new(error);
+        *state = InstallState::Refused(error.clone());
+        let program = program.clone();
+        for flow in self.flow_ids(id) {
+            if self.flows.get(&(id, flow)).is_some_and(|f| f.algorithm == program.algorithm()) {
+                let error = error.clone();
+                self.go_native(id, flow, NativeReason::InstallRefused { program: program.name(), error });
+            }
+        }
+    }
+}
+
+/// Starts an algorithm on a new flow.
+fn start(
+    entry: &Entry,
+    attached: &mut Attached,
+    flow: FlowId,
+    state: &mut FlowState,
+) -> Result<Steered, NativeReason> {
+    if let Some(refusal) = attached.refusal(entry) {
+        return Err(refusal);
+    }
+    let mut control = Control::default();
+    let code = shield(|| entry.algorithm.flow(&state.info, &mut control)).map_err(NativeReason::Panicked)?;
+    let mut program = None;
+    obey(entry, control.take(), &mut program, flow, &mut attached.queue, state);
+    match program {
+        Some(program) => Ok(Steered { code, program }),
+        None => {
+            // A destructor that panics here is the panic of an algorithm that goes native anyway.
+            shield(move || drop(code)).map_err(NativeReason::Panicked)?;
+            Err(NativeReason::NoProgram)
+        }
+    }
+}
+
+/// Queues what an algorithm asks for its flow; `program` is the one it runs, before and after. What cannot be
+/// carried out is noted in the flow's state.
+fn obey(
+    entry: &Entry,
+    asked: Vec<Asked>,
+    program: &mut Option<Arc<Compiled>>,
+    flow: FlowId,
+    queue: &mut Queue,
+    state: &mut FlowState,
+) {
+    let found = asked.len();
+    for (n, asked) in asked.into_iter().enumerate() {
+        if n == MAX_COMMANDS_PER_CALL {
+            state.refuse(CommandError::TooManyCommands { found, limit: MAX_COMMANDS_PER_CALL });
+            return;
+        }
+        let translated = match asked {
+            Asked::SetProgram { name, fields } => set_program(entry, name, &fields, flow, program, queue),
+            Asked::Update { fields } => update(program.as_deref(), &fields, flow, queue),
+        };
+        if let Err(error) = translated {
+            state.refuse(error);
+        }
+    }
+}
+
+fn set_program(
+    entry: &Entry,
+    name: &'static str,
+    fields: &[(&'static str, i64)],
+    flow: FlowId,
+    program: &mut Option<Arc<Compiled>>,
+    queue: &mut Queue,
+) -> Result<(), CommandError> {
+    let wanted = entry.program(name).ok_or(CommandError::UnknownProgram { program: name })?;
+    let fields = wanted.resolve(fields)?;
+    queue.push_bounded(Command::SetProgram { flow, uid: wanted.uid(), fields })?;
+    *program = Some(wanted.clone());
+    Ok(())
+}
+
+fn update(
+    program: Option<&Compiled>,
+    fields: &[(&'static str, i64)],
+    flow: FlowId,
+    queue: &mut Queue,
+) -> Result<(), CommandError> {
+    let fields = program.ok_or(CommandError::NoProgram)?.resolve(fields)?;
+    queue.push_bounded(Command::Update { flow, fields })
+}

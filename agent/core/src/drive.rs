@@ -1,0 +1,36 @@
+//! One turn of the loop around a datapath.
+
+use crate::{Core, DatapathId, MAX_EVENTS_PER_DRIVE};
+use ccplane_contract::Datapath;
+
+/// What one turn did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Driven {
+    /// Events taken. [`MAX_EVENTS_PER_DRIVE`] means that more may wait.
+    pub events: usize,
+    /// Actions carried out.
+    pub actions: usize,
+    /// Those among them that the datapath refused.
+    pub refused: usize,
+}
+
+/// Takes the datapath's events, gives them to the core, and carries out what it asks. Where the datapath
+/// dropped events, the core learns of its flows from their list.
+pub fn drive(core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_us: u64) -> Driven {
+    let mut events = Vec::new();
+    let mut driven = Driven { events: datapath.poll(MAX_EVENTS_PER_DRIVE, &mut events), ..Driven::default() };
+    for event in events {
+        core.event(id, event, now_us);
+    }
+    if core.take_missed(id) {
+        core.reconcile(id, datapath.flows(), now_us);
+    }
+    core.tick(now_us);
+    while let Some(action) = core.next_action(id) {
+        let result = action.command.execute(datapath);
+        driven.actions += 1;
+        driven.refused += usize::from(result.is_err());
+        core.result(action.id, result);
+    }
+    driven
+}

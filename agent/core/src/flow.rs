@@ -1,0 +1,152 @@
+//! What is kept of each flow, and how it is shown.
+
+use crate::{CommandError, Compiled, DatapathId};
+use ccplane_alg::Flow;
+use ccplane_contract::{DatapathError, FlowId, FlowInfo};
+use std::sync::Arc;
+
+/// Why a flow runs its datapath's native algorithm.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NativeReason {
+    /// A rule says so.
+    #[error("a rule says native")]
+    Rule,
+    /// The algorithm set no program, or its command was refused.
+    #[error("the algorithm set no program")]
+    NoProgram,
+    /// The datapath refused to install a program of the algorithm.
+    #[error("the datapath refused program `{program}`: {error}")]
+    InstallRefused {
+        /// The program.
+        program: &'static str,
+        /// The datapath's reason.
+        error: Arc<DatapathError>,
+    },
+    /// The datapath refused to run the program on the flow.
+    #[error("the datapath did not set the program: {0}")]
+    SetRefused(DatapathError),
+    /// The algorithm's code panicked.
+    #[error("the algorithm panicked: {0}")]
+    Panicked(String),
+    /// The agent stops.
+    #[error("the agent stops")]
+    Stopping,
+}
+
+/// What was counted of one flow.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FlowCounters {
+    /// Reports that its algorithm saw.
+    pub reports: u64,
+    /// Reports that the datapath sent and that did not arrive, by their sequence numbers.
+    pub lost_reports: u64,
+    /// Reports of a program that had been replaced.
+    pub stale_reports: u64,
+    /// Reports that came twice or late.
+    pub late_reports: u64,
+    /// Reports with a wrong number of values.
+    pub malformed_reports: u64,
+    /// Commands of its algorithm that were not carried out.
+    pub refused_commands: u64,
+}
+
+/// A running algorithm.
+pub(crate) struct Steered {
+    pub code: Box<dyn Flow>,
+    /// The program last set.
+    pub program: Arc<Compiled>,
+}
+
+pub(crate) struct FlowState {
+    pub info: FlowInfo,
+    pub algorithm: &'static str,
+    pub steered: Result<Steered, Box<NativeReason>>,
+    pub created_us: u64,
+    pub last_seq: Option<u32>,
+    /// Time, program and values of the last report.
+    pub last_report: Option<LastReport>,
+    pub last_error: Option<Box<CommandError>>,
+    pub counters: FlowCounters,
+}
+
+pub(crate) struct LastReport {
+    pub at_us: u64,
+    pub program: Arc<Compiled>,
+    pub values: Vec<i64>,
+}
+
+impl FlowState {
+    /// Counts a report's sequence number; false if the report is not newer than the last one.
+    pub fn take_seq(&mut self, seq: u32) -> bool {
+        let ahead = self.last_seq.map_or(1, |last| seq.wrapping_sub(last));
+        // Serial number arithmetic (RFC 1982): what is more than half the circle ahead is behind.
+        if ahead == 0 || ahead > u32::MAX / 2 {
+            self.counters.late_reports += 1;
+            return false;
+        }
+        self.counters.lost_reports += u64::from(ahead - 1);
+        self.last_seq = Some(seq);
+        true
+    }
+
+    pub fn refuse(&mut self, error: CommandError) {
+        self.counters.refused_commands += 1;
+        self.last_error = Some(Box::new(error));
+    }
+}
+
+/// A flow, as the command line shows it.
+#[derive(Clone, Copy)]
+pub struct FlowView<'a> {
+    pub(crate) datapath: DatapathId,
+    pub(crate) flow: FlowId,
+    pub(crate) state: &'a FlowState,
+}
+
+impl<'a> FlowView<'a> {
+    /// Where it runs.
+    pub fn datapath(&self) -> DatapathId {
+        self.datapath
+    }
+    /// Its name there.
+    pub fn flow(&self) -> FlowId {
+        self.flow
+    }
+    /// What was known when it started.
+    pub fn info(&self) -> &'a FlowInfo {
+        &self.state.info
+    }
+    /// The algorithm that the rules gave it.
+    pub fn algorithm(&self) -> &'static str {
+        self.state.algorithm
+    }
+    /// The program that it runs.
+    pub fn program(&self) -> Option<&'a Compiled> {
+        self.state.steered.as_ref().ok().map(|s| &*s.program)
+    }
+    /// Why it runs no program.
+    pub fn native(&self) -> Option<&'a NativeReason> {
+        self.state.steered.as_ref().err().map(|r| &**r)
+    }
+    /// When the core learned of it, microseconds on the agent's clock.
+    pub fn created_us(&self) -> u64 {
+        self.state.created_us
+    }
+    /// When the last report was made, microseconds on the datapath's clock.
+    pub fn reported_at_us(&self) -> Option<u64> {
+        self.state.last_report.as_ref().map(|r| r.at_us)
+    }
+    /// The last report's registers by name.
+    pub fn report(&self) -> impl Iterator<Item = (&'a str, i64)> + use<'a> {
+        let last = self.state.last_report.iter();
+        last.flat_map(|r| r.program.report_names().iter().map(String::as_str).zip(r.values.iter().copied()))
+    }
+    /// The last command that was not carried out, and why.
+    pub fn last_error(&self) -> Option<&'a CommandError> {
+        self.state.last_error.as_deref()
+    }
+    /// What was counted.
+    pub fn counters(&self) -> FlowCounters {
+        self.state.counters
+    }
+}
