@@ -167,7 +167,8 @@ fn boolean() -> impl Strategy<Value = Src> {
     select(vec![Src::Bool(true), Src::Bool(false), Src::Reg(1), Src::Reg(3), Src::Prim(Prim::FlowWasTimeout)])
 }
 
-/// Instructions over the registers that [`program`] declares first: 0 and 2 are numbers, 1 and 3 truth values.
+/// Instructions over the registers that [`program`] declares first: 0 and 2 are numbers, 1 and 3 truth
+/// values.
 fn inst() -> impl Strategy<Value = Inst> {
     let num_dst = || select(vec![Dst::Reg(0), Dst::Reg(2), Dst::Cwnd, Dst::Rate, Dst::Micros, Dst::Tmp(15)]);
     let kept = || select(vec![Dst::Reg(0), Dst::Reg(2), Dst::Cwnd, Dst::Rate]);

@@ -4,7 +4,7 @@
 mod support;
 
 use ccplane_contract::{DatapathError, Field, FlowId, ProgramUid};
-use ccplane_program::ir::VerifyError;
+use ccplane_program::ir::{HistoryDecl, Program, RegDecl, RegKind, Type, VerifyError};
 use ccplane_wire::{DecodeError, EncodeError, v1, v2};
 use support::{hex, v2_frame};
 
@@ -352,6 +352,23 @@ fn v2_programs_that_do_not_verify() {
     // Two clauses whose lengths overflow the index of an instruction.
     let program = hex("00 00 02 0000  ffff ffff 02  ffff ffff 02");
     says(v2::decode_program(&program), "clause 0: instructions: 131070, at most 1024 are allowed");
+}
+
+#[test]
+fn v2_programs_that_do_not_fit() {
+    let encode = |name: String, kept: usize| {
+        let init = 0;
+        let reg = RegDecl { name, kind: RegKind::Control, ty: Type::Num, volatile: false, init };
+        let history = HistoryDecl { depth: 1, regs: vec![0; kept] };
+        let program = Program::new(vec![reg], vec![], vec![], vec![history]).unwrap();
+        let mut out = vec![9];
+        let result = v2::encode_program(&program, &mut out);
+        assert!(result.is_ok() || out == [9], "nothing is left behind");
+        result.map_err(|e| e.to_string())
+    };
+    assert_eq!(encode("a".repeat(255), 64), Ok(()));
+    assert_eq!(encode("a".repeat(256), 64).unwrap_err(), "register name: 256, at most 255 are allowed");
+    assert_eq!(encode(String::new(), 65).unwrap_err(), "history registers: 65, at most 64 are allowed");
 }
 
 #[test]

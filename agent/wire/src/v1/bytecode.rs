@@ -1,7 +1,8 @@
 //! INSTALL's payload: stock bytecode, checked against what libccp's machine can really do.
 //!
-//! libccp copies a program without looking at it. Here every opcode, register type, register index and range of
-//! instructions is checked, so that a [`Bytecode`] can neither hang the machine nor reach outside its registers.
+//! libccp copies a program without looking at it. Here every opcode, register type, register index and range
+//! of instructions is checked, so that a [`Bytecode`] can neither hang the machine nor reach outside its
+//! registers.
 
 use ccplane_program::ir::Prim;
 use ccplane_program::stock::Stock;
@@ -12,7 +13,8 @@ use crate::{DecodeError, EncodeError, List, Out};
 
 /// Events of one program (`MAX_EXPRESSIONS`, serialize.h).
 pub const MAX_EVENTS: usize = 256;
-/// Instructions of one program. serialize.h says 256, but the machine counts them in a u8: the 256th hangs it.
+/// Instructions of one program. serialize.h says 256, but the machine counts them in a u8: the 256th hangs
+/// it.
 pub const MAX_INSTS: usize = 255;
 /// Report registers (`MAX_REPORT_REG`); portus's compiler stops at 16.
 pub const MAX_REPORT_REGS: u8 = 110;
@@ -351,7 +353,8 @@ impl<'a> Bytecode<'a> {
     /// Parses what a compiler emitted: `events` events, then instructions until the end.
     ///
     /// # Errors
-    /// As [`Bytecode::new`]; `Unknown` opcodes and register types; `TooLarge` register indices; `Short` bytes.
+    /// As [`Bytecode::new`]; `Unknown` opcodes and register types; `TooLarge` register indices; `Short`
+    /// bytes.
     pub fn from_bytes(events: usize, bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let insts = bytes.len().saturating_sub(events.saturating_mul(EVENT_BYTES)).div_ceil(INST_BYTES);
         Self::read(&mut Reader::new(bytes), events, insts)

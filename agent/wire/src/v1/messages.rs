@@ -52,7 +52,8 @@ pub enum ToDatapath<'a> {
 /// How a datapath puts addresses and ports into CREATE. CCP does not say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AddrOrder {
-    /// As the sockets API holds them: the first octet and the port's high byte come first. ccp-kernel does so.
+    /// As the sockets API holds them: the first octet and the port's high byte come first. ccp-kernel does
+    /// so.
     #[default]
     Network,
     /// As numbers.
@@ -204,8 +205,8 @@ pub struct Measure<'a> {
     pub sid: u32,
     /// The program, by its INSTALL's uid; not 0.
     pub program_uid: u32,
-    /// The report registers, at most [`MAX_REPORT_REGS`]. **A portus agent takes a report without values for the end of
-    /// the flow.**
+    /// The report registers, at most [`MAX_REPORT_REGS`]. **A portus agent takes a report without values for
+    /// the end of the flow.**
     pub values: List<'a, u64>,
 }
 
@@ -214,8 +215,8 @@ pub struct Measure<'a> {
 pub struct Install<'a> {
     /// Not used by libccp; portus sends 0.
     pub sid: u32,
-    /// The program's name; not 0. **libccp forgets all programs when it installs uid 1**, so that this must be the
-    /// first one of an agent.
+    /// The program's name; not 0. **libccp forgets all programs when it installs uid 1**, so that this must
+    /// be the first one of an agent.
     pub program_uid: u32,
     /// The program.
     pub code: Bytecode<'a>,
@@ -300,8 +301,8 @@ impl<'a> ToAgent<'a> {
     /// Parses one message.
     ///
     /// # Errors
-    /// `Direction` for what only a datapath receives; `Short`, `Length` when the counts and the header's length
-    /// disagree; the rest names its field.
+    /// `Direction` for what only a datapath receives; `Short`, `Length` when the counts and the header's
+    /// length disagree; the rest names its field.
     pub fn parse(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let r = &mut Reader::new(frame.body);
         let sid = frame.sid;
@@ -333,8 +334,8 @@ impl<'a> ToAgent<'a> {
     /// Appends the message.
     ///
     /// # Errors
-    /// `TooMany` values, `Zero` for a uid or a segment size of 0, `Nul` and `TooMany` for a name, `Full`; nothing
-    /// is written then.
+    /// `TooMany` values, `Zero` for a uid or a segment size of 0, `Nul` and `TooMany` for a name, `Full`;
+    /// nothing is written then.
     pub fn encode(&self, out: &mut impl Out) -> Result<(), EncodeError> {
         match self {
             ToAgent::Ready { id } => encode(out, MsgType::Ready, 0, 4, |out| out.put(&id.to_le_bytes())),

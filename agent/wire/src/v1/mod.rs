@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header   type u16 | len u16, header included | sid u32          little endian, unaligned
-//! CREATE 0        init_cwnd mss src_ip src_port dst_ip dst_port: u32 each | cong_alg [u8; 64], NUL-terminated
+//! CREATE 0        init_cwnd mss src_ip src_port dst_ip dst_port: u32 each | cong_alg [u8; 64], NUL-ended
 //! MEASURE 1       program_uid u32 | n u32 | n values u64          uid 0 with n 0: the flow closed
 //! INSTALL 2       program_uid u32 | events u32 | insts u32 | events of 4 u32 | instructions of 16 B
 //! UPDATE_FIELD 3  n u32 | n of (register type u8, index u32, value u64)
@@ -11,12 +11,12 @@
 //! ```
 //!
 //! CREATE, MEASURE and READY go to the agent ([`ToAgent`]), the others to the datapath ([`ToDatapath`]); what
-//! arrives at the wrong side is an error, where portus 0.9 stops. Several messages may share a datagram towards
-//! the agent ([`frames`]), as portus reads them; libccp reads one message per datagram, so send it one. libccp keeps 16
-//! bits of a sid and gives none above.
+//! arrives at the wrong side is an error, where portus 0.9 stops. Several messages may share a datagram
+//! towards the agent ([`frames`]), as portus reads them; libccp reads one message per datagram, so send it
+//! one. libccp keeps 16 bits of a sid and gives none above.
 //!
-//! The limits are libccp's real ones, which it mostly does not check itself: see the constants here and beside
-//! [`Bytecode`].
+//! The limits are libccp's real ones, which it mostly does not check itself: see the constants here and
+//! beside [`Bytecode`].
 
 mod bytecode;
 mod messages;
@@ -103,8 +103,8 @@ pub struct Frame<'a> {
 
 /// The messages of one datagram, in order.
 ///
-/// A header that does not fit the datagram is an error and ends the iteration, since nothing tells where the next
-/// message starts. An unknown type is an error too, but the messages after it follow.
+/// A header that does not fit the datagram is an error and ends the iteration, since nothing tells where the
+/// next message starts. An unknown type is an error too, but the messages after it follow.
 pub fn frames(datagram: &[u8]) -> Frames<'_> {
     Frames(datagram)
 }

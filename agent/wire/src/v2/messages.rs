@@ -202,8 +202,8 @@ impl<'a> ToAgent<'a> {
     /// Parses one frame; `None` is an optional message of a newer minor version, to be skipped.
     ///
     /// # Errors
-    /// `UnknownType` for one that is not optional, `Direction` for what only a datapath receives; `Length` when bytes
-    /// are left over; the rest names its field.
+    /// `UnknownType` for one that is not optional, `Direction` for what only a datapath receives; `Length`
+    /// when bytes are left over; the rest names its field.
     pub fn parse(frame: Frame<'a>) -> Result<Option<Self>, DecodeError> {
         let r = &mut Reader::new(frame.body);
         let msg = match frame.ty {
@@ -229,7 +229,8 @@ impl<'a> ToAgent<'a> {
     /// Appends one frame; `request` is the number of the command that it answers, or 0.
     ///
     /// # Errors
-    /// `TooMany` of something, `Zero` for a segment size of 0, `MixedFamilies`, `Full`; nothing is written then.
+    /// `TooMany` of something, `Zero` for a segment size of 0, `MixedFamilies`, `Full`; nothing is written
+    /// then.
     pub fn encode(&self, request: u32, out: &mut impl Out) -> Result<(), EncodeError> {
         match self {
             ToAgent::Hello(hello) => encode(out, HELLO, request, |out| hello.write(out)),
@@ -259,8 +260,8 @@ impl<'a> ToDatapath<'a> {
     /// Parses one frame; `None` is an optional message of a newer minor version, to be skipped.
     ///
     /// # Errors
-    /// `UnknownType` for one that is not optional, `Direction` for what only an agent receives; `Length` when bytes
-    /// are left over; `Program` for one that does not verify; the rest names its field.
+    /// `UnknownType` for one that is not optional, `Direction` for what only an agent receives; `Length` when
+    /// bytes are left over; `Program` for one that does not verify; the rest names its field.
     pub fn parse(frame: Frame<'a>) -> Result<Option<Self>, DecodeError> {
         let r = &mut Reader::new(frame.body);
         let msg = match frame.ty {
@@ -287,7 +288,8 @@ impl<'a> ToDatapath<'a> {
     /// Appends one frame; `request` numbers a command, and 0 asks for no INSTALLED or DONE.
     ///
     /// # Errors
-    /// `TooMany` of something, `TooLarge` for a register, `Zero` for a timeout of 0, `Full`; nothing is written then.
+    /// `TooMany` of something, `TooLarge` for a register, `Zero` for a timeout of 0, `Full`; nothing is
+    /// written then.
     pub fn encode(&self, request: u32, out: &mut impl Out) -> Result<(), EncodeError> {
         match self {
             ToDatapath::Welcome(welcome) => encode(out, WELCOME, request, |out| welcome.write(out)),

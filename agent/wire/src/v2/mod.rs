@@ -1,36 +1,46 @@
-//! ccplane's protocol between the agent and datapaths in other processes; [`ccplane_contract::Datapath`] on a wire.
+//! ccplane's protocol between the agent and datapaths in other processes: the calls and events of
+//! [`ccplane_contract::Datapath`] on a wire.
 //!
-//! Frames follow each other on a stream, or share a datagram. All numbers are little endian and unaligned.
+//! Frames follow each other on a stream, or share a datagram; one is at most [`MAX_FRAME_BYTES`] long. All
+//! numbers are little endian and unaligned; types are given in hexadecimal.
 //! ```text
-//! frame     magic "CCPL" | major u8 = 2 | minor u8 | type u16 | len u32, header included | request u32 | body
-//! text, T*  n u16 | n bytes of UTF-8, or n elements       option  0 | 1, value       bool  0 | 1
-//! endpoint  port u16 | v4: addr [4]; v6: addr [16], flowinfo u32, scope u32
-//! info      mss u32 | init_cwnd u64 | family u8 (4, 6) | local endpoint | remote endpoint | option cgroup u64
-//! field     0, reg u8 | 1, 0 (Cwnd) | 2, 0 (Rate); then value i64
+//! frame     "CCPL" | major u8 = 2 | minor u8 | type u16 | len u32, header included | request u32 | body
+//! text, x*  n u16 | n bytes of UTF-8, or n elements x             option  0, or 1 and the value
+//! end       port u16 | v4: addr [4]; v6: addr [16], flowinfo u32, scope u32
+//! info      mss u32 | init_cwnd u64 | family u8 (4 or 6) | local end | remote end | option cgroup u64
+//! where     0, register u8 | 1, 0 (Cwnd) | 2, 0 (Rate)            field   where | value i64
+//! report    flow u64 | uid u32 | seq u32 | at_us u64 | n u8 | n values i64
+//! reason    1 Unsupported text | 2 ProgramsFull u32 | 3 NoProgram uid | 4 ProgramInUse uid, flows u32
+//!           | 5 NoFlow u64 | 6 BadField where | 7 Refused inst u32 (!0: none), text | 8 Os kind u8, text
+//! program   see `encode_program`
 //!
-//! to the agent                                        to the datapath
-//! 01 HELLO      minor_min u8 | minor_max u8 |         41 WELCOME      minor u8 | heartbeat_timeout_ms u32 |
-//!               clock u8 | features u32 | now_us u64               |  session u64
-//!               | max_programs u32 | max_flows u32 |  42 TURNED_AWAY  reason u8 | a u32 | b u32
-//!               kind text | name text                 43 INSTALL      uid u32 | program
-//! 02 INSTALLED  uid u32                               44 REMOVE       uid u32
-//! 03 DONE                                             45 SET_PROGRAM  flow u64 | uid u32 | field*
-//! 04 REFUSED    reason u8 | its values                46 UPDATE       flow u64 | field*
-//! 05 CREATED    flow u64 | info                       47 RELEASE      flow u64
-//! 06 CLOSED     flow u64                              48 GET_FLOWS
-//! 07 REPORTS    n u16 | n of: flow u64 | uid u32 | seq u32 | at_us u64 | k u8 | k values i64
-//! 08 FLOW_STATS last bool | n u16 | n of: the fields of `FlowStats`, in its order
-//! 09 DROPPED    count u64
-//! both ways     81 HEARTBEAT  now_us u64              82 BYE          reason u8 | text
+//! to the agent                                     to the datapath
+//! 01 HELLO      minor_min u8 | minor_max u8        41 WELCOME      minor u8 | heartbeat_timeout_ms u32
+//!               | clock u8 | features u32                          | session u64
+//!               | now_us u64 | max_programs u32    42 TURNED_AWAY  u8, a u32, b u32: 1 version a to b
+//!               | max_flows u32 | kind text                        | 2 too many, a | 3 name taken
+//!               | name text                                        | 4 not allowed
+//! 02 INSTALLED  uid u32                            43 INSTALL      uid u32 | program
+//! 03 DONE                                          44 REMOVE       uid u32
+//! 04 REFUSED    reason                             45 SET_PROGRAM  flow u64 | uid u32 | field*
+//! 05 CREATED    flow u64 | info                    46 UPDATE       flow u64 | field*
+//! 06 CLOSED     flow u64                           47 RELEASE      flow u64
+//! 07 REPORTS    report*                            48 GET_FLOWS
+//! 08 FLOW_STATS last u8 | stats*                   both ways
+//! 09 DROPPED    count u64                          81 HEARTBEAT  now_us u64       82 BYE  u8 | text
+//!
+//! stats     the fields of `FlowStats`, in its order; program is an option
+//! clock 0 own, 1 CLOCK_MONOTONIC, 2 virtual; features bit 0 policy, bit 1 full language;
+//! mode 0 program, 1 no program, 2 agent silent; BYE 0 stopping, 1 protocol, 2 silent
 //! ```
-//! A conversation: HELLO, then WELCOME (with the minor version to speak, the highest that both know) or TURNED_AWAY.
-//! Commands (43 to 48) carry a request number; the answer (INSTALLED, DONE, REFUSED, FLOW_STATS) repeats it.
-//! Request 0 asks for no INSTALLED or DONE, and is what unasked messages carry. A frame is at most
-//! [`MAX_FRAME_BYTES`] long.
+//! A conversation starts with HELLO, then WELCOME with the minor version to speak ([`negotiate`]), or
+//! TURNED_AWAY. Commands (43 to 48) carry a request number, and the answer (INSTALLED, DONE, REFUSED,
+//! FLOW_STATS) repeats it. Request 0 asks for no INSTALLED or DONE, and is what unasked messages carry.
 //!
-//! Versions: magic and major never move. A minor version may add types, and append to bodies: what follows the known
-//! part of a body is skipped in a frame of a newer minor version, and an error in others. An unknown type is skipped
-//! if [`OPTIONAL`] is set in it, and refused if not. Encoding is canonical: one message, one sequence of bytes.
+//! Magic and major never move. A minor version may add types, and append to bodies: what follows the known
+//! part of a body is skipped in a frame of a newer minor version, and an error in others. An unknown type is
+//! skipped if [`OPTIONAL`] is set in it, and refused if not. Encoding is canonical: one message, one sequence
+//! of bytes.
 
 mod flow;
 mod hello;
@@ -125,8 +135,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The frames of one datagram, in order. A wrong header, or a frame that the datagram cuts off, is an error and
-/// ends the iteration. On a stream use [`Frame::split`].
+/// The frames of one datagram, in order. A wrong header, or a frame that the datagram cuts off, is an error
+/// and ends the iteration. On a stream use [`Frame::split`].
 pub fn frames(datagram: &[u8]) -> Frames<'_> {
     Frames(datagram)
 }

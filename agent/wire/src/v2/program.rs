@@ -1,22 +1,11 @@
 //! A program's canonical, compact form: what INSTALL carries.
-//!
-//! ```text
-//! program  regs u8 | histories u8 | clauses u8 | insts u16 | reg* | history* | clause* | inst*
-//! reg      name text | kind, bits 0-1, bool bit 2, volatile bit 3: u8 | init varint
-//! history  depth u8 | n u8 | n registers u8
-//! clause   guard_insts u16 | body_insts u16 | guard operand          clauses follow each other without gaps
-//! inst     op u8 | destination u8 [index u8] | operand a | operand b
-//! operand  0 varint | 1 false | 2 true | 3 reg u8 | 4 tmp u8 | 5 prim u8 | 6 Cwnd | 7 Rate | 8 Micros
-//! dest.    0 reg u8 | 1 tmp u8 | 2 Cwnd | 3 Rate | 4 Micros | 5 ShouldReport | 6 ShouldContinue
-//! varint   LEB128 of the zigzag form, shortest
-//! ```
 
 use ccplane_program::ir::{
     Clause, Dst, HistoryDecl, Inst, MAX_CLAUSES, MAX_HISTORIES, MAX_INSTS, MAX_REGS, Op, Prim, Program,
     RegDecl, RegKind, Src, Type,
 };
 
-use crate::bytes::{Reader, put_text};
+use crate::bytes::{Reader, all_or_nothing, put_count, put_text};
 use crate::{DecodeError, EncodeError, Out};
 
 /// Longest name of a register, bytes.
@@ -79,15 +68,29 @@ const fn op_number(op: Op) -> u8 {
     }
 }
 
-/// Appends a program.
+/// Appends a program in its canonical form:
+/// ```text
+/// program  regs u8 | histories u8 | clauses u8 | insts u16 | reg* | history* | clause* | inst*
+/// reg      name text | kind, bits 0-1, bool bit 2, volatile bit 3: u8 | init varint
+/// history  depth u8 | n u8 | n registers u8
+/// clause   guard_insts u16 | body_insts u16 | guard operand          clauses follow each other without gaps
+/// inst     op u8 | destination u8 [index u8] | operand a | operand b
+/// operand  0 varint | 1 false | 2 true | 3 reg u8 | 4 tmp u8 | 5 prim u8 | 6 Cwnd | 7 Rate | 8 Micros
+/// dest.    0 reg u8 | 1 tmp u8 | 2 Cwnd | 3 Rate | 4 Micros | 5 ShouldReport | 6 ShouldContinue
+/// varint   LEB128 of the zigzag form, shortest
+/// ```
 ///
 /// # Errors
-/// `TooMany` bytes in a register's name or registers in a history, `Full`.
+/// `TooMany` bytes in a register's name or registers in a history, `Full`; nothing is written then.
 pub fn encode_program(program: &Program, out: &mut impl Out) -> Result<(), EncodeError> {
+    all_or_nothing(out, |out| write_program(program, out))
+}
+
+fn write_program(program: &Program, out: &mut impl Out) -> Result<(), EncodeError> {
     put_u8(out, "registers", program.regs().len(), MAX_REGS)?;
     put_u8(out, "histories", program.histories().len(), MAX_HISTORIES)?;
     put_u8(out, "clauses", program.clauses().len(), MAX_CLAUSES)?;
-    crate::bytes::put_count(out, "instructions", program.insts().len(), MAX_INSTS)?;
+    put_count(out, "instructions", program.insts().len(), MAX_INSTS)?;
     for reg in program.regs() {
         put_text(out, "register name", &reg.name, MAX_REG_NAME_BYTES)?;
         let kind = match reg.kind {
@@ -275,7 +278,7 @@ fn read_varint(r: &mut Reader<'_>, field: &'static str) -> Result<i64, DecodeErr
     let mut zigzag = 0_u64;
     for i in 0..MAX_VARINT_BYTES {
         let byte = r.u8(field)?;
-        // The tenth byte holds the 64th bit only; a last byte of 0 would make a longer form of the same number.
+        // The tenth byte holds the 64th bit only; a last byte of 0 would be a longer form of the number.
         let last = byte & 0x80 == 0;
         if (i == MAX_VARINT_BYTES - 1 && byte > 1) || (i > 0 && byte == 0) {
             return Err(DecodeError::Unknown { field, found: u64::from(byte) });

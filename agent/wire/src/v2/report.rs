@@ -60,7 +60,8 @@ impl<'a> Item<'a> for Report<'a> {
     }
 }
 
-/// Writes a REPORTS frame report by report, without allocation. What was written is a valid frame at any time.
+/// Writes a REPORTS frame report by report, without allocation. What was written is a valid frame at any
+/// time.
 #[derive(Debug)]
 pub struct ReportBatch<'o, O> {
     out: &'o mut O,
@@ -82,8 +83,8 @@ impl<'o, O: Out> ReportBatch<'o, O> {
     /// Appends one report.
     ///
     /// # Errors
-    /// `TooMany` reports or frame bytes, or `Full`: send this batch and start another; `TooMany` values: no batch
-    /// can carry it. Nothing is written then.
+    /// `TooMany` reports or frame bytes, or `Full`: send this batch and start another; `TooMany` values: no
+    /// batch can carry it. Nothing is written then.
     pub fn push(&mut self, report: &Report<'_>) -> Result<(), EncodeError> {
         let (start, len) = (self.start, self.len + 1);
         if usize::from(len) > MAX_REPORTS {
