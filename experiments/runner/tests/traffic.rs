@@ -33,11 +33,13 @@ fn sockets(namespace: &Namespace) -> usize {
     namespace.run(|| tables().iter().map(|t| t.lines().count() - 1).sum()).unwrap()
 }
 
-fn threads() -> usize {
-    let names = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    names
+/// Threads that serve the flow to this port.
+fn threads(port: u16) -> usize {
+    let names = ["tx", "rx"].map(|end| format!("ccp-{end}-{port}\n"));
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    tasks
         .filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok())
-        .filter(|comm| comm.starts_with("ccp-tx") || comm.starts_with("ccp-rx"))
+        .filter(|comm| names.contains(comm))
         .count()
 }
 
@@ -95,16 +97,16 @@ fn a_number_of_bytes_arrives_in_full() {
 fn a_dropped_flow_is_gone_at_once() {
     let Some(namespace) = namespace() else { return };
     let config = FlowConfig { duration: MAX_DURATION, ..config("reno") };
-    let before = threads();
     let flow = BulkFlow::start(&config, &namespace, &namespace, Instant::now()).unwrap();
     std::thread::sleep(Duration::from_millis(100));
     assert!(flow.latest().unwrap().info.bytes_acked > 1 && !flow.is_finished());
+    let port = flow.remote().port();
+    assert_eq!(threads(port), 2);
     let begun = Instant::now();
     drop(flow);
     assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
     assert_eq!(sockets(&namespace), 0);
-    // Other tests' threads may come and go meanwhile; ours must.
-    assert!(threads() <= before + 4);
+    assert_eq!(threads(port), 0);
 
     let flow = BulkFlow::start(&config, &namespace, &namespace, Instant::now()).unwrap();
     flow.stop();

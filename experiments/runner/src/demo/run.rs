@@ -79,7 +79,7 @@ pub trait Hooks {
 /// the caller prints them. Links, namespaces, threads and sockets are gone on return, also on an error.
 ///
 /// # Errors
-/// A refused configuration, a link or a flow that broke, or what a hook says.
+/// A refused configuration, a link or a flow that could not start, or what a hook says.
 pub fn run<W: std::io::Write>(
     config: &DemoConfig,
     hooks: &mut dyn Hooks,
@@ -175,7 +175,16 @@ fn kernel_flows<W: std::io::Write>(
         notes.push(format!("Stopped by the user after {:.1} s.", elapsed.as_secs_f64()));
         lanes.iter().for_each(|lane| lane.flow.stop());
     }
-    lanes.into_iter().map(|lane| finish(lane, config.sample_every, notes)).collect()
+    let mut flows = Vec::with_capacity(lanes.len());
+    for lane in lanes {
+        let plan = lane.plan;
+        // One broken flow does not cost the others their report.
+        match finish(lane, config.sample_every, notes) {
+            Ok(flow) => flows.push(flow),
+            Err(error) => notes.push(format!("{} broke and is left out: {error}.", plan.label)),
+        }
+    }
+    Ok(flows)
 }
 
 /// Connects all flows at the same time: each connection takes a round trip.
