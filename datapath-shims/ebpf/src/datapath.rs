@@ -213,6 +213,7 @@ impl EbpfDatapath {
         } else {
             // A kill between two pins may have left some.
             pins::remove(&options.run_dir, &options.name)?;
+            movement::wait_unregistered(&options.name)?;
             create(&options, &kernel).inspect_err(|_| drop(pins::remove(&options.run_dir, &options.name)))?
         };
         let memory = Memory::map(&maps, true)?;
@@ -263,6 +264,7 @@ impl EbpfDatapath {
     pub fn detach(self) -> Result<u64, EbpfError> {
         let moved = self.hand_back()?;
         pins::remove(&self.options.run_dir, &self.options.name)?;
+        movement::wait_unregistered(&self.options.name)?;
         Ok(moved)
     }
 

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
 
@@ -17,6 +18,8 @@ use crate::sys::{self, AttachTo, ProgType};
 use crate::tcp::{self, Kernel};
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+/// How long the kernel may take to let a congestion control go.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
 /// The congestion control that every kernel has.
 const ALWAYS_THERE: &str = "reno";
 
@@ -24,6 +27,23 @@ const ALWAYS_THERE: &str = "reno";
 pub fn available(wanted: &str) -> &str {
     let list = fs::read_to_string(AVAILABLE).unwrap_or_default();
     if list.split_whitespace().any(|name| name == wanted) { wanted } else { ALWAYS_THERE }
+}
+
+/// Waits until no congestion control of this name is registered: the kernel lets a link go some time after
+/// its last pin and descriptor.
+///
+/// # Errors
+/// It is still there after [`GONE_WITHIN`].
+pub fn wait_unregistered(name: &str) -> Result<(), EbpfError> {
+    let start = Instant::now();
+    while fs::read_to_string(AVAILABLE).unwrap_or_default().split_whitespace().any(|n| n == name) {
+        if start.elapsed() > GONE_WITHIN {
+            let still = std::io::Error::from(std::io::ErrorKind::ResourceBusy);
+            return os(format!("unregister the congestion control `{name}`"), Err(still));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Moves the flows of `from` to `to`, in the namespace at `netns` or in all. Returns how many.

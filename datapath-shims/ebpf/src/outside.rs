@@ -79,6 +79,7 @@ pub fn clean(options: &Options) -> Result<CleanReport, EbpfError> {
         report.flows_moved = moved().unwrap_or(0);
     }
     report.removed = pins::remove(&options.run_dir, &options.name)?;
+    movement::wait_unregistered(&options.name)?;
     Ok(report)
 }
 

@@ -85,14 +85,6 @@ impl Namespace {
         self.name.as_deref()
     }
 
-    /// A handle on the namespace, for what wants a path (`/proc/self/fd/N`) or setns(2).
-    ///
-    /// # Errors
-    /// No file descriptor is left.
-    pub fn as_file(&self) -> Result<File> {
-        Ok(self.fd.try_clone().context("duplicate the descriptor of", self)?.into())
-    }
-
     /// The namespace itself.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
