@@ -130,7 +130,7 @@ pub enum Divergence {
         script: Box<Script>,
     },
     /// An invocation had other effects than were worked out by hand.
-    #[error("invocation {invocation}: {what} is {found}, not {expected}")]
+    #[error("invocation {invocation}: {what} is {found:?}, not {expected}")]
     Golden {
         /// Counts from 0.
         invocation: usize,
@@ -138,8 +138,8 @@ pub enum Divergence {
         what: String,
         /// By hand.
         expected: i64,
-        /// The executor's.
-        found: i64,
+        /// The executor's; `None` if it showed no such thing.
+        found: Option<i64>,
     },
 }
 

@@ -7,6 +7,7 @@
 //!
 //! [`random`] makes the programs and streams, from a seed, for any other differential test.
 
+pub mod cases;
 mod executor;
 mod operation;
 pub mod random;
@@ -29,6 +30,13 @@ pub struct Conformance {
 /// Runs every named case, then `random_scripts` random programs from `seed`.
 pub fn conform(executor: &mut dyn Executor, random_scripts: u32, seed: u64) -> Conformance {
     let mut result = Conformance::default();
+    match cases::all() {
+        Ok(cases) => cases.into_iter().for_each(|c| {
+            let outcome = c.check(executor);
+            result.note(c.name, outcome);
+        }),
+        Err(e) => result.note("cases".to_owned(), Err(Divergence::NotRun(e.into()))),
+    }
     for n in 0..random_scripts {
         let mut rng = ChaCha8Rng::seed_from_u64(seed.wrapping_add(n.into()));
         let outcome = match random::script(&mut rng, &random::Shape::default()) {

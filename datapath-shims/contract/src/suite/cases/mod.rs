@@ -1,0 +1,172 @@
+//! Named cases: a program, a stream, and what must come out, worked out by hand.
+//!
+//! Every case is held against the reference VM as well, register by register.
+
+mod arithmetic;
+mod programs;
+
+use super::executor::{Divergence, Executor, Observation, Script, observe};
+use std::fmt;
+
+/// Something that an observation shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Observable {
+    /// A register, by the name that the first program of the script gives it.
+    Reg(String),
+    /// A register as it was reported; fails if nothing was.
+    Reported(String),
+    /// 1 if the invocation reported, else 0.
+    DidReport,
+    /// The window register, bytes.
+    Cwnd,
+    /// The rate register, bytes per second.
+    Rate,
+    /// Faults since the flow started.
+    Faults,
+}
+
+impl fmt::Display for Observable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Observable::Reg(name) => write!(f, "register {name}"),
+            Observable::Reported(name) => write!(f, "reported {name}"),
+            Observable::DidReport => f.write_str("whether it reported"),
+            Observable::Cwnd => f.write_str("Cwnd"),
+            Observable::Rate => f.write_str("Rate"),
+            Observable::Faults => f.write_str("the fault count"),
+        }
+    }
+}
+
+/// What one invocation must show.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Expectation {
+    /// Counts from 0.
+    pub invocation: usize,
+    /// What to look at.
+    pub what: Observable,
+    /// What it must be.
+    pub value: i64,
+}
+
+/// One named case.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Case {
+    /// Unique.
+    pub name: String,
+    /// What is run.
+    pub script: Script,
+    /// What must come out.
+    pub expectations: Vec<Expectation>,
+}
+
+/// Why a case of the suite is none: its program does not compile.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("case {name}: {reason}")]
+pub struct CaseError {
+    /// The case.
+    pub name: String,
+    /// The compiler's or the verifier's first word.
+    pub reason: String,
+}
+
+/// Every named case.
+///
+/// # Errors
+/// None, as the tests of this crate show; a caller need not trust that.
+pub fn all() -> Result<Vec<Case>, CaseError> {
+    let mut cases = arithmetic::cases()?;
+    cases.extend(programs::cases()?);
+    Ok(cases)
+}
+
+impl Case {
+    /// Runs the case.
+    ///
+    /// # Errors
+    /// The first difference from the reference VM, or else from what was expected.
+    pub fn check(&self, executor: &mut dyn Executor) -> Result<(), Divergence> {
+        let observations = observe(executor, &self.script)?;
+        for e in &self.expectations {
+            let found = observations.get(e.invocation).and_then(|o| self.look(o, &e.what));
+            if found != Some(e.value) {
+                let what = e.what.to_string();
+                return Err(Divergence::Golden { invocation: e.invocation, what, expected: e.value, found });
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&self, seen: &Observation, what: &Observable) -> Option<i64> {
+        let reg = |name: &str| Some(usize::from(self.script.programs.first()?.reg(name)?));
+        match what {
+            Observable::Reg(name) => seen.regs.get(reg(name)?).copied(),
+            Observable::Reported(name) => seen.report.as_ref()?.get(reg(name)?).copied(),
+            Observable::DidReport => Some(i64::from(seen.report.is_some())),
+            Observable::Cwnd => Some(seen.cwnd_bytes),
+            Observable::Rate => Some(seen.rate_bytes_per_s),
+            Observable::Faults => i64::try_from(seen.faults).ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::{ExecutorError, Reference};
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_reference_passes_every_case() {
+        let cases = all().unwrap();
+        let names: HashSet<&str> = cases.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names.len(), cases.len(), "names are unique");
+        for case in &cases {
+            assert!(!case.expectations.is_empty(), "{}", case.name);
+            if let Err(why) = case.check(&mut Reference) {
+                panic!("{}: {why}", case.name);
+            }
+        }
+    }
+
+    /// An executor with one defect, given as a change of what the reference saw.
+    struct Broken(fn(&mut Observation));
+
+    impl Executor for Broken {
+        fn execute(&mut self, script: &Script) -> Result<Vec<Observation>, ExecutorError> {
+            let mut seen = Reference.execute(script)?;
+            seen.iter_mut().for_each(self.0);
+            Ok(seen)
+        }
+    }
+
+    #[test]
+    fn a_defect_of_any_kind_is_found() {
+        let defects: [fn(&mut Observation); 5] = [
+            |o| o.faults = 0,
+            |o| o.cwnd_bytes = o.cwnd_bytes.min(i64::from(u32::MAX)),
+            |o| o.rate_bytes_per_s &= i64::from(u32::MAX),
+            |o| o.regs.iter_mut().for_each(|r| *r = i64::from(*r as i32)),
+            |o| o.report = None,
+        ];
+        let cases = all().unwrap();
+        for (n, defect) in defects.into_iter().enumerate() {
+            let found = cases.iter().filter(|c| c.check(&mut Broken(defect)).is_err()).count();
+            assert!(found > 0, "defect {n}");
+        }
+    }
+
+    #[test]
+    fn an_executor_that_skips_invocations_is_found() {
+        struct Short;
+        impl Executor for Short {
+            fn execute(&mut self, script: &Script) -> Result<Vec<Observation>, ExecutorError> {
+                let mut seen = Reference.execute(script)?;
+                seen.pop();
+                Ok(seen)
+            }
+        }
+        let cases = all().unwrap();
+        assert!(cases.iter().all(|c| matches!(c.check(&mut Short), Err(Divergence::Length { .. }))));
+    }
+}
