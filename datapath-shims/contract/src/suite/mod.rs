@@ -7,6 +7,7 @@
 //!
 //! [`random`] makes the programs and streams, from a seed, for any other differential test.
 
+pub mod behaviour;
 pub mod cases;
 mod executor;
 mod operation;
@@ -17,14 +18,15 @@ pub use operation::{AckStream, Operation};
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
+use std::fmt;
 
 /// How a run of the suite ended.
-#[derive(Debug, Default)]
-pub struct Conformance {
+#[derive(Debug)]
+pub struct Conformance<E = Divergence> {
     /// Names of the cases that passed.
     pub passed: Vec<String>,
     /// Those that did not, and why.
-    pub failed: Vec<(String, Divergence)>,
+    pub failed: Vec<(String, E)>,
 }
 
 /// Runs every named case, then `random_scripts` random programs from `seed`.
@@ -48,11 +50,25 @@ pub fn conform(executor: &mut dyn Executor, random_scripts: u32, seed: u64) -> C
     result
 }
 
-impl Conformance {
-    fn note(&mut self, name: String, outcome: Result<(), Divergence>) {
+impl<E> Default for Conformance<E> {
+    fn default() -> Self {
+        Conformance { passed: Vec::new(), failed: Vec::new() }
+    }
+}
+
+impl<E> Conformance<E> {
+    fn note(&mut self, name: String, outcome: Result<(), E>) {
         match outcome {
             Ok(()) => self.passed.push(name),
             Err(why) => self.failed.push((name, why)),
         }
+    }
+}
+
+/// One line a failure.
+impl<E: fmt::Display> fmt::Display for Conformance<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed.len(), self.failed.len())?;
+        self.failed.iter().try_for_each(|(name, why)| write!(f, "\n{name}: {why}"))
     }
 }
