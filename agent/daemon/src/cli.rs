@@ -26,6 +26,10 @@ pub(crate) enum Command {
     Programs(ProgramsArgs),
     Reload(ReloadArgs),
     Stop(StopArgs),
+    Prog(ProgArgs),
+    Doctor(DoctorArgs),
+    MmDelay(MmDelayArgs),
+    MmLink(MmLinkArgs),
 }
 
 /// How a command finds the agent.
@@ -121,6 +125,127 @@ pub(crate) struct ReloadArgs {
 pub(crate) struct StopArgs {
     #[command(flatten)]
     pub(crate) place: Place,
+}
+
+/// Look at a fold program without running it.
+///
+/// A fold program declares registers and says, in `when` clauses, what to do at each ACK. Both subcommands compile it
+/// as the agent would; a mistake is shown with its line, column and what was expected, and ends with exit code 2.
+#[derive(Args, Debug)]
+pub(crate) struct ProgArgs {
+    #[command(subcommand)]
+    pub(crate) command: ProgCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ProgCommand {
+    /// Compile a program and say which datapaths can run it.
+    Check {
+        /// The program's source, `-` for standard input.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+
+        /// One JSON object on one line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what a program compiles to.
+    Show {
+        /// The program's source, `-` for standard input.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+
+        /// The intermediate representation, which every datapath's code is made from; the default.
+        #[arg(long, group = "form")]
+        ir: bool,
+
+        /// CCP's bytecode, as libccp datapaths run it.
+        #[arg(long, group = "form")]
+        stock: bool,
+
+        /// The BPF instructions for this machine's kernel.
+        #[arg(long, group = "form")]
+        bpf: bool,
+    },
+}
+
+/// Say what this machine can run and what to do about the rest.
+///
+/// Exit code 0 if Linux TCP flows can be steered here, 1 if not.
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) place: Place,
+
+    /// Remove what a killed agent left: its flows get another congestion control, its pins and sockets go. Refused
+    /// while an agent runs.
+    #[arg(long)]
+    pub(crate) clean: bool,
+
+    /// One JSON object on one line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Run a command behind a link with a fixed delay, as mahimahi's mm-delay does.
+///
+/// The link shells nest: `ccplane mm-delay 20 ccplane mm-link up.trace down.trace`. They need root.
+#[derive(Args, Debug)]
+pub(crate) struct MmDelayArgs {
+    /// Delay of each direction, milliseconds.
+    #[arg(value_name = "MILLISECONDS")]
+    pub(crate) delay_ms: u64,
+
+    /// The command and its arguments; the user's shell if left out.
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<String>,
+}
+
+/// Run a command behind a link that delivers as traces say, as mahimahi's mm-link does.
+///
+/// Each line of a trace is a millisecond at which 1504 bytes can be delivered; at its end it starts over. $MAHIMAHI_BASE
+/// is the address of the outer end. Needs root.
+#[derive(Args, Debug)]
+pub(crate) struct MmLinkArgs {
+    /// The trace of what the command sends.
+    #[arg(value_name = "UPLINK")]
+    pub(crate) uplink: PathBuf,
+
+    /// The trace of what the command receives.
+    #[arg(value_name = "DOWNLINK")]
+    pub(crate) downlink: PathBuf,
+
+    /// Log every packet sent, in mahimahi's format.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) uplink_log: Option<PathBuf>,
+
+    /// Log every packet received.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) downlink_log: Option<PathBuf>,
+
+    /// Queue of what is sent: infinite or droptail.
+    #[arg(long, value_name = "QUEUE")]
+    pub(crate) uplink_queue: Option<String>,
+
+    /// Queue of what is received: infinite or droptail.
+    #[arg(long, value_name = "QUEUE")]
+    pub(crate) downlink_queue: Option<String>,
+
+    /// Limits of a droptail queue: packets=N, bytes=N or both, separated by a comma.
+    #[arg(long, value_name = "LIMITS")]
+    pub(crate) uplink_queue_args: Option<String>,
+
+    /// Limits of a droptail queue.
+    #[arg(long, value_name = "LIMITS")]
+    pub(crate) downlink_queue_args: Option<String>,
+
+    /// Do not start the traces over: the link delivers nothing after their end.
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// The command and its arguments; the user's shell if left out.
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<String>,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

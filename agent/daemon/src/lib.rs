@@ -1,7 +1,61 @@
-//! The `ccplane` binary as a library.
+//! The `ccplane` command as a library: [`run`] is its whole `main`.
+//!
+//! A program of your own that calls [`run`] with your algorithms is an agent that has them beside the built-in ones,
+//! with every subcommand:
+//!
+//! ```no_run
+//! fn main() -> std::process::ExitCode {
+//!     let mine: Vec<std::sync::Arc<dyn ccplane_alg::Algorithm>> = Vec::new();
+//!     ccplane::run(mine)
+//! }
+//! ```
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod agent;
+mod cli;
 mod clock;
+mod commands;
 pub mod config;
+pub mod control;
+mod failure;
 pub mod peers;
+mod place;
 pub mod rundir;
+
+use ccplane_alg::Algorithm;
+use clap::Parser;
+use cli::{Cli, Command};
+use failure::Failure;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Parses the command line, does what it says, and returns the process's exit code: 0 done, 1 failed at run time,
+/// 2 the input is wrong. `extra_algorithms` are offered beside the built-in ones.
+pub fn run(extra_algorithms: Vec<Arc<dyn Algorithm>>) -> ExitCode {
+    let mut algorithms = ccplane_algs::all();
+    algorithms.extend(extra_algorithms);
+    match dispatch(&Cli::parse().command, &algorithms) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("ccplane: {}", failure.message());
+            failure.exit_code()
+        }
+    }
+}
+
+fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<ExitCode, Failure> {
+    let done = |result: Result<(), Failure>| result.map(|()| ExitCode::SUCCESS);
+    match command {
+        Command::Agent(args) => done(agent::agent(args, algorithms)),
+        Command::Flows(args) => done(commands::flows(args)),
+        Command::Status(args) => done(commands::status(args)),
+        Command::Programs(args) => done(commands::programs(args)),
+        Command::Reload(args) => done(commands::reload(args)),
+        Command::Stop(args) => done(commands::stop(args)),
+        Command::Prog(args) => done(commands::prog(args)),
+        Command::Doctor(args) => commands::doctor(args),
+        Command::MmDelay(args) => commands::mm_delay(args),
+        Command::MmLink(args) => commands::mm_link(args),
+    }
+}

@@ -1,1 +1,7 @@
-fn main() {}
+//! `ccplane`: see the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ccplane::run(Vec::new())
+}

@@ -4,6 +4,7 @@ use crate::cli::Place;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::rundir;
+use ccplane_ebpf::{MAX_FLOWS, Options};
 use std::path::PathBuf;
 
 /// A configuration with its paths settled.
@@ -28,6 +29,19 @@ impl Located {
     /// The directory of the lock and the control socket.
     pub(crate) fn run_dir(&self) -> Result<&std::path::Path, Failure> {
         Ok(rundir::parent(&self.control_socket)?)
+    }
+
+    /// How the kernel datapath is attached, or was.
+    pub(crate) fn ebpf_options(&self) -> Options {
+        let ebpf = &self.config.datapath.ebpf;
+        Options {
+            run_dir: ebpf.run_dir.clone(),
+            name: ebpf.name.clone(),
+            max_flows: u32::try_from(ebpf.max_flows.get()).unwrap_or(MAX_FLOWS),
+            heartbeat_timeout: self.config.agent.heartbeat_timeout_ms.millis(),
+            sample_interval: ebpf.sample_interval_ms.millis(),
+            handback: ebpf.handback.clone(),
+        }
     }
 
     /// The socket that datapaths of other processes send to.

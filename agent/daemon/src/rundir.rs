@@ -2,14 +2,11 @@
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::stat::futimens;
-use nix::sys::time::TimeSpec;
 use nix::unistd::{Uid, geteuid};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 /// Name of the lock file.
 pub const LOCK_FILE: &str = "agent.lock";
@@ -98,16 +95,26 @@ pub fn parent(socket: &Path) -> Result<&Path, RunDirError> {
     }
 }
 
-/// Makes the directory, owner-only, if it is not there; checks it if it is.
+/// Makes a directory, owner-only, if it is not there.
+///
+/// # Errors
+/// It cannot be made.
+pub fn create(dir: &Path) -> Result<(), RunDirError> {
+    let made = DirBuilder::new().mode(0o700).recursive(true).create(dir);
+    made.map_err(|source| RunDirError::io("create directory", dir, source))
+}
+
+/// Makes the run directory, owner-only, if it is not there; checks it if it is. The default one, which has no other
+/// use, is made owner-only if it is not.
 ///
 /// # Errors
 /// It cannot be made, or it is not ours alone.
 pub fn prepare(dir: &Path) -> Result<(), RunDirError> {
-    DirBuilder::new()
-        .mode(0o700)
-        .recursive(true)
-        .create(dir)
-        .map_err(|source| RunDirError::io("create directory", dir, source))?;
+    create(dir)?;
+    if default_control_socket().is_ok_and(|socket| socket.parent() == Some(dir)) {
+        fs::set_permissions(dir, Permissions::from_mode(0o700))
+            .map_err(|source| RunDirError::io("set the mode of", dir, source))?;
+    }
     let meta = fs::metadata(dir).map_err(|source| RunDirError::io("look at", dir, source))?;
     let (uid, owner, mode) = (geteuid().as_raw(), meta.uid(), meta.permissions().mode() & 0o7777);
     if owner != uid || mode & 0o077 != 0 {
@@ -148,7 +155,7 @@ pub fn may_speak(uid: u32) -> bool {
 /// Held by the one agent of a run directory; the kernel lets go of it however the agent ends.
 #[derive(Debug)]
 pub struct InstanceLock {
-    file: Flock<File>,
+    _file: Flock<File>,
     path: PathBuf,
 }
 
@@ -185,16 +192,7 @@ impl InstanceLock {
         file.set_len(0).map_err(|e| io("write", e))?;
         file.rewind().map_err(|e| io("write", e))?;
         writeln!(file, "{}", std::process::id()).map_err(|e| io("write", e))?;
-        Ok(InstanceLock { file, path })
-    }
-
-    /// Notes in the file's modification time that the agent is alive, for commands that get no answer.
-    ///
-    /// # Errors
-    /// The time cannot be set.
-    pub fn heartbeat(&self) -> Result<(), RunDirError> {
-        futimens(&*self.file, &TimeSpec::UTIME_NOW, &TimeSpec::UTIME_NOW)
-            .map_err(|errno| RunDirError::io("touch", &self.path, errno.into()))
+        Ok(InstanceLock { _file: file, path })
     }
 }
 
@@ -211,10 +209,4 @@ fn read_pid(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.take(MAX_PID_DIGITS).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
-}
-
-/// How long ago the agent of this directory last said that it is alive.
-pub fn since_heartbeat(dir: &Path) -> Option<Duration> {
-    let modified = fs::metadata(dir.join(LOCK_FILE)).ok()?.modified().ok()?;
-    SystemTime::now().duration_since(modified).ok()
 }

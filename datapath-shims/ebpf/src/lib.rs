@@ -11,6 +11,7 @@ mod codegen;
 mod datapath;
 mod error;
 mod layout;
+mod listing;
 mod movement;
 mod outside;
 mod pins;
@@ -21,6 +22,7 @@ mod tcp;
 pub mod testrun;
 
 pub use btf::BtfError;
-pub use datapath::{EbpfDatapath, MAX_FLOWS, MAX_PROGRAMS, Options};
+pub use datapath::{EbpfDatapath, MAX_FLOWS, MAX_PROGRAMS, Options, account};
 pub use error::EbpfError;
+pub use listing::listing;
 pub use outside::{Check, CleanReport, View, checks, clean, read_flows};

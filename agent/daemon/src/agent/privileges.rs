@@ -1,19 +1,43 @@
 //! What the agent keeps of root's powers once it is attached.
+//!
+//! The datapath loop keeps what it needs until its end: loading BPF programs (`CAP_BPF`, `CAP_PERFMON`:
+//! kernel/bpf/syscall.c) and TCP congestion controls (`CAP_NET_ADMIN`), and, to take flows back from every network
+//! namespace when it stops, entering these (`CAP_SYS_ADMIN`: setns(2)) and finding those of other processes
+//! (`CAP_SYS_PTRACE`: namespaces(7)). The thread that serves the control socket keeps nothing.
 
+use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
+use tracing::{debug, warn};
 
-/// BPF programs and maps, struct_ops, and setting another flow's congestion control. Loading a program at run time
-/// needs the first two (kernel/bpf/syscall.c), registering one for TCP the third (net/ipv4/bpf_tcp_ca.c).
-const KEPT: [Capability; 3] = [Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_NET_ADMIN];
+const DATAPATHS: [Capability; 5] = [
+    Capability::CAP_BPF,
+    Capability::CAP_PERFMON,
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_SYS_ADMIN,
+    Capability::CAP_SYS_PTRACE,
+];
 
-/// Keeps those of [`KEPT`] that this thread has and gives up all others, for good: threads started later inherit
-/// it, and nothing executed gets any.
-///
-/// # Errors
-/// The kernel refuses, which it does only under another security module.
-pub(super) fn drop_unneeded() -> Result<CapsHashSet, caps::errors::CapsError> {
+/// Gives up what a datapath loop does not need, for the calling thread and those that it starts.
+pub(super) fn keep_for_datapaths() {
+    keep(&DATAPATHS);
+}
+
+/// Gives up everything, for the calling thread and those that it starts.
+pub(super) fn keep_nothing() {
+    keep(&[]);
+}
+
+/// More than needed is no reason not to run.
+fn keep(wanted: &[Capability]) {
+    match limit_to(wanted) {
+        Ok(kept) => debug!(?kept, "capabilities"),
+        Err(error) => warn!(%error, "capabilities could not be given up"),
+    }
+}
+
+fn limit_to(wanted: &[Capability]) -> Result<CapsHashSet, CapsError> {
     let permitted = caps::read(None, CapSet::Permitted)?;
-    let kept: CapsHashSet = KEPT.into_iter().filter(|c| permitted.contains(c)).collect();
+    let kept: CapsHashSet = wanted.iter().copied().filter(|c| permitted.contains(c)).collect();
     caps::clear(None, CapSet::Ambient)?;
     caps::set(None, CapSet::Effective, &kept)?;
     caps::set(None, CapSet::Permitted, &kept)?;

@@ -2,7 +2,7 @@
 
 use super::{print, print_json, table};
 use crate::cli::{ProgramsArgs, ReloadArgs, StatusArgs, StopArgs};
-use crate::control::{ClientError, Request, Response, Status, ask};
+use crate::control::{ClientError, DatapathRecord, Request, Response, Status, ask};
 use crate::failure::Failure;
 use crate::place::Located;
 use std::time::{Duration, Instant};
@@ -35,25 +35,31 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
 }
 
 fn status_text(status: &Status) -> String {
-    let header = ["datapath", "flows", "programs", "reports", "commands", "refused", "dropped"];
-    let rows: Vec<Vec<String>> = status
-        .datapaths
-        .iter()
-        .map(|d| {
-            let counters = [d.reports, d.commands, d.refused, d.dropped];
-            [d.kind.clone(), d.flows.to_string(), d.programs.to_string()]
-                .into_iter()
-                .chain(counters.map(|c| c.to_string()))
-                .collect()
-        })
-        .collect();
+    let header = ["datapath", "flows", "programs"];
+    let of = |n: usize, max: usize| format!("{n} of {max}");
+    let row =
+        |d: &DatapathRecord| vec![d.kind.clone(), of(d.flows, d.max_flows), of(d.programs, d.max_programs)];
+    let rows: Vec<Vec<String>> = status.datapaths.iter().map(row).collect();
+    let c = &status.counters;
     format!(
-        "agent pid {}, up {} s, default algorithm {}, {} rules\n{}",
+        "agent pid {}, up {} s, default algorithm {}, {} rules\n{}\
+         flows: {} created, {} closed, {} refused\n\
+         reports: {} taken, {} stray, {} events dropped\n\
+         trouble: {} commands refused, {} panics, {} malformed datagrams\n",
         status.pid,
         status.uptime_s,
         status.default_algorithm,
         status.rules,
-        table(&header, &rows)
+        table(&header, &rows),
+        c.flows_created,
+        c.flows_closed,
+        c.flows_refused,
+        c.reports,
+        c.stray_reports,
+        c.dropped_events,
+        c.refused_commands,
+        c.panics,
+        c.malformed_datagrams,
     )
 }
 
@@ -64,7 +70,7 @@ pub(crate) fn programs(args: &ProgramsArgs) -> Result<(), Failure> {
     if args.json {
         return print_json(&response);
     }
-    let header = ["algorithm", "program", "datapath", "uid", "instructions", "registers"];
+    let header = ["algorithm", "program", "datapath", "uid", "instructions", "registers", "state"];
     let rows: Vec<Vec<String>> = programs
         .iter()
         .map(|p| {
@@ -75,6 +81,7 @@ pub(crate) fn programs(args: &ProgramsArgs) -> Result<(), Failure> {
                 p.uid.to_string(),
                 p.instructions.to_string(),
                 p.registers.to_string(),
+                p.refused.as_ref().map_or_else(|| "installed".to_owned(), |why| format!("refused: {why}")),
             ]
         })
         .collect();

@@ -21,7 +21,11 @@ pub(crate) fn flows(args: &FlowsArgs) -> Result<(), Failure> {
         if clear {
             print(CLEAR)?;
         }
-        if args.json { print_json(&flows)? } else { print(&text(&flows))? }
+        if args.json {
+            print_json(&flows)?
+        } else {
+            print(&text(&flows))?
+        }
         let Some(seconds) = args.watch else { return Ok(()) };
         std::thread::sleep(Duration::from_secs_f64(seconds));
     }
@@ -49,7 +53,7 @@ fn text(flows: &Flows) -> String {
                 f.remote.to_string(),
                 or_dash(&f.algorithm),
                 or_dash(&f.program),
-                mode(f.mode, flows.silent.as_ref()),
+                mode(f, flows.silent.as_ref()),
             ]
         })
         .collect();
@@ -74,10 +78,13 @@ fn silence_text(silence: &Silence) -> String {
     }
 }
 
-fn mode(mode: ModeName, silence: Option<&Silence>) -> String {
-    match (mode, silence.and_then(|s| s.seconds)) {
+fn mode(flow: &FlowRecord, silence: Option<&Silence>) -> String {
+    match (flow.mode, silence.and_then(|s| s.seconds)) {
         (ModeName::Program, _) => "program".to_owned(),
-        (ModeName::NativeNoProgram, _) => "native: no program".to_owned(),
+        (ModeName::NativeNoProgram, _) => match &flow.native_reason {
+            Some(reason) => format!("native: no program ({reason})"),
+            None => "native: no program".to_owned(),
+        },
         (ModeName::NativeAgentSilent, Some(s)) => format!("native: agent silent for {s:.1} s"),
         (ModeName::NativeAgentSilent, None) => "native: agent silent".to_owned(),
     }
@@ -86,7 +93,13 @@ fn mode(mode: ModeName, silence: Option<&Silence>) -> String {
 /// One line in the vocabulary and order of `ss -tin`, as far as ours goes.
 fn figures(f: &FlowRecord) -> String {
     let ms = |us: u32| f64::from(us) / 1000.0;
-    let mut line = format!("rtt:{:.3} minrtt:{:.3} mss:{} cwnd:{}", ms(f.srtt_us), ms(f.min_rtt_us), f.mss_bytes, f.snd_cwnd);
+    let mut line = format!(
+        "rtt:{:.3} minrtt:{:.3} mss:{} cwnd:{}",
+        ms(f.srtt_us),
+        ms(f.min_rtt_us),
+        f.mss_bytes,
+        f.snd_cwnd
+    );
     if let Some(ssthresh) = f.snd_ssthresh {
         let _ = write!(line, " ssthresh:{ssthresh}");
     }
@@ -120,7 +133,6 @@ mod fallback {
     use super::{Flows, Located, Silence};
     use crate::control::{ClientError, FlowRecord};
     use crate::failure::Failure;
-    use crate::rundir;
 
     pub(super) fn flows(located: &Located, error: ClientError) -> Result<Flows, Failure> {
         let pid = match &error {
@@ -128,11 +140,9 @@ mod fallback {
             ClientError::NoAgent { .. } => None,
             _ => return Err(error.into()),
         };
-        let options = located.config.datapath.ebpf.options();
-        let Ok(stats) = ccplane_ebpf::read_flows(&options) else { return Err(error.into()) };
-        let seconds = rundir::since_heartbeat(located.run_dir()?).map(|age| age.as_secs_f64());
-        let flows = stats.iter().map(|s| FlowRecord::new("ebpf", s, None, None)).collect();
-        Ok(Flows { silent: Some(Silence { pid, seconds }), flows })
+        let Ok(view) = ccplane_ebpf::read_flows(&located.ebpf_options()) else { return Err(error.into()) };
+        let flows = view.flows.iter().map(|s| FlowRecord::new("ebpf", s, None)).collect();
+        Ok(Flows { silent: Some(Silence { pid, seconds: Some(view.silence.as_secs_f64()) }), flows })
     }
 }
 
@@ -150,6 +160,8 @@ mod tests {
             algorithm: Some("cubic".into()),
             program: Some("cubic".into()),
             mode: ModeName::Program,
+            native_reason: None,
+            last_error: None,
             snd_cwnd: 42,
             snd_ssthresh: Some(21),
             mss_bytes: 1448,

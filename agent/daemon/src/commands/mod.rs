@@ -1,10 +1,16 @@
 //! What each subcommand does.
 
 mod control;
+mod doctor;
 mod flows;
+mod prog;
+mod shells;
 
 pub(crate) use control::{programs, reload, status, stop};
+pub(crate) use doctor::doctor;
 pub(crate) use flows::flows;
+pub(crate) use prog::prog;
+pub(crate) use shells::{mm_delay, mm_link};
 
 use crate::failure::Failure;
 use serde::Serialize;
@@ -17,7 +23,7 @@ fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 /// Prints text; a reader that has left is no failure.
-fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -48,7 +54,8 @@ fn table(header: &[&str], rows: &[Vec<String>]) -> String {
 mod tests {
     #[test]
     fn tables_align() {
-        let text = super::table(&["a", "long"], &[vec!["wide".into(), "x".into()], vec!["b".into(), "y".into()]]);
+        let text =
+            super::table(&["a", "long"], &[vec!["wide".into(), "x".into()], vec!["b".into(), "y".into()]]);
         assert_eq!(text, "a     long\nwide  x\nb     y\n");
     }
 }

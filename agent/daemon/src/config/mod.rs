@@ -7,20 +7,22 @@ mod error;
 mod value;
 
 pub use error::{ConfigError, Problem};
-pub use value::{Bounded, Prefix, PrefixError, Switch, Wake};
+pub use value::{Bounded, Ports, Prefix, PrefixError, Switch, Wake};
 
+use ccplane_core::{MAX_RULES, NATIVE, Rules};
 use error::locate;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
 
 /// The default configuration with its documentation.
 pub const DEFAULT_TOML: &str = include_str!("default.toml");
 /// Where the agent looks when no file is named; it need not exist.
 pub const DEFAULT_PATH: &str = "/etc/ccplane.toml";
+/// Where the kernel's cgroup (v2) tree is mounted.
+const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 /// Largest configuration file, bytes.
 pub const MAX_CONFIG_BYTES: u64 = 1 << 20;
-/// Most rules.
-pub const MAX_RULES: usize = 1024;
 
 /// The whole file. The keys are documented in [`DEFAULT_TOML`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -81,7 +83,6 @@ pub struct Agent {
     pub wake: Wake,
     pub spin_us: Bounded<1, 1_000_000>,
     pub poll_interval_ms: Bounded<1, 1000>,
-    pub batch: Bounded<1, 65_536>,
 }
 
 impl Default for Agent {
@@ -90,8 +91,7 @@ impl Default for Agent {
             heartbeat_timeout_ms: const { Bounded::new(500) },
             wake: Wake::Sleep,
             spin_us: const { Bounded::new(50) },
-            poll_interval_ms: const { Bounded::new(5) },
-            batch: const { Bounded::new(256) },
+            poll_interval_ms: const { Bounded::new(20) },
         }
     }
 }
@@ -101,7 +101,7 @@ impl Default for Agent {
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct Limits {
-    pub max_flows: Bounded<1, 1_048_576>,
+    pub max_flows: Bounded<1, 65_536>,
 }
 
 impl Default for Limits {
@@ -125,12 +125,23 @@ pub struct Datapaths {
 #[allow(missing_docs)]
 pub struct Ebpf {
     pub mode: Switch,
-    pub pin_dir: PathBuf,
+    pub name: String,
+    pub run_dir: PathBuf,
+    pub max_flows: Bounded<1, { ccplane_ebpf::MAX_FLOWS as u64 }>,
+    pub sample_interval_ms: Bounded<1, 10_000>,
+    pub handback: String,
 }
 
 impl Default for Ebpf {
     fn default() -> Ebpf {
-        Ebpf { mode: Switch::Auto, pin_dir: PathBuf::from("/sys/fs/bpf/ccplane") }
+        Ebpf {
+            mode: Switch::Auto,
+            name: "ccplane".to_owned(),
+            run_dir: PathBuf::from("/run/ccplane"),
+            max_flows: const { Bounded::new(4096) },
+            sample_interval_ms: const { Bounded::new(10) },
+            handback: "cubic".to_owned(),
+        }
     }
 }
 
@@ -170,12 +181,12 @@ pub struct Rule {
     /// Path of a cgroup below the cgroup root, matched exactly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<PathBuf>,
-    /// The sender's port.
+    /// The sender's port or ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub local_port: Option<u16>,
-    /// The receiver's port.
+    pub local_port: Option<Ports>,
+    /// The receiver's port or ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remote_port: Option<u16>,
+    pub remote_port: Option<Ports>,
     /// Where the receiver's address lies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<Prefix>,
@@ -230,42 +241,75 @@ impl Config {
     fn check(&self, algorithms: Option<&[&str]>) -> Result<(), Problem> {
         tracing_subscriber::EnvFilter::try_new(&self.log)
             .map_err(|e| Problem::field("log", format_args!("not a log filter: {e}")))?;
-        check_rules(&self.default_algorithm, &self.rules, algorithms)
+        if self.datapath.ebpf.mode == Switch::Off && self.datapath.unix.mode == OnOff::Off {
+            return Err(Problem::field(
+                "datapath",
+                "all are off: at least one of ebpf and unix must be used",
+            ));
+        }
+        match algorithms {
+            Some(algorithms) => resolve_rules(&self.default_algorithm, &self.rules, algorithms).map(|_| ()),
+            None => Ok(()),
+        }
     }
 }
 
-/// Checks rules, against the algorithms that there are where these are known.
+/// Checks rules against the algorithms that there are, and looks up the cgroups that they name.
 ///
 /// # Errors
 /// The first problem; its field is a path such as `rule[2].algorithm`.
-pub fn check_rules(
-    default_algorithm: &str,
-    rules: &[Rule],
-    algorithms: Option<&[&str]>,
-) -> Result<(), Problem> {
-    let known = |field: String, name: &str| {
-        let Some(algorithms) = algorithms else { return Ok(()) };
-        if algorithms.contains(&name) {
+pub fn resolve_rules(default: &str, rules: &[Rule], algorithms: &[&str]) -> Result<Rules, Problem> {
+    let known = |field: &str, name: &str| {
+        if name == NATIVE || algorithms.contains(&name) {
             return Ok(());
         }
         let names = algorithms.join(", ");
-        Err(Problem::field(&field, format_args!("no algorithm is called `{name}`; there are: {names}")))
+        Err(Problem::field(
+            field,
+            format_args!("no algorithm is called `{name}`; there are: {NATIVE}, {names}"),
+        ))
     };
-    known("default_algorithm".to_owned(), default_algorithm)?;
+    known("default_algorithm", default)?;
     if rules.len() > MAX_RULES {
         return Err(Problem::field(
             "rule",
             format_args!("{} rules, at most {MAX_RULES} are allowed", rules.len()),
         ));
     }
-    for (n, rule) in rules.iter().enumerate() {
-        known(format!("rule[{n}].algorithm"), &rule.algorithm)?;
+    let resolve = |(n, rule): (usize, &Rule)| {
+        known(&format!("rule[{n}].algorithm"), &rule.algorithm)?;
         if rule.is_unconditional() {
             let expected = "needs a condition: cgroup, local_port, remote_port or remote";
             return Err(Problem::field(&format!("rule[{n}]"), expected));
         }
+        let cgroup = rule.cgroup.as_deref().map(cgroup_id).transpose();
+        Ok(ccplane_core::Rule {
+            cgroup: cgroup.map_err(|message| Problem::field(&format!("rule[{n}].cgroup"), message))?,
+            local_port: rule.local_port.as_ref().map(Ports::range),
+            remote_port: rule.remote_port.as_ref().map(Ports::range),
+            remote: rule.remote.map(Prefix::get),
+            algorithm: rule.algorithm.clone(),
+        })
+    };
+    let rules = rules.iter().enumerate().map(resolve).collect::<Result<_, _>>()?;
+    Ok(Rules { rules, default: default.to_owned() })
+}
+
+/// A cgroup's id is the inode number of its directory (cgroup_id() in include/linux/cgroup.h).
+fn cgroup_id(path: &Path) -> Result<u64, String> {
+    let below = path.strip_prefix("/").unwrap_or(path);
+    if below.components().any(|c| !matches!(c, Component::Normal(_))) {
+        return Err(format!(
+            "`{}` is not a path below the cgroup root, such as /system.slice",
+            path.display()
+        ));
     }
-    Ok(())
+    let directory = Path::new(CGROUP_ROOT).join(below);
+    match std::fs::metadata(&directory) {
+        Ok(meta) if meta.is_dir() => Ok(meta.ino()),
+        Ok(_) => Err(format!("{} is not a cgroup", directory.display())),
+        Err(error) => Err(format!("{}: {error}", directory.display())),
+    }
 }
 
 #[cfg(test)]

@@ -54,12 +54,13 @@ fn the_printed_example_rule_parses() {
     let example: String =
         DEFAULT_TOML[start..].lines().map(|l| format!("{}\n", l.trim_start_matches("# "))).collect();
     let rule = &parse(&example).unwrap().rules[0];
-    assert_eq!(rule.remote.unwrap().to_string(), "10.0.0.0/8");
-    assert_eq!((rule.local_port, rule.remote_port), (Some(5201), Some(443)));
+    assert_eq!(rule.remote.unwrap().get().to_string(), "10.0.0.0/8");
+    assert_eq!(rule.local_port.as_ref().unwrap().range(), 5201..=5210);
+    assert_eq!(rule.remote_port.as_ref().unwrap().range(), 443..=443);
 }
 
 /// (text, line, column, field, part of the message)
-const REFUSED: [(&str, usize, usize, &str, &str); 14] = [
+const REFUSED: [(&str, usize, usize, &str, &str); 18] = [
     ("x y", 1, 3, "", "expected"),
     ("colour = 1", 1, 1, "colour", "unknown field"),
     ("\n[control]\nmax_client = 1", 3, 1, "control.max_client", "expected one of `socket`, `max_clients`"),
@@ -68,8 +69,12 @@ const REFUSED: [(&str, usize, usize, &str, &str); 14] = [
     ("[control]\nmax_clients = \"many\"", 2, 15, "control.max_clients", "invalid type: string"),
     ("[agent]\nwake = \"often\"", 2, 8, "agent.wake", "`sleep`, `spin`, `busy`"),
     ("[datapath.ebpf]\nmode = true", 2, 8, "datapath.ebpf.mode", ""),
-    ("default_algorithm = \"renoo\"", 1, 21, "default_algorithm", "there are: cubic, reno"),
+    ("default_algorithm = \"renoo\"", 1, 21, "default_algorithm", "there are: native, cubic, reno"),
     ("log = \"a=b=c=d\"", 1, 7, "log", "not a log filter"),
+    ("[[rule]]\nalgorithm = \"reno\"\nlocal_port = 70000", 3, 14, "rule[0].local_port", "a range such as"),
+    ("[[rule]]\nalgorithm = \"reno\"\ncgroup = \"/../etc\"", 3, 10, "rule[0].cgroup", "not a path below"),
+    ("[[rule]]\nalgorithm = \"reno\"\ncgroup = \"/ccp-none\"", 3, 10, "rule[0].cgroup", "No such file"),
+    ("[datapath]\nebpf.mode = \"off\"\nunix.mode = \"off\"", 1, 1, "datapath", "at least one"),
     ("[[rule]]\nalgorithm = \"reno\"", 1, 1, "rule[0]", "needs a condition"),
     ("[[rule]]\nlocal_port = 1", 1, 1, "rule[0]", "missing field `algorithm`"),
     (
@@ -103,9 +108,9 @@ fn refusals_say_where_and_what_would_be_right() {
 
 #[test]
 fn a_refusal_reads_like_a_compilers() {
-    let error = parse("[agent]\nbatch = 0").unwrap_err().to_string();
+    let error = parse("[agent]\nspin_us = 0").unwrap_err().to_string();
     assert_eq!(
         error,
-        "agent.toml:2:9: agent.batch: 0 is out of range: 1 to 65536 are allowed\n   |\n 2 | batch = 0\n   |         ^"
+        "agent.toml:2:11: agent.spin_us: 0 is out of range: 1 to 1000000 are allowed\n   |\n 2 | spin_us = 0\n   |           ^"
     );
 }

@@ -1,8 +1,9 @@
 //! Values that a configuration may hold: parsed once, never wrong afterwards.
 
+use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
-use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -55,46 +56,31 @@ impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Bounded<MIN, MAX>
 }
 
 /// An IP prefix, `address/length`; the host bits are 0.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Prefix {
-    address: IpAddr,
-    length: u8,
-}
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Prefix(IpNet);
 
 impl Prefix {
-    /// The network's address.
-    pub fn address(self) -> IpAddr {
-        self.address
-    }
-
-    /// The prefix length, bits.
-    pub fn length(self) -> u8 {
-        self.length
+    /// The prefix.
+    pub fn get(self) -> IpNet {
+        self.0
     }
 }
 
 /// Why a text is no prefix.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PrefixError {
-    /// There is no `/length`.
-    #[error("expected address/length, such as 10.0.0.0/8 or 2001:db8::/32")]
-    Form,
-    /// The part before the slash.
-    #[error("`{0}` is not an IPv4 or IPv6 address")]
-    Address(String),
-    /// The part after the slash.
-    #[error("`{length}` is not a prefix length: 0 to {most} are allowed here")]
-    Length {
-        /// What was given.
-        length: String,
-        /// The address's bits.
-        most: u8,
+    /// It does not parse.
+    #[error("`{found}` is not address/length, such as 10.0.0.0/8 or 2001:db8::/32")]
+    Form {
+        /// The text.
+        found: String,
     },
     /// Bits beyond the prefix are set.
     #[error("host bits are set; the network is {network}")]
     HostBits {
         /// The same prefix with them cleared.
-        network: Prefix,
+        network: IpNet,
     },
 }
 
@@ -102,40 +88,69 @@ impl FromStr for Prefix {
     type Err = PrefixError;
 
     fn from_str(text: &str) -> Result<Prefix, PrefixError> {
-        let (address, length) = text.split_once('/').ok_or(PrefixError::Form)?;
-        let address: IpAddr = address.parse().map_err(|_| PrefixError::Address(address.to_owned()))?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let length = match length.parse::<u8>() {
-            Ok(n) if n <= most => n,
-            _ => return Err(PrefixError::Length { length: length.to_owned(), most }),
-        };
-        let host_bits = u32::from(most - length);
-        let network = match address {
-            IpAddr::V4(a) => IpAddr::V4((u32::from(a) & u32::MAX.checked_shl(host_bits).unwrap_or(0)).into()),
-            IpAddr::V6(a) => {
-                IpAddr::V6((u128::from(a) & u128::MAX.checked_shl(host_bits).unwrap_or(0)).into())
-            }
-        };
-        let prefix = Prefix { address: network, length };
-        if network == address { Ok(prefix) } else { Err(PrefixError::HostBits { network: prefix }) }
-    }
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
-    }
-}
-
-impl Serialize for Prefix {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
+        let net: IpNet = text.parse().map_err(|_| PrefixError::Form { found: text.to_owned() })?;
+        let network = net.trunc();
+        if net == network { Ok(Prefix(net)) } else { Err(PrefixError::HostBits { network }) }
     }
 }
 
 impl<'de> Deserialize<'de> for Prefix {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// One port, or an inclusive range of ports.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ports(RangeInclusive<u16>);
+
+impl Ports {
+    /// The range; not empty.
+    pub fn range(&self) -> RangeInclusive<u16> {
+        self.0.clone()
+    }
+}
+
+impl Serialize for Ports {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let (first, last) = (self.0.start(), self.0.end());
+        if first == last { to.serialize_u16(*first) } else { to.collect_str(&format_args!("{first}-{last}")) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Ports {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(PortsVisitor)
+    }
+}
+
+struct PortsVisitor;
+
+impl de::Visitor<'_> for PortsVisitor {
+    type Value = Ports;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a port, 1 to 65535, or a range such as \"5000-5010\"")
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Ports, E> {
+        match u16::try_from(value) {
+            Ok(port) if port > 0 => Ok(Ports(port..=port)),
+            _ => Err(E::invalid_value(de::Unexpected::Signed(value), &self)),
+        }
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Ports, E> {
+        self.visit_i64(i64::try_from(value).unwrap_or(i64::MAX))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Ports, E> {
+        let port = |t: &str| t.trim().parse::<u16>().ok().filter(|p| *p > 0);
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        match (port(first), port(last)) {
+            (Some(first), Some(last)) if first <= last => Ok(Ports(first..=last)),
+            _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+        }
     }
 }
 
@@ -170,18 +185,30 @@ mod tests {
     #[test]
     fn prefixes() {
         for good in ["10.0.0.0/8", "0.0.0.0/0", "192.0.2.7/32", "2001:db8::/32", "::/0", "::1/128"] {
-            assert_eq!(good.parse::<Prefix>().unwrap().to_string(), good);
+            assert_eq!(good.parse::<Prefix>().unwrap().get().to_string(), good);
         }
         for (bad, why) in [
-            ("10.0.0.0", "expected address/length"),
-            ("ten/8", "`ten` is not"),
-            ("10.0.0.0/33", "0 to 32"),
-            ("::/129", "0 to 128"),
+            ("10.0.0.0", "`10.0.0.0` is not address/length"),
+            ("ten/8", "`ten/8` is not"),
+            ("10.0.0.0/33", "`10.0.0.0/33` is not"),
+            ("::/129", "`::/129` is not"),
             ("10.1.0.0/8", "the network is 10.0.0.0/8"),
             ("2001:db8::1/32", "the network is 2001:db8::/32"),
         ] {
             let error = bad.parse::<Prefix>().unwrap_err().to_string();
             assert!(error.contains(why), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn ports() {
+        let parse = |text: &str| serde_json::from_str::<Ports>(text);
+        for (text, range) in [("443", 443..=443), ("\"443\"", 443..=443), ("\"5000-5010\"", 5000..=5010)] {
+            assert_eq!(parse(text).unwrap().range(), range, "{text}");
+        }
+        for text in ["0", "65536", "-1", "\"9-8\"", "\"http\"", "\"1-2-3\"", "true"] {
+            assert!(parse(text).unwrap_err().to_string().contains("5000-5010"), "{text}");
+        }
+        assert_eq!(serde_json::to_string(&parse("\"1-2\"").unwrap()).unwrap(), "\"1-2\"");
     }
 }

@@ -9,7 +9,7 @@ mod server;
 
 pub use client::{ClientError, ask};
 pub use protocol::{
-    DatapathRecord, FlowRecord, Flows, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, ModeName, ProgramRecord, Request,
-    Response, Silence, Status, Version,
+    Counters, DatapathRecord, FlowRecord, Flows, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, ModeName,
+    ProgramRecord, Request, Response, Silence, Status, Version,
 };
 pub use server::{Answer, Server, ServerLimits};

@@ -4,6 +4,7 @@
 
 use crate::config::Rule;
 use ccplane_contract::{FlowStats, Mode};
+use ccplane_core::FlowView;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -81,25 +82,61 @@ pub struct Status {
     pub rules: usize,
     /// Each attached datapath.
     pub datapaths: Vec<DatapathRecord>,
+    /// Since the agent started.
+    pub counters: Counters,
 }
 
 /// One attached datapath.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DatapathRecord {
-    /// "ebpf", "ccp" ...
+    /// "ebpf", "ccp-v1" ...
     pub kind: String,
     /// Flows known to the agent.
     pub flows: usize,
+    /// The most that can be steered.
+    pub max_flows: usize,
     /// Programs installed.
     pub programs: usize,
-    /// Reports taken.
+    /// The most that can be installed.
+    pub max_programs: usize,
+}
+
+/// What the agent counted since it started.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Counters {
+    /// Flows taken in.
+    pub flows_created: u64,
+    /// Flows that ended.
+    pub flows_closed: u64,
+    /// Flows left to their native algorithm because there were too many.
+    pub flows_refused: u64,
+    /// Reports given to algorithms.
     pub reports: u64,
-    /// Commands sent to it.
-    pub commands: u64,
-    /// Commands that it refused.
-    pub refused: u64,
-    /// Events that it dropped because the agent was too slow.
-    pub dropped: u64,
+    /// Reports of flows that are not known, or not steered any more.
+    pub stray_reports: u64,
+    /// Events that datapaths dropped because the agent was too slow.
+    pub dropped_events: u64,
+    /// Panics of algorithms.
+    pub panics: u64,
+    /// Commands that datapaths refused.
+    pub refused_commands: u64,
+    /// Datagrams that were not heard or not understood.
+    pub malformed_datagrams: u64,
+}
+
+impl Counters {
+    /// Adds another loop's.
+    pub fn add(&mut self, other: &Counters) {
+        self.flows_created += other.flows_created;
+        self.flows_closed += other.flows_closed;
+        self.flows_refused += other.flows_refused;
+        self.reports += other.reports;
+        self.stray_reports += other.stray_reports;
+        self.dropped_events += other.dropped_events;
+        self.panics += other.panics;
+        self.refused_commands += other.refused_commands;
+        self.malformed_datagrams += other.malformed_datagrams;
+    }
 }
 
 /// One program.
@@ -117,6 +154,9 @@ pub struct ProgramRecord {
     pub instructions: usize,
     /// Registers, all kinds.
     pub registers: usize,
+    /// Why the datapath refused it; absent if it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// Flows and who says so.
@@ -179,6 +219,12 @@ pub struct FlowRecord {
     pub program: Option<String>,
     /// How it is steered.
     pub mode: ModeName,
+    /// Why the agent left it to the native algorithm, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native_reason: Option<String>,
+    /// The last command of its algorithm that was not carried out, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
     /// Congestion window, packets.
     pub snd_cwnd: u32,
     /// Slow start threshold, packets; absent when none was set.
@@ -206,17 +252,24 @@ pub struct FlowRecord {
 }
 
 impl FlowRecord {
-    /// A datapath's sample, with the names that the agent knows.
-    pub fn new(datapath: &str, stats: &FlowStats, algorithm: Option<&str>, program: Option<&str>) -> FlowRecord {
+    /// A datapath's sample, with the names that the agent knows, if it is asked.
+    pub fn new(datapath: &str, stats: &FlowStats, known: Option<FlowView<'_>>) -> FlowRecord {
+        let program =
+            stats.program.map(|uid| match known.and_then(|k| k.program()).filter(|p| p.uid() == uid) {
+                Some(program) => program.name().to_owned(),
+                None => format!("#{}", uid.0),
+            });
         FlowRecord {
             datapath: datapath.to_owned(),
             flow: stats.flow.0,
             local: stats.info.local,
             remote: stats.info.remote,
             cgroup: stats.info.cgroup,
-            algorithm: algorithm.map(str::to_owned),
-            program: program.map(str::to_owned).or_else(|| stats.program.map(|uid| format!("#{}", uid.0))),
+            algorithm: known.map(|k| k.algorithm().to_owned()),
+            program,
             mode: stats.mode.into(),
+            native_reason: known.and_then(|k| k.native()).map(ToString::to_string),
+            last_error: known.and_then(|k| k.last_error()).map(ToString::to_string),
             snd_cwnd: stats.snd_cwnd,
             snd_ssthresh: (stats.snd_ssthresh != u32::MAX).then_some(stats.snd_ssthresh),
             mss_bytes: stats.mss_bytes,

@@ -68,7 +68,8 @@ impl Server {
             };
             let client = Client { stream: BufReader::new(stream), limits: self.limits };
             let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
-                client.turn_away(format!("{} clients are being served, the most allowed", self.limits.clients));
+                client
+                    .turn_away(format!("{} clients are being served, the most allowed", self.limits.clients));
                 continue;
             };
             let answer = Arc::clone(&answer);
@@ -112,8 +113,9 @@ struct Client {
 impl Client {
     async fn session(mut self, answer: &dyn Answer) -> Result<(), SessionError> {
         let outcome = self.requests(answer).await;
-        if let Err(error @ (SessionError::Forbidden { .. } | SessionError::TooSlow(_) | SessionError::TooLong)) =
-            &outcome
+        if let Err(
+            error @ (SessionError::Forbidden { .. } | SessionError::TooSlow(_) | SessionError::TooLong),
+        ) = &outcome
         {
             self.send(&Response::Error { message: error.to_string() }).await?;
         }
@@ -139,9 +141,11 @@ impl Client {
     async fn line(&mut self) -> Result<Option<Vec<u8>>, SessionError> {
         let mut line = Vec::new();
         let limit = MAX_REQUEST_BYTES as u64;
-        let read = (&mut self.stream).take(limit).read_until(b'\n', &mut line);
+        let mut bounded = (&mut self.stream).take(limit);
         let within = self.limits.timeout;
-        timeout(within, read).await.map_err(|_| SessionError::TooSlow(within))??;
+        timeout(within, bounded.read_until(b'\n', &mut line))
+            .await
+            .map_err(|_| SessionError::TooSlow(within))??;
         match line.last() {
             None => Ok(None),
             Some(b'\n') => Ok(Some(line)),

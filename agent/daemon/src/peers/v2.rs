@@ -229,7 +229,7 @@ impl Datapath for V2Peer {
     fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
         let program = *self.flows.get(&flow).ok_or(DatapathError::NoFlow(flow))?;
         check_fields(program.map(|uid| self.installed(uid)).transpose()?, fields)?;
-        Ok(send(&mut self.link, &ToDatapath::Update { flow, fields: fields.into() }, 0)?)
+        send(&mut self.link, &ToDatapath::Update { flow, fields: fields.into() }, 0)
     }
 
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {

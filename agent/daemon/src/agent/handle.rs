@@ -1,0 +1,132 @@
+//! Answers the control socket's requests, by asking the loops.
+
+use super::worker::{LoopStatus, Query};
+use crate::config::{Rule, resolve_rules};
+use crate::control::{Answer, Counters, Flows, Request, Response, Status, Version};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
+use tracing::{error, info};
+
+/// Why a loop gave no answer.
+#[derive(Debug, thiserror::Error)]
+enum AskError {
+    #[error("a loop of the agent has not answered for {0:?}")]
+    Silent(Duration),
+    #[error("a loop of the agent has ended, or is overwhelmed")]
+    Gone,
+}
+
+/// What the control socket sees of the agent.
+pub(super) struct Handle {
+    loops: Vec<SyncSender<Query>>,
+    algorithms: Vec<&'static str>,
+    started: Instant,
+    timeout: Duration,
+    /// Default algorithm and number of rules in force.
+    rules: Mutex<(String, usize)>,
+    /// Told when a client asks the agent to stop.
+    pub(super) stop: Notify,
+}
+
+impl Handle {
+    pub(super) fn new(
+        loops: Vec<SyncSender<Query>>,
+        algorithms: Vec<&'static str>,
+        timeout: Duration,
+        rules: (String, usize),
+    ) -> Handle {
+        let started = Instant::now();
+        Handle { loops, algorithms, started, timeout, rules: Mutex::new(rules), stop: Notify::new() }
+    }
+
+    /// Puts a question to every loop and waits for all answers.
+    async fn ask<T>(&self, query: impl Fn(oneshot::Sender<T>) -> Query) -> Result<Vec<T>, AskError> {
+        let mut waiting = Vec::new();
+        for to in &self.loops {
+            let (answer, answered) = oneshot::channel();
+            to.try_send(query(answer)).map_err(|_| AskError::Gone)?;
+            waiting.push(answered);
+        }
+        let mut answers = Vec::new();
+        for answered in waiting {
+            let within = timeout(self.timeout, answered).await.map_err(|_| AskError::Silent(self.timeout))?;
+            answers.push(within.map_err(|_| AskError::Gone)?);
+        }
+        Ok(answers)
+    }
+
+    async fn request(&self, request: Request) -> Result<Response, AskError> {
+        Ok(match request {
+            Request::Version => Response::Version(Version {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                pid: std::process::id(),
+            }),
+            Request::Status => Response::Status(self.status(self.ask(Query::Status).await?)),
+            Request::Flows => {
+                let flows = self.ask(Query::Flows).await?.into_iter().flatten().collect();
+                Response::Flows(Flows { silent: None, flows })
+            }
+            Request::Programs => {
+                let mut programs: Vec<_> = self.ask(Query::Programs).await?.into_iter().flatten().collect();
+                programs.sort_by(|a, b| {
+                    (&a.algorithm, &a.program, a.uid).cmp(&(&b.algorithm, &b.program, b.uid))
+                });
+                Response::Programs { programs }
+            }
+            Request::SetRules { default_algorithm, rules } => {
+                self.set_rules(default_algorithm, &rules).await?
+            }
+            Request::Stop => {
+                self.stop.notify_one();
+                Response::Done
+            }
+        })
+    }
+
+    fn status(&self, loops: Vec<LoopStatus>) -> Status {
+        let mut counters = Counters::default();
+        loops.iter().for_each(|l| counters.add(&l.counters));
+        let (default_algorithm, rules) = self.rules.lock().map(|r| r.clone()).unwrap_or_default();
+        Status {
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            default_algorithm,
+            rules,
+            datapaths: loops.into_iter().flat_map(|l| l.datapaths).collect(),
+            counters,
+        }
+    }
+
+    async fn set_rules(&self, default_algorithm: String, rules: &[Rule]) -> Result<Response, AskError> {
+        let resolved = match resolve_rules(&default_algorithm, rules, &self.algorithms) {
+            Ok(resolved) => resolved,
+            Err(problem) => return Ok(Response::Error { message: problem.to_string() }),
+        };
+        let outcomes = self.ask(|to| Query::SetRules(resolved.clone(), to)).await?;
+        // All loops have the same algorithms: they agree.
+        if let Some(error) = outcomes.into_iter().find_map(Result::err) {
+            return Ok(Response::Error { message: error.to_string() });
+        }
+        info!(rules = rules.len(), default_algorithm, "rules replaced");
+        if let Ok(mut in_force) = self.rules.lock() {
+            *in_force = (default_algorithm, rules.len());
+        }
+        Ok(Response::Done)
+    }
+}
+
+impl Answer for Handle {
+    fn answer(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send + '_>> {
+        Box::pin(async move {
+            self.request(request).await.unwrap_or_else(|error| {
+                error!(%error, "a request was not answered");
+                Response::Error { message: error.to_string() }
+            })
+        })
+    }
+}

@@ -1,0 +1,252 @@
+//! `ccplane agent`: configuration, lock, loops, control socket, signals, end.
+//!
+//! One loop drives the kernel's datapath, another the datapaths of other processes, each on a thread of its own with
+//! a [`Core`] of its own, so that neither waits for the other. The main thread serves the control socket and
+//! signals.
+
+mod handle;
+mod privileges;
+mod source;
+mod worker;
+
+use crate::cli::AgentArgs;
+use crate::clock;
+use crate::config::{Config, DEFAULT_TOML, OnOff, Switch, resolve_rules};
+use crate::control::{Answer, Request, Response, Server, ServerLimits};
+use crate::failure::Failure;
+use crate::peers::{Hub, HubOptions};
+use crate::place::Located;
+use crate::rundir::{self, InstanceLock, RunDirError};
+use ccplane_alg::Algorithm;
+use ccplane_core::{Catalog, CatalogError, Core, Rules};
+use ccplane_ebpf::{EbpfDatapath, EbpfError};
+use handle::Handle;
+use source::{Kernel, Peers, Source};
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{error, info, warn};
+use worker::{Pace, Query, SpawnError, Worker, heartbeat_us};
+
+/// Program uids of one run of the agent. Runs that start in different seconds use different ones, for a day and more,
+/// so that a datapath never takes a program of an agent that died for one of ours.
+const UIDS_PER_RUN_BITS: u32 = 15;
+
+/// A loop ended on its own.
+#[derive(Debug, thiserror::Error)]
+#[error("a loop of the agent ended unexpectedly; its flows run their native algorithm")]
+struct LoopEnded;
+
+/// A second signal came.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped at once; `ccplane doctor --clean` removes what is left")]
+struct Forced;
+
+/// `ccplane agent`
+pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
+    if args.print_default_config {
+        return crate::commands::print(DEFAULT_TOML);
+    }
+    let catalog = catalog(algorithms)?;
+    let names = catalog.names();
+    if args.list_algorithms {
+        return crate::commands::print(&format!("{}\n", names.join("\n")));
+    }
+    let located = args.place.locate(Some(&names))?;
+    if args.check_config {
+        return Ok(());
+    }
+    log_to_stderr(&located.config.log);
+    let run_dir = located.run_dir()?.to_owned();
+    rundir::prepare(&run_dir)?;
+    let _lock = InstanceLock::acquire(&run_dir)?;
+    let workers = start_loops(&located, algorithms)?;
+    privileges::keep_nothing();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(args, &located, names, workers))
+}
+
+fn catalog(algorithms: &[Arc<dyn Algorithm>]) -> Result<Catalog, Failure> {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let first_uid = (seconds as u32) << UIDS_PER_RUN_BITS | 1;
+    let wrong = |e: CatalogError| Failure::input(e);
+    Catalog::new(algorithms.to_vec(), first_uid).map_err(wrong)
+}
+
+fn log_to_stderr(configured: &str) {
+    let filter = std::env::var("CCPLANE_LOG").ok().and_then(|text| text.parse().ok());
+    let filter = filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new(configured));
+    let to = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Only a second subscriber in one process would fail: then the first one logs.
+    let _ = to.with_ansi(std::io::stderr().is_terminal()).try_init();
+}
+
+fn start_loops(located: &Located, algorithms: &[Arc<dyn Algorithm>]) -> Result<Vec<Worker>, Failure> {
+    let config = &located.config;
+    let names: Vec<&str> = algorithms.iter().map(|a| a.name()).collect();
+    let rules = resolve_rules(&config.default_algorithm, &config.rules, &names).map_err(Failure::input)?;
+    let pace = Pace::new(&config.agent);
+    let mut workers = Vec::new();
+    if config.datapath.ebpf.mode != Switch::Off {
+        let options = located.ebpf_options();
+        let attach = move |core: &mut Core| -> Result<Box<dyn Source>, EbpfError> {
+            let datapath = EbpfDatapath::attach(options)?;
+            Ok(Box::new(Kernel::new(datapath, core, clock::now_us())))
+        };
+        match Worker::spawn("kernel", core(algorithms, &rules, config)?, pace, attach) {
+            Ok(worker) => workers.push(worker),
+            Err(SpawnError::Attach(error)) if config.datapath.ebpf.mode == Switch::Auto => {
+                warn!(%error, "the kernel's flows are not steered; `ccplane doctor` says what is missing");
+            }
+            Err(error) => return Err(Failure::runtime(error)),
+        }
+    }
+    if config.datapath.unix.mode == OnOff::On {
+        let socket = located.datapath_socket()?;
+        let options = HubOptions {
+            max_peers: config.datapath.unix.max_peers.count(),
+            heartbeat_timeout: config.agent.heartbeat_timeout_ms.millis(),
+            session: clock::now_us() ^ (u64::from(std::process::id()) << 48),
+        };
+        let attach = move |_: &mut Core| -> Result<Box<dyn Source>, RunDirError> {
+            rundir::create(rundir::parent(&socket)?)?;
+            Ok(Box::new(Peers::new(Hub::bind(&socket, options)?)))
+        };
+        let worker = Worker::spawn("peers", core(algorithms, &rules, config)?, pace, attach);
+        workers.push(worker.map_err(Failure::runtime)?);
+    }
+    Ok(workers)
+}
+
+fn core(algorithms: &[Arc<dyn Algorithm>], rules: &Rules, config: &Config) -> Result<Core, Failure> {
+    let limits = ccplane_core::Config {
+        max_flows: config.limits.max_flows.count(),
+        heartbeat_us: heartbeat_us(&config.agent),
+    };
+    Core::new(catalog(algorithms)?, rules.clone(), limits).map_err(Failure::input)
+}
+
+/// Serves until told to stop, then stops.
+async fn serve(
+    args: &AgentArgs,
+    located: &Located,
+    algorithms: Vec<&'static str>,
+    workers: Vec<Worker>,
+) -> Result<(), Failure> {
+    let config = &located.config;
+    let timeout = config.control.timeout_ms.millis();
+    let limits = ServerLimits { clients: config.control.max_clients.count(), timeout };
+    let server = Server::bind(&located.control_socket, limits)?;
+    let queries = workers.iter().map(Worker::queries).collect();
+    let rules = (config.default_algorithm.clone(), config.rules.len());
+    let handle = Arc::new(Handle::new(queries, algorithms.clone(), timeout, rules));
+    let serving = server.serve(Arc::clone(&handle) as Arc<dyn Answer>);
+    let mut signals = Signals::new()?;
+    info!(pid = std::process::id(), socket = %located.control_socket.display(), "agent runs");
+
+    let stopping = supervise(args, &handle, &algorithms, &mut signals, workers);
+    tokio::select! {
+        outcome = stopping => outcome,
+        // It never ends.
+        () = serving => Ok(()),
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+/// What a signal asks for.
+enum Wish {
+    Stop,
+    Reload,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Wish {
+        tokio::select! {
+            _ = self.terminate.recv() => Wish::Stop,
+            _ = self.interrupt.recv() => Wish::Stop,
+            _ = self.hangup.recv() => Wish::Reload,
+        }
+    }
+
+    async fn stop(&mut self) {
+        while !matches!(self.next().await, Wish::Stop) {}
+    }
+}
+
+/// Waits for a reason to stop, then stops the loops.
+async fn supervise(
+    args: &AgentArgs,
+    handle: &Handle,
+    algorithms: &[&str],
+    signals: &mut Signals,
+    mut workers: Vec<Worker>,
+) -> Result<(), Failure> {
+    let mut outcome = Ok(());
+    loop {
+        tokio::select! {
+            () = any_ended(&mut workers) => {
+                error!("a loop ended unexpectedly");
+                outcome = Err(Failure::runtime(LoopEnded));
+                break;
+            }
+            () = handle.stop.notified() => break,
+            wish = signals.next() => match wish {
+                Wish::Stop => break,
+                Wish::Reload => reload(args, handle, algorithms).await,
+            },
+        }
+    }
+    info!("stopping: flows go to their native algorithm");
+    for worker in &workers {
+        worker.ask(Query::Stop);
+    }
+    for mut worker in workers {
+        tokio::select! {
+            _ = &mut worker.ended => {}
+            () = signals.stop() => return Err(Failure::runtime(Forced)),
+        }
+        if !worker.join() && outcome.is_ok() {
+            outcome = Err(Failure::runtime(LoopEnded));
+        }
+    }
+    info!("stopped");
+    outcome
+}
+
+/// Resolves when a loop ends.
+async fn any_ended(workers: &mut [Worker]) {
+    std::future::poll_fn(|context| {
+        let ended = |w: &mut Worker| std::pin::Pin::new(&mut w.ended).poll(context).is_ready();
+        if workers.iter_mut().any(ended) { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+}
+
+/// SIGHUP: the rules of the configuration file, anew.
+async fn reload(args: &AgentArgs, handle: &Handle, algorithms: &[&str]) {
+    let config = match args.place.locate(Some(algorithms)) {
+        Ok(located) => located.config,
+        Err(failure) => {
+            error!("rules are not reloaded: {}", failure.message());
+            return;
+        }
+    };
+    let Config { default_algorithm, rules, .. } = config;
+    if let Response::Error { message } = handle.answer(Request::SetRules { default_algorithm, rules }).await {
+        error!("rules are not reloaded: {message}");
+    }
+}

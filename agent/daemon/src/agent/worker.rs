@@ -1,0 +1,261 @@
+//! One loop of the agent, on a thread of its own, so that nothing but its datapaths' events and short questions
+//! ever keeps it waiting.
+
+use super::privileges;
+use super::source::Source;
+use crate::clock;
+use crate::config::{Agent, Wake};
+use crate::control::{Counters, DatapathRecord, FlowRecord, ProgramRecord};
+use ccplane_core::{Core, InstallState, Rules, RulesError};
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tracing::{debug, info_span, warn};
+
+/// Questions that may wait for one loop.
+const MAX_QUERIES: usize = 64;
+/// How long a stopping loop tries to hand its flows over.
+const HAND_OVER: Duration = Duration::from_secs(2);
+/// Heartbeats in one heartbeat timeout: one may be late, or lost, without harm.
+const HEARTBEATS_PER_TIMEOUT: u64 = 4;
+
+/// What a loop can be asked.
+pub(super) enum Query {
+    Flows(oneshot::Sender<Vec<FlowRecord>>),
+    Status(oneshot::Sender<LoopStatus>),
+    Programs(oneshot::Sender<Vec<ProgramRecord>>),
+    SetRules(Rules, oneshot::Sender<Result<(), RulesError>>),
+    /// Hand the flows over, detach and end.
+    Stop,
+}
+
+/// A loop's share of the agent's status.
+pub(super) struct LoopStatus {
+    pub(super) datapaths: Vec<DatapathRecord>,
+    pub(super) counters: Counters,
+}
+
+/// How a loop waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    wake: Wake,
+    spin: Duration,
+    poll_interval: Duration,
+}
+
+impl Pace {
+    pub(super) fn new(agent: &Agent) -> Pace {
+        Pace {
+            wake: agent.wake,
+            spin: agent.spin_us.micros(),
+            poll_interval: agent.poll_interval_ms.millis(),
+        }
+    }
+}
+
+/// Time between two heartbeats, microseconds.
+pub(super) fn heartbeat_us(agent: &Agent) -> u64 {
+    agent.heartbeat_timeout_ms.get() * 1000 / HEARTBEATS_PER_TIMEOUT
+}
+
+/// Why a loop is not there.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SpawnError<E> {
+    /// No thread could be started.
+    #[error("start a thread: {0}")]
+    Thread(io::Error),
+    /// The datapath could not be attached.
+    #[error("{0}")]
+    Attach(E),
+    /// The thread panicked while it attached.
+    #[error("the loop's thread ended")]
+    Ended,
+}
+
+/// A running loop.
+pub(super) struct Worker {
+    queries: SyncSender<Query>,
+    thread: JoinHandle<()>,
+    /// Resolves when the thread ends, however it ends.
+    pub(super) ended: oneshot::Receiver<()>,
+}
+
+impl Worker {
+    /// Starts a thread, attaches there, and runs.
+    pub(super) fn spawn<E: Send + 'static>(
+        name: &'static str,
+        mut core: Core,
+        pace: Pace,
+        attach: impl FnOnce(&mut Core) -> Result<Box<dyn Source>, E> + Send + 'static,
+    ) -> Result<Worker, SpawnError<E>> {
+        let (queries, inbox) = sync_channel(MAX_QUERIES);
+        let (ending, ended) = oneshot::channel::<()>();
+        let (attached, outcome) = sync_channel(1);
+        let run = move || {
+            let _span = info_span!("loop", name).entered();
+            // Dropped at the thread's end, also by a panic.
+            let _ending = ending;
+            let source = match attach(&mut core) {
+                Ok(source) => source,
+                Err(error) => {
+                    let _ = attached.send(Err(error));
+                    return;
+                }
+            };
+            privileges::keep_for_datapaths();
+            if attached.send(Ok(())).is_ok() {
+                Loop { core, source, pace, inbox }.run();
+            }
+        };
+        let thread =
+            std::thread::Builder::new().name(format!("ccp-{name}")).spawn(run).map_err(SpawnError::Thread)?;
+        match outcome.recv() {
+            Ok(Ok(())) => Ok(Worker { queries, thread, ended }),
+            Ok(Err(error)) => Err(SpawnError::Attach(error)),
+            Err(_) => Err(SpawnError::Ended),
+        }
+    }
+
+    /// Puts a question; false if the loop has ended or has too many waiting.
+    pub(super) fn ask(&self, query: Query) -> bool {
+        match self.queries.try_send(query) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+        }
+    }
+
+    /// Where to put questions.
+    pub(super) fn queries(&self) -> SyncSender<Query> {
+        self.queries.clone()
+    }
+
+    /// Waits for the end of the thread; false if it panicked.
+    pub(super) fn join(self) -> bool {
+        self.thread.join().is_ok()
+    }
+}
+
+struct Loop {
+    core: Core,
+    source: Box<dyn Source>,
+    pace: Pace,
+    inbox: Receiver<Query>,
+}
+
+impl Loop {
+    fn run(mut self) {
+        let mut busy_until = Instant::now();
+        loop {
+            let driven = self.source.drive(&mut self.core, clock::now_us());
+            if driven.refused > 0 {
+                debug!(refused = driven.refused, "the datapath refused commands");
+            }
+            if self.answer() {
+                break;
+            }
+            if driven.events > 0 {
+                busy_until = Instant::now() + self.pace.spin;
+                continue;
+            }
+            match self.pace.wake {
+                Wake::Busy => std::thread::yield_now(),
+                Wake::Spin if Instant::now() < busy_until => std::thread::yield_now(),
+                Wake::Spin | Wake::Sleep => self.sleep(),
+            }
+        }
+        self.hand_over();
+    }
+
+    /// Until something arrives, or something is due.
+    fn sleep(&mut self) {
+        let now_us = clock::now_us();
+        let due = self.core.next_tick_us().map(|at| Duration::from_micros(at.saturating_sub(now_us)));
+        let timeout = due.unwrap_or(self.pace.poll_interval).min(self.pace.poll_interval);
+        // poll(2) counts milliseconds: rounding down would make it a busy loop at the end.
+        let timeout = timeout.max(Duration::from_millis(1));
+        if let Err(error) = self.source.wait(timeout) {
+            warn!(%error, "wait for the datapath");
+            std::thread::sleep(timeout);
+        }
+    }
+
+    /// Answers what was asked; true if it is to stop. A client that left does not mind.
+    fn answer(&mut self) -> bool {
+        while let Ok(query) = self.inbox.try_recv() {
+            match query {
+                Query::Stop => return true,
+                Query::Flows(to) => drop(to.send(self.source.flows(&self.core))),
+                Query::Status(to) => drop(to.send(self.status())),
+                Query::Programs(to) => drop(to.send(self.programs())),
+                Query::SetRules(rules, to) => drop(to.send(self.core.set_rules(rules))),
+            }
+        }
+        false
+    }
+
+    fn status(&self) -> LoopStatus {
+        let installed = |id| {
+            let here = self.core.installs().filter(|i| i.datapath == id);
+            here.filter(|i| *i.state == InstallState::Installed).count()
+        };
+        let datapaths = self
+            .core
+            .datapaths()
+            .map(|(id, capabilities)| DatapathRecord {
+                kind: capabilities.kind.to_owned(),
+                flows: self.core.flows().filter(|f| f.datapath() == id).count(),
+                max_flows: capabilities.max_flows,
+                programs: installed(id),
+                max_programs: capabilities.max_programs,
+            })
+            .collect();
+        let c = self.core.counters();
+        let counters = Counters {
+            flows_created: c.flows_created,
+            flows_closed: c.flows_closed,
+            flows_refused: c.flows_refused,
+            reports: c.reports,
+            stray_reports: c.stray_reports,
+            dropped_events: c.dropped_events,
+            panics: c.panics,
+            refused_commands: c.refused_actions,
+            malformed_datagrams: self.source.malformed(),
+        };
+        LoopStatus { datapaths, counters }
+    }
+
+    fn programs(&self) -> Vec<ProgramRecord> {
+        let kind = |id| self.core.datapaths().find(|(d, _)| *d == id).map_or("", |(_, c)| c.kind);
+        self.core
+            .installs()
+            .filter(|i| *i.state != InstallState::Pending)
+            .map(|i| ProgramRecord {
+                algorithm: i.program.algorithm().to_owned(),
+                program: i.program.name().to_owned(),
+                datapath: kind(i.datapath).to_owned(),
+                uid: i.program.uid().0,
+                instructions: i.program.program().insts().len(),
+                registers: i.program.program().regs().len(),
+                refused: match i.state {
+                    InstallState::Refused(error) => Some(error.to_string()),
+                    InstallState::Pending | InstallState::Installed => None,
+                },
+            })
+            .collect()
+    }
+
+    /// Hands every flow to its native algorithm and detaches.
+    fn hand_over(mut self) {
+        self.core.shutdown();
+        let start = Instant::now();
+        loop {
+            self.source.drive(&mut self.core, clock::now_us());
+            if self.core.is_idle() || start.elapsed() > HAND_OVER {
+                break;
+            }
+        }
+        self.source.detach();
+    }
+}
