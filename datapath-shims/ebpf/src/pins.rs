@@ -107,7 +107,9 @@ pub fn remove(run_dir: &Path, name: &str) -> Result<Vec<PathBuf>, EbpfError> {
         removed.push(dir);
     }
     let own = own_mount(run_dir);
-    if is_bpffs(&own) && fs::read_dir(&own).is_ok_and(|mut d| d.next().is_none()) {
+    // The kernel puts maps.debug and progs.debug into every BPF file system; what others pin lies in directories.
+    let empty = || fs::read_dir(&own).is_ok_and(|d| d.flatten().all(|e| e.path().is_file()));
+    if is_bpffs(&own) && empty() {
         os(format!("unmount {}", own.display()), umount2(&own, MntFlags::empty()).map_err(Into::into))?;
         let _ = fs::remove_dir(&own);
         removed.push(own);
