@@ -343,6 +343,16 @@ pub enum VerifyError {
     },
     /// Report registers must come first, then control registers, then locals.
     RegOrder,
+    /// Register `reg` starts at a value that is not of its type, or is a local that does not start at 0.
+    BadInit {
+        /// Index of the register.
+        reg: usize,
+    },
+    /// History `history` keeps nothing, for no interval, or a register that does not exist.
+    BadHistory {
+        /// Index of the history.
+        history: usize,
+    },
 }
 
 impl fmt::Display for VerifyError {
@@ -358,6 +368,10 @@ impl fmt::Display for VerifyError {
                 write!(f, "instruction {inst}: temporary read before it was written")
             }
             VerifyError::RegOrder => write!(f, "registers must be ordered report, control, local"),
+            VerifyError::BadInit { reg } => write!(f, "register {reg}: initial value not of its type"),
+            VerifyError::BadHistory { history } => {
+                write!(f, "history {history}: no such registers or intervals")
+            }
         }
     }
 }
@@ -423,10 +437,16 @@ impl Program {
         limit("instructions", self.insts.len(), MAX_INSTS)?;
         limit("clauses", self.clauses.len(), MAX_CLAUSES)?;
         limit("histories", self.histories.len(), MAX_HISTORIES)?;
-        for h in &self.histories {
+        for (n, h) in self.histories.iter().enumerate() {
             limit("history intervals", usize::from(h.depth), MAX_HISTORY_DEPTH)?;
-            if h.regs.iter().any(|r| usize::from(*r) >= self.regs.len()) {
-                return Err(VerifyError::BadIndex { inst: 0 });
+            let missing = h.regs.iter().any(|r| usize::from(*r) >= self.regs.len());
+            if h.depth == 0 || h.regs.is_empty() || missing {
+                return Err(VerifyError::BadHistory { history: n });
+            }
+        }
+        for (n, r) in self.regs.iter().enumerate() {
+            if (r.ty == Type::Bool && !matches!(r.init, 0 | 1)) || (r.kind == RegKind::Local && r.init != 0) {
+                return Err(VerifyError::BadInit { reg: n });
             }
         }
         let rank = |k: RegKind| match k {
@@ -497,7 +517,10 @@ impl Program {
                     continue;
                 }
                 Op::Policy => {
-                    want(matches!(i.a, Src::Imm(_)))?;
+                    let Src::Imm(slot) = i.a else { return Err(VerifyError::BadType { inst: n }) };
+                    if !(0..MAX_POLICY_SLOTS as i64).contains(&slot) {
+                        return Err(VerifyError::BadIndex { inst: n });
+                    }
                     continue;
                 }
             };

@@ -6,7 +6,6 @@
 //! bit for bit. [`stock`] lowers programs for the datapaths of CCP, [`disasm`] shows what was compiled.
 #![no_std]
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 extern crate alloc;
 

@@ -1,4 +1,5 @@
 //! What the compiler accepts, what it emits, and what it says about the rest.
+#![allow(clippy::unwrap_used)]
 
 use ccplane_program::compile;
 use ccplane_program::ir::{Dst, INFINITY, Inst, Op, Prim, Program, RegKind, Src, Type};
@@ -354,4 +355,52 @@ fn printing_keeps_the_program() {
     let text = ast.to_string();
     assert_eq!(compiled(&text), compiled(RENO));
     assert_eq!(parse(&text).unwrap().to_string(), text);
+}
+
+#[test]
+fn the_verifier_refuses_what_no_compiler_emits() {
+    use ccplane_program::ir::{Clause, HistoryDecl, RegDecl, VerifyError};
+    let reg = |kind, ty, init| RegDecl { name: "r".into(), kind, ty, volatile: false, init };
+    let verify = |regs, insts: Vec<Inst>, histories| {
+        let clause =
+            Clause { start: 0, guard_insts: 0, body_insts: insts.len() as u16, guard: Src::Bool(true) };
+        Program::new(regs, insts, vec![clause], histories).map(|_| ())
+    };
+    let control = || vec![reg(RegKind::Control, Type::Num, 3)];
+    assert_eq!(verify(control(), vec![], vec![]), Ok(()));
+    for bad in [reg(RegKind::Control, Type::Bool, 2), reg(RegKind::Local, Type::Num, 1)] {
+        assert_eq!(verify(vec![bad], vec![], vec![]), Err(VerifyError::BadInit { reg: 0 }));
+    }
+    for (depth, regs) in [(0, vec![0]), (1, vec![]), (1, vec![1])] {
+        let history = HistoryDecl { depth, regs };
+        assert_eq!(verify(control(), vec![], vec![history]), Err(VerifyError::BadHistory { history: 0 }));
+    }
+    let policy = |slot| Inst { op: Op::Policy, dst: Dst::ShouldReport, a: Src::Imm(slot), b: Src::Imm(0) };
+    assert_eq!(verify(control(), vec![policy(15)], vec![]), Ok(()));
+    assert_eq!(verify(control(), vec![policy(16)], vec![]), Err(VerifyError::BadIndex { inst: 0 }));
+}
+
+#[test]
+fn a_program_disassembles() {
+    let p = compiled(
+        "(def (Report (volatile a -1) (m +infinity)) (on true))\n\
+         (when (&& on (>= Micros Report.m)) (:= half (/ Cwnd 2)) (:= Cwnd half) (history 3 on) (policy 1) (report))",
+    );
+    assert_eq!(
+        ccplane_program::disasm::disassemble(&p),
+        "r0   report  Report.a = -1 volatile\n\
+         r1   report  Report.m = +infinity\n\
+         r2   control on = true\n\
+         r3   local   half = 0\n\
+         h0   3 intervals of on\n\
+         clause 0\n   \
+            0  t0 <- >= Micros Report.m\n   \
+            1  t0 <- && on t0\n      \
+               when t0\n   \
+            2  half <- / Cwnd 2\n   \
+            3  Cwnd <- half\n   \
+            4  history 0\n   \
+            5  policy 1\n   \
+            6  report <- true\n"
+    );
 }

@@ -32,6 +32,32 @@ struct CcpPrimitives {
     bytes_pending: u32,
 }
 
+impl CcpPrimitives {
+    fn new(prims: &Prims, cwnd: u32, rate: u64) -> CcpPrimitives {
+        let get = |p: Prim| prims.get(p);
+        let get32 = |p: Prim| prims.get(p) as u32;
+        let rtt_us = get(Prim::FlowRttSampleUs);
+        CcpPrimitives {
+            bytes_acked: get32(Prim::AckBytesAcked),
+            packets_acked: get32(Prim::AckPacketsAcked),
+            bytes_misordered: get32(Prim::AckBytesMisordered),
+            packets_misordered: get32(Prim::AckPacketsMisordered),
+            ecn_bytes: get32(Prim::AckEcnBytes),
+            ecn_packets: get32(Prim::AckEcnPackets),
+            lost_pkts_sample: get32(Prim::AckLostPktsSample),
+            was_timeout: get(Prim::FlowWasTimeout) != 0,
+            rtt_sample_us: if rtt_us == i64::MAX { 0 } else { rtt_us as u64 },
+            rate_outgoing: get(Prim::FlowRateOutgoing) as u64,
+            rate_incoming: get(Prim::FlowRateIncoming) as u64,
+            bytes_in_flight: get32(Prim::FlowBytesInFlight),
+            packets_in_flight: get32(Prim::FlowPacketsInFlight),
+            snd_cwnd: cwnd,
+            snd_rate: rate,
+            bytes_pending: get32(Prim::FlowBytesPending),
+        }
+    }
+}
+
 /// `struct ccp_datapath_info` (ccp.h).
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -248,29 +274,9 @@ impl Libccp {
     /// Runs the flow's program on one ACK, given the datapath's window and rate before it. `Ack.now` counts from
     /// when libccp was initialised. Values that libccp's fields do not hold are cut.
     pub fn invoke(&mut self, prims: &Prims, cwnd: u32, rate: u64) -> Invocation {
-        let get = |p: Prim| prims.get(p);
-        let get32 = |p: Prim| prims.get(p) as u32;
-        NOW_US.set(TIME_ZERO_US + get(Prim::AckNow) as u64);
+        NOW_US.set(TIME_ZERO_US + prims.get(Prim::AckNow) as u64);
         SINK.take();
-        let rtt_us = get(Prim::FlowRttSampleUs);
-        let prims = CcpPrimitives {
-            bytes_acked: get32(Prim::AckBytesAcked),
-            packets_acked: get32(Prim::AckPacketsAcked),
-            bytes_misordered: get32(Prim::AckBytesMisordered),
-            packets_misordered: get32(Prim::AckPacketsMisordered),
-            ecn_bytes: get32(Prim::AckEcnBytes),
-            ecn_packets: get32(Prim::AckEcnPackets),
-            lost_pkts_sample: get32(Prim::AckLostPktsSample),
-            was_timeout: get(Prim::FlowWasTimeout) != 0,
-            rtt_sample_us: if rtt_us == i64::MAX { 0 } else { rtt_us as u64 },
-            rate_outgoing: get(Prim::FlowRateOutgoing) as u64,
-            rate_incoming: get(Prim::FlowRateIncoming) as u64,
-            bytes_in_flight: get32(Prim::FlowBytesInFlight),
-            packets_in_flight: get32(Prim::FlowPacketsInFlight),
-            snd_cwnd: cwnd,
-            snd_rate: rate,
-            bytes_pending: get32(Prim::FlowBytesPending),
-        };
+        let prims = CcpPrimitives::new(prims, cwnd, rate);
         // SAFETY: `conn` points into the connection table, which lives as long as `self`.
         let code = unsafe {
             (*self.conn).prims = prims;
@@ -278,6 +284,29 @@ impl Libccp {
         };
         let sink = SINK.take();
         Invocation { code, cwnd: sink.cwnd, rate: sink.rate, report: sink.report }
+    }
+
+    /// Nanoseconds of one `ccp_invoke`, over `times` of them on these ACKs over and over, `gap_us` apart, each
+    /// starting from the window that the one before left; and the last code that was not 0.
+    pub fn time(&mut self, acks: &[Prims], gap_us: u64, times: u32, mut cwnd: u32) -> (f64, i32) {
+        let acks: Vec<_> =
+            acks.iter().map(|p| (p.get(Prim::AckNow) as u64, CcpPrimitives::new(p, 0, 0))).collect();
+        let mut code = 0;
+        let start = std::time::Instant::now();
+        for n in 0..u64::from(times) {
+            let (now_us, prims) = acks[n as usize % acks.len()];
+            NOW_US.set(TIME_ZERO_US + now_us + n * gap_us);
+            // SAFETY: as in `invoke`.
+            let result = unsafe {
+                (*self.conn).prims = CcpPrimitives { snd_cwnd: cwnd, ..prims };
+                ccp_invoke(self.conn)
+            };
+            if result != 0 {
+                code = result;
+            }
+            cwnd = SINK.with_borrow(|s| s.cwnd).unwrap_or(cwnd);
+        }
+        (start.elapsed().as_nanos() as f64 / f64::from(times), code)
     }
 }
 
