@@ -66,6 +66,11 @@ pub struct Compiled {
 }
 
 impl Compiled {
+    /// Code that comes from no IR.
+    pub fn plain(insns: Vec<Insn>) -> Compiled {
+        Compiled { insns, places: Vec::new() }
+    }
+
     /// The IR instruction whose code holds BPF instruction `at`; `None` for the host's own code.
     pub fn ir_at(&self, at: usize) -> Option<usize> {
         let n = self.places.partition_point(|(start, _)| *start <= at);

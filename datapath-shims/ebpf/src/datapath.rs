@@ -9,7 +9,7 @@ use std::time::Duration;
 use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid, check_fields};
 use ccplane_program::ir::Program;
 
-use crate::btf::{self, Btf};
+use crate::btf::{self, Btf, BtfError};
 use crate::codegen::{self, Compiled};
 use crate::error::{EbpfError, os};
 use crate::layout::{INDEX_BITS, LAYOUT_VERSION, STAGE_RELEASE, ctl, event, rec};
@@ -140,6 +140,14 @@ impl OpenMaps {
     }
 }
 
+/// While the result is open, the kernel accounts the run time of BPF programs, at a small cost to each run.
+///
+/// # Errors
+/// What bpf(2) says.
+pub fn account() -> std::io::Result<OwnedFd> {
+    sys::enable_stats()
+}
+
 pub(crate) fn page_bytes() -> usize {
     nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().map_or(4096, |v| v as usize)
 }
@@ -193,6 +201,8 @@ pub struct EbpfDatapath {
     /// Events that were made here rather than in the kernel.
     pending: VecDeque<Event>,
     dropped: u64,
+    /// Our `cong_control`, if we loaded it ourselves: its account is every ACK's.
+    dispatcher: Option<OwnedFd>,
     /// Flows whose creation was told, with their ids.
     known: HashMap<u32, FlowId>,
     _lock: Lock,
@@ -208,13 +218,16 @@ impl EbpfDatapath {
         options.check()?;
         let lock = Lock::take(&options.run_dir)?;
         let kernel = Kernel::new(&Btf::kernel()?)?;
-        let maps = if pins::exists(&options.run_dir, &options.name) {
-            take_over(&options)?
+        let (maps, dispatcher) = if pins::exists(&options.run_dir, &options.name) {
+            (take_over(&options)?, None)
         } else {
             // A kill between two pins may have left some.
             pins::remove(&options.run_dir, &options.name)?;
             movement::wait_unregistered(&options.name)?;
-            create(&options, &kernel).inspect_err(|_| drop(pins::remove(&options.run_dir, &options.name)))?
+            let made = create(&options, &kernel);
+            let (maps, dispatcher) =
+                made.inspect_err(|_| drop(pins::remove(&options.run_dir, &options.name)))?;
+            (maps, Some(dispatcher))
         };
         let memory = Memory::map(&maps, true)?;
         let ring_fd = os("duplicate a descriptor", maps.ring.try_clone())?;
@@ -236,6 +249,7 @@ impl EbpfDatapath {
             running: HashMap::new(),
             pending: VecDeque::new(),
             dropped,
+            dispatcher,
             known: HashMap::new(),
             _lock: lock,
         };
@@ -298,6 +312,53 @@ impl EbpfDatapath {
         };
         waiting.store(0, Release);
         slept
+    }
+
+    /// Nanoseconds and ACKs that the kernel has accounted to this datapath, programs included, while an
+    /// [`account`] was open. None for a datapath that was taken over.
+    ///
+    /// # Errors
+    /// What bpf(2) says.
+    pub fn accounted(&self) -> std::io::Result<Option<(u64, u64)>> {
+        self.dispatcher.as_ref().map(sys::prog_stats).transpose()
+    }
+
+    /// Installs a program that returns at once: what a benchmark of programs starts counting from. The window
+    /// of a flow that runs it stays as it is.
+    ///
+    /// # Errors
+    /// As [`Datapath::install`].
+    pub fn install_empty(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
+        let nothing = ccplane_program::ir::Program::new(Vec::new(), Vec::new(), Vec::new(), Vec::new())
+            .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
+        let mut asm = crate::asm::Asm::default();
+        asm.exit0();
+        let done = asm.finish().map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
+        let slot = self.free_slot()?;
+        self.put(slot, uid, 0, &nothing, &Compiled::plain(done.insns))
+    }
+
+    fn free_slot(&self) -> Result<usize, DatapathError> {
+        let free = (0..MAX_PROGRAMS).find(|n| self.slots[*n].is_none() && self.users(*n) == 0);
+        free.ok_or(DatapathError::ProgramsFull { limit: MAX_PROGRAMS })
+    }
+
+    /// Loads a compiled program and puts it into its slot.
+    fn put(
+        &mut self,
+        slot: usize,
+        uid: ProgramUid,
+        instance: u32,
+        program: &Program,
+        compiled: &Compiled,
+    ) -> Result<(), DatapathError> {
+        let to = AttachTo { btf_id: self.kernel.ops_type, expected: self.kernel.cong_control };
+        let fd = sys::prog_load(ProgType::StructOps, "ccplane_fold", &compiled.insns, to)
+            .map_err(|e| refusal(compiled, &e))?;
+        sys::map_update(&self.maps.slots, &(slot as u32).to_ne_bytes(), &fd.as_raw_fd().to_ne_bytes())
+            .map_err(|e| os_error("put the program into its slot", &e))?;
+        self.slots[slot] = Some(Installed { uid, instance, program: program.clone(), _fd: fd });
+        Ok(())
     }
 
     /// Whether an event waits to be polled; no system call.
@@ -383,7 +444,8 @@ impl Taken {
     }
 }
 
-fn create(options: &Options, kernel: &Kernel) -> Result<OpenMaps, EbpfError> {
+/// Also hands out `cong_control`.
+fn create(options: &Options, kernel: &Kernel) -> Result<(OpenMaps, OwnedFd), EbpfError> {
     let maps = OpenMaps::create(options.max_flows)?;
     {
         let page = os("map the control page", Shared::new(&maps.ctl, 0, page_bytes(), true))?;
@@ -392,7 +454,7 @@ fn create(options: &Options, kernel: &Kernel) -> Result<OpenMaps, EbpfError> {
         page.u64(ctl::TIMEOUT_US as usize).store(options.heartbeat_timeout.as_micros() as u64, Relaxed);
         page.u64(ctl::HEARTBEAT_US as usize).store(sys::monotonic_us(), Release);
     }
-    let (ops, link) = register(options, kernel, &maps)?;
+    let (ops, link, dispatcher) = register(options, kernel, &maps)?;
     let dir = pins::create(&options.run_dir, &options.name)?;
     for (name, fd) in maps.named() {
         pins::pin(&dir, name, fd)?;
@@ -400,7 +462,7 @@ fn create(options: &Options, kernel: &Kernel) -> Result<OpenMaps, EbpfError> {
     pins::pin(&dir, "ops", &ops)?;
     // The link last: it says that the rest is there.
     pins::pin(&dir, "link", &link)?;
-    Ok(maps)
+    Ok((maps, dispatcher))
 }
 
 fn take_over(options: &Options) -> Result<OpenMaps, EbpfError> {
@@ -414,8 +476,13 @@ fn take_over(options: &Options) -> Result<OpenMaps, EbpfError> {
     Ok(maps)
 }
 
-/// Loads the members' programs, fills the struct_ops map and registers the congestion control.
-fn register(options: &Options, kernel: &Kernel, maps: &OpenMaps) -> Result<(OwnedFd, OwnedFd), EbpfError> {
+/// Loads the members' programs, fills the struct_ops map and registers the congestion control. Returns the
+/// map, the link and `cong_control`.
+fn register(
+    options: &Options,
+    kernel: &Kernel,
+    maps: &OpenMaps,
+) -> Result<(OwnedFd, OwnedFd, OwnedFd), EbpfError> {
     const VALUE_TYPE: &str = "bpf_struct_ops_tcp_congestion_ops";
     let btf = Btf::kernel()?;
     let mut value = vec![0u8; btf.struct_bytes(VALUE_TYPE)? as usize];
@@ -444,7 +511,9 @@ fn register(options: &Options, kernel: &Kernel, maps: &OpenMaps) -> Result<(Owne
     )?;
     os("fill the struct_ops map", sys::map_update(&ops, &0u32.to_ne_bytes(), &value))?;
     let link = os(format!("register the congestion control `{}`", options.name), sys::link_struct_ops(&ops))?;
-    Ok((ops, link))
+    // `cong_control` is the last of OPS.
+    let dispatcher = loaded.pop().ok_or_else(|| BtfError::NoType { kind: "function", name: "cong_control".into() })?;
+    Ok((ops, link, dispatcher))
 }
 
 /// Loads a program of ours.
@@ -494,19 +563,12 @@ impl Datapath for EbpfDatapath {
         if program.uses_policy() {
             return Err(DatapathError::Unsupported { feature: "(policy ...) and (history ...)".into() });
         }
-        let free = (0..MAX_PROGRAMS).find(|n| self.slots[*n].is_none() && self.users(*n) == 0);
-        let Some(free) = free else { return Err(DatapathError::ProgramsFull { limit: MAX_PROGRAMS }) };
+        let slot = self.free_slot()?;
         let instance = self.memory.ctl.u64(ctl::NEXT_INSTANCE as usize).fetch_add(1, Relaxed) as u32 + 1;
         let host = TcpHost { kernel: &self.kernel, maps: self.maps.fds(), instance };
         let compiled = codegen::compile(program, instance, &host)
             .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
-        let to = AttachTo { btf_id: self.kernel.ops_type, expected: self.kernel.cong_control };
-        let fd = sys::prog_load(ProgType::StructOps, "ccplane_fold", &compiled.insns, to)
-            .map_err(|e| refusal(&compiled, &e))?;
-        sys::map_update(&self.maps.slots, &(free as u32).to_ne_bytes(), &(fd.as_raw_fd()).to_ne_bytes())
-            .map_err(|e| os_error("put the program into its slot", &e))?;
-        self.slots[free] = Some(Installed { uid, instance, program: program.clone(), _fd: fd });
-        Ok(())
+        self.put(slot, uid, instance, program, &compiled)
     }
 
     fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {

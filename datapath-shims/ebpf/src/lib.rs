@@ -25,4 +25,5 @@ pub use btf::BtfError;
 pub use datapath::{EbpfDatapath, MAX_FLOWS, MAX_PROGRAMS, Options, account};
 pub use error::EbpfError;
 pub use listing::listing;
+pub use sys::monotonic_us as clock_us;
 pub use outside::{Check, CleanReport, View, checks, clean, read_flows};

@@ -37,7 +37,6 @@ pub const TRACE_ITER: u32 = 28;
 const ATTACH_STRUCT_OPS: u32 = 44;
 
 const CMD_MAP_CREATE: i64 = 0;
-const CMD_MAP_LOOKUP: i64 = 1;
 const CMD_MAP_UPDATE: i64 = 2;
 const CMD_MAP_DELETE: i64 = 3;
 const CMD_PROG_LOAD: i64 = 5;
@@ -145,16 +144,6 @@ pub fn map_create_struct_ops(
 pub fn map_update(map: &OwnedFd, key: &[u8], value: &[u8]) -> io::Result<()> {
     let key_ptr = if key.is_empty() { 0 } else { addr(key.as_ptr()) };
     Attr::new().fd(0, map).u64(8, key_ptr).u64(16, addr(value.as_ptr())).call(CMD_MAP_UPDATE).map(drop)
-}
-
-/// Reads one element into `value`, which must have the map's value size.
-pub fn map_lookup(map: &OwnedFd, key: &[u8], value: &mut [u8]) -> io::Result<()> {
-    Attr::new()
-        .fd(0, map)
-        .u64(8, addr(key.as_ptr()))
-        .u64(16, addr(value.as_mut_ptr()))
-        .call(CMD_MAP_LOOKUP)
-        .map(drop)
 }
 
 pub fn map_delete(map: &OwnedFd, key: &[u8]) -> io::Result<()> {

@@ -8,7 +8,7 @@ use ccplane_contract::{DatapathError, Field};
 use ccplane_program::ir::{MAX_REGS, Prim, Program};
 use ccplane_program::vm::{Flow, Outcome, Prims};
 
-use crate::asm::{Asm, R, Size};
+use crate::asm::{Alu, Asm, R, Size};
 use crate::codegen::{self, Host, REC};
 use crate::datapath::page_bytes;
 use crate::error::{EbpfError, os};
@@ -16,11 +16,20 @@ use crate::layout::{rec, stage};
 use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
 use crate::table::{Change, Table, Values};
 
-/// Offsets in the exchange map: primitives in, report out.
-const REPORTED: u32 = 8 * ccplane_program::ir::PRIM_COUNT as u32;
-const VALUES: u32 = REPORTED + 8;
-const EXCHANGE_BYTES: u32 = VALUES + 8 * MAX_REGS as u32;
+/// ACKs that a stream holds; a power of two.
+pub const STREAM_ACKS: usize = 256;
+/// Offsets in the exchange map: how many invocations there were, microseconds that the clock moves with each,
+/// whether the program reported, what it reported, and the primitives of each ACK of the stream.
+const COUNT: u32 = 0;
+const GAP_US: u32 = 8;
+const REPORTED: u32 = 16;
+const VALUES: u32 = 24;
+const STREAM: u32 = VALUES + 8 * MAX_REGS as u32;
+const ACK_SHIFT: u32 = 7;
+const EXCHANGE_BYTES: u32 = STREAM + ((STREAM_ACKS as u32) << ACK_SHIFT);
+const _: () = assert!(8 * ccplane_program::ir::PRIM_COUNT <= 1 << ACK_SHIFT);
 
+/// R8 points at the primitives of this ACK.
 struct TestHost {
     record: i32,
     exchange: i32,
@@ -30,16 +39,32 @@ impl Host for TestHost {
     fn enter(&self, asm: &mut Asm) {
         asm.map_value(REC, self.record, 0);
         asm.map_value(R::R8, self.exchange, 0);
+        asm.load(Size::B8, R::R1, R::R8, COUNT as i16);
+        asm.mov(R::R2, R::R1);
+        asm.alu_imm(Alu::Add, R::R1, 1);
+        asm.store(Size::B8, R::R8, COUNT as i16, R::R1);
+        asm.alu_imm(Alu::And, R::R2, STREAM_ACKS as i32 - 1);
+        asm.alu_imm(Alu::Lsh, R::R2, ACK_SHIFT as i32);
+        asm.alu_imm(Alu::Add, R::R8, STREAM as i32);
+        asm.alu(Alu::Add, R::R8, R::R2);
     }
     fn load_prim(&self, asm: &mut Asm, prim: Prim) {
         asm.load(Size::B8, R::R1, R::R8, 8 * prim as i16);
+        if prim == Prim::AckNow {
+            asm.map_value(R::R2, self.exchange, 0);
+            asm.load(Size::B8, R::R3, R::R2, COUNT as i16);
+            asm.load(Size::B8, R::R4, R::R2, GAP_US as i16);
+            asm.alu(Alu::Mul, R::R3, R::R4);
+            asm.alu(Alu::Add, R::R1, R::R3);
+        }
     }
     fn apply(&self, _: &mut Asm) {}
     fn report(&self, asm: &mut Asm, report_len: usize) {
-        asm.store_imm(Size::B8, R::R8, REPORTED as i16, 1);
+        asm.map_value(R::R2, self.exchange, 0);
+        asm.store_imm(Size::B8, R::R2, REPORTED as i16, 1);
         for n in 0..report_len {
             asm.load(Size::B8, R::R1, REC, rec::REGS as i16 + 8 * n as i16);
-            asm.store(Size::B8, R::R8, VALUES as i16 + 8 * n as i16, R::R1);
+            asm.store(Size::B8, R::R2, VALUES as i16 + 8 * n as i16, R::R1);
         }
     }
     fn leave(&self, asm: &mut Asm) {
@@ -78,7 +103,8 @@ impl Bench {
         let page = page_bytes();
         let memory = os("map the record", Shared::new(&record, 0, page, true))?;
         let table = Table::new(os("map the record", Shared::new(&record, 0, page, true))?, 1);
-        let io = os("map the exchange", Shared::new(&exchange, 0, page, true))?;
+        let io_bytes = (EXCHANGE_BYTES as usize).next_multiple_of(page);
+        let io = os("map the exchange", Shared::new(&exchange, 0, io_bytes, true))?;
         Ok(Bench { record, exchange, memory, table, io })
     }
 
@@ -135,9 +161,9 @@ impl Bench {
     /// # Errors
     /// [`EbpfError::Os`] if the kernel does not run it.
     pub fn invoke(&self, program: &Loaded, prims: &Prims, report: &mut [i64; MAX_REGS]) -> Result<Outcome, EbpfError> {
-        for prim in Prim::ALL {
-            self.io.i64(8 * prim as usize).store(prims.get(prim), Relaxed);
-        }
+        self.io.u64(COUNT as usize).store(0, Relaxed);
+        self.io.u64(GAP_US as usize).store(0, Relaxed);
+        self.put(0, prims);
         self.io.u64(REPORTED as usize).store(0, Relaxed);
         os("run a program", sys::test_run(&program.fd, 1))?;
         let reported = self.io.u64(REPORTED as usize).load(Relaxed) != 0;
@@ -149,11 +175,30 @@ impl Bench {
         Ok(Outcome { report: reported })
     }
 
-    /// Invokes the program `times` times on the primitives of the last [`Bench::invoke`]; mean nanoseconds.
+    fn put(&self, ack: usize, prims: &Prims) {
+        for prim in Prim::ALL {
+            let at = STREAM as usize + (ack << ACK_SHIFT) + 8 * prim as usize;
+            self.io.i64(at).store(prims.get(prim), Relaxed);
+        }
+    }
+
+    /// Invokes the program `times` times in one go, on these ACKs over and over, `gap_us` apart; mean
+    /// nanoseconds of an invocation, with what surrounds it (see an empty program for that).
     ///
     /// # Errors
     /// As [`Bench::invoke`].
-    pub fn time(&self, program: &Loaded, times: u32) -> Result<u32, EbpfError> {
+    pub fn time(
+        &self,
+        program: &Loaded,
+        acks: &[Prims; STREAM_ACKS],
+        gap_us: u64,
+        times: u32,
+    ) -> Result<u32, EbpfError> {
+        for (n, prims) in acks.iter().enumerate() {
+            self.put(n, prims);
+        }
+        self.io.u64(COUNT as usize).store(0, Relaxed);
+        self.io.u64(GAP_US as usize).store(gap_us, Relaxed);
         Ok(os("run a program", sys::test_run(&program.fd, times))?.1)
     }
 }

@@ -1,4 +1,5 @@
 //! The datapath on real TCP flows, between two network namespaces of the test's own.
+#![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::net::SocketAddr;

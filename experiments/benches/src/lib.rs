@@ -1,7 +1,10 @@
 //! The figures of `ccplane bench`: each a value beside its baseline, from one run that alternates between them.
 
+mod ack;
 mod error;
 mod figure;
+mod oracle;
+mod push;
 mod steer;
 mod tput;
 
@@ -20,12 +23,26 @@ pub struct Bench {
 }
 
 /// Every benchmark.
-pub const ALL: &[Bench] = &[Bench {
-    name: "tput.ebpf.reno",
-    what: "unshaped throughput over a veth pair, 1 and 8 flows, against the kernel's Reno",
-    seconds: 50,
-    run: tput::run,
-}];
+pub const ALL: &[Bench] = &[
+    Bench {
+        name: "ack",
+        what: "time per ACK of the Reno program: compiled, in the reference VM, against libccp's VM; and live",
+        seconds: 20,
+        run: ack::run,
+    },
+    Bench {
+        name: "push.ebpf",
+        what: "a loaded program to the first ACK of a live flow on it; compile, load, verify and install",
+        seconds: 12,
+        run: push::run,
+    },
+    Bench {
+        name: "tput.ebpf.reno",
+        what: "unshaped throughput over a veth pair, 1 and 8 flows, against the kernel's Reno",
+        seconds: 50,
+        run: tput::run,
+    },
+];
 
 /// Runs the benchmark called `name`.
 ///

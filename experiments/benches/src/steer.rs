@@ -31,10 +31,14 @@ pub fn options(tag: &str) -> Result<(Options, tempfile::TempDir), BenchError> {
     Ok((Options { run_dir: run_dir.path().into(), name, ..Options::default() }, run_dir))
 }
 
+/// The text of the first program of an algorithm.
+pub fn source(algorithm: &dyn Algorithm) -> &'static str {
+    algorithm.programs().first().map(|p| p.source).unwrap_or_default()
+}
+
 /// Compiles the first program of an algorithm.
 pub fn compile(algorithm: &dyn Algorithm) -> Result<Program, BenchError> {
-    let source = algorithm.programs().first().map(|p| p.source).unwrap_or_default();
-    ccplane_program::compile(source).map_err(|e| BenchError::Program(e.iter().map(|d| d.to_string()).collect()))
+    ccplane_program::compile(source(algorithm)).map_err(|e| BenchError::Program(e.iter().map(|d| d.to_string()).collect()))
 }
 
 impl Steered {

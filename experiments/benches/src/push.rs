@@ -1,0 +1,122 @@
+//! `push.ebpf.live` and `push.ebpf.install`: how soon a live flow runs a new program.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ccplane_contract::{Datapath, Event, FlowId, ProgramUid};
+use ccplane_ebpf::EbpfDatapath;
+use ccplane_emulator::netns::Namespace;
+use ccplane_emulator::veth;
+use ccplane_program::ir::Program;
+use ccplane_runner::traffic::{BulkFlow, FlowConfig};
+
+use crate::error::BenchError;
+use crate::figure::Figure;
+use crate::steer;
+
+/// Reports on its first ACK, and leaves the window alone.
+const ANNOUNCE: &str = "(def (Report (first 0)) (done false))
+    (when (== Report.first 0) (:= Report.first 1) (report))
+    (when true (:= done true))";
+const A: ProgramUid = ProgramUid(1);
+const B: ProgramUid = ProgramUid(2);
+const FIFTY: ProgramUid = ProgramUid(3);
+const PUSHES: usize = 2000;
+const INSTALLS: usize = 60;
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between pushes, so that they find the flow at any moment.
+const PAUSE: Duration = Duration::from_millis(2);
+const INSTRUCTIONS: usize = 50;
+
+fn compile(source: &str) -> Result<Program, BenchError> {
+    ccplane_program::compile(source).map_err(|e| BenchError::Program(e.iter().map(|d| d.to_string()).collect()))
+}
+
+/// A program of exactly 50 instructions, with the mix of a real one.
+fn fifty() -> Result<Program, BenchError> {
+    let mut body = String::new();
+    let step = "(:= Report.x (+ (/ (* Report.x 7) 8) (max Ack.bytes_acked 3)))\n";
+    for _ in 0..11 {
+        body.push_str(step);
+    }
+    let program =
+        compile(&format!("(def (Report (x 0)) (n 0)) (when true (:= n 1) (:= n 2) (:= n 3) (:= n 4) (:= n 5) (:= n 6) {body})"))?;
+    debug_assert_eq!(program.insts().len(), INSTRUCTIONS);
+    Ok(program)
+}
+
+/// Runs the benchmark.
+pub fn run() -> Result<Vec<Figure>, BenchError> {
+    if !ccplane_emulator::netns::available() {
+        return Err(BenchError::Missing("network namespaces need root".into()));
+    }
+    let (options, _run_dir) = steer::options("p")?;
+    let name = options.name.clone();
+    let mut datapath = EbpfDatapath::attach(options)?;
+    let announce = compile(ANNOUNCE)?;
+    datapath.install(A, &announce)?;
+    datapath.install(B, &announce)?;
+    let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
+    veth::connect(&a, &b)?;
+    let config = FlowConfig {
+        congestion: name,
+        receiver: SocketAddr::new(veth::ENDS[1], 0),
+        duration: Duration::from_secs(60),
+        bytes: None,
+        sample_every: Duration::from_secs(1),
+    };
+    let traffic = BulkFlow::start(&config, &a, &b, Instant::now())?;
+    let flow = wait_for(&mut datapath, |e| match e {
+        Event::Created { flow, .. } => Some(*flow),
+        _ => None,
+    })?;
+    let live = live(&mut datapath, flow)?;
+    let install = install(&mut datapath, &fifty()?)?;
+    drop(traffic);
+    datapath.detach()?;
+    Ok(vec![live, install])
+}
+
+fn live(datapath: &mut EbpfDatapath, flow: FlowId) -> Result<Figure, BenchError> {
+    let mut took_us = Vec::with_capacity(PUSHES);
+    for n in 0..PUSHES {
+        let uid = if n % 2 == 0 { A } else { B };
+        let pushed_us = ccplane_ebpf::clock_us();
+        datapath.set_program(flow, uid, &[])?;
+        let first_ack_us = wait_for(datapath, |e| match e {
+            Event::Report { program, at_us, .. } if *program == uid => Some(*at_us),
+            _ => None,
+        })?;
+        // The ACK's time is when the stack began with it, which may be before the push that it met.
+        took_us.push(first_ack_us.saturating_sub(pushed_us) as f64);
+        std::thread::sleep(PAUSE);
+    }
+    Ok(Figure::alone("push.ebpf.live", "us", &took_us)
+        .noted("from the call to the first ACK of a live flow on the program; spread is p10 and p90"))
+}
+
+fn install(datapath: &mut EbpfDatapath, program: &Program) -> Result<Figure, BenchError> {
+    let mut took_ms = Vec::with_capacity(INSTALLS);
+    for _ in 0..INSTALLS {
+        let start = Instant::now();
+        datapath.install(FIFTY, program)?;
+        took_ms.push(start.elapsed().as_secs_f64() * 1e3);
+        datapath.remove(FIFTY)?;
+        datapath.heartbeat();
+    }
+    Ok(Figure::alone("push.ebpf.install", "ms", &took_ms).noted(format!("{} instructions", program.insts().len())))
+}
+
+fn wait_for<T>(datapath: &mut EbpfDatapath, mut found: impl FnMut(&Event) -> Option<T>) -> Result<T, BenchError> {
+    let start = Instant::now();
+    let mut events = Vec::new();
+    while start.elapsed() < PATIENCE {
+        datapath.heartbeat();
+        let _ = datapath.wait(Duration::from_millis(20));
+        datapath.poll(256, &mut events);
+        if let Some(value) = events.drain(..).find_map(|e| found(&e)) {
+            return Ok(value);
+        }
+    }
+    Err(BenchError::Missing(format!("nothing heard of the flow within {PATIENCE:?}")))
+}
