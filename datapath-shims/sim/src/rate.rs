@@ -67,3 +67,54 @@ impl RateSampler {
         Some(RateSample { sending: rate(send_ns.into()), delivery: rate(ack_ns.into()) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn measures_the_slower_of_two_paces() {
+        let mut rates = RateSampler::default();
+        // Four packets at once, delivered one a millisecond after 20 ms.
+        let stamps: Vec<SendStamp> = (0..4).map(|n| rates.on_send(0, n == 0)).collect();
+        let samples: Vec<Option<RateSample>> = stamps
+            .iter()
+            .zip(20..)
+            .map(|(stamp, ms)| rates.on_delivered(ms * MS, 1000, Some(*stamp), 20 * MS))
+            .collect();
+        let delivery = |n: usize| samples[n].map(|s| (s.delivery, s.sending));
+        assert_eq!(delivery(0), Some((1000 * 1000 / 20, 0)));
+        assert_eq!(delivery(3), Some((4000 * 1000 / 23, 0)));
+        // The next window: sent as the first was delivered, delivered twice as slowly.
+        let mut rates = RateSampler::default();
+        let first: Vec<SendStamp> = (0..2).map(|n| rates.on_send(0, n == 0)).collect();
+        rates.on_delivered(20 * MS, 1000, Some(first[0]), 20 * MS);
+        let second = rates.on_send(20 * MS, false);
+        rates.on_delivered(21 * MS, 1000, Some(first[1]), 20 * MS);
+        let third = rates.on_send(21 * MS, false);
+        rates.on_delivered(41 * MS, 1000, Some(second), 20 * MS);
+        let sample = rates.on_delivered(43 * MS, 1000, Some(third), 20 * MS).unwrap();
+        // Two packets delivered from 21 to 43 ms; sent from 0 (its window's start) to 21 ms.
+        assert_eq!((sample.delivery, sample.sending), (2000 * 1000 / 22, 2000 * 1000 / 21));
+    }
+
+    #[test]
+    fn an_interval_below_the_smallest_rtt_means_nothing() {
+        let mut rates = RateSampler::default();
+        let stamp = rates.on_send(0, true);
+        assert_eq!(rates.on_delivered(10 * MS, 1000, Some(stamp), 20 * MS), None);
+        assert_eq!(rates.on_delivered(30 * MS, 1000, None, 20 * MS), None, "a transmission forgotten");
+    }
+
+    #[test]
+    fn idle_time_does_not_count() {
+        let mut rates = RateSampler::default();
+        let stamp = rates.on_send(0, true);
+        rates.on_delivered(20 * MS, 1000, Some(stamp), 20 * MS);
+        let stamp = rates.on_send(5000 * MS, true);
+        let sample = rates.on_delivered(5020 * MS, 1000, Some(stamp), 20 * MS).unwrap();
+        assert_eq!(sample.delivery, 1000 * 1000 / 20);
+    }
+}

@@ -310,3 +310,93 @@ impl Sender {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const BYTES: u32 = 1000;
+
+    /// A sender with transmissions 0..n, one a millisecond from time 0.
+    fn sent(n: u64) -> Sender {
+        let mut sender = Sender::default();
+        for tx in 0..n {
+            let out = Outgoing { seq: tx, tx, payload_bytes: BYTES };
+            assert_eq!(sender.send(tx * MS, BYTES), Some(out));
+        }
+        sender
+    }
+
+    fn ack(seq: u64) -> Ack {
+        Ack { cumulative: 0, seq, tx: seq }
+    }
+
+    #[test]
+    fn the_third_later_delivery_is_a_loss() {
+        let mut s = sent(10);
+        let first = s.on_ack(100 * MS, ack(1));
+        assert_eq!((first.misordered_packets, first.misordered_bytes, first.lost_packets), (1, 1000, 0));
+        assert_eq!(s.on_ack(100 * MS, ack(2)).lost_packets, 0);
+        assert_eq!(s.recovery(), None);
+        assert_eq!(s.on_ack(100 * MS, ack(3)).lost_packets, 1);
+        assert_eq!((s.recovery(), s.in_flight_packets, s.bytes_acked), (Some(Recovery::Fast), 6, 0));
+        // The lost one goes first, under a number of its own; so does one that is lost again.
+        assert_eq!(s.send(101 * MS, BYTES), Some(Outgoing { seq: 0, tx: 10, payload_bytes: BYTES }));
+        (11..14).for_each(|tx| assert_eq!(s.send(102 * MS, BYTES).map(|o| o.tx), Some(tx)));
+        (4..10).for_each(|seq| assert_eq!(s.on_ack(105 * MS, ack(seq)).lost_packets, 0));
+        let lost: Vec<u64> =
+            (11..14).map(|tx| s.on_ack(201 * MS, Ack { seq: tx - 1, ..ack(tx) }).lost_packets).collect();
+        assert_eq!(lost, [0, 0, 1]);
+        assert_eq!(s.send(202 * MS, 0).map(|o| o.seq), Some(0));
+        let last = s.on_ack(300 * MS, Ack { cumulative: 13, seq: 0, tx: 14 });
+        assert_eq!((last.in_order_packets, last.in_order_bytes, s.bytes_acked), (1, 1000, 13_000));
+        assert_eq!((s.recovery(), s.all_delivered(), s.deadline_ns()), (None, true, None));
+    }
+
+    #[test]
+    fn a_packet_overdue_by_an_eighth_is_lost() {
+        let mut s = sent(2);
+        assert_eq!(s.on_ack(81 * MS, ack(1)).lost_packets, 0);
+        // Sent at 0, RTT 80 ms.
+        assert_eq!(s.deadline_ns(), Some(90 * MS));
+        assert_eq!(s.on_timer(90 * MS - 1), Expired::Nothing);
+        assert_eq!(s.on_timer(90 * MS), Expired::Losses);
+        assert_eq!((s.recovery(), s.in_flight_packets), (Some(Recovery::Fast), 0));
+        let next = s.on_ack(95 * MS, ack(0));
+        assert_eq!((next.lost_packets, next.was_timeout), (1, false), "told on the next ACK");
+    }
+
+    #[test]
+    fn a_timeout_gives_up_everything_in_flight() {
+        let mut s = sent(3);
+        assert_eq!(s.deadline_ns(), Some(1000 * MS), "before the first sample");
+        assert_eq!(s.on_timer(1000 * MS), Expired::Timeout);
+        assert_eq!((s.in_flight_packets, s.in_flight_bytes, s.lost_packets), (0, 0, 3));
+        assert_eq!(s.deadline_ns(), Some(3000 * MS), "doubled");
+        assert_eq!(s.send(1000 * MS, BYTES).map(|o| (o.seq, o.tx)), Some((0, 3)));
+        // What was only late is delivered, gives no RTT, and is not sent again.
+        let late = s.on_ack(1010 * MS, ack(1));
+        assert_eq!((late.rtt_ns, late.was_timeout, late.lost_packets), (None, true, 3));
+        assert!(!s.on_ack(1011 * MS, ack(2)).was_timeout, "told once");
+        assert_eq!(s.send(1012 * MS, 0), None);
+        let repaired = s.on_ack(1020 * MS, Ack { seq: 0, ..ack(3) });
+        assert_eq!(repaired.rtt_ns, Some(20 * MS));
+        assert!(s.all_delivered() && s.recovery().is_none());
+        // A duplicate changes nothing.
+        assert_eq!(s.on_ack(1021 * MS, ack(0)), Acked::default());
+    }
+
+    #[test]
+    fn recovery_ends_when_all_sent_before_it_has_arrived() {
+        let mut s = sent(5);
+        for seq in 1..5 {
+            s.on_ack(50 * MS, ack(seq));
+        }
+        assert_eq!(s.recovery(), Some(Recovery::Fast));
+        s.send(51 * MS, BYTES);
+        s.send(51 * MS, BYTES);
+        s.on_ack(99 * MS, Ack { seq: 0, ..ack(5) });
+        assert_eq!((s.recovery(), s.all_delivered()), (None, false));
+    }
+}

@@ -3,7 +3,7 @@
 
 mod common;
 
-use ccplane_contract::{Event, FlowId, FlowStats, Mode};
+use ccplane_contract::{Datapath, Event, FlowId, FlowStats, Mode};
 use ccplane_netsim::{LinkConfig, PathConfig};
 use ccplane_sim::{FlowConfig, Pacing, SimConfig, SimDatapath, SimError, Source, Wake};
 use common::*;
@@ -176,6 +176,26 @@ fn native_reno_fills_a_link() {
     // 45 after slow start; then one or two each 700 ms: a packet too many, and one more if the window grows again
     // before that is known.
     assert!(s.lost < 45 + 2 * 43, "{}", s.lost);
+}
+
+#[test]
+fn the_native_algorithm_goes_on_from_the_window_it_finds() {
+    for release in [true, false] {
+        let mut sim = sim(rate(12, 100));
+        let flow = sim.add_flow(&bulk()).unwrap();
+        run_constant(&mut sim, 2 * S, 40, 0);
+        if release {
+            sim.release(flow).unwrap();
+        } else {
+            // Silent for longer than the timeout of a second.
+            sim.step_until(3 * S);
+        }
+        sim.step_until(sim.now_us() + 50 * MS);
+        let s = stats(&sim, flow);
+        let mode = if release { Mode::NativeNoProgram } else { Mode::NativeAgentSilent };
+        assert_eq!((s.mode, s.snd_ssthresh), (mode, 40));
+        assert!(s.snd_cwnd == 41, "{}", s.snd_cwnd);
+    }
 }
 
 #[test]

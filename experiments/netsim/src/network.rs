@@ -317,3 +317,27 @@ impl Network {
         self.digest = (self.digest.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Capacity, QueueLimit};
+
+    /// A timer put off or brought forward leaves entries behind, but each dies when its time comes.
+    #[test]
+    fn timers_do_not_pile_up() {
+        let capacity = Capacity::Rate { bit_per_s: 1 };
+        let link = LinkConfig { capacity, delay_ns: 0, loss_ppm: 0, queue: QueueLimit::Packets(1) };
+        let mut net = Network::new(vec![link], 1).unwrap();
+        let flow = net.add_flow(&PathConfig { links: vec![0], return_delay_ns: 0 }).unwrap();
+        for _ in 0..1000 {
+            let now_ns = net.now_ns();
+            net.set_timer(flow, 0, Some(now_ns + 50));
+            net.set_timer(flow, 0, Some(now_ns + 10));
+            assert_eq!(net.next(u64::MAX), Some(Occurrence::Timer { flow, timer: 0 }));
+            assert_eq!(net.now_ns(), now_ns + 10);
+            net.set_timer(flow, 0, Some(now_ns + 1_000_000));
+            assert!(net.events.len() <= 7, "{}", net.events.len());
+        }
+    }
+}

@@ -190,6 +190,21 @@ fn loss_comes_at_its_rate() {
 }
 
 #[test]
+fn links_lose_independently() {
+    let lossy = LinkConfig { loss_ppm: 500_000, ..rate(1000) };
+    let mut net = Network::new(vec![lossy.clone(), lossy], 7).unwrap();
+    let flows = [net.add_flow(&path(&[0])).unwrap(), net.add_flow(&path(&[1])).unwrap()];
+    for seq in 0..64 {
+        flows.into_iter().for_each(|f| net.send(f, Segment { seq, tx: seq, bytes: WIRE_BYTES }));
+    }
+    let mut arrived = [vec![], vec![]];
+    while let Some(Occurrence::Ack { flow, ack }) = net.next(u64::MAX) {
+        arrived[flow as usize].push(ack.seq);
+    }
+    assert_ne!(arrived[0], arrived[1]);
+}
+
+#[test]
 fn flows_cross_their_own_links() {
     let mut w = World::new(vec![rate(12), rate(6)], 1);
     let (long, short) = (w.flow(&path(&[0, 1]), 1), w.flow(&path(&[1]), 1));

@@ -60,8 +60,10 @@ pub enum Broken {
 
 type Outcome = Result<(), Broken>;
 
+type Run = fn(&mut Session) -> Outcome;
+
 /// Each case: its name and what it does.
-const CASES: [(&str, fn(&mut Session) -> Outcome); 12] = [
+const CASES: [(&str, Run); 12] = [
     ("a flow is announced and runs natively", announced),
     ("a program steers its flow", steered),
     ("a program and its fields start together", program_with_fields),
