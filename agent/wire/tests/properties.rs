@@ -192,14 +192,14 @@ fn inst() -> impl Strategy<Value = Inst> {
 fn program() -> impl Strategy<Value = Program> {
     let names = vec("\\PC{0,20}", 4..=MAX_REGS);
     let clauses = vec((boolean(), vec(inst(), 0..4), vec(inst(), 0..8)), 0..12);
-    (names, clauses, any::<i64>(), 0..=32_u8).prop_map(|(names, clauses, init, depth)| {
-        let kinds = [RegKind::Report, RegKind::Report, RegKind::Control, RegKind::Local];
+    (names, clauses, any::<i64>(), 1..=32_u8).prop_map(|(names, clauses, init, depth)| {
+        let kinds = [RegKind::Report, RegKind::Report, RegKind::Control, RegKind::Control];
         let regs = names.into_iter().enumerate().map(|(n, name)| RegDecl {
             name,
             kind: kinds.get(n).copied().unwrap_or(RegKind::Local),
             ty: if n % 2 == 1 { Type::Bool } else { Type::Num },
             volatile: n % 3 == 0,
-            init: if n % 2 == 1 { 1 } else { init },
+            init: if n >= kinds.len() { 0 } else if n % 2 == 1 { 1 } else { init },
         });
         let (mut insts, mut spans) = (Vec::new(), Vec::new());
         for (guard, mut condition, mut body) in clauses {
