@@ -199,7 +199,7 @@ fn program() -> impl Strategy<Value = Program> {
             kind: kinds.get(n).copied().unwrap_or(RegKind::Local),
             ty: if n % 2 == 1 { Type::Bool } else { Type::Num },
             volatile: n % 3 == 0,
-            init: if n >= kinds.len() { 0 } else if n % 2 == 1 { 1 } else { init },
+            init: if n % 2 == 0 && n < kinds.len() { init } else { i64::from(n < kinds.len()) },
         });
         let (mut insts, mut spans) = (Vec::new(), Vec::new());
         for (guard, mut condition, mut body) in clauses {
