@@ -336,7 +336,6 @@ mod tests {
             net.set_timer(flow, 0, Some(now_ns + 10));
             assert_eq!(net.next(u64::MAX), Some(Occurrence::Timer { flow, timer: 0 }));
             assert_eq!(net.now_ns(), now_ns + 10);
-            net.set_timer(flow, 0, Some(now_ns + 1_000_000));
             assert!(net.events.len() <= 7, "{}", net.events.len());
         }
     }
