@@ -8,11 +8,13 @@
 use ccplane_alg::Algorithm;
 use std::sync::Arc;
 
+mod ccp_reno;
 mod cubic;
 mod reno;
 #[cfg(test)]
 mod testing;
 
+pub use ccp_reno::{CcpReno, CcpRenoConfig};
 pub use cubic::{Cubic, CubicConfig};
 pub use reno::{Reno, RenoConfig};
 
@@ -25,7 +27,7 @@ pub const DEFAULT_REPORT_US: u32 = 10_000;
 
 /// Every algorithm of this crate, with its defaults.
 pub fn all() -> Vec<Arc<dyn Algorithm>> {
-    vec![Arc::new(Reno::default()), Arc::new(Cubic::default())]
+    vec![Arc::new(Reno::default()), Arc::new(Cubic::default()), Arc::new(CcpReno::default())]
 }
 
 /// The parameters that every program here takes.

@@ -1,0 +1,159 @@
+//! Reno the way CCP has it (SIGCOMM'18, section 2): the datapath only measures, the agent decides the window on
+//! each report. Here to be compared with: every decision waits for the agent.
+
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource, Report};
+
+use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES};
+
+// State
+
+/// The window of one flow, decided here.
+struct CcpRenoFlow {
+    mss_bytes: u64,
+    cwnd_bytes: u64,
+    ssthresh_bytes: u64,
+    /// Bytes acknowledged in congestion avoidance that have not grown the window yet.
+    credit_bytes: u64,
+    /// Until then further losses belong to the episode that has been answered.
+    recovery_end_us: u64,
+}
+
+// Behaviour
+
+impl CcpRenoFlow {
+    fn grow(&mut self, acked_bytes: u64) {
+        if self.cwnd_bytes < self.ssthresh_bytes {
+            // RFC 5681 section 3.1, slow start.
+            self.cwnd_bytes = (self.cwnd_bytes + acked_bytes).min(self.ssthresh_bytes);
+            return;
+        }
+        // Section 3.1, congestion avoidance: a segment per window acknowledged.
+        self.credit_bytes += acked_bytes;
+        while self.credit_bytes >= self.cwnd_bytes {
+            self.credit_bytes -= self.cwnd_bytes;
+            self.cwnd_bytes += self.mss_bytes;
+        }
+    }
+
+    fn decrease(&mut self, timeout: bool) {
+        // Section 3.1, equation 4.
+        self.ssthresh_bytes = (self.cwnd_bytes / 2).max(2 * self.mss_bytes);
+        self.cwnd_bytes = if timeout { self.mss_bytes } else { self.ssthresh_bytes };
+        self.credit_bytes = 0;
+    }
+}
+
+impl Flow for CcpRenoFlow {
+    fn on_report(&mut self, now_us: u64, report: &Report<'_>, control: &mut Control) {
+        let get = |name| report.get(name).unwrap_or(0).max(0) as u64;
+        let timeout = get("timeout") != 0;
+        if timeout || get("lost") > 0 {
+            if timeout || now_us > self.recovery_end_us {
+                self.decrease(timeout);
+                self.recovery_end_us = now_us + get("rtt_us");
+            }
+        } else if now_us > self.recovery_end_us {
+            self.grow(get("acked"));
+        }
+        self.cwnd_bytes = self.cwnd_bytes.min(MAX_WINDOW_BYTES);
+        control.update(&[("Cwnd", self.cwnd_bytes as i64)]);
+    }
+}
+
+// Config
+
+/// What can be set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CcpRenoConfig {
+    /// Time between two reports, microseconds; 0 for one at each ACK. Loss is reported at once.
+    pub report_us: u32,
+}
+
+// Defaults
+
+impl Default for CcpRenoConfig {
+    fn default() -> Self {
+        CcpRenoConfig { report_us: DEFAULT_REPORT_US }
+    }
+}
+
+// Factory
+
+/// Makes flows that the agent steers report by report.
+#[derive(Clone, Default, Debug)]
+pub struct CcpReno {
+    /// For every flow that starts.
+    pub config: CcpRenoConfig,
+}
+
+impl Algorithm for CcpReno {
+    fn name(&self) -> &'static str {
+        "ccp-reno"
+    }
+
+    fn programs(&self) -> Vec<ProgramSource> {
+        vec![ProgramSource { name: "ccp-reno", source: include_str!("ccp_reno.fold") }]
+    }
+
+    fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
+        control.set_program("ccp-reno", &[("report_us", i64::from(self.config.report_us))]);
+        let mss_bytes = u64::from(info.mss_bytes.max(1));
+        Box::new(CcpRenoFlow {
+            mss_bytes,
+            cwnd_bytes: info.init_cwnd_bytes.max(mss_bytes),
+            ssthresh_bytes: MAX_WINDOW_BYTES,
+            credit_bytes: 0,
+            recovery_end_us: 0,
+        })
+    }
+}
+
+// Tests
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, MSS, assert_stock_limits};
+    use ccplane_alg::Command;
+
+    fn flow() -> (Box<dyn Flow>, Control) {
+        let any = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
+        let info = FlowInfo { mss_bytes: 1000, init_cwnd_bytes: 10_000, local: any, remote: any, cgroup: None };
+        let mut control = Control::default();
+        let flow = CcpReno::default().flow(&info, &mut control);
+        control.take();
+        (flow, control)
+    }
+
+    fn report(flow: &mut dyn Flow, control: &mut Control, now_us: u64, values: [i64; 4]) -> i64 {
+        let names = ["acked", "lost", "timeout", "rtt_us"].map(String::from);
+        flow.on_report(now_us, &Report { program: "ccp-reno", names: &names, values: &values }, control);
+        match control.take().as_slice() {
+            [Command::Update { fields }] => fields[0].1,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn keeps_within_stock_ccp() {
+        assert_stock_limits(&Bench::new(&CcpReno::default(), MSS as u32, 10 * MSS).program);
+    }
+
+    #[test]
+    fn grows_by_what_was_acknowledged_then_by_a_segment_a_window() {
+        let (mut flow, mut control) = flow();
+        assert_eq!(report(&mut *flow, &mut control, 1, [10_000, 0, 0, 20_000]), 20_000);
+        assert_eq!(report(&mut *flow, &mut control, 2, [0, 1, 0, 20_000]), 10_000);
+        // The same episode: no second decrease, no growth.
+        assert_eq!(report(&mut *flow, &mut control, 3, [5_000, 2, 0, 20_000]), 10_000);
+        assert_eq!(report(&mut *flow, &mut control, 30_000, [9_999, 0, 0, 20_000]), 10_000);
+        assert_eq!(report(&mut *flow, &mut control, 30_001, [1, 0, 0, 20_000]), 11_000);
+    }
+
+    #[test]
+    fn a_timeout_starts_over() {
+        let (mut flow, mut control) = flow();
+        assert_eq!(report(&mut *flow, &mut control, 1, [0, 8, 1, 20_000]), 1000);
+        assert_eq!(report(&mut *flow, &mut control, 40_000, [1000, 0, 0, 20_000]), 2000);
+    }
+}
