@@ -3,7 +3,7 @@
 
 use ccplane_program::compile;
 use ccplane_program::ir::{Dst, INFINITY, Inst, Op, Prim, Program, RegKind, Src, Type};
-use ccplane_program::lang::{MAX_DEPTH, parse};
+use ccplane_program::lang::{MAX_DEPTH, MAX_DIAGNOSTICS, parse};
 
 const RENO: &str = "
 # Counts, and reports once per window or on loss.
@@ -403,4 +403,18 @@ fn a_program_disassembles() {
             5  policy 1\n   \
             6  report <- true\n"
     );
+}
+
+#[test]
+fn a_text_full_of_mistakes_is_refused_quickly() {
+    for text in ["? ", "(", ")", "(x) ", "(def) ", "(when a) ", "(when true (:= a b)) "] {
+        let source = format!("(def){}", text.repeat(250_000 / text.len()));
+        let start = std::time::Instant::now();
+        let diags = compile(&source).unwrap_err();
+        assert!(!diags.is_empty() && diags.len() <= MAX_DIAGNOSTICS);
+        // Orders of magnitude above what it takes, far below what a quadratic pass would.
+        assert!(start.elapsed().as_secs() < 5, "{text}: {:?}", start.elapsed());
+    }
+    let names: String = (0..10_000).map(|n| format!("(:= n{n} m{n}) ")).collect();
+    assert_eq!(compile(&format!("(def) (when true {names})")).unwrap_err().len(), MAX_DIAGNOSTICS);
 }

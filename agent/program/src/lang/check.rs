@@ -3,10 +3,11 @@
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use super::ast::{Expr, ExprKind, Literal, Name, Source, Stmt, StmtKind, When};
-use super::diag::{Diagnostic, Problem, Span};
+use super::diag::{Diagnostic, Diags, Problem, Span};
 use super::words::{spelling, suggest};
 use crate::ir::{Clause, Dst, HistoryDecl, Inst, Op, Prim, Program, RegDecl, RegId, RegKind, Src, Type};
 use crate::ir::{
@@ -18,7 +19,15 @@ use crate::ir::{
 /// # Errors
 /// Everything that is wrong with its meaning, in source order.
 pub fn check(source: &str, program: &Source) -> Result<Program, Vec<Diagnostic>> {
-    let mut checker = Checker { source, ..Checker::default() };
+    let mut checker = Checker {
+        regs: Vec::new(),
+        insts: Vec::new(),
+        clauses: Vec::new(),
+        histories: Vec::new(),
+        live_tmps: 0,
+        refused: Vec::new(),
+        diags: Diags::new(source),
+    };
     checker.declare(program);
     if checker.diags.is_empty() {
         if let Some(excess) = program.clauses.get(MAX_CLAUSES) {
@@ -42,9 +51,7 @@ struct Reg {
     read: bool,
 }
 
-#[derive(Default)]
 struct Checker<'s> {
-    source: &'s str,
     regs: Vec<Reg>,
     insts: Vec<Inst>,
     clauses: Vec<Clause>,
@@ -53,7 +60,7 @@ struct Checker<'s> {
     live_tmps: u32,
     /// Names that a diagnostic was issued for; one each is enough.
     refused: Vec<String>,
-    diags: Vec<Diagnostic>,
+    diags: Diags<'s>,
 }
 
 /// Where a name leads.
@@ -73,25 +80,15 @@ const PREFIXES: [&str; 3] = ["Report.", "Flow.", "Ack."];
 
 impl Checker<'_> {
     fn refuse(&mut self, span: Span, problem: Problem) {
-        self.diags.push(Diagnostic::new(self.source, span, problem));
+        self.diags.refuse(span, problem);
     }
 
-    fn finish(mut self) -> Result<Program, Vec<Diagnostic>> {
-        if self.diags.is_empty() {
-            let regs = self.regs.into_iter().map(|r| r.decl).collect();
-            match Program::new(regs, self.insts, self.clauses, self.histories) {
-                Ok(program) => return Ok(program),
-                Err(error) => {
-                    self.diags.push(Diagnostic::new(
-                        self.source,
-                        Span::default(),
-                        Problem::Unverified(error),
-                    ));
-                }
-            }
-        }
-        self.diags.sort_by_key(|d| d.span.start);
-        Err(self.diags)
+    fn finish(self) -> Result<Program, Vec<Diagnostic>> {
+        let source = self.diags.source;
+        self.diags.into_result(())?;
+        let regs = self.regs.into_iter().map(|r| r.decl).collect();
+        Program::new(regs, self.insts, self.clauses, self.histories)
+            .map_err(|error| vec![Diagnostic::new(source, Span::default(), Problem::Unverified(error))])
     }
 
     /// Numbers the declared registers as portus does: those of `(Report ...)`, then other `Report.` ones, then
@@ -113,7 +110,8 @@ impl Checker<'_> {
                 None => {}
                 Some(Place::Reg(r)) => {
                     let first_line =
-                        Diagnostic::new(self.source, self.regs[usize::from(r)].span, Problem::Unopened).line;
+                        Diagnostic::new(self.diags.source, self.regs[usize::from(r)].span, Problem::Unopened)
+                            .line;
                     self.refuse(span, Problem::Duplicate { name, first_line });
                     continue;
                 }
@@ -131,7 +129,7 @@ impl Checker<'_> {
 
     fn add_reg(&mut self, decl: RegDecl, span: Span, set: bool) -> Option<RegId> {
         if self.regs.len() == MAX_REGS {
-            self.refuse(span, Problem::TooMany { what: "registers", limit: MAX_REGS });
+            self.diags.refuse_once(span, Problem::TooMany { what: "registers", limit: MAX_REGS });
             self.refused.push(decl.name);
             return None;
         }
@@ -156,7 +154,7 @@ impl Checker<'_> {
     }
 
     fn unknown(&mut self, name: &str, span: Span) {
-        if !self.refused.iter().any(|n| n == name) {
+        if !self.diags.is_full() && !self.refused.iter().any(|n| n == name) {
             let suggestion = self.suggest(name);
             self.refuse(span, Problem::UnknownName { name: name.to_owned(), suggestion });
             self.refused.push(name.to_owned());
@@ -173,11 +171,7 @@ impl Checker<'_> {
 
     fn emit(&mut self, span: Span, op: Op, dst: Dst, a: Src, b: Src) {
         if self.insts.len() == MAX_INSTS {
-            let limit = Problem::TooMany { what: "instructions", limit: MAX_INSTS };
-            if !self.diags.iter().any(|d| d.problem == limit) {
-                self.refuse(span, limit);
-            }
-            return;
+            return self.diags.refuse_once(span, Problem::TooMany { what: "instructions", limit: MAX_INSTS });
         }
         self.insts.push(Inst { op, dst, a, b });
     }
@@ -254,12 +248,14 @@ impl Checker<'_> {
         }
         let decl = HistoryDecl { depth: depth as u8, regs };
         // Two statements that keep the same registers append to the same history.
-        let index = self.histories.iter().position(|h| *h == decl).unwrap_or_else(|| {
-            self.histories.push(decl);
-            self.histories.len() - 1
-        });
+        let index = self.histories.iter().position(|h| *h == decl).unwrap_or(self.histories.len());
         if index == MAX_HISTORIES {
-            self.refuse(span, Problem::TooMany { what: "histories", limit: MAX_HISTORIES });
+            return self
+                .diags
+                .refuse_once(span, Problem::TooMany { what: "histories", limit: MAX_HISTORIES });
+        }
+        if index == self.histories.len() {
+            self.histories.push(decl);
         }
         self.emit(span, Op::History, Dst::ShouldReport, Src::Imm(index as i64), Src::Imm(0));
     }

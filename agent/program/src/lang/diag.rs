@@ -2,8 +2,10 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt;
 
+use super::MAX_DIAGNOSTICS;
 use crate::ir::{Type, VerifyError};
 
 /// A range of a source text, in bytes.
@@ -334,6 +336,48 @@ impl Diagnostic {
             out.push_str(&format!("{gutter} = help: {hint}\n"));
         }
         out
+    }
+}
+
+/// The diagnostics of one pass over a source text, at most [`MAX_DIAGNOSTICS`].
+pub(super) struct Diags<'s> {
+    pub source: &'s str,
+    list: Vec<Diagnostic>,
+}
+
+impl<'s> Diags<'s> {
+    pub fn new(source: &'s str) -> Diags<'s> {
+        Diags { source, list: Vec::new() }
+    }
+
+    pub fn refuse(&mut self, span: Span, problem: Problem) {
+        if !self.is_full() {
+            self.list.push(Diagnostic::new(self.source, span, problem));
+        }
+    }
+
+    /// As [`Self::refuse`], but only once for the whole text.
+    pub fn refuse_once(&mut self, span: Span, problem: Problem) {
+        if self.list.iter().all(|d| d.problem != problem) {
+            self.refuse(span, problem);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.list.len() >= MAX_DIAGNOSTICS
+    }
+
+    /// `value`, or the diagnostics in source order if there are any.
+    pub fn into_result<T>(mut self, value: T) -> Result<T, Vec<Diagnostic>> {
+        if self.list.is_empty() {
+            return Ok(value);
+        }
+        self.list.sort_by_key(|d| d.span.start);
+        Err(self.list)
     }
 }
 

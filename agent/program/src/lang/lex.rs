@@ -3,7 +3,7 @@
 use alloc::borrow::ToOwned;
 use alloc::vec::Vec;
 
-use super::diag::{Diagnostic, Problem, Span};
+use super::diag::{Diagnostic, Diags, Problem, Span};
 use super::{MAX_DEPTH, MAX_SOURCE_BYTES};
 use crate::ir::INFINITY;
 
@@ -38,37 +38,35 @@ fn is_word(c: char) -> bool {
 }
 
 struct Lexer<'s> {
-    source: &'s str,
     at: usize,
     tokens: Vec<Token>,
     /// Indices of the parentheses that are still open.
     open: Vec<usize>,
-    diags: Vec<Diagnostic>,
+    diags: Diags<'s>,
 }
 
 /// The tokens of `source`. Every `(` is matched, and nesting is at most [`MAX_DEPTH`] deep.
 pub(super) fn lex(source: &str) -> Result<Vec<Token>, Vec<Diagnostic>> {
-    let mut lexer = Lexer { source, at: 0, tokens: Vec::new(), open: Vec::new(), diags: Vec::new() };
+    let mut lexer = Lexer { at: 0, tokens: Vec::new(), open: Vec::new(), diags: Diags::new(source) };
     if source.len() > MAX_SOURCE_BYTES {
         lexer
             .refuse(Span::default(), Problem::SourceTooLong { bytes: source.len(), limit: MAX_SOURCE_BYTES });
-        return Err(lexer.diags);
+        return lexer.diags.into_result(lexer.tokens);
     }
-    while lexer.token() {}
+    while !lexer.diags.is_full() && lexer.token() {}
     for &i in &lexer.open {
-        let span = lexer.tokens[i].span;
-        lexer.diags.push(Diagnostic::new(source, span, Problem::Unclosed));
+        lexer.diags.refuse(lexer.tokens[i].span, Problem::Unclosed);
     }
-    if lexer.diags.is_empty() { Ok(lexer.tokens) } else { Err(lexer.diags) }
+    lexer.diags.into_result(lexer.tokens)
 }
 
 impl<'s> Lexer<'s> {
     fn rest(&self) -> &'s str {
-        &self.source[self.at..]
+        &self.diags.source[self.at..]
     }
 
     fn refuse(&mut self, span: Span, problem: Problem) {
-        self.diags.push(Diagnostic::new(self.source, span, problem));
+        self.diags.refuse(span, problem);
     }
 
     fn push(&mut self, kind: TokenKind, bytes: usize) {
@@ -79,7 +77,7 @@ impl<'s> Lexer<'s> {
     /// Reads one token or comment; false at the end of the text, or where going on makes no sense.
     fn token(&mut self) -> bool {
         let rest = self.rest().trim_start_matches([' ', '\t', '\r', '\n']);
-        self.at = self.source.len() - rest.len();
+        self.at = self.diags.source.len() - rest.len();
         let Some(first) = rest.chars().next() else { return false };
         match first {
             '#' => self.at += rest.find('\n').unwrap_or(rest.len()),
@@ -153,7 +151,7 @@ impl<'s> Lexer<'s> {
             && let Some(last) = self.tokens.last()
         {
             let span = last.span;
-            self.refuse(span, Problem::Unseparated(span.text(self.source).to_owned()));
+            self.refuse(span, Problem::Unseparated(span.text(self.diags.source).to_owned()));
         }
     }
 }

@@ -60,6 +60,8 @@ pub use parse::parse;
 pub const MAX_SOURCE_BYTES: usize = 1 << 18;
 /// Nested parentheses.
 pub const MAX_DEPTH: usize = 64;
+/// Diagnostics of one compilation; further ones are left out.
+pub const MAX_DIAGNOSTICS: usize = 100;
 /// Size of a name.
 pub const MAX_NAME_BYTES: usize = 64;
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::MAX_NAME_BYTES;
 use super::ast::{Decl, Expr, ExprKind, Literal, Name, Source, Stmt, StmtKind, When};
-use super::diag::{Diagnostic, Problem, Span};
+use super::diag::{Diagnostic, Diags, Problem, Span};
 use super::lex::{Token, TokenKind, lex};
 use super::words::{Head, head, spelling, suggest_head};
 use crate::ir::Op;
@@ -19,20 +19,14 @@ use crate::ir::Op;
 /// Everything that is wrong with its form, in source order.
 pub fn parse(source: &str) -> Result<Source, Vec<Diagnostic>> {
     let tokens = lex(source)?;
-    let mut parser = Parser { source, tokens, diags: Vec::new() };
+    let mut parser = Parser { tokens, diags: Diags::new(source) };
     let program = parser.program();
-    let mut diags = parser.diags;
-    if diags.is_empty() {
-        return Ok(program);
-    }
-    diags.sort_by_key(|d| d.span.start);
-    Err(diags)
+    parser.diags.into_result(program)
 }
 
 struct Parser<'s> {
-    source: &'s str,
     tokens: Vec<Token>,
-    diags: Vec<Diagnostic>,
+    diags: Diags<'s>,
 }
 
 /// The tokens between a pair of parentheses, one index for each item.
@@ -40,11 +34,11 @@ type Items = Vec<usize>;
 
 impl Parser<'_> {
     fn refuse(&mut self, span: Span, problem: Problem) {
-        self.diags.push(Diagnostic::new(self.source, span, problem));
+        self.diags.refuse(span, problem);
     }
 
     fn text(&self, item: usize) -> &str {
-        self.tokens[item].span.text(self.source)
+        self.tokens[item].span.text(self.diags.source)
     }
 
     fn is_word(&self, item: usize, word: &str) -> bool {
@@ -86,14 +80,8 @@ impl Parser<'_> {
         let token = self.tokens[item];
         let found = match token.kind {
             TokenKind::Open { .. } => match self.list(item).as_deref() {
-                Some([head, ..]) if !matches!(self.tokens[*head].kind, TokenKind::Open { .. }) => {
-                    format!(
-                        "`({}{}`",
-                        self.text(*head),
-                        if self.text(*head).is_empty() { "" } else { " ...)" }
-                    )
-                }
                 Some([]) => "`()`".to_string(),
+                Some([head, ..]) if self.list(*head).is_none() => format!("`({} ...)`", self.text(*head)),
                 _ => "a list".to_string(),
             },
             TokenKind::Number(_) => format!("the number `{}`", self.text(item)),
@@ -108,7 +96,7 @@ impl Parser<'_> {
     fn missing(&mut self, expected: &'static str, item: Option<usize>) {
         let (span, found) = match item.map(|i| self.span(i)) {
             Some(s) => (Span::new(s.end - 1, s.end), "nothing"),
-            None => (Span::new(self.source.len(), self.source.len()), "the end of the program"),
+            None => (Span::new(self.diags.source.len(), self.diags.source.len()), "the end of the program"),
         };
         self.refuse(span, Problem::Expected { expected, found: found.to_string() });
     }
@@ -384,6 +372,8 @@ impl Parser<'_> {
         None
     }
 }
+
+const _: () = assert!(MAX_NAME_BYTES == 64, "the text below says so");
 
 /// What makes this word unusable as a name.
 fn name_problem(text: &str) -> Option<Problem> {
