@@ -123,7 +123,7 @@ impl Sender {
     pub(crate) fn on_ack(&mut self, now_ns: u64, ack: Ack) -> Acked {
         let mut acked = Acked::default();
         let in_order = ack.seq == self.una;
-        let transmission = self.transmission(ack.tx).filter(|t| t.in_flight);
+        let transmission = self.transmission(ack.tx);
         if let Some(bytes) = self.deliver(ack.seq) {
             let (packets_to, bytes_to) = if in_order {
                 (&mut acked.in_order_packets, &mut acked.in_order_bytes)

@@ -134,6 +134,16 @@ fn an_application_that_writes_now_and_then_limits_its_flow() {
 }
 
 #[test]
+fn a_flow_added_late_starts_now() {
+    let mut sim = sim(rate(12, 100));
+    sim.step_until(10 * S);
+    let source = Source::Chunks { bytes: 3 * MSS as u32, every_us: 50_000 };
+    let flow = sim.add_flow(&FlowConfig { source, ..bulk() }).unwrap();
+    sim.step_until(10 * S + 49 * MS);
+    assert_eq!(stats(&sim, flow).bytes_acked, 3 * MSS, "one write, not those of ten seconds");
+}
+
+#[test]
 fn a_blackout_ends_in_timeouts_and_a_fresh_start() {
     // Five seconds of 12 Mb/s, three of nothing, again and again.
     let text: String = (1..=5000).chain([8000]).map(|ms| format!("{ms}\n")).collect();

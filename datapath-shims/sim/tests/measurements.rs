@@ -85,6 +85,31 @@ fn a_sending_rate_above_the_link_shows() {
     assert_eq!(seen.get("pending"), 0);
 }
 
+/// A window halved by a loss is full; the retransmission goes out all the same, alone.
+#[test]
+fn the_first_retransmission_waits_for_nothing() {
+    const HALVE: &str = "(def (Report (lost 0)) (halved false))
+        (when true (:= Report.lost Ack.lost_pkts_sample) (:= Cwnd (!if halved 28960)) (report) (fallthrough))
+        (when (> Ack.lost_pkts_sample 0) (:= halved true) (:= Cwnd 14480))";
+    let mut sim = sim(LinkConfig { loss_ppm: 2_000, ..rate(12, 100) });
+    sim.install(ProgramUid(1), &compile(HALVE).unwrap()).unwrap();
+    sim.add_flow(&FlowConfig::new(Source::Bulk, 10 * MS)).unwrap();
+    let (mut events, mut before) = (Vec::new(), 0);
+    while sim.step_to_event(10 * S) {
+        sim.poll(1, &mut events);
+        match events.pop() {
+            Some(Event::Created { flow, .. }) => sim.set_program(flow, ProgramUid(1), &[]).unwrap(),
+            Some(Event::Report { values, .. }) if values[0] > 0 => {
+                assert_eq!(sim.network().sent(), before + 1);
+                return;
+            }
+            _ => {}
+        }
+        before = sim.network().sent();
+    }
+    panic!("nothing was lost");
+}
+
 #[test]
 fn a_blackout_shows_as_timeouts() {
     let text: String = (1..=1000).chain([3000]).map(|ms| format!("{ms}\n")).collect();

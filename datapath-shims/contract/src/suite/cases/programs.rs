@@ -436,6 +436,14 @@ fn staging() -> Vec<Draft> {
             .cwnd(MAX_CWND_BYTES)
             .rate(MAX_RATE_BYTES_PER_S),
         case(
+            "a program reads the window and rate that an update left",
+            "(def (Report (cwnd 0) (rate 0))) (when true (:= Report.cwnd Cwnd) (:= Report.rate Rate))",
+        )
+        .update(&[(Field::Cwnd, i64::MAX), (Field::Rate, i64::MAX)])
+        .ack()
+        .reg("Report.cwnd", MAX_CWND_BYTES)
+        .reg("Report.rate", MAX_RATE_BYTES_PER_S),
+        case(
             "a program starts afresh, on the flow's window, rate and faults",
             "(def (Report (x 0)) (y 0))
                  (when true (:= Report.x (/ 1 y)) (:= Cwnd 3000) (:= Rate 4000))",
