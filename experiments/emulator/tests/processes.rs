@@ -79,21 +79,18 @@ fn shell(shell: ccplane_emulator::Result<ccplane_emulator::shell::Shell>, argv: 
     }
 }
 
-/// Prints the median round trip to the base, microseconds, and the shells around.
+/// Prints the shortest round trip to the base (the others tell how busy the machine is), microseconds, and the shells around.
 fn ping(count: usize) -> ExitCode {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect((std::env::var("MAHIMAHI_BASE").unwrap(), PORT)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    let mut times: Vec<u128> = (0..count)
-        .map(|_| {
-            let start = Instant::now();
-            socket.send(b"ping").unwrap();
-            assert_eq!(socket.recv(&mut [0; 8]).unwrap(), 4);
-            start.elapsed().as_micros()
-        })
-        .collect();
-    times.sort_unstable();
-    println!("{} {}", times[count / 2], std::env::var("MAHIMAHI_SHELL_PREFIX").unwrap());
+    let times = (0..count).map(|_| {
+        let start = Instant::now();
+        socket.send(b"ping").unwrap();
+        assert_eq!(socket.recv(&mut [0; 8]).unwrap(), 4);
+        start.elapsed().as_micros()
+    });
+    println!("{} {}", times.min().unwrap(), std::env::var("MAHIMAHI_SHELL_PREFIX").unwrap());
     ExitCode::SUCCESS
 }
 
