@@ -91,7 +91,8 @@ fn the_first_retransmission_waits_for_nothing() {
     const HALVE: &str = "(def (Report (lost 0)) (halved false))
         (when true (:= Report.lost Ack.lost_pkts_sample) (:= Cwnd (!if halved 28960)) (report) (fallthrough))
         (when (> Ack.lost_pkts_sample 0) (:= halved true) (:= Cwnd 14480))";
-    let mut sim = sim(LinkConfig { loss_ppm: 2_000, ..rate(12, 100) });
+    // Fast enough that three later deliveries come before an eighth of the RTT has passed.
+    let mut sim = sim(LinkConfig { loss_ppm: 2_000, ..rate(24, 100) });
     sim.install(ProgramUid(1), &compile(HALVE).unwrap()).unwrap();
     sim.add_flow(&FlowConfig::new(Source::Bulk, 10 * MS)).unwrap();
     let (mut events, mut before) = (Vec::new(), 0);
