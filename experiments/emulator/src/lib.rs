@@ -30,7 +30,7 @@ mod tun;
 pub mod veth;
 
 pub use block::Block;
-pub use config::{Direction, LinkConfig, Loss, MAX_DELAY_US, PathConfig, Queue};
+pub use config::{Direction, LinkConfig, Loss, MAX_BUFFER_PACKETS, MAX_DELAY_US, PathConfig, Queue};
 pub use emulator::{Addresses, Emulator};
 pub use error::{ConfigError, Error, Result};
 pub use shape::Shape;
