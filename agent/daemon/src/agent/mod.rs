@@ -62,7 +62,7 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     rundir::prepare(&run_dir)?;
     let _lock = InstanceLock::acquire(&run_dir)?;
     let workers = start_loops(&located, algorithms)?;
-    privileges::keep_nothing();
+    privileges::keep(privileges::NOTHING);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(args, &located, names, workers))
 }
@@ -94,7 +94,7 @@ fn start_loops(located: &Located, algorithms: &[Arc<dyn Algorithm>]) -> Result<V
             let datapath = EbpfDatapath::attach(options)?;
             Ok(Box::new(Kernel::new(datapath, core, clock::now_us())))
         };
-        match Worker::spawn("kernel", core(algorithms, &rules, config)?, pace, attach) {
+        match Worker::spawn("kernel", privileges::KERNEL, core(algorithms, &rules, config)?, pace, attach) {
             Ok(worker) => workers.push(worker),
             Err(SpawnError::Attach(error)) if config.datapath.ebpf.mode == Switch::Auto => {
                 warn!(%error, "the kernel's flows are not steered; `ccplane doctor` says what is missing");
@@ -113,7 +113,8 @@ fn start_loops(located: &Located, algorithms: &[Arc<dyn Algorithm>]) -> Result<V
             rundir::create(rundir::parent(&socket)?)?;
             Ok(Box::new(Peers::new(Hub::bind(&socket, options)?)))
         };
-        let worker = Worker::spawn("peers", core(algorithms, &rules, config)?, pace, attach);
+        let worker =
+            Worker::spawn("peers", privileges::NOTHING, core(algorithms, &rules, config)?, pace, attach);
         workers.push(worker.map_err(Failure::runtime)?);
     }
     Ok(workers)

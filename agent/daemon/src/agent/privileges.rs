@@ -1,15 +1,17 @@
 //! What the agent keeps of root's powers once it is attached.
 //!
-//! The datapath loop keeps what it needs until its end: loading BPF programs (`CAP_BPF`, `CAP_PERFMON`:
+//! The kernel datapath's loop keeps what it needs until its end: loading BPF programs (`CAP_BPF`, `CAP_PERFMON`:
 //! kernel/bpf/syscall.c) and TCP congestion controls (`CAP_NET_ADMIN`), and, to take flows back from every network
 //! namespace when it stops, entering these (`CAP_SYS_ADMIN`: setns(2)) and finding those of other processes
-//! (`CAP_SYS_PTRACE`: namespaces(7)). The thread that serves the control socket keeps nothing.
+//! (`CAP_SYS_PTRACE`: namespaces(7)). The threads that take bytes from others, over the control socket and the
+//! datapath socket, keep nothing.
 
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
 use tracing::{debug, warn};
 
-const DATAPATHS: [Capability; 5] = [
+/// What the kernel datapath's loop keeps.
+pub(super) const KERNEL: &[Capability] = &[
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,
     Capability::CAP_NET_ADMIN,
@@ -17,18 +19,12 @@ const DATAPATHS: [Capability; 5] = [
     Capability::CAP_SYS_PTRACE,
 ];
 
-/// Gives up what a datapath loop does not need, for the calling thread and those that it starts.
-pub(super) fn keep_for_datapaths() {
-    keep(&DATAPATHS);
-}
+/// What everything else keeps.
+pub(super) const NOTHING: &[Capability] = &[];
 
-/// Gives up everything, for the calling thread and those that it starts.
-pub(super) fn keep_nothing() {
-    keep(&[]);
-}
-
-/// More than needed is no reason not to run.
-fn keep(wanted: &[Capability]) {
+/// Gives up all but `wanted`, for the calling thread and those that it starts. Having more than needed is no reason
+/// not to run.
+pub(super) fn keep(wanted: &[Capability]) {
     match limit_to(wanted) {
         Ok(kept) => debug!(?kept, "capabilities"),
         Err(error) => warn!(%error, "capabilities could not be given up"),

@@ -6,6 +6,7 @@ use super::source::Source;
 use crate::clock;
 use crate::config::{Agent, Wake};
 use crate::control::{Counters, DatapathRecord, FlowRecord, ProgramRecord};
+use caps::Capability;
 use ccplane_core::{Core, InstallState, Rules, RulesError};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -83,9 +84,10 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread, attaches there, and runs.
+    /// Starts a thread, attaches there, gives up all capabilities but `keeps`, and runs.
     pub(super) fn spawn<E: Send + 'static>(
         name: &'static str,
+        keeps: &'static [Capability],
         mut core: Core,
         pace: Pace,
         attach: impl FnOnce(&mut Core) -> Result<Box<dyn Source>, E> + Send + 'static,
@@ -104,7 +106,7 @@ impl Worker {
                     return;
                 }
             };
-            privileges::keep_for_datapaths();
+            privileges::keep(keeps);
             if attached.send(Ok(())).is_ok() {
                 Loop { core, source, pace, inbox }.run();
             }

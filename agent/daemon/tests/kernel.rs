@@ -1,0 +1,205 @@
+//! The agent with the kernel's datapath, on live TCP flows over an emulated link: what happens to them when the agent
+//! is killed, hangs, or stops.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
+use ccplane_runner::traffic::{BulkFlow, FlowConfig};
+use common::{Agent, Home, stderr, stdout, wait_for};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(120);
+/// The link: 20 Mb/s, 10 ms each way.
+const LINK_MBIT: u32 = 20;
+const DELAY_US: u64 = 10_000;
+/// How long throughput is measured before and after a mishap.
+const WINDOW: Duration = Duration::from_secs(4);
+/// The flow fills the link.
+const WARM_UP: Duration = Duration::from_secs(3);
+const HEARTBEAT: &str = "agent.heartbeat_timeout_ms = 300\ncontrol.timeout_ms = 500\n";
+
+struct Lab {
+    home: Home,
+    name: String,
+    link: Emulator,
+}
+
+impl Lab {
+    /// None, said loudly, where the machine cannot run the test.
+    fn new(test: &str, algorithm: &str) -> Option<Lab> {
+        if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
+            eprintln!("SKIPPED: {test}: {}: {}", missing.what, missing.found);
+            return None;
+        }
+        if let Some(missing) = ccplane_runner::demo::missing_for_links().first() {
+            eprintln!("SKIPPED: {test}: {missing}");
+            return None;
+        }
+        let home = Home::new("");
+        let name = format!("ccd_{test}");
+        let run_dir = home.dir().display();
+        home.configure(&format!(
+            "default_algorithm = \"{algorithm}\"\n{HEARTBEAT}datapath.ebpf.mode = \"on\"\n\
+             datapath.ebpf.name = \"{name}\"\ndatapath.ebpf.run_dir = \"{run_dir}\"\n"
+        ));
+        let mut link = LinkConfig::symmetric(Shape::mbit(LINK_MBIT), DELAY_US);
+        link.up.queue = Queue::packets(50);
+        Some(Lab { home, name, link: Emulator::start(&link).unwrap() })
+    }
+
+    fn flow(&self) -> BulkFlow {
+        let config = FlowConfig {
+            congestion: self.name.clone(),
+            receiver: SocketAddr::new(self.link.receiver_addresses().v4.into(), 0),
+            duration: LONG,
+            bytes: None,
+            sample_every: Duration::from_millis(20),
+        };
+        BulkFlow::start(&config, self.link.sender_ns(), self.link.receiver_ns(), Instant::now()).unwrap()
+    }
+
+    /// `ccplane flows`, as JSON.
+    fn flows(&self) -> serde_json::Value {
+        self.home.json(&["flows"])
+    }
+
+    fn wait_for_mode(&self, mode: &str) {
+        wait_for(mode, || (self.flows()["flows"][0]["mode"] == mode).then_some(()));
+    }
+
+    fn is_registered(&self) -> bool {
+        let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+        list.split_whitespace().any(|name| name == self.name)
+    }
+
+    fn pin_dir(&self) -> std::path::PathBuf {
+        self.home.path("bpf").join(&self.name)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // Whatever a test that failed has left.
+        let _ = self.home.run(&["doctor", "--clean"]);
+    }
+}
+
+/// Bytes acknowledged during `window`.
+fn acked(flow: &BulkFlow, window: Duration) -> u64 {
+    let acked = || flow.latest().map_or(0, |s| s.info.bytes_acked);
+    let before = acked();
+    std::thread::sleep(window);
+    acked() - before
+}
+
+fn kill_9(mut agent: Agent) {
+    agent.signal(Signal::SIGKILL);
+    assert_eq!(agent.wait(), None);
+}
+
+#[test]
+fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() {
+    let Some(lab) = Lab::new("kill9", "cubic") else { return };
+    let agent = lab.home.agent();
+    let flow = lab.flow();
+    lab.wait_for_mode("program");
+    std::thread::sleep(WARM_UP);
+    let before = acked(&flow, WINDOW);
+    kill_9(agent);
+    let after = acked(&flow, WINDOW);
+    assert!(before > 4_000_000, "the link is filled: {before} bytes");
+    assert!(after * 100 >= before * 95, "{before} bytes before, {after} after");
+
+    let flows = lab.flows();
+    assert!(flows["silent"]["pid"].is_null(), "{flows}");
+    assert_eq!(flows["flows"][0]["mode"], "native_agent_silent");
+    let text = stdout(&lab.home.run(&["flows"]));
+    assert!(text.starts_with("no agent runs: native fallback"), "{text}");
+
+    let next = lab.home.agent();
+    lab.wait_for_mode("program");
+    assert_eq!(lab.flows()["flows"][0]["algorithm"], "cubic");
+    let reports = || lab.flows()["flows"][0]["reports"].as_u64().unwrap();
+    let so_far = reports();
+    wait_for("the adopted flow reports", || (reports() > so_far).then_some(()));
+    drop(flow);
+    drop(next);
+}
+
+#[test]
+fn a_hung_agents_flow_runs_natively_and_flows_says_so() {
+    let Some(lab) = Lab::new("hung", "reno") else { return };
+    let agent = lab.home.agent();
+    let flow = lab.flow();
+    lab.wait_for_mode("program");
+    std::thread::sleep(WARM_UP);
+    let before = acked(&flow, WINDOW);
+    agent.signal(Signal::SIGSTOP);
+    let after = acked(&flow, WINDOW);
+    assert!(after * 100 >= before * 95, "{before} bytes before, {after} after");
+    let text = stdout(&lab.home.run(&["flows"]));
+    let said = format!("agent pid {} has been silent for ", agent.pid());
+    assert!(text.starts_with(&said) && text.contains("native: agent silent for "), "{text}");
+    assert_eq!(lab.flows()["flows"][0]["mode"], "native_agent_silent");
+
+    agent.signal(Signal::SIGCONT);
+    wait_for("the agent answers again", || lab.flows()["silent"].is_null().then_some(()));
+    lab.wait_for_mode("program");
+}
+
+#[test]
+fn a_stopped_agent_leaves_the_kernel_as_it_was() {
+    let Some(lab) = Lab::new("stop", "cubic") else { return };
+    let mut agent = lab.home.agent();
+    let flow = lab.flow();
+    lab.wait_for_mode("program");
+    let text = stdout(&lab.home.run(&["flows"]));
+    assert!(text.contains("ebpf") && text.contains("cubic") && text.contains("cwnd:"), "{text}");
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(agent.wait(), Some(0), "{}", lab.home.log());
+    assert!(!lab.pin_dir().exists() && !lab.home.path("bpf").exists());
+    assert!(acked(&flow, Duration::from_secs(1)) > 0, "the flow goes on");
+    drop(flow);
+    wait_for("the congestion control is gone", || (!lab.is_registered()).then_some(()));
+}
+
+#[test]
+fn doctor_removes_what_a_killed_agent_left() {
+    let Some(lab) = Lab::new("clean", "reno") else { return };
+    let agent = lab.home.agent();
+    let flow = lab.flow();
+    lab.wait_for_mode("program");
+    kill_9(agent);
+    assert!(lab.is_registered());
+    let output = lab.home.run(&["doctor", "--clean", "--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(!said["cleaned"]["removed"].as_array().unwrap().is_empty(), "{said}");
+    assert!(!lab.home.path("control.sock").exists() && !lab.home.path("bpf").exists());
+    assert!(acked(&flow, Duration::from_secs(1)) > 0, "the flow goes on");
+    drop(flow);
+    wait_for("the congestion control is gone", || (!lab.is_registered()).then_some(()));
+    let output = lab.home.run(&["flows"]);
+    assert!(stderr(&output).contains("no agent runs"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_second_agent_elsewhere_does_not_take_the_kernels_flows() {
+    let Some(lab) = Lab::new("two", "reno") else { return };
+    let agent = lab.home.agent();
+    let elsewhere = Home::new("");
+    let run_dir = lab.home.dir().display();
+    let name = &lab.name;
+    elsewhere.configure(&format!(
+        "datapath.ebpf.mode = \"on\"\ndatapath.ebpf.name = \"{name}\"\ndatapath.ebpf.run_dir = \"{run_dir}\"\n"
+    ));
+    let output = elsewhere.run(&["agent"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(said.contains("another agent") && said.contains(&agent.pid().to_string()), "{said}");
+}
