@@ -17,7 +17,8 @@ pub(crate) struct SendStamp {
 pub(crate) struct RateSample {
     /// Bytes per second at which the window was sent.
     pub(crate) sending: u64,
-    /// Bytes per second at which it was acknowledged.
+    /// Bytes per second at which it was delivered: over the time that sending or acknowledging it took, the
+    /// longer of the two, so that an ACK burst shows no rate that was never sent.
     pub(crate) delivery: u64,
 }
 
@@ -64,7 +65,7 @@ impl RateSampler {
             return None;
         }
         let rate = |ns| (u128::from(delivered) * NS_PER_S).checked_div(ns).unwrap_or(0) as u64;
-        Some(RateSample { sending: rate(send_ns.into()), delivery: rate(ack_ns.into()) })
+        Some(RateSample { sending: rate(send_ns.into()), delivery: rate(send_ns.max(ack_ns).into()) })
     }
 }
 
@@ -98,6 +99,13 @@ mod tests {
         let sample = rates.on_delivered(43 * MS, 1000, Some(third), 20 * MS).unwrap();
         // Two packets delivered from 21 to 43 ms; sent from 0 (its window's start) to 21 ms.
         assert_eq!((sample.delivery, sample.sending), (2000 * 1000 / 22, 2000 * 1000 / 21));
+        // Sent 20 ms apart, acknowledged 5 ms apart: it was never delivered faster than it was sent.
+        let mut rates = RateSampler::default();
+        let first = rates.on_send(0, true);
+        rates.on_delivered(20 * MS, 1000, Some(first), 5 * MS);
+        let second = rates.on_send(20 * MS, false);
+        let sample = rates.on_delivered(25 * MS, 1000, Some(second), 5 * MS).unwrap();
+        assert_eq!((sample.delivery, sample.sending), (50_000, 50_000));
     }
 
     #[test]

@@ -23,11 +23,12 @@ pub(crate) enum Recovery {
 /// What one ACK changed.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Acked {
-    /// Delivered in order: packets, and payload bytes.
-    pub(crate) in_order_packets: u64,
+    /// Payload bytes by which the in-order stream grew, as the kernel's `tp->bytes_acked`: what was delivered
+    /// out of order counts when its hole is filled.
     pub(crate) in_order_bytes: u64,
-    /// Delivered with a hole before them. Each packet is delivered once: it does not count again when the hole
-    /// is filled.
+    /// Packets delivered in order. Each packet counts once, here or among the misordered ones.
+    pub(crate) in_order_packets: u64,
+    /// Delivered with a hole before them.
     pub(crate) misordered_packets: u64,
     pub(crate) misordered_bytes: u64,
     /// Packets marked lost since the last ACK, by this one or by a timer.
@@ -125,12 +126,11 @@ impl Sender {
         let in_order = ack.seq == self.una;
         let transmission = self.transmission(ack.tx);
         if let Some(bytes) = self.deliver(ack.seq) {
-            let (packets_to, bytes_to) = if in_order {
-                (&mut acked.in_order_packets, &mut acked.in_order_bytes)
+            if in_order {
+                acked.in_order_packets = 1;
             } else {
-                (&mut acked.misordered_packets, &mut acked.misordered_bytes)
-            };
-            (*packets_to, *bytes_to) = (1, bytes);
+                (acked.misordered_packets, acked.misordered_bytes) = (1, bytes);
+            }
             if let Some(t) = transmission {
                 let rtt_ns = now_ns - t.stamp.sent_ns;
                 self.rtt.sample(rtt_ns);
@@ -142,7 +142,9 @@ impl Sender {
             self.rate = sample.unwrap_or(self.rate);
             self.rto_at_ns = None;
         }
+        let before = self.bytes_acked;
         self.advance();
+        acked.in_order_bytes = self.bytes_acked - before;
         self.find_losses(now_ns);
         self.arm_rto(now_ns);
         acked.lost_packets = std::mem::take(&mut self.lost_unreported);
@@ -350,7 +352,7 @@ mod tests {
         assert_eq!(lost, [0, 0, 1]);
         assert_eq!(s.send(202 * MS, 0).map(|o| o.seq), Some(0));
         let last = s.on_ack(300 * MS, Ack { cumulative: 13, seq: 0, tx: 14 });
-        assert_eq!((last.in_order_packets, last.in_order_bytes, s.bytes_acked), (1, 1000, 13_000));
+        assert_eq!((last.in_order_packets, last.in_order_bytes, s.bytes_acked), (1, 13_000, 13_000));
         assert_eq!((s.recovery(), s.all_delivered(), s.deadline_ns()), (None, true, None));
     }
 

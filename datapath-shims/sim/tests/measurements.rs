@@ -16,7 +16,7 @@ const SUMS: &str = "(def (Report
     (when Flow.was_timeout (:= Report.timeouts (+ Report.timeouts 1)) (fallthrough))
     (when (< Flow.rtt_sample_us 1000000000) (:= Report.rtt_max (max Report.rtt_max Flow.rtt_sample_us)) (fallthrough))
     (when true
-      (:= Report.bytes (+ Report.bytes (+ Ack.bytes_acked Ack.bytes_misordered)))
+      (:= Report.bytes (+ Report.bytes Ack.bytes_acked))
       (:= Report.packets (+ Report.packets (+ Ack.packets_acked Ack.packets_misordered)))
       (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
       (:= Report.acks (+ Report.acks 1))

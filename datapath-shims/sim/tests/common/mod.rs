@@ -47,7 +47,7 @@ pub fn always(regs: Vec<RegDecl>, insts: Vec<Inst>) -> Program {
 pub const CWND: u8 = 2;
 pub const RATE: u8 = 3;
 
-/// `Cwnd := cwnd`, `Rate := rate` on each ACK; reports bytes delivered and packets lost every 100 ms.
+/// `Cwnd := cwnd`, `Rate := rate` on each ACK; reports bytes acknowledged and packets lost every 100 ms.
 pub fn constant() -> Program {
     let regs = vec![
         reg("Report.delivered", RegKind::Report, true, 0),
@@ -57,7 +57,6 @@ pub fn constant() -> Program {
     ];
     let body = vec![
         inst(Op::Add, Dst::Reg(0), Src::Reg(0), Src::Prim(Prim::AckBytesAcked)),
-        inst(Op::Add, Dst::Reg(0), Src::Reg(0), Src::Prim(Prim::AckBytesMisordered)),
         inst(Op::Add, Dst::Reg(1), Src::Reg(1), Src::Prim(Prim::AckLostPktsSample)),
         inst(Op::Bind, Dst::Cwnd, Src::Imm(0), Src::Reg(CWND)),
         inst(Op::Bind, Dst::Rate, Src::Imm(0), Src::Reg(RATE)),
@@ -67,8 +66,8 @@ pub fn constant() -> Program {
         inst(Op::Bind, Dst::Micros, Src::Imm(0), Src::Imm(0)),
     ];
     let clauses = vec![
-        Clause { start: 0, guard_insts: 0, body_insts: 6, guard: Src::Bool(true) },
-        Clause { start: 6, guard_insts: 1, body_insts: 2, guard: Src::Tmp(0) },
+        Clause { start: 0, guard_insts: 0, body_insts: 5, guard: Src::Bool(true) },
+        Clause { start: 5, guard_insts: 1, body_insts: 2, guard: Src::Tmp(0) },
     ];
     Program::new(regs, body, clauses, vec![]).unwrap()
 }
