@@ -527,7 +527,8 @@ impl Program {
             match i.dst {
                 Dst::Reg(r) => {
                     let decl = self.regs.get(usize::from(r)).ok_or(VerifyError::BadIndex { inst: n })?;
-                    want(decl.ty == result)?;
+                    // A number may hold a truth value, as 0 or 1.
+                    want(decl.ty == result || decl.ty == Type::Num)?;
                 }
                 Dst::Tmp(t) => {
                     // A conditional write would leave the temporary unset on one path.

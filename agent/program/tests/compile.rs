@@ -127,6 +127,20 @@ fn minus_is_an_operator_at_the_head_and_a_sign_elsewhere() {
     );
 }
 
+/// As Copa's program for portus does it.
+#[test]
+fn a_number_takes_a_boolean() {
+    let p = compiled(
+        "(def (Report (volatile timeout 0)))(when true (:= Report.timeout Flow.was_timeout) (report))",
+    );
+    assert_eq!(p.regs()[0].ty, Type::Num);
+    let q = compiled(
+        "(def (a 0) (b false))(when true (:= a (> Cwnd 3)) (:= a (if b (< Cwnd 9))) (:= b (> a 0)))",
+    );
+    assert_eq!(q.insts().len(), 4);
+    assert_eq!(q.insts()[0].dst, Dst::Reg(0));
+}
+
 #[test]
 fn reports_are_numbered_as_portus_does() {
     let p = compiled("(def (z 0) (Report.d 0) (Report (b 0) (a 0)) (Report.c 0) (y 0))(when true)");
@@ -181,7 +195,7 @@ fn refusals_name_the_place() {
             "2:32: `ewma` is allowed only as the right side of a bind",
         ),
         ("(when ok (:= c (if ok (:= c 3))))", "2:23: a bind inside a conditional would run in both cases"),
-        ("(when ok (:= Report.acked true))", "2:27: expected a number for `Report.acked`, found a boolean"),
+        ("(when ok (:= Report.loss 1))", "2:26: expected a boolean for `Report.loss`, found a number"),
         ("(when ok (:= c (if c 3)))", "2:20: expected a boolean for `if`, found a number"),
         ("(when ok (:= c (+ ok 3)))", "2:19: expected a number for `+`, found a boolean"),
         ("(when ok (:= Ack.now 3))", "2:14: `Ack.now` is a measurement and cannot be bound"),
@@ -258,13 +272,13 @@ fn refusals_of_declarations() {
 #[test]
 fn one_mistake_hides_no_other() {
     let source =
-        "(def (a 0))\n(when tru (:= a (+ b 1)) (:= a (+ b 2)) (:= a true))\n(when true (:= Ack.now 1))";
+        "(def (a 0))\n(when tru (:= a (+ b 1)) (:= a (+ b 2)) (:= Cwnd true))\n(when true (:= Ack.now 1))";
     assert_eq!(
         refusals(source),
         [
             "2:7: unknown name `tru`",
             "2:20: unknown name `b`",
-            "2:47: expected a number for `a`, found a boolean",
+            "2:50: expected a number for `Cwnd`, found a boolean",
             "3:16: `Ack.now` is a measurement and cannot be bound",
         ]
     );

@@ -168,6 +168,8 @@ impl Generator<'_> {
                 let implicit = *self.rng.pick(&["Cwnd", "Rate", "Micros"]);
                 (implicit.to_string(), self.dialect == Dialect::Stock)
             }
+            // A register of numbers takes a boolean, too.
+            4 => (self.target(Type::Num), true),
             _ => (self.target(ty), true),
         };
         self.push(&format!("({op} {name}"));

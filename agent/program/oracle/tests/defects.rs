@@ -306,3 +306,23 @@ fn ended_within(child: &mut Child, limit: Duration) -> bool {
     }
     false
 }
+
+/// libccp asks the clock for each `Ack.now`, so a lowering that reads it twice compares two instants.
+#[test]
+fn the_clock_is_read_once() {
+    const NOW: [u8; 5] = [4, 5, 0, 0, 0];
+    for guard in ["(>= Ack.now at)", "(<= Ack.now at)", "(>= at Ack.now)", "(<= at Ack.now)"] {
+        let stock = lower(&compiled(&format!("(def (at 1))\n(when {guard})"))).expect("lowers");
+        let instructions = &stock.bytes()[ENTRY_BYTES..];
+        let reads: usize = instructions
+            .chunks(ENTRY_BYTES)
+            .map(|i| usize::from(i[6..11] == NOW) + usize::from(i[11..16] == NOW))
+            .sum();
+        assert_eq!(reads, 1, "{guard}");
+    }
+    for (guard, holds) in [(">=", true), ("<=", true), (">", false)] {
+        let source =
+            format!("(def (Report (a 0)))\n(when ({guard} Ack.now Ack.now) (:= Report.a 1) (report))");
+        assert_eq!(ours_on_libccp(&source), holds.then(|| vec![1]), "{guard}");
+    }
+}

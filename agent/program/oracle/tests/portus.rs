@@ -250,3 +250,44 @@ fn what_portus_accepts_we_accept_or_refuse_as_listed() {
     println!("both {both}, stricter {stricter}, wider {wider}");
     assert!(both > 100 && stricter > 100, "{both} {stricter} {wider}");
 }
+
+/// The idioms of published CCP algorithms: each compiles to portus's very bytes.
+#[test]
+fn published_idioms_compile_to_the_same_bytes() {
+    for source in [
+        // Reno and Cubic: count, report at once on loss or timeout, else at an interval that the agent sets.
+        "(def (Report (volatile acked 0) (volatile loss 0) (volatile timeout false)) (interval 0))
+         (when true
+            (:= Report.acked (+ Report.acked Ack.bytes_acked))
+            (:= Report.loss Ack.lost_pkts_sample)
+            (:= Report.timeout Flow.was_timeout)
+            (fallthrough))
+         (when (|| Report.timeout (> Report.loss 0)) (report) (:= Micros 0))
+         (when (> Micros interval) (report) (:= Micros 0))",
+        // Copa: a number takes the timeout flag, half of a base RTT that is kept.
+        "(def (Report (volatile timeout 0) (volatile now 0) (volatile minrtt +infinity)) (basertt +infinity))
+         (when true
+            (:= basertt (min basertt Flow.rtt_sample_us))
+            (:= Report.timeout Flow.was_timeout)
+            (:= Report.now Ack.now)
+            (fallthrough))
+         (when (|| Flow.was_timeout (> Micros (/ basertt 2))) (:= Micros 0) (report))",
+        // BBR: a cycle of rates, one name both reported and private.
+        "(def (Report (volatile minrtt +infinity) (phase 0)) (phase 0) (low 0) (high 0) (cap 0))
+         (when true (:= Report.minrtt (min Report.minrtt Flow.rtt_sample_us)) (:= Report.phase phase) (fallthrough))
+         (when (&& (> Micros Report.minrtt) (== phase 0)) (:= Rate low) (:= phase 1) (report))
+         (when (&& (> Micros (* Report.minrtt 8)) (== phase 1))
+            (:= phase 0) (:= Cwnd cap) (:= Rate high) (:= Micros 0) (report))",
+        // Averages and conditions on registers.
+        "(def (Report.rtt 0) (Report.urgent false))
+         (when true
+            (bind Report.rtt (ewma 2 Flow.rtt_sample_us))
+            (bind Report.urgent (!if Report.urgent (> Ack.lost_pkts_sample 0)))
+            (report))",
+    ] {
+        let Verdict::Bytes(theirs) = portus(source) else { panic!("portus refuses {source}") };
+        let program = compile(source).unwrap_or_else(|d| panic!("{}", d[0].render("x", source)));
+        let stock = lower(&program).unwrap_or_else(|r| panic!("{r}\n{source}"));
+        assert_eq!(stock.bytes(), theirs, "{source}");
+    }
+}

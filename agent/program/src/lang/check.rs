@@ -338,7 +338,7 @@ impl Checker<'_> {
     ) -> Option<Type> {
         let ExprKind::Op(op, a, b) = &value.kind else {
             let (src, ty) = self.expr(value)?;
-            self.want(value.span, &name.text, wanted.unwrap_or(ty), ty)?;
+            let ty = self.bindable(name, value.span, (dst, wanted), ty)?;
             self.free(src);
             self.emit(span, Op::Bind, dst, Src::Imm(0), src);
             return Some(ty);
@@ -348,9 +348,25 @@ impl Checker<'_> {
             return None;
         }
         let (a_src, b_src, ty) = self.operands(*op, a, b)?;
-        self.want(value.span, &name.text, wanted.unwrap_or(ty), ty)?;
+        let ty = self.bindable(name, value.span, (dst, wanted), ty)?;
         self.emit(value.span, *op, dst, a_src, b_src);
         Some(ty)
+    }
+
+    /// The type of `dst` once a value of type `found` is bound to it. A register that holds numbers takes a
+    /// boolean as 0 or 1: `(:= Report.timeout Flow.was_timeout)`.
+    fn bindable(
+        &mut self,
+        name: &Name,
+        span: Span,
+        (dst, wanted): (Dst, Option<Type>),
+        found: Type,
+    ) -> Option<Type> {
+        let wanted = wanted.unwrap_or(found);
+        if wanted != Type::Num || !matches!(dst, Dst::Reg(_)) {
+            self.want(span, &name.text, wanted, found)?;
+        }
+        Some(wanted)
     }
 
     /// Evaluates and checks both operands, and frees their temporaries; also the type of the result.

@@ -10,7 +10,7 @@
 //! ```
 //! `add sub mul div eq lt gt and or bind` spell the same operators. `#` starts a comment that ends with its
 //! line. A register declared in `(Report ...)` as `x` is `Report.x`; `Report.x` may also be declared directly.
-//! A name first bound inside a clause is a local. A nested bind runs before its operator, and both operands
+//! A name first bound inside a clause is a local. A boolean bound to a register that holds numbers is 0 or 1. A nested bind runs before its operator, and both operands
 //! are read when the operator runs: `(+ x (:= x 3))` is 6.
 //!
 //! # Beyond portus 0.9
@@ -24,7 +24,8 @@
 //! 1. a name that is read but neither declared nor bound before: portus makes it a new local;
 //! 2. binding an undeclared `Report.x`, `Flow.x` or `Ack.x`: a new local, never reported;
 //! 3. a local that is never read;
-//! 4. a bind between a number and a boolean, and a number as the condition of `if` and `!if`: never checked;
+//! 4. a number bound to a boolean, a boolean bound to `Cwnd`, `Rate` or `Micros`, and a number as the condition
+//!    of `if` and `!if`: never checked;
 //! 5. an `ewma`, `if` or `!if` elsewhere than right of a bind, or bound to a local that has no value yet:
 //!    portus panics when it serialises the program;
 //! 6. a statement whose value is dropped, such as `(+ 3 4)` or `(== a b)`;

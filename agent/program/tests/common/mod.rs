@@ -124,7 +124,8 @@ impl Builder<'_, '_> {
             }
             _ => {
                 let (target, ty) = self.target();
-                StmtKind::Bind(name(&target), self.right_side(ty))
+                let takes_booleans = !["Cwnd", "Rate", "Micros"].contains(&target.as_str());
+                StmtKind::Bind(name(&target), self.right_side(ty, takes_booleans))
             }
         })
     }
@@ -139,7 +140,9 @@ impl Builder<'_, '_> {
         all[self.choices.below(all.len())].clone()
     }
 
-    fn right_side(&mut self, ty: Type) -> Expr {
+    fn right_side(&mut self, ty: Type, takes_booleans: bool) -> Expr {
+        // A register of numbers takes a boolean.
+        let ty = if takes_booleans && self.choices.below(8) == 0 { Type::Bool } else { ty };
         let (op, left, right) = match self.choices.below(6) {
             0 => (Op::If, Type::Bool, ty),
             1 => (Op::NotIf, Type::Bool, ty),
