@@ -1,12 +1,16 @@
 //! The figures of `ccplane bench`: each a value beside its baseline, from one run that alternates between them.
 
 mod ack;
+mod agent;
 mod error;
 mod figure;
 mod oracle;
 mod push;
+mod rss;
+mod rtt;
 mod steer;
 mod tput;
+mod v1;
 
 pub use error::BenchError;
 pub use figure::Figure;
@@ -35,6 +39,18 @@ pub const ALL: &[Bench] = &[
         what: "a loaded program to the first ACK of a live flow on it; compile, load, verify and install",
         seconds: 12,
         run: push::run,
+    },
+    Bench {
+        name: "agent.rtt",
+        what: "report, agent, update: over the kernel's channel and the unix socket, against portus",
+        seconds: 55,
+        run: rtt::run,
+    },
+    Bench {
+        name: "agent.rss",
+        what: "resident memory of the agent with 10,000 flows",
+        seconds: 5,
+        run: rss::run,
     },
     Bench {
         name: "tput.ebpf.reno",

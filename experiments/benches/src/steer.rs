@@ -1,5 +1,6 @@
 //! A kernel datapath of the benchmark's own, steered by one algorithm on a thread of its own.
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -26,7 +27,9 @@ pub struct Steered {
 
 /// Options for a datapath that is in nobody's way: `tag` makes its name.
 pub fn options(tag: &str) -> Result<(Options, tempfile::TempDir), BenchError> {
-    let run_dir = context("make a temporary directory", tempfile::tempdir())?;
+    let owner_only = std::fs::Permissions::from_mode(0o700);
+    let run_dir =
+        context("make a temporary directory", tempfile::Builder::new().permissions(owner_only).tempdir())?;
     let name = format!("ccpb{tag}{}", std::process::id() % 100_000);
     Ok((Options { run_dir: run_dir.path().into(), name, ..Options::default() }, run_dir))
 }

@@ -1,0 +1,83 @@
+//! Agents in processes of their own: ours, and whatever else is measured beside it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ccplane_ebpf::Options;
+
+use crate::error::{BenchError, context};
+use crate::{oracle, steer};
+
+/// How long an agent may take to start.
+pub const START: Duration = Duration::from_secs(10);
+
+/// A process that ends with us.
+pub struct Process(pub Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Our agent, in a process of its own, with `wake` as configured.
+pub struct OurAgent {
+    /// The process.
+    pub process: Process,
+    /// Of its kernel datapath.
+    pub options: Options,
+    /// Where datapaths of other processes reach it.
+    pub socket: PathBuf,
+    /// A directory that goes with it.
+    pub dir: tempfile::TempDir,
+}
+
+impl OurAgent {
+    /// With only the kernel datapath, or only the unix socket: a busy agent takes a core for each.
+    pub fn start(algorithm: &str, wake: &str, kernel: bool) -> Result<OurAgent, BenchError> {
+        let (options, dir) = steer::options("r")?;
+        let socket = dir.path().join("ccp.sock");
+        let config = dir.path().join("ccplane.toml");
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let text = format!(
+            "default_algorithm = \"{algorithm}\"\nlog = \"error\"\n[agent]\nwake = \"{wake}\"\n[control]\n\
+             socket = \"{}\"\n[datapath.ebpf]\nmode = \"{}\"\nname = \"{}\"\nrun_dir = \"{}\"\n[datapath.unix]\n\
+             mode = \"{}\"\nsocket = \"{}\"\n",
+            at("control.sock"),
+            if kernel { "on" } else { "off" },
+            options.name,
+            options.run_dir.display(),
+            if kernel { "off" } else { "on" },
+            socket.display()
+        );
+        context("write a configuration", std::fs::write(&config, text))?;
+        let mut command = Command::new(oracle::find("ccplane")?);
+        command.arg("agent").arg("--config").arg(&config).stdin(Stdio::null());
+        let process = Process(context("start the agent", command.spawn())?);
+        wait_for(&dir.path().join("control.sock"))?;
+        Ok(OurAgent { process, options, socket, dir })
+    }
+}
+
+impl Drop for OurAgent {
+    fn drop(&mut self) {
+        let _ = self.process.0.kill();
+        let _ = self.process.0.wait();
+        let _ = ccplane_ebpf::clean(&self.options);
+    }
+}
+
+/// Waits until `path` is there.
+pub fn wait_for(path: &Path) -> Result<(), BenchError> {
+    let start = Instant::now();
+    while !path.exists() {
+        if start.elapsed() > START {
+            return Err(BenchError::Missing(format!("{} did not appear", path.display())));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
