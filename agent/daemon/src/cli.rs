@@ -30,6 +30,9 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     MmDelay(MmDelayArgs),
     MmLink(MmLinkArgs),
+    Demo(DemoArgs),
+    Sim(SimArgs),
+    Bench(BenchArgs),
 }
 
 /// How a command finds the agent.
@@ -246,6 +249,130 @@ pub(crate) struct MmLinkArgs {
     /// The command and its arguments; the user's shell if left out.
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) command: Vec<String>,
+}
+
+/// Watch the same algorithms in the kernel, as fold programs in the kernel, and in the simulator.
+///
+/// Reno and Cubic, the kernel's own and ccplane's, each alone on an emulated link: a fixed rate, then a cellular trace.
+/// A table shows the flows while they run; at its end one HTML page shows throughput, RTT and window over time. Needs
+/// root for the kernel's part; without it only the simulated flows are shown, and the page says why. Ctrl-C ends it
+/// early, with a report.
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    #[command(flatten)]
+    pub(crate) place: Place,
+
+    /// The cellular trace, in mahimahi's format; without it Verizon-LTE-short.up where mahimahi-traces is installed,
+    /// else one that comes with ccplane.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// How long each of the two phases lasts.
+    #[arg(long, value_name = "SECONDS", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) phase_s: u64,
+
+    /// Where to write the report; made if it is not there.
+    #[arg(long, value_name = "DIR", default_value = "demo-report")]
+    pub(crate) report: PathBuf,
+
+    /// Print the figures as one JSON object; the table goes to standard error.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Run algorithms in the simulator: a bulk flow of each over one link, in virtual time.
+///
+/// Deterministic: the same arguments give the same figures. RTTs are round-trip times, queueing included.
+#[derive(Args, Debug)]
+pub(crate) struct SimArgs {
+    /// The algorithms; all if none is named (`ccplane agent --list-algorithms`).
+    #[arg(value_name = "ALGORITHM")]
+    pub(crate) algorithms: Vec<String>,
+
+    /// The link's rate.
+    #[arg(long, value_name = "MBIT_PER_S", default_value_t = 24.0, value_parser = rate)]
+    pub(crate) rate_mbit: f64,
+
+    /// A trace in mahimahi's format, in place of a rate.
+    #[arg(long, value_name = "FILE", conflicts_with = "rate_mbit")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// Delay of each direction.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    pub(crate) delay_ms: u64,
+
+    /// Packets that wait at the link, at most.
+    #[arg(long, value_name = "PACKETS", default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(crate) queue_packets: u32,
+
+    /// Share of packets that the link loses at random, 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    pub(crate) loss: f64,
+
+    /// How long, in virtual time.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) duration_s: u64,
+
+    /// Flows of each algorithm. More than one share the link.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) flows: u16,
+
+    /// All flows share one link; without it each algorithm's flow has one of its own.
+    #[arg(long)]
+    pub(crate) shared: bool,
+
+    /// Between samples.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub(crate) sample_ms: u64,
+
+    /// Decides random losses.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Write an HTML report to this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// One JSON object on one line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measure ccplane beside its baselines.
+///
+/// Each figure comes from one run that alternates with its baseline, and is printed as it is measured. Ratios travel
+/// between machines better than times do.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// What to measure; `--list` names it.
+    #[arg(value_name = "NAME", required_unless_present_any = ["all", "list"])]
+    pub(crate) names: Vec<String>,
+
+    /// Measure everything.
+    #[arg(long, conflicts_with = "names")]
+    pub(crate) all: bool,
+
+    /// Say what there is, what it measures and how long it takes.
+    #[arg(long, conflicts_with_all = ["names", "all"])]
+    pub(crate) list: bool,
+
+    /// One JSON object a figure, each on one line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(mbit) if (0.001..=1_000_000.0).contains(&mbit) => Ok(mbit),
+        _ => Err("Mb/s, 0.001 to 1000000".to_owned()),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("a share, 0 to 1".to_owned()),
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -22,6 +22,7 @@ mod failure;
 pub mod peers;
 mod place;
 pub mod rundir;
+mod simulate;
 
 use ccplane_alg::Algorithm;
 use clap::Parser;
@@ -57,5 +58,8 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::Doctor(args) => commands::doctor(args),
         Command::MmDelay(args) => commands::mm_delay(args),
         Command::MmLink(args) => commands::mm_link(args),
+        Command::Demo(args) => done(commands::demo(args, algorithms)),
+        Command::Sim(args) => done(commands::sim(args, algorithms)),
+        Command::Bench(args) => commands::bench(args),
     }
 }

@@ -5,6 +5,7 @@
 //! signals.
 
 mod handle;
+mod kernel_loop;
 mod privileges;
 mod source;
 mod worker;
@@ -19,15 +20,15 @@ use crate::place::Located;
 use crate::rundir::{self, InstanceLock, RunDirError};
 use ccplane_alg::Algorithm;
 use ccplane_core::{Catalog, CatalogError, Core, Rules};
-use ccplane_ebpf::{EbpfDatapath, EbpfError};
 use handle::Handle;
-use source::{Kernel, Peers, Source};
+pub(crate) use kernel_loop::KernelLoop;
+use source::{Peers, Source};
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
-use worker::{Pace, Query, SpawnError, Worker, heartbeat_us};
+use worker::{Pace, Query, Worker, heartbeat_us};
 
 /// Program uids of one run of the agent. Runs that start in different seconds use different ones, for a day and more,
 /// so that a datapath never takes a program of an agent that died for one of ours.
@@ -89,14 +90,9 @@ fn start_loops(located: &Located, algorithms: &[Arc<dyn Algorithm>]) -> Result<V
     let pace = Pace::new(&config.agent);
     let mut workers = Vec::new();
     if config.datapath.ebpf.mode != Switch::Off {
-        let options = located.ebpf_options();
-        let attach = move |core: &mut Core| -> Result<Box<dyn Source>, EbpfError> {
-            let datapath = EbpfDatapath::attach(options)?;
-            Ok(Box::new(Kernel::new(datapath, core, clock::now_us())))
-        };
-        match Worker::spawn("kernel", privileges::KERNEL, core(algorithms, &rules, config)?, pace, attach) {
-            Ok(worker) => workers.push(worker),
-            Err(SpawnError::Attach(error)) if config.datapath.ebpf.mode == Switch::Auto => {
+        match KernelLoop::start(located, &rules, algorithms)? {
+            Ok(kernel) => workers.push(kernel.into_worker()),
+            Err(error) if config.datapath.ebpf.mode == Switch::Auto => {
                 warn!(%error, "the kernel's flows are not steered; `ccplane doctor` says what is missing");
             }
             Err(error) => return Err(Failure::runtime(error)),

@@ -1,16 +1,22 @@
 //! What each subcommand does.
 
+mod bench;
 mod control;
+mod demo;
 mod doctor;
 mod flows;
 mod prog;
 mod shells;
+mod sim;
 
+pub(crate) use bench::bench;
 pub(crate) use control::{programs, reload, status, stop};
+pub(crate) use demo::demo;
 pub(crate) use doctor::doctor;
 pub(crate) use flows::flows;
 pub(crate) use prog::prog;
 pub(crate) use shells::{mm_delay, mm_link};
+pub(crate) use sim::sim;
 
 use crate::failure::Failure;
 use serde::Serialize;

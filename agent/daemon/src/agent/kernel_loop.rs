@@ -1,0 +1,59 @@
+//! The kernel's datapath, steered by a loop inside another command: what `demo` uses.
+
+use super::source::{Kernel, Source};
+use super::worker::{Pace, Query, SpawnError, Worker};
+use super::{core, privileges};
+use crate::clock;
+use crate::control::FlowRecord;
+use crate::failure::Failure;
+use crate::place::Located;
+use ccplane_alg::Algorithm;
+use ccplane_core::{Core, Rules};
+use ccplane_ebpf::{EbpfDatapath, EbpfError};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// A running loop; [`KernelLoop::stop`] detaches.
+pub(crate) struct KernelLoop(Worker);
+
+impl KernelLoop {
+    /// Attaches and steers by `rules`. The inner error says why the kernel's flows cannot be steered.
+    pub(crate) fn start(
+        located: &Located,
+        rules: &Rules,
+        algorithms: &[Arc<dyn Algorithm>],
+    ) -> Result<Result<KernelLoop, EbpfError>, Failure> {
+        let config = &located.config;
+        let options = located.ebpf_options();
+        let attach = move |core: &mut Core| -> Result<Box<dyn Source>, EbpfError> {
+            let datapath = EbpfDatapath::attach(options)?;
+            Ok(Box::new(Kernel::new(datapath, core, clock::now_us())))
+        };
+        let core = core(algorithms, rules, config)?;
+        match Worker::spawn("kernel", privileges::KERNEL, core, Pace::new(&config.agent), attach) {
+            Ok(worker) => Ok(Ok(KernelLoop(worker))),
+            Err(SpawnError::Attach(error)) => Ok(Err(error)),
+            Err(other) => Err(Failure::runtime(other)),
+        }
+    }
+
+    /// The flows as they are; none if the loop has ended.
+    pub(crate) fn flows(&self) -> Vec<FlowRecord> {
+        let (answer, answered) = oneshot::channel();
+        if !self.0.ask(Query::Flows(answer)) {
+            return Vec::new();
+        }
+        answered.blocking_recv().unwrap_or_default()
+    }
+
+    /// Hands the flows over and detaches.
+    pub(crate) fn stop(self) {
+        self.0.ask(Query::Stop);
+        self.0.join();
+    }
+
+    /// The loop, for the agent.
+    pub(super) fn into_worker(self) -> Worker {
+        self.0
+    }
+}

@@ -1,0 +1,206 @@
+//! `ccplane demo`: the same algorithms in the kernel, as fold programs in the kernel, and in the simulator.
+
+use super::sim::{Figures, line, text};
+use super::{print, print_json};
+use crate::agent::KernelLoop;
+use crate::cli::DemoArgs;
+use crate::config::Config;
+use crate::control::{FlowRecord, ModeName};
+use crate::failure::Failure;
+use crate::place::Located;
+use crate::simulate::{self, Scenario, concatenate};
+use ccplane_alg::Algorithm;
+use ccplane_core::{NATIVE, Rule, Rules};
+use ccplane_ebpf::EbpfError;
+use ccplane_emulator::Shape;
+use ccplane_netsim::trace::{Trace, TraceError};
+use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
+use ccplane_report::{Datapath, Flow, Report};
+use ccplane_runner::demo::{AgentView, DemoConfig, Hooks, LiveFlow};
+use ccplane_runner::table::{Style, Table};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::collections::HashMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A real drive, where Debian's mahimahi-traces is installed.
+const RECORDED_TRACE: &str = "/usr/share/mahimahi/traces/Verizon-LTE-short.up";
+/// What comes with ccplane; see experiments/traces/README.md.
+const SYNTHETIC_TRACE: &str = include_str!("../../../../experiments/traces/cellular.up");
+/// What a process ends with that a second signal stops.
+const SIGNALLED: i32 = 130;
+/// The simulator's random losses; the demo has none.
+const SEED: u64 = 1;
+
+/// An agent holds the kernel's flows.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; stop it (`ccplane stop`), the demo brings its own")]
+struct AgentRuns(EbpfError);
+
+/// `ccplane demo`
+pub(crate) fn demo(args: &DemoArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
+    let located = args.place.locate(None)?;
+    let config = config(args, &located.config)?;
+    let agent = start_agent(&located, &config, algorithms)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The first one asks, the second one ends.
+        flag::register_conditional_shutdown(signal, SIGNALLED, Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    let mut hooks = DemoHooks { agent, algorithms, stop, programs: HashMap::new() };
+    let outcome = if args.json {
+        ccplane_runner::demo::run(&config, &mut hooks, &mut Table::new(std::io::stderr(), Style::Lines))
+    } else {
+        ccplane_runner::demo::run(&config, &mut hooks, &mut Table::stdout(config.flows.len()))
+    };
+    if let Some(agent) = hooks.agent.take() {
+        agent.stop();
+    }
+    show(args, &outcome.map_err(Failure::runtime)?)
+}
+
+fn show(args: &DemoArgs, report: &Report) -> Result<(), Failure> {
+    let written = ccplane_report::write_to(report, &args.report, "demo").map_err(Failure::runtime)?;
+    let flows = report.flows.iter().map(|f| line(report, f)).collect::<Vec<_>>();
+    if args.json {
+        return print_json(&Figures { flows, notes: report.notes.clone(), report: Some(written.html) });
+    }
+    let notes: String = report.notes.iter().map(|note| format!("{note}\n")).collect();
+    print(&format!("\n{}{notes}report: {}\n", text(&flows), written.html.display()))
+}
+
+fn config(args: &DemoArgs, agent: &Config) -> Result<DemoConfig, Failure> {
+    let (shape, label) = cellular(args.trace.as_deref()).map_err(Failure::input)?;
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let mut config = DemoConfig::standard(command, shape, &label);
+    for phase in &mut config.phases {
+        phase.duration = Duration::from_secs(args.phase_s);
+    }
+    for flow in config.flows.iter_mut().filter(|f| f.datapath == Datapath::CcplaneEbpf) {
+        flow.congestion.clone_from(&agent.datapath.ebpf.name);
+    }
+    Ok(config)
+}
+
+/// The trace that was asked for, a recorded one, or ours; and what to call it.
+fn cellular(asked: Option<&Path>) -> Result<(Shape, String), TraceError> {
+    let recorded = PathBuf::from(RECORDED_TRACE);
+    let path = asked.map(Path::to_owned).or_else(|| recorded.exists().then_some(recorded));
+    match path {
+        Some(path) => {
+            let name =
+                path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into());
+            Ok((Shape::load(&path)?, format!("cellular: {name}")))
+        }
+        None => {
+            let trace = Trace::parse(SYNTHETIC_TRACE)?;
+            let source = "experiments/traces/cellular.up".to_owned();
+            Ok((Shape::Trace { trace, repeat: true, source }, "cellular, synthetic".to_owned()))
+        }
+    }
+}
+
+/// An agent of the demo's own, by whose rules each flow gets its plan's algorithm. Without one, the runner leaves its
+/// flows out and its notes say so.
+fn start_agent(
+    located: &Located,
+    config: &DemoConfig,
+    algorithms: &[Arc<dyn Algorithm>],
+) -> Result<Option<KernelLoop>, Failure> {
+    let ours = config.flows.iter().filter(|f| f.datapath == Datapath::CcplaneEbpf);
+    let rule = |port, algorithm: &str| Rule { remote_port: Some(port..=port), ..Rule::any(algorithm) };
+    let rules =
+        Rules { rules: ours.map(|f| rule(f.port, &f.algorithm)).collect(), default: NATIVE.to_owned() };
+    match KernelLoop::start(located, &rules, algorithms) {
+        Ok(Ok(agent)) => Ok(Some(agent)),
+        Ok(Err(busy @ EbpfError::Busy { .. })) => Err(Failure::runtime(AgentRuns(busy))),
+        Ok(Err(error)) => {
+            eprintln!("ccplane: the kernel's flows cannot be steered: {error}");
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+struct DemoHooks<'a> {
+    agent: Option<KernelLoop>,
+    algorithms: &'a [Arc<dyn Algorithm>],
+    stop: Arc<AtomicBool>,
+    /// By flow label: its program when last seen, and how often that changed.
+    programs: HashMap<String, (Option<String>, u64)>,
+}
+
+impl Hooks for DemoHooks<'_> {
+    fn agent(&mut self, flow: &LiveFlow<'_>) -> Option<AgentView> {
+        let flows = self.agent.as_ref()?.flows();
+        let record = flows.iter().find(|r| r.local == flow.local && r.remote == flow.remote)?;
+        let seen =
+            self.programs.entry(flow.plan.label.clone()).or_insert_with(|| (record.program.clone(), 0));
+        if seen.0 != record.program {
+            *seen = (record.program.clone(), seen.1 + 1);
+        }
+        Some(AgentView {
+            steered_by: steered_by(record),
+            reports: record.reports,
+            program_switches: seen.1,
+            faults: record.faults,
+        })
+    }
+
+    fn further_flows(&mut self, config: &DemoConfig) -> Result<Vec<Flow>, Box<dyn Error + Send + Sync>> {
+        match scenario(config)? {
+            Some(scenario) if !self.stopped() => Ok(simulate::run(&scenario, self.algorithms)?),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+fn steered_by(record: &FlowRecord) -> String {
+    match (record.mode, &record.program) {
+        (ModeName::Program, Some(program)) => format!("program {program}"),
+        (ModeName::Program, None) | (ModeName::NativeNoProgram, _) => "native: no program".to_owned(),
+        (ModeName::NativeAgentSilent, _) => "native: agent silent".to_owned(),
+    }
+}
+
+/// ccplane's flows of the demo, in the simulator, over a link like the demo's; `None` where that has no limit.
+fn scenario(config: &DemoConfig) -> Result<Option<Scenario>, TraceError> {
+    let mut stretches = Vec::new();
+    for phase in &config.phases {
+        let trace = match &phase.shape {
+            Shape::Unlimited => return Ok(None),
+            Shape::Rate { bit_per_s } => {
+                Trace::constant_kbit(u32::try_from(bit_per_s / 1000).unwrap_or(u32::MAX))?
+            }
+            Shape::Trace { trace, .. } => trace.clone(),
+        };
+        stretches.push((trace, phase.duration.as_millis() as u64));
+    }
+    let delay_us = config.one_way_delay.as_micros() as u64;
+    let ours = config.flows.iter().filter(|f| f.datapath == Datapath::CcplaneEbpf);
+    Ok(Some(Scenario {
+        link: LinkConfig {
+            capacity: Capacity::Trace { trace: concatenate(&stretches)?, repeat: false },
+            delay_ns: delay_us * 1000,
+            loss_ppm: 0,
+            queue: QueueLimit::Packets(config.queue_packets),
+        },
+        shared: false,
+        return_delay_us: delay_us,
+        duration_ms: config.duration().as_millis() as u64,
+        sample_every_ms: config.sample_every.as_millis() as u64,
+        seed: SEED,
+        flows: ours
+            .map(|f| (format!("{} {}", f.algorithm, Datapath::Sim.label()), f.algorithm.clone()))
+            .collect(),
+    }))
+}
