@@ -25,6 +25,7 @@ pub(crate) enum Command {
     Status(StatusArgs),
     Programs(ProgramsArgs),
     Reload(ReloadArgs),
+    Adopt(AdoptArgs),
     Stop(StopArgs),
     Prog(ProgArgs),
     Doctor(DoctorArgs),
@@ -121,6 +122,24 @@ pub(crate) struct ProgramsArgs {
 pub(crate) struct ReloadArgs {
     #[command(flatten)]
     pub(crate) place: Place,
+}
+
+/// Take over the running TCP flows of another congestion control.
+///
+/// New flows choose ccplane themselves (TCP_CONGESTION, or the sysctl net.ipv4.tcp_congestion_control); this is for
+/// those that run already. From then on the agent's rules decide on them.
+#[derive(Args, Debug)]
+pub(crate) struct AdoptArgs {
+    #[command(flatten)]
+    pub(crate) place: Place,
+
+    /// The congestion control whose flows to take, such as cubic; see `ss -ti`.
+    #[arg(value_name = "CONGESTION_CONTROL")]
+    pub(crate) from: String,
+
+    /// Only those of this network namespace, such as /run/netns/NAME; without it, of every one that can be reached.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) netns: Option<PathBuf>,
 }
 
 /// Stop the running agent gracefully and wait until it is gone.

@@ -11,6 +11,8 @@ pub enum Failure {
     Runtime(Box<dyn Error>),
     /// The input is at fault (configuration, program, trace, argument) and nothing was changed: exit code 2.
     Input(Box<dyn Error>),
+    /// Whoever read the output has left, as `head` does: nothing is wrong, and there is no more to do.
+    ReaderLeft,
 }
 
 impl Failure {
@@ -29,12 +31,13 @@ impl Failure {
         match self {
             Failure::Runtime(_) => ExitCode::from(1),
             Failure::Input(_) => ExitCode::from(2),
+            Failure::ReaderLeft => ExitCode::SUCCESS,
         }
     }
 
-    /// The error and its causes, those left out that an outer one repeats.
+    /// The error and its causes, those left out that an outer one repeats; empty if nothing is wrong.
     pub fn message(&self) -> String {
-        let (Failure::Runtime(error) | Failure::Input(error)) = self;
+        let (Failure::Runtime(error) | Failure::Input(error)) = self else { return String::new() };
         let mut text = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {

@@ -39,7 +39,9 @@ pub fn run(extra_algorithms: Vec<Arc<dyn Algorithm>>) -> ExitCode {
     match dispatch(&Cli::parse().command, &algorithms) {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("ccplane: {}", failure.message());
+            if !matches!(failure, Failure::ReaderLeft) {
+                eprintln!("ccplane: {}", failure.message());
+            }
             failure.exit_code()
         }
     }
@@ -53,6 +55,7 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::Status(args) => done(commands::status(args)),
         Command::Programs(args) => done(commands::programs(args)),
         Command::Reload(args) => done(commands::reload(args)),
+        Command::Adopt(args) => done(commands::adopt(args)),
         Command::Stop(args) => done(commands::stop(args)),
         Command::Prog(args) => done(commands::prog(args)),
         Command::Doctor(args) => commands::doctor(args),

@@ -8,10 +8,11 @@ use ccplane_wire::v1::{self, AddrOrder};
 use common::{Home, ccplane, exchange, stderr, stdout, wait_for};
 use nix::sys::signal::Signal;
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const NOBODY: libc::uid_t = 65_534;
@@ -286,6 +287,36 @@ fn garbage_on_the_datapath_socket_is_counted_and_flows_are_still_steered() {
     assert!(text.contains("10.0.0.2:6000") && text.contains("minrtt:"), "{text}");
     let programs = stdout(&home.run(&["programs"]));
     assert!(programs.contains("ccp-v1") && programs.contains("installed"), "{programs}");
+}
+
+#[test]
+fn every_way_to_wait_serves_and_stops() {
+    for wake in ["sleep", "spin", "busy"] {
+        let home = Home::new(&format!("agent.wake = \"{wake}\""));
+        let mut agent = home.agent();
+        assert_eq!(home.json(&["status"])["pid"], agent.pid());
+        agent.signal(Signal::SIGTERM);
+        assert_eq!(agent.wait(), Some(0), "{wake}: {}", home.log());
+    }
+}
+
+#[test]
+fn flows_are_watched_until_the_reader_leaves() {
+    let home = Home::new("");
+    let _agent = home.agent();
+    let mut command = home.command(&["flows", "--watch", "0.1", "--json"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..3 {
+        let line = lines.next().unwrap().unwrap();
+        assert!(line.starts_with("{\"flows\":["), "{line}");
+    }
+    drop(lines);
+    let status = wait_for("it ends when nobody reads", || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
+    let refused = home.run(&["adopt", "cubic"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("kernel's flows are not steered"), "{}", stderr(&refused));
 }
 
 /// A hung agent cannot answer: the command says so, and within its time limit.

@@ -81,6 +81,14 @@ impl Handle {
             Request::SetRules { default_algorithm, rules } => {
                 self.set_rules(default_algorithm, &rules).await?
             }
+            Request::Adopt { from, netns } => {
+                let adopt = |to| Query::Adopt(from.clone(), netns.clone(), to);
+                match self.ask(adopt).await?.into_iter().flatten().next() {
+                    Some(Ok(flows)) => Response::Adopted { flows },
+                    Some(Err(error)) => Response::Error { message: error.to_string() },
+                    None => Response::Error { message: "the kernel's flows are not steered".to_owned() },
+                }
+            }
             Request::Stop => {
                 self.stop.notify_one();
                 Response::Done

@@ -4,11 +4,12 @@ use crate::control::FlowRecord;
 use crate::peers::{Change, Hub, Peer, PeerId};
 use ccplane_contract::Datapath;
 use ccplane_core::{Core, DatapathId, Driven, drive};
-use ccplane_ebpf::EbpfDatapath;
+use ccplane_ebpf::{EbpfDatapath, EbpfError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 use tracing::{info, warn};
 
@@ -25,6 +26,12 @@ pub(super) trait Source {
 
     /// Every flow, with what the core knows of it.
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord>;
+
+    /// Takes over the running flows of another congestion control; `None` if this is not the kernel.
+    fn adopt(&mut self, from: &str, netns: Option<&Path>) -> Option<Result<u64, EbpfError>> {
+        let _ = (from, netns);
+        None
+    }
 
     /// Datagrams that were not heard or not understood.
     fn malformed(&self) -> u64 {
@@ -62,6 +69,10 @@ impl Source for Kernel {
 
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
         records(Kernel::ID, &mut self.datapath, core)
+    }
+
+    fn adopt(&mut self, from: &str, netns: Option<&Path>) -> Option<Result<u64, EbpfError>> {
+        Some(self.datapath.adopt(from, netns))
     }
 
     fn detach(self: Box<Self>) {

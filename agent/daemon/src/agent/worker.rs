@@ -8,7 +8,9 @@ use crate::config::{Agent, Wake};
 use crate::control::{Counters, DatapathRecord, FlowRecord, ProgramRecord};
 use caps::Capability;
 use ccplane_core::{Core, InstallState, Rules, RulesError};
+use ccplane_ebpf::EbpfError;
 use std::io;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -28,6 +30,8 @@ pub(super) enum Query {
     Status(oneshot::Sender<LoopStatus>),
     Programs(oneshot::Sender<Vec<ProgramRecord>>),
     SetRules(Rules, oneshot::Sender<Result<(), RulesError>>),
+    /// Congestion control and network namespace; answered with `None` where there is no kernel datapath.
+    Adopt(String, Option<PathBuf>, oneshot::Sender<Option<Result<u64, EbpfError>>>),
     /// Hand the flows over, detach and end.
     Stop,
 }
@@ -191,6 +195,7 @@ impl Loop {
                 Query::Flows(to) => drop(to.send(self.source.flows(&self.core))),
                 Query::Status(to) => drop(to.send(self.status())),
                 Query::Programs(to) => drop(to.send(self.programs())),
+                Query::Adopt(from, netns, to) => drop(to.send(self.source.adopt(&from, netns.as_deref()))),
                 Query::SetRules(rules, to) => drop(to.send(self.core.set_rules(rules))),
             }
         }

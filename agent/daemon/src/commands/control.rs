@@ -1,7 +1,7 @@
 //! Commands that ask the running agent: status, programs, reload, stop.
 
 use super::{print, print_json, table};
-use crate::cli::{ProgramsArgs, ReloadArgs, StatusArgs, StopArgs};
+use crate::cli::{AdoptArgs, ProgramsArgs, ReloadArgs, StatusArgs, StopArgs};
 use crate::control::{ClientError, DatapathRecord, Request, Response, Status, ask};
 use crate::failure::Failure;
 use crate::place::Located;
@@ -98,6 +98,16 @@ pub(crate) fn reload(args: &ReloadArgs) -> Result<(), Failure> {
         Ok(other) => Err(unexpected(other)),
         Err(refused @ ClientError::Refused(_)) => Err(Failure::input(refused)),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// `ccplane adopt`
+pub(crate) fn adopt(args: &AdoptArgs) -> Result<(), Failure> {
+    let located = args.place.locate(None)?;
+    let netns = args.netns.as_deref().map(std::path::absolute).transpose()?;
+    match request(&located, &Request::Adopt { from: args.from.clone(), netns })? {
+        Response::Adopted { flows } => print(&format!("{flows} flows adopted\n")),
+        other => Err(unexpected(other)),
     }
 }
 

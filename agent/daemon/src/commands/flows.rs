@@ -135,12 +135,14 @@ mod fallback {
     use crate::failure::Failure;
 
     pub(super) fn flows(located: &Located, error: ClientError) -> Result<Flows, Failure> {
+        let Ok(view) = ccplane_ebpf::read_flows(&located.ebpf_options()) else { return Err(error.into()) };
         let pid = match &error {
             ClientError::Silent { pid, .. } => Some(*pid),
             ClientError::NoAgent { .. } => None,
+            // The control socket is served, but the loop behind it hangs.
+            ClientError::Refused(_) if view.silent => Some(view.agent_pid),
             _ => return Err(error.into()),
         };
-        let Ok(view) = ccplane_ebpf::read_flows(&located.ebpf_options()) else { return Err(error.into()) };
         let flows = view.flows.iter().map(|s| FlowRecord::new("ebpf", s, None)).collect();
         Ok(Flows { silent: Some(Silence { pid, seconds: Some(view.silence.as_secs_f64()) }), flows })
     }

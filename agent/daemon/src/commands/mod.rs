@@ -10,7 +10,7 @@ mod shells;
 mod sim;
 
 pub(crate) use bench::bench;
-pub(crate) use control::{programs, reload, status, stop};
+pub(crate) use control::{adopt, programs, reload, status, stop};
 pub(crate) use demo::demo;
 pub(crate) use doctor::doctor;
 pub(crate) use flows::flows;
@@ -28,11 +28,11 @@ fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
-/// Prints text; a reader that has left is no failure.
+/// Prints text.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ReaderLeft),
         other => Ok(other?),
     }
 }

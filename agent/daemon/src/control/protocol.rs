@@ -7,6 +7,7 @@ use ccplane_contract::{FlowStats, Mode};
 use ccplane_core::FlowView;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// Longest request, bytes, newline included.
 pub const MAX_REQUEST_BYTES: usize = 256 << 10;
@@ -32,6 +33,14 @@ pub enum Request {
         /// The first match decides.
         rules: Vec<Rule>,
     },
+    /// Takes over the running TCP flows of another congestion control.
+    Adopt {
+        /// Its name.
+        from: String,
+        /// Only flows of the network namespace at this path; without it, of every one that can be reached.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        netns: Option<PathBuf>,
+    },
     /// Hands all flows to their native fallback, detaches and ends the agent.
     Stop,
 }
@@ -50,6 +59,11 @@ pub enum Response {
     Programs {
         /// In order of name.
         programs: Vec<ProgramRecord>,
+    },
+    /// To [`Request::Adopt`].
+    Adopted {
+        /// How many flows were taken over.
+        flows: u64,
     },
     /// The request was carried out.
     Done,
