@@ -15,6 +15,7 @@ mod listing;
 mod movement;
 mod outside;
 mod pins;
+pub mod probe;
 mod ring;
 mod sys;
 mod table;

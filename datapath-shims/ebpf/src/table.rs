@@ -104,6 +104,16 @@ impl Table {
         [self.u32(index, rec::SLOT), staged]
     }
 
+    /// The instance of the program that was staged last.
+    pub fn instance(&self, index: u32) -> u32 {
+        self.u32(index, rec::STAGE_INSTANCE)
+    }
+
+    /// Whether a change waits for the flow's next ACK.
+    pub fn is_staged(&self, index: u32) -> bool {
+        self.memory.u32(self.at(index, rec::STAGE_STATE)).load(Acquire) == stage::READY
+    }
+
     /// What is fixed about a flow.
     pub fn info(&self, index: u32) -> FlowInfo {
         let v6 = self.u32(index, rec::FAMILY) != libc::AF_INET as u32;

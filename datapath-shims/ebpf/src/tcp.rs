@@ -257,6 +257,26 @@ fn submit_event(asm: &mut Asm, maps: Maps) {
     asm.call(Helper::RingbufSubmit);
 }
 
+/// Sends the report registers of the flow in [`REC`], for the program `instance`.
+pub fn send_report(asm: &mut Asm, maps: Maps, instance: u32, report_len: usize) {
+    let full = asm.label();
+    asm.load(Size::B4, R::R1, REC, rec::SEQ as i16);
+    asm.alu_imm(Alu::Add, R::R1, 1);
+    asm.store(Size::B4, REC, rec::SEQ as i16, R::R1);
+    begin_event(asm, maps, event::REPORT, REC, report_len, full);
+    asm.load(Size::B4, R::R1, REC, rec::SEQ as i16);
+    asm.store(Size::B4, R::R0, event::SEQ as i16, R::R1);
+    asm.store_imm(Size::B4, R::R0, event::INSTANCE as i16, instance as i32);
+    asm.load(Size::B8, R::R1, R::R10, prim_slot(Prim::AckNow));
+    asm.store(Size::B8, R::R0, event::AT_US as i16, R::R1);
+    for n in 0..report_len {
+        asm.load(Size::B8, R::R1, REC, rec::REGS as i16 + 8 * n as i16);
+        asm.store(Size::B8, R::R0, event::VALUES as i16 + 8 * n as i16, R::R1);
+    }
+    submit_event(asm, maps);
+    asm.bind(full);
+}
+
 /// Runs a compiled program on a TCP flow. R6 is the socket, R8 the rate sample.
 pub struct TcpHost<'a> {
     /// The running kernel.
@@ -451,22 +471,7 @@ impl Host for TcpHost<'_> {
     }
 
     fn report(&self, asm: &mut Asm, report_len: usize) {
-        let full = asm.label();
-        asm.load(Size::B4, R::R1, REC, rec::SEQ as i16);
-        asm.alu_imm(Alu::Add, R::R1, 1);
-        asm.store(Size::B4, REC, rec::SEQ as i16, R::R1);
-        begin_event(asm, self.maps, event::REPORT, REC, report_len, full);
-        asm.load(Size::B4, R::R1, REC, rec::SEQ as i16);
-        asm.store(Size::B4, R::R0, event::SEQ as i16, R::R1);
-        asm.store_imm(Size::B4, R::R0, event::INSTANCE as i16, self.instance as i32);
-        asm.load(Size::B8, R::R1, R::R10, prim_slot(Prim::AckNow));
-        asm.store(Size::B8, R::R0, event::AT_US as i16, R::R1);
-        for n in 0..report_len {
-            asm.load(Size::B8, R::R1, REC, rec::REGS as i16 + 8 * n as i16);
-            asm.store(Size::B8, R::R0, event::VALUES as i16 + 8 * n as i16, R::R1);
-        }
-        submit_event(asm, self.maps);
-        asm.bind(full);
+        send_report(asm, self.maps, self.instance, report_len);
     }
 
     fn leave(&self, asm: &mut Asm) {
