@@ -49,7 +49,13 @@ fn acks() -> [Prims; STREAM_ACKS] {
 
 fn info() -> FlowInfo {
     let any = SocketAddr::from(([0, 0, 0, 0], 0));
-    FlowInfo { mss_bytes: MSS as u32, init_cwnd_bytes: 10 * MSS as u64, local: any, remote: any, cgroup: None }
+    FlowInfo {
+        mss_bytes: MSS as u32,
+        init_cwnd_bytes: 10 * MSS as u64,
+        local: any,
+        remote: any,
+        cgroup: None,
+    }
 }
 
 /// The Reno program, and the fields that it starts with: in congestion avoidance.
@@ -175,7 +181,8 @@ fn live() -> Result<Figure, BenchError> {
     let flow = beat(&mut datapath, 2 * WINDOW)
         .ok_or_else(|| BenchError::Missing("the flow did not start within its time".into()))?;
     let _account = context("account BPF run time", account())?;
-    let baseline = Stream::new(steer::source(&Reno::default()), &program, &fields, &acks(), GAP_US, ACKS / 4)?;
+    let baseline =
+        Stream::new(steer::source(&Reno::default()), &program, &fields, &acks(), GAP_US, ACKS / 4)?;
     let (mut pairs, mut dispatcher) = (Vec::new(), Vec::new());
     for n in 0..LIVE_PAIRS {
         let mut pair = [0.0; 2];

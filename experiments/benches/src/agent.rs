@@ -80,4 +80,3 @@ pub fn wait_for(path: &Path) -> Result<(), BenchError> {
     }
     Ok(())
 }
-

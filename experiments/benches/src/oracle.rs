@@ -39,7 +39,9 @@ impl Stream {
         stock::lower(program).map_err(|e| BenchError::Program(vec![e.to_string()]))?;
         let named = fields.iter().map(|(field, value)| {
             let name = match field {
-                Field::Reg(r) => program.regs().get(usize::from(*r)).map(|d| d.name.clone()).unwrap_or_default(),
+                Field::Reg(r) => {
+                    program.regs().get(usize::from(*r)).map(|d| d.name.clone()).unwrap_or_default()
+                }
                 Field::Cwnd => "Cwnd".into(),
                 Field::Rate => "Rate".into(),
             };
@@ -64,7 +66,9 @@ struct Timed {
 pub fn find(name: &str) -> Result<PathBuf, BenchError> {
     let own = context("find the running program", std::env::current_exe())?;
     let found = own.ancestors().skip(1).take(2).map(|dir| dir.join(name)).find(|path| path.is_file());
-    found.ok_or_else(|| BenchError::Missing(format!("no baseline: {name} is not built; `make bench` builds it")))
+    found.ok_or_else(|| {
+        BenchError::Missing(format!("no baseline: {name} is not built; `make bench` builds it"))
+    })
 }
 
 /// Nanoseconds per ACK of libccp's VM.
@@ -82,7 +86,8 @@ pub fn time_libccp(stream: &Stream) -> Result<f64, BenchError> {
         context("write to ccplane-libccp", stdin.write_all(&text))?;
     }
     let output = context("wait for ccplane-libccp", child.wait_with_output())?;
-    let timed: Timed = serde_json::from_slice(&output.stdout)
-        .map_err(|e| BenchError::Missing(format!("no baseline: ccplane-libccp ended with {}: {e}", output.status)))?;
+    let timed: Timed = serde_json::from_slice(&output.stdout).map_err(|e| {
+        BenchError::Missing(format!("no baseline: ccplane-libccp ended with {}: {e}", output.status))
+    })?;
     Ok(timed.ns_per_ack)
 }

@@ -29,7 +29,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 const INSTRUCTIONS: usize = 50;
 
 fn compile(source: &str) -> Result<Program, BenchError> {
-    ccplane_program::compile(source).map_err(|e| BenchError::Program(e.iter().map(|d| d.to_string()).collect()))
+    ccplane_program::compile(source)
+        .map_err(|e| BenchError::Program(e.iter().map(|d| d.to_string()).collect()))
 }
 
 /// A program of exactly 50 instructions, with the mix of a real one.
@@ -39,8 +40,9 @@ fn fifty() -> Result<Program, BenchError> {
     for _ in 0..11 {
         body.push_str(step);
     }
-    let program =
-        compile(&format!("(def (Report (x 0)) (n 0)) (when true (:= n 1) (:= n 2) (:= n 3) (:= n 4) (:= n 5) (:= n 6) {body})"))?;
+    let program = compile(&format!(
+        "(def (Report (x 0)) (n 0)) (when true (:= n 1) (:= n 2) (:= n 3) (:= n 4) (:= n 5) (:= n 6) {body})"
+    ))?;
     debug_assert_eq!(program.insts().len(), INSTRUCTIONS);
     Ok(program)
 }
@@ -104,10 +106,14 @@ fn install(datapath: &mut EbpfDatapath, program: &Program) -> Result<Figure, Ben
         datapath.remove(FIFTY)?;
         datapath.heartbeat();
     }
-    Ok(Figure::alone("push.ebpf.install", "ms", &took_ms).noted(format!("{} instructions", program.insts().len())))
+    Ok(Figure::alone("push.ebpf.install", "ms", &took_ms)
+        .noted(format!("{} instructions", program.insts().len())))
 }
 
-fn wait_for<T>(datapath: &mut EbpfDatapath, mut found: impl FnMut(&Event) -> Option<T>) -> Result<T, BenchError> {
+fn wait_for<T>(
+    datapath: &mut EbpfDatapath,
+    mut found: impl FnMut(&Event) -> Option<T>,
+) -> Result<T, BenchError> {
     let start = Instant::now();
     let mut events = Vec::new();
     while start.elapsed() < PATIENCE {

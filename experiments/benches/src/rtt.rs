@@ -110,7 +110,9 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
                 v1.start_flow(SID)?;
                 Box::new(move || v1.round_trip(SID))
             };
-            for (load, gap, block) in [("back-to-back", Duration::ZERO, BLOCK), ("idle", IDLE_GAP, IDLE_BLOCK)] {
+            for (load, gap, block) in
+                [("back-to-back", Duration::ZERO, BLOCK), ("idle", IDLE_GAP, IDLE_BLOCK)]
+            {
                 let (mut took, mut baseline) = (Vec::new(), Vec::new());
                 for _ in 0..BLOCKS {
                     for _ in 0..block {

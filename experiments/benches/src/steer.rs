@@ -41,7 +41,8 @@ pub fn source(algorithm: &dyn Algorithm) -> &'static str {
 
 /// Compiles the first program of an algorithm.
 pub fn compile(algorithm: &dyn Algorithm) -> Result<Program, BenchError> {
-    ccplane_program::compile(source(algorithm)).map_err(|e| BenchError::Program(e.iter().map(|d| d.to_string()).collect()))
+    ccplane_program::compile(source(algorithm))
+        .map_err(|e| BenchError::Program(e.iter().map(|d| d.to_string()).collect()))
 }
 
 impl Steered {

@@ -68,7 +68,11 @@ impl V1 {
 
     /// Reports `values` for flow `sid`.
     pub fn report(&self, sid: u32, values: &[u64]) -> Result<(), BenchError> {
-        self.say(&ToAgent::Measure(Measure { sid, program_uid: self.program_uid, values: List::from(values) }))
+        self.say(&ToAgent::Measure(Measure {
+            sid,
+            program_uid: self.program_uid,
+            values: List::from(values),
+        }))
     }
 
     /// One round trip of a flow of `ccp-reno`, nanoseconds.
@@ -92,4 +96,3 @@ impl Drop for V1 {
         let _ = std::fs::remove_file(&self.path);
     }
 }
-
