@@ -29,21 +29,40 @@ pub struct Bench {
 /// Every benchmark.
 pub const ALL: &[Bench] = &[
     Bench {
-        name: "ack",
-        what: "time per ACK of the Reno program: compiled, in the reference VM, against libccp's VM; and live",
+        name: "ack.ebpf.reno",
+        what: "time per ACK of the compiled Reno program on a live flow, above an empty dispatcher, against \
+               libccp's VM; and of its fold alone",
         seconds: 20,
-        run: ack::run,
+        run: ack::ebpf,
     },
     Bench {
-        name: "push.ebpf",
-        what: "a loaded program to the first ACK of a live flow on it; compile, load, verify and install",
-        seconds: 12,
-        run: push::run,
+        name: "ack.vm.reno",
+        what: "time per ACK of Reno in the reference VM, against libccp's VM",
+        seconds: 4,
+        run: ack::vm,
+    },
+    Bench {
+        name: "push.ebpf.live",
+        what: "a loaded program to the first ACK of a live flow on it",
+        seconds: 10,
+        run: push::live,
+    },
+    Bench {
+        name: "push.ebpf.install",
+        what: "compile, load, verify and install a program of 50 instructions",
+        seconds: 2,
+        run: push::install,
+    },
+    Bench {
+        name: "tput.ebpf.reno",
+        what: "unshaped throughput over a veth pair, 1 and 8 flows, against the kernel's Reno",
+        seconds: 50,
+        run: tput::run,
     },
     Bench {
         name: "agent.rtt",
         what: "report, agent, update: over the kernel's channel and the unix socket, against portus",
-        seconds: 55,
+        seconds: 40,
         run: rtt::run,
     },
     Bench {
@@ -51,12 +70,6 @@ pub const ALL: &[Bench] = &[
         what: "resident memory of the agent with 10,000 flows",
         seconds: 5,
         run: rss::run,
-    },
-    Bench {
-        name: "tput.ebpf.reno",
-        what: "unshaped throughput over a veth pair, 1 and 8 flows, against the kernel's Reno",
-        seconds: 50,
-        run: tput::run,
     },
 ];
 
