@@ -9,6 +9,8 @@ use ccplane_ebpf::Options;
 use crate::error::{BenchError, context};
 use crate::{oracle, steer};
 
+/// How long a spinning agent polls before it sleeps, microseconds: longer than the gaps between reports.
+const SPIN_US: u32 = 2000;
 /// How long an agent may take to start.
 pub const START: Duration = Duration::from_secs(10);
 
@@ -42,7 +44,7 @@ impl OurAgent {
         let config = dir.path().join("ccplane.toml");
         let at = |name: &str| dir.path().join(name).display().to_string();
         let text = format!(
-            "default_algorithm = \"{algorithm}\"\nlog = \"error\"\n[agent]\nwake = \"{wake}\"\n[control]\n\
+            "default_algorithm = \"{algorithm}\"\nlog = \"error\"\n[agent]\nwake = \"{wake}\"\nspin_us = {SPIN_US}\n[control]\n\
              socket = \"{}\"\n[datapath.ebpf]\nmode = \"{}\"\nname = \"{}\"\nrun_dir = \"{}\"\n[datapath.unix]\n\
              mode = \"{}\"\nsocket = \"{}\"\n",
             at("control.sock"),

@@ -87,7 +87,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
         Err(e) => Err(e.to_string()),
     };
     let mut figures = Vec::new();
-    for wake in ["sleep", "busy"] {
+    for wake in ["sleep", "spin"] {
         for channel in ["kernel", "unix"] {
             let agent = OurAgent::start("ccp-reno", wake, channel == "kernel")?;
             let theirs = match &portus {
