@@ -176,6 +176,7 @@ const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const ATOMIC_ADD: i32 = 0x00;
 const ATOMIC_FETCH: i32 = 0x01;
+const ATOMIC_XCHG: i32 = 0xe1;
 const ATOMIC_CMPXCHG: i32 = 0xf1;
 const PSEUDO_MAP_FD: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
@@ -269,6 +270,10 @@ impl Asm {
     /// `old = *(u64 *)(dst + off); *(u64 *)(dst + off) += src; src = old`, atomically.
     pub fn fetch_add(&mut self, dst: R, off: i16, src: R) {
         self.push(MODE_ATOMIC | Size::B8.bits() | CLASS_STX, dst, src as u8, off, ATOMIC_ADD | ATOMIC_FETCH);
+    }
+    /// Swaps `src` with `*(size *)(dst + off)` (4 or 8 bytes), atomically: a store that everything before it precedes.
+    pub fn xchg(&mut self, size: Size, dst: R, off: i16, src: R) {
+        self.push(MODE_ATOMIC | size.bits() | CLASS_STX, dst, src as u8, off, ATOMIC_XCHG);
     }
     /// If `*(u32 *)(dst + off) == R0`, sets it to `src`; R0 becomes the old value. Atomic.
     pub fn cmpxchg32(&mut self, dst: R, off: i16, src: R) {

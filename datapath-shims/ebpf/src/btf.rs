@@ -233,7 +233,11 @@ impl Btf {
             if self.name(self.u32(at)?)? == field.as_bytes() {
                 let (_, ptr) = self.resolve(self.u32(at + 4)?)?;
                 let (_, proto) = self.resolve(ptr.arg)?;
-                return if proto.kind == KIND_FUNC_PROTO { Ok((m as u32, proto.vlen)) } else { Err(missing()) };
+                return if proto.kind == KIND_FUNC_PROTO {
+                    Ok((m as u32, proto.vlen))
+                } else {
+                    Err(missing())
+                };
             }
         }
         Err(missing())

@@ -4,8 +4,10 @@
 //! there by the [`Host`]; the first temporaries live in R3-R5. Saturation is handled out of line so that the
 //! common path stays straight.
 
-use ccplane_program::ir::{Dst, INFINITY, Inst, MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Op, Prim, Program, RegKind};
 use ccplane_program::ir::Src;
+use ccplane_program::ir::{
+    Dst, INFINITY, Inst, MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Op, Prim, Program, RegKind,
+};
 use ccplane_program::vm::EWMA_DENOM;
 
 use crate::asm::{Alu, Asm, AsmError, Cond, Insn, Label, R, Size};
@@ -45,7 +47,8 @@ fn reg_off(reg: u8) -> i16 {
 
 /// Where a program runs: how it finds its flow and primitives, and what becomes of its decisions.
 pub trait Host {
-    /// Puts the flow's record in R7; may leave with `exit`. R6 and R8 are the host's own throughout.
+    /// Puts the flow's record in R7, what is staged for it claimed; may leave with `exit`. R6 and R8 are the
+    /// host's own throughout.
     fn enter(&self, asm: &mut Asm);
     /// Puts a primitive in R1; may use R0-R5. `Ack.now` is loaded first and lies on the stack after that.
     fn load_prim(&self, asm: &mut Asm, prim: Prim);
@@ -55,6 +58,24 @@ pub trait Host {
     fn report(&self, asm: &mut Asm, report_len: usize);
     /// Returns.
     fn leave(&self, asm: &mut Asm);
+}
+
+/// Claims what the agent staged for the flow at `record`, if anything; jumps to `nothing` otherwise. R0 and R1
+/// are lost.
+pub fn claim(asm: &mut Asm, record: R, nothing: Label) {
+    asm.mov_imm(R::R0, i64::from(stage::READY));
+    asm.mov_imm(R::R1, i64::from(stage::APPLYING));
+    asm.cmpxchg32(record, rec::STAGE_STATE as i16, R::R1);
+    asm.jump_if_imm(R::R0, Cond::Ne, stage::READY as i32, nothing);
+}
+
+/// What a dispatcher does with staged changes, for hosts that run without one. R0 and R1 are lost.
+pub fn claim_staged(asm: &mut Asm) {
+    let nothing = asm.label();
+    asm.load(Size::B4, R::R1, REC, rec::STAGE_STATE as i16);
+    asm.jump_if_imm(R::R1, Cond::Ne, stage::READY as i32, nothing);
+    claim(asm, REC, nothing);
+    asm.bind(nothing);
 }
 
 /// A compiled program.
@@ -90,7 +111,7 @@ pub fn compile(program: &Program, instance: u32, host: &dyn Host) -> Result<Comp
     let staged = g.asm.label();
     let staged_done = g.asm.label();
     g.asm.load(Size::B4, R::R1, REC, rec::STAGE_STATE as i16);
-    g.asm.jump_if_imm(R::R1, Cond::Eq, stage::READY as i32, staged);
+    g.asm.jump_if_imm(R::R1, Cond::Eq, stage::APPLYING as i32, staged);
     g.asm.bind(staged_done);
     g.before();
     g.clauses();
@@ -153,7 +174,8 @@ impl Gen<'_> {
 
     fn load_prims(&mut self, host: &dyn Host) {
         // The clock is always there: staged program changes and `Micros` count from it.
-        for prim in std::iter::once(Prim::AckNow).chain(Prim::ALL.into_iter().filter(|p| *p != Prim::AckNow)) {
+        for prim in std::iter::once(Prim::AckNow).chain(Prim::ALL.into_iter().filter(|p| *p != Prim::AckNow))
+        {
             if prim == Prim::AckNow || self.program.reads_prim(prim) {
                 host.load_prim(&mut self.asm, prim);
                 self.asm.store(Size::B8, R::R10, prim_slot(prim), R::R1);
@@ -163,9 +185,10 @@ impl Gen<'_> {
 
     fn uses_micros(&self) -> bool {
         let reads = |s: Src| s == Src::Micros;
-        self.program.insts().iter().any(|i| {
-            reads(i.a) || reads(i.b) || (i.op.reads_dst() && i.dst == Dst::Micros)
-        })
+        self.program
+            .insts()
+            .iter()
+            .any(|i| reads(i.a) || reads(i.b) || (i.op.reads_dst() && i.dst == Dst::Micros))
     }
 
     /// What must be known before the first clause runs.
@@ -190,10 +213,7 @@ impl Gen<'_> {
     }
 
     fn guarded(&self) -> [(Dst, i16, i16); 2] {
-        [
-            (Dst::Cwnd, rec::CWND as i16, STACK_CWND_BEFORE),
-            (Dst::Rate, rec::RATE as i16, STACK_RATE_BEFORE),
-        ]
+        [(Dst::Cwnd, rec::CWND as i16, STACK_CWND_BEFORE), (Dst::Rate, rec::RATE as i16, STACK_RATE_BEFORE)]
     }
 
     /// A window that is not positive, or a negative rate, is no decision; both are bounded.
@@ -232,22 +252,13 @@ impl Gen<'_> {
         }
     }
 
-    /// Claims what the agent staged, if it is meant for this program, and applies it. The agent bounded the
-    /// values already.
+    /// Applies what was claimed for this ACK. The agent bounded the values already.
     fn apply_staged(&mut self, instance: u32, done: Label) {
         let asm = &mut self.asm;
-        let (keep, mine) = (asm.label(), asm.label());
-        asm.mov_imm(R::R0, i64::from(stage::READY));
-        asm.mov_imm(R::R1, i64::from(stage::APPLYING));
-        asm.cmpxchg32(REC, rec::STAGE_STATE as i16, R::R1);
-        asm.jump_if_imm(R::R0, Cond::Ne, stage::READY as i32, done);
+        let (keep, applied) = (asm.label(), asm.label());
         asm.load(Size::B4, R::R1, REC, rec::STAGE_INSTANCE as i16);
         asm.mov_imm(R::R2, i64::from(instance));
-        asm.jump_if(R::R1, Cond::Eq, R::R2, mine);
-        // Meant for another program: the dispatcher switches to it at the next ACK.
-        asm.store_imm(Size::B4, REC, rec::STAGE_STATE as i16, stage::READY as i32);
-        asm.jump(done);
-        asm.bind(mine);
+        asm.jump_if(R::R1, Cond::Ne, R::R2, applied);
         asm.load(Size::B4, R::R1, REC, rec::STAGE_SLOT as i16);
         asm.jump_if_imm(R::R1, Cond::Eq, 0, keep);
         asm.load(Size::B8, R::R1, R::R10, prim_slot(Prim::AckNow));
@@ -262,6 +273,9 @@ impl Gen<'_> {
             asm.jump_if_imm(R::R1, Cond::Eq, 0, skip);
             asm.load(Size::B8, R::R1, REC, from as i16);
             asm.store(Size::B8, REC, to as i16, R::R1);
+            if to == rec::CWND {
+                asm.store_imm(Size::B8, REC, rec::UNDO_CWND as i16, 0);
+            }
             asm.bind(skip);
         }
         asm.load(Size::B8, R::R2, REC, rec::STAGE_MASK as i16);
@@ -277,7 +291,9 @@ impl Gen<'_> {
                 asm.bind(skip);
             }
         }
-        asm.store_imm(Size::B4, REC, rec::STAGE_STATE as i16, stage::EMPTY as i32);
+        asm.bind(applied);
+        asm.mov_imm(R::R1, i64::from(stage::EMPTY));
+        asm.xchg(Size::B4, REC, rec::STAGE_STATE as i16, R::R1);
         asm.jump(done);
     }
 

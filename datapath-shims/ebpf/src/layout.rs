@@ -4,7 +4,12 @@
 use ccplane_program::ir::MAX_REGS;
 
 /// Changes whenever anything in this file does; a pinned datapath of another version is not taken over.
-pub const LAYOUT_VERSION: u64 = 1;
+pub const LAYOUT_VERSION: u64 = 2;
+
+/// Programs that can be installed at once.
+pub const MAX_PROGRAMS: usize = 64;
+/// Bytes of the event ring.
+pub const RING_BYTES: usize = 1 << 20;
 
 /// Offsets in the control page.
 pub mod ctl {
@@ -28,16 +33,10 @@ pub mod ctl {
     pub const VERSION: u32 = 64;
     /// u32: the agent's process id.
     pub const AGENT_PID: u32 = 72;
-    /// 16 bytes: the name of the congestion control whose flows an iterator run moves.
-    pub const MOVE_FROM: u32 = 80;
-    /// 16 bytes: the name of the one that they get.
-    pub const MOVE_TO: u32 = 96;
-    /// u64: flows moved since the iterator run began.
-    pub const MOVED: u32 = 112;
     /// u32: records in the flow table.
-    pub const MAX_FLOWS: u32 = 120;
+    pub const MAX_FLOWS: u32 = 76;
     /// Size of the page's used part.
-    pub const BYTES: u32 = 128;
+    pub const BYTES: u32 = 80;
 }
 
 /// Offsets in a flow's record.
@@ -76,14 +75,19 @@ pub mod rec {
     pub const MICROS_ZERO: u32 = 80;
     /// u64: saturations and divisions by zero.
     pub const FAULTS: u32 = 88;
-    /// u64: `tp->bytes_acked` at the last ACK.
+    /// u64: `tp->bytes_acked` after the last ACK.
     pub const LAST_BYTES_ACKED: u32 = 96;
     /// u32: `tp->sacked_out` after the last ACK.
     pub const LAST_SACKED: u32 = 104;
-    /// u32: `tp->delivered_ce` at the last ACK.
+    /// u32: `tp->delivered_ce` after the last ACK.
     pub const LAST_CE: u32 = 108;
     /// u32: the installed program's uid, for whoever reads the table without the agent.
     pub const UID: u32 = 112;
+    /// u32: `tp->lost` after the last ACK.
+    pub const LAST_LOST: u32 = 116;
+    /// i64: the program's window when the kernel's last loss episode began, bytes; 0 when there is none to go
+    /// back to.
+    pub const UNDO_CWND: u32 = 120;
 
     /// u32: packets. First of the sampled statistics.
     pub const SND_CWND: u32 = 128;
@@ -133,8 +137,10 @@ pub mod rec {
 
 const _: () = assert!(rec::BYTES.is_multiple_of(64));
 
-/// Values of [`rec::STAGE_STATE`]. The agent takes EMPTY or READY to WRITING and then to READY; the kernel
-/// takes READY to APPLYING and then to EMPTY. Neither waits: what cannot be claimed is left for the next time.
+/// Values of [`rec::STAGE_STATE`]. The agent takes EMPTY or READY to WRITING and then to READY; the dispatcher
+/// takes READY to APPLYING, and the flow's program, which runs next, takes that to EMPTY. Neither side waits for
+/// the other within an ACK: what cannot be claimed is left for the next one. A flow that starts on a used record
+/// begins with EMPTY, so that a change meant for the flow before it is lost rather than applied.
 pub mod stage {
     /// Nothing is staged.
     pub const EMPTY: u32 = 0;

@@ -6,16 +6,24 @@
 //! removes it.
 
 mod asm;
+mod attach;
 mod btf;
 mod codegen;
 mod datapath;
+mod dispatch;
 mod error;
+mod events;
+mod host;
+mod kernel;
 mod layout;
 mod listing;
+mod maps;
 mod movement;
+mod options;
 mod outside;
 mod pins;
 pub mod probe;
+mod refusal;
 mod ring;
 mod sys;
 mod table;
@@ -23,8 +31,10 @@ mod tcp;
 pub mod testrun;
 
 pub use btf::BtfError;
-pub use datapath::{EbpfDatapath, MAX_FLOWS, MAX_PROGRAMS, Options, account};
+pub use datapath::{EbpfDatapath, account};
 pub use error::EbpfError;
+pub use layout::MAX_PROGRAMS;
 pub use listing::listing;
-pub use sys::monotonic_us as clock_us;
+pub use options::{MAX_FLOWS, Options};
 pub use outside::{Check, CleanReport, View, checks, clean, read_flows};
+pub use sys::monotonic_us as clock_us;

@@ -9,7 +9,8 @@ use crate::asm::Insn;
 use crate::btf::Btf;
 use crate::codegen;
 use crate::error::EbpfError;
-use crate::tcp::{Kernel, Maps, TcpHost};
+use crate::host::TcpHost;
+use crate::kernel::{Kernel, Maps};
 
 /// The first half of a 64-bit load, which takes two instructions.
 const LD_IMM64: u8 = 0x18;
@@ -69,7 +70,11 @@ fn text(insn: &Insn, high: i32) -> String {
 }
 
 fn atomic(imm: i32) -> &'static str {
-    if imm & 0xf0 == 0xf0 { "cmpxchg" } else { "fetch_add" }
+    match imm & 0xf0 {
+        0xf0 => "cmpxchg",
+        0xe0 => "xchg",
+        _ => "fetch_add",
+    }
 }
 
 fn arithmetic(code: u8, dst: &str, operand: &str) -> String {
@@ -137,6 +142,7 @@ mod tests {
         assert_eq!(last(|a| a.store_imm(Size::B1, R::R1, 2, 5)), "*(u8 *)(r1 +2) = 5");
         assert_eq!(last(|a| a.fetch_add(R::R1, 0, R::R2)), "lock *(u64 *)(r1 +0) fetch_add r2");
         assert_eq!(last(|a| a.cmpxchg32(R::R1, 4, R::R2)), "lock *(u32 *)(r1 +4) cmpxchg r2");
+        assert_eq!(last(|a| a.xchg(Size::B8, R::R1, 8, R::R2)), "lock *(u64 *)(r1 +8) xchg r2");
         assert_eq!(last(|a| a.zext32(R::R4)), "r4 = (u32) r4");
         let branch = |a: &mut Asm| {
             let to = a.label();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,17 +11,25 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
 
-use crate::datapath::{Memory, OpenMaps, load};
+use crate::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
+use crate::attach::load;
 use crate::error::{EbpfError, os};
-use crate::layout::ctl;
-use crate::sys::{self, AttachTo, ProgType};
-use crate::tcp::{self, Kernel};
+use crate::kernel::Kernel;
+use crate::maps::page_bytes;
+use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 /// How long the kernel may take to let a congestion control go.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 /// The congestion control that every kernel has.
 const ALWAYS_THERE: &str = "reno";
+
+/// Offsets in the iterator's map: 16 bytes each for the name of the congestion control whose flows move and of
+/// the one that they get; u64: flows moved.
+const FROM: u32 = 0;
+const TO: u32 = 16;
+const MOVED: u32 = 32;
+const BYTES: u32 = 40;
 
 /// `wanted`, if this kernel has it; else Reno.
 pub fn available(wanted: &str) -> &str {
@@ -47,20 +55,14 @@ pub fn wait_unregistered(name: &str) -> Result<(), EbpfError> {
 }
 
 /// Moves the flows of `from` to `to`, in the namespace at `netns` or in all. Returns how many.
-pub fn move_flows(
-    kernel: &Kernel,
-    maps: &OpenMaps,
-    memory: &Memory,
-    from: &str,
-    to: &str,
-    netns: Option<&Path>,
-) -> Result<u64, EbpfError> {
-    put_name(memory, ctl::MOVE_FROM, from);
-    put_name(memory, ctl::MOVE_TO, to);
-    memory.ctl.u64(ctl::MOVED as usize).store(0, Relaxed);
-    let insns = tcp::mover(kernel, maps.fds())?;
-    let attach = AttachTo { btf_id: kernel.iter_func(), expected: sys::TRACE_ITER };
-    let prog = load(ProgType::Tracing, "ccplane_move", &insns, attach)?;
+pub fn move_flows(kernel: &Kernel, from: &str, to: &str, netns: Option<&Path>) -> Result<u64, EbpfError> {
+    let map = sys::map_create(MapType::Array, "ccplane_move", 4, BYTES, 1, sys::F_MMAPABLE);
+    let map = os("create map ccplane_move", map)?;
+    let memory = os("map the iterator's memory", Shared::new(&map, 0, page_bytes(), true))?;
+    put_name(&memory, FROM, from);
+    put_name(&memory, TO, to);
+    let attach = AttachTo { btf_id: kernel.iter_func, expected: sys::TRACE_ITER };
+    let prog = load(ProgType::Tracing, "ccplane_move", &mover(kernel, map.as_raw_fd())?, attach)?;
     let link = os("link the flow iterator", sys::link_iter(&prog))?;
     match netns {
         Some(path) => walk(&link, path)?,
@@ -71,16 +73,16 @@ pub fn move_flows(
             }
         }
     }
-    Ok(memory.ctl.u64(ctl::MOVED as usize).load(Relaxed))
+    Ok(memory.u64(MOVED as usize).load(Relaxed))
 }
 
-fn put_name(memory: &Memory, at: u32, name: &str) {
+fn put_name(memory: &Shared, at: u32, name: &str) {
     let mut bytes = [0u8; 16];
     let n = name.len().min(15);
     bytes[..n].copy_from_slice(&name.as_bytes()[..n]);
     for (word, chunk) in bytes.chunks_exact(4).enumerate() {
         let v = u32::from_ne_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
-        memory.ctl.u32(at as usize + 4 * word).store(v, Relaxed);
+        memory.u32(at as usize + 4 * word).store(v, Relaxed);
     }
 }
 
@@ -107,4 +109,43 @@ fn walk(link: &OwnedFd, netns: &Path) -> Result<(), EbpfError> {
     };
     let joined = std::thread::scope(|s| s.spawn(run).join());
     os(what(), joined.unwrap_or_else(|_| Err(std::io::Error::other("the thread panicked"))))
+}
+
+/// An iterator over the TCP sockets of a namespace that moves those of one congestion control to another.
+///
+/// # Errors
+/// A bug in this file.
+fn mover(k: &Kernel, map: i32) -> Result<Vec<Insn>, AsmError> {
+    /// `IPPROTO_TCP` and `TCP_CONGESTION`.
+    const SOL_TCP: i64 = 6;
+    const TCP_CONGESTION: i64 = 13;
+    const NAME_BYTES: i64 = 16;
+    let mut asm = Asm::default();
+    let out = asm.label();
+    asm.load(Size::B8, R::R1, R::R1, 8);
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, out);
+    asm.call(Helper::SkcToTcpSock);
+    asm.jump_if_imm(R::R0, Cond::Eq, 0, out);
+    asm.mov(R::R6, R::R0);
+    asm.load(Size::B8, R::R1, R::R6, k.icsk_ca_ops);
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, out);
+    asm.map_value(R::R7, map, 0);
+    for word in (0..16).step_by(8) {
+        asm.load(Size::B8, R::R2, R::R1, k.ca_name + word);
+        asm.load(Size::B8, R::R3, R::R7, FROM as i16 + word);
+        asm.jump_if(R::R2, Cond::Ne, R::R3, out);
+    }
+    asm.mov(R::R1, R::R6);
+    asm.mov_imm(R::R2, SOL_TCP);
+    asm.mov_imm(R::R3, TCP_CONGESTION);
+    asm.mov(R::R4, R::R7);
+    asm.alu_imm(Alu::Add, R::R4, TO as i32);
+    asm.mov_imm(R::R5, NAME_BYTES);
+    asm.call(Helper::SetSockOpt);
+    asm.jump_if_imm(R::R0, Cond::Ne, 0, out);
+    asm.mov_imm(R::R2, 1);
+    asm.fetch_add(R::R7, MOVED as i16, R::R2);
+    asm.bind(out);
+    asm.exit0();
+    asm.finish().map(|done| done.insns)
 }

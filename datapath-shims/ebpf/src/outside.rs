@@ -8,18 +8,19 @@ use std::time::Duration;
 use ccplane_contract::FlowStats;
 
 use crate::btf::Btf;
-use crate::datapath::{Memory, OpenMaps, Options};
 use crate::error::EbpfError;
+use crate::kernel::Kernel;
 use crate::layout::ctl;
+use crate::maps::{Memory, OpenMaps};
 use crate::movement;
+use crate::options::Options;
 use crate::pins::{self, Lock};
 use crate::sys::{self, MapType};
-use crate::tcp::Kernel;
 
 /// An attached datapath, as its shared memory shows it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct View {
-    /// The agent that attached or took over last.
+    /// Process id of the agent that attached or took over last.
     pub agent_pid: u32,
     /// How long that agent has been silent.
     pub silence: Duration,
@@ -34,7 +35,7 @@ pub struct View {
 /// Reads the flows from the pinned maps; needs no agent.
 ///
 /// # Errors
-/// [`EbpfError::NotAttached`], or what the operating system says.
+/// [`EbpfError::NotAttached`], [`EbpfError::OtherVersion`], or what the operating system says.
 pub fn read_flows(options: &Options) -> Result<View, EbpfError> {
     if !pins::exists(&options.run_dir, &options.name) {
         return Err(EbpfError::NotAttached(pins::directory(&options.run_dir, &options.name)));
@@ -47,7 +48,7 @@ pub fn read_flows(options: &Options) -> Result<View, EbpfError> {
         silence: memory.silence(),
         silent,
         table_full: memory.ctl.u64(ctl::TABLE_FULL as usize).load(Relaxed),
-        flows: memory.table.live().map(|i| memory.table.stats(i, silent)).collect(),
+        flows: memory.table.all_stats(silent),
     })
 }
 
@@ -60,21 +61,19 @@ pub struct CleanReport {
     pub removed: Vec<PathBuf>,
 }
 
-/// Removes a datapath whose agent is dead: hands its flows to [`Options::handback`] and removes the pins.
+/// Removes a datapath whose agent is dead, of whatever version: hands its flows to [`Options::handback`] and
+/// removes the pins.
 ///
 /// # Errors
-/// [`EbpfError::Busy`] while an agent lives.
+/// [`EbpfError::Busy`] while an agent lives; [`EbpfError::Os`] if a pin or the lock cannot be had.
 pub fn clean(options: &Options) -> Result<CleanReport, EbpfError> {
     let _lock = Lock::take(&options.run_dir)?;
-    let dir = pins::directory(&options.run_dir, &options.name);
     let mut report = CleanReport::default();
-    if let Ok(maps) = OpenMaps::open(&dir) {
-        // Whatever is wrong with the maps must not keep the pins from going.
+    if pins::exists(&options.run_dir, &options.name) {
+        // What cannot be moved must not keep the pins from going.
         let moved = || -> Result<u64, EbpfError> {
-            let memory = Memory::map(&maps, true)?;
-            let kernel = Kernel::new(&Btf::kernel()?)?;
             let to = movement::available(&options.handback);
-            movement::move_flows(&kernel, &maps, &memory, &options.name, to, None)
+            movement::move_flows(&Kernel::new(&Btf::kernel()?)?, &options.name, to, None)
         };
         report.flows_moved = moved().unwrap_or(0);
     }

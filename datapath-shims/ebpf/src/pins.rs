@@ -15,8 +15,8 @@ use crate::sys;
 
 const SYSTEM_BPFFS: &str = "/sys/fs/bpf";
 const LOCK_NAME: &str = "ebpf.lock";
-/// Everything that is pinned.
-pub const PINS: [&str; 7] = ["link", "ops", "ctl", "flows", "free", "ring", "slots"];
+/// The pin that says that the datapath is complete.
+pub const LINK: &str = "link";
 
 /// The lock that the agent holds as long as it lives.
 pub struct Lock(Flock<File>);
@@ -33,7 +33,10 @@ impl Lock {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(mut lock) => {
                 let pid = std::process::id().to_string();
-                let written = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| lock.write_all(pid.as_bytes()));
+                let written = lock
+                    .set_len(0)
+                    .and_then(|()| lock.rewind())
+                    .and_then(|()| lock.write_all(pid.as_bytes()));
                 os(format!("write {}", path.display()), written)?;
                 Ok(Lock(lock))
             }
@@ -57,9 +60,16 @@ fn is_bpffs(path: &Path) -> bool {
     statfs(path).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC)
 }
 
-/// The pin directory: in the system's BPF file system, else in our own under `run_dir`.
+/// Where a datapath may be pinned: the system's BPF file system, and our own under `run_dir`.
+fn candidates(run_dir: &Path, name: &str) -> [PathBuf; 2] {
+    [Path::new(SYSTEM_BPFFS).join(name), own_mount(run_dir).join(name)]
+}
+
+/// The pin directory: where the datapath is pinned, or else where it would be. (A BPF file system may be mounted
+/// for the system while a datapath is pinned in our own.)
 pub fn directory(run_dir: &Path, name: &str) -> PathBuf {
-    if is_bpffs(Path::new(SYSTEM_BPFFS)) { Path::new(SYSTEM_BPFFS).join(name) } else { own_mount(run_dir).join(name) }
+    let [system, own] = candidates(run_dir, name);
+    if own.join(LINK).exists() || !is_bpffs(Path::new(SYSTEM_BPFFS)) { own } else { system }
 }
 
 fn own_mount(run_dir: &Path) -> PathBuf {
@@ -71,7 +81,8 @@ pub fn create(run_dir: &Path, name: &str) -> Result<PathBuf, EbpfError> {
     let dir = directory(run_dir, name);
     if let Some(at) = dir.parent().filter(|at| !is_bpffs(at)) {
         os(format!("create {}", at.display()), fs::create_dir_all(at))?;
-        let mounted = mount(Some("bpf"), at, Some("bpf"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some("mode=0700"));
+        let mounted =
+            mount(Some("bpf"), at, Some("bpf"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some("mode=0700"));
         os(format!("mount a BPF file system on {}", at.display()), mounted.map_err(Into::into))?;
     }
     os(format!("create {}", dir.display()), fs::create_dir_all(&dir))?;
@@ -92,19 +103,11 @@ pub fn open(dir: &Path, name: &str) -> Result<OwnedFd, EbpfError> {
 
 /// Removes the pins, the directory, and the mount if it is ours and empty. Returns what was removed.
 pub fn remove(run_dir: &Path, name: &str) -> Result<Vec<PathBuf>, EbpfError> {
-    let dir = directory(run_dir, name);
     let mut removed = Vec::new();
-    // The link goes first: no new flow finds the datapath after that.
-    for pin in PINS {
-        let path = dir.join(pin);
-        match fs::remove_file(&path) {
-            Ok(()) => removed.push(path),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(e) => return os(format!("remove {}", path.display()), Err(e)),
+    for dir in candidates(run_dir, name) {
+        if dir.parent().is_some_and(is_bpffs) && dir.is_dir() {
+            remove_pins(&dir, &mut removed)?;
         }
-    }
-    if fs::remove_dir(&dir).is_ok() {
-        removed.push(dir);
     }
     let own = own_mount(run_dir);
     // The kernel puts maps.debug and progs.debug into every BPF file system; what others pin lies in directories.
@@ -117,7 +120,22 @@ pub fn remove(run_dir: &Path, name: &str) -> Result<Vec<PathBuf>, EbpfError> {
     Ok(removed)
 }
 
+/// Removes whatever is pinned in `dir`, also by another version of ours.
+fn remove_pins(dir: &Path, removed: &mut Vec<PathBuf>) -> Result<(), EbpfError> {
+    let listed = os(format!("list {}", dir.display()), fs::read_dir(dir))?;
+    let mut pins: Vec<PathBuf> = listed.flatten().map(|e| e.path()).collect();
+    // The link goes first: no new flow finds the datapath after that.
+    pins.sort_by_key(|path| !path.ends_with(LINK));
+    for path in pins {
+        os(format!("remove {}", path.display()), fs::remove_file(&path))?;
+        removed.push(path);
+    }
+    os(format!("remove {}", dir.display()), fs::remove_dir(dir))?;
+    removed.push(dir.to_owned());
+    Ok(())
+}
+
 /// Whether a datapath is pinned.
 pub fn exists(run_dir: &Path, name: &str) -> bool {
-    directory(run_dir, name).join("link").exists()
+    directory(run_dir, name).join(LINK).exists()
 }

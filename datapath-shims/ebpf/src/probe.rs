@@ -6,13 +6,16 @@ use std::os::fd::OwnedFd;
 use ccplane_program::ir::{Prim, Program};
 
 use crate::asm::{Alu, Asm, Cond, Helper, R, Size};
-use crate::codegen::{self, Host, REC, STACK_HOST, no_sample_is_infinity};
-use crate::datapath::{Memory, OpenMaps, Options, load};
+use crate::attach::load;
+use crate::codegen::{self, Host, REC, STACK_HOST, claim_staged, no_sample_is_infinity};
 use crate::error::{EbpfError, os};
+use crate::events::send_report;
+use crate::kernel::Maps;
 use crate::layout::rec;
+use crate::maps::{Memory, OpenMaps};
+use crate::options::Options;
 use crate::pins;
 use crate::sys::{self, AttachTo, ProgType};
-use crate::tcp::{Maps, send_report};
 
 /// The made-up ACK: one segment, 20 ms after the one before it was sent.
 const MSS: i64 = 1448;
@@ -37,6 +40,7 @@ impl Host for ProbeHost {
         asm.exit0();
         asm.bind(found);
         asm.mov(REC, R::R0);
+        claim_staged(asm);
     }
     fn load_prim(&self, asm: &mut Asm, prim: Prim) {
         match prim {
@@ -80,7 +84,7 @@ impl Probe {
         let dir = pins::directory(&options.run_dir, &options.name);
         let maps = OpenMaps::open(&dir)?;
         let memory = Memory::map(&maps, false)?;
-        let found = memory.table.live().find(|i| memory.table.instance(*i) != 0);
+        let found = memory.table.live().map(|(index, _)| index).find(|i| memory.table.instance(*i) != 0);
         let Some(index) = found else { return Err(EbpfError::NotAttached(dir)) };
         let instance = memory.table.instance(index);
         let host = ProbeHost { maps: maps.fds(), index, instance };

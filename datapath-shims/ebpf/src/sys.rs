@@ -184,8 +184,11 @@ pub fn prog_load(kind: ProgType, name: &str, insns: &[Insn], to: AttachTo) -> Re
         Ok(fd) => Ok(fd),
         Err(errno) => {
             let mut log = vec![0u8; LOG_BYTES];
-            let again =
-                attr().u32(24, 1).u32(28, LOG_BYTES as u32).u64(32, addr(log.as_mut_ptr())).call_fd(CMD_PROG_LOAD);
+            let again = attr()
+                .u32(24, 1)
+                .u32(28, LOG_BYTES as u32)
+                .u64(32, addr(log.as_mut_ptr()))
+                .call_fd(CMD_PROG_LOAD);
             if let Ok(fd) = again {
                 return Ok(fd);
             }
@@ -233,7 +236,11 @@ pub fn enable_stats() -> io::Result<OwnedFd> {
 pub fn prog_stats(prog: &OwnedFd) -> io::Result<(u64, u64)> {
     // struct bpf_prog_info: run_time_ns at 192, run_cnt at 200.
     let mut info = [0u8; 232];
-    Attr::new().fd(0, prog).u32(4, info.len() as u32).u64(8, addr(info.as_mut_ptr())).call(CMD_OBJ_GET_INFO)?;
+    Attr::new()
+        .fd(0, prog)
+        .u32(4, info.len() as u32)
+        .u64(8, addr(info.as_mut_ptr()))
+        .call(CMD_OBJ_GET_INFO)?;
     let word = |at: usize| {
         let mut b = [0; 8];
         b.copy_from_slice(&info[at..at + 8]);
@@ -245,11 +252,8 @@ pub fn prog_stats(prog: &OwnedFd) -> io::Result<(u64, u64)> {
 /// Runs a classifier program `repeat` times on a dummy packet; returns its value and the mean time in ns.
 pub fn test_run(prog: &OwnedFd, repeat: u32) -> io::Result<(u32, u32)> {
     let packet = [0u8; 64];
-    let mut attr = Attr::new()
-        .fd(0, prog)
-        .u32(8, packet.len() as u32)
-        .u64(16, addr(packet.as_ptr()))
-        .u32(32, repeat);
+    let mut attr =
+        Attr::new().fd(0, prog).u32(8, packet.len() as u32).u64(16, addr(packet.as_ptr())).u32(32, repeat);
     attr.call(CMD_PROG_TEST_RUN)?;
     Ok((attr.get_u32(4), attr.get_u32(36)))
 }

@@ -1,7 +1,9 @@
 //! The flow table as the agent sees it: records in memory shared with the kernel programs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
 
 use ccplane_contract::{Field, FlowId, FlowInfo, FlowStats, Mode, ProgramUid};
 use ccplane_program::ir::{MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Program, Type};
@@ -9,9 +11,18 @@ use ccplane_program::ir::{MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Program, Type};
 use crate::layout::{INDEX_BITS, mode, rec, stage};
 use crate::sys::Shared;
 
-/// How often a claim is tried while the kernel applies the previous change, which takes well under a
-/// microsecond.
-const CLAIM_TRIES: u32 = 1_000_000;
+/// How often a claim is tried while the kernel applies the previous change. That takes well under a microsecond,
+/// unless a hypervisor takes the processor away in the middle: after the first tries each one yields.
+const CLAIM_TRIES: u32 = 100_000;
+const CLAIM_SPINS: u32 = 1000;
+
+/// The id of no flow.
+pub const FREE: FlowId = FlowId(0);
+
+/// The record in which a flow is, if it lives.
+pub fn index_of(flow: FlowId) -> u32 {
+    (flow.0 & ((1 << INDEX_BITS) - 1)) as u32
+}
 
 /// All records.
 pub struct Table {
@@ -21,9 +32,9 @@ pub struct Table {
 
 /// A change to be staged.
 pub struct Change<'a> {
-    /// Slot (plus 1) and instance of the program to start; `None` keeps the running one.
-    pub program: Option<u32>,
-    /// The instance that the change is meant for.
+    /// The program to start; `None` keeps the running one.
+    pub program: Option<Start>,
+    /// The instance of the program that the change is meant for.
     pub instance: u32,
     /// Bytes.
     pub cwnd: Option<i64>,
@@ -31,6 +42,14 @@ pub struct Change<'a> {
     pub rate: Option<i64>,
     /// Register and value.
     pub regs: &'a [(u8, i64)],
+}
+
+/// A program to start.
+pub struct Start {
+    /// Its slot, plus 1; or [`crate::layout::STAGE_RELEASE`].
+    pub slot: u32,
+    /// Its uid, for whoever reads the table without the agent; 0 for none.
+    pub uid: u32,
 }
 
 /// Field updates in the form in which they are staged.
@@ -69,6 +88,11 @@ impl Table {
         Table { memory, records }
     }
 
+    /// How many records there are.
+    pub fn records(&self) -> u32 {
+        self.records
+    }
+
     fn at(&self, index: u32, field: u32) -> usize {
         (index * rec::BYTES + field) as usize
     }
@@ -79,20 +103,29 @@ impl Table {
         self.memory.u64(self.at(index, field)).load(Relaxed)
     }
 
-    /// The records in use.
-    pub fn live(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..self.records).filter(|i| self.memory.u64(self.at(*i, rec::ID)).load(Acquire) != 0)
+    /// The flows and their records.
+    pub fn live(&self) -> impl Iterator<Item = (u32, FlowId)> + '_ {
+        (0..self.records).map(|index| (index, self.id(index))).filter(|(_, flow)| *flow != FREE)
     }
 
     /// The record of a flow, if it still lives.
     pub fn index(&self, flow: FlowId) -> Option<u32> {
-        let index = (flow.0 & ((1 << INDEX_BITS) - 1)) as u32;
-        (index < self.records && self.memory.u64(self.at(index, rec::ID)).load(Acquire) == flow.0).then_some(index)
+        let index = index_of(flow);
+        (index < self.records && self.id(index) == flow).then_some(index)
     }
 
-    /// The flow's name.
+    /// The flow at a record; [`FREE`] if there is none.
     pub fn id(&self, index: u32) -> FlowId {
-        FlowId(self.u64(index, rec::ID))
+        FlowId(self.memory.u64(self.at(index, rec::ID)).load(Acquire))
+    }
+
+    /// What `read` says of a flow's record, unless the flow ended meanwhile.
+    fn of<T>(&self, flow: FlowId, read: impl FnOnce(u32) -> T) -> Option<T> {
+        let index = self.index(flow)?;
+        let value = read(index);
+        // What was read is the flow's only if the record still is.
+        fence(Acquire);
+        (self.u64(index, rec::ID) == flow.0).then_some(value)
     }
 
     /// The slot (plus 1) that the flow runs or is to run; 0 for none.
@@ -114,8 +147,12 @@ impl Table {
         self.memory.u32(self.at(index, rec::STAGE_STATE)).load(Acquire) == stage::READY
     }
 
-    /// What is fixed about a flow.
-    pub fn info(&self, index: u32) -> FlowInfo {
+    /// What is fixed about a flow, if it still lives.
+    pub fn info(&self, flow: FlowId) -> Option<FlowInfo> {
+        self.of(flow, |index| self.read_info(index))
+    }
+
+    fn read_info(&self, index: u32) -> FlowInfo {
         let v6 = self.u32(index, rec::FAMILY) != libc::AF_INET as u32;
         let socket = |addr: u32, port: u32| {
             let mut b = [0u8; 16];
@@ -141,14 +178,20 @@ impl Table {
         }
     }
 
-    /// The last sample of a flow. `silent` says that the agent's heartbeat is late by now, which the record
+    /// The last sample of each flow. `silent` says that the agent's heartbeat is late by now, which the record
     /// itself only learns at the flow's next ACK.
-    pub fn stats(&self, index: u32, silent: bool) -> FlowStats {
+    pub fn all_stats(&self, silent: bool) -> Vec<FlowStats> {
+        self.live()
+            .filter_map(|(_, flow)| self.of(flow, |index| self.read_stats(flow, index, silent)))
+            .collect()
+    }
+
+    fn read_stats(&self, flow: FlowId, index: u32, silent: bool) -> FlowStats {
         let uid = self.u32(index, rec::UID);
         let min_rtt_us = self.u32(index, rec::MIN_RTT_US);
         FlowStats {
-            flow: self.id(index),
-            info: self.info(index),
+            flow,
+            info: self.read_info(index),
             mode: match self.u32(index, rec::MODE) {
                 mode::AGENT_SILENT => Mode::NativeAgentSilent,
                 mode::PROGRAM if silent => Mode::NativeAgentSilent,
@@ -176,35 +219,37 @@ impl Table {
         }
     }
 
-    /// Names the program in the record, for whoever reads the table without the agent.
-    pub fn set_uid(&self, index: u32, uid: u32) {
-        self.memory.u32(self.at(index, rec::UID)).store(uid, Relaxed);
+    /// Stages a change for the flow's next ACK, beside what is staged already. False if the flow has ended, or its
+    /// record could not be claimed.
+    pub fn stage(&self, flow: FlowId, change: &Change<'_>) -> bool {
+        let Some(index) = self.index(flow) else { return false };
+        let state = self.memory.u32(self.at(index, rec::STAGE_STATE));
+        let Some(previous) = claim(state) else { return false };
+        // From here on a new flow on the record would start with EMPTY, and `publish` fail. One that started
+        // before shows in the id.
+        let publish = |to| state.compare_exchange(stage::WRITING, to, Release, Relaxed).is_ok();
+        if self.id(index) != flow {
+            publish(stage::EMPTY);
+            return false;
+        }
+        self.write(index, previous == stage::READY, change);
+        let staged = publish(stage::READY);
+        if let Some(start) = &change.program {
+            self.memory.u32(self.at(index, rec::UID)).store(if staged { start.uid } else { 0 }, Relaxed);
+        }
+        staged
     }
 
-    /// Stages a change for the flow's next ACK, beside what is staged already. False if the record could not be
-    /// claimed.
-    pub fn stage(&self, index: u32, change: &Change<'_>) -> bool {
-        let state = self.memory.u32(self.at(index, rec::STAGE_STATE));
-        let mut previous = None;
-        for _ in 0..CLAIM_TRIES {
-            let now = state.load(Acquire);
-            // A record left in WRITING was left by an agent that died there: there is only one of us.
-            if now != stage::APPLYING
-                && state.compare_exchange(now, stage::WRITING, AcqRel, Relaxed).is_ok()
-            {
-                previous = Some(now);
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        let Some(previous) = previous else { return false };
+    /// Writes a change into a claimed record; `pending` says that another one waits there.
+    fn write(&self, index: u32, pending: bool, change: &Change<'_>) {
         let u32_at = |field| self.memory.u32(self.at(index, field));
-        let pending = previous == stage::READY;
         // A staged window or rate outlives a program change; registers of the old program do not.
         let mut bits = if pending { self.u32(index, rec::STAGE_BITS) } else { 0 };
         let mut mask = if pending && change.program.is_none() { self.u64(index, rec::STAGE_MASK) } else { 0 };
-        if !pending || change.program.is_some() {
-            u32_at(rec::STAGE_SLOT).store(change.program.unwrap_or(0), Relaxed);
+        match &change.program {
+            Some(start) => u32_at(rec::STAGE_SLOT).store(start.slot, Relaxed),
+            None if !pending => u32_at(rec::STAGE_SLOT).store(0, Relaxed),
+            None => {}
         }
         u32_at(rec::STAGE_INSTANCE).store(change.instance, Relaxed);
         if let Some(cwnd) = change.cwnd {
@@ -221,7 +266,18 @@ impl Table {
         }
         u32_at(rec::STAGE_BITS).store(bits, Relaxed);
         self.memory.u64(self.at(index, rec::STAGE_MASK)).store(mask, Relaxed);
-        state.store(stage::READY, Release);
-        true
     }
+}
+
+/// Takes a record's stage to WRITING; what it was before, or `None` if the kernel would not let go of it.
+fn claim(state: &AtomicU32) -> Option<u32> {
+    for n in 0..CLAIM_TRIES {
+        let now = state.load(Relaxed);
+        // A record left in WRITING was left by an agent that died there: there is only one of us.
+        if now != stage::APPLYING && state.compare_exchange(now, stage::WRITING, AcqRel, Relaxed).is_ok() {
+            return Some(now);
+        }
+        if n < CLAIM_SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+    }
+    None
 }

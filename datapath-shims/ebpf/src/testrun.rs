@@ -9,12 +9,12 @@ use ccplane_program::ir::{MAX_REGS, Prim, Program};
 use ccplane_program::vm::{Flow, Outcome, Prims};
 
 use crate::asm::{Alu, Asm, R, Size};
-use crate::codegen::{self, Host, REC};
-use crate::datapath::page_bytes;
+use crate::codegen::{self, Host, REC, claim_staged};
 use crate::error::{EbpfError, os};
 use crate::layout::{rec, stage};
+use crate::maps::page_bytes;
 use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
-use crate::table::{Change, Table, Values};
+use crate::table::{Change, FREE, Start, Table, Values};
 
 /// ACKs that a stream holds; a power of two.
 pub const STREAM_ACKS: usize = 256;
@@ -47,6 +47,7 @@ impl Host for TestHost {
         asm.alu_imm(Alu::Lsh, R::R2, ACK_SHIFT as i32);
         asm.alu_imm(Alu::Add, R::R8, STREAM as i32);
         asm.alu(Alu::Add, R::R8, R::R2);
+        claim_staged(asm);
     }
     fn load_prim(&self, asm: &mut Asm, prim: Prim) {
         asm.load(Size::B8, R::R1, R::R8, 8 * prim as i16);
@@ -97,7 +98,10 @@ impl Bench {
     /// [`EbpfError::Os`], usually for lack of CAP_BPF.
     pub fn new() -> Result<Bench, EbpfError> {
         let map = |name, bytes| {
-            os(format!("create map {name}"), sys::map_create(MapType::Array, name, 4, bytes, 1, sys::F_MMAPABLE))
+            os(
+                format!("create map {name}"),
+                sys::map_create(MapType::Array, name, 4, bytes, 1, sys::F_MMAPABLE),
+            )
         };
         let (record, exchange) = (map("ccplane_rec", rec::BYTES)?, map("ccplane_io", EXCHANGE_BYTES)?);
         let page = page_bytes();
@@ -117,7 +121,7 @@ impl Bench {
         let compiled = codegen::compile(program, instance, &host)
             .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
         let fd = sys::prog_load(ProgType::SchedCls, "ccplane_test", &compiled.insns, AttachTo::default())
-            .map_err(|e| crate::datapath::refusal(&compiled, &e))?;
+            .map_err(|e| crate::refusal::refusal(&compiled, &e))?;
         Ok(Loaded { fd, instance, program: program.clone(), insns: compiled.insns.len() })
     }
 
@@ -152,15 +156,20 @@ impl Bench {
     /// the record could not be claimed.
     pub fn stage(&self, to: &Loaded, start: bool, fields: &[(Field, i64)]) -> bool {
         let Values { cwnd, rate, regs } = Values::new(&to.program, fields);
-        let program = start.then_some(1);
-        self.table.stage(0, &Change { program, instance: to.instance, cwnd, rate, regs: &regs })
+        let program = start.then_some(Start { slot: 1, uid: 0 });
+        self.table.stage(FREE, &Change { program, instance: to.instance, cwnd, rate, regs: &regs })
     }
 
     /// Invokes the program once, in the kernel. If it reports, the values are in `report`.
     ///
     /// # Errors
     /// [`EbpfError::Os`] if the kernel does not run it.
-    pub fn invoke(&self, program: &Loaded, prims: &Prims, report: &mut [i64; MAX_REGS]) -> Result<Outcome, EbpfError> {
+    pub fn invoke(
+        &self,
+        program: &Loaded,
+        prims: &Prims,
+        report: &mut [i64; MAX_REGS],
+    ) -> Result<Outcome, EbpfError> {
         self.io.u64(COUNT as usize).store(0, Relaxed);
         self.io.u64(GAP_US as usize).store(0, Relaxed);
         self.put(0, prims);

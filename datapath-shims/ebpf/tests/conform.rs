@@ -24,7 +24,11 @@ impl Executor for Kernel {
             faults: 0,
         });
         let stage = |program: usize, start: bool, fields: &[(Field, i64)]| {
-            if bench.stage(&loaded[program], start, fields) { Ok(()) } else { Err("the record was not claimed") }
+            if bench.stage(&loaded[program], start, fields) {
+                Ok(())
+            } else {
+                Err("the record was not claimed")
+            }
         };
         stage(0, true, &[])?;
         let mut seen = Vec::new();
@@ -68,6 +72,11 @@ fn conforms() {
     for (name, why) in result.failed.iter().take(3) {
         eprintln!("{name}: {why}");
     }
-    assert!(result.failed.is_empty(), "{} of {} failed", result.failed.len(), result.failed.len() + result.passed.len());
+    assert!(
+        result.failed.is_empty(),
+        "{} of {} failed",
+        result.failed.len(),
+        result.failed.len() + result.passed.len()
+    );
     assert!(result.passed.len() >= scripts as usize);
 }

@@ -143,7 +143,12 @@ fn report(datapath: &mut EbpfDatapath, of: FlowId, by: ProgramUid) -> (u32, Vec<
 }
 
 /// The flow's statistics once `done` holds of them; heartbeats only if `alive`.
-fn stats(datapath: &mut EbpfDatapath, of: FlowId, alive: bool, done: impl Fn(&FlowStats) -> bool) -> FlowStats {
+fn stats(
+    datapath: &mut EbpfDatapath,
+    of: FlowId,
+    alive: bool,
+    done: impl Fn(&FlowStats) -> bool,
+) -> FlowStats {
     let start = Instant::now();
     let mut last = None;
     while start.elapsed() < PATIENCE {
@@ -280,7 +285,10 @@ fn clean_removes_what_a_dead_agent_left() {
     let mut datapath = lab.attach();
     let traffic = lab.own_flow();
     created(&mut datapath, &traffic);
-    assert!(matches!(clean(&lab.options), Err(EbpfError::Busy { pid: Some(_), .. })), "not while the agent lives");
+    assert!(
+        matches!(clean(&lab.options), Err(EbpfError::Busy { pid: Some(_), .. })),
+        "not while the agent lives"
+    );
     drop(datapath);
     let report = clean(&lab.options).unwrap();
     assert_eq!(report.flows_moved, 1);
@@ -298,7 +306,10 @@ fn a_second_agent_is_refused() {
     let Some(lab) = Lab::new("second") else { return };
     let first = lab.attach();
     let refused = EbpfDatapath::attach(lab.options.clone()).err().expect("refused");
-    assert!(matches!(refused, EbpfError::Busy { pid: Some(pid), .. } if pid == std::process::id()), "{refused}");
+    assert!(
+        matches!(refused, EbpfError::Busy { pid: Some(pid), .. } if pid == std::process::id()),
+        "{refused}"
+    );
     first.detach().unwrap();
     lab.attach().detach().unwrap();
 }

@@ -1,0 +1,93 @@
+//! Puts the datapath into the kernel, or finds the one that is there.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use crate::asm::Insn;
+use crate::btf::{self, Btf, BtfError};
+use crate::error::{EbpfError, os};
+use crate::kernel::{Kernel, OPS};
+use crate::layout::{LAYOUT_VERSION, ctl};
+use crate::maps::{OpenMaps, page_bytes};
+use crate::options::Options;
+use crate::pins;
+use crate::refusal::last_lines;
+use crate::sys::{self, AttachTo, ProgType, Shared};
+use crate::tcp;
+
+/// `TCP_CONG_NON_RESTRICTED`: any user, and any network namespace, may choose it.
+const TCP_CONG_NON_RESTRICTED: u32 = 1;
+
+/// Attaches and pins; also hands out `cong_control`.
+pub fn create(options: &Options, kernel: &Kernel) -> Result<(OpenMaps, OwnedFd), EbpfError> {
+    let maps = OpenMaps::create(options.max_flows)?;
+    {
+        let page = os("map the control page", Shared::new(&maps.ctl, 0, page_bytes(), true))?;
+        page.u64(ctl::VERSION as usize).store(LAYOUT_VERSION, Relaxed);
+        page.u32(ctl::MAX_FLOWS as usize).store(options.max_flows, Relaxed);
+        page.u64(ctl::TIMEOUT_US as usize).store(options.heartbeat_timeout.as_micros() as u64, Relaxed);
+        page.u64(ctl::HEARTBEAT_US as usize).store(sys::monotonic_us(), Release);
+    }
+    let (ops, link, dispatcher) = register(options, kernel, &maps)?;
+    let dir = pins::create(&options.run_dir, &options.name)?;
+    for (name, fd) in maps.named() {
+        pins::pin(&dir, name, fd)?;
+    }
+    pins::pin(&dir, "ops", &ops)?;
+    // The link last: it says that the rest is there.
+    pins::pin(&dir, pins::LINK, &link)?;
+    Ok((maps, dispatcher))
+}
+
+/// Loads the members' programs, fills the struct_ops map and registers the congestion control. Returns the
+/// map, the link and `cong_control`.
+fn register(
+    options: &Options,
+    kernel: &Kernel,
+    maps: &OpenMaps,
+) -> Result<(OwnedFd, OwnedFd, OwnedFd), EbpfError> {
+    const VALUE_TYPE: &str = "bpf_struct_ops_tcp_congestion_ops";
+    let btf = Btf::kernel()?;
+    let mut value = vec![0u8; btf.struct_bytes(VALUE_TYPE)? as usize];
+    let data = btf.field(VALUE_TYPE, "data")?.offset as usize;
+    let mut put = |field: &str, bytes: &[u8]| -> Result<(), EbpfError> {
+        let at = data + btf.field("tcp_congestion_ops", field)?.offset as usize;
+        value[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    };
+    let mut loaded = Vec::new();
+    for member in OPS {
+        let insns = tcp::member(member, kernel, maps.fds())?;
+        let (index, _) = btf.func_member("tcp_congestion_ops", member)?;
+        let to = AttachTo { btf_id: kernel.ops_type, expected: index };
+        let fd = load(ProgType::StructOps, member, &insns, to)?;
+        put(member, &(fd.as_raw_fd() as u64).to_ne_bytes())?;
+        loaded.push(fd);
+    }
+    put("name", options.name.as_bytes())?;
+    put("flags", &TCP_CONG_NON_RESTRICTED.to_ne_bytes())?;
+    let own_btf = os("load BTF", sys::btf_load(&btf::minimal_blob()))?;
+    let id = btf.struct_id(VALUE_TYPE)?;
+    let ops = os(
+        "create the struct_ops map",
+        sys::map_create_struct_ops("ccplane_ops", value.len() as u32, id, &own_btf),
+    )?;
+    os("fill the struct_ops map", sys::map_update(&ops, &0u32.to_ne_bytes(), &value))?;
+    let link = os(format!("register the congestion control `{}`", options.name), sys::link_struct_ops(&ops))?;
+    // `cong_control` is the last of OPS.
+    let dispatcher =
+        loaded.pop().ok_or_else(|| BtfError::NoType { kind: "function", name: "cong_control".into() })?;
+    Ok((ops, link, dispatcher))
+}
+
+/// Loads a program of ours.
+///
+/// # Errors
+/// [`EbpfError::Verifier`].
+pub fn load(kind: ProgType, name: &str, insns: &[Insn], to: AttachTo) -> Result<OwnedFd, EbpfError> {
+    sys::prog_load(kind, name, insns, to).map_err(|e| EbpfError::Verifier {
+        program: name.into(),
+        source: e.errno,
+        log: last_lines(&e.log),
+    })
+}

@@ -1,0 +1,170 @@
+//! `cong_control`: on each ACK samples statistics, claims what the agent staged, looks after the heartbeat and
+//! tail-calls the flow's program. Where there is none, or the agent is silent, it runs the kernel's own Reno on
+//! the spot.
+
+use crate::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
+use crate::codegen::claim;
+use crate::kernel::{Kernel, Maps, TCP_CA_CWR, TCP_CA_LOSS, lookup};
+use crate::layout::{STAGE_RELEASE, ctl, mode, rec, stage};
+use crate::tcp::{resync, sample};
+
+/// The context, the socket, the flow's record (0 for none), the time of the ACK.
+const CTX: R = R::R6;
+const SK: R = R::R7;
+const RECORD: R = R::R8;
+const NOW: R = R::R9;
+/// The control page, until the first call.
+const CTL: R = R::R3;
+/// `TCP_INIT_CWND` (include/net/tcp.h), packets.
+const INIT_CWND_PKTS: i32 = 10;
+
+/// Assembles `cong_control`.
+///
+/// # Errors
+/// A bug in this file.
+pub fn dispatcher(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
+    let mut asm = Asm::default();
+    let (unknown, native, silent, no_program, staged, claimed, sampled, take_sample, resumed, resume) = (
+        asm.label(),
+        asm.label(),
+        asm.label(),
+        asm.label(),
+        asm.label(),
+        asm.label(),
+        asm.label(),
+        asm.label(),
+        asm.label(),
+        asm.label(),
+    );
+    asm.mov(CTX, R::R1);
+    asm.load(Size::B8, SK, CTX, 0);
+    lookup(&mut asm, k, maps, SK, unknown);
+    asm.mov(RECORD, R::R0);
+    k.get(&mut asm, NOW, SK, "tcp_mstamp");
+    asm.map_value(CTL, maps.ctl, 0);
+    asm.load(Size::B8, R::R1, RECORD, rec::SAMPLED_AT_US as i16);
+    asm.load(Size::B8, R::R2, CTL, ctl::SAMPLE_US as i16);
+    asm.alu(Alu::Add, R::R1, R::R2);
+    asm.jump_if(NOW, Cond::Ge, R::R1, take_sample);
+    asm.bind(sampled);
+
+    asm.load(Size::B4, R::R1, RECORD, rec::STAGE_STATE as i16);
+    asm.jump_if_imm(R::R1, Cond::Eq, stage::READY as i32, staged);
+    asm.bind(claimed);
+    asm.load(Size::B4, R::R4, RECORD, rec::SLOT as i16);
+    asm.jump_if_imm(R::R4, Cond::Eq, 0, no_program);
+    jump_if_silent(&mut asm, silent);
+    asm.load(Size::B4, R::R1, RECORD, rec::MODE as i16);
+    asm.jump_if_imm(R::R1, Cond::Ne, mode::PROGRAM as i32, resume);
+    asm.bind(resumed);
+    asm.mov(R::R1, CTX);
+    asm.map(R::R2, maps.slots);
+    asm.mov(R::R3, R::R4);
+    asm.alu_imm(Alu::Sub, R::R3, 1);
+    asm.call(Helper::TailCall);
+
+    // Only a slot that was emptied gets here from above.
+    asm.bind(no_program);
+    asm.mov_imm(R::R4, i64::from(mode::NO_PROGRAM));
+    asm.jump(native);
+    asm.bind(silent);
+    asm.mov_imm(R::R4, i64::from(mode::AGENT_SILENT));
+    asm.bind(native);
+    hand_over(&mut asm, k);
+    native_reno(&mut asm, k);
+
+    asm.bind(unknown);
+    asm.mov_imm(RECORD, 0);
+    native_reno(&mut asm, k);
+
+    asm.bind(resume);
+    asm.store_imm(Size::B4, RECORD, rec::MODE as i16, mode::PROGRAM as i32);
+    resync(&mut asm, k, SK, RECORD);
+    asm.jump(resumed);
+    asm.bind(take_sample);
+    sample(&mut asm, k, SK, RECORD);
+    asm.jump(sampled);
+    asm.bind(staged);
+    claim_change(&mut asm, claimed);
+    asm.finish().map(|done| done.insns)
+}
+
+/// R1 and R2 are lost.
+fn jump_if_silent(asm: &mut Asm, silent: Label) {
+    asm.load(Size::B8, R::R1, CTL, ctl::HEARTBEAT_US as i16);
+    asm.load(Size::B8, R::R2, CTL, ctl::TIMEOUT_US as i16);
+    asm.alu(Alu::Add, R::R1, R::R2);
+    asm.jump_if(NOW, Cond::Gt, R::R1, silent);
+}
+
+/// Claims a change for the program that runs next, and carries out the dispatcher's part of it: which program
+/// that is. Under a silent agent changes wait, as its programs do.
+fn claim_change(asm: &mut Asm, done: Label) {
+    let release = asm.label();
+    jump_if_silent(asm, done);
+    claim(asm, RECORD, done);
+    asm.load(Size::B4, R::R1, RECORD, rec::STAGE_SLOT as i16);
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, done);
+    asm.mov_imm(R::R2, i64::from(STAGE_RELEASE));
+    asm.jump_if(R::R1, Cond::Eq, R::R2, release);
+    asm.store(Size::B4, RECORD, rec::SLOT as i16, R::R1);
+    asm.jump(done);
+    asm.bind(release);
+    asm.store_imm(Size::B4, RECORD, rec::SLOT as i16, 0);
+    asm.jump(done);
+}
+
+/// Before the native algorithm runs: the mode becomes R4, a claimed change that found no program is void, and a
+/// flow that its program paced gets a window that it can use without: what it has in flight.
+fn hand_over(asm: &mut Asm, k: &Kernel) {
+    let (unclaimed, enough, done) = (asm.label(), asm.label(), asm.label());
+    asm.load(Size::B4, R::R1, RECORD, rec::STAGE_STATE as i16);
+    asm.jump_if_imm(R::R1, Cond::Ne, stage::APPLYING as i32, unclaimed);
+    asm.mov_imm(R::R1, i64::from(stage::EMPTY));
+    asm.xchg(Size::B4, RECORD, rec::STAGE_STATE as i16, R::R1);
+    asm.bind(unclaimed);
+    asm.load(Size::B4, R::R5, RECORD, rec::MODE as i16);
+    asm.store(Size::B4, RECORD, rec::MODE as i16, R::R4);
+    asm.jump_if_imm(R::R5, Cond::Ne, mode::PROGRAM as i32, done);
+    asm.load(Size::B8, R::R1, RECORD, rec::RATE as i16);
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, done);
+    asm.load(Size::B8, R::R4, CTX, k.rs_arg);
+    k.in_flight(asm, R::R1, SK, R::R2);
+    k.get(asm, R::R2, R::R4, "rs.acked_sacked");
+    asm.alu(Alu::Add, R::R1, R::R2);
+    asm.jump_if_imm(R::R1, Cond::Ge, INIT_CWND_PKTS, enough);
+    asm.mov_imm(R::R1, i64::from(INIT_CWND_PKTS));
+    asm.bind(enough);
+    k.get(asm, R::R2, SK, "snd_cwnd");
+    asm.jump_if(R::R1, Cond::Ge, R::R2, done);
+    k.set(asm, SK, "snd_cwnd", R::R1);
+    k.set(asm, SK, "snd_ssthresh", R::R1);
+    asm.bind(done);
+}
+
+/// The kernel's Reno, with what a `cong_control` must do besides, and the end.
+fn native_reno(asm: &mut Asm, k: &Kernel) {
+    /// The rate sample, in NOW's place.
+    const RS: R = NOW;
+    let (grow, pace, unknown) = (asm.label(), asm.label(), asm.label());
+    asm.load(Size::B8, RS, CTX, k.rs_arg);
+    k.get(asm, R::R1, SK, "ca_state");
+    asm.jump_if_imm(R::R1, Cond::Lt, TCP_CA_CWR, grow);
+    asm.jump_if_imm(R::R1, Cond::Eq, TCP_CA_LOSS, grow);
+    k.get(asm, R::R1, SK, "snd_ssthresh");
+    k.conserve(asm, TCP_CA_CWR, SK, RS, RECORD);
+    k.set(asm, SK, "snd_cwnd", R::R1);
+    asm.jump(pace);
+    asm.bind(grow);
+    asm.mov(R::R1, SK);
+    asm.mov_imm(R::R2, 0);
+    k.get(asm, R::R3, RS, "rs.acked_sacked");
+    asm.call_kfunc(k.reno_cong_avoid);
+    asm.bind(pace);
+    k.get(asm, R::R1, SK, "snd_cwnd");
+    k.default_pacing(asm, SK, R::R1);
+    asm.jump_if_imm(RECORD, Cond::Eq, 0, unknown);
+    k.note(asm, SK, RECORD);
+    asm.bind(unknown);
+    asm.exit0();
+}

@@ -1,0 +1,78 @@
+//! Events into the ring buffer.
+
+use crate::asm::{Alu, Asm, Cond, Helper, Label, R, Size};
+use crate::codegen::{REC, prim_slot};
+use crate::kernel::{Kernel, Maps};
+use crate::layout::{ctl, event, rec};
+use ccplane_program::ir::Prim;
+
+/// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP`.
+const RB_NO_WAKEUP: i64 = 1;
+const RB_FORCE_WAKEUP: i64 = 2;
+
+/// Reserves an event of `len` values of the flow in [`REC`], fills its head and leaves it in R0; jumps to `full`
+/// (counted) when there is no room.
+fn begin_event(asm: &mut Asm, maps: Maps, kind: i32, len: usize, full: Label) {
+    let ok = asm.label();
+    asm.map(R::R1, maps.ring);
+    asm.mov_imm(R::R2, i64::from(event::VALUES) + 8 * len as i64);
+    asm.mov_imm(R::R3, 0);
+    asm.call(Helper::RingbufReserve);
+    asm.jump_if_imm(R::R0, Cond::Ne, 0, ok);
+    asm.map_value(R::R1, maps.ctl, 0);
+    asm.mov_imm(R::R2, 1);
+    asm.fetch_add(R::R1, ctl::DROPPED as i16, R::R2);
+    asm.jump(full);
+    asm.bind(ok);
+    asm.store_imm(Size::B4, R::R0, event::KIND as i16, kind);
+    asm.load(Size::B8, R::R1, REC, rec::ID as i16);
+    asm.store(Size::B8, R::R0, event::FLOW as i16, R::R1);
+    asm.store_imm(Size::B4, R::R0, event::LEN as i16, len as i32);
+}
+
+/// Submits the event in R0, of the flow in [`REC`]; wakes the agent only if it said that it sleeps.
+fn submit_event(asm: &mut Asm, maps: Maps) {
+    let quiet = asm.label();
+    asm.mov(R::R1, R::R0);
+    // The agent says that it sleeps, then looks for events; here it is the other way round, and the processor
+    // must not reorder that. Any atomic operation is a full barrier; this one hits a line that is ours already.
+    asm.mov_imm(R::R2, 0);
+    asm.fetch_add(REC, rec::ID as i16, R::R2);
+    asm.map_value(R::R3, maps.ctl, 0);
+    asm.mov_imm(R::R2, RB_NO_WAKEUP);
+    asm.load(Size::B4, R::R4, R::R3, ctl::WAITING as i16);
+    asm.jump_if_imm(R::R4, Cond::Eq, 0, quiet);
+    asm.mov_imm(R::R2, RB_FORCE_WAKEUP);
+    asm.bind(quiet);
+    asm.call(Helper::RingbufSubmit);
+}
+
+/// Sends the report registers of the flow in [`REC`], for the program `instance`.
+pub fn send_report(asm: &mut Asm, maps: Maps, instance: u32, report_len: usize) {
+    let full = asm.label();
+    asm.load(Size::B4, R::R1, REC, rec::SEQ as i16);
+    asm.alu_imm(Alu::Add, R::R1, 1);
+    asm.store(Size::B4, REC, rec::SEQ as i16, R::R1);
+    begin_event(asm, maps, event::REPORT, report_len, full);
+    asm.load(Size::B4, R::R1, REC, rec::SEQ as i16);
+    asm.store(Size::B4, R::R0, event::SEQ as i16, R::R1);
+    asm.store_imm(Size::B4, R::R0, event::INSTANCE as i16, instance as i32);
+    asm.load(Size::B8, R::R1, R::R10, prim_slot(Prim::AckNow));
+    asm.store(Size::B8, R::R0, event::AT_US as i16, R::R1);
+    for n in 0..report_len {
+        asm.load(Size::B8, R::R1, REC, rec::REGS as i16 + 8 * n as i16);
+        asm.store(Size::B8, R::R0, event::VALUES as i16 + 8 * n as i16, R::R1);
+    }
+    submit_event(asm, maps);
+    asm.bind(full);
+}
+
+/// Tells the agent that the flow in [`REC`] started or ended. R6 is the socket.
+pub fn lifecycle_event(asm: &mut Asm, k: &Kernel, maps: Maps, kind: i32, full: Label) {
+    begin_event(asm, maps, kind, 0, full);
+    asm.store_imm(Size::B4, R::R0, event::SEQ as i16, 0);
+    asm.store_imm(Size::B4, R::R0, event::INSTANCE as i16, 0);
+    k.get(asm, R::R1, R::R6, "tcp_mstamp");
+    asm.store(Size::B8, R::R0, event::AT_US as i16, R::R1);
+    submit_event(asm, maps);
+}

@@ -1,0 +1,186 @@
+//! The [`Host`] in which compiled programs run on TCP flows.
+
+use crate::asm::{Alu, Asm, Cond, R, Size};
+use crate::codegen::{Host, REC, no_sample_is_infinity};
+use crate::events::send_report;
+use crate::kernel::{Kernel, Maps, TCP_CA_RECOVERY, lookup};
+use crate::layout::{FLAG_TIMEOUT, rec};
+use ccplane_program::ir::Prim;
+
+/// `SK_PACING_NEEDED` (include/net/sock.h): the stack paces by itself, without fq.
+const SK_PACING_NEEDED: i32 = 1;
+const USEC_PER_SEC: i32 = 1_000_000;
+/// Smallest window applied, packets.
+const MIN_CWND_PKTS: i64 = 1;
+
+/// Runs a compiled program on a TCP flow. R6 is the socket, R8 the rate sample.
+pub struct TcpHost<'a> {
+    /// The running kernel.
+    pub kernel: &'a Kernel,
+    /// The datapath's maps.
+    pub maps: Maps,
+    /// Identifies the program in its reports.
+    pub instance: u32,
+}
+
+impl TcpHost<'_> {
+    /// R1 = rs->delivered * mss * 1e6 / interval, or 0.
+    fn rate(&self, asm: &mut Asm, interval: &str) {
+        let k = self.kernel;
+        let (none, done) = (asm.label(), asm.label());
+        k.get(asm, R::R1, R::R8, "rs.delivered");
+        asm.sext32(R::R1);
+        asm.jump_if_imm(R::R1, Cond::Sle, 0, none);
+        k.get(asm, R::R2, R::R8, interval);
+        asm.jump_if_imm(R::R2, Cond::Sle, 0, none);
+        k.get(asm, R::R3, R::R6, "mss_cache");
+        asm.alu(Alu::Mul, R::R1, R::R3);
+        asm.alu_imm(Alu::Mul, R::R1, USEC_PER_SEC as i32);
+        asm.alu(Alu::Div, R::R1, R::R2);
+        asm.jump(done);
+        asm.bind(none);
+        asm.mov_imm(R::R1, 0);
+        asm.bind(done);
+    }
+
+    /// R1 = packets newly SACKed on this ACK.
+    fn newly_sacked(&self, asm: &mut Asm) {
+        let some = asm.label();
+        self.kernel.get(asm, R::R1, R::R6, "sacked_out");
+        asm.load(Size::B4, R::R2, REC, rec::LAST_SACKED as i16);
+        asm.alu(Alu::Sub, R::R1, R::R2);
+        asm.jump_if_imm(R::R1, Cond::Sge, 0, some);
+        asm.mov_imm(R::R1, 0);
+        asm.bind(some);
+    }
+
+    fn newly_marked(&self, asm: &mut Asm) {
+        self.kernel.get(asm, R::R1, R::R6, "delivered_ce");
+        asm.load(Size::B4, R::R2, REC, rec::LAST_CE as i16);
+        asm.alu(Alu::Sub, R::R1, R::R2);
+        asm.zext32(R::R1);
+    }
+
+    fn times_mss(&self, asm: &mut Asm) {
+        self.kernel.get(asm, R::R2, R::R6, "mss_cache");
+        asm.alu(Alu::Mul, R::R1, R::R2);
+    }
+}
+
+impl Host for TcpHost<'_> {
+    fn enter(&self, asm: &mut Asm) {
+        let (none, found) = (asm.label(), asm.label());
+        asm.load(Size::B8, R::R6, R::R1, 0);
+        asm.load(Size::B8, R::R8, R::R1, self.kernel.rs_arg);
+        lookup(asm, self.kernel, self.maps, R::R6, none);
+        asm.mov(REC, R::R0);
+        asm.jump(found);
+        asm.bind(none);
+        asm.exit0();
+        asm.bind(found);
+    }
+
+    fn load_prim(&self, asm: &mut Asm, prim: Prim) {
+        let k = self.kernel;
+        match prim {
+            Prim::AckNow => k.get(asm, R::R1, R::R6, "tcp_mstamp"),
+            Prim::AckBytesAcked => {
+                k.get(asm, R::R1, R::R6, "bytes_acked");
+                asm.load(Size::B8, R::R2, REC, rec::LAST_BYTES_ACKED as i16);
+                asm.alu(Alu::Sub, R::R1, R::R2);
+            }
+            Prim::AckPacketsMisordered => self.newly_sacked(asm),
+            Prim::AckBytesMisordered => {
+                self.newly_sacked(asm);
+                self.times_mss(asm);
+            }
+            Prim::AckPacketsAcked => {
+                let some = asm.label();
+                self.newly_sacked(asm);
+                k.get(asm, R::R2, R::R8, "rs.acked_sacked");
+                asm.alu(Alu::Sub, R::R2, R::R1);
+                asm.mov(R::R1, R::R2);
+                asm.jump_if_imm(R::R1, Cond::Sge, 0, some);
+                asm.mov_imm(R::R1, 0);
+                asm.bind(some);
+            }
+            Prim::AckEcnPackets => self.newly_marked(asm),
+            Prim::AckEcnBytes => {
+                self.newly_marked(asm);
+                self.times_mss(asm);
+            }
+            Prim::AckLostPktsSample => {
+                // Not rate_sample.losses: it leaves out what a timer (RTO, RACK) marked between two ACKs.
+                k.get(asm, R::R1, R::R6, "lost");
+                asm.load(Size::B4, R::R2, REC, rec::LAST_LOST as i16);
+                asm.alu(Alu::Sub, R::R1, R::R2);
+                asm.zext32(R::R1);
+            }
+            Prim::FlowPacketsInFlight => k.in_flight(asm, R::R1, R::R6, R::R2),
+            Prim::FlowBytesInFlight => {
+                k.in_flight(asm, R::R1, R::R6, R::R2);
+                self.times_mss(asm);
+            }
+            Prim::FlowBytesPending => {
+                k.get(asm, R::R1, R::R6, "write_seq");
+                k.get(asm, R::R2, R::R6, "snd_una");
+                asm.alu(Alu::Sub, R::R1, R::R2);
+                asm.zext32(R::R1);
+            }
+            Prim::FlowRateIncoming => self.rate(asm, "rs.interval_us"),
+            Prim::FlowRateOutgoing => self.rate(asm, "rs.snd_interval_us"),
+            Prim::FlowRttSampleUs => {
+                k.get(asm, R::R1, R::R8, "rs.rtt_us");
+                no_sample_is_infinity(asm);
+            }
+            Prim::FlowWasTimeout => {
+                asm.load(Size::B4, R::R1, REC, rec::FLAGS as i16);
+                asm.alu_imm(Alu::And, R::R1, FLAG_TIMEOUT);
+            }
+        }
+    }
+
+    fn apply(&self, asm: &mut Asm) {
+        let k = self.kernel;
+        let (not_small, clamped, paced, bounded, pacing_on, done) =
+            (asm.label(), asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+        asm.load(Size::B8, R::R1, REC, rec::CWND as i16);
+        k.get(asm, R::R2, R::R6, "mss_cache");
+        asm.alu(Alu::Div, R::R1, R::R2);
+        asm.jump_if_imm(R::R1, Cond::Ge, MIN_CWND_PKTS as i32, not_small);
+        asm.mov_imm(R::R1, MIN_CWND_PKTS);
+        asm.bind(not_small);
+        k.get(asm, R::R2, R::R6, "snd_cwnd_clamp");
+        asm.jump_if(R::R1, Cond::Le, R::R2, clamped);
+        asm.mov(R::R1, R::R2);
+        asm.bind(clamped);
+        k.conserve(asm, TCP_CA_RECOVERY, R::R6, R::R8, REC);
+        k.set(asm, R::R6, "snd_cwnd", R::R1);
+
+        asm.load(Size::B8, R::R2, REC, rec::RATE as i16);
+        asm.jump_if_imm(R::R2, Cond::Ne, 0, paced);
+        k.default_pacing(asm, R::R6, R::R1);
+        asm.jump(done);
+        asm.bind(paced);
+        k.get(asm, R::R1, R::R6, "max_pacing_rate");
+        asm.jump_if(R::R2, Cond::Le, R::R1, bounded);
+        asm.mov(R::R2, R::R1);
+        asm.bind(bounded);
+        k.set(asm, R::R6, "pacing_rate", R::R2);
+        k.get(asm, R::R1, R::R6, "pacing_status");
+        asm.jump_if_imm(R::R1, Cond::Ne, 0, pacing_on);
+        asm.mov_imm(R::R1, i64::from(SK_PACING_NEEDED));
+        k.set(asm, R::R6, "pacing_status", R::R1);
+        asm.bind(pacing_on);
+        asm.bind(done);
+        k.note(asm, R::R6, REC);
+    }
+
+    fn report(&self, asm: &mut Asm, report_len: usize) {
+        send_report(asm, self.maps, self.instance, report_len);
+    }
+
+    fn leave(&self, asm: &mut Asm) {
+        asm.exit0();
+    }
+}

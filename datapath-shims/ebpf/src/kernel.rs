@@ -1,0 +1,291 @@
+//! The running kernel as the programs see it: where the fields of a socket are, and the fragments of code that
+//! need no more than a socket.
+
+use crate::asm::{Alu, Asm, Cond, Helper, Label, R, Size};
+use crate::btf::{Btf, BtfError, Field};
+use crate::codegen::STACK_HOST;
+use crate::layout::rec;
+
+/// The kernel's `enum tcp_ca_state` (include/uapi/linux/tcp.h).
+pub const TCP_CA_CWR: i32 = 2;
+pub const TCP_CA_RECOVERY: i32 = 3;
+pub const TCP_CA_LOSS: i32 = 4;
+const USEC_PER_SEC: i64 = 1_000_000;
+/// The kernel's defaults of `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`.
+const PACING_SS_PERCENT: i64 = 200;
+const PACING_CA_PERCENT: i64 = 120;
+/// Scratch slots of the host.
+pub const STACK_KEY: i16 = STACK_HOST;
+pub const STACK_S1: i16 = STACK_HOST - 8;
+
+/// Where the running kernel keeps what the programs read and write.
+pub struct Kernel {
+    fields: std::collections::HashMap<&'static str, Field>,
+    /// The current minimum of `tcp_sock.rtt_min`.
+    pub rtt_min: i16,
+    /// The way from a socket to the id of its cgroup, pointer by pointer, where the kernel has cgroups.
+    pub cgroup: Option<(i16, i16, i16)>,
+    /// `inet_connection_sock.icsk_ca_ops`, in a socket.
+    pub icsk_ca_ops: i16,
+    /// `tcp_congestion_ops.name`.
+    pub ca_name: i16,
+    /// Offset of `rate_sample` in `cong_control`'s arguments.
+    pub rs_arg: i16,
+    /// `struct tcp_congestion_ops`.
+    pub ops_type: u32,
+    /// Its member `cong_control`.
+    pub cong_control: u32,
+    /// The BTF id of `tcp_reno_cong_avoid`.
+    pub reno_cong_avoid: u32,
+    /// The BTF id of `tcp_reno_ssthresh`.
+    pub reno_ssthresh: u32,
+    /// The BTF id of `tcp_reno_undo_cwnd`.
+    pub reno_undo_cwnd: u32,
+    /// The BTF id that an iterator over TCP sockets attaches to.
+    pub iter_func: u32,
+}
+
+/// Fields by short name: where they are, and in what.
+const SOCK_FIELDS: &[(&str, &str)] = &[
+    ("ca_priv", "inet_conn.icsk_ca_priv"),
+    ("ca_state", "inet_conn.icsk_ca_state"),
+    ("pacing_rate", "inet_conn.icsk_inet.sk.sk_pacing_rate"),
+    ("max_pacing_rate", "inet_conn.icsk_inet.sk.sk_max_pacing_rate"),
+    ("pacing_status", "inet_conn.icsk_inet.sk.sk_pacing_status"),
+    ("family", "inet_conn.icsk_inet.sk.__sk_common.skc_family"),
+    ("daddr", "inet_conn.icsk_inet.sk.__sk_common.skc_daddr"),
+    ("saddr", "inet_conn.icsk_inet.sk.__sk_common.skc_rcv_saddr"),
+    ("dport", "inet_conn.icsk_inet.sk.__sk_common.skc_dport"),
+    ("sport", "inet_conn.icsk_inet.sk.__sk_common.skc_num"),
+    ("snd_cwnd", "snd_cwnd"),
+    ("snd_cwnd_clamp", "snd_cwnd_clamp"),
+    ("snd_ssthresh", "snd_ssthresh"),
+    ("mss_cache", "mss_cache"),
+    ("srtt_us", "srtt_us"),
+    ("packets_out", "packets_out"),
+    ("sacked_out", "sacked_out"),
+    ("lost_out", "lost_out"),
+    ("retrans_out", "retrans_out"),
+    ("prr_out", "prr_out"),
+    ("bytes_acked", "bytes_acked"),
+    ("delivered", "delivered"),
+    ("delivered_ce", "delivered_ce"),
+    ("lost", "lost"),
+    ("tcp_mstamp", "tcp_mstamp"),
+    ("write_seq", "write_seq"),
+    ("snd_una", "snd_una"),
+];
+/// Fields that a kernel without IPv6 lacks.
+const SOCK_FIELDS_V6: &[(&str, &str)] = &[
+    ("daddr6", "inet_conn.icsk_inet.sk.__sk_common.skc_v6_daddr"),
+    ("saddr6", "inet_conn.icsk_inet.sk.__sk_common.skc_v6_rcv_saddr"),
+];
+const SAMPLE_FIELDS: &[(&str, &str)] = &[
+    ("rs.rtt_us", "rtt_us"),
+    ("rs.delivered", "delivered"),
+    ("rs.interval_us", "interval_us"),
+    ("rs.snd_interval_us", "snd_interval_us"),
+    ("rs.acked_sacked", "acked_sacked"),
+];
+
+/// The struct_ops members that we fill; `cong_control` is the last.
+pub const OPS: [&str; 6] = ["init", "release", "ssthresh", "undo_cwnd", "set_state", "cong_control"];
+const OPS_STRUCT: &str = "tcp_congestion_ops";
+
+impl Kernel {
+    /// Finds everything in the kernel's BTF.
+    ///
+    /// # Errors
+    /// The first thing that this kernel lacks.
+    pub fn new(btf: &Btf) -> Result<Kernel, BtfError> {
+        let mut fields = std::collections::HashMap::new();
+        for (name, path) in SOCK_FIELDS {
+            fields.insert(*name, btf.field("tcp_sock", path)?);
+        }
+        for (name, path) in SOCK_FIELDS_V6 {
+            if let Ok(f) = btf.field("tcp_sock", path) {
+                fields.insert(*name, f);
+            }
+        }
+        for (name, path) in SAMPLE_FIELDS {
+            fields.insert(*name, btf.field("rate_sample", path)?);
+        }
+        let off = |owner, path| btf.field(owner, path).map(|f| f.offset as i16);
+        let cgroup = (|| {
+            Ok::<_, BtfError>((
+                off("tcp_sock", "inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup")?,
+                off("cgroup", "kn")?,
+                off("kernfs_node", "id")?,
+            ))
+        })();
+        let (cong_control, args) = btf.func_member(OPS_STRUCT, "cong_control")?;
+        Ok(Kernel {
+            fields,
+            rtt_min: off("tcp_sock", "rtt_min")? + off("minmax_sample", "v")?,
+            cgroup: cgroup.ok(),
+            icsk_ca_ops: off("tcp_sock", "inet_conn.icsk_ca_ops")?,
+            ca_name: off(OPS_STRUCT, "name")?,
+            rs_arg: 8 * (args as i16 - 1),
+            ops_type: btf.struct_id(OPS_STRUCT)?,
+            cong_control,
+            reno_cong_avoid: btf.func_id("tcp_reno_cong_avoid")?,
+            reno_ssthresh: btf.func_id("tcp_reno_ssthresh")?,
+            reno_undo_cwnd: btf.func_id("tcp_reno_undo_cwnd")?,
+            iter_func: btf.func_id("bpf_iter_tcp")?,
+        })
+    }
+
+    /// Where the field is; 0 if this kernel lacks it (see [`Kernel::has`]).
+    pub fn off(&self, name: &str) -> i16 {
+        self.fields.get(name).map_or(0, |f| f.offset as i16)
+    }
+
+    /// Whether this kernel has the field.
+    pub fn has(&self, name: &str) -> bool {
+        self.fields.contains_key(name)
+    }
+
+    /// `to = base->name`, zero-extended; a bit field is shifted down.
+    pub fn get(&self, asm: &mut Asm, to: R, base: R, name: &str) {
+        let Some(f) = self.fields.get(name) else { return asm.mov_imm(to, 0) };
+        asm.load(Size::of(f.bytes).unwrap_or(Size::B8), to, base, f.offset as i16);
+        if let Some((shift, width)) = f.bits {
+            if shift != 0 {
+                asm.alu_imm(Alu::Rsh, to, shift as i32);
+            }
+            asm.alu_imm(Alu::And, to, (1 << width) - 1);
+        }
+    }
+
+    /// `base->name = from`.
+    pub fn set(&self, asm: &mut Asm, base: R, name: &str, from: R) {
+        let Some(f) = self.fields.get(name) else { return };
+        asm.store(Size::of(f.bytes).unwrap_or(Size::B8), base, f.offset as i16, from);
+    }
+
+    /// `to = packets in flight`; `scratch` is lost.
+    pub fn in_flight(&self, asm: &mut Asm, to: R, sk: R, scratch: R) {
+        self.get(asm, to, sk, "packets_out");
+        for (name, op) in [("sacked_out", Alu::Sub), ("lost_out", Alu::Sub), ("retrans_out", Alu::Add)] {
+            self.get(asm, scratch, sk, name);
+            asm.alu(op, to, scratch);
+        }
+    }
+
+    /// `tcp_update_pacing_rate`, which the kernel leaves to a `cong_control`: segmentation offload sizes its
+    /// bursts by the rate even where nothing paces. `cwnd` (R1) in packets; R0-R3 are lost.
+    pub fn default_pacing(&self, asm: &mut Asm, sk: R, cwnd: R) {
+        let (slow_start, larger, no_srtt, bounded) = (asm.label(), asm.label(), asm.label(), asm.label());
+        // srtt_us is kept times 8.
+        asm.mov_imm(R::R0, PACING_SS_PERCENT * 8 * USEC_PER_SEC / 100);
+        self.get(asm, R::R2, sk, "snd_ssthresh");
+        asm.alu_imm(Alu::Rsh, R::R2, 1);
+        asm.jump_if(cwnd, Cond::Lt, R::R2, slow_start);
+        asm.mov_imm(R::R0, PACING_CA_PERCENT * 8 * USEC_PER_SEC / 100);
+        asm.bind(slow_start);
+        self.get(asm, R::R2, sk, "packets_out");
+        asm.jump_if(cwnd, Cond::Ge, R::R2, larger);
+        asm.mov(cwnd, R::R2);
+        asm.bind(larger);
+        self.get(asm, R::R2, sk, "mss_cache");
+        asm.alu(Alu::Mul, R::R0, R::R2);
+        asm.alu(Alu::Mul, R::R0, cwnd);
+        self.get(asm, R::R2, sk, "srtt_us");
+        asm.jump_if_imm(R::R2, Cond::Eq, 0, no_srtt);
+        asm.alu(Alu::Div, R::R0, R::R2);
+        asm.bind(no_srtt);
+        self.get(asm, R::R2, sk, "max_pacing_rate");
+        asm.jump_if(R::R0, Cond::Le, R::R2, bounded);
+        asm.mov(R::R0, R::R2);
+        asm.bind(bounded);
+        self.set(asm, sk, "pacing_rate", R::R0);
+    }
+
+    /// Lowers `R1`, a window in packets, to what may be out after this ACK while losses are repaired (from the
+    /// state `from` on). The kernel's own PRR (RFC 6937) is off while a `cong_control` is set; without a bound
+    /// a cumulative ACK lets a burst out, and without the first line's exception the first retransmission waits
+    /// until half the window has drained.
+    ///
+    /// - Recovery: where more is out than the window, only the retransmission that starts the recovery leaves;
+    ///   else no more than was delivered, and one more if the ACK advanced and found nothing new lost.
+    /// - Loss: twice what was delivered, as in slow start.
+    ///
+    /// `record` (0 for none) tells what the last ACK left. R0-R5 are lost.
+    pub fn conserve(&self, asm: &mut Asm, from: i32, sk: R, rs: R, record: R) {
+        let (done, loss, room, bound, some) =
+            (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+        self.get(asm, R::R4, sk, "ca_state");
+        asm.jump_if_imm(R::R4, Cond::Lt, from, done);
+        self.in_flight(asm, R::R2, sk, R::R3);
+        self.get(asm, R::R3, rs, "rs.acked_sacked");
+        asm.jump_if_imm(R::R4, Cond::Eq, TCP_CA_LOSS, loss);
+        asm.jump_if(R::R1, Cond::Gt, R::R2, room);
+        self.get(asm, R::R3, sk, "prr_out");
+        asm.jump_if_imm(R::R3, Cond::Ne, 0, done);
+        asm.mov(R::R1, R::R2);
+        asm.alu_imm(Alu::Add, R::R1, 1);
+        asm.jump(done);
+        asm.bind(room);
+        asm.jump_if_imm(record, Cond::Eq, 0, bound);
+        self.get(asm, R::R4, sk, "bytes_acked");
+        asm.load(Size::B8, R::R5, record, rec::LAST_BYTES_ACKED as i16);
+        asm.jump_if(R::R4, Cond::Eq, R::R5, bound);
+        self.get(asm, R::R4, sk, "lost");
+        asm.load(Size::B4, R::R5, record, rec::LAST_LOST as i16);
+        asm.jump_if(R::R4, Cond::Ne, R::R5, bound);
+        asm.alu_imm(Alu::Add, R::R3, 1);
+        asm.jump(bound);
+        asm.bind(loss);
+        asm.alu_imm(Alu::Lsh, R::R3, 1);
+        asm.bind(bound);
+        asm.jump_if_imm(R::R3, Cond::Ne, 0, some);
+        asm.mov_imm(R::R3, 1);
+        asm.bind(some);
+        asm.alu(Alu::Add, R::R2, R::R3);
+        asm.jump_if(R::R1, Cond::Le, R::R2, done);
+        asm.mov(R::R1, R::R2);
+        asm.bind(done);
+    }
+
+    /// Notes in the record what the next ACK's differences are taken from. R1 is lost.
+    pub fn note(&self, asm: &mut Asm, sk: R, record: R) {
+        for (name, to, size) in [
+            ("bytes_acked", rec::LAST_BYTES_ACKED, Size::B8),
+            ("sacked_out", rec::LAST_SACKED, Size::B4),
+            ("delivered_ce", rec::LAST_CE, Size::B4),
+            ("lost", rec::LAST_LOST, Size::B4),
+        ] {
+            self.get(asm, R::R1, sk, name);
+            asm.store(size, record, to as i16, R::R1);
+        }
+        asm.store_imm(Size::B4, record, rec::FLAGS as i16, 0);
+    }
+}
+
+/// The maps, by descriptor.
+#[derive(Clone, Copy)]
+pub struct Maps {
+    /// The control page.
+    pub ctl: i32,
+    /// Flow records.
+    pub flows: i32,
+    /// Indices of free records.
+    pub free: i32,
+    /// Events.
+    pub ring: i32,
+    /// Programs.
+    pub slots: i32,
+}
+
+/// `R0 = &flows[ca_priv - 1]`, or a jump to `none`. R1, R2 are lost.
+pub fn lookup(asm: &mut Asm, k: &Kernel, maps: Maps, sk: R, none: Label) {
+    asm.load(Size::B4, R::R1, sk, k.off("ca_priv"));
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, none);
+    asm.alu_imm(Alu::Sub, R::R1, 1);
+    asm.store(Size::B4, R::R10, STACK_KEY, R::R1);
+    asm.map(R::R1, maps.flows);
+    asm.mov(R::R2, R::R10);
+    asm.alu_imm(Alu::Add, R::R2, i32::from(STACK_KEY));
+    asm.call(Helper::MapLookupElem);
+    asm.jump_if_imm(R::R0, Cond::Eq, 0, none);
+}

@@ -1,0 +1,115 @@
+//! The maps that kernel programs and agent share, and their memory as this process sees it.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+
+use crate::error::{EbpfError, os};
+use crate::kernel::Maps;
+use crate::layout::{LAYOUT_VERSION, MAX_PROGRAMS, RING_BYTES, ctl, rec};
+use crate::pins;
+use crate::sys::{self, MapType, Shared};
+use crate::table::Table;
+
+/// The maps, open.
+pub struct OpenMaps {
+    pub ctl: OwnedFd,
+    pub flows: OwnedFd,
+    pub free: OwnedFd,
+    pub ring: OwnedFd,
+    pub slots: OwnedFd,
+}
+
+impl OpenMaps {
+    /// New maps, with every record free.
+    pub fn create(max_flows: u32) -> Result<OpenMaps, EbpfError> {
+        let map = |kind, name: &str, key, value, entries, flags| {
+            os(format!("create map {name}"), sys::map_create(kind, name, key, value, entries, flags))
+        };
+        let maps = OpenMaps {
+            ctl: map(MapType::Array, "ccplane_ctl", 4, ctl::BYTES, 1, sys::F_MMAPABLE)?,
+            flows: map(MapType::Array, "ccplane_flows", 4, rec::BYTES, max_flows, sys::F_MMAPABLE)?,
+            free: map(MapType::Queue, "ccplane_free", 0, 4, max_flows, 0)?,
+            ring: map(MapType::Ringbuf, "ccplane_ring", 0, 0, RING_BYTES as u32, 0)?,
+            slots: map(MapType::ProgArray, "ccplane_slots", 4, 4, MAX_PROGRAMS as u32, 0)?,
+        };
+        for index in 0..max_flows {
+            os("fill the list of free records", sys::map_update(&maps.free, &[], &index.to_ne_bytes()))?;
+        }
+        Ok(maps)
+    }
+
+    /// Each with the name of its pin.
+    pub fn named(&self) -> [(&'static str, &OwnedFd); 5] {
+        [
+            ("ctl", &self.ctl),
+            ("flows", &self.flows),
+            ("free", &self.free),
+            ("ring", &self.ring),
+            ("slots", &self.slots),
+        ]
+    }
+
+    /// The maps pinned in `dir`.
+    pub fn open(dir: &Path) -> Result<OpenMaps, EbpfError> {
+        let maps = OpenMaps {
+            ctl: pins::open(dir, "ctl")?,
+            flows: pins::open(dir, "flows")?,
+            free: pins::open(dir, "free")?,
+            ring: pins::open(dir, "ring")?,
+            slots: pins::open(dir, "slots")?,
+        };
+        let page = os("map the control page", Shared::new(&maps.ctl, 0, page_bytes(), false))?;
+        let found = page.u64(ctl::VERSION as usize).load(Acquire);
+        if found != LAYOUT_VERSION {
+            return Err(EbpfError::OtherVersion { dir: dir.into(), found, ours: LAYOUT_VERSION });
+        }
+        Ok(maps)
+    }
+
+    /// Their descriptors, for programs.
+    pub fn fds(&self) -> Maps {
+        Maps {
+            ctl: self.ctl.as_raw_fd(),
+            flows: self.flows.as_raw_fd(),
+            free: self.free.as_raw_fd(),
+            ring: self.ring.as_raw_fd(),
+            slots: self.slots.as_raw_fd(),
+        }
+    }
+}
+
+/// Bytes of a page of memory.
+pub fn page_bytes() -> usize {
+    nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().map_or(4096, |v| v as usize)
+}
+
+/// The shared memory of an attached datapath.
+pub struct Memory {
+    pub ctl: Shared,
+    pub table: Table,
+}
+
+impl Memory {
+    /// Maps the control page and the flow table.
+    pub fn map(maps: &OpenMaps, writable: bool) -> Result<Memory, EbpfError> {
+        let page = page_bytes();
+        let ctl = os("map the control page", Shared::new(&maps.ctl, 0, page, writable))?;
+        let max_flows = ctl.u32(ctl::MAX_FLOWS as usize).load(Relaxed);
+        let bytes = (max_flows as usize * rec::BYTES as usize).next_multiple_of(page).max(page);
+        let flows = os("map the flow table", Shared::new(&maps.flows, 0, bytes, writable))?;
+        Ok(Memory { ctl, table: Table::new(flows, max_flows) })
+    }
+
+    /// How long the agent has been silent.
+    pub fn silence(&self) -> Duration {
+        let last = self.ctl.u64(ctl::HEARTBEAT_US as usize).load(Relaxed);
+        Duration::from_micros(sys::monotonic_us().saturating_sub(last))
+    }
+
+    /// Whether that is longer than flows wait for it.
+    pub fn is_silent(&self) -> bool {
+        self.silence() > Duration::from_micros(self.ctl.u64(ctl::TIMEOUT_US as usize).load(Relaxed))
+    }
+}
