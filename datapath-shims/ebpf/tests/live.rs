@@ -1,81 +1,25 @@
 //! The datapath on real TCP flows, between two network namespaces of the test's own.
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
-use std::net::SocketAddr;
+mod common;
+
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ccplane_contract::{Datapath, DatapathError, Event, Field, FlowId, FlowStats, Mode, ProgramUid};
-use ccplane_ebpf::{EbpfDatapath, EbpfError, Options, clean, read_flows};
-use ccplane_emulator::netns::Namespace;
-use ccplane_emulator::veth;
+use ccplane_contract::{Datapath, DatapathError, Event, Field, Mode, ProgramUid};
+use ccplane_ebpf::{EbpfDatapath, EbpfError, clean, read_flows};
 use ccplane_program::ir::Program;
-use ccplane_runner::traffic::{BulkFlow, FlowConfig};
+use common::{Lab, created, report, stats, wait_for};
 
-const LONG: Duration = Duration::from_secs(60);
-const PATIENCE: Duration = Duration::from_secs(5);
 const FIXED: ProgramUid = ProgramUid(1);
 const COUNTER: ProgramUid = ProgramUid(2);
 
-/// Two joined namespaces and the options of a datapath under a name that no other test uses.
-struct Lab {
-    sender: Namespace,
-    receiver: Namespace,
-    options: Options,
-    _run_dir: tempfile::TempDir,
-}
-
-impl Lab {
-    /// None, said loudly, where the machine cannot run the test.
-    fn new(test: &str) -> Option<Lab> {
-        if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-            eprintln!("SKIPPED: {test}: {}: {}", missing.what, missing.found);
-            return None;
-        }
-        if !ccplane_emulator::netns::available() {
-            eprintln!("SKIPPED: {test}: needs root and /dev/net/tun");
-            return None;
-        }
-        // Moving flows needs a namespace that can be found by name.
-        let (sender, receiver) = (Namespace::create(test).unwrap(), Namespace::anonymous().unwrap());
-        veth::connect(&sender, &receiver).unwrap();
-        let run_dir = tempfile::tempdir().unwrap();
-        let options = Options {
-            run_dir: run_dir.path().into(),
-            name: format!("cct_{test}"),
-            heartbeat_timeout: Duration::from_millis(300),
-            ..Options::default()
-        };
-        Some(Lab { sender, receiver, options, _run_dir: run_dir })
-    }
-
-    fn attach(&self) -> EbpfDatapath {
-        let mut datapath = EbpfDatapath::attach(self.options.clone()).unwrap();
-        datapath.install(FIXED, &fixed()).unwrap();
-        datapath.install(COUNTER, &counter()).unwrap();
-        datapath
-    }
-
-    fn flow(&self, congestion: &str) -> BulkFlow {
-        let config = FlowConfig {
-            congestion: congestion.into(),
-            receiver: SocketAddr::new(veth::ENDS[1], 0),
-            duration: LONG,
-            bytes: None,
-            sample_every: Duration::from_millis(10),
-        };
-        BulkFlow::start(&config, &self.sender, &self.receiver, Instant::now()).unwrap()
-    }
-
-    fn own_flow(&self) -> BulkFlow {
-        self.flow(&self.options.name)
-    }
-
-    fn registered(&self) -> bool {
-        let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
-        list.split_whitespace().any(|name| name == self.options.name)
-    }
+/// A datapath with both programs.
+fn attach(lab: &Lab) -> EbpfDatapath {
+    let mut datapath = lab.attach();
+    datapath.install(FIXED, &fixed()).unwrap();
+    datapath.install(COUNTER, &counter()).unwrap();
+    datapath
 }
 
 /// Leaves the window alone; counts ACKs since it started and reports every 5 ms.
@@ -105,71 +49,10 @@ fn counter() -> Program {
     .unwrap()
 }
 
-/// Polls, with heartbeats, until `done` says so of an event.
-fn wait_for<T>(datapath: &mut EbpfDatapath, what: &str, mut done: impl FnMut(&Event) -> Option<T>) -> T {
-    let start = Instant::now();
-    let mut events = Vec::new();
-    while start.elapsed() < PATIENCE {
-        datapath.heartbeat();
-        datapath.wait(Duration::from_millis(20)).unwrap();
-        datapath.poll(64, &mut events);
-        if let Some(found) = events.drain(..).find_map(|e| done(&e)) {
-            return found;
-        }
-    }
-    panic!("no {what} within {PATIENCE:?}");
-}
-
-fn created(datapath: &mut EbpfDatapath, flow: &BulkFlow) -> FlowId {
-    let (local, remote) = (flow.local(), flow.remote());
-    wait_for(datapath, "Created", |e| match e {
-        Event::Created { flow, info } if info.local == local => {
-            assert_eq!(info.remote, remote);
-            assert_eq!(info.mss_bytes, 1448);
-            assert_eq!(info.init_cwnd_bytes, 10 * 1448);
-            Some(*flow)
-        }
-        _ => None,
-    })
-}
-
-fn report(datapath: &mut EbpfDatapath, of: FlowId, by: ProgramUid) -> (u32, Vec<i64>) {
-    wait_for(datapath, "Report", |e| match e {
-        Event::Report { flow, program, seq, values, .. } if *flow == of && *program == by => {
-            Some((*seq, values.clone()))
-        }
-        _ => None,
-    })
-}
-
-/// The flow's statistics once `done` holds of them; heartbeats only if `alive`.
-fn stats(
-    datapath: &mut EbpfDatapath,
-    of: FlowId,
-    alive: bool,
-    done: impl Fn(&FlowStats) -> bool,
-) -> FlowStats {
-    let start = Instant::now();
-    let mut last = None;
-    while start.elapsed() < PATIENCE {
-        if alive {
-            datapath.heartbeat();
-        }
-        last = datapath.flows().into_iter().find(|f| f.flow == of);
-        if last.as_ref().is_some_and(&done) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let last = last.expect("the flow is listed");
-    assert!(done(&last), "{last:?}");
-    last
-}
-
 #[test]
 fn programs_steer_live_flows() {
     let Some(lab) = Lab::new("steer") else { return };
-    let mut datapath = lab.attach();
+    let mut datapath = attach(&lab);
     let traffic = lab.own_flow();
     let flow = created(&mut datapath, &traffic);
     stats(&mut datapath, flow, true, |f| f.mode == Mode::NativeNoProgram && f.bytes_acked > 0);
@@ -211,7 +94,7 @@ fn programs_steer_live_flows() {
 #[test]
 fn rate_paces_without_fq() {
     let Some(lab) = Lab::new("pace") else { return };
-    let mut datapath = lab.attach();
+    let mut datapath = attach(&lab);
     let traffic = lab.own_flow();
     let flow = created(&mut datapath, &traffic);
     let pace = counter().reg("pace").unwrap();
@@ -235,7 +118,7 @@ fn rate_paces_without_fq() {
 #[test]
 fn a_silent_agent_leaves_flows_to_the_native_algorithm() {
     let Some(lab) = Lab::new("silent") else { return };
-    let mut datapath = lab.attach();
+    let mut datapath = attach(&lab);
     let traffic = lab.own_flow();
     let flow = created(&mut datapath, &traffic);
     datapath.set_program(flow, FIXED, &[(Field::Cwnd, 5 * 1448)]).unwrap();
@@ -255,7 +138,7 @@ fn a_silent_agent_leaves_flows_to_the_native_algorithm() {
 #[test]
 fn flows_outlive_the_agent_and_the_next_one_finds_them() {
     let Some(lab) = Lab::new("outlive") else { return };
-    let mut first = lab.attach();
+    let mut first = attach(&lab);
     let traffic = lab.own_flow();
     let flow = created(&mut first, &traffic);
     first.set_program(flow, FIXED, &[(Field::Cwnd, 9 * 1448)]).unwrap();
@@ -267,7 +150,7 @@ fn flows_outlive_the_agent_and_the_next_one_finds_them() {
     std::thread::sleep(Duration::from_millis(500));
     assert!(traffic.latest().unwrap().info.bytes_acked > before, "the flow goes on");
 
-    let mut second = lab.attach();
+    let mut second = attach(&lab);
     let found = wait_for(&mut second, "Created", |e| match e {
         Event::Created { flow, info } if info.local == traffic.local() => Some(*flow),
         _ => None,
@@ -282,7 +165,7 @@ fn flows_outlive_the_agent_and_the_next_one_finds_them() {
 #[test]
 fn clean_removes_what_a_dead_agent_left() {
     let Some(lab) = Lab::new("clean") else { return };
-    let mut datapath = lab.attach();
+    let mut datapath = attach(&lab);
     let traffic = lab.own_flow();
     created(&mut datapath, &traffic);
     assert!(
@@ -304,24 +187,24 @@ fn clean_removes_what_a_dead_agent_left() {
 #[test]
 fn a_second_agent_is_refused() {
     let Some(lab) = Lab::new("second") else { return };
-    let first = lab.attach();
+    let first = attach(&lab);
     let refused = EbpfDatapath::attach(lab.options.clone()).err().expect("refused");
     assert!(
         matches!(refused, EbpfError::Busy { pid: Some(pid), .. } if pid == std::process::id()),
         "{refused}"
     );
     first.detach().unwrap();
-    lab.attach().detach().unwrap();
+    attach(&lab).detach().unwrap();
 }
 
 #[test]
 fn running_flows_of_another_algorithm_are_adopted() {
     let Some(lab) = Lab::new("adopt") else { return };
-    let mut datapath = lab.attach();
+    let mut datapath = attach(&lab);
     let traffic = lab.flow("reno");
     std::thread::sleep(Duration::from_millis(100));
     // Only the flow's own namespace: other tests have Reno flows too.
-    let namespace = Path::new("/run/netns").join(lab.sender.name().unwrap());
+    let namespace = Path::new("/run/netns").join(lab.sender().name().unwrap());
     assert_eq!(datapath.adopt("reno", Some(&namespace)).unwrap(), 1);
     let flow = wait_for(&mut datapath, "Created", |e| match e {
         Event::Created { flow, info } if info.local == traffic.local() => Some(*flow),
@@ -336,7 +219,7 @@ fn running_flows_of_another_algorithm_are_adopted() {
 fn the_flow_table_is_bounded_and_reused() {
     let Some(mut lab) = Lab::new("bounded") else { return };
     lab.options.max_flows = 1;
-    let mut datapath = lab.attach();
+    let mut datapath = attach(&lab);
     let first = lab.own_flow();
     let a = created(&mut datapath, &first);
     let second = lab.own_flow();

@@ -1,0 +1,196 @@
+//! What the tests on live flows share: namespaces with a link, a datapath under a name of its own, traffic.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
+use ccplane_ebpf::{EbpfDatapath, Options, clean};
+use ccplane_emulator::netns::Namespace;
+use ccplane_emulator::{Emulator, LinkConfig, veth};
+use ccplane_runner::traffic::{BulkFlow, FlowConfig};
+
+pub const LONG: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What joins the two namespaces.
+pub enum Link {
+    Cable { sender: Namespace, receiver: Namespace },
+    Emulated(Emulator),
+}
+
+/// Two joined namespaces and the options of a datapath under a name that no other test uses.
+pub struct Lab {
+    pub link: Link,
+    pub options: Options,
+    run_dir: tempfile::TempDir,
+}
+
+impl Lab {
+    /// On a plain cable. None, said loudly, where the machine cannot run the test.
+    pub fn new(test: &str) -> Option<Lab> {
+        can_run(test).then(|| {
+            // Moving flows needs a namespace that can be found by name.
+            let (sender, receiver) = (Namespace::create(test).unwrap(), Namespace::anonymous().unwrap());
+            veth::connect(&sender, &receiver).unwrap();
+            Lab::on(test, Link::Cable { sender, receiver })
+        })
+    }
+
+    /// On an emulated link. None, said loudly, where the machine cannot run the test.
+    pub fn over(test: &str, link: &LinkConfig) -> Option<Lab> {
+        can_run(test).then(|| Lab::on(test, Link::Emulated(Emulator::start(link).unwrap())))
+    }
+
+    fn on(test: &str, link: Link) -> Lab {
+        let run_dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            run_dir: run_dir.path().into(),
+            name: format!("cct_{test}"),
+            heartbeat_timeout: Duration::from_millis(300),
+            ..Options::default()
+        };
+        Lab { link, options, run_dir }
+    }
+
+    pub fn attach(&self) -> EbpfDatapath {
+        EbpfDatapath::attach(self.options.clone()).unwrap()
+    }
+
+    pub fn sender(&self) -> &Namespace {
+        match &self.link {
+            Link::Cable { sender, .. } => sender,
+            Link::Emulated(emulator) => emulator.sender_ns(),
+        }
+    }
+
+    pub fn receiver(&self) -> &Namespace {
+        match &self.link {
+            Link::Cable { receiver, .. } => receiver,
+            Link::Emulated(emulator) => emulator.receiver_ns(),
+        }
+    }
+
+    pub fn emulator(&self) -> &Emulator {
+        match &self.link {
+            Link::Cable { .. } => panic!("this lab has a cable"),
+            Link::Emulated(emulator) => emulator,
+        }
+    }
+
+    fn receiver_v4(&self) -> IpAddr {
+        match &self.link {
+            Link::Cable { .. } => veth::ENDS[1],
+            Link::Emulated(emulator) => emulator.receiver_addresses().v4.into(),
+        }
+    }
+
+    pub fn flow_to(&self, receiver: IpAddr, congestion: &str) -> BulkFlow {
+        let config = FlowConfig {
+            congestion: congestion.into(),
+            receiver: SocketAddr::new(receiver, 0),
+            duration: LONG,
+            bytes: None,
+            sample_every: Duration::from_millis(10),
+        };
+        BulkFlow::start(&config, self.sender(), self.receiver(), Instant::now()).unwrap()
+    }
+
+    pub fn flow(&self, congestion: &str) -> BulkFlow {
+        self.flow_to(self.receiver_v4(), congestion)
+    }
+
+    pub fn own_flow(&self) -> BulkFlow {
+        self.flow(&self.options.name)
+    }
+
+    pub fn registered(&self) -> bool {
+        registered(&self.options.name)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // Whatever a test that failed has left.
+        let _ = clean(&self.options);
+    }
+}
+
+fn can_run(test: &str) -> bool {
+    if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
+        eprintln!("SKIPPED: {test}: {}: {}", missing.what, missing.found);
+        return false;
+    }
+    if !ccplane_emulator::netns::available() {
+        eprintln!("SKIPPED: {test}: needs root and /dev/net/tun");
+        return false;
+    }
+    true
+}
+
+pub fn registered(name: &str) -> bool {
+    let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    list.split_whitespace().any(|n| n == name)
+}
+
+/// Polls, with heartbeats, until `done` says so of an event.
+pub fn wait_for<T>(datapath: &mut EbpfDatapath, what: &str, mut done: impl FnMut(&Event) -> Option<T>) -> T {
+    let start = Instant::now();
+    let mut events = Vec::new();
+    while start.elapsed() < PATIENCE {
+        datapath.heartbeat();
+        datapath.wait(Duration::from_millis(20)).unwrap();
+        datapath.poll(64, &mut events);
+        if let Some(found) = events.drain(..).find_map(|e| done(&e)) {
+            return found;
+        }
+    }
+    panic!("no {what} within {PATIENCE:?}");
+}
+
+/// The id of a flow, once it is told.
+pub fn created(datapath: &mut EbpfDatapath, flow: &BulkFlow) -> FlowId {
+    let (local, remote) = (flow.local(), flow.remote());
+    wait_for(datapath, "Created", |e| match e {
+        Event::Created { flow, info } if info.local == local => {
+            assert_eq!(info.remote, remote);
+            Some(*flow)
+        }
+        _ => None,
+    })
+}
+
+/// The next report of a flow by a program: its number and values.
+pub fn report(datapath: &mut EbpfDatapath, of: FlowId, by: ProgramUid) -> (u32, Vec<i64>) {
+    wait_for(datapath, "Report", |e| match e {
+        Event::Report { flow, program, seq, values, .. } if *flow == of && *program == by => {
+            Some((*seq, values.clone()))
+        }
+        _ => None,
+    })
+}
+
+/// The flow's statistics once `done` holds of them; heartbeats only if `alive`.
+pub fn stats(
+    datapath: &mut EbpfDatapath,
+    of: FlowId,
+    alive: bool,
+    done: impl Fn(&FlowStats) -> bool,
+) -> FlowStats {
+    let start = Instant::now();
+    let mut last = None;
+    while start.elapsed() < PATIENCE {
+        if alive {
+            datapath.heartbeat();
+        }
+        last = datapath.flows().into_iter().find(|f| f.flow == of);
+        if last.as_ref().is_some_and(&done) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let last = last.expect("the flow is listed");
+    assert!(done(&last), "{last:?}");
+    last
+}
