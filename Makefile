@@ -11,7 +11,7 @@ build: ## the ccplane binary, in target/release
 	cargo build --release --quiet -p ccplane
 
 demo: build ## real TCP flows over emulated links, live table, HTML report
-	$(CCPLANE) demo
+	@trace=$$(.ci/traces target/traces) && $(CCPLANE) demo $${trace:+--trace $$trace}
 
 test: ## everything that CI checks
 	@.ci/setup test
