@@ -102,11 +102,11 @@ fn flow(name: &str, algorithm: &str, sim: &SimDatapath, id: FlowId, duration_ms:
     let mut before = (0, 0);
     for s in sim.samples(id) {
         let t_ms = s.at_us / 1000;
-        let (acked, elapsed_ms) = (s.bytes_acked - before.1, t_ms - before.0);
-        before = (t_ms, s.bytes_acked);
+        let (delivered, elapsed_ms) = (s.delivered - before.1, t_ms - before.0);
+        before = (t_ms, s.delivered);
         samples.push(Sample {
             t_ms,
-            throughput_bps: (acked * 8000).checked_div(elapsed_ms).unwrap_or(0),
+            throughput_bps: (delivered * mss_bytes * 8000).checked_div(elapsed_ms).unwrap_or(0),
             srtt_us: u64::from(s.srtt_us),
             cwnd_pkts: s.cwnd_bytes / mss_bytes,
             pacing_bps: s.pacing_rate.saturating_mul(8),

@@ -30,6 +30,8 @@ pub struct Sample {
     pub srtt_us: u32,
     /// Payload bytes acknowledged in order since the start.
     pub bytes_acked: u64,
+    /// Packets acknowledged since the start, also selectively.
+    pub delivered: u64,
     /// Payload bytes in flight.
     pub in_flight_bytes: u64,
     /// Packets marked lost since the start.
@@ -326,6 +328,7 @@ impl Flow {
             pacing_rate: self.pacing_rate(),
             srtt_us: u32::try_from(self.sender.rtt.srtt_ns() / 1000).unwrap_or(u32::MAX),
             bytes_acked: self.sender.bytes_acked,
+            delivered: self.sender.delivered_packets,
             in_flight_bytes: self.sender.in_flight_bytes,
             lost: self.sender.lost_packets,
         });
