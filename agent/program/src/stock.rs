@@ -132,9 +132,13 @@ impl Stock {
     pub fn report_len(&self) -> usize {
         self.reports
     }
+    /// Where the register is.
+    pub fn reg(&self, reg: RegId) -> Option<StockReg> {
+        self.regs.get(usize::from(reg)).copied()
+    }
     /// The register as UPDATE_FIELDS and CHANGE_PROG name it; `None` for one that the agent may not update.
     pub fn update_reg(&self, reg: RegId) -> Option<StockReg> {
-        let stock = *self.regs.get(usize::from(reg))?;
+        let stock = self.reg(reg)?;
         matches!(stock.kind, CONTROL | VOLATILE_CONTROL).then_some(stock)
     }
 }

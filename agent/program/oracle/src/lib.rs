@@ -6,6 +6,7 @@
 pub mod generate;
 pub mod libccp;
 pub mod model;
+pub mod path;
 pub mod portus;
 pub mod rng;
 

@@ -104,6 +104,27 @@ struct CcpDatapath {
     impl_: *mut c_void,
 }
 
+/// Registers of each kind (serialize.h).
+const MAX_REPORT_REG: usize = 110;
+const MAX_CONTROL_REG: usize = 110;
+const MAX_IMPLICIT_REG: usize = 6;
+const MAX_TMP_REG: usize = 8;
+const MAX_LOCAL_REG: usize = 8;
+
+/// The beginning of `struct ccp_priv_state` (ccp_priv.h): up to the end of its `struct register_file`.
+#[repr(C)]
+struct CcpPrivState {
+    sent_create: bool,
+    implicit_time_zero: u64,
+    program_index: u16,
+    staged_program_index: c_int,
+    report: [u64; MAX_REPORT_REG],
+    control: [u64; MAX_CONTROL_REG],
+    implicit: [u64; MAX_IMPLICIT_REG],
+    tmp: [u64; MAX_TMP_REG],
+    local: [u64; MAX_LOCAL_REG],
+}
+
 unsafe extern "C" {
     fn ccp_init(datapath: *mut CcpDatapath, id: u32) -> c_int;
     fn ccp_free(datapath: *mut CcpDatapath);
@@ -284,6 +305,21 @@ impl Libccp {
         };
         let sink = SINK.take();
         Invocation { code, cwnd: sink.cwnd, rate: sink.rate, report: sink.report }
+    }
+
+    /// What a register of the flow holds; `None` for what is no register.
+    pub fn register(&self, reg: StockReg) -> Option<u64> {
+        // SAFETY: libccp allocated the state when the connection started, and frees it with the connection.
+        let state = unsafe { &*(*self.conn).state.cast::<CcpPrivState>() };
+        let file: &[u64] = match reg.kind {
+            0 | 8 => &state.control,
+            2 => &state.implicit,
+            3 => &state.local,
+            5 | 6 => &state.report,
+            7 => &state.tmp,
+            _ => return None,
+        };
+        file.get(reg.index as usize).copied()
     }
 
     /// Nanoseconds of one `ccp_invoke`, over `times` of them on these ACKs over and over, `gap_us` apart, each

@@ -291,3 +291,18 @@ fn published_idioms_compile_to_the_same_bytes() {
         assert_eq!(stock.bytes(), theirs, "{source}");
     }
 }
+
+/// Every program that ships with ccplane: portus's bytes, up to `||` that is kept.
+#[test]
+fn shipped_programs_compile_to_the_bytes_of_portus() {
+    let sources: Vec<_> = ccplane_algs::all().iter().flat_map(|a| a.programs()).collect();
+    assert!(sources.len() >= 3);
+    for ccplane_alg::ProgramSource { name, source } in sources {
+        let Verdict::Bytes(theirs) = portus(source) else { panic!("portus refuses {name}") };
+        let program = compile(source).unwrap_or_else(|d| panic!("{}", d[0].render(name, source)));
+        let stock = lower(&program).unwrap_or_else(|r| panic!("{name}: {r}"));
+        assert_eq!(relate(&program, &stock, &theirs), Ok(Relation::Same), "{name}");
+        let kept = stock.bytes().iter().zip(&theirs).filter(|(ours, theirs)| ours != theirs).count();
+        println!("{name}: {} instructions, {kept} kept `||`", stock.num_instructions());
+    }
+}
