@@ -1,0 +1,342 @@
+//! Losses and what follows them: the shipped algorithms and the native fallback over an emulated link, beside the
+//! kernel's own on links of their own, at the same time.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ccplane_contract::Datapath;
+use ccplane_core::{Catalog, Config, Core, DatapathId, FlowView, Rule, Rules, drive};
+use ccplane_ebpf::{EbpfDatapath, clock_us};
+use ccplane_emulator::{Direction, Emulator, LinkConfig, Loss, Queue, Shape};
+use ccplane_runner::tcp_info::CaState;
+use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
+use common::{LONG, Lab};
+
+const LINK_MBIT: u32 = 12;
+const DELAY_US: u64 = 10_000;
+/// One bandwidth-delay product of the link and the round trip.
+const QUEUE_PACKETS: u32 = 20;
+const DP: DatapathId = DatapathId(0);
+/// Ports tell the algorithms apart.
+const RENO_PORT: u16 = 5001;
+const CUBIC_PORT: u16 = 5002;
+const NATIVE_PORT: u16 = 5003;
+
+fn link() -> LinkConfig {
+    let mut link = LinkConfig::symmetric(Shape::mbit(LINK_MBIT), DELAY_US);
+    link.up.queue = Queue::packets(QUEUE_PACKETS);
+    link
+}
+
+/// An agent on a thread of its own, which gives up the datapath when it is stopped.
+struct Agent {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<(EbpfDatapath, Reports)>>,
+}
+
+/// The last report of each flow, by its remote port.
+type Reports = HashMap<u16, Vec<(String, i64)>>;
+
+impl Agent {
+    fn start(mut datapath: EbpfDatapath) -> Agent {
+        let stop = Arc::new(AtomicBool::new(false));
+        let run = {
+            let stop = stop.clone();
+            move || {
+                let rule = |port, name| Rule { remote_port: Some(port..=port), ..Rule::any(name) };
+                let rules = vec![rule(RENO_PORT, "reno"), rule(CUBIC_PORT, "cubic")];
+                let catalog = Catalog::new(ccplane_algs::all(), 1).unwrap();
+                let rules = Rules { rules, default: ccplane_core::NATIVE.to_owned() };
+                let mut core = Core::new(catalog, rules, Config::default()).unwrap();
+                core.attach(DP, datapath.capabilities(), clock_us()).unwrap();
+                while !stop.load(Ordering::Acquire) {
+                    datapath.heartbeat();
+                    drive(&mut core, DP, &mut datapath, clock_us());
+                    datapath.wait(Duration::from_millis(20)).unwrap();
+                }
+                assert!(core.flows().all(|f| f.last_error().is_none()));
+                let report = |f: &FlowView<'_>| f.report().map(|(name, v)| (name.to_owned(), v)).collect();
+                let reports = core.flows().map(|f| (f.info().remote.port(), report(&f))).collect();
+                (datapath, reports)
+            }
+        };
+        Agent { stop, thread: Some(std::thread::spawn(run)) }
+    }
+
+    fn stop(mut self) -> (EbpfDatapath, Reports) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // A failed test is failed already.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// A flow on a link of its own.
+struct Lane {
+    flow: BulkFlow,
+    emulator: Emulator,
+}
+
+impl Lane {
+    fn start(congestion: &str, port: u16, link: &LinkConfig) -> Lane {
+        let emulator = Emulator::start(link).unwrap();
+        let config = FlowConfig {
+            congestion: congestion.into(),
+            receiver: SocketAddr::new(emulator.receiver_addresses().v4.into(), port),
+            duration: LONG,
+            bytes: None,
+            sample_every: Duration::from_millis(5),
+        };
+        let flow =
+            BulkFlow::start(&config, emulator.sender_ns(), emulator.receiver_ns(), Instant::now()).unwrap();
+        Lane { flow, emulator }
+    }
+}
+
+/// What a flow did.
+struct Figures {
+    name: &'static str,
+    samples: Vec<TcpSample>,
+    /// Registers of its program's last report; none for the kernel's own.
+    report: Vec<(String, i64)>,
+}
+
+impl Figures {
+    /// The samples between two times, in seconds.
+    fn between(&self, from_s: u64, to_s: u64) -> &[TcpSample] {
+        let at = |s: u64| self.samples.partition_point(|sample| sample.at_us < s * 1_000_000);
+        &self.samples[at(from_s)..at(to_s)]
+    }
+
+    /// Payload acknowledged, bytes.
+    fn acked(&self, from_s: u64, to_s: u64) -> u64 {
+        let of = self.between(from_s, to_s);
+        of.last().unwrap().info.bytes_acked - of[0].info.bytes_acked
+    }
+
+    fn retransmitted(&self, from_s: u64, to_s: u64) -> u32 {
+        let of = self.between(from_s, to_s);
+        of.last().unwrap().info.total_retrans - of[0].info.total_retrans
+    }
+
+    fn mean_rtt_us(&self, from_s: u64, to_s: u64) -> u64 {
+        let of = self.between(from_s, to_s);
+        of.iter().map(|s| u64::from(s.info.rtt_us)).sum::<u64>() / of.len() as u64
+    }
+
+    /// Most packets sent again between two samples, which is the time of five packets on the link.
+    fn worst_burst(&self) -> u32 {
+        let bursts = self.samples.windows(2).map(|w| w[1].info.total_retrans - w[0].info.total_retrans);
+        bursts.max().unwrap()
+    }
+
+    /// The largest time from the start of a fast recovery to its first retransmission, microseconds.
+    fn first_retransmission_us(&self) -> u64 {
+        let in_recovery = |s: &TcpSample| s.info.ca_state == CaState::Recovery;
+        let mut worst = 0;
+        for (n, w) in self.samples.windows(2).enumerate() {
+            if !in_recovery(&w[0]) && in_recovery(&w[1]) {
+                let sent = w[0].info.total_retrans;
+                let then = self.samples[n + 1..].iter().find(|s| s.info.total_retrans > sent);
+                worst = worst.max(then.map_or(u64::MAX, |s| s.at_us - w[1].at_us));
+            }
+        }
+        worst
+    }
+
+    /// Windows (packets) before each timeout, and the largest within the 200 ms after the flow was open again.
+    fn around_timeouts(&self) -> Vec<(u32, u32)> {
+        let mut windows = Vec::new();
+        for (n, w) in self.samples.windows(2).enumerate() {
+            let is_loss = |s: &TcpSample| s.info.ca_state == CaState::Loss;
+            if !is_loss(&w[0]) && is_loss(&w[1]) {
+                let after: Vec<_> = self.samples[n + 1..].iter().skip_while(|s| is_loss(s)).collect();
+                let soon = after.iter().take_while(|s| s.at_us < after[0].at_us + 200_000);
+                windows.push((w[0].info.snd_cwnd, soon.map(|s| s.info.snd_cwnd).max().unwrap_or(0)));
+            }
+        }
+        windows
+    }
+
+    fn reported(&self, register: &str) -> i64 {
+        self.report.iter().find(|(name, _)| name == register).unwrap().1
+    }
+
+    fn summary(&self, from_s: u64, to_s: u64) -> String {
+        format!(
+            "{:>12}: {:>8} bytes, rtt {:>6} us, {:>3} retransmitted, at most {:>2} at once, {:?} {:?}",
+            self.name,
+            self.acked(from_s, to_s),
+            self.mean_rtt_us(from_s, to_s),
+            self.retransmitted(from_s, to_s),
+            self.worst_burst(),
+            self.around_timeouts(),
+            self.report
+        )
+    }
+}
+
+/// Each of ours and the kernel's that it is held against.
+struct Compared {
+    reno: [Figures; 2],
+    cubic: [Figures; 2],
+    native: Figures,
+}
+
+impl Compared {
+    /// Ours, the kernel's.
+    fn pairs(&self) -> [(&Figures, &Figures); 3] {
+        let ([a, b], [c, d]) = (&self.reno, &self.cubic);
+        [(a, b), (c, d), (&self.native, b)]
+    }
+}
+
+/// Runs our Reno and Cubic, the native fallback and the kernel's Reno and Cubic at the same time.
+fn compare(test: &str, link: &LinkConfig, during: impl FnOnce(&[Lane])) -> Option<Compared> {
+    let lab = Lab::new(test)?;
+    let agent = Agent::start(lab.attach());
+    let own = lab.options.name.as_str();
+    let lanes = [
+        ("our reno", own, RENO_PORT),
+        ("kernel reno", "reno", RENO_PORT),
+        ("our cubic", own, CUBIC_PORT),
+        ("kernel cubic", "cubic", CUBIC_PORT),
+        ("native", own, NATIVE_PORT),
+    ];
+    let running = lanes.map(|(_, congestion, port)| Lane::start(congestion, port, link));
+    during(&running);
+    let (datapath, reports) = agent.stop();
+    let mut figures = running.into_iter().zip(lanes).map(|(lane, (name, congestion, port))| {
+        lane.flow.stop();
+        let samples = lane.flow.finish().unwrap().samples;
+        let steered = congestion == own && port != NATIVE_PORT;
+        let report = reports.get(&port).filter(|_| steered).cloned().unwrap_or_default();
+        Figures { name, samples, report }
+    });
+    let mut next = || figures.next().unwrap();
+    let compared = Compared { reno: [next(), next()], cubic: [next(), next()], native: next() };
+    datapath.detach().unwrap();
+    Some(compared)
+}
+
+fn print(test: &str, compared: &Compared, from_s: u64, to_s: u64) {
+    for figures in compared.reno.iter().chain(&compared.cubic).chain([&compared.native]) {
+        eprintln!("{test}: {}", figures.summary(from_s, to_s));
+    }
+}
+
+fn sleep_s(seconds: u64) {
+    std::thread::sleep(Duration::from_secs(seconds));
+}
+
+#[test]
+fn a_full_queue_is_used_as_by_the_kernels_own() {
+    let Some(compared) = compare("queue", &link(), |_| sleep_s(16)) else { return };
+    print("queue", &compared, 1, 16);
+    for (ours, kernels) in compared.pairs() {
+        let name = ours.name;
+        assert!(ours.acked(0, 16) * 100 >= kernels.acked(0, 16) * 90, "{name}: throughput");
+        // In the first second, slow start ends: the kernel's Cubic has HyStart, which is no part of RFC 9438.
+        let (rtt, theirs) = (ours.mean_rtt_us(1, 16), kernels.mean_rtt_us(1, 16));
+        assert!(rtt * 100 <= theirs * 115 && rtt * 115 >= theirs * 100, "{name}: RTT {rtt}, {theirs} us");
+        let (again, theirs) = (ours.retransmitted(1, 16), kernels.retransmitted(1, 16));
+        assert!(again <= 2 * theirs, "{name}: {again} retransmitted, by the kernel's {theirs}");
+        assert!(ours.worst_burst() <= 2 * compared.reno[1].worst_burst(), "{name}: {}", ours.worst_burst());
+        // At once: within a sample or two, not when half of the window has drained (20 ms).
+        let waited_us = ours.first_retransmission_us();
+        assert!(waited_us < 15_000, "{name}: the first retransmission waits {waited_us} us");
+        assert!(ours.around_timeouts().is_empty(), "{name}: no timeouts");
+    }
+    for ours in [&compared.reno[0], &compared.cubic[0]] {
+        assert!(
+            ours.reported("lost") >= i64::from(ours.retransmitted(0, 16)),
+            "the program heard of each loss"
+        );
+    }
+}
+
+#[test]
+fn random_losses_are_repaired_as_by_the_kernels_own() {
+    let mut link = link();
+    link.up.loss = Loss { probability: 0.01, seed: 7 };
+    let Some(compared) = compare("random", &link, |_| sleep_s(12)) else { return };
+    print("random", &compared, 0, 12);
+    for (ours, kernels) in compared.pairs() {
+        let (acked, theirs) = (ours.acked(0, 12), kernels.acked(0, 12));
+        // Which packets are lost is left to chance.
+        assert!(acked * 100 >= theirs * 75, "{}: {acked} bytes, the kernel's {theirs}", ours.name);
+        assert!(ours.worst_burst() <= 2 * compared.reno[1].worst_burst(), "{}", ours.name);
+    }
+}
+
+#[test]
+fn a_blackout_ends_in_a_timeout_and_a_slow_start() {
+    const DARK_S: (u64, u64) = (4, 6);
+    let during = |lanes: &[Lane]| {
+        let lose = |probability| {
+            let loss = Loss { probability, seed: 1 };
+            lanes.iter().for_each(|l| l.emulator.set_loss(Direction::Up, loss).unwrap());
+        };
+        sleep_s(DARK_S.0);
+        lose(1.0);
+        sleep_s(DARK_S.1 - DARK_S.0);
+        lose(0.0);
+        sleep_s(6);
+    };
+    let Some(compared) = compare("blackout", &link(), during) else { return };
+    print("blackout", &compared, 0, 12);
+    for (ours, kernels) in compared.pairs() {
+        let name = ours.name;
+        assert!(!ours.around_timeouts().is_empty(), "{name}: a timeout");
+        let dark = ours.between(DARK_S.0 + 1, DARK_S.1);
+        assert!(dark.iter().all(|s| s.info.snd_cwnd == 1), "{name}: one packet at a time in the dark");
+        // Light at 6 s; the timer, backed off, at 8 s at the latest.
+        let (acked, theirs) = (ours.acked(9, 12), kernels.acked(9, 12));
+        assert!(acked * 100 >= theirs * 85, "{name}: {acked} bytes after it, the kernel's {theirs}");
+        assert!(ours.worst_burst() <= 2 * compared.reno[1].worst_burst(), "{name}: {}", ours.worst_burst());
+    }
+    for ours in [&compared.reno[0], &compared.cubic[0]] {
+        assert_eq!(ours.reported("timeouts"), 1, "{}: however often the timer ran out", ours.name);
+    }
+}
+
+#[test]
+fn a_timeout_for_nothing_is_undone() {
+    let during = |lanes: &[Lane]| {
+        let delay = |us| lanes.iter().for_each(|l| l.emulator.set_delay_us(Direction::Down, us).unwrap());
+        for _ in 0..2 {
+            sleep_s(3);
+            // ACKs are late by more than the timer waits, and none is lost.
+            delay(600_000);
+            std::thread::sleep(Duration::from_millis(200));
+            delay(DELAY_US);
+        }
+        sleep_s(2);
+    };
+    let Some(compared) = compare("undo", &link(), during) else { return };
+    print("undo", &compared, 0, 8);
+    for (ours, kernels) in compared.pairs() {
+        for (figures, who) in [(ours, "ours"), (kernels, "the kernel's")] {
+            let timeouts = figures.around_timeouts();
+            assert!(!timeouts.is_empty(), "{}: {who} timed out", figures.name);
+            let undone = timeouts.iter().all(|(before, after)| 10 * after >= 9 * before);
+            assert!(undone, "{}: {who} {timeouts:?}", figures.name);
+        }
+    }
+    for ours in [&compared.reno[0], &compared.cubic[0]] {
+        assert_eq!(ours.reported("timeouts"), 0, "{}: undone before the program heard of it", ours.name);
+    }
+}
