@@ -4,6 +4,7 @@
 //! No compiler and no kernel headers are needed, at build time or at run time: field offsets come from the
 //! running kernel's BTF. What is attached is pinned, so that flows go on when the agent dies; [`clean`]
 //! removes it.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod asm;
 mod attach;

@@ -38,3 +38,81 @@ pub fn refusal(compiled: &Compiled, e: &LoadError) -> DatapathError {
     let reason = if words.is_empty() { e.errno.to_string() } else { format!("{}: {words}", e.errno) };
     DatapathError::Refused { at: refused_at(&e.log).and_then(|at| compiled.ir_at(at)), reason }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asm::{Asm, R, Size};
+    use crate::codegen::{self, Host, REC};
+    use crate::layout::rec;
+    use crate::sys::{self, AttachTo, MapType, ProgType};
+    use ccplane_program::ir::Prim;
+    use std::os::fd::AsRawFd;
+
+    /// Recorded on Linux 6.18: a load outside of a map's value.
+    const OUT_OF_BOUNDS: &str = "func#0 @0
+0: R1=ctx() R10=fp0
+0: (18) r7 = 0xffff8a3c46c3a000       ; R7_w=map_value(map=ccplane_rec,ks=4,vs=784)
+2: (79) r1 = *(u64 *)(r7 +776)        ; R1_w=scalar() R7_w=map_value(map=ccplane_rec,ks=4,vs=784)
+3: (79) r1 = *(u64 *)(r7 +784)
+invalid access to map value, value_size=784 off=784 size=8
+R7 min value is outside of the allowed memory range
+processed 3 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_states 0 mark_read 0
+";
+    /// Refused before the walk begins.
+    const SHAPE: &str = "func#0 @0
+jump out of range from insn 5 to 40
+processed 0 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_states 0 mark_read 0
+";
+
+    #[test]
+    fn the_log_tells_where_it_stopped() {
+        assert_eq!(refused_at(OUT_OF_BOUNDS), Some(3));
+        assert_eq!(refused_at(SHAPE), Some(5));
+        assert_eq!(refused_at(""), None);
+        assert_eq!(refused_at("processed 0 insns"), None);
+        let words = last_lines(OUT_OF_BOUNDS);
+        assert!(words.ends_with("R7 min value is outside of the allowed memory range"), "{words}");
+        assert_eq!(words.lines().count(), LOG_LINES);
+    }
+
+    /// Whose record has room for two registers only.
+    struct SmallRecord(i32);
+
+    impl Host for SmallRecord {
+        fn enter(&self, asm: &mut Asm) {
+            asm.map_value(REC, self.0, 0);
+        }
+        fn load_prim(&self, asm: &mut Asm, _: Prim) {
+            asm.mov_imm(R::R1, 0);
+        }
+        fn apply(&self, asm: &mut Asm) {
+            asm.load(Size::B8, R::R1, REC, rec::CWND as i16);
+        }
+        fn report(&self, _: &mut Asm, _: usize) {}
+        fn leave(&self, asm: &mut Asm) {
+            asm.exit0();
+        }
+    }
+
+    #[test]
+    fn a_real_refusal_names_the_instruction_of_the_program() {
+        let source = "(def (Report (a 0)) (b 0) (c 0)) (when true (:= Report.a 1) (:= b 2) (:= c 3))";
+        let program = ccplane_program::compile(source).unwrap();
+        let map = match sys::map_create(MapType::Array, "ccplane_small", 4, rec::REGS + 16, 1, 0) {
+            Ok(map) => map,
+            Err(e) => return eprintln!("SKIPPED: cannot create a BPF map: {e}"),
+        };
+        let compiled = codegen::compile(&program, 1, &SmallRecord(map.as_raw_fd())).unwrap();
+        let refused =
+            sys::prog_load(ProgType::SchedCls, "ccplane_test", &compiled.insns, AttachTo::default());
+        let third = program.insts().iter().position(|i| i.dst == ccplane_program::ir::Dst::Reg(2));
+        match refusal(&compiled, &refused.unwrap_err()) {
+            DatapathError::Refused { at, reason } => {
+                assert_eq!(at, third, "{reason}");
+                assert!(third.is_some() && reason.contains("invalid access to map value"), "{reason}");
+            }
+            other => panic!("{other}"),
+        }
+    }
+}

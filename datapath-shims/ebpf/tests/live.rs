@@ -3,13 +3,19 @@
 
 mod common;
 
+use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use ccplane_contract::{Datapath, DatapathError, Event, Field, Mode, ProgramUid};
-use ccplane_ebpf::{EbpfDatapath, EbpfError, clean, read_flows};
+use ccplane_ebpf::{EbpfDatapath, EbpfError, Options, clean, read_flows};
+use ccplane_emulator::{LinkConfig, Shape};
 use ccplane_program::ir::Program;
-use common::{Lab, created, report, stats, wait_for};
+use common::{Lab, PATIENCE, created, report, stats, wait_for};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 const FIXED: ProgramUid = ProgramUid(1);
 const COUNTER: ProgramUid = ProgramUid(2);
@@ -233,4 +239,132 @@ fn the_flow_table_is_bounded_and_reused() {
     let b = created(&mut datapath, &third);
     assert_ne!(a, b, "ids are not reused");
     datapath.detach().unwrap();
+}
+
+#[test]
+fn ipv6_flows_are_named_by_their_addresses() {
+    let Some(lab) = Lab::over("ipv6", &LinkConfig::symmetric(Shape::mbit(50), 1_000)) else { return };
+    let mut datapath = attach(&lab);
+    let receiver = lab.emulator().receiver_addresses().v6;
+    let traffic = lab.flow_to(receiver.into(), &lab.options.name);
+    let flow = created(&mut datapath, &traffic);
+    let info = datapath.flows().into_iter().find(|f| f.flow == flow).unwrap().info;
+    assert_eq!(info.remote, traffic.remote());
+    assert_eq!(
+        info.local,
+        SocketAddr::new(lab.emulator().sender_addresses().v6.into(), traffic.local().port())
+    );
+    // 1500 bytes less the headers and the timestamp option: 20 bytes smaller than IPv4's.
+    assert_eq!((info.mss_bytes, info.init_cwnd_bytes), (1428, 14_280));
+    datapath.set_program(flow, FIXED, &[(Field::Cwnd, 12 * 1428)]).unwrap();
+    stats(&mut datapath, flow, true, |f| f.snd_cwnd == 12 && f.min_rtt_us >= 2_000);
+    datapath.detach().unwrap();
+}
+
+/// Set for the process that [`an_agent_that_is_killed_leaves_its_flows_running`] kills: run directory and name.
+const HELPER: &str = "CCPLANE_TEST_AGENT";
+
+/// The agent to be killed; nothing unless it is asked for.
+#[test]
+fn helper_agent() {
+    let Ok(place) = std::env::var(HELPER) else { return };
+    let (run_dir, name) = place.split_once(',').unwrap();
+    let options = Options { run_dir: run_dir.into(), name: name.into(), ..Options::default() };
+    let mut datapath = EbpfDatapath::attach(options).unwrap();
+    datapath.install(FIXED, &fixed()).unwrap();
+    let mut events = Vec::new();
+    loop {
+        datapath.heartbeat();
+        datapath.wait(Duration::from_millis(20)).unwrap();
+        datapath.poll(64, &mut events);
+        for event in events.drain(..) {
+            if let Event::Created { flow, .. } = event {
+                datapath.set_program(flow, FIXED, &[(Field::Cwnd, 9 * 1448)]).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_is_killed_leaves_its_flows_running() {
+    let Some(lab) = Lab::new("killed") else { return };
+    let mut helper = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "helper_agent"])
+        .env(HELPER, format!("{},{}", lab.options.run_dir.display(), lab.options.name))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("the helper attaches", || lab.registered());
+    let traffic = lab.own_flow();
+    let steered = || read_flows(&lab.options).is_ok_and(|v| v.flows.iter().any(|f| f.snd_cwnd == 9));
+    wait_until("it steers the flow", steered);
+    assert!(matches!(EbpfDatapath::attach(lab.options.clone()), Err(EbpfError::Busy { .. })));
+    helper.kill().unwrap();
+    helper.wait().unwrap();
+
+    assert!(lab.registered(), "the datapath stays");
+    let silent = || read_flows(&lab.options).unwrap().flows[0].mode == Mode::NativeAgentSilent;
+    wait_until("the flow runs natively", silent);
+    let acked = || traffic.latest().unwrap().info.bytes_acked;
+    let before = acked();
+    wait_until("it goes on", || acked() > before + (1 << 20));
+
+    let mut datapath = attach(&lab);
+    let flow = created(&mut datapath, &traffic);
+    datapath.set_program(flow, COUNTER, &[(Field::Cwnd, 7 * 1448)]).unwrap();
+    report(&mut datapath, flow, COUNTER);
+    stats(&mut datapath, flow, true, |f| f.snd_cwnd == 7 && f.mode == Mode::Program);
+    datapath.detach().unwrap();
+    assert!(!lab.registered());
+}
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// In a mount namespace of the test's own, where mounts are seen by nobody else.
+#[test]
+fn pins_lie_in_the_systems_bpf_file_system_where_there_is_one() {
+    let Some(lab) = Lab::new("bpffs") else { return };
+    let private = || {
+        unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS).unwrap();
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+        let system = Path::new("/sys/fs/bpf");
+        let mount_system =
+            || mount(Some("bpf"), system, Some("bpf"), MsFlags::empty(), Some("mode=0700")).unwrap();
+        let dir = system.join(&lab.options.name);
+        let own = lab.options.run_dir.join("bpf").join(&lab.options.name);
+
+        // None yet (a machine that has one gets an empty one of the test's own below): our own is used ...
+        if !statfs(system).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC) {
+            drop(lab.attach());
+            assert!(own.join("link").exists() && !dir.exists());
+            // ... and found again when the system gets one meanwhile.
+            mount_system();
+            drop(lab.attach());
+            assert!(own.join("link").exists() && !dir.exists());
+            assert!(clean(&lab.options).unwrap().removed.contains(&own));
+            assert!(!own.exists() && !lab.registered());
+        } else {
+            mount_system();
+        }
+        drop(lab.attach());
+        assert!(dir.join("link").exists() && !own.exists());
+        assert!(read_flows(&lab.options).unwrap().flows.is_empty());
+        lab.attach().detach().unwrap();
+        assert!(!dir.exists() && !lab.registered());
+
+        // What another version left is not taken over, and cleaned up.
+        drop(lab.attach());
+        std::fs::remove_file(dir.join("ctl")).unwrap();
+        assert!(matches!(EbpfDatapath::attach(lab.options.clone()), Err(EbpfError::Os { .. })));
+        assert!(lab.registered(), "a refusal changes nothing");
+        clean(&lab.options).unwrap();
+        assert!(!dir.exists() && !lab.registered());
+    };
+    std::thread::scope(|s| s.spawn(private).join()).unwrap();
 }
