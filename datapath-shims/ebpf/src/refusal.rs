@@ -49,26 +49,30 @@ mod tests {
     use ccplane_program::ir::Prim;
     use std::os::fd::AsRawFd;
 
-    /// Recorded on Linux 6.18: a load outside of a map's value.
-    const OUT_OF_BOUNDS: &str = "func#0 @0
-0: R1=ctx() R10=fp0
-0: (18) r7 = 0xffff8a3c46c3a000       ; R7_w=map_value(map=ccplane_rec,ks=4,vs=784)
-2: (79) r1 = *(u64 *)(r7 +776)        ; R1_w=scalar() R7_w=map_value(map=ccplane_rec,ks=4,vs=784)
-3: (79) r1 = *(u64 *)(r7 +784)
+    /// Recorded on Linux 6.18: a store outside of a map's value.
+    const OUT_OF_BOUNDS: &str = "0: R1=ctx() R10=fp0
+0: (18) r7 = 0xffff8881e3113938       ; R7=map_value(map=ccplane_small,ks=4,vs=784)
+2: (b7) r1 = 0                        ; R1=0
+3: (7b) *(u64 *)(r10 -48) = r1        ; R1=0 R10=fp0 fp-48=0
+4: (61) r1 = *(u32 *)(r7 +16)         ; R1=scalar(smin=0,smax=umax=0xffffffff,var_off=(0x0; 0xffffffff)) R7=map_value(map=ccplane_small,ks=4,vs=784)
+5: (15) if r1 == 0x3 goto pc+8        ; R1=scalar(smin=0,smax=umax=0xffffffff,var_off=(0x0; 0xffffffff))
+6: (b7) r9 = 0                        ; R9=0
+7: (7a) *(u64 *)(r7 +768) = 1         ; R7=map_value(map=ccplane_small,ks=4,vs=784)
+8: (7a) *(u64 *)(r7 +776) = 2         ; R7=map_value(map=ccplane_small,ks=4,vs=784)
+9: (7a) *(u64 *)(r7 +784) = 3
 invalid access to map value, value_size=784 off=784 size=8
 R7 min value is outside of the allowed memory range
-processed 3 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_states 0 mark_read 0
+processed 9 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_states 0 mark_read 0
 ";
-    /// Refused before the walk begins.
-    const SHAPE: &str = "func#0 @0
-jump out of range from insn 5 to 40
+    /// Recorded there too: what is refused before the walk begins.
+    const SHAPE: &str = "jump out of range from insn 1 to 42
 processed 0 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_states 0 mark_read 0
 ";
 
     #[test]
     fn the_log_tells_where_it_stopped() {
-        assert_eq!(refused_at(OUT_OF_BOUNDS), Some(3));
-        assert_eq!(refused_at(SHAPE), Some(5));
+        assert_eq!(refused_at(OUT_OF_BOUNDS), Some(9));
+        assert_eq!(refused_at(SHAPE), Some(1));
         assert_eq!(refused_at(""), None);
         assert_eq!(refused_at("processed 0 insns"), None);
         let words = last_lines(OUT_OF_BOUNDS);

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ccplane_contract::Datapath;
+use ccplane_contract::{Datapath, Mode, ProgramUid};
 use ccplane_core::{Catalog, Config, Core, DatapathId, FlowView, Rule, Rules, drive};
-use ccplane_ebpf::{EbpfDatapath, clock_us};
+use ccplane_ebpf::{EbpfDatapath, clock_us, read_flows};
 use ccplane_emulator::{Direction, Emulator, LinkConfig, Loss, Queue, Shape};
 use ccplane_runner::tcp_info::CaState;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
-use common::{LONG, Lab};
+use common::{LONG, Lab, created};
 
 const LINK_MBIT: u32 = 12;
 const DELAY_US: u64 = 10_000;
@@ -338,5 +338,45 @@ fn a_timeout_for_nothing_is_undone() {
     }
     for ours in [&compared.reno[0], &compared.cubic[0]] {
         assert_eq!(ours.reported("timeouts"), 0, "{}: undone before the program heard of it", ours.name);
+    }
+}
+
+/// A program that paces at the link's rate under a window far above what it needs, as rate-based algorithms do.
+const PACED: &str = "(def (Report (acks 0)) (pace 1425000)) (when true (:= Rate pace) (:= Cwnd 1448000))";
+const PACED_UID: ProgramUid = ProgramUid(1_000_000);
+
+#[test]
+fn an_agents_death_costs_no_throughput() {
+    const WARM_UP_S: u64 = 4;
+    const WINDOW_S: u64 = 8;
+    let Some(lab) = Lab::new("death") else { return };
+    let mut datapath = lab.attach();
+    let own = lab.options.name.as_str();
+    let paced = Lane::start(own, NATIVE_PORT, &link());
+    let flow = created(&mut datapath, &paced.flow);
+    datapath.install(PACED_UID, &ccplane_program::compile(PACED).unwrap()).unwrap();
+    datapath.set_program(flow, PACED_UID, &[]).unwrap();
+    let agent = Agent::start(datapath);
+    let [reno, cubic] = [RENO_PORT, CUBIC_PORT].map(|port| Lane::start(own, port, &link()));
+    sleep_s(WARM_UP_S + WINDOW_S);
+    let modes = |all: Mode| assert!(read_flows(&lab.options).unwrap().flows.iter().all(|f| f.mode == all));
+    modes(Mode::Program);
+    // What a kill does: descriptors and memory go, nothing is undone.
+    drop(agent.stop().0);
+    sleep_s(WINDOW_S);
+    modes(Mode::NativeAgentSilent);
+    for (lane, name) in [(reno, "reno"), (cubic, "cubic"), (paced, "paced")] {
+        lane.flow.stop();
+        let samples = lane.flow.finish().unwrap().samples;
+        let figures = Figures { name, samples, report: Vec::new() };
+        let killed_s = WARM_UP_S + WINDOW_S;
+        let before = figures.acked(WARM_UP_S, killed_s);
+        let after = figures.acked(killed_s, killed_s + WINDOW_S);
+        eprintln!(
+            "death: {name:>5}: {before} bytes before, {after} after, at most {} at once",
+            figures.worst_burst()
+        );
+        assert!(before > 9_000_000, "{name}: the link is used: {before} bytes");
+        assert!(after * 100 >= before * 95, "{name}: {before} bytes before, {after} after");
     }
 }
