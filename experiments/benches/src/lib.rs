@@ -6,6 +6,7 @@ mod error;
 mod figure;
 mod oracle;
 mod push;
+mod quiet;
 mod rss;
 mod rtt;
 mod steer;
@@ -79,5 +80,6 @@ pub const ALL: &[Bench] = &[
 /// [`BenchError`]; nothing is left behind.
 pub fn run(name: &str) -> Result<Vec<Figure>, BenchError> {
     let bench = ALL.iter().find(|b| b.name == name).ok_or_else(|| BenchError::Unknown(name.into()))?;
+    let _quiet = quiet::Quiet::ask();
     (bench.run)()
 }
