@@ -18,7 +18,7 @@ use crate::codegen::{self, Compiled};
 use crate::error::{EbpfError, os};
 use crate::host::TcpHost;
 use crate::kernel::Kernel;
-use crate::layout::{MAX_PROGRAMS, RING_BYTES, STAGE_RELEASE, ctl, event};
+use crate::layout::{MAX_PROGRAMS, NO_INSTANCE, RING_BYTES, STAGE_RELEASE, ctl, event};
 use crate::maps::{Memory, OpenMaps, page_bytes};
 use crate::movement;
 use crate::options::Options;
@@ -224,7 +224,7 @@ impl EbpfDatapath {
         asm.exit0();
         let done = asm.finish().map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
         let slot = self.slot_for(uid)?;
-        self.put(slot, uid, 0, &nothing, &Compiled::plain(done.insns))
+        self.put(slot, uid, NO_INSTANCE, &nothing, &Compiled::plain(done.insns))
     }
 
     /// A free slot for a new program.
@@ -412,7 +412,10 @@ impl Datapath for EbpfDatapath {
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
         self.known(flow)?;
         let program = Some(Start { slot: STAGE_RELEASE, uid: 0 });
-        if !self.memory.table.stage(flow, &Change { program, instance: 0, cwnd: None, rate: None, regs: &[] })
+        if !self
+            .memory
+            .table
+            .stage(flow, &Change { program, instance: NO_INSTANCE, cwnd: None, rate: None, regs: &[] })
         {
             return Err(DatapathError::NoFlow(flow));
         }

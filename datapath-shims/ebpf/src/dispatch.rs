@@ -5,7 +5,7 @@
 use crate::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
 use crate::codegen::claim;
 use crate::kernel::{Kernel, Maps, TCP_CA_CWR, TCP_CA_LOSS, lookup};
-use crate::layout::{STAGE_RELEASE, ctl, mode, rec, stage};
+use crate::layout::{NO_INSTANCE, STAGE_RELEASE, ctl, mode, rec, stage};
 use crate::tcp::{resync, sample};
 
 /// The context, the socket, the flow's record (0 for none), the time of the ACK.
@@ -98,20 +98,29 @@ fn jump_if_silent(asm: &mut Asm, silent: Label) {
 }
 
 /// Claims a change for the program that runs next, and carries out the dispatcher's part of it: which program
-/// that is. Under a silent agent changes wait, as its programs do.
+/// that is. A change for [`NO_INSTANCE`] ends there. Under a silent agent changes wait, as its programs do.
 fn claim_change(asm: &mut Asm, done: Label) {
-    let release = asm.label();
+    let (keep, start) = (asm.label(), asm.label());
     jump_if_silent(asm, done);
     claim(asm, RECORD, done);
     asm.load(Size::B4, R::R1, RECORD, rec::STAGE_SLOT as i16);
-    asm.jump_if_imm(R::R1, Cond::Eq, 0, done);
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, keep);
     asm.mov_imm(R::R2, i64::from(STAGE_RELEASE));
-    asm.jump_if(R::R1, Cond::Eq, R::R2, release);
+    asm.jump_if(R::R1, Cond::Ne, R::R2, start);
+    asm.mov_imm(R::R1, 0);
+    asm.bind(start);
     asm.store(Size::B4, RECORD, rec::SLOT as i16, R::R1);
+    asm.bind(keep);
+    asm.load(Size::B4, R::R1, RECORD, rec::STAGE_INSTANCE as i16);
+    asm.jump_if_imm(R::R1, Cond::Ne, NO_INSTANCE as i32, done);
+    end_change(asm);
     asm.jump(done);
-    asm.bind(release);
-    asm.store_imm(Size::B4, RECORD, rec::SLOT as i16, 0);
-    asm.jump(done);
+}
+
+/// Lets go of a claimed change. R1 is lost.
+fn end_change(asm: &mut Asm) {
+    asm.mov_imm(R::R1, i64::from(stage::EMPTY));
+    asm.xchg(Size::B4, RECORD, rec::STAGE_STATE as i16, R::R1);
 }
 
 /// Before the native algorithm runs: the mode becomes R4, a claimed change that found no program is void, and a
@@ -120,8 +129,7 @@ fn hand_over(asm: &mut Asm, k: &Kernel) {
     let (unclaimed, enough, done) = (asm.label(), asm.label(), asm.label());
     asm.load(Size::B4, R::R1, RECORD, rec::STAGE_STATE as i16);
     asm.jump_if_imm(R::R1, Cond::Ne, stage::APPLYING as i32, unclaimed);
-    asm.mov_imm(R::R1, i64::from(stage::EMPTY));
-    asm.xchg(Size::B4, RECORD, rec::STAGE_STATE as i16, R::R1);
+    end_change(asm);
     asm.bind(unclaimed);
     asm.load(Size::B4, R::R5, RECORD, rec::MODE as i16);
     asm.store(Size::B4, RECORD, rec::MODE as i16, R::R4);

@@ -35,7 +35,7 @@ impl TcpHost<'_> {
         asm.jump_if_imm(R::R2, Cond::Sle, 0, none);
         k.get(asm, R::R3, R::R6, "mss_cache");
         asm.alu(Alu::Mul, R::R1, R::R3);
-        asm.alu_imm(Alu::Mul, R::R1, USEC_PER_SEC as i32);
+        asm.alu_imm(Alu::Mul, R::R1, USEC_PER_SEC);
         asm.alu(Alu::Div, R::R1, R::R2);
         asm.jump(done);
         asm.bind(none);

@@ -152,6 +152,9 @@ pub mod stage {
     pub const APPLYING: u32 = 3;
 }
 
+/// [`rec::STAGE_INSTANCE`] of a change that no program has a part in.
+pub const NO_INSTANCE: u32 = 0;
+
 /// [`rec::STAGE_SLOT`] of a flow that is handed to the native algorithm.
 pub const STAGE_RELEASE: u32 = u32::MAX;
 

@@ -261,6 +261,37 @@ fn ipv6_flows_are_named_by_their_addresses() {
     datapath.detach().unwrap();
 }
 
+#[test]
+fn an_empty_program_leaves_the_window_alone() {
+    let Some(lab) = Lab::new("empty") else { return };
+    let mut datapath = attach(&lab);
+    datapath.install_empty(ProgramUid(3)).unwrap();
+    let traffic = lab.own_flow();
+    let flow = created(&mut datapath, &traffic);
+    datapath.set_program(flow, FIXED, &[(Field::Cwnd, 13 * 1448)]).unwrap();
+    stats(&mut datapath, flow, true, |f| f.snd_cwnd == 13);
+    datapath.set_program(flow, ProgramUid(3), &[]).unwrap();
+    stats(&mut datapath, flow, true, |f| f.snd_cwnd == 13 && f.program == Some(ProgramUid(3)));
+    // And nothing keeps the next one from starting.
+    datapath.set_program(flow, COUNTER, &[]).unwrap();
+    report(&mut datapath, flow, COUNTER);
+    datapath.detach().unwrap();
+}
+
+#[test]
+fn an_attach_that_fails_leaves_nothing() {
+    let Some(lab) = Lab::new("fails") else { return };
+    // The congestion control is registered by the time that this is found.
+    std::fs::write(lab.options.run_dir.join("bpf"), "in the way").unwrap();
+    if Path::new("/sys/fs/bpf").join("progs.debug").exists() {
+        return eprintln!("SKIPPED: fails: pins go to the system's BPF file system here");
+    }
+    assert!(matches!(EbpfDatapath::attach(lab.options.clone()), Err(EbpfError::Os { .. })));
+    wait_until("it is not registered", || !lab.registered());
+    std::fs::remove_file(lab.options.run_dir.join("bpf")).unwrap();
+    lab.attach().detach().unwrap();
+}
+
 /// Set for the process that [`an_agent_that_is_killed_leaves_its_flows_running`] kills: run directory and name.
 const HELPER: &str = "CCPLANE_TEST_AGENT";
 
