@@ -7,6 +7,10 @@
 //!   taken over; its addresses are not known.
 //! - A flow cannot be released. libccp goes to its fallback on its own when it cannot reach the agent.
 //! - Of a flow's figures only those are known that the agent set itself.
+//! - A flow starts from the window that its datapath passes with each ACK: `Cwnd` is set only where an algorithm
+//!   does. What CREATE says may be old, since libccp repeats it until an agent hears it.
+//! - What is lost is lost for good: a flow whose CHANGE_PROG did not arrive never reports. A socket's queue holds few
+//!   datagrams (`net.unix.max_dgram_qlen`, often 10), so programs wait here until there is room.
 
 use super::link::{Inbox, Link};
 use ccplane_contract::{
@@ -18,8 +22,9 @@ use ccplane_program::stock::{self, Stock};
 use ccplane_wire::v1::{
     self, AddrOrder, Bytecode, ChangeProg, Create, Index, Install, Measure, ToAgent, ToDatapath, Update,
 };
-use ccplane_wire::{DecodeError, List};
-use std::collections::{HashMap, HashSet};
+use ccplane_wire::{DecodeError, EncodeError, List};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use tracing::{debug, warn};
 
@@ -29,6 +34,8 @@ const MAX_DATAPATH_PROGRAMS: usize = 9;
 const MAX_PROGRAMS: usize = 1024;
 /// Flows of one datapath: libccp numbers them with 16 bits.
 const MAX_FLOWS: usize = 1 << 16;
+/// Messages that wait for room in the datapath's socket: each flow's program, and all programs twice over.
+const MAX_BACKLOG: usize = MAX_FLOWS + 2 * MAX_PROGRAMS;
 /// What is assumed of a flow that was not seen to start.
 const ADOPTED_MSS_BYTES: u32 = 1448;
 /// Likewise, packets (RFC 6928).
@@ -46,6 +53,8 @@ pub(super) struct V1Peer {
     by_sid: HashMap<u32, FlowId>,
     flows: HashMap<FlowId, V1Flow>,
     next_flow: u64,
+    /// INSTALL and CHANGE_PROG that found the socket full, oldest first.
+    backlog: VecDeque<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -78,11 +87,13 @@ impl V1Peer {
             by_sid: HashMap::new(),
             flows: HashMap::new(),
             next_flow: 1,
+            backlog: VecDeque::new(),
         }
     }
 
     /// Takes a datagram from it, received at `now_us`.
     pub(super) fn take(&mut self, datagram: &[u8], now_us: u64) -> Result<(), DecodeError> {
+        self.flush();
         for message in ToAgent::parse_all(datagram) {
             match message? {
                 ToAgent::Ready { .. } => self.restarted(),
@@ -98,6 +109,7 @@ impl V1Peer {
     fn restarted(&mut self) {
         self.close_all();
         self.held.clear();
+        self.backlog.clear();
     }
 
     fn created(&mut self, create: &Create<'_>) -> Result<(), DecodeError> {
@@ -170,6 +182,37 @@ impl V1Peer {
         self.link.is_gone()
     }
 
+    /// Sends what waits; true if nothing does any more.
+    fn flush(&mut self) -> bool {
+        while let Some(message) = self.backlog.front() {
+            let sent = self.link.send(|out| {
+                out.extend_from_slice(message);
+                Ok(())
+            });
+            if is_full(&sent) {
+                return false;
+            }
+            // Whatever else is wrong is not mended by waiting.
+            self.backlog.pop_front();
+        }
+        true
+    }
+
+    /// Sends what must arrive: now, or when there is room.
+    fn send_surely(&mut self, message: Vec<u8>) -> Result<(), DatapathError> {
+        if self.backlog.len() >= MAX_BACKLOG {
+            return Err(full());
+        }
+        self.backlog.push_back(message);
+        self.flush();
+        Ok(())
+    }
+
+    /// Sends what the next one of its kind makes up for, unless something waits that must go first.
+    fn send_now(&mut self, message: &ToDatapath<'_>) -> Result<(), DatapathError> {
+        if self.flush() { self.link.send(|out| message.encode(out)) } else { Err(full()) }
+    }
+
     /// Sends a program to the datapath unless it holds it.
     fn ensure_held(&mut self, uid: ProgramUid) -> Result<u32, DatapathError> {
         let lowered = self.programs.get(&uid).ok_or(DatapathError::NoProgram(uid))?;
@@ -183,8 +226,8 @@ impl V1Peer {
         let events = lowered.stock.num_expressions() as usize;
         let code = Bytecode::from_bytes(events, lowered.stock.bytes())
             .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
-        let install = ToDatapath::Install(Install { sid: 0, program_uid: wire_uid, code });
-        self.link.send(|out| install.encode(out))?;
+        let install = encoded(&ToDatapath::Install(Install { sid: 0, program_uid: wire_uid, code }))?;
+        self.send_surely(install)?;
         self.held.insert(wire_uid);
         Ok(wire_uid)
     }
@@ -268,7 +311,7 @@ impl Datapath for V1Peer {
         let wire = self.wire_fields(uid, fields)?;
         let program_uid = self.ensure_held(uid)?;
         let change = ToDatapath::ChangeProg(ChangeProg { sid, program_uid, fields: List::from(&wire[..]) });
-        self.link.send(|out| change.encode(out))?;
+        self.send_surely(encoded(&change)?)?;
         if let Some(state) = self.flows.get_mut(&flow) {
             state.program = Some(uid);
             state.note(fields);
@@ -285,7 +328,7 @@ impl Datapath for V1Peer {
         };
         let wire = self.wire_fields(uid, fields)?;
         let update = ToDatapath::Update(Update { sid, fields: List::from(&wire[..]) });
-        self.link.send(|out| update.encode(out))?;
+        self.send_now(&update)?;
         if let Some(state) = self.flows.get_mut(&flow) {
             state.note(fields);
         }
@@ -303,7 +346,7 @@ impl Datapath for V1Peer {
     fn heartbeat(&mut self) {
         let Some(sid) = self.flows.values().next().map(|f| f.sid) else { return };
         let update = ToDatapath::Update(Update { sid, fields: List::from(&[][..]) });
-        if let Err(error) = self.link.send(|out| update.encode(out)) {
+        if let Err(error) = self.send_now(&update) {
             debug!(%error, "heartbeat");
         }
     }
@@ -337,6 +380,21 @@ impl Datapath for V1Peer {
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
         self.inbox.drain(max, events)
     }
+}
+
+fn encoded(message: &ToDatapath<'_>) -> Result<Vec<u8>, DatapathError> {
+    let mut bytes = Vec::new();
+    let refused = |e: EncodeError| DatapathError::Unsupported { feature: e.to_string() };
+    message.encode(&mut bytes).map_err(refused)?;
+    Ok(bytes)
+}
+
+fn is_full(sent: &Result<(), DatapathError>) -> bool {
+    matches!(sent, Err(DatapathError::Os { errno: ErrorKind::WouldBlock, .. }))
+}
+
+fn full() -> DatapathError {
+    DatapathError::Os { what: "send to the datapath".to_owned(), errno: ErrorKind::WouldBlock }
 }
 
 fn adopted() -> FlowInfo {
