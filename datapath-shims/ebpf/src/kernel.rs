@@ -118,14 +118,17 @@ impl Kernel {
                 off("kernfs_node", "id")?,
             ))
         })();
+        // (sk, rs) before Linux 6.10, (sk, ack, flag, rs) since.
         let (cong_control, args) = btf.func_member(OPS_STRUCT, "cong_control")?;
+        // Since Linux 6.4; without it a datapath would end with its agent.
+        btf.func_id("bpf_struct_ops_link_create")?;
         Ok(Kernel {
             fields,
             rtt_min: off("tcp_sock", "rtt_min")? + off("minmax_sample", "v")?,
             cgroup: cgroup.ok(),
             icsk_ca_ops: off("tcp_sock", "inet_conn.icsk_ca_ops")?,
             ca_name: off(OPS_STRUCT, "name")?,
-            rs_arg: 8 * (args as i16 - 1),
+            rs_arg: rate_sample_arg(args),
             ops_type: btf.struct_id(OPS_STRUCT)?,
             cong_control,
             reno_cong_avoid: btf.func_id("tcp_reno_cong_avoid")?,
@@ -262,6 +265,11 @@ impl Kernel {
     }
 }
 
+/// Where `cong_control` with `args` arguments, each in eight bytes, has the rate sample: it is the last one.
+fn rate_sample_arg(args: usize) -> i16 {
+    8 * (args as i16 - 1)
+}
+
 /// The maps, by descriptor.
 #[derive(Clone, Copy)]
 pub struct Maps {
@@ -288,4 +296,18 @@ pub fn lookup(asm: &mut Asm, k: &Kernel, maps: Maps, sk: R, none: Label) {
     asm.alu_imm(Alu::Add, R::R2, i32::from(STACK_KEY));
     asm.call(Helper::MapLookupElem);
     asm.jump_if_imm(R::R0, Cond::Eq, 0, none);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_of_cong_control_are_known() {
+        assert_eq!((rate_sample_arg(2), rate_sample_arg(4)), (8, 24));
+        match Btf::kernel() {
+            Ok(btf) => assert!([8, 24].contains(&Kernel::new(&btf).unwrap().rs_arg)),
+            Err(e) => eprintln!("SKIPPED: {e}"),
+        }
+    }
 }

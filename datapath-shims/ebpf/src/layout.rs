@@ -4,14 +4,14 @@
 use ccplane_program::ir::MAX_REGS;
 
 /// Changes whenever anything in this file does; a pinned datapath of another version is not taken over.
-pub const LAYOUT_VERSION: u64 = 2;
+pub const LAYOUT_VERSION: u64 = 3;
 
 /// Programs that can be installed at once.
 pub const MAX_PROGRAMS: usize = 64;
 /// Bytes of the event ring.
 pub const RING_BYTES: usize = 1 << 20;
 
-/// Offsets in the control page.
+/// Offsets in the control page: a cache line that each ACK reads and only the agent writes, and others.
 pub mod ctl {
     /// u64: when the agent last said that it lives, microseconds of CLOCK_MONOTONIC.
     pub const HEARTBEAT_US: u32 = 0;
@@ -19,75 +19,74 @@ pub mod ctl {
     pub const TIMEOUT_US: u32 = 8;
     /// u64: at most one sample of a flow's statistics per this time, microseconds.
     pub const SAMPLE_US: u32 = 16;
-    /// u32: 1 while the agent sleeps on the ring buffer and wants to be woken by the next event.
-    pub const WAITING: u32 = 24;
-    /// u64: counts flows; makes flow ids unique.
-    pub const NEXT_FLOW: u32 = 32;
-    /// u64: counts program installs; makes instances unique across restarts of the agent.
-    pub const NEXT_INSTANCE: u32 = 40;
-    /// u64: events that did not fit the ring buffer.
-    pub const DROPPED: u32 = 48;
-    /// u64: flows that found the table full.
-    pub const TABLE_FULL: u32 = 56;
-    /// u64: [`super::LAYOUT_VERSION`].
+
+    /// u64: [`super::LAYOUT_VERSION`]. In every version here.
     pub const VERSION: u32 = 64;
     /// u32: the agent's process id.
     pub const AGENT_PID: u32 = 72;
     /// u32: records in the flow table.
     pub const MAX_FLOWS: u32 = 76;
+    /// u32: 1 while the agent sleeps on the ring buffer and wants to be woken by the next event.
+    pub const WAITING: u32 = 80;
+
+    /// u64: counts flows; makes flow ids unique.
+    pub const NEXT_FLOW: u32 = 128;
+    /// u64: counts program installs; makes instances unique across restarts of the agent.
+    pub const NEXT_INSTANCE: u32 = 136;
+    /// u64: events that did not fit the ring buffer.
+    pub const DROPPED: u32 = 144;
+    /// u64: flows that found the table full.
+    pub const TABLE_FULL: u32 = 152;
     /// Size of the page's used part.
-    pub const BYTES: u32 = 80;
+    pub const BYTES: u32 = 160;
 }
 
-/// Offsets in a flow's record.
+/// Offsets in a flow's record. Its first cache line is what each ACK touches, besides the program's registers.
 pub mod rec {
     use super::MAX_REGS;
 
-    /// u64: the flow's id; 0 when the record is free.
-    pub const ID: u32 = 0;
     /// u32: index of its program in the program array, plus 1; 0 for none.
-    pub const SLOT: u32 = 8;
+    pub const SLOT: u32 = 0;
     /// u32: [`super::mode`].
-    pub const MODE: u32 = 12;
+    pub const MODE: u32 = 4;
     /// u32: [`super::stage`].
-    pub const STAGE_STATE: u32 = 16;
-    /// u32: the slot to switch to; 0 to keep the program, [`super::STAGE_RELEASE`] for the native algorithm.
-    pub const STAGE_SLOT: u32 = 20;
-    /// u32: the instance that the staged change is meant for.
-    pub const STAGE_INSTANCE: u32 = 24;
-    /// u32: 1 if `STAGE_CWND` counts, 2 if `STAGE_RATE` does.
-    pub const STAGE_BITS: u32 = 28;
-    /// u64: which registers of `STAGE_REGS` count.
-    pub const STAGE_MASK: u32 = 32;
-    /// i64: bytes.
-    pub const STAGE_CWND: u32 = 40;
-    /// i64: bytes per second.
-    pub const STAGE_RATE: u32 = 48;
+    pub const STAGE_STATE: u32 = 8;
     /// u32: 1 if a retransmission timeout has not been shown to the program yet.
-    pub const FLAGS: u32 = 56;
-    /// u32: reports so far.
-    pub const SEQ: u32 = 60;
-    /// i64: the program's window, bytes.
-    pub const CWND: u32 = 64;
-    /// i64: the program's rate, bytes per second; 0 for none.
-    pub const RATE: u32 = 72;
-    /// i64: the clock when `Micros` was 0, microseconds.
-    pub const MICROS_ZERO: u32 = 80;
-    /// u64: saturations and divisions by zero.
-    pub const FAULTS: u32 = 88;
-    /// u64: `tp->bytes_acked` after the last ACK.
-    pub const LAST_BYTES_ACKED: u32 = 96;
+    pub const FLAGS: u32 = 12;
     /// u32: `tp->sacked_out` after the last ACK.
-    pub const LAST_SACKED: u32 = 104;
+    pub const LAST_SACKED: u32 = 16;
     /// u32: `tp->delivered_ce` after the last ACK.
-    pub const LAST_CE: u32 = 108;
-    /// u32: the installed program's uid, for whoever reads the table without the agent.
-    pub const UID: u32 = 112;
+    pub const LAST_CE: u32 = 20;
     /// u32: `tp->lost` after the last ACK.
-    pub const LAST_LOST: u32 = 116;
+    pub const LAST_LOST: u32 = 24;
+    /// u32: reports so far.
+    pub const SEQ: u32 = 28;
+    /// u64: `tp->bytes_acked` after the last ACK.
+    pub const LAST_BYTES_ACKED: u32 = 32;
+    /// u64: when the statistics were taken, microseconds.
+    pub const SAMPLED_AT_US: u32 = 40;
+    /// i64: the program's window, bytes.
+    pub const CWND: u32 = 48;
+    /// i64: the program's rate, bytes per second; 0 for none.
+    pub const RATE: u32 = 56;
+
+    /// u64: the flow's id; 0 when the record is free.
+    pub const ID: u32 = 64;
+    /// i64: the clock when `Micros` was 0, microseconds.
+    pub const MICROS_ZERO: u32 = 72;
+    /// u64: saturations and divisions by zero.
+    pub const FAULTS: u32 = 80;
     /// i64: the program's window when the kernel's last loss episode began, bytes; 0 when there is none to go
     /// back to.
-    pub const UNDO_CWND: u32 = 120;
+    pub const UNDO_CWND: u32 = 88;
+    /// u64: which registers of `STAGE_REGS` count.
+    pub const STAGE_MASK: u32 = 96;
+    /// i64: bytes.
+    pub const STAGE_CWND: u32 = 104;
+    /// i64: bytes per second.
+    pub const STAGE_RATE: u32 = 112;
+    /// u32: the installed program's uid, for whoever reads the table without the agent.
+    pub const UID: u32 = 120;
 
     /// u32: packets. First of the sampled statistics.
     pub const SND_CWND: u32 = 128;
@@ -109,8 +108,12 @@ pub mod rec {
     pub const DELIVERED: u32 = 168;
     /// u32: packets.
     pub const LOST: u32 = 172;
-    /// u64: when the statistics were taken, microseconds.
-    pub const SAMPLED_AT_US: u32 = 176;
+    /// u32: the slot to switch to; 0 to keep the program, [`super::STAGE_RELEASE`] for the native algorithm.
+    pub const STAGE_SLOT: u32 = 176;
+    /// u32: the instance that the staged change is meant for.
+    pub const STAGE_INSTANCE: u32 = 180;
+    /// u32: 1 if `STAGE_CWND` counts, 2 if `STAGE_RATE` does.
+    pub const STAGE_BITS: u32 = 184;
 
     /// u32: AF_INET or AF_INET6. First of what is fixed when the flow starts.
     pub const FAMILY: u32 = 192;
@@ -135,7 +138,8 @@ pub mod rec {
     pub const BYTES: u32 = REGS + 8 * MAX_REGS as u32;
 }
 
-const _: () = assert!(rec::BYTES.is_multiple_of(64));
+/// Records start at cache lines; loads and stores have 16-bit offsets.
+const _: () = assert!(rec::BYTES.is_multiple_of(64) && rec::BYTES < i16::MAX as u32);
 
 /// Values of [`rec::STAGE_STATE`]. The agent takes EMPTY or READY to WRITING and then to READY; the dispatcher
 /// takes READY to APPLYING, and the flow's program, which runs next, takes that to EMPTY. Neither side waits for

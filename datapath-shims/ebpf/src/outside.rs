@@ -112,7 +112,7 @@ pub fn checks() -> Vec<Check> {
         check(
             "TCP struct_ops and the fields that programs use",
             fields.map(|_| format!("found in Linux {}", release.trim())),
-            "use Linux 5.18 or later with CONFIG_BPF_JIT=y and CONFIG_BPF_SYSCALL=y",
+            "use Linux 6.4 or later with CONFIG_BPF_JIT=y and CONFIG_BPF_SYSCALL=y",
         ),
         check(
             "permission to load BPF (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON)",
