@@ -23,6 +23,10 @@ use core::ops::Range;
 use crate::ir::{Clause, Dst, INFINITY, Inst, Op, Prim, Program, RegDecl, RegId, RegKind, Src};
 use crate::lang::words::spelling;
 
+mod lift;
+
+pub use lift::{LiftError, Lifted, lift, measured};
+
 /// Report registers.
 pub const MAX_REPORTS: usize = 16;
 /// Control registers, those that the lowering adds included.
