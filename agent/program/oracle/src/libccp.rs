@@ -261,6 +261,18 @@ impl Libccp {
         unsafe { ccp_read_msg(&mut *self.datapath, bytes.as_mut_ptr().cast(), bytes.len() as c_int) }
     }
 
+    /// Takes one whole message as an agent sends it; returns libccp's code. The flow's number is 1.
+    ///
+    /// # Panics
+    /// If there is not even a header.
+    pub fn receive(&mut self, message: &[u8]) -> i32 {
+        const HEADER_BYTES: usize = 8;
+        assert!(message.len() >= HEADER_BYTES);
+        let mut bytes = message.to_vec();
+        // SAFETY: the buffer holds a header, whose length libccp compares with the buffer's.
+        unsafe { ccp_read_msg(&mut *self.datapath, bytes.as_mut_ptr().cast(), bytes.len() as c_int) }
+    }
+
     /// Sends INSTALL with these counts and bytes; returns libccp's code.
     pub fn install_raw(&mut self, uid: u32, expressions: u32, instructions: u32, program: &[u8]) -> i32 {
         let mut payload = Vec::new();

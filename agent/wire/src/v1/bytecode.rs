@@ -385,6 +385,16 @@ impl<'a> Bytecode<'a> {
         &self.insts
     }
 
+    /// The events, then the instructions: what [`ccplane_program::stock::lift`] takes.
+    ///
+    /// # Errors
+    /// None for parts that were checked.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, EncodeError> {
+        let mut bytes = Vec::with_capacity(self.bytes());
+        self.write(&mut bytes)?;
+        Ok(bytes)
+    }
+
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
         self.events.len() * EVENT_BYTES + self.insts.len() * INST_BYTES

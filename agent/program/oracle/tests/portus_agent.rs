@@ -1,0 +1,185 @@
+//! A real portus agent steers a datapath of ours: its bytecode, lifted, runs on the reference VM, beside the real
+//! libccp under the same messages and ACKs.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use ccplane_oracle::libccp::Libccp;
+use ccplane_oracle::path::{Path, PathConfig};
+use ccplane_program::ir::{MAX_REGS, Prim};
+use ccplane_program::stock::{Lifted, StockReg, lift, measured};
+use ccplane_program::vm;
+use ccplane_wire::v1::{Create, Endpoint, Field, Measure, ToAgent, ToDatapath};
+use common::{MSS, PATIENCE, wait_for};
+
+const SID: u32 = 1;
+const START_US: u64 = 1000;
+
+/// A portus agent on a socket of its own; killed when dropped.
+struct Portus {
+    child: Child,
+    path: PathBuf,
+}
+
+impl Portus {
+    fn start(name: &str) -> Portus {
+        let name = format!("ccplane-oracle-{name}-{}", std::process::id());
+        let path = PathBuf::from("/tmp/ccp").join(&name);
+        let child = Command::new(env!("CARGO_BIN_EXE_ccplane-portus")).arg(name).spawn().unwrap();
+        let portus = Portus { child, path };
+        wait_for("portus listens", || portus.path.exists().then_some(()));
+        portus
+    }
+}
+
+impl Drop for Portus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A datapath that speaks v1 and runs one flow on the reference VM.
+struct OurDatapath {
+    socket: UnixDatagram,
+    programs: HashMap<u32, Lifted>,
+    program: Option<u32>,
+    /// A program that starts at the next ACK.
+    staged: Option<u32>,
+    updates: Vec<(Field, u64)>,
+    flow: vm::Flow,
+}
+
+impl OurDatapath {
+    fn new(socket: UnixDatagram) -> OurDatapath {
+        let nothing = ccplane_program::compile("(def (a 0)) (when true (:= Cwnd (+ Cwnd a)))").unwrap();
+        OurDatapath {
+            socket,
+            programs: HashMap::new(),
+            program: None,
+            staged: None,
+            updates: Vec::new(),
+            flow: vm::Flow::new(&nothing, 10 * MSS as i64, 0),
+        }
+    }
+
+    fn send(&self, message: &ToAgent<'_>) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        self.socket.send(&bytes).unwrap();
+    }
+
+    /// Takes one message; its bytes.
+    fn receive(&mut self) -> Vec<u8> {
+        let mut buffer = vec![0; 65_536];
+        let n = self.socket.recv(&mut buffer).unwrap();
+        buffer.truncate(n);
+        match ToDatapath::parse_all(&buffer).next().unwrap().unwrap() {
+            ToDatapath::Install(install) => {
+                let lifted = lift(install.code.events().len(), &install.code.to_bytes().unwrap()).unwrap();
+                self.programs.insert(install.program_uid, lifted);
+            }
+            ToDatapath::ChangeProg(change) => {
+                assert_eq!(change.sid, SID);
+                self.staged = Some(change.program_uid);
+                self.updates = change.fields.iter().collect();
+            }
+            ToDatapath::Update(update) => {
+                assert_eq!(update.sid, SID);
+                self.updates.extend(update.fields.iter());
+            }
+        }
+        buffer
+    }
+
+    /// One ACK; what the program reports.
+    fn ack(&mut self, prims: &vm::Prims) -> Option<Vec<u64>> {
+        if let Some(uid) = self.staged.take() {
+            self.program = Some(uid);
+            self.flow.start(&self.programs[&uid].program, prims.get(Prim::AckNow));
+        }
+        let lifted = &self.programs[&self.program?];
+        for (field, value) in self.updates.drain(..) {
+            match field {
+                Field::Cwnd => self.flow.cwnd_bytes = value as i64,
+                Field::Rate => self.flow.rate_bytes_per_s = value as i64,
+                Field::Control { index, .. } => {
+                    let reg = lifted.update_reg(StockReg { kind: 0, index: index.get().into() }).unwrap();
+                    self.flow.regs[usize::from(reg)] = value as i64;
+                }
+            }
+        }
+        let mut report = [0; MAX_REGS];
+        let outcome = self.flow.invoke(&lifted.program, prims, &mut report);
+        let values = &report[..lifted.program.report_len()];
+        outcome.report.then(|| values.iter().map(|v| measured(*v)).collect())
+    }
+}
+
+#[test]
+fn a_portus_agent_steers_our_datapath() {
+    let dir = tempfile::tempdir().unwrap();
+    let portus = Portus::start("steers");
+    let socket = UnixDatagram::bind(dir.path().join("datapath")).unwrap();
+    socket.connect(&portus.path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut ours = OurDatapath::new(socket);
+    let mut libccp = Libccp::new();
+
+    ours.send(&ToAgent::Ready { id: 3 });
+    assert_eq!(libccp.receive(&ours.receive()), 0);
+    assert_eq!(ours.programs.len(), 1);
+    ours.send(&ToAgent::Create(Create {
+        sid: SID,
+        init_cwnd_bytes: 10 * MSS as u32,
+        mss_bytes: MSS as u32,
+        local: Endpoint { ip: 1, port: 2 },
+        remote: Endpoint { ip: 3, port: 4 },
+        cong_alg: None,
+    }));
+    assert!(libccp.receive(&ours.receive()) >= 0);
+    assert!(ours.staged.is_some());
+
+    let config = PathConfig {
+        mss_bytes: MSS,
+        rate_bytes_per_s: 2_500_000,
+        rtt_us: 30_000,
+        queue_us: 30_000,
+        mark_us: 0,
+        loss_one_in: 0,
+        aggregate_us: 0,
+        phases: true,
+    };
+    let mut path = Path::new(config, 1, START_US);
+    let (mut reports, mut widest, mut decreases) = (0, 0, 0);
+    for n in 0..12_000 {
+        let before = ours.flow.cwnd_bytes;
+        let prims = path.next_ack(before as u64);
+        let report = ours.ack(&prims);
+        let theirs = libccp.invoke(&prims, before as u32, 0);
+        assert_eq!((theirs.code, &theirs.report), (0, &report), "ACK {n}");
+        assert_eq!(theirs.cwnd.map(i64::from), Some(ours.flow.cwnd_bytes), "ACK {n}");
+        decreases += usize::from(ours.flow.cwnd_bytes < before);
+        widest = widest.max(ours.flow.cwnd_bytes as u64 / MSS);
+        if let Some(values) = report {
+            reports += 1;
+            let program_uid = ours.program.unwrap();
+            ours.send(&ToAgent::Measure(Measure { sid: SID, program_uid, values: (&values[..]).into() }));
+            // portus answers each report.
+            assert!(libccp.receive(&ours.receive()) >= 0);
+        }
+    }
+    let (losses, timeouts) = path.mishaps();
+    println!(
+        "{reports} reports, {losses} lost, {timeouts} timeouts, {decreases} decreases, {widest} segments"
+    );
+    assert!(reports > 200 && losses > 10 && timeouts > 0 && decreases > 3 && widest >= 50);
+    ours.send(&ToAgent::Close { sid: SID });
+}
