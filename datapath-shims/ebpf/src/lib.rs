@@ -6,6 +6,7 @@
 //! removes it.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod arith;
 mod asm;
 mod attach;
 mod btf;

@@ -1,5 +1,5 @@
 //! Runs compiled programs in the kernel on primitives that we make up, without a flow: what the conformance
-//! suite and the benchmarks drive. The fold's code is the same as on live flows; only the [`Host`] differs.
+//! suite and the benchmarks drive. The fold's code is the same as on live flows; only the host differs.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,0 +1,109 @@
+//! Arithmetic that takes more than an instruction or two: the rare cases of saturating operations.
+//!
+//! [`crate::codegen`] puts this out of line. STACK_A and STACK_B are lost.
+
+use crate::asm::{Alu, Asm, Cond, Label, R, Size};
+use crate::codegen::{REC, STACK_A, STACK_B};
+use crate::layout::rec;
+
+/// `reg += u32::MAX`.
+pub fn add_u32_max(asm: &mut Asm, reg: R) {
+    // + u32::MAX as + 2^32 - 1, in immediates that BPF can hold.
+    asm.alu_imm(Alu::Add, reg, i32::MAX);
+    asm.alu_imm(Alu::Add, reg, i32::MAX);
+    asm.alu_imm(Alu::Add, reg, 1);
+}
+
+/// R0, a wrapped sum or difference, becomes the bound that it passed.
+pub fn saturate_by_sign(asm: &mut Asm) {
+    asm.alu_imm(Alu::Arsh, R::R0, 63);
+    asm.mov_imm(R::R1, i64::MIN);
+    asm.alu(Alu::Xor, R::R0, R::R1);
+}
+
+/// R0 = R1 - R2, saturating, not counted; goes on at `done`. R1 and R2 are lost.
+pub fn saturating_sub_uncounted(asm: &mut Asm, done: Label) {
+    asm.mov(R::R0, R::R1);
+    asm.alu(Alu::Sub, R::R0, R::R2);
+    asm.alu(Alu::Xor, R::R2, R::R1);
+    asm.alu(Alu::Xor, R::R1, R::R0);
+    asm.alu(Alu::And, R::R1, R::R2);
+    asm.jump_if_imm(R::R1, Cond::Sge, 0, done);
+    saturate_by_sign(asm);
+}
+
+/// Counts a fault; R1 is lost.
+pub fn fault(asm: &mut Asm) {
+    asm.load(Size::B8, R::R1, REC, rec::FAULTS as i16);
+    asm.alu_imm(Alu::Add, R::R1, 1);
+    asm.store(Size::B8, REC, rec::FAULTS as i16, R::R1);
+}
+
+/// R1 and R2 become their magnitudes.
+fn magnitudes(asm: &mut Asm) {
+    for r in [R::R1, R::R2] {
+        let positive = asm.label();
+        asm.jump_if_imm(r, Cond::Sge, 0, positive);
+        asm.neg(r);
+        asm.bind(positive);
+    }
+}
+
+/// R0 = R1 * R2, saturating.
+pub fn slow_mul(asm: &mut Asm, back: Label) {
+    let overflow = asm.label();
+    asm.mov_imm(R::R0, 0);
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, back);
+    asm.jump_if_imm(R::R2, Cond::Eq, 0, back);
+    asm.mov(R::R0, R::R1);
+    asm.alu(Alu::Xor, R::R0, R::R2);
+    asm.store(Size::B8, R::R10, STACK_A, R::R0);
+    magnitudes(asm);
+    asm.store(Size::B8, R::R10, STACK_B, R::R2);
+    // The largest magnitude of the product: 2^63 - 1, or 2^63 if it is negative.
+    asm.alu_imm(Alu::Rsh, R::R0, 63);
+    asm.mov_imm(R::R2, i64::MAX);
+    asm.alu(Alu::Add, R::R0, R::R2);
+    asm.load(Size::B8, R::R2, R::R10, STACK_B);
+    asm.alu(Alu::Div, R::R0, R::R2);
+    asm.jump_if(R::R1, Cond::Gt, R::R0, overflow);
+    asm.mov(R::R0, R::R1);
+    asm.alu(Alu::Mul, R::R0, R::R2);
+    asm.load(Size::B8, R::R1, R::R10, STACK_A);
+    asm.jump_if_imm(R::R1, Cond::Sge, 0, back);
+    asm.neg(R::R0);
+    asm.jump(back);
+    asm.bind(overflow);
+    asm.load(Size::B8, R::R0, R::R10, STACK_A);
+    asm.alu_imm(Alu::Arsh, R::R0, 63);
+    asm.mov_imm(R::R1, i64::MAX);
+    asm.alu(Alu::Xor, R::R0, R::R1);
+    fault(asm);
+}
+
+/// R0 = R1 / R2 toward zero, saturating; 0 when R2 is 0.
+pub fn slow_div(asm: &mut Asm, back: Label) {
+    let (by_zero, divide, overflow) = (asm.label(), asm.label(), asm.label());
+    asm.jump_if_imm(R::R2, Cond::Eq, 0, by_zero);
+    asm.mov_imm(R::R0, i64::MIN);
+    asm.jump_if(R::R1, Cond::Ne, R::R0, divide);
+    asm.jump_if_imm(R::R2, Cond::Eq, -1, overflow);
+    asm.bind(divide);
+    asm.mov(R::R0, R::R1);
+    asm.alu(Alu::Xor, R::R0, R::R2);
+    asm.store(Size::B8, R::R10, STACK_A, R::R0);
+    magnitudes(asm);
+    asm.mov(R::R0, R::R1);
+    asm.alu(Alu::Div, R::R0, R::R2);
+    asm.load(Size::B8, R::R1, R::R10, STACK_A);
+    asm.jump_if_imm(R::R1, Cond::Sge, 0, back);
+    asm.neg(R::R0);
+    asm.jump(back);
+    asm.bind(overflow);
+    asm.mov_imm(R::R0, i64::MAX);
+    fault(asm);
+    asm.jump(back);
+    asm.bind(by_zero);
+    asm.mov_imm(R::R0, 0);
+    fault(asm);
+}
