@@ -317,8 +317,8 @@ fn a_blackout_ends_in_a_timeout_and_a_slow_start() {
 fn a_timeout_for_nothing_is_undone() {
     let during = |lanes: &[Lane]| {
         let delay = |us| lanes.iter().for_each(|l| l.emulator.set_delay_us(Direction::Down, us).unwrap());
-        for _ in 0..2 {
-            sleep_s(3);
+        for _ in 0..3 {
+            sleep_s(2);
             // ACKs are late by more than the timer waits, and none is lost.
             delay(600_000);
             std::thread::sleep(Duration::from_millis(200));
@@ -328,16 +328,21 @@ fn a_timeout_for_nothing_is_undone() {
     };
     let Some(compared) = compare("undo", &link(), during) else { return };
     print("undo", &compared, 0, 8);
+    // A real loss may come in the way of one, but hardly of all three.
+    let undone = |figures: &Figures| {
+        let timeouts = figures.around_timeouts();
+        let undone = timeouts.iter().filter(|(before, after)| 10 * after >= 9 * before).count();
+        (undone, timeouts.len())
+    };
     for (ours, kernels) in compared.pairs() {
-        for (figures, who) in [(ours, "ours"), (kernels, "the kernel's")] {
-            let timeouts = figures.around_timeouts();
-            assert!(!timeouts.is_empty(), "{}: {who} timed out", figures.name);
-            let undone = timeouts.iter().all(|(before, after)| 10 * after >= 9 * before);
-            assert!(undone, "{}: {who} {timeouts:?}", figures.name);
-        }
+        let (by_us, by_the_kernels) = (undone(ours), undone(kernels));
+        assert!(by_the_kernels.0 > 0, "{}: {by_the_kernels:?}", kernels.name);
+        assert!(by_us.0 > 0, "{}: {by_us:?}", ours.name);
     }
     for ours in [&compared.reno[0], &compared.cubic[0]] {
-        assert_eq!(ours.reported("timeouts"), 0, "{}: undone before the program heard of it", ours.name);
+        let (undone, timeouts) = undone(ours);
+        let heard = ours.reported("timeouts") as usize;
+        assert!(heard <= timeouts - undone, "{}: undone before the program heard of it: {heard}", ours.name);
     }
 }
 
