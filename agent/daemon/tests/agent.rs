@@ -5,7 +5,7 @@ mod common;
 
 use ccplane_contract::FlowInfo;
 use ccplane_wire::v1::{self, AddrOrder};
-use common::{Home, ccplane, exchange, stderr, stdout, wait_for};
+use common::{Home, as_nobody, ccplane, exchange, stderr, stdout, wait_for};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -15,7 +15,6 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-const NOBODY: libc::uid_t = 65_534;
 const FILES: [&str; 3] = ["control.sock", "ccp.sock", "agent.lock"];
 
 #[test]
@@ -192,19 +191,6 @@ fn clients_that_hang_hold_nobody_up_for_long() {
     let mut said = String::new();
     hung[0].read_to_string(&mut said).unwrap();
     assert!(said.contains("no complete request within 300ms"), "{said}");
-}
-
-/// Runs `work` as user "nobody", on a thread of its own.
-fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let run = || {
-            // SAFETY: takes integers only. The raw call changes this thread alone, which ends right after.
-            let changed = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
-            assert_eq!(changed, 0);
-            work()
-        };
-        scope.spawn(run).join().unwrap()
-    })
 }
 
 #[test]

@@ -6,10 +6,12 @@ mod common;
 
 use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
-use common::{Agent, Home, stderr, stdout, wait_for};
+use common::{Agent, Home, as_nobody, stderr, stdout, wait_for};
 use nix::sys::signal::Signal;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -229,4 +231,43 @@ fn a_second_agent_elsewhere_does_not_take_the_kernels_flows() {
     assert_eq!(output.status.code(), Some(1));
     let said = stderr(&output);
     assert!(said.contains("another agent") && said.contains(&agent.pid().to_string()), "{said}");
+}
+
+/// What is pinned for the next agent is not there for others: with ccp-kernel any user's datagram replaces all
+/// programs.
+#[test]
+fn another_user_cannot_reach_the_kernels_programs() {
+    /// `BPF_PROG_GET_NEXT_ID` of bpf(2): with it come all programs and maps of the machine.
+    const NEXT_PROGRAM: libc::c_long = 11;
+    let Some(lab) = Lab::new("stranger", "reno") else { return };
+    let _agent = lab.home.agent();
+    let flow = lab.flow();
+    lab.wait_for_mode("program");
+    let pins: Vec<_> = fs::read_dir(lab.pin_dir()).unwrap().map(|e| e.unwrap().path()).collect();
+    assert!(!pins.is_empty());
+    // As far as file modes of directories that are not ours can help them.
+    fs::set_permissions(lab.home.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+    as_nobody(|| {
+        assert_eq!(fs::read_dir(lab.pin_dir()).unwrap_err().kind(), ErrorKind::PermissionDenied);
+        for pin in &pins {
+            assert_eq!(
+                fs::metadata(pin).unwrap_err().kind(),
+                ErrorKind::PermissionDenied,
+                "{}",
+                pin.display()
+            );
+        }
+        let mut attributes = [0_u32; 3];
+        // SAFETY: the kernel reads and writes as many bytes of the array as it is told.
+        let next = unsafe {
+            libc::syscall(libc::SYS_bpf, NEXT_PROGRAM, attributes.as_mut_ptr(), size_of_val(&attributes))
+        };
+        assert_eq!((next, std::io::Error::last_os_error().kind()), (-1, ErrorKind::PermissionDenied));
+    });
+    fs::set_permissions(lab.home.dir(), fs::Permissions::from_mode(0o700)).unwrap();
+    let reports = || lab.flows()["flows"][0]["reports"].as_u64().unwrap();
+    let so_far = reports();
+    wait_for("the program goes on", || (reports() > so_far).then_some(()));
+    lab.wait_for_mode("program");
+    drop(flow);
 }

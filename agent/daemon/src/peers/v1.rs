@@ -5,7 +5,8 @@
 //!   wire is a hash of its bytecode: an agent that was restarted finds the ones it installed before.
 //! - A MEASURE of a flow that we have not seen created is one that runs since before a restart of the agent. It is
 //!   taken over; its addresses are not known.
-//! - A flow cannot be released. libccp goes to its fallback on its own when it cannot reach the agent.
+//! - A flow cannot be released. libccp goes to its fallback on its own when it cannot reach the agent, and stays there
+//!   in silence until any message arrives: after a restart of the agent, when the next flow of that datapath starts.
 //! - Of a flow's figures only those are known that the agent set itself.
 //! - A flow starts from the window that its datapath passes with each ACK: `Cwnd` is set only where an algorithm
 //!   does. What CREATE says may be old, since libccp repeats it until an agent hears it.

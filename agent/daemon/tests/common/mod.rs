@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 /// How long a test waits for what must happen.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 const NAP: Duration = Duration::from_millis(10);
+const NOBODY: libc::uid_t = 65_534;
 
 /// `ccplane` with arguments, run to its end.
 pub fn ccplane(arguments: &[&str]) -> Output {
@@ -161,4 +162,17 @@ pub fn exchange(mut stream: UnixStream, bytes: &[u8]) -> String {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Runs `work` as user "nobody", on a thread of its own.
+pub fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let run = || {
+            // SAFETY: takes integers only. The raw call changes this thread alone, which ends right after.
+            let changed = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
+            assert_eq!(changed, 0);
+            work()
+        };
+        scope.spawn(run).join().unwrap()
+    })
 }

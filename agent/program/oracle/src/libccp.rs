@@ -138,6 +138,9 @@ unsafe extern "C" {
     fn ccp_invoke(conn: *mut CcpConnection) -> c_int;
 }
 
+/// Size of the table of programs.
+pub const MAX_PROGRAMS: usize = 4;
+
 /// When libccp is initialised, microseconds; not 0, which it takes for "never".
 const TIME_ZERO_US: u64 = 1_000_000;
 
@@ -152,6 +155,7 @@ struct Sink {
 thread_local! {
     static NOW_US: Cell<u64> = const { Cell::new(TIME_ZERO_US) };
     static SINK: RefCell<Sink> = RefCell::default();
+    static AGENT_GONE: Cell<bool> = const { Cell::new(false) };
 }
 
 extern "C" fn set_cwnd(_: *mut CcpConnection, cwnd: u32) {
@@ -163,6 +167,9 @@ extern "C" fn set_rate(_: *mut CcpConnection, rate: u32) {
 extern "C" fn send_msg(_: *mut CcpDatapath, msg: *mut c_char, len: c_int) -> c_int {
     const MEASURE: u8 = 1;
     const HEADER_BYTES: usize = 16;
+    if AGENT_GONE.get() {
+        return -1;
+    }
     // SAFETY: libccp passes a message that it has just serialised, and its length.
     let bytes = unsafe { std::slice::from_raw_parts(msg.cast::<u8>(), usize::try_from(len).unwrap_or(0)) };
     if bytes.first() == Some(&MEASURE) {
@@ -206,6 +213,7 @@ impl Libccp {
     /// A datapath with room for a few programs. Only one may live on a thread at a time.
     pub fn new() -> Libccp {
         NOW_US.set(TIME_ZERO_US);
+        AGENT_GONE.set(false);
         let info = CcpDatapathInfo {
             init_cwnd: 14480,
             mss: 1448,
@@ -238,7 +246,7 @@ impl Libccp {
             fto_us: 1_000_000,
             last_msg_sent: 0,
             in_fallback: false,
-            max_programs: 4,
+            max_programs: MAX_PROGRAMS,
             programs: ptr::null_mut(),
             impl_: ptr::null_mut(),
         });
@@ -317,6 +325,11 @@ impl Libccp {
         };
         let sink = SINK.take();
         Invocation { code, cwnd: sink.cwnd, rate: sink.rate, report: sink.report }
+    }
+
+    /// Whether sending to the agent fails from now on.
+    pub fn set_agent_gone(&mut self, gone: bool) {
+        AGENT_GONE.set(gone);
     }
 
     /// What a register of the flow holds; `None` for what is no register.

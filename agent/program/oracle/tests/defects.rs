@@ -1,14 +1,56 @@
-//! Verified defects of libccp 1.2.0 and portus 0.9.0 that concern programs: each is shown to be theirs, and not to
-//! be ours.
+//! Verified defects of libccp 1.2.0, portus 0.9.0 and ccp-kernel: each is shown to be theirs where that can be shown,
+//! and not to be ours.
+//!
+//! Every defect, and the tests that ours does not have it (paths from the workspace's root; a test below checks that
+//! they exist):
+//!
+//! | defect | tests |
+//! |---|---|
+//! | libccp: an underflow, an overflow or a division by zero aborts the program midway | `agent/program/oracle/tests/defects.rs::nothing_aborts_midway` |
+//! | libccp: most overflowing products are not noticed | `agent/program/oracle/tests/defects.rs::products_saturate` |
+//! | libccp: more than 8 temporaries give a wrong value and no error | `agent/program/oracle/tests/defects.rs::more_than_eight_temporaries`, `agent/program/oracle/tests/wire.rs::an_expression_beyond_the_temporaries_is_sent_by_portus_and_refused_here` |
+//! | libccp: 256 instructions are installed, then hang | `agent/program/oracle/tests/defects.rs::programs_of_256_instructions_hang`, `agent/program/oracle/tests/wire.rs::a_program_that_hangs_libccp_is_installed_there_and_refused_here` |
+//! | libccp: the check of the number of instructions is dead code: 700 write over what lies behind | `agent/program/oracle/tests/defects.rs::programs_of_700_instructions_write_over_others` |
+//! | libccp: register numbers of programs and updates are not checked | `agent/program/oracle/tests/defects.rs::register_numbers_are_checked`, `agent/program/oracle/tests/wire.rs::an_update_outside_the_registers_is_written_by_libccp_and_refused_here`, `agent/program/tests/lift.rs::what_no_compiler_emits_is_refused` |
+//! | libccp: the count of updated fields is misread above 127 | `agent/program/oracle/tests/wire.rs::libccp_misreads_more_fields_than_we_allow` |
+//! | libccp: a rate is cut to 32 bits | `agent/program/oracle/tests/defects.rs::rates_beyond_32_bits` |
+//! | libccp: immediates of 32 bits, of which 0x3fffffff is infinity | `agent/program/oracle/tests/defects.rs::immediates` |
+//! | libccp: locals keep what the program before left | `agent/program/oracle/tests/defects.rs::locals_start_at_zero` |
+//! | libccp: `Ack.now` moves during an invocation | `agent/program/oracle/tests/defects.rs::the_clock_is_read_once` |
+//! | libccp: IPv4 only | `agent/wire/tests/properties.rs::v1_carries_ipv4_flows_exactly_and_refuses_ipv6`, `agent/wire/tests/properties.rs::v2_flows`, `datapath-shims/ebpf/tests/live.rs::ipv6_flows_are_named_by_their_addresses` |
+//! | libccp: no version is negotiated | `agent/wire/tests/refusals.rs::v2_negotiation`, `agent/daemon/src/peers/tests.rs::strangers_are_told_what_is_wrong` |
+//! | libccp: a table of 10 holds 9 programs (-81) | `agent/program/oracle/tests/defects.rs::the_last_place_for_a_program_is_never_used`, `datapath-shims/sim/tests/conformance.rs::keeps_the_contract_on_live_flows`, `datapath-shims/ebpf/tests/behaviour.rs::keeps_the_contract_on_live_flows` |
+//! | libccp: an agent's first program (uid 1) wipes all others, mid-flow: two agents wipe each other's | `agent/program/oracle/tests/defects.rs::a_second_agent_wipes_the_first_ones_programs`, `agent/daemon/tests/agent.rs::a_second_agent_is_refused_and_harms_nothing`, `agent/daemon/tests/kernel.rs::a_second_agent_elsewhere_does_not_take_the_kernels_flows`, `datapath-shims/ebpf/tests/live.rs::a_second_agent_is_refused`, `agent/daemon/src/peers/tests.rs::a_libccp_flow_is_steered_from_create_to_close` |
+//! | libccp: without an agent a flow keeps its first window for ever | `agent/program/oracle/tests/defects.rs::a_flow_without_an_agent_is_not_steered_at_all`, `datapath-shims/ebpf/tests/live.rs::a_silent_agent_leaves_flows_to_the_native_algorithm`, `datapath-shims/sim/tests/goldens.rs::native_reno_fills_a_link` |
+//! | libccp: a flow in fallback does not come back when the agent does | `agent/program/oracle/tests/defects.rs::a_flow_in_fallback_does_not_come_back_by_itself`, `datapath-shims/sim/tests/conformance.rs::keeps_the_contract_on_live_flows`, `datapath-shims/ebpf/tests/behaviour.rs::keeps_the_contract_on_live_flows`, `agent/daemon/tests/kernel.rs::a_hung_agents_flow_runs_natively_and_flows_says_so` |
+//! | ccp-kernel: `kill -9` of the agent stops its flows | `agent/daemon/tests/kernel.rs::a_flow_survives_kill_9_and_the_next_agent_adopts_it`, `agent/program/oracle/tests/agent.rs::after_kill_9_the_next_agent_steers_the_flow_again` |
+//! | ccp-kernel: any local user's INSTALL wipes all programs | `agent/daemon/tests/agent.rs::another_user_is_refused_even_where_file_modes_let_it_in`, `agent/daemon/tests/kernel.rs::another_user_cannot_reach_the_kernels_programs` |
+//! | libccp crate: exports `log`, so that `f64::ln` crashes; builds in its own source directory | `agent/program/oracle/tests/defects.rs::float_logarithms_break_beside_libccp`, `agent/program/oracle/tests/defects.rs::nothing_else_links_libccp_or_portus`, `agent/program/tests/properties.rs::float_logarithms_are_right_beside_our_crates` |
+//! | portus: `\|\|` is a sum | `agent/program/oracle/tests/defects.rs::true_or_true_is_true` |
+//! | portus: panics on comments in clauses and on some operators | `agent/program/oracle/tests/defects.rs::portus_panics` |
+//! | portus: a misspelt name is a new local | `agent/program/oracle/tests/defects.rs::misspelt_names_are_refused` |
+//! | portus: updates of unknown fields are printed and swallowed | `agent/program/oracle/tests/defects.rs::updates_of_unknown_fields_are_refused` |
+//! | portus: `>=` and `<=` are documented and not parsed | `agent/program/oracle/tests/defects.rs::comparisons_that_the_guide_documents` |
+//! | portus: 16 report and 16 control registers | `agent/program/oracle/tests/defects.rs::more_registers_than_portus_has` |
+//! | portus: reinterprets unaligned bytes | `agent/program/oracle/tests/wire.rs::unaligned_messages_parse_the_same` |
+//! | portus: panics on short messages | `agent/program/oracle/tests/wire.rs::short_messages_panic_in_portus_and_are_errors_here` |
+//! | portus: one INSTALL datagram kills the agent | `agent/program/oracle/tests/wire.rs::messages_for_a_datapath_kill_a_portus_agent_and_are_errors_here`, `agent/program/oracle/tests/portus_agent.rs::one_datagram_kills_a_portus_agent_and_not_ours` |
+//! | portus: message types above 255 are taken for others | `agent/program/oracle/tests/wire.rs::a_type_above_one_byte_is_not_taken_for_another` |
+//! | portus: panics when it writes an algorithm's name | `agent/program/oracle/tests/wire.rs::an_algorithm_name_panics_in_portus_and_is_written_here` |
+//! | portus: a datapath that ends before it was answered ends the agent | `agent/program/oracle/tests/portus_agent.rs::a_datapath_that_vanishes_ends_a_portus_agent_and_not_ours`, `agent/daemon/src/peers/tests.rs::a_datapath_that_vanishes_closes_its_flows` |
+//! | portus: receives 1024 bytes of a datagram | `agent/program/oracle/tests/portus_agent.rs::long_datagrams_are_heard_to_their_end` |
+#![allow(clippy::unwrap_used)]
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ccplane_oracle::libccp::{Invocation, Libccp, update_reg};
+use ccplane_oracle::libccp::{Invocation, Libccp, MAX_PROGRAMS, update_reg};
 use ccplane_oracle::portus::{Verdict, compile as portus};
 use ccplane_program::compile;
 use ccplane_program::ir::{
-    Clause, Dst, Inst, MAX_REGS, Op, Program, RegDecl, RegKind, Src, Type, VerifyError,
+    Clause, Dst, Inst, MAX_REGS, Op, Prim, Program, RegDecl, RegKind, Src, Type, VerifyError,
 };
 use ccplane_program::lang::Problem;
 use ccplane_program::stock::{ENTRY_BYTES, Refusal, STOCK_INFINITY, lower, reported};
@@ -88,9 +130,56 @@ fn programs_of_256_instructions_hang() {
     assert_eq!(ours_on_libccp(&binds(252)), Some(vec![1]));
     let limit = Refusal::TooMany { what: "instructions", found: 256, limit: 255 };
     assert_eq!(lower(&compiled(&binds(253))), Err(limit));
+}
+
+/// libccp takes any number of instructions, and writes those beyond its 256 over the programs that come next in its
+/// table, and then over the heap. (Here 700 end within the table.)
+#[test]
+fn programs_of_700_instructions_write_over_others() {
+    let Verdict::Bytes(bytes) = portus(&binds(700)) else { panic!("portus refuses 700 instructions") };
+    let mut libccp = Libccp::new();
+    assert_eq!(libccp.install_raw(UID, 1, 703, &bytes), 0, "libccp says that all is well");
+
     assert!(matches!(lower(&compiled(&binds(700))), Err(Refusal::TooMany { found: 703, .. })));
     assert_eq!(ours(&binds(700)).0, Some(vec![1]));
     assert!(compile(&binds(1100)).is_err());
+}
+
+/// libccp looks for a free place one short of its table's end: ours says how many there are, and holds as many.
+#[test]
+fn the_last_place_for_a_program_is_never_used() {
+    const TABLE_FULL: i32 = -81;
+    let stock = lower(&compiled(&binds(1))).unwrap();
+    let mut libccp = Libccp::new();
+    let codes: Vec<i32> = (2..2 + MAX_PROGRAMS as u32).map(|uid| libccp.install(uid, &stock)).collect();
+    let (last, others) = codes.split_last().unwrap();
+    assert!(others.iter().all(|code| *code == 0) && *last == TABLE_FULL, "{codes:?}");
+}
+
+/// libccp takes a program of uid 1 for a sign that an agent started, and forgets all others, also those that run:
+/// their flows then run whatever comes to lie in their place.
+#[test]
+fn a_second_agent_wipes_the_first_ones_programs() {
+    let source = |value| format!("(def (Report (a {value})))\n(when true (report))");
+    let [first, second] = [1, 2].map(|v| lower(&compiled(&source(v))).unwrap());
+    let mut libccp = Libccp::new();
+    assert_eq!(libccp.install(UID, &first), 0);
+    libccp.change_program(UID, &[]);
+    assert_eq!(libccp.invoke(&Prims::default(), CWND, 0).report, Some(vec![1]));
+    assert_eq!(libccp.install(1, &second), 0);
+    let other = libccp.invoke(&Prims::default(), CWND, 0).report;
+    assert_eq!(other, Some(vec![]), "a report of the second agent's program, which this flow never started");
+}
+
+/// libccp has no algorithm of its own: without a program nothing sets a window.
+#[test]
+fn a_flow_without_an_agent_is_not_steered_at_all() {
+    const NO_PROGRAM: i32 = -96;
+    let mut libccp = Libccp::new();
+    for _ in 0..1000 {
+        let nothing = Invocation { code: NO_PROGRAM, ..Invocation::default() };
+        assert_eq!(libccp.invoke(&Prims::default(), CWND, 0), nothing);
+    }
 }
 
 /// Where portus's two instructions for each operation are too many, one does.
@@ -189,6 +278,60 @@ fn immediates() {
         let body = format!("(def (Report (a 0)))\n(when true (:= Report.a {init}) (report))");
         assert!(matches!(lower(&compiled(&body)), Err(Refusal::Immediate { inst: 0, .. })));
     }
+}
+
+/// libccp gives up its program when it cannot reach the agent, and then does not try again: an agent that was
+/// restarted hears nothing of the flow until it speaks first, to a datapath that it has not heard of.
+#[test]
+fn a_flow_in_fallback_does_not_come_back_by_itself() {
+    const TIMED_OUT: i32 = -101;
+    let stock = lower(&compiled("(def (Report (a 1)))\n(when true (report))")).unwrap();
+    let mut libccp = Libccp::new();
+    libccp.install(UID, &stock);
+    libccp.change_program(UID, &[]);
+    let mut now_us = 0;
+    let mut ack = |libccp: &mut Libccp| {
+        now_us += 10_000;
+        libccp.invoke(Prims::default().set(Prim::AckNow, now_us), CWND, 0)
+    };
+    assert_eq!(ack(&mut libccp).report, Some(vec![1]));
+    libccp.set_agent_gone(true);
+    let codes: Vec<i32> = (0..200).map(|_| ack(&mut libccp).code).collect();
+    assert_eq!((codes[0], codes[199]), (0, TIMED_OUT));
+    libccp.set_agent_gone(false);
+    for _ in 0..1000 {
+        assert_eq!(ack(&mut libccp), Invocation { code: TIMED_OUT, ..Invocation::default() });
+    }
+    libccp.update(&[]);
+    assert_eq!(ack(&mut libccp).report, Some(vec![1]));
+}
+
+/// portus's guide has them, its parser has not.
+#[test]
+fn comparisons_that_the_guide_documents() {
+    for (comparison, holds) in
+        [("(>= 2 2)", true), ("(<= 2 2)", true), ("(>= 1 2)", false), ("(<= 2 1)", false)]
+    {
+        let source = format!("(def (Report (a 0)))\n(when {comparison} (:= Report.a 1) (report))");
+        assert!(!matches!(portus(&source), Verdict::Bytes(_)), "{source}");
+        let expected = holds.then(|| vec![1]);
+        assert_eq!(ours(&source).0, expected, "{source}");
+        assert_eq!(ours_on_libccp(&source), expected, "{source}");
+    }
+}
+
+/// portus gives up at the 17th of each kind.
+#[test]
+fn more_registers_than_portus_has() {
+    let source = |n: usize| {
+        let regs: String = (0..n).map(|r| format!("(r{r} {r})")).collect();
+        format!("(def (Report {regs}))\n(when true (report))")
+    };
+    assert!(matches!(portus(&source(16)), Verdict::Bytes(_)));
+    assert!(!matches!(portus(&source(17)), Verdict::Bytes(_)));
+    assert_eq!(ours(&source(60)).0, Some((0..60).collect()));
+    assert!(matches!(lower(&compiled(&source(17))), Err(Refusal::TooMany { found: 17, limit: 16, .. })));
+    assert!(compile(&source(65)).is_err());
 }
 
 /// portus compiles `||` to an addition.
@@ -325,4 +468,50 @@ fn the_clock_is_read_once() {
             format!("(def (Report (a 0)))\n(when ({guard} Ack.now Ack.now) (:= Report.a 1) (report))");
         assert_eq!(ours_on_libccp(&source), holds.then(|| vec![1]), "{guard}");
     }
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
+/// Its symbols clash with libc's, it writes into the registry's sources as it builds and does not look whether `make`
+/// failed: no program of ours has it.
+#[test]
+fn nothing_else_links_libccp_or_portus() {
+    let root = workspace();
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let members = manifest.split_once("members = [").and_then(|(_, rest)| rest.split_once(']')).unwrap().0;
+    let mut manifests = 1;
+    for member in members.split('"').skip(1).step_by(2).filter(|m| *m != "agent/program/oracle") {
+        let text = fs::read_to_string(root.join(member).join("Cargo.toml")).unwrap();
+        for line in text.lines().chain(manifest.lines().filter(|l| l.contains(" = "))) {
+            let name = line.split(['=', '.', ' ']).next().unwrap();
+            assert!(!["libccp", "portus", "ccplane-oracle"].contains(&name), "{member}: {line}");
+        }
+        manifests += 1;
+    }
+    assert!(manifests >= 10, "{members}");
+}
+
+/// The table above names tests that exist.
+#[test]
+fn the_table_of_defects_is_not_stale() {
+    let table = include_str!("defects.rs").lines().filter_map(|line| line.strip_prefix("//! | "));
+    let (mut defects, mut tests) = (0, 0);
+    for line in table.skip(1) {
+        let named: Vec<&str> = line.split('`').filter(|word| word.contains(".rs::")).collect();
+        assert!(!named.is_empty(), "no test: {line}");
+        defects += 1;
+        for test in named {
+            let (file, function) = test.split_once("::").unwrap();
+            let text = fs::read_to_string(workspace().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+            let is_test = text.split("#[test]").skip(1).any(|after| {
+                let signature = after.lines().find(|l| l.trim_start().starts_with("fn ")).unwrap_or_default();
+                signature.trim_start().starts_with(&format!("fn {function}("))
+            });
+            assert!(is_test, "{file} has no test {function}");
+            tests += 1;
+        }
+    }
+    assert!(defects >= 30 && tests > defects, "{defects} defects, {tests} tests");
 }

@@ -8,15 +8,15 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use ccplane_oracle::libccp::Libccp;
 use ccplane_oracle::path::{Path, PathConfig};
 use ccplane_program::ir::{MAX_REGS, Prim};
-use ccplane_program::stock::{Lifted, StockReg, lift, measured};
+use ccplane_program::stock::{Lifted, StockReg, lift, lower, measured};
 use ccplane_program::vm;
-use ccplane_wire::v1::{Create, Endpoint, Field, Measure, ToAgent, ToDatapath};
-use common::{MSS, PATIENCE, wait_for};
+use ccplane_wire::v1::{Bytecode, Create, Endpoint, Field, Install, Measure, ToAgent, ToDatapath};
+use common::{Home, MSS, PATIENCE, wait_for};
 
 const SID: u32 = 1;
 const START_US: u64 = 1000;
@@ -31,7 +31,12 @@ impl Portus {
     fn start(name: &str) -> Portus {
         let name = format!("ccplane-oracle-{name}-{}", std::process::id());
         let path = PathBuf::from("/tmp/ccp").join(&name);
-        let child = Command::new(env!("CARGO_BIN_EXE_ccplane-portus")).arg(name).spawn().unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_ccplane-portus"))
+            .arg(name)
+            // Its panics are expected.
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let portus = Portus { child, path };
         wait_for("portus listens", || portus.path.exists().then_some(()));
         portus
@@ -123,27 +128,42 @@ impl OurDatapath {
     }
 }
 
-#[test]
-fn a_portus_agent_steers_our_datapath() {
-    let dir = tempfile::tempdir().unwrap();
-    let portus = Portus::start("steers");
-    let socket = UnixDatagram::bind(dir.path().join("datapath")).unwrap();
-    socket.connect(&portus.path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut ours = OurDatapath::new(socket);
-    let mut libccp = Libccp::new();
-
-    ours.send(&ToAgent::Ready { id: 3 });
-    assert_eq!(libccp.receive(&ours.receive()), 0);
-    assert_eq!(ours.programs.len(), 1);
-    ours.send(&ToAgent::Create(Create {
-        sid: SID,
+fn create(sid: u32) -> ToAgent<'static> {
+    ToAgent::Create(Create {
+        sid,
         init_cwnd_bytes: 10 * MSS as u32,
         mss_bytes: MSS as u32,
         local: Endpoint { ip: 1, port: 2 },
         remote: Endpoint { ip: 3, port: 4 },
         cong_alg: None,
-    }));
+    })
+}
+
+fn encoded(messages: &[ToAgent<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    messages.iter().for_each(|m| m.encode(&mut bytes).unwrap());
+    bytes
+}
+
+/// A datapath's socket, connected to an agent's.
+fn socket(dir: &tempfile::TempDir, name: &str, agent: &std::path::Path) -> UnixDatagram {
+    let socket = UnixDatagram::bind(dir.path().join(name)).unwrap();
+    socket.connect(agent).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+#[test]
+fn a_portus_agent_steers_our_datapath() {
+    let dir = tempfile::tempdir().unwrap();
+    let portus = Portus::start("steers");
+    let mut ours = OurDatapath::new(socket(&dir, "datapath", &portus.path));
+    let mut libccp = Libccp::new();
+
+    ours.send(&ToAgent::Ready { id: 3 });
+    assert_eq!(libccp.receive(&ours.receive()), 0);
+    assert_eq!(ours.programs.len(), 1);
+    ours.send(&create(SID));
     assert!(libccp.receive(&ours.receive()) >= 0);
     assert!(ours.staged.is_some());
 
@@ -182,4 +202,98 @@ fn a_portus_agent_steers_our_datapath() {
     );
     assert!(reports > 200 && losses > 10 && timeouts > 0 && decreases > 3 && widest >= 50);
     ours.send(&ToAgent::Close { sid: SID });
+}
+
+/// What an agent sends, sent to an agent.
+#[test]
+fn one_datagram_kills_a_portus_agent_and_not_ours() {
+    let stock =
+        lower(&ccplane_program::compile("(def (Report (a 0))) (when true (report))").unwrap()).unwrap();
+    let code = Bytecode::try_from(&stock).unwrap();
+    let mut install = Vec::new();
+    ToDatapath::Install(Install { sid: 0, program_uid: 1, code }).encode(&mut install).unwrap();
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut portus = Portus::start("killed");
+    let stranger = socket(&dir, "stranger", &portus.path);
+    stranger.send(&install).unwrap();
+    let status = wait_for("portus dies", || portus.child.try_wait().unwrap());
+    assert!(!status.success());
+
+    let Some(home) = Home::new("one_datagram_kills_a_portus_agent_and_not_ours", "reno") else { return };
+    let _agent = home.agent();
+    let datapath = socket(&dir, "datapath", &home.path("ccp.sock"));
+    datapath.send(&encoded(&[ToAgent::Ready { id: 1 }, create(SID)])).unwrap();
+    wait_for("the flow is known", || (home.flows().len() == 1).then_some(()));
+    // From a stranger, and from the datapath that carries the flow.
+    socket(&dir, "another", &home.path("ccp.sock")).send(&install).unwrap();
+    datapath.send(&install).unwrap();
+    let malformed = || home.json(&["status"])["counters"]["malformed_datagrams"].as_u64().unwrap();
+    wait_for("both are counted", || (malformed() == 2).then_some(()));
+    assert_eq!(home.flows()[0]["mode"], "program");
+}
+
+/// A datapath process ends before it was answered, and with it the agent of all others.
+#[test]
+fn a_datapath_that_vanishes_ends_a_portus_agent_and_not_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    let vanish = |agent: &std::path::Path| {
+        let datapath = UnixDatagram::bind(dir.path().join("vanishing")).unwrap();
+        let sent = datapath.send_to(&encoded(&[ToAgent::Ready { id: 1 }, create(SID)]), agent);
+        drop(datapath);
+        fs::remove_file(dir.path().join("vanishing")).unwrap();
+        sent
+    };
+    let mut portus = Portus::start("vanish");
+    // It ends when it finds nobody to answer to, which now and then comes too late for that.
+    wait_for("portus ends", || {
+        let _ = vanish(&portus.path);
+        portus.child.try_wait().unwrap()
+    });
+
+    let Some(home) = Home::new("a_datapath_that_vanishes_ends_a_portus_agent_and_not_ours", "reno") else {
+        return;
+    };
+    let _agent = home.agent();
+    for _ in 0..20 {
+        vanish(&home.path("ccp.sock")).unwrap();
+    }
+    let datapath = socket(&dir, "datapath", &home.path("ccp.sock"));
+    datapath.send(&encoded(&[create(SID)])).unwrap();
+    wait_for("the last flow alone is left", || {
+        let flows = home.flows();
+        (flows.len() == 1 && flows[0]["mode"] == "program").then_some(())
+    });
+}
+
+/// portus reads 1024 bytes of each datagram, and takes no notice that there was more.
+#[test]
+fn long_datagrams_are_heard_to_their_end() {
+    const FLOWS: u32 = 200;
+    let creates: Vec<ToAgent<'_>> = (1..=FLOWS).map(create).collect();
+    let long = encoded(&creates);
+    assert!(long.len() > 16 * 1024);
+
+    let dir = tempfile::tempdir().unwrap();
+    let portus = Portus::start("long");
+    let datapath = socket(&dir, "stranger", &portus.path);
+    datapath.send(&long).unwrap();
+    // It answers in the order of what it heard; a last flow shows that there is no more.
+    datapath.send(&encoded(&[create(FLOWS + 1)])).unwrap();
+    let mut known = Vec::new();
+    while known.last() != Some(&(FLOWS + 1)) {
+        let mut buffer = [0; 65_536];
+        let n = datapath.recv(&mut buffer).unwrap();
+        if let ToDatapath::ChangeProg(change) = ToDatapath::parse_all(&buffer[..n]).next().unwrap().unwrap() {
+            known.push(change.sid);
+        }
+    }
+    assert_eq!(known.len(), 1024 / 96 + 1, "{known:?}");
+
+    let Some(home) = Home::new("long_datagrams_are_heard_to_their_end", "reno") else { return };
+    let _agent = home.agent();
+    let datapath = socket(&dir, "datapath", &home.path("ccp.sock"));
+    datapath.send(&long).unwrap();
+    wait_for("all flows are known", || (home.flows().len() == FLOWS as usize).then_some(()));
+    assert_eq!(home.json(&["status"])["counters"]["malformed_datagrams"], 0);
 }
