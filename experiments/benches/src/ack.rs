@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_alg::{Algorithm, Control, FlowInfo};
 use ccplane_algs::Reno;
-use ccplane_contract::{Datapath, Event, Field, ProgramUid};
+use ccplane_contract::{Datapath, Event, Field, FlowId, ProgramUid};
 use ccplane_ebpf::testrun::{Bench, STREAM_ACKS};
 use ccplane_ebpf::{EbpfDatapath, account};
 use ccplane_emulator::netns::Namespace;
@@ -17,7 +17,7 @@ use ccplane_program::vm::{Flow, Prims};
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
 
 use crate::error::{BenchError, context};
-use crate::figure::Figure;
+use crate::figure::{Figure, percentile};
 use crate::oracle::{self, Stream};
 use crate::steer;
 
@@ -139,9 +139,11 @@ const RENO: ProgramUid = ProgramUid(1);
 const EMPTY: ProgramUid = ProgramUid(2);
 const WINDOW: Duration = Duration::from_millis(200);
 const BEAT: Duration = Duration::from_millis(20);
-const LIVE_PAIRS: usize = 25;
+/// Flows, and pairs on each; libccp runs between two flows, when nothing else does.
+const BLOCKS: usize = 5;
+const PAIRS: usize = 5;
 
-/// One flow over a veth pair, whose program changes between Reno and one that returns at once.
+/// Flows over a veth pair, whose program changes between Reno and one that returns at once.
 fn live() -> Result<Figure, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));
@@ -156,60 +158,78 @@ fn live() -> Result<Figure, BenchError> {
     datapath.install_empty(EMPTY)?;
     let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
     veth::connect(&a, &b)?;
-    let config = FlowConfig {
-        congestion: name,
-        receiver: SocketAddr::new(veth::ENDS[1], 0),
-        duration: Duration::from_secs(60),
-        bytes: None,
-        sample_every: Duration::from_secs(1),
-    };
-    let traffic = BulkFlow::start(&config, &a, &b, Instant::now())?;
-    let mut events = Vec::new();
-    let mut beat = |datapath: &mut EbpfDatapath, time: Duration| {
-        let start = Instant::now();
-        let mut created = None;
-        while start.elapsed() < time {
-            datapath.heartbeat();
-            datapath.poll(1024, &mut events);
-            for event in events.drain(..) {
-                if let Event::Created { flow, .. } = event {
-                    created = Some(flow);
-                }
-            }
-            std::thread::sleep(BEAT);
-        }
-        created
-    };
-    // The native algorithm first: its slow start gives the window that the measurement runs at.
-    let flow = beat(&mut datapath, 2 * WINDOW)
-        .ok_or_else(|| BenchError::Missing("the flow did not start within its time".into()))?;
-    let _account = context("account BPF run time", account())?;
     let baseline =
         Stream::new(steer::source(&Reno::default()), &program, &fields, &acks(), GAP_US, ACKS / 4)?;
+    let _account = context("account BPF run time", account())?;
     let (mut pairs, mut dispatcher) = (Vec::new(), Vec::new());
-    for n in 0..LIVE_PAIRS {
-        let mut pair = [0.0; 2];
-        for half in 0..2 {
-            let which = (n + half) % 2;
-            let (uid, with) = if which == 0 { (RENO, fields.as_slice()) } else { (EMPTY, &[][..]) };
-            datapath.set_program(flow, uid, with)?;
-            beat(&mut datapath, BEAT);
-            let before = context("read the account", datapath.accounted())?.unwrap_or_default();
-            beat(&mut datapath, WINDOW);
-            let after = context("read the account", datapath.accounted())?.unwrap_or_default();
-            pair[which] = (after.0 - before.0) as f64 / (after.1 - before.1).max(1) as f64;
+    for _ in 0..BLOCKS {
+        let traffic = BulkFlow::start(&bulk(&name), &a, &b, Instant::now())?;
+        // The native algorithm first: its slow start gives the window that the measurement runs at.
+        let flow = beat(&mut datapath, 2 * WINDOW)
+            .ok_or_else(|| BenchError::Missing("the flow did not start within its time".into()))?;
+        let mut costs = Vec::new();
+        for n in 0..PAIRS {
+            let mut pair = [0.0; 2];
+            for half in 0..2 {
+                let which = (n + half) % 2;
+                let (uid, with) = if which == 0 { (RENO, fields.as_slice()) } else { (EMPTY, &[][..]) };
+                datapath.set_program(flow, uid, with)?;
+                pair[which] = per_ack(&mut datapath)?;
+            }
+            costs.push(pair[0] - pair[1]);
+            dispatcher.push(pair[1]);
         }
-        pairs.push((pair[0] - pair[1], oracle::time_libccp(&baseline).map_err(|e| e.to_string())));
-        dispatcher.push(pair[1]);
+        drop(traffic);
+        for cost in costs {
+            pairs.push((cost, oracle::time_libccp(&baseline).map_err(|e| e.to_string())));
+            datapath.heartbeat();
+        }
     }
-    drop(traffic);
     datapath.detach()?;
-    let dispatcher = crate::figure::percentile(&dispatcher, 0.5);
     let figure = against_libccp("ack.ebpf.reno", pairs);
     Ok(match figure.note {
         Some(_) => figure,
         None => figure.noted(format!(
-            "on a live flow, above a dispatcher of {dispatcher:.0} ns (the kernel's accounting included)"
+            "on a live flow, above a dispatcher of {:.0} ns (the kernel's accounting included)",
+            percentile(&dispatcher, 0.5)
         )),
     })
+}
+
+fn bulk(congestion: &str) -> FlowConfig {
+    FlowConfig {
+        congestion: congestion.into(),
+        receiver: SocketAddr::new(veth::ENDS[1], 0),
+        duration: Duration::from_secs(60),
+        bytes: None,
+        sample_every: Duration::from_secs(1),
+    }
+}
+
+/// Nanoseconds per ACK over the next window.
+fn per_ack(datapath: &mut EbpfDatapath) -> Result<f64, BenchError> {
+    let account =
+        |d: &EbpfDatapath| context("read the account", d.accounted()).map(Option::unwrap_or_default);
+    beat(datapath, BEAT);
+    let before = account(datapath)?;
+    beat(datapath, WINDOW);
+    let after = account(datapath)?;
+    Ok((after.0 - before.0) as f64 / (after.1 - before.1).max(1) as f64)
+}
+
+/// Lets time pass, with heartbeats; the flow that started meanwhile, if one did.
+fn beat(datapath: &mut EbpfDatapath, time: Duration) -> Option<FlowId> {
+    let start = Instant::now();
+    let (mut created, mut events) = (None, Vec::new());
+    while start.elapsed() < time {
+        datapath.heartbeat();
+        datapath.poll(1024, &mut events);
+        for event in events.drain(..) {
+            if let Event::Created { flow, .. } = event {
+                created = Some(flow);
+            }
+        }
+        std::thread::sleep(BEAT);
+    }
+    created
 }
