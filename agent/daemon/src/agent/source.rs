@@ -15,6 +15,8 @@ use tracing::{info, warn};
 
 /// Datagrams taken in one go.
 const MAX_DATAGRAMS: usize = 1024;
+/// How soon a full socket is tried again: nothing tells when its owner has read.
+const RETRY_FULL: Duration = Duration::from_millis(1);
 
 /// The datapaths of one loop. Made, used and dropped on the loop's thread.
 pub(super) trait Source {
@@ -36,6 +38,11 @@ pub(super) trait Source {
     /// Datagrams that were not heard or not understood.
     fn malformed(&self) -> u64 {
         0
+    }
+
+    /// Whether commands that were carried out still wait to be sent.
+    fn has_backlog(&self) -> bool {
+        false
     }
 
     /// Takes leave. The core has handed all flows to their native algorithms.
@@ -146,6 +153,7 @@ impl Source for Peers {
     }
 
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        let timeout = if self.hub.has_backlog() { timeout.min(RETRY_FULL) } else { timeout };
         let timeout = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
         let mut fds = [PollFd::new(self.hub.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, PollTimeout::from(timeout)) {
@@ -164,6 +172,10 @@ impl Source for Peers {
 
     fn malformed(&self) -> u64 {
         self.hub.malformed()
+    }
+
+    fn has_backlog(&self) -> bool {
+        self.hub.has_backlog()
     }
 
     fn detach(mut self: Box<Self>) {

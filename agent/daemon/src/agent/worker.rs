@@ -21,6 +21,8 @@ use tracing::{debug, info_span, warn};
 const MAX_QUERIES: usize = 64;
 /// How long a stopping loop tries to hand its flows over.
 const HAND_OVER: Duration = Duration::from_secs(2);
+/// How long it waits for a datapath to read before it tries again.
+const HAND_OVER_NAP: Duration = Duration::from_millis(1);
 /// Heartbeats in one heartbeat timeout: one may be late, or lost, without harm.
 const HEARTBEATS_PER_TIMEOUT: u64 = 4;
 
@@ -259,8 +261,12 @@ impl Loop {
         let start = Instant::now();
         loop {
             self.source.drive(&mut self.core, clock::now_us());
-            if self.core.is_idle() || start.elapsed() > HAND_OVER {
+            let backlog = self.source.has_backlog();
+            if (self.core.is_idle() && !backlog) || start.elapsed() > HAND_OVER {
                 break;
+            }
+            if backlog {
+                std::thread::sleep(HAND_OVER_NAP);
             }
         }
         self.source.detach();

@@ -1,4 +1,4 @@
-//! What both protocols share: the way to one datapath, and the queue of what came from it.
+//! What both protocols share: the way to one datapath with what waits to go there, and the queue of what came from it.
 
 use super::socket::{SendError, Socket};
 use ccplane_contract::{DatapathError, Event};
@@ -9,31 +9,102 @@ use std::sync::Arc;
 
 /// Events of one datapath that wait for the agent; more are dropped, counted and reported as such.
 const MAX_QUEUED_EVENTS: usize = 1 << 16;
+/// Bytes that wait for room in the datapath's socket: a program and some fields for each of 2^16 flows. What does not
+/// fit is refused.
+const MAX_BACKLOG_BYTES: usize = 16 << 20;
 
 /// The way to one datapath.
+///
+/// A socket's queue holds few datagrams (`net.unix.max_dgram_qlen`, often 10), fewer than the commands that a burst
+/// of new flows takes. What must arrive waits here until there is room.
 #[derive(Debug)]
 pub(super) struct Link {
     socket: Arc<Socket>,
     to: UnixAddr,
+    /// The datagram in the making.
     buffer: Vec<u8>,
     gone: bool,
+    /// Datagrams that found the socket full, oldest first.
+    backlog: VecDeque<Box<[u8]>>,
+    backlog_bytes: usize,
 }
 
 impl Link {
     pub(super) fn new(socket: Arc<Socket>, to: UnixAddr) -> Link {
-        Link { socket, to, buffer: Vec::new(), gone: false }
+        Link { socket, to, buffer: Vec::new(), gone: false, backlog: VecDeque::new(), backlog_bytes: 0 }
     }
 
-    /// Sends what `encode` writes, as one datagram.
+    /// Sends what `encode` writes as one datagram: now or not at all, and never before what waits. For what the next
+    /// one of its kind makes up for.
     pub(super) fn send(
         &mut self,
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
     ) -> Result<(), DatapathError> {
+        self.encode(encode)?;
+        if self.flush() { Ok(self.send_buffer()?) } else { Err(SendError::Full.into()) }
+    }
+
+    /// Sends what `encode` writes as one datagram: now, or after what waits and once there is room. For what the
+    /// datapath must not miss.
+    pub(super) fn send_surely(
+        &mut self,
+        encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
+    ) -> Result<(), DatapathError> {
+        self.encode(encode)?;
+        let sent = if self.flush() { self.send_buffer() } else { Err(SendError::Full) };
+        match sent {
+            Err(SendError::Full) => Ok(self.keep_buffer()?),
+            sent => Ok(sent?),
+        }
+    }
+
+    fn encode(
+        &mut self,
+        encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
+    ) -> Result<(), DatapathError> {
         self.buffer.clear();
-        encode(&mut self.buffer).map_err(|e| DatapathError::Unsupported { feature: e.to_string() })?;
+        encode(&mut self.buffer).map_err(|e| DatapathError::Unsupported { feature: e.to_string() })
+    }
+
+    fn send_buffer(&mut self) -> Result<(), SendError> {
         let sent = self.socket.send(&self.buffer, &self.to);
         self.gone |= sent == Err(SendError::Gone);
-        Ok(sent?)
+        sent
+    }
+
+    fn keep_buffer(&mut self) -> Result<(), SendError> {
+        if self.backlog_bytes + self.buffer.len() > MAX_BACKLOG_BYTES {
+            return Err(SendError::Full);
+        }
+        self.backlog_bytes += self.buffer.len();
+        self.backlog.push_back(self.buffer.as_slice().into());
+        Ok(())
+    }
+
+    /// Sends what waits, as far as there is room; true if nothing waits any more.
+    pub(super) fn flush(&mut self) -> bool {
+        while let Some(datagram) = self.backlog.front() {
+            let sent = self.socket.send(datagram, &self.to);
+            if sent == Err(SendError::Full) {
+                return false;
+            }
+            // Whatever else is wrong is not mended by waiting.
+            self.gone |= sent == Err(SendError::Gone);
+            self.backlog_bytes -= datagram.len();
+            self.backlog.pop_front();
+        }
+        true
+    }
+
+    /// Whether something waits for room.
+    pub(super) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Drops what waits: the datapath has no use for it any more.
+    pub(super) fn drop_backlog(&mut self) {
+        self.backlog.clear();
+        self.backlog_bytes = 0;
     }
 
     /// Whether nobody listens at the other end any more.

@@ -225,6 +225,11 @@ impl Hub {
         }
     }
 
+    /// Whether a command waits for room in a process's socket. The next poll of that [`Peer`] tries again.
+    pub fn has_backlog(&self) -> bool {
+        self.peers.values().any(Peer::has_backlog)
+    }
+
     /// Forgets one that left.
     pub fn remove(&mut self, id: PeerId) {
         self.peers.remove(&id);
@@ -283,6 +288,13 @@ impl Peer {
         match &self.0 {
             Protocol::V1(peer) => peer.is_gone(),
             Protocol::V2(peer) => peer.is_gone(),
+        }
+    }
+
+    fn has_backlog(&self) -> bool {
+        match &self.0 {
+            Protocol::V1(peer) => peer.has_backlog(),
+            Protocol::V2(peer) => peer.has_backlog(),
         }
     }
 

@@ -118,6 +118,7 @@ impl Socket {
                 Ok(_) => Ok(()),
                 Err(Errno::EINTR) => continue,
                 Err(Errno::ECONNREFUSED | Errno::ENOENT | Errno::ECONNRESET) => Err(SendError::Gone),
+                Err(Errno::EAGAIN) => Err(SendError::Full),
                 Err(errno) => Err(SendError::Failed(errno)),
             };
         }
@@ -130,7 +131,10 @@ pub(super) enum SendError {
     /// Nobody listens there any more.
     #[error("the datapath is gone")]
     Gone,
-    /// Its queue is full, or the system failed.
+    /// There is no room: its queue is full, or ours is of what was not read yet.
+    #[error("the datapath's socket is full")]
+    Full,
+    /// The system failed.
     #[error("{0}")]
     Failed(Errno),
 }
@@ -139,6 +143,7 @@ impl From<SendError> for DatapathError {
     fn from(error: SendError) -> DatapathError {
         let errno = match error {
             SendError::Gone => io::ErrorKind::NotConnected,
+            SendError::Full => io::ErrorKind::WouldBlock,
             SendError::Failed(errno) => io::Error::from(errno).kind(),
         };
         DatapathError::Os { what: "send to the datapath".to_owned(), errno }

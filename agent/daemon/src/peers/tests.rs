@@ -4,11 +4,15 @@ use super::*;
 use ccplane_contract::{FlowInfo, Mode};
 use ccplane_wire::v1::{self, AddrOrder};
 use ccplane_wire::v2::{self, Clock, Features};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
 const PROGRAM: &str = "(def (Report (volatile acked 0)) (gain 3)) \
                        (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
+
+/// Flows that start at once; [`hello`] announces no more.
+const BURST: u32 = 100;
 
 struct World {
     dir: tempfile::TempDir,
@@ -46,6 +50,12 @@ impl World {
             [Change::Joined(id)] => id,
             ref other => panic!("{other:?}"),
         }
+    }
+
+    /// Makes the hub's room for datagrams that nobody read yet the least that the kernel grants: a handful. (Whether
+    /// `net.unix.max_dgram_qlen` limits them depends on the machine.)
+    fn shrink(&self) {
+        setsockopt(&self.hub, sockopt::SndBuf, &1).unwrap();
     }
 
     fn events(&mut self, id: PeerId) -> Vec<Event> {
@@ -99,7 +109,7 @@ fn hello(minors: std::ops::RangeInclusive<u8>) -> v2::ToAgent<'static> {
         features: Features::FULL_LANGUAGE,
         now_us: 1,
         max_programs: 2,
-        max_flows: 100,
+        max_flows: BURST,
         kind: "quic",
         name: "test",
     })
@@ -284,6 +294,107 @@ fn strangers_are_told_what_is_wrong() {
     assert!(world.receive().is_empty());
     assert!(inbox_v2(&late)[0].1.contains("TooMany { limit: 1 }"));
     assert_eq!(world.hub.malformed(), 1);
+}
+
+/// Sets a program on each flow that has just started, while the datapath reads nothing; then the datapath reads. Returns
+/// what it read.
+fn burst(world: &mut World, id: PeerId, datapath: &UnixDatagram) -> Vec<Vec<u8>> {
+    world.shrink();
+    let program = ccplane_program::compile(PROGRAM).unwrap();
+    let peer = world.hub.peer(id).unwrap();
+    let mut events = Vec::new();
+    assert_eq!(peer.poll(1000, &mut events), BURST as usize);
+    peer.install(ProgramUid(1), &program).unwrap();
+    for event in events {
+        let Event::Created { flow, .. } = event else { panic!("{event:?}") };
+        peer.set_program(flow, ProgramUid(1), &[(Field::Cwnd, 14_480)]).unwrap();
+    }
+    assert!(world.hub.has_backlog(), "the socket is full");
+    let mut read = Vec::new();
+    for _ in 0..=BURST {
+        read.extend(std::iter::from_fn(|| receive_bytes(datapath)));
+        world.hub.peer(id).unwrap().poll(0, &mut Vec::new());
+    }
+    assert!(!world.hub.has_backlog());
+    read
+}
+
+#[test]
+fn every_flow_of_a_burst_gets_its_program() {
+    let mut world = World::new(4);
+    let datapath = world.datapath("dp");
+    for sid in 1..=BURST {
+        send_v1(&datapath, &create(sid));
+        world.receive();
+    }
+    let read = burst(&mut world, PeerId(1), &datapath);
+    let said = read.iter().map(|bytes| {
+        let frame = v1::frames(bytes).next().unwrap().unwrap();
+        match v1::ToDatapath::parse(frame).unwrap() {
+            v1::ToDatapath::Install(_) => 0,
+            v1::ToDatapath::ChangeProg(change) => change.sid,
+            other => panic!("{other:?}"),
+        }
+    });
+    assert!(said.eq(0..=BURST), "the program, then each flow's");
+}
+
+#[test]
+fn every_flow_of_a_v2_burst_gets_its_program() {
+    let mut world = World::new(4);
+    let datapath = world.datapath("dp");
+    send_v2(&datapath, &hello(0..=0), 0);
+    let id = world.joined();
+    assert_eq!(inbox_v2(&datapath).len(), 1, "WELCOME");
+    for flow in 1..=BURST {
+        send_v2(&datapath, &v2::ToAgent::Created { flow: FlowId(flow.into()), info: info() }, 0);
+        world.receive();
+    }
+    let read = burst(&mut world, id, &datapath);
+    let said = read.iter().map(|bytes| {
+        let frame = v2::frames(bytes).next().unwrap().unwrap();
+        match v2::ToDatapath::parse(frame).unwrap().unwrap() {
+            v2::ToDatapath::Install { .. } => 0,
+            v2::ToDatapath::SetProgram { flow, uid: ProgramUid(1), .. } => flow.0,
+            other => panic!("{other:?}"),
+        }
+    });
+    assert!(said.eq(0..=u64::from(BURST)), "the program, then each flow's");
+}
+
+/// What the next one of its kind makes up for does not wait, and does not overtake what does; a datapath that never
+/// reads cannot make the agent hold more than so much.
+#[test]
+fn what_waits_is_bounded_and_keeps_its_order() {
+    let mut world = World::new(4);
+    let datapath = world.datapath("dp");
+    send_v2(&datapath, &hello(0..=0), 0);
+    let id = world.joined();
+    let flow = FlowId(1);
+    send_v2(&datapath, &v2::ToAgent::Created { flow, info: info() }, 0);
+    world.receive();
+    world.shrink();
+    let program = ccplane_program::compile(PROGRAM).unwrap();
+    let peer = world.hub.peer(id).unwrap();
+    peer.install(ProgramUid(1), &program).unwrap();
+    let full =
+        DatapathError::Os { what: "send to the datapath".to_owned(), errno: std::io::ErrorKind::WouldBlock };
+    let fields = [(Field::Cwnd, 14_480); v2::MAX_FIELDS];
+    let mut taken = 0_usize;
+    let refused = loop {
+        match peer.set_program(flow, ProgramUid(1), &fields) {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused, full);
+    assert!((1 << 10..1 << 20).contains(&taken), "{taken}");
+    assert!(inbox_v2(&datapath).len() < 100);
+    assert_eq!(peer.update(flow, &[(Field::Cwnd, 1)]), Err(full), "it would overtake");
+    drop(datapath);
+    peer.heartbeat();
+    assert!(!peer.has_backlog(), "nobody is left to wait for");
+    assert_eq!(world.receive(), [Change::Left(id)]);
 }
 
 /// Garbage of every length, alone and after a good header, is counted and changes nothing.

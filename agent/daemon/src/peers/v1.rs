@@ -10,8 +10,8 @@
 //! - Of a flow's figures only those are known that the agent set itself.
 //! - A flow starts from the window that its datapath passes with each ACK: `Cwnd` is set only where an algorithm
 //!   does. What CREATE says may be old, since libccp repeats it until an agent hears it.
-//! - What is lost is lost for good: a flow whose CHANGE_PROG did not arrive never reports. A socket's queue holds few
-//!   datagrams (`net.unix.max_dgram_qlen`, often 10), so programs wait here until there is room.
+//! - What is lost is lost for good: a flow whose CHANGE_PROG did not arrive never reports. So programs wait for room in
+//!   the datapath's socket.
 
 use super::link::{Inbox, Link};
 use ccplane_contract::{
@@ -23,9 +23,8 @@ use ccplane_program::stock::{self, Stock};
 use ccplane_wire::v1::{
     self, AddrOrder, Bytecode, ChangeProg, Create, Index, Install, Measure, ToAgent, ToDatapath, Update,
 };
-use ccplane_wire::{DecodeError, EncodeError, List};
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::io::ErrorKind;
+use ccplane_wire::{DecodeError, List};
+use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use tracing::{debug, warn};
 
@@ -35,8 +34,6 @@ const MAX_DATAPATH_PROGRAMS: usize = 9;
 const MAX_PROGRAMS: usize = 1024;
 /// Flows of one datapath: libccp numbers them with 16 bits.
 const MAX_FLOWS: usize = 1 << 16;
-/// Messages that wait for room in the datapath's socket: each flow's program, and all programs twice over.
-const MAX_BACKLOG: usize = MAX_FLOWS + 2 * MAX_PROGRAMS;
 /// What is assumed of a flow that was not seen to start.
 const ADOPTED_MSS_BYTES: u32 = 1448;
 /// Likewise, packets (RFC 6928).
@@ -54,8 +51,6 @@ pub(super) struct V1Peer {
     by_sid: HashMap<u32, FlowId>,
     flows: HashMap<FlowId, V1Flow>,
     next_flow: u64,
-    /// INSTALL and CHANGE_PROG that found the socket full, oldest first.
-    backlog: VecDeque<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -88,13 +83,11 @@ impl V1Peer {
             by_sid: HashMap::new(),
             flows: HashMap::new(),
             next_flow: 1,
-            backlog: VecDeque::new(),
         }
     }
 
     /// Takes a datagram from it, received at `now_us`.
     pub(super) fn take(&mut self, datagram: &[u8], now_us: u64) -> Result<(), DecodeError> {
-        self.flush();
         for message in ToAgent::parse_all(datagram) {
             match message? {
                 ToAgent::Ready { .. } => self.restarted(),
@@ -110,7 +103,7 @@ impl V1Peer {
     fn restarted(&mut self) {
         self.close_all();
         self.held.clear();
-        self.backlog.clear();
+        self.link.drop_backlog();
     }
 
     fn created(&mut self, create: &Create<'_>) -> Result<(), DecodeError> {
@@ -183,35 +176,9 @@ impl V1Peer {
         self.link.is_gone()
     }
 
-    /// Sends what waits; true if nothing does any more.
-    fn flush(&mut self) -> bool {
-        while let Some(message) = self.backlog.front() {
-            let sent = self.link.send(|out| {
-                out.extend_from_slice(message);
-                Ok(())
-            });
-            if is_full(&sent) {
-                return false;
-            }
-            // Whatever else is wrong is not mended by waiting.
-            self.backlog.pop_front();
-        }
-        true
-    }
-
-    /// Sends what must arrive: now, or when there is room.
-    fn send_surely(&mut self, message: Vec<u8>) -> Result<(), DatapathError> {
-        if self.backlog.len() >= MAX_BACKLOG {
-            return Err(full());
-        }
-        self.backlog.push_back(message);
-        self.flush();
-        Ok(())
-    }
-
-    /// Sends what the next one of its kind makes up for, unless something waits that must go first.
-    fn send_now(&mut self, message: &ToDatapath<'_>) -> Result<(), DatapathError> {
-        if self.flush() { self.link.send(|out| message.encode(out)) } else { Err(full()) }
+    /// Whether a command waits for room in the datapath's socket.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.link.has_backlog()
     }
 
     /// Sends a program to the datapath unless it holds it.
@@ -227,8 +194,8 @@ impl V1Peer {
         let events = lowered.stock.num_expressions() as usize;
         let code = Bytecode::from_bytes(events, lowered.stock.bytes())
             .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
-        let install = encoded(&ToDatapath::Install(Install { sid: 0, program_uid: wire_uid, code }))?;
-        self.send_surely(install)?;
+        let install = ToDatapath::Install(Install { sid: 0, program_uid: wire_uid, code });
+        self.link.send_surely(|out| install.encode(out))?;
         self.held.insert(wire_uid);
         Ok(wire_uid)
     }
@@ -312,7 +279,7 @@ impl Datapath for V1Peer {
         let wire = self.wire_fields(uid, fields)?;
         let program_uid = self.ensure_held(uid)?;
         let change = ToDatapath::ChangeProg(ChangeProg { sid, program_uid, fields: List::from(&wire[..]) });
-        self.send_surely(encoded(&change)?)?;
+        self.link.send_surely(|out| change.encode(out))?;
         if let Some(state) = self.flows.get_mut(&flow) {
             state.program = Some(uid);
             state.note(fields);
@@ -329,7 +296,7 @@ impl Datapath for V1Peer {
         };
         let wire = self.wire_fields(uid, fields)?;
         let update = ToDatapath::Update(Update { sid, fields: List::from(&wire[..]) });
-        self.send_now(&update)?;
+        self.link.send(|out| update.encode(out))?;
         if let Some(state) = self.flows.get_mut(&flow) {
             state.note(fields);
         }
@@ -347,7 +314,7 @@ impl Datapath for V1Peer {
     fn heartbeat(&mut self) {
         let Some(sid) = self.flows.values().next().map(|f| f.sid) else { return };
         let update = ToDatapath::Update(Update { sid, fields: List::from(&[][..]) });
-        if let Err(error) = self.send_now(&update) {
+        if let Err(error) = self.link.send(|out| update.encode(out)) {
             debug!(%error, "heartbeat");
         }
     }
@@ -379,23 +346,9 @@ impl Datapath for V1Peer {
     }
 
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+        self.link.flush();
         self.inbox.drain(max, events)
     }
-}
-
-fn encoded(message: &ToDatapath<'_>) -> Result<Vec<u8>, DatapathError> {
-    let mut bytes = Vec::new();
-    let refused = |e: EncodeError| DatapathError::Unsupported { feature: e.to_string() };
-    message.encode(&mut bytes).map_err(refused)?;
-    Ok(bytes)
-}
-
-fn is_full(sent: &Result<(), DatapathError>) -> bool {
-    matches!(sent, Err(DatapathError::Os { errno: ErrorKind::WouldBlock, .. }))
-}
-
-fn full() -> DatapathError {
-    DatapathError::Os { what: "send to the datapath".to_owned(), errno: ErrorKind::WouldBlock }
 }
 
 fn adopted() -> FlowInfo {

@@ -1,6 +1,7 @@
 //! A datapath that speaks ccplane's protocol, [`ccplane_wire::v2`].
 //!
-//! Commands are sent and not waited for. A program counts as installed once it was sent; should the datapath
+//! Commands are sent and their answers not waited for. Those whose loss nothing would make up for wait for room in the
+//! datapath's socket: all but UPDATE. A program counts as installed once it was sent; should the datapath
 //! refuse it after all, setting it on a flow is refused in the same words.
 
 use super::link::{Inbox, Link};
@@ -155,6 +156,11 @@ impl V2Peer {
         self.link.is_gone()
     }
 
+    /// Whether a command waits for room in the datapath's socket.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.link.has_backlog()
+    }
+
     /// Reports the end of all its flows, because the datapath has gone.
     pub(super) fn close_all(&mut self) {
         for (flow, _) in self.flows.drain() {
@@ -162,8 +168,9 @@ impl V2Peer {
         }
     }
 
-    /// Says that the agent stops.
+    /// Says that the agent stops, which ends what still waits.
     pub(super) fn farewell(&mut self) {
+        self.link.drop_backlog();
         let bye = ToDatapath::Bye { reason: ByeReason::Stopping, text: "the agent stops" };
         if let Err(error) = send(&mut self.link, &bye, 0) {
             debug!(%error, "say goodbye to a datapath");
@@ -194,7 +201,7 @@ impl Datapath for V2Peer {
         }
         let request = self.next_request;
         self.next_request = self.next_request.checked_add(1).unwrap_or(1);
-        send(&mut self.link, &ToDatapath::Install { uid, program: program.clone() }, request)?;
+        send_surely(&mut self.link, &ToDatapath::Install { uid, program: program.clone() }, request)?;
         let program = program.clone();
         self.programs.insert(uid, Installed { request: Some(request), refused: None, program });
         Ok(())
@@ -208,7 +215,7 @@ impl Datapath for V2Peer {
         if flows > 0 {
             return Err(DatapathError::ProgramInUse { uid, flows });
         }
-        send(&mut self.link, &ToDatapath::Remove { uid }, 0)?;
+        send_surely(&mut self.link, &ToDatapath::Remove { uid }, 0)?;
         self.programs.remove(&uid);
         Ok(())
     }
@@ -221,7 +228,7 @@ impl Datapath for V2Peer {
     ) -> Result<(), DatapathError> {
         check_fields(Some(self.installed(uid)?), fields)?;
         let program = self.flows.get_mut(&flow).ok_or(DatapathError::NoFlow(flow))?;
-        send(&mut self.link, &ToDatapath::SetProgram { flow, uid, fields: fields.into() }, 0)?;
+        send_surely(&mut self.link, &ToDatapath::SetProgram { flow, uid, fields: fields.into() }, 0)?;
         *program = Some(uid);
         Ok(())
     }
@@ -234,7 +241,7 @@ impl Datapath for V2Peer {
 
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
         let program = self.flows.get_mut(&flow).ok_or(DatapathError::NoFlow(flow))?;
-        send(&mut self.link, &ToDatapath::Release { flow }, 0)?;
+        send_surely(&mut self.link, &ToDatapath::Release { flow }, 0)?;
         *program = None;
         Ok(())
     }
@@ -254,6 +261,7 @@ impl Datapath for V2Peer {
     }
 
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+        self.link.flush();
         self.inbox.drain(max, events)
     }
 }
@@ -285,6 +293,10 @@ pub(super) fn ask_for_hello(link: &mut Link) {
 
 fn send(link: &mut Link, message: &ToDatapath<'_>, request: u32) -> Result<(), DatapathError> {
     link.send(|out| message.encode(request, out))
+}
+
+fn send_surely(link: &mut Link, message: &ToDatapath<'_>, request: u32) -> Result<(), DatapathError> {
+    link.send_surely(|out| message.encode(request, out))
 }
 
 /// A kind as a static text: `Capabilities` holds no other, and what a peer says must not be kept for ever.
