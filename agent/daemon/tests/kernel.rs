@@ -8,9 +8,10 @@ use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
 use common::{Agent, Home, as_nobody, stderr, stdout, wait_for};
 use nix::sys::signal::Signal;
+use nix::sys::socket::{setsockopt, sockopt};
 use std::fs;
-use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -138,6 +139,30 @@ fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() {
     wait_for("the adopted flow reports", || (reports() > so_far).then_some(()));
     drop(flow);
     drop(next);
+}
+
+/// The receiving side of a connection: its program is set when it starts, and starts when it has sent something.
+#[test]
+fn a_flow_that_sends_nothing_is_said_to_wait_for_its_first_ack() {
+    let Some(lab) = Lab::new("passive", "reno") else { return };
+    let agent = lab.home.agent();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    setsockopt(&listener, sockopt::TcpCongestion, &lab.name.clone().into()).unwrap();
+    let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut flow, _) = listener.accept().unwrap();
+    let record = || lab.flows()["flows"][0].clone();
+    wait_for("its program is set", || (record()["waits_for_ack"] == true).then_some(()));
+    assert_eq!((&record()["mode"], &record()["program"]), (&"native_no_program".into(), &"reno".into()));
+    let text = stdout(&lab.home.run(&["flows"]));
+    assert!(text.contains("program (no ACK yet)"), "{text}");
+
+    kill_9(agent);
+    lab.wait_for_mode("native_agent_silent");
+    let _next = lab.home.agent();
+    wait_for("its program is set again", || (record()["waits_for_ack"] == true).then_some(()));
+    flow.write_all(b"x").unwrap();
+    lab.wait_for_mode("program");
+    assert!(record()["waits_for_ack"].is_null(), "{}", record());
 }
 
 #[test]

@@ -61,7 +61,7 @@ pub struct Capabilities {
 pub enum Mode {
     /// By its program.
     Program,
-    /// By the native algorithm, because no program was set.
+    /// By the native algorithm, because no program was set, or has started yet: [`FlowStats::waits_for_ack`].
     NativeNoProgram,
     /// By the native algorithm, because the agent's heartbeat is late.
     NativeAgentSilent,
@@ -104,6 +104,14 @@ pub struct FlowStats {
     pub reports: u64,
     /// The datapath's clock at the sample, microseconds.
     pub sampled_at_us: u64,
+}
+
+impl FlowStats {
+    /// Whether a program is set that starts at the flow's next ACK. A flow that sends nothing, such as the receiving
+    /// side of a connection, may stay so for as long as it lives.
+    pub fn waits_for_ack(&self) -> bool {
+        self.mode == Mode::NativeNoProgram && self.program.is_some()
+    }
 }
 
 /// What happened in a datapath.

@@ -194,7 +194,8 @@ impl Table {
             info: self.read_info(index),
             mode: match self.u32(index, rec::MODE) {
                 mode::AGENT_SILENT => Mode::NativeAgentSilent,
-                mode::PROGRAM if silent => Mode::NativeAgentSilent,
+                // Under a silent agent a change that waits goes on waiting.
+                now if silent && (now == mode::PROGRAM || uid != 0) => Mode::NativeAgentSilent,
                 mode::PROGRAM => Mode::Program,
                 _ => Mode::NativeNoProgram,
             },

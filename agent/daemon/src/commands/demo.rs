@@ -167,6 +167,7 @@ impl Hooks for DemoHooks<'_> {
 fn steered_by(record: &FlowRecord) -> String {
     match (record.mode, &record.program) {
         (ModeName::Program, Some(program)) => format!("program {program}"),
+        (_, Some(program)) if record.waits_for_ack => format!("program {program} (no ACK yet)"),
         (ModeName::Program, None) | (ModeName::NativeNoProgram, _) => "native: no program".to_owned(),
         (ModeName::NativeAgentSilent, _) => "native: agent silent".to_owned(),
     }

@@ -81,6 +81,7 @@ fn silence_text(silence: &Silence) -> String {
 fn mode(flow: &FlowRecord, silence: Option<&Silence>) -> String {
     match (flow.mode, silence.and_then(|s| s.seconds)) {
         (ModeName::Program, _) => "program".to_owned(),
+        (ModeName::NativeNoProgram, _) if flow.waits_for_ack => "program (no ACK yet)".to_owned(),
         (ModeName::NativeNoProgram, _) => match &flow.native_reason {
             Some(reason) => format!("native: no program ({reason})"),
             None => "native: no program".to_owned(),
@@ -162,6 +163,7 @@ mod tests {
             algorithm: Some("cubic".into()),
             program: Some("cubic".into()),
             mode: ModeName::Program,
+            waits_for_ack: false,
             native_reason: None,
             last_error: None,
             snd_cwnd: 42,
@@ -189,6 +191,14 @@ mod tests {
              \t rtt:20.125 minrtt:20.000 mss:1448 cwnd:42 ssthresh:21 bytes_acked:1000000 pacing_rate 12.500Mbps \
              delivered:691 lost:3 unacked:40 reports:17 faults:0\n"
         );
+    }
+
+    /// The receiving side of a connection.
+    #[test]
+    fn a_program_that_no_ack_has_started_yet_is_not_called_none() {
+        let flow = FlowRecord { mode: ModeName::NativeNoProgram, waits_for_ack: true, ..record() };
+        let shown = text(&Flows { silent: None, flows: vec![flow] });
+        assert!(shown.contains("  cubic      cubic    program (no ACK yet)\n"), "{shown}");
     }
 
     #[test]

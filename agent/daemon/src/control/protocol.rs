@@ -198,7 +198,7 @@ pub struct Silence {
 pub enum ModeName {
     /// By its program.
     Program,
-    /// Natively: no program was set.
+    /// Natively: no program was set, or it has not started yet ([`FlowRecord::waits_for_ack`]).
     NativeNoProgram,
     /// Natively: the agent is silent.
     NativeAgentSilent,
@@ -233,6 +233,9 @@ pub struct FlowRecord {
     pub program: Option<String>,
     /// How it is steered.
     pub mode: ModeName,
+    /// Its program starts at its next ACK; absent if it runs, or there is none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits_for_ack: bool,
     /// Why the agent left it to the native algorithm, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native_reason: Option<String>,
@@ -282,6 +285,7 @@ impl FlowRecord {
             algorithm: known.map(|k| k.algorithm().to_owned()),
             program,
             mode: stats.mode.into(),
+            waits_for_ack: stats.waits_for_ack(),
             native_reason: known.and_then(|k| k.native()).map(ToString::to_string),
             last_error: known.and_then(|k| k.last_error()).map(ToString::to_string),
             snd_cwnd: stats.snd_cwnd,
