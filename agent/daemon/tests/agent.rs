@@ -88,6 +88,17 @@ fn a_second_agent_is_refused_and_harms_nothing() {
 }
 
 #[test]
+fn a_kernel_datapath_that_is_off_is_logged_with_the_reason() {
+    let home = Home::new("");
+    let _agent = home.agent();
+    let log = home.log();
+    assert!(
+        log.contains("INFO") && log.contains("kernel datapath off why=\"datapath.ebpf.mode is off\""),
+        "{log}"
+    );
+}
+
+#[test]
 fn sigterm_stops_it_and_removes_its_files() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let home = Home::new("");

@@ -13,6 +13,7 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -85,6 +86,12 @@ impl Lab {
         list.split_whitespace().any(|name| name == self.name)
     }
 
+    /// What the agent logs when it has attached.
+    fn attached(&self, flows_adopted: usize) -> String {
+        let name = &self.name;
+        format!("kernel datapath attached name={name:?} flows_adopted={flows_adopted} max_flows=4096")
+    }
+
     fn pin_dir(&self) -> std::path::PathBuf {
         self.home.path("bpf").join(&self.name)
     }
@@ -118,6 +125,7 @@ fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() {
     lab.wait_for_mode("program");
     std::thread::sleep(WARM_UP);
     let before = acked(&flow, WINDOW);
+    assert!(lab.home.log().contains(&lab.attached(0)), "{}", lab.home.log());
     kill_9(agent);
     let after = acked(&flow, WINDOW);
     eprintln!("kill -9: {before} bytes acknowledged in {WINDOW:?} before, {after} after");
@@ -132,6 +140,7 @@ fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() {
     assert!(text.starts_with("no agent runs: native fallback"), "{text}");
 
     let next = lab.home.agent();
+    assert!(lab.home.log().contains(&lab.attached(1)), "{}", lab.home.log());
     lab.wait_for_mode("program");
     assert_eq!(lab.flows()["flows"][0]["algorithm"], "cubic");
     let reports = || lab.flows()["flows"][0]["reports"].as_u64().unwrap();
@@ -246,16 +255,35 @@ fn running_flows_of_another_congestion_control_are_adopted() {
 fn a_second_agent_elsewhere_does_not_take_the_kernels_flows() {
     let Some(lab) = Lab::new("two", "reno") else { return };
     let agent = lab.home.agent();
+    let flow = lab.flow();
+    lab.wait_for_mode("program");
     let elsewhere = Home::new("");
-    let run_dir = lab.home.dir().display();
-    let name = &lab.name;
-    elsewhere.configure(&format!(
-        "datapath.ebpf.mode = \"on\"\ndatapath.ebpf.name = \"{name}\"\ndatapath.ebpf.run_dir = \"{run_dir}\"\n"
-    ));
-    let output = elsewhere.run(&["agent"]);
-    assert_eq!(output.status.code(), Some(1));
-    let said = stderr(&output);
-    assert!(said.contains("another agent") && said.contains(&agent.pid().to_string()), "{said}");
+    let configure = |mode: &str, name: &str, run_dir: &Path| {
+        let run_dir = run_dir.display();
+        elsewhere.configure(&format!(
+            "datapath.ebpf.mode = \"{mode}\"\ndatapath.ebpf.name = \"{name}\"\n\
+             datapath.ebpf.run_dir = \"{run_dir}\"\n"
+        ));
+    };
+    let refused = |said: &str| said.contains("another agent") && said.contains(&agent.pid().to_string());
+    // The name or the run directory of the first one is enough.
+    for (name, run_dir) in [(&*lab.name, elsewhere.dir()), ("ccd_other", lab.home.dir())] {
+        configure("on", name, run_dir);
+        let output = elsewhere.run(&["agent"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(refused(&stderr(&output)), "{}", stderr(&output));
+        let output = elsewhere.run(&["doctor", "--clean"]);
+        assert_eq!(output.status.code(), Some(1), "nothing is cleaned from under a live agent");
+        assert!(refused(&stderr(&output)), "{}", stderr(&output));
+    }
+    configure("auto", &lab.name, elsewhere.dir());
+    let without = elsewhere.agent();
+    let said = elsewhere.log();
+    assert!(said.contains("kernel datapath off") && refused(&said), "{said}");
+    assert_eq!(elsewhere.json(&["status"])["datapaths"], serde_json::json!([]));
+    drop(without);
+    assert_eq!(lab.flows()["flows"][0]["mode"], "program");
+    drop(flow);
 }
 
 /// What is pinned for the next agent is not there for others: with ccp-kernel any user's datagram replaces all

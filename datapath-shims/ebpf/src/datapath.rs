@@ -19,10 +19,11 @@ use crate::error::{EbpfError, os};
 use crate::host::TcpHost;
 use crate::kernel::Kernel;
 use crate::layout::{MAX_PROGRAMS, NO_INSTANCE, RING_BYTES, STAGE_RELEASE, ctl, event};
+use crate::lock::Lock;
 use crate::maps::{Memory, OpenMaps, page_bytes};
 use crate::movement;
 use crate::options::Options;
-use crate::pins::{self, Lock};
+use crate::pins;
 use crate::refusal::refusal;
 use crate::ring::{Record, Ring};
 use crate::sys::{self, AttachTo, ProgType};
@@ -79,7 +80,7 @@ impl EbpfDatapath {
     /// [`EbpfError`]; nothing is left behind.
     pub fn attach(options: Options) -> Result<EbpfDatapath, EbpfError> {
         options.check()?;
-        let lock = Lock::take(&options.run_dir)?;
+        let lock = Lock::take(&options)?;
         let kernel = Kernel::new(&Btf::kernel()?)?;
         if pins::exists(&options.run_dir, &options.name) {
             let maps = OpenMaps::open(&pins::directory(&options.run_dir, &options.name))?;

@@ -19,6 +19,7 @@ mod host;
 mod kernel;
 mod layout;
 mod listing;
+mod lock;
 mod maps;
 mod movement;
 mod options;

@@ -16,9 +16,10 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 /// How to attach.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the lock file, and our own BPF file system if need be, lie.
+    /// Where a lock file, and our own BPF file system if need be, lie. One agent at a time has it.
     pub run_dir: PathBuf,
     /// The congestion control's name, as in `TCP_CONGESTION` and `ss`; also names the pin directory.
+    /// One agent at a time has it, whatever its run directory.
     pub name: String,
     /// Records in the flow table, at most [`MAX_FLOWS`].
     pub max_flows: u32,

@@ -11,10 +11,11 @@ use crate::btf::Btf;
 use crate::error::EbpfError;
 use crate::kernel::Kernel;
 use crate::layout::ctl;
+use crate::lock::Lock;
 use crate::maps::{Memory, OpenMaps};
 use crate::movement;
 use crate::options::Options;
-use crate::pins::{self, Lock};
+use crate::pins;
 use crate::sys::{self, MapType};
 
 /// An attached datapath, as its shared memory shows it.
@@ -65,9 +66,11 @@ pub struct CleanReport {
 /// removes the pins.
 ///
 /// # Errors
-/// [`EbpfError::Busy`] while an agent lives; [`EbpfError::Os`] if a pin or the lock cannot be had.
+/// [`EbpfError::BadOption`]; [`EbpfError::Busy`] while an agent of that name or run directory lives;
+/// [`EbpfError::Os`] if a pin or the lock cannot be had.
 pub fn clean(options: &Options) -> Result<CleanReport, EbpfError> {
-    let _lock = Lock::take(&options.run_dir)?;
+    options.check()?;
+    let _lock = Lock::take(options)?;
     let mut report = CleanReport::default();
     if pins::exists(&options.run_dir, &options.name) {
         // What cannot be moved must not keep the pins from going.

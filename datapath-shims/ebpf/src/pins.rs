@@ -1,12 +1,10 @@
 //! Where the datapath lives while no agent runs: pins in a BPF file system, which we mount ourselves where
-//! the machine has none, and the lock that keeps a second agent out.
+//! the machine has none.
 
-use std::fs::{self, File};
-use std::io::{Read, Seek, Write};
+use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
@@ -14,47 +12,8 @@ use crate::error::{EbpfError, os};
 use crate::sys;
 
 const SYSTEM_BPFFS: &str = "/sys/fs/bpf";
-const LOCK_NAME: &str = "ebpf.lock";
 /// The pin that says that the datapath is complete.
 pub const LINK: &str = "link";
-
-/// The lock that the agent holds as long as it lives.
-pub struct Lock(Flock<File>);
-
-impl Lock {
-    /// Takes the lock in `run_dir`, which is created if need be.
-    pub fn take(run_dir: &Path) -> Result<Lock, EbpfError> {
-        os(format!("create {}", run_dir.display()), fs::create_dir_all(run_dir))?;
-        let path = run_dir.join(LOCK_NAME);
-        let file = os(
-            format!("open {}", path.display()),
-            File::options().read(true).write(true).create(true).truncate(false).open(&path),
-        )?;
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(mut lock) => {
-                let pid = std::process::id().to_string();
-                let written = lock
-                    .set_len(0)
-                    .and_then(|()| lock.rewind())
-                    .and_then(|()| lock.write_all(pid.as_bytes()));
-                os(format!("write {}", path.display()), written)?;
-                Ok(Lock(lock))
-            }
-            Err((mut file, _)) => {
-                let mut text = String::new();
-                let pid = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
-                Err(EbpfError::Busy { pid, lock: path })
-            }
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // An empty lock file says that nobody holds it; the lock itself goes with the descriptor.
-        let _ = self.0.set_len(0);
-    }
-}
 
 fn is_bpffs(path: &Path) -> bool {
     statfs(path).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC)

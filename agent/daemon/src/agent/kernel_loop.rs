@@ -26,8 +26,9 @@ impl KernelLoop {
         let config = &located.config;
         let options = located.ebpf_options();
         let attach = move |core: &mut Core| -> Result<Box<dyn Source>, EbpfError> {
+            let name = options.name.clone();
             let datapath = EbpfDatapath::attach(options)?;
-            Ok(Box::new(Kernel::new(datapath, core, clock::now_us())))
+            Ok(Box::new(Kernel::new(&name, datapath, core, clock::now_us())))
         };
         let core = core(algorithms, rules, config)?;
         match Worker::spawn("kernel", privileges::KERNEL, core, Pace::new(&config.agent), attach) {

@@ -89,11 +89,13 @@ fn start_loops(located: &Located, algorithms: &[Arc<dyn Algorithm>]) -> Result<V
     let rules = resolve_rules(&config.default_algorithm, &config.rules, &names).map_err(Failure::input)?;
     let pace = Pace::new(&config.agent);
     let mut workers = Vec::new();
-    if config.datapath.ebpf.mode != Switch::Off {
+    if config.datapath.ebpf.mode == Switch::Off {
+        info!(why = "datapath.ebpf.mode is off", "kernel datapath off");
+    } else {
         match KernelLoop::start(located, &rules, algorithms)? {
             Ok(kernel) => workers.push(kernel.into_worker()),
             Err(error) if config.datapath.ebpf.mode == Switch::Auto => {
-                warn!(%error, "the kernel's flows are not steered; `ccplane doctor` says what is missing");
+                warn!(why = %error, "kernel datapath off; `ccplane doctor` says what is missing");
             }
             Err(error) => return Err(Failure::runtime(error)),
         }

@@ -57,9 +57,13 @@ pub(super) struct Kernel {
 impl Kernel {
     const ID: DatapathId = DatapathId(0);
 
-    pub(super) fn new(datapath: EbpfDatapath, core: &mut Core, now_us: u64) -> Kernel {
-        if let Err(error) = core.attach(Kernel::ID, datapath.capabilities(), now_us) {
-            warn!(%error, "attach the kernel datapath");
+    /// What was just attached under `name`.
+    pub(super) fn new(name: &str, mut datapath: EbpfDatapath, core: &mut Core, now_us: u64) -> Kernel {
+        let capabilities = datapath.capabilities();
+        let (flows_adopted, max_flows) = (datapath.flows().len(), capabilities.max_flows);
+        match core.attach(Kernel::ID, capabilities, now_us) {
+            Ok(()) => info!(name, flows_adopted, max_flows, "kernel datapath attached"),
+            Err(error) => warn!(%error, "attach the kernel datapath"),
         }
         Kernel { datapath }
     }
