@@ -1,6 +1,6 @@
 //! `agent.rtt`: report, agent, update, as the datapath sees it: over the kernel datapath's channel and over the
 //! unix socket, against portus over the same unix datagrams. All three agents run the same algorithm (`ccp-reno`),
-//! each in a process of its own.
+//! each in a process of its own, all on one core.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -12,6 +12,8 @@ use ccplane_ebpf::Options;
 use ccplane_ebpf::probe::Probe;
 use ccplane_emulator::netns::Namespace;
 use ccplane_program::ir::Program;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 
 use crate::agent::{OurAgent, Process, START, wait_for};
 use crate::error::{BenchError, context};
@@ -71,8 +73,32 @@ fn open_probe(options: &Options, program: &Program) -> Result<Probe, BenchError>
     }
 }
 
+/// Keeps this thread, and the processes that it starts, on one core while it lives: whether a wake-up crosses
+/// cores costs more than all the rest, and would be up to chance.
+struct OneCore(Option<CpuSet>);
+
+impl OneCore {
+    fn new() -> OneCore {
+        let this = Pid::from_raw(0);
+        let before = sched_getaffinity(this).ok();
+        let mut one = CpuSet::new();
+        let first = before.and_then(|b| (0..CpuSet::count()).find(|n| b.is_set(*n).unwrap_or(false)));
+        let pinned = first.is_some_and(|n| one.set(n).is_ok()) && sched_setaffinity(this, &one).is_ok();
+        OneCore(before.filter(|_| pinned))
+    }
+}
+
+impl Drop for OneCore {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = sched_setaffinity(Pid::from_raw(0), before);
+        }
+    }
+}
+
 /// Runs the benchmark.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
+    let _one_core = OneCore::new();
     let program = steer::compile(&CcpReno::default())?;
     let name = format!("ccplane-bench-{}", std::process::id());
     let portus_socket = Path::new("/tmp/ccp").join(&name);
