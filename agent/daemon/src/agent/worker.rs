@@ -165,6 +165,8 @@ impl Loop {
             }
             if driven.events > 0 {
                 busy_until = Instant::now() + self.pace.spin;
+                // Whoever was answered runs first, should it wait for this core.
+                std::thread::yield_now();
                 continue;
             }
             match self.pace.wake {
