@@ -20,7 +20,7 @@ use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 /// How long the kernel may take to let a congestion control go.
-const GONE_WITHIN: Duration = Duration::from_secs(5);
+const GONE_WITHIN: Duration = Duration::from_secs(30);
 /// The congestion control that every kernel has.
 const ALWAYS_THERE: &str = "reno";
 

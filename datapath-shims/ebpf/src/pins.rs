@@ -72,7 +72,8 @@ pub fn remove(run_dir: &Path, name: &str) -> Result<Vec<PathBuf>, EbpfError> {
     // The kernel puts maps.debug and progs.debug into every BPF file system; what others pin lies in directories.
     let empty = || fs::read_dir(&own).is_ok_and(|d| d.flatten().all(|e| e.path().is_file()));
     if is_bpffs(&own) && empty() {
-        os(format!("unmount {}", own.display()), umount2(&own, MntFlags::empty()).map_err(Into::into))?;
+        // Whoever looks into it at this moment may finish.
+        os(format!("unmount {}", own.display()), umount2(&own, MntFlags::MNT_DETACH).map_err(Into::into))?;
         let _ = fs::remove_dir(&own);
         removed.push(own);
     }
