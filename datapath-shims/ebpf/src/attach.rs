@@ -19,7 +19,7 @@ use crate::tcp;
 const TCP_CONG_NON_RESTRICTED: u32 = 1;
 
 /// Attaches and pins; also hands out `cong_control`.
-pub fn create(options: &Options, kernel: &Kernel) -> Result<(OpenMaps, OwnedFd), EbpfError> {
+pub fn create(options: &Options, btf: &Btf, kernel: &Kernel) -> Result<(OpenMaps, OwnedFd), EbpfError> {
     let maps = OpenMaps::create(options.max_flows)?;
     {
         let page = os("map the control page", Shared::new(&maps.ctl, 0, page_bytes(), true))?;
@@ -28,7 +28,7 @@ pub fn create(options: &Options, kernel: &Kernel) -> Result<(OpenMaps, OwnedFd),
         page.u64(ctl::TIMEOUT_US as usize).store(options.heartbeat_timeout.as_micros() as u64, Relaxed);
         page.u64(ctl::HEARTBEAT_US as usize).store(sys::monotonic_us(), Release);
     }
-    let (ops, link, dispatcher) = register(options, kernel, &maps)?;
+    let (ops, link, dispatcher) = register(options, btf, kernel, &maps)?;
     let dir = pins::create(&options.run_dir, &options.name)?;
     for (name, fd) in maps.named() {
         pins::pin(&dir, name, fd)?;
@@ -43,11 +43,11 @@ pub fn create(options: &Options, kernel: &Kernel) -> Result<(OpenMaps, OwnedFd),
 /// map, the link and `cong_control`.
 fn register(
     options: &Options,
+    btf: &Btf,
     kernel: &Kernel,
     maps: &OpenMaps,
 ) -> Result<(OwnedFd, OwnedFd, OwnedFd), EbpfError> {
     const VALUE_TYPE: &str = "bpf_struct_ops_tcp_congestion_ops";
-    let btf = Btf::kernel()?;
     let mut value = vec![0u8; btf.struct_bytes(VALUE_TYPE)? as usize];
     let data = btf.field(VALUE_TYPE, "data")?.offset as usize;
     let mut put = |field: &str, bytes: &[u8]| -> Result<(), EbpfError> {

@@ -81,7 +81,8 @@ impl EbpfDatapath {
     pub fn attach(options: Options) -> Result<EbpfDatapath, EbpfError> {
         options.check()?;
         let lock = Lock::take(&options)?;
-        let kernel = Kernel::new(&Btf::kernel()?)?;
+        let btf = Btf::kernel()?;
+        let kernel = Kernel::new(&btf)?;
         if pins::exists(&options.run_dir, &options.name) {
             let maps = OpenMaps::open(&pins::directory(&options.run_dir, &options.name))?;
             return EbpfDatapath::over(options, kernel, maps, None, lock);
@@ -90,7 +91,7 @@ impl EbpfDatapath {
         pins::remove(&options.run_dir, &options.name)?;
         movement::wait_unregistered(&options.name)?;
         let (run_dir, name) = (options.run_dir.clone(), options.name.clone());
-        let made = attach::create(&options, &kernel);
+        let made = attach::create(&options, &btf, &kernel);
         made.and_then(|(maps, dispatcher)| EbpfDatapath::over(options, kernel, maps, Some(dispatcher), lock))
             .inspect_err(|_| drop(pins::remove(&run_dir, &name)))
     }

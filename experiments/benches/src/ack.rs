@@ -14,7 +14,7 @@ use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::veth;
 use ccplane_program::ir::{MAX_REGS, Prim, Program};
 use ccplane_program::vm::{Flow, Prims};
-use ccplane_runner::traffic::{BulkFlow, FlowConfig};
+use ccplane_runner::traffic::BulkFlow;
 
 use crate::error::{BenchError, context};
 use crate::figure::{Figure, percentile};
@@ -163,7 +163,7 @@ fn live() -> Result<Figure, BenchError> {
     let _account = context("account BPF run time", account())?;
     let (mut pairs, mut dispatcher) = (Vec::new(), Vec::new());
     for _ in 0..BLOCKS {
-        let traffic = BulkFlow::start(&bulk(&name), &a, &b, Instant::now())?;
+        let traffic = BulkFlow::start(&steer::bulk(&name, steer::LONG), &a, &b, Instant::now())?;
         // The native algorithm first: its slow start gives the window that the measurement runs at.
         let flow = beat(&mut datapath, 2 * WINDOW)
             .ok_or_else(|| BenchError::Missing("the flow did not start within its time".into()))?;
@@ -194,16 +194,6 @@ fn live() -> Result<Figure, BenchError> {
             percentile(&dispatcher, 0.5)
         )),
     })
-}
-
-fn bulk(congestion: &str) -> FlowConfig {
-    FlowConfig {
-        congestion: congestion.into(),
-        receiver: SocketAddr::new(veth::ENDS[1], 0),
-        duration: Duration::from_secs(60),
-        bytes: None,
-        sample_every: Duration::from_secs(1),
-    }
 }
 
 /// Nanoseconds per ACK over the next window.

@@ -1,6 +1,5 @@
 //! `push.ebpf.live` and `push.ebpf.install`: how soon a live flow runs a new program.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ccplane_contract::{Datapath, Event, FlowId, ProgramUid};
@@ -8,7 +7,7 @@ use ccplane_ebpf::EbpfDatapath;
 use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::veth;
 use ccplane_program::ir::Program;
-use ccplane_runner::traffic::{BulkFlow, FlowConfig};
+use ccplane_runner::traffic::BulkFlow;
 
 use crate::error::BenchError;
 use crate::figure::{Figure, percentile};
@@ -58,14 +57,7 @@ pub fn live() -> Result<Vec<Figure>, BenchError> {
     datapath.install(B, &announce)?;
     let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
     veth::connect(&a, &b)?;
-    let config = FlowConfig {
-        congestion: name,
-        receiver: SocketAddr::new(veth::ENDS[1], 0),
-        duration: Duration::from_secs(60),
-        bytes: None,
-        sample_every: Duration::from_secs(1),
-    };
-    let traffic = BulkFlow::start(&config, &a, &b, Instant::now())?;
+    let traffic = BulkFlow::start(&steer::bulk(&name, steer::LONG), &a, &b, Instant::now())?;
     let flow = wait_for(&mut datapath, |e| match e {
         Event::Created { flow, .. } => Some(*flow),
         _ => None,

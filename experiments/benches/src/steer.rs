@@ -1,5 +1,6 @@
 //! A kernel datapath of the benchmark's own, steered by one algorithm on a thread of its own.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,14 +8,22 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ccplane_alg::{Algorithm, Command, Control};
-use ccplane_contract::{Datapath, Event, Field, ProgramUid};
-use ccplane_ebpf::{EbpfDatapath, Options};
+use ccplane_contract::{Datapath, Field};
+use ccplane_core::{Catalog, Config, Core, DatapathId, Rules, drive};
+use ccplane_ebpf::{EbpfDatapath, Options, clock_us};
+use ccplane_emulator::veth;
 use ccplane_program::ir::Program;
+use ccplane_runner::traffic::FlowConfig;
 
 use crate::error::{BenchError, context};
 
 const WAIT: Duration = Duration::from_millis(50);
-const MAX_EVENTS: usize = 256;
+const HEARTBEAT_US: u64 = 100_000;
+const MAX_FLOWS: usize = 64;
+const KERNEL: DatapathId = DatapathId(0);
+const SAMPLE_EVERY: Duration = Duration::from_millis(500);
+/// Longer than any benchmark: its flows are stopped.
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// Attached while it lives.
 pub struct Steered {
@@ -53,29 +62,40 @@ impl Steered {
     pub fn start(tag: &str, algorithm: Arc<dyn Algorithm>) -> Result<Steered, BenchError> {
         let (options, run_dir) = options(tag)?;
         let name = options.name.clone();
-        let program = compile(&*algorithm)?;
+        let rules = Rules::all(algorithm.name());
+        let wrong = |e: &dyn std::fmt::Display| BenchError::Program(vec![e.to_string()]);
+        let catalog = Catalog::new(vec![algorithm], 1).map_err(|e| wrong(&e))?;
+        let config = Config { max_flows: MAX_FLOWS, heartbeat_us: HEARTBEAT_US };
+        let mut core = Core::new(catalog, rules, config).map_err(|e| wrong(&e))?;
         let mut datapath = EbpfDatapath::attach(options)?;
-        datapath.install(ProgramUid(1), &program)?;
+        core.attach(KERNEL, datapath.capabilities(), clock_us()).map_err(|e| wrong(&e))?;
+        if drive(&mut core, KERNEL, &mut datapath, clock_us()).refused > 0 {
+            // Its flows would run the native algorithm, and the figure would be another one's.
+            datapath.detach()?;
+            return Err(wrong(&"the kernel refused it"));
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
-            let mut events = Vec::new();
             while !stopped.load(Relaxed) {
-                datapath.heartbeat();
-                datapath.poll(MAX_EVENTS, &mut events);
-                for event in events.drain(..) {
-                    if let Event::Created { flow, info } = event {
-                        let mut control = Control::default();
-                        algorithm.flow(&info, &mut control);
-                        let _ = datapath.set_program(flow, ProgramUid(1), &fields(&program, control));
-                    }
-                }
+                drive(&mut core, KERNEL, &mut datapath, clock_us());
                 context("wait for events", datapath.wait(WAIT))?;
             }
             datapath.detach()?;
             Ok(())
         });
         Ok(Steered { name, stop, thread: Some(thread), _run_dir: run_dir })
+    }
+}
+
+/// A flow over the veth pair that ends after `duration`, if it is not stopped before.
+pub fn bulk(congestion: &str, duration: Duration) -> FlowConfig {
+    FlowConfig {
+        congestion: congestion.into(),
+        receiver: SocketAddr::new(veth::ENDS[1], 0),
+        duration,
+        bytes: None,
+        sample_every: SAMPLE_EVERY,
     }
 }
 
@@ -91,11 +111,7 @@ impl Drop for Steered {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
-            tracing_free_note("the steering thread of a benchmark panicked");
+            eprintln!("the steering thread of a benchmark panicked");
         }
     }
-}
-
-fn tracing_free_note(what: &str) {
-    eprintln!("{what}");
 }

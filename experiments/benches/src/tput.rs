@@ -1,20 +1,18 @@
 //! `tput.ebpf.reno`: unshaped throughput over a veth pair, against the kernel's own Reno.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::veth;
-use ccplane_runner::traffic::{BulkFlow, FlowConfig};
+use ccplane_runner::traffic::BulkFlow;
 
 use crate::error::BenchError;
 use crate::figure::Figure;
-use crate::steer::Steered;
+use crate::steer::{self, Steered};
 
 const RUN: Duration = Duration::from_millis(1500);
 const PAIRS: usize = 7;
-const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 const FLOWS: [usize; 2] = [1, 8];
 
 /// Runs the benchmark.
@@ -53,13 +51,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
 /// Goodput of `flows` flows together.
 fn gbps(a: &Namespace, b: &Namespace, congestion: &str, flows: usize) -> Result<f64, BenchError> {
     let epoch = Instant::now();
-    let config = FlowConfig {
-        congestion: congestion.into(),
-        receiver: SocketAddr::new(veth::ENDS[1], 0),
-        duration: RUN,
-        bytes: None,
-        sample_every: SAMPLE_EVERY,
-    };
+    let config = steer::bulk(congestion, RUN);
     let started: Vec<BulkFlow> =
         (0..flows).map(|_| BulkFlow::start(&config, a, b, epoch)).collect::<Result<_, _>>()?;
     let mut bytes = 0;

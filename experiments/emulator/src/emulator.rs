@@ -110,14 +110,6 @@ impl Emulator {
         self.link.change(direction, Change::Shape(shape))
     }
 
-    /// [`Emulator::set_shape`] of the uplink, which carries the data of most experiments.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn set_up_shape(&self, shape: Shape) -> Result<()> {
-        self.set_shape(Direction::Up, shape)
-    }
-
     /// Changes a direction's propagation delay, microseconds, for packets that enter from now on.
     ///
     /// # Errors
