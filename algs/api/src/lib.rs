@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// What is known of a flow when it starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,6 +42,94 @@ pub trait Algorithm: Send + Sync {
 
     /// Called once when a flow starts; sets its first program through `control`.
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow>;
+
+    /// What [`Algorithm::configured`] takes.
+    fn parameters(&self) -> &'static [Parameter] {
+        &[]
+    }
+
+    /// This algorithm with these parameters, the others at their defaults. `None` if
+    /// it takes none. Callers use [`configure`], which checks names and ranges before.
+    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
+        let _ = values;
+        None
+    }
+}
+
+/// A number that plans and rules may set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parameter {
+    /// As plans spell it; ends in its unit.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub about: &'static str,
+    /// Its value unless set.
+    pub default: i64,
+    /// The smallest allowed.
+    pub min: i64,
+    /// The largest allowed.
+    pub max: i64,
+}
+
+/// Why parameters were refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ParameterError {
+    /// The algorithm takes no parameter of this name.
+    Unknown {
+        /// The name.
+        name: String,
+        /// Those that it takes.
+        known: Vec<&'static str>,
+    },
+    /// Outside its range.
+    OutOfRange {
+        /// The parameter.
+        parameter: Parameter,
+        /// The value.
+        found: i64,
+    },
+}
+
+impl std::fmt::Display for ParameterError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ParameterError::Unknown { name, known } if known.is_empty() => {
+                write!(f, "no parameter `{name}`; the algorithm takes none")
+            }
+            ParameterError::Unknown { name, known } => {
+                write!(f, "no parameter `{name}`; there are {}", known.join(", "))
+            }
+            ParameterError::OutOfRange { parameter: Parameter { name, min, max, .. }, found } => {
+                write!(f, "{name} is {found}, allowed are {min}..={max}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ParameterError {}
+
+/// `algorithm` with these parameters.
+///
+/// # Errors
+/// The first that it does not take, or that is outside its range.
+pub fn configure<'a>(
+    algorithm: &Arc<dyn Algorithm>,
+    values: impl IntoIterator<Item = (&'a str, i64)>,
+) -> Result<Arc<dyn Algorithm>, ParameterError> {
+    let known = algorithm.parameters();
+    let check = |(name, found): (&str, i64)| {
+        let parameter = known.iter().find(|p| p.name == name).ok_or_else(|| ParameterError::Unknown {
+            name: name.to_owned(),
+            known: known.iter().map(|p| p.name).collect(),
+        })?;
+        if (parameter.min..=parameter.max).contains(&found) {
+            Ok((parameter.name, found))
+        } else {
+            Err(ParameterError::OutOfRange { parameter: *parameter, found })
+        }
+    };
+    let values = values.into_iter().map(check).collect::<Result<Vec<_>, _>>()?;
+    Ok(algorithm.configured(&values).unwrap_or_else(|| Arc::clone(algorithm)))
 }
 
 /// The agent's side of one flow.

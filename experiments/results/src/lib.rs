@@ -1,0 +1,19 @@
+//! What a plan's runs measured: one JSON record a line, versioned.
+//!
+//! The first line is the [`Header`]: the plan, the scenarios, the contenders, the host. Every further line is a [`Run`]:
+//! one contender in one scenario, once, failed or not. A run's line is written when the run has ended, so a file cut short holds
+//! whole runs only, and what is missing can be run later. The runner writes it, the report reads it.
+//!
+//! Units are in the names. Shares are in millionths (`ppm`), so that every figure is an integer.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod file;
+mod model;
+
+pub use file::{Results, ResultsError, append, create, read};
+pub use model::{
+    AgentUse, Capacity, Comparison, Completion, Completions, Contender, Cpu, Datapath, Flow, Header, Host,
+    Link, LinkUse, Measured, Metric, Outcome, PaperFigure, Percentiles, Plan, Record, Run, SCHEMA_VERSION,
+    Scenario, Series,
+};

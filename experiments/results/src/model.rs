@@ -1,0 +1,371 @@
+//! The records.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the format, in each file's [`Header`]. A reader refuses others.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One line of a results file.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "kebab-case")]
+pub enum Record {
+    /// The first line.
+    Header(Box<Header>),
+    /// Every further one.
+    Run(Box<Run>),
+}
+
+/// What was planned, and where it runs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Header {
+    /// [`SCHEMA_VERSION`].
+    pub schema: u32,
+    /// The plan.
+    pub plan: Plan,
+    /// The links and their traffic, one for each point of a sweep.
+    pub scenarios: Vec<Scenario>,
+    /// What is compared, in the plan's order.
+    pub contenders: Vec<Contender>,
+    /// Where it runs.
+    pub host: Host,
+}
+
+/// The plan.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Plan {
+    /// Short: the plan file's name without `.toml`.
+    pub name: String,
+    /// The report's heading.
+    pub title: String,
+    /// What it shows, in a sentence or two.
+    pub about: String,
+    /// The plan file, whole.
+    pub source: String,
+    /// SHA-256 of everything that decides what is run (plan, traces), hexadecimal. A file is resumed only if it agrees.
+    pub digest: String,
+    /// Times that each contender runs in each scenario.
+    pub repeats: u32,
+    /// What every run's seed comes from.
+    pub seed: u64,
+    /// Length of a run, milliseconds.
+    pub duration_ms: u64,
+    /// What is left out of a run's figures at its start, milliseconds.
+    pub warmup_ms: u64,
+    /// Between samples of a series, milliseconds.
+    pub sample_ms: u64,
+    /// What the report must compare and state.
+    pub comparisons: Vec<Comparison>,
+    /// What a paper says that belongs beside ours.
+    pub paper: Vec<PaperFigure>,
+}
+
+/// A figure of a paper, in words.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PaperFigure {
+    /// Paper and figure or section: "CCP, section 7.2, figure 6".
+    pub source: String,
+    /// What it says.
+    pub says: String,
+}
+
+/// One contender's figure against another's: the ratio of their means over runs of the same repeat.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Of what.
+    pub metric: Metric,
+    /// The contender's name.
+    pub of: String,
+    /// The name of the one that it is compared with.
+    pub against: String,
+    /// In this scenario only; `None`: in each.
+    pub scenario: Option<String>,
+    /// Largest allowed |ratio - 1|, millionths.
+    pub within_ppm: Option<u64>,
+    /// Largest allowed ratio, millionths.
+    pub at_most_ppm: Option<u64>,
+    /// Smallest allowed ratio, millionths.
+    pub at_least_ppm: Option<u64>,
+    /// The same figure in a paper, in words: "CCP: 30 % more".
+    pub paper: Option<String>,
+}
+
+/// What can be compared.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Payload acknowledged per second, all flows together, bits per second.
+    ThroughputBps,
+    /// Mean of the flows' RTT samples, microseconds.
+    MeanRttUs,
+    /// 95th percentile of the flows' RTT samples, microseconds.
+    P95RttUs,
+    /// Share of the link's capacity used, millionths.
+    UtilisationPpm,
+    /// Share of packets that the link dropped or lost, millionths.
+    LossPpm,
+    /// Jain's index of the flows' throughputs, millionths.
+    JainPpm,
+    /// Median completion time of short flows, microseconds.
+    FctP50Us,
+    /// 95th percentile of completion times, microseconds.
+    FctP95Us,
+    /// 99th percentile of completion times, microseconds.
+    FctP99Us,
+    /// Median completion time of flows of more than 1 MB, microseconds.
+    FctLargeP50Us,
+    /// Processor time per gigabyte of payload acknowledged, microseconds: the whole machine's, idle time not counted.
+    CpuUsPerGbyte,
+}
+
+/// A link and what runs over it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Scenario {
+    /// Unique in the file.
+    pub name: String,
+    /// The values that a sweep gave it, by the plan's key: `link.rate_mbit` -> `24`.
+    pub parameters: BTreeMap<String, String>,
+    /// The link.
+    pub link: Link,
+    /// What crosses it, in words: "4 bulk flows, 5 s apart".
+    pub traffic: String,
+}
+
+/// A link.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Link {
+    /// In words: rate or trace, delay, queue, loss.
+    pub description: String,
+    /// Round-trip time of a packet that meets no queue, microseconds.
+    pub base_rtt_us: Option<u64>,
+    /// Largest IP packet, bytes.
+    pub mtu_bytes: u64,
+    /// Capacity over time: each value holds until the next one's time. Empty when it has no limit.
+    pub capacity: Vec<Capacity>,
+}
+
+/// A link's capacity from a moment on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Capacity {
+    /// From when, milliseconds.
+    pub t_ms: u64,
+    /// Bits per second, of IP packets.
+    pub capacity_bps: u64,
+}
+
+/// What is compared.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Contender {
+    /// Unique in the file: "reno in the kernel's program".
+    pub name: String,
+    /// "reno", "cubic" ...
+    pub algorithm: String,
+    /// What carries its flows.
+    pub datapath: Datapath,
+    /// Parameters of the algorithm that the plan sets.
+    pub parameters: BTreeMap<String, i64>,
+}
+
+/// What carries a contender's flows and decides their windows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Datapath {
+    /// The kernel's own algorithm: the baseline.
+    Kernel,
+    /// A fold program compiled into the kernel.
+    Ebpf,
+    /// The same fold program in the virtual-time simulator.
+    Sim,
+}
+
+/// Where it ran.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Host {
+    /// Kernel release and machine, as `uname` names them.
+    pub kernel: String,
+    /// Processors, and their model.
+    pub processors: String,
+    /// The sysctls that matter to TCP, as they were.
+    pub sysctls: BTreeMap<String, String>,
+    /// Version of ccplane.
+    pub version: String,
+    /// The commit of the source that ran; empty when unknown.
+    pub git_commit: String,
+    /// The command line.
+    pub command: String,
+    /// When it started: RFC 3339, UTC.
+    pub started_at: String,
+}
+
+/// One contender in one scenario, once.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The contender's name.
+    pub contender: String,
+    /// Counts from 0.
+    pub repeat: u32,
+    /// Counts from 1; a failed run is tried once more.
+    pub attempt: u32,
+    /// Decided the losses and the traffic; the same for every contender of one repeat.
+    pub seed: u64,
+    /// When it started: RFC 3339, UTC.
+    pub started_at: String,
+    /// How long it took, milliseconds of real time.
+    pub wall_ms: u64,
+    /// What came of it.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// What came of a run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It ran to its end.
+    Ok(Box<Measured>),
+    /// It did not.
+    Failed {
+        /// Why.
+        error: String,
+    },
+}
+
+/// What a run measured.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Measured {
+    /// The data's direction of the bottleneck, from the end of the warm-up on; `None` where the link has no bottleneck.
+    pub link: Option<LinkUse>,
+    /// Long flows, in order of their start. Empty when there are short ones only.
+    pub flows: Vec<Flow>,
+    /// Short flows.
+    pub completions: Option<Completions>,
+    /// The whole machine's processor time; `None` in the simulator.
+    pub cpu: Option<Cpu>,
+    /// What the agent did; `None` without one.
+    pub agent: Option<AgentUse>,
+    /// The client's report of iperf3, as it printed it; `None` where it was not used.
+    pub iperf3: Option<serde_json::Value>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+/// What a link carried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LinkUse {
+    /// Share of its capacity used, millionths.
+    pub utilisation_ppm: u64,
+    /// Packets that left.
+    pub departed_pkts: u64,
+    /// Packets that the queue had no room for, or that it dropped to signal.
+    pub dropped_pkts: u64,
+    /// Packets lost at random.
+    pub lost_pkts: u64,
+    /// Packets that it marked with CE.
+    pub marked_pkts: u64,
+    /// Time that packets spent in the queue, microseconds.
+    pub queue_delay_us: Percentiles,
+}
+
+/// Of a distribution.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Arithmetic mean.
+    pub mean: u64,
+    /// Median.
+    pub p50: u64,
+    /// 95th percentile.
+    pub p95: u64,
+    /// 99th percentile.
+    pub p99: u64,
+}
+
+/// A long flow.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Flow {
+    /// Unique in the run.
+    pub name: String,
+    /// Whether it is the contender's; else it is background traffic, of this algorithm.
+    pub background: Option<String>,
+    /// Start, milliseconds since the run's.
+    pub start_ms: u64,
+    /// End, milliseconds since the run's start.
+    pub end_ms: u64,
+    /// Payload acknowledged, bytes, warm-up included.
+    pub acked_bytes: u64,
+    /// Payload acknowledged per second after the warm-up, bits per second.
+    pub throughput_bps: u64,
+    /// RTT samples after the warm-up, microseconds.
+    pub rtt_us: Percentiles,
+    /// Smallest round-trip time, microseconds; 0 if none was measured.
+    pub min_rtt_us: u64,
+    /// Packets that the sender took for lost.
+    pub lost_pkts: u64,
+    /// Packets sent again.
+    pub retransmitted_pkts: u64,
+    /// The flow over time.
+    pub series: Series,
+}
+
+/// A flow over time: columns of the same length.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Series {
+    /// Milliseconds since the run's start.
+    pub t_ms: Vec<u64>,
+    /// Payload delivered since the sample before, bits per second.
+    pub throughput_bps: Vec<u64>,
+    /// Smoothed round-trip time, microseconds; 0 before the first measurement.
+    pub srtt_us: Vec<u64>,
+    /// Congestion window, packets.
+    pub cwnd_pkts: Vec<u64>,
+    /// Pacing rate, bits per second; 0 when the flow is not paced.
+    pub pacing_bps: Vec<u64>,
+}
+
+/// Short flows: those that completed, and how many did not.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Completions {
+    /// "web-search", "data-mining" ...
+    pub distribution: String,
+    /// Those that completed, in order of their start.
+    pub flows: Vec<Completion>,
+    /// Started and not completed by the run's end.
+    pub unfinished: u64,
+}
+
+/// A short flow that completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Completion {
+    /// When it was asked for, microseconds since the run's start.
+    pub start_us: u64,
+    /// Payload, bytes.
+    pub bytes: u64,
+    /// From then until the receiver had all of it, microseconds.
+    pub fct_us: u64,
+}
+
+/// The machine's processor time during a run, milliseconds, all processors together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Cpu {
+    /// In user space.
+    pub user_ms: u64,
+    /// In the kernel, interrupts included.
+    pub system_ms: u64,
+    /// Part of `system_ms`: soft interrupts.
+    pub softirq_ms: u64,
+    /// Idle or waiting.
+    pub idle_ms: u64,
+}
+
+/// What the agent did in a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct AgentUse {
+    /// Reports that it heard.
+    pub reports: u64,
+    /// Saturations and divisions by zero in its flows' programs.
+    pub faults: u64,
+    /// Flows that were not steered by their program when looked at, and should have been.
+    pub unsteered_flows: u64,
+}
