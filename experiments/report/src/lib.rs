@@ -10,6 +10,7 @@
 
 mod axis;
 mod chart;
+pub mod experiment;
 mod files;
 mod format;
 mod model;
