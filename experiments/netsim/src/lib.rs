@@ -30,6 +30,7 @@ pub mod link;
 mod network;
 pub mod receiver;
 pub mod trace;
+pub mod workload;
 
 pub use config::{Capacity, ConfigError, LinkConfig, PathConfig, QueueLimit};
 pub use link::LinkStats;
