@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -98,7 +98,7 @@ impl Link {
     }
 
     pub(crate) fn stats(&self) -> LinkStats {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.stats).clone()
     }
 
     /// Stops the thread and flushes the logs; returns the last counters.
@@ -200,16 +200,8 @@ impl Forwarder {
         let mut events = [EpollEvent::empty(); MAX_EVENTS];
         loop {
             let now_ns = self.clock.now_ns()?;
-            let [sender, receiver] = &self.tuns;
-            let [up, down] = &mut self.lanes;
-            up.advance(now_ns, receiver);
-            down.advance(now_ns, sender);
-            self.publish(now_ns);
-            while let Ok(order) = self.inbox.try_recv() {
-                match order {
-                    Order::Change(direction, change) => self.apply(now_ns, direction, change),
-                    Order::Stop => return Ok(()),
-                }
+            if self.advance(now_ns) == Turn::Stop {
+                return Ok(());
             }
             self.timer.set(self.wake_up_ns(now_ns))?;
             let ready = match self.epoll.wait(&mut events, nix::sys::epoll::EpollTimeout::NONE) {
@@ -217,42 +209,61 @@ impl Forwarder {
                 Err(Errno::EINTR) => &[],
                 Err(errno) => return Err(errno).context("wait for", "packets"),
             };
-            let now_ns = self.clock.now_ns()?;
-            for event in ready {
-                match (event.data(), &self.tuns, &mut self.lanes) {
-                    (0, [sender, _], [up, _]) => up.read(now_ns, sender)?,
-                    (1, [_, receiver], [_, down]) => down.read(now_ns, receiver)?,
-                    (3, ..) => drop(self.wake.read()),
-                    _ => {}
-                }
+            self.read(ready)?;
+        }
+    }
+
+    /// Lets leave what is due, and does what was ordered.
+    fn advance(&mut self, now_ns: u64) -> Turn {
+        let mut stats = locked(&self.stats);
+        let LinkStats { at_ns, up: up_stats, down: down_stats } = &mut *stats;
+        let [sender, receiver] = &self.tuns;
+        let [up, down] = &mut self.lanes;
+        up.advance(now_ns, receiver, up_stats);
+        down.advance(now_ns, sender, down_stats);
+        while let Ok(order) = self.inbox.try_recv() {
+            match order {
+                Order::Change(Direction::Up, change) => up.apply(now_ns, change, receiver, up_stats),
+                Order::Change(Direction::Down, change) => down.apply(now_ns, change, sender, down_stats),
+                Order::Stop => return Turn::Stop,
             }
         }
+        *at_ns = now_ns;
+        up_stats.observe(&up.path);
+        down_stats.observe(&down.path);
+        Turn::Wait
+    }
+
+    /// Takes what waits at the descriptors that are ready.
+    fn read(&mut self, ready: &[EpollEvent]) -> Result<()> {
+        let now_ns = self.clock.now_ns()?;
+        let mut stats = locked(&self.stats);
+        for event in ready {
+            match (event.data(), &self.tuns, &mut self.lanes) {
+                (0, [sender, _], [up, _]) => up.read(now_ns, sender, &mut stats.up)?,
+                (1, [_, receiver], [_, down]) => down.read(now_ns, receiver, &mut stats.down)?,
+                (3, ..) => drop(self.wake.read()),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn wake_up_ns(&self, now_ns: u64) -> u64 {
         let next_ns = self.lanes.iter().filter_map(|lane| lane.path.next_ns()).min().unwrap_or(u64::MAX);
         next_ns.clamp(now_ns + MIN_SLEEP_NS, now_ns + MAX_SLEEP_NS)
     }
+}
 
-    fn apply(&mut self, now_ns: u64, direction: Direction, change: Change) {
-        let [sender, receiver] = &self.tuns;
-        let [up, down] = &mut self.lanes;
-        let (lane, to) = match direction {
-            Direction::Up => (up, receiver),
-            Direction::Down => (down, sender),
-        };
-        match change {
-            Change::Shape(shape) => lane.set_shape(now_ns, &shape, to),
-            Change::DelayUs(delay_us) => lane.path.set_delay_us(delay_us),
-            Change::Loss(loss) => lane.path.set_loss(loss),
-        }
-    }
+/// What the thread does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    Wait,
+    Stop,
+}
 
-    fn publish(&mut self, at_ns: u64) {
-        let [up, down] = &mut self.lanes;
-        let stats = LinkStats { at_ns, up: up.observe(), down: down.observe() };
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
-    }
+fn locked(stats: &Mutex<LinkStats>) -> MutexGuard<'_, LinkStats> {
+    stats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One direction: its path, and what the path's events act on.
@@ -266,7 +277,6 @@ struct Lane {
 #[derive(Debug)]
 struct Outlet {
     pool: Pool,
-    stats: DirectionStats,
     log: Option<Log>,
 }
 
@@ -295,12 +305,12 @@ impl Lane {
                 .map_err(|source| Error::Log { path: path.clone(), source })
         });
         let pool = Pool::new(config.buffer_packets);
-        let outlet = Outlet { pool, stats: DirectionStats::default(), log: log.transpose()? };
+        let outlet = Outlet { pool, log: log.transpose()? };
         Ok(Lane { path: Path::new(config, 0), outlet })
     }
 
     /// Takes the packets that wait in a device, at most [`READ_BATCH`].
-    fn read(&mut self, now_ns: u64, from: &Tun) -> Result<()> {
+    fn read(&mut self, now_ns: u64, from: &Tun, stats: &mut DirectionStats) -> Result<()> {
         let Lane { path, outlet } = self;
         for _ in 0..READ_BATCH {
             let buffer = match outlet.pool.fill(|memory| from.read(memory)) {
@@ -310,7 +320,7 @@ impl Lane {
                 Some(Err(errno)) => return Err(errno).context("read from", "a TUN device"),
                 None if from.read(&mut [0; 1]) == Err(Errno::EAGAIN) => return Ok(()),
                 None => {
-                    outlet.stats.refused_packets += 1;
+                    stats.refused_packets += 1;
                     continue;
                 }
             };
@@ -321,40 +331,43 @@ impl Lane {
                 continue;
             }
             let size = packet.len() as u32 + TUN_HEADER_BYTES;
-            outlet.stats.offered_packets += 1;
-            path.send(now_ns, buffer, size, &mut |event| outlet.take(event, None));
+            stats.offered_packets += 1;
+            path.send(now_ns, buffer, size, &mut |event| outlet.take(event, None, stats));
         }
         Ok(())
     }
 
-    fn advance(&mut self, now_ns: u64, to: &Tun) {
-        self.path.advance(now_ns, &mut |event| self.outlet.take(event, Some(to)));
+    fn advance(&mut self, now_ns: u64, to: &Tun, stats: &mut DirectionStats) {
+        self.path.advance(now_ns, &mut |event| self.outlet.take(event, Some(to), stats));
     }
 
-    fn set_shape(&mut self, now_ns: u64, shape: &Shape, to: &Tun) {
+    fn apply(&mut self, now_ns: u64, change: Change, to: &Tun, stats: &mut DirectionStats) {
+        match change {
+            Change::Shape(shape) => self.set_shape(now_ns, &shape, to, stats),
+            Change::DelayUs(delay_us) => self.path.set_delay_us(delay_us),
+            Change::Loss(loss) => self.path.set_loss(loss),
+        }
+    }
+
+    fn set_shape(&mut self, now_ns: u64, shape: &Shape, to: &Tun, stats: &mut DirectionStats) {
         if let Some(log) = &mut self.outlet.log {
             log.writer.comment(format_args!("shape from {} ms: {shape}", now_ns / 1_000_000));
         }
-        self.path.set_shape(now_ns, shape, &mut |event| self.outlet.take(event, Some(to)));
-    }
-
-    fn observe(&mut self) -> DirectionStats {
-        self.outlet.stats.observe(&self.path);
-        self.outlet.stats
+        self.path.set_shape(now_ns, shape, &mut |event| self.outlet.take(event, Some(to), stats));
     }
 }
 
 impl Outlet {
     /// Counts an event, logs it and carries it out: what departs goes `to` the device, and every ended packet's buffer back to the pool.
-    fn take(&mut self, event: Event<Buffer>, to: Option<&Tun>) {
-        self.stats.count(&event);
+    fn take(&mut self, event: Event<Buffer>, to: Option<&Tun>, stats: &mut DirectionStats) {
+        stats.count(&event);
         if let Some(log) = &mut self.log {
             log.writer.event(&event);
         }
         match event {
             Event::Departure { packet, .. } => {
                 if to.is_some_and(|to| to.write(self.pool.bytes(&packet.handle)).is_err()) {
-                    self.stats.undeliverable_packets += 1;
+                    stats.undeliverable_packets += 1;
                 }
                 self.pool.release(packet.handle);
             }
