@@ -9,12 +9,14 @@ use ccplane_alg::Algorithm;
 use std::sync::Arc;
 
 mod ccp_reno;
+mod constant;
 mod cubic;
 mod reno;
 #[cfg(test)]
 mod testing;
 
 pub use ccp_reno::{CcpReno, CcpRenoConfig};
+pub use constant::{Constant, ConstantConfig};
 pub use cubic::{Cubic, CubicConfig};
 pub use reno::{Reno, RenoConfig};
 
@@ -27,7 +29,12 @@ pub const DEFAULT_REPORT_US: u32 = 10_000;
 
 /// Every algorithm of this crate, with its defaults.
 pub fn all() -> Vec<Arc<dyn Algorithm>> {
-    vec![Arc::new(Reno::default()), Arc::new(Cubic::default()), Arc::new(CcpReno::default())]
+    vec![
+        Arc::new(Reno::default()),
+        Arc::new(Cubic::default()),
+        Arc::new(CcpReno::default()),
+        Arc::new(Constant::default()),
+    ]
 }
 
 /// The parameters that every program here takes.

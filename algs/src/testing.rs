@@ -63,6 +63,11 @@ impl Bench {
 
     /// One ACK, `after_us` later. Fails if stock CCP would abort on it or compute anything else.
     pub fn ack(&mut self, after_us: i64, ack: Ack) {
+        self.ack_with(after_us, ack, |_| {});
+    }
+
+    /// As [`Bench::ack`], with what else the datapath measured.
+    pub fn ack_with(&mut self, after_us: i64, ack: Ack, more: impl FnOnce(&mut Prims)) {
         self.now_us += after_us;
         let mut prims = Prims::default();
         prims
@@ -74,6 +79,7 @@ impl Bench {
             .set(Prim::FlowRttSampleUs, ack.rtt_us)
             .set(Prim::FlowBytesInFlight, ack.in_flight)
             .set(Prim::FlowWasTimeout, i64::from(ack.timeout));
+        more(&mut prims);
         let mut values = [0; MAX_REGS];
         let outcome = self.flow.invoke(&self.program, &prims, &mut values);
         let stock_reports =
@@ -81,6 +87,7 @@ impl Bench {
         assert_eq!(self.flow.faults, 0, "{ack:?}");
         assert_eq!(outcome.report, stock_reports, "{ack:?}");
         assert_eq!(self.flow.cwnd_bytes as u64, self.stock.cwnd, "{ack:?}");
+        assert_eq!(self.flow.rate_bytes_per_s as u64, self.stock.rate, "{ack:?}");
         for (n, decl) in self.program.regs().iter().enumerate() {
             let same = match decl.ty {
                 Type::Bool => (self.flow.regs[n] != 0) == (self.stock.regs[n] != 0),
@@ -108,6 +115,10 @@ impl Bench {
 
     pub fn cwnd(&self) -> i64 {
         self.flow.cwnd_bytes
+    }
+
+    pub fn rate(&self) -> i64 {
+        self.flow.rate_bytes_per_s
     }
 
     pub fn reg(&self, name: &str) -> i64 {
@@ -150,6 +161,7 @@ fn stock_number(value: i64) -> u64 {
 struct Stock {
     regs: [u64; MAX_REGS],
     cwnd: u64,
+    rate: u64,
 }
 
 impl Stock {
@@ -158,7 +170,7 @@ impl Stock {
         for (reg, decl) in regs.iter_mut().zip(program.regs()) {
             *reg = stock_number(decl.init);
         }
-        Stock { regs, cwnd: cwnd_bytes as u64 }
+        Stock { regs, cwnd: cwnd_bytes as u64, rate: 0 }
     }
 
     /// Whether it reports, or the instruction that aborts.
@@ -176,9 +188,14 @@ impl Stock {
                         Dst::Reg(r) => self.regs[usize::from(r)] = value,
                         Dst::Tmp(t) => tmps[usize::from(t)] = value,
                         Dst::Cwnd => self.cwnd = value,
+                        // It hands the datapath 32 bits.
+                        Dst::Rate if value > u64::from(u32::MAX) => {
+                            return Err(format!("rate {value} is cut"));
+                        }
+                        Dst::Rate => self.rate = value,
                         Dst::ShouldReport => report = value != 0,
                         Dst::ShouldContinue => go_on = value != 0,
-                        Dst::Rate | Dst::Micros => panic!("no program here writes {inst:?}"),
+                        Dst::Micros => panic!("no program here writes {inst:?}"),
                     }
                 }
             }
@@ -223,7 +240,8 @@ impl Stock {
             Src::Tmp(t) => tmps[usize::from(t)],
             Src::Prim(p) => stock_number(prims.get(p)),
             Src::Cwnd => self.cwnd,
-            Src::Rate | Src::Micros => panic!("no program here reads {src:?}"),
+            Src::Rate => self.rate,
+            Src::Micros => panic!("no program here reads {src:?}"),
         }
     }
 }
