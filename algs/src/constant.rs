@@ -6,7 +6,7 @@
 //!
 //! It keeps within stock CCP's language and limits, so it also runs on libccp.
 
-use crate::{DEFAULT_REPORT_US, MAX_MSS_BYTES, MAX_WINDOW_BYTES};
+use crate::{DEFAULT_REPORT_US, MAX_MSS_BYTES, MAX_WINDOW_BYTES, REPORT_US};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
 use std::sync::Arc;
 
@@ -14,8 +14,6 @@ use std::sync::Arc;
 const MAX_RATE_BYTES_PER_S: u64 = u32::MAX as u64;
 /// Largest window, packets.
 const MAX_CWND_PACKETS: u64 = 1 << 20;
-/// Longest time between reports, microseconds.
-const MAX_REPORT_US: i64 = 10_000_000;
 
 // State
 
@@ -111,13 +109,7 @@ impl Algorithm for Constant {
                 min: 0,
                 max: MAX_CWND_PACKETS as i64,
             },
-            Parameter {
-                name: "report_us",
-                about: "least time between reports",
-                default: DEFAULT_REPORT_US as i64,
-                min: 0,
-                max: MAX_REPORT_US,
-            },
+            REPORT_US,
         ]
     }
 

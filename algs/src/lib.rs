@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-use ccplane_alg::Algorithm;
+use ccplane_alg::{Algorithm, Parameter};
 use std::sync::Arc;
 
 mod ccp_reno;
@@ -14,11 +14,13 @@ mod cubic;
 mod reno;
 #[cfg(test)]
 mod testing;
+mod vegas;
 
 pub use ccp_reno::{CcpReno, CcpRenoConfig};
 pub use constant::{Constant, ConstantConfig};
 pub use cubic::{Cubic, CubicConfig};
 pub use reno::{Reno, RenoConfig};
+pub use vegas::{Vegas, VegasConfig};
 
 /// Largest segment a program is told of, bytes: the bounds of its arithmetic rest on it.
 pub const MAX_MSS_BYTES: u32 = 65_535;
@@ -27,6 +29,15 @@ pub const MAX_WINDOW_BYTES: u64 = 1 << 30;
 /// Reports of one flow are at least this far apart unless configured otherwise, microseconds.
 pub const DEFAULT_REPORT_US: u32 = 10_000;
 
+/// The parameter of that.
+const REPORT_US: Parameter = Parameter {
+    name: "report_us",
+    about: "least time between two reports of a flow",
+    default: DEFAULT_REPORT_US as i64,
+    min: 0,
+    max: 10_000_000,
+};
+
 /// Every algorithm of this crate, with its defaults.
 pub fn all() -> Vec<Arc<dyn Algorithm>> {
     vec![
@@ -34,6 +45,7 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
         Arc::new(Cubic::default()),
         Arc::new(CcpReno::default()),
         Arc::new(Constant::default()),
+        Arc::new(Vegas::default()),
     ]
 }
 
