@@ -3,12 +3,10 @@
 //! Packets may span opportunities; what an opportunity has left when the queue is empty is lost; an opportunity at the
 //! very time of an arrival comes first. Arrivals carry their own time, so that late calls change nothing.
 
-use std::collections::VecDeque;
-
 use ccplane_netsim::trace::OPPORTUNITY_BYTES;
 
-use crate::config::Queue;
 use crate::path::{Event, Packet};
+use crate::queue::{Queue, Waiting};
 use crate::shape::{Opportunities, Shape};
 
 /// A queue and what drains it.
@@ -16,17 +14,15 @@ use crate::shape::{Opportunities, Shape};
 pub(crate) struct Bottleneck<H> {
     /// `None`: unlimited.
     opportunities: Option<Opportunities>,
-    limits: Queue,
-    queue: VecDeque<Packet<H>>,
-    queue_bytes: u64,
+    queue: Waiting<H>,
     /// The packet in transmission and its bytes left, above 0; it counts for no limit.
     in_transit: Option<(Packet<H>, u32)>,
 }
 
 impl<H> Bottleneck<H> {
-    pub(crate) fn new(shape: &Shape, limits: Queue, now_ns: u64) -> Bottleneck<H> {
+    pub(crate) fn new(shape: &Shape, queue: Queue, now_ns: u64) -> Bottleneck<H> {
         let opportunities = shape.opportunities(now_ns);
-        Bottleneck { opportunities, limits, queue: VecDeque::new(), queue_bytes: 0, in_transit: None }
+        Bottleneck { opportunities, queue: Waiting::new(queue, now_ns), in_transit: None }
     }
 
     /// A packet comes at its `arrived_ns`.
@@ -36,11 +32,8 @@ impl<H> Bottleneck<H> {
         sink(Event::Arrival { at_ns, size: packet.size });
         if self.opportunities.is_none() {
             sink(Event::Departure { at_ns, packet });
-        } else if self.has_room_for(packet.size) {
-            self.queue_bytes += u64::from(packet.size);
-            self.queue.push_back(packet);
         } else {
-            sink(Event::Drop { at_ns, packet });
+            self.queue.enqueue(packet, &mut |packet| sink(Event::Drop { at_ns, packet }));
         }
     }
 
@@ -75,27 +68,19 @@ impl<H> Bottleneck<H> {
 
     /// Their bytes not yet transmitted.
     pub(crate) fn bytes(&self) -> u64 {
-        self.queue_bytes + self.in_transit.as_ref().map_or(0, |(_, left)| u64::from(*left))
+        self.queue.bytes() + self.in_transit.as_ref().map_or(0, |(_, left)| u64::from(*left))
     }
 
     fn next_opportunity_ns(&self) -> Option<u64> {
         self.opportunities.as_ref()?.peek_ns()
     }
 
-    fn has_room_for(&self, size: u32) -> bool {
-        match self.limits {
-            Queue::Infinite => true,
-            Queue::DropTail { packets, bytes } => {
-                packets.is_none_or(|limit| self.queue.len() < limit as usize)
-                    && bytes.is_none_or(|limit| self.queue_bytes + u64::from(size) <= limit)
-            }
-        }
-    }
-
     /// Spends `budget` bytes on the packet in transmission and on those behind it.
     fn transmit(&mut self, at_ns: u64, mut budget: u32, sink: &mut impl FnMut(Event<H>)) {
         while budget > 0 {
-            let Some((packet, left)) = self.in_transit.take().or_else(|| self.dequeue()) else { return };
+            let Some((packet, left)) = self.in_transit.take().or_else(|| self.dequeue(at_ns, sink)) else {
+                return;
+            };
             let sent = left.min(budget);
             budget -= sent;
             if sent == left {
@@ -106,9 +91,8 @@ impl<H> Bottleneck<H> {
         }
     }
 
-    fn dequeue(&mut self) -> Option<(Packet<H>, u32)> {
-        let packet = self.queue.pop_front()?;
-        self.queue_bytes -= u64::from(packet.size);
+    fn dequeue(&mut self, at_ns: u64, sink: &mut impl FnMut(Event<H>)) -> Option<(Packet<H>, u32)> {
+        let packet = self.queue.dequeue(at_ns, &mut |packet| sink(Event::Drop { at_ns, packet }))?;
         let size = packet.size;
         Some((packet, size))
     }

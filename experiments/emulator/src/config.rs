@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::ConfigError;
+use crate::queue::Queue;
 use crate::shape::Shape;
 
 /// Longest propagation delay of one direction, microseconds.
@@ -11,79 +12,6 @@ pub const MAX_DELAY_US: u64 = 10_000_000;
 pub const DEFAULT_BUFFER_PACKETS: u32 = 1 << 16;
 /// Most packets that one direction can hold at once: 1.5 GiB of memory.
 pub const MAX_BUFFER_PACKETS: u32 = 1 << 20;
-
-/// What happens to a packet that must wait at the bottleneck. The packet in transmission does not count, as in mahimahi.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Queue {
-    /// It waits.
-    #[default]
-    Infinite,
-    /// It waits unless the queue would then exceed a limit; at least one limit is above 0.
-    DropTail {
-        /// Most packets; `None`: any number.
-        packets: Option<u32>,
-        /// Most bytes, as [`crate::path`] counts them; `None`: any number.
-        bytes: Option<u64>,
-    },
-}
-
-impl Queue {
-    /// A droptail queue of at most `packets` packets.
-    pub fn packets(packets: u32) -> Queue {
-        Queue::DropTail { packets: Some(packets), bytes: None }
-    }
-
-    /// Reads mahimahi's `--uplink-queue KIND --uplink-queue-args ARGS`; `field` names the flag in refusals.
-    ///
-    /// # Errors
-    /// An unknown kind, arguments that cannot be read, or a droptail queue without a limit.
-    pub fn parse(field: &'static str, kind: &str, args: &str) -> Result<Queue, ConfigError> {
-        match kind {
-            "infinite" if args.is_empty() => Ok(Queue::Infinite),
-            "infinite" => Err(ConfigError::NoArgs { field, found: args.to_owned() }),
-            "droptail" => {
-                let (mut packets, mut bytes) = (None, None);
-                for part in args.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-                    let unread = || ConfigError::QueueArgs { field, found: part.to_owned() };
-                    match part.split_once('=').ok_or_else(unread)? {
-                        ("packets", n) if packets.is_none() => {
-                            packets = Some(n.parse().map_err(|_| unread())?)
-                        }
-                        ("bytes", n) if bytes.is_none() => bytes = Some(n.parse().map_err(|_| unread())?),
-                        _ => return Err(unread()),
-                    }
-                }
-                let queue = Queue::DropTail { packets, bytes };
-                queue.check(field).map(|()| queue)
-            }
-            _ => Err(ConfigError::UnknownQueue { field, found: kind.to_owned() }),
-        }
-    }
-
-    fn check(self, field: &'static str) -> Result<(), ConfigError> {
-        match self {
-            Queue::DropTail { packets: None, bytes: None }
-            | Queue::DropTail { packets: Some(0), .. }
-            | Queue::DropTail { bytes: Some(0), .. } => Err(ConfigError::NoLimit { field }),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// As mahimahi writes it in a log's header.
-impl std::fmt::Display for Queue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Queue::Infinite => write!(f, "infinite"),
-            Queue::DropTail { packets: Some(p), bytes: Some(b) } => {
-                write!(f, "droptail [bytes={b}, packets={p}]")
-            }
-            Queue::DropTail { packets: Some(p), bytes: None } => write!(f, "droptail [packets={p}]"),
-            Queue::DropTail { packets: None, bytes: Some(b) } => write!(f, "droptail [bytes={b}]"),
-            Queue::DropTail { packets: None, bytes: None } => write!(f, "droptail []"),
-        }
-    }
-}
 
 /// Random loss of packets as they enter a link, each independent of the others.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -239,32 +167,6 @@ impl LinkConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn queues_read_as_mahimahi_writes_them() {
-        let parse = |kind, args| Queue::parse("--uplink-queue", kind, args);
-        assert_eq!(parse("infinite", ""), Ok(Queue::Infinite));
-        assert_eq!(parse("droptail", "packets=100"), Ok(Queue::packets(100)));
-        let both = parse("droptail", "bytes=3000, packets=7").unwrap();
-        assert_eq!(both.to_string(), "droptail [bytes=3000, packets=7]");
-        assert_eq!(parse("droptail", "bytes=3000").unwrap().to_string(), "droptail [bytes=3000]");
-        let refused = [
-            ("red", "", "--uplink-queue: unknown queue \"red\"; expected infinite or droptail"),
-            (
-                "infinite",
-                "packets=1",
-                "--uplink-queue: an infinite queue takes no arguments, found \"packets=1\"",
-            ),
-            ("droptail", "", "--uplink-queue: a droptail queue needs packets=N or bytes=N, above 0"),
-            ("droptail", "packets=0", "--uplink-queue: a droptail queue needs packets=N or bytes=N, above 0"),
-        ];
-        for (kind, args, message) in refused {
-            assert_eq!(parse(kind, args).unwrap_err().to_string(), message);
-        }
-        for args in ["packets", "packets=x", "packets=-1", "pkts=3", "packets=1,packets=2"] {
-            assert!(matches!(parse("droptail", args), Err(ConfigError::QueueArgs { .. })), "{args}");
-        }
-    }
 
     #[test]
     fn refusals_name_the_field() {

@@ -26,7 +26,7 @@ pub enum ConfigError {
         unit: &'static str,
     },
     /// A kind of queue that is not known.
-    #[error("{field}: unknown queue {found:?}; expected infinite or droptail")]
+    #[error("{field}: unknown queue {found:?}; expected infinite, droptail, drophead, codel or pie")]
     UnknownQueue {
         /// The flag or field.
         field: &'static str,
@@ -34,16 +34,26 @@ pub enum ConfigError {
         found: String,
     },
     /// Queue arguments that cannot be read.
-    #[error("{field}: cannot read {found:?}; expected packets=N, bytes=N or both, separated by a comma")]
+    #[error(
+        "{field}: cannot take {found:?}; expected packets=N, bytes=N, for codel target=MS, interval=MS, for pie qdelay_ref=MS, max_burst=MS, separated by commas"
+    )]
     QueueArgs {
         /// The flag or field.
         field: &'static str,
         /// The part that is wrong.
         found: String,
     },
-    /// A droptail queue with no limit.
-    #[error("{field}: a droptail queue needs packets=N or bytes=N, above 0")]
+    /// A dropping queue with no limit.
+    #[error("{field}: a {kind} queue needs packets=N or bytes=N, above 0")]
     NoLimit {
+        /// The flag or field.
+        field: &'static str,
+        /// mahimahi's name of the queue.
+        kind: &'static str,
+    },
+    /// A PIE queue without a reference delay or a burst time.
+    #[error("{field}: a pie queue needs qdelay_ref=MS and max_burst=MS, above 0")]
+    PieArgs {
         /// The flag or field.
         field: &'static str,
     },

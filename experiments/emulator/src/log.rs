@@ -1,7 +1,8 @@
 //! Logs in mahimahi's format, which `mm-throughput-graph` and `mm-delay-graph` read.
 //!
 //! A header of `#` lines, then one line an event, times in milliseconds since the link's start: `T + size` (arrival), `T # 1504`
-//! (opportunity), `T - size delay` (departure), `T d packets bytes` (drop). Random losses happen before the link and show in no line.
+//! (opportunity), `T - size delay` (departure), `T d packets bytes` (drop; one line for all those of one moment's cause). Random losses
+//! happen before the link and show in no line. What CoDel drops shows here, where mahimahi writes drops at arrivals only.
 
 use std::io::{self, Write};
 
@@ -37,6 +38,8 @@ pub struct Header<'a> {
 pub struct LogWriter<W: Write> {
     to: W,
     failed: Option<io::Error>,
+    /// Drops with no other event in between: when, packets, bytes.
+    drops: Option<(u64, u64, u64)>,
 }
 
 impl<W: Write> LogWriter<W> {
@@ -53,21 +56,27 @@ impl<W: Write> LogWriter<W> {
         if !header.shell_prefix.is_empty() {
             writeln!(to, "# mahimahi config: {}", header.shell_prefix)?;
         }
-        Ok(LogWriter { to, failed: None })
+        Ok(LogWriter { to, failed: None, drops: None })
     }
 
     /// Writes a line that readers skip.
     pub fn comment(&mut self, text: std::fmt::Arguments<'_>) {
+        self.write_drops();
         self.keep(|to| writeln!(to, "# {text}"));
     }
 
     /// Writes an event's line.
     pub fn event<H>(&mut self, event: &Event<H>) {
+        if let Event::Drop { at_ns, packet } = event {
+            let (_, packets, bytes) = self.drops.unwrap_or_default();
+            self.drops = Some((ms(*at_ns), packets + 1, bytes + u64::from(packet.size)));
+            return;
+        }
+        self.write_drops();
         self.keep(|to| match event {
-            Event::Loss { .. } => Ok(()),
+            Event::Loss { .. } | Event::Drop { .. } => Ok(()),
             Event::Arrival { at_ns, size } => writeln!(to, "{} + {size}", ms(*at_ns)),
             Event::Opportunity { at_ns } => writeln!(to, "{} # {OPPORTUNITY_BYTES}", ms(*at_ns)),
-            Event::Drop { at_ns, packet } => writeln!(to, "{} d 1 {}", ms(*at_ns), packet.size),
             Event::Departure { at_ns, packet } => {
                 // mahimahi subtracts the two rounded times, so that departure minus delay is the line of the arrival.
                 let delay_ms = ms(*at_ns) - ms(packet.arrived_ns);
@@ -76,11 +85,18 @@ impl<W: Write> LogWriter<W> {
         });
     }
 
+    fn write_drops(&mut self) {
+        if let Some((ms, packets, bytes)) = self.drops.take() {
+            self.keep(|to| writeln!(to, "{ms} d {packets} {bytes}"));
+        }
+    }
+
     /// Flushes.
     ///
     /// # Errors
     /// The first error of all writes.
     pub fn finish(mut self) -> io::Result<W> {
+        self.write_drops();
         self.keep(Write::flush);
         self.failed.map_or(Ok(self.to), Err)
     }

@@ -17,11 +17,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::block::Block;
-use crate::config::{LinkConfig, Queue, check_delay_us};
+use crate::config::{LinkConfig, check_delay_us};
 use crate::error::{Context, Error, Result};
 use crate::link::Link;
 use crate::netlink::Netlink;
 use crate::netns::Namespace;
+use crate::queue::Queue;
 use crate::shape::Shape;
 use crate::sys;
 use crate::tun::Tun;

@@ -7,8 +7,9 @@ use ccplane_netsim::trace::Trace;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::{PathConfig, Queue};
+use crate::config::PathConfig;
 use crate::log::{Header, LogWriter};
+use crate::queue::Queue;
 use crate::stats::DirectionStats;
 
 const MS: u64 = 1_000_000;
@@ -86,6 +87,25 @@ fn packets_span_opportunities_and_the_one_in_transit_frees_its_place() {
         "2 # 1504",
         "2 - 1400 1",
         "3 # 1504",
+    ];
+    assert_eq!(events, expected);
+}
+
+#[test]
+fn a_drophead_queue_drops_the_oldest_in_one_line() {
+    let config = PathConfig { queue: Queue::DropHead { packets: None, bytes: Some(2000) }, ..traced("1\n") };
+    let lines = written(&config, &[(0, 900), (0, 800), (0, 1500), (MS, 300)], 2 * MS);
+    let events: Vec<&str> = lines.lines().filter(|line| !line.starts_with('#')).collect();
+    let expected = [
+        "0 + 900",
+        "0 + 800",
+        "0 + 1500",
+        "0 d 2 1700",
+        "1 # 1504",
+        "1 - 1500 1",
+        "1 + 300",
+        "2 # 1504",
+        "2 - 300 1",
     ];
     assert_eq!(events, expected);
 }
@@ -208,7 +228,17 @@ fn queue() -> impl Strategy<Value = Queue> {
     let limits = (1u32..20, 1504u64..20_000);
     prop_oneof![
         Just(Queue::Infinite),
-        limits.prop_map(|(packets, bytes)| Queue::DropTail { packets: Some(packets), bytes: Some(bytes) }),
+        (limits, 0..4, 1u64..20_000, 1u64..200_000, any::<u64>()).prop_map(
+            |((packets, bytes), kind, a_us, b_us, seed)| {
+                let (packets, bytes) = (Some(packets), Some(bytes));
+                match kind {
+                    0 => Queue::DropTail { packets, bytes },
+                    1 => Queue::DropHead { packets, bytes },
+                    2 => Queue::CoDel { packets, bytes, target_us: a_us, interval_us: b_us },
+                    _ => Queue::Pie { packets, bytes, qdelay_ref_us: a_us, max_burst_us: b_us, seed },
+                }
+            }
+        ),
     ]
 }
 
@@ -270,10 +300,9 @@ proptest! {
             prop_assert_eq!(sent, stats.lost_packets + stats.delayed_packets + stats.arrived_packets);
             let past_queue = stats.delivered_packets + stats.dropped_packets;
             prop_assert_eq!(stats.arrived_packets, past_queue + stats.queued_packets);
-            if let Queue::DropTail { packets: Some(packets), bytes: Some(bytes) } = config.queue {
-                prop_assert!(stats.queued_packets <= u64::from(packets) + 1);
-                prop_assert!(stats.queued_bytes <= bytes + 1504);
-            }
+            let limits = config.queue.limits();
+            prop_assert!(limits.packets.is_none_or(|packets| stats.queued_packets <= u64::from(packets) + 1));
+            prop_assert!(limits.bytes.is_none_or(|bytes| stats.queued_bytes <= bytes + 1504));
         }
         prop_assert!(departed.is_sorted());
         // Then everything drains.
