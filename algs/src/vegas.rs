@@ -20,6 +20,9 @@
 //! - **Application-limited flows**: no growth at the end of a round before which less than half of `Cwnd` was in flight.
 //!   Neither reference says; as RFC 7661 does for Reno.
 //!
+//! A late-comer that never sees the path empty takes the others' packets for part of its base RTT and gets more than its
+//! share: Vegas as it is.
+//!
 //! It keeps within stock CCP's language and limits, so it also runs on libccp.
 
 use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, fields};
