@@ -4,6 +4,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
+use ccplane_contract::suite::{Executor, ExecutorError, Observation, Script, Step};
 use ccplane_contract::{DatapathError, Field};
 use ccplane_program::ir::{MAX_REGS, Prim, Program};
 use ccplane_program::vm::{Flow, Outcome, Prims};
@@ -209,5 +210,51 @@ impl Bench {
         self.io.u64(COUNT as usize).store(0, Relaxed);
         self.io.u64(GAP_US as usize).store(gap_us, Relaxed);
         Ok(os("run a program", sys::test_run(&program.fd, times))?.1)
+    }
+}
+
+/// The contract's suite, and whatever else replays scripts, in the kernel.
+impl Executor for Bench {
+    fn execute(&mut self, script: &Script) -> Result<Vec<Observation>, ExecutorError> {
+        let load = |(program, instance)| self.load(program, instance);
+        let loaded = script.programs.iter().zip(1..).map(load).collect::<Result<Vec<_>, _>>()?;
+        let get = |n: usize| loaded.get(n).ok_or("the script names a program that it does not hold");
+        let stage = |program: &Loaded, start: bool, fields: &[(Field, i64)]| {
+            let claimed = self.stage(program, start, fields);
+            claimed.then_some(()).ok_or("the record was not claimed")
+        };
+        let mut current = get(0)?;
+        let cwnd_bytes = script.cwnd_bytes;
+        self.set(&Flow {
+            regs: [0; MAX_REGS],
+            cwnd_bytes,
+            rate_bytes_per_s: 0,
+            micros_zero_us: 0,
+            faults: 0,
+        });
+        stage(current, true, &[])?;
+        let mut seen = Vec::new();
+        for step in &script.steps {
+            match step {
+                Step::Update(fields) => stage(current, false, fields)?,
+                Step::SetProgram { program, fields } => {
+                    current = get(*program)?;
+                    stage(current, true, fields)?;
+                }
+                Step::Invoke(prims) => {
+                    let mut report = [0; MAX_REGS];
+                    let outcome = self.invoke(current, prims, &mut report)?;
+                    let flow = self.get();
+                    seen.push(Observation {
+                        regs: flow.regs[..current.program.regs().len()].to_vec(),
+                        cwnd_bytes: flow.cwnd_bytes,
+                        rate_bytes_per_s: flow.rate_bytes_per_s,
+                        faults: flow.faults,
+                        report: outcome.report.then(|| report[..current.program.report_len()].to_vec()),
+                    });
+                }
+            }
+        }
+        Ok(seen)
     }
 }

@@ -1,0 +1,67 @@
+//! The invariants that hold after each ACK.
+
+use crate::{Bounds, Violation};
+use ccplane_program::ir::{INFINITY, Prim};
+use ccplane_program::vm;
+
+/// Watches one flow.
+pub(crate) struct Monitor {
+    bounds: Bounds,
+    /// The smallest segment so far, bytes.
+    min_mss_bytes: i64,
+    faults: u64,
+    /// Since when a report has been due in the end: the last one, or the first ACK.
+    reported_us: Option<u64>,
+    max_rtt_us: u64,
+}
+
+impl Monitor {
+    pub(crate) fn new(bounds: &Bounds, mss_bytes: u16) -> Monitor {
+        Monitor {
+            bounds: bounds.clone(),
+            min_mss_bytes: mss_bytes.into(),
+            faults: 0,
+            reported_us: None,
+            max_rtt_us: 0,
+        }
+    }
+
+    pub(crate) fn mss_bytes(&mut self, mss_bytes: u16) {
+        self.min_mss_bytes = self.min_mss_bytes.min(mss_bytes.into());
+    }
+
+    /// After the program has run on an ACK.
+    pub(crate) fn after(
+        &mut self,
+        operation: usize,
+        at_us: u64,
+        prims: &vm::Prims,
+        flow: &vm::Flow,
+        reported: bool,
+    ) -> Result<(), Violation> {
+        let (cwnd_bytes, rate) = (flow.cwnd_bytes, flow.rate_bytes_per_s);
+        let (min, max) = (self.min_mss_bytes, self.bounds.max_cwnd_bytes);
+        if !(min..=max).contains(&cwnd_bytes) {
+            return Err(Violation::Window { operation, at_us, cwnd_bytes, min, max });
+        }
+        let (min, max) = (self.bounds.min_rate_bytes_per_s, self.bounds.max_rate_bytes_per_s);
+        if rate != 0 && !(min..=max).contains(&rate) {
+            return Err(Violation::Rate { operation, at_us, rate_bytes_per_s: rate, min, max });
+        }
+        if flow.faults != self.faults {
+            return Err(Violation::Fault { operation, at_us, faults: flow.faults - self.faults });
+        }
+        let rtt_us = prims.get(Prim::FlowRttSampleUs);
+        if rtt_us != INFINITY {
+            self.max_rtt_us = self.max_rtt_us.max(rtt_us as u64);
+        }
+        let silent_us = at_us - *self.reported_us.get_or_insert(at_us);
+        let limit_us = self.bounds.report_us + 2 * self.max_rtt_us;
+        if reported {
+            self.reported_us = Some(at_us);
+        } else if silent_us > limit_us {
+            return Err(Violation::Silent { operation, at_us, silent_us, limit_us });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,337 @@
+//! A whole algorithm on one flow: its agent's side through the real core, its program on the reference VM, over
+//! a [`Path`]. All that the program and the agent did is kept as a script that any executor can replay.
+
+use crate::monitor::Monitor;
+use crate::operation::Operation;
+use crate::path::{Path, PathConfig};
+use crate::{Bounds, Violation};
+use ccplane_alg::{Algorithm, FlowInfo};
+use ccplane_contract::suite::{Script, Step};
+use ccplane_contract::{
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid, apply_fields,
+    check_fields,
+};
+use ccplane_core::{Catalog, Config, Core, DatapathId, Rules, drive};
+use ccplane_program::ir::{MAX_REGS, Prim, Program};
+use ccplane_program::vm;
+use std::sync::Arc;
+
+const DATAPATH: DatapathId = DatapathId(0);
+const FLOW: FlowId = FlowId(1);
+/// When flows start: not at 0, which programs may take for "never".
+pub(crate) const START_US: u64 = 1_000_000;
+/// How often the agent looks after its heartbeats, at least.
+const TICK_US: u64 = 100_000;
+
+/// Window and rate after an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Point {
+    /// The window register, bytes.
+    pub cwnd_bytes: i64,
+    /// The rate register, bytes per second; 0: none was set.
+    pub rate_bytes_per_s: i64,
+}
+
+/// What a stream did to a flow.
+#[derive(Clone, Debug)]
+pub struct Trajectory {
+    /// After each operation.
+    pub points: Vec<Point>,
+    /// ACKs that the program ran on.
+    pub acks: usize,
+    /// Reports that the agent saw.
+    pub reports: usize,
+    /// Packets found lost.
+    pub lost_packets: i64,
+    /// Timeouts that the program was told of.
+    pub timeouts: usize,
+    /// Everything that went into the program, in order, for another executor.
+    pub script: Script,
+}
+
+/// The datapath that the core steers: it keeps what it is told.
+#[derive(Default)]
+struct Recorder {
+    programs: Vec<(ProgramUid, Program)>,
+    steps: Vec<Step>,
+    /// The program that is set, by its place.
+    current: Option<usize>,
+    released: bool,
+    events: Vec<Event>,
+}
+
+impl Recorder {
+    fn program(&self) -> Option<&Program> {
+        self.current.and_then(|n| self.programs.get(n)).map(|(_, program)| program)
+    }
+}
+
+impl Datapath for Recorder {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { kind: "kit", max_programs: 64, max_flows: 1, policy: false, full_language: true }
+    }
+    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
+        self.programs.push((uid, program.clone()));
+        Ok(())
+    }
+    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
+        Err(DatapathError::NoProgram(uid))
+    }
+    fn set_program(
+        &mut self,
+        _: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<(), DatapathError> {
+        let index = self.programs.iter().position(|(u, _)| *u == uid).ok_or(DatapathError::NoProgram(uid))?;
+        check_fields(Some(&self.programs[index].1), fields)?;
+        self.current = Some(index);
+        self.steps.push(Step::SetProgram { program: index, fields: fields.to_vec() });
+        Ok(())
+    }
+    fn update(&mut self, _: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+        check_fields(self.program(), fields)?;
+        self.steps.push(Step::Update(fields.to_vec()));
+        Ok(())
+    }
+    fn release(&mut self, _: FlowId) -> Result<(), DatapathError> {
+        self.released = true;
+        Ok(())
+    }
+    fn heartbeat(&mut self) {}
+    fn flows(&mut self) -> Vec<FlowStats> {
+        Vec::new()
+    }
+    fn poll(&mut self, _: usize, events: &mut Vec<Event>) -> usize {
+        let count = self.events.len();
+        events.append(&mut self.events);
+        count
+    }
+}
+
+/// A flow under test.
+pub(crate) struct Rig {
+    core: Core,
+    datapath: Recorder,
+    path: Path,
+    initial: PathConfig,
+    flow: vm::Flow,
+    /// Steps that the program has seen.
+    applied: usize,
+    seq: u32,
+    next_tick_us: u64,
+    operation: usize,
+    monitor: Monitor,
+    acks: usize,
+    lost_packets: i64,
+    timeouts: usize,
+}
+
+impl Rig {
+    pub(crate) fn new(
+        algorithm: &Arc<dyn Algorithm>,
+        config: PathConfig,
+        bounds: &Bounds,
+    ) -> Result<Rig, Violation> {
+        let catalog = Catalog::new(vec![Arc::clone(algorithm)], 1)?;
+        let mut core = Core::new(catalog, Rules::all(algorithm.name()), Config::default())?;
+        let mut datapath = Recorder::default();
+        core.attach(DATAPATH, datapath.capabilities(), START_US)?;
+        drive(&mut core, DATAPATH, &mut datapath, START_US);
+        let cwnd_bytes = u64::from(config.mss_bytes) * u64::from(config.init_cwnd_packets);
+        let info = FlowInfo {
+            mss_bytes: config.mss_bytes.into(),
+            init_cwnd_bytes: cwnd_bytes,
+            local: ([10, 0, 0, 1], 40_000).into(),
+            remote: ([10, 0, 0, 2], 5001).into(),
+            cgroup: None,
+        };
+        datapath.events.push(Event::Created { flow: FLOW, info });
+        drive(&mut core, DATAPATH, &mut datapath, START_US);
+        let rig = Rig {
+            core,
+            datapath,
+            path: Path::new(config, START_US),
+            initial: config,
+            flow: vm::Flow {
+                regs: [0; MAX_REGS],
+                cwnd_bytes: cwnd_bytes as i64,
+                rate_bytes_per_s: 0,
+                micros_zero_us: 0,
+                faults: 0,
+            },
+            applied: 0,
+            seq: 0,
+            next_tick_us: START_US + TICK_US,
+            operation: 0,
+            monitor: Monitor::new(bounds, config.mss_bytes),
+            acks: 0,
+            lost_packets: 0,
+            timeouts: 0,
+        };
+        rig.check_steered()?;
+        Ok(rig)
+    }
+
+    /// One operation.
+    pub(crate) fn operate(&mut self, operation: Operation) -> Result<Point, Violation> {
+        let path = &mut self.path;
+        match operation {
+            Operation::Loss { packets } => path.lose_next = packets,
+            Operation::Ecn { packets } => path.mark_next = packets,
+            Operation::Timeout => path.lose_all(),
+            Operation::Reorder { packets, by_us } => path.delay_next = (packets, by_us.into()),
+            Operation::AppLimit { packets } => path.app_limit = Some(packets.max(1)),
+            Operation::Bulk => path.app_limit = None,
+            Operation::Mtu { mss_bytes } => {
+                path.config.mss_bytes = mss_bytes.max(1);
+                self.monitor.mss_bytes(mss_bytes);
+            }
+            Operation::Rtt { us } => path.config.rtt_us = us,
+            Operation::Rate { bytes_per_s } => path.config.rate_bytes_per_s = bytes_per_s.max(1),
+            Operation::Aggregate { us } => path.aggregate_us = us.into(),
+            Operation::ClockJump { us } => path.jump(us.into()),
+            Operation::Run { us } => self.run(us.into())?,
+            Operation::Blackout { us } => {
+                path.black_out(us.into());
+                self.run(us.into())?;
+            }
+            Operation::Idle { us } => {
+                path.idle = true;
+                let ran = self.run(us.into());
+                self.path.idle = false;
+                ran?;
+            }
+        }
+        self.operation += 1;
+        Ok(Point { cwnd_bytes: self.flow.cwnd_bytes, rate_bytes_per_s: self.flow.rate_bytes_per_s })
+    }
+
+    /// Trouble ends: the path is what it was at the start, the application sends what it can. How many bytes were
+    /// delivered in the last of the `us` microseconds that follow, which is `measured_us` long. Waits for
+    /// the sender's timer before that, as no algorithm can send before it.
+    pub(crate) fn calm(&mut self, us: u64, measured_us: u64) -> Result<u64, Violation> {
+        /// The timer has backed off to at most so much.
+        const TIMER_US: u64 = 60_000_000;
+        let mss_bytes = self.path.config.mss_bytes;
+        self.path.config = PathConfig { mss_bytes, ..self.initial };
+        (self.path.app_limit, self.path.aggregate_us) = (None, 0);
+        (self.path.lose_next, self.path.mark_next, self.path.delay_next) = (0, 0, (0, 0));
+        let (acks, deadline_us) = (self.acks, self.path.now_us() + TIMER_US);
+        while self.acks == acks && self.path.now_us() < deadline_us {
+            self.run(TICK_US)?;
+        }
+        self.run(us.saturating_sub(measured_us))?;
+        let before = self.path.delivered();
+        self.run(measured_us)?;
+        Ok(self.path.delivered() - before)
+    }
+
+    fn run(&mut self, us: u64) -> Result<(), Violation> {
+        let until_us = self.path.now_us() + us;
+        loop {
+            let stop_us = until_us.min(self.next_tick_us);
+            let (cwnd_bytes, rate) =
+                (self.flow.cwnd_bytes.max(0) as u64, self.flow.rate_bytes_per_s.max(0) as u64);
+            if let Some(prims) = self.path.next_ack(cwnd_bytes, rate, stop_us) {
+                self.on_ack(&prims)?;
+                continue;
+            }
+            let now_us = self.path.now_us();
+            if now_us >= self.next_tick_us {
+                self.next_tick_us = now_us + TICK_US;
+                drive(&mut self.core, DATAPATH, &mut self.datapath, now_us);
+            }
+            if now_us >= until_us {
+                return Ok(());
+            }
+        }
+    }
+
+    fn on_ack(&mut self, prims: &vm::Prims) -> Result<(), Violation> {
+        self.acks += 1;
+        self.lost_packets += prims.get(Prim::AckLostPktsSample);
+        self.timeouts += usize::from(prims.get(Prim::FlowWasTimeout) != 0);
+        let now_us = prims.get(Prim::AckNow);
+        self.apply_staged(now_us);
+        self.datapath.steps.push(Step::Invoke(*prims));
+        self.applied = self.datapath.steps.len();
+        let Some(program) = self.datapath.program() else { return self.check_steered() };
+        let mut report = [0; MAX_REGS];
+        let reported = self.flow.invoke(program, prims, &mut report).report;
+        let report_len = program.report_len();
+        self.monitor.after(self.operation, now_us as u64, prims, &self.flow, reported)?;
+        if reported {
+            self.seq += 1;
+            let program = self.datapath.current.map_or(ProgramUid(0), |n| self.datapath.programs[n].0);
+            self.datapath.events.push(Event::Report {
+                flow: FLOW,
+                program,
+                seq: self.seq,
+                at_us: now_us as u64,
+                values: report[..report_len].to_vec(),
+            });
+            drive(&mut self.core, DATAPATH, &mut self.datapath, now_us as u64);
+            self.check_steered()?;
+        }
+        Ok(())
+    }
+
+    /// What the agent has asked for since the last ACK, as [`ccplane_contract::suite::Reference`] does it.
+    fn apply_staged(&mut self, now_us: i64) {
+        let (mut start, mut fields) = (None, Vec::<(Field, i64)>::new());
+        for step in &self.datapath.steps[self.applied..] {
+            match step {
+                Step::SetProgram { program, fields: first } => {
+                    start = Some(*program);
+                    fields.retain(|(field, _)| !matches!(field, Field::Reg(_)));
+                    fields.extend_from_slice(first);
+                }
+                Step::Update(more) => fields.extend_from_slice(more),
+                Step::Invoke(_) => {}
+            }
+        }
+        if let Some(program) = start.and_then(|n| self.datapath.programs.get(n)) {
+            self.flow.start(&program.1, now_us);
+        }
+        if let Some(program) = self.datapath.program() {
+            apply_fields(&mut self.flow, program, &fields);
+        }
+    }
+
+    /// The agent steers the flow, and nothing that the algorithm asked for was refused.
+    fn check_steered(&self) -> Result<(), Violation> {
+        let operation = self.operation;
+        let Some(view) = self.core.flow(DATAPATH, FLOW) else {
+            return Err(Violation::Unsteered {
+                operation,
+                reason: "the agent does not know the flow".into(),
+            });
+        };
+        if let Some(reason) = view.native() {
+            return Err(Violation::Unsteered { operation, reason: reason.to_string() });
+        }
+        if self.datapath.released {
+            return Err(Violation::Unsteered { operation, reason: "the agent released the flow".into() });
+        }
+        match view.last_error() {
+            Some(error) => Err(Violation::Refused { operation, error: error.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn into_trajectory(self, points: Vec<Point>) -> Trajectory {
+        Trajectory {
+            points,
+            acks: self.acks,
+            reports: self.seq as usize,
+            lost_packets: self.lost_packets,
+            timeouts: self.timeouts,
+            script: Script {
+                programs: self.datapath.programs.into_iter().map(|(_, program)| program).collect(),
+                cwnd_bytes: i64::from(self.initial.mss_bytes) * i64::from(self.initial.init_cwnd_packets),
+                steps: self.datapath.steps,
+            },
+        }
+    }
+}
