@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo test build bench fuzz clean
+.PHONY: help setup demo test build bench fuzz mahimahi clean
 
 CCPLANE := target/release/ccplane
 
@@ -23,6 +23,9 @@ bench: build ## every figure; needs root and a quiet machine
 
 fuzz: ## the fuzz targets, FUZZ_SECONDS (60) each
 	@.ci/fuzz $${FUZZ_SECONDS:-60}
+
+mahimahi: ## the real mahimahi, to compare with, in target/mahimahi (nothing is installed)
+	@.ci/mahimahi target/mahimahi
 
 clean: ## build products, and what killed runs left in the kernel
 	-[ -x $(CCPLANE) ] && $(CCPLANE) doctor --clean

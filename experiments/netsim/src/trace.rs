@@ -133,6 +133,26 @@ impl Trace {
         Ok(Trace { opportunities_ms: opportunities_ms.into() })
     }
 
+    /// The trace of these opportunities, milliseconds since the start of a lap.
+    ///
+    /// # Errors
+    /// The first one (counted as a line) that a file could not have either.
+    pub fn from_opportunities_ms(opportunities_ms: Vec<u32>) -> Result<Trace, TraceError> {
+        let mut previous = 0;
+        for (n, ms) in opportunities_ms.iter().map(|ms| u64::from(*ms)).enumerate() {
+            let line = Some(n + 1);
+            check_next(ms, previous, n).map_err(|reason| TraceError { file: None, line, reason })?;
+            previous = ms;
+        }
+        match opportunities_ms.len() {
+            0 => Err(TraceReason::NoTimestamps.into()),
+            n if previous == 0 => {
+                Err(TraceError { file: None, line: Some(n), reason: TraceReason::ZeroDuration })
+            }
+            _ => Ok(Trace { opportunities_ms: opportunities_ms.into() }),
+        }
+    }
+
     /// Reads and parses a file.
     ///
     /// # Errors
@@ -244,9 +264,6 @@ impl Iterator for Schedule {
 }
 
 fn parse_line(line: &str, previous: u64, line_index: usize) -> Result<u64, TraceReason> {
-    if line_index >= MAX_OPPORTUNITIES {
-        return Err(TraceReason::TooLong);
-    }
     if line.is_empty() {
         return Err(TraceReason::EmptyLine);
     }
@@ -255,13 +272,22 @@ fn parse_line(line: &str, previous: u64, line_index: usize) -> Result<u64, Trace
     }
     // Only digits: what does not fit is too late.
     let ms = line.parse().unwrap_or(u64::MAX);
+    check_next(ms, previous, line_index)?;
+    Ok(ms)
+}
+
+/// What holds for each timestamp beside its predecessor.
+fn check_next(ms: u64, previous: u64, index: usize) -> Result<(), TraceReason> {
+    if index >= MAX_OPPORTUNITIES {
+        return Err(TraceReason::TooLong);
+    }
     if ms > MAX_TIMESTAMP_MS {
         return Err(TraceReason::TooLate { found: ms });
     }
     if ms < previous {
         return Err(TraceReason::Decreasing { found: ms, previous });
     }
-    Ok(ms)
+    Ok(())
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -339,7 +365,8 @@ mod tests {
         fn any_text_is_read_or_refused(text in "[0-9a\\n -]{0,40}") {
             if let Ok(trace) = Trace::parse(&text) {
                 let numbers: Vec<u32> = text.lines().map(|l| l.parse().unwrap()).collect();
-                prop_assert_eq!(trace.opportunities_ms(), numbers);
+                prop_assert_eq!(trace.opportunities_ms(), numbers.as_slice());
+                prop_assert_eq!(Trace::from_opportunities_ms(numbers), Ok(trace));
             }
         }
     }
