@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::ConfigError;
+use crate::impair::{self, Impairments, Loss};
 use crate::queue::Queue;
 use crate::shape::Shape;
 
@@ -12,21 +13,6 @@ pub const MAX_DELAY_US: u64 = 10_000_000;
 pub const DEFAULT_BUFFER_PACKETS: u32 = 1 << 16;
 /// Most packets that one direction can hold at once: 1.5 GiB of memory.
 pub const MAX_BUFFER_PACKETS: u32 = 1 << 20;
-
-/// Random loss of packets as they enter a link, each independent of the others.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Loss {
-    /// 0 to 1.
-    pub probability: f64,
-    /// Two links with the same seed lose the same packets of the same sequence.
-    pub seed: u64,
-}
-
-impl Loss {
-    pub(crate) fn check(self, field: &'static str) -> Result<(), ConfigError> {
-        check_range(field, self.probability, 0.0, 1.0, "")
-    }
-}
 
 /// One direction of a link.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,6 +25,8 @@ pub struct PathConfig {
     pub queue: Queue,
     /// Random loss.
     pub loss: Loss,
+    /// Burst losses, outages, a policer, copies, jitter, reordering; by default none.
+    pub impairments: Impairments,
     /// Where to write a log in mahimahi's format.
     pub log: Option<PathBuf>,
     /// Packets held at once, delayed or queued, up to [`MAX_BUFFER_PACKETS`]; what exceeds them is refused and counted.
@@ -54,6 +42,7 @@ impl PathConfig {
             shape,
             queue: Queue::Infinite,
             loss: Loss::default(),
+            impairments: Impairments::default(),
             log: None,
             buffer_packets: DEFAULT_BUFFER_PACKETS,
         }
@@ -62,7 +51,8 @@ impl PathConfig {
     fn check(&self, fields: &Fields) -> Result<(), ConfigError> {
         self.shape.check(fields.shape)?;
         self.queue.check(fields.queue)?;
-        self.loss.check(fields.loss)?;
+        self.loss.check(fields.impair.loss)?;
+        self.impairments.check(&fields.impair)?;
         check_delay_us(fields.delay, self.delay_us)?;
         let buffer_packets = f64::from(self.buffer_packets);
         check_range(fields.buffer, buffer_packets, 1.0, f64::from(MAX_BUFFER_PACKETS), "packets")
@@ -91,7 +81,7 @@ pub(crate) fn check_range(
 pub(crate) struct Fields {
     pub(crate) shape: &'static str,
     pub(crate) delay: &'static str,
-    pub(crate) loss: &'static str,
+    pub(crate) impair: impair::Fields,
     queue: &'static str,
     buffer: &'static str,
 }
@@ -109,14 +99,30 @@ const UP: Fields = Fields {
     shape: "up.shape",
     queue: "up.queue",
     delay: "up.delay_us",
-    loss: "up.loss.probability",
+    impair: impair::Fields {
+        loss: "up.loss.probability",
+        burst_loss: "up.burst_loss",
+        outages: "up.outages",
+        policer: "up.policer",
+        duplicate: "up.duplicate",
+        jitter: "up.jitter",
+        reorder: "up.reorder",
+    },
     buffer: "up.buffer_packets",
 };
 const DOWN: Fields = Fields {
     shape: "down.shape",
     queue: "down.queue",
     delay: "down.delay_us",
-    loss: "down.loss.probability",
+    impair: impair::Fields {
+        loss: "down.loss.probability",
+        burst_loss: "down.burst_loss",
+        outages: "down.outages",
+        policer: "down.policer",
+        duplicate: "down.duplicate",
+        jitter: "down.jitter",
+        reorder: "down.reorder",
+    },
     buffer: "down.buffer_packets",
 };
 

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::config::{Direction, LinkConfig, Loss, check_delay_us};
+use crate::config::{Direction, LinkConfig, check_delay_us};
 use crate::error::Result;
+use crate::impair::Loss;
 use crate::link::{Change, Link};
 use crate::netns::Namespace;
 use crate::shape::Shape;
@@ -124,7 +125,7 @@ impl Emulator {
     /// # Errors
     /// A probability outside 0 to 1, or a link that has stopped.
     pub fn set_loss(&self, direction: Direction, loss: Loss) -> Result<()> {
-        loss.check(direction.fields().loss)?;
+        loss.check(direction.fields().impair.loss)?;
         self.link.change(direction, Change::Loss(loss))
     }
 

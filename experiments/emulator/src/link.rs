@@ -15,8 +15,9 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::clock_gettime;
 
-use crate::config::{Direction, LinkConfig, Loss, PathConfig};
+use crate::config::{Direction, LinkConfig, PathConfig};
 use crate::error::{Context, Error, Result};
+use crate::impair::Loss;
 use crate::log::{Header, LogWriter};
 use crate::path::{Event, Path, TUN_HEADER_BYTES};
 use crate::pool::{Buffer, Pool};
@@ -332,6 +333,12 @@ impl Lane {
             }
             let size = packet.len() as u32 + TUN_HEADER_BYTES;
             stats.offered_packets += 1;
+            if path.duplicates()
+                && let Some(copy) = outlet.pool.copy(&buffer)
+            {
+                stats.duplicated_packets += 1;
+                path.send(now_ns, copy, size, &mut |event| outlet.take(event, None, stats));
+            }
             path.send(now_ns, buffer, size, &mut |event| outlet.take(event, None, stats));
         }
         Ok(())
@@ -371,7 +378,9 @@ impl Outlet {
                 }
                 self.pool.release(packet.handle);
             }
-            Event::Drop { packet, .. } | Event::Loss { packet, .. } => self.pool.release(packet.handle),
+            Event::Drop { packet, .. } | Event::Loss { packet, .. } | Event::Policed { packet, .. } => {
+                self.pool.release(packet.handle)
+            }
             Event::Arrival { .. } | Event::Opportunity { .. } => {}
         }
     }

@@ -1,8 +1,8 @@
 //! Logs in mahimahi's format, which `mm-throughput-graph` and `mm-delay-graph` read.
 //!
 //! A header of `#` lines, then one line an event, times in milliseconds since the link's start: `T + size` (arrival), `T # 1504`
-//! (opportunity), `T - size delay` (departure), `T d packets bytes` (drop; one line for all those of one moment's cause). Random losses
-//! happen before the link and show in no line. What CoDel drops shows here, where mahimahi writes drops at arrivals only.
+//! (opportunity), `T - size delay` (departure), `T d packets bytes` (drop; one line for all those of one moment's cause). Losses and the
+//! policer come before the link and show in no line. What CoDel drops shows here, where mahimahi writes drops at arrivals only.
 
 use std::io::{self, Write};
 
@@ -74,7 +74,7 @@ impl<W: Write> LogWriter<W> {
         }
         self.write_drops();
         self.keep(|to| match event {
-            Event::Loss { .. } | Event::Drop { .. } => Ok(()),
+            Event::Loss { .. } | Event::Policed { .. } | Event::Drop { .. } => Ok(()),
             Event::Arrival { at_ns, size } => writeln!(to, "{} + {size}", ms(*at_ns)),
             Event::Opportunity { at_ns } => writeln!(to, "{} # {OPPORTUNITY_BYTES}", ms(*at_ns)),
             Event::Departure { at_ns, packet } => {

@@ -1,15 +1,13 @@
-//! One direction of a link, sans-IO: random loss, propagation delay, then the bottleneck.
+//! One direction of a link, sans-IO: losses, a policer, propagation delay, then the bottleneck.
 //!
 //! Times are nanoseconds since any origin and never decrease. Sizes count mahimahi's way: the IP packet and the 4 bytes
 //! of its TUN header ([`TUN_HEADER_BYTES`]), so that a full packet is one opportunity. What a packet is (`H`) is the caller's matter.
 
-use std::collections::VecDeque;
-
 use rand_chacha::ChaCha8Rng;
-use rand_core::{RngCore, SeedableRng};
 
 use crate::bottleneck::Bottleneck;
-use crate::config::{Loss, PathConfig};
+use crate::config::PathConfig;
+use crate::impair::{Chance, DelayLine, Loss, Losses, Stream, TokenBucket};
 use crate::shape::Shape;
 
 /// What mahimahi counts beside the IP packet.
@@ -22,15 +20,22 @@ pub struct Packet<H> {
     pub handle: H,
     /// Bytes.
     pub size: u32,
-    /// When it came to the bottleneck, nanoseconds.
+    /// When it came to the bottleneck, nanoseconds; where it never did, when it ended.
     pub arrived_ns: u64,
 }
 
-/// What happens on a path, in order of time. Every packet sent ends in exactly one `Loss`, `Drop` or `Departure`.
+/// What happens on a path, in order of time. Every packet sent ends in exactly one `Loss`, `Policed`, `Drop` or `Departure`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<H> {
-    /// A packet was lost at random as it entered.
+    /// A packet was lost as it entered: at random, in a burst or in an outage.
     Loss {
+        /// When, nanoseconds.
+        at_ns: u64,
+        /// The packet.
+        packet: Packet<H>,
+    },
+    /// The policer dropped a packet as it entered.
+    Policed {
         /// When, nanoseconds.
         at_ns: u64,
         /// The packet.
@@ -48,7 +53,7 @@ pub enum Event<H> {
         /// When, nanoseconds.
         at_ns: u64,
     },
-    /// The queue had no room for a packet.
+    /// The queue dropped a packet: it had no room, or by its control law.
     Drop {
         /// When, nanoseconds.
         at_ns: u64,
@@ -67,51 +72,54 @@ pub enum Event<H> {
 /// One direction of a link.
 #[derive(Debug)]
 pub struct Path<H> {
-    loss: LossProcess,
-    delay_ns: u64,
-    /// Packets on their way, with the time of their arrival at the bottleneck; never out of order.
-    delayed: VecDeque<Packet<H>>,
+    copies: (Chance, ChaCha8Rng),
+    losses: Losses,
+    policer: Option<TokenBucket>,
+    line: DelayLine<H>,
     bottleneck: Bottleneck<H>,
 }
 
 impl<H> Path<H> {
     /// A path whose opportunities count from `now_ns`.
     pub fn new(config: &PathConfig, now_ns: u64) -> Path<H> {
+        let impairments = &config.impairments;
         Path {
-            loss: LossProcess::new(config.loss),
-            delay_ns: config.delay_us * 1000,
-            delayed: VecDeque::new(),
+            copies: (Chance::of(impairments.duplicate), Stream::Duplicate.of(impairments.seed)),
+            losses: Losses::new(config.loss, impairments, now_ns),
+            policer: impairments.policer.map(|policer| TokenBucket::new(policer, now_ns)),
+            line: DelayLine::new(config.delay_us, impairments),
             bottleneck: Bottleneck::new(&config.shape, config.queue, now_ns),
         }
     }
 
+    /// Whether the next packet is to be sent twice; asked once for each, before it is sent. Its copies' fates are their own.
+    pub fn duplicates(&mut self) -> bool {
+        let (chance, random) = &mut self.copies;
+        chance.strikes(random)
+    }
+
     /// A packet enters.
     pub fn send(&mut self, now_ns: u64, handle: H, size: u32, sink: &mut impl FnMut(Event<H>)) {
-        // A delay that was shortened lets no packet overtake.
-        let last_ns = self.delayed.back().map_or(0, |packet| packet.arrived_ns);
-        let arrived_ns = (now_ns + self.delay_ns).max(last_ns);
-        let packet = Packet { handle, size, arrived_ns };
-        if self.loss.strikes() {
-            sink(Event::Loss { at_ns: now_ns, packet });
+        if self.losses.strike(now_ns) {
+            sink(Event::Loss { at_ns: now_ns, packet: Packet { handle, size, arrived_ns: now_ns } });
+        } else if self.policer.as_mut().is_some_and(|policer| !policer.passes(now_ns, size)) {
+            sink(Event::Policed { at_ns: now_ns, packet: Packet { handle, size, arrived_ns: now_ns } });
         } else {
-            self.delayed.push_back(packet);
+            self.line.enter(now_ns, handle, size);
         }
     }
 
     /// Lets everything happen that is due by `now_ns`.
     pub fn advance(&mut self, now_ns: u64, sink: &mut impl FnMut(Event<H>)) {
-        while self.delayed.front().is_some_and(|packet| packet.arrived_ns <= now_ns) {
-            if let Some(packet) = self.delayed.pop_front() {
-                self.bottleneck.arrive(packet, sink);
-            }
+        while let Some(packet) = self.line.pop(now_ns) {
+            self.bottleneck.arrive(packet, sink);
         }
         self.bottleneck.advance(now_ns, sink);
     }
 
     /// When [`Path::advance`] has a packet to move next, nanoseconds; `None` when nothing is on the way or nothing can leave.
     pub fn next_ns(&self) -> Option<u64> {
-        let arrival_ns = self.delayed.front().map(|packet| packet.arrived_ns);
-        [arrival_ns, self.bottleneck.next_departure_ns()].into_iter().flatten().min()
+        [self.line.next_ns(), self.bottleneck.next_departure_ns()].into_iter().flatten().min()
     }
 
     /// Changes how fast the bottleneck delivers, from `now_ns` on; packets in the queue and in transmission stay.
@@ -122,17 +130,17 @@ impl<H> Path<H> {
 
     /// Changes the propagation delay, microseconds, of packets that enter from now on.
     pub fn set_delay_us(&mut self, delay_us: u64) {
-        self.delay_ns = delay_us * 1000;
+        self.line.set_delay_us(delay_us);
     }
 
-    /// Changes the loss of packets that enter from now on.
+    /// Changes the independent loss of packets that enter from now on.
     pub fn set_loss(&mut self, loss: Loss) {
-        self.loss = LossProcess::new(loss);
+        self.losses.set_independent(loss);
     }
 
     /// Packets under propagation.
     pub fn delayed_packets(&self) -> usize {
-        self.delayed.len()
+        self.line.len()
     }
 
     /// Packets waiting at the bottleneck or in transmission.
@@ -143,25 +151,6 @@ impl<H> Path<H> {
     /// Their bytes, without those already transmitted.
     pub fn queued_bytes(&self) -> u64 {
         self.bottleneck.bytes()
-    }
-}
-
-/// Independent losses: a draw below the threshold strikes.
-#[derive(Debug)]
-struct LossProcess {
-    /// Of 2^32.
-    threshold: u64,
-    random: ChaCha8Rng,
-}
-
-impl LossProcess {
-    fn new(loss: Loss) -> LossProcess {
-        let threshold = (loss.probability * f64::from(u32::MAX) + loss.probability).round() as u64;
-        LossProcess { threshold, random: ChaCha8Rng::seed_from_u64(loss.seed) }
-    }
-
-    fn strikes(&mut self) -> bool {
-        self.threshold > 0 && u64::from(self.random.next_u32()) < self.threshold
     }
 }
 

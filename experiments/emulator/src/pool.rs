@@ -52,6 +52,15 @@ impl Pool {
         self.memory.get(range(buffer.slot, usize::from(buffer.len))).unwrap_or_default()
     }
 
+    /// Another buffer with the same bytes; `None` when none is left.
+    pub(crate) fn copy(&mut self, buffer: &Buffer) -> Option<Buffer> {
+        let copy = self.fill(|_| Ok::<usize, std::convert::Infallible>(usize::from(buffer.len)))?;
+        let Ok(copy) = copy;
+        let from = range(buffer.slot, usize::from(buffer.len));
+        self.memory.copy_within(from, copy.slot as usize * BUFFER_BYTES);
+        Some(copy)
+    }
+
     pub(crate) fn release(&mut self, buffer: Buffer) {
         self.free.push(buffer.slot);
     }
@@ -83,6 +92,10 @@ mod tests {
         assert_eq!(put(&mut pool, 3), None);
         assert_eq!((pool.bytes(&first), pool.bytes(&second)), (&[1][..], &[2][..]));
         pool.release(first);
+        let copy = pool.copy(&second).unwrap();
+        assert_eq!(pool.bytes(&copy), [2]);
+        assert_eq!(pool.copy(&second), None);
+        pool.release(copy);
         let third = put(&mut pool, 3).unwrap();
         assert_eq!((pool.bytes(&third), pool.bytes(&second)), (&[3][..], &[2][..]));
         assert_eq!(put(&mut pool, 4), None);

@@ -14,7 +14,7 @@ use crate::path::{Event, Path};
 pub struct DirectionStats {
     /// Packets that entered.
     pub offered_packets: u64,
-    /// Packets lost at random.
+    /// Packets lost at random, in a burst or in an outage.
     pub lost_packets: u64,
     /// Packets that the policer dropped.
     pub policed_packets: u64,
@@ -109,6 +109,7 @@ impl DirectionStats {
     pub(crate) fn count<H>(&mut self, event: &Event<H>) {
         match event {
             Event::Loss { .. } => self.lost_packets += 1,
+            Event::Policed { .. } => self.policed_packets += 1,
             Event::Arrival { size, .. } => {
                 self.arrived_packets += 1;
                 self.arrived_bytes += u64::from(*size);

@@ -7,7 +7,8 @@ use ccplane_netsim::trace::Trace;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::PathConfig;
+use crate::config::{LinkConfig, PathConfig};
+use crate::impair::{BurstLoss, Impairments, Jitter, Outages, Policer, Reorder};
 use crate::log::{Header, LogWriter};
 use crate::queue::Queue;
 use crate::stats::DirectionStats;
@@ -242,6 +243,31 @@ fn queue() -> impl Strategy<Value = Queue> {
     ]
 }
 
+fn impairments() -> impl Strategy<Value = Impairments> {
+    let share = || prop_oneof![2 => Just(0.0), 1 => 0.0..=1.0f64];
+    let burst = prop::option::of((share(), 0.01..=1.0f64, share()));
+    let outages = prop::option::of((1u64..5_000, 0u64..5_000));
+    let policer = prop::option::of((100_000u64..50_000_000, 1504u64..20_000));
+    let jitter = prop::option::of((0u64..10_000, any::<bool>()));
+    let reorder = prop::option::of((share(), 0u64..10_000));
+    (burst, outages, policer, share(), jitter, reorder, any::<u64>()).prop_map(
+        |(burst, outages, policer, duplicate, jitter, reorder, seed)| Impairments {
+            burst_loss: burst.map(|(to_bad, to_good, loss_bad)| BurstLoss {
+                to_bad,
+                to_good,
+                loss_good: 0.0,
+                loss_bad,
+            }),
+            outages: outages.map(|(mean_on_us, mean_off_us)| Outages { mean_on_us, mean_off_us }),
+            policer: policer.map(|(bit_per_s, burst_bytes)| Policer { bit_per_s, burst_bytes }),
+            duplicate,
+            jitter: jitter.map(|(max_us, reorder)| Jitter { max_us, reorder }),
+            reorder: reorder.map(|(probability, hold_us)| Reorder { probability, hold_us }),
+            seed,
+        },
+    )
+}
+
 proptest! {
     #[test]
     fn agrees_with_mahimahis_loop(
@@ -263,10 +289,12 @@ proptest! {
 
     #[test]
     fn packets_are_conserved_and_in_order(
-        first in shape(), queue in queue(), probability in 0.0..0.5f64, seed: u64,
+        first in shape(), queue in queue(), probability in 0.0..0.5f64, seed: u64, impairments in impairments(),
         operations in prop::collection::vec(operation(), 1..200),
     ) {
-        let config = PathConfig { queue, loss: Loss { probability, seed }, ..PathConfig::new(first, 2_000) };
+        let loss = Loss { probability, seed };
+        let config = PathConfig { queue, loss, impairments, ..PathConfig::new(first, 2_000) };
+        prop_assert_eq!(LinkConfig { up: config.clone(), ..LinkConfig::symmetric(Shape::Unlimited, 0) }.check(), Ok(()));
         let mut path = Path::new(&config, 0);
         let (mut stats, mut now_ns, mut sent, mut last_ns) = (DirectionStats::default(), 0, 0u64, 0);
         let mut ended = vec![];
@@ -276,7 +304,7 @@ proptest! {
             let mut sink = |event: Event<u64>| {
                 stats.count(&event);
                 match event {
-                    Event::Loss { packet, .. } => ended.push(packet.handle),
+                    Event::Loss { packet, .. } | Event::Policed { packet, .. } => ended.push(packet.handle),
                     Event::Drop { packet, at_ns } => { ended.push(packet.handle); times.push(at_ns) }
                     Event::Departure { packet, at_ns } => {
                         assert!(packet.arrived_ns <= at_ns);
@@ -287,7 +315,12 @@ proptest! {
                 }
             };
             match operation {
-                Operation::Send { size } => { path.send(now_ns, sent, size, &mut sink); sent += 1; }
+                Operation::Send { size } => {
+                    for _ in 0..1 + u64::from(path.duplicates()) {
+                        path.send(now_ns, sent, size, &mut sink);
+                        sent += 1;
+                    }
+                }
                 Operation::Pass { us } => { now_ns += us * 1000; path.advance(now_ns, &mut sink); }
                 Operation::Shape(shape) => path.set_shape(now_ns, &shape, &mut sink),
                 Operation::Delay { us } => path.set_delay_us(us),
@@ -297,22 +330,22 @@ proptest! {
             prop_assert!(times.is_sorted());
             last_ns = times[times.len() - 1];
             stats.observe(&path);
-            prop_assert_eq!(sent, stats.lost_packets + stats.delayed_packets + stats.arrived_packets);
+            prop_assert_eq!(sent, stats.lost_packets + stats.policed_packets + stats.delayed_packets + stats.arrived_packets);
             let past_queue = stats.delivered_packets + stats.dropped_packets;
             prop_assert_eq!(stats.arrived_packets, past_queue + stats.queued_packets);
             let limits = config.queue.limits();
             prop_assert!(limits.packets.is_none_or(|packets| stats.queued_packets <= u64::from(packets) + 1));
             prop_assert!(limits.bytes.is_none_or(|bytes| stats.queued_bytes <= bytes + 1504));
         }
-        prop_assert!(departed.is_sorted());
+        prop_assert!(departed.is_sorted() || !config.impairments.keeps_order());
         // Then everything drains.
-        now_ns += 20_000 * 1000;
+        now_ns += 60_000 * 1000;
         path.set_shape(now_ns, &Shape::Unlimited, &mut |event| match event {
             Event::Departure { packet, .. } => departed.push(packet.handle),
             Event::Drop { packet, .. } => ended.push(packet.handle),
             _ => {}
         });
-        prop_assert!(departed.is_sorted());
+        prop_assert!(departed.is_sorted() || !config.impairments.keeps_order());
         ended.extend(&departed);
         ended.sort_unstable();
         prop_assert_eq!(ended, (0..sent).collect::<Vec<u64>>());
