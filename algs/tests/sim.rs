@@ -83,12 +83,8 @@ impl Lab {
 /// A queue of this share of the bandwidth-delay product, percent.
 fn link(mbit: u64, queue_percent: u64) -> LinkConfig {
     let bdp_packets = mbit * 1_000_000 * RTT_MS / 1000 / 8 / WIRE_BYTES;
-    LinkConfig {
-        capacity: Capacity::Rate { bit_per_s: mbit * 1_000_000 },
-        delay_ns: DELAY_MS * 1_000_000,
-        loss_ppm: 0,
-        queue: QueueLimit::Packets((bdp_packets * queue_percent / 100) as u32),
-    }
+    let queue = QueueLimit::Packets((bdp_packets * queue_percent / 100) as u32);
+    LinkConfig::new(Capacity::Rate { bit_per_s: mbit * 1_000_000 }, DELAY_MS * 1_000_000, queue)
 }
 
 fn percent(bytes_per_s: u64, mbit: u64) -> u64 {

@@ -178,12 +178,11 @@ mod tests {
 
     fn scenario() -> Scenario {
         Scenario {
-            link: LinkConfig {
-                capacity: Capacity::Rate { bit_per_s: 12_000_000 },
-                delay_ns: 20_000_000,
-                loss_ppm: 0,
-                queue: QueueLimit::Packets(60),
-            },
+            link: LinkConfig::new(
+                Capacity::Rate { bit_per_s: 12_000_000 },
+                20_000_000,
+                QueueLimit::Packets(60),
+            ),
             shared: false,
             return_delay_us: 20_000,
             duration_ms: 10_000,

@@ -17,12 +17,9 @@ const PROGRAM: &str = "(def (Report (volatile acked 0) (rtt +infinity)))
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let program = ccplane_program::compile(PROGRAM).map_err(|d| format!("{d:?}"))?;
     for flows in [1, 10, 100, 1000] {
-        let link = LinkConfig {
-            capacity: Capacity::Rate { bit_per_s: 1_000_000_000 },
-            delay_ns: 1_000_000,
-            loss_ppm: 10,
-            queue: QueueLimit::Packets(20_000),
-        };
+        let capacity = Capacity::Rate { bit_per_s: 1_000_000_000 };
+        let link =
+            LinkConfig { loss_ppm: 10, ..LinkConfig::new(capacity, 1_000_000, QueueLimit::Packets(20_000)) };
         let mut sim = SimDatapath::new(SimConfig::new(vec![link], 1))?;
         sim.install(ProgramUid(1), &program)?;
         let added: Result<Vec<_>, SimError> =

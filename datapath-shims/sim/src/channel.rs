@@ -1,4 +1,4 @@
-//! Events on their way to the agent: bounded, and honest about what did not fit.
+//! Events on their way to the agent: bounded, late by its latency, and honest about what did not fit.
 
 use ccplane_contract::Event;
 use std::collections::VecDeque;
@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 /// A bounded queue of events. A gap is marked with [`Event::Dropped`] where it is.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    events: VecDeque<Event>,
+    /// With the time from which on the agent sees them, nanoseconds.
+    events: VecDeque<(u64, Event)>,
     capacity: usize,
     dropped: u64,
 }
@@ -16,35 +17,42 @@ impl Channel {
         Channel { events: VecDeque::new(), capacity, dropped: 0 }
     }
 
-    pub(crate) fn push(&mut self, event: Event) {
+    /// An event that the agent sees at `due_ns`, no earlier than those before it.
+    pub(crate) fn push(&mut self, due_ns: u64, event: Event) {
         // After a gap, the mark takes a place of its own.
         let needed = if self.dropped > 0 { 2 } else { 1 };
         if self.events.len() + needed > self.capacity {
             self.dropped += 1;
             return;
         }
-        self.mark_gap();
-        self.events.push_back(event);
+        self.mark_gap(due_ns);
+        self.events.push_back((due_ns, event));
     }
 
-    pub(crate) fn take(&mut self, max: usize, out: &mut Vec<Event>) -> usize {
-        let mut count = self.events.len().min(max);
-        out.extend(self.events.drain(..count));
+    pub(crate) fn take(&mut self, now_ns: u64, max: usize, out: &mut Vec<Event>) -> usize {
+        let due = self.events.iter().take(max).take_while(|(due_ns, _)| *due_ns <= now_ns).count();
+        let mut count = due;
+        out.extend(self.events.drain(..due).map(|(_, event)| event));
         if self.events.is_empty() && count < max && self.dropped > 0 {
-            self.mark_gap();
-            out.extend(self.events.pop_front());
+            self.mark_gap(now_ns);
+            out.extend(self.events.pop_front().map(|(_, event)| event));
             count += 1;
         }
         count
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.dropped == 0
+    /// Whether anything is there for the agent to see.
+    #[inline]
+    pub(crate) fn has_due(&self, now_ns: u64) -> bool {
+        match self.events.front() {
+            Some((due_ns, _)) => *due_ns <= now_ns,
+            None => self.dropped > 0,
+        }
     }
 
-    fn mark_gap(&mut self) {
+    fn mark_gap(&mut self, due_ns: u64) {
         if self.dropped > 0 {
-            self.events.push_back(Event::Dropped { count: std::mem::take(&mut self.dropped) });
+            self.events.push_back((due_ns, Event::Dropped { count: std::mem::take(&mut self.dropped) }));
         }
     }
 }
@@ -59,15 +67,26 @@ mod tests {
     fn marks_the_gap_where_it_is() {
         let closed = |n| Event::Closed { flow: FlowId(n) };
         let mut channel = Channel::new(3);
-        (0..5).for_each(|n| channel.push(closed(n)));
+        (0..5).for_each(|n| channel.push(0, closed(n)));
         let mut out = Vec::new();
-        assert_eq!(channel.take(2, &mut out), 2);
-        channel.push(closed(5));
-        channel.push(closed(6));
-        assert_eq!(channel.take(9, &mut out), 4);
+        assert_eq!(channel.take(0, 2, &mut out), 2);
+        channel.push(0, closed(5));
+        channel.push(0, closed(6));
+        assert_eq!(channel.take(0, 9, &mut out), 4);
         let dropped = |count| Event::Dropped { count };
         assert_eq!(out, [closed(0), closed(1), closed(2), dropped(2), closed(5), dropped(1)]);
-        assert!(channel.is_empty());
+        assert!(!channel.has_due(u64::MAX));
+    }
+
+    #[test]
+    fn an_event_is_seen_when_it_is_due() {
+        let mut channel = Channel::new(9);
+        let mut out = Vec::new();
+        (0..3).for_each(|n| channel.push(10 * n, Event::Closed { flow: FlowId(n) }));
+        assert_eq!(
+            (channel.take(15, 9, &mut out), channel.has_due(19), channel.has_due(20)),
+            (2, false, true)
+        );
     }
 
     proptest! {
@@ -77,16 +96,16 @@ mod tests {
             let (mut channel, mut out, mut next) = (Channel::new(capacity), Vec::new(), 0);
             for (op, max) in ops {
                 if op < 2 {
-                    channel.push(Event::Closed { flow: FlowId(next) });
+                    channel.push(0, Event::Closed { flow: FlowId(next) });
                     next += 1;
                 } else {
                     let before = out.len();
-                    let count = channel.take(max, &mut out);
+                    let count = channel.take(0, max, &mut out);
                     prop_assert!(count <= max && out.len() == before + count);
                 }
                 prop_assert!(channel.events.len() <= capacity);
             }
-            channel.take(usize::MAX, &mut out);
+            channel.take(0, usize::MAX, &mut out);
             let mut expected = 0;
             for event in out {
                 match event {

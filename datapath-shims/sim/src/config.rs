@@ -1,7 +1,13 @@
 //! What a simulated datapath and its flows are made of.
 
+use crate::rtt::MIN_RTO_NS;
 use ccplane_netsim::{ConfigError, LinkConfig, PathConfig};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Longest minimum of the retransmission timeout, microseconds.
+const MAX_MIN_RTO_US: u32 = 60_000_000;
+/// Longest latency of the agent, microseconds.
+const MAX_AGENT_LATENCY_US: u64 = 60_000_000;
 
 /// Bytes of IPv4 and TCP headers, with the timestamp option.
 pub(crate) const HEADER_BYTES: u32 = 52;
@@ -31,13 +37,19 @@ pub struct SimConfig {
     pub max_flows: usize,
     /// Events that wait for the agent; further ones are dropped and counted.
     pub event_capacity: usize,
+    /// From a report to the agent's update, microseconds: events reach the agent so much later.
+    pub agent_latency_us: u64,
     /// How often each flow's [`Sample`](crate::Sample) is taken, microseconds; 0 for never.
     pub sample_every_us: u64,
 }
 
 impl SimConfig {
+    pub(crate) fn check(&self) -> Result<(), SimError> {
+        within("agent_latency_us", self.agent_latency_us, 0, MAX_AGENT_LATENCY_US)
+    }
+
     /// A datapath over these links, with defaults: heartbeat timeout 1 s, 64 programs, 16,384 flows, 65,536
-    /// waiting events, no samples.
+    /// waiting events, an agent that answers at once, no samples.
     pub fn new(links: Vec<LinkConfig>, seed: u64) -> SimConfig {
         SimConfig {
             links,
@@ -46,6 +58,7 @@ impl SimConfig {
             max_programs: 64,
             max_flows: 16_384,
             event_capacity: 65_536,
+            agent_latency_us: 0,
             sample_every_us: 0,
         }
     }
@@ -91,6 +104,9 @@ pub struct FlowConfig {
     pub init_cwnd_packets: u32,
     /// Pacing where no rate was set.
     pub pacing: Pacing,
+    /// Least that the retransmission timeout exceeds the RTT by, microseconds; for links of a data centre,
+    /// where Linux's 200 ms are ten thousand round trips.
+    pub min_rto_us: u32,
     /// The sender's address as the agent sees it.
     pub local: SocketAddr,
     /// The receiver's.
@@ -101,16 +117,17 @@ pub struct FlowConfig {
 
 impl FlowConfig {
     /// A flow over link 0 that starts at time 0, with this delay for the way back; Ethernet's MSS, a window of
-    /// 10 packets, ACK-clocked, from 10.0.0.1:40000 to 10.0.0.2:5001.
+    /// 10 packets, ACK-clocked, timeouts and acknowledgements as Linux has them, from 10.0.0.1:40000 to 10.0.0.2:5001.
     pub fn new(source: Source, return_delay_us: u64) -> FlowConfig {
         let address = |host, port| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)), port);
         FlowConfig {
             start_us: 0,
             source,
-            path: PathConfig { links: vec![0], return_delay_ns: return_delay_us.saturating_mul(1000) },
+            path: PathConfig::new(vec![0], return_delay_us.saturating_mul(1000)),
             mss_bytes: ETHERNET_MSS_BYTES,
             init_cwnd_packets: INIT_CWND_PACKETS,
             pacing: Pacing::AckClocked,
+            min_rto_us: (MIN_RTO_NS / 1000) as u32,
             local: address(1, 40_000),
             remote: address(2, 5001),
             cgroup: None,
@@ -119,6 +136,7 @@ impl FlowConfig {
 
     pub(crate) fn check(&self) -> Result<(), SimError> {
         check_mss(self.mss_bytes)?;
+        within("min_rto_us", self.min_rto_us.into(), 1, MAX_MIN_RTO_US.into())?;
         within("init_cwnd_packets", self.init_cwnd_packets.into(), 1, MAX_CWND_PACKETS)?;
         match self.source {
             Source::Bulk => Ok(()),

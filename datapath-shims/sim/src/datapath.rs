@@ -6,7 +6,8 @@ use crate::flow::{Flow, LOSS_TIMER, Sample};
 use crate::steering::Installed;
 use ccplane_contract::check_fields;
 use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid};
-use ccplane_netsim::{FlowIndex, Network, Occurrence};
+use ccplane_netsim::workload::Arrival;
+use ccplane_netsim::{CrossConfig, FlowIndex, Network, Occurrence};
 use ccplane_program::ir::{Op, Program};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,6 +29,8 @@ enum Task {
     Start(FlowIndex),
     Write(FlowIndex),
     Sample,
+    /// An event becomes visible to the agent.
+    Due,
 }
 
 impl Task {
@@ -36,6 +39,7 @@ impl Task {
             Task::Start(flow) => u64::from(flow),
             Task::Write(flow) => 1 << 32 | u64::from(flow),
             Task::Sample => 2 << 32,
+            Task::Due => 3 << 32,
         }
     }
 
@@ -44,7 +48,8 @@ impl Task {
         match token >> 32 {
             0 => Task::Start(flow),
             1 => Task::Write(flow),
-            _ => Task::Sample,
+            2 => Task::Sample,
+            _ => Task::Due,
         }
     }
 }
@@ -67,6 +72,7 @@ impl SimDatapath {
     /// # Errors
     /// The first field outside its limits.
     pub fn new(config: SimConfig) -> Result<SimDatapath, SimError> {
+        config.check()?;
         let mut net = Network::new(config.links.clone(), config.seed)?;
         if config.sample_every_us > 0 {
             net.wake_at(0, Task::Sample.token());
@@ -94,6 +100,39 @@ impl SimDatapath {
         self.flows.push(Flow::new(index, &config));
         self.net.wake_at(config.start_us.saturating_mul(NS_PER_US), Task::Start(index).token());
         Ok(FlowId(index.into()))
+    }
+
+    /// Adds a flow for each arrival of a workload: like `template`, but starting so much later and carrying so
+    /// many bytes.
+    ///
+    /// # Errors
+    /// The first field outside its limits; the flows before it are there then.
+    pub fn add_workload(
+        &mut self,
+        template: &FlowConfig,
+        arrivals: impl IntoIterator<Item = Arrival>,
+    ) -> Result<Vec<FlowId>, SimError> {
+        let flow = |arrival: Arrival| FlowConfig {
+            start_us: template.start_us.saturating_add(arrival.start_us),
+            source: Source::Bytes(arrival.bytes),
+            ..template.clone()
+        };
+        arrivals.into_iter().map(|arrival| self.add_flow(&flow(arrival))).collect()
+    }
+
+    /// Adds a source of traffic without congestion control; its number in [`Network::cross_stats`].
+    ///
+    /// # Errors
+    /// The first field outside its limits; nothing is changed then.
+    pub fn add_cross(&mut self, config: &CrossConfig) -> Result<u32, SimError> {
+        Ok(self.net.add_cross(config)?)
+    }
+
+    /// How long a flow took from its start until its last byte was acknowledged, or it was closed, microseconds;
+    /// `None` while it runs.
+    pub fn completion_us(&self, flow: FlowId) -> Option<u64> {
+        let flow = self.flows.get(flow.0 as usize)?;
+        Some(flow.ended_us?.saturating_sub(flow.start_us))
     }
 
     /// Changes a flow's segment size from the next new segment on.
@@ -146,7 +185,7 @@ impl SimDatapath {
 
     /// Runs until an event waits for the agent; false if until then it is `until_us`.
     pub fn step_to_event(&mut self, until_us: u64) -> bool {
-        while self.channel.is_empty() {
+        while !self.channel.has_due(self.net.now_ns()) {
             match self.net.next(until_us.saturating_mul(NS_PER_US)) {
                 Some(occurrence) => self.handle(occurrence),
                 None => return false,
@@ -156,7 +195,8 @@ impl SimDatapath {
     }
 
     /// Runs until `until_us` with an agent beside it: called on each event at the time it happens, and every
-    /// `tick_us` (at least 1). The agent's own time to think counts as none. Heartbeats are the agent's to give.
+    /// `tick_us` (at least 1). What it does takes effect at once; how long it thinks is
+    /// [`SimConfig::agent_latency_us`], after which it sees an event. Heartbeats are the agent's to give.
     pub fn run(&mut self, until_us: u64, tick_us: u64, agent: &mut dyn FnMut(u64, Wake, &mut dyn Datapath)) {
         let tick_us = tick_us.max(1);
         let mut next_tick_us = self.now_us() / tick_us * tick_us + tick_us;
@@ -164,7 +204,7 @@ impl SimDatapath {
             let stop_us = until_us.min(next_tick_us);
             while self.step_to_event(stop_us) {
                 let mut events = Vec::new();
-                self.channel.take(usize::MAX, &mut events);
+                self.channel.take(self.net.now_ns(), usize::MAX, &mut events);
                 for event in events {
                     agent(self.now_us(), Wake::Event(event), self);
                 }
@@ -181,10 +221,10 @@ impl SimDatapath {
 
     fn handle(&mut self, occurrence: Occurrence) {
         match occurrence {
-            Occurrence::Ack { flow, ack } => {
+            Occurrence::Ack { flow, .. } => {
                 let (now_ns, silent) = (self.net.now_ns(), self.agent_silent());
                 let Some(f) = self.flows.get_mut(flow as usize).filter(|f| !f.ended) else { return };
-                if let Some(values) = f.on_ack(now_ns, ack, silent) {
+                if let Some(values) = f.on_ack(now_ns, self.net.acked(), silent) {
                     self.report(flow as usize, values);
                 }
                 self.transmit(flow);
@@ -201,6 +241,7 @@ impl SimDatapath {
                 Task::Start(flow) => self.start(flow),
                 Task::Write(flow) => self.write(flow),
                 Task::Sample => self.sample(),
+                Task::Due => {}
             },
         }
     }
@@ -210,7 +251,8 @@ impl SimDatapath {
         if self.announced < self.config.max_flows {
             f.announced = true;
             self.announced += 1;
-            self.channel.push(Event::Created { flow: f.id, info: f.info.clone() });
+            let event = Event::Created { flow: f.id, info: f.info.clone() };
+            self.tell(event);
         }
         self.write(flow);
     }
@@ -239,25 +281,33 @@ impl SimDatapath {
         let Some(f) = self.flows.get_mut(index) else { return };
         let Some(program) = f.steering.program().map(|p| p.uid) else { return };
         f.reports = f.reports.wrapping_add(1);
-        self.channel.push(Event::Report { flow: f.id, program, seq: f.reports, at_us, values });
+        let event = Event::Report { flow: f.id, program, seq: f.reports, at_us, values };
+        self.tell(event);
+    }
+
+    fn tell(&mut self, event: Event) {
+        let latency_ns = self.config.agent_latency_us * NS_PER_US;
+        let due_ns = self.net.now_ns() + latency_ns;
+        if latency_ns > 0 {
+            self.net.wake_at(due_ns, Task::Due.token());
+        }
+        self.channel.push(due_ns, event);
     }
 
     fn end(&mut self, index: usize) {
         let at_us = self.now_us();
         let sampling = self.config.sample_every_us > 0;
         let Some(f) = self.flows.get_mut(index) else { return };
-        f.ended = true;
-        f.release();
         if sampling {
             f.take_sample(at_us);
         }
+        f.end(at_us);
         if std::mem::take(&mut f.announced) {
+            let event = Event::Closed { flow: f.id };
             self.announced -= 1;
-            self.channel.push(Event::Closed { flow: f.id });
+            self.tell(event);
         }
-        for timer in 0..ccplane_netsim::TIMERS_PER_FLOW as u8 {
-            self.net.set_timer(index as FlowIndex, timer, None);
-        }
+        self.net.close(index as FlowIndex);
     }
 
     fn sample(&mut self) {
@@ -361,6 +411,6 @@ impl Datapath for SimDatapath {
     }
 
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
-        self.channel.take(max, events)
+        self.channel.take(self.net.now_ns(), max, events)
     }
 }

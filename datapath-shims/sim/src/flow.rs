@@ -5,7 +5,7 @@ use crate::native::Reno;
 use crate::sender::{Acked, Expired, Recovery, Sender};
 use crate::steering::Steering;
 use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode};
-use ccplane_netsim::{Ack, FlowIndex, Network, Segment};
+use ccplane_netsim::{Delivery, FlowIndex, Network, Segment};
 use ccplane_program::ir::Prim;
 use ccplane_program::vm::Prims;
 
@@ -49,7 +49,9 @@ pub(crate) struct Flow {
     pub(crate) reports: u32,
     pub(crate) mss_bytes: u32,
     pub(crate) source: Source,
-    start_us: u64,
+    pub(crate) start_us: u64,
+    /// When it ended, microseconds of virtual time.
+    pub(crate) ended_us: Option<u64>,
     pacing: Pacing,
     index: FlowIndex,
     sender: Sender,
@@ -84,9 +86,10 @@ impl Flow {
             mss_bytes: config.mss_bytes,
             source: config.source,
             start_us: config.start_us,
+            ended_us: None,
             pacing: config.pacing,
             index,
-            sender: Sender::default(),
+            sender: Sender::new(u64::from(config.min_rto_us) * 1000),
             reno: Reno::new(cwnd_packets),
             mode: Mode::NativeNoProgram,
             window_packets: cwnd_packets,
@@ -96,9 +99,14 @@ impl Flow {
     }
 
     /// An ACK arrived: steers, and hands out the program's report if it made one.
-    pub(crate) fn on_ack(&mut self, now_ns: u64, ack: Ack, agent_silent: bool) -> Option<Vec<i64>> {
+    pub(crate) fn on_ack(
+        &mut self,
+        now_ns: u64,
+        deliveries: &[Delivery],
+        agent_silent: bool,
+    ) -> Option<Vec<i64>> {
         let (was, in_flight) = (self.sender.recovery(), self.sender.in_flight_packets);
-        let acked = self.sender.on_ack(now_ns, ack);
+        let acked = self.sender.on_ack(now_ns, deliveries);
         self.choose_mode(agent_silent);
         let report = if self.mode == Mode::Program {
             let prims = self.prims(now_ns, &acked);
@@ -107,12 +115,15 @@ impl Flow {
             if self.entered_recovery(was) {
                 self.reno.on_loss(in_flight);
             }
+            if acked.marked_packets > 0 && self.sender.recovery().is_none() && self.sender.answers_mark() {
+                self.reno.on_loss(in_flight);
+            }
             if self.has_backlog && self.sender.recovery() != Some(Recovery::Fast) {
                 self.reno.on_ack(acked.packets());
             }
             None
         };
-        self.apply_window(acked.packets(), self.entered_recovery(was));
+        self.apply_window(&acked, self.entered_recovery(was));
         report
     }
 
@@ -128,7 +139,7 @@ impl Flow {
                 Expired::Losses | Expired::Nothing => {}
             }
         }
-        self.apply_window(0, self.entered_recovery(was));
+        self.apply_window(&Acked::default(), self.entered_recovery(was));
     }
 
     fn entered_recovery(&self, before: Option<Recovery>) -> bool {
@@ -176,14 +187,19 @@ impl Flow {
         (self.wanted_bytes() / u64::from(self.mss_bytes)).clamp(1, MAX_CWND_PACKETS)
     }
 
-    /// In recovery a window grows no faster than packets leave the network (RFC 6937's bounds): what a program
-    /// keeps through a loss must not come out in one burst. The first retransmission waits for nothing.
-    fn apply_window(&mut self, newly_delivered: u64, entered_recovery: bool) {
+    /// In recovery a window grows no faster than packets leave the network (RFC 6937's bounds, as our kernel
+    /// datapath keeps them): what a program keeps through a loss must not come out in one burst. The first
+    /// retransmission waits for nothing; after a timeout it is slow start.
+    fn apply_window(&mut self, acked: &Acked, entered_recovery: bool) {
         let in_flight = self.sender.in_flight_packets;
+        let delivered = acked.packets();
         let bound = match self.sender.recovery() {
             None => u64::MAX,
-            Some(Recovery::Fast) => in_flight + newly_delivered.max(1),
-            Some(Recovery::Timeout) => in_flight + newly_delivered + 1,
+            Some(Recovery::Fast) => {
+                let advanced = acked.in_order_bytes > 0 && acked.lost_packets == 0;
+                in_flight + (delivered + u64::from(advanced)).max(1)
+            }
+            Some(Recovery::Timeout) => in_flight + (2 * delivered).max(1),
         };
         let floor = if entered_recovery { in_flight + 1 } else { 1 };
         self.window_packets = self.wanted_packets().min(bound).max(floor);
@@ -196,6 +212,8 @@ impl Flow {
         for (prim, value) in [
             (Prim::AckBytesAcked, acked.in_order_bytes),
             (Prim::AckBytesMisordered, acked.misordered_bytes),
+            (Prim::AckEcnBytes, acked.marked_bytes),
+            (Prim::AckEcnPackets, acked.marked_packets),
             (Prim::AckLostPktsSample, acked.lost_packets),
             (Prim::AckNow, now_ns / 1000),
             (Prim::AckPacketsAcked, acked.in_order_packets),
@@ -281,6 +299,14 @@ impl Flow {
             Source::Bulk => self.sender.in_flight_bytes + BULK_PENDING_BYTES,
             _ => self.written_bytes(now_ns) - self.sender.bytes_acked,
         }
+    }
+
+    /// It carries nothing more.
+    pub(crate) fn end(&mut self, now_us: u64) {
+        self.ended = true;
+        self.ended_us = Some(now_us);
+        self.release();
+        self.sender.close();
     }
 
     /// Whether it has sent anything.

@@ -1,7 +1,7 @@
 //! Round-trip time and the retransmission timeout (RFC 6298).
 
-/// Shortest timeout, Linux's `TCP_RTO_MIN`.
-const MIN_RTO_NS: u64 = 200_000_000;
+/// Least that the timeout exceeds the smoothed RTT by, unless configured: Linux's `TCP_RTO_MIN`.
+pub(crate) const MIN_RTO_NS: u64 = 200_000_000;
 /// Longest timeout, Linux's `TCP_RTO_MAX`.
 const MAX_RTO_NS: u64 = 120_000_000_000;
 /// Timeout before the first sample (RFC 6298 section 2.1).
@@ -10,8 +10,9 @@ const INITIAL_RTO_NS: u64 = 1_000_000_000;
 const MAX_BACKOFF: u32 = 16;
 
 /// RTT state of one flow; all nanoseconds.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Rtt {
+    min_rto_ns: u64,
     /// Smoothed; `None` before the first sample.
     srtt_ns: Option<u64>,
     var_ns: u64,
@@ -21,20 +22,24 @@ pub(crate) struct Rtt {
 }
 
 impl Rtt {
-    /// Takes a sample, which also ends the timer's back-off.
-    pub(crate) fn sample(&mut self, rtt_ns: u64) {
+    pub(crate) fn new(min_rto_ns: u64) -> Rtt {
+        Rtt { min_rto_ns, srtt_ns: None, var_ns: 0, latest_ns: 0, min_ns: u64::MAX, backoff: 0 }
+    }
+
+    /// Takes an ACK's sample: the RTT of the packet that was sent first, which the smoothed one follows, and of
+    /// the one that was sent last. It also ends the timer's back-off.
+    pub(crate) fn sample(&mut self, rtt_ns: u64, newest_ns: u64) {
         self.latest_ns = rtt_ns;
+        self.min_ns = self.min_ns.min(newest_ns);
         self.backoff = 0;
         match &mut self.srtt_ns {
             None => {
                 self.srtt_ns = Some(rtt_ns);
                 self.var_ns = rtt_ns / 2;
-                self.min_ns = rtt_ns;
             }
             Some(srtt_ns) => {
                 self.var_ns = (3 * self.var_ns + srtt_ns.abs_diff(rtt_ns)) / 4;
                 *srtt_ns = (7 * *srtt_ns + rtt_ns) / 8;
-                self.min_ns = self.min_ns.min(rtt_ns);
             }
         }
     }
@@ -44,11 +49,12 @@ impl Rtt {
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
     }
 
-    /// The retransmission timeout in force.
+    /// The retransmission timeout in force. As in Linux (`__tcp_set_rto`), the minimum bounds what is added to
+    /// the smoothed RTT.
     pub(crate) fn rto_ns(&self) -> u64 {
         let base_ns = match self.srtt_ns {
             None => INITIAL_RTO_NS,
-            Some(srtt_ns) => (srtt_ns + 4 * self.var_ns).clamp(MIN_RTO_NS, MAX_RTO_NS),
+            Some(srtt_ns) => (srtt_ns + (4 * self.var_ns).max(self.min_rto_ns)).min(MAX_RTO_NS),
         };
         (base_ns << self.backoff).min(MAX_RTO_NS)
     }
@@ -66,7 +72,7 @@ impl Rtt {
 
     /// Smallest sample; 0 before the first.
     pub(crate) fn min_ns(&self) -> u64 {
-        self.min_ns
+        if self.srtt_ns.is_some() { self.min_ns } else { 0 }
     }
 }
 
@@ -78,18 +84,19 @@ mod tests {
 
     #[test]
     fn follows_rfc_6298() {
-        let mut rtt = Rtt::default();
+        let mut rtt = Rtt::new(MIN_RTO_NS);
         assert_eq!(rtt.rto_ns(), 1000 * MS);
-        rtt.sample(100 * MS);
+        rtt.sample(100 * MS, 90 * MS);
+        assert_eq!(rtt.min_ns(), 90 * MS);
         // SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 RTTVAR.
         assert_eq!((rtt.srtt_ns(), rtt.rto_ns()), (100 * MS, 300 * MS));
-        rtt.sample(180 * MS);
+        rtt.sample(180 * MS, 180 * MS);
         // RTTVAR = 3/4 * 50 + 1/4 * 80 = 57.5, SRTT = 7/8 * 100 + 1/8 * 180 = 110.
         assert_eq!((rtt.srtt_ns(), rtt.rto_ns()), (110 * MS, 340 * MS));
         rtt.back_off();
         rtt.back_off();
         assert_eq!(rtt.rto_ns(), 4 * 340 * MS);
-        rtt.sample(110 * MS);
+        rtt.sample(110 * MS, 110 * MS);
         assert!(rtt.rto_ns() < 340 * MS);
         (0..100).for_each(|_| rtt.back_off());
         assert_eq!(rtt.rto_ns(), MAX_RTO_NS);
@@ -97,8 +104,11 @@ mod tests {
 
     #[test]
     fn stays_above_its_minimum() {
-        let mut rtt = Rtt::default();
-        (0..50).for_each(|_| rtt.sample(MS));
-        assert_eq!((rtt.rto_ns(), rtt.min_ns(), rtt.loss_delay_ns()), (200 * MS, MS, MS / 8 * 9));
+        let mut rtt = Rtt::new(MIN_RTO_NS);
+        (0..50).for_each(|_| rtt.sample(MS, MS));
+        assert_eq!((rtt.rto_ns(), rtt.min_ns(), rtt.loss_delay_ns()), (201 * MS, MS, MS / 8 * 9));
+        let mut rtt = Rtt::new(MS);
+        (0..50).for_each(|_| rtt.sample(MS / 50, MS / 50));
+        assert_eq!(rtt.rto_ns(), MS + MS / 50);
     }
 }

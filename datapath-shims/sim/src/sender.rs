@@ -5,7 +5,7 @@
 
 use crate::rate::{RateSample, RateSampler, SendStamp};
 use crate::rtt::Rtt;
-use ccplane_netsim::Ack;
+use ccplane_netsim::Delivery;
 use std::collections::VecDeque;
 
 /// Later transmissions delivered that mean a loss (RFC 6675 `DupThresh`).
@@ -33,7 +33,10 @@ pub(crate) struct Acked {
     pub(crate) misordered_bytes: u64,
     /// Packets marked lost since the last ACK, by this one or by a timer.
     pub(crate) lost_packets: u64,
-    /// RTT of the packet delivered, unless an earlier transmission may have delivered it.
+    /// Delivered marked (CE).
+    pub(crate) marked_packets: u64,
+    pub(crate) marked_bytes: u64,
+    /// RTT of the packet sent last, unless only forgotten transmissions were delivered.
     pub(crate) rtt_ns: Option<u64>,
     /// This is the first ACK since the retransmission timer ran out.
     pub(crate) was_timeout: bool,
@@ -87,7 +90,7 @@ struct Transmission {
 }
 
 /// Transport state of one flow.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(crate) struct Sender {
     /// First segment not delivered in order (TCP's `SND.UNA`).
     una: u64,
@@ -101,6 +104,8 @@ pub(crate) struct Sender {
     largest_delivered_tx: Option<u64>,
     /// Until `una` reaches the segment.
     recovery: Option<(Recovery, u64)>,
+    /// Marks are answered again from this segment on.
+    mark_answered_until: u64,
     timeout_unreported: bool,
     lost_unreported: u64,
     rto_at_ns: Option<u64>,
@@ -120,36 +125,98 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Takes an ACK.
-    pub(crate) fn on_ack(&mut self, now_ns: u64, ack: Ack) -> Acked {
+    /// A sender whose retransmission timeout exceeds the RTT by at least this.
+    pub(crate) fn new(min_rto_ns: u64) -> Sender {
+        Sender {
+            una: 0,
+            segments: VecDeque::new(),
+            first_tx: 0,
+            transmissions: VecDeque::new(),
+            lost: VecDeque::new(),
+            largest_delivered_tx: None,
+            recovery: None,
+            mark_answered_until: 0,
+            timeout_unreported: false,
+            lost_unreported: 0,
+            rto_at_ns: None,
+            overdue_at_ns: None,
+            rates: RateSampler::default(),
+            rtt: Rtt::new(min_rto_ns),
+            rate: RateSample::default(),
+            in_flight_packets: 0,
+            in_flight_bytes: 0,
+            delivered_packets: 0,
+            lost_packets: 0,
+            bytes_acked: 0,
+            bytes_sent: 0,
+        }
+    }
+
+    /// Takes an ACK that tells of these segments, in order of their arrival.
+    pub(crate) fn on_ack(&mut self, now_ns: u64, deliveries: &[Delivery]) -> Acked {
         let mut acked = Acked::default();
-        let in_order = ack.seq == self.una;
-        let transmission = self.transmission(ack.tx);
-        if let Some(bytes) = self.deliver(ack.seq) {
-            if in_order {
-                acked.in_order_packets = 1;
-            } else {
-                (acked.misordered_packets, acked.misordered_bytes) = (1, bytes);
+        let before = self.bytes_acked;
+        // The transmissions sent first and last among those delivered.
+        let (mut oldest, mut newest): (Option<SendStamp>, Option<SendStamp>) = (None, None);
+        let mut bytes = 0;
+        for delivery in deliveries {
+            let transmission = self.transmission(delivery.tx);
+            let Some(segment_bytes) = self.take_delivery(delivery, &mut acked) else { continue };
+            bytes += segment_bytes;
+            let Some(stamp) = transmission.map(|t| t.stamp) else { continue };
+            oldest = oldest.filter(|s| s.sent_ns <= stamp.sent_ns).or(Some(stamp));
+            newest = newest.filter(|s| s.sent_ns > stamp.sent_ns).or(Some(stamp));
+            self.largest_delivered_tx = self.largest_delivered_tx.max(Some(delivery.tx));
+        }
+        if bytes > 0 {
+            // As in Linux (`tcp_clean_rtx_queue`): what an ACK waited for counts in the smoothed RTT, not in the sample.
+            if let (Some(oldest), Some(newest)) = (oldest, newest) {
+                acked.rtt_ns = Some(now_ns - newest.sent_ns);
+                self.rtt.sample(now_ns - oldest.sent_ns, now_ns - newest.sent_ns);
             }
-            if let Some(t) = transmission {
-                let rtt_ns = now_ns - t.stamp.sent_ns;
-                self.rtt.sample(rtt_ns);
-                acked.rtt_ns = Some(rtt_ns);
-                self.largest_delivered_tx = self.largest_delivered_tx.max(Some(ack.tx));
-            }
-            let stamp = transmission.map(|t| t.stamp);
-            let sample = self.rates.on_delivered(now_ns, bytes, stamp, self.rtt.min_ns());
+            let sample = self.rates.on_delivered(now_ns, bytes, newest, self.rtt.min_ns());
             self.rate = sample.unwrap_or(self.rate);
             self.rto_at_ns = None;
         }
-        let before = self.bytes_acked;
-        self.advance();
         acked.in_order_bytes = self.bytes_acked - before;
         self.find_losses(now_ns);
         self.arm_rto(now_ns);
         acked.lost_packets = std::mem::take(&mut self.lost_unreported);
         acked.was_timeout = std::mem::take(&mut self.timeout_unreported);
         acked
+    }
+
+    /// Counts a segment delivered; its payload bytes unless it was delivered before.
+    #[inline]
+    fn take_delivery(&mut self, delivery: &Delivery, acked: &mut Acked) -> Option<u64> {
+        let in_order = delivery.seq == self.una;
+        let bytes = self.deliver(delivery.seq)?;
+        if in_order {
+            acked.in_order_packets += 1;
+            self.advance();
+        } else {
+            acked.misordered_packets += 1;
+            acked.misordered_bytes += bytes;
+        }
+        if delivery.marked {
+            acked.marked_packets += 1;
+            acked.marked_bytes += bytes;
+        }
+        Some(bytes)
+    }
+
+    /// Whether a mark is to be answered: once for each window (RFC 3168 section 6.1.2).
+    pub(crate) fn answers_mark(&mut self) -> bool {
+        let answers = self.una >= self.mark_answered_until;
+        if answers {
+            self.mark_answered_until = self.next_seq();
+        }
+        answers
+    }
+
+    /// Gives memory back that an ended flow no longer needs.
+    pub(crate) fn close(&mut self) {
+        (self.segments, self.transmissions, self.lost) = Default::default();
     }
 
     /// The timer that [`Sender::deadline_ns`] asked for.
@@ -316,13 +383,14 @@ impl Sender {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rtt::MIN_RTO_NS;
 
     const MS: u64 = 1_000_000;
     const BYTES: u32 = 1000;
 
     /// A sender with transmissions 0..n, one a millisecond from time 0.
     fn sent(n: u64) -> Sender {
-        let mut sender = Sender::default();
+        let mut sender = Sender::new(MIN_RTO_NS);
         for tx in 0..n {
             let out = Outgoing { seq: tx, tx, payload_bytes: BYTES };
             assert_eq!(sender.send(tx * MS, BYTES), Some(out));
@@ -330,28 +398,32 @@ mod tests {
         sender
     }
 
-    fn ack(seq: u64) -> Ack {
-        Ack { cumulative: 0, seq, tx: seq }
+    fn ack(seq: u64) -> [Delivery; 1] {
+        retransmitted(seq, seq)
+    }
+
+    fn retransmitted(seq: u64, tx: u64) -> [Delivery; 1] {
+        [Delivery { seq, tx, marked: false }]
     }
 
     #[test]
     fn the_third_later_delivery_is_a_loss() {
         let mut s = sent(10);
-        let first = s.on_ack(100 * MS, ack(1));
+        let first = s.on_ack(100 * MS, &ack(1));
         assert_eq!((first.misordered_packets, first.misordered_bytes, first.lost_packets), (1, 1000, 0));
-        assert_eq!(s.on_ack(100 * MS, ack(2)).lost_packets, 0);
+        assert_eq!(s.on_ack(100 * MS, &ack(2)).lost_packets, 0);
         assert_eq!(s.recovery(), None);
-        assert_eq!(s.on_ack(100 * MS, ack(3)).lost_packets, 1);
+        assert_eq!(s.on_ack(100 * MS, &ack(3)).lost_packets, 1);
         assert_eq!((s.recovery(), s.in_flight_packets, s.bytes_acked), (Some(Recovery::Fast), 6, 0));
         // The lost one goes first, under a number of its own; so does one that is lost again.
         assert_eq!(s.send(101 * MS, BYTES), Some(Outgoing { seq: 0, tx: 10, payload_bytes: BYTES }));
         (11..14).for_each(|tx| assert_eq!(s.send(102 * MS, BYTES).map(|o| o.tx), Some(tx)));
-        (4..10).for_each(|seq| assert_eq!(s.on_ack(105 * MS, ack(seq)).lost_packets, 0));
+        (4..10).for_each(|seq| assert_eq!(s.on_ack(105 * MS, &ack(seq)).lost_packets, 0));
         let lost: Vec<u64> =
-            (11..14).map(|tx| s.on_ack(201 * MS, Ack { seq: tx - 1, ..ack(tx) }).lost_packets).collect();
+            (11..14).map(|tx| s.on_ack(201 * MS, &retransmitted(tx - 1, tx)).lost_packets).collect();
         assert_eq!(lost, [0, 0, 1]);
         assert_eq!(s.send(202 * MS, 0).map(|o| o.seq), Some(0));
-        let last = s.on_ack(300 * MS, Ack { cumulative: 13, seq: 0, tx: 14 });
+        let last = s.on_ack(300 * MS, &retransmitted(0, 14));
         assert_eq!((last.in_order_packets, last.in_order_bytes, s.bytes_acked), (1, 13_000, 13_000));
         assert_eq!((s.recovery(), s.all_delivered(), s.deadline_ns()), (None, true, None));
     }
@@ -359,13 +431,13 @@ mod tests {
     #[test]
     fn a_packet_overdue_by_an_eighth_is_lost() {
         let mut s = sent(2);
-        assert_eq!(s.on_ack(81 * MS, ack(1)).lost_packets, 0);
+        assert_eq!(s.on_ack(81 * MS, &ack(1)).lost_packets, 0);
         // Sent at 0, RTT 80 ms.
         assert_eq!(s.deadline_ns(), Some(90 * MS));
         assert_eq!(s.on_timer(90 * MS - 1), Expired::Nothing);
         assert_eq!(s.on_timer(90 * MS), Expired::Losses);
         assert_eq!((s.recovery(), s.in_flight_packets), (Some(Recovery::Fast), 0));
-        let next = s.on_ack(95 * MS, ack(0));
+        let next = s.on_ack(95 * MS, &ack(0));
         assert_eq!((next.lost_packets, next.was_timeout), (1, false), "told on the next ACK");
     }
 
@@ -378,27 +450,42 @@ mod tests {
         assert_eq!(s.deadline_ns(), Some(3000 * MS), "doubled");
         assert_eq!(s.send(1000 * MS, BYTES).map(|o| (o.seq, o.tx)), Some((0, 3)));
         // What was only late is delivered, gives no RTT, and is not sent again.
-        let late = s.on_ack(1010 * MS, ack(1));
+        let late = s.on_ack(1010 * MS, &ack(1));
         assert_eq!((late.rtt_ns, late.was_timeout, late.lost_packets), (None, true, 3));
-        assert!(!s.on_ack(1011 * MS, ack(2)).was_timeout, "told once");
+        assert!(!s.on_ack(1011 * MS, &ack(2)).was_timeout, "told once");
         assert_eq!(s.send(1012 * MS, 0), None);
-        let repaired = s.on_ack(1020 * MS, Ack { seq: 0, ..ack(3) });
+        let repaired = s.on_ack(1020 * MS, &retransmitted(0, 3));
         assert_eq!(repaired.rtt_ns, Some(20 * MS));
         assert!(s.all_delivered() && s.recovery().is_none());
         // A duplicate changes nothing.
-        assert_eq!(s.on_ack(1021 * MS, ack(0)), Acked::default());
+        assert_eq!(s.on_ack(1021 * MS, &ack(0)), Acked::default());
+    }
+
+    #[test]
+    fn an_ack_tells_of_several_segments() {
+        let mut s = sent(6);
+        let three = [0, 1, 3].map(|seq| Delivery { seq, tx: seq, marked: seq == 1 });
+        let acked = s.on_ack(50 * MS, &three);
+        assert_eq!((acked.in_order_packets, acked.in_order_bytes), (2, 2000));
+        assert_eq!((acked.misordered_packets, acked.misordered_bytes), (1, 1000));
+        assert_eq!((acked.marked_packets, acked.marked_bytes), (1, 1000));
+        // The one sent last came back after 47 ms, the one sent first after 50.
+        assert_eq!((acked.rtt_ns, s.rtt.srtt_ns(), s.rtt.min_ns()), (Some(47 * MS), 50 * MS, 47 * MS));
+        assert!(s.answers_mark() && !s.answers_mark());
+        s.on_ack(55 * MS, &[2, 4, 5].map(|seq| Delivery { seq, tx: seq, marked: true }));
+        assert!(s.all_delivered() && s.answers_mark());
     }
 
     #[test]
     fn recovery_ends_when_all_sent_before_it_has_arrived() {
         let mut s = sent(5);
         for seq in 1..5 {
-            s.on_ack(50 * MS, ack(seq));
+            s.on_ack(50 * MS, &ack(seq));
         }
         assert_eq!(s.recovery(), Some(Recovery::Fast));
         s.send(51 * MS, BYTES);
         s.send(51 * MS, BYTES);
-        s.on_ack(99 * MS, Ack { seq: 0, ..ack(5) });
+        s.on_ack(99 * MS, &retransmitted(0, 5));
         assert_eq!((s.recovery(), s.all_delivered()), (None, false));
     }
 }

@@ -4,12 +4,12 @@
 mod common;
 
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, Mode};
-use ccplane_netsim::{LinkConfig, PathConfig};
+use ccplane_netsim::{Acks, LinkConfig, PathConfig};
 use ccplane_sim::{FlowConfig, Pacing, SimConfig, SimDatapath, SimError, Source, Wake};
 use common::*;
 
 fn bulk() -> FlowConfig {
-    FlowConfig::new(Source::Bulk, 10 * MS)
+    flow(Source::Bulk)
 }
 
 fn stats(sim: &SimDatapath, flow: FlowId) -> FlowStats {
@@ -119,7 +119,7 @@ fn a_finite_flow_ends_when_its_last_byte_arrives() {
 }
 
 fn small(bytes: u64) -> FlowConfig {
-    FlowConfig::new(Source::Bytes(bytes), 10 * MS)
+    flow(Source::Bytes(bytes))
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_hundred_flows_share_a_link() {
     let mut sim = sim(rate(96, 400));
     let flows: Vec<FlowId> = (0..100u64)
         .map(|n| {
-            let path = PathConfig { links: vec![0], return_delay_ns: (10 + n % 5) * 1_000_000 };
+            let path = PathConfig { acks: Acks::EACH, ..PathConfig::new(vec![0], (10 + n % 5) * 1_000_000) };
             sim.add_flow(&FlowConfig { start_us: n * 10 * MS, path, ..bulk() }).unwrap()
         })
         .collect();

@@ -47,7 +47,7 @@ fn run(link: LinkConfig, seed: u64, source: Source, packets: u64, until_us: u64)
     let program = compile(SUMS).unwrap();
     let cwnd = Field::Reg(program.reg("cwnd").unwrap());
     sim.install(ProgramUid(1), &program).unwrap();
-    let flow = sim.add_flow(&FlowConfig::new(source, 10 * MS)).unwrap();
+    let flow = sim.add_flow(&flow(source)).unwrap();
     let mut last = Vec::new();
     sim.run(until_us, 100 * MS, &mut |_, wake, datapath| match wake {
         Wake::Event(Event::Created { flow, .. }) => {

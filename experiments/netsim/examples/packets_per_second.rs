@@ -1,7 +1,7 @@
 //! How fast the simulator runs: packets of flows with a fixed window, per second of real time.
 
 use ccplane_netsim::{
-    Capacity, ConfigError, LinkConfig, Network, Occurrence, PathConfig, QueueLimit, Segment,
+    Acks, Capacity, ConfigError, LinkConfig, Network, Occurrence, PathConfig, QueueLimit, Segment,
 };
 use std::time::Instant;
 
@@ -9,12 +9,9 @@ const VIRTUAL_NS: u64 = 20_000_000_000;
 
 fn main() -> Result<(), ConfigError> {
     for (flows, window) in [(1, 200u64), (10, 50), (100, 20), (1000, 10)] {
-        let link = LinkConfig {
-            capacity: Capacity::Rate { bit_per_s: 1_000_000_000 },
-            delay_ns: 1_000_000,
-            loss_ppm: 10,
-            queue: QueueLimit::Packets(20_000),
-        };
+        let capacity = Capacity::Rate { bit_per_s: 1_000_000_000 };
+        let link =
+            LinkConfig { loss_ppm: 10, ..LinkConfig::new(capacity, 1_000_000, QueueLimit::Packets(20_000)) };
         let mut net = Network::new(vec![link], 1)?;
         let mut next_seq = vec![0u64; flows];
         let mut send = |net: &mut Network, flow: u32| {
@@ -23,8 +20,10 @@ fn main() -> Result<(), ConfigError> {
             net.send(flow, Segment { seq, tx: seq, bytes: 1500 });
         };
         for n in 0..flows {
-            let flow =
-                net.add_flow(&PathConfig { links: vec![0], return_delay_ns: n as u64 % 7 * 100_000 })?;
+            let flow = net.add_flow(&PathConfig {
+                acks: Acks::EACH,
+                ..PathConfig::new(vec![0], n as u64 % 7 * 100_000)
+            })?;
             (0..window).for_each(|_| send(&mut net, flow));
         }
         let start = Instant::now();

@@ -14,6 +14,10 @@ pub const MAX_LINKS: usize = 256;
 pub const MAX_HOPS: usize = 16;
 /// Flows of one network.
 pub const MAX_FLOWS: usize = 1 << 20;
+/// Bytes that a link may add to a packet.
+pub const MAX_OVERHEAD_BYTES: u16 = 1024;
+/// Segments that one ACK may wait for.
+pub const MAX_ACK_EVERY: u8 = 64;
 /// A loss probability of 1.
 pub const PPM: u32 = 1_000_000;
 
@@ -35,13 +39,65 @@ pub enum Capacity {
     },
 }
 
-/// Where a droptail queue ends. The packet in service is not in the queue.
+/// Where a queue ends. On a link of constant rate the packet in service is not in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueLimit {
     /// Packets, at least 1.
     Packets(u32),
     /// Wire bytes, at least one packet's worth to be of use.
     Bytes(u64),
+}
+
+/// Which packets a queue drops or marks, before it is full and when it is. A mark needs a flow that
+/// [understands it](PathConfig::ecn); other flows' packets are dropped where CoDel and PIE would mark.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum Discipline {
+    /// Drops what arrives at a full queue.
+    #[default]
+    DropTail,
+    /// Drops the oldest packets to make room.
+    DropHead,
+    /// Marks what arrives when this much waits; drops at the tail (DCTCP, SIGCOMM 2010, section 3.1).
+    EcnThreshold {
+        /// The mark K.
+        mark_at: QueueLimit,
+    },
+    /// CoDel (RFC 8289).
+    Codel {
+        /// Acceptable standing delay, nanoseconds.
+        target_ns: u64,
+        /// How long it may be exceeded, nanoseconds.
+        interval_ns: u64,
+        /// Whether to mark packets rather than drop them.
+        ecn: bool,
+    },
+    /// PIE (RFC 8033), with delays taken from packets that leave.
+    Pie {
+        /// Reference delay, nanoseconds.
+        target_ns: u64,
+        /// How long a burst passes untouched, nanoseconds.
+        max_burst_ns: u64,
+        /// Whether to mark packets rather than drop them while the probability is below a tenth.
+        ecn: bool,
+    },
+}
+
+impl Discipline {
+    /// CoDel as RFC 8289 section 4.2 and 4.3 set it: 5 ms over 100 ms, dropping.
+    pub const CODEL: Discipline =
+        Discipline::Codel { target_ns: 5_000_000, interval_ns: 100_000_000, ecn: false };
+    /// PIE as RFC 8033 section 4 sets it: 15 ms, bursts of 150 ms, dropping.
+    pub const PIE: Discipline =
+        Discipline::Pie { target_ns: 15_000_000, max_burst_ns: 150_000_000, ecn: false };
+}
+
+/// A time in which a link serves nothing. What is in service waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outage {
+    /// Its start, nanoseconds.
+    pub from_ns: u64,
+    /// Its end, nanoseconds.
+    pub until_ns: u64,
 }
 
 /// One link.
@@ -51,19 +107,62 @@ pub struct LinkConfig {
     pub capacity: Capacity,
     /// One-way propagation delay behind the queue, nanoseconds.
     pub delay_ns: u64,
+    /// Largest extra delay of a packet, drawn uniformly for each, nanoseconds. Packets stay in order.
+    pub jitter_ns: u64,
     /// Probability, in millionths, that a packet is lost before it reaches the queue.
     pub loss_ppm: u32,
     /// Where the queue ends.
     pub queue: QueueLimit,
+    /// What it drops and marks.
+    pub discipline: Discipline,
+    /// Bytes that a packet costs this link beside its own, such as 4 for mahimahi's TUN header.
+    pub overhead_bytes: u16,
+    /// When it serves nothing: in order of time, apart from each other.
+    pub outages: Vec<Outage>,
 }
 
-/// The way of one flow.
+/// How a receiver acknowledges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Acks {
+    /// Segments that one ACK waits for, of the largest size seen; 1: each is acknowledged at once.
+    pub every: u8,
+    /// How long it waits at most, nanoseconds.
+    pub delay_ns: u64,
+    /// ACKs that don't wait at a flow's start, and after it was idle.
+    pub quick: u8,
+    /// ACKs are let go together, each time so many nanoseconds have passed; 0: each on its own.
+    pub aggregate_ns: u64,
+}
+
+impl Acks {
+    /// Each segment at once.
+    pub const EACH: Acks = Acks { every: 1, delay_ns: 0, quick: 0, aggregate_ns: 0 };
+    /// As Linux does for bulk data: each second segment or after 40 ms (`TCP_DELACK_MIN`), but 16 at once at the
+    /// start (`TCP_MAX_QUICKACKS`).
+    pub const LINUX: Acks = Acks { every: 2, delay_ns: 40_000_000, quick: 16, aggregate_ns: 0 };
+}
+
+impl Default for Acks {
+    fn default() -> Acks {
+        Acks::LINUX
+    }
+}
+
+/// The way of one flow, there and back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PathConfig {
+    /// Delay before the first link, nanoseconds.
+    pub access_delay_ns: u64,
     /// Indices of the links that its packets cross, in order; at least one.
     pub links: Vec<u8>,
-    /// Delay of the uncongested way back that acknowledgements take, nanoseconds.
+    /// How its receiver acknowledges.
+    pub acks: Acks,
+    /// Links that its acknowledgements cross, in order; none: their way is uncongested.
+    pub return_links: Vec<u8>,
+    /// Delay of the way back behind these, nanoseconds.
     pub return_delay_ns: u64,
+    /// Whether its packets can be marked rather than dropped (ECT, RFC 3168).
+    pub ecn: bool,
 }
 
 /// A configuration outside its limits.
@@ -81,6 +180,12 @@ pub enum ConfigError {
         /// The largest allowed.
         max: u64,
     },
+    /// Outages that overlap or end before they start.
+    #[error("outage {index} is out of order")]
+    OutageOrder {
+        /// Which, from 0.
+        index: usize,
+    },
     /// A path crosses a link that does not exist.
     #[error("link {found} does not exist, the network has {links}")]
     NoLink {
@@ -91,7 +196,7 @@ pub enum ConfigError {
     },
 }
 
-fn within(field: &'static str, found: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+pub(crate) fn within(field: &'static str, found: u64, min: u64, max: u64) -> Result<(), ConfigError> {
     if (min..=max).contains(&found) {
         Ok(())
     } else {
@@ -99,7 +204,30 @@ fn within(field: &'static str, found: u64, min: u64, max: u64) -> Result<(), Con
     }
 }
 
+impl QueueLimit {
+    fn check(self, packets: &'static str, bytes: &'static str) -> Result<(), ConfigError> {
+        match self {
+            QueueLimit::Packets(n) => within(packets, n.into(), 1, MAX_QUEUE_PACKETS.into()),
+            QueueLimit::Bytes(n) => within(bytes, n, 1, u64::MAX),
+        }
+    }
+}
+
 impl LinkConfig {
+    /// A droptail link without loss, jitter, overhead or outages.
+    pub fn new(capacity: Capacity, delay_ns: u64, queue: QueueLimit) -> LinkConfig {
+        LinkConfig {
+            capacity,
+            delay_ns,
+            jitter_ns: 0,
+            loss_ppm: 0,
+            queue,
+            discipline: Discipline::DropTail,
+            overhead_bytes: 0,
+            outages: Vec::new(),
+        }
+    }
+
     /// # Errors
     /// The first field outside its limits.
     pub fn check(&self) -> Result<(), ConfigError> {
@@ -107,24 +235,72 @@ impl LinkConfig {
             within("bit_per_s", bit_per_s, 1, MAX_RATE_BIT_PER_S)?;
         }
         within("delay_ns", self.delay_ns, 0, MAX_DELAY_NS)?;
+        within("jitter_ns", self.jitter_ns, 0, MAX_DELAY_NS)?;
         within("loss_ppm", self.loss_ppm.into(), 0, PPM.into())?;
-        match self.queue {
-            QueueLimit::Packets(n) => within("queue packets", n.into(), 1, MAX_QUEUE_PACKETS.into()),
-            QueueLimit::Bytes(n) => within("queue bytes", n, 1, u64::MAX),
+        within("overhead_bytes", self.overhead_bytes.into(), 0, MAX_OVERHEAD_BYTES.into())?;
+        self.queue.check("queue packets", "queue bytes")?;
+        match self.discipline {
+            Discipline::DropTail | Discipline::DropHead => {}
+            Discipline::EcnThreshold { mark_at } => mark_at.check("mark_at packets", "mark_at bytes")?,
+            Discipline::Codel { target_ns, interval_ns, .. } => {
+                within("codel target_ns", target_ns, 1, MAX_DELAY_NS)?;
+                within("codel interval_ns", interval_ns, target_ns, MAX_DELAY_NS)?;
+            }
+            Discipline::Pie { target_ns, max_burst_ns, .. } => {
+                within("pie target_ns", target_ns, 1, MAX_DELAY_NS)?;
+                within("pie max_burst_ns", max_burst_ns, 0, MAX_DELAY_NS)?;
+            }
         }
+        let mut free_from_ns = 0;
+        for (index, outage) in self.outages.iter().enumerate() {
+            if outage.from_ns < free_from_ns || outage.until_ns <= outage.from_ns {
+                return Err(ConfigError::OutageOrder { index });
+            }
+            free_from_ns = outage.until_ns + 1;
+        }
+        Ok(())
+    }
+}
+
+impl Acks {
+    fn check(self) -> Result<(), ConfigError> {
+        within("acks every", self.every.into(), 1, MAX_ACK_EVERY.into())?;
+        within("acks delay_ns", self.delay_ns, 0, MAX_DELAY_NS)?;
+        within("acks aggregate_ns", self.aggregate_ns, 0, MAX_DELAY_NS)
     }
 }
 
 impl PathConfig {
+    /// A way over these links, with an uncongested way back of this delay; acknowledged as Linux does, without
+    /// ECN.
+    pub fn new(links: Vec<u8>, return_delay_ns: u64) -> PathConfig {
+        PathConfig {
+            access_delay_ns: 0,
+            links,
+            acks: Acks::LINUX,
+            return_links: Vec::new(),
+            return_delay_ns,
+            ecn: false,
+        }
+    }
+
     /// # Errors
     /// The first field outside its limits, in a network of `links` links.
     pub fn check(&self, links: usize) -> Result<(), ConfigError> {
         within("hops", self.links.len() as u64, 1, MAX_HOPS as u64)?;
+        within("return hops", self.return_links.len() as u64, 0, MAX_HOPS as u64)?;
+        within("access_delay_ns", self.access_delay_ns, 0, MAX_DELAY_NS)?;
         within("return_delay_ns", self.return_delay_ns, 0, MAX_DELAY_NS)?;
-        match self.links.iter().find(|l| usize::from(**l) >= links) {
-            Some(found) => Err(ConfigError::NoLink { found: *found, links }),
-            None => Ok(()),
-        }
+        self.acks.check()?;
+        check_links(&self.links, links)?;
+        check_links(&self.return_links, links)
+    }
+}
+
+pub(crate) fn check_links(found: &[u8], links: usize) -> Result<(), ConfigError> {
+    match found.iter().find(|l| usize::from(**l) >= links) {
+        Some(found) => Err(ConfigError::NoLink { found: *found, links }),
+        None => Ok(()),
     }
 }
 

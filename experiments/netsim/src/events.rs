@@ -131,6 +131,11 @@ impl<S: Copy, L> EventQueue<S, L> {
         self.heap.len() + behind_heads
     }
 
+    /// What is on the delay lines, in no order.
+    pub fn in_lanes(&self) -> impl Iterator<Item = &L> {
+        self.lanes.iter().flatten().map(|(_, what)| what)
+    }
+
     /// Whether nothing is scheduled.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()

@@ -1,19 +1,17 @@
 //! A virtual-time packet network: deterministic from a seed, integer throughout.
 //!
-//! [`Network`] carries packets of many flows over [`link`]s (fixed rate or [`trace`], delay, loss, droptail)
-//! to a [`receiver`] each, and acknowledgements back over an uncongested path. It holds no sender: the caller
-//! asks for what happens next, and answers by sending packets and setting timers.
+//! [`Network`] carries packets of many flows over links (fixed rate or [`trace`], delay, jitter, loss, outages,
+//! and a queue with its [`Discipline`]) to a [`receiver`] each, and acknowledgements back, over links of their own
+//! or an uncongested way. [`Topology`] builds the usual shapes; [`CrossConfig`] adds traffic without congestion
+//! control, [`workload`] draws short flows. The network holds no sender: the caller asks for what happens next,
+//! and answers by sending packets and setting timers.
 //!
 //! ```
 //! use ccplane_netsim::{Capacity, LinkConfig, Network, Occurrence, PathConfig, QueueLimit, Segment};
-//! let link = LinkConfig {
-//!     capacity: Capacity::Rate { bit_per_s: 12_000_000 },
-//!     delay_ns: 10_000_000,
-//!     loss_ppm: 0,
-//!     queue: QueueLimit::Packets(100),
-//! };
+//! let capacity = Capacity::Rate { bit_per_s: 12_000_000 };
+//! let link = LinkConfig::new(capacity, 10_000_000, QueueLimit::Packets(100));
 //! let mut net = Network::new(vec![link], 1)?;
-//! let flow = net.add_flow(&PathConfig { links: vec![0], return_delay_ns: 10_000_000 })?;
+//! let flow = net.add_flow(&PathConfig::new(vec![0], 10_000_000))?;
 //! net.send(flow, Segment { seq: 0, tx: 0, bytes: 1500 });
 //! let Some(Occurrence::Ack { ack, .. }) = net.next(u64::MAX) else { panic!("the packet is acknowledged") };
 //! assert_eq!((ack.cumulative, net.now_ns()), (1, 21_000_000));
@@ -25,14 +23,19 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod config;
+mod cross;
 pub mod events;
-pub mod link;
+mod link;
 mod network;
+mod queue;
 pub mod receiver;
+mod topology;
 pub mod trace;
 pub mod workload;
 
-pub use config::{Capacity, ConfigError, LinkConfig, PathConfig, QueueLimit};
+pub use config::{Acks, Capacity, ConfigError, Discipline, LinkConfig, Outage, PathConfig, QueueLimit};
+pub use cross::{CrossConfig, CrossPattern, CrossStats};
 pub use link::LinkStats;
-pub use network::{FlowIndex, Network, Occurrence, Segment, TIMERS_PER_FLOW};
-pub use receiver::Ack;
+pub use network::{ACK_BYTES, FlowIndex, MAX_CROSS, Network, Occurrence, Segment, TIMERS_PER_FLOW};
+pub use receiver::{Ack, Delivery};
+pub use topology::Topology;

@@ -1,13 +1,23 @@
 //! The network: links, paths, receivers and timers around one event queue.
 
-use crate::config::{ConfigError, LinkConfig, PathConfig, check_counts, check_flows};
+use crate::config::{ConfigError, LinkConfig, PathConfig, check_counts, check_flows, within};
+use crate::cross::{Cross, CrossConfig, CrossStats};
 use crate::events::{EventQueue, LaneId, Next};
-use crate::link::{Enqueued, Link, LinkStats};
-use crate::receiver::{Ack, Receiver, ReceiverStats};
+use crate::link::{Link, LinkStats};
+use crate::receiver::{Ack, Delivery, Receiver, ReceiverStats, Reply};
 use std::collections::BTreeMap;
 
-/// Timers that each flow has.
+/// Timers that each flow's sender has.
 pub const TIMERS_PER_FLOW: usize = 2;
+/// Sources of cross traffic of one network.
+pub const MAX_CROSS: usize = 1024;
+/// Wire bytes of an acknowledgement: IPv4 and TCP headers with the timestamp option.
+pub const ACK_BYTES: u16 = 52;
+
+/// The receiver's timer, behind the sender's.
+const ACK_TIMER: u8 = TIMERS_PER_FLOW as u8;
+/// The hop of a packet that has not reached its first link.
+const BEFORE_FIRST: u8 = u8::MAX;
 
 /// Names a flow of one network; counts from 0.
 pub type FlowIndex = u32;
@@ -47,35 +57,84 @@ pub enum Occurrence {
     },
 }
 
-/// A segment under way.
+/// What a packet is.
+mod flag {
+    pub(super) const ACK: u8 = 1;
+    pub(super) const CROSS: u8 = 2;
+    /// It may be marked.
+    pub(super) const ECT: u8 = 4;
+    /// It is marked.
+    pub(super) const CE: u8 = 8;
+}
+
+/// A packet under way: a segment, an acknowledgement or cross traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Packet {
-    pub(crate) flow: FlowIndex,
+    /// Or the source of cross traffic.
+    flow: FlowIndex,
     pub(crate) bytes: u16,
     hop: u8,
+    flags: u8,
+    /// Of an acknowledgement: the next segment expected.
     seq: u64,
+    /// Of an acknowledgement: how many segments have arrived.
     tx: u64,
+}
+
+impl Packet {
+    /// Marks it, if it can be marked.
+    pub(crate) fn mark(&mut self) -> bool {
+        let can = self.can_be_marked();
+        self.flags |= if can { flag::CE } else { 0 };
+        can
+    }
+
+    pub(crate) fn can_be_marked(&self) -> bool {
+        self.is(flag::ECT)
+    }
+
+    fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
 }
 
 #[derive(Clone, Copy)]
 enum Single {
     ServeLink(u8),
     Timer { flow: FlowIndex, timer: u8 },
+    Cross(u32),
     Wake(u64),
 }
 
 #[derive(Clone, Copy)]
 enum InFlight {
     Packet(Packet),
-    Ack { flow: FlowIndex, ack: Ack },
+    /// Behind the last link of its way back.
+    Ack {
+        flow: FlowIndex,
+        cumulative: u64,
+        deliveries: u64,
+    },
 }
 
 struct Path {
-    links: Vec<u8>,
-    return_delay_ns: u64,
-    return_lane: LaneId,
+    links: Box<[u8]>,
+    return_links: Box<[u8]>,
+    access: Option<Delay>,
+    /// Where acknowledgements wait to be let go together before they cross links.
+    release: Option<LaneId>,
+    back: Delay,
+    aggregate_ns: u64,
+    flags: u8,
     receiver: Receiver,
-    timers: [Timer; TIMERS_PER_FLOW],
+    timers: [Timer; TIMERS_PER_FLOW + 1],
+}
+
+/// A delay of its own, on a line.
+#[derive(Clone, Copy)]
+struct Delay {
+    ns: u64,
+    lane: LaneId,
 }
 
 const NEVER_NS: u64 = u64::MAX;
@@ -88,23 +147,34 @@ struct Timer {
     scheduled_ns: u64,
 }
 
+/// Lines whose events come in order: one for each delay and aggregation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Line {
+    Access { delay_ns: u64 },
+    Release { aggregate_ns: u64 },
+    Back { delay_ns: u64, aggregate_ns: u64 },
+}
+
 /// Links, flows' paths, and what is under way between them.
 pub struct Network {
     now_ns: u64,
+    seed: u64,
     events: EventQueue<Single, InFlight>,
     links: Vec<Link>,
     /// Each link's propagation.
     link_lanes: Vec<LaneId>,
-    /// Return paths of the same delay share a line.
-    return_lanes: BTreeMap<u64, LaneId>,
+    lines: BTreeMap<Line, LaneId>,
     paths: Vec<Path>,
+    cross: Vec<Cross>,
+    acked: Vec<Delivery>,
     sent: u64,
-    propagating: u64,
+    acks_sent: u64,
+    acks_arrived: u64,
     digest: u64,
 }
 
 impl Network {
-    /// A network of these links, with no flows. `seed` decides every random loss.
+    /// A network of these links, with no flows. `seed` decides every random loss, delay and drop.
     ///
     /// # Errors
     /// The first field outside its limits.
@@ -114,13 +184,17 @@ impl Network {
         let mut events = EventQueue::default();
         Ok(Network {
             now_ns: 0,
+            seed,
             link_lanes: links.iter().map(|_| events.add_lane()).collect(),
             links: links.iter().enumerate().map(|(n, c)| Link::new(c, seed, n)).collect(),
             events,
-            return_lanes: BTreeMap::new(),
+            lines: BTreeMap::new(),
             paths: Vec::new(),
+            cross: Vec::new(),
+            acked: Vec::new(),
             sent: 0,
-            propagating: 0,
+            acks_sent: 0,
+            acks_arrived: 0,
             digest: 0,
         })
     }
@@ -132,17 +206,49 @@ impl Network {
     pub fn add_flow(&mut self, config: &PathConfig) -> Result<FlowIndex, ConfigError> {
         check_flows(self.paths.len())?;
         config.check(self.links.len())?;
-        let events = &mut self.events;
-        let return_lane =
-            *self.return_lanes.entry(config.return_delay_ns).or_insert_with(|| events.add_lane());
+        let aggregate_ns = config.acks.aggregate_ns;
+        let crosses_links = !config.return_links.is_empty();
+        let back_ns = config.return_delay_ns;
+        // What was let go together has been spread again by the links behind.
+        let behind_ns = if crosses_links { 0 } else { aggregate_ns };
+        let back = self.line(Line::Back { delay_ns: back_ns, aggregate_ns: behind_ns });
+        let access = (config.access_delay_ns > 0).then(|| Delay {
+            ns: config.access_delay_ns,
+            lane: self.line(Line::Access { delay_ns: config.access_delay_ns }),
+        });
+        let release = (crosses_links && aggregate_ns > 0).then(|| self.line(Line::Release { aggregate_ns }));
         self.paths.push(Path {
-            links: config.links.clone(),
-            return_delay_ns: config.return_delay_ns,
-            return_lane,
-            receiver: Receiver::default(),
-            timers: [Timer { deadline_ns: NEVER_NS, scheduled_ns: NEVER_NS }; TIMERS_PER_FLOW],
+            links: config.links.clone().into(),
+            return_links: config.return_links.clone().into(),
+            access,
+            release,
+            back: Delay { ns: back_ns, lane: back },
+            aggregate_ns,
+            flags: if config.ecn { flag::ECT } else { 0 },
+            receiver: Receiver::new(config.acks),
+            timers: [Timer { deadline_ns: NEVER_NS, scheduled_ns: NEVER_NS }; TIMERS_PER_FLOW + 1],
         });
         Ok(self.paths.len() as FlowIndex - 1)
+    }
+
+    fn line(&mut self, line: Line) -> LaneId {
+        let events = &mut self.events;
+        *self.lines.entry(line).or_insert_with(|| events.add_lane())
+    }
+
+    /// Adds a source of cross traffic; its number, from 0.
+    ///
+    /// # Errors
+    /// The first field outside its limits; nothing is changed then.
+    pub fn add_cross(&mut self, config: &CrossConfig) -> Result<u32, ConfigError> {
+        within("cross sources", self.cross.len() as u64, 0, MAX_CROSS as u64 - 1)?;
+        config.check(self.links.len())?;
+        let index = self.cross.len();
+        self.cross.push(Cross::new(config, self.seed, index));
+        if config.start_ns < config.end_ns {
+            self.events.schedule(config.start_ns.max(self.now_ns), Single::Cross(index as u32));
+        }
+        Ok(index as u32)
     }
 
     /// Virtual time, nanoseconds.
@@ -150,17 +256,33 @@ impl Network {
         self.now_ns
     }
 
-    /// Offers a segment to the flow's first link now. A flow that does not exist sends nothing.
+    /// Offers a segment to the flow's first link now, or after its access delay. A flow that does not exist
+    /// sends nothing.
     #[inline]
     pub fn send(&mut self, flow: FlowIndex, segment: Segment) {
         let Segment { seq, tx, bytes } = segment;
-        let Some(first) = self.paths.get(flow as usize).map(|p| p.links[0]) else { return };
+        let Some(path) = self.paths.get(flow as usize) else { return };
         self.sent += 1;
-        self.offer(first, Packet { flow, bytes, hop: 0, seq, tx });
+        let packet = Packet { flow, bytes, hop: 0, flags: path.flags, seq, tx };
+        match path.access {
+            None => self.offer(path.links[0], packet),
+            Some(delay) => {
+                let packet = Packet { hop: BEFORE_FIRST, ..packet };
+                self.events.append(delay.lane, self.now_ns + delay.ns, InFlight::Packet(packet));
+            }
+        }
     }
 
     /// Sets one of a flow's timers, in place of what it was set to; `None` stops it. Times past are now.
+    #[inline]
     pub fn set_timer(&mut self, flow: FlowIndex, timer: u8, at_ns: Option<u64>) {
+        if usize::from(timer) < TIMERS_PER_FLOW {
+            self.set_any_timer(flow, timer, at_ns);
+        }
+    }
+
+    #[inline]
+    fn set_any_timer(&mut self, flow: FlowIndex, timer: u8, at_ns: Option<u64>) {
         let now_ns = self.now_ns;
         let Some(t) = self.timer_mut(flow, timer) else { return };
         let Some(at_ns) = at_ns else {
@@ -187,12 +309,12 @@ impl Network {
             self.now_ns = at_ns;
             let seen = match event {
                 Next::Lane(_, InFlight::Packet(packet)) => self.arrive(packet),
-                Next::Lane(_, InFlight::Ack { flow, ack }) => {
-                    self.note(1, flow, ack.tx);
-                    Some(Occurrence::Ack { flow, ack })
+                Next::Lane(_, InFlight::Ack { flow, cumulative, deliveries }) => {
+                    self.hand_out(flow, cumulative, deliveries)
                 }
                 Next::Single(Single::ServeLink(link)) => self.serve(link),
                 Next::Single(Single::Timer { flow, timer }) => self.timer_due(flow, timer),
+                Next::Single(Single::Cross(source)) => self.cross_due(source),
                 Next::Single(Single::Wake(token)) => {
                     self.note(2, 0, token);
                     Some(Occurrence::Wake { token })
@@ -208,24 +330,71 @@ impl Network {
         None
     }
 
+    /// What the last [`Occurrence::Ack`] told its sender: the segments that had arrived when it was made and
+    /// that no earlier one told of, in the order of their arrival; at least one.
+    #[inline]
+    pub fn acked(&self) -> &[Delivery] {
+        &self.acked
+    }
+
+    /// Says that a flow is over: its receiver's memory goes, its timers stop. What is under way stays.
+    pub fn close(&mut self, flow: FlowIndex) {
+        for timer in 0..=ACK_TIMER {
+            self.set_any_timer(flow, timer, None);
+        }
+        if let Some(path) = self.paths.get_mut(flow as usize) {
+            path.receiver.close();
+        }
+    }
+
     /// A digest of everything that has happened, each event with its time and in its order.
     pub fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// Packets that senders have offered.
+    /// Segments that senders have offered.
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Packets queued, in service or propagating; acknowledgements don't count.
+    /// Segments queued, in service or propagating; acknowledgements and cross traffic don't count.
     pub fn in_network(&self) -> u64 {
-        self.propagating + self.links.iter().map(Link::held).sum::<u64>()
+        self.count(|packet| !packet.is(flag::ACK) && !packet.is(flag::CROSS))
+    }
+
+    /// Acknowledgements that receivers have sent.
+    pub fn acks_sent(&self) -> u64 {
+        self.acks_sent
+    }
+
+    /// Acknowledgements that have reached their senders.
+    pub fn acks_arrived(&self) -> u64 {
+        self.acks_arrived
+    }
+
+    /// Acknowledgements queued, in service or propagating.
+    pub fn acks_in_network(&self) -> u64 {
+        let behind = self.events.in_lanes().filter(|what| matches!(what, InFlight::Ack { .. })).count();
+        self.count(|packet| packet.is(flag::ACK)) + behind as u64
+    }
+
+    /// Packets of cross traffic queued, in service or propagating.
+    pub fn cross_in_network(&self) -> u64 {
+        self.count(|packet| packet.is(flag::CROSS))
+    }
+
+    fn count(&self, counts: impl Fn(&Packet) -> bool) -> u64 {
+        let held = self.links.iter().flat_map(Link::packets);
+        let propagating = self.events.in_lanes().filter_map(|what| match what {
+            InFlight::Packet(packet) => Some(packet),
+            InFlight::Ack { .. } => None,
+        });
+        held.chain(propagating).filter(|packet| counts(packet)).count() as u64
     }
 
     /// What a link has counted.
     pub fn link_stats(&self, link: u8) -> Option<LinkStats> {
-        self.links.get(usize::from(link)).map(|l| l.stats)
+        self.links.get(usize::from(link)).map(Link::stats)
     }
 
     /// Wire bytes in a link's queue, without the packet in service.
@@ -243,12 +412,21 @@ impl Network {
         self.paths.get(flow as usize).map(|p| p.receiver.stats())
     }
 
+    /// What a source of cross traffic has counted.
+    pub fn cross_stats(&self, source: u32) -> Option<CrossStats> {
+        self.cross.get(source as usize).map(|c| c.stats)
+    }
+
     #[inline]
     fn offer(&mut self, link: u8, packet: Packet) {
-        match self.links[usize::from(link)].enqueue(self.now_ns, packet) {
-            Enqueued::ServeAt(at_ns) => self.events.schedule(at_ns, Single::ServeLink(link)),
-            Enqueued::Dropped => self.note(3, packet.flow, packet.tx),
-            Enqueued::Waits | Enqueued::Dead => {}
+        let mut digest = self.digest;
+        let now_ns = self.now_ns;
+        let ask_ns = self.links[usize::from(link)].enqueue(now_ns, packet, &mut |gone| {
+            digest = noted(digest, now_ns, 3, gone.flow, gone.tx);
+        });
+        self.digest = digest;
+        if let Some(at_ns) = ask_ns {
+            self.events.schedule(at_ns, Single::ServeLink(link));
         }
     }
 
@@ -256,32 +434,121 @@ impl Network {
     fn serve(&mut self, link: u8) -> Option<Occurrence> {
         let index = usize::from(link);
         let (l, lane) = (&mut self.links[index], self.link_lanes[index]);
-        let (events, propagating) = (&mut self.events, &mut self.propagating);
-        let arrival_ns = self.now_ns + l.delay_ns;
-        let next_ns = l.serve(self.now_ns, |packet| {
-            *propagating += 1;
-            events.append(lane, arrival_ns, InFlight::Packet(packet));
-        });
+        let (now_ns, events) = (self.now_ns, &mut self.events);
+        let mut digest = self.digest;
+        let arrival_ns = now_ns + l.propagation_ns();
+        let next_ns = l.serve(
+            now_ns,
+            |packet| events.append(lane, arrival_ns, InFlight::Packet(packet)),
+            &mut |gone| digest = noted(digest, now_ns, 3, gone.flow, gone.tx),
+        );
         if let Some(at_ns) = next_ns {
             events.schedule(at_ns, Single::ServeLink(link));
         }
-        self.note(4, link.into(), 0);
+        self.digest = noted(digest, now_ns, 4, link.into(), 0);
         None
     }
 
     #[inline]
     fn arrive(&mut self, mut packet: Packet) -> Option<Occurrence> {
         self.note(5, packet.flow, packet.tx);
-        self.propagating -= 1;
-        let path = self.paths.get_mut(packet.flow as usize)?;
-        packet.hop += 1;
-        if let Some(link) = path.links.get(usize::from(packet.hop)).copied() {
-            self.offer(link, packet);
-            return None;
+        packet.hop = packet.hop.wrapping_add(1);
+        if packet.is(flag::CROSS) {
+            return self.arrive_cross(packet);
         }
-        let ack = path.receiver.on_segment(packet.seq, packet.tx, packet.bytes)?;
-        let at_ns = self.now_ns + path.return_delay_ns;
-        self.events.append(path.return_lane, at_ns, InFlight::Ack { flow: packet.flow, ack });
+        let path = self.paths.get(packet.flow as usize)?;
+        let is_ack = packet.is(flag::ACK);
+        let links = if is_ack { &path.return_links } else { &path.links };
+        if let Some(link) = links.get(usize::from(packet.hop)).copied() {
+            self.offer(link, packet);
+        } else if is_ack {
+            let Packet { flow, seq: cumulative, tx: deliveries, .. } = packet;
+            let at_ns = self.now_ns + path.back.ns;
+            self.events.append(path.back.lane, at_ns, InFlight::Ack { flow, cumulative, deliveries });
+        } else {
+            self.deliver(packet);
+        }
+        None
+    }
+
+    #[inline]
+    fn deliver(&mut self, packet: Packet) {
+        let now_ns = self.now_ns;
+        let Packet { flow, seq, tx, bytes, .. } = packet;
+        let Some(path) = self.paths.get_mut(flow as usize) else { return };
+        let delivery = Delivery { seq, tx, marked: packet.is(flag::CE) };
+        match path.receiver.on_segment(now_ns, delivery, bytes) {
+            Reply::Refused => {}
+            Reply::Now => self.acknowledge(flow),
+            Reply::Within(wait_ns) => {
+                if path.timers[usize::from(ACK_TIMER)].deadline_ns == NEVER_NS {
+                    self.set_any_timer(flow, ACK_TIMER, Some(now_ns + wait_ns));
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn acknowledge(&mut self, flow: FlowIndex) {
+        let Some(path) = self.paths.get_mut(flow as usize) else { return };
+        let (cumulative, deliveries) = path.receiver.acknowledge();
+        path.timers[usize::from(ACK_TIMER)].deadline_ns = NEVER_NS;
+        self.acks_sent += 1;
+        let at_ns = match path.aggregate_ns {
+            0 => self.now_ns,
+            every_ns => self.now_ns.next_multiple_of(every_ns),
+        };
+        let Some(first) = path.return_links.first().copied() else {
+            let ack = InFlight::Ack { flow, cumulative, deliveries };
+            return self.events.append(path.back.lane, at_ns + path.back.ns, ack);
+        };
+        let (seq, tx) = (cumulative, deliveries);
+        let packet = Packet { flow, bytes: ACK_BYTES, hop: 0, flags: flag::ACK, seq, tx };
+        match path.release {
+            None => self.offer(first, packet),
+            Some(lane) => {
+                let packet = Packet { hop: BEFORE_FIRST, ..packet };
+                self.events.append(lane, at_ns, InFlight::Packet(packet));
+            }
+        }
+    }
+
+    #[inline]
+    fn hand_out(&mut self, flow: FlowIndex, cumulative: u64, deliveries: u64) -> Option<Occurrence> {
+        self.acks_arrived += 1;
+        self.acked.clear();
+        self.paths.get_mut(flow as usize)?.receiver.take_log(deliveries, &mut self.acked);
+        // None is left of a flow that was closed meanwhile.
+        let Delivery { seq, tx, .. } = *self.acked.last()?;
+        self.note(1, flow, tx);
+        Some(Occurrence::Ack { flow, ack: Ack { cumulative, seq, tx } })
+    }
+
+    fn cross_due(&mut self, source: u32) -> Option<Occurrence> {
+        let cross = self.cross.get_mut(source as usize)?;
+        let packet = Packet {
+            flow: source,
+            bytes: cross.config.packet_bytes,
+            hop: 0,
+            flags: flag::CROSS,
+            seq: 0,
+            tx: cross.stats.sent,
+        };
+        let first = cross.config.links[0];
+        cross.stats.sent += 1;
+        if let Some(at_ns) = cross.next_ns(self.now_ns) {
+            self.events.schedule(at_ns, Single::Cross(source));
+        }
+        self.offer(first, packet);
+        None
+    }
+
+    fn arrive_cross(&mut self, packet: Packet) -> Option<Occurrence> {
+        let cross = self.cross.get_mut(packet.flow as usize)?;
+        match cross.config.links.get(usize::from(packet.hop)).copied() {
+            Some(link) => self.offer(link, packet),
+            None => cross.stats.delivered += 1,
+        }
         None
     }
 
@@ -302,20 +569,29 @@ impl Network {
         }
         *t = Timer { deadline_ns: NEVER_NS, scheduled_ns: NEVER_NS };
         self.note(6, flow, timer.into());
+        if timer == ACK_TIMER {
+            self.acknowledge(flow);
+            return None;
+        }
         Some(Occurrence::Timer { flow, timer })
     }
 
+    #[inline]
     fn timer_mut(&mut self, flow: FlowIndex, timer: u8) -> Option<&mut Timer> {
         self.paths.get_mut(flow as usize)?.timers.get_mut(usize::from(timer))
     }
 
     #[inline]
     fn note(&mut self, kind: u64, flow: FlowIndex, number: u64) {
-        // Odd multipliers (2^64 / golden ratio, and FxHash's) keep the step a bijection of the digest.
-        let word =
-            self.now_ns ^ (kind << 60) ^ (u64::from(flow) << 40) ^ number.wrapping_mul(0x517c_c1b7_2722_0a95);
-        self.digest = (self.digest.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.digest = noted(self.digest, self.now_ns, kind, flow, number);
     }
+}
+
+#[inline]
+fn noted(digest: u64, now_ns: u64, kind: u64, flow: FlowIndex, number: u64) -> u64 {
+    // Odd multipliers (2^64 / golden ratio, and FxHash's) keep the step a bijection of the digest.
+    let word = now_ns ^ (kind << 60) ^ (u64::from(flow) << 40) ^ number.wrapping_mul(0x517c_c1b7_2722_0a95);
+    (digest.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(test)]
@@ -327,9 +603,9 @@ mod tests {
     #[test]
     fn timers_do_not_pile_up() {
         let capacity = Capacity::Rate { bit_per_s: 1 };
-        let link = LinkConfig { capacity, delay_ns: 0, loss_ppm: 0, queue: QueueLimit::Packets(1) };
+        let link = LinkConfig::new(capacity, 0, QueueLimit::Packets(1));
         let mut net = Network::new(vec![link], 1).unwrap();
-        let flow = net.add_flow(&PathConfig { links: vec![0], return_delay_ns: 0 }).unwrap();
+        let flow = net.add_flow(&PathConfig::new(vec![0], 0)).unwrap();
         for _ in 0..1000 {
             let now_ns = net.now_ns();
             net.set_timer(flow, 0, Some(now_ns + 50));

@@ -1,28 +1,68 @@
-//! The far end of a flow: puts segments back into order and acknowledges each one at once.
+//! The far end of a flow: puts segments back into order and acknowledges them.
+//!
+//! A receiver keeps a log of what arrived, in order of arrival. An acknowledgement says how far the log had come
+//! when it was made, so one that follows lost ones covers what they said, as SACK blocks (RFC 2018) that are
+//! repeated do.
 
+use crate::config::Acks;
 use std::collections::VecDeque;
 
 /// Segments past the next expected one that a receiver keeps; further ones are refused unacknowledged.
 pub const MAX_AHEAD_SEGMENTS: u64 = 1 << 21;
+/// A flow that was idle for so long has its first segments acknowledged at once (Linux: the retransmission
+/// timeout).
+const IDLE_NS: u64 = 200_000_000;
 
-/// What a receiver says on each segment that arrives, with enough for a sender to do what SACK (RFC 2018) and
-/// timestamps (RFC 7323) allow: which segment, and which transmission of it, arrived.
+/// What an acknowledgement says, with enough for a sender to do what SACK and timestamps (RFC 7323) allow. What
+/// else it covers: [`crate::Network::acked`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ack {
     /// All segments below this one have arrived.
     pub cumulative: u64,
-    /// The segment that arrived.
+    /// The last segment that arrived before it was made.
     pub seq: u64,
-    /// The transmission that arrived, as its sender numbered it.
+    /// The transmission that arrived last, as its sender numbered it.
     pub tx: u64,
 }
 
+/// A segment that arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Delivery {
+    /// Which.
+    pub seq: u64,
+    /// Which transmission of it, as its sender numbered it.
+    pub tx: u64,
+    /// Whether a queue had marked it (CE, RFC 3168).
+    pub marked: bool,
+}
+
+/// What a receiver does about a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// Nothing: it was too far ahead to keep.
+    Refused,
+    /// An ACK at once.
+    Now,
+    /// An ACK after so many nanoseconds, unless one is sent before.
+    Within(u64),
+}
+
 /// Reassembly state of one flow.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Debug)]
 pub struct Receiver {
+    acks: Acks,
     cumulative: u64,
     /// Whether segment `cumulative + i` has arrived; the first entry is always false.
     ahead: VecDeque<bool>,
+    /// Arrived and not yet acknowledged to the sender; the first is number `log_start` of the flow.
+    log: VecDeque<Delivery>,
+    log_start: u64,
+    /// Wire bytes in order since the last ACK, and of the largest segment.
+    unacknowledged_bytes: u32,
+    largest_bytes: u16,
+    quick_left: u8,
+    last_marked: bool,
+    last_arrival_ns: u64,
     stats: ReceiverStats,
 }
 
@@ -37,22 +77,69 @@ pub struct ReceiverStats {
     pub refused: u64,
     /// Wire bytes of segments that arrived for the first time.
     pub bytes: u64,
+    /// Segments that arrived marked.
+    pub marked: u64,
 }
 
 impl Receiver {
-    /// Takes a segment; `None` if it is too far ahead to keep.
+    /// A receiver that acknowledges so.
+    pub fn new(acks: Acks) -> Receiver {
+        Receiver {
+            acks,
+            cumulative: 0,
+            ahead: VecDeque::new(),
+            log: VecDeque::new(),
+            log_start: 0,
+            unacknowledged_bytes: 0,
+            largest_bytes: 0,
+            quick_left: acks.quick,
+            last_marked: false,
+            last_arrival_ns: 0,
+            stats: ReceiverStats::default(),
+        }
+    }
+
+    /// Takes a segment of so many wire bytes.
     #[inline]
-    pub fn on_segment(&mut self, seq: u64, tx: u64, bytes: u16) -> Option<Ack> {
+    pub fn on_segment(&mut self, now_ns: u64, delivery: Delivery, bytes: u16) -> Reply {
+        let Delivery { seq, marked, .. } = delivery;
         self.stats.arrived += 1;
+        self.stats.marked += u64::from(marked);
+        let in_order = seq == self.cumulative && self.ahead.is_empty();
         if seq < self.cumulative {
             self.stats.duplicates += 1;
-        } else if seq == self.cumulative && self.ahead.is_empty() {
+        } else if in_order {
             self.cumulative += 1;
             self.stats.bytes += u64::from(bytes);
         } else if !self.keep(seq - self.cumulative, bytes) {
-            return None;
+            return Reply::Refused;
         }
-        Some(Ack { cumulative: self.cumulative, seq, tx })
+        self.log.push_back(delivery);
+        // A hole, its end, a duplicate and a change of marks are told at once (RFC 5681 section 4.2, RFC 8257
+        // section 3.2).
+        if self.acks.every <= 1 || !in_order || marked != self.last_marked {
+            self.last_marked = marked;
+            return Reply::Now;
+        }
+        self.may_wait(now_ns, bytes)
+    }
+
+    fn may_wait(&mut self, now_ns: u64, bytes: u16) -> Reply {
+        if now_ns - self.last_arrival_ns > IDLE_NS {
+            self.quick_left = self.acks.quick;
+        }
+        self.last_arrival_ns = now_ns;
+        self.largest_bytes = self.largest_bytes.max(bytes);
+        self.unacknowledged_bytes += u32::from(bytes);
+        if self.quick_left > 0 {
+            self.quick_left -= 1;
+            return Reply::Now;
+        }
+        // As Linux: more than `every - 1` full segments wait (`__tcp_ack_snd_check`).
+        if self.unacknowledged_bytes > u32::from(self.acks.every - 1) * u32::from(self.largest_bytes) {
+            return Reply::Now;
+        }
+        Reply::Within(self.acks.delay_ns)
     }
 
     fn keep(&mut self, offset: u64, bytes: u16) -> bool {
@@ -76,6 +163,29 @@ impl Receiver {
         true
     }
 
+    /// Makes an ACK: the next segment expected in order, and how many have arrived.
+    #[inline]
+    pub fn acknowledge(&mut self) -> (u64, u64) {
+        self.unacknowledged_bytes = 0;
+        (self.cumulative, self.log_start + self.log.len() as u64)
+    }
+
+    /// Takes the log up to delivery number `until`, for the sender that an ACK has reached.
+    #[inline]
+    pub fn take_log(&mut self, until: u64, out: &mut Vec<Delivery>) {
+        while self.log_start < until {
+            let Some(delivery) = self.log.pop_front() else { return };
+            self.log_start += 1;
+            out.push(delivery);
+        }
+    }
+
+    /// Gives memory back that its flow no longer needs.
+    pub(crate) fn close(&mut self) {
+        self.ahead = VecDeque::new();
+        self.log = VecDeque::new();
+    }
+
     /// The next segment expected in order.
     pub fn cumulative(&self) -> u64 {
         self.cumulative
@@ -93,29 +203,95 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
+    const MS: u64 = 1_000_000;
+
+    fn segment(seq: u64) -> Delivery {
+        Delivery { seq, tx: seq, marked: false }
+    }
+
     #[test]
     fn refuses_what_lies_too_far_ahead() {
-        let mut r = Receiver::default();
-        assert_eq!(r.on_segment(MAX_AHEAD_SEGMENTS, 0, 1500), None);
-        assert!(r.on_segment(MAX_AHEAD_SEGMENTS - 1, 0, 1500).is_some());
-        assert_eq!(r.stats(), ReceiverStats { arrived: 2, duplicates: 0, refused: 1, bytes: 1500 });
+        let mut r = Receiver::new(Acks::EACH);
+        assert_eq!(r.on_segment(0, segment(MAX_AHEAD_SEGMENTS), 1500), Reply::Refused);
+        assert_eq!(r.on_segment(0, segment(MAX_AHEAD_SEGMENTS - 1), 1500), Reply::Now);
+        let stats = ReceiverStats { arrived: 2, refused: 1, bytes: 1500, ..ReceiverStats::default() };
+        assert_eq!(r.stats(), stats);
+    }
+
+    /// What Linux does, segment by segment.
+    #[test]
+    fn acknowledges_as_linux_does() {
+        let mut r = Receiver::new(Acks { quick: 3, ..Acks::LINUX });
+        let mut now_ns = 0;
+        let mut arrive = |seq: u64, bytes: u16, marked: bool, after_ms: u64| {
+            now_ns += after_ms * MS;
+            let reply = r.on_segment(now_ns, Delivery { seq, tx: seq, marked }, bytes);
+            if reply == Reply::Now {
+                r.acknowledge();
+            }
+            match reply {
+                Reply::Refused => 'x',
+                Reply::Now => 'A',
+                Reply::Within(ns) => {
+                    assert_eq!(ns, 40 * MS);
+                    '.'
+                }
+            }
+        };
+        let full: String = (0..10).map(|seq| arrive(seq, 1500, false, 1)).collect();
+        assert_eq!(full, "AAA.A.A.A.", "quick at the start, then each second one");
+        assert_eq!(arrive(11, 1500, false, 1), 'A', "a hole");
+        assert_eq!(arrive(12, 1500, false, 1), 'A', "and while it is there");
+        assert_eq!(arrive(10, 1500, false, 1), 'A', "and when it is filled");
+        assert_eq!(arrive(10, 1500, false, 1), 'A', "a duplicate");
+        let short: String = (13..18).map(|seq| arrive(seq, 400, false, 1)).collect();
+        assert_eq!(short, "...A.", "more than a full segment");
+        let marks = [false, true, true, true, false, false, false];
+        let marked: String = (18..).zip(marks).map(|(seq, ce)| arrive(seq, 1500, ce, 1)).collect();
+        assert_eq!(marked, "AA.AA.A", "each change of marks");
+        let idle: String =
+            (25..30).map(|seq| arrive(seq, 1500, false, if seq == 25 { 201 } else { 1 })).collect();
+        assert_eq!(idle, "AAA.A", "quick again after idling");
+    }
+
+    #[test]
+    fn an_ack_covers_what_lost_ones_said() {
+        let mut r = Receiver::new(Acks::EACH);
+        let mut acks = Vec::new();
+        for seq in [0, 2, 3, 5, 1] {
+            r.on_segment(0, segment(seq), 1500);
+            acks.push(r.acknowledge());
+        }
+        assert_eq!(acks, [(1, 1), (1, 2), (1, 3), (1, 4), (4, 5)]);
+        let mut log = Vec::new();
+        r.take_log(acks[1].1, &mut log);
+        r.take_log(acks[4].1, &mut log);
+        assert_eq!(log.iter().map(|d| d.seq).collect::<Vec<_>>(), [0, 2, 3, 5, 1]);
     }
 
     proptest! {
         /// Against a set of numbers: any order, any duplicates.
         #[test]
-        fn acknowledges_like_a_set(segments in prop::collection::vec(0u64..60, 1..200)) {
-            let (mut r, mut seen) = (Receiver::default(), BTreeSet::new());
-            for (tx, seq) in segments.iter().enumerate() {
+        fn acknowledges_like_a_set(segments in prop::collection::vec(0u64..60, 1..200), every in 1u8..4) {
+            let mut r = Receiver::new(Acks { every, ..Acks::LINUX });
+            let (mut seen, mut log) = (BTreeSet::new(), Vec::new());
+            for (n, seq) in segments.iter().enumerate() {
                 seen.insert(*seq);
                 let cumulative = (0..).find(|n| !seen.contains(n)).unwrap();
-                let ack = r.on_segment(*seq, tx as u64, 100);
-                prop_assert_eq!(ack, Some(Ack { cumulative, seq: *seq, tx: tx as u64 }));
+                let reply = r.on_segment(0, Delivery { seq: *seq, tx: n as u64, marked: false }, 100);
+                prop_assert!(reply != Reply::Refused && r.cumulative() == cumulative);
+                if reply == Reply::Now {
+                    let (ack, deliveries) = r.acknowledge();
+                    prop_assert_eq!((ack, deliveries), (cumulative, n as u64 + 1));
+                    r.take_log(deliveries, &mut log);
+                    prop_assert_eq!(log.len(), n + 1);
+                }
             }
+            prop_assert!(log.iter().zip(0..).all(|(d, n)| d.tx == n));
             let unique = seen.len() as u64;
             let arrived = segments.len() as u64;
             prop_assert_eq!(r.stats(), ReceiverStats {
-                arrived, duplicates: arrived - unique, refused: 0, bytes: unique * 100,
+                arrived, duplicates: arrived - unique, bytes: unique * 100, ..ReceiverStats::default()
             });
             prop_assert_eq!(r.ahead.iter().filter(|here| **here).count() as u64, unique - r.cumulative());
         }

@@ -3,7 +3,7 @@
 
 use ccplane_netsim::trace::Trace;
 use ccplane_netsim::{
-    Capacity, ConfigError, FlowIndex, LinkConfig, Network, Occurrence, PathConfig, QueueLimit, Segment,
+    Acks, Capacity, ConfigError, FlowIndex, LinkConfig, Network, Occurrence, PathConfig, QueueLimit, Segment,
 };
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ const S: u64 = 1_000_000_000;
 const WIRE_BYTES: u16 = 1500;
 
 fn link(capacity: Capacity) -> LinkConfig {
-    LinkConfig { capacity, delay_ns: 10 * MS, loss_ppm: 0, queue: QueueLimit::Packets(1000) }
+    LinkConfig::new(capacity, 10 * MS, QueueLimit::Packets(1000))
 }
 
 fn rate(mbit: u64) -> LinkConfig {
@@ -20,7 +20,7 @@ fn rate(mbit: u64) -> LinkConfig {
 }
 
 fn path(links: &[u8]) -> PathConfig {
-    PathConfig { links: links.to_vec(), return_delay_ns: 10 * MS }
+    PathConfig { acks: Acks::EACH, ..PathConfig::new(links.to_vec(), 10 * MS) }
 }
 
 /// Flows that keep `window` segments in flight and never look back.
@@ -123,7 +123,7 @@ fn a_trace_serves_its_opportunities() {
     let trace = Trace::parse("3\n3\n10\n").unwrap();
     let config = link(Capacity::Trace { trace, repeat: true });
     let mut net = Network::new(vec![config], 1).unwrap();
-    let flow = net.add_flow(&PathConfig { links: vec![0], return_delay_ns: 0 }).unwrap();
+    let flow = net.add_flow(&PathConfig { return_delay_ns: 0, ..path(&[0]) }).unwrap();
     (0..7).for_each(|n| net.send(flow, Segment { seq: n, tx: n, bytes: 1504 }));
     let mut at_ms = vec![];
     while net.next(u64::MAX).is_some() {
@@ -141,7 +141,7 @@ fn a_trace_serves_its_opportunities() {
 fn packets_span_opportunities() {
     let trace = Trace::parse("1\n2\n3\n").unwrap();
     let mut net = Network::new(vec![link(Capacity::Trace { trace, repeat: false })], 1).unwrap();
-    let flow = net.add_flow(&PathConfig { links: vec![0], return_delay_ns: 0 }).unwrap();
+    let flow = net.add_flow(&PathConfig { return_delay_ns: 0, ..path(&[0]) }).unwrap();
     // 752 + 2000 bytes: done with 1.83 opportunities. 1760 more: past the trace's end.
     for (n, bytes) in [752, 2000, 1761].into_iter().enumerate() {
         net.send(flow, Segment { seq: n as u64, tx: n as u64, bytes });
@@ -261,7 +261,7 @@ fn mixed_world(seed: u64) -> World {
     let mut w = World::new(vec![lossy, link(Capacity::Trace { trace, repeat: true })], seed);
     for n in 0..10u64 {
         let links: &[u8] = if n.is_multiple_of(2) { &[0] } else { &[0, 1] };
-        w.flow(&PathConfig { links: links.to_vec(), return_delay_ns: n * MS }, 30);
+        w.flow(&PathConfig { return_delay_ns: n * MS, ..path(links) }, 30);
     }
     w.run(S);
     w
@@ -293,7 +293,7 @@ proptest! {
         windows in prop::collection::vec(1u64..80, 1..6), until_ms in 1u64..2000,
     ) {
         let capacity = Capacity::Rate { bit_per_s: kbit * 1000 };
-        let config = LinkConfig { capacity, delay_ns: 5 * MS, loss_ppm, queue: QueueLimit::Packets(queue) };
+        let config = LinkConfig { loss_ppm, ..LinkConfig::new(capacity, 5 * MS, QueueLimit::Packets(queue)) };
         let mut w = World::new(vec![config, rate(3)], seed);
         for (n, window) in windows.iter().enumerate() {
             w.flow(&path(if n == 0 { &[0, 1] } else { &[0] }), *window);

@@ -189,12 +189,11 @@ fn scenario(config: &DemoConfig) -> Result<Option<Scenario>, TraceError> {
     let delay_us = config.one_way_delay.as_micros() as u64;
     let ours = config.flows.iter().filter(|f| f.datapath == Datapath::CcplaneEbpf);
     Ok(Some(Scenario {
-        link: LinkConfig {
-            capacity: Capacity::Trace { trace: concatenate(&stretches)?, repeat: false },
-            delay_ns: delay_us * 1000,
-            loss_ppm: 0,
-            queue: QueueLimit::Packets(config.queue_packets),
-        },
+        link: LinkConfig::new(
+            Capacity::Trace { trace: concatenate(&stretches)?, repeat: false },
+            delay_us * 1000,
+            QueueLimit::Packets(config.queue_packets),
+        ),
         shared: false,
         return_delay_us: delay_us,
         duration_ms: config.duration().as_millis() as u64,

@@ -68,10 +68,8 @@ fn scenario(args: &SimArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<Scenari
         None => Capacity::Rate { bit_per_s: (args.rate_mbit * BIT_PER_MBIT) as u64 },
     };
     let link = LinkConfig {
-        capacity,
-        delay_ns: args.delay_ms * 1_000_000,
         loss_ppm: (args.loss * PPM) as u32,
-        queue: QueueLimit::Packets(args.queue_packets),
+        ..LinkConfig::new(capacity, args.delay_ms * 1_000_000, QueueLimit::Packets(args.queue_packets))
     };
     let names: Vec<String> = if args.algorithms.is_empty() {
         algorithms.iter().map(|a| a.name().to_owned()).collect()

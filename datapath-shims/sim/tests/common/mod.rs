@@ -3,9 +3,9 @@
 
 use ccplane_contract::{Datapath, Event, Field, FlowId, ProgramUid};
 use ccplane_netsim::trace::Trace;
-use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
+use ccplane_netsim::{Acks, Capacity, LinkConfig, QueueLimit};
 use ccplane_program::ir::{Clause, Dst, Inst, Op, Prim, Program, RegDecl, RegKind, Src, Type};
-use ccplane_sim::{SimConfig, SimDatapath, Wake};
+use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source, Wake};
 
 pub const MS: u64 = 1000;
 pub const S: u64 = 1_000_000;
@@ -13,7 +13,7 @@ pub const MSS: u64 = 1448;
 
 /// 10 ms one way; with the way back of [`flow`], 20 ms.
 pub fn link(capacity: Capacity, queue_packets: u32) -> LinkConfig {
-    LinkConfig { capacity, delay_ns: 10_000_000, loss_ppm: 0, queue: QueueLimit::Packets(queue_packets) }
+    LinkConfig::new(capacity, 10_000_000, QueueLimit::Packets(queue_packets))
 }
 
 /// At 12 Mb/s a full segment takes 1 ms.
@@ -23,6 +23,13 @@ pub fn rate(mbit: u64, queue_packets: u32) -> LinkConfig {
 
 pub fn trace(text: &str, queue_packets: u32) -> LinkConfig {
     link(Capacity::Trace { trace: Trace::parse(text).unwrap(), repeat: true }, queue_packets)
+}
+
+/// Over link 0 and 10 ms back; each segment acknowledged at once, so that times are easy to work out.
+pub fn flow(source: Source) -> FlowConfig {
+    let mut config = FlowConfig::new(source, 10 * MS);
+    config.path.acks = Acks::EACH;
+    config
 }
 
 pub fn sim(link: LinkConfig) -> SimDatapath {
