@@ -19,15 +19,40 @@ pub fn count(n: u64) -> String {
     out
 }
 
-/// Three significant digits, at most two decimals; `None` and what is not finite becomes a dash.
+/// Three significant digits, at most three decimals; `None` and what is not finite becomes a dash.
 pub fn number(value: Option<f64>) -> String {
     match value.filter(|v| v.is_finite()) {
         None => NONE.into(),
-        Some(v) if v.abs() >= 1000.0 => count(v.abs().round() as u64),
-        Some(v) if v.abs() >= 100.0 => format!("{v:.0}"),
-        Some(v) if v.abs() >= 10.0 => format!("{v:.1}"),
-        Some(v) => format!("{v:.2}"),
+        Some(v) => with_decimals(v, decimals(v)),
     }
+}
+
+/// A mean and half the width of its interval, with as many decimals as the mean has: `23.5 ± 0.4`.
+pub fn estimate(mean: f64, half_width: Option<f64>) -> String {
+    if !mean.is_finite() {
+        return NONE.into();
+    }
+    let digits = decimals(mean);
+    match half_width.filter(|h| h.is_finite()) {
+        None => with_decimals(mean, digits),
+        Some(half) => format!("{} ± {}", with_decimals(mean, digits), with_decimals(half, digits)),
+    }
+}
+
+fn decimals(value: f64) -> usize {
+    match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 0.1 || v == 0.0 => 2,
+        _ => 3,
+    }
+}
+
+fn with_decimals(value: f64, decimals: usize) -> String {
+    if value.abs() < 1000.0 {
+        return format!("{value:.decimals$}");
+    }
+    format!("{}{}", if value < 0.0 { "−" } else { "" }, count(value.abs().round() as u64))
 }
 
 /// Bits per second as megabits per second, without the unit.
@@ -56,15 +81,17 @@ pub fn ratio(value: Option<f64>) -> String {
     }
 }
 
-/// An axis label: no more decimals than the step between labels needs.
+/// Decimals of an axis label, at most.
+const MAX_DECIMALS: usize = 6;
+
+/// An axis label: as many decimals as the step between labels has.
 pub fn tick(value: f64, step: f64) -> String {
-    let decimals = if step >= 1.0 {
-        0
-    } else if step >= 0.1 {
-        1
-    } else {
-        2
-    };
+    let decimals = (0..MAX_DECIMALS)
+        .find(|d| {
+            let scaled = step * 10f64.powi(*d as i32);
+            (scaled - scaled.round()).abs() < 1e-6 * scaled.max(1.0) && scaled > 0.5
+        })
+        .unwrap_or(MAX_DECIMALS);
     if decimals == 0 { count(value.max(0.0).round() as u64) } else { format!("{value:.decimals$}") }
 }
 
@@ -99,6 +126,11 @@ mod tests {
             assert_eq!(ratio(Some(bad)), NONE);
         }
         assert_eq!(ratio(Some(0.987)), "0.99×");
+        assert_eq!(number(Some(-4_200.0)), "−4\u{202f}200");
+        assert_eq!(number(Some(0.0042)), "0.004");
+        assert_eq!(estimate(23.456, Some(0.4321)), "23.5 ± 0.4");
+        assert_eq!(estimate(23.456, None), "23.5");
+        assert_eq!(estimate(f64::NAN, None), NONE);
     }
 
     #[test]
@@ -106,5 +138,8 @@ mod tests {
         assert_eq!(tick(20.0, 5.0), "20");
         assert_eq!(tick(0.5, 0.5), "0.5");
         assert_eq!(tick(0.25, 0.05), "0.25");
+        assert_eq!(tick(0.75, 0.25), "0.75");
+        assert_eq!(tick(0.002, 0.001), "0.002");
+        assert_eq!(tick(12_500.0, 2_500.0), "12\u{202f}500");
     }
 }

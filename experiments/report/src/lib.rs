@@ -1,26 +1,25 @@
-//! One self-contained HTML report of an experiment, and the same data as JSON and JSON Lines.
+//! Reports: one self-contained HTML page each, and its data beside it.
 //!
-//! [`Report`] is the data; [`html`] draws it into a page that needs no network, no fonts and no script to be
-//! read (a short script adds a crosshair and switches flows on and off); [`write_to`] puts page and data next to each
-//! other; [`JsonLines`] streams samples while an experiment runs.
+//! - [`experiment::write`] draws the results of a plan's runs ([`ccplane_results`]): verdicts, charts with confidence
+//!   intervals, tables to paste, the figures as CSV, each chart as SVG and PNG.
+//! - [`Report`] and [`html`] are the demo's: few flows over one link; [`write_to`] puts page and data next to each
+//!   other, [`JsonLines`] streams samples while it runs.
 //!
-//! Measured values are integers in the units that their names end in, so a report holds no NaN or infinity.
+//! A page needs no network, no fonts and no script to be read; a short script adds a crosshair and switches lines on
+//! and off. Both reports share one drawing library (`draw`).
+//!
+//! Measured values are integers in the units that their names end in, so data hold no NaN or infinity.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod axis;
-mod chart;
+mod demo;
+mod draw;
 pub mod experiment;
-mod files;
 mod format;
-mod model;
-mod page;
-mod scatter;
-mod stats;
-mod style;
-mod tables;
+mod shell;
+mod statistics;
 
-pub use files::{Files, JsonLines, Record, ReportError, read_json, write_to};
-pub use model::{Capacity, Datapath, Flow, Link, Phase, Report, Run, Sample, Totals};
-pub use page::html;
-pub use stats::{Summary, Window, summary};
+pub use demo::{
+    Capacity, Datapath, Files, Flow, JsonLines, Link, Phase, Record, Report, ReportError, Run, Sample,
+    Summary, Totals, Window, html, read_json, summary, write_to,
+};

@@ -1,56 +1,100 @@
 //! The report of a plan's runs: one page, its figures as CSV, its charts as SVG and PNG.
+//!
+//! [`View`](view::View) sorts the results; `figures`, `series`, `fairness`, `compare` compute; `charts` and `sweep` make
+//! [`Figure`]s; `tables`, `summary` and `page` write the page; `export` the CSV files.
+
+mod charts;
+mod compare;
+mod export;
+mod fairness;
+mod figures;
+mod page;
+mod series;
+mod summary;
+mod sweep;
+mod tables;
+mod view;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ccplane_results::{Outcome, Results};
-use maud::{DOCTYPE, html};
+use ccplane_results::Results;
 
-use crate::files::ReportError;
+use crate::ReportError;
+use crate::draw::{Figure, png, scene, svg};
 
 /// The files of a report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Files {
     /// The page.
     pub html: PathBuf,
+    /// One row for each run and flow, with all its figures.
+    pub csv: PathBuf,
+    /// One row for each sample of each flow.
+    pub series_csv: PathBuf,
+    /// One row for each short flow that completed.
+    pub fct_csv: PathBuf,
+    /// Each chart of the page twice: as SVG, then as PNG. All in the folder `NAME-charts`.
+    pub charts: Vec<PathBuf>,
 }
 
-/// Writes the report of `results` into `dir`, which is made if it is not there: `NAME.html` and what it links to.
+/// Writes the report of `results` into `dir`, which is made if it is not there: `NAME.html`, `NAME.csv`, `NAME-series.csv`,
+/// `NAME-fct.csv` and, in `NAME-charts`, each chart as SVG and PNG. A former report's files are written over, and its charts
+/// removed.
 ///
 /// # Errors
-/// `Io` names the file.
+/// `Io` names the file; `Picture` the chart.
 pub fn write(results: &Results, dir: &Path, name: &str) -> Result<Files, ReportError> {
-    fs::create_dir_all(dir).map_err(|error| ReportError::Io { path: dir.into(), error })?;
-    let files = Files { html: dir.join(format!("{name}.html")) };
-    fs::write(&files.html, page(results))
-        .map_err(|error| ReportError::Io { path: files.html.clone(), error })?;
+    let view = view::View::new(results);
+    let (html, figures) = page::page(&view, name);
+    let charts = dir.join(page::Drawing::folder(name));
+    make_folder(dir)?;
+    clear(&charts)?;
+    let mut files = Files {
+        html: dir.join(format!("{name}.html")),
+        csv: dir.join(format!("{name}.csv")),
+        series_csv: dir.join(format!("{name}-series.csv")),
+        fct_csv: dir.join(format!("{name}-fct.csv")),
+        charts: Vec::new(),
+    };
+    put(&files.html, html.as_bytes())?;
+    put(&files.csv, export::runs(results).as_bytes())?;
+    put(&files.series_csv, export::series(results).as_bytes())?;
+    put(&files.fct_csv, export::completions(results).as_bytes())?;
+    if !figures.is_empty() {
+        make_folder(&charts)?;
+    }
+    for figure in &figures {
+        files.charts.extend(write_chart(figure, &charts)?);
+    }
     Ok(files)
 }
 
-fn page(results: &Results) -> String {
-    let header = &results.header;
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head { meta charset="utf-8"; title { (header.plan.title) } }
-            body {
-                h1 { (header.plan.title) }
-                p { (header.plan.about) }
-                table {
-                    @for run in &results.runs {
-                        tr {
-                            td { (run.scenario) } td { (run.contender) } td { (run.repeat) }
-                            td {
-                                @match &run.outcome {
-                                    Outcome::Ok(measured) => (measured.flows.iter().map(|f| f.throughput_bps).sum::<u64>()),
-                                    Outcome::Failed { error } => (error),
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
+fn write_chart(figure: &Figure, dir: &Path) -> Result<[PathBuf; 2], ReportError> {
+    let scene = scene::scene(figure);
+    let paths = ["svg", "png"].map(|extension| dir.join(format!("{}.{extension}", figure.name)));
+    let [vector, picture] = &paths;
+    put(vector, svg::write(&scene).as_bytes())?;
+    let bytes =
+        png::write(&scene).map_err(|e| ReportError::Picture { path: picture.clone(), why: e.to_string() })?;
+    put(picture, &bytes)?;
+    Ok(paths)
+}
+
+fn make_folder(dir: &Path) -> Result<(), ReportError> {
+    fs::create_dir_all(dir).map_err(|error| ReportError::Io { path: dir.into(), error })
+}
+
+/// Removes the charts of a former report; other files stay.
+fn clear(dir: &Path) -> Result<(), ReportError> {
+    let Ok(entries) = fs::read_dir(dir) else { return Ok(()) };
+    let chart = |path: &Path| path.extension().is_some_and(|e| e == "svg" || e == "png");
+    for path in entries.flatten().map(|e| e.path()).filter(|p| chart(p)) {
+        fs::remove_file(&path).map_err(|error| ReportError::Io { path, error })?;
     }
-    .into_string()
+    Ok(())
+}
+
+fn put(path: &Path, bytes: &[u8]) -> Result<(), ReportError> {
+    fs::write(path, bytes).map_err(|error| ReportError::Io { path: path.into(), error })
 }

@@ -1,6 +1,7 @@
 //! What a flow did in a stretch of time.
 
-use crate::model::{Capacity, Flow, Report, Sample};
+use super::model::{Capacity, Flow, Report, Sample};
+use crate::statistics::percentile;
 
 /// A stretch of the time axis: after `t0_ms`, up to and including `t1_ms`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,17 +55,11 @@ pub fn summary(flow: &Flow, capacity: &[Capacity], window: Window) -> Summary {
         utilisation: (offered > 0.0).then(|| bits / offered),
         rtt_mean_us: (!rtts.is_empty())
             .then(|| rtts.iter().map(|rtt| *rtt as f64).sum::<f64>() / rtts.len() as f64),
-        rtt_p05_us: percentile(&rtts, 5),
-        rtt_p95_us: percentile(&rtts, 95),
+        rtt_p05_us: percentile(&rtts, 5).map(|us| us as f64),
+        rtt_p95_us: percentile(&rtts, 95).map(|us| us as f64),
         lost_pkts: last.lost_pkts.saturating_sub(base.lost_pkts),
         retransmitted_pkts: last.retransmitted_pkts.saturating_sub(base.retransmitted_pkts),
     }
-}
-
-/// Nearest rank percentile of sorted values.
-fn percentile(sorted: &[u64], p: usize) -> Option<f64> {
-    let rank = (sorted.len() * p).div_ceil(100).max(1);
-    sorted.get(rank - 1).map(|v| *v as f64)
 }
 
 /// Bits that the link could carry from `t0_ms` to `t1_ms`.
@@ -90,7 +85,7 @@ pub fn end_ms(report: &Report) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Datapath, Totals};
+    use crate::demo::model::{Datapath, Totals};
 
     fn flow(samples: Vec<Sample>) -> Flow {
         Flow {

@@ -2,10 +2,11 @@
 
 use maud::{Markup, html};
 
+use super::model::{Datapath, Flow, Report};
+use super::style::Group;
+use super::window::{Summary, Window, summary};
+use crate::draw::Style;
 use crate::format;
-use crate::model::{Datapath, Flow, Report};
-use crate::stats::{Summary, Window, summary};
-use crate::style::{Group, Style};
 
 /// For each algorithm that ran both ways, how ccplane's flow compares with the kernel's own.
 pub fn key_figures(report: &Report, groups: &[Group<'_>]) -> Markup {
@@ -141,12 +142,12 @@ fn flow_cells(
     let width = s.utilisation.filter(|u| u.is_finite()).unwrap_or(0.0).clamp(0.0, 1.0) * 100.0;
     html! {
         th scope="row" {
-            i.swatch style=(format!("background:{}", style.colour)) {}
+            i.swatch style=(format!("background:{}", style.css())) {}
             (format::capitalised(group.algorithm)) " " span.unit { (flow.datapath.label()) }
         }
         td { (format::mbps(s.throughput_bps)) }
         td { (format::ratio(divide(s.throughput_bps, baseline))) }
-        td.bar { span { (format::percent(s.utilisation)) } i { b style=(format!("width:{width:.1}%;background:{}", style.colour)) {} } }
+        td.bar { span { (format::percent(s.utilisation)) } i { b style=(format!("width:{width:.1}%;background:{}", style.css())) {} } }
         td { (format::ms(s.rtt_mean_us)) }
         td { (format::ms(s.rtt_p95_us)) }
     }

@@ -1,30 +1,17 @@
-//! Which colour, dash and marker a flow has. Colours are the page's CSS variables `--s0` to `--s5`.
+//! Which style a flow has.
 
-use crate::model::{Datapath, Flow, Report};
+use super::model::{Datapath, Flow, Report};
+use crate::draw::Style;
 
-/// Distinct styles; a chart with more flows reuses them in turn. The first, the baseline's, is a broad pale band, so that
-/// a line that runs on top of it can still be told from it.
+/// Distinct styles; a chart with more flows uses them again in turn. The first is the baseline's.
 pub const STYLES: [Style; 6] = [
-    Style { colour: "var(--s0)", dash: "none", width: "4.5", opacity: "0.5" },
-    Style { colour: "var(--s1)", dash: "7 4", width: "2", opacity: "1" },
-    Style { colour: "var(--s2)", dash: "1.5 4.5", width: "2.4", opacity: "1" },
-    Style { colour: "var(--s3)", dash: "12 4 2 4", width: "2", opacity: "1" },
-    Style { colour: "var(--s4)", dash: "16 5", width: "2", opacity: "1" },
-    Style { colour: "var(--s5)", dash: "4 3", width: "2", opacity: "1" },
+    Style::band(0, 0),
+    Style::line(1, 1),
+    Style::line(2, 2),
+    Style::line(3, 3),
+    Style::line(4, 4),
+    Style::line(5, 5),
 ];
-
-/// How a flow's line looks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Style {
-    /// CSS colour.
-    pub colour: &'static str,
-    /// SVG `stroke-dasharray`, CSS pixels.
-    pub dash: &'static str,
-    /// CSS pixels.
-    pub width: &'static str,
-    /// 0 to 1.
-    pub opacity: &'static str,
-}
 
 /// The flows of one algorithm, in the report's order.
 pub struct Group<'a> {

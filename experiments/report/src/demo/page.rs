@@ -1,38 +1,19 @@
 //! The page.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
-use crate::chart::TimeCharts;
-use crate::model::Report;
-use crate::style::groups;
-use crate::{scatter, tables};
-
-const STYLE: &str = include_str!("assets/report.css");
-const SCRIPT: &str = include_str!("assets/report.js");
-/// Nothing is fetched, whatever the data says.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+use super::model::Report;
+use super::style::{Group, groups};
+use super::time::TimeCharts;
+use super::{scatter, tables};
+use crate::draw::html as on_page;
+use crate::format;
+use crate::shell;
 
 /// The report as one HTML page. `data_file` is the name of the JSON file beside it, for the link in its footer.
 #[must_use]
 pub fn html(report: &Report, data_file: &str) -> String {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                title { (report.title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                main { (content(report)) (footer(report, data_file)) }
-                script { (PreEscaped(SCRIPT)) }
-            }
-        }
-    }
-    .into_string()
+    shell::page(&report.title, html! { (content(report)) (footer(report, data_file)) })
 }
 
 fn content(report: &Report) -> Markup {
@@ -56,7 +37,7 @@ fn content(report: &Report) -> Markup {
             section {
                 h2 { "Over time" }
                 p.hint { "Columns share their axes. Point at a chart to read all of them at that moment; select a name to hide or show its line." }
-                div.grid { @for group in &groups { (charts.figure(group)) } }
+                div.grid { @for group in &groups { (over_time(&charts, group)) } }
             }
             section {
                 h2 { "Throughput against delay" }
@@ -75,6 +56,18 @@ fn content(report: &Report) -> Markup {
                 ul.notes { @for note in &report.notes { li { (note) } } }
             }
         }
+    }
+}
+
+fn over_time(charts: &TimeCharts<'_>, group: &Group<'_>) -> Markup {
+    match charts.figure(group) {
+        Some(figure) => on_page::figure(&figure, &[]),
+        None => html! {
+            figure.time {
+                figcaption { h3 { (format::capitalised(group.algorithm)) } }
+                p.empty { "No samples were taken." }
+            }
+        },
     }
 }
 

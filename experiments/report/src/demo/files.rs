@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Report, Run, Sample, Totals};
+use super::model::{Report, Run, Sample, Totals};
 
 /// Why a report could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,14 @@ pub enum ReportError {
     /// A sink said no.
     #[error("writing a record: {0}")]
     Sink(std::io::Error),
+    /// A chart could not be drawn as a picture.
+    #[error("{path}: {why}")]
+    Picture {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// Not the JSON of a report.
     #[error("{path}: {error}")]
     Json {
@@ -60,7 +68,7 @@ pub fn write_to(report: &Report, dir: &Path, name: &str) -> Result<Files, Report
     let mut lines = JsonLines::new(Vec::new());
     lines.report(report)?;
     put(&files.jsonl, &lines.into_inner())?;
-    put(&files.html, crate::html(report, &format!("{name}.json")).as_bytes())?;
+    put(&files.html, super::page::html(report, &format!("{name}.json")).as_bytes())?;
     Ok(files)
 }
 

@@ -1,0 +1,88 @@
+//! Scenes as SVG files. Text stays text, so that it can be edited and searched.
+
+use std::fmt::Write;
+
+use super::font::Face;
+use super::scene::{Anchor, Item, Scene};
+
+/// The file's text.
+pub fn write(scene: &Scene) -> String {
+    let Scene { width, height, title, items } = scene;
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height:.0}\" viewBox=\"0 0 {width} {height:.0}\" \
+         font-family=\"Roboto, 'Helvetica Neue', Arial, sans-serif\">\n<title>{}</title>\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
+        escaped(title)
+    );
+    for item in items {
+        // Writing to a string does not fail.
+        let _ = match item {
+            Item::Path { .. } => path(&mut out, item),
+            Item::Text { .. } => text(&mut out, item),
+        };
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+fn path(out: &mut String, item: &Item) -> std::fmt::Result {
+    let Item::Path { points, closed, fill, stroke } = item else { return Ok(()) };
+    out.push_str("<path d=\"");
+    for (i, (x, y)) in points.iter().enumerate() {
+        write!(out, "{}{x:.1} {y:.1}", if i == 0 { 'M' } else { 'L' })?;
+    }
+    if *closed {
+        out.push('Z');
+    } else if points.len() == 1 {
+        out.push_str("h0");
+    }
+    match fill {
+        Some((colour, opacity)) => write!(out, "\" fill=\"{colour}\" fill-opacity=\"{opacity}\"")?,
+        None => out.push_str("\" fill=\"none\""),
+    }
+    if let Some(stroke) = stroke {
+        write!(
+            out,
+            " stroke=\"{}\" stroke-width=\"{}\" stroke-opacity=\"{}\" stroke-linejoin=\"round\" stroke-linecap=\"round\"",
+            stroke.colour, stroke.width, stroke.opacity
+        )?;
+        if !stroke.dashes.is_empty() {
+            let dashes: Vec<String> = stroke.dashes.iter().map(f32::to_string).collect();
+            write!(out, " stroke-dasharray=\"{}\"", dashes.join(" "))?;
+        }
+    }
+    out.push_str("/>\n");
+    Ok(())
+}
+
+fn text(out: &mut String, item: &Item) -> std::fmt::Result {
+    let Item::Text { at, anchor, size, face, colour, text } = item else { return Ok(()) };
+    let anchor = match anchor {
+        Anchor::Start => "start",
+        Anchor::Middle => "middle",
+        Anchor::End => "end",
+    };
+    let weight = if *face == Face::Medium { " font-weight=\"500\"" } else { "" };
+    writeln!(
+        out,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\" font-size=\"{size}\"{weight} fill=\"{colour}\">{}</text>",
+        at.0,
+        at.1,
+        escaped(text)
+    )
+}
+
+/// Text between tags. Characters that XML does not allow are left out.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {}
+            c => out.push(c),
+        }
+    }
+    out
+}

@@ -1,0 +1,155 @@
+//! The plan's comparisons and what came of them.
+
+use ccplane_results::Comparison;
+
+use super::figures;
+use super::view::View;
+use crate::statistics::{Estimate, Ratio};
+
+/// A comparison in one scenario.
+pub struct Verdict<'a> {
+    /// What was asked.
+    pub comparison: &'a Comparison,
+    /// Index of the scenario.
+    pub scenario: usize,
+    /// The contender's own figure, in the metric's unit.
+    pub ours: Option<Estimate>,
+    /// The other's.
+    pub theirs: Option<Estimate>,
+    /// Over repeats that both ran; `None` if there are none, or the other's mean is 0.
+    pub ratio: Option<Ratio>,
+    /// Against the limits.
+    pub outcome: Outcome,
+}
+
+/// Whether the limits hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The ratio is inside the limits.
+    Met {
+        /// So is its whole confidence interval.
+        surely: bool,
+    },
+    /// The ratio is outside the limits.
+    Missed {
+        /// So is its whole confidence interval.
+        surely: bool,
+    },
+    /// The plan sets no limit.
+    NoLimit,
+    /// There is no ratio.
+    NoData,
+}
+
+/// Every comparison in every scenario that it is about, in the plan's order.
+pub fn verdicts<'a>(view: &View<'a>) -> Vec<Verdict<'a>> {
+    let mut verdicts = Vec::new();
+    for comparison in &view.results.header.plan.comparisons {
+        for (i, scenario) in view.scenarios().iter().enumerate() {
+            if comparison.scenario.as_ref().is_none_or(|name| *name == scenario.name) {
+                verdicts.push(verdict(view, comparison, i));
+            }
+        }
+    }
+    verdicts
+}
+
+fn verdict<'a>(view: &View<'a>, comparison: &'a Comparison, scenario: usize) -> Verdict<'a> {
+    let values = |name: &str| -> Vec<(u32, f64)> {
+        let contender = view.contenders().iter().position(|c| c.name == name);
+        let runs = contender.map_or(&[][..], |c| view.runs(scenario, c));
+        runs.iter().filter_map(|r| Some((r.repeat, figures::value(comparison.metric, r.measured)?))).collect()
+    };
+    let (ours, theirs) = (values(&comparison.of), values(&comparison.against));
+    let pairs: Vec<(f64, f64)> = ours
+        .iter()
+        .filter_map(|(repeat, x)| theirs.iter().find(|(r, _)| r == repeat).map(|(_, y)| (*x, *y)))
+        .collect();
+    let estimate = |v: &[(u32, f64)]| Estimate::of(&v.iter().map(|(_, x)| *x).collect::<Vec<_>>());
+    let ratio = Ratio::of_pairs(&pairs);
+    let outcome = match (ratio, limits(comparison)) {
+        (None, _) => Outcome::NoData,
+        (Some(_), None) => Outcome::NoLimit,
+        (Some(ratio), Some(limits)) => judged(ratio, limits),
+    };
+    Verdict { comparison, scenario, ours: estimate(&ours), theirs: estimate(&theirs), ratio, outcome }
+}
+
+fn judged(ratio: Ratio, (low, high): (f64, f64)) -> Outcome {
+    let (from, to) = ratio.interval();
+    let certain = ratio.half_width.is_some();
+    if (low..=high).contains(&ratio.ratio) {
+        Outcome::Met { surely: certain && from >= low && to <= high }
+    } else {
+        Outcome::Missed { surely: certain && (to < low || from > high) }
+    }
+}
+
+/// Smallest and largest allowed ratio; `None` if anything goes.
+fn limits(comparison: &Comparison) -> Option<(f64, f64)> {
+    let ratio = |ppm: u64| ppm as f64 / 1e6;
+    let within = comparison.within_ppm.map(ratio);
+    let low = [within.map(|w| 1.0 - w), comparison.at_least_ppm.map(ratio)];
+    let high = [within.map(|w| 1.0 + w), comparison.at_most_ppm.map(ratio)];
+    if low.iter().chain(&high).all(Option::is_none) {
+        return None;
+    }
+    Some((
+        low.into_iter().flatten().fold(f64::NEG_INFINITY, f64::max),
+        high.into_iter().flatten().fold(f64::INFINITY, f64::min),
+    ))
+}
+
+/// The limit in words: "within 5 %", "at most 1.1×"; empty without one.
+pub fn limit(comparison: &Comparison) -> String {
+    let ratio = |ppm: u64| (ppm as f64 / 1e6).to_string();
+    let parts = [
+        comparison.within_ppm.map(|ppm| format!("within {} %", ppm as f64 / 1e4)),
+        comparison.at_least_ppm.map(|ppm| format!("at least {}×", ratio(ppm))),
+        comparison.at_most_ppm.map(|ppm| format!("at most {}×", ratio(ppm))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_results::Metric;
+
+    use super::*;
+
+    fn comparison() -> Comparison {
+        Comparison {
+            metric: Metric::ThroughputBps,
+            of: "a".into(),
+            against: "b".into(),
+            scenario: None,
+            within_ppm: None,
+            at_most_ppm: None,
+            at_least_ppm: None,
+            paper: None,
+        }
+    }
+
+    #[test]
+    fn limits_meet_in_the_narrowest() {
+        assert_eq!(limits(&comparison()), None);
+        let c = Comparison { within_ppm: Some(50_000), at_least_ppm: Some(990_000), ..comparison() };
+        assert_eq!(limits(&c), Some((0.99, 1.05)));
+        assert_eq!(limit(&c), "within 5 %, at least 0.99×");
+        let c = Comparison { at_most_ppm: Some(1_100_000), ..comparison() };
+        assert_eq!(limits(&c), Some((f64::NEG_INFINITY, 1.1)));
+        assert_eq!(limit(&c), "at most 1.1×");
+    }
+
+    #[test]
+    fn a_verdict_says_whether_the_interval_agrees() {
+        let limits = (0.95, 1.05);
+        let ratio = |ratio, half_width| Ratio { n: 5, ratio, half_width };
+        assert_eq!(judged(ratio(1.0, Some(0.04)), limits), Outcome::Met { surely: true });
+        assert_eq!(judged(ratio(1.0, Some(0.06)), limits), Outcome::Met { surely: false });
+        assert_eq!(judged(ratio(1.0, None), limits), Outcome::Met { surely: false }, "one run proves little");
+        assert_eq!(judged(ratio(1.1, Some(0.06)), limits), Outcome::Missed { surely: false });
+        assert_eq!(judged(ratio(1.2, Some(0.06)), limits), Outcome::Missed { surely: true });
+        assert_eq!(judged(ratio(0.5, Some(0.06)), limits), Outcome::Missed { surely: true });
+    }
+}

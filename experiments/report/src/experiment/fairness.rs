@@ -1,0 +1,120 @@
+//! Convergence of several flows to their fair shares.
+
+use ccplane_results::{Flow, Measured};
+
+use super::figures::own_flows;
+
+/// How far a flow may be from its fair share, of that share. Band and time are those of PCC (NSDI'15, section 4.2.2).
+pub const BAND: f64 = 0.25;
+/// How long it must stay inside, milliseconds.
+pub const HOLD_MS: u64 = 5_000;
+/// Throughput is averaged over this long before it is judged, milliseconds.
+pub const BIN_MS: u64 = 500;
+
+/// What a run's flows came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Convergence {
+    /// This long after the last flow's start, milliseconds.
+    After(u64),
+    /// Not in this run.
+    Never,
+}
+
+/// From the last flow's start, when every flow begins to stay within [`BAND`] of the flows' mean throughput for [`HOLD_MS`]. `None` for
+/// fewer than two flows, or where they are not all there for so long.
+pub fn convergence(measured: &Measured) -> Option<Convergence> {
+    let flows: Vec<&Flow> = own_flows(measured).collect();
+    if flows.len() < 2 {
+        return None;
+    }
+    let start_ms = flows.iter().map(|f| f.start_ms).max()?;
+    let end_ms = flows.iter().map(|f| f.end_ms).min()?;
+    let bins = usize::try_from(end_ms.checked_sub(start_ms)? / BIN_MS).ok()?;
+    let hold = (HOLD_MS / BIN_MS) as usize;
+    if bins < hold || bins > MAX_BINS {
+        return None;
+    }
+    let throughputs: Vec<Vec<f64>> = flows.iter().map(|f| binned(f, start_ms, bins)).collect();
+    let fair = |bin: usize| {
+        let share = throughputs.iter().map(|t| t[bin]).sum::<f64>() / throughputs.len() as f64;
+        share > 0.0 && throughputs.iter().all(|t| (t[bin] - share).abs() <= BAND * share)
+    };
+    let mut held = 0;
+    for bin in 0..bins {
+        held = if fair(bin) { held + 1 } else { 0 };
+        if held == hold {
+            return Some(Convergence::After((bin + 1 - hold) as u64 * BIN_MS));
+        }
+    }
+    Some(Convergence::Never)
+}
+
+/// A run of more bins is not looked at: over a day.
+const MAX_BINS: usize = 200_000;
+
+/// Mean throughput in each bin; a bin without samples has the one before's.
+fn binned(flow: &Flow, start_ms: u64, bins: usize) -> Vec<f64> {
+    let mut sums = vec![(0.0, 0u32); bins];
+    for (t_ms, bps) in flow.series.t_ms.iter().zip(&flow.series.throughput_bps) {
+        // A sample tells of the time before it.
+        let Some(after_ms) = t_ms.checked_sub(start_ms + 1) else { continue };
+        let Some(bin) = usize::try_from(after_ms / BIN_MS).ok().and_then(|i| sums.get_mut(i)) else {
+            continue;
+        };
+        *bin = (bin.0 + *bps as f64, bin.1 + 1);
+    }
+    let mut last = 0.0;
+    for (sum, n) in &mut sums {
+        if *n > 0 {
+            last = *sum / f64::from(*n);
+        }
+        *sum = last;
+    }
+    sums.into_iter().map(|(mean, _)| mean).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_results::Series;
+
+    use super::*;
+
+    /// A flow from `start_ms` to 20 s, whose throughput is what `bps` says of the time.
+    fn flow(start_ms: u64, bps: impl Fn(u64) -> u64) -> Flow {
+        let t_ms: Vec<u64> = (start_ms / 100 + 1..=200).map(|i| i * 100).collect();
+        let throughput_bps = t_ms.iter().map(|t| bps(*t)).collect();
+        Flow {
+            start_ms,
+            end_ms: 20_000,
+            series: Series { t_ms, throughput_bps, ..Series::default() },
+            ..Flow::default()
+        }
+    }
+
+    fn of(flows: Vec<Flow>) -> Option<Convergence> {
+        convergence(&Measured { flows, ..Measured::default() })
+    }
+
+    #[test]
+    fn counts_from_the_last_start() {
+        let first = || flow(0, |t| if t <= 8_000 { 9_000_000 } else { 5_000_000 });
+        let second = flow(5_000, |t| if t <= 8_000 { 1_000_000 } else { 5_500_000 });
+        assert_eq!(of(vec![first(), second]), Some(Convergence::After(3_000)));
+        assert_eq!(of(vec![first(), flow(5_000, |_| 1_000_000)]), Some(Convergence::Never));
+    }
+
+    #[test]
+    fn a_short_peace_does_not_count() {
+        let first = flow(0, |t| if t / 4_000 % 2 == 0 { 5_000_000 } else { 9_000_000 });
+        assert_eq!(of(vec![first, flow(0, |_| 5_000_000)]), Some(Convergence::Never));
+    }
+
+    #[test]
+    fn needs_two_flows_side_by_side() {
+        assert_eq!(of(vec![flow(0, |_| 1)]), None);
+        assert_eq!(of(vec![flow(0, |_| 1), flow(16_000, |_| 1)]), None, "not five seconds");
+        let other = Flow { background: Some("cubic".into()), ..flow(0, |_| 1) };
+        assert_eq!(of(vec![flow(0, |_| 1), other]), None, "background traffic is no peer");
+        assert_eq!(of(vec![Flow::default(), Flow::default()]), None);
+    }
+}

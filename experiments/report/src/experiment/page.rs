@@ -1,0 +1,338 @@
+//! The page.
+
+use std::collections::BTreeMap;
+
+use ccplane_results::Datapath;
+use maud::{Markup, html};
+
+use super::charts::{Charts, slug};
+use super::compare::{Outcome, verdicts};
+use super::fairness::{BAND, BIN_MS, HOLD_MS};
+use super::summary::{Summary, latex, markdown, summary};
+use super::view::{Sweep, View};
+use super::{sweep, tables};
+use crate::draw::{Figure, html as on_page};
+use crate::format;
+use crate::shell;
+
+/// Where the page's files are, and the charts that it shows.
+pub struct Drawing {
+    /// The report's name, which its files start with.
+    name: String,
+    /// Every chart on the page, in its order.
+    pub figures: Vec<Figure>,
+}
+
+impl Drawing {
+    /// Of the report `name`.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), figures: Vec::new() }
+    }
+
+    /// The folder of the charts' files, beside the page.
+    pub fn folder(name: &str) -> String {
+        format!("{name}-charts")
+    }
+
+    /// A chart on the page; its files' name becomes unique.
+    fn show(&mut self, mut figure: Figure) -> Markup {
+        let wanted = figure.name.clone();
+        for n in 2.. {
+            if self.figures.iter().all(|f| f.name != figure.name) {
+                break;
+            }
+            figure.name = format!("{wanted}-{n}");
+        }
+        let file =
+            |extension: &str| format!("{}/{}.{extension}", url(&Self::folder(&self.name)), figure.name);
+        let drawn = on_page::figure(&figure, &[(file("svg"), "SVG"), (file("png"), "PNG")]);
+        self.figures.push(figure);
+        drawn
+    }
+
+    fn grid(&mut self, figures: Vec<Figure>) -> Markup {
+        let drawn: Vec<Markup> = figures.into_iter().map(|f| self.show(f)).collect();
+        html! { @if !drawn.is_empty() { div.grid { @for figure in drawn { (figure) } } } }
+    }
+
+    fn wide(&mut self, figure: Option<Figure>) -> Markup {
+        let drawn = figure.map(|f| self.show(f));
+        html! { @if let Some(figure) = drawn { div.wide { (figure) } } }
+    }
+}
+
+/// A file's name in a link.
+fn url(name: &str) -> String {
+    name.bytes()
+        .map(|b| match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => char::from(b).to_string(),
+            b => format!("%{b:02X}"),
+        })
+        .collect()
+}
+
+/// The page, and the charts on it.
+pub fn page(view: &View<'_>, name: &str) -> (String, Vec<Figure>) {
+    let mut drawing = Drawing::new(name);
+    let plan = &view.results.header.plan;
+    let title = if plan.title.is_empty() { &plan.name } else { &plan.title };
+    let content = html! {
+        header {
+            p.eyebrow { "ccplane · plan " (plan.name) }
+            h1 { (title) }
+            @if !plan.about.is_empty() { p.lead { (plan.about) } }
+            (facts(view))
+        }
+        (in_short(view))
+        @for sweep in view.sweeps() { (sweep_section(view, &sweep, &mut drawing)) }
+        (paste(view))
+        (runs(view))
+        (footer(view, name))
+    };
+    (shell::page(title, content), drawing.figures)
+}
+
+fn facts(view: &View<'_>) -> Markup {
+    let (plan, host) = (&view.results.header.plan, &view.results.header.host);
+    let seconds = |ms: u64| format::number(Some(ms as f64 / 1e3));
+    let length = match plan.warmup_ms {
+        0 => format!("{} s each", seconds(plan.duration_ms)),
+        warmup => format!("{} s each, the first {} s left out", seconds(plan.duration_ms), seconds(warmup)),
+    };
+    let runs = format!(
+        "{} of {} planned{}",
+        view.done(),
+        view.planned(),
+        match view.failed.len() {
+            0 => String::new(),
+            1 => ", 1 attempt failed".into(),
+            n => format!(", {n} attempts failed"),
+        }
+    );
+    let facts = [
+        ("Runs", runs.as_str()),
+        ("Length", &length),
+        ("Kernel", &host.kernel),
+        ("Processors", &host.processors),
+        ("ccplane", &[host.version.as_str(), &host.git_commit].join(" ")),
+        ("Started", &host.started_at),
+    ];
+    html! {
+        dl.facts {
+            @for (name, value) in facts.into_iter().filter(|(_, value)| !value.trim().is_empty()) {
+                div { dt { (name) } dd { (value) } }
+            }
+        }
+    }
+}
+
+fn in_short(view: &View<'_>) -> Markup {
+    let verdicts = verdicts(view);
+    let paper = &view.results.header.plan.paper;
+    let count = |f: fn(&Outcome) -> bool| verdicts.iter().filter(|v| f(&v.outcome)).count();
+    let (met, missed) =
+        (count(|o| matches!(o, Outcome::Met { .. })), count(|o| matches!(o, Outcome::Missed { .. })));
+    html! {
+        @if !verdicts.is_empty() || !paper.is_empty() || view.done() < view.planned() {
+            section {
+                h2 { "In short" }
+                @if view.done() < view.planned() {
+                    p.warning { (format::count(view.planned().saturating_sub(view.done()))) " of " (format::count(view.planned()))
+                        " planned runs are missing: see " a href="#runs" { "Runs" } "." }
+                }
+                @if !verdicts.is_empty() {
+                    @if met + missed > 0 { p.hint { (met) " of " (met + missed) " limits met. Ratios are of means over paired repeats; a verdict is unsure where the interval crosses the limit." } }
+                    (tables::verdicts(view, &verdicts))
+                }
+                @if !paper.is_empty() {
+                    dl.paper {
+                        @for figure in paper { div { dt { (figure.source) } dd { (figure.says) } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn sweep_section(view: &View<'_>, sweep: &Sweep, drawing: &mut Drawing) -> Markup {
+    if let ([scenario], true) = (&sweep.scenarios[..], sweep.keys.is_empty()) {
+        return scenario_section(view, *scenario, drawing);
+    }
+    let keys = sweep.keys.join(" and ");
+    let metrics = sweep::figures(view, sweep, &slug(&keys));
+    let charts: Vec<Figure> = metrics.into_iter().flat_map(|(_, figures)| figures).collect();
+    html! {
+        section {
+            h2 { "Over " (keys) }
+            p.hint { "Means over runs; bands are 95 % confidence intervals." }
+            (drawing.grid(charts))
+        }
+        section {
+            h2 { "Each point of the sweep" }
+            @for index in &sweep.scenarios {
+                @let scenario = &view.scenarios()[*index];
+                details.point {
+                    summary { (scenario.name) " " span.unit { (done(view, *index)) } }
+                    (scenario_content(view, *index, drawing))
+                }
+            }
+        }
+    }
+}
+
+fn done(view: &View<'_>, scenario: usize) -> String {
+    let planned = u64::from(view.results.header.plan.repeats) * view.contenders().len() as u64;
+    format!("{} of {planned} runs", view.all_runs(scenario).count())
+}
+
+fn scenario_section(view: &View<'_>, index: usize, drawing: &mut Drawing) -> Markup {
+    html! {
+        section { h2 { (view.scenarios()[index].name) } (scenario_content(view, index, drawing)) }
+    }
+}
+
+fn scenario_content(view: &View<'_>, index: usize, drawing: &mut Drawing) -> Markup {
+    let scenario = &view.scenarios()[index];
+    let mut slug = slug(&scenario.name);
+    if slug.is_empty() {
+        slug = format!("scenario-{}", index + 1);
+    }
+    let charts = Charts::new(view, index, &slug);
+    let what: Vec<&str> = [&scenario.link.description, &scenario.traffic]
+        .into_iter()
+        .filter(|t| !t.is_empty())
+        .map(String::as_str)
+        .collect();
+    if view.all_runs(index).next().is_none() {
+        return html! { p.hint { (what.join(" · ")) } p.empty { "No run has ended well." } };
+    }
+    let over_time = charts.over_time();
+    let mut curves: Vec<Figure> = charts.rtts().into_iter().collect();
+    curves.extend(charts.completions());
+    html! {
+        p.hint { (what.join(" · ")) }
+        (tables::summary(view, &summary(view, index)))
+        (drawing.wide(charts.scatter()))
+        @if !over_time.is_empty() {
+            h3.part { "Over time" }
+            p.hint { "The run of median throughput, the other repeats pale. All charts share their axes." }
+            (drawing.grid(over_time))
+            (drawing.wide(charts.windows()))
+        }
+        @if charts.has_several_flows() { (several_flows(view, index, &charts, drawing)) }
+        @if !curves.is_empty() {
+            h3.part { "Distributions" }
+            (drawing.grid(curves))
+        }
+        @if let Some(table) = tables::completions(view, index, &charts) {
+            h3.part { "Completion times of short flows" }
+            p.hint { "Percentiles over the flows of all repeats; ratios over paired repeats, with 95 % intervals." }
+            (table)
+        }
+        @if let Some(table) = tables::processor(view, index) {
+            h3.part { "Processor time and the agent" }
+            p.hint { "Of the whole machine, idle time not counted, per gigabyte of payload acknowledged." }
+            (table)
+        }
+        (notes(view, index))
+    }
+}
+
+fn several_flows(view: &View<'_>, index: usize, charts: &Charts<'_>, drawing: &mut Drawing) -> Markup {
+    html! {
+        h3.part { "Several flows" }
+        p.hint {
+            "Converged: each flow’s throughput, over " (BIN_MS as f64 / 1e3) " s, stays within ±" (BAND * 100.0)
+            " % of the flows’ mean for " (HOLD_MS / 1_000) " s; counted from the last flow’s start (PCC, NSDI’15)."
+        }
+        (tables::fairness(view, index))
+        (drawing.grid(charts.flows()))
+    }
+}
+
+fn notes(view: &View<'_>, scenario: usize) -> Markup {
+    let mut notes: BTreeMap<(usize, &str), usize> = BTreeMap::new();
+    for (contender, run) in view.all_runs(scenario) {
+        run.measured.notes.iter().for_each(|n| *notes.entry((contender, n)).or_default() += 1);
+    }
+    html! {
+        @if !notes.is_empty() {
+            h3.part { "Notes" }
+            ul.notes {
+                @for ((contender, note), runs) in notes {
+                    li { b { (view.contenders()[contender].name) } ", " (runs) @if runs == 1 { " run: " } @else { " runs: " } (note) }
+                }
+            }
+        }
+    }
+}
+
+fn paste(view: &View<'_>) -> Markup {
+    let filled = |s: &Summary| !s.columns.is_empty();
+    let summaries: Vec<Summary> =
+        (0..view.scenarios().len()).map(|s| summary(view, s)).filter(filled).collect();
+    let joined = |f: fn(&Summary) -> String| summaries.iter().map(f).collect::<Vec<_>>().join("\n");
+    html! {
+        @if !summaries.is_empty() {
+            section {
+                h2 { "To paste" }
+                p.hint { "Mean ± 95 % confidence interval over runs (Student’s t)." }
+                @for (title, text) in [("Markdown", joined(markdown)), ("LaTeX (booktabs)", joined(latex))] {
+                    details { summary { (title) } pre.paste tabindex="0" { code { (text) } } }
+                }
+            }
+        }
+    }
+}
+
+fn runs(view: &View<'_>) -> Markup {
+    html! {
+        section id="runs" {
+            h2 { "Runs" }
+            p.hint {
+                (format::count(view.done())) " of " (format::count(view.planned())) " planned runs ended well: "
+                (view.scenarios().len()) " × " (view.contenders().len()) " × " (view.results.header.plan.repeats)
+                " (scenarios × contenders × repeats)."
+                @if view.failed.is_empty() { " None failed." }
+            }
+            @if !view.failed.is_empty() { h3.part { "Failed" } (tables::failures(view)) }
+            @if view.done() < view.planned() { h3.part { "Missing" } (tables::missing(view)) }
+            @if !view.unknown.is_empty() {
+                p.warning { (view.unknown.len()) " runs in the file are of no scenario or contender of the plan and are not shown." }
+            }
+        }
+    }
+}
+
+fn footer(view: &View<'_>, name: &str) -> Markup {
+    let header = &view.results.header;
+    let host = &header.host;
+    let kernel = header.contenders.iter().any(|c| c.datapath == Datapath::Kernel);
+    html! {
+        footer {
+            div {
+                h2 { "How to read this" }
+                p { b { "Intervals" } " are 95 % confidence intervals over runs: of means by Student’s t, of ratios over pairs of runs with the same seed. One run has none." }
+                p { b { "Throughput" } " is payload acknowledged after the warm-up; headers keep a full link at about 96 % of its capacity." }
+                p { b { "Round-trip times" } " over time are the smoothed estimate of the sender’s stack. Time series add a contender’s flows: throughputs and windows are summed, RTTs averaged." }
+                @if kernel { p { b { "Broad pale lines" } " are the kernel’s own algorithms, " b { "thin lines" } " ours." } }
+            }
+            div {
+                h2 { "Reproduce" }
+                @if !host.command.is_empty() { pre { code { (host.command) } } }
+                p { "Seed " (header.plan.seed) ", plan digest " code { (header.plan.digest.get(..16).unwrap_or(&header.plan.digest)) } "." }
+                @if !host.sysctls.is_empty() {
+                    details { summary { "Sysctls" } pre { code { @for (key, value) in &host.sysctls { (key) " = " (value) "\n" } } } }
+                }
+                @if !header.plan.source.is_empty() {
+                    details { summary { "The plan" } pre { code { (header.plan.source) } } }
+                }
+                p {
+                    "Figures: " a href=(format!("{}.csv", url(name))) { "runs and flows" } ", "
+                    a href=(format!("{}-series.csv", url(name))) { "series" } ", "
+                    a href=(format!("{}-fct.csv", url(name))) { "completion times" } "."
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The page's tables.
+
+use ccplane_results::{Datapath, Measured, Metric};
+use maud::{Markup, html};
+
+use super::charts::Charts;
+use super::compare::{Outcome, Verdict, limit};
+use super::fairness::{Convergence, convergence};
+use super::figures::{self, SizeClass, own_flows};
+use super::summary::Summary;
+use super::view::View;
+use crate::draw::html::glyph;
+use crate::format;
+use crate::statistics::{Estimate, Ratio, percentile};
+
+/// A table that scrolls sideways where it is too wide.
+fn scroll(label: &str, table: Markup) -> Markup {
+    html! { div.scroll tabindex="0" role="region" aria-label=(label) { table { (table) } } }
+}
+
+fn head(title: &str, small: &str) -> Markup {
+    html! { th scope="col" { (title) @if !small.is_empty() { small { (small) } } } }
+}
+
+fn contender(view: &View<'_>, index: usize) -> Markup {
+    html! {
+        th scope="row" { (glyph(view.marker(index), view.styles[index])) (view.contenders()[index].name) }
+    }
+}
+
+fn estimate(estimate: Option<Estimate>) -> Markup {
+    html! {
+        td {
+            @match estimate {
+                None => (format::NONE),
+                Some(e) => {
+                    @let text = format::estimate(e.mean, e.half_width);
+                    @let (mean, half) = text.split_once(" ± ").unwrap_or((&text, ""));
+                    (mean) @if !half.is_empty() { span.unit { " ± " (half) } }
+                }
+            }
+        }
+    }
+}
+
+/// A ratio and its interval: `0.98× [0.95, 1.01]`.
+fn ratio(ratio: Option<Ratio>) -> Markup {
+    html! {
+        td {
+            @match ratio {
+                None => (format::NONE),
+                Some(r) => {
+                    b { (format::ratio(Some(r.ratio))) }
+                    @if r.half_width.is_some() {
+                        @let (low, high) = r.interval();
+                        span.unit { " [" (format!("{low:.2}")) ", " (format!("{high:.2}")) "]" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The plan's comparisons.
+pub fn verdicts(view: &View<'_>, verdicts: &[Verdict<'_>]) -> Markup {
+    let several = view.scenarios().len() > 1;
+    let paper = verdicts.iter().any(|v| v.comparison.paper.is_some());
+    scroll(
+        "Comparisons",
+        html! {
+            thead {
+                tr {
+                    (head("Comparison", "")) (head("Verdict", ""))
+                    (head("Ratio", "95 % interval")) (head("Limit", ""))
+                    (head("Of", "mean ± 95 %")) (head("Against", "mean ± 95 %")) (head("Pairs", ""))
+                    @if paper { (head("Paper", "")) }
+                }
+            }
+            tbody {
+                @for v in verdicts {
+                    @let unit = figures::unit(v.comparison.metric);
+                    tr {
+                        th.wide scope="row" {
+                            (unit.title) @if !unit.unit.is_empty() { span.unit { ", " (unit.unit) } }
+                            small { (v.comparison.of) " against " (v.comparison.against) @if several { " · " (view.scenarios()[v.scenario].name) } }
+                        }
+                        td { (badge(v.outcome)) }
+                        (ratio(v.ratio))
+                        td { (limit(v.comparison)) }
+                        (estimate(scaled(v.ours, unit.scale)))
+                        (estimate(scaled(v.theirs, unit.scale)))
+                        td { (v.ratio.map_or(0, |r| r.n)) }
+                        @if paper { td.text { (v.comparison.paper.as_deref().unwrap_or_default()) } }
+                    }
+                }
+            }
+        },
+    )
+}
+
+fn scaled(estimate: Option<Estimate>, scale: f64) -> Option<Estimate> {
+    estimate.map(|e| Estimate { mean: e.mean / scale, half_width: e.half_width.map(|h| h / scale), ..e })
+}
+
+fn badge(outcome: Outcome) -> Markup {
+    let (class, text, title) = match outcome {
+        Outcome::Met { surely: true } => {
+            ("met", "✓ met", "The whole confidence interval is inside the limit")
+        }
+        Outcome::Met { surely: false } => (
+            "met weak",
+            "✓ met, unsure",
+            "The confidence interval reaches beyond the limit, or there is one pair only",
+        ),
+        Outcome::Missed { surely: true } => {
+            ("missed", "✗ missed", "The whole confidence interval is outside the limit")
+        }
+        Outcome::Missed { surely: false } => (
+            "missed weak",
+            "✗ missed, unsure",
+            "The confidence interval reaches into the limit, or there is one pair only",
+        ),
+        Outcome::NoLimit => ("none", "shown", "The plan sets no limit"),
+        Outcome::NoData => ("none", "no data", "No repeat has both figures"),
+    };
+    html! { span class=(format!("badge {class}")) title=(title) { (text) } }
+}
+
+/// Means of all metrics.
+pub fn summary(view: &View<'_>, summary: &Summary) -> Markup {
+    scroll(
+        "Means over runs",
+        html! {
+            thead { tr { (head("Contender", "")) (head("Runs", "")) @for (title, unit) in &summary.columns { (head(title, unit)) } } }
+            tbody {
+                @for row in &summary.rows {
+                    tr {
+                        (contender(view, row.contender))
+                        td { (row.runs) }
+                        @for cell in &row.cells { (estimate(*cell)) }
+                    }
+                }
+            }
+        },
+    )
+}
+
+/// What others are compared with where the plan does not say: the kernel's own, else the first.
+pub fn baseline(view: &View<'_>, scenario: usize) -> Option<usize> {
+    let with_runs = || (0..view.contenders().len()).filter(|c| !view.runs(scenario, *c).is_empty());
+    with_runs().find(|c| view.contenders()[*c].datapath == Datapath::Kernel).or_else(|| with_runs().next())
+}
+
+/// A contender's figure against the baseline's, over repeats that both ran.
+fn against(
+    view: &View<'_>,
+    scenario: usize,
+    contender: usize,
+    baseline: usize,
+    value: impl Fn(&Measured) -> Option<f64>,
+) -> Option<Ratio> {
+    if contender == baseline {
+        return None;
+    }
+    let others = view.runs(scenario, baseline);
+    let pair = |run: &super::view::Repeat<'_>| {
+        let other = others.iter().find(|o| o.repeat == run.repeat)?;
+        Some((value(run.measured)?, value(other.measured)?))
+    };
+    Ratio::of_pairs(&view.runs(scenario, contender).iter().filter_map(pair).collect::<Vec<_>>())
+}
+
+/// Percentiles of completion times by class of size; `None` without short flows.
+pub fn completions(view: &View<'_>, scenario: usize, charts: &Charts<'_>) -> Option<Markup> {
+    let classes = [None].into_iter().chain(SizeClass::ALL.map(Some));
+    let baseline = baseline(view, scenario)?;
+    let of = |class: Option<SizeClass>, c: usize| charts.completion_ms(c, class);
+    let contenders = || (0..view.contenders().len()).filter(|c| !view.runs(scenario, *c).is_empty());
+    if contenders().all(|c| of(None, c).is_empty()) {
+        return None;
+    }
+    let base = &view.contenders()[baseline].name;
+    Some(scroll(
+        "Completion times",
+        html! {
+            thead {
+                tr {
+                    (head("Contender", "")) (head("Flows", "all repeats"))
+                    (head("p50", "ms")) (head("p95", "ms")) (head("p99", "ms"))
+                    (head("p50 ratio", &format!("to {base}"))) (head("p95 ratio", &format!("to {base}")))
+                    (head("p99 ratio", &format!("to {base}")))
+                }
+            }
+            @for class in classes {
+                tbody {
+                    tr { th.span colspan="8" scope="rowgroup" { (class.map_or("All sizes", SizeClass::label)) } }
+                    @for c in contenders() {
+                        @let times = of(class, c);
+                        tr {
+                            (contender(view, c))
+                            td { (format::count(times.len() as u64)) @if class.is_none() { (unfinished(view, scenario, c)) } }
+                            @for p in [50, 95, 99] { td { (format::number(percentile(&times, p))) } }
+                            @for p in [50, 95, 99] {
+                                (ratio(against(view, scenario, c, baseline, |m| run_percentile(m, class, p))))
+                            }
+                        }
+                    }
+                }
+            }
+        },
+    ))
+}
+
+fn run_percentile(measured: &Measured, class: Option<SizeClass>, p: usize) -> Option<f64> {
+    let flows = measured.completions.as_ref()?.flows.iter();
+    let wanted = flows.filter(|c| class.is_none_or(|class| SizeClass::of(c.bytes) == class));
+    let mut times: Vec<u64> = wanted.map(|c| c.fct_us).collect();
+    times.sort_unstable();
+    percentile(&times, p).map(|us| us as f64)
+}
+
+fn unfinished(view: &View<'_>, scenario: usize, contender: usize) -> Markup {
+    let runs = view.runs(scenario, contender).iter();
+    let n = runs
+        .filter_map(|r| r.measured.completions.as_ref())
+        .map(|c| c.unfinished)
+        .fold(0, u64::saturating_add);
+    html! { @if n > 0 { span.unit { " + " (format::count(n)) " unfinished" } } }
+}
+
+/// Fairness and convergence.
+pub fn fairness(view: &View<'_>, scenario: usize) -> Markup {
+    scroll(
+        "Fairness",
+        html! {
+            thead {
+                tr {
+                    (head("Contender", "")) (head("Flows", "")) (head("Jain’s index", "mean ± 95 %"))
+                    (head("Converged", "runs")) (head("Convergence", "median, s"))
+                }
+            }
+            tbody {
+                @for c in (0..view.contenders().len()).filter(|c| !view.runs(scenario, *c).is_empty()) {
+                    @let runs = view.runs(scenario, c);
+                    @let jain: Vec<f64> = runs.iter().filter_map(|r| figures::value(Metric::JainPpm, r.measured)).map(|v| v / 1e6).collect();
+                    @let found: Vec<Convergence> = runs.iter().filter_map(|r| convergence(r.measured)).collect();
+                    @let times = times(&found);
+                    tr {
+                        (contender(view, c))
+                        td { (runs.first().map_or(0, |r| own_flows(r.measured).count())) }
+                        td { (jain_text(&jain)) }
+                        td { @if found.is_empty() { (format::NONE) } @else { (times.len()) " of " (found.len()) } }
+                        td { (format::number(percentile(&times, 50))) }
+                    }
+                }
+            }
+        },
+    )
+}
+
+/// Three decimals: indices are close to 1.
+fn jain_text(values: &[f64]) -> String {
+    match Estimate::of(values) {
+        None => format::NONE.into(),
+        Some(Estimate { mean, half_width: Some(half), .. }) => format!("{mean:.3} ± {half:.3}"),
+        Some(Estimate { mean, .. }) => format!("{mean:.3}"),
+    }
+}
+
+/// Sorted, seconds.
+fn times(found: &[Convergence]) -> Vec<f64> {
+    let seconds = |c: &Convergence| match c {
+        Convergence::After(ms) => Some(*ms as f64 / 1e3),
+        Convergence::Never => None,
+    };
+    let mut times: Vec<f64> = found.iter().filter_map(seconds).collect();
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+/// Processor time and what the agent did; `None` where nothing was measured.
+pub fn processor(view: &View<'_>, scenario: usize) -> Option<Markup> {
+    let any = view.all_runs(scenario).any(|(_, r)| r.measured.cpu.is_some() || r.measured.agent.is_some());
+    let baseline = baseline(view, scenario).filter(|_| any)?;
+    let base = &view.contenders()[baseline].name;
+    let sum = |c: usize, of: fn(&ccplane_results::AgentUse) -> u64| {
+        let uses: Vec<_> = view.runs(scenario, c).iter().filter_map(|r| r.measured.agent).collect();
+        (!uses.is_empty()).then(|| uses.iter().map(of).fold(0, u64::saturating_add))
+    };
+    let count = |n: Option<u64>| n.map_or_else(|| format::NONE.into(), format::count);
+    Some(scroll(
+        "Processor time and the agent",
+        html! {
+            thead {
+                tr {
+                    (head("Contender", "")) (head("Processor time", "ms per GB")) (head("Ratio", &format!("to {base}")))
+                    (head("Soft interrupts", "% of it")) (head("Reports", "to agent, all runs"))
+                    (head("Faults", "arithmetic")) (head("Unsteered", "flows"))
+                }
+            }
+            tbody {
+                @for c in (0..view.contenders().len()).filter(|c| !view.runs(scenario, *c).is_empty()) {
+                    @let runs = view.runs(scenario, c);
+                    @let per_gb: Vec<f64> = runs.iter().filter_map(|r| figures::value(Metric::CpuUsPerGbyte, r.measured)).map(|us| us / 1e3).collect();
+                    @let softirq: Vec<f64> = runs.iter().filter_map(|r| softirq_percent(r.measured)).collect();
+                    tr {
+                        (contender(view, c))
+                        (estimate(Estimate::of(&per_gb)))
+                        (ratio(against(view, scenario, c, baseline, |m| figures::value(Metric::CpuUsPerGbyte, m))))
+                        (estimate(Estimate::of(&softirq)))
+                        td { (count(sum(c, |a| a.reports))) }
+                        td { (count(sum(c, |a| a.faults))) }
+                        td { (count(sum(c, |a| a.unsteered_flows))) }
+                    }
+                }
+            }
+        },
+    ))
+}
+
+/// Share of busy time spent in soft interrupts.
+fn softirq_percent(measured: &Measured) -> Option<f64> {
+    let cpu = measured.cpu?;
+    let busy = cpu.user_ms as f64 + cpu.system_ms as f64;
+    (busy > 0.0).then(|| cpu.softirq_ms as f64 / busy * 100.0)
+}
+
+/// Runs that failed; empty without any.
+pub fn failures(view: &View<'_>) -> Markup {
+    html! {
+        @if !view.failed.is_empty() {
+            (scroll("Runs that failed", html! {
+                thead { tr { (head("Run", "")) (head("Attempt", "")) (head("Mended", "by a later attempt")) (head("Why", "")) } }
+                tbody {
+                    @for failure in &view.failed {
+                        tr {
+                            th.wide scope="row" {
+                                (failure.run.contender) ", repeat " (u64::from(failure.run.repeat) + 1)
+                                small { (failure.run.scenario) }
+                            }
+                            td { (failure.run.attempt) }
+                            td { @if failure.mended { "yes" } @else { b { "no" } } }
+                            td.text { (failure.error) }
+                        }
+                    }
+                }
+            }))
+        }
+    }
+}
+
+/// Contenders with fewer good runs than planned; empty without any.
+pub fn missing(view: &View<'_>) -> Markup {
+    let planned = view.results.header.plan.repeats as usize;
+    let mut short = Vec::new();
+    for s in 0..view.scenarios().len() {
+        for c in 0..view.contenders().len() {
+            let done = view.runs(s, c).len();
+            if done < planned {
+                short.push((s, c, done));
+            }
+        }
+    }
+    html! {
+        @if !short.is_empty() {
+            (scroll("Runs that are missing", html! {
+                thead { tr { (head("Contender", "")) (head("Good runs", &format!("of {planned}"))) (head("Scenario", "")) } }
+                tbody {
+                    @for (s, c, done) in short {
+                        tr { (contender(view, c)) td { (done) } td.text { (view.scenarios()[s].name) } }
+                    }
+                }
+            }))
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Results, sorted for drawing: which runs there are for each contender in each scenario, and how each contender looks.
+
+use std::collections::BTreeMap;
+
+use ccplane_results::{Contender, Datapath, Measured, Outcome, Results, Run, Scenario};
+
+use super::figures;
+use crate::draw::{Marker, Style};
+
+/// Results with an index.
+pub struct View<'a> {
+    /// What was measured.
+    pub results: &'a Results,
+    /// For each contender how its lines look.
+    pub styles: Vec<Style>,
+    /// By scenario and contender, in order of repeats.
+    runs: BTreeMap<(usize, usize), Vec<Repeat<'a>>>,
+    /// Runs that failed.
+    pub failed: Vec<Failure<'a>>,
+    /// Runs that the header does not know.
+    pub unknown: Vec<&'a Run>,
+}
+
+/// A run that ended well.
+#[derive(Clone, Copy)]
+pub struct Repeat<'a> {
+    /// Counts from 0.
+    pub repeat: u32,
+    /// What it measured.
+    pub measured: &'a Measured,
+}
+
+/// A run that did not.
+pub struct Failure<'a> {
+    /// Which.
+    pub run: &'a Run,
+    /// Why.
+    pub error: &'a str,
+    /// Whether a later attempt ended well.
+    pub mended: bool,
+}
+
+/// Scenarios that belong together: the points of a sweep, or one alone.
+pub struct Sweep {
+    /// Indices of scenarios, in the file's order.
+    pub scenarios: Vec<usize>,
+    /// The keys that vary; empty for a scenario alone.
+    pub keys: Vec<String>,
+}
+
+impl<'a> View<'a> {
+    /// Sorts `results`. Of several good runs of one repeat the last counts.
+    pub fn new(results: &'a Results) -> Self {
+        let mut good: BTreeMap<(usize, usize), BTreeMap<u32, &'a Measured>> = BTreeMap::new();
+        let mut unknown = Vec::new();
+        for run in &results.runs {
+            let scenario = results.header.scenarios.iter().position(|s| s.name == run.scenario);
+            let contender = results.header.contenders.iter().position(|c| c.name == run.contender);
+            match (scenario, contender, &run.outcome) {
+                (Some(s), Some(c), Outcome::Ok(measured)) => {
+                    good.entry((s, c)).or_default().insert(run.repeat, measured);
+                }
+                (Some(_), Some(_), Outcome::Failed { .. }) => {}
+                _ => unknown.push(run),
+            }
+        }
+        let mended = |run: &Run| {
+            good.iter().any(|((s, c), repeats)| {
+                results.header.scenarios[*s].name == run.scenario
+                    && results.header.contenders[*c].name == run.contender
+                    && repeats.contains_key(&run.repeat)
+            })
+        };
+        let failed = results.runs.iter().filter_map(|run| match &run.outcome {
+            Outcome::Failed { error } => Some(Failure { run, error, mended: mended(run) }),
+            Outcome::Ok(_) => None,
+        });
+        let failed = failed.collect();
+        let runs = good
+            .into_iter()
+            .map(|(key, repeats)| {
+                (key, repeats.into_iter().map(|(repeat, measured)| Repeat { repeat, measured }).collect())
+            })
+            .collect();
+        Self { results, styles: styles(&results.header.contenders), runs, failed, unknown }
+    }
+
+    /// The scenarios.
+    pub fn scenarios(&self) -> &'a [Scenario] {
+        &self.results.header.scenarios
+    }
+
+    /// The contenders.
+    pub fn contenders(&self) -> &'a [Contender] {
+        &self.results.header.contenders
+    }
+
+    /// The good runs of a contender in a scenario, by repeat.
+    pub fn runs(&self, scenario: usize, contender: usize) -> &[Repeat<'a>] {
+        self.runs.get(&(scenario, contender)).map_or(&[], Vec::as_slice)
+    }
+
+    /// All good runs in a scenario, with their contenders.
+    pub fn all_runs(&self, scenario: usize) -> impl Iterator<Item = (usize, Repeat<'a>)> + '_ {
+        let contenders = 0..self.contenders().len();
+        contenders.flat_map(move |c| self.runs(scenario, c).iter().map(move |run| (c, *run)))
+    }
+
+    /// The run that stands for a contender in a scenario: the one of median throughput, or of median completion time where
+    /// there are short flows only.
+    pub fn representative(&self, scenario: usize, contender: usize) -> Option<Repeat<'a>> {
+        let mut runs = self.runs(scenario, contender).to_vec();
+        runs.sort_by(|a, b| figures::typical(a.measured).total_cmp(&figures::typical(b.measured)));
+        runs.get(runs.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// A contender's marker.
+    pub fn marker(&self, contender: usize) -> Marker {
+        Marker::nth(contender)
+    }
+
+    /// Runs that the plan asks for.
+    pub fn planned(&self) -> u64 {
+        let pairs = self.scenarios().len() as u64 * self.contenders().len() as u64;
+        pairs * u64::from(self.results.header.plan.repeats)
+    }
+
+    /// Runs that ended well.
+    pub fn done(&self) -> u64 {
+        self.runs.values().map(|runs| runs.len() as u64).sum()
+    }
+
+    /// Scenarios whose swept keys are the same belong together.
+    pub fn sweeps(&self) -> Vec<Sweep> {
+        let mut sweeps: Vec<Sweep> = Vec::new();
+        for (i, scenario) in self.scenarios().iter().enumerate() {
+            let keys: Vec<String> = scenario.parameters.keys().cloned().collect();
+            match sweeps.iter_mut().find(|s| !keys.is_empty() && s.keys == keys) {
+                Some(sweep) => sweep.scenarios.push(i),
+                None => sweeps.push(Sweep { scenarios: vec![i], keys }),
+            }
+        }
+        sweeps
+    }
+}
+
+/// Baselines (the kernel's own) are broad pale bands, so that a line on top of one can still be seen.
+fn styles(contenders: &[Contender]) -> Vec<Style> {
+    let (mut bands, mut lines) = (0, 0);
+    contenders
+        .iter()
+        .enumerate()
+        .map(|(i, c)| {
+            let n = if c.datapath == Datapath::Kernel { &mut bands } else { &mut lines };
+            *n += 1;
+            if c.datapath == Datapath::Kernel { Style::band(i, *n - 1) } else { Style::line(i, *n - 1) }
+        })
+        .collect()
+}
