@@ -1,10 +1,11 @@
 //! A Markov chain of rates, fitted to a trace: other traces of the same kind.
 //!
-//! A trace's windows of [`Model::step_ms`] are sorted by rate into states that hold about equally many, windows that deliver
-//! nothing into one of their own; the model counts which state follows which, the first window following the last. So the chain's
-//! stationary distribution is the trace's own: the mean is the same in expectation, and with [`DEFAULT_STATES`] states
-//! variance and the correlation of neighbouring windows nearly so (the tests say how nearly). What it does not keep: the order of
-//! things over many windows, and how opportunities bunch within one, where they are spread evenly.
+//! A trace's windows of [`Model::step_ms`] are sorted twice: by the mean rate within [`CONTEXT_MS`] around them (good times and
+//! bad) and, within each such context, by their own rate; windows that deliver nothing stay apart. Each class is a state, and the
+//! model counts which follows which, the first window following the last. So the chain's stationary distribution is the trace's
+//! own: its mean is the same in expectation and its variance nearly so, and thanks to the contexts windows seconds apart are
+//! correlated about as they were. How nearly, `tests/fit.rs` says. What it does not keep: the order of things over minutes, and how
+//! opportunities bunch within a window, where they are spread evenly.
 
 use ccplane_netsim::trace::{MAX_TIMESTAMP_MS, Trace};
 use rand_chacha::ChaCha8Rng;
@@ -17,14 +18,20 @@ use crate::summary::whole_windows;
 
 /// States of a model, at most.
 pub const MAX_STATES: usize = 256;
-/// States that a fit looks for.
-pub const DEFAULT_STATES: usize = 24;
+/// Contexts that a fit looks for.
+pub const CONTEXTS: usize = 8;
+/// Rates within each, windows without any not counted.
+pub const RATES_PER_CONTEXT: usize = 6;
+/// A window's context reaches so far before and after it.
+pub const CONTEXT_MS: u32 = 1_000;
 /// Length of a fit's windows.
 pub const DEFAULT_STEP_MS: u32 = 100;
 /// Longest window.
 pub const MAX_STEP_MS: u32 = 60_000;
 /// Windows that a trace must have to be fitted.
-pub const MIN_WINDOWS: usize = 20;
+pub const MIN_WINDOWS: usize = 100;
+
+const _: () = assert!(CONTEXTS * (RATES_PER_CONTEXT + 1) <= MAX_STATES);
 
 /// Why a model is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -127,30 +134,24 @@ impl Model {
     /// Fits a chain to a trace.
     ///
     /// # Errors
-    /// Fewer windows than [`MIN_WINDOWS`], or `step_ms` or `states` out of range.
-    pub fn fit(trace: &Trace, step_ms: u32, states: usize) -> Result<Model, Error> {
+    /// Fewer windows than [`MIN_WINDOWS`], or `step_ms` out of range.
+    pub fn fit(trace: &Trace, step_ms: u32) -> Result<Model, Error> {
         if !(1..=MAX_STEP_MS).contains(&step_ms) {
             return Err(ModelError::Step { found: step_ms }.into());
-        }
-        if !(1..=MAX_STATES).contains(&states) {
-            return Err(ModelError::States { found: states }.into());
         }
         let rates = whole_windows(trace, step_ms)?;
         if rates.len() < MIN_WINDOWS {
             return Err(ModelError::TooShort { windows: rates.len(), step_ms }.into());
         }
-        let bounds = upper_bounds(&rates, states);
-        let state_of = |rate: &u64| bounds.partition_point(|bound| bound < rate);
-        let visited: Vec<usize> = rates.iter().map(state_of).collect();
-
-        let mut sums = vec![(0u64, 0u64); bounds.len()];
-        let mut transitions = vec![vec![0u32; bounds.len()]; bounds.len()];
+        let (visited, states) = states_of(&rates, (CONTEXT_MS / step_ms) as usize);
+        let mut sums = vec![(0, 0); states];
+        let mut transitions = vec![vec![0u32; states]; states];
         for (n, (state, rate)) in visited.iter().zip(&rates).enumerate() {
             sums[*state].0 += rate;
             sums[*state].1 += 1;
             transitions[*state][visited[(n + 1) % visited.len()]] += 1;
         }
-        let states_bit_per_s = sums.iter().map(|(sum, n)| (sum + n / 2) / n).collect();
+        let states_bit_per_s = sums.iter().map(|(sum, n): &(u64, u64)| (sum + n / 2) / n).collect();
         Ok(Model { step_ms, states_bit_per_s, transitions })
     }
 
@@ -186,19 +187,47 @@ impl Model {
     }
 }
 
-/// The fastest rate of each state, ascending; equal rates share a state.
-fn upper_bounds(rates: &[u64], states: usize) -> Vec<u64> {
-    let mut sorted = rates.to_vec();
+/// Each window's state, and how many states there are; each has a window.
+fn states_of(rates: &[u64], reach: usize) -> (Vec<usize>, usize) {
+    let around = sums_around(rates, reach);
+    let contexts = classes(&around, CONTEXTS);
+    let mut states = vec![0; rates.len()];
+    let mut count = 0;
+    for context in 0..=contexts.iter().copied().max().unwrap_or(0) {
+        let members: Vec<usize> = (0..rates.len()).filter(|n| contexts[*n] == context).collect();
+        let own: Vec<u64> = members.iter().map(|n| rates[*n]).collect();
+        let classes = classes(&own, RATES_PER_CONTEXT);
+        members.iter().zip(&classes).for_each(|(n, class)| states[*n] = count + class);
+        count += classes.iter().max().map_or(0, |last| last + 1);
+    }
+    (states, count)
+}
+
+/// The sum of each value and of `reach` before and after it, the ends joined.
+fn sums_around(values: &[u64], reach: usize) -> Vec<u64> {
+    let n = values.len();
+    let reach = reach.min(n / 2);
+    let mut sum: u64 = (0..=2 * reach).map(|i| values[(n + i - reach) % n]).sum();
+    (0..n)
+        .map(|at| {
+            let here = sum;
+            sum = sum + values[(at + reach + 1) % n] - values[(n + at - reach) % n];
+            here
+        })
+        .collect()
+}
+
+/// Sorts values into at most `classes` classes of about equally many, and zeros into one before those. Equal values share a class, and
+/// each class, numbered from 0, has a member.
+fn classes(values: &[u64], classes: usize) -> Vec<usize> {
+    let mut sorted = values.to_vec();
     sorted.sort_unstable();
-    let zeros = sorted.partition_point(|rate| *rate == 0);
-    let rest = &sorted[zeros..];
-    let zero = (zeros > 0).then_some(0);
-    // Those that deliver share the other states.
-    let states = states.saturating_sub(usize::from(zeros > 0)).max(1).min(rest.len());
-    let mut bounds: Vec<u64> = zero.into_iter().collect();
-    bounds.extend((1..=states).map(|n| rest[n * rest.len() / states - 1]));
+    let (zeros, rest) = sorted.split_at(sorted.partition_point(|value| *value == 0));
+    let classes = classes.min(rest.len());
+    let mut bounds: Vec<u64> = zeros.first().copied().into_iter().collect();
+    bounds.extend((1..=classes).map(|n| rest[n * rest.len() / classes - 1]));
     bounds.dedup();
-    bounds
+    values.iter().map(|value| bounds.partition_point(|bound| bound < value)).collect()
 }
 
 /// An index, each as likely as its weight; the weights' sum is above 0.
@@ -211,4 +240,58 @@ fn draw(weights: &[u64], random: &mut ChaCha8Rng) -> usize {
         here
     });
     chosen.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rates::trace_of;
+    use crate::shape;
+
+    #[test]
+    fn classes_are_even_and_keep_zeros_apart() {
+        assert_eq!(classes(&[5, 0, 7, 6, 0, 8], 2), [1, 0, 2, 1, 0, 2]);
+        assert_eq!(classes(&[3, 3, 3], 2), [0, 0, 0]);
+        assert_eq!(classes(&[0, 0], 2), [0, 0]);
+        assert_eq!(sums_around(&[1, 2, 4, 8, 16], 1), [19, 7, 14, 28, 25]);
+        assert_eq!(sums_around(&[1, 2], 0), [1, 2]);
+    }
+
+    #[test]
+    fn a_square_wave_gives_its_two_rates() {
+        let wave = shape::step(&[12_032_000, 24_064_000], 5_000, 60_000).unwrap();
+        let model = Model::fit(&trace_of(&wave).unwrap(), 100).unwrap();
+        assert!(model.states_bit_per_s().iter().all(|r| [12_032_000, 24_064_000].contains(r)), "{model:?}");
+        let steps = model.generate(7, 600_000).unwrap();
+        let slow = steps.iter().filter(|s| s.bit_per_s == 12_032_000).count();
+        assert!((2_000..4_000).contains(&slow), "{slow} of 6000");
+        assert_eq!(steps, model.generate(7, 600_000).unwrap());
+        assert_ne!(steps, model.generate(8, 600_000).unwrap());
+    }
+
+    #[test]
+    fn what_is_read_is_checked() {
+        let model = |text: &str| serde_json::from_str::<Model>(text).map_err(|e| e.to_string());
+        let good = r#"{"step_ms":100,"states_bit_per_s":[0,5],"transitions":[[1,1],[2,0]]}"#;
+        let read = model(good).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), good);
+        assert_eq!(toml::from_str::<Model>(&toml::to_string(&read).unwrap()).unwrap(), read);
+        for (wrong, why) in [
+            (good.replace("100", "0"), "step_ms: 0 is outside 1..=60000"),
+            (good.replace("[0,5]", "[0]"), "transitions: 2 entries, expected 1, one a state"),
+            (good.replace("[2,0]", "[2]"), "transitions[1]: 1 entries, expected 2, one a state"),
+            (good.replace("[2,0]", "[0,0]"), "transitions[1]: all 0, so that nothing could follow state 1"),
+            (good.replace("5]", "100000000001]"), "states_bit_per_s[1]: 100000000001 is past the limit"),
+            (good.replace("[0,5]", "[]"), "states_bit_per_s: 0 states, expected 1 to 256"),
+            (good.replace("step_ms", "steps"), "unknown field `steps`"),
+        ] {
+            assert!(model(&wrong).unwrap_err().starts_with(why), "{wrong}: {:?}", model(&wrong));
+        }
+        let short = trace_of(&shape::constant(12_032_000, 9_900).unwrap()).unwrap();
+        assert_eq!(
+            Model::fit(&short, 100).unwrap_err().to_string(),
+            "the trace has 99 windows of 100 ms: a fit needs at least 100"
+        );
+        assert!(Model::fit(&short, 0).unwrap_err().to_string().starts_with("step_ms: 0"));
+    }
 }

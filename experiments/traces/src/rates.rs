@@ -112,7 +112,10 @@ mod tests {
         let refusal = |steps: &[Step]| trace_of(steps).unwrap_err().to_string();
         assert_eq!(refusal(&[]), "duration: 0 is outside 1..=86400000 ms");
         assert_eq!(refusal(&[step(0, 1)]), "step: 0 is outside 1..=86400000 ms");
-        assert_eq!(refusal(&[step(9, 0)]), "the rate is 0 throughout: a trace needs at least one opportunity");
+        assert_eq!(
+            refusal(&[step(9, 0)]),
+            "the rate is 0 throughout: a trace needs at least one opportunity"
+        );
         assert!(refusal(&[step(86_400_000, MAX_BIT_PER_S)]).starts_with("the trace would have 718085106"));
         assert!(refusal(&[step(1, MAX_BIT_PER_S + 1)]).starts_with("bit_per_s: 100000000001 is outside"));
         let trace = trace_of(&[step(3, 12_032_000)]).unwrap();

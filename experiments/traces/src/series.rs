@@ -113,7 +113,8 @@ pub fn parse(text: &str, unit: Unit, interval_ms: Option<u32>) -> Result<Vec<Ste
     let mut reader = Reader { unit, values: Vec::new(), starts_ms: Vec::new() };
     for (n, line) in text.lines().enumerate() {
         let line = line.trim();
-        let skipped = line.is_empty() || line.starts_with('#') || (reader.values.is_empty() && is_header(line));
+        let skipped =
+            line.is_empty() || line.starts_with('#') || (reader.values.is_empty() && is_header(line));
         if !skipped {
             reader.line(line).map_err(|reason| at(Some(n + 1), reason))?;
         }
@@ -208,7 +209,8 @@ impl Reader {
 /// Two words that are no numbers.
 fn is_header(line: &str) -> bool {
     let words: Vec<&str> = line.split(',').map(str::trim).collect();
-    words.len() == 2 && words.iter().all(|w| w.starts_with(|c: char| c.is_alphabetic()) && w.parse::<f64>().is_err())
+    words.len() == 2
+        && words.iter().all(|w| w.starts_with(|c: char| c.is_alphabetic()) && w.parse::<f64>().is_err())
 }
 
 fn at(line: Option<usize>, reason: SeriesReason) -> Error {
@@ -237,14 +239,16 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong_and_where() {
-        let refusal =
-            |text: &str, ms| parse(text, Unit::Mbps, ms).unwrap_err().in_file("a.csv").to_string();
+        let refusal = |text: &str, ms| parse(text, Unit::Mbps, ms).unwrap_err().in_file("a.csv").to_string();
         assert_eq!(
             refusal("1\nx\n", Some(1)),
             "a.csv:2: expected one number, or a time in seconds and a number with a comma between, found \"x\""
         );
         assert!(refusal("1,2,3", None).starts_with("a.csv:1: expected one number"));
-        assert_eq!(refusal("0,1\n3", None), "a.csv:2: expected 2 number(s) as on the lines before, found \"3\"");
+        assert_eq!(
+            refusal("0,1\n3", None),
+            "a.csv:2: expected 2 number(s) as on the lines before, found \"3\""
+        );
         assert_eq!(refusal("-1", Some(1)), "a.csv:1: -1 is outside 0..=100000 mbps");
         assert!(refusal("NaN", Some(1)).starts_with("a.csv:1: NaN is outside"));
         assert!(refusal("inf", Some(1)).starts_with("a.csv:1: inf is outside"));

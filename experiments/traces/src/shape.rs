@@ -26,10 +26,9 @@ pub fn step(bit_per_s: &[u64], every_ms: u32, duration_ms: u32) -> Result<Vec<St
     check_range("rates", bit_per_s.len() as f64, 1.0, f64::from(u32::MAX), "rates")?;
     bit_per_s.iter().try_for_each(|rate| check_rate("rate", *rate))?;
     let starts = (0..duration_ms).step_by(every_ms as usize);
-    let steps = starts.zip(bit_per_s.iter().cycle()).map(|(start_ms, rate)| Step {
-        duration_ms: every_ms.min(duration_ms - start_ms),
-        bit_per_s: *rate,
-    });
+    let steps = starts
+        .zip(bit_per_s.iter().cycle())
+        .map(|(start_ms, rate)| Step { duration_ms: every_ms.min(duration_ms - start_ms), bit_per_s: *rate });
     Ok(steps.collect())
 }
 

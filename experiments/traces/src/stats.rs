@@ -24,7 +24,8 @@ pub fn autocorrelation(values: &[u64], lag: usize) -> f64 {
 
 fn autocovariance(values: &[u64], lag: usize) -> f64 {
     let mean = mean(values);
-    let products = values.iter().zip(values.iter().skip(lag)).map(|(a, b)| (*a as f64 - mean) * (*b as f64 - mean));
+    let products =
+        values.iter().zip(values.iter().skip(lag)).map(|(a, b)| (*a as f64 - mean) * (*b as f64 - mean));
     products.sum::<f64>() / (values.len().saturating_sub(lag)).max(1) as f64
 }
 

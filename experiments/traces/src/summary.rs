@@ -110,7 +110,10 @@ mod tests {
         assert_eq!(s.mean_mbit_per_s, 12.032);
         let second = &s.windows[1];
         assert_eq!((second.window_ms, second.count), (1000, 3));
-        assert_eq!((second.min_mbit_per_s, second.p50_mbit_per_s, second.max_mbit_per_s), (0.0, 12.032, 24.064));
+        assert_eq!(
+            (second.min_mbit_per_s, second.p50_mbit_per_s, second.max_mbit_per_s),
+            (0.0, 12.032, 24.064)
+        );
         assert!((second.coefficient_of_variation - (2f64 / 3.0).sqrt()).abs() < 1e-9);
         assert_eq!(s.windows[0].count, 30);
     }

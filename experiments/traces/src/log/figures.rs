@@ -88,7 +88,8 @@ impl LinkLog {
         let mbit_per_s = |bits: u64| bits as f64 / duration_s / 1_000_000.0;
         let capacity = mbit_per_s(self.bits(|k| k == Kind::Opportunity));
         let throughput = mbit_per_s(self.bits(is_departure));
-        let dropped = self.events.iter().map(|e| if let Kind::Drop { packets } = e.kind { packets.into() } else { 0 });
+        let dropped =
+            self.events.iter().map(|e| if let Kind::Drop { packets } = e.kind { packets.into() } else { 0 });
         Ok(Figures {
             duration_ms,
             capacity_mbit_per_s: capacity,
@@ -116,7 +117,10 @@ impl LinkLog {
     pub fn signal_delays(&self) -> Vec<DelayPoint> {
         let mut least = BTreeMap::new();
         for point in self.delays() {
-            least.entry(point.at_ms).and_modify(|d: &mut u32| *d = (*d).min(point.delay_ms)).or_insert(point.delay_ms);
+            least
+                .entry(point.at_ms)
+                .and_modify(|d: &mut u32| *d = (*d).min(point.delay_ms))
+                .or_insert(point.delay_ms);
         }
         least.into_iter().map(|(at_ms, delay_ms)| DelayPoint { at_ms, delay_ms }).collect()
     }
@@ -132,7 +136,13 @@ impl LinkLog {
         let (Some(first), Some(last)) = (events().map(bin_of).min(), events().map(bin_of).max()) else {
             return Ok(Vec::new());
         };
-        check_range("bins of the log", f64::from(last - first) + 1.0, 1.0, MAX_BINS.into(), "bins; ask for wider ones")?;
+        check_range(
+            "bins of the log",
+            f64::from(last - first) + 1.0,
+            1.0,
+            MAX_BINS.into(),
+            "bins; ask for wider ones",
+        )?;
         // Arrived, could have left, left, dropped.
         let mut bits = vec![[0u64; 4]; (last - first + 1) as usize];
         for event in &self.events {
@@ -197,7 +207,8 @@ fn signal_percentile(points: &[DelayPoint], q: f64) -> u32 {
         points.windows(2).map(|pair| (pair[1].delay_ms, pair[1].at_ms - pair[0].at_ms - 1)).collect();
     let at_most = |delay_ms: u32| -> u64 {
         let on_points = points.iter().filter(|p| p.delay_ms <= delay_ms).count() as u64;
-        on_points + gaps.iter().map(|(next, gap)| u64::from(delay_ms.saturating_sub(*next).min(*gap))).sum::<u64>()
+        on_points
+            + gaps.iter().map(|(next, gap)| u64::from(delay_ms.saturating_sub(*next).min(*gap))).sum::<u64>()
     };
     let rank = rank(q, u64::from(last.at_ms - first.at_ms) + 1);
     // The least delay that more than `rank` milliseconds do not exceed.
@@ -222,7 +233,9 @@ mod tests {
     #[test]
     fn figures_by_hand() {
         // 3 opportunities and 2 departures in 10 ms; the packet of 12 ms waits 5, that of 15 ms none.
-        let log = log("10 # 1500\n12 + 1500\n15 + 1000\n15 - 1000 0\n17 # 1500\n17 - 1500 5\n18 d 3 4500\n20 # 1500\n");
+        let log = log(
+            "10 # 1500\n12 + 1500\n15 + 1000\n15 - 1000 0\n17 # 1500\n17 - 1500 5\n18 d 3 4500\n20 # 1500\n",
+        );
         let figures = log.figures().unwrap();
         assert_eq!((figures.duration_ms, figures.packets, figures.dropped_packets), (10, 2, 3));
         assert_eq!((figures.capacity_mbit_per_s, figures.throughput_mbit_per_s), (3.6, 2.0));
@@ -237,7 +250,9 @@ mod tests {
         let bins = log.bins(5).unwrap();
         let rows: Vec<(f64, f64, f64, f64, i64)> = bins
             .iter()
-            .map(|b| (b.t_s, b.capacity_mbit_per_s, b.ingress_mbit_per_s, b.throughput_mbit_per_s, b.queue_bits))
+            .map(|b| {
+                (b.t_s, b.capacity_mbit_per_s, b.ingress_mbit_per_s, b.throughput_mbit_per_s, b.queue_bits)
+            })
             .collect();
         assert_eq!(
             rows,

@@ -53,7 +53,9 @@ pub enum LogReason {
         base_ms: u32,
     },
     /// A packet that arrived before the base timestamp.
-    #[error("a packet that left at {at_ms} ms, {delay_ms} ms after it arrived, arrived before the base timestamp of {base_ms} ms")]
+    #[error(
+        "a packet that left at {at_ms} ms, {delay_ms} ms after it arrived, arrived before the base timestamp of {base_ms} ms"
+    )]
     ArrivedBeforeBase {
         /// When it left.
         at_ms: u32,
@@ -233,7 +235,10 @@ mod tests {
     #[test]
     fn reads_what_mm_link_writes() {
         let log = LinkLog::parse(&format!("{HEADER}36 # 1504\n37 + 56\n38 d 2 3008\n40 - 56 3\n")).unwrap();
-        assert_eq!((log.queue.as_str(), log.command_line.as_str()), ("droptail [packets=100]", "mm-link 12 12"));
+        assert_eq!(
+            (log.queue.as_str(), log.command_line.as_str()),
+            ("droptail [packets=100]", "mm-link 12 12")
+        );
         let events: Vec<(u32, Kind, u32)> = log.events.iter().map(|e| (e.at_ms, e.kind, e.bytes)).collect();
         assert_eq!(
             events,
@@ -249,9 +254,10 @@ mod tests {
     #[test]
     fn says_what_is_wrong_and_where() {
         let refusal = |text: &str| LinkLog::parse(&format!("{HEADER}{text}")).unwrap_err().to_string();
-        for wrong in
-            ["x", "", "36 +", "36 + 1 2", "36 - 56", "36 ? 56", "36  + 56", "-1 + 56", "36 + 5x", "36 d 1", "36 + 56 "]
-        {
+        for wrong in [
+            "x", "", "36 +", "36 + 1 2", "36 - 56", "36 ? 56", "36  + 56", "-1 + 56", "36 + 5x", "36 d 1",
+            "36 + 56 ",
+        ] {
             let text = refusal(&format!("36 # 1504\n{wrong}\n"));
             assert!(text.starts_with("input:7: expected `MS + BYTES`"), "{wrong:?}: {text}");
             assert!(text.ends_with(&format!("found {wrong:?}")), "{wrong:?}: {text}");
@@ -260,7 +266,9 @@ mod tests {
             refusal("34 + 56\n"),
             "input:6: the event is at 34 ms, before the base timestamp of 35 ms"
         );
-        assert!(refusal("40 - 56 6\n").starts_with("input:6: a packet that left at 40 ms, 6 ms after it arrived"));
+        assert!(
+            refusal("40 - 56 6\n").starts_with("input:6: a packet that left at 40 ms, 6 ms after it arrived")
+        );
         assert_eq!(refusal("9999999999 + 1\n"), "input:6: time 9999999999 is past the limit of 2592000000");
         assert_eq!(
             refusal("99999999999999999999 + 1\n"),
