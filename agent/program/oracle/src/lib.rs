@@ -3,6 +3,7 @@
 //! Whatever links this crate links libccp, which exports a symbol `log` that replaces the C library's:
 //! `f64::ln` is broken in such a process. So this crate is for tests and benchmarks in processes of their own.
 
+pub mod executor;
 pub mod generate;
 pub mod libccp;
 pub mod model;

@@ -49,3 +49,11 @@ impl Flow for AimdFlow {
 fn main() -> ExitCode {
     ccplane::run(vec![Arc::new(Aimd)])
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn conforms() {
+        ccplane_kit::assert_conforms(std::sync::Arc::new(super::Aimd));
+    }
+}

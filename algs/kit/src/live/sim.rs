@@ -5,17 +5,13 @@ use crate::Bounds;
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, FlowId, FlowStats, Mode};
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rules, drive};
-use ccplane_netsim::trace::Trace;
-use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
+use ccplane_netsim::{Capacity, LinkConfig, Outage, QueueLimit};
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source};
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 const DATAPATH: DatapathId = DatapathId(0);
 const S: u64 = 1_000_000;
 const TICK_US: u64 = 50_000;
-/// A full packet on the wire, bytes.
-const WIRE_BYTES: u64 = 1500;
 /// When the link goes dead.
 const DARK_AT_US: u64 = 10 * S;
 const END_US: u64 = 45 * S;
@@ -33,18 +29,12 @@ pub fn simulated(algorithm: &Arc<dyn Algorithm>, bounds: &Bounds) -> Result<Vec<
     Ok(phases)
 }
 
-/// A link that is dead for a while, as a mahimahi trace.
-fn capacity() -> Result<Capacity, String> {
-    let mut text = String::new();
-    // Two packets a millisecond are 24 Mb/s.
-    let dark = DARK_AT_US / 1000..(DARK_AT_US + BLACKOUT_US) / 1000;
-    for ms in (1..=2 * END_US / 1000).filter(|ms| !dark.contains(ms)) {
-        for _ in 0..LINK_BIT_PER_S / 8 / 1000 / WIRE_BYTES {
-            let _ = writeln!(text, "{ms}");
-        }
-    }
-    let trace = Trace::parse(&text).map_err(|e| e.to_string())?;
-    Ok(Capacity::Trace { trace, repeat: false })
+/// A link that is dead for a while.
+fn link() -> LinkConfig {
+    let capacity = Capacity::Rate { bit_per_s: LINK_BIT_PER_S };
+    let mut link = LinkConfig::new(capacity, RTT_US / 2 * 1000, QueueLimit::Packets(QUEUE_PACKETS));
+    link.outages.push(Outage { from_ns: DARK_AT_US * 1000, until_ns: (DARK_AT_US + BLACKOUT_US) * 1000 });
+    link
 }
 
 struct Lab {
@@ -58,13 +48,7 @@ impl Lab {
     fn new(algorithm: &Arc<dyn Algorithm>, source: Source) -> Result<Lab, LiveError> {
         let set_up = || -> Result<Lab, String> {
             let said = |e: &dyn std::fmt::Display| e.to_string();
-            let link = LinkConfig {
-                capacity: capacity()?,
-                delay_ns: RTT_US / 2 * 1000,
-                loss_ppm: 0,
-                queue: QueueLimit::Packets(QUEUE_PACKETS),
-            };
-            let mut sim = SimDatapath::new(SimConfig::new(vec![link], 1)).map_err(|e| said(&e))?;
+            let mut sim = SimDatapath::new(SimConfig::new(vec![link()], 1)).map_err(|e| said(&e))?;
             let flow = sim.add_flow(&FlowConfig::new(source, RTT_US / 2)).map_err(|e| said(&e))?;
             let catalog = Catalog::new(vec![Arc::clone(algorithm)], 1).map_err(|e| said(&e))?;
             let mut core =
