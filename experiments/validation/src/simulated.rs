@@ -1,0 +1,59 @@
+//! A scenario in virtual time.
+
+use crate::{Capacity, Error, Outcome, Point, SAMPLE_EVERY_US, Scenario, check, core};
+use ccplane_contract::Datapath;
+use ccplane_core::{Config, DatapathId, Rules, drive};
+use ccplane_netsim::{Capacity as NetCapacity, LinkConfig, QueueLimit};
+use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source};
+
+const SIM: DatapathId = DatapathId(0);
+/// Longest virtual time between two looks of the agent.
+const TICK_US: u64 = 10_000;
+/// Mahimahi and the emulator count a TUN header with each packet.
+const TUN_HEADER_BYTES: u16 = 4;
+
+/// Runs the scenario in the simulator.
+///
+/// # Errors
+/// What is wrong with the scenario.
+pub fn simulate(scenario: &Scenario) -> Result<Outcome, Error> {
+    check(scenario)?;
+    let mut config = SimConfig::new(vec![link(scenario)], 1);
+    config.sample_every_us = SAMPLE_EVERY_US;
+    let mut sim = SimDatapath::new(config)?;
+    let flow = sim.add_flow(&FlowConfig::new(Source::Bulk, scenario.one_way_delay_us))?;
+    let mut core = core(Rules::all(&scenario.algorithm), Config::default().heartbeat_us)?;
+    core.attach(SIM, sim.capabilities(), 0).map_err(|e| Error::Core(e.to_string()))?;
+    while sim.now_us() < scenario.until_us {
+        sim.step_to_event(scenario.until_us.min(sim.now_us() + TICK_US));
+        let now_us = sim.now_us();
+        drive(&mut core, SIM, &mut sim, now_us);
+    }
+    let packet_bytes = sim.stats(flow).map_or(1, |s| u64::from(s.mss_bytes)).max(1);
+    let points = sim.samples(flow).iter().map(|s| Point {
+        at_us: s.at_us,
+        srtt_us: s.srtt_us.into(),
+        cwnd_packets: s.cwnd_bytes / packet_bytes,
+        delivered: s.delivered,
+        lost: s.lost,
+    });
+    Ok(Outcome { points: points.collect(), packet_bytes })
+}
+
+/// The emulator's link in the simulator's terms. The emulator serves opportunities of 1504 bytes: on a constant rate a
+/// packet waits in the queue for its own, where the simulator has it in service already.
+fn link(scenario: &Scenario) -> LinkConfig {
+    let (capacity, queue_packets) = match &scenario.capacity {
+        Capacity::Rate(bit_per_s) => {
+            (NetCapacity::Rate { bit_per_s: *bit_per_s }, scenario.queue_packets.saturating_sub(1).max(1))
+        }
+        Capacity::Trace(trace) => {
+            (NetCapacity::Trace { trace: trace.clone(), repeat: true }, scenario.queue_packets)
+        }
+    };
+    let delay_ns = scenario.one_way_delay_us * 1000;
+    LinkConfig {
+        overhead_bytes: TUN_HEADER_BYTES,
+        ..LinkConfig::new(capacity, delay_ns, QueueLimit::Packets(queue_packets))
+    }
+}
