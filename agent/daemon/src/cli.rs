@@ -1,5 +1,9 @@
 //! The command line: every flag, once.
 
+mod trace;
+
+pub(crate) use trace::*;
+
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -31,8 +35,12 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     MmDelay(MmDelayArgs),
     MmLink(MmLinkArgs),
+    MmLoss(MmLossArgs),
+    MmOnoff(MmOnoffArgs),
+    MmImpair(MmImpairArgs),
     Demo(DemoArgs),
     Sim(SimArgs),
+    Trace(TraceArgs),
     Bench(BenchArgs),
 }
 
@@ -211,23 +219,113 @@ pub(crate) struct DoctorArgs {
 
 /// Run a command behind a link with a fixed delay, as mahimahi's mm-delay does.
 ///
-/// The link shells nest: `ccplane mm-delay 20 ccplane mm-link up.trace down.trace`. They need root.
+/// The link shells nest in any order: `ccplane mm-delay 20 ccplane mm-link up.trace down.trace`.
 #[derive(Args, Debug)]
+#[command(after_help = SHELLS_HELP)]
 pub(crate) struct MmDelayArgs {
     /// Delay of each direction, milliseconds.
     #[arg(value_name = "MILLISECONDS")]
     pub(crate) delay_ms: u64,
 
-    /// The command and its arguments; the user's shell if left out.
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) command: Vec<String>,
+    #[command(flatten)]
+    pub(crate) shell: ShellArgs,
+}
+
+/// Run a command behind a link that loses packets, as mahimahi's mm-loss does.
+#[derive(Args, Debug)]
+#[command(after_help = SHELLS_HELP)]
+pub(crate) struct MmLossArgs {
+    /// What loses packets: what the command sends or what it receives.
+    #[arg(value_name = "DIRECTION")]
+    pub(crate) direction: DirectionArg,
+
+    /// The share of packets lost, 0 to 1, each independent of the others.
+    #[arg(value_name = "RATE")]
+    pub(crate) rate: String,
+
+    #[command(flatten)]
+    pub(crate) seed: SeedArg,
+
+    #[command(flatten)]
+    pub(crate) shell: ShellArgs,
+}
+
+/// Run a command behind a link that is on and off in turn, as mahimahi's mm-onoff does.
+///
+/// Each time is drawn from an exponential distribution. Packets that enter while the link is off are lost.
+#[derive(Args, Debug)]
+#[command(after_help = SHELLS_HELP)]
+pub(crate) struct MmOnoffArgs {
+    /// What is on and off: what the command sends or what it receives.
+    #[arg(value_name = "DIRECTION")]
+    pub(crate) direction: DirectionArg,
+
+    /// The mean time on, seconds.
+    #[arg(value_name = "MEAN-ON-TIME")]
+    pub(crate) mean_on: String,
+
+    /// The mean time off, seconds.
+    #[arg(value_name = "MEAN-OFF-TIME")]
+    pub(crate) mean_off: String,
+
+    #[command(flatten)]
+    pub(crate) seed: SeedArg,
+
+    #[command(flatten)]
+    pub(crate) shell: ShellArgs,
+}
+
+/// Run a command behind a link with jitter, reordering, copies, burst losses or a policer.
+///
+/// For what mahimahi has no shell for. Nests with the other link shells.
+#[derive(Args, Debug)]
+#[command(after_help = SHELLS_HELP)]
+pub(crate) struct MmImpairArgs {
+    /// What is impaired: what the command sends, what it receives, or both alike.
+    #[arg(value_name = "DIRECTION")]
+    pub(crate) direction: DirectionsArg,
+
+    /// Delay each packet by a further time, uniform from 0 to this.
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub(crate) jitter_ms: Option<f64>,
+
+    /// Let packets overtake each other by their jitter; else a late one holds up those behind it.
+    #[arg(long, requires = "jitter_ms")]
+    pub(crate) jitter_reorders: bool,
+
+    /// Hold back this share of packets for so long, so that later ones overtake them.
+    #[arg(long, value_name = "SHARE,MILLISECONDS")]
+    pub(crate) reorder: Option<String>,
+
+    /// Deliver this share of packets twice.
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) duplicate: Option<f64>,
+
+    /// Drop what exceeds a token bucket.
+    #[arg(long, value_name = "MBIT_PER_S,BUCKET_BYTES")]
+    pub(crate) policer: Option<String>,
+
+    /// Lose packets in bursts (Gilbert-Elliott): the chance of a burst to begin and to end with each packet, and of a
+    /// packet to be lost in one (1 unless given) and outside (0 unless given).
+    #[arg(long, value_name = "BEGIN,END[,LOSS_IN[,LOSS_OUT]]")]
+    pub(crate) burst_loss: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) seed: SeedArg,
+
+    #[command(flatten)]
+    pub(crate) shell: ShellArgs,
 }
 
 /// Run a command behind a link that delivers as traces say, as mahimahi's mm-link does.
 ///
-/// Each line of a trace is a millisecond at which 1504 bytes can be delivered; at its end it starts over. $MAHIMAHI_BASE
-/// is the address of the outer end. Needs root.
+/// Each line of a trace is a millisecond at which 1504 bytes can be delivered; at its end it starts over.
+///
+/// A QUEUE is infinite, droptail, drophead, codel or pie; QUEUE_ARGS are NAME=NUMBER separated by commas: packets and
+/// bytes (limits, of which all but infinite need one), for codel target and interval (5 and 100 unless given), for pie
+/// qdelay_ref and max_burst (needed), all four in milliseconds.
 #[derive(Args, Debug)]
+#[command(after_help = SHELLS_HELP)]
 pub(crate) struct MmLinkArgs {
     /// The trace of what the command sends.
     #[arg(value_name = "UPLINK")]
@@ -238,37 +336,98 @@ pub(crate) struct MmLinkArgs {
     pub(crate) downlink: PathBuf,
 
     /// Log every packet sent, in mahimahi's format.
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'u', long, value_name = "FILE")]
     pub(crate) uplink_log: Option<PathBuf>,
 
     /// Log every packet received.
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'd', long, value_name = "FILE")]
     pub(crate) downlink_log: Option<PathBuf>,
 
-    /// Queue of what is sent: infinite or droptail.
+    /// Queue of what is sent.
     #[arg(long, value_name = "QUEUE")]
     pub(crate) uplink_queue: Option<String>,
 
-    /// Queue of what is received: infinite or droptail.
+    /// Queue of what is received.
     #[arg(long, value_name = "QUEUE")]
     pub(crate) downlink_queue: Option<String>,
 
-    /// Limits of a droptail queue: packets=N, bytes=N or both, separated by a comma.
-    #[arg(long, value_name = "LIMITS")]
+    /// Arguments of the uplink's queue.
+    #[arg(long, value_name = "QUEUE_ARGS")]
     pub(crate) uplink_queue_args: Option<String>,
 
-    /// Limits of a droptail queue.
-    #[arg(long, value_name = "LIMITS")]
+    /// Arguments of the downlink's queue.
+    #[arg(long, value_name = "QUEUE_ARGS")]
     pub(crate) downlink_queue_args: Option<String>,
 
     /// Do not start the traces over: the link delivers nothing after their end.
     #[arg(long)]
     pub(crate) once: bool,
 
+    /// Print the uplink's throughput twice a second, as lines on standard error where mahimahi opens a window.
+    #[arg(long)]
+    pub(crate) meter_uplink: bool,
+
+    /// Print the uplink's longest queueing delay twice a second.
+    #[arg(long)]
+    pub(crate) meter_uplink_delay: bool,
+
+    /// Print the downlink's throughput.
+    #[arg(long)]
+    pub(crate) meter_downlink: bool,
+
+    /// Print the downlink's longest queueing delay.
+    #[arg(long)]
+    pub(crate) meter_downlink_delay: bool,
+
+    /// Print all four.
+    #[arg(long)]
+    pub(crate) meter_all: bool,
+
+    #[command(flatten)]
+    pub(crate) seed: SeedArg,
+
+    #[command(flatten)]
+    pub(crate) shell: ShellArgs,
+}
+
+/// What every link shell takes.
+#[derive(Args, Debug)]
+pub(crate) struct ShellArgs {
+    /// Run a command line in the outside namespace while the shell lives, such as `iperf3 -s`. What it prints goes to
+    /// standard error.
+    #[arg(long, value_name = "COMMAND_LINE")]
+    pub(crate) outside: Option<String>,
+
     /// The command and its arguments; the user's shell if left out.
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) command: Vec<String>,
 }
+
+/// Decides what is random.
+#[derive(Args, Debug)]
+pub(crate) struct SeedArg {
+    /// Decides what is random: the same packets in the same order have the same fates.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+pub(crate) enum DirectionArg {
+    Uplink,
+    Downlink,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+pub(crate) enum DirectionsArg {
+    Uplink,
+    Downlink,
+    Both,
+}
+
+const SHELLS_HELP: &str = "\
+The command's network is the link; its far end has the address $MAHIMAHI_BASE. As root that is the caller's own network. An
+ordinary user needs no setuid and changes nothing on the host: the shell makes a user namespace, and its outside is a network
+of its own with only loopback, where --outside runs a server. Needs a /dev/net/tun that the user may open.";
 
 /// Watch the same algorithms in the kernel, as fold programs in the kernel, and in the simulator.
 ///
@@ -391,6 +550,14 @@ fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err("a share, 0 to 1".to_owned()),
+    }
+}
+
+/// For a trace: a millisecond to a day.
+fn seconds_long(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.001..=86_400.0).contains(&s) => Ok(s),
+        _ => Err("seconds, 0.001 to 86400".to_owned()),
     }
 }
 

@@ -61,7 +61,11 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::Doctor(args) => commands::doctor(args),
         Command::MmDelay(args) => commands::mm_delay(args),
         Command::MmLink(args) => commands::mm_link(args),
+        Command::MmLoss(args) => commands::mm_loss(args),
+        Command::MmOnoff(args) => commands::mm_onoff(args),
+        Command::MmImpair(args) => commands::mm_impair(args),
         Command::Demo(args) => done(commands::demo(args, algorithms)),
+        Command::Trace(args) => done(commands::trace(args)),
         Command::Sim(args) => done(commands::sim(args, algorithms)),
         Command::Bench(args) => commands::bench(args),
     }

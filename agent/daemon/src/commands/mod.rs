@@ -8,6 +8,7 @@ mod flows;
 mod prog;
 mod shells;
 mod sim;
+mod trace;
 
 pub(crate) use bench::bench;
 pub(crate) use control::{adopt, programs, reload, status, stop};
@@ -15,8 +16,9 @@ pub(crate) use demo::demo;
 pub(crate) use doctor::doctor;
 pub(crate) use flows::flows;
 pub(crate) use prog::prog;
-pub(crate) use shells::{mm_delay, mm_link};
+pub(crate) use shells::{mm_delay, mm_impair, mm_link, mm_loss, mm_onoff};
 pub(crate) use sim::sim;
+pub(crate) use trace::trace;
 
 use crate::failure::Failure;
 use serde::Serialize;
