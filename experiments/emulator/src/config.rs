@@ -160,6 +160,14 @@ impl LinkConfig {
         }
     }
 
+    /// One of its directions.
+    pub fn path_mut(&mut self, direction: Direction) -> &mut PathConfig {
+        match direction {
+            Direction::Up => &mut self.up,
+            Direction::Down => &mut self.down,
+        }
+    }
+
     /// Checks every number.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A number outside its range.
-    #[error("{field}: {found} is outside {low}..={high} {unit}")]
+    #[error("{field}: {found} is outside {low}..={high}{}{unit}", if unit.is_empty() { "" } else { " " })]
     OutOfRange {
         /// The field's name.
         field: &'static str,
@@ -25,6 +25,17 @@ pub enum ConfigError {
         /// The unit of all three.
         unit: &'static str,
     },
+    /// Text that is no number.
+    #[error("{field}: {found:?} is no number")]
+    NotANumber {
+        /// The argument.
+        field: &'static str,
+        /// Its text.
+        found: String,
+    },
+    /// A link that is neither ever on nor ever off.
+    #[error("mean on-time and mean off-time: not both can be 0")]
+    NeverOnNorOff,
     /// A kind of queue that is not known.
     #[error("{field}: unknown queue {found:?}; expected infinite, droptail, drophead, codel or pie")]
     UnknownQueue {
@@ -95,6 +106,28 @@ pub enum Error {
         action: &'static str,
         /// On what.
         subject: String,
+        /// The kernel's reason.
+        errno: Errno,
+    },
+    /// An ordinary user could not get a user namespace.
+    #[error("cannot make a user namespace: {errno}; {hint}")]
+    UserNamespace {
+        /// What is missing.
+        hint: &'static str,
+        /// The kernel's reason.
+        errno: Errno,
+    },
+    /// The capabilities of a user namespace could not be passed on to the command.
+    #[error("cannot pass capabilities on to the command: {source}")]
+    Capability {
+        /// Why.
+        source: caps::errors::CapsError,
+    },
+    /// TUN devices cannot be made.
+    #[error("cannot use /dev/net/tun: {errno}; {hint}")]
+    TunDevice {
+        /// What is missing.
+        hint: String,
         /// The kernel's reason.
         errno: Errno,
     },

@@ -102,6 +102,10 @@ impl Link {
         locked(&self.stats).clone()
     }
 
+    pub(crate) fn stats_reader(&self) -> StatsReader {
+        StatsReader(Arc::clone(&self.stats))
+    }
+
     /// Stops the thread and flushes the logs; returns the last counters.
     pub(crate) fn stop(&mut self) -> Result<LinkStats> {
         let Some(thread) = self.thread.take() else { return Ok(self.stats()) };
@@ -115,6 +119,16 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         let _ = self.stop();
+    }
+}
+
+/// Reads a link's counters from anywhere.
+#[derive(Clone, Debug)]
+pub(crate) struct StatsReader(Arc<Mutex<LinkStats>>);
+
+impl StatsReader {
+    pub(crate) fn read(&self) -> LinkStats {
+        locked(&self.0).clone()
     }
 }
 

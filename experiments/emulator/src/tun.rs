@@ -1,14 +1,15 @@
 //! A TUN device: one end of an emulated link, packet by packet.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use netlink_packet_route::link::LinkAttribute;
+use nix::errno::Errno;
 use nix::libc;
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::netlink::Netlink;
 use crate::sys;
 
@@ -16,6 +17,9 @@ use crate::sys;
 pub(crate) const MTU: u32 = 1500;
 /// Packets that wait in the device while the forwarding thread is not scheduled: 100 ms at 1 Gb/s.
 const TX_QUEUE_PACKETS: u32 = 8192;
+
+/// Where TUN devices are made.
+const DEVICE: &str = "/dev/net/tun";
 
 /// An open device; it goes when closed.
 #[derive(Debug)]
@@ -28,8 +32,8 @@ impl Tun {
             .read(true)
             .write(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open("/dev/net/tun")
-            .context("open", "/dev/net/tun")?
+            .open(DEVICE)
+            .map_err(|error| refused(&error))?
             .into();
         let name = sys::attach_tun(&fd, name).context("make TUN device", name)?;
         let netlink = Netlink::open()?;
@@ -49,6 +53,28 @@ impl Tun {
     pub(crate) fn write(&self, packet: &[u8]) -> nix::Result<()> {
         nix::unistd::write(&self.0, packet).map(drop)
     }
+}
+
+/// Says what would have to change.
+fn refused(error: &std::io::Error) -> Error {
+    let errno = Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
+    let hint = match (errno, fs::metadata(DEVICE)) {
+        (Errno::EACCES | Errno::EPERM, Ok(found)) => {
+            let (mode, user, group) = (found.mode() & 0o7777, found.uid(), found.gid());
+            format!(
+                "it has mode {mode:04o}, user {user} and group {group}, and must be readable and writable for user {}, as it is \
+                 on most systems (chmod 0666 {DEVICE})",
+                nix::unistd::geteuid()
+            )
+        }
+        (Errno::ENOENT | Errno::ENXIO | Errno::ENODEV, _) => {
+            format!(
+                "the kernel's tun module is not loaded (modprobe tun), or {DEVICE} is missing (mknod {DEVICE} c 10 200)"
+            )
+        }
+        _ => format!("{DEVICE} must be readable and writable"),
+    };
+    Error::TunDevice { hint, errno }
 }
 
 impl AsFd for Tun {

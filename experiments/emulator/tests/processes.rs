@@ -202,7 +202,7 @@ fn nested_shells_reach_the_base() {
         "{}",
         head[0]
     );
-    assert!(head[1].starts_with("# command line: ") && head[1].ends_with("ping 9"), "{}", head[1]);
+    assert!(head[1].starts_with("# command line: ") && head[1].ends_with("'ping' '9'"), "{}", head[1]);
     assert_eq!(head[2], "# queue: droptail [packets=100]");
     assert_eq!(head[5], "# mahimahi config: [delay 10 ms] [delay 5 ms] ");
     assert_eq!(

@@ -73,6 +73,9 @@ pub(crate) struct Limits {
 }
 
 impl Queue {
+    /// What [`Queue::parse`] calls the kinds.
+    pub const KINDS: [&str; 5] = ["infinite", "droptail", "drophead", "codel", "pie"];
+
     /// A droptail queue of at most `packets` packets.
     pub fn packets(packets: u32) -> Queue {
         Queue::DropTail { packets: Some(packets), bytes: None }
