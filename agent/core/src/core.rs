@@ -1,7 +1,7 @@
 //! The state machine.
 
 use crate::catalog::{Catalog, CommandError, Compiled, Entry};
-use crate::flow::{FlowState, FlowView, LastReport, NativeReason, Steered};
+use crate::flow::{AlgorithmCounters, FlowState, FlowView, LastReport, NativeReason, Steered};
 use crate::queue::{Queue, Waiting};
 use crate::rules::{NATIVE, Rules, RulesError};
 use crate::shield::shield;
@@ -129,6 +129,8 @@ pub struct Core {
     /// Actions of a datapath that is attached from now on are numbered from here: numbers are never reused.
     first_action: u64,
     counters: Counters,
+    /// By algorithm: flows that were created and closed, and the sums of those that are gone.
+    algorithms: BTreeMap<&'static str, AlgorithmCounters>,
 }
 
 impl Core {
@@ -147,6 +149,7 @@ impl Core {
             stopping: false,
             first_action: 0,
             counters: Counters::default(),
+            algorithms: BTreeMap::new(),
         })
     }
 
@@ -353,6 +356,15 @@ impl Core {
         self.counters
     }
 
+    /// What was counted of each algorithm that has had flows, the native one included.
+    pub fn algorithms(&self) -> BTreeMap<&'static str, AlgorithmCounters> {
+        let mut sums = self.algorithms.clone();
+        for state in self.flows.values() {
+            sums.entry(state.algorithm).or_default().flows += state.counters;
+        }
+        sums
+    }
+
     fn flow_ids(&self, id: DatapathId) -> Vec<FlowId> {
         let range = (id, FlowId(u64::MIN))..=(id, FlowId(u64::MAX));
         self.flows.range(range).map(|((_, flow), _)| *flow).collect()
@@ -391,6 +403,7 @@ impl Core {
         if state.steered.is_err() {
             attached.queue.push(Command::Release { flow });
         }
+        self.algorithms.entry(state.algorithm).or_default().flows_created += 1;
         self.flows.insert((id, flow), state);
     }
 
@@ -448,6 +461,9 @@ impl Core {
     fn close(&mut self, id: DatapathId, flow: FlowId) {
         let Some(state) = self.flows.remove(&(id, flow)) else { return };
         self.counters.flows_closed += 1;
+        let sums = self.algorithms.entry(state.algorithm).or_default();
+        sums.flows_closed += 1;
+        sums.flows += state.counters;
         if let Ok(steered) = state.steered {
             self.end(steered);
         }
@@ -538,12 +554,18 @@ fn obey(
             state.refuse(CommandError::TooManyCommands { found, limit: MAX_COMMANDS_PER_CALL });
             return;
         }
-        let translated = match asked {
-            Asked::SetProgram { name, fields } => set_program(entry, name, &fields, flow, program, queue),
-            Asked::Update { fields } => update(program.as_deref(), &fields, flow, queue),
+        let counters = &mut state.counters;
+        let (translated, count) = match asked {
+            Asked::SetProgram { name, fields } => {
+                (set_program(entry, name, &fields, flow, program, queue), &mut counters.program_changes)
+            }
+            Asked::Update { fields } => {
+                (update(program.as_deref(), &fields, flow, queue), &mut counters.updates)
+            }
         };
-        if let Err(error) = translated {
-            state.refuse(error);
+        match translated {
+            Ok(()) => *count += 1,
+            Err(error) => state.refuse(error),
         }
     }
 }

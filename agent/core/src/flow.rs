@@ -3,6 +3,7 @@
 use crate::{CommandError, Compiled, DatapathId};
 use ccplane_alg::Flow;
 use ccplane_contract::{DatapathError, FlowId, FlowInfo};
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 /// Why a flow runs its datapath's native algorithm.
@@ -48,6 +49,34 @@ pub struct FlowCounters {
     pub malformed_reports: u64,
     /// Commands of its algorithm that were not carried out.
     pub refused_commands: u64,
+    /// Programs that its algorithm set, the first one included.
+    pub program_changes: u64,
+    /// Updates of the running program that its algorithm asked for.
+    pub updates: u64,
+}
+
+impl AddAssign for FlowCounters {
+    fn add_assign(&mut self, other: FlowCounters) {
+        self.reports += other.reports;
+        self.lost_reports += other.lost_reports;
+        self.stale_reports += other.stale_reports;
+        self.late_reports += other.late_reports;
+        self.malformed_reports += other.malformed_reports;
+        self.refused_commands += other.refused_commands;
+        self.program_changes += other.program_changes;
+        self.updates += other.updates;
+    }
+}
+
+/// What was counted of all flows of one algorithm.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct AlgorithmCounters {
+    /// Flows that were given to it.
+    pub flows_created: u64,
+    /// Those that have ended.
+    pub flows_closed: u64,
+    /// The sum over its flows, ended or not.
+    pub flows: FlowCounters,
 }
 
 /// A running algorithm.

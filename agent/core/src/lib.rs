@@ -24,7 +24,7 @@ pub use crate::core::{AttachError, Config, Core, Counters, InstallState, Install
 pub use action::{Action, ActionId, Command, DatapathId};
 pub use catalog::{Catalog, CatalogError, CommandError, Compiled};
 pub use drive::{Driven, drive};
-pub use flow::{FlowCounters, FlowView, NativeReason};
+pub use flow::{AlgorithmCounters, FlowCounters, FlowView, NativeReason};
 pub use rules::{NATIVE, Rule, Rules, RulesError};
 
 /// Flows known at once, unless configured otherwise; further ones stay with their native algorithm.

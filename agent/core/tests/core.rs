@@ -87,6 +87,21 @@ fn reports_reach_the_algorithm_and_the_view() {
 }
 
 #[test]
+fn an_algorithms_counters_outlive_its_flows() {
+    let mut told = Told::new("a");
+    told.on_report = Arc::new(|_, control| control.update(&[("armed", 1)]));
+    let (mut core, mut fake) = (core_with(vec![told]), Fake::default());
+    turn(&mut core, &mut fake, vec![created(5), created(6), report(5, 10, 1, 3), report(6, 10, 1, 3)]);
+    let before = core.algorithms();
+    assert_eq!((before["a"].flows_created, before["a"].flows_closed), (2, 0));
+    let flows = before["a"].flows;
+    assert_eq!((flows.reports, flows.program_changes, flows.updates), (2, 2, 2));
+    turn(&mut core, &mut fake, vec![Event::Closed { flow: FlowId(5) }]);
+    let after = core.algorithms();
+    assert_eq!((after["a"].flows_closed, after["a"].flows), (1, flows));
+}
+
+#[test]
 fn gaps_late_stale_and_malformed_reports_are_counted() {
     let mut told = Told::new("a");
     told.on_report = Arc::new(|report, control| {
