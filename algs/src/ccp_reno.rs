@@ -1,9 +1,9 @@
 //! Reno the way CCP has it (SIGCOMM'18, section 2): the datapath only measures, the agent decides the window on
 //! each report. Here to be compared with: every decision waits for the agent.
 
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource, Report};
-
-use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES};
+use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
+use std::sync::Arc;
 
 // State
 
@@ -106,6 +106,20 @@ impl Algorithm for CcpReno {
             recovery_end_us: 0,
         })
     }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        &[REPORT_US]
+    }
+
+    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
+        let mut config = CcpRenoConfig::default();
+        for (name, value) in values {
+            if *name == "report_us" {
+                config.report_us = u32::try_from(*value).unwrap_or(DEFAULT_REPORT_US);
+            }
+        }
+        Some(Arc::new(CcpReno { config }))
+    }
 }
 
 // Tests
@@ -133,6 +147,13 @@ mod tests {
             [Command::Update { fields }] => fields[0].1,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn reports_as_often_as_asked() {
+        let algorithm: Arc<dyn Algorithm> = Arc::new(CcpReno::default());
+        let often = ccplane_alg::configure(&algorithm, [("report_us", 0)]).unwrap();
+        assert_eq!(Bench::new(&*often, MSS as u32, MSS).reg("report_us"), 0);
     }
 
     #[test]

@@ -38,6 +38,15 @@ const REPORT_US: Parameter = Parameter {
     max: 10_000_000,
 };
 
+/// The parameter of the slow start threshold.
+const SSTHRESH_BYTES: Parameter = Parameter {
+    name: "initial_ssthresh_bytes",
+    about: "slow start threshold of a new flow",
+    default: MAX_WINDOW_BYTES as i64,
+    min: 1,
+    max: MAX_WINDOW_BYTES as i64,
+};
+
 /// Every algorithm of this crate, with its defaults.
 pub fn all() -> Vec<Arc<dyn Algorithm>> {
     vec![

@@ -23,8 +23,9 @@
 //! It keeps within stock CCP's language and limits, so it also runs on libccp: every subtraction is of a
 //! smaller number from a larger one.
 
-use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, fields};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource, Report};
+use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, SSTHRESH_BYTES, fields};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
+use std::sync::Arc;
 
 // State
 
@@ -81,6 +82,24 @@ impl Algorithm for Reno {
         control.set_program("reno", &fields(info.mss_bytes, initial_ssthresh_bytes, report_us));
         Box::new(RenoFlow)
     }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        &[SSTHRESH_BYTES, REPORT_US]
+    }
+
+    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
+        let mut config = RenoConfig::default();
+        for (name, value) in values {
+            match *name {
+                "initial_ssthresh_bytes" => {
+                    config.initial_ssthresh_bytes = u64::try_from(*value).unwrap_or(MAX_WINDOW_BYTES);
+                }
+                "report_us" => config.report_us = u32::try_from(*value).unwrap_or(DEFAULT_REPORT_US),
+                _ => {}
+            }
+        }
+        Some(Arc::new(Reno { config }))
+    }
 }
 
 // Tests
@@ -89,6 +108,7 @@ impl Algorithm for Reno {
 mod tests {
     use super::*;
     use crate::testing::{Ack, Bench, MSS, assert_stock_limits};
+    use ccplane_alg::configure;
     use proptest::prelude::*;
 
     const RTT_US: i64 = 40_000;
@@ -137,6 +157,21 @@ mod tests {
         assert_eq!(windows, [20 * MSS, 40 * MSS, 80 * MSS, 100 * MSS + 7]);
         bench.round(RTT_US);
         assert_eq!(bench.cwnd(), 101 * MSS + 7);
+    }
+
+    #[test]
+    fn parameters_reach_the_program() {
+        let algorithms: [Arc<dyn Algorithm>; 2] =
+            [Arc::new(Reno::default()), Arc::new(crate::Cubic::default())];
+        for algorithm in algorithms {
+            let set = [("report_us", 7), ("initial_ssthresh_bytes", 100_000)];
+            let bench = Bench::new(&*configure(&algorithm, set).unwrap(), MSS as u32, MSS);
+            assert_eq!((bench.reg("report_us"), bench.reg("ssthresh")), (7, 100_000));
+            let bench = Bench::new(&*configure(&algorithm, []).unwrap(), MSS as u32, MSS);
+            assert_eq!((bench.reg("report_us"), bench.reg("ssthresh")), (10_000, 1 << 30));
+            assert!(configure(&algorithm, [("initial_ssthresh_bytes", 0)]).is_err());
+            assert!(configure(&algorithm, [("mss", 1)]).is_err());
+        }
     }
 
     #[test]
