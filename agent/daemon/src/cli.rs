@@ -40,6 +40,7 @@ pub(crate) enum Command {
     MmImpair(MmImpairArgs),
     Demo(DemoArgs),
     Sim(SimArgs),
+    Run(RunArgs),
     Trace(TraceArgs),
     Bench(BenchArgs),
 }
@@ -512,6 +513,63 @@ pub(crate) struct SimArgs {
     pub(crate) report: Option<PathBuf>,
 
     /// One JSON object on one line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Run a plan: algorithms on links, alternating and repeated, into one results file and one HTML report.
+///
+/// A plan is TOML; ten lines are enough (`ccplane run --list` names those that come with ccplane, `--show NAME` prints
+/// one). It is checked before anything starts. Each run is recorded as it ends, in RESULTS/NAME.jsonl: a plan that was
+/// interrupted goes on where it stopped when it is run again. A run that fails is recorded and tried once more. Needs
+/// root for contenders in the kernel, none for simulated ones. Exit code 0 if every run ended well, 1 if one stayed
+/// failed, 2 if the plan is wrong, 130 if it was interrupted.
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) place: Place,
+
+    /// The plan: a file, or the name of one that comes with ccplane.
+    #[arg(value_name = "PLAN", required_unless_present_any = ["list", "show"])]
+    pub(crate) plan: Option<String>,
+
+    /// Say which plans come with ccplane.
+    #[arg(long, conflicts_with = "plan")]
+    pub(crate) list: bool,
+
+    /// Print a plan that comes with ccplane, to start one's own from.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["plan", "list"])]
+    pub(crate) show: Option<String>,
+
+    /// Check the plan, say what it would run, and exit.
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// Where the results go; made if it is not there.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    pub(crate) results: PathBuf,
+
+    /// Where the report goes, if not beside the results.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// Repeats, in place of the plan's. Raised, the runs that are there count.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repeats: Option<u32>,
+
+    /// Length of a run, in place of the plan's; all its other times keep their share of it.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=36_000))]
+    pub(crate) duration: Option<u64>,
+
+    /// One repeat of at most five seconds each, to try a plan; the results are called NAME-quick.
+    #[arg(long, conflicts_with_all = ["repeats", "duration"])]
+    pub(crate) quick: bool,
+
+    /// Start anew where there are results of another plan; they are kept as NAME.jsonl.old.
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// One JSON object on one line: what was run, where it is, what the comparisons came to.
     #[arg(long)]
     pub(crate) json: bool,
 }

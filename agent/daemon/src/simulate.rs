@@ -1,23 +1,16 @@
 //! Algorithms in the simulated datapath, as the report shows them: what `sim` runs, and `demo` beside the kernel.
 
 use ccplane_alg::Algorithm;
-use ccplane_contract::{Datapath, FlowId};
-use ccplane_core::{Catalog, CatalogError, Config, Core, DatapathId, Rule, Rules, RulesError, drive};
-use ccplane_netsim::trace::{OPPORTUNITY_BYTES, Trace};
+use ccplane_contract::FlowId;
+use ccplane_netsim::trace::Trace;
 use ccplane_netsim::{Capacity, LinkConfig};
 use ccplane_report::{self as report, Flow, Sample, Totals};
-use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, SimError, Source};
+use ccplane_runner::sim::{self, SimFlow, SimulateError, Simulation};
+use ccplane_sim::{SimDatapath, Source};
 use std::sync::Arc;
 
-const SIM: DatapathId = DatapathId(0);
-/// Longest virtual time between two looks of the agent at its datapath.
-const TICK_US: u64 = 50_000;
-/// The sender's port of the first flow, by which the rules tell flows apart.
-const FIRST_PORT: u16 = 40_000;
 /// Flows of one simulation.
 pub(crate) const MAX_FLOWS: usize = 1024;
-/// A trace's capacity is shown in bins of this length.
-const BIN_MS: u64 = 250;
 
 /// What is simulated.
 pub(crate) struct Scenario {
@@ -37,21 +30,6 @@ pub(crate) struct Scenario {
     pub(crate) flows: Vec<(String, String)>,
 }
 
-/// Why nothing was simulated.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SimulateError {
-    #[error("{0} flows, at most {MAX_FLOWS} are allowed")]
-    TooMany(usize),
-    #[error(transparent)]
-    Catalog(#[from] CatalogError),
-    #[error(transparent)]
-    Rules(#[from] RulesError),
-    #[error(transparent)]
-    Sim(#[from] SimError),
-    #[error("attach the simulated datapath: {0}")]
-    Attach(#[from] ccplane_core::AttachError),
-}
-
 /// Runs the scenario to its end.
 ///
 /// # Errors
@@ -62,37 +40,29 @@ pub(crate) fn run(
 ) -> Result<Vec<Flow>, SimulateError> {
     let count = scenario.flows.len();
     if count > MAX_FLOWS {
-        return Err(SimulateError::TooMany(count));
+        return Err(SimulateError::TooMany { found: count, limit: MAX_FLOWS });
     }
-    let links = vec![scenario.link.clone(); if scenario.shared { 1 } else { count }];
-    let mut config = SimConfig::new(links, scenario.seed);
-    config.sample_every_us = scenario.sample_every_ms * 1000;
-    let mut sim = SimDatapath::new(config)?;
-    let mut ids = Vec::new();
-    let mut rules = Vec::new();
-    for ((_, algorithm), n) in scenario.flows.iter().zip(0_u16..) {
-        let port = FIRST_PORT + n;
-        let mut flow = FlowConfig::new(Source::Bulk, scenario.return_delay_us);
-        flow.local.set_port(port);
-        if !scenario.shared {
-            // Links of one network are few; `MAX_LINKS` is checked there.
-            flow.path.links = vec![u8::try_from(n).unwrap_or(u8::MAX)];
-        }
-        ids.push(sim.add_flow(&flow)?);
-        rules.push(Rule { local_port: Some(port..=port), ..Rule::any(algorithm) });
-    }
-    let catalog = Catalog::new(algorithms.to_vec(), 1)?;
-    let rules = Rules { rules, default: ccplane_core::NATIVE.to_owned() };
-    let mut core = Core::new(catalog, rules, Config::default())?;
-    core.attach(SIM, sim.capabilities(), 0)?;
-    let end_us = scenario.duration_ms * 1000;
-    while sim.now_us() < end_us {
-        sim.step_to_event(end_us.min(sim.now_us() + TICK_US));
-        let now_us = sim.now_us();
-        drive(&mut core, SIM, &mut sim, now_us);
-    }
-    let flows = scenario.flows.iter().zip(ids);
-    Ok(flows.map(|((name, algorithm), id)| flow(name, algorithm, &sim, id, scenario.duration_ms)).collect())
+    let flow = |((_, algorithm), n): (&(String, String), usize)| SimFlow {
+        algorithm: algorithm.clone(),
+        // Links of one network are few; their number is checked there.
+        link: if scenario.shared { 0 } else { u8::try_from(n).unwrap_or(u8::MAX) },
+        source: Source::Bulk,
+        start_us: 0,
+        stop_us: None,
+    };
+    let duration_us = scenario.duration_ms * 1000;
+    let simulation = Simulation {
+        links: vec![scenario.link.clone(); if scenario.shared { 1 } else { count }],
+        flows: scenario.flows.iter().zip(0..).map(flow).collect(),
+        sample_every_us: scenario.sample_every_ms * 1000,
+        ..Simulation::new(scenario.return_delay_us, duration_us, scenario.seed)
+    };
+    let done = sim::run(&simulation, algorithms, duration_us, &mut |_| true)?;
+    let flows = scenario.flows.iter().zip(&done.flows);
+    let shown = |((name, algorithm), id): (&(String, String), &FlowId)| {
+        self::flow(name, algorithm, &done.datapath, *id, scenario.duration_ms)
+    };
+    Ok(flows.map(shown).collect())
 }
 
 fn flow(name: &str, algorithm: &str, sim: &SimDatapath, id: FlowId, duration_ms: u64) -> Flow {
@@ -141,18 +111,8 @@ pub(crate) fn capacity(capacity: &Capacity, duration_ms: u64) -> Vec<report::Cap
         Capacity::Rate { bit_per_s } => return vec![report::Capacity { t_ms: 0, capacity_bps: *bit_per_s }],
         Capacity::Trace { trace, repeat } => (trace, *repeat),
     };
-    let mut opportunities = trace.schedule(repeat).peekable();
-    let mut steps = Vec::new();
-    for t_ms in (0..duration_ms).step_by(BIN_MS as usize) {
-        let bin_ms = BIN_MS.min(duration_ms - t_ms);
-        let mut count = 0;
-        while opportunities.next_if(|at_ms| *at_ms < t_ms + bin_ms).is_some() {
-            count += 1;
-        }
-        let bits = count * u64::from(OPPORTUNITY_BYTES) * 8;
-        steps.push(report::Capacity { t_ms, capacity_bps: bits * 1000 / bin_ms });
-    }
-    steps
+    let bins = ccplane_runner::capacity::of_trace(trace, repeat, duration_ms);
+    bins.map(|(t_ms, capacity_bps)| report::Capacity { t_ms, capacity_bps }).collect()
 }
 
 /// One trace of several stretches, each from its own trace's start.
@@ -217,7 +177,10 @@ mod tests {
         let error = run(&Scenario { flows, ..scenario() }, &ccplane_algs::all()).unwrap_err().to_string();
         assert!(error.contains("no algorithm `none`"), "{error}");
         let flows = vec![("a".to_owned(), "reno".to_owned()); MAX_FLOWS + 1];
-        assert!(matches!(run(&Scenario { flows, ..scenario() }, &[]), Err(SimulateError::TooMany(1025))));
+        assert!(matches!(
+            run(&Scenario { flows, ..scenario() }, &[]),
+            Err(SimulateError::TooMany { found: 1025, .. })
+        ));
     }
 
     #[test]

@@ -60,6 +60,30 @@ pub enum Error {
     /// The link could not be made or changed.
     #[error(transparent)]
     Link(#[from] ccplane_emulator::Error),
+    /// No algorithm of this name; a plan that was checked names none such.
+    #[error("no algorithm is called `{name}`")]
+    NoAlgorithm {
+        /// The name.
+        name: String,
+    },
+    /// A parameter that the algorithm does not take; a plan that was checked has none such.
+    #[error(transparent)]
+    Parameter(ccplane_alg::ParameterError),
+    /// The agent could not start.
+    #[error("the agent could not start: {0}")]
+    Agent(Box<dyn std::error::Error + Send + Sync>),
+    /// iperf3 failed.
+    #[error("iperf3: {why}")]
+    Iperf3 {
+        /// What it said, or how it ended.
+        why: String,
+    },
+    /// The simulator refused the scenario.
+    #[error(transparent)]
+    Sim(#[from] crate::sim::SimulateError),
+    /// It was asked to stop.
+    #[error("stopped")]
+    Stopped,
     /// Something that the caller's hooks did failed.
     #[error("{0}")]
     Hook(Box<dyn std::error::Error + Send + Sync>),

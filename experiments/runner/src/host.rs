@@ -19,6 +19,28 @@ fn kernel() -> String {
     )
 }
 
+/// Processors, and the model of the first.
+pub(crate) fn processors() -> String {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    format!("{count} x {}", model.map_or("unknown", |(_, name)| name))
+}
+
+/// A sysctl's value, blanks made single; `None` if there is none of this name.
+pub(crate) fn sysctl(name: &str) -> Option<String> {
+    let path = format!("/proc/sys/{}", name.replace('.', "/"));
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// The kernel's own congestion control algorithms.
+#[must_use]
+pub fn kernel_algorithms() -> Vec<String> {
+    let names = sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
+    names.split(' ').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
 /// The commit of the checkout that the running program was built in; empty when it lies in none.
 fn git_commit() -> String {
     let Ok(program) = std::env::current_exe() else { return String::new() };
@@ -34,8 +56,9 @@ fn git_commit() -> String {
     }
 }
 
-/// UTC, to the second.
-fn rfc3339(time: SystemTime) -> String {
+/// UTC, to the second: "2026-01-02T03:04:05Z".
+#[must_use]
+pub fn rfc3339(time: SystemTime) -> String {
     let s = time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let (year, month, day) = civil(s / 86_400);
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", s / 3600 % 24, s / 60 % 60, s % 60)

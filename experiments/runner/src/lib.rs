@@ -7,9 +7,13 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod capacity;
 pub mod demo;
 mod error;
+pub mod experiment;
 pub mod host;
+pub mod plan;
+pub mod sim;
 #[allow(unsafe_code)]
 mod sys;
 pub mod table;

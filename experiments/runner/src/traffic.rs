@@ -257,26 +257,27 @@ fn set_congestion(socket: &OwnedFd, name: &str) -> Result<()> {
     })
 }
 
-/// Connects without blocking. The congestion control is set first, so that it sees the flow from its start.
-fn connect_with(congestion: &str, remote: SocketAddr) -> Result<TcpStream> {
+/// Starts to connect, without blocking. The congestion control is set first, so that it sees the flow from its start.
+pub(crate) fn connect_nonblocking(congestion: &str, remote: SocketAddr) -> Result<TcpStream> {
     let family = if remote.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let socket = tcp_socket(family)?;
     set_congestion(&socket, congestion)?;
     match connect(socket.as_raw_fd(), &SockaddrStorage::from(remote)) {
-        Ok(()) => {}
-        Err(Errno::EINPROGRESS) => {
-            if !wait(&socket, PollFlags::POLLOUT, CONNECT_TIMEOUT)? {
-                return Err(Error::ConnectTimeout { remote, timeout_ms: CONNECT_TIMEOUT.as_millis() });
-            }
-            let error =
-                nix::sys::socket::getsockopt(&socket, sockopt::SocketError).context("getsockopt SO_ERROR")?;
-            if error != 0 {
-                return Err(Error::Os { what: "connect", errno: Errno::from_raw(error) });
-            }
-        }
-        Err(errno) => return Err(Error::Os { what: "connect", errno }),
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(socket)),
+        Err(errno) => Err(Error::Os { what: "connect", errno }),
     }
-    Ok(TcpStream::from(socket))
+}
+
+/// Connects; the socket is one that does not block.
+fn connect_with(congestion: &str, remote: SocketAddr) -> Result<TcpStream> {
+    let stream = connect_nonblocking(congestion, remote)?;
+    if !wait(&stream, PollFlags::POLLOUT, CONNECT_TIMEOUT)? {
+        return Err(Error::ConnectTimeout { remote, timeout_ms: CONNECT_TIMEOUT.as_millis() });
+    }
+    match nix::sys::socket::getsockopt(&stream, sockopt::SocketError).context("getsockopt SO_ERROR")? {
+        0 => Ok(stream),
+        error => Err(Error::Os { what: "connect", errno: Errno::from_raw(error) }),
+    }
 }
 
 /// Waits until `socket` is ready; `false` after `timeout`, which is rounded up to a millisecond, or after a signal.

@@ -47,6 +47,15 @@ impl KernelLoop {
         answered.blocking_recv().unwrap_or_default()
     }
 
+    /// Reports heard since the start; 0 if the loop has ended.
+    pub(crate) fn reports(&self) -> u64 {
+        let (answer, answered) = oneshot::channel();
+        if !self.0.ask(Query::Status(answer)) {
+            return 0;
+        }
+        answered.blocking_recv().map_or(0, |status| status.counters.reports)
+    }
+
     /// Hands the flows over and detaches.
     pub(crate) fn stop(self) {
         self.0.ask(Query::Stop);

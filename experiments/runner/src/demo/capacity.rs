@@ -4,11 +4,7 @@ use ccplane_emulator::Shape;
 use ccplane_report::Capacity;
 
 use super::config::DemoConfig;
-
-/// A trace's opportunities are counted in bins of this length.
-const BIN_MS: u64 = 250;
-/// Bits of one opportunity, as mahimahi counts them: 1500 bytes of IP packet and 4 of the device's header.
-const OPPORTUNITY_BITS: u64 = 1504 * 8;
+use crate::capacity::of_trace;
 
 /// Capacity on the report's time axis; empty if any phase has no limit.
 pub fn capacity(config: &DemoConfig) -> Vec<Capacity> {
@@ -18,16 +14,9 @@ pub fn capacity(config: &DemoConfig) -> Vec<Capacity> {
             Shape::Unlimited => return Vec::new(),
             Shape::Rate { bit_per_s } => steps.push(Capacity { t_ms: phase.t0_ms, capacity_bps: *bit_per_s }),
             Shape::Trace { trace, repeat, .. } => {
-                let mut opportunities = trace.schedule(*repeat).peekable();
-                for t_ms in (phase.t0_ms..phase.t1_ms).step_by(BIN_MS as usize) {
-                    let bin_ms = BIN_MS.min(phase.t1_ms - t_ms);
-                    let end_ms = t_ms + bin_ms - phase.t0_ms;
-                    let mut count = 0;
-                    while opportunities.next_if(|at_ms| *at_ms < end_ms).is_some() {
-                        count += 1;
-                    }
-                    steps.push(Capacity { t_ms, capacity_bps: count * OPPORTUNITY_BITS * 1000 / bin_ms });
-                }
+                let bins = of_trace(trace, *repeat, phase.t1_ms - phase.t0_ms);
+                let at = |(t_ms, capacity_bps)| Capacity { t_ms: phase.t0_ms + t_ms, capacity_bps };
+                steps.extend(bins.map(at));
             }
         }
     }
@@ -53,12 +42,9 @@ mod tests {
         config.phases[0].duration = Duration::from_secs(1);
         config.phases[1].duration = Duration::from_millis(600);
         let steps: Vec<_> = capacity(&config).iter().map(|c| (c.t_ms, c.capacity_bps)).collect();
-        let per_bin = OPPORTUNITY_BITS * 4;
+        let per_bin = 1504 * 8 * 4;
         // 100 | 400 400 400 | 500 falls into the last, shorter bin.
-        assert_eq!(
-            steps,
-            [(0, 24_000_000), (1000, per_bin), (1250, 3 * per_bin), (1500, OPPORTUNITY_BITS * 10)]
-        );
+        assert_eq!(steps, [(0, 24_000_000), (1000, per_bin), (1250, 3 * per_bin), (1500, 1504 * 8 * 10)]);
         config.phases[0].shape = Shape::Unlimited;
         assert!(capacity(&config).is_empty());
     }

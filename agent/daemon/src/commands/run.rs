@@ -1,0 +1,249 @@
+//! `ccplane run`: plans.
+
+use super::{print, print_json};
+use crate::agent::KernelLoop;
+use crate::cli::RunArgs;
+use crate::control::{FlowRecord, ModeName};
+use crate::failure::Failure;
+use crate::place::Located;
+use ccplane_alg::Algorithm;
+use ccplane_core::{NATIVE, Rule, Rules};
+use ccplane_runner::experiment::agents::{Agent, Agents, BoxError, Steer, SteeredFlow};
+use ccplane_runner::experiment::{self, Ended, Options, Progress, results_path};
+use ccplane_runner::host;
+use ccplane_runner::plan::{Known, Overrides, Plan, PlanError, shipped};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a process ends with that a signal stops.
+const SIGNALLED: u8 = 130;
+/// Length of a run and number of repeats of `--quick`.
+const QUICK: (u64, u32) = (5_000, 1);
+
+/// `ccplane run`
+pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<ExitCode, Failure> {
+    if args.list {
+        return list(args.json, algorithms).map(|()| ExitCode::SUCCESS);
+    }
+    if let Some(name) = &args.show {
+        return show(name).map(|()| ExitCode::SUCCESS);
+    }
+    let kernel = host::kernel_algorithms();
+    let overrides = overrides(args);
+    let name = args.plan.as_deref().unwrap_or_default();
+    let mut plan = load(name, algorithms, Some(&kernel), overrides).map_err(Failure::input)?;
+    if args.quick {
+        plan.name.push_str("-quick");
+    }
+    if args.check {
+        return print(&checked(&plan)).map(|()| ExitCode::SUCCESS);
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The first one asks, the second one ends.
+        flag::register_conditional_shutdown(signal, SIGNALLED.into(), Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    let mut agents = KernelAgents { located: args.place.locate(None)? };
+    let options = Options {
+        results: results_path(&args.results, &plan),
+        force: args.force,
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+    };
+    let stopped = || stop.load(Ordering::Relaxed);
+    let mut progress = Progress::stderr();
+    let ended = experiment::run(&plan, &options, algorithms, &mut agents, &stopped, &mut progress)
+        .map_err(Failure::runtime)?;
+    finish(args, &plan, &ended)
+}
+
+fn overrides(args: &RunArgs) -> Overrides {
+    match args.quick {
+        true => Overrides { repeats: Some(QUICK.1), duration_ms: None, at_most_ms: Some(QUICK.0) },
+        false => Overrides {
+            repeats: args.repeats,
+            duration_ms: args.duration.map(|s| s * 1000),
+            at_most_ms: None,
+        },
+    }
+}
+
+fn load(
+    name: &str,
+    algorithms: &[Arc<dyn Algorithm>],
+    kernel: Option<&[String]>,
+    overrides: Overrides,
+) -> Result<Plan, PlanError> {
+    let traces = |name: &str| shipped::trace(Path::new(""), name);
+    shipped::load(name, &Known { algorithms, kernel, traces: &traces }, overrides)
+}
+
+/// A plan that comes with ccplane.
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    title: String,
+    runs: u64,
+    /// What its runs take together in the kernel, seconds; simulated ones are faster.
+    seconds: u64,
+}
+
+fn list(json: bool, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
+    let listed = |plan: &shipped::Shipped| {
+        let loaded = load(plan.name, algorithms, None, Overrides::default()).map_err(Failure::input)?;
+        let seconds = loaded.runs() * loaded.duration_ms / 1000;
+        Ok(Listed { name: plan.name, title: loaded.title.clone(), runs: loaded.runs(), seconds })
+    };
+    let plans = shipped::PLANS.iter().map(listed).collect::<Result<Vec<_>, Failure>>()?;
+    if json {
+        return plans.iter().try_for_each(print_json);
+    }
+    let row = |p: &Listed| {
+        vec![p.name.to_owned(), p.runs.to_string(), p.seconds.div_ceil(60).to_string(), p.title.clone()]
+    };
+    print(&super::table(&["plan", "runs", "minutes", "what"], &plans.iter().map(row).collect::<Vec<_>>()))
+}
+
+fn show(name: &str) -> Result<(), Failure> {
+    match shipped::PLANS.iter().find(|p| p.name == name) {
+        Some(plan) => print(plan.source),
+        None => {
+            let known = shipped::PLANS.iter().map(|p| p.name).collect();
+            Err(Failure::input(PlanError::NoSuchPlan { name: name.to_owned(), known }))
+        }
+    }
+}
+
+fn checked(plan: &Plan) -> String {
+    let mut text = format!("{}: {}\n", plan.name, plan.title);
+    for scenario in &plan.scenarios {
+        text.push_str(&format!("  {}: {}\n", scenario.name, scenario.link));
+    }
+    let contenders: Vec<&str> = plan.contenders.iter().map(|c| c.name.as_str()).collect();
+    text.push_str(&format!(
+        "  {}\n  {} runs of {} s, {} repeats each\n",
+        contenders.join(", "),
+        plan.runs(),
+        plan.duration_ms as f64 / 1000.0,
+        plan.repeats
+    ));
+    text
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Summary<'a> {
+    plan: &'a str,
+    results: &'a Path,
+    report: Option<PathBuf>,
+    runs: u64,
+    done: u64,
+    failed: u64,
+    interrupted: bool,
+}
+
+fn finish(args: &RunArgs, plan: &Plan, ended: &Ended) -> Result<ExitCode, Failure> {
+    let report = match ended.done {
+        0 => None,
+        _ => {
+            let directory = args.report.as_ref().unwrap_or(&args.results);
+            let files = ccplane_report::experiment::write(&ended.results, directory, &plan.name);
+            Some(files.map_err(Failure::runtime)?.html)
+        }
+    };
+    if args.json {
+        print_json(&Summary {
+            plan: &plan.name,
+            results: &ended.path,
+            report,
+            runs: ended.total,
+            done: ended.done,
+            failed: ended.failed,
+            interrupted: ended.interrupted,
+        })?;
+    } else {
+        print(&text(ended, report.as_deref()))?;
+    }
+    Ok(match ended {
+        Ended { interrupted: true, .. } => ExitCode::from(SIGNALLED),
+        Ended { failed: 1.., .. } => ExitCode::from(1),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+fn text(ended: &Ended, report: Option<&Path>) -> String {
+    let mut text = format!("{} of {} runs in {}\n", ended.done, ended.total, ended.path.display());
+    if ended.failed > 0 {
+        text.push_str(&format!("{} runs failed twice; the same command tries them again\n", ended.failed));
+    }
+    if ended.interrupted {
+        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        text.push_str(&format!("interrupted; to go on: {command}\n"));
+    }
+    if let Some(report) = report {
+        text.push_str(&format!("report: {}\n", report.display()));
+    }
+    text
+}
+
+/// Steers by a loop of this process; each run has its own.
+struct KernelAgents {
+    located: Located,
+}
+
+impl Agents for KernelAgents {
+    fn start(&mut self, rules: &[Steer]) -> Result<Box<dyn Agent>, BoxError> {
+        let rule = |s: &Steer| Rule { remote_port: Some(s.ports.clone()), ..Rule::any(s.algorithm.name()) };
+        let steered = Rules { rules: rules.iter().map(rule).collect(), default: NATIVE.to_owned() };
+        let mut algorithms: Vec<Arc<dyn Algorithm>> = Vec::new();
+        for rule in rules {
+            if !algorithms.iter().any(|a| a.name() == rule.algorithm.name()) {
+                algorithms.push(Arc::clone(&rule.algorithm));
+            }
+        }
+        let started = KernelLoop::start(&self.located, &steered, &algorithms);
+        let kernel = started.map_err(|failure| BoxError::from(failure.message()))??;
+        let congestion = self.located.config.datapath.ebpf.name.clone();
+        Ok(Box::new(KernelAgent { kernel: Some(kernel), congestion }))
+    }
+}
+
+struct KernelAgent {
+    /// There until it is dropped.
+    kernel: Option<KernelLoop>,
+    congestion: String,
+}
+
+impl Agent for KernelAgent {
+    fn congestion(&self) -> &str {
+        &self.congestion
+    }
+
+    fn flows(&mut self) -> Vec<SteeredFlow> {
+        let flows = self.kernel.as_ref().map(KernelLoop::flows).unwrap_or_default();
+        let steered = |r: &FlowRecord| SteeredFlow {
+            local: r.local,
+            remote: r.remote,
+            steered: r.mode == ModeName::Program || r.waits_for_ack,
+            faults: r.faults,
+        };
+        flows.iter().map(steered).collect()
+    }
+
+    fn reports(&mut self) -> u64 {
+        self.kernel.as_ref().map_or(0, KernelLoop::reports)
+    }
+}
+
+impl Drop for KernelAgent {
+    fn drop(&mut self) {
+        if let Some(kernel) = self.kernel.take() {
+            kernel.stop();
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! How a run's flows in the kernel get steered by programs: by an agent that the caller brings.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ccplane_alg::Algorithm;
+use ccplane_results::AgentUse;
+
+/// What went wrong in the caller's code.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Which flows get which algorithm.
+#[derive(Clone)]
+pub struct Steer {
+    /// The receiver's port.
+    pub ports: RangeInclusive<u16>,
+    /// With its parameters.
+    pub algorithm: Arc<dyn Algorithm>,
+}
+
+/// Starts agents: one for each run that needs one, so that the baselines run without.
+pub trait Agents {
+    /// Attaches to the kernel and steers by `rules` until it is dropped; other flows run their native algorithm.
+    ///
+    /// # Errors
+    /// It cannot be attached.
+    fn start(&mut self, rules: &[Steer]) -> Result<Box<dyn Agent>, BoxError>;
+}
+
+/// An agent at work. Dropping it detaches.
+pub trait Agent {
+    /// TCP_CONGESTION of the flows that it is to steer.
+    fn congestion(&self) -> &str;
+
+    /// The flows that it knows, as they are now.
+    fn flows(&mut self) -> Vec<SteeredFlow>;
+
+    /// Reports that it has heard since its start.
+    fn reports(&mut self) -> u64;
+}
+
+/// A flow as an agent sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SteeredFlow {
+    /// The sender.
+    pub local: SocketAddr,
+    /// The receiver.
+    pub remote: SocketAddr,
+    /// Whether its program runs, or starts at its next ACK.
+    pub steered: bool,
+    /// Saturations and divisions by zero in its programs.
+    pub faults: u64,
+}
+
+/// No agent: plans whose contenders are the kernel's own or simulated.
+pub struct NoAgents;
+
+/// There is no agent.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no agent to steer the kernel's flows")]
+pub struct NoAgent;
+
+impl Agents for NoAgents {
+    fn start(&mut self, _: &[Steer]) -> Result<Box<dyn Agent>, BoxError> {
+        Err(Box::new(NoAgent))
+    }
+}
+
+/// Between two looks at the agent's flows.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Looks at the agent now and then, so that a figure is known to be the program's.
+pub(super) struct Watch {
+    agent: Box<dyn Agent>,
+    next: Instant,
+    /// Senders that were not steered when looked at last: a flow that has just started may be excused once.
+    suspects: HashSet<SocketAddr>,
+    unsteered: HashSet<SocketAddr>,
+    faults: HashMap<SocketAddr, u64>,
+}
+
+impl Watch {
+    pub(super) fn new(agent: Box<dyn Agent>) -> Watch {
+        Watch {
+            agent,
+            next: Instant::now() + LOOK_EVERY,
+            suspects: HashSet::new(),
+            unsteered: HashSet::new(),
+            faults: HashMap::new(),
+        }
+    }
+
+    pub(super) fn congestion(&self) -> &str {
+        self.agent.congestion()
+    }
+
+    /// `bulk`: senders of flows that must be there.
+    pub(super) fn look(&mut self, bulk: &[SocketAddr]) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + LOOK_EVERY;
+        let flows = self.agent.flows();
+        for flow in &flows {
+            self.faults.insert(flow.local, flow.faults);
+        }
+        let steered: HashSet<SocketAddr> = flows.iter().filter(|f| f.steered).map(|f| f.local).collect();
+        let seen = flows.iter().map(|f| f.local).chain(bulk.iter().copied());
+        let suspects: HashSet<SocketAddr> = seen.filter(|local| !steered.contains(local)).collect();
+        self.unsteered.extend(suspects.intersection(&self.suspects));
+        self.suspects = suspects;
+    }
+
+    pub(super) fn finish(mut self) -> AgentUse {
+        AgentUse {
+            reports: self.agent.reports(),
+            faults: self.faults.values().sum(),
+            unsteered_flows: self.unsteered.len() as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fake(Vec<Vec<SteeredFlow>>);
+
+    impl Agent for Fake {
+        fn congestion(&self) -> &str {
+            "fake"
+        }
+        fn flows(&mut self) -> Vec<SteeredFlow> {
+            self.0.remove(0)
+        }
+        fn reports(&mut self) -> u64 {
+            7
+        }
+    }
+
+    #[test]
+    fn a_flow_that_stays_unsteered_is_counted_once() {
+        let at = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        let flow = |port, steered, faults| SteeredFlow { local: at(port), remote: at(1), steered, faults };
+        let looks = vec![
+            vec![flow(1, false, 0), flow(2, false, 0), flow(3, true, 1)],
+            vec![flow(1, true, 0), flow(2, false, 0), flow(3, true, 4)],
+            vec![flow(1, true, 0), flow(2, false, 0), flow(3, true, 4)],
+        ];
+        let mut watch = Watch::new(Box::new(Fake(looks)));
+        for _ in 0..3 {
+            watch.next = Instant::now();
+            // 9 is not known to the agent at all.
+            watch.look(&[at(3), at(9)]);
+        }
+        assert_eq!(watch.finish(), AgentUse { reports: 7, faults: 4, unsteered_flows: 2 });
+    }
+}

@@ -1,0 +1,125 @@
+//! The first line of a results file, and the digest by which runs are known to belong to a plan.
+
+use std::collections::BTreeMap;
+
+use ccplane_results::{Contender, Header, Host, Link, Plan as PlanRecord, SCHEMA_VERSION, Scenario};
+use sha2::{Digest, Sha256};
+
+use crate::capacity;
+use crate::host;
+use crate::plan::{self, Medium, Plan, Tool, Traffic};
+
+/// Largest IP packet of every link here, bytes.
+const MTU_BYTES: u64 = 1500;
+/// Sysctls that decide how TCP behaves.
+const SYSCTLS: [&str; 12] = [
+    "net.core.default_qdisc",
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_available_congestion_control",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+    "net.ipv4.tcp_sack",
+    "net.ipv4.tcp_ecn",
+    "net.ipv4.tcp_timestamps",
+    "net.ipv4.tcp_slow_start_after_idle",
+    "net.ipv4.tcp_no_metrics_save",
+];
+
+/// The header of a plan's results that start now by `command`.
+#[must_use]
+pub fn header(plan: &Plan, command: String) -> Header {
+    let run = host::run_now(command);
+    let host = Host {
+        kernel: run.kernel,
+        processors: host::processors(),
+        sysctls: SYSCTLS.iter().filter_map(|name| Some(((*name).to_owned(), host::sysctl(name)?))).collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        git_commit: run.git_commit,
+        command: run.command,
+        started_at: run.started_at,
+    };
+    Header {
+        schema: SCHEMA_VERSION,
+        plan: PlanRecord {
+            name: plan.name.clone(),
+            title: plan.title.clone(),
+            about: plan.about.clone(),
+            source: plan.source.clone(),
+            digest: digest(plan),
+            repeats: plan.repeats,
+            seed: plan.seed,
+            duration_ms: plan.duration_ms,
+            warmup_ms: plan.warmup_ms,
+            sample_ms: plan.sample_ms,
+            comparisons: plan.comparisons.clone(),
+            paper: plan.paper.clone(),
+        },
+        scenarios: plan.scenarios.iter().map(|s| scenario(s, plan.duration_ms)).collect(),
+        contenders: plan.contenders.iter().map(contender).collect(),
+        host,
+    }
+}
+
+/// SHA-256 of everything that decides what one run does: links with their traces, traffic, contenders, times and the seed.
+/// Not the number of repeats, so that more can be added; not what is compared or said.
+fn digest(plan: &Plan) -> String {
+    let times = (plan.duration_ms, plan.warmup_ms, plan.sample_ms, plan.seed);
+    // Debug names every field, so a field that is added changes the digest, as it should.
+    let decides = format!("{times:?} {:?} {:?}", plan.scenarios, plan.contenders);
+    Sha256::digest(decides).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn contender(contender: &plan::Contender) -> Contender {
+    Contender {
+        name: contender.name.clone(),
+        algorithm: contender.algorithm.clone(),
+        datapath: contender.datapath,
+        parameters: contender.parameters.clone(),
+    }
+}
+
+fn scenario(scenario: &plan::Scenario, duration_ms: u64) -> Scenario {
+    let link = &scenario.link;
+    let base_rtt_us = (link.medium != Medium::Veth).then_some(2 * link.delay_us);
+    Scenario {
+        name: scenario.name.clone(),
+        parameters: scenario.parameters.clone() as BTreeMap<_, _>,
+        link: Link {
+            description: link.to_string(),
+            base_rtt_us,
+            mtu_bytes: MTU_BYTES,
+            capacity: capacity::of_medium(&link.medium, duration_ms),
+        },
+        traffic: traffic(scenario),
+    }
+}
+
+fn traffic(scenario: &plan::Scenario) -> String {
+    let seconds = |ms: u64| plan::decimal(ms, 1000);
+    let flows = |n: u32| if n == 1 { "1 bulk flow".to_owned() } else { format!("{n} bulk flows") };
+    let mut text = match &scenario.traffic {
+        Traffic::Bulk { flows: n, stagger_ms, tool } => {
+            let apart = match stagger_ms {
+                0 => String::new(),
+                ms => format!(", {} s apart", seconds(*ms)),
+            };
+            let tool = if *tool == Tool::Iperf3 { " (iperf3)" } else { "" };
+            format!("{}{apart}{tool}", flows(*n))
+        }
+        Traffic::ShortFlows { sizes, load_ppm } => {
+            let load = plan::decimal((*load_ppm).into(), 10_000);
+            format!("short flows, sizes {}, Poisson arrivals, {load} % load", sizes.name())
+        }
+        Traffic::Incast { senders, bytes, every_us } => {
+            let every = plan::decimal(*every_us, 1000);
+            format!("{senders} senders of {bytes} bytes at once, every {every} ms")
+        }
+    };
+    for b in &scenario.background {
+        let (from, to) = (seconds(b.start_ms), seconds(b.stop_ms));
+        text.push_str(&format!("; beside {} of {} from {from} to {to} s", flows(b.flows), b.algorithm));
+    }
+    text
+}

@@ -1,0 +1,100 @@
+//! What a run's packets cross: an emulated link, or a pair of virtual Ethernet devices.
+
+use std::net::IpAddr;
+
+use ccplane_emulator::netns::Namespace;
+use ccplane_emulator::{DirectionStats, Emulator, LinkConfig, Loss, PathConfig, Shape, veth};
+use ccplane_results::{LinkUse, Percentiles};
+
+use crate::error::Result;
+use crate::plan::{Link, Medium, Queue};
+
+/// Two namespaces and what joins them. Both go when it is dropped.
+pub(super) enum Road {
+    Emulated(Emulator),
+    Veth { sender: Namespace, receiver: Namespace },
+}
+
+impl Road {
+    pub(super) fn build(link: &Link, seed: u64) -> Result<Road> {
+        if link.medium == Medium::Veth {
+            let (sender, receiver) = (Namespace::anonymous()?, Namespace::anonymous()?);
+            veth::connect(&sender, &receiver)?;
+            return Ok(Road::Veth { sender, receiver });
+        }
+        Ok(Road::Emulated(Emulator::start(&emulated(link, seed))?))
+    }
+
+    pub(super) fn sender(&self) -> &Namespace {
+        match self {
+            Road::Emulated(emulator) => emulator.sender_ns(),
+            Road::Veth { sender, .. } => sender,
+        }
+    }
+
+    pub(super) fn receiver(&self) -> &Namespace {
+        match self {
+            Road::Emulated(emulator) => emulator.receiver_ns(),
+            Road::Veth { receiver, .. } => receiver,
+        }
+    }
+
+    pub(super) fn receiver_ip(&self) -> IpAddr {
+        match self {
+            Road::Emulated(emulator) => emulator.receiver_addresses().v4.into(),
+            Road::Veth { .. } => veth::ENDS[1],
+        }
+    }
+
+    /// The data's direction so far; `None` where nothing counts.
+    pub(super) fn stats(&self) -> Option<DirectionStats> {
+        match self {
+            Road::Emulated(emulator) => Some(emulator.stats().up),
+            Road::Veth { .. } => None,
+        }
+    }
+}
+
+/// The emulator's terms.
+pub(super) fn emulated(link: &Link, seed: u64) -> LinkConfig {
+    let path = |medium: &Medium| PathConfig::new(shape(medium), link.delay_us);
+    let mut up = path(&link.medium);
+    up.queue = match link.queue {
+        Queue::Infinite => ccplane_emulator::Queue::Infinite,
+        Queue::DropTail { packets, bytes } => ccplane_emulator::Queue::DropTail { packets, bytes },
+    };
+    up.loss = Loss { probability: f64::from(link.loss_ppm) / 1e6, seed };
+    let mut config = LinkConfig::symmetric(Shape::Unlimited, link.delay_us);
+    config.up = up;
+    config.down = path(&link.way_back);
+    config
+}
+
+fn shape(medium: &Medium) -> Shape {
+    match medium {
+        Medium::Veth | Medium::Unlimited => Shape::Unlimited,
+        Medium::Rate(bit_per_s) => Shape::Rate { bit_per_s: *bit_per_s },
+        Medium::Trace { name, trace } => {
+            Shape::Trace { trace: trace.clone(), repeat: true, source: name.clone() }
+        }
+    }
+}
+
+/// A window of a direction's counters.
+pub(super) fn link_use(window: &DirectionStats) -> LinkUse {
+    let share = window.utilisation().unwrap_or(0.0);
+    let delay = |q: f64| window.queueing_delay.percentile(q).unwrap_or(0);
+    LinkUse {
+        utilisation_ppm: (share * 1e6) as u64,
+        departed_pkts: window.delivered_packets,
+        dropped_pkts: window.dropped_packets + window.policed_packets,
+        lost_pkts: window.lost_packets,
+        marked_pkts: 0,
+        queue_delay_us: Percentiles {
+            mean: window.queueing_delay.mean_us().unwrap_or(0.0) as u64,
+            p50: delay(0.5),
+            p95: delay(0.95),
+            p99: delay(0.99),
+        },
+    }
+}

@@ -1,0 +1,330 @@
+//! Runs a plan: every contender in every scenario, alternating, repeated, each run recorded as it ends.
+
+pub mod agents;
+mod cpu;
+mod header;
+mod live;
+mod progress;
+mod schedule;
+mod simulated;
+mod stats;
+mod store;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use ccplane_alg::Algorithm;
+use ccplane_emulator::netns;
+use ccplane_netsim::workload::{Arrival, Arrivals};
+use ccplane_results::{Datapath, Measured, Outcome, Results, Run};
+
+use crate::demo::{Missing, missing_for_links};
+use crate::error::{Error, Result};
+use crate::host;
+use crate::plan::{Contender, MAX_ARRIVALS, Plan, Scenario, Tool, Traffic};
+use agents::Agents;
+pub use header::header;
+use progress::Estimate;
+pub use progress::Progress;
+pub use schedule::{Slot, schedule, seed};
+pub use store::{Store, StoreError};
+
+/// A run is tried so often in one go.
+const ATTEMPTS: u32 = 2;
+
+/// How a plan is run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// The results file.
+    pub results: PathBuf,
+    /// Whether results that are there are put aside, whatever they are of.
+    pub force: bool,
+    /// The command line, for the results.
+    pub command: String,
+}
+
+/// What came of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ended {
+    /// All runs that the file holds.
+    pub results: Results,
+    /// The file.
+    pub path: PathBuf,
+    /// Runs of the plan.
+    pub total: u64,
+    /// Those among them that have ended well.
+    pub done: u64,
+    /// Those that have not, though they were tried.
+    pub failed: u64,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+}
+
+/// Why nothing was run, or no more.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// The results cannot be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The machine lacks something.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Missing(Vec<Missing>),
+    /// The machine cannot do what some run needs.
+    #[error(transparent)]
+    Run(#[from] Error),
+}
+
+/// One run.
+struct Job<'a> {
+    plan: &'a Plan,
+    scenario: &'a Scenario,
+    contender: &'a Contender,
+    seed: u64,
+    algorithms: &'a [Arc<dyn Algorithm>],
+}
+
+impl Job<'_> {
+    /// The short flows of this run; the same for every contender of one repeat.
+    fn arrivals(&self) -> Vec<Arrival> {
+        let end_us = self.plan.duration_ms * 1000;
+        match &self.scenario.traffic {
+            Traffic::Bulk { .. } => Vec::new(),
+            Traffic::ShortFlows { sizes, load_ppm } => {
+                let rate = self.scenario.link.medium.rate_bit_per_s().unwrap_or(0);
+                let arrivals = Arrivals::new(sizes, *load_ppm, rate, self.seed).into_iter().flatten();
+                let most = usize::try_from(2 * MAX_ARRIVALS).unwrap_or(usize::MAX);
+                arrivals.take_while(|a| a.start_us < end_us).take(most).collect()
+            }
+            Traffic::Incast { senders, bytes, every_us } => {
+                let moments = (0..end_us).step_by(usize::try_from(*every_us).unwrap_or(usize::MAX));
+                let at = |start_us| (0..*senders).map(move |_| Arrival { start_us, bytes: *bytes });
+                moments.flat_map(at).collect()
+            }
+        }
+    }
+
+    /// What the short flows' sizes are called.
+    fn distribution(&self) -> String {
+        match &self.scenario.traffic {
+            Traffic::Bulk { .. } => String::new(),
+            Traffic::ShortFlows { sizes, .. } => sizes.name().to_owned(),
+            Traffic::Incast { .. } => "incast".to_owned(),
+        }
+    }
+
+    fn run(&self, agents: &mut dyn Agents, pulse: &mut Pulse<'_>) -> Result<Measured> {
+        match self.contender.datapath {
+            Datapath::Sim => simulated::run(self, pulse),
+            Datapath::Kernel | Datapath::Ebpf => live::run(self, agents, pulse),
+        }
+    }
+}
+
+/// What a run calls again and again: the bar moves, and a wish to stop is heard.
+struct Pulse<'a> {
+    stopped: &'a dyn Fn() -> bool,
+    draw: &'a mut dyn FnMut(),
+}
+
+impl Pulse<'_> {
+    /// # Errors
+    /// `Stopped`: the run is to be given up.
+    fn beat(&mut self) -> Result<()> {
+        (self.draw)();
+        if (self.stopped)() { Err(Error::Stopped) } else { Ok(()) }
+    }
+}
+
+/// Runs what of the plan has not been run yet. Each run is on disk before the next one starts; a failed one is recorded and
+/// tried once more. When `stopped` says so, the run at work is given up and everything that it made is removed.
+///
+/// # Errors
+/// The results cannot be written, or the machine lacks something; nothing was run then.
+pub fn run<W: std::io::Write>(
+    plan: &Plan,
+    options: &Options,
+    algorithms: &[Arc<dyn Algorithm>],
+    agents: &mut dyn Agents,
+    stopped: &dyn Fn() -> bool,
+    progress: &mut Progress<W>,
+) -> std::result::Result<Ended, ExperimentError> {
+    preflight(plan, algorithms, agents)?;
+    let header = header(plan, options.command.clone());
+    let mut store = Store::open(&options.results, &header, options.force)?;
+    let mut session = Session {
+        plan,
+        algorithms,
+        estimate: Estimate::default(),
+        pending: schedule(plan).into_iter().filter(|slot| !is_done(&store, plan, *slot)).collect(),
+    };
+    progress.begin(plan.runs(), plan.runs() - session.pending.len() as u64);
+    if session.pending.len() as u64 != plan.runs() {
+        let done = plan.runs() - session.pending.len() as u64;
+        progress.say(&format!("{done} of {} runs are in {} already", plan.runs(), options.results.display()));
+    }
+    let ended = session.run_all(&mut store, agents, stopped, progress);
+    progress.end();
+    let (failed, interrupted) = ended?;
+    let done = schedule(plan).into_iter().filter(|slot| is_done(&store, plan, *slot)).count() as u64;
+    Ok(Ended {
+        path: store.path().to_owned(),
+        results: store.results,
+        total: plan.runs(),
+        done,
+        failed,
+        interrupted,
+    })
+}
+
+fn is_done(store: &Store, plan: &Plan, slot: Slot) -> bool {
+    store.is_done(&plan.scenarios[slot.scenario].name, &plan.contenders[slot.contender].name, slot.repeat)
+}
+
+/// What all runs need, asked for before the first.
+fn preflight(
+    plan: &Plan,
+    algorithms: &[Arc<dyn Algorithm>],
+    agents: &mut dyn Agents,
+) -> std::result::Result<(), ExperimentError> {
+    if plan.contenders.iter().all(|c| c.datapath == Datapath::Sim) {
+        return Ok(());
+    }
+    let missing = missing_for_links();
+    if !missing.is_empty() {
+        return Err(ExperimentError::Missing(missing));
+    }
+    netns::clean_leftovers();
+    if plan.scenarios.iter().any(|s| matches!(s.traffic, Traffic::Bulk { tool: Tool::Iperf3, .. })) {
+        live::iperf3::check_program()?;
+    }
+    for contender in plan.contenders.iter().filter(|c| c.datapath == Datapath::Ebpf) {
+        let job = Job { plan, scenario: &plan.scenarios[0], contender, seed: 0, algorithms };
+        agents.start(&live::rules(&job)?).map_err(Error::Agent)?;
+    }
+    Ok(())
+}
+
+struct Session<'a> {
+    plan: &'a Plan,
+    algorithms: &'a [Arc<dyn Algorithm>],
+    estimate: Estimate,
+    pending: Vec<Slot>,
+}
+
+impl Session<'_> {
+    /// Returns how many failed, and whether it was stopped.
+    fn run_all<W: std::io::Write>(
+        &mut self,
+        store: &mut Store,
+        agents: &mut dyn Agents,
+        stopped: &dyn Fn() -> bool,
+        progress: &mut Progress<W>,
+    ) -> std::result::Result<(u64, bool), StoreError> {
+        let mut failed = 0;
+        for (n, slot) in self.pending.clone().into_iter().enumerate() {
+            let contender = &self.plan.contenders[slot.contender];
+            let scenario = &self.plan.scenarios[slot.scenario];
+            let label = format!("{}, {}, repeat {}", contender.name, scenario.name, slot.repeat + 1);
+            let tried = store.runs(&scenario.name, &contender.name, slot.repeat).count() as u32;
+            let mut ended_well = false;
+            for attempt in tried + 1..=tried + ATTEMPTS {
+                let left = self.pending[n..].iter().map(|s| self.expected(*s)).sum();
+                progress.run(label.clone(), self.expected(slot), left);
+                let mut draw = || progress.draw();
+                let mut pulse = Pulse { stopped, draw: &mut draw };
+                let Some(run) = self.attempt(slot, attempt, agents, &mut pulse) else {
+                    return Ok((failed, true));
+                };
+                ended_well = matches!(run.outcome, Outcome::Ok(_));
+                let said = said(&run.outcome);
+                store.append(run)?;
+                progress.ran(ended_well, &said);
+                if ended_well {
+                    break;
+                }
+            }
+            failed += u64::from(!ended_well);
+        }
+        Ok((failed, false))
+    }
+
+    fn expected(&self, slot: Slot) -> Duration {
+        let simulated = self.plan.contenders[slot.contender].datapath == Datapath::Sim;
+        self.estimate.of(simulated, Duration::from_millis(self.plan.duration_ms))
+    }
+
+    /// One run; `None` if it was stopped.
+    fn attempt(
+        &mut self,
+        slot: Slot,
+        attempt: u32,
+        agents: &mut dyn Agents,
+        pulse: &mut Pulse<'_>,
+    ) -> Option<Run> {
+        let (scenario, contender) =
+            (&self.plan.scenarios[slot.scenario], &self.plan.contenders[slot.contender]);
+        let seed = seed(self.plan, slot);
+        let job = Job { plan: self.plan, scenario, contender, seed, algorithms: self.algorithms };
+        let started_at = host::rfc3339(SystemTime::now());
+        let begun = Instant::now();
+        let outcome = match job.run(agents, pulse) {
+            Ok(measured) => Outcome::Ok(Box::new(measured)),
+            Err(Error::Stopped) => return None,
+            Err(_) if (pulse.stopped)() => return None,
+            Err(error) => Outcome::Failed { error: error.to_string() },
+        };
+        let took = begun.elapsed();
+        if matches!(outcome, Outcome::Ok(_)) {
+            self.estimate.add(contender.datapath == Datapath::Sim, took);
+        }
+        Some(Run {
+            scenario: scenario.name.clone(),
+            contender: contender.name.clone(),
+            repeat: slot.repeat,
+            attempt,
+            seed,
+            started_at,
+            wall_ms: took.as_millis() as u64,
+            outcome,
+        })
+    }
+}
+
+/// A run in a few words.
+fn said(outcome: &Outcome) -> String {
+    let measured = match outcome {
+        Outcome::Ok(measured) => measured,
+        Outcome::Failed { error } => return format!("failed: {error}"),
+    };
+    let mut said = Vec::new();
+    let own = || measured.flows.iter().filter(|f| f.background.is_none());
+    if own().next().is_some() {
+        let bps: u64 = own().map(|f| f.throughput_bps).sum();
+        let rtt_us: u64 = own().map(|f| f.rtt_us.mean).sum::<u64>() / own().count() as u64;
+        said.push(format!("{:.1} Mb/s, RTT {:.1} ms", bps as f64 / 1e6, rtt_us as f64 / 1e3));
+    }
+    if let Some(completions) = &measured.completions {
+        let fcts = stats::percentiles(completions.flows.iter().map(|f| f.fct_us).collect());
+        said.push(format!(
+            "{} flows, completion p50 {:.1} ms, p95 {:.1} ms, {} unfinished",
+            completions.flows.len(),
+            fcts.p50 as f64 / 1e3,
+            fcts.p95 as f64 / 1e3,
+            completions.unfinished
+        ));
+    }
+    if let Some(unsteered) = measured.agent.map(|a| a.unsteered_flows).filter(|n| *n > 0) {
+        said.push(format!("{unsteered} flows NOT steered"));
+    }
+    said.join("; ")
+}
+
+/// Where a plan's results lie in a directory.
+#[must_use]
+pub fn results_path(directory: &Path, plan: &Plan) -> PathBuf {
+    directory.join(format!("{}.jsonl", plan.name))
+}
+
+#[cfg(test)]
+mod tests;

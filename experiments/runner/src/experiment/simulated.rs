@@ -1,0 +1,251 @@
+//! One run in the simulator.
+
+use std::sync::Arc;
+
+use ccplane_alg::{Algorithm, configure};
+use ccplane_contract::Mode;
+use ccplane_netsim::{Capacity, LinkConfig, LinkStats, QueueLimit};
+use ccplane_results::{AgentUse, Completion, Completions, Flow, LinkUse, Measured, Series};
+use ccplane_sim::{SimDatapath, Source};
+
+use super::live::DRAIN;
+use super::stats::percentiles;
+use super::{Job, Pulse};
+use crate::error::{Error, Result};
+use crate::plan::{Link, Medium, Queue, Traffic};
+use crate::sim::{self, SimFlow, Simulated, Simulation};
+
+/// Virtual time between two looks at the queue, microseconds.
+const LOOK_EVERY_US: u64 = 1_000;
+/// Looks between two beats: the bar moves and Ctrl-C is heard.
+const LOOKS_PER_BEAT: u64 = 64;
+
+/// Runs the job in virtual time.
+pub(super) fn run(job: &Job<'_>, pulse: &mut Pulse<'_>) -> Result<Measured> {
+    let algorithms = algorithms(job)?;
+    let arrivals = job.arrivals();
+    let simulation = simulation(job, &arrivals);
+    let mut marks = Marks::new(job);
+    let mut beaten = Ok(());
+    let mut looks = 0;
+    let done = sim::run(&simulation, &algorithms, LOOK_EVERY_US, &mut |datapath| {
+        marks.look(datapath);
+        looks += 1;
+        if looks % LOOKS_PER_BEAT == 0 {
+            beaten = pulse.beat();
+        }
+        beaten.is_ok()
+    });
+    beaten?;
+    let done = done?;
+    Ok(measured(job, &simulation, &done, &marks))
+}
+
+/// All of ours, the contender's and the background's with their parameters.
+fn algorithms(job: &Job<'_>) -> Result<Vec<Arc<dyn Algorithm>>> {
+    let background = job.scenario.background.iter().map(|b| (&b.algorithm, &b.parameters));
+    let asked: Vec<_> = background.chain([(&job.contender.algorithm, &job.contender.parameters)]).collect();
+    let configured = |algorithm: &Arc<dyn Algorithm>| {
+        let values = asked.iter().rev().find(|(name, _)| *name == algorithm.name()).map(|(_, p)| *p);
+        let values = values.into_iter().flatten().map(|(name, value)| (name.as_str(), *value));
+        configure(algorithm, values).map_err(Error::Parameter)
+    };
+    let used = job.algorithms.iter().filter(|a| asked.iter().any(|(name, _)| *name == a.name()));
+    used.map(configured).collect()
+}
+
+fn simulation(job: &Job<'_>, arrivals: &[ccplane_netsim::workload::Arrival]) -> Simulation {
+    let plan = job.plan;
+    let link = &job.scenario.link;
+    let flow = |algorithm: &str, source, start_us, stop_us| SimFlow {
+        algorithm: algorithm.to_owned(),
+        link: 0,
+        source,
+        start_us,
+        stop_us,
+    };
+    let mut flows = Vec::new();
+    let mut duration_us = plan.duration_ms * 1000;
+    match job.scenario.traffic {
+        Traffic::Bulk { flows: count, stagger_ms, .. } => {
+            flows.extend(
+                (0..u64::from(count))
+                    .map(|n| flow(&job.contender.algorithm, Source::Bulk, n * stagger_ms * 1000, None)),
+            );
+        }
+        Traffic::ShortFlows { .. } | Traffic::Incast { .. } => {
+            duration_us += DRAIN.as_micros() as u64;
+            let short = arrivals.iter();
+            flows.extend(
+                short.map(|a| flow(&job.contender.algorithm, Source::Bytes(a.bytes), a.start_us, None)),
+            );
+        }
+    }
+    for background in &job.scenario.background {
+        for _ in 0..background.flows {
+            let (start_us, stop_us) = (background.start_ms * 1000, background.stop_ms * 1000);
+            flows.push(flow(&background.algorithm, Source::Bulk, start_us, Some(stop_us)));
+        }
+    }
+    flows.sort_by_key(|f| f.start_us);
+    Simulation {
+        links: vec![simulated(link)],
+        sample_every_us: plan.sample_ms * 1000,
+        flows,
+        ..Simulation::new(link.delay_us, duration_us, job.seed)
+    }
+}
+
+/// The simulator's terms.
+fn simulated(link: &Link) -> LinkConfig {
+    let capacity = match &link.medium {
+        Medium::Trace { trace, .. } => Capacity::Trace { trace: trace.clone(), repeat: true },
+        Medium::Rate(bit_per_s) => Capacity::Rate { bit_per_s: *bit_per_s },
+        Medium::Veth | Medium::Unlimited => {
+            Capacity::Rate { bit_per_s: ccplane_netsim::workload::MAX_CAPACITY_BIT_PER_S }
+        }
+    };
+    let queue = match link.queue {
+        Queue::DropTail { packets: Some(packets), .. } => QueueLimit::Packets(packets),
+        Queue::DropTail { packets: None, bytes } => QueueLimit::Bytes(bytes.unwrap_or(u64::MAX)),
+        Queue::Infinite => QueueLimit::Bytes(u64::MAX),
+    };
+    LinkConfig { loss_ppm: link.loss_ppm, ..LinkConfig::new(capacity, link.delay_us * 1000, queue) }
+}
+
+/// The link's counters at both ends of the measured window, and its queue between them.
+struct Marks {
+    from_us: u64,
+    to_us: u64,
+    rate_bit_per_s: u64,
+    from: Option<LinkStats>,
+    to: Option<LinkStats>,
+    queue_delays_us: Vec<u64>,
+}
+
+impl Marks {
+    fn new(job: &Job<'_>) -> Marks {
+        Marks {
+            from_us: job.plan.warmup_ms * 1000,
+            to_us: job.plan.duration_ms * 1000,
+            rate_bit_per_s: job.scenario.link.medium.rate_bit_per_s().unwrap_or(0),
+            from: None,
+            to: None,
+            queue_delays_us: Vec::new(),
+        }
+    }
+
+    fn look(&mut self, datapath: &SimDatapath) {
+        let now_us = datapath.now_us();
+        if now_us < self.from_us || self.to.is_some() {
+            return;
+        }
+        let stats = datapath.network().link_stats(0);
+        self.from = self.from.or(stats);
+        if now_us >= self.to_us {
+            self.to = stats;
+        }
+        let queued_bits = datapath.network().queue_bytes(0).unwrap_or(0) * 8;
+        self.queue_delays_us.extend((queued_bits * 1_000_000).checked_div(self.rate_bit_per_s));
+    }
+
+    fn link_use(&self) -> Option<LinkUse> {
+        let (from, to) = (self.from?, self.to?);
+        let bits = u128::from(to.departed_bytes - from.departed_bytes) * 8;
+        let capacity = u128::from(self.rate_bit_per_s) * u128::from(self.to_us - self.from_us) / 1_000_000;
+        let share_ppm = (bits * 1_000_000).checked_div(capacity)?;
+        Some(LinkUse {
+            utilisation_ppm: u64::try_from(share_ppm).unwrap_or(u64::MAX),
+            departed_pkts: to.departed - from.departed,
+            dropped_pkts: to.dropped - from.dropped,
+            lost_pkts: to.lost - from.lost,
+            marked_pkts: 0,
+            queue_delay_us: percentiles(self.queue_delays_us.clone()),
+        })
+    }
+}
+
+fn measured(job: &Job<'_>, simulation: &Simulation, done: &Simulated, marks: &Marks) -> Measured {
+    let mut measured = Measured { link: marks.link_use(), ..Measured::default() };
+    let mut agent = AgentUse { reports: done.counters.reports, ..AgentUse::default() };
+    let mut short = Vec::new();
+    let mut unfinished = 0;
+    let mut numbers = (0, 0);
+    for (flow, id) in simulation.flows.iter().zip(&done.flows) {
+        let Some(stats) = done.datapath.stats(*id) else { continue };
+        let samples = done.datapath.samples(*id);
+        agent.faults += stats.faults;
+        if let Source::Bytes(bytes) = flow.source {
+            let counts = flow.start_us >= job.plan.warmup_ms * 1000;
+            match done.datapath.completion_us(*id) {
+                // The sender learns of the end when the last acknowledgement has come back.
+                Some(took_us) if counts => short.push(Completion {
+                    start_us: flow.start_us,
+                    bytes,
+                    fct_us: took_us.saturating_sub(simulation.return_delay_us),
+                }),
+                None if counts => unfinished += 1,
+                _ => {}
+            }
+            continue;
+        }
+        agent.unsteered_flows += u64::from(stats.mode != Mode::Program);
+        let background = flow.stop_us.map(|_| flow.algorithm.clone());
+        let name = if background.is_some() {
+            numbers.1 += 1;
+            format!("background {}", numbers.1)
+        } else {
+            numbers.0 += 1;
+            numbers.0.to_string()
+        };
+        let mss_bytes = u64::from(stats.mss_bytes.max(1));
+        let mut long = long_flow(samples, mss_bytes, flow.start_us, job.plan.warmup_ms * 1000);
+        long.name = name;
+        long.background = background;
+        long.acked_bytes = stats.bytes_acked;
+        long.min_rtt_us = stats.min_rtt_us.into();
+        long.lost_pkts = stats.lost;
+        // Every packet that is marked lost is sent again, once.
+        long.retransmitted_pkts = stats.lost;
+        measured.flows.push(long);
+    }
+    measured.agent = Some(agent);
+    if !matches!(job.scenario.traffic, Traffic::Bulk { .. }) {
+        let distribution = job.distribution();
+        measured.completions = Some(Completions { distribution, flows: short, unfinished });
+    }
+    measured
+}
+
+fn long_flow(samples: &[ccplane_sim::Sample], mss_bytes: u64, start_us: u64, warmup_us: u64) -> Flow {
+    let mut series = Series::default();
+    let mut before = (start_us, 0);
+    let mut rtts = Vec::new();
+    let mut warm: Option<(u64, u64)> = None;
+    for s in samples {
+        let elapsed_us = s.at_us.saturating_sub(before.0);
+        if elapsed_us > 0 {
+            series.t_ms.push(s.at_us / 1000);
+            series.throughput_bps.push((s.delivered - before.1) * mss_bytes * 8 * 1_000_000 / elapsed_us);
+            series.srtt_us.push(s.srtt_us.into());
+            series.cwnd_pkts.push(s.cwnd_bytes / mss_bytes);
+            series.pacing_bps.push(s.pacing_rate.saturating_mul(8));
+        }
+        before = (s.at_us, s.delivered);
+        if s.at_us >= warmup_us {
+            warm.get_or_insert((s.at_us, s.bytes_acked));
+            rtts.extend(Some(u64::from(s.srtt_us)).filter(|rtt| *rtt > 0));
+        }
+    }
+    let (from_us, from_bytes) = warm.unwrap_or((start_us, 0));
+    let (to_us, to_bytes) = samples.last().map_or((start_us, 0), |s| (s.at_us, s.bytes_acked));
+    let bits = to_bytes.saturating_sub(from_bytes) * 8;
+    Flow {
+        start_ms: start_us / 1000,
+        end_ms: to_us / 1000,
+        throughput_bps: bits * 1_000_000 / (to_us - from_us).max(1),
+        rtt_us: percentiles(rtts),
+        series,
+        ..Flow::default()
+    }
+}

@@ -1,0 +1,509 @@
+//! What no single value of a plan shows: the way from its [`source`](super::source) to the [`model`](super::model).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ccplane_alg::{Algorithm, ParameterError, configure};
+use ccplane_netsim::workload::FlowSizes;
+use ccplane_results::{Comparison, Datapath, PaperFigure};
+
+use super::error::Problem;
+use super::model::{Background, Contender, Link, Medium, Queue, Scenario, Tool, Traffic};
+use super::number::decimal;
+use super::source::{
+    AlgorithmSource, BackgroundSource, CompareSource, KindName, LinkSource, MediumName, PaperSource,
+    PlacementName, PlanSource, QueueName, ToolName, TrafficSource,
+};
+use super::{Known, MAX_ARRIVALS, MAX_FLOWS, MAX_NAME_CHARS};
+
+type Checked<T> = Result<T, Problem>;
+
+/// Bytes of a full packet, by which a queue's length in bandwidth-delay products is counted.
+const PACKET_BYTES: u64 = 1500;
+/// A queue in bandwidth-delay products is never shorter than this.
+const MIN_QUEUE_PACKETS: u64 = 4;
+const PPM: u64 = 1_000_000;
+
+fn refuse<T>(field: impl Into<String>, message: impl std::fmt::Display) -> Checked<T> {
+    Err(Problem::new(field, message))
+}
+
+/// A name that a person gave, or would have been right to give.
+fn name(field: String, given: &str) -> Checked<String> {
+    let chars = given.chars().count();
+    if chars == 0 || chars > MAX_NAME_CHARS || given.chars().any(char::is_control) {
+        return refuse(field, format_args!("a name has 1 to {MAX_NAME_CHARS} characters, on one line"));
+    }
+    Ok(given.to_owned())
+}
+
+fn unique<'a>(names: impl Iterator<Item = (&'a str, String)>, what: &str) -> Checked<()> {
+    let mut seen = BTreeMap::new();
+    for (name, field) in names {
+        if seen.insert(name, ()).is_some() {
+            return refuse(
+                field,
+                format_args!("two {what} are called `{name}`; give each a `name` of its own"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The scenarios of one point of the sweep: one for each link.
+pub(super) fn scenarios(
+    plan: &PlanSource,
+    parameters: &BTreeMap<String, String>,
+    known: &Known<'_>,
+) -> Checked<Vec<Scenario>> {
+    let duration_ms = plan.duration_s.get();
+    let default = TrafficSource::default();
+    let source = plan.traffic.as_ref().unwrap_or(&default);
+    let backgrounds = plan.background.iter().enumerate();
+    let background: Vec<Background> =
+        backgrounds.map(|(n, b)| background(n, b, duration_ms, known)).collect::<Checked<_>>()?;
+    let mut scenarios = Vec::new();
+    for (n, source_link) in plan.link.iter().enumerate() {
+        let link = link(n, source_link, known)?;
+        let traffic = traffic(source, &link, duration_ms)?;
+        let sent = match &traffic {
+            Traffic::Bulk { flows, stagger_ms, .. } => {
+                if u64::from(flows - 1) * stagger_ms >= duration_ms {
+                    return refuse("traffic.stagger_s", "the last flow would start after the run's end");
+                }
+                *flows
+            }
+            Traffic::Incast { senders, .. } => *senders,
+            Traffic::ShortFlows { .. } => 0,
+        };
+        if background.iter().map(|b| b.flows).sum::<u32>() + sent > MAX_FLOWS {
+            return refuse("background", format_args!("more than {MAX_FLOWS} flows at once"));
+        }
+        let called = match &source_link.name {
+            Some(given) => name(format!("link[{n}].name"), given)?,
+            None => default_name(&link),
+        };
+        let shown = |key: &str| {
+            source_link.name.is_none()
+                && ["link.rate_mbit", "link.trace", "link.delay_ms", "link.loss", "link.medium"]
+                    .contains(&key)
+        };
+        let swept: String = parameters
+            .iter()
+            .filter(|(key, _)| !shown(key))
+            .map(|(key, value)| format!(", {} {value}", key.split_once('.').map_or(key.as_str(), |(_, k)| k)))
+            .collect();
+        let parameters = parameters.clone();
+        let background = background.clone();
+        scenarios.push(Scenario { name: called + &swept, parameters, link, traffic, background });
+    }
+    if scenarios.is_empty() {
+        return refuse("link", "at least one [[link]] is needed, such as rate_mbit = 24, delay_ms = 20");
+    }
+    unique(scenarios.iter().zip(0..).map(|(s, n)| (s.name.as_str(), format!("link[{n}]"))), "links")?;
+    Ok(scenarios)
+}
+
+fn default_name(link: &Link) -> String {
+    let speed = match &link.medium {
+        Medium::Veth => return "veth".to_owned(),
+        Medium::Unlimited => "no limit".to_owned(),
+        Medium::Rate(bit_per_s) => format!("{} Mb/s", decimal(*bit_per_s, 1_000_000)),
+        Medium::Trace { name, .. } => name.clone(),
+    };
+    let loss = match link.loss_ppm {
+        0 => String::new(),
+        ppm => format!(", {} % loss", decimal(ppm.into(), 10_000)),
+    };
+    format!("{speed}, {} ms{loss}", decimal(link.delay_us, 1000))
+}
+
+fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<Link> {
+    let field = |key: &str| format!("link[{n}].{key}");
+    let trace = |key, name: &str| match (known.traces)(name) {
+        Ok(trace) => Ok(Medium::Trace { name: name.to_owned(), trace }),
+        Err(why) => refuse(field(key), why),
+    };
+    let medium = match (&source.rate_mbit, &source.trace, source.medium) {
+        (Some(rate), None, None) => Medium::Rate(rate.get()),
+        (None, Some(name), None) => trace("trace", name)?,
+        (None, None, Some(MediumName::Veth)) => Medium::Veth,
+        _ => {
+            return refuse(
+                format!("link[{n}]"),
+                "one of rate_mbit = 24, trace = \"cellular.up\" and medium = \"veth\" is needed",
+            );
+        }
+    };
+    if medium == Medium::Veth {
+        let set = [
+            ("delay_ms", source.delay_ms.is_some()),
+            ("queue", source.queue.is_some()),
+            ("queue_packets", source.queue_packets.is_some()),
+            ("queue_bytes", source.queue_bytes.is_some()),
+            ("queue_bdp", source.queue_bdp.is_some()),
+            ("loss", source.loss.is_some()),
+            ("return_trace", source.return_trace.is_some()),
+            ("return_rate_mbit", source.return_rate_mbit.is_some()),
+        ];
+        return match set.iter().find(|(_, set)| *set) {
+            Some((key, _)) => {
+                refuse(field(key), "a veth pair is not emulated; use rate_mbit or trace instead of medium")
+            }
+            None => {
+                Ok(Link { medium, way_back: Medium::Veth, delay_us: 0, queue: Queue::Infinite, loss_ppm: 0 })
+            }
+        };
+    }
+    let way_back = match (&source.return_rate_mbit, &source.return_trace) {
+        (None, None) => Medium::Unlimited,
+        (Some(rate), None) => Medium::Rate(rate.get()),
+        (None, Some(name)) => trace("return_trace", name)?,
+        (Some(_), Some(_)) => {
+            return refuse(field("return_trace"), "return_rate_mbit is set, too; only one can be");
+        }
+    };
+    let Some(delay) = source.delay_ms else {
+        return refuse(format!("link[{n}]"), "delay_ms, the delay of each direction, is needed");
+    };
+    let queue = queue(n, source, medium.rate_bit_per_s(), delay.get())?;
+    let loss_ppm = source.loss.map_or(0, |share| share.small());
+    Ok(Link { medium, way_back, delay_us: delay.get(), queue, loss_ppm })
+}
+
+fn queue(n: usize, source: &LinkSource, rate_bit_per_s: Option<u64>, delay_us: u64) -> Checked<Queue> {
+    let field = |key: &str| format!("link[{n}].{key}");
+    let kind = source.queue.unwrap_or(QueueName::Droptail);
+    let limits = [
+        ("queue_packets", source.queue_packets.is_some()),
+        ("queue_bytes", source.queue_bytes.is_some()),
+        ("queue_bdp", source.queue_bdp.is_some()),
+    ];
+    if kind == QueueName::Infinite {
+        return match limits.iter().find(|(_, set)| *set) {
+            Some((key, _)) => refuse(field(key), "an infinite queue has no limit"),
+            None => Ok(Queue::Infinite),
+        };
+    }
+    if source.queue_bdp.is_some() && (source.queue_packets.is_some() || source.queue_bytes.is_some()) {
+        return refuse(field("queue_bdp"), "queue_packets or queue_bytes is set, too; only one can be");
+    }
+    let bytes = source.queue_bytes.map(|b| b.get());
+    if let Some(packets) = source.queue_packets {
+        return Ok(Queue::DropTail { packets: Some(packets.small()), bytes });
+    }
+    if bytes.is_some() {
+        return Ok(Queue::DropTail { packets: None, bytes });
+    }
+    let bdp_ppm = source.queue_bdp.map_or(PPM, |b| b.get());
+    let rate = rate_bit_per_s.unwrap_or(0);
+    let bdp_bytes = u128::from(rate) * u128::from(2 * delay_us) / 8 / u128::from(PPM);
+    let packets = bdp_bytes * u128::from(bdp_ppm) / u128::from(PPM) / u128::from(PACKET_BYTES);
+    let packets = u32::try_from(packets.max(MIN_QUEUE_PACKETS.into())).unwrap_or(u32::MAX);
+    match packets {
+        packets if packets <= ccplane_emulator::MAX_BUFFER_PACKETS => {
+            Ok(Queue::DropTail { packets: Some(packets), bytes: None })
+        }
+        _ => refuse(
+            field(if source.queue_bdp.is_some() { "queue_bdp" } else { "rate_mbit" }),
+            format_args!(
+                "a queue of {packets} packets, at most {} are allowed",
+                ccplane_emulator::MAX_BUFFER_PACKETS
+            ),
+        ),
+    }
+}
+
+fn traffic(source: &TrafficSource, link: &Link, duration_ms: u64) -> Checked<Traffic> {
+    let kind = source.kind.unwrap_or(KindName::Bulk);
+    let set = [
+        ("flows", source.flows.is_some(), &[KindName::Bulk][..]),
+        ("stagger_s", source.stagger_s.is_some(), &[KindName::Bulk]),
+        ("tool", source.tool.is_some(), &[KindName::Bulk]),
+        ("distribution", source.distribution.is_some(), &[KindName::ShortFlows]),
+        ("load", source.load.is_some(), &[KindName::ShortFlows]),
+        ("senders", source.senders.is_some(), &[KindName::Incast]),
+        ("bytes", source.bytes.is_some(), &[KindName::ShortFlows, KindName::Incast]),
+        ("every_ms", source.every_ms.is_some(), &[KindName::Incast]),
+    ];
+    if let Some((key, ..)) = set.iter().find(|(_, set, kinds)| *set && !kinds.contains(&kind)) {
+        let keys: Vec<&str> = set.iter().filter(|(.., k)| k.contains(&kind)).map(|(key, ..)| *key).collect();
+        return refuse(
+            format!("traffic.{key}"),
+            format_args!("not of this kind of traffic, which takes {}", keys.join(", ")),
+        );
+    }
+    match kind {
+        KindName::Bulk => bulk(source),
+        KindName::ShortFlows => short_flows(source, link, duration_ms),
+        KindName::Incast => {
+            let (Some(senders), Some(bytes), Some(every)) = (source.senders, source.bytes, source.every_ms)
+            else {
+                return refuse("traffic", "incast needs senders, bytes (of each) and every_ms");
+            };
+            let (senders, every_us) = (senders.small(), every.get());
+            let flows = u64::from(senders) * (duration_ms * 1000).div_ceil(every_us);
+            if flows > MAX_ARRIVALS {
+                let message = format!("{flows} flows in one run, at most {MAX_ARRIVALS} are allowed");
+                return refuse("traffic.every_ms", message);
+            }
+            Ok(Traffic::Incast { senders, bytes: bytes.get(), every_us })
+        }
+    }
+}
+
+fn bulk(source: &TrafficSource) -> Checked<Traffic> {
+    let tool = match source.tool.unwrap_or(ToolName::Native) {
+        ToolName::Native => Tool::Native,
+        ToolName::Iperf3 => Tool::Iperf3,
+    };
+    let flows = source.flows.map_or(1, |f| f.small());
+    let stagger_ms = source.stagger_s.map_or(0, |s| s.get());
+    if tool == Tool::Iperf3 && stagger_ms > 0 {
+        return refuse("traffic.stagger_s", "iperf3 starts its flows together; tool = \"native\" can");
+    }
+    if tool == Tool::Iperf3 && flows > MAX_IPERF3_FLOWS {
+        return refuse("traffic.flows", format_args!("iperf3 takes at most {MAX_IPERF3_FLOWS} flows"));
+    }
+    Ok(Traffic::Bulk { flows, stagger_ms, tool })
+}
+
+/// `iperf3 --parallel` takes so many.
+const MAX_IPERF3_FLOWS: u32 = 128;
+
+fn short_flows(source: &TrafficSource, link: &Link, duration_ms: u64) -> Checked<Traffic> {
+    let sizes = match (source.distribution.as_deref(), source.bytes) {
+        (None, Some(bytes)) => FlowSizes::fixed(bytes.get()),
+        (Some(_), Some(_)) => {
+            return refuse("traffic.bytes", "`distribution` is set, too; only one can be");
+        }
+        (name, None) => {
+            let name = name.unwrap_or("web-search");
+            match FlowSizes::named(name) {
+                Some(sizes) => sizes,
+                None => {
+                    return refuse(
+                        "traffic.distribution",
+                        format_args!("no distribution is called `{name}`; there are web-search, data-mining"),
+                    );
+                }
+            }
+        }
+    };
+    let Some(rate_bit_per_s) = link.medium.rate_bit_per_s() else {
+        return refuse(
+            "traffic.kind",
+            "a load is a share of the link's rate: the link needs rate_mbit or trace",
+        );
+    };
+    let load_ppm = source.load.map_or(500_000, |l| l.small());
+    let bits = u128::from(rate_bit_per_s) * u128::from(duration_ms) / 1000 * u128::from(load_ppm) / 1_000_000;
+    let flows = bits / 8 / u128::from(sizes.mean_bytes());
+    if flows > u128::from(MAX_ARRIVALS) {
+        let message = format!("about {flows} flows in one run, at most {MAX_ARRIVALS} are allowed");
+        return refuse("traffic.load", message);
+    }
+    Ok(Traffic::ShortFlows { sizes, load_ppm })
+}
+
+/// The algorithm of a contender or of background traffic, resolved and checked.
+fn algorithm(
+    field: &str,
+    asked: &str,
+    datapath: Datapath,
+    parameters: &BTreeMap<String, i64>,
+    known: &Known<'_>,
+) -> Checked<()> {
+    if datapath == Datapath::Kernel {
+        if let Some(key) = parameters.keys().next() {
+            let message = "the kernel's own algorithms take no parameters";
+            return refuse(format!("{field}.parameters.{key}"), message);
+        }
+        return match known.kernel {
+            Some(names) if !names.iter().any(|name| name == asked) => refuse(
+                format!("{field}.algorithm"),
+                format_args!("this kernel has no algorithm called `{asked}`; there are {}", names.join(", ")),
+            ),
+            _ => Ok(()),
+        };
+    }
+    let found = find(asked, known).ok_or_else(|| {
+        let names: Vec<&str> = known.algorithms.iter().map(|a| a.name()).collect();
+        Problem::new(
+            format!("{field}.algorithm"),
+            format_args!("no algorithm is called `{asked}`; there are {}", names.join(", ")),
+        )
+    })?;
+    let values = parameters.iter().map(|(name, value)| (name.as_str(), *value));
+    match configure(found, values) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let key = match &error {
+                ParameterError::Unknown { name, .. } => name.clone(),
+                ParameterError::OutOfRange { parameter, .. } => parameter.name.to_owned(),
+            };
+            refuse(format!("{field}.parameters.{key}"), error)
+        }
+    }
+}
+
+fn find<'k>(name: &str, known: &Known<'k>) -> Option<&'k Arc<dyn Algorithm>> {
+    known.algorithms.iter().find(|a| a.name() == name)
+}
+
+/// The contenders.
+pub(super) fn contenders(sources: &[AlgorithmSource], known: &Known<'_>) -> Checked<Vec<Contender>> {
+    if sources.is_empty() {
+        return refuse("algorithm", "at least one [[algorithm]] is needed");
+    }
+    if sources.len() > super::MAX_CONTENDERS {
+        return refuse("algorithm", format_args!("at most {} are allowed", super::MAX_CONTENDERS));
+    }
+    let contender = |(n, source): (usize, &AlgorithmSource)| {
+        let field = format!("algorithm[{n}]");
+        let resolved = placed(&field, source, known)?;
+        algorithm(&field, &resolved, source.datapath, &source.parameters, known)?;
+        let called = match &source.name {
+            Some(given) => name(format!("{field}.name"), given)?,
+            None => format!("{resolved} {}", datapath_name(source.datapath)),
+        };
+        let parameters = source.parameters.clone();
+        Ok(Contender { name: called, algorithm: resolved, datapath: source.datapath, parameters })
+    };
+    let contenders: Vec<Contender> = sources.iter().enumerate().map(contender).collect::<Checked<_>>()?;
+    unique(
+        contenders.iter().zip(0..).map(|(c, n)| (c.name.as_str(), format!("algorithm[{n}]"))),
+        "contenders",
+    )?;
+    Ok(contenders)
+}
+
+/// The algorithm's name where its decisions are made as asked: what decides per report in the agent is called `ccp-NAME`.
+fn placed(field: &str, source: &AlgorithmSource, known: &Known<'_>) -> Checked<String> {
+    match source.placement {
+        Some(_) if source.datapath == Datapath::Kernel => {
+            refuse(format!("{field}.placement"), "the kernel's own algorithms decide in the kernel")
+        }
+        Some(PlacementName::Agent) => {
+            let in_agent = format!("ccp-{}", source.algorithm);
+            if find(&in_agent, known).is_some() {
+                return Ok(in_agent);
+            }
+            let names = known.algorithms.iter().filter_map(|a| a.name().strip_prefix("ccp-"));
+            let names: Vec<&str> = names.collect();
+            let message = format!("only {} can decide in the agent", names.join(", "));
+            refuse(format!("{field}.placement"), message)
+        }
+        Some(PlacementName::Fold) | None => Ok(source.algorithm.clone()),
+    }
+}
+
+fn datapath_name(datapath: Datapath) -> &'static str {
+    match datapath {
+        Datapath::Kernel => "kernel",
+        Datapath::Ebpf => "ebpf",
+        Datapath::Sim => "sim",
+    }
+}
+
+fn background(
+    n: usize,
+    source: &BackgroundSource,
+    duration_ms: u64,
+    known: &Known<'_>,
+) -> Checked<Background> {
+    let field = format!("background[{n}]");
+    let datapath = source.datapath.unwrap_or(Datapath::Kernel);
+    if datapath == Datapath::Sim {
+        let message = "kernel or ebpf; beside simulated contenders it is simulated anyway";
+        return refuse(format!("{field}.datapath"), message);
+    }
+    algorithm(&field, &source.algorithm, datapath, &source.parameters, known)?;
+    let start_ms = source.start_s.map_or(0, |s| s.get());
+    let stop_ms = source.stop_s.map_or(duration_ms, |s| s.get());
+    if start_ms >= stop_ms || stop_ms > duration_ms {
+        let key = if source.stop_s.is_some() { "stop_s" } else { "start_s" };
+        return refuse(format!("{field}.{key}"), "start_s, stop_s and duration_s must follow each other");
+    }
+    Ok(Background {
+        algorithm: source.algorithm.clone(),
+        datapath,
+        parameters: source.parameters.clone(),
+        flows: source.flows.map_or(1, |f| f.small()),
+        start_ms,
+        stop_ms,
+    })
+}
+
+/// What all scenarios and contenders together must keep.
+pub(super) fn together(scenarios: &[Scenario], contenders: &[Contender], known: &Known<'_>) -> Checked<()> {
+    let live = |c: &Contender| c.datapath != Datapath::Sim;
+    for (n, contender) in contenders.iter().enumerate() {
+        let simulated = contender.datapath == Datapath::Sim;
+        for scenario in scenarios {
+            if simulated && matches!(scenario.link.medium, Medium::Veth) {
+                let message = "a veth pair cannot be simulated: the link needs rate_mbit or trace";
+                return refuse(format!("algorithm[{n}].datapath"), message);
+            }
+            for (b, background) in scenario.background.iter().enumerate() {
+                let same = background.algorithm == contender.algorithm
+                    && background.datapath == contender.datapath
+                    && background.parameters != contender.parameters;
+                if same && live(contender) {
+                    let message = format!(
+                        "the contender `{}` has other parameters; one agent runs one version of an algorithm",
+                        contender.name
+                    );
+                    return refuse(format!("background[{b}].parameters"), message);
+                }
+                if simulated && find(&background.algorithm, known).is_none() {
+                    let message = format!("`{}` cannot be simulated", background.algorithm);
+                    return refuse(format!("background[{b}].algorithm"), message);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the report must compare.
+pub(super) fn comparisons(
+    sources: &[CompareSource],
+    scenarios: &[Scenario],
+    contenders: &[Contender],
+) -> Checked<Vec<Comparison>> {
+    let comparison = |(n, source): (usize, &CompareSource)| {
+        let field = |key: &str| format!("compare[{n}].{key}");
+        for (key, name) in [("of", &source.of), ("against", &source.against)] {
+            if !contenders.iter().any(|c| c.name == *name) {
+                let names: Vec<&str> = contenders.iter().map(|c| c.name.as_str()).collect();
+                let message = format!("no contender is called `{name}`; there are {}", names.join(", "));
+                return refuse(field(key), message);
+            }
+        }
+        if let Some(name) = source.scenario.as_ref().filter(|n| !scenarios.iter().any(|s| s.name == **n)) {
+            let names: Vec<&str> = scenarios.iter().map(|s| s.name.as_str()).collect();
+            let message = format!("no scenario is called `{name}`; there are {}", names.join("; "));
+            return refuse(field("scenario"), message);
+        }
+        if source.of == source.against {
+            return refuse(field("against"), "a contender is not compared with itself");
+        }
+        Ok(Comparison {
+            metric: source.metric,
+            of: source.of.clone(),
+            against: source.against.clone(),
+            scenario: source.scenario.clone(),
+            within_ppm: source.within.map(|w| w.get()),
+            at_most_ppm: source.at_most.map(|w| w.get()),
+            at_least_ppm: source.at_least.map(|w| w.get()),
+            paper: source.paper.clone(),
+        })
+    };
+    sources.iter().enumerate().map(comparison).collect()
+}
+
+/// What papers say.
+pub(super) fn paper(sources: &[PaperSource]) -> Vec<PaperFigure> {
+    sources.iter().map(|p| PaperFigure { source: p.source.clone(), says: p.says.clone() }).collect()
+}

@@ -1,0 +1,177 @@
+//! Plans: what to run, in TOML.
+//!
+//! ```toml
+//! title = "Reno against the kernel's Reno"
+//! duration_s = 20
+//! [[link]]
+//! rate_mbit = 24
+//! delay_ms = 20
+//! [[algorithm]]
+//! algorithm = "reno"
+//! datapath = "kernel"
+//! [[algorithm]]
+//! algorithm = "reno"
+//! datapath = "ebpf"
+//! ```
+//!
+//! A plan is checked as a whole before anything starts, and what is wrong is refused with its file, line, column and field.
+//! Parsing does no I/O: algorithms and traces are arguments.
+
+mod check;
+mod error;
+mod model;
+mod number;
+pub mod shipped;
+mod source;
+mod sweep;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use ccplane_alg::Algorithm;
+use ccplane_netsim::trace::Trace;
+use toml::Spanned;
+use toml::de::DeTable;
+
+pub use error::{PlanError, Problem};
+pub use model::{Background, Contender, Link, Medium, Plan, Queue, Scenario, Tool, Traffic};
+pub(crate) use number::decimal;
+use source::PlanSource;
+use sweep::Point;
+
+/// Largest plan, bytes.
+pub const MAX_PLAN_BYTES: u64 = 1 << 20;
+/// Scenarios of one plan, sweep included.
+pub const MAX_SCENARIOS: usize = 1024;
+/// Contenders of one plan.
+pub const MAX_CONTENDERS: usize = 64;
+/// Bulk flows of one run at once, or senders of an incast, background included.
+pub const MAX_FLOWS: u32 = 1024;
+/// Short flows of one run.
+pub const MAX_ARRIVALS: u64 = 1_000_000;
+/// Characters of a name.
+pub const MAX_NAME_CHARS: usize = 100;
+/// Runs of one plan.
+pub const MAX_RUNS: u64 = 100_000;
+
+const DEFAULT_SAMPLE_MS: u64 = 100;
+const DEFAULT_REPEATS: u32 = 5;
+const DEFAULT_SEED: u64 = 1;
+
+/// What there is that a plan can name.
+pub struct Known<'a> {
+    /// Our algorithms.
+    pub algorithms: &'a [Arc<dyn Algorithm>],
+    /// The kernel's own, where they matter: `None` leaves that to the run.
+    pub kernel: Option<&'a [String]>,
+    /// A trace by its name or path, or what is wrong with that.
+    pub traces: &'a dyn Fn(&str) -> Result<Trace, String>,
+}
+
+/// What the caller wants otherwise than the plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Overrides {
+    /// The number of repeats.
+    pub repeats: Option<u32>,
+    /// The length of a run, milliseconds; the plan's other times keep their share of it.
+    pub duration_ms: Option<u64>,
+    /// The same, but runs get no longer by it.
+    pub at_most_ms: Option<u64>,
+}
+
+impl Plan {
+    /// Parses the text of a plan; `file` names it, in refusals and by its stem.
+    ///
+    /// # Errors
+    /// The first problem, with its line, column and field.
+    pub fn parse(
+        file: &Path,
+        text: &str,
+        known: &Known<'_>,
+        overrides: Overrides,
+    ) -> Result<Plan, PlanError> {
+        let refuse = |span, problem| PlanError::at(file.to_owned(), text, span, problem);
+        let syntax = |e: toml::de::Error| Problem::new("", e.message().replace('\n', ", "));
+        let mut document = DeTable::parse(text).map_err(|e| refuse(e.span(), syntax(e)))?;
+        let placed = |(span, problem): (Range<usize>, Problem)| refuse(Some(span), problem);
+        let ranges = sweep::ranges(document.get_ref()).map_err(placed)?;
+        let axes = sweep::axes(document.get_mut(), &ranges).map_err(placed)?;
+        let points = sweep::points(&document, &axes).map_err(placed)?;
+
+        let mut first = None;
+        let mut scenarios = Vec::new();
+        for Point { parameters, document } in points {
+            let mut source = read(document.clone()).map_err(|(span, problem)| refuse(span, problem))?;
+            source.override_by(overrides);
+            let more = check::scenarios(&source, &parameters, known)
+                .map_err(|problem| refuse(error::locate(&document, &problem.field), problem))?;
+            scenarios.extend(more);
+            first.get_or_insert((source, document));
+        }
+        let Some((source, document)) = first else {
+            return Err(refuse(None, Problem::new("sweep", "it has no point")));
+        };
+        finish(file, text, &source, scenarios, known)
+            .map_err(|problem| refuse(error::locate(&document, &problem.field), problem))
+    }
+
+    /// How many runs there are, repeats included.
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        self.scenarios.len() as u64 * self.contenders.len() as u64 * u64::from(self.repeats)
+    }
+}
+
+fn read(document: Spanned<DeTable<'_>>) -> Result<PlanSource, (Option<Range<usize>>, Problem)> {
+    let document = toml::Deserializer::from(document);
+    serde_path_to_error::deserialize(document).map_err(|e| {
+        let field = e.path().to_string();
+        let message = e.inner().message().replace('\n', ", ");
+        (e.inner().span(), Problem::new(field, message))
+    })
+}
+
+fn finish(
+    file: &Path,
+    text: &str,
+    source: &PlanSource,
+    scenarios: Vec<Scenario>,
+    known: &Known<'_>,
+) -> Result<Plan, Problem> {
+    let duration_ms = source.duration_s.get();
+    let warmup_ms = source.warmup_s.map_or(0, |s| s.get());
+    if warmup_ms >= duration_ms {
+        return Err(Problem::new("warmup_s", "must be shorter than duration_s"));
+    }
+    if scenarios.len() > MAX_SCENARIOS {
+        let message = format!("{} scenarios, at most {MAX_SCENARIOS} are allowed", scenarios.len());
+        return Err(Problem::new("link", message));
+    }
+    let contenders = check::contenders(&source.algorithm, known)?;
+    check::together(&scenarios, &contenders, known)?;
+    let comparisons = check::comparisons(&source.compare, &scenarios, &contenders)?;
+    let plan = Plan {
+        name: file.file_stem().map_or_else(|| "plan".to_owned(), |s| s.to_string_lossy().into_owned()),
+        title: source.title.clone(),
+        about: source.about.clone(),
+        source: text.to_owned(),
+        duration_ms,
+        warmup_ms,
+        sample_ms: source.sample_ms.map_or(DEFAULT_SAMPLE_MS, |s| s.get()),
+        repeats: source.repeats.map_or(DEFAULT_REPEATS, |r| r.small()),
+        seed: source.seed.map_or(DEFAULT_SEED, |s| s.get()),
+        scenarios,
+        contenders,
+        comparisons,
+        paper: check::paper(&source.paper),
+    };
+    if plan.runs() > MAX_RUNS {
+        let message = format!("{} runs, at most {MAX_RUNS} are allowed", plan.runs());
+        return Err(Problem::new("repeats", message));
+    }
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests;

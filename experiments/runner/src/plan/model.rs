@@ -1,0 +1,222 @@
+//! A plan that was checked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ccplane_netsim::trace::Trace;
+use ccplane_netsim::workload::FlowSizes;
+use ccplane_results::{Comparison, Datapath, PaperFigure};
+
+use super::number::decimal;
+
+/// What is to be run. Made by [`Plan::parse`](super::Plan::parse) only, so every number in it is within its range.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// The file's name without `.toml`.
+    pub name: String,
+    /// The report's heading.
+    pub title: String,
+    /// What it shows.
+    pub about: String,
+    /// The file, whole.
+    pub source: String,
+    /// Length of a run, milliseconds.
+    pub duration_ms: u64,
+    /// What is left out of a run's figures at its start, milliseconds; less than `duration_ms`.
+    pub warmup_ms: u64,
+    /// Between samples of a series, milliseconds.
+    pub sample_ms: u64,
+    /// Times that each contender runs in each scenario.
+    pub repeats: u32,
+    /// What every run's seed comes from.
+    pub seed: u64,
+    /// At least one; names are unique.
+    pub scenarios: Vec<Scenario>,
+    /// At least one; names are unique.
+    pub contenders: Vec<Contender>,
+    /// What the report must compare.
+    pub comparisons: Vec<Comparison>,
+    /// What papers say.
+    pub paper: Vec<PaperFigure>,
+}
+
+/// A link and what crosses it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Scenario {
+    /// Unique in the plan.
+    pub name: String,
+    /// What a sweep set, by the plan's key.
+    pub parameters: BTreeMap<String, String>,
+    /// The link.
+    pub link: Link,
+    /// What each contender sends.
+    pub traffic: Traffic,
+    /// What others send at the same time.
+    pub background: Vec<Background>,
+}
+
+/// A link. The data's direction has the bottleneck; acknowledgements come back with the same delay, unhindered unless
+/// `way_back` says otherwise.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Link {
+    /// How fast it delivers.
+    pub medium: Medium,
+    /// How fast it delivers what comes back.
+    pub way_back: Medium,
+    /// Propagation delay of each direction, microseconds.
+    pub delay_us: u64,
+    /// What waits at the bottleneck.
+    pub queue: Queue,
+    /// Probability that a data packet is lost, millionths.
+    pub loss_ppm: u32,
+}
+
+/// How fast a direction of a link delivers.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Medium {
+    /// A pair of virtual Ethernet devices: as fast as the machine, no emulator in between.
+    Veth,
+    /// Emulated, at once.
+    Unlimited,
+    /// Emulated, at a constant rate, bits per second.
+    Rate(u64),
+    /// Emulated, as a trace says, over and over.
+    Trace {
+        /// As the plan calls it.
+        name: String,
+        /// Its delivery opportunities.
+        trace: Trace,
+    },
+}
+
+impl Medium {
+    /// Mean rate, bits per second; `None` without a limit.
+    #[must_use]
+    pub fn rate_bit_per_s(&self) -> Option<u64> {
+        match self {
+            Medium::Veth | Medium::Unlimited => None,
+            Medium::Rate(bit_per_s) => Some(*bit_per_s),
+            Medium::Trace { trace, .. } => Some(trace.mean_rate_bit_per_s()),
+        }
+    }
+}
+
+/// What waits at a bottleneck.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queue {
+    /// Everything.
+    Infinite,
+    /// At most so much.
+    DropTail {
+        /// Packets.
+        packets: Option<u32>,
+        /// Bytes.
+        bytes: Option<u64>,
+    },
+}
+
+/// What a contender sends.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Traffic {
+    /// Flows that always have more to send.
+    Bulk {
+        /// How many.
+        flows: u32,
+        /// Between the starts of two, milliseconds.
+        stagger_ms: u64,
+        /// What sends them.
+        tool: Tool,
+    },
+    /// Flows of random sizes that arrive as a Poisson process.
+    ShortFlows {
+        /// Of their sizes.
+        sizes: FlowSizes,
+        /// Share of the link's mean rate that they ask for, millionths.
+        load_ppm: u32,
+    },
+    /// So many flows of the same size at the same moment, again and again.
+    Incast {
+        /// Flows at once.
+        senders: u32,
+        /// Of each, bytes.
+        bytes: u64,
+        /// Between two such moments, microseconds.
+        every_us: u64,
+    },
+}
+
+/// What sends bulk flows in the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tool {
+    /// Sockets of this process.
+    Native,
+    /// The program `iperf3`.
+    Iperf3,
+}
+
+/// Bulk flows of another algorithm that compete with every contender's.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Background {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// What carries them beside contenders in the kernel; beside simulated ones they are simulated.
+    pub datapath: Datapath,
+    /// Parameters that the plan sets.
+    pub parameters: BTreeMap<String, i64>,
+    /// How many.
+    pub flows: u32,
+    /// When they start, milliseconds.
+    pub start_ms: u64,
+    /// When they stop, milliseconds.
+    pub stop_ms: u64,
+}
+
+/// What is compared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contender {
+    /// Unique in the plan.
+    pub name: String,
+    /// The algorithm's name: the kernel's own for [`Datapath::Kernel`], else one of ours.
+    pub algorithm: String,
+    /// What carries its flows.
+    pub datapath: Datapath,
+    /// Parameters that the plan sets.
+    pub parameters: BTreeMap<String, i64>,
+}
+
+/// In words: rate or trace, delay, queue, loss.
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.medium {
+            Medium::Veth => return f.write_str("veth pair, not emulated"),
+            medium => write!(f, "{medium}, {} ms each way, ", decimal(self.delay_us, 1000))?,
+        }
+        match self.queue {
+            Queue::Infinite => f.write_str("infinite queue")?,
+            Queue::DropTail { packets, bytes } => {
+                let packets = packets.map(|n| format!("{n} packets"));
+                let limits: Vec<String> =
+                    packets.into_iter().chain(bytes.map(|n| format!("{n} bytes"))).collect();
+                write!(f, "droptail queue of {}", limits.join(" and "))?;
+            }
+        }
+        if self.loss_ppm > 0 {
+            write!(f, ", {} % loss", decimal(self.loss_ppm.into(), 10_000))?;
+        }
+        match &self.way_back {
+            Medium::Unlimited | Medium::Veth => Ok(()),
+            medium => write!(f, ", back {medium}"),
+        }
+    }
+}
+
+impl fmt::Display for Medium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Medium::Veth => f.write_str("veth pair"),
+            Medium::Unlimited => f.write_str("no limit"),
+            Medium::Rate(bit_per_s) => write!(f, "{} Mb/s", decimal(*bit_per_s, 1_000_000)),
+            Medium::Trace { name, .. } => write!(f, "trace {name}"),
+        }
+    }
+}

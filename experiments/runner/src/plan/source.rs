@@ -1,0 +1,174 @@
+//! A plan as its file spells it: every key, its type and its range. What no single value shows is checked in `check`.
+
+use std::collections::BTreeMap;
+
+use ccplane_results::{Datapath, Metric};
+use serde::Deserialize;
+
+use super::Overrides;
+use super::number::{Ppm, Scaled, Whole};
+
+/// Milliseconds, written in seconds: up to ten hours.
+pub(super) type Seconds<const MIN: u64> = Scaled<1000, MIN, 36_000_000>;
+/// Microseconds, written in milliseconds: up to the emulator's ten seconds.
+pub(super) type Millis = Scaled<1000, 0, 10_000_000>;
+/// Bits per second, written in megabits: the emulator's range.
+pub(super) type Mbit = Scaled<1_000_000, 1_000, 10_000_000_000>;
+/// A probability, in millionths.
+pub(super) type Share = Ppm<0, 1_000_000>;
+
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlanSource {
+    pub title: String,
+    #[serde(default)]
+    pub about: String,
+    pub duration_s: Seconds<100>,
+    pub warmup_s: Option<Seconds<0>>,
+    pub sample_ms: Option<Whole<10, 60_000>>,
+    pub repeats: Option<Whole<1, 1000>>,
+    pub seed: Option<Whole<0, { i64::MAX as u64 }>>,
+    pub link: Vec<LinkSource>,
+    pub traffic: Option<TrafficSource>,
+    pub algorithm: Vec<AlgorithmSource>,
+    #[serde(default)]
+    pub background: Vec<BackgroundSource>,
+    #[serde(default)]
+    pub compare: Vec<CompareSource>,
+    #[serde(default)]
+    pub paper: Vec<PaperSource>,
+}
+
+impl PlanSource {
+    pub(super) fn override_by(&mut self, overrides: Overrides) {
+        if let Some(repeats) = overrides.repeats {
+            self.repeats = Some(Whole::nearest(repeats.into()));
+        }
+        let from = self.duration_s.get();
+        let to = overrides.duration_ms.unwrap_or(from).min(overrides.at_most_ms.unwrap_or(u64::MAX));
+        if from == to {
+            return;
+        }
+        let stretch = |time: &mut Option<Seconds<0>>| *time = time.map(|t| t.stretched(from, to));
+        self.duration_s = Seconds::nearest(to);
+        stretch(&mut self.warmup_s);
+        if let Some(traffic) = &mut self.traffic {
+            stretch(&mut traffic.stagger_s);
+        }
+        for background in &mut self.background {
+            stretch(&mut background.start_s);
+            stretch(&mut background.stop_s);
+        }
+    }
+}
+
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LinkSource {
+    pub name: Option<String>,
+    pub rate_mbit: Option<Mbit>,
+    pub trace: Option<String>,
+    pub medium: Option<MediumName>,
+    pub return_trace: Option<String>,
+    pub return_rate_mbit: Option<Mbit>,
+    pub delay_ms: Option<Millis>,
+    pub queue: Option<QueueName>,
+    pub queue_packets: Option<Whole<1, 1_048_576>>,
+    pub queue_bytes: Option<Whole<1, { 1 << 40 }>>,
+    pub queue_bdp: Option<Ppm<10_000, 100_000_000>>,
+    pub loss: Option<Share>,
+}
+
+/// A link that is not emulated.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum MediumName {
+    Veth,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum QueueName {
+    Infinite,
+    Droptail,
+}
+
+#[derive(Clone, Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TrafficSource {
+    pub kind: Option<KindName>,
+    pub flows: Option<Whole<1, { super::MAX_FLOWS as u64 }>>,
+    pub stagger_s: Option<Seconds<0>>,
+    pub tool: Option<ToolName>,
+    pub distribution: Option<String>,
+    pub load: Option<Ppm<1_000, 2_000_000>>,
+    pub senders: Option<Whole<1, { super::MAX_FLOWS as u64 }>>,
+    pub bytes: Option<Whole<1, { 1 << 32 }>>,
+    pub every_ms: Option<Scaled<1000, 100, 60_000_000>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum KindName {
+    Bulk,
+    ShortFlows,
+    Incast,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ToolName {
+    Native,
+    Iperf3,
+}
+
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AlgorithmSource {
+    pub name: Option<String>,
+    pub algorithm: String,
+    pub datapath: Datapath,
+    pub placement: Option<PlacementName>,
+    #[serde(default)]
+    pub parameters: BTreeMap<String, i64>,
+}
+
+/// Where an algorithm's decisions are made.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum PlacementName {
+    Fold,
+    Agent,
+}
+
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BackgroundSource {
+    pub algorithm: String,
+    pub datapath: Option<Datapath>,
+    #[serde(default)]
+    pub parameters: BTreeMap<String, i64>,
+    pub flows: Option<Whole<1, { super::MAX_FLOWS as u64 }>>,
+    pub start_s: Option<Seconds<0>>,
+    pub stop_s: Option<Seconds<0>>,
+}
+
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CompareSource {
+    pub metric: Metric,
+    pub of: String,
+    pub against: String,
+    pub scenario: Option<String>,
+    pub within: Option<Ppm<0, 100_000_000>>,
+    pub at_most: Option<Ppm<0, 1_000_000_000>>,
+    pub at_least: Option<Ppm<0, 1_000_000_000>>,
+    pub paper: Option<String>,
+}
+
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PaperSource {
+    pub source: String,
+    pub says: String,
+}

@@ -1,0 +1,2 @@
+#[test]
+fn shipped_plans_parse() {}

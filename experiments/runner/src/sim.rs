@@ -1,0 +1,240 @@
+//! Flows in the simulator, with the agent's core beside them: what `ccplane sim`, the demo and plans run.
+
+use std::sync::Arc;
+
+use ccplane_alg::Algorithm;
+use ccplane_contract::{Datapath, FlowId};
+use ccplane_core::{
+    AttachError, Catalog, CatalogError, Config, Core, Counters, DatapathId, NATIVE, Rule, Rules, RulesError,
+    drive,
+};
+use ccplane_netsim::LinkConfig;
+use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, SimError, Source};
+
+const SIM: DatapathId = DatapathId(0);
+/// Longest virtual time between two looks of the agent at its datapath.
+const TICK_US: u64 = 50_000;
+/// The receiver's port of the first algorithm's flows, by which the rules tell algorithms apart.
+const FIRST_PORT: u16 = 5001;
+const DEFAULT_SAMPLE_EVERY_US: u64 = 100_000;
+/// Linux's TCP_RTO_MIN.
+const DEFAULT_MIN_RTO_US: u32 = 200_000;
+/// Flows of one simulation.
+pub const MAX_FLOWS: usize = 1 << 20;
+
+/// What is simulated. Every flow crosses one link.
+#[derive(Clone, Debug)]
+pub struct Simulation {
+    /// The links.
+    pub links: Vec<LinkConfig>,
+    /// Delay of the way back, microseconds.
+    pub return_delay_us: u64,
+    /// How long, microseconds of virtual time.
+    pub duration_us: u64,
+    /// Between a flow's samples, microseconds.
+    pub sample_every_us: u64,
+    /// Decides random losses.
+    pub seed: u64,
+    /// From a report to the agent's update, microseconds.
+    pub agent_latency_us: u64,
+    /// Least that retransmission timeouts exceed the RTT by, microseconds.
+    pub min_rto_us: u32,
+    /// In order of their start.
+    pub flows: Vec<SimFlow>,
+}
+
+impl Simulation {
+    /// With an agent that answers at once and Linux's timeouts; links and flows are to be added.
+    #[must_use]
+    pub fn new(return_delay_us: u64, duration_us: u64, seed: u64) -> Simulation {
+        Simulation {
+            links: Vec::new(),
+            return_delay_us,
+            duration_us,
+            sample_every_us: DEFAULT_SAMPLE_EVERY_US,
+            seed,
+            agent_latency_us: 0,
+            min_rto_us: DEFAULT_MIN_RTO_US,
+            flows: Vec::new(),
+        }
+    }
+}
+
+/// A flow to simulate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SimFlow {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// The link that it crosses.
+    pub link: u8,
+    /// What it carries.
+    pub source: Source,
+    /// When it starts, microseconds.
+    pub start_us: u64,
+    /// When it is closed, microseconds; `None`: it goes on.
+    pub stop_us: Option<u64>,
+}
+
+/// What has been simulated.
+pub struct Simulated {
+    /// The datapath, with what it has counted.
+    pub datapath: SimDatapath,
+    /// The flows' names there, in the order of [`Simulation::flows`].
+    pub flows: Vec<FlowId>,
+    /// What the agent has counted.
+    pub counters: Counters,
+}
+
+/// Why nothing was simulated.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// Too many flows.
+    #[error("{found} flows, at most {limit} are allowed")]
+    TooMany {
+        /// How many there are.
+        found: usize,
+        /// How many may be.
+        limit: usize,
+    },
+    /// An algorithm's program is refused.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// No algorithm of that name.
+    #[error(transparent)]
+    Rules(#[from] RulesError),
+    /// A number outside its limits.
+    #[error(transparent)]
+    Sim(#[from] SimError),
+    /// The core does not take the datapath.
+    #[error("attach the simulated datapath: {0}")]
+    Attach(#[from] AttachError),
+    /// The caller's look said to stop.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// Simulates to the end. `look` is called every `look_every_us` of virtual time, and says whether to go on.
+///
+/// # Errors
+/// An algorithm that there is not, a number outside its limits, or `look` said to stop.
+pub fn run(
+    simulation: &Simulation,
+    algorithms: &[Arc<dyn Algorithm>],
+    look_every_us: u64,
+    look: &mut dyn FnMut(&SimDatapath) -> bool,
+) -> Result<Simulated, SimulateError> {
+    if simulation.flows.len() > MAX_FLOWS {
+        return Err(SimulateError::TooMany { found: simulation.flows.len(), limit: MAX_FLOWS });
+    }
+    let mut config = SimConfig::new(simulation.links.clone(), simulation.seed);
+    config.sample_every_us = simulation.sample_every_us;
+    config.agent_latency_us = simulation.agent_latency_us;
+    let mut datapath = SimDatapath::new(config)?;
+    let mut names: Vec<&str> = simulation.flows.iter().map(|f| f.algorithm.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let port = |name: &str| FIRST_PORT + names.iter().position(|n| *n == name).unwrap_or(0) as u16;
+    let rule = |name: &&str| Rule { remote_port: Some(port(name)..=port(name)), ..Rule::any(name) };
+    let rules = Rules { rules: names.iter().map(rule).collect(), default: NATIVE.to_owned() };
+    let mut core = Core::new(Catalog::new(algorithms.to_vec(), 1)?, rules, Config::default())?;
+    core.attach(SIM, datapath.capabilities(), 0)?;
+
+    let mut flows = Vec::with_capacity(simulation.flows.len());
+    let mut closing: Vec<(u64, usize)> =
+        simulation.flows.iter().enumerate().filter_map(|(n, f)| Some((f.stop_us?, n))).collect();
+    closing.sort_unstable_by_key(|c| std::cmp::Reverse(*c));
+    let mut next_look_us = look_every_us.max(1);
+    while datapath.now_us() < simulation.duration_us {
+        // Flows are added as their time comes, so that those to come cost nothing.
+        let horizon_us = simulation.duration_us.min(datapath.now_us() + TICK_US).min(next_look_us);
+        while let Some(flow) = simulation.flows.get(flows.len()).filter(|f| f.start_us <= horizon_us) {
+            flows.push(add(&mut datapath, flow, port(&flow.algorithm), simulation)?);
+        }
+        let until_us = closing.last().map_or(horizon_us, |(at_us, _)| horizon_us.min(*at_us));
+        datapath.step_to_event(until_us);
+        let now_us = datapath.now_us();
+        while let Some((_, flow)) = closing.pop_if(|(at_us, _)| *at_us <= now_us) {
+            if let Some(id) = flows.get(flow) {
+                // One that has ended on its own is closed already.
+                let _ = datapath.close(*id);
+            }
+        }
+        drive(&mut core, SIM, &mut datapath, now_us);
+        if now_us >= next_look_us {
+            next_look_us += look_every_us.max(1);
+            if !look(&datapath) {
+                return Err(SimulateError::Stopped);
+            }
+        }
+    }
+    Ok(Simulated { datapath, flows, counters: core.counters().clone() })
+}
+
+fn add(
+    datapath: &mut SimDatapath,
+    flow: &SimFlow,
+    port: u16,
+    simulation: &Simulation,
+) -> Result<FlowId, SimError> {
+    let mut config = FlowConfig::new(flow.source, simulation.return_delay_us);
+    config.min_rto_us = simulation.min_rto_us;
+    config.start_us = flow.start_us;
+    config.path.links = vec![flow.link];
+    config.remote.set_port(port);
+    datapath.add_flow(&config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_netsim::{Capacity, QueueLimit};
+
+    fn simulation() -> Simulation {
+        let rate = Capacity::Rate { bit_per_s: 12_000_000 };
+        let link = LinkConfig::new(rate, 20_000_000, QueueLimit::Packets(60));
+        let flow = |algorithm: &str, start_us, stop_us| SimFlow {
+            algorithm: algorithm.to_owned(),
+            link: 0,
+            source: Source::Bulk,
+            start_us,
+            stop_us,
+        };
+        let flows = vec![flow("reno", 0, None), flow("cubic", 2_000_000, Some(6_000_000))];
+        Simulation { links: vec![link], flows, ..Simulation::new(20_000, 10_000_000, 1) }
+    }
+
+    fn acked(done: &Simulated) -> Vec<u64> {
+        done.flows.iter().map(|id| done.datapath.stats(*id).unwrap().bytes_acked).collect()
+    }
+
+    #[test]
+    fn flows_start_and_stop_in_time_and_runs_repeat() {
+        let algorithms = ccplane_algs::all();
+        let mut looks = 0;
+        let done = run(&simulation(), &algorithms, 1_000_000, &mut |_| {
+            looks += 1;
+            true
+        })
+        .unwrap();
+        assert_eq!(looks, 10);
+        let (reno, cubic) = (done.flows[0], done.flows[1]);
+        let total: u64 = acked(&done).iter().sum();
+        assert!((10_500_000..=12_000_000).contains(&(total * 8 / 10)), "{total}");
+        assert!(done.datapath.samples(reno).len() >= 95);
+        let times: Vec<u64> = done.datapath.samples(cubic).iter().map(|s| s.at_us).collect();
+        assert!(*times.first().unwrap() >= 2_000_000 && *times.last().unwrap() == 6_000_000, "{times:?}");
+        assert!(done.counters.reports > 0);
+        let again = run(&simulation(), &algorithms, 1_000_000, &mut |_| true).unwrap();
+        assert_eq!(acked(&done), acked(&again));
+    }
+
+    #[test]
+    fn what_there_is_not_is_refused_and_a_look_can_stop() {
+        let mut unknown = simulation();
+        unknown.flows[0].algorithm = "none".to_owned();
+        let error = run(&unknown, &ccplane_algs::all(), TICK_US, &mut |_| true).err().unwrap().to_string();
+        assert!(error.contains("no algorithm `none`"), "{error}");
+        let stopped = run(&simulation(), &ccplane_algs::all(), TICK_US, &mut |_| false);
+        assert!(matches!(stopped, Err(SimulateError::Stopped)));
+    }
+}
