@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 mod ccp_reno;
 mod constant;
+mod copa;
 mod cubic;
 mod reno;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod vegas;
 
 pub use ccp_reno::{CcpReno, CcpRenoConfig};
 pub use constant::{Constant, ConstantConfig};
+pub use copa::{Copa, CopaConfig};
 pub use cubic::{Cubic, CubicConfig};
 pub use reno::{Reno, RenoConfig};
 pub use vegas::{Vegas, VegasConfig};
@@ -55,6 +57,7 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
         Arc::new(CcpReno::default()),
         Arc::new(Constant::default()),
         Arc::new(Vegas::default()),
+        Arc::new(Copa::default()),
     ]
 }
 
