@@ -1,10 +1,18 @@
 //! Results on disk.
+//!
+//! Each record is one line, written at once and synced. A crash can only tear the last line; [`read`] does not count such a line and
+//! [`repair`] cuts it off, so that an interrupted plan goes on where it was.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::model::{Header, Record, Run, SCHEMA_VERSION};
+
+/// A line is no longer than this: far more than hours of samples of hundreds of flows.
+const MAX_LINE_BYTES: u64 = 1 << 30;
+/// A torn line is looked for in pieces of this size, from the file's end.
+const PIECE_BYTES: u64 = 1 << 16;
 
 /// A results file, read.
 #[derive(Clone, PartialEq, Debug)]
@@ -46,6 +54,20 @@ pub enum ResultsError {
         /// What had to be there.
         expected: &'static str,
     },
+    /// Its last line has no end; [`repair`] cuts it off.
+    #[error("{path}: its last line is torn")]
+    Torn {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// A line is too long.
+    #[error("{path}:{line}: longer than {MAX_LINE_BYTES} bytes")]
+    Long {
+        /// Which file.
+        path: PathBuf,
+        /// Counts from 1.
+        line: usize,
+    },
     /// Written by another version.
     #[error("{path}: format version {found}, this ccplane reads {SCHEMA_VERSION}")]
     Version {
@@ -69,11 +91,47 @@ pub fn create(path: &Path, header: &Header) -> Result<(), ResultsError> {
 /// Adds a run, with one write, and waits until it is on disk.
 ///
 /// # Errors
-/// `Io`.
+/// `Io`; `Torn` if the file's last line has no end: the run would be lost in it.
 pub fn append(path: &Path, run: Run) -> Result<(), ResultsError> {
     let io = |error| ResultsError::Io { path: path.to_owned(), error };
-    let mut file = OpenOptions::new().append(true).open(path).map_err(io)?;
+    let mut file = OpenOptions::new().read(true).append(true).open(path).map_err(io)?;
+    if torn_bytes(&mut file).map_err(io)? > 0 {
+        return Err(ResultsError::Torn { path: path.to_owned() });
+    }
     write_line(&mut file, &Record::Run(Box::new(run))).map_err(io)
+}
+
+/// Cuts off a last line without an end, which a crash leaves. Returns how many bytes that were.
+///
+/// # Errors
+/// `Io`.
+pub fn repair(path: &Path) -> Result<u64, ResultsError> {
+    let io = |error| ResultsError::Io { path: path.to_owned(), error };
+    let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
+    let torn = torn_bytes(&mut file).map_err(io)?;
+    if torn > 0 {
+        let whole = file.metadata().map_err(io)?.len().saturating_sub(torn);
+        file.set_len(whole).map_err(io)?;
+        file.sync_data().map_err(io)?;
+    }
+    Ok(torn)
+}
+
+/// Bytes after the last end of a line.
+fn torn_bytes(file: &mut File) -> std::io::Result<u64> {
+    let len = file.seek(SeekFrom::End(0))?;
+    let mut end = len;
+    while end > 0 {
+        let start = end.saturating_sub(PIECE_BYTES);
+        file.seek(SeekFrom::Start(start))?;
+        let mut piece = Vec::new();
+        file.take(end - start).read_to_end(&mut piece)?;
+        if let Some(at) = piece.iter().rposition(|b| *b == b'\n') {
+            return Ok(len - start - at as u64 - 1);
+        }
+        end = start;
+    }
+    Ok(len)
 }
 
 fn write_line(file: &mut File, record: &Record) -> std::io::Result<()> {
@@ -88,28 +146,35 @@ fn write_line(file: &mut File, record: &Record) -> std::io::Result<()> {
 /// # Errors
 /// The first line that is wrong.
 pub fn read(path: &Path) -> Result<Results, ResultsError> {
-    let io = |error| ResultsError::Io { path: path.to_owned(), error };
-    let mut reader = BufReader::new(File::open(path).map_err(io)?);
+    let file = File::open(path).map_err(|error| ResultsError::Io { path: path.to_owned(), error })?;
+    read_from(BufReader::new(file), path)
+}
+
+/// Reads what a file of the name `path` holds.
+///
+/// # Errors
+/// The first line that is wrong.
+pub fn read_from(mut input: impl BufRead, path: &Path) -> Result<Results, ResultsError> {
     let mut header = None;
     let mut runs = Vec::new();
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     for line in 1.. {
-        text.clear();
-        reader.read_line(&mut text).map_err(io)?;
-        if !text.ends_with('\n') {
+        bytes.clear();
+        let read = input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut bytes);
+        let length = read.map_err(|error| ResultsError::Io { path: path.to_owned(), error })? as u64;
+        if length == MAX_LINE_BYTES {
+            return Err(ResultsError::Long { path: path.to_owned(), line });
+        }
+        if bytes.pop() != Some(b'\n') {
             break;
         }
-        let record = serde_json::from_str(&text).map_err(|error| ResultsError::Json {
-            path: path.to_owned(),
-            line,
-            error,
-        })?;
+        let json = |error| ResultsError::Json { path: path.to_owned(), line, error };
         let order = |expected| ResultsError::Order { path: path.to_owned(), line, expected };
-        match (record, &header) {
-            (Record::Header(found), None) if found.schema == SCHEMA_VERSION => header = Some(*found),
-            (Record::Header(found), None) => {
-                return Err(ResultsError::Version { path: path.to_owned(), found: found.schema });
-            }
+        if header.is_none() {
+            check_version(&bytes, path)?;
+        }
+        match (serde_json::from_slice(&bytes).map_err(json)?, &header) {
+            (Record::Header(found), None) => header = Some(*found),
             (Record::Header(_), Some(_)) => return Err(order("a run")),
             (Record::Run(_), None) => return Err(order("a header")),
             (Record::Run(run), Some(_)) => runs.push(*run),
@@ -118,4 +183,18 @@ pub fn read(path: &Path) -> Result<Results, ResultsError> {
     let header =
         header.ok_or(ResultsError::Order { path: path.to_owned(), line: 1, expected: "a header" })?;
     Ok(Results { header, runs })
+}
+
+/// Refuses another version before its fields are looked at: they may be others.
+fn check_version(line: &[u8], path: &Path) -> Result<(), ResultsError> {
+    #[derive(serde::Deserialize)]
+    struct Versioned {
+        schema: u32,
+    }
+    match serde_json::from_slice::<Versioned>(line) {
+        Ok(Versioned { schema: found }) if found != SCHEMA_VERSION => {
+            Err(ResultsError::Version { path: path.to_owned(), found })
+        }
+        _ => Ok(()),
+    }
 }

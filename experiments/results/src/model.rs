@@ -95,7 +95,7 @@ pub struct Comparison {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Payload acknowledged per second, all flows together, bits per second.
+    /// Payload acknowledged per second after the warm-up, all flows together, bits per second.
     ThroughputBps,
     /// Mean of the flows' RTT samples, microseconds.
     MeanRttUs,
@@ -105,7 +105,7 @@ pub enum Metric {
     UtilisationPpm,
     /// Share of packets that the link dropped or lost, millionths.
     LossPpm,
-    /// Jain's index of the flows' throughputs, millionths.
+    /// Jain's index of the flows' throughputs while all of them run, millionths.
     JainPpm,
     /// Median completion time of short flows, microseconds.
     FctP50Us,
@@ -295,7 +295,7 @@ pub struct Flow {
     pub end_ms: u64,
     /// Payload acknowledged, bytes, warm-up included.
     pub acked_bytes: u64,
-    /// Payload acknowledged per second after the warm-up, bits per second.
+    /// Payload acknowledged per second from the warm-up's end, or the flow's start if that is later, bits per second.
     pub throughput_bps: u64,
     /// RTT samples after the warm-up, microseconds.
     pub rtt_us: Percentiles,
