@@ -70,12 +70,8 @@ impl Lab {
         algorithms.retain(|a| configured.iter().all(|c| c.name() != a.name()));
         algorithms.extend(configured.iter().cloned());
         let one_way_us = link.rtt_ms * 1000 / 2;
-        let config = LinkConfig {
-            capacity: Capacity::Rate { bit_per_s: link.mbit * 1_000_000 },
-            delay_ns: one_way_us * 1000,
-            loss_ppm: 0,
-            queue: QueueLimit::Packets(link.queue_packets),
-        };
+        let capacity = Capacity::Rate { bit_per_s: link.mbit * 1_000_000 };
+        let config = LinkConfig::new(capacity, one_way_us * 1000, QueueLimit::Packets(link.queue_packets));
         let mut sim = SimDatapath::new(SimConfig::new(vec![config], 1)).unwrap();
         let (mut flows, mut rules) = (vec![], vec![]);
         for (port, start) in (40_000u16..).zip(starts) {
