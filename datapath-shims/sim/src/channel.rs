@@ -50,6 +50,10 @@ impl Channel {
         }
     }
 
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.events.capacity() * size_of::<(u64, Event)>()
+    }
+
     fn mark_gap(&mut self, due_ns: u64) {
         if self.dropped > 0 {
             self.events.push_back((due_ns, Event::Dropped { count: std::mem::take(&mut self.dropped) }));

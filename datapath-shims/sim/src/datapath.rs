@@ -176,6 +176,13 @@ impl SimDatapath {
         self.flows.get(flow.0 as usize).map_or(&[], |f| &f.samples)
     }
 
+    /// Memory that it holds at the moment, bytes: what its flows, network and channel have allocated.
+    pub fn memory_bytes(&self) -> usize {
+        let unused = (self.flows.capacity() - self.flows.len()) * size_of::<Flow>();
+        let flows: usize = self.flows.iter().map(Flow::memory_bytes).sum();
+        size_of::<Self>() + unused + flows + self.net.memory_bytes() + self.channel.memory_bytes()
+    }
+
     /// Runs until it is `until_us`.
     pub fn step_until(&mut self, until_us: u64) {
         while let Some(occurrence) = self.net.next(until_us.saturating_mul(NS_PER_US)) {

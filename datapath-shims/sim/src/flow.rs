@@ -309,6 +309,10 @@ impl Flow {
         self.sender.close();
     }
 
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.sender.heap_bytes() + self.samples.capacity() * size_of::<Sample>()
+    }
+
     /// Whether it has sent anything.
     pub(crate) fn has_started(&self) -> bool {
         self.last_sent.is_some()

@@ -214,6 +214,12 @@ impl Sender {
         answers
     }
 
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.segments.capacity() * size_of::<Segment>()
+            + self.transmissions.capacity() * size_of::<Transmission>()
+            + self.lost.capacity() * size_of::<u64>()
+    }
+
     /// Gives memory back that an ended flow no longer needs.
     pub(crate) fn close(&mut self) {
         (self.segments, self.transmissions, self.lost) = Default::default();

@@ -18,12 +18,18 @@ pub enum BenchError {
     /// A command to the datapath.
     #[error(transparent)]
     Datapath(#[from] ccplane_contract::DatapathError),
+    /// The simulator.
+    #[error(transparent)]
+    Sim(#[from] ccplane_sim::SimError),
     /// Namespaces.
     #[error(transparent)]
     Emulator(#[from] ccplane_emulator::Error),
     /// Traffic.
     #[error(transparent)]
     Traffic(#[from] ccplane_runner::Error),
+    /// A link's log.
+    #[error(transparent)]
+    Log(#[from] ccplane_traces::Error),
     /// The operating system said no.
     #[error("{what}: {source}")]
     Os {

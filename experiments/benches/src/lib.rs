@@ -4,11 +4,13 @@ mod ack;
 mod agent;
 mod error;
 mod figure;
+pub mod mahimahi;
 mod oracle;
 mod push;
 mod quiet;
 mod rss;
 mod rtt;
+mod sim;
 mod steer;
 mod tput;
 mod v1;
@@ -71,6 +73,24 @@ pub const ALL: &[Bench] = &[
         what: "resident memory of the agent with 10,000 flows",
         seconds: 5,
         run: rss::run,
+    },
+    Bench {
+        name: "sim.speed",
+        what: "simulated packets per second on one core, with the Reno program",
+        seconds: 4,
+        run: sim::speed,
+    },
+    Bench {
+        name: "sim.flows",
+        what: "time per simulated packet and memory per flow, 1 to 1000 flows against one",
+        seconds: 20,
+        run: sim::flows,
+    },
+    Bench {
+        name: "emu.vs-mahimahi",
+        what: "utilisation and queueing delay of CUBIC through ccplane's mm-delay and mm-link, against the real mahimahi's",
+        seconds: 120,
+        run: mahimahi::run,
     },
 ];
 

@@ -136,6 +136,12 @@ impl<S: Copy, L> EventQueue<S, L> {
         self.lanes.iter().flatten().map(|(_, what)| what)
     }
 
+    /// Memory that it has allocated, bytes.
+    pub fn heap_bytes(&self) -> usize {
+        let lanes: usize = self.lanes.iter().map(|l| l.capacity() * size_of::<(Key, L)>()).sum();
+        lanes + self.heap.capacity() * size_of::<Reverse<Entry<S>>>()
+    }
+
     /// Whether nothing is scheduled.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()

@@ -254,6 +254,10 @@ impl Link {
         self.queue.len() as u64 + u64::from(self.in_service.is_some())
     }
 
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of::<Self>() + self.queue.heap_bytes()
+    }
+
     pub(crate) fn packets(&self) -> impl Iterator<Item = &Packet> {
         self.in_service.iter().map(|s| &s.packet).chain(self.queue.packets())
     }

@@ -392,6 +392,14 @@ impl Network {
         held.chain(propagating).filter(|packet| counts(packet)).count() as u64
     }
 
+    /// Memory that it has allocated at the moment, bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let paths: usize =
+            self.paths.iter().map(|p| p.receiver.heap_bytes() + p.links.len() + p.return_links.len()).sum();
+        let links: usize = self.links.iter().map(Link::heap_bytes).sum();
+        paths + links + self.paths.capacity() * size_of::<Path>() + self.events.heap_bytes()
+    }
+
     /// What a link has counted.
     pub fn link_stats(&self, link: u8) -> Option<LinkStats> {
         self.links.get(usize::from(link)).map(Link::stats)

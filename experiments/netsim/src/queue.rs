@@ -190,6 +190,10 @@ impl Queue {
         self.packets.iter()
     }
 
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.packets.capacity() * size_of::<Packet>()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.packets.len()
     }

@@ -186,6 +186,10 @@ impl Receiver {
         self.log = VecDeque::new();
     }
 
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.ahead.capacity() + self.log.capacity() * size_of::<Delivery>()
+    }
+
     /// The next segment expected in order.
     pub fn cumulative(&self) -> u64 {
         self.cumulative

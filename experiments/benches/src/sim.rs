@@ -1,0 +1,117 @@
+//! `sim.speed` and `sim.flows`: what a simulated packet costs, with the Reno program on every flow.
+
+use std::time::Instant;
+
+use ccplane_alg::{Algorithm, Control, FlowInfo};
+use ccplane_contract::{Datapath, Event, Field, ProgramUid};
+use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
+use ccplane_program::ir::Program;
+use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, SimError, Source, Wake};
+
+use crate::error::BenchError;
+use crate::figure::Figure;
+use crate::steer;
+
+const RUNS: usize = 9;
+const RENO: ProgramUid = ProgramUid(1);
+const TICK_US: u64 = 100_000;
+/// One way; the queue holds as much as the link.
+const DELAY_US: u64 = 10_000;
+const WIRE_BITS: u64 = 1500 * 8;
+/// `sim.speed`: one flow at 96 Mb/s.
+const SPEED_BIT_PER_S: u64 = 96_000_000;
+const SPEED_PACKETS: u64 = 1_000_000;
+/// `sim.flows`: so much for each flow of the link that all share.
+const SHARE_BIT_PER_S: u64 = 12_000_000;
+const FLOWS_PACKETS: u64 = 1_000_000;
+const FLOWS: [u64; 4] = [1, 10, 100, 1000];
+
+/// What one simulation cost.
+struct Cost {
+    packets: u64,
+    ns: u64,
+    memory_bytes: u64,
+}
+
+impl Cost {
+    fn ns_per_packet(&self) -> f64 {
+        self.ns as f64 / self.packets.max(1) as f64
+    }
+}
+
+/// Simulated packets per second on one core.
+pub fn speed() -> Result<Vec<Figure>, BenchError> {
+    let lab = Lab::new()?;
+    let mut per_second = Vec::new();
+    for _ in 0..RUNS {
+        per_second.push(1e9 / lab.run(1, SPEED_BIT_PER_S, SPEED_PACKETS)?.ns_per_packet());
+    }
+    Ok(vec![Figure::alone("sim.speed", "packets/s", &per_second)])
+}
+
+/// Time for each packet and memory for each flow, with many flows against one.
+pub fn flows() -> Result<Vec<Figure>, BenchError> {
+    let lab = Lab::new()?;
+    let mut figures = Vec::new();
+    for flows in FLOWS {
+        let (mut times, mut memory) = (Vec::new(), Vec::new());
+        for _ in 0..RUNS {
+            let one = lab.run(1, SHARE_BIT_PER_S, FLOWS_PACKETS)?;
+            let many = lab.run(flows, flows * SHARE_BIT_PER_S, FLOWS_PACKETS)?;
+            times.push((many.ns_per_packet(), one.ns_per_packet()));
+            let kib_per_flow = |cost: &Cost, n: u64| cost.memory_bytes as f64 / 1024.0 / n as f64;
+            memory.push((kib_per_flow(&many, flows), kib_per_flow(&one, 1)));
+        }
+        figures.push(Figure::paired(format!("sim.flows.time.{flows}"), "ns/packet", "one flow", &times));
+        figures.push(Figure::paired(format!("sim.flows.memory.{flows}"), "KiB/flow", "one flow", &memory));
+    }
+    Ok(figures)
+}
+
+/// The program, and what the algorithm sets on a new flow.
+struct Lab {
+    program: Program,
+    fields: Vec<(Field, i64)>,
+}
+
+impl Lab {
+    fn new() -> Result<Lab, BenchError> {
+        let reno = ccplane_algs::Reno::default();
+        let program = steer::compile(&reno)?;
+        let flow = FlowConfig::new(Source::Bulk, DELAY_US);
+        let info = FlowInfo {
+            mss_bytes: flow.mss_bytes,
+            init_cwnd_bytes: u64::from(flow.init_cwnd_packets * flow.mss_bytes),
+            local: flow.local,
+            remote: flow.remote,
+            cgroup: flow.cgroup,
+        };
+        let mut control = Control::default();
+        reno.flow(&info, &mut control);
+        let fields = steer::fields(&program, control);
+        Ok(Lab { program, fields })
+    }
+
+    /// Flows that share a link, for about so many packets.
+    fn run(&self, flows: u64, bit_per_s: u64, packets: u64) -> Result<Cost, BenchError> {
+        let queue_packets = bit_per_s / WIRE_BITS * 2 * DELAY_US / 1_000_000;
+        let queue = QueueLimit::Packets(queue_packets.max(1) as u32);
+        let link = LinkConfig::new(Capacity::Rate { bit_per_s }, DELAY_US * 1000, queue);
+        let mut sim = SimDatapath::new(SimConfig::new(vec![link], 1))?;
+        sim.install(RENO, &self.program)?;
+        let until_us = packets * WIRE_BITS * 1_000_000 / bit_per_s;
+        let start = |n: u64| FlowConfig { start_us: n * 10, ..FlowConfig::new(Source::Bulk, DELAY_US) };
+        (0..flows).map(|n| sim.add_flow(&start(n))).collect::<Result<Vec<_>, SimError>>()?;
+        let started = Instant::now();
+        sim.run(until_us, TICK_US, &mut |_, wake, datapath| match wake {
+            Wake::Event(Event::Created { flow, .. }) => {
+                // Bulk flows don't end.
+                datapath.set_program(flow, RENO, &self.fields).unwrap_or_default();
+            }
+            Wake::Event(_) => {}
+            Wake::Tick => datapath.heartbeat(),
+        });
+        let ns = started.elapsed().as_nanos() as u64;
+        Ok(Cost { packets: sim.network().sent(), ns, memory_bytes: sim.memory_bytes() as u64 })
+    }
+}
