@@ -27,17 +27,24 @@ pub fn number(value: Option<f64>) -> String {
     }
 }
 
-/// A mean and half the width of its interval, with as many decimals as the mean has: `23.5 ± 0.4`.
+/// A mean and half the width of its interval: `23.5 ± 0.4`. Both have as many decimals as the mean needs, or more where the
+/// interval would else look empty.
 pub fn estimate(mean: f64, half_width: Option<f64>) -> String {
     if !mean.is_finite() {
         return NONE.into();
     }
-    let digits = decimals(mean);
     match half_width.filter(|h| h.is_finite()) {
-        None => with_decimals(mean, digits),
-        Some(half) => format!("{} ± {}", with_decimals(mean, digits), with_decimals(half, digits)),
+        None => with_decimals(mean, decimals(mean)),
+        Some(half) => {
+            let visible = |d: &usize| half == 0.0 || half * 10f64.powi(*d as i32) >= 0.95;
+            let digits = (decimals(mean)..MAX_MEAN_DECIMALS).find(visible).unwrap_or(MAX_MEAN_DECIMALS);
+            format!("{} ± {}", with_decimals(mean, digits), with_decimals(half, digits))
+        }
     }
 }
+
+/// Decimals of a mean, at most.
+const MAX_MEAN_DECIMALS: usize = 3;
 
 fn decimals(value: f64) -> usize {
     match value.abs() {
@@ -130,6 +137,9 @@ mod tests {
         assert_eq!(number(Some(0.0042)), "0.004");
         assert_eq!(estimate(23.456, Some(0.4321)), "23.5 ± 0.4");
         assert_eq!(estimate(23.456, None), "23.5");
+        assert_eq!(estimate(23.456, Some(0.04)), "23.46 ± 0.04");
+        assert_eq!(estimate(23.456, Some(0.0)), "23.5 ± 0.0");
+        assert_eq!(estimate(23.456, Some(0.000_04)), "23.456 ± 0.000");
         assert_eq!(estimate(f64::NAN, None), NONE);
     }
 

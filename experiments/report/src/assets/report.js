@@ -1,7 +1,7 @@
 // A crosshair that reads every chart at one moment, and legends that hide and show flows. The page is complete without.
 "use strict";
 (() => {
-  const figures = [...document.querySelectorAll("figure.time")].map((figure) => {
+  const figures = [...document.querySelectorAll("figure[data-end]")].map((figure) => {
     const data = figure.querySelector("script");
     return {
       end: Number(figure.dataset.end),
@@ -24,14 +24,14 @@
   const readout = (f, panel, metric, t) => {
     const out = panel.querySelector("output");
     out.replaceChildren();
-    if (t === null) return;
+    if (t === null || t > f.end) return;
     const time = document.createElement("span");
     time.textContent = (t / 1000).toFixed(1) + " s";
     out.append(time);
     for (const s of f.series) {
       if (!s.t_ms.length || hidden(f, s.flow)) continue;
       const value = document.createElement("b");
-      value.style.color = panel.querySelector(`path[data-flow="${s.flow}"]`).getAttribute("stroke");
+      value.style.color = panel.querySelector(`path.line[data-flow="${s.flow}"]`).getAttribute("stroke");
       value.textContent = write(s.values[metric][nearest(s.t_ms, t)] / Number(panel.dataset.scale));
       out.append(value);
     }
@@ -42,7 +42,7 @@
     for (const f of figures) {
       f.panels.forEach((panel, metric) => {
         const cross = panel.querySelector(".cross");
-        cross.style.display = t === null ? "none" : "block";
+        cross.style.display = t === null || t > f.end ? "none" : "block";
         if (t !== null) cross.style.left = (100 * t) / f.end + "%";
         readout(f, panel, metric, t);
       });
@@ -67,11 +67,13 @@
         show(Math.min(f.end, Math.max(0, (now ?? 0) + (step * f.end) / 100)));
       });
     }
-    for (const button of f.buttons) {
+  }
+  for (const figure of document.querySelectorAll("figure")) {
+    for (const button of figure.querySelectorAll(".legend button")) {
       button.addEventListener("click", () => {
         const on = button.getAttribute("aria-pressed") === "false";
         button.setAttribute("aria-pressed", String(on));
-        f.figure.querySelectorAll(`path[data-flow="${button.dataset.flow}"]`).forEach((p) => { p.style.display = on ? "" : "none"; });
+        figure.querySelectorAll(`.plot [data-flow="${button.dataset.flow}"]`).forEach((mark) => { mark.style.display = on ? "" : "none"; });
       });
     }
   }

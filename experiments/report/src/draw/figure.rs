@@ -28,6 +28,13 @@ pub struct Figure {
     pub caption: String,
 }
 
+impl Figure {
+    /// Whether its series are lines, not only points.
+    pub fn has_lines(&self) -> bool {
+        self.shape != Shape::Scatter
+    }
+}
+
 /// How high a figure's panels are, and whether a crosshair reads them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Shape {
@@ -49,7 +56,7 @@ pub struct Entry {
     pub name: String,
     /// How its lines look.
     pub style: Style,
-    /// How its points look, where it has points and no lines.
+    /// How its points look, where it has points.
     pub marker: Option<Marker>,
 }
 

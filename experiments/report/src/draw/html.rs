@@ -23,7 +23,7 @@ pub fn figure(figure: &Figure, files: &[(String, &str)]) -> Markup {
         figure class=(class) data-end=[figure.readout.as_ref().map(|r| r.end_ms)] {
             figcaption {
                 h3 { (figure.title) @if !figure.subtitle.is_empty() { " " span.unit { (figure.subtitle) } } }
-                @if !figure.entries.is_empty() { (legend(&figure.entries)) }
+                @if !figure.entries.is_empty() { (legend(&figure.entries, figure.has_lines())) }
                 @if !files.is_empty() {
                     span.files { @for (file, says) in files { a href=(file) { (says) } " " } }
                 }
@@ -43,16 +43,13 @@ pub fn figure(figure: &Figure, files: &[(String, &str)]) -> Markup {
 }
 
 /// The series' names as switches.
-fn legend(entries: &[Entry]) -> Markup {
+fn legend(entries: &[Entry], lines: bool) -> Markup {
     html! {
         div.legend {
             @for entry in entries {
                 button type="button" data-flow=(entry.series) aria-pressed="true" title=(format!("Show or hide {}", entry.name)) {
-                    @if let Some(marker) = entry.marker {
-                        (glyph(marker, entry.style))
-                    } @else {
-                        (stroke_sample(entry.style))
-                    }
+                    @if lines { (stroke_sample(entry.style)) }
+                    @if let Some(marker) = entry.marker { (glyph(marker, entry.style)) }
                     (entry.name)
                 }
             }

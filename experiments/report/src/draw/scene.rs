@@ -1,6 +1,6 @@
 //! A figure laid out at a fixed size: paths and texts, for files. Always on white.
 
-use super::figure::{Entry, Figure, Mark, Panel, Scale, Shape, Weight};
+use super::figure::{Figure, Mark, Panel, Scale, Shape, Weight};
 use super::font::{Face, width_px};
 use super::style::{Marker, Style};
 
@@ -80,7 +80,8 @@ const TITLE_SIZE: f32 = 16.0;
 const TEXT_SIZE: f32 = 13.0;
 const LABEL_SIZE: f32 = 12.0;
 const ROW: f32 = 22.0;
-/// Length of a line's sample in the legend, and its distance from the name.
+/// Width of a marker, length of a line's sample in the legend, and the distance from the name.
+const MARKER: f32 = 16.0;
 const SAMPLE: f32 = 30.0;
 const SAMPLE_GAP: f32 = 8.0;
 
@@ -94,7 +95,7 @@ const EDGE_COLOUR: &str = "#a9b8cc";
 pub fn scene(figure: &Figure) -> Scene {
     let mut out = Layout { items: Vec::new(), y: EDGE };
     out.title(figure);
-    out.legend(&figure.entries);
+    out.legend(figure);
     let plot_height = match figure.shape {
         Shape::Time => 150.0,
         Shape::Curve => 270.0,
@@ -148,34 +149,30 @@ impl Layout {
         self.y += 10.0;
     }
 
-    fn legend(&mut self, entries: &[Entry]) {
-        if entries.is_empty() {
+    fn legend(&mut self, figure: &Figure) {
+        if figure.entries.is_empty() {
             return;
         }
+        let lines = figure.has_lines();
+        let sample = if lines { SAMPLE } else { MARKER };
         let (mut x, mut y) = (EDGE, self.y + ROW * 0.7);
-        for entry in entries {
-            let sample = if entry.marker.is_some() { 16.0 } else { SAMPLE };
+        for entry in &figure.entries {
             let width = sample + SAMPLE_GAP + width_px(&entry.name, TEXT_SIZE, Face::Regular);
             if x > EDGE && x + width > WIDTH - EDGE {
                 (x, y) = (EDGE, y + ROW);
             }
-            match entry.marker {
-                Some(marker) => self.marker((x + 8.0, y - 4.5), marker, entry.style, Weight::Full),
-                None => self.items.push(Item::Path {
-                    points: vec![(x, y - 4.5), (x + SAMPLE, y - 4.5)],
-                    closed: false,
-                    fill: None,
-                    stroke: Some(stroke(entry.style)),
-                }),
+            let middle = y - 4.5;
+            if lines {
+                let points = vec![(x, middle), (x + sample, middle)];
+                let stroke = Some(stroke(entry.style));
+                self.items.push(Item::Path { points, closed: false, fill: None, stroke });
             }
-            self.text(
-                (x + sample + SAMPLE_GAP, y),
-                Anchor::Start,
-                TEXT_SIZE,
-                Face::Regular,
-                INK,
-                &entry.name,
-            );
+            if let Some(marker) = entry.marker {
+                let weight = if lines { Weight::Faint } else { Weight::Full };
+                self.marker((x + sample / 2.0, middle), marker, entry.style, weight);
+            }
+            let at = (x + sample + SAMPLE_GAP, y);
+            self.text(at, Anchor::Start, TEXT_SIZE, Face::Regular, INK, &entry.name);
             x += width + 22.0;
         }
         self.y = y + 8.0;
@@ -187,7 +184,7 @@ impl Layout {
             self.spans(figure, panel);
         }
         let frame =
-            Frame { panel, left: LEFT, top: self.y + 8.0, width: WIDTH - LEFT - RIGHT, height: plot_height };
+            Frame { panel, left: LEFT, top: self.y + 14.0, width: WIDTH - LEFT - RIGHT, height: plot_height };
         self.grid(&frame);
         for mark in &panel.marks {
             self.mark(&frame, mark);

@@ -2,7 +2,7 @@
 
 use ccplane_results::Scenario;
 
-use super::figures::{self, SizeClass, own_flows};
+use super::figures::{SizeClass, own_flows};
 use super::series::{Moment, capacity_steps, flow_moments, mean_capacity_bps, moments, rtts_us};
 use super::view::View;
 use crate::draw::{
@@ -21,7 +21,7 @@ const FLOW_LINES: usize = 12;
 /// A range of delays wider than this has a logarithmic axis.
 const LOGARITHMIC_RANGE: f64 = 12.0;
 /// The least part of the largest throughput that a scatter's axis spans: differences of a few per cent shall look small.
-const LEAST_SPAN: f64 = 0.5;
+const LEAST_SPAN: f64 = 0.3;
 
 /// What a scenario's charts share.
 pub struct Charts<'a> {
@@ -58,7 +58,7 @@ const COLUMNS: [Column; 3] = [
         value: |m| (m.srtt_us > 0).then_some(m.srtt_us),
     },
     Column {
-        title: "Congestion window",
+        title: "Window",
         unit: "packets",
         area: "bandwidth × delay",
         scale: 1.0,
@@ -117,7 +117,7 @@ impl<'a> Charts<'a> {
                     self.view
                         .runs(self.index, c)
                         .iter()
-                        .filter_map(|r| point(r.measured))
+                        .filter_map(|r| point(self.view, r.measured))
                         .collect::<Vec<_>>(),
                 )
             })
@@ -240,7 +240,14 @@ impl<'a> Charts<'a> {
             }
             _ => Vec::new(),
         };
-        let largest = runs.flatten().filter_map(value).max().unwrap_or(0) as f64 / scale;
+        // Slow start's peak must not flatten the rest either: what comes after the warm-up decides.
+        let warmup_ms = self.view.results.header.plan.warmup_ms;
+        let (mut ever, mut steady) = (0, 0);
+        for (t_ms, v) in runs.flatten().filter_map(|m| Some((m.t_ms, value(m)?))) {
+            ever = ever.max(v);
+            steady = steady.max(if t_ms >= warmup_ms { v } else { 0 });
+        }
+        let largest = if steady > 0 { steady } else { ever } as f64 / scale;
         // A burst of capacity must not flatten the rest: the data decides, the area may be cut.
         let edge = steps.iter().map(|s| s.1).fold(0.0, f64::max);
         let limit = if largest > 0.0 { edge.min(largest * 1.25) } else { edge };
@@ -253,7 +260,6 @@ impl<'a> Charts<'a> {
             panel.area = (*area).into();
             panel.marks.push(Mark::Area(steps));
         }
-        let warmup_ms = self.view.results.header.plan.warmup_ms;
         if warmup_ms > 0 && warmup_ms < self.end_ms {
             panel.marks.push(Mark::Rule(warmup_ms as f64 / 1e3));
         }
@@ -419,8 +425,8 @@ impl<'a> Charts<'a> {
 }
 
 /// A run: (mean RTT in ms, throughput in Mb/s).
-fn point(measured: &ccplane_results::Measured) -> Option<(f64, f64)> {
-    let value = |metric| figures::value(metric, measured);
+fn point(view: &View<'_>, measured: &ccplane_results::Measured) -> Option<(f64, f64)> {
+    let value = |metric| view.value(metric, measured);
     Some((
         value(ccplane_results::Metric::MeanRttUs)? / 1e3,
         value(ccplane_results::Metric::ThroughputBps)? / 1e6,

@@ -2,7 +2,6 @@
 
 use ccplane_results::Comparison;
 
-use super::figures;
 use super::view::View;
 use crate::statistics::{Estimate, Ratio};
 
@@ -58,7 +57,7 @@ fn verdict<'a>(view: &View<'a>, comparison: &'a Comparison, scenario: usize) -> 
     let values = |name: &str| -> Vec<(u32, f64)> {
         let contender = view.contenders().iter().position(|c| c.name == name);
         let runs = contender.map_or(&[][..], |c| view.runs(scenario, c));
-        runs.iter().filter_map(|r| Some((r.repeat, figures::value(comparison.metric, r.measured)?))).collect()
+        runs.iter().filter_map(|r| Some((r.repeat, view.value(comparison.metric, r.measured)?))).collect()
     };
     let (ours, theirs) = (values(&comparison.of), values(&comparison.against));
     let pairs: Vec<(f64, f64)> = ours

@@ -120,7 +120,7 @@ const MEASURED: [&str; 19] = [
     "wall_ms",
 ];
 
-fn measured_cells(run: &Run, m: &Measured) -> Vec<String> {
+fn measured_cells(run: &Run, m: &Measured, warmup_ms: u64) -> Vec<String> {
     let (link, queue) = (m.link, m.link.map(|l| l.queue_delay_us));
     let converged = match convergence(m) {
         Some(Convergence::After(ms)) => ms.to_string(),
@@ -129,7 +129,7 @@ fn measured_cells(run: &Run, m: &Measured) -> Vec<String> {
     };
     let mut cells: Vec<String> = METRICS
         .iter()
-        .map(|metric| value(*metric, m).map(|v| format!("{v:.0}")).unwrap_or_default())
+        .map(|metric| value(*metric, m, warmup_ms).map(|v| format!("{v:.0}")).unwrap_or_default())
         .collect();
     let some = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
     cells.extend(
@@ -201,7 +201,7 @@ pub fn runs(results: &Results) -> String {
         match &run.outcome {
             Outcome::Failed { error } => row(no_flow(), &vec![String::new(); figures], error),
             Outcome::Ok(m) => {
-                let of_run = measured_cells(run, m);
+                let of_run = measured_cells(run, m, results.header.plan.warmup_ms);
                 if m.flows.is_empty() {
                     row(no_flow(), &of_run, "");
                 }

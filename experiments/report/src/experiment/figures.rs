@@ -60,16 +60,16 @@ pub fn own_flows(measured: &Measured) -> impl Iterator<Item = &Flow> {
     measured.flows.iter().filter(|f| f.background.is_none())
 }
 
-/// A run's figure, in the unit that the metric's name ends in. `None` if the run does not tell.
-pub fn value(metric: Metric, measured: &Measured) -> Option<f64> {
+/// A run's figure after a warm-up of `warmup_ms`, in the unit that the metric's name ends in. `None` if the run does not tell.
+pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64> {
     match metric {
-        Metric::ThroughputBps => throughput_bps(measured),
+        Metric::ThroughputBps => throughput_bps(measured, warmup_ms),
         Metric::MeanRttUs => mean(own_flows(measured).map(|f| f.rtt_us.mean).filter(|us| *us > 0)),
         Metric::P95RttUs => mean(own_flows(measured).map(|f| f.rtt_us.p95).filter(|us| *us > 0)),
         Metric::UtilisationPpm => measured.link.map(|l| l.utilisation_ppm as f64),
         Metric::LossPpm => loss_ppm(measured),
         Metric::JainPpm => {
-            let shares: Vec<f64> = own_flows(measured).map(|f| f.throughput_bps as f64).collect();
+            let shares = shares_bps(measured, warmup_ms);
             jain(&shares).filter(|_| shares.len() > 1).map(|j| j * 1e6)
         }
         Metric::FctP50Us => fct_us(measured, 50, |_| true),
@@ -86,8 +86,9 @@ pub fn value(metric: Metric, measured: &Measured) -> Option<f64> {
 }
 
 /// What runs of one contender are ordered by, to find the one in the middle.
-pub fn typical(measured: &Measured) -> f64 {
-    value(Metric::ThroughputBps, measured).or_else(|| value(Metric::FctP50Us, measured)).unwrap_or(0.0)
+pub fn typical(measured: &Measured, warmup_ms: u64) -> f64 {
+    let value = |metric| value(metric, measured, warmup_ms);
+    value(Metric::ThroughputBps).or_else(|| value(Metric::FctP50Us)).unwrap_or(0.0)
 }
 
 /// Mean queueing delay at the bottleneck, microseconds.
@@ -100,9 +101,29 @@ pub fn queue_p95_us(measured: &Measured) -> Option<f64> {
     measured.link.map(|l| l.queue_delay_us.p95 as f64)
 }
 
-fn throughput_bps(measured: &Measured) -> Option<f64> {
-    let flows: Vec<f64> = own_flows(measured).map(|f| f.throughput_bps as f64).collect();
-    (!flows.is_empty()).then(|| flows.iter().sum())
+/// All flows together: what they carried over the time from the first start (or the warm-up's end) to the last end. Flows that
+/// run one after the other do not add up to more than the link.
+fn throughput_bps(measured: &Measured, warmup_ms: u64) -> Option<f64> {
+    let (mut bits, mut from, mut to) = (0.0, u64::MAX, 0);
+    for flow in own_flows(measured) {
+        let start = flow.start_ms.max(warmup_ms);
+        bits += flow.throughput_bps as f64 * flow.end_ms.saturating_sub(start) as f64;
+        (from, to) = (from.min(start), to.max(flow.end_ms));
+    }
+    let ms = to.checked_sub(from)?;
+    (ms > 0).then(|| bits / ms as f64)
+}
+
+/// Each flow's throughput while all of them run, by their series; over its own time where they never all run, or have no series.
+fn shares_bps(measured: &Measured, warmup_ms: u64) -> Vec<f64> {
+    let from = own_flows(measured).map(|f| f.start_ms).max().unwrap_or(0).max(warmup_ms);
+    let to = own_flows(measured).map(|f| f.end_ms).min().unwrap_or(0);
+    let together = |flow: &Flow| {
+        let samples = flow.series.t_ms.iter().zip(&flow.series.throughput_bps);
+        mean(samples.filter(|(t, _)| **t > from && **t <= to).map(|(_, bps)| *bps))
+    };
+    let shares: Option<Vec<f64>> = own_flows(measured).map(together).collect();
+    shares.unwrap_or_else(|| own_flows(measured).map(|f| f.throughput_bps as f64).collect())
 }
 
 fn loss_ppm(measured: &Measured) -> Option<f64> {

@@ -38,6 +38,12 @@ pub struct Files {
     pub charts: Vec<PathBuf>,
 }
 
+/// The page alone, as one HTML text. Its links are to the files that [`write`] puts beside it for a report of that `name`.
+#[must_use]
+pub fn html(results: &Results, name: &str) -> String {
+    page::page(&view::View::new(results), name).0
+}
+
 /// Writes the report of `results` into `dir`, which is made if it is not there: `NAME.html`, `NAME.csv`, `NAME-series.csv`,
 /// `NAME-fct.csv` and, in `NAME-charts`, each chart as SVG and PNG. A former report's files are written over, and its charts
 /// removed.
@@ -64,10 +70,30 @@ pub fn write(results: &Results, dir: &Path, name: &str) -> Result<Files, ReportE
     if !figures.is_empty() {
         make_folder(&charts)?;
     }
-    for figure in &figures {
-        files.charts.extend(write_chart(figure, &charts)?);
-    }
+    files.charts = write_charts(&figures, &charts)?;
     Ok(files)
+}
+
+/// Pictures take the most time: each processor draws a part.
+fn write_charts(figures: &[Figure], dir: &Path) -> Result<Vec<PathBuf>, ReportError> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let part = figures.len().div_ceil(processors).max(1);
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = figures
+            .chunks(part)
+            .map(|figures| {
+                scope.spawn(|| figures.iter().map(|f| write_chart(f, dir)).collect::<Result<Vec<_>, _>>())
+            })
+            .collect();
+        let mut paths = Vec::new();
+        for part in parts {
+            match part.join() {
+                Ok(written) => paths.extend(written?.into_iter().flatten()),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(paths)
+    })
 }
 
 fn write_chart(figure: &Figure, dir: &Path) -> Result<[PathBuf; 2], ReportError> {

@@ -50,9 +50,10 @@ impl Drawing {
         drawn
     }
 
-    fn grid(&mut self, figures: Vec<Figure>) -> Markup {
+    /// Figures side by side, as `class` says: `grid` for curves, `columns` for narrow ones.
+    fn grid(&mut self, class: &str, figures: Vec<Figure>) -> Markup {
         let drawn: Vec<Markup> = figures.into_iter().map(|f| self.show(f)).collect();
-        html! { @if !drawn.is_empty() { div.grid { @for figure in drawn { (figure) } } } }
+        html! { @if !drawn.is_empty() { div class=(class) { @for figure in drawn { (figure) } } } }
     }
 
     fn wide(&mut self, figure: Option<Figure>) -> Markup {
@@ -94,7 +95,7 @@ pub fn page(view: &View<'_>, name: &str) -> (String, Vec<Figure>) {
 
 fn facts(view: &View<'_>) -> Markup {
     let (plan, host) = (&view.results.header.plan, &view.results.header.host);
-    let seconds = |ms: u64| format::number(Some(ms as f64 / 1e3));
+    let seconds = |ms: u64| ms as f64 / 1e3;
     let length = match plan.warmup_ms {
         0 => format!("{} s each", seconds(plan.duration_ms)),
         warmup => format!("{} s each, the first {} s left out", seconds(plan.duration_ms), seconds(warmup)),
@@ -165,7 +166,7 @@ fn sweep_section(view: &View<'_>, sweep: &Sweep, drawing: &mut Drawing) -> Marku
         section {
             h2 { "Over " (keys) }
             p.hint { "Means over runs; bands are 95 % confidence intervals." }
-            (drawing.grid(charts))
+            (drawing.grid("grid", charts))
         }
         section {
             h2 { "Each point of the sweep" }
@@ -207,31 +208,30 @@ fn scenario_content(view: &View<'_>, index: usize, drawing: &mut Drawing) -> Mar
         return html! { p.hint { (what.join(" · ")) } p.empty { "No run has ended well." } };
     }
     let over_time = charts.over_time();
-    let mut curves: Vec<Figure> = charts.rtts().into_iter().collect();
-    curves.extend(charts.completions());
+    let delays: Vec<Figure> = charts.scatter().into_iter().chain(charts.rtts()).collect();
     html! {
         p.hint { (what.join(" · ")) }
         (tables::summary(view, &summary(view, index)))
-        (drawing.wide(charts.scatter()))
+        (drawing.grid("grid", delays))
         @if !over_time.is_empty() {
             h3.part { "Over time" }
-            p.hint { "The run of median throughput, the other repeats pale. All charts share their axes." }
-            (drawing.grid(over_time))
+            p.hint {
+                "The run of median throughput, the other repeats pale. All share their axes."
+                @if view.results.header.plan.warmup_ms > 0 { " Dotted: the warm-up’s end; what is above an axis before it is cut." }
+            }
+            (drawing.grid("columns", over_time))
             (drawing.wide(charts.windows()))
         }
         @if charts.has_several_flows() { (several_flows(view, index, &charts, drawing)) }
-        @if !curves.is_empty() {
-            h3.part { "Distributions" }
-            (drawing.grid(curves))
-        }
         @if let Some(table) = tables::completions(view, index, &charts) {
             h3.part { "Completion times of short flows" }
-            p.hint { "Percentiles over the flows of all repeats; ratios over paired repeats, with 95 % intervals." }
+            p.hint { "Percentiles over the flows of all repeats; ratios over paired repeats, with 95 % intervals, to the kernel’s own algorithm of the same name where there is one, else to the first." }
             (table)
+            (drawing.grid("columns", charts.completions()))
         }
         @if let Some(table) = tables::processor(view, index) {
             h3.part { "Processor time and the agent" }
-            p.hint { "Of the whole machine, idle time not counted, per gigabyte of payload acknowledged." }
+            p.hint { "Of the whole machine, idle time not counted, per gigabyte of payload acknowledged. Ratios are to the kernel’s own algorithm of the same name where there is one, else to the first." }
             (table)
         }
         (notes(view, index))
@@ -246,7 +246,7 @@ fn several_flows(view: &View<'_>, index: usize, charts: &Charts<'_>, drawing: &m
             " % of the flows’ mean for " (HOLD_MS / 1_000) " s; counted from the last flow’s start (PCC, NSDI’15)."
         }
         (tables::fairness(view, index))
-        (drawing.grid(charts.flows()))
+        (drawing.grid("columns", charts.flows()))
     }
 }
 
@@ -313,7 +313,7 @@ fn footer(view: &View<'_>, name: &str) -> Markup {
             div {
                 h2 { "How to read this" }
                 p { b { "Intervals" } " are 95 % confidence intervals over runs: of means by Student’s t, of ratios over pairs of runs with the same seed. One run has none." }
-                p { b { "Throughput" } " is payload acknowledged after the warm-up; headers keep a full link at about 96 % of its capacity." }
+                p { b { "Throughput" } " is payload acknowledged after the warm-up, all of a contender’s flows together; headers keep a full link at about 96 % of its capacity. " b { "Jain’s index" } " counts the time in which all flows run." }
                 p { b { "Round-trip times" } " over time are the smoothed estimate of the sender’s stack. Time series add a contender’s flows: throughputs and windows are summed, RTTs averaged." }
                 @if kernel { p { b { "Broad pale lines" } " are the kernel’s own algorithms, " b { "thin lines" } " ours." } }
             }

@@ -64,7 +64,7 @@ pub fn summary(view: &View<'_>, scenario: usize) -> Summary {
     };
     for metric in METRICS {
         let unit = figures::unit(metric);
-        add(unit.title, unit.unit, unit.scale, &|m| figures::value(metric, m));
+        add(unit.title, unit.unit, unit.scale, &|m| view.value(metric, m));
         if metric == Metric::P95RttUs {
             QUEUE.iter().for_each(|(title, unit, scale, value)| add(*title, *unit, *scale, value));
         }
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(
             markdown(&example()),
             "**12 Mb/s & 1 % loss**\n\n| | Runs | Throughput (Mb/s) | Jain’s index |\n|---|---:|---:|---:|\n\
-             | a\\|b_c | 5 | 11.5 ± 0.0 | – |\n| d | 1 | 1\u{202f}234 | 0.99 ± 0.01 |\n"
+             | a\\|b_c | 5 | 11.52 ± 0.04 | – |\n| d | 1 | 1\u{202f}234 | 0.99 ± 0.01 |\n"
         );
     }
 
@@ -177,7 +177,7 @@ mod tests {
             "\\caption{12 Mb/s \\& 1 \\% loss: mean",
             "\\begin{tabular}{lrrr}",
             " & Runs & Throughput (Mb/s) & Jain's index \\\\",
-            "a|b\\_c & 5 & 11.5 $\\pm$ 0.0 & -- \\\\",
+            "a|b\\_c & 5 & 11.52 $\\pm$ 0.04 & -- \\\\",
             "d & 1 & 1\\,234 & 0.99 $\\pm$ 0.01 \\\\",
         ] {
             assert!(text.contains(part), "{part} in {text}");

@@ -18,6 +18,9 @@ struct Direction<'a> {
     scale: Scale,
 }
 
+/// Means over runs at places of the axis.
+type Means = Vec<(f64, Estimate)>;
+
 /// For each metric, and for each combination of the other swept keys, a chart over the key with the most values.
 pub fn figures(view: &View<'_>, sweep: &Sweep, slug_of: &str) -> Vec<(Metric, Vec<Figure>)> {
     let scenarios: Vec<(usize, &Scenario)> =
@@ -57,14 +60,14 @@ fn metric_charts(
     slug_of: &str,
 ) -> Vec<Figure> {
     let unit = figures::unit(metric);
-    let mut lines: Vec<Vec<(usize, Vec<(f64, Estimate)>)>> = Vec::new();
+    let mut lines: Vec<Vec<(usize, Means)>> = Vec::new();
     for (_, points) in multiples.iter_mut() {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let of = |c: usize| -> Vec<(f64, Estimate)> {
+        let of = |c: usize| -> Means {
             let estimate = |(place, scenario): &(f64, usize)| {
                 let runs = view.runs(*scenario, c).iter();
                 let values: Vec<f64> =
-                    runs.filter_map(|r| figures::value(metric, r.measured)).map(|v| v / unit.scale).collect();
+                    runs.filter_map(|r| view.value(metric, r.measured)).map(|v| v / unit.scale).collect();
                 Some((*place, Estimate::of(&values)?))
             };
             points.iter().filter_map(estimate).collect()
@@ -76,7 +79,10 @@ fn metric_charts(
     let estimates = || lines.iter().flatten().flat_map(|(_, points)| points.iter().map(|p| p.1));
     let mean = estimates().map(|e| e.mean).fold(0.0, f64::max);
     let top = estimates().map(|e| e.interval().1).fold(0.0, f64::max).min(mean * 1.5);
-    let axis = Axis::covering(mean.max(top));
+    let axis = match metric {
+        Metric::UtilisationPpm | Metric::JainPpm if mean <= 1e6 / unit.scale => Axis::to(1e6 / unit.scale),
+        _ => Axis::covering(mean.max(top)),
+    };
     let charts = lines.iter().zip(multiples.iter()).filter(|(l, _)| !l.is_empty());
     charts
         .map(|(lines, (label, _))| {

@@ -1,6 +1,6 @@
 //! The page's tables.
 
-use ccplane_results::{Datapath, Measured, Metric};
+use ccplane_results::{Measured, Metric};
 use maud::{Markup, html};
 
 use super::charts::Charts;
@@ -72,8 +72,8 @@ pub fn verdicts(view: &View<'_>, verdicts: &[Verdict<'_>]) -> Markup {
                 tr {
                     (head("Comparison", "")) (head("Verdict", ""))
                     (head("Ratio", "95 % interval")) (head("Limit", ""))
-                    (head("Of", "mean ± 95 %")) (head("Against", "mean ± 95 %")) (head("Pairs", ""))
                     @if paper { (head("Paper", "")) }
+                    (head("Of", "mean ± 95 %")) (head("Against", "mean ± 95 %")) (head("Pairs", "of runs"))
                 }
             }
             tbody {
@@ -87,10 +87,10 @@ pub fn verdicts(view: &View<'_>, verdicts: &[Verdict<'_>]) -> Markup {
                         td { (badge(v.outcome)) }
                         (ratio(v.ratio))
                         td { (limit(v.comparison)) }
+                        @if paper { td { (v.comparison.paper.as_deref().unwrap_or_default()) } }
                         (estimate(scaled(v.ours, unit.scale)))
                         (estimate(scaled(v.theirs, unit.scale)))
                         td { (v.ratio.map_or(0, |r| r.n)) }
-                        @if paper { td.text { (v.comparison.paper.as_deref().unwrap_or_default()) } }
                     }
                 }
             }
@@ -145,23 +145,14 @@ pub fn summary(view: &View<'_>, summary: &Summary) -> Markup {
     )
 }
 
-/// What others are compared with where the plan does not say: the kernel's own, else the first.
-pub fn baseline(view: &View<'_>, scenario: usize) -> Option<usize> {
-    let with_runs = || (0..view.contenders().len()).filter(|c| !view.runs(scenario, *c).is_empty());
-    with_runs().find(|c| view.contenders()[*c].datapath == Datapath::Kernel).or_else(|| with_runs().next())
-}
-
-/// A contender's figure against the baseline's, over repeats that both ran.
+/// A contender's figure against its baseline's, over repeats that both ran; `None` for a baseline itself.
 fn against(
     view: &View<'_>,
     scenario: usize,
     contender: usize,
-    baseline: usize,
     value: impl Fn(&Measured) -> Option<f64>,
 ) -> Option<Ratio> {
-    if contender == baseline {
-        return None;
-    }
+    let baseline = view.baseline(scenario, contender).filter(|b| *b != contender)?;
     let others = view.runs(scenario, baseline);
     let pair = |run: &super::view::Repeat<'_>| {
         let other = others.iter().find(|o| o.repeat == run.repeat)?;
@@ -173,13 +164,11 @@ fn against(
 /// Percentiles of completion times by class of size; `None` without short flows.
 pub fn completions(view: &View<'_>, scenario: usize, charts: &Charts<'_>) -> Option<Markup> {
     let classes = [None].into_iter().chain(SizeClass::ALL.map(Some));
-    let baseline = baseline(view, scenario)?;
     let of = |class: Option<SizeClass>, c: usize| charts.completion_ms(c, class);
     let contenders = || (0..view.contenders().len()).filter(|c| !view.runs(scenario, *c).is_empty());
     if contenders().all(|c| of(None, c).is_empty()) {
         return None;
     }
-    let base = &view.contenders()[baseline].name;
     Some(scroll(
         "Completion times",
         html! {
@@ -187,8 +176,8 @@ pub fn completions(view: &View<'_>, scenario: usize, charts: &Charts<'_>) -> Opt
                 tr {
                     (head("Contender", "")) (head("Flows", "all repeats"))
                     (head("p50", "ms")) (head("p95", "ms")) (head("p99", "ms"))
-                    (head("p50 ratio", &format!("to {base}"))) (head("p95 ratio", &format!("to {base}")))
-                    (head("p99 ratio", &format!("to {base}")))
+                    (head("p50 ratio", "to baseline")) (head("p95 ratio", "to baseline"))
+                    (head("p99 ratio", "to baseline"))
                 }
             }
             @for class in classes {
@@ -201,7 +190,7 @@ pub fn completions(view: &View<'_>, scenario: usize, charts: &Charts<'_>) -> Opt
                             td { (format::count(times.len() as u64)) @if class.is_none() { (unfinished(view, scenario, c)) } }
                             @for p in [50, 95, 99] { td { (format::number(percentile(&times, p))) } }
                             @for p in [50, 95, 99] {
-                                (ratio(against(view, scenario, c, baseline, |m| run_percentile(m, class, p))))
+                                (ratio(against(view, scenario, c, |m| run_percentile(m, class, p))))
                             }
                         }
                     }
@@ -242,7 +231,7 @@ pub fn fairness(view: &View<'_>, scenario: usize) -> Markup {
             tbody {
                 @for c in (0..view.contenders().len()).filter(|c| !view.runs(scenario, *c).is_empty()) {
                     @let runs = view.runs(scenario, c);
-                    @let jain: Vec<f64> = runs.iter().filter_map(|r| figures::value(Metric::JainPpm, r.measured)).map(|v| v / 1e6).collect();
+                    @let jain: Vec<f64> = runs.iter().filter_map(|r| view.value(Metric::JainPpm, r.measured)).map(|v| v / 1e6).collect();
                     @let found: Vec<Convergence> = runs.iter().filter_map(|r| convergence(r.measured)).collect();
                     @let times = times(&found);
                     tr {
@@ -281,8 +270,9 @@ fn times(found: &[Convergence]) -> Vec<f64> {
 /// Processor time and what the agent did; `None` where nothing was measured.
 pub fn processor(view: &View<'_>, scenario: usize) -> Option<Markup> {
     let any = view.all_runs(scenario).any(|(_, r)| r.measured.cpu.is_some() || r.measured.agent.is_some());
-    let baseline = baseline(view, scenario).filter(|_| any)?;
-    let base = &view.contenders()[baseline].name;
+    if !any {
+        return None;
+    }
     let sum = |c: usize, of: fn(&ccplane_results::AgentUse) -> u64| {
         let uses: Vec<_> = view.runs(scenario, c).iter().filter_map(|r| r.measured.agent).collect();
         (!uses.is_empty()).then(|| uses.iter().map(of).fold(0, u64::saturating_add))
@@ -293,7 +283,7 @@ pub fn processor(view: &View<'_>, scenario: usize) -> Option<Markup> {
         html! {
             thead {
                 tr {
-                    (head("Contender", "")) (head("Processor time", "ms per GB")) (head("Ratio", &format!("to {base}")))
+                    (head("Contender", "")) (head("Processor time", "ms per GB")) (head("Ratio", "to baseline"))
                     (head("Soft interrupts", "% of it")) (head("Reports", "to agent, all runs"))
                     (head("Faults", "arithmetic")) (head("Unsteered", "flows"))
                 }
@@ -301,12 +291,12 @@ pub fn processor(view: &View<'_>, scenario: usize) -> Option<Markup> {
             tbody {
                 @for c in (0..view.contenders().len()).filter(|c| !view.runs(scenario, *c).is_empty()) {
                     @let runs = view.runs(scenario, c);
-                    @let per_gb: Vec<f64> = runs.iter().filter_map(|r| figures::value(Metric::CpuUsPerGbyte, r.measured)).map(|us| us / 1e3).collect();
+                    @let per_gb: Vec<f64> = runs.iter().filter_map(|r| view.value(Metric::CpuUsPerGbyte, r.measured)).map(|us| us / 1e3).collect();
                     @let softirq: Vec<f64> = runs.iter().filter_map(|r| softirq_percent(r.measured)).collect();
                     tr {
                         (contender(view, c))
                         (estimate(Estimate::of(&per_gb)))
-                        (ratio(against(view, scenario, c, baseline, |m| figures::value(Metric::CpuUsPerGbyte, m))))
+                        (ratio(against(view, scenario, c, |m| view.value(Metric::CpuUsPerGbyte, m))))
                         (estimate(Estimate::of(&softirq)))
                         td { (count(sum(c, |a| a.reports))) }
                         td { (count(sum(c, |a| a.faults))) }

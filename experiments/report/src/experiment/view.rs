@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_results::{Contender, Datapath, Measured, Outcome, Results, Run, Scenario};
+use ccplane_results::{Contender, Datapath, Measured, Metric, Outcome, Results, Run, Scenario};
 
 use super::figures;
 use crate::draw::{Marker, Style};
@@ -110,8 +110,27 @@ impl<'a> View<'a> {
     /// there are short flows only.
     pub fn representative(&self, scenario: usize, contender: usize) -> Option<Repeat<'a>> {
         let mut runs = self.runs(scenario, contender).to_vec();
-        runs.sort_by(|a, b| figures::typical(a.measured).total_cmp(&figures::typical(b.measured)));
+        runs.sort_by(|a, b| self.typical(a).total_cmp(&self.typical(b)));
         runs.get(runs.len().checked_sub(1)? / 2).copied()
+    }
+
+    fn typical(&self, run: &Repeat<'_>) -> f64 {
+        figures::typical(run.measured, self.results.header.plan.warmup_ms)
+    }
+
+    /// A run's figure, in the unit that the metric's name ends in.
+    pub fn value(&self, metric: Metric, measured: &Measured) -> Option<f64> {
+        figures::value(metric, measured, self.results.header.plan.warmup_ms)
+    }
+
+    /// What a contender is compared with where the plan does not say: the kernel's own algorithm of its name, else the
+    /// kernel's first, else the first contender; of those with runs in the scenario.
+    pub fn baseline(&self, scenario: usize, contender: usize) -> Option<usize> {
+        let all = self.contenders();
+        let with_runs = || (0..all.len()).filter(|c| !self.runs(scenario, *c).is_empty());
+        let kernel = || with_runs().filter(|c| all[*c].datapath == Datapath::Kernel);
+        let same = kernel().find(|c| all[*c].algorithm == all[contender].algorithm);
+        same.or_else(|| kernel().next()).or_else(|| with_runs().next())
     }
 
     /// A contender's marker.

@@ -326,7 +326,12 @@ fn host() -> Host {
 }
 
 /// A whole plan: five contenders, fourteen scenarios.
-pub fn results() -> Results {
+pub fn whole_plan() -> Results {
+    results(|_| true)
+}
+
+/// The part of it with the scenarios that are wanted.
+pub fn results(wanted: impl Fn(&Scenario) -> bool) -> Results {
     let contenders = vec![
         contender("reno, kernel", "reno", Datapath::Kernel),
         contender("reno, ours", "reno", Datapath::Ebpf),
@@ -336,7 +341,7 @@ pub fn results() -> Results {
     ];
     let scenarios = scenarios();
     let mut runs = Vec::new();
-    for (s, scenario) in scenarios.iter().enumerate() {
+    for (s, scenario) in scenarios.iter().enumerate().filter(|(_, s)| wanted(s)) {
         for repeat in 0..REPEATS {
             for (c, contender) in contenders.iter().enumerate() {
                 let seed = u64::from(repeat) * 1_000 + s as u64;
@@ -368,7 +373,8 @@ pub fn results() -> Results {
         }
     }
     // The last repeat of the last scenario was interrupted.
-    runs.truncate(runs.len() - 3);
+    runs.truncate(runs.len().saturating_sub(3));
+    let scenarios = scenarios.into_iter().filter(|s| wanted(s)).collect();
     let header = Header { schema: SCHEMA_VERSION, plan: plan(), scenarios, contenders, host: host() };
     Results { header, runs }
 }

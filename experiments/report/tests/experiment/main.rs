@@ -1,15 +1,330 @@
-//! The report of a plan's runs. With `CCPLANE_DRAW=DIR` the drawn pages are kept there.
+//! The report of a plan's runs. With `CCPLANE_DRAW=DIR` a whole plan's report is kept there for a look at it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod fixture;
+#[path = "../support/mod.rs"]
+mod support;
 
-use ccplane_report::experiment;
+use std::fs;
+use std::path::Path;
+
+use ccplane_report::experiment::{self, Files};
+use ccplane_results::{
+    Completion, Completions, Cpu, Flow, LinkUse, Measured, Outcome, Percentiles, Results, Run, Series,
+};
+use fixture::{REPEATS, results, whole_plan};
+use proptest::prelude::*;
+use support::{assert_sound, count, element_tree};
+
+/// Writes the report, and reads the page.
+fn report(results: &Results, dir: &Path) -> (Files, String) {
+    let files = experiment::write(results, dir, "r").unwrap();
+    let page = fs::read_to_string(&files.html).unwrap();
+    assert_sound(&page);
+    (files, page)
+}
+
+fn page_of(results: &Results) -> String {
+    let page = experiment::html(results, "r");
+    assert_sound(&page);
+    page
+}
+
+/// The cells of a CSV file, row by row.
+fn rows(path: &Path) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(path).unwrap();
+    let (mut rows, mut row, mut cell, mut quoted) = (Vec::new(), Vec::new(), String::new(), false);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if quoted && chars.peek() == Some(&'"') => cell.extend(chars.next()),
+            '"' => quoted = !quoted,
+            ',' if !quoted => row.push(std::mem::take(&mut cell)),
+            '\r' if !quoted => {}
+            '\n' if !quoted => {
+                row.push(std::mem::take(&mut cell));
+                rows.push(std::mem::take(&mut row));
+            }
+            c => cell.push(c),
+        }
+    }
+    assert!(row.is_empty() && cell.is_empty() && !quoted, "ends with a whole row");
+    assert!(rows.iter().all(|r: &Vec<String>| r.len() == rows[0].len()), "each row has every column");
+    rows
+}
+
+fn column<'a>(rows: &'a [Vec<String>], name: &str) -> Vec<&'a str> {
+    let at = rows[0].iter().position(|c| c == name).unwrap();
+    rows[1..].iter().map(|r| r[at].as_str()).collect()
+}
 
 #[test]
-fn draws() {
-    let dir = std::env::var_os("CCPLANE_DRAW").unwrap();
-    let results = fixture::results();
-    let t = std::time::Instant::now();
-    let files = experiment::write(&results, dir.as_ref(), "fidelity").unwrap();
-    eprintln!("{} charts in {:?}", files.charts.len(), t.elapsed());
+fn a_look_at_a_whole_plan() {
+    match std::env::var_os("CCPLANE_DRAW") {
+        Some(dir) => drop(experiment::write(&whole_plan(), dir.as_ref(), "fidelity").unwrap()),
+        None => assert!(whole_plan().runs.len() > 300),
+    }
+}
+
+#[test]
+fn golden_structure() {
+    let results = results(|s| s.name.starts_with("fixed") || s.name.starts_with("three"));
+    let dir = tempfile::tempdir().unwrap();
+    let (files, page) = report(&results, dir.path());
+    let tree = element_tree(&page);
+    let number_of = |name: &str| tree.iter().filter(|t| *t == name).count();
+    assert_eq!(number_of("h1"), 1);
+    // Per scenario: scatter, RTTs, five columns, windows; with several flows five charts of flows.
+    assert_eq!(number_of("figure"), 2 * 8 + 5);
+    assert_eq!(files.charts.len(), 2 * (2 * 8 + 5));
+    assert_eq!(count(&page, "class=\"outline\""), 2 * 5, "an ellipse for each contender");
+    assert_eq!(count(&page, "class=\"faint\""), (46 - 10) * 3, "of 46 runs ten stand out");
+    assert_eq!(count(&page, "class=\"badge met\"") + count(&page, "class=\"badge met weak\""), 4);
+    assert_eq!(count(&page, "class=\"badge missed\""), 1);
+    for said in
+        ["46 of 50 planned", "CCP, SIGCOMM’18", "Student’s t", "\\toprule", "sysctls", "ccplane run fidelity"]
+    {
+        assert!(page.to_lowercase().contains(&said.to_lowercase()), "{said}");
+    }
+}
+
+#[test]
+fn charts_are_files_and_the_page_links_to_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (files, page) = report(&results(|s| s.name.starts_with("short")), dir.path());
+    assert_eq!(files.charts.len(), 2 * 3, "a distribution for each class of sizes");
+    for path in &files.charts {
+        let link = format!("href=\"{}\"", path.strip_prefix(dir.path()).unwrap().display());
+        assert_eq!(count(&page, &link), 1, "{link}");
+        let bytes = fs::read(path).unwrap();
+        if path.extension().unwrap() == "png" {
+            assert!(
+                bytes.starts_with(b"\x89PNG\r\n\x1a\n") && bytes.len() > 10_000,
+                "a picture with something on it"
+            );
+        } else {
+            let text = String::from_utf8(bytes).unwrap();
+            assert!(text.starts_with("<svg ") && count(&text, "<text ") > 10);
+            element_tree(
+                &text
+                    .replace("/>", "></path>")
+                    .replace("<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"></path>", ""),
+            );
+        }
+    }
+    // A second report of the same name leaves no charts of the first.
+    let (again, _) = report(&results(|_| false), dir.path());
+    assert!(again.charts.is_empty());
+    assert!(files.charts.iter().all(|c| !c.exists()));
+}
+
+#[test]
+fn failures_are_never_hidden() {
+    let results = results(|s| s.name.starts_with("fixed") || s.name.starts_with("short"));
+    let page = page_of(&results);
+    assert_eq!(count(&page, "Connection timed out"), 3, "two attempts of one, one of another");
+    assert_eq!(count(&page, "<b>no</b>"), 2, "not mended");
+    assert!(page.contains("46 of 50 planned, 3 attempts failed"));
+    assert!(page.contains("4 of 50 planned runs are missing"));
+
+    let mut stray = results.clone();
+    stray.header.contenders.truncate(4);
+    assert!(page_of(&stray).contains("runs in the file are of no scenario or contender"));
+}
+
+#[test]
+fn one_run_and_none_are_reports_too() {
+    let mut results = results(|s| s.name.starts_with("fixed"));
+    results.runs.truncate(2);
+    let page = page_of(&results);
+    assert!(page.contains("2 of 25 planned"));
+    assert!(page.contains("met, unsure"), "one pair proves little");
+    assert_eq!(count(&page, "class=\"outline\""), 0, "no ellipse of one run");
+
+    // The same run five times: no variance.
+    let first = results.runs[0].clone();
+    results.runs = (0..REPEATS).map(|repeat| Run { repeat, ..first.clone() }).collect();
+    assert_eq!(count(&page_of(&results), "class=\"outline\""), 1);
+
+    results.runs.clear();
+    let page = page_of(&results);
+    assert!(page.contains("No run has ended well.") && page.contains("0 of 25 planned"));
+    assert_eq!(count(&page, "class=\"badge none\""), 5);
+    results.header.scenarios.clear();
+    page_of(&results);
+}
+
+#[test]
+fn a_sweep_is_lines_over_its_parameter() {
+    let results = results(|s| s.name.starts_with("sweep"));
+    let page = page_of(&results);
+    assert!(page.contains("Over link.rate_mbit and link.rtt_ms"));
+    // Throughput, utilisation, mean and p95 RTT, loss, CPU; at two RTTs.
+    assert_eq!(count(&page, "class=\"band\""), 6 * 2 * 5);
+    assert_eq!(count(&page, "<details class=\"point\">"), 10);
+    // 6 to 96 doubles each time: equal distances on a logarithmic axis.
+    assert!(
+        page.contains("style=\"left:25.00%\">12</span>") && page.contains("style=\"left:75.00%\">48</span>")
+    );
+}
+
+#[test]
+fn a_file_cut_short_is_reported_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.jsonl");
+    let all = results(|s| s.name.starts_with("cellular"));
+    ccplane_results::create(&path, &all.header).unwrap();
+    all.runs.iter().take(7).for_each(|run| ccplane_results::append(&path, run.clone()).unwrap());
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 5]).unwrap();
+    assert!(page_of(&ccplane_results::read(&path).unwrap()).contains("6 of 25 planned"));
+}
+
+#[test]
+fn figures_as_csv() {
+    let results =
+        results(|s| ["three flows", "short flows", "sweep 6 Mb/s, 20 ms"].contains(&s.name.as_str()));
+    let dir = tempfile::tempdir().unwrap();
+    let (files, _) = report(&results, dir.path());
+
+    let runs = rows(&files.csv);
+    let flows = |run: &Run| match &run.outcome {
+        Outcome::Ok(m) => m.flows.len().max(1),
+        Outcome::Failed { .. } => 1,
+    };
+    assert_eq!(runs.len(), 1 + results.runs.iter().map(flows).sum::<usize>());
+    assert_eq!(column(&runs, "error").iter().filter(|e| !e.is_empty()).count(), 1);
+    assert_eq!(column(&runs, "status").iter().filter(|s| **s == "failed").count(), 1);
+    assert_eq!(column(&runs, "contender")[0], "reno, kernel", "a name with a comma");
+    assert_eq!(column(&runs, "link.rate_mbit").iter().filter(|v| **v == "6").count(), 22);
+    assert_eq!(column(&runs, "run_jain_ppm")[0].len(), 6, "all but fair: 99xxxx");
+
+    let Outcome::Ok(first) = &results.runs[0].outcome else { panic!("the first run is good") };
+    let series = rows(&files.series_csv);
+    assert_eq!(column(&series, "cwnd_pkts")[3], first.flows[0].series.cwnd_pkts[3].to_string());
+    let fct = rows(&files.fct_csv);
+    assert_eq!(fct.len(), 1 + 25 * 400);
+}
+
+#[test]
+fn text_is_escaped_everywhere() {
+    const HOSTILE: &str = "</script></style><img src=x onerror=alert(1)>\"'&\u{0}";
+    let mut results = results(|s| s.name.starts_with("fixed") || s.name.starts_with("sweep 6"));
+    let text = || HOSTILE.to_owned();
+    let header = &mut results.header;
+    (header.plan.name, header.plan.title, header.plan.about, header.plan.source) =
+        (text(), text(), text(), text());
+    (header.host.kernel, header.host.command, header.host.git_commit) = (text(), text(), text());
+    header.plan.comparisons[0].paper = Some(text());
+    header.plan.digest = "é".repeat(20);
+    for scenario in &mut header.scenarios {
+        (scenario.link.description, scenario.traffic) = (text(), text());
+        scenario.parameters.insert(text(), scenario.name.clone());
+    }
+    header.contenders[1].name = text();
+    for run in &mut results.runs {
+        if run.contender == "reno, ours" {
+            run.contender = text();
+        }
+        match &mut run.outcome {
+            Outcome::Failed { error } => *error = text(),
+            Outcome::Ok(m) => m.notes.push(text()),
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let files = experiment::write(&results, dir.path(), "a \"b\"<c>").unwrap();
+    let page = fs::read_to_string(&files.html).unwrap();
+    element_tree(&page);
+    assert!(!page.contains("<img") && !page.contains("href=\"a \"b"));
+    for svg in files.charts.iter().filter(|c| c.extension().unwrap() == "svg") {
+        assert!(!fs::read_to_string(svg).unwrap().contains("<img"));
+    }
+}
+
+#[test]
+fn refusals_name_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let said = experiment::write(&results(|_| false), &file, "r").unwrap_err().to_string();
+    assert!(said.contains("file: "), "{said}");
+}
+
+fn any_measured() -> impl Strategy<Value = Measured> {
+    let number = || prop_oneof![Just(0), Just(1), 0u64..100_000, any::<u64>()];
+    let numbers = move || proptest::collection::vec(number(), 8);
+    let samples = proptest::collection::vec(proptest::collection::vec(number(), 5), 0..6);
+    let flow = (numbers(), samples).prop_map(|(n, samples)| {
+        let column = |i: usize| samples.iter().map(|s| s[i]).collect::<Vec<_>>();
+        Flow {
+            name: "f".into(),
+            background: (n[7] == 1).then(|| "reno".into()),
+            start_ms: n[0],
+            end_ms: n[1],
+            acked_bytes: n[2],
+            throughput_bps: n[3],
+            rtt_us: Percentiles { mean: n[4], p50: n[5], p95: n[6], p99: n[6] },
+            // Columns of different lengths are drawn as far as all go.
+            series: Series {
+                t_ms: column(0),
+                throughput_bps: column(1),
+                srtt_us: column(2),
+                cwnd_pkts: column(3).split_off(samples.len().min(1)),
+                pacing_bps: column(4),
+            },
+            ..Flow::default()
+        }
+    });
+    let completions = proptest::collection::vec(numbers(), 0..5).prop_map(|rows| Completions {
+        flows: rows.iter().map(|n| Completion { start_us: n[0], bytes: n[1], fct_us: n[2] }).collect(),
+        unfinished: rows.len() as u64,
+        ..Completions::default()
+    });
+    let flows = proptest::collection::vec(flow, 0..3);
+    (flows, proptest::option::of(completions), numbers(), any::<bool>()).prop_map(
+        |(flows, completions, n, all)| Measured {
+            flows,
+            completions,
+            link: all.then(|| LinkUse {
+                utilisation_ppm: n[0],
+                departed_pkts: n[1],
+                dropped_pkts: n[2],
+                lost_pkts: n[3],
+                ..LinkUse::default()
+            }),
+            cpu: all.then(|| Cpu { user_ms: n[4], system_ms: n[5], softirq_ms: n[6], idle_ms: n[7] }),
+            ..Measured::default()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn any_numbers_make_a_sound_report(
+        measured in proptest::collection::vec(any_measured(), 0..7),
+        times in any::<[u64; 4]>(),
+        capacity_bps in any::<u64>(),
+        base_rtt_us in any::<Option<u64>>(),
+    ) {
+        let mut results = results(|s| s.name.starts_with("fixed"));
+        let plan = &mut results.header.plan;
+        (plan.duration_ms, plan.warmup_ms, plan.sample_ms, plan.repeats) =
+            (times[0] >> (times[3] % 64), times[1] >> (times[3] % 60), times[2] >> (times[3] % 50), 3);
+        let link = &mut results.header.scenarios[0].link;
+        link.base_rtt_us = base_rtt_us;
+        link.capacity[0].capacity_bps = capacity_bps;
+        let blank = results.runs[0].clone();
+        results.runs = measured
+            .into_iter()
+            .enumerate()
+            .map(|(i, m)| Run {
+                contender: results.header.contenders[i % 2].name.clone(),
+                repeat: i as u32 / 2,
+                outcome: Outcome::Ok(Box::new(m)),
+                ..blank.clone()
+            })
+            .collect();
+        page_of(&results);
+    }
 }

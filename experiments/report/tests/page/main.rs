@@ -2,50 +2,15 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod fixture;
+#[path = "../support/mod.rs"]
+mod support;
 
 use ccplane_report::{
     Capacity, Datapath, Flow, JsonLines, Phase, Record, Report, ReportError, Sample, Totals, html, read_json,
     write_to,
 };
 use proptest::prelude::*;
-
-/// Opening tags in order, void elements left out; panics unless all elements nest.
-fn element_tree(page: &str) -> Vec<String> {
-    const VOID: [&str; 3] = ["meta", "wbr", "br"];
-    let (mut open, mut seen): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-    let mut rest = page;
-    while let Some(at) = rest.find('<') {
-        rest = &rest[at + 1..];
-        let name: String = rest.chars().take_while(|c| !c.is_whitespace() && *c != '>').collect();
-        if let Some(closed) = name.strip_prefix('/') {
-            assert_eq!(open.pop().as_deref(), Some(closed), "near {:.80}", rest);
-        } else if !name.starts_with('!') && !VOID.contains(&name.as_str()) {
-            seen.push(name.clone());
-            // Raw text: up to its own end tag.
-            if name == "script" || name == "style" {
-                rest = &rest[rest.find(&format!("</{name}>")).unwrap()..];
-            }
-            open.push(name);
-        }
-    }
-    assert!(open.is_empty(), "not closed: {open:?}");
-    seen
-}
-
-fn count(page: &str, what: &str) -> usize {
-    page.matches(what).count()
-}
-
-/// What holds for every page, whatever the data.
-fn assert_sound(page: &str) {
-    element_tree(page);
-    for word in ["NaN", "inf%", ">inf<", "Infinity", "undefined"] {
-        assert!(!page.contains(word), "{word} in the page");
-    }
-    for address in ["http:", "https:", "//cdn", "@import", "url(", "src="] {
-        assert!(!page.contains(address), "{address} in the page");
-    }
-}
+use support::{assert_sound, count, element_tree};
 
 /// Keeps a page for a look at it.
 fn draw(name: &str, report: &Report) -> String {
