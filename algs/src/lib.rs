@@ -12,6 +12,7 @@ mod ccp_reno;
 mod constant;
 mod copa;
 mod cubic;
+mod nimbus;
 mod reno;
 #[cfg(test)]
 mod testing;
@@ -21,6 +22,7 @@ pub use ccp_reno::{CcpReno, CcpRenoConfig};
 pub use constant::{Constant, ConstantConfig};
 pub use copa::{Copa, CopaConfig};
 pub use cubic::{Cubic, CubicConfig};
+pub use nimbus::{Nimbus, NimbusConfig};
 pub use reno::{Reno, RenoConfig};
 pub use vegas::{Vegas, VegasConfig};
 
@@ -58,6 +60,7 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
         Arc::new(Constant::default()),
         Arc::new(Vegas::default()),
         Arc::new(Copa::default()),
+        Arc::new(Nimbus::default()),
     ]
 }
 
