@@ -212,7 +212,6 @@ impl<'a> Charts<'a> {
             });
             let what = format!("over-time-{}", slug(self.name(c)));
             let mut figure = self.figure(&what, self.name(c), Shape::Time, panels.collect());
-            figure.subtitle.clear();
             let main = own.iter().find(|r| r.1 == bold).map(|r| &r.2);
             figure.readout = main.map(|m| self.readout(&COLUMNS, &[(c, m)]));
             figures.push(figure);
@@ -342,7 +341,10 @@ impl<'a> Charts<'a> {
                 ..self.figure(&what, self.name(*c), Shape::Time, vec![panel])
             }
         };
-        runs.iter().map(figure).map(|f| Figure { subtitle: "each flow’s throughput".into(), ..f }).collect()
+        runs.iter()
+            .map(figure)
+            .map(|f| Figure { subtitle: format!("each flow, {}", f.subtitle), ..f })
+            .collect()
     }
 
     /// Distributions of the smoothed round-trip time, repeats pooled.

@@ -160,7 +160,7 @@ fn sweep_section(view: &View<'_>, sweep: &Sweep, drawing: &mut Drawing) -> Marku
         return scenario_section(view, *scenario, drawing);
     }
     let keys = sweep.keys.join(" and ");
-    let metrics = sweep::figures(view, sweep, &slug(&keys));
+    let metrics = sweep::figures(view, sweep);
     let charts: Vec<Figure> = metrics.into_iter().flat_map(|(_, figures)| figures).collect();
     html! {
         section {

@@ -22,7 +22,7 @@ struct Direction<'a> {
 type Means = Vec<(f64, Estimate)>;
 
 /// For each metric, and for each combination of the other swept keys, a chart over the key with the most values.
-pub fn figures(view: &View<'_>, sweep: &Sweep, slug_of: &str) -> Vec<(Metric, Vec<Figure>)> {
+pub fn figures(view: &View<'_>, sweep: &Sweep) -> Vec<(Metric, Vec<Figure>)> {
     let scenarios: Vec<(usize, &Scenario)> =
         sweep.scenarios.iter().map(|i| (*i, &view.scenarios()[*i])).collect();
     let Some(direction) = direction(&sweep.keys, &scenarios) else { return Vec::new() };
@@ -46,7 +46,7 @@ pub fn figures(view: &View<'_>, sweep: &Sweep, slug_of: &str) -> Vec<(Metric, Ve
     figures::METRICS
         .into_iter()
         .filter_map(|metric| {
-            let charts = metric_charts(view, metric, &direction, &mut multiples, slug_of);
+            let charts = metric_charts(view, metric, &direction, &mut multiples);
             (!charts.is_empty()).then_some((metric, charts))
         })
         .collect()
@@ -57,7 +57,6 @@ fn metric_charts(
     metric: Metric,
     direction: &Direction<'_>,
     multiples: &mut [(String, Vec<(f64, usize)>)],
-    slug_of: &str,
 ) -> Vec<Figure> {
     let unit = figures::unit(metric);
     let mut lines: Vec<Vec<(usize, Means)>> = Vec::new();
@@ -97,10 +96,7 @@ fn metric_charts(
                 marker: Some(view.marker(*c)),
             });
             Figure {
-                name: [slug_of, "sweep", &slug(unit.title), &slug(label)]
-                    .join("-")
-                    .trim_end_matches('-')
-                    .into(),
+                name: ["sweep", &slug(unit.title), &slug(label)].join("-").trim_end_matches('-').into(),
                 title: unit.title.into(),
                 subtitle: label.clone(),
                 shape: Shape::Curve,
