@@ -254,7 +254,9 @@ impl SimDatapath {
     }
 
     fn start(&mut self, flow: FlowIndex) {
+        let base_rtt_ns = self.net.base_rtt_ns(flow).unwrap_or(0);
         let Some(f) = self.flows.get_mut(flow as usize).filter(|f| !f.ended) else { return };
+        f.connected(base_rtt_ns);
         if self.announced < self.config.max_flows {
             f.announced = true;
             self.announced += 1;

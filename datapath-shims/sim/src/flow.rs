@@ -98,6 +98,11 @@ impl Flow {
         }
     }
 
+    /// The handshake is over, which took the path's round trip: the first RTT sample, as in Linux.
+    pub(crate) fn connected(&mut self, base_rtt_ns: u64) {
+        self.sender.rtt.sample(base_rtt_ns, base_rtt_ns);
+    }
+
     /// An ACK arrived: steers, and hands out the program's report if it made one.
     pub(crate) fn on_ack(
         &mut self,

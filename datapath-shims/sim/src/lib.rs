@@ -5,10 +5,16 @@
 //! [`SimDatapath::step_until`] and [`SimDatapath::run`]. The same configuration, seed and commands give the
 //! same run, bit for bit.
 //!
-//! A flow's sender numbers segments of its MSS; every one that arrives is acknowledged at once, over a way
-//! back that loses nothing. Losses are found by three later deliveries or by time (RFC 9002 section 6.1, which
-//! is RACK, RFC 8985, without its reordering adaptation), or by the retransmission timer (RFC 6298, at least
-//! 200 ms). Without a program, or with an agent that has fallen silent, a flow runs a native Reno.
+//! A flow's sender numbers segments of its MSS. The handshake, of which only its RTT is simulated, is over when a
+//! flow starts. Receivers acknowledge as Linux does ([`ccplane_netsim::Acks`]); an ACK tells of every segment that
+//! no earlier one told of, so lost ones are covered by the next. Losses are found by three later deliveries or by
+//! time (RFC 9002 section 6.1, which is RACK, RFC 8985, without its reordering adaptation), or by the
+//! retransmission timer (RFC 6298; [`FlowConfig::min_rto_us`]). In recovery the window is bounded as our kernel
+//! datapath bounds it. Without a program, or with an agent that has fallen silent, a flow runs a native Reno, which
+//! answers marks (RFC 3168) too.
+//!
+//! Left out, and of no consequence to what `experiments/validation` compares with the kernel: tail loss probes,
+//! undo of spurious recoveries, segmentation offload, receive windows.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -27,8 +27,8 @@ fn a_fixed_window_above_the_bandwidth_delay_product() {
     // gap between the 10th and the 11th, which leaves at 21 ms: 11 ms.
     assert_eq!(s.delivered, 10_000 - 20 - 11);
     assert_eq!(s.bytes_acked, s.delivered * MSS);
-    // 40 packets in flight, one a millisecond.
-    assert_eq!((s.min_rtt_us, s.srtt_us), (21_000, 40_000));
+    // The handshake met no queue; then 40 packets in flight, one a millisecond.
+    assert_eq!((s.min_rtt_us, s.srtt_us), (20_000, 40_000));
     // 40 in flight: 20 propagating or acknowledged, 1 in service.
     assert_eq!(sim.network().queue_bytes(0), Some(19 * 1500));
     let delivered: i64 = reports.iter().map(|(_, values)| values[0]).sum();

@@ -240,6 +240,10 @@ impl Link {
         }
     }
 
+    pub(crate) fn delay_ns(&self) -> u64 {
+        self.delay_ns
+    }
+
     pub(crate) fn stats(&self) -> LinkStats {
         LinkStats { marked: self.queue.marked, ..self.stats }
     }

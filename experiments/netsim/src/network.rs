@@ -400,6 +400,14 @@ impl Network {
         paths + links + self.paths.capacity() * size_of::<Path>() + self.events.heap_bytes()
     }
 
+    /// A flow's round trip without queues, serialisation and jitter, nanoseconds.
+    pub fn base_rtt_ns(&self, flow: FlowIndex) -> Option<u64> {
+        let path = self.paths.get(flow as usize)?;
+        let links = path.links.iter().chain(&path.return_links);
+        let propagation_ns: u64 = links.map(|l| self.links[usize::from(*l)].delay_ns()).sum();
+        Some(path.access.map_or(0, |delay| delay.ns) + propagation_ns + path.back.ns)
+    }
+
     /// What a link has counted.
     pub fn link_stats(&self, link: u8) -> Option<LinkStats> {
         self.links.get(usize::from(link)).map(Link::stats)

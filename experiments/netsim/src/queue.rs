@@ -47,7 +47,7 @@ struct Timed {
 
 enum Law {
     Codel(Codel),
-    Pie(Pie),
+    Pie(Box<Pie>),
 }
 
 impl Queue {
@@ -76,7 +76,7 @@ impl Queue {
                 }
                 Discipline::Pie { target_ns, max_burst_ns, ecn } => {
                     let random = Random::new(seed, PIE_STREAM + index as u64);
-                    timed(Law::Pie(Pie::new(target_ns, max_burst_ns, ecn, random)))
+                    timed(Law::Pie(Box::new(Pie::new(target_ns, max_burst_ns, ecn, random))))
                 }
             },
         }

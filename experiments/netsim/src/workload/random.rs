@@ -26,7 +26,7 @@ impl Random {
     /// Uniform in `0..=max`.
     #[inline]
     pub(crate) fn up_to(&mut self, max: u64) -> u64 {
-        (u128::from(self.0.next_u64()) * (u128::from(max) + 1) >> 64) as u64
+        ((u128::from(self.0.next_u64()) * (u128::from(max) + 1)) >> 64) as u64
     }
 
     /// Exponential of mean 1, in 2^-32: minus the logarithm of a uniform draw.
@@ -37,7 +37,7 @@ impl Random {
 
 /// `value` times `factor` / 2^32, saturating.
 pub(crate) fn scaled(value: u64, factor: u64) -> u64 {
-    u64::try_from(u128::from(value) * u128::from(factor) >> 32).unwrap_or(u64::MAX)
+    u64::try_from((u128::from(value) * u128::from(factor)) >> 32).unwrap_or(u64::MAX)
 }
 
 /// `-ln(draw / 2^64)` in 2^-32, for a draw of 0 that of 1.
@@ -48,13 +48,13 @@ fn minus_ln(draw: u64) -> u64 {
     let mut m = draw << zeros;
     let mut log2 = 0u64;
     for bit in (0..32).rev() {
-        let square = u128::from(m) * u128::from(m) >> 63;
+        let square = (u128::from(m) * u128::from(m)) >> 63;
         let carry = square >> 64 != 0;
         m = if carry { (square >> 1) as u64 } else { square as u64 };
         log2 |= u64::from(carry) << bit;
     }
     let minus_log2 = (u64::from(zeros + 1) << 32) - log2;
-    (u128::from(minus_log2) * u128::from(LN_2) >> 32) as u64
+    ((u128::from(minus_log2) * u128::from(LN_2)) >> 32) as u64
 }
 
 #[cfg(test)]
