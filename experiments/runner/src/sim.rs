@@ -29,6 +29,8 @@ pub struct Simulation {
     pub links: Vec<LinkConfig>,
     /// Delay of the way back, microseconds.
     pub return_delay_us: u64,
+    /// The link that acknowledgements cross before that; `None`: nothing else delays them.
+    pub return_link: Option<u8>,
     /// How long, microseconds of virtual time.
     pub duration_us: u64,
     /// Between a flow's samples, microseconds.
@@ -50,6 +52,7 @@ impl Simulation {
         Simulation {
             links: Vec::new(),
             return_delay_us,
+            return_link: None,
             duration_us,
             sample_every_us: DEFAULT_SAMPLE_EVERY_US,
             seed,
@@ -180,6 +183,7 @@ fn add(
     config.min_rto_us = simulation.min_rto_us;
     config.start_us = flow.start_us;
     config.path.links = vec![flow.link];
+    config.path.return_links = simulation.return_link.into_iter().collect();
     config.remote.set_port(port);
     datapath.add_flow(&config)
 }

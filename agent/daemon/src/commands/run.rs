@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::place::Located;
 use ccplane_alg::Algorithm;
 use ccplane_core::{NATIVE, Rule, Rules};
+use ccplane_report::experiment::{Compared, comparisons};
 use ccplane_runner::experiment::agents::{Agent, Agents, BoxError, Steer, SteeredFlow};
 use ccplane_runner::experiment::{self, Ended, Options, Progress, results_path};
 use ccplane_runner::host;
@@ -145,6 +146,7 @@ struct Summary<'a> {
     done: u64,
     failed: u64,
     interrupted: bool,
+    comparisons: Vec<Compared>,
 }
 
 fn finish(args: &RunArgs, plan: &Plan, ended: &Ended) -> Result<ExitCode, Failure> {
@@ -165,6 +167,7 @@ fn finish(args: &RunArgs, plan: &Plan, ended: &Ended) -> Result<ExitCode, Failur
             done: ended.done,
             failed: ended.failed,
             interrupted: ended.interrupted,
+            comparisons: comparisons(&ended.results),
         })?;
     } else {
         print(&text(ended, report.as_deref()))?;
@@ -177,7 +180,11 @@ fn finish(args: &RunArgs, plan: &Plan, ended: &Ended) -> Result<ExitCode, Failur
 }
 
 fn text(ended: &Ended, report: Option<&Path>) -> String {
-    let mut text = format!("{} of {} runs in {}\n", ended.done, ended.total, ended.path.display());
+    let mut text = String::new();
+    if ended.done > 0 {
+        comparisons(&ended.results).iter().for_each(|c| text.push_str(&format!("{c}\n")));
+    }
+    text.push_str(&format!("{} of {} runs in {}\n", ended.done, ended.total, ended.path.display()));
     if ended.failed > 0 {
         text.push_str(&format!("{} runs failed twice; the same command tries them again\n", ended.failed));
     }

@@ -13,6 +13,7 @@ mod series;
 mod summary;
 mod sweep;
 mod tables;
+mod verdicts;
 mod view;
 
 use std::fs;
@@ -22,6 +23,8 @@ use ccplane_results::Results;
 
 use crate::ReportError;
 use crate::draw::{Figure, png, scene, svg};
+
+pub use verdicts::{Compared, comparisons};
 
 /// The files of a report.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ccplane_alg::{Algorithm, configure};
 use ccplane_contract::Mode;
-use ccplane_netsim::{Capacity, LinkConfig, LinkStats, QueueLimit};
+use ccplane_netsim::{self as netsim, Capacity, LinkConfig, LinkStats, QueueLimit};
 use ccplane_results::{AgentUse, Completion, Completions, Flow, LinkUse, Measured, Series};
 use ccplane_sim::{SimDatapath, Source};
 
@@ -12,11 +12,13 @@ use super::live::DRAIN;
 use super::stats::percentiles;
 use super::{Job, Pulse};
 use crate::error::{Error, Result};
-use crate::plan::{Link, Medium, Queue, Traffic};
+use crate::plan::{Discipline, Link, Medium, Queue, Traffic};
 use crate::sim::{self, SimFlow, Simulated, Simulation};
 
 /// Virtual time between two looks at the queue, microseconds.
 const LOOK_EVERY_US: u64 = 1_000;
+/// What the emulator counts of a packet beside its IP length, as mahimahi does.
+const TUN_HEADER_BYTES: u16 = ccplane_emulator::path::TUN_HEADER_BYTES as u16;
 /// Looks between two beats: the bar moves and Ctrl-C is heard.
 const LOOKS_PER_BEAT: u64 = 64;
 
@@ -88,29 +90,68 @@ fn simulation(job: &Job<'_>, arrivals: &[ccplane_netsim::workload::Arrival]) -> 
         }
     }
     flows.sort_by_key(|f| f.start_us);
+    let back = way_back(link);
+    let return_delay_us = if back.is_some() { 0 } else { link.delay_us };
     Simulation {
-        links: vec![simulated(link)],
+        return_link: back.as_ref().map(|_| 1),
+        links: std::iter::once(simulated(link)).chain(back).collect(),
         sample_every_us: plan.sample_ms * 1000,
+        agent_latency_us: job.scenario.simulator.agent_latency_us,
+        min_rto_us: job.scenario.simulator.min_rto_us,
         flows,
-        ..Simulation::new(link.delay_us, duration_us, job.seed)
+        ..Simulation::new(return_delay_us, duration_us, job.seed)
     }
 }
 
 /// The simulator's terms.
 fn simulated(link: &Link) -> LinkConfig {
-    let capacity = match &link.medium {
+    let Queue { discipline, packets, bytes } = link.queue;
+    let queue = match (packets, bytes) {
+        (Some(packets), _) => QueueLimit::Packets(packets),
+        (None, bytes) => QueueLimit::Bytes(bytes.unwrap_or(u64::MAX)),
+    };
+    let ns = |us: u64| us * 1000;
+    let discipline = match discipline {
+        Discipline::DropTail => netsim::Discipline::DropTail,
+        Discipline::DropHead => netsim::Discipline::DropHead,
+        Discipline::Codel { target_us, interval_us } => {
+            let (target_ns, interval_ns) = (ns(target_us), ns(interval_us));
+            netsim::Discipline::Codel { target_ns, interval_ns, ecn: false }
+        }
+        Discipline::Pie { target_us, max_burst_us } => {
+            let (target_ns, max_burst_ns) = (ns(target_us), ns(max_burst_us));
+            netsim::Discipline::Pie { target_ns, max_burst_ns, ecn: false }
+        }
+    };
+    LinkConfig {
+        loss_ppm: link.loss_ppm,
+        jitter_ns: ns(link.impairments.jitter_us),
+        discipline,
+        overhead_bytes: TUN_HEADER_BYTES,
+        ..LinkConfig::new(capacity(&link.medium), ns(link.delay_us), queue)
+    }
+}
+
+fn capacity(medium: &Medium) -> Capacity {
+    match medium {
         Medium::Trace { trace, .. } => Capacity::Trace { trace: trace.clone(), repeat: true },
         Medium::Rate(bit_per_s) => Capacity::Rate { bit_per_s: *bit_per_s },
         Medium::Veth | Medium::Unlimited => {
-            Capacity::Rate { bit_per_s: ccplane_netsim::workload::MAX_CAPACITY_BIT_PER_S }
+            Capacity::Rate { bit_per_s: netsim::workload::MAX_CAPACITY_BIT_PER_S }
         }
+    }
+}
+
+/// The ways back: no link where nothing limits them but their delay.
+fn way_back(link: &Link) -> Option<LinkConfig> {
+    let capacity = match &link.way_back {
+        Medium::Veth | Medium::Unlimited => return None,
+        medium => capacity(medium),
     };
-    let queue = match link.queue {
-        Queue::DropTail { packets: Some(packets), .. } => QueueLimit::Packets(packets),
-        Queue::DropTail { packets: None, bytes } => QueueLimit::Bytes(bytes.unwrap_or(u64::MAX)),
-        Queue::Infinite => QueueLimit::Bytes(u64::MAX),
-    };
-    LinkConfig { loss_ppm: link.loss_ppm, ..LinkConfig::new(capacity, link.delay_us * 1000, queue) }
+    Some(LinkConfig {
+        overhead_bytes: TUN_HEADER_BYTES,
+        ..LinkConfig::new(capacity, link.delay_us * 1000, QueueLimit::Bytes(u64::MAX))
+    })
 }
 
 /// The link's counters at both ends of the measured window, and its queue between them.
@@ -182,7 +223,7 @@ fn measured(job: &Job<'_>, simulation: &Simulation, done: &Simulated, marks: &Ma
                 Some(took_us) if counts => short.push(Completion {
                     start_us: flow.start_us,
                     bytes,
-                    fct_us: took_us.saturating_sub(simulation.return_delay_us),
+                    fct_us: took_us.saturating_sub(job.scenario.link.delay_us),
                 }),
                 None if counts => unfinished += 1,
                 _ => {}

@@ -1,7 +1,6 @@
 //! A plan's results on disk: made, checked, resumed.
 
-use std::fs::{self, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use ccplane_results::{Header, Outcome, Results, ResultsError, Run};
@@ -55,12 +54,14 @@ impl Store {
         if force && path.exists() {
             fs::rename(path, path.with_extension("jsonl.old")).map_err(io)?;
         }
-        let whole = if path.exists() { truncate_partial_line(path).map_err(io)? } else { 0 };
-        if whole == 0 {
-            // Nothing, or a header cut short.
-            if path.exists() {
+        if path.exists() {
+            ccplane_results::repair(path).map_err(StoreError::Results)?;
+            if fs::metadata(path).map_err(io)?.len() == 0 {
+                // Its header was cut short.
                 fs::remove_file(path).map_err(io)?;
             }
+        }
+        if !path.exists() {
             ccplane_results::create(path, header).map_err(StoreError::Results)?;
             return Ok(Store {
                 path: path.to_owned(),
@@ -117,28 +118,6 @@ impl Store {
         self.results.runs.push(run);
         Ok(())
     }
-}
-
-/// Cuts off a last line without its end, which a crash leaves; returns the bytes that stay.
-fn truncate_partial_line(path: &Path) -> std::io::Result<u64> {
-    const BLOCK: u64 = 1 << 16;
-    let mut file = OpenOptions::new().read(true).write(true).open(path)?;
-    let mut end = file.metadata()?.len();
-    let mut block = Vec::new();
-    while end > 0 {
-        let start = end.saturating_sub(BLOCK);
-        file.seek(SeekFrom::Start(start))?;
-        block.clear();
-        (&mut file).take(end - start).read_to_end(&mut block)?;
-        if let Some(newline) = block.iter().rposition(|b| *b == b'\n') {
-            let whole = start + newline as u64 + 1;
-            file.set_len(whole)?;
-            return Ok(whole);
-        }
-        end = start;
-    }
-    file.set_len(0)?;
-    Ok(0)
 }
 
 /// Replaces the file by one with another header.

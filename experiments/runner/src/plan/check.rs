@@ -8,7 +8,10 @@ use ccplane_netsim::workload::FlowSizes;
 use ccplane_results::{Comparison, Datapath, PaperFigure};
 
 use super::error::Problem;
-use super::model::{Background, Contender, Link, Medium, Queue, Scenario, Tool, Traffic};
+use super::model::{
+    Background, Contender, Discipline, Impairments, Link, Medium, Policer, Queue, Scenario, Simulator, Tool,
+    Traffic,
+};
 use super::number::decimal;
 use super::source::{
     AlgorithmSource, BackgroundSource, CompareSource, KindName, LinkSource, MediumName, PaperSource,
@@ -23,6 +26,8 @@ const PACKET_BYTES: u64 = 1500;
 /// A queue in bandwidth-delay products is never shorter than this.
 const MIN_QUEUE_PACKETS: u64 = 4;
 const PPM: u64 = 1_000_000;
+/// Linux's TCP_RTO_MIN.
+const DEFAULT_MIN_RTO_US: u32 = 200_000;
 
 fn refuse<T>(field: impl Into<String>, message: impl std::fmt::Display) -> Checked<T> {
     Err(Problem::new(field, message))
@@ -95,7 +100,11 @@ pub(super) fn scenarios(
             .collect();
         let parameters = parameters.clone();
         let background = background.clone();
-        scenarios.push(Scenario { name: called + &swept, parameters, link, traffic, background });
+        let simulator = Simulator {
+            agent_latency_us: plan.simulator.agent_latency_us.map_or(0, |l| l.get()),
+            min_rto_us: plan.simulator.min_rto_ms.map_or(DEFAULT_MIN_RTO_US, |r| r.small()),
+        };
+        scenarios.push(Scenario { name: called + &swept, parameters, link, traffic, background, simulator });
     }
     if scenarios.is_empty() {
         return refuse("link", "at least one [[link]] is needed, such as rate_mbit = 24, delay_ms = 20");
@@ -143,6 +152,10 @@ fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<Link> {
             ("queue_bytes", source.queue_bytes.is_some()),
             ("queue_bdp", source.queue_bdp.is_some()),
             ("loss", source.loss.is_some()),
+            ("jitter_ms", source.jitter_ms.is_some()),
+            ("reorder", source.reorder.is_some()),
+            ("duplicate", source.duplicate.is_some()),
+            ("policer_mbit", source.policer_mbit.is_some()),
             ("return_trace", source.return_trace.is_some()),
             ("return_rate_mbit", source.return_rate_mbit.is_some()),
         ];
@@ -150,9 +163,7 @@ fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<Link> {
             Some((key, _)) => {
                 refuse(field(key), "a veth pair is not emulated; use rate_mbit or trace instead of medium")
             }
-            None => {
-                Ok(Link { medium, way_back: Medium::Veth, delay_us: 0, queue: Queue::Infinite, loss_ppm: 0 })
-            }
+            None => Ok(veth()),
         };
     }
     let way_back = match (&source.return_rate_mbit, &source.return_trace) {
@@ -168,12 +179,78 @@ fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<Link> {
     };
     let queue = queue(n, source, medium.rate_bit_per_s(), delay.get())?;
     let loss_ppm = source.loss.map_or(0, |share| share.small());
-    Ok(Link { medium, way_back, delay_us: delay.get(), queue, loss_ppm })
+    let impairments = impairments(n, source)?;
+    Ok(Link { medium, way_back, delay_us: delay.get(), queue, loss_ppm, impairments })
+}
+
+fn veth() -> Link {
+    Link {
+        medium: Medium::Veth,
+        way_back: Medium::Veth,
+        delay_us: 0,
+        queue: Queue::default(),
+        loss_ppm: 0,
+        impairments: Impairments::default(),
+    }
+}
+
+/// How long packets are held back unless the plan says.
+const DEFAULT_REORDER_US: u64 = 5_000;
+/// A policer's bucket unless the plan says, in time of its rate, milliseconds.
+const DEFAULT_POLICER_MS: u64 = 10;
+const MIN_POLICER_BYTES: u64 = 15_000;
+
+fn impairments(n: usize, source: &LinkSource) -> Checked<Impairments> {
+    let field = |key: &str| format!("link[{n}].{key}");
+    if source.reorder_ms.is_some() && source.reorder.is_none() {
+        return refuse(field("reorder_ms"), "`reorder`, the share of packets held back, is needed");
+    }
+    if source.policer_bytes.is_some() && source.policer_mbit.is_none() {
+        return refuse(field("policer_bytes"), "`policer_mbit`, the policer's rate, is needed");
+    }
+    let policer = source.policer_mbit.map(|rate| {
+        let default = (rate.get() / 8000 * DEFAULT_POLICER_MS).max(MIN_POLICER_BYTES);
+        Policer { bit_per_s: rate.get(), burst_bytes: source.policer_bytes.map_or(default, |b| b.get()) }
+    });
+    Ok(Impairments {
+        jitter_us: source.jitter_ms.map_or(0, |j| j.get()),
+        reorder_ppm: source.reorder.map_or(0, |r| r.small()),
+        reorder_us: source.reorder_ms.map_or(DEFAULT_REORDER_US, |r| r.get()),
+        duplicate_ppm: source.duplicate.map_or(0, |d| d.small()),
+        policer,
+    })
+}
+
+fn discipline(n: usize, source: &LinkSource, kind: QueueName) -> Checked<Discipline> {
+    let set = [
+        ("codel_target_ms", source.codel_target_ms.is_some(), QueueName::Codel),
+        ("codel_interval_ms", source.codel_interval_ms.is_some(), QueueName::Codel),
+        ("pie_target_ms", source.pie_target_ms.is_some(), QueueName::Pie),
+        ("pie_burst_ms", source.pie_burst_ms.is_some(), QueueName::Pie),
+    ];
+    if let Some((key, ..)) = set.iter().find(|(_, set, of)| *set && *of != kind) {
+        let of = key.split('_').next().unwrap_or_default();
+        return refuse(format!("link[{n}].{key}"), format_args!("only with queue = \"{of}\""));
+    }
+    // What RFC 8289 and RFC 8033 suggest.
+    Ok(match kind {
+        QueueName::Infinite | QueueName::Droptail => Discipline::DropTail,
+        QueueName::Drophead => Discipline::DropHead,
+        QueueName::Codel => Discipline::Codel {
+            target_us: source.codel_target_ms.map_or(5_000, |t| t.get()),
+            interval_us: source.codel_interval_ms.map_or(100_000, |t| t.get()),
+        },
+        QueueName::Pie => Discipline::Pie {
+            target_us: source.pie_target_ms.map_or(15_000, |t| t.get()),
+            max_burst_us: source.pie_burst_ms.map_or(150_000, |t| t.get()),
+        },
+    })
 }
 
 fn queue(n: usize, source: &LinkSource, rate_bit_per_s: Option<u64>, delay_us: u64) -> Checked<Queue> {
     let field = |key: &str| format!("link[{n}].{key}");
     let kind = source.queue.unwrap_or(QueueName::Droptail);
+    let discipline = discipline(n, source, kind)?;
     let limits = [
         ("queue_packets", source.queue_packets.is_some()),
         ("queue_bytes", source.queue_bytes.is_some()),
@@ -182,7 +259,7 @@ fn queue(n: usize, source: &LinkSource, rate_bit_per_s: Option<u64>, delay_us: u
     if kind == QueueName::Infinite {
         return match limits.iter().find(|(_, set)| *set) {
             Some((key, _)) => refuse(field(key), "an infinite queue has no limit"),
-            None => Ok(Queue::Infinite),
+            None => Ok(Queue::default()),
         };
     }
     if source.queue_bdp.is_some() && (source.queue_packets.is_some() || source.queue_bytes.is_some()) {
@@ -190,10 +267,10 @@ fn queue(n: usize, source: &LinkSource, rate_bit_per_s: Option<u64>, delay_us: u
     }
     let bytes = source.queue_bytes.map(|b| b.get());
     if let Some(packets) = source.queue_packets {
-        return Ok(Queue::DropTail { packets: Some(packets.small()), bytes });
+        return Ok(Queue { discipline, packets: Some(packets.small()), bytes });
     }
     if bytes.is_some() {
-        return Ok(Queue::DropTail { packets: None, bytes });
+        return Ok(Queue { discipline, packets: None, bytes });
     }
     let bdp_ppm = source.queue_bdp.map_or(PPM, |b| b.get());
     let rate = rate_bit_per_s.unwrap_or(0);
@@ -202,7 +279,7 @@ fn queue(n: usize, source: &LinkSource, rate_bit_per_s: Option<u64>, delay_us: u
     let packets = u32::try_from(packets.max(MIN_QUEUE_PACKETS.into())).unwrap_or(u32::MAX);
     match packets {
         packets if packets <= ccplane_emulator::MAX_BUFFER_PACKETS => {
-            Ok(Queue::DropTail { packets: Some(packets), bytes: None })
+            Ok(Queue { discipline, packets: Some(packets), bytes: None })
         }
         _ => refuse(
             field(if source.queue_bdp.is_some() { "queue_bdp" } else { "rate_mbit" }),
@@ -443,6 +520,11 @@ pub(super) fn together(scenarios: &[Scenario], contenders: &[Contender], known: 
         for scenario in scenarios {
             if simulated && matches!(scenario.link.medium, Medium::Veth) {
                 let message = "a veth pair cannot be simulated: the link needs rate_mbit or trace";
+                return refuse(format!("algorithm[{n}].datapath"), message);
+            }
+            let hard = &scenario.link.impairments;
+            if simulated && (hard.reorder_ppm > 0 || hard.duplicate_ppm > 0 || hard.policer.is_some()) {
+                let message = "the simulator has no reordering, copies or policer; leave this contender out";
                 return refuse(format!("algorithm[{n}].datapath"), message);
             }
             for (b, background) in scenario.background.iter().enumerate() {

@@ -35,7 +35,10 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 pub use error::{PlanError, Problem};
-pub use model::{Background, Contender, Link, Medium, Plan, Queue, Scenario, Tool, Traffic};
+pub use model::{
+    Background, Contender, Discipline, Impairments, Link, Medium, Plan, Policer, Queue, Scenario, Simulator,
+    Tool, Traffic,
+};
 pub(crate) use number::decimal;
 use source::PlanSource;
 use sweep::Point;

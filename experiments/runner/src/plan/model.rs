@@ -53,6 +53,17 @@ pub struct Scenario {
     pub traffic: Traffic,
     /// What others send at the same time.
     pub background: Vec<Background>,
+    /// Of simulated contenders.
+    pub simulator: Simulator,
+}
+
+/// What the simulator has and the kernel decides itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Simulator {
+    /// From a report to the agent's update, microseconds.
+    pub agent_latency_us: u64,
+    /// Least that retransmission timeouts exceed the RTT by, microseconds.
+    pub min_rto_us: u32,
 }
 
 /// A link. The data's direction has the bottleneck; acknowledgements come back with the same delay, unhindered unless
@@ -69,6 +80,32 @@ pub struct Link {
     pub queue: Queue,
     /// Probability that a data packet is lost, millionths.
     pub loss_ppm: u32,
+    /// What else happens to data packets.
+    pub impairments: Impairments,
+}
+
+/// What happens to data packets beside loss; nothing by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Impairments {
+    /// Largest extra delay, microseconds; packets stay in order.
+    pub jitter_us: u64,
+    /// Probability that a packet is held back so that others overtake it, millionths.
+    pub reorder_ppm: u32,
+    /// For how long, microseconds.
+    pub reorder_us: u64,
+    /// Probability that a packet comes twice, millionths.
+    pub duplicate_ppm: u32,
+    /// A token bucket that drops what exceeds it.
+    pub policer: Option<Policer>,
+}
+
+/// A token bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policer {
+    /// Its rate, bits per second.
+    pub bit_per_s: u64,
+    /// Its depth, bytes.
+    pub burst_bytes: u64,
 }
 
 /// How fast a direction of a link delivers.
@@ -101,18 +138,60 @@ impl Medium {
     }
 }
 
-/// What waits at a bottleneck.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Queue {
-    /// Everything.
-    Infinite,
-    /// At most so much.
-    DropTail {
-        /// Packets.
-        packets: Option<u32>,
-        /// Bytes.
-        bytes: Option<u64>,
+/// What waits at a bottleneck: at most so much, if there is a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Queue {
+    /// Which packets are dropped.
+    pub discipline: Discipline,
+    /// Most packets.
+    pub packets: Option<u32>,
+    /// Most bytes.
+    pub bytes: Option<u64>,
+}
+
+/// Which packets a queue drops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Discipline {
+    /// What arrives when it is full.
+    #[default]
+    DropTail,
+    /// The oldest when it is full.
+    DropHead,
+    /// As CoDel does (RFC 8289).
+    Codel {
+        /// Acceptable standing delay, microseconds.
+        target_us: u64,
+        /// How long it may be exceeded, microseconds.
+        interval_us: u64,
     },
+    /// As PIE does (RFC 8033).
+    Pie {
+        /// Reference delay, microseconds.
+        target_us: u64,
+        /// How long a burst passes untouched, microseconds.
+        max_burst_us: u64,
+    },
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |us: u64| decimal(us, 1000);
+        let packets = self.packets.map(|n| format!("{n} packets"));
+        let limits: Vec<String> =
+            packets.into_iter().chain(self.bytes.map(|n| format!("{n} bytes"))).collect();
+        match self.discipline {
+            Discipline::DropTail if limits.is_empty() => return f.write_str("infinite queue"),
+            Discipline::DropTail => f.write_str("droptail queue")?,
+            Discipline::DropHead => f.write_str("drophead queue")?,
+            Discipline::Codel { target_us, interval_us } => {
+                write!(f, "CoDel {} ms / {} ms", ms(target_us), ms(interval_us))?;
+            }
+            Discipline::Pie { target_us, max_burst_us } => {
+                write!(f, "PIE {} ms, bursts of {} ms", ms(target_us), ms(max_burst_us))?;
+            }
+        }
+        write!(f, " of {}", limits.join(" and "))
+    }
 }
 
 /// What a contender sends.
@@ -191,22 +270,35 @@ impl fmt::Display for Link {
             Medium::Veth => return f.write_str("veth pair, not emulated"),
             medium => write!(f, "{medium}, {} ms each way, ", decimal(self.delay_us, 1000))?,
         }
-        match self.queue {
-            Queue::Infinite => f.write_str("infinite queue")?,
-            Queue::DropTail { packets, bytes } => {
-                let packets = packets.map(|n| format!("{n} packets"));
-                let limits: Vec<String> =
-                    packets.into_iter().chain(bytes.map(|n| format!("{n} bytes"))).collect();
-                write!(f, "droptail queue of {}", limits.join(" and "))?;
-            }
-        }
+        write!(f, "{}", self.queue)?;
         if self.loss_ppm > 0 {
             write!(f, ", {} % loss", decimal(self.loss_ppm.into(), 10_000))?;
         }
+        write!(f, "{}", self.impairments)?;
         match &self.way_back {
             Medium::Unlimited | Medium::Veth => Ok(()),
             medium => write!(f, ", back {medium}"),
         }
+    }
+}
+
+/// Each after a comma; nothing if there is none.
+impl fmt::Display for Impairments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ms, percent) = (|us: u64| decimal(us, 1000), |ppm: u32| decimal(ppm.into(), 10_000));
+        if self.jitter_us > 0 {
+            write!(f, ", jitter to {} ms", ms(self.jitter_us))?;
+        }
+        if self.reorder_ppm > 0 {
+            write!(f, ", {} % held back {} ms", percent(self.reorder_ppm), ms(self.reorder_us))?;
+        }
+        if self.duplicate_ppm > 0 {
+            write!(f, ", {} % twice", percent(self.duplicate_ppm))?;
+        }
+        if let Some(Policer { bit_per_s, burst_bytes }) = self.policer {
+            write!(f, ", policed to {} Mb/s, bursts of {burst_bytes} bytes", decimal(bit_per_s, 1_000_000))?;
+        }
+        Ok(())
     }
 }
 

@@ -28,7 +28,17 @@ macro_rules! shipped {
     };
 }
 
-shipped!["quickstart"];
+shipped![
+    "quickstart",
+    "reno-cubic-bbr",
+    "cubic-dynamics",
+    "fidelity",
+    "short-flows",
+    "low-rtt-incast",
+    "cpu",
+    "slow-start",
+    "fairness",
+];
 
 const TRACES: [(&str, &str); 2] = [
     ("cellular.up", include_str!("../../../traces/cellular.up")),

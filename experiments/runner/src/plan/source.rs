@@ -14,6 +14,8 @@ pub(super) type Seconds<const MIN: u64> = Scaled<1000, MIN, 36_000_000>;
 pub(super) type Millis = Scaled<1000, 0, 10_000_000>;
 /// Bits per second, written in megabits: the emulator's range.
 pub(super) type Mbit = Scaled<1_000_000, 1_000, 10_000_000_000>;
+/// Microseconds, written in milliseconds: CoDel's and PIE's.
+pub(super) type QueueTime = Scaled<1000, 1, 60_000_000>;
 /// A probability, in millionths.
 pub(super) type Share = Ppm<0, 1_000_000>;
 
@@ -30,6 +32,8 @@ pub(super) struct PlanSource {
     pub seed: Option<Whole<0, { i64::MAX as u64 }>>,
     pub link: Vec<LinkSource>,
     pub traffic: Option<TrafficSource>,
+    #[serde(default)]
+    pub simulator: SimulatorSource,
     pub algorithm: Vec<AlgorithmSource>,
     #[serde(default)]
     pub background: Vec<BackgroundSource>,
@@ -76,7 +80,17 @@ pub(super) struct LinkSource {
     pub queue_packets: Option<Whole<1, 1_048_576>>,
     pub queue_bytes: Option<Whole<1, { 1 << 40 }>>,
     pub queue_bdp: Option<Ppm<10_000, 100_000_000>>,
+    pub codel_target_ms: Option<QueueTime>,
+    pub codel_interval_ms: Option<QueueTime>,
+    pub pie_target_ms: Option<QueueTime>,
+    pub pie_burst_ms: Option<QueueTime>,
     pub loss: Option<Share>,
+    pub jitter_ms: Option<Millis>,
+    pub reorder: Option<Share>,
+    pub reorder_ms: Option<Millis>,
+    pub duplicate: Option<Share>,
+    pub policer_mbit: Option<Mbit>,
+    pub policer_bytes: Option<Whole<1_514, 1_073_741_824>>,
 }
 
 /// A link that is not emulated.
@@ -91,6 +105,17 @@ pub(super) enum MediumName {
 pub(super) enum QueueName {
     Infinite,
     Droptail,
+    Drophead,
+    Codel,
+    Pie,
+}
+
+/// What the simulator has and the kernel decides itself.
+#[derive(Clone, Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SimulatorSource {
+    pub agent_latency_us: Option<Whole<0, 60_000_000>>,
+    pub min_rto_ms: Option<Scaled<1000, 1, 60_000_000>>,
 }
 
 #[derive(Clone, Deserialize, Debug, Default)]

@@ -1,2 +1,339 @@
+//! What plans are taken, and how the others are refused.
+
+use std::path::Path;
+
+use ccplane_netsim::trace::Trace;
+use ccplane_results::Datapath;
+
+use super::*;
+
+const GOOD: &str = r#"title = "t"
+duration_s = 10
+[[link]]
+rate_mbit = 24
+delay_ms = 20
+[[algorithm]]
+algorithm = "reno"
+datapath = "kernel"
+[[algorithm]]
+algorithm = "reno"
+datapath = "ebpf"
+"#;
+
+fn parse_with(text: &str, overrides: Overrides) -> Result<Plan, PlanError> {
+    let algorithms = ccplane_algs::all();
+    let kernel = ["reno".to_owned(), "cubic".to_owned()];
+    let traces = |name: &str| match name {
+        "lte" => Trace::parse("1\n2\n").map_err(|e| e.to_string()),
+        _ => Err(format!("no trace is called `{name}`")),
+    };
+    let known = Known { algorithms: &algorithms, kernel: Some(&kernel), traces: &traces };
+    Plan::parse(Path::new("p.toml"), text, &known, overrides)
+}
+
+fn parse(text: &str) -> Result<Plan, PlanError> {
+    parse_with(text, Overrides::default())
+}
+
 #[test]
-fn shipped_plans_parse() {}
+fn ten_lines_suffice() {
+    let plan = parse(GOOD).unwrap();
+    assert_eq!((plan.name.as_str(), plan.repeats, plan.duration_ms, plan.sample_ms), ("p", 5, 10_000, 100));
+    let names: Vec<&str> = plan.contenders.iter().map(|c| c.name.as_str()).collect();
+    assert_eq!(names, ["reno kernel", "reno ebpf"]);
+    let scenario = &plan.scenarios[0];
+    assert_eq!(scenario.name, "24 Mb/s, 20 ms");
+    assert_eq!(scenario.link.to_string(), "24 Mb/s, 20 ms each way, droptail queue of 80 packets");
+    assert_eq!(scenario.traffic, Traffic::Bulk { flows: 1, stagger_ms: 0, tool: Tool::Native });
+    assert_eq!(plan.runs(), 10);
+}
+
+#[test]
+fn sweeps_multiply_scenarios() {
+    let sweep = r#"[sweep]
+"link.delay_ms" = [5, 10.5]
+"link.queue_bdp" = { from = 0.5, to = 1.5, step = 0.5 }
+"traffic.flows" = [1, 2]
+"#;
+    let plan = parse(&format!("{GOOD}{sweep}")).unwrap();
+    assert_eq!(plan.scenarios.len(), 12);
+    let last = &plan.scenarios[11];
+    assert_eq!(last.name, "24 Mb/s, 10.5 ms, queue_bdp 1.5, flows 2");
+    assert_eq!(last.parameters.get("link.delay_ms").map(String::as_str), Some("10.5"));
+    assert_eq!(last.link.queue.packets, Some(63));
+    assert_eq!(last.traffic, Traffic::Bulk { flows: 2, stagger_ms: 0, tool: Tool::Native });
+}
+
+#[test]
+fn placement_chooses_the_version() {
+    let text = GOOD.replace("datapath = \"ebpf\"", "datapath = \"ebpf\"\nplacement = \"agent\"");
+    let plan = parse(&text).unwrap();
+    assert_eq!(
+        (plan.contenders[1].algorithm.as_str(), plan.contenders[1].datapath),
+        ("ccp-reno", Datapath::Ebpf)
+    );
+}
+
+#[test]
+fn overrides_keep_the_proportions() {
+    let text = GOOD.replace("duration_s = 10", "duration_s = 10\nwarmup_s = 4")
+        + "[traffic]\nflows = 3\nstagger_s = 2\n[[background]]\nalgorithm = \"cubic\"\nstart_s = 5\n";
+    let overrides = Overrides { repeats: Some(2), duration_ms: None, at_most_ms: Some(5_000) };
+    let plan = parse_with(&text, overrides).unwrap();
+    assert_eq!((plan.repeats, plan.duration_ms, plan.warmup_ms), (2, 5_000, 2_000));
+    assert_eq!(plan.scenarios[0].traffic, Traffic::Bulk { flows: 3, stagger_ms: 1_000, tool: Tool::Native });
+    let background = &plan.scenarios[0].background[0];
+    assert_eq!((background.start_ms, background.stop_ms), (2_500, 5_000));
+    let longer = Overrides { duration_ms: Some(20_000), at_most_ms: None, repeats: None };
+    assert_eq!(parse_with(&text, longer).unwrap().warmup_ms, 8_000);
+}
+
+/// Each change of [`GOOD`], and what comes of it: line and column, then the problem.
+#[test]
+fn refusals_say_where_and_what_would_be_right() {
+    let cases: &[(&str, &str, &str)] = &[
+        ("title = \"t\"", "title = ", "1:9: string values must be quoted, expected literal string"),
+        ("title = \"t\"\n", "", "1:1: missing field `title`"),
+        (
+            "duration_s = 10",
+            "duration_s = 0.05",
+            "2:14: duration_s: 0.05 is out of range: 0.1 to 36000 are allowed",
+        ),
+        (
+            "duration_s = 10",
+            "duration_s = \"10\"",
+            "2:14: duration_s: invalid type: string \"10\", expected a number from 0.1 to 36000",
+        ),
+        (
+            "duration_s = 10",
+            "duration_s = 10\nwarmup_s = 10",
+            "3:12: warmup_s: must be shorter than duration_s",
+        ),
+        (
+            "duration_s = 10",
+            "duration_s = 10\nrepeats = 1.5",
+            "3:11: repeats: invalid type: floating point `1.5`, expected a whole number from 1 to 1000",
+        ),
+        ("duration_s = 10", "duration = 10", "2:1: duration: unknown field `duration`"),
+        (
+            "rate_mbit = 24",
+            "rate_mbit = 24\ntrace = \"lte\"",
+            "3:1: link[0]: one of rate_mbit = 24, trace = \"cellular.up\" and medium = \"veth\" is needed",
+        ),
+        ("rate_mbit = 24", "trace = \"5g\"", "4:9: link[0].trace: no trace is called `5g`"),
+        ("rate_mbit = 24", "medium = \"veth\"", "5:12: link[0].delay_ms: a veth pair is not emulated"),
+        ("delay_ms = 20", "", "3:1: link[0]: delay_ms, the delay of each direction, is needed"),
+        (
+            "delay_ms = 20",
+            "delay_ms = -1",
+            "5:12: link[0].delay_ms: -1 is out of range: 0 to 10000 are allowed",
+        ),
+        (
+            "delay_ms = 20",
+            "delay_ms = 20\nqueue = \"red\"",
+            "6:9: link[0].queue: unknown variant `red`, expected one of `infinite`, `droptail`, `drophead`, `codel`, `pie`",
+        ),
+        (
+            "delay_ms = 20",
+            "delay_ms = 20\nqueue = \"infinite\"\nqueue_packets = 5",
+            "7:17: link[0].queue_packets: an infinite queue has no limit",
+        ),
+        (
+            "delay_ms = 20",
+            "delay_ms = 20\nqueue_bdp = 1\nqueue_bytes = 5",
+            "6:13: link[0].queue_bdp: queue_packets or queue_bytes is set, too",
+        ),
+        (
+            "delay_ms = 20",
+            "delay_ms = 20\ncodel_target_ms = 5",
+            "6:19: link[0].codel_target_ms: only with queue = \"codel\"",
+        ),
+        ("delay_ms = 20", "delay_ms = 20\nreorder_ms = 5", "6:14: link[0].reorder_ms: `reorder`, the share"),
+        (
+            "delay_ms = 20",
+            "delay_ms = 20\nloss = 1.1",
+            "6:8: link[0].loss: 1.1 is out of range: 0 to 1 are allowed",
+        ),
+        (
+            "[[algorithm]]",
+            "[[link]]\nrate_mbit = 24\ndelay_ms = 20\n[[algorithm]]",
+            "6:1: link[1]: two links are called `24 Mb/s, 20 ms`; give each a `name` of its own",
+        ),
+        (
+            "[[algorithm]]",
+            "[traffic]\nload = 0.5\n[[algorithm]]",
+            "7:8: traffic.load: not of this kind of traffic, which takes flows, stagger_s, tool",
+        ),
+        (
+            "[[algorithm]]",
+            "[traffic]\nflows = 0\n[[algorithm]]",
+            "7:9: traffic.flows: 0 is out of range: 1 to 1024 are allowed",
+        ),
+        (
+            "[[algorithm]]",
+            "[traffic]\nflows = 3\nstagger_s = 5\n[[algorithm]]",
+            "8:13: traffic.stagger_s: the last flow would start after the run's end",
+        ),
+        (
+            "[[algorithm]]",
+            "[traffic]\ntool = \"iperf3\"\nstagger_s = 1\n[[algorithm]]",
+            "8:13: traffic.stagger_s: iperf3 starts its flows together",
+        ),
+        (
+            "[[algorithm]]",
+            "[traffic]\nkind = \"short-flows\"\ndistribution = \"web\"\n[[algorithm]]",
+            "8:16: traffic.distribution: no distribution is called `web`; there are web-search, data-mining",
+        ),
+        (
+            "[[algorithm]]",
+            "[traffic]\nkind = \"incast\"\nsenders = 4\n[[algorithm]]",
+            "6:1: traffic: incast needs senders, bytes (of each) and every_ms",
+        ),
+        (
+            "\"kernel\"",
+            "\"qemu\"",
+            "8:12: algorithm[0].datapath: unknown variant `qemu`, expected one of `kernel`, `ebpf`, `sim`",
+        ),
+        (
+            "\"reno\"\ndatapath = \"kernel\"",
+            "\"bic\"\ndatapath = \"kernel\"",
+            "7:13: algorithm[0].algorithm: this kernel has no algorithm called `bic`; there are reno, cubic",
+        ),
+        (
+            "\"reno\"\ndatapath = \"ebpf\"",
+            "\"bic\"\ndatapath = \"ebpf\"",
+            "10:13: algorithm[1].algorithm: no algorithm is called `bic`; there are reno, cubic, ccp-reno",
+        ),
+        (
+            "\"ebpf\"",
+            "\"ebpf\"\nparameters = { gain = 1 }",
+            "12:23: algorithm[1].parameters.gain: no parameter `gain`; there are ",
+        ),
+        (
+            "\"ebpf\"",
+            "\"ebpf\"\nparameters = { report_us = -1 }",
+            "12:28: algorithm[1].parameters.report_us: report_us is -1, allowed are 0..=",
+        ),
+        (
+            "\"kernel\"",
+            "\"kernel\"\nparameters = { gain = 1 }",
+            "9:23: algorithm[0].parameters.gain: the kernel's own algorithms take no parameters",
+        ),
+        (
+            "\"kernel\"",
+            "\"kernel\"\nplacement = \"agent\"",
+            "9:13: algorithm[0].placement: the kernel's own algorithms decide in the kernel",
+        ),
+        (
+            "\"ebpf\"",
+            "\"kernel\"",
+            "9:1: algorithm[1]: two contenders are called `reno kernel`; give each a `name` of its own",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let text = GOOD.replacen(from, to, 1);
+        let error = parse(&text).map(|_| ()).unwrap_err().to_string();
+        let said = error.strip_prefix("p.toml:").unwrap_or(&error);
+        assert!(said.starts_with(expected), "{to}\nexpected {expected}\nfound    {said}");
+    }
+}
+
+#[test]
+fn refusals_of_what_is_added() {
+    let cases: &[(&str, &str)] = &[
+        ("[sweep]\n\"algorithm.x\" = [1]", "13:1: sweep.\"algorithm.x\": swept can be \"link.KEY\""),
+        (
+            "[sweep]\n\"link.delay_ms\" = 5",
+            "13:19: sweep.\"link.delay_ms\": values are needed: [10, 20] or { from, to, step }",
+        ),
+        (
+            "[sweep]\n\"link.delay_ms\" = [[1]]",
+            "13:20: sweep.\"link.delay_ms\": numbers, texts or truth values",
+        ),
+        ("[sweep]\n\"link.delay_ms\" = [5, -5]", "13:23: link[0].delay_ms: -5 is out of range"),
+        ("[sweep]\n\"link.delay\" = [5]", "13:1: link[0].delay: unknown field `delay`"),
+        (
+            "[sweep]\n\"link.delay_ms\" = { from = 5, to = 1, step = 1 }",
+            "13:19: sweep.\"link.delay_ms\": `from` lies above `to`",
+        ),
+        (
+            "[sweep]\n\"link.delay_ms\" = { from = 5 }",
+            "13:19: sweep.\"link.delay_ms\": missing field `to`; a range is",
+        ),
+        (
+            "[sweep]\n\"link.delay_ms\" = { from = 0, to = 9999, step = 0.1 }",
+            "13:19: sweep.\"link.delay_ms\": the range has more than 1024 values",
+        ),
+        (
+            "[sweep]\n\"background.flows\" = [1]",
+            "13:1: sweep.\"background.flows\": there is no [[background]] to set this in",
+        ),
+        (
+            "[[background]]\nalgorithm = \"cubic\"\nstart_s = 10",
+            "14:11: background[0].start_s: start_s, stop_s and duration_s must follow each other",
+        ),
+        (
+            "[[background]]\nalgorithm = \"cubic\"\ndatapath = \"sim\"",
+            "14:12: background[0].datapath: kernel or ebpf",
+        ),
+        (
+            "[[background]]\nalgorithm = \"reno\"\ndatapath = \"ebpf\"\nparameters = { report_us = 5 }",
+            "15:14: background[0].parameters: the contender `reno ebpf` has other parameters",
+        ),
+        (
+            "[[compare]]\nmetric = \"speed\"",
+            "13:10: compare[0].metric: unknown variant `speed`, expected one of `throughput_bps`",
+        ),
+        (
+            "[[compare]]\nmetric = \"jain_ppm\"\nof = \"reno\"\nagainst = \"reno kernel\"",
+            "14:6: compare[0].of: no contender is called `reno`; there are reno kernel, reno ebpf",
+        ),
+        (
+            "[[compare]]\nmetric = \"jain_ppm\"\nof = \"reno kernel\"\nagainst = \"reno kernel\"",
+            "15:11: compare[0].against: a contender is not compared with itself",
+        ),
+        (
+            "[[compare]]\nmetric = \"jain_ppm\"\nof = \"reno ebpf\"\nagainst = \"reno kernel\"\nscenario = \"x\"",
+            "16:12: compare[0].scenario: no scenario is called `x`; there are 24 Mb/s, 20 ms",
+        ),
+    ];
+    for (added, expected) in cases {
+        let error = parse(&format!("{GOOD}{added}\n")).map(|_| ()).unwrap_err().to_string();
+        let said = error.strip_prefix("p.toml:").unwrap_or(&error);
+        assert!(said.starts_with(expected), "{added}\nexpected {expected}\nfound    {said}");
+    }
+}
+
+#[test]
+fn a_refusal_shows_the_line() {
+    let error = parse(&GOOD.replace("24", "0")).map(|_| ()).unwrap_err().to_string();
+    let golden = "p.toml:4:13: link[0].rate_mbit: 0 is out of range: 0.001 to 10000 are allowed
+   |
+ 4 | rate_mbit = 0
+   |             ^";
+    assert_eq!(error, golden);
+}
+
+#[test]
+fn shipped_plans_are_sound_and_take_their_time() {
+    let algorithms = ccplane_algs::all();
+    let traces = |_: &str| Err("not asked".to_owned());
+    let known = Known { algorithms: &algorithms, kernel: None, traces: &traces };
+    let mut seconds = 0;
+    for shipped in shipped::PLANS {
+        let plan = shipped::load(shipped.name, &known, Overrides::default()).unwrap();
+        assert_eq!(plan.name, shipped.name);
+        let live = plan.contenders.iter().filter(|c| c.datapath != Datapath::Sim).count() as u64;
+        seconds += plan.scenarios.len() as u64 * live * u64::from(plan.repeats) * plan.duration_ms / 1000;
+        assert_eq!(plan.paper.is_empty(), ["quickstart", "reno-cubic-bbr"].contains(&shipped.name));
+        assert!(shipped.name == "quickstart" || !plan.comparisons.is_empty());
+    }
+    assert!(seconds < 40 * 60, "{seconds}");
+    assert!(shipped::PLANS[0].source.lines().count() <= 10);
+    let unknown = shipped::load("nosuch", &known, Overrides::default()).map(|_| ()).unwrap_err().to_string();
+    assert!(
+        unknown.starts_with(
+            "no file `nosuch`, and no plan of that name comes with ccplane; there are: quickstart"
+        )
+    );
+}

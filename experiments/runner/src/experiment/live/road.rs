@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 
 use ccplane_emulator::netns::Namespace;
-use ccplane_emulator::{DirectionStats, Emulator, LinkConfig, Loss, PathConfig, Shape, veth};
+use ccplane_emulator::{
+    self as emulator, DirectionStats, Emulator, LinkConfig, Loss, PathConfig, Shape, veth,
+};
 use ccplane_results::{LinkUse, Percentiles};
 
 use crate::error::Result;
-use crate::plan::{Link, Medium, Queue};
+use crate::plan::{Discipline, Impairments, Link, Medium, Policer, Queue};
 
 /// Two namespaces and what joins them. Both go when it is dropped.
 pub(super) enum Road {
@@ -59,15 +61,46 @@ impl Road {
 pub(super) fn emulated(link: &Link, seed: u64) -> LinkConfig {
     let path = |medium: &Medium| PathConfig::new(shape(medium), link.delay_us);
     let mut up = path(&link.medium);
-    up.queue = match link.queue {
-        Queue::Infinite => ccplane_emulator::Queue::Infinite,
-        Queue::DropTail { packets, bytes } => ccplane_emulator::Queue::DropTail { packets, bytes },
-    };
-    up.loss = Loss { probability: f64::from(link.loss_ppm) / 1e6, seed };
+    up.queue = queue(link.queue, seed);
+    up.loss = Loss { probability: share(link.loss_ppm), seed };
+    up.impairments = impairments(&link.impairments, seed);
     let mut config = LinkConfig::symmetric(Shape::Unlimited, link.delay_us);
     config.up = up;
     config.down = path(&link.way_back);
     config
+}
+
+fn share(ppm: u32) -> f64 {
+    f64::from(ppm) / 1e6
+}
+
+fn queue(queue: Queue, seed: u64) -> emulator::Queue {
+    let Queue { discipline, packets, bytes } = queue;
+    match discipline {
+        Discipline::DropTail if packets.is_none() && bytes.is_none() => emulator::Queue::Infinite,
+        Discipline::DropTail => emulator::Queue::DropTail { packets, bytes },
+        Discipline::DropHead => emulator::Queue::DropHead { packets, bytes },
+        Discipline::Codel { target_us, interval_us } => {
+            emulator::Queue::CoDel { packets, bytes, target_us, interval_us }
+        }
+        Discipline::Pie { target_us, max_burst_us } => {
+            emulator::Queue::Pie { packets, bytes, qdelay_ref_us: target_us, max_burst_us, seed }
+        }
+    }
+}
+
+fn impairments(asked: &Impairments, seed: u64) -> emulator::Impairments {
+    let jitter = emulator::Jitter { max_us: asked.jitter_us, reorder: false };
+    let reorder = emulator::Reorder { probability: share(asked.reorder_ppm), hold_us: asked.reorder_us };
+    let policer = |p: Policer| emulator::Policer { bit_per_s: p.bit_per_s, burst_bytes: p.burst_bytes };
+    emulator::Impairments {
+        jitter: (asked.jitter_us > 0).then_some(jitter),
+        reorder: (asked.reorder_ppm > 0).then_some(reorder),
+        duplicate: share(asked.duplicate_ppm),
+        policer: asked.policer.map(policer),
+        seed,
+        ..emulator::Impairments::default()
+    }
 }
 
 fn shape(medium: &Medium) -> Shape {

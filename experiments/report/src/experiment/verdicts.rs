@@ -1,0 +1,109 @@
+//! What the plan's comparisons came to, for terminals and programs.
+
+use std::fmt;
+
+use ccplane_results::{Metric, Results};
+use serde::Serialize;
+
+use super::compare::{self, Outcome, Verdict};
+use super::view::View;
+use super::figures;
+
+/// A comparison of the plan in one scenario.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Compared {
+    /// Of what.
+    pub metric: Metric,
+    /// In which scenario.
+    pub scenario: String,
+    /// The contender.
+    pub of: String,
+    /// The other.
+    pub against: String,
+    /// Its figure over the other's; `None` without runs of both.
+    pub ratio: Option<f64>,
+    /// The ratio's interval of 95 % confidence; `None` with fewer than two pairs.
+    pub interval: Option<(f64, f64)>,
+    /// Repeats that both ran.
+    pub pairs: usize,
+    /// The limit in words; empty without one.
+    pub limit: String,
+    /// Whether the ratio keeps the limit; `None` without either.
+    pub met: Option<bool>,
+    /// The same figure in a paper, in words.
+    pub paper: Option<String>,
+}
+
+/// Every comparison in every scenario that it is about, in the plan's order.
+#[must_use]
+pub fn comparisons(results: &Results) -> Vec<Compared> {
+    let view = View::new(results);
+    compare::verdicts(&view).iter().map(|verdict| compared(&view, verdict)).collect()
+}
+
+fn compared(view: &View<'_>, verdict: &Verdict<'_>) -> Compared {
+    let comparison = verdict.comparison;
+    Compared {
+        metric: comparison.metric,
+        scenario: view.scenarios().get(verdict.scenario).map(|s| s.name.clone()).unwrap_or_default(),
+        of: comparison.of.clone(),
+        against: comparison.against.clone(),
+        ratio: verdict.ratio.map(|r| r.ratio),
+        interval: verdict.ratio.filter(|r| r.half_width.is_some()).map(|r| r.interval()),
+        pairs: verdict.ratio.map_or(0, |r| r.n),
+        limit: compare::limit(comparison),
+        met: match verdict.outcome {
+            Outcome::Met { .. } => Some(true),
+            Outcome::Missed { .. } => Some(false),
+            Outcome::NoLimit | Outcome::NoData => None,
+        },
+        paper: comparison.paper.clone(),
+    }
+}
+
+/// One line.
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = match self.met {
+            Some(true) => "met   ",
+            Some(false) => "MISSED",
+            None => "      ",
+        };
+        let title = figures::unit(self.metric).title;
+        write!(f, "{mark} {title}, {}: {} / {}: ", self.scenario, self.of, self.against)?;
+        match (self.ratio, self.interval) {
+            (None, _) => f.write_str("no data")?,
+            (Some(ratio), None) => write!(f, "{ratio:.3}")?,
+            (Some(ratio), Some((low, high))) => write!(f, "{ratio:.3} [{low:.3}, {high:.3}]")?,
+        }
+        if !self.limit.is_empty() {
+            write!(f, " ({})", self.limit)?;
+        }
+        self.paper.as_ref().map_or(Ok(()), |paper| write!(f, " [{paper}]"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_ratio_limit_and_paper() {
+        let mut compared = Compared {
+            metric: Metric::FctP95Us,
+            scenario: "24 Mb/s".into(),
+            of: "a".into(),
+            against: "b".into(),
+            ratio: Some(1.0123),
+            interval: Some((0.99, 1.03)),
+            pairs: 5,
+            limit: "within 5 %".into(),
+            met: Some(true),
+            paper: Some("CCP: 30 % longer".into()),
+        };
+        let line = "met    Completion p95, 24 Mb/s: a / b: 1.012 [0.990, 1.030] (within 5 %) [CCP: 30 % longer]";
+        assert_eq!(compared.to_string(), line);
+        compared = Compared { ratio: None, interval: None, met: None, paper: None, ..compared };
+        assert_eq!(compared.to_string(), "       Completion p95, 24 Mb/s: a / b: no data (within 5 %)");
+    }
+}
