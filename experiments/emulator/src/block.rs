@@ -6,8 +6,10 @@ use std::str::FromStr;
 use crate::emulator::Addresses;
 use crate::error::ConfigError;
 
-/// How many bits longer the prefix of a part is: a block has 16 parts, the first of which is its own.
-const PART_BITS: u8 = 4;
+/// How many bits longer the prefix of an outermost part is than that of the whole: 127 shells side by side.
+const OUTERMOST_BITS: u8 = 7;
+/// How many bits longer the prefix of a part is, at most: 7 shells side by side within one, and 6 within each other.
+const PART_BITS: u8 = 3;
 /// The longest prefix of a block: two ends and no shells inside.
 const LONGEST: u8 = 30;
 
@@ -45,11 +47,11 @@ impl Block {
 
     /// The blocks that shells inside may take, beginning anywhere (`start`), so that two that look at once seldom meet.
     pub(crate) fn parts(self, start: u32) -> impl Iterator<Item = Block> {
-        // Outermost blocks are 256: 100.64.0.0/18 and so on.
-        let bits = if self == Block::WHOLE { 2 * PART_BITS } else { PART_BITS };
+        let bits =
+            if self == Block::WHOLE { OUTERMOST_BITS } else { PART_BITS.min(LONGEST - self.prefix_len) };
         let prefix_len = self.prefix_len + bits;
         // Part 0 holds this block's own ends.
-        let count = if prefix_len > LONGEST { 0 } else { (1 << bits) - 1 };
+        let count = (1 << bits) - 1;
         (0..count).map(move |n| {
             let part = (start % count + n) % count + 1;
             Block { network: self.network | part << (32 - prefix_len), prefix_len }
@@ -89,22 +91,22 @@ mod tests {
     #[test]
     fn parts_are_disjoint_and_inside() {
         let outermost: Vec<Block> = Block::WHOLE.parts(7).collect();
-        assert_eq!(outermost.len(), 255);
-        assert_eq!(outermost[0].to_string(), "100.66.0.0/18");
+        assert_eq!(outermost.len(), 127);
+        assert_eq!(outermost[0].to_string(), "100.68.0.0/17");
         let mut block = outermost[0];
-        for depth in 0..3 {
+        for (depth, count) in (0..).zip([7, 7, 7, 7, 1]) {
             let parts: Vec<Block> = block.parts(depth).collect();
-            assert_eq!(parts.len(), 15);
+            assert_eq!(parts.len(), count);
             for (n, part) in parts.iter().enumerate() {
                 let [outside, inside] = part.ends();
                 assert!(block.contains(outside.v4) && part.contains(outside.v4) && part.contains(inside.v4));
                 assert!(!parts[..n].iter().any(|other| other.contains(outside.v4)));
                 assert!(!part.contains(block.ends()[1].v4));
             }
-            block = parts[3];
+            block = parts[count / 2];
             assert_eq!(block.to_string().parse(), Ok(block));
         }
-        assert_eq!(block.parts(0).count(), 0, "four shells deep is the end");
+        assert_eq!(block.parts(0).count(), 0, "six shells deep is the end");
     }
 
     #[test]

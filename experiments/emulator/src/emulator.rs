@@ -1,12 +1,12 @@
 //! Two namespaces and the link between them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::config::{Direction, LinkConfig, check_delay_us};
 use crate::error::Result;
 use crate::impair::Loss;
-use crate::link::{Change, Link};
+use crate::lane::Change;
+use crate::link::Link;
 use crate::netns::Namespace;
 use crate::shape::Shape;
 use crate::stats::LinkStats;
@@ -41,8 +41,8 @@ impl Addresses {
 
 /// An emulated link between a sender's and a receiver's namespace. Any number may run at once.
 ///
-/// Dropping it stops the link and removes the namespaces. So does a panic; a program that a signal may end calls
-/// [`crate::netns::clean_on_signals`] first, and [`crate::netns::clean_leftovers`] removes what SIGKILL leaves.
+/// Dropping it stops the link and removes the namespaces; so does the end of the process, SIGKILL included, for they have no names. Only
+/// processes that were started in them keep them: let those end with their parent.
 ///
 /// ```no_run
 /// use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
@@ -68,11 +68,8 @@ impl Emulator {
     /// # Errors
     /// A refused configuration (nothing is made), a log that cannot be created, or the kernel's refusal (what was made is removed).
     pub fn start(config: &LinkConfig) -> Result<Emulator> {
-        static STARTED: AtomicU32 = AtomicU32::new(0);
         config.check()?;
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let sender = Namespace::create(&format!("{number}-tx"))?;
-        let receiver = Namespace::create(&format!("{number}-rx"))?;
+        let (sender, receiver) = (Namespace::anonymous()?, Namespace::anonymous()?);
         let end = |addresses: Addresses| move || Tun::create(DEVICE, &addresses.with_prefixes(PREFIX_LEN));
         let link = Link::start(
             config,

@@ -1,5 +1,7 @@
 //! A histogram of delays: log-linear buckets, as HdrHistogram has them, in a fixed amount of memory.
 
+use std::fmt;
+
 /// Buckets of one power of two: a delay is known to 1/64, and its bucket's middle is off by less than 1 %.
 const PER_OCTAVE: usize = 1 << OCTAVE_BITS;
 const OCTAVE_BITS: u32 = 6;
@@ -11,7 +13,7 @@ const BUCKETS: usize = (LIMIT_BITS - OCTAVE_BITS + 1) as usize * PER_OCTAVE;
 /// Counts of delays in microseconds: exact below 64 us, within 1 % above.
 ///
 /// Counts only grow, so that [`DelayHistogram::since`] gives those of a window between two snapshots.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct DelayHistogram {
     counts: Box<[u64; BUCKETS]>,
     count: u64,
@@ -21,6 +23,18 @@ pub struct DelayHistogram {
 impl Default for DelayHistogram {
     fn default() -> DelayHistogram {
         DelayHistogram { counts: Box::new([0; BUCKETS]), count: 0, sum_us: 0 }
+    }
+}
+
+/// The count, the mean and some percentiles: the counts themselves would fill pages.
+impl fmt::Debug for DelayHistogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percentiles = [0.5, 0.95, 0.99, 1.0].map(|q| self.percentile(q));
+        f.debug_struct("DelayHistogram")
+            .field("count", &self.count)
+            .field("mean_us", &self.mean_us())
+            .field("p50_p95_p99_max_us", &percentiles)
+            .finish()
     }
 }
 

@@ -1,12 +1,9 @@
 //! The forwarding thread: reads packets from two TUN devices, hands them to the sans-IO paths, writes what leaves them.
 
-use std::fs::File;
-use std::io::BufWriter;
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -15,32 +12,18 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::clock_gettime;
 
-use crate::config::{Direction, LinkConfig, PathConfig};
+use crate::config::{Direction, LinkConfig};
 use crate::error::{Context, Error, Result};
-use crate::impair::Loss;
-use crate::log::{Header, LogWriter};
-use crate::path::{Event, Path, TUN_HEADER_BYTES};
-use crate::pool::{Buffer, Pool};
-use crate::shape::Shape;
-use crate::stats::{DirectionStats, LinkStats};
+use crate::lane::{Change, Lane};
+use crate::stats::LinkStats;
 use crate::tun::Tun;
 
-/// Packets read from one device before the other has its turn.
-const READ_BATCH: usize = 64;
 /// Shortest sleep: departures closer together than this leave together. At 300 Mb/s and above that saves wake-ups.
 const MIN_SLEEP_NS: u64 = 50_000;
 /// Longest sleep, so that counters and logs stay fresh while nothing moves.
 const MAX_SLEEP_NS: u64 = 100_000_000;
 /// Descriptors that the thread waits for: two devices, the timer, the wake-up.
 const MAX_EVENTS: usize = 4;
-
-/// A change to a running link.
-#[derive(Debug)]
-pub(crate) enum Change {
-    Shape(Shape),
-    DelayUs(u64),
-    Loss(Loss),
-}
 
 /// What the thread is told.
 #[derive(Debug)]
@@ -208,7 +191,7 @@ impl Forwarder {
     fn run(mut self) -> Result<()> {
         let forwarded = self.forward();
         let [up, down] = self.lanes;
-        up.outlet.finish().and(down.outlet.finish()).and(forwarded)
+        up.finish().and(down.finish()).and(forwarded)
     }
 
     fn forward(&mut self) -> Result<()> {
@@ -244,8 +227,8 @@ impl Forwarder {
             }
         }
         *at_ns = now_ns;
-        up_stats.observe(&up.path);
-        down_stats.observe(&down.path);
+        up.observe(up_stats);
+        down.observe(down_stats);
         Turn::Wait
     }
 
@@ -265,7 +248,7 @@ impl Forwarder {
     }
 
     fn wake_up_ns(&self, now_ns: u64) -> u64 {
-        let next_ns = self.lanes.iter().filter_map(|lane| lane.path.next_ns()).min().unwrap_or(u64::MAX);
+        let next_ns = self.lanes.iter().filter_map(Lane::next_ns).min().unwrap_or(u64::MAX);
         next_ns.clamp(now_ns + MIN_SLEEP_NS, now_ns + MAX_SLEEP_NS)
     }
 }
@@ -279,141 +262,4 @@ enum Turn {
 
 fn locked(stats: &Mutex<LinkStats>) -> MutexGuard<'_, LinkStats> {
     stats.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// One direction: its path, and what the path's events act on.
-#[derive(Debug)]
-struct Lane {
-    path: Path<Buffer>,
-    outlet: Outlet,
-}
-
-/// Carries a path's events out.
-#[derive(Debug)]
-struct Outlet {
-    pool: Pool,
-    log: Option<Log>,
-}
-
-#[derive(Debug)]
-struct Log {
-    path: PathBuf,
-    writer: LogWriter<BufWriter<File>>,
-}
-
-impl Lane {
-    fn new(name: &str, link: &LinkConfig, config: &PathConfig) -> Result<Lane> {
-        let log = config.log.as_ref().map(|path| {
-            let header = Header {
-                link: name,
-                trace: config.shape.to_string(),
-                log: path.display().to_string(),
-                command_line: &link.command_line,
-                queue: config.queue.to_string(),
-                init_timestamp_ms: unix_ms(),
-                base_timestamp_ms: 0,
-                shell_prefix: &link.shell_prefix,
-            };
-            File::create(path)
-                .and_then(|file| LogWriter::new(BufWriter::new(file), &header))
-                .map(|writer| Log { path: path.clone(), writer })
-                .map_err(|source| Error::Log { path: path.clone(), source })
-        });
-        let pool = Pool::new(config.buffer_packets);
-        let outlet = Outlet { pool, log: log.transpose()? };
-        Ok(Lane { path: Path::new(config, 0), outlet })
-    }
-
-    /// Takes the packets that wait in a device, at most [`READ_BATCH`].
-    fn read(&mut self, now_ns: u64, from: &Tun, stats: &mut DirectionStats) -> Result<()> {
-        let Lane { path, outlet } = self;
-        for _ in 0..READ_BATCH {
-            let buffer = match outlet.pool.fill(|memory| from.read(memory)) {
-                Some(Ok(buffer)) => buffer,
-                Some(Err(Errno::EAGAIN)) => return Ok(()),
-                Some(Err(Errno::EINTR)) => continue,
-                Some(Err(errno)) => return Err(errno).context("read from", "a TUN device"),
-                None if from.read(&mut [0; 1]) == Err(Errno::EAGAIN) => return Ok(()),
-                None => {
-                    stats.refused_packets += 1;
-                    continue;
-                }
-            };
-            let packet = outlet.pool.bytes(&buffer);
-            if is_multicast(packet) {
-                // The stacks' own chatter (MLD, router solicitations) is no traffic of the link.
-                outlet.pool.release(buffer);
-                continue;
-            }
-            let size = packet.len() as u32 + TUN_HEADER_BYTES;
-            stats.offered_packets += 1;
-            if path.duplicates()
-                && let Some(copy) = outlet.pool.copy(&buffer)
-            {
-                stats.duplicated_packets += 1;
-                path.send(now_ns, copy, size, &mut |event| outlet.take(event, None, stats));
-            }
-            path.send(now_ns, buffer, size, &mut |event| outlet.take(event, None, stats));
-        }
-        Ok(())
-    }
-
-    fn advance(&mut self, now_ns: u64, to: &Tun, stats: &mut DirectionStats) {
-        self.path.advance(now_ns, &mut |event| self.outlet.take(event, Some(to), stats));
-    }
-
-    fn apply(&mut self, now_ns: u64, change: Change, to: &Tun, stats: &mut DirectionStats) {
-        match change {
-            Change::Shape(shape) => self.set_shape(now_ns, &shape, to, stats),
-            Change::DelayUs(delay_us) => self.path.set_delay_us(delay_us),
-            Change::Loss(loss) => self.path.set_loss(loss),
-        }
-    }
-
-    fn set_shape(&mut self, now_ns: u64, shape: &Shape, to: &Tun, stats: &mut DirectionStats) {
-        if let Some(log) = &mut self.outlet.log {
-            log.writer.comment(format_args!("shape from {} ms: {shape}", now_ns / 1_000_000));
-        }
-        self.path.set_shape(now_ns, shape, &mut |event| self.outlet.take(event, Some(to), stats));
-    }
-}
-
-impl Outlet {
-    /// Counts an event, logs it and carries it out: what departs goes `to` the device, and every ended packet's buffer back to the pool.
-    fn take(&mut self, event: Event<Buffer>, to: Option<&Tun>, stats: &mut DirectionStats) {
-        stats.count(&event);
-        if let Some(log) = &mut self.log {
-            log.writer.event(&event);
-        }
-        match event {
-            Event::Departure { packet, .. } => {
-                if to.is_some_and(|to| to.write(self.pool.bytes(&packet.handle)).is_err()) {
-                    stats.undeliverable_packets += 1;
-                }
-                self.pool.release(packet.handle);
-            }
-            Event::Drop { packet, .. } | Event::Loss { packet, .. } | Event::Policed { packet, .. } => {
-                self.pool.release(packet.handle)
-            }
-            Event::Arrival { .. } | Event::Opportunity { .. } => {}
-        }
-    }
-
-    fn finish(self) -> Result<()> {
-        let Some(Log { path, writer }) = self.log else { return Ok(()) };
-        writer.finish().map(drop).map_err(|source| Error::Log { path, source })
-    }
-}
-
-/// Whether an IP packet goes to a group.
-fn is_multicast(packet: &[u8]) -> bool {
-    match packet.first().map(|byte| byte >> 4) {
-        Some(4) => packet.get(16).is_some_and(|byte| byte >> 4 == 0xe),
-        Some(6) => packet.get(24) == Some(&0xff),
-        _ => false,
-    }
-}
-
-fn unix_ms() -> u64 {
-    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_millis() as u64)
 }

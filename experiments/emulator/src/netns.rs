@@ -90,6 +90,12 @@ impl Namespace {
         self.fd.as_fd()
     }
 
+    /// What tells it from all others: device and inode.
+    pub(crate) fn identity(&self) -> Result<(u64, u64)> {
+        let found = nix::sys::stat::fstat(&self.fd).context("look at", self)?;
+        Ok((found.st_dev, found.st_ino))
+    }
+
     /// Runs `work` on a thread of its own inside the namespace and returns what it returns; a panic is passed on.
     /// Sockets opened inside stay in the namespace wherever they are used later.
     ///

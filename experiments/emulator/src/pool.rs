@@ -1,5 +1,6 @@
 //! A fixed pool of packet buffers: nothing is allocated per packet.
 
+use crate::offload::Place;
 use crate::tun::MTU;
 
 /// Bytes of one buffer: the largest packet, rounded up to cache lines.
@@ -10,6 +11,8 @@ const BUFFER_BYTES: usize = (MTU as usize).next_multiple_of(64);
 pub(crate) struct Buffer {
     slot: u32,
     len: u16,
+    /// Of the packet in it.
+    pub(crate) place: Place,
 }
 
 /// Buffers for up to `capacity` packets. The memory is zero pages until used, and the buffer released last is used first.
@@ -28,36 +31,32 @@ impl Pool {
         Pool { memory, free: Vec::new(), untouched: 0, capacity }
     }
 
-    /// Fills a buffer by `read`, which returns how many bytes it wrote; `None` when no buffer is left.
-    /// When `read` fails the buffer stays in the pool.
-    pub(crate) fn fill<E>(
-        &mut self,
-        read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
-    ) -> Option<Result<Buffer, E>> {
+    /// Fills a buffer by `write`, which returns how many bytes it wrote; `None` when no buffer is left, or when `write`
+    /// gives none: then the buffer stays in the pool.
+    pub(crate) fn fill(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Buffer> {
         let slot = match self.free.last() {
             Some(slot) => *slot,
             None if self.untouched < self.capacity => self.untouched,
             None => return None,
         };
-        let memory = self.memory.get_mut(range(slot, BUFFER_BYTES))?;
-        Some(read(memory).map(|len| {
-            if self.free.pop().is_none() {
-                self.untouched += 1;
-            }
-            Buffer { slot, len: len.min(BUFFER_BYTES) as u16 }
-        }))
+        let len = write(self.memory.get_mut(range(slot, BUFFER_BYTES))?)?;
+        if self.free.pop().is_none() {
+            self.untouched += 1;
+        }
+        Some(Buffer { slot, len: len.min(BUFFER_BYTES) as u16, place: Place::default() })
     }
 
     pub(crate) fn bytes(&self, buffer: &Buffer) -> &[u8] {
         self.memory.get(range(buffer.slot, usize::from(buffer.len))).unwrap_or_default()
     }
 
-    /// Another buffer with the same bytes; `None` when none is left.
+    /// Another buffer with the same packet; `None` when none is left.
     pub(crate) fn copy(&mut self, buffer: &Buffer) -> Option<Buffer> {
-        let copy = self.fill(|_| Ok::<usize, std::convert::Infallible>(usize::from(buffer.len)))?;
-        let Ok(copy) = copy;
-        let from = range(buffer.slot, usize::from(buffer.len));
-        self.memory.copy_within(from, copy.slot as usize * BUFFER_BYTES);
+        let mut copy = self.fill(|_| Some(usize::from(buffer.len)))?;
+        // Of no train: it would be there twice.
+        copy.place = Place { train: 0, ..buffer.place };
+        self.memory
+            .copy_within(range(buffer.slot, usize::from(buffer.len)), copy.slot as usize * BUFFER_BYTES);
         Some(copy)
     }
 
@@ -78,16 +77,16 @@ mod tests {
     fn put(pool: &mut Pool, byte: u8) -> Option<Buffer> {
         let read = |to: &mut [u8]| {
             to[0] = byte;
-            Ok::<_, ()>(1)
+            Some(1)
         };
-        pool.fill(read).map(Result::unwrap)
+        pool.fill(read)
     }
 
     #[test]
     fn holds_its_capacity_and_no_more() {
         let mut pool = Pool::new(2);
         let first = put(&mut pool, 1).unwrap();
-        assert_eq!(pool.fill(|_| Err(5)), Some(Err(5)));
+        assert_eq!(pool.fill(|_| None), None);
         let second = put(&mut pool, 2).unwrap();
         assert_eq!(put(&mut pool, 3), None);
         assert_eq!((pool.bytes(&first), pool.bytes(&second)), (&[1][..], &[2][..]));

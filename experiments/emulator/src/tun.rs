@@ -1,6 +1,7 @@
 //! A TUN device: one end of an emulated link, packet by packet.
 
 use std::fs::{self, File};
+use std::io::IoSlice;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -44,15 +45,23 @@ impl Tun {
         Ok(Tun(fd))
     }
 
-    /// Reads one packet; `EAGAIN` when none waits.
+    /// Reads one packet or train, behind its header; `EAGAIN` when none waits.
     pub(crate) fn read(&self, packet: &mut [u8]) -> nix::Result<usize> {
         nix::unistd::read(&self.0, packet)
     }
 
-    /// Hands one packet to the namespace's stack.
-    pub(crate) fn write(&self, packet: &[u8]) -> nix::Result<()> {
-        nix::unistd::write(&self.0, packet).map(drop)
+    /// Hands one packet or train, behind its header and in parts, to the namespace's stack.
+    pub(crate) fn write(&self, parts: &[IoSlice<'_>]) -> nix::Result<()> {
+        nix::sys::uio::writev(&self.0, parts).map(drop)
     }
+}
+
+/// Whether this user may make devices at all; told before anything is made.
+///
+/// # Errors
+/// What is missing.
+pub(crate) fn check_access() -> Result<()> {
+    File::options().read(true).write(true).open(DEVICE).map(drop).map_err(|error| refused(&error))
 }
 
 /// Says what would have to change.

@@ -213,3 +213,31 @@ fn hundreds_of_megabits_pass() {
     eprintln!("ceiling: {mbit_per_s:.0} Mb/s by one TCP flow, test profile");
     assert!(mbit_per_s > 100.0, "{mbit_per_s} Mb/s");
 }
+
+/// CPU time of this process so far.
+fn cpu() -> Duration {
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::sys::time::TimeValLike;
+    let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
+    Duration::from_micros((usage.user_time() + usage.system_time()).num_microseconds() as u64)
+}
+
+#[test]
+fn many_links_at_once_carry_packets() {
+    if !root("many_links_at_once_carry_packets") {
+        return;
+    }
+    const LINKS: usize = 32;
+    let config = LinkConfig::symmetric(Shape::mbit(12), 10_000);
+    let links: Vec<Emulator> = (0..LINKS).map(|_| Emulator::start(&config).unwrap()).collect();
+    let before = cpu();
+    std::thread::scope(|scope| {
+        for link in &links {
+            scope.spawn(move || assert!(ping_ms(link, false, 5) >= 20.0));
+        }
+    });
+    let used = cpu() - before;
+    assert!(links.iter().all(|link| link.stats().down.delivered_packets == 5));
+    // 320 datagrams; the other tests of this process run beside.
+    eprintln!("{LINKS} links: {used:?} of CPU time, this process's other tests included");
+}

@@ -3,13 +3,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use ccplane_emulator::netns::{self, Namespace};
-use ccplane_emulator::shell::{MmLink, mm_delay};
-use ccplane_emulator::{Emulator, LinkConfig, Shape, run_shell};
+use ccplane_emulator::shell::{MmLink, Shell, mm_delay, mm_loss, mm_onoff};
+use ccplane_emulator::{Direction, Emulator, LinkConfig, Shape, run_shell};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["hold", how] => hold(how),
+        ["emulate"] => emulate(),
         ["ping", count] => ping(count.parse().unwrap()),
         ["mm-delay", ms, "--", ..] => shell(mm_delay(ms.parse().unwrap()), &arguments[3..]),
         ["mm-link", up, down, log, "--", ..] => {
@@ -29,6 +31,13 @@ fn main() -> ExitCode {
             link.uplink_queue_args = Some("packets=100".into());
             shell(link.shell(), &arguments[5..])
         }
+        ["mm-loss", rate, "--", ..] => shell(mm_loss(Direction::Up, rate, 1), &arguments[3..]),
+        ["mm-onoff", on, off, "--", ..] => shell(mm_onoff(Direction::Down, on, off, 1), &arguments[4..]),
+        ["mm-delay-outside", ms, line, "--", ..] => {
+            let delay = mm_delay(ms.parse().unwrap());
+            shell(delay.map(|shell| Shell { outside: Some((*line).to_owned()), ..shell }), &arguments[4..])
+        }
+        ["echo"] => echo(),
         // What cargo's test runner passes.
         _ => tests(),
     }
@@ -42,9 +51,12 @@ fn tests() -> ExitCode {
     for (name, test) in [
         ("every_exit_but_sigkill_cleans_up", every_exit_but_sigkill_cleans_up as fn()),
         ("leftovers_of_sigkill_are_found_and_removed", leftovers_of_sigkill_are_found_and_removed),
+        ("a_killed_emulator_leaves_nothing", a_killed_emulator_leaves_nothing),
         ("nested_shells_reach_the_base", nested_shells_reach_the_base),
         ("a_shell_passes_signals_and_the_status_on", a_shell_passes_signals_and_the_status_on),
-        ("a_killed_shell_leaves_nothing", a_killed_shell_leaves_nothing),
+        ("a_command_that_cannot_start_leaves_nothing", a_command_that_cannot_start_leaves_nothing),
+        ("killed_shells_leave_nothing", killed_shells_leave_nothing),
+        ("an_ordinary_user_runs_shells", an_ordinary_user_runs_shells),
         ("a_bad_trace_is_refused_by_line", a_bad_trace_is_refused_by_line),
     ] {
         test();
@@ -53,13 +65,13 @@ fn tests() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A child that owns an emulator, prints its namespaces and ends as told.
+/// A child that owns two named namespaces, prints their names and ends as told.
 fn hold(how: &str) -> ExitCode {
     if how == "signal" {
         netns::clean_on_signals().unwrap();
     }
-    let emulator = Emulator::start(&LinkConfig::symmetric(Shape::mbit(12), 1_000)).unwrap();
-    println!("{} {}", emulator.sender_ns().name().unwrap(), emulator.receiver_ns().name().unwrap());
+    let (a, b) = (Namespace::create("a").unwrap(), Namespace::create("b").unwrap());
+    println!("{} {}", a.name().unwrap(), b.name().unwrap());
     match how {
         "panic" => panic!("as told"),
         "exit" => std::process::exit(0),
@@ -67,6 +79,51 @@ fn hold(how: &str) -> ExitCode {
         _ => std::thread::sleep(Duration::from_secs(60)),
     }
     ExitCode::FAILURE
+}
+
+/// A child that owns an emulator and prints what its namespaces are.
+fn emulate() -> ExitCode {
+    let emulator = Emulator::start(&LinkConfig::symmetric(Shape::mbit(12), 1_000)).unwrap();
+    let identity =
+        |namespace: &Namespace| namespace.run(|| std::fs::read_link("/proc/thread-self/ns/net")).unwrap();
+    let [a, b] = [emulator.sender_ns(), emulator.receiver_ns()].map(|ns| identity(ns).unwrap());
+    println!("{} {}", a.display(), b.display());
+    std::thread::sleep(Duration::from_secs(60));
+    ExitCode::FAILURE
+}
+
+/// Answers datagrams until killed.
+fn echo() -> ExitCode {
+    answer(&UdpSocket::bind(("0.0.0.0", PORT)).unwrap());
+    ExitCode::SUCCESS
+}
+
+fn answer(server: &UdpSocket) {
+    let mut buffer = [0; 64];
+    while let Ok((len, from)) = server.recv_from(&mut buffer) {
+        server.send_to(&buffer[..len], from).unwrap();
+    }
+}
+
+/// Whether a process is in the network namespace called `net:[...]`, holds it open, or has it mounted.
+fn is_held(namespace: &str) -> bool {
+    let points_to_it =
+        |path: PathBuf| std::fs::read_link(path).is_ok_and(|to| to.to_str() == Some(namespace));
+    let holds = |process: PathBuf| {
+        let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        points_to_it(process.join("ns/net")) || files.map(|file| file.path()).any(points_to_it)
+    };
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts.contains(namespace)
+        || std::fs::read_dir("/proc").unwrap().flatten().any(|entry| holds(entry.path()))
+}
+
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not in 10 s: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn shell(shell: ccplane_emulator::Result<ccplane_emulator::shell::Shell>, argv: &[String]) -> ExitCode {
@@ -103,8 +160,7 @@ fn myself(arguments: &[&str]) -> Command {
 /// Starts a holding child and reads the names that it prints.
 fn holding(how: &str) -> (Child, Vec<PathBuf>) {
     let mut child = myself(&["hold", how]).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let line = first_line(&mut child);
     let names: Vec<PathBuf> =
         line.split_whitespace().map(|name| Path::new("/run/netns").join(name)).collect();
     assert_eq!(names.len(), 2, "{line}");
@@ -155,20 +211,31 @@ fn leftovers_of_sigkill_are_found_and_removed() {
     );
 }
 
+fn a_killed_emulator_leaves_nothing() {
+    let mut child = myself(&["emulate"]).spawn().unwrap();
+    let line = first_line(&mut child);
+    let namespaces: Vec<&str> = line.split_whitespace().collect();
+    assert!(namespaces.len() == 2 && namespaces.iter().all(|namespace| is_held(namespace)), "{line}");
+    signal(&child, Signal::SIGKILL);
+    child.wait().unwrap();
+    eventually("both namespaces are gone", || !namespaces.iter().any(|namespace| is_held(namespace)));
+}
+
 /// Runs this program's `arguments` in a namespace where an echo server answers.
 fn in_base(arguments: &[&str]) -> Output {
     let base = Namespace::anonymous().unwrap();
     let server = base.run(|| UdpSocket::bind(("0.0.0.0", PORT))).unwrap().unwrap();
     server.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let mut buffer = [0; 64];
-            while let Ok((len, from)) = server.recv_from(&mut buffer) {
-                server.send_to(&buffer[..len], from).unwrap();
-            }
-        });
+        scope.spawn(move || answer(&server));
         base.enter(&mut myself(arguments)).unwrap().output().unwrap()
     })
+}
+
+fn first_line(child: &mut Child) -> String {
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
 }
 
 fn trace(directory: &Path, name: &str, text: &str) -> String {
@@ -183,14 +250,14 @@ fn nested_shells_reach_the_base() {
     let log = directory.path().join("up.log").to_str().unwrap().to_owned();
     let me = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
     let line = [
-        "mm-delay", "10", "--", &me, "mm-delay", "5", "--", &me, "mm-link", &every_ms, &every_ms, &log, "--",
-        &me, "ping", "9",
+        "mm-delay", "10", "--", &me, "mm-loss", "0", "--", &me, "mm-delay", "5", "--", &me, "mm-onoff", "1",
+        "0", "--", &me, "mm-link", &every_ms, &every_ms, &log, "--", &me, "ping", "9",
     ];
     let output = in_base(&line);
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
     let (rtt_us, prefix) = printed.trim_end_matches('\n').split_once(' ').unwrap();
-    assert_eq!(prefix, "[delay 10 ms] [delay 5 ms] [link] ");
+    assert_eq!(prefix, "[delay 10 ms] [loss up=0] [delay 5 ms] [onoff (down) on=1s off=0s] [link] ");
     let rtt_us: u64 = rtt_us.parse().unwrap();
     eprintln!("round trip through mm-delay 10 mm-delay 5 mm-link: {rtt_us} us");
     assert!((30_000..34_000).contains(&rtt_us), "{rtt_us}");
@@ -204,7 +271,10 @@ fn nested_shells_reach_the_base() {
     );
     assert!(head[1].starts_with("# command line: ") && head[1].ends_with("'ping' '9'"), "{}", head[1]);
     assert_eq!(head[2], "# queue: droptail [packets=100]");
-    assert_eq!(head[5], "# mahimahi config: [delay 10 ms] [delay 5 ms] ");
+    assert_eq!(
+        head[5],
+        "# mahimahi config: [delay 10 ms] [loss up=0] [delay 5 ms] [onoff (down) on=1s off=0s] "
+    );
     assert_eq!(
         log.lines().filter(|line| line.contains(" - 36 ")).count(),
         9,
@@ -215,41 +285,95 @@ fn nested_shells_reach_the_base() {
 fn a_shell_passes_signals_and_the_status_on() {
     assert_eq!(in_base(&["mm-delay", "1", "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
     let base = Namespace::anonymous().unwrap();
-    let mut command = myself(&[
-        "mm-delay",
-        "1",
-        "--",
-        "sh",
-        "-c",
-        "trap 'exit 9' TERM; echo up; while :; do sleep 0.05; done",
-    ]);
-    let mut child = base.enter(&mut command).unwrap().spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    signal(&child, Signal::SIGTERM);
-    assert_eq!((line.as_str(), child.wait().unwrap().code()), ("up\n", Some(9)));
+    for (sent, trap) in [(Signal::SIGTERM, "TERM"), (Signal::SIGINT, "INT"), (Signal::SIGHUP, "HUP")] {
+        let script = format!("trap 'exit 9' {trap}; echo up; while :; do sleep 0.05; done");
+        let mut command = myself(&["mm-delay", "1", "--", "sh", "-c", &script]);
+        command.stdin(Stdio::null());
+        let mut child = base.enter(&mut command).unwrap().spawn().unwrap();
+        assert_eq!(first_line(&mut child), "up");
+        signal(&child, sent);
+        assert_eq!(child.wait().unwrap().code(), Some(9), "{trap}");
+    }
 }
 
-fn a_killed_shell_leaves_nothing() {
+fn devices(base: &Namespace) -> usize {
+    base.run(|| nix::net::if_::if_nameindex().unwrap().iter().count()).unwrap()
+}
+
+fn a_command_that_cannot_start_leaves_nothing() {
     let base = Namespace::anonymous().unwrap();
-    let mut child = base
-        .enter(&mut myself(&["mm-delay", "1", "--", "sh", "-c", "echo $$; exec sleep 60"]))
-        .unwrap()
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    let devices = || base.run(|| nix::net::if_::if_nameindex().unwrap().iter().count()).unwrap();
-    assert_eq!(devices(), 2, "lo and the link");
-    signal(&child, Signal::SIGKILL);
-    child.wait().unwrap();
-    let command = Path::new("/proc").join(line.trim());
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while (command.exists() || devices() > 1) && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(5));
+    let mut command = myself(&["mm-delay", "1", "--", "/nonexistent/command"]);
+    let output = base.enter(&mut command).unwrap().output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(message, "/nonexistent/command: No such file or directory (os error 2)\n");
+    assert_eq!(devices(&base), 1, "only lo");
+}
+
+/// Kills the outer or the inner of two shells whose command has children of its own.
+fn killed_shells_leave_nothing() {
+    let me = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
+    let script = "sleep 60 & echo $$ $! $PPID $(readlink /proc/self/ns/net); wait";
+    for victim in ["outer", "inner"] {
+        let base = Namespace::anonymous().unwrap();
+        let mut command = myself(&["mm-delay", "1", "--", &me, "mm-delay", "2", "--", "sh", "-c", script]);
+        let mut child = base.enter(&mut command).unwrap().spawn().unwrap();
+        let line = first_line(&mut child);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [shell, sleep, inner, namespace] = words[..] else { panic!("{line}") };
+        let middle =
+            std::fs::read_link(format!("/proc/{inner}/ns/net")).unwrap().to_str().unwrap().to_owned();
+        assert_eq!(devices(&base), 2, "lo and the link");
+        assert!(is_held(namespace) && is_held(&middle));
+        let victim_pid = if victim == "outer" { child.id() as i32 } else { inner.parse().unwrap() };
+        kill(Pid::from_raw(victim_pid), Signal::SIGKILL).unwrap();
+        child.wait().unwrap();
+        eventually("the processes are gone", || {
+            [shell, sleep, inner].iter().all(|pid| !Path::new("/proc").join(pid).exists())
+        });
+        eventually("the namespaces are gone", || !is_held(namespace) && !is_held(&middle));
+        eventually("the device is gone", || devices(&base) == 1);
     }
-    assert!(!command.exists(), "the command is killed with its shell");
-    assert_eq!(devices(), 1, "only lo");
+}
+
+/// As user 65534, with a `/dev/net/tun` that everybody may open, as it is on most systems.
+fn an_ordinary_user_runs_shells() {
+    if Command::new("setpriv").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: an_ordinary_user_runs_shells: needs setpriv and unshare of util-linux");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let me = directory.path().join("shells").to_str().unwrap().to_owned();
+    std::fs::copy(std::env::current_exe().unwrap(), &me).unwrap();
+    let tun = directory.path().join("tun").to_str().unwrap().to_owned();
+    let as_user = format!(
+        "mknod {tun} c 10 200 && chmod $MODE {tun} && mount --bind {tun} /dev/net/tun && \
+         exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\""
+    );
+    let run = |mode: &str, words: &[&str]| {
+        let _ = std::fs::remove_file(&tun);
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &as_user, "sh"]).args(words).env("MODE", mode).output().unwrap()
+    };
+    let outside = format!("{me} echo");
+    let command = format!("sleep 0.3; id -u; exec {me} ping 5");
+    let words =
+        [&me, "mm-delay-outside", "5", &outside, "--", &me, "mm-delay", "3", "--", "sh", "-c", &command];
+    let output = run("0666", &words);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    let (user, line) = printed.trim_end_matches('\n').split_once('\n').unwrap();
+    let (rtt_us, prefix) = line.split_once(' ').unwrap();
+    assert_eq!((user, prefix), ("65534", "[delay 5 ms] [delay 3 ms] "));
+    assert!((16_000..19_000).contains(&rtt_us.parse::<u64>().unwrap()), "{rtt_us}");
+
+    let refused = run("0600", &[&me, "mm-delay", "5", "--", "true"]);
+    let message = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        message.contains("/dev/net/tun: EACCES") && message.contains("mode 0600, user 0 and group 0"),
+        "{message}"
+    );
 }
 
 fn a_bad_trace_is_refused_by_line() {

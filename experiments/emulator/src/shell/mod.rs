@@ -9,6 +9,7 @@ mod child;
 mod commands;
 mod meter;
 mod rootless;
+mod watcher;
 
 pub use commands::{MmLink, mm_delay, mm_impair, mm_loss, mm_onoff};
 pub use meter::Meters;
@@ -20,6 +21,7 @@ use nix::ifaddrs::getifaddrs;
 
 use self::child::Outside;
 use self::meter::Meter;
+use self::watcher::Watcher;
 use crate::block::Block;
 use crate::config::LinkConfig;
 use crate::emulator::Addresses;
@@ -27,7 +29,7 @@ use crate::error::{Context, Error, Result};
 use crate::link::Link;
 use crate::netlink::Netlink;
 use crate::netns::Namespace;
-use crate::tun::Tun;
+use crate::tun::{self, Tun};
 
 /// The inside device's name.
 const INSIDE_DEVICE: &str = "ingress";
@@ -71,7 +73,7 @@ impl Shell {
 /// must have one thread only: then the outside is empty but for the command that [`Shell::outside`] names.
 ///
 /// SIGTERM and SIGHUP are passed on to the command, and SIGINT unless a terminal has done so; if this process is killed, so is the
-/// command. The handlers stay: the program is expected to end after.
+/// command, and in either case what the command left running behind the link. The handlers stay: the program is expected to end after.
 ///
 /// # Errors
 /// What is refused in the configuration, by the kernel, or in starting the command.
@@ -79,12 +81,15 @@ pub fn run_shell(shell: &Shell, argv: &[String]) -> Result<ExitStatus> {
     let mut link = shell.link.clone();
     link.shell_prefix = env::var(PREFIX_VARIABLE).unwrap_or_default();
     link.check()?;
+    tun::check_access()?;
     // In an outside of our own no surrounding shell's addresses exist.
     let fresh = rootless::permit()? == rootless::Outside::Own;
     let block = free_block(fresh)?;
     let [outside, inside] = block.ends();
+    let (namespace, current) = (Namespace::anonymous()?, Namespace::current()?);
+    let watched: &[&Namespace] = if fresh { &[&namespace, &current] } else { &[&namespace] };
+    let watcher = Watcher::start(watched)?;
     let outside_tun = Tun::create(OUTSIDE_DEVICE, &outside.with_prefixes(block.prefix_len()))?;
-    let namespace = Namespace::anonymous()?;
     let inside_tun = namespace.run(|| inside_device(outside, inside))??;
     let mut running = Link::start(&link, inside_tun, outside_tun)?;
     let base = match env::var(BASE_VARIABLE) {
@@ -109,6 +114,7 @@ pub fn run_shell(shell: &Shell, argv: &[String]) -> Result<ExitStatus> {
     let status = child::run(namespace.enter(&mut command)?, &program);
     drop((outside_command, meter));
     running.stop()?;
+    drop(watcher);
     status
 }
 
