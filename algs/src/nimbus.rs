@@ -352,6 +352,7 @@ impl Algorithm for Nimbus {
         let window = info.init_cwnd_bytes.min(crate::MAX_WINDOW_BYTES) as i64;
         let fields = [
             ("mss", mss_bytes),
+            ("packet", mss_bytes),
             ("report_us", i64::from(config.report_us)),
             ("link", config.link_bytes_per_s as i64),
             ("window", window.max(mss_bytes)),
