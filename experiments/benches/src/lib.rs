@@ -2,6 +2,7 @@
 
 mod ack;
 mod agent;
+mod emu;
 mod error;
 mod figure;
 pub mod mahimahi;
@@ -67,6 +68,24 @@ pub const ALL: &[Bench] = &[
         what: "report, agent, update: over the kernel's channel and the unix socket, against portus",
         seconds: 40,
         run: rtt::run,
+    },
+    Bench {
+        name: "emu.ceiling",
+        what: "one flow through mm-delay and mm-link with a trace of 1000 Mb/s, against the trace",
+        seconds: 20,
+        run: emu::ceiling,
+    },
+    Bench {
+        name: "emu.const12",
+        what: "what Cubic uses of a constant 12 Mb/s trace behind mm-delay 20, against all of it",
+        seconds: 30,
+        run: emu::const12,
+    },
+    Bench {
+        name: "emu.delay",
+        what: "error of the mean round trip through mm-delay 20, against the round trip itself",
+        seconds: 15,
+        run: emu::delay,
     },
     Bench {
         name: "agent.rss",

@@ -80,6 +80,16 @@ impl Namespace {
         Ok(Namespace { name: None, fd: current_fd()? })
     }
 
+    /// The namespace that a process is in, such as a command behind a link shell; dropping it removes nothing.
+    ///
+    /// # Errors
+    /// No such process, or none that this user may look into.
+    pub fn of_process(pid: u32) -> Result<Namespace> {
+        let path = format!("/proc/{pid}/ns/net");
+        let fd = File::open(&path).map(OwnedFd::from).context("open", path)?;
+        Ok(Namespace { name: None, fd })
+    }
+
     /// The name under which `ip netns` lists it; `None` for an anonymous one.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
