@@ -2,7 +2,8 @@
 //!
 //! Events are ordered by time, and at the same time by when they were scheduled, so that a run never depends on
 //! how the queue is built. Most events of a network travel on delay lines, whose times never decrease; a
-//! [`LaneId`] keeps such a line in a ring buffer and only its head in the heap, which stays small.
+//! [`LaneId`] keeps such a line in a ring buffer and only its head in a heap. Timers, of which there are many and
+//! which are rarely due, have a heap of their own, so that the one that each packet goes through stays small.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -15,7 +16,7 @@ pub struct LaneId(u32);
 /// An event taken from the queue: scheduled on its own, or out of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next<S, L> {
-    /// Scheduled with [`EventQueue::schedule`].
+    /// Scheduled with [`EventQueue::schedule`] or [`EventQueue::schedule_rare`].
     Single(S),
     /// Scheduled with [`EventQueue::append`].
     Lane(LaneId, L),
@@ -58,13 +59,14 @@ impl<S> Ord for Entry<S> {
 /// Single events of type `S` and delay lines of `L`.
 pub struct EventQueue<S, L> {
     heap: BinaryHeap<Reverse<Entry<S>>>,
+    rare: BinaryHeap<Reverse<Entry<S>>>,
     lanes: Vec<VecDeque<(Key, L)>>,
     next_seq: u64,
 }
 
 impl<S, L> Default for EventQueue<S, L> {
     fn default() -> Self {
-        EventQueue { heap: BinaryHeap::new(), lanes: Vec::new(), next_seq: 0 }
+        EventQueue { heap: BinaryHeap::new(), rare: BinaryHeap::new(), lanes: Vec::new(), next_seq: 0 }
     }
 }
 
@@ -82,6 +84,13 @@ impl<S: Copy, L> EventQueue<S, L> {
         self.heap.push(Reverse(Entry { key, what: What::Single(what) }));
     }
 
+    /// Schedules a single event of a kind of which many wait at once and few are due.
+    #[inline]
+    pub fn schedule_rare(&mut self, at_ns: u64, what: S) {
+        let key = self.key(at_ns);
+        self.rare.push(Reverse(Entry { key, what: What::Single(what) }));
+    }
+
     /// Schedules an event on a delay line. A line keeps its order: an event that would overtake the line's
     /// last one comes right behind it.
     #[inline]
@@ -97,13 +106,19 @@ impl<S: Copy, L> EventQueue<S, L> {
 
     /// When the next event happens, nanoseconds.
     pub fn next_at_ns(&self) -> Option<u64> {
-        self.heap.peek().map(|Reverse(e)| e.key.at_ns)
+        self.heap.peek().into_iter().chain(self.rare.peek()).map(|Reverse(e)| e.key.at_ns).min()
     }
 
     /// Takes the next event if it happens no later than `until_ns`.
     #[inline]
     pub fn pop(&mut self, until_ns: u64) -> Option<(u64, Next<S, L>)> {
-        let mut top = self.heap.peek_mut()?;
+        let rare = self.rare.peek().map(|Reverse(e)| e.key);
+        let heap = match (self.heap.peek(), rare) {
+            (None, _) => &mut self.rare,
+            (Some(Reverse(e)), Some(rare)) if rare < e.key => &mut self.rare,
+            _ => &mut self.heap,
+        };
+        let mut top = heap.peek_mut()?;
         let at_ns = top.0.key.at_ns;
         if at_ns > until_ns {
             return None;
@@ -128,7 +143,7 @@ impl<S: Copy, L> EventQueue<S, L> {
     /// Events scheduled, all kinds together.
     pub fn len(&self) -> usize {
         let behind_heads: usize = self.lanes.iter().map(|l| l.len().saturating_sub(1)).sum();
-        self.heap.len() + behind_heads
+        self.heap.len() + self.rare.len() + behind_heads
     }
 
     /// What is on the delay lines, in no order.
@@ -139,12 +154,12 @@ impl<S: Copy, L> EventQueue<S, L> {
     /// Memory that it has allocated, bytes.
     pub fn heap_bytes(&self) -> usize {
         let lanes: usize = self.lanes.iter().map(|l| l.capacity() * size_of::<(Key, L)>()).sum();
-        lanes + self.heap.capacity() * size_of::<Reverse<Entry<S>>>()
+        lanes + (self.heap.capacity() + self.rare.capacity()) * size_of::<Reverse<Entry<S>>>()
     }
 
     /// Whether nothing is scheduled.
     pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        self.heap.is_empty() && self.rare.is_empty()
     }
 
     fn key(&mut self, at_ns: u64) -> Key {
@@ -189,7 +204,7 @@ mod tests {
     proptest! {
         /// Against a sorted list, with schedules and pops interleaved.
         #[test]
-        fn pops_like_a_sorted_list(ops in prop::collection::vec((0u8..5, 0u64..40), 0..200)) {
+        fn pops_like_a_sorted_list(ops in prop::collection::vec((0u8..6, 0u64..40), 0..200)) {
             let mut q = EventQueue::<u64, u64>::default();
             let lanes = [q.add_lane(), q.add_lane()];
             let mut last_at = [0u64; 2];
@@ -200,6 +215,10 @@ mod tests {
                 match op {
                     0 => {
                         q.schedule(now + dt, id);
+                        model.push((now + dt, id));
+                    }
+                    5 => {
+                        q.schedule_rare(now + dt, id);
                         model.push((now + dt, id));
                     }
                     1 | 2 => {

@@ -246,7 +246,7 @@ impl Network {
         let index = self.cross.len();
         self.cross.push(Cross::new(config, self.seed, index));
         if config.start_ns < config.end_ns {
-            self.events.schedule(config.start_ns.max(self.now_ns), Single::Cross(index as u32));
+            self.events.schedule_rare(config.start_ns.max(self.now_ns), Single::Cross(index as u32));
         }
         Ok(index as u32)
     }
@@ -293,13 +293,13 @@ impl Network {
         if t.deadline_ns < t.scheduled_ns {
             t.scheduled_ns = t.deadline_ns;
             let at_ns = t.deadline_ns;
-            self.events.schedule(at_ns, Single::Timer { flow, timer });
+            self.events.schedule_rare(at_ns, Single::Timer { flow, timer });
         }
     }
 
     /// Asks for an [`Occurrence::Wake`] at this time; a time past is now.
     pub fn wake_at(&mut self, at_ns: u64, token: u64) {
-        self.events.schedule(at_ns.max(self.now_ns), Single::Wake(token));
+        self.events.schedule_rare(at_ns.max(self.now_ns), Single::Wake(token));
     }
 
     /// Runs until something happens that the caller must see, at most until `until_ns`. `None`: nothing did,
@@ -553,7 +553,7 @@ impl Network {
         let first = cross.config.links[0];
         cross.stats.sent += 1;
         if let Some(at_ns) = cross.next_ns(self.now_ns) {
-            self.events.schedule(at_ns, Single::Cross(source));
+            self.events.schedule_rare(at_ns, Single::Cross(source));
         }
         self.offer(first, packet);
         None
@@ -579,7 +579,7 @@ impl Network {
         if t.deadline_ns > now_ns {
             if t.deadline_ns != NEVER_NS {
                 let at_ns = t.deadline_ns;
-                self.events.schedule(at_ns, Single::Timer { flow, timer });
+                self.events.schedule_rare(at_ns, Single::Timer { flow, timer });
             }
             return None;
         }
