@@ -9,7 +9,8 @@
 //! - **Delay mode** (section 4.1, BasicDelay), once per round trip: `S + 0.8 (mu - S - z) + 0.5 mu / x (x_min + d - x)`, where
 //!   `mu - S - z` is written as what it is by the estimate of `z`: `-mu` times the growth of the RTT over the time
 //!   in which what was acknowledged had been sent. `x` is the last RTT; `x_min` the connection's smallest, taken anew
-//!   after 50 round trips at the smallest rate with more than the target queued (the path has got longer).
+//!   after 50 round trips at the smallest rate with more than the target queued (the path has got longer). After
+//!   five at more than 9/8 of `mu` with next to nothing queued, `mu` is too small, and slow start finds out.
 //! - **Competitive mode** (section 4.1): Reno's window, paced over the smoothed RTT, with the pulse on top. The paper
 //!   has Cubic or Reno. Slow start (in both modes), loss and timeout as in [`crate::Reno`]; in delay mode slow start ends
 //!   when the target is queued, and a loss decides nothing.
@@ -24,7 +25,7 @@
 //!   paper's): without it the transients of a flow that starts, or of a loss, drown the pulse for 5 s. A swing of
 //!   less than a hundredth of the link's rate is no answer to a pulse.
 //! - **Mode** (section 4.2): competitive where `eta` is above 2, delay again where it was not for 5 s. A switch to
-//!   competitive mode goes back to the rate of 5 s ago, before elastic cross traffic took it away.
+//!   competitive mode goes back to the rate of 5 s ago, before elastic cross traffic took it away, if that was larger.
 //! - **mu** (section 4.3): the largest delivery rate over a whole period, of the last 5 min, unless a parameter says
 //!   the link's rate. A flow that never had the link for itself takes its largest share for the link, and
 //!   with it inelastic cross traffic for elastic.
@@ -154,7 +155,7 @@ impl NimbusFlow {
         }
         let period_us = u64::from(self.config.pulse_period_us);
         let bucket = now.at_us / MU_BUCKET_US;
-        if let Some(then) = self.ago(now, period_us).filter(|then| now.at_us - then.at_us >= period_us / 2) {
+        if let Some(then) = self.ago(now, period_us).filter(|then| now.at_us - then.at_us >= period_us) {
             let rate = rate(now.delivered_bytes - then.delivered_bytes, now.at_us - then.at_us);
             match self.rates.back_mut().filter(|(n, _)| *n == bucket) {
                 Some((_, largest)) => *largest = rate.max(*largest),
@@ -221,7 +222,8 @@ impl NimbusFlow {
             return None;
         }
         self.competitive = elastic;
-        let then = self.samples.front().map_or(0, |(_, base)| *base);
+        let then = [self.samples.front(), self.samples.back()].into_iter().flatten().map(|(_, base)| *base);
+        let then = then.max().unwrap_or(0);
         let window = u128::from(then) * u128::from(srtt_us) / 1_000_000;
         let window = if elastic { window.min(crate::MAX_WINDOW_BYTES.into()) as i64 } else { 0 };
         Some([("competitive", i64::from(elastic)), ("window", window)])
@@ -247,9 +249,11 @@ impl Flow for NimbusFlow {
             return;
         }
         let link = self.measure_link(now);
-        // A larger estimate is told when it is by more than a hundredth: each changes what z means.
+        // A larger estimate counts when it is by more than a hundredth: with each, z means something else.
         if link > self.link_bytes_per_s + self.link_bytes_per_s / 100 || link < self.link_bytes_per_s {
             self.link_bytes_per_s = link;
+            self.samples.clear();
+            self.last = None;
             control.update(&[("link", link as i64)]);
         }
         if self.link_bytes_per_s > 0 && get("slow_start") == 0 {
@@ -527,6 +531,14 @@ mod tests {
         assert_eq!(bench.reg("Report.min_us"), BASE_US);
         (0..20).for_each(|_| round(&mut bench, 100_000, 400_000));
         assert_eq!(bench.reg("Report.min_us"), 400_000);
+    }
+
+    #[test]
+    fn a_link_that_is_faster_than_thought_is_probed_by_slow_start() {
+        let mut bench = delayed(9_000_000, BASE_US);
+        assert_eq!(bench.reg("Report.slow_start"), 0);
+        (0..4).for_each(|_| round(&mut bench, 9_000_000, BASE_US));
+        assert_eq!((bench.reg("Report.slow_start"), bench.reg("ssthresh")), (1, 1 << 30));
     }
 
     #[test]
