@@ -354,12 +354,14 @@ impl Path {
         if acked.newest.is_none_or(|n| n.tx < packet.tx) {
             acked.newest = Some(packet);
         }
+        // Each packet counts once: when its hole is filled later, only its bytes do.
         if index > 0 {
             acked.misordered += 1;
             acked.misordered_bytes += packet.bytes;
+        } else {
+            acked.packets += 1;
         }
         while let Some(first) = self.packets.front().filter(|p| p.state == State::Sacked) {
-            acked.packets += 1;
             acked.bytes += first.bytes;
             self.packets.pop_front();
             self.first_seq += 1;
