@@ -115,7 +115,7 @@ impl Link {
             return None;
         }
         if !self.asked && self.queue.is_empty() && self.in_service.is_none() {
-            self.start(now_ns, packet)
+            self.start(now_ns, packet, drop)
         } else {
             self.wait(now_ns, packet, drop);
             None
@@ -132,7 +132,14 @@ impl Link {
         self.stats.max_queue_bytes = self.stats.max_queue_bytes.max(self.queue.bytes());
     }
 
-    fn start(&mut self, now_ns: u64, packet: Packet) -> Option<u64> {
+    fn start(&mut self, now_ns: u64, packet: Packet, drop: &mut impl FnMut(Packet)) -> Option<u64> {
+        if let Server::Trace(_) = self.server {
+            // An opportunity may be a long time off: until then the packet waits, as in mahimahi.
+            self.wait(now_ns, packet, drop);
+            if self.queue.is_empty() {
+                return None;
+            }
+        }
         let bytes = self.queue.size(&packet);
         let at_ns = match &mut self.server {
             Server::Rate { bit_per_s, remainder } => {
@@ -143,9 +150,6 @@ impl Link {
                 Some(finish_ns(&self.outages, now_ns, ns))
             }
             Server::Trace(schedule) => {
-                // An opportunity may be a long time off: until then the packet waits, as in mahimahi. There is room,
-                // and no law drops the only packet.
-                self.queue.push(now_ns, packet, &mut |_| {});
                 schedule.seek(now_ns / NS_PER_MS + 1);
                 next_opportunity_ns(schedule, &self.outages)
             }

@@ -138,6 +138,20 @@ fn a_trace_serves_its_opportunities() {
 }
 
 #[test]
+fn a_packet_larger_than_the_queue_is_dropped() {
+    let trace = Trace::parse("1\n").unwrap();
+    let small =
+        LinkConfig { queue: QueueLimit::Bytes(1000), ..link(Capacity::Trace { trace, repeat: true }) };
+    let mut net = Network::new(vec![small], 1).unwrap();
+    let flow = net.add_flow(&path(&[0])).unwrap();
+    for (seq, bytes) in [1500, 900].into_iter().enumerate() {
+        net.send(flow, Segment { seq: seq as u64, tx: seq as u64, bytes });
+    }
+    assert!(matches!(net.next(u64::MAX), Some(Occurrence::Ack { ack, .. }) if ack.seq == 1));
+    assert_eq!((net.link_stats(0).unwrap().dropped, net.in_network()), (1, 0));
+}
+
+#[test]
 fn packets_span_opportunities() {
     let trace = Trace::parse("1\n2\n3\n").unwrap();
     let mut net = Network::new(vec![link(Capacity::Trace { trace, repeat: false })], 1).unwrap();
