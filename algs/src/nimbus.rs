@@ -661,7 +661,7 @@ mod tests {
         assert_eq!(watch(&mut watching(), 12, false, inelastic), []);
         let mut flow = watching();
         let commands = watch(&mut flow, 12, false, elastic);
-        let fields = vec![("competitive", 1), ("window", 2_500_000 * BASE_US / 1_000_000)];
+        let fields = [("competitive", 1), ("window", 2_500_000 * BASE_US / 1_000_000)];
         let [ccplane_alg::Command::Update { fields: found }] = &commands[..] else { panic!("{commands:?}") };
         assert_eq!((found[0], found[1].0), (fields[0], "window"));
         assert!((found[1].1 - fields[1].1).abs() < fields[1].1, "{found:?}");
