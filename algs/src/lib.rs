@@ -8,6 +8,7 @@
 use ccplane_alg::{Algorithm, Parameter};
 use std::sync::Arc;
 
+mod bbr;
 mod ccp_reno;
 mod constant;
 mod copa;
@@ -18,6 +19,7 @@ mod reno;
 mod testing;
 mod vegas;
 
+pub use bbr::{Bbr, BbrConfig};
 pub use ccp_reno::{CcpReno, CcpRenoConfig};
 pub use constant::{Constant, ConstantConfig};
 pub use copa::{Copa, CopaConfig};
@@ -57,6 +59,7 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
         Arc::new(Reno::default()),
         Arc::new(Cubic::default()),
         Arc::new(CcpReno::default()),
+        Arc::new(Bbr::default()),
         Arc::new(Constant::default()),
         Arc::new(Vegas::default()),
         Arc::new(Copa::default()),

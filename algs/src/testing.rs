@@ -1,4 +1,5 @@
-//! Drives an algorithm's program with synthetic ACKs, on the reference VM and on stock CCP's rules at once.
+//! Drives an algorithm's program with synthetic ACKs, on the reference VM and, if stock CCP can run it, on its rules
+//! at once.
 
 use ccplane_alg::{Algorithm, Command, Control, FlowInfo};
 use ccplane_program::compile;
@@ -25,7 +26,8 @@ pub(crate) struct Ack {
 pub(crate) struct Bench {
     pub program: Program,
     pub flow: Flow,
-    stock: Stock,
+    /// Where stock CCP can run the program.
+    stock: Option<Stock>,
     pub now_us: i64,
     /// Time of each report, and its values.
     pub reports: Vec<(i64, Vec<i64>)>,
@@ -47,7 +49,7 @@ impl Bench {
         let _flow = algorithm.flow(&info, &mut control);
         let now_us = 1_000_000;
         let mut flow = Flow::new(&program, cwnd_bytes, now_us);
-        let mut stock = Stock::new(&program, cwnd_bytes);
+        let mut stock = lower(&program).is_ok().then(|| Stock::new(&program, cwnd_bytes));
         for command in control.take() {
             let Command::SetProgram { name, fields } = command else { panic!("{command:?}") };
             assert_eq!(name, source.name);
@@ -55,7 +57,9 @@ impl Bench {
                 let reg = usize::from(program.reg(name).unwrap());
                 assert_eq!(program.regs()[reg].kind, RegKind::Control, "{name}");
                 flow.regs[reg] = value;
-                stock.regs[reg] = value as u64;
+                if let Some(stock) = &mut stock {
+                    stock.regs[reg] = value as u64;
+                }
             }
         }
         Bench { program, flow, stock, now_us, reports: Vec::new() }
@@ -82,22 +86,12 @@ impl Bench {
         more(&mut prims);
         let mut values = [0; MAX_REGS];
         let outcome = self.flow.invoke(&self.program, &prims, &mut values);
-        let stock_reports =
-            self.stock.invoke(&self.program, &prims).unwrap_or_else(|abort| panic!("{abort} on {ack:?}"));
         assert_eq!(self.flow.faults, 0, "{ack:?}");
-        assert_eq!(outcome.report, stock_reports, "{ack:?}");
-        assert_eq!(self.flow.cwnd_bytes as u64, self.stock.cwnd, "{ack:?}");
-        assert_eq!(self.flow.rate_bytes_per_s as u64, self.stock.rate, "{ack:?}");
-        for (n, decl) in self.program.regs().iter().enumerate() {
-            let same = match decl.ty {
-                Type::Bool => (self.flow.regs[n] != 0) == (self.stock.regs[n] != 0),
-                Type::Num => stock_number(self.flow.regs[n]) == self.stock.regs[n],
-            };
-            assert!(
-                same,
-                "{}: {} here, {} on stock CCP; {ack:?}",
-                decl.name, self.flow.regs[n], self.stock.regs[n]
-            );
+        if let Some(stock) = &mut self.stock {
+            let reports =
+                stock.invoke(&self.program, &prims).unwrap_or_else(|abort| panic!("{abort} on {ack:?}"));
+            assert_eq!(outcome.report, reports, "{ack:?}");
+            stock.assert_equals(&self.program, &self.flow, ack);
         }
         if outcome.report {
             self.reports.push((self.now_us, values[..self.program.report_len()].to_vec()));
@@ -128,12 +122,16 @@ impl Bench {
     pub fn set(&mut self, name: &str, value: i64) {
         let reg = usize::from(self.program.reg(name).unwrap());
         self.flow.regs[reg] = value;
-        self.stock.regs[reg] = value as u64;
+        if let Some(stock) = &mut self.stock {
+            stock.regs[reg] = value as u64;
+        }
     }
 
     pub fn set_cwnd(&mut self, bytes: i64) {
         self.flow.cwnd_bytes = bytes;
-        self.stock.cwnd = bytes as u64;
+        if let Some(stock) = &mut self.stock {
+            stock.cwnd = bytes as u64;
+        }
     }
 }
 
@@ -171,6 +169,19 @@ impl Stock {
             *reg = stock_number(decl.init);
         }
         Stock { regs, cwnd: cwnd_bytes as u64, rate: 0 }
+    }
+
+    fn assert_equals(&self, program: &Program, flow: &Flow, after: Ack) {
+        assert_eq!(flow.cwnd_bytes as u64, self.cwnd, "{after:?}");
+        assert_eq!(flow.rate_bytes_per_s as u64, self.rate, "{after:?}");
+        for (n, decl) in program.regs().iter().enumerate() {
+            let same = match decl.ty {
+                Type::Bool => (flow.regs[n] != 0) == (self.regs[n] != 0),
+                Type::Num => stock_number(flow.regs[n]) == self.regs[n],
+            };
+            let (ours, theirs) = (flow.regs[n], self.regs[n]);
+            assert!(same, "{}: {ours} here, {theirs} on stock CCP; {after:?}", decl.name);
+        }
     }
 
     /// Whether it reports, or the instruction that aborts.

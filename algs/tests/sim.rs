@@ -176,3 +176,64 @@ fn reports_come_about_once_per_round_trip() {
     assert!((250..=520).contains(&counters.reports), "{counters:?}");
     assert_eq!((counters.lost_reports, counters.stale_reports, counters.malformed_reports), (0, 0, 0));
 }
+
+/// Modes of BBR's reports.
+const PROBE_BW: i64 = 2;
+const PROBE_RTT: i64 = 3;
+
+#[test]
+fn bbr_fills_the_link_without_a_queue() {
+    let mut lab = Lab::new(link(24, 400), &["bbr"], 0);
+    lab.run_until(2 * S);
+    assert_eq!(lab.reported(0, "mode"), PROBE_BW);
+    let (mut sum_us, mut samples) = (0, 0);
+    let mut delivered = 0;
+    while lab.sim.now_us() < 9 * S {
+        let until_us = lab.sim.now_us() + 10_000;
+        delivered += lab.throughput(until_us)[0] / 100;
+        sum_us += u64::from(lab.sim.stats(lab.flows[0]).unwrap().srtt_us);
+        samples += 1;
+    }
+    let (used, rtt_us) = (percent(delivered / 7, 24), sum_us / samples);
+    eprintln!("bbr: {used} %, RTT {rtt_us} us of {} us", RTT_MS * 1000);
+    assert!(used >= 98, "{used} %");
+    // The pipe has room for three bursts of two segments, which stand in the queue: 3 ms.
+    assert!((rtt_us - 3_000) * 10 <= RTT_MS * 1000 * 11, "{rtt_us} us");
+    assert_eq!(lab.reported(0, "lost"), 0);
+}
+
+#[test]
+fn bbr_looks_for_the_rtt_every_ten_seconds() {
+    let mut lab = Lab::new(link(24, 400), &["bbr"], 0);
+    lab.run_until(2 * S);
+    let mut probes: Vec<(u64, u64)> = vec![];
+    while lab.sim.now_us() < 45 * S {
+        let until_us = lab.sim.now_us() + 10_000;
+        lab.run_until(until_us);
+        let probing = lab.reported(0, "mode") == PROBE_RTT;
+        match probes.last_mut() {
+            Some((_, until_us)) if probing && lab.sim.now_us() - *until_us < S => {
+                *until_us = lab.sim.now_us()
+            }
+            _ if probing => probes.push((lab.sim.now_us(), lab.sim.now_us())),
+            _ => {}
+        }
+    }
+    eprintln!("bbr: PROBE_RTT {probes:?}");
+    assert!((3..=4).contains(&probes.len()), "{probes:?}");
+    for pair in probes.windows(2) {
+        assert!((10 * S..11 * S).contains(&(pair[1].0 - pair[0].1)), "{pair:?}");
+    }
+    assert!(probes.iter().all(|(from_us, until_us)| until_us - from_us < S / 2), "{probes:?}");
+}
+
+#[test]
+fn bbr_flows_share() {
+    let mut lab = Lab::new(link(24, 200), &["bbr"; 2], 5 * S);
+    lab.run_until(30 * S);
+    let shares = lab.throughput(90 * S);
+    eprintln!("bbr: {shares:?}");
+    let used = percent(shares.iter().sum(), 24);
+    assert!(used >= 95, "{used} %");
+    assert!(shares.iter().all(|share| percent(*share, 24) >= 25), "{shares:?}");
+}
