@@ -26,6 +26,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Agent(AgentArgs),
     Flows(FlowsArgs),
+    Qlog(QlogArgs),
     Status(StatusArgs),
     Programs(ProgramsArgs),
     Reload(ReloadArgs),
@@ -99,6 +100,37 @@ pub(crate) struct FlowsArgs {
     /// List them again every SECONDS until interrupted.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     pub(crate) watch: Option<f64>,
+}
+
+/// Follow what happens to a flow, or to all, as a qlog trace.
+///
+/// Reports with their registers, changes of program and fields, window, RTT and pacing rate as they change. One flow's
+/// trace ends with the flow. The agent never waits for a slow reader: what does not fit is dropped, and a
+/// `ccplane:events_dropped` record says how much.
+#[derive(Args, Debug)]
+pub(crate) struct QlogArgs {
+    #[command(flatten)]
+    pub(crate) place: Place,
+
+    /// The flow, by its number in `ccplane flows`.
+    #[arg(value_name = "FLOW", required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) flow: Option<u64>,
+
+    /// Every flow, until interrupted.
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Only flows of this kind of datapath, as `ccplane flows` names it.
+    #[arg(long, value_name = "KIND")]
+    pub(crate) datapath: Option<String>,
+
+    /// Write to FILE instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Records separated by line feeds alone, for tools that do not read JSON text sequences (RFC 7464).
+    #[arg(long)]
+    pub(crate) ndjson: bool,
 }
 
 /// Show the agent's state: its process, rules, datapaths and counters.

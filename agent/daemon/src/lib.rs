@@ -19,8 +19,10 @@ mod commands;
 pub mod config;
 pub mod control;
 mod failure;
+mod metrics;
 pub mod peers;
 mod place;
+pub mod qlog;
 pub mod rundir;
 mod simulate;
 
@@ -52,6 +54,7 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
     match command {
         Command::Agent(args) => done(agent::agent(args, algorithms)),
         Command::Flows(args) => done(commands::flows(args)),
+        Command::Qlog(args) => done(commands::qlog(args)),
         Command::Status(args) => done(commands::status(args)),
         Command::Programs(args) => done(commands::programs(args)),
         Command::Reload(args) => done(commands::reload(args)),

@@ -1,8 +1,10 @@
 //! Answers the control socket's requests, by asking the loops.
 
 use super::worker::{LoopStatus, Query};
+use crate::clock;
 use crate::config::{Rule, resolve_rules};
 use crate::control::{Answer, Counters, Flows, Request, Response, Status, Version};
+use crate::qlog::{self, Filter, Subscription};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Mutex;
@@ -89,10 +91,25 @@ impl Handle {
                     None => Response::Error { message: "the kernel's flows are not steered".to_owned() },
                 }
             }
+            // The server asks for the stream itself.
+            Request::Qlog { .. } => Response::Error { message: "not here".to_owned() },
             Request::Stop => {
                 self.stop.notify_one();
                 Response::Done
             }
+        })
+    }
+
+    /// Starts a stream at every loop that has what is asked for.
+    async fn subscribe(&self, filter: &Filter) -> Result<Result<Subscription, String>, AskError> {
+        let (subscriber, subscription) = qlog::channel(filter, clock::now_us());
+        let answers = self.ask(|to| Query::Qlog(subscriber.share(), to)).await?;
+        Ok(if answers.contains(&None) {
+            Err(format!("{} readers follow flows, the most allowed", qlog::MAX_SUBSCRIBERS))
+        } else if filter.flow.is_some() && answers.iter().all(|a| *a == Some(0)) {
+            Err("there is no such flow; `ccplane flows` numbers those that there are".to_owned())
+        } else {
+            Ok(subscription)
         })
     }
 
@@ -129,6 +146,13 @@ impl Handle {
 }
 
 impl Answer for Handle {
+    fn events(
+        &self,
+        filter: Filter,
+    ) -> Pin<Box<dyn Future<Output = Result<Subscription, String>> + Send + '_>> {
+        Box::pin(async move { self.subscribe(&filter).await.unwrap_or_else(|error| Err(error.to_string())) })
+    }
+
     fn answer(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send + '_>> {
         Box::pin(async move {
             self.request(request).await.unwrap_or_else(|error| {

@@ -6,6 +6,7 @@ use super::{core, privileges};
 use crate::clock;
 use crate::control::FlowRecord;
 use crate::failure::Failure;
+use crate::metrics::LoopMetrics;
 use crate::place::Located;
 use ccplane_alg::Algorithm;
 use ccplane_core::{Core, Rules};
@@ -23,6 +24,16 @@ impl KernelLoop {
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Result<KernelLoop, EbpfError>, Failure> {
+        KernelLoop::start_counted(located, rules, algorithms, None)
+    }
+
+    /// As [`KernelLoop::start`], with metrics.
+    pub(super) fn start_counted(
+        located: &Located,
+        rules: &Rules,
+        algorithms: &[Arc<dyn Algorithm>],
+        metrics: Option<LoopMetrics>,
+    ) -> Result<Result<KernelLoop, EbpfError>, Failure> {
         let config = &located.config;
         let options = located.ebpf_options();
         let attach = move |core: &mut Core| -> Result<Box<dyn Source>, EbpfError> {
@@ -31,7 +42,7 @@ impl KernelLoop {
             Ok(Box::new(Kernel::new(&name, datapath, core, clock::now_us())))
         };
         let core = core(algorithms, rules, config)?;
-        match Worker::spawn("kernel", privileges::KERNEL, core, Pace::new(&config.agent), attach) {
+        match Worker::spawn("kernel", privileges::KERNEL, core, Pace::new(&config.agent), metrics, attach) {
             Ok(worker) => Ok(Ok(KernelLoop(worker))),
             Err(SpawnError::Attach(error)) => Ok(Err(error)),
             Err(other) => Err(Failure::runtime(other)),

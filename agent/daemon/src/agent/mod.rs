@@ -6,6 +6,7 @@
 
 mod handle;
 mod kernel_loop;
+mod observed;
 mod privileges;
 mod source;
 mod worker;
@@ -22,6 +23,7 @@ use ccplane_alg::Algorithm;
 use ccplane_core::{Catalog, CatalogError, Core, Rules};
 use handle::Handle;
 pub(crate) use kernel_loop::KernelLoop;
+use observed::Observed;
 use source::{Peers, Source};
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -62,10 +64,11 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     let run_dir = located.run_dir()?.to_owned();
     rundir::prepare(&run_dir)?;
     let _lock = InstanceLock::acquire(&run_dir)?;
-    let workers = start_loops(&located, algorithms)?;
+    let mut observed = Observed::new(&located.config);
+    let workers = start_loops(&located, algorithms, &mut observed)?;
     privileges::keep(privileges::NOTHING);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(args, &located, names, workers))
+    runtime.block_on(serve(args, &located, names, workers, observed))
 }
 
 fn catalog(algorithms: &[Arc<dyn Algorithm>]) -> Result<Catalog, Failure> {
@@ -83,7 +86,11 @@ fn log_to_stderr(configured: &str) {
     let _ = to.with_ansi(std::io::stderr().is_terminal()).try_init();
 }
 
-fn start_loops(located: &Located, algorithms: &[Arc<dyn Algorithm>]) -> Result<Vec<Worker>, Failure> {
+fn start_loops(
+    located: &Located,
+    algorithms: &[Arc<dyn Algorithm>],
+    observed: &mut Observed,
+) -> Result<Vec<Worker>, Failure> {
     let config = &located.config;
     let names: Vec<&str> = algorithms.iter().map(|a| a.name()).collect();
     let rules = resolve_rules(&config.default_algorithm, &config.rules, &names).map_err(Failure::input)?;
@@ -92,8 +99,13 @@ fn start_loops(located: &Located, algorithms: &[Arc<dyn Algorithm>]) -> Result<V
     if config.datapath.ebpf.mode == Switch::Off {
         info!(why = "datapath.ebpf.mode is off", "kernel datapath off");
     } else {
-        match KernelLoop::start(located, &rules, algorithms)? {
-            Ok(kernel) => workers.push(kernel.into_worker()),
+        let metrics = observed.of_loop("kernel");
+        match KernelLoop::start_counted(located, &rules, algorithms, metrics.clone())? {
+            Ok(kernel) => {
+                let worker = kernel.into_worker();
+                observed.started("kernel", metrics, &worker);
+                workers.push(worker);
+            }
             Err(error) if config.datapath.ebpf.mode == Switch::Auto => {
                 warn!(why = %error, "kernel datapath off; `ccplane doctor` says what is missing");
             }
@@ -111,9 +123,12 @@ fn start_loops(located: &Located, algorithms: &[Arc<dyn Algorithm>]) -> Result<V
             rundir::create(rundir::parent(&socket)?)?;
             Ok(Box::new(Peers::new(Hub::bind(&socket, options)?)))
         };
-        let worker =
-            Worker::spawn("peers", privileges::NOTHING, core(algorithms, &rules, config)?, pace, attach);
-        workers.push(worker.map_err(Failure::runtime)?);
+        let metrics = observed.of_loop("peers");
+        let core = core(algorithms, &rules, config)?;
+        let worker = Worker::spawn("peers", privileges::NOTHING, core, pace, metrics.clone(), attach)
+            .map_err(Failure::runtime)?;
+        observed.started("peers", metrics, &worker);
+        workers.push(worker);
     }
     Ok(workers)
 }
@@ -132,6 +147,7 @@ async fn serve(
     located: &Located,
     algorithms: Vec<&'static str>,
     workers: Vec<Worker>,
+    observed: Observed,
 ) -> Result<(), Failure> {
     let config = &located.config;
     let timeout = config.control.timeout_ms.millis();
@@ -141,14 +157,16 @@ async fn serve(
     let rules = (config.default_algorithm.clone(), config.rules.len());
     let handle = Arc::new(Handle::new(queries, algorithms.clone(), timeout, rules));
     let serving = server.serve(Arc::clone(&handle) as Arc<dyn Answer>);
+    let observing = observed.serve(&config.metrics).await.map_err(Failure::runtime)?;
     let mut signals = Signals::new()?;
     info!(pid = std::process::id(), socket = %located.control_socket.display(), "agent runs");
 
     let stopping = supervise(args, &handle, &algorithms, &mut signals, workers);
     tokio::select! {
         outcome = stopping => outcome,
-        // It never ends.
+        // These never end.
         () = serving => Ok(()),
+        () = observing => Ok(()),
     }
 }
 

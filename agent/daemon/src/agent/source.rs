@@ -1,9 +1,11 @@
 //! What a loop of the agent drives: the kernel's datapath, or all datapaths of other processes.
 
 use crate::control::FlowRecord;
+use crate::metrics::{FlowSample, Totals};
 use crate::peers::{Change, Hub, Peer, PeerId};
-use ccplane_contract::Datapath;
-use ccplane_core::{Core, DatapathId, Driven, drive};
+use crate::qlog::Taps;
+use ccplane_contract::{Datapath, FlowStats};
+use ccplane_core::{Core, DatapathId, Driven, NATIVE};
 use ccplane_ebpf::{EbpfDatapath, EbpfError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,13 +23,16 @@ const RETRY_FULL: Duration = Duration::from_millis(1);
 /// The datapaths of one loop. Made, used and dropped on the loop's thread.
 pub(super) trait Source {
     /// Drives every datapath once.
-    fn drive(&mut self, core: &mut Core, now_us: u64) -> Driven;
+    fn drive(&mut self, core: &mut Core, now_us: u64, taps: &mut Taps) -> Driven;
 
     /// Blocks until a datapath has something, or `timeout` passed.
     fn wait(&mut self, timeout: Duration) -> io::Result<()>;
 
     /// Every flow, with what the core knows of it.
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord>;
+
+    /// Every flow, as far as metrics go.
+    fn samples(&mut self, core: &Core) -> Vec<FlowSample>;
 
     /// Takes over the running flows of another congestion control; `None` if this is not the kernel.
     fn adopt(&mut self, from: &str, netns: Option<&Path>) -> Option<Result<u64, EbpfError>> {
@@ -70,8 +75,8 @@ impl Kernel {
 }
 
 impl Source for Kernel {
-    fn drive(&mut self, core: &mut Core, now_us: u64) -> Driven {
-        drive(core, Kernel::ID, &mut self.datapath, now_us)
+    fn drive(&mut self, core: &mut Core, now_us: u64, taps: &mut Taps) -> Driven {
+        taps.drive(core, Kernel::ID, &mut self.datapath, now_us)
     }
 
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
@@ -80,6 +85,10 @@ impl Source for Kernel {
 
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
         records(Kernel::ID, &mut self.datapath, core)
+    }
+
+    fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
+        samples(Kernel::ID, &mut self.datapath, core)
     }
 
     fn adopt(&mut self, from: &str, netns: Option<&Path>) -> Option<Result<u64, EbpfError>> {
@@ -118,7 +127,7 @@ impl Peers {
     }
 
     /// Attaches who joined; drives those that left once more, so that the core sees their flows end.
-    fn follow(&mut self, core: &mut Core, now_us: u64) -> Driven {
+    fn follow(&mut self, core: &mut Core, now_us: u64, taps: &mut Taps) -> Driven {
         let mut driven = Driven::default();
         for change in std::mem::take(&mut self.changes) {
             match change {
@@ -131,7 +140,7 @@ impl Peers {
                 }
                 Change::Left(id) => {
                     if let Some(peer) = self.hub.peer(id) {
-                        add(&mut driven, drive(core, Peers::id(id), peer, now_us));
+                        add(&mut driven, taps.drive(core, Peers::id(id), peer, now_us));
                     }
                     core.detach(Peers::id(id));
                     self.hub.remove(id);
@@ -144,12 +153,12 @@ impl Peers {
 }
 
 impl Source for Peers {
-    fn drive(&mut self, core: &mut Core, now_us: u64) -> Driven {
+    fn drive(&mut self, core: &mut Core, now_us: u64, taps: &mut Taps) -> Driven {
         let datagrams = self.hub.receive(MAX_DATAGRAMS, now_us, &mut self.changes);
-        let mut driven = self.follow(core, now_us);
+        let mut driven = self.follow(core, now_us, taps);
         for id in &self.joined {
             if let Some(peer) = self.hub.peer(*id) {
-                add(&mut driven, drive(core, Peers::id(*id), peer, now_us));
+                add(&mut driven, taps.drive(core, Peers::id(*id), peer, now_us));
             }
         }
         driven.events = driven.events.max(datagrams);
@@ -174,6 +183,11 @@ impl Source for Peers {
             .collect()
     }
 
+    fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
+        let of = |id| self.hub.peer(id).map(|peer| samples(Peers::id(id), peer, core));
+        self.joined.iter().copied().filter_map(of).flatten().collect()
+    }
+
     fn malformed(&self) -> u64 {
         self.hub.malformed()
     }
@@ -190,6 +204,20 @@ impl Source for Peers {
 fn records(id: DatapathId, datapath: &mut dyn Datapath, core: &Core) -> Vec<FlowRecord> {
     let kind = datapath.capabilities().kind;
     datapath.flows().iter().map(|s| FlowRecord::new(kind, s, core.flow(id, s.flow))).collect()
+}
+
+fn samples(id: DatapathId, datapath: &mut dyn Datapath, core: &Core) -> Vec<FlowSample> {
+    let kind = datapath.capabilities().kind;
+    let sample = |s: &FlowStats| FlowSample {
+        datapath: kind,
+        id: (id, s.flow),
+        algorithm: core.flow(id, s.flow).map_or(NATIVE, |f| f.algorithm()),
+        mode: s.mode,
+        cwnd_packets: s.snd_cwnd,
+        srtt_us: s.srtt_us,
+        totals: Totals { delivered: s.delivered, lost: s.lost, acked: s.bytes_acked, faults: s.faults },
+    };
+    datapath.flows().iter().map(sample).collect()
 }
 
 fn add(sum: &mut Driven, one: Driven) {

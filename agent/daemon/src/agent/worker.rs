@@ -6,8 +6,11 @@ use super::source::Source;
 use crate::clock;
 use crate::config::{Agent, Wake};
 use crate::control::{Counters, DatapathRecord, FlowRecord, ProgramRecord};
+use crate::metrics::{DatapathSample, LoopMetrics, LoopSample};
+use crate::qlog::{Subscriber, Taps};
 use caps::Capability;
-use ccplane_core::{Core, InstallState, Rules, RulesError};
+use ccplane_contract::Capabilities;
+use ccplane_core::{Core, DatapathId, InstallState, Rules, RulesError};
 use ccplane_ebpf::EbpfError;
 use std::io;
 use std::path::PathBuf;
@@ -31,6 +34,9 @@ pub(super) enum Query {
     Flows(oneshot::Sender<Vec<FlowRecord>>),
     Status(oneshot::Sender<LoopStatus>),
     Programs(oneshot::Sender<Vec<ProgramRecord>>),
+    Sample(oneshot::Sender<LoopSample>),
+    /// A reader of events; answered with how many flows there are that it asks for, `None`: there are too many readers.
+    Qlog(Subscriber, oneshot::Sender<Option<usize>>),
     SetRules(Rules, oneshot::Sender<Result<(), RulesError>>),
     /// Congestion control and network namespace; answered with `None` where there is no kernel datapath.
     Adopt(String, Option<PathBuf>, oneshot::Sender<Option<Result<u64, EbpfError>>>),
@@ -96,6 +102,7 @@ impl Worker {
         keeps: &'static [Capability],
         mut core: Core,
         pace: Pace,
+        metrics: Option<LoopMetrics>,
         attach: impl FnOnce(&mut Core) -> Result<Box<dyn Source>, E> + Send + 'static,
     ) -> Result<Worker, SpawnError<E>> {
         let (queries, inbox) = sync_channel(MAX_QUERIES);
@@ -114,7 +121,7 @@ impl Worker {
             };
             privileges::keep(keeps);
             if attached.send(Ok(())).is_ok() {
-                Loop { core, source, pace, inbox }.run();
+                Loop { core, source, pace, metrics, taps: Taps::default(), inbox }.run();
             }
         };
         let thread =
@@ -149,6 +156,8 @@ struct Loop {
     core: Core,
     source: Box<dyn Source>,
     pace: Pace,
+    metrics: Option<LoopMetrics>,
+    taps: Taps,
     inbox: Receiver<Query>,
 }
 
@@ -156,7 +165,12 @@ impl Loop {
     fn run(mut self) {
         let mut busy_until = Instant::now();
         loop {
-            let driven = self.source.drive(&mut self.core, clock::now_us());
+            let now_us = clock::now_us();
+            let driven = self.source.drive(&mut self.core, now_us, &mut self.taps);
+            if let Some(metrics) = &self.metrics {
+                let took = Duration::from_micros(clock::now_us() - now_us);
+                metrics.turned(now_us, (driven.events > 0).then_some(took));
+            }
             if driven.refused > 0 {
                 debug!(refused = driven.refused, "the datapath refused commands");
             }
@@ -199,6 +213,8 @@ impl Loop {
                 Query::Flows(to) => drop(to.send(self.source.flows(&self.core))),
                 Query::Status(to) => drop(to.send(self.status())),
                 Query::Programs(to) => drop(to.send(self.programs())),
+                Query::Sample(to) => drop(to.send(self.sample())),
+                Query::Qlog(subscriber, to) => drop(to.send(self.subscribe(subscriber))),
                 Query::Adopt(from, netns, to) => drop(to.send(self.source.adopt(&from, netns.as_deref()))),
                 Query::SetRules(rules, to) => drop(to.send(self.core.set_rules(rules))),
             }
@@ -207,10 +223,6 @@ impl Loop {
     }
 
     fn status(&self) -> LoopStatus {
-        let installed = |id| {
-            let here = self.core.installs().filter(|i| i.datapath == id);
-            here.filter(|i| *i.state == InstallState::Installed).count()
-        };
         let datapaths = self
             .core
             .datapaths()
@@ -218,12 +230,46 @@ impl Loop {
                 kind: capabilities.kind.to_owned(),
                 flows: self.core.flows().filter(|f| f.datapath() == id).count(),
                 max_flows: capabilities.max_flows,
-                programs: installed(id),
+                programs: self.installed(id),
                 max_programs: capabilities.max_programs,
             })
             .collect();
+        LoopStatus { datapaths, counters: self.counters() }
+    }
+
+    fn sample(&mut self) -> LoopSample {
+        let datapath = |(id, capabilities): (DatapathId, &Capabilities)| DatapathSample {
+            kind: capabilities.kind,
+            max_flows: capabilities.max_flows,
+            programs: self.installed(id),
+            max_programs: capabilities.max_programs,
+        };
+        LoopSample {
+            datapaths: self.core.datapaths().map(datapath).collect(),
+            algorithms: self.core.algorithms(),
+            counters: self.counters(),
+            flows: self.source.samples(&self.core),
+        }
+    }
+
+    /// A reader of one flow that is not here is not taken in.
+    fn subscribe(&mut self, subscriber: Subscriber) -> Option<usize> {
+        let flows = self.source.samples(&self.core);
+        let count = flows.iter().filter(|f| subscriber.takes(f.datapath, f.id.1.0)).count();
+        if count == 0 && subscriber.wants_one() {
+            return Some(0);
+        }
+        self.taps.subscribe(subscriber).then_some(count)
+    }
+
+    fn installed(&self, on: DatapathId) -> usize {
+        let here = self.core.installs().filter(|i| i.datapath == on);
+        here.filter(|i| *i.state == InstallState::Installed).count()
+    }
+
+    fn counters(&self) -> Counters {
         let c = self.core.counters();
-        let counters = Counters {
+        Counters {
             flows_created: c.flows_created,
             flows_closed: c.flows_closed,
             flows_refused: c.flows_refused,
@@ -233,8 +279,7 @@ impl Loop {
             panics: c.panics,
             refused_commands: c.refused_actions,
             malformed_datagrams: self.source.malformed(),
-        };
-        LoopStatus { datapaths, counters }
+        }
     }
 
     fn programs(&self) -> Vec<ProgramRecord> {
@@ -262,7 +307,7 @@ impl Loop {
         self.core.shutdown();
         let start = Instant::now();
         loop {
-            self.source.drive(&mut self.core, clock::now_us());
+            self.source.drive(&mut self.core, clock::now_us(), &mut self.taps);
             let backlog = self.source.has_backlog();
             if (self.core.is_idle() && !backlog) || start.elapsed() > HAND_OVER {
                 break;

@@ -12,6 +12,7 @@ pub use value::{Bounded, Ports, Prefix, PrefixError, Switch, Wake};
 use ccplane_core::{MAX_RULES, NATIVE, Rules};
 use error::locate;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -35,6 +36,7 @@ pub struct Config {
     pub agent: Agent,
     pub limits: Limits,
     pub datapath: Datapaths,
+    pub metrics: MetricsConfig,
     #[serde(rename = "rule", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
 }
@@ -48,6 +50,7 @@ impl Default for Config {
             agent: Agent::default(),
             limits: Limits::default(),
             datapath: Datapaths::default(),
+            metrics: MetricsConfig::default(),
             rules: Vec::new(),
         }
     }
@@ -162,6 +165,29 @@ impl Default for Unix {
     }
 }
 
+/// The metrics endpoint.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct MetricsConfig {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    pub allow_remote: bool,
+    pub max_clients: Bounded<1, 64>,
+    pub timeout_ms: Bounded<10, 60_000>,
+}
+
+impl Default for MetricsConfig {
+    fn default() -> MetricsConfig {
+        MetricsConfig {
+            listen: None,
+            allow_remote: false,
+            max_clients: const { Bounded::new(4) },
+            timeout_ms: const { Bounded::new(2000) },
+        }
+    }
+}
+
 /// Whether a part that always can be used is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -245,6 +271,18 @@ impl Config {
             return Err(Problem::field(
                 "datapath",
                 "all are off: at least one of ebpf and unix must be used",
+            ));
+        }
+        if let Some(address) = self.metrics.listen
+            && !address.ip().is_loopback()
+            && !self.metrics.allow_remote
+        {
+            return Err(Problem::field(
+                "metrics.listen",
+                format_args!(
+                    "{address} is not a loopback address: anyone who can reach it could read the metrics; \
+                     allow_remote = true permits that"
+                ),
             ));
         }
         match algorithms {

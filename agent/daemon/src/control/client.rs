@@ -47,6 +47,18 @@ pub enum ClientError {
 /// # Errors
 /// There is no agent, it does not answer in time, or it refuses.
 pub fn ask(socket: &Path, timeout: Duration, request: &Request) -> Result<Response, ClientError> {
+    open(socket, timeout, request).map(|(response, _)| response)
+}
+
+/// As [`ask`]; what the agent sends after its response can be read from the second, for ever.
+///
+/// # Errors
+/// As [`ask`].
+pub fn open(
+    socket: &Path,
+    timeout: Duration,
+    request: &Request,
+) -> Result<(Response, BufReader<UnixStream>), ClientError> {
     let unreachable = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             ClientError::NoAgent { socket: socket.to_owned(), source }
@@ -67,9 +79,13 @@ pub fn ask(socket: &Path, timeout: Duration, request: &Request) -> Result<Respon
     line.push(b'\n');
     (&stream).write_all(&line).map_err(failed)?;
     let mut answer = Vec::new();
-    BufReader::new(&stream).take(MAX_RESPONSE_BYTES as u64).read_until(b'\n', &mut answer).map_err(failed)?;
+    let mut stream = BufReader::new(stream);
+    (&mut stream).take(MAX_RESPONSE_BYTES as u64).read_until(b'\n', &mut answer).map_err(failed)?;
     match serde_json::from_slice(&answer)? {
         Response::Error { message } => Err(ClientError::Refused(message)),
-        response => Ok(response),
+        response => {
+            stream.get_ref().set_read_timeout(None).map_err(failed)?;
+            Ok((response, stream))
+        }
     }
 }

@@ -7,7 +7,7 @@ mod client;
 mod protocol;
 mod server;
 
-pub use client::{ClientError, ask};
+pub use client::{ClientError, ask, open};
 pub use protocol::{
     Counters, DatapathRecord, FlowRecord, Flows, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, ModeName,
     ProgramRecord, Request, Response, Silence, Status, Version,

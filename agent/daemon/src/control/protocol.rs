@@ -3,6 +3,7 @@
 //! The names of a flow's figures are `tcp_info`'s; see `ss(8)`.
 
 use crate::config::Rule;
+use crate::qlog::Filter;
 use ccplane_contract::{FlowStats, Mode};
 use ccplane_core::FlowView;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,12 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         netns: Option<PathBuf>,
     },
+    /// What happens to flows from now on: a [`Response::Qlog`], then a qlog record a line, until the flow ends or the
+    /// client leaves.
+    Qlog {
+        /// Which flows.
+        filter: Filter,
+    },
     /// Hands all flows to their native fallback, detaches and ends the agent.
     Stop,
 }
@@ -64,6 +71,11 @@ pub enum Response {
     Adopted {
         /// How many flows were taken over.
         flows: u64,
+    },
+    /// To [`Request::Qlog`]; records follow.
+    Qlog {
+        /// When their times count from, milliseconds since 1970.
+        reference_ms: f64,
     },
     /// The request was carried out.
     Done,

@@ -1,13 +1,16 @@
 //! The agent's end of the control socket.
 
 use super::protocol::{MAX_REQUEST_BYTES, Request, Response};
+use crate::clock;
+use crate::qlog::{self, Filter, Subscription};
 use crate::rundir::{self, RunDirError};
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
@@ -21,6 +24,12 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 pub trait Answer: Send + Sync + 'static {
     /// Answers one request.
     fn answer(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send + '_>>;
+
+    /// Starts a stream of events, or says why there is none.
+    fn events(
+        &self,
+        filter: Filter,
+    ) -> Pin<Box<dyn Future<Output = Result<Subscription, String>> + Send + '_>>;
 }
 
 /// What clients may take of the agent.
@@ -129,6 +138,10 @@ impl Client {
         }
         while let Some(line) = self.line().await? {
             let response = match serde_json::from_slice::<Request>(&line) {
+                Ok(Request::Qlog { filter }) => match answer.events(filter).await {
+                    Ok(subscription) => return self.stream(subscription).await,
+                    Err(message) => Response::Error { message },
+                },
                 Ok(request) => answer.answer(request).await,
                 Err(error) => Response::Error { message: format!("not a request: {error}") },
             };
@@ -155,8 +168,40 @@ impl Client {
         }
     }
 
+    /// Records until there are no more, or the client leaves or is slow.
+    async fn stream(&mut self, mut subscription: Subscription) -> Result<(), SessionError> {
+        let since_us = subscription.since_us;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let age_us = clock::now_us().saturating_sub(since_us);
+        let reference_ms = now.as_secs_f64() * 1000.0 - age_us as f64 / 1000.0;
+        self.send(&Response::Qlog { reference_ms }).await?;
+        let mut told = 0;
+        loop {
+            let record = tokio::select! {
+                record = subscription.records.recv() => record,
+                left = self.stream.fill_buf() => {
+                    // A client that speaks while it listens is confused.
+                    left?;
+                    return Ok(());
+                }
+            };
+            let dropped = subscription.dropped.load(Relaxed);
+            if dropped > told {
+                self.write(qlog::dropped(dropped - told, clock::now_us(), since_us).into_bytes()).await?;
+                told = dropped;
+            }
+            match record {
+                Some(record) => self.write(record.line(since_us).into_bytes()).await?,
+                None => return Ok(()),
+            }
+        }
+    }
+
     async fn send(&mut self, response: &Response) -> Result<(), SessionError> {
-        let mut line = serde_json::to_vec(response).map_err(io::Error::from)?;
+        self.write(serde_json::to_vec(response).map_err(io::Error::from)?).await
+    }
+
+    async fn write(&mut self, mut line: Vec<u8>) -> Result<(), SessionError> {
         line.push(b'\n');
         let within = self.limits.timeout;
         let write = self.stream.get_mut().write_all(&line);

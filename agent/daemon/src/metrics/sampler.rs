@@ -1,0 +1,191 @@
+//! Asks the loops, and adds what they say to the registry.
+
+use super::registry::{
+    AlgorithmLabel, DatapathLabel, FlowLabels, Level, LoopLabel, LoopMetrics, Metrics, ModeLabels,
+};
+use crate::clock;
+use crate::control::Counters;
+use ccplane_contract::{FlowId, Mode};
+use ccplane_core::{AlgorithmCounters, DatapathId};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use std::collections::{BTreeMap, HashMap};
+
+/// One flow at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FlowSample {
+    /// Its datapath's kind.
+    pub(crate) datapath: &'static str,
+    /// Its name in the loop.
+    pub(crate) id: (DatapathId, FlowId),
+    /// Whose it is.
+    pub(crate) algorithm: &'static str,
+    /// How it is steered.
+    pub(crate) mode: Mode,
+    /// Congestion window, packets.
+    pub(crate) cwnd_packets: u32,
+    /// Smoothed RTT, microseconds; 0 before the first sample.
+    pub(crate) srtt_us: u32,
+    /// Since it started.
+    pub(crate) totals: Totals,
+}
+
+/// What a flow counts since it started.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Totals {
+    /// Packets.
+    pub(crate) delivered: u64,
+    /// Packets.
+    pub(crate) lost: u64,
+    /// Bytes.
+    pub(crate) acked: u64,
+    /// Saturations and divisions by zero.
+    pub(crate) faults: u64,
+}
+
+/// One datapath at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DatapathSample {
+    /// Its kind.
+    pub(crate) kind: &'static str,
+    /// Flows that it can steer.
+    pub(crate) max_flows: usize,
+    /// Programs that it holds.
+    pub(crate) programs: usize,
+    /// Programs that it can hold.
+    pub(crate) max_programs: usize,
+}
+
+/// A loop's answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LoopSample {
+    /// Its flows.
+    pub(crate) flows: Vec<FlowSample>,
+    /// Its datapaths.
+    pub(crate) datapaths: Vec<DatapathSample>,
+    /// By algorithm, since the agent started.
+    pub(crate) algorithms: BTreeMap<&'static str, AlgorithmCounters>,
+    /// Since the agent started.
+    pub(crate) counters: Counters,
+}
+
+/// The registry, and what was last added to it.
+pub(crate) struct Sampler {
+    metrics: Metrics,
+    loops: Vec<(&'static str, LoopMetrics)>,
+    last: HashMap<(usize, DatapathId, FlowId), Totals>,
+}
+
+impl Sampler {
+    /// A registry for these loops.
+    pub(crate) fn new(metrics: Metrics, loops: Vec<(&'static str, LoopMetrics)>) -> Sampler {
+        Sampler { metrics, loops, last: HashMap::new() }
+    }
+
+    /// Adds the loops' answers, in their order; `None`: it gave none in time.
+    pub(crate) fn add(&mut self, samples: &[Option<LoopSample>]) {
+        let now_us = clock::now_us();
+        for ((name, of_loop), sample) in self.loops.iter().zip(samples) {
+            let label = LoopLabel { r#loop: name };
+            self.metrics.loop_up.get_or_create(&label).set(sample.is_some().into());
+            let silence_s = now_us.saturating_sub(of_loop.turned_us()) as f64 / 1e6;
+            self.metrics.loop_silence.get_or_create(&label).set(silence_s);
+        }
+        self.add_counters(samples);
+        self.add_datapaths(samples);
+        self.add_flows(samples);
+    }
+
+    /// The registry as text.
+    pub(crate) fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.metrics.registry)?;
+        Ok(text)
+    }
+
+    fn add_counters(&self, samples: &[Option<LoopSample>]) {
+        let m = &self.metrics;
+        let mut sum = Counters::default();
+        let mut algorithms = BTreeMap::<&'static str, AlgorithmCounters>::new();
+        for sample in samples.iter().flatten() {
+            sum.add(&sample.counters);
+            for (name, one) in &sample.algorithms {
+                let all = algorithms.entry(name).or_default();
+                all.flows_created += one.flows_created;
+                all.flows_closed += one.flows_closed;
+                all.flows += one.flows;
+            }
+        }
+        raise(&m.flows_refused, sum.flows_refused);
+        raise(&m.stray_reports, sum.stray_reports);
+        raise(&m.events_dropped, sum.dropped_events);
+        raise(&m.panics, sum.panics);
+        raise(&m.commands_refused, sum.refused_commands);
+        raise(&m.malformed_datagrams, sum.malformed_datagrams);
+        for (algorithm, c) in algorithms {
+            let label = AlgorithmLabel { algorithm };
+            let raise =
+                |family: &Family<AlgorithmLabel, Counter>, to| raise(&family.get_or_create(&label), to);
+            raise(&m.flows_created, c.flows_created);
+            raise(&m.flows_closed, c.flows_closed);
+            raise(&m.reports, c.flows.reports);
+            raise(&m.reports_lost, c.flows.lost_reports);
+            raise(&m.program_changes, c.flows.program_changes);
+            raise(&m.updates, c.flows.updates);
+        }
+    }
+
+    /// Gauges are set anew: what is gone has none.
+    fn add_datapaths(&self, samples: &[Option<LoopSample>]) {
+        let m = &self.metrics;
+        for family in [&m.max_flows, &m.programs, &m.max_programs] {
+            family.clear();
+        }
+        for d in samples.iter().flatten().flat_map(|s| &s.datapaths) {
+            let add = |family: &Family<DatapathLabel, Level>, n: usize| {
+                family.get_or_create(&DatapathLabel { datapath: d.kind }).inc_by(n as i64);
+            };
+            add(&m.max_flows, d.max_flows);
+            add(&m.programs, d.programs);
+            add(&m.max_programs, d.max_programs);
+        }
+    }
+
+    fn add_flows(&mut self, samples: &[Option<LoopSample>]) {
+        let m = &self.metrics;
+        m.flows.clear();
+        let mut last = HashMap::new();
+        for (n, sample) in samples.iter().enumerate() {
+            let Some(sample) = sample else {
+                // Its flows are where they were.
+                last.extend(self.last.iter().filter(|((l, ..), _)| *l == n).map(|(k, v)| (*k, *v)));
+                continue;
+            };
+            for f in &sample.flows {
+                let (datapath, algorithm) = (f.datapath, f.algorithm);
+                m.flows.get_or_create(&ModeLabels { datapath, algorithm, mode: f.mode.into() }).inc();
+                let labels = FlowLabels { datapath, algorithm };
+                if f.srtt_us > 0 {
+                    m.srtt.get_or_create(&labels).observe(f64::from(f.srtt_us) / 1e6);
+                }
+                m.cwnd.get_or_create(&labels).observe(f.cwnd_packets.into());
+                let key = (n, f.id.0, f.id.1);
+                let before = self.last.get(&key).copied().unwrap_or_default();
+                let grow = |family: &Family<FlowLabels, Counter>, now: u64, before: u64| {
+                    family.get_or_create(&labels).inc_by(now.saturating_sub(before));
+                };
+                grow(&m.delivered, f.totals.delivered, before.delivered);
+                grow(&m.lost, f.totals.lost, before.lost);
+                grow(&m.acked_bytes, f.totals.acked, before.acked);
+                grow(&m.faults, f.totals.faults, before.faults);
+                last.insert(key, f.totals);
+            }
+        }
+        self.last = last;
+    }
+}
+
+/// Brings a counter up to a total that somebody else keeps.
+fn raise(counter: &Counter, total: u64) {
+    counter.inc_by(total.saturating_sub(counter.get()));
+}

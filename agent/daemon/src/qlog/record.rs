@@ -1,0 +1,197 @@
+//! The records: qlog's own events where it has one (draft-ietf-quic-qlog-quic-events, `recovery:*`), ours under
+//! `ccplane:*`. Sizes are bytes, times milliseconds, rates bits per second, as qlog has them.
+
+use crate::control::ModeName;
+use serde_json::{Map, Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What qlog calls the serialisation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Format {
+    /// RFC 7464: each record between a record separator and a line feed.
+    JsonSeq,
+    /// A record a line.
+    Ndjson,
+}
+
+impl Format {
+    /// A record as it stands in the file.
+    pub(crate) fn frame(self, record: &str) -> String {
+        match self {
+            Format::JsonSeq => format!("\u{1e}{record}\n"),
+            Format::Ndjson => format!("{record}\n"),
+        }
+    }
+}
+
+/// The first record (draft-ietf-quic-qlog-main-schema, "QlogFileSeq"). `reference_ms`: when the events' times count from,
+/// milliseconds since 1970.
+pub(crate) fn header(format: Format, reference_ms: f64) -> Value {
+    json!({
+        "qlog_version": "0.3",
+        "qlog_format": match format { Format::JsonSeq => "JSON-SEQ", Format::Ndjson => "NDJSON" },
+        "title": "ccplane: flows as the agent sees them",
+        "trace": {
+            "vantage_point": { "name": "ccplane", "type": "server" },
+            "common_fields": { "time_format": "relative", "reference_time": reference_ms, "protocol_type": ["TCP"] },
+            "event_schemas": ["urn:ietf:params:qlog:events:quic", "urn:ccplane:qlog:events:1"],
+        },
+    })
+}
+
+/// A program's names.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Program {
+    pub(crate) name: String,
+    /// Report registers, in report order.
+    pub(crate) reports: Vec<String>,
+    /// All registers, in order.
+    pub(crate) registers: Vec<String>,
+}
+
+/// What a flow does, for `recovery:congestion_state_updated`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    SlowStart,
+    CongestionAvoidance,
+    Recovery,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            State::SlowStart => "slow_start",
+            State::CongestionAvoidance => "congestion_avoidance",
+            State::Recovery => "recovery",
+        }
+    }
+}
+
+/// A flow's figures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Metrics {
+    pub(crate) cwnd_bytes: u64,
+    pub(crate) in_flight_bytes: u64,
+    pub(crate) in_flight_packets: u32,
+    pub(crate) srtt_us: u32,
+    pub(crate) min_rtt_us: u32,
+    pub(crate) ssthresh_bytes: Option<u64>,
+    pub(crate) pacing_bytes_per_s: u64,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Event {
+    FlowStarted { local: SocketAddr, remote: SocketAddr, mss_bytes: u32, algorithm: &'static str },
+    ProgramChanged { program: Arc<Program>, fields: Vec<(String, i64)> },
+    FieldsUpdated { fields: Vec<(String, i64)> },
+    Released,
+    Report { program: Arc<Program>, seq: u32, at_us: u64, values: Vec<i64> },
+    ModeChanged { old: ModeName, new: ModeName },
+    MetricsUpdated(Metrics),
+    StateUpdated { old: Option<State>, new: State },
+    FlowEnded,
+}
+
+/// What happened to which flow, when.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Record {
+    /// The agent's clock, microseconds.
+    pub(crate) at_us: u64,
+    /// The datapath's kind.
+    pub(crate) datapath: &'static str,
+    pub(crate) flow: u64,
+    pub(crate) event: Event,
+}
+
+fn named<'a>(values: impl IntoIterator<Item = (&'a String, &'a i64)>) -> Value {
+    values.into_iter().map(|(name, value)| (name.clone(), json!(value))).collect::<Map<_, _>>().into()
+}
+
+fn ms(us: u32) -> f64 {
+    f64::from(us) / 1000.0
+}
+
+impl Record {
+    /// As a line; times count from `since_us`.
+    pub(crate) fn line(&self, since_us: u64) -> String {
+        let (name, data) = self.event.named();
+        line(self.at_us, since_us, Some((self.datapath, self.flow)), name, data)
+    }
+}
+
+/// Says that records were dropped.
+pub(crate) fn dropped(count: u64, at_us: u64, since_us: u64) -> String {
+    line(at_us, since_us, None, "ccplane:events_dropped", json!({ "count": count }))
+}
+
+fn line(at_us: u64, since_us: u64, of: Option<(&str, u64)>, name: &str, data: Value) -> String {
+    let mut record = Map::new();
+    record.insert("time".into(), json!(at_us.saturating_sub(since_us) as f64 / 1000.0));
+    record.insert("name".into(), json!(name));
+    if let Some((datapath, flow)) = of {
+        record.insert("group_id".into(), json!(format!("{datapath}/{flow}")));
+    }
+    record.insert("data".into(), data);
+    Value::Object(record).to_string()
+}
+
+impl Event {
+    fn named(&self) -> (&'static str, Value) {
+        match self {
+            Event::FlowStarted { local, remote, mss_bytes, algorithm } => (
+                "ccplane:flow_started",
+                json!({ "local": local, "remote": remote, "mss": mss_bytes, "algorithm": algorithm }),
+            ),
+            Event::ProgramChanged { program, fields } => (
+                "ccplane:program_changed",
+                json!({ "program": program.name, "fields": named(fields.iter().map(|(n, v)| (n, v))) }),
+            ),
+            Event::FieldsUpdated { fields } => {
+                ("ccplane:fields_updated", json!({ "fields": named(fields.iter().map(|(n, v)| (n, v))) }))
+            }
+            Event::Released => ("ccplane:released", json!({})),
+            Event::Report { program, seq, at_us, values } => (
+                "ccplane:report",
+                json!({
+                    "program": program.name,
+                    "seq": seq,
+                    "datapath_time_us": at_us,
+                    "registers": named(program.reports.iter().zip(values)),
+                }),
+            ),
+            Event::ModeChanged { old, new } => ("ccplane:mode_changed", json!({ "old": old, "new": new })),
+            Event::MetricsUpdated(m) => ("recovery:metrics_updated", m.data()),
+            Event::StateUpdated { old, new } => {
+                let mut data = Map::new();
+                if let Some(old) = old {
+                    data.insert("old".into(), json!(old.name()));
+                }
+                data.insert("new".into(), json!(new.name()));
+                ("recovery:congestion_state_updated", data.into())
+            }
+            Event::FlowEnded => ("ccplane:flow_ended", json!({})),
+        }
+    }
+}
+
+impl Metrics {
+    fn data(&self) -> Value {
+        let mut data = Map::new();
+        data.insert("congestion_window".into(), json!(self.cwnd_bytes));
+        data.insert("bytes_in_flight".into(), json!(self.in_flight_bytes));
+        data.insert("packets_in_flight".into(), json!(self.in_flight_packets));
+        if self.srtt_us > 0 {
+            data.insert("smoothed_rtt".into(), json!(ms(self.srtt_us)));
+            data.insert("min_rtt".into(), json!(ms(self.min_rtt_us)));
+        }
+        if let Some(ssthresh) = self.ssthresh_bytes {
+            data.insert("ssthresh".into(), json!(ssthresh));
+        }
+        if self.pacing_bytes_per_s > 0 {
+            data.insert("pacing_rate".into(), json!(self.pacing_bytes_per_s.saturating_mul(8)));
+        }
+        data.into()
+    }
+}

@@ -1,0 +1,317 @@
+//! The loop's end: sees what passes between a datapath and the core, while somebody reads.
+
+use super::{Event, Filter, MAX_SUBSCRIBERS, Metrics, Program, Record, State};
+use ccplane_contract::{
+    Capabilities, Datapath, DatapathError, Event as Happened, Field, FlowId, FlowStats, Mode, ProgramUid,
+};
+use ccplane_core::{Core, DatapathId, Driven, NATIVE, drive};
+use ccplane_program::ir::Program as Ir;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tokio::sync::mpsc;
+
+/// Least time between two looks at a datapath's figures, microseconds.
+const METRICS_EVERY_US: u64 = 20_000;
+
+/// Where one reader's records go.
+pub(crate) struct Subscriber {
+    filter: Filter,
+    to: mpsc::Sender<Record>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Subscriber {
+    pub(super) fn new(filter: Filter, to: mpsc::Sender<Record>, dropped: Arc<AtomicU64>) -> Subscriber {
+        Subscriber { filter, to, dropped }
+    }
+
+    /// Another handle on the same reader, for another loop.
+    pub(crate) fn share(&self) -> Subscriber {
+        Subscriber { filter: self.filter.clone(), to: self.to.clone(), dropped: Arc::clone(&self.dropped) }
+    }
+
+    /// Whether it asks for this flow.
+    pub(crate) fn takes(&self, datapath: &str, flow: u64) -> bool {
+        self.filter.takes(datapath, flow)
+    }
+
+    /// Whether it asks for one flow.
+    pub(crate) fn wants_one(&self) -> bool {
+        self.filter.flow.is_some()
+    }
+
+    fn send(&self, record: &Record) {
+        if self.filter.takes(record.datapath, record.flow)
+            && let Err(mpsc::error::TrySendError::Full(_)) = self.to.try_send(record.clone())
+        {
+            self.dropped.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// What passed between a datapath and the core in one turn.
+enum Passed {
+    Event(Happened),
+    SetProgram { flow: FlowId, uid: ProgramUid, fields: Vec<(Field, i64)> },
+    Update { flow: FlowId, fields: Vec<(Field, i64)> },
+    Release { flow: FlowId },
+}
+
+/// What was last said of a flow.
+struct Said {
+    program: Option<ProgramUid>,
+    mode: Mode,
+    metrics: Option<Metrics>,
+    state: Option<State>,
+    lost: u64,
+}
+
+/// The readers of one loop.
+#[derive(Default)]
+pub(crate) struct Taps {
+    subscribers: Vec<Subscriber>,
+    said: HashMap<(DatapathId, FlowId), Said>,
+    programs: HashMap<ProgramUid, Arc<Program>>,
+    looked_us: HashMap<DatapathId, u64>,
+}
+
+impl Taps {
+    /// Takes a reader in; false if there are too many. Flows that run are told of as they are looked at next.
+    pub(crate) fn subscribe(&mut self, subscriber: Subscriber) -> bool {
+        self.prune();
+        if self.subscribers.len() >= MAX_SUBSCRIBERS {
+            return false;
+        }
+        self.subscribers.push(subscriber);
+        self.said.clear();
+        self.looked_us.clear();
+        true
+    }
+
+    fn prune(&mut self) {
+        self.subscribers.retain(|s| !s.to.is_closed());
+        if self.subscribers.is_empty() {
+            self.said.clear();
+        }
+    }
+
+    /// [`drive`], watched while there are readers.
+    pub(crate) fn drive(
+        &mut self,
+        core: &mut Core,
+        id: DatapathId,
+        datapath: &mut dyn Datapath,
+        now_us: u64,
+    ) -> Driven {
+        if self.subscribers.is_empty() {
+            return drive(core, id, datapath, now_us);
+        }
+        self.prune();
+        let kind = datapath.capabilities().kind;
+        let mut tap = Tap { inner: datapath, passed: Vec::new() };
+        let driven = drive(core, id, &mut tap, now_us);
+        let Tap { inner, passed } = tap;
+        if self.programs.is_empty() || !passed.is_empty() {
+            self.learn_programs(core);
+        }
+        let to = At { id, kind, now_us };
+        // First what is there, so that no report comes before its flow has.
+        let due = self.looked_us.get(&id).is_none_or(|at| now_us - at >= METRICS_EVERY_US);
+        if due || passed.iter().any(|p| matches!(p, Passed::Event(Happened::Created { .. }))) {
+            self.looked_us.insert(id, now_us);
+            let told =
+                |flow| passed.iter().any(|p| matches!(p, Passed::SetProgram { flow: f, .. } if *f == flow));
+            for stats in inner.flows() {
+                let program = stats.program.filter(|_| !told(stats.flow));
+                self.look(&to, core, &stats, program);
+            }
+        }
+        for passed in passed {
+            self.pass(&to, passed);
+        }
+        driven
+    }
+
+    fn learn_programs(&mut self, core: &Core) {
+        for install in core.installs() {
+            self.programs.entry(install.program.uid()).or_insert_with(|| {
+                let program = install.program;
+                Arc::new(Program {
+                    name: program.name().to_owned(),
+                    reports: program.report_names().to_vec(),
+                    registers: program.program().regs().iter().map(|r| r.name.clone()).collect(),
+                })
+            });
+        }
+    }
+
+    fn program(&self, uid: ProgramUid) -> Arc<Program> {
+        self.programs.get(&uid).cloned().unwrap_or_else(|| {
+            Arc::new(Program { name: format!("#{}", uid.0), reports: Vec::new(), registers: Vec::new() })
+        })
+    }
+
+    fn tell(&self, at: &At, flow: FlowId, event: Event) {
+        let record = Record { at_us: at.now_us, datapath: at.kind, flow: flow.0, event };
+        self.subscribers.iter().for_each(|s| s.send(&record));
+    }
+
+    /// A flow as it is now: what is new about it. `program`: what it runs, unless that is told anyway.
+    fn look(&mut self, at: &At, core: &Core, stats: &FlowStats, program: Option<ProgramUid>) {
+        let key = (at.id, stats.flow);
+        let mss_bytes = u64::from(stats.mss_bytes);
+        if !self.said.contains_key(&key) {
+            let (local, remote, mss_bytes) = (stats.info.local, stats.info.remote, stats.mss_bytes);
+            let algorithm = core.flow(at.id, stats.flow).map_or(NATIVE, |f| f.algorithm());
+            self.tell(at, stats.flow, Event::FlowStarted { local, remote, mss_bytes, algorithm });
+            if let Some(uid) = program {
+                let changed = Event::ProgramChanged { program: self.program(uid), fields: Vec::new() };
+                self.tell(at, stats.flow, changed);
+            }
+        }
+        let said = self.said.remove(&key).unwrap_or(Said {
+            program: stats.program,
+            mode: stats.mode,
+            metrics: None,
+            state: None,
+            lost: stats.lost,
+        });
+        if said.mode != stats.mode {
+            let changed = Event::ModeChanged { old: said.mode.into(), new: stats.mode.into() };
+            self.tell(at, stats.flow, changed);
+        }
+        let ssthresh = Some(stats.snd_ssthresh).filter(|s| *s != u32::MAX);
+        let metrics = Metrics {
+            cwnd_bytes: u64::from(stats.snd_cwnd) * mss_bytes,
+            in_flight_bytes: u64::from(stats.unacked) * mss_bytes,
+            in_flight_packets: stats.unacked,
+            srtt_us: stats.srtt_us,
+            min_rtt_us: stats.min_rtt_us,
+            ssthresh_bytes: ssthresh.map(|s| u64::from(s) * mss_bytes),
+            pacing_bytes_per_s: stats.pacing_rate,
+        };
+        if said.metrics != Some(metrics) {
+            self.tell(at, stats.flow, Event::MetricsUpdated(metrics));
+        }
+        let state = if stats.lost > said.lost {
+            State::Recovery
+        } else if ssthresh.is_some_and(|s| stats.snd_cwnd >= s) {
+            State::CongestionAvoidance
+        } else if ssthresh.is_none() && stats.lost > 0 {
+            // Programs keep their threshold to themselves: after a loss a flow is taken to be past it.
+            State::CongestionAvoidance
+        } else {
+            State::SlowStart
+        };
+        if said.state != Some(state) {
+            self.tell(at, stats.flow, Event::StateUpdated { old: said.state, new: state });
+        }
+        let said = Said {
+            program: stats.program.or(said.program),
+            mode: stats.mode,
+            metrics: Some(metrics),
+            state: Some(state),
+            lost: stats.lost,
+        };
+        self.said.insert(key, said);
+    }
+
+    /// What passed, in order.
+    fn pass(&mut self, at: &At, passed: Passed) {
+        match passed {
+            Passed::Event(Happened::Report { flow, program, seq, at_us, values }) => {
+                let program = self.program(program);
+                self.tell(at, flow, Event::Report { program, seq, at_us, values });
+            }
+            Passed::Event(Happened::Closed { flow }) => {
+                self.tell(at, flow, Event::FlowEnded);
+                self.said.remove(&(at.id, flow));
+                // Who asked for this flow alone has all there is.
+                let done = |s: &Subscriber| s.filter.flow == Some(flow.0) && s.filter.takes(at.kind, flow.0);
+                self.subscribers.retain(|s| !done(s));
+            }
+            Passed::Event(Happened::Created { .. } | Happened::Dropped { .. }) => {}
+            Passed::SetProgram { flow, uid, fields } => {
+                let program = self.program(uid);
+                if let Some(said) = self.said.get_mut(&(at.id, flow)) {
+                    said.program = Some(uid);
+                }
+                let fields = name(&program, &fields);
+                self.tell(at, flow, Event::ProgramChanged { program, fields });
+            }
+            Passed::Update { flow, fields } => {
+                let uid = self.said.get(&(at.id, flow)).and_then(|s| s.program);
+                let program = self.program(uid.unwrap_or(ProgramUid(0)));
+                self.tell(at, flow, Event::FieldsUpdated { fields: name(&program, &fields) });
+            }
+            Passed::Release { flow } => self.tell(at, flow, Event::Released),
+        }
+    }
+}
+
+/// Where and when.
+struct At {
+    id: DatapathId,
+    kind: &'static str,
+    now_us: u64,
+}
+
+fn name(program: &Program, fields: &[(Field, i64)]) -> Vec<(String, i64)> {
+    let of = |field: Field| match field {
+        Field::Cwnd => "Cwnd".to_owned(),
+        Field::Rate => "Rate".to_owned(),
+        Field::Reg(r) => program.registers.get(usize::from(r)).cloned().unwrap_or_else(|| format!("#{r}")),
+    };
+    fields.iter().map(|(field, value)| (of(*field), *value)).collect()
+}
+
+/// A datapath that is listened to. Only what the datapath accepted is told.
+struct Tap<'a> {
+    inner: &'a mut dyn Datapath,
+    passed: Vec<Passed>,
+}
+
+impl Datapath for Tap<'_> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    fn install(&mut self, uid: ProgramUid, program: &Ir) -> Result<(), DatapathError> {
+        self.inner.install(uid, program)
+    }
+    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
+        self.inner.remove(uid)
+    }
+    fn set_program(
+        &mut self,
+        flow: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<(), DatapathError> {
+        self.inner.set_program(flow, uid, fields)?;
+        self.passed.push(Passed::SetProgram { flow, uid, fields: fields.to_vec() });
+        Ok(())
+    }
+    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+        self.inner.update(flow, fields)?;
+        self.passed.push(Passed::Update { flow, fields: fields.to_vec() });
+        Ok(())
+    }
+    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
+        self.inner.release(flow)?;
+        self.passed.push(Passed::Release { flow });
+        Ok(())
+    }
+    fn heartbeat(&mut self) {
+        self.inner.heartbeat();
+    }
+    fn flows(&mut self) -> Vec<FlowStats> {
+        self.inner.flows()
+    }
+    fn poll(&mut self, max: usize, events: &mut Vec<Happened>) -> usize {
+        let from = events.len();
+        let count = self.inner.poll(max, events);
+        self.passed.extend(events[from..].iter().cloned().map(Passed::Event));
+        count
+    }
+}

@@ -1,0 +1,252 @@
+use super::*;
+use ccplane_contract::{Capabilities, Datapath, DatapathError, Event as Happened, Field, FlowId, FlowInfo};
+use ccplane_contract::{FlowStats, Mode, ProgramUid};
+use ccplane_core::{Catalog, Config, Core, DatapathId, Rules};
+use serde_json::Value;
+
+const DP: DatapathId = DatapathId(0);
+
+/// A datapath of one flow.
+#[derive(Default)]
+struct Fake {
+    events: Vec<Happened>,
+    flow: Option<FlowStats>,
+}
+
+impl Datapath for Fake {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { kind: "fake", max_programs: 8, max_flows: 8, policy: false, full_language: true }
+    }
+    fn install(&mut self, _: ProgramUid, _: &ccplane_program::ir::Program) -> Result<(), DatapathError> {
+        Ok(())
+    }
+    fn remove(&mut self, _: ProgramUid) -> Result<(), DatapathError> {
+        Ok(())
+    }
+    fn set_program(&mut self, _: FlowId, uid: ProgramUid, _: &[(Field, i64)]) -> Result<(), DatapathError> {
+        if let Some(flow) = &mut self.flow {
+            (flow.program, flow.mode) = (Some(uid), Mode::Program);
+        }
+        Ok(())
+    }
+    fn update(&mut self, _: FlowId, _: &[(Field, i64)]) -> Result<(), DatapathError> {
+        Ok(())
+    }
+    fn release(&mut self, _: FlowId) -> Result<(), DatapathError> {
+        Ok(())
+    }
+    fn heartbeat(&mut self) {}
+    fn flows(&mut self) -> Vec<FlowStats> {
+        self.flow.iter().cloned().collect()
+    }
+    fn poll(&mut self, _: usize, events: &mut Vec<Happened>) -> usize {
+        let count = self.events.len();
+        events.append(&mut self.events);
+        count
+    }
+}
+
+struct Lab {
+    core: Core,
+    fake: Fake,
+    taps: Taps,
+    now_us: u64,
+    reports: u32,
+}
+
+const FLOW: FlowId = FlowId(7);
+
+fn info() -> FlowInfo {
+    FlowInfo {
+        mss_bytes: 1000,
+        init_cwnd_bytes: 10_000,
+        local: ([10, 0, 0, 1], 1).into(),
+        remote: ([10, 0, 0, 2], 2).into(),
+        cgroup: None,
+    }
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let catalog = Catalog::new(ccplane_algs::all(), 1).unwrap();
+        let mut core = Core::new(catalog, Rules::all("ccp-reno"), Config::default()).unwrap();
+        let fake = Fake::default();
+        core.attach(DP, fake.capabilities(), 0).unwrap();
+        Lab { core, fake, taps: Taps::default(), now_us: 1_000_000, reports: 0 }
+    }
+
+    fn turn(&mut self, events: Vec<Happened>) {
+        self.now_us += 30_000;
+        self.fake.events = events;
+        self.taps.drive(&mut self.core, DP, &mut self.fake, self.now_us);
+    }
+
+    fn start(&mut self) {
+        self.fake.flow = Some(FlowStats {
+            flow: FLOW,
+            info: info(),
+            mode: Mode::NativeNoProgram,
+            program: None,
+            snd_cwnd: 10,
+            snd_ssthresh: u32::MAX,
+            mss_bytes: 1000,
+            srtt_us: 20_500,
+            min_rtt_us: 20_000,
+            pacing_rate: 500_000,
+            bytes_acked: 0,
+            delivered: 0,
+            lost: 0,
+            unacked: 4,
+            faults: 0,
+            reports: 0,
+            sampled_at_us: 0,
+        });
+        self.turn(vec![Happened::Created { flow: FLOW, info: info() }]);
+    }
+
+    fn report(&mut self, count: u32) {
+        let uid = self.core.flow(DP, FLOW).unwrap().program().unwrap().uid();
+        let report = |seq| Happened::Report {
+            flow: FLOW,
+            program: uid,
+            seq,
+            at_us: 77,
+            values: vec![1000, 0, 0, 20_500],
+        };
+        let events = (self.reports + 1..=self.reports + count).map(report).collect();
+        self.reports += count;
+        self.turn(events);
+    }
+}
+
+/// The records that wait, as JSON; each has what qlog asks for.
+fn records(subscription: &mut Subscription) -> Vec<Value> {
+    let mut all = Vec::new();
+    while let Ok(record) = subscription.records.try_recv() {
+        let value: Value = serde_json::from_str(&record.line(subscription.since_us)).unwrap();
+        assert!(value["time"].is_f64() && value["name"].as_str().unwrap().contains(':'), "{value}");
+        assert!(value["data"].is_object() && value["group_id"] == "fake/7", "{value}");
+        all.push(value);
+    }
+    all
+}
+
+fn named(records: &[Value]) -> Vec<&str> {
+    records.iter().map(|r| r["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_flows_life_in_order() {
+    let mut lab = Lab::new();
+    let (subscriber, mut subscription) = channel(&Filter::default(), lab.now_us);
+    assert!(lab.taps.subscribe(subscriber));
+    lab.start();
+    lab.report(1);
+    lab.fake.flow.as_mut().unwrap().lost = 2;
+    lab.turn(vec![]);
+    lab.turn(vec![Happened::Closed { flow: FLOW }]);
+    let seen = records(&mut subscription);
+    let expected = [
+        "ccplane:flow_started",
+        "recovery:metrics_updated",
+        "recovery:congestion_state_updated",
+        "ccplane:program_changed",
+        "ccplane:report",
+        "ccplane:fields_updated",
+        "recovery:congestion_state_updated",
+        "recovery:congestion_state_updated",
+        "ccplane:flow_ended",
+    ];
+    assert_eq!(named(&seen), expected, "{seen:#?}");
+    let metrics = &seen[1]["data"];
+    assert_eq!(
+        *metrics,
+        serde_json::json!({
+            "congestion_window": 10_000, "bytes_in_flight": 4000, "packets_in_flight": 4, "smoothed_rtt": 20.5,
+            "min_rtt": 20.0, "pacing_rate": 4_000_000,
+        })
+    );
+    assert_eq!(seen[2]["data"], serde_json::json!({ "new": "slow_start" }));
+    assert_eq!(seen[3]["data"]["program"], "ccp-reno");
+    assert!(seen[3]["data"]["fields"]["report_us"].is_i64(), "{seen:#?}");
+    assert_eq!(seen[4]["data"]["registers"]["rtt_us"], 20_500);
+    assert_eq!(seen[5]["data"]["fields"]["Cwnd"], 11_000);
+    assert_eq!(seen[6]["data"], serde_json::json!({ "old": "slow_start", "new": "recovery" }));
+    assert_eq!(seen[0]["time"], 30.0);
+}
+
+#[test]
+fn a_reader_who_comes_late_hears_what_there_is_and_ends_with_its_flow() {
+    let mut lab = Lab::new();
+    lab.start();
+    lab.report(3);
+    let filter = Filter { flow: Some(7), datapath: None };
+    let (subscriber, mut subscription) = channel(&filter, lab.now_us);
+    assert!(lab.taps.subscribe(subscriber.share()));
+    drop(subscriber);
+    lab.turn(vec![]);
+    assert_eq!(named(&records(&mut subscription))[..2], ["ccplane:flow_started", "ccplane:program_changed"]);
+    lab.turn(vec![Happened::Closed { flow: FLOW }]);
+    assert_eq!(*named(&records(&mut subscription)).last().unwrap(), "ccplane:flow_ended");
+    assert_eq!(subscription.records.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+}
+
+#[test]
+fn other_flows_and_datapaths_are_not_told() {
+    let mut lab = Lab::new();
+    let others = [
+        Filter { flow: Some(8), datapath: None },
+        Filter { flow: Some(7), datapath: Some("ebpf".to_owned()) },
+    ];
+    let mut subscriptions = others.map(|filter| {
+        let (subscriber, subscription) = channel(&filter, 0);
+        assert!(lab.taps.subscribe(subscriber));
+        subscription
+    });
+    lab.start();
+    lab.report(5);
+    assert!(subscriptions.iter_mut().all(|s| records(s).is_empty()));
+}
+
+#[test]
+fn what_a_slow_reader_misses_is_counted() {
+    let mut lab = Lab::new();
+    let (subscriber, mut subscription) = channel(&Filter::default(), lab.now_us);
+    assert!(lab.taps.subscribe(subscriber));
+    lab.start();
+    for _ in 0..10 {
+        lab.report(1000);
+    }
+    let dropped = subscription.dropped.load(std::sync::atomic::Ordering::Relaxed);
+    let seen = records(&mut subscription).len();
+    assert_eq!(seen, MAX_QUEUED);
+    // A report and its update each, and what there was at the start.
+    assert!((20_000..20_100).contains(&(seen as u64 + dropped)), "{seen} {dropped}");
+    let said: Value = serde_json::from_str(&dropped_line(dropped)).unwrap();
+    assert_eq!((&said["name"], &said["data"]["count"]), (&"ccplane:events_dropped".into(), &dropped.into()));
+}
+
+fn dropped_line(count: u64) -> String {
+    super::dropped(count, 2000, 1000)
+}
+
+#[test]
+fn readers_are_bounded_and_those_who_left_make_room() {
+    let mut lab = Lab::new();
+    let mut all: Vec<_> = (0..MAX_SUBSCRIBERS).map(|_| channel(&Filter::default(), 0)).collect();
+    let (subscribers, mut subscriptions): (Vec<_>, Vec<_>) = all.drain(..).unzip();
+    assert!(subscribers.into_iter().all(|s| lab.taps.subscribe(s)));
+    assert!(!lab.taps.subscribe(channel(&Filter::default(), 0).0));
+    subscriptions.pop();
+    let (next, _keep) = channel(&Filter::default(), 0);
+    assert!(lab.taps.subscribe(next));
+}
+
+#[test]
+fn the_first_record_says_what_it_is() {
+    let head = header(Format::JsonSeq, 5.0);
+    assert_eq!((&head["qlog_format"], &head["qlog_version"]), (&"JSON-SEQ".into(), &"0.3".into()));
+    assert_eq!(head["trace"]["common_fields"]["reference_time"], 5.0);
+    assert_eq!(header(Format::Ndjson, 5.0)["qlog_format"], "NDJSON");
+    assert_eq!(Format::JsonSeq.frame("{}"), "\u{1e}{}\n");
+}
