@@ -1,10 +1,12 @@
 //! Ends what a shell's command left running, whichever way the shell itself ended: else a namespace would live on with it.
 
+use std::ffi::CStr;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
+use nix::sys::prctl::set_name;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, getpid, getppid, pipe2, read, setsid};
@@ -15,6 +17,9 @@ use crate::sys;
 
 /// Passes over the processes: each kills all that it finds, and only those that fork on meanwhile need another.
 const MAX_PASSES: usize = 100;
+
+/// What watchers are called in `/proc/PID/comm`, so that they leave each other to their work.
+const NAME: &CStr = c"ccp-watcher";
 
 /// A process of its own that waits for the end of this one; dropping it has it do its work now.
 #[derive(Debug)]
@@ -35,6 +40,8 @@ impl Watcher {
         let mut ours = Some(lifeline);
         let watch = || {
             drop(ours.take());
+            // A watcher whose name is refused could be killed by an outer shell's, no more.
+            let _ = set_name(NAME);
             // Out of the terminal's reach: Ctrl-C is not for us.
             let _ = setsid();
             while read(&ended, &mut [0]) == Err(Errno::EINTR) {}
@@ -52,19 +59,18 @@ impl Drop for Watcher {
     }
 }
 
-/// Kills every process in one of the namespaces but this one and, while it lives, the shell itself.
+/// Kills every process in one of the namespaces but other watchers, this one and, while it lives, the shell itself.
 fn end(namespaces: &[(u64, u64)]) {
     for _ in 0..MAX_PASSES {
         let Ok(entries) = fs::read_dir("/proc") else { return };
         let pids =
             entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Pid::from_raw);
-        let inside = |pid: &Pid| {
+        let doomed = |pid: &Pid| {
             let found = fs::metadata(format!("/proc/{pid}/ns/net"));
-            *pid != getpid()
-                && *pid != getppid()
-                && found.is_ok_and(|found| namespaces.contains(&(found.dev(), found.ino())))
+            let inside = found.is_ok_and(|found| namespaces.contains(&(found.dev(), found.ino())));
+            inside && *pid != getpid() && *pid != getppid() && !is_watcher(*pid)
         };
-        let found: Vec<Pid> = pids.filter(inside).collect();
+        let found: Vec<Pid> = pids.filter(doomed).collect();
         if found.is_empty() {
             return;
         }
@@ -73,4 +79,8 @@ fn end(namespaces: &[(u64, u64)]) {
             let _ = kill(pid, Signal::SIGKILL);
         }
     }
+}
+
+fn is_watcher(pid: Pid) -> bool {
+    fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_ascii_end() == NAME.to_bytes())
 }
