@@ -563,6 +563,21 @@ mod tests {
     }
 
     #[test]
+    fn limited_is_a_flow_with_nothing_to_send_and_less_than_half_a_window_in_flight() {
+        let mut bench = steady(64);
+        for (in_flight, pending, limited) in [(40, 40, 0), (10, 90, 0), (10, 10, 1), (31, 31, 2)] {
+            bench.ack_with(
+                100,
+                Ack { rtt_us: BASE_US, in_flight: in_flight * MSS, ..Ack::default() },
+                |prims| {
+                    prims.set(Prim::FlowBytesPending, pending * MSS);
+                },
+            );
+            assert_eq!(bench.reg("Report.limited"), limited, "{in_flight} {pending}");
+        }
+    }
+
+    #[test]
     fn the_agent_sets_the_window_once() {
         let mut bench = steady(64);
         bench.set("window", 10 * MSS);
