@@ -170,7 +170,7 @@ pub fn run(
             }
         }
     }
-    Ok(Simulated { datapath, flows, counters: core.counters().clone() })
+    Ok(Simulated { datapath, flows, counters: core.counters() })
 }
 
 fn add(

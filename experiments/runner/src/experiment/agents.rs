@@ -75,6 +75,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Looks at the agent now and then, so that a figure is known to be the program's.
 pub(super) struct Watch {
     agent: Box<dyn Agent>,
+    /// Receivers' ports of the flows that it is to steer; their other ends are flows, too, and none of its business.
+    ports: Vec<RangeInclusive<u16>>,
     next: Instant,
     /// Senders that were not steered when looked at last: a flow that has just started may be excused once.
     suspects: HashSet<SocketAddr>,
@@ -83,9 +85,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(agent: Box<dyn Agent>) -> Watch {
+    pub(super) fn new(agent: Box<dyn Agent>, rules: &[Steer]) -> Watch {
         Watch {
             agent,
+            ports: rules.iter().map(|r| r.ports.clone()).collect(),
             next: Instant::now() + LOOK_EVERY,
             suspects: HashSet::new(),
             unsteered: HashSet::new(),
@@ -104,7 +107,8 @@ impl Watch {
             return;
         }
         self.next = now + LOOK_EVERY;
-        let flows = self.agent.flows();
+        let mut flows = self.agent.flows();
+        flows.retain(|f| self.ports.iter().any(|ports| ports.contains(&f.remote.port())));
         for flow in &flows {
             self.faults.insert(flow.local, flow.faults);
         }
@@ -146,12 +150,14 @@ mod tests {
     fn a_flow_that_stays_unsteered_is_counted_once() {
         let at = |port| SocketAddr::from(([10, 0, 0, 1], port));
         let flow = |port, steered, faults| SteeredFlow { local: at(port), remote: at(1), steered, faults };
+        let receiver = SteeredFlow { local: at(1), remote: at(50), steered: false, faults: 0 };
         let looks = vec![
             vec![flow(1, false, 0), flow(2, false, 0), flow(3, true, 1)],
-            vec![flow(1, true, 0), flow(2, false, 0), flow(3, true, 4)],
-            vec![flow(1, true, 0), flow(2, false, 0), flow(3, true, 4)],
+            vec![flow(1, true, 0), flow(2, false, 0), flow(3, true, 4), receiver.clone()],
+            vec![flow(1, true, 0), flow(2, false, 0), flow(3, true, 4), receiver],
         ];
-        let mut watch = Watch::new(Box::new(Fake(looks)));
+        let algorithm = ccplane_algs::all().remove(0);
+        let mut watch = Watch::new(Box::new(Fake(looks)), &[Steer { ports: 1..=2, algorithm }]);
         for _ in 0..3 {
             watch.next = Instant::now();
             // 9 is not known to the agent at all.

@@ -265,9 +265,10 @@ fn long_flow(samples: &[ccplane_sim::Sample], mss_bytes: u64, start_us: u64, war
     let mut warm: Option<(u64, u64)> = None;
     for s in samples {
         let elapsed_us = s.at_us.saturating_sub(before.0);
-        if elapsed_us > 0 {
+        let bits = (s.delivered - before.1) * mss_bytes * 8;
+        if let Some(bps) = (bits * 1_000_000).checked_div(elapsed_us) {
             series.t_ms.push(s.at_us / 1000);
-            series.throughput_bps.push((s.delivered - before.1) * mss_bytes * 8 * 1_000_000 / elapsed_us);
+            series.throughput_bps.push(bps);
             series.srtt_us.push(s.srtt_us.into());
             series.cwnd_pkts.push(s.cwnd_bytes / mss_bytes);
             series.pacing_bps.push(s.pacing_rate.saturating_mul(8));

@@ -41,7 +41,7 @@ pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>)
     let rules = rules(job)?;
     let watch = match rules.is_empty() {
         true => None,
-        false => Some(Watch::new(agents.start(&rules).map_err(Error::Agent)?)),
+        false => Some(Watch::new(agents.start(&rules).map_err(Error::Agent)?, &rules)),
     };
     let congestion = match (&watch, job.contender.datapath) {
         (Some(watch), Datapath::Ebpf) => watch.congestion().to_owned(),
@@ -60,7 +60,7 @@ pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>)
         let epoch = Instant::now();
         let load = Load::start(job, &road, &congestion, &arrivals, epoch, &shared, scope)?;
         let run = Run { job, road: &road, watch, planned, running: Vec::new(), epoch, load };
-        run.to_its_end(pulse, &shared)
+        run.finish(pulse, &shared)
     })
 }
 
@@ -209,7 +209,7 @@ impl Run<'_, '_> {
         Ok(Mark { link: self.road.stats(), cpu: cpu::now()? })
     }
 
-    fn to_its_end(mut self, pulse: &mut Pulse<'_>, shared: &short::Shared) -> Result<Measured> {
+    fn finish(mut self, pulse: &mut Pulse<'_>, shared: &short::Shared) -> Result<Measured> {
         let plan = self.job.plan;
         let (warmup, end) = (Duration::from_millis(plan.warmup_ms), Duration::from_millis(plan.duration_ms));
         // Processor time counts from the very start, as the payload does that it is divided by.
