@@ -324,3 +324,62 @@ fn another_user_cannot_reach_the_kernels_programs() {
     lab.wait_for_mode("program");
     drop(flow);
 }
+
+/// Records of a qlog trace in JSON-SEQ.
+fn records(trace: &str) -> Vec<serde_json::Value> {
+    let records = trace.split('\u{1e}').skip(1);
+    records.map(|r| serde_json::from_str(r.strip_suffix('\n').unwrap()).unwrap()).collect()
+}
+
+#[test]
+fn a_flow_is_measured_and_traced_until_it_ends() {
+    let Some(lab) = Lab::new("qlog", "ccp-reno") else { return };
+    let config = fs::read_to_string(lab.home.config()).unwrap();
+    fs::write(lab.home.config(), format!("{config}metrics.listen = \"127.0.0.1:0\"\n")).unwrap();
+    let _agent = lab.home.agent();
+    let flow = lab.flow();
+    lab.wait_for_mode("program");
+    let listed = lab.flows()["flows"].as_array().unwrap().clone();
+    let sender = listed.iter().find(|f| f["local"] == flow.local().to_string()).unwrap();
+    let number = sender["flow"].as_u64().unwrap().to_string();
+
+    let file = lab.home.path("flow.qlog");
+    let mut tracing = lab.home.command(&["qlog", &number, "-o"]).arg(&file).spawn().unwrap();
+    wait_for("records come", || (fs::read_to_string(&file).ok()?.len() > 20_000).then_some(()));
+    let log = lab.home.log();
+    let address = log.split("metrics served address=").nth(1).unwrap().split_whitespace().next().unwrap();
+    let scraped = wait_for("the flow is counted", || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut text).unwrap();
+        text.contains("ccplane_packets_delivered_total{datapath=\"ebpf\",algorithm=\"ccp-reno\"}")
+            .then_some(text)
+    });
+    for family in ["ccplane_updates_total", "ccplane_srtt_seconds_count", "ccplane_handling_seconds_bucket"] {
+        assert!(scraped.contains(family), "{family}: {scraped}");
+    }
+    assert!(!scraped.contains(&flow.local().port().to_string()), "never by flow");
+
+    drop(flow);
+    let ended = wait_for("the trace ends with the flow", || tracing.try_wait().unwrap());
+    assert!(ended.success());
+    let trace = records(&fs::read_to_string(&file).unwrap());
+    assert_eq!(trace[0]["qlog_format"], "JSON-SEQ");
+    let named = |name: &str| trace.iter().filter(|r| r["name"] == name).collect::<Vec<_>>();
+    assert_eq!(named("ccplane:flow_started").len(), 1);
+    assert_eq!(trace.last().unwrap()["name"], "ccplane:flow_ended");
+    let reports = named("ccplane:report");
+    assert!(reports.len() > 10, "{} reports", reports.len());
+    assert!(reports.iter().all(|r| r["data"]["registers"]["rtt_us"].as_i64().is_some()), "{reports:?}");
+    let metrics = named("recovery:metrics_updated");
+    assert!(
+        metrics.iter().any(|m| m["data"]["congestion_window"].as_u64().unwrap() > 0
+            && m["data"]["smoothed_rtt"].as_f64().unwrap_or(0.0) >= 20.0),
+        "{metrics:?}"
+    );
+    assert!(!named("ccplane:fields_updated").is_empty());
+    let unknown = lab.home.run(&["qlog", "999999"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(stderr(&unknown).contains("there is no such flow"), "{}", stderr(&unknown));
+}

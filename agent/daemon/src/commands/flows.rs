@@ -5,29 +5,74 @@ use crate::cli::FlowsArgs;
 use crate::control::{FlowRecord, Flows, ModeName, Request, Response, Silence, ask};
 use crate::failure::Failure;
 use crate::place::Located;
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Clears a terminal and homes the cursor.
 const CLEAR: &str = "\x1b[2J\x1b[H";
+/// Of a terminal that does not say how high it is.
+const DEFAULT_LINES: usize = 24;
+/// Names, then figures.
+const LINES_PER_FLOW: usize = 2;
 
 /// `ccplane flows`
 pub(crate) fn flows(args: &FlowsArgs) -> Result<(), Failure> {
     let located = args.place.locate(None)?;
-    let clear = args.watch.is_some() && !args.json && std::io::stdout().is_terminal();
+    let on_terminal = args.watch.is_some() && !args.json && std::io::stdout().is_terminal();
+    let mut watched = Watched::default();
     loop {
         let flows = fetch(&located)?;
-        if clear {
-            print(CLEAR)?;
-        }
         if args.json {
             print_json(&flows)?
+        } else if on_terminal {
+            let lines = terminal_size::terminal_size().map_or(DEFAULT_LINES, |(_, height)| height.0.into());
+            print(&format!("{CLEAR}{}", watched.screen(flows, Instant::now(), lines)))?
         } else {
             print(&text(&flows))?
         }
         let Some(seconds) = args.watch else { return Ok(()) };
         std::thread::sleep(Duration::from_secs_f64(seconds));
+    }
+}
+
+/// What the last look at the flows has seen, for rates.
+#[derive(Default)]
+struct Watched {
+    at: Option<Instant>,
+    acked: HashMap<(String, u64), u64>,
+}
+
+impl Watched {
+    /// One screen of at most so many lines: a line of totals, and the flows that deliver most.
+    fn screen(&mut self, mut flows: Flows, now: Instant, lines: usize) -> String {
+        let key = |f: &FlowRecord| (f.datapath.clone(), f.flow);
+        let seconds = self.at.replace(now).map_or(0.0, |at| now.duration_since(at).as_secs_f64());
+        let rate = |f: &FlowRecord| match self.acked.get(&key(f)) {
+            Some(before) if seconds > 0.0 => (f.bytes_acked.saturating_sub(*before) as f64 / seconds) as u64,
+            _ => 0,
+        };
+        let rates: HashMap<_, _> = flows.flows.iter().map(|f| (key(f), rate(f))).collect();
+        // By rate; those of the same rate stay in place from look to look.
+        flows.flows.sort_by_key(|f| (Reverse(rates[&key(f)]), f.datapath.clone(), f.flow));
+        self.acked = flows.flows.iter().map(|f| (key(f), f.bytes_acked)).collect();
+
+        let all = flows.flows.len();
+        let steered = flows.flows.iter().filter(|f| f.mode == ModeName::Program).count();
+        let total: u64 = rates.values().sum();
+        let lost: u64 = flows.flows.iter().map(|f| f.lost).sum();
+        // The totals, the header, the cursor's line, and what is said of a silent agent.
+        let around = 3 + usize::from(flows.silent.is_some());
+        flows.flows.truncate((lines.saturating_sub(around) / LINES_PER_FLOW).max(1));
+        let hidden = all - flows.flows.len();
+        let more = if hidden > 0 { format!(", {hidden} more not shown") } else { String::new() };
+        format!(
+            "{all} flows, {steered} by program, {} in all, {lost} packets lost{more}\n{}",
+            bit_rate(total),
+            text(&flows)
+        )
     }
 }
 
@@ -41,7 +86,7 @@ fn fetch(located: &Located) -> Result<Flows, Failure> {
 }
 
 fn text(flows: &Flows) -> String {
-    let header = ["datapath", "local", "remote", "algorithm", "program", "mode"];
+    let header = ["datapath", "flow", "local", "remote", "algorithm", "program", "mode"];
     let or_dash = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".to_owned());
     let rows: Vec<Vec<String>> = flows
         .flows
@@ -49,6 +94,7 @@ fn text(flows: &Flows) -> String {
         .map(|f| {
             vec![
                 f.datapath.clone(),
+                f.flow.to_string(),
                 f.local.to_string(),
                 f.remote.to_string(),
                 or_dash(&f.algorithm),
@@ -186,11 +232,34 @@ mod tests {
         let flows = Flows { silent: None, flows: vec![record()] };
         assert_eq!(
             text(&flows),
-            "datapath  local          remote          algorithm  program  mode\n\
-             ebpf      10.0.0.1:5201  10.0.0.2:40000  cubic      cubic    program\n\
+            "datapath  flow  local          remote          algorithm  program  mode\n\
+             ebpf      7     10.0.0.1:5201  10.0.0.2:40000  cubic      cubic    program\n\
              \t rtt:20.125 minrtt:20.000 mss:1448 cwnd:42 ssthresh:21 bytes_acked:1000000 pacing_rate 12.500Mbps \
              delivered:691 lost:3 unacked:40 reports:17 faults:0\n"
         );
+    }
+
+    #[test]
+    fn a_screen_holds_the_busiest_flows_and_a_line_of_totals() {
+        let (mut watched, start) = (Watched::default(), Instant::now());
+        let flows = |acked: &dyn Fn(u64) -> u64| Flows {
+            silent: None,
+            flows: (0..1000).map(|n| FlowRecord { flow: n, bytes_acked: acked(n), ..record() }).collect(),
+        };
+        watched.screen(flows(&|_| 0), start, 24);
+        // Flow n delivers n kilobytes in one second.
+        let screen = watched.screen(flows(&|n| n * 1000), start + Duration::from_secs(1), 24);
+        assert!(screen.lines().count() < 24, "{screen}");
+        let first = screen.lines().next().unwrap();
+        assert_eq!(
+            first,
+            "1000 flows, 1000 by program, 3.996Gbps in all, 3000 packets lost, 990 more not shown"
+        );
+        let numbers: Vec<_> =
+            screen.lines().skip(2).step_by(2).map(|l| l.split_whitespace().nth(1).unwrap()).collect();
+        assert_eq!(numbers[..3], ["999", "998", "997"]);
+        // However low the terminal, something is shown.
+        assert_eq!(watched.screen(flows(&|_| 0), start + Duration::from_secs(2), 1).lines().count(), 4);
     }
 
     /// The receiving side of a connection.
