@@ -108,7 +108,7 @@ pub const ALL: &[Bench] = &[
     Bench {
         name: "emu.vs-mahimahi",
         what: "utilisation and queueing delay of CUBIC through ccplane's mm-delay and mm-link, against the real mahimahi's",
-        seconds: 120,
+        seconds: 200,
         run: mahimahi::run,
     },
 ];

@@ -65,6 +65,13 @@ pub struct DelayPoint {
 }
 
 impl LinkLog {
+    /// The part of the log from `from_ms` up to `to_ms`, milliseconds since the base timestamp.
+    #[must_use]
+    pub fn between(&self, from_ms: u32, to_ms: u32) -> LinkLog {
+        let inside = self.events.iter().filter(|e| (from_ms..to_ms).contains(&e.at_ms));
+        LinkLog { events: inside.copied().collect(), ..self.clone() }
+    }
+
     /// The figures of the whole log.
     ///
     /// # Errors
@@ -247,6 +254,7 @@ mod tests {
             "Average capacity: 3.60 Mbits/s\nAverage throughput: 2.00 Mbits/s (55.6% utilization)\n\
              95th percentile per-packet queueing delay: 5 ms\n95th percentile signal delay: 5 ms\n"
         );
+        assert_eq!(log.between(5, 8).figures().unwrap().capacity_mbit_per_s, 6.0, "12 000 bits in 2 ms");
         let bins = log.bins(5).unwrap();
         let rows: Vec<(f64, f64, f64, f64, i64)> = bins
             .iter()

@@ -8,9 +8,9 @@ const WIDTH: f64 = 960.0;
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = 24.0;
 /// Title and subtitle.
-const HEAD: f64 = 64.0;
+const HEAD: f64 = 54.0;
 /// Above a panel: its title and key.
-const PANEL_HEAD: f64 = 34.0;
+const PANEL_HEAD: f64 = 46.0;
 const PANEL: f64 = 240.0;
 /// Below the last panel: labels of the time axis.
 const FOOT: f64 = 40.0;

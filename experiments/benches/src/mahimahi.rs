@@ -1,0 +1,289 @@
+//! `emu.vs-mahimahi`: ccplane's link shells against the real mahimahi's, where `make mahimahi` has put it.
+//!
+//! The same iperf3 sends by the kernel's CUBIC through `mm-delay 20 mm-link` of one and of the other, in turn, over the same trace and
+//! queue; both write a log, and one arithmetic ([`ccplane_traces::log`]) makes figures of both.
+
+use std::fs::{self, File, Permissions};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ccplane_emulator::netns::Namespace;
+use ccplane_traces::log::{Figures, LinkLog};
+
+use crate::error::{BenchError, context};
+use crate::figure::{Figure, percentile};
+use crate::oracle;
+
+/// Where `make mahimahi` puts it, below the build directory.
+const RUN: &str = "mahimahi/run";
+const DELAY_MS: &str = "20";
+const QUEUE_ARGS: &str = "packets=100";
+const UPLINK_LOG: &str = "uplink.log";
+const TRACE: &str = "trace";
+/// One opportunity a millisecond: 12.032 Mb/s.
+const CONST12: &str = "1\n";
+/// The sockets of the namespace that a thread is in.
+const SOCKETS: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+/// 5201, as the kernel's tables print it.
+const IPERF3_PORT: &str = ":1451";
+const LISTEN: &str = "0A";
+/// Since the link's start, when both loads have long begun and slow start is over.
+const FROM_MS: u32 = 2_000;
+/// What a run may take beyond the time that it sends for.
+const PATIENCE: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_millis(20);
+/// Pairs of runs, one of each tool.
+const PAIRS: usize = 5;
+const SECONDS: u32 = 16;
+
+/// The real mahimahi.
+#[derive(Clone, Debug)]
+pub struct Mahimahi {
+    run: PathBuf,
+}
+
+/// A pair of runs over the same link.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Pair {
+    /// ccplane's.
+    pub ours: Figures,
+    /// mahimahi's.
+    pub theirs: Figures,
+}
+
+impl Mahimahi {
+    /// Looks in the build directory that the running program lies in.
+    ///
+    /// # Errors
+    /// It is not there, or this user may not make namespaces.
+    pub fn find() -> Result<Mahimahi, BenchError> {
+        if !ccplane_emulator::netns::available() {
+            return Err(BenchError::Missing("network namespaces need root".into()));
+        }
+        let own = context("find the running program", std::env::current_exe())?;
+        let run = own.ancestors().map(|dir| dir.join(RUN)).find(|path| path.is_file());
+        let missing =
+            || BenchError::Missing("the real mahimahi is not there; `make mahimahi` fetches it".into());
+        Ok(Mahimahi { run: run.ok_or_else(missing)? })
+    }
+
+    /// The file of mahimahi's own graph script, such as `mm-delay-graph`.
+    pub fn script(&self, name: &str) -> PathBuf {
+        self.run.with_file_name("root").join("usr/bin").join(name)
+    }
+
+    /// Runs both tools over a trace `pairs` times in turn, `seconds` each. `ccplane` is our program. The first pair's logs are left
+    /// in `keep`, as `ours.log` and `theirs.log`.
+    ///
+    /// # Errors
+    /// What the system, the tools or iperf3 refuse; nothing is left running.
+    pub fn compare(
+        &self,
+        ccplane: &Path,
+        trace: &str,
+        (pairs, seconds): (usize, u32),
+        keep: Option<&Path>,
+    ) -> Result<Vec<Pair>, BenchError> {
+        let dir = context("make a directory", tempfile::tempdir())?;
+        // mahimahi writes its log as nobody.
+        context("open the directory", fs::set_permissions(dir.path(), Permissions::from_mode(0o777)))?;
+        context("write the trace", fs::write(dir.path().join(TRACE), trace))?;
+        let mut measured = Vec::new();
+        for n in 0..pairs {
+            let run = |ours: bool| {
+                let name = if ours { "ours.log" } else { "theirs.log" };
+                let keep = keep.filter(|_| n == 0).map(|dir| dir.join(name));
+                self.measure(ours.then_some(ccplane), dir.path(), seconds, keep.as_deref())
+            };
+            // Who goes first alternates too.
+            let first = run(n % 2 == 0)?;
+            let second = run(n % 2 != 0)?;
+            let (ours, theirs) = if n % 2 == 0 { (first, second) } else { (second, first) };
+            measured.push(Pair { ours, theirs });
+        }
+        Ok(measured)
+    }
+
+    /// One run: of ours if the program is given, else of mahimahi's.
+    fn measure(
+        &self,
+        ccplane: Option<&Path>,
+        dir: &Path,
+        seconds: u32,
+        keep: Option<&Path>,
+    ) -> Result<Figures, BenchError> {
+        // One for each run, in a namespace of its own: what is left of the run before is no longer in the way.
+        let base = Namespace::anonymous()?;
+        let mut server = self.command(&["iperf3", "-s"]);
+        let _server = Running(spawn(base.enter(&mut server)?)?);
+        wait_for_listener(&base)?;
+        let log = dir.join(UPLINK_LOG);
+        // Each tool makes its own.
+        let _ = fs::remove_file(&log);
+        let log_flag = format!("--uplink-log={UPLINK_LOG}");
+        let args_flag = format!("--uplink-queue-args={QUEUE_ARGS}");
+        let link = [log_flag.as_str(), "--uplink-queue=droptail", &args_flag, TRACE, TRACE, "--"];
+        let load = format!("exec iperf3 -c $MAHIMAHI_BASE -C cubic -i 0 -t {}", seconds + FROM_MS / 1000);
+        let mut command = match ccplane {
+            None => {
+                let mut command = self.command(&["mm-delay", DELAY_MS, "mm-link"]);
+                command.args(link);
+                command
+            }
+            Some(ccplane) => {
+                let mut command = Command::new(ccplane);
+                command.args(["mm-delay", DELAY_MS, "--"]).arg(ccplane).arg("mm-link").args(link);
+                // The same iperf3, in a tree of its own but in the namespace that the link leads to.
+                command.arg(&self.run).arg("--here");
+                command
+            }
+        };
+        command.args(["sh", "-c", &load]).current_dir(dir);
+        finish(Running(spawn(base.enter(&mut command)?)?), Duration::from_secs(seconds.into()))?;
+        let text = context("read the link's log", fs::read_to_string(&log))?;
+        if let Some(keep) = keep {
+            context("keep the link's log", fs::write(keep, &text))?;
+        }
+        let part = LinkLog::parse(&text)?.between(FROM_MS, FROM_MS + seconds * 1000);
+        Ok(part.figures()?)
+    }
+
+    /// A command with mahimahi's programs in its path, in the network namespace that it is started in.
+    fn command(&self, argv: &[&str]) -> Command {
+        let mut command = Command::new(&self.run);
+        command.arg("--here").args(argv);
+        command
+    }
+}
+
+/// A process that ends, with what it started, when this is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until somebody listens at iperf3's port in the namespace.
+fn wait_for_listener(namespace: &Namespace) -> Result<(), BenchError> {
+    let deadline = Instant::now() + PATIENCE;
+    let listens = |file: &str| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        // "0: 00000000:1451 00000000:0000 0A": the local end, and the state LISTEN.
+        text.lines().any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            words.next().is_some_and(|local| local.ends_with(IPERF3_PORT)) && words.nth(1) == Some(LISTEN)
+        })
+    };
+    while !namespace.run(|| SOCKETS.iter().any(|file| listens(file)))? {
+        if Instant::now() > deadline {
+            return Err(BenchError::Missing("iperf3 did not start to listen in time".into()));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// Quiet but for errors.
+fn spawn(command: &mut Command) -> Result<Child, BenchError> {
+    context("start a link", command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn())
+}
+
+fn finish(mut running: Running, sending: Duration) -> Result<(), BenchError> {
+    let deadline = Instant::now() + sending + PATIENCE;
+    let status = loop {
+        match context("wait for a link", running.0.try_wait())? {
+            Some(status) => break status,
+            None if Instant::now() > deadline => {
+                return Err(BenchError::Missing("a link and its load did not end in time".into()));
+            }
+            None => std::thread::sleep(POLL),
+        }
+    };
+    if status.success() {
+        return Ok(());
+    }
+    let mut text = String::new();
+    if let Some(stderr) = running.0.stderr.as_mut() {
+        context("read a link's errors", stderr.read_to_string(&mut text))?;
+    }
+    Err(BenchError::Missing(format!("a link or its load failed ({status}): {}", text.trim())))
+}
+
+/// The largest relative difference of the medians of utilisation and of the 95th percentile of the queueing delay.
+pub fn difference(pairs: &[Pair]) -> f64 {
+    let medians = |of: fn(&Figures) -> f64| {
+        let median = |side: fn(&Pair) -> &Figures| {
+            percentile(&pairs.iter().map(|p| of(side(p))).collect::<Vec<f64>>(), 0.5)
+        };
+        (median(|p| &p.ours), median(|p| &p.theirs))
+    };
+    [medians(utilisation), medians(delay_ms)]
+        .map(|(ours, theirs)| (ours / theirs - 1.0).abs())
+        .into_iter()
+        .fold(0.0, f64::max)
+}
+
+fn utilisation(figures: &Figures) -> f64 {
+    figures.utilisation.unwrap_or(0.0)
+}
+
+fn delay_ms(figures: &Figures) -> f64 {
+    figures.queueing_delay_p95_ms.into()
+}
+
+/// The links that are compared: a constant 12 Mb/s, and Verizon's LTE where mahimahi-traces is there.
+pub fn links() -> Vec<(&'static str, String)> {
+    let own = std::env::current_exe().unwrap_or_default();
+    let beside = own
+        .ancestors()
+        .map(|dir| dir.join("traces/Verizon-LTE-short.up"))
+        .find_map(|path| File::open(path).ok());
+    let mut links = vec![("const12", CONST12.to_owned())];
+    let mut text = String::new();
+    if beside.is_some_and(|mut file| file.read_to_string(&mut text).is_ok()) {
+        links.push(("verizon-lte", text));
+    }
+    links
+}
+
+fn joined<T>(result: std::thread::Result<Result<T, BenchError>>) -> Result<T, BenchError> {
+    result.unwrap_or_else(|_| Err(BenchError::Missing("a measuring thread panicked".into())))
+}
+
+/// Runs the benchmark: the links side by side, the tools in turn.
+pub fn run() -> Result<Vec<Figure>, BenchError> {
+    let mahimahi = Mahimahi::find()?;
+    let ccplane = oracle::find("ccplane")?;
+    let measured: Vec<(&str, Result<Vec<Pair>, BenchError>)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = links()
+            .into_iter()
+            .map(|(name, trace)| {
+                let (mahimahi, ccplane) = (&mahimahi, &ccplane);
+                (name, scope.spawn(move || mahimahi.compare(ccplane, &trace, (PAIRS, SECONDS), None)))
+            })
+            .collect();
+        threads.into_iter().map(|(name, thread)| (name, joined(thread.join()))).collect()
+    });
+    let mut figures = Vec::new();
+    let mut differences = Vec::new();
+    for (name, pairs) in measured {
+        let pairs = pairs?;
+        differences.push(difference(&pairs));
+        for (what, unit, of) in
+            [("utilisation", "share", utilisation as fn(&Figures) -> f64), ("delay-p95", "ms", delay_ms)]
+        {
+            let values: Vec<(f64, f64)> = pairs.iter().map(|p| (of(&p.ours), of(&p.theirs))).collect();
+            figures.push(Figure::paired(format!("emu.vs-mahimahi.{name}.{what}"), unit, "mahimahi", &values));
+        }
+    }
+    let largest = differences.iter().copied().fold(0.0, f64::max);
+    let all = Figure::alone("emu.vs-mahimahi", "largest relative difference", &[largest]);
+    figures.push(all.noted(format!("medians of {PAIRS} pairs of runs, {} links", differences.len())));
+    Ok(figures)
+}
