@@ -72,6 +72,12 @@ pub enum Error {
     /// The agent could not start.
     #[error("the agent could not start: {0}")]
     Agent(Box<dyn std::error::Error + Send + Sync>),
+    /// The machine let nothing run for so long that the run says nothing.
+    #[error("the machine stood still for {ms} ms: it is too busy, or was suspended")]
+    Stalled {
+        /// How long.
+        ms: u128,
+    },
     /// iperf3 failed.
     #[error("iperf3: {why}")]
     Iperf3 {

@@ -32,6 +32,8 @@ const BACKGROUND_PORT: u16 = 20_000;
 const NAP: Duration = Duration::from_millis(20);
 /// How long short flows may take after the run's end to complete.
 pub(super) const DRAIN: Duration = Duration::from_secs(10);
+/// A machine that lets nothing run for so long has spoilt the run; for a fifth of it, that is worth a note.
+const STALL: Duration = Duration::from_secs(1);
 /// Short flows that start later than this are worth a note, microseconds.
 const LATE_US: u64 = 20_000;
 
@@ -59,7 +61,16 @@ pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>)
         let _halt = Halt(&shared);
         let epoch = Instant::now();
         let load = Load::start(job, &road, &congestion, &arrivals, epoch, &shared, scope)?;
-        let run = Run { job, road: &road, watch, planned, running: Vec::new(), epoch, load };
+        let run = Run {
+            job,
+            road: &road,
+            watch,
+            planned,
+            running: Vec::new(),
+            epoch,
+            load,
+            overslept: Duration::ZERO,
+        };
         run.finish(pulse, &shared)
     })
 }
@@ -196,6 +207,8 @@ struct Run<'a, 'scope> {
     running: Vec<Running>,
     epoch: Instant,
     load: Load<'scope>,
+    /// Longest that this thread, which sleeps most of the time, woke too late.
+    overslept: Duration,
 }
 
 /// Counters at a moment.
@@ -277,17 +290,25 @@ impl Run<'_, '_> {
         }
     }
 
-    fn sleep(&self, warmup: Duration, end: Duration) {
+    fn sleep(&mut self, warmup: Duration, end: Duration) {
         let elapsed = self.epoch.elapsed();
         let next = self.planned.last().map(|p| Duration::from_millis(p.start_ms));
         let dues = [Some(warmup), Some(end), next].into_iter().flatten().filter(|due| *due > elapsed);
         let rest = dues.min().map_or(NAP, |due| due.saturating_sub(elapsed));
-        thread::sleep(rest.min(NAP));
+        let (asked, begun) = (rest.min(NAP), Instant::now());
+        thread::sleep(asked);
+        self.overslept = self.overslept.max(begun.elapsed().saturating_sub(asked));
     }
 
     fn measured(self, from: &Mark, to: &Mark) -> Result<Measured> {
-        let Run { job, watch, running, load, epoch, .. } = self;
+        let Run { job, watch, running, load, epoch, overslept, .. } = self;
+        if overslept > STALL {
+            return Err(Error::Stalled { ms: overslept.as_millis() });
+        }
         let mut measured = Measured { cpu: Some(to.cpu.since(from.cpu)), ..Measured::default() };
+        if overslept > STALL / 5 {
+            measured.notes.push(format!("the machine stood still for {} ms", overslept.as_millis()));
+        }
         if let (Some(from), Some(to)) = (&from.link, &to.link) {
             let window = to.since(from);
             let lost = window.refused_packets + window.undeliverable_packets;
