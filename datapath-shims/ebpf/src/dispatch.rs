@@ -6,7 +6,7 @@ use crate::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
 use crate::codegen::claim;
 use crate::kernel::{Kernel, Maps, TCP_CA_CWR, TCP_CA_LOSS, lookup};
 use crate::layout::{NO_INSTANCE, STAGE_RELEASE, ctl, mode, rec, stage};
-use crate::tcp::{resync, sample};
+use crate::tcp::{sample, take_window};
 
 /// The context, the socket, the flow's record (0 for none), the time of the ACK.
 const CTX: R = R::R6;
@@ -77,9 +77,10 @@ pub fn dispatcher(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     asm.mov_imm(RECORD, 0);
     native_reno(&mut asm, k);
 
+    // What this ACK brought is the program's first: the native algorithm noted what came before.
     asm.bind(resume);
     asm.store_imm(Size::B4, RECORD, rec::MODE as i16, mode::PROGRAM as i32);
-    resync(&mut asm, k, SK, RECORD);
+    take_window(&mut asm, k, SK, RECORD);
     asm.jump(resumed);
     asm.bind(take_sample);
     sample(&mut asm, k, SK, RECORD);

@@ -96,7 +96,8 @@ fn init(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     }
     asm.store_imm(Size::B4, R::R7, rec::MODE as i16, mode::NO_PROGRAM as i32);
     identity(&mut asm, k);
-    resync(&mut asm, k, R::R6, R::R7);
+    take_window(&mut asm, k, R::R6, R::R7);
+    k.note(&mut asm, R::R6, R::R7);
     sample(&mut asm, k, R::R6, R::R7);
 
     // The id comes last: a record with an id is complete.
@@ -181,14 +182,13 @@ fn identity(asm: &mut Asm, k: &Kernel) {
     }
 }
 
-/// Starts the program's view of the flow from what the flow is now. R1 and R2 are lost.
-pub fn resync(asm: &mut Asm, k: &Kernel, sk: R, record: R) {
+/// Starts the program's window from the one that the flow has. R1 and R2 are lost.
+pub fn take_window(asm: &mut Asm, k: &Kernel, sk: R, record: R) {
     k.get(asm, R::R1, sk, "snd_cwnd");
     k.get(asm, R::R2, sk, "mss_cache");
     asm.alu(Alu::Mul, R::R1, R::R2);
     asm.store(Size::B8, record, rec::CWND as i16, R::R1);
     asm.store_imm(Size::B8, record, rec::UNDO_CWND as i16, 0);
-    k.note(asm, sk, record);
 }
 
 /// Copies the flow's statistics into its record. R1 is lost.

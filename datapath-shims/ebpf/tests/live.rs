@@ -12,6 +12,7 @@ use ccplane_contract::{Datapath, DatapathError, Event, Field, Mode, ProgramUid};
 use ccplane_ebpf::{EbpfDatapath, EbpfError, Options, clean, read_flows};
 use ccplane_emulator::{LinkConfig, Shape};
 use ccplane_program::ir::Program;
+use ccplane_runner::traffic::{BulkFlow, FlowConfig};
 use common::{Lab, PATIENCE, created, report, stats, wait_for};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -95,6 +96,39 @@ fn programs_steer_live_flows() {
     assert_eq!(datapath.update(flow, &[(Field::Cwnd, 1448)]), Err(DatapathError::NoFlow(flow)));
     datapath.detach().unwrap();
     assert!(!lab.registered());
+}
+
+#[test]
+fn a_program_in_time_sees_the_first_ack() {
+    const BYTES: u64 = 100 * 1448;
+    const TOTAL: ProgramUid = ProgramUid(3);
+    let Some(lab) = Lab::over("first", &LinkConfig::symmetric(Shape::mbit(100), 100_000)) else { return };
+    let mut datapath = lab.attach();
+    let total = "(def (Report (acked 0) (window 0)) (first 0))
+         (when true
+             (:= first (if (== first 0) Cwnd))
+             (:= Report.window first)
+             (:= Report.acked (+ Report.acked Ack.bytes_acked))
+             (report))";
+    datapath.install(TOTAL, &ccplane_program::compile(total).unwrap()).unwrap();
+    let config = FlowConfig {
+        congestion: lab.options.name.clone(),
+        receiver: SocketAddr::new(lab.emulator().receiver_addresses().v4.into(), 0),
+        duration: common::LONG,
+        bytes: Some(BYTES),
+        sample_every: Duration::from_millis(10),
+    };
+    let traffic = BulkFlow::start(&config, lab.sender(), lab.receiver(), Instant::now()).unwrap();
+    // The first ACK of data is 200 ms away.
+    let flow = created(&mut datapath, &traffic);
+    datapath.set_program(flow, TOTAL, &[]).unwrap();
+    let acked = wait_for(&mut datapath, "last report", |e| match e {
+        Event::Report { values, .. } if values[0] >= BYTES as i64 => Some(values.clone()),
+        _ => None,
+    });
+    assert_eq!(acked, [BYTES as i64, 10 * 1448], "each byte, and the window that the flow started with");
+    drop(traffic);
+    datapath.detach().unwrap();
 }
 
 #[test]
