@@ -65,7 +65,7 @@ fn wrong_input_is_refused_with_its_place() {
 fn bench_lists_what_there_is() {
     let list = stdout(&ccplane(&["bench", "--list"]));
     for bench in ccplane_benches::ALL {
-        assert!(list.contains(bench.name) && bench.seconds < 60, "{list}");
+        assert!(list.contains(bench.name) && bench.seconds <= 300, "{list}");
     }
 }
 
@@ -105,4 +105,57 @@ fn demo_shows_kernel_fold_and_simulated_flows() {
     }
     assert!(fs::read_to_string(report.join("demo.html")).unwrap().contains("reno ccplane sim"));
     assert!(!home.path("bpf").exists(), "the datapath is detached");
+}
+
+/// `trace`: what it prints, what it refuses, and from one command into another.
+#[test]
+fn traces_are_made_checked_converted_and_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let run = |arguments: &[&str]| {
+        let output = ccplane(&[&["trace"], arguments].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        stdout(&output)
+    };
+    let (wave, series) = (path("wave"), path("wave.csv"));
+    run(&["generate", "step", "6,24", "--every-s", "2", "--duration-s", "20", "-o", &wave]);
+    assert!(run(&["check", &wave]).ends_with("ok: 20.000 s, 24933 opportunities\n"));
+    let summary: Value = serde_json::from_str(&run(&["summarise", "--json", &wave])).unwrap();
+    assert!((summary["mean_mbit_per_s"].as_f64().unwrap() - 15.0).abs() < 0.01, "{summary}");
+    assert_eq!(summary["windows"][1]["window_ms"], 1000);
+    run(&["convert", "--to", "mbps", "--interval-ms", "1000", "--times", &wave, "-o", &series]);
+    let back = path("back");
+    run(&["convert", "--from", "mbps", &series, "-o", &back]);
+    assert!(run(&["check", &back]).contains("ok: 20.000 s"));
+    assert!(run(&["plot", &wave]).contains("Mb/s, 20.0 s"));
+    assert!(run(&["plot", &wave, "-o", "-"]).ends_with("</svg>"));
+
+    let model = path("model.toml");
+    run(&["generate", "cellular", "--fit", &wave, "--print-model", "-o", &model]);
+    let drawn = ["generate", "cellular", "--model", &model, "--seed", "3", "--duration-s", "30"];
+    assert_eq!(run(&drawn), run(&drawn));
+
+    let log = path("up.log");
+    fs::write(&log, "# base timestamp: 5\n6 # 1504\n6 + 1504\n8 # 1504\n8 - 1504 2\n").unwrap();
+    let figures: Value = serde_json::from_str(&run(&["log", "--json", &log])).unwrap();
+    assert_eq!((&figures["utilisation"], &figures["queueing_delay_p95_ms"]), (&0.5.into(), &2.into()));
+
+    fs::write(path("bad"), "1\n2\n1\n").unwrap();
+    fs::write(path("bad.log"), "# base timestamp: 5\n6 ? 1504\n").unwrap();
+    fs::write(path("bad.csv"), "1\n-2\n").unwrap();
+    for (arguments, why) in [
+        (&["check", &wave, &path("bad")][..], "bad:3: timestamp 1 ms comes after 2 ms"),
+        (&["check", "/nonexistent"], "/nonexistent: No such file"),
+        (&["log", &path("bad.log")], "bad.log:2: expected `MS + BYTES`"),
+        (&["convert", "--from", "mbps", "--interval-ms", "5", &path("bad.csv")], "bad.csv:2: -2 is outside"),
+        (&["convert", &wave], "--from"),
+        (&["generate", "constant", "0"], "the rate is 0 throughout"),
+        (&["generate", "constant", "fast"], "invalid value 'fast'"),
+        (&["generate", "sawtooth", "9", "3"], "low: 9000000 is outside"),
+        (&["generate", "cellular", "--model", &wave], "expected struct"),
+    ] {
+        let output = ccplane(&[&["trace"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(why), "{arguments:?}: {}", stderr(&output));
+    }
 }

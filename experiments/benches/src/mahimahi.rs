@@ -45,6 +45,24 @@ pub struct Mahimahi {
     run: PathBuf,
 }
 
+/// What iperf3 sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Load {
+    /// One TCP flow under the kernel's CUBIC.
+    Cubic,
+    /// UDP packets faster than the link: its queue is always full, and delays do not depend on chance.
+    Flood,
+}
+
+impl Load {
+    fn flags(self) -> &'static str {
+        match self {
+            Load::Cubic => "-C cubic",
+            Load::Flood => "-u -b 20M -l 1472",
+        }
+    }
+}
+
 /// A pair of runs over the same link.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Pair {
@@ -75,7 +93,7 @@ impl Mahimahi {
         self.run.with_file_name("root").join("usr/bin").join(name)
     }
 
-    /// Runs both tools over a trace `pairs` times in turn, `seconds` each. `ccplane` is our program. The first pair's logs are left
+    /// Runs both tools under a load over a trace, `pairs` times in turn, `seconds` each. `ccplane` is our program. The first pair's logs are left
     /// in `keep`, as `ours.log` and `theirs.log`.
     ///
     /// # Errors
@@ -83,7 +101,7 @@ impl Mahimahi {
     pub fn compare(
         &self,
         ccplane: &Path,
-        trace: &str,
+        (trace, load): (&str, Load),
         (pairs, seconds): (usize, u32),
         keep: Option<&Path>,
     ) -> Result<Vec<Pair>, BenchError> {
@@ -96,7 +114,7 @@ impl Mahimahi {
             let run = |ours: bool| {
                 let name = if ours { "ours.log" } else { "theirs.log" };
                 let keep = keep.filter(|_| n == 0).map(|dir| dir.join(name));
-                self.measure(ours.then_some(ccplane), dir.path(), seconds, keep.as_deref())
+                self.measure(ours.then_some(ccplane), load, dir.path(), seconds, keep.as_deref())
             };
             // Who goes first alternates too.
             let first = run(n % 2 == 0)?;
@@ -111,6 +129,7 @@ impl Mahimahi {
     fn measure(
         &self,
         ccplane: Option<&Path>,
+        load: Load,
         dir: &Path,
         seconds: u32,
         keep: Option<&Path>,
@@ -126,7 +145,8 @@ impl Mahimahi {
         let log_flag = format!("--uplink-log={UPLINK_LOG}");
         let args_flag = format!("--uplink-queue-args={QUEUE_ARGS}");
         let link = [log_flag.as_str(), "--uplink-queue=droptail", &args_flag, TRACE, TRACE, "--"];
-        let load = format!("exec iperf3 -c $MAHIMAHI_BASE -C cubic -i 0 -t {}", seconds + FROM_MS / 1000);
+        let load_s = seconds + FROM_MS / 1000;
+        let load = format!("exec iperf3 -c $MAHIMAHI_BASE {} -i 0 -t {load_s}", load.flags());
         let mut command = match ccplane {
             None => {
                 let mut command = self.command(&["mm-delay", DELAY_MS, "mm-link"]);
@@ -215,18 +235,15 @@ fn finish(mut running: Running, sending: Duration) -> Result<(), BenchError> {
     Err(BenchError::Missing(format!("a link or its load failed ({status}): {}", text.trim())))
 }
 
-/// The largest relative difference of the medians of utilisation and of the 95th percentile of the queueing delay.
-pub fn difference(pairs: &[Pair]) -> f64 {
+/// The relative differences of the medians of utilisation and of the 95th percentile of the queueing delay.
+pub fn differences(pairs: &[Pair]) -> [f64; 2] {
     let medians = |of: fn(&Figures) -> f64| {
         let median = |side: fn(&Pair) -> &Figures| {
             percentile(&pairs.iter().map(|p| of(side(p))).collect::<Vec<f64>>(), 0.5)
         };
         (median(|p| &p.ours), median(|p| &p.theirs))
     };
-    [medians(utilisation), medians(delay_ms)]
-        .map(|(ours, theirs)| (ours / theirs - 1.0).abs())
-        .into_iter()
-        .fold(0.0, f64::max)
+    [medians(utilisation), medians(delay_ms)].map(|(ours, theirs)| (ours / theirs - 1.0).abs())
 }
 
 fn utilisation(figures: &Figures) -> f64 {
@@ -265,16 +282,21 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
             .into_iter()
             .map(|(name, trace)| {
                 let (mahimahi, ccplane) = (&mahimahi, &ccplane);
-                (name, scope.spawn(move || mahimahi.compare(ccplane, &trace, (PAIRS, SECONDS), None)))
+                (
+                    name,
+                    scope.spawn(move || {
+                        mahimahi.compare(ccplane, (&trace, Load::Cubic), (PAIRS, SECONDS), None)
+                    }),
+                )
             })
             .collect();
         threads.into_iter().map(|(name, thread)| (name, joined(thread.join()))).collect()
     });
     let mut figures = Vec::new();
-    let mut differences = Vec::new();
+    let mut largest = Vec::new();
     for (name, pairs) in measured {
         let pairs = pairs?;
-        differences.push(difference(&pairs));
+        largest.extend(differences(&pairs));
         for (what, unit, of) in
             [("utilisation", "share", utilisation as fn(&Figures) -> f64), ("delay-p95", "ms", delay_ms)]
         {
@@ -282,8 +304,9 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
             figures.push(Figure::paired(format!("emu.vs-mahimahi.{name}.{what}"), unit, "mahimahi", &values));
         }
     }
-    let largest = differences.iter().copied().fold(0.0, f64::max);
+    let links = largest.len() / 2;
+    let largest = largest.into_iter().fold(0.0, f64::max);
     let all = Figure::alone("emu.vs-mahimahi", "largest relative difference", &[largest]);
-    figures.push(all.noted(format!("medians of {PAIRS} pairs of runs, {} links", differences.len())));
+    figures.push(all.noted(format!("medians of {PAIRS} pairs of runs, {links} links")));
     Ok(figures)
 }
