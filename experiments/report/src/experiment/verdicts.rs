@@ -6,8 +6,8 @@ use ccplane_results::{Metric, Results};
 use serde::Serialize;
 
 use super::compare::{self, Outcome, Verdict};
-use super::view::View;
 use super::figures;
+use super::view::View;
 
 /// A comparison of the plan in one scenario.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -101,7 +101,8 @@ mod tests {
             met: Some(true),
             paper: Some("CCP: 30 % longer".into()),
         };
-        let line = "met    Completion p95, 24 Mb/s: a / b: 1.012 [0.990, 1.030] (within 5 %) [CCP: 30 % longer]";
+        let line =
+            "met    Completion p95, 24 Mb/s: a / b: 1.012 [0.990, 1.030] (within 5 %) [CCP: 30 % longer]";
         assert_eq!(compared.to_string(), line);
         compared = Compared { ratio: None, interval: None, met: None, paper: None, ..compared };
         assert_eq!(compared.to_string(), "       Completion p95, 24 Mb/s: a / b: no data (within 5 %)");
