@@ -593,6 +593,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=36_000))]
     pub(crate) duration: Option<u64>,
 
+    /// A recorded trace, in mahimahi's format, to take where the plan says `cellular.up`, which is synthetic.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+
     /// One repeat of at most five seconds each, to try a plan; the results are called NAME-quick.
     #[arg(long, conflicts_with_all = ["repeats", "duration"])]
     pub(crate) quick: bool,

@@ -12,7 +12,7 @@ use ccplane_runner::plan::{Known, Overrides, Plan, PlanError, shipped};
 fn check(text: &str) {
     let algorithms = ccplane_algs::all();
     let traces = |_: &str| Trace::parse("1\n").map_err(|e| e.to_string());
-    let known = Known { algorithms: &algorithms, kernel: None, traces: &traces };
+    let known = Known { algorithms: &algorithms, kernel: None, traces: &traces, cellular: None };
     match Plan::parse(Path::new("p.toml"), text, &known, Overrides::default()) {
         Ok(plan) => assert!(plan.runs() > 0 && plan.warmup_ms < plan.duration_ms),
         Err(PlanError::Invalid { line, column, text: shown, .. }) => {

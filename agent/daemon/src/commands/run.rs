@@ -37,7 +37,11 @@ pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<E
     let kernel = host::kernel_algorithms();
     let overrides = overrides(args);
     let name = args.plan.as_deref().unwrap_or_default();
-    let mut plan = load(name, algorithms, Some(&kernel), overrides).map_err(Failure::input)?;
+    let cellular = args.trace.as_deref().map(std::path::absolute).transpose()?;
+    let cellular = cellular.as_deref().map(Path::to_string_lossy);
+    let traces = |name: &str| shipped::trace(Path::new(""), name);
+    let known = Known { algorithms, kernel: Some(&kernel), traces: &traces, cellular: cellular.as_deref() };
+    let mut plan = shipped::load(name, &known, overrides).map_err(Failure::input)?;
     if args.quick {
         plan.name.push_str("-quick");
     }
@@ -74,16 +78,6 @@ fn overrides(args: &RunArgs) -> Overrides {
     }
 }
 
-fn load(
-    name: &str,
-    algorithms: &[Arc<dyn Algorithm>],
-    kernel: Option<&[String]>,
-    overrides: Overrides,
-) -> Result<Plan, PlanError> {
-    let traces = |name: &str| shipped::trace(Path::new(""), name);
-    shipped::load(name, &Known { algorithms, kernel, traces: &traces }, overrides)
-}
-
 /// A plan that comes with ccplane.
 #[derive(Serialize)]
 struct Listed {
@@ -95,8 +89,10 @@ struct Listed {
 }
 
 fn list(json: bool, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
+    let traces = |name: &str| shipped::trace(Path::new(""), name);
+    let known = Known { algorithms, kernel: None, traces: &traces, cellular: None };
     let listed = |plan: &shipped::Shipped| {
-        let loaded = load(plan.name, algorithms, None, Overrides::default()).map_err(Failure::input)?;
+        let loaded = shipped::load(plan.name, &known, Overrides::default()).map_err(Failure::input)?;
         let seconds = loaded.runs() * loaded.duration_ms / 1000;
         Ok(Listed { name: plan.name, title: loaded.title.clone(), runs: loaded.runs(), seconds })
     };

@@ -12,7 +12,7 @@ use crate::plan::{Known, Overrides};
 fn plan(text: &str) -> Plan {
     let algorithms = ccplane_algs::all();
     let traces = |_: &str| Err(String::new());
-    let known = Known { algorithms: &algorithms, kernel: None, traces: &traces };
+    let known = Known { algorithms: &algorithms, kernel: None, traces: &traces, cellular: None };
     Plan::parse(Path::new("p.toml"), text, &known, Overrides::default()).unwrap()
 }
 

@@ -127,11 +127,19 @@ fn default_name(link: &Link) -> String {
     format!("{speed}, {} ms{loss}", decimal(link.delay_us, 1000))
 }
 
+/// The shipped trace that [`Known::cellular`] stands in for.
+const CELLULAR: &str = "cellular.up";
+
 fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<Link> {
     let field = |key: &str| format!("link[{n}].{key}");
-    let trace = |key, name: &str| match (known.traces)(name) {
-        Ok(trace) => Ok(Medium::Trace { name: name.to_owned(), trace }),
-        Err(why) => refuse(field(key), why),
+    let trace = |key, name: &str| {
+        let file = known.cellular.filter(|_| name == CELLULAR).unwrap_or(name);
+        match (known.traces)(file) {
+            Ok(trace) => {
+                Ok(Medium::Trace { name: file.rsplit('/').next().unwrap_or(file).to_owned(), trace })
+            }
+            Err(why) => refuse(field(key), why),
+        }
     };
     let medium = match (&source.rate_mbit, &source.trace, source.medium) {
         (Some(rate), None, None) => Medium::Rate(rate.get()),

@@ -70,6 +70,8 @@ pub struct Known<'a> {
     pub kernel: Option<&'a [String]>,
     /// A trace by its name or path, or what is wrong with that.
     pub traces: &'a dyn Fn(&str) -> Result<Trace, String>,
+    /// A recorded trace's path, absolute, to take where a plan says `cellular.up`, which is synthetic.
+    pub cellular: Option<&'a str>,
 }
 
 /// What the caller wants otherwise than the plan.

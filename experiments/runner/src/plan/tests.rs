@@ -27,7 +27,7 @@ fn parse_with(text: &str, overrides: Overrides) -> Result<Plan, PlanError> {
         "lte" => Trace::parse("1\n2\n").map_err(|e| e.to_string()),
         _ => Err(format!("no trace is called `{name}`")),
     };
-    let known = Known { algorithms: &algorithms, kernel: Some(&kernel), traces: &traces };
+    let known = Known { algorithms: &algorithms, kernel: Some(&kernel), traces: &traces, cellular: None };
     Plan::parse(Path::new("p.toml"), text, &known, overrides)
 }
 
@@ -72,6 +72,23 @@ fn placement_chooses_the_version() {
         (plan.contenders[1].algorithm.as_str(), plan.contenders[1].datapath),
         ("ccp-reno", Datapath::Ebpf)
     );
+}
+
+#[test]
+fn a_recorded_trace_stands_in_for_the_synthetic_one() {
+    let text = GOOD.replace("rate_mbit = 24", "trace = \"cellular.up\"\nqueue_packets = 100");
+    assert!(text.contains("cellular.up"));
+    let algorithms = ccplane_algs::all();
+    let traces = |name: &str| match name {
+        "/drives/lte.up" => Trace::parse("1\n2\n").map_err(|e| e.to_string()),
+        _ => Err(format!("no trace is called `{name}`")),
+    };
+    let parse = |cellular| {
+        let known = Known { algorithms: &algorithms, kernel: None, traces: &traces, cellular };
+        Plan::parse(Path::new("p.toml"), &text, &known, Overrides::default())
+    };
+    assert!(parse(Some("/drives/lte.up")).unwrap().scenarios[0].name.starts_with("lte.up"));
+    assert!(parse(None).unwrap_err().to_string().contains("no trace is called `cellular.up`"));
 }
 
 #[test]
@@ -318,7 +335,7 @@ fn a_refusal_shows_the_line() {
 fn shipped_plans_are_sound_and_take_their_time() {
     let algorithms = ccplane_algs::all();
     let traces = |_: &str| Err("not asked".to_owned());
-    let known = Known { algorithms: &algorithms, kernel: None, traces: &traces };
+    let known = Known { algorithms: &algorithms, kernel: None, traces: &traces, cellular: None };
     let mut seconds = 0;
     for shipped in shipped::PLANS {
         let plan = shipped::load(shipped.name, &known, Overrides::default()).unwrap();
