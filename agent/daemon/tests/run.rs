@@ -197,7 +197,11 @@ fn a_failed_run_is_recorded_and_tried_once_more() {
 
 #[test]
 fn programs_steer_bulk_short_and_background_flows() {
-    let plan = PLAN.replace("repeats = 3", "repeats = 1").replace("duration_s = 1", "duration_s = 2")
+    let plan = PLAN
+        .replace("repeats = 3", "repeats = 1")
+        .replace("duration_s = 1", "duration_s = 2")
+        // Room for all: a SYN that is dropped takes a second.
+        .replace("delay_ms = 2", "delay_ms = 2\nqueue_packets = 1000")
         + "name = \"native\"\n[[algorithm]]\nalgorithm = \"cubic\"\ndatapath = \"ebpf\"\n\
            parameters = { report_us = 20_000 }\n[[background]]\nalgorithm = \"reno\"\ndatapath = \"ebpf\"\n\
            start_s = 0.5\nstop_s = 1.5\n[traffic]\nkind = \"short-flows\"\nbytes = 20_000\n";
