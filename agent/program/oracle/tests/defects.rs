@@ -28,6 +28,7 @@
 //! | libccp crate: exports `log`, so that `f64::ln` crashes; builds in its own source directory | `agent/program/oracle/tests/defects.rs::float_logarithms_break_beside_libccp`, `agent/program/oracle/tests/defects.rs::nothing_else_links_libccp_or_portus`, `agent/program/tests/properties.rs::float_logarithms_are_right_beside_our_crates` |
 //! | portus: `\|\|` is a sum | `agent/program/oracle/tests/defects.rs::true_or_true_is_true` |
 //! | portus: panics on comments in clauses and on some operators | `agent/program/oracle/tests/defects.rs::portus_panics` |
+//! | portus: refuses comments of two lines | `agent/program/oracle/tests/defects.rs::comments_of_two_lines` |
 //! | portus: a misspelt name is a new local | `agent/program/oracle/tests/defects.rs::misspelt_names_are_refused` |
 //! | portus: updates of unknown fields are printed and swallowed | `agent/program/oracle/tests/defects.rs::updates_of_unknown_fields_are_refused` |
 //! | portus: `>=` and `<=` are documented and not parsed | `agent/program/oracle/tests/defects.rs::comparisons_that_the_guide_documents` |
@@ -386,6 +387,15 @@ fn portus_panics() {
         assert_eq!(portus(source), Verdict::Panicked, "{source}");
         lower(&compiled(source)).unwrap_or_else(|r| panic!("{r}\n{source}"));
     }
+}
+
+/// portus refuses a comment of two lines.
+#[test]
+fn comments_of_two_lines() {
+    let source = "(def (a 0))\n# one\n# two\n(when true (:= a 1))";
+    assert!(matches!(portus(source), Verdict::Refused(_)));
+    let Verdict::Bytes(theirs) = portus(&source.replace("# two\n", "")) else { panic!("refused") };
+    assert_eq!(lower(&compiled(source)).expect("stock").bytes(), theirs);
 }
 
 /// portus makes a new local of each name that it does not know.

@@ -295,6 +295,9 @@ fn published_idioms_compile_to_the_same_bytes() {
 /// Programs that say what stock CCP has no words or room for.
 const BEYOND_STOCK: [&str; 2] = ["bbr", "nimbus"];
 
+/// Programs that stock CCP has room for and portus refuses, by a defect of its own: a condition that is one register.
+const REFUSED_BY_PORTUS: [(&str, &str); 1] = [("copa", "Flag expression must result in bool")];
+
 /// Every program that ships with ccplane and keeps to stock CCP: portus's bytes, up to `||` that is kept.
 #[test]
 fn shipped_programs_compile_to_the_bytes_of_portus() {
@@ -306,9 +309,13 @@ fn shipped_programs_compile_to_the_bytes_of_portus() {
             assert!(lower(&program).is_err(), "{name} keeps to stock CCP");
             continue;
         }
-        let Verdict::Bytes(theirs) = portus(source) else { panic!("portus refuses {name}") };
         let program = compile(source).unwrap_or_else(|d| panic!("{}", d[0].render(name, source)));
         let stock = lower(&program).unwrap_or_else(|r| panic!("{name}: {r}"));
+        let theirs = match (portus(source), REFUSED_BY_PORTUS.iter().find(|(refused, _)| *refused == name)) {
+            (Verdict::Bytes(bytes), None) => bytes,
+            (Verdict::Refused(error), Some((_, reason))) if error.contains(reason) => continue,
+            (verdict, _) => panic!("{name}: {verdict:?}"),
+        };
         assert_eq!(relate(&program, &stock, &theirs), Ok(Relation::Same), "{name}");
         let kept = stock.bytes().iter().zip(&theirs).filter(|(ours, theirs)| ours != theirs).count();
         println!("{name}: {} instructions, {kept} kept `||`", stock.num_instructions());
