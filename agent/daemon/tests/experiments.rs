@@ -43,6 +43,9 @@ fn wrong_input_is_refused_with_its_place() {
     fs::write(&trace, "1\n2\nthree\n").unwrap();
     let trace = trace.to_str().unwrap();
     let place = format!("{trace}:3");
+    let good = dir.path().join("good.trace");
+    fs::write(&good, "1\n").unwrap();
+    let good = good.to_str().unwrap();
     for (arguments, why) in [
         (&["sim", "nope"][..], "no algorithm `nope`"),
         (&["sim", "reno", "--trace", trace], &place),
@@ -51,7 +54,17 @@ fn wrong_input_is_refused_with_its_place() {
         (&["sim", "--rate-mbit", "5", "--trace", trace], "cannot be used with"),
         (&["demo", "--trace", trace], &place),
         (&["mm-link", trace, trace, "true"], &place),
+        (
+            &["mm-link", good, good, "--uplink-log", "/nonexistent/log", "true"],
+            "/nonexistent/log: cannot create",
+        ),
+        (&["mm-link", good, good, "--uplink-queue", "red", "true"], "unknown queue \"red\""),
+        (&["mm-link", good, good, "--uplink-queue", "droptail", "true"], "packets=N or bytes=N"),
         (&["mm-delay", "99999999", "true"], "delay"),
+        (&["mm-loss", "uplink", "1.5", "true"], "1.5"),
+        (&["mm-onoff", "uplink", "0", "0", "true"], "not both can be 0"),
+        (&["mm-impair", "both", "--burst-loss", "0.1", "true"], "2 to 4 numbers"),
+        (&["mm-impair", "both", "--duplicate", "2", "true"], "duplicate"),
         (&["bench", "nope"], "no benchmark is called `nope`"),
         (&["bench"], "NAME"),
     ] {

@@ -1,5 +1,6 @@
 //! What a link is like, checked before anything is made.
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use crate::error::ConfigError;
@@ -175,6 +176,17 @@ impl LinkConfig {
     pub fn check(&self) -> Result<(), ConfigError> {
         self.up.check(Direction::Up.fields())?;
         self.down.check(Direction::Down.fields())
+    }
+
+    /// Makes sure that the logs can be written, before anything else is made; what they held is lost.
+    ///
+    /// # Errors
+    /// The first log that cannot be created.
+    pub(crate) fn create_logs(&self) -> Result<(), ConfigError> {
+        for path in [&self.up.log, &self.down.log].into_iter().flatten() {
+            File::create(path).map_err(|e| ConfigError::Log { path: path.clone(), kind: e.kind() })?;
+        }
+        Ok(())
     }
 }
 

@@ -66,9 +66,10 @@ impl Emulator {
     /// Makes the namespaces and starts the link.
     ///
     /// # Errors
-    /// A refused configuration (nothing is made), a log that cannot be created, or the kernel's refusal (what was made is removed).
+    /// A refused configuration or a log that cannot be created (nothing is made), or the kernel's refusal (what was made is removed).
     pub fn start(config: &LinkConfig) -> Result<Emulator> {
         config.check()?;
+        config.create_logs()?;
         let (sender, receiver) = (Namespace::anonymous()?, Namespace::anonymous()?);
         let end = |addresses: Addresses| move || Tun::create(DEVICE, &addresses.with_prefixes(PREFIX_LEN));
         let link = Link::start(

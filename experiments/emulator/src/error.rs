@@ -82,6 +82,14 @@ pub enum ConfigError {
         /// The tag.
         found: String,
     },
+    /// A log that cannot be created.
+    #[error("{}: cannot create the log: {kind}", path.display())]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        kind: std::io::ErrorKind,
+    },
     /// An address block, handed from shell to shell, that is not one.
     #[error("CCPLANE_SHELL_BLOCK: {found:?} is no block of 100.64.0.0/10")]
     Block {

@@ -81,6 +81,7 @@ pub fn run_shell(shell: &Shell, argv: &[String]) -> Result<ExitStatus> {
     let mut link = shell.link.clone();
     link.shell_prefix = env::var(PREFIX_VARIABLE).unwrap_or_default();
     link.check()?;
+    link.create_logs()?;
     tun::check_access()?;
     // In an outside of our own no surrounding shell's addresses exist.
     let fresh = rootless::permit()? == rootless::Outside::Own;
