@@ -21,8 +21,8 @@
 //!   within an eighth, put that rate in place of `bw` for 48 rounds.
 //!
 //! Different from Linux, for what a datapath does not tell a program: the state of loss recovery is judged by rounds;
-//! after idle, the first packets are paced at the gain of before; whether an ACK was delayed, and when the next packet
-//! is due to leave, is not known.
+//! after idle, the first packets are paced at the gain of before; whether an ACK was delayed is not known, nor when the next
+//! burst is due to leave: half a burst's time from now, on average.
 //!
 //! It does not run on stock CCP: it has some twenty control registers too many for libccp, and twice its instructions.
 
@@ -42,6 +42,9 @@ impl Flow for BbrFlow {
     /// `bw`, `min_rtt_us`, `mode`, `phase` and `round`.
     fn on_report(&mut self, _now_us: u64, _report: &Report<'_>, _control: &mut Control) {}
 }
+
+/// Longest round-trip time that counts, microseconds.
+const MAX_RTT_US: i64 = 50_000_000;
 
 // Config
 
@@ -142,6 +145,7 @@ impl Algorithm for Bbr {
                 ("pace_percent", 100i64.saturating_sub(pacing_margin_percent.into()).max(1)),
                 ("min_rtt_window_us", i64::from(min_rtt_window_ms) * 1000),
                 ("probe_rtt_us", i64::from(probe_rtt_ms) * 1000),
+                ("handshake_us", info.min_rtt_us.map_or(MAX_RTT_US, i64::from)),
             ],
         );
         Box::new(BbrFlow)

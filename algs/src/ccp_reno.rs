@@ -132,8 +132,14 @@ mod tests {
 
     fn flow() -> (Box<dyn Flow>, Control) {
         let any = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
-        let info =
-            FlowInfo { mss_bytes: 1000, init_cwnd_bytes: 10_000, local: any, remote: any, cgroup: None };
+        let info = FlowInfo {
+            mss_bytes: 1000,
+            init_cwnd_bytes: 10_000,
+            local: any,
+            remote: any,
+            cgroup: None,
+            min_rtt_us: None,
+        };
         let mut control = Control::default();
         let flow = CcpReno::default().flow(&info, &mut control);
         control.take();

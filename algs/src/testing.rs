@@ -44,6 +44,7 @@ impl Bench {
             local: ([127, 0, 0, 1], 1).into(),
             remote: ([127, 0, 0, 1], 2).into(),
             cgroup: None,
+            min_rtt_us: None,
         };
         let mut control = Control::default();
         let _flow = algorithm.flow(&info, &mut control);

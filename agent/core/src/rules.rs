@@ -144,6 +144,7 @@ mod tests {
             local: local.parse().unwrap(),
             remote: remote.parse().unwrap(),
             cgroup,
+            min_rtt_us: None,
         }
     }
 

@@ -51,8 +51,8 @@ impl Failure {
     }
 }
 
-impl From<crate::config::ConfigError> for Failure {
-    fn from(error: crate::config::ConfigError) -> Failure {
+impl From<ccplane_document::DocumentError> for Failure {
+    fn from(error: ccplane_document::DocumentError) -> Failure {
         Failure::input(error)
     }
 }

@@ -265,6 +265,7 @@ fn garbage_on_the_datapath_socket_is_counted_and_flows_are_still_steered() {
         local: "10.0.0.1:5000".parse().unwrap(),
         remote: "10.0.0.2:6000".parse().unwrap(),
         cgroup: None,
+        min_rtt_us: None,
     };
     send(&v1::ToAgent::Ready { id: 0 });
     send(&v1::ToAgent::Create(v1::Create::from_info(1, &info, AddrOrder::Network, None).unwrap()));

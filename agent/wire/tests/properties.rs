@@ -105,13 +105,14 @@ fn v6() -> impl Strategy<Value = SocketAddr> {
 
 fn info() -> impl Strategy<Value = FlowInfo> {
     let ends = prop_oneof![(v4(), v4()), (v6(), v6())];
-    (ends, 1_u32.., any::<u64>(), option::of(any::<u64>())).prop_map(
-        |((local, remote), mss_bytes, init_cwnd_bytes, cgroup)| FlowInfo {
+    (ends, 1_u32.., any::<u64>(), option::of(any::<u64>()), option::of(1_u32..)).prop_map(
+        |((local, remote), mss_bytes, init_cwnd_bytes, cgroup, min_rtt_us)| FlowInfo {
             mss_bytes,
             init_cwnd_bytes,
             local,
             remote,
             cgroup,
+            min_rtt_us,
         },
     )
 }

@@ -21,6 +21,8 @@ pub struct FlowInfo {
     pub remote: SocketAddr,
     /// The cgroup (v2 id) that the socket belongs to, where the datapath knows.
     pub cgroup: Option<u64>,
+    /// The smallest round-trip time so far, that of the handshake, microseconds; where the datapath knows.
+    pub min_rtt_us: Option<u32>,
 }
 
 /// The source of one fold program.

@@ -145,6 +145,7 @@ impl Rig {
             local: ([10, 0, 0, 1], 40_000).into(),
             remote: ([10, 0, 0, 2], 5001).into(),
             cgroup: None,
+            min_rtt_us: None,
         };
         datapath.events.push(Event::Created { flow: FLOW, info });
         drive(&mut core, DATAPATH, &mut datapath, START_US);

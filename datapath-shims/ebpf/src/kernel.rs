@@ -67,6 +67,7 @@ const SOCK_FIELDS: &[(&str, &str)] = &[
     ("lost_out", "lost_out"),
     ("retrans_out", "retrans_out"),
     ("prr_out", "prr_out"),
+    ("prior_cwnd", "prior_cwnd"),
     ("bytes_acked", "bytes_acked"),
     ("delivered", "delivered"),
     ("delivered_ce", "delivered_ce"),
@@ -204,49 +205,89 @@ impl Kernel {
         self.set(asm, sk, "pacing_rate", R::R0);
     }
 
-    /// Lowers `R1`, a window in packets, to what may be out after this ACK while losses are repaired (from the
-    /// state `from` on). The kernel's own PRR (RFC 6937) is off while a `cong_control` is set; without a bound
-    /// a cumulative ACK lets a burst out, and without the first line's exception the first retransmission waits
-    /// until half the window has drained.
+    /// Turns `R1`, a window in packets, into what may be out after this ACK while losses are repaired (from the
+    /// state `from` on).
     ///
-    /// - Recovery: where more is out than the window, only the retransmission that starts the recovery leaves;
-    ///   else no more than was delivered, and one more if the ACK advanced and found nothing new lost.
-    /// - Loss: twice what was delivered, as in slow start.
+    /// - Recovery: proportional rate reduction (RFC 6937, `tcp_cwnd_reduction` in tcp_input.c), towards this window
+    ///   instead of `snd_ssthresh`. The kernel's own is off while a `cong_control` is set, and so is its count of what
+    ///   was delivered since: the record keeps it, anew when nothing has been sent yet.
+    /// - Loss: twice what was delivered, as in slow start; at least a packet.
     ///
-    /// `record` (0 for none) tells what the last ACK left. R0-R5 are lost.
+    /// `record` (0 for none) also tells what the last ACK left. R0-R5 are lost.
     pub fn conserve(&self, asm: &mut Asm, from: i32, sk: R, rs: R, record: R) {
-        let (done, loss, room, bound, some) =
-            (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+        let (done, loss, counted, count, above, plain) =
+            (asm.label(), asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+        let (bound, below, grown, some) = (asm.label(), asm.label(), asm.label(), asm.label());
         self.get(asm, R::R4, sk, "ca_state");
         asm.jump_if_imm(R::R4, Cond::Lt, from, done);
         self.in_flight(asm, R::R2, sk, R::R3);
         self.get(asm, R::R3, rs, "rs.acked_sacked");
         asm.jump_if_imm(R::R4, Cond::Eq, TCP_CA_LOSS, loss);
-        asm.jump_if(R::R1, Cond::Gt, R::R2, room);
-        self.get(asm, R::R3, sk, "prr_out");
-        asm.jump_if_imm(R::R3, Cond::Ne, 0, done);
+
+        // R5: delivered since the recovery began. R4: sent since.
+        self.get(asm, R::R4, sk, "prr_out");
+        asm.mov(R::R5, R::R3);
+        asm.jump_if_imm(record, Cond::Eq, 0, counted);
+        asm.jump_if_imm(R::R4, Cond::Eq, 0, count);
+        asm.load(Size::B4, R::R0, record, rec::PRR_DELIVERED as i16);
+        asm.alu(Alu::Add, R::R5, R::R0);
+        asm.bind(count);
+        asm.store(Size::B4, record, rec::PRR_DELIVERED as i16, R::R5);
+        asm.bind(counted);
+        asm.jump_if(R::R2, Cond::Gt, R::R1, above);
+
+        // Room below the window: what was delivered and not yet answered, at least this ACK's, one more if it advanced
+        // and found nothing new lost.
+        asm.alu(Alu::Sub, R::R5, R::R4);
+        asm.jump_if(R::R3, Cond::Sge, R::R5, plain);
+        asm.mov(R::R3, R::R5);
+        asm.bind(plain);
+        asm.jump_if_imm(record, Cond::Eq, 0, bound);
+        self.get(asm, R::R0, sk, "bytes_acked");
+        asm.load(Size::B8, R::R5, record, rec::LAST_BYTES_ACKED as i16);
+        asm.jump_if(R::R0, Cond::Eq, R::R5, bound);
+        self.get(asm, R::R0, sk, "lost");
+        asm.load(Size::B4, R::R5, record, rec::LAST_LOST as i16);
+        asm.jump_if(R::R0, Cond::Ne, R::R5, bound);
+        asm.alu_imm(Alu::Add, R::R3, 1);
+        asm.bind(bound);
+        asm.alu(Alu::Add, R::R3, R::R2);
+        asm.jump_if(R::R1, Cond::Le, R::R3, below);
+        asm.mov(R::R1, R::R3);
+        asm.jump(below);
+
+        // More out than the window: the share of what was delivered that the window is of the one before.
+        asm.bind(above);
+        asm.mov(R::R0, R::R1);
+        asm.alu(Alu::Mul, R::R0, R::R5);
+        self.get(asm, R::R5, sk, "prior_cwnd");
+        asm.alu(Alu::Add, R::R0, R::R5);
+        asm.alu_imm(Alu::Sub, R::R0, 1);
+        asm.alu(Alu::Div, R::R0, R::R5);
+        asm.mov(R::R1, R::R2);
+        asm.jump_if(R::R0, Cond::Le, R::R4, below);
+        asm.alu(Alu::Sub, R::R0, R::R4);
+        asm.alu(Alu::Add, R::R1, R::R0);
+
+        // The retransmission that starts the recovery always leaves.
+        asm.bind(below);
+        asm.jump_if_imm(R::R4, Cond::Ne, 0, some);
+        asm.jump_if(R::R1, Cond::Gt, R::R2, some);
         asm.mov(R::R1, R::R2);
         asm.alu_imm(Alu::Add, R::R1, 1);
-        asm.jump(done);
-        asm.bind(room);
-        asm.jump_if_imm(record, Cond::Eq, 0, bound);
-        self.get(asm, R::R4, sk, "bytes_acked");
-        asm.load(Size::B8, R::R5, record, rec::LAST_BYTES_ACKED as i16);
-        asm.jump_if(R::R4, Cond::Eq, R::R5, bound);
-        self.get(asm, R::R4, sk, "lost");
-        asm.load(Size::B4, R::R5, record, rec::LAST_LOST as i16);
-        asm.jump_if(R::R4, Cond::Ne, R::R5, bound);
-        asm.alu_imm(Alu::Add, R::R3, 1);
-        asm.jump(bound);
+        asm.jump(some);
+
         asm.bind(loss);
         asm.alu_imm(Alu::Lsh, R::R3, 1);
-        asm.bind(bound);
-        asm.jump_if_imm(R::R3, Cond::Ne, 0, some);
+        asm.jump_if_imm(R::R3, Cond::Ne, 0, grown);
         asm.mov_imm(R::R3, 1);
-        asm.bind(some);
+        asm.bind(grown);
         asm.alu(Alu::Add, R::R2, R::R3);
-        asm.jump_if(R::R1, Cond::Le, R::R2, done);
+        asm.jump_if(R::R1, Cond::Le, R::R2, some);
         asm.mov(R::R1, R::R2);
+        asm.bind(some);
+        asm.jump_if_imm(R::R1, Cond::Ne, 0, done);
+        asm.mov_imm(R::R1, 1);
         asm.bind(done);
     }
 

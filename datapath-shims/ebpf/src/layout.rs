@@ -4,7 +4,7 @@
 use ccplane_program::ir::MAX_REGS;
 
 /// Changes whenever anything in this file does; a pinned datapath of another version is not taken over.
-pub const LAYOUT_VERSION: u64 = 3;
+pub const LAYOUT_VERSION: u64 = 4;
 
 /// Programs that can be installed at once.
 pub const MAX_PROGRAMS: usize = 64;
@@ -87,6 +87,8 @@ pub mod rec {
     pub const STAGE_RATE: u32 = 112;
     /// u32: the installed program's uid, for whoever reads the table without the agent.
     pub const UID: u32 = 120;
+    /// u32: packets delivered since the kernel's recovery began.
+    pub const PRR_DELIVERED: u32 = 124;
 
     /// u32: packets. First of the sampled statistics.
     pub const SND_CWND: u32 = 128;

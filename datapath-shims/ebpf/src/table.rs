@@ -175,6 +175,7 @@ impl Table {
             local: socket(rec::LOCAL_ADDR, rec::LOCAL_PORT),
             remote: socket(rec::REMOTE_ADDR, rec::REMOTE_PORT),
             cgroup: (cgroup != 0).then_some(cgroup),
+            min_rtt_us: self.min_rtt_us(index),
         }
     }
 
@@ -186,9 +187,13 @@ impl Table {
             .collect()
     }
 
+    /// The smallest round-trip time, microseconds, if the kernel has one.
+    fn min_rtt_us(&self, index: u32) -> Option<u32> {
+        Some(self.u32(index, rec::MIN_RTT_US)).filter(|us| !matches!(*us, 0 | u32::MAX))
+    }
+
     fn read_stats(&self, flow: FlowId, index: u32, silent: bool) -> FlowStats {
         let uid = self.u32(index, rec::UID);
-        let min_rtt_us = self.u32(index, rec::MIN_RTT_US);
         FlowStats {
             flow,
             info: self.read_info(index),
@@ -208,7 +213,7 @@ impl Table {
             },
             mss_bytes: self.u32(index, rec::MSS),
             srtt_us: self.u32(index, rec::SRTT_8US) / 8,
-            min_rtt_us: if min_rtt_us == u32::MAX { 0 } else { min_rtt_us },
+            min_rtt_us: self.min_rtt_us(index).unwrap_or(0),
             pacing_rate: self.u64(index, rec::PACING_RATE),
             bytes_acked: self.u64(index, rec::BYTES_ACKED),
             delivered: u64::from(self.u32(index, rec::DELIVERED)),

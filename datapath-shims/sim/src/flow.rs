@@ -2,6 +2,7 @@
 
 use crate::config::{FlowConfig, HEADER_BYTES, MAX_CWND_PACKETS, MAX_SAMPLES, Pacing, Source};
 use crate::native::Reno;
+use crate::reduction::Reduction;
 use crate::sender::{Acked, Expired, Recovery, Sender};
 use crate::steering::Steering;
 use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode};
@@ -59,6 +60,7 @@ pub(crate) struct Flow {
     mode: Mode,
     /// The window applied: what the program or Reno wants, held back in recovery.
     window_packets: u64,
+    reduction: Reduction,
     /// Whether the application had more to send than it was allowed to.
     has_backlog: bool,
     /// When the last packet left, and its payload.
@@ -79,6 +81,7 @@ impl Flow {
                 local: config.local,
                 remote: config.remote,
                 cgroup: config.cgroup,
+                min_rtt_us: None,
             },
             steering: Steering::new(cwnd_bytes as i64),
             samples: Vec::new(),
@@ -93,6 +96,7 @@ impl Flow {
             reno: Reno::new(cwnd_packets),
             mode: Mode::NativeNoProgram,
             window_packets: cwnd_packets,
+            reduction: Reduction::default(),
             has_backlog: false,
             last_sent: None,
         }
@@ -101,6 +105,7 @@ impl Flow {
     /// The handshake is over, which took the path's round trip: the first RTT sample, as in Linux.
     pub(crate) fn connected(&mut self, base_rtt_ns: u64) {
         self.sender.rtt.sample(base_rtt_ns, base_rtt_ns);
+        self.info.min_rtt_us = u32::try_from(base_rtt_ns / 1000).ok().filter(|us| *us != 0);
     }
 
     /// An ACK arrived: steers, and hands out the program's report if it made one.
@@ -192,22 +197,22 @@ impl Flow {
         (self.wanted_bytes() / u64::from(self.mss_bytes)).clamp(1, MAX_CWND_PACKETS)
     }
 
-    /// In recovery a window grows no faster than packets leave the network (RFC 6937's bounds, as our kernel
-    /// datapath keeps them): what a program keeps through a loss must not come out in one burst. The first
-    /// retransmission waits for nothing; after a timeout it is slow start.
+    /// In recovery the window comes down, and up again, as packets leave the network (as our kernel datapath does it): what a
+    /// program keeps through a loss must not come out in one burst. After a timeout it is slow start.
     fn apply_window(&mut self, acked: &Acked, entered_recovery: bool) {
-        let in_flight = self.sender.in_flight_packets;
-        let delivered = acked.packets();
-        let bound = match self.sender.recovery() {
-            None => u64::MAX,
+        let (wanted, in_flight) = (self.wanted_packets(), self.sender.in_flight_packets);
+        self.window_packets = match self.sender.recovery() {
+            None => wanted,
             Some(Recovery::Fast) => {
-                let advanced = acked.in_order_bytes > 0 && acked.lost_packets == 0;
-                in_flight + (delivered + u64::from(advanced)).max(1)
+                if entered_recovery {
+                    self.reduction = Reduction::from(self.window_packets, self.sender.transmissions());
+                }
+                self.reduction.delivered_packets += acked.packets();
+                self.reduction.window(wanted, in_flight, self.sender.transmissions(), acked)
             }
-            Some(Recovery::Timeout) => in_flight + (2 * delivered).max(1),
+            Some(Recovery::Timeout) => wanted.min(in_flight + (2 * acked.packets()).max(1)),
         };
-        let floor = if entered_recovery { in_flight + 1 } else { 1 };
-        self.window_packets = self.wanted_packets().min(bound).max(floor);
+        self.window_packets = self.window_packets.max(1);
     }
 
     fn prims(&self, now_ns: u64, acked: &Acked) -> Prims {

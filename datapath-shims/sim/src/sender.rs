@@ -264,7 +264,7 @@ impl Sender {
                 self.next_seq() - 1
             }
         };
-        let tx = self.first_tx + self.transmissions.len() as u64;
+        let tx = self.transmissions();
         let segment = self.segments.get_mut((seq - self.una) as usize)?;
         segment.state = State::Outstanding(tx);
         let payload_bytes = segment.payload_bytes;
@@ -274,6 +274,11 @@ impl Sender {
         self.in_flight_bytes += u64::from(payload_bytes);
         self.arm_rto(now_ns);
         Some(Outgoing { seq, tx, payload_bytes })
+    }
+
+    /// How many have been made.
+    pub(crate) fn transmissions(&self) -> u64 {
+        self.first_tx + self.transmissions.len() as u64
     }
 
     /// Why it is in recovery, if it is.

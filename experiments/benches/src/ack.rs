@@ -55,6 +55,7 @@ fn info() -> FlowInfo {
         local: any,
         remote: any,
         cgroup: None,
+        min_rtt_us: None,
     }
 }
 

@@ -85,6 +85,7 @@ impl Lab {
             local: flow.local,
             remote: flow.remote,
             cgroup: flow.cgroup,
+            min_rtt_us: None,
         };
         let mut control = Control::default();
         reno.flow(&info, &mut control);

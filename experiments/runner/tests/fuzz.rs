@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use ccplane_document::DocumentError;
 use ccplane_netsim::trace::Trace;
 use ccplane_runner::plan::{Known, Overrides, Plan, PlanError, shipped};
 
@@ -15,7 +16,7 @@ fn check(text: &str) {
     let known = Known { algorithms: &algorithms, kernel: None, traces: &traces, cellular: None };
     match Plan::parse(Path::new("p.toml"), text, &known, Overrides::default()) {
         Ok(plan) => assert!(plan.runs() > 0 && plan.warmup_ms < plan.duration_ms),
-        Err(PlanError::Invalid { line, column, text: shown, .. }) => {
+        Err(PlanError::Refused(DocumentError::Invalid { line, column, text: shown, .. })) => {
             assert_eq!(text.lines().nth(line - 1).unwrap_or_default(), shown);
             assert!(column <= shown.chars().count() + 1, "{line}:{column}");
         }

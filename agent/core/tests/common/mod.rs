@@ -87,6 +87,7 @@ pub fn info(remote_port: u16) -> FlowInfo {
         local: ([10, 0, 0, 1], 40_000).into(),
         remote: ([10, 0, 0, 2], remote_port).into(),
         cgroup: None,
+        min_rtt_us: None,
     }
 }
 

@@ -3,14 +3,12 @@
 //! [`DEFAULT_TOML`] is what users read; [`Config::default`] is what the code uses. A test holds them equal, and
 //! holds every key documented.
 
-mod error;
 mod value;
 
-pub use error::{ConfigError, Problem};
 pub use value::{Bounded, Ports, Prefix, PrefixError, Switch, Wake};
 
 use ccplane_core::{MAX_RULES, NATIVE, Rules};
-use error::locate;
+use ccplane_document::{DocumentError, Problem};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -233,18 +231,13 @@ impl Config {
     ///
     /// # Errors
     /// The file cannot be read, is too large, or breaks a rule: with its line, column and field.
-    pub fn load(path: Option<&Path>, algorithms: Option<&[&str]>) -> Result<Config, ConfigError> {
+    pub fn load(path: Option<&Path>, algorithms: Option<&[&str]>) -> Result<Config, DocumentError> {
         let path = match path {
             Some(path) => path,
             None if Path::new(DEFAULT_PATH).exists() => Path::new(DEFAULT_PATH),
             None => return Config::parse(Path::new("the built-in defaults"), DEFAULT_TOML, algorithms),
         };
-        let unreadable = |source| ConfigError::Unreadable { file: path.to_owned(), source };
-        let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
-        if bytes > MAX_CONFIG_BYTES {
-            return Err(ConfigError::TooLarge { file: path.to_owned(), bytes });
-        }
-        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let text = ccplane_document::read(path, MAX_CONFIG_BYTES)?;
         Config::parse(path, &text, algorithms)
     }
 
@@ -252,32 +245,27 @@ impl Config {
     ///
     /// # Errors
     /// The first problem, with its line, column and field.
-    pub fn parse(file: &Path, text: &str, algorithms: Option<&[&str]>) -> Result<Config, ConfigError> {
-        let at = |span, problem| ConfigError::at(file.to_owned(), text, span, problem);
-        let document = toml::Deserializer::parse(text).map_err(|e| at(e.span(), Problem::syntax(&e)))?;
-        let config: Config = serde_path_to_error::deserialize(document).map_err(|e| {
-            let field = e.path().to_string();
-            at(e.inner().span(), Problem::field(&field, e.inner().message()))
-        })?;
-        config.check(algorithms).map_err(|problem| at(locate(text, &problem.field), problem))?;
+    pub fn parse(file: &Path, text: &str, algorithms: Option<&[&str]>) -> Result<Config, DocumentError> {
+        let refuse = |placed| DocumentError::at(file, text, placed);
+        let document = ccplane_document::parse(text).map_err(refuse)?;
+        let config: Config = ccplane_document::value(document.clone()).map_err(refuse)?;
+        let placed = |problem| refuse(ccplane_document::locate(&document, problem));
+        config.check(algorithms).map_err(placed)?;
         Ok(config)
     }
 
     /// What no single value shows.
     fn check(&self, algorithms: Option<&[&str]>) -> Result<(), Problem> {
         tracing_subscriber::EnvFilter::try_new(&self.log)
-            .map_err(|e| Problem::field("log", format_args!("not a log filter: {e}")))?;
+            .map_err(|e| Problem::new("log", format_args!("not a log filter: {e}")))?;
         if self.datapath.ebpf.mode == Switch::Off && self.datapath.unix.mode == OnOff::Off {
-            return Err(Problem::field(
-                "datapath",
-                "all are off: at least one of ebpf and unix must be used",
-            ));
+            return Err(Problem::new("datapath", "all are off: at least one of ebpf and unix must be used"));
         }
         if let Some(address) = self.metrics.listen
             && !address.ip().is_loopback()
             && !self.metrics.allow_remote
         {
-            return Err(Problem::field(
+            return Err(Problem::new(
                 "metrics.listen",
                 format_args!(
                     "{address} is not a loopback address: anyone who can reach it could read the metrics; \
@@ -302,14 +290,14 @@ pub fn resolve_rules(default: &str, rules: &[Rule], algorithms: &[&str]) -> Resu
             return Ok(());
         }
         let names = algorithms.join(", ");
-        Err(Problem::field(
+        Err(Problem::new(
             field,
             format_args!("no algorithm is called `{name}`; there are: {NATIVE}, {names}"),
         ))
     };
     known("default_algorithm", default)?;
     if rules.len() > MAX_RULES {
-        return Err(Problem::field(
+        return Err(Problem::new(
             "rule",
             format_args!("{} rules, at most {MAX_RULES} are allowed", rules.len()),
         ));
@@ -318,11 +306,11 @@ pub fn resolve_rules(default: &str, rules: &[Rule], algorithms: &[&str]) -> Resu
         known(&format!("rule[{n}].algorithm"), &rule.algorithm)?;
         if rule.is_unconditional() {
             let expected = "needs a condition: cgroup, local_port, remote_port or remote";
-            return Err(Problem::field(&format!("rule[{n}]"), expected));
+            return Err(Problem::new(format!("rule[{n}]"), expected));
         }
         let cgroup = rule.cgroup.as_deref().map(cgroup_id).transpose();
         Ok(ccplane_core::Rule {
-            cgroup: cgroup.map_err(|message| Problem::field(&format!("rule[{n}].cgroup"), message))?,
+            cgroup: cgroup.map_err(|message| Problem::new(format!("rule[{n}].cgroup"), message))?,
             local_port: rule.local_port.as_ref().map(Ports::range),
             remote_port: rule.remote_port.as_ref().map(Ports::range),
             remote: rule.remote.map(Prefix::get),

@@ -2,7 +2,7 @@ use super::*;
 
 const ALGORITHMS: [&str; 2] = ["cubic", "reno"];
 
-fn parse(text: &str) -> Result<Config, ConfigError> {
+fn parse(text: &str) -> Result<Config, DocumentError> {
     Config::parse(Path::new("agent.toml"), text, Some(&ALGORITHMS))
 }
 
@@ -98,7 +98,7 @@ const REFUSED: [(&str, usize, usize, &str, &str); 18] = [
 fn refusals_say_where_and_what_would_be_right() {
     for (text, line, column, field, message) in REFUSED {
         match parse(text) {
-            Err(ConfigError::Invalid { line: l, column: c, problem, .. }) => {
+            Err(DocumentError::Invalid { line: l, column: c, problem, .. }) => {
                 assert_eq!((l, c, problem.field.as_str()), (line, column, field), "{text:?}: {problem}");
                 assert!(problem.message.contains(message), "{text:?}: {problem}");
             }

@@ -72,6 +72,7 @@ fn info() -> FlowInfo {
         local: "10.0.0.1:5000".parse().unwrap(),
         remote: "10.0.0.2:6000".parse().unwrap(),
         cgroup: None,
+        min_rtt_us: None,
     }
 }
 

@@ -359,6 +359,7 @@ fn adopted() -> FlowInfo {
         local: nowhere,
         remote: nowhere,
         cgroup: None,
+        min_rtt_us: None,
     }
 }
 

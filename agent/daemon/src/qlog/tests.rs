@@ -63,6 +63,7 @@ fn info() -> FlowInfo {
         local: ([10, 0, 0, 1], 1).into(),
         remote: ([10, 0, 0, 2], 2).into(),
         cgroup: None,
+        min_rtt_us: None,
     }
 }
 

@@ -77,6 +77,7 @@ impl Steered {
             local: ([10, 0, 0, 1], 1).into(),
             remote: ([10, 0, 0, 2], 2).into(),
             cgroup: None,
+            min_rtt_us: None,
         };
         let mut control = Control::default();
         let flow = algorithm.flow(&info, &mut control);

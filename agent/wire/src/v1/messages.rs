@@ -158,6 +158,7 @@ impl<'a> Create<'a> {
             local: self.local.to_addr(order)?.into(),
             remote: self.remote.to_addr(order)?.into(),
             cgroup: None,
+            min_rtt_us: None,
         })
     }
 

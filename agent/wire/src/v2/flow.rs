@@ -65,6 +65,7 @@ pub(super) fn read_info(r: &mut Reader<'_>) -> Result<FlowInfo, DecodeError> {
         local: read_endpoint(r, family, "local")?,
         remote: read_endpoint(r, family, "remote")?,
         cgroup: if r.bool("cgroup")? { Some(r.u64("cgroup")?) } else { None },
+        min_rtt_us: Some(r.u32("min_rtt_us")?).filter(|us| *us != 0),
     })
 }
 
@@ -81,7 +82,8 @@ pub(super) fn write_info(info: &FlowInfo, out: &mut impl Out) -> Result<(), Enco
     write_endpoint(info.local, out)?;
     write_endpoint(info.remote, out)?;
     out.put(&[u8::from(info.cgroup.is_some())])?;
-    info.cgroup.map_or(Ok(()), |cgroup| out.put(&cgroup.to_le_bytes()))
+    info.cgroup.map_or(Ok(()), |cgroup| out.put(&cgroup.to_le_bytes()))?;
+    out.put(&info.min_rtt_us.unwrap_or(0).to_le_bytes())
 }
 
 impl<'a> Item<'a> for FlowStats {

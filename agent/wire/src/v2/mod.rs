@@ -8,6 +8,7 @@
 //! text, x*  n u16 | n bytes of UTF-8, or n elements x             option  0, or 1 and the value
 //! end       port u16 | v4: addr [4]; v6: addr [16], flowinfo u32, scope u32
 //! info      mss u32 | init_cwnd u64 | family u8 (4 or 6) | local end | remote end | option cgroup u64
+//!           | min_rtt_us u32 (0: unknown)
 //! where     0, register u8 | 1, 0 (Cwnd) | 2, 0 (Rate)            field   where | value i64
 //! report    flow u64 | uid u32 | seq u32 | at_us u64 | n u8 | n values i64
 //! reason    1 Unsupported text | 2 ProgramsFull u32 | 3 NoProgram uid | 4 ProgramInUse uid, flows u32

@@ -48,7 +48,14 @@ pub fn v1_to_datapath() -> Vec<Vec<u8>> {
 
 pub fn info(local: &str, remote: &str, cgroup: Option<u64>) -> FlowInfo {
     let addr = |text: &str| text.parse::<SocketAddr>().unwrap();
-    FlowInfo { mss_bytes: 1448, init_cwnd_bytes: 14480, local: addr(local), remote: addr(remote), cgroup }
+    FlowInfo {
+        mss_bytes: 1448,
+        init_cwnd_bytes: 14480,
+        local: addr(local),
+        remote: addr(remote),
+        cgroup,
+        min_rtt_us: None,
+    }
 }
 
 pub fn stats() -> FlowStats {

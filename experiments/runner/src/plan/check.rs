@@ -7,7 +7,6 @@ use ccplane_alg::{Algorithm, ParameterError, configure};
 use ccplane_netsim::workload::FlowSizes;
 use ccplane_results::{Comparison, Datapath, PaperFigure};
 
-use super::error::Problem;
 use super::model::{
     Background, Contender, Discipline, Impairments, Link, Medium, Policer, Queue, Scenario, Simulator, Tool,
     Traffic,
@@ -18,6 +17,7 @@ use super::source::{
     PlacementName, PlanSource, QueueName, ToolName, TrafficSource,
 };
 use super::{Known, MAX_ARRIVALS, MAX_FLOWS, MAX_NAME_CHARS};
+use ccplane_document::Problem;
 
 type Checked<T> = Result<T, Problem>;
 

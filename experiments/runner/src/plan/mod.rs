@@ -25,16 +25,14 @@ pub mod shipped;
 mod source;
 mod sweep;
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use ccplane_alg::Algorithm;
+use ccplane_document::{DocumentError, Problem};
 use ccplane_netsim::trace::Trace;
-use toml::Spanned;
-use toml::de::DeTable;
 
-pub use error::{PlanError, Problem};
+pub use error::PlanError;
 pub use model::{
     Background, Contender, Discipline, Impairments, Link, Medium, Plan, Policer, Queue, Scenario, Simulator,
     Tool, Traffic,
@@ -96,10 +94,9 @@ impl Plan {
         known: &Known<'_>,
         overrides: Overrides,
     ) -> Result<Plan, PlanError> {
-        let refuse = |span, problem| PlanError::at(file.to_owned(), text, span, problem);
-        let syntax = |e: toml::de::Error| Problem::new("", e.message().replace('\n', ", "));
-        let mut document = DeTable::parse(text).map_err(|e| refuse(e.span(), syntax(e)))?;
-        let placed = |(span, problem): (Range<usize>, Problem)| refuse(Some(span), problem);
+        let refuse = |placed| PlanError::Refused(DocumentError::at(file, text, placed));
+        let mut document = ccplane_document::parse(text).map_err(refuse)?;
+        let placed = |(span, problem): sweep::Refused| refuse((Some(span), problem));
         let ranges = sweep::ranges(document.get_ref()).map_err(placed)?;
         let axes = sweep::axes(document.get_mut(), &ranges).map_err(placed)?;
         let points = sweep::points(&document, &axes).map_err(placed)?;
@@ -107,18 +104,18 @@ impl Plan {
         let mut first = None;
         let mut scenarios = Vec::new();
         for Point { parameters, document } in points {
-            let mut source = read(document.clone()).map_err(|(span, problem)| refuse(span, problem))?;
+            let mut source: PlanSource = ccplane_document::value(document.clone()).map_err(refuse)?;
             source.override_by(overrides);
             let more = check::scenarios(&source, &parameters, known)
-                .map_err(|problem| refuse(error::locate(&document, &problem.field), problem))?;
+                .map_err(|problem| refuse(ccplane_document::locate(&document, problem)))?;
             scenarios.extend(more);
             first.get_or_insert((source, document));
         }
         let Some((source, document)) = first else {
-            return Err(refuse(None, Problem::new("sweep", "it has no point")));
+            return Err(refuse((None, Problem::new("sweep", "it has no point"))));
         };
         finish(file, text, &source, scenarios, known)
-            .map_err(|problem| refuse(error::locate(&document, &problem.field), problem))
+            .map_err(|problem| refuse(ccplane_document::locate(&document, problem)))
     }
 
     /// How many runs there are, repeats included.
@@ -126,15 +123,6 @@ impl Plan {
     pub fn runs(&self) -> u64 {
         self.scenarios.len() as u64 * self.contenders.len() as u64 * u64::from(self.repeats)
     }
-}
-
-fn read(document: Spanned<DeTable<'_>>) -> Result<PlanSource, (Option<Range<usize>>, Problem)> {
-    let document = toml::Deserializer::from(document);
-    serde_path_to_error::deserialize(document).map_err(|e| {
-        let field = e.path().to_string();
-        let message = e.inner().message().replace('\n', ", ");
-        (e.inner().span(), Problem::new(field, message))
-    })
 }
 
 fn finish(

@@ -63,12 +63,7 @@ pub fn load(name: &str, known: &Known<'_>, overrides: Overrides) -> Result<Plan,
         let known = PLANS.iter().map(|p| p.name).collect();
         return Err(PlanError::NoSuchPlan { name: name.to_owned(), known });
     }
-    let unreadable = |source| PlanError::Unreadable { file: path.clone(), source };
-    let bytes = std::fs::metadata(&path).map_err(unreadable)?.len();
-    if bytes > MAX_PLAN_BYTES {
-        return Err(PlanError::TooLarge { file: path, bytes });
-    }
-    let text = std::fs::read_to_string(&path).map_err(unreadable)?;
+    let text = ccplane_document::read(&path, MAX_PLAN_BYTES)?;
     let directory = path.parent().map(Path::to_owned).unwrap_or_default();
     let traces = |name: &str| trace(&directory, name);
     Plan::parse(&path, &text, &Known { traces: &traces, ..*known }, overrides)

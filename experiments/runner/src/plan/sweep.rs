@@ -10,8 +10,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::MAX_SCENARIOS;
-use super::error::Problem;
 use super::number::{Ppm, decimal};
+use ccplane_document::Problem;
 
 /// The tables whose values a sweep may set.
 const SWEPT: [&str; 3] = ["link", "traffic", "background"];

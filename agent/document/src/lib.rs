@@ -1,0 +1,154 @@
+//! TOML files that people write, read at the edge: bounded in size, and refused with file, line, column and field.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// What is wrong with a field.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{field}{}{message}", if field.is_empty() { "" } else { ": " })]
+pub struct Problem {
+    /// Path of the field, such as `rule[0].remote`; empty where the text is no TOML.
+    pub field: String,
+    /// What is wrong with it and what would be right.
+    pub message: String,
+}
+
+impl Problem {
+    /// What is wrong with the field at this path.
+    pub fn new(field: impl Into<String>, message: impl fmt::Display) -> Problem {
+        // serde_path_to_error's name of the whole document.
+        let field = Some(field.into()).filter(|f| f != ".").unwrap_or_default();
+        Problem { field, message: message.to_string().replace('\n', ", ") }
+    }
+}
+
+/// A problem and the bytes of the text that it is about, where they are known.
+pub type Placed = (Option<Range<usize>>, Problem);
+
+/// Why a file is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    /// It cannot be read.
+    #[error("{}: {source}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is too large.
+    #[error("{}: {bytes} bytes, at most {limit} are allowed", file.display())]
+    TooLarge {
+        /// The file.
+        file: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// The largest allowed.
+        limit: u64,
+    },
+    /// A field is wrong.
+    #[error("{}:{line}:{column}: {problem}{}", file.display(), excerpt(*line, *column, text))]
+    Invalid {
+        /// The file.
+        file: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Column in characters, from 1.
+        column: usize,
+        /// The text of that line.
+        text: String,
+        /// What is wrong.
+        problem: Problem,
+    },
+}
+
+impl DocumentError {
+    /// A problem at its place in `text`; at the start where that is not known.
+    #[must_use]
+    pub fn at(file: &Path, text: &str, (span, problem): Placed) -> DocumentError {
+        let start = span.map_or(0, |s| s.start).min(text.len());
+        let before = text.get(..start).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+        let line = before.matches('\n').count() + 1;
+        let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
+        let shown = text.get(line_start..).and_then(|t| t.lines().next()).unwrap_or_default().to_owned();
+        DocumentError::Invalid { file: file.to_owned(), line, column, text: shown, problem }
+    }
+}
+
+/// The line with a caret under the column, as compilers show it.
+fn excerpt(line: usize, column: usize, text: &str) -> String {
+    let number = line.to_string();
+    let margin = " ".repeat(number.len());
+    let caret = " ".repeat(column.saturating_sub(1));
+    format!("\n {margin} |\n {number} | {text}\n {margin} | {caret}^")
+}
+
+/// The text of a file of at most `limit` bytes.
+///
+/// # Errors
+/// It cannot be read, or is larger.
+pub fn read(file: &Path, limit: u64) -> Result<String, DocumentError> {
+    let unreadable = |source| DocumentError::Unreadable { file: file.to_owned(), source };
+    let bytes = std::fs::metadata(file).map_err(unreadable)?.len();
+    if bytes > limit {
+        return Err(DocumentError::TooLarge { file: file.to_owned(), bytes, limit });
+    }
+    std::fs::read_to_string(file).map_err(unreadable)
+}
+
+/// The document that a text is.
+///
+/// # Errors
+/// It is no TOML.
+pub fn parse(text: &str) -> Result<Spanned<DeTable<'_>>, Placed> {
+    DeTable::parse(text).map_err(|e| (e.span(), Problem::new("", e.message())))
+}
+
+/// The value that a document describes.
+///
+/// # Errors
+/// The first field that has no place in it, or is not of its type.
+pub fn value<T: DeserializeOwned>(document: Spanned<DeTable<'_>>) -> Result<T, Placed> {
+    serde_path_to_error::deserialize(toml::Deserializer::from(document)).map_err(|e| {
+        let field = e.path().to_string();
+        (e.inner().span(), Problem::new(field, e.inner().message()))
+    })
+}
+
+/// The place in a document of the field that a problem names (`a.b[2].c`), or of the innermost table around it that exists.
+#[must_use]
+pub fn locate(document: &Spanned<DeTable<'_>>, problem: Problem) -> Placed {
+    (span(document, &problem.field), problem)
+}
+
+fn span(document: &Spanned<DeTable<'_>>, field: &str) -> Option<Range<usize>> {
+    let mut steps = field.split('.').flat_map(|part| {
+        let (key, index) = part.split_once('[').unwrap_or((part, ""));
+        let index = index.trim_end_matches(']').parse::<usize>().ok().map(Step::Index);
+        std::iter::once(Step::Key(key)).chain(index)
+    });
+    let Some(Step::Key(first)) = steps.next() else { return None };
+    let mut value = document.get_ref().get(first)?;
+    for step in steps {
+        let next = match (step, value.get_ref()) {
+            (Step::Key(key), DeValue::Table(table)) => table.get(key),
+            (Step::Index(index), DeValue::Array(array)) => array.get(index),
+            _ => None,
+        };
+        let Some(next) = next else { break };
+        value = next;
+    }
+    Some(value.span())
+}
+
+enum Step<'a> {
+    Key(&'a str),
+    Index(usize),
+}
