@@ -61,7 +61,10 @@ pub fn info(local: &str, remote: &str, cgroup: Option<u64>) -> FlowInfo {
 pub fn stats() -> FlowStats {
     FlowStats {
         flow: FlowId(9),
-        info: info("[2001:db8::1]:443", "[2001:db8::2]:5000", Some(77)),
+        info: FlowInfo {
+            min_rtt_us: Some(9920),
+            ..info("[2001:db8::1]:443", "[2001:db8::2]:5000", Some(77))
+        },
         mode: Mode::NativeAgentSilent,
         program: Some(ProgramUid(3)),
         snd_cwnd: 10,
@@ -131,8 +134,8 @@ pub fn v2_to_agent() -> Vec<(ToAgent<'static>, u32, Vec<u8>)> {
         (
             ToAgent::Created { flow: FlowId(1), info: info("10.0.0.1:4242", "10.0.0.2:443", None) },
             0,
-            "0500 32000000 00000000  0100000000000000 a8050000 9038000000000000 04
-             9210 0a000001 bb01 0a000002 00",
+            "0500 36000000 00000000  0100000000000000 a8050000 9038000000000000 04
+             9210 0a000001 bb01 0a000002 00 00000000",
         ),
         (ToAgent::Closed { flow: FlowId(1) }, 0, "0600 18000000 00000000  0100000000000000"),
         (ToAgent::Reports(REPORTS.into()), 0, "0700 12000000 00000000  0000"),

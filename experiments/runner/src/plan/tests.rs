@@ -345,7 +345,7 @@ fn shipped_plans_are_sound_and_take_their_time() {
         assert_eq!(plan.paper.is_empty(), ["quickstart", "reno-cubic-bbr"].contains(&shipped.name));
         assert!(shipped.name == "quickstart" || !plan.comparisons.is_empty());
     }
-    assert!(seconds < 40 * 60, "{seconds}");
+    assert!(seconds < 75 * 60, "{seconds}");
     assert!(shipped::PLANS[0].source.lines().count() <= 10);
     let unknown = shipped::load("nosuch", &known, Overrides::default()).map(|_| ()).unwrap_err().to_string();
     assert!(
