@@ -1,8 +1,9 @@
 //! The plan's comparisons and what came of them.
 
-use ccplane_results::Comparison;
+use ccplane_results::{Comparison, Measured};
 
-use super::view::View;
+use super::figures;
+use super::view::{Repeat, View};
 use crate::statistics::{Estimate, Ratio};
 
 /// A comparison in one scenario.
@@ -54,24 +55,48 @@ pub fn verdicts<'a>(view: &View<'a>) -> Vec<Verdict<'a>> {
 }
 
 fn verdict<'a>(view: &View<'a>, comparison: &'a Comparison, scenario: usize) -> Verdict<'a> {
-    let values = |name: &str| -> Vec<(u32, f64)> {
+    let metric = comparison.metric;
+    let runs = |name: &str| {
         let contender = view.contenders().iter().position(|c| c.name == name);
-        let runs = contender.map_or(&[][..], |c| view.runs(scenario, c));
-        runs.iter().filter_map(|r| Some((r.repeat, view.value(comparison.metric, r.measured)?))).collect()
+        contender.map_or(&[][..], |c| view.runs(scenario, c))
     };
-    let (ours, theirs) = (values(&comparison.of), values(&comparison.against));
-    let pairs: Vec<(f64, f64)> = ours
-        .iter()
-        .filter_map(|(repeat, x)| theirs.iter().find(|(r, _)| r == repeat).map(|(_, y)| (*x, *y)))
-        .collect();
-    let estimate = |v: &[(u32, f64)]| Estimate::of(&v.iter().map(|(_, x)| *x).collect::<Vec<_>>());
-    let ratio = Ratio::of_pairs(&pairs);
+    let (of, against) = (runs(&comparison.of), runs(&comparison.against));
+    let (ours, theirs, ratio) = match figures::completion_percentile(metric) {
+        Some(p) => {
+            let times =
+                |m: &Measured| Some(figures::completion_times_us(metric, m)).filter(|t| !t.is_empty());
+            let estimate = |runs| Estimate::of_percentile(&each(runs, times), p);
+            (estimate(of), estimate(against), Ratio::of_percentiles(&pairs(of, against, times), p))
+        }
+        None => {
+            let value = |m: &Measured| view.value(metric, m);
+            let estimate = |runs| Estimate::of(&each(runs, value));
+            (estimate(of), estimate(against), Ratio::of_pairs(&pairs(of, against, value)))
+        }
+    };
     let outcome = match (ratio, limits(comparison)) {
         (None, _) => Outcome::NoData,
         (Some(_), None) => Outcome::NoLimit,
         (Some(ratio), Some(limits)) => judged(ratio, limits),
     };
-    Verdict { comparison, scenario, ours: estimate(&ours), theirs: estimate(&theirs), ratio, outcome }
+    Verdict { comparison, scenario, ours, theirs, ratio, outcome }
+}
+
+fn each<T>(runs: &[Repeat<'_>], value: impl Fn(&Measured) -> Option<T>) -> Vec<T> {
+    runs.iter().filter_map(|run| value(run.measured)).collect()
+}
+
+/// The values of repeats that both have.
+pub fn pairs<T>(
+    of: &[Repeat<'_>],
+    against: &[Repeat<'_>],
+    value: impl Fn(&Measured) -> Option<T>,
+) -> Vec<(T, T)> {
+    let pair = |run: &Repeat<'_>| {
+        let other = against.iter().find(|o| o.repeat == run.repeat)?;
+        Some((value(run.measured)?, value(other.measured)?))
+    };
+    of.iter().filter_map(pair).collect()
 }
 
 fn judged(ratio: Ratio, (low, high): (f64, f64)) -> Outcome {

@@ -72,10 +72,11 @@ pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64>
             let shares = shares_bps(measured, warmup_ms);
             jain(&shares).filter(|_| shares.len() > 1).map(|j| j * 1e6)
         }
-        Metric::FctP50Us => fct_us(measured, 50, |_| true),
-        Metric::FctP95Us => fct_us(measured, 95, |_| true),
-        Metric::FctP99Us => fct_us(measured, 99, |_| true),
-        Metric::FctLargeP50Us => fct_us(measured, 50, |c| c.bytes > LARGE_BYTES),
+        Metric::FctP50Us | Metric::FctP95Us | Metric::FctP99Us | Metric::FctLargeP50Us => {
+            let mut times_us = completion_times_us(metric, measured);
+            times_us.sort_unstable();
+            percentile(&times_us, completion_percentile(metric)?).map(|us| us as f64)
+        }
         Metric::CpuUsPerGbyte => {
             let cpu = measured.cpu?;
             let gigabytes = acked_bytes(measured) as f64 / 1e9;
@@ -133,11 +134,20 @@ fn loss_ppm(measured: &Measured) -> Option<f64> {
     (all > 0.0).then(|| lost / all * 1e6)
 }
 
-fn fct_us(measured: &Measured, p: usize, counts: impl Fn(&Completion) -> bool) -> Option<f64> {
-    let completions = measured.completions.as_ref()?;
-    let mut times: Vec<u64> = completions.flows.iter().filter(|c| counts(c)).map(|c| c.fct_us).collect();
-    times.sort_unstable();
-    percentile(&times, p).map(|us| us as f64)
+/// Which percentile of completion times a metric is; `None` if it is of something else.
+pub fn completion_percentile(metric: Metric) -> Option<usize> {
+    match metric {
+        Metric::FctP50Us | Metric::FctLargeP50Us => Some(50),
+        Metric::FctP95Us => Some(95),
+        Metric::FctP99Us => Some(99),
+        _ => None,
+    }
+}
+
+/// The completion times that such a metric is of, in the order in which flows started.
+pub fn completion_times_us(metric: Metric, measured: &Measured) -> Vec<u64> {
+    let counts = |c: &&Completion| metric != Metric::FctLargeP50Us || c.bytes > LARGE_BYTES;
+    measured.completions.iter().flat_map(|c| &c.flows).filter(counts).map(|c| c.fct_us).collect()
 }
 
 /// Payload of everything that the machine carried in the run.

@@ -312,7 +312,7 @@ fn footer(view: &View<'_>, name: &str) -> Markup {
         footer {
             div {
                 h2 { "How to read this" }
-                p { b { "Intervals" } " are 95 % confidence intervals over runs: of means by Student’s t, of ratios over pairs of runs with the same seed. One run has none." }
+                p { b { "Intervals" } " are 95 % confidence intervals over runs: of means by Student’s t, of ratios over pairs of runs with the same seed, of percentiles of completion times by leaving out one run at a time. One run has none." }
                 p { b { "Throughput" } " is payload acknowledged after the warm-up, all of a contender’s flows together; headers keep a full link at about 96 % of its capacity. " b { "Jain’s index" } " counts the time in which all flows run." }
                 p { b { "Round-trip times" } " over time are the smoothed estimate of the sender’s stack. Time series add a contender’s flows: throughputs and windows are summed, RTTs averaged." }
                 @if kernel { p { b { "Broad pale lines" } " are the kernel’s own algorithms, " b { "thin lines" } " ours." } }

@@ -4,7 +4,7 @@ use ccplane_results::{Measured, Metric};
 use maud::{Markup, html};
 
 use super::charts::Charts;
-use super::compare::{Outcome, Verdict, limit};
+use super::compare::{Outcome, Verdict, limit, pairs};
 use super::fairness::{Convergence, convergence};
 use super::figures::{self, SizeClass, own_flows};
 use super::summary::Summary;
@@ -146,19 +146,14 @@ pub fn summary(view: &View<'_>, summary: &Summary) -> Markup {
 }
 
 /// A contender's figure against its baseline's, over repeats that both ran; `None` for a baseline itself.
-fn against(
+fn against<T>(
     view: &View<'_>,
     scenario: usize,
     contender: usize,
-    value: impl Fn(&Measured) -> Option<f64>,
-) -> Option<Ratio> {
+    value: impl Fn(&Measured) -> Option<T>,
+) -> Option<Vec<(T, T)>> {
     let baseline = view.baseline(scenario, contender).filter(|b| *b != contender)?;
-    let others = view.runs(scenario, baseline);
-    let pair = |run: &super::view::Repeat<'_>| {
-        let other = others.iter().find(|o| o.repeat == run.repeat)?;
-        Some((value(run.measured)?, value(other.measured)?))
-    };
-    Ratio::of_pairs(&view.runs(scenario, contender).iter().filter_map(pair).collect::<Vec<_>>())
+    Some(pairs(view.runs(scenario, contender), view.runs(scenario, baseline), value))
 }
 
 /// Percentiles of completion times by class of size; `None` without short flows.
@@ -190,7 +185,7 @@ pub fn completions(view: &View<'_>, scenario: usize, charts: &Charts<'_>) -> Opt
                             td { (format::count(times.len() as u64)) @if class.is_none() { (unfinished(view, scenario, c)) } }
                             @for p in [50, 95, 99] { td { (format::number(percentile(&times, p))) } }
                             @for p in [50, 95, 99] {
-                                (ratio(against(view, scenario, c, |m| run_percentile(m, class, p))))
+                                (ratio(against(view, scenario, c, |m| times_us(m, class)).and_then(|pairs| Ratio::of_percentiles(&pairs, p))))
                             }
                         }
                     }
@@ -200,12 +195,10 @@ pub fn completions(view: &View<'_>, scenario: usize, charts: &Charts<'_>) -> Opt
     ))
 }
 
-fn run_percentile(measured: &Measured, class: Option<SizeClass>, p: usize) -> Option<f64> {
+fn times_us(measured: &Measured, class: Option<SizeClass>) -> Option<Vec<u64>> {
     let flows = measured.completions.as_ref()?.flows.iter();
     let wanted = flows.filter(|c| class.is_none_or(|class| SizeClass::of(c.bytes) == class));
-    let mut times: Vec<u64> = wanted.map(|c| c.fct_us).collect();
-    times.sort_unstable();
-    percentile(&times, p).map(|us| us as f64)
+    Some(wanted.map(|c| c.fct_us).collect())
 }
 
 fn unfinished(view: &View<'_>, scenario: usize, contender: usize) -> Markup {
@@ -296,7 +289,7 @@ pub fn processor(view: &View<'_>, scenario: usize) -> Option<Markup> {
                     tr {
                         (contender(view, c))
                         (estimate(Estimate::of(&per_gb)))
-                        (ratio(against(view, scenario, c, |m| view.value(Metric::CpuUsPerGbyte, m))))
+                        (ratio(against(view, scenario, c, |m| view.value(Metric::CpuUsPerGbyte, m)).and_then(|pairs| Ratio::of_pairs(&pairs))))
                         (estimate(Estimate::of(&softirq)))
                         td { (count(sum(c, |a| a.reports))) }
                         td { (count(sum(c, |a| a.faults))) }
