@@ -142,7 +142,7 @@ fn in_short(view: &View<'_>) -> Markup {
                         " planned runs are missing: see " a href="#runs" { "Runs" } "." }
                 }
                 @if !verdicts.is_empty() {
-                    @if met + missed > 0 { p.hint { (met) " of " (met + missed) " limits met. Ratios are of means over paired repeats; a verdict is unsure where the interval crosses the limit." } }
+                    @if met + missed > 0 { p.hint { (met) " of " (met + missed) " limits met. Ratios are over paired repeats; a verdict is unsure where the interval crosses the limit." } }
                     (tables::verdicts(view, &verdicts))
                 }
                 @if !paper.is_empty() {
