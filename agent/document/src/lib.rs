@@ -76,8 +76,10 @@ impl DocumentError {
         let before = text.get(..start).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
         let line = before.matches('\n').count() + 1;
-        let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
         let shown = text.get(line_start..).and_then(|t| t.lines().next()).unwrap_or_default().to_owned();
+        // A problem with the line's end may lie between its carriage return and its line feed.
+        let before_on_line = before.get(line_start..).unwrap_or_default().chars().count();
+        let column = before_on_line.min(shown.chars().count()) + 1;
         DocumentError::Invalid { file: file.to_owned(), line, column, text: shown, problem }
     }
 }
@@ -151,4 +153,24 @@ fn span(document: &Spanned<DeTable<'_>>, field: &str) -> Option<Range<usize>> {
 enum Step<'a> {
     Key(&'a str),
     Index(usize),
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn place(text: &str) -> (usize, usize) {
+        match DocumentError::at(Path::new("f.toml"), text, parse(text).unwrap_err()) {
+            DocumentError::Invalid { line, column, .. } => (line, column),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn a_problem_with_a_lines_end_is_at_its_end() {
+        assert_eq!(place("\"\n"), (1, 2));
+        assert_eq!(place("\"\r\n"), (1, 2));
+        assert_eq!(place("a = 1\r\nb = \"\r\nc = 2"), (2, 6));
+    }
 }

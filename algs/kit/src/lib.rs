@@ -4,10 +4,14 @@
 //!
 //! ```no_run
 //! # struct Mine;
+//! # struct MyFlow;
+//! # impl ccplane_alg::Flow for MyFlow {
+//! #     fn on_report(&mut self, _: u64, _: &ccplane_alg::Report<'_>, _: &mut ccplane_alg::Control) {}
+//! # }
 //! # impl ccplane_alg::Algorithm for Mine {
 //! #     fn name(&self) -> &'static str { "mine" }
 //! #     fn programs(&self) -> Vec<ccplane_alg::ProgramSource> { vec![] }
-//! #     fn flow(&self, _: &ccplane_alg::FlowInfo, _: &mut ccplane_alg::Control) -> Box<dyn ccplane_alg::Flow> { todo!() }
+//! #     fn flow(&self, _: &ccplane_alg::FlowInfo, _: &mut ccplane_alg::Control) -> Box<dyn ccplane_alg::Flow> { Box::new(MyFlow) }
 //! # }
 //! # use std::sync::Arc;
 //! // in a #[test]

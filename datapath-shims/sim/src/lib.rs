@@ -10,8 +10,8 @@
 //! no earlier one told of, so lost ones are covered by the next. Losses are found by three later deliveries or by
 //! time (RFC 9002 section 6.1, which is RACK, RFC 8985, without its reordering adaptation), or by the
 //! retransmission timer (RFC 6298; [`FlowConfig::min_rto_us`]). In recovery the window follows
-//! proportional rate reduction (RFC 6937), as in our kernel datapath. Without a program, or with an agent that has fallen silent, a flow runs a native Reno, which
-//! answers marks (RFC 3168) too.
+//! proportional rate reduction (RFC 6937), as in our kernel datapath. Without a program, or with an agent that has
+//! fallen silent, a flow runs a native Reno, which answers marks (RFC 3168) too.
 //!
 //! Left out, and of no consequence to what `experiments/validation` compares with the kernel: tail loss probes,
 //! undo of spurious recoveries, segmentation offload, receive windows.

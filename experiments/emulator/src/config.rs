@@ -136,6 +136,13 @@ pub enum Direction {
     Down,
 }
 
+/// The files of a link's logs, empty.
+#[derive(Debug)]
+pub(crate) struct Logs {
+    pub(crate) up: Option<File>,
+    pub(crate) down: Option<File>,
+}
+
 /// A link: `up` carries from the sender (a shell's inside) to the receiver (its outside), `down` back.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkConfig {
@@ -178,15 +185,18 @@ impl LinkConfig {
         self.down.check(Direction::Down.fields())
     }
 
-    /// Makes sure that the logs can be written, before anything else is made; what they held is lost.
+    /// Creates the logs, before anything else is made; what they held is lost.
     ///
     /// # Errors
     /// The first log that cannot be created.
-    pub(crate) fn create_logs(&self) -> Result<(), ConfigError> {
-        for path in [&self.up.log, &self.down.log].into_iter().flatten() {
-            File::create(path).map_err(|e| ConfigError::Log { path: path.clone(), kind: e.kind() })?;
-        }
-        Ok(())
+    pub(crate) fn create_logs(&self) -> Result<Logs, ConfigError> {
+        let create = |path: &PathBuf| {
+            File::create(path).map_err(|e| ConfigError::Log { path: path.clone(), kind: e.kind() })
+        };
+        Ok(Logs {
+            up: self.up.log.as_ref().map(create).transpose()?,
+            down: self.down.log.as_ref().map(create).transpose()?,
+        })
     }
 }
 

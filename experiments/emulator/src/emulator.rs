@@ -69,11 +69,12 @@ impl Emulator {
     /// A refused configuration or a log that cannot be created (nothing is made), or the kernel's refusal (what was made is removed).
     pub fn start(config: &LinkConfig) -> Result<Emulator> {
         config.check()?;
-        config.create_logs()?;
+        let logs = config.create_logs()?;
         let (sender, receiver) = (Namespace::anonymous()?, Namespace::anonymous()?);
         let end = |addresses: Addresses| move || Tun::create(DEVICE, &addresses.with_prefixes(PREFIX_LEN));
         let link = Link::start(
             config,
+            logs,
             sender.run(end(Addresses::SENDER))??,
             receiver.run(end(Addresses::RECEIVER))??,
         )?;

@@ -55,8 +55,9 @@ struct Log {
 }
 
 impl Lane {
-    pub(crate) fn new(name: &str, link: &LinkConfig, config: &PathConfig) -> Result<Lane> {
-        let log = config.log.as_ref().map(|path| {
+    /// `log` is the file at `config.log`.
+    pub(crate) fn new(name: &str, link: &LinkConfig, config: &PathConfig, log: Option<File>) -> Result<Lane> {
+        let log = config.log.as_ref().zip(log).map(|(path, file)| {
             let header = Header {
                 link: name,
                 trace: config.shape.to_string(),
@@ -67,8 +68,7 @@ impl Lane {
                 base_timestamp_ms: 0,
                 shell_prefix: &link.shell_prefix,
             };
-            File::create(path)
-                .and_then(|file| LogWriter::new(BufWriter::new(file), &header))
+            LogWriter::new(BufWriter::new(file), &header)
                 .map(|writer| Log { path: path.clone(), writer })
                 .map_err(|source| Error::Log { path: path.clone(), source })
         });

@@ -12,7 +12,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::clock_gettime;
 
-use crate::config::{Direction, LinkConfig};
+use crate::config::{Direction, LinkConfig, Logs};
 use crate::error::{Context, Error, Result};
 use crate::lane::{Change, Lane};
 use crate::stats::LinkStats;
@@ -44,10 +44,13 @@ pub(crate) struct Link {
 
 impl Link {
     /// Starts forwarding between the sender's and the receiver's device.
-    pub(crate) fn start(config: &LinkConfig, sender: Tun, receiver: Tun) -> Result<Link> {
+    pub(crate) fn start(config: &LinkConfig, logs: Logs, sender: Tun, receiver: Tun) -> Result<Link> {
         config.check()?;
         let clock = Clock::start()?;
-        let lanes = [Lane::new("Uplink", config, &config.up)?, Lane::new("Downlink", config, &config.down)?];
+        let lanes = [
+            Lane::new("Uplink", config, &config.up, logs.up)?,
+            Lane::new("Downlink", config, &config.down, logs.down)?,
+        ];
         let wake = Arc::new(
             EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
                 .context("open", "an eventfd")?,

@@ -81,7 +81,7 @@ pub fn run_shell(shell: &Shell, argv: &[String]) -> Result<ExitStatus> {
     let mut link = shell.link.clone();
     link.shell_prefix = env::var(PREFIX_VARIABLE).unwrap_or_default();
     link.check()?;
-    link.create_logs()?;
+    let logs = link.create_logs()?;
     tun::check_access()?;
     // In an outside of our own no surrounding shell's addresses exist.
     let fresh = rootless::permit()? == rootless::Outside::Own;
@@ -92,7 +92,7 @@ pub fn run_shell(shell: &Shell, argv: &[String]) -> Result<ExitStatus> {
     let watcher = Watcher::start(watched)?;
     let outside_tun = Tun::create(OUTSIDE_DEVICE, &outside.with_prefixes(block.prefix_len()))?;
     let inside_tun = namespace.run(|| inside_device(outside, inside))??;
-    let mut running = Link::start(&link, inside_tun, outside_tun)?;
+    let mut running = Link::start(&link, logs, inside_tun, outside_tun)?;
     let base = match env::var(BASE_VARIABLE) {
         Ok(base) if !fresh => base,
         _ => outside.v4.to_string(),

@@ -63,8 +63,10 @@ fn verdict<'a>(view: &View<'a>, comparison: &'a Comparison, scenario: usize) -> 
     let (of, against) = (runs(&comparison.of), runs(&comparison.against));
     let (ours, theirs, ratio) = match figures::completion_percentile(metric) {
         Some(p) => {
-            let times =
-                |m: &Measured| Some(figures::completion_times_us(metric, m)).filter(|t| !t.is_empty());
+            let times = |m: &Measured| {
+                Some(figures::completion_times_us(m, |c| figures::is_about(metric, c)))
+                    .filter(|t| !t.is_empty())
+            };
             let estimate = |runs| Estimate::of_percentile(&each(runs, times), p);
             (estimate(of), estimate(against), Ratio::of_percentiles(&pairs(of, against, times), p))
         }

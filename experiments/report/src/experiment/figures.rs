@@ -73,7 +73,7 @@ pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64>
             jain(&shares).filter(|_| shares.len() > 1).map(|j| j * 1e6)
         }
         Metric::FctP50Us | Metric::FctP95Us | Metric::FctP99Us | Metric::FctLargeP50Us => {
-            let mut times_us = completion_times_us(metric, measured);
+            let mut times_us = completion_times_us(measured, |c| is_about(metric, c));
             times_us.sort_unstable();
             percentile(&times_us, completion_percentile(metric)?).map(|us| us as f64)
         }
@@ -144,10 +144,15 @@ pub fn completion_percentile(metric: Metric) -> Option<usize> {
     }
 }
 
-/// The completion times that such a metric is of, in the order in which flows started.
-pub fn completion_times_us(metric: Metric, measured: &Measured) -> Vec<u64> {
-    let counts = |c: &&Completion| metric != Metric::FctLargeP50Us || c.bytes > LARGE_BYTES;
-    measured.completions.iter().flat_map(|c| &c.flows).filter(counts).map(|c| c.fct_us).collect()
+/// Whether such a metric counts a flow.
+pub fn is_about(metric: Metric, completion: &Completion) -> bool {
+    metric != Metric::FctLargeP50Us || completion.bytes > LARGE_BYTES
+}
+
+/// The completion times of the flows that count, in the order in which flows started.
+pub fn completion_times_us(measured: &Measured, counts: impl Fn(&Completion) -> bool) -> Vec<u64> {
+    let flows = measured.completions.iter().flat_map(|c| &c.flows);
+    flows.filter(|c| counts(c)).map(|c| c.fct_us).collect()
 }
 
 /// Payload of everything that the machine carried in the run.

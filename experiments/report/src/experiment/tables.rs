@@ -1,6 +1,6 @@
 //! The page's tables.
 
-use ccplane_results::{Measured, Metric};
+use ccplane_results::{Completion, Measured, Metric};
 use maud::{Markup, html};
 
 use super::charts::Charts;
@@ -180,12 +180,13 @@ pub fn completions(view: &View<'_>, scenario: usize, charts: &Charts<'_>) -> Opt
                     tr { th.span colspan="8" scope="rowgroup" { (class.map_or("All sizes", SizeClass::label)) } }
                     @for c in contenders() {
                         @let times = of(class, c);
+                        @let paired = against(view, scenario, c, |m| times_us(m, class));
                         tr {
                             (contender(view, c))
                             td { (format::count(times.len() as u64)) @if class.is_none() { (unfinished(view, scenario, c)) } }
                             @for p in [50, 95, 99] { td { (format::number(percentile(&times, p))) } }
                             @for p in [50, 95, 99] {
-                                (ratio(against(view, scenario, c, |m| times_us(m, class)).and_then(|pairs| Ratio::of_percentiles(&pairs, p))))
+                                (ratio(paired.as_ref().and_then(|pairs| Ratio::of_percentiles(pairs, p))))
                             }
                         }
                     }
@@ -196,9 +197,9 @@ pub fn completions(view: &View<'_>, scenario: usize, charts: &Charts<'_>) -> Opt
 }
 
 fn times_us(measured: &Measured, class: Option<SizeClass>) -> Option<Vec<u64>> {
-    let flows = measured.completions.as_ref()?.flows.iter();
-    let wanted = flows.filter(|c| class.is_none_or(|class| SizeClass::of(c.bytes) == class));
-    Some(wanted.map(|c| c.fct_us).collect())
+    measured.completions.as_ref()?;
+    let counts = |c: &Completion| class.is_none_or(|class| SizeClass::of(c.bytes) == class);
+    Some(figures::completion_times_us(measured, counts))
 }
 
 fn unfinished(view: &View<'_>, scenario: usize, contender: usize) -> Markup {
