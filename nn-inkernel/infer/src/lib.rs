@@ -1,0 +1,46 @@
+//! What a snapshot means: integer inference for datapaths. No float, no allocation, no panics.
+//!
+//! A datapath holds a snapshot as an *image*: words whose places follow from the network's [`Shape`] alone
+//! ([`image`]), so that one generated program serves every snapshot of that shape. [`Model::infer`] is the
+//! oracle that every other executor (SIMD, BPF, C) agrees with bit for bit; [`Slot::decide`] is all that
+//! `(policy slot)` does: choice of the snapshot, inference, noise, guard rails, action map, monitor.
+//!
+//! # Arithmetic
+//! Activations are integers in `[-A, A]`, A = 127 ([`Bits::W8`]) or 8191 ([`Bits::W16`]).
+//!
+//! 1. Input: `x = ((clamp(v, lo, hi) - lo) * mult + 2^31 >> 32) - A`.
+//! 2. A layer's sums are lanes of a word, 3 of 21 bits or 2 of 32 bits: `lane_j = 2^(b-1) + B_j + sum_i W_ij x_i`,
+//!    b = 21 or 32. The builder has proved `sum_i |W_ij| A + |B_j| < 2^(b-1)`, so a lane never borrows from its
+//!    neighbour, and wrapping 64-bit arithmetic on whole words is exact.
+//! 3. Hidden neuron, W8: `y = table[lane >> 10]`, 2048 entries. W16: with `i = lane >> 21`, `f = lane >> 11 & 1023`,
+//!    `y = t[i] + ((t[i+1] - t[i]) * f >> 10)`. Which [`tables`] it uses is data: they hold tanh and relu for
+//!    sums that stand for up to `2^e`.
+//! 4. Output: `action = (lane - 2^(b-1)) * mult >> shift`, in Q16.
+//!
+//! All shifts to the right are arithmetic.
+#![no_std]
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod image;
+mod model;
+mod noise;
+mod shape;
+mod slot;
+pub mod tables;
+
+pub use model::{Inference, Model};
+pub use noise::{NOISE_DEVIATION, Noise};
+pub use shape::{Bits, Shape, ShapeError};
+pub use slot::{Control, FlowPolicy, Knobs, Level, Slot, Verdict};
+
+/// Inputs of a network: all cells of a program's histories.
+pub const MAX_INPUTS: usize = 64;
+/// Neurons of a hidden layer.
+pub const MAX_WIDTH: usize = 64;
+/// Layers of weights, the output's included.
+pub const MAX_LAYERS: usize = 4;
+/// Bytes of an image, at most.
+pub const MAX_IMAGE_BYTES: usize = 1 << 15;
+/// Snapshots that a slot holds at once: the active one, a canary, the last good one, and one to write to.
+pub const BUFFERS: usize = 4;

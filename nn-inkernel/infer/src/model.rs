@@ -1,0 +1,97 @@
+//! Inference, as every executor does it.
+
+use crate::image::{self, feature};
+use crate::{Bits, MAX_WIDTH, Shape, tables};
+
+/// A snapshot's image, read as its shape says.
+#[derive(Clone, Copy, Debug)]
+pub struct Model<'a> {
+    shape: &'a Shape,
+    image: &'a [u64],
+}
+
+/// What a network made of its inputs.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Inference {
+    /// The action before noise and bound, Q16.
+    pub action_q16: i64,
+    /// Inputs that were outside their range.
+    pub clipped_inputs: u32,
+}
+
+impl<'a> Model<'a> {
+    /// The network in `image`; `None` unless it is of this shape.
+    pub fn new(shape: &'a Shape, image: &'a [u64]) -> Option<Model<'a>> {
+        let fits =
+            image.len() * 8 >= shape.image_bytes() && image::u64_at(image, image::SHAPE) == shape.code();
+        fits.then_some(Model { shape, image })
+    }
+
+    /// Runs the network. Missing inputs count as 0.
+    pub fn infer(&self, inputs: &[i32]) -> Inference {
+        let mut x = [0; MAX_WIDTH];
+        let clipped_inputs = self.normalise(inputs, &mut x);
+        let last = self.shape.layers() - 1;
+        for layer in 0..last {
+            let mut y = [0; MAX_WIDTH];
+            self.hidden(layer, &x, &mut y);
+            x = y;
+        }
+        let (lane, _) = self.lane(last, 0, &x);
+        let sum = lane as i64 - self.shape.bits().lane_offset();
+        let shift = image::u32_at(self.image, image::OUT_SHIFT) & 63;
+        let product = sum.wrapping_mul(image::i64_at(self.image, image::OUT_MULT));
+        Inference { action_q16: product >> shift, clipped_inputs }
+    }
+
+    fn normalise(&self, inputs: &[i32], x: &mut [i64; MAX_WIDTH]) -> u32 {
+        let mut clipped = 0;
+        for (n, to) in x.iter_mut().take(self.shape.inputs()).enumerate() {
+            let at = image::FEATURES + image::FEATURE_BYTES * n;
+            let lo = image::u32_at(self.image, at + feature::LO) as i32;
+            let hi = image::u32_at(self.image, at + feature::HI) as i32;
+            let value = inputs.get(n).copied().unwrap_or(0);
+            clipped += u32::from(value < lo || value > hi);
+            let above = (i64::from(value.min(hi).max(lo)) - i64::from(lo)) as u64;
+            let mult = image::u64_at(self.image, at + feature::MULT);
+            let scaled = above.wrapping_mul(mult).wrapping_add(1 << 31) >> 32;
+            *to = scaled as i64 - self.shape.bits().max_activation();
+        }
+        clipped
+    }
+
+    fn hidden(&self, layer: usize, x: &[i64; MAX_WIDTH], y: &mut [i64; MAX_WIDTH]) {
+        let tables_at = self.shape.tables_at(layer);
+        for (n, to) in y.iter_mut().take(self.shape.layer(layer).1).enumerate() {
+            let (lane, _) = self.lane(layer, n, x);
+            let base = image::u32_at(self.image, tables_at + 4 * n) as usize;
+            *to = activation(self.shape.bits(), base, lane);
+        }
+    }
+
+    /// The lane of neuron `n`, and the word that holds it.
+    fn lane(&self, layer: usize, n: usize, x: &[i64; MAX_WIDTH]) -> (u64, u64) {
+        let (bits, groups) = (self.shape.bits(), self.shape.groups(layer));
+        let group = n / bits.lanes();
+        let weights_at = self.shape.weights_at(layer);
+        let mut word = image::u64_at(self.image, self.shape.bias_at(layer) + 8 * group);
+        for (input, x) in x.iter().take(self.shape.layer(layer).0).enumerate() {
+            let weight = image::u64_at(self.image, weights_at + 8 * (groups * input + group));
+            word = word.wrapping_add((*x as u64).wrapping_mul(weight));
+        }
+        let lane = word >> (bits.lane_bits() as usize * (n % bits.lanes()));
+        (lane & (bits.lane_offset() as u64 * 2 - 1), word)
+    }
+}
+
+fn activation(bits: Bits, base: usize, lane: u64) -> i64 {
+    match bits {
+        Bits::W8 => i64::from(tables::W8.get(base + (lane >> 10) as usize).copied().unwrap_or(0)),
+        Bits::W16 => {
+            let at = base + (lane >> 21) as usize;
+            let entry = |at: usize| i64::from(tables::W16.get(at).copied().unwrap_or(0));
+            let fraction = (lane >> 11 & 1023) as i64;
+            entry(at) + ((entry(at + 1) - entry(at)) * fraction >> 10)
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Exploration noise, from integers.
+
+/// The standard deviation of the sum of four 16-bit uniform numbers, which is nearly normal (Irwin-Hall):
+/// `65536 / sqrt(12) * 2`.
+pub const NOISE_DEVIATION: i64 = 37_837;
+
+/// A flow's generator (Marsaglia's xorshift64). State 0 stands for "not seeded yet".
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Noise(pub u64);
+
+impl Noise {
+    /// One number of deviation [`NOISE_DEVIATION`] and mean 0, in +-131070. Seeds itself from `key` first where needed.
+    pub fn draw(&mut self, key: u64) -> i64 {
+        let mut x = if self.0 == 0 { seed(key) } else { self.0 };
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.0 = x;
+        ((x & 0xffff) + (x >> 16 & 0xffff) + (x >> 32 & 0xffff) + (x >> 48)) as i64 - 131_070
+    }
+}
+
+/// Never 0.
+fn seed(key: u64) -> u64 {
+    spread(key) | 1
+}
+
+/// Spreads a flow's key over all bits (Fibonacci hashing).
+pub(crate) fn spread(key: u64) -> u64 {
+    key.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

@@ -1,0 +1,181 @@
+//! The shape of a network, and where its image keeps what.
+
+use crate::image::{FEATURE_BYTES, FEATURES};
+use crate::{MAX_IMAGE_BYTES, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH};
+use core::fmt;
+
+/// How wide weights and activations are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum Bits {
+    /// Activations in +-127, three sums to a word.
+    W8 = 8,
+    /// Activations in +-8191, two sums to a word.
+    W16 = 16,
+}
+
+impl Bits {
+    /// Largest activation.
+    pub const fn max_activation(self) -> i64 {
+        match self {
+            Bits::W8 => 127,
+            Bits::W16 => 8191,
+        }
+    }
+    /// Sums in one word.
+    pub const fn lanes(self) -> usize {
+        match self {
+            Bits::W8 => 3,
+            Bits::W16 => 2,
+        }
+    }
+    /// Bits of one sum.
+    pub const fn lane_bits(self) -> u32 {
+        match self {
+            Bits::W8 => 21,
+            Bits::W16 => 32,
+        }
+    }
+    /// What is added to a sum so that its lane is never negative.
+    pub const fn lane_offset(self) -> i64 {
+        1 << (self.lane_bits() - 1)
+    }
+}
+
+/// The widths of a network's layers and of its numbers. The output is one action.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Shape {
+    bits: Bits,
+    layers: u8,
+    widths: [u8; MAX_LAYERS + 1],
+}
+
+/// Why there is no such shape.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ShapeError {
+    /// No or too many layers of weights.
+    Layers {
+        /// How many.
+        found: usize,
+    },
+    /// No or too many inputs.
+    Inputs {
+        /// How many.
+        found: usize,
+    },
+    /// A hidden layer without or with too many neurons.
+    Width {
+        /// Which, from 1.
+        layer: usize,
+        /// How many.
+        found: usize,
+    },
+    /// The output is not one number.
+    Outputs {
+        /// How many.
+        found: usize,
+    },
+    /// The image would not fit its buffer.
+    Image {
+        /// How large it would be, bytes.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ShapeError::Layers { found } => {
+                write!(f, "{found} layers of weights, 1 to {MAX_LAYERS} are allowed")
+            }
+            ShapeError::Inputs { found } => write!(f, "{found} inputs, 1 to {MAX_INPUTS} are allowed"),
+            ShapeError::Width { layer, found } => {
+                write!(f, "layer {layer} has {found} neurons, 1 to {MAX_WIDTH} are allowed")
+            }
+            ShapeError::Outputs { found } => write!(f, "{found} outputs: a policy has one action"),
+            ShapeError::Image { bytes } => write!(f, "{bytes} bytes, at most {MAX_IMAGE_BYTES} are allowed"),
+        }
+    }
+}
+
+impl core::error::Error for ShapeError {}
+
+impl Shape {
+    /// A network of these widths: inputs, hidden layers, 1.
+    ///
+    /// # Errors
+    /// The first width outside its limits.
+    pub fn new(bits: Bits, widths: &[usize]) -> Result<Shape, ShapeError> {
+        let layers = widths.len().saturating_sub(1);
+        if !(1..=MAX_LAYERS).contains(&layers) {
+            return Err(ShapeError::Layers { found: layers });
+        }
+        let mut shape = Shape { bits, layers: layers as u8, widths: [0; MAX_LAYERS + 1] };
+        for (n, (to, found)) in shape.widths.iter_mut().zip(widths.iter().copied()).enumerate() {
+            if n == layers && found != 1 {
+                return Err(ShapeError::Outputs { found });
+            }
+            if n == 0 && !(1..=MAX_INPUTS).contains(&found) {
+                return Err(ShapeError::Inputs { found });
+            }
+            if !(1..=MAX_WIDTH).contains(&found) {
+                return Err(ShapeError::Width { layer: n, found });
+            }
+            *to = found as u8;
+        }
+        let bytes = shape.image_bytes();
+        if bytes > MAX_IMAGE_BYTES { Err(ShapeError::Image { bytes }) } else { Ok(shape) }
+    }
+
+    /// How wide its numbers are.
+    pub const fn bits(&self) -> Bits {
+        self.bits
+    }
+    /// Layers of weights, the output's included.
+    pub const fn layers(&self) -> usize {
+        self.layers as usize
+    }
+    /// How many inputs.
+    pub const fn inputs(&self) -> usize {
+        self.widths[0] as usize
+    }
+    /// What goes into and out of layer `layer`, from 0. (0, 0) if there is none.
+    pub fn layer(&self, layer: usize) -> (usize, usize) {
+        if layer >= self.layers() {
+            return (0, 0);
+        }
+        (usize::from(self.widths[layer]), usize::from(self.widths[layer + 1]))
+    }
+    /// Words of sums in layer `layer`.
+    pub fn groups(&self, layer: usize) -> usize {
+        self.layer(layer).1.div_ceil(self.bits.lanes())
+    }
+    /// Where layer `layer` keeps its biases: one word a group. Bytes from the image's start.
+    pub fn bias_at(&self, layer: usize) -> usize {
+        let before: usize = (0..layer.min(self.layers())).map(|l| self.layer_bytes(l)).sum();
+        FEATURES + FEATURE_BYTES * self.inputs() + before
+    }
+    /// Where it keeps its weights: for each input one word a group.
+    pub fn weights_at(&self, layer: usize) -> usize {
+        self.bias_at(layer) + 8 * self.groups(layer)
+    }
+    /// Where a hidden layer keeps which table each neuron uses: a u32 a neuron, an index into
+    /// [`tables::W8`](crate::tables::W8) or [`tables::W16`](crate::tables::W16).
+    pub fn tables_at(&self, layer: usize) -> usize {
+        self.weights_at(layer) + 8 * self.groups(layer) * self.layer(layer).0
+    }
+    fn layer_bytes(&self, layer: usize) -> usize {
+        let (inputs, outputs) = self.layer(layer);
+        let tables = if layer + 1 < self.layers() { (4 * outputs).next_multiple_of(8) } else { 0 };
+        8 * self.groups(layer) * (inputs + 1) + tables
+    }
+    /// Size of an image, bytes; a multiple of 8.
+    pub fn image_bytes(&self) -> usize {
+        self.bias_at(self.layers())
+    }
+    /// The shape as one number, which an image carries.
+    pub fn code(&self) -> u64 {
+        let widths = self.widths.iter().rev().fold(0, |code, w| code << 8 | u64::from(*w));
+        widths << 16 | u64::from(self.layers) << 8 | self.bits as u64
+    }
+}

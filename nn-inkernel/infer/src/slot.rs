@@ -1,0 +1,223 @@
+//! A policy slot: which of its snapshots a flow decides by, and what becomes of the decision.
+
+use crate::image::{self, TROUBLE_UP, map};
+use crate::noise::spread;
+use crate::{BUFFERS, Model, Noise, Shape};
+
+/// A slot's control word: which buffer plays which part. One word, so that it is read and written at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Control {
+    /// The buffer that flows decide by.
+    pub active: Option<u8>,
+    /// The buffer that a share of the flows decides by.
+    pub canary: Option<u8>,
+    /// The buffer that flows fall back to.
+    pub last_good: Option<u8>,
+    /// The canary's share of the flows, in 2^-16.
+    pub canary_share: u16,
+}
+
+impl Control {
+    /// No snapshot at all.
+    pub const EMPTY: Control = Control { active: None, canary: None, last_good: None, canary_share: 0 };
+
+    /// Bits 0-7 the active buffer plus 1, 8-15 the canary's, 16-23 the last good one's, 32-47 the share.
+    pub fn to_word(self) -> u64 {
+        let buffer = |b: Option<u8>| b.map_or(0, |b| u64::from(b) + 1);
+        buffer(self.active)
+            | buffer(self.canary) << 8
+            | buffer(self.last_good) << 16
+            | u64::from(self.canary_share) << 32
+    }
+
+    /// Reads a word; a buffer that does not exist counts as none.
+    pub fn from_word(word: u64) -> Control {
+        let buffer = |shift: u32| match (word >> shift) as u8 {
+            n @ 1.. if usize::from(n) <= BUFFERS => Some(n - 1),
+            _ => None,
+        };
+        Control {
+            active: buffer(0),
+            canary: buffer(8),
+            last_good: buffer(16),
+            canary_share: (word >> 32) as u16,
+        }
+    }
+}
+
+/// What a decision may change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Knobs {
+    /// Congestion window, bytes.
+    pub cwnd_bytes: i64,
+    /// Pacing rate, bytes per second; 0 for none.
+    pub rate_bytes_per_s: i64,
+}
+
+/// How far a flow has fallen back.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(u32)]
+pub enum Level {
+    /// By what the slot gives it.
+    #[default]
+    Chosen = 0,
+    /// By the last good snapshot.
+    LastGood = 1,
+    /// By the native algorithm.
+    Native = 2,
+}
+
+/// What a flow keeps for `(policy ...)`, besides its histories.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FlowPolicy {
+    /// Its noise.
+    pub noise: Noise,
+    /// The deployment that decided last; 0 before the first decision.
+    pub uid: u32,
+    /// The buffer that held it.
+    pub buffer: u32,
+    /// How far it has fallen back ...
+    pub level: Level,
+    /// ... from this deployment: a slot that gives it another one starts over.
+    pub level_uid: u32,
+    /// The monitor's count: see [`TROUBLE_UP`].
+    pub trouble: u32,
+    /// Decisions.
+    pub decisions: u32,
+    /// Decisions whose action was out of bounds.
+    pub saturated: u32,
+    /// Decisions with too many inputs out of range.
+    pub clipped: u32,
+    /// Decisions that left rate or window at the map's minimum.
+    pub collapsed: u32,
+    /// Times that the monitor made it fall back.
+    pub trips: u32,
+}
+
+/// How `(policy ...)` ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// By this deployment.
+    Decided {
+        /// The action after noise and bound, Q16.
+        action_q16: i64,
+        /// The deployment.
+        uid: u32,
+    },
+    /// Not at all: the flow is the native algorithm's from now on.
+    Native,
+}
+
+/// A slot as one decision sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    /// What all its images are.
+    pub shape: &'a Shape,
+    /// Which is which, read once.
+    pub control: Control,
+    /// The images.
+    pub images: [&'a [u64]; BUFFERS],
+}
+
+impl Slot<'_> {
+    /// Decides for the flow named `key`.
+    pub fn decide(&self, key: u64, flow: &mut FlowPolicy, inputs: &[i32], knobs: &mut Knobs) -> Verdict {
+        let Some((buffer, image, model)) = self.choose(key, flow) else { return Verdict::Native };
+        let uid = image::u32_at(image, image::UID);
+        let inference = model.infer(inputs);
+        let mut action = inference.action_q16;
+        let noise_mult = image::i64_at(image, image::NOISE_MULT);
+        if noise_mult != 0 {
+            action = action.wrapping_add(flow.noise.draw(key).wrapping_mul(noise_mult) >> 16);
+        }
+        let bound = i64::from(image::u32_at(image, image::ACTION_BOUND_Q16) as i32);
+        let saturated = action > bound || action < -bound;
+        action = action.min(bound).max(-bound);
+        let collapsed = apply(image, action, knobs);
+        let clipped = inference.clipped_inputs > image::u32_at(image, image::CLIP_LIMIT);
+        flow.uid = uid;
+        flow.buffer = u32::from(buffer);
+        flow.decisions = flow.decisions.wrapping_add(1);
+        flow.saturated = flow.saturated.wrapping_add(u32::from(saturated));
+        flow.clipped = flow.clipped.wrapping_add(u32::from(clipped));
+        flow.collapsed = flow.collapsed.wrapping_add(u32::from(collapsed));
+        self.watch(flow, image, saturated || clipped || collapsed);
+        Verdict::Decided { action_q16: action, uid }
+    }
+
+    /// The buffer that the flow decides by, which may make it fall back; `None` if there is none.
+    fn choose(&self, key: u64, flow: &mut FlowPolicy) -> Option<(u8, &[u64], Model<'_>)> {
+        let slots_choice = match self.control.canary {
+            Some(canary) if (spread(key) >> 48) < u64::from(self.control.canary_share) => Some(canary),
+            _ => self.control.active,
+        };
+        let mut buffer = slots_choice?;
+        let pinned = self.images[flow.buffer as usize % BUFFERS];
+        if flow.uid != 0
+            && image::u32_at(pinned, image::UID) == flow.uid
+            && image::u32_at(pinned, image::FLAGS) & image::PIN != 0
+        {
+            buffer = (flow.buffer as usize % BUFFERS) as u8;
+        }
+        let uid_in = |buffer: u8| image::u32_at(self.images[usize::from(buffer) % BUFFERS], image::UID);
+        if flow.level != Level::Chosen {
+            // What the slot gives now, not what the flow is pinned to: a push is the way back up.
+            buffer = slots_choice?;
+            if uid_in(buffer) != flow.level_uid {
+                flow.level = Level::Chosen;
+                flow.trouble = 0;
+            } else if flow.level == Level::LastGood
+                && let Some(good) = self.control.last_good
+                && uid_in(good) != flow.level_uid
+            {
+                buffer = good;
+            } else {
+                flow.level = Level::Native;
+                return None;
+            }
+        }
+        let image = self.images[usize::from(buffer) % BUFFERS];
+        let model = Model::new(self.shape, image).filter(|_| uid_in(buffer) != 0)?;
+        Some((buffer, image, model))
+    }
+
+    /// The monitor.
+    fn watch(&self, flow: &mut FlowPolicy, image: &[u64], bad: bool) {
+        flow.trouble =
+            if bad { flow.trouble.saturating_add(TROUBLE_UP) } else { flow.trouble.saturating_sub(1) };
+        let limit = image::u32_at(image, image::TRIP_LIMIT);
+        if limit == 0 || flow.trouble < limit {
+            return;
+        }
+        flow.trouble = 0;
+        flow.trips = flow.trips.wrapping_add(1);
+        match flow.level {
+            Level::Chosen => {
+                flow.level = Level::LastGood;
+                flow.level_uid = flow.uid;
+            }
+            Level::LastGood | Level::Native => flow.level = Level::Native,
+        }
+    }
+}
+
+/// Applies the action map; true if that left the knob at its minimum.
+fn apply(image: &[u64], action_q16: i64, knobs: &mut Knobs) -> bool {
+    let knob = match image::u32_at(image, image::MAP) {
+        map::RATE => &mut knobs.rate_bytes_per_s,
+        map::CWND => &mut knobs.cwnd_bytes,
+        _ => return false,
+    };
+    let (min, max) = (image::i64_at(image, image::KNOB_MIN), image::i64_at(image, image::KNOB_MAX));
+    let step_q20 = image::i64_at(image, image::STEP_Q20) as u64;
+    // The bounds are the snapshot's: value <= 2^40, |action| * step >> 16 <= 2^22.
+    let d_q20 = action_q16.unsigned_abs().wrapping_mul(step_q20) >> 16;
+    let value = (*knob).max(min).min(max) as u64;
+    let changed = if action_q16 >= 0 {
+        value.wrapping_add(value.wrapping_mul(d_q20) >> 20)
+    } else {
+        (value << 20) / (d_q20 + (1 << 20))
+    };
+    *knob = (changed as i64).max(min).min(max);
+    *knob == min
+}
