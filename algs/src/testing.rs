@@ -253,7 +253,7 @@ impl Stock {
             Src::Prim(p) => stock_number(prims.get(p)),
             Src::Cwnd => self.cwnd,
             Src::Rate => self.rate,
-            Src::Micros => panic!("no program here reads {src:?}"),
+            Src::Micros | Src::PolicyAction | Src::PolicySnapshot => panic!("no program here reads {src:?}"),
         }
     }
 }

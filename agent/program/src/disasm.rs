@@ -94,5 +94,7 @@ fn src(program: &Program, src: Src) -> String {
         Src::Cwnd => "Cwnd".into(),
         Src::Rate => "Rate".into(),
         Src::Micros => "Micros".into(),
+        Src::PolicyAction => "Policy.action".into(),
+        Src::PolicySnapshot => "Policy.snapshot".into(),
     }
 }

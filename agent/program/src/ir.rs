@@ -24,6 +24,8 @@ pub const MAX_CLAUSES: usize = 64;
 pub const MAX_HISTORIES: usize = 4;
 /// Past intervals that a history keeps.
 pub const MAX_HISTORY_DEPTH: usize = 32;
+/// Cells of all histories of one program together: the inputs of its policies.
+pub const MAX_POLICY_INPUTS: usize = 64;
 /// Policy slots that a program can name, from 0.
 pub const MAX_POLICY_SLOTS: usize = 16;
 /// `+infinity`, and the value of `Flow.rtt_sample_us` when the ACK gave no sample.
@@ -179,6 +181,10 @@ pub enum Src {
     Rate,
     /// Microseconds since the program started or last wrote `Micros`.
     Micros,
+    /// The last action of a policy, Q16, after noise and bound; 0 before the first.
+    PolicyAction,
+    /// The deployment that decided it; 0 before the first.
+    PolicySnapshot,
 }
 
 /// What an instruction writes.
@@ -239,9 +245,11 @@ pub enum Op {
     If,
     /// `b` if `a` is false, else `old`.
     NotIf,
-    /// Appends the current values of history `a` (an immediate index) to the flow's history. Writes nothing.
+    /// Appends the current values of history `a` (an immediate index), each saturated to 32 bits, to the flow's history.
+    /// Writes nothing.
     History,
-    /// Runs the snapshot in policy slot `a` (an immediate) and applies its action. Writes nothing.
+    /// Asks policy slot `a` (an immediate) with the cells of all histories, and applies its action: see
+    /// [`crate::vm::Policies`]. Writes nothing else.
     Policy,
 }
 
@@ -298,6 +306,13 @@ pub struct HistoryDecl {
     pub depth: u8,
     /// Registers kept, in order.
     pub regs: Vec<RegId>,
+}
+
+impl HistoryDecl {
+    /// Numbers that it keeps.
+    pub fn cells(&self) -> usize {
+        usize::from(self.depth) * self.regs.len()
+    }
 }
 
 /// A verified program: immutable, every index in range, every operand of the right type.
@@ -410,6 +425,28 @@ impl Program {
     pub fn histories(&self) -> &[HistoryDecl] {
         &self.histories
     }
+    /// The cells of a history among those of all, which a policy gets in this order: interval by interval, oldest
+    /// first. Empty if there is no such history.
+    pub fn history_cells(&self, history: usize) -> core::ops::Range<usize> {
+        let start = self.histories.iter().take(history).map(HistoryDecl::cells).sum();
+        start..start + self.histories.get(history).map_or(0, HistoryDecl::cells)
+    }
+    /// The inputs of its policies: the cells of all histories.
+    pub fn policy_inputs(&self) -> usize {
+        self.histories.iter().map(HistoryDecl::cells).sum()
+    }
+    /// The slots of its policies, each once, in order of first use.
+    pub fn policy_slots(&self) -> Vec<u8> {
+        let mut slots = Vec::new();
+        for inst in self.insts.iter().filter(|i| i.op == Op::Policy) {
+            if let Src::Imm(slot) = inst.a
+                && !slots.contains(&(slot as u8))
+            {
+                slots.push(slot as u8);
+            }
+        }
+        slots
+    }
     /// How many registers a report carries: those with index below this.
     pub fn report_len(&self) -> usize {
         self.regs.iter().filter(|r| r.kind == RegKind::Report).count()
@@ -444,6 +481,7 @@ impl Program {
                 return Err(VerifyError::BadHistory { history: n });
             }
         }
+        limit("history cells", self.histories.iter().map(HistoryDecl::cells).sum(), MAX_POLICY_INPUTS)?;
         for (n, r) in self.regs.iter().enumerate() {
             if (r.ty == Type::Bool && !matches!(r.init, 0 | 1)) || (r.kind == RegKind::Local && r.init != 0) {
                 return Err(VerifyError::BadInit { reg: n });
@@ -552,7 +590,7 @@ impl Program {
                 .ok_or(VerifyError::BadIndex { inst })?
                 .ok_or(VerifyError::UnsetTmp { inst }),
             Src::Prim(p) => Ok(p.ty()),
-            Src::Cwnd | Src::Rate | Src::Micros => Ok(Type::Num),
+            Src::Cwnd | Src::Rate | Src::Micros | Src::PolicyAction | Src::PolicySnapshot => Ok(Type::Num),
         }
     }
 }

@@ -543,6 +543,8 @@ impl Lowering<'_> {
             Src::Cwnd => StockReg::CWND,
             Src::Rate => StockReg::RATE,
             Src::Micros => StockReg::MICROS,
+            Src::PolicyAction => return Err(Refusal::Unsupported { inst, feature: "Policy.action" }),
+            Src::PolicySnapshot => return Err(Refusal::Unsupported { inst, feature: "Policy.snapshot" }),
         })
     }
 }

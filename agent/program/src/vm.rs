@@ -3,7 +3,7 @@
 //! Every other executor (BPF, C) gives the same bits on the same input.
 
 use crate::ir::{Clause, Dst, INFINITY, Inst, MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS, Op};
-use crate::ir::{PRIM_COUNT, Prim, Program, RegKind, Src};
+use crate::ir::{MAX_POLICY_INPUTS, PRIM_COUNT, Prim, Program, RegKind, Src};
 
 /// The primitives of one ACK, indexed by [`Prim`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +48,51 @@ pub struct Flow {
     pub micros_zero_us: i64,
     /// Saturations and divisions by zero since the flow started.
     pub faults: u64,
+    /// The cells of all histories: see [`Program::history_cells`].
+    pub histories: [i32; MAX_POLICY_INPUTS],
+    /// The last action of a policy, Q16.
+    pub action_q16: i64,
+    /// The deployment that decided it; 0 before the first.
+    pub snapshot: u32,
+}
+
+/// What a policy's decision may change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Knobs {
+    /// Congestion window, bytes.
+    pub cwnd_bytes: i64,
+    /// Pacing rate, bytes per second; 0 when none was set.
+    pub rate_bytes_per_s: i64,
+}
+
+/// How a policy's decision ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// The action, Q16, by this deployment.
+    Action {
+        /// After noise and bound.
+        action_q16: i64,
+        /// Which deployment decided.
+        snapshot: u32,
+    },
+    /// There is none to be had: the flow becomes the native algorithm's when the invocation ends.
+    Native,
+}
+
+/// Whoever holds the snapshots that `(policy slot)` asks.
+pub trait Policies {
+    /// Decides in slot `slot` from `inputs`, the program's history cells, and changes `knobs` as the action says.
+    fn decide(&mut self, slot: u8, inputs: &[i32], knobs: &mut Knobs) -> Decision;
+}
+
+/// Has no snapshots.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct NoPolicies;
+
+impl Policies for NoPolicies {
+    fn decide(&mut self, _: u8, _: &[i32], _: &mut Knobs) -> Decision {
+        Decision::Native
+    }
 }
 
 /// What one invocation asks of the datapath, beyond [`Flow::cwnd_bytes`] and [`Flow::rate_bytes_per_s`].
@@ -55,29 +100,56 @@ pub struct Flow {
 pub struct Outcome {
     /// Send a report: the first [`Program::report_len`] values that [`Flow::invoke`] left in its buffer.
     pub report: bool,
+    /// A policy was asked.
+    pub asked: bool,
+    /// A policy had no answer: the flow is the native algorithm's from now on.
+    pub native: bool,
 }
 
 impl Flow {
     /// A flow that starts running `program` at `now_us` with this window.
     pub fn new(program: &Program, cwnd_bytes: i64, now_us: i64) -> Flow {
-        let mut flow =
-            Flow { regs: [0; MAX_REGS], cwnd_bytes, rate_bytes_per_s: 0, micros_zero_us: now_us, faults: 0 };
+        let mut flow = Flow {
+            regs: [0; MAX_REGS],
+            cwnd_bytes,
+            rate_bytes_per_s: 0,
+            micros_zero_us: now_us,
+            faults: 0,
+            histories: [0; MAX_POLICY_INPUTS],
+            action_q16: 0,
+            snapshot: 0,
+        };
         flow.start(program, now_us);
         flow
     }
 
-    /// Switches to `program`: registers to their initial values, `Micros` to 0; window, rate and faults stay.
+    /// Switches to `program`: registers to their initial values, `Micros`, histories and the last action to 0; window,
+    /// rate and faults stay.
     pub fn start(&mut self, program: &Program, now_us: i64) {
         self.regs = [0; MAX_REGS];
         for (reg, decl) in self.regs.iter_mut().zip(program.regs()) {
             *reg = decl.init;
         }
         self.micros_zero_us = now_us;
+        self.histories = [0; MAX_POLICY_INPUTS];
+        self.action_q16 = 0;
+        self.snapshot = 0;
+    }
+
+    /// Runs `program`, which asks no policy, on one ACK: [`Flow::invoke_with`] and [`NoPolicies`].
+    pub fn invoke(&mut self, program: &Program, prims: &Prims, report: &mut [i64; MAX_REGS]) -> Outcome {
+        self.invoke_with(program, prims, &mut NoPolicies, report)
     }
 
     /// Runs `program` on one ACK. If the outcome says report, `report` holds the register file as the
     /// program left it, and the volatile registers are back at their initial values.
-    pub fn invoke(&mut self, program: &Program, prims: &Prims, report: &mut [i64; MAX_REGS]) -> Outcome {
+    pub fn invoke_with<P: Policies + ?Sized>(
+        &mut self,
+        program: &Program,
+        prims: &Prims,
+        policies: &mut P,
+        report: &mut [i64; MAX_REGS],
+    ) -> Outcome {
         let now_us = prims.get(Prim::AckNow);
         let (cwnd_before, rate_before) = (self.cwnd_bytes, self.rate_bytes_per_s);
         let mut run = Run {
@@ -86,14 +158,18 @@ impl Flow {
             micros_us: now_us.saturating_sub(self.micros_zero_us),
             should_report: false,
             should_continue: false,
+            asked: false,
+            native: false,
             flow: self,
+            program,
+            policies,
         };
         for clause in program.clauses() {
-            if run.clause(program, clause) && !run.should_continue {
+            if run.clause(clause) && !run.should_continue {
                 break;
             }
         }
-        let should_report = run.should_report;
+        let outcome = Outcome { report: run.should_report, asked: run.asked, native: run.native };
         // A window that is not positive, or a negative rate, is no decision.
         if self.cwnd_bytes <= 0 {
             self.cwnd_bytes = cwnd_before;
@@ -103,7 +179,7 @@ impl Flow {
             self.rate_bytes_per_s = rate_before;
         }
         self.rate_bytes_per_s = self.rate_bytes_per_s.min(MAX_RATE_BYTES_PER_S);
-        if should_report {
+        if outcome.report {
             *report = self.regs;
             for (reg, decl) in self.regs.iter_mut().zip(program.regs()) {
                 if decl.volatile && decl.kind != RegKind::Local {
@@ -111,22 +187,27 @@ impl Flow {
                 }
             }
         }
-        Outcome { report: should_report }
+        outcome
     }
 }
 
-struct Run<'a> {
+struct Run<'a, P: ?Sized> {
     flow: &'a mut Flow,
+    program: &'a Program,
+    policies: &'a mut P,
     prims: &'a Prims,
     tmps: [i64; MAX_TMPS],
     micros_us: i64,
     should_report: bool,
     should_continue: bool,
+    asked: bool,
+    native: bool,
 }
 
-impl Run<'_> {
+impl<P: Policies + ?Sized> Run<'_, P> {
     /// Runs one clause; true if its guard held.
-    fn clause(&mut self, program: &Program, clause: &Clause) -> bool {
+    fn clause(&mut self, clause: &Clause) -> bool {
+        let program = self.program;
         self.block(program.insts().get(clause.guard_range()));
         let holds = self.read(clause.guard) != 0;
         if holds {
@@ -171,8 +252,8 @@ impl Run<'_> {
             Op::If if a != 0 => b,
             Op::NotIf if a == 0 => b,
             Op::If | Op::NotIf => return,
-            // Datapaths refuse such programs until they hold snapshots.
-            Op::History | Op::Policy => return,
+            Op::History => return self.append(a),
+            Op::Policy => return self.ask(a),
         };
         self.write(inst.dst, value);
     }
@@ -188,6 +269,38 @@ impl Run<'_> {
             Src::Cwnd => self.flow.cwnd_bytes,
             Src::Rate => self.flow.rate_bytes_per_s,
             Src::Micros => self.micros_us,
+            Src::PolicyAction => self.flow.action_q16,
+            Src::PolicySnapshot => i64::from(self.flow.snapshot),
+        }
+    }
+
+    /// Appends an interval to a history: the oldest makes room.
+    fn append(&mut self, history: i64) {
+        let history = history as usize;
+        let cells = self.program.history_cells(history);
+        let Some(decl) = self.program.histories().get(history) else { return };
+        let Some(cells) = self.flow.histories.get_mut(cells) else { return };
+        cells.copy_within(decl.regs.len().., 0);
+        let newest = cells.len() - decl.regs.len();
+        for (cell, reg) in cells[newest..].iter_mut().zip(&decl.regs) {
+            let value = self.flow.regs[usize::from(*reg) % MAX_REGS];
+            *cell = value.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
+        }
+    }
+
+    fn ask(&mut self, slot: i64) {
+        self.asked = true;
+        let inputs = self.program.policy_inputs().min(MAX_POLICY_INPUTS);
+        let flow = &mut *self.flow;
+        let mut knobs = Knobs { cwnd_bytes: flow.cwnd_bytes, rate_bytes_per_s: flow.rate_bytes_per_s };
+        match self.policies.decide(slot as u8, &flow.histories[..inputs], &mut knobs) {
+            Decision::Action { action_q16, snapshot } => {
+                flow.cwnd_bytes = knobs.cwnd_bytes;
+                flow.rate_bytes_per_s = knobs.rate_bytes_per_s;
+                flow.action_q16 = action_q16;
+                flow.snapshot = snapshot;
+            }
+            Decision::Native => self.native = true,
         }
     }
 

@@ -154,7 +154,7 @@ fn verified(choices: &mut Choices<'_>) -> Program {
     let mut insts = Vec::new();
     while !choices.0.is_empty() && insts.len() < 40 {
         let op = OPS[choices.below(OPS.len())];
-        let dst = match choices.below(8) {
+        let dst = match choices.below(10) {
             0 => Dst::Cwnd,
             1 => Dst::Rate,
             2 => Dst::Micros,
@@ -181,6 +181,8 @@ fn src(choices: &mut Choices<'_>) -> Src {
         4 => Src::Cwnd,
         5 => Src::Rate,
         6 => Src::Micros,
+        7 => Src::PolicyAction,
+        8 => Src::PolicySnapshot,
         _ => Src::Tmp(choices.byte() % 17),
     }
 }

@@ -386,6 +386,8 @@ impl Gen<'_> {
             Src::Cwnd => asm.load(Size::B8, to, REC, rec::CWND as i16),
             Src::Rate => asm.load(Size::B8, to, REC, rec::RATE as i16),
             Src::Micros => asm.load(Size::B8, to, R::R10, STACK_MICROS),
+            // Only with a policy, which is refused.
+            Src::PolicyAction | Src::PolicySnapshot => asm.mov_imm(to, 0),
         }
     }
 

@@ -189,6 +189,7 @@ impl Model {
             Src::Cwnd => self.cwnd,
             Src::Rate => self.rate,
             Src::Micros => self.micros_us,
+            Src::PolicyAction | Src::PolicySnapshot => 0,
         }
     }
 

@@ -11,7 +11,8 @@ use super::diag::{Diagnostic, Diags, Problem, Span};
 use super::words::{spelling, suggest};
 use crate::ir::{Clause, Dst, HistoryDecl, Inst, Op, Prim, Program, RegDecl, RegId, RegKind, Src, Type};
 use crate::ir::{
-    MAX_CLAUSES, MAX_HISTORIES, MAX_HISTORY_DEPTH, MAX_INSTS, MAX_POLICY_SLOTS, MAX_REGS, MAX_TMPS,
+    MAX_CLAUSES, MAX_HISTORIES, MAX_HISTORY_DEPTH, MAX_INSTS, MAX_POLICY_INPUTS, MAX_POLICY_SLOTS, MAX_REGS,
+    MAX_TMPS,
 };
 
 /// Checks a program and lowers it. `source` is the text it was parsed from, for the diagnostics.
@@ -70,13 +71,20 @@ enum Place {
     Cwnd,
     Rate,
     Micros,
+    PolicyAction,
+    PolicySnapshot,
 }
 
-const BUILT_IN: [(&str, Place); 3] =
-    [("Cwnd", Place::Cwnd), ("Rate", Place::Rate), ("Micros", Place::Micros)];
+const BUILT_IN: [(&str, Place); 5] = [
+    ("Cwnd", Place::Cwnd),
+    ("Rate", Place::Rate),
+    ("Micros", Place::Micros),
+    ("Policy.action", Place::PolicyAction),
+    ("Policy.snapshot", Place::PolicySnapshot),
+];
 
 /// Prefixes that only declared registers and primitives have.
-const PREFIXES: [&str; 3] = ["Report.", "Flow.", "Ack."];
+const PREFIXES: [&str; 4] = ["Report.", "Flow.", "Ack.", "Policy."];
 
 impl Checker<'_> {
     fn refuse(&mut self, span: Span, problem: Problem) {
@@ -255,6 +263,11 @@ impl Checker<'_> {
                 .refuse_once(span, Problem::TooMany { what: "histories", limit: MAX_HISTORIES });
         }
         if index == self.histories.len() {
+            let cells: usize = self.histories.iter().map(HistoryDecl::cells).sum();
+            if cells + decl.cells() > MAX_POLICY_INPUTS {
+                let problem = Problem::TooMany { what: "history cells", limit: MAX_POLICY_INPUTS };
+                return self.diags.refuse_once(span, problem);
+            }
             self.histories.push(decl);
         }
         self.emit(span, Op::History, Dst::ShouldReport, Src::Imm(index as i64), Src::Imm(0));
@@ -274,7 +287,7 @@ impl Checker<'_> {
             Some(Place::Cwnd) => Some((Dst::Cwnd, Src::Cwnd, Some(Type::Num))),
             Some(Place::Rate) => Some((Dst::Rate, Src::Rate, Some(Type::Num))),
             Some(Place::Micros) => Some((Dst::Micros, Src::Micros, Some(Type::Num))),
-            Some(Place::Prim(_)) => {
+            Some(Place::Prim(_) | Place::PolicyAction | Place::PolicySnapshot) => {
                 self.refuse(name.span, Problem::ReadOnly(name.text.clone()));
                 None
             }
@@ -442,6 +455,8 @@ impl Checker<'_> {
             Some(Place::Cwnd) => Some((Src::Cwnd, Type::Num)),
             Some(Place::Rate) => Some((Src::Rate, Type::Num)),
             Some(Place::Micros) => Some((Src::Micros, Type::Num)),
+            Some(Place::PolicyAction) => Some((Src::PolicyAction, Type::Num)),
+            Some(Place::PolicySnapshot) => Some((Src::PolicySnapshot, Type::Num)),
             None => {
                 self.unknown(name, span);
                 None

@@ -204,6 +204,8 @@ fn put_src(out: &mut impl Out, src: Src) -> Result<(), EncodeError> {
         Src::Cwnd => out.put(&[6]),
         Src::Rate => out.put(&[7]),
         Src::Micros => out.put(&[8]),
+        Src::PolicyAction => out.put(&[9]),
+        Src::PolicySnapshot => out.put(&[10]),
     }
 }
 
@@ -223,6 +225,8 @@ fn read_src(r: &mut Reader<'_>) -> Result<Src, DecodeError> {
         6 => Src::Cwnd,
         7 => Src::Rate,
         8 => Src::Micros,
+        9 => Src::PolicyAction,
+        10 => Src::PolicySnapshot,
         found => return Err(DecodeError::Unknown { field: FIELD, found: u64::from(found) }),
     })
 }

@@ -1,0 +1,29 @@
+//! What can be learned in.
+
+/// How an agent's step ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The episode goes on.
+    No,
+    /// It was cut off: the value of what follows counts.
+    Truncated,
+}
+
+/// Decides, and hears what came of it.
+pub trait Actor {
+    /// The action of agent `agent` on `observation` (each in [-1, 1]), not yet bounded.
+    fn act(&mut self, agent: usize, observation: &[f32]) -> f32;
+
+    /// The reward of `agent`'s last action. Called once for each action, before the agent's next one. `observation` is
+    /// what followed it.
+    fn outcome(&mut self, agent: usize, reward: f32, end: End, observation: &[f32]);
+}
+
+/// Something to learn in: episodes of one or more agents.
+pub trait Environment: Send {
+    /// Numbers in an observation.
+    fn observation_len(&self) -> usize;
+
+    /// Runs one episode, drawn from `seed` alone: at most `max_steps` decisions of each agent.
+    fn episode(&mut self, seed: u64, max_steps: usize, actor: &mut dyn Actor);
+}
