@@ -109,18 +109,23 @@ pub struct Outcome {
 impl Flow {
     /// A flow that starts running `program` at `now_us` with this window.
     pub fn new(program: &Program, cwnd_bytes: i64, now_us: i64) -> Flow {
-        let mut flow = Flow {
+        let mut flow = Flow::idle(cwnd_bytes);
+        flow.start(program, now_us);
+        flow
+    }
+
+    /// A flow under no program yet, with this window.
+    pub fn idle(cwnd_bytes: i64) -> Flow {
+        Flow {
             regs: [0; MAX_REGS],
             cwnd_bytes,
             rate_bytes_per_s: 0,
-            micros_zero_us: now_us,
+            micros_zero_us: 0,
             faults: 0,
             histories: [0; MAX_POLICY_INPUTS],
             action_q16: 0,
             snapshot: 0,
-        };
-        flow.start(program, now_us);
-        flow
+        }
     }
 
     /// Switches to `program`: registers to their initial values, `Micros`, histories and the last action to 0; window,

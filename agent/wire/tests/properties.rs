@@ -120,7 +120,7 @@ fn info() -> impl Strategy<Value = FlowInfo> {
 prop_compose! {
     fn stats()(
         info in info(),
-        mode in select(&[Mode::Program, Mode::NativeNoProgram, Mode::NativeAgentSilent][..]),
+        mode in select(&[Mode::Program, Mode::NativeNoProgram, Mode::NativeAgentSilent, Mode::NativePolicy][..]),
         program in option::of(any::<u32>().prop_map(ProgramUid)),
         small in any::<[u32; 6]>(),
         large in any::<[u64; 8]>(),
@@ -129,7 +129,7 @@ prop_compose! {
         let [flow, pacing_rate, bytes_acked, delivered, lost, faults, reports, sampled_at_us] = large;
         FlowStats {
             flow: FlowId(flow), info, mode, program, snd_cwnd, snd_ssthresh, mss_bytes, srtt_us, min_rtt_us,
-            pacing_rate, bytes_acked, delivered, lost, unacked, faults, reports, sampled_at_us,
+            pacing_rate, bytes_acked, delivered, lost, unacked, faults, reports, policy: None, sampled_at_us,
         }
     }
 }

@@ -45,6 +45,11 @@ pub trait Algorithm: Send + Sync {
     /// Called once when a flow starts; sets its first program through `control`.
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow>;
 
+    /// The policies that its programs ask. Pushed before the first flow starts; improved while flows run.
+    fn policies(&self) -> Vec<PolicySource> {
+        Vec::new()
+    }
+
     /// What [`Algorithm::configured`] takes.
     fn parameters(&self) -> &'static [Parameter] {
         &[]
@@ -56,6 +61,34 @@ pub trait Algorithm: Send + Sync {
         let _ = values;
         None
     }
+}
+
+/// A policy that an algorithm's programs ask as `(policy slot)`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PolicySource {
+    /// The slot; no other algorithm's.
+    pub slot: u8,
+    /// The snapshot that flows start with: the content of a snapshot file.
+    pub snapshot: Arc<[u8]>,
+    /// The float policy that it was made from, which learning goes on from: the content of a policy file.
+    pub policy: Arc<[u8]>,
+}
+
+/// One interval of one flow, as its learner sees it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// The datapath's clock when the interval ended, microseconds.
+    pub at_us: u64,
+    /// The policy slot.
+    pub slot: u8,
+    /// The deployment that decided: `Policy.snapshot`.
+    pub snapshot: u32,
+    /// What the policy saw when the interval ended: the program's history cells.
+    pub inputs: Vec<i32>,
+    /// What it then did: `Policy.action`, Q16, noise included.
+    pub action_q16: i32,
+    /// How good the interval was that ended: what came of the flow's action before this one.
+    pub reward: f32,
 }
 
 /// A number that plans and rules may set.
@@ -140,6 +173,11 @@ pub trait Flow: Send {
     /// the ACK that reported, microseconds.
     fn on_report(&mut self, now_us: u64, report: &Report<'_>, control: &mut Control);
 
+    /// Called before the next report when `count` reports were lost on their way.
+    fn on_lost_reports(&mut self, count: u32) {
+        let _ = count;
+    }
+
     /// Called once when the connection ends.
     fn on_close(&mut self) {}
 }
@@ -167,6 +205,7 @@ impl Report<'_> {
 #[derive(Default, Debug)]
 pub struct Control {
     commands: Vec<Command>,
+    rows: Vec<Row>,
 }
 
 /// One request.
@@ -196,6 +235,16 @@ impl Control {
     /// Sets control registers, `Cwnd` (bytes) or `Rate` (bytes per second) of the running program.
     pub fn update(&mut self, fields: &[(&'static str, i64)]) {
         self.commands.push(Command::Update { fields: fields.to_vec() });
+    }
+
+    /// Gives the flow's learner an interval to learn from.
+    pub fn learn(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    /// The intervals so far, which are removed.
+    pub fn take_rows(&mut self) -> Vec<Row> {
+        std::mem::take(&mut self.rows)
     }
 
     /// The requests so far, which are removed.

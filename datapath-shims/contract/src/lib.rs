@@ -11,6 +11,9 @@
 //! 4. Everything is bounded: flows, programs, report sizes, queued events. What does not fit is counted.
 //! 5. `Cwnd` and `Rate` are applied after each invocation within the shim's own bounds (at least one
 //!    segment, at most the transport's limits); the registers keep their exact values.
+//! 6. `(policy slot)` does what [`ccplane_infer::Slot::decide`] does, with the flow's id as key, on the slot's control
+//!    word as it stood when the decision began. No decision sees half of a snapshot.
+//! 7. A report of an invocation that asked a policy is a row of a batch: it wakes nobody.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -20,6 +23,7 @@ pub mod suite;
 pub use fields::{apply_fields, check_fields};
 
 pub use ccplane_alg::FlowInfo;
+use ccplane_infer::{FlowPolicy, Shape};
 use ccplane_program::ir::{Program, RegId};
 
 /// Names a flow within one datapath. Never reused while the datapath lives.
@@ -29,6 +33,40 @@ pub struct FlowId(pub u64);
 /// Names an installed program. Chosen by the agent; never reused by it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ProgramUid(pub u32);
+
+/// Names one snapshot pushed into one slot: what an image carries as its uid. Chosen by the agent, above 0; never
+/// reused by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct SnapshotUid(pub u32);
+
+/// What a snapshot is pushed for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// All flows of the slot. What was active becomes the last good one.
+    Active,
+    /// This share of the flows, in 2^-16, chosen by their ids. A canary that there is already is dropped.
+    Canary {
+        /// The share.
+        share: u16,
+    },
+}
+
+/// A slot, as the agent sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SlotStats {
+    /// Its number in programs.
+    pub slot: u8,
+    /// What all its snapshots are.
+    pub shape: Shape,
+    /// What flows decide by.
+    pub active: Option<SnapshotUid>,
+    /// What a share of the flows decides by.
+    pub canary: Option<SnapshotUid>,
+    /// That share, in 2^-16.
+    pub canary_share: u16,
+    /// What flows fall back to.
+    pub last_good: Option<SnapshotUid>,
+}
 
 /// What the agent may set from outside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +103,9 @@ pub enum Mode {
     NativeNoProgram,
     /// By the native algorithm, because the agent's heartbeat is late.
     NativeAgentSilent,
+    /// By the native algorithm, because a policy had no answer: its slot was empty, or the monitor tripped. Until a
+    /// program is set again.
+    NativePolicy,
 }
 
 /// One flow as its datapath last sampled it, in `tcp_info`'s vocabulary.
@@ -102,6 +143,8 @@ pub struct FlowStats {
     pub faults: u64,
     /// Reports sent.
     pub reports: u64,
+    /// What its policy has decided, where its program asks one.
+    pub policy: Option<FlowPolicy>,
     /// The datapath's clock at the sample, microseconds.
     pub sampled_at_us: u64,
 }
@@ -163,6 +206,35 @@ pub enum DatapathError {
     ProgramsFull {
         /// Its size.
         limit: usize,
+    },
+    /// No such slot, or it was never defined.
+    #[error("policy slot {0} is not defined")]
+    NoSlot(u8),
+    /// The slot is defined, with another shape.
+    #[error("policy slot {slot} holds snapshots of another shape")]
+    OtherShape {
+        /// The slot.
+        slot: u8,
+    },
+    /// Nothing to promote or to go back to.
+    #[error("policy slot {slot} holds no {what}")]
+    NoSnapshot {
+        /// The slot.
+        slot: u8,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// Every buffer of the slot may still be read. Try again in a millisecond.
+    #[error("every buffer of policy slot {slot} is in use")]
+    SlotBusy {
+        /// The slot.
+        slot: u8,
+    },
+    /// The image is not what a datapath takes.
+    #[error("not an image: {reason}")]
+    BadImage {
+        /// What is wrong.
+        reason: String,
     },
     /// No such program.
     #[error("program {0:?} is not installed")]
@@ -238,6 +310,47 @@ pub trait Datapath {
     /// # Errors
     /// `NoFlow`.
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError>;
+
+    /// Says what the snapshots of a slot are. Before any program that asks the slot is installed; saying it again
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// `NoSlot`, `OtherShape`, `Unsupported`.
+    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
+        let _ = (slot, shape);
+        Err(DatapathError::Unsupported { feature: "(policy ...)".to_owned() })
+    }
+
+    /// Puts a snapshot into a free buffer of a slot, then into its part, at once for every flow: each follows at its
+    /// next decision, unless it is pinned.
+    ///
+    /// # Errors
+    /// `NoSlot`, `OtherShape`, `BadImage`, `SlotBusy`; nothing is changed then.
+    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        let _ = (image, part);
+        Err(DatapathError::NoSlot(slot))
+    }
+
+    /// Makes the canary active; what was active becomes the last good one.
+    ///
+    /// # Errors
+    /// `NoSlot`, `NoSnapshot`.
+    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
+        Err(DatapathError::NoSlot(slot))
+    }
+
+    /// Drops the canary; where there is none, makes the last good snapshot active again.
+    ///
+    /// # Errors
+    /// `NoSlot`, `NoSnapshot`.
+    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
+        Err(DatapathError::NoSlot(slot))
+    }
+
+    /// The slots that were defined.
+    fn slots(&mut self) -> Vec<SlotStats> {
+        Vec::new()
+    }
 
     /// Says that the agent is alive. To be called at least twice per heartbeat timeout.
     fn heartbeat(&mut self);

@@ -221,6 +221,7 @@ impl Table {
             unacked: self.u32(index, rec::PACKETS_OUT),
             faults: self.u64(index, rec::FAULTS),
             reports: u64::from(self.u32(index, rec::SEQ)),
+            policy: None,
             sampled_at_us: self.u64(index, rec::SAMPLED_AT_US),
         }
     }

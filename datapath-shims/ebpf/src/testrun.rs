@@ -150,6 +150,7 @@ impl Bench {
             rate_bytes_per_s: self.memory.i64(rec::RATE as usize).load(Relaxed),
             micros_zero_us: self.memory.i64(rec::MICROS_ZERO as usize).load(Relaxed),
             faults: self.memory.u64(rec::FAULTS as usize).load(Relaxed),
+            ..Flow::idle(0)
         }
     }
 
@@ -182,7 +183,7 @@ impl Bench {
                 *v = self.io.i64(VALUES as usize + 8 * n).load(Relaxed);
             }
         }
-        Ok(Outcome { report: reported })
+        Ok(Outcome { report: reported, asked: false, native: false })
     }
 
     fn put(&self, ack: usize, prims: &Prims) {
@@ -225,13 +226,7 @@ impl Executor for Bench {
         };
         let mut current = get(0)?;
         let cwnd_bytes = script.cwnd_bytes;
-        self.set(&Flow {
-            regs: [0; MAX_REGS],
-            cwnd_bytes,
-            rate_bytes_per_s: 0,
-            micros_zero_us: 0,
-            faults: 0,
-        });
+        self.set(&Flow::idle(cwnd_bytes));
         stage(current, true, &[])?;
         let mut seen = Vec::new();
         for step in &script.steps {

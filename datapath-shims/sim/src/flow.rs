@@ -354,6 +354,7 @@ impl Flow {
             unacked: packets(sender.in_flight_packets),
             faults: self.steering.vm().faults,
             reports: self.reports.into(),
+            policy: None,
             sampled_at_us: now_us,
         }
     }

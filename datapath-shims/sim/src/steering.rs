@@ -25,7 +25,7 @@ pub(crate) struct Steering {
 
 impl Steering {
     pub(crate) fn new(cwnd_bytes: i64) -> Steering {
-        let vm = Flow { regs: [0; MAX_REGS], cwnd_bytes, rate_bytes_per_s: 0, micros_zero_us: 0, faults: 0 };
+        let vm = Flow::idle(cwnd_bytes);
         Steering { vm, running: None, next: None, fields: Vec::new() }
     }
 

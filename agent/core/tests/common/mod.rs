@@ -183,6 +183,7 @@ impl Datapath for Fake {
             unacked: 0,
             faults: 0,
             reports: 0,
+            policy: None,
             sampled_at_us: 0,
         };
         self.listed.iter().map(stats).collect()

@@ -170,6 +170,7 @@ fn steered_by(record: &FlowRecord) -> String {
         (_, Some(program)) if record.waits_for_ack => format!("program {program} (no ACK yet)"),
         (ModeName::Program, None) | (ModeName::NativeNoProgram, _) => "native: no program".to_owned(),
         (ModeName::NativeAgentSilent, _) => "native: agent silent".to_owned(),
+        (ModeName::NativePolicy, _) => "native: policy tripped".to_owned(),
     }
 }
 

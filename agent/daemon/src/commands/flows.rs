@@ -134,6 +134,7 @@ fn mode(flow: &FlowRecord, silence: Option<&Silence>) -> String {
         },
         (ModeName::NativeAgentSilent, Some(s)) => format!("native: agent silent for {s:.1} s"),
         (ModeName::NativeAgentSilent, None) => "native: agent silent".to_owned(),
+        (ModeName::NativePolicy, _) => "native: policy tripped".to_owned(),
     }
 }
 

@@ -214,6 +214,8 @@ pub enum ModeName {
     NativeNoProgram,
     /// Natively: the agent is silent.
     NativeAgentSilent,
+    /// Natively: its policy had no answer.
+    NativePolicy,
 }
 
 impl From<Mode> for ModeName {
@@ -222,6 +224,7 @@ impl From<Mode> for ModeName {
             Mode::Program => ModeName::Program,
             Mode::NativeNoProgram => ModeName::NativeNoProgram,
             Mode::NativeAgentSilent => ModeName::NativeAgentSilent,
+            Mode::NativePolicy => ModeName::NativePolicy,
         }
     }
 }

@@ -50,6 +50,7 @@ pub(super) enum ModeLabel {
     Program,
     NativeNoProgram,
     NativeAgentSilent,
+    NativePolicy,
 }
 
 impl From<Mode> for ModeLabel {
@@ -58,6 +59,7 @@ impl From<Mode> for ModeLabel {
             Mode::Program => ModeLabel::Program,
             Mode::NativeNoProgram => ModeLabel::NativeNoProgram,
             Mode::NativeAgentSilent => ModeLabel::NativeAgentSilent,
+            Mode::NativePolicy => ModeLabel::NativePolicy,
         }
     }
 }
@@ -68,6 +70,7 @@ impl EncodeLabelValue for ModeLabel {
             ModeLabel::Program => "program",
             ModeLabel::NativeNoProgram => "native_no_program",
             ModeLabel::NativeAgentSilent => "native_agent_silent",
+            ModeLabel::NativePolicy => "native_policy",
         })
     }
 }

@@ -338,6 +338,7 @@ impl Datapath for V1Peer {
             unacked: 0,
             faults: 0,
             reports: u64::from(f.reports),
+            policy: None,
             sampled_at_us: f.reported_at_us,
         };
         let mut all: Vec<FlowStats> = self.flows.iter().map(stats).collect();

@@ -100,6 +100,7 @@ impl Lab {
             unacked: 4,
             faults: 0,
             reports: 0,
+            policy: None,
             sampled_at_us: 0,
         });
         self.turn(vec![Happened::Created { flow: FLOW, info: info() }]);

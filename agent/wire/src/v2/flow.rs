@@ -97,6 +97,7 @@ impl<'a> Item<'a> for FlowStats {
                 0 => Mode::Program,
                 1 => Mode::NativeNoProgram,
                 2 => Mode::NativeAgentSilent,
+                3 => Mode::NativePolicy,
                 found => return Err(DecodeError::Unknown { field: "mode", found: u64::from(found) }),
             },
             program: if r.bool("program")? { Some(read_uid(r)?) } else { None },
@@ -112,6 +113,7 @@ impl<'a> Item<'a> for FlowStats {
             unacked: r.u32("unacked")?,
             faults: r.u64("faults")?,
             reports: r.u64("reports")?,
+            policy: None,
             sampled_at_us: r.u64("sampled_at_us")?,
         })
     }
@@ -123,6 +125,7 @@ impl<'a> Item<'a> for FlowStats {
             Mode::Program => 0,
             Mode::NativeNoProgram => 1,
             Mode::NativeAgentSilent => 2,
+            Mode::NativePolicy => 3,
         }])?;
         out.put(&[u8::from(self.program.is_some())])?;
         if let Some(uid) = self.program {

@@ -93,6 +93,16 @@ pub(super) fn write(error: &DatapathError, out: &mut impl Out) -> Result<(), Enc
             out.put(&at.map_or(NO_INST, clamp).to_le_bytes())?;
             write_clipped(out, reason)
         }
+        // No peer takes snapshots yet, so none has these to say.
+        DatapathError::NoSlot(_)
+        | DatapathError::OtherShape { .. }
+        | DatapathError::NoSnapshot { .. }
+        | DatapathError::SlotBusy { .. }
+        | DatapathError::BadImage { .. } => {
+            out.put(&[7])?;
+            out.put(&NO_INST.to_le_bytes())?;
+            write_clipped(out, &error.to_string())
+        }
         DatapathError::Os { what, errno } => {
             let kind = KINDS.iter().position(|k| k == errno).unwrap_or_default();
             out.put(&[8, kind as u8])?;

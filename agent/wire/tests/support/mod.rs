@@ -79,6 +79,7 @@ pub fn stats() -> FlowStats {
         unacked: 4,
         faults: 2,
         reports: 5,
+        policy: None,
         sampled_at_us: 6,
     }
 }
