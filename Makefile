@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo test build bench fuzz mahimahi clean
+.PHONY: help setup demo test build bench fuzz mahimahi torch clean
 
 CCPLANE := target/release/ccplane
 
@@ -26,6 +26,10 @@ fuzz: ## the fuzz targets, FUZZ_SECONDS (60) each
 
 mahimahi: ## the real mahimahi, to compare with, in target/mahimahi (nothing is installed)
 	@.ci/mahimahi target/mahimahi
+
+torch: ## libtorch for the learner's torch back end, in target/torch (nothing is installed)
+	@.ci/torch target/torch
+	@echo "now: LIBTORCH=$$(readlink -f target/torch) cargo build --release -p ccplane --features torch"
 
 clean: ## build products, and what killed runs left in the kernel
 	-[ -x $(CCPLANE) ] && $(CCPLANE) doctor --clean
