@@ -4,6 +4,11 @@
 //! runs in the agent once per report and sets the programs' parameters. It never learns which datapath or
 //! transport it runs on, does no I/O and reads no clock: what it needs comes in its arguments.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod rows;
+
+pub use rows::RowBuilder;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
