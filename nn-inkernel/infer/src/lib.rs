@@ -30,7 +30,7 @@ mod slot;
 pub mod tables;
 
 pub use model::{Inference, Model};
-pub use noise::{NOISE_DEVIATION, Noise};
+pub use noise::{NOISE_DEVIATION, Noise, spread};
 pub use shape::{Bits, Shape, ShapeError};
 pub use slot::{Control, FlowPolicy, Knobs, Level, Slot, Verdict};
 

@@ -25,7 +25,7 @@ fn seed(key: u64) -> u64 {
     spread(key) | 1
 }
 
-/// Spreads a flow's key over all bits (Fibonacci hashing).
-pub(crate) fn spread(key: u64) -> u64 {
+/// Spreads a flow's key over all bits (Fibonacci hashing). A flow takes a canary whose share is above the upper 16 bits.
+pub fn spread(key: u64) -> u64 {
     key.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
