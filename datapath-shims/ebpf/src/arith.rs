@@ -2,9 +2,9 @@
 //!
 //! [`crate::codegen`] puts this out of line. STACK_A and STACK_B are lost.
 
-use crate::asm::{Alu, Asm, Cond, Label, R, Size};
 use crate::codegen::{REC, STACK_A, STACK_B};
 use crate::layout::rec;
+use ccplane_asm::{Alu, Asm, Cond, Label, R, Size};
 
 /// `reg += u32::MAX`.
 pub fn add_u32_max(asm: &mut Asm, reg: R) {

@@ -3,7 +3,6 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use crate::asm::Insn;
 use crate::btf::{self, Btf, BtfError};
 use crate::error::{EbpfError, os};
 use crate::kernel::{Kernel, OPS};
@@ -14,6 +13,7 @@ use crate::pins;
 use crate::refusal::last_lines;
 use crate::sys::{self, AttachTo, ProgType, Shared};
 use crate::tcp;
+use ccplane_asm::Insn;
 
 /// `TCP_CONG_NON_RESTRICTED`: any user, and any network namespace, may choose it.
 const TCP_CONG_NON_RESTRICTED: u32 = 1;

@@ -11,8 +11,8 @@ use ccplane_program::ir::{
 use ccplane_program::vm::EWMA_DENOM;
 
 use crate::arith::{add_u32_max, fault, saturate_by_sign, saturating_sub_uncounted, slow_div, slow_mul};
-use crate::asm::{Alu, Asm, AsmError, Cond, Insn, Label, R, Size};
 use crate::layout::{rec, stage};
+use ccplane_asm::{Alu, Asm, AsmError, Cond, Insn, Label, R, Size};
 
 /// The flow's record, through the whole program.
 pub const REC: R = R::R7;
@@ -342,10 +342,10 @@ impl Gen<'_> {
             if let (Some(cond), true) = (condition(last.op), is_tmp(last.dst, value)) {
                 let a = self.operand(last.a, R::R1);
                 if let Some(imm) = small_imm(last.b) {
-                    self.asm.jump_if_imm(a, cond.not(), imm, next);
+                    self.asm.jump_if_imm(a, cond.opposite(), imm, next);
                 } else {
                     let b = self.operand(last.b, R::R2);
-                    self.asm.jump_if(a, cond.not(), b, next);
+                    self.asm.jump_if(a, cond.opposite(), b, next);
                 }
                 return;
             }

@@ -222,7 +222,7 @@ impl EbpfDatapath {
     pub fn install_empty(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
         let nothing = ccplane_program::ir::Program::new(Vec::new(), Vec::new(), Vec::new(), Vec::new())
             .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
-        let mut asm = crate::asm::Asm::default();
+        let mut asm = ccplane_asm::Asm::default();
         asm.exit0();
         let done = asm.finish().map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
         let slot = self.slot_for(uid)?;

@@ -2,11 +2,11 @@
 //! tail-calls the flow's program. Where there is none, or the agent is silent, it runs the kernel's own Reno on
 //! the spot.
 
-use crate::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
 use crate::codegen::claim;
 use crate::kernel::{Kernel, Maps, TCP_CA_CWR, TCP_CA_LOSS, lookup};
 use crate::layout::{NO_INSTANCE, STAGE_RELEASE, ctl, mode, rec, stage};
 use crate::tcp::{sample, take_window};
+use ccplane_asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
 
 /// The context, the socket, the flow's record (0 for none), the time of the ACK.
 const CTX: R = R::R6;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::asm::AsmError;
 use crate::btf::BtfError;
+use ccplane_asm::AsmError;
 
 /// Why the datapath could not be attached, read or removed.
 #[derive(Debug, thiserror::Error)]

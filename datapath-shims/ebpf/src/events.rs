@@ -1,9 +1,9 @@
 //! Events into the ring buffer.
 
-use crate::asm::{Alu, Asm, Cond, Helper, Label, R, Size};
 use crate::codegen::{REC, prim_slot};
 use crate::kernel::{Kernel, Maps};
 use crate::layout::{ctl, event, rec};
+use ccplane_asm::{Alu, Asm, Cond, Helper, Label, R, Size};
 use ccplane_program::ir::Prim;
 
 /// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP`.

@@ -1,10 +1,10 @@
 //! The [`Host`] in which compiled programs run on TCP flows.
 
-use crate::asm::{Alu, Asm, Cond, R, Size};
 use crate::codegen::{Host, REC, no_sample_is_infinity};
 use crate::events::send_report;
 use crate::kernel::{Kernel, Maps, TCP_CA_RECOVERY, lookup};
 use crate::layout::{FLAG_TIMEOUT, rec};
+use ccplane_asm::{Alu, Asm, Cond, R, Size};
 use ccplane_program::ir::Prim;
 
 /// `SK_PACING_NEEDED` (include/net/sock.h): the stack paces by itself, without fq.

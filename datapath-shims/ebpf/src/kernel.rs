@@ -1,10 +1,10 @@
 //! The running kernel as the programs see it: where the fields of a socket are, and the fragments of code that
 //! need no more than a socket.
 
-use crate::asm::{Alu, Asm, Cond, Helper, Label, R, Size};
 use crate::btf::{Btf, BtfError, Field};
 use crate::codegen::STACK_HOST;
 use crate::layout::rec;
+use ccplane_asm::{Alu, Asm, Cond, Helper, Label, R, Size};
 
 /// The kernel's `enum tcp_ca_state` (include/uapi/linux/tcp.h).
 pub const TCP_CA_CWR: i32 = 2;

@@ -7,7 +7,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod arith;
-mod asm;
 mod attach;
 mod btf;
 mod codegen;

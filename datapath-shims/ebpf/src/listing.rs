@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use ccplane_program::disasm;
 use ccplane_program::ir::Program;
 
-use crate::asm::Insn;
 use crate::btf::Btf;
 use crate::codegen;
 use crate::error::EbpfError;
 use crate::host::TcpHost;
 use crate::kernel::{Kernel, Maps};
+use ccplane_asm::Insn;
 
 /// The first half of a 64-bit load, which takes two instructions.
 const LD_IMM64: u8 = 0x18;
@@ -109,6 +109,7 @@ fn jump(code: u8, regs: u8, off: i16, imm: i32, dst: &str, operand: &str) -> Str
         0x60 => "s>",
         0x70 => "s>=",
         0x80 if regs >> 4 == 0 => return format!("call helper {imm}"),
+        0x80 if regs >> 4 == 1 => return format!("call pc{imm:+}"),
         0x80 => return format!("call kernel function {imm}"),
         0x90 => return "exit".to_owned(),
         0xa0 => "<",
@@ -122,7 +123,7 @@ fn jump(code: u8, regs: u8, off: i16, imm: i32, dst: &str, operand: &str) -> Str
 #[cfg(test)]
 mod tests {
     use super::text;
-    use crate::asm::{Alu, Asm, Cond, Insn, R, Size};
+    use ccplane_asm::{Alu, Asm, Cond, Insn, R, Size};
 
     fn last(build: impl FnOnce(&mut Asm)) -> String {
         let mut asm = Asm::default();
@@ -151,6 +152,13 @@ mod tests {
             a.bind(to);
         };
         assert_eq!(last(branch), "if r1 s< 3 goto +1");
+        let call = |a: &mut Asm| {
+            let to = a.label();
+            a.call_sub(to);
+            a.exit();
+            a.bind(to);
+        };
+        assert_eq!(last(call), "call pc+1");
         assert_eq!(last(|_| {}), "exit");
     }
 }

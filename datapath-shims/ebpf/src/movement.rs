@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
 
-use crate::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
 use crate::attach::load;
 use crate::error::{EbpfError, os};
 use crate::kernel::Kernel;
 use crate::maps::page_bytes;
 use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
+use ccplane_asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 /// How long the kernel may take to let a congestion control go.

@@ -5,7 +5,6 @@ use std::os::fd::OwnedFd;
 
 use ccplane_program::ir::{Prim, Program};
 
-use crate::asm::{Alu, Asm, Cond, Helper, R, Size};
 use crate::attach::load;
 use crate::codegen::{self, Host, REC, STACK_HOST, claim_staged, no_sample_is_infinity};
 use crate::error::{EbpfError, os};
@@ -16,6 +15,7 @@ use crate::maps::{Memory, OpenMaps};
 use crate::options::Options;
 use crate::pins;
 use crate::sys::{self, AttachTo, ProgType};
+use ccplane_asm::{Alu, Asm, Cond, Helper, R, Size};
 
 /// The made-up ACK: one segment, 20 ms after the one before it was sent.
 const MSS: i64 = 1448;

@@ -42,10 +42,10 @@ pub fn refusal(compiled: &Compiled, e: &LoadError) -> DatapathError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::asm::{Asm, R, Size};
     use crate::codegen::{self, Host, REC};
     use crate::layout::rec;
     use crate::sys::{self, AttachTo, MapType, ProgType};
+    use ccplane_asm::{Asm, R, Size};
     use ccplane_program::ir::Prim;
     use std::os::fd::AsRawFd;
 

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
-use crate::asm::Insn;
+use ccplane_asm::Insn;
 
 /// `enum bpf_map_type`.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,10 @@
 //! The struct_ops members besides `cong_control`: a flow's start, end, and changes of state.
 
-use crate::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
 use crate::dispatch::dispatcher;
 use crate::events::lifecycle_event;
 use crate::kernel::{Kernel, Maps, STACK_KEY, STACK_S1, TCP_CA_LOSS, lookup};
 use crate::layout::{FLAG_TIMEOUT, INDEX_BITS, ctl, event, mode, rec};
+use ccplane_asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
 
 /// The program of one struct_ops member.
 ///

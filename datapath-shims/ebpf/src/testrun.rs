@@ -9,13 +9,13 @@ use ccplane_contract::{DatapathError, Field};
 use ccplane_program::ir::{MAX_REGS, Prim, Program};
 use ccplane_program::vm::{Flow, Outcome, Prims};
 
-use crate::asm::{Alu, Asm, R, Size};
 use crate::codegen::{self, Host, REC, claim_staged};
 use crate::error::{EbpfError, os};
 use crate::layout::{rec, stage};
 use crate::maps::page_bytes;
 use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
 use crate::table::{Change, FREE, Start, Table, Values};
+use ccplane_asm::{Alu, Asm, R, Size};
 
 /// ACKs that a stream holds; a power of two.
 pub const STREAM_ACKS: usize = 256;

@@ -1,4 +1,6 @@
-//! A small BPF assembler: instructions, labels, out-of-line blocks.
+//! A small BPF assembler: instructions, labels, out-of-line blocks, subprograms.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 /// One BPF instruction, as the kernel takes it (`struct bpf_insn`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +17,7 @@ pub struct Insn {
 }
 
 /// A BPF register.
+#[allow(missing_docs)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum R {
@@ -34,9 +37,13 @@ pub enum R {
 /// Access size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Size {
+    /// One byte.
     B1,
+    /// Two bytes.
     B2,
+    /// Four bytes.
     B4,
+    /// Eight bytes.
     B8,
 }
 
@@ -65,17 +72,27 @@ impl Size {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Alu {
+    /// `dst + src`.
     Add = 0x00,
+    /// `dst - src`.
     Sub = 0x10,
+    /// `dst * src`.
     Mul = 0x20,
     /// Unsigned; x / 0 = 0.
     Div = 0x30,
+    /// `dst | src`.
     Or = 0x40,
+    /// `dst & src`.
     And = 0x50,
+    /// `dst << src`.
     Lsh = 0x60,
+    /// `dst >> src`, zeros come in.
     Rsh = 0x70,
+    /// `dst ^ src`.
     Xor = 0xa0,
+    /// `src`.
     Mov = 0xb0,
+    /// `dst >> src`, the sign comes in.
     Arsh = 0xc0,
 }
 
@@ -83,6 +100,7 @@ pub enum Alu {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Cond {
+    /// Equal.
     Eq = 0x10,
     /// Unsigned.
     Gt = 0x20,
@@ -90,6 +108,7 @@ pub enum Cond {
     Ge = 0x30,
     /// Some bit in common.
     Set = 0x40,
+    /// Not equal.
     Ne = 0x50,
     /// Signed.
     Sgt = 0x60,
@@ -109,7 +128,7 @@ impl Cond {
     /// The condition that holds exactly when this one does not.
     ///
     /// [`Cond::Set`] has no opposite among the jumps and is returned unchanged; callers never negate it.
-    pub fn not(self) -> Cond {
+    pub fn opposite(self) -> Cond {
         match self {
             Cond::Eq => Cond::Ne,
             Cond::Ne => Cond::Eq,
@@ -126,7 +145,8 @@ impl Cond {
     }
 }
 
-/// The kernel's helper functions that this shim calls.
+/// The kernel's helper functions that datapaths call (include/uapi/linux/bpf.h).
+#[allow(missing_docs)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum Helper {
@@ -161,10 +181,13 @@ pub struct Asm {
     insns: Vec<Insn>,
     labels: Vec<Option<usize>>,
     jumps: Vec<(usize, Label)>,
+    calls: Vec<(usize, Label)>,
 }
 
 const CLASS_ALU64: u8 = 0x07;
+const CLASS_ALU32: u8 = 0x04;
 const CLASS_JMP: u8 = 0x05;
+const CLASS_JMP32: u8 = 0x06;
 const CLASS_LDX: u8 = 0x01;
 const CLASS_STX: u8 = 0x03;
 const CLASS_ST: u8 = 0x02;
@@ -180,9 +203,14 @@ const ATOMIC_XCHG: i32 = 0xe1;
 const ATOMIC_CMPXCHG: i32 = 0xf1;
 const PSEUDO_MAP_FD: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
+const PSEUDO_CALL: u8 = 1;
 const PSEUDO_KFUNC: u8 = 2;
 
 impl Asm {
+    /// Whether there is no instruction yet.
+    pub fn is_empty(&self) -> bool {
+        self.insns.is_empty()
+    }
     /// How many instructions there are so far.
     pub fn len(&self) -> usize {
         self.insns.len()
@@ -210,6 +238,10 @@ impl Asm {
     pub fn alu_imm(&mut self, op: Alu, dst: R, imm: i32) {
         self.push(op as u8 | CLASS_ALU64, dst, 0, 0, imm);
     }
+    /// `dst = (u32) (dst op src)`, of the lower halves.
+    pub fn alu32(&mut self, op: Alu, dst: R, src: R) {
+        self.push(op as u8 | SRC_X | CLASS_ALU32, dst, src as u8, 0, 0);
+    }
     /// `dst = src`.
     pub fn mov(&mut self, dst: R, src: R) {
         if dst != src {
@@ -230,7 +262,7 @@ impl Asm {
     /// `dst = (u32) dst`.
     pub fn zext32(&mut self, dst: R) {
         // A 32-bit move clears the upper half.
-        self.push(Alu::Mov as u8 | SRC_X | 0x04, dst, dst as u8, 0, 0);
+        self.alu32(Alu::Mov, dst, dst);
     }
     /// `dst = (s32) dst`.
     pub fn sext32(&mut self, dst: R) {
@@ -295,6 +327,17 @@ impl Asm {
         self.jumps.push((self.insns.len(), to));
         self.push(cond as u8 | CLASS_JMP, a, 0, 0, imm);
     }
+    /// Jumps to `to` if `a cond b`, of the lower halves.
+    pub fn jump32_if(&mut self, a: R, cond: Cond, b: R, to: Label) {
+        self.jumps.push((self.insns.len(), to));
+        self.push(cond as u8 | SRC_X | CLASS_JMP32, a, b as u8, 0, 0);
+    }
+    /// Calls the subprogram at `to`, which has a stack of its own: arguments in R1-R5, result in R0, R1-R5 lost.
+    /// Subprograms follow the main program, which ends at the first of them.
+    pub fn call_sub(&mut self, to: Label) {
+        self.calls.push((self.insns.len(), to));
+        self.push(CALL, R::R0, PSEUDO_CALL, 0, 0);
+    }
     /// Calls a helper: arguments in R1-R5, result in R0, R1-R5 lost.
     pub fn call(&mut self, helper: Helper) {
         self.push(CALL, R::R0, 0, 0, helper as i32);
@@ -319,7 +362,7 @@ impl Asm {
     /// A label that was never bound, or a jump that BPF cannot express.
     pub fn finish(self) -> Result<Assembled, AsmError> {
         let mut targets = vec![None; self.insns.len()];
-        for (at, label) in &self.jumps {
+        for (at, label) in self.jumps.iter().chain(&self.calls) {
             targets[*at] = Some(self.labels[label.0].ok_or(AsmError::Unbound(label.0))?);
         }
         let live = self.reachable(&targets);
@@ -336,7 +379,11 @@ impl Asm {
             let mut insn = *insn;
             if let Some(to) = targets[at] {
                 let off = moved[to] as isize - moved[at] as isize - 1;
-                insn.off = i16::try_from(off).map_err(|_| AsmError::JumpTooFar(off))?;
+                if insn.code == CALL {
+                    insn.imm = i32::try_from(off).map_err(|_| AsmError::JumpTooFar(off))?;
+                } else {
+                    insn.off = i16::try_from(off).map_err(|_| AsmError::JumpTooFar(off))?;
+                }
             }
             insns.push(insn);
         }
@@ -386,10 +433,24 @@ mod tests {
         asm.exit();
         asm.bind(end);
         asm.exit0();
-        let done = asm.finish().expect("assembles");
+        let done = asm.finish().unwrap();
         assert_eq!(done.insns.len(), 5);
         assert_eq!(done.insns[0].off, 2);
         assert_eq!(done.moved, [0, 1, 2, 3, 3, 3, 3, 4, 5]);
+    }
+
+    #[test]
+    fn calls_reach_subprograms_that_nothing_else_does() {
+        let mut asm = Asm::default();
+        let sub = asm.label();
+        asm.call_sub(sub);
+        asm.exit();
+        asm.mov_imm(R::R0, 1);
+        asm.bind(sub);
+        asm.exit0();
+        let done = asm.finish().unwrap();
+        assert_eq!(done.insns.len(), 4);
+        assert_eq!((done.insns[0].imm, done.insns[0].regs >> 4), (1, PSEUDO_CALL));
     }
 
     #[test]
