@@ -12,15 +12,20 @@
 //! 5. `Cwnd` and `Rate` are applied after each invocation within the shim's own bounds (at least one
 //!    segment, at most the transport's limits); the registers keep their exact values.
 //! 6. `(policy slot)` does what [`ccplane_infer::Slot::decide`] does, with the flow's id as key, on the slot's control
-//!    word as it stood when the decision began. No decision sees half of a snapshot.
+//!    word as it stood when the decision began. No decision sees half of a snapshot. A flow's [`FlowPolicy`] lives as
+//!    long as the flow, over changes of its program. A program is installed only if its slots are defined and take as
+//!    many inputs as its histories have cells; where a policy has no answer, the invocation's effects stand and
+//!    the native algorithm goes on from its window.
 //! 7. A report of an invocation that asked a policy is a row of a batch: it wakes nobody.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod fields;
+pub mod slots;
 pub mod suite;
 
 pub use fields::{apply_fields, check_fields};
+pub use slots::SlotTable;
 
 pub use ccplane_alg::FlowInfo;
 use ccplane_infer::{FlowPolicy, Shape};
@@ -42,7 +47,7 @@ pub struct SnapshotUid(pub u32);
 /// What a snapshot is pushed for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// All flows of the slot. What was active becomes the last good one.
+    /// All flows of the slot. What was active becomes the last good one; a canary is dropped.
     Active,
     /// This share of the flows, in 2^-16, chosen by their ids. A canary that there is already is dropped.
     Canary {
@@ -279,7 +284,7 @@ pub trait Datapath {
     /// Installs a program under a new uid.
     ///
     /// # Errors
-    /// `Unsupported`, `ProgramsFull`, `Refused` or `Os`; nothing is changed then.
+    /// `Unsupported`, `ProgramsFull`, `NoSlot`, `Refused` or `Os`; nothing is changed then.
     fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError>;
 
     /// Removes a program that no flow runs.

@@ -1,4 +1,5 @@
-//! Events on their way to the agent: bounded, late by its latency, and honest about what did not fit.
+//! Events on their way to the agent: bounded, late by its latency, and honest about what did not fit. Rows wait for the
+//! next batch; an event that wakes the agent takes those before it along, as a consumer that wakes reads all there is.
 
 use ccplane_contract::Event;
 use std::collections::VecDeque;
@@ -17,8 +18,14 @@ impl Channel {
         Channel { events: VecDeque::new(), capacity, dropped: 0 }
     }
 
-    /// An event that the agent sees at `due_ns`, no earlier than those before it.
+    /// An event that the agent sees at `due_ns`, and with it all before it.
     pub(crate) fn push(&mut self, due_ns: u64, event: Event) {
+        self.events
+            .iter_mut()
+            .rev()
+            .map(|(due, _)| due)
+            .take_while(|due| **due > due_ns)
+            .for_each(|due| *due = due_ns);
         // After a gap, the mark takes a place of its own.
         let needed = if self.dropped > 0 { 2 } else { 1 };
         if self.events.len() + needed > self.capacity {
@@ -48,6 +55,11 @@ impl Channel {
             Some((due_ns, _)) => *due_ns <= now_ns,
             None => self.dropped > 0,
         }
+    }
+
+    /// When the last event becomes visible.
+    pub(crate) fn last_due_ns(&self) -> Option<u64> {
+        self.events.back().map(|(due_ns, _)| *due_ns)
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {

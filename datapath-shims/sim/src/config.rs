@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Longest minimum of the retransmission timeout, microseconds.
 const MAX_MIN_RTO_US: u32 = 60_000_000;
+/// Longest time between batches, microseconds.
+const MAX_BATCH_US: u64 = 60_000_000;
 /// Longest latency of the agent, microseconds.
 const MAX_AGENT_LATENCY_US: u64 = 60_000_000;
 
@@ -39,17 +41,21 @@ pub struct SimConfig {
     pub event_capacity: usize,
     /// From a report to the agent's update, microseconds: events reach the agent so much later.
     pub agent_latency_us: u64,
+    /// How often the agent takes rows: reports of invocations that asked a policy, microseconds; 0 to have them wake it
+    /// as other reports do. A row becomes due at the next multiple of this, or with the next event that wakes the agent.
+    pub batch_us: u64,
     /// How often each flow's [`Sample`](crate::Sample) is taken, microseconds; 0 for never.
     pub sample_every_us: u64,
 }
 
 impl SimConfig {
     pub(crate) fn check(&self) -> Result<(), SimError> {
-        within("agent_latency_us", self.agent_latency_us, 0, MAX_AGENT_LATENCY_US)
+        within("agent_latency_us", self.agent_latency_us, 0, MAX_AGENT_LATENCY_US)?;
+        within("batch_us", self.batch_us, 0, MAX_BATCH_US)
     }
 
     /// A datapath over these links, with defaults: heartbeat timeout 1 s, 64 programs, 16,384 flows, 65,536
-    /// waiting events, an agent that answers at once, no samples.
+    /// waiting events, an agent that answers at once and takes rows each 100 ms, no samples.
     pub fn new(links: Vec<LinkConfig>, seed: u64) -> SimConfig {
         SimConfig {
             links,
@@ -59,6 +65,7 @@ impl SimConfig {
             max_flows: 16_384,
             event_capacity: 65_536,
             agent_latency_us: 0,
+            batch_us: 100_000,
             sample_every_us: 0,
         }
     }

@@ -3,12 +3,13 @@
 use crate::channel::Channel;
 use crate::config::{FlowConfig, SimConfig, SimError, Source, check_mss};
 use crate::flow::{Flow, LOSS_TIMER, Sample};
-use crate::steering::Installed;
-use ccplane_contract::check_fields;
+use crate::steering::{Installed, Report};
 use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid};
+use ccplane_contract::{Part, SlotStats, SlotTable, check_fields};
+use ccplane_infer::Shape;
 use ccplane_netsim::workload::Arrival;
 use ccplane_netsim::{CrossConfig, FlowIndex, Network, Occurrence};
-use ccplane_program::ir::{Op, Program};
+use ccplane_program::ir::Program;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -62,6 +63,7 @@ pub struct SimDatapath {
     flows: Vec<Flow>,
     announced: usize,
     programs: BTreeMap<ProgramUid, Rc<Program>>,
+    slots: SlotTable,
     channel: Channel,
     heartbeat_ns: u64,
 }
@@ -84,6 +86,7 @@ impl SimDatapath {
             flows: Vec::new(),
             announced: 0,
             programs: BTreeMap::new(),
+            slots: SlotTable::new(),
             channel,
             heartbeat_ns: 0,
         })
@@ -231,8 +234,8 @@ impl SimDatapath {
             Occurrence::Ack { flow, .. } => {
                 let (now_ns, silent) = (self.net.now_ns(), self.agent_silent());
                 let Some(f) = self.flows.get_mut(flow as usize).filter(|f| !f.ended) else { return };
-                if let Some(values) = f.on_ack(now_ns, self.net.acked(), silent) {
-                    self.report(flow as usize, values);
+                if let Some(report) = f.on_ack(now_ns, self.net.acked(), silent, &self.slots) {
+                    self.report(flow as usize, report);
                 }
                 self.transmit(flow);
             }
@@ -285,19 +288,28 @@ impl SimDatapath {
         }
     }
 
-    fn report(&mut self, index: usize, values: Vec<i64>) {
+    fn report(&mut self, index: usize, Report { values, is_row }: Report) {
         let at_us = self.now_us();
         let Some(f) = self.flows.get_mut(index) else { return };
         let Some(program) = f.steering.program().map(|p| p.uid) else { return };
         f.reports = f.reports.wrapping_add(1);
         let event = Event::Report { flow: f.id, program, seq: f.reports, at_us, values };
-        self.tell(event);
+        let batch_ns = self.config.batch_us * NS_PER_US;
+        if is_row && batch_ns > 0 {
+            self.tell_at(self.net.now_ns().next_multiple_of(batch_ns), event);
+        } else {
+            self.tell(event);
+        }
     }
 
     fn tell(&mut self, event: Event) {
-        let latency_ns = self.config.agent_latency_us * NS_PER_US;
-        let due_ns = self.net.now_ns() + latency_ns;
-        if latency_ns > 0 {
+        self.tell_at(self.net.now_ns(), event);
+    }
+
+    /// Leaves for the agent at `sent_ns`.
+    fn tell_at(&mut self, sent_ns: u64, event: Event) {
+        let due_ns = sent_ns + self.config.agent_latency_us * NS_PER_US;
+        if due_ns > self.net.now_ns() && self.channel.last_due_ns() != Some(due_ns) {
             self.net.wake_at(due_ns, Task::Due.token());
         }
         self.channel.push(due_ns, event);
@@ -348,20 +360,13 @@ impl Datapath for SimDatapath {
             kind: "sim",
             max_programs: self.config.max_programs,
             max_flows: self.config.max_flows,
-            policy: false,
+            policy: true,
             full_language: true,
         }
     }
 
     fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
-        for inst in program.insts() {
-            let feature = match inst.op {
-                Op::Policy => "(policy ...)",
-                Op::History => "(history ...)",
-                _ => continue,
-            };
-            return Err(DatapathError::Unsupported { feature: feature.to_owned() });
-        }
+        self.slots.check(program)?;
         if self.programs.contains_key(&uid) {
             let reason = format!("a program is already installed as {}", uid.0);
             return Err(DatapathError::Refused { at: None, reason });
@@ -408,6 +413,26 @@ impl Datapath for SimDatapath {
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
         self.steerable(flow)?.release();
         Ok(())
+    }
+
+    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
+        self.slots.define(slot, shape)
+    }
+
+    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        self.slots.push(slot, image, part)
+    }
+
+    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.slots.promote(slot)
+    }
+
+    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.slots.rollback(slot)
+    }
+
+    fn slots(&mut self) -> Vec<SlotStats> {
+        self.slots.stats()
     }
 
     fn heartbeat(&mut self) {

@@ -2,7 +2,7 @@
 
 use crate::steering::{Installed, Steering};
 use ccplane_contract::suite::{Executor, ExecutorError, Observation, Script, Step};
-use ccplane_contract::{ProgramUid, check_fields};
+use ccplane_contract::{ProgramUid, SlotTable, check_fields};
 use std::rc::Rc;
 
 /// Runs scripts through the code that steers simulated flows.
@@ -21,6 +21,7 @@ impl Executor for SimExecutor {
             |n: usize| programs.get(n).cloned().ok_or("the script names a program that it does not hold");
         let mut flow = Steering::new(script.cwnd_bytes);
         flow.stage_program(get(0)?, &[]);
+        let slots = SlotTable::new();
         let mut seen = Vec::new();
         for step in &script.steps {
             match step {
@@ -34,7 +35,7 @@ impl Executor for SimExecutor {
                     flow.stage_program(program, fields);
                 }
                 Step::Invoke(prims) => {
-                    let report = flow.on_ack(prims);
+                    let report = flow.on_ack(prims, 0, &slots).map(|r| r.values);
                     let count = flow.program().map_or(0, |p| p.program.regs().len());
                     let vm = flow.vm();
                     seen.push(Observation {

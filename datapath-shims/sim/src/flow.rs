@@ -4,8 +4,8 @@ use crate::config::{FlowConfig, HEADER_BYTES, MAX_CWND_PACKETS, MAX_SAMPLES, Pac
 use crate::native::Reno;
 use crate::reduction::Reduction;
 use crate::sender::{Acked, Expired, Recovery, Sender};
-use crate::steering::Steering;
-use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode};
+use crate::steering::{Report, Steering};
+use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode, SlotTable};
 use ccplane_netsim::{Delivery, FlowIndex, Network, Segment};
 use ccplane_program::ir::Prim;
 use ccplane_program::vm::Prims;
@@ -114,13 +114,18 @@ impl Flow {
         now_ns: u64,
         deliveries: &[Delivery],
         agent_silent: bool,
-    ) -> Option<Vec<i64>> {
+        slots: &SlotTable,
+    ) -> Option<Report> {
         let (was, in_flight) = (self.sender.recovery(), self.sender.in_flight_packets);
         let acked = self.sender.on_ack(now_ns, deliveries);
         self.choose_mode(agent_silent);
         let report = if self.mode == Mode::Program {
             let prims = self.prims(now_ns, &acked);
-            self.steering.on_ack(&prims)
+            let report = self.steering.on_ack(&prims, self.id.0, slots);
+            if self.steering.gave_up() {
+                self.choose_mode(agent_silent);
+            }
+            report
         } else {
             if self.entered_recovery(was) {
                 self.reno.on_loss(in_flight);
@@ -170,6 +175,7 @@ impl Flow {
     fn mode_now(&self, agent_silent: bool) -> Mode {
         match self.steering.program() {
             None => Mode::NativeNoProgram,
+            Some(_) if self.steering.gave_up() => Mode::NativePolicy,
             Some(_) if agent_silent => Mode::NativeAgentSilent,
             Some(_) => Mode::Program,
         }
@@ -354,7 +360,7 @@ impl Flow {
             unacked: packets(sender.in_flight_packets),
             faults: self.steering.vm().faults,
             reports: self.reports.into(),
-            policy: None,
+            policy: self.steering.policy().copied(),
             sampled_at_us: now_us,
         }
     }

@@ -1,6 +1,7 @@
-//! A program on one flow: its registers, and what the agent has staged for the next ACK.
+//! A program on one flow: its registers, what its policies keep, and what the agent has staged for the next ACK.
 
-use ccplane_contract::{Field, ProgramUid, apply_fields};
+use ccplane_contract::{Field, ProgramUid, SlotTable, apply_fields};
+use ccplane_infer::FlowPolicy;
 use ccplane_program::ir::{MAX_REGS, Prim, Program};
 use ccplane_program::vm::{Flow, Prims};
 use std::rc::Rc;
@@ -12,10 +13,22 @@ pub(crate) struct Installed {
     pub(crate) program: Rc<Program>,
 }
 
+/// What a program reported.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Report {
+    /// The report registers.
+    pub(crate) values: Vec<i64>,
+    /// Its invocation asked a policy: it is a row of a batch.
+    pub(crate) is_row: bool,
+}
+
 /// The program side of one flow.
 #[derive(Debug)]
 pub(crate) struct Steering {
     vm: Flow,
+    policy: FlowPolicy,
+    /// The running program's policy had no answer: it does not run any more.
+    gave_up: bool,
     running: Option<Installed>,
     /// Starts at the next ACK.
     next: Option<Installed>,
@@ -26,7 +39,14 @@ pub(crate) struct Steering {
 impl Steering {
     pub(crate) fn new(cwnd_bytes: i64) -> Steering {
         let vm = Flow::idle(cwnd_bytes);
-        Steering { vm, running: None, next: None, fields: Vec::new() }
+        Steering {
+            vm,
+            policy: FlowPolicy::default(),
+            gave_up: false,
+            running: None,
+            next: None,
+            fields: Vec::new(),
+        }
     }
 
     /// The program that will run at the next ACK.
@@ -68,27 +88,42 @@ impl Steering {
     /// Forgets the program and all that is staged.
     pub(crate) fn release(&mut self) {
         (self.running, self.next) = (None, None);
+        self.gave_up = false;
         self.fields.clear();
         self.vm.rate_bytes_per_s = 0;
     }
 
-    /// One ACK. The report registers, if the program reported.
-    pub(crate) fn on_ack(&mut self, prims: &Prims) -> Option<Vec<i64>> {
+    /// One ACK of the flow named `key`. What the program reported, if it did.
+    pub(crate) fn on_ack(&mut self, prims: &Prims, key: u64, slots: &SlotTable) -> Option<Report> {
         if let Some(next) = self.next.take() {
             self.vm.start(&next.program, prims.get(Prim::AckNow));
             self.running = Some(next);
+            self.gave_up = false;
         }
         let program = &self.running.as_ref()?.program;
         apply_fields(&mut self.vm, program, &self.fields);
         self.fields.clear();
         let mut report = [0; MAX_REGS];
-        let outcome = self.vm.invoke(program, prims, &mut report);
-        outcome.report.then(|| report[..program.report_len()].to_vec())
+        let mut policies = slots.policies(key, &mut self.policy);
+        let outcome = self.vm.invoke_with(program, prims, &mut policies, &mut report);
+        self.gave_up = outcome.native;
+        let values = || report[..program.report_len()].to_vec();
+        outcome.report.then(|| Report { values: values(), is_row: outcome.asked })
     }
 
     /// The program's window from now on is this one, which the flow had while it was not steered.
     pub(crate) fn resume_from(&mut self, cwnd_bytes: i64) {
         self.vm.cwnd_bytes = cwnd_bytes;
+    }
+
+    /// Whether a policy had no answer, and no other program is set yet.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.gave_up && self.next.is_none()
+    }
+
+    /// What its policies have decided, if its program asks any.
+    pub(crate) fn policy(&self) -> Option<&FlowPolicy> {
+        self.program().filter(|p| p.program.uses_policy()).map(|_| &self.policy)
     }
 
     pub(crate) fn vm(&self) -> &Flow {

@@ -1,0 +1,303 @@
+//! Policy slots: what the commands on them do, the same in every shim, and the slots of a datapath in user space.
+
+use crate::{DatapathError, Part, SlotStats, SnapshotUid};
+use ccplane_infer::image::{self, FEATURE_BYTES, FEATURES, PIN, feature, map};
+use ccplane_infer::{BUFFERS, Bits, Control, FlowPolicy, Shape, Slot, Verdict, tables};
+use ccplane_program::ir::{MAX_CWND_BYTES, MAX_POLICY_SLOTS, Op, Program, Src};
+use ccplane_program::vm::{self, Decision, Policies};
+
+/// Largest `bound * step`, as a factor in Q20, by which one action may change a knob.
+const MAX_CHANGE_Q20: i128 = 1 << 22;
+/// Words of an image's head that hold nothing: after the flags, up to the inputs' specs.
+const RESERVED: std::ops::Range<usize> = image::FLAGS / 8 + 1..FEATURES / 8;
+
+/// Whether every policy of `program` asks a slot that `shape_of` knows, with as many inputs as its snapshots take.
+///
+/// # Errors
+/// `NoSlot`, or `Refused` at the instruction that asks.
+pub fn check_policies(
+    program: &Program,
+    shape_of: impl Fn(u8) -> Option<Shape>,
+) -> Result<(), DatapathError> {
+    let found = program.policy_inputs();
+    for (at, inst) in program.insts().iter().enumerate() {
+        let (Op::Policy, Src::Imm(slot)) = (inst.op, inst.a) else { continue };
+        let slot = slot as u8;
+        let inputs = shape_of(slot).ok_or(DatapathError::NoSlot(slot))?.inputs();
+        if inputs != found {
+            let reason = format!(
+                "policy slot {slot} takes {inputs} inputs, the program's histories have {found} cells"
+            );
+            return Err(DatapathError::Refused { at: Some(at), reason });
+        }
+    }
+    Ok(())
+}
+
+/// Whether a slot of this shape may hold `image`, and under which uid. That no sum of its network can overflow is for
+/// who built it to know.
+///
+/// # Errors
+/// `OtherShape`, `BadImage`.
+pub fn check_image(slot: u8, shape: &Shape, image: &[u64]) -> Result<SnapshotUid, DatapathError> {
+    let bad = |reason: String| Err(DatapathError::BadImage { reason });
+    let (bytes, expected) = (image.len() * 8, shape.image_bytes());
+    if bytes < FEATURES {
+        return bad(format!("{bytes} bytes are less than its head, which has {FEATURES}"));
+    }
+    if image::u64_at(image, image::SHAPE) != shape.code() {
+        return Err(DatapathError::OtherShape { slot });
+    }
+    if bytes != expected {
+        return bad(format!("{bytes} bytes, its shape has {expected}"));
+    }
+    let uid = image::u32_at(image, image::UID);
+    if uid == 0 {
+        return bad("its uid is 0".into());
+    }
+    check_head(image)
+        .or_else(|| check_inputs(shape, image))
+        .or_else(|| check_tables(shape, image))
+        .map_or(Ok(SnapshotUid(uid)), bad)
+}
+
+fn check_head(image: &[u64]) -> Option<String> {
+    let (min, max) = (image::i64_at(image, image::KNOB_MIN), image::i64_at(image, image::KNOB_MAX));
+    let bound = image::u32_at(image, image::ACTION_BOUND_Q16) as i32;
+    let step = image::i64_at(image, image::STEP_Q20);
+    let (map, shift) = (image::u32_at(image, image::MAP), image::u32_at(image, image::OUT_SHIFT));
+    let flags = image::u32_at(image, image::FLAGS);
+    let reserved = image::u32_at(image, image::FLAGS + 4) != 0 || image[RESERVED].iter().any(|w| *w != 0);
+    match () {
+        () if map > map::CWND => Some(format!("there is no action map {map}")),
+        () if bound < 0 => Some(format!("the action's bound is {bound}")),
+        () if min < 1 || min > max || max > MAX_CWND_BYTES => {
+            Some(format!("the knob's bounds are {min}..={max}, allowed are 1..={MAX_CWND_BYTES}"))
+        }
+        () if step < 0 || (i128::from(bound) * i128::from(step)) >> 16 > MAX_CHANGE_Q20 => {
+            Some(format!("a step of {step} for actions up to {bound} is too large"))
+        }
+        () if shift > 63 => Some(format!("the output is shifted by {shift}, at most 63 are allowed")),
+        () if flags & !PIN != 0 => Some(format!("unknown flags {flags:#x}")),
+        () if reserved => Some("its reserved words are not 0".into()),
+        () => None,
+    }
+}
+
+fn check_inputs(shape: &Shape, image: &[u64]) -> Option<String> {
+    (0..shape.inputs()).find_map(|n| {
+        let at = FEATURES + FEATURE_BYTES * n;
+        let lo = image::u32_at(image, at + feature::LO) as i32;
+        let hi = image::u32_at(image, at + feature::HI) as i32;
+        (lo >= hi).then(|| format!("input {n} ranges over {lo}..={hi}"))
+    })
+}
+
+fn check_tables(shape: &Shape, image: &[u64]) -> Option<String> {
+    let stride = match shape.bits() {
+        Bits::W8 => tables::STRIDE_W8,
+        Bits::W16 => tables::STRIDE_W16,
+    };
+    let hidden = 0..shape.layers() - 1;
+    let neurons = hidden.flat_map(|layer| (0..shape.layer(layer).1).map(move |n| (layer, n)));
+    neurons.into_iter().find_map(|(layer, n)| {
+        let base = image::u32_at(image, shape.tables_at(layer) + 4 * n) as usize;
+        let is_table = base.is_multiple_of(stride) && base / stride < tables::CLASSES;
+        (!is_table).then(|| format!("neuron {n} of layer {layer} uses no table: {base}"))
+    })
+}
+
+/// The buffer that the next snapshot goes to: of those without a part an empty one, else the one with the smallest uid;
+/// flows that are pinned to it follow the slot again. `uids` of the images, 0 where a buffer is empty.
+pub fn free_buffer(control: Control, uids: [u32; BUFFERS]) -> Option<u8> {
+    let parts = [control.active, control.canary, control.last_good];
+    let free = (0..BUFFERS as u8).filter(|b| !parts.contains(&Some(*b)));
+    free.min_by_key(|b| uids[usize::from(*b)])
+}
+
+/// A slot's parts once `buffer` holds what was pushed.
+pub fn pushed(control: Control, buffer: u8, part: Part) -> Control {
+    match part {
+        Part::Active => Control {
+            active: Some(buffer),
+            canary: None,
+            canary_share: 0,
+            last_good: control.active.or(control.last_good),
+        },
+        Part::Canary { share } => Control { canary: Some(buffer), canary_share: share, ..control },
+    }
+}
+
+/// A slot's parts once its canary is active.
+///
+/// # Errors
+/// `NoSnapshot`.
+pub fn promoted(slot: u8, control: Control) -> Result<Control, DatapathError> {
+    let canary = control.canary.ok_or(DatapathError::NoSnapshot { slot, what: "canary" })?;
+    Ok(pushed(control, canary, Part::Active))
+}
+
+/// A slot's parts without its canary, or where it has none, with its last good snapshot active.
+///
+/// # Errors
+/// `NoSnapshot`.
+pub fn rolled_back(slot: u8, control: Control) -> Result<Control, DatapathError> {
+    if control.canary.is_some() {
+        return Ok(Control { canary: None, canary_share: 0, ..control });
+    }
+    let good = control.last_good.ok_or(DatapathError::NoSnapshot { slot, what: "last good snapshot" })?;
+    Ok(Control { active: Some(good), last_good: None, ..control })
+}
+
+/// What a slot with these images shows to the agent.
+pub fn slot_stats(slot: u8, shape: &Shape, control: Control, uids: [u32; BUFFERS]) -> SlotStats {
+    let uid = |buffer: Option<u8>| buffer.map(|b| SnapshotUid(uids[usize::from(b) % BUFFERS]));
+    SlotStats {
+        slot,
+        shape: *shape,
+        active: uid(control.active),
+        canary: uid(control.canary),
+        canary_share: control.canary_share,
+        last_good: uid(control.last_good),
+    }
+}
+
+/// The slots of a datapath that runs in one thread.
+#[derive(Clone, Default, Debug)]
+pub struct SlotTable {
+    slots: [Option<Entry>; MAX_POLICY_SLOTS],
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    shape: Shape,
+    control: Control,
+    /// Of the shape's size, or empty.
+    images: [Vec<u64>; BUFFERS],
+}
+
+impl Entry {
+    fn uids(&self) -> [u32; BUFFERS] {
+        std::array::from_fn(|b| image::u32_at(&self.images[b], image::UID))
+    }
+}
+
+impl SlotTable {
+    /// No slot is defined.
+    pub fn new() -> SlotTable {
+        SlotTable::default()
+    }
+
+    /// As [`Datapath::define_slot`](crate::Datapath::define_slot).
+    ///
+    /// # Errors
+    /// `NoSlot`, `OtherShape`.
+    pub fn define(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
+        let entry = self.slots.get_mut(usize::from(slot)).ok_or(DatapathError::NoSlot(slot))?;
+        match entry {
+            Some(entry) if entry.shape != *shape => Err(DatapathError::OtherShape { slot }),
+            Some(_) => Ok(()),
+            None => {
+                *entry = Some(Entry { shape: *shape, control: Control::EMPTY, images: Default::default() });
+                Ok(())
+            }
+        }
+    }
+
+    /// As [`Datapath::push`](crate::Datapath::push). With one thread no buffer is ever busy.
+    ///
+    /// # Errors
+    /// `NoSlot`, `OtherShape`, `BadImage`.
+    pub fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        let entry = self.entry(slot)?;
+        let uid = check_image(slot, &entry.shape, image)?;
+        let uids = entry.uids();
+        if uids.contains(&uid.0) {
+            return Err(DatapathError::BadImage {
+                reason: format!("the slot holds its uid {} already", uid.0),
+            });
+        }
+        let buffer = free_buffer(entry.control, uids).ok_or(DatapathError::SlotBusy { slot })?;
+        entry.images[usize::from(buffer)] = image.to_vec();
+        entry.control = pushed(entry.control, buffer, part);
+        Ok(())
+    }
+
+    /// As [`Datapath::promote`](crate::Datapath::promote).
+    ///
+    /// # Errors
+    /// `NoSlot`, `NoSnapshot`.
+    pub fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
+        let entry = self.entry(slot)?;
+        entry.control = promoted(slot, entry.control)?;
+        Ok(())
+    }
+
+    /// As [`Datapath::rollback`](crate::Datapath::rollback).
+    ///
+    /// # Errors
+    /// `NoSlot`, `NoSnapshot`.
+    pub fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
+        let entry = self.entry(slot)?;
+        entry.control = rolled_back(slot, entry.control)?;
+        Ok(())
+    }
+
+    /// As [`Datapath::slots`](crate::Datapath::slots).
+    pub fn stats(&self) -> Vec<SlotStats> {
+        let defined = self.slots.iter().zip(0..).filter_map(|(entry, slot)| Some((slot, entry.as_ref()?)));
+        defined.map(|(slot, entry)| slot_stats(slot, &entry.shape, entry.control, entry.uids())).collect()
+    }
+
+    /// The shape of a slot that was defined.
+    pub fn shape(&self, slot: u8) -> Option<Shape> {
+        Some(self.slots.get(usize::from(slot))?.as_ref()?.shape)
+    }
+
+    /// Whether `program` may be installed beside these slots.
+    ///
+    /// # Errors
+    /// As [`check_policies`].
+    pub fn check(&self, program: &Program) -> Result<(), DatapathError> {
+        check_policies(program, |slot| self.shape(slot))
+    }
+
+    /// What answers the policies of the flow named `key`, whose state is `flow`.
+    pub fn policies<'a>(&'a self, key: u64, flow: &'a mut FlowPolicy) -> SlotPolicies<'a> {
+        SlotPolicies { table: self, key, flow }
+    }
+
+    fn entry(&mut self, slot: u8) -> Result<&mut Entry, DatapathError> {
+        let entry = self.slots.get_mut(usize::from(slot)).and_then(Option::as_mut);
+        entry.ok_or(DatapathError::NoSlot(slot))
+    }
+}
+
+/// A [`SlotTable`] as one flow's programs ask it.
+#[derive(Debug)]
+pub struct SlotPolicies<'a> {
+    table: &'a SlotTable,
+    key: u64,
+    flow: &'a mut FlowPolicy,
+}
+
+impl Policies for SlotPolicies<'_> {
+    fn decide(&mut self, slot: u8, inputs: &[i32], knobs: &mut vm::Knobs) -> Decision {
+        let Some(Some(entry)) = self.table.slots.get(usize::from(slot)) else { return Decision::Native };
+        let slot = Slot {
+            shape: &entry.shape,
+            control: entry.control,
+            images: std::array::from_fn(|b| entry.images[b].as_slice()),
+        };
+        let vm::Knobs { cwnd_bytes, rate_bytes_per_s } = *knobs;
+        let mut changed = ccplane_infer::Knobs { cwnd_bytes, rate_bytes_per_s };
+        match slot.decide(self.key, self.flow, inputs, &mut changed) {
+            Verdict::Decided { action_q16, uid } => {
+                let ccplane_infer::Knobs { cwnd_bytes, rate_bytes_per_s } = changed;
+                *knobs = vm::Knobs { cwnd_bytes, rate_bytes_per_s };
+                Decision::Action { action_q16, snapshot: uid }
+            }
+            Verdict::Native => Decision::Native,
+        }
+    }
+}
