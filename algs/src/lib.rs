@@ -8,22 +8,27 @@
 use ccplane_alg::{Algorithm, Parameter};
 use std::sync::Arc;
 
+mod aurora;
 mod bbr;
 mod ccp_reno;
 mod constant;
 mod copa;
 mod cubic;
+mod interval;
+mod mocc;
 mod nimbus;
 mod reno;
 #[cfg(test)]
 mod testing;
 mod vegas;
 
+pub use aurora::{Aurora, AuroraConfig, Reward};
 pub use bbr::{Bbr, BbrConfig};
 pub use ccp_reno::{CcpReno, CcpRenoConfig};
 pub use constant::{Constant, ConstantConfig};
 pub use copa::{Copa, CopaConfig};
 pub use cubic::{Cubic, CubicConfig};
+pub use mocc::{Mocc, MoccConfig};
 pub use nimbus::{Nimbus, NimbusConfig};
 pub use reno::{Reno, RenoConfig};
 pub use vegas::{Vegas, VegasConfig};
@@ -64,6 +69,8 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
         Arc::new(Vegas::default()),
         Arc::new(Copa::default()),
         Arc::new(Nimbus::default()),
+        Arc::new(Aurora::default()),
+        Arc::new(Mocc::default()),
     ]
 }
 

@@ -1,0 +1,240 @@
+//! Aurora (Jay, Rotman, Godfrey, Schapira and Tamar, "A Deep Reinforcement Learning Perspective on Internet Congestion
+//! Control", ICML 2019; code: PCC-RL). A network decides by how much the sending rate changes after each monitor interval.
+//!
+//! What `aurora.fold` does:
+//!
+//! - **Interval**: half an RTT (PCC-RL's simulator), at least 2 ms and long enough for ten packets. An interval in which the
+//!   application had nothing to send is thrown away: it says nothing of the rate.
+//! - **State** (section 4.1): of the last ten intervals the latency inflation (mean RTT of the second half less that of the
+//!   first, per time), the latency ratio r (mean RTT over the smallest such mean) and the send ratio s (sent over
+//!   acknowledged), all Q16. Ratios go through x -> (x - 1) / (x + 1): one to one, monotone, and within [-1, 1], where
+//!   8 bits can hold them; [1, 10^4] and [0, 1000] themselves would leave nothing of the first percents above 1.
+//! - **Action** (section 4.1): `(policy 0)` changes `Rate`. The window is twice what the rate needs, so that pacing governs.
+//! - **Reward**: [`Reward`], of each report, on live flows and in training alike.
+//!
+//! What is different from the paper, unless configured as [`AuroraConfig::published`]:
+//!
+//! - The flow starts as others do, by doubling its rate each RTT until packets queue or are lost or three intervals bring
+//!   less than a quarter more: 2.5 % an interval takes minutes from ten packets to a fast link. Also after a timeout,
+//!   from half the rate.
+//! - The smallest RTT is that of the last 10 s: routes change.
+//! - Round trips count 2 ms more than they are in the latency ratio, so that a queue of less, in a host or a fast link,
+//!   is no reason to slow down.
+//! - `Rate` stays above two packets an RTT, and goes up only while at least an eighth of it arrives.
+
+use crate::interval::{DEPTH, FEATURES, Interval, Since, mss_bytes};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report, RowBuilder};
+use std::sync::Arc;
+
+/// The slot that `aurora.fold` asks.
+const SLOT: u8 = 0;
+/// Longest round trip that is added to each, microseconds.
+const MAX_SLACK_US: u32 = 1_000_000;
+/// Time in which the mean that throughput is held against follows it, seconds.
+const REFERENCE_S: f64 = 30.0;
+/// What a halved throughput costs is ln 2; what a doubled RTT costs, in the same measure.
+const LATENCY_WEIGHT: f64 = 0.3;
+/// What the loss of everything costs.
+const LOSS_WEIGHT: f64 = 1.0;
+/// The worst that an interval can be worth; the best is the opposite.
+const WORST: f64 = 5.0;
+
+// State
+
+/// The agent's side of an Aurora flow: it tells the learner what each interval was worth.
+struct AuroraFlow {
+    reward: Reward,
+    mss_bytes: f64,
+    slack_us: f64,
+    rows: RowBuilder,
+    since: Since,
+    /// Slow mean of the throughput's logarithm.
+    reference: Option<f64>,
+}
+
+// Behaviour
+
+impl AuroraFlow {
+    fn worth(&mut self, interval: &Interval) -> f64 {
+        match self.reward {
+            // PCC-RL, network_sim.py: packets per second, seconds, share; times 0.001.
+            Reward::Published => {
+                let latency_s = interval.rtt_us / 1e6;
+                (10.0 * interval.throughput_pps() - 1000.0 * latency_s - 2000.0 * interval.loss()) * 0.001
+            }
+            Reward::ScaleFree => {
+                // Of nothing, half a packet arrived.
+                let throughput = (interval.acked.max(0.5) / interval.took_s).ln();
+                let reference = match (interval.link_pps, &mut self.reference) {
+                    (Some(link_pps), _) => link_pps.ln(),
+                    (None, Some(mean)) => {
+                        *mean += (throughput - *mean) * (interval.took_s / REFERENCE_S).min(1.0);
+                        *mean
+                    }
+                    (None, none) => *none.insert(throughput),
+                };
+                let latency = ((interval.rtt_us + self.slack_us) / (interval.min_us + self.slack_us)).ln();
+                let worth = throughput - reference - LATENCY_WEIGHT * latency - LOSS_WEIGHT * interval.loss();
+                worth.clamp(-WORST, WORST)
+            }
+        }
+    }
+}
+
+impl Flow for AuroraFlow {
+    fn on_report(&mut self, now_us: u64, report: &Report<'_>, control: &mut Control) {
+        let Some(interval) = Interval::of(report, self.mss_bytes) else { return };
+        let worth = self.worth(&interval);
+        self.since.add(worth);
+        if let Some(row) = self.rows.row(now_us, report, self.since.mean()) {
+            self.since = Since::default();
+            control.learn(row);
+        }
+    }
+
+    fn on_lost_reports(&mut self, _count: u32) {
+        self.rows.lost();
+    }
+}
+
+// Config
+
+/// What an interval is worth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reward {
+    /// The paper's: `10 throughput - 1000 latency - 2000 loss`, in packets per second, seconds and a share, times 0.001.
+    Published,
+    /// `ln(throughput / reference) - 0.3 ln(RTT / smallest RTT) - loss`: the logarithm of the power of a path. It is the same on
+    /// a slow and a fast path; and each flow gains by the relative increase of its own throughput while all pay for
+    /// the common queue, so equal shares are where nobody gains (as in PCC Vivace, NSDI 2018, section 4). The
+    /// reference is the path's capacity where it is known (`link_rate`), as in training, else a slow mean of the
+    /// flow's own: either shifts all that actions can bring by the same.
+    ScaleFree,
+}
+
+/// What can be set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuroraConfig {
+    /// What its learner is told.
+    pub reward: Reward,
+    /// Whether the flow doubles its rate each RTT until its path is full, before the policy decides.
+    pub doubles_at_start: bool,
+    /// What counts as no queue: added to each RTT before they are compared, microseconds.
+    pub slack_us: u32,
+    /// Least length of an interval, microseconds.
+    pub interval_us: u32,
+    /// For how long the smallest RTT is remembered, microseconds.
+    pub min_rtt_window_us: u32,
+    /// The window, in smallest RTTs of the rate.
+    pub window_rtts: u32,
+}
+
+impl AuroraConfig {
+    /// As published: no start of its own, smallest RTT of the connection, all but no window; the published reward.
+    pub fn published() -> AuroraConfig {
+        AuroraConfig {
+            reward: Reward::Published,
+            doubles_at_start: false,
+            slack_us: 0,
+            interval_us: 1,
+            min_rtt_window_us: u32::MAX,
+            window_rtts: 1000,
+        }
+    }
+}
+
+// Defaults
+
+impl Default for AuroraConfig {
+    fn default() -> Self {
+        AuroraConfig {
+            reward: Reward::ScaleFree,
+            doubles_at_start: true,
+            slack_us: 2000,
+            interval_us: 2000,
+            min_rtt_window_us: 10_000_000,
+            window_rtts: 2,
+        }
+    }
+}
+
+// Factory
+
+/// Makes Aurora flows.
+#[derive(Clone, Default, Debug)]
+pub struct Aurora {
+    /// For every flow that starts.
+    pub config: AuroraConfig,
+}
+
+impl Algorithm for Aurora {
+    fn name(&self) -> &'static str {
+        "aurora"
+    }
+
+    fn programs(&self) -> Vec<ProgramSource> {
+        vec![ProgramSource { name: "aurora", source: include_str!("aurora.fold") }]
+    }
+
+    fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
+        let config = &self.config;
+        let fields = [
+            ("mss", mss_bytes(info) as i64),
+            ("starting", config.doubles_at_start.into()),
+            ("slack_us", config.slack_us.into()),
+            ("floor_us", config.interval_us.into()),
+            ("min_window_us", config.min_rtt_window_us.into()),
+            ("window_rtts", config.window_rtts.into()),
+        ];
+        control.set_program("aurora", &fields);
+        Box::new(AuroraFlow {
+            reward: config.reward,
+            mss_bytes: mss_bytes(info),
+            slack_us: config.slack_us.into(),
+            rows: RowBuilder::new(SLOT, DEPTH, FEATURES, Vec::new()),
+            since: Since::default(),
+            reference: None,
+        })
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        const PARAMETERS: &[Parameter] = &[
+            Parameter {
+                name: "slack_us",
+                about: "what counts as no queue: added to each RTT before they are compared",
+                default: 2000,
+                min: 0,
+                max: MAX_SLACK_US as i64,
+            },
+            Parameter {
+                name: "interval_us",
+                about: "least length of a monitor interval",
+                default: 2000,
+                min: 100,
+                max: 1_000_000,
+            },
+            Parameter {
+                name: "min_rtt_window_us",
+                about: "how long the smallest RTT is remembered",
+                default: 10_000_000,
+                min: 100_000,
+                max: u32::MAX as i64,
+            },
+        ];
+        PARAMETERS
+    }
+
+    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
+        let mut config = self.config.clone();
+        for (name, value) in values {
+            let value = u32::try_from(*value).unwrap_or(0);
+            match *name {
+                "slack_us" => config.slack_us = value,
+                "interval_us" => config.interval_us = value,
+                "min_rtt_window_us" => config.min_rtt_window_us = value,
+                _ => {}
+            }
+        }
+        Some(Arc::new(Aurora { config }))
+    }
+}

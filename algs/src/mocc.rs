@@ -1,0 +1,196 @@
+//! MOCC (Ma, Tian, Liao, Zhang, Xu, Xu, Chen and Chen, "Multi-Objective Congestion Control", EuroSys 2022): one network for
+//! every preference between throughput, latency and loss.
+//!
+//! `mocc.fold` is `aurora.fold` but for three registers: the flow's preference, percents that sum to 100, which follow the
+//! state as the network's last three inputs (section 4.1). `(policy 1)` decides.
+//!
+//! - **Reward** (section 4.1, equation 2): `w_thr throughput / capacity + w_lat base RTT / RTT + w_loss (1 - loss)`. The capacity is
+//!   the path's where it is known (`link_rate`), as in training, else the largest throughput of the last minute or two, as
+//!   the paper estimates it.
+//! - **Preferences**: parameters of the algorithm, so a rule gives each application's flows their own.
+
+use crate::interval::{DEPTH, FEATURES, Interval, Since, mss_bytes};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report, RowBuilder};
+use std::sync::Arc;
+
+/// The slot that `mocc.fold` asks.
+const SLOT: u8 = 1;
+/// What a preference's parts sum to.
+pub(crate) const WHOLE_PERCENT: u32 = 100;
+/// The largest throughput counts for one to two of these, seconds.
+const CAPACITY_S: f64 = 60.0;
+
+// State
+
+/// The agent's side of a MOCC flow: it tells the learner what each interval was worth.
+struct MoccFlow {
+    /// Throughput, latency, loss; sum 1.
+    preference: [f64; 3],
+    mss_bytes: f64,
+    slack_us: f64,
+    rows: RowBuilder,
+    since: Since,
+    capacity: Largest,
+}
+
+/// The largest throughput of the last [`CAPACITY_S`] or two.
+#[derive(Clone, Copy, Default, Debug)]
+struct Largest {
+    was_pps: f64,
+    is_pps: f64,
+    age_s: f64,
+}
+
+// Behaviour
+
+impl Largest {
+    fn update(&mut self, throughput_pps: f64, took_s: f64) -> f64 {
+        self.age_s += took_s;
+        if self.age_s > CAPACITY_S {
+            (self.was_pps, self.is_pps, self.age_s) = (self.is_pps, 0.0, 0.0);
+        }
+        self.is_pps = self.is_pps.max(throughput_pps);
+        self.is_pps.max(self.was_pps)
+    }
+}
+
+impl MoccFlow {
+    fn worth(&mut self, interval: &Interval) -> f64 {
+        let throughput_pps = interval.throughput_pps();
+        let largest_pps = self.capacity.update(throughput_pps, interval.took_s);
+        let capacity_pps = interval.link_pps.unwrap_or(largest_pps);
+        let used = (throughput_pps / capacity_pps.max(f64::MIN_POSITIVE)).min(1.0);
+        let near = (interval.min_us + self.slack_us) / (interval.rtt_us + self.slack_us);
+        let [throughput, latency, loss] = self.preference;
+        throughput * used + latency * near + loss * (1.0 - interval.loss())
+    }
+}
+
+impl Flow for MoccFlow {
+    fn on_report(&mut self, now_us: u64, report: &Report<'_>, control: &mut Control) {
+        let Some(interval) = Interval::of(report, self.mss_bytes) else { return };
+        let worth = self.worth(&interval);
+        self.since.add(worth);
+        if let Some(row) = self.rows.row(now_us, report, self.since.mean()) {
+            self.since = Since::default();
+            control.learn(row);
+        }
+    }
+
+    fn on_lost_reports(&mut self, _count: u32) {
+        self.rows.lost();
+    }
+}
+
+// Config
+
+/// What can be set. The weights of a preference count by their shares of the three's sum.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MoccConfig {
+    /// Weight of throughput.
+    pub w_thr_pct: u32,
+    /// Weight of latency.
+    pub w_lat_pct: u32,
+    /// Weight of loss.
+    pub w_loss_pct: u32,
+    /// What counts as no queue: added to each RTT before they are compared, microseconds.
+    pub slack_us: u32,
+}
+
+impl MoccConfig {
+    /// The preference, percents that sum to 100: each at least 1, as in training.
+    pub fn preference(&self) -> [u32; 3] {
+        let weights = [self.w_thr_pct, self.w_lat_pct, self.w_loss_pct].map(|w| w.clamp(1, WHOLE_PERCENT));
+        let sum: u32 = weights.iter().sum();
+        let share = |w: u32| (w * WHOLE_PERCENT / sum).max(1);
+        let (latency, loss) = (share(weights[1]), share(weights[2]));
+        [WHOLE_PERCENT - latency - loss, latency, loss]
+    }
+}
+
+// Defaults
+
+impl Default for MoccConfig {
+    /// Throughput first, and a short queue.
+    fn default() -> Self {
+        MoccConfig { w_thr_pct: 60, w_lat_pct: 30, w_loss_pct: 10, slack_us: 2000 }
+    }
+}
+
+// Factory
+
+/// Makes MOCC flows.
+#[derive(Clone, Default, Debug)]
+pub struct Mocc {
+    /// For every flow that starts.
+    pub config: MoccConfig,
+}
+
+impl Algorithm for Mocc {
+    fn name(&self) -> &'static str {
+        "mocc"
+    }
+
+    fn programs(&self) -> Vec<ProgramSource> {
+        vec![ProgramSource { name: "mocc", source: include_str!("mocc.fold") }]
+    }
+
+    fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
+        let preference = self.config.preference();
+        let [throughput, latency, loss] = preference.map(i64::from);
+        let fields = [
+            ("mss", mss_bytes(info) as i64),
+            ("slack_us", self.config.slack_us.into()),
+            ("w_thr", throughput),
+            ("w_lat", latency),
+            ("w_loss", loss),
+        ];
+        control.set_program("mocc", &fields);
+        Box::new(MoccFlow {
+            preference: preference.map(|w| f64::from(w) / f64::from(WHOLE_PERCENT)),
+            mss_bytes: mss_bytes(info),
+            slack_us: self.config.slack_us.into(),
+            rows: RowBuilder::new(SLOT, DEPTH, FEATURES, preference.map(|w| w as i32).to_vec()),
+            since: Since::default(),
+            capacity: Largest::default(),
+        })
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        const fn weight(name: &'static str, about: &'static str, default: i64) -> Parameter {
+            Parameter { name, about, default, min: 1, max: WHOLE_PERCENT as i64 }
+        }
+        const PARAMETERS: &[Parameter] = &[
+            weight(
+                "w_thr_pct",
+                "weight of throughput in the preference; the three count by their shares",
+                60,
+            ),
+            weight("w_lat_pct", "weight of latency", 30),
+            weight("w_loss_pct", "weight of loss", 10),
+            Parameter {
+                name: "slack_us",
+                about: "what counts as no queue: added to each RTT before they are compared",
+                default: 2000,
+                min: 0,
+                max: 1_000_000,
+            },
+        ];
+        PARAMETERS
+    }
+
+    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
+        let mut config = self.config.clone();
+        for (name, value) in values {
+            let value = u32::try_from(*value).unwrap_or(0);
+            match *name {
+                "w_thr_pct" => config.w_thr_pct = value,
+                "w_lat_pct" => config.w_lat_pct = value,
+                "w_loss_pct" => config.w_loss_pct = value,
+                "slack_us" => config.slack_us = value,
+                _ => {}
+            }
+        }
+        Some(Arc::new(Mocc { config }))
+    }
+}
