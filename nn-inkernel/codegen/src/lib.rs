@@ -4,3 +4,4 @@
 //! [`Shape`](ccplane_infer::Shape) is new code.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+pub mod bpf;

@@ -23,6 +23,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod image;
+pub mod lanes;
 mod model;
 mod noise;
 mod shape;

@@ -1,0 +1,196 @@
+//! A float network: what was learned, before it becomes integers.
+
+/// What a hidden neuron makes of its sum.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Activation {
+    /// The hyperbolic tangent.
+    Tanh,
+    /// The sum where it is positive, else 0.
+    Relu,
+}
+
+/// A layer in which every output sees every input.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Dense {
+    /// Numbers in.
+    pub inputs: usize,
+    /// Numbers out.
+    pub outputs: usize,
+    /// Row by row: all inputs of output 0, then of output 1 ...
+    pub weights: Vec<f32>,
+    /// One for each output.
+    pub bias: Vec<f32>,
+    /// `None`: linear.
+    pub activation: Option<Activation>,
+}
+
+/// A multi-layer perceptron with one linear output: the action.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Mlp {
+    layers: Vec<Dense>,
+}
+
+/// Why layers are no network. Layers count from 1.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MlpError {
+    /// There are none.
+    #[error("a network has at least one layer")]
+    NoLayers,
+    /// A layer without inputs or outputs.
+    #[error("layer {layer} is empty: {inputs} inputs, {outputs} outputs")]
+    Empty {
+        /// Which.
+        layer: usize,
+        /// Numbers in.
+        inputs: usize,
+        /// Numbers out.
+        outputs: usize,
+    },
+    /// Not as many weights or biases as the widths say.
+    #[error("layer {layer} has {found} {what}, its widths say {expected}")]
+    Count {
+        /// Which.
+        layer: usize,
+        /// `weights` or `biases`.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// A layer does not take what the one before gives.
+    #[error("layer {layer} takes {found} numbers, the one before gives {expected}")]
+    Widths {
+        /// Which.
+        layer: usize,
+        /// What it takes.
+        found: usize,
+        /// What it is given.
+        expected: usize,
+    },
+    /// Infinite or not a number.
+    #[error("layer {layer} has a {what} that is not finite")]
+    NotFinite {
+        /// Which.
+        layer: usize,
+        /// `weight` or `bias`.
+        what: &'static str,
+    },
+    /// A hidden layer is linear.
+    #[error("layer {layer} is hidden and needs an activation function")]
+    LinearHidden {
+        /// Which.
+        layer: usize,
+    },
+    /// The last layer is not one linear output.
+    #[error("the last layer is one linear output: it has {outputs} outputs, activation {activation:?}")]
+    Output {
+        /// Numbers out.
+        outputs: usize,
+        /// What it makes of them.
+        activation: Option<Activation>,
+    },
+}
+
+/// Room for [`Mlp::forward`].
+#[derive(Clone, Default, Debug)]
+pub struct Scratch {
+    from: Vec<f32>,
+    to: Vec<f32>,
+}
+
+impl Dense {
+    /// The sum of output `output`, before activation.
+    pub(crate) fn sum(&self, output: usize, x: &[f32]) -> f32 {
+        let row = self.row(output);
+        let dot: f32 = row.iter().zip(x).map(|(w, x)| w * x).sum();
+        dot + self.bias.get(output).copied().unwrap_or(0.0)
+    }
+
+    /// The weights of output `output`.
+    pub(crate) fn row(&self, output: usize) -> &[f32] {
+        let start = output * self.inputs;
+        self.weights.get(start..start + self.inputs).unwrap_or(&[])
+    }
+
+    fn check(&self, layer: usize) -> Result<(), MlpError> {
+        let (inputs, outputs) = (self.inputs, self.outputs);
+        if inputs == 0 || outputs == 0 {
+            return Err(MlpError::Empty { layer, inputs, outputs });
+        }
+        let expected = inputs.saturating_mul(outputs);
+        let counts = [("weights", self.weights.len(), expected), ("biases", self.bias.len(), outputs)];
+        for (what, found, expected) in counts {
+            if found != expected {
+                return Err(MlpError::Count { layer, what, found, expected });
+            }
+        }
+        for (what, numbers) in [("weight", &self.weights), ("bias", &self.bias)] {
+            if !numbers.iter().all(|n| n.is_finite()) {
+                return Err(MlpError::NotFinite { layer, what });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Activation {
+    /// The function.
+    pub fn apply(self, sum: f32) -> f32 {
+        match self {
+            Activation::Tanh => sum.tanh(),
+            Activation::Relu => sum.max(0.0),
+        }
+    }
+}
+
+impl Mlp {
+    /// A network of these layers.
+    ///
+    /// # Errors
+    /// The first that does not fit.
+    pub fn new(layers: Vec<Dense>) -> Result<Mlp, MlpError> {
+        let last = layers.last().ok_or(MlpError::NoLayers)?;
+        let (outputs, activation) = (last.outputs, last.activation);
+        let mut expected = layers[0].inputs;
+        for (n, layer) in layers.iter().enumerate() {
+            layer.check(n + 1)?;
+            if layer.inputs != expected {
+                return Err(MlpError::Widths { layer: n + 1, found: layer.inputs, expected });
+            }
+            if layer.activation.is_none() && n + 1 < layers.len() {
+                return Err(MlpError::LinearHidden { layer: n + 1 });
+            }
+            expected = layer.outputs;
+        }
+        if outputs != 1 || activation.is_some() {
+            return Err(MlpError::Output { outputs, activation });
+        }
+        Ok(Mlp { layers })
+    }
+
+    /// The layers, the first one first.
+    pub fn layers(&self) -> &[Dense] {
+        &self.layers
+    }
+
+    /// Inputs, hidden layers, 1.
+    pub fn widths(&self) -> Vec<usize> {
+        self.layers.iter().take(1).map(|l| l.inputs).chain(self.layers.iter().map(|l| l.outputs)).collect()
+    }
+
+    /// The action for an input in [-1, 1], not bounded. Allocates only while `scratch` is new.
+    pub fn forward(&self, input: &[f32], scratch: &mut Scratch) -> f32 {
+        scratch.from.clear();
+        scratch.from.extend_from_slice(input);
+        for layer in &self.layers {
+            scratch.to.clear();
+            for output in 0..layer.outputs {
+                let sum = layer.sum(output, &scratch.from);
+                scratch.to.push(layer.activation.map_or(sum, |f| f.apply(sum)));
+            }
+            std::mem::swap(&mut scratch.from, &mut scratch.to);
+        }
+        scratch.from.first().copied().unwrap_or(0.0)
+    }
+}

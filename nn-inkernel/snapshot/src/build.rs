@@ -1,0 +1,233 @@
+//! A snapshot, and the image that a datapath gets of it.
+
+use crate::format;
+use crate::keys::{Signature, SigningKey, VerifyingKey};
+use crate::{Calibration, Fidelity, Hash, Network, PolicySpec, Provenance, SnapshotError};
+use ccplane_infer::{Bits, MAX_INPUTS, NOISE_DEVIATION, Shape, image, lanes, tables};
+use serde::{Deserialize, Serialize};
+
+/// When a datapath's monitor steps in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Guards {
+    /// The trouble at which a flow falls back: each bad decision adds
+    /// [`TROUBLE_UP`](ccplane_infer::image::TROUBLE_UP), each good one takes 1 away. 0: never.
+    pub trip_limit: u32,
+    /// So many inputs of a decision may be outside their range before the decision counts as bad.
+    pub clip_limit: u32,
+}
+
+impl Guards {
+    /// Largest trip limit.
+    pub const MAX_TRIP_LIMIT: u32 = 1 << 24;
+
+    /// For a policy of so many inputs: falls back after 16 bad decisions in a row, or when more than one in five is;
+    /// half of the inputs may be out of range.
+    pub fn for_inputs(inputs: usize) -> Guards {
+        Guards { trip_limit: 64, clip_limit: (inputs.min(MAX_INPUTS) / 2) as u32 }
+    }
+}
+
+/// What makes up a snapshot.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Parts {
+    /// What goes in and what becomes of the action.
+    pub spec: PolicySpec,
+    /// The network.
+    pub network: Network,
+    /// When a datapath's monitor steps in.
+    pub guards: Guards,
+    /// What visited states reach.
+    pub calibration: Calibration,
+    /// How true it is to the float network.
+    pub fidelity: Fidelity,
+    /// Where it comes from.
+    pub provenance: Provenance,
+}
+
+/// A policy as integers: immutable, and right by construction.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Snapshot {
+    parts: Parts,
+    hash: Hash,
+    signature: Option<Signature>,
+}
+
+/// How a snapshot is deployed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeployOptions {
+    /// Names the deployment; above 0, never reused.
+    pub uid: u32,
+    /// Standard deviation of the exploration noise on actions, Q16; 0 for none.
+    pub noise_q16: u32,
+    /// Whether a flow that has decided by this deployment keeps it while a buffer holds it.
+    pub pin: bool,
+}
+
+impl Snapshot {
+    /// A snapshot of these parts.
+    ///
+    /// # Errors
+    /// What [`Snapshot::parse`] would say of its bytes.
+    pub fn new(parts: Parts) -> Result<Snapshot, SnapshotError> {
+        format::check(&parts)?;
+        let hash = format::hash_of(&format::content(&parts));
+        let snapshot = Snapshot { parts, hash, signature: None };
+        let found = snapshot.to_bytes().len();
+        if found > format::MAX_SNAPSHOT_BYTES {
+            return Err(SnapshotError::TooLarge { found });
+        }
+        Ok(snapshot)
+    }
+
+    /// Reads a file's bytes. Whatever a snapshot is bound to is checked anew; that no sum overflows is proved from the
+    /// weights. A signature is read, not checked: see [`Snapshot::verify`].
+    ///
+    /// The bytes, little-endian: `CCPLSNAP`, u32 format version, u32 length of the content, SHA-256 of the three of
+    /// magic, version and content; then the content; then nothing or a signature. The content is sections in the order
+    /// policy (1), network (2), guards (3), calibration (4), fidelity (5), provenance (6), the signature's tag is 7;
+    /// each is u32 tag, u32 length, and its fields in the order of the types here, texts and lists preceded by a u32
+    /// count.
+    ///
+    /// # Errors
+    /// The first field that is wrong. Never panics.
+    pub fn parse(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
+        let (parts, hash, signature) = format::parse(bytes)?;
+        Ok(Snapshot { parts, hash, signature })
+    }
+
+    /// The file's bytes. The same snapshot always gives the same ones.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        format::file(&format::content(&self.parts), self.signature.as_ref())
+    }
+
+    /// Its name: the hash of its content. Signing does not change it.
+    pub fn hash(&self) -> Hash {
+        self.hash
+    }
+
+    /// What goes in and what becomes of the action.
+    pub fn spec(&self) -> &PolicySpec {
+        &self.parts.spec
+    }
+
+    /// The network's shape: what a slot must be defined as to hold it.
+    pub fn shape(&self) -> &Shape {
+        self.parts.network.shape()
+    }
+
+    /// The network.
+    pub fn network(&self) -> &Network {
+        &self.parts.network
+    }
+
+    /// When a datapath's monitor steps in.
+    pub fn guards(&self) -> Guards {
+        self.parts.guards
+    }
+
+    /// What visited states reach.
+    pub fn calibration(&self) -> &Calibration {
+        &self.parts.calibration
+    }
+
+    /// How true it is to the float network.
+    pub fn fidelity(&self) -> &Fidelity {
+        &self.parts.fidelity
+    }
+
+    /// Where it comes from.
+    pub fn provenance(&self) -> &Provenance {
+        &self.parts.provenance
+    }
+
+    /// What makes it up, to make another one from.
+    pub fn into_parts(self) -> Parts {
+        self.parts
+    }
+
+    /// The signature, if it has one.
+    pub fn signature(&self) -> Option<&Signature> {
+        self.signature.as_ref()
+    }
+
+    /// The snapshot signed by `key`, in place of whatever signature it had.
+    pub fn sign(mut self, key: &SigningKey) -> Snapshot {
+        self.signature = Some(key.sign(&self.hash));
+        self
+    }
+
+    /// Checks that `key` has signed it.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Unsigned`], [`SnapshotError::Signature`].
+    pub fn verify(&self, key: &VerifyingKey) -> Result<(), SnapshotError> {
+        let signature = self.signature.as_ref().ok_or(SnapshotError::Unsigned)?;
+        let good = signature.key == key.bytes() && key.has_signed(&self.hash, signature);
+        if good { Ok(()) } else { Err(SnapshotError::Signature) }
+    }
+
+    /// The words that a datapath's `push` takes: [`ccplane_infer::image`].
+    pub fn image(&self, options: &DeployOptions) -> Vec<u64> {
+        let (shape, action) = (self.shape(), self.spec().action());
+        let mut words = vec![0; shape.image_bytes() / 8];
+        let noise_mult = ((i64::from(options.noise_q16) << 16) + NOISE_DEVIATION / 2) / NOISE_DEVIATION;
+        image::set_u32(&mut words, image::UID, options.uid);
+        image::set_u32(&mut words, image::CLIP_LIMIT, self.guards().clip_limit);
+        image::set_u64(&mut words, image::SHAPE, shape.code());
+        image::set_u32(&mut words, image::ACTION_BOUND_Q16, action.bound_q16);
+        image::set_u32(&mut words, image::MAP, action.map.code());
+        image::set_u64(&mut words, image::OUT_MULT, self.network().out_mult() as u64);
+        image::set_u32(&mut words, image::OUT_SHIFT, self.network().out_shift());
+        image::set_u32(&mut words, image::TRIP_LIMIT, self.guards().trip_limit);
+        image::set_u64(&mut words, image::STEP_Q20, u64::from(action.step_q20));
+        image::set_u64(&mut words, image::KNOB_MIN, action.knob_min as u64);
+        image::set_u64(&mut words, image::KNOB_MAX, action.knob_max as u64);
+        image::set_u64(&mut words, image::NOISE_MULT, noise_mult as u64);
+        image::set_u32(&mut words, image::FLAGS, if options.pin { image::PIN } else { 0 });
+        self.write_features(&mut words);
+        for layer in 0..shape.layers() {
+            self.write_layer(layer, &mut words);
+        }
+        words
+    }
+
+    fn write_features(&self, words: &mut [u64]) {
+        for (n, feature) in self.spec().inputs().iter().enumerate() {
+            let at = image::FEATURES + image::FEATURE_BYTES * n;
+            image::set_u32(words, at + image::feature::LO, feature.lo as u32);
+            image::set_u32(words, at + image::feature::HI, feature.hi as u32);
+            let mult = feature_mult(self.shape().bits(), feature.lo, feature.hi);
+            image::set_u64(words, at + image::feature::MULT, mult);
+        }
+    }
+
+    fn write_layer(&self, n: usize, words: &mut [u64]) {
+        let (shape, bits) = (self.shape(), self.shape().bits());
+        let ((inputs, outputs), groups) = (shape.layer(n), shape.groups(n));
+        let Some(layer) = self.network().layers().get(n) else { return };
+        for group in 0..groups {
+            let members = group * bits.lanes()..((group + 1) * bits.lanes()).min(outputs);
+            let biases = layer.biases[members.clone()].iter().map(|b| i64::from(*b));
+            image::set_u64(words, shape.bias_at(n) + 8 * group, lanes::pack_biases(bits, biases));
+            for input in 0..inputs {
+                let weights = members.clone().map(|m| i64::from(layer.weights[m * inputs + input]));
+                let at = shape.weights_at(n) + 8 * (groups * input + group);
+                image::set_u64(words, at, lanes::pack_weights(bits, weights));
+            }
+        }
+        let stride = match bits {
+            Bits::W8 => tables::STRIDE_W8,
+            Bits::W16 => tables::STRIDE_W16,
+        };
+        for (neuron, table) in layer.tables.iter().enumerate() {
+            let base = usize::from(*table) * stride;
+            image::set_u32(words, shape.tables_at(n) + 4 * neuron, base as u32);
+        }
+    }
+}
+
+/// `2 A 2^32 / (hi - lo)`, rounded: at most 2^46, and the scaled input is at most 2 A.
+fn feature_mult(bits: Bits, lo: i32, hi: i32) -> u64 {
+    let span = (i64::from(hi) - i64::from(lo)).unsigned_abs().max(1);
+    (((bits.max_activation() as u64 * 2) << 32) + span / 2) / span
+}

@@ -1,0 +1,169 @@
+//! An integer network.
+
+use ccplane_infer::{Bits, Shape, ShapeError, tables};
+
+/// Largest factor of the output: its product with any sum fits 63 bits.
+pub const MAX_OUT_MULT: i64 = (1 << 32) - 1;
+/// Largest shift of the output.
+pub const MAX_OUT_SHIFT: u32 = 63;
+
+/// A layer of an integer network.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Layer {
+    /// Row by row: all inputs of output 0, then of output 1 ...
+    pub weights: Vec<i16>,
+    /// One for each output.
+    pub biases: Vec<i32>,
+    /// Which of the [`tables`] each output uses: 0 to 7 tanh, 8 to 15 relu. Empty in the last layer.
+    pub tables: Vec<u8>,
+}
+
+/// An integer network whose sums cannot overflow.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Network {
+    shape: Shape,
+    layers: Vec<Layer>,
+    out_mult: i64,
+    out_shift: u32,
+}
+
+/// Why there is no such network. Layers and neurons count from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// Its widths are outside their limits.
+    #[error("network: {0}")]
+    Shape(#[from] ShapeError),
+    /// Not as many numbers as the shape says.
+    #[error("network: layer {layer} has {found} {what}, its shape says {expected}")]
+    Count {
+        /// Which.
+        layer: usize,
+        /// `layers`, `weights`, `biases` or `tables`.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// A neuron's sum could leave its lane.
+    #[error(
+        "network: neuron {neuron} of layer {layer}: sum |w| * {max_activation} + |b| is {reach}, \
+         and must be below {limit}"
+    )]
+    Overflow {
+        /// Its layer.
+        layer: usize,
+        /// Which in its layer.
+        neuron: usize,
+        /// Largest activation.
+        max_activation: i64,
+        /// How far its sum can get.
+        reach: i64,
+        /// Where the lane ends.
+        limit: i64,
+    },
+    /// No such table.
+    #[error("network: neuron {neuron} of layer {layer} uses table {found}, there are {}", tables::CLASSES)]
+    Table {
+        /// Its layer.
+        layer: usize,
+        /// Which in its layer.
+        neuron: usize,
+        /// The table.
+        found: u8,
+    },
+    /// An output factor outside its limits.
+    #[error("network: out_mult is {found}, 1 to {MAX_OUT_MULT} are allowed")]
+    OutMult {
+        /// What it was.
+        found: i64,
+    },
+    /// An output shift outside its limits.
+    #[error("network: out_shift is {found}, at most {MAX_OUT_SHIFT} is allowed")]
+    OutShift {
+        /// What it was.
+        found: u32,
+    },
+}
+
+impl Network {
+    /// A network of these widths (inputs, hidden layers, 1), which takes the action `sum * out_mult >> out_shift`, Q16.
+    ///
+    /// # Errors
+    /// The first number that is outside its limits; [`NetworkError::Overflow`] unless every neuron's sum is proved to
+    /// stay in its lane whatever the inputs.
+    pub fn new(
+        bits: Bits,
+        widths: &[usize],
+        layers: Vec<Layer>,
+        out_mult: i64,
+        out_shift: u32,
+    ) -> Result<Network, NetworkError> {
+        let shape = Shape::new(bits, widths)?;
+        let count = |layer, what, found, expected| {
+            if found == expected { Ok(()) } else { Err(NetworkError::Count { layer, what, found, expected }) }
+        };
+        count(shape.layers(), "layers", layers.len(), shape.layers())?;
+        for (n, layer) in layers.iter().enumerate() {
+            let (inputs, outputs) = shape.layer(n);
+            count(n + 1, "weights", layer.weights.len(), inputs * outputs)?;
+            count(n + 1, "biases", layer.biases.len(), outputs)?;
+            count(n + 1, "tables", layer.tables.len(), if n + 1 < layers.len() { outputs } else { 0 })?;
+            layer.prove(n + 1, inputs, bits)?;
+        }
+        if !(1..=MAX_OUT_MULT).contains(&out_mult) {
+            return Err(NetworkError::OutMult { found: out_mult });
+        }
+        if out_shift > MAX_OUT_SHIFT {
+            return Err(NetworkError::OutShift { found: out_shift });
+        }
+        Ok(Network { shape, layers, out_mult, out_shift })
+    }
+
+    /// Its widths.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Its layers, the first one first.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// The output's factor.
+    pub fn out_mult(&self) -> i64 {
+        self.out_mult
+    }
+
+    /// By how much the output's product is shifted to the right.
+    pub fn out_shift(&self) -> u32 {
+        self.out_shift
+    }
+
+    /// Inputs, hidden layers, 1.
+    pub fn widths(&self) -> Vec<usize> {
+        let outputs = (0..self.shape.layers()).map(|l| self.shape.layer(l).1);
+        std::iter::once(self.shape.inputs()).chain(outputs).collect()
+    }
+}
+
+impl Layer {
+    /// Proves that no input makes a sum leave its lane: `sum |w| A + |b| < 2^(b-1)`.
+    fn prove(&self, layer: usize, inputs: usize, bits: Bits) -> Result<(), NetworkError> {
+        let (max_activation, limit) = (bits.max_activation(), bits.lane_offset());
+        for (n, (row, bias)) in self.weights.chunks_exact(inputs).zip(&self.biases).enumerate() {
+            let reach = reach(row, *bias, max_activation);
+            if reach >= limit {
+                return Err(NetworkError::Overflow { layer, neuron: n + 1, max_activation, reach, limit });
+            }
+        }
+        let bad = self.tables.iter().position(|t| usize::from(*t) >= tables::CLASSES);
+        bad.map_or(Ok(()), |n| Err(NetworkError::Table { layer, neuron: n + 1, found: self.tables[n] }))
+    }
+}
+
+/// How far a neuron's sum can get either way.
+fn reach(row: &[i16], bias: i32, max_activation: i64) -> i64 {
+    let weights: i64 = row.iter().map(|w| i64::from(w.unsigned_abs())).sum();
+    weights * max_activation + i64::from(bias.unsigned_abs())
+}

@@ -1,0 +1,233 @@
+//! What a policy is beside its network: what its inputs mean and what becomes of its action.
+
+use ccplane_infer::{MAX_INPUTS, image};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of an algorithm's or an input's name, at most.
+pub const MAX_NAME_BYTES: usize = 64;
+/// Largest bound of an action, Q16: 256.
+pub const MAX_BOUND_Q16: u32 = 1 << 24;
+/// Largest change that one action makes, `bound * step`, Q20: to five times the value or a fifth of it.
+pub const MAX_CHANGE_Q20: u64 = 1 << 22;
+/// Largest rate (bytes per second) or window (bytes) that an action map sets.
+pub const MAX_KNOB: i64 = 1 << 40;
+
+/// One input of a policy: a cell of the program's histories.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Feature {
+    /// Such as `latency_ratio[0]`.
+    pub name: String,
+    /// Values below count as this. -1 to the network.
+    pub lo: i32,
+    /// Values above count as this; more than `lo`. 1 to the network.
+    pub hi: i32,
+}
+
+/// What an action changes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ActionMap {
+    /// Nothing: the program reads `Policy.action` and decides itself.
+    None,
+    /// With `d = |action| * step`: `Rate * (1 + d)`, or `Rate / (1 + d)` where the action is negative (Aurora).
+    Rate,
+    /// The same on `Cwnd`.
+    Cwnd,
+}
+
+impl ActionMap {
+    /// The image's number for it.
+    pub const fn code(self) -> u32 {
+        match self {
+            ActionMap::None => image::map::NONE,
+            ActionMap::Rate => image::map::RATE,
+            ActionMap::Cwnd => image::map::CWND,
+        }
+    }
+
+    /// From the image's number.
+    pub const fn from_code(code: u32) -> Option<ActionMap> {
+        match code {
+            image::map::NONE => Some(ActionMap::None),
+            image::map::RATE => Some(ActionMap::Rate),
+            image::map::CWND => Some(ActionMap::Cwnd),
+            _ => None,
+        }
+    }
+}
+
+/// What becomes of a policy's action.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Action {
+    /// What it changes.
+    pub map: ActionMap,
+    /// The largest action either way, Q16: 1 to [`MAX_BOUND_Q16`].
+    pub bound_q16: u32,
+    /// What an action of 1 changes, Q20; with the bound it changes at most [`MAX_CHANGE_Q20`].
+    pub step_q20: u32,
+    /// Smallest rate (bytes per second) or window (bytes) that the map sets; at least 1.
+    pub knob_min: i64,
+    /// The largest; at most [`MAX_KNOB`].
+    pub knob_max: i64,
+}
+
+/// A policy beside its network: inputs and action, checked.
+///
+/// A float network is trained on exactly what [`PolicySpec::normalise`] gives; its integer snapshot rounds that.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Fields", into = "Fields")]
+pub struct PolicySpec {
+    algorithm: String,
+    inputs: Vec<Feature>,
+    action: Action,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    algorithm: String,
+    inputs: Vec<Feature>,
+    action: Action,
+}
+
+/// Why there is no such policy.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SpecError {
+    /// A name that is empty, too long or has characters other than visible ASCII.
+    #[error("{field}: {name:?} is no name: 1 to {MAX_NAME_BYTES} visible ASCII characters")]
+    Name {
+        /// Whose.
+        field: &'static str,
+        /// What it was.
+        name: String,
+    },
+    /// No or too many inputs.
+    #[error("inputs: {found}, 1 to {MAX_INPUTS} are allowed")]
+    Inputs {
+        /// How many.
+        found: usize,
+    },
+    /// An input without a range.
+    #[error("input {name}: lo {lo} is not below hi {hi}")]
+    Range {
+        /// Its name.
+        name: String,
+        /// Lower end.
+        lo: i32,
+        /// Upper end.
+        hi: i32,
+    },
+    /// A bound outside its limits.
+    #[error("action.bound_q16: {found}, 1 to {MAX_BOUND_Q16} are allowed")]
+    Bound {
+        /// What it was.
+        found: u32,
+    },
+    /// An action could change too much at once.
+    #[error("action.step_q20: bound * step is {found} / 2^20, at most {MAX_CHANGE_Q20} / 2^20 is allowed")]
+    Change {
+        /// Bound times step, Q20.
+        found: u64,
+    },
+    /// Rate or window bounds that are not a range within the limits.
+    #[error("action.knob_min {min}, action.knob_max {max}: 1 <= min < max <= {MAX_KNOB} is needed")]
+    Knob {
+        /// Lower end.
+        min: i64,
+        /// Upper end.
+        max: i64,
+    },
+}
+
+impl PolicySpec {
+    /// A policy of `algorithm`, with one feature for each input, in the order of the program's history cells.
+    ///
+    /// # Errors
+    /// The first field outside its limits.
+    pub fn new(
+        algorithm: impl Into<String>,
+        inputs: Vec<Feature>,
+        action: Action,
+    ) -> Result<PolicySpec, SpecError> {
+        let algorithm = algorithm.into();
+        check_name("algorithm", &algorithm)?;
+        if !(1..=MAX_INPUTS).contains(&inputs.len()) {
+            return Err(SpecError::Inputs { found: inputs.len() });
+        }
+        for feature in &inputs {
+            check_name("inputs", &feature.name)?;
+            if feature.lo >= feature.hi {
+                return Err(SpecError::Range { name: feature.name.clone(), lo: feature.lo, hi: feature.hi });
+            }
+        }
+        action.check()?;
+        Ok(PolicySpec { algorithm, inputs, action })
+    }
+
+    /// The algorithm whose policy it is, such as `aurora`.
+    pub fn algorithm(&self) -> &str {
+        &self.algorithm
+    }
+
+    /// One for each input.
+    pub fn inputs(&self) -> &[Feature] {
+        &self.inputs
+    }
+
+    /// What becomes of an action.
+    pub fn action(&self) -> &Action {
+        &self.action
+    }
+
+    /// What the float network sees of a program's history cells: each clipped to its range, then linear to [-1, 1].
+    /// Missing cells count as 0, as they do in a datapath. Writes as many numbers as there are inputs and room.
+    pub fn normalise(&self, cells: &[i32], out: &mut [f32]) {
+        for (n, (feature, to)) in self.inputs.iter().zip(out).enumerate() {
+            let (lo, hi) = (f64::from(feature.lo), f64::from(feature.hi));
+            let value = f64::from(cells.get(n).copied().unwrap_or(0)).clamp(lo, hi);
+            *to = (2.0 * (value - lo) / (hi - lo) - 1.0) as f32;
+        }
+    }
+}
+
+impl Action {
+    /// The bound as a number.
+    pub fn bound(&self) -> f64 {
+        f64::from(self.bound_q16) / 65536.0
+    }
+
+    fn check(&self) -> Result<(), SpecError> {
+        if !(1..=MAX_BOUND_Q16).contains(&self.bound_q16) {
+            return Err(SpecError::Bound { found: self.bound_q16 });
+        }
+        let change = (u64::from(self.bound_q16) * u64::from(self.step_q20)) >> 16;
+        if change > MAX_CHANGE_Q20 {
+            return Err(SpecError::Change { found: change });
+        }
+        if self.knob_min < 1 || self.knob_min >= self.knob_max || self.knob_max > MAX_KNOB {
+            return Err(SpecError::Knob { min: self.knob_min, max: self.knob_max });
+        }
+        Ok(())
+    }
+}
+
+fn check_name(field: &'static str, name: &str) -> Result<(), SpecError> {
+    let good = (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic());
+    if good { Ok(()) } else { Err(SpecError::Name { field, name: name.to_owned() }) }
+}
+
+impl TryFrom<Fields> for PolicySpec {
+    type Error = SpecError;
+
+    fn try_from(fields: Fields) -> Result<PolicySpec, SpecError> {
+        PolicySpec::new(fields.algorithm, fields.inputs, fields.action)
+    }
+}
+
+impl From<PolicySpec> for Fields {
+    fn from(spec: PolicySpec) -> Fields {
+        Fields { algorithm: spec.algorithm, inputs: spec.inputs, action: spec.action }
+    }
+}
