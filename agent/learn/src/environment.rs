@@ -1,5 +1,7 @@
 //! What can be learned in.
 
+use crate::Preference;
+
 /// How an agent's step ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
@@ -24,6 +26,12 @@ pub trait Environment: Send {
     /// Numbers in an observation.
     fn observation_len(&self) -> usize;
 
-    /// Runs one episode, drawn from `seed` alone: at most `max_steps` decisions of each agent.
+    /// What its agents want in the episodes that follow. An environment with one fixed reward need not care; one that
+    /// does appends the preference to its observations and rewards by it.
+    fn prefer(&mut self, preference: Preference) {
+        let _ = preference;
+    }
+
+    /// Runs one episode, drawn from `seed` (and the preference) alone: at most `max_steps` decisions of each agent.
     fn episode(&mut self, seed: u64, max_steps: usize, actor: &mut dyn Actor);
 }

@@ -1,10 +1,32 @@
 //! Learning for datapaths: environments, learners, policies. All of it deterministic from a seed.
 //!
 //! An [`Environment`] asks an [`Actor`] for each decision, as a datapath asks its slot; so one environment may hold
-//! several flows that decide each in its own time. A learner collects what its actor saw and improves its policy.
-#![forbid(unsafe_code)]
+//! several flows that decide each in its own time. A [`Recorder`] is an actor that keeps what it saw as a [`Batch`],
+//! by which a [`Learner`] improves its policy: [`Native`] here, libtorch with the feature `torch`.
+#![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod architecture;
 mod environment;
+mod learner;
+pub mod math;
+mod native;
+mod policy;
+mod ppo;
+mod preference;
+mod rng;
+mod rollout;
+#[cfg(feature = "torch")]
+pub mod torch;
 
+pub use architecture::{
+    Architecture, ArchitectureError, MAX_HIDDEN, MAX_INPUTS, MAX_NEURONS, PreferenceBlock,
+};
 pub use environment::{Actor, End, Environment};
+pub use learner::{LearnError, Learner, LearnerState, Moments, UpdateStats};
+pub use native::{ActorCritic, Native};
+pub use policy::{Policy, PolicyError, Provenance};
+pub use ppo::{BETA_1, BETA_2, Decay, KL_TOLERANCE, PpoConfig, PpoError};
+pub use preference::Preference;
+pub use rng::Rng;
+pub use rollout::{Batch, Recorder};

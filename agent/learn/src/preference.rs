@@ -1,0 +1,34 @@
+//! What a flow wants: MOCC's preferences.
+
+use serde::{Deserialize, Serialize};
+
+/// Weights of throughput, latency and loss in a reward (Ma et al., EuroSys 2022, section 3). They sum to 1.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preference {
+    /// What throughput, as a share of the capacity, counts.
+    pub throughput: f32,
+    /// What the base RTT as a share of the RTT counts.
+    pub latency: f32,
+    /// What the share of packets that arrive counts.
+    pub loss: f32,
+}
+
+impl Preference {
+    /// One with these weights, scaled so that they sum to 1; `None` if one is negative or not finite, or all are 0.
+    pub fn new(throughput: f32, latency: f32, loss: f32) -> Option<Preference> {
+        let sum = throughput + latency + loss;
+        let good = [throughput, latency, loss].iter().all(|w| *w >= 0.0) && sum > 0.0 && sum.is_finite();
+        good.then(|| Preference { throughput: throughput / sum, latency: latency / sum, loss: loss / sum })
+    }
+
+    /// Throughput, latency, loss: as they stand at the end of an observation, before normalisation.
+    pub fn weights(&self) -> [f32; 3] {
+        [self.throughput, self.latency, self.loss]
+    }
+
+    /// How far another one is: the sum of the weights' differences, 0 to 2.
+    pub fn distance(&self, other: &Preference) -> f32 {
+        self.weights().iter().zip(other.weights()).map(|(a, b)| (a - b).abs()).sum()
+    }
+}
