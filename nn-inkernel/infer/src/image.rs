@@ -60,7 +60,7 @@ pub const TROUBLE_UP: u32 = 4;
 /// The u32 at byte `at`; 0 beyond the end.
 pub fn u32_at(image: &[u64], at: usize) -> u32 {
     let word = image.get(at / 8).copied().unwrap_or(0);
-    (word >> (8 * (at % 8 & 4))) as u32
+    (word >> (8 * ((at % 8) & 4))) as u32
 }
 
 /// The word at byte `at`; 0 beyond the end.
@@ -75,7 +75,7 @@ pub fn i64_at(image: &[u64], at: usize) -> i64 {
 
 /// Sets the u32 at byte `at`; nothing beyond the end.
 pub fn set_u32(image: &mut [u64], at: usize, value: u32) {
-    let shift = 8 * (at % 8 & 4);
+    let shift = 8 * ((at % 8) & 4);
     if let Some(word) = image.get_mut(at / 8) {
         *word = *word & !(0xffff_ffff << shift) | u64::from(value) << shift;
     }

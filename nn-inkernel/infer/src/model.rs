@@ -1,7 +1,7 @@
 //! Inference, as every executor does it.
 
 use crate::image::{self, feature};
-use crate::{Bits, MAX_WIDTH, Shape, tables};
+use crate::{MAX_WIDTH, Shape, tables};
 
 /// A snapshot's image, read as its shape says.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ impl<'a> Model<'a> {
         for (n, to) in y.iter_mut().take(self.shape.layer(layer).1).enumerate() {
             let (lane, _) = self.lane(layer, n, x);
             let base = image::u32_at(self.image, tables_at + 4 * n) as usize;
-            *to = activation(self.shape.bits(), base, lane);
+            *to = tables::activation(self.shape.bits(), base, lane);
         }
     }
 
@@ -81,17 +81,5 @@ impl<'a> Model<'a> {
         }
         let lane = word >> (bits.lane_bits() as usize * (n % bits.lanes()));
         (lane & (bits.lane_offset() as u64 * 2 - 1), word)
-    }
-}
-
-fn activation(bits: Bits, base: usize, lane: u64) -> i64 {
-    match bits {
-        Bits::W8 => i64::from(tables::W8.get(base + (lane >> 10) as usize).copied().unwrap_or(0)),
-        Bits::W16 => {
-            let at = base + (lane >> 21) as usize;
-            let entry = |at: usize| i64::from(tables::W16.get(at).copied().unwrap_or(0));
-            let fraction = (lane >> 11 & 1023) as i64;
-            entry(at) + ((entry(at + 1) - entry(at)) * fraction >> 10)
-        }
     }
 }

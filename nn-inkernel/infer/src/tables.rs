@@ -3,6 +3,8 @@
 //! A sum's lane stands for a number in `[-2^e, 2^e)`. Tables 0 to 7 hold tanh for e = 0 to 7; tables 8 to 15 hold
 //! relu, divided by `2^-d`, d = 0 to 7: the layer's activations stand for up to `2^(e-d)`.
 
+use crate::Bits;
+
 /// Tables of each width.
 pub const CLASSES: usize = 16;
 /// The first relu table.
@@ -17,6 +19,28 @@ pub static W8: [i8; CLASSES * STRIDE_W8] = w8();
 /// 16-bit tables: the function at the 2049 ends of 2048 intervals, times 8191; then one padding entry.
 pub static W16: [i16; CLASSES * STRIDE_W16] = w16();
 
+/// Entries of a table of this width: tables start at its multiples.
+pub const fn stride(bits: Bits) -> usize {
+    match bits {
+        Bits::W8 => STRIDE_W8,
+        Bits::W16 => STRIDE_W16,
+    }
+}
+
+/// What the table that starts at entry `base` makes of a lane; 0 beyond the tables' end.
+#[inline]
+pub fn activation(bits: Bits, base: usize, lane: u64) -> i64 {
+    match bits {
+        Bits::W8 => i64::from(W8.get(base + (lane >> 10) as usize).copied().unwrap_or(0)),
+        Bits::W16 => {
+            let at = base + (lane >> 21) as usize;
+            let entry = |at: usize| i64::from(W16.get(at).copied().unwrap_or(0));
+            let fraction = (lane >> 11 & 1023) as i64;
+            entry(at) + (((entry(at + 1) - entry(at)) * fraction) >> 10)
+        }
+    }
+}
+
 /// Fractional bits of the exponential's arithmetic.
 const Q: u32 = 62;
 const ONE: u128 = 1 << Q;
@@ -29,19 +53,19 @@ const fn powers() -> [u128; POWERS] {
     let x = ONE >> FINE;
     // The exponential series; x^6 / 720 is below 2^-69.
     let mut c = ONE - x;
-    let mut term = x * x >> Q;
+    let mut term = (x * x) >> Q;
     c += term / 2;
-    term = term * x >> Q;
+    term = (term * x) >> Q;
     c -= term / 6;
-    term = term * x >> Q;
+    term = (term * x) >> Q;
     c += term / 24;
-    term = term * x >> Q;
+    term = (term * x) >> Q;
     c -= term / 120;
     let mut all = [0; POWERS];
     let mut k = 0;
     while k < POWERS {
         all[k] = c;
-        c = c * c >> Q;
+        c = (c * c) >> Q;
         k += 1;
     }
     all
@@ -57,7 +81,7 @@ const fn tanh(half: i64, scale: i64) -> i64 {
     let mut k = 0;
     while k < POWERS {
         if bits >> k & 1 == 1 {
-            e = e * EXP[k] >> Q;
+            e = (e * EXP[k]) >> Q;
         }
         k += 1;
     }

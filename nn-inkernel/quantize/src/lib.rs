@@ -1,9 +1,198 @@
 //! From a float network to a snapshot, with a report of what was lost.
+//!
+//! Each neuron gets the finest scale at which its sum provably stays in its lane; biases are then corrected so that
+//! no neuron is off on average where the policy has been. The two networks are compared on visited states and off the
+//! policy's path, and a network that is not true enough is refused. See `nn-inkernel/ARITHMETIC.md`.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod layer;
+mod measure;
 mod mlp;
+mod states;
 
 pub use ccplane_snapshot as snapshot;
 
 pub use mlp::{Activation, Dense, Mlp, MlpError, Scratch};
+
+use ccplane_infer::{Bits, Shape, ShapeError};
+use ccplane_snapshot::{
+    Fidelity, Guards, Network, NetworkError, Parts, PolicySpec, Provenance, Snapshot, SnapshotError,
+};
+
+/// Visited states that are used; of more, every n-th.
+pub const MAX_VISITED: usize = 1 << 15;
+
+/// How wide the integers are.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Width {
+    /// 8 bits where that is within the budget, else 16.
+    #[default]
+    Auto,
+    /// 8 bits.
+    W8,
+    /// 16 bits.
+    W16,
+}
+
+/// How to quantise.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Options {
+    /// How wide the integers are.
+    pub bits: Width,
+    /// Largest mean error on visited states, in shares of the action's range (`2 * bound`).
+    pub budget_visited: f64,
+    /// Largest mean error off the policy's path.
+    pub budget_off: f64,
+    /// Decides the states off the path.
+    pub seed: u64,
+    /// When a datapath's monitor steps in; [`Guards::for_inputs`] unless given.
+    pub guards: Option<Guards>,
+    /// Where the network comes from.
+    pub provenance: Provenance,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            bits: Width::Auto,
+            budget_visited: 0.01,
+            budget_off: 0.02,
+            seed: 1,
+            guards: None,
+            provenance: Provenance::default(),
+        }
+    }
+}
+
+/// Why a network became no snapshot. Layers and neurons count from 1.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum QuantizeError {
+    /// Network and spec do not have as many inputs.
+    #[error("the network has {found} inputs, the policy's spec {expected}")]
+    Inputs {
+        /// The network's.
+        found: usize,
+        /// The spec's.
+        expected: usize,
+    },
+    /// No state was visited: nothing to compare on.
+    #[error("no visited states: the networks are compared on states that the policy visits")]
+    NoStates,
+    /// A state has too few or too many cells.
+    #[error("visited state {state} has {found} cells, the policy has {expected} inputs")]
+    State {
+        /// Which, from 0.
+        state: usize,
+        /// How many cells.
+        found: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// No datapath holds such a network.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// A sum can grow beyond every scale.
+    #[error("neuron {neuron} of layer {layer}: its sum can reach {reach}, at most {limit} can be held")]
+    Reach {
+        /// Its layer.
+        layer: usize,
+        /// Which in its layer.
+        neuron: usize,
+        /// How far its sum can get.
+        reach: f64,
+        /// The largest scale.
+        limit: f64,
+    },
+    /// The integer network is not true enough.
+    #[error(
+        "not true enough with {} bits: mean error {:.4} on visited states (budget {budget_visited}), \
+         {:.4} off them (budget {budget_off}), in shares of the action's range",
+        *bits as u8, fidelity.visited_mean_error, fidelity.off_mean_error
+    )]
+    OverBudget {
+        /// How wide its integers are.
+        bits: Bits,
+        /// How it compares.
+        fidelity: Fidelity,
+        /// What was allowed on visited states.
+        budget_visited: f64,
+        /// What was allowed off them.
+        budget_off: f64,
+    },
+    /// The integer network is not one.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// The parts do not make a snapshot.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+}
+
+/// Makes a snapshot of `mlp`. `visited` are states that the policy visits, as history cells: what the integer scales
+/// are fitted to and where the error is measured. Deterministic.
+///
+/// # Errors
+/// [`QuantizeError`]; with [`Width::Auto`] that of 16 bits.
+pub fn quantize(
+    mlp: &Mlp,
+    spec: &PolicySpec,
+    visited: &[Vec<i32>],
+    options: &Options,
+) -> Result<Snapshot, QuantizeError> {
+    let (found, expected) = (mlp.layers()[0].inputs, spec.inputs().len());
+    if found != expected {
+        return Err(QuantizeError::Inputs { found, expected });
+    }
+    if visited.is_empty() {
+        return Err(QuantizeError::NoStates);
+    }
+    if let Some((state, cells)) = visited.iter().enumerate().find(|(_, cells)| cells.len() != expected) {
+        return Err(QuantizeError::State { state, found: cells.len(), expected });
+    }
+    let step = visited.len().div_ceil(MAX_VISITED);
+    let visited: Vec<&[i32]> = visited.iter().step_by(step).map(Vec::as_slice).collect();
+    let off = states::off_path(spec, &visited, options.seed);
+    let job = Job { mlp, spec, visited, off, options };
+    match options.bits {
+        Width::W8 => job.run(Bits::W8),
+        Width::W16 => job.run(Bits::W16),
+        Width::Auto => job.run(Bits::W8).or_else(|_| job.run(Bits::W16)),
+    }
+}
+
+/// One network and what it is measured on.
+struct Job<'a> {
+    mlp: &'a Mlp,
+    spec: &'a PolicySpec,
+    visited: Vec<&'a [i32]>,
+    off: Vec<Vec<i32>>,
+    options: &'a Options,
+}
+
+impl Job<'_> {
+    fn run(&self, bits: Bits) -> Result<Snapshot, QuantizeError> {
+        let widths = self.mlp.widths();
+        Shape::new(bits, &widths)?;
+        let built = layer::build(bits, self.mlp, self.spec, &self.visited, &self.off)?;
+        let network = Network::new(bits, &widths, built.layers, built.out_mult, built.out_shift)?;
+        let guards = self.options.guards.unwrap_or_else(|| Guards::for_inputs(widths[0]));
+        let mut parts = Parts {
+            spec: self.spec.clone(),
+            network,
+            guards,
+            calibration: measure::calibration(&self.visited, built.sums),
+            fidelity: Fidelity::default(),
+            provenance: self.options.provenance.clone(),
+        };
+        parts.fidelity =
+            measure::fidelity(self.mlp, &Snapshot::new(parts.clone())?, &self.visited, &self.off);
+        let fidelity = parts.fidelity;
+        let (budget_visited, budget_off) = (self.options.budget_visited, self.options.budget_off);
+        // Written so that a budget that is not a number refuses.
+        if fidelity.visited_mean_error <= budget_visited && fidelity.off_mean_error <= budget_off {
+            Ok(Snapshot::new(parts)?)
+        } else {
+            Err(QuantizeError::OverBudget { bits, fidelity, budget_visited, budget_off })
+        }
+    }
+}

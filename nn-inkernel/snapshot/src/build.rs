@@ -215,12 +215,8 @@ impl Snapshot {
                 image::set_u64(words, at, lanes::pack_weights(bits, weights));
             }
         }
-        let stride = match bits {
-            Bits::W8 => tables::STRIDE_W8,
-            Bits::W16 => tables::STRIDE_W16,
-        };
         for (neuron, table) in layer.tables.iter().enumerate() {
-            let base = usize::from(*table) * stride;
+            let base = usize::from(*table) * tables::stride(bits);
             image::set_u32(words, shape.tables_at(n) + 4 * neuron, base as u32);
         }
     }
