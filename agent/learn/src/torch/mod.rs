@@ -107,7 +107,7 @@ impl Torch {
 }
 
 impl Torch {
-    fn to_device(&mut self) -> Result<(), TchError> {
+    fn back_to_state(&mut self) -> Result<(), TchError> {
         self.parameters = on_device(&self.state.policy, self.device)?;
         self.adam = Adam::new(&self.state.moments, self.device)?;
         Ok(())
@@ -162,7 +162,7 @@ impl Learner for Torch {
         batch.check(self.architecture().inputs)?;
         let stats = self.train(batch, learning_rate, rng);
         if stats.is_err() {
-            self.to_device()?;
+            self.back_to_state()?;
         }
         stats
     }
@@ -183,7 +183,7 @@ impl Learner for Torch {
         self.check(&state.policy)?;
         state.moments.check(count(&state.policy))?;
         self.state = state.clone();
-        Ok(self.to_device()?)
+        Ok(self.back_to_state()?)
     }
 }
 

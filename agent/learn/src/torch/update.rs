@@ -48,7 +48,7 @@ struct Sums {
 impl Trained<'_> {
     /// Goes through the batch, which has been checked.
     pub fn update(&mut self, batch: &Batch, rng: &mut Rng) -> Result<UpdateStats, TchError> {
-        let device = self.parameters.f_device()?;
+        let device = self.parameters.device();
         let rows = Rows::new(batch, self.config.normalise_advantages, device)?;
         let mut order: Vec<i64> = (0..batch.len() as i64).collect();
         let minibatches = batch.len().div_ceil(self.config.minibatch);
@@ -80,7 +80,7 @@ impl Trained<'_> {
     /// Goes through rows once, minibatch by minibatch.
     fn epoch(&mut self, rows: &Rows, len: usize) -> Result<Sums, TchError> {
         // They stay on the device until the end: reading one waits for it.
-        let mut sums = Tensor::f_zeros([5], (Kind::Double, rows.actions.f_device()?))?;
+        let mut sums = Tensor::f_zeros([5], (Kind::Double, rows.actions.device()))?;
         for start in (0..len).step_by(self.config.minibatch) {
             let minibatch = rows.cut(start, self.config.minibatch.min(len - start))?;
             let losses = self.losses(&minibatch)?;
@@ -97,8 +97,7 @@ impl Trained<'_> {
             }
             self.adam.step(self.parameters, &gradient, self.learning_rate, self.config.eps)?;
             let (lo, hi) = self.config.log_std_range;
-            let last = self.parameters.f_size()?.iter().product::<i64>() - 1;
-            let _ = self.parameters.f_narrow(0, last, 1)?.f_clamp_(f64::from(lo), f64::from(hi))?;
+            let _ = self.parameters.f_narrow(0, -1, 1)?.f_clamp_(f64::from(lo), f64::from(hi))?;
             let [policy, value, clipped, kl] = &losses.sums;
             let _ = sums.f_add_(&Tensor::f_stack(&[policy, value, clipped, kl, &norm], 0)?)?;
         }
@@ -123,16 +122,15 @@ impl Trained<'_> {
         let objective = ratio.f_mul(&rows.advantages)?.f_minimum(&clamped.f_mul(&rows.advantages)?)?;
         let policy = objective.f_sum(Kind::Float)?.f_neg()?;
         let value = outputs.values.f_sub(&rows.returns)?.f_square()?.f_sum(Kind::Float)?;
-        let per_row = 1.0 / rows.actions.f_size()?.iter().product::<i64>() as f64;
+        let per_row = 1.0 / rows.actions.numel() as f64;
         // The entropy but for a constant, which has no gradient.
         let total = policy
             .f_add(&value.f_mul_scalar(f64::from(self.config.value_coef))?)?
             .f_mul_scalar(per_row)?
             .f_sub(&outputs.log_std.f_mul_scalar(f64::from(self.config.entropy_coef))?)?;
         let _no_grad = tch::no_grad_guard();
-        let beyond = ratio.f_sub_scalar(1.0)?;
-        let kl = beyond.f_sub(&ln_ratio)?.f_sum(Kind::Float)?;
-        let clipped = beyond.f_abs()?.f_gt(clip)?.f_sum(Kind::Float)?;
+        let kl = ratio.f_sub_scalar(1.0)?.f_sub(&ln_ratio)?.f_sum(Kind::Float)?;
+        let clipped = ratio.f_ne_tensor(&clamped)?.f_sum(Kind::Float)?;
         Ok(Losses { total, sums: [policy.f_detach()?, value.f_detach()?, clipped, kl] })
     }
 }
