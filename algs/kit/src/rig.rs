@@ -283,7 +283,7 @@ impl Rig {
                     fields.extend_from_slice(first);
                 }
                 Step::Update(more) => fields.extend_from_slice(more),
-                Step::Invoke(_) => {}
+                Step::Invoke(_) | Step::Push { .. } | Step::Promote(_) | Step::Rollback(_) => {}
             }
         }
         if let Some(program) = start.and_then(|n| self.datapath.programs.get(n)) {
@@ -322,11 +322,11 @@ impl Rig {
             reports: self.seq as usize,
             lost_packets: self.lost_packets,
             timeouts: self.timeouts,
-            script: Script {
-                programs: self.datapath.programs.into_iter().map(|(_, program)| program).collect(),
-                cwnd_bytes: i64::from(self.initial.mss_bytes) * i64::from(self.initial.init_cwnd_packets),
-                steps: self.datapath.steps,
-            },
+            script: Script::new(
+                self.datapath.programs.into_iter().map(|(_, program)| program).collect(),
+                i64::from(self.initial.mss_bytes) * i64::from(self.initial.init_cwnd_packets),
+                self.datapath.steps,
+            ),
         }
     }
 }

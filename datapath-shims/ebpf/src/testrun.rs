@@ -236,6 +236,9 @@ impl Executor for Bench {
                     current = get(*program)?;
                     stage(current, true, fields)?;
                 }
+                Step::Push { .. } | Step::Promote(_) | Step::Rollback(_) => {
+                    return Err("policies are not run here".into());
+                }
                 Step::Invoke(prims) => {
                     let mut report = [0; MAX_REGS];
                     let outcome = self.invoke(current, prims, &mut report)?;
@@ -246,6 +249,7 @@ impl Executor for Bench {
                         rate_bytes_per_s: flow.rate_bytes_per_s,
                         faults: flow.faults,
                         report: outcome.report.then(|| report[..current.program.report_len()].to_vec()),
+                        policy: None,
                     });
                 }
             }

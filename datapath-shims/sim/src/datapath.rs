@@ -3,7 +3,7 @@
 use crate::channel::Channel;
 use crate::config::{FlowConfig, SimConfig, SimError, Source, check_mss};
 use crate::flow::{Flow, LOSS_TIMER, Sample};
-use crate::steering::{Installed, Report};
+use crate::steering::{Installed, Invoked};
 use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid};
 use ccplane_contract::{Part, SlotStats, SlotTable, check_fields};
 use ccplane_infer::Shape;
@@ -234,8 +234,9 @@ impl SimDatapath {
             Occurrence::Ack { flow, .. } => {
                 let (now_ns, silent) = (self.net.now_ns(), self.agent_silent());
                 let Some(f) = self.flows.get_mut(flow as usize).filter(|f| !f.ended) else { return };
-                if let Some(report) = f.on_ack(now_ns, self.net.acked(), silent, &self.slots) {
-                    self.report(flow as usize, report);
+                let Invoked { report, asked } = f.on_ack(now_ns, self.net.acked(), silent, &self.slots);
+                if let Some(values) = report {
+                    self.report(flow as usize, values, asked);
                 }
                 self.transmit(flow);
             }
@@ -288,7 +289,7 @@ impl SimDatapath {
         }
     }
 
-    fn report(&mut self, index: usize, Report { values, is_row }: Report) {
+    fn report(&mut self, index: usize, values: Vec<i64>, is_row: bool) {
         let at_us = self.now_us();
         let Some(f) = self.flows.get_mut(index) else { return };
         let Some(program) = f.steering.program().map(|p| p.uid) else { return };

@@ -1,8 +1,8 @@
 //! The suite's way into the part of this shim that runs programs.
 
-use crate::steering::{Installed, Steering};
-use ccplane_contract::suite::{Executor, ExecutorError, Observation, Script, Step};
-use ccplane_contract::{ProgramUid, SlotTable, check_fields};
+use crate::steering::{Installed, Invoked, Steering};
+use ccplane_contract::suite::{Executor, ExecutorError, Observation, PolicyObservation, Script, Step};
+use ccplane_contract::{ProgramUid, check_fields};
 use std::rc::Rc;
 
 /// Runs scripts through the code that steers simulated flows.
@@ -21,7 +21,7 @@ impl Executor for SimExecutor {
             |n: usize| programs.get(n).cloned().ok_or("the script names a program that it does not hold");
         let mut flow = Steering::new(script.cwnd_bytes);
         flow.stage_program(get(0)?, &[]);
-        let slots = SlotTable::new();
+        let mut slots = script.slot_table()?;
         let mut seen = Vec::new();
         for step in &script.steps {
             match step {
@@ -34,20 +34,42 @@ impl Executor for SimExecutor {
                     check_fields(Some(&program.program), fields)?;
                     flow.stage_program(program, fields);
                 }
+                Step::Push { slot, image, part } => {
+                    let image =
+                        script.images.get(*image).ok_or("the script names an image that it does not hold")?;
+                    slots.push(*slot, image, *part)?;
+                }
+                Step::Promote(slot) => slots.promote(*slot)?,
+                Step::Rollback(slot) => slots.rollback(*slot)?,
                 Step::Invoke(prims) => {
-                    let report = flow.on_ack(prims, 0, &slots).map(|r| r.values);
-                    let count = flow.program().map_or(0, |p| p.program.regs().len());
+                    let invoked = if flow.gave_up() {
+                        Invoked::default()
+                    } else {
+                        flow.on_ack(prims, script.flow.0, &slots)
+                    };
+                    let program = &flow.program().ok_or("the flow has no program")?.program;
                     let vm = flow.vm();
                     seen.push(Observation {
-                        regs: vm.regs[..count].to_vec(),
+                        regs: vm.regs[..program.regs().len()].to_vec(),
                         cwnd_bytes: vm.cwnd_bytes,
                         rate_bytes_per_s: vm.rate_bytes_per_s,
                         faults: vm.faults,
-                        report,
+                        report: invoked.report,
+                        policy: Some(PolicyObservation::new(
+                            program,
+                            vm,
+                            flow.policy(),
+                            invoked.asked,
+                            flow.gave_up(),
+                        )),
                     });
                 }
             }
         }
         Ok(seen)
+    }
+
+    fn policies(&self) -> bool {
+        true
     }
 }

@@ -4,7 +4,7 @@ use crate::config::{FlowConfig, HEADER_BYTES, MAX_CWND_PACKETS, MAX_SAMPLES, Pac
 use crate::native::Reno;
 use crate::reduction::Reduction;
 use crate::sender::{Acked, Expired, Recovery, Sender};
-use crate::steering::{Report, Steering};
+use crate::steering::{Invoked, Steering};
 use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode, SlotTable};
 use ccplane_netsim::{Delivery, FlowIndex, Network, Segment};
 use ccplane_program::ir::Prim;
@@ -108,24 +108,24 @@ impl Flow {
         self.info.min_rtt_us = u32::try_from(base_rtt_ns / 1000).ok().filter(|us| *us != 0);
     }
 
-    /// An ACK arrived: steers, and hands out the program's report if it made one.
+    /// An ACK arrived: steers, and hands out what the program reported.
     pub(crate) fn on_ack(
         &mut self,
         now_ns: u64,
         deliveries: &[Delivery],
         agent_silent: bool,
         slots: &SlotTable,
-    ) -> Option<Report> {
+    ) -> Invoked {
         let (was, in_flight) = (self.sender.recovery(), self.sender.in_flight_packets);
         let acked = self.sender.on_ack(now_ns, deliveries);
         self.choose_mode(agent_silent);
-        let report = if self.mode == Mode::Program {
+        let invoked = if self.mode == Mode::Program {
             let prims = self.prims(now_ns, &acked);
-            let report = self.steering.on_ack(&prims, self.id.0, slots);
+            let invoked = self.steering.on_ack(&prims, self.id.0, slots);
             if self.steering.gave_up() {
                 self.choose_mode(agent_silent);
             }
-            report
+            invoked
         } else {
             if self.entered_recovery(was) {
                 self.reno.on_loss(in_flight);
@@ -136,10 +136,10 @@ impl Flow {
             if self.has_backlog && self.sender.recovery() != Some(Recovery::Fast) {
                 self.reno.on_ack(acked.packets());
             }
-            None
+            Invoked::default()
         };
         self.apply_window(&acked, self.entered_recovery(was));
-        report
+        invoked
     }
 
     /// The loss timer ran out.
@@ -340,14 +340,14 @@ impl Flow {
     }
 
     pub(crate) fn stats(&self, now_us: u64, agent_silent: bool) -> FlowStats {
-        let sender = &self.sender;
+        let (sender, program) = (&self.sender, self.steering.program());
         let us = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
         let packets = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         FlowStats {
             flow: self.id,
             info: self.info.clone(),
             mode: self.mode_now(agent_silent),
-            program: self.steering.program().map(|p| p.uid),
+            program: program.map(|p| p.uid),
             snd_cwnd: packets(self.window_packets),
             snd_ssthresh: packets(self.reno.ssthresh_packets),
             mss_bytes: self.mss_bytes,
@@ -360,7 +360,7 @@ impl Flow {
             unacked: packets(sender.in_flight_packets),
             faults: self.steering.vm().faults,
             reports: self.reports.into(),
-            policy: self.steering.policy().copied(),
+            policy: program.filter(|p| p.program.uses_policy()).map(|_| *self.steering.policy()),
             sampled_at_us: now_us,
         }
     }

@@ -13,13 +13,13 @@ pub(crate) struct Installed {
     pub(crate) program: Rc<Program>,
 }
 
-/// What a program reported.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Report {
-    /// The report registers.
-    pub(crate) values: Vec<i64>,
-    /// Its invocation asked a policy: it is a row of a batch.
-    pub(crate) is_row: bool,
+/// What a program did on an ACK, besides setting window and rate.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Invoked {
+    /// The report registers, if it reported.
+    pub(crate) report: Option<Vec<i64>>,
+    /// It asked a policy: a report is a row of a batch.
+    pub(crate) asked: bool,
 }
 
 /// The program side of one flow.
@@ -93,22 +93,22 @@ impl Steering {
         self.vm.rate_bytes_per_s = 0;
     }
 
-    /// One ACK of the flow named `key`. What the program reported, if it did.
-    pub(crate) fn on_ack(&mut self, prims: &Prims, key: u64, slots: &SlotTable) -> Option<Report> {
+    /// One ACK of the flow named `key`.
+    pub(crate) fn on_ack(&mut self, prims: &Prims, key: u64, slots: &SlotTable) -> Invoked {
         if let Some(next) = self.next.take() {
             self.vm.start(&next.program, prims.get(Prim::AckNow));
             self.running = Some(next);
             self.gave_up = false;
         }
-        let program = &self.running.as_ref()?.program;
+        let Some(Installed { program, .. }) = &self.running else { return Invoked::default() };
         apply_fields(&mut self.vm, program, &self.fields);
         self.fields.clear();
         let mut report = [0; MAX_REGS];
         let mut policies = slots.policies(key, &mut self.policy);
         let outcome = self.vm.invoke_with(program, prims, &mut policies, &mut report);
         self.gave_up = outcome.native;
-        let values = || report[..program.report_len()].to_vec();
-        outcome.report.then(|| Report { values: values(), is_row: outcome.asked })
+        let report = outcome.report.then(|| report[..program.report_len()].to_vec());
+        Invoked { report, asked: outcome.asked }
     }
 
     /// The program's window from now on is this one, which the flow had while it was not steered.
@@ -121,9 +121,9 @@ impl Steering {
         self.gave_up && self.next.is_none()
     }
 
-    /// What its policies have decided, if its program asks any.
-    pub(crate) fn policy(&self) -> Option<&FlowPolicy> {
-        self.program().filter(|p| p.program.uses_policy()).map(|_| &self.policy)
+    /// What is kept for its policies.
+    pub(crate) fn policy(&self) -> &FlowPolicy {
+        &self.policy
     }
 
     pub(crate) fn vm(&self) -> &Flow {

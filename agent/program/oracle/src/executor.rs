@@ -64,6 +64,9 @@ impl Executor for StockExecutor {
                     let code = libccp.change_program(current.uid, &current.fields(fields)?);
                     accepted("CHANGE_PROG", code)?;
                 }
+                Step::Push { .. } | Step::Promote(_) | Step::Rollback(_) => {
+                    return Err("libccp has no policies".into());
+                }
                 Step::Invoke(prims) => {
                     let Invocation { code, cwnd: new_cwnd, rate: new_rate, report } =
                         libccp.invoke(prims, cwnd, rate);
@@ -81,6 +84,7 @@ impl Executor for StockExecutor {
                         rate_bytes_per_s: rate as i64,
                         faults: 0,
                         report: report.map(|values| values.into_iter().map(reported).collect()),
+                        policy: None,
                     });
                 }
             }

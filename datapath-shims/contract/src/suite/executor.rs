@@ -1,13 +1,15 @@
 //! What the suite asks of a shim's program runner, and the reference that it is held against.
 
-use crate::{Field, apply_fields};
+use crate::{DatapathError, Field, FlowId, Part, SlotTable, apply_fields};
+use ccplane_infer::{FlowPolicy, Shape};
 use ccplane_program::ir::{MAX_REGS, Prim, Program};
 use ccplane_program::vm::{Flow, Prims};
 
-/// One thing that happens to a flow.
+/// One thing that happens to a flow or to the slots that its policies are in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// An ACK with these primitives: what was staged is applied, then the program runs.
+    /// An ACK with these primitives: what was staged is applied, then the program runs. Neither happens once a policy had
+    /// no answer, until a program is staged.
     Invoke(Prims),
     /// Stages field updates for the next ACK.
     Update(Vec<(Field, i64)>),
@@ -19,6 +21,19 @@ pub enum Step {
         /// Fields of the new program.
         fields: Vec<(Field, i64)>,
     },
+    /// Pushes a snapshot.
+    Push {
+        /// The slot.
+        slot: u8,
+        /// Index into [`Script::images`].
+        image: usize,
+        /// What for.
+        part: Part,
+    },
+    /// Makes a slot's canary active.
+    Promote(u8),
+    /// Drops a slot's canary, or makes its last good snapshot active.
+    Rollback(u8),
 }
 
 /// Programs, and what happens to a flow that starts with the first one staged.
@@ -30,6 +45,31 @@ pub struct Script {
     pub cwnd_bytes: i64,
     /// In order.
     pub steps: Vec<Step>,
+    /// The flow's name, by which canaries choose it and its noise is drawn.
+    pub flow: FlowId,
+    /// The slots that are defined before the programs are installed.
+    pub slots: Vec<(u8, Shape)>,
+    /// What [`Step::Push`] names.
+    pub images: Vec<Vec<u64>>,
+}
+
+impl Script {
+    /// A script without policies, on flow 1.
+    pub fn new(programs: Vec<Program>, cwnd_bytes: i64, steps: Vec<Step>) -> Script {
+        let (slots, images) = Default::default();
+        Script { programs, cwnd_bytes, steps, flow: FlowId(1), slots, images }
+    }
+
+    /// A table in which its slots are defined and its programs could be installed.
+    ///
+    /// # Errors
+    /// As [`SlotTable::define`] and [`SlotTable::check`].
+    pub fn slot_table(&self) -> Result<SlotTable, DatapathError> {
+        let mut table = SlotTable::new();
+        self.slots.iter().try_for_each(|(slot, shape)| table.define(*slot, shape))?;
+        self.programs.iter().try_for_each(|program| table.check(program))?;
+        Ok(table)
+    }
 }
 
 /// What can be seen after one [`Step::Invoke`].
@@ -45,6 +85,40 @@ pub struct Observation {
     pub faults: u64,
     /// The report registers as reported, if the invocation reported.
     pub report: Option<Vec<i64>>,
+    /// Where the executor [runs policies](Executor::policies).
+    pub policy: Option<PolicyObservation>,
+}
+
+/// What can be seen of a flow's policies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PolicyObservation {
+    /// The cells of the program's histories.
+    pub histories: Vec<i32>,
+    /// `Policy.action`.
+    pub action_q16: i64,
+    /// `Policy.snapshot`.
+    pub snapshot: u32,
+    /// What else is kept for them.
+    pub flow: FlowPolicy,
+    /// The report of this invocation, if there was one, is a row of a batch.
+    pub asked: bool,
+    /// A policy had no answer, now or earlier: the flow is the native algorithm's.
+    pub native: bool,
+}
+
+impl PolicyObservation {
+    /// What a flow that runs `program` shows.
+    pub fn new(
+        program: &Program,
+        vm: &Flow,
+        flow: &FlowPolicy,
+        asked: bool,
+        native: bool,
+    ) -> PolicyObservation {
+        let histories = vm.histories[..program.policy_inputs()].to_vec();
+        let (action_q16, snapshot) = (vm.action_q16, vm.snapshot);
+        PolicyObservation { histories, action_q16, snapshot, flow: *flow, asked, native }
+    }
 }
 
 /// Why an executor could not run a script at all.
@@ -57,6 +131,11 @@ pub trait Executor {
     /// # Errors
     /// What kept the script from running; the suite counts it as a failure.
     fn execute(&mut self, script: &Script) -> Result<Vec<Observation>, ExecutorError>;
+
+    /// Whether it runs `(policy ...)` and `(history ...)`, and shows what they do.
+    fn policies(&self) -> bool {
+        false
+    }
 }
 
 /// The reference VM as an executor: the oracle.
@@ -65,13 +144,18 @@ pub struct Reference;
 
 impl Executor for Reference {
     fn execute(&mut self, script: &Script) -> Result<Vec<Observation>, ExecutorError> {
-        Ok(reference(script))
+        Ok(reference(script)?)
+    }
+    fn policies(&self) -> bool {
+        true
     }
 }
 
-fn reference(script: &Script) -> Vec<Observation> {
-    let Some(mut program) = script.programs.first() else { return Vec::new() };
+fn reference(script: &Script) -> Result<Vec<Observation>, DatapathError> {
+    let mut slots = script.slot_table()?;
+    let Some(mut program) = script.programs.first() else { return Ok(Vec::new()) };
     let mut flow = Flow::new(program, script.cwnd_bytes, 0);
+    let (mut policy, mut native) = (FlowPolicy::default(), false);
     let (mut start, mut fields) = (true, Vec::<(Field, i64)>::new());
     let mut seen = Vec::new();
     for step in &script.steps {
@@ -83,24 +167,37 @@ fn reference(script: &Script) -> Vec<Observation> {
                 fields.retain(|(field, _)| !matches!(field, Field::Reg(_)));
                 fields.extend_from_slice(first);
             }
+            Step::Push { slot, image, part } => {
+                slots.push(*slot, script.images.get(*image).map_or(&[], Vec::as_slice), *part)?;
+            }
+            Step::Promote(slot) => slots.promote(*slot)?,
+            Step::Rollback(slot) => slots.rollback(*slot)?,
             Step::Invoke(prims) => {
                 if std::mem::take(&mut start) {
                     flow.start(program, prims.get(Prim::AckNow));
+                    native = false;
                 }
-                apply_fields(&mut flow, program, &std::mem::take(&mut fields));
-                let mut report = [0; MAX_REGS];
-                let reported = flow.invoke(program, prims, &mut report).report;
+                let (mut reported, mut asked) = (None, false);
+                if !native {
+                    apply_fields(&mut flow, program, &std::mem::take(&mut fields));
+                    let mut report = [0; MAX_REGS];
+                    let mut policies = slots.policies(script.flow.0, &mut policy);
+                    let outcome = flow.invoke_with(program, prims, &mut policies, &mut report);
+                    (native, asked) = (outcome.native, outcome.asked);
+                    reported = outcome.report.then(|| report[..program.report_len()].to_vec());
+                }
                 seen.push(Observation {
                     regs: flow.regs[..program.regs().len()].to_vec(),
                     cwnd_bytes: flow.cwnd_bytes,
                     rate_bytes_per_s: flow.rate_bytes_per_s,
                     faults: flow.faults,
-                    report: reported.then(|| report[..program.report_len()].to_vec()),
+                    report: reported,
+                    policy: Some(PolicyObservation::new(program, &flow, &policy, asked, native)),
                 });
             }
         }
     }
-    seen
+    Ok(seen)
 }
 
 /// How an executor differs from what was expected.
@@ -154,7 +251,10 @@ pub fn check(executor: &mut dyn Executor, script: &Script) -> Result<(), Diverge
 /// As [`check`], and hands out the observations.
 pub(super) fn observe(executor: &mut dyn Executor, script: &Script) -> Result<Vec<Observation>, Divergence> {
     let found = executor.execute(script).map_err(Divergence::NotRun)?;
-    let expected = reference(script);
+    let mut expected = reference(script).map_err(|e| Divergence::NotRun(e.into()))?;
+    if !executor.policies() {
+        expected.iter_mut().for_each(|o| o.policy = None);
+    }
     if expected.len() != found.len() {
         return Err(Divergence::Length { expected: expected.len(), found: found.len() });
     }

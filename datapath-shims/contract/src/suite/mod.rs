@@ -9,11 +9,15 @@
 
 pub mod behaviour;
 pub mod cases;
+mod deploy;
 mod executor;
+pub mod images;
 mod operation;
 pub mod random;
 
-pub use executor::{Divergence, Executor, ExecutorError, Observation, Reference, Script, Step, check};
+pub use executor::{
+    Divergence, Executor, ExecutorError, Observation, PolicyObservation, Reference, Script, Step, check,
+};
 pub use operation::{AckStream, Operation};
 
 use rand_chacha::ChaCha8Rng;
@@ -29,11 +33,13 @@ pub struct Conformance<E = Divergence> {
     pub failed: Vec<(String, E)>,
 }
 
-/// Runs every named case, then `random_scripts` random programs from `seed`.
+/// Runs every named case, then `random_scripts` random programs from `seed`; every other one with policies, where the
+/// executor runs those.
 pub fn conform(executor: &mut dyn Executor, random_scripts: u32, seed: u64) -> Conformance {
     let mut result = Conformance::default();
+    let policies = executor.policies();
     match cases::all() {
-        Ok(cases) => cases.into_iter().for_each(|c| {
+        Ok(cases) => cases.into_iter().filter(|c| policies || !c.uses_policy()).for_each(|c| {
             let outcome = c.check(executor);
             result.note(c.name, outcome);
         }),
@@ -41,7 +47,8 @@ pub fn conform(executor: &mut dyn Executor, random_scripts: u32, seed: u64) -> C
     }
     for n in 0..random_scripts {
         let mut rng = ChaCha8Rng::seed_from_u64(seed.wrapping_add(n.into()));
-        let outcome = match random::script(&mut rng, &random::Shape::default()) {
+        let shape = random::Shape { policies: policies && n % 2 == 1, ..random::Shape::default() };
+        let outcome = match random::script(&mut rng, &shape) {
             Ok(script) => check(executor, &script),
             Err(e) => Err(Divergence::NotRun(e.into())),
         };

@@ -1,7 +1,7 @@
 //! Streams of ACKs as a live flow would see them, from what happens to the flow.
 
 use super::executor::Step;
-use crate::Field;
+use crate::{Field, Part};
 use ccplane_program::ir::Prim;
 use ccplane_program::vm::Prims;
 
@@ -60,6 +60,19 @@ pub enum Operation {
         /// Fields of the new program.
         fields: Vec<(Field, i64)>,
     },
+    /// The agent pushes a snapshot.
+    Push {
+        /// The slot.
+        slot: u8,
+        /// Index into the script's images.
+        image: usize,
+        /// What for.
+        part: Part,
+    },
+    /// The agent makes a slot's canary active.
+    Promote(u8),
+    /// The agent drops a slot's canary, or makes its last good snapshot active.
+    Rollback(u8),
 }
 
 /// A flow's side of the stream: what operations accumulate to.
@@ -138,6 +151,11 @@ impl AckStream {
             Operation::SetProgram { program, fields } => {
                 return Some(Step::SetProgram { program: *program, fields: fields.clone() });
             }
+            Operation::Push { slot, image, part } => {
+                return Some(Step::Push { slot: *slot, image: *image, part: *part });
+            }
+            Operation::Promote(slot) => return Some(Step::Promote(*slot)),
+            Operation::Rollback(slot) => return Some(Step::Rollback(*slot)),
         }
         Some(self.invoke(prims))
     }

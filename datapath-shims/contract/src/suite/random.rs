@@ -2,12 +2,14 @@
 //!
 //! The same seed gives the same script on every machine, so that a seed is enough to report a failure.
 
+use super::deploy::deploy;
 use super::executor::Script;
 use super::operation::{AckStream, Operation};
-use crate::Field;
+use crate::{Field, FlowId};
 use ccplane_program::ir::{
-    Clause, Dst, Inst, MAX_CLAUSES, MAX_CWND_BYTES, MAX_INSTS, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS, Op,
-    Prim, Program, RegDecl, RegKind, Src, Type, VerifyError,
+    Clause, Dst, HistoryDecl, Inst, MAX_CLAUSES, MAX_CWND_BYTES, MAX_HISTORIES, MAX_HISTORY_DEPTH, MAX_INSTS,
+    MAX_POLICY_INPUTS, MAX_POLICY_SLOTS, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS, Op, Prim, Program,
+    RegDecl, RegKind, Src, Type, VerifyError,
 };
 use ccplane_program::vm::Prims;
 use rand_core::RngCore;
@@ -64,11 +66,13 @@ pub struct Shape {
     pub programs: u32,
     /// Operations in a script.
     pub operations: u32,
+    /// Whether programs keep histories and ask policies, which a script then deploys.
+    pub policies: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { regs_per_kind: 6, clauses: 6, block_insts: 8, programs: 3, operations: 40 }
+        Shape { regs_per_kind: 6, clauses: 6, block_insts: 8, programs: 3, operations: 40, policies: false }
     }
 }
 
@@ -76,16 +80,16 @@ const NUM_OPS: [Op; 9] =
     [Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Min, Op::Max, Op::MaxWrap, Op::Ewma, Op::Bind];
 const COMPARISONS: [Op; 5] = [Op::Eq, Op::Lt, Op::Gt, Op::Le, Op::Ge];
 
-fn below(rng: &mut impl RngCore, n: u32) -> u32 {
+pub(super) fn below(rng: &mut impl RngCore, n: u32) -> u32 {
     // The bias of 2^-32 * n does not matter here.
     ((u64::from(rng.next_u32()) * u64::from(n)) >> 32) as u32
 }
 
-fn chance(rng: &mut impl RngCore, percent: u32) -> bool {
+pub(super) fn chance(rng: &mut impl RngCore, percent: u32) -> bool {
     below(rng, 100) < percent
 }
 
-fn pick<T: Copy>(rng: &mut impl RngCore, from: &[T]) -> Option<T> {
+pub(super) fn pick<T: Copy>(rng: &mut impl RngCore, from: &[T]) -> Option<T> {
     from.get(below(rng, from.len() as u32) as usize).copied()
 }
 
@@ -112,8 +116,15 @@ pub fn prims(rng: &mut impl RngCore) -> Prims {
 /// # Errors
 /// None: what the generator makes is valid. The verifier's word, all the same.
 pub fn program(rng: &mut impl RngCore, shape: &Shape) -> Result<Program, VerifyError> {
+    numbered(rng, shape, 0)
+}
+
+/// A program that asks no slots but its own two.
+fn numbered(rng: &mut impl RngCore, shape: &Shape, number: u8) -> Result<Program, VerifyError> {
     let regs = registers(rng, shape);
-    let mut build = Build { rng, regs, insts: Vec::new() };
+    let histories = if shape.policies { histories(rng, &regs) } else { Vec::new() };
+    let slots = [2 * number, 2 * number + 1].map(|slot| slot % MAX_POLICY_SLOTS as u8);
+    let mut build = Build { rng, regs, histories, slots, policies: shape.policies, insts: Vec::new() };
     let mut clauses = Vec::new();
     for _ in 0..=below(build.rng, shape.clauses.clamp(1, MAX_CLAUSES as u32)) {
         let clause = build.clause(shape);
@@ -123,22 +134,28 @@ pub fn program(rng: &mut impl RngCore, shape: &Shape) -> Result<Program, VerifyE
         }
         clauses.push(clause);
     }
-    Program::new(build.regs, build.insts, clauses, Vec::new())
+    Program::new(build.regs, build.insts, clauses, build.histories)
 }
 
-/// Programs, and operations on a flow that runs them.
+/// Programs, and operations on a flow that runs them; with policies at most half as many programs as there are slots.
 ///
 /// # Errors
 /// As [`program`].
 pub fn script(rng: &mut impl RngCore, shape: &Shape) -> Result<Script, VerifyError> {
-    let count = 1 + below(rng, shape.programs.max(1));
-    let programs = (0..count).map(|_| program(rng, shape)).collect::<Result<Vec<_>, _>>()?;
+    let most = if shape.policies { shape.programs.min(MAX_POLICY_SLOTS as u32 / 2) } else { shape.programs };
+    let count = 1 + below(rng, most.max(1));
+    let programs = (0..count).map(|n| numbered(rng, shape, n as u8)).collect::<Result<Vec<_>, _>>()?;
     let mut running = 0;
     let operations: Vec<Operation> = (0..1 + below(rng, shape.operations.max(1)))
         .map(|_| operation(rng, &programs, &mut running))
         .collect();
     let cwnd_bytes = 1 + i64::from(below(rng, 1 << 20));
-    Ok(Script { programs, cwnd_bytes, steps: AckStream::steps(&operations) })
+    let mut script = Script::new(programs, cwnd_bytes, AckStream::steps(&operations));
+    if shape.policies {
+        script.flow = FlowId(rng.next_u64());
+        deploy(rng, &mut script);
+    }
+    Ok(script)
 }
 
 fn operation(rng: &mut impl RngCore, programs: &[Program], running: &mut usize) -> Operation {
@@ -188,11 +205,35 @@ fn registers(rng: &mut impl RngCore, shape: &Shape) -> Vec<RegDecl> {
     regs
 }
 
+/// Most programs keep one, in all shapes that fit.
+fn histories(rng: &mut impl RngCore, regs: &[RegDecl]) -> Vec<HistoryDecl> {
+    let (mut histories, mut cells) = (Vec::new(), 0);
+    if regs.is_empty() || chance(rng, 15) {
+        return histories;
+    }
+    for _ in 0..1 + below(rng, MAX_HISTORIES as u32) {
+        let width = 1 + below(rng, 4) as usize;
+        let most = (MAX_POLICY_INPUTS - cells) / width;
+        if most == 0 {
+            break;
+        }
+        let depth = 1 + below(rng, most.min(MAX_HISTORY_DEPTH) as u32) as u8;
+        let regs = (0..width).map(|_| below(rng, regs.len() as u32) as u8).collect();
+        let history = HistoryDecl { depth, regs };
+        cells += history.cells();
+        histories.push(history);
+    }
+    histories
+}
+
 type Tmps = [Option<Type>; MAX_TMPS];
 
 struct Build<'a, R: RngCore> {
     rng: &'a mut R,
     regs: Vec<RegDecl>,
+    histories: Vec<HistoryDecl>,
+    slots: [u8; 2],
+    policies: bool,
     insts: Vec<Inst>,
 }
 
@@ -218,6 +259,14 @@ impl<R: RngCore> Build<'_, R> {
 
     fn inst(&mut self, tmps: &mut Tmps) -> Inst {
         use Type::{Bool, Num};
+        if !self.histories.is_empty() && chance(self.rng, 15) {
+            let (op, a) = if chance(self.rng, 60) {
+                (Op::History, below(self.rng, self.histories.len() as u32).into())
+            } else {
+                (Op::Policy, self.slots[below(self.rng, 2) as usize].into())
+            };
+            return Inst { op, dst: Dst::ShouldReport, a: Src::Imm(a), b: Src::Imm(0) };
+        }
         // Operation, its operands' types, its result's.
         let (op, a, b, result) = match below(self.rng, 20) {
             0..=9 => (self.one_of(&NUM_OPS), Num, Num, Num),
@@ -264,7 +313,10 @@ impl<R: RngCore> Build<'_, R> {
             return src;
         }
         match (ty, kind) {
-            (Type::Num, 5) => pick(self.rng, &[Src::Cwnd, Src::Rate, Src::Micros]).unwrap_or(Src::Cwnd),
+            (Type::Num, 5) => {
+                let all = [Src::Cwnd, Src::Rate, Src::Micros, Src::PolicyAction, Src::PolicySnapshot];
+                pick(self.rng, if self.policies { &all } else { &all[..3] }).unwrap_or(Src::Cwnd)
+            }
             (Type::Num, 6) => self.number_prim(),
             (Type::Num, _) => Src::Imm(number(self.rng)),
             (Type::Bool, 5 | 6) => Src::Prim(Prim::FlowWasTimeout),
@@ -328,8 +380,10 @@ mod tests {
     fn covers_the_language() {
         let (mut ops, mut dsts, mut srcs) = (HashSet::new(), HashSet::new(), HashSet::new());
         let (mut invocations, mut faulted, mut reports, mut windows) = (0, 0, 0, 0);
-        for seed in 0..500 {
-            let script = script(&mut rng(seed), &Shape::default()).unwrap();
+        let (mut decided, mut snapshots, mut native, mut levels) = (0, HashSet::new(), 0, HashSet::new());
+        for seed in 0..1000 {
+            let shape = Shape { policies: seed % 2 == 1, ..Shape::default() };
+            let script = script(&mut rng(seed), &shape).unwrap();
             for inst in script.programs.iter().flat_map(|p| p.insts()) {
                 ops.insert(inst.op);
                 dsts.insert(std::mem::discriminant(&inst.dst));
@@ -339,11 +393,22 @@ mod tests {
             invocations += seen.len();
             faulted += usize::from(seen.last().is_some_and(|o| o.faults > 0));
             reports += seen.iter().filter(|o| o.report.is_some()).count();
+            for policy in seen.iter().filter_map(|o| o.policy.as_ref()) {
+                snapshots.insert((seed, policy.snapshot));
+                native += usize::from(policy.native);
+                levels.insert(policy.flow.level as u32);
+            }
+            decided += seen.last().and_then(|o| o.policy.as_ref()).map_or(0, |p| p.flow.decisions);
             windows += seen.windows(2).filter(|w| w[0].cwnd_bytes != w[1].cwnd_bytes).count();
         }
-        // All but History and Policy.
-        assert_eq!((ops.len(), dsts.len(), srcs.len()), (18, 7, 8));
+        assert_eq!((ops.len(), dsts.len(), srcs.len()), (20, 7, 10));
         assert!(invocations > 5000 && faulted > 100, "{invocations} invocations, {faulted} faulted");
         assert!(reports > 300 && windows > 300, "{reports} reports, {windows} window changes");
+        assert!(
+            decided > 2000 && snapshots.len() > 500,
+            "{decided} decisions by {} snapshots",
+            snapshots.len()
+        );
+        assert!(native > 300 && levels.len() == 3, "{native} native, levels {levels:?}");
     }
 }

@@ -229,7 +229,7 @@ impl Form {
             .collect();
         let faults = i64::from(self.faults) * ways.len() as i64;
         expectations.push(expect(Observable::Faults, faults));
-        let script = Script { programs: vec![program], cwnd_bytes: 14_480, steps };
+        let script = Script::new(vec![program], 14_480, steps);
         Ok(Case { name, script, expectations })
     }
 

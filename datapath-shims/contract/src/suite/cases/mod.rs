@@ -3,6 +3,7 @@
 //! Every case is held against the reference VM as well, register by register.
 
 mod arithmetic;
+mod policies;
 mod programs;
 
 use super::executor::{Divergence, Executor, Observation, Script, observe};
@@ -23,6 +24,16 @@ pub enum Observable {
     Rate,
     /// Faults since the flow started.
     Faults,
+    /// `Policy.action`.
+    Action,
+    /// `Policy.snapshot`.
+    Snapshot,
+    /// A cell of the histories.
+    Cell(usize),
+    /// 1 if a policy was asked, so that a report is a row, else 0.
+    IsRow,
+    /// 1 if the flow is the native algorithm's, else 0.
+    Native,
 }
 
 impl fmt::Display for Observable {
@@ -34,6 +45,11 @@ impl fmt::Display for Observable {
             Observable::Cwnd => f.write_str("Cwnd"),
             Observable::Rate => f.write_str("Rate"),
             Observable::Faults => f.write_str("the fault count"),
+            Observable::Action => f.write_str("Policy.action"),
+            Observable::Snapshot => f.write_str("Policy.snapshot"),
+            Observable::Cell(n) => write!(f, "history cell {n}"),
+            Observable::IsRow => f.write_str("whether a policy was asked"),
+            Observable::Native => f.write_str("whether it runs natively"),
         }
     }
 }
@@ -77,10 +93,16 @@ pub struct CaseError {
 pub fn all() -> Result<Vec<Case>, CaseError> {
     let mut cases = arithmetic::cases()?;
     cases.extend(programs::cases()?);
+    cases.extend(policies::cases()?);
     Ok(cases)
 }
 
 impl Case {
+    /// Whether only an executor that [runs policies](Executor::policies) can run it.
+    pub fn uses_policy(&self) -> bool {
+        self.script.programs.iter().any(|p| p.uses_policy())
+    }
+
     /// Runs the case.
     ///
     /// # Errors
@@ -106,6 +128,11 @@ impl Case {
             Observable::Cwnd => Some(seen.cwnd_bytes),
             Observable::Rate => Some(seen.rate_bytes_per_s),
             Observable::Faults => i64::try_from(seen.faults).ok(),
+            Observable::Action => Some(seen.policy.as_ref()?.action_q16),
+            Observable::Snapshot => Some(seen.policy.as_ref()?.snapshot.into()),
+            Observable::Cell(n) => seen.policy.as_ref()?.histories.get(*n).map(|cell| (*cell).into()),
+            Observable::IsRow => Some(seen.policy.as_ref()?.asked.into()),
+            Observable::Native => Some(seen.policy.as_ref()?.native.into()),
         }
     }
 }
@@ -138,16 +165,23 @@ mod tests {
             seen.iter_mut().for_each(self.0);
             Ok(seen)
         }
+        fn policies(&self) -> bool {
+            true
+        }
     }
 
     #[test]
     fn a_defect_of_any_kind_is_found() {
-        let defects: [fn(&mut Observation); 5] = [
+        let defects: [fn(&mut Observation); 9] = [
             |o| o.faults = 0,
             |o| o.cwnd_bytes = o.cwnd_bytes.min(i64::from(u32::MAX)),
             |o| o.rate_bytes_per_s &= i64::from(u32::MAX),
             |o| o.regs.iter_mut().for_each(|r| *r = i64::from(*r as i32)),
             |o| o.report = None,
+            |o| o.policy.iter_mut().for_each(|p| p.action_q16 = 0),
+            |o| o.policy.iter_mut().for_each(|p| p.flow.buffer = 0),
+            |o| o.policy.iter_mut().for_each(|p| p.histories.reverse()),
+            |o| o.policy.iter_mut().for_each(|p| p.native = false),
         ];
         let cases = all().unwrap();
         for (n, defect) in defects.into_iter().enumerate() {

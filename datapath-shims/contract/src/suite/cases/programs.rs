@@ -4,6 +4,7 @@ use super::{Case, CaseError, Expectation, Observable};
 use crate::Field;
 use crate::suite::executor::Script;
 use crate::suite::operation::{AckStream, Operation};
+use ccplane_infer::Shape;
 use ccplane_program::compile;
 use ccplane_program::ir::{INFINITY, MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Prim};
 use ccplane_program::vm::Prims;
@@ -11,24 +12,33 @@ use ccplane_program::vm::Prims;
 const INIT_CWND: i64 = 14_480;
 
 /// A case in the making.
-struct Draft {
-    name: &'static str,
+pub(super) struct Draft {
+    pub(super) name: &'static str,
     sources: Vec<&'static str>,
     operations: Vec<Operation>,
     expectations: Vec<Expectation>,
+    pub(super) slots: Vec<(u8, Shape)>,
+    pub(super) images: Vec<Vec<u64>>,
 }
 
-fn case(name: &'static str, source: &'static str) -> Draft {
-    Draft { name, sources: vec![source], operations: Vec::new(), expectations: Vec::new() }
+pub(super) fn case(name: &'static str, source: &'static str) -> Draft {
+    Draft {
+        name,
+        sources: vec![source],
+        operations: Vec::new(),
+        expectations: Vec::new(),
+        slots: Vec::new(),
+        images: Vec::new(),
+    }
 }
 
 impl Draft {
-    fn program(mut self, source: &'static str) -> Draft {
+    pub(super) fn program(mut self, source: &'static str) -> Draft {
         self.sources.push(source);
         self
     }
     /// Any ACK at all.
-    fn ack(self) -> Draft {
+    pub(super) fn ack(self) -> Draft {
         self.op(Operation::Ack { packets: 1, rtt_us: 20_000 })
     }
     /// An ACK at this time with this many bytes acknowledged.
@@ -37,18 +47,18 @@ impl Draft {
         prims.set(Prim::AckNow, now_us).set(Prim::AckBytesAcked, bytes);
         self.op(Operation::Raw(prims))
     }
-    fn op(mut self, operation: Operation) -> Draft {
+    pub(super) fn op(mut self, operation: Operation) -> Draft {
         self.operations.push(operation);
         self
     }
-    fn update(self, fields: &[(Field, i64)]) -> Draft {
+    pub(super) fn update(self, fields: &[(Field, i64)]) -> Draft {
         self.op(Operation::UpdateField(fields.to_vec()))
     }
-    fn set_program(self, program: usize, fields: &[(Field, i64)]) -> Draft {
+    pub(super) fn set_program(self, program: usize, fields: &[(Field, i64)]) -> Draft {
         self.op(Operation::SetProgram { program, fields: fields.to_vec() })
     }
     /// Of the last invocation so far.
-    fn expect(mut self, what: Observable, value: i64) -> Draft {
+    pub(super) fn expect(mut self, what: Observable, value: i64) -> Draft {
         let acks = self.operations.iter().filter(|op| is_ack(op)).count();
         self.expectations.push(Expectation { invocation: acks.saturating_sub(1), what, value });
         self
@@ -56,22 +66,22 @@ impl Draft {
     fn reg(self, name: &str, value: i64) -> Draft {
         self.expect(Observable::Reg(name.to_owned()), value)
     }
-    fn reported(self, name: &str, value: i64) -> Draft {
+    pub(super) fn reported(self, name: &str, value: i64) -> Draft {
         self.expect(Observable::Reported(name.to_owned()), value)
     }
-    fn silent(self) -> Draft {
+    pub(super) fn silent(self) -> Draft {
         self.expect(Observable::DidReport, 0)
     }
-    fn cwnd(self, value: i64) -> Draft {
+    pub(super) fn cwnd(self, value: i64) -> Draft {
         self.expect(Observable::Cwnd, value)
     }
-    fn rate(self, value: i64) -> Draft {
+    pub(super) fn rate(self, value: i64) -> Draft {
         self.expect(Observable::Rate, value)
     }
     fn faults(self, value: i64) -> Draft {
         self.expect(Observable::Faults, value)
     }
-    fn done(self) -> Result<Case, CaseError> {
+    pub(super) fn done(self) -> Result<Case, CaseError> {
         let error = |reason| CaseError { name: self.name.to_owned(), reason };
         let mut programs = Vec::new();
         for source in &self.sources {
@@ -79,7 +89,8 @@ impl Draft {
             programs.push(compile(source).map_err(|d| error(first(d)))?);
         }
         let steps = AckStream::steps(&self.operations);
-        let script = Script { programs, cwnd_bytes: INIT_CWND, steps };
+        let (slots, images) = (self.slots, self.images);
+        let script = Script { slots, images, ..Script::new(programs, INIT_CWND, steps) };
         Ok(Case { name: self.name.to_owned(), script, expectations: self.expectations })
     }
 }
