@@ -1,5 +1,7 @@
 //! An image's words. Offsets in bytes from its start; values little-endian and naturally aligned.
 
+use crate::NOISE_DEVIATION;
+
 /// u32: names the deployment; 0 while the image is being written. Never reused.
 pub const UID: usize = 0;
 /// u32: at most so many inputs of a decision outside their range, else the decision counts as clipped.
@@ -22,7 +24,7 @@ pub const STEP_Q20: usize = 40;
 pub const KNOB_MIN: usize = 48;
 /// i64: the largest; at most 2^40.
 pub const KNOB_MAX: usize = 56;
-/// i64: exploration noise: its standard deviation in Q16 times 2^16 over [`NOISE_DEVIATION`](crate::NOISE_DEVIATION); 0 for none.
+/// i64: exploration noise: its standard deviation in Q16 times 2^16 over [`NOISE_DEVIATION`]; 0 for none.
 pub const NOISE_MULT: usize = 64;
 /// u32: [`PIN`] or 0.
 pub const FLAGS: usize = 72;
@@ -33,13 +35,35 @@ pub const FEATURE_BYTES: usize = 16;
 
 /// Offsets in an input's spec.
 pub mod feature {
+    use crate::Bits;
+
     /// i32: values below count as this.
     pub const LO: usize = 0;
     /// i32: values above count as this; more than LO.
     pub const HI: usize = 4;
     /// u64: `2 A 2^32 / (hi - lo)`, rounded.
     pub const MULT: usize = 8;
+
+    /// What belongs at [`MULT`] for a range: at most 2^46, so that no product overflows, and such that a scaled input
+    /// is at most `2 A`.
+    pub fn mult(bits: Bits, lo: i32, hi: i32) -> u64 {
+        let span = (i64::from(hi) - i64::from(lo)).unsigned_abs().max(1);
+        (((bits.max_activation() as u64 * 2) << 32) + span / 2) / span
+    }
 }
+
+/// Largest bound of an action, Q16: 256.
+pub const MAX_BOUND_Q16: u32 = 1 << 24;
+/// Largest change that one action makes, `bound * step`, Q20: to five times the value or a fifth of it.
+pub const MAX_CHANGE_Q20: u64 = 1 << 22;
+/// Largest rate (bytes per second) or window (bytes) that an action map sets.
+pub const MAX_KNOB: i64 = 1 << 40;
+/// Largest factor of the output: its product with any sum fits 63 bits.
+pub const MAX_OUT_MULT: i64 = (1 << 32) - 1;
+/// Largest shift of the output.
+pub const MAX_OUT_SHIFT: u32 = 63;
+/// Largest factor of noise: a deviation of 2^16 = 2^32 in Q16.
+pub const MAX_NOISE_MULT: i64 = (1 << 48) / NOISE_DEVIATION + 1;
 
 /// Values of [`MAP`]: what becomes of an action.
 pub mod map {

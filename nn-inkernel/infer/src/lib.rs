@@ -19,21 +19,29 @@
 //!
 //! All shifts to the right are arithmetic.
 #![no_std]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+#[cfg(feature = "std")]
+extern crate std;
+
+mod check;
 pub mod image;
 pub mod lanes;
 mod model;
 mod noise;
+mod prepared;
 mod shape;
+mod simd;
 mod slot;
 pub mod tables;
 
+pub use check::{ImageError, check};
 pub use model::{Inference, Model};
 pub use noise::{NOISE_DEVIATION, Noise, spread};
+pub use prepared::Prepared;
 pub use shape::{Bits, Shape, ShapeError};
-pub use slot::{Control, FlowPolicy, Knobs, Level, Slot, Verdict};
+pub use slot::{Control, FlowPolicy, Knobs, Level, Slot, Verdict, apply};
 
 /// Inputs of a network: all cells of a program's histories.
 pub const MAX_INPUTS: usize = 64;

@@ -127,6 +127,15 @@ impl Shape {
         if bytes > MAX_IMAGE_BYTES { Err(ShapeError::Image { bytes }) } else { Ok(shape) }
     }
 
+    /// The shape that [`Shape::code`] gave this number; `None` for any other number.
+    pub fn from_code(code: u64) -> Option<Shape> {
+        let bits = [Bits::W8, Bits::W16].into_iter().find(|bits| *bits as u64 == code & 0xff)?;
+        let widths: [usize; MAX_LAYERS + 1] =
+            core::array::from_fn(|n| (code >> (16 + 8 * n)) as usize & 0xff);
+        let shape = Shape::new(bits, widths.get(..=(code >> 8) as usize & 0xff)?).ok()?;
+        (shape.code() == code).then_some(shape)
+    }
+
     /// How wide its numbers are.
     pub const fn bits(&self) -> Bits {
         self.bits

@@ -201,8 +201,8 @@ impl Slot<'_> {
     }
 }
 
-/// Applies the action map; true if that left the knob at its minimum.
-fn apply(image: &[u64], action_q16: i64, knobs: &mut Knobs) -> bool {
+/// Applies the action map that `image` begins with; true if that left the knob at its minimum.
+pub fn apply(image: &[u64], action_q16: i64, knobs: &mut Knobs) -> bool {
     let knob = match image::u32_at(image, image::MAP) {
         map::RATE => &mut knobs.rate_bytes_per_s,
         map::CWND => &mut knobs.cwnd_bytes,

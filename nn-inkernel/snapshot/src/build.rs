@@ -3,7 +3,7 @@
 use crate::format;
 use crate::keys::{Signature, SigningKey, VerifyingKey};
 use crate::{Calibration, Fidelity, Hash, Network, PolicySpec, Provenance, SnapshotError};
-use ccplane_infer::{Bits, MAX_INPUTS, NOISE_DEVIATION, Shape, image, lanes, tables};
+use ccplane_infer::{MAX_INPUTS, NOISE_DEVIATION, Shape, image, lanes, tables};
 use serde::{Deserialize, Serialize};
 
 /// When a datapath's monitor steps in.
@@ -196,7 +196,7 @@ impl Snapshot {
             let at = image::FEATURES + image::FEATURE_BYTES * n;
             image::set_u32(words, at + image::feature::LO, feature.lo as u32);
             image::set_u32(words, at + image::feature::HI, feature.hi as u32);
-            let mult = feature_mult(self.shape().bits(), feature.lo, feature.hi);
+            let mult = image::feature::mult(self.shape().bits(), feature.lo, feature.hi);
             image::set_u64(words, at + image::feature::MULT, mult);
         }
     }
@@ -220,10 +220,4 @@ impl Snapshot {
             image::set_u32(words, shape.tables_at(n) + 4 * neuron, base as u32);
         }
     }
-}
-
-/// `2 A 2^32 / (hi - lo)`, rounded: at most 2^46, and the scaled input is at most 2 A.
-fn feature_mult(bits: Bits, lo: i32, hi: i32) -> u64 {
-    let span = (i64::from(hi) - i64::from(lo)).unsigned_abs().max(1);
-    (((bits.max_activation() as u64 * 2) << 32) + span / 2) / span
 }

@@ -1,11 +1,7 @@
 //! An integer network.
 
+use ccplane_infer::image::{MAX_OUT_MULT, MAX_OUT_SHIFT};
 use ccplane_infer::{Bits, Shape, ShapeError, tables};
-
-/// Largest factor of the output: its product with any sum fits 63 bits.
-pub const MAX_OUT_MULT: i64 = (1 << 32) - 1;
-/// Largest shift of the output.
-pub const MAX_OUT_SHIFT: u32 = 63;
 
 /// A layer of an integer network.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

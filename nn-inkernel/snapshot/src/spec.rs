@@ -1,17 +1,12 @@
 //! What a policy is beside its network: what its inputs mean and what becomes of its action.
 
+pub use ccplane_infer::image::{MAX_BOUND_Q16, MAX_CHANGE_Q20, MAX_KNOB};
+
 use ccplane_infer::{MAX_INPUTS, image};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of an algorithm's or an input's name, at most.
 pub const MAX_NAME_BYTES: usize = 64;
-/// Largest bound of an action, Q16: 256.
-pub const MAX_BOUND_Q16: u32 = 1 << 24;
-/// Largest change that one action makes, `bound * step`, Q20: to five times the value or a fifth of it.
-pub const MAX_CHANGE_Q20: u64 = 1 << 22;
-/// Largest rate (bytes per second) or window (bytes) that an action map sets.
-pub const MAX_KNOB: i64 = 1 << 40;
-
 /// One input of a policy: a cell of the program's histories.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,0 +1,185 @@
+//! Whether words are an image that datapaths may run.
+
+use crate::image::{self, feature};
+use crate::{Shape, lanes, tables};
+use core::fmt;
+
+/// Why words are no image of a shape. Layers, neurons and inputs count from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ImageError {
+    /// Not as long as its shape says.
+    Length {
+        /// How long it is, bytes.
+        found: usize,
+        /// How long it should be.
+        expected: usize,
+    },
+    /// Of another shape.
+    Shape {
+        /// The code in the image.
+        found: u64,
+        /// The shape's.
+        expected: u64,
+    },
+    /// A number outside its limits.
+    Range {
+        /// Which.
+        field: &'static str,
+        /// What it is.
+        found: i64,
+        /// The smallest allowed.
+        min: i64,
+        /// The largest allowed.
+        max: i64,
+    },
+    /// An input's range is none, or its factor does not belong to it.
+    Feature {
+        /// Which.
+        input: usize,
+    },
+    /// A word that no weights of 16 bits make up.
+    Weights {
+        /// Its layer.
+        layer: usize,
+        /// Its input.
+        input: usize,
+    },
+    /// A neuron's sum could leave its lane.
+    Overflow {
+        /// Its layer.
+        layer: usize,
+        /// Which in its layer.
+        neuron: usize,
+        /// How far its sum can get.
+        reach: i64,
+        /// Where the lane ends.
+        limit: i64,
+    },
+    /// Not where a table starts.
+    Table {
+        /// Its layer.
+        layer: usize,
+        /// Which in its layer.
+        neuron: usize,
+        /// The entry.
+        found: u32,
+    },
+}
+
+impl fmt::Display for ImageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ImageError::Length { found, expected } => {
+                write!(f, "{found} bytes, its shape takes {expected}")
+            }
+            ImageError::Shape { found, expected } => {
+                write!(f, "it is of shape {found:#x}, the slot's is {expected:#x}")
+            }
+            ImageError::Range { field, found, min, max } => {
+                write!(f, "{field} is {found}, {min} to {max} are allowed")
+            }
+            ImageError::Feature { input } => {
+                write!(f, "input {input}: lo < hi and their factor are needed")
+            }
+            ImageError::Weights { layer, input } => {
+                write!(f, "layer {layer}, input {input}: not weights of 16 bits")
+            }
+            ImageError::Overflow { layer, neuron, reach, limit } => write!(
+                f,
+                "neuron {neuron} of layer {layer}: its sum can reach {reach}, and must stay below {limit}"
+            ),
+            ImageError::Table { layer, neuron, found } => {
+                write!(f, "neuron {neuron} of layer {layer}: no table starts at entry {found}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ImageError {}
+
+/// Checks all that an executor relies on; that no sum overflows is proved from the weights.
+///
+/// # Errors
+/// The first word that is wrong.
+pub fn check(shape: &Shape, image: &[u64]) -> Result<(), ImageError> {
+    let (found, expected) = (core::mem::size_of_val(image), shape.image_bytes());
+    if found != expected {
+        return Err(ImageError::Length { found, expected });
+    }
+    let (found, expected) = (image::u64_at(image, image::SHAPE), shape.code());
+    if found != expected {
+        return Err(ImageError::Shape { found, expected });
+    }
+    header(image)?;
+    for input in 0..shape.inputs() {
+        check_feature(shape, image, input)?;
+    }
+    (0..shape.layers()).try_for_each(|layer| check_layer(shape, image, layer))
+}
+
+fn header(image: &[u64]) -> Result<(), ImageError> {
+    let word = |at| i64::from(image::u32_at(image, at));
+    let (bound, step) = (word(image::ACTION_BOUND_Q16), image::i64_at(image, image::STEP_Q20));
+    let (min, max) = (image::i64_at(image, image::KNOB_MIN), image::i64_at(image, image::KNOB_MAX));
+    let max_step = ((image::MAX_CHANGE_Q20 as i64 + 1) << 16) - 1;
+    let limits = [
+        ("uid", word(image::UID), 1, i64::from(u32::MAX)),
+        ("action bound", bound, 1, i64::from(image::MAX_BOUND_Q16)),
+        ("action map", word(image::MAP), 0, i64::from(image::map::CWND)),
+        ("out_mult", image::i64_at(image, image::OUT_MULT), 1, image::MAX_OUT_MULT),
+        ("out_shift", word(image::OUT_SHIFT), 0, i64::from(image::MAX_OUT_SHIFT)),
+        ("step", step, 0, max_step / bound.max(1)),
+        ("knob_min", min, 1, image::MAX_KNOB),
+        ("knob_max", max, min.saturating_add(1), image::MAX_KNOB),
+        ("noise_mult", image::i64_at(image, image::NOISE_MULT), 0, image::MAX_NOISE_MULT),
+        ("flags", word(image::FLAGS), 0, i64::from(image::PIN)),
+    ];
+    for (field, found, min, max) in limits {
+        if !(min..=max).contains(&found) {
+            return Err(ImageError::Range { field, found, min, max });
+        }
+    }
+    Ok(())
+}
+
+fn check_feature(shape: &Shape, image: &[u64], input: usize) -> Result<(), ImageError> {
+    let at = image::FEATURES + image::FEATURE_BYTES * input;
+    let lo = image::u32_at(image, at + feature::LO) as i32;
+    let hi = image::u32_at(image, at + feature::HI) as i32;
+    let mult = image::u64_at(image, at + feature::MULT);
+    let good = lo < hi && mult == feature::mult(shape.bits(), lo, hi);
+    if good { Ok(()) } else { Err(ImageError::Feature { input: input + 1 }) }
+}
+
+fn check_layer(shape: &Shape, image: &[u64], layer: usize) -> Result<(), ImageError> {
+    let ((inputs, outputs), bits) = (shape.layer(layer), shape.bits());
+    let groups = shape.groups(layer);
+    for group in 0..groups {
+        let mut reach =
+            lanes::unpack_biases(bits, image::u64_at(image, shape.bias_at(layer) + 8 * group)).map(i64::abs);
+        for input in 0..inputs {
+            let at = shape.weights_at(layer) + 8 * (groups * input + group);
+            let weights = lanes::unpack_weights(bits, image::u64_at(image, at))
+                .filter(|weights| weights.iter().all(|w| i16::try_from(*w).is_ok()))
+                .ok_or(ImageError::Weights { layer: layer + 1, input: input + 1 })?;
+            for (reach, weight) in reach.iter_mut().zip(weights) {
+                *reach += weight.abs() * bits.max_activation();
+            }
+        }
+        let (first, limit) = (group * bits.lanes(), bits.lane_offset());
+        let over = reach.iter().take(outputs - first).position(|reach| *reach >= limit);
+        if let Some(n) = over {
+            let neuron = first + n + 1;
+            return Err(ImageError::Overflow { layer: layer + 1, neuron, reach: reach[n], limit });
+        }
+    }
+    let hidden = if layer + 1 < shape.layers() { outputs } else { 0 };
+    for neuron in 0..hidden {
+        let found = image::u32_at(image, shape.tables_at(layer) + 4 * neuron);
+        let (stride, at) = (tables::stride(bits), found as usize);
+        if at % stride != 0 || at / stride >= tables::CLASSES {
+            return Err(ImageError::Table { layer: layer + 1, neuron: neuron + 1, found });
+        }
+    }
+    Ok(())
+}

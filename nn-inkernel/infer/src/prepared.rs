@@ -1,0 +1,143 @@
+//! A network laid out for a processor's vector unit.
+
+use crate::image::{self, feature};
+use crate::simd::{self, Kernel};
+use crate::{Bits, ImageError, Inference, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH, Shape, check, lanes};
+
+/// Sums that a vector holds; widths are padded to it.
+pub(crate) const STEP: usize = 8;
+/// Weights of the widest hidden layers and of the output.
+const MAX_WEIGHTS: usize = (MAX_LAYERS - 1) * MAX_WIDTH * MAX_WIDTH + MAX_WIDTH;
+
+/// An image unpacked: weights of 16 bits, sums of 32. Gives the same bits as [`Model::infer`](crate::Model::infer),
+/// several times faster. 28 KB: box it. Make it when a snapshot is pushed, not when a flow decides.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub struct Prepared {
+    /// Hidden layers: for each pair of inputs, for each output (padded), the two weights. The output layer: one row,
+    /// padded with zeros.
+    pub(crate) weights: [i16; MAX_WEIGHTS],
+    /// Layer by layer, padded with zeros.
+    pub(crate) biases: [[i32; MAX_WIDTH]; MAX_LAYERS],
+    pub(crate) tables: [[u32; MAX_WIDTH]; MAX_LAYERS],
+    pub(crate) features: Features,
+    pub(crate) bits: Bits,
+    /// (inputs, outputs) of each layer.
+    pub(crate) layers: [(usize, usize); MAX_LAYERS],
+    pub(crate) depth: usize,
+    out_mult: i64,
+    out_shift: u32,
+    uid: u32,
+    kernel: Kernel,
+}
+
+/// The inputs' specs, one array a field. What lies beyond the inputs clips nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Features {
+    pub lo: [i32; MAX_INPUTS],
+    pub hi: [i32; MAX_INPUTS],
+    /// The factors' upper halves ...
+    pub mult_hi: [u32; MAX_INPUTS],
+    /// ... and lower ones.
+    pub mult_lo: [u32; MAX_INPUTS],
+}
+
+impl Prepared {
+    /// Checks an image and lays it out.
+    ///
+    /// # Errors
+    /// [`ImageError`]: what [`check`] says.
+    pub fn new(shape: &Shape, image: &[u64]) -> Result<Prepared, ImageError> {
+        Prepared::with(shape, image, Kernel::best())
+    }
+
+    /// As [`Prepared::new`], for the code that runs on every processor.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn portable(shape: &Shape, image: &[u64]) -> Result<Prepared, ImageError> {
+        Prepared::with(shape, image, Kernel::Portable)
+    }
+
+    fn with(shape: &Shape, image: &[u64], kernel: Kernel) -> Result<Prepared, ImageError> {
+        check(shape, image)?;
+        let mut prepared = Prepared {
+            weights: [0; MAX_WEIGHTS],
+            biases: [[0; MAX_WIDTH]; MAX_LAYERS],
+            tables: [[0; MAX_WIDTH]; MAX_LAYERS],
+            features: Features {
+                lo: [i32::MIN; MAX_INPUTS],
+                hi: [i32::MAX; MAX_INPUTS],
+                mult_hi: [0; MAX_INPUTS],
+                mult_lo: [0; MAX_INPUTS],
+            },
+            bits: shape.bits(),
+            layers: core::array::from_fn(|layer| shape.layer(layer)),
+            depth: shape.layers(),
+            out_mult: image::i64_at(image, image::OUT_MULT),
+            out_shift: image::u32_at(image, image::OUT_SHIFT),
+            uid: image::u32_at(image, image::UID),
+            kernel,
+        };
+        prepared.lay_out_features(shape, image);
+        let mut at = 0;
+        for layer in 0..shape.layers() {
+            prepared.lay_out(shape, image, layer, at);
+            at += weights_len(shape.layer(layer));
+        }
+        Ok(prepared)
+    }
+
+    /// The deployment that the image names.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Runs the network. Missing inputs count as 0.
+    pub fn infer(&self, inputs: &[i32]) -> Inference {
+        let (sum, clipped_inputs) = simd::run(self.kernel, self, inputs);
+        let product = i64::from(sum).wrapping_mul(self.out_mult);
+        Inference { action_q16: product >> (self.out_shift & 63), clipped_inputs }
+    }
+
+    fn lay_out_features(&mut self, shape: &Shape, image: &[u64]) {
+        for n in 0..shape.inputs() {
+            let at = image::FEATURES + image::FEATURE_BYTES * n;
+            self.features.lo[n] = image::u32_at(image, at + feature::LO) as i32;
+            self.features.hi[n] = image::u32_at(image, at + feature::HI) as i32;
+            let mult = image::u64_at(image, at + feature::MULT);
+            self.features.mult_hi[n] = (mult >> 32) as u32;
+            self.features.mult_lo[n] = mult as u32;
+        }
+    }
+
+    /// Puts a layer's weights at `start`.
+    fn lay_out(&mut self, shape: &Shape, image: &[u64], layer: usize, start: usize) {
+        let ((inputs, outputs), bits) = (shape.layer(layer), shape.bits());
+        let groups = shape.groups(layer);
+        let padded = outputs.next_multiple_of(STEP);
+        for neuron in 0..outputs {
+            let (group, lane) = (neuron / bits.lanes(), neuron % bits.lanes());
+            let bias = image::u64_at(image, shape.bias_at(layer) + 8 * group);
+            self.biases[layer][neuron] = lanes::unpack_biases(bits, bias)[lane] as i32;
+            for input in 0..inputs {
+                let word = image::u64_at(image, shape.weights_at(layer) + 8 * (groups * input + group));
+                // `check` has been here: each word is weights of 16 bits.
+                let weight = lanes::unpack_weights(bits, word).unwrap_or_default()[lane] as i16;
+                let at = if outputs == 1 { input } else { (input / 2 * padded + neuron) * 2 + input % 2 };
+                self.weights[start + at] = weight;
+            }
+            if layer + 1 < shape.layers() {
+                self.tables[layer][neuron] = image::u32_at(image, shape.tables_at(layer) + 4 * neuron);
+            }
+        }
+    }
+}
+
+/// Numbers that a layer's weights take, padding included.
+pub(crate) fn weights_len((inputs, outputs): (usize, usize)) -> usize {
+    match outputs {
+        1 => inputs.next_multiple_of(2 * STEP),
+        _ => inputs.next_multiple_of(2) * outputs.next_multiple_of(STEP),
+    }
+}
