@@ -1,6 +1,6 @@
 //! Traffic without congestion control: it crosses links and is not acknowledged.
 
-use crate::config::{ConfigError, MAX_HOPS, MAX_RATE_BIT_PER_S, check_links, within};
+use crate::config::{ConfigError, MAX_HOPS, MAX_LINKS, MAX_RATE_BIT_PER_S, check_links, within};
 use crate::workload::{Random, scaled};
 
 /// Smallest packet, wire bytes.
@@ -78,6 +78,33 @@ pub struct CrossStats {
     pub sent: u64,
     /// Packets that crossed all links.
     pub delivered: u64,
+}
+
+/// When a source's packets leave, nanoseconds: those of [`Network::add_cross`](crate::Network::add_cross)'s source number
+/// `index`, for who sends them elsewhere.
+pub struct CrossTimes {
+    source: Cross,
+    next_ns: Option<u64>,
+}
+
+impl CrossTimes {
+    /// # Errors
+    /// The first field outside its limits.
+    pub fn new(config: &CrossConfig, seed: u64, index: usize) -> Result<CrossTimes, ConfigError> {
+        config.check(MAX_LINKS)?;
+        let next_ns = Some(config.start_ns).filter(|at_ns| *at_ns < config.end_ns);
+        Ok(CrossTimes { source: Cross::new(config, seed, index), next_ns })
+    }
+}
+
+impl Iterator for CrossTimes {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let now_ns = self.next_ns?;
+        self.next_ns = self.source.next_ns(now_ns);
+        Some(now_ns)
+    }
 }
 
 /// A source at work.

@@ -13,7 +13,7 @@ mod model;
 
 pub use file::{Results, ResultsError, append, create, read, read_from, repair};
 pub use model::{
-    AgentUse, Capacity, Comparison, Completion, Completions, Contender, Cpu, Datapath, Flow, Header, Host,
-    Link, LinkUse, Measured, Metric, Outcome, PaperFigure, Percentiles, Plan, Record, Run, SCHEMA_VERSION,
-    Scenario, Series,
+    AgentUse, Capacity, Change, Comparison, Completion, Completions, Contender, Cpu, Datapath, Flow, Header,
+    Host, Link, LinkUse, Measured, Metric, Outcome, PaperFigure, Percentiles, Plan, Record, Run,
+    SCHEMA_VERSION, Scenario, Series, Stretch,
 };

@@ -97,10 +97,16 @@ pub struct Comparison {
 pub enum Metric {
     /// Payload acknowledged per second after the warm-up, all flows together, bits per second.
     ThroughputBps,
+    /// Standard deviation of that over time, in steps of half a second, bits per second.
+    ThroughputDeviationBps,
     /// Mean of the flows' RTT samples, microseconds.
     MeanRttUs,
     /// 95th percentile of the flows' RTT samples, microseconds.
     P95RttUs,
+    /// Mean time that packets spent in the bottleneck's queue, microseconds.
+    MeanQueueUs,
+    /// 95th percentile of that, microseconds.
+    P95QueueUs,
     /// Share of the link's capacity used, millionths.
     UtilisationPpm,
     /// Share of packets that the link dropped or lost, millionths.
@@ -117,6 +123,13 @@ pub enum Metric {
     FctLargeP50Us,
     /// Processor time per gigabyte of payload acknowledged, microseconds: the whole machine's, idle time not counted.
     CpuUsPerGbyte,
+    /// Share of the whole machine's time that went into soft interrupts, millionths.
+    SoftirqPpm,
+    /// Mean of [`Stretch::reward_ppm`] over time: of the oracle's reward, millionths.
+    RewardPpm,
+    /// Mean time from a change of the link to 90 % of the oracle's reward, microseconds; a stretch in which that was not
+    /// reached counts with its length.
+    AdaptationUs,
 }
 
 /// A link and what runs over it.
@@ -143,6 +156,20 @@ pub struct Link {
     pub mtu_bytes: u64,
     /// Capacity over time: each value holds until the next one's time. Empty when it has no limit.
     pub capacity: Vec<Capacity>,
+    /// What became of it while a run lasted, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
+}
+
+/// A link from a moment on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Change {
+    /// From when, milliseconds.
+    pub t_ms: u64,
+    /// In words: what changed.
+    pub description: String,
+    /// Round-trip time of a packet that meets no queue, from then on, microseconds.
+    pub base_rtt_us: u64,
 }
 
 /// A link's capacity from a moment on.
@@ -165,6 +192,9 @@ pub struct Contender {
     pub datapath: Datapath,
     /// Parameters of the algorithm that the plan sets.
     pub parameters: BTreeMap<String, i64>,
+    /// Whether the agent improves its policies while its flows run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub learning: bool,
 }
 
 /// What carries a contender's flows and decides their windows.
@@ -240,6 +270,9 @@ pub struct Measured {
     pub link: Option<LinkUse>,
     /// Long flows, in order of their start. Empty when there are short ones only.
     pub flows: Vec<Flow>,
+    /// The time between two changes of the link, in order; empty where it does not change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stretches: Vec<Stretch>,
     /// Short flows.
     pub completions: Option<Completions>,
     /// The whole machine's processor time; `None` in the simulator.
@@ -267,6 +300,22 @@ pub struct LinkUse {
     pub marked_pkts: u64,
     /// Time that packets spent in the queue, microseconds.
     pub queue_delay_us: Percentiles,
+}
+
+/// A time in which the link is as it is, and how the contender's flows did in it. The reward is the share of the capacity
+/// used times (base RTT / RTT)^0.3, both RTTs 2 ms longer: Aurora's scale-free reward as a factor. The oracle uses the
+/// whole capacity without a queue: 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Stretch {
+    /// From when, milliseconds since the run's start.
+    pub from_ms: u64,
+    /// Until when.
+    pub to_ms: u64,
+    /// Mean reward, of the oracle's, millionths.
+    pub reward_ppm: u64,
+    /// From its start until the reward stays at 90 % of the oracle's or above for a second, milliseconds; `None` if it
+    /// never does.
+    pub reached_ms: Option<u64>,
 }
 
 /// Of a distribution.

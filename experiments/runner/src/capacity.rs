@@ -3,7 +3,7 @@
 use ccplane_netsim::trace::{OPPORTUNITY_BYTES, Trace};
 use ccplane_results::Capacity;
 
-use crate::plan::Medium;
+use crate::plan::{Link, Medium};
 
 /// A trace's opportunities are counted in bins of this length.
 const BIN_MS: u64 = 250;
@@ -24,7 +24,7 @@ pub fn of_trace(trace: &Trace, repeat: bool, duration_ms: u64) -> impl Iterator<
 }
 
 /// A plan's link; empty where it has no limit.
-pub(crate) fn of_medium(medium: &Medium, duration_ms: u64) -> Vec<Capacity> {
+fn of_medium(medium: &Medium, duration_ms: u64) -> Vec<Capacity> {
     match medium {
         Medium::Veth | Medium::Unlimited => Vec::new(),
         Medium::Rate(bit_per_s) => vec![Capacity { t_ms: 0, capacity_bps: *bit_per_s }],
@@ -33,6 +33,14 @@ pub(crate) fn of_medium(medium: &Medium, duration_ms: u64) -> Vec<Capacity> {
             bins.map(|(t_ms, capacity_bps)| Capacity { t_ms, capacity_bps }).collect()
         }
     }
+}
+
+/// The same with its changes.
+pub(crate) fn of_link(link: &Link, duration_ms: u64) -> Vec<Capacity> {
+    let mut steps = of_medium(&link.medium, duration_ms);
+    let changed = link.changes.iter().filter_map(|c| Some((c.at_ms, c.bit_per_s?)));
+    steps.extend(changed.map(|(t_ms, capacity_bps)| Capacity { t_ms, capacity_bps }));
+    steps
 }
 
 #[cfg(test)]

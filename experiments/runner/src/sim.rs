@@ -8,7 +8,7 @@ use ccplane_core::{
     AttachError, Catalog, CatalogError, Config, Core, Counters, DatapathId, NATIVE, Rule, Rules, RulesError,
     drive,
 };
-use ccplane_netsim::LinkConfig;
+use ccplane_netsim::{CrossConfig, LinkConfig};
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, SimError, Source};
 
 const SIM: DatapathId = DatapathId(0);
@@ -43,6 +43,8 @@ pub struct Simulation {
     pub min_rto_us: u32,
     /// In order of their start.
     pub flows: Vec<SimFlow>,
+    /// Traffic without congestion control beside them.
+    pub cross: Vec<CrossConfig>,
 }
 
 impl Simulation {
@@ -59,6 +61,7 @@ impl Simulation {
             agent_latency_us: 0,
             min_rto_us: DEFAULT_MIN_RTO_US,
             flows: Vec::new(),
+            cross: Vec::new(),
         }
     }
 }
@@ -133,6 +136,9 @@ pub fn run(
     config.sample_every_us = simulation.sample_every_us;
     config.agent_latency_us = simulation.agent_latency_us;
     let mut datapath = SimDatapath::new(config)?;
+    for cross in &simulation.cross {
+        datapath.add_cross(cross)?;
+    }
     let mut names: Vec<&str> = simulation.flows.iter().map(|f| f.algorithm.as_str()).collect();
     names.sort_unstable();
     names.dedup();

@@ -50,10 +50,10 @@ pub fn convergence(measured: &Measured) -> Option<Convergence> {
 }
 
 /// A run of more bins is not looked at: over a day.
-const MAX_BINS: usize = 200_000;
+pub(super) const MAX_BINS: usize = 200_000;
 
 /// Mean throughput in each bin; a bin without samples has the one before's.
-fn binned(flow: &Flow, start_ms: u64, bins: usize) -> Vec<f64> {
+pub(super) fn binned(flow: &Flow, start_ms: u64, bins: usize) -> Vec<f64> {
     let mut sums = vec![(0.0, 0u32); bins];
     for (t_ms, bps) in flow.series.t_ms.iter().zip(&flow.series.throughput_bps) {
         // A sample tells of the time before it.

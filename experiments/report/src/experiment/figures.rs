@@ -1,7 +1,8 @@
 //! A run's figures.
 
-use ccplane_results::{Completion, Flow, Measured, Metric};
+use ccplane_results::{Completion, Flow, Measured, Metric, Stretch};
 
+use super::fairness::{BIN_MS, MAX_BINS, binned};
 use crate::statistics::{jain, percentile};
 
 /// Flows of less than this are small, bytes.
@@ -23,11 +24,14 @@ pub struct Unit {
 }
 
 /// Every metric, in the order of tables.
-pub const METRICS: [Metric; 11] = [
+pub const METRICS: [Metric; 17] = [
     Metric::ThroughputBps,
+    Metric::ThroughputDeviationBps,
     Metric::UtilisationPpm,
     Metric::MeanRttUs,
     Metric::P95RttUs,
+    Metric::MeanQueueUs,
+    Metric::P95QueueUs,
     Metric::LossPpm,
     Metric::JainPpm,
     Metric::FctP50Us,
@@ -35,15 +39,21 @@ pub const METRICS: [Metric; 11] = [
     Metric::FctP99Us,
     Metric::FctLargeP50Us,
     Metric::CpuUsPerGbyte,
+    Metric::SoftirqPpm,
+    Metric::RewardPpm,
+    Metric::AdaptationUs,
 ];
 
 /// How `metric` is written.
 pub const fn unit(metric: Metric) -> Unit {
     let (title, unit, scale, more_is_better) = match metric {
         Metric::ThroughputBps => ("Throughput", "Mb/s", 1e6, true),
+        Metric::ThroughputDeviationBps => ("Throughput, deviation", "Mb/s", 1e6, false),
         Metric::UtilisationPpm => ("Utilisation", "%", 1e4, true),
         Metric::MeanRttUs => ("Mean RTT", "ms", 1e3, false),
         Metric::P95RttUs => ("p95 RTT", "ms", 1e3, false),
+        Metric::MeanQueueUs => ("Mean queue", "ms", 1e3, false),
+        Metric::P95QueueUs => ("p95 queue", "ms", 1e3, false),
         Metric::LossPpm => ("Loss", "%", 1e4, false),
         Metric::JainPpm => ("Jain’s index", "", 1e6, true),
         Metric::FctP50Us => ("Completion p50", "ms", 1e3, false),
@@ -51,6 +61,9 @@ pub const fn unit(metric: Metric) -> Unit {
         Metric::FctP99Us => ("Completion p99", "ms", 1e3, false),
         Metric::FctLargeP50Us => ("Completion p50, > 1 MB", "ms", 1e3, false),
         Metric::CpuUsPerGbyte => ("CPU", "ms/GB", 1e3, false),
+        Metric::SoftirqPpm => ("Soft interrupts", "% of the machine", 1e4, false),
+        Metric::RewardPpm => ("Reward", "% of the oracle’s", 1e4, true),
+        Metric::AdaptationUs => ("Adaptation", "s", 1e6, false),
     };
     Unit { title, unit, scale, more_is_better }
 }
@@ -64,8 +77,11 @@ pub fn own_flows(measured: &Measured) -> impl Iterator<Item = &Flow> {
 pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64> {
     match metric {
         Metric::ThroughputBps => throughput_bps(measured, warmup_ms),
+        Metric::ThroughputDeviationBps => deviation_bps(measured, warmup_ms),
         Metric::MeanRttUs => mean(own_flows(measured).map(|f| f.rtt_us.mean).filter(|us| *us > 0)),
         Metric::P95RttUs => mean(own_flows(measured).map(|f| f.rtt_us.p95).filter(|us| *us > 0)),
+        Metric::MeanQueueUs => measured.link.map(|l| l.queue_delay_us.mean as f64),
+        Metric::P95QueueUs => measured.link.map(|l| l.queue_delay_us.p95 as f64),
         Metric::UtilisationPpm => measured.link.map(|l| l.utilisation_ppm as f64),
         Metric::LossPpm => loss_ppm(measured),
         Metric::JainPpm => {
@@ -83,6 +99,23 @@ pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64>
             let busy_us = (cpu.user_ms.saturating_add(cpu.system_ms)) as f64 * 1e3;
             (gigabytes > 0.0).then(|| busy_us / gigabytes)
         }
+        Metric::SoftirqPpm => {
+            let cpu = measured.cpu?;
+            let all_ms = cpu.user_ms.saturating_add(cpu.system_ms).saturating_add(cpu.idle_ms);
+            (all_ms > 0).then(|| cpu.softirq_ms as f64 / all_ms as f64 * 1e6)
+        }
+        Metric::RewardPpm => {
+            let parts = || {
+                measured
+                    .stretches
+                    .iter()
+                    .map(|s| (s.reward_ppm as f64, s.to_ms.saturating_sub(s.from_ms) as f64))
+            };
+            let ms: f64 = parts().map(|(_, ms)| ms).sum();
+            (ms > 0.0).then(|| parts().map(|(reward, ms)| reward * ms).sum::<f64>() / ms)
+        }
+        // How long a flow takes to start is no adaptation.
+        Metric::AdaptationUs => mean(measured.stretches.iter().skip(1).map(adaptation_ms)).map(|ms| ms * 1e3),
     }
 }
 
@@ -92,14 +125,24 @@ pub fn typical(measured: &Measured, warmup_ms: u64) -> f64 {
     value(Metric::ThroughputBps).or_else(|| value(Metric::FctP50Us)).unwrap_or(0.0)
 }
 
-/// Mean queueing delay at the bottleneck, microseconds.
-pub fn queue_mean_us(measured: &Measured) -> Option<f64> {
-    measured.link.map(|l| l.queue_delay_us.mean as f64)
+fn adaptation_ms(stretch: &Stretch) -> u64 {
+    stretch.reached_ms.unwrap_or_else(|| stretch.to_ms.saturating_sub(stretch.from_ms))
 }
 
-/// 95th percentile of the queueing delay at the bottleneck, microseconds.
-pub fn queue_p95_us(measured: &Measured) -> Option<f64> {
-    measured.link.map(|l| l.queue_delay_us.p95 as f64)
+/// Standard deviation over time of all flows together, while all of them run.
+fn deviation_bps(measured: &Measured, warmup_ms: u64) -> Option<f64> {
+    let from_ms = own_flows(measured).map(|f| f.start_ms).max()?.max(warmup_ms);
+    let to_ms = own_flows(measured).map(|f| f.end_ms).min()?;
+    let bins =
+        usize::try_from(to_ms.checked_sub(from_ms)? / BIN_MS).ok().filter(|n| (2..=MAX_BINS).contains(n))?;
+    let mut sums = vec![0.0; bins];
+    for flow in own_flows(measured).filter(|f| !f.series.t_ms.is_empty()) {
+        let binned = binned(flow, from_ms, bins);
+        sums.iter_mut().zip(binned).for_each(|(sum, bps)| *sum += bps);
+    }
+    let mean = sums.iter().sum::<f64>() / bins as f64;
+    let squares: f64 = sums.iter().map(|bps| (bps - mean) * (bps - mean)).sum();
+    (mean > 0.0).then(|| (squares / (bins - 1) as f64).sqrt())
 }
 
 /// All flows together: what they carried over the time from the first start (or the warm-up's end) to the last end. Flows that

@@ -1,6 +1,6 @@
 //! Tables of means with confidence intervals: on the page, as Markdown, as LaTeX.
 
-use ccplane_results::{Measured, Metric};
+use ccplane_results::Measured;
 
 use super::figures::{self, METRICS};
 use super::view::View;
@@ -28,12 +28,6 @@ pub struct Row {
     /// For each column the mean over runs, in the column's unit.
     pub cells: Vec<Option<Estimate>>,
 }
-
-type Value = fn(&Measured) -> Option<f64>;
-
-/// Columns that no comparison is about: title, unit, scale, value.
-const QUEUE: [(&str, &str, f64, Value); 2] =
-    [("Mean queue", "ms", 1e3, figures::queue_mean_us), ("p95 queue", "ms", 1e3, figures::queue_p95_us)];
 
 /// The columns are the metrics that some run of the scenario has.
 pub fn summary(view: &View<'_>, scenario: usize) -> Summary {
@@ -65,9 +59,6 @@ pub fn summary(view: &View<'_>, scenario: usize) -> Summary {
     for metric in METRICS {
         let unit = figures::unit(metric);
         add(unit.title, unit.unit, unit.scale, &|m| view.value(metric, m));
-        if metric == Metric::P95RttUs {
-            QUEUE.iter().for_each(|(title, unit, scale, value)| add(*title, *unit, *scale, value));
-        }
     }
     Summary { scenario: view.scenarios()[scenario].name.clone(), columns, rows }
 }

@@ -32,7 +32,13 @@ fn cellular_bps(t_ms: u64) -> u64 {
 }
 
 fn contender(name: &str, algorithm: &str, datapath: Datapath) -> Contender {
-    Contender { name: name.into(), algorithm: algorithm.into(), datapath, parameters: Default::default() }
+    Contender {
+        name: name.into(),
+        algorithm: algorithm.into(),
+        datapath,
+        parameters: Default::default(),
+        learning: false,
+    }
 }
 
 fn scenario(name: &str, description: &str, traffic: &str, rtt_ms: u64, bps: impl Fn(u64) -> u64) -> Scenario {
@@ -50,6 +56,7 @@ fn scenario(name: &str, description: &str, traffic: &str, rtt_ms: u64, bps: impl
             base_rtt_us: Some(rtt_ms * 1_000),
             mtu_bytes: MTU_BYTES,
             capacity,
+            changes: Vec::new(),
         },
         traffic: traffic.into(),
     }
@@ -168,6 +175,7 @@ fn measured(scenario: &Scenario, contender: &Contender, dice: &mut Dice) -> Meas
     let sent = bytes / 1_448;
     let lost: u64 = flows.iter().map(|f| f.lost_pkts).sum();
     Measured {
+        stretches: Vec::new(),
         link: Some(LinkUse {
             utilisation_ppm: (bytes * 8 * 1_500 / 1_448 * 1_000_000
                 / (link.capacity[0].capacity_bps * DURATION_MS / 1_000))

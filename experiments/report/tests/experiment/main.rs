@@ -159,8 +159,8 @@ fn a_sweep_is_lines_over_its_parameter() {
     let results = results(|s| s.name.starts_with("sweep"));
     let page = page_of(&results);
     assert!(page.contains("Over link.rate_mbit and link.rtt_ms"));
-    // Throughput, utilisation, mean and p95 RTT, loss, CPU; at two RTTs.
-    assert_eq!(count(&page, "class=\"band\""), 6 * 2 * 5);
+    // Throughput and its deviation, utilisation, mean and p95 RTT and queue, loss, CPU, soft interrupts; at two RTTs.
+    assert_eq!(count(&page, "class=\"band\""), 10 * 2 * 5);
     assert_eq!(count(&page, "<details class=\"point\">"), 10);
     // 6 to 96 doubles each time: equal distances on a logarithmic axis.
     assert!(

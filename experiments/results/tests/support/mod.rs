@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ccplane_results::{
     AgentUse, Capacity, Completion, Completions, Contender, Cpu, Datapath, Flow, Header, Host, Link, LinkUse,
-    Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION, Scenario, Series,
+    Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION, Scenario, Series, Stretch,
 };
 use proptest::prelude::*;
 
@@ -24,6 +24,7 @@ pub fn header() -> Header {
             algorithm: "reno".into(),
             datapath: Datapath::Ebpf,
             parameters: BTreeMap::from([("beta".into(), -1)]),
+            learning: true,
         }],
         host: Host::default(),
     }
@@ -74,6 +75,15 @@ fn any_flow() -> impl Strategy<Value = Flow> {
     )
 }
 
+fn any_stretch() -> impl Strategy<Value = Stretch> {
+    (any::<[u64; 3]>(), any::<Option<u64>>()).prop_map(|(n, reached_ms)| Stretch {
+        from_ms: n[0],
+        to_ms: n[1],
+        reward_ppm: n[2],
+        reached_ms,
+    })
+}
+
 fn any_measured() -> impl Strategy<Value = Measured> {
     let completion =
         any::<[u64; 3]>().prop_map(|[start_us, bytes, fct_us]| Completion { start_us, bytes, fct_us });
@@ -95,8 +105,10 @@ fn any_measured() -> impl Strategy<Value = Measured> {
         any::<Option<[u64; 3]>>(),
         any::<Vec<String>>(),
         any::<bool>(),
+        proptest::collection::vec(any_stretch(), 0..3),
     )
-        .prop_map(|(link, flows, completions, cpu, agent, notes, iperf3)| Measured {
+        .prop_map(|(link, flows, completions, cpu, agent, notes, iperf3, stretches)| Measured {
+            stretches,
             link,
             flows,
             completions,

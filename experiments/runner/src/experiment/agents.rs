@@ -19,6 +19,8 @@ pub struct Steer {
     pub ports: RangeInclusive<u16>,
     /// With its parameters.
     pub algorithm: Arc<dyn Algorithm>,
+    /// Whether its policies are improved while these flows run.
+    pub learning: bool,
 }
 
 /// Starts agents: one for each run that needs one, so that the baselines run without.
@@ -157,7 +159,8 @@ mod tests {
             vec![flow(1, true, 0), flow(2, false, 0), flow(3, true, 4), receiver],
         ];
         let algorithm = ccplane_algs::all().remove(0);
-        let mut watch = Watch::new(Box::new(Fake(looks)), &[Steer { ports: 1..=2, algorithm }]);
+        let mut watch =
+            Watch::new(Box::new(Fake(looks)), &[Steer { ports: 1..=2, algorithm, learning: false }]);
         for _ in 0..3 {
             watch.next = Instant::now();
             // 9 is not known to the agent at all.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_results::{Contender, Header, Host, Link, Plan as PlanRecord, SCHEMA_VERSION, Scenario};
+use ccplane_results::{Change, Contender, Header, Host, Link, Plan as PlanRecord, SCHEMA_VERSION, Scenario};
 use sha2::{Digest, Sha256};
 
 use crate::capacity;
@@ -77,6 +77,7 @@ fn contender(contender: &plan::Contender) -> Contender {
         algorithm: contender.algorithm.clone(),
         datapath: contender.datapath,
         parameters: contender.parameters.clone(),
+        learning: contender.learning,
     }
 }
 
@@ -90,9 +91,18 @@ fn scenario(scenario: &plan::Scenario, duration_ms: u64) -> Scenario {
             description: link.to_string(),
             base_rtt_us,
             mtu_bytes: MTU_BYTES,
-            capacity: capacity::of_medium(&link.medium, duration_ms),
+            capacity: capacity::of_link(link, duration_ms),
+            changes: link.changes.iter().map(|change| changed(link, change)).collect(),
         },
         traffic: traffic(scenario),
+    }
+}
+
+fn changed(link: &plan::Link, change: &plan::Change) -> Change {
+    Change {
+        t_ms: change.at_ms,
+        description: change.to_string(),
+        base_rtt_us: 2 * link.at(change.at_ms).delay_us,
     }
 }
 
@@ -120,6 +130,15 @@ fn traffic(scenario: &plan::Scenario) -> String {
     for b in &scenario.background {
         let (from, to) = (seconds(b.start_ms), seconds(b.stop_ms));
         text.push_str(&format!("; beside {} of {} from {from} to {to} s", flows(b.flows), b.algorithm));
+    }
+    for d in &scenario.datagrams {
+        let (from, to) = (seconds(d.start_ms), seconds(d.stop_ms));
+        let rate = plan::decimal(d.bit_per_s, 1_000_000);
+        let periods = d.periods.map_or_else(String::new, |p| {
+            let ms = |us| plan::decimal(us, 1000);
+            format!(", about {} ms on and {} ms off,", ms(p.on_us), ms(p.off_us))
+        });
+        text.push_str(&format!("; beside {rate} Mb/s of UDP{periods} from {from} to {to} s"));
     }
     text
 }

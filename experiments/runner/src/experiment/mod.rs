@@ -9,6 +9,7 @@ mod schedule;
 mod simulated;
 mod stats;
 mod store;
+mod stretches;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -114,10 +115,12 @@ impl Job<'_> {
     }
 
     fn run(&self, agents: &mut dyn Agents, pulse: &mut Pulse<'_>) -> Result<Measured> {
-        match self.contender.datapath {
-            Datapath::Sim => simulated::run(self, pulse),
-            Datapath::Kernel | Datapath::Ebpf => live::run(self, agents, pulse),
-        }
+        let mut measured = match self.contender.datapath {
+            Datapath::Sim => simulated::run(self, pulse)?,
+            Datapath::Kernel | Datapath::Ebpf => live::run(self, agents, pulse)?,
+        };
+        measured.stretches = stretches::stretches(&self.scenario.link, self.plan.duration_ms, &measured);
+        Ok(measured)
     }
 }
 

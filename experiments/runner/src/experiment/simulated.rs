@@ -12,7 +12,7 @@ use super::live::DRAIN;
 use super::stats::percentiles;
 use super::{Job, Pulse};
 use crate::error::{Error, Result};
-use crate::plan::{Discipline, Link, Medium, Queue, Traffic};
+use crate::plan::{Datagrams, Discipline, Link, Medium, Queue, Traffic};
 use crate::sim::{self, SimFlow, Simulated, Simulation};
 
 /// Virtual time between two looks at the queue, microseconds.
@@ -90,6 +90,7 @@ fn simulation(job: &Job<'_>, arrivals: &[ccplane_netsim::workload::Arrival]) -> 
         }
     }
     flows.sort_by_key(|f| f.start_us);
+    let cross = job.scenario.datagrams.iter().map(Datagrams::source).collect();
     let back = way_back(link);
     let return_delay_us = if back.is_some() { 0 } else { link.delay_us };
     Simulation {
@@ -99,6 +100,7 @@ fn simulation(job: &Job<'_>, arrivals: &[ccplane_netsim::workload::Arrival]) -> 
         agent_latency_us: job.scenario.simulator.agent_latency_us,
         min_rto_us: job.scenario.simulator.min_rto_us,
         flows,
+        cross,
         ..Simulation::new(return_delay_us, duration_us, job.seed)
     }
 }

@@ -1,5 +1,8 @@
 //! What no single value of a plan shows: the way from its [`source`](super::source) to the [`model`](super::model).
 
+mod background;
+mod changes;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,13 +11,12 @@ use ccplane_netsim::workload::FlowSizes;
 use ccplane_results::{Comparison, Datapath, PaperFigure};
 
 use super::model::{
-    Background, Contender, Discipline, Impairments, Link, Medium, Policer, Queue, Scenario, Simulator, Tool,
-    Traffic,
+    Contender, Discipline, Impairments, Link, Medium, Policer, Queue, Scenario, Simulator, Tool, Traffic,
 };
 use super::number::decimal;
 use super::source::{
-    AlgorithmSource, BackgroundSource, CompareSource, KindName, LinkSource, MediumName, PaperSource,
-    PlacementName, PlanSource, QueueName, ToolName, TrafficSource,
+    AlgorithmSource, CompareSource, KindName, LinkSource, MediumName, PaperSource, PlacementName, PlanSource,
+    QueueName, ToolName, TrafficSource,
 };
 use super::{Known, MAX_ARRIVALS, MAX_FLOWS, MAX_NAME_CHARS};
 use ccplane_document::Problem;
@@ -64,12 +66,11 @@ pub(super) fn scenarios(
     let duration_ms = plan.duration_s.get();
     let default = TrafficSource::default();
     let source = plan.traffic.as_ref().unwrap_or(&default);
-    let backgrounds = plan.background.iter().enumerate();
-    let background: Vec<Background> =
-        backgrounds.map(|(n, b)| background(n, b, duration_ms, known)).collect::<Checked<_>>()?;
+    let (background, datagrams) = background::all(&plan.background, duration_ms, known)?;
     let mut scenarios = Vec::new();
     for (n, source_link) in plan.link.iter().enumerate() {
-        let link = link(n, source_link, known)?;
+        let mut link = link(n, source_link, known)?;
+        link.changes = changes::changes(n, source_link, &link, duration_ms)?;
         let traffic = traffic(source, &link, duration_ms)?;
         let sent = match &traffic {
             Traffic::Bulk { flows, stagger_ms, .. } => {
@@ -104,7 +105,9 @@ pub(super) fn scenarios(
             agent_latency_us: plan.simulator.agent_latency_us.map_or(0, |l| l.get()),
             min_rto_us: plan.simulator.min_rto_ms.map_or(DEFAULT_MIN_RTO_US, |r| r.small()),
         };
-        scenarios.push(Scenario { name: called + &swept, parameters, link, traffic, background, simulator });
+        let datagrams = datagrams.clone();
+        let name = called + &swept;
+        scenarios.push(Scenario { name, parameters, link, traffic, background, datagrams, simulator });
     }
     if scenarios.is_empty() {
         return refuse("link", "at least one [[link]] is needed, such as rate_mbit = 24, delay_ms = 20");
@@ -166,6 +169,7 @@ fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<Link> {
             ("policer_mbit", source.policer_mbit.is_some()),
             ("return_trace", source.return_trace.is_some()),
             ("return_rate_mbit", source.return_rate_mbit.is_some()),
+            ("change", !source.change.is_empty()),
         ];
         return match set.iter().find(|(_, set)| *set) {
             Some((key, _)) => {
@@ -188,7 +192,8 @@ fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<Link> {
     let queue = queue(n, source, medium.rate_bit_per_s(), delay.get())?;
     let loss_ppm = source.loss.map_or(0, |share| share.small());
     let impairments = impairments(n, source)?;
-    Ok(Link { medium, way_back, delay_us: delay.get(), queue, loss_ppm, impairments })
+    let changes = Vec::new();
+    Ok(Link { medium, way_back, delay_us: delay.get(), queue, loss_ppm, impairments, changes })
 }
 
 fn veth() -> Link {
@@ -199,6 +204,7 @@ fn veth() -> Link {
         queue: Queue::default(),
         loss_ppm: 0,
         impairments: Impairments::default(),
+        changes: Vec::new(),
     }
 }
 
@@ -448,12 +454,20 @@ pub(super) fn contenders(sources: &[AlgorithmSource], known: &Known<'_>) -> Chec
         let field = format!("algorithm[{n}]");
         let resolved = placed(&field, source, known)?;
         algorithm(&field, &resolved, source.datapath, &source.parameters, known)?;
+        if source.learning {
+            can_learn(&field, &resolved, source.datapath, known)?;
+        }
         let called = match &source.name {
             Some(given) => name(format!("{field}.name"), given)?,
             None => format!("{resolved} {}", datapath_name(source.datapath)),
         };
-        let parameters = source.parameters.clone();
-        Ok(Contender { name: called, algorithm: resolved, datapath: source.datapath, parameters })
+        Ok(Contender {
+            name: called,
+            algorithm: resolved,
+            datapath: source.datapath,
+            parameters: source.parameters.clone(),
+            learning: source.learning,
+        })
     };
     let contenders: Vec<Contender> = sources.iter().enumerate().map(contender).collect::<Checked<_>>()?;
     unique(
@@ -463,23 +477,55 @@ pub(super) fn contenders(sources: &[AlgorithmSource], known: &Known<'_>) -> Chec
     Ok(contenders)
 }
 
-/// The algorithm's name where its decisions are made as asked: what decides per report in the agent is called `ccp-NAME`.
+/// An agent improves policies, of flows in the kernel.
+fn can_learn(field: &str, name: &str, datapath: Datapath, known: &Known<'_>) -> Checked<()> {
+    let learned = |a: &&Arc<dyn Algorithm>| !a.policies().is_empty();
+    if datapath != Datapath::Ebpf {
+        return refuse(
+            format!("{field}.learning"),
+            "an agent learns beside flows on datapath = \"ebpf\" only",
+        );
+    }
+    if find(name, known).filter(learned).is_none() {
+        let names: Vec<&str> = known.algorithms.iter().filter(learned).map(|a| a.name()).collect();
+        let message = format!("`{name}` has no policy to improve; those that have one: {}", names.join(", "));
+        return refuse(format!("{field}.learning"), message);
+    }
+    Ok(())
+}
+
+/// The algorithm's name where its decisions are made as asked. What decides per report in the agent is called `ccp-NAME` or
+/// `NAME-agent`, a policy that was distilled `NAME-fold`; other programs are folds, and ask snapshots, as they are.
 fn placed(field: &str, source: &AlgorithmSource, known: &Known<'_>) -> Checked<String> {
-    match source.placement {
-        Some(_) if source.datapath == Datapath::Kernel => {
-            refuse(format!("{field}.placement"), "the kernel's own algorithms decide in the kernel")
-        }
-        Some(PlacementName::Agent) => {
-            let in_agent = format!("ccp-{}", source.algorithm);
-            if find(&in_agent, known).is_some() {
-                return Ok(in_agent);
+    let (Some(placement), asked) = (source.placement, &source.algorithm) else {
+        return Ok(source.algorithm.clone());
+    };
+    let refused = |message: String| refuse(format!("{field}.placement"), message);
+    if source.datapath == Datapath::Kernel {
+        return refused("the kernel's own algorithms decide in the kernel".to_owned());
+    }
+    let learned = find(asked, known).is_some_and(|a| !a.policies().is_empty());
+    let names = known.algorithms.iter().map(|a| a.name());
+    match placement {
+        PlacementName::Agent => {
+            let versions = [format!("ccp-{asked}"), format!("{asked}-agent")];
+            if let Some(version) = versions.into_iter().find(|v| find(v, known).is_some()) {
+                return Ok(version);
             }
-            let names = known.algorithms.iter().filter_map(|a| a.name().strip_prefix("ccp-"));
-            let names: Vec<&str> = names.collect();
-            let message = format!("only {} can decide in the agent", names.join(", "));
-            refuse(format!("{field}.placement"), message)
+            let base = |n: &'static str| n.strip_prefix("ccp-").or_else(|| n.strip_suffix("-agent"));
+            let able: Vec<&str> = names.filter_map(base).collect();
+            refused(format!("only {} can decide in the agent", able.join(", ")))
         }
-        Some(PlacementName::Fold) | None => Ok(source.algorithm.clone()),
+        PlacementName::Fold if learned => {
+            let distilled = format!("{asked}-fold");
+            if find(&distilled, known).is_some() {
+                return Ok(distilled);
+            }
+            let able: Vec<&str> = names.filter_map(|n| n.strip_suffix("-fold")).collect();
+            refused(format!("no distilled program of `{asked}`; there are those of {}", able.join(", ")))
+        }
+        PlacementName::Snapshot if !learned => refused(format!("`{asked}` asks no policy")),
+        PlacementName::Fold | PlacementName::Snapshot => Ok(asked.clone()),
     }
 }
 
@@ -489,35 +535,6 @@ fn datapath_name(datapath: Datapath) -> &'static str {
         Datapath::Ebpf => "ebpf",
         Datapath::Sim => "sim",
     }
-}
-
-fn background(
-    n: usize,
-    source: &BackgroundSource,
-    duration_ms: u64,
-    known: &Known<'_>,
-) -> Checked<Background> {
-    let field = format!("background[{n}]");
-    let datapath = source.datapath.unwrap_or(Datapath::Kernel);
-    if datapath == Datapath::Sim {
-        let message = "kernel or ebpf; beside simulated contenders it is simulated anyway";
-        return refuse(format!("{field}.datapath"), message);
-    }
-    algorithm(&field, &source.algorithm, datapath, &source.parameters, known)?;
-    let start_ms = source.start_s.map_or(0, |s| s.get());
-    let stop_ms = source.stop_s.map_or(duration_ms, |s| s.get());
-    if start_ms >= stop_ms || stop_ms > duration_ms {
-        let key = if source.stop_s.is_some() { "stop_s" } else { "start_s" };
-        return refuse(format!("{field}.{key}"), "start_s, stop_s and duration_s must follow each other");
-    }
-    Ok(Background {
-        algorithm: source.algorithm.clone(),
-        datapath,
-        parameters: source.parameters.clone(),
-        flows: source.flows.map_or(1, |f| f.small()),
-        start_ms,
-        stop_ms,
-    })
 }
 
 /// What all scenarios and contenders together must keep.
@@ -533,6 +550,10 @@ pub(super) fn together(scenarios: &[Scenario], contenders: &[Contender], known: 
             let hard = &scenario.link.impairments;
             if simulated && (hard.reorder_ppm > 0 || hard.duplicate_ppm > 0 || hard.policer.is_some()) {
                 let message = "the simulator has no reordering, copies or policer; leave this contender out";
+                return refuse(format!("algorithm[{n}].datapath"), message);
+            }
+            if simulated && !scenario.link.changes.is_empty() {
+                let message = "the simulator's links do not change; leave this contender out";
                 return refuse(format!("algorithm[{n}].datapath"), message);
             }
             for (b, background) in scenario.background.iter().enumerate() {

@@ -34,8 +34,8 @@ use ccplane_netsim::trace::Trace;
 
 pub use error::PlanError;
 pub use model::{
-    Background, Contender, Discipline, Impairments, Link, Medium, Plan, Policer, Queue, Scenario, Simulator,
-    Tool, Traffic,
+    Background, Change, Contender, Datagrams, Discipline, Impairments, Link, Medium, Periods, Plan, Policer,
+    Queue, Scenario, Simulator, Tool, Traffic,
 };
 pub(crate) use number::decimal;
 use source::PlanSource;
@@ -51,6 +51,8 @@ pub const MAX_CONTENDERS: usize = 64;
 pub const MAX_FLOWS: u32 = 1024;
 /// Short flows of one run.
 pub const MAX_ARRIVALS: u64 = 1_000_000;
+/// Changes of one link in a run.
+pub const MAX_CHANGES: usize = 100;
 /// Characters of a name.
 pub const MAX_NAME_CHARS: usize = 100;
 /// Runs of one plan.

@@ -5,6 +5,7 @@ use std::fmt;
 
 use ccplane_netsim::trace::Trace;
 use ccplane_netsim::workload::FlowSizes;
+use ccplane_netsim::{CrossConfig, CrossPattern};
 use ccplane_results::{Comparison, Datapath, PaperFigure};
 
 use super::number::decimal;
@@ -53,6 +54,8 @@ pub struct Scenario {
     pub traffic: Traffic,
     /// What others send at the same time.
     pub background: Vec<Background>,
+    /// Datagrams that cross the link at the same time, whatever becomes of them.
+    pub datagrams: Vec<Datagrams>,
     /// Of simulated contenders.
     pub simulator: Simulator,
 }
@@ -82,6 +85,35 @@ pub struct Link {
     pub loss_ppm: u32,
     /// What else happens to data packets.
     pub impairments: Impairments,
+    /// What becomes of the link while a run lasts, in order of time.
+    pub changes: Vec<Change>,
+}
+
+impl Link {
+    /// The link after all changes up to `at_ms`.
+    #[must_use]
+    pub fn at(&self, at_ms: u64) -> Link {
+        let mut link = self.clone();
+        for change in self.changes.iter().take_while(|c| c.at_ms <= at_ms) {
+            link.medium = change.bit_per_s.map_or(link.medium, Medium::Rate);
+            link.delay_us = change.delay_us.unwrap_or(link.delay_us);
+            link.loss_ppm = change.loss_ppm.unwrap_or(link.loss_ppm);
+        }
+        link
+    }
+}
+
+/// What becomes of a link at a moment; what is `None` stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// When, milliseconds since the run's start.
+    pub at_ms: u64,
+    /// How fast it delivers from then on, bits per second.
+    pub bit_per_s: Option<u64>,
+    /// Propagation delay of each direction, microseconds.
+    pub delay_us: Option<u64>,
+    /// Probability that a data packet is lost, millionths.
+    pub loss_ppm: Option<u32>,
 }
 
 /// What happens to data packets beside loss; nothing by default.
@@ -250,6 +282,44 @@ pub struct Background {
     pub stop_ms: u64,
 }
 
+/// Packets without congestion control that cross the data's direction (UDP).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Datagrams {
+    /// While they are sent, bits per second of IP packets.
+    pub bit_per_s: u64,
+    /// They come at equal distances; with periods, in on periods only.
+    pub periods: Option<Periods>,
+    /// When they start, milliseconds.
+    pub start_ms: u64,
+    /// When they stop, milliseconds.
+    pub stop_ms: u64,
+}
+
+impl Datagrams {
+    /// The source, in the simulator's terms; in the kernel the same packets leave at the same times.
+    pub(crate) fn source(&self) -> CrossConfig {
+        let pattern = match self.periods {
+            Some(p) => CrossPattern::OnOff { on_ns: p.on_us * 1000, off_ns: p.off_us * 1000 },
+            None => CrossPattern::Constant,
+        };
+        CrossConfig {
+            pattern,
+            start_ns: self.start_ms * 1_000_000,
+            end_ns: self.stop_ms * 1_000_000,
+            ..CrossConfig::new(vec![0], self.bit_per_s)
+        }
+    }
+}
+
+/// Exponentially distributed periods.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Periods {
+    /// Mean of those in which something is sent, microseconds.
+    pub on_us: u64,
+    /// Mean of those in which nothing is, microseconds.
+    pub off_us: u64,
+}
+
 /// What is compared.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contender {
@@ -261,6 +331,8 @@ pub struct Contender {
     pub datapath: Datapath,
     /// Parameters that the plan sets.
     pub parameters: BTreeMap<String, i64>,
+    /// Whether the agent improves its policies while its flows run.
+    pub learning: bool,
 }
 
 /// In words: rate or trace, delay, queue, loss.
@@ -276,9 +348,21 @@ impl fmt::Display for Link {
         }
         write!(f, "{}", self.impairments)?;
         match &self.way_back {
-            Medium::Unlimited | Medium::Veth => Ok(()),
-            medium => write!(f, ", back {medium}"),
+            Medium::Unlimited | Medium::Veth => {}
+            medium => write!(f, ", back {medium}")?,
         }
+        self.changes.iter().try_for_each(|change| write!(f, "; {change}"))
+    }
+}
+
+/// "from 10 s on 12 Mb/s, 40 ms each way".
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = self.bit_per_s.map(|rate| format!("{} Mb/s", decimal(rate, 1_000_000)));
+        let delay = self.delay_us.map(|us| format!("{} ms each way", decimal(us, 1000)));
+        let loss = self.loss_ppm.map(|ppm| format!("{} % loss", decimal(ppm.into(), 10_000)));
+        let parts: Vec<String> = [rate, delay, loss].into_iter().flatten().collect();
+        write!(f, "from {} s on {}", decimal(self.at_ms, 1000), parts.join(", "))
     }
 }
 

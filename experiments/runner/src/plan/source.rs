@@ -63,6 +63,9 @@ impl PlanSource {
             stretch(&mut background.start_s);
             stretch(&mut background.stop_s);
         }
+        for change in self.link.iter_mut().flat_map(|link| &mut link.change) {
+            change.at_s = change.at_s.stretched(from, to);
+        }
     }
 }
 
@@ -91,6 +94,18 @@ pub(super) struct LinkSource {
     pub duplicate: Option<Share>,
     pub policer_mbit: Option<Mbit>,
     pub policer_bytes: Option<Whole<1_514, 1_073_741_824>>,
+    #[serde(default)]
+    pub change: Vec<ChangeSource>,
+}
+
+/// What becomes of a link while a run lasts.
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangeSource {
+    pub at_s: Seconds<1>,
+    pub rate_mbit: Option<Mbit>,
+    pub delay_ms: Option<Millis>,
+    pub loss: Option<Share>,
 }
 
 /// A link that is not emulated.
@@ -156,6 +171,8 @@ pub(super) struct AlgorithmSource {
     pub placement: Option<PlacementName>,
     #[serde(default)]
     pub parameters: BTreeMap<String, i64>,
+    #[serde(default)]
+    pub learning: bool,
 }
 
 /// Where an algorithm's decisions are made.
@@ -164,12 +181,24 @@ pub(super) struct AlgorithmSource {
 pub(super) enum PlacementName {
     Fold,
     Agent,
+    Snapshot,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum BackgroundKind {
+    Bulk,
+    Udp,
 }
 
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BackgroundSource {
-    pub algorithm: String,
+    pub kind: Option<BackgroundKind>,
+    pub algorithm: Option<String>,
+    pub rate_mbit: Option<Mbit>,
+    pub on_ms: Option<Scaled<1000, 1_000, 60_000_000>>,
+    pub off_ms: Option<Scaled<1000, 1_000, 60_000_000>>,
     pub datapath: Option<Datapath>,
     #[serde(default)]
     pub parameters: BTreeMap<String, i64>,

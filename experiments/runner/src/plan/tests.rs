@@ -75,6 +75,20 @@ fn placement_chooses_the_version() {
 }
 
 #[test]
+fn datagrams_cross_beside_flows() {
+    let udp = "[[background]]\nkind = \"udp\"\nrate_mbit = 6\non_ms = 500\noff_ms = 1500\nstart_s = 2\n";
+    let scenario = &parse(&format!("{GOOD}{udp}")).unwrap().scenarios[0];
+    assert!(scenario.background.is_empty());
+    let datagrams = scenario.datagrams[0];
+    assert_eq!((datagrams.bit_per_s, datagrams.start_ms, datagrams.stop_ms), (6_000_000, 2_000, 10_000));
+    let times: Vec<u64> = ccplane_netsim::CrossTimes::new(&datagrams.source(), 3, 0).unwrap().collect();
+    // A quarter of eight seconds at a packet of 1500 bytes each 2 ms, give or take what chance does.
+    assert!((300..2_500).contains(&times.len()), "{}", times.len());
+    assert!(times.iter().all(|ns| (2_000_000_000..10_000_000_000).contains(ns)));
+    assert!(times.windows(2).all(|w| w[1] - w[0] >= 2_000_000));
+}
+
+#[test]
 fn a_recorded_trace_stands_in_for_the_synthetic_one() {
     let text = GOOD.replace("rate_mbit = 24", "trace = \"cellular.up\"\nqueue_packets = 100");
     assert!(text.contains("cellular.up"));
@@ -101,6 +115,12 @@ fn overrides_keep_the_proportions() {
     assert_eq!(plan.scenarios[0].traffic, Traffic::Bulk { flows: 3, stagger_ms: 1_000, tool: Tool::Native });
     let background = &plan.scenarios[0].background[0];
     assert_eq!((background.start_ms, background.stop_ms), (2_500, 5_000));
+    let changing =
+        GOOD.replace("delay_ms = 20", "delay_ms = 20\nchange = [{ at_s = 4, rate_mbit = 6, delay_ms = 30 }]");
+    let link = &parse_with(&changing, overrides).unwrap().scenarios[0].link;
+    assert_eq!(link.changes[0].at_ms, 2_000);
+    assert_eq!((link.at(1_999).delay_us, link.at(2_000).delay_us), (20_000, 30_000));
+    assert_eq!(link.to_string().split("; ").last(), Some("from 2 s on 6 Mb/s, 30 ms each way"));
     let longer = Overrides { duration_ms: Some(20_000), at_most_ms: None, repeats: None };
     assert_eq!(parse_with(&text, longer).unwrap().warmup_ms, 8_000);
 }
@@ -164,6 +184,36 @@ fn refusals_say_where_and_what_would_be_right() {
             "delay_ms = 20",
             "delay_ms = 20\ncodel_target_ms = 5",
             "6:19: link[0].codel_target_ms: only with queue = \"codel\"",
+        ),
+        (
+            "delay_ms = 20",
+            "delay_ms = 20\nchange = [{ at_s = 3 }]",
+            "6:11: link[0].change[0]: one of rate_mbit, delay_ms and loss is needed",
+        ),
+        (
+            "delay_ms = 20",
+            "delay_ms = 20\nchange = [{ at_s = 3, loss = 0.1 }, { at_s = 2, loss = 0 }]",
+            "6:46: link[0].change[1].at_s: changes follow each other, all before the run's end",
+        ),
+        (
+            "rate_mbit = 24\ndelay_ms = 20",
+            "trace = \"lte\"\ndelay_ms = 20\nchange = [{ at_s = 3, rate_mbit = 2 }]",
+            "6:35: link[0].change[0].rate_mbit: the link has no rate_mbit that could change",
+        ),
+        (
+            "\"ebpf\"",
+            "\"ebpf\"\nlearning = true",
+            "12:12: algorithm[1].learning: `reno` has no policy to improve",
+        ),
+        (
+            "\"kernel\"",
+            "\"kernel\"\nlearning = true",
+            "9:12: algorithm[0].learning: an agent learns beside flows on datapath = \"ebpf\" only",
+        ),
+        (
+            "\"ebpf\"",
+            "\"ebpf\"\nplacement = \"snapshot\"",
+            "12:13: algorithm[1].placement: `reno` asks no policy",
         ),
         ("delay_ms = 20", "delay_ms = 20\nreorder_ms = 5", "6:14: link[0].reorder_ms: `reorder`, the share"),
         (
@@ -284,6 +334,23 @@ fn refusals_of_what_is_added() {
         (
             "[sweep]\n\"background.flows\" = [1]",
             "13:1: sweep.\"background.flows\": there is no [[background]] to set this in",
+        ),
+        (
+            "[[background]]\nflows = 2",
+            "12:1: background[0]: algorithm = \"cubic\", or kind = \"udp\", is needed",
+        ),
+        ("[[background]]\nkind = \"udp\"", "12:1: background[0]: rate_mbit, the datagrams' rate, is needed"),
+        (
+            "[[background]]\nkind = \"udp\"\nrate_mbit = 2\nflows = 3",
+            "15:9: background[0].flows: not of datagrams, which take rate_mbit",
+        ),
+        (
+            "[[background]]\nkind = \"udp\"\nrate_mbit = 2\non_ms = 3",
+            "15:9: background[0].on_ms: off_ms is needed, too",
+        ),
+        (
+            "[[background]]\nalgorithm = \"cubic\"\nrate_mbit = 3",
+            "14:13: background[0].rate_mbit: only with kind = \"udp\"",
         ),
         (
             "[[background]]\nalgorithm = \"cubic\"\nstart_s = 10",

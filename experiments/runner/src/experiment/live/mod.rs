@@ -1,6 +1,7 @@
 //! One run in the kernel.
 
 mod bulk;
+mod datagrams;
 pub mod iperf3;
 mod road;
 mod short;
@@ -19,7 +20,7 @@ use super::agents::{Agents, Steer, Watch};
 use super::cpu::{self, CpuTimes};
 use super::{Job, Pulse};
 use crate::error::{Context, Error, Result};
-use crate::plan::{MAX_FLOWS, Tool, Traffic};
+use crate::plan::{Change, MAX_FLOWS, Tool, Traffic};
 use bulk::{Planned, Running};
 use iperf3::{Iperf3, Request};
 use road::{Road, link_use};
@@ -61,11 +62,15 @@ pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>)
         let _halt = Halt(&shared);
         let epoch = Instant::now();
         let load = Load::start(job, &road, &congestion, &arrivals, epoch, &shared, scope)?;
+        for (n, what) in job.scenario.datagrams.iter().enumerate() {
+            datagrams::start(*what, n, job.seed, &road, epoch, &shared.halt, scope)?;
+        }
         let run = Run {
             job,
             road: &road,
             watch,
             planned,
+            changes: job.scenario.link.changes.iter().rev().copied().collect(),
             running: Vec::new(),
             epoch,
             load,
@@ -84,17 +89,18 @@ pub(super) fn rules(job: &Job<'_>) -> Result<Vec<Steer>> {
         configure(known, values).map_err(Error::Parameter)
     };
     let mut rules: Vec<Steer> = Vec::new();
-    let mut add = |first: u16, count: u32, algorithm: Arc<dyn Algorithm>| {
+    let mut add = |first: u16, count: u32, algorithm: Arc<dyn Algorithm>, learning: bool| {
         let last = first.saturating_add(u16::try_from(count.saturating_sub(1)).unwrap_or(u16::MAX));
-        rules.push(Steer { ports: first..=last, algorithm });
+        rules.push(Steer { ports: first..=last, algorithm, learning });
     };
     if job.contender.datapath == Datapath::Ebpf {
-        add(CONTENDER_PORT, MAX_FLOWS, find(&job.contender.algorithm, &job.contender.parameters)?);
+        let algorithm = find(&job.contender.algorithm, &job.contender.parameters)?;
+        add(CONTENDER_PORT, MAX_FLOWS, algorithm, job.contender.learning);
     }
     let mut port = BACKGROUND_PORT;
     for background in &job.scenario.background {
         if background.datapath == Datapath::Ebpf {
-            add(port, background.flows, find(&background.algorithm, &background.parameters)?);
+            add(port, background.flows, find(&background.algorithm, &background.parameters)?, false);
         }
         port += background.flows as u16;
     }
@@ -204,6 +210,8 @@ struct Run<'a, 'scope> {
     watch: Option<Watch>,
     /// Flows to come, the next one last.
     planned: Vec<Planned>,
+    /// What becomes of the link, the next change last.
+    changes: Vec<Change>,
     running: Vec<Running>,
     epoch: Instant,
     load: Load<'scope>,
@@ -259,7 +267,11 @@ impl Run<'_, '_> {
         self.measured(&from, &to)
     }
 
+    /// Starts flows and changes the link.
     fn start_due(&mut self, elapsed: Duration) -> Result<()> {
+        while let Some(change) = self.changes.pop_if(|c| Duration::from_millis(c.at_ms) <= elapsed) {
+            self.road.change(&change, self.job.seed ^ change.at_ms)?;
+        }
         let mut due = Vec::new();
         while let Some(next) = self.planned.pop_if(|p| Duration::from_millis(p.start_ms) <= elapsed) {
             due.push(next);
@@ -293,7 +305,8 @@ impl Run<'_, '_> {
     fn sleep(&mut self, warmup: Duration, end: Duration) {
         let elapsed = self.epoch.elapsed();
         let next = self.planned.last().map(|p| Duration::from_millis(p.start_ms));
-        let dues = [Some(warmup), Some(end), next].into_iter().flatten().filter(|due| *due > elapsed);
+        let change = self.changes.last().map(|c| Duration::from_millis(c.at_ms));
+        let dues = [Some(warmup), Some(end), next, change].into_iter().flatten().filter(|due| *due > elapsed);
         let rest = dues.min().map_or(NAP, |due| due.saturating_sub(elapsed));
         let (asked, begun) = (rest.min(NAP), Instant::now());
         thread::sleep(asked);

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::{
-    self as emulator, DirectionStats, Emulator, LinkConfig, Loss, PathConfig, Shape, veth,
+    self as emulator, Direction, DirectionStats, Emulator, LinkConfig, Loss, PathConfig, Shape, veth,
 };
 use ccplane_results::{LinkUse, Percentiles};
 
 use crate::error::Result;
-use crate::plan::{Discipline, Impairments, Link, Medium, Policer, Queue};
+use crate::plan::{Change, Discipline, Impairments, Link, Medium, Policer, Queue};
 
 /// Two namespaces and what joins them. Both go when it is dropped.
 pub(super) enum Road {
@@ -46,6 +46,22 @@ impl Road {
             Road::Emulated(emulator) => emulator.receiver_addresses().v4.into(),
             Road::Veth { .. } => veth::ENDS[1],
         }
+    }
+
+    /// Lets the link become what `change` says; its seed starts the losses anew.
+    pub(super) fn change(&self, change: &Change, seed: u64) -> Result<()> {
+        let Road::Emulated(emulator) = self else { return Ok(()) };
+        if let Some(bit_per_s) = change.bit_per_s {
+            emulator.set_shape(Direction::Up, Shape::Rate { bit_per_s })?;
+        }
+        if let Some(delay_us) = change.delay_us {
+            emulator.set_delay_us(Direction::Up, delay_us)?;
+            emulator.set_delay_us(Direction::Down, delay_us)?;
+        }
+        if let Some(ppm) = change.loss_ppm {
+            emulator.set_loss(Direction::Up, Loss { probability: share(ppm), seed })?;
+        }
+        Ok(())
     }
 
     /// The data's direction so far; `None` where nothing counts.

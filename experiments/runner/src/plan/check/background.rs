@@ -1,0 +1,92 @@
+//! What crosses a link beside every contender: flows of other algorithms, and datagrams.
+
+use super::{Checked, algorithm, refuse};
+use crate::plan::Known;
+use crate::plan::model::{Background, Datagrams, Periods};
+use crate::plan::source::{BackgroundKind, BackgroundSource};
+use ccplane_results::Datapath;
+
+/// All of `[[background]]`.
+pub(super) fn all(
+    sources: &[BackgroundSource],
+    duration_ms: u64,
+    known: &Known<'_>,
+) -> Checked<(Vec<Background>, Vec<Datagrams>)> {
+    let (mut flows, mut datagrams) = (Vec::new(), Vec::new());
+    for (n, source) in sources.iter().enumerate() {
+        let field = format!("background[{n}]");
+        let times = times(&field, source, duration_ms)?;
+        match source.kind.unwrap_or(BackgroundKind::Bulk) {
+            BackgroundKind::Bulk => flows.push(bulk(&field, source, times, known)?),
+            BackgroundKind::Udp => datagrams.push(udp(&field, source, times)?),
+        }
+    }
+    Ok((flows, datagrams))
+}
+
+/// Start and stop, milliseconds.
+fn times(field: &str, source: &BackgroundSource, duration_ms: u64) -> Checked<(u64, u64)> {
+    let start_ms = source.start_s.map_or(0, |s| s.get());
+    let stop_ms = source.stop_s.map_or(duration_ms, |s| s.get());
+    if start_ms >= stop_ms || stop_ms > duration_ms {
+        let key = if source.stop_s.is_some() { "stop_s" } else { "start_s" };
+        return refuse(format!("{field}.{key}"), "start_s, stop_s and duration_s must follow each other");
+    }
+    Ok((start_ms, stop_ms))
+}
+
+fn bulk(
+    field: &str,
+    source: &BackgroundSource,
+    (start_ms, stop_ms): (u64, u64),
+    known: &Known<'_>,
+) -> Checked<Background> {
+    let set = [
+        ("rate_mbit", source.rate_mbit.is_some()),
+        ("on_ms", source.on_ms.is_some()),
+        ("off_ms", source.off_ms.is_some()),
+    ];
+    if let Some((key, _)) = set.iter().find(|(_, set)| *set) {
+        return refuse(format!("{field}.{key}"), "only with kind = \"udp\"");
+    }
+    let Some(name) = &source.algorithm else {
+        return refuse(field, "algorithm = \"cubic\", or kind = \"udp\", is needed");
+    };
+    let datapath = source.datapath.unwrap_or(Datapath::Kernel);
+    if datapath == Datapath::Sim {
+        let message = "kernel or ebpf; beside simulated contenders it is simulated anyway";
+        return refuse(format!("{field}.datapath"), message);
+    }
+    algorithm(field, name, datapath, &source.parameters, known)?;
+    Ok(Background {
+        algorithm: name.clone(),
+        datapath,
+        parameters: source.parameters.clone(),
+        flows: source.flows.map_or(1, |f| f.small()),
+        start_ms,
+        stop_ms,
+    })
+}
+
+fn udp(field: &str, source: &BackgroundSource, (start_ms, stop_ms): (u64, u64)) -> Checked<Datagrams> {
+    let set = [
+        ("algorithm", source.algorithm.is_some()),
+        ("datapath", source.datapath.is_some()),
+        ("parameters", !source.parameters.is_empty()),
+        ("flows", source.flows.is_some()),
+    ];
+    if let Some((key, _)) = set.iter().find(|(_, set)| *set) {
+        let message = "not of datagrams, which take rate_mbit, on_ms, off_ms, start_s, stop_s";
+        return refuse(format!("{field}.{key}"), message);
+    }
+    let Some(rate) = source.rate_mbit else {
+        return refuse(field, "rate_mbit, the datagrams' rate, is needed");
+    };
+    let periods = match (source.on_ms, source.off_ms) {
+        (None, None) => None,
+        (Some(on), Some(off)) => Some(Periods { on_us: on.get(), off_us: off.get() }),
+        (Some(_), None) => return refuse(format!("{field}.on_ms"), "off_ms is needed, too"),
+        (None, Some(_)) => return refuse(format!("{field}.off_ms"), "on_ms is needed, too"),
+    };
+    Ok(Datagrams { bit_per_s: rate.get(), periods, start_ms, stop_ms })
+}
