@@ -18,6 +18,7 @@ mod rng;
 mod rollout;
 #[cfg(feature = "torch")]
 pub mod torch;
+mod train;
 
 pub use architecture::{
     Architecture, ArchitectureError, MAX_HIDDEN, MAX_INPUTS, MAX_NEURONS, PreferenceBlock,
@@ -27,6 +28,10 @@ pub use learner::{LearnError, Learner, LearnerState, Moments, UpdateStats};
 pub use native::{ActorCritic, Native};
 pub use policy::{Policy, PolicyError, Provenance};
 pub use ppo::{BETA_1, BETA_2, Decay, KL_TOLERANCE, PpoConfig, PpoError};
-pub use preference::Preference;
+pub use preference::{Goals, LANDMARKS, PIVOTS, Preference, Replay, TRANSFER_UPDATES, landmarks};
 pub use rng::Rng;
-pub use rollout::{Batch, Recorder};
+pub use rollout::{Batch, Recorder, Trajectory, log_prob};
+pub use train::{
+    Checkpoint, Evaluation, Observer, Plateau, Progress, Stop, TrainConfig, TrainError, TrainReport, Update,
+    evaluate, train,
+};

@@ -1,6 +1,6 @@
 //! A policy: float networks, what their numbers mean, and where they come from.
 
-mod file;
+pub(crate) mod file;
 
 use crate::math;
 use crate::{Architecture, ArchitectureError, Rng};

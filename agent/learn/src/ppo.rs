@@ -7,7 +7,7 @@
 //!    epoch before) and cut it into minibatches; the last may be shorter.
 //! 2. For each minimise `policy + value_coef * value - entropy_coef * entropy`, means over the minibatch, where with
 //!    `r = e^(log_prob - old log_prob)`: policy = `-min(r A, clamp(r, 1 - clip, 1 + clip) A)`, value = `(v - return)^2`,
-//!    entropy = `log_std + 0.5 ln(2 pi e)`; clip the gradient of all parameters together to `max_grad_norm`; one step of
+//!    entropy = `log_std + 0.5 ln(2 pi e)`; scale the gradient of all parameters together down to `max_grad_norm`; one step of
 //!    Adam (Kingma and Ba, 2015; betas 0.9 and 0.999, `eps` outside the root); clamp `log_std` to `log_std_range`.
 //! 3. End after the epoch whose mean `(r - 1) - ln r` exceeds `1.5 target_kl`.
 //!
@@ -52,8 +52,8 @@ pub struct PpoConfig {
     pub decay: Decay,
     /// Adam's epsilon.
     pub eps: f32,
-    /// Largest norm of a gradient; infinite for none.
-    pub max_grad_norm: f32,
+    /// Largest norm of a gradient.
+    pub max_grad_norm: Option<f32>,
     /// Times that a batch is gone through.
     pub epochs: usize,
     /// Rows of a minibatch.
@@ -80,7 +80,7 @@ impl Default for PpoConfig {
             learning_rate: 1e-3,
             decay: Decay::Linear,
             eps: 1e-5,
-            max_grad_norm: 0.5,
+            max_grad_norm: Some(0.5),
             epochs: 4,
             minibatch: 256,
             normalise_advantages: true,
@@ -100,7 +100,7 @@ impl PpoConfig {
             value_coef: 1.0,
             learning_rate: 1e-3,
             decay: Decay::Constant,
-            max_grad_norm: f32::INFINITY,
+            max_grad_norm: None,
             minibatch: 2048,
             target_kl: None,
             ..PpoConfig::default()
@@ -128,7 +128,7 @@ impl PpoConfig {
         number("value_coef", self.value_coef, 0.0, 100.0)?;
         number("learning_rate", self.learning_rate, 0.0, 1.0)?;
         number("eps", self.eps, 1e-12, 1.0)?;
-        number("max_grad_norm", self.max_grad_norm, 1e-6, f32::INFINITY)?;
+        number("max_grad_norm", self.max_grad_norm.unwrap_or(1.0), 1e-6, 1e6)?;
         number("epochs", self.epochs as f32, 1.0, 100.0)?;
         number("minibatch", self.minibatch as f32, 1.0, 1e6)?;
         number("target_kl", self.target_kl.unwrap_or(1.0), 1e-6, 100.0)?;

@@ -74,6 +74,32 @@ impl Batch {
         self.trajectories += other.trajectories;
     }
 
+    /// The rows of these numbers, in this order; they count as one trajectory.
+    pub fn select(&self, rows: &[usize]) -> Batch {
+        let column = |all: &[f32]| rows.iter().map(|row| all[*row]).collect();
+        let len = self.observation_len;
+        Batch {
+            observation_len: len,
+            observations: rows
+                .iter()
+                .flat_map(|row| &self.observations[row * len..(row + 1) * len])
+                .copied()
+                .collect(),
+            actions: column(&self.actions),
+            log_probs: column(&self.log_probs),
+            rewards: column(&self.rewards),
+            values: column(&self.values),
+            advantages: column(&self.advantages),
+            returns: column(&self.returns),
+            trajectories: 1,
+        }
+    }
+
+    /// Consecutive rows.
+    pub fn rows(&self, rows: std::ops::Range<usize>) -> Batch {
+        self.select(&rows.collect::<Vec<usize>>())
+    }
+
     /// Appends a trajectory of rows whose values were `values`; `after` is the value of what followed the last one.
     /// The advantages are those of GAE (Schulman et al., 2016, equation 16).
     pub fn push(&mut self, rows: &Trajectory, values: &[f32], after: f32, config: &PpoConfig) {

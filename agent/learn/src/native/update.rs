@@ -176,7 +176,8 @@ pub(super) fn update(
                 || {
                     work.differentiate(parameters, minibatch);
                     let norm = work.norm();
-                    let scale = if norm > config.max_grad_norm { config.max_grad_norm / norm } else { 1.0 };
+                    let scale =
+                        config.max_grad_norm.map_or(1.0, |max| if norm > max { max / norm } else { 1.0 });
                     adam.step(parameters, &work.gradient, scale, rate, config.eps);
                     work.sums.grad_norm += f64::from(norm);
                     parameters.actor.transpose();

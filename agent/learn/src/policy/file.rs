@@ -229,7 +229,7 @@ impl Policy {
     /// # Errors
     /// A text that is too long.
     pub fn to_bytes(&self) -> Result<Vec<u8>, PolicyError> {
-        encode(&self.tensors(), self.meta()?)
+        encode(&self.tensors(""), self.meta()?)
     }
 
     /// The policy in a file.
@@ -239,7 +239,7 @@ impl Policy {
     pub fn from_bytes(bytes: &[u8]) -> Result<Policy, PolicyError> {
         let mut tensors = Tensors::decode(bytes)?;
         let meta = std::mem::take(&mut tensors.meta);
-        let policy = Policy::from_tensors(&meta, &mut tensors)?;
+        let policy = Policy::from_tensors(&meta, "", &mut tensors)?;
         tensors.end()?;
         Ok(policy)
     }
@@ -268,16 +268,17 @@ impl Policy {
         write_file(path, &self.to_bytes()?)
     }
 
-    pub(crate) fn tensors(&self) -> Vec<Tensor> {
+    /// Its tensors, their names after `prefix`.
+    pub(crate) fn tensors(&self, prefix: &str) -> Vec<Tensor> {
         let mut all = Vec::new();
         for (name, mlp) in [("actor", &self.actor), ("critic", &self.critic)] {
             for (n, layer) in mlp.layers().iter().enumerate() {
                 let shape = vec![layer.outputs, layer.inputs];
-                all.push(Tensor::new(format!("{name}.{n}.weight"), shape, &layer.weights));
-                all.push(Tensor::new(format!("{name}.{n}.bias"), vec![layer.outputs], &layer.bias));
+                all.push(Tensor::new(format!("{prefix}{name}.{n}.weight"), shape, &layer.weights));
+                all.push(Tensor::new(format!("{prefix}{name}.{n}.bias"), vec![layer.outputs], &layer.bias));
             }
         }
-        all.push(Tensor::new("log_std", vec![1], &[self.log_std]));
+        all.push(Tensor::new(format!("{prefix}log_std"), vec![1], &[self.log_std]));
         all
     }
 
@@ -292,7 +293,11 @@ impl Policy {
         serde_json::to_string(&meta).map_err(|error| metadata_error(error.to_string()))
     }
 
-    pub(crate) fn from_tensors(meta: &str, tensors: &mut Tensors<'_>) -> Result<Policy, PolicyError> {
+    pub(crate) fn from_tensors(
+        meta: &str,
+        prefix: &str,
+        tensors: &mut Tensors<'_>,
+    ) -> Result<Policy, PolicyError> {
         #[derive(Deserialize)]
         struct Format {
             format: u32,
@@ -305,9 +310,9 @@ impl Policy {
         let Meta { architecture, spec, provenance, .. } = serde_json::from_str(meta).map_err(bad)?;
         architecture.check()?;
         check_text(&provenance)?;
-        let actor = tensors.network("actor", &architecture)?;
-        let critic = tensors.network("critic", &architecture)?;
-        let log_std = tensors.take("log_std".to_owned(), &[1])?[0];
+        let actor = tensors.network(&format!("{prefix}actor"), &architecture)?;
+        let critic = tensors.network(&format!("{prefix}critic"), &architecture)?;
+        let log_std = tensors.take(format!("{prefix}log_std"), &[1])?[0];
         Policy::new(architecture, actor, critic, log_std, spec, provenance)
     }
 }

@@ -88,11 +88,8 @@ impl Trained<'_> {
             let _no_grad = tch::no_grad_guard();
             self.networks.mask(&mut gradient)?;
             let norm = gradient.f_norm()?;
-            if self.config.max_grad_norm.is_finite() {
-                let factor = norm
-                    .f_reciprocal()?
-                    .f_mul_scalar_(f64::from(self.config.max_grad_norm))?
-                    .f_clamp_max_(1.0)?;
+            if let Some(max) = self.config.max_grad_norm {
+                let factor = norm.f_reciprocal()?.f_mul_scalar_(f64::from(max))?.f_clamp_max_(1.0)?;
                 let _ = gradient.f_mul_(&factor)?;
             }
             self.adam.step(self.parameters, &gradient, self.learning_rate, self.config.eps)?;

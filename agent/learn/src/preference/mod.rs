@@ -1,4 +1,12 @@
-//! What a flow wants: MOCC's preferences.
+//! What a flow wants: MOCC's preferences, and in which order they are learned.
+
+mod goals;
+mod landmarks;
+mod replay;
+
+pub use goals::{Goals, TRANSFER_UPDATES};
+pub use landmarks::{LANDMARKS, PIVOTS, landmarks};
+pub use replay::Replay;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,0 +1,125 @@
+//! Runs episodes on all threads, with results in the order of the episodes.
+
+use super::{TrainConfig, stream};
+use crate::{Actor, ActorCritic, Batch, End, Environment, Goals, Learner, Policy, Recorder, Rng};
+use std::sync::{Mutex, PoisonError};
+
+/// Runs `episodes` episodes; environment `n` of N runs those numbered n, n + N ... Each thread has one `worker`.
+fn run<W, R: Send>(
+    environments: &mut [Box<dyn Environment>],
+    episodes: usize,
+    threads: usize,
+    worker: impl Fn() -> W + Sync,
+    episode: impl Fn(&mut W, &mut dyn Environment, usize) -> R + Sync,
+) -> Vec<R> {
+    let count = environments.len();
+    let threads = threads.min(count).min(episodes);
+    let queue = Mutex::new(environments.iter_mut().enumerate());
+    let results = Mutex::new(Vec::with_capacity(episodes));
+    let work = || {
+        let mut worker = worker();
+        loop {
+            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((first, environment)) = next else { break };
+            for n in (first..episodes).step_by(count) {
+                let result = episode(&mut worker, environment.as_mut(), n);
+                results.lock().unwrap_or_else(PoisonError::into_inner).push((n, result));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (1..threads).for_each(|_| drop(scope.spawn(work)));
+        work();
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_unstable_by_key(|(n, _)| *n);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// The rows of one update.
+pub(super) fn collect(
+    learner: &dyn Learner,
+    environments: &mut [Box<dyn Environment>],
+    config: &TrainConfig,
+    update: u64,
+    progress: f32,
+) -> Batch {
+    let (policy, ppo, seed) = (learner.policy(), learner.config(), config.seed);
+    let parts = run(
+        environments,
+        config.episodes(),
+        config.threads,
+        || Recorder::new(policy, ppo, Rng::new(seed, &[])),
+        |recorder, environment, n| {
+            let name = |stream| Rng::new(seed, &[stream, update, n as u64]);
+            recorder.explore_by(name(stream::EXPLORE));
+            if let Some(preference) = config.goals.training(progress, update, n, &mut name(stream::GOAL)) {
+                environment.prefer(preference);
+            }
+            environment.episode(name(stream::EPISODE).bits(), config.episode_steps, recorder);
+            recorder.take()
+        },
+    );
+    let mut batch = Batch::new(policy.architecture().inputs);
+    parts.iter().for_each(|part| batch.append(part));
+    batch
+}
+
+/// Mean reward of a decision in each of `episodes` episodes, which follow from `seed`, when `policy` decides without
+/// exploration, its actions bounded as its specification says.
+pub fn evaluate(
+    policy: &Policy,
+    environments: &mut [Box<dyn Environment>],
+    goals: &Goals,
+    seed: u64,
+    episodes: usize,
+    episode_steps: usize,
+    threads: usize,
+) -> Vec<f32> {
+    run(
+        environments,
+        episodes,
+        threads,
+        || Greedy::new(policy),
+        |greedy, environment, n| {
+            if let Some(preference) = goals.evaluation(n) {
+                environment.prefer(preference);
+            }
+            let seed = Rng::new(seed, &[stream::EVALUATION, n as u64]).bits();
+            environment.episode(seed, episode_steps, greedy);
+            greedy.take()
+        },
+    )
+}
+
+/// Follows a policy without exploration.
+struct Greedy {
+    networks: ActorCritic,
+    bound: f32,
+    sum: f64,
+    rewards: u64,
+}
+
+impl Greedy {
+    fn new(policy: &Policy) -> Greedy {
+        let bound = policy.spec().action().bound() as f32;
+        Greedy { networks: ActorCritic::new(policy), bound, sum: 0.0, rewards: 0 }
+    }
+
+    fn take(&mut self) -> f32 {
+        let mean = self.sum / self.rewards.max(1) as f64;
+        (self.sum, self.rewards) = (0.0, 0);
+        mean as f32
+    }
+}
+
+impl Actor for Greedy {
+    fn act(&mut self, _agent: usize, observation: &[f32]) -> f32 {
+        self.networks.mean(observation).clamp(-self.bound, self.bound)
+    }
+
+    fn outcome(&mut self, _agent: usize, reward: f32, _end: End, _observation: &[f32]) {
+        self.sum += f64::from(reward);
+        self.rewards += 1;
+    }
+}

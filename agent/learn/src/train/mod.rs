@@ -1,0 +1,397 @@
+//! Training: episodes of many environments at once, update after update, the same bits with any number of threads.
+//!
+//! Randomness comes from streams named by (seed, update, episode), so nothing depends on who ran an episode when, and a
+//! run that is resumed from a checkpoint goes on as if it had never been interrupted.
+
+mod checkpoint;
+mod collect;
+mod plateau;
+
+pub use checkpoint::Checkpoint;
+pub use collect::evaluate;
+pub use plateau::{Plateau, PlateauState};
+
+use crate::{Environment, Goals, LearnError, Learner, Policy, PolicyError, Rng, UpdateStats};
+use serde::{Deserialize, Serialize};
+
+/// Streams of random numbers, by use.
+mod stream {
+    pub const ORDER: u64 = 1;
+    pub const EXPLORE: u64 = 2;
+    pub const EPISODE: u64 = 3;
+    pub const GOAL: u64 = 4;
+    pub const EVALUATION: u64 = 5;
+}
+
+/// How a training goes.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// Decisions to learn from, at most.
+    pub total_steps: u64,
+    /// Decisions of each agent in an episode.
+    pub episode_steps: usize,
+    /// Decisions of an update, where environments have one agent: so many episodes as this takes, at least one.
+    pub steps_per_update: usize,
+    /// Updates from one evaluation to the next.
+    pub eval_every: u64,
+    /// Episodes of an evaluation: the same ones each time.
+    pub eval_episodes: usize,
+    /// Updates from one checkpoint to the next; 0 for none.
+    pub checkpoint_every: u64,
+    /// Threads that run episodes; at least 1.
+    pub threads: usize,
+    /// When to stop before `total_steps`.
+    pub plateau: Option<Plateau>,
+    /// What for.
+    pub goals: Goals,
+}
+
+impl Default for TrainConfig {
+    fn default() -> TrainConfig {
+        TrainConfig {
+            seed: 1,
+            total_steps: 2_000_000,
+            episode_steps: 400,
+            steps_per_update: 8192,
+            eval_every: 10,
+            eval_episodes: 16,
+            checkpoint_every: 50,
+            threads: 1,
+            plateau: Some(Plateau::default()),
+            goals: Goals::Own,
+        }
+    }
+}
+
+impl TrainConfig {
+    /// Episodes of an update.
+    pub fn episodes(&self) -> usize {
+        (self.steps_per_update / self.episode_steps.max(1)).max(1)
+    }
+
+    fn check(&self, environments: usize) -> Result<(), TrainError> {
+        let counts = [
+            ("environments", environments),
+            ("episode_steps", self.episode_steps),
+            ("steps_per_update", self.steps_per_update),
+            ("eval_every", self.eval_every as usize),
+            ("eval_episodes", self.eval_episodes),
+            ("threads", self.threads),
+        ];
+        match counts.iter().find(|(_, count)| *count == 0) {
+            Some((name, _)) => Err(TrainError::Zero { name }),
+            None => Ok(()),
+        }
+    }
+
+    fn progress(&self, steps: u64) -> f32 {
+        (steps as f64 / self.total_steps.max(1) as f64).min(1.0) as f32
+    }
+}
+
+/// How far a training is.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// Updates done.
+    pub updates: u64,
+    /// Decisions learned from.
+    pub steps: u64,
+    /// The plateau's memory.
+    pub plateau: PlateauState,
+    /// The best evaluation's mean reward.
+    pub best_reward: Option<f32>,
+}
+
+/// One update, as an observer hears of it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Update {
+    /// Which, from 1.
+    pub update: u64,
+    /// Decisions learned from so far.
+    pub steps: u64,
+    /// All that there will be, at most.
+    pub total_steps: u64,
+    /// Trajectories of this update.
+    pub episodes: usize,
+    /// Mean reward of a decision, exploring.
+    pub mean_reward: f32,
+    /// The learning rate.
+    pub learning_rate: f32,
+    /// The actions' deviation.
+    pub std: f32,
+    /// What the learner says.
+    pub stats: UpdateStats,
+}
+
+/// What a policy is worth, without exploration.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Evaluation {
+    /// Updates before it.
+    pub update: u64,
+    /// Decisions learned from before it.
+    pub steps: u64,
+    /// Mean over the episodes of the mean reward of a decision.
+    pub mean_reward: f32,
+    /// The episodes' means.
+    pub rewards: Vec<f32>,
+}
+
+/// Hears how a training goes, and may end it.
+pub trait Observer {
+    /// After each update.
+    ///
+    /// # Errors
+    /// Ends the training.
+    fn updated(&mut self, update: &Update) -> std::io::Result<()> {
+        let _ = update;
+        Ok(())
+    }
+
+    /// After each evaluation.
+    ///
+    /// # Errors
+    /// Ends the training.
+    fn evaluated(&mut self, evaluation: &Evaluation, policy: &Policy) -> std::io::Result<()> {
+        let _ = (evaluation, policy);
+        Ok(())
+    }
+
+    /// When a checkpoint is due, and at the end.
+    ///
+    /// # Errors
+    /// Ends the training.
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> std::io::Result<()> {
+        let _ = checkpoint;
+        Ok(())
+    }
+
+    /// Asked after each update: whether to stop here.
+    fn stopped(&mut self) -> bool {
+        false
+    }
+}
+
+/// Hears nothing.
+impl Observer for () {}
+
+/// Why a training ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// All steps are done.
+    Steps,
+    /// Evaluations no longer improved.
+    Plateau,
+    /// The observer said so.
+    Observer,
+}
+
+/// What a training came to.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TrainReport {
+    /// Why it ended.
+    pub stop: Stop,
+    /// How far it got.
+    pub progress: Progress,
+    /// The policy of the best evaluation; the last one where there was none.
+    pub best: Policy,
+    /// The last policy.
+    pub last: Policy,
+}
+
+/// Why a training failed.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// A count that has to be at least 1.
+    #[error("{name} is 0, at least 1 is needed")]
+    Zero {
+        /// Which.
+        name: &'static str,
+    },
+    /// Environments that show something else than the policy sees.
+    #[error("environment {index} has observations of {found} numbers, the policy takes {expected}")]
+    Observations {
+        /// Which, from 0.
+        index: usize,
+        /// Its numbers.
+        found: usize,
+        /// The policy's.
+        expected: usize,
+    },
+    /// A checkpoint of a training with other settings: going on would be neither the one nor the other.
+    #[error("the checkpoint's training had other settings: {checkpoint}; now: {now}")]
+    Resume {
+        /// Then.
+        checkpoint: String,
+        /// Now.
+        now: String,
+    },
+    /// Episodes without a decision.
+    #[error("update {update}: none of the episodes had a decision")]
+    NoRows {
+        /// Which, from 1.
+        update: u64,
+    },
+    /// The learner failed.
+    #[error(transparent)]
+    Learn(#[from] LearnError),
+    /// A policy is none.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The observer failed.
+    #[error("what observes the training failed: {0}")]
+    Observer(#[from] std::io::Error),
+}
+
+/// Trains `learner` in `environments`, from the beginning or from a checkpoint.
+///
+/// # Errors
+/// Settings that do not fit; a learner that diverges; an observer that fails.
+pub fn train(
+    learner: &mut dyn Learner,
+    environments: &mut [Box<dyn Environment>],
+    config: &TrainConfig,
+    resume: Option<&Checkpoint>,
+    observer: &mut dyn Observer,
+) -> Result<TrainReport, TrainError> {
+    config.check(environments.len())?;
+    let expected = learner.architecture().inputs;
+    for (index, environment) in environments.iter().enumerate() {
+        let found = environment.observation_len();
+        if found != expected {
+            return Err(TrainError::Observations { index, found, expected });
+        }
+    }
+    let mut run = Run::begin(learner, environments, config, resume)?;
+    let stop = loop {
+        if run.progress.steps >= config.total_steps {
+            break Stop::Steps;
+        }
+        run.update(observer)?;
+        let updates = run.progress.updates;
+        let plateau = updates % config.eval_every == 0 && run.evaluate(observer)?;
+        if config.checkpoint_every != 0 && updates % config.checkpoint_every == 0 {
+            observer.checkpoint(&run.checkpoint())?;
+        }
+        if observer.stopped() {
+            break Stop::Observer;
+        }
+        if plateau {
+            break Stop::Plateau;
+        }
+    };
+    if stop != Stop::Observer && run.progress.updates % config.eval_every != 0 {
+        run.evaluate(observer)?;
+    }
+    observer.checkpoint(&run.checkpoint())?;
+    let last = run.policy();
+    let best = run.best.take().unwrap_or_else(|| last.clone());
+    Ok(TrainReport { stop, progress: run.progress, best, last })
+}
+
+struct Run<'a> {
+    learner: &'a mut dyn Learner,
+    environments: &'a mut [Box<dyn Environment>],
+    config: &'a TrainConfig,
+    fingerprint: String,
+    /// Steps that the policy had learned from before.
+    before: u64,
+    progress: Progress,
+    best: Option<Policy>,
+}
+
+impl<'a> Run<'a> {
+    fn begin(
+        learner: &'a mut dyn Learner,
+        environments: &'a mut [Box<dyn Environment>],
+        config: &'a TrainConfig,
+        resume: Option<&Checkpoint>,
+    ) -> Result<Run<'a>, TrainError> {
+        let fingerprint = checkpoint::fingerprint(config, learner.config(), environments.len());
+        let (mut progress, mut best) = (Progress::default(), None);
+        if let Some(from) = resume {
+            if from.fingerprint != fingerprint {
+                return Err(TrainError::Resume { checkpoint: from.fingerprint.clone(), now: fingerprint });
+            }
+            learner.restore(&from.state)?;
+            progress = from.progress.clone();
+            best = from.best.clone();
+        }
+        let before = learner.policy().provenance.steps.saturating_sub(if resume.is_some() {
+            progress.steps
+        } else {
+            0
+        });
+        Ok(Run { learner, environments, config, fingerprint, before, progress, best })
+    }
+
+    fn update(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        let (config, update) = (self.config, self.progress.updates);
+        let share = config.progress(self.progress.steps);
+        let batch = collect::collect(self.learner, self.environments, config, update, share);
+        if batch.is_empty() {
+            return Err(TrainError::NoRows { update: update + 1 });
+        }
+        let learning_rate = self.learner.config().learning_rate_at(share);
+        let mut order = Rng::new(config.seed, &[stream::ORDER, update]);
+        let stats = self.learner.update(&batch, learning_rate, &mut order)?;
+        self.progress.updates += 1;
+        self.progress.steps += batch.len() as u64;
+        observer.updated(&Update {
+            update: update + 1,
+            steps: self.progress.steps,
+            total_steps: config.total_steps,
+            episodes: batch.trajectories,
+            mean_reward: batch.mean_reward(),
+            learning_rate,
+            std: self.learner.policy().std(),
+            stats,
+        })?;
+        Ok(())
+    }
+
+    /// True if evaluations no longer improve.
+    fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<bool, TrainError> {
+        let config = self.config;
+        let policy = self.policy();
+        let rewards = evaluate(
+            &policy,
+            self.environments,
+            &config.goals,
+            config.seed,
+            config.eval_episodes,
+            config.episode_steps,
+            config.threads,
+        );
+        let mean_reward = rewards.iter().sum::<f32>() / rewards.len().max(1) as f32;
+        let Progress { updates, steps, .. } = self.progress;
+        let evaluation = Evaluation { update: updates, steps, mean_reward, rewards };
+        if self.progress.best_reward.is_none_or(|best| mean_reward > best) {
+            self.progress.best_reward = Some(mean_reward);
+            self.best = Some(policy.clone());
+        }
+        observer.evaluated(&evaluation, &policy)?;
+        Ok(config.plateau.is_some_and(|plateau| plateau.reached(&mut self.progress.plateau, mean_reward)))
+    }
+
+    /// The policy as it is now, with its steps counted.
+    fn policy(&self) -> Policy {
+        let mut policy = self.learner.policy().clone();
+        policy.provenance.steps = self.before + self.progress.steps;
+        policy
+    }
+
+    fn checkpoint(&self) -> Checkpoint {
+        let mut state = self.learner.state();
+        state.policy.provenance.steps = self.before + self.progress.steps;
+        Checkpoint {
+            state,
+            best: self.best.clone(),
+            progress: self.progress.clone(),
+            fingerprint: self.fingerprint.clone(),
+        }
+    }
+}
