@@ -1,6 +1,7 @@
 //! What the core asks of a datapath.
 
-use ccplane_contract::{Datapath, DatapathError, Field, FlowId, ProgramUid};
+use ccplane_contract::{Datapath, DatapathError, Field, FlowId, Part, ProgramUid};
+use ccplane_infer::Shape;
 use ccplane_program::ir::Program;
 use std::sync::Arc;
 
@@ -57,6 +58,32 @@ pub enum Command {
     },
     /// [`Datapath::heartbeat`].
     Heartbeat,
+    /// [`Datapath::define_slot`].
+    DefineSlot {
+        /// The slot.
+        slot: u8,
+        /// What its snapshots are.
+        shape: Shape,
+    },
+    /// [`Datapath::push`].
+    Push {
+        /// The slot.
+        slot: u8,
+        /// The snapshot.
+        image: Arc<[u64]>,
+        /// What for.
+        part: Part,
+    },
+    /// [`Datapath::promote`].
+    Promote {
+        /// The slot.
+        slot: u8,
+    },
+    /// [`Datapath::rollback`].
+    Rollback {
+        /// The slot.
+        slot: u8,
+    },
 }
 
 impl Command {
@@ -74,6 +101,10 @@ impl Command {
                 datapath.heartbeat();
                 Ok(())
             }
+            Command::DefineSlot { slot, shape } => datapath.define_slot(*slot, shape),
+            Command::Push { slot, image, part } => datapath.push(*slot, image, *part),
+            Command::Promote { slot } => datapath.promote(*slot),
+            Command::Rollback { slot } => datapath.rollback(*slot),
         }
     }
 }

@@ -1,11 +1,14 @@
 //! The algorithms that there are, their programs compiled once, and the meaning of field names.
 
 use crate::shield::shield;
-use crate::{MAX_ALGORITHMS, MAX_FIELDS, MAX_PROGRAMS, NATIVE};
-use ccplane_alg::Algorithm;
+use crate::{MAX_ALGORITHMS, MAX_FIELDS, MAX_POLICIES, MAX_PROGRAMS, NATIVE};
+use ccplane_alg::{Algorithm, PolicySource};
 use ccplane_contract::{Field, ProgramUid};
-use ccplane_program::ir::{MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Program, RegDecl, RegId, RegKind, Type};
+use ccplane_program::ir::{
+    MAX_CWND_BYTES, MAX_POLICY_SLOTS, MAX_RATE_BYTES_PER_S, Program, RegDecl, RegId, RegKind, Type,
+};
 use ccplane_program::{Diagnostic, compile};
+use ccplane_snapshot::Snapshot;
 use std::sync::Arc;
 
 /// How report registers are declared.
@@ -19,6 +22,7 @@ pub struct Compiled {
     name: &'static str,
     program: Arc<Program>,
     report_names: Vec<String>,
+    pub(crate) policy_slots: Vec<u8>,
 }
 
 impl Compiled {
@@ -189,6 +193,60 @@ pub enum CatalogError {
         /// All that is wrong with it.
         diagnostics: Vec<Diagnostic>,
     },
+    /// A policy's snapshot that is none.
+    #[error("the snapshot of algorithm `{algorithm}` for policy slot {slot}: {reason}")]
+    Snapshot {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// The slot.
+        slot: u8,
+        /// Why.
+        reason: String,
+    },
+    /// A slot that datapaths do not have.
+    #[error("algorithm `{algorithm}` uses policy slot {slot}: there are slots 0 to {}", MAX_POLICY_SLOTS - 1)]
+    NoSuchSlot {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// The slot.
+        slot: u8,
+    },
+    /// Two policies for one slot.
+    #[error("algorithms `{first}` and `{second}` both use policy slot {slot}")]
+    SlotTaken {
+        /// The slot.
+        slot: u8,
+        /// Whose it is.
+        first: &'static str,
+        /// Who else wants it.
+        second: &'static str,
+    },
+    /// A program that asks a slot for which its algorithm has no policy.
+    #[error(
+        "program `{program}` of algorithm `{algorithm}` asks policy slot {slot}, and the algorithm has no policy for it"
+    )]
+    NoPolicy {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// The program.
+        program: &'static str,
+        /// The slot.
+        slot: u8,
+    },
+    /// A program whose histories are not what its policy takes.
+    #[error(
+        "the histories of program `{program}` of algorithm `{algorithm}` have {cells} cells, its policy takes {inputs}"
+    )]
+    Inputs {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// The program.
+        program: &'static str,
+        /// Cells of the program's histories.
+        cells: usize,
+        /// Inputs of the policy.
+        inputs: usize,
+    },
     /// The algorithm panicked when it was asked for its name or programs.
     #[error("algorithm number {number} panicked: {message}")]
     Panicked {
@@ -203,10 +261,29 @@ fn first(diagnostics: &[Diagnostic]) -> String {
     diagnostics.first().map(Diagnostic::to_string).unwrap_or_default()
 }
 
+/// What a slot starts with.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    slot: u8,
+    snapshot: Arc<Snapshot>,
+}
+
+impl Policy {
+    /// The slot.
+    pub fn slot(&self) -> u8 {
+        self.slot
+    }
+    /// The snapshot that flows start with.
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+}
+
 pub(crate) struct Entry {
     pub name: &'static str,
     pub algorithm: Arc<dyn Algorithm>,
     pub programs: Vec<Arc<Compiled>>,
+    pub policies: Vec<Policy>,
 }
 
 impl Entry {
@@ -231,13 +308,15 @@ impl Catalog {
         let mut entries: Vec<Entry> = Vec::with_capacity(algorithms.len());
         let mut next_uid = first_uid;
         for (number, algorithm) in algorithms.into_iter().enumerate() {
-            let (name, sources) = shield(|| (algorithm.name(), algorithm.programs()))
-                .map_err(|message| CatalogError::Panicked { number, message })?;
+            let (name, sources, policies) =
+                shield(|| (algorithm.name(), algorithm.programs(), algorithm.policies()))
+                    .map_err(|message| CatalogError::Panicked { number, message })?;
             if name == NATIVE || entries.iter().any(|e| e.name == name) {
                 return Err(CatalogError::NameTaken { name });
             }
             limit("programs of one algorithm", sources.len(), MAX_PROGRAMS)?;
-            let mut entry = Entry { name, algorithm, programs: Vec::with_capacity(sources.len()) };
+            let policies = parse_policies(name, policies, &entries)?;
+            let mut entry = Entry { name, algorithm, programs: Vec::with_capacity(sources.len()), policies };
             for source in sources {
                 if entry.program(source.name).is_some() {
                     return Err(CatalogError::ProgramNameTaken { algorithm: name, program: source.name });
@@ -247,11 +326,13 @@ impl Catalog {
                     program: source.name,
                     diagnostics,
                 })?;
+                check_policies(&entry, source.name, &program)?;
                 entry.programs.push(Arc::new(Compiled {
                     uid: ProgramUid(next_uid),
                     algorithm: name,
                     name: source.name,
                     report_names: report_names(&program),
+                    policy_slots: program.policy_slots(),
                     program: Arc::new(program),
                 }));
                 next_uid = next_uid.wrapping_add(1);
@@ -271,9 +352,55 @@ impl Catalog {
         self.entries.iter().flat_map(|e| &e.programs)
     }
 
+    /// Every algorithm's policies.
+    pub fn policies(&self) -> impl Iterator<Item = (&'static str, &Policy)> {
+        self.entries.iter().flat_map(|e| e.policies.iter().map(|p| (e.name, p)))
+    }
+
     pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|e| e.name == name)
     }
+}
+
+/// Parses an algorithm's snapshots; `others`: the algorithms before it.
+fn parse_policies(
+    algorithm: &'static str,
+    sources: Vec<PolicySource>,
+    others: &[Entry],
+) -> Result<Vec<Policy>, CatalogError> {
+    limit("policies of one algorithm", sources.len(), MAX_POLICIES)?;
+    let mut policies: Vec<Policy> = Vec::with_capacity(sources.len());
+    for PolicySource { slot, snapshot, .. } in sources {
+        if usize::from(slot) >= MAX_POLICY_SLOTS {
+            return Err(CatalogError::NoSuchSlot { algorithm, slot });
+        }
+        let has = |policies: &[Policy]| policies.iter().any(|p| p.slot == slot);
+        let taken = others.iter().find(|e| has(&e.policies)).map(|e| e.name);
+        if let Some(first) = taken.or(has(&policies).then_some(algorithm)) {
+            return Err(CatalogError::SlotTaken { slot, first, second: algorithm });
+        }
+        let snapshot = Snapshot::parse(&snapshot).map_err(|e| CatalogError::Snapshot {
+            algorithm,
+            slot,
+            reason: e.to_string(),
+        })?;
+        policies.push(Policy { slot, snapshot: Arc::new(snapshot) });
+    }
+    Ok(policies)
+}
+
+/// A program and the policies that it asks fit each other.
+fn check_policies(entry: &Entry, name: &'static str, program: &Program) -> Result<(), CatalogError> {
+    let algorithm = entry.name;
+    for slot in program.policy_slots() {
+        let policy = entry.policies.iter().find(|p| p.slot == slot);
+        let policy = policy.ok_or(CatalogError::NoPolicy { algorithm, program: name, slot })?;
+        let (cells, inputs) = (program.policy_inputs(), policy.snapshot.shape().inputs());
+        if cells != inputs {
+            return Err(CatalogError::Inputs { algorithm, program: name, cells, inputs });
+        }
+    }
+    Ok(())
 }
 
 fn limit(what: &'static str, found: usize, limit: usize) -> Result<(), CatalogError> {

@@ -1,28 +1,48 @@
 //! The state machine.
 
 use crate::catalog::{Catalog, CommandError, Compiled, Entry};
+use crate::deploy::{Decision, Machine, Origin, PushRules, SlotState};
 use crate::flow::{AlgorithmCounters, FlowState, FlowView, LastReport, NativeReason, Steered};
 use crate::queue::{Queue, Waiting};
+use crate::rows::Rows;
 use crate::rules::{NATIVE, Rules, RulesError};
 use crate::shield::shield;
-use crate::{Action, ActionId, Command, DatapathId, MAX_COMMANDS_PER_CALL, MAX_DATAPATHS, MAX_FLOWS};
-use ccplane_alg::{Command as Asked, Control, Report};
-use ccplane_contract::{Capabilities, DatapathError, Event, FlowId, FlowInfo, FlowStats, ProgramUid};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::variants::variants;
+use crate::{
+    Action, ActionId, Candidate, Command, DatapathId, MAX_COMMANDS_PER_CALL, MAX_DATAPATHS, MAX_FLOWS,
+};
+use ccplane_alg::{Algorithm, Command as Asked, Control, Report, Row};
+use ccplane_contract::{
+    Capabilities, DatapathError, Event, FlowId, FlowInfo, FlowStats, ProgramUid, SnapshotUid,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Limits and periods.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Flows known at once, on all datapaths; further ones run their native algorithm.
     pub max_flows: usize,
     /// Time between two heartbeats to a datapath, microseconds. At most half the datapath's timeout.
     pub heartbeat_us: u64,
+    /// Time between two batches of rows, microseconds.
+    pub batch_us: u64,
+    /// Deployments are numbered from here, and beyond any that a datapath holds when it is attached: so that no number
+    /// comes twice, an agent derives it from the time of its start.
+    pub first_deployment: u32,
+    /// When to push snapshots, and how to try them.
+    pub push: PushRules,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { max_flows: MAX_FLOWS, heartbeat_us: 100_000 }
+        Config {
+            max_flows: MAX_FLOWS,
+            heartbeat_us: 100_000,
+            batch_us: 200_000,
+            first_deployment: 1,
+            push: PushRules::default(),
+        }
     }
 }
 
@@ -45,6 +65,10 @@ pub struct Counters {
     pub panics: u64,
     /// Actions that datapaths refused.
     pub refused_actions: u64,
+    /// Intervals taken in for learners.
+    pub rows: u64,
+    /// Those that were not taken in time.
+    pub dropped_rows: u64,
 }
 
 /// How a program stands with a datapath.
@@ -86,18 +110,39 @@ pub enum AttachError {
     Stopping,
 }
 
-struct Attached {
-    capabilities: Capabilities,
+pub(crate) struct Attached {
+    pub capabilities: Capabilities,
     programs: BTreeMap<ProgramUid, (Arc<Compiled>, InstallState)>,
-    queue: Queue,
+    pub slots: BTreeMap<u8, Machine>,
+    pub queue: Queue,
     /// Events were dropped since the flows were last reconciled.
     missed: bool,
     next_heartbeat_us: u64,
+    pub next_batch_us: u64,
+    pub next_look_us: u64,
 }
 
 impl Attached {
-    /// Asks for the programs of an algorithm that it does not have.
-    fn install(&mut self, entry: &Entry) {
+    /// Asks for the policies and programs of an algorithm that it does not have.
+    fn install(&mut self, entry: &Entry, deploy: &mut Deploy<'_>) {
+        if self.lacks(entry) {
+            return;
+        }
+        for policy in &entry.policies {
+            let slots = &mut self.slots;
+            slots.entry(policy.slot()).or_insert_with(|| {
+                let (slot, snapshot) = (policy.slot(), policy.snapshot().clone());
+                let rules = deploy.rules.clone();
+                let mut machine = Machine::new(deploy.datapath, entry.name, slot, *snapshot.shape(), rules);
+                self.queue.push(machine.define());
+                let first = Candidate { snapshot, origin: Origin::Shipped };
+                let mut uid = || next_uid(deploy.next_uid);
+                if let Some(push) = machine.propose(first, &[], &mut uid, deploy.now_us) {
+                    self.queue.push(push);
+                }
+                machine
+            });
+        }
         for program in &entry.programs {
             self.programs.entry(program.uid()).or_insert_with(|| {
                 let install = Command::Install { uid: program.uid(), program: program.program().clone() };
@@ -107,8 +152,25 @@ impl Attached {
         }
     }
 
+    /// Whether the algorithm asks policies and the datapath runs none.
+    fn lacks(&self, entry: &Entry) -> bool {
+        !entry.policies.is_empty() && !self.capabilities.policy
+    }
+
     /// Why an algorithm's flows cannot be steered here.
     fn refusal(&self, entry: &Entry) -> Option<NativeReason> {
+        if self.lacks(entry) {
+            return Some(NativeReason::NoPolicies { kind: self.capabilities.kind });
+        }
+        let refused = entry.policies.iter().find_map(|p| match &self.slots.get(&p.slot())?.state {
+            SlotState::Refused(error) => {
+                Some(NativeReason::SlotRefused { slot: p.slot(), error: error.clone() })
+            }
+            SlotState::Pending | SlotState::Defined => None,
+        });
+        if refused.is_some() {
+            return refused;
+        }
         entry.programs.iter().find_map(|p| match self.programs.get(&p.uid()) {
             Some((_, InstallState::Refused(error))) => {
                 Some(NativeReason::InstallRefused { program: p.name(), error: error.clone() })
@@ -118,17 +180,45 @@ impl Attached {
     }
 }
 
+/// What installing policies needs of the core.
+struct Deploy<'a> {
+    datapath: DatapathId,
+    rules: &'a Arc<PushRules>,
+    next_uid: &'a mut u32,
+    now_us: u64,
+}
+
+/// The next deployment's number; 0 names none.
+pub(crate) fn next_uid(next: &mut u32) -> SnapshotUid {
+    let uid = (*next).max(1);
+    *next = uid.wrapping_add(1);
+    SnapshotUid(uid)
+}
+
 /// The agent's state. See the [crate]'s page.
 pub struct Core {
-    config: Config,
-    catalog: Catalog,
+    pub(crate) config: Config,
+    push_rules: Arc<PushRules>,
+    pub(crate) catalog: Catalog,
     rules: Rules,
-    datapaths: BTreeMap<DatapathId, Attached>,
-    flows: BTreeMap<(DatapathId, FlowId), FlowState>,
+    /// Each rule's algorithm.
+    variants: Vec<Option<Arc<dyn Algorithm>>>,
+    pub(crate) datapaths: BTreeMap<DatapathId, Attached>,
+    pub(crate) flows: BTreeMap<(DatapathId, FlowId), FlowState>,
+    pub(crate) rows: Rows,
+    /// Whether a batch interval has ended since rows were last taken.
+    pub(crate) rows_due: bool,
+    /// Those that are kept.
+    pub(crate) decisions: VecDeque<Decision>,
+    /// Those that were not taken yet.
+    pub(crate) decided: VecDeque<Decision>,
+    pub(crate) next_uid: u32,
+    /// The latest time that it heard.
+    pub(crate) now_us: u64,
     stopping: bool,
     /// Actions of a datapath that is attached from now on are numbered from here: numbers are never reused.
     first_action: u64,
-    counters: Counters,
+    pub(crate) counters: Counters,
     /// By algorithm: flows that were created and closed, and the sums of those that are gone.
     algorithms: BTreeMap<&'static str, AlgorithmCounters>,
 }
@@ -140,10 +230,19 @@ impl Core {
     /// The rules name an algorithm that the catalog lacks, or are too many.
     pub fn new(catalog: Catalog, rules: Rules, config: Config) -> Result<Core, RulesError> {
         rules.check(&catalog.names())?;
+        let variants = variants(&catalog, &rules)?;
         Ok(Core {
+            next_uid: config.first_deployment,
+            push_rules: Arc::new(config.push.clone()),
             config,
             catalog,
             rules,
+            variants,
+            rows: Rows::default(),
+            rows_due: false,
+            decisions: VecDeque::new(),
+            decided: VecDeque::new(),
+            now_us: 0,
             datapaths: BTreeMap::new(),
             flows: BTreeMap::new(),
             stopping: false,
@@ -172,15 +271,21 @@ impl Core {
         if self.datapaths.len() >= MAX_DATAPATHS {
             return Err(AttachError::TooMany { limit: MAX_DATAPATHS });
         }
+        self.now_us = self.now_us.max(now_us);
         let mut attached = Attached {
             capabilities,
             programs: BTreeMap::new(),
+            slots: BTreeMap::new(),
             queue: Queue::new(id, self.first_action),
             missed: false,
             next_heartbeat_us: now_us,
+            next_batch_us: now_us.saturating_add(self.config.batch_us),
+            next_look_us: now_us,
         };
+        let mut deploy =
+            Deploy { datapath: id, rules: &self.push_rules, next_uid: &mut self.next_uid, now_us };
         for entry in self.rules.names().filter_map(|name| self.catalog.entry(name)) {
-            attached.install(entry);
+            attached.install(entry, &mut deploy);
         }
         self.datapaths.insert(id, attached);
         Ok(())
@@ -195,6 +300,7 @@ impl Core {
         if let Some(attached) = self.datapaths.remove(&id) {
             self.first_action = self.first_action.max(attached.queue.next_number());
         }
+        self.rows.forget(id);
     }
 
     /// Replaces the rules. Flows that run keep their algorithm; new ones follow the new rules.
@@ -203,9 +309,14 @@ impl Core {
     /// They name an algorithm that there is not, or are too many; nothing is changed then.
     pub fn set_rules(&mut self, rules: Rules) -> Result<(), RulesError> {
         rules.check(&self.catalog.names())?;
+        self.variants = variants(&self.catalog, &rules)?;
         self.rules = rules;
+        let now_us = self.now_us;
         for entry in self.rules.names().filter_map(|name| self.catalog.entry(name)) {
-            self.datapaths.values_mut().for_each(|d| d.install(entry));
+            for (id, attached) in &mut self.datapaths {
+                let (rules, next_uid) = (&self.push_rules, &mut self.next_uid);
+                attached.install(entry, &mut Deploy { datapath: *id, rules, next_uid, now_us });
+            }
         }
         Ok(())
     }
@@ -225,23 +336,31 @@ impl Core {
         self.datapaths.values().all(|d| d.queue.is_idle())
     }
 
-    /// Does what is due at `now_us`: heartbeats.
+    /// Does what is due at `now_us`: heartbeats, batches, commands that a datapath was too busy for.
     pub fn tick(&mut self, now_us: u64) {
+        self.now_us = self.now_us.max(now_us);
         for attached in self.datapaths.values_mut() {
             if now_us >= attached.next_heartbeat_us && !self.stopping {
                 attached.next_heartbeat_us = now_us.saturating_add(self.config.heartbeat_us);
                 attached.queue.heartbeat();
             }
         }
+        if !self.stopping {
+            self.tick_slots(now_us);
+        }
     }
 
     /// When [`Core::tick`] is to be called next, microseconds; `None` if nothing is due ever.
     pub fn next_tick_us(&self) -> Option<u64> {
-        self.datapaths.values().map(|d| d.next_heartbeat_us).min().filter(|_| !self.stopping)
+        let due = |d: &Attached| {
+            if d.slots.is_empty() { d.next_heartbeat_us } else { d.next_heartbeat_us.min(d.next_batch_us) }
+        };
+        self.datapaths.values().map(due).min().filter(|_| !self.stopping)
     }
 
     /// Takes in what happened in a datapath.
     pub fn event(&mut self, id: DatapathId, event: Event, now_us: u64) {
+        self.now_us = self.now_us.max(now_us);
         match event {
             Event::Created { flow, info } => self.create(id, flow, info, now_us),
             Event::Report { flow, program, seq, at_us, values } => {
@@ -281,8 +400,13 @@ impl Core {
         let flows = &self.flows;
         // What was queued for a flow that has since ended or gone native is void.
         let void = |flow: FlowId| flows.get(&(id, flow)).is_none_or(|f| f.steered.is_err());
-        self.datapaths.get_mut(&id)?.queue.pop(|command| match command {
+        let Attached { queue, slots, .. } = self.datapaths.get_mut(&id)?;
+        queue.pop(|command| match command {
             Command::SetProgram { flow, .. } | Command::Update { flow, .. } => !void(*flow),
+            Command::DefineSlot { slot, .. }
+            | Command::Push { slot, .. }
+            | Command::Promote { slot }
+            | Command::Rollback { slot } => slots.get(slot).is_some_and(|s| s.wants(command)),
             Command::Install { .. } | Command::Release { .. } | Command::Heartbeat => true,
         })
     }
@@ -291,6 +415,11 @@ impl Core {
     pub fn result(&mut self, id: ActionId, result: Result<(), DatapathError>) {
         let Some(attached) = self.datapaths.get_mut(&id.datapath) else { return };
         let Some(waiting) = attached.queue.answered(id) else { return };
+        if let Waiting::DefineSlot(slot) | Waiting::Deploy(slot) = waiting {
+            let refused = result.as_ref().is_err_and(|e| !matches!(e, DatapathError::SlotBusy { .. }));
+            self.counters.refused_actions += u64::from(refused);
+            return self.slot_result(id.datapath, slot, matches!(waiting, Waiting::Deploy(_)), result);
+        }
         let Err(error) = result else {
             if let Waiting::Install(uid) = waiting
                 && let Some((_, state)) = attached.programs.get_mut(&uid)
@@ -310,7 +439,7 @@ impl Core {
                     state.refuse(CommandError::Datapath(error));
                 }
             }
-            Waiting::Release | Waiting::Heartbeat => {}
+            Waiting::Release | Waiting::Heartbeat | Waiting::DefineSlot(_) | Waiting::Deploy(_) => {}
         }
     }
 
@@ -353,7 +482,7 @@ impl Core {
 
     /// What was counted.
     pub fn counters(&self) -> Counters {
-        self.counters
+        Counters { rows: self.rows.taken, dropped_rows: self.rows.dropped, ..self.counters }
     }
 
     /// What was counted of each algorithm that has had flows, the native one included.
@@ -365,7 +494,7 @@ impl Core {
         sums
     }
 
-    fn flow_ids(&self, id: DatapathId) -> Vec<FlowId> {
+    pub(crate) fn flow_ids(&self, id: DatapathId) -> Vec<FlowId> {
         let range = (id, FlowId(u64::MIN))..=(id, FlowId(u64::MAX));
         self.flows.range(range).map(|((_, flow), _)| *flow).collect()
     }
@@ -391,11 +520,15 @@ impl Core {
             last_report: None,
             last_error: None,
             counters: Default::default(),
+            acted: None,
+            restarted_for: 0,
         };
         // The rules were checked against the catalog: a name that it lacks is `NATIVE`.
         if let Some(entry) = self.catalog.entry(self.rules.choose(&state.info)) {
             state.algorithm = entry.name;
-            state.steered = start(entry, attached, flow, &mut state).map_err(Box::new);
+            let variant = self.rules.position(&state.info).and_then(|n| self.variants.get(n)?.as_ref());
+            let algorithm = variant.unwrap_or(&entry.algorithm).clone();
+            state.steered = start(entry, algorithm, attached, flow, &mut state).map_err(Box::new);
             if matches!(state.steered.as_ref().map_err(|r| &**r), Err(NativeReason::Panicked(_))) {
                 self.counters.panics += 1;
             }
@@ -421,10 +554,16 @@ impl Core {
             self.counters.stray_reports += 1;
             return;
         };
-        if !state.take_seq(seq) {
-            return;
-        }
+        let Some(lost) = state.take_seq(seq) else { return };
         let Ok(steered) = &mut state.steered else { return };
+        if lost > 0 {
+            // What the policy did in between is not known.
+            state.acted = None;
+            if let Err(message) = shield(|| steered.code.on_lost_reports(lost)) {
+                self.counters.panics += 1;
+                return self.go_native(id, flow, NativeReason::Panicked(message));
+            }
+        }
         if steered.program.uid() != program {
             state.counters.stale_reports += 1;
             return;
@@ -441,6 +580,11 @@ impl Core {
         let outcome = shield(|| steered.code.on_report(at_us, &report, &mut control));
         let reporting = steered.program.clone();
         let commands = control.take();
+        let rows = control.take_rows();
+        if outcome.is_ok() {
+            state.counters.rows +=
+                take_rows(&mut self.rows, attached, id, flow, state.algorithm, &mut state.acted, rows);
+        }
         if !commands.is_empty()
             && outcome.is_ok()
             && let Some(entry) = self.catalog.entry(state.algorithm)
@@ -461,6 +605,9 @@ impl Core {
     fn close(&mut self, id: DatapathId, flow: FlowId) {
         let Some(state) = self.flows.remove(&(id, flow)) else { return };
         self.counters.flows_closed += 1;
+        if let Some(attached) = self.datapaths.get_mut(&id) {
+            attached.slots.values_mut().for_each(|s| s.forget(flow));
+        }
         let sums = self.algorithms.entry(state.algorithm).or_default();
         sums.flows_closed += 1;
         sums.flows += state.counters;
@@ -470,7 +617,7 @@ impl Core {
     }
 
     /// Lets the algorithm's code see the end of its flow, and drops it.
-    fn end(&mut self, steered: Steered) {
+    pub(crate) fn end(&mut self, steered: Steered) {
         let Steered { mut code, .. } = steered;
         let ended = shield(move || {
             code.on_close();
@@ -479,7 +626,7 @@ impl Core {
         self.counters.panics += u64::from(ended.is_err());
     }
 
-    fn go_native(&mut self, id: DatapathId, flow: FlowId, reason: NativeReason) {
+    pub(crate) fn go_native(&mut self, id: DatapathId, flow: FlowId, reason: NativeReason) {
         let Some(state) = self.flows.get_mut(&(id, flow)) else { return };
         if state.steered.is_err() {
             return;
@@ -514,9 +661,10 @@ impl Core {
     }
 }
 
-/// Starts an algorithm on a new flow.
-fn start(
+/// Starts an algorithm on a flow. `algorithm`: the entry's, or a variant of it.
+pub(crate) fn start(
     entry: &Entry,
+    algorithm: Arc<dyn Algorithm>,
     attached: &mut Attached,
     flow: FlowId,
     state: &mut FlowState,
@@ -525,17 +673,41 @@ fn start(
         return Err(refusal);
     }
     let mut control = Control::default();
-    let code = shield(|| entry.algorithm.flow(&state.info, &mut control)).map_err(NativeReason::Panicked)?;
+    let code = shield(|| algorithm.flow(&state.info, &mut control)).map_err(NativeReason::Panicked)?;
     let mut program = None;
     obey(entry, control.take(), &mut program, flow, &mut attached.queue, state);
     match program {
-        Some(program) => Ok(Steered { code, program }),
+        Some(program) => Ok(Steered { code, algorithm, program }),
         None => {
             // A destructor that panics here is the panic of an algorithm that goes native anyway.
             shield(move || drop(code)).map_err(NativeReason::Panicked)?;
             Err(NativeReason::NoProgram)
         }
     }
+}
+
+/// Keeps a flow's intervals for its learner, and counts their rewards; how many there were. A reward is that of the
+/// flow's action before this one: `acted` is whose that was.
+fn take_rows(
+    to: &mut Rows,
+    attached: &mut Attached,
+    id: DatapathId,
+    flow: FlowId,
+    algorithm: &'static str,
+    acted: &mut Option<(u8, u32)>,
+    rows: Vec<Row>,
+) -> u64 {
+    let mut count = 0;
+    for row in rows.into_iter().filter(|row| row.reward.is_finite()) {
+        let Some(machine) = attached.slots.get_mut(&row.slot) else { continue };
+        if let Some((_, uid)) = acted.filter(|(slot, _)| *slot == row.slot) {
+            machine.reward(flow, uid, f64::from(row.reward));
+        }
+        *acted = Some((row.slot, row.snapshot));
+        to.push(id, algorithm, flow, row);
+        count += 1;
+    }
+    count
 }
 
 /// Queues what an algorithm asks for its flow; `program` is the one it runs, before and after. What cannot be

@@ -15,7 +15,8 @@ pub struct Driven {
 }
 
 /// Takes the datapath's events, gives them to the core, and carries out what it asks. Where the datapath
-/// dropped events, the core learns of its flows from their list.
+/// dropped events, the core learns of its flows from their list; where it runs policies, what became of those is looked
+/// at now and then.
 pub fn drive(core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_us: u64) -> Driven {
     let mut events = Vec::new();
     let mut driven = Driven { events: datapath.poll(MAX_EVENTS_PER_DRIVE, &mut events), ..Driven::default() };
@@ -26,6 +27,9 @@ pub fn drive(core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_u
         core.reconcile(id, datapath.flows(), now_us);
     }
     core.tick(now_us);
+    if core.wants_look(id, now_us) {
+        core.look(id, &datapath.slots(), &datapath.flows(), now_us);
+    }
     while let Some(action) = core.next_action(id) {
         let result = action.command.execute(datapath);
         driven.actions += 1;

@@ -1,7 +1,7 @@
 //! What is kept of each flow, and how it is shown.
 
 use crate::{CommandError, Compiled, DatapathId};
-use ccplane_alg::Flow;
+use ccplane_alg::{Algorithm, Flow};
 use ccplane_contract::{DatapathError, FlowId, FlowInfo};
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -20,6 +20,20 @@ pub enum NativeReason {
     InstallRefused {
         /// The program.
         program: &'static str,
+        /// The datapath's reason.
+        error: Arc<DatapathError>,
+    },
+    /// The datapath runs no policies.
+    #[error("the algorithm asks policies, and a datapath of kind {kind} runs none")]
+    NoPolicies {
+        /// The datapath's kind.
+        kind: &'static str,
+    },
+    /// The datapath refused a policy slot of the algorithm, or its first snapshot.
+    #[error("the datapath refused policy slot {slot}: {error}")]
+    SlotRefused {
+        /// The slot.
+        slot: u8,
         /// The datapath's reason.
         error: Arc<DatapathError>,
     },
@@ -53,6 +67,10 @@ pub struct FlowCounters {
     pub program_changes: u64,
     /// Updates of the running program that its algorithm asked for.
     pub updates: u64,
+    /// Intervals that its algorithm gave to its learner.
+    pub rows: u64,
+    /// Times that it was started again, for a new snapshot, after a policy had no answer.
+    pub restarts: u64,
 }
 
 impl AddAssign for FlowCounters {
@@ -65,6 +83,8 @@ impl AddAssign for FlowCounters {
         self.refused_commands += other.refused_commands;
         self.program_changes += other.program_changes;
         self.updates += other.updates;
+        self.rows += other.rows;
+        self.restarts += other.restarts;
     }
 }
 
@@ -82,6 +102,8 @@ pub struct AlgorithmCounters {
 /// A running algorithm.
 pub(crate) struct Steered {
     pub code: Box<dyn Flow>,
+    /// What made it: a rule may have set parameters.
+    pub algorithm: Arc<dyn Algorithm>,
     /// The program last set.
     pub program: Arc<Compiled>,
 }
@@ -96,6 +118,10 @@ pub(crate) struct FlowState {
     pub last_report: Option<LastReport>,
     pub last_error: Option<Box<CommandError>>,
     pub counters: FlowCounters,
+    /// Slot and deployment of the last interval's action.
+    pub acted: Option<(u8, u32)>,
+    /// The deployment that it was last started again for.
+    pub restarted_for: u32,
 }
 
 pub(crate) struct LastReport {
@@ -105,17 +131,17 @@ pub(crate) struct LastReport {
 }
 
 impl FlowState {
-    /// Counts a report's sequence number; false if the report is not newer than the last one.
-    pub fn take_seq(&mut self, seq: u32) -> bool {
+    /// Counts a report's sequence number: how many were lost before it; `None` if it is not newer than the last one.
+    pub fn take_seq(&mut self, seq: u32) -> Option<u32> {
         let ahead = self.last_seq.map_or(1, |last| seq.wrapping_sub(last));
         // Serial number arithmetic (RFC 1982): what is more than half the circle ahead is behind.
         if ahead == 0 || ahead > u32::MAX / 2 {
             self.counters.late_reports += 1;
-            return false;
+            return None;
         }
         self.counters.lost_reports += u64::from(ahead - 1);
         self.last_seq = Some(seq);
-        true
+        Some(ahead - 1)
     }
 
     pub fn refuse(&mut self, error: CommandError) {

@@ -14,17 +14,27 @@
 mod action;
 mod catalog;
 mod core;
+mod deploy;
 mod drive;
 mod flow;
+mod learning;
 mod queue;
+mod rows;
 mod rules;
 mod shield;
+mod variants;
 
 pub use crate::core::{AttachError, Config, Core, Counters, InstallState, InstallView};
 pub use action::{Action, ActionId, Command, DatapathId};
-pub use catalog::{Catalog, CatalogError, CommandError, Compiled};
+pub use catalog::{Catalog, CatalogError, CommandError, Compiled, Policy};
+pub use deploy::{
+    Candidate, Comparison, Decision, Deployment, Evidence, Finding, MAX_LOOKS, Necessity, Origin, PushRules,
+    Sample, Verdict, Why,
+};
 pub use drive::{Driven, drive};
 pub use flow::{AlgorithmCounters, FlowCounters, FlowView, NativeReason};
+pub use learning::SlotView;
+pub use rows::Batch;
 pub use rules::{NATIVE, Rule, Rules, RulesError};
 
 /// Flows known at once, unless configured otherwise; further ones stay with their native algorithm.
@@ -39,6 +49,12 @@ pub const MAX_PROGRAMS: usize = 64;
 pub const MAX_RULES: usize = 1024;
 /// Commands that an algorithm may give in one call.
 pub const MAX_COMMANDS_PER_CALL: usize = 16;
+/// Policies of one algorithm.
+pub const MAX_POLICIES: usize = 4;
+/// Rows of one slot that wait for its learner; the oldest make way.
+pub const MAX_ROWS: usize = 8192;
+/// Decisions that are kept to be looked at; the oldest make way.
+pub const MAX_DECISIONS: usize = 256;
 /// Fields of one command.
 pub const MAX_FIELDS: usize = 64;
 /// Updates and program changes queued for one datapath; those beyond are refused until it catches up.

@@ -12,12 +12,15 @@ pub(crate) enum Waiting {
     Update(FlowId),
     Release,
     Heartbeat,
+    DefineSlot(u8),
+    /// A push, promotion or roll-back.
+    Deploy(u8),
 }
 
 pub(crate) struct Queue {
     datapath: DatapathId,
     next: u64,
-    /// Releases and installs are as many as flows and programs, which are bounded.
+    /// Releases and installs are as many as flows and programs, which are bounded; a slot has two of its own at most.
     actions: VecDeque<Action>,
     waiting: BTreeMap<u64, Waiting>,
     heartbeat_queued: bool,
@@ -71,6 +74,10 @@ impl Queue {
                 Command::Heartbeat => {
                     self.heartbeat_queued = false;
                     Waiting::Heartbeat
+                }
+                Command::DefineSlot { slot, .. } => Waiting::DefineSlot(slot),
+                Command::Push { slot, .. } | Command::Promote { slot } | Command::Rollback { slot } => {
+                    Waiting::Deploy(slot)
                 }
             };
             self.waiting.insert(action.id.number, waiting);

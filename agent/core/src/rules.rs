@@ -1,6 +1,7 @@
 //! Which algorithm a new flow gets: an ordered list of rules, the first match decides.
 
 use crate::MAX_RULES;
+use ccplane_alg::ParameterError;
 use ccplane_contract::FlowInfo;
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -22,6 +23,8 @@ pub struct Rule {
     pub remote: Option<IpNet>,
     /// The algorithm's name, or [`NATIVE`].
     pub algorithm: String,
+    /// The algorithm's parameters, by name; the others have their defaults.
+    pub parameters: Vec<(String, i64)>,
 }
 
 impl Rule {
@@ -33,6 +36,7 @@ impl Rule {
             remote_port: None,
             remote: None,
             algorithm: algorithm.to_owned(),
+            parameters: Vec::new(),
         }
     }
 
@@ -68,7 +72,12 @@ impl Rules {
 
     /// The name that a flow's first matching rule gives.
     pub fn choose(&self, flow: &FlowInfo) -> &str {
-        self.rules.iter().find(|r| r.matches(flow)).map_or(&self.default, |r| &r.algorithm)
+        self.position(flow).map_or(&self.default, |n| &self.rules[n].algorithm)
+    }
+
+    /// A flow's first matching rule, from 0.
+    pub(crate) fn position(&self, flow: &FlowInfo) -> Option<usize> {
+        self.rules.iter().position(|r| r.matches(flow))
     }
 
     /// Every name that the rules give, the default last.
@@ -126,6 +135,24 @@ pub enum RulesError {
     EmptyPorts {
         /// The rule's index, from 0.
         rule: usize,
+    },
+    /// The algorithm does not take these parameters.
+    #[error("rule {rule}: {error}")]
+    Parameters {
+        /// The rule's index, from 0.
+        rule: usize,
+        /// Why.
+        error: ParameterError,
+    },
+    /// The algorithm's code panicked, or it would run other programs with these parameters.
+    #[error("rule {rule}: `{algorithm}` cannot be configured: {message}")]
+    Unconfigurable {
+        /// The rule's index, from 0.
+        rule: usize,
+        /// The algorithm.
+        algorithm: &'static str,
+        /// Why.
+        message: String,
     },
 }
 

@@ -65,7 +65,7 @@ impl Steered {
         let rules = Rules::all(algorithm.name());
         let wrong = |e: &dyn std::fmt::Display| BenchError::Program(vec![e.to_string()]);
         let catalog = Catalog::new(vec![algorithm], 1).map_err(|e| wrong(&e))?;
-        let config = Config { max_flows: MAX_FLOWS, heartbeat_us: HEARTBEAT_US };
+        let config = Config { max_flows: MAX_FLOWS, heartbeat_us: HEARTBEAT_US, ..Config::default() };
         let mut core = Core::new(catalog, rules, config).map_err(|e| wrong(&e))?;
         let mut datapath = EbpfDatapath::attach(options)?;
         core.attach(KERNEL, datapath.capabilities(), clock_us()).map_err(|e| wrong(&e))?;

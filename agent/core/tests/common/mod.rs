@@ -1,11 +1,15 @@
 //! A datapath that records what it is asked, and algorithms that do as they are told.
 #![allow(dead_code)] // Each test file uses its part.
 
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource, Report};
+pub mod learned;
+
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, PolicySource, ProgramSource, Report};
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Mode, ProgramUid,
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Mode, Part, ProgramUid,
+    SlotStats, SnapshotUid,
 };
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rules};
+use ccplane_infer::{FlowPolicy, Shape, image};
 use ccplane_program::ir::Program;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -26,6 +30,7 @@ pub struct Told {
     pub on_flow: OnFlow,
     pub on_report: OnReport,
     pub on_close: fn(),
+    pub policies: Vec<PolicySource>,
     /// What was called.
     pub log: Arc<Mutex<Vec<String>>>,
 }
@@ -43,6 +48,7 @@ impl Told {
             }),
             on_report: Arc::new(|_, _| {}),
             on_close: || {},
+            policies: Vec::new(),
             log: Arc::default(),
         }
     }
@@ -61,6 +67,9 @@ impl Algorithm for Told {
     fn programs(&self) -> Vec<ProgramSource> {
         self.programs.clone()
     }
+    fn policies(&self) -> Vec<PolicySource> {
+        self.policies.clone()
+    }
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         (self.on_flow)(info, control);
         let (on_report, log) = (self.on_report.clone(), self.log.clone());
@@ -73,6 +82,9 @@ impl Flow for ToldFlow {
         let line = format!("{now_us} {} {:?}={:?}", report.program, report.names, report.values);
         self.log.lock().unwrap().push(line);
         (self.on_report)(report, control);
+    }
+    fn on_lost_reports(&mut self, count: u32) {
+        self.log.lock().unwrap().push(format!("{count} lost"));
     }
     fn on_close(&mut self) {
         self.log.lock().unwrap().push("close".to_owned());
@@ -117,6 +129,12 @@ pub struct Fake {
     pub refuse_install: Option<(u32, DatapathError)>,
     pub refuse_set: Option<DatapathError>,
     pub refuse_update: Option<DatapathError>,
+    /// Runs policies; with so many pushes refused as busy.
+    pub policies: Option<usize>,
+    pub slots: BTreeMap<u8, SlotStats>,
+    pub refuse_slot: Option<DatapathError>,
+    /// Mode and policy of flows that are listed otherwise than steered.
+    pub watched: BTreeMap<u64, (Mode, FlowPolicy)>,
 }
 
 impl Fake {
@@ -131,7 +149,7 @@ impl Datapath for Fake {
             kind: "fake",
             max_programs: 64,
             max_flows: 1 << 20,
-            policy: false,
+            policy: self.policies.is_some(),
             full_language: true,
         }
     }
@@ -162,14 +180,66 @@ impl Datapath for Fake {
         self.calls.push(format!("release {}", flow.0));
         Ok(())
     }
+    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
+        self.calls.push(format!("define {slot}"));
+        if let Some(error) = &self.refuse_slot {
+            return Err(error.clone());
+        }
+        let (active, canary, last_good) = (None, None, None);
+        let empty = SlotStats { slot, shape: *shape, active, canary, canary_share: 0, last_good };
+        self.slots.entry(slot).or_insert(empty);
+        Ok(())
+    }
+    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        if let Some(busy @ 1..) = &mut self.policies {
+            *busy -= 1;
+            self.calls.push(format!("busy {slot}"));
+            return Err(DatapathError::SlotBusy { slot });
+        }
+        let uid = SnapshotUid(image::u32_at(image, image::UID));
+        self.calls.push(format!("push {slot} {} {part:?}", uid.0));
+        let stats = self.slots.get_mut(&slot).ok_or(DatapathError::NoSlot(slot))?;
+        match part {
+            Part::Active => {
+                stats.last_good = stats.active.replace(uid).or(stats.last_good);
+                stats.canary = None;
+            }
+            Part::Canary { share } => {
+                assert_eq!(stats.canary, None, "two canaries");
+                stats.canary = Some(uid);
+                stats.canary_share = share;
+            }
+        }
+        Ok(())
+    }
+    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.calls.push(format!("promote {slot}"));
+        let stats = self.slots.get_mut(&slot).ok_or(DatapathError::NoSlot(slot))?;
+        let canary = stats.canary.take().ok_or(DatapathError::NoSnapshot { slot, what: "canary" })?;
+        stats.last_good = stats.active.replace(canary).or(stats.last_good);
+        Ok(())
+    }
+    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.calls.push(format!("rollback {slot}"));
+        let stats = self.slots.get_mut(&slot).ok_or(DatapathError::NoSlot(slot))?;
+        if stats.canary.take().is_none() {
+            stats.active = stats.last_good.take();
+        }
+        Ok(())
+    }
+    fn slots(&mut self) -> Vec<SlotStats> {
+        self.slots.values().cloned().collect()
+    }
     fn heartbeat(&mut self) {
         self.heartbeats += 1;
     }
     fn flows(&mut self) -> Vec<FlowStats> {
+        let watched = self.watched.clone();
+        let policy = |flow: &u64| watched.get(flow).copied();
         let stats = |(flow, info): (&u64, &FlowInfo)| FlowStats {
             flow: FlowId(*flow),
             info: info.clone(),
-            mode: Mode::NativeNoProgram,
+            mode: policy(flow).map_or(Mode::NativeNoProgram, |(mode, _)| mode),
             program: None,
             snd_cwnd: 10,
             snd_ssthresh: u32::MAX,
@@ -183,7 +253,7 @@ impl Datapath for Fake {
             unacked: 0,
             faults: 0,
             reports: 0,
-            policy: None,
+            policy: policy(flow).map(|(_, policy)| policy),
             sampled_at_us: 0,
         };
         self.listed.iter().map(stats).collect()

@@ -32,8 +32,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 use worker::{Pace, Query, Worker, heartbeat_us};
 
-/// Program uids of one run of the agent. Runs that start in different seconds use different ones, for a day and more,
-/// so that a datapath never takes a program of an agent that died for one of ours.
+/// Uids of programs, and of deployments, in one run of the agent. Runs that start in different seconds use different
+/// ones, for a day and more, so that a datapath never takes what an agent that died left for one of ours. Deployments
+/// moreover are numbered beyond those that a datapath holds.
 const UIDS_PER_RUN_BITS: u32 = 15;
 
 /// A loop ended on its own.
@@ -72,10 +73,14 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
 }
 
 fn catalog(algorithms: &[Arc<dyn Algorithm>]) -> Result<Catalog, Failure> {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let first_uid = (seconds as u32) << UIDS_PER_RUN_BITS | 1;
     let wrong = |e: CatalogError| Failure::input(e);
-    Catalog::new(algorithms.to_vec(), first_uid).map_err(wrong)
+    Catalog::new(algorithms.to_vec(), first_uid()).map_err(wrong)
+}
+
+/// Where the uids of this run's programs and deployments start.
+fn first_uid() -> u32 {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    (seconds as u32) << UIDS_PER_RUN_BITS | 1
 }
 
 fn log_to_stderr(configured: &str) {
@@ -137,6 +142,8 @@ fn core(algorithms: &[Arc<dyn Algorithm>], rules: &Rules, config: &Config) -> Re
     let limits = ccplane_core::Config {
         max_flows: config.limits.max_flows.count(),
         heartbeat_us: heartbeat_us(&config.agent),
+        first_deployment: first_uid(),
+        ..ccplane_core::Config::default()
     };
     Core::new(catalog(algorithms)?, rules.clone(), limits).map_err(Failure::input)
 }

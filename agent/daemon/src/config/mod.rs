@@ -10,6 +10,7 @@ pub use value::{Bounded, Ports, Prefix, PrefixError, Switch, Wake};
 use ccplane_core::{MAX_RULES, NATIVE, Rules};
 use ccplane_document::{DocumentError, Problem};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -214,6 +215,9 @@ pub struct Rule {
     /// Where the receiver's address lies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<Prefix>,
+    /// The algorithm's parameters; those that are left out have their defaults.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, i64>,
 }
 
 impl Rule {
@@ -315,6 +319,7 @@ pub fn resolve_rules(default: &str, rules: &[Rule], algorithms: &[&str]) -> Resu
             remote_port: rule.remote_port.as_ref().map(Ports::range),
             remote: rule.remote.map(Prefix::get),
             algorithm: rule.algorithm.clone(),
+            parameters: rule.parameters.clone().into_iter().collect(),
         })
     };
     let rules = rules.iter().enumerate().map(resolve).collect::<Result<_, _>>()?;

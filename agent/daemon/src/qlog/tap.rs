@@ -2,9 +2,11 @@
 
 use super::{Event, Filter, MAX_SUBSCRIBERS, Metrics, Program, Record, State};
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event as Happened, Field, FlowId, FlowStats, Mode, ProgramUid,
+    Capabilities, Datapath, DatapathError, Event as Happened, Field, FlowId, FlowStats, Mode, Part,
+    ProgramUid, SlotStats,
 };
 use ccplane_core::{Core, DatapathId, Driven, NATIVE, drive};
+use ccplane_infer::Shape;
 use ccplane_program::ir::Program as Ir;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -301,6 +303,21 @@ impl Datapath for Tap<'_> {
         self.inner.release(flow)?;
         self.passed.push(Passed::Release { flow });
         Ok(())
+    }
+    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
+        self.inner.define_slot(slot, shape)
+    }
+    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        self.inner.push(slot, image, part)
+    }
+    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.inner.promote(slot)
+    }
+    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.inner.rollback(slot)
+    }
+    fn slots(&mut self) -> Vec<SlotStats> {
+        self.inner.slots()
     }
     fn heartbeat(&mut self) {
         self.inner.heartbeat();

@@ -1,0 +1,257 @@
+//! What is pushed, and why: LiteFlow's rules (SIGCOMM'22 section 3.2) and a canary.
+//!
+//! A learner offers a [`Candidate`] with its [`Evidence`]. It is pushed if it is
+//!
+//! 1. *correct*: the learner's stability measure says that it has converged;
+//! 2. *safe*: its bounds hold on the calibration set and on adversarial corners;
+//! 3. *necessary*: it decides otherwise than the active snapshot, by more than `alpha` of the output range.
+//!
+//! Then a share of the flows decides by it, and their rewards are compared with the others' ([`compare`]): it is promoted,
+//! or rolled back. With fewer than two flows all take it and are compared with what they were before. A flow that the
+//! datapath's monitor has taken off a snapshot on trial ends the trial. Every step is a [`Decision`], with its numbers.
+
+mod compare;
+mod machine;
+
+pub use compare::{Comparison, Finding, MAX_LOOKS, Sample};
+pub(crate) use machine::{Machine, SlotState};
+
+use crate::DatapathId;
+use ccplane_contract::{DatapathError, SnapshotUid};
+use ccplane_snapshot::{Hash, Snapshot};
+use std::fmt;
+use std::sync::Arc;
+
+/// When to push, and how to try.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PushRules {
+    /// By how much of the output range a candidate must decide otherwise.
+    pub alpha: f64,
+    /// Which loss of fidelity that is.
+    pub necessity: Necessity,
+    /// Share of the flows that try it, above 0 and below 1.
+    pub canary_share: f64,
+    /// How much less reward is still no worse, as a share of the active snapshot's mean.
+    pub margin: f64,
+    /// Rewards so soon after a push do not count: queues are still those of the other snapshot. Microseconds.
+    pub settle_us: u64,
+    /// A trial that has shown nothing by then is rolled back, microseconds.
+    pub timeout_us: u64,
+    /// Whether a flow keeps its snapshot while a buffer holds it.
+    pub pin: bool,
+    /// Standard deviation of the exploration noise on actions, Q16; 0 for none.
+    pub noise_q16: u32,
+}
+
+impl Default for PushRules {
+    fn default() -> PushRules {
+        PushRules {
+            alpha: 0.05,
+            necessity: Necessity::Mean,
+            canary_share: 0.25,
+            margin: 0.05,
+            settle_us: 1_000_000,
+            timeout_us: 60_000_000,
+            pin: false,
+            noise_q16: 0,
+        }
+    }
+}
+
+/// Over the visited states of the last batch, which difference of two policies counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Necessity {
+    /// The mean.
+    Mean,
+    /// The smallest, as LiteFlow has it. Two continuous policies that cross somewhere in the batch have almost none,
+    /// however far apart they are elsewhere.
+    Min,
+}
+
+/// What the learner measured of a candidate.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Evidence {
+    /// Whether tuning has converged.
+    pub converged: bool,
+    /// The measure that says so; what it is and its limit are the learner's.
+    pub stability: f64,
+    /// Smallest difference from the active snapshot on the last batch, as a share of the output range.
+    pub fidelity_min: f64,
+    /// The mean difference.
+    pub fidelity_mean: f64,
+    /// Whether its bounds hold on the calibration set and on adversarial corners.
+    pub safe: bool,
+    /// Mean difference of the integer network from the float one, as a share of the output range.
+    pub quantisation_error: f64,
+    /// States that all of this was measured on.
+    pub states: u64,
+}
+
+/// Where a candidate comes from.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Origin {
+    /// It came with its algorithm.
+    Shipped,
+    /// The slot held it when the agent attached.
+    TakenOver,
+    /// Learned beside the flows.
+    Learned(Evidence),
+    /// By hand: it need be neither converged nor necessary.
+    Operator {
+        /// The share of flows to try it on; `None` for that of the rules.
+        share: Option<f64>,
+        /// To all flows at once.
+        force: bool,
+    },
+}
+
+impl Origin {
+    /// The learner's numbers.
+    pub fn evidence(&self) -> Option<&Evidence> {
+        if let Origin::Learned(evidence) = self { Some(evidence) } else { None }
+    }
+    /// "shipped", "taken over", "learned" or "operator".
+    pub fn name(&self) -> &'static str {
+        match self {
+            Origin::Shipped => "shipped",
+            Origin::TakenOver => "taken over",
+            Origin::Learned(_) => "learned",
+            Origin::Operator { .. } => "operator",
+        }
+    }
+}
+
+/// A snapshot that may be pushed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Candidate {
+    /// The snapshot.
+    pub snapshot: Arc<Snapshot>,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// A snapshot in a slot.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Deployment {
+    /// Its name there.
+    pub uid: SnapshotUid,
+    /// The snapshot; unknown if an earlier agent pushed it.
+    pub snapshot: Option<Arc<Snapshot>>,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// When it was pushed, or found, microseconds on the agent's clock.
+    pub since_us: u64,
+}
+
+/// Why a snapshot was rolled back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// Its rewards are worse.
+    Worse,
+    /// Nothing was shown in time.
+    Inconclusive,
+    /// The datapath's monitor took flows off it.
+    Tripped,
+    /// By hand.
+    Operator,
+    /// An earlier agent left it on trial.
+    Orphaned,
+    /// The datapath has it no more.
+    Gone,
+}
+
+/// What was decided.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Verdict {
+    /// Not pushed: tuning has not converged.
+    NotConverged,
+    /// Not pushed: a bound does not hold.
+    Unsafe,
+    /// Not pushed: it decides as the active snapshot does.
+    NotNecessary,
+    /// Not pushed: another one is on trial, or on its way.
+    Busy,
+    /// Not pushed: the slot takes another shape, or is not there.
+    Unfit,
+    /// Not carried out: the datapath refused.
+    Refused(Arc<DatapathError>),
+    /// Pushed to all flows.
+    Pushed,
+    /// Some flows try it; all of them where `in_time`.
+    Trial {
+        /// The share, in 2^-16.
+        share: u16,
+        /// Flows that try it.
+        trying: usize,
+        /// All flows.
+        flows: usize,
+        /// Whether it is compared with what was before, rather than with the other flows.
+        in_time: bool,
+    },
+    /// All flows take it.
+    Promoted,
+    /// No flow takes it any more.
+    RolledBack(Why),
+}
+
+impl Verdict {
+    /// One word, as logs have it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Verdict::NotConverged => "not-converged",
+            Verdict::Unsafe => "unsafe",
+            Verdict::NotNecessary => "not-necessary",
+            Verdict::Busy => "busy",
+            Verdict::Unfit => "unfit",
+            Verdict::Refused(_) => "refused",
+            Verdict::Pushed => "pushed",
+            Verdict::Trial { .. } => "trial",
+            Verdict::Promoted => "promoted",
+            Verdict::RolledBack(_) => "rolled-back",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Refused(error) => write!(f, "refused: {error}"),
+            Verdict::Trial { trying, flows, in_time: false, .. } => {
+                write!(f, "trial on {trying} of {flows} flows")
+            }
+            Verdict::Trial { flows, in_time: true, .. } => write!(f, "trial in time on {flows} flows"),
+            Verdict::RolledBack(why) => f.write_str(match why {
+                Why::Worse => "rolled back: worse",
+                Why::Inconclusive => "rolled back: not shown to be no worse in time",
+                Why::Tripped => "rolled back: the monitor tripped",
+                Why::Operator => "rolled back by hand",
+                Why::Orphaned => "rolled back: left on trial by an earlier agent",
+                Why::Gone => "gone from the datapath",
+            }),
+            other => f.write_str(other.name()),
+        }
+    }
+}
+
+/// One step, with its numbers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Decision {
+    /// When, microseconds on the agent's clock.
+    pub at_us: u64,
+    /// Where.
+    pub datapath: DatapathId,
+    /// The slot.
+    pub slot: u8,
+    /// Whose slot.
+    pub algorithm: &'static str,
+    /// The snapshot's name; unknown if an earlier agent pushed it.
+    pub snapshot: Option<Hash>,
+    /// Its deployment, if it got that far.
+    pub uid: Option<SnapshotUid>,
+    /// Where the snapshot comes from.
+    pub origin: Origin,
+    /// The last look at its trial.
+    pub comparison: Option<Comparison>,
+    /// What was decided.
+    pub verdict: Verdict,
+}

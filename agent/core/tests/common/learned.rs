@@ -1,0 +1,60 @@
+//! An algorithm that learns, and snapshots for it.
+
+use super::Told;
+use ccplane_alg::{PolicySource, ProgramSource, Row};
+use ccplane_infer::Bits;
+use ccplane_snapshot::{
+    Action, ActionMap, Calibration, Feature, Fidelity, Guards, Layer, Network, Parts, PolicySpec, Provenance,
+    Snapshot,
+};
+use std::sync::Arc;
+
+/// Reports what it decided; `acked` is the reward in thousandths.
+pub const LEARNED: &str = "
+(def (Report (acked 0) (snapshot 0)) (x 0))
+(when true
+  (:= x Ack.bytes_acked)
+  (history 2 x)
+  (policy 3)
+  (:= Report.acked Ack.bytes_acked)
+  (:= Report.snapshot Policy.snapshot)
+  (report))";
+
+/// A policy of two inputs whose action is `bias / 127`.
+pub fn snapshot(bias: i32) -> Arc<Snapshot> {
+    let feature = |name: &str| Feature { name: name.to_owned(), lo: 0, hi: 10_000 };
+    let map = ActionMap::Rate;
+    let action = Action { map, bound_q16: 65_536, step_q20: 1 << 15, knob_min: 1500, knob_max: 1 << 30 };
+    let layers = vec![Layer { weights: vec![1, 1], biases: vec![bias], tables: vec![] }];
+    let parts = Parts {
+        spec: PolicySpec::new("learned", vec![feature("x[0]"), feature("x[1]")], action).unwrap(),
+        network: Network::new(Bits::W8, &[2, 1], layers, 516, 0).unwrap(),
+        guards: Guards::for_inputs(2),
+        calibration: Calibration { inputs: vec![(0, 10_000); 2], sums: vec![254] },
+        fidelity: Fidelity { visited_samples: 1, ..Fidelity::default() },
+        provenance: Provenance { algorithm: "learned".to_owned(), ..Provenance::default() },
+    };
+    Arc::new(Snapshot::new(parts).unwrap())
+}
+
+/// An algorithm that asks slot 3 and gives a row for each report.
+pub fn learned(name: &'static str) -> Told {
+    let mut told = Told::new(name);
+    told.programs = vec![ProgramSource { name: "main", source: LEARNED }];
+    told.on_flow =
+        Arc::new(|info, control| control.set_program("main", &[("Cwnd", info.init_cwnd_bytes as i64)]));
+    told.on_report = Arc::new(|report, control| {
+        let (reward, snapshot) = (report.get("acked").unwrap(), report.get("snapshot").unwrap());
+        control.learn(Row {
+            at_us: 0,
+            slot: 3,
+            snapshot: snapshot as u32,
+            inputs: vec![1, 2],
+            action_q16: 0,
+            reward: reward as f32 / 1000.0,
+        });
+    });
+    told.policies =
+        vec![PolicySource { slot: 3, snapshot: snapshot(0).to_bytes().into(), policy: Arc::default() }];
+    told
+}

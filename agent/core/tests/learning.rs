@@ -1,0 +1,338 @@
+//! Policies in slots, rows to learners, flows whose policy had no answer.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use ccplane_alg::Algorithm;
+use ccplane_contract::ProgramUid;
+use ccplane_contract::{Datapath, DatapathError, Event, FlowId, Mode, SlotStats, SnapshotUid};
+use ccplane_core::{
+    Candidate, Catalog, CatalogError, Config, Core, Decision, Evidence, Origin, Rules, Verdict, Why, drive,
+};
+use ccplane_infer::{FlowPolicy, Level};
+use common::learned::{learned, snapshot};
+use common::{DP, Fake, Told, core_with, created, info};
+use std::sync::Arc;
+
+fn core() -> Core {
+    core_with(vec![learned("a")])
+}
+
+fn fake() -> Fake {
+    Fake { policies: Some(0), ..Fake::default() }
+}
+
+/// Attaches where needed, hands over `events` and turns the loop once at `now_us`.
+fn turn(core: &mut Core, fake: &mut Fake, now_us: u64, events: Vec<Event>) -> Vec<String> {
+    if core.datapaths().next().is_none() {
+        core.attach(DP, fake.capabilities(), now_us).unwrap();
+    }
+    for event in &events {
+        if let Event::Created { flow, info } = event {
+            fake.listed.insert(flow.0, info.clone());
+        }
+    }
+    fake.events = events;
+    drive(core, DP, fake, now_us);
+    fake.take_calls()
+}
+
+/// A row of `flow`: its reward in thousandths, and whose its next action is.
+fn row(flow: u64, seq: u32, reward: i64, snapshot: u32) -> Event {
+    let values = vec![reward, i64::from(snapshot)];
+    Event::Report { flow: FlowId(flow), program: ProgramUid(10), seq, at_us: 0, values }
+}
+
+fn candidate(bias: i32) -> Candidate {
+    let evidence = Evidence {
+        converged: true,
+        stability: 0.01,
+        fidelity_min: 0.0,
+        fidelity_mean: 0.2,
+        safe: true,
+        quantisation_error: 0.001,
+        states: 1000,
+    };
+    Candidate { snapshot: snapshot(bias), origin: Origin::Learned(evidence) }
+}
+
+fn verdicts(core: &mut Core) -> Vec<String> {
+    core.take_decisions().iter().map(|d| d.verdict.to_string()).collect()
+}
+
+#[test]
+fn a_slot_is_filled_before_its_programs_are_installed() {
+    let (mut core, mut fake) = (core(), fake());
+    assert_eq!(
+        turn(&mut core, &mut fake, 0, vec![created(5)]),
+        ["define 3", "push 3 1 Active", "install 10", "set 5 10 [(Cwnd, 14000)]"]
+    );
+    let slot = core.slots().next().unwrap();
+    assert_eq!((slot.slot, slot.algorithm, slot.active.unwrap().uid), (3, "a", SnapshotUid(1)));
+    assert_eq!(verdicts(&mut core), ["pushed"]);
+}
+
+#[test]
+fn a_busy_slot_is_tried_again_at_the_next_tick() {
+    let (mut core, mut fake) = (core(), Fake { policies: Some(2), ..Fake::default() });
+    assert_eq!(turn(&mut core, &mut fake, 0, vec![]), ["define 3", "busy 3", "install 10"]);
+    assert_eq!(turn(&mut core, &mut fake, 1, vec![]), ["busy 3"]);
+    assert_eq!(turn(&mut core, &mut fake, 2, vec![]), ["push 3 1 Active"]);
+    assert_eq!(turn(&mut core, &mut fake, 3, vec![]), [""; 0]);
+    assert_eq!(core.counters().refused_actions, 0);
+}
+
+#[test]
+fn flows_go_native_where_policies_do_not_run() {
+    let (mut core, mut plain) = (core(), Fake::default());
+    assert_eq!(turn(&mut core, &mut plain, 0, vec![created(5)]), ["release 5"]);
+    assert_eq!(
+        core.flow(DP, FlowId(5)).unwrap().native().unwrap().to_string(),
+        "the algorithm asks policies, and a datapath of kind fake runs none"
+    );
+    let mut core = self::core();
+    let mut refusing = Fake { refuse_slot: Some(DatapathError::OtherShape { slot: 3 }), ..fake() };
+    turn(&mut core, &mut refusing, 0, vec![created(5)]);
+    turn(&mut core, &mut refusing, 1, vec![created(6)]);
+    for flow in [5, 6] {
+        assert_eq!(
+            core.flow(DP, FlowId(flow)).unwrap().native().unwrap().to_string(),
+            "the datapath refused policy slot 3: policy slot 3 holds snapshots of another shape"
+        );
+    }
+}
+
+#[test]
+fn bad_policies_are_refused_when_the_catalog_is_made() {
+    let refused = |algorithms: Vec<Told>| {
+        let algorithms = algorithms.into_iter().map(|a| Arc::new(a) as Arc<dyn Algorithm>).collect();
+        Catalog::new(algorithms, 1).err().unwrap()
+    };
+    assert_eq!(
+        refused(vec![learned("a"), learned("b")]).to_string(),
+        "algorithms `a` and `b` both use policy slot 3"
+    );
+    let mut broken = learned("a");
+    let mut bytes = broken.policies[0].snapshot.to_vec();
+    *bytes.last_mut().unwrap() ^= 1;
+    broken.policies[0].snapshot = bytes.into();
+    assert!(matches!(refused(vec![broken]), CatalogError::Snapshot { algorithm: "a", slot: 3, .. }));
+    let mut far = learned("a");
+    far.policies[0].slot = 16;
+    assert_eq!(refused(vec![far]).to_string(), "algorithm `a` uses policy slot 16: there are slots 0 to 15");
+    let mut none = learned("a");
+    none.policies.clear();
+    assert!(matches!(refused(vec![none]), CatalogError::NoPolicy { program: "main", slot: 3, .. }));
+    let mut other = learned("a");
+    other.programs[0].source = "(def (Report (a 0)) (x 0)) (when true (history 3 x) (policy 3) (report))";
+    assert!(matches!(refused(vec![other]), CatalogError::Inputs { cells: 3, inputs: 2, .. }));
+}
+
+#[test]
+fn rows_come_in_batches_and_lost_reports_are_told() {
+    let told = learned("a");
+    let log = told.log.clone();
+    let (mut core, mut fake) = (core_with(vec![told]), fake());
+    turn(&mut core, &mut fake, 0, vec![created(5), created(6), row(5, 1, 100, 1), row(6, 1, 7, 1)]);
+    turn(&mut core, &mut fake, 100_000, vec![row(5, 4, 200, 1)]);
+    assert!(core.take_rows().is_empty(), "not before the interval is over");
+    assert_eq!(core.next_tick_us(), Some(200_000));
+    turn(&mut core, &mut fake, 200_000, vec![]);
+    let batches = core.take_rows();
+    let rewards: Vec<_> = batches[0].rows.iter().map(|(flow, row)| (flow.0, row.reward)).collect();
+    assert_eq!(rewards, [(5, 0.1), (6, 0.007), (5, 0.2)]);
+    assert_eq!((batches.len(), batches[0].algorithm, batches[0].slot, batches[0].dropped), (1, "a", 3, 0));
+    assert!(log.lock().unwrap().contains(&"2 lost".to_owned()));
+    assert_eq!(core.counters().rows, 3);
+    assert!(core.take_rows().is_empty());
+}
+
+#[test]
+fn rows_that_nobody_takes_are_bounded() {
+    let (mut core, mut fake) = (core(), fake());
+    turn(&mut core, &mut fake, 0, vec![created(5)]);
+    let many = ccplane_core::MAX_ROWS as u32 + 10;
+    for seq in 1..=many {
+        core.event(DP, row(5, seq, i64::from(seq), 1), 0);
+    }
+    core.tick(200_000);
+    let batch = core.take_rows().remove(0);
+    assert_eq!((batch.rows.len(), batch.dropped), (ccplane_core::MAX_ROWS, 10));
+    assert_eq!(batch.rows[0].1.reward, 0.011);
+    assert_eq!(core.counters().dropped_rows, 10);
+}
+
+#[test]
+fn a_flow_without_an_answer_gets_its_program_again_with_the_next_snapshot() {
+    let (mut core, mut fake) = (core(), fake());
+    turn(&mut core, &mut fake, 0, vec![created(5), created(6)]);
+    let policy = FlowPolicy { level: Level::Native, level_uid: 1, trips: 2, ..FlowPolicy::default() };
+    fake.watched.insert(5, (Mode::NativePolicy, policy));
+    assert_eq!(turn(&mut core, &mut fake, 1_000_000, vec![]), [""; 0], "it failed on this one");
+    let origin = Origin::Operator { share: None, force: true };
+    assert!(core.propose("a", 3, &Candidate { snapshot: snapshot(9), origin }, 1_000_001));
+    assert_eq!(turn(&mut core, &mut fake, 1_000_001, vec![]), ["push 3 2 Active"]);
+    assert_eq!(turn(&mut core, &mut fake, 2_100_000, vec![]), ["set 5 10 [(Cwnd, 14000)]"]);
+    assert_eq!(turn(&mut core, &mut fake, 3_200_000, vec![]), [""; 0], "once");
+    assert_eq!(core.flow(DP, FlowId(5)).unwrap().counters().restarts, 1);
+}
+
+#[test]
+fn the_next_agent_takes_over_what_slots_hold() {
+    let mut fake = fake();
+    let held = SlotStats {
+        slot: 3,
+        shape: *snapshot(0).shape(),
+        active: Some(SnapshotUid(70)),
+        canary: Some(SnapshotUid(71)),
+        canary_share: 99,
+        last_good: None,
+    };
+    fake.slots.insert(3, held);
+    let mut core = core();
+    assert_eq!(turn(&mut core, &mut fake, 0, vec![created(5)])[..2], ["define 3", "install 10"]);
+    assert!(fake.slots[&3].canary.is_none(), "a trial that nobody follows is over");
+    let slot = core.slots().next().unwrap();
+    assert_eq!(slot.active.map(|d| (d.uid, d.origin)), Some((SnapshotUid(70), Origin::TakenOver)));
+    assert_eq!(verdicts(&mut core), ["rolled back: left on trial by an earlier agent"]);
+    assert!(core.propose("a", 3, &candidate(9), 1));
+    let calls = turn(&mut core, &mut fake, 1, vec![]);
+    assert!(calls[0].starts_with("push 3 72 Canary"), "numbers are not used twice: {calls:?}");
+}
+
+/// Flows 0 to 7 on the core, each with a row a batch whose reward is `reward(snapshot)`, until nothing is on trial.
+fn trial(reward: impl Fn(u32, u32) -> i64, flows: u64) -> (Vec<String>, Core, Fake) {
+    let (mut core, mut fake) = (core(), fake());
+    turn(&mut core, &mut fake, 0, (0..flows).map(created).collect());
+    let (mut now_us, mut seq) = (0, 0);
+    let mut batches = |core: &mut Core, fake: &mut Fake, count: u32| {
+        for _ in 0..count {
+            now_us += 200_000;
+            seq += 1;
+            let of = |flow: u64| {
+                let stats = &fake.slots[&3];
+                let tries = (ccplane_infer::spread(flow) >> 48) < u64::from(stats.canary_share);
+                stats.canary.filter(|_| tries).or(stats.active).unwrap().0
+            };
+            let rows: Vec<Event> = (0..flows)
+                .map(|f| row(f, seq, reward(of(f), seq.wrapping_mul(f as u32 + 3)), of(f)))
+                .collect();
+            turn(core, fake, now_us, rows);
+            if core.slots().next().unwrap().canary.is_none() && count > 10 {
+                return;
+            }
+        }
+    };
+    batches(&mut core, &mut fake, 10);
+    assert!(core.propose("a", 3, &candidate(9), 2_000_000));
+    batches(&mut core, &mut fake, 1);
+    assert!(core.slots().next().unwrap().canary.is_some());
+    batches(&mut core, &mut fake, 400);
+    (verdicts(&mut core), core, fake)
+}
+
+/// 1000 for the first snapshot and `other` for the next, and some noise from `n`.
+fn rewards(other: i64) -> impl Fn(u32, u32) -> i64 {
+    move |uid, n| if uid == 1 { 1000 } else { other } + i64::from(n.wrapping_mul(2_654_435_761) >> 25) - 64
+}
+
+#[test]
+fn a_better_snapshot_is_promoted_and_a_worse_one_rolled_back() {
+    for (other, last) in [(1300, "promoted"), (700, "rolled back: worse")] {
+        let (said, core, fake) = trial(rewards(other), 8);
+        assert_eq!(said, ["pushed", "trial on 2 of 8 flows", last], "{other}");
+        let good = SnapshotUid(if other > 1000 { 2 } else { 1 });
+        assert_eq!((fake.slots[&3].active, fake.slots[&3].canary), (Some(good), None));
+        let decided: Vec<&Decision> = core.decisions().collect();
+        let comparison = decided[2].comparison.unwrap();
+        let difference = (other - 1000) as f64 / 1000.0;
+        assert!((comparison.difference - difference).abs() < 0.1, "{comparison:?}");
+        assert!(comparison.canary.count >= 12 && decided[2].uid == Some(SnapshotUid(2)));
+    }
+}
+
+#[test]
+fn one_flow_is_compared_with_itself_before() {
+    for (other, last) in [(1300, "promoted"), (700, "rolled back: worse")] {
+        let (said, ..) = trial(rewards(other), 1);
+        assert_eq!(said, ["pushed", "trial in time on 1 flows", last], "{other}");
+    }
+}
+
+#[test]
+fn a_trial_that_shows_nothing_is_rolled_back() {
+    // About the margin worse, and noisy: neither is shown.
+    let noisy = |uid, n: u32| {
+        let noise = i64::from(n.wrapping_mul(2_654_435_761) >> 18) - 8192;
+        (if uid == 1 { 10_000 } else { 9100 }) + noise
+    };
+    let (said, core, fake) = trial(noisy, 8);
+    assert_eq!(
+        said.last().unwrap(),
+        "rolled back: not shown to be no worse in time",
+        "{:?}",
+        core.decisions().last()
+    );
+    assert_eq!(fake.slots[&3].active, Some(SnapshotUid(1)));
+}
+
+#[test]
+fn a_trip_of_the_monitor_ends_a_trial_at_once() {
+    let (mut core, mut fake) = (core(), fake());
+    turn(&mut core, &mut fake, 0, (0..8).map(created).collect());
+    core.propose("a", 3, &candidate(9), 0);
+    turn(&mut core, &mut fake, 1, vec![]);
+    verdicts(&mut core);
+    let policy = FlowPolicy { level: Level::LastGood, level_uid: 2, trips: 1, ..FlowPolicy::default() };
+    fake.watched.insert(5, (Mode::Program, policy));
+    assert_eq!(turn(&mut core, &mut fake, 1_000_000, vec![]), ["rollback 3"]);
+    assert_eq!(verdicts(&mut core), ["rolled back: the monitor tripped"]);
+    assert_eq!(core.decisions().last().unwrap().verdict, Verdict::RolledBack(Why::Tripped));
+}
+
+#[test]
+fn what_need_not_or_must_not_be_pushed_is_not() {
+    let (mut core, mut fake) = (core(), fake());
+    turn(&mut core, &mut fake, 0, vec![created(1)]);
+    let Origin::Learned(good) = candidate(9).origin else { unreachable!() };
+    for evidence in [
+        Evidence { safe: false, ..good },
+        Evidence { converged: false, ..good },
+        Evidence { fidelity_mean: 0.05, ..good },
+        Evidence { fidelity_mean: f64::NAN, ..good },
+    ] {
+        core.propose("a", 3, &Candidate { snapshot: snapshot(9), origin: Origin::Learned(evidence) }, 1);
+        assert_eq!(turn(&mut core, &mut fake, 1, vec![]), [""; 0]);
+    }
+    assert_eq!(verdicts(&mut core)[1..], ["unsafe", "not-converged", "not-necessary", "not-necessary"]);
+    core.propose("a", 3, &candidate(9), 1);
+    core.propose("a", 3, &candidate(8), 1);
+    assert_eq!(verdicts(&mut core), ["busy"]);
+    assert!(!core.propose("b", 3, &candidate(9), 1));
+}
+
+#[test]
+fn by_hand_to_the_last_good_one() {
+    let (mut core, mut fake) = (core(), fake());
+    turn(&mut core, &mut fake, 0, vec![created(1)]);
+    assert!(matches!(core.roll_back(3), Err(Some(Verdict::Refused(_)))));
+    assert_eq!(core.roll_back(4), Err(None));
+    let origin = Origin::Operator { share: None, force: true };
+    core.propose("a", 3, &Candidate { snapshot: snapshot(9), origin }, 1);
+    turn(&mut core, &mut fake, 1, vec![]);
+    core.roll_back(3).unwrap();
+    assert_eq!(turn(&mut core, &mut fake, 2, vec![]), ["rollback 3"]);
+    assert_eq!(core.slots().next().unwrap().active.unwrap().uid, SnapshotUid(1));
+    assert_eq!(verdicts(&mut core), ["pushed", "pushed", "rolled back by hand"]);
+}
+
+#[test]
+fn rules_carry_parameters() {
+    let mut rule = ccplane_core::Rule::any("a");
+    rule.parameters = vec![("speed".to_owned(), 3)];
+    let catalog = Catalog::new(vec![Arc::new(learned("a"))], 10).unwrap();
+    let rules = Rules { rules: vec![rule], default: "native".to_owned() };
+    let refused = Core::new(catalog, rules, Config::default()).err().unwrap();
+    assert_eq!(refused.to_string(), "rule 0: no parameter `speed`; the algorithm takes none");
+    let _ = info(1);
+}
