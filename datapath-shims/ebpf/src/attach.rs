@@ -27,6 +27,7 @@ pub fn create(options: &Options, btf: &Btf, kernel: &Kernel) -> Result<(OpenMaps
         page.u32(ctl::MAX_FLOWS as usize).store(options.max_flows, Relaxed);
         page.u64(ctl::TIMEOUT_US as usize).store(options.heartbeat_timeout.as_micros() as u64, Relaxed);
         page.u64(ctl::HEARTBEAT_US as usize).store(sys::monotonic_us(), Release);
+        maps.slot_memory()?.fill_tables();
     }
     let (ops, link, dispatcher) = register(options, btf, kernel, &maps)?;
     let dir = pins::create(&options.run_dir, &options.name)?;

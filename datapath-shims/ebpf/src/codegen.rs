@@ -12,14 +12,19 @@ use ccplane_program::vm::EWMA_DENOM;
 
 use crate::arith::{add_u32_max, fault, saturate_by_sign, saturating_sub_uncounted, slow_div, slow_mul};
 use crate::layout::{rec, stage};
+use crate::policy::{self, Slots};
 use ccplane_asm::{Alu, Asm, AsmError, Cond, Insn, Label, R, Size};
 
 /// The flow's record, through the whole program.
 pub const REC: R = R::R7;
 /// Flags of the invocation.
-const FLAGS: R = R::R9;
+pub const FLAGS: R = R::R9;
 const FLAG_REPORT: i32 = 1;
 const FLAG_CONTINUE: i32 = 2;
+/// A policy was asked.
+pub const FLAG_ASKED: i32 = 4;
+/// It had no answer.
+const FLAG_NATIVE: i32 = 8;
 
 /// Temporaries that live in registers.
 const TMP_REGS: [R; 3] = [R::R3, R::R4, R::R5];
@@ -31,8 +36,10 @@ const STACK_RATE_BEFORE: i16 = -256;
 pub const STACK_A: i16 = -264;
 pub const STACK_B: i16 = -272;
 const STACK_EWMA: i16 = -280;
+/// Where TMP_REGS wait while a policy is asked.
+const STACK_TMPS: i16 = -288;
 /// Stack from here down is the host's.
-pub const STACK_HOST: i16 = -288;
+pub const STACK_HOST: i16 = STACK_TMPS - 8 * TMP_REGS.len() as i16;
 
 /// The stack slot of a primitive.
 pub fn prim_slot(prim: Prim) -> i16 {
@@ -56,8 +63,11 @@ pub trait Host {
     fn load_prim(&self, asm: &mut Asm, prim: Prim);
     /// Applies window and rate, which lie in the record.
     fn apply(&self, asm: &mut Asm);
-    /// Sends the report registers. Volatile registers are reset after it.
-    fn report(&self, asm: &mut Asm, report_len: usize);
+    /// Sends the report registers; if the program `asks` policies, quietly where [`FLAGS`] has [`FLAG_ASKED`]. Volatile
+    /// registers are reset after it.
+    fn report(&self, asm: &mut Asm, report_len: usize, asks: bool);
+    /// Hands the flow to the native algorithm, from its next ACK on.
+    fn give_up(&self, asm: &mut Asm);
     /// Returns.
     fn leave(&self, asm: &mut Asm);
 }
@@ -102,12 +112,21 @@ impl Compiled {
     }
 }
 
-/// Compiles `program` for `host`. `instance` tells its staged changes from those of other programs.
+/// Compiles `program` for `host`. `instance` tells its staged changes from those of other programs. A policy slot
+/// without a shape has no answer.
 ///
 /// # Errors
 /// Only when a jump gets too long for BPF, which the bounds of the IR make very unlikely.
-pub fn compile(program: &Program, instance: u32, host: &dyn Host) -> Result<Compiled, AsmError> {
-    let mut g = Gen { asm: Asm::default(), program, cold: Vec::new(), places: Vec::new() };
+pub fn compile(
+    program: &Program,
+    instance: u32,
+    host: &dyn Host,
+    slots: &Slots,
+) -> Result<Compiled, AsmError> {
+    let mut asm = Asm::default();
+    let deciders: Vec<(u8, Label)> = program.policy_slots().into_iter().map(|s| (s, asm.label())).collect();
+    let asks = !deciders.is_empty();
+    let mut g = Gen { asm, program, deciders, cold: Vec::new(), places: Vec::new() };
     host.enter(&mut g.asm);
     g.load_prims(host);
     let staged = g.asm.label();
@@ -119,23 +138,36 @@ pub fn compile(program: &Program, instance: u32, host: &dyn Host) -> Result<Comp
     g.clauses();
     g.after();
     host.apply(&mut g.asm);
-    let report = g.asm.label();
-    let done = g.asm.label();
+    let (report, done, native, left) = (g.asm.label(), g.asm.label(), g.asm.label(), g.asm.label());
     if g.writes(Dst::ShouldReport) {
         g.asm.jump_if_imm(FLAGS, Cond::Set, FLAG_REPORT, report);
     }
     g.asm.bind(done);
+    if asks {
+        g.asm.jump_if_imm(FLAGS, Cond::Set, FLAG_NATIVE, native);
+    }
+    g.asm.bind(left);
     host.leave(&mut g.asm);
 
+    if asks {
+        g.asm.bind(native);
+        host.give_up(&mut g.asm);
+        g.asm.jump(left);
+    }
     if g.writes(Dst::ShouldReport) {
         g.asm.bind(report);
-        host.report(&mut g.asm, program.report_len());
+        host.report(&mut g.asm, program.report_len(), asks);
         g.reset(|d| d.volatile && d.kind != RegKind::Local);
         g.asm.jump(done);
     }
     g.asm.bind(staged);
     g.apply_staged(instance, staged_done);
     g.emit_cold();
+    g.places.push((g.asm.len(), usize::MAX));
+    for (slot, entry) in std::mem::take(&mut g.deciders) {
+        g.asm.bind(entry);
+        policy::decide(&mut g.asm, slots, slot);
+    }
     let done = g.asm.finish()?;
     let places = g.places.iter().map(|(at, ir)| (done.moved[*at], *ir)).collect();
     Ok(Compiled { insns: done.insns, places })
@@ -165,6 +197,8 @@ enum ColdCode {
 struct Gen<'a> {
     asm: Asm,
     program: &'a Program,
+    /// The slots that it asks, and the subprograms that decide there.
+    deciders: Vec<(u8, Label)>,
     cold: Vec<Cold>,
     places: Vec<(usize, usize)>,
 }
@@ -267,6 +301,7 @@ impl Gen<'_> {
         asm.store(Size::B8, REC, rec::MICROS_ZERO as i16, R::R1);
         self.reset(|_| true);
         let asm = &mut self.asm;
+        policy::start(asm, self.program, REC);
         asm.bind(keep);
         for (bit, from, to) in [(1, rec::STAGE_CWND, rec::CWND), (2, rec::STAGE_RATE, rec::RATE)] {
             let skip = asm.label();
@@ -386,8 +421,8 @@ impl Gen<'_> {
             Src::Cwnd => asm.load(Size::B8, to, REC, rec::CWND as i16),
             Src::Rate => asm.load(Size::B8, to, REC, rec::RATE as i16),
             Src::Micros => asm.load(Size::B8, to, R::R10, STACK_MICROS),
-            // Only with a policy, which is refused.
-            Src::PolicyAction | Src::PolicySnapshot => asm.mov_imm(to, 0),
+            Src::PolicyAction => asm.load(Size::B8, to, REC, rec::ACTION as i16),
+            Src::PolicySnapshot => asm.load(Size::B4, to, REC, rec::SNAPSHOT as i16),
         }
     }
 
@@ -457,13 +492,55 @@ impl Gen<'_> {
                 self.asm.bind(skip);
             }
             Op::Ewma => self.ewma(n, inst),
-            // Refused before code is generated.
-            Op::History | Op::Policy => {}
+            Op::History => {
+                if let Src::Imm(history) = inst.a {
+                    policy::append(&mut self.asm, self.program, history as usize, REC);
+                }
+            }
+            Op::Policy => self.ask(n, inst),
             _ => {
                 self.arith(n, inst);
                 self.write(inst.dst, R::R0);
             }
         }
+    }
+
+    /// Calls the slot's subprogram; temporaries that are needed after it wait on the stack.
+    fn ask(&mut self, n: usize, inst: &Inst) {
+        let entry = self.deciders.iter().find(|(slot, _)| inst.a == Src::Imm((*slot).into())).map(|d| d.1);
+        let Some(entry) = entry else { return };
+        let live = self.live_tmps(n);
+        let slot = |t: usize| STACK_TMPS - 8 * t as i16;
+        for t in &live {
+            self.asm.store(Size::B8, R::R10, slot(*t), TMP_REGS[*t]);
+        }
+        let decided = self.asm.label();
+        self.asm.mov(R::R1, REC);
+        self.asm.call_sub(entry);
+        self.asm.alu_imm(Alu::Or, FLAGS, FLAG_ASKED);
+        self.asm.jump_if_imm(R::R0, Cond::Ne, policy::NATIVE, decided);
+        self.asm.alu_imm(Alu::Or, FLAGS, FLAG_NATIVE);
+        self.asm.bind(decided);
+        for t in &live {
+            self.asm.load(Size::B8, TMP_REGS[*t], R::R10, slot(*t));
+        }
+    }
+
+    /// Temporaries in registers that the block of instruction `n` writes before and reads after it.
+    fn live_tmps(&self, n: usize) -> Vec<usize> {
+        let (clauses, insts) = (self.program.clauses(), self.program.insts());
+        let guards = clauses.iter().map(|c| (c.guard_range(), Some(c.guard)));
+        let bodies = clauses.iter().map(|c| (c.body_range(), None));
+        let Some((block, guard)) = guards.chain(bodies).find(|(block, _)| block.contains(&n)) else {
+            return Vec::new();
+        };
+        let live = |t: &usize| {
+            let is = |src: Src| matches!(src, Src::Tmp(tmp) if usize::from(tmp) == *t);
+            let written = insts[block.start..n].iter().any(|i| is_tmp(i.dst, Src::Tmp(*t as u8)));
+            let read = insts[n + 1..block.end].iter().any(|i| is(i.a) || is(i.b));
+            written && (read || guard.is_some_and(is))
+        };
+        (0..TMP_REGS.len()).filter(live).collect()
     }
 
     /// R0 = a op b.

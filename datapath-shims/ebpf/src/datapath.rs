@@ -7,10 +7,13 @@ use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::Duration;
 
+use ccplane_contract::slots::check_policies;
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid, check_fields,
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
+    check_fields,
 };
-use ccplane_program::ir::{MAX_REGS, Program};
+use ccplane_infer::Shape;
+use ccplane_program::ir::{MAX_POLICY_SLOTS, MAX_REGS, Program};
 
 use crate::attach;
 use crate::btf::Btf;
@@ -26,6 +29,7 @@ use crate::options::Options;
 use crate::pins;
 use crate::refusal::refusal;
 use crate::ring::{Record, Ring};
+use crate::slots::SlotMemory;
 use crate::sys::{self, AttachTo, ProgType};
 use crate::table::{Change, Start, Values, index_of};
 
@@ -59,6 +63,9 @@ pub struct EbpfDatapath {
     kernel: Kernel,
     maps: OpenMaps,
     memory: Memory,
+    policies: SlotMemory,
+    /// The policy slots that this agent has defined, a bit each.
+    defined: u32,
     ring: Ring,
     slots: Vec<Option<Installed>>,
     /// By record.
@@ -105,6 +112,7 @@ impl EbpfDatapath {
         lock: Lock,
     ) -> Result<EbpfDatapath, EbpfError> {
         let memory = Memory::map(&maps, true)?;
+        let policies = maps.slot_memory()?;
         let ring_fd = os("duplicate a descriptor", maps.ring.try_clone())?;
         let ring = os("map the event ring", Ring::new(ring_fd, RING_BYTES, page_bytes()))?;
         // What the previous agent did not read is told anew from the flow table.
@@ -120,6 +128,8 @@ impl EbpfDatapath {
             kernel,
             maps,
             memory,
+            policies,
+            defined: 0,
             ring,
             slots: (0..MAX_PROGRAMS).map(|_| None).collect(),
             known: HashMap::new(),
@@ -359,20 +369,19 @@ impl Datapath for EbpfDatapath {
             kind: "ebpf",
             max_programs: MAX_PROGRAMS,
             max_flows: self.memory.table.records() as usize,
-            policy: false,
+            policy: true,
             full_language: true,
         }
     }
 
     fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
-        if program.uses_policy() {
-            return Err(DatapathError::Unsupported { feature: "(policy ...) and (history ...)".into() });
-        }
+        check_policies(program, |slot| self.policies.shape(slot))?;
         let slot = self.slot_for(uid)?;
         let instance = self.memory.ctl.u64(ctl::NEXT_INSTANCE as usize).fetch_add(1, Relaxed) as u32 + 1;
         let host = TcpHost { kernel: &self.kernel, maps: self.maps.fds(), instance };
-        let compiled = codegen::compile(program, instance, &host)
-            .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
+        let compiled =
+            codegen::compile(program, instance, &host, &self.policies.shapes(self.maps.fds().policy))
+                .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
         self.put(slot, uid, instance, program, &compiled)
     }
 
@@ -423,6 +432,39 @@ impl Datapath for EbpfDatapath {
         }
         self.known(flow)?.slot = None;
         Ok(())
+    }
+
+    /// Slots outlive the agent. The next one may define them with other shapes, before it installs programs that ask
+    /// them: flows of the one before then find no answer.
+    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
+        if usize::from(slot) >= MAX_POLICY_SLOTS {
+            return Err(DatapathError::NoSlot(slot));
+        }
+        let (bit, other) = (1 << slot, self.policies.shape(slot) != Some(*shape));
+        if other && self.defined & bit != 0 {
+            return Err(DatapathError::OtherShape { slot });
+        }
+        if other {
+            self.policies.define(slot, shape, sys::monotonic_us());
+        }
+        self.defined |= bit;
+        Ok(())
+    }
+
+    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        self.policies.push(slot, image, part, sys::monotonic_us())
+    }
+
+    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.policies.promote(slot, sys::monotonic_us())
+    }
+
+    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.policies.rollback(slot, sys::monotonic_us())
+    }
+
+    fn slots(&mut self) -> Vec<SlotStats> {
+        self.policies.stats()
     }
 
     fn heartbeat(&mut self) {

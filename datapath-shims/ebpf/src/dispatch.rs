@@ -15,8 +15,6 @@ const RECORD: R = R::R8;
 const NOW: R = R::R9;
 /// The control page, until the first call.
 const CTL: R = R::R3;
-/// `TCP_INIT_CWND` (include/net/tcp.h), packets.
-const INIT_CWND_PKTS: i32 = 10;
 
 /// Assembles `cong_control`.
 ///
@@ -65,6 +63,8 @@ pub fn dispatcher(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
 
     // Only a slot that was emptied gets here from above.
     asm.bind(no_program);
+    asm.load(Size::B4, R::R4, RECORD, rec::MODE as i16);
+    asm.jump_if_imm(R::R4, Cond::Eq, mode::POLICY as i32, native);
     asm.mov_imm(R::R4, i64::from(mode::NO_PROGRAM));
     asm.jump(native);
     asm.bind(silent);
@@ -101,7 +101,7 @@ fn jump_if_silent(asm: &mut Asm, silent: Label) {
 /// Claims a change for the program that runs next, and carries out the dispatcher's part of it: which program
 /// that is. A change for [`NO_INSTANCE`] ends there. Under a silent agent changes wait, as its programs do.
 fn claim_change(asm: &mut Asm, done: Label) {
-    let (keep, start) = (asm.label(), asm.label());
+    let (keep, start, steered) = (asm.label(), asm.label(), asm.label());
     jump_if_silent(asm, done);
     claim(asm, RECORD, done);
     asm.load(Size::B4, R::R1, RECORD, rec::STAGE_SLOT as i16);
@@ -111,6 +111,10 @@ fn claim_change(asm: &mut Asm, done: Label) {
     asm.mov_imm(R::R1, 0);
     asm.bind(start);
     asm.store(Size::B4, RECORD, rec::SLOT as i16, R::R1);
+    asm.load(Size::B4, R::R1, RECORD, rec::MODE as i16);
+    asm.jump_if_imm(R::R1, Cond::Ne, mode::POLICY as i32, steered);
+    asm.store_imm(Size::B4, RECORD, rec::MODE as i16, mode::NO_PROGRAM as i32);
+    asm.bind(steered);
     asm.bind(keep);
     asm.load(Size::B4, R::R1, RECORD, rec::STAGE_INSTANCE as i16);
     asm.jump_if_imm(R::R1, Cond::Ne, NO_INSTANCE as i32, done);
@@ -125,9 +129,9 @@ fn end_change(asm: &mut Asm) {
 }
 
 /// Before the native algorithm runs: the mode becomes R4, a claimed change that found no program is void, and a
-/// flow that its program paced gets a window that it can use without: what it has in flight.
+/// flow that its program paced gets a window that it can use without.
 fn hand_over(asm: &mut Asm, k: &Kernel) {
-    let (unclaimed, enough, done) = (asm.label(), asm.label(), asm.label());
+    let (unclaimed, done) = (asm.label(), asm.label());
     asm.load(Size::B4, R::R1, RECORD, rec::STAGE_STATE as i16);
     asm.jump_if_imm(R::R1, Cond::Ne, stage::APPLYING as i32, unclaimed);
     end_change(asm);
@@ -135,19 +139,8 @@ fn hand_over(asm: &mut Asm, k: &Kernel) {
     asm.load(Size::B4, R::R5, RECORD, rec::MODE as i16);
     asm.store(Size::B4, RECORD, rec::MODE as i16, R::R4);
     asm.jump_if_imm(R::R5, Cond::Ne, mode::PROGRAM as i32, done);
-    asm.load(Size::B8, R::R1, RECORD, rec::RATE as i16);
-    asm.jump_if_imm(R::R1, Cond::Eq, 0, done);
     asm.load(Size::B8, R::R4, CTX, k.rs_arg);
-    k.in_flight(asm, R::R1, SK, R::R2);
-    k.get(asm, R::R2, R::R4, "rs.acked_sacked");
-    asm.alu(Alu::Add, R::R1, R::R2);
-    asm.jump_if_imm(R::R1, Cond::Ge, INIT_CWND_PKTS, enough);
-    asm.mov_imm(R::R1, i64::from(INIT_CWND_PKTS));
-    asm.bind(enough);
-    k.get(asm, R::R2, SK, "snd_cwnd");
-    asm.jump_if(R::R1, Cond::Ge, R::R2, done);
-    k.set(asm, SK, "snd_cwnd", R::R1);
-    k.set(asm, SK, "snd_ssthresh", R::R1);
+    k.unpace(asm, SK, R::R4, RECORD, done);
     asm.bind(done);
 }
 

@@ -1,6 +1,6 @@
 //! Events into the ring buffer.
 
-use crate::codegen::{REC, prim_slot};
+use crate::codegen::{FLAG_ASKED, FLAGS, REC, prim_slot};
 use crate::kernel::{Kernel, Maps};
 use crate::layout::{ctl, event, rec};
 use ccplane_asm::{Alu, Asm, Cond, Helper, Label, R, Size};
@@ -30,10 +30,15 @@ fn begin_event(asm: &mut Asm, maps: Maps, kind: i32, len: usize, full: Label) {
     asm.store_imm(Size::B4, R::R0, event::LEN as i16, len as i32);
 }
 
-/// Submits the event in R0, of the flow in [`REC`]; wakes the agent only if it said that it sleeps.
-fn submit_event(asm: &mut Asm, maps: Maps) {
+/// Submits the event in R0, of the flow in [`REC`]; wakes the agent only if it said that it sleeps, and, where a
+/// program that `asks` reports, only if it asked no policy: that is a row of a batch.
+fn submit_event(asm: &mut Asm, maps: Maps, asks: bool) {
     let quiet = asm.label();
     asm.mov(R::R1, R::R0);
+    if asks {
+        asm.mov_imm(R::R2, RB_NO_WAKEUP);
+        asm.jump_if_imm(FLAGS, Cond::Set, FLAG_ASKED, quiet);
+    }
     // The agent says that it sleeps, then looks for events; here it is the other way round, and the processor
     // must not reorder that. Any atomic operation is a full barrier; this one hits a line that is ours already.
     asm.mov_imm(R::R2, 0);
@@ -47,8 +52,8 @@ fn submit_event(asm: &mut Asm, maps: Maps) {
     asm.call(Helper::RingbufSubmit);
 }
 
-/// Sends the report registers of the flow in [`REC`], for the program `instance`.
-pub fn send_report(asm: &mut Asm, maps: Maps, instance: u32, report_len: usize) {
+/// Sends the report registers of the flow in [`REC`], for the program `instance`, which `asks` policies or not.
+pub fn send_report(asm: &mut Asm, maps: Maps, instance: u32, report_len: usize, asks: bool) {
     let full = asm.label();
     asm.load(Size::B4, R::R1, REC, rec::SEQ as i16);
     asm.alu_imm(Alu::Add, R::R1, 1);
@@ -63,7 +68,7 @@ pub fn send_report(asm: &mut Asm, maps: Maps, instance: u32, report_len: usize) 
         asm.load(Size::B8, R::R1, REC, rec::REGS as i16 + 8 * n as i16);
         asm.store(Size::B8, R::R0, event::VALUES as i16 + 8 * n as i16, R::R1);
     }
-    submit_event(asm, maps);
+    submit_event(asm, maps, asks);
     asm.bind(full);
 }
 
@@ -74,5 +79,5 @@ pub fn lifecycle_event(asm: &mut Asm, k: &Kernel, maps: Maps, kind: i32, full: L
     asm.store_imm(Size::B4, R::R0, event::INSTANCE as i16, 0);
     k.get(asm, R::R1, R::R6, "tcp_mstamp");
     asm.store(Size::B8, R::R0, event::AT_US as i16, R::R1);
-    submit_event(asm, maps);
+    submit_event(asm, maps, false);
 }

@@ -3,7 +3,7 @@
 use crate::codegen::{Host, REC, no_sample_is_infinity};
 use crate::events::send_report;
 use crate::kernel::{Kernel, Maps, TCP_CA_RECOVERY, lookup};
-use crate::layout::{FLAG_TIMEOUT, rec};
+use crate::layout::{FLAG_TIMEOUT, mode, rec};
 use ccplane_asm::{Alu, Asm, Cond, R, Size};
 use ccplane_program::ir::Prim;
 
@@ -176,8 +176,16 @@ impl Host for TcpHost<'_> {
         k.note(asm, R::R6, REC);
     }
 
-    fn report(&self, asm: &mut Asm, report_len: usize) {
-        send_report(asm, self.maps, self.instance, report_len);
+    fn report(&self, asm: &mut Asm, report_len: usize, asks: bool) {
+        send_report(asm, self.maps, self.instance, report_len, asks);
+    }
+
+    fn give_up(&self, asm: &mut Asm) {
+        let done = asm.label();
+        asm.store_imm(Size::B4, REC, rec::SLOT as i16, 0);
+        asm.store_imm(Size::B4, REC, rec::MODE as i16, mode::POLICY as i32);
+        self.kernel.unpace(asm, R::R6, R::R8, REC, done);
+        asm.bind(done);
     }
 
     fn leave(&self, asm: &mut Asm) {

@@ -14,6 +14,8 @@ const USEC_PER_SEC: i64 = 1_000_000;
 /// The kernel's defaults of `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`.
 const PACING_SS_PERCENT: i64 = 200;
 const PACING_CA_PERCENT: i64 = 120;
+/// `TCP_INIT_CWND` (include/net/tcp.h), packets.
+const INIT_CWND_PKTS: i32 = 10;
 /// Scratch slots of the host.
 pub const STACK_KEY: i16 = STACK_HOST;
 pub const STACK_S1: i16 = STACK_HOST - 8;
@@ -291,6 +293,24 @@ impl Kernel {
         asm.bind(done);
     }
 
+    /// A flow that its program paced gets a window that it can use without pacing: what it has in flight. Goes on at
+    /// `done` where there is nothing to change. R1 and R2 are lost.
+    pub fn unpace(&self, asm: &mut Asm, sk: R, rs: R, record: R, done: Label) {
+        let enough = asm.label();
+        asm.load(Size::B8, R::R1, record, rec::RATE as i16);
+        asm.jump_if_imm(R::R1, Cond::Eq, 0, done);
+        self.in_flight(asm, R::R1, sk, R::R2);
+        self.get(asm, R::R2, rs, "rs.acked_sacked");
+        asm.alu(Alu::Add, R::R1, R::R2);
+        asm.jump_if_imm(R::R1, Cond::Ge, INIT_CWND_PKTS, enough);
+        asm.mov_imm(R::R1, i64::from(INIT_CWND_PKTS));
+        asm.bind(enough);
+        self.get(asm, R::R2, sk, "snd_cwnd");
+        asm.jump_if(R::R1, Cond::Ge, R::R2, done);
+        self.set(asm, sk, "snd_cwnd", R::R1);
+        self.set(asm, sk, "snd_ssthresh", R::R1);
+    }
+
     /// Notes in the record what the next ACK's differences are taken from. R1 is lost.
     pub fn note(&self, asm: &mut Asm, sk: R, record: R) {
         for (name, to, size) in [
@@ -324,6 +344,8 @@ pub struct Maps {
     pub ring: i32,
     /// Programs.
     pub slots: i32,
+    /// Policy slots.
+    pub policy: i32,
 }
 
 /// `R0 = &flows[ca_priv - 1]`, or a jump to `none`. R1, R2 are lost.

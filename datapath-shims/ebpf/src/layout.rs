@@ -1,10 +1,11 @@
-//! The memory that kernel programs and agent share: a control page, one record per flow, and the events in
-//! the ring buffer. Offsets in bytes; all words little-endian and naturally aligned.
+//! The memory that kernel programs and agent share: a control page, one record per flow, the policy slots, and the
+//! events in the ring buffer. Offsets in bytes; all words little-endian and naturally aligned.
 
-use ccplane_program::ir::MAX_REGS;
+use ccplane_nn_codegen::bpf::{SCRATCH_BYTES, TABLES_BYTES};
+use ccplane_program::ir::{MAX_POLICY_SLOTS, MAX_REGS};
 
 /// Changes whenever anything in this file does; a pinned datapath of another version is not taken over.
-pub const LAYOUT_VERSION: u64 = 4;
+pub const LAYOUT_VERSION: u64 = 5;
 
 /// Programs that can be installed at once.
 pub const MAX_PROGRAMS: usize = 64;
@@ -43,7 +44,8 @@ pub mod ctl {
 
 /// Offsets in a flow's record. Its first cache line is what each ACK touches, besides the program's registers.
 pub mod rec {
-    use super::MAX_REGS;
+    use super::{MAX_REGS, SCRATCH_BYTES};
+    use ccplane_program::ir::MAX_POLICY_INPUTS;
 
     /// u32: index of its program in the program array, plus 1; 0 for none.
     pub const SLOT: u32 = 0;
@@ -136,12 +138,81 @@ pub mod rec {
     pub const STAGE_REGS: u32 = 256;
     /// i64 each: the program's registers.
     pub const REGS: u32 = STAGE_REGS + 8 * MAX_REGS as u32;
+
+    /// u64: the generator of its noise. First of what it keeps for policies, as `ccplane_infer::FlowPolicy` has it.
+    pub const NOISE: u32 = REGS + 8 * MAX_REGS as u32;
+    /// u32: the deployment that decided last; 0 for none.
+    pub const DEPLOYMENT: u32 = NOISE + 8;
+    /// u32: the buffer that held it.
+    pub const BUFFER: u32 = NOISE + 12;
+    /// u32: `ccplane_infer::Level`.
+    pub const LEVEL: u32 = NOISE + 16;
+    /// u32: the deployment from which it fell back.
+    pub const LEVEL_UID: u32 = NOISE + 20;
+    /// u32: the monitor's count.
+    pub const TROUBLE: u32 = NOISE + 24;
+    /// u32: decisions.
+    pub const DECISIONS: u32 = NOISE + 28;
+    /// u32: those out of bounds.
+    pub const SATURATED: u32 = NOISE + 32;
+    /// u32: those on clipped inputs.
+    pub const CLIPPED: u32 = NOISE + 36;
+    /// u32: those that left the knob at its minimum.
+    pub const COLLAPSED: u32 = NOISE + 40;
+    /// u32: times that the monitor made it fall back.
+    pub const TRIPS: u32 = NOISE + 44;
+    /// i64: the last action since the program started, Q16.
+    pub const ACTION: u32 = NOISE + 48;
+    /// u32: the deployment that decided it.
+    pub const SNAPSHOT: u32 = NOISE + 56;
+    /// u32: 1 if the program asks a policy.
+    pub const ASKS: u32 = NOISE + 60;
+
+    /// i32 each: the cells of the program's histories.
+    pub const HISTORY: u32 = NOISE + 64;
+    /// What a decision works on: activations and sums. Private to whoever processes the flow's ACK.
+    pub const SCRATCH: u32 = HISTORY + 4 * MAX_POLICY_INPUTS as u32;
     /// Size of a record; a multiple of the cache line.
-    pub const BYTES: u32 = REGS + 8 * MAX_REGS as u32;
+    pub const BYTES: u32 = (SCRATCH + SCRATCH_BYTES as u32).next_multiple_of(64);
 }
 
 /// Records start at cache lines; loads and stores have 16-bit offsets.
 const _: () = assert!(rec::BYTES.is_multiple_of(64) && rec::BYTES < i16::MAX as u32);
+
+/// Offsets in the policy slots: one value that programs address directly.
+pub mod policy {
+    use super::{MAX_POLICY_SLOTS, TABLES_BYTES};
+    use ccplane_infer::{BUFFERS, MAX_IMAGE_BYTES};
+
+    /// u64 in a slot's block: which buffer plays which part, `ccplane_infer::Control`. Read once by each decision.
+    pub const CONTROL: u32 = 0;
+    /// u64: the code of the slot's shape; 0 while it is not defined.
+    pub const SHAPE: u32 = 8;
+    /// u64 each: when the buffer lost its part, microseconds of CLOCK_MONOTONIC. Only the agent looks at it.
+    pub const RETIRED_US: u32 = 16;
+    /// Size of a block; the blocks come first.
+    pub const SLOT_BYTES: u32 = 64;
+    /// The tables of activations.
+    pub const TABLES: u32 = SLOT_BYTES * MAX_POLICY_SLOTS as u32;
+    /// The images, [`BUFFERS`] for each slot.
+    pub const IMAGES: u32 = (TABLES + TABLES_BYTES as u32).next_multiple_of(4096);
+    /// Base-2 logarithm of an image's room.
+    pub const IMAGE_SHIFT: u32 = MAX_IMAGE_BYTES.trailing_zeros();
+    /// Size of it all.
+    pub const BYTES: u32 = IMAGES + ((MAX_POLICY_SLOTS * BUFFERS * MAX_IMAGE_BYTES) as u32);
+
+    const _: () = assert!(MAX_IMAGE_BYTES.is_power_of_two() && BUFFERS.is_power_of_two());
+    const _: () = assert!(RETIRED_US as usize + 8 * BUFFERS <= SLOT_BYTES as usize);
+
+    /// Where a slot's block is.
+    pub fn slot(slot: u8) -> u32 {
+        SLOT_BYTES * u32::from(slot)
+    }
+    /// Where the image in a slot's buffer is.
+    pub fn image(slot: u8, buffer: u8) -> u32 {
+        IMAGES + ((u32::from(slot) * BUFFERS as u32 + u32::from(buffer)) << IMAGE_SHIFT)
+    }
+}
 
 /// Values of [`rec::STAGE_STATE`]. The agent takes EMPTY or READY to WRITING and then to READY; the dispatcher
 /// takes READY to APPLYING, and the flow's program, which runs next, takes that to EMPTY. Neither side waits for
@@ -172,6 +243,8 @@ pub mod mode {
     pub const NO_PROGRAM: u32 = 1;
     /// The native algorithm: the agent is silent.
     pub const AGENT_SILENT: u32 = 2;
+    /// The native algorithm: a policy had no answer.
+    pub const POLICY: u32 = 3;
 }
 
 /// Bit of [`rec::FLAGS`]: a retransmission timeout happened.

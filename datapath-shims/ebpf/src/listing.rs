@@ -10,20 +10,23 @@ use crate::codegen;
 use crate::error::EbpfError;
 use crate::host::TcpHost;
 use crate::kernel::{Kernel, Maps};
+use crate::policy::Slots;
 use ccplane_asm::Insn;
 
 /// The first half of a 64-bit load, which takes two instructions.
 const LD_IMM64: u8 = 0x18;
 
 /// The BPF instructions that a program becomes on this machine's kernel, each stretch under the instruction of
-/// ours that it is for. Map descriptors are shown as 0.
+/// ours that it is for. Map descriptors are shown as 0, and what decides in a policy slot, whose shape the datapath
+/// knows, as an empty subprogram.
 ///
 /// # Errors
 /// The kernel's type information cannot be read, or a jump gets too long.
 pub fn listing(program: &Program) -> Result<String, EbpfError> {
     let kernel = Kernel::new(&Btf::kernel()?)?;
-    let maps = Maps { ctl: 0, flows: 0, free: 0, ring: 0, slots: 0 };
-    let compiled = codegen::compile(program, 0, &TcpHost { kernel: &kernel, maps, instance: 0 })?;
+    let maps = Maps { ctl: 0, flows: 0, free: 0, ring: 0, slots: 0, policy: 0 };
+    let compiled =
+        codegen::compile(program, 0, &TcpHost { kernel: &kernel, maps, instance: 0 }, &Slots::NONE)?;
     let mut out = String::new();
     let mut under = None;
     let mut second_half = false;

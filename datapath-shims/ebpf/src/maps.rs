@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::error::{EbpfError, os};
 use crate::kernel::Maps;
-use crate::layout::{LAYOUT_VERSION, MAX_PROGRAMS, RING_BYTES, ctl, rec};
+use crate::layout::{LAYOUT_VERSION, MAX_PROGRAMS, RING_BYTES, ctl, policy, rec};
 use crate::pins;
+use crate::slots::SlotMemory;
 use crate::sys::{self, MapType, Shared};
 use crate::table::Table;
 
@@ -19,6 +20,7 @@ pub struct OpenMaps {
     pub free: OwnedFd,
     pub ring: OwnedFd,
     pub slots: OwnedFd,
+    pub policy: OwnedFd,
 }
 
 impl OpenMaps {
@@ -33,6 +35,7 @@ impl OpenMaps {
             free: map(MapType::Queue, "ccplane_free", 0, 4, max_flows, 0)?,
             ring: map(MapType::Ringbuf, "ccplane_ring", 0, 0, RING_BYTES as u32, 0)?,
             slots: map(MapType::ProgArray, "ccplane_slots", 4, 4, MAX_PROGRAMS as u32, 0)?,
+            policy: map(MapType::Array, "ccplane_policy", 4, policy::BYTES, 1, sys::F_MMAPABLE)?,
         };
         for index in 0..max_flows {
             os("fill the list of free records", sys::map_update(&maps.free, &[], &index.to_ne_bytes()))?;
@@ -41,13 +44,14 @@ impl OpenMaps {
     }
 
     /// Each with the name of its pin.
-    pub fn named(&self) -> [(&'static str, &OwnedFd); 5] {
+    pub fn named(&self) -> [(&'static str, &OwnedFd); 6] {
         [
             ("ctl", &self.ctl),
             ("flows", &self.flows),
             ("free", &self.free),
             ("ring", &self.ring),
             ("slots", &self.slots),
+            ("policy", &self.policy),
         ]
     }
 
@@ -59,6 +63,7 @@ impl OpenMaps {
             free: pins::open(dir, "free")?,
             ring: pins::open(dir, "ring")?,
             slots: pins::open(dir, "slots")?,
+            policy: pins::open(dir, "policy")?,
         };
         let page = os("map the control page", Shared::new(&maps.ctl, 0, page_bytes(), false))?;
         let found = page.u64(ctl::VERSION as usize).load(Acquire);
@@ -66,6 +71,12 @@ impl OpenMaps {
             return Err(EbpfError::OtherVersion { dir: dir.into(), found, ours: LAYOUT_VERSION });
         }
         Ok(maps)
+    }
+
+    /// The policy slots' memory.
+    pub fn slot_memory(&self) -> Result<SlotMemory, EbpfError> {
+        let bytes = (policy::BYTES as usize).next_multiple_of(page_bytes());
+        Ok(SlotMemory::new(os("map the policy slots", Shared::new(&self.policy, 0, bytes, true))?))
     }
 
     /// Their descriptors, for programs.
@@ -76,6 +87,7 @@ impl OpenMaps {
             free: self.free.as_raw_fd(),
             ring: self.ring.as_raw_fd(),
             slots: self.slots.as_raw_fd(),
+            policy: self.policy.as_raw_fd(),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::layout::rec;
 use crate::maps::{Memory, OpenMaps};
 use crate::options::Options;
 use crate::pins;
+use crate::policy::Slots;
 use crate::sys::{self, AttachTo, ProgType};
 use ccplane_asm::{Alu, Asm, Cond, Helper, R, Size};
 
@@ -59,9 +60,11 @@ impl Host for ProbeHost {
         }
     }
     fn apply(&self, _: &mut Asm) {}
-    fn report(&self, asm: &mut Asm, report_len: usize) {
-        send_report(asm, self.maps, self.instance, report_len);
+    fn report(&self, asm: &mut Asm, report_len: usize, asks: bool) {
+        send_report(asm, self.maps, self.instance, report_len, asks);
     }
+    /// The flow's own ACKs go on with its program.
+    fn give_up(&self, _: &mut Asm) {}
     fn leave(&self, asm: &mut Asm) {
         asm.exit0();
     }
@@ -76,7 +79,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A probe on the first flow of the pinned datapath, for the program that it runs.
+    /// A probe on the first flow of the pinned datapath, for the program that it runs. Its policies have no answer.
     ///
     /// # Errors
     /// [`EbpfError::NotAttached`] without a datapath or without a flow whose program is set.
@@ -88,7 +91,7 @@ impl Probe {
         let Some(index) = found else { return Err(EbpfError::NotAttached(dir)) };
         let instance = memory.table.instance(index);
         let host = ProbeHost { maps: maps.fds(), index, instance };
-        let compiled = codegen::compile(program, instance, &host)?;
+        let compiled = codegen::compile(program, instance, &host, &Slots::NONE)?;
         let fd = load(ProgType::SchedCls, "ccplane_probe", &compiled.insns, AttachTo::default())?;
         Ok(Probe { fd, memory, index, _maps: maps })
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
 use ccplane_contract::{Field, FlowId, FlowInfo, FlowStats, Mode, ProgramUid};
+use ccplane_infer::{FlowPolicy, Level, Noise};
 use ccplane_program::ir::{MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Program, Type};
 
 use crate::layout::{INDEX_BITS, mode, rec, stage};
@@ -202,6 +203,7 @@ impl Table {
                 // Under a silent agent a change that waits goes on waiting.
                 now if silent && (now == mode::PROGRAM || uid != 0) => Mode::NativeAgentSilent,
                 mode::PROGRAM => Mode::Program,
+                mode::POLICY => Mode::NativePolicy,
                 _ => Mode::NativeNoProgram,
             },
             program: (uid != 0).then_some(ProgramUid(uid)),
@@ -221,8 +223,30 @@ impl Table {
             unacked: self.u32(index, rec::PACKETS_OUT),
             faults: self.u64(index, rec::FAULTS),
             reports: u64::from(self.u32(index, rec::SEQ)),
-            policy: None,
+            policy: (uid != 0 && self.u32(index, rec::ASKS) != 0).then(|| self.policy(index)),
             sampled_at_us: self.u64(index, rec::SAMPLED_AT_US),
+        }
+    }
+
+    /// What a flow keeps for its policies.
+    pub fn policy(&self, index: u32) -> FlowPolicy {
+        let u32 = |field| self.u32(index, field);
+        FlowPolicy {
+            noise: Noise(self.u64(index, rec::NOISE)),
+            uid: u32(rec::DEPLOYMENT),
+            buffer: u32(rec::BUFFER),
+            level: match u32(rec::LEVEL) {
+                0 => Level::Chosen,
+                1 => Level::LastGood,
+                _ => Level::Native,
+            },
+            level_uid: u32(rec::LEVEL_UID),
+            trouble: u32(rec::TROUBLE),
+            decisions: u32(rec::DECISIONS),
+            saturated: u32(rec::SATURATED),
+            clipped: u32(rec::CLIPPED),
+            collapsed: u32(rec::COLLAPSED),
+            trips: u32(rec::TRIPS),
         }
     }
 

@@ -90,8 +90,8 @@ fn init(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     lookup(&mut asm, k, maps, R::R6, out);
     asm.mov(R::R7, R::R0);
 
-    // All but the registers, which a program sets when it starts.
-    for off in (0..rec::STAGE_REGS).step_by(8) {
+    // All but what a program sets when it starts.
+    for off in (0..rec::STAGE_REGS).chain(rec::NOISE..rec::HISTORY).step_by(8) {
         asm.store_imm(Size::B8, R::R7, off as i16, 0);
     }
     asm.store_imm(Size::B4, R::R7, rec::MODE as i16, mode::NO_PROGRAM as i32);

@@ -4,15 +4,18 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-use ccplane_contract::suite::{Executor, ExecutorError, Observation, Script, Step};
-use ccplane_contract::{DatapathError, Field};
+use ccplane_contract::slots::check_policies;
+use ccplane_contract::suite::{Executor, ExecutorError, Observation, PolicyObservation, Script, Step};
+use ccplane_contract::{DatapathError, Field, FlowId, Part};
+use ccplane_infer::{FlowPolicy, Shape};
 use ccplane_program::ir::{MAX_REGS, Prim, Program};
 use ccplane_program::vm::{Flow, Outcome, Prims};
 
-use crate::codegen::{self, Host, REC, claim_staged};
+use crate::codegen::{self, FLAG_ASKED, FLAGS, Host, REC, claim_staged};
 use crate::error::{EbpfError, os};
-use crate::layout::{rec, stage};
+use crate::layout::{policy, rec, stage};
 use crate::maps::page_bytes;
+use crate::slots::{GRACE_US, SlotMemory};
 use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
 use crate::table::{Change, FREE, Start, Table, Values};
 use ccplane_asm::{Alu, Asm, R, Size};
@@ -20,11 +23,14 @@ use ccplane_asm::{Alu, Asm, R, Size};
 /// ACKs that a stream holds; a power of two.
 pub const STREAM_ACKS: usize = 256;
 /// Offsets in the exchange map: how many invocations there were, microseconds that the clock moves with each,
-/// whether the program reported, what it reported, and the primitives of each ACK of the stream.
+/// whether the program reported, how the last invocation ended that may have asked a policy ([`FLAGS`]), whether the
+/// flow was given up, what was reported, and the primitives of each ACK of the stream.
 const COUNT: u32 = 0;
 const GAP_US: u32 = 8;
 const REPORTED: u32 = 16;
-const VALUES: u32 = 24;
+const ENDED: u32 = 24;
+const GIVEN_UP: u32 = 32;
+const VALUES: u32 = 40;
 const STREAM: u32 = VALUES + 8 * MAX_REGS as u32;
 const ACK_SHIFT: u32 = 7;
 const EXCHANGE_BYTES: u32 = STREAM + ((STREAM_ACKS as u32) << ACK_SHIFT);
@@ -34,6 +40,8 @@ const _: () = assert!(8 * ccplane_program::ir::PRIM_COUNT <= 1 << ACK_SHIFT);
 struct TestHost {
     record: i32,
     exchange: i32,
+    /// Whether the program asks policies.
+    asks: bool,
 }
 
 impl Host for TestHost {
@@ -61,7 +69,7 @@ impl Host for TestHost {
         }
     }
     fn apply(&self, _: &mut Asm) {}
-    fn report(&self, asm: &mut Asm, report_len: usize) {
+    fn report(&self, asm: &mut Asm, report_len: usize, _: bool) {
         asm.map_value(R::R2, self.exchange, 0);
         asm.store_imm(Size::B8, R::R2, REPORTED as i16, 1);
         for n in 0..report_len {
@@ -69,7 +77,15 @@ impl Host for TestHost {
             asm.store(Size::B8, R::R2, VALUES as i16 + 8 * n as i16, R::R1);
         }
     }
+    fn give_up(&self, asm: &mut Asm) {
+        asm.map_value(R::R2, self.exchange, 0);
+        asm.store_imm(Size::B8, R::R2, GIVEN_UP as i16, 1);
+    }
     fn leave(&self, asm: &mut Asm) {
+        if self.asks {
+            asm.map_value(R::R2, self.exchange, 0);
+            asm.store(Size::B8, R::R2, ENDED as i16, FLAGS);
+        }
         asm.exit0();
     }
 }
@@ -78,8 +94,14 @@ impl Host for TestHost {
 pub struct Bench {
     record: OwnedFd,
     exchange: OwnedFd,
+    policy: OwnedFd,
     memory: Shared,
     table: Table,
+    slots: SlotMemory,
+    /// By which buffers rest, microseconds.
+    now_us: u64,
+    /// The flow's name.
+    flow: FlowId,
     io: Shared,
 }
 
@@ -105,22 +127,47 @@ impl Bench {
             )
         };
         let (record, exchange) = (map("ccplane_rec", rec::BYTES)?, map("ccplane_io", EXCHANGE_BYTES)?);
+        let policy = map("ccplane_policy", policy::BYTES)?;
         let page = page_bytes();
         let memory = os("map the record", Shared::new(&record, 0, page, true))?;
         let table = Table::new(os("map the record", Shared::new(&record, 0, page, true))?, 1);
         let io_bytes = (EXCHANGE_BYTES as usize).next_multiple_of(page);
         let io = os("map the exchange", Shared::new(&exchange, 0, io_bytes, true))?;
-        Ok(Bench { record, exchange, memory, table, io })
+        let slot_bytes = (policy::BYTES as usize).next_multiple_of(page);
+        let slots = SlotMemory::new(os("map the slots", Shared::new(&policy, 0, slot_bytes, true))?);
+        slots.fill_tables();
+        let (now_us, flow) = (GRACE_US, FlowId(1));
+        Ok(Bench { record, exchange, policy, memory, table, slots, now_us, flow, io })
+    }
+
+    /// Defines a policy slot, which then is empty, before programs are loaded that ask it.
+    pub fn define_slot(&mut self, slot: u8, shape: &Shape) {
+        self.slots.define(slot, shape, self.now_us);
+    }
+
+    /// Pushes a snapshot; buffers are taken to have rested long enough.
+    ///
+    /// # Errors
+    /// As [`ccplane_contract::Datapath::push`], without `SlotBusy`.
+    pub fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        self.now_us += GRACE_US;
+        self.slots.push(slot, image, part, self.now_us)
     }
 
     /// Compiles and loads a program.
     ///
     /// # Errors
-    /// [`DatapathError::Refused`] by the verifier.
+    /// [`DatapathError::NoSlot`]; [`DatapathError::Refused`] by the verifier.
     pub fn load(&self, program: &Program, instance: u32) -> Result<Loaded, DatapathError> {
-        let host = TestHost { record: self.record.as_raw_fd(), exchange: self.exchange.as_raw_fd() };
-        let compiled = codegen::compile(program, instance, &host)
-            .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
+        check_policies(program, |slot| self.slots.shape(slot))?;
+        let host = TestHost {
+            record: self.record.as_raw_fd(),
+            exchange: self.exchange.as_raw_fd(),
+            asks: !program.policy_slots().is_empty(),
+        };
+        let compiled =
+            codegen::compile(program, instance, &host, &self.slots.shapes(self.policy.as_raw_fd()))
+                .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
         let fd = sys::prog_load(ProgType::SchedCls, "ccplane_test", &compiled.insns, AttachTo::default())
             .map_err(|e| crate::refusal::refusal(&compiled, &e))?;
         Ok(Loaded { fd, instance, program: program.clone(), insns: compiled.insns.len() })
@@ -136,6 +183,24 @@ impl Bench {
         self.memory.i64(rec::RATE as usize).store(flow.rate_bytes_per_s, Relaxed);
         self.memory.i64(rec::MICROS_ZERO as usize).store(flow.micros_zero_us, Relaxed);
         self.memory.u64(rec::FAULTS as usize).store(flow.faults, Relaxed);
+        for (n, v) in flow.histories.iter().enumerate() {
+            self.memory.u32(rec::HISTORY as usize + 4 * n).store(*v as u32, Relaxed);
+        }
+        self.memory.i64(rec::ACTION as usize).store(flow.action_q16, Relaxed);
+        self.memory.u32(rec::SNAPSHOT as usize).store(flow.snapshot, Relaxed);
+    }
+
+    /// Makes the flow a new one: its name, and nothing kept for policies.
+    pub fn rename(&mut self, flow: FlowId) {
+        self.flow = flow;
+        for at in (rec::NOISE..rec::HISTORY).step_by(8) {
+            self.memory.u64(at as usize).store(0, Relaxed);
+        }
+    }
+
+    /// What the flow keeps for its policies.
+    pub fn policy(&self) -> FlowPolicy {
+        self.table.policy(0)
     }
 
     /// Reads the flow's state back.
@@ -144,13 +209,17 @@ impl Bench {
         for (n, v) in regs.iter_mut().enumerate() {
             *v = self.memory.i64(rec::REGS as usize + 8 * n).load(Relaxed);
         }
+        let histories =
+            std::array::from_fn(|n| self.memory.u32(rec::HISTORY as usize + 4 * n).load(Relaxed) as i32);
         Flow {
             regs,
             cwnd_bytes: self.memory.i64(rec::CWND as usize).load(Relaxed),
             rate_bytes_per_s: self.memory.i64(rec::RATE as usize).load(Relaxed),
             micros_zero_us: self.memory.i64(rec::MICROS_ZERO as usize).load(Relaxed),
             faults: self.memory.u64(rec::FAULTS as usize).load(Relaxed),
-            ..Flow::idle(0)
+            histories,
+            action_q16: self.memory.i64(rec::ACTION as usize).load(Relaxed),
+            snapshot: self.memory.u32(rec::SNAPSHOT as usize).load(Relaxed),
         }
     }
 
@@ -159,7 +228,13 @@ impl Bench {
     pub fn stage(&self, to: &Loaded, start: bool, fields: &[(Field, i64)]) -> bool {
         let Values { cwnd, rate, regs } = Values::new(&to.program, fields);
         let program = start.then_some(Start { slot: 1, uid: 0 });
-        self.table.stage(FREE, &Change { program, instance: to.instance, cwnd, rate, regs: &regs })
+        // A name says where in the table the flow is; a made-up one does not.
+        let id = self.memory.u64(rec::ID as usize);
+        id.store(FREE.0, Relaxed);
+        let change = Change { program, instance: to.instance, cwnd, rate, regs: &regs };
+        let staged = self.table.stage(FREE, &change);
+        id.store(self.flow.0, Relaxed);
+        staged
     }
 
     /// Invokes the program once, in the kernel. If it reports, the values are in `report`.
@@ -175,7 +250,9 @@ impl Bench {
         self.io.u64(COUNT as usize).store(0, Relaxed);
         self.io.u64(GAP_US as usize).store(0, Relaxed);
         self.put(0, prims);
-        self.io.u64(REPORTED as usize).store(0, Relaxed);
+        for at in [REPORTED, ENDED, GIVEN_UP] {
+            self.io.u64(at as usize).store(0, Relaxed);
+        }
         os("run a program", sys::test_run(&program.fd, 1))?;
         let reported = self.io.u64(REPORTED as usize).load(Relaxed) != 0;
         if reported {
@@ -183,7 +260,9 @@ impl Bench {
                 *v = self.io.i64(VALUES as usize + 8 * n).load(Relaxed);
             }
         }
-        Ok(Outcome { report: reported, asked: false, native: false })
+        let asked = self.io.u64(ENDED as usize).load(Relaxed) & FLAG_ASKED as u64 != 0;
+        let native = self.io.u64(GIVEN_UP as usize).load(Relaxed) != 0;
+        Ok(Outcome { report: reported, asked, native })
     }
 
     fn put(&self, ack: usize, prims: &Prims) {
@@ -217,43 +296,71 @@ impl Bench {
 /// The contract's suite, and whatever else replays scripts, in the kernel.
 impl Executor for Bench {
     fn execute(&mut self, script: &Script) -> Result<Vec<Observation>, ExecutorError> {
+        for (slot, shape) in &script.slots {
+            self.define_slot(*slot, shape);
+        }
         let load = |(program, instance)| self.load(program, instance);
         let loaded = script.programs.iter().zip(1..).map(load).collect::<Result<Vec<_>, _>>()?;
         let get = |n: usize| loaded.get(n).ok_or("the script names a program that it does not hold");
-        let stage = |program: &Loaded, start: bool, fields: &[(Field, i64)]| {
-            let claimed = self.stage(program, start, fields);
-            claimed.then_some(()).ok_or("the record was not claimed")
+        let stage = |bench: &Bench, program: &Loaded, start: bool, fields: &[(Field, i64)]| {
+            bench.stage(program, start, fields).then_some(()).ok_or("the record was not claimed")
         };
         let mut current = get(0)?;
-        let cwnd_bytes = script.cwnd_bytes;
-        self.set(&Flow::idle(cwnd_bytes));
-        stage(current, true, &[])?;
-        let mut seen = Vec::new();
+        self.rename(script.flow);
+        self.set(&Flow::idle(script.cwnd_bytes));
+        stage(self, current, true, &[])?;
+        let (mut seen, mut native) = (Vec::new(), false);
         for step in &script.steps {
             match step {
-                Step::Update(fields) => stage(current, false, fields)?,
+                Step::Update(fields) => stage(self, current, false, fields)?,
                 Step::SetProgram { program, fields } => {
-                    current = get(*program)?;
-                    stage(current, true, fields)?;
+                    (current, native) = (get(*program)?, false);
+                    stage(self, current, true, fields)?;
                 }
-                Step::Push { .. } | Step::Promote(_) | Step::Rollback(_) => {
-                    return Err("policies are not run here".into());
+                Step::Push { slot, image, part } => {
+                    self.push(*slot, script.images.get(*image).map_or(&[], Vec::as_slice), *part)?;
                 }
-                Step::Invoke(prims) => {
-                    let mut report = [0; MAX_REGS];
-                    let outcome = self.invoke(current, prims, &mut report)?;
-                    let flow = self.get();
-                    seen.push(Observation {
-                        regs: flow.regs[..current.program.regs().len()].to_vec(),
-                        cwnd_bytes: flow.cwnd_bytes,
-                        rate_bytes_per_s: flow.rate_bytes_per_s,
-                        faults: flow.faults,
-                        report: outcome.report.then(|| report[..current.program.report_len()].to_vec()),
-                        policy: None,
-                    });
-                }
+                Step::Promote(slot) => self.slots.promote(*slot, self.now_us)?,
+                Step::Rollback(slot) => self.slots.rollback(*slot, self.now_us)?,
+                Step::Invoke(prims) => seen.push(self.observe(current, prims, &mut native)?),
             }
         }
         Ok(seen)
+    }
+
+    fn policies(&self) -> bool {
+        true
+    }
+}
+
+impl Bench {
+    /// One ACK of a script. `native` says that the flow is the native algorithm's, and runs no program.
+    fn observe(
+        &self,
+        current: &Loaded,
+        prims: &Prims,
+        native: &mut bool,
+    ) -> Result<Observation, ExecutorError> {
+        let mut report = [0; MAX_REGS];
+        let outcome = match native {
+            true => Outcome { report: false, asked: false, native: true },
+            false => self.invoke(current, prims, &mut report)?,
+        };
+        *native = outcome.native;
+        let (flow, program) = (self.get(), &current.program);
+        Ok(Observation {
+            regs: flow.regs[..program.regs().len()].to_vec(),
+            cwnd_bytes: flow.cwnd_bytes,
+            rate_bytes_per_s: flow.rate_bytes_per_s,
+            faults: flow.faults,
+            report: outcome.report.then(|| report[..program.report_len()].to_vec()),
+            policy: Some(PolicyObservation::new(
+                program,
+                &flow,
+                &self.policy(),
+                outcome.asked,
+                outcome.native,
+            )),
+        })
     }
 }

@@ -49,7 +49,10 @@ pub fn tables() -> Vec<u64> {
     for (to, entry) in w16.chunks_exact_mut(2).zip(entries) {
         to.copy_from_slice(&((i64::from(entry) + Bits::W16.max_activation()) as u16).to_le_bytes());
     }
-    bytes.chunks_exact(8).map(|c| u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]])).collect()
+    bytes
+        .chunks_exact(8)
+        .map(|c| u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
+        .collect()
 }
 
 /// Where the generated code finds what.

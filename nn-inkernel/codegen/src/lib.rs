@@ -4,4 +4,6 @@
 //! [`Shape`](ccplane_infer::Shape) is new code.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod bpf;
+pub mod c;

@@ -1,0 +1,154 @@
+//! The policy slots as the agent sees them: snapshots in memory that programs read at any time.
+//!
+//! A push writes to a buffer that has had no part for a while, its uid first (0) and last, and then changes the slot's
+//! control word: one store, by which every decision that begins after it goes. What the commands do to the parts is the
+//! contract's ([`ccplane_contract::slots`]).
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
+
+use ccplane_contract::slots::{check_image, free_buffer, promoted, pushed, rolled_back, slot_stats};
+use ccplane_contract::{DatapathError, Part, SlotStats};
+use ccplane_infer::image::{CLIP_LIMIT, UID, u32_at};
+use ccplane_infer::{BUFFERS, Control, Shape};
+use ccplane_nn_codegen::bpf;
+use ccplane_program::ir::MAX_POLICY_SLOTS;
+
+use crate::layout::policy;
+use crate::policy::Slots;
+use crate::sys::Shared;
+
+/// How long a buffer rests after it lost its part. A decision that has chosen it takes well under a microsecond; one
+/// whose processor is taken away for longer than this finds the uid changed.
+pub const GRACE_US: u64 = 100;
+
+/// All slots.
+pub struct SlotMemory {
+    memory: Shared,
+}
+
+impl SlotMemory {
+    /// `memory` maps all of them.
+    pub fn new(memory: Shared) -> SlotMemory {
+        SlotMemory { memory }
+    }
+
+    /// Writes the tables of activations, which programs expect there.
+    pub fn fill_tables(&self) {
+        for (n, word) in bpf::tables().into_iter().enumerate() {
+            self.memory.u64(policy::TABLES as usize + 8 * n).store(word, Relaxed);
+        }
+    }
+
+    fn block(&self, slot: u8, field: u32) -> usize {
+        (policy::slot(slot) + field) as usize
+    }
+
+    /// The shape of a slot that was defined.
+    pub fn shape(&self, slot: u8) -> Option<Shape> {
+        if usize::from(slot) >= MAX_POLICY_SLOTS {
+            return None;
+        }
+        Shape::from_code(self.memory.u64(self.block(slot, policy::SHAPE)).load(Relaxed))
+    }
+
+    /// What programs are compiled against, where the map is `map`.
+    pub fn shapes(&self, map: i32) -> Slots {
+        Slots { map, shapes: std::array::from_fn(|slot| self.shape(slot as u8)) }
+    }
+
+    /// Defines a slot, which then is empty.
+    pub fn define(&self, slot: u8, shape: &Shape, now_us: u64) {
+        self.memory.u64(self.block(slot, policy::CONTROL)).store(Control::EMPTY.to_word(), Release);
+        for buffer in 0..BUFFERS as u8 {
+            self.uid(slot, buffer).store(0, Relaxed);
+            self.retire(slot, buffer, now_us);
+        }
+        self.memory.u64(self.block(slot, policy::SHAPE)).store(shape.code(), Relaxed);
+    }
+
+    /// As [`ccplane_contract::Datapath::push`].
+    pub fn push(&self, slot: u8, image: &[u64], part: Part, now_us: u64) -> Result<(), DatapathError> {
+        let shape = self.shape(slot).ok_or(DatapathError::NoSlot(slot))?;
+        let uid = check_image(slot, &shape, image)?;
+        let uids = self.uids(slot);
+        if uids.contains(&uid.0) {
+            let reason = format!("the slot holds its uid {} already", uid.0);
+            return Err(DatapathError::BadImage { reason });
+        }
+        let control = self.control(slot);
+        let buffer = free_buffer(control, uids).ok_or(DatapathError::SlotBusy { slot })?;
+        let retired = self.memory.u64(self.retired(slot, buffer)).load(Relaxed);
+        if now_us.saturating_sub(retired) < GRACE_US {
+            return Err(DatapathError::SlotBusy { slot });
+        }
+        self.write(slot, buffer, image);
+        self.change(slot, control, pushed(control, buffer, part), now_us);
+        Ok(())
+    }
+
+    /// As [`ccplane_contract::Datapath::promote`].
+    pub fn promote(&self, slot: u8, now_us: u64) -> Result<(), DatapathError> {
+        self.shape(slot).ok_or(DatapathError::NoSlot(slot))?;
+        let control = self.control(slot);
+        self.change(slot, control, promoted(slot, control)?, now_us);
+        Ok(())
+    }
+
+    /// As [`ccplane_contract::Datapath::rollback`].
+    pub fn rollback(&self, slot: u8, now_us: u64) -> Result<(), DatapathError> {
+        self.shape(slot).ok_or(DatapathError::NoSlot(slot))?;
+        let control = self.control(slot);
+        self.change(slot, control, rolled_back(slot, control)?, now_us);
+        Ok(())
+    }
+
+    /// As [`ccplane_contract::Datapath::slots`].
+    pub fn stats(&self) -> Vec<SlotStats> {
+        let defined = (0..MAX_POLICY_SLOTS as u8).filter_map(|slot| Some((slot, self.shape(slot)?)));
+        defined.map(|(slot, shape)| slot_stats(slot, &shape, self.control(slot), self.uids(slot))).collect()
+    }
+
+    fn uid(&self, slot: u8, buffer: u8) -> &std::sync::atomic::AtomicU32 {
+        self.memory.u32(policy::image(slot, buffer) as usize + UID)
+    }
+
+    fn uids(&self, slot: u8) -> [u32; BUFFERS] {
+        std::array::from_fn(|buffer| self.uid(slot, buffer as u8).load(Relaxed))
+    }
+
+    fn control(&self, slot: u8) -> Control {
+        Control::from_word(self.memory.u64(self.block(slot, policy::CONTROL)).load(Acquire))
+    }
+
+    fn retired(&self, slot: u8, buffer: u8) -> usize {
+        self.block(slot, policy::RETIRED_US) + 8 * usize::from(buffer)
+    }
+
+    fn retire(&self, slot: u8, buffer: u8, now_us: u64) {
+        self.memory.u64(self.retired(slot, buffer)).store(now_us, Relaxed);
+    }
+
+    /// Writes an image: whoever reads a uid has all of what it names.
+    fn write(&self, slot: u8, buffer: u8, image: &[u64]) {
+        let at = policy::image(slot, buffer) as usize;
+        self.uid(slot, buffer).store(0, Relaxed);
+        fence(Release);
+        self.memory.u32(at + CLIP_LIMIT).store(u32_at(image, CLIP_LIMIT), Relaxed);
+        for (n, word) in image.iter().enumerate().skip(1) {
+            self.memory.u64(at + 8 * n).store(*word, Relaxed);
+        }
+        self.uid(slot, buffer).store(u32_at(image, UID), Release);
+    }
+
+    /// Changes the parts, at once; buffers that lost theirs begin to rest.
+    fn change(&self, slot: u8, from: Control, to: Control, now_us: u64) {
+        self.memory.u64(self.block(slot, policy::CONTROL)).store(to.to_word(), Release);
+        for buffer in 0..BUFFERS as u8 {
+            let has_part = |c: &Control| [c.active, c.canary, c.last_good].contains(&Some(buffer));
+            if has_part(&from) && !has_part(&to) {
+                self.retire(slot, buffer, now_us);
+            }
+        }
+    }
+}
