@@ -105,6 +105,19 @@ mod tests {
         );
     }
 
+    #[test]
+    fn an_event_that_wakes_the_agent_takes_rows_along() {
+        let closed = |n| Event::Closed { flow: FlowId(n) };
+        let mut channel = Channel::new(9);
+        let events = [(100, 0), (100, 1), (40, 2), (100, 3)];
+        events.into_iter().for_each(|(due_ns, n)| channel.push(due_ns, closed(n)));
+        let mut out = Vec::new();
+        assert_eq!((channel.take(39, 9, &mut out), channel.last_due_ns()), (0, Some(100)));
+        assert_eq!(channel.take(40, 9, &mut out), 3);
+        assert_eq!(channel.take(100, 9, &mut out), 1);
+        assert_eq!(out, [0, 1, 2, 3].map(closed));
+    }
+
     proptest! {
         /// Everything pushed comes out, or is counted where it is missing.
         #[test]

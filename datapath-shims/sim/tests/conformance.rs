@@ -50,5 +50,5 @@ fn keeps_the_contract_on_live_flows() {
         Ok(Box::new(Sim(SimDatapath::new(config)?)))
     });
     assert!(result.failed.is_empty(), "{result}");
-    assert_eq!(result.passed.len(), 12);
+    assert_eq!(result.passed.len(), 20);
 }

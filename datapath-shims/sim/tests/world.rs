@@ -1,10 +1,11 @@
 //! Flows in larger worlds: several bottlenecks, marks, lost acknowledgements, workloads, a data centre's incast, an
-//! agent that takes its time.
+//! agent that takes its time, rows that wait for theirs.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use ccplane_contract::{Datapath, Event, FlowId, ProgramUid};
+use ccplane_contract::{Datapath, Event, FlowId, Part, ProgramUid};
+use ccplane_infer::{Bits, Shape, image};
 use ccplane_netsim::workload::{Arrivals, FlowSizes};
 use ccplane_netsim::{
     Acks, Capacity, CrossConfig, Discipline, LinkConfig, Outage, PathConfig, QueueLimit, Topology,
@@ -174,6 +175,61 @@ fn the_agent_takes_its_time() {
         let late = SimConfig { agent_latency_us: u64::MAX, ..SimConfig::new(vec![rate(1, 1)], 1) };
         assert!(SimDatapath::new(late).is_err());
     }
+}
+
+/// A snapshot that always decides 0.
+fn idle_snapshot(shape: &Shape) -> Vec<u64> {
+    let mut image = vec![0; shape.image_bytes() / 8];
+    image::set_u32(&mut image, image::UID, 7);
+    image::set_u64(&mut image, image::SHAPE, shape.code());
+    image::set_u64(&mut image, image::KNOB_MIN, 1);
+    image::set_u64(&mut image, image::KNOB_MAX, 1);
+    image::set_u32(&mut image, image::FEATURES + image::feature::HI, 1);
+    image
+}
+
+/// Rows wait for the batch's time, or for an event that wakes the agent: here the flow's end.
+#[test]
+fn rows_come_in_batches() {
+    const ASK: &str = "(def (Report (uid 0))) (when true
+        (history 1 Report.uid) (policy 0) (:= Report.uid Policy.snapshot) (report))";
+    let program = compile(ASK).unwrap();
+    let shape = Shape::new(Bits::W16, &[1, 1]).unwrap();
+    for (batch_us, latency_us) in [(0, 0), (100 * MS, 0), (70 * MS, 5 * MS)] {
+        let config =
+            SimConfig { batch_us, agent_latency_us: latency_us, ..SimConfig::new(vec![rate(12, 100)], 1) };
+        let mut sim = SimDatapath::new(config).unwrap();
+        sim.define_slot(0, &shape).unwrap();
+        sim.push(0, &idle_snapshot(&shape), Part::Active).unwrap();
+        sim.install(ProgramUid(1), &program).unwrap();
+        sim.add_flow(&flow(Source::Bytes(400 * MSS))).unwrap();
+        let (mut seen, mut end_us, mut woken) = (Vec::new(), None, 0);
+        sim.run(2 * S, S, &mut |now_us, wake, datapath| {
+            woken += 1;
+            match wake {
+                Wake::Event(Event::Created { flow, .. }) => {
+                    datapath.set_program(flow, ProgramUid(1), &[]).unwrap();
+                }
+                Wake::Event(Event::Report { at_us, values, seq, .. }) => {
+                    assert!(end_us.is_none() && seq as usize == seen.len() + 1 && values == [7]);
+                    seen.push((at_us, now_us));
+                }
+                Wake::Event(Event::Closed { .. }) => end_us = Some(now_us),
+                _ => {}
+            }
+        });
+        let end_us = end_us.unwrap();
+        let due_us = |at_us: u64| match batch_us {
+            0 => at_us + latency_us,
+            _ => (at_us.next_multiple_of(batch_us) + latency_us).min(end_us),
+        };
+        assert!(seen.len() > 300, "{}", seen.len());
+        assert_eq!(seen.iter().find(|(at_us, now_us)| due_us(*at_us) != *now_us), None);
+        assert!(batch_us == 0 || end_us % batch_us != latency_us, "the end is between two batches");
+    }
+    assert!(
+        SimDatapath::new(SimConfig { batch_us: u64::MAX, ..SimConfig::new(vec![rate(1, 1)], 1) }).is_err()
+    );
 }
 
 /// A data centre: flows that start at once onto a link of 10 Gb/s with 20 us of round trip.

@@ -1,6 +1,8 @@
-//! What a live datapath must do: promises 2 to 5 of the contract, and its refusals.
+//! What a live datapath must do: promises 2 to 7 of the contract, and its refusals.
 //!
 //! Each case gets a fresh [`Harness`], which a shim provides around its datapath and some traffic.
+
+mod policies;
 
 use super::Conformance;
 use crate::{Datapath, DatapathError, Event, Field, FlowId, FlowStats, Mode, ProgramUid};
@@ -78,16 +80,28 @@ const CASES: [(&str, Run); 12] = [
     ("a flow that ends is gone", closed),
 ];
 
-/// Runs every case on a datapath of its own.
+/// Runs every case on a datapath of its own; those of policies where it runs policies.
 pub fn behave(setup: &mut Setup<'_>) -> Conformance<Broken> {
     let mut result = Conformance::default();
-    for (name, run) in CASES {
-        let outcome = setup().map_err(Broken::NotRun).and_then(|harness| {
+    let mut runs_policies = false;
+    let mut check = |name: &str, run: Run| {
+        let outcome = setup().map_err(Broken::NotRun).and_then(|mut harness| {
+            runs_policies = harness.datapath().capabilities().policy;
             let mut session =
                 Session { harness, reports: Vec::new(), created: Vec::new(), closed: Vec::new() };
             run(&mut session)
         });
         result.note(name.to_owned(), outcome);
+        runs_policies
+    };
+    let mut policies = false;
+    for (name, run) in CASES {
+        policies = check(name, run);
+    }
+    if policies {
+        for (name, run) in policies::CASES {
+            check(name, run);
+        }
     }
     result
 }

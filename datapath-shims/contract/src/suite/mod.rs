@@ -3,7 +3,7 @@
 //! Two parts. [`conform`] runs programs on streams of synthetic ACKs through an [`Executor`], the part of a
 //! shim that runs programs, and holds every register, window, rate, fault count and report against the reference VM
 //! and, in the [named cases](cases), against integers worked out by hand (promise 1 of the contract, and the
-//! staging of promise 2). [`behaviour`] drives a live [`Datapath`](crate::Datapath) (promises 2 to 5).
+//! staging of promise 2). [`behaviour`] drives a live [`Datapath`](crate::Datapath) (promises 2 to 7).
 //!
 //! [`random`] makes the programs and streams, from a seed, for any other differential test.
 
@@ -12,6 +12,7 @@ pub mod cases;
 mod deploy;
 mod executor;
 pub mod images;
+mod linear;
 mod operation;
 pub mod random;
 

@@ -2,10 +2,11 @@
 
 use super::programs::{Draft, case};
 use super::{Case, CaseError, Observable};
+use crate::suite::linear::Linear;
 use crate::suite::operation::Operation;
 use crate::{Field, Part};
-use ccplane_infer::image::{self, FEATURE_BYTES, FEATURES, PIN, feature, map};
-use ccplane_infer::{Bits, Shape, ShapeError};
+use ccplane_infer::ShapeError;
+use ccplane_infer::image::{PIN, map};
 
 const ONE_Q16: i64 = 1 << 16;
 const X: Field = Field::Reg(1);
@@ -14,58 +15,12 @@ const X: Field = Field::Reg(1);
 const ASK: &str = "(def (Report (seen 0)) (x 0))
     (when true (history 2 x) (policy 0) (:= Report.seen Policy.action) (report))";
 
-/// What a hand-made network does: it multiplies its two inputs, each in +-127, by `weights`, and decides so many
-/// 16ths.
-struct Network {
-    uid: u32,
-    weights: [i64; 2],
-    map: u32,
-    trip_limit: u32,
-    flags: u32,
-}
-
-impl Network {
-    fn new(uid: u32, weights: [i64; 2]) -> Network {
-        Network { uid, weights, map: map::NONE, trip_limit: 0, flags: 0 }
-    }
-
-    /// Actions up to 8, each of which changes a knob, within 1000 to 1,000,000, by a quarter.
-    fn image(&self) -> Result<(Shape, Vec<u64>), ShapeError> {
-        let shape = Shape::new(Bits::W8, &[2, 1])?;
-        let mut image = vec![0; shape.image_bytes() / 8];
-        image::set_u32(&mut image, image::UID, self.uid);
-        image::set_u64(&mut image, image::SHAPE, shape.code());
-        image::set_u32(&mut image, image::CLIP_LIMIT, 1);
-        image::set_u32(&mut image, image::ACTION_BOUND_Q16, 8 << 16);
-        image::set_u32(&mut image, image::MAP, self.map);
-        image::set_u64(&mut image, image::OUT_MULT, 1 << 20);
-        image::set_u32(&mut image, image::OUT_SHIFT, 8);
-        image::set_u32(&mut image, image::TRIP_LIMIT, self.trip_limit);
-        image::set_u64(&mut image, image::STEP_Q20, 1 << 18);
-        image::set_u64(&mut image, image::KNOB_MIN, 1000);
-        image::set_u64(&mut image, image::KNOB_MAX, 1_000_000);
-        image::set_u32(&mut image, image::FLAGS, self.flags);
-        for (n, weight) in self.weights.into_iter().enumerate() {
-            let at = FEATURES + FEATURE_BYTES * n;
-            image::set_u32(&mut image, at + feature::LO, -127i32 as u32);
-            image::set_u32(&mut image, at + feature::HI, 127);
-            image::set_u64(&mut image, at + feature::MULT, 1 << 32);
-            image::set_u64(&mut image, shape.weights_at(0) + 8 * n, weight as u64);
-        }
-        image::set_u64(&mut image, shape.bias_at(0), Bits::W8.lane_offset() as u64);
-        Ok((shape, image))
-    }
-}
-
 impl Draft {
     /// Slot 0, and what may be pushed to it.
-    fn networks(mut self, networks: &[Network]) -> Result<Draft, CaseError> {
-        for network in networks {
-            let error = |e: ShapeError| CaseError { name: self.name.to_owned(), reason: e.to_string() };
-            let (shape, image) = network.image().map_err(error)?;
-            self.slots = vec![(0, shape)];
-            self.images.push(image);
-        }
+    fn networks(mut self, networks: &[Linear]) -> Result<Draft, CaseError> {
+        let error = |e: ShapeError| CaseError { name: self.name.to_owned(), reason: e.to_string() };
+        self.slots = vec![(0, Linear::shape().map_err(error)?)];
+        self.images = networks.iter().map(Linear::image).collect::<Result<_, _>>().map_err(error)?;
         Ok(self)
     }
     fn push(self, image: usize) -> Draft {
@@ -130,10 +85,10 @@ fn histories() -> Draft {
 
 fn decisions() -> Result<Vec<Draft>, CaseError> {
     let sixteenth = ONE_Q16 / 16;
-    let on = |map| [Network { map, ..Network::new(7, [0, 16]) }];
+    let on = |map| [Linear { map, ..Linear::new(7, [0, 16]) }];
     Ok(vec![
         case("a policy decides by its histories", ASK)
-            .networks(&[Network::new(7, [1, 10])])?
+            .networks(&[Linear::new(7, [1, 10])])?
             .push(0)
             .interval(1)
             .action(10 * sixteenth)
@@ -182,7 +137,7 @@ fn decisions() -> Result<Vec<Draft>, CaseError> {
         .rate(0)
         .reported("Report.seen", 3000),
         case("a program that starts has no last action", ASK)
-            .networks(&[Network::new(7, [1, 10])])?
+            .networks(&[Linear::new(7, [1, 10])])?
             .push(0)
             .program("(def (Report (seen 9)) (x 0)) (when true (:= Report.seen Policy.action) (report))")
             .interval(1)
@@ -195,7 +150,7 @@ fn decisions() -> Result<Vec<Draft>, CaseError> {
 }
 
 fn deployments() -> Result<Vec<Draft>, CaseError> {
-    let three = || [1, 2, 3].map(|uid| Network::new(uid, [0, uid.into()]));
+    let three = || [1, 2, 3].map(|uid| Linear::new(uid, [0, uid.into()]));
     Ok(vec![
         case("a push is followed at the next decision, and taken back", ASK)
             .networks(&three())?
@@ -233,10 +188,8 @@ fn deployments() -> Result<Vec<Draft>, CaseError> {
             .snapshot(1),
         case("a pinned flow keeps its snapshot until its buffer is used again", ASK)
             .networks(
-                &[1, 2, 3, 4, 5, 6].map(|uid| Network {
-                    flags: if uid == 1 { PIN } else { 0 },
-                    ..Network::new(uid, [0, 1])
-                }),
+                &[1, 2, 3, 4, 5, 6]
+                    .map(|uid| Linear { flags: if uid == 1 { PIN } else { 0 }, ..Linear::new(uid, [0, 1]) }),
             )?
             .push(0)
             .ack()
@@ -259,7 +212,7 @@ fn deployments() -> Result<Vec<Draft>, CaseError> {
 fn fallbacks() -> Result<Vec<Draft>, CaseError> {
     Ok(vec![
         case("an empty slot gives its flows away until a program is set", ASK)
-            .networks(&[Network::new(7, [0, 1])])?
+            .networks(&[Linear::new(7, [0, 1])])?
             .ack()
             .native(true)
             .expect(Observable::DidReport, 1)
@@ -276,9 +229,9 @@ fn fallbacks() -> Result<Vec<Draft>, CaseError> {
             .snapshot(7),
         case("trouble leads to the last good snapshot, then to the native algorithm", ASK)
             .networks(&[
-                Network { trip_limit: 8, ..Network::new(1, [0, 127]) },
-                Network { trip_limit: 8, ..Network::new(2, [0, 127]) },
-                Network::new(3, [0, 1]),
+                Linear { trip_limit: 8, ..Linear::new(1, [0, 127]) },
+                Linear { trip_limit: 8, ..Linear::new(2, [0, 127]) },
+                Linear::new(3, [0, 1]),
             ])?
             .push(0)
             .push(1)
