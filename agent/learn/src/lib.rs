@@ -11,6 +11,7 @@ mod environment;
 mod learner;
 pub mod math;
 mod native;
+pub mod online;
 mod policy;
 mod ppo;
 mod preference;

@@ -1,0 +1,385 @@
+//! Learning from live flows: rows in, small PPO updates, and the figures by which a push is decided.
+//!
+//! A flow's row says what its policy saw, what it then did, and what the interval before was worth; so each row closes the
+//! one before it. Importance ratios are taken against the float policy of the deployment that acted, under a normal
+//! distribution with that deployment's noise: rows of several deployments make one batch.
+
+mod fidelity;
+mod stability;
+
+pub use fidelity::{Fidelity, NECESSITY};
+pub use stability::{Stability, StabilityConfig};
+
+use crate::rollout::log_prob;
+use crate::{
+    ActorCritic, Batch, LearnError, Learner, Native, Policy, PpoConfig, Replay, Rng, Trajectory, UpdateStats,
+    math,
+};
+use ccplane_snapshot::PolicySpec;
+use stability::Window;
+use std::collections::BTreeMap;
+
+/// Deployments whose rows are understood: the latest ones.
+pub const MAX_DEPLOYMENTS: usize = 8;
+/// An action further from its deployment's mean than so many deviations is not that deployment's.
+pub const MAX_DEVIATIONS: f32 = 8.0;
+
+/// How live flows are learned from.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct OnlineConfig {
+    /// The updates' settings.
+    pub ppo: PpoConfig,
+    /// Rows that make an update.
+    pub rows: usize,
+    /// Rows that wait, at most: further ones are dropped.
+    pub max_rows: usize,
+    /// Flows with rows that wait, at most.
+    pub max_flows: usize,
+    /// Old objectives that are replayed beside a new one, at most: 0 for none.
+    pub replayed_objectives: usize,
+    /// When the policy counts as converged.
+    pub stability: StabilityConfig,
+    /// The order of rows, and which are replayed, follow from it.
+    pub seed: u64,
+}
+
+impl Default for OnlineConfig {
+    fn default() -> OnlineConfig {
+        let ppo = PpoConfig {
+            learning_rate: 3e-4,
+            decay: crate::Decay::Constant,
+            target_kl: Some(0.02),
+            ..PpoConfig::default()
+        };
+        OnlineConfig {
+            ppo,
+            rows: 1024,
+            max_rows: 1 << 16,
+            max_flows: 4096,
+            replayed_objectives: 8,
+            stability: StabilityConfig::default(),
+            seed: 1,
+        }
+    }
+}
+
+/// A row of one flow.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct OnlineRow<'a> {
+    /// The flow, by any number that is its own.
+    pub flow: u64,
+    /// What its policy saw: the program's history cells.
+    pub cells: &'a [i32],
+    /// What it did, Q16, noise included.
+    pub action_q16: i32,
+    /// What came of the flow's row before this one.
+    pub reward: f32,
+    /// The deployment that decided.
+    pub uid: u32,
+}
+
+/// Rows so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct RowCounts {
+    /// Taken.
+    pub taken: u64,
+    /// Of deployments that are not known (any more).
+    pub unknown_deployment: u64,
+    /// Of deployments without noise, from whose actions nothing can be learned.
+    pub without_noise: u64,
+    /// With an action that the deployment would not have taken, or a reward that is no number.
+    pub implausible: u64,
+    /// Dropped because too many waited.
+    pub overflowed: u64,
+}
+
+/// What came of an online update.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct OnlineUpdate {
+    /// Which, from 1.
+    pub update: u64,
+    /// New rows.
+    pub rows: usize,
+    /// Rows of old objectives beside them.
+    pub replayed: usize,
+    /// Mean reward of the new rows.
+    pub mean_reward: f32,
+    /// Mean change of the bounded action on the new rows, as a share of the action's range.
+    pub shift: f32,
+    /// What the learner says.
+    pub stats: UpdateStats,
+}
+
+/// Why a row is not learned from.
+enum Refusal {
+    Overflow,
+    UnknownDeployment,
+    WithoutNoise,
+    Implausible,
+}
+
+struct Deployment {
+    uid: u32,
+    networks: ActorCritic,
+    std: f32,
+}
+
+/// One flow's rows: the last one's outcome is yet to come.
+#[derive(Default)]
+struct FlowRows {
+    rows: Trajectory,
+    cells: Vec<i32>,
+}
+
+/// Learns from live flows.
+pub struct OnlineLearner {
+    learner: Native,
+    config: OnlineConfig,
+    spec: PolicySpec,
+    deployments: Vec<Deployment>,
+    flows: BTreeMap<u64, FlowRows>,
+    /// Trajectories that were interrupted, and their cells.
+    closed: Vec<FlowRows>,
+    waiting: usize,
+    counts: RowCounts,
+    updates: u64,
+    steps: u64,
+    replay: Replay,
+    window: Window,
+    /// The last batch's cells, for [`OnlineLearner::fidelity`].
+    last_cells: Vec<i32>,
+    observation: Vec<f32>,
+}
+
+impl OnlineLearner {
+    /// Goes on from `policy`.
+    ///
+    /// # Errors
+    /// Settings out of their range.
+    pub fn new(policy: &Policy, config: OnlineConfig) -> Result<OnlineLearner, LearnError> {
+        Ok(OnlineLearner {
+            learner: Native::new(policy, config.ppo)?,
+            spec: policy.spec().clone(),
+            deployments: Vec::new(),
+            flows: BTreeMap::new(),
+            closed: Vec::new(),
+            waiting: 0,
+            counts: RowCounts::default(),
+            updates: 0,
+            steps: policy.provenance.steps,
+            replay: Replay::new(config.replayed_objectives, config.rows),
+            window: Window::default(),
+            last_cells: Vec::new(),
+            observation: vec![0.0; policy.architecture().inputs],
+            config,
+        })
+    }
+
+    /// The deployment `uid` is made from `policy` and explores with this deviation of its actions. The oldest of too many
+    /// deployments is forgotten.
+    pub fn deployed(&mut self, uid: u32, policy: &Policy, noise_std: f32) {
+        self.deployments.retain(|deployment| deployment.uid != uid);
+        if self.deployments.len() == MAX_DEPLOYMENTS {
+            self.deployments.remove(0);
+        }
+        self.deployments.push(Deployment { uid, networks: ActorCritic::new(policy), std: noise_std });
+    }
+
+    /// Takes a row; true if it will be learned from. One that is not ends its flow's trajectory, as its successor's reward
+    /// is not that of a row that is known.
+    pub fn take(&mut self, row: OnlineRow<'_>) -> bool {
+        match self.read(&row) {
+            Ok((action, log_prob)) => {
+                self.counts.taken += 1;
+                let flow = self.flows.entry(row.flow).or_default();
+                if flow.rows.rewards.len() < flow.rows.actions.len() {
+                    flow.rows.rewards.push(row.reward);
+                    self.waiting += 1;
+                }
+                flow.rows.observations.extend_from_slice(&self.observation);
+                flow.rows.actions.push(action);
+                flow.rows.log_probs.push(log_prob);
+                flow.cells
+                    .extend((0..self.observation.len()).map(|n| row.cells.get(n).copied().unwrap_or(0)));
+                true
+            }
+            Err(refusal) => {
+                *match refusal {
+                    Refusal::Overflow => &mut self.counts.overflowed,
+                    Refusal::UnknownDeployment => &mut self.counts.unknown_deployment,
+                    Refusal::WithoutNoise => &mut self.counts.without_noise,
+                    Refusal::Implausible => &mut self.counts.implausible,
+                } += 1;
+                self.interrupt(row.flow);
+                false
+            }
+        }
+    }
+
+    /// The row's action and its log-probability, with its observation in `self.observation`.
+    fn read(&mut self, row: &OnlineRow<'_>) -> Result<(f32, f32), Refusal> {
+        let known = self.flows.contains_key(&row.flow);
+        if self.waiting >= self.config.max_rows || !known && self.flows.len() >= self.config.max_flows {
+            return Err(Refusal::Overflow);
+        }
+        let deployment = self.deployments.iter_mut().find(|d| d.uid == row.uid);
+        let deployment = deployment.ok_or(Refusal::UnknownDeployment)?;
+        let std = deployment.std;
+        if !(std > 0.0 && std.is_finite()) {
+            return Err(Refusal::WithoutNoise);
+        }
+        self.spec.normalise(row.cells, &mut self.observation);
+        let mean = deployment.networks.mean(&self.observation);
+        let action = (f64::from(row.action_q16) / 65536.0) as f32;
+        let bound = self.spec.action().bound() as f32;
+        // A deployment bounds its actions, so where the mean is beyond, the action is at the bound.
+        if (action - mean.clamp(-bound, bound)).abs() > MAX_DEVIATIONS * std || !row.reward.is_finite() {
+            return Err(Refusal::Implausible);
+        }
+        Ok((action, log_prob(action, mean, math::ln(f64::from(std)) as f32, 1.0 / std)))
+    }
+
+    /// Rows of this flow are missing, or the flow has ended: what follows is another trajectory.
+    pub fn interrupt(&mut self, flow: u64) {
+        if let Some(rows) = self.flows.remove(&flow)
+            && !rows.rows.rewards.is_empty()
+        {
+            self.closed.push(rows);
+        }
+    }
+
+    /// Rows that wait to be learned from.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Rows so far.
+    pub fn counts(&self) -> RowCounts {
+        self.counts
+    }
+
+    /// The policy as it is now.
+    pub fn policy(&self) -> Policy {
+        let mut policy = self.learner.policy().clone();
+        policy.provenance.steps = self.steps;
+        policy
+    }
+
+    /// One update, if enough rows wait.
+    ///
+    /// # Errors
+    /// Learning has diverged: the learner goes on from its latest deployment only after [`OnlineLearner::restart`].
+    pub fn learn(&mut self) -> Result<Option<OnlineUpdate>, LearnError> {
+        if self.waiting < self.config.rows.max(1) {
+            return Ok(None);
+        }
+        let batch = self.batch();
+        let mut rng = Rng::new(self.config.seed, &[self.updates]);
+        let objective = self.objective();
+        let joined = self.replay.join(objective, &batch, &mut rng);
+        let mut before = Vec::new();
+        let mut networks = ActorCritic::new(self.learner.policy());
+        networks.means(&batch.observations, &mut before);
+        let stats = self.learner.update(&joined, self.config.ppo.learning_rate, &mut rng)?;
+        self.replay.keep(objective, &batch);
+        let mut after = Vec::new();
+        ActorCritic::new(self.learner.policy()).means(&batch.observations, &mut after);
+        let bound = self.spec.action().bound() as f32;
+        let shift = Fidelity::of(before.iter().copied().zip(after), bound).map_or(0.0, |f| f.mean);
+        self.updates += 1;
+        self.steps += batch.len() as u64;
+        let mean_reward = batch.mean_reward();
+        self.window.push(&self.config.stability, mean_reward, stats.approx_kl);
+        let (rows, replayed) = (batch.len(), joined.len() - batch.len());
+        Ok(Some(OnlineUpdate { update: self.updates, rows, replayed, mean_reward, shift, stats }))
+    }
+
+    /// Goes on from `policy`, forgetting all rows and what they said of stability; deployments and counts stay.
+    ///
+    /// # Errors
+    /// A policy of another architecture.
+    pub fn restart(&mut self, policy: &Policy) -> Result<(), LearnError> {
+        self.learner.load(policy)?;
+        self.flows.clear();
+        self.closed.clear();
+        self.waiting = 0;
+        self.steps = policy.provenance.steps;
+        self.window = Window::default();
+        Ok(())
+    }
+
+    /// Conditions have changed or another snapshot was pushed: stability is judged by what follows.
+    pub fn unsettle(&mut self) {
+        self.window = Window::default();
+    }
+
+    /// Whether the policy has converged: LiteFlow's condition of correctness.
+    pub fn stability(&self) -> Stability {
+        self.window.stability(&self.config.stability)
+    }
+
+    /// How far the policy has moved from what is deployed, over the last batch's inputs: LiteFlow's condition of necessity.
+    /// `deployed` gives the deployed snapshot's action on a program's history cells. `None` before the first batch.
+    pub fn fidelity(&mut self, mut deployed: impl FnMut(&[i32]) -> f32) -> Option<Fidelity> {
+        let mut networks = ActorCritic::new(self.learner.policy());
+        let (spec, observation) = (&self.spec, &mut self.observation);
+        let pairs = self.last_cells.chunks_exact(observation.len()).map(|cells| {
+            spec.normalise(cells, observation);
+            (networks.mean(observation), deployed(cells))
+        });
+        Fidelity::of(pairs, spec.action().bound() as f32)
+    }
+
+    /// [`OnlineLearner::fidelity`] against the float policy of deployment `uid`; `None` if it is not known.
+    pub fn fidelity_to(&mut self, uid: u32) -> Option<Fidelity> {
+        let deployment = self.deployments.iter().find(|deployment| deployment.uid == uid)?;
+        let (mut networks, spec) = (deployment.networks.clone(), self.spec.clone());
+        let mut observation = vec![0.0; spec.inputs().len()];
+        self.fidelity(|cells| {
+            spec.normalise(cells, &mut observation);
+            networks.mean(&observation)
+        })
+    }
+
+    /// All rows whose outcome is known, judged by the critic as it is now; a flow's last row stays.
+    fn batch(&mut self) -> Batch {
+        let mut networks = ActorCritic::new(self.learner.policy());
+        let len = self.observation.len();
+        let mut batch = Batch::new(len);
+        let mut values = Vec::new();
+        self.last_cells.clear();
+        for flow in self.closed.iter_mut().chain(self.flows.values_mut()) {
+            let n = flow.rows.rewards.len();
+            if n == 0 {
+                continue;
+            }
+            networks.values(&flow.rows.observations, &mut values);
+            let open = Trajectory {
+                observations: flow.rows.observations.split_off(n * len),
+                actions: flow.rows.actions.split_off(n),
+                log_probs: flow.rows.log_probs.split_off(n),
+                ..Trajectory::default()
+            };
+            batch.push(&flow.rows, &values[..n], values[n], &self.config.ppo);
+            let open_cells = flow.cells.split_off(n * len);
+            self.last_cells.append(&mut flow.cells);
+            *flow = FlowRows { rows: open, cells: open_cells };
+        }
+        self.closed.clear();
+        self.waiting = 0;
+        batch
+    }
+
+    /// Names the objective that most rows of the last batch have: the preference's cells, hashed. 0 without preferences.
+    fn objective(&self) -> u64 {
+        let Some(preference) = self.learner.architecture().preference else { return 0 };
+        let len = self.observation.len();
+        let mut counts: BTreeMap<&[i32], usize> = BTreeMap::new();
+        for cells in self.last_cells.chunks_exact(len) {
+            *counts.entry(&cells[len - preference.inputs..]).or_default() += 1;
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        let words: Vec<u64> = most.map_or(Vec::new(), |(cells, _)| cells.iter().map(|c| *c as u64).collect());
+        Rng::new(0, &words).bits()
+    }
+}
