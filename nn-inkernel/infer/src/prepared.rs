@@ -17,7 +17,7 @@ pub struct Prepared {
     /// Hidden layers: for each pair of inputs, for each output (padded), the two weights. The output layer: one row,
     /// padded with zeros.
     pub(crate) weights: [i16; MAX_WEIGHTS],
-    /// Layer by layer, padded with zeros.
+    /// Layer by layer, hidden ones with the lane's offset (modulo 2^32); padded with zeros.
     pub(crate) biases: [[i32; MAX_WIDTH]; MAX_LAYERS],
     pub(crate) tables: [[u32; MAX_WIDTH]; MAX_LAYERS],
     pub(crate) features: Features,
@@ -83,7 +83,7 @@ impl Prepared {
         let mut at = 0;
         for layer in 0..shape.layers() {
             prepared.lay_out(shape, image, layer, at);
-            at += weights_len(shape.layer(layer));
+            at += hidden_len(shape.layer(layer));
         }
         Ok(prepared)
     }
@@ -111,33 +111,34 @@ impl Prepared {
         }
     }
 
-    /// Puts a layer's weights at `start`.
+    /// Puts a layer's weights at `start`. `check` has been here: each word is weights of 16 bits.
     fn lay_out(&mut self, shape: &Shape, image: &[u64], layer: usize, start: usize) {
         let ((inputs, outputs), bits) = (shape.layer(layer), shape.bits());
-        let groups = shape.groups(layer);
+        let (groups, hidden) = (shape.groups(layer), layer + 1 < shape.layers());
         let padded = outputs.next_multiple_of(STEP);
         for neuron in 0..outputs {
             let (group, lane) = (neuron / bits.lanes(), neuron % bits.lanes());
             let bias = image::u64_at(image, shape.bias_at(layer) + 8 * group);
-            self.biases[layer][neuron] = lanes::unpack_biases(bits, bias)[lane] as i32;
+            let bias = lanes::unpack_biases(bits, bias)[lane];
+            self.biases[layer][neuron] = if hidden { bias + bits.lane_offset() } else { bias } as i32;
             for input in 0..inputs {
                 let word = image::u64_at(image, shape.weights_at(layer) + 8 * (groups * input + group));
-                // `check` has been here: each word is weights of 16 bits.
-                let weight = lanes::unpack_weights(bits, word).unwrap_or_default()[lane] as i16;
-                let at = if outputs == 1 { input } else { (input / 2 * padded + neuron) * 2 + input % 2 };
-                self.weights[start + at] = weight;
+                let at = if hidden { (input / 2 * padded + neuron) * 2 + input % 2 } else { input };
+                self.weights[start + at] = lanes::unpack_weights(bits, word).unwrap_or_default()[lane] as i16;
             }
-            if layer + 1 < shape.layers() {
+            if hidden {
                 self.tables[layer][neuron] = image::u32_at(image, shape.tables_at(layer) + 4 * neuron);
             }
         }
     }
 }
 
-/// Numbers that a layer's weights take, padding included.
-pub(crate) fn weights_len((inputs, outputs): (usize, usize)) -> usize {
-    match outputs {
-        1 => inputs.next_multiple_of(2 * STEP),
-        _ => inputs.next_multiple_of(2) * outputs.next_multiple_of(STEP),
-    }
+/// Numbers that a hidden layer's weights take, padding included.
+pub(crate) fn hidden_len((inputs, outputs): (usize, usize)) -> usize {
+    inputs.next_multiple_of(2) * outputs.next_multiple_of(STEP)
+}
+
+/// Numbers that the output layer's weights take, padding included.
+pub(crate) fn output_len(inputs: usize) -> usize {
+    inputs.next_multiple_of(2 * STEP)
 }

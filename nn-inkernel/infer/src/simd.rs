@@ -4,8 +4,8 @@
 //! overflows 32 bits, so every order gives the same sum.
 #![allow(unsafe_code)]
 
-use crate::prepared::{Features, STEP, weights_len};
-use crate::{Bits, MAX_INPUTS, MAX_WIDTH, Prepared, tables};
+use crate::prepared::{STEP, hidden_len, output_len};
+use crate::{Bits, MAX_WIDTH, Prepared, tables};
 
 /// Which code runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,127 +41,107 @@ pub(crate) fn run(kernel: Kernel, network: &Prepared, inputs: &[i32]) -> (i32, u
 /// Activations of a layer; those beyond its width meet weights of 0.
 type Activations = [i16; MAX_WIDTH];
 
-/// How sums are made.
-trait Sums {
-    /// Adds to each sum of a layer its products: weights of pairs of inputs, `sums.len()` a multiple of [`STEP`].
-    fn layer(weights: &[i16], x: &Activations, sums: &mut [i32]);
-    /// The sum of products; a multiple of `2 * STEP` of them.
-    fn dot(weights: &[i16], x: &Activations) -> i32;
+/// A hidden layer as [`Prepared`] lays it out.
+#[derive(Clone, Copy)]
+struct Hidden<'a> {
+    /// For each pair of inputs, for each output, the two weights.
+    weights: &'a [i16],
+    /// With the lane's offset, modulo 2^32.
+    biases: &'a [i32; MAX_WIDTH],
+    tables: &'a [u32; MAX_WIDTH],
+    /// Pairs of inputs.
+    pairs: usize,
+    /// Outputs, a multiple of [`STEP`].
+    padded: usize,
 }
 
-struct Portable;
-
-impl Sums for Portable {
-    #[inline(always)]
-    fn layer(weights: &[i16], x: &Activations, sums: &mut [i32]) {
-        for (pair, weights) in x.chunks_exact(2).zip(weights.chunks_exact(2 * sums.len())) {
-            let (x0, x1) = (i32::from(pair[0]), i32::from(pair[1]));
-            for (sum, w) in sums.iter_mut().zip(weights.chunks_exact(2)) {
-                *sum += x0 * i32::from(w[0]) + x1 * i32::from(w[1]);
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn dot(weights: &[i16], x: &Activations) -> i32 {
-        weights.iter().zip(x).map(|(w, x)| i32::from(*w) * i32::from(*x)).sum()
-    }
+/// How layers are computed.
+trait Layers {
+    /// Writes the activations of a hidden layer.
+    fn hidden(bits: Bits, layer: Hidden<'_>, x: &Activations, to: &mut Activations);
+    /// The sum of products of a row, whose length is a multiple of `2 * STEP`.
+    fn dot(row: &[i16], x: &Activations) -> i32;
 }
 
 /// The whole network. Inlined into a function for each processor, so that its loops are compiled for that.
 #[inline(always)]
-fn infer<S: Sums>(network: &Prepared, inputs: &[i32]) -> (i32, u32) {
-    match network.bits {
-        Bits::W8 => layers::<S>(network, inputs, activate_w8),
-        Bits::W16 => layers::<S>(network, inputs, activate_w16),
-    }
-}
-
-#[inline(always)]
-fn layers<S: Sums>(
-    network: &Prepared,
-    inputs: &[i32],
-    activate: impl Fn(&[i32], &[u32; MAX_WIDTH], &mut Activations),
-) -> (i32, u32) {
-    let mut x = [0; MAX_WIDTH];
-    let max_activation = network.bits.max_activation() as i16;
-    let clipped = normalise(&network.features, network.layers[0].0, max_activation, inputs, &mut x);
+fn infer<L: Layers>(network: &Prepared, inputs: &[i32]) -> (i32, u32) {
+    let (mut x, mut to) = (&mut [0; MAX_WIDTH], &mut [0; MAX_WIDTH]);
+    let clipped = normalise(network, inputs, x);
     let mut weights = network.weights.as_slice();
-    let mut sums = [0; MAX_WIDTH];
-    for (layer, widths) in network.layers.iter().take(network.depth).enumerate() {
-        let (these, rest) = weights.split_at(weights_len(*widths).min(weights.len()));
+    for layer in 0..network.depth - 1 {
+        let (inputs, outputs) = network.layers[layer];
+        let (these, rest) = weights.split_at(hidden_len((inputs, outputs)));
         weights = rest;
-        let padded = widths.1.next_multiple_of(STEP).min(MAX_WIDTH);
-        let sums = &mut sums[..padded];
-        sums.copy_from_slice(&network.biases[layer][..padded]);
-        if widths.1 == 1 {
-            sums[0] += S::dot(these, &x);
-        } else {
-            S::layer(these, &x, sums);
-        }
-        if layer + 1 < network.depth {
-            activate(sums, &network.tables[layer], &mut x);
-        }
+        let layer = Hidden {
+            weights: these,
+            biases: &network.biases[layer],
+            tables: &network.tables[layer],
+            pairs: inputs.div_ceil(2),
+            padded: outputs.next_multiple_of(STEP),
+        };
+        L::hidden(network.bits, layer, x, to);
+        core::mem::swap(&mut x, &mut to);
     }
-    (sums[0], clipped)
+    let last = network.depth - 1;
+    let row = &weights[..output_len(network.layers[last].0)];
+    (network.biases[last][0] + L::dot(row, x), clipped)
 }
 
 /// As [`Model`](crate::Model) does it, in halves of 32 bits: `above * mult < 2^47` whatever `above`.
 #[inline(always)]
-fn normalise(
-    features: &Features,
-    count: usize,
-    max_activation: i16,
-    from: &[i32],
-    x: &mut Activations,
-) -> u32 {
-    let mut values = [0; MAX_INPUTS];
-    let given = from.len().min(count).min(MAX_INPUTS);
-    values[..given].copy_from_slice(&from[..given]);
-    let padded = count.next_multiple_of(STEP).min(MAX_INPUTS);
+fn normalise(network: &Prepared, inputs: &[i32], x: &mut Activations) -> u32 {
+    let features = &network.features;
+    let max_activation = network.bits.max_activation() as i16;
+    let count = network.layers[0].0;
+    let inputs = &inputs[..inputs.len().min(count)];
     let mut clipped = 0;
-    for n in 0..padded {
-        let (lo, hi) = (features.lo[n], features.hi[n]);
-        let value = values[n];
-        clipped += u32::from(value < lo) + u32::from(value > hi);
-        let above = value.min(hi).max(lo).wrapping_sub(lo) as u32;
-        let low = (u64::from(above) * u64::from(features.mult_lo[n]) + (1 << 31)) >> 32;
-        let scaled = above.wrapping_mul(features.mult_hi[n]).wrapping_add(low as u32);
-        x[n] = (scaled as i16).wrapping_sub(max_activation);
+    for (step, x) in x.chunks_exact_mut(STEP).enumerate().take(count.div_ceil(STEP)) {
+        let first = step * STEP;
+        let values: [i32; STEP] = match inputs.get(first..first + STEP) {
+            Some(all) => core::array::from_fn(|n| all[n]),
+            None => core::array::from_fn(|n| inputs.get(first + n).copied().unwrap_or(0)),
+        };
+        for (n, (x, value)) in x.iter_mut().zip(values).enumerate() {
+            let n = first + n;
+            let (lo, hi) = (features.lo[n], features.hi[n]);
+            clipped += u32::from(value < lo) + u32::from(value > hi);
+            let above = value.min(hi).max(lo).wrapping_sub(lo) as u32;
+            let low = (u64::from(above) * u64::from(features.mult_lo[n]) + (1 << 31)) >> 32;
+            let scaled = above.wrapping_mul(features.mult_hi[n]).wrapping_add(low as u32);
+            *x = (scaled as i16).wrapping_sub(max_activation);
+        }
     }
     clipped
 }
 
-#[inline(always)]
-fn activate_w8(sums: &[i32], bases: &[u32; MAX_WIDTH], x: &mut Activations) {
-    const OFFSET: i32 = Bits::W8.lane_offset() as i32;
-    let mut at = [0; MAX_WIDTH];
-    for ((at, sum), base) in at.iter_mut().zip(sums).zip(bases) {
-        *at = base.wrapping_add((sum.wrapping_add(OFFSET) >> 10) as u32);
-    }
-    for (x, at) in x.iter_mut().zip(at.iter().take(sums.len())) {
-        // The mask keeps every index that occurs, and tells the compiler that it is within the table.
-        *x = i16::from(tables::W8[*at as usize & (tables::W8.len() - 1)]);
-    }
-}
+struct Portable;
 
-const _: () = assert!(tables::W8.len().is_power_of_two());
+impl Layers for Portable {
+    fn hidden(bits: Bits, layer: Hidden<'_>, x: &Activations, to: &mut Activations) {
+        let mut sums = *layer.biases;
+        let sums = &mut sums[..layer.padded];
+        let pairs = x.chunks_exact(2).take(layer.pairs);
+        for (pair, weights) in pairs.zip(layer.weights.chunks_exact(2 * layer.padded)) {
+            let (x0, x1) = (i32::from(pair[0]), i32::from(pair[1]));
+            for (sum, w) in sums.iter_mut().zip(weights.chunks_exact(2)) {
+                *sum = sum.wrapping_add(x0 * i32::from(w[0]) + x1 * i32::from(w[1]));
+            }
+        }
+        for ((to, sum), base) in to.iter_mut().zip(sums).zip(layer.tables) {
+            // A lane has 21 or 32 bits: 32 bits hold it.
+            *to = tables::activation(bits, *base as usize, u64::from(*sum as u32)) as i16;
+        }
+    }
 
-#[inline(always)]
-fn activate_w16(sums: &[i32], bases: &[u32; MAX_WIDTH], x: &mut Activations) {
-    for ((x, sum), base) in x.iter_mut().zip(sums).zip(bases) {
-        let lane = (*sum as u32) ^ (1 << 31);
-        let at = (base.wrapping_add(lane >> 21)) as usize;
-        let (Some(left), Some(right)) = (tables::W16.get(at), tables::W16.get(at + 1)) else { continue };
-        let (left, right) = (i32::from(*left), i32::from(*right));
-        let fraction = (lane >> 11 & 1023) as i32;
-        *x = (left + (((right - left) * fraction) >> 10)) as i16;
+    fn dot(row: &[i16], x: &Activations) -> i32 {
+        row.iter().zip(x).map(|(w, x)| i32::from(*w) * i32::from(*x)).sum()
     }
 }
 
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 mod x86 {
-    use super::{Activations, MAX_WIDTH, Prepared, STEP, Sums};
+    use super::{Activations, Bits, Hidden, Layers, Prepared, STEP, tables};
     use core::arch::x86_64::*;
 
     /// # Safety
@@ -174,29 +154,33 @@ mod x86 {
     /// Only [`infer`] uses it.
     struct Avx2;
 
-    impl Sums for Avx2 {
+    impl Layers for Avx2 {
         #[inline(always)]
-        fn layer(weights: &[i16], x: &Activations, sums: &mut [i32]) {
-            // As many vectors at once as leave registers for the weights.
-            let padded = sums.len();
-            let (mut first, mut left) = (0, padded / STEP);
-            while left > 0 {
-                let here = match left {
-                    4.. => columns::<4>(weights, x, sums, first, padded),
-                    2.. => columns::<2>(weights, x, sums, first, padded),
-                    _ => columns::<1>(weights, x, sums, first, padded),
+        fn hidden(bits: Bits, layer: Hidden<'_>, x: &Activations, to: &mut Activations) {
+            // What `outputs` relies on.
+            assert!(layer.weights.len() >= 2 * layer.padded * layer.pairs);
+            assert!(layer.padded <= to.len() && 2 * layer.pairs <= x.len());
+            let mut first = 0;
+            while first < layer.padded {
+                // As many sums at once as leave registers for weights.
+                // SAFETY: AVX2 is there, since this is inlined into `infer`; the rest has been asserted, and `first`
+                // and the sums that follow are below `padded`.
+                first += unsafe {
+                    match (layer.padded - first) / STEP {
+                        4.. => outputs::<4>(bits, layer, first, x, to),
+                        2.. => outputs::<2>(bits, layer, first, x, to),
+                        _ => outputs::<1>(bits, layer, first, x, to),
+                    }
                 };
-                first += here * STEP;
-                left -= here;
             }
         }
 
         #[inline(always)]
-        fn dot(weights: &[i16], x: &Activations) -> i32 {
-            // SAFETY: as in `columns`; both slices are read 16 numbers at a time, within their lengths.
+        fn dot(row: &[i16], x: &Activations) -> i32 {
+            // SAFETY: AVX2 is there, since this is inlined into `infer`; chunks are as long as vectors.
             unsafe {
                 let mut sum = _mm256_setzero_si256();
-                for (w, x) in weights.chunks_exact(2 * STEP).zip(x.chunks_exact(2 * STEP)) {
+                for (w, x) in row.chunks_exact(2 * STEP).zip(x.chunks_exact(2 * STEP)) {
                     let (w, x) = (w.as_ptr().cast(), x.as_ptr().cast());
                     let products = _mm256_madd_epi16(_mm256_loadu_si256(w), _mm256_loadu_si256(x));
                     sum = _mm256_add_epi32(sum, products);
@@ -209,36 +193,82 @@ mod x86 {
         }
     }
 
-    /// Adds the products of `N` vectors of outputs, from output `first` on.
+    /// The activations of `N` vectors of outputs, from output `first` on; returns how many outputs those are.
+    ///
+    /// # Safety
+    /// AVX2; `layer.padded <= MAX_WIDTH`, `first + N * STEP <= layer.padded`, `2 * layer.pairs <= MAX_WIDTH`, and
+    /// `layer.weights` has `2 * padded` numbers for each pair.
     #[inline(always)]
-    fn columns<const N: usize>(
-        weights: &[i16],
-        x: &Activations,
-        sums: &mut [i32],
+    unsafe fn outputs<const N: usize>(
+        bits: Bits,
+        layer: Hidden<'_>,
         first: usize,
-        padded: usize,
+        x: &Activations,
+        to: &mut Activations,
     ) -> usize {
-        let Some(sums) = sums.get_mut(first..first + N * STEP) else { return N };
-        // SAFETY: AVX2 is there, since this is inlined into `infer`. `sums` has N vectors; each row of weights has
-        // 2 * `padded` numbers, of which `row` has just been cut to the 2 * N * STEP that are read.
+        // SAFETY: every pointer stays within its array, by what the caller has promised; a vector of sums is STEP
+        // numbers of 32 bits, one of weights 2 * STEP of 16 bits, a pair of activations two of 16 bits.
         unsafe {
-            let mut acc: [__m256i; N] =
-                core::array::from_fn(|n| _mm256_loadu_si256(sums.as_ptr().add(n * STEP).cast()));
-            for (row, pair) in weights.chunks_exact(2 * padded).zip(x.chunks_exact(2)) {
-                let Some(row) = row.get(2 * first..2 * (first + N * STEP)) else { break };
-                let pair = i32::from(pair[0] as u16) | i32::from(pair[1]) << 16;
-                let pair = _mm256_set1_epi32(pair);
-                for (n, acc) in acc.iter_mut().enumerate() {
-                    let w = _mm256_loadu_si256(row.as_ptr().add(2 * n * STEP).cast());
-                    *acc = _mm256_add_epi32(*acc, _mm256_madd_epi16(pair, w));
+            let at = |numbers: *const i32, n: usize| _mm256_loadu_si256(numbers.add(first + n * STEP).cast());
+            let mut sums: [__m256i; N] = core::array::from_fn(|n| at(layer.biases.as_ptr(), n));
+            let mut weights = layer.weights.as_ptr().add(2 * first);
+            let mut pair: *const i32 = x.as_ptr().cast();
+            for _ in 0..layer.pairs {
+                let both = _mm256_set1_epi32(pair.read_unaligned());
+                for (n, sum) in sums.iter_mut().enumerate() {
+                    let these = _mm256_loadu_si256(weights.add(2 * n * STEP).cast());
+                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(both, these));
                 }
+                weights = weights.add(2 * layer.padded);
+                pair = pair.add(1);
             }
-            for (n, acc) in acc.iter().enumerate() {
-                _mm256_storeu_si256(sums.as_mut_ptr().add(n * STEP).cast(), *acc);
+            for (n, sum) in sums.iter().enumerate() {
+                let bases = at(layer.tables.as_ptr().cast(), n);
+                let y = match bits {
+                    Bits::W8 => activate_w8(*sum, bases),
+                    Bits::W16 => activate_w16(*sum, bases),
+                };
+                let narrow = _mm256_permute4x64_epi64::<0b00_00_10_00>(_mm256_packs_epi32(y, y));
+                let to = to.as_mut_ptr().add(first + n * STEP);
+                _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(narrow));
             }
         }
-        N
+        N * STEP
     }
 
-    const _: () = assert!(MAX_WIDTH.is_multiple_of(2 * STEP));
+    /// # Safety
+    /// AVX2; each base is where a table starts, each lane has 21 bits.
+    #[inline(always)]
+    unsafe fn activate_w8(lanes: __m256i, bases: __m256i) -> __m256i {
+        // An entry is the topmost byte of the four that end with it.
+        const BEFORE: i32 = 3;
+        const {
+            let first = tables::W8[BEFORE as usize];
+            assert!(first == tables::W8[0] && first == tables::W8[1] && first == tables::W8[2]);
+        }
+        // SAFETY: base + lane / 2^10 is within the tables, and so are the three bytes before it: at the tables' start,
+        // where there are none, the entry read instead is the same.
+        unsafe {
+            let at = _mm256_add_epi32(bases, _mm256_srli_epi32::<10>(lanes));
+            let at =
+                _mm256_max_epi32(_mm256_sub_epi32(at, _mm256_set1_epi32(BEFORE)), _mm256_setzero_si256());
+            _mm256_srai_epi32::<24>(_mm256_i32gather_epi32::<1>(tables::W8.as_ptr().cast(), at))
+        }
+    }
+
+    /// # Safety
+    /// AVX2; each base is where a table starts.
+    #[inline(always)]
+    unsafe fn activate_w16(lanes: __m256i, bases: __m256i) -> __m256i {
+        // SAFETY: base + lane / 2^21 and the entry after it are within the tables.
+        unsafe {
+            let at = _mm256_add_epi32(bases, _mm256_srli_epi32::<21>(lanes));
+            let both = _mm256_i32gather_epi32::<2>(tables::W16.as_ptr().cast(), at);
+            let right = _mm256_srai_epi32::<16>(both);
+            let left = _mm256_srai_epi32::<16>(_mm256_slli_epi32::<16>(both));
+            let fraction = _mm256_and_si256(_mm256_srli_epi32::<11>(lanes), _mm256_set1_epi32(1023));
+            let rise = _mm256_mullo_epi32(_mm256_sub_epi32(right, left), fraction);
+            _mm256_add_epi32(left, _mm256_srai_epi32::<10>(rise))
+        }
+    }
 }

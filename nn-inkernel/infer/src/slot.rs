@@ -2,7 +2,7 @@
 
 use crate::image::{self, TROUBLE_UP, map};
 use crate::noise::spread;
-use crate::{BUFFERS, Model, Noise, Shape};
+use crate::{BUFFERS, Inference, Model, Noise, Shape};
 
 /// A slot's control word: which buffer plays which part. One word, so that it is read and written at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,9 +122,20 @@ pub struct Slot<'a> {
 impl Slot<'_> {
     /// Decides for the flow named `key`.
     pub fn decide(&self, key: u64, flow: &mut FlowPolicy, inputs: &[i32], knobs: &mut Knobs) -> Verdict {
+        self.decide_with(key, flow, knobs, |_, model| model.infer(inputs))
+    }
+
+    /// As [`Slot::decide`], where `infer` runs the network in the buffer that is chosen, as [`Model::infer`] does.
+    pub fn decide_with(
+        &self,
+        key: u64,
+        flow: &mut FlowPolicy,
+        knobs: &mut Knobs,
+        infer: impl FnOnce(u8, Model<'_>) -> Inference,
+    ) -> Verdict {
         let Some((buffer, image, model)) = self.choose(key, flow) else { return Verdict::Native };
         let uid = image::u32_at(image, image::UID);
-        let inference = model.infer(inputs);
+        let inference = infer(buffer, model);
         let mut action = inference.action_q16;
         let noise_mult = image::i64_at(image, image::NOISE_MULT);
         if noise_mult != 0 {
