@@ -17,6 +17,7 @@ mod cubic;
 mod interval;
 mod mocc;
 mod nimbus;
+mod placed;
 mod reno;
 #[cfg(test)]
 mod testing;
@@ -30,6 +31,7 @@ pub use copa::{Copa, CopaConfig};
 pub use cubic::{Cubic, CubicConfig};
 pub use mocc::{Mocc, MoccConfig};
 pub use nimbus::{Nimbus, NimbusConfig};
+pub use placed::InAgent;
 pub use reno::{Reno, RenoConfig};
 pub use vegas::{Vegas, VegasConfig};
 
@@ -60,7 +62,7 @@ const SSTHRESH_BYTES: Parameter = Parameter {
 
 /// Every algorithm of this crate, with its defaults.
 pub fn all() -> Vec<Arc<dyn Algorithm>> {
-    vec![
+    let mut all: Vec<Arc<dyn Algorithm>> = vec![
         Arc::new(Reno::default()),
         Arc::new(Cubic::default()),
         Arc::new(CcpReno::default()),
@@ -71,7 +73,10 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
         Arc::new(Nimbus::default()),
         Arc::new(Aurora::default()),
         Arc::new(Mocc::default()),
-    ]
+    ];
+    let in_agent = [InAgent::aurora(), InAgent::mocc()].into_iter().flatten();
+    all.extend(in_agent.map(|placed| Arc::new(placed) as Arc<dyn Algorithm>));
+    all
 }
 
 /// The parameters that every program here takes.

@@ -1,0 +1,287 @@
+//! Placement `agent`, CCP's way: the datapath reports each `report_us`, the agent asks the network and sets the rate.
+//!
+//! The program measures intervals as the algorithm's own does, none shorter than `report_us`, and waits for the agent where
+//! that would ask its slot. An interval under a new rate starts when the rate arrives. The agent keeps the history, runs the
+//! same snapshot by the same arithmetic ([`ccplane_infer::Slot::decide`]), so on the same interval it decides the same bits; it
+//! does not learn. This is what LiteFlow (SIGCOMM 2022, section 2) measures in-kernel networks against.
+
+use std::sync::{Arc, LazyLock};
+
+use ccplane_alg::{Algorithm, Command, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
+use ccplane_infer::{BUFFERS, Control as SlotControl, FlowPolicy, Knobs, Shape, Slot, Verdict};
+use ccplane_program::lang::ast::{Expr, ExprKind, Literal, StmtKind};
+use ccplane_snapshot::{DeployOptions, Snapshot};
+
+use super::program::Asking;
+use crate::{Aurora, DEFAULT_REPORT_US, MAX_MSS_BYTES, Mocc, REPORT_US};
+
+/// Names the agent's own deployment: there is one only, and no slot that could hold another.
+const UID: u32 = 1;
+/// Of the delivered rate, beyond which the rate does not go up: as the programs have it.
+const MOST_OF_DELIVERED: i64 = 8;
+const US_PER_S: i64 = 1_000_000;
+
+/// Declarations, and what comes before the last clause, which starts the next interval.
+const DECIDED: &str = "
+    (def (Report (asked 0) (intervals 0)) (decided 0) (report_us 10000) (reported_us 0))
+    (when (> decided 0) (:= Rate decided) (:= decided 0) (:= over true))";
+/// In place of the first history: an interval is over.
+const INTERVAL: &str = "(:= Report.intervals (+ Report.intervals 1)) (:= Report.asked 0)";
+/// What ends the program.
+const REPORTS: &str = "
+    (def)
+    (when (>= (- Ack.now reported_us) report_us) (:= reported_us Ack.now) (report))";
+
+// State
+
+/// What does not differ between an algorithm's flows.
+#[derive(Debug)]
+struct Version {
+    name: &'static str,
+    program: String,
+    parameters: Vec<Parameter>,
+    /// Cells of the histories and where each interval's come from.
+    histories: Vec<(usize, Vec<Cell>)>,
+    /// Least length of an interval unless the algorithm sets it, microseconds.
+    floor_us: i64,
+    shape: Shape,
+    image: Vec<u64>,
+}
+
+/// Where a history's cell comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Cell {
+    /// The report's register of this name.
+    Reported(String),
+    /// A register that the algorithm sets when the flow starts, and what it is otherwise.
+    Set(String, i32),
+}
+
+/// The agent's side of a flow.
+struct InAgentFlow {
+    version: &'static Version,
+    /// What the algorithm set when the flow started.
+    fields: Vec<(&'static str, i64)>,
+    mss_bytes: i64,
+    /// The last report's count of intervals.
+    intervals: i64,
+    /// Oldest interval first, as a datapath keeps them.
+    cells: Vec<i32>,
+    key: u64,
+}
+
+// Behaviour
+
+impl InAgentFlow {
+    /// The oldest interval of each history makes room.
+    fn remember(&mut self, report: &Report<'_>) -> Option<()> {
+        let mut at = 0;
+        for (depth, cells) in &self.version.histories {
+            let end = at + depth * cells.len();
+            self.cells.get_mut(at..end)?.rotate_left(cells.len());
+            for (to, cell) in self.cells.get_mut(end - cells.len()..end)?.iter_mut().zip(cells) {
+                *to = match cell {
+                    Cell::Reported(name) => saturate(report.get(name)?),
+                    Cell::Set(name, otherwise) => {
+                        let set = self.fields.iter().find(|(field, _)| field == name);
+                        set.map_or(*otherwise, |(_, value)| saturate(*value))
+                    }
+                };
+            }
+            at = end;
+        }
+        Some(())
+    }
+
+    /// The rate that the policy makes of the interval's, bytes per second.
+    fn decide(&self, report: &Report<'_>) -> Option<i64> {
+        let rate = report.get("rate")?;
+        let mut knobs = Knobs { cwnd_bytes: 0, rate_bytes_per_s: rate };
+        let control = SlotControl { active: Some(0), ..SlotControl::EMPTY };
+        let mut images: [&[u64]; BUFFERS] = [&[]; BUFFERS];
+        images[0] = &self.version.image;
+        let slot = Slot { shape: &self.version.shape, control, images };
+        // Each decision is a flow's first: the monitor, which makes flows fall back, is a datapath's.
+        match slot.decide(self.key, &mut FlowPolicy::default(), &self.cells, &mut knobs) {
+            Verdict::Decided { .. } => {}
+            Verdict::Native => return None,
+        }
+        let acked_bytes = report.get("acked")?.saturating_mul(self.mss_bytes);
+        let delivered = acked_bytes.saturating_mul(US_PER_S) / report.get("took_us")?.max(1);
+        let decided = knobs.rate_bytes_per_s;
+        let beyond = decided > rate && decided > delivered.saturating_mul(MOST_OF_DELIVERED);
+        Some(if beyond { rate } else { decided })
+    }
+}
+
+impl Flow for InAgentFlow {
+    fn on_report(&mut self, _now_us: u64, report: &Report<'_>, control: &mut Control) {
+        let intervals = report.get("intervals").unwrap_or(0);
+        if intervals == self.intervals || self.remember(report).is_none() {
+            return;
+        }
+        self.intervals = intervals;
+        if report.get("asked") == Some(1)
+            && let Some(rate) = self.decide(report)
+        {
+            control.update(&[("decided", rate)]);
+        }
+    }
+}
+
+/// As a history's cells hold it.
+fn saturate(value: i64) -> i32 {
+    value.clamp(i32::MIN.into(), i32::MAX.into()) as i32
+}
+
+// Config, defaults
+
+impl Version {
+    /// `algorithm` with its policy in the agent; `None` if it asks none, or nothing can be made of it.
+    fn of(algorithm: &dyn Algorithm, name: &'static str) -> Option<Version> {
+        let [program] = &algorithm.programs()[..] else { return None };
+        let mut asking = Asking::of(program.source)?;
+        let policy = algorithm.policies().into_iter().find(|p| p.slot == asking.slot)?;
+        let snapshot = Snapshot::parse(&policy.snapshot).ok()?;
+        let image = snapshot.image(&DeployOptions { uid: UID, noise_q16: 0, pin: false });
+        let cell = |register: &String| match register.strip_prefix("Report.") {
+            Some(name) => Some(Cell::Reported(name.to_owned())),
+            None => match asking.decl(register)?.init {
+                Literal::Num(n) => Some(Cell::Set(register.clone(), saturate(n))),
+                Literal::Bool(b) => Some(Cell::Set(register.clone(), b.into())),
+            },
+        };
+        let cells = |(depth, names): &(usize, Vec<String>)| {
+            Some((*depth, names.iter().map(cell).collect::<Option<Vec<_>>>()?))
+        };
+        let histories = asking.histories.iter().map(cells).collect::<Option<Vec<_>>>()?;
+        let floor_us = match asking.decl("floor_us")?.init {
+            Literal::Num(n) => n,
+            Literal::Bool(_) => return None,
+        };
+        reports_instead(&mut asking)?;
+        let parameters = [algorithm.parameters(), &[REPORT_US]].concat();
+        let shape = *snapshot.shape();
+        let program = asking.source.to_string();
+        Some(Version { name, program, parameters, histories, floor_us, shape, image })
+    }
+}
+
+/// Lets a program report where it asks.
+fn reports_instead(asking: &mut Asking) -> Option<()> {
+    let mut first = true;
+    asking.replace(|statement| match statement {
+        StmtKind::History(..) if std::mem::take(&mut first) => Some(INTERVAL),
+        StmtKind::History(..) | StmtKind::Report => Some(""),
+        StmtKind::Policy(_) => Some("(:= Report.asked 1)"),
+        StmtKind::Bind(_, Expr { kind: ExprKind::Name(name), .. }) if name.starts_with("Policy.") => Some(""),
+        _ => None,
+    })?;
+    let last = asking.source.clauses.len().checked_sub(1)?;
+    asking.insert(last, DECIDED)?;
+    asking.insert(usize::MAX, REPORTS)
+}
+
+// Factory
+
+/// Makes flows whose policy the agent asks.
+#[derive(Clone)]
+pub struct InAgent {
+    version: &'static Version,
+    algorithm: Arc<dyn Algorithm>,
+    report_us: u32,
+}
+
+impl InAgent {
+    /// `aurora-agent`; `None` without a snapshot.
+    pub fn aurora() -> Option<InAgent> {
+        static VERSION: LazyLock<Option<Version>> =
+            LazyLock::new(|| Version::of(&Aurora::default(), "aurora-agent"));
+        InAgent::new(VERSION.as_ref()?, Arc::new(Aurora::default()))
+    }
+
+    /// `mocc-agent`; `None` without a snapshot.
+    pub fn mocc() -> Option<InAgent> {
+        static VERSION: LazyLock<Option<Version>> =
+            LazyLock::new(|| Version::of(&Mocc::default(), "mocc-agent"));
+        InAgent::new(VERSION.as_ref()?, Arc::new(Mocc::default()))
+    }
+
+    fn new(version: &'static Version, algorithm: Arc<dyn Algorithm>) -> Option<InAgent> {
+        Some(InAgent { version, algorithm, report_us: DEFAULT_REPORT_US })
+    }
+}
+
+impl Algorithm for InAgent {
+    fn name(&self) -> &'static str {
+        self.version.name
+    }
+
+    fn programs(&self) -> Vec<ProgramSource> {
+        vec![ProgramSource { name: self.version.name, source: &self.version.program }]
+    }
+
+    fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
+        let mut asked = Control::default();
+        drop(self.algorithm.flow(info, &mut asked));
+        let set = asked.take().into_iter().find_map(|command| match command {
+            Command::SetProgram { fields, .. } => Some(fields),
+            Command::Update { .. } => None,
+        });
+        let mut fields = set.unwrap_or_default();
+        let report_us = i64::from(self.report_us);
+        // No interval is shorter than the time between two reports: each is decided.
+        for (_, floor_us) in fields.iter_mut().filter(|(name, _)| *name == "floor_us") {
+            *floor_us = (*floor_us).max(report_us);
+        }
+        if !fields.iter().any(|(name, _)| *name == "floor_us") {
+            fields.push(("floor_us", report_us.max(self.version.floor_us)));
+        }
+        fields.push(("report_us", report_us));
+        control.set_program(self.version.name, &fields);
+        let cells = self.version.histories.iter().map(|(depth, cells)| depth * cells.len()).sum();
+        Box::new(InAgentFlow {
+            version: self.version,
+            fields,
+            mss_bytes: info.mss_bytes.clamp(1, MAX_MSS_BYTES).into(),
+            intervals: 0,
+            cells: vec![0; cells],
+            key: u64::from(info.local.port()),
+        })
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        &self.version.parameters
+    }
+
+    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
+        let mut configured = self.clone();
+        let (own, others): (Vec<_>, Vec<_>) = values.iter().partition(|(name, _)| *name == REPORT_US.name);
+        if let Some((_, report_us)) = own.last() {
+            configured.report_us = u32::try_from(*report_us).unwrap_or(DEFAULT_REPORT_US);
+        }
+        if let Some(algorithm) = self.algorithm.configured(&others) {
+            configured.algorithm = algorithm;
+        }
+        Some(Arc::new(configured))
+    }
+}
+
+// Tests
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_report_where_they_would_ask() {
+        for algorithm in [&Aurora::default() as &dyn Algorithm, &Mocc::default()] {
+            let mut asking = Asking::of(algorithm.programs()[0].source).unwrap();
+            reports_instead(&mut asking).unwrap();
+            let text = asking.source.to_string();
+            let program = ccplane_program::compile(&text).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+            assert!(!program.uses_policy() && program.histories().is_empty());
+            assert_eq!(text.matches("(report)").count(), 1);
+        }
+    }
+}
