@@ -1,13 +1,11 @@
 //! Policy slots: what the commands on them do, the same in every shim, and the slots of a datapath in user space.
 
 use crate::{DatapathError, Part, SlotStats, SnapshotUid};
-use ccplane_infer::image::{self, FEATURE_BYTES, FEATURES, PIN, feature, map};
-use ccplane_infer::{BUFFERS, Bits, Control, FlowPolicy, Shape, Slot, Verdict, tables};
-use ccplane_program::ir::{MAX_CWND_BYTES, MAX_POLICY_SLOTS, Op, Program, Src};
+use ccplane_infer::image::{self, FEATURES};
+use ccplane_infer::{BUFFERS, Control, FlowPolicy, ImageError, Model, Prepared, Shape, Slot, Verdict};
+use ccplane_program::ir::{MAX_POLICY_SLOTS, Op, Program, Src};
 use ccplane_program::vm::{self, Decision, Policies};
 
-/// Largest `bound * step`, as a factor in Q20, by which one action may change a knob.
-const MAX_CHANGE_Q20: i128 = 1 << 22;
 /// Words of an image's head that hold nothing: after the flags, up to the inputs' specs.
 const RESERVED: std::ops::Range<usize> = image::FLAGS / 8 + 1..FEATURES / 8;
 
@@ -34,77 +32,25 @@ pub fn check_policies(
     Ok(())
 }
 
-/// Whether a slot of this shape may hold `image`, and under which uid. That no sum of its network can overflow is for
-/// who built it to know.
+/// Whether a slot of this shape may hold `image`, and under which uid.
 ///
 /// # Errors
-/// `OtherShape`, `BadImage`.
+/// `OtherShape`, or `BadImage` with what [`ccplane_infer::check`] says of it.
 pub fn check_image(slot: u8, shape: &Shape, image: &[u64]) -> Result<SnapshotUid, DatapathError> {
     let bad = |reason: String| Err(DatapathError::BadImage { reason });
-    let (bytes, expected) = (image.len() * 8, shape.image_bytes());
-    if bytes < FEATURES {
-        return bad(format!("{bytes} bytes are less than its head, which has {FEATURES}"));
+    match ccplane_infer::check(shape, image) {
+        Ok(()) => {}
+        Err(ImageError::Shape { .. }) => return Err(DatapathError::OtherShape { slot }),
+        Err(_) if image.len() * 8 >= FEATURES && image::u64_at(image, image::SHAPE) != shape.code() => {
+            return Err(DatapathError::OtherShape { slot });
+        }
+        Err(error) => return bad(error.to_string()),
     }
-    if image::u64_at(image, image::SHAPE) != shape.code() {
-        return Err(DatapathError::OtherShape { slot });
-    }
-    if bytes != expected {
-        return bad(format!("{bytes} bytes, its shape has {expected}"));
-    }
-    let uid = image::u32_at(image, image::UID);
-    if uid == 0 {
-        return bad("its uid is 0".into());
-    }
-    check_head(image)
-        .or_else(|| check_inputs(shape, image))
-        .or_else(|| check_tables(shape, image))
-        .map_or(Ok(SnapshotUid(uid)), bad)
-}
-
-fn check_head(image: &[u64]) -> Option<String> {
-    let (min, max) = (image::i64_at(image, image::KNOB_MIN), image::i64_at(image, image::KNOB_MAX));
-    let bound = image::u32_at(image, image::ACTION_BOUND_Q16) as i32;
-    let step = image::i64_at(image, image::STEP_Q20);
-    let (map, shift) = (image::u32_at(image, image::MAP), image::u32_at(image, image::OUT_SHIFT));
-    let flags = image::u32_at(image, image::FLAGS);
     let reserved = image::u32_at(image, image::FLAGS + 4) != 0 || image[RESERVED].iter().any(|w| *w != 0);
-    match () {
-        () if map > map::CWND => Some(format!("there is no action map {map}")),
-        () if bound < 0 => Some(format!("the action's bound is {bound}")),
-        () if min < 1 || min > max || max > MAX_CWND_BYTES => {
-            Some(format!("the knob's bounds are {min}..={max}, allowed are 1..={MAX_CWND_BYTES}"))
-        }
-        () if step < 0 || (i128::from(bound) * i128::from(step)) >> 16 > MAX_CHANGE_Q20 => {
-            Some(format!("a step of {step} for actions up to {bound} is too large"))
-        }
-        () if shift > 63 => Some(format!("the output is shifted by {shift}, at most 63 are allowed")),
-        () if flags & !PIN != 0 => Some(format!("unknown flags {flags:#x}")),
-        () if reserved => Some("its reserved words are not 0".into()),
-        () => None,
+    if reserved {
+        return bad("its reserved words are not 0".to_owned());
     }
-}
-
-fn check_inputs(shape: &Shape, image: &[u64]) -> Option<String> {
-    (0..shape.inputs()).find_map(|n| {
-        let at = FEATURES + FEATURE_BYTES * n;
-        let lo = image::u32_at(image, at + feature::LO) as i32;
-        let hi = image::u32_at(image, at + feature::HI) as i32;
-        (lo >= hi).then(|| format!("input {n} ranges over {lo}..={hi}"))
-    })
-}
-
-fn check_tables(shape: &Shape, image: &[u64]) -> Option<String> {
-    let stride = match shape.bits() {
-        Bits::W8 => tables::STRIDE_W8,
-        Bits::W16 => tables::STRIDE_W16,
-    };
-    let hidden = 0..shape.layers() - 1;
-    let neurons = hidden.flat_map(|layer| (0..shape.layer(layer).1).map(move |n| (layer, n)));
-    neurons.into_iter().find_map(|(layer, n)| {
-        let base = image::u32_at(image, shape.tables_at(layer) + 4 * n) as usize;
-        let is_table = base.is_multiple_of(stride) && base / stride < tables::CLASSES;
-        (!is_table).then(|| format!("neuron {n} of layer {layer} uses no table: {base}"))
-    })
+    Ok(SnapshotUid(image::u32_at(image, image::UID)))
 }
 
 /// The buffer that the next snapshot goes to: of those without a part an empty one, else the one with the smallest uid;
@@ -166,6 +112,7 @@ pub fn slot_stats(slot: u8, shape: &Shape, control: Control, uids: [u32; BUFFERS
 #[derive(Clone, Default, Debug)]
 pub struct SlotTable {
     slots: [Option<Entry>; MAX_POLICY_SLOTS],
+    plain: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -174,6 +121,8 @@ struct Entry {
     control: Control,
     /// Of the shape's size, or empty.
     images: [Vec<u64>; BUFFERS],
+    /// The images' networks, unless the table is plain.
+    networks: [Option<Box<Prepared>>; BUFFERS],
 }
 
 impl Entry {
@@ -183,9 +132,14 @@ impl Entry {
 }
 
 impl SlotTable {
-    /// No slot is defined.
+    /// No slot is defined. Networks will run on the processor's vector unit.
     pub fn new() -> SlotTable {
         SlotTable::default()
+    }
+
+    /// No slot is defined. Networks will run as the oracle does it.
+    pub fn plain() -> SlotTable {
+        SlotTable { plain: true, ..SlotTable::default() }
     }
 
     /// As [`Datapath::define_slot`](crate::Datapath::define_slot).
@@ -198,7 +152,12 @@ impl SlotTable {
             Some(entry) if entry.shape != *shape => Err(DatapathError::OtherShape { slot }),
             Some(_) => Ok(()),
             None => {
-                *entry = Some(Entry { shape: *shape, control: Control::EMPTY, images: Default::default() });
+                *entry = Some(Entry {
+                    shape: *shape,
+                    control: Control::EMPTY,
+                    images: Default::default(),
+                    networks: Default::default(),
+                });
                 Ok(())
             }
         }
@@ -209,6 +168,7 @@ impl SlotTable {
     /// # Errors
     /// `NoSlot`, `OtherShape`, `BadImage`.
     pub fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        let plain = self.plain;
         let entry = self.entry(slot)?;
         let uid = check_image(slot, &entry.shape, image)?;
         let uids = entry.uids();
@@ -218,6 +178,8 @@ impl SlotTable {
             });
         }
         let buffer = free_buffer(entry.control, uids).ok_or(DatapathError::SlotBusy { slot })?;
+        entry.networks[usize::from(buffer)] =
+            if plain { None } else { Prepared::new(&entry.shape, image).ok().map(Box::new) };
         entry.images[usize::from(buffer)] = image.to_vec();
         entry.control = pushed(entry.control, buffer, part);
         Ok(())
@@ -291,7 +253,11 @@ impl Policies for SlotPolicies<'_> {
         };
         let vm::Knobs { cwnd_bytes, rate_bytes_per_s } = *knobs;
         let mut changed = ccplane_infer::Knobs { cwnd_bytes, rate_bytes_per_s };
-        match slot.decide(self.key, self.flow, inputs, &mut changed) {
+        let infer = |buffer: u8, model: Model<'_>| match &entry.networks[usize::from(buffer)] {
+            Some(network) => network.infer(inputs),
+            None => model.infer(inputs),
+        };
+        match slot.decide_with(self.key, self.flow, &mut changed, infer) {
             Verdict::Decided { action_q16, uid } => {
                 let ccplane_infer::Knobs { cwnd_bytes, rate_bytes_per_s } = changed;
                 *knobs = vm::Knobs { cwnd_bytes, rate_bytes_per_s };

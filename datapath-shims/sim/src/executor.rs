@@ -2,7 +2,7 @@
 
 use crate::steering::{Installed, Invoked, Steering};
 use ccplane_contract::suite::{Executor, ExecutorError, Observation, PolicyObservation, Script, Step};
-use ccplane_contract::{ProgramUid, check_fields};
+use ccplane_contract::{ProgramUid, SlotTable, check_fields};
 use std::rc::Rc;
 
 /// Runs scripts through the code that steers simulated flows.
@@ -21,7 +21,7 @@ impl Executor for SimExecutor {
             |n: usize| programs.get(n).cloned().ok_or("the script names a program that it does not hold");
         let mut flow = Steering::new(script.cwnd_bytes);
         flow.stage_program(get(0)?, &[]);
-        let mut slots = script.slot_table()?;
+        let mut slots = script.define(SlotTable::new())?;
         let mut seen = Vec::new();
         for step in &script.steps {
             match step {

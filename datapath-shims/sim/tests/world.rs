@@ -4,8 +4,9 @@
 
 mod common;
 
+use ccplane_contract::suite::images::idle;
 use ccplane_contract::{Datapath, Event, FlowId, Part, ProgramUid};
-use ccplane_infer::{Bits, Shape, image};
+use ccplane_infer::{Bits, Shape};
 use ccplane_netsim::workload::{Arrivals, FlowSizes};
 use ccplane_netsim::{
     Acks, Capacity, CrossConfig, Discipline, LinkConfig, Outage, PathConfig, QueueLimit, Topology,
@@ -177,17 +178,6 @@ fn the_agent_takes_its_time() {
     }
 }
 
-/// A snapshot that always decides 0.
-fn idle_snapshot(shape: &Shape) -> Vec<u64> {
-    let mut image = vec![0; shape.image_bytes() / 8];
-    image::set_u32(&mut image, image::UID, 7);
-    image::set_u64(&mut image, image::SHAPE, shape.code());
-    image::set_u64(&mut image, image::KNOB_MIN, 1);
-    image::set_u64(&mut image, image::KNOB_MAX, 1);
-    image::set_u32(&mut image, image::FEATURES + image::feature::HI, 1);
-    image
-}
-
 /// Rows wait for the batch's time, or for an event that wakes the agent: here the flow's end.
 #[test]
 fn rows_come_in_batches() {
@@ -200,7 +190,7 @@ fn rows_come_in_batches() {
             SimConfig { batch_us, agent_latency_us: latency_us, ..SimConfig::new(vec![rate(12, 100)], 1) };
         let mut sim = SimDatapath::new(config).unwrap();
         sim.define_slot(0, &shape).unwrap();
-        sim.push(0, &idle_snapshot(&shape), Part::Active).unwrap();
+        sim.push(0, &idle(&shape, 7), Part::Active).unwrap();
         sim.install(ProgramUid(1), &program).unwrap();
         sim.add_flow(&flow(Source::Bytes(400 * MSS))).unwrap();
         let (mut seen, mut end_us, mut woken) = (Vec::new(), None, 0);

@@ -60,12 +60,11 @@ impl Script {
         Script { programs, cwnd_bytes, steps, flow: FlowId(1), slots, images }
     }
 
-    /// A table in which its slots are defined and its programs could be installed.
+    /// This table once its slots are defined, in which its programs could be installed.
     ///
     /// # Errors
     /// As [`SlotTable::define`] and [`SlotTable::check`].
-    pub fn slot_table(&self) -> Result<SlotTable, DatapathError> {
-        let mut table = SlotTable::new();
+    pub fn define(&self, mut table: SlotTable) -> Result<SlotTable, DatapathError> {
         self.slots.iter().try_for_each(|(slot, shape)| table.define(*slot, shape))?;
         self.programs.iter().try_for_each(|program| table.check(program))?;
         Ok(table)
@@ -152,7 +151,7 @@ impl Executor for Reference {
 }
 
 fn reference(script: &Script) -> Result<Vec<Observation>, DatapathError> {
-    let mut slots = script.slot_table()?;
+    let mut slots = script.define(SlotTable::plain())?;
     let Some(mut program) = script.programs.first() else { return Ok(Vec::new()) };
     let mut flow = Flow::new(program, script.cwnd_bytes, 0);
     let (mut policy, mut native) = (FlowPolicy::default(), false);

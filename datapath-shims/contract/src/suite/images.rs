@@ -1,9 +1,12 @@
-//! Random snapshots: images of any shape, valid by construction, weighted to the values where arithmetic breaks.
+//! Snapshots for tests: images of any shape, valid by construction; the random ones weighted to the values where
+//! arithmetic breaks.
 
-use super::random::{below, chance, number, pick};
-use ccplane_infer::image::{self, FEATURE_BYTES, FEATURES, PIN, feature, map};
+use super::random::{below, chance, pick};
+use ccplane_infer::image::{
+    self, FEATURE_BYTES, FEATURES, MAX_BOUND_Q16, MAX_CHANGE_Q20, MAX_KNOB, MAX_NOISE_MULT, MAX_OUT_MULT,
+    MAX_OUT_SHIFT, PIN, feature, map,
+};
 use ccplane_infer::{Bits, MAX_INPUTS, MAX_WIDTH, Shape, ShapeError, tables};
-use ccplane_program::ir::MAX_CWND_BYTES;
 use rand_core::RngCore;
 
 /// Widest hidden layers of most shapes, so that many fit into a test.
@@ -26,11 +29,43 @@ pub fn shape(rng: &mut impl RngCore, inputs: usize) -> Result<Shape, ShapeError>
     Shape::new(bits, &widths).or_else(|_| Shape::new(bits, &[widths[0], 1]))
 }
 
-/// An image of this shape, named `uid`.
-pub fn image(rng: &mut impl RngCore, shape: &Shape, uid: u32) -> Vec<u64> {
+/// A snapshot that always decides 0, by no action map. Its inputs range over +- the largest activation, which makes them
+/// activations as they are.
+pub fn idle(shape: &Shape, uid: u32) -> Vec<u64> {
     let mut image = vec![0; shape.image_bytes() / 8];
     image::set_u32(&mut image, image::UID, uid);
     image::set_u64(&mut image, image::SHAPE, shape.code());
+    image::set_u32(&mut image, image::CLIP_LIMIT, shape.inputs() as u32);
+    image::set_u32(&mut image, image::ACTION_BOUND_Q16, 1 << 16);
+    image::set_u64(&mut image, image::OUT_MULT, 1);
+    image::set_u64(&mut image, image::KNOB_MIN, 1);
+    image::set_u64(&mut image, image::KNOB_MAX, MAX_KNOB as u64);
+    let end = shape.bits().max_activation() as i32;
+    for n in 0..shape.inputs() {
+        let at = FEATURES + FEATURE_BYTES * n;
+        image::set_u32(&mut image, at + feature::LO, -end as u32);
+        image::set_u32(&mut image, at + feature::HI, end as u32);
+        image::set_u64(&mut image, at + feature::MULT, feature::mult(shape.bits(), -end, end));
+    }
+    for layer in 0..shape.layers() {
+        let bias = pack(shape.bits(), &[]);
+        (0..shape.groups(layer))
+            .for_each(|group| image::set_u64(&mut image, shape.bias_at(layer) + 8 * group, bias));
+    }
+    image
+}
+
+/// A word of biases; those that are missing are 0.
+fn pack(bits: Bits, biases: &[i64]) -> u64 {
+    (0..bits.lanes()).fold(0, |word, lane| {
+        let bias = bits.lane_offset() + biases.get(lane).copied().unwrap_or(0);
+        word | (bias as u64) << (bits.lane_bits() as usize * lane)
+    })
+}
+
+/// A random image of this shape, named `uid`.
+pub fn image(rng: &mut impl RngCore, shape: &Shape, uid: u32) -> Vec<u64> {
+    let mut image = idle(shape, uid);
     head(rng, shape, &mut image);
     for n in 0..shape.inputs() {
         input(rng, shape.bits(), &mut image, FEATURES + FEATURE_BYTES * n);
@@ -38,10 +73,7 @@ pub fn image(rng: &mut impl RngCore, shape: &Shape, uid: u32) -> Vec<u64> {
     for layer in 0..shape.layers() {
         sums(rng, shape, layer, &mut image);
         if layer + 1 < shape.layers() {
-            let stride = match shape.bits() {
-                Bits::W8 => tables::STRIDE_W8,
-                Bits::W16 => tables::STRIDE_W16,
-            };
+            let stride = tables::stride(shape.bits());
             for n in 0..shape.layer(layer).1 {
                 let base = stride as u32 * below(rng, tables::CLASSES as u32);
                 image::set_u32(&mut image, shape.tables_at(layer) + 4 * n, base);
@@ -52,21 +84,24 @@ pub fn image(rng: &mut impl RngCore, shape: &Shape, uid: u32) -> Vec<u64> {
 }
 
 fn head(rng: &mut impl RngCore, shape: &Shape, image: &mut [u64]) {
-    let bound = pick(rng, &[0, 1, 1 << 16, 1 << 20, i32::MAX]).unwrap_or(0).min(below(rng, 1 << 31) as i32);
-    let largest_step = (1i64 << 38) / i64::from(bound.max(1));
+    let bound = if chance(rng, 20) { MAX_BOUND_Q16 } else { 1 + draw(rng, 1 << 21) as u32 };
+    let largest_step = ((MAX_CHANGE_Q20 << 16) / u64::from(bound)) as i64;
     let step = if chance(rng, 20) { largest_step } else { draw(rng, largest_step) };
-    let max = if chance(rng, 20) { MAX_CWND_BYTES } else { 1 + draw(rng, MAX_CWND_BYTES - 1) };
-    let min = if chance(rng, 50) { 1 } else { 1 + draw(rng, max - 1) };
+    let max = if chance(rng, 20) { MAX_KNOB } else { 2 + draw(rng, MAX_KNOB - 2) };
+    let min = if chance(rng, 50) { 1 } else { 1 + draw(rng, max - 2) };
     // Most actions lie within a bound of some ten.
-    let (mult, shift) =
-        if chance(rng, 20) { (number(rng), below(rng, 64)) } else { (draw(rng, 1 << 20) - (1 << 19), 8) };
+    let (mult, shift) = match below(rng, 5) {
+        0 => (1 + draw(rng, MAX_OUT_MULT - 1), below(rng, MAX_OUT_SHIFT + 1)),
+        1 => (MAX_OUT_MULT, 0),
+        _ => (1 + draw(rng, 1 << 20), 8),
+    };
     let noise = match below(rng, 4) {
-        0 => number(rng),
+        0 => MAX_NOISE_MULT,
         1 => draw(rng, 1 << 16),
         _ => 0,
     };
     image::set_u32(image, image::CLIP_LIMIT, below(rng, shape.inputs() as u32 + 1));
-    image::set_u32(image, image::ACTION_BOUND_Q16, bound as u32);
+    image::set_u32(image, image::ACTION_BOUND_Q16, bound);
     image::set_u32(image, image::MAP, pick(rng, &[map::NONE, map::RATE, map::CWND]).unwrap_or(map::NONE));
     image::set_u64(image, image::OUT_MULT, mult as u64);
     image::set_u32(image, image::OUT_SHIFT, shift);
@@ -89,12 +124,11 @@ fn input(rng: &mut impl RngCore, bits: Bits, image: &mut [u64], at: usize) {
         2 => (-(below(rng, 1 << 16) as i32), 1 + below(rng, 1 << 16) as i32),
         _ => (rng.next_u32() as i32, rng.next_u32() as i32),
     };
-    let (lo, hi) = (a.min(b).min(i32::MAX - 1), a.max(b).max(a.min(b).saturating_add(1)));
-    let range = (i64::from(hi) - i64::from(lo)) as u128;
-    let mult = (((2 * bits.max_activation() as u128) << 32) + range / 2) / range;
+    let lo = a.min(b).min(i32::MAX - 1);
+    let hi = a.max(b).max(lo + 1);
     image::set_u32(image, at + feature::LO, lo as u32);
     image::set_u32(image, at + feature::HI, hi as u32);
-    image::set_u64(image, at + feature::MULT, mult as u64);
+    image::set_u64(image, at + feature::MULT, feature::mult(bits, lo, hi));
 }
 
 /// Biases and weights of a layer: `sum |W| A + |B| < 2^(b-1)` for each neuron.
@@ -102,21 +136,17 @@ fn sums(rng: &mut impl RngCore, shape: &Shape, layer: usize, image: &mut [u64]) 
     let (bits, (inputs, neurons)) = (shape.bits(), shape.layer(layer));
     let (lanes, groups) = (bits.lanes(), shape.groups(layer));
     for group in 0..groups {
-        let (mut bias_word, mut words) = (0u64, vec![0u64; inputs]);
-        for lane in 0..lanes {
+        let (mut biases, mut words) = (Vec::new(), vec![0u64; inputs]);
+        // A lane without a neuron is padding.
+        for lane in 0..lanes.min(neurons - group * lanes) {
             let shift = bits.lane_bits() as usize * lane;
-            let (mut bias, mut weights) = (0, vec![0; inputs]);
-            if group * lanes + lane < neurons {
-                (bias, weights) = neuron(rng, bits, inputs);
-            }
-            // A lane without a neuron is padding, and never borrows either.
-            let offset = (bits.lane_offset() + bias) as u64;
-            bias_word = bias_word.wrapping_add(offset << shift);
+            let (bias, weights) = neuron(rng, bits, inputs);
+            biases.push(bias);
             for (word, weight) in words.iter_mut().zip(weights) {
                 *word = word.wrapping_add((weight as u64) << shift);
             }
         }
-        image::set_u64(image, shape.bias_at(layer) + 8 * group, bias_word);
+        image::set_u64(image, shape.bias_at(layer) + 8 * group, pack(bits, &biases));
         for (input, word) in words.into_iter().enumerate() {
             image::set_u64(image, shape.weights_at(layer) + 8 * (groups * input + group), word);
         }
@@ -154,6 +184,7 @@ fn draw(rng: &mut impl RngCore, most: i64) -> i64 {
 mod tests {
     use super::*;
     use crate::slots::check_image;
+    use crate::suite::random::number;
     use ccplane_infer::{Control, FlowPolicy, Knobs, Model, Slot, Verdict};
     use rand_chacha::ChaCha8Rng;
     use rand_core::SeedableRng;

@@ -1,6 +1,7 @@
 //! Snapshots made by hand: what they decide can be worked out on paper.
 
-use ccplane_infer::image::{self, FEATURE_BYTES, FEATURES, feature, map};
+use super::images;
+use ccplane_infer::image::{self, map};
 use ccplane_infer::{Bits, Shape, ShapeError};
 
 /// Two inputs, each in +-127, times `weights`; the sum is the action in 16ths.
@@ -9,7 +10,7 @@ pub(super) struct Linear {
     pub(super) uid: u32,
     pub(super) weights: [i64; 2],
     /// Largest action.
-    pub(super) bound: i32,
+    pub(super) bound_q16: u32,
     /// One of [`image::map`]. An action of 1 changes the knob by a quarter.
     pub(super) map: u32,
     /// The knob's.
@@ -22,7 +23,16 @@ pub(super) struct Linear {
 impl Linear {
     /// Actions up to 8 that change nothing.
     pub(super) fn new(uid: u32, weights: [i64; 2]) -> Linear {
-        Linear { uid, weights, bound: 8, map: map::NONE, min: 1000, max: 1_000_000, trip_limit: 0, flags: 0 }
+        Linear {
+            uid,
+            weights,
+            bound_q16: 8 << 16,
+            map: map::NONE,
+            min: 1000,
+            max: 1_000_000,
+            trip_limit: 0,
+            flags: 0,
+        }
     }
 
     pub(super) fn shape() -> Result<Shape, ShapeError> {
@@ -31,11 +41,9 @@ impl Linear {
 
     pub(super) fn image(&self) -> Result<Vec<u64>, ShapeError> {
         let shape = Linear::shape()?;
-        let mut image = vec![0; shape.image_bytes() / 8];
-        image::set_u32(&mut image, image::UID, self.uid);
-        image::set_u64(&mut image, image::SHAPE, shape.code());
+        let mut image = images::idle(&shape, self.uid);
         image::set_u32(&mut image, image::CLIP_LIMIT, 1);
-        image::set_u32(&mut image, image::ACTION_BOUND_Q16, (self.bound << 16) as u32);
+        image::set_u32(&mut image, image::ACTION_BOUND_Q16, self.bound_q16);
         image::set_u32(&mut image, image::MAP, self.map);
         image::set_u64(&mut image, image::OUT_MULT, 1 << 20);
         image::set_u32(&mut image, image::OUT_SHIFT, 8);
@@ -45,13 +53,8 @@ impl Linear {
         image::set_u64(&mut image, image::KNOB_MAX, self.max);
         image::set_u32(&mut image, image::FLAGS, self.flags);
         for (n, weight) in self.weights.into_iter().enumerate() {
-            let at = FEATURES + FEATURE_BYTES * n;
-            image::set_u32(&mut image, at + feature::LO, -127i32 as u32);
-            image::set_u32(&mut image, at + feature::HI, 127);
-            image::set_u64(&mut image, at + feature::MULT, 1 << 32);
             image::set_u64(&mut image, shape.weights_at(0) + 8 * n, weight as u64);
         }
-        image::set_u64(&mut image, shape.bias_at(0), Bits::W8.lane_offset() as u64);
         Ok(image)
     }
 }

@@ -4,7 +4,7 @@ use super::{A, B, Broken, Outcome, Run, SECOND_US, Session, must, program, promi
 use crate::suite::linear::Linear;
 use crate::{DatapathError, Field, FlowId, Mode, Part, SlotStats, SnapshotUid};
 use ccplane_infer::image::{self, PIN, map};
-use ccplane_infer::{Bits, FlowPolicy, Level, Shape, ShapeError};
+use ccplane_infer::{Bits, FlowPolicy, Level, Shape, ShapeError, spread};
 
 pub(super) const CASES: [(&str, Run); 8] = [
     ("slots are defined before they are asked", slots_defined),
@@ -149,6 +149,8 @@ fn images_checked(s: &mut Session) -> Outcome {
         ("a knob above all bounds", with(|i| image::set_u64(i, image::KNOB_MAX, 1 << 41))),
         ("a step that may overflow", with(|i| image::set_u64(i, image::STEP_Q20, 1 << 60))),
         ("a shift that is none", with(|i| image::set_u32(i, image::OUT_SHIFT, 64))),
+        ("a bound of 0", with(|i| image::set_u32(i, image::ACTION_BOUND_Q16, 0))),
+        ("a network whose sums may overflow", with(|i| i[i.len() - 1] = 1 << 14)),
         (
             "an input without a range",
             with(|i| image::set_u32(i, image::FEATURES + image::feature::HI, -127i32 as u32)),
@@ -194,8 +196,8 @@ fn pushed(s: &mut Session) -> Outcome {
 
 fn canary_share(s: &mut Session) -> Outcome {
     let flow = s.asking(&plain(1))?;
-    // As `infer` spreads flows over the shares; a share at the very end leaves nothing to compare with.
-    let place = (flow.0.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u16;
+    // A flow at the very end has no canaries.
+    let place = (spread(flow.0) >> 48) as u16;
     s.push(&plain(2), Part::Canary { share: place })?;
     s.stays_with("a flow beyond the canary's share has the active snapshot", 1)?;
     if place < u16::MAX {
@@ -209,7 +211,7 @@ fn canary_share(s: &mut Session) -> Outcome {
 }
 
 fn decision_applied(s: &mut Session) -> Outcome {
-    let window = Linear { map: map::CWND, min: 40_000, max: 40_000, ..plain(1) };
+    let window = Linear { map: map::CWND, min: 39_999, max: 40_000, ..plain(1) };
     let flow = s.asking(&window)?;
     s.progresses(flow, false)?;
     let exact = s.reports.iter().all(|r| r.values[CWND_SEEN] == 40_000);
@@ -218,7 +220,7 @@ fn decision_applied(s: &mut Session) -> Outcome {
     let shown = u64::from(stats.snd_cwnd) * u64::from(stats.mss_bytes);
     let near = shown <= 40_000 && shown + u64::from(stats.mss_bytes) > 40_000;
     promise(near, "the window is applied, rounded down to segments", &(stats.snd_cwnd, stats.mss_bytes))?;
-    s.push(&Linear { map: map::RATE, min: 300_000, max: 300_000, ..plain(2) }, Part::Active)?;
+    s.push(&Linear { map: map::RATE, min: 299_999, max: 300_000, ..plain(2) }, Part::Active)?;
     s.decides("a push is followed", 2)?;
     let paced = s.stats(flow)?.pacing_rate;
     promise(paced == 300_000, "the rate is applied", &paced)
@@ -248,8 +250,8 @@ fn empty_slot(s: &mut Session) -> Outcome {
 
 fn trouble(s: &mut Session) -> Outcome {
     let flow = s.asking(&plain(1))?;
-    // A bound of 0, which every action breaks.
-    let bad = Linear { bound: 0, trip_limit: 40, ..plain(2) };
+    // A bound that every action breaks.
+    let bad = Linear { bound_q16: 1, trip_limit: 40, ..plain(2) };
     s.push(&bad, Part::Active)?;
     s.decides("a push is followed", 2)?;
     s.decides("trouble brings the last good snapshot back", 1)?;
