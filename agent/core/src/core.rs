@@ -27,6 +27,8 @@ pub struct Config {
     pub heartbeat_us: u64,
     /// Time between two batches of rows, microseconds.
     pub batch_us: u64,
+    /// Time between two looks at slots and flows while nothing is on trial, microseconds; at least `batch_us`.
+    pub look_us: u64,
     /// Deployments are numbered from here, and beyond any that a datapath holds when it is attached: so that no number
     /// comes twice, an agent derives it from the time of its start.
     pub first_deployment: u32,
@@ -40,6 +42,7 @@ impl Default for Config {
             max_flows: MAX_FLOWS,
             heartbeat_us: 100_000,
             batch_us: 200_000,
+            look_us: 1_000_000,
             first_deployment: 1,
             push: PushRules::default(),
         }

@@ -3,12 +3,9 @@
 use crate::core::{Attached, next_uid, start};
 use crate::deploy::Machine;
 use crate::flow::NativeReason;
-use crate::{Batch, Candidate, Core, DatapathId, Decision, Deployment, MAX_DECISIONS, Verdict};
+use crate::{Batch, Candidate, Core, DatapathId, Decision, Deployment, MAX_DECISIONS, Measure, Verdict};
 use ccplane_contract::{DatapathError, FlowId, FlowStats, Mode, SlotStats, SnapshotUid};
 use std::collections::VecDeque;
-
-/// Time between two looks at flows and slots while nothing is on trial, microseconds.
-const LOOK_US: u64 = 1_000_000;
 
 /// A slot of a datapath.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +123,7 @@ impl Core {
                 let Some(machine) = attached.slots.get_mut(slot) else { continue };
                 asking[usize::from(*slot)] += 1;
                 machine.watch(stats, policy);
+                self.rows.measure(id, machine.algorithm(), *slot, Measure::from(stats));
                 let active = machine.active.as_ref().map_or(0, |d| d.uid.0);
                 let is_new = active != 0 && active != policy.level_uid && active != state.restarted_for;
                 if stats.mode == Mode::NativePolicy && is_new {
@@ -139,7 +137,8 @@ impl Core {
             }
             busy |= machine.is_busy();
         }
-        let period_us = if busy { self.config.batch_us } else { LOOK_US.max(self.config.batch_us) };
+        let period_us =
+            if busy { self.config.batch_us } else { self.config.look_us.max(self.config.batch_us) };
         attached.next_look_us = now_us.saturating_add(period_us);
         for (stats, active) in fallen {
             self.restart(id, stats, active);

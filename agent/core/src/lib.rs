@@ -34,7 +34,7 @@ pub use deploy::{
 pub use drive::{Driven, drive};
 pub use flow::{AlgorithmCounters, FlowCounters, FlowView, NativeReason};
 pub use learning::SlotView;
-pub use rows::Batch;
+pub use rows::{Batch, Measure};
 pub use rules::{NATIVE, Rule, Rules, RulesError};
 
 /// Flows known at once, unless configured otherwise; further ones stay with their native algorithm.
@@ -53,6 +53,8 @@ pub const MAX_COMMANDS_PER_CALL: usize = 16;
 pub const MAX_POLICIES: usize = 4;
 /// Rows of one slot that wait for its learner; the oldest make way.
 pub const MAX_ROWS: usize = 8192;
+/// Samples of flows' paths in one batch of rows; further flows are left out.
+pub const MAX_MEASURES: usize = 1024;
 /// Decisions that are kept to be looked at; the oldest make way.
 pub const MAX_DECISIONS: usize = 256;
 /// Fields of one command.

@@ -1,9 +1,42 @@
 //! Intervals on their way to learners, in bounded buffers.
 
-use crate::{DatapathId, MAX_ROWS};
+use crate::{DatapathId, MAX_MEASURES, MAX_ROWS};
 use ccplane_alg::Row;
-use ccplane_contract::FlowId;
+use ccplane_contract::{FlowId, FlowStats};
 use std::collections::{BTreeMap, VecDeque};
+
+/// A flow's path as its datapath last sampled it: what a learner's picture of the link is made from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Measure {
+    /// The flow.
+    pub flow: FlowId,
+    /// The datapath's clock at the sample, microseconds.
+    pub at_us: u64,
+    /// Bytes acknowledged since the flow started.
+    pub bytes_acked: u64,
+    /// Packets delivered since the flow started.
+    pub delivered: u64,
+    /// Packets marked lost since the flow started.
+    pub lost: u64,
+    /// Smoothed round-trip time, microseconds.
+    pub srtt_us: u32,
+    /// Smallest round-trip time, microseconds.
+    pub min_rtt_us: u32,
+}
+
+impl From<&FlowStats> for Measure {
+    fn from(stats: &FlowStats) -> Measure {
+        Measure {
+            flow: stats.flow,
+            at_us: stats.sampled_at_us,
+            bytes_acked: stats.bytes_acked,
+            delivered: stats.delivered,
+            lost: stats.lost,
+            srtt_us: stats.srtt_us,
+            min_rtt_us: stats.min_rtt_us,
+        }
+    }
+}
 
 /// The intervals of one slot's flows in one batch interval.
 #[derive(Clone, PartialEq, Debug)]
@@ -18,6 +51,8 @@ pub struct Batch {
     pub rows: Vec<(FlowId, Row)>,
     /// Rows that did not fit: the oldest.
     pub dropped: u64,
+    /// The flows' paths, some of them.
+    pub measures: Vec<Measure>,
 }
 
 #[derive(Default)]
@@ -25,6 +60,7 @@ struct Buffer {
     algorithm: &'static str,
     rows: VecDeque<(FlowId, Row)>,
     dropped: u64,
+    measures: Vec<Measure>,
 }
 
 /// Every slot's rows.
@@ -50,6 +86,14 @@ impl Rows {
         self.taken += 1;
     }
 
+    pub fn measure(&mut self, datapath: DatapathId, algorithm: &'static str, slot: u8, measure: Measure) {
+        let buffer = self.buffers.entry((datapath, slot)).or_default();
+        buffer.algorithm = algorithm;
+        if buffer.measures.len() < MAX_MEASURES {
+            buffer.measures.push(measure);
+        }
+    }
+
     /// All batches that are not empty, which are removed.
     pub fn take(&mut self) -> Vec<Batch> {
         let batch = |((datapath, slot), b): ((DatapathId, u8), Buffer)| Batch {
@@ -58,6 +102,7 @@ impl Rows {
             slot,
             rows: b.rows.into(),
             dropped: b.dropped,
+            measures: b.measures,
         };
         std::mem::take(&mut self.buffers).into_iter().map(batch).collect()
     }

@@ -51,6 +51,7 @@ fn candidate(bias: i32) -> Candidate {
         fidelity_mean: 0.2,
         safe: true,
         quantisation_error: 0.001,
+        gain: None,
         states: 1000,
     };
     Candidate { snapshot: snapshot(bias), origin: Origin::Learned(evidence) }
@@ -300,11 +301,15 @@ fn what_need_not_or_must_not_be_pushed_is_not() {
         Evidence { converged: false, ..good },
         Evidence { fidelity_mean: 0.05, ..good },
         Evidence { fidelity_mean: f64::NAN, ..good },
+        Evidence { gain: Some(0.0), ..good },
     ] {
         core.propose("a", 3, &Candidate { snapshot: snapshot(9), origin: Origin::Learned(evidence) }, 1);
         assert_eq!(turn(&mut core, &mut fake, 1, vec![]), [""; 0]);
     }
-    assert_eq!(verdicts(&mut core)[1..], ["unsafe", "not-converged", "not-necessary", "not-necessary"]);
+    assert_eq!(
+        verdicts(&mut core)[1..],
+        ["unsafe", "not-converged", "not-necessary", "not-necessary", "not-necessary"]
+    );
     core.propose("a", 3, &candidate(9), 1);
     core.propose("a", 3, &candidate(8), 1);
     assert_eq!(verdicts(&mut core), ["busy"]);

@@ -159,7 +159,8 @@ impl Machine {
             if !evidence.converged {
                 return Some(Verdict::NotConverged);
             }
-            if loss <= self.rules.alpha || loss.is_nan() {
+            let no_gain = evidence.gain.is_some_and(|gain| gain <= 0.0 || gain.is_nan());
+            if loss <= self.rules.alpha || loss.is_nan() || no_gain {
                 return Some(Verdict::NotNecessary);
             }
         }

@@ -83,6 +83,8 @@ pub struct Evidence {
     pub safe: bool,
     /// Mean difference of the integer network from the float one, as a share of the output range.
     pub quantisation_error: f64,
+    /// By how much the learner expects rewards to improve, where it knows: nothing above 0 is not necessary.
+    pub gain: Option<f64>,
     /// States that all of this was measured on.
     pub states: u64,
 }
