@@ -7,6 +7,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod architecture;
+mod back_end;
+pub mod curves;
 mod environment;
 mod learner;
 pub mod math;
@@ -17,13 +19,16 @@ mod ppo;
 mod preference;
 mod rng;
 mod rollout;
+#[cfg(test)]
+mod testing;
 #[cfg(feature = "torch")]
-pub mod torch;
+mod torch;
 mod train;
 
 pub use architecture::{
     Architecture, ArchitectureError, MAX_HIDDEN, MAX_INPUTS, MAX_NEURONS, PreferenceBlock,
 };
+pub use back_end::{BackEnd, Device, DeviceError, MAX_THREADS, TorchOptions};
 pub use environment::{Actor, End, Environment};
 pub use learner::{LearnError, Learner, LearnerState, Moments, UpdateStats};
 pub use native::{ActorCritic, Native};
@@ -32,6 +37,8 @@ pub use ppo::{BETA_1, BETA_2, Decay, KL_TOLERANCE, PpoConfig, PpoError};
 pub use preference::{Goals, LANDMARKS, PIVOTS, Preference, Replay, TRANSFER_UPDATES, landmarks};
 pub use rng::Rng;
 pub use rollout::{Batch, Recorder, Trajectory, log_prob};
+#[cfg(feature = "torch")]
+pub use torch::Torch;
 pub use train::{
     Checkpoint, Evaluation, Observer, Plateau, Progress, Stop, TrainConfig, TrainError, TrainReport, Update,
     evaluate, train,

@@ -291,3 +291,150 @@ impl<'a> Work<'a> {
         sums.iter().fold(rest, |sum, lane| sum + lane).sqrt()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use crate::{Architecture, PreferenceBlock};
+    use ccplane_quantize::{Activation, Mlp};
+
+    fn forward(mlp: &Mlp, numbers: &[f64], x: &[f32]) -> f64 {
+        let mut x: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
+        let mut rest = numbers;
+        for layer in mlp.layers() {
+            let (weights, after) = rest.split_at(layer.inputs * layer.outputs);
+            let (bias, after) = after.split_at(layer.outputs);
+            rest = after;
+            let sum = |(row, b): (&[f64], &f64)| b + row.iter().zip(&x).map(|(w, x)| w * x).sum::<f64>();
+            x = (weights.chunks(layer.inputs).zip(bias).map(sum))
+                .map(|sum| match layer.activation {
+                    None => sum,
+                    Some(Activation::Tanh) => sum.tanh(),
+                    Some(Activation::Relu) => sum.max(0.0),
+                })
+                .collect();
+        }
+        x[0]
+    }
+
+    /// The loss as [`PpoConfig`] words it, in double precision, of parameters in the order of [`Moments`].
+    fn loss(parameters: &Parameters, mlp: &Mlp, numbers: &[f64], config: &PpoConfig, batch: &Batch) -> f64 {
+        let count = parameters.actor.to_numbers(&parameters.actor.parameters).len();
+        let log_std = numbers[2 * count];
+        let mut total = -f64::from(config.entropy_coef) * log_std;
+        for (n, x) in batch.observations.chunks(batch.observation_len).enumerate() {
+            let mean = forward(mlp, &numbers[..count], x);
+            let value = forward(mlp, &numbers[count..2 * count], x);
+            let z = (f64::from(batch.actions[n]) - mean) / log_std.exp();
+            let log_prob = -0.5 * z * z - log_std - 0.5 * std::f64::consts::TAU.ln();
+            let ratio = (log_prob - f64::from(batch.log_probs[n])).exp();
+            let clip = f64::from(config.clip);
+            let advantage = f64::from(batch.advantages[n]);
+            let gain = (ratio * advantage).min(ratio.clamp(1.0 - clip, 1.0 + clip) * advantage);
+            let error = value - f64::from(batch.returns[n]);
+            total += (f64::from(config.value_coef) * error * error - gain) / batch.len() as f64;
+        }
+        total
+    }
+
+    fn batch(observation_len: usize, rows: usize, rng: &mut Rng) -> Batch {
+        let mut batch = Batch::new(observation_len);
+        let mut normals = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<f32>>();
+        batch.observations = normals(rows * observation_len);
+        batch.actions = normals(rows);
+        batch.log_probs = normals(rows).iter().map(|x| 0.3 * x - 1.4).collect();
+        batch.advantages = normals(rows);
+        batch.returns = normals(rows);
+        batch.values = normals(rows);
+        batch
+    }
+
+    #[test]
+    fn gradients_are_the_losses_slopes() {
+        let preference = Some(PreferenceBlock { inputs: 2, width: 3 });
+        let architectures = [
+            Architecture { inputs: 5, hidden: vec![9, 4], activation: Activation::Tanh, preference: None },
+            Architecture { inputs: 11, hidden: vec![10, 17, 3], activation: Activation::Tanh, preference },
+            Architecture { inputs: 8, hidden: vec![16], activation: Activation::Relu, preference: None },
+        ];
+        let mut rng = Rng::new(3, &[]);
+        for architecture in architectures {
+            let policy = testing::policy(architecture.clone(), -0.3, 5);
+            let mut parameters = Parameters::new(&ActorCritic::new(&policy), policy.log_std());
+            // A last layer that matters.
+            for lane in &mut parameters.actor.parameters {
+                lane.iter_mut().for_each(|x| *x *= 1.7);
+            }
+            parameters.actor.transpose();
+            let config = PpoConfig { normalise_advantages: false, entropy_coef: 0.1, ..PpoConfig::default() };
+            let batch = batch(architecture.inputs, 37, &mut rng);
+            let mut work = Work::new(&parameters, &config, &batch);
+            work.differentiate(&parameters, &(0..37).collect::<Vec<_>>());
+            let gradient = parameters.to_numbers(&work.gradient);
+            let all = Group {
+                actor: parameters.actor.parameters.clone(),
+                critic: parameters.critic.parameters.clone(),
+                log_std: parameters.log_std,
+            };
+            let numbers: Vec<f64> = parameters.to_numbers(&all).iter().map(|x| f64::from(*x)).collect();
+            let scale = gradient.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+            assert!(scale > 0.01);
+            for n in 0..numbers.len() {
+                let slope = |h: f64| {
+                    let mut moved = numbers.clone();
+                    moved[n] += h;
+                    loss(&parameters, policy.actor(), &moved, &config, &batch)
+                };
+                let expected = (slope(1e-5) - slope(-1e-5)) / 2e-5;
+                let masked = architecture.preference.is_some() && gradient[n] == 0.0;
+                let error = (f64::from(gradient[n]) - expected).abs();
+                assert!(masked || error < 1e-4 * f64::from(scale), "{n}: {} for {expected}", gradient[n]);
+            }
+            let zeros = gradient.iter().filter(|x| **x == 0.0).count();
+            let outside =
+                if preference.is_some() && architecture.inputs == 11 { 2 * (3 * 9 + 7 * 2) } else { 0 };
+            assert!(architecture.activation == Activation::Relu || zeros == outside, "{zeros} {outside}");
+        }
+    }
+
+    #[test]
+    fn rows_do_not_depend_on_their_batch() {
+        let policy = testing::policy(Architecture::mocc(), 0.0, 9);
+        let mut networks = ActorCritic::new(&policy);
+        let rows = batch(33, 601, &mut Rng::new(4, &[]));
+        let mut values = Vec::new();
+        networks.values(&rows.observations, &mut values);
+        assert_eq!(values.len(), 601);
+        for (n, row) in rows.observations.chunks(33).enumerate() {
+            assert_eq!(networks.value(row).to_bits(), values[n].to_bits());
+            let mut scratch = ccplane_quantize::Scratch::default();
+            assert!((policy.critic().forward(row, &mut scratch) - values[n]).abs() < 1e-4);
+        }
+        // Without vector instructions too.
+        let mut room = Room::default();
+        for (n, row) in rows.observations.chunks(33).enumerate() {
+            let network = &networks.critic;
+            let to = network.inputs_of(&mut room, 1);
+            fill(&mut to[..network.input_lanes()], row);
+            network.forward(&mut room);
+            assert_eq!(network.output(&room, 0).to_bits(), values[n].to_bits());
+        }
+    }
+
+    #[test]
+    fn a_state_goes_on_as_if_never_left() {
+        let policy = testing::policy(Architecture::mocc(), 0.0, 9);
+        let rows = batch(33, 300, &mut Rng::new(4, &[]));
+        let mut whole = super::super::Native::new(&policy, PpoConfig::default()).unwrap();
+        use crate::Learner;
+        whole.update(&rows, 1e-3, &mut Rng::new(1, &[0])).unwrap();
+        let mut resumed = super::super::Native::new(&policy, PpoConfig::default()).unwrap();
+        resumed.restore(&whole.state()).unwrap();
+        assert_eq!(resumed.state(), whole.state());
+        let stats = whole.update(&rows, 1e-3, &mut Rng::new(1, &[1])).unwrap();
+        assert_eq!(resumed.update(&rows, 1e-3, &mut Rng::new(1, &[1])).unwrap(), stats);
+        assert_eq!(resumed.state(), whole.state());
+        assert_ne!(resumed.policy(), &policy);
+    }
+}

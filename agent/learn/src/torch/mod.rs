@@ -6,8 +6,8 @@ mod network;
 mod update;
 
 use crate::{
-    ActorCritic, Architecture, Batch, LearnError, Learner, LearnerState, Moments, Policy, PpoConfig, Rng,
-    UpdateStats,
+    ActorCritic, Architecture, Batch, Device, LearnError, Learner, LearnerState, MAX_THREADS, Moments,
+    Policy, PpoConfig, Rng, TorchOptions, UpdateStats,
 };
 use adam::Adam;
 use ccplane_quantize::{Dense, Mlp};
@@ -17,38 +17,6 @@ use update::Trained;
 
 /// Half of ln 2 pi e.
 const HALF_LN_TAU_E: f32 = 1.418_938_5;
-/// Threads, at most.
-pub const MAX_THREADS: usize = 256;
-
-/// Where libtorch computes.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Place {
-    /// On processors.
-    #[default]
-    Cpu,
-    /// On the CUDA device of that number.
-    Cuda(usize),
-    /// On the first CUDA device, or on processors where libtorch sees none.
-    Best,
-}
-
-/// How libtorch computes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
-    /// Where.
-    pub place: Place,
-    /// Threads of one operation, 1 to [`MAX_THREADS`]; libtorch has one such number in a process. More than one pays for
-    /// layers of several hundred neurons; with small ones threads wait for each other most of the time.
-    pub threads: usize,
-}
-
-impl Default for Options {
-    /// One thread of a processor.
-    fn default() -> Options {
-        Options { place: Place::Cpu, threads: 1 }
-    }
-}
-
 /// A learner by libtorch.
 #[derive(Debug)]
 pub struct Torch {
@@ -62,26 +30,18 @@ pub struct Torch {
     state: LearnerState,
 }
 
-/// A [`Torch`], as any learner.
-///
-/// # Errors
-/// As [`Torch::new`].
-pub fn learner(policy: &Policy, config: PpoConfig, options: Options) -> Result<Box<dyn Learner>, LearnError> {
-    Ok(Box::new(Torch::new(policy, config, options)?))
-}
-
 impl Torch {
     /// Goes on from `policy`, with an optimiser that has seen nothing.
     ///
     /// # Errors
     /// Settings or options out of range; a device that libtorch does not have.
-    pub fn new(policy: &Policy, config: PpoConfig, options: Options) -> Result<Torch, LearnError> {
+    pub fn new(policy: &Policy, config: PpoConfig, options: TorchOptions) -> Result<Torch, LearnError> {
         config.check()?;
         if !(1..=MAX_THREADS).contains(&options.threads) {
             return Err(refused(format!("{} threads, 1 to {MAX_THREADS} are allowed", options.threads)));
         }
         tch::set_num_threads(options.threads as i32);
-        let device = options.place.device()?;
+        let device = device(options.device)?;
         let networks = Networks::new(policy.architecture(), device)?;
         let state = untouched(policy.clone());
         let parameters = on_device(&state.policy, device)?;
@@ -187,15 +147,13 @@ impl Learner for Torch {
     }
 }
 
-impl Place {
-    fn device(self) -> Result<tch::Device, LearnError> {
-        match self {
-            Place::Cpu => Ok(tch::Device::Cpu),
-            Place::Best => Ok(tch::Device::cuda_if_available()),
-            Place::Cuda(n) if (n as i64) < tch::Cuda::device_count() => Ok(tch::Device::Cuda(n)),
-            Place::Cuda(n) => {
-                Err(refused(format!("no CUDA device {n}: libtorch sees {}", tch::Cuda::device_count())))
-            }
+fn device(wanted: Device) -> Result<tch::Device, LearnError> {
+    match wanted {
+        Device::Cpu => Ok(tch::Device::Cpu),
+        Device::Auto => Ok(tch::Device::cuda_if_available()),
+        Device::Cuda(n) if (n as i64) < tch::Cuda::device_count() => Ok(tch::Device::Cuda(n)),
+        Device::Cuda(n) => {
+            Err(refused(format!("no CUDA device {n}: libtorch sees {}", tch::Cuda::device_count())))
         }
     }
 }

@@ -1,0 +1,107 @@
+//! Training curves: JSON Lines, TensorBoard event files, a line on the terminal.
+
+mod tensorboard;
+mod terminal;
+
+pub use tensorboard::{EventError, EventWriter, Scalar, read_events};
+pub use terminal::ProgressLine;
+
+use crate::{Evaluation, Observer, Policy, Update};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::time::Instant;
+
+/// The scalars of an update by their names in all curves.
+fn scalars(update: &Update) -> [(&'static str, f32); 11] {
+    let stats = &update.stats;
+    [
+        ("mean_reward", update.mean_reward),
+        ("learning_rate", update.learning_rate),
+        ("std", update.std),
+        ("policy_loss", stats.policy_loss),
+        ("value_loss", stats.value_loss),
+        ("entropy", stats.entropy),
+        ("approx_kl", stats.approx_kl),
+        ("clip_fraction", stats.clip_fraction),
+        ("explained_variance", stats.explained_variance),
+        ("grad_norm", stats.grad_norm),
+        ("epochs", stats.epochs as f32),
+    ]
+}
+
+/// Curves as JSON Lines: `{"kind":"update", ...}` for each update, `{"kind":"evaluation", ...}` for each evaluation.
+/// A number that is not finite is null. A resumed training appends.
+pub struct JsonLines {
+    to: BufWriter<File>,
+    began: Instant,
+}
+
+impl JsonLines {
+    /// Appends to the file at `path`.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn append(path: &Path) -> std::io::Result<JsonLines> {
+        let file = File::options().create(true).append(true).open(path)?;
+        Ok(JsonLines { to: BufWriter::new(file), began: Instant::now() })
+    }
+
+    fn line(&mut self, value: &Value) -> std::io::Result<()> {
+        writeln!(self.to, "{value}")?;
+        self.to.flush()
+    }
+}
+
+impl Observer for JsonLines {
+    fn updated(&mut self, update: &Update) -> std::io::Result<()> {
+        let mut line = json!({
+            "kind": "update", "update": update.update, "step": update.steps, "episodes": update.episodes,
+            "seconds": self.began.elapsed().as_secs_f64(),
+        });
+        for (name, value) in scalars(update) {
+            line[name] = json!(value);
+        }
+        self.line(&line)
+    }
+
+    fn evaluated(&mut self, evaluation: &Evaluation, _policy: &Policy) -> std::io::Result<()> {
+        let Evaluation { update, steps, mean_reward, rewards } = evaluation;
+        self.line(&json!({
+            "kind": "evaluation", "update": update, "step": steps, "mean_reward": mean_reward, "rewards": rewards,
+            "seconds": self.began.elapsed().as_secs_f64(),
+        }))
+    }
+}
+
+/// Curves for TensorBoard: `train/...` and `evaluation/mean_reward`, by decisions learned from.
+impl Observer for EventWriter {
+    fn updated(&mut self, update: &Update) -> std::io::Result<()> {
+        let names = scalars(update).map(|(name, value)| (format!("train/{name}"), value));
+        self.write(update.steps, &names)
+    }
+
+    fn evaluated(&mut self, evaluation: &Evaluation, _policy: &Policy) -> std::io::Result<()> {
+        self.write(evaluation.steps, &[("evaluation/mean_reward".to_owned(), evaluation.mean_reward)])
+    }
+}
+
+/// All of them hear everything, in turn; any of them may stop the training.
+impl Observer for Vec<Box<dyn Observer>> {
+    fn updated(&mut self, update: &Update) -> std::io::Result<()> {
+        self.iter_mut().try_for_each(|observer| observer.updated(update))
+    }
+
+    fn evaluated(&mut self, evaluation: &Evaluation, policy: &Policy) -> std::io::Result<()> {
+        self.iter_mut().try_for_each(|observer| observer.evaluated(evaluation, policy))
+    }
+
+    fn checkpoint(&mut self, checkpoint: &crate::Checkpoint) -> std::io::Result<()> {
+        self.iter_mut().try_for_each(|observer| observer.checkpoint(checkpoint))
+    }
+
+    fn stopped(&mut self) -> bool {
+        self.iter_mut().any(|observer| observer.stopped())
+    }
+}
