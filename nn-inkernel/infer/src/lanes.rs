@@ -5,7 +5,7 @@ use crate::Bits;
 /// Lanes of a word, at most.
 pub const MAX_LANES: usize = 3;
 
-/// The word of a group's weights: `sum w_l 2^(b l)`, so that a lane borrows from the one above it.
+/// The word of a group's weights, of 16 bits: `sum w_l 2^(b l)`, so that a lane borrows from the one above it.
 pub fn pack_weights(bits: Bits, weights: impl IntoIterator<Item = i64>) -> u64 {
     pack(bits, weights)
 }
