@@ -1,6 +1,10 @@
 //! Runs compiled programs in the kernel on primitives that we make up, without a flow: what the conformance
 //! suite and the benchmarks drive. The fold's code is the same as on live flows; only the host differs.
 
+mod inference;
+
+pub use inference::InferenceBench;
+
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
