@@ -2,12 +2,11 @@
 //! but for rounding.
 #![allow(clippy::unwrap_used)]
 
-use ccplane_learn::torch::{Options, Place, Torch, learner};
 use ccplane_learn::{
-    Actor, ActorCritic, Architecture, Batch, End, Environment, LearnError, Learner, Native, Policy,
-    PpoConfig, Recorder, Rng, UpdateStats,
+    Actor, ActorCritic, Architecture, BackEnd, Batch, Device, End, Environment, LearnError, Learner, Native,
+    Policy, PpoConfig, Recorder, Rng, Torch, TorchOptions, UpdateStats,
 };
-use ccplane_quantize::Activation;
+use ccplane_quantize::{Activation, quantize};
 use ccplane_snapshot::{Action, ActionMap, Feature, PolicySpec};
 
 const RATE: f32 = 1e-3;
@@ -25,7 +24,7 @@ fn architecture(inputs: usize, hidden: &[usize], activation: Activation) -> Arch
 }
 
 fn torch(policy: &Policy, config: PpoConfig) -> Torch {
-    Torch::new(policy, config, Options::default()).unwrap()
+    Torch::new(policy, config, TorchOptions::default()).unwrap()
 }
 
 /// Rows as a policy makes them, with advantages and returns of no environment.
@@ -210,7 +209,7 @@ fn both_learn_and_what_torch_learned_runs_natively() {
     let config = PpoConfig { minibatch: 64, ..PpoConfig::default() };
     let policy = policy(architecture(2, &[16, 16], Activation::Tanh), 3);
     let mut native = Native::new(&policy, config).unwrap();
-    let mut torch = learner(&policy, config, Options::default()).unwrap();
+    let mut torch = BackEnd::Torch(TorchOptions::default()).learner(&policy, config).unwrap();
     let (of_native, of_torch) = (train(&mut native), train(torch.as_mut()));
     assert_eq!(of_native.0, of_torch.0, "they begin alike");
     assert!(of_torch.1 > 0.5 * of_torch.0, "{of_torch:?}: nothing was learned");
@@ -222,6 +221,11 @@ fn both_learn_and_what_torch_learned_runs_natively() {
     let (mut means, expected) = (Vec::new(), evaluated(torch.as_mut(), &probe).0);
     ActorCritic::new(&file).means(&probe, &mut means);
     assert!(furthest(&means, &expected) < 1e-5);
+
+    let visited: Vec<Vec<i32>> =
+        probe.chunks(2).map(|row| row.iter().map(|x| (x * 1000.0).round() as i32).collect()).collect();
+    let snapshot = quantize(file.actor(), file.spec(), &visited, &Default::default()).unwrap();
+    assert!(snapshot.fidelity().visited_mean_error < 0.01, "{:?}", snapshot.fidelity());
 }
 
 #[test]
@@ -240,14 +244,17 @@ fn refuses_what_cannot_be() {
     let config = PpoConfig::default();
     let policy_ = policy(Architecture::aurora(), 1);
     let new = |config, options| Torch::new(&policy_, config, options).map(|_| ());
-    let absent = Options { place: Place::Cuda(4096), ..Options::default() };
+    let absent = TorchOptions { device: Device::Cuda(4096), ..TorchOptions::default() };
     assert!(matches!(new(config, absent), Err(LearnError::BackEnd { .. })));
     assert!(matches!(
-        new(config, Options { threads: 0, ..Options::default() }),
+        new(config, TorchOptions { threads: 0, ..TorchOptions::default() }),
         Err(LearnError::BackEnd { .. })
     ));
-    assert!(matches!(new(PpoConfig { epochs: 0, ..config }, Options::default()), Err(LearnError::Config(_))));
-    new(config, Options { place: Place::Best, ..Options::default() }).unwrap();
+    assert!(matches!(
+        new(PpoConfig { epochs: 0, ..config }, TorchOptions::default()),
+        Err(LearnError::Config(_))
+    ));
+    new(config, TorchOptions { device: Device::Auto, ..TorchOptions::default() }).unwrap();
 
     let mut torch = torch(&policy_, config);
     let before = torch.state();
