@@ -113,6 +113,8 @@ pub enum Metric {
     LossPpm,
     /// Jain's index of the flows' throughputs while all of them run, millionths.
     JainPpm,
+    /// A contender's flow's throughput against the mean of all flows', background included, millionths.
+    FairSharePpm,
     /// Median completion time of short flows, microseconds.
     FctP50Us,
     /// 95th percentile of completion times, microseconds.

@@ -24,7 +24,7 @@ pub struct Unit {
 }
 
 /// Every metric, in the order of tables.
-pub const METRICS: [Metric; 17] = [
+pub const METRICS: [Metric; 18] = [
     Metric::ThroughputBps,
     Metric::ThroughputDeviationBps,
     Metric::UtilisationPpm,
@@ -34,6 +34,7 @@ pub const METRICS: [Metric; 17] = [
     Metric::P95QueueUs,
     Metric::LossPpm,
     Metric::JainPpm,
+    Metric::FairSharePpm,
     Metric::FctP50Us,
     Metric::FctP95Us,
     Metric::FctP99Us,
@@ -56,6 +57,7 @@ pub const fn unit(metric: Metric) -> Unit {
         Metric::P95QueueUs => ("p95 queue", "ms", 1e3, false),
         Metric::LossPpm => ("Loss", "%", 1e4, false),
         Metric::JainPpm => ("Jain’s index", "", 1e6, true),
+        Metric::FairSharePpm => ("Of the fair share", "", 1e6, true),
         Metric::FctP50Us => ("Completion p50", "ms", 1e3, false),
         Metric::FctP95Us => ("Completion p95", "ms", 1e3, false),
         Metric::FctP99Us => ("Completion p99", "ms", 1e3, false),
@@ -87,6 +89,12 @@ pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64>
         Metric::JainPpm => {
             let shares = shares_bps(measured, warmup_ms);
             jain(&shares).filter(|_| shares.len() > 1).map(|j| j * 1e6)
+        }
+        Metric::FairSharePpm => {
+            let all = mean(measured.flows.iter().map(|f| f.throughput_bps)).filter(|bps| *bps > 0.0)?;
+            let beside = measured.flows.iter().any(|f| f.background.is_some());
+            let own = mean(own_flows(measured).map(|f| f.throughput_bps)).filter(|_| beside)?;
+            Some(own / all * 1e6)
         }
         Metric::FctP50Us | Metric::FctP95Us | Metric::FctP99Us | Metric::FctLargeP50Us => {
             let mut times_us = completion_times_us(measured, |c| is_about(metric, c));

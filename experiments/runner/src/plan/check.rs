@@ -66,7 +66,7 @@ pub(super) fn scenarios(
     let duration_ms = plan.duration_s.get();
     let default = TrafficSource::default();
     let source = plan.traffic.as_ref().unwrap_or(&default);
-    let (background, datagrams) = background::all(&plan.background, duration_ms, known)?;
+    background::named(&plan.background, &plan.link)?;
     let mut scenarios = Vec::new();
     for (n, source_link) in plan.link.iter().enumerate() {
         let mut link = link(n, source_link, known)?;
@@ -82,6 +82,8 @@ pub(super) fn scenarios(
             Traffic::Incast { senders, .. } => *senders,
             Traffic::ShortFlows { .. } => 0,
         };
+        let (background, datagrams) =
+            background::all(&plan.background, source_link.name.as_deref(), duration_ms, known)?;
         if background.iter().map(|b| b.flows).sum::<u32>() + sent > MAX_FLOWS {
             return refuse("background", format_args!("more than {MAX_FLOWS} flows at once"));
         }
@@ -100,12 +102,10 @@ pub(super) fn scenarios(
             .map(|(key, value)| format!(", {} {value}", key.split_once('.').map_or(key.as_str(), |(_, k)| k)))
             .collect();
         let parameters = parameters.clone();
-        let background = background.clone();
         let simulator = Simulator {
             agent_latency_us: plan.simulator.agent_latency_us.map_or(0, |l| l.get()),
             min_rto_us: plan.simulator.min_rto_ms.map_or(DEFAULT_MIN_RTO_US, |r| r.small()),
         };
-        let datagrams = datagrams.clone();
         let name = called + &swept;
         scenarios.push(Scenario { name, parameters, link, traffic, background, datagrams, simulator });
     }

@@ -194,6 +194,7 @@ pub(super) enum BackgroundKind {
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BackgroundSource {
+    pub links: Option<Vec<String>>,
     pub kind: Option<BackgroundKind>,
     pub algorithm: Option<String>,
     pub rate_mbit: Option<Mbit>,

@@ -3,17 +3,19 @@
 use super::{Checked, algorithm, refuse};
 use crate::plan::Known;
 use crate::plan::model::{Background, Datagrams, Periods};
-use crate::plan::source::{BackgroundKind, BackgroundSource};
+use crate::plan::source::{BackgroundKind, BackgroundSource, LinkSource};
 use ccplane_results::Datapath;
 
-/// All of `[[background]]`.
+/// All of `[[background]]` that crosses the link of this name.
 pub(super) fn all(
     sources: &[BackgroundSource],
+    link: Option<&str>,
     duration_ms: u64,
     known: &Known<'_>,
 ) -> Checked<(Vec<Background>, Vec<Datagrams>)> {
     let (mut flows, mut datagrams) = (Vec::new(), Vec::new());
-    for (n, source) in sources.iter().enumerate() {
+    let crosses = |links: &Vec<String>| links.iter().any(|name| Some(name.as_str()) == link);
+    for (n, source) in sources.iter().enumerate().filter(|(_, s)| s.links.as_ref().is_none_or(crosses)) {
         let field = format!("background[{n}]");
         let times = times(&field, source, duration_ms)?;
         match source.kind.unwrap_or(BackgroundKind::Bulk) {
@@ -22,6 +24,23 @@ pub(super) fn all(
         }
     }
     Ok((flows, datagrams))
+}
+
+/// Each link that background is said to cross is there.
+pub(super) fn named(sources: &[BackgroundSource], links: &[LinkSource]) -> Checked<()> {
+    let names: Vec<&str> = links.iter().filter_map(|link| link.name.as_deref()).collect();
+    for (n, source) in sources.iter().enumerate() {
+        for (l, name) in source.links.iter().flatten().enumerate() {
+            if !names.contains(&name.as_str()) {
+                let field = format!("background[{n}].links[{l}]");
+                return refuse(
+                    field,
+                    format_args!("no link is called `{name}`; there are {}", names.join("; ")),
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Start and stop, milliseconds.
