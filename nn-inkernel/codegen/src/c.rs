@@ -97,7 +97,7 @@ fn normalise(file: &mut String, shape: &Shape) {
 \t\t*clipped += v < lo || v > hi;
 \t\tv = v > hi ? hi : v;
 \t\tv = v < lo ? lo : v;
-\t\tx[i] = (int64_t)((uint64_t)((int64_t)v - lo) * image[{mult}] + 0x80000000ULL >> 32) - {max};
+\t\tx[i] = (int64_t)(((uint64_t)((int64_t)v - lo) * image[{mult}] + 0x80000000ULL) >> 32) - {max};
 \t}}
 ",
         inputs = shape.inputs(),
@@ -143,7 +143,7 @@ fn activate(file: &mut String, shape: &Shape, layer: usize) {
         Bits::W8 => "\t\tx[i] = entry(base + (lane >> 10));\n\t}\n",
         Bits::W16 => {
             "\t\tint64_t from = entry(base + (lane >> 21)), to = entry(base + (lane >> 21) + 1);
-\t\tx[i] = from + ((to - from) * (int64_t)(lane >> 11 & 1023) >> 10);
+\t\tx[i] = from + (((to - from) * (int64_t)(lane >> 11 & 1023)) >> 10);
 \t}
 "
         }
