@@ -16,7 +16,8 @@ pub trait Learner: Send {
     /// One update, with this learning rate; `rng` gives the order of the rows.
     ///
     /// # Errors
-    /// A batch that is not of this architecture, which changes nothing; parameters that are no longer finite.
+    /// A batch that is not of this architecture, which changes nothing. Parameters that are no longer finite: the policy is
+    /// still the one before, and only [`Learner::load`] or [`Learner::restore`] go on from here.
     fn update(&mut self, batch: &Batch, learning_rate: f32, rng: &mut Rng)
     -> Result<UpdateStats, LearnError>;
 

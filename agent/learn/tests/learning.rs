@@ -1,0 +1,240 @@
+//! PPO learns what is known to be best, the same bits from the same seed.
+#![allow(clippy::unwrap_used)]
+
+mod toys;
+
+use ccplane_learn::{
+    Actor, Checkpoint, Decay, End, Environment, Evaluation, Goals, Learner, Native, Observer, Plateau,
+    Policy, PpoConfig, Preference, Rng, Stop, TrainConfig, TrainError, TrainReport, Update, evaluate,
+    landmarks, train,
+};
+use toys::{Tastes, Tracking};
+
+fn ppo() -> PpoConfig {
+    PpoConfig { gamma: 0.9, learning_rate: 3e-3, decay: Decay::Linear, minibatch: 64, ..PpoConfig::default() }
+}
+
+fn config(total_steps: u64) -> TrainConfig {
+    TrainConfig {
+        seed: 11,
+        total_steps,
+        episode_steps: 50,
+        steps_per_update: 1000,
+        eval_every: 5,
+        eval_episodes: 20,
+        checkpoint_every: 0,
+        threads: 2,
+        plateau: None,
+        goals: Goals::Own,
+    }
+}
+
+fn tracking(environments: usize) -> Vec<Box<dyn Environment>> {
+    (0..environments).map(|n| Box::new(Tracking { agents: 1 + n % 2 }) as Box<dyn Environment>).collect()
+}
+
+fn tastes() -> Vec<Box<dyn Environment>> {
+    (0..4).map(|_| Box::new(Tastes::default()) as Box<dyn Environment>).collect()
+}
+
+fn run(config: &TrainConfig, environments: usize) -> (TrainReport, Native) {
+    let mut learner = Native::new(&toys::policy(2, &[16, 16], None), ppo()).unwrap();
+    let report = train(&mut learner, &mut tracking(environments), config, None, &mut ()).unwrap();
+    (report, learner)
+}
+
+/// Acts as well as can be.
+#[derive(Default)]
+struct Best {
+    sum: f32,
+    rewards: f32,
+}
+
+impl Actor for Best {
+    fn act(&mut self, _agent: usize, observation: &[f32]) -> f32 {
+        Tracking::best(observation)
+    }
+    fn outcome(&mut self, _agent: usize, reward: f32, _end: End, _observation: &[f32]) {
+        self.sum += reward;
+        self.rewards += 1.0;
+    }
+}
+
+#[test]
+fn reaches_the_best_policy() {
+    let (report, _) = run(&config(120_000), 3);
+    assert_eq!(report.stop, Stop::Steps);
+    let mut best = Best::default();
+    (0..100).for_each(|seed| Tracking { agents: 1 }.episode(seed, 50, &mut best));
+    let best = best.sum / best.rewards;
+    let mean = |policy: &Policy| {
+        let rewards = evaluate(policy, &mut tracking(1), &Goals::Own, 99, 100, 50, 1);
+        rewards.iter().sum::<f32>() / 100.0
+    };
+    let (before, after) = (mean(&toys::policy(2, &[16, 16], None)), mean(&report.best));
+    assert!(before < best - 0.3, "nothing to learn: {before} of {best}");
+    assert!(after > best - 0.05, "{after}, the best is {best}");
+    assert!(report.best.provenance.steps > 0 && report.best.provenance.steps <= report.progress.steps);
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let base = config(6_000);
+    let (one, learner) = run(&TrainConfig { threads: 1, ..base.clone() }, 5);
+    for threads in [2, 3, 8] {
+        let (more, other) = run(&TrainConfig { threads, ..base.clone() }, 5);
+        assert_eq!(one, more, "{threads} threads");
+        assert_eq!(learner.state(), other.state());
+    }
+    let (other_seed, _) = run(&TrainConfig { seed: 12, ..base }, 5);
+    assert_ne!(one.last, other_seed.last);
+}
+
+#[test]
+fn the_same_bits_on_every_machine() {
+    let (report, _) = run(&config(6_000), 2);
+    assert_eq!(
+        report.last.hash().unwrap(),
+        "b2ec330403194c3d3a45199403a38a3161b77b7c2c560a0ae475f079f99f3ea8"
+    );
+}
+
+/// Stops after an update; keeps what it heard.
+#[derive(Default)]
+struct Heard {
+    stop_after: Option<u64>,
+    updates: Vec<Update>,
+    evaluations: Vec<Evaluation>,
+    checkpoints: Vec<Checkpoint>,
+}
+
+impl Observer for Heard {
+    fn updated(&mut self, update: &Update) -> std::io::Result<()> {
+        self.updates.push(*update);
+        Ok(())
+    }
+    fn evaluated(&mut self, evaluation: &Evaluation, _policy: &Policy) -> std::io::Result<()> {
+        self.evaluations.push(evaluation.clone());
+        Ok(())
+    }
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> std::io::Result<()> {
+        self.checkpoints.push(Checkpoint::from_bytes(&checkpoint.to_bytes().unwrap()).unwrap());
+        Ok(())
+    }
+    fn stopped(&mut self) -> bool {
+        self.stop_after.is_some_and(|n| self.updates.len() as u64 >= n)
+    }
+}
+
+#[test]
+fn a_resumed_training_is_an_uninterrupted_one() {
+    let plateau = Some(Plateau { window: 1, patience: 1000, min_gain: 0.0 });
+    let config = TrainConfig { eval_every: 2, plateau, ..config(14_000) };
+    let learner = || Native::new(&toys::policy(2, &[16, 16], None), ppo()).unwrap();
+    let mut whole = Heard::default();
+    let report = train(&mut learner(), &mut tracking(3), &config, None, &mut whole).unwrap();
+    for stop_after in [1, 4, 5] {
+        let mut first = Heard { stop_after: Some(stop_after), ..Heard::default() };
+        let stopped = train(&mut learner(), &mut tracking(3), &config, None, &mut first).unwrap();
+        assert_eq!((stopped.stop, stopped.progress.updates), (Stop::Observer, stop_after));
+        let from = first.checkpoints.last().unwrap();
+        let mut second = Heard::default();
+        let resumed = train(&mut learner(), &mut tracking(3), &config, Some(from), &mut second).unwrap();
+        assert_eq!(resumed, report);
+        assert_eq!([first.updates, second.updates].concat(), whole.updates);
+        assert_eq!([first.evaluations, second.evaluations].concat(), whole.evaluations);
+        assert_eq!(second.checkpoints.last(), whole.checkpoints.last());
+    }
+    let other = TrainConfig { episode_steps: 40, ..config };
+    let refused = train(&mut learner(), &mut tracking(3), &other, whole.checkpoints.last(), &mut ());
+    assert!(matches!(refused, Err(TrainError::Resume { .. })));
+}
+
+#[test]
+fn stops_on_its_plateau() {
+    let plateau = Some(Plateau { window: 2, patience: 3, min_gain: 0.02 });
+    let (report, _) = run(&TrainConfig { plateau, eval_every: 4, ..config(2_000_000) }, 2);
+    assert_eq!(report.stop, Stop::Plateau);
+    assert!(report.progress.steps < 1_000_000);
+    assert!(report.progress.best_reward.unwrap() > -0.35);
+}
+
+#[test]
+fn refuses_what_does_not_fit() {
+    let mut learner = Native::new(&toys::policy(3, &[8], None), ppo()).unwrap();
+    let refused = train(&mut learner, &mut tracking(1), &config(1000), None, &mut ());
+    assert!(matches!(refused, Err(TrainError::Observations { index: 0, found: 2, expected: 3 })));
+    let zero = TrainConfig { threads: 0, ..config(1000) };
+    let refused = train(&mut learner, &mut tracking(1), &zero, None, &mut ());
+    assert!(matches!(refused, Err(TrainError::Zero { name: "threads" })));
+    let ppo = PpoConfig { clip: f32::NAN, ..ppo() };
+    assert!(Native::new(&toys::policy(2, &[8], None), ppo).is_err());
+}
+
+fn worth(policy: &Policy, preference: Preference) -> f32 {
+    evaluate(policy, &mut tastes(), &Goals::One(preference), 5, 4, 50, 1).iter().sum::<f32>() / 4.0
+}
+
+#[test]
+fn landmarks_then_a_new_preference_without_forgetting() {
+    let policy = toys::policy(4, &[24, 16], Some(Tastes::PREFERENCE));
+    let ppo = PpoConfig { gamma: 0.0, ..ppo() };
+    let mut learner = Native::new(&policy, ppo).unwrap();
+    let goals = Goals::Landmarks { bootstrap: 0.2 };
+    let config = TrainConfig { goals, eval_episodes: 36, steps_per_update: 2000, ..config(300_000) };
+    let report = train(&mut learner, &mut tastes(), &config, None, &mut ()).unwrap();
+    let all = landmarks().map(|landmark| worth(&report.last, landmark));
+    let worst = all.iter().copied().fold(0.0, f32::min);
+    assert!(worst > -0.02, "{all:?}");
+
+    let new = Preference::new(1.0, 0.0, 0.0).unwrap();
+    let adapt = |old: Vec<Preference>| {
+        let mut learner = Native::new(&report.last, PpoConfig { decay: Decay::Constant, ..ppo }).unwrap();
+        let config = TrainConfig { goals: Goals::Adapt { new, old }, ..config.clone() };
+        let config = TrainConfig { total_steps: 40_000, ..config };
+        train(&mut learner, &mut tastes(), &config, None, &mut ()).unwrap().last
+    };
+    let with_replay = adapt(landmarks().to_vec());
+    let gained = (worth(&report.last, new), worth(&with_replay, new));
+    assert!(gained.1 > gained.0.min(-0.005), "{gained:?}");
+    let forgot = |policy: &Policy| landmarks().iter().map(|l| worth(policy, *l)).fold(0.0, f32::min);
+    assert!(forgot(&with_replay) > -0.03, "{}", forgot(&with_replay));
+    let without = adapt(Vec::new());
+    assert!(forgot(&without) < forgot(&with_replay), "{} {}", forgot(&without), forgot(&with_replay));
+}
+
+#[test]
+fn the_preference_block_stays_apart() {
+    let policy = toys::policy(4, &[24, 16], Some(Tastes::PREFERENCE));
+    let mut learner = Native::new(&policy, ppo()).unwrap();
+    let config = TrainConfig { goals: Goals::Landmarks { bootstrap: 0.5 }, ..config(10_000) };
+    let report = train(&mut learner, &mut tastes(), &config, None, &mut ()).unwrap();
+    let first = &report.last.actor().layers()[0];
+    for (n, weight) in first.weights.iter().enumerate() {
+        let (neuron, input) = (n / 4, n % 4);
+        assert_eq!(*weight != 0.0, (neuron < 8) == (input >= 1), "{neuron} {input}");
+    }
+    assert_ne!(first.weights, policy.actor().layers()[0].weights);
+}
+
+#[test]
+fn a_learner_that_diverges_says_so() {
+    let mut learner = Native::new(&toys::policy(2, &[8], None), ppo()).unwrap();
+    let mut batch = ccplane_learn::Batch::new(2);
+    batch.observations = vec![f32::NAN; 2];
+    for column in [
+        &mut batch.actions,
+        &mut batch.log_probs,
+        &mut batch.rewards,
+        &mut batch.values,
+        &mut batch.advantages,
+        &mut batch.returns,
+    ] {
+        column.push(1.0);
+    }
+    let diverged = learner.update(&batch, 1e-3, &mut Rng::new(1, &[]));
+    assert!(matches!(diverged, Err(ccplane_learn::LearnError::Diverged { rows: 1 })), "{diverged:?}");
+    batch.values.clear();
+    let refused = learner.update(&batch, 1e-3, &mut Rng::new(1, &[]));
+    assert!(matches!(refused, Err(ccplane_learn::LearnError::Batch { what: "values", found: 0, .. })));
+}
