@@ -1,6 +1,10 @@
 //! The reference executor: what a program means. No allocation, no panics, no float.
 //!
-//! Every other executor (BPF, C) gives the same bits on the same input.
+//! Every other executor (BPF, C, [`Machine`]) gives the same bits on the same input.
+
+mod machine;
+
+pub use machine::{Machine, TooManyConstants};
 
 use crate::ir::{Clause, Dst, INFINITY, Inst, MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS, Op};
 use crate::ir::{MAX_POLICY_INPUTS, PRIM_COUNT, Prim, Program, RegKind, Src};
