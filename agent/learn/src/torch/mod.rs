@@ -3,6 +3,7 @@
 
 mod adam;
 mod network;
+mod threads;
 mod update;
 
 use crate::{
@@ -40,7 +41,7 @@ impl Torch {
         if !(1..=MAX_THREADS).contains(&options.threads) {
             return Err(refused(format!("{} threads, 1 to {MAX_THREADS} are allowed", options.threads)));
         }
-        tch::set_num_threads(options.threads as i32);
+        threads::set(options.threads as i32);
         let device = device(options.device)?;
         let networks = Networks::new(policy.architecture(), device)?;
         let state = untouched(policy.clone());
