@@ -113,7 +113,9 @@ impl Batch {
         self.returns.resize(start + rows.rewards.len(), 0.0);
         let (mut next, mut advantage) = (after, 0.0);
         for n in (0..rows.rewards.len()).rev() {
-            let delta = rows.rewards[n] + config.gamma * next - values[n];
+            let gain = config.gamma * rows.rewards[n] - rows.rewards[n.saturating_sub(1)];
+            let reward = (rows.rewards[n] + config.shaping * gain) / (1.0 + config.shaping);
+            let delta = reward + config.gamma * next - values[n];
             advantage = delta + config.gamma * config.gae_lambda * advantage;
             self.advantages[start + n] = advantage;
             self.returns[start + n] = advantage + values[n];
@@ -280,5 +282,73 @@ impl Actor for Recorder {
         if end == End::Truncated {
             self.close_agent(agent);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Architecture, testing};
+
+    #[test]
+    fn advantages_by_hand() {
+        let config = PpoConfig { gamma: 0.5, gae_lambda: 0.5, ..PpoConfig::default() };
+        let rows =
+            Trajectory { rewards: vec![1.0, 2.0, 3.0], actions: vec![0.0; 3], ..Trajectory::default() };
+        let mut batch = Batch::new(0);
+        batch.push(&rows, &[4.0, 8.0, 2.0], 16.0, &config);
+        // Deltas 1 + 0.5 * 8 - 4 = 1, 2 + 0.5 * 2 - 8 = -5, 3 + 0.5 * 16 - 2 = 9; each counts a quarter a step earlier.
+        assert_eq!(batch.advantages, [1.0 + 0.25 * (-5.0 + 0.25 * 9.0), -5.0 + 0.25 * 9.0, 9.0]);
+        assert_eq!(batch.returns, [4.3125, 5.25, 11.0]);
+        assert_eq!(batch.trajectories, 1);
+    }
+
+    #[test]
+    fn agents_in_their_own_time() {
+        let policy = testing::policy(Architecture::aurora(), 0.0, 1);
+        let config = PpoConfig::default();
+        let mut recorder = Recorder::new(&policy, &config, Rng::new(1, &[]));
+        let seen = |x: f32| [x; 30];
+        let mut actions = [Vec::new(), Vec::new()];
+        let mut act = |recorder: &mut Recorder, agent: usize, x: f32| {
+            actions[agent].push(recorder.act(agent, &seen(x)));
+        };
+        act(&mut recorder, 1, 0.1);
+        act(&mut recorder, 0, 0.2);
+        recorder.outcome(1, 1.0, End::No, &seen(0.3));
+        act(&mut recorder, 1, 0.3);
+        recorder.outcome(1, 2.0, End::Truncated, &seen(0.4));
+        recorder.outcome(0, 3.0, End::No, &seen(0.5));
+        act(&mut recorder, 0, 0.5);
+        act(&mut recorder, 1, 0.6);
+        recorder.outcome(1, 4.0, End::No, &seen(0.7));
+        let batch = recorder.take();
+        // Agent 1's first trajectory was closed first; then agent 0, whose last action had no outcome; then agent 1.
+        assert_eq!(batch.rewards, [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(batch.trajectories, 3);
+        let firsts: Vec<f32> = batch.observations.chunks(30).map(|o| o[0]).collect();
+        assert_eq!(firsts, [0.1, 0.3, 0.2, 0.6]);
+        assert_eq!(batch.actions, [actions[1][0], actions[1][1], actions[0][0], actions[1][2]]);
+        let mut networks = ActorCritic::new(&policy);
+        for (n, action) in batch.actions.iter().enumerate() {
+            let observation = &batch.observations[30 * n..30 * (n + 1)];
+            let mean = networks.mean(observation);
+            assert_eq!(batch.log_probs[n], log_prob(*action, mean, 0.0, 1.0));
+            assert_eq!(batch.values[n], networks.value(observation));
+        }
+        let delta = 4.0 + config.gamma * networks.value(&seen(0.7)) - networks.value(&seen(0.6));
+        assert_eq!(batch.advantages[3], delta);
+        assert!(recorder.take().is_empty());
+        batch.check(30).unwrap();
+        assert_eq!(batch.mean_reward(), 2.5);
+    }
+
+    #[test]
+    fn log_probs_are_those_of_a_normal_distribution() {
+        let std = 0.5_f32;
+        let density = |x: f32| log_prob(x, 0.25, std.ln(), 1.0 / std).exp();
+        let sum: f32 = (-4000..4000).map(|n| density(n as f32 * 1e-3) * 1e-3).sum();
+        assert!((sum - 1.0).abs() < 1e-4, "{sum}");
+        assert!((density(0.25) - 0.797_884_6).abs() < 1e-6);
     }
 }

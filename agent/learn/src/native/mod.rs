@@ -105,6 +105,17 @@ impl Native {
         Ok(Native { policy: policy.clone(), config, parameters, adam, networks })
     }
 
+    /// From here on `log_std` is this and is not learned.
+    pub(crate) fn fix_log_std(&mut self, log_std: f32) {
+        let (actor, critic) = (self.policy.actor().clone(), self.policy.critic().clone());
+        if let Ok(policy) = self.policy.with_parameters(actor, critic, log_std) {
+            self.policy = policy;
+            self.parameters.log_std = log_std;
+            self.config.log_std_init = log_std;
+            self.config.log_std_range = (log_std, log_std);
+        }
+    }
+
     fn check(&self, policy: &Policy) -> Result<(), LearnError> {
         let (found, expected) = (policy.architecture(), self.policy.architecture());
         if found == expected {

@@ -1,8 +1,14 @@
 //! Learning from live flows: rows in, small PPO updates, and the figures by which a push is decided.
 //!
 //! A flow's row says what its policy saw, what it then did, and what the interval before was worth; so each row closes the
-//! one before it. Importance ratios are taken against the float policy of the deployment that acted, under a normal
-//! distribution with that deployment's noise: rows of several deployments make one batch.
+//! one before it. Who acted is a deployment's float policy, under a normal distribution with that deployment's noise;
+//! rows of several deployments make one batch.
+//!
+//! Deployments lag behind the learner. Plain PPO would clip its moves at 20 % around what is *deployed*, and never get far
+//! enough for a push to be necessary. So the objective is decoupled (Hilton et al., Batch size-invariance for policy
+//! optimization, 2022): ratios are clipped around the learner's own policy before the update, and each row's advantage is
+//! weighted by the importance ratio of that policy to the deployment, at most [`MAX_WEIGHT`]. The deviation is not learned:
+//! how much live flows may explore is not the learner's choice, so it is the latest deployment's.
 
 mod fidelity;
 mod stability;
@@ -24,16 +30,22 @@ pub const MAX_DEPLOYMENTS: usize = 8;
 /// An action further from its deployment's mean than so many deviations is not that deployment's.
 pub const MAX_DEVIATIONS: f32 = 8.0;
 
+/// Deviations of actions that can be learned from.
+pub const NOISE: std::ops::RangeInclusive<f32> = 1e-4..=7.0;
+/// Largest importance weight of a row.
+pub const MAX_WEIGHT: f32 = 2.0;
+
 /// How live flows are learned from.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct OnlineConfig {
-    /// The updates' settings.
+    /// The updates' settings. Advantages are always normalised, each objective's by themselves.
     pub ppo: PpoConfig,
     /// Rows that make an update.
     pub rows: usize,
     /// Rows that wait, at most: further ones are dropped.
     pub max_rows: usize,
-    /// Flows with rows that wait, at most.
+    /// Flows with rows that wait, at most: for a further one, the one that was not heard of for longest is
+    /// [interrupted](OnlineLearner::interrupt).
     pub max_flows: usize,
     /// Old objectives that are replayed beside a new one, at most: 0 for none.
     pub replayed_objectives: usize,
@@ -85,7 +97,7 @@ pub struct RowCounts {
     pub taken: u64,
     /// Of deployments that are not known (any more).
     pub unknown_deployment: u64,
-    /// Of deployments without noise, from whose actions nothing can be learned.
+    /// Of deployments whose noise is not within [`NOISE`].
     pub without_noise: u64,
     /// With an action that the deployment would not have taken, or a reward that is no number.
     pub implausible: u64,
@@ -106,6 +118,9 @@ pub struct OnlineUpdate {
     pub mean_reward: f32,
     /// Mean change of the bounded action on the new rows, as a share of the action's range.
     pub shift: f32,
+    /// What the rows are worth for having been done by other policies: the effective sample size (Kish) of the importance
+    /// weights, as a share of the rows. 1 where the deployment is the learner's policy.
+    pub effective_share: f32,
     /// What the learner says.
     pub stats: UpdateStats,
 }
@@ -129,6 +144,8 @@ struct Deployment {
 struct FlowRows {
     rows: Trajectory,
     cells: Vec<i32>,
+    /// [`RowCounts::taken`] at its last row.
+    heard: u64,
 }
 
 /// Learns from live flows.
@@ -158,7 +175,7 @@ impl OnlineLearner {
     /// Settings out of their range.
     pub fn new(policy: &Policy, config: OnlineConfig) -> Result<OnlineLearner, LearnError> {
         Ok(OnlineLearner {
-            learner: Native::new(policy, config.ppo)?,
+            learner: Native::new(policy, PpoConfig { normalise_advantages: false, ..config.ppo })?,
             spec: policy.spec().clone(),
             deployments: Vec::new(),
             flows: BTreeMap::new(),
@@ -178,6 +195,9 @@ impl OnlineLearner {
     /// The deployment `uid` is made from `policy` and explores with this deviation of its actions. The oldest of too many
     /// deployments is forgotten.
     pub fn deployed(&mut self, uid: u32, policy: &Policy, noise_std: f32) {
+        if explores(noise_std) {
+            self.learner.fix_log_std(math::ln(f64::from(noise_std)) as f32);
+        }
         self.deployments.retain(|deployment| deployment.uid != uid);
         if self.deployments.len() == MAX_DEPLOYMENTS {
             self.deployments.remove(0);
@@ -191,7 +211,9 @@ impl OnlineLearner {
         match self.read(&row) {
             Ok((action, log_prob)) => {
                 self.counts.taken += 1;
+                self.make_room(row.flow);
                 let flow = self.flows.entry(row.flow).or_default();
+                flow.heard = self.counts.taken;
                 if flow.rows.rewards.len() < flow.rows.actions.len() {
                     flow.rows.rewards.push(row.reward);
                     self.waiting += 1;
@@ -216,16 +238,25 @@ impl OnlineLearner {
         }
     }
 
+    /// Room for one more flow, unless it is known.
+    fn make_room(&mut self, flow: u64) {
+        if self.flows.len() >= self.config.max_flows && !self.flows.contains_key(&flow) {
+            let silent = self.flows.iter().min_by_key(|(_, rows)| rows.heard).map(|(flow, _)| *flow);
+            if let Some(silent) = silent {
+                self.interrupt(silent);
+            }
+        }
+    }
+
     /// The row's action and its log-probability, with its observation in `self.observation`.
     fn read(&mut self, row: &OnlineRow<'_>) -> Result<(f32, f32), Refusal> {
-        let known = self.flows.contains_key(&row.flow);
-        if self.waiting >= self.config.max_rows || !known && self.flows.len() >= self.config.max_flows {
+        if self.waiting >= self.config.max_rows {
             return Err(Refusal::Overflow);
         }
         let deployment = self.deployments.iter_mut().find(|d| d.uid == row.uid);
         let deployment = deployment.ok_or(Refusal::UnknownDeployment)?;
         let std = deployment.std;
-        if !(std > 0.0 && std.is_finite()) {
+        if !explores(std) {
             return Err(Refusal::WithoutNoise);
         }
         self.spec.normalise(row.cells, &mut self.observation);
@@ -276,22 +307,30 @@ impl OnlineLearner {
         let batch = self.batch();
         let mut rng = Rng::new(self.config.seed, &[self.updates]);
         let objective = self.objective();
-        let joined = self.replay.join(objective, &batch, &mut rng);
+        let mut joined = self.replay.join(objective, &batch, &mut rng);
         let mut before = Vec::new();
-        let mut networks = ActorCritic::new(self.learner.policy());
-        networks.means(&batch.observations, &mut before);
+        ActorCritic::new(self.learner.policy()).means(&joined.observations, &mut before);
+        let effective_share = decouple(&mut joined, &before, self.learner.policy());
         let stats = self.learner.update(&joined, self.config.ppo.learning_rate, &mut rng)?;
         self.replay.keep(objective, &batch);
         let mut after = Vec::new();
         ActorCritic::new(self.learner.policy()).means(&batch.observations, &mut after);
         let bound = self.spec.action().bound() as f32;
-        let shift = Fidelity::of(before.iter().copied().zip(after), bound).map_or(0.0, |f| f.mean);
+        let shift = Fidelity::of(before.into_iter().zip(after), bound).map_or(0.0, |f| f.mean);
         self.updates += 1;
         self.steps += batch.len() as u64;
         let mean_reward = batch.mean_reward();
         self.window.push(&self.config.stability, mean_reward, stats.approx_kl);
         let (rows, replayed) = (batch.len(), joined.len() - batch.len());
-        Ok(Some(OnlineUpdate { update: self.updates, rows, replayed, mean_reward, shift, stats }))
+        Ok(Some(OnlineUpdate {
+            update: self.updates,
+            rows,
+            replayed,
+            mean_reward,
+            shift,
+            effective_share,
+            stats,
+        }))
     }
 
     /// Goes on from `policy`, forgetting all rows and what they said of stability; deployments and counts stay.
@@ -300,6 +339,9 @@ impl OnlineLearner {
     /// A policy of another architecture.
     pub fn restart(&mut self, policy: &Policy) -> Result<(), LearnError> {
         self.learner.load(policy)?;
+        if let Some(deployment) = self.deployments.iter().rev().find(|deployment| explores(deployment.std)) {
+            self.learner.fix_log_std(math::ln(f64::from(deployment.std)) as f32);
+        }
         self.flows.clear();
         self.closed.clear();
         self.waiting = 0;
@@ -363,7 +405,7 @@ impl OnlineLearner {
             batch.push(&flow.rows, &values[..n], values[n], &self.config.ppo);
             let open_cells = flow.cells.split_off(n * len);
             self.last_cells.append(&mut flow.cells);
-            *flow = FlowRows { rows: open, cells: open_cells };
+            *flow = FlowRows { rows: open, cells: open_cells, heard: flow.heard };
         }
         self.closed.clear();
         self.waiting = 0;
@@ -382,4 +424,26 @@ impl OnlineLearner {
         let words: Vec<u64> = most.map_or(Vec::new(), |(cells, _)| cells.iter().map(|c| *c as u64).collect());
         Rng::new(0, &words).bits()
     }
+}
+
+/// Whether something can be learned from actions of this deviation.
+fn explores(noise_std: f32) -> bool {
+    NOISE.contains(&noise_std)
+}
+
+/// Turns log-probabilities under the deployments into those under `policy`, whose means are given, and weights the
+/// advantages by the ratio of the two. The effective share of the rows.
+fn decouple(batch: &mut Batch, means: &[f32], policy: &Policy) -> f32 {
+    let inverse_std = 1.0 / policy.std();
+    let (mut sum, mut squares) = (0.0_f64, 0.0_f64);
+    let rows = batch.actions.iter().zip(means).zip(&mut batch.log_probs).zip(&mut batch.advantages);
+    for (((action, mean), behaviour), advantage) in rows {
+        let own = log_prob(*action, *mean, policy.log_std(), inverse_std);
+        let weight = math::exp(own - *behaviour).min(MAX_WEIGHT);
+        *behaviour = own;
+        *advantage *= weight;
+        sum += f64::from(weight);
+        squares += f64::from(weight) * f64::from(weight);
+    }
+    (sum * sum / (squares * batch.len().max(1) as f64).max(f64::MIN_POSITIVE)) as f32
 }

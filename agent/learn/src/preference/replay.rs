@@ -43,14 +43,14 @@ impl Replay {
     }
 
     /// `batch`, which is `objective`'s, and as many rows of one other objective, drawn anew: the loss over both is the
-    /// average of the two objectives'. Each part's advantages are normalised by themselves. Just `batch` where there is
-    /// no other.
+    /// average of the two objectives'. Each part's advantages are normalised by themselves. Just `batch`, normalised,
+    /// where there is no other.
     pub fn join(&self, objective: u64, batch: &Batch, rng: &mut Rng) -> Batch {
         let mut joined = batch.clone();
+        joined.normalise_advantages();
         let others: Vec<&Batch> =
             self.objectives.iter().filter(|(id, _)| *id != objective).map(|(_, batch)| batch).collect();
         if let Some(other) = others.get(rng.below(others.len())) {
-            joined.normalise_advantages();
             let rows: Vec<usize> = (0..batch.len()).map(|_| rng.below(other.len())).collect();
             let mut replayed = other.select(&rows);
             replayed.normalise_advantages();
@@ -84,9 +84,10 @@ mod tests {
         let mut replay = Replay::new(2, 100);
         let mut rng = Rng::new(1, &[]);
         let new = batch(1.0, 40);
-        assert_eq!(replay.join(1, &new, &mut rng), new);
+        let alone = replay.join(1, &new, &mut rng);
+        assert_eq!((alone.len(), &alone.rewards), (40, &new.rewards));
         replay.keep(1, &new);
-        assert_eq!(replay.join(1, &new, &mut rng), new);
+        assert_eq!(replay.join(1, &new, &mut rng), alone);
         replay.keep(2, &batch(2.0, 60));
         replay.keep(2, &batch(3.0, 60));
         let joined = replay.join(1, &new, &mut rng);
