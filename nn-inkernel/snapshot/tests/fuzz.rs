@@ -1,0 +1,47 @@
+//! Fuzz targets: no input panics; whatever parses is right, and encodes as the same bytes.
+//!
+//! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
+//! `cargo bolero test -p ccplane-snapshot --test fuzz arbitrary_bytes` runs one guided by coverage.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use ccplane_infer::{Bits, Prepared};
+use ccplane_snapshot::{DeployOptions, SigningKey, Snapshot};
+use support::{forge, snapshot};
+
+fn check(bytes: &[u8]) {
+    let Ok(snapshot) = Snapshot::parse(bytes) else { return };
+    assert_eq!(snapshot.to_bytes(), bytes, "canonical");
+    let image = snapshot.image(&DeployOptions { uid: 1, noise_q16: 9, pin: false });
+    // Its own proof, on the packed words.
+    Prepared::new(snapshot.shape(), &image).unwrap();
+}
+
+/// A snapshot with some of its content's bytes replaced and its hash set right.
+fn mutate((wide, edits, cut): &(bool, Vec<(u16, u8)>, u8)) -> Vec<u8> {
+    let key = SigningKey::from_hex(&"07".repeat(32)).unwrap();
+    let bytes = snapshot(if *wide { Bits::W16 } else { Bits::W8 }).sign(&key).to_bytes();
+    forge(&bytes, |content| {
+        for (at, byte) in edits {
+            let at = usize::from(*at) % content.len();
+            content[at] = *byte;
+        }
+        // Most keep their length, so that they get past the first sections.
+        if *cut < 32 {
+            content.truncate(content.len() - usize::from(*cut));
+        }
+    })
+}
+
+#[test]
+fn arbitrary_bytes() {
+    bolero::check!().for_each(check);
+}
+
+#[test]
+fn mutated_content() {
+    check(&mutate(&(false, Vec::new(), 255)));
+    assert!(Snapshot::parse(&mutate(&(true, Vec::new(), 255))).is_ok());
+    bolero::check!().with_type::<(bool, Vec<(u16, u8)>, u8)>().for_each(|m| check(&mutate(m)));
+}
