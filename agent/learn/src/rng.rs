@@ -45,7 +45,7 @@ impl Rng {
     /// A whole number below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         // Lemire's product; its bias is n / 2^64.
-        (u128::from(self.bits()) * n as u128 >> 64) as usize
+        ((u128::from(self.bits()) * n as u128) >> 64) as usize
     }
 
     /// A number of the standard normal distribution (Marsaglia's polar method).

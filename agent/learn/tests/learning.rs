@@ -3,6 +3,7 @@
 
 mod toys;
 
+use ccplane_learn::curves::{EventWriter, JsonLines, read_events};
 use ccplane_learn::{
     Actor, Checkpoint, Decay, End, Environment, Evaluation, Goals, Learner, Native, Observer, Plateau,
     Policy, PpoConfig, Preference, Rng, Stop, TrainConfig, TrainError, TrainReport, Update, evaluate,
@@ -169,6 +170,51 @@ fn refuses_what_does_not_fit() {
     assert!(matches!(refused, Err(TrainError::Zero { name: "threads" })));
     let ppo = PpoConfig { clip: f32::NAN, ..ppo() };
     assert!(Native::new(&toys::policy(2, &[8], None), ppo).is_err());
+}
+
+#[test]
+fn curves_say_what_the_observer_hears() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("curves.jsonl");
+    let config = TrainConfig { eval_every: 2, ..config(4_000) };
+    let mut learner = Native::new(&toys::policy(2, &[8], None), ppo()).unwrap();
+    let mut observers: Vec<Box<dyn Observer>> = vec![
+        Box::new(JsonLines::append(&path).unwrap()),
+        Box::new(EventWriter::create(&directory.path().join("events")).unwrap()),
+        Box::new(Heard::default()),
+    ];
+    let report = train(&mut learner, &mut tracking(1), &config, None, &mut observers).unwrap();
+    let mut again = Native::new(&toys::policy(2, &[8], None), ppo()).unwrap();
+    let mut heard = Heard::default();
+    train(&mut again, &mut tracking(1), &config, None, &mut heard).unwrap();
+
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).cloned().collect::<Vec<_>>();
+    let number = |line: &serde_json::Value, name: &str| line[name].as_f64().unwrap() as f32;
+    assert_eq!((of("update").len(), of("evaluation").len()), (4, 2));
+    for (line, update) in of("update").iter().zip(&heard.updates) {
+        assert_eq!(
+            (line["update"].as_u64(), line["step"].as_u64()),
+            (Some(update.update), Some(update.steps))
+        );
+        assert_eq!(number(line, "mean_reward"), update.mean_reward);
+        assert_eq!(number(line, "value_loss"), update.stats.value_loss);
+        assert!(number(line, "seconds") >= 0.0);
+    }
+    assert_eq!(number(&of("evaluation")[1], "mean_reward"), heard.evaluations[1].mean_reward);
+    assert_eq!(of("evaluation")[1]["rewards"].as_array().unwrap().len(), 20);
+
+    let events = std::fs::read_dir(directory.path().join("events")).unwrap().next().unwrap().unwrap().path();
+    let scalars = read_events(&std::fs::read(events).unwrap()).unwrap();
+    let curve =
+        |tag: &str| scalars.iter().filter(|s| s.tag == tag).map(|s| (s.step, s.value)).collect::<Vec<_>>();
+    let updates: Vec<(u64, f32)> = heard.updates.iter().map(|u| (u.steps, u.stats.entropy)).collect();
+    assert_eq!(curve("train/entropy"), updates);
+    let evaluations: Vec<(u64, f32)> = heard.evaluations.iter().map(|e| (e.steps, e.mean_reward)).collect();
+    assert_eq!(curve("evaluation/mean_reward"), evaluations);
+    assert_eq!(report.progress.steps, heard.updates[3].steps);
 }
 
 fn worth(policy: &Policy, preference: Preference) -> f32 {

@@ -45,7 +45,7 @@ impl Goals {
                 let turn = update / TRANSFER_UPDATES;
                 let focus = (turn % LANDMARKS as u64) as usize;
                 let known = if turn < LANDMARKS as u64 { focus.max(PIVOTS) } else { LANDMARKS };
-                Some(landmarks()[if episode % 2 == 0 { focus } else { rng.below(known) }])
+                Some(landmarks()[if episode.is_multiple_of(2) { focus } else { rng.below(known) }])
             }
             Goals::Adapt { new, old } => match old.get(rng.below(old.len())) {
                 Some(replayed) if episode % 2 == 1 => Some(*replayed),

@@ -16,8 +16,6 @@ use network::Networks;
 use tch::{TchError, Tensor};
 use update::Trained;
 
-/// Half of ln 2 pi e.
-const HALF_LN_TAU_E: f32 = 1.418_938_5;
 /// A learner by libtorch.
 #[derive(Debug)]
 pub struct Torch {
@@ -65,9 +63,7 @@ impl Torch {
         let outputs = self.networks.forward(&self.parameters, &rows)?;
         Ok((Vec::try_from(outputs.means)?, Vec::try_from(outputs.values)?))
     }
-}
 
-impl Torch {
     fn back_to_state(&mut self) -> Result<(), TchError> {
         self.parameters = on_device(&self.state.policy, self.device)?;
         self.adam = Adam::new(&self.state.moments, self.device)?;
@@ -89,7 +85,7 @@ impl Torch {
         }
         let policy = with_parameters(&self.state.policy, &flat)?;
         self.state = LearnerState { policy, moments: self.adam.moments()? };
-        Ok(UpdateStats { entropy: self.state.policy.log_std() + HALF_LN_TAU_E, ..stats })
+        Ok(stats)
     }
 }
 

@@ -7,6 +7,8 @@ use tch::{Device, Kind, TchError, Tensor};
 
 /// Half of ln 2 pi.
 const HALF_LN_TAU: f64 = 0.918_938_533_204_672_7;
+/// Half of ln 2 pi e.
+const UNIT_ENTROPY: f32 = 1.418_938_5;
 
 /// The columns of a batch that an update reads.
 struct Rows {
@@ -55,8 +57,8 @@ impl Trained<'_> {
         let (mut all, mut approx_kl, mut epochs) = (Sums::default(), 0.0, 0);
         for _ in 0..self.config.epochs {
             rng.shuffle(&mut order);
-            let sums = self
-                .epoch(&rows.in_order(&Tensor::f_from_slice(&order)?.f_to_device(device)?)?, batch.len())?;
+            let order = Tensor::f_from_slice(&order)?.f_to_device(device)?;
+            let sums = self.epoch(&rows.in_order(&order)?, batch.len())?;
             approx_kl = sums.kl / batch.len() as f64;
             epochs += 1;
             all.add(&sums);
@@ -72,7 +74,7 @@ impl Trained<'_> {
             clip_fraction: (all.clipped / gone_through) as f32,
             grad_norm: (all.grad_norm / (minibatches * epochs) as f64) as f32,
             explained_variance: batch.explained_variance(),
-            entropy: 0.0,
+            entropy: self.parameters.f_double_value(&[-1])? as f32 + UNIT_ENTROPY,
             epochs,
         })
     }
