@@ -6,6 +6,7 @@ mod emu;
 mod error;
 mod figure;
 pub mod mahimahi;
+mod nn;
 mod oracle;
 mod push;
 mod quiet;
@@ -104,6 +105,12 @@ pub const ALL: &[Bench] = &[
         what: "time per simulated packet and memory per flow, 1 to 1000 flows against one",
         seconds: 20,
         run: sim::flows,
+    },
+    Bench {
+        name: "nn.simd.aurora",
+        what: "one inference of a network of Aurora's size in user space, against plain int8 and float32 loops",
+        seconds: 1,
+        run: nn::simd,
     },
     Bench {
         name: "emu.vs-mahimahi",
