@@ -17,7 +17,7 @@ mod cubic;
 mod interval;
 mod mocc;
 mod nimbus;
-mod placed;
+pub mod placed;
 mod reno;
 #[cfg(test)]
 mod testing;

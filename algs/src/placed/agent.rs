@@ -171,10 +171,12 @@ impl Version {
 fn reports_instead(asking: &mut Asking) -> Option<()> {
     let mut first = true;
     asking.replace(|statement| match statement {
-        StmtKind::History(..) if std::mem::take(&mut first) => Some(INTERVAL),
-        StmtKind::History(..) | StmtKind::Report => Some(""),
-        StmtKind::Policy(_) => Some("(:= Report.asked 1)"),
-        StmtKind::Bind(_, Expr { kind: ExprKind::Name(name), .. }) if name.starts_with("Policy.") => Some(""),
+        StmtKind::History(..) if std::mem::take(&mut first) => Some(INTERVAL.to_owned()),
+        StmtKind::History(..) | StmtKind::Report => Some(String::new()),
+        StmtKind::Policy(_) => Some("(:= Report.asked 1)".to_owned()),
+        StmtKind::Bind(_, Expr { kind: ExprKind::Name(name), .. }) if name.starts_with("Policy.") => {
+            Some(String::new())
+        }
         _ => None,
     })?;
     let last = asking.source.clauses.len().checked_sub(1)?;

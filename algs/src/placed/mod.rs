@@ -6,3 +6,4 @@ mod agent;
 mod program;
 
 pub use agent::InAgent;
+pub use program::Asking;

@@ -5,18 +5,18 @@ use ccplane_program::lang::parse;
 
 /// A program that asks one policy.
 #[derive(Clone, Debug)]
-pub(super) struct Asking {
+pub struct Asking {
     /// Its clauses and declarations.
-    pub(super) source: Source,
+    pub source: Source,
     /// The slot that it asks.
-    pub(super) slot: u8,
+    pub slot: u8,
     /// Its histories in order: intervals, and the registers of each as the program spells them.
-    pub(super) histories: Vec<(usize, Vec<String>)>,
+    pub histories: Vec<(usize, Vec<String>)>,
 }
 
 impl Asking {
     /// Reads a program; `None` if it is none, or asks no policy or several.
-    pub(super) fn of(text: &str) -> Option<Asking> {
+    pub fn of(text: &str) -> Option<Asking> {
         let source = parse(text).ok()?;
         let statements = || source.clauses.iter().flat_map(|clause| &clause.body);
         let mut slots = statements().filter_map(|s| match s.kind {
@@ -36,8 +36,9 @@ impl Asking {
         Some(Asking { slot, histories, source })
     }
 
-    /// Adds declarations and clauses, written as a program of their own; the clauses come before clause `at`.
-    pub(super) fn insert(&mut self, at: usize, text: &str) -> Option<()> {
+    /// Adds declarations and clauses, written as a program of their own; the clauses come before clause `at`. `None` if the text is
+    /// none.
+    pub fn insert(&mut self, at: usize, text: &str) -> Option<()> {
         let added = parse(text).ok()?;
         self.source.decls.extend(added.decls);
         let at = at.min(self.source.clauses.len());
@@ -45,14 +46,14 @@ impl Asking {
         Some(())
     }
 
-    /// Replaces each statement that `of` says something about by the statements of a clause's text.
-    pub(super) fn replace(&mut self, mut of: impl FnMut(&StmtKind) -> Option<&'static str>) -> Option<()> {
+    /// Replaces each statement that `of` says something about by those statements, or by none. `None` if they are no statements.
+    pub fn replace(&mut self, mut of: impl FnMut(&StmtKind) -> Option<String>) -> Option<()> {
         for clause in &mut self.source.clauses {
             let mut body = Vec::with_capacity(clause.body.len());
             for statement in clause.body.drain(..) {
                 match of(&statement.kind) {
                     None => body.push(statement),
-                    Some("") => {}
+                    Some(text) if text.is_empty() => {}
                     Some(text) => {
                         let added = parse(&format!("(def) (when true {text})")).ok()?;
                         body.extend(added.clauses.into_iter().flat_map(|c| c.body));
@@ -65,7 +66,7 @@ impl Asking {
     }
 
     /// A register's declaration.
-    pub(super) fn decl(&self, name: &str) -> Option<&Decl> {
+    pub fn decl(&self, name: &str) -> Option<&Decl> {
         self.source.decls.iter().find(|d| d.name.text == name)
     }
 }

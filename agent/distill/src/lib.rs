@@ -1,0 +1,92 @@
+//! Policies as programs: a network, distilled into a small tree of linear models in the plain fold language, for datapaths
+//! that run programs and no networks (placement `fold`).
+//!
+//! [`distill`] lets the teacher label what the student meets (DAgger: Ross, Gordon and Bagnell, AISTATS 2011): a first round
+//! under the teacher, then some under the tree that came of the rounds before. [`Inputs`] says what a tree sees: where a
+//! network has ten intervals, a program keeps the last ones and moving averages. [`Student`] is the tree in integers,
+//! [`emit`] writes it into the algorithm's own program; both decide the same.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod collect;
+mod emit;
+mod fit;
+mod inputs;
+mod report;
+mod student;
+#[cfg(test)]
+mod tests;
+
+pub use collect::Teacher;
+pub use emit::emit;
+pub use inputs::{Input, Inputs, Layout};
+pub use report::{Distilled, Errors, Report, Stock, distill};
+pub use student::{Node, Student};
+
+use ccplane_env::EnvError;
+
+/// Most leaves of a tree: what fits a program's clauses and instructions.
+pub const MAX_LEAVES: usize = 24;
+/// Most inputs of a tree: what fits a program's registers.
+pub const MAX_TREE_INPUTS: usize = 10;
+
+/// How a policy is distilled.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DistillConfig {
+    /// What the episodes and what they meet come from.
+    pub seed: u64,
+    /// Leaves, 1 to [`MAX_LEAVES`].
+    pub leaves: usize,
+    /// Inputs, 1 to [`MAX_TREE_INPUTS`]: those that help most.
+    pub inputs: usize,
+    /// Rounds: the first under the teacher, the others under the student.
+    pub rounds: usize,
+    /// Episodes of a round.
+    pub episodes: usize,
+    /// Decisions of an episode.
+    pub steps: usize,
+}
+
+impl Default for DistillConfig {
+    fn default() -> Self {
+        DistillConfig { seed: 1, leaves: 12, inputs: 8, rounds: 4, episodes: 60, steps: 400 }
+    }
+}
+
+/// Why nothing was distilled.
+#[derive(Debug, thiserror::Error)]
+pub enum DistillError {
+    /// No such environment.
+    #[error(transparent)]
+    Environment(#[from] EnvError),
+    /// A number outside its limits.
+    #[error("{field} is {found}, 1 to {limit} are allowed")]
+    Config {
+        /// Which.
+        field: &'static str,
+        /// As it is.
+        found: usize,
+        /// The largest.
+        limit: usize,
+    },
+    /// A program that cannot be derived from the algorithm's own.
+    #[error("algorithm {algorithm}: {why}")]
+    Program {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// What is in the way.
+        why: &'static str,
+    },
+    /// The program that came of it does not compile.
+    #[error("the distilled program does not compile: {first}")]
+    Compile {
+        /// What is said of it first.
+        first: String,
+    },
+    /// No decision was asked for.
+    #[error("no flow asked its policy in {episodes} episodes")]
+    Silent {
+        /// How many there were.
+        episodes: usize,
+    },
+}
