@@ -161,6 +161,7 @@ fn num() -> impl Strategy<Value = Src> {
         any::<i64>().prop_map(Src::Imm),
         (-70..70_i64).prop_map(Src::Imm),
         select(vec![Src::Cwnd, Src::Rate, Src::Micros, Src::Reg(0), Src::Reg(2), Src::Prim(Prim::AckNow)]),
+        select(vec![Src::PolicyAction, Src::PolicySnapshot]),
     ]
 }
 

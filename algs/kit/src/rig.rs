@@ -8,10 +8,11 @@ use crate::{Bounds, Violation};
 use ccplane_alg::{Algorithm, FlowInfo};
 use ccplane_contract::suite::{Script, Step};
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid, apply_fields,
-    check_fields,
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
+    SlotTable, apply_fields, check_fields,
 };
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rules, drive};
+use ccplane_infer::{FlowPolicy, Shape};
 use ccplane_program::ir::{MAX_REGS, Prim, Program};
 use ccplane_program::vm;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ const DATAPATH: DatapathId = DatapathId(0);
 const FLOW: FlowId = FlowId(1);
 /// When flows start: not at 0, which programs may take for "never".
 pub(crate) const START_US: u64 = 1_000_000;
-/// How often the agent looks after its heartbeats, at least.
+/// How often the agent looks after its heartbeats, at least, and takes rows.
 const TICK_US: u64 = 100_000;
 
 /// Window and rate after an operation.
@@ -53,6 +54,9 @@ pub struct Trajectory {
 #[derive(Default)]
 struct Recorder {
     programs: Vec<(ProgramUid, Program)>,
+    slots: SlotTable,
+    defined: Vec<(u8, Shape)>,
+    images: Vec<Vec<u64>>,
     steps: Vec<Step>,
     /// The program that is set, by its place.
     current: Option<usize>,
@@ -68,9 +72,10 @@ impl Recorder {
 
 impl Datapath for Recorder {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { kind: "kit", max_programs: 64, max_flows: 1, policy: false, full_language: true }
+        Capabilities { kind: "kit", max_programs: 64, max_flows: 1, policy: true, full_language: true }
     }
     fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
+        self.slots.check(program)?;
         self.programs.push((uid, program.clone()));
         Ok(())
     }
@@ -98,6 +103,30 @@ impl Datapath for Recorder {
         self.released = true;
         Ok(())
     }
+    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
+        self.slots.define(slot, shape)?;
+        self.defined.push((slot, *shape));
+        Ok(())
+    }
+    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        self.slots.push(slot, image, part)?;
+        self.steps.push(Step::Push { slot, image: self.images.len(), part });
+        self.images.push(image.to_vec());
+        Ok(())
+    }
+    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.slots.promote(slot)?;
+        self.steps.push(Step::Promote(slot));
+        Ok(())
+    }
+    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.slots.rollback(slot)?;
+        self.steps.push(Step::Rollback(slot));
+        Ok(())
+    }
+    fn slots(&mut self) -> Vec<SlotStats> {
+        self.slots.stats()
+    }
     fn heartbeat(&mut self) {}
     fn flows(&mut self) -> Vec<FlowStats> {
         Vec::new()
@@ -116,6 +145,7 @@ pub(crate) struct Rig {
     path: Path,
     initial: PathConfig,
     flow: vm::Flow,
+    policy: FlowPolicy,
     /// Steps that the program has seen.
     applied: usize,
     seq: u32,
@@ -155,6 +185,7 @@ impl Rig {
             path: Path::new(config, START_US),
             initial: config,
             flow: vm::Flow::idle(cwnd_bytes as i64),
+            policy: FlowPolicy::default(),
             applied: 0,
             seq: 0,
             next_tick_us: START_US + TICK_US,
@@ -236,6 +267,7 @@ impl Rig {
             if now_us >= self.next_tick_us {
                 self.next_tick_us = now_us + TICK_US;
                 drive(&mut self.core, DATAPATH, &mut self.datapath, now_us);
+                self.check_steered()?;
             }
             if now_us >= until_us {
                 return Ok(());
@@ -253,10 +285,17 @@ impl Rig {
         self.applied = self.datapath.steps.len();
         let Some(program) = self.datapath.program() else { return self.check_steered() };
         let mut report = [0; MAX_REGS];
-        let reported = self.flow.invoke(program, prims, &mut report).report;
+        let mut policies = self.datapath.slots.policies(FLOW.0, &mut self.policy);
+        let outcome = self.flow.invoke_with(program, prims, &mut policies, &mut report);
+        if outcome.native {
+            return Err(Violation::Unsteered {
+                operation: self.operation,
+                reason: "a policy had no answer".into(),
+            });
+        }
         let report_len = program.report_len();
-        self.monitor.after(self.operation, now_us as u64, prims, &self.flow, reported)?;
-        if reported {
+        self.monitor.after(self.operation, now_us as u64, prims, &self.flow, outcome.report)?;
+        if outcome.report {
             self.seq += 1;
             let program = self.datapath.current.map_or(ProgramUid(0), |n| self.datapath.programs[n].0);
             self.datapath.events.push(Event::Report {
@@ -266,8 +305,11 @@ impl Rig {
                 at_us: now_us as u64,
                 values: report[..report_len].to_vec(),
             });
-            drive(&mut self.core, DATAPATH, &mut self.datapath, now_us as u64);
-            self.check_steered()?;
+            // A row waits for the next tick, or for a report that wakes the agent.
+            if !outcome.asked {
+                drive(&mut self.core, DATAPATH, &mut self.datapath, now_us as u64);
+                self.check_steered()?;
+            }
         }
         Ok(())
     }
@@ -322,11 +364,14 @@ impl Rig {
             reports: self.seq as usize,
             lost_packets: self.lost_packets,
             timeouts: self.timeouts,
-            script: Script::new(
-                self.datapath.programs.into_iter().map(|(_, program)| program).collect(),
-                i64::from(self.initial.mss_bytes) * i64::from(self.initial.init_cwnd_packets),
-                self.datapath.steps,
-            ),
+            script: Script {
+                programs: self.datapath.programs.into_iter().map(|(_, program)| program).collect(),
+                cwnd_bytes: i64::from(self.initial.mss_bytes) * i64::from(self.initial.init_cwnd_packets),
+                steps: self.datapath.steps,
+                flow: FLOW,
+                slots: self.datapath.defined,
+                images: self.datapath.images,
+            },
         }
     }
 }

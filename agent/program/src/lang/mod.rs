@@ -10,12 +10,43 @@
 //! ```
 //! `add sub mul div eq lt gt and or bind` spell the same operators. `#` starts a comment that ends with its
 //! line. A register declared in `(Report ...)` as `x` is `Report.x`; `Report.x` may also be declared directly.
-//! A name first bound inside a clause is a local. A boolean bound to a register that holds numbers is 0 or 1. A nested bind runs before its operator, and both operands
-//! are read when the operator runs: `(+ x (:= x 3))` is 6.
+//! A name first bound inside a clause is a local. A boolean bound to a register that holds numbers is 0 or 1. A nested
+//! bind runs before its operator, and both operands are read when the operator runs: `(+ x (:= x 3))` is 6.
+//!
+//! # Histories and policies
+//! `(history k a b)` appends what `a` and `b` hold now, each saturated to 32 bits, to what it keeps of the last `k` times
+//! that it ran; before that they count as 0. Two statements that keep the same registers for as many intervals append to one
+//! history. `(policy s)` has policy slot `s` of the datapath decide: a network gets all histories of the program, in the
+//! order in which the source first names them, each oldest interval first, and its action changes `Rate` or `Cwnd`,
+//! which the statements after it see, or only tells what it is. `Policy.action` is the last action, in 2^-16, and
+//! `Policy.snapshot` names what decided it; both are 0 before the first. A program that starts begins with histories of
+//! 0. If the slot has no answer, the invocation ends as it would, and the flow is the datapath's native algorithm's
+//! until the agent sets a program again; so a report in such an invocation holds the action before.
+//!
+//! A program that measures intervals of a round trip and lets slot 0 set the rate after each of them:
+//!
+//! ```
+//! let program = ccplane_program::compile("
+//!     (def (Report (volatile acked 0) (volatile lost 0) (action 0) (snapshot 0)))
+//!     (when true
+//!         (:= Report.acked (+ Report.acked Ack.packets_acked))
+//!         (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+//!         (fallthrough))
+//!     (when (&& (> Micros Flow.rtt_sample_us) (> Report.acked 10))
+//!         (history 10 Report.acked Report.lost)
+//!         (policy 0)
+//!         (:= Report.action Policy.action)
+//!         (:= Report.snapshot Policy.snapshot)
+//!         (:= Micros 0)
+//!         (report))
+//! ")?;
+//! assert_eq!((program.policy_slots(), program.policy_inputs()), (vec![0], 20));
+//! # Ok::<(), Vec<ccplane_program::Diagnostic>>(())
+//! ```
 //!
 //! # Beyond portus 0.9
 //! `>=`, `<=`, negative literals (not in operator position: `(-1 2)` subtracts), `(history ...)`,
-//! `(policy ...)`, comments anywhere, a comment that ends the file, a clause without statements, white space
+//! `(policy ...)`, `Policy.action`, `Policy.snapshot`, comments anywhere, a comment that ends the file, a clause without statements, white space
 //! before `def`, `ewma`/`if`/`!if` bound to `Cwnd`, `Rate`, `Micros` and locals, any boolean as a condition,
 //! [`MAX_REGS`](crate::ir::MAX_REGS) registers, 63-bit literals.
 //!

@@ -390,12 +390,19 @@ pub fn vm_does_what_the_text_says(choices: &mut Choices<'_>, acks: usize) {
     let mut now_us = i64::from(choices.byte());
     let mut flow = ccplane_program::vm::Flow::new(&compiled, 14480, now_us);
     let mut naive = Naive::new(&ast, 14480, now_us);
+    let (mut machine, mut fast) = (ccplane_program::vm::Machine::new(&compiled), flow.clone());
     for _ in 0..acks {
         let prims = choices.prims(now_us);
         let mut report = [0; ccplane_program::ir::MAX_REGS];
         let outcome = flow.invoke(&compiled, &prims, &mut report);
         let expected = naive.invoke(&ast, &prims);
         assert_eq!(outcome.report, expected.is_some(), "{text}");
+        if let Ok(machine) = &mut machine {
+            let mut same = [0; ccplane_program::ir::MAX_REGS];
+            let fast_outcome =
+                machine.invoke_with(&mut fast, &prims, &mut ccplane_program::vm::NoPolicies, &mut same);
+            assert_eq!((&fast, fast_outcome, same), (&flow, outcome, report), "{text}");
+        }
         for (n, decl) in compiled.regs().iter().enumerate() {
             let value = |values: &BTreeMap<String, i64>| values.get(&decl.name).copied().unwrap_or(0);
             assert_eq!(flow.regs[n], value(&naive.values), "{}\n{text}", decl.name);

@@ -30,9 +30,9 @@
 //! 08 FLOW_STATS last u8 | stats*                   both ways
 //! 09 DROPPED    count u64                          81 HEARTBEAT  now_us u64       82 BYE  u8 | text
 //!
-//! stats     the fields of `FlowStats`, in its order; program is an option
+//! stats     the fields of `FlowStats`, in its order, but `policy`; program is an option
 //! clock 0 own, 1 CLOCK_MONOTONIC, 2 virtual; features bit 0 policy, bit 1 full language;
-//! mode 0 program, 1 no program, 2 agent silent; BYE 0 stopping, 1 protocol, 2 silent
+//! mode 0 program, 1 no program, 2 agent silent, 3 policy without an answer; BYE 0 stopping, 1 protocol, 2 silent
 //! ```
 //! A conversation starts with HELLO, then WELCOME with the minor version to speak ([`negotiate`]), or
 //! TURNED_AWAY. Commands (43 to 48) carry a request number, and the answer (INSTALLED, DONE, REFUSED,

@@ -76,6 +76,7 @@ const fn op_number(op: Op) -> u8 {
 /// clause   guard_insts u16 | body_insts u16 | guard operand          clauses follow each other without gaps
 /// inst     op u8 | destination u8 [index u8] | operand a | operand b
 /// operand  0 varint | 1 false | 2 true | 3 reg u8 | 4 tmp u8 | 5 prim u8 | 6 Cwnd | 7 Rate | 8 Micros
+///          | 9 Policy.action | 10 Policy.snapshot
 /// dest.    0 reg u8 | 1 tmp u8 | 2 Cwnd | 3 Rate | 4 Micros | 5 ShouldReport | 6 ShouldContinue
 /// varint   LEB128 of the zigzag form, shortest
 /// ```
