@@ -31,7 +31,7 @@ pub use copa::{Copa, CopaConfig};
 pub use cubic::{Cubic, CubicConfig};
 pub use mocc::{Mocc, MoccConfig};
 pub use nimbus::{Nimbus, NimbusConfig};
-pub use placed::InAgent;
+pub use placed::{InAgent, Still};
 pub use reno::{Reno, RenoConfig};
 pub use vegas::{Vegas, VegasConfig};
 
@@ -76,6 +76,7 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
     ];
     let in_agent = [InAgent::aurora(), InAgent::mocc()].into_iter().flatten();
     all.extend(in_agent.map(|placed| Arc::new(placed) as Arc<dyn Algorithm>));
+    all.extend(Still::aurora().map(|still| Arc::new(still) as Arc<dyn Algorithm>));
     all
 }
 

@@ -7,11 +7,12 @@
 
 use std::sync::{Arc, LazyLock};
 
-use ccplane_alg::{Algorithm, Command, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
 use ccplane_infer::{BUFFERS, Control as SlotControl, FlowPolicy, Knobs, Shape, Slot, Verdict};
 use ccplane_program::lang::ast::{Expr, ExprKind, Literal, StmtKind};
 use ccplane_snapshot::{DeployOptions, Snapshot};
 
+use super::fields_of;
 use super::program::Asking;
 use crate::{Aurora, DEFAULT_REPORT_US, MAX_MSS_BYTES, Mocc, REPORT_US};
 
@@ -224,13 +225,7 @@ impl Algorithm for InAgent {
     }
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
-        let mut asked = Control::default();
-        drop(self.algorithm.flow(info, &mut asked));
-        let set = asked.take().into_iter().find_map(|command| match command {
-            Command::SetProgram { fields, .. } => Some(fields),
-            Command::Update { .. } => None,
-        });
-        let mut fields = set.unwrap_or_default();
+        let mut fields = fields_of(&*self.algorithm, info);
         let report_us = i64::from(self.report_us);
         // No interval is shorter than the time between two reports: each is decided.
         for (_, floor_us) in fields.iter_mut().filter(|(name, _)| *name == "floor_us") {

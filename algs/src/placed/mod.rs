@@ -4,6 +4,21 @@
 
 mod agent;
 mod program;
+mod still;
+
+use ccplane_alg::{Algorithm, Command, Control, FlowInfo};
 
 pub use agent::InAgent;
 pub use program::Asking;
+pub use still::Still;
+
+/// What `algorithm` sets when a flow starts.
+fn fields_of(algorithm: &dyn Algorithm, info: &FlowInfo) -> Vec<(&'static str, i64)> {
+    let mut asked = Control::default();
+    drop(algorithm.flow(info, &mut asked));
+    let set = asked.take().into_iter().find_map(|command| match command {
+        Command::SetProgram { fields, .. } => Some(fields),
+        Command::Update { .. } => None,
+    });
+    set.unwrap_or_default()
+}
