@@ -121,9 +121,6 @@ fn bad_policies_are_refused_when_the_catalog_is_made() {
     let mut far = learned("a");
     far.policies[0].slot = 16;
     assert_eq!(refused(vec![far]).to_string(), "algorithm `a` uses policy slot 16: there are slots 0 to 15");
-    let mut none = learned("a");
-    none.policies.clear();
-    assert!(matches!(refused(vec![none]), CatalogError::NoPolicy { program: "main", slot: 3, .. }));
     let mut other = learned("a");
     other.programs[0].source = "(def (Report (a 0)) (x 0)) (when true (history 3 x) (policy 3) (report))";
     assert!(matches!(refused(vec![other]), CatalogError::Inputs { cells: 3, inputs: 2, .. }));
