@@ -5,6 +5,7 @@ mod agent;
 mod emu;
 mod error;
 mod figure;
+mod learn;
 pub mod mahimahi;
 mod nn;
 mod oracle;
@@ -111,6 +112,12 @@ pub const ALL: &[Bench] = &[
         what: "one inference of a network of Aurora's size in user space, against plain int8 and float32 loops",
         seconds: 1,
         run: nn::simd,
+    },
+    Bench {
+        name: "learn.native",
+        what: "a PPO update of 2048 rows, 4 epochs, networks of Aurora's size, on one thread; one action of such a network",
+        seconds: 2,
+        run: learn::run,
     },
     Bench {
         name: "emu.vs-mahimahi",

@@ -1,0 +1,91 @@
+//! `learn.native`: PPO on networks of Aurora's size, against what plain loops need for its forward runs alone.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use ccplane_learn::{
+    Actor, ActorCritic, Architecture, Batch, End, Learner, Native, Policy, PpoConfig, Recorder, Rng,
+};
+use ccplane_quantize::Scratch;
+use ccplane_quantize::snapshot::{Action, ActionMap, Feature, PolicySpec};
+
+use crate::error::BenchError;
+use crate::figure::Figure;
+
+const ROWS: usize = 2048;
+const EPOCHS: usize = 4;
+const ROUNDS: usize = 49;
+const BASELINE: &str = "its forward runs alone, one row after the other, tanh from the library";
+
+/// `learn.native`
+pub fn run() -> Result<Vec<Figure>, BenchError> {
+    let missing = |e: &dyn std::fmt::Display| BenchError::Missing(e.to_string());
+    let architecture = Architecture::aurora();
+    let spec = spec(architecture.inputs).map_err(|e| missing(&e))?;
+    let policy = Policy::initial(architecture, spec, 0.0, 1).map_err(|e| missing(&e))?;
+    let batch = batch(&policy);
+    let mut figures = Vec::new();
+    for minibatch in [64, 256] {
+        let config = PpoConfig { minibatch, epochs: EPOCHS, target_kl: None, ..PpoConfig::default() };
+        let mut learner = Native::new(&policy, config).map_err(|e| missing(&e))?;
+        let mut rng = Rng::new(1, &[]);
+        let mut pairs = Vec::new();
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            learner.update(&batch, 1e-4, &mut rng).map_err(|e| missing(&e))?;
+            let update_ms = start.elapsed().as_secs_f64() * 1e3;
+            pairs.push((update_ms, forward_ms(&policy, &batch)));
+        }
+        figures.push(Figure::paired(format!("learn.native.update.{minibatch}"), "ms", BASELINE, &pairs));
+    }
+    let pairs: Vec<(f64, f64)> = (0..ROUNDS).map(|_| act_ns(&policy, &batch)).collect();
+    figures.push(Figure::paired("learn.native.act", "ns", "plain loops, tanh from the library", &pairs));
+    Ok(figures)
+}
+
+/// Both networks' outputs on every row, as often as an update needs them.
+fn forward_ms(policy: &Policy, batch: &Batch) -> f64 {
+    let (start, mut scratch) = (Instant::now(), Scratch::default());
+    for row in (0..EPOCHS).flat_map(|_| batch.observations.chunks_exact(batch.observation_len)) {
+        black_box(policy.actor().forward(row, &mut scratch));
+        black_box(policy.critic().forward(row, &mut scratch));
+    }
+    start.elapsed().as_secs_f64() * 1e3
+}
+
+/// One action, by the learner's networks and by plain loops.
+fn act_ns(policy: &Policy, batch: &Batch) -> (f64, f64) {
+    let (mut networks, mut scratch) = (ActorCritic::new(policy), Scratch::default());
+    let time = |act: &mut dyn FnMut(&[f32]) -> f32| {
+        let start = Instant::now();
+        for row in batch.observations.chunks_exact(batch.observation_len) {
+            black_box(act(black_box(row)));
+        }
+        start.elapsed().as_nanos() as f64 / ROWS as f64
+    };
+    (time(&mut |row| networks.mean(row)), time(&mut |row| policy.actor().forward(row, &mut scratch)))
+}
+
+fn batch(policy: &Policy) -> Batch {
+    let mut rng = Rng::new(1, &[1]);
+    let mut recorder = Recorder::new(policy, &PpoConfig::default(), Rng::new(1, &[2]));
+    let mut observation = vec![0.0; policy.architecture().inputs];
+    for _ in 0..ROWS {
+        observation.fill_with(|| (rng.uniform() * 2.0 - 1.0) as f32);
+        let action = recorder.act(0, &observation);
+        recorder.outcome(0, -(action - observation[0]).abs(), End::No, &observation);
+    }
+    recorder.take()
+}
+
+fn spec(inputs: usize) -> Result<PolicySpec, ccplane_quantize::snapshot::SpecError> {
+    let feature = |n| Feature { name: format!("x[{n}]"), lo: -1000, hi: 1000 };
+    let action = Action {
+        map: ActionMap::Rate,
+        bound_q16: 2 << 16,
+        step_q20: 26_214,
+        knob_min: 1_000,
+        knob_max: 1 << 40,
+    };
+    PolicySpec::new("aurora", (0..inputs).map(feature).collect(), action)
+}
