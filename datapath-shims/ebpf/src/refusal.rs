@@ -44,6 +44,7 @@ mod tests {
     use super::*;
     use crate::codegen::{self, Host, REC};
     use crate::layout::rec;
+    use crate::policy::Slots;
     use crate::sys::{self, AttachTo, MapType, ProgType};
     use ccplane_asm::{Asm, R, Size};
     use ccplane_program::ir::Prim;
@@ -93,7 +94,8 @@ processed 0 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_stat
         fn apply(&self, asm: &mut Asm) {
             asm.load(Size::B8, R::R1, REC, rec::CWND as i16);
         }
-        fn report(&self, _: &mut Asm, _: usize) {}
+        fn report(&self, _: &mut Asm, _: usize, _: bool) {}
+        fn give_up(&self, _: &mut Asm) {}
         fn leave(&self, asm: &mut Asm) {
             asm.exit0();
         }
@@ -107,7 +109,7 @@ processed 0 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_stat
             Ok(map) => map,
             Err(e) => return eprintln!("SKIPPED: cannot create a BPF map: {e}"),
         };
-        let compiled = codegen::compile(&program, 1, &SmallRecord(map.as_raw_fd())).unwrap();
+        let compiled = codegen::compile(&program, 1, &SmallRecord(map.as_raw_fd()), &Slots::NONE).unwrap();
         let refused =
             sys::prog_load(ProgType::SchedCls, "ccplane_test", &compiled.insns, AttachTo::default());
         let third = program.insts().iter().position(|i| i.dst == ccplane_program::ir::Dst::Reg(2));

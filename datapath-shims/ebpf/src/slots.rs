@@ -57,8 +57,9 @@ impl SlotMemory {
         Slots { map, shapes: std::array::from_fn(|slot| self.shape(slot as u8)) }
     }
 
-    /// Defines a slot, which then is empty.
+    /// Defines a slot, which then is empty; one that never had a shape has no buffers to rest.
     pub fn define(&self, slot: u8, shape: &Shape, now_us: u64) {
+        let now_us = if self.shape(slot).is_some() { now_us } else { 0 };
         self.memory.u64(self.block(slot, policy::CONTROL)).store(Control::EMPTY.to_word(), Release);
         for buffer in 0..BUFFERS as u8 {
             self.uid(slot, buffer).store(0, Relaxed);

@@ -158,6 +158,14 @@ impl Bench {
         self.slots.push(slot, image, part, self.now_us)
     }
 
+    /// Pushes a snapshot as the datapath does, also while programs run: buffers rest by the clock.
+    ///
+    /// # Errors
+    /// As [`ccplane_contract::Datapath::push`].
+    pub fn push_now(&self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        self.slots.push(slot, image, part, sys::monotonic_us())
+    }
+
     /// Compiles and loads a program.
     ///
     /// # Errors
