@@ -58,7 +58,7 @@ fn main() {
         reference.push(ns);
         every = acks_a_report;
         let (ns, _) =
-            time(&acks, start, |flow, prims| machine.invoke_with(flow, prims, &mut NoPolicies, &mut report));
+            time(&acks, start, |flow, prims| machine.step(flow, prims, &mut NoPolicies, &mut report));
         fast.push(ns);
     }
     let [(reference, best), (fast, fast_best)] = [reference, fast].map(median_and_best);

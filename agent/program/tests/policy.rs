@@ -43,7 +43,9 @@ fn invoke(
 ) -> (Outcome, [i64; MAX_REGS]) {
     let (mut fast, mut reports) = (flow.clone(), [[0; MAX_REGS]; 2]);
     let mut same = Scripted::new(policies.answer, policies.knobs.cwnd_bytes, policies.knobs.rate_bytes_per_s);
-    let outcome = Machine::new(program).unwrap().invoke_with(&mut fast, prims, &mut same, &mut reports[1]);
+    let mut machine = Machine::new(program).unwrap();
+    let outcome = machine.invoke_with(&mut fast, prims, &mut same, &mut reports[1]);
+    assert_eq!(machine.regs(), &fast.regs[..program.regs().len()]);
     policies.asked.clear();
     assert_eq!(flow.invoke_with(program, prims, policies, &mut reports[0]), outcome);
     assert_eq!((&*flow, &policies.asked, reports[0]), (&fast, &same.asked, reports[1]));
@@ -119,9 +121,8 @@ fn a_machine_holds_so_many_constants() {
         compile(&format!("(def (x 0)) (when true {body})")).unwrap()
     };
     let limit = Machine::new(&program(500)).unwrap_err().limit;
-    // The guard takes one.
-    assert!(Machine::new(&program(limit - 1)).is_ok());
-    assert!(Machine::new(&program(limit)).is_err());
+    assert!(Machine::new(&program(limit)).is_ok());
+    assert!(Machine::new(&program(limit + 1)).is_err());
     let repeated = "(:= x (+ x 7))".repeat(900);
     assert!(Machine::new(&compile(&format!("(def (x 0)) (when true {repeated})")).unwrap()).is_ok());
 }

@@ -41,16 +41,63 @@ impl fmt::Display for TooManyConstants {
 
 impl core::error::Error for TooManyConstants {}
 
-/// What a step does. `cells[dst] = op(cells[a], cells[b])`, but for the last four.
+/// What a step does: an [`Op`] on `cells[a]` and `cells[b]` into `cells[dst]`, or one of the last three. One flat list, so
+/// that a step is decoded by one jump.
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    Do(Op),
+    Bind,
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Eq,
+    Lt,
+    Gt,
+    Le,
+    Ge,
+    Min,
+    Max,
+    MaxWrap,
+    And,
+    Or,
+    Ewma,
+    If,
+    NotIf,
+    History,
+    Policy,
     /// `cells[MICROS]` was written: where `b` is [`ALWAYS`], or `cells[a]` is `b`.
     MoveMicros,
     /// Goes to step `dst, b` unless `cells[a]`.
     Unless,
     /// A clause ran: the end, unless it said `(fallthrough)`.
     Leave,
+}
+
+impl From<Op> for Action {
+    fn from(op: Op) -> Action {
+        match op {
+            Op::Bind => Action::Bind,
+            Op::Add => Action::Add,
+            Op::Sub => Action::Sub,
+            Op::Mul => Action::Mul,
+            Op::Div => Action::Div,
+            Op::Eq => Action::Eq,
+            Op::Lt => Action::Lt,
+            Op::Gt => Action::Gt,
+            Op::Le => Action::Le,
+            Op::Ge => Action::Ge,
+            Op::Min => Action::Min,
+            Op::Max => Action::Max,
+            Op::MaxWrap => Action::MaxWrap,
+            Op::And => Action::And,
+            Op::Or => Action::Or,
+            Op::Ewma => Action::Ewma,
+            Op::If => Action::If,
+            Op::NotIf => Action::NotIf,
+            Op::History => Action::History,
+            Op::Policy => Action::Policy,
+        }
+    }
 }
 
 const ALWAYS: u8 = 2;
@@ -76,6 +123,8 @@ pub struct Machine {
     histories: Vec<History>,
     inputs: usize,
     regs: usize,
+    /// Those that it reads.
+    prims: Vec<Prim>,
     /// Registers that a report resets, and to what.
     volatile: Vec<(RegId, i64)>,
     cells: [i64; CELLS],
@@ -98,6 +147,7 @@ impl Machine {
             histories: program.histories().iter().enumerate().map(history).collect(),
             inputs: program.policy_inputs().min(MAX_POLICY_INPUTS),
             regs: program.regs().len().min(MAX_REGS),
+            prims: Prim::ALL.into_iter().filter(|prim| program.reads_prim(*prim)).collect(),
             volatile: volatile
                 .filter(|(decl, _)| decl.volatile && decl.kind != RegKind::Local)
                 .map(|(decl, reg)| (reg, decl.init))
@@ -112,19 +162,24 @@ impl Machine {
     fn lay_out(&mut self, program: &Program, clause: &Clause) -> Result<(), TooManyConstants> {
         let block = |range| program.insts().get(range).unwrap_or_default();
         block(clause.guard_range()).iter().try_for_each(|inst| self.inst(inst))?;
-        let guard = self.cell(clause.guard)?;
         let unless = self.steps.len();
-        self.steps.push(Step { action: Action::Unless, dst: 0, a: guard, b: 0 });
+        let conditional = clause.guard != Src::Bool(true);
+        if conditional {
+            let guard = self.cell(clause.guard)?;
+            self.steps.push(Step { action: Action::Unless, dst: 0, a: guard, b: 0 });
+        }
         block(clause.body_range()).iter().try_for_each(|inst| self.inst(inst))?;
         self.steps.push(Step { action: Action::Leave, dst: 0, a: 0, b: 0 });
-        // At most three steps an instruction or clause: fits 16 bits.
-        let [low, high] = (self.steps.len() as u16).to_le_bytes();
-        (self.steps[unless].dst, self.steps[unless].b) = (low, high);
+        if conditional {
+            // At most three steps an instruction or clause: fits 16 bits.
+            let [low, high] = (self.steps.len() as u16).to_le_bytes();
+            (self.steps[unless].dst, self.steps[unless].b) = (low, high);
+        }
         Ok(())
     }
 
     fn inst(&mut self, inst: &Inst) -> Result<(), TooManyConstants> {
-        let action = Action::Do(inst.op);
+        let action = Action::from(inst.op);
         if let (Op::History | Op::Policy, Src::Imm(n)) = (inst.op, inst.a) {
             self.steps.push(Step { action, dst: 0, a: n as u8, b: 0 });
             return Ok(());
@@ -186,9 +241,41 @@ impl Machine {
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
     ) -> Outcome {
-        let now_us = prims.get(Prim::AckNow);
+        self.load(flow);
+        let outcome = self.step(flow, prims, policies, report);
+        flow.regs[..self.regs].copy_from_slice(self.regs());
+        outcome
+    }
+
+    /// Takes over a flow's registers, for [`Machine::step`].
+    pub fn load(&mut self, flow: &Flow) {
         self.cells[..self.regs].copy_from_slice(&flow.regs[..self.regs]);
-        self.cells[PRIMS..CWND].copy_from_slice(&prims.0);
+    }
+
+    /// The registers taken over, as they are now.
+    pub fn regs(&self) -> &[i64] {
+        &self.cells[..self.regs]
+    }
+
+    /// The same, to be set from outside.
+    pub fn regs_mut(&mut self) -> &mut [i64] {
+        &mut self.cells[..self.regs]
+    }
+
+    /// As [`Machine::invoke_with`], on the registers that were [loaded](Machine::load): the flow's own stay as they are.
+    /// Saves copying them twice an ACK, for a machine that serves one flow.
+    pub fn step<P: Policies + ?Sized>(
+        &mut self,
+        flow: &mut Flow,
+        prims: &Prims,
+        policies: &mut P,
+        report: &mut [i64; MAX_REGS],
+    ) -> Outcome {
+        let now_us = prims.get(Prim::AckNow);
+        // One by one: to read as vectors what was just written as numbers would stall the processor.
+        for prim in &self.prims {
+            self.cells[PRIMS + *prim as usize] = prims.get(*prim);
+        }
         self.cells[CWND] = flow.cwnd_bytes;
         self.cells[RATE] = flow.rate_bytes_per_s;
         self.cells[MICROS] = now_us.saturating_sub(flow.micros_zero_us);
@@ -198,7 +285,6 @@ impl Machine {
         self.cells[CONTINUE] = 0;
         let mut outcome = self.run(flow, now_us, policies);
         outcome.report = self.cells[REPORT] != 0;
-        flow.regs[..self.regs].copy_from_slice(&self.cells[..self.regs]);
         // A window that is not positive, or a negative rate, is no decision.
         if self.cells[CWND] > 0 {
             flow.cwnd_bytes = self.cells[CWND];
@@ -209,8 +295,9 @@ impl Machine {
         }
         flow.rate_bytes_per_s = flow.rate_bytes_per_s.min(MAX_RATE_BYTES_PER_S);
         if outcome.report {
-            *report = flow.regs;
-            self.volatile.iter().for_each(|(reg, init)| flow.regs[usize::from(*reg) % MAX_REGS] = *init);
+            *report = [0; MAX_REGS];
+            report[..self.regs].copy_from_slice(&self.cells[..self.regs]);
+            self.volatile.iter().for_each(|(reg, init)| self.cells[usize::from(*reg)] = *init);
         }
         outcome
     }
@@ -218,41 +305,37 @@ impl Machine {
     #[inline]
     fn run<P: Policies + ?Sized>(&mut self, flow: &mut Flow, now_us: i64, policies: &mut P) -> Outcome {
         let mut outcome = Outcome { report: false, asked: false, native: false };
-        let cells = &mut self.cells;
+        // In variables of their own: what is written to cells cannot have moved the steps.
+        let (steps, cells, inputs) = (self.steps.as_slice(), &mut self.cells, self.inputs);
         let mut next = 0;
-        while let Some(Step { action, dst, a, b }) = self.steps.get(next).copied() {
+        while let Some(step) = steps.get(next) {
             next += 1;
+            let (dst, a, b) = (step.dst, step.a, step.b);
             let (x, y) = (cells[usize::from(a)], cells[usize::from(b)]);
             let to = &mut cells[usize::from(dst)];
-            match action {
-                Action::Do(Op::Bind) => *to = y,
-                Action::Do(Op::Add) => {
-                    *to = x.checked_add(y).unwrap_or_else(|| fault(flow, x.saturating_add(y)))
-                }
-                Action::Do(Op::Sub) => {
-                    *to = x.checked_sub(y).unwrap_or_else(|| fault(flow, x.saturating_sub(y)))
-                }
-                Action::Do(Op::Mul) => *to = mul(flow, x, y),
-                Action::Do(Op::Div) => *to = div(flow, x, y),
-                Action::Do(Op::Eq) => *to = i64::from(x == y),
-                Action::Do(Op::Lt) => *to = i64::from(x < y),
-                Action::Do(Op::Gt) => *to = i64::from(x > y),
-                Action::Do(Op::Le) => *to = i64::from(x <= y),
-                Action::Do(Op::Ge) => *to = i64::from(x >= y),
-                Action::Do(Op::Min) => *to = x.min(y),
-                Action::Do(Op::Max) => *to = x.max(y),
-                Action::Do(Op::MaxWrap) => *to = wrapped_max(x, y),
-                Action::Do(Op::And) => *to = x & y,
-                Action::Do(Op::Or) => *to = x | y,
-                Action::Do(Op::Ewma) => *to = ewma(flow, *to, x, y),
-                Action::Do(Op::If) => *to = if x != 0 { y } else { *to },
-                Action::Do(Op::NotIf) => *to = if x == 0 { y } else { *to },
-                Action::Do(Op::History) => {
-                    append(&self.histories, usize::from(a), cells, &mut flow.histories)
-                }
-                Action::Do(Op::Policy) => {
+            match step.action {
+                Action::Bind => *to = y,
+                Action::Add => *to = x.checked_add(y).unwrap_or_else(|| fault(flow, x.saturating_add(y))),
+                Action::Sub => *to = x.checked_sub(y).unwrap_or_else(|| fault(flow, x.saturating_sub(y))),
+                Action::Mul => *to = mul(flow, x, y),
+                Action::Div => *to = div(flow, x, y),
+                Action::Eq => *to = i64::from(x == y),
+                Action::Lt => *to = i64::from(x < y),
+                Action::Gt => *to = i64::from(x > y),
+                Action::Le => *to = i64::from(x <= y),
+                Action::Ge => *to = i64::from(x >= y),
+                Action::Min => *to = x.min(y),
+                Action::Max => *to = x.max(y),
+                Action::MaxWrap => *to = wrapped_max(x, y),
+                Action::And => *to = x & y,
+                Action::Or => *to = x | y,
+                Action::Ewma => *to = ewma(flow, *to, x, y),
+                Action::If => *to = if x != 0 { y } else { *to },
+                Action::NotIf => *to = if x == 0 { y } else { *to },
+                Action::History => append(&self.histories, usize::from(a), cells, &mut flow.histories),
+                Action::Policy => {
                     outcome.asked = true;
-                    outcome.native |= !ask(policies, a, &flow.histories[..self.inputs], cells);
+                    outcome.native |= !ask(policies, a, &flow.histories[..inputs], cells);
                     flow.action_q16 = cells[ACTION];
                     flow.snapshot = cells[SNAPSHOT] as u32;
                 }
