@@ -20,12 +20,12 @@ pub const LEARNED: &str = "
   (:= Report.snapshot Policy.snapshot)
   (report))";
 
-/// A policy of two inputs whose action is `bias / 127`.
+/// A policy whose action is `bias / 127`, whatever its two inputs.
 pub fn snapshot(bias: i32) -> Arc<Snapshot> {
     let feature = |name: &str| Feature { name: name.to_owned(), lo: 0, hi: 10_000 };
     let map = ActionMap::Rate;
     let action = Action { map, bound_q16: 65_536, step_q20: 1 << 15, knob_min: 1500, knob_max: 1 << 30 };
-    let layers = vec![Layer { weights: vec![1, 1], biases: vec![bias], tables: vec![] }];
+    let layers = vec![Layer { weights: vec![0, 0], biases: vec![bias], tables: vec![] }];
     let parts = Parts {
         spec: PolicySpec::new("learned", vec![feature("x[0]"), feature("x[1]")], action).unwrap(),
         network: Network::new(Bits::W8, &[2, 1], layers, 516, 0).unwrap(),
