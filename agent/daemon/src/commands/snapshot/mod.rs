@@ -1,0 +1,115 @@
+//! `ccplane snapshot build`, `inspect`, `verify`, `keygen` and `sign`: files, without an agent.
+
+mod build;
+mod show;
+
+pub(crate) use build::build;
+
+use super::{print, print_json};
+use crate::cli::{SnapshotInspectArgs, SnapshotKeygenArgs, SnapshotSignArgs, SnapshotVerifyArgs};
+use crate::failure::Failure;
+use ccplane_snapshot::{
+    KeyError, MAX_SNAPSHOT_BYTES, SigningKey, Snapshot, SnapshotError, Trust, VerifyingKey,
+};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a key file, at most.
+const MAX_KEY_BYTES: u64 = 256;
+/// Only its owner reads a secret key.
+const SECRET_MODE: u32 = 0o600;
+
+/// A file that is not what it should be: exit code 2.
+#[derive(Debug, thiserror::Error)]
+enum FileError {
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    Snapshot { path: PathBuf, source: SnapshotError },
+    #[error("{}: {source}", path.display())]
+    Key { path: PathBuf, source: KeyError },
+}
+
+/// `ccplane snapshot inspect`
+pub(crate) fn inspect(args: &SnapshotInspectArgs) -> Result<(), Failure> {
+    let snapshot = read(&args.file).map_err(Failure::input)?;
+    if args.json { print_json(&show::Summary::of(&snapshot)) } else { print(&show::text(&snapshot)) }
+}
+
+/// `ccplane snapshot verify`
+pub(crate) fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
+    let snapshot = read(&args.file).map_err(Failure::input)?;
+    let keys: Result<Vec<VerifyingKey>, FileError> = args.keys.iter().map(|key| verifying_key(key)).collect();
+    let keys = keys.map_err(Failure::input)?;
+    let trust = if keys.is_empty() { Trust::Any } else { Trust::SignedBy(keys) };
+    let wrong = |source| Failure::input(FileError::Snapshot { path: args.file.clone(), source });
+    trust.admit(&snapshot).map_err(wrong)?;
+    let signature = match (snapshot.signature(), &trust) {
+        (None, _) => "not signed".to_owned(),
+        (Some(by), Trust::Any) => format!("signed by {}, which was not checked", by.key_hex()),
+        (Some(by), Trust::SignedBy(_)) => format!("signed by {}", by.key_hex()),
+    };
+    print(&format!("{}: ok, {signature}\n", snapshot.hash()))
+}
+
+/// `ccplane snapshot keygen`
+pub(crate) fn keygen(args: &SnapshotKeygenArgs) -> Result<(), Failure> {
+    let key = SigningKey::generate().map_err(Failure::runtime)?;
+    let public = public_path(&args.file);
+    let create = |path: &Path, mode: u32, text: String| {
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+        let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(|source| Failure::runtime(FileError::Io { path: path.to_owned(), source }))
+    };
+    create(&args.file, SECRET_MODE, key.to_hex())?;
+    create(&public, 0o644, key.verifying_key().to_hex())?;
+    print(&format!("{}\n{}\n", args.file.display(), public.display()))
+}
+
+/// `ccplane snapshot sign`
+pub(crate) fn sign(args: &SnapshotSignArgs) -> Result<(), Failure> {
+    let snapshot = read(&args.file).map_err(Failure::input)?;
+    let text = key_text(&args.key).map_err(Failure::input)?;
+    let key = SigningKey::from_hex(&text);
+    let key = key.map_err(|source| Failure::input(FileError::Key { path: args.key.clone(), source }))?;
+    write(args.out.as_ref().unwrap_or(&args.file), &snapshot.sign(&key).to_bytes())
+}
+
+fn public_path(secret: &Path) -> PathBuf {
+    let mut name = secret.as_os_str().to_owned();
+    name.push(".pub");
+    PathBuf::from(name)
+}
+
+fn verifying_key(path: &Path) -> Result<VerifyingKey, FileError> {
+    let key = VerifyingKey::from_hex(&key_text(path)?);
+    key.map_err(|source| FileError::Key { path: path.to_owned(), source })
+}
+
+fn key_text(path: &Path) -> Result<String, FileError> {
+    let read = || {
+        let mut text = String::new();
+        File::open(path)?.take(MAX_KEY_BYTES).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    read().map_err(|source| FileError::Io { path: path.to_owned(), source })
+}
+
+fn read(path: &Path) -> Result<Snapshot, FileError> {
+    let failed = |source| FileError::Io { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(MAX_SNAPSHOT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    Snapshot::parse(&bytes).map_err(|source| FileError::Snapshot { path: path.to_owned(), source })
+}
+
+/// All of it or nothing.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let beside = PathBuf::from(name);
+    let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
+    written.map_err(|source| Failure::runtime(FileError::Io { path: path.to_owned(), source }))
+}
