@@ -1,7 +1,11 @@
 //! The command line: every flag, once.
 
+mod snapshot;
+mod snapshot_file;
 mod trace;
 
+pub(crate) use snapshot::*;
+pub(crate) use snapshot_file::*;
 pub(crate) use trace::*;
 
 use clap::{Args, Parser, Subcommand};
@@ -31,6 +35,7 @@ pub(crate) enum Command {
     Programs(ProgramsArgs),
     Reload(ReloadArgs),
     Adopt(AdoptArgs),
+    Snapshot(SnapshotArgs),
     Stop(StopArgs),
     Prog(ProgArgs),
     Doctor(DoctorArgs),

@@ -19,6 +19,7 @@ mod commands;
 pub mod config;
 pub mod control;
 mod failure;
+mod learning;
 mod metrics;
 pub mod peers;
 mod place;
@@ -59,6 +60,7 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::Programs(args) => done(commands::programs(args)),
         Command::Reload(args) => done(commands::reload(args)),
         Command::Adopt(args) => done(commands::adopt(args)),
+        Command::Snapshot(args) => done(commands::snapshot(&args.command, algorithms)),
         Command::Stop(args) => done(commands::stop(args)),
         Command::Prog(args) => done(commands::prog(args)),
         Command::Doctor(args) => commands::doctor(args),

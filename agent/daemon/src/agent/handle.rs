@@ -3,12 +3,18 @@
 use super::worker::{LoopStatus, Query};
 use crate::clock;
 use crate::config::{Rule, resolve_rules};
-use crate::control::{Answer, Counters, Flows, Request, Response, Status, Version};
+use crate::control::{
+    Answer, Counters, Flows, LearnerRecord, Request, Response, Snapshots, Status, Version, from_hex,
+};
+use crate::learning::LearnerView;
 use crate::qlog::{self, Filter, Subscription};
+use ccplane_core::{Candidate, Origin};
+use ccplane_snapshot::{Snapshot, SnapshotError, Trust};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
@@ -23,6 +29,48 @@ enum AskError {
     Gone,
 }
 
+/// Why a snapshot is not pushed by hand.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    #[error("the snapshot is not in hexadecimal digits")]
+    Digits,
+    #[error("{0}")]
+    Snapshot(#[from] SnapshotError),
+    #[error("a canary's share is {0}: above 0 and below 1 is needed")]
+    Share(f64),
+}
+
+/// What concerns snapshots.
+pub(super) struct ByHand {
+    pub(super) learners: Vec<LearnerView>,
+    /// Whose snapshots are taken.
+    pub(super) trust: Trust,
+}
+
+impl ByHand {
+    fn candidate(&self, digits: &str, share: Option<f64>, force: bool) -> Result<Candidate, Unfit> {
+        let snapshot = Snapshot::parse(&from_hex(digits).ok_or(Unfit::Digits)?)?;
+        self.trust.admit(&snapshot)?;
+        if let Some(share) = share.filter(|s| !(*s > 0.0 && *s < 1.0)) {
+            return Err(Unfit::Share(share));
+        }
+        Ok(Candidate { snapshot: Arc::new(snapshot), origin: Origin::Operator { share, force } })
+    }
+
+    fn records(&self) -> Vec<LearnerRecord> {
+        let record = |view: &LearnerView| LearnerRecord {
+            algorithm: view.algorithm.to_owned(),
+            rows: view.gauges.rows.load(Relaxed),
+            dropped_rows: view.dropped_rows(),
+            candidates: view.gauges.candidates.load(Relaxed),
+            cpu_s: view.gauges.cpu_us.load(Relaxed) as f64 / 1e6,
+            adapting: view.gauges.adapting.load(Relaxed),
+            failed: view.gauges.failed.load(Relaxed),
+        };
+        self.learners.iter().map(record).collect()
+    }
+}
+
 /// What the control socket sees of the agent.
 pub(super) struct Handle {
     loops: Vec<SyncSender<Query>>,
@@ -31,6 +79,7 @@ pub(super) struct Handle {
     timeout: Duration,
     /// Default algorithm and number of rules in force.
     rules: Mutex<(String, usize)>,
+    by_hand: ByHand,
     /// Told when a client asks the agent to stop.
     pub(super) stop: Notify,
 }
@@ -41,9 +90,11 @@ impl Handle {
         algorithms: Vec<&'static str>,
         timeout: Duration,
         rules: (String, usize),
+        by_hand: ByHand,
     ) -> Handle {
         let started = Instant::now();
-        Handle { loops, algorithms, started, timeout, rules: Mutex::new(rules), stop: Notify::new() }
+        let (rules, stop) = (Mutex::new(rules), Notify::new());
+        Handle { loops, algorithms, started, timeout, rules, by_hand, stop }
     }
 
     /// Puts a question to every loop and waits for all answers.
@@ -91,12 +142,52 @@ impl Handle {
                     None => Response::Error { message: "the kernel's flows are not steered".to_owned() },
                 }
             }
+            Request::Snapshots => {
+                let mut all = Snapshots { learners: self.by_hand.records(), ..Snapshots::default() };
+                for (slots, decisions) in self.ask(Query::Snapshots).await? {
+                    all.slots.extend(slots);
+                    all.decisions.extend(decisions);
+                }
+                all.decisions.sort_by(|a, b| a.time_s.total_cmp(&b.time_s));
+                Response::Snapshots(all)
+            }
+            Request::Push { snapshot, slot, canary, force } => {
+                match self.by_hand.candidate(&snapshot, canary, force) {
+                    Ok(candidate) => self.push(&candidate, slot).await?,
+                    Err(unfit) => Response::Error { message: unfit.to_string() },
+                }
+            }
+            Request::Rollback { slot } => {
+                let outcomes = self.ask(|to| Query::Rollback(slot, to)).await?;
+                let refused = outcomes.iter().find_map(|o| o.as_ref().err()?.clone());
+                match (outcomes.iter().any(Result::is_ok), refused) {
+                    (true, _) => Response::Done,
+                    (false, Some(message)) => Response::Error { message },
+                    (false, None) => {
+                        Response::Error { message: format!("no datapath has policy slot {slot}") }
+                    }
+                }
+            }
             // The server asks for the stream itself.
             Request::Qlog { .. } => Response::Error { message: "not here".to_owned() },
             Request::Stop => {
                 self.stop.notify_one();
                 Response::Done
             }
+        })
+    }
+
+    async fn push(&self, candidate: &Candidate, slot: Option<u8>) -> Result<Response, AskError> {
+        let answers = self.ask(|to| Query::Push(candidate.clone(), slot, to)).await?;
+        let decisions: Vec<String> = answers.into_iter().flatten().collect();
+        Ok(if decisions.is_empty() {
+            let of = candidate.snapshot.spec().algorithm();
+            let wanted = slot.map_or_else(|| format!("slot of algorithm `{of}`"), |n| format!("slot {n}"));
+            Response::Error {
+                message: format!("no datapath has a policy {wanted}, or it has not answered yet"),
+            }
+        } else {
+            Response::Pushed { decisions }
         })
     }
 

@@ -2,10 +2,11 @@
 
 use super::source::{Kernel, Source};
 use super::worker::{Pace, Query, SpawnError, Worker};
-use super::{core, privileges};
+use super::{KERNEL_LOOP, core, privileges};
 use crate::clock;
-use crate::control::FlowRecord;
+use crate::control::{DecisionRecord, FlowRecord, SlotRecord};
 use crate::failure::Failure;
+use crate::learning::{Learning, Post, Running};
 use crate::metrics::LoopMetrics;
 use crate::place::Located;
 use ccplane_alg::Algorithm;
@@ -15,7 +16,11 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// A running loop; [`KernelLoop::stop`] detaches.
-pub(crate) struct KernelLoop(Worker);
+pub(crate) struct KernelLoop {
+    worker: Worker,
+    /// They end with it.
+    learners: Option<Running>,
+}
 
 impl KernelLoop {
     /// Attaches and steers by `rules`. The inner error says why the kernel's flows cannot be steered.
@@ -24,7 +29,22 @@ impl KernelLoop {
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Result<KernelLoop, EbpfError>, Failure> {
-        KernelLoop::start_counted(located, rules, algorithms, None)
+        KernelLoop::start_counted(located, rules, algorithms, None, Post::none())
+    }
+
+    /// As [`KernelLoop::start`]; algorithms with a policy learn beside their flows, as the configuration says.
+    pub(crate) fn start_learning(
+        located: &Located,
+        rules: &Rules,
+        algorithms: &[Arc<dyn Algorithm>],
+    ) -> Result<Result<KernelLoop, EbpfError>, Failure> {
+        let learning = Learning::new(&located.config.learn, algorithms)?;
+        let post = learning.post(KERNEL_LOOP);
+        let mut started = KernelLoop::start_counted(located, rules, algorithms, None, post)?;
+        if let Ok(kernel) = &mut started {
+            kernel.learners = Some(learning.start(super::offer(vec![kernel.worker.queries()])));
+        }
+        Ok(started)
     }
 
     /// As [`KernelLoop::start`], with metrics.
@@ -33,6 +53,7 @@ impl KernelLoop {
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
         metrics: Option<LoopMetrics>,
+        post: Post,
     ) -> Result<Result<KernelLoop, EbpfError>, Failure> {
         let config = &located.config;
         let options = located.ebpf_options();
@@ -41,9 +62,10 @@ impl KernelLoop {
             let datapath = EbpfDatapath::attach(options)?;
             Ok(Box::new(Kernel::new(&name, datapath, core, clock::now_us())))
         };
-        let core = core(algorithms, rules, config)?;
-        match Worker::spawn("kernel", privileges::KERNEL, core, Pace::new(&config.agent), metrics, attach) {
-            Ok(worker) => Ok(Ok(KernelLoop(worker))),
+        let core = core(algorithms, rules, config, KERNEL_LOOP)?;
+        let pace = Pace::new(&config.agent);
+        match Worker::spawn("kernel", privileges::KERNEL, core, pace, metrics, post, attach) {
+            Ok(worker) => Ok(Ok(KernelLoop { worker, learners: None })),
             Err(SpawnError::Attach(error)) => Ok(Err(error)),
             Err(other) => Err(Failure::runtime(other)),
         }
@@ -52,7 +74,7 @@ impl KernelLoop {
     /// The flows as they are; none if the loop has ended.
     pub(crate) fn flows(&self) -> Vec<FlowRecord> {
         let (answer, answered) = oneshot::channel();
-        if !self.0.ask(Query::Flows(answer)) {
+        if !self.worker.ask(Query::Flows(answer)) {
             return Vec::new();
         }
         answered.blocking_recv().unwrap_or_default()
@@ -61,20 +83,30 @@ impl KernelLoop {
     /// Reports heard since the start; 0 if the loop has ended.
     pub(crate) fn reports(&self) -> u64 {
         let (answer, answered) = oneshot::channel();
-        if !self.0.ask(Query::Status(answer)) {
+        if !self.worker.ask(Query::Status(answer)) {
             return 0;
         }
         answered.blocking_recv().map_or(0, |status| status.counters.reports)
     }
 
+    /// Slots of policies, and what was decided of late; nothing if the loop has ended.
+    pub(crate) fn snapshots(&self) -> (Vec<SlotRecord>, Vec<DecisionRecord>) {
+        let (answer, answered) = oneshot::channel();
+        if !self.worker.ask(Query::Snapshots(answer)) {
+            return Default::default();
+        }
+        answered.blocking_recv().unwrap_or_default()
+    }
+
     /// Hands the flows over and detaches.
     pub(crate) fn stop(self) {
-        self.0.ask(Query::Stop);
-        self.0.join();
+        drop(self.learners);
+        self.worker.ask(Query::Stop);
+        self.worker.join();
     }
 
     /// The loop, for the agent.
     pub(super) fn into_worker(self) -> Worker {
-        self.0
+        self.worker
     }
 }

@@ -13,20 +13,22 @@ mod worker;
 
 use crate::cli::AgentArgs;
 use crate::clock;
-use crate::config::{Config, DEFAULT_TOML, OnOff, Switch, resolve_rules};
+use crate::config::{Config, DEFAULT_TOML, LearnMode, OnOff, Switch, resolve_rules};
 use crate::control::{Answer, Request, Response, Server, ServerLimits};
 use crate::failure::Failure;
+use crate::learning::{LearnerView, Learning, LoopId};
 use crate::peers::{Hub, HubOptions};
 use crate::place::Located;
 use crate::rundir::{self, InstanceLock, RunDirError};
 use ccplane_alg::Algorithm;
-use ccplane_core::{Catalog, CatalogError, Core, Rules};
-use handle::Handle;
+use ccplane_core::{Candidate, Catalog, CatalogError, Core, Rules};
+use handle::{ByHand, Handle};
 pub(crate) use kernel_loop::KernelLoop;
 use observed::Observed;
 use source::{Peers, Source};
 use std::io::IsTerminal;
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
@@ -36,6 +38,16 @@ use worker::{Pace, Query, Worker, heartbeat_us};
 /// ones, for a day and more, so that a datapath never takes what an agent that died left for one of ours. Deployments
 /// moreover are numbered beyond those that a datapath holds.
 const UIDS_PER_RUN_BITS: u32 = 15;
+
+/// The loop of the kernel's datapath.
+const KERNEL_LOOP: LoopId = LoopId(0);
+/// The loop of other processes' datapaths.
+const PEERS_LOOP: LoopId = LoopId(1);
+/// Each loop numbers its deployments in a part of a run's uids, so that a learner can tell them apart.
+const UIDS_PER_LOOP_BITS: u32 = UIDS_PER_RUN_BITS - 1;
+
+/// Time between two looks at flows' policies where no learner needs more, microseconds.
+const LOOK_US: u64 = 1_000_000;
 
 /// A loop ended on its own.
 #[derive(Debug, thiserror::Error)]
@@ -59,17 +71,24 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     }
     let located = args.place.locate(Some(&names))?;
     if args.check_config {
-        return Ok(());
+        let config = &located.config;
+        let rules =
+            resolve_rules(&config.default_algorithm, &config.rules, &names).map_err(Failure::input)?;
+        return core(algorithms, &rules, config, KERNEL_LOOP).map(|_| ());
     }
     log_to_stderr(&located.config.log);
     let run_dir = located.run_dir()?.to_owned();
     rundir::prepare(&run_dir)?;
     let _lock = InstanceLock::acquire(&run_dir)?;
     let mut observed = Observed::new(&located.config);
-    let workers = start_loops(&located, algorithms, &mut observed)?;
+    let learning = Learning::new(&located.config.learn, algorithms)?;
+    let workers = start_loops(&located, algorithms, &mut observed, &learning)?;
+    let learners = learning.views();
+    observed.learners(learners.clone());
+    let _learning = learning.start(offer(workers.iter().map(Worker::queries).collect()));
     privileges::keep(privileges::NOTHING);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(args, &located, names, workers, observed))
+    runtime.block_on(serve(args, &located, names, workers, observed, learners))
 }
 
 fn catalog(algorithms: &[Arc<dyn Algorithm>]) -> Result<Catalog, Failure> {
@@ -95,6 +114,7 @@ fn start_loops(
     located: &Located,
     algorithms: &[Arc<dyn Algorithm>],
     observed: &mut Observed,
+    learning: &Learning,
 ) -> Result<Vec<Worker>, Failure> {
     let config = &located.config;
     let names: Vec<&str> = algorithms.iter().map(|a| a.name()).collect();
@@ -105,7 +125,13 @@ fn start_loops(
         info!(why = "datapath.ebpf.mode is off", "kernel datapath off");
     } else {
         let metrics = observed.of_loop("kernel");
-        match KernelLoop::start_counted(located, &rules, algorithms, metrics.clone())? {
+        match KernelLoop::start_counted(
+            located,
+            &rules,
+            algorithms,
+            metrics.clone(),
+            learning.post(KERNEL_LOOP),
+        )? {
             Ok(kernel) => {
                 let worker = kernel.into_worker();
                 observed.started("kernel", metrics, &worker);
@@ -129,8 +155,9 @@ fn start_loops(
             Ok(Box::new(Peers::new(Hub::bind(&socket, options)?)))
         };
         let metrics = observed.of_loop("peers");
-        let core = core(algorithms, &rules, config)?;
-        let worker = Worker::spawn("peers", privileges::NOTHING, core, pace, metrics.clone(), attach)
+        let core = core(algorithms, &rules, config, PEERS_LOOP)?;
+        let post = learning.post(PEERS_LOOP);
+        let worker = Worker::spawn("peers", privileges::NOTHING, core, pace, metrics.clone(), post, attach)
             .map_err(Failure::runtime)?;
         observed.started("peers", metrics, &worker);
         workers.push(worker);
@@ -138,12 +165,33 @@ fn start_loops(
     Ok(workers)
 }
 
-fn core(algorithms: &[Arc<dyn Algorithm>], rules: &Rules, config: &Config) -> Result<Core, Failure> {
+/// How learners offer candidates: to every loop; whether one took it.
+fn offer(
+    loops: Vec<SyncSender<Query>>,
+) -> impl Fn(&'static str, u8, Candidate) -> bool + Clone + Send + 'static {
+    move |algorithm, slot, candidate| {
+        let sent =
+            |to: &SyncSender<Query>| to.try_send(Query::Propose(algorithm, slot, candidate.clone())).is_ok();
+        loops.iter().filter(|to| sent(to)).count() > 0
+    }
+}
+
+fn core(
+    algorithms: &[Arc<dyn Algorithm>],
+    rules: &Rules,
+    config: &Config,
+    of: LoopId,
+) -> Result<Core, Failure> {
+    let learn = &config.learn;
+    let batch_us = learn.batch_ms.get() * 1000;
     let limits = ccplane_core::Config {
         max_flows: config.limits.max_flows.count(),
         heartbeat_us: heartbeat_us(&config.agent),
-        first_deployment: first_uid(),
-        ..ccplane_core::Config::default()
+        batch_us,
+        // The twin is made from what is seen of the flows' paths.
+        look_us: if learn.mode == LearnMode::Twin { batch_us } else { LOOK_US },
+        first_deployment: first_uid() | u32::from(of.0) << UIDS_PER_LOOP_BITS,
+        push: learn.push_rules(),
     };
     Core::new(catalog(algorithms)?, rules.clone(), limits).map_err(Failure::input)
 }
@@ -155,6 +203,7 @@ async fn serve(
     algorithms: Vec<&'static str>,
     workers: Vec<Worker>,
     observed: Observed,
+    learners: Vec<LearnerView>,
 ) -> Result<(), Failure> {
     let config = &located.config;
     let timeout = config.control.timeout_ms.millis();
@@ -162,7 +211,8 @@ async fn serve(
     let server = Server::bind(&located.control_socket, limits)?;
     let queries = workers.iter().map(Worker::queries).collect();
     let rules = (config.default_algorithm.clone(), config.rules.len());
-    let handle = Arc::new(Handle::new(queries, algorithms.clone(), timeout, rules));
+    let by_hand = ByHand { learners, trust: config.learn.trust() };
+    let handle = Arc::new(Handle::new(queries, algorithms.clone(), timeout, rules, by_hand));
     let serving = server.serve(Arc::clone(&handle) as Arc<dyn Answer>);
     let observing = observed.serve(&config.metrics).await.map_err(Failure::runtime)?;
     let mut signals = Signals::new()?;

@@ -2,6 +2,7 @@
 
 use super::worker::{Query, Worker};
 use crate::config::{Config, MetricsConfig};
+use crate::learning::LearnerView;
 use crate::metrics::{
     Endpoint, EndpointError, LoopMetrics, LoopSample, MIN_SAMPLE_INTERVAL, Metrics, Page, SAMPLE_INTERVAL,
     Sampler, serve,
@@ -23,12 +24,18 @@ pub(super) struct Observed {
     metrics: Option<Metrics>,
     loops: Vec<(&'static str, LoopMetrics)>,
     queries: Vec<SyncSender<Query>>,
+    learners: Vec<LearnerView>,
 }
 
 impl Observed {
     pub(super) fn new(config: &Config) -> Observed {
         let metrics = config.metrics.listen.map(|_| Metrics::new());
-        Observed { metrics, loops: Vec::new(), queries: Vec::new() }
+        Observed { metrics, loops: Vec::new(), queries: Vec::new(), learners: Vec::new() }
+    }
+
+    /// Learners that run beside the loops.
+    pub(super) fn learners(&mut self, learners: Vec<LearnerView>) {
+        self.learners = learners;
     }
 
     /// What a loop is to count.
@@ -61,7 +68,7 @@ impl Observed {
             let (Some(endpoint), Some(metrics)) = (endpoint, self.metrics) else {
                 return std::future::pending().await;
             };
-            let sampler = Sampler::new(metrics, self.loops);
+            let sampler = Sampler::new(metrics, self.loops, self.learners);
             let state = Mutex::new(State { sampler, sampled: None });
             let page = Arc::new(Asked { state, queries: self.queries });
             let sampling = async {

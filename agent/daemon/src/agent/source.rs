@@ -203,7 +203,16 @@ impl Source for Peers {
 
 fn records(id: DatapathId, datapath: &mut dyn Datapath, core: &Core) -> Vec<FlowRecord> {
     let kind = datapath.capabilities().kind;
-    datapath.flows().iter().map(|s| FlowRecord::new(kind, s, core.flow(id, s.flow))).collect()
+    let name = |mut record: FlowRecord| {
+        if let Some(policy) = &mut record.policy {
+            let here = core.slots().filter(|s| s.datapath == id);
+            let mut deployments = here.flat_map(|s| [s.active, s.canary, s.last_good]).flatten();
+            let deployment = deployments.find(|d| d.uid.0 == policy.uid);
+            policy.snapshot = deployment.and_then(|d| d.snapshot.as_ref()).map(|s| s.hash().to_string());
+        }
+        record
+    };
+    datapath.flows().iter().map(|s| name(FlowRecord::new(kind, s, core.flow(id, s.flow)))).collect()
 }
 
 fn samples(id: DatapathId, datapath: &mut dyn Datapath, core: &Core) -> Vec<FlowSample> {
@@ -216,6 +225,7 @@ fn samples(id: DatapathId, datapath: &mut dyn Datapath, core: &Core) -> Vec<Flow
         cwnd_packets: s.snd_cwnd,
         srtt_us: s.srtt_us,
         totals: Totals { delivered: s.delivered, lost: s.lost, acked: s.bytes_acked, faults: s.faults },
+        policy: s.policy,
     };
     datapath.flows().iter().map(sample).collect()
 }

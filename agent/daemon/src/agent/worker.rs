@@ -5,13 +5,18 @@ use super::privileges;
 use super::source::Source;
 use crate::clock;
 use crate::config::{Agent, Wake};
-use crate::control::{Counters, DatapathRecord, FlowRecord, ProgramRecord};
+use crate::control::{
+    Counters, DatapathRecord, DecisionRecord, DeploymentRecord, FlowRecord, ProgramRecord, SlotRecord,
+};
+use crate::learning::Post;
 use crate::metrics::{DatapathSample, LoopMetrics, LoopSample};
 use crate::qlog::{Subscriber, Taps};
 use caps::Capability;
 use ccplane_contract::Capabilities;
-use ccplane_core::{Core, DatapathId, InstallState, Rules, RulesError};
+use ccplane_core::{Candidate, Core, DatapathId, Decision, InstallState, Rules, RulesError};
 use ccplane_ebpf::EbpfError;
+use ccplane_infer::FlowPolicy;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -40,6 +45,14 @@ pub(super) enum Query {
     SetRules(Rules, oneshot::Sender<Result<(), RulesError>>),
     /// Congestion control and network namespace; answered with `None` where there is no kernel datapath.
     Adopt(String, Option<PathBuf>, oneshot::Sender<Option<Result<u64, EbpfError>>>),
+    /// Slots and decisions.
+    Snapshots(oneshot::Sender<(Vec<SlotRecord>, Vec<DecisionRecord>)>),
+    /// A learner's candidate for an algorithm's slot.
+    Propose(&'static str, u8, Candidate),
+    /// A snapshot by hand, for a slot or its algorithm's; answered with what was decided.
+    Push(Candidate, Option<u8>, oneshot::Sender<Vec<String>>),
+    /// Answered with why nothing was rolled back; `None`: there is no such slot.
+    Rollback(u8, oneshot::Sender<Result<(), Option<String>>>),
     /// Hand the flows over, detach and end.
     Stop,
 }
@@ -103,6 +116,7 @@ impl Worker {
         mut core: Core,
         pace: Pace,
         metrics: Option<LoopMetrics>,
+        post: Post,
         attach: impl FnOnce(&mut Core) -> Result<Box<dyn Source>, E> + Send + 'static,
     ) -> Result<Worker, SpawnError<E>> {
         let (queries, inbox) = sync_channel(MAX_QUERIES);
@@ -121,7 +135,8 @@ impl Worker {
             };
             privileges::keep(keeps);
             if attached.send(Ok(())).is_ok() {
-                Loop { core, source, pace, metrics, taps: Taps::default(), inbox }.run();
+                let (taps, verdicts) = (Taps::default(), BTreeMap::new());
+                Loop { core, source, pace, metrics, post, verdicts, taps, inbox }.run();
             }
         };
         let thread =
@@ -157,6 +172,9 @@ struct Loop {
     source: Box<dyn Source>,
     pace: Pace,
     metrics: Option<LoopMetrics>,
+    post: Post,
+    /// Decisions so far, by algorithm and verdict.
+    verdicts: BTreeMap<(&'static str, &'static str), u64>,
     taps: Taps,
     inbox: Receiver<Query>,
 }
@@ -167,6 +185,7 @@ impl Loop {
         loop {
             let now_us = clock::now_us();
             let driven = self.source.drive(&mut self.core, now_us, &mut self.taps);
+            self.deliver();
             if let Some(metrics) = &self.metrics {
                 let took = Duration::from_micros(clock::now_us() - now_us);
                 metrics.turned(now_us, (driven.events > 0).then_some(took));
@@ -190,6 +209,19 @@ impl Loop {
             }
         }
         self.hand_over();
+    }
+
+    /// Rows and decisions, to whom they concern.
+    fn deliver(&mut self) {
+        self.core.take_rows().into_iter().for_each(|batch| self.post.batch(batch));
+        for decision in self.core.take_decisions() {
+            *self.verdicts.entry((decision.algorithm, decision.verdict.name())).or_default() += 1;
+            self.post.decision(self.kind(decision.datapath), decision);
+        }
+    }
+
+    fn kind(&self, id: DatapathId) -> &'static str {
+        self.core.datapaths().find(|(d, _)| *d == id).map_or("", |(_, c)| c.kind)
     }
 
     /// Until something arrives, or something is due.
@@ -217,9 +249,59 @@ impl Loop {
                 Query::Qlog(subscriber, to) => drop(to.send(self.subscribe(subscriber))),
                 Query::Adopt(from, netns, to) => drop(to.send(self.source.adopt(&from, netns.as_deref()))),
                 Query::SetRules(rules, to) => drop(to.send(self.core.set_rules(rules))),
+                Query::Snapshots(to) => drop(to.send(self.snapshots())),
+                Query::Propose(algorithm, slot, candidate) => {
+                    self.core.propose(algorithm, slot, &candidate, clock::now_us());
+                }
+                Query::Push(candidate, slot, to) => drop(to.send(self.push(&candidate, slot))),
+                Query::Rollback(slot, to) => {
+                    let refused = self.core.roll_back(slot).map_err(|why| why.map(|v| v.to_string()));
+                    let _ = to.send(refused);
+                }
             }
         }
         false
+    }
+
+    /// Offers a snapshot by hand, at once.
+    fn push(&mut self, candidate: &Candidate, slot: Option<u8>) -> Vec<String> {
+        let named = candidate.snapshot.spec().algorithm();
+        let slots: Vec<(&'static str, u8)> = self.core.slots().map(|s| (s.algorithm, s.slot)).collect();
+        let wanted =
+            |(algorithm, n): &&(&'static str, u8)| slot.map_or(*algorithm == named, |slot| slot == *n);
+        let Some((algorithm, slot)) = slots.iter().find(wanted).copied() else { return Vec::new() };
+        let now_us = clock::now_us();
+        self.core.propose(algorithm, slot, candidate, now_us);
+        self.source.drive(&mut self.core, now_us, &mut self.taps);
+        let hash = candidate.snapshot.hash();
+        let ours = |d: &&Decision| d.at_us >= now_us && d.snapshot == Some(hash);
+        let text = |d: &Decision| format!("{} slot {}: {}", self.kind(d.datapath), d.slot, d.verdict);
+        let decided = self.core.decisions().filter(ours).map(text).collect();
+        self.deliver();
+        decided
+    }
+
+    fn snapshots(&mut self) -> (Vec<SlotRecord>, Vec<DecisionRecord>) {
+        let now_us = clock::now_us();
+        let samples = self.source.samples(&self.core);
+        let policies = |id: DatapathId| -> Vec<FlowPolicy> {
+            samples.iter().filter(|s| s.id.0 == id).filter_map(|s| s.policy).collect()
+        };
+        let slot = |view: ccplane_core::SlotView<'_>| {
+            let policies = policies(view.datapath);
+            let roles = [("active", view.active), ("canary", view.canary), ("last good", view.last_good)];
+            let deployment = |(role, deployment): (&str, Option<&ccplane_core::Deployment>)| {
+                Some(DeploymentRecord::new(role, deployment?, policies.iter(), now_us))
+            };
+            SlotRecord {
+                datapath: self.kind(view.datapath).to_owned(),
+                slot: view.slot,
+                algorithm: view.algorithm.to_owned(),
+                deployments: roles.into_iter().filter_map(deployment).collect(),
+            }
+        };
+        let decision = |d: &Decision| DecisionRecord::new(self.kind(d.datapath), d);
+        (self.core.slots().map(slot).collect(), self.core.decisions().map(decision).collect())
     }
 
     fn status(&self) -> LoopStatus {
@@ -248,6 +330,7 @@ impl Loop {
             datapaths: self.core.datapaths().map(datapath).collect(),
             algorithms: self.core.algorithms(),
             counters: self.counters(),
+            verdicts: self.verdicts.clone(),
             flows: self.source.samples(&self.core),
         }
     }
@@ -278,19 +361,20 @@ impl Loop {
             dropped_events: c.dropped_events,
             panics: c.panics,
             refused_commands: c.refused_actions,
+            rows: c.rows,
+            dropped_rows: c.dropped_rows,
             malformed_datagrams: self.source.malformed(),
         }
     }
 
     fn programs(&self) -> Vec<ProgramRecord> {
-        let kind = |id| self.core.datapaths().find(|(d, _)| *d == id).map_or("", |(_, c)| c.kind);
         self.core
             .installs()
             .filter(|i| *i.state != InstallState::Pending)
             .map(|i| ProgramRecord {
                 algorithm: i.program.algorithm().to_owned(),
                 program: i.program.name().to_owned(),
-                datapath: kind(i.datapath).to_owned(),
+                datapath: self.kind(i.datapath).to_owned(),
                 uid: i.program.uid().0,
                 instructions: i.program.program().insts().len(),
                 registers: i.program.program().regs().len(),

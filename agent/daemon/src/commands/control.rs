@@ -21,7 +21,7 @@ pub(super) fn unexpected(response: Response) -> Failure {
     Failure::runtime(UnexpectedAnswer(response))
 }
 
-fn request(located: &Located, request: &Request) -> Result<Response, ClientError> {
+pub(super) fn request(located: &Located, request: &Request) -> Result<Response, ClientError> {
     ask(&located.control_socket, located.config.control.timeout_ms.millis(), request)
 }
 

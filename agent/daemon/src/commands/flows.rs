@@ -162,6 +162,23 @@ fn figures(f: &FlowRecord) -> String {
         f.reports,
         f.faults
     );
+    if let Some(p) = &f.policy {
+        let _ = write!(
+            line,
+            " snapshot:{}{} level:{} decisions:{} saturated:{} clipped:{} collapsed:{} trips:{}",
+            p.uid,
+            p.snapshot
+                .as_deref()
+                .map(|hash| format!("/{}", hash.get(..12).unwrap_or(hash)))
+                .unwrap_or_default(),
+            p.level,
+            p.decisions,
+            p.saturated,
+            p.clipped,
+            p.collapsed,
+            p.trips
+        );
+    }
     line
 }
 
@@ -225,6 +242,7 @@ mod tests {
             unacked: 40,
             reports: 17,
             faults: 0,
+            policy: None,
         }
     }
 
@@ -261,6 +279,23 @@ mod tests {
         assert_eq!(numbers[..3], ["999", "998", "997"]);
         // However low the terminal, something is shown.
         assert_eq!(watched.screen(flows(&|_| 0), start + Duration::from_secs(2), 1).lines().count(), 4);
+    }
+
+    #[test]
+    fn a_policys_decisions_follow() {
+        let policy = crate::control::PolicyRecord {
+            uid: 7,
+            snapshot: Some("0123456789abcdef".into()),
+            level: "last_good".into(),
+            decisions: 90,
+            saturated: 1,
+            clipped: 2,
+            collapsed: 3,
+            trips: 4,
+        };
+        let flows = Flows { silent: None, flows: vec![FlowRecord { policy: Some(policy), ..record() }] };
+        let expected = " faults:0 snapshot:7/0123456789ab level:last_good decisions:90 saturated:1 clipped:2 collapsed:3 trips:4\n";
+        assert!(text(&flows).ends_with(expected), "{}", text(&flows));
     }
 
     /// The receiving side of a connection.

@@ -3,6 +3,7 @@
 mod bench;
 mod control;
 mod demo;
+mod deployments;
 mod doctor;
 mod flows;
 mod prog;
@@ -10,6 +11,7 @@ mod qlog;
 mod run;
 mod shells;
 mod sim;
+mod snapshot;
 mod trace;
 
 pub(crate) use bench::bench;
@@ -24,9 +26,26 @@ pub(crate) use shells::{mm_delay, mm_impair, mm_link, mm_loss, mm_onoff};
 pub(crate) use sim::sim;
 pub(crate) use trace::trace;
 
+use crate::cli::SnapshotCommand;
 use crate::failure::Failure;
+use ccplane_alg::Algorithm;
 use serde::Serialize;
 use std::io::{self, Write};
+use std::sync::Arc;
+
+/// `ccplane snapshot`
+pub(crate) fn snapshot(command: &SnapshotCommand, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
+    match command {
+        SnapshotCommand::Build(args) => snapshot::build(args, algorithms),
+        SnapshotCommand::Inspect(args) => snapshot::inspect(args),
+        SnapshotCommand::Verify(args) => snapshot::verify(args),
+        SnapshotCommand::Keygen(args) => snapshot::keygen(args),
+        SnapshotCommand::Sign(args) => snapshot::sign(args),
+        SnapshotCommand::List(args) => deployments::list(args),
+        SnapshotCommand::Push(args) => deployments::push(args),
+        SnapshotCommand::Rollback(args) => deployments::rollback(args),
+    }
+}
 
 /// Prints one JSON object on one line.
 fn print_json(value: &impl Serialize) -> Result<(), Failure> {

@@ -5,10 +5,11 @@
 
 mod value;
 
-pub use value::{Bounded, Ports, Prefix, PrefixError, Switch, Wake};
+pub use value::{Bounded, Key, Ports, Prefix, PrefixError, Switch, Wake};
 
-use ccplane_core::{MAX_RULES, NATIVE, Rules};
+use ccplane_core::{MAX_RULES, NATIVE, Necessity, PushRules, Rules};
 use ccplane_document::{DocumentError, Problem};
+use ccplane_snapshot::Trust;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -36,6 +37,7 @@ pub struct Config {
     pub limits: Limits,
     pub datapath: Datapaths,
     pub metrics: MetricsConfig,
+    pub learn: Learn,
     #[serde(rename = "rule", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
 }
@@ -50,6 +52,7 @@ impl Default for Config {
             limits: Limits::default(),
             datapath: Datapaths::default(),
             metrics: MetricsConfig::default(),
+            learn: Learn::default(),
             rules: Vec::new(),
         }
     }
@@ -187,6 +190,119 @@ impl Default for MetricsConfig {
     }
 }
 
+/// Learning beside live flows.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Learn {
+    pub mode: LearnMode,
+    pub batch_ms: Bounded<100, 1000>,
+    pub cpu_percent: Bounded<1, 100>,
+    pub burst_cpu_percent: Bounded<1, 100>,
+    pub alpha_percent: Bounded<0, 100>,
+    pub necessity: NecessityName,
+    pub canary_percent: Bounded<1, 99>,
+    pub margin_percent: Bounded<0, 100>,
+    pub settle_ms: Bounded<0, 60_000>,
+    pub trial_timeout_s: Bounded<1, 3600>,
+    pub noise_percent: Bounded<0, 400>,
+    pub pin: bool,
+    pub require_signed: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<Key>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision_log: Option<PathBuf>,
+}
+
+impl Default for Learn {
+    fn default() -> Learn {
+        Learn {
+            mode: LearnMode::Twin,
+            batch_ms: const { Bounded::new(200) },
+            cpu_percent: const { Bounded::new(10) },
+            burst_cpu_percent: const { Bounded::new(50) },
+            alpha_percent: const { Bounded::new(5) },
+            necessity: NecessityName::Mean,
+            canary_percent: const { Bounded::new(25) },
+            margin_percent: const { Bounded::new(5) },
+            settle_ms: const { Bounded::new(1000) },
+            trial_timeout_s: const { Bounded::new(60) },
+            noise_percent: const { Bounded::new(20) },
+            pin: false,
+            require_signed: false,
+            keys: Vec::new(),
+            decision_log: None,
+        }
+    }
+}
+
+impl Learn {
+    /// Standard deviation of the exploration noise on actions. Only learning from live flows needs any.
+    pub fn noise(&self) -> f64 {
+        if self.mode == LearnMode::Live { self.noise_percent.get() as f64 / 100.0 } else { 0.0 }
+    }
+
+    /// What the core is told.
+    pub fn push_rules(&self) -> PushRules {
+        let share = |percent: u64| percent as f64 / 100.0;
+        PushRules {
+            alpha: share(self.alpha_percent.get()),
+            necessity: match self.necessity {
+                NecessityName::Mean => Necessity::Mean,
+                NecessityName::Min => Necessity::Min,
+            },
+            canary_share: share(self.canary_percent.get()),
+            margin: share(self.margin_percent.get()),
+            settle_us: self.settle_ms.get() * 1000,
+            timeout_us: self.trial_timeout_s.get() * 1_000_000,
+            pin: self.pin,
+            noise_q16: (self.noise() * 65536.0) as u32,
+        }
+    }
+
+    /// Whose snapshots are taken by hand.
+    pub fn trust(&self) -> Trust {
+        if self.require_signed {
+            Trust::SignedBy(self.keys.iter().map(Key::get).collect())
+        } else {
+            Trust::Any
+        }
+    }
+}
+
+/// What is learned from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LearnMode {
+    /// A simulation of the flows' own link.
+    Twin,
+    /// What live flows do, with exploration noise on their actions.
+    Live,
+    /// Nothing.
+    Off,
+}
+
+impl LearnMode {
+    /// As the configuration spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LearnMode::Twin => "twin",
+            LearnMode::Live => "live",
+            LearnMode::Off => "off",
+        }
+    }
+}
+
+/// Which difference of two policies makes a push necessary.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NecessityName {
+    /// The mean over the last states.
+    Mean,
+    /// The smallest.
+    Min,
+}
+
 /// Whether a part that always can be used is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -276,6 +392,9 @@ impl Config {
                      allow_remote = true permits that"
                 ),
             ));
+        }
+        if self.learn.require_signed && self.learn.keys.is_empty() {
+            return Err(Problem::new("learn.keys", "require_signed = true needs at least one key to trust"));
         }
         match algorithms {
             Some(algorithms) => resolve_rules(&self.default_algorithm, &self.rules, algorithms).map(|_| ()),

@@ -58,10 +58,11 @@ fn the_printed_example_rule_parses() {
     assert_eq!(rule.remote.unwrap().get().to_string(), "10.0.0.0/8");
     assert_eq!(rule.local_port.as_ref().unwrap().range(), 5201..=5210);
     assert_eq!(rule.remote_port.as_ref().unwrap().range(), 443..=443);
+    assert_eq!(rule.parameters["report_us"], 10_000);
 }
 
 /// (text, line, column, field, part of the message)
-const REFUSED: [(&str, usize, usize, &str, &str); 18] = [
+const REFUSED: [(&str, usize, usize, &str, &str); 21] = [
     ("x y", 1, 3, "", "expected"),
     ("colour = 1", 1, 1, "colour", "unknown field"),
     ("\n[control]\nmax_client = 1", 3, 1, "control.max_client", "expected one of `socket`, `max_clients`"),
@@ -78,6 +79,9 @@ const REFUSED: [(&str, usize, usize, &str, &str); 18] = [
     ("[datapath]\nebpf.mode = \"off\"\nunix.mode = \"off\"", 1, 1, "datapath", "at least one"),
     ("[[rule]]\nalgorithm = \"reno\"", 1, 1, "rule[0]", "needs a condition"),
     ("[[rule]]\nlocal_port = 1", 1, 1, "rule[0]", "missing field `algorithm`"),
+    ("[learn]\nbatch_ms = 50", 2, 12, "learn.batch_ms", "100 to 1000"),
+    ("[learn]\nkeys = [\"ab\"]", 2, 8, "learn.keys[0]", "64"),
+    ("[learn]\nrequire_signed = true", 1, 1, "learn", "at least one key"),
     (
         "[[rule]]\nalgorithm = \"reno\"\nlocal_port = 1\n[[rule]]\nremote_port = 2\nalgorithm = \"bbr9\"",
         6,

@@ -1,5 +1,6 @@
 //! Values that a configuration may hold: parsed once, never wrong afterwards.
 
+use ccplane_snapshot::VerifyingKey;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -151,6 +152,29 @@ impl de::Visitor<'_> for PortsVisitor {
             (Some(first), Some(last)) if first <= last => Ok(Ports(first..=last)),
             _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
         }
+    }
+}
+
+/// A public key whose signatures are trusted: 64 hexadecimal digits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Key(VerifyingKey);
+
+impl Key {
+    /// The key.
+    pub fn get(&self) -> VerifyingKey {
+        self.0.clone()
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.0.to_hex())
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        VerifyingKey::from_hex(&String::deserialize(from)?).map(Key).map_err(de::Error::custom)
     }
 }
 

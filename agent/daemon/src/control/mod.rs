@@ -6,6 +6,7 @@
 mod client;
 mod protocol;
 mod server;
+mod snapshots;
 
 pub use client::{ClientError, ask, open};
 pub use protocol::{
@@ -13,3 +14,7 @@ pub use protocol::{
     ProgramRecord, Request, Response, Silence, Status, Version,
 };
 pub use server::{Answer, Server, ServerLimits};
+pub use snapshots::{
+    ComparisonRecord, DecisionRecord, DeploymentRecord, EvidenceRecord, LearnerRecord, PolicyRecord,
+    SlotRecord, Snapshots, from_hex, to_hex,
+};

@@ -2,6 +2,7 @@
 //!
 //! The names of a flow's figures are `tcp_info`'s; see `ss(8)`.
 
+use super::snapshots::{PolicyRecord, Snapshots};
 use crate::config::Rule;
 use crate::qlog::Filter;
 use ccplane_contract::{FlowStats, Mode};
@@ -48,6 +49,26 @@ pub enum Request {
         /// Which flows.
         filter: Filter,
     },
+    /// Every policy slot, what it holds, and what was decided of late.
+    Snapshots,
+    /// Offers a snapshot to its algorithm's slot.
+    Push {
+        /// The content of a snapshot file, in hexadecimal digits.
+        snapshot: String,
+        /// The slot; that of the snapshot's algorithm unless given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        slot: Option<u8>,
+        /// Share of the flows that try it, 0 to 1; that of the configuration unless given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        canary: Option<f64>,
+        /// To all flows at once.
+        force: bool,
+    },
+    /// Drops what a slot has on trial, else goes back to its last good snapshot.
+    Rollback {
+        /// The slot.
+        slot: u8,
+    },
     /// Hands all flows to their native fallback, detaches and ends the agent.
     Stop,
 }
@@ -71,6 +92,13 @@ pub enum Response {
     Adopted {
         /// How many flows were taken over.
         flows: u64,
+    },
+    /// To [`Request::Snapshots`].
+    Snapshots(Snapshots),
+    /// To [`Request::Push`]: what each datapath has decided.
+    Pushed {
+        /// In a few words each.
+        decisions: Vec<String>,
     },
     /// To [`Request::Qlog`]; records follow.
     Qlog {
@@ -148,6 +176,12 @@ pub struct Counters {
     pub refused_commands: u64,
     /// Datagrams that were not heard or not understood.
     pub malformed_datagrams: u64,
+    /// Intervals of flows taken in for learners.
+    #[serde(default)]
+    pub rows: u64,
+    /// Those that no learner took in time.
+    #[serde(default)]
+    pub dropped_rows: u64,
 }
 
 impl Counters {
@@ -162,6 +196,8 @@ impl Counters {
         self.panics += other.panics;
         self.refused_commands += other.refused_commands;
         self.malformed_datagrams += other.malformed_datagrams;
+        self.rows += other.rows;
+        self.dropped_rows += other.dropped_rows;
     }
 }
 
@@ -281,6 +317,9 @@ pub struct FlowRecord {
     pub reports: u64,
     /// Saturations and divisions by zero in its programs.
     pub faults: u64,
+    /// What its policy has decided, where its program asks one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyRecord>,
 }
 
 impl FlowRecord {
@@ -315,6 +354,7 @@ impl FlowRecord {
             unacked: stats.unacked,
             reports: stats.reports,
             faults: stats.faults,
+            policy: stats.policy.as_ref().map(PolicyRecord::new),
         }
     }
 }

@@ -45,6 +45,12 @@ pub(super) struct ModeLabels {
     pub(super) mode: ModeLabel,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+pub(super) struct VerdictLabels {
+    pub(super) algorithm: &'static str,
+    pub(super) verdict: &'static str,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum ModeLabel {
     Program,
@@ -142,6 +148,11 @@ pub(crate) struct Metrics {
     pub(super) lost: Family<FlowLabels, Counter>,
     pub(super) acked_bytes: Family<FlowLabels, Counter>,
     pub(super) faults: Family<FlowLabels, Counter>,
+    pub(super) decisions: Family<VerdictLabels, Counter>,
+    pub(super) rows_learned: Family<AlgorithmLabel, Counter>,
+    pub(super) rows_dropped: Family<AlgorithmLabel, Counter>,
+    pub(super) candidates: Family<AlgorithmLabel, Counter>,
+    pub(super) learner_cpu: Family<AlgorithmLabel, Counter<f64, AtomicU64>>,
 }
 
 impl Metrics {
@@ -174,10 +185,16 @@ impl Metrics {
             lost: Family::default(),
             acked_bytes: Family::default(),
             faults: Family::default(),
+            decisions: Family::default(),
+            rows_learned: Family::default(),
+            rows_dropped: Family::default(),
+            candidates: Family::default(),
+            learner_cpu: Family::default(),
         };
         metrics.register_agent();
         metrics.register_algorithms();
         metrics.register_flows();
+        metrics.register_learning();
         metrics
     }
 
@@ -231,6 +248,28 @@ impl Metrics {
             self.program_changes.clone(),
         );
         r.register("updates", "Updates of running programs by an algorithm", self.updates.clone());
+    }
+
+    fn register_learning(&mut self) {
+        let r = &mut self.registry;
+        r.register(
+            "snapshot_decisions",
+            "Decisions to push a snapshot or not, to promote it or roll it back, by verdict",
+            self.decisions.clone(),
+        );
+        r.register("learner_rows", "Intervals of flows that a learner took", self.rows_learned.clone());
+        r.register(
+            "learner_rows_dropped",
+            "Intervals that a learner had no time for",
+            self.rows_dropped.clone(),
+        );
+        r.register("learner_candidates", "Snapshots that a learner offered", self.candidates.clone());
+        r.register_with_unit(
+            "learner_cpu",
+            "Processor time that a learner used",
+            Unit::Seconds,
+            self.learner_cpu.clone(),
+        );
     }
 
     fn register_flows(&mut self) {

@@ -2,14 +2,18 @@
 
 use super::registry::{
     AlgorithmLabel, DatapathLabel, FlowLabels, Level, LoopLabel, LoopMetrics, Metrics, ModeLabels,
+    VerdictLabels,
 };
 use crate::clock;
 use crate::control::Counters;
+use crate::learning::LearnerView;
 use ccplane_contract::{FlowId, Mode};
 use ccplane_core::{AlgorithmCounters, DatapathId};
+use ccplane_infer::FlowPolicy;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// One flow at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +32,8 @@ pub(crate) struct FlowSample {
     pub(crate) srtt_us: u32,
     /// Since it started.
     pub(crate) totals: Totals,
+    /// What its policy has decided, where its program asks one.
+    pub(crate) policy: Option<FlowPolicy>,
 }
 
 /// What a flow counts since it started.
@@ -67,19 +73,26 @@ pub(crate) struct LoopSample {
     pub(crate) algorithms: BTreeMap<&'static str, AlgorithmCounters>,
     /// Since the agent started.
     pub(crate) counters: Counters,
+    /// Decisions to push or not, by algorithm and verdict, since the agent started.
+    pub(crate) verdicts: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 /// The registry, and what was last added to it.
 pub(crate) struct Sampler {
     metrics: Metrics,
     loops: Vec<(&'static str, LoopMetrics)>,
+    learners: Vec<LearnerView>,
     last: HashMap<(usize, DatapathId, FlowId), Totals>,
 }
 
 impl Sampler {
     /// A registry for these loops.
-    pub(crate) fn new(metrics: Metrics, loops: Vec<(&'static str, LoopMetrics)>) -> Sampler {
-        Sampler { metrics, loops, last: HashMap::new() }
+    pub(crate) fn new(
+        metrics: Metrics,
+        loops: Vec<(&'static str, LoopMetrics)>,
+        learners: Vec<LearnerView>,
+    ) -> Sampler {
+        Sampler { metrics, loops, learners, last: HashMap::new() }
     }
 
     /// Adds the loops' answers, in their order; `None`: it gave none in time.
@@ -94,6 +107,28 @@ impl Sampler {
         self.add_counters(samples);
         self.add_datapaths(samples);
         self.add_flows(samples);
+        self.add_learning(samples);
+    }
+
+    fn add_learning(&self, samples: &[Option<LoopSample>]) {
+        let m = &self.metrics;
+        let mut sums = BTreeMap::<(&str, &str), u64>::new();
+        for (key, count) in samples.iter().flatten().flat_map(|s| &s.verdicts) {
+            *sums.entry(*key).or_default() += count;
+        }
+        for ((algorithm, verdict), count) in sums {
+            raise(&m.decisions.get_or_create(&VerdictLabels { algorithm, verdict }), count);
+        }
+        for learner in &self.learners {
+            let label = AlgorithmLabel { algorithm: learner.algorithm };
+            let (gauges, rows) = (&learner.gauges, &m.rows_learned);
+            raise(&rows.get_or_create(&label), gauges.rows.load(Relaxed));
+            raise(&m.rows_dropped.get_or_create(&label), learner.dropped_rows());
+            raise(&m.candidates.get_or_create(&label), gauges.candidates.load(Relaxed));
+            let seconds = gauges.cpu_us.load(Relaxed) as f64 / 1e6;
+            let counter = m.learner_cpu.get_or_create(&label);
+            counter.inc_by((seconds - counter.get()).max(0.0));
+        }
     }
 
     /// The registry as text.

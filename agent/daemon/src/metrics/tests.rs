@@ -1,5 +1,6 @@
 use super::server::{Status, parse};
 use super::*;
+use crate::learning::LearnerView;
 use ccplane_contract::{FlowId, Mode};
 use ccplane_core::{AlgorithmCounters, DatapathId, FlowCounters};
 use std::collections::BTreeSet;
@@ -8,7 +9,7 @@ use std::collections::BTreeSet;
 fn sampler() -> (Sampler, LoopMetrics) {
     let metrics = Metrics::new();
     let of_loop = metrics.of_loop("kernel");
-    (Sampler::new(metrics, vec![("kernel", of_loop.clone())]), of_loop)
+    (Sampler::new(metrics, vec![("kernel", of_loop.clone())], vec![LearnerView::new("aurora")]), of_loop)
 }
 
 fn sample(flow: u64, delivered: u64) -> LoopSample {
@@ -22,11 +23,13 @@ fn sample(flow: u64, delivered: u64) -> LoopSample {
             cwnd_packets: 40,
             srtt_us: 20_000,
             totals: Totals { delivered, lost: 3, acked: delivered * 1448, faults: 0 },
+            policy: None,
         }],
         datapaths: vec![DatapathSample { kind: "ebpf", max_flows: 4096, programs: 2, max_programs: 64 }],
         algorithms: [("cubic", AlgorithmCounters { flows_created: 1, flows_closed: 0, flows: counters })]
             .into(),
         counters: Default::default(),
+        verdicts: [(("aurora", "promoted"), delivered / 50)].into(),
     }
 }
 
@@ -43,6 +46,7 @@ fn counters_grow_and_levels_follow() {
     for line in [
         r#"ccplane_packets_delivered_total{datapath="ebpf",algorithm="cubic"} 150"#,
         r#"ccplane_packets_lost_total{datapath="ebpf",algorithm="cubic"} 3"#,
+        r#"ccplane_snapshot_decisions_total{algorithm="aurora",verdict="promoted"} 3"#,
         r#"ccplane_acked_bytes_total{datapath="ebpf",algorithm="cubic"} 217200"#,
         r#"ccplane_reports_total{algorithm="cubic"} 15"#,
         r#"ccplane_program_changes_total{algorithm="cubic"} 1"#,

@@ -1,0 +1,242 @@
+//! `ccplane snapshot list`, `push` and `rollback`: what the running agent deploys.
+
+use super::control::{request, unexpected};
+use super::{print, print_json, table};
+use crate::cli::{SnapshotListArgs, SnapshotPushArgs, SnapshotRollbackArgs};
+use crate::control::{
+    ClientError, DecisionRecord, LearnerRecord, Request, Response, SlotRecord, Snapshots, to_hex,
+};
+use crate::failure::Failure;
+use ccplane_snapshot::{MAX_SNAPSHOT_BYTES, Snapshot, SnapshotError};
+use std::fmt::Write;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Digits of a hash that people read.
+const SHORT_HASH: usize = 12;
+
+/// A file that is not pushed.
+#[derive(Debug, thiserror::Error)]
+enum FileError {
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    Snapshot { path: PathBuf, source: SnapshotError },
+}
+
+/// `ccplane snapshot list`
+pub(crate) fn list(args: &SnapshotListArgs) -> Result<(), Failure> {
+    let mut all = match request(&args.place.locate(None)?, &Request::Snapshots)? {
+        Response::Snapshots(all) => all,
+        other => return Err(unexpected(other)),
+    };
+    let skipped = all.decisions.len().saturating_sub(args.decisions);
+    all.decisions.drain(..skipped);
+    if args.json {
+        return print_json(&all);
+    }
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    print(&text(&all, now_s))
+}
+
+/// `ccplane snapshot push`
+pub(crate) fn push(args: &SnapshotPushArgs) -> Result<(), Failure> {
+    let bytes = read(&args.file).map_err(Failure::input)?;
+    let push =
+        Request::Push { snapshot: to_hex(&bytes), slot: args.slot, canary: args.canary, force: args.force };
+    match request(&args.place.locate(None)?, &push) {
+        Ok(Response::Pushed { decisions }) => print(&format!("{}\n", decisions.join("\n"))),
+        Ok(other) => Err(unexpected(other)),
+        Err(refused @ ClientError::Refused(_)) => Err(Failure::input(refused)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `ccplane snapshot rollback`
+pub(crate) fn rollback(args: &SnapshotRollbackArgs) -> Result<(), Failure> {
+    match request(&args.place.locate(None)?, &Request::Rollback { slot: args.slot })? {
+        Response::Done => Ok(()),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// The bytes of a snapshot file, which are one.
+fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+    let failed = |source| FileError::Io { path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_SNAPSHOT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    let wrong = |source| FileError::Snapshot { path: path.to_owned(), source };
+    Snapshot::parse(&bytes).map_err(wrong)?;
+    Ok(bytes)
+}
+
+fn text(all: &Snapshots, now_s: f64) -> String {
+    let mut out = slots(&all.slots);
+    for learner in &all.learners {
+        let _ = writeln!(out, "\n{}", learner_text(learner));
+    }
+    if !all.decisions.is_empty() {
+        let _ = write!(out, "\n{}", decisions(&all.decisions, now_s));
+    }
+    out
+}
+
+fn short(hash: Option<&String>) -> String {
+    hash.map_or("-", |hash| hash.get(..SHORT_HASH).unwrap_or(hash)).to_owned()
+}
+
+fn slots(slots: &[SlotRecord]) -> String {
+    let header = [
+        "datapath",
+        "slot",
+        "algorithm",
+        "role",
+        "uid",
+        "snapshot",
+        "origin",
+        "age",
+        "flows",
+        "decisions",
+        "saturated",
+        "clipped",
+        "trips",
+    ];
+    let row = |s: &SlotRecord, d: &crate::control::DeploymentRecord| {
+        vec![
+            s.datapath.clone(),
+            s.slot.to_string(),
+            s.algorithm.clone(),
+            d.role.clone(),
+            d.uid.to_string(),
+            short(d.snapshot.as_ref()),
+            d.origin.clone(),
+            format!("{:.0} s", d.age_s),
+            d.flows.to_string(),
+            d.decisions.to_string(),
+            d.saturated.to_string(),
+            d.clipped.to_string(),
+            d.trips.to_string(),
+        ]
+    };
+    let rows: Vec<Vec<String>> =
+        slots.iter().flat_map(|s| s.deployments.iter().map(move |d| row(s, d))).collect();
+    table(&header, &rows)
+}
+
+fn learner_text(l: &LearnerRecord) -> String {
+    let state = match (l.failed, l.adapting) {
+        (true, _) => "failed: nothing more is learned",
+        (false, true) => "adapts to a path that has changed",
+        (false, false) => "steady",
+    };
+    format!(
+        "{} learner: {state}; {} rows taken, {} dropped, {} candidates, {:.1} s of processor time",
+        l.algorithm, l.rows, l.dropped_rows, l.candidates, l.cpu_s
+    )
+}
+
+fn decisions(decisions: &[DecisionRecord], now_s: f64) -> String {
+    let header =
+        ["ago", "datapath", "slot", "algorithm", "snapshot", "origin", "fidelity", "reward", "decision"];
+    let row = |d: &DecisionRecord| {
+        vec![
+            format!("{:.0} s", now_s - d.time_s),
+            d.datapath.clone(),
+            d.slot.to_string(),
+            d.algorithm.clone(),
+            short(d.snapshot.as_ref()),
+            d.origin.clone(),
+            d.evidence.map_or_else(|| "-".to_owned(), |e| format!("{:.1} %", 100.0 * e.fidelity_mean)),
+            d.comparison.map_or_else(
+                || "-".to_owned(),
+                |c| format!("{:.3} on {:.3} +-{:.3}", c.canary_mean, c.active_mean, c.uncertainty),
+            ),
+            d.text.clone(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = decisions.iter().map(row).collect();
+    table(&header, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{ComparisonRecord, DeploymentRecord, EvidenceRecord};
+
+    #[test]
+    fn slots_learners_and_decisions_read_as_tables() {
+        let deployment = DeploymentRecord {
+            role: "active".into(),
+            uid: 7,
+            snapshot: Some("0123456789abcdef".into()),
+            origin: "learned".into(),
+            age_s: 61.2,
+            flows: 3,
+            decisions: 900,
+            saturated: 2,
+            clipped: 1,
+            trips: 0,
+        };
+        let slot = SlotRecord {
+            datapath: "ebpf".into(),
+            slot: 0,
+            algorithm: "aurora".into(),
+            deployments: vec![deployment],
+        };
+        let evidence = EvidenceRecord {
+            converged: true,
+            stability: 0.001,
+            fidelity_min: 0.01,
+            fidelity_mean: 0.123,
+            safe: true,
+            quantisation_error: 0.002,
+            gain: Some(0.1),
+            states: 2048,
+        };
+        let comparison = ComparisonRecord {
+            canary_count: 24,
+            canary_mean: 1.5,
+            active_count: 70,
+            active_mean: 1.0,
+            margin: 0.05,
+            uncertainty: 0.1,
+        };
+        let decision = DecisionRecord {
+            time_s: 1000.0,
+            datapath: "ebpf".into(),
+            algorithm: "aurora".into(),
+            slot: 0,
+            snapshot: Some("0123456789abcdef".into()),
+            uid: Some(7),
+            origin: "learned".into(),
+            verdict: "promoted".into(),
+            text: "promoted".into(),
+            evidence: Some(evidence),
+            comparison: Some(comparison),
+        };
+        let learner = LearnerRecord {
+            algorithm: "aurora".into(),
+            rows: 5000,
+            dropped_rows: 0,
+            candidates: 1,
+            cpu_s: 3.14,
+            adapting: false,
+            failed: false,
+        };
+        let all = Snapshots { slots: vec![slot], decisions: vec![decision], learners: vec![learner] };
+        assert_eq!(
+            text(&all, 1030.0),
+            "datapath  slot  algorithm  role    uid  snapshot      origin   age   flows  decisions  saturated  clipped  trips\n\
+             ebpf      0     aurora     active  7    0123456789ab  learned  61 s  3      900        2          1        0\n\
+             \n\
+             aurora learner: steady; 5000 rows taken, 0 dropped, 1 candidates, 3.1 s of processor time\n\
+             \n\
+             ago   datapath  slot  algorithm  snapshot      origin   fidelity  reward                decision\n\
+             30 s  ebpf      0     aurora     0123456789ab  learned  12.3 %    1.500 on 1.000 +-0.100  promoted\n"
+                .replace("reward                decision", "reward                  decision")
+        );
+    }
+}

@@ -1,0 +1,294 @@
+//! What is said over the control socket of policies: slots, deployments, decisions, learners.
+
+use crate::clock;
+use ccplane_core::{Comparison, Decision, Deployment, Evidence};
+use ccplane_infer::{FlowPolicy, Level};
+use serde::{Deserialize, Serialize};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Every slot, decision and learner.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Snapshots {
+    /// By datapath and number.
+    pub slots: Vec<SlotRecord>,
+    /// What was decided of late, oldest first.
+    pub decisions: Vec<DecisionRecord>,
+    /// By algorithm; none where nothing is learned.
+    pub learners: Vec<LearnerRecord>,
+}
+
+/// A slot of a datapath.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct SlotRecord {
+    /// The datapath's kind.
+    pub datapath: String,
+    /// The slot.
+    pub slot: u8,
+    /// Whose it is.
+    pub algorithm: String,
+    /// What it holds: the active one, the one on trial, the last good one.
+    pub deployments: Vec<DeploymentRecord>,
+}
+
+/// A snapshot in a slot, and what its flows have decided.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DeploymentRecord {
+    /// "active", "canary" or "last good".
+    pub role: String,
+    /// Its name there.
+    pub uid: u32,
+    /// The snapshot's content hash; absent if an earlier agent pushed it.
+    pub snapshot: Option<String>,
+    /// Where it comes from.
+    pub origin: String,
+    /// Since it was pushed or found, seconds.
+    pub age_s: f64,
+    /// Flows that decided by it last.
+    pub flows: usize,
+    /// Decisions of these flows, by whatever snapshot.
+    pub decisions: u64,
+    /// Those out of bounds.
+    pub saturated: u64,
+    /// Those with too many inputs out of range.
+    pub clipped: u64,
+    /// Times that the monitor made these flows fall back.
+    pub trips: u64,
+}
+
+impl DeploymentRecord {
+    /// A deployment in its role; `flows`: the policies of the datapath's flows.
+    pub fn new<'a>(
+        role: &str,
+        deployment: &Deployment,
+        flows: impl Iterator<Item = &'a FlowPolicy>,
+        now_us: u64,
+    ) -> DeploymentRecord {
+        let mut record = DeploymentRecord {
+            role: role.to_owned(),
+            uid: deployment.uid.0,
+            snapshot: deployment.snapshot.as_ref().map(|s| s.hash().to_string()),
+            origin: deployment.origin.name().to_owned(),
+            age_s: now_us.saturating_sub(deployment.since_us) as f64 / 1e6,
+            flows: 0,
+            decisions: 0,
+            saturated: 0,
+            clipped: 0,
+            trips: 0,
+        };
+        for policy in flows.filter(|p| p.uid == deployment.uid.0) {
+            record.flows += 1;
+            record.decisions += u64::from(policy.decisions);
+            record.saturated += u64::from(policy.saturated);
+            record.clipped += u64::from(policy.clipped);
+            record.trips += u64::from(policy.trips);
+        }
+        record
+    }
+}
+
+/// What a flow's policy has decided.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PolicyRecord {
+    /// The deployment that decided last; 0 before the first decision.
+    pub uid: u32,
+    /// Its snapshot's content hash, where the agent knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// "chosen", "last_good" or "native": how far the monitor has made it fall back.
+    pub level: String,
+    /// Decisions.
+    pub decisions: u32,
+    /// Those out of bounds.
+    pub saturated: u32,
+    /// Those with too many inputs out of range.
+    pub clipped: u32,
+    /// Those that left rate or window at its minimum.
+    pub collapsed: u32,
+    /// Times that the monitor made it fall back.
+    pub trips: u32,
+}
+
+impl PolicyRecord {
+    /// A datapath's sample.
+    pub fn new(policy: &FlowPolicy) -> PolicyRecord {
+        let level = match policy.level {
+            Level::Chosen => "chosen",
+            Level::LastGood => "last_good",
+            Level::Native => "native",
+        };
+        PolicyRecord {
+            uid: policy.uid,
+            snapshot: None,
+            level: level.to_owned(),
+            decisions: policy.decisions,
+            saturated: policy.saturated,
+            clipped: policy.clipped,
+            collapsed: policy.collapsed,
+            trips: policy.trips,
+        }
+    }
+}
+
+/// A decision to push or not, with its numbers. Also a line of the decision log.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DecisionRecord {
+    /// When, seconds since 1970.
+    pub time_s: f64,
+    /// The datapath's kind.
+    pub datapath: String,
+    /// Whose slot.
+    pub algorithm: String,
+    /// The slot.
+    pub slot: u8,
+    /// The snapshot's content hash; absent if an earlier agent pushed it.
+    pub snapshot: Option<String>,
+    /// Its deployment, if it got that far.
+    pub uid: Option<u32>,
+    /// Where it comes from.
+    pub origin: String,
+    /// What was decided, in one word.
+    pub verdict: String,
+    /// And in a few.
+    pub text: String,
+    /// The learner's numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<EvidenceRecord>,
+    /// The trial's, at its last look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<ComparisonRecord>,
+}
+
+impl DecisionRecord {
+    /// A decision of the core; `datapath`: its kind.
+    pub fn new(datapath: &str, decision: &Decision) -> DecisionRecord {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let age_s = clock::now_us().saturating_sub(decision.at_us) as f64 / 1e6;
+        DecisionRecord {
+            time_s: now_s - age_s,
+            datapath: datapath.to_owned(),
+            algorithm: decision.algorithm.to_owned(),
+            slot: decision.slot,
+            snapshot: decision.snapshot.map(|hash| hash.to_string()),
+            uid: decision.uid.map(|uid| uid.0),
+            origin: decision.origin.name().to_owned(),
+            verdict: decision.verdict.name().to_owned(),
+            text: decision.verdict.to_string(),
+            evidence: decision.origin.evidence().map(EvidenceRecord::new),
+            comparison: decision.comparison.as_ref().map(ComparisonRecord::new),
+        }
+    }
+}
+
+/// What a learner measured of a candidate: [`Evidence`].
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct EvidenceRecord {
+    /// Whether tuning has converged.
+    pub converged: bool,
+    /// The measure that says so.
+    pub stability: f64,
+    /// Smallest difference from the active snapshot, share of the output range.
+    pub fidelity_min: f64,
+    /// The mean difference.
+    pub fidelity_mean: f64,
+    /// Whether its bounds hold.
+    pub safe: bool,
+    /// Mean difference of the integer network from the float one, share of the output range.
+    pub quantisation_error: f64,
+    /// By how much rewards are expected to improve, where that is known.
+    pub gain: Option<f64>,
+    /// States that all of this was measured on.
+    pub states: u64,
+}
+
+impl EvidenceRecord {
+    fn new(e: &Evidence) -> EvidenceRecord {
+        EvidenceRecord {
+            converged: e.converged,
+            stability: e.stability,
+            fidelity_min: e.fidelity_min,
+            fidelity_mean: e.fidelity_mean,
+            safe: e.safe,
+            quantisation_error: e.quantisation_error,
+            gain: e.gain,
+            states: e.states,
+        }
+    }
+}
+
+/// Rewards of the flows on trial and of the others: [`Comparison`].
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ComparisonRecord {
+    /// Measurements of the canary: means of one flow over one batch interval.
+    pub canary_count: u64,
+    /// Their mean.
+    pub canary_mean: f64,
+    /// Measurements of the active snapshot.
+    pub active_count: u64,
+    /// Their mean.
+    pub active_mean: f64,
+    /// How much less is still no worse.
+    pub margin: f64,
+    /// Half the width of the difference's interval.
+    pub uncertainty: f64,
+}
+
+impl ComparisonRecord {
+    fn new(c: &Comparison) -> ComparisonRecord {
+        ComparisonRecord {
+            canary_count: c.canary.count,
+            canary_mean: c.canary.mean,
+            active_count: c.active.count,
+            active_mean: c.active.mean,
+            margin: c.margin,
+            uncertainty: c.uncertainty,
+        }
+    }
+}
+
+/// A learner.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct LearnerRecord {
+    /// Whose.
+    pub algorithm: String,
+    /// Rows that it took.
+    pub rows: u64,
+    /// Rows that it had no time for.
+    pub dropped_rows: u64,
+    /// Candidates that it offered.
+    pub candidates: u64,
+    /// Processor time that it used, seconds.
+    pub cpu_s: f64,
+    /// Whether it adapts to a path that has changed.
+    pub adapting: bool,
+    /// Whether it failed: nothing more is learned.
+    pub failed: bool,
+}
+
+/// Bytes as hexadecimal digits.
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Bytes from hexadecimal digits; `None` if that is not what the text is.
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |c: u8| char::from(c).to_digit(16);
+    let byte = |pair: &[u8]| match *pair {
+        [high, low] => u8::try_from(digit(high)? << 4 | digit(low)?).ok(),
+        _ => None,
+    };
+    text.as_bytes().chunks(2).map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_digits() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(from_hex(&to_hex(&bytes)), Some(bytes));
+        for wrong in ["0", "0g", "äb", "123"] {
+            assert_eq!(from_hex(wrong), None, "{wrong}");
+        }
+    }
+}

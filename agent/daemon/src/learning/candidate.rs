@@ -1,0 +1,119 @@
+//! From a float policy to a candidate: quantised on the states that live flows visit, and held against what is deployed.
+
+use ccplane_core::{Candidate, Evidence, Origin};
+use ccplane_infer::{Bits, Model};
+use ccplane_learn::Policy;
+use ccplane_quantize::{Options, QuantizeError, Width, quantize};
+use ccplane_snapshot::{DeployOptions, Provenance, Snapshot};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// States without which nothing is offered: less says nothing of what flows do.
+pub(super) const LEAST_STATES: usize = 64;
+/// States that are kept.
+const MAX_STATES: usize = 2048;
+/// Decisions at the action's bound, or with inputs out of range, that are still safe: a share of the visited states. The
+/// datapath's monitor falls back at one in five.
+const MAX_BAD_SHARE: f64 = 0.1;
+
+/// What live flows have seen of late, as history cells.
+#[derive(Default)]
+pub(super) struct States(VecDeque<Vec<i32>>);
+
+impl States {
+    pub(super) fn push(&mut self, cells: &[i32]) {
+        if self.0.len() >= MAX_STATES {
+            self.0.pop_front();
+        }
+        self.0.push_back(cells.to_vec());
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// What was seen under other conditions says nothing of these.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// What a learner knows of its candidate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    pub(super) converged: bool,
+    pub(super) stability: f64,
+    pub(super) gain: Option<f64>,
+}
+
+/// Makes a candidate that is to replace `deployed`.
+///
+/// # Errors
+/// The integer network is not true enough to `policy`, or is none.
+pub(super) fn candidate(
+    policy: &Policy,
+    deployed: &Snapshot,
+    states: &States,
+    claim: Claim,
+) -> Result<Candidate, QuantizeError> {
+    let visited: Vec<Vec<i32>> = states.0.iter().cloned().collect();
+    // A slot takes one shape.
+    let bits = match deployed.shape().bits() {
+        Bits::W8 => Width::W8,
+        Bits::W16 => Width::W16,
+    };
+    let provenance = Provenance {
+        algorithm: policy.spec().algorithm().to_owned(),
+        seed: policy.provenance.seed,
+        steps: policy.provenance.steps,
+        command: "ccplane agent".to_owned(),
+        parent: Some(deployed.hash()),
+        created_by: concat!("ccplane ", env!("CARGO_PKG_VERSION")).to_owned(),
+    };
+    let options = Options { bits, provenance, guards: Some(deployed.guards()), ..Options::default() };
+    let snapshot = quantize(policy.actor(), policy.spec(), &visited, &options)?;
+    let found = compare(&snapshot, deployed, &visited);
+    let fidelity = snapshot.fidelity();
+    let evidence = Evidence {
+        converged: claim.converged,
+        stability: claim.stability,
+        fidelity_min: found.min,
+        fidelity_mean: found.mean,
+        safe: fidelity.both_signs() && found.bad_share <= MAX_BAD_SHARE,
+        quantisation_error: fidelity.visited_mean_error,
+        gain: claim.gain,
+        states: visited.len() as u64,
+    };
+    Ok(Candidate { snapshot: Arc::new(snapshot), origin: Origin::Learned(evidence) })
+}
+
+struct Compared {
+    /// Differences of bounded actions, in shares of their range.
+    min: f64,
+    mean: f64,
+    /// Of the candidate's decisions.
+    bad_share: f64,
+}
+
+fn compare(new: &Snapshot, old: &Snapshot, visited: &[Vec<i32>]) -> Compared {
+    let image = |s: &Snapshot| s.image(&DeployOptions { uid: 1, noise_q16: 0, pin: false });
+    let (image_new, image_old) = (image(new), image(old));
+    let bound = i64::from(new.spec().action().bound_q16);
+    let mut compared = Compared { min: f64::INFINITY, mean: 0.0, bad_share: 0.0 };
+    let models = Model::new(new.shape(), &image_new).zip(Model::new(old.shape(), &image_old));
+    let Some((model_new, model_old)) = models else { return compared };
+    for cells in visited {
+        let (a, b) = (model_new.infer(cells), model_old.infer(cells));
+        let bounded = |action: i64| action.clamp(-bound, bound);
+        let apart = (bounded(a.action_q16) - bounded(b.action_q16)).unsigned_abs();
+        let loss = apart as f64 / (2 * bound.max(1)) as f64;
+        compared.min = compared.min.min(loss);
+        compared.mean += loss;
+        let bad = a.action_q16.abs() > bound || a.clipped_inputs > new.guards().clip_limit;
+        compared.bad_share += f64::from(u8::from(bad));
+    }
+    let count = visited.len().max(1) as f64;
+    compared.mean /= count;
+    compared.bad_share /= count;
+    compared
+}

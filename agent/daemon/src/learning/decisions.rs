@@ -1,0 +1,71 @@
+//! What was decided, for people and programs: a line in the log, a JSON object in a file.
+
+use crate::control::DecisionRecord;
+use ccplane_core::Decision;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use tracing::{info, warn};
+
+/// Decisions that wait to be written; further ones are only logged.
+const MAX_WAITING: usize = 256;
+
+/// Where decisions go.
+#[derive(Clone, Default)]
+pub(crate) struct DecisionLog(Option<SyncSender<DecisionRecord>>);
+
+impl DecisionLog {
+    /// Appends to the file at `path`, if there is to be one, on a thread of its own: no loop waits for a disk.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub(crate) fn open(path: Option<&Path>) -> io::Result<DecisionLog> {
+        let Some(path) = path else { return Ok(DecisionLog(None)) };
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let (to, from) = sync_channel(MAX_WAITING);
+        std::thread::Builder::new().name("ccp-decisions".to_owned()).spawn(move || write(file, &from))?;
+        Ok(DecisionLog(Some(to)))
+    }
+
+    /// Tells of a decision. `datapath`: its kind.
+    pub(crate) fn tell(&self, datapath: &str, decision: &Decision) {
+        let record = DecisionRecord::new(datapath, decision);
+        info!(
+            datapath,
+            algorithm = decision.algorithm,
+            slot = decision.slot,
+            snapshot = record.snapshot.as_deref().map(|hash| hash.get(..12).unwrap_or(hash)),
+            uid = record.uid,
+            origin = decision.origin.name(),
+            converged = record.evidence.map(|e| e.converged),
+            stability = record.evidence.map(|e| e.stability),
+            fidelity_min = record.evidence.map(|e| e.fidelity_min),
+            fidelity_mean = record.evidence.map(|e| e.fidelity_mean),
+            safe = record.evidence.map(|e| e.safe),
+            quantisation_error = record.evidence.map(|e| e.quantisation_error),
+            gain = record.evidence.and_then(|e| e.gain),
+            states = record.evidence.map(|e| e.states),
+            canary = record.comparison.map(|c| c.canary_mean),
+            active = record.comparison.map(|c| c.active_mean),
+            uncertainty = record.comparison.map(|c| c.uncertainty),
+            margin = record.comparison.map(|c| c.margin),
+            "{}",
+            decision.verdict
+        );
+        if let Some(to) = &self.0
+            && to.try_send(record).is_err()
+        {
+            warn!("a decision is not written to the decision log: the disk is slow");
+        }
+    }
+}
+
+fn write(mut file: File, from: &Receiver<DecisionRecord>) {
+    while let Ok(record) = from.recv() {
+        let line = serde_json::to_string(&record).map_err(io::Error::from);
+        if let Err(error) = line.and_then(|line| writeln!(file, "{line}")) {
+            warn!(%error, "write the decision log");
+        }
+    }
+}

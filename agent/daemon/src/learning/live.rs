@@ -1,0 +1,169 @@
+//! Learning from the rows of live flows alone: PPO on what they did, exploration noise included.
+
+use super::candidate::{Claim, LEAST_STATES, States, candidate};
+use super::learner::{Learn, Pressure};
+use super::mailbox::LoopId;
+use ccplane_core::{Batch, Candidate, DatapathId, Decision, Verdict};
+use ccplane_learn::online::{OnlineConfig, OnlineLearner, OnlineRow, OnlineUpdate};
+use ccplane_learn::{LearnError, Policy};
+use ccplane_snapshot::{Hash, Snapshot};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{debug, info, warn};
+
+/// Flows that are told apart; of more, all are forgotten.
+const MAX_FLOWS: usize = 1 << 16;
+/// Updates between two candidates: a policy that moves little is offered seldom.
+const UPDATES_PER_OFFER: u64 = 8;
+
+/// Learns from live flows.
+pub(crate) struct Live {
+    name: &'static str,
+    online: OnlineLearner,
+    noise: f32,
+    policy: Policy,
+    snapshot: Arc<Snapshot>,
+    /// What was made here, by its name: what a deployment of it was made from.
+    offered: Option<(Hash, Policy, Arc<Snapshot>)>,
+    flows: BTreeMap<(LoopId, DatapathId, u64), u64>,
+    states: States,
+    next_flow: u64,
+    updates: u64,
+    offered_at: u64,
+}
+
+impl Live {
+    /// # Errors
+    /// Settings that learning does not take.
+    pub(crate) fn new(
+        name: &'static str,
+        policy: Policy,
+        snapshot: Arc<Snapshot>,
+        noise: f32,
+        seed: u64,
+    ) -> Result<Live, LearnError> {
+        let online = OnlineLearner::new(&policy, OnlineConfig { seed, ..OnlineConfig::default() })?;
+        Ok(Live {
+            name,
+            online,
+            noise,
+            policy,
+            snapshot,
+            offered: None,
+            flows: BTreeMap::new(),
+            states: States::default(),
+            next_flow: 0,
+            updates: 0,
+            offered_at: 0,
+        })
+    }
+
+    /// One number for a flow of whatever loop and datapath.
+    fn flow(&mut self, name: (LoopId, DatapathId, u64)) -> u64 {
+        if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&name) {
+            self.flows.clear();
+        }
+        *self.flows.entry(name).or_insert_with(|| {
+            self.next_flow += 1;
+            self.next_flow
+        })
+    }
+
+    /// Goes on from what is deployed.
+    fn restart(&mut self) {
+        if let Err(error) = self.online.restart(&self.policy) {
+            warn!(algorithm = self.name, %error, "the learner cannot go on from what is deployed");
+        }
+    }
+
+    fn offer(&mut self) -> Option<Candidate> {
+        let stability = self.online.stability();
+        if self.offered.is_some()
+            || !stability.converged
+            || self.states.len() < LEAST_STATES
+            || self.updates < self.offered_at + UPDATES_PER_OFFER
+        {
+            return None;
+        }
+        self.offered_at = self.updates;
+        let policy = self.online.policy();
+        let claim = Claim { converged: stability.converged, stability: stability.slope, gain: None };
+        match candidate(&policy, &self.snapshot, &self.states, claim) {
+            Ok(candidate) => {
+                self.offered = Some((candidate.snapshot.hash(), policy, candidate.snapshot.clone()));
+                Some(candidate)
+            }
+            Err(error) => {
+                info!(algorithm = self.name, %error, verdict = "unsafe", "not pushed");
+                None
+            }
+        }
+    }
+}
+
+impl Learn for Live {
+    fn take(&mut self, from: LoopId, batch: &Batch) {
+        for (flow, row) in &batch.rows {
+            self.states.push(&row.inputs);
+            let flow = self.flow((from, batch.datapath, flow.0));
+            self.online.take(OnlineRow {
+                flow,
+                cells: &row.inputs,
+                action_q16: row.action_q16,
+                reward: row.reward,
+                uid: row.snapshot,
+            });
+        }
+    }
+
+    fn hear(&mut self, decision: &Decision) {
+        let ours = self.offered.as_ref().filter(|(hash, ..)| decision.snapshot == Some(*hash)).cloned();
+        if let (Some(uid), Verdict::Trial { .. } | Verdict::Pushed) = (decision.uid, &decision.verdict) {
+            let policy = match &ours {
+                Some((_, policy, _)) => Some(policy),
+                None if decision.snapshot == Some(self.snapshot.hash()) => Some(&self.policy),
+                // By hand: what it was made from is not known, and its rows are not learned from.
+                None => None,
+            };
+            if let Some(policy) = policy {
+                self.online.deployed(uid.0, policy, self.noise);
+            }
+        }
+        let Some((_, policy, snapshot)) = ours else { return };
+        match decision.verdict {
+            Verdict::Trial { .. } => return,
+            Verdict::Promoted | Verdict::Pushed => {
+                (self.policy, self.snapshot) = (policy, snapshot);
+                self.online.unsettle();
+            }
+            Verdict::RolledBack(_) | Verdict::Unsafe => self.restart(),
+            _ => {}
+        }
+        self.offered = None;
+    }
+
+    fn withdraw(&mut self) {
+        self.offered = None;
+    }
+
+    fn step(&mut self, _budget: Duration) -> Option<Candidate> {
+        match self.online.learn() {
+            Ok(None) => return None,
+            Ok(Some(OnlineUpdate { update, rows, mean_reward, shift, .. })) => {
+                self.updates = update;
+                debug!(algorithm = self.name, update, rows, mean_reward, shift, "learned from live rows");
+            }
+            Err(error) => {
+                warn!(algorithm = self.name, %error, "learning starts over from what is deployed");
+                self.restart();
+                return None;
+            }
+        }
+        self.offer()
+    }
+
+    fn pressure(&self) -> Pressure {
+        Pressure::Steady
+    }
+}

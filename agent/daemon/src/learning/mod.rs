@@ -1,0 +1,199 @@
+//! Learning beside live flows: a thread for each algorithm that has a policy.
+//!
+//! The loops post rows and decisions into a learner's [`mailbox`] and never wait; a learner offers candidates by asking
+//! the loops, whose cores decide ([`ccplane_core::PushRules`]). A learner that panics, hangs or falls behind costs
+//! learning: flows decide on what they have.
+
+mod candidate;
+mod decisions;
+mod estimate;
+mod learner;
+mod live;
+mod mailbox;
+mod thread;
+mod twin;
+
+pub(crate) use decisions::DecisionLog;
+pub(crate) use learner::Learn;
+pub(crate) use mailbox::LoopId;
+pub(crate) use thread::{Gauges, Shares};
+
+use crate::config::{Learn as LearnConfig, LearnMode};
+use ccplane_alg::{Algorithm, PolicySource};
+use ccplane_core::{Batch, Candidate, Decision};
+use ccplane_learn::Policy;
+use ccplane_snapshot::Snapshot;
+use live::Live;
+use mailbox::Mailbox;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use tracing::{info, warn};
+use twin::Twin;
+
+/// Where one loop's rows and decisions go.
+#[derive(Clone)]
+pub(crate) struct Post {
+    from: LoopId,
+    mailboxes: BTreeMap<&'static str, Mailbox>,
+    log: DecisionLog,
+}
+
+impl Post {
+    /// Of a loop that nobody learns from.
+    pub(crate) fn none() -> Post {
+        Post { from: LoopId(0), mailboxes: BTreeMap::new(), log: DecisionLog::default() }
+    }
+
+    /// Rows, to their learner.
+    pub(crate) fn batch(&self, batch: Batch) {
+        if let Some(mailbox) = self.mailboxes.get(batch.algorithm) {
+            mailbox.post_batch(self.from, batch);
+        }
+    }
+
+    /// A decision, to the log and its learner. `datapath`: its kind.
+    pub(crate) fn decision(&self, datapath: &str, decision: Decision) {
+        self.log.tell(datapath, &decision);
+        if let Some(mailbox) = self.mailboxes.get(decision.algorithm) {
+            mailbox.post_decision(decision);
+        }
+    }
+}
+
+/// A learner as others see it.
+#[derive(Clone)]
+pub(crate) struct LearnerView {
+    /// Whose.
+    pub(crate) algorithm: &'static str,
+    mailbox: Mailbox,
+    /// What it has done.
+    pub(crate) gauges: Arc<Gauges>,
+}
+
+impl LearnerView {
+    /// A learner that has done nothing.
+    pub(crate) fn new(algorithm: &'static str) -> LearnerView {
+        LearnerView { algorithm, mailbox: Mailbox::default(), gauges: Arc::default() }
+    }
+
+    /// Rows that it had no time for.
+    pub(crate) fn dropped_rows(&self) -> u64 {
+        self.mailbox.dropped()
+    }
+}
+
+struct Pupil {
+    algorithm: Arc<dyn Algorithm>,
+    policy: PolicySource,
+    view: LearnerView,
+}
+
+/// All learners.
+pub(crate) struct Learning {
+    pupils: Vec<Pupil>,
+    shares: Shares,
+    mode: LearnMode,
+    noise: f32,
+    log: DecisionLog,
+}
+
+impl Learning {
+    /// Mailboxes for the algorithms that have policies. Nothing runs yet.
+    ///
+    /// # Errors
+    /// The decision log cannot be opened.
+    pub(crate) fn new(config: &LearnConfig, algorithms: &[Arc<dyn Algorithm>]) -> io::Result<Learning> {
+        let log = DecisionLog::open(config.decision_log.as_deref())?;
+        let on = config.mode != LearnMode::Off;
+        // One learner an algorithm: of its first policy.
+        let pupil = |algorithm: &Arc<dyn Algorithm>| {
+            let policy = algorithm.policies().into_iter().next()?;
+            let view = LearnerView::new(algorithm.name());
+            Some(Pupil { algorithm: algorithm.clone(), policy, view })
+        };
+        let shares = Shares {
+            steady_percent: config.cpu_percent.get() as u32,
+            burst_percent: config.burst_cpu_percent.get() as u32,
+        };
+        Ok(Learning {
+            pupils: algorithms.iter().filter(|_| on).filter_map(pupil).collect(),
+            shares,
+            mode: config.mode,
+            noise: config.noise() as f32,
+            log,
+        })
+    }
+
+    /// What a loop posts to.
+    pub(crate) fn post(&self, from: LoopId) -> Post {
+        let mailboxes = self.pupils.iter().map(|p| (p.view.algorithm, p.view.mailbox.clone())).collect();
+        Post { from, mailboxes, log: self.log.clone() }
+    }
+
+    /// The learners, to look at.
+    pub(crate) fn views(&self) -> Vec<LearnerView> {
+        self.pupils.iter().map(|p| p.view.clone()).collect()
+    }
+
+    /// Starts the threads; `offer` hands a slot's candidate to the loops, and says whether one took it.
+    pub(crate) fn start(
+        self,
+        offer: impl Fn(&'static str, u8, Candidate) -> bool + Clone + Send + 'static,
+    ) -> Running {
+        let mut mailboxes = Vec::new();
+        for Pupil { algorithm, policy, view } in self.pupils {
+            let (name, slot, offer) = (view.algorithm, policy.slot, offer.clone());
+            let (mode, noise) = (self.mode, self.noise);
+            let make = move || learner(mode, algorithm, &policy, noise);
+            let offer = move |candidate| offer(name, slot, candidate);
+            let mailbox = view.mailbox.clone();
+            match thread::spawn(name, mailbox.clone(), self.shares, view.gauges, make, offer) {
+                Ok(_) => mailboxes.push(mailbox),
+                Err(error) => {
+                    warn!(algorithm = name, %error, "no thread for its learner: nothing is learned")
+                }
+            }
+        }
+        Running { mailboxes }
+    }
+}
+
+/// Running learners; they end when this is dropped, in their own time: nobody waits for one that hangs.
+pub(crate) struct Running {
+    mailboxes: Vec<Mailbox>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.mailboxes.iter().for_each(Mailbox::close);
+    }
+}
+
+/// The learner of one algorithm; none where its policy cannot be learned on.
+fn learner(
+    mode: LearnMode,
+    algorithm: Arc<dyn Algorithm>,
+    source: &PolicySource,
+    noise: f32,
+) -> Option<Box<dyn Learn>> {
+    let name = algorithm.name();
+    let unreadable = |error: &dyn std::fmt::Display| {
+        warn!(algorithm = name, %error, "nothing is learned: its policy cannot be read");
+    };
+    let policy = Policy::from_bytes(&source.policy).inspect_err(|e| unreadable(e)).ok()?;
+    let snapshot = Snapshot::parse(&source.snapshot).inspect_err(|e| unreadable(e)).ok()?;
+    let (snapshot, seed) = (Arc::new(snapshot), policy.provenance.seed);
+    info!(algorithm = name, mode = mode.name(), steps = policy.provenance.steps, "learning");
+    match mode {
+        LearnMode::Off => None,
+        LearnMode::Twin => Some(Box::new(Twin::new(algorithm, policy, snapshot, seed))),
+        LearnMode::Live => match Live::new(name, policy, snapshot, noise, seed) {
+            Ok(live) => Some(Box::new(live)),
+            Err(error) => {
+                warn!(algorithm = name, %error, "nothing is learned");
+                None
+            }
+        },
+    }
+}

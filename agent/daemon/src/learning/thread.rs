@@ -1,0 +1,208 @@
+//! A learner's thread: low priority, a share of one core, and nothing but learning lost if it fails.
+
+use super::learner::{Learn, Pressure};
+use super::mailbox::{Mail, Mailbox};
+use ccplane_core::Candidate;
+use nix::time::{ClockId, clock_gettime};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tracing::{error, info, warn};
+
+/// Processor time of one step: what a stop waits for at most, and how finely the share is kept.
+const STEP: Duration = Duration::from_millis(5);
+/// How long a learner waits for rows before it looks whether it is to end.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// The scheduler's least favourable priority.
+const LOWEST_PRIORITY: i32 = 19;
+/// With so many processors, learners keep to the last quarter of them; with fewer they go where there is room.
+const SPARE_CPUS: usize = 4;
+
+/// Shares of one core, percent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shares {
+    /// In the steady state.
+    pub(crate) steady_percent: u32,
+    /// While it adapts.
+    pub(crate) burst_percent: u32,
+}
+
+/// What a learner has used and done, for others to look at.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    /// Processor time, microseconds.
+    pub(crate) cpu_us: AtomicU64,
+    /// Rows taken.
+    pub(crate) rows: AtomicU64,
+    /// Candidates offered.
+    pub(crate) candidates: AtomicU64,
+    /// Whether conditions have changed and it learns them.
+    pub(crate) adapting: AtomicBool,
+    /// It panicked: nothing more is learned.
+    pub(crate) failed: AtomicBool,
+}
+
+/// Starts a thread that makes a learner and runs it until `mailbox` is closed.
+pub(super) fn spawn(
+    name: &'static str,
+    mailbox: Mailbox,
+    shares: Shares,
+    gauges: Arc<Gauges>,
+    make: impl FnOnce() -> Option<Box<dyn Learn>> + Send + 'static,
+    offer: impl Fn(Candidate) -> bool + Send + 'static,
+) -> io::Result<std::thread::JoinHandle<()>> {
+    let run = move || {
+        stand_back();
+        let shared = gauges.clone();
+        let learned = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(mut learner) = make() {
+                learn(&mut *learner, &mailbox, shares, &shared, &offer);
+            }
+        }));
+        if learned.is_err() {
+            gauges.failed.store(true, Relaxed);
+            error!(
+                algorithm = name,
+                "its learner panicked: nothing more is learned until the agent starts anew"
+            );
+        }
+        // Nobody empties it any more.
+        mailbox.close();
+    };
+    std::thread::Builder::new().name(format!("ccp-learn-{name}")).spawn(run)
+}
+
+fn learn(
+    learner: &mut dyn Learn,
+    mailbox: &Mailbox,
+    shares: Shares,
+    gauges: &Gauges,
+    offer: &dyn Fn(Candidate) -> bool,
+) {
+    let mut patience = PATIENCE;
+    while let Some(Mail { decisions, batches }) = mailbox.take(patience) {
+        let (began, cpu) = (Instant::now(), cpu_time());
+        decisions.iter().for_each(|d| learner.hear(d));
+        for (from, batch) in &batches {
+            gauges.rows.fetch_add(batch.rows.len() as u64, Relaxed);
+            learner.take(*from, batch);
+        }
+        if let Some(candidate) = learner.step(STEP) {
+            gauges.candidates.fetch_add(1, Relaxed);
+            if !offer(candidate) {
+                learner.withdraw();
+            }
+        }
+        let used = cpu_time().saturating_sub(cpu);
+        gauges.cpu_us.fetch_add(used.as_micros() as u64, Relaxed);
+        let pressure = learner.pressure();
+        gauges.adapting.store(pressure == Pressure::Adapting, Relaxed);
+        let percent =
+            if pressure == Pressure::Adapting { shares.burst_percent } else { shares.steady_percent };
+        // So long a turn keeps to its share; what it lay waiting for a core counts.
+        let turn = used * 100 / percent.max(1);
+        std::thread::sleep(turn.saturating_sub(began.elapsed()));
+        patience = if pressure == Pressure::Steady { PATIENCE } else { Duration::ZERO };
+    }
+}
+
+/// Makes way for everything else.
+fn stand_back() {
+    if let Err(errno) = rustix::process::setpriority_process(None, LOWEST_PRIORITY) {
+        warn!(%errno, "a learner runs at normal priority");
+    }
+    let me = nix::unistd::Pid::from_raw(0);
+    let Ok(allowed) = nix::sched::sched_getaffinity(me) else { return };
+    let cpus: Vec<usize> =
+        (0..nix::sched::CpuSet::count()).filter(|c| allowed.is_set(*c).unwrap_or(false)).collect();
+    if cpus.len() < SPARE_CPUS {
+        return;
+    }
+    let mut last = nix::sched::CpuSet::new();
+    for cpu in &cpus[cpus.len() - cpus.len() / 4..] {
+        if last.set(*cpu).is_err() {
+            return;
+        }
+    }
+    if nix::sched::sched_setaffinity(me, &last).is_ok() {
+        info!(cpus = cpus.len() / 4, "a learner keeps to the last processors");
+    }
+}
+
+/// What this thread has used.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::learning::mailbox::LoopId;
+    use ccplane_core::{Batch, Decision};
+
+    const BAD_SLOT: u8 = 15;
+
+    struct Busy(Pressure);
+
+    fn batch(slot: u8) -> Batch {
+        let (rows, measures) = (Vec::new(), Vec::new());
+        let datapath = ccplane_core::DatapathId(0);
+        Batch { datapath, algorithm: "test", slot, rows, dropped: 0, measures }
+    }
+
+    impl Learn for Busy {
+        fn take(&mut self, _: LoopId, batch: &Batch) {
+            assert_ne!(batch.slot, BAD_SLOT, "told to");
+        }
+        fn hear(&mut self, _: &Decision) {}
+        fn withdraw(&mut self) {}
+        fn step(&mut self, budget: Duration) -> Option<Candidate> {
+            let start = cpu_time();
+            while cpu_time() - start < budget {
+                std::hint::spin_loop();
+            }
+            None
+        }
+        fn pressure(&self) -> Pressure {
+            self.0
+        }
+    }
+
+    fn start(pressure: Pressure) -> (Mailbox, Arc<Gauges>, std::thread::JoinHandle<()>) {
+        let (mailbox, gauges) = (Mailbox::default(), Arc::<Gauges>::default());
+        let shares = Shares { steady_percent: 10, burst_percent: 40 };
+        let make = move || Some(Box::new(Busy(pressure)) as Box<dyn Learn>);
+        let thread = spawn("test", mailbox.clone(), shares, gauges.clone(), make, |_| true).unwrap();
+        (mailbox, gauges, thread)
+    }
+
+    #[test]
+    fn a_learner_keeps_to_its_share() {
+        for (pressure, percent) in [(Pressure::Steady, 10), (Pressure::Adapting, 40)] {
+            let start_at = Instant::now();
+            let (mailbox, gauges, thread) = start(pressure);
+            for _ in 0..100 {
+                mailbox.post_batch(LoopId(0), batch(0));
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            mailbox.close();
+            thread.join().unwrap();
+            let used_us = gauges.cpu_us.load(Relaxed);
+            // One step may be under way at the end.
+            let allowed_us = start_at.elapsed().as_micros() as u64 * percent / 100 + STEP.as_micros() as u64;
+            assert!(used_us > 0 && used_us <= allowed_us, "{pressure:?}: {used_us} us, {allowed_us} allowed");
+        }
+    }
+
+    #[test]
+    fn a_learner_that_panics_costs_learning_only() {
+        let (mailbox, gauges, thread) = start(Pressure::Steady);
+        mailbox.post_batch(LoopId(0), batch(BAD_SLOT));
+        thread.join().unwrap();
+        assert!(gauges.failed.load(Relaxed));
+        // Nobody waits for it, now or later.
+        mailbox.post_batch(LoopId(0), batch(0));
+    }
+}

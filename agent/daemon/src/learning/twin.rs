@@ -1,0 +1,404 @@
+//! The digital twin: PPO in a simulated link that is like the flows' own.
+//!
+//! A live flow gives some twenty intervals a second, and learning from them takes exploration noise on live flows. A
+//! simulated one gives tens of thousands and harms nobody. So the path is estimated from what the datapath samples
+//! ([`super::estimate`]); when it has changed, training goes on from what is deployed in links drawn around the
+//! estimate, until rewards on a fixed set of them stand still; and the result is quantised on, and compared with what
+//! is deployed on, the states that live flows visit. That it is better on live flows is for the canary to show.
+//!
+//! A policy that takes a preference trains under those that live flows state, and now and then under a landmark, so that
+//! the others are not forgotten.
+
+use super::candidate::{Claim, LEAST_STATES, States, candidate};
+use super::estimate::{Estimator, Path};
+use super::learner::{Learn, Pressure};
+use super::mailbox::LoopId;
+use ccplane_alg::Algorithm;
+use ccplane_core::{Batch, Candidate, Decision, Verdict};
+use ccplane_env::{EnvError, Family, Links, Range, RealLinks};
+use ccplane_learn::{
+    Actor, ActorCritic, Batch as Rollout, Decay, End, Environment, LearnError, Learner, Native, Policy,
+    PpoConfig, Preference, Recorder, Rng, landmarks,
+};
+use ccplane_snapshot::{Hash, Snapshot};
+use nix::time::{ClockId, clock_gettime};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{debug, info, warn};
+
+/// Decisions of one simulated episode.
+const EPISODE_STEPS: usize = 256;
+/// Decisions that make an update.
+const UPDATE_STEPS: usize = 2048;
+/// Simulated links on which policies are compared, always the same.
+const EVALUATIONS: u64 = 8;
+/// Updates between two comparisons.
+const EVALUATE_EVERY: u64 = 4;
+/// Comparisons over which rewards stand still when a policy has converged.
+const STILL: usize = 4;
+/// By how much they may rise meanwhile, of one.
+const STILL_RISE: f64 = 0.01;
+/// Updates after which a training is given up.
+const MAX_UPDATES: u64 = 160;
+/// By how much a policy must be better in simulation to be worth a try.
+const LEAST_GAIN: f64 = 0.005;
+/// Deviation of actions in simulation, natural logarithm, at most and at least: what was trained to its end hardly
+/// explores.
+const LOG_STD: (f32, f32) = (-2.0, 0.0);
+const LEARNING_RATE: f32 = 5e-4;
+/// Preferences of live flows that are trained for, at most.
+const MAX_PREFERENCES: usize = 16;
+/// One episode in so many is under a landmark preference.
+const LANDMARK_EVERY: u64 = 4;
+/// Bits per second in a Mb/s of payload bytes.
+const BYTES_PER_MBIT: f64 = 125_000.0;
+
+/// What flows decide by.
+struct Deployed {
+    policy: Policy,
+    snapshot: Arc<Snapshot>,
+}
+
+/// A training that is under way.
+struct Training {
+    path: Path,
+    links: Links,
+    learner: Native,
+    rollout: Rollout,
+    preferences: Vec<Preference>,
+    episodes: u64,
+    updates: u64,
+    /// Reward of what is deployed, on the links of comparison.
+    baseline: f64,
+    rewards: Vec<f64>,
+    best: Option<(f64, Policy)>,
+}
+
+/// A twin of one algorithm's flows.
+pub(crate) struct Twin {
+    algorithm: Arc<dyn Algorithm>,
+    seed: u64,
+    deployed: Deployed,
+    offered: Option<(Hash, Policy, Arc<Snapshot>)>,
+    estimator: Estimator,
+    states: States,
+    /// What live flows prefer, percents; empty where the policy takes no preference.
+    preferences: BTreeSet<[i32; 3]>,
+    /// The path for which there is nothing more to learn.
+    settled: Option<Path>,
+    training: Option<Box<Training>>,
+    trainings: u64,
+    /// A policy that waits for live states to be held against.
+    ready: Option<(Policy, Claim)>,
+}
+
+/// Why there is no twin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TwinError {
+    #[error(transparent)]
+    Environment(#[from] EnvError),
+    #[error(transparent)]
+    Learner(#[from] LearnError),
+}
+
+impl Twin {
+    /// Of flows of `algorithm`, which start with `snapshot`, made from `policy`.
+    pub(crate) fn new(
+        algorithm: Arc<dyn Algorithm>,
+        policy: Policy,
+        snapshot: Arc<Snapshot>,
+        seed: u64,
+    ) -> Twin {
+        Twin {
+            algorithm,
+            seed,
+            deployed: Deployed { policy, snapshot },
+            offered: None,
+            estimator: Estimator::default(),
+            states: States::default(),
+            preferences: BTreeSet::new(),
+            settled: None,
+            training: None,
+            trainings: 0,
+            ready: None,
+        }
+    }
+
+    /// Starts to train, if the path is not what was trained for.
+    fn begin(&mut self) {
+        if self.offered.is_some() || self.ready.is_some() {
+            return;
+        }
+        let Some((path, flows)) = self.estimator.path() else { return };
+        let known = self.training.as_ref().map(|t| &t.path).or(self.settled.as_ref());
+        if known.is_some_and(|known| !path.differs(known)) {
+            return;
+        }
+        self.trainings += 1;
+        let seed = self.seed.wrapping_add(self.trainings << 32);
+        let of = |p: &[i32; 3]| Preference::new(p[0] as f32, p[1] as f32, p[2] as f32);
+        let preferences = self.preferences.iter().filter_map(of).collect();
+        let (algorithm, policy) = (self.algorithm.clone(), &self.deployed.policy);
+        match Training::new(algorithm, policy, path, flows, preferences, seed) {
+            Ok(training) => {
+                info!(
+                    algorithm = self.algorithm.name(),
+                    ?path,
+                    flows,
+                    "the path has changed: training in its twin"
+                );
+                self.states.clear();
+                self.training = Some(Box::new(training));
+            }
+            Err(error) => {
+                warn!(algorithm = self.algorithm.name(), %error, ?path, "no twin of this path");
+                self.settled = Some(path);
+            }
+        }
+    }
+
+    /// One turn of a training.
+    fn train(&mut self) {
+        let Some(training) = &mut self.training else { return };
+        let seed = self.seed.wrapping_add(self.trainings << 32);
+        let claim = match training.turn(seed) {
+            Ok(None) => return,
+            Ok(Some(claim)) => claim,
+            Err(error) => {
+                warn!(algorithm = self.algorithm.name(), %error, "training in the twin is given up");
+                self.settled = Some(training.path);
+                self.training = None;
+                return;
+            }
+        };
+        let Some(training) = self.training.take() else { return };
+        info!(
+            algorithm = self.algorithm.name(),
+            updates = training.updates,
+            baseline = training.baseline,
+            best = training.best.as_ref().map(|(reward, _)| *reward),
+            converged = claim.converged,
+            "training in the twin has ended"
+        );
+        self.settled = Some(training.path);
+        self.ready = training.best.map(|(_, policy)| (policy, claim));
+    }
+
+    fn offer(&mut self) -> Option<Candidate> {
+        if self.states.len() < LEAST_STATES {
+            return None;
+        }
+        let (policy, claim) = self.ready.take()?;
+        match candidate(&policy, &self.deployed.snapshot, &self.states, claim) {
+            Ok(candidate) => {
+                self.offered = Some((candidate.snapshot.hash(), policy, candidate.snapshot.clone()));
+                Some(candidate)
+            }
+            Err(error) => {
+                info!(algorithm = self.algorithm.name(), %error, verdict = "unsafe", "not pushed");
+                None
+            }
+        }
+    }
+}
+
+impl Learn for Twin {
+    fn take(&mut self, from: LoopId, batch: &Batch) {
+        self.estimator.take(from, batch);
+        let takes_preference = self.deployed.policy.architecture().preference.is_some();
+        for (_, row) in &batch.rows {
+            self.states.push(&row.inputs);
+            if takes_preference
+                && self.preferences.len() < MAX_PREFERENCES
+                && let Some(preference) = row.inputs.last_chunk::<3>()
+            {
+                self.preferences.insert(*preference);
+            }
+        }
+        self.begin();
+    }
+
+    fn hear(&mut self, decision: &Decision) {
+        let Some((hash, policy, snapshot)) = &self.offered else { return };
+        if decision.snapshot != Some(*hash) {
+            return;
+        }
+        match decision.verdict {
+            Verdict::Trial { .. } => return,
+            Verdict::Promoted | Verdict::Pushed => {
+                self.deployed = Deployed { policy: policy.clone(), snapshot: snapshot.clone() };
+            }
+            Verdict::Busy => {
+                // Another trial is under way: learn it anew when that is over.
+                self.settled = None;
+            }
+            _ => debug!(verdict = decision.verdict.name(), "the twin's policy is not taken"),
+        }
+        self.offered = None;
+    }
+
+    fn withdraw(&mut self) {
+        self.offered = None;
+        self.settled = None;
+    }
+
+    fn step(&mut self, budget: Duration) -> Option<Candidate> {
+        let start = cpu_time();
+        while self.training.is_some() && cpu_time().saturating_sub(start) < budget {
+            self.train();
+        }
+        self.offer()
+    }
+
+    fn pressure(&self) -> Pressure {
+        if self.training.is_some() { Pressure::Adapting } else { Pressure::Steady }
+    }
+}
+
+impl Training {
+    fn new(
+        algorithm: Arc<dyn Algorithm>,
+        policy: &Policy,
+        path: Path,
+        flows: usize,
+        preferences: Vec<Preference>,
+        seed: u64,
+    ) -> Result<Training, TwinError> {
+        let mut links = Links::new(algorithm, None, family(&path, flows), policy.spec().clone())?;
+        let config = PpoConfig {
+            learning_rate: LEARNING_RATE,
+            decay: Decay::Constant,
+            target_kl: Some(0.02),
+            ..PpoConfig::default()
+        };
+        let log_std = policy.log_std().clamp(LOG_STD.0, LOG_STD.1);
+        let explores = policy.with_parameters(policy.actor().clone(), policy.critic().clone(), log_std);
+        let learner = Native::new(&explores.map_err(LearnError::from)?, config)?;
+        let baseline = reward(policy, &mut links, &preferences, seed);
+        let rollout = Rollout::new(policy.architecture().inputs);
+        Ok(Training {
+            path,
+            links,
+            learner,
+            rollout,
+            preferences,
+            episodes: 0,
+            updates: 0,
+            baseline,
+            rewards: Vec::new(),
+            best: None,
+        })
+    }
+
+    /// One episode, and an update when there are enough; the claim, once it has ended.
+    fn turn(&mut self, seed: u64) -> Result<Option<Claim>, LearnError> {
+        let config = *self.learner.config();
+        self.episodes += 1;
+        let mut recorder = Recorder::new(self.learner.policy(), &config, Rng::new(seed, &[1, self.episodes]));
+        self.prefer();
+        // Not among the links of comparison.
+        self.links.episode(seed.wrapping_add(EVALUATIONS + self.episodes), EPISODE_STEPS, &mut recorder);
+        self.rollout.append(&recorder.take());
+        if self.rollout.len() < UPDATE_STEPS {
+            return Ok(None);
+        }
+        let empty = Rollout::new(self.learner.policy().architecture().inputs);
+        let rollout = std::mem::replace(&mut self.rollout, empty);
+        self.learner.update(&rollout, LEARNING_RATE, &mut Rng::new(seed, &[2, self.updates]))?;
+        self.updates += 1;
+        if !self.updates.is_multiple_of(EVALUATE_EVERY) {
+            return Ok(None);
+        }
+        let found = reward(self.learner.policy(), &mut self.links, &self.preferences, seed);
+        self.rewards.push(found);
+        if self.best.as_ref().is_none_or(|(best, _)| found > *best) {
+            self.best = Some((found, self.learner.policy().clone()));
+        }
+        Ok(self.ended())
+    }
+
+    /// What the next episode's flows prefer.
+    fn prefer(&mut self) {
+        let n = self.episodes as usize;
+        let preference = if self.preferences.is_empty() {
+            return;
+        } else if self.episodes.is_multiple_of(LANDMARK_EVERY) {
+            let landmarks = landmarks();
+            landmarks.get(n / LANDMARK_EVERY as usize % landmarks.len().max(1)).copied()
+        } else {
+            self.preferences.get(n % self.preferences.len()).copied()
+        };
+        if let Some(preference) = preference {
+            self.links.prefer(preference);
+        }
+    }
+
+    fn ended(&self) -> Option<Claim> {
+        let before = self.rewards.len().checked_sub(STILL)?;
+        let best = |rewards: &[f64]| rewards.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (earlier, later) = (best(&self.rewards[..before]), best(&self.rewards[before..]));
+        let rise = if before == 0 { f64::INFINITY } else { (later - earlier).max(0.0) };
+        let converged = rise <= STILL_RISE;
+        let gain = best(&self.rewards) - self.baseline - LEAST_GAIN;
+        (converged || self.updates >= MAX_UPDATES).then_some(Claim {
+            converged,
+            stability: rise,
+            gain: Some(gain),
+        })
+    }
+}
+
+/// Links around an estimate. The rate goes further up than down: a flow that does not fill its path does not show it.
+fn family(path: &Path, flows: usize) -> Family {
+    let around = |value: f64, low: f64, high: f64, min: f64, max: f64| {
+        Range((value * low).clamp(min, max), (value * high).clamp(min, max))
+    };
+    let several = flows.clamp(2, 8) as f64;
+    Family::Real(RealLinks {
+        rate_mbit: around(path.bytes_per_s / BYTES_PER_MBIT, 0.8, 2.0, 0.2, 10_000.0),
+        rtt_ms: around(path.rtt_us / 1000.0, 0.9, 1.1, 0.1, 2000.0),
+        queue_bdp: around(path.queue_bdp.max(0.5), 0.5, 1.5, 0.05, 50.0),
+        lossy: if path.loss > 5e-4 { 0.9 } else { 0.05 },
+        loss: around(path.loss.max(5e-4), 0.5, 1.5, 1e-4, 0.3),
+        stepping: 0.1,
+        walking: if path.variation > 0.2 { 0.5 } else { 0.1 },
+        crossed: 0.1,
+        shared: if flows > 1 { 0.5 } else { 0.2 },
+        flows: Range(2.0, several),
+        rivals: 0.0,
+        ..RealLinks::default()
+    })
+}
+
+/// Mean reward of a policy, without exploration, on the links of comparison.
+fn reward(policy: &Policy, links: &mut Links, preferences: &[Preference], seed: u64) -> f64 {
+    let mut judge = Judge { networks: ActorCritic::new(policy), sum: 0.0, count: 0 };
+    for n in 0..EVALUATIONS {
+        if let Some(preference) = preferences.get(n as usize % preferences.len().max(1)) {
+            links.prefer(*preference);
+        }
+        links.episode(seed.wrapping_add(n), EPISODE_STEPS, &mut judge);
+    }
+    judge.sum / f64::from(judge.count.max(1))
+}
+
+struct Judge {
+    networks: ActorCritic,
+    sum: f64,
+    count: u32,
+}
+
+impl Actor for Judge {
+    fn act(&mut self, _: usize, observation: &[f32]) -> f32 {
+        self.networks.mean(observation)
+    }
+    fn outcome(&mut self, _: usize, reward: f32, _: End, _: &[f32]) {
+        self.sum += f64::from(reward);
+        self.count += 1;
+    }
+}
+
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
