@@ -113,6 +113,7 @@ fn report(args: &SimArgs, scenario: &Scenario, flows: Vec<Flow>) -> Report {
         },
         phases: vec![Phase { label: shape, t0_ms: 0, t1_ms: scenario.duration_ms }],
         flows,
+        learned: None,
         notes: Vec::new(),
     }
 }

@@ -1,6 +1,7 @@
 //! The report of the demo: few flows, one after the other, over one link.
 
 mod files;
+mod learned;
 mod model;
 mod page;
 mod scatter;
@@ -10,6 +11,8 @@ mod time;
 mod window;
 
 pub use files::{Files, JsonLines, Record, ReportError, read_json, write_to};
-pub use model::{Capacity, Datapath, Flow, Link, Phase, Report, Run, Sample, Totals};
+pub use model::{
+    BaseRtt, Capacity, Datapath, Decision, Flow, Learned, Link, Phase, Report, Run, Sample, Totals,
+};
 pub use page::html;
 pub use window::{Summary, Window, summary};

@@ -17,8 +17,55 @@ pub struct Report {
     pub phases: Vec<Phase>,
     /// The flows. Those of one algorithm share a column of charts, in this order.
     pub flows: Vec<Flow>,
+    /// A policy that learned beside its flow, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learned: Option<Learned>,
     /// What a reader should know: what could not be run and why, what differs from a real link.
     pub notes: Vec<String>,
+}
+
+/// A policy that learns beside its flow while the link changes, and what it is compared with. Each flow crosses a link of
+/// its own, alone; all links are alike and change at the same time.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Learned {
+    /// The link of each.
+    pub link: Link,
+    /// Round-trip time without queue over time: each value holds until the next one's time.
+    pub base_rtts: Vec<BaseRtt>,
+    /// Before the change, and after it.
+    pub phases: Vec<Phase>,
+    /// The flow that learns comes first, then the one that could have.
+    pub flows: Vec<Flow>,
+    /// What the agent decided about policies, in order of time.
+    pub decisions: Vec<Decision>,
+}
+
+/// A link's round-trip time without queue from a moment on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BaseRtt {
+    /// From when, milliseconds.
+    pub t_ms: u64,
+    /// Microseconds.
+    pub base_rtt_us: u64,
+}
+
+/// A decision to push a snapshot, or not to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Decision {
+    /// When, milliseconds on the time axis.
+    pub t_ms: u64,
+    /// The algorithm.
+    pub algorithm: String,
+    /// The snapshot's content hash; empty where the agent does not know it.
+    pub snapshot: String,
+    /// Whether flows decide otherwise from then on.
+    pub effective: bool,
+    /// What was decided, in one word.
+    pub verdict: String,
+    /// And in a few.
+    pub text: String,
+    /// Its numbers, in words: "stability", "0.012".
+    pub numbers: Vec<(String, String)>,
 }
 
 /// What was run, where and when.

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::model::Report;
 use super::style::{Group, groups};
 use super::time::TimeCharts;
-use super::{scatter, tables};
+use super::{learned, scatter, tables};
 use crate::draw::html as on_page;
 use crate::format;
 use crate::shell;
@@ -26,11 +26,12 @@ fn content(report: &Report) -> Markup {
             @if !report.summary.is_empty() { p.lead { (report.summary) } }
             (facts(report))
         }
+        @if let Some(learned) = &report.learned { (learned::section(learned)) }
         @if groups.is_empty() {
             section { p.empty { "No flow ran. The notes below say why." } }
         } @else {
             section {
-                h2 { "In short" }
+                h2 { @if report.learned.is_some() { "The kernel’s own algorithms and ours, in short" } @else { "In short" } }
                 (tables::key_figures(report, &groups))
                 (tables::whole_run(report, &groups))
             }

@@ -9,18 +9,19 @@ use crate::draw::{
 use crate::format;
 
 /// What a panel shows.
-struct Metric {
+pub struct Metric {
     title: &'static str,
     unit: &'static str,
     /// What the shaded area is.
     area: &'static str,
     /// The unit in the data's units.
-    scale: f64,
+    pub scale: f64,
     /// `None` where a sample has no value.
-    value: fn(&Sample) -> Option<u64>,
+    pub value: fn(&Sample) -> Option<u64>,
 }
 
-const METRICS: [Metric; 3] = [
+/// Throughput, round-trip time, window.
+pub const METRICS: [Metric; 3] = [
     Metric {
         title: "Throughput",
         unit: "Mb/s",
@@ -118,7 +119,7 @@ impl<'a> TimeCharts<'a> {
 
 /// A panel with its area and phases. A burst of capacity or window must not flatten the rest: the data decides, the area may
 /// be cut.
-fn panel(metric: &Metric, area: Vec<(u64, f64)>, largest: f64, end_ms: u64, phases_ms: &[u64]) -> Panel {
+pub fn panel(metric: &Metric, area: Vec<(u64, f64)>, largest: f64, end_ms: u64, phases_ms: &[u64]) -> Panel {
     let edge = area.iter().map(|(_, v)| *v).fold(0.0, f64::max);
     let limit = if largest > 0.0 { edge.min(largest * 1.25) } else { edge };
     let mut panel = Panel::new(
@@ -134,22 +135,25 @@ fn panel(metric: &Metric, area: Vec<(u64, f64)>, largest: f64, end_ms: u64, phas
     panel
 }
 
-fn line(metric: &Metric, samples: &[Sample]) -> Vec<(f64, f64)> {
+/// A flow's line.
+pub fn line(metric: &Metric, samples: &[Sample]) -> Vec<(f64, f64)> {
     let point = |s: &Sample| Some((s.t_ms as f64 / 1e3, (metric.value)(s)? as f64 / metric.scale));
     thinned(samples.iter().filter_map(point).collect(), MAX_POINTS)
 }
 
 fn readout(group: &Group<'_>) -> Vec<ReadoutSeries> {
-    let series = |(index, flow, _): &(usize, &super::model::Flow, _)| {
-        let step = flow.samples.len().div_ceil(MAX_POINTS).max(1);
-        let samples = || flow.samples.iter().step_by(step);
-        ReadoutSeries {
-            series: *index,
-            t_ms: samples().map(|s| s.t_ms).collect(),
-            values: METRICS.iter().map(|m| samples().map(|s| (m.value)(s).unwrap_or(0)).collect()).collect(),
-        }
-    };
-    group.flows.iter().map(series).collect()
+    group.flows.iter().map(|(index, flow, _)| read(*index, &flow.samples, &METRICS)).collect()
+}
+
+/// What the crosshair reads of a flow.
+pub fn read(series: usize, samples: &[Sample], metrics: &[Metric]) -> ReadoutSeries {
+    let step = samples.len().div_ceil(MAX_POINTS).max(1);
+    let samples = || samples.iter().step_by(step);
+    ReadoutSeries {
+        series,
+        t_ms: samples().map(|s| s.t_ms).collect(),
+        values: metrics.iter().map(|m| samples().map(|s| (m.value)(s).unwrap_or(0)).collect()).collect(),
+    }
 }
 
 fn capacity(report: &Report) -> Vec<(u64, f64)> {

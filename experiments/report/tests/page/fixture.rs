@@ -1,6 +1,8 @@
 //! A report as the demo makes it, from a fluid model in integers.
 
-use ccplane_report::{Capacity, Datapath, Flow, Link, Phase, Report, Run, Sample, Totals};
+use ccplane_report::{
+    BaseRtt, Capacity, Datapath, Decision, Flow, Learned, Link, Phase, Report, Run, Sample, Totals,
+};
 
 const END_MS: u64 = 24_000;
 const STEP_MS: u64 = 100;
@@ -105,6 +107,82 @@ pub fn demo() -> Report {
             Phase { label: "cellular: Verizon LTE".into(), t0_ms: END_MS / 2, t1_ms: END_MS },
         ],
         flows,
+        learned: None,
         notes: vec!["This report was drawn from a fluid model, to test the page.".into()],
     }
+}
+
+/// The demo with a policy that learned: the link changes at 12 s, two snapshots are pushed, one is not.
+pub fn learned() -> Report {
+    let report = demo();
+    let changed_ms = END_MS / 2;
+    let throughput = |name: &str, t_ms: u64| match (name, t_ms) {
+        (_, t) if t <= changed_ms => 22_000_000,
+        ("Aurora, learning", t) if t > 16_000 => 40_000_000,
+        ("Aurora, as it is", _) | ("Aurora, learning", _) => 14_000_000,
+        ("BBR, kernel", _) => 36_000_000,
+        _ => 4_000_000,
+    };
+    let flow = |(name, algorithm, datapath): (&str, &str, Datapath)| {
+        let mut acked_bytes = 0;
+        let samples = (STEP_MS..=END_MS).step_by(STEP_MS as usize).map(|t_ms| {
+            let throughput_bps = throughput(name, t_ms) + t_ms * 7_919 % 1_500_000;
+            acked_bytes += throughput_bps * STEP_MS / 8_000;
+            let base_us = if t_ms <= changed_ms { 40_000 } else { 120_000 };
+            Sample {
+                t_ms,
+                throughput_bps,
+                acked_bytes,
+                srtt_us: base_us + t_ms * 31 % 9_000,
+                ..Sample::default()
+            }
+        });
+        let samples = samples.collect();
+        Flow { name: name.into(), algorithm: algorithm.into(), datapath, samples, totals: Totals::default() }
+    };
+    let flows = [
+        ("Aurora, learning", "aurora", Datapath::CcplaneEbpf),
+        ("Aurora, as it is", "aurora-still", Datapath::CcplaneEbpf),
+        ("CUBIC, kernel", "cubic", Datapath::KernelNative),
+        ("BBR, kernel", "bbr", Datapath::KernelNative),
+    ];
+    let decision = |t_ms, hash: &str, effective, verdict: &str, text: &str| Decision {
+        t_ms,
+        algorithm: "aurora".into(),
+        snapshot: hash.repeat(8),
+        effective,
+        verdict: verdict.into(),
+        text: text.into(),
+        numbers: vec![("stability".into(), "0.012".into()), ("differs by".into(), "7.4 %".into())],
+    };
+    let learned = Learned {
+        link: Link {
+            capacity: vec![
+                Capacity { t_ms: 0, capacity_bps: 24_000_000 },
+                Capacity { t_ms: changed_ms, capacity_bps: 48_000_000 },
+            ],
+            ..report.link.clone()
+        },
+        base_rtts: vec![
+            BaseRtt { t_ms: 0, base_rtt_us: 40_000 },
+            BaseRtt { t_ms: changed_ms, base_rtt_us: 120_000 },
+        ],
+        phases: vec![
+            Phase { label: "24 Mb/s, 40 ms".into(), t0_ms: 0, t1_ms: changed_ms },
+            Phase { label: "48 Mb/s, 120 ms, 8 % loss".into(), t0_ms: changed_ms, t1_ms: END_MS },
+        ],
+        flows: flows.into_iter().map(flow).collect(),
+        decisions: vec![
+            decision(
+                13_000,
+                "11aa22bb",
+                false,
+                "unnecessary",
+                "it differs by 1.2 % of the range, 5 % are asked",
+            ),
+            decision(15_400, "33cc44dd", false, "trial", "one flow tries it"),
+            decision(16_000, "33cc44dd", true, "promoted", "no worse: -0.21 against -0.84"),
+        ],
+    };
+    Report { learned: Some(learned), ..report }
 }

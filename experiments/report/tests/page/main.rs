@@ -21,6 +21,27 @@ fn draw(name: &str, report: &Report) -> String {
 }
 
 #[test]
+fn a_policy_that_learned_is_shown_with_its_pushes() {
+    let page = draw("learned", &fixture::learned());
+    assert_sound(&page);
+    let without = draw("demo", &fixture::demo());
+    let more = |what: &str| count(&page, what) - count(&without, what);
+    assert_eq!(more("class=\"line\""), 4 * 2, "each flow in two panels");
+    assert_eq!(more("class=\"phase\""), 2 * 2, "the change and the push in both panels");
+    assert_eq!(more("class=\"point\""), 1, "what took effect is marked");
+    assert!(page.contains("promoted 33cc44dd33cc: no worse"));
+    assert_eq!(count(&page, "title=\"33cc44dd33cc44dd"), 2, "both decisions about it name the whole hash");
+    assert!(page.contains("after the last push, 16–24 s"));
+    assert!(page.contains("Aurora, as it is") && page.contains("stability"));
+    let mut empty = fixture::learned();
+    if let Some(learned) = &mut empty.learned {
+        learned.decisions.clear();
+    }
+    let page = draw("nothing-learned", &empty);
+    assert!(page.contains("Nothing: no policy had converged") && page.contains("after the change, 12–24 s"));
+}
+
+#[test]
 fn golden_structure() {
     let page = draw("demo", &fixture::demo());
     assert_sound(&page);

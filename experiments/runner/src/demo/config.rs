@@ -8,8 +8,14 @@ use ccplane_report::{Datapath, Phase};
 use crate::error::{Error, Result};
 use crate::traffic::{MAX_DURATION, MIN_SAMPLE_EVERY};
 
+/// Losses of all links: the same sequence.
+pub(super) const LOSS_SEED: u64 = 1;
 /// Flows at once, at most: each has a link of its own, with its thread and two namespaces.
 pub const MAX_FLOWS: usize = 32;
+
+/// What the learning demo's links become: Mb/s, milliseconds each way, share of data packets lost. Beyond what policies are
+/// trained on: longer, and lossier.
+const LEARNED_CHANGE: (u32, u64, f64) = (48, 60, 0.08);
 
 /// One stretch of the links' behaviour.
 #[derive(Clone, PartialEq, Debug)]
@@ -20,6 +26,18 @@ pub struct PhasePlan {
     pub duration: Duration,
     /// How fast the uplink, which carries the data, delivers. A trace starts at its beginning.
     pub shape: Shape,
+    /// Propagation delay of each direction; `None`: as before.
+    pub one_way_delay: Option<Duration>,
+    /// Probability that a data packet is lost; `None`: as before, at first 0.
+    pub loss: Option<f64>,
+}
+
+impl PhasePlan {
+    /// A stretch in which only the shape is another.
+    #[must_use]
+    pub fn new(label: String, duration: Duration, shape: Shape) -> PhasePlan {
+        PhasePlan { label, duration, shape, one_way_delay: None, loss: None }
+    }
 }
 
 /// One flow.
@@ -74,22 +92,50 @@ impl DemoConfig {
             one_way_delay: Duration::from_millis(20),
             queue_packets: 120,
             phases: vec![
-                PhasePlan {
-                    label: "fixed 24 Mb/s".into(),
-                    duration: Duration::from_secs(12),
-                    shape: Shape::mbit(24),
-                },
-                PhasePlan {
-                    label: cellular_label.into(),
-                    duration: Duration::from_secs(12),
-                    shape: cellular,
-                },
+                PhasePlan::new("fixed 24 Mb/s".into(), Duration::from_secs(12), Shape::mbit(24)),
+                PhasePlan::new(cellular_label.into(), Duration::from_secs(12), cellular),
             ],
             flows: vec![
                 flow("reno", Datapath::KernelNative, 5101),
                 flow("reno", Datapath::CcplaneEbpf, 5201),
                 flow("cubic", Datapath::KernelNative, 5102),
                 flow("cubic", Datapath::CcplaneEbpf, 5202),
+            ],
+            sample_every: Duration::from_millis(100),
+        }
+    }
+
+    /// Aurora that learns, Aurora as it comes, and the kernel's CUBIC and BBR, each on a link of its own: 24 Mb/s and
+    /// 20 ms each way, that become [`LEARNED_CHANGE`]. ccplane's flows go to ports 5301 (learning) and 5302.
+    #[must_use]
+    pub fn learned(command: String, before: Duration, after: Duration) -> Self {
+        let flow = |label: &str, algorithm: &str, congestion: &str, port| FlowPlan {
+            label: label.into(),
+            algorithm: algorithm.into(),
+            datapath: if congestion == "ccplane" { Datapath::CcplaneEbpf } else { Datapath::KernelNative },
+            congestion: congestion.into(),
+            port,
+        };
+        let (mbit, delay_ms, loss) = LEARNED_CHANGE;
+        let changed = format!("{mbit} Mb/s, {} ms, {} % loss", 2 * delay_ms, loss * 100.0);
+        Self {
+            title: "Aurora in the kernel, learning".into(),
+            command,
+            one_way_delay: Duration::from_millis(20),
+            queue_packets: 200,
+            phases: vec![
+                PhasePlan::new("24 Mb/s, 40 ms".into(), before, Shape::mbit(24)),
+                PhasePlan {
+                    one_way_delay: Some(Duration::from_millis(delay_ms)),
+                    loss: Some(loss),
+                    ..PhasePlan::new(changed, after, Shape::mbit(mbit))
+                },
+            ],
+            flows: vec![
+                flow("Aurora, learning", "aurora", "ccplane", 5301),
+                flow("Aurora, as it is", "aurora-still", "ccplane", 5302),
+                flow("CUBIC, kernel", "cubic", "cubic", 5303),
+                flow("BBR, kernel", "bbr", "bbr", 5304),
             ],
             sample_every: Duration::from_millis(100),
         }
@@ -139,6 +185,17 @@ impl DemoConfig {
         self.phases.iter().map(|p| p.duration).sum()
     }
 
+    /// Round-trip time without queue over time, microseconds.
+    #[must_use]
+    pub fn base_rtts(&self) -> Vec<(u64, u64)> {
+        let mut delay = self.one_way_delay;
+        let step = |(plan, phase): (&PhasePlan, Phase)| {
+            delay = plan.one_way_delay.unwrap_or(delay);
+            (phase.t0_ms, u64::try_from(2 * delay.as_micros()).unwrap_or(u64::MAX))
+        };
+        self.phases.iter().zip(self.phase_times()).map(step).collect()
+    }
+
     /// The phases on the report's time axis.
     #[must_use]
     pub fn phase_times(&self) -> Vec<Phase> {
@@ -158,6 +215,7 @@ impl DemoConfig {
         let mut link = LinkConfig::symmetric(Shape::Unlimited, delay_us);
         link.up.shape = shape.clone();
         link.up.queue = Queue::packets(self.queue_packets);
+        link.up.loss.seed = LOSS_SEED;
         link.command_line = self.command.clone();
         link
     }

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use ccplane_emulator::{Direction, DirectionStats, Emulator};
-use ccplane_report::{Flow, Link, Report, Sample, Totals};
+use ccplane_emulator::{Direction, DirectionStats, Emulator, Loss};
+use ccplane_report::{BaseRtt, Decision, Flow, Learned, Link, Report, Sample, Totals};
 
 use super::capacity::capacity;
-use super::config::{DemoConfig, FlowPlan};
+use super::config::{DemoConfig, FlowPlan, LOSS_SEED, PhasePlan};
 use super::preflight::{missing_for_flow, missing_for_links};
 use crate::error::{Error, Result};
 use crate::host;
@@ -69,6 +69,13 @@ pub trait Hooks {
         Ok(Vec::new())
     }
 
+    /// What was decided about policies since `started`, on the time axis that starts then; called once, after the kernel's
+    /// flows have ended.
+    fn decisions(&mut self, started: SystemTime) -> Vec<Decision> {
+        let _ = started;
+        Vec::new()
+    }
+
     /// Whether to end early, with a report of what was measured so far. Asked often.
     fn stopped(&self) -> bool {
         false
@@ -88,21 +95,7 @@ pub fn run<W: std::io::Write>(
     config.check()?;
     let run = host::run_now(config.command.clone());
     let mut notes = Vec::new();
-    let missing = missing_for_links();
-    let mut flows = Vec::new();
-    if missing.is_empty() {
-        let (plans, refused): (Vec<_>, Vec<_>) = config
-            .flows
-            .iter()
-            .map(|plan| (plan, missing_for_flow(plan)))
-            .partition(|(_, missing)| missing.is_none());
-        notes
-            .extend(refused.into_iter().filter_map(|(_, missing)| missing).map(|m| format!("Not run: {m}.")));
-        let plans: Vec<&FlowPlan> = plans.into_iter().map(|(plan, _)| plan).collect();
-        flows = kernel_flows(config, &plans, hooks, table, &mut notes)?;
-    } else {
-        notes.extend(missing.iter().map(|m| format!("No flow in the kernel was run: {m}.")));
-    }
+    let mut flows = possible_flows(config, hooks, table, &mut notes)?;
     flows.extend(hooks.further_flows(config).map_err(Error::Hook)?);
     Ok(Report {
         title: config.title.clone(),
@@ -112,8 +105,54 @@ pub fn run<W: std::io::Write>(
         link: link_of(config),
         phases: config.phase_times(),
         flows,
+        learned: None,
         notes,
     })
+}
+
+/// Runs the part in which a policy learns beside its flow. What this machine cannot run is left out; `notes` say why.
+///
+/// # Errors
+/// As [`run`].
+pub fn learned<W: std::io::Write>(
+    config: &DemoConfig,
+    hooks: &mut dyn Hooks,
+    table: &mut Table<W>,
+    notes: &mut Vec<String>,
+) -> Result<Learned> {
+    config.check()?;
+    let started = SystemTime::now();
+    let flows = possible_flows(config, hooks, table, notes)?;
+    let base_rtt = |(t_ms, base_rtt_us)| BaseRtt { t_ms, base_rtt_us };
+    Ok(Learned {
+        link: link_of(config),
+        base_rtts: config.base_rtts().into_iter().map(base_rtt).collect(),
+        phases: config.phase_times(),
+        flows,
+        decisions: hooks.decisions(started),
+    })
+}
+
+/// The flows that this machine can run, after they have run.
+fn possible_flows<W: std::io::Write>(
+    config: &DemoConfig,
+    hooks: &mut dyn Hooks,
+    table: &mut Table<W>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Flow>> {
+    let missing = missing_for_links();
+    if !missing.is_empty() {
+        notes.extend(missing.iter().map(|m| format!("No flow in the kernel was run: {m}.")));
+        return Ok(Vec::new());
+    }
+    let (plans, refused): (Vec<_>, Vec<_>) = config
+        .flows
+        .iter()
+        .map(|plan| (plan, missing_for_flow(plan)))
+        .partition(|(_, missing)| missing.is_none());
+    notes.extend(refused.into_iter().filter_map(|(_, missing)| missing).map(|m| format!("Not run: {m}.")));
+    let plans: Vec<&FlowPlan> = plans.into_iter().map(|(plan, _)| plan).collect();
+    kernel_flows(config, &plans, hooks, table, notes)
 }
 
 /// One flow on its link.
@@ -235,7 +274,7 @@ fn watch<W: std::io::Write>(
         if let Some((plan, _)) = phases.next_if(|(_, phase)| elapsed >= Duration::from_millis(phase.t0_ms)) {
             caption.clone_from(&plan.label);
             for lane in lanes.iter() {
-                lane.emulator.set_shape(Direction::Up, plan.shape.clone())?;
+                change(&lane.emulator, plan)?;
             }
         }
         let over = elapsed >= end || lanes.iter().all(|lane| lane.flow.is_finished());
@@ -261,6 +300,20 @@ fn watch<W: std::io::Write>(
             .min(end);
         thread::sleep(until.saturating_sub(epoch.elapsed()).min(NAP));
     }
+}
+
+/// The link becomes what the phase says.
+fn change(emulator: &Emulator, plan: &PhasePlan) -> Result<()> {
+    emulator.set_shape(Direction::Up, plan.shape.clone())?;
+    if let Some(delay) = plan.one_way_delay {
+        let delay_us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+        emulator.set_delay_us(Direction::Up, delay_us)?;
+        emulator.set_delay_us(Direction::Down, delay_us)?;
+    }
+    if let Some(probability) = plan.loss {
+        emulator.set_loss(Direction::Up, Loss { probability, seed: LOSS_SEED })?;
+    }
+    Ok(())
 }
 
 fn finish(lane: Lane<'_>, sample_every: Duration, notes: &mut Vec<String>) -> Result<Flow> {
