@@ -1,9 +1,11 @@
 //! The command line: every flag, once.
 
+mod distill;
 mod snapshot;
 mod snapshot_file;
 mod trace;
 
+pub(crate) use distill::*;
 pub(crate) use snapshot::*;
 pub(crate) use snapshot_file::*;
 pub(crate) use trace::*;
@@ -36,6 +38,7 @@ pub(crate) enum Command {
     Reload(ReloadArgs),
     Adopt(AdoptArgs),
     Snapshot(SnapshotArgs),
+    Distill(DistillArgs),
     Stop(StopArgs),
     Prog(ProgArgs),
     Doctor(DoctorArgs),
@@ -484,8 +487,13 @@ pub(crate) struct DemoArgs {
     pub(crate) trace: Option<PathBuf>,
 
     /// How long each of the two phases lasts.
-    #[arg(long, value_name = "SECONDS", default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) phase_s: u64,
+
+    /// How long the part in which Aurora learns runs after its link has changed; before, it runs a quarter of that. 0
+    /// leaves it out.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=600))]
+    pub(crate) learn_s: u64,
 
     /// Where to write the report; made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "demo-report")]

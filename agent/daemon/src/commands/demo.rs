@@ -1,11 +1,12 @@
-//! `ccplane demo`: the same algorithms in the kernel, as fold programs in the kernel, and in the simulator.
+//! `ccplane demo`: a policy that learns beside its flow in the kernel; and the same algorithms in the kernel, as fold programs
+//! in the kernel, and in the simulator.
 
 use super::sim::{Figures, line, text};
 use super::{print, print_json};
 use crate::agent::KernelLoop;
 use crate::cli::DemoArgs;
 use crate::config::Config;
-use crate::control::{FlowRecord, ModeName};
+use crate::control::{DecisionRecord, FlowRecord, ModeName};
 use crate::failure::Failure;
 use crate::place::Located;
 use crate::simulate::{self, Scenario, concatenate};
@@ -15,7 +16,7 @@ use ccplane_ebpf::EbpfError;
 use ccplane_emulator::Shape;
 use ccplane_netsim::trace::{Trace, TraceError};
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
-use ccplane_report::{Datapath, Flow, Report};
+use ccplane_report::{Datapath, Decision, Flow, Learned, Report};
 use ccplane_runner::demo::{AgentView, DemoConfig, Hooks, LiveFlow};
 use ccplane_runner::table::{Style, Table};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -25,7 +26,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A real drive, where Debian's mahimahi-traces is installed.
 const RECORDED_TRACE: &str = "/usr/share/mahimahi/traces/Verizon-LTE-short.up";
@@ -33,6 +34,12 @@ const RECORDED_TRACE: &str = "/usr/share/mahimahi/traces/Verizon-LTE-short.up";
 const SYNTHETIC_TRACE: &str = include_str!("../../../../experiments/traces/cellular.up");
 /// What a process ends with that a second signal stops.
 const SIGNALLED: i32 = 130;
+/// The learning part runs so much longer after the links' change than before it.
+const BEFORE_SHARE: u64 = 4;
+/// Characters of a snapshot's hash that are shown.
+const HASH_CHARS: usize = 12;
+/// Verdicts after which the flow decides otherwise; one that is promoted has been on trial with it.
+const EFFECTIVE: [&str; 3] = ["pushed", "trial", "rolled-back"];
 /// The simulator's random losses; the demo has none.
 const SEED: u64 = 1;
 
@@ -45,23 +52,96 @@ struct AgentRuns(EbpfError);
 pub(crate) fn demo(args: &DemoArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
     let located = args.place.locate(None)?;
     let config = config(args, &located.config)?;
-    let agent = start_agent(&located, &config, algorithms)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The first one asks, the second one ends.
         flag::register_conditional_shutdown(signal, SIGNALLED, Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
     }
-    let mut hooks = DemoHooks { agent, algorithms, stop, programs: HashMap::new() };
-    let outcome = if args.json {
-        ccplane_runner::demo::run(&config, &mut hooks, &mut Table::new(std::io::stderr(), Style::Lines))
-    } else {
-        ccplane_runner::demo::run(&config, &mut hooks, &mut Table::stdout(config.flows.len()))
+    let mut notes = Vec::new();
+    let learned = match learning(args, &located.config, algorithms, &mut notes) {
+        Some(config) => Some(part(args, &located, algorithms, &stop, &config, Steering::Learning, |run| {
+            ccplane_runner::demo::learned(run.config, run.hooks, run.table, &mut notes)
+        })?),
+        None => None,
     };
+    let mut report = part(args, &located, algorithms, &stop, &config, Steering::Fixed, |run| {
+        ccplane_runner::demo::run(run.config, run.hooks, run.table)
+    })?;
+    report.notes.splice(0..0, notes);
+    if let Some(learned) = learned {
+        report.title = "Aurora learns in the running kernel".to_owned();
+        report.summary = "A neural network decides in the kernel, per interval, in integers; the agent learns beside its \
+                          flow and pushes what it learned. Below, the kernel’s own algorithms and ours as fold programs."
+            .to_owned();
+        report.learned = Some(learned);
+    }
+    show(args, &report)
+}
+
+/// Whether the agent learns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Steering {
+    Learning,
+    Fixed,
+}
+
+/// What a part of the demo runs with.
+struct Part<'a, 'b> {
+    config: &'a DemoConfig,
+    hooks: &'a mut DemoHooks<'b>,
+    table: &'a mut Table<Box<dyn std::io::Write>>,
+}
+
+/// Runs one part, with an agent of its own.
+fn part<T>(
+    args: &DemoArgs,
+    located: &Located,
+    algorithms: &[Arc<dyn Algorithm>],
+    stop: &Arc<AtomicBool>,
+    config: &DemoConfig,
+    steering: Steering,
+    run: impl FnOnce(Part<'_, '_>) -> ccplane_runner::Result<T>,
+) -> Result<T, Failure> {
+    let agent = start_agent(located, config, algorithms, steering)?;
+    let stop = Arc::clone(stop);
+    let mut hooks = DemoHooks { agent, algorithms, stop, programs: HashMap::new() };
+    let (out, style): (Box<dyn std::io::Write>, _) = match args.json {
+        true => (Box::new(std::io::stderr()), Style::Lines),
+        false => (Box::new(std::io::stdout()), Style::of_stdout(config.flows.len())),
+    };
+    let mut table = Table::new(out, style);
+    let outcome = run(Part { config, hooks: &mut hooks, table: &mut table });
     if let Some(agent) = hooks.agent.take() {
         agent.stop();
     }
-    show(args, &outcome.map_err(Failure::runtime)?)
+    outcome.map_err(Failure::runtime)
+}
+
+/// The part in which a policy learns; `None`, and a note, where there is no policy or no time for it.
+fn learning(
+    args: &DemoArgs,
+    agent: &Config,
+    algorithms: &[Arc<dyn Algorithm>],
+    notes: &mut Vec<String>,
+) -> Option<DemoConfig> {
+    if args.learn_s == 0 {
+        notes.push("No policy learned: --learn-s is 0.".to_owned());
+        return None;
+    }
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let seconds = Duration::from_secs;
+    let before = (args.learn_s / BEFORE_SHARE).max(1);
+    let mut config = DemoConfig::learned(command, seconds(before), seconds(args.learn_s));
+    let ours = || config.flows.iter().filter(|f| f.datapath == Datapath::CcplaneEbpf);
+    if let Some(missing) = ours().find(|f| !algorithms.iter().any(|a| a.name() == f.algorithm)) {
+        notes.push(format!("No policy learned: there is no algorithm {}.", missing.algorithm));
+        return None;
+    }
+    for flow in config.flows.iter_mut().filter(|f| f.datapath == Datapath::CcplaneEbpf) {
+        flow.congestion.clone_from(&agent.datapath.ebpf.name);
+    }
+    Some(config)
 }
 
 fn show(args: &DemoArgs, report: &Report) -> Result<(), Failure> {
@@ -70,8 +150,18 @@ fn show(args: &DemoArgs, report: &Report) -> Result<(), Failure> {
     if args.json {
         return print_json(&Figures { flows, notes: report.notes.clone(), report: Some(written.html) });
     }
+    let learned = report.learned.as_ref().map(said).unwrap_or_default();
     let notes: String = report.notes.iter().map(|note| format!("{note}\n")).collect();
-    print(&format!("\n{}{notes}report: {}\n", text(&flows), written.html.display()))
+    print(&format!("\n{learned}{}{notes}report: {}\n", text(&flows), written.html.display()))
+}
+
+/// What was decided about policies, a line each.
+fn said(learned: &Learned) -> String {
+    let line = |d: &Decision| {
+        let hash = d.snapshot.get(..HASH_CHARS).unwrap_or(&d.snapshot);
+        format!("{:6.1} s  {} {hash}: {}\n", d.t_ms as f64 / 1e3, d.verdict, d.text)
+    };
+    learned.decisions.iter().map(line).collect()
 }
 
 fn config(args: &DemoArgs, agent: &Config) -> Result<DemoConfig, Failure> {
@@ -111,12 +201,19 @@ fn start_agent(
     located: &Located,
     config: &DemoConfig,
     algorithms: &[Arc<dyn Algorithm>],
+    steering: Steering,
 ) -> Result<Option<KernelLoop>, Failure> {
     let ours = config.flows.iter().filter(|f| f.datapath == Datapath::CcplaneEbpf);
     let rule = |port, algorithm: &str| Rule { remote_port: Some(port..=port), ..Rule::any(algorithm) };
     let rules =
         Rules { rules: ours.map(|f| rule(f.port, &f.algorithm)).collect(), default: NATIVE.to_owned() };
-    match KernelLoop::start(located, &rules, algorithms) {
+    let used: Vec<Arc<dyn Algorithm>> =
+        algorithms.iter().filter(|a| rules.rules.iter().any(|r| r.algorithm == a.name())).cloned().collect();
+    let started = match steering {
+        Steering::Learning => KernelLoop::start_learning(located, &rules, &used),
+        Steering::Fixed => KernelLoop::start(located, &rules, &used),
+    };
+    match started {
         Ok(Ok(agent)) => Ok(Some(agent)),
         Ok(Err(busy @ EbpfError::Busy { .. })) => Err(Failure::runtime(AgentRuns(busy))),
         Ok(Err(error)) => {
@@ -159,8 +256,40 @@ impl Hooks for DemoHooks<'_> {
         }
     }
 
+    fn decisions(&mut self, started: SystemTime) -> Vec<Decision> {
+        let started_s = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let (_, decisions) = self.agent.as_ref().map(KernelLoop::snapshots).unwrap_or_default();
+        decisions.iter().map(|record| decision(record, started_s)).collect()
+    }
+
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// A decision on the report's time axis, its numbers in words.
+fn decision(record: &DecisionRecord, started_s: f64) -> Decision {
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let mut numbers = Vec::new();
+    if let Some(e) = &record.evidence {
+        numbers.push(("stability", format!("{:.3}", e.stability)));
+        numbers.push(("differs by", format!("{} of the range", percent(e.fidelity_mean))));
+        numbers.push(("quantisation error", percent(e.quantisation_error)));
+        numbers.extend(e.gain.map(|gain| ("expected gain", format!("{gain:+.3}"))));
+    }
+    if let Some(c) = &record.comparison {
+        numbers.push(("reward on trial", format!("{:.3} ({} intervals)", c.canary_mean, c.canary_count)));
+        numbers.push(("otherwise", format!("{:.3} ({})", c.active_mean, c.active_count)));
+        numbers.push(("no worse by", format!("{:.3} ± {:.3}", c.margin, c.uncertainty)));
+    }
+    Decision {
+        t_ms: ((record.time_s - started_s).max(0.0) * 1e3) as u64,
+        algorithm: record.algorithm.clone(),
+        snapshot: record.snapshot.clone().unwrap_or_default(),
+        effective: EFFECTIVE.contains(&record.verdict.as_str()),
+        verdict: record.verdict.clone(),
+        text: record.text.clone(),
+        numbers: numbers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
     }
 }
 
