@@ -20,10 +20,13 @@
 //! - The smallest RTT is that of the last 10 s: routes change.
 //! - Round trips count 2 ms more than they are in the latency ratio, so that a queue of less, in a host or a fast link,
 //!   is no reason to slow down.
-//! - `Rate` stays above two packets an RTT, and goes up only while at least an eighth of it arrives.
+//! - `Rate` stays above two packets an RTT, and comes down to twice what arrives, by half an interval at most: a rate far above
+//!   what window and recovery let out means nothing, and neither would an action on it.
 
 use crate::interval::{DEPTH, FEATURES, Interval, Since, mss_bytes};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report, RowBuilder};
+use ccplane_alg::{
+    Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report, RowBuilder,
+};
 use std::sync::Arc;
 
 /// The slot that `aurora.fold` asks.
@@ -33,11 +36,12 @@ const MAX_SLACK_US: u32 = 1_000_000;
 /// Time in which the mean that throughput is held against follows it, seconds.
 const REFERENCE_S: f64 = 30.0;
 /// What a halved throughput costs is ln 2; what a doubled RTT costs, in the same measure.
-const LATENCY_WEIGHT: f64 = 0.3;
-/// What the loss of everything costs.
-const LOSS_WEIGHT: f64 = 1.0;
+const LATENCY_WEIGHT: f64 = 0.75;
+/// What the loss of everything would cost, were it not bounded. Of N flows that share a link each gains by a loss that all
+/// pay for, unless this is more than N - 1.
+const LOSS_WEIGHT: f64 = 10.0;
 /// The worst that an interval can be worth; the best is the opposite.
-const WORST: f64 = 5.0;
+const WORST: f64 = 10.0;
 
 // State
 
@@ -104,7 +108,7 @@ impl Flow for AuroraFlow {
 pub enum Reward {
     /// The paper's: `10 throughput - 1000 latency - 2000 loss`, in packets per second, seconds and a share, times 0.001.
     Published,
-    /// `ln(throughput / reference) - 0.3 ln(RTT / smallest RTT) - loss`: the logarithm of the power of a path. It is the same on
+    /// `ln(throughput / reference) - 0.75 ln(RTT / smallest RTT) - 10 loss`: the logarithm of the power of a path. It is the same on
     /// a slow and a fast path; and each flow gains by the relative increase of its own throughput while all pay for
     /// the common queue, so equal shares are where nobody gains (as in PCC Vivace, NSDI 2018, section 4). The
     /// reference is the path's capacity where it is known (`link_rate`), as in training, else a slow mean of the
@@ -195,6 +199,14 @@ impl Algorithm for Aurora {
             since: Since::default(),
             reference: None,
         })
+    }
+
+    fn policies(&self) -> Vec<PolicySource> {
+        vec![PolicySource {
+            slot: SLOT,
+            snapshot: Arc::from(&include_bytes!("../policies/aurora.snapshot")[..]),
+            policy: Arc::from(&include_bytes!("../policies/aurora.safetensors")[..]),
+        }]
     }
 
     fn parameters(&self) -> &'static [Parameter] {

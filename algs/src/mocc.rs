@@ -10,7 +10,9 @@
 //! - **Preferences**: parameters of the algorithm, so a rule gives each application's flows their own.
 
 use crate::interval::{DEPTH, FEATURES, Interval, Since, mss_bytes};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report, RowBuilder};
+use ccplane_alg::{
+    Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report, RowBuilder,
+};
 use std::sync::Arc;
 
 /// The slot that `mocc.fold` asks.
@@ -154,6 +156,14 @@ impl Algorithm for Mocc {
             since: Since::default(),
             capacity: Largest::default(),
         })
+    }
+
+    fn policies(&self) -> Vec<PolicySource> {
+        vec![PolicySource {
+            slot: SLOT,
+            snapshot: Arc::from(&include_bytes!("../policies/mocc.snapshot")[..]),
+            policy: Arc::from(&include_bytes!("../policies/mocc.safetensors")[..]),
+        }]
     }
 
     fn parameters(&self) -> &'static [Parameter] {

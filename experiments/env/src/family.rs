@@ -15,7 +15,7 @@ const LEAST_QUEUE_PACKETS: f64 = 10.0;
 /// Phases of a link, at most.
 const MAX_PHASES: usize = 2000;
 /// An episode's virtual time, in round trips for each decision.
-const RTTS_PER_STEP: u64 = 4;
+pub(crate) const RTTS_PER_STEP: u64 = 4;
 /// Beside them, seconds.
 const EXTRA_S: u64 = 5;
 
@@ -95,7 +95,7 @@ pub struct RealLinks {
     pub cross_rate: Range,
     /// Share with several learning flows ...
     pub shared: f64,
-    /// ... so many.
+    /// ... so many; uniform in the logarithm.
     pub flows: Range,
     /// Share with rivals of another algorithm.
     pub rivals: f64,
@@ -116,7 +116,7 @@ impl Default for RealLinks {
             walking: 0.2,
             crossed: 0.25,
             cross_rate: Range(0.1, 0.6),
-            shared: 0.25,
+            shared: 0.2,
             flows: Range(2.0, 8.0),
             rivals: 0.15,
             cold: 0.3,
@@ -245,7 +245,8 @@ impl RealLinks {
     }
 
     fn flows(&self, rng: &mut Rng, rate: f64, rtt_ns: u64, has_rival: bool) -> Vec<FlowSetup> {
-        let learners = if rng.uniform() < self.shared { self.flows.uniform(rng).round() as usize } else { 1 };
+        let learners =
+            if rng.uniform() < self.shared { self.flows.log_uniform(rng).round() as usize } else { 1 };
         let rivals = usize::from(has_rival && rng.uniform() < self.rivals);
         let cold = rng.uniform() < self.cold;
         let (bursts, ack_every) = (rng.uniform() < 0.5, [2, 2, 2, 1, 4][rng.below(5)]);

@@ -9,17 +9,20 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod compare;
 mod decider;
 mod environment;
 mod family;
 mod flow;
 mod link;
 mod measure;
+pub mod recipe;
 mod scenario;
 pub mod spec;
 mod transport;
 mod world;
 
+pub use compare::{NoDecider, Outcome, outcome};
 pub use decider::{Decider, Integer, Learning};
 pub use environment::Links;
 pub use family::{Family, PublishedLinks, Range, RealLinks};

@@ -101,7 +101,7 @@ pub fn run<D: Decider + ?Sized>(
     flows.iter().map(Measured::of).collect()
 }
 
-/// What flows are told of the link's rate.
+/// What flows are told of the link's rate: an equal share of what cross traffic leaves.
 struct Told<'a> {
     scenario: &'a Scenario,
     phase: usize,
@@ -124,7 +124,8 @@ impl<'a> Told<'a> {
         let cross = self.scenario.cross.map_or(0, |c| {
             (u128::from(c.bytes_per_s) * u128::from(c.on_ns) / u128::from((c.on_ns + c.off_ns).max(1))) as u64
         });
-        let wire = phases[self.phase].bytes_per_s.saturating_sub(cross).max(self.least);
+        let all = phases[self.phase].bytes_per_s.saturating_sub(cross).max(self.least);
+        let wire = all / flows.len().max(1) as u64;
         for (flow, setup) in flows.iter_mut().zip(&self.scenario.flows).filter(|(f, _)| f.wants_link_rate()) {
             flow.set_link_rate(wire * setup.mss_bytes / (setup.mss_bytes + HEADER_BYTES));
         }

@@ -1,0 +1,292 @@
+//! How the built-in policies are made: what learns, where, by which settings; and what a policy is worth then.
+
+mod adapt;
+
+pub use adapt::Adaptation;
+
+use crate::{
+    Decider, EnvError, Family, Integer, Learning, Links, NoDecider, Outcome, Prepared, PublishedLinks,
+    RealLinks, outcome, spec,
+};
+use ccplane_alg::Algorithm;
+use ccplane_algs::{Aurora, AuroraConfig, Bbr, Copa, Cubic, Mocc};
+use ccplane_learn::{
+    Actor, ActorCritic, Architecture, End, Environment, Goals, LearnError, Policy, PolicyError, PpoConfig,
+    Rng, TrainConfig, TrainError,
+};
+use ccplane_program::vm::{Decision, Knobs};
+use ccplane_quantize::{Options, QuantizeError, quantize};
+use ccplane_snapshot::{DeployOptions, PolicySpec, Snapshot, SpecError};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Environments of a training; its bits depend on their number, not on the threads'.
+const ENVIRONMENTS: usize = 16;
+/// Episodes that a snapshot is fitted to, and decisions of each.
+const VISITED: (u64, usize) = (40, 400);
+/// Held-out episodes that policies are compared on, and about how many decisions each has.
+const COMPARED: (u64, usize) = (60, 300);
+/// [`PpoConfig::shaping`] that found the best policies of 5, 20 and 100.
+const SHAPING: f32 = 20.0;
+/// Names of random streams.
+const HELD_OUT: u64 = 0x4e1d;
+const VISITS: u64 = 0x7151;
+
+/// What is trained, and how.
+#[derive(Clone)]
+pub struct Recipe {
+    /// What learns.
+    pub algorithm: Arc<dyn Algorithm>,
+    /// What it also meets.
+    pub rival: Option<Arc<dyn Algorithm>>,
+    /// Where.
+    pub family: Family,
+    /// The policy's inputs and action.
+    pub spec: PolicySpec,
+    /// Its networks.
+    pub architecture: Architecture,
+    /// The learner's settings.
+    pub ppo: PpoConfig,
+    /// The training's.
+    pub train: TrainConfig,
+}
+
+/// Why a recipe, or what came of it, is none.
+#[derive(Debug, thiserror::Error)]
+pub enum RecipeError {
+    /// The environment.
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    /// The policy's specification.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The policy.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The snapshot.
+    #[error(transparent)]
+    Quantize(#[from] QuantizeError),
+    /// The learner.
+    #[error(transparent)]
+    Learn(#[from] LearnError),
+    /// The training.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+}
+
+impl Recipe {
+    /// Aurora on the links that people have.
+    ///
+    /// # Errors
+    /// None with these settings.
+    pub fn aurora() -> Result<Recipe, RecipeError> {
+        Ok(Recipe {
+            algorithm: Arc::new(Aurora::default()),
+            rival: Some(Arc::new(Cubic::default())),
+            family: Family::Real(RealLinks::default()),
+            spec: spec::aurora(spec::Steps::REAL)?,
+            architecture: Architecture::aurora(),
+            ppo: ppo(),
+            train: TrainConfig { total_steps: 3_000_000, ..training() },
+        })
+    }
+
+    /// Aurora as published: its links, its reward, its own start; PPO with our settings.
+    ///
+    /// # Errors
+    /// None with these settings.
+    pub fn published() -> Result<Recipe, RecipeError> {
+        Ok(Recipe {
+            algorithm: Arc::new(Aurora { config: AuroraConfig::published() }),
+            rival: None,
+            family: Family::Published(PublishedLinks::default()),
+            spec: spec::aurora(spec::Steps::PUBLISHED)?,
+            ..Recipe::aurora()?
+        })
+    }
+
+    /// MOCC on the links that people have, over all landmarks.
+    ///
+    /// # Errors
+    /// None with these settings.
+    pub fn mocc() -> Result<Recipe, RecipeError> {
+        Ok(Recipe {
+            algorithm: Arc::new(Mocc::default()),
+            spec: spec::mocc(spec::Steps::REAL)?,
+            architecture: Architecture::mocc(),
+            train: TrainConfig {
+                total_steps: 4_000_000,
+                goals: Goals::Landmarks { bootstrap: 0.3 },
+                eval_episodes: 72,
+                ..training()
+            },
+            ..Recipe::aurora()?
+        })
+    }
+
+    /// What it is trained in.
+    ///
+    /// # Errors
+    /// The algorithm's programs, the family's ranges.
+    pub fn links(&self) -> Result<Links, EnvError> {
+        Links::new(Arc::clone(&self.algorithm), self.rival.clone(), self.family, self.spec.clone())
+    }
+
+    /// As many of these as a training takes.
+    ///
+    /// # Errors
+    /// As [`Recipe::links`].
+    pub fn environments(&self) -> Result<Vec<Box<dyn Environment>>, EnvError> {
+        let links = self.links()?;
+        Ok((0..ENVIRONMENTS).map(|_| Box::new(links.clone()) as Box<dyn Environment>).collect())
+    }
+
+    /// The policy before it has learned anything.
+    ///
+    /// # Errors
+    /// An architecture that does not fit the specification.
+    pub fn initial(&self) -> Result<Policy, PolicyError> {
+        Policy::initial(self.architecture.clone(), self.spec.clone(), self.ppo.log_std_init, self.train.seed)
+    }
+
+    /// `policy` as a snapshot, fitted to the states that it visits.
+    ///
+    /// # Errors
+    /// It cannot be true enough.
+    pub fn snapshot(&self, policy: &Policy, options: &Options) -> Result<Snapshot, RecipeError> {
+        let mut links = self.links()?;
+        let mut visited = Vec::new();
+        for n in 0..VISITED.0 {
+            if let Some(preference) = self.train.goals.evaluation(n as usize) {
+                links.prefer(preference);
+            }
+            let seed = Rng::new(self.train.seed, &[VISITS, n]).bits();
+            let scenario = self.family.draw(seed, VISITED.1, self.rival.is_some());
+            let mut visiting = Visiting { greedy: Greedy::new(policy), visited: &mut visited };
+            crate::run(&scenario, links.algorithms(), seed, VISITED.1, &mut visiting, &mut crate::Quiet);
+        }
+        Ok(quantize(policy.actor(), policy.spec(), &visited, options)?)
+    }
+
+    /// How the float policy, its snapshot and other algorithms do on the same held-out links.
+    ///
+    /// # Errors
+    /// An algorithm's programs.
+    pub fn compare(&self, policy: &Policy, snapshot: &Snapshot) -> Result<Vec<Line>, RecipeError> {
+        let image = snapshot.image(&DeployOptions { uid: 1, noise_q16: 0, pin: false });
+        let learned = Prepared::new(Arc::clone(&self.algorithm))?;
+        let name = self.algorithm.name();
+        let mut lines = vec![
+            self.line(format!("{name} (float)"), &learned, || Box::new(Greedy::new(policy)))?,
+            self.line(name.to_owned(), &learned, || Box::new(Integer::new(*snapshot.shape(), &image)))?,
+        ];
+        let others: [Arc<dyn Algorithm>; 3] =
+            [Arc::new(Cubic::default()), Arc::new(Bbr::default()), Arc::new(Copa::default())];
+        for other in others {
+            let name = other.name().to_owned();
+            lines.push(self.line(name, &Prepared::new(other)?, || Box::new(NoDecider))?);
+        }
+        Ok(lines)
+    }
+
+    fn line<'d>(
+        &self,
+        name: String,
+        first: &Prepared,
+        decider: impl Fn() -> Box<dyn Decider + 'd>,
+    ) -> Result<Line, RecipeError> {
+        let mut algorithms = vec![first.clone()];
+        algorithms.extend(self.rival.clone().map(Prepared::new).transpose()?);
+        let outcomes: Vec<Outcome> = (0..COMPARED.0)
+            .map(|n| {
+                let seed = Rng::new(self.train.seed, &[HELD_OUT, n]).bits();
+                let mut scenario = self.family.draw(seed, COMPARED.1, self.rival.is_some());
+                scenario.until_ns /= crate::family::RTTS_PER_STEP;
+                // Each starts as it does by itself.
+                scenario.flows.iter_mut().for_each(|flow| flow.start_rate = None);
+                outcome(&scenario, &algorithms, seed, &mut *decider())
+            })
+            .collect();
+        let mean = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
+        Ok(Line {
+            name,
+            used: mean(|o| o.used),
+            rtt_ratio: mean(|o| o.rtt_ratio),
+            queue_p95_ms: mean(|o| o.queue_p95_ms),
+            loss: mean(|o| o.loss),
+            jain: mean(|o| o.jain),
+        })
+    }
+}
+
+/// One algorithm's means over the held-out links.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Line {
+    /// The algorithm.
+    pub name: String,
+    /// Of what the link could carry, 0 to 1.
+    pub used: f64,
+    /// Mean RTT over the path's own.
+    pub rtt_ratio: f64,
+    /// 95th percentile of the queueing delay, milliseconds.
+    pub queue_p95_ms: f64,
+    /// Share of packets that were lost.
+    pub loss: f64,
+    /// Jain's index over the flows of a link.
+    pub jain: f64,
+}
+
+/// What learns small networks on small batches. How a reward differs from the one before says more than its level, most of
+/// which follows from the link and no observation shows.
+fn ppo() -> PpoConfig {
+    PpoConfig { shaping: SHAPING, entropy_coef: 0.0, epochs: 10, ..PpoConfig::default() }
+}
+
+fn training() -> TrainConfig {
+    TrainConfig { steps_per_update: 4096, eval_every: 20, eval_episodes: 48, ..TrainConfig::default() }
+}
+
+/// A float policy without exploration, as a decider.
+pub(crate) struct Greedy<'a> {
+    spec: &'a PolicySpec,
+    actor: GreedyActor,
+}
+
+struct GreedyActor {
+    networks: ActorCritic,
+    bound: f32,
+}
+
+impl Actor for GreedyActor {
+    fn act(&mut self, _agent: usize, observation: &[f32]) -> f32 {
+        self.networks.mean(observation).clamp(-self.bound, self.bound)
+    }
+
+    fn outcome(&mut self, _agent: usize, _reward: f32, _end: End, _observation: &[f32]) {}
+}
+
+impl<'a> Greedy<'a> {
+    fn new(policy: &'a Policy) -> Greedy<'a> {
+        let bound = policy.spec().action().bound() as f32;
+        Greedy { spec: policy.spec(), actor: GreedyActor { networks: ActorCritic::new(policy), bound } }
+    }
+}
+
+impl Decider for Greedy<'_> {
+    fn decide(&mut self, agent: usize, cells: &[i32], knobs: &mut Knobs) -> Decision {
+        Learning::new(self.spec, &mut self.actor).decide(agent, cells, knobs)
+    }
+}
+
+/// Keeps what a policy sees.
+struct Visiting<'a> {
+    greedy: Greedy<'a>,
+    visited: &'a mut Vec<Vec<i32>>,
+}
+
+impl Decider for Visiting<'_> {
+    fn decide(&mut self, agent: usize, cells: &[i32], knobs: &mut Knobs) -> Decision {
+        self.visited.push(cells.to_vec());
+        self.greedy.decide(agent, cells, knobs)
+    }
+}
