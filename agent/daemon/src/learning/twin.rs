@@ -27,20 +27,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-/// Decisions of one simulated episode.
-const EPISODE_STEPS: usize = 256;
-/// Decisions that make an update.
-const UPDATE_STEPS: usize = 2048;
-/// Simulated links on which policies are compared, always the same.
-const EVALUATIONS: u64 = 8;
-/// Updates between two comparisons.
-const EVALUATE_EVERY: u64 = 4;
 /// Comparisons over which rewards stand still when a policy has converged.
 const STILL: usize = 4;
 /// By how much they may rise meanwhile, of one.
 const STILL_RISE: f64 = 0.01;
-/// Updates after which a training is given up.
-const MAX_UPDATES: u64 = 160;
 /// By how much a policy must be better in simulation to be worth a try.
 const LEAST_GAIN: f64 = 0.005;
 /// Deviation of actions in simulation, natural logarithm, at most and at least: what was trained to its end hardly
@@ -54,6 +44,24 @@ const LANDMARK_EVERY: u64 = 4;
 /// Bits per second in a Mb/s of payload bytes.
 const BYTES_PER_MBIT: f64 = 125_000.0;
 
+/// How much is simulated.
+#[derive(Clone, Copy, Debug)]
+struct Schedule {
+    /// Decisions of one episode.
+    episode_steps: usize,
+    /// Decisions that make an update.
+    update_steps: usize,
+    /// Links on which policies are compared, always the same.
+    evaluations: u64,
+    /// Updates between two comparisons.
+    evaluate_every: u64,
+    /// Updates after which a training is given up.
+    max_updates: u64,
+}
+
+const SCHEDULE: Schedule =
+    Schedule { episode_steps: 256, update_steps: 2048, evaluations: 8, evaluate_every: 4, max_updates: 160 };
+
 /// What flows decide by.
 struct Deployed {
     policy: Policy,
@@ -62,6 +70,7 @@ struct Deployed {
 
 /// A training that is under way.
 struct Training {
+    schedule: Schedule,
     path: Path,
     links: Links,
     learner: Native,
@@ -79,6 +88,7 @@ struct Training {
 pub(crate) struct Twin {
     algorithm: Arc<dyn Algorithm>,
     seed: u64,
+    schedule: Schedule,
     deployed: Deployed,
     offered: Option<(Hash, Policy, Arc<Snapshot>)>,
     estimator: Estimator,
@@ -113,6 +123,7 @@ impl Twin {
         Twin {
             algorithm,
             seed,
+            schedule: SCHEDULE,
             deployed: Deployed { policy, snapshot },
             offered: None,
             estimator: Estimator::default(),
@@ -140,7 +151,8 @@ impl Twin {
         let of = |p: &[i32; 3]| Preference::new(p[0] as f32, p[1] as f32, p[2] as f32);
         let preferences = self.preferences.iter().filter_map(of).collect();
         let (algorithm, policy) = (self.algorithm.clone(), &self.deployed.policy);
-        match Training::new(algorithm, policy, path, flows, preferences, seed) {
+        let twin = (path, flows, preferences);
+        match Training::new(self.schedule, algorithm, policy, twin, seed) {
             Ok(training) => {
                 info!(
                     algorithm = self.algorithm.name(),
@@ -258,11 +270,10 @@ impl Learn for Twin {
 
 impl Training {
     fn new(
+        schedule: Schedule,
         algorithm: Arc<dyn Algorithm>,
         policy: &Policy,
-        path: Path,
-        flows: usize,
-        preferences: Vec<Preference>,
+        (path, flows, preferences): (Path, usize, Vec<Preference>),
         seed: u64,
     ) -> Result<Training, TwinError> {
         let mut links = Links::new(algorithm, None, family(&path, flows), policy.spec().clone())?;
@@ -275,9 +286,10 @@ impl Training {
         let log_std = policy.log_std().clamp(LOG_STD.0, LOG_STD.1);
         let explores = policy.with_parameters(policy.actor().clone(), policy.critic().clone(), log_std);
         let learner = Native::new(&explores.map_err(LearnError::from)?, config)?;
-        let baseline = reward(policy, &mut links, &preferences, seed);
+        let baseline = reward(policy, &mut links, &preferences, (schedule, seed));
         let rollout = Rollout::new(policy.architecture().inputs);
         Ok(Training {
+            schedule,
             path,
             links,
             learner,
@@ -298,19 +310,20 @@ impl Training {
         let mut recorder = Recorder::new(self.learner.policy(), &config, Rng::new(seed, &[1, self.episodes]));
         self.prefer();
         // Not among the links of comparison.
-        self.links.episode(seed.wrapping_add(EVALUATIONS + self.episodes), EPISODE_STEPS, &mut recorder);
+        let drawn = seed.wrapping_add(self.schedule.evaluations + self.episodes);
+        self.links.episode(drawn, self.schedule.episode_steps, &mut recorder);
         self.rollout.append(&recorder.take());
-        if self.rollout.len() < UPDATE_STEPS {
+        if self.rollout.len() < self.schedule.update_steps {
             return Ok(None);
         }
         let empty = Rollout::new(self.learner.policy().architecture().inputs);
         let rollout = std::mem::replace(&mut self.rollout, empty);
         self.learner.update(&rollout, LEARNING_RATE, &mut Rng::new(seed, &[2, self.updates]))?;
         self.updates += 1;
-        if !self.updates.is_multiple_of(EVALUATE_EVERY) {
+        if !self.updates.is_multiple_of(self.schedule.evaluate_every) {
             return Ok(None);
         }
-        let found = reward(self.learner.policy(), &mut self.links, &self.preferences, seed);
+        let found = reward(self.learner.policy(), &mut self.links, &self.preferences, (self.schedule, seed));
         self.rewards.push(found);
         if self.best.as_ref().is_none_or(|(best, _)| found > *best) {
             self.best = Some((found, self.learner.policy().clone()));
@@ -341,7 +354,7 @@ impl Training {
         let rise = if before == 0 { f64::INFINITY } else { (later - earlier).max(0.0) };
         let converged = rise <= STILL_RISE;
         let gain = best(&self.rewards) - self.baseline - LEAST_GAIN;
-        (converged || self.updates >= MAX_UPDATES).then_some(Claim {
+        (converged || self.updates >= self.schedule.max_updates).then_some(Claim {
             converged,
             stability: rise,
             gain: Some(gain),
@@ -372,13 +385,18 @@ fn family(path: &Path, flows: usize) -> Family {
 }
 
 /// Mean reward of a policy, without exploration, on the links of comparison.
-fn reward(policy: &Policy, links: &mut Links, preferences: &[Preference], seed: u64) -> f64 {
+fn reward(
+    policy: &Policy,
+    links: &mut Links,
+    preferences: &[Preference],
+    (schedule, seed): (Schedule, u64),
+) -> f64 {
     let mut judge = Judge { networks: ActorCritic::new(policy), sum: 0.0, count: 0 };
-    for n in 0..EVALUATIONS {
+    for n in 0..schedule.evaluations {
         if let Some(preference) = preferences.get(n as usize % preferences.len().max(1)) {
             links.prefer(*preference);
         }
-        links.episode(seed.wrapping_add(n), EPISODE_STEPS, &mut judge);
+        links.episode(seed.wrapping_add(n), schedule.episode_steps, &mut judge);
     }
     judge.sum / f64::from(judge.count.max(1))
 }
@@ -401,4 +419,117 @@ impl Actor for Judge {
 
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_alg::Row;
+    use ccplane_contract::FlowId;
+    use ccplane_core::{DatapathId, Measure};
+    use ccplane_env::spec::{self, Steps};
+    use ccplane_learn::Architecture;
+    use ccplane_quantize::{Options, Width, quantize};
+
+    const SMALL: Schedule = Schedule {
+        episode_steps: 128,
+        update_steps: 1024,
+        evaluations: 4,
+        evaluate_every: 2,
+        max_updates: 24,
+    };
+
+    /// States all over the inputs' ranges.
+    fn states(policy: &Policy, count: u64) -> Vec<Vec<i32>> {
+        let mut rng = Rng::new(7, &[]);
+        let inputs = policy.spec().inputs();
+        let mut state = || {
+            let cell = |f: &ccplane_snapshot::Feature| f.lo + (rng.uniform() * f64::from(f.hi - f.lo)) as i32;
+            inputs.iter().map(cell).collect()
+        };
+        (0..count).map(|_| state()).collect()
+    }
+
+    /// Of flows whose policy has learned nothing.
+    fn twin() -> Twin {
+        let spec = spec::aurora(Steps::REAL).unwrap();
+        let policy = Policy::initial(Architecture::aurora(), spec, -0.5, 1).unwrap();
+        let options = Options { bits: Width::W16, ..Options::default() };
+        let snapshot = quantize(policy.actor(), policy.spec(), &states(&policy, 200), &options).unwrap();
+        let algorithm: Arc<dyn Algorithm> = Arc::new(ccplane_algs::Aurora::default());
+        Twin { schedule: SMALL, ..Twin::new(algorithm, policy, Arc::new(snapshot), 1) }
+    }
+
+    /// Five seconds of a flow of this rate, from `at_s` on.
+    fn five_seconds(twin: &mut Twin, at_s: u64, mbit: u64) {
+        for cells in states(&twin.deployed.policy, 25).into_iter().enumerate() {
+            let (n, inputs) = (at_s * 5 + cells.0 as u64, cells.1);
+            let measure = Measure {
+                flow: FlowId(1),
+                at_us: n * 200_000,
+                bytes_acked: n * mbit * 25_000,
+                delivered: n * mbit * 17,
+                lost: 0,
+                srtt_us: 42_000,
+                min_rtt_us: 40_000,
+            };
+            let row = Row { at_us: 0, slot: 0, snapshot: 1, inputs, action_q16: 0, reward: 0.0 };
+            let batch = Batch {
+                datapath: DatapathId(0),
+                algorithm: "aurora",
+                slot: 0,
+                rows: vec![(FlowId(1), row); 4],
+                dropped: 0,
+                measures: vec![measure],
+            };
+            twin.take(LoopId(0), &batch);
+        }
+    }
+
+    fn decision(candidate: &Candidate, verdict: Verdict) -> Decision {
+        Decision {
+            at_us: 0,
+            datapath: DatapathId(0),
+            slot: 0,
+            algorithm: "aurora",
+            snapshot: Some(candidate.snapshot.hash()),
+            uid: None,
+            origin: candidate.origin,
+            comparison: None,
+            verdict,
+        }
+    }
+
+    fn learn(twin: &mut Twin) -> Option<Candidate> {
+        while twin.pressure() == Pressure::Adapting {
+            if let Some(candidate) = twin.step(Duration::from_millis(50)) {
+                return Some(candidate);
+            }
+        }
+        twin.step(Duration::ZERO)
+    }
+
+    #[test]
+    fn a_path_that_has_changed_is_learned_once() {
+        let mut twin = twin();
+        assert_eq!(twin.pressure(), Pressure::Steady, "nothing is known of the path");
+        five_seconds(&mut twin, 0, 10);
+        let candidate = learn(&mut twin).expect("a candidate");
+        let evidence = *candidate.origin.evidence().unwrap();
+        assert!(evidence.gain.unwrap() > 0.0 && evidence.fidelity_mean > 0.0, "{evidence:?}");
+        assert_eq!(candidate.snapshot.shape(), twin.deployed.snapshot.shape());
+        twin.hear(&decision(&candidate, Verdict::Promoted));
+        assert_eq!(twin.deployed.snapshot.hash(), candidate.snapshot.hash());
+        five_seconds(&mut twin, 5, 10);
+        assert_eq!(twin.pressure(), Pressure::Steady, "the path is as it was");
+        five_seconds(&mut twin, 10, 40);
+        assert_eq!(twin.pressure(), Pressure::Adapting);
+        let next = learn(&mut twin).expect("a candidate");
+        twin.hear(&decision(&next, Verdict::RolledBack(ccplane_core::Why::Worse)));
+        assert_eq!(
+            twin.deployed.snapshot.hash(),
+            candidate.snapshot.hash(),
+            "what was rolled back is forgotten"
+        );
+    }
 }
