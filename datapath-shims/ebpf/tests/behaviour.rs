@@ -60,5 +60,5 @@ fn keeps_the_contract_on_live_flows() {
     };
     let result = behave(&mut setup);
     assert!(result.failed.is_empty(), "{result}");
-    assert_eq!(result.passed.len(), 12, "{result}");
+    assert_eq!(result.passed.len(), 20, "{result}");
 }

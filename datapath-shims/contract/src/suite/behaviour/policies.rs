@@ -25,6 +25,9 @@ const ASK: &str = "(def (Report (seen 0) (action 0) (uid 0) (cwnd 0)) (x 1))
 const UID_SEEN: usize = 2;
 const CWND_SEEN: usize = 3;
 const SLOT: u8 = 0;
+/// How long a push is left alone that found every buffer busy, and how often.
+const BUSY_US: u64 = 1000;
+const BUSY_TRIES: u32 = 10;
 
 fn made<T>(result: Result<T, ShapeError>) -> Result<T, Broken> {
     result.map_err(|e| Broken::NotRun(e.into()))
@@ -43,7 +46,15 @@ impl Session {
 
     fn push(&mut self, linear: &Linear, part: Part) -> Outcome {
         let image = made(linear.image())?;
-        must("push", self.datapath().push(SLOT, &image, part))
+        let mut pushed = self.datapath().push(SLOT, &image, part);
+        for _ in 0..BUSY_TRIES {
+            if !matches!(pushed, Err(DatapathError::SlotBusy { .. })) {
+                break;
+            }
+            self.harness.pass(BUSY_US);
+            pushed = self.datapath().push(SLOT, &image, part);
+        }
+        must("push", pushed)
     }
 
     fn slot(&mut self) -> Result<SlotStats, Broken> {
