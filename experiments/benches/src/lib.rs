@@ -8,8 +8,10 @@ mod figure;
 mod learn;
 pub mod mahimahi;
 mod nn;
+mod nn_ebpf;
 mod oracle;
 mod push;
+mod push_snapshot;
 mod quiet;
 mod rss;
 mod rtt;
@@ -118,6 +120,19 @@ pub const ALL: &[Bench] = &[
         what: "a PPO update of 2048 rows, 4 epochs, networks of Aurora's size, on one thread; one action of such a network",
         seconds: 2,
         run: learn::run,
+    },
+    Bench {
+        name: "nn.ebpf.aurora",
+        what: "one inference of a network of Aurora's size inside the kernel, against plain int8 and float32 loops in \
+               user space; and all of (policy slot)",
+        seconds: 2,
+        run: nn_ebpf::run,
+    },
+    Bench {
+        name: "push.snapshot",
+        what: "a snapshot written and flipped; the first ACK of a live flow on it; decisions that saw half of one",
+        seconds: 15,
+        run: push_snapshot::run,
     },
     Bench {
         name: "emu.vs-mahimahi",

@@ -1,0 +1,224 @@
+//! `push.snapshot`: how soon flows decide by a new snapshot, and whether any decision ever sees half of one.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ccplane_contract::slots::check_image;
+use ccplane_contract::suite::images;
+use ccplane_contract::{Datapath, DatapathError, Event, Field, FlowId, Part, ProgramUid};
+use ccplane_ebpf::testrun::{Bench, STREAM_ACKS};
+use ccplane_ebpf::{EbpfDatapath, clock_us};
+use ccplane_emulator::netns::Namespace;
+use ccplane_emulator::veth;
+use ccplane_infer::image::{self, map};
+use ccplane_infer::{Bits, Model, Shape};
+use ccplane_program::vm::{Flow, Prims};
+use ccplane_runner::traffic::BulkFlow;
+use rand_chacha::ChaCha8Rng;
+use rand_core::SeedableRng;
+
+use crate::error::BenchError;
+use crate::figure::{Figure, percentile};
+use crate::nn_ebpf::compile;
+use crate::steer;
+
+const SLOT: u8 = 0;
+const PROGRAM: ProgramUid = ProgramUid(1);
+/// Aurora's network.
+const WIDTHS: [usize; 4] = [30, 32, 16, 1];
+const PUSHES: usize = 2000;
+/// Between pushes, so that they find the flow at any moment.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Between two looks for the row, which wakes nobody.
+const LOOK: Duration = Duration::from_micros(200);
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Different snapshots: not as many as a slot has buffers, or each buffer would always get the same one.
+const DIFFERENT: usize = 7;
+/// The largest action that an image may have.
+const BOUND_Q16: i64 = 1 << 24;
+const DECISIONS: u32 = 10_000_000;
+/// Decisions of one call.
+const CHUNK: u32 = 500_000;
+
+/// Decides on each ACK, and reports when another snapshot does.
+const FOLLOW: &str = "(def (Report (uid 0) (b 0) (c 0)))
+    (when (< Ack.now 0) (history 10 Report.uid Report.b Report.c))
+    (when true (policy 0) (fallthrough))
+    (when (|| (< Policy.snapshot Report.uid) (> Policy.snapshot Report.uid))
+      (:= Report.uid Policy.snapshot) (report))";
+
+/// `push.snapshot`
+pub fn run() -> Result<Vec<Figure>, BenchError> {
+    let mut figures = live()?;
+    figures.push(torn()?);
+    Ok(figures)
+}
+
+/// Images whose actions on inputs of 0 all differ, with those actions. They change nothing of a flow.
+fn different(shape: &Shape) -> Result<Vec<(Vec<u64>, i64)>, BenchError> {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let mut all: Vec<(Vec<u64>, i64)> = Vec::new();
+    while all.len() < DIFFERENT {
+        let mut image = images::image(&mut rng, shape, 1);
+        image::set_u32(&mut image, image::MAP, map::NONE);
+        image::set_u32(&mut image, image::ACTION_BOUND_Q16, BOUND_Q16 as u32);
+        image::set_u64(&mut image, image::STEP_Q20, 1);
+        image::set_u32(&mut image, image::TRIP_LIMIT, 0);
+        image::set_u32(&mut image, image::FLAGS, 0);
+        image::set_u64(&mut image, image::NOISE_MULT, 0);
+        let model = Model::new(shape, &image)
+            .ok_or_else(|| BenchError::Missing("an image of its own shape".to_owned()))?;
+        let action = model.infer(&[]).action_q16.clamp(-BOUND_Q16, BOUND_Q16);
+        if all.iter().all(|(_, other)| *other != action) {
+            all.push((image, action));
+        }
+    }
+    Ok(all)
+}
+
+fn shape() -> Result<Shape, BenchError> {
+    Shape::new(Bits::W8, &WIDTHS).map_err(|e| BenchError::Missing(e.to_string()))
+}
+
+/// The image that stands for `uid`.
+fn named(images: &mut [(Vec<u64>, i64)], uid: u32) -> &[u64] {
+    let image = &mut images[uid as usize % DIFFERENT].0;
+    image::set_u32(image, image::UID, uid);
+    image
+}
+
+/// On a live flow: the time of a push without and with the proof that no sum overflows, and from its start to the first
+/// ACK that decides by it.
+fn live() -> Result<Vec<Figure>, BenchError> {
+    if !ccplane_emulator::netns::available() {
+        return Err(BenchError::Missing("network namespaces need root".into()));
+    }
+    let (options, _run_dir) = steer::options("s")?;
+    let name = options.name.clone();
+    let mut datapath = EbpfDatapath::attach(options)?;
+    let (shape, mut images) = (shape()?, different(&shape()?)?);
+    datapath.define_slot(SLOT, &shape)?;
+    datapath.push(SLOT, named(&mut images, 1), Part::Active)?;
+    datapath.install(PROGRAM, &compile(FOLLOW)?)?;
+    let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
+    veth::connect(&a, &b)?;
+    let traffic = BulkFlow::start(&steer::bulk(&name, steer::LONG), &a, &b, Instant::now())?;
+    let flow: FlowId = wait_for(&mut datapath, |e| match e {
+        Event::Created { flow, .. } => Some(*flow),
+        _ => None,
+    })?;
+    datapath.set_program(flow, PROGRAM, &[])?;
+    let (mut write_us, mut push_us, mut first_us) = (Vec::new(), Vec::new(), Vec::new());
+    for uid in 2..PUSHES as u32 + 2 {
+        let image = named(&mut images, uid);
+        let (pushed_us, start) = (clock_us(), Instant::now());
+        datapath.push(SLOT, image, Part::Active)?;
+        let pushed = start.elapsed();
+        let start = Instant::now();
+        black_box(check_image(SLOT, &shape, black_box(image)))?;
+        push_us.push(pushed.as_nanos() as f64 / 1e3);
+        write_us.push(pushed.saturating_sub(start.elapsed()).as_nanos() as f64 / 1e3);
+        let ack_us = wait_for(&mut datapath, |e| match e {
+            Event::Report { values, at_us, .. } if values.first() == Some(&uid.into()) => Some(*at_us),
+            _ => None,
+        })?;
+        // The ACK's time is when the stack began with it, which may be before the push that it met.
+        first_us.push(ack_us.saturating_sub(pushed_us) as f64);
+        std::thread::sleep(PAUSE);
+    }
+    drop(traffic);
+    datapath.detach()?;
+    let tail = |values: &[f64]| {
+        format!("p90 {:.1} us, p99 {:.1} us", percentile(values, 0.9), percentile(values, 0.99))
+    };
+    let bytes = shape.image_bytes();
+    let write =
+        format!("writes and flips an image of {bytes} bytes: a push less its check; {}", tail(&write_us));
+    let push = format!("with the proof that no sum of the network overflows; {}", tail(&push_us));
+    let first =
+        format!("from the call to the first ACK of a live flow that decides by it; {}", tail(&first_us));
+    Ok(vec![
+        Figure::alone("push.snapshot", "us", &write_us).noted(write),
+        Figure::alone("push.snapshot.checked", "us", &push_us).noted(push),
+        Figure::alone("push.snapshot.live", "us", &first_us).noted(first),
+    ])
+}
+
+fn wait_for<T>(
+    datapath: &mut EbpfDatapath,
+    mut found: impl FnMut(&Event) -> Option<T>,
+) -> Result<T, BenchError> {
+    let (start, mut events) = (Instant::now(), Vec::new());
+    while start.elapsed() < PATIENCE {
+        datapath.heartbeat();
+        datapath.poll(256, &mut events);
+        if let Some(value) = events.drain(..).find_map(|e| found(&e)) {
+            return Ok(value);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Err(BenchError::Missing(format!("nothing heard of the flow within {PATIENCE:?}")))
+}
+
+/// A program that knows the action of each snapshot, and counts the decisions that are another's.
+fn watcher() -> String {
+    let names: Vec<String> = (0..DIFFERENT).map(|n| format!("e{n}")).collect();
+    let declared: String = names.iter().map(|e| format!("({e} 0)")).collect();
+    let chosen: String =
+        names.iter().enumerate().map(|(n, e)| format!("(:= want (if (== which {n}) {e}))\n")).collect();
+    format!(
+        "(def (Report (torn 0)) {declared} (want 0) (which 0) (zero 0))
+         (when (< Ack.now 0) (history 30 zero))
+         (when true
+           (policy 0)
+           (:= which (- Policy.snapshot (* {DIFFERENT} (/ Policy.snapshot {DIFFERENT}))))
+           {chosen}
+           (:= Report.torn (!if (== want Policy.action) (+ Report.torn 1))))"
+    )
+}
+
+/// Decisions run by the kernel on one core, pushes as fast as buffers rest on another.
+fn torn() -> Result<Figure, BenchError> {
+    let (shape, mut images) = (shape()?, different(&shape()?)?);
+    let program = compile(&watcher())?;
+    let mut bench = Bench::new()?;
+    bench.define_slot(SLOT, &shape);
+    bench.push(SLOT, named(&mut images, 1), Part::Active)?;
+    let loaded = bench.load(&program, 1)?;
+    bench.set(&Flow::new(&program, 1 << 16, 0));
+    let expected = (0..DIFFERENT).filter_map(|n| {
+        let reg = program.reg(&format!("e{n}"))?;
+        Some((Field::Reg(reg), images[n].1))
+    });
+    bench.stage(&loaded, true, &expected.collect::<Vec<_>>());
+    let acks = [Prims::default(); STREAM_ACKS];
+    let (stop, start) = (AtomicBool::new(false), Instant::now());
+    let (pushes, ran) = std::thread::scope(|scope| {
+        let pusher = scope.spawn(|| push_on(&bench, &mut images, &stop));
+        let run = (0..DECISIONS / CHUNK).try_for_each(|_| bench.time(&loaded, &acks, 1, CHUNK).map(drop));
+        stop.store(true, Relaxed);
+        (pusher.join(), run)
+    });
+    ran?;
+    let pushes = pushes.map_err(|_| BenchError::Missing("the pushing thread panicked".to_owned()))??;
+    let took = start.elapsed();
+    let torn = bench.get().regs[program.reg("Report.torn").map_or(0, usize::from)];
+    let dropped = DECISIONS.wrapping_sub(bench.policy().decisions);
+    Ok(Figure::alone("push.snapshot.torn", "decisions", &[torn as f64]).noted(format!(
+        "of {DECISIONS} under {pushes} pushes in {:.1} s; {dropped} that a push overtook were dropped",
+        took.as_secs_f64()
+    )))
+}
+
+fn push_on(bench: &Bench, images: &mut [(Vec<u64>, i64)], stop: &AtomicBool) -> Result<u32, DatapathError> {
+    let mut uid = 1;
+    while !stop.load(Relaxed) {
+        match bench.push_now(SLOT, named(images, uid + 1), Part::Active) {
+            Ok(()) => uid += 1,
+            Err(DatapathError::SlotBusy { .. }) => std::hint::spin_loop(),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(uid - 1)
+}
