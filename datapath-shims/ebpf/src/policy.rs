@@ -377,7 +377,7 @@ pub fn append(asm: &mut Asm, program: &Program, history: usize, record: R) {
     let mut n = cells.start;
     while n < kept {
         // Two cells at once, where both places allow it.
-        let two = n % 2 == 0 && interval % 2 == 0 && n + 1 < kept;
+        let two = n.is_multiple_of(2) && interval.is_multiple_of(2) && n + 1 < kept;
         let size = if two { Size::B8 } else { Size::B4 };
         asm.load(size, R::R1, record, cell(n + interval));
         asm.store(size, record, cell(n), R::R1);
