@@ -250,3 +250,140 @@ impl Algorithm for Aurora {
         Some(Arc::new(Aurora { config }))
     }
 }
+
+// Tests
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interval::tests::{Driver, MSS, Step};
+
+    const RTT_US: i64 = 40_000;
+
+    fn start() -> Driver {
+        Driver::new(&Aurora::default(), 10)
+    }
+
+    #[test]
+    fn starts_by_doubling_each_round_trip_until_packets_queue() {
+        let mut d = start();
+        let mut rates = vec![];
+        for _ in 0..8 {
+            d.interval(Step { rtt_us: (RTT_US, RTT_US), ..Step::of_rate(&d) });
+            rates.push(d.rate());
+        }
+        assert!(rates.windows(2).all(|w| w[1] * 128 / 181 - w[0] <= 1), "{rates:?}");
+        assert_eq!((d.asked, d.reg("starting")), (0, 1));
+        // A third of an RTT in the queue.
+        let arrived = d.rate() / 2;
+        d.interval(Step { rtt_us: (RTT_US * 4 / 3, RTT_US * 5 / 3), bytes_per_s: arrived, lost: 0 });
+        assert_eq!(d.reg("starting"), 0);
+        assert!((d.rate() * 8 - arrived * 7).abs() < arrived / 2, "{} of {arrived}", d.rate());
+        d.interval(Step::of_rate(&d));
+        assert_eq!(d.asked, 1);
+    }
+
+    #[test]
+    fn features_are_those_of_the_paper() {
+        let mut d = start();
+        d.set("starting", 0);
+        d.interval(Step { rtt_us: (RTT_US, RTT_US), ..Step::of_rate(&d) });
+        assert_eq!((d.reg("Report.inflation"), d.reg("Report.ratio")), (0, 0));
+        // 40 ms, then 60 ms: the mean lies between, the smallest mean is 40 ms, and 2 ms is no queue.
+        d.interval(Step { rtt_us: (RTT_US, RTT_US * 3 / 2), ..Step::of_rate(&d) });
+        let (took_us, rtt_us) = (d.reg("Report.took_us"), d.reg("Report.rtt_us"));
+        assert!((48_000..=53_000).contains(&rtt_us), "{rtt_us}");
+        assert_eq!(d.reg("Report.inflation"), 20_000 * 65_536 / took_us);
+        assert_eq!(d.reg("Report.ratio"), (rtt_us - RTT_US) * 65_536 / (rtt_us + RTT_US + 4000));
+        // A constant number in flight: what is sent arrives; then two of twelve are lost.
+        assert_eq!(d.reg("Report.sent"), 0);
+        d.interval(Step { lost: 2, ..Step::of_rate(&d) });
+        let acked = d.reg("Report.acked");
+        assert_eq!(d.reg("Report.sent"), 2 * 65_536 / (2 * acked + 2));
+    }
+
+    #[test]
+    fn an_interval_without_enough_to_send_decides_nothing() {
+        let mut d = start();
+        d.set("starting", 0);
+        d.interval(Step::of_rate(&d));
+        let (asked, rate) = (d.asked, d.rate());
+        d.limited = true;
+        for _ in 0..50 {
+            d.interval(Step { bytes_per_s: 20_000, ..Step::of_rate(&d) });
+        }
+        assert_eq!((d.asked, d.rate()), (asked, rate));
+        d.limited = false;
+        (0..3).for_each(|_| d.interval(Step::of_rate(&d)));
+        assert!(d.asked > asked);
+    }
+
+    #[test]
+    fn a_timeout_halves_the_rate_and_starts_over() {
+        let mut d = start();
+        d.set("starting", 0);
+        (0..5).for_each(|_| d.interval(Step::of_rate(&d)));
+        let (rate, asked) = (d.rate(), d.asked);
+        d.timeout();
+        assert_eq!((d.rate() / 10, d.reg("starting")), (rate / 20, 1));
+        (0..3).for_each(|_| d.interval(Step::of_rate(&d)));
+        assert!(d.rate() > rate && d.asked == asked, "{} of {rate}", d.rate());
+    }
+
+    #[test]
+    fn the_rate_stays_above_two_packets_an_rtt_and_near_what_arrives() {
+        let mut d = start();
+        d.set("starting", 0);
+        d.action_q16 = -8 << 16;
+        (0..60).for_each(|_| d.interval(Step { rtt_us: (RTT_US, RTT_US), ..Step::of_rate(&d) }));
+        assert_eq!(d.rate(), 2 * MSS * 1_000_000 / RTT_US);
+        d.action_q16 = 8 << 16;
+        for _ in 0..60 {
+            d.interval(Step { rtt_us: (RTT_US, RTT_US), bytes_per_s: 1_000_000, lost: 0 });
+        }
+        assert!((1_900_000..=2_100_000).contains(&d.rate()), "{}", d.rate());
+    }
+
+    #[test]
+    fn rewards_prefer_throughput_and_dislike_queues_and_loss() {
+        let worth = |bytes_per_s, queued_us, lost| {
+            let mut d = start();
+            d.set("starting", 0);
+            d.set("link_rate", 1_000_000);
+            for _ in 0..3 {
+                d.interval(Step { rtt_us: (RTT_US, RTT_US), bytes_per_s: 1_000_000, lost: 0 });
+            }
+            let rtt_us = RTT_US + queued_us;
+            d.interval(Step { rtt_us: (rtt_us, rtt_us), bytes_per_s, lost });
+            d.rows.last().unwrap().reward
+        };
+        let (all, half, queued, lossy) = (
+            worth(1_000_000, 0, 0),
+            worth(500_000, 0, 0),
+            worth(1_000_000, RTT_US, 0),
+            worth(1_000_000, 0, 2),
+        );
+        assert!(all.abs() < 0.2, "{all}");
+        assert!((all - half - std::f32::consts::LN_2).abs() < 0.2, "{all} {half}");
+        assert!(all - queued > 0.4 && all - lossy > 0.5, "{all} {queued} {lossy}");
+    }
+
+    #[test]
+    fn rows_hold_what_the_policy_saw() {
+        let mut d = start();
+        d.set("starting", 0);
+        (0..15).for_each(|n| d.interval(Step { rtt_us: (RTT_US, RTT_US + n * 100), ..Step::of_rate(&d) }));
+        let cells: Vec<Vec<i32>> = d.rows.iter().map(|row| row.inputs.clone()).collect();
+        assert_eq!(cells, d.seen);
+    }
+
+    #[test]
+    fn the_published_configuration_begins_with_the_policy() {
+        let mut d = Driver::new(&Aurora { config: AuroraConfig::published() }, 10);
+        (0..3).for_each(|_| d.interval(Step::of_rate(&d)));
+        assert_eq!(d.asked, 3);
+        // 10 packets of 1448 bytes in 40 ms: 250 packets/s, 0.04 s.
+        let reward = d.rows.last().unwrap().reward;
+        assert!((reward - (2.5 - 0.04)).abs() < 0.3, "{reward}");
+    }
+}

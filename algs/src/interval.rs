@@ -78,3 +78,163 @@ impl Since {
         (self.sum / self.count.max(1.0)) as f32
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use ccplane_alg::{Algorithm, Command, Control, Flow, Row};
+    use ccplane_program::compile;
+    use ccplane_program::ir::{MAX_REGS, Prim, Program};
+    use ccplane_program::vm::{self, Decision, Knobs, Policies, Prims};
+
+    pub(crate) const MSS: i64 = 1448;
+    /// Packets of an ACK.
+    const BATCH: i64 = 2;
+
+    /// A flow whose policy always does the same.
+    pub(crate) struct Driver {
+        program: Program,
+        names: Vec<String>,
+        flow: vm::Flow,
+        agent: Box<dyn Flow>,
+        now_us: i64,
+        /// What the policy does.
+        pub(crate) action_q16: i64,
+        /// Whether the application has nothing to send.
+        pub(crate) limited: bool,
+        /// Times that the policy was asked, and with what.
+        pub(crate) asked: usize,
+        pub(crate) seen: Vec<Vec<i32>>,
+        pub(crate) rows: Vec<Row>,
+    }
+
+    /// What happens in an interval.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Step {
+        /// RTTs of the first and the second half.
+        pub(crate) rtt_us: (i64, i64),
+        pub(crate) bytes_per_s: i64,
+        pub(crate) lost: i64,
+    }
+
+    impl Step {
+        /// Everything that is sent arrives.
+        pub(crate) fn of_rate(d: &Driver) -> Step {
+            Step { rtt_us: (40_000, 40_000), bytes_per_s: d.rate().max(10 * MSS * 25), lost: 0 }
+        }
+    }
+
+    struct Fixed<'a>(i64, &'a mut usize, &'a mut Vec<Vec<i32>>);
+
+    impl Policies for Fixed<'_> {
+        fn decide(&mut self, _slot: u8, inputs: &[i32], knobs: &mut Knobs) -> Decision {
+            *self.1 += 1;
+            self.2.push(inputs.to_vec());
+            let d = self.0.abs() / 20;
+            let rate = knobs.rate_bytes_per_s;
+            knobs.rate_bytes_per_s =
+                if self.0 >= 0 { rate + rate * d / 65_536 } else { rate * 65_536 / (65_536 + d) };
+            Decision::Action { action_q16: self.0, snapshot: 1 }
+        }
+    }
+
+    impl Driver {
+        pub(crate) fn new(algorithm: &dyn Algorithm, window: i64) -> Driver {
+            let source = algorithm.programs().remove(0);
+            let program = compile(source.source).unwrap_or_else(|d| panic!("{}: {d:#?}", source.name));
+            let info = FlowInfo {
+                mss_bytes: MSS as u32,
+                init_cwnd_bytes: (window * MSS) as u64,
+                local: ([127, 0, 0, 1], 1).into(),
+                remote: ([127, 0, 0, 1], 2).into(),
+                cgroup: None,
+                min_rtt_us: None,
+            };
+            let mut control = Control::default();
+            let agent = algorithm.flow(&info, &mut control);
+            let mut flow = vm::Flow::new(&program, window * MSS, 1_000_000);
+            for command in control.take() {
+                let Command::SetProgram { fields, .. } = command else { panic!("{command:?}") };
+                fields.iter().for_each(|(name, value)| {
+                    flow.regs[usize::from(program.reg(name).unwrap())] = *value;
+                });
+            }
+            let names = program.regs()[..program.report_len()]
+                .iter()
+                .map(|r| r.name.trim_start_matches("Report.").to_owned())
+                .collect();
+            let now_us = 1_000_000;
+            let (rows, seen) = (vec![], vec![]);
+            let mut d = Driver {
+                program,
+                names,
+                flow,
+                agent,
+                now_us,
+                action_q16: 0,
+                limited: false,
+                asked: 0,
+                seen,
+                rows,
+            };
+            // The first sample opens the first interval.
+            d.ack(40_000, 1, 0, false);
+            d
+        }
+
+        pub(crate) fn rate(&self) -> i64 {
+            self.flow.rate_bytes_per_s
+        }
+
+        pub(crate) fn reg(&self, name: &str) -> i64 {
+            self.flow.regs[usize::from(self.program.reg(name).unwrap())]
+        }
+
+        pub(crate) fn set(&mut self, name: &str, value: i64) {
+            self.flow.regs[usize::from(self.program.reg(name).unwrap())] = value;
+        }
+
+        /// ACKs until an interval has been reported, or thrown away.
+        pub(crate) fn interval(&mut self, step: Step) {
+            let gap_us = (BATCH * MSS * 1_000_000 / step.bytes_per_s).max(1);
+            let mut lost = step.lost;
+            let begun = self.flow.micros_zero_us;
+            while self.flow.micros_zero_us == begun {
+                self.now_us += gap_us;
+                let first = self.now_us - begun < self.reg("half_us");
+                let rtt_us = if first { step.rtt_us.0 } else { step.rtt_us.1 };
+                self.ack(rtt_us, BATCH, std::mem::take(&mut lost), false);
+            }
+        }
+
+        pub(crate) fn timeout(&mut self) {
+            self.now_us += 1;
+            self.ack(40_000, 1, 1, true);
+        }
+
+        fn ack(&mut self, rtt_us: i64, packets: i64, lost: i64, timeout: bool) {
+            let mut prims = Prims::default();
+            let in_flight = 20;
+            prims
+                .set(Prim::AckPacketsAcked, packets)
+                .set(Prim::AckBytesAcked, packets * MSS)
+                .set(Prim::AckLostPktsSample, lost)
+                .set(Prim::AckNow, self.now_us)
+                .set(Prim::FlowRttSampleUs, rtt_us)
+                .set(Prim::FlowPacketsInFlight, in_flight)
+                .set(Prim::FlowBytesInFlight, if self.limited { 0 } else { in_flight * MSS })
+                .set(Prim::FlowBytesPending, if self.limited { 0 } else { 1 << 20 })
+                .set(Prim::FlowWasTimeout, timeout.into());
+            let mut values = [0; MAX_REGS];
+            let mut fixed = Fixed(self.action_q16, &mut self.asked, &mut self.seen);
+            let outcome = self.flow.invoke_with(&self.program, &prims, &mut fixed, &mut values);
+            assert_eq!(self.flow.faults, 0);
+            if outcome.report {
+                let report = Report { program: "p", names: &self.names, values: &values[..self.names.len()] };
+                let mut control = Control::default();
+                self.agent.on_report(self.now_us as u64, &report, &mut control);
+                self.rows.extend(control.take_rows());
+            }
+        }
+    }
+}

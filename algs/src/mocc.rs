@@ -204,3 +204,64 @@ impl Algorithm for Mocc {
         Some(Arc::new(Mocc { config }))
     }
 }
+
+// Tests
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interval::tests::{Driver, Step};
+
+    #[test]
+    fn its_program_is_auroras_but_for_the_preference() {
+        let aurora = include_str!("aurora.fold");
+        let mocc = include_str!("mocc.fold")
+            .replace("    (w_thr 33) (w_lat 33) (w_loss 34)\n", "")
+            .replace("    (history 1 w_thr w_lat w_loss)\n", "")
+            .replace("(policy 1)", "(policy 0)");
+        assert_eq!(mocc, aurora);
+    }
+
+    #[test]
+    fn preferences_are_shares_that_sum_to_100() {
+        for (given, expected) in [
+            ([60, 30, 10], [60, 30, 10]),
+            ([1, 1, 1], [34, 33, 33]),
+            ([100, 1, 1], [98, 1, 1]),
+            ([1, 100, 100], [2, 49, 49]),
+            ([2, 1, 1], [50, 25, 25]),
+        ] {
+            let [w_thr_pct, w_lat_pct, w_loss_pct] = given;
+            let config = MoccConfig { w_thr_pct, w_lat_pct, w_loss_pct, ..MoccConfig::default() };
+            assert_eq!(config.preference(), expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn the_policy_sees_the_preference_and_the_reward_follows_it() {
+        let worth = |w_thr_pct, w_lat_pct| {
+            let config = MoccConfig { w_thr_pct, w_lat_pct, w_loss_pct: 1, ..MoccConfig::default() };
+            let mut d = Driver::new(&Mocc { config: config.clone() }, 10);
+            d.set("starting", 0);
+            d.set("link_rate", 1_000_000);
+            d.interval(Step { rtt_us: (40_000, 40_000), bytes_per_s: 1_000_000, lost: 0 });
+            // Half the rate, twice the RTT: 0.5 and (40 + 2) / (80 + 2).
+            d.interval(Step { rtt_us: (80_000, 80_000), bytes_per_s: 500_000, lost: 0 });
+            let row = d.rows.last().unwrap().clone();
+            assert_eq!(row.inputs, *d.seen.last().unwrap());
+            assert_eq!(row.inputs[30..], config.preference().map(|w| w as i32));
+            row.reward
+        };
+        assert!((worth(98, 1) - (0.98 * 0.5 + 0.01 * 0.51 + 0.01)).abs() < 0.03, "{}", worth(98, 1));
+        assert!((worth(1, 98) - (0.01 * 0.5 + 0.98 * 42.0 / 82.0 + 0.01)).abs() < 0.03, "{}", worth(1, 98));
+    }
+
+    #[test]
+    fn the_capacity_is_the_largest_throughput_of_late() {
+        let mut largest = Largest::default();
+        assert_eq!(largest.update(100.0, 1.0), 100.0);
+        assert_eq!(largest.update(50.0, 30.0), 100.0);
+        assert_eq!(largest.update(50.0, 31.0), 100.0);
+        assert_eq!(largest.update(50.0, 61.0), 50.0);
+    }
+}

@@ -129,12 +129,6 @@ impl<'a> Bottleneck<'a> {
         }
         bytes
     }
-
-    /// Wire bytes per second that it carries at this time.
-    pub(crate) fn rate_at(link: &Link, now_ns: u64) -> u64 {
-        let n = link.phases.partition_point(|phase| phase.from_ns <= now_ns);
-        link.phases.get(n.saturating_sub(1)).map_or(0, |phase| phase.bytes_per_s)
-    }
 }
 
 #[cfg(test)]
@@ -172,10 +166,6 @@ mod tests {
         assert_eq!(leaves(&mut b, 0), Some(1_750_000));
         assert_eq!(leaves(&mut b, 0), Some(2_250_000));
         assert_eq!(Bottleneck::capacity_bytes(&link, 0, 2_500_000), 500 + 2000);
-        assert_eq!(
-            (Bottleneck::rate_at(&link, 500_000), Bottleneck::rate_at(&link, 499_999)),
-            (0, 1_000_000)
-        );
     }
 
     #[test]

@@ -26,8 +26,8 @@ const ENVIRONMENTS: usize = 16;
 const VISITED: (u64, usize) = (40, 400);
 /// Held-out episodes that policies are compared on, and about how many decisions each has.
 const COMPARED: (u64, usize) = (60, 300);
-/// [`PpoConfig::shaping`] that found the best policies of 5, 20 and 100.
-const SHAPING: f32 = 20.0;
+/// [`PpoConfig::shaping`] that found the best policies of 0, 5, 20 and 100.
+const SHAPING: f32 = 5.0;
 /// Names of random streams.
 const HELD_OUT: u64 = 0x4e1d;
 const VISITS: u64 = 0x7151;
