@@ -75,7 +75,8 @@ pub struct Evidence {
     pub converged: bool,
     /// The measure that says so; what it is and its limit are the learner's.
     pub stability: f64,
-    /// Smallest difference from the active snapshot on the last batch, as a share of the output range.
+    /// Smallest difference from the active snapshot on the last batch, as a share of the output range: of what both span
+    /// there.
     pub fidelity_min: f64,
     /// The mean difference.
     pub fidelity_mean: f64,

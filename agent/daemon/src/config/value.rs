@@ -162,7 +162,7 @@ pub struct Key(VerifyingKey);
 impl Key {
     /// The key.
     pub fn get(&self) -> VerifyingKey {
-        self.0.clone()
+        self.0
     }
 }
 

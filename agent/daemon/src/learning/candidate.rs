@@ -87,8 +87,12 @@ pub(super) fn candidate(
     Ok(Candidate { snapshot: Arc::new(snapshot), origin: Origin::Learned(evidence) })
 }
 
+/// The range that actions are held against is at least this share of what their bound allows.
+const LEAST_RANGE: f64 = 0.02;
+
 struct Compared {
-    /// Differences of bounded actions, in shares of their range.
+    /// Differences of bounded actions, in shares of the range that both policies' actions span on these states: a bound
+    /// is there for what hardly happens, and says little of what a policy does.
     min: f64,
     mean: f64,
     /// Of the candidate's decisions.
@@ -100,20 +104,24 @@ fn compare(new: &Snapshot, old: &Snapshot, visited: &[Vec<i32>]) -> Compared {
     let (image_new, image_old) = (image(new), image(old));
     let bound = i64::from(new.spec().action().bound_q16);
     let mut compared = Compared { min: f64::INFINITY, mean: 0.0, bad_share: 0.0 };
+    let (mut lowest, mut highest) = (bound, -bound);
     let models = Model::new(new.shape(), &image_new).zip(Model::new(old.shape(), &image_old));
     let Some((model_new, model_old)) = models else { return compared };
     for cells in visited {
         let (a, b) = (model_new.infer(cells), model_old.infer(cells));
-        let bounded = |action: i64| action.clamp(-bound, bound);
-        let apart = (bounded(a.action_q16) - bounded(b.action_q16)).unsigned_abs();
-        let loss = apart as f64 / (2 * bound.max(1)) as f64;
-        compared.min = compared.min.min(loss);
-        compared.mean += loss;
+        let (of_new, of_old) = (a.action_q16.clamp(-bound, bound), b.action_q16.clamp(-bound, bound));
+        lowest = lowest.min(of_new).min(of_old);
+        highest = highest.max(of_new).max(of_old);
+        let apart = (of_new - of_old).unsigned_abs() as f64;
+        compared.min = compared.min.min(apart);
+        compared.mean += apart;
         let bad = a.action_q16.abs() > bound || a.clipped_inputs > new.guards().clip_limit;
         compared.bad_share += f64::from(u8::from(bad));
     }
     let count = visited.len().max(1) as f64;
-    compared.mean /= count;
+    let range = ((highest - lowest) as f64).max(LEAST_RANGE * 2.0 * bound as f64).max(1.0);
+    compared.min /= range;
+    compared.mean /= count * range;
     compared.bad_share /= count;
     compared
 }

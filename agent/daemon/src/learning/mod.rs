@@ -108,7 +108,8 @@ impl Learning {
         let on = config.mode != LearnMode::Off;
         // One learner an algorithm: of its first policy.
         let pupil = |algorithm: &Arc<dyn Algorithm>| {
-            let policy = algorithm.policies().into_iter().next()?;
+            // Without a float policy there is nothing to go on from.
+            let policy = algorithm.policies().into_iter().next().filter(|p| !p.policy.is_empty())?;
             let view = LearnerView::new(algorithm.name());
             Some(Pupil { algorithm: algorithm.clone(), policy, view })
         };
