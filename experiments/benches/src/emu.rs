@@ -33,16 +33,17 @@ const PING_TIMEOUT: Duration = Duration::from_secs(2);
 const MS_PER_S: f64 = 1e3;
 
 /// Commands behind shells, and the namespaces at both ends. The shells end when this is dropped.
-struct Behind {
+pub(crate) struct Behind {
     shells: Child,
-    inside: Namespace,
-    outside: Namespace,
-    base: IpAddr,
+    pub(crate) inside: Namespace,
+    pub(crate) outside: Namespace,
+    /// The outside's address.
+    pub(crate) base: IpAddr,
 }
 
 impl Behind {
     /// Starts `ccplane` with these words in a namespace of its own.
-    fn start(words: &[&str]) -> Result<Behind, BenchError> {
+    pub(crate) fn start(words: &[&str]) -> Result<Behind, BenchError> {
         if !ccplane_emulator::netns::available() {
             return Err(BenchError::Missing("network namespaces need root".into()));
         }
@@ -200,7 +201,7 @@ fn utilisation(log: &str) -> f64 {
 }
 
 /// A trace file of a constant rate.
-fn constant(directory: &Path, mbit: u32) -> Result<String, BenchError> {
+pub(crate) fn constant(directory: &Path, mbit: u32) -> Result<String, BenchError> {
     let trace = ccplane_netsim::trace::Trace::constant(mbit)
         .map_err(|error| BenchError::Missing(error.to_string()))?;
     let path = directory.join(format!("{mbit}mbit"));
@@ -208,7 +209,7 @@ fn constant(directory: &Path, mbit: u32) -> Result<String, BenchError> {
     text(&path)
 }
 
-fn exe() -> Result<String, BenchError> {
+pub(crate) fn exe() -> Result<String, BenchError> {
     text(&context("find this program", std::env::current_exe())?)
 }
 

@@ -6,6 +6,7 @@ mod emu;
 mod error;
 mod figure;
 mod learn;
+mod learn_cpu;
 pub mod mahimahi;
 mod nn;
 mod nn_ebpf;
@@ -133,6 +134,12 @@ pub const ALL: &[Bench] = &[
         what: "a snapshot written and flipped; the first ACK of a live flow on it; decisions that saw half of one",
         seconds: 15,
         run: push_snapshot::run,
+    },
+    Bench {
+        name: "agent.learn.cpu",
+        what: "share of a core that the learning thread takes in the steady state while 8 live Aurora flows run",
+        seconds: 50,
+        run: learn_cpu::run,
     },
     Bench {
         name: "emu.vs-mahimahi",
