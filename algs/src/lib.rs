@@ -31,7 +31,7 @@ pub use copa::{Copa, CopaConfig};
 pub use cubic::{Cubic, CubicConfig};
 pub use mocc::{Mocc, MoccConfig};
 pub use nimbus::{Nimbus, NimbusConfig};
-pub use placed::{InAgent, Still};
+pub use placed::{Distilled, InAgent, Still};
 pub use reno::{Reno, RenoConfig};
 pub use vegas::{Vegas, VegasConfig};
 
@@ -73,6 +73,7 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
         Arc::new(Nimbus::default()),
         Arc::new(Aurora::default()),
         Arc::new(Mocc::default()),
+        Arc::new(Distilled::default()),
     ];
     let in_agent = [InAgent::aurora(), InAgent::mocc()].into_iter().flatten();
     all.extend(in_agent.map(|placed| Arc::new(placed) as Arc<dyn Algorithm>));

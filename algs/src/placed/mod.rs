@@ -3,12 +3,14 @@
 //! Programs are derived from the algorithm's own, so they measure the same intervals in the same way.
 
 mod agent;
+mod fold;
 mod program;
 mod still;
 
 use ccplane_alg::{Algorithm, Command, Control, FlowInfo};
 
 pub use agent::InAgent;
+pub use fold::Distilled;
 pub use program::Asking;
 pub use still::Still;
 

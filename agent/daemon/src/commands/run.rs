@@ -209,7 +209,10 @@ impl Agents for KernelAgents {
                 algorithms.push(Arc::clone(&rule.algorithm));
             }
         }
-        let started = KernelLoop::start(&self.located, &steered, &algorithms);
+        let started = match rules.iter().any(|rule| rule.learning) {
+            true => KernelLoop::start_learning(&self.located, &steered, &algorithms),
+            false => KernelLoop::start(&self.located, &steered, &algorithms),
+        };
         let kernel = started.map_err(|failure| BoxError::from(failure.message()))??;
         let congestion = self.located.config.datapath.ebpf.name.clone();
         Ok(Box::new(KernelAgent { kernel: Some(kernel), congestion }))

@@ -38,6 +38,11 @@ shipped![
     "cpu",
     "slow-start",
     "fairness",
+    "goodput",
+    "placements",
+    "adapt",
+    "share",
+    "overhead",
 ];
 
 const TRACES: [(&str, &str); 2] = [
