@@ -270,6 +270,85 @@ impl Algorithm for InAgent {
 mod tests {
     use super::*;
 
+    /// A flow of `aurora-agent`, and the names of what its program reports.
+    fn flow() -> (InAgent, Box<dyn Flow>, Control, Vec<String>) {
+        let placed = InAgent::aurora().unwrap();
+        let program = ccplane_program::compile(placed.programs()[0].source).unwrap();
+        let name = |r: &ccplane_program::ir::RegDecl| r.name.trim_start_matches("Report.").to_owned();
+        let names = program.regs()[..program.report_len()].iter().map(name).collect();
+        let any = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let info = FlowInfo {
+            mss_bytes: 1000,
+            init_cwnd_bytes: 10_000,
+            local: any,
+            remote: any,
+            cgroup: None,
+            min_rtt_us: None,
+        };
+        let mut control = Control::default();
+        let flow = placed.flow(&info, &mut control);
+        control.take();
+        (placed, flow, control, names)
+    }
+
+    #[test]
+    fn an_interval_is_decided_as_a_datapath_decides_it_and_once() {
+        let (placed, mut flow, mut control, names) = flow();
+        let version = placed.version;
+        let model = ccplane_infer::Model::new(&version.shape, &version.image).unwrap();
+        let mut cells = vec![0; 30];
+        let mut signs = (false, false);
+        for n in 1..200i64 {
+            // The queue comes and goes; the rest follows in some way.
+            let (inflation, ratio, sent) = (n % 7 * 900 - 3000, n % 50 * 500, n % 3 * 400 - 100);
+            let of = |name: &str| match name {
+                "inflation" => inflation,
+                "ratio" => ratio,
+                "sent" => sent,
+                "rate" => 1_000_000,
+                "acked" => 100,
+                "took_us" => 20_000,
+                "intervals" => n,
+                "asked" => i64::from(n % 5 != 0),
+                _ => 0,
+            };
+            let values: Vec<i64> = names.iter().map(|name| of(name)).collect();
+            let report = Report { program: "aurora-agent", names: &names, values: &values };
+            flow.on_report(n as u64, &report, &mut control);
+            cells.rotate_left(3);
+            cells[27..].copy_from_slice(&[inflation as i32, ratio as i32, sent as i32]);
+            let bound = i64::from(ccplane_infer::image::u32_at(
+                &version.image,
+                ccplane_infer::image::ACTION_BOUND_Q16,
+            ));
+            let action_q16 = model.infer(&cells).action_q16.clamp(-bound, bound);
+            let mut knobs = Knobs { cwnd_bytes: 0, rate_bytes_per_s: 1_000_000 };
+            ccplane_infer::apply(&version.image, action_q16, &mut knobs);
+            let expected = (n % 5 != 0).then_some(ccplane_alg::Command::Update {
+                fields: vec![("decided", knobs.rate_bytes_per_s)],
+            });
+            assert_eq!(control.take(), expected.into_iter().collect::<Vec<_>>(), "interval {n}");
+            signs = (signs.0 || action_q16 > 0, signs.1 || action_q16 < 0);
+            // The same interval, reported again.
+            flow.on_report(n as u64, &report, &mut control);
+            assert!(control.take().is_empty());
+        }
+        assert_eq!(signs, (true, true), "both up and down");
+    }
+
+    #[test]
+    fn no_interval_is_shorter_than_the_time_between_reports() {
+        let often = |report_us| {
+            let placed: Arc<dyn Algorithm> = Arc::new(InAgent::aurora().unwrap());
+            let configured =
+                ccplane_alg::configure(&placed, [("report_us", report_us), ("slack_us", 500)]).unwrap();
+            let bench = crate::testing::Bench::new(&*configured, 1448, 14_480);
+            (bench.reg("report_us"), bench.reg("floor_us"), bench.reg("slack_us"))
+        };
+        assert_eq!(often(1000), (1000, 2000, 500));
+        assert_eq!(often(100_000), (100_000, 100_000, 500));
+    }
+
     #[test]
     fn programs_report_where_they_would_ask() {
         for algorithm in [&Aurora::default() as &dyn Algorithm, &Mocc::default()] {
