@@ -4,11 +4,13 @@ mod distill;
 mod snapshot;
 mod snapshot_file;
 mod trace;
+mod train;
 
 pub(crate) use distill::*;
 pub(crate) use snapshot::*;
 pub(crate) use snapshot_file::*;
 pub(crate) use trace::*;
+pub(crate) use train::*;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -51,6 +53,7 @@ pub(crate) enum Command {
     Sim(SimArgs),
     Run(RunArgs),
     Trace(TraceArgs),
+    Train(TrainArgs),
     Bench(BenchArgs),
 }
 

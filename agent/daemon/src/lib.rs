@@ -72,6 +72,7 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::MmImpair(args) => commands::mm_impair(args),
         Command::Demo(args) => done(commands::demo(args, algorithms)),
         Command::Trace(args) => done(commands::trace(args)),
+        Command::Train(args) => done(commands::train(args)),
         Command::Sim(args) => done(commands::sim(args, algorithms)),
         Command::Run(args) => commands::run(args, algorithms),
         Command::Bench(args) => commands::bench(args),

@@ -14,6 +14,7 @@ mod shells;
 mod sim;
 mod snapshot;
 mod trace;
+mod train;
 
 pub(crate) use bench::bench;
 pub(crate) use control::{adopt, programs, reload, status, stop};
@@ -27,6 +28,7 @@ pub(crate) use run::run;
 pub(crate) use shells::{mm_delay, mm_impair, mm_link, mm_loss, mm_onoff};
 pub(crate) use sim::sim;
 pub(crate) use trace::trace;
+pub(crate) use train::train;
 
 use crate::cli::SnapshotCommand;
 use crate::failure::Failure;

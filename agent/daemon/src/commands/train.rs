@@ -1,0 +1,269 @@
+//! `ccplane train`: policies from nothing.
+
+use super::{print, print_json, table};
+use crate::cli::{Backend, Learns, Links, TrainArgs};
+use crate::failure::Failure;
+use ccplane_env::recipe::{Adaptation, Line, Recipe};
+use ccplane_learn::curves::{EventWriter, JsonLines, ProgressLine};
+use ccplane_learn::{
+    Checkpoint, Evaluation, Learner, Native, Observer, Policy, Preference, Stop, TrainReport, Update,
+    train as run,
+};
+use ccplane_quantize::Options;
+use ccplane_snapshot::{Fidelity, Provenance};
+use serde::Serialize;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a training does not begin.
+#[derive(Debug, thiserror::Error)]
+enum TrainError {
+    #[error("this ccplane was built without libtorch: build it with the feature `torch` (see `make torch`)")]
+    NoTorch,
+    #[error("--config published is Aurora's; MOCC has none")]
+    NotPublished,
+    #[error("--adapt teaches MOCC a preference: it needs --algorithm mocc")]
+    NotMocc,
+    #[error("a preference of {0:?}: three percents that are not all 0 are needed")]
+    Preference(Vec<u8>),
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+}
+
+/// What `NAME.json` holds, and `--json` prints.
+#[derive(Serialize)]
+struct Summary {
+    algorithm: &'static str,
+    command: String,
+    seed: u64,
+    steps: u64,
+    seconds: f64,
+    /// `steps` or `plateau`, or `stopped`.
+    ended: &'static str,
+    /// Of the best evaluation, without exploration.
+    mean_reward: Option<f32>,
+    snapshot: String,
+    fidelity: Fidelity,
+    /// Means over held-out links.
+    held_out: Vec<Line>,
+}
+
+/// The output directory's files.
+struct Files {
+    dir: PathBuf,
+    name: String,
+}
+
+impl Files {
+    fn path(&self, extension: &str) -> PathBuf {
+        self.dir.join(format!("{}.{extension}", self.name))
+    }
+}
+
+/// `ccplane train`
+pub(crate) fn train(args: &TrainArgs) -> Result<(), Failure> {
+    let recipe = recipe(args)?;
+    let name = match args.config {
+        Links::Real => recipe.algorithm.name().to_owned(),
+        Links::Published => format!("{}-published", recipe.algorithm.name()),
+    };
+    let files = Files { dir: args.out.clone(), name };
+    std::fs::create_dir_all(&files.dir).map_err(|e| file(&files.dir, e))?;
+    if let Some(percents) = &args.adapt {
+        return adapt(args, &recipe, &files, percents);
+    }
+    let began = std::time::Instant::now();
+    let report = learn(args, &recipe, &files)?;
+    let mut policy = report.best.clone();
+    policy.provenance.command = command(args);
+    policy.write(&files.path("safetensors")).map_err(Failure::runtime)?;
+    let provenance = Provenance {
+        algorithm: recipe.algorithm.name().to_owned(),
+        seed: args.seed,
+        steps: policy.provenance.steps,
+        command: command(args),
+        parent: None,
+        created_by: format!("ccplane {}", env!("CARGO_PKG_VERSION")),
+    };
+    let options = Options { provenance, ..Options::default() };
+    let snapshot = recipe.snapshot(&policy, &options).map_err(Failure::runtime)?;
+    write(&files.path("snapshot"), &snapshot.to_bytes())?;
+    let summary = Summary {
+        algorithm: recipe.algorithm.name(),
+        command: command(args),
+        seed: args.seed,
+        steps: report.progress.steps,
+        seconds: began.elapsed().as_secs_f64(),
+        ended: match report.stop {
+            Stop::Steps => "steps",
+            Stop::Plateau => "plateau",
+            Stop::Observer => "stopped",
+        },
+        mean_reward: report.progress.best_reward,
+        snapshot: snapshot.hash().to_string(),
+        fidelity: *snapshot.fidelity(),
+        held_out: recipe.compare(&policy, &snapshot).map_err(Failure::runtime)?,
+    };
+    let text = serde_json::to_string_pretty(&summary).map_err(Failure::runtime)?;
+    write(&files.path("json"), format!("{text}\n").as_bytes())?;
+    if args.json { print_json(&summary) } else { print(&text_of(&summary, &files)) }
+}
+
+fn recipe(args: &TrainArgs) -> Result<Recipe, Failure> {
+    let recipe = match (args.algorithm, args.config) {
+        (Learns::Aurora, Links::Real) => Recipe::aurora(),
+        (Learns::Aurora, Links::Published) => Recipe::published(),
+        (Learns::Mocc, Links::Real) => Recipe::mocc(),
+        (Learns::Mocc, Links::Published) => return Err(Failure::input(TrainError::NotPublished)),
+    };
+    let mut recipe = recipe.map_err(Failure::runtime)?;
+    recipe.train.seed = args.seed;
+    recipe.train.total_steps = args.steps.unwrap_or(recipe.train.total_steps);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    recipe.train.threads = args.threads.map_or(cores, usize::from);
+    Ok(recipe)
+}
+
+fn learn(args: &TrainArgs, recipe: &Recipe, files: &Files) -> Result<TrainReport, Failure> {
+    let path = files.path("checkpoint");
+    let resume = if args.resume { Some(Checkpoint::read(&path).map_err(Failure::input)?) } else { None };
+    let initial = recipe.initial().map_err(Failure::runtime)?;
+    let mut learner = learner(args.backend, &initial, recipe)?;
+    let mut environments = recipe.environments().map_err(Failure::input)?;
+    let curves = files.path("jsonl");
+    if !args.resume && curves.exists() {
+        std::fs::remove_file(&curves).map_err(|e| file(&curves, e))?;
+    }
+    let mut observers: Vec<Box<dyn Observer>> = vec![
+        Box::new(JsonLines::append(&curves).map_err(|e| file(&curves, e))?),
+        Box::new(EventWriter::create(&files.dir).map_err(|e| file(&files.dir, e))?),
+        Box::new(Keeping(path)),
+        Box::new(Line1(ProgressLine::default())),
+    ];
+    run(&mut *learner, &mut environments, &recipe.train, resume.as_ref(), &mut observers)
+        .map_err(Failure::runtime)
+}
+
+fn learner(backend: Backend, initial: &Policy, recipe: &Recipe) -> Result<Box<dyn Learner>, Failure> {
+    match backend {
+        Backend::Native => Ok(Box::new(Native::new(initial, recipe.ppo).map_err(Failure::runtime)?)),
+        #[cfg(feature = "torch")]
+        Backend::Torch => {
+            use ccplane_learn::torch::{Torch, TorchOptions};
+            let torch = Torch::new(initial, recipe.ppo, TorchOptions::default());
+            Ok(Box::new(torch.map_err(Failure::runtime)?))
+        }
+        #[cfg(not(feature = "torch"))]
+        Backend::Torch => Err(Failure::input(TrainError::NoTorch)),
+    }
+}
+
+/// Keeps the last checkpoint.
+struct Keeping(PathBuf);
+
+impl Observer for Keeping {
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> io::Result<()> {
+        checkpoint.write(&self.0).map_err(io::Error::other)
+    }
+}
+
+/// The progress line, ended with the training.
+struct Line1(ProgressLine);
+
+impl Observer for Line1 {
+    fn updated(&mut self, update: &Update) -> io::Result<()> {
+        self.0.updated(update)
+    }
+
+    fn evaluated(&mut self, evaluation: &Evaluation, policy: &Policy) -> io::Result<()> {
+        self.0.evaluated(evaluation, policy)
+    }
+}
+
+impl Drop for Line1 {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
+/// MOCC's online adaptation.
+fn adapt(args: &TrainArgs, recipe: &Recipe, files: &Files, percents: &[u8]) -> Result<(), Failure> {
+    if args.algorithm != Learns::Mocc {
+        return Err(Failure::input(TrainError::NotMocc));
+    }
+    let preference = match percents {
+        [throughput, latency, loss] => {
+            Preference::new((*throughput).into(), (*latency).into(), (*loss).into())
+        }
+        _ => None,
+    };
+    let preference = preference.ok_or_else(|| Failure::input(TrainError::Preference(percents.to_vec())))?;
+    let policy = Policy::read(&files.path("safetensors")).map_err(Failure::input)?;
+    let adaptation: Adaptation = recipe.adapt(&policy, preference).map_err(Failure::runtime)?;
+    let text = serde_json::to_string_pretty(&adaptation).map_err(Failure::runtime)?;
+    write(&files.path("adapt.json"), format!("{text}\n").as_bytes())?;
+    if args.json {
+        return print_json(&adaptation);
+    }
+    let steps = |steps: Option<u64>| steps.map_or_else(|| "never".to_owned(), |n| n.to_string());
+    print(&format!(
+        "from nothing: reward {:.4}, 90 % of it after {} decisions\nadapted: {:.4}, after {}\n\
+         old preferences: {:.4} before, {:.4} after\n",
+        adaptation.scratch_reward,
+        steps(adaptation.scratch_steps_to_90),
+        adaptation.adapted_reward,
+        steps(adaptation.adapted_steps_to_90),
+        adaptation.old_before,
+        adaptation.old_after,
+    ))
+}
+
+/// The command that makes the same files.
+fn command(args: &TrainArgs) -> String {
+    let algorithm = match args.algorithm {
+        Learns::Aurora => "aurora",
+        Learns::Mocc => "mocc",
+    };
+    let config = match args.config {
+        Links::Real => "real",
+        Links::Published => "published",
+    };
+    let steps = args.steps.map_or_else(String::new, |n| format!(" --steps {n}"));
+    format!("ccplane train --algorithm {algorithm} --config {config} --seed {}{steps}", args.seed)
+}
+
+fn text_of(summary: &Summary, files: &Files) -> String {
+    let header = ["held-out links", "of link", "RTT / path's", "queue p95 ms", "loss", "Jain"];
+    let rows: Vec<Vec<String>> = summary
+        .held_out
+        .iter()
+        .map(|l| {
+            vec![
+                l.name.clone(),
+                format!("{:.1} %", l.used * 100.0),
+                format!("{:.2}", l.rtt_ratio),
+                format!("{:.1}", l.queue_p95_ms),
+                format!("{:.2} %", l.loss * 100.0),
+                format!("{:.3}", l.jain),
+            ]
+        })
+        .collect();
+    format!(
+        "{} decisions in {:.0} s, ended by {}; best evaluation {:.4}\n{}{}\n{}\n",
+        summary.steps,
+        summary.seconds,
+        summary.ended,
+        summary.mean_reward.unwrap_or(0.0),
+        table(&header, &rows),
+        files.path("safetensors").display(),
+        files.path("snapshot").display(),
+    )
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    std::fs::write(path, bytes).map_err(|e| file(path, e))
+}
+
+fn file(path: &Path, source: io::Error) -> Failure {
+    Failure::runtime(TrainError::File { path: path.to_owned(), source })
+}
