@@ -222,7 +222,7 @@ mod tests {
             rows: 5000,
             dropped_rows: 0,
             candidates: 1,
-            cpu_s: 3.14,
+            cpu_s: 2.5,
             adapting: false,
             failed: false,
         };
@@ -232,7 +232,7 @@ mod tests {
             "datapath  slot  algorithm  role    uid  snapshot      origin   age   flows  decisions  saturated  clipped  trips\n\
              ebpf      0     aurora     active  7    0123456789ab  learned  61 s  3      900        2          1        0\n\
              \n\
-             aurora learner: steady; 5000 rows taken, 0 dropped, 1 candidates, 3.1 s of processor time\n\
+             aurora learner: steady; 5000 rows taken, 0 dropped, 1 candidates, 2.5 s of processor time\n\
              \n\
              ago   datapath  slot  algorithm  snapshot      origin   fidelity  reward                decision\n\
              30 s  ebpf      0     aurora     0123456789ab  learned  12.3 %    1.500 on 1.000 +-0.100  promoted\n"
