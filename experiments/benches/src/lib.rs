@@ -3,6 +3,7 @@
 mod ack;
 mod agent;
 mod emu;
+mod env;
 mod error;
 mod figure;
 mod learn;
@@ -105,6 +106,12 @@ pub const ALL: &[Bench] = &[
         run: sim::speed,
     },
     Bench {
+        name: "sim.env",
+        what: "training steps per second of one Aurora flow on published links, its packets simulated, on one core",
+        seconds: 20,
+        run: env::run,
+    },
+    Bench {
         name: "sim.flows",
         what: "time per simulated packet and memory per flow, 1 to 1000 flows against one",
         seconds: 20,
@@ -117,12 +124,6 @@ pub const ALL: &[Bench] = &[
         run: nn::simd,
     },
     Bench {
-        name: "learn.native",
-        what: "a PPO update of 2048 rows, 4 epochs, networks of Aurora's size, on one thread; one action of such a network",
-        seconds: 2,
-        run: learn::run,
-    },
-    Bench {
         name: "nn.ebpf.aurora",
         what: "one inference of a network of Aurora's size inside the kernel, against plain int8 and float32 loops in \
                user space; and all of (policy slot)",
@@ -130,16 +131,22 @@ pub const ALL: &[Bench] = &[
         run: nn_ebpf::run,
     },
     Bench {
-        name: "push.snapshot",
-        what: "a snapshot written and flipped; the first ACK of a live flow on it; decisions that saw half of one",
-        seconds: 15,
-        run: push_snapshot::run,
+        name: "learn.native",
+        what: "a PPO update of 2048 rows, 4 epochs, networks of Aurora's size, on one thread; one action of such a network",
+        seconds: 2,
+        run: learn::run,
     },
     Bench {
         name: "agent.learn.cpu",
         what: "share of a core that the learning thread takes in the steady state while 8 live Aurora flows run",
         seconds: 50,
         run: learn_cpu::run,
+    },
+    Bench {
+        name: "push.snapshot",
+        what: "a snapshot written and flipped; the first ACK of a live flow on it; decisions that saw half of one",
+        seconds: 15,
+        run: push_snapshot::run,
     },
     Bench {
         name: "emu.vs-mahimahi",
