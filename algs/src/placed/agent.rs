@@ -9,23 +9,27 @@ use std::sync::{Arc, LazyLock};
 
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
 use ccplane_infer::{BUFFERS, Control as SlotControl, FlowPolicy, Knobs, Shape, Slot, Verdict};
-use ccplane_program::lang::ast::{Expr, ExprKind, Literal, StmtKind};
+use ccplane_program::lang::ast::{Expr, ExprKind, Literal, Stmt, StmtKind};
+use ccplane_program::lang::parse;
 use ccplane_snapshot::{DeployOptions, Snapshot};
 
 use super::fields_of;
 use super::program::Asking;
-use crate::{Aurora, DEFAULT_REPORT_US, MAX_MSS_BYTES, Mocc, REPORT_US};
+use crate::{Aurora, DEFAULT_REPORT_US, Mocc, REPORT_US};
 
 /// Names the agent's own deployment: there is one only, and no slot that could hold another.
 const UID: u32 = 1;
-/// Of the delivered rate, beyond which the rate does not go up: as the programs have it.
-const MOST_OF_DELIVERED: i64 = 8;
-const US_PER_S: i64 = 1_000_000;
 
-/// Declarations, and what comes before the last clause, which starts the next interval.
+/// Declarations, and what comes before the last clause, which starts the next interval: a decision takes effect, as it does
+/// where the policy is asked, with what follows it there.
 const DECIDED: &str = "
     (def (Report (asked 0) (intervals 0)) (decided 0) (report_us 10000) (reported_us 0))
-    (when (> decided 0) (:= Rate decided) (:= decided 0) (:= over true))";
+    (when (> decided 0)
+        (:= Rate decided)
+        (:= before Report.rate)
+        (:= delivered (/ (* (* Report.acked mss) 1000000) (max Report.took_us 1))))";
+/// What ends that clause.
+const NEXT: &str = "(def) (when true (:= decided 0) (:= over true))";
 /// In place of the first history: an interval is over.
 const INTERVAL: &str = "(:= Report.intervals (+ Report.intervals 1)) (:= Report.asked 0)";
 /// What ends the program.
@@ -63,7 +67,6 @@ struct InAgentFlow {
     version: &'static Version,
     /// What the algorithm set when the flow started.
     fields: Vec<(&'static str, i64)>,
-    mss_bytes: i64,
     /// The last report's count of intervals.
     intervals: i64,
     /// Oldest interval first, as a datapath keeps them.
@@ -107,11 +110,7 @@ impl InAgentFlow {
             Verdict::Decided { .. } => {}
             Verdict::Native => return None,
         }
-        let acked_bytes = report.get("acked")?.saturating_mul(self.mss_bytes);
-        let delivered = acked_bytes.saturating_mul(US_PER_S) / report.get("took_us")?.max(1);
-        let decided = knobs.rate_bytes_per_s;
-        let beyond = decided > rate && decided > delivered.saturating_mul(MOST_OF_DELIVERED);
-        Some(if beyond { rate } else { decided })
+        Some(knobs.rate_bytes_per_s)
     }
 }
 
@@ -174,14 +173,23 @@ fn reports_instead(asking: &mut Asking) -> Option<()> {
     asking.replace(|statement| match statement {
         StmtKind::History(..) if std::mem::take(&mut first) => Some(INTERVAL.to_owned()),
         StmtKind::History(..) | StmtKind::Report => Some(String::new()),
-        StmtKind::Policy(_) => Some("(:= Report.asked 1)".to_owned()),
         StmtKind::Bind(_, Expr { kind: ExprKind::Name(name), .. }) if name.starts_with("Policy.") => {
             Some(String::new())
         }
         _ => None,
     })?;
+    let asks = |s: &Stmt| matches!(s.kind, StmtKind::Policy(_));
+    let clause = asking.source.clauses.iter_mut().find(|clause| clause.body.iter().any(asks))?;
+    let at = clause.body.iter().position(asks)?;
+    let after = clause.body.split_off(at + 1);
+    asking.replace(|statement| match statement {
+        StmtKind::Policy(_) => Some("(:= Report.asked 1)".to_owned()),
+        _ => None,
+    })?;
     let last = asking.source.clauses.len().checked_sub(1)?;
     asking.insert(last, DECIDED)?;
+    let next = parse(NEXT).ok()?.clauses.into_iter().flat_map(|clause| clause.body);
+    asking.source.clauses.get_mut(last)?.body.extend(after.into_iter().chain(next));
     asking.insert(usize::MAX, REPORTS)
 }
 
@@ -240,7 +248,6 @@ impl Algorithm for InAgent {
         Box::new(InAgentFlow {
             version: self.version,
             fields,
-            mss_bytes: info.mss_bytes.clamp(1, MAX_MSS_BYTES).into(),
             intervals: 0,
             cells: vec![0; cells],
             key: u64::from(info.local.port()),
