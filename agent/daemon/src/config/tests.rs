@@ -81,7 +81,7 @@ const REFUSED: [(&str, usize, usize, &str, &str); 21] = [
     ("[[rule]]\nlocal_port = 1", 1, 1, "rule[0]", "missing field `algorithm`"),
     ("[learn]\nbatch_ms = 50", 2, 12, "learn.batch_ms", "100 to 1000"),
     ("[learn]\nkeys = [\"ab\"]", 2, 8, "learn.keys[0]", "64"),
-    ("[learn]\nrequire_signed = true", 1, 1, "learn", "at least one key"),
+    ("[learn]\nrequire_signed = true", 1, 1, "learn.keys", "at least one key"),
     (
         "[[rule]]\nalgorithm = \"reno\"\nlocal_port = 1\n[[rule]]\nremote_port = 2\nalgorithm = \"bbr9\"",
         6,
