@@ -12,6 +12,7 @@ pub mod mahimahi;
 mod nn;
 mod nn_ebpf;
 mod oracle;
+mod prefer;
 mod push;
 mod push_snapshot;
 mod quiet;
@@ -110,6 +111,13 @@ pub const ALL: &[Bench] = &[
         what: "training steps per second of one Aurora flow on published links, its packets simulated, on one core",
         seconds: 20,
         run: env::run,
+    },
+    Bench {
+        name: "learn.prefer",
+        what: "decisions until MOCC has learned a preference that it has not seen, against learning it from nothing; what the \
+               old ones lose",
+        seconds: 180,
+        run: prefer::run,
     },
     Bench {
         name: "sim.flows",
