@@ -20,6 +20,9 @@
 //! - The smallest RTT is that of the last 10 s: routes change.
 //! - Round trips count 2 ms more than they are in the latency ratio, so that a queue of less, in a host or a fast link,
 //!   is no reason to slow down.
+//! - Each interval also adds a packet an RTT to the rate, at most a sixteenth. By factors alone, from features that say
+//!   nothing of a flow's size, two flows on a link keep the ratio of their rates for ever (Chiu and Jain, 1989); what is
+//!   added lets the smaller one come up, and the policy takes back from both what the link does not carry.
 //! - `Rate` stays above two packets an RTT, and comes down to twice what arrives, by half an interval at most: a rate far above
 //!   what window and recovery let out means nothing, and neither would an action on it.
 
@@ -36,7 +39,7 @@ const MAX_SLACK_US: u32 = 1_000_000;
 /// Time in which the mean that throughput is held against follows it, seconds.
 const REFERENCE_S: f64 = 30.0;
 /// What a halved throughput costs is ln 2; what a doubled RTT costs, in the same measure.
-const LATENCY_WEIGHT: f64 = 0.75;
+const LATENCY_WEIGHT: f64 = 0.4;
 /// What the loss of everything would cost, were it not bounded. Of N flows that share a link each gains by a loss that all
 /// pay for, unless this is more than N - 1.
 const LOSS_WEIGHT: f64 = 10.0;
@@ -108,7 +111,7 @@ impl Flow for AuroraFlow {
 pub enum Reward {
     /// The paper's: `10 throughput - 1000 latency - 2000 loss`, in packets per second, seconds and a share, times 0.001.
     Published,
-    /// `ln(throughput / reference) - 0.75 ln(RTT / smallest RTT) - 10 loss`: the logarithm of the power of a path. It is the same on
+    /// `ln(throughput / reference) - 0.4 ln(RTT / smallest RTT) - 10 loss`: the logarithm of the power of a path. It is the same on
     /// a slow and a fast path; and each flow gains by the relative increase of its own throughput while all pay for
     /// the common queue, so equal shares are where nobody gains (as in PCC Vivace, NSDI 2018, section 4). The
     /// reference is the path's capacity where it is known (`link_rate`), as in training, else a slow mean of the

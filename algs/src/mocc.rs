@@ -113,9 +113,10 @@ impl MoccConfig {
 // Defaults
 
 impl Default for MoccConfig {
-    /// Throughput first, and a short queue.
+    /// Between throughput and a short queue. Where loss weighs less than about a third of throughput, a flow that loses a
+    /// quarter of what it sends to fill the link is what such a preference asks for.
     fn default() -> Self {
-        MoccConfig { w_thr_pct: 60, w_lat_pct: 30, w_loss_pct: 10, slack_us: 2000 }
+        MoccConfig { w_thr_pct: 35, w_lat_pct: 35, w_loss_pct: 30, slack_us: 2000 }
     }
 }
 
@@ -176,8 +177,8 @@ impl Algorithm for Mocc {
                 "weight of throughput in the preference; the three count by their shares",
                 60,
             ),
-            weight("w_lat_pct", "weight of latency", 30),
-            weight("w_loss_pct", "weight of loss", 10),
+            weight("w_lat_pct", "weight of latency", 35),
+            weight("w_loss_pct", "weight of loss", 30),
             Parameter {
                 name: "slack_us",
                 about: "what counts as no queue: added to each RTT before they are compared",

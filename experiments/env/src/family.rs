@@ -116,9 +116,9 @@ impl Default for RealLinks {
             walking: 0.2,
             crossed: 0.25,
             cross_rate: Range(0.1, 0.6),
-            shared: 0.2,
+            shared: 0.3,
             flows: Range(2.0, 8.0),
-            rivals: 0.15,
+            rivals: 0.2,
             cold: 0.3,
         }
     }

@@ -11,8 +11,8 @@ use crate::{
 use ccplane_alg::Algorithm;
 use ccplane_algs::{Aurora, AuroraConfig, Bbr, Copa, Cubic, Mocc};
 use ccplane_learn::{
-    Actor, ActorCritic, Architecture, End, Environment, Goals, LearnError, Policy, PolicyError, PpoConfig,
-    Rng, TrainConfig, TrainError,
+    Actor, ActorCritic, Architecture, End, Environment, Goals, LearnError, Plateau, Policy, PolicyError,
+    PpoConfig, Rng, TrainConfig, TrainError,
 };
 use ccplane_program::vm::{Decision, Knobs};
 use ccplane_quantize::{Options, QuantizeError, quantize};
@@ -239,11 +239,18 @@ pub struct Line {
 /// What learns small networks on small batches. How a reward differs from the one before says more than its level, most of
 /// which follows from the link and no observation shows.
 fn ppo() -> PpoConfig {
-    PpoConfig { shaping: SHAPING, entropy_coef: 0.0, epochs: 10, ..PpoConfig::default() }
+    PpoConfig { shaping: SHAPING, learning_rate: 7e-4, entropy_coef: 0.0, epochs: 10, ..PpoConfig::default() }
 }
 
 fn training() -> TrainConfig {
-    TrainConfig { steps_per_update: 4096, eval_every: 20, eval_episodes: 48, ..TrainConfig::default() }
+    let plateau = Plateau { window: 5, patience: 30, min_gain: 0.005 };
+    TrainConfig {
+        steps_per_update: 8192,
+        eval_every: 20,
+        eval_episodes: 48,
+        plateau: Some(plateau),
+        ..TrainConfig::default()
+    }
 }
 
 /// A float policy without exploration, as a decider.

@@ -133,7 +133,7 @@ fn a_constant_rate_meets_the_same_queue() {
         for percent in [50, 95] {
             let rate = (path.mbit * 125_000 * percent / 100 * MSS / 1500) as i64;
             let set = ccplane_alg::configure(&constant, [("rate_bytes_per_s", rate)]).unwrap();
-            agree(path, &set, None, 3.0);
+            agree(path, &set, None, 2.0);
         }
     }
 }
@@ -143,13 +143,13 @@ fn auroras_snapshot_decides_the_same() {
     let aurora: Arc<dyn Algorithm> = Arc::new(ccplane_algs::Aurora::default());
     let snapshot = Snapshot::parse(&aurora.policies()[0].snapshot).unwrap();
     for path in PATHS {
-        agree(path, &aurora, Some(&snapshot), 8.0);
+        agree(path, &aurora, Some(&snapshot), 5.0);
     }
 }
 
 #[test]
 fn a_loss_based_rival_finds_the_same_link() {
     let cubic: Arc<dyn Algorithm> = Arc::new(ccplane_algs::Cubic::default());
-    agree(PATHS[0], &cubic, None, 8.0);
-    agree(PATHS[2], &cubic, None, 8.0);
+    agree(PATHS[0], &cubic, None, 5.0);
+    agree(PATHS[2], &cubic, None, 5.0);
 }
