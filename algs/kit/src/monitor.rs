@@ -4,6 +4,18 @@ use crate::{Bounds, Violation};
 use ccplane_program::ir::{INFINITY, Prim};
 use ccplane_program::vm;
 
+/// Whether the program has told the agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reported {
+    /// On this ACK.
+    Now,
+    /// Not on this ACK.
+    NotYet,
+    /// The program asks a policy: its reports are rows of intervals, for which nobody waits. There are none of intervals that the
+    /// application limited.
+    Rows,
+}
+
 /// Watches one flow.
 pub(crate) struct Monitor {
     bounds: Bounds,
@@ -37,7 +49,7 @@ impl Monitor {
         at_us: u64,
         prims: &vm::Prims,
         flow: &vm::Flow,
-        reported: bool,
+        reported: Reported,
     ) -> Result<(), Violation> {
         let (cwnd_bytes, rate) = (flow.cwnd_bytes, flow.rate_bytes_per_s);
         let (min, max) = (self.min_mss_bytes, self.bounds.max_cwnd_bytes);
@@ -57,7 +69,7 @@ impl Monitor {
         }
         let silent_us = at_us - *self.reported_us.get_or_insert(at_us);
         let limit_us = self.bounds.report_us + 2 * self.max_rtt_us;
-        if reported {
+        if reported != Reported::NotYet {
             self.reported_us = Some(at_us);
         } else if silent_us > limit_us {
             return Err(Violation::Silent { operation, at_us, silent_us, limit_us });

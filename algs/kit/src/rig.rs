@@ -1,7 +1,7 @@
 //! A whole algorithm on one flow: its agent's side through the real core, its program on the reference VM, over
 //! a [`Path`]. All that the program and the agent did is kept as a script that any executor can replay.
 
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, Reported};
 use crate::operation::Operation;
 use crate::path::{Path, PathConfig};
 use crate::{Bounds, Violation};
@@ -294,7 +294,12 @@ impl Rig {
             });
         }
         let report_len = program.report_len();
-        self.monitor.after(self.operation, now_us as u64, prims, &self.flow, outcome.report)?;
+        let reported = match outcome.report {
+            _ if program.uses_policy() => Reported::Rows,
+            true => Reported::Now,
+            false => Reported::NotYet,
+        };
+        self.monitor.after(self.operation, now_us as u64, prims, &self.flow, reported)?;
         if outcome.report {
             self.seq += 1;
             let program = self.datapath.current.map_or(ProgramUid(0), |n| self.datapath.programs[n].0);

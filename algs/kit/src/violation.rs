@@ -15,7 +15,8 @@ pub struct Bounds {
     pub min_rate_bytes_per_s: i64,
     /// Largest pacing rate, bytes per second.
     pub max_rate_bytes_per_s: i64,
-    /// Longest time between two reports while ACKs come, microseconds, besides two of the longest RTTs seen.
+    /// Longest time between two reports while ACKs come, microseconds, besides two of the longest RTTs seen. Not for
+    /// programs that ask a policy.
     pub report_us: u64,
     /// After any trouble, on a clean path, a flow gets back to this share of the path's rate, percent ...
     pub floor_percent: u64,

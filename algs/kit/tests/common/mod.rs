@@ -1,6 +1,6 @@
 //! What each algorithm is held to, and all of them at once.
 
-use ccplane_alg::Algorithm;
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, PolicySource, ProgramSource};
 use ccplane_kit::Bounds;
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ pub fn bounds(algorithm: &dyn Algorithm) -> Bounds {
             let rate = algorithm.parameters().iter().find(|p| p.name == "rate_bytes_per_s").unwrap().default;
             Bounds { ceiling_bytes_per_s: Some(rate as u64), ..default }
         }
+        // Its agent's side waits for no report, and there are none of intervals that the application limited.
+        "aurora-fold" => Bounds { report_us: 60_000_000, ..default },
         _ => default,
     }
 }
@@ -29,4 +31,43 @@ pub fn each(check: impl Fn(Arc<dyn Algorithm>, Bounds) + Sync) {
         running.into_iter().filter_map(|(name, run)| run.join().is_err().then_some(name)).collect()
     });
     assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// A learned algorithm with a policy of the kit's own, so that what flows do does not change when the policy that ships is
+/// trained anew.
+struct Pinned {
+    algorithm: Arc<dyn Algorithm>,
+    snapshot: &'static [u8],
+}
+
+impl Algorithm for Pinned {
+    fn name(&self) -> &'static str {
+        self.algorithm.name()
+    }
+    fn programs(&self) -> Vec<ProgramSource> {
+        self.algorithm.programs()
+    }
+    fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
+        self.algorithm.flow(info, control)
+    }
+    fn policies(&self) -> Vec<PolicySource> {
+        let own = |shipped: PolicySource| PolicySource {
+            snapshot: self.snapshot.into(),
+            policy: Arc::new([]),
+            ..shipped
+        };
+        self.algorithm.policies().into_iter().map(own).collect()
+    }
+}
+
+/// What goldens are taken of; `None` if the algorithm moves as the policy that ships has it, wherever that is asked.
+#[allow(dead_code, reason = "each test file uses its part")]
+pub fn pinned(algorithm: Arc<dyn Algorithm>) -> Option<Arc<dyn Algorithm>> {
+    let snapshot: &[u8] = match algorithm.name() {
+        "aurora" => include_bytes!("../policies/aurora.snapshot"),
+        "mocc" => include_bytes!("../policies/mocc.snapshot"),
+        "aurora-still" | "aurora-fold" | "aurora-agent" | "mocc-agent" => return None,
+        _ => return Some(algorithm),
+    };
+    Some(Arc::new(Pinned { algorithm, snapshot }))
 }
