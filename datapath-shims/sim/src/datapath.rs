@@ -11,7 +11,6 @@ use ccplane_netsim::workload::Arrival;
 use ccplane_netsim::{CrossConfig, FlowIndex, Network, Occurrence};
 use ccplane_program::ir::Program;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 const NS_PER_US: u64 = 1000;
 
@@ -62,7 +61,7 @@ pub struct SimDatapath {
     /// By network index, which is also the flow's id; ended ones stay for their samples.
     flows: Vec<Flow>,
     announced: usize,
-    programs: BTreeMap<ProgramUid, Rc<Program>>,
+    programs: BTreeMap<ProgramUid, Installed>,
     slots: SlotTable,
     channel: Channel,
     heartbeat_ns: u64,
@@ -375,7 +374,7 @@ impl Datapath for SimDatapath {
         if self.programs.len() >= self.config.max_programs {
             return Err(DatapathError::ProgramsFull { limit: self.config.max_programs });
         }
-        self.programs.insert(uid, Rc::new(program.clone()));
+        self.programs.insert(uid, Installed::new(uid, program));
         Ok(())
     }
 
@@ -399,8 +398,8 @@ impl Datapath for SimDatapath {
     ) -> Result<(), DatapathError> {
         let program = self.programs.get(&uid).cloned().ok_or(DatapathError::NoProgram(uid))?;
         let flow = self.steerable(flow)?;
-        check_fields(Some(&program), fields)?;
-        flow.steering.stage_program(Installed { uid, program }, fields);
+        check_fields(Some(&program.program), fields)?;
+        flow.steering.stage_program(program, fields);
         Ok(())
     }
 

@@ -3,7 +3,6 @@
 use crate::steering::{Installed, Invoked, Steering};
 use ccplane_contract::suite::{Executor, ExecutorError, Observation, PolicyObservation, Script, Step};
 use ccplane_contract::{ProgramUid, SlotTable, check_fields};
-use std::rc::Rc;
 
 /// Runs scripts through the code that steers simulated flows.
 #[derive(Clone, Copy, Default, Debug)]
@@ -15,7 +14,7 @@ impl Executor for SimExecutor {
             .programs
             .iter()
             .zip(0..)
-            .map(|(program, uid)| Installed { uid: ProgramUid(uid), program: Rc::new(program.clone()) })
+            .map(|(program, uid)| Installed::new(ProgramUid(uid), program))
             .collect();
         let get =
             |n: usize| programs.get(n).cloned().ok_or("the script names a program that it does not hold");

@@ -3,7 +3,8 @@
 use ccplane_contract::{Field, ProgramUid, SlotTable, apply_fields};
 use ccplane_infer::FlowPolicy;
 use ccplane_program::ir::{MAX_REGS, Prim, Program};
-use ccplane_program::vm::{Flow, Prims};
+use ccplane_program::vm::{Flow, Machine, Prims};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// An installed program.
@@ -11,6 +12,15 @@ use std::rc::Rc;
 pub(crate) struct Installed {
     pub(crate) uid: ProgramUid,
     pub(crate) program: Rc<Program>,
+    /// Runs it for all flows, unless it has too many constants.
+    machine: Option<Rc<RefCell<Machine>>>,
+}
+
+impl Installed {
+    pub(crate) fn new(uid: ProgramUid, program: &Program) -> Installed {
+        let machine = Machine::new(program).ok().map(|machine| Rc::new(RefCell::new(machine)));
+        Installed { uid, program: Rc::new(program.clone()), machine }
+    }
 }
 
 /// What a program did on an ACK, besides setting window and rate.
@@ -100,12 +110,17 @@ impl Steering {
             self.running = Some(next);
             self.gave_up = false;
         }
-        let Some(Installed { program, .. }) = &self.running else { return Invoked::default() };
+        let Some(Installed { program, machine, .. }) = &self.running else { return Invoked::default() };
         apply_fields(&mut self.vm, program, &self.fields);
         self.fields.clear();
         let mut report = [0; MAX_REGS];
         let mut policies = slots.policies(key, &mut self.policy);
-        let outcome = self.vm.invoke_with(program, prims, &mut policies, &mut report);
+        let outcome = match machine {
+            Some(machine) => {
+                machine.borrow_mut().invoke_with(&mut self.vm, prims, &mut policies, &mut report)
+            }
+            None => self.vm.invoke_with(program, prims, &mut policies, &mut report),
+        };
         self.gave_up = outcome.native;
         let report = outcome.report.then(|| report[..program.report_len()].to_vec());
         Invoked { report, asked: outcome.asked }
