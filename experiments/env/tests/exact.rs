@@ -30,7 +30,7 @@ fn fast(path: Path, algorithm: &Arc<dyn Algorithm>, snapshot: Option<&Snapshot>)
         from_ns: 0,
         bytes_per_s: path.mbit * 125_000,
         delay_ns: 0,
-        loss_q32: (f64::from(path.loss_ppm) * 4294.967_296) as u32,
+        loss_q32: (f64::from(path.loss_ppm) * 4_294.967_296) as u32,
     };
     let flow = FlowSetup {
         algorithm: 0,
