@@ -7,7 +7,7 @@
 use ccplane_program::ir::Prim;
 use ccplane_program::vm::Prims;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 /// Later deliveries after which a packet is taken for lost (RFC 5681's duplicate ACKs).
 const REORDERING_PACKETS: u64 = 3;
@@ -113,7 +113,7 @@ pub(crate) struct Path {
     flight: BTreeMap<u64, u64>,
     flight_bytes: u64,
     /// Packets found lost that wait to be sent again.
-    lost: usize,
+    lost: BTreeSet<u64>,
     arrivals: BinaryHeap<Reverse<Arrival>>,
     next_paced_us: u64,
     srtt_us: u64,
@@ -151,7 +151,7 @@ impl Path {
             highest_delivered_tx: 0,
             flight: BTreeMap::new(),
             flight_bytes: 0,
-            lost: 0,
+            lost: BTreeSet::new(),
             arrivals: BinaryHeap::new(),
             next_paced_us: 0,
             srtt_us: 0,
@@ -239,7 +239,7 @@ impl Path {
             self.flight_bytes + mss <= window_bytes.max(mss)
         };
         let fresh = !self.idle && self.flight.len() < limit && self.packets.len() < MAX_FLIGHT;
-        room && (self.lost > 0 || fresh) && !self.stalled
+        room && (!self.lost.is_empty() || fresh) && !self.stalled
     }
 
     fn send(&mut self, rate: u64) {
@@ -252,12 +252,9 @@ impl Path {
             delivered_us: self.delivered_us,
             window_sent_us: self.window_sent_us,
         };
-        let again =
-            if self.lost > 0 { self.packets.iter().position(|p| p.state == State::Lost) } else { None };
+        let again = self.lost.pop_first().map(|seq| (seq - self.first_seq) as usize);
         let index = again.unwrap_or(self.packets.len());
-        if again.is_some() {
-            self.lost -= 1;
-        } else {
+        if again.is_none() {
             let bytes = self.config.mss_bytes.into();
             self.packets.push_back(Packet {
                 bytes,
@@ -332,7 +329,9 @@ impl Path {
         let Some(packet) = self.packets.get_mut(index as usize) else { return };
         match packet.state {
             State::Sacked => return,
-            State::Lost => self.lost -= 1,
+            State::Lost => {
+                self.lost.remove(&arrival.seq);
+            }
             State::InFlight => {
                 self.flight.remove(&packet.tx);
                 self.flight_bytes -= packet.bytes;
@@ -382,7 +381,7 @@ impl Path {
         let Some(packet) = self.packets.get_mut((seq - self.first_seq) as usize) else { return };
         packet.state = State::Lost;
         self.flight_bytes -= packet.bytes;
-        self.lost += 1;
+        self.lost.insert(seq);
         self.newly_lost += 1;
     }
 
