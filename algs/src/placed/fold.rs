@@ -46,7 +46,10 @@ impl Algorithm for Distilled {
     }
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
-        control.set_program(NAME, &fields_of(&*self.aurora, info));
+        let mut fields = fields_of(&*self.aurora, info);
+        // Registers are few: there it is what Aurora's default is.
+        fields.retain(|(name, _)| *name != "added_packets");
+        control.set_program(NAME, &fields);
         Box::new(DistilledFlow)
     }
 
