@@ -9,8 +9,10 @@ use ccplane_snapshot::DeployOptions;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Measurements of the active snapshot that are kept for a trial in time.
+/// Measurements of the active snapshot that are kept for a trial in time, and for how long, microseconds: what it was worth
+/// under other conditions says nothing of what it would be worth now.
 const MAX_RECENT: usize = 192;
+const RECENT_US: u64 = 10_000_000;
 /// Flows and deployments whose rewards are summed in one batch; further ones wait for the next batch.
 const MAX_SUMS: usize = 1 << 16;
 /// A share that every flow takes, but for one in 2^16.
@@ -60,7 +62,8 @@ pub(crate) struct Machine {
     retry: bool,
     /// Rewards of this batch by flow and deployment: their sum and number.
     sums: BTreeMap<(FlowId, u32), (f64, u32)>,
-    recent: VecDeque<f64>,
+    /// Measurements of the active snapshot, and when they were made.
+    recent: VecDeque<(u64, f64)>,
     /// Flows that left a deployment, by the monitor.
     tripped: BTreeSet<FlowId>,
     pub decided: Vec<Decision>,
@@ -249,7 +252,8 @@ impl Machine {
         };
         let in_time = share == ALL;
         self.decide_on(&deployment, None, Verdict::Trial { share, trying, flows, in_time }, now_us);
-        let active = if in_time { self.recent.iter().copied().collect() } else { Sample::default() };
+        let fresh = self.recent.iter().filter(|(at_us, _)| at_us + RECENT_US >= now_us);
+        let active = if in_time { fresh.map(|(_, mean)| *mean).collect() } else { Sample::default() };
         self.trial =
             Some(Trial { deployment, in_time, canary: Sample::default(), active, looks: 0, last: None });
         self.sums.clear();
@@ -319,7 +323,7 @@ impl Machine {
                 Some(trial) if settled && uid == trial.deployment.uid.0 => trial.canary.add(mean),
                 Some(trial) if settled && uid == active && !trial.in_time => trial.active.add(mean),
                 None if uid == active => {
-                    self.recent.push_back(mean);
+                    self.recent.push_back((now_us, mean));
                     if self.recent.len() > MAX_RECENT {
                         self.recent.pop_front();
                     }
