@@ -220,7 +220,7 @@ impl Default for Learn {
             mode: LearnMode::Twin,
             batch_ms: const { Bounded::new(200) },
             cpu_percent: const { Bounded::new(10) },
-            burst_cpu_percent: const { Bounded::new(50) },
+            burst_cpu_percent: const { Bounded::new(90) },
             alpha_percent: const { Bounded::new(5) },
             necessity: NecessityName::Mean,
             canary_percent: const { Bounded::new(25) },

@@ -7,7 +7,7 @@ use ccplane_core::{Batch, Candidate, DatapathId, Decision, Verdict};
 use ccplane_learn::online::{OnlineConfig, OnlineLearner, OnlineRow, OnlineUpdate};
 use ccplane_learn::{LearnError, Policy};
 use ccplane_snapshot::{Hash, Snapshot};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{debug, info, warn};
@@ -70,6 +70,21 @@ impl Live {
         })
     }
 
+    /// Ends the trajectories that `batch` does not go on with: those of flows that have ended, which are not sampled any
+    /// more, and where rows were dropped all of its datapath's.
+    fn interrupt(&mut self, from: LoopId, batch: &Batch) {
+        let sampled: BTreeSet<u64> = batch.measures.iter().map(|m| m.flow.0).collect();
+        let Live { flows, online, .. } = self;
+        flows.retain(|(loop_id, datapath, flow), number| {
+            let here = (*loop_id, *datapath) == (from, batch.datapath);
+            let ended = here && !sampled.is_empty() && !sampled.contains(flow);
+            if ended || (here && batch.dropped > 0) {
+                online.interrupt(*number);
+            }
+            !ended
+        });
+    }
+
     /// Goes on from what is deployed.
     fn restart(&mut self) {
         if let Err(error) = self.online.restart(&self.policy) {
@@ -104,6 +119,7 @@ impl Live {
 
 impl Learn for Live {
     fn take(&mut self, from: LoopId, batch: &Batch) {
+        self.interrupt(from, batch);
         for (flow, row) in &batch.rows {
             self.states.push(&row.inputs);
             let flow = self.flow((from, batch.datapath, flow.0));
