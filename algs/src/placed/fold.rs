@@ -46,10 +46,7 @@ impl Algorithm for Distilled {
     }
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
-        let mut fields = fields_of(&*self.aurora, info);
-        // Registers are few: there it is what Aurora's default is.
-        fields.retain(|(name, _)| *name != "added_packets");
-        control.set_program(NAME, &fields);
+        control.set_program(NAME, &fields_of(&*self.aurora, info));
         Box::new(DistilledFlow)
     }
 
