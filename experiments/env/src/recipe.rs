@@ -114,6 +114,7 @@ impl Recipe {
             algorithm: Arc::new(Mocc::default()),
             spec: spec::mocc(spec::Steps::REAL)?,
             architecture: Architecture::mocc(),
+            ppo: PpoConfig { entropy_coef: 0.0, ..ppo() },
             train: TrainConfig {
                 total_steps: 4_000_000,
                 goals: Goals::Landmarks { bootstrap: 0.3 },
@@ -239,7 +240,7 @@ pub struct Line {
 /// What learns small networks on small batches. How a reward differs from the one before says more than its level, most of
 /// which follows from the link and no observation shows.
 fn ppo() -> PpoConfig {
-    PpoConfig { shaping: SHAPING, learning_rate: 7e-4, entropy_coef: 0.0, epochs: 10, ..PpoConfig::default() }
+    PpoConfig { shaping: SHAPING, learning_rate: 7e-4, epochs: 10, ..PpoConfig::default() }
 }
 
 fn training() -> TrainConfig {
