@@ -116,7 +116,7 @@ impl Default for MoccConfig {
     /// Between throughput and a short queue. Where loss weighs less than about a third of throughput, a flow that loses a
     /// quarter of what it sends to fill the link is what such a preference asks for.
     fn default() -> Self {
-        MoccConfig { w_thr_pct: 35, w_lat_pct: 35, w_loss_pct: 30, slack_us: 2000 }
+        MoccConfig { w_thr_pct: 37, w_lat_pct: 33, w_loss_pct: 30, slack_us: 2000 }
     }
 }
 
@@ -177,7 +177,7 @@ impl Algorithm for Mocc {
                 "weight of throughput in the preference; the three count by their shares",
                 35,
             ),
-            weight("w_lat_pct", "weight of latency", 35),
+            weight("w_lat_pct", "weight of latency", 33),
             weight("w_loss_pct", "weight of loss", 30),
             Parameter {
                 name: "slack_us",

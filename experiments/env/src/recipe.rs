@@ -115,7 +115,9 @@ impl Recipe {
             spec: spec::mocc(spec::Steps::REAL)?,
             architecture: Architecture::mocc(),
             ppo: PpoConfig { entropy_coef: 0.0, ..ppo() },
+            family: Family::Real(RealLinks { rivals: 0.35, ..RealLinks::default() }),
             train: TrainConfig {
+                steps_per_update: 4096,
                 total_steps: 4_000_000,
                 goals: Goals::Landmarks { bootstrap: 0.3 },
                 eval_episodes: 72,
