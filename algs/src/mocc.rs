@@ -175,7 +175,7 @@ impl Algorithm for Mocc {
             weight(
                 "w_thr_pct",
                 "weight of throughput in the preference; the three count by their shares",
-                35,
+                37,
             ),
             weight("w_lat_pct", "weight of latency", 33),
             weight("w_loss_pct", "weight of loss", 30),
