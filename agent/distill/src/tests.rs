@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ccplane_alg::{Algorithm, Command, Control, Flow, FlowInfo, ProgramSource};
 use ccplane_algs::Aurora;
 use ccplane_env::spec::{Steps, aurora};
-use ccplane_env::{Decider, Family, Measured, Prepared, Quiet, RealLinks, run};
+use ccplane_env::{Decider, Family, Measured, Prepared, Quiet, Range, RealLinks, run};
 use ccplane_learn::{Architecture, Policy, Provenance};
 use ccplane_program::vm::{Decision, Knobs};
 use ccplane_quantize::{Activation, Dense, Mlp};
@@ -108,7 +108,12 @@ impl Algorithm for Other {
 #[test]
 fn the_program_decides_bit_for_bit_what_the_tree_decides() {
     let Distilled { student, program, .. } = distilled();
-    let links = RealLinks { crossed: 0.0, shared: 0.0, rivals: 0.0, ..RealLinks::default() };
+    // No start and no timeouts: until the flow asks again, more intervals may end than the history holds, and the tree in
+    // the policy's place hears of no others.
+    let queue_bdp = Range(1.0, 5.0);
+    let calm =
+        RealLinks { queue_bdp, lossy: 0.0, stepping: 0.0, walking: 0.0, cold: 1.0, ..RealLinks::default() };
+    let links = RealLinks { crossed: 0.0, shared: 0.0, rivals: 0.0, ..calm };
     let family = Family::Real(links);
     let asking = [Prepared::new(Arc::new(Aurora::default())).unwrap()];
     let written = [Prepared::new(Arc::new(Other(Box::leak(program.into_boxed_str())))).unwrap()];
