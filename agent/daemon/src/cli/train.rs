@@ -45,7 +45,7 @@ pub(crate) struct TrainArgs {
 
     /// MOCC: teach the policy in the output directory a preference, percents of throughput, latency and loss, without
     /// forgetting the old ones; and compare with learning it from nothing.
-    #[arg(long, value_name = "THR,LAT,LOSS", value_delimiter = ',', num_args = 3, conflicts_with = "resume")]
+    #[arg(long, value_name = "THR,LAT,LOSS", value_delimiter = ',', conflicts_with = "resume")]
     pub(crate) adapt: Option<Vec<u8>>,
 
     /// One JSON object on one line.
