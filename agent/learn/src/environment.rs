@@ -16,7 +16,7 @@ pub trait Actor {
     /// The action of agent `agent` on `observation` (each in [-1, 1]), not yet bounded.
     fn act(&mut self, agent: usize, observation: &[f32]) -> f32;
 
-    /// The reward of `agent`'s last action. Called once for each action, before the agent's next one. `observation` is
+    /// The reward of `agent`'s last action. Called once for each action, in order; at the latest just after the agent's next one. `observation` is
     /// what followed it.
     fn outcome(&mut self, agent: usize, reward: f32, end: End, observation: &[f32]);
 }
