@@ -204,7 +204,8 @@ impl Flow {
     }
 
     /// In recovery the window comes down, and up again, as packets leave the network (as our kernel datapath does it): what a
-    /// program keeps through a loss must not come out in one burst. After a timeout it is slow start.
+    /// program keeps through a loss must not come out in one burst, which pacing sees to where it sets a rate. After a timeout
+    /// it is slow start.
     fn apply_window(&mut self, acked: &Acked, entered_recovery: bool) {
         let (wanted, in_flight) = (self.wanted_packets(), self.sender.in_flight_packets);
         self.window_packets = match self.sender.recovery() {
@@ -214,7 +215,11 @@ impl Flow {
                     self.reduction = Reduction::from(self.window_packets, self.sender.transmissions());
                 }
                 self.reduction.delivered_packets += acked.packets();
-                self.reduction.window(wanted, in_flight, self.sender.transmissions(), acked)
+                if self.program_rate() > 0 {
+                    wanted
+                } else {
+                    self.reduction.window(wanted, in_flight, self.sender.transmissions(), acked)
+                }
             }
             Some(Recovery::Timeout) => wanted.min(in_flight + (2 * acked.packets()).max(1)),
         };
@@ -270,10 +275,15 @@ impl Flow {
         net.set_timer(self.index, LOSS_TIMER, self.sender.deadline_ns());
     }
 
+    /// The rate that the program sets, bytes per second; 0 when it sets none, or none runs.
+    fn program_rate(&self) -> u64 {
+        if self.mode == Mode::Program { self.steering.vm().rate_bytes_per_s.max(0) as u64 } else { 0 }
+    }
+
     /// Bytes per second; 0 when ACK-clocked.
     fn pacing_rate(&self) -> u64 {
-        let rate = self.steering.vm().rate_bytes_per_s.max(0) as u64;
-        if self.mode == Mode::Program && rate > 0 {
+        let rate = self.program_rate();
+        if rate > 0 {
             return rate;
         }
         let srtt_ns = self.sender.rtt.srtt_ns();

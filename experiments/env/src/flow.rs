@@ -276,7 +276,7 @@ impl<'a> Flow<'a> {
             self.obey(now_ns);
         }
         let wanted = (self.vm.cwnd_bytes.max(0) as u64 / self.setup.mss_bytes).clamp(1, MAX_WINDOW);
-        self.window = self.transport.window(wanted, acked).max(1);
+        self.window = self.transport.window(wanted, self.vm.rate_bytes_per_s > 0, acked).max(1);
         if self.vm.rate_bytes_per_s != self.paced_rate {
             self.pace();
         }

@@ -300,9 +300,11 @@ impl Transport {
 
     /// The window that may be in flight, packets, where the program wants `wanted`.
     #[inline]
-    pub(crate) fn window(&self, wanted: u64, acked: &Acked) -> u64 {
+    pub(crate) fn window(&self, wanted: u64, paced: bool, acked: &Acked) -> u64 {
         match self.recovery {
             None => wanted,
+            // Pacing keeps what the window holds through a loss from coming out in one burst.
+            Some(Recovery::Fast { .. }) if paced => wanted,
             Some(Recovery::Timeout { .. }) => wanted.min(self.in_flight + (2 * acked.packets).max(1)),
             Some(Recovery::Fast { prior, sent, delivered, .. }) => {
                 // Proportional rate reduction (RFC 6937).
