@@ -26,16 +26,12 @@
 //! - `Rate` stays above two packets an RTT, and comes down to twice what arrives, by half an interval at most: a rate far above
 //!   what window and recovery let out means nothing, and neither would an action on it.
 
-use crate::interval::{DEPTH, FEATURES, Interval, Since, mss_bytes};
-use ccplane_alg::{
-    Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report, RowBuilder,
-};
+use crate::interval::{DEFAULT_SLACK_US, Interval, Rows, SLACK_US, mss_bytes, set};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report};
 use std::sync::Arc;
 
 /// The slot that `aurora.fold` asks.
 const SLOT: u8 = 0;
-/// Longest round trip that is added to each, microseconds.
-const MAX_SLACK_US: u32 = 1_000_000;
 /// Time in which the mean that throughput is held against follows it, seconds.
 const REFERENCE_S: f64 = 30.0;
 /// What a halved throughput costs is ln 2; what a doubled RTT costs, in the same measure.
@@ -53,8 +49,7 @@ struct AuroraFlow {
     reward: Reward,
     mss_bytes: f64,
     slack_us: f64,
-    rows: RowBuilder,
-    since: Since,
+    rows: Rows,
     /// Slow mean of the throughput's logarithm.
     reference: Option<f64>,
 }
@@ -92,11 +87,7 @@ impl Flow for AuroraFlow {
     fn on_report(&mut self, now_us: u64, report: &Report<'_>, control: &mut Control) {
         let Some(interval) = Interval::of(report, self.mss_bytes) else { return };
         let worth = self.worth(&interval);
-        self.since.add(worth);
-        if let Some(row) = self.rows.row(now_us, report, self.since.mean()) {
-            self.since = Since::default();
-            control.learn(row);
-        }
+        self.rows.tell(now_us, report, worth, control);
     }
 
     fn on_lost_reports(&mut self, _count: u32) {
@@ -156,17 +147,35 @@ impl AuroraConfig {
 
 // Defaults
 
+const DEFAULTS: AuroraConfig = AuroraConfig {
+    reward: Reward::ScaleFree,
+    doubles_at_start: true,
+    slack_us: DEFAULT_SLACK_US,
+    interval_us: 2000,
+    min_rtt_window_us: 10_000_000,
+    window_rtts: 2,
+    added_packets: 1,
+};
+
+const INTERVAL_US: Parameter = Parameter {
+    name: "interval_us",
+    about: "least length of a monitor interval",
+    default: DEFAULTS.interval_us as i64,
+    min: 100,
+    max: 1_000_000,
+};
+
+const MIN_RTT_WINDOW_US: Parameter = Parameter {
+    name: "min_rtt_window_us",
+    about: "how long the smallest RTT is remembered",
+    default: DEFAULTS.min_rtt_window_us as i64,
+    min: 100_000,
+    max: u32::MAX as i64,
+};
+
 impl Default for AuroraConfig {
     fn default() -> Self {
-        AuroraConfig {
-            reward: Reward::ScaleFree,
-            doubles_at_start: true,
-            slack_us: 2000,
-            interval_us: 2000,
-            min_rtt_window_us: 10_000_000,
-            window_rtts: 2,
-            added_packets: 1,
-        }
+        DEFAULTS
     }
 }
 
@@ -204,8 +213,7 @@ impl Algorithm for Aurora {
             reward: config.reward,
             mss_bytes: mss_bytes(info),
             slack_us: config.slack_us.into(),
-            rows: RowBuilder::new(SLOT, DEPTH, FEATURES, Vec::new()),
-            since: Since::default(),
+            rows: Rows::new(SLOT, Vec::new()),
             reference: None,
         })
     }
@@ -219,43 +227,17 @@ impl Algorithm for Aurora {
     }
 
     fn parameters(&self) -> &'static [Parameter] {
-        const PARAMETERS: &[Parameter] = &[
-            Parameter {
-                name: "slack_us",
-                about: "what counts as no queue: added to each RTT before they are compared",
-                default: 2000,
-                min: 0,
-                max: MAX_SLACK_US as i64,
-            },
-            Parameter {
-                name: "interval_us",
-                about: "least length of a monitor interval",
-                default: 2000,
-                min: 100,
-                max: 1_000_000,
-            },
-            Parameter {
-                name: "min_rtt_window_us",
-                about: "how long the smallest RTT is remembered",
-                default: 10_000_000,
-                min: 100_000,
-                max: u32::MAX as i64,
-            },
-        ];
-        PARAMETERS
+        &[SLACK_US, INTERVAL_US, MIN_RTT_WINDOW_US]
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
         let mut config = self.config.clone();
-        for (name, value) in values {
-            let value = u32::try_from(*value).unwrap_or(0);
-            match *name {
-                "slack_us" => config.slack_us = value,
-                "interval_us" => config.interval_us = value,
-                "min_rtt_window_us" => config.min_rtt_window_us = value,
-                _ => {}
-            }
-        }
+        let fields = &mut [
+            (&SLACK_US, &mut config.slack_us),
+            (&INTERVAL_US, &mut config.interval_us),
+            (&MIN_RTT_WINDOW_US, &mut config.min_rtt_window_us),
+        ];
+        set(values, fields);
         Some(Arc::new(Aurora { config }))
     }
 }
@@ -265,7 +247,8 @@ impl Algorithm for Aurora {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interval::tests::{Driver, MSS, Step};
+    use crate::interval::tests::{Driver, Step};
+    use crate::testing::MSS;
 
     const RTT_US: i64 = 40_000;
 

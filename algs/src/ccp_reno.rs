@@ -127,21 +127,12 @@ impl Algorithm for CcpReno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, MSS, assert_stock_limits};
+    use crate::testing::{Bench, MSS, assert_stock_limits, info};
     use ccplane_alg::Command;
 
     fn flow() -> (Box<dyn Flow>, Control) {
-        let any = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
-        let info = FlowInfo {
-            mss_bytes: 1000,
-            init_cwnd_bytes: 10_000,
-            local: any,
-            remote: any,
-            cgroup: None,
-            min_rtt_us: None,
-        };
         let mut control = Control::default();
-        let flow = CcpReno::default().flow(&info, &mut control);
+        let flow = CcpReno::default().flow(&info(1000, 10_000), &mut control);
         control.take();
         (flow, control)
     }

@@ -1,11 +1,21 @@
 //! Monitor intervals: what `aurora.fold` and `mocc.fold` report of one, and what it was worth.
 
-use ccplane_alg::{FlowInfo, Report};
+use ccplane_alg::{Control, FlowInfo, Parameter, Report, RowBuilder};
 
+/// What counts as no queue, unless configured otherwise: added to each RTT before they are compared, microseconds.
+pub(crate) const DEFAULT_SLACK_US: u32 = 2000;
+/// The parameter of that.
+pub(crate) const SLACK_US: Parameter = Parameter {
+    name: "slack_us",
+    about: "what counts as no queue: added to each RTT before they are compared",
+    default: DEFAULT_SLACK_US as i64,
+    min: 0,
+    max: 1_000_000,
+};
 /// The features of an interval, in the order of their history.
-pub(crate) const FEATURES: &[&str] = &["inflation", "ratio", "sent"];
+const FEATURES: &[&str] = &["inflation", "ratio", "sent"];
 /// Intervals that a policy sees.
-pub(crate) const DEPTH: usize = 10;
+const DEPTH: usize = 10;
 
 const US_PER_S: f64 = 1e6;
 /// The shortest round trip and the longest that count, microseconds: keeps logarithms finite.
@@ -59,35 +69,55 @@ pub(crate) fn mss_bytes(info: &FlowInfo) -> f64 {
     f64::from(info.mss_bytes.clamp(1, crate::MAX_MSS_BYTES))
 }
 
-/// Rewards since the flow's last action: several where intervals passed that no policy decided.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Since {
+/// What a flow's learner is told: a row for each decision, worth the mean since the one before it. Several intervals make
+/// that mean where some passed that no policy decided.
+pub(crate) struct Rows {
+    builder: RowBuilder,
+    /// Of the rewards since the last decision.
     sum: f64,
     count: f64,
 }
 
-impl Since {
-    /// One more interval.
-    pub(crate) fn add(&mut self, reward: f64) {
-        self.sum += reward;
-        self.count += 1.0;
+impl Rows {
+    /// For a flow that asks `slot`, with what follows the histories in its policy's inputs.
+    pub(crate) fn new(slot: u8, constants: Vec<i32>) -> Rows {
+        Rows { builder: RowBuilder::new(slot, DEPTH, FEATURES, constants), sum: 0.0, count: 0.0 }
     }
 
-    /// Their mean.
-    pub(crate) fn mean(&self) -> f32 {
-        (self.sum / self.count.max(1.0)) as f32
+    /// The interval of this report was worth `reward`.
+    pub(crate) fn tell(&mut self, now_us: u64, report: &Report<'_>, reward: f64, control: &mut Control) {
+        self.sum += reward;
+        self.count += 1.0;
+        if let Some(row) = self.builder.row(now_us, report, (self.sum / self.count) as f32) {
+            (self.sum, self.count) = (0.0, 0.0);
+            control.learn(row);
+        }
+    }
+
+    /// Reports were lost.
+    pub(crate) fn lost(&mut self) {
+        self.builder.lost();
+    }
+}
+
+/// Sets the field of each parameter to the value of its name.
+pub(crate) fn set(values: &[(&'static str, i64)], fields: &mut [(&Parameter, &mut u32)]) {
+    for (name, value) in values {
+        for (_, field) in fields.iter_mut().filter(|(parameter, _)| parameter.name == *name) {
+            **field = u32::try_from(*value).unwrap_or(0);
+        }
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use ccplane_alg::{Algorithm, Command, Control, Flow, Row};
+    use crate::testing::{MSS, info, reported};
+    use ccplane_alg::{Algorithm, Command, Flow, Row};
     use ccplane_program::compile;
     use ccplane_program::ir::{MAX_REGS, Prim, Program};
     use ccplane_program::vm::{self, Decision, Knobs, Policies, Prims};
 
-    pub(crate) const MSS: i64 = 1448;
     /// Packets of an ACK.
     const BATCH: i64 = 2;
 
@@ -142,16 +172,8 @@ pub(crate) mod tests {
         pub(crate) fn new(algorithm: &dyn Algorithm, window: i64) -> Driver {
             let source = algorithm.programs().remove(0);
             let program = compile(source.source).unwrap_or_else(|d| panic!("{}: {d:#?}", source.name));
-            let info = FlowInfo {
-                mss_bytes: MSS as u32,
-                init_cwnd_bytes: (window * MSS) as u64,
-                local: ([127, 0, 0, 1], 1).into(),
-                remote: ([127, 0, 0, 1], 2).into(),
-                cgroup: None,
-                min_rtt_us: None,
-            };
             let mut control = Control::default();
-            let agent = algorithm.flow(&info, &mut control);
+            let agent = algorithm.flow(&info(MSS as u32, (window * MSS) as u64), &mut control);
             let mut flow = vm::Flow::new(&program, window * MSS, 1_000_000);
             for command in control.take() {
                 let Command::SetProgram { fields, .. } = command else { panic!("{command:?}") };
@@ -159,10 +181,7 @@ pub(crate) mod tests {
                     flow.regs[usize::from(program.reg(name).unwrap())] = *value;
                 });
             }
-            let names = program.regs()[..program.report_len()]
-                .iter()
-                .map(|r| r.name.trim_start_matches("Report.").to_owned())
-                .collect();
+            let names = reported(&program);
             let now_us = 1_000_000;
             let (rows, seen) = (vec![], vec![]);
             let mut d = Driver {

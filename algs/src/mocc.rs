@@ -9,10 +9,8 @@
 //!   the paper estimates it.
 //! - **Preferences**: parameters of the algorithm, so a rule gives each application's flows their own.
 
-use crate::interval::{DEPTH, FEATURES, Interval, Since, mss_bytes};
-use ccplane_alg::{
-    Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report, RowBuilder,
-};
+use crate::interval::{DEFAULT_SLACK_US, Interval, Rows, SLACK_US, mss_bytes, set};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report};
 use std::sync::Arc;
 
 /// The slot that `mocc.fold` asks.
@@ -30,8 +28,7 @@ struct MoccFlow {
     preference: [f64; 3],
     mss_bytes: f64,
     slack_us: f64,
-    rows: RowBuilder,
-    since: Since,
+    rows: Rows,
     capacity: Largest,
 }
 
@@ -72,11 +69,7 @@ impl Flow for MoccFlow {
     fn on_report(&mut self, now_us: u64, report: &Report<'_>, control: &mut Control) {
         let Some(interval) = Interval::of(report, self.mss_bytes) else { return };
         let worth = self.worth(&interval);
-        self.since.add(worth);
-        if let Some(row) = self.rows.row(now_us, report, self.since.mean()) {
-            self.since = Since::default();
-            control.learn(row);
-        }
+        self.rows.tell(now_us, report, worth, control);
     }
 
     fn on_lost_reports(&mut self, _count: u32) {
@@ -112,11 +105,26 @@ impl MoccConfig {
 
 // Defaults
 
+const DEFAULTS: MoccConfig =
+    MoccConfig { w_thr_pct: 37, w_lat_pct: 33, w_loss_pct: 30, slack_us: DEFAULT_SLACK_US };
+
+const fn weight(name: &'static str, about: &'static str, default: u32) -> Parameter {
+    Parameter { name, about, default: default as i64, min: 1, max: WHOLE_PERCENT as i64 }
+}
+
+const W_THR_PCT: Parameter = weight(
+    "w_thr_pct",
+    "weight of throughput in the preference; the three count by their shares",
+    DEFAULTS.w_thr_pct,
+);
+const W_LAT_PCT: Parameter = weight("w_lat_pct", "weight of latency", DEFAULTS.w_lat_pct);
+const W_LOSS_PCT: Parameter = weight("w_loss_pct", "weight of loss", DEFAULTS.w_loss_pct);
+
 impl Default for MoccConfig {
     /// Between throughput and a short queue. Where loss weighs less than about a third of throughput, a flow that loses a
     /// quarter of what it sends to fill the link is what such a preference asks for.
     fn default() -> Self {
-        MoccConfig { w_thr_pct: 37, w_lat_pct: 33, w_loss_pct: 30, slack_us: 2000 }
+        DEFAULTS
     }
 }
 
@@ -153,8 +161,7 @@ impl Algorithm for Mocc {
             preference: preference.map(|w| f64::from(w) / f64::from(WHOLE_PERCENT)),
             mss_bytes: mss_bytes(info),
             slack_us: self.config.slack_us.into(),
-            rows: RowBuilder::new(SLOT, DEPTH, FEATURES, preference.map(|w| w as i32).to_vec()),
-            since: Since::default(),
+            rows: Rows::new(SLOT, preference.map(|w| w as i32).to_vec()),
             capacity: Largest::default(),
         })
     }
@@ -168,40 +175,18 @@ impl Algorithm for Mocc {
     }
 
     fn parameters(&self) -> &'static [Parameter] {
-        const fn weight(name: &'static str, about: &'static str, default: i64) -> Parameter {
-            Parameter { name, about, default, min: 1, max: WHOLE_PERCENT as i64 }
-        }
-        const PARAMETERS: &[Parameter] = &[
-            weight(
-                "w_thr_pct",
-                "weight of throughput in the preference; the three count by their shares",
-                37,
-            ),
-            weight("w_lat_pct", "weight of latency", 33),
-            weight("w_loss_pct", "weight of loss", 30),
-            Parameter {
-                name: "slack_us",
-                about: "what counts as no queue: added to each RTT before they are compared",
-                default: 2000,
-                min: 0,
-                max: 1_000_000,
-            },
-        ];
-        PARAMETERS
+        &[W_THR_PCT, W_LAT_PCT, W_LOSS_PCT, SLACK_US]
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
         let mut config = self.config.clone();
-        for (name, value) in values {
-            let value = u32::try_from(*value).unwrap_or(0);
-            match *name {
-                "w_thr_pct" => config.w_thr_pct = value,
-                "w_lat_pct" => config.w_lat_pct = value,
-                "w_loss_pct" => config.w_loss_pct = value,
-                "slack_us" => config.slack_us = value,
-                _ => {}
-            }
-        }
+        let fields = &mut [
+            (&W_THR_PCT, &mut config.w_thr_pct),
+            (&W_LAT_PCT, &mut config.w_lat_pct),
+            (&W_LOSS_PCT, &mut config.w_loss_pct),
+            (&SLACK_US, &mut config.slack_us),
+        ];
+        set(values, fields);
         Some(Arc::new(Mocc { config }))
     }
 }

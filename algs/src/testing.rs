@@ -10,6 +10,24 @@ use ccplane_program::vm::{Flow, Prims};
 /// Segment size of the tests, bytes.
 pub(crate) const MSS: i64 = 1448;
 
+/// A flow on loopback.
+pub(crate) fn info(mss_bytes: u32, cwnd_bytes: u64) -> FlowInfo {
+    FlowInfo {
+        mss_bytes,
+        init_cwnd_bytes: cwnd_bytes,
+        local: ([127, 0, 0, 1], 1).into(),
+        remote: ([127, 0, 0, 1], 2).into(),
+        cgroup: None,
+        min_rtt_us: None,
+    }
+}
+
+/// The names of what a program reports, as reports have them.
+pub(crate) fn reported(program: &Program) -> Vec<String> {
+    let registers = &program.regs()[..program.report_len()];
+    registers.iter().map(|r| r.name.trim_start_matches("Report.").to_owned()).collect()
+}
+
 /// One ACK; what is left out is 0.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Ack {
@@ -38,16 +56,8 @@ impl Bench {
     pub fn new(algorithm: &dyn Algorithm, mss_bytes: u32, cwnd_bytes: i64) -> Bench {
         let source = algorithm.programs().remove(0);
         let program = compile(source.source).unwrap_or_else(|d| panic!("{}: {d:#?}", source.name));
-        let info = FlowInfo {
-            mss_bytes,
-            init_cwnd_bytes: cwnd_bytes as u64,
-            local: ([127, 0, 0, 1], 1).into(),
-            remote: ([127, 0, 0, 1], 2).into(),
-            cgroup: None,
-            min_rtt_us: None,
-        };
         let mut control = Control::default();
-        let _flow = algorithm.flow(&info, &mut control);
+        let _flow = algorithm.flow(&info(mss_bytes, cwnd_bytes as u64), &mut control);
         let now_us = 1_000_000;
         let mut flow = Flow::new(&program, cwnd_bytes, now_us);
         let mut stock = lower(&program).is_ok().then(|| Stock::new(&program, cwnd_bytes));

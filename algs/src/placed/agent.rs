@@ -276,26 +276,16 @@ impl Algorithm for InAgent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{Bench, info, reported};
 
     /// A flow of `aurora-agent`, and the names of what its program reports.
     fn flow() -> (InAgent, Box<dyn Flow>, Control, Vec<String>) {
         let placed = InAgent::aurora().unwrap();
         let program = ccplane_program::compile(placed.programs()[0].source).unwrap();
-        let name = |r: &ccplane_program::ir::RegDecl| r.name.trim_start_matches("Report.").to_owned();
-        let names = program.regs()[..program.report_len()].iter().map(name).collect();
-        let any = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        let info = FlowInfo {
-            mss_bytes: 1000,
-            init_cwnd_bytes: 10_000,
-            local: any,
-            remote: any,
-            cgroup: None,
-            min_rtt_us: None,
-        };
         let mut control = Control::default();
-        let flow = placed.flow(&info, &mut control);
+        let flow = placed.flow(&info(1000, 10_000), &mut control);
         control.take();
-        (placed, flow, control, names)
+        (placed, flow, control, reported(&program))
     }
 
     #[test]
@@ -349,7 +339,7 @@ mod tests {
             let placed: Arc<dyn Algorithm> = Arc::new(InAgent::aurora().unwrap());
             let configured =
                 ccplane_alg::configure(&placed, [("report_us", report_us), ("slack_us", 500)]).unwrap();
-            let bench = crate::testing::Bench::new(&*configured, 1448, 14_480);
+            let bench = Bench::new(&*configured, 1448, 14_480);
             (bench.reg("report_us"), bench.reg("floor_us"), bench.reg("slack_us"))
         };
         assert_eq!(often(1000), (1000, 2000, 500));
