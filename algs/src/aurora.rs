@@ -34,8 +34,6 @@ use std::sync::Arc;
 const SLOT: u8 = 0;
 /// Time in which the mean that throughput is held against follows it, seconds.
 const REFERENCE_S: f64 = 30.0;
-/// What a halved throughput costs is ln 2; what a doubled RTT costs, in the same measure.
-const LATENCY_WEIGHT: f64 = 0.4;
 /// What the loss of everything would cost, were it not bounded. Of N flows that share a link each gains by a loss that all
 /// pay for, unless this is more than N - 1.
 const LOSS_WEIGHT: f64 = 10.0;
@@ -76,7 +74,7 @@ impl AuroraFlow {
                     (None, none) => *none.insert(throughput),
                 };
                 let latency = ((interval.rtt_us + self.slack_us) / (interval.min_us + self.slack_us)).ln();
-                let worth = throughput - reference - LATENCY_WEIGHT * latency - LOSS_WEIGHT * interval.loss();
+                let worth = throughput - reference - Reward::LATENCY_WEIGHT * latency - LOSS_WEIGHT * interval.loss();
                 worth.clamp(-WORST, WORST)
             }
         }
@@ -108,6 +106,11 @@ pub enum Reward {
     /// reference is the path's capacity where it is known (`link_rate`), as in training, else a slow mean of the
     /// flow's own: either shifts all that actions can bring by the same.
     ScaleFree,
+}
+
+impl Reward {
+    /// Of the scale-free one: what a doubled RTT costs where a halved throughput costs 1.
+    pub const LATENCY_WEIGHT: f64 = 0.4;
 }
 
 /// What can be set.

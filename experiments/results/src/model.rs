@@ -305,8 +305,8 @@ pub struct LinkUse {
 }
 
 /// A time in which the link is as it is, and how the contender's flows did in it. The reward is the share of the capacity
-/// used times (base RTT / RTT)^0.3, both RTTs 2 ms longer: Aurora's scale-free reward as a factor. The oracle uses the
-/// whole capacity without a queue: 1.
+/// used times (base RTT / RTT)^0.4, both RTTs 2 ms longer: Aurora's scale-free reward as a factor, but for its term for
+/// losses, which do not count here. The oracle uses the whole capacity without a queue: 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Stretch {
     /// From when, milliseconds since the run's start.

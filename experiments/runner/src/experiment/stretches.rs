@@ -11,8 +11,9 @@ const HOLD_BINS: usize = 2;
 /// In reach: this share of the oracle's, millionths.
 const REACH_PPM: u64 = 900_000;
 const PPM: u64 = 1_000_000;
-/// What a doubled RTT costs where a halved throughput costs 1, as in Aurora's scale-free reward.
-const LATENCY_WEIGHT: f64 = 0.3;
+/// What a doubled RTT costs where a halved throughput costs 1: the weight of Aurora's scale-free reward. Its term for losses
+/// is left out: the link's own hit the oracle as much, and what a full queue drops has cost throughput and delay.
+const LATENCY_WEIGHT: f64 = 0.4;
 /// What counts as no queue, as there, microseconds.
 const SLACK_US: u64 = 2_000;
 /// Payload of a packet that the link counts as 1504 bytes: with timestamps, 1448.
@@ -101,6 +102,11 @@ mod tests {
     }
 
     #[test]
+    fn latency_weighs_as_in_auroras_reward() {
+        assert_eq!(LATENCY_WEIGHT, ccplane_algs::Reward::LATENCY_WEIGHT);
+    }
+
+    #[test]
     fn an_oracle_gets_all_of_it_at_once() {
         let oracle = flow(|t| if t <= 4000 { (10_000_000, 40_000) } else { (5_000_000, 80_000) });
         let found = stretches(&link(), 8000, &oracle);
@@ -120,8 +126,8 @@ mod tests {
         let never = flow(|_| (5_000_000, 162_000));
         let found = stretches(&link(), 8000, &never);
         assert_eq!(found.iter().map(|s| s.reached_ms).collect::<Vec<_>>(), [None, None]);
-        // Half of the RTT: 0.5 to the power of 0.3.
-        assert_eq!(found[1].reward_ppm / 10, 81_225);
+        // Half of the RTT: 0.5 to the power of 0.4.
+        assert_eq!(found[1].reward_ppm / 10, 75_785);
         let mut steady = link();
         steady.changes.clear();
         assert_eq!(stretches(&steady, 8000, &never), []);
