@@ -198,6 +198,24 @@ fn the_next_agent_takes_over_what_slots_hold() {
     assert!(calls[0].starts_with("push 3 72 Canary"), "numbers are not used twice: {calls:?}");
 }
 
+#[test]
+fn an_agent_whose_numbers_were_used_before_takes_the_slot_over_too() {
+    let (mut first, mut fake) = (core(), fake());
+    turn(&mut first, &mut fake, 0, vec![created(5)]);
+    assert_eq!(fake.slots[&3].active, Some(SnapshotUid(1)));
+    let mut next = core();
+    assert_eq!(
+        turn(&mut next, &mut fake, 0, vec![created(5)]),
+        ["define 3", "install 10", "set 5 10 [(Cwnd, 14000)]"]
+    );
+    assert!(next.flow(DP, FlowId(5)).unwrap().native().is_none());
+    let held = next.slots().next().unwrap().active.map(|d| (d.uid, d.origin));
+    assert_eq!(held, Some((SnapshotUid(1), Origin::TakenOver)));
+    assert!(next.propose("a", 3, &candidate(9), 1));
+    let calls = turn(&mut next, &mut fake, 1, vec![]);
+    assert!(calls[0].starts_with("push 3 2 Canary"), "numbers are not used twice: {calls:?}");
+}
+
 /// Flows 0 to 7 on the core, each with a row a batch whose reward is `reward(snapshot)`, until nothing is on trial.
 fn trial(reward: impl Fn(u32, u32) -> i64, flows: u64) -> (Vec<String>, Core, Fake) {
     let (mut core, mut fake) = (core(), fake());
@@ -272,6 +290,35 @@ fn a_trial_that_shows_nothing_is_rolled_back() {
         core.decisions().last()
     );
     assert_eq!(fake.slots[&3].active, Some(SnapshotUid(1)));
+}
+
+/// With the flows that there were, with the only one, and with none from the start; nothing but the core's own clock
+/// moves it.
+#[test]
+fn a_trial_without_rows_ends_in_its_time() {
+    let (timeout_us, batch_us) = (Config::default().push.timeout_us, Config::default().batch_us);
+    for flows in [8, 1, 0] {
+        let (mut core, mut fake) = (core(), fake());
+        turn(&mut core, &mut fake, 0, (0..flows).map(created).collect());
+        let began_us = 1_000_000;
+        assert!(core.propose("a", 3, &candidate(9), began_us));
+        turn(&mut core, &mut fake, began_us, vec![]);
+        assert_eq!(fake.slots[&3].canary, Some(SnapshotUid(2)), "{flows} flows");
+        fake.listed.clear();
+        let ends = (0..flows).map(|f| Event::Closed { flow: FlowId(f) }).collect();
+        turn(&mut core, &mut fake, began_us, ends);
+        assert_eq!(core.flows().count(), 0);
+        let mut now_us = began_us;
+        while fake.slots[&3].canary.is_some() {
+            assert!(now_us <= began_us + timeout_us + batch_us, "{flows} flows: still on trial at {now_us}");
+            now_us = core.next_tick_us().unwrap();
+            turn(&mut core, &mut fake, now_us, vec![]);
+        }
+        assert!(now_us >= began_us + timeout_us, "{flows} flows: over at {now_us}, before its time");
+        assert_eq!(verdicts(&mut core).last().unwrap(), "rolled back: not shown to be no worse in time");
+        assert_eq!(fake.slots[&3].active, Some(SnapshotUid(1)));
+        assert!(core.slots().next().unwrap().canary.is_none());
+    }
 }
 
 #[test]

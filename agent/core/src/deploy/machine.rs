@@ -148,8 +148,11 @@ impl Machine {
 
     /// Why a candidate is not pushed.
     fn objection(&self, candidate: &Candidate) -> Option<Verdict> {
-        if *candidate.snapshot.shape() != self.shape || matches!(self.state, SlotState::Refused(_)) {
+        if *candidate.snapshot.shape() != self.shape {
             return Some(Verdict::Unfit);
+        }
+        if let SlotState::Refused(error) = &self.state {
+            return Some(Verdict::Refused(error.clone()));
         }
         if let Origin::Learned(evidence) = &candidate.origin {
             let loss = match self.rules.necessity {
@@ -362,10 +365,12 @@ impl Machine {
 
     /// What the datapath says of the slot: it may have been an earlier agent's.
     pub fn sync(&mut self, stats: &SlotStats, now_us: u64) -> Option<Command> {
+        // Before the slot's definition has ended nothing of ours can be there, whatever its number: agents that start in
+        // the same second count from the same one.
         if let Some(Asked::Push { deployment, .. }) = &self.asked
             && matches!(deployment.origin, Origin::Shipped)
             && stats.active.is_some()
-            && stats.active != Some(deployment.uid)
+            && (self.state == SlotState::Pending || stats.active != Some(deployment.uid))
         {
             // The slot is in use: what flows decide by stays.
             self.asked = None;

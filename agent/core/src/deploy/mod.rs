@@ -174,7 +174,7 @@ pub enum Verdict {
     NotNecessary,
     /// Not pushed: another one is on trial, or on its way.
     Busy,
-    /// Not pushed: the slot takes another shape, or is not there.
+    /// Not pushed: the slot takes another shape.
     Unfit,
     /// Not carried out: the datapath refused.
     Refused(Arc<DatapathError>),
@@ -198,6 +198,11 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Whether flows decide by the snapshot from now on, all or some.
+    pub fn is_pushed(&self) -> bool {
+        matches!(self, Verdict::Pushed | Verdict::Trial { .. } | Verdict::Promoted)
+    }
+
     /// One word, as logs have it.
     pub fn name(&self) -> &'static str {
         match self {
@@ -218,6 +223,7 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Verdict::Unfit => f.write_str("unfit: the slot takes snapshots of another shape"),
             Verdict::Refused(error) => write!(f, "refused: {error}"),
             Verdict::Trial { trying, flows, in_time: false, .. } => {
                 write!(f, "trial on {trying} of {flows} flows")
