@@ -227,7 +227,7 @@ fn landmarks_then_a_new_preference_without_forgetting() {
     let ppo = PpoConfig { gamma: 0.0, ..ppo() };
     let mut learner = Native::new(&policy, ppo).unwrap();
     let goals = Goals::Landmarks { bootstrap: 0.2 };
-    let config = TrainConfig { goals, eval_episodes: 36, steps_per_update: 2000, ..config(300_000) };
+    let config = TrainConfig { goals, eval_episodes: 36, steps_per_update: 2000, ..config(400_000) };
     let report = train(&mut learner, &mut tastes(), &config, None, &mut ()).unwrap();
     let all = landmarks().map(|landmark| worth(&report.last, landmark));
     let worst = all.iter().copied().fold(0.0, f32::min);
@@ -247,6 +247,47 @@ fn landmarks_then_a_new_preference_without_forgetting() {
     assert!(forgot(&with_replay) > -0.03, "{}", forgot(&with_replay));
     let without = adapt(Vec::new());
     assert!(forgot(&without) < forgot(&with_replay), "{} {}", forgot(&without), forgot(&with_replay));
+}
+
+/// Keeps what it was asked to prefer, in evaluations too.
+struct Asked(Tastes, std::sync::Arc<std::sync::Mutex<Vec<Preference>>>);
+
+impl Environment for Asked {
+    fn observation_len(&self) -> usize {
+        self.0.observation_len()
+    }
+
+    fn prefer(&mut self, preference: Preference) {
+        self.1.lock().unwrap().push(preference);
+        self.0.prefer(preference);
+    }
+
+    fn episode(&mut self, seed: u64, max_steps: usize, actor: &mut dyn Actor) {
+        self.0.episode(seed, max_steps, actor);
+    }
+}
+
+/// As many updates and episodes as MOCC's recipe has, a hundredth of its decisions.
+#[test]
+fn landmarks_are_met_one_after_the_other() {
+    let asked = std::sync::Arc::default();
+    let mut worlds: Vec<Box<dyn Environment>> =
+        vec![Box::new(Asked(Tastes::default(), std::sync::Arc::clone(&asked)))];
+    let mut learner = Native::new(&toys::policy(4, &[24, 16], Some(Tastes::PREFERENCE)), ppo()).unwrap();
+    let config = TrainConfig {
+        goals: Goals::Landmarks { bootstrap: 0.3 },
+        steps_per_update: 40,
+        episode_steps: 4,
+        eval_every: 10_000,
+        eval_episodes: 1,
+        ..config(40_000)
+    };
+    train(&mut learner, &mut worlds, &config, None, &mut ()).unwrap();
+    let (asked, all) = (asked.lock().unwrap(), landmarks());
+    let first = |landmark: &Preference| asked.iter().position(|p| p == landmark).unwrap() / config.episodes();
+    let met: Vec<usize> = all.iter().map(first).collect();
+    let expected = |n: usize| if n < 3 { 0 } else { 300 + (n - 3) * 4 };
+    assert_eq!(met, (0..36).map(expected).collect::<Vec<_>>());
 }
 
 #[test]

@@ -16,9 +16,10 @@ pub enum Goals {
     Own,
     /// This preference alone.
     One(Preference),
-    /// Any preference: MOCC's two phases. For the first `bootstrap` of the training the pivots in turn; then the landmarks
-    /// in the order of transfer, [`TRANSFER_UPDATES`] each, over and over: every other episode has the landmark, and
-    /// those between one of the others that were learned so far.
+    /// Any preference: MOCC's two phases (Ma et al., EuroSys 2022, section 4.3). For the first `bootstrap` of the training
+    /// the pivots in turn. Then a traversal of the other landmarks in the order of transfer, [`TRANSFER_UPDATES`] each:
+    /// every other episode has the landmark, and those between one that came before it. It goes round and round, from the
+    /// second time on between all landmarks.
     Landmarks {
         /// Share of the first phase, 0 to 1.
         bootstrap: f32,
@@ -35,16 +36,22 @@ pub enum Goals {
 }
 
 impl Goals {
-    /// The preference of episode `episode` of update `update`, at `progress` (0 to 1) of the training.
-    pub fn training(&self, progress: f32, update: u64, episode: usize, rng: &mut Rng) -> Option<Preference> {
+    /// True in the second phase, which begins at the first update with this: at `progress` (0 to 1) of the training.
+    pub fn traverses(&self, progress: f32) -> bool {
+        matches!(self, Goals::Landmarks { bootstrap } if progress >= *bootstrap)
+    }
+
+    /// The preference of episode `episode` of an update, `traversed` updates after the second phase's first one; `None`
+    /// before it.
+    pub fn training(&self, traversed: Option<u64>, episode: usize, rng: &mut Rng) -> Option<Preference> {
         match self {
             Goals::Own => None,
             Goals::One(preference) => Some(*preference),
-            Goals::Landmarks { bootstrap } if progress < *bootstrap => Some(landmarks()[episode % PIVOTS]),
             Goals::Landmarks { .. } => {
-                let turn = update / TRANSFER_UPDATES;
+                let Some(updates) = traversed else { return Some(landmarks()[episode % PIVOTS]) };
+                let turn = PIVOTS as u64 + updates / TRANSFER_UPDATES;
                 let focus = (turn % LANDMARKS as u64) as usize;
-                let known = if turn < LANDMARKS as u64 { focus.max(PIVOTS) } else { LANDMARKS };
+                let known = if turn < LANDMARKS as u64 { focus } else { LANDMARKS };
                 Some(landmarks()[if episode.is_multiple_of(2) { focus } else { rng.below(known) }])
             }
             Goals::Adapt { new, old } => match old.get(rng.below(old.len())) {
@@ -71,19 +78,28 @@ mod tests {
 
     #[test]
     fn two_phases() {
-        let goals = Goals::Landmarks { bootstrap: 0.5 };
+        let goals = Goals::Landmarks { bootstrap: 0.3 };
+        assert!(!goals.traverses(0.29) && goals.traverses(0.3) && !Goals::Own.traverses(1.0));
         let mut rng = Rng::new(1, &[]);
         let all = landmarks();
-        for episode in 0..12 {
-            assert_eq!(goals.training(0.1, 99, episode, &mut rng), Some(all[episode % 3]));
+        let mut at = |traversed: Option<u64>, episode: usize| {
+            let goal = goals.training(traversed, episode, &mut rng).unwrap();
+            all.iter().position(|landmark| *landmark == goal).unwrap()
+        };
+        assert!((0..12).all(|episode| at(None, episode) == episode % PIVOTS));
+        // The first round: each landmark after the pivots on its own episodes, between those that came before it only.
+        let first_round = (LANDMARKS - PIVOTS) as u64 * TRANSFER_UPDATES;
+        for update in 0..first_round {
+            let focus = PIVOTS + (update / TRANSFER_UPDATES) as usize;
+            for episode in 0..20 {
+                let at = at(Some(update), episode);
+                assert!(if episode % 2 == 0 { at == focus } else { at < focus }, "update {update}: {at}");
+            }
         }
-        // The landmark's own episodes, and none that comes later.
-        let update = 10 * TRANSFER_UPDATES;
-        for episode in 0..200 {
-            let goal = goals.training(0.6, update, episode, &mut rng).unwrap();
-            let at = all.iter().position(|landmark| *landmark == goal).unwrap();
-            assert!(if episode % 2 == 0 { at == 10 } else { at < 10 });
-        }
+        // From the second on, the pivots too have their turn, between all landmarks.
+        let seen: std::collections::HashSet<usize> =
+            (0..1000).map(|n| at(Some(first_round), 2 * n + 1)).collect();
+        assert_eq!((at(Some(first_round), 0), seen.len()), (0, LANDMARKS));
     }
 
     #[test]
@@ -92,11 +108,11 @@ mod tests {
         let mut rng = Rng::new(1, &[]);
         let goals = Goals::Adapt { new, old: old.clone() };
         let count = |wanted: Preference, rng: &mut Rng| {
-            (0..1000).filter(|n| goals.training(0.0, 0, *n, rng) == Some(wanted)).count()
+            (0..1000).filter(|n| goals.training(None, *n, rng) == Some(wanted)).count()
         };
         assert_eq!(count(new, &mut rng), 500);
         assert!((150..350).contains(&count(old[1], &mut rng)));
         let alone = Goals::Adapt { new, old: Vec::new() };
-        assert!((0..10).all(|n| alone.training(0.0, 0, n, &mut rng) == Some(new)));
+        assert!((0..10).all(|n| alone.training(None, n, &mut rng) == Some(new)));
     }
 }

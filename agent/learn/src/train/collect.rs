@@ -36,13 +36,13 @@ fn run<W, R: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The rows of one update.
+/// The rows of update `update`, `traversed` updates after the first of the goals' second phase.
 pub(super) fn collect(
     learner: &dyn Learner,
     environments: &mut [Box<dyn Environment>],
     config: &TrainConfig,
     update: u64,
-    progress: f32,
+    traversed: Option<u64>,
 ) -> Batch {
     let (policy, ppo, seed) = (learner.policy(), learner.config(), config.seed);
     let parts = run(
@@ -53,7 +53,7 @@ pub(super) fn collect(
         |recorder, environment, n| {
             let name = |stream| Rng::new(seed, &[stream, update, n as u64]);
             recorder.explore_by(name(stream::EXPLORE));
-            if let Some(preference) = config.goals.training(progress, update, n, &mut name(stream::GOAL)) {
+            if let Some(preference) = config.goals.training(traversed, n, &mut name(stream::GOAL)) {
                 environment.prefer(preference);
             }
             environment.episode(name(stream::EPISODE).bits(), config.episode_steps, recorder);

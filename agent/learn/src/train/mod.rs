@@ -100,6 +100,8 @@ pub struct Progress {
     pub updates: u64,
     /// Decisions learned from.
     pub steps: u64,
+    /// The first update, from 0, of the goals' second phase.
+    pub traversal_from: Option<u64>,
     /// The plateau's memory.
     pub plateau: PlateauState,
     /// The best evaluation's mean reward.
@@ -331,7 +333,11 @@ impl<'a> Run<'a> {
     fn update(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let (config, update) = (self.config, self.progress.updates);
         let share = config.progress(self.progress.steps);
-        let batch = collect::collect(self.learner, self.environments, config, update, share);
+        if config.goals.traverses(share) {
+            self.progress.traversal_from.get_or_insert(update);
+        }
+        let traversed = self.progress.traversal_from.map(|first| update - first);
+        let batch = collect::collect(self.learner, self.environments, config, update, traversed);
         if batch.is_empty() {
             return Err(TrainError::NoRows { update: update + 1 });
         }
