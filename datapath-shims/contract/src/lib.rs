@@ -336,6 +336,16 @@ pub trait Datapath {
         Err(DatapathError::NoSlot(slot))
     }
 
+    /// Changes the canary's share of the flows, in 2^-16, at once for every flow. With 0 it stays where it is, and no
+    /// flow decides by it.
+    ///
+    /// # Errors
+    /// `NoSlot`, `NoSnapshot`.
+    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
+        let _ = share;
+        Err(DatapathError::NoSlot(slot))
+    }
+
     /// Makes the canary active; what was active becomes the last good one.
     ///
     /// # Errors

@@ -83,6 +83,17 @@ pub fn promoted(slot: u8, control: Control) -> Result<Control, DatapathError> {
     Ok(pushed(control, canary, Part::Active))
 }
 
+/// A slot's parts once its canary has this share of the flows, in 2^-16.
+///
+/// # Errors
+/// `NoSnapshot`.
+pub fn shared(slot: u8, control: Control, share: u16) -> Result<Control, DatapathError> {
+    match control.canary {
+        Some(_) => Ok(Control { canary_share: share, ..control }),
+        None => Err(DatapathError::NoSnapshot { slot, what: "canary" }),
+    }
+}
+
 /// A slot's parts without its canary, or where it has none, with its last good snapshot active.
 ///
 /// # Errors
@@ -182,6 +193,16 @@ impl SlotTable {
             if plain { None } else { Prepared::new(&entry.shape, image).ok().map(Box::new) };
         entry.images[usize::from(buffer)] = image.to_vec();
         entry.control = pushed(entry.control, buffer, part);
+        Ok(())
+    }
+
+    /// As [`Datapath::share`](crate::Datapath::share).
+    ///
+    /// # Errors
+    /// `NoSlot`, `NoSnapshot`.
+    pub fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
+        let entry = self.entry(slot)?;
+        entry.control = shared(slot, entry.control, share)?;
         Ok(())
     }
 

@@ -455,6 +455,10 @@ impl Datapath for EbpfDatapath {
         self.policies.push(slot, image, part, sys::monotonic_us())
     }
 
+    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
+        self.policies.share(slot, share, sys::monotonic_us())
+    }
+
     fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
         self.policies.promote(slot, sys::monotonic_us())
     }

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use ccplane_contract::slots::{check_image, free_buffer, promoted, pushed, rolled_back, slot_stats};
+use ccplane_contract::slots::{check_image, free_buffer, promoted, pushed, rolled_back, shared, slot_stats};
 use ccplane_contract::{DatapathError, Part, SlotStats};
 use ccplane_infer::image::{CLIP_LIMIT, UID, u32_at};
 use ccplane_infer::{BUFFERS, Control, Shape};
@@ -85,6 +85,14 @@ impl SlotMemory {
         }
         self.write(slot, buffer, image);
         self.change(slot, control, pushed(control, buffer, part), now_us);
+        Ok(())
+    }
+
+    /// As [`ccplane_contract::Datapath::share`].
+    pub fn share(&self, slot: u8, share: u16, now_us: u64) -> Result<(), DatapathError> {
+        self.shape(slot).ok_or(DatapathError::NoSlot(slot))?;
+        let control = self.control(slot);
+        self.change(slot, control, shared(slot, control, share)?, now_us);
         Ok(())
     }
 

@@ -423,6 +423,10 @@ impl Datapath for SimDatapath {
         self.slots.push(slot, image, part)
     }
 
+    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
+        self.slots.share(slot, share)
+    }
+
     fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
         self.slots.promote(slot)
     }

@@ -310,6 +310,9 @@ impl Datapath for Tap<'_> {
     fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
         self.inner.push(slot, image, part)
     }
+    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
+        self.inner.share(slot, share)
+    }
     fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
         self.inner.promote(slot)
     }

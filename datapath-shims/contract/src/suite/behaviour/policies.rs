@@ -113,6 +113,7 @@ fn slots_defined(s: &mut Session) -> Outcome {
     refused("a program whose slot is not defined is refused", s.datapath().install(A, &ask), no_slot)?;
     refused("so is a push", s.datapath().push(SLOT, &image, Part::Active), no_slot)?;
     refused("so is a promotion", s.datapath().promote(SLOT), no_slot)?;
+    refused("so is a share", s.datapath().share(SLOT, 1), no_slot)?;
     refused("so is a rollback", s.datapath().rollback(SLOT), no_slot)?;
     let none = s.datapath().slots();
     promise(none.is_empty(), "no slots are listed at first", &none)?;
@@ -214,11 +215,19 @@ fn canary_share(s: &mut Session) -> Outcome {
     if place < u16::MAX {
         s.push(&plain(3), Part::Canary { share: place + 1 })?;
         s.decides("a flow within the canary's share has the canary", 3)?;
+        must("share", s.datapath().share(SLOT, place))?;
+        s.decides("a share that is taken away from it takes it off", 1)?;
+        must("share", s.datapath().share(SLOT, place + 1))?;
+        s.decides("and one that is given brings it back", 3)?;
+        let shown = s.slot()?.canary_share;
+        promise(shown == place + 1, "the share is listed", &shown)?;
     }
     s.push(&plain(4), Part::Active)?;
     s.decides("a push to all flows ends the canary", 4)?;
     let slot = s.slot()?;
-    promise(slot.canary.is_none() && slot.last_good == Some(SnapshotUid(1)), "it is listed no more", &slot)
+    promise(slot.canary.is_none() && slot.last_good == Some(SnapshotUid(1)), "it is listed no more", &slot)?;
+    let nothing = |e: &DatapathError| matches!(e, DatapathError::NoSnapshot { slot: SLOT, .. });
+    refused("without a canary there is no share", s.datapath().share(SLOT, 1), nothing)
 }
 
 fn decision_applied(s: &mut Session) -> Outcome {
