@@ -237,7 +237,8 @@ pub(crate) enum ProgCommand {
         #[arg(long, group = "form")]
         stock: bool,
 
-        /// The BPF instructions for this machine's kernel.
+        /// The BPF instructions for this machine's kernel; of a program that asks a policy also those that decide,
+        /// where an algorithm has a policy in that slot.
         #[arg(long, group = "form")]
         bpf: bool,
     },

@@ -63,7 +63,7 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::Snapshot(args) => done(commands::snapshot(&args.command, algorithms)),
         Command::Distill(args) => done(commands::distill(args, algorithms)),
         Command::Stop(args) => done(commands::stop(args)),
-        Command::Prog(args) => done(commands::prog(args)),
+        Command::Prog(args) => done(commands::prog(args, algorithms)),
         Command::Doctor(args) => commands::doctor(args),
         Command::MmDelay(args) => commands::mm_delay(args),
         Command::MmLink(args) => commands::mm_link(args),

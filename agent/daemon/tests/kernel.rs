@@ -4,118 +4,22 @@
 
 mod common;
 
-use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
-use ccplane_runner::traffic::{BulkFlow, FlowConfig};
-use common::{Agent, Home, as_nobody, stderr, stdout, wait_for};
+use common::lab::{LINK_MBIT, Lab, acked, kill_9};
+use common::{Home, as_nobody, stderr, stdout, wait_for};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::fs;
 use std::io::{ErrorKind, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Longer than any test.
-const LONG: Duration = Duration::from_secs(120);
-/// The link: 20 Mb/s, 10 ms each way.
-const LINK_MBIT: u32 = 20;
-const DELAY_US: u64 = 10_000;
 /// How long throughput is measured before and after a mishap.
 const WINDOW: Duration = Duration::from_secs(10);
 /// The flow fills the link.
 const WARM_UP: Duration = Duration::from_secs(3);
-const HEARTBEAT: &str = "agent.heartbeat_timeout_ms = 300\ncontrol.timeout_ms = 500\n";
-
-struct Lab {
-    home: Home,
-    name: String,
-    link: Emulator,
-}
-
-impl Lab {
-    /// None, said loudly, where the machine cannot run the test.
-    fn new(test: &str, algorithm: &str) -> Option<Lab> {
-        if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-            eprintln!("SKIPPED: {test}: {}: {}", missing.what, missing.found);
-            return None;
-        }
-        if let Some(missing) = ccplane_runner::demo::missing_for_links().first() {
-            eprintln!("SKIPPED: {test}: {missing}");
-            return None;
-        }
-        let home = Home::new("");
-        let name = format!("ccd_{test}");
-        let run_dir = home.dir().display();
-        home.configure(&format!(
-            "default_algorithm = \"{algorithm}\"\n{HEARTBEAT}datapath.ebpf.mode = \"on\"\n\
-             datapath.ebpf.name = \"{name}\"\ndatapath.ebpf.run_dir = \"{run_dir}\"\n"
-        ));
-        let mut link = LinkConfig::symmetric(Shape::mbit(LINK_MBIT), DELAY_US);
-        link.up.queue = Queue::packets(50);
-        Some(Lab { home, name, link: Emulator::start(&link).unwrap() })
-    }
-
-    fn flow(&self) -> BulkFlow {
-        self.flow_of(&self.name)
-    }
-
-    fn flow_of(&self, congestion: &str) -> BulkFlow {
-        let config = FlowConfig {
-            congestion: congestion.to_owned(),
-            receiver: SocketAddr::new(self.link.receiver_addresses().v4.into(), 0),
-            duration: LONG,
-            bytes: None,
-            sample_every: Duration::from_millis(20),
-        };
-        BulkFlow::start(&config, self.link.sender_ns(), self.link.receiver_ns(), Instant::now()).unwrap()
-    }
-
-    /// `ccplane flows`, as JSON.
-    fn flows(&self) -> serde_json::Value {
-        self.home.json(&["flows"])
-    }
-
-    fn wait_for_mode(&self, mode: &str) {
-        wait_for(mode, || (self.flows()["flows"][0]["mode"] == mode).then_some(()));
-    }
-
-    fn is_registered(&self) -> bool {
-        let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
-        list.split_whitespace().any(|name| name == self.name)
-    }
-
-    /// What the agent logs when it has attached.
-    fn attached(&self, flows_adopted: usize) -> String {
-        let name = &self.name;
-        format!("kernel datapath attached name={name:?} flows_adopted={flows_adopted} max_flows=4096")
-    }
-
-    fn pin_dir(&self) -> std::path::PathBuf {
-        self.home.path("bpf").join(&self.name)
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        // Whatever a test that failed has left.
-        let _ = self.home.run(&["doctor", "--clean"]);
-    }
-}
-
-/// Bytes acknowledged during `window`.
-fn acked(flow: &BulkFlow, window: Duration) -> u64 {
-    let acked = || flow.latest().map_or(0, |s| s.info.bytes_acked);
-    let before = acked();
-    std::thread::sleep(window);
-    acked() - before
-}
-
-fn kill_9(mut agent: Agent) {
-    agent.signal(Signal::SIGKILL);
-    assert_eq!(agent.wait(), None);
-}
 
 #[test]
 fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() {

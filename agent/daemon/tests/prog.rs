@@ -80,6 +80,33 @@ fn each_form_is_shown() {
     }
 }
 
+/// What decides in a policy slot is listed where an algorithm says what is in it.
+#[test]
+fn a_policys_instructions_are_shown() {
+    let asks = |depth: usize| {
+        format!(
+            "(def (Report (x 0)) (y 0) (z 0)) (when true (history {depth} Report.x y z) (policy 0) (report))"
+        )
+    };
+    let cases = [
+        (asks(10), "; policy slot 0: 30 -> 32 -> 16 -> 1\n"),
+        (asks(3), "; policy slot 0, which has no shape: no answer\n"),
+    ];
+    let mut counts = Vec::new();
+    for (text, said) in cases {
+        let (_dir, path) = file(&text);
+        let bpf = ccplane(&["prog", "show", &path, "--bpf"]);
+        if !bpf.status.success() {
+            return eprintln!("SKIPPED: prog show --bpf: {}", stderr(&bpf));
+        }
+        let text = stdout(&bpf);
+        let (program, decider) = text.split_once(said).unwrap_or_else(|| panic!("{said}: {text}"));
+        assert!(program.contains("call pc+") && decider.contains("exit"), "{text}");
+        counts.push(decider.lines().count());
+    }
+    assert!(counts[0] > 500 && counts[1] < 10, "instructions that decide: {counts:?}");
+}
+
 #[test]
 fn beyond_stock_is_said_and_refused() {
     let (_dir, path) = file(FULL);

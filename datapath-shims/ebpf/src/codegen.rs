@@ -96,12 +96,20 @@ pub struct Compiled {
     pub insns: Vec<Insn>,
     /// For each IR instruction in order of emission: where its code starts, and its index.
     places: Vec<(usize, usize)>,
+    /// For each policy slot that it asks: where the subprogram starts that decides there.
+    deciders: Vec<(usize, u8)>,
 }
 
 impl Compiled {
     /// Code that comes from no IR.
     pub fn plain(insns: Vec<Insn>) -> Compiled {
-        Compiled { insns, places: Vec::new() }
+        Compiled { insns, places: Vec::new(), deciders: Vec::new() }
+    }
+
+    /// The policy slot that the subprogram with BPF instruction `at` decides in; `None` for the program itself.
+    pub fn slot_at(&self, at: usize) -> Option<u8> {
+        let n = self.deciders.partition_point(|(start, _)| *start <= at);
+        Some(self.deciders.get(n.checked_sub(1)?)?.1)
     }
 
     /// The IR instruction whose code holds BPF instruction `at`; `None` for the host's own code.
@@ -164,13 +172,16 @@ pub fn compile(
     g.apply_staged(instance, staged_done);
     g.emit_cold();
     g.places.push((g.asm.len(), usize::MAX));
+    let mut deciders = Vec::new();
     for (slot, entry) in std::mem::take(&mut g.deciders) {
+        deciders.push((g.asm.len(), slot));
         g.asm.bind(entry);
         policy::decide(&mut g.asm, slots, slot);
     }
     let done = g.asm.finish()?;
     let places = g.places.iter().map(|(at, ir)| (done.moved[*at], *ir)).collect();
-    Ok(Compiled { insns: done.insns, places })
+    let deciders = deciders.into_iter().map(|(at, slot)| (done.moved[at], slot)).collect();
+    Ok(Compiled { insns: done.insns, places, deciders })
 }
 
 /// Code that rarely runs, emitted after the program.

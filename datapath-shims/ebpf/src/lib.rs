@@ -41,4 +41,4 @@ pub use layout::MAX_PROGRAMS;
 pub use listing::listing;
 pub use options::{MAX_FLOWS, Options};
 pub use outside::{Check, CleanReport, View, checks, clean, read_flows};
-pub use sys::monotonic_us as clock_us;
+pub use sys::{monotonic_us as clock_us, run_when_idle};

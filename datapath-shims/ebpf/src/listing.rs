@@ -12,21 +12,23 @@ use crate::host::TcpHost;
 use crate::kernel::{Kernel, Maps};
 use crate::policy::Slots;
 use ccplane_asm::Insn;
+use ccplane_infer::Shape;
 
 /// The first half of a 64-bit load, which takes two instructions.
 const LD_IMM64: u8 = 0x18;
 
 /// The BPF instructions that a program becomes on this machine's kernel, each stretch under the instruction of
-/// ours that it is for. Map descriptors are shown as 0, and what decides in a policy slot, whose shape the datapath
-/// knows, as an empty subprogram.
+/// ours that it is for. Map descriptors are shown as 0. `shapes`: those of the policy slots that it may ask; one whose
+/// shape is not among them has no answer.
 ///
 /// # Errors
 /// The kernel's type information cannot be read, or a jump gets too long.
-pub fn listing(program: &Program) -> Result<String, EbpfError> {
+pub fn listing(program: &Program, shapes: &[(u8, Shape)]) -> Result<String, EbpfError> {
     let kernel = Kernel::new(&Btf::kernel()?)?;
     let maps = Maps { ctl: 0, flows: 0, free: 0, ring: 0, slots: 0, policy: 0 };
-    let compiled =
-        codegen::compile(program, 0, &TcpHost { kernel: &kernel, maps, instance: 0 }, &Slots::NONE)?;
+    let shape = |slot| shapes.iter().find(|(n, _)| usize::from(*n) == slot).map(|(_, shape)| *shape);
+    let slots = Slots { map: 0, shapes: std::array::from_fn(shape) };
+    let compiled = codegen::compile(program, 0, &TcpHost { kernel: &kernel, maps, instance: 0 }, &slots)?;
     let mut out = String::new();
     let mut under = None;
     let mut second_half = false;
@@ -35,11 +37,10 @@ pub fn listing(program: &Program) -> Result<String, EbpfError> {
             second_half = false;
             continue;
         }
-        let of = compiled.ir_at(at);
+        let of = Some((compiled.slot_at(at), compiled.ir_at(at)));
         if of != under {
             under = of;
-            let header = of.and_then(|n| program.insts().get(n)).map(|i| disasm::instruction(program, i));
-            let _ = writeln!(out, "; {}", header.as_deref().unwrap_or("around the program"));
+            let _ = writeln!(out, "; {}", header(program, &slots, compiled.slot_at(at), compiled.ir_at(at)));
         }
         second_half = insn.code == LD_IMM64;
         let high = compiled.insns.get(at + 1).filter(|_| second_half).map_or(0, |i| i.imm);
@@ -47,6 +48,21 @@ pub fn listing(program: &Program) -> Result<String, EbpfError> {
     }
     let _ = writeln!(out, "{} instructions", compiled.insns.len());
     Ok(out)
+}
+
+/// What the instructions that follow are for.
+fn header(program: &Program, slots: &Slots, slot: Option<u8>, ir: Option<usize>) -> String {
+    let Some(slot) = slot else {
+        let instruction = ir.and_then(|n| program.insts().get(n)).map(|i| disasm::instruction(program, i));
+        return instruction.unwrap_or_else(|| "around the program".to_owned());
+    };
+    match slots.shapes.get(usize::from(slot)).copied().flatten() {
+        None => format!("policy slot {slot}, which has no shape: no answer"),
+        Some(shape) => {
+            let outputs = (0..shape.layers()).map(|layer| format!(" -> {}", shape.layer(layer).1));
+            format!("policy slot {slot}: {}{}", shape.inputs(), outputs.collect::<String>())
+        }
+    }
 }
 
 fn text(insn: &Insn, high: i32) -> String {

@@ -1,4 +1,4 @@
-//! The bpf(2) calls that this shim needs, and shared memory on maps. All of the crate's `unsafe` is here.
+//! The bpf(2) calls that this shim needs, shared memory on maps, clock and scheduler. All of the crate's `unsafe` is here.
 
 use std::ffi::CString;
 use std::io;
@@ -308,6 +308,18 @@ impl Drop for Shared {
         // SAFETY: the mapping that `new` made; no reference outlives self.
         unsafe { libc::munmap(self.base.cast(), self.bytes) };
     }
+}
+
+/// Has the calling thread run only where a processor has nothing else to do (`SCHED_IDLE`, sched(7)); no privilege is
+/// needed for that.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn run_when_idle() -> io::Result<()> {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads one `sched_param`, which lives across the call; 0 is the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// CLOCK_MONOTONIC, microseconds: the clock that TCP's `tcp_mstamp` counts.

@@ -1,6 +1,6 @@
 //! Answers the control socket's requests, by asking the loops.
 
-use super::worker::{LoopStatus, Query};
+use super::worker::{LoopStatus, Pushed, Query};
 use crate::clock;
 use crate::config::{Rule, resolve_rules};
 use crate::control::{
@@ -179,15 +179,19 @@ impl Handle {
 
     async fn push(&self, candidate: &Candidate, slot: Option<u8>) -> Result<Response, AskError> {
         let answers = self.ask(|to| Query::Push(candidate.clone(), slot, to)).await?;
-        let decisions: Vec<String> = answers.into_iter().flatten().collect();
+        let answers: Vec<Pushed> = answers.into_iter().flatten().collect();
+        let done = answers.iter().any(|p| p.done);
+        let decisions: Vec<String> = answers.into_iter().map(|p| p.text).collect();
         Ok(if decisions.is_empty() {
             let of = candidate.snapshot.spec().algorithm();
             let wanted = slot.map_or_else(|| format!("slot of algorithm `{of}`"), |n| format!("slot {n}"));
             Response::Error {
                 message: format!("no datapath has a policy {wanted}, or it has not answered yet"),
             }
-        } else {
+        } else if done {
             Response::Pushed { decisions }
+        } else {
+            Response::Error { message: decisions.join("; ") }
         })
     }
 

@@ -50,11 +50,19 @@ pub(super) enum Query {
     /// A learner's candidate for an algorithm's slot.
     Propose(&'static str, u8, Candidate),
     /// A snapshot by hand, for a slot or its algorithm's; answered with what was decided.
-    Push(Candidate, Option<u8>, oneshot::Sender<Vec<String>>),
+    Push(Candidate, Option<u8>, oneshot::Sender<Vec<Pushed>>),
     /// Answered with why nothing was rolled back; `None`: there is no such slot.
     Rollback(u8, oneshot::Sender<Result<(), Option<String>>>),
     /// Hand the flows over, detach and end.
     Stop,
+}
+
+/// What one datapath has decided on a push by hand.
+pub(super) struct Pushed {
+    /// Whether flows decide by the snapshot.
+    pub(super) done: bool,
+    /// In a few words.
+    pub(super) text: String,
 }
 
 /// A loop's share of the agent's status.
@@ -264,7 +272,7 @@ impl Loop {
     }
 
     /// Offers a snapshot by hand, at once.
-    fn push(&mut self, candidate: &Candidate, slot: Option<u8>) -> Vec<String> {
+    fn push(&mut self, candidate: &Candidate, slot: Option<u8>) -> Vec<Pushed> {
         let named = candidate.snapshot.spec().algorithm();
         let slots: Vec<(&'static str, u8)> = self.core.slots().map(|s| (s.algorithm, s.slot)).collect();
         let wanted =
@@ -275,8 +283,11 @@ impl Loop {
         self.source.drive(&mut self.core, now_us, &mut self.taps);
         let hash = candidate.snapshot.hash();
         let ours = |d: &&Decision| d.at_us >= now_us && d.snapshot == Some(hash);
-        let text = |d: &Decision| format!("{} slot {}: {}", self.kind(d.datapath), d.slot, d.verdict);
-        let decided = self.core.decisions().filter(ours).map(text).collect();
+        let pushed = |d: &Decision| Pushed {
+            done: d.verdict.is_pushed(),
+            text: format!("{} slot {}: {}", self.kind(d.datapath), d.slot, d.verdict),
+        };
+        let decided = self.core.decisions().filter(ours).map(pushed).collect();
         self.deliver();
         decided
     }

@@ -3,16 +3,20 @@
 use super::{print, print_json};
 use crate::cli::{ProgArgs, ProgCommand};
 use crate::failure::Failure;
+use ccplane_alg::{Algorithm, PolicySource};
+use ccplane_infer::Shape;
 use ccplane_program::ir::{Program, RegKind};
 use ccplane_program::lang::{Diagnostic, MAX_SOURCE_BYTES};
 use ccplane_program::stock::{self, Stock};
 use ccplane_program::{compile, disasm};
+use ccplane_snapshot::Snapshot;
 use ccplane_wire::v1::{Bytecode, Inst, Op, Reg};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Why a program is refused: exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +44,7 @@ fn render(file: &str, text: &str, diagnostics: &[Diagnostic]) -> String {
 }
 
 /// `ccplane prog`
-pub(crate) fn prog(args: &ProgArgs) -> Result<(), Failure> {
+pub(crate) fn prog(args: &ProgArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
     match &args.command {
         ProgCommand::Check { file, json } => check(file, *json),
         ProgCommand::Show { file, ir: _, stock, bpf } => {
@@ -48,13 +52,22 @@ pub(crate) fn prog(args: &ProgArgs) -> Result<(), Failure> {
             let text = if *stock {
                 show_stock(&name, &program).map_err(Failure::input)?
             } else if *bpf {
-                ccplane_ebpf::listing(&program).map_err(Failure::runtime)?
+                let shapes = shapes(&program, algorithms);
+                ccplane_ebpf::listing(&program, &shapes).map_err(Failure::runtime)?
             } else {
                 disasm::disassemble(&program)
             };
             print(&text)
         }
     }
+}
+
+/// The slots that algorithms have policies for, as far as these could decide by the program's histories.
+fn shapes(program: &Program, algorithms: &[Arc<dyn Algorithm>]) -> Vec<(u8, Shape)> {
+    let shape = |policy: &PolicySource| Some((policy.slot, *Snapshot::parse(&policy.snapshot).ok()?.shape()));
+    let policies = algorithms.iter().flat_map(|a| a.policies());
+    let shapes = policies.filter_map(|policy| shape(&policy));
+    shapes.filter(|(_, shape)| shape.inputs() == program.policy_inputs()).collect()
 }
 
 fn load(path: &Path) -> Result<(String, Program), ProgramError> {

@@ -95,7 +95,7 @@ pub enum Response {
     },
     /// To [`Request::Snapshots`].
     Snapshots(Snapshots),
-    /// To [`Request::Push`]: what each datapath has decided.
+    /// To [`Request::Push`], where at least one datapath has taken it: what each has decided.
     Pushed {
         /// In a few words each.
         decisions: Vec<String>,

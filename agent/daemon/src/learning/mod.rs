@@ -10,6 +10,8 @@ mod estimate;
 mod learner;
 mod live;
 mod mailbox;
+#[cfg(test)]
+mod tests;
 mod thread;
 mod twin;
 

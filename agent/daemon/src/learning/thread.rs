@@ -110,8 +110,11 @@ fn learn(
 
 /// Makes way for everything else.
 fn stand_back() {
-    if let Err(errno) = rustix::process::setpriority_process(None, LOWEST_PRIORITY) {
-        warn!(%errno, "a learner runs at normal priority");
+    if let Err(error) = ccplane_ebpf::run_when_idle() {
+        warn!(%error, "a learner does not keep to idle processors");
+        if let Err(errno) = rustix::process::setpriority_process(None, LOWEST_PRIORITY) {
+            warn!(%errno, "a learner runs at normal priority");
+        }
     }
     let me = nix::unistd::Pid::from_raw(0);
     let Ok(allowed) = nix::sched::sched_getaffinity(me) else { return };

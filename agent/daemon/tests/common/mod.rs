@@ -1,6 +1,8 @@
 //! Real `ccplane` processes in directories of their own.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod lab;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;

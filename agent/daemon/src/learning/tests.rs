@@ -1,0 +1,117 @@
+//! A learner that hangs, as the loops that post to it see it; and what its thread is to the scheduler.
+
+use super::mailbox::{LoopId, Mailbox};
+use super::{DecisionLog, Learn, LearnerView, Post, Running, Shares, thread};
+use crate::learning::learner::Pressure;
+use ccplane_alg::Row;
+use ccplane_contract::FlowId;
+use ccplane_core::{Batch, Candidate, DatapathId, Decision, MAX_ROWS, Origin, Verdict};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// For what must happen at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+const SHARES: Shares = Shares { steady_percent: 10, burst_percent: 90 };
+
+/// Says when it is given rows, and goes on when it is told to.
+struct Hung {
+    entered: Sender<()>,
+    go_on: Receiver<()>,
+}
+
+impl Learn for Hung {
+    fn take(&mut self, _: LoopId, _: &Batch) {
+        let _ = self.entered.send(());
+        let _ = self.go_on.recv();
+    }
+    fn hear(&mut self, _: &Decision) {}
+    fn withdraw(&mut self) {}
+    fn step(&mut self, _: Duration) -> Option<Candidate> {
+        None
+    }
+    fn pressure(&self) -> Pressure {
+        Pressure::Steady
+    }
+}
+
+fn batch(rows: usize) -> Batch {
+    let row = Row { at_us: 0, slot: 0, snapshot: 1, inputs: Vec::new(), action_q16: 0, reward: 0.0 };
+    let (rows, datapath) = (vec![(FlowId(1), row); rows], DatapathId(0));
+    Batch { datapath, algorithm: "hung", slot: 0, rows, dropped: 0, measures: Vec::new() }
+}
+
+fn decision() -> Decision {
+    Decision {
+        at_us: 0,
+        datapath: DatapathId(0),
+        slot: 0,
+        algorithm: "hung",
+        snapshot: None,
+        uid: None,
+        origin: Origin::Shipped,
+        comparison: None,
+        verdict: Verdict::Pushed,
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_learner_that_hangs() {
+    const BATCHES: usize = 100;
+    const DECISIONS: usize = 10_000;
+    let view = LearnerView::new("hung");
+    let (entered, has_entered) = channel();
+    let (release, go_on) = channel::<()>();
+    let make = move || Some(Box::new(Hung { entered, go_on }) as Box<dyn Learn>);
+    let mailbox = view.mailbox.clone();
+    let learner =
+        thread::spawn("hung", mailbox.clone(), SHARES, view.gauges.clone(), make, |_| true).unwrap();
+    let running = Running { mailboxes: vec![mailbox.clone()] };
+    let mailboxes = BTreeMap::from([("hung", mailbox)]);
+    let post = Post { from: LoopId(0), mailboxes, log: DecisionLog::default() };
+    post.batch(batch(1));
+    has_entered.recv_timeout(PATIENCE).unwrap();
+
+    // What a loop does, and what the control socket asks; on a thread of its own, so that a wait fails the test.
+    let (done, ended) = channel();
+    let seen = view.clone();
+    std::thread::spawn(move || {
+        (0..BATCHES).for_each(|_| post.batch(batch(MAX_ROWS)));
+        (0..DECISIONS).for_each(|_| post.decision("ebpf", decision()));
+        let figures = (seen.gauges.rows.load(Relaxed), seen.dropped_rows());
+        // As at the agent's end.
+        drop(running);
+        done.send(figures).unwrap();
+    });
+    let (taken, dropped) = ended.recv_timeout(PATIENCE).expect("posting waits for nobody");
+    assert_eq!(taken, 1, "it hangs in its first batch");
+    let posted = (BATCHES * MAX_ROWS) as u64;
+    let kept = posted - dropped;
+    assert!(
+        kept > 0 && kept <= 4 * MAX_ROWS as u64,
+        "{kept} of {posted} rows wait, {dropped} are counted as dropped"
+    );
+
+    drop(release);
+    learner.join().unwrap();
+    assert!(!view.gauges.failed.load(Relaxed));
+}
+
+#[test]
+fn a_learner_runs_on_idle_processors_only() {
+    /// `SCHED_IDLE` of sched(7), and the place of the policy in proc_pid_stat(5), counted from the state.
+    const IDLE: &str = "5";
+    const POLICY: usize = 41 - 3;
+    let mailbox = Mailbox::default();
+    let (tell, told) = channel();
+    let make = move || {
+        tell.send(std::fs::read_to_string("/proc/thread-self/stat").unwrap()).unwrap();
+        None
+    };
+    let view = LearnerView::new("idle");
+    thread::spawn("idle", mailbox, SHARES, view.gauges, make, |_| true).unwrap().join().unwrap();
+    let stat = told.recv().unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    assert_eq!(fields.split(' ').nth(POLICY), Some(IDLE), "{stat}");
+}
