@@ -1,6 +1,6 @@
 //! The plan's comparisons and what came of them.
 
-use ccplane_results::{Comparison, Measured};
+use ccplane_results::{Comparison, Measured, Metric};
 
 use super::figures;
 use super::view::{Repeat, View};
@@ -35,6 +35,8 @@ pub enum Outcome {
         /// So is its whole confidence interval.
         surely: bool,
     },
+    /// Neither ever reached what the metric counts the time to: each figure is as long as the run, and their ratio says nothing.
+    NeverReached,
     /// The plan sets no limit.
     NoLimit,
     /// There is no ratio.
@@ -78,10 +80,18 @@ fn verdict<'a>(view: &View<'a>, comparison: &'a Comparison, scenario: usize) -> 
     };
     let outcome = match (ratio, limits(comparison)) {
         (None, _) => Outcome::NoData,
+        _ if metric == Metric::AdaptationUs && !any_reached(of) && !any_reached(against) => {
+            Outcome::NeverReached
+        }
         (Some(_), None) => Outcome::NoLimit,
         (Some(ratio), Some(limits)) => judged(ratio, limits),
     };
     Verdict { comparison, scenario, ours, theirs, ratio, outcome }
+}
+
+/// Whether any run got to the oracle's reward after any change.
+fn any_reached(runs: &[Repeat<'_>]) -> bool {
+    runs.iter().flat_map(|run| figures::adaptations(run.measured)).any(|stretch| stretch.reached_ms.is_some())
 }
 
 fn each<T>(runs: &[Repeat<'_>], value: impl Fn(&Measured) -> Option<T>) -> Vec<T> {
@@ -124,6 +134,11 @@ fn limits(comparison: &Comparison) -> Option<(f64, f64)> {
         low.into_iter().flatten().fold(f64::NEG_INFINITY, f64::max),
         high.into_iter().flatten().fold(f64::INFINITY, f64::min),
     ))
+}
+
+/// Whether the plan sets a limit.
+pub fn is_limited(comparison: &Comparison) -> bool {
+    limits(comparison).is_some()
 }
 
 /// The limit in words: "within 5 %", "at most 1.1×"; empty without one.

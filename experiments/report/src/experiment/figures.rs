@@ -122,8 +122,7 @@ pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64>
             let ms: f64 = parts().map(|(_, ms)| ms).sum();
             (ms > 0.0).then(|| parts().map(|(reward, ms)| reward * ms).sum::<f64>() / ms)
         }
-        // How long a flow takes to start is no adaptation.
-        Metric::AdaptationUs => mean(measured.stretches.iter().skip(1).map(adaptation_ms)).map(|ms| ms * 1e3),
+        Metric::AdaptationUs => mean(adaptations(measured).map(adaptation_ms)).map(|ms| ms * 1e3),
     }
 }
 
@@ -131,6 +130,11 @@ pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64>
 pub fn typical(measured: &Measured, warmup_ms: u64) -> f64 {
     let value = |metric| value(metric, measured, warmup_ms);
     value(Metric::ThroughputBps).or_else(|| value(Metric::FctP50Us)).unwrap_or(0.0)
+}
+
+/// The stretches that a flow adapts to: how long it takes to start is no adaptation.
+pub fn adaptations(measured: &Measured) -> impl Iterator<Item = &Stretch> {
+    measured.stretches.iter().skip(1)
 }
 
 fn adaptation_ms(stretch: &Stretch) -> u64 {

@@ -131,8 +131,10 @@ fn in_short(view: &View<'_>) -> Markup {
     let verdicts = verdicts(view);
     let paper = &view.results.header.plan.paper;
     let count = |f: fn(&Outcome) -> bool| verdicts.iter().filter(|v| f(&v.outcome)).count();
-    let (met, missed) =
-        (count(|o| matches!(o, Outcome::Met { .. })), count(|o| matches!(o, Outcome::Missed { .. })));
+    let (met, missed) = (
+        count(|o| matches!(o, Outcome::Met { .. })),
+        count(|o| matches!(o, Outcome::Missed { .. } | Outcome::NeverReached)),
+    );
     html! {
         @if !verdicts.is_empty() || !paper.is_empty() || view.done() < view.planned() {
             section {

@@ -120,6 +120,9 @@ fn badge(outcome: Outcome) -> Markup {
             "✗ missed, unsure",
             "The confidence interval reaches into the limit, or there is one pair only",
         ),
+        Outcome::NeverReached => {
+            ("missed", "✗ never reached", "Neither got to 90 % of the oracle’s reward after any change")
+        }
         Outcome::NoLimit => ("none", "shown", "The plan sets no limit"),
         Outcome::NoData => ("none", "no data", "No repeat has both figures"),
     };

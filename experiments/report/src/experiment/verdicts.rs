@@ -30,6 +30,8 @@ pub struct Compared {
     pub limit: String,
     /// Whether the ratio keeps the limit; `None` without either.
     pub met: Option<bool>,
+    /// Whether neither of them ever reached what the metric counts the time to; a limit is not met then.
+    pub never_reached: bool,
     /// The same figure in a paper, in words.
     pub paper: Option<String>,
 }
@@ -55,8 +57,10 @@ fn compared(view: &View<'_>, verdict: &Verdict<'_>) -> Compared {
         met: match verdict.outcome {
             Outcome::Met { .. } => Some(true),
             Outcome::Missed { .. } => Some(false),
+            Outcome::NeverReached => compare::is_limited(comparison).then_some(false),
             Outcome::NoLimit | Outcome::NoData => None,
         },
+        never_reached: verdict.outcome == Outcome::NeverReached,
         paper: comparison.paper.clone(),
     }
 }
@@ -75,6 +79,9 @@ impl fmt::Display for Compared {
             (None, _) => f.write_str("no data")?,
             (Some(ratio), None) => write!(f, "{ratio:.3}")?,
             (Some(ratio), Some((low, high))) => write!(f, "{ratio:.3} [{low:.3}, {high:.3}]")?,
+        }
+        if self.never_reached {
+            f.write_str(", never reached")?;
         }
         if !self.limit.is_empty() {
             write!(f, " ({})", self.limit)?;
@@ -99,11 +106,15 @@ mod tests {
             pairs: 5,
             limit: "within 5 %".into(),
             met: Some(true),
+            never_reached: false,
             paper: Some("CCP: 30 % longer".into()),
         };
         let line =
             "met    Completion p95, 24 Mb/s: a / b: 1.012 [0.990, 1.030] (within 5 %) [CCP: 30 % longer]";
         assert_eq!(compared.to_string(), line);
+        let never = Compared { met: Some(false), never_reached: true, paper: None, ..compared.clone() };
+        let line = "MISSED Completion p95, 24 Mb/s: a / b: 1.012 [0.990, 1.030], never reached (within 5 %)";
+        assert_eq!(never.to_string(), line);
         compared = Compared { ratio: None, interval: None, met: None, paper: None, ..compared };
         assert_eq!(compared.to_string(), "       Completion p95, 24 Mb/s: a / b: no data (within 5 %)");
     }
