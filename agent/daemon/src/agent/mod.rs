@@ -7,7 +7,7 @@
 mod handle;
 mod kernel_loop;
 mod observed;
-mod privileges;
+pub(crate) mod privileges;
 mod source;
 mod worker;
 

@@ -4,7 +4,7 @@
 //! kernel/bpf/syscall.c) and TCP congestion controls (`CAP_NET_ADMIN`), and, to take flows back from every network
 //! namespace when it stops, entering these (`CAP_SYS_ADMIN`: setns(2)) and finding those of other processes
 //! (`CAP_SYS_PTRACE`: namespaces(7)). The threads that take bytes from others, over the control socket and the
-//! datapath socket, keep nothing.
+//! datapath socket, keep nothing, nor do learners and what writes the decision log.
 
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
@@ -20,11 +20,11 @@ pub(super) const KERNEL: &[Capability] = &[
 ];
 
 /// What everything else keeps.
-pub(super) const NOTHING: &[Capability] = &[];
+pub(crate) const NOTHING: &[Capability] = &[];
 
 /// Gives up all but `wanted`, for the calling thread and those that it starts. Having more than needed is no reason
 /// not to run.
-pub(super) fn keep(wanted: &[Capability]) {
+pub(crate) fn keep(wanted: &[Capability]) {
     match limit_to(wanted) {
         Ok(kept) => debug!(?kept, "capabilities"),
         Err(error) => warn!(%error, "capabilities could not be given up"),

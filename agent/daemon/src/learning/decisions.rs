@@ -1,5 +1,6 @@
 //! What was decided, for people and programs: a line in the log, a JSON object in a file.
 
+use crate::agent::privileges;
 use crate::control::DecisionRecord;
 use ccplane_core::Decision;
 use std::fs::{File, OpenOptions};
@@ -24,7 +25,11 @@ impl DecisionLog {
         let Some(path) = path else { return Ok(DecisionLog(None)) };
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let (to, from) = sync_channel(MAX_WAITING);
-        std::thread::Builder::new().name("ccp-decisions".to_owned()).spawn(move || write(file, &from))?;
+        let run = move || {
+            privileges::keep(privileges::NOTHING);
+            write(file, &from);
+        };
+        std::thread::Builder::new().name("ccp-decisions".to_owned()).spawn(run)?;
         Ok(DecisionLog(Some(to)))
     }
 

@@ -2,6 +2,7 @@
 
 use super::learner::{Learn, Pressure};
 use super::mailbox::{Mail, Mailbox};
+use crate::agent::privileges;
 use ccplane_core::Candidate;
 use nix::time::{ClockId, clock_gettime};
 use std::io;
@@ -54,6 +55,8 @@ pub(super) fn spawn(
     offer: impl Fn(Candidate) -> bool + Send + 'static,
 ) -> io::Result<std::thread::JoinHandle<()>> {
     let run = move || {
+        // The agent gives up its own only when its threads run.
+        privileges::keep(privileges::NOTHING);
         stand_back();
         let shared = gauges.clone();
         let learned = catch_unwind(AssertUnwindSafe(|| {
