@@ -1,4 +1,4 @@
-//! Monitor intervals: what `aurora.fold` and `mocc.fold` report of one, and what it was worth.
+//! Monitor intervals: what `aurora.fold`, and so MOCC's program, reports of one, and what it was worth.
 
 use ccplane_alg::{Control, FlowInfo, Parameter, Report, RowBuilder};
 

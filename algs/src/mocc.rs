@@ -1,7 +1,7 @@
 //! MOCC (Ma, Tian, Liao, Zhang, Xu, Xu, Chen and Chen, "Multi-Objective Congestion Control", EuroSys 2022): one network for
 //! every preference between throughput, latency and loss.
 //!
-//! `mocc.fold` is `aurora.fold` but for three registers: the flow's preference, percents that sum to 100, which follow the
+//! Its program is `aurora.fold` but for three registers: the flow's preference, percents that sum to 100, which follow the
 //! state as the network's last three inputs (section 4.1). `(policy 1)` decides.
 //!
 //! - **Reward** (section 4.1, equation 2): `w_thr throughput / capacity + w_lat base RTT / RTT + w_loss (1 - loss)`. The capacity is
@@ -9,12 +9,17 @@
 //!   the paper estimates it.
 //! - **Preferences**: parameters of the algorithm, so a rule gives each application's flows their own.
 
+use crate::Aurora;
 use crate::interval::{DEFAULT_SLACK_US, Interval, Rows, SLACK_US, mss_bytes, set};
+use crate::placed::Asking;
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report};
-use std::sync::Arc;
+use ccplane_program::lang::ast::StmtKind;
+use std::sync::{Arc, LazyLock};
 
-/// The slot that `mocc.fold` asks.
+/// The slot that its program asks.
 const SLOT: u8 = 1;
+/// The registers that its program has beside Aurora's.
+const PREFERENCE: &str = "(w_thr 33) (w_lat 33) (w_loss 34)";
 /// What a preference's parts sum to.
 pub(crate) const WHOLE_PERCENT: u32 = 100;
 /// The largest throughput counts for one to two of these, seconds.
@@ -137,13 +142,25 @@ pub struct Mocc {
     pub config: MoccConfig,
 }
 
+/// Aurora's, which also sees the preference.
+fn program() -> Option<String> {
+    let mut asking = Asking::of(Aurora::default().programs().first()?.source)?;
+    asking.declare(PREFERENCE)?;
+    asking.replace(|statement| match statement {
+        StmtKind::Policy(_) => Some(format!("(history 1 w_thr w_lat w_loss) (policy {SLOT})")),
+        _ => None,
+    })?;
+    Some(asking.source.to_string())
+}
+
 impl Algorithm for Mocc {
     fn name(&self) -> &'static str {
         "mocc"
     }
 
     fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: "mocc", source: include_str!("mocc.fold") }]
+        static PROGRAM: LazyLock<Option<String>> = LazyLock::new(program);
+        PROGRAM.iter().map(|source| ProgramSource { name: "mocc", source }).collect()
     }
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
@@ -200,12 +217,15 @@ mod tests {
 
     #[test]
     fn its_program_is_auroras_but_for_the_preference() {
-        let aurora = include_str!("aurora.fold");
-        let mocc = include_str!("mocc.fold")
-            .replace("    (w_thr 33) (w_lat 33) (w_loss 34)\n", "")
-            .replace("    (history 1 w_thr w_lat w_loss)\n", "")
-            .replace("(policy 1)", "(policy 0)");
-        assert_eq!(mocc, aurora);
+        let own = ccplane_program::compile(Mocc::default().programs()[0].source).unwrap();
+        let auroras = ccplane_program::compile(Aurora::default().programs()[0].source).unwrap();
+        assert_eq!((own.policy_slots(), auroras.policy_slots()), (vec![SLOT], vec![0]));
+        assert_eq!(own.insts().len(), auroras.insts().len() + 1);
+        assert_eq!(own.regs().len(), auroras.regs().len() + 3);
+        let [state, preference] = own.histories() else { panic!("{:?}", own.histories()) };
+        assert_eq!(std::slice::from_ref(state), auroras.histories());
+        let names: Vec<&str> = preference.regs.iter().map(|r| &*own.regs()[usize::from(*r)].name).collect();
+        assert_eq!((preference.depth, names), (1, vec!["w_thr", "w_lat", "w_loss"]));
     }
 
     #[test]

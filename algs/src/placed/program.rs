@@ -46,6 +46,13 @@ impl Asking {
         Some(())
     }
 
+    /// Adds registers, written as in a program. `None` if they are none.
+    pub fn declare(&mut self, registers: &str) -> Option<()> {
+        let added = parse(&format!("(def {registers}) (when true (report))")).ok()?;
+        self.source.decls.extend(added.decls);
+        Some(())
+    }
+
     /// Replaces each statement that `of` says something about by those statements, or by none. `None` if they are no statements.
     pub fn replace(&mut self, mut of: impl FnMut(&StmtKind) -> Option<String>) -> Option<()> {
         for clause in &mut self.source.clauses {

@@ -14,7 +14,7 @@ struct Kind {
     hi: f64,
 }
 
-/// What `aurora.fold` and `mocc.fold` keep of an interval: ranges hold what flows meet, with resolution where decisions are
+/// What `aurora.fold` and MOCC's program keep of an interval: ranges hold what flows meet, with resolution where decisions are
 /// made. Inflation is within half a second a second for any queue that fills or drains; the latency ratio's 0.6
 /// stands for four smallest RTTs, the send ratio's 0.5 for three packets sent for one acknowledged.
 const INTERVAL: [Kind; 3] = [
@@ -60,7 +60,7 @@ pub fn aurora(steps: Steps) -> Result<PolicySpec, SpecError> {
     PolicySpec::new("aurora", intervals(), steps.action())
 }
 
-/// The policy of `mocc.fold`: the preference follows the intervals.
+/// The policy of MOCC's program: the preference follows the intervals.
 ///
 /// # Errors
 /// Steps outside a snapshot's limits.
