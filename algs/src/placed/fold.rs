@@ -4,23 +4,12 @@
 
 use std::sync::Arc;
 
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource};
 
-use super::fields_of;
+use super::{Unattended, fields_of};
 use crate::Aurora;
 
 const NAME: &str = "aurora-fold";
-
-// State
-
-/// The agent's side of a flow. There is nothing to decide, and nobody learns.
-struct DistilledFlow;
-
-// Behaviour
-
-impl Flow for DistilledFlow {
-    fn on_report(&mut self, _now_us: u64, _report: &Report<'_>, _control: &mut Control) {}
-}
 
 // Factory
 
@@ -47,7 +36,7 @@ impl Algorithm for Distilled {
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         control.set_program(NAME, &fields_of(&*self.aurora, info));
-        Box::new(DistilledFlow)
+        Box::new(Unattended)
     }
 
     fn parameters(&self) -> &'static [Parameter] {

@@ -7,12 +7,19 @@ mod fold;
 mod program;
 mod still;
 
-use ccplane_alg::{Algorithm, Command, Control, FlowInfo};
+use ccplane_alg::{Algorithm, Command, Control, Flow, FlowInfo, Report};
 
 pub use agent::InAgent;
 pub use fold::Distilled;
 pub use program::Asking;
 pub use still::Still;
+
+/// The agent's side of a flow of which there is nothing to decide, and from which nobody learns.
+struct Unattended;
+
+impl Flow for Unattended {
+    fn on_report(&mut self, _now_us: u64, _report: &Report<'_>, _control: &mut Control) {}
+}
 
 /// What `algorithm` sets when a flow starts.
 fn fields_of(algorithm: &dyn Algorithm, info: &FlowInfo) -> Vec<(&'static str, i64)> {

@@ -2,26 +2,15 @@
 
 use std::sync::{Arc, LazyLock};
 
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource};
 use ccplane_program::lang::ast::StmtKind;
 
-use super::{Asking, fields_of};
+use super::{Asking, Unattended, fields_of};
 use crate::Aurora;
 
 const NAME: &str = "aurora-still";
 /// The slot that it asks.
 const SLOT: u8 = 2;
-
-// State
-
-/// The agent's side of a flow. Nobody learns from it.
-struct StillFlow;
-
-// Behaviour
-
-impl Flow for StillFlow {
-    fn on_report(&mut self, _now_us: u64, _report: &Report<'_>, _control: &mut Control) {}
-}
 
 // Factory
 
@@ -63,7 +52,7 @@ impl Algorithm for Still {
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         control.set_program(NAME, &fields_of(&*self.aurora, info));
-        Box::new(StillFlow)
+        Box::new(Unattended)
     }
 
     fn policies(&self) -> Vec<PolicySource> {
