@@ -73,7 +73,8 @@ impl Inputs {
         }
     }
 
-    /// The flow asks, with these cells: what intervals have ended since it asked last follows from them.
+    /// The flow asks, with these cells: the intervals that have ended since it asked last are the fewest that make the
+    /// old cells these. There may have been more: equal ones in a row, or more than the cells hold.
     pub fn update(&mut self, cells: &[i32]) {
         let (width, end) = (self.layout.features, self.layout.features * self.layout.depth);
         let since = (1..self.layout.depth)
@@ -111,5 +112,51 @@ impl Inputs {
                 i64::from(cell).clamp(lo, hi)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_snapshot::{Action, ActionMap, Feature};
+
+    const LAYOUT: Layout = Layout { features: 1, depth: 3, constants: 0 };
+    const HALF: Input = Input::Average(0, 5);
+
+    /// What is left of these intervals, when a flow asks after so many of them each.
+    fn asked_after(intervals: &[i32], counts: &[usize]) -> Inputs {
+        let feature = |n| Feature { name: format!("x[{n}]"), lo: -1000, hi: 1000 };
+        let action =
+            Action { map: ActionMap::None, bound_q16: 1 << 16, step_q20: 1, knob_min: 1, knob_max: 2 };
+        let spec = PolicySpec::new("toy", (0..LAYOUT.depth).map(feature).collect(), action).unwrap();
+        let mut inputs = Inputs::new(LAYOUT, &spec);
+        let mut cells = vec![0; LAYOUT.depth];
+        let mut rest = intervals;
+        for count in counts {
+            for interval in &rest[..*count] {
+                cells.remove(0);
+                cells.push(*interval);
+            }
+            rest = &rest[*count..];
+            inputs.update(&cells);
+        }
+        inputs
+    }
+
+    #[test]
+    fn intervals_between_questions_count_where_they_can_be_told() {
+        let intervals = [100, 200, 400, 50, 80, 640];
+        let each = asked_after(&intervals, &[1; 6]);
+        let some = asked_after(&intervals, &[3, 1, 2]);
+        for input in [Input::Now(0), Input::Before(0), HALF, Input::Average(0, 8)] {
+            assert_eq!(some.get(input), each.get(input), "{input:?}");
+        }
+        // Four at once: the first is beyond the history. Of two equal ones, the history shows one.
+        assert_eq!(asked_after(&[100, 200, 400, 50], &[4]).get(HALF), 150);
+        assert_eq!(asked_after(&[100, 200, 400, 50], &[1; 4]).get(HALF), 156);
+        let (told, untold) = (&[3, 1, 1][..], &[3, 2][..]);
+        let equal = [64; 5];
+        assert_eq!(asked_after(&equal, told).get(HALF), 62);
+        assert_eq!(asked_after(&equal, untold).get(HALF), 60);
     }
 }

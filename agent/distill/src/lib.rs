@@ -4,7 +4,11 @@
 //! [`distill`] lets the teacher label what the student meets (DAgger: Ross, Gordon and Bagnell, AISTATS 2011): a first round
 //! under the teacher, then some under the tree that came of the rounds before. [`Inputs`] says what a tree sees: where a
 //! network has ten intervals, a program keeps the last ones and moving averages. [`Student`] is the tree in integers,
-//! [`emit`] writes it into the algorithm's own program; both decide the same.
+//! [`emit`] writes it into the algorithm's own program.
+//!
+//! Both decide the same, bit for bit, while the student can tell which intervals have ended since it was asked last, as
+//! the program does. It cannot where these were more than a history holds, or equal ones in a row: then its moving averages
+//! take the fewest that there may have been, and the program's take all.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -39,11 +43,11 @@ pub struct DistillConfig {
     pub leaves: usize,
     /// Inputs, 1 to [`MAX_TREE_INPUTS`]: those that help most.
     pub inputs: usize,
-    /// Rounds: the first under the teacher, the others under the student.
+    /// Rounds: the first under the teacher, the others under the student. These three's product is at most 2 000 000.
     pub rounds: usize,
     /// Episodes of a round.
     pub episodes: usize,
-    /// Decisions of an episode.
+    /// Decisions of each flow in an episode.
     pub steps: usize,
 }
 

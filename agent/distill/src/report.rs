@@ -15,8 +15,8 @@ use crate::fit::fit;
 use crate::inputs::{Input, Inputs};
 use crate::{DistillConfig, DistillError, MAX_LEAVES, MAX_TREE_INPUTS, Student, Teacher};
 
-/// Rounds, episodes and decisions of one, at most.
-const MAX_WORK: usize = 100_000;
+/// Decisions of all rounds, at most: all are kept, some 200 bytes each, to fit the tree to.
+const MAX_DECISIONS: usize = 2_000_000;
 /// Histories drawn at random.
 const RANDOM_HISTORIES: usize = 20_000;
 /// Names of random streams and of the episodes that are held out.
@@ -144,12 +144,14 @@ pub fn distill(
 }
 
 fn check(config: &DistillConfig) -> Result<(), DistillError> {
+    let decisions = config.rounds.saturating_mul(config.episodes).saturating_mul(config.steps);
     let numbers = [
         ("leaves", config.leaves, MAX_LEAVES),
         ("inputs", config.inputs, MAX_TREE_INPUTS),
-        ("rounds", config.rounds, MAX_WORK),
-        ("episodes", config.episodes, MAX_WORK),
-        ("steps", config.steps, MAX_WORK),
+        ("rounds", config.rounds, MAX_DECISIONS),
+        ("episodes", config.episodes, MAX_DECISIONS),
+        ("steps", config.steps, MAX_DECISIONS),
+        ("the product of rounds, episodes and steps", decisions, MAX_DECISIONS),
     ];
     match numbers.into_iter().find(|(_, found, limit)| !(1..=*limit).contains(found)) {
         Some((field, found, limit)) => Err(DistillError::Config { field, found, limit }),

@@ -61,6 +61,9 @@ fn what_cannot_be_distilled_is_refused() {
         |algorithm: Arc<dyn Algorithm>, config| distill(algorithm, &teacher(), &config).unwrap_err();
     let many = DistillConfig { leaves: 25, ..quick() };
     assert_eq!(refused(Arc::new(Aurora::default()), many).to_string(), "leaves is 25, 1 to 24 are allowed");
+    let long = DistillConfig { rounds: 100, episodes: 1000, steps: 21, ..quick() };
+    let long = refused(Arc::new(Aurora::default()), long).to_string();
+    assert_eq!(long, "the product of rounds, episodes and steps is 2100000, 1 to 2000000 are allowed");
     let reno = refused(Arc::new(ccplane_algs::Reno::default()), quick());
     assert_eq!(reno.to_string(), "algorithm reno: its program asks no policy");
     let mocc = refused(Arc::new(ccplane_algs::Mocc::default()), quick());
