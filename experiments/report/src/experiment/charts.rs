@@ -420,9 +420,11 @@ impl<'a> Charts<'a> {
         Some(figure)
     }
 
-    /// Whether some contender has several flows of its own.
+    /// Whether some contender shares the link: several flows of its own, or another's beside.
     pub fn has_several_flows(&self) -> bool {
-        self.view.all_runs(self.index).any(|(_, r)| own_flows(r.measured).nth(1).is_some())
+        self.view
+            .all_runs(self.index)
+            .any(|(_, r)| own_flows(r.measured).next().is_some() && r.measured.flows.len() > 1)
     }
 }
 

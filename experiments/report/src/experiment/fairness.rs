@@ -20,11 +20,12 @@ pub enum Convergence {
     Never,
 }
 
-/// From the last flow's start, when every flow begins to stay within [`BAND`] of the flows' mean throughput for [`HOLD_MS`]. `None` for
-/// fewer than two flows, or where they are not all there for so long.
+/// From the last flow's start, when every flow begins to stay within [`BAND`] of the flows' mean throughput for [`HOLD_MS`]. Flows of
+/// another algorithm beside the contender's count: their share of the link is as fair. `None` for fewer than two flows, or where they
+/// are not all there for so long.
 pub fn convergence(measured: &Measured) -> Option<Convergence> {
-    let flows: Vec<&Flow> = own_flows(measured).collect();
-    if flows.len() < 2 {
+    let flows: Vec<&Flow> = measured.flows.iter().collect();
+    if flows.len() < 2 || own_flows(measured).next().is_none() {
         return None;
     }
     let start_ms = flows.iter().map(|f| f.start_ms).max()?;
@@ -110,11 +111,19 @@ mod tests {
     }
 
     #[test]
+    fn flows_of_another_algorithm_have_shares_too() {
+        let beside = |bps: u64| Flow { background: Some("cubic".into()), ..flow(0, move |_| bps) };
+        assert_eq!(of(vec![flow(0, |_| 4), flow(0, |_| 4), beside(5)]), Some(Convergence::After(0)));
+        assert_eq!(of(vec![flow(0, |_| 4), flow(0, |_| 4), beside(9)]), Some(Convergence::Never));
+        let from_10_s = |t| if t > 10_000 { 4 } else { 1 };
+        assert_eq!(of(vec![flow(0, from_10_s), beside(4)]), Some(Convergence::After(10_000)));
+        assert_eq!(of(vec![beside(4), beside(4)]), None, "none of the contender's");
+    }
+
+    #[test]
     fn needs_two_flows_side_by_side() {
         assert_eq!(of(vec![flow(0, |_| 1)]), None);
         assert_eq!(of(vec![flow(0, |_| 1), flow(16_000, |_| 1)]), None, "not five seconds");
-        let other = Flow { background: Some("cubic".into()), ..flow(0, |_| 1) };
-        assert_eq!(of(vec![flow(0, |_| 1), other]), None, "background traffic is no peer");
         assert_eq!(of(vec![Flow::default(), Flow::default()]), None);
     }
 }

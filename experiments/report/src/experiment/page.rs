@@ -245,7 +245,7 @@ fn several_flows(view: &View<'_>, index: usize, charts: &Charts<'_>, drawing: &m
         h3.part { "Several flows" }
         p.hint {
             "Converged: each flow’s throughput, over " (BIN_MS as f64 / 1e3) " s, stays within ±" (BAND * 100.0)
-            " % of the flows’ mean for " (HOLD_MS / 1_000) " s; counted from the last flow’s start (PCC, NSDI’15)."
+            " % of the flows’ mean for " (HOLD_MS / 1_000) " s, background flows among them; counted from the last flow’s start (PCC, NSDI’15). Jain’s index is of the contender’s own."
         }
         (tables::fairness(view, index))
         (drawing.grid("columns", charts.flows()))

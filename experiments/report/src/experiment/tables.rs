@@ -233,7 +233,11 @@ pub fn fairness(view: &View<'_>, scenario: usize) -> Markup {
                     @let times = times(&found);
                     tr {
                         (contender(view, c))
-                        td { (runs.first().map_or(0, |r| own_flows(r.measured).count())) }
+                        @let (own, beside) = runs.first().map_or((0, 0), |r| {
+                            let own = own_flows(r.measured).count();
+                            (own, r.measured.flows.len() - own)
+                        });
+                        td { (own) @if beside > 0 { span.unit { " + " (beside) " beside" } } }
                         td { (jain_text(&jain)) }
                         td { @if found.is_empty() { (format::NONE) } @else { (times.len()) " of " (found.len()) } }
                         td { (format::number(percentile(&times, 50))) }
