@@ -181,9 +181,9 @@ pub enum Src {
     Rate,
     /// Microseconds since the program started or last wrote `Micros`.
     Micros,
-    /// The last action of a policy, Q16, after noise and bound; 0 before the first.
+    /// The last answer of a policy, Q16, after noise and bound; 0 before the first, and if it was none.
     PolicyAction,
-    /// The deployment that decided it; 0 before the first.
+    /// The deployment that decided it; 0 where there is none.
     PolicySnapshot,
 }
 

@@ -54,9 +54,9 @@ pub struct Flow {
     pub faults: u64,
     /// The cells of all histories: see [`Program::history_cells`].
     pub histories: [i32; MAX_POLICY_INPUTS],
-    /// The last action of a policy, Q16.
+    /// The last answer of a policy, Q16; 0 if it was none.
     pub action_q16: i64,
-    /// The deployment that decided it; 0 before the first.
+    /// The deployment that decided it; 0 before the first answer, and if the last was none.
     pub snapshot: u32,
 }
 
@@ -309,7 +309,11 @@ impl<P: Policies + ?Sized> Run<'_, P> {
                 flow.action_q16 = action_q16;
                 flow.snapshot = snapshot;
             }
-            Decision::Native => self.native = true,
+            Decision::Native => {
+                // A report of this invocation is no row of the decision before.
+                (flow.action_q16, flow.snapshot) = (0, 0);
+                self.native = true;
+            }
         }
     }
 

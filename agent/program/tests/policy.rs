@@ -107,11 +107,26 @@ fn without_an_answer_the_invocation_ends_as_it_would() {
     let (outcome, report) =
         invoke(&program, &mut flow, &ack(0), &mut Scripted::new(Decision::Native, 77, 77));
     assert_eq!(outcome, Outcome { report: true, asked: true, native: true });
-    assert_eq!((report[0], flow.cwnd_bytes, flow.rate_bytes_per_s, flow.snapshot), (9, 3000, 0, 0));
+    assert_eq!((report[0], flow.cwnd_bytes, flow.rate_bytes_per_s), (9, 3000, 0));
     assert!(flow.invoke_with(&program, &ack(0), &mut NoPolicies, &mut [0; MAX_REGS]).native);
     let silent = compile("(def (Report (x 0))) (when true (history 1 Report.x) (report))").unwrap();
     let outcome = flow.invoke(&silent, &ack(0), &mut [0; MAX_REGS]);
     assert_eq!(outcome, Outcome { report: true, asked: false, native: false });
+}
+
+#[test]
+fn without_an_answer_there_is_no_last_action() {
+    let program = compile(
+        "(def (Report (action 0) (snapshot 0)))
+         (when true (history 1 Report.action) (policy 0)
+            (:= Report.action Policy.action) (:= Report.snapshot Policy.snapshot) (report))",
+    )
+    .unwrap();
+    let mut flow = Flow::new(&program, 14_480, 0);
+    let (_, report) = invoke(&program, &mut flow, &ack(0), &mut Scripted::new(ACTION, 3000, 0));
+    assert_eq!(report[..2], [-70_000, u32::MAX.into()]);
+    let (_, report) = invoke(&program, &mut flow, &ack(0), &mut Scripted::new(Decision::Native, 0, 0));
+    assert_eq!((&report[..2], flow.action_q16, flow.snapshot), (&[0, 0][..], 0, 0));
 }
 
 #[test]

@@ -530,6 +530,7 @@ impl Gen<'_> {
         self.asm.call_sub(entry);
         self.asm.alu_imm(Alu::Or, FLAGS, FLAG_ASKED);
         self.asm.jump_if_imm(R::R0, Cond::Ne, policy::NATIVE, decided);
+        policy::forget(&mut self.asm, REC);
         self.asm.alu_imm(Alu::Or, FLAGS, FLAG_NATIVE);
         self.asm.bind(decided);
         for t in &live {

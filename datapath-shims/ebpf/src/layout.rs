@@ -161,7 +161,7 @@ pub mod rec {
     pub const COLLAPSED: u32 = NOISE + 40;
     /// u32: times that the monitor made it fall back.
     pub const TRIPS: u32 = NOISE + 44;
-    /// i64: the last action since the program started, Q16.
+    /// i64: the last action since the program started, Q16; 0 if there was no answer.
     pub const ACTION: u32 = NOISE + 48;
     /// u32: the deployment that decided it.
     pub const SNAPSHOT: u32 = NOISE + 56;

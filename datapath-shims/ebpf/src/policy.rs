@@ -395,10 +395,15 @@ pub fn append(asm: &mut Asm, program: &Program, history: usize, record: R) {
     }
 }
 
-/// What starts anew with a program, in the record `record`.
-pub fn start(asm: &mut Asm, program: &Program, record: R) {
+/// There is no last action, in the record `record`.
+pub fn forget(asm: &mut Asm, record: R) {
     asm.store_imm(Size::B8, record, rec::ACTION as i16, 0);
     asm.store_imm(Size::B4, record, rec::SNAPSHOT as i16, 0);
+}
+
+/// What starts anew with a program, in the record `record`.
+pub fn start(asm: &mut Asm, program: &Program, record: R) {
+    forget(asm, record);
     let asks = !program.policy_slots().is_empty();
     asm.store_imm(Size::B4, record, rec::ASKS as i16, asks.into());
     let cells = program.policy_inputs().next_multiple_of(2).min(MAX_POLICY_INPUTS);

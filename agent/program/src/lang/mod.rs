@@ -20,8 +20,8 @@
 //! order in which the source first names them, each oldest interval first, and its action changes `Rate` or `Cwnd`,
 //! which the statements after it see, or only tells what it is. `Policy.action` is the last action, in 2^-16, and
 //! `Policy.snapshot` names what decided it; both are 0 before the first. A program that starts begins with histories of
-//! 0. If the slot has no answer, the invocation ends as it would, and the flow is the datapath's native algorithm's
-//! until the agent sets a program again; so a report in such an invocation holds the action before.
+//! 0. If the slot has no answer, both are 0 again, the invocation ends as it would, and the flow is the datapath's
+//! native algorithm's until the agent sets a program again.
 //!
 //! A program that measures intervals of a round trip and lets slot 0 set the rate after each of them:
 //!

@@ -41,8 +41,8 @@ impl fmt::Display for TooManyConstants {
 
 impl core::error::Error for TooManyConstants {}
 
-/// What a step does: an [`Op`] on `cells[a]` and `cells[b]` into `cells[dst]`, or one of the last three. One flat list, so
-/// that a step is decoded by one jump.
+/// What a step does: an [`Op`] on `cells[a]` and `cells[b]` into `cells[dst]`, or one of the last three. One flat list
+/// (a variant that holds an `Op` made the machine a third slower), so that a step is decoded by one jump.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Bind,
@@ -397,6 +397,7 @@ fn append(histories: &[History], history: usize, cells: &[i64; CELLS], to: &mut 
 fn ask<P: Policies + ?Sized>(policies: &mut P, slot: u8, inputs: &[i32], cells: &mut [i64; CELLS]) -> bool {
     let mut knobs = Knobs { cwnd_bytes: cells[CWND], rate_bytes_per_s: cells[RATE] };
     let Decision::Action { action_q16, snapshot } = policies.decide(slot, inputs, &mut knobs) else {
+        (cells[ACTION], cells[SNAPSHOT]) = (0, 0);
         return false;
     };
     cells[CWND] = knobs.cwnd_bytes;

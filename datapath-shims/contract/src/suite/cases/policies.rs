@@ -246,6 +246,10 @@ fn fallbacks() -> Result<Vec<Draft>, CaseError> {
             .native(false)
             .interval(100)
             .native(true)
+            // What the decision before left is not taken for one of this interval.
+            .reported("Report.seen", 0)
+            .action(0)
+            .snapshot(0)
             // A program alone does not help: only another snapshot does.
             .set_program(0, &[])
             .interval(100)
