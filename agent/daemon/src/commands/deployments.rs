@@ -1,30 +1,18 @@
 //! `ccplane snapshot list`, `push` and `rollback`: what the running agent deploys.
 
 use super::control::{request, unexpected};
+use super::snapshot::read_file;
 use super::{print, print_json, table};
 use crate::cli::{SnapshotListArgs, SnapshotPushArgs, SnapshotRollbackArgs};
 use crate::control::{
     ClientError, DecisionRecord, LearnerRecord, Request, Response, SlotRecord, Snapshots, to_hex,
 };
 use crate::failure::Failure;
-use ccplane_snapshot::{MAX_SNAPSHOT_BYTES, Snapshot, SnapshotError};
 use std::fmt::Write;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Digits of a hash that people read.
 const SHORT_HASH: usize = 12;
-
-/// A file that is not pushed.
-#[derive(Debug, thiserror::Error)]
-enum FileError {
-    #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
-    #[error("{}: {source}", path.display())]
-    Snapshot { path: PathBuf, source: SnapshotError },
-}
 
 /// `ccplane snapshot list`
 pub(crate) fn list(args: &SnapshotListArgs) -> Result<(), Failure> {
@@ -43,7 +31,7 @@ pub(crate) fn list(args: &SnapshotListArgs) -> Result<(), Failure> {
 
 /// `ccplane snapshot push`
 pub(crate) fn push(args: &SnapshotPushArgs) -> Result<(), Failure> {
-    let bytes = read(&args.file).map_err(Failure::input)?;
+    let (bytes, _) = read_file(&args.file).map_err(Failure::input)?;
     let push =
         Request::Push { snapshot: to_hex(&bytes), slot: args.slot, canary: args.canary, force: args.force };
     match request(&args.place.locate(None)?, &push) {
@@ -60,17 +48,6 @@ pub(crate) fn rollback(args: &SnapshotRollbackArgs) -> Result<(), Failure> {
         Response::Done => Ok(()),
         other => Err(unexpected(other)),
     }
-}
-
-/// The bytes of a snapshot file, which are one.
-fn read(path: &Path) -> Result<Vec<u8>, FileError> {
-    let failed = |source| FileError::Io { path: path.to_owned(), source };
-    let file = File::open(path).map_err(failed)?;
-    let mut bytes = Vec::new();
-    file.take(MAX_SNAPSHOT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-    let wrong = |source| FileError::Snapshot { path: path.to_owned(), source };
-    Snapshot::parse(&bytes).map_err(wrong)?;
-    Ok(bytes)
 }
 
 fn text(all: &Snapshots, now_s: f64) -> String {
@@ -152,7 +129,7 @@ fn decisions(decisions: &[DecisionRecord], now_s: f64) -> String {
             d.evidence.map_or_else(|| "-".to_owned(), |e| format!("{:.1} %", 100.0 * e.fidelity_mean)),
             d.comparison.map_or_else(
                 || "-".to_owned(),
-                |c| format!("{:.3} on {:.3} +-{:.3}", c.canary_mean, c.active_mean, c.uncertainty),
+                |c| format!("{:+.3} +-{:.3} ({} pairs)", c.difference, c.uncertainty, c.pairs),
             ),
             d.text.clone(),
         ]
@@ -197,12 +174,15 @@ mod tests {
             states: 2048,
         };
         let comparison = ComparisonRecord {
-            canary_count: 24,
+            pairs: 4,
+            flows: 1,
+            controls: 0,
             canary_mean: 1.5,
-            active_count: 70,
             active_mean: 1.0,
+            difference: 0.5,
+            t: Some(5.5),
+            uncertainty: 0.4,
             margin: 0.05,
-            uncertainty: 0.1,
         };
         let decision = DecisionRecord {
             time_s: 1000.0,
@@ -234,9 +214,9 @@ mod tests {
              \n\
              aurora learner: steady; 5000 rows taken, 0 dropped, 1 candidates, 2.5 s of processor time\n\
              \n\
-             ago   datapath  slot  algorithm  snapshot      origin   fidelity  reward                decision\n\
-             30 s  ebpf      0     aurora     0123456789ab  learned  12.3 %    1.500 on 1.000 +-0.100  promoted\n"
-                .replace("reward                decision", "reward                  decision")
+             ago   datapath  slot  algorithm  snapshot      origin   fidelity  reward                   decision\n\
+             30 s  ebpf      0     aurora     0123456789ab  learned  12.3 %    +0.500 +-0.400 (4 pairs)  promoted\n"
+                .replace("reward                   decision", "reward                    decision")
         );
     }
 }

@@ -23,7 +23,7 @@ const SECRET_MODE: u32 = 0o600;
 
 /// A file that is not what it should be: exit code 2.
 #[derive(Debug, thiserror::Error)]
-enum FileError {
+pub(super) enum FileError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
@@ -98,11 +98,18 @@ fn key_text(path: &Path) -> Result<String, FileError> {
 }
 
 fn read(path: &Path) -> Result<Snapshot, FileError> {
+    read_file(path).map(|(_, snapshot)| snapshot)
+}
+
+/// A snapshot's bytes, and what they say.
+pub(super) fn read_file(path: &Path) -> Result<(Vec<u8>, Snapshot), FileError> {
     let failed = |source| FileError::Io { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
     file.take(MAX_SNAPSHOT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-    Snapshot::parse(&bytes).map_err(|source| FileError::Snapshot { path: path.to_owned(), source })
+    let wrong = |source| FileError::Snapshot { path: path.to_owned(), source };
+    let snapshot = Snapshot::parse(&bytes).map_err(wrong)?;
+    Ok((bytes, snapshot))
 }
 
 /// All of it or nothing.
