@@ -7,10 +7,10 @@ use ccplane_learn::{
     Actor, ActorCritic, Architecture, Batch, End, Learner, Native, Policy, PpoConfig, Recorder, Rng,
 };
 use ccplane_quantize::Scratch;
-use ccplane_quantize::snapshot::{Action, ActionMap, Feature, PolicySpec};
 
 use crate::error::BenchError;
 use crate::figure::Figure;
+use crate::nn::spec;
 
 const ROWS: usize = 2048;
 const EPOCHS: usize = 4;
@@ -76,16 +76,4 @@ fn batch(policy: &Policy) -> Batch {
         recorder.outcome(0, -(action - observation[0]).abs(), End::No, &observation);
     }
     recorder.take()
-}
-
-fn spec(inputs: usize) -> Result<PolicySpec, ccplane_quantize::snapshot::SpecError> {
-    let feature = |n| Feature { name: format!("x[{n}]"), lo: -1000, hi: 1000 };
-    let action = Action {
-        map: ActionMap::Rate,
-        bound_q16: 2 << 16,
-        step_q20: 26_214,
-        knob_min: 1_000,
-        knob_max: 1 << 40,
-    };
-    PolicySpec::new("aurora", (0..inputs).map(feature).collect(), action)
 }

@@ -4,7 +4,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use ccplane_infer::{Inference, Model, Prepared, Shape, tables};
-use ccplane_quantize::snapshot::{Action, ActionMap, DeployOptions, Feature, PolicySpec, Snapshot};
+use ccplane_quantize::snapshot::{
+    Action, ActionMap, DeployOptions, Feature, PolicySpec, Snapshot, SpecError,
+};
 use ccplane_quantize::{Activation, Dense, Mlp, Options, Width, quantize};
 
 use crate::error::BenchError;
@@ -81,7 +83,8 @@ pub struct Networks {
 
 impl Networks {
     pub fn new() -> Result<Networks, BenchError> {
-        let (spec, mlp) = (spec()?, mlp()?);
+        let spec = spec(WIDTHS[0]).map_err(|e| BenchError::Missing(e.to_string()))?;
+        let mlp = mlp()?;
         let mut random = Random(1);
         let states: Vec<Vec<i32>> = (0..STATES)
             .map(|_| spec.inputs().iter().map(|_| (random.signed() * 1000.0) as i32).collect())
@@ -119,8 +122,9 @@ fn prepare(snapshot: &Snapshot, states: &[Vec<i32>]) -> Result<Box<Prepared>, Be
     }
 }
 
-fn spec() -> Result<PolicySpec, BenchError> {
-    let inputs = (0..WIDTHS[0]).map(|n| Feature { name: format!("x[{n}]"), lo: -1000, hi: 1000 });
+/// A policy of so many inputs.
+pub(crate) fn spec(inputs: usize) -> Result<PolicySpec, SpecError> {
+    let feature = |n| Feature { name: format!("x[{n}]"), lo: -1000, hi: 1000 };
     let action = Action {
         map: ActionMap::Rate,
         bound_q16: 2 << 16,
@@ -128,7 +132,7 @@ fn spec() -> Result<PolicySpec, BenchError> {
         knob_min: 1_000,
         knob_max: 1 << 40,
     };
-    PolicySpec::new("aurora", inputs.collect(), action).map_err(|e| BenchError::Missing(e.to_string()))
+    PolicySpec::new("aurora", (0..inputs).map(feature).collect(), action)
 }
 
 fn mlp() -> Result<Mlp, BenchError> {
