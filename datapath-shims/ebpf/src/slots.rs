@@ -161,3 +161,75 @@ impl SlotMemory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_contract::SnapshotUid;
+    use ccplane_contract::suite::images;
+    use ccplane_infer::Bits;
+    use std::os::fd::OwnedFd;
+
+    const SLOT: u8 = 2;
+    const ACTIVE: Option<SnapshotUid> = Some(SnapshotUid(2));
+    const LAST_GOOD: Option<SnapshotUid> = Some(SnapshotUid(1));
+
+    fn agent(file: &OwnedFd) -> SlotMemory {
+        SlotMemory::new(Shared::new(file, 0, policy::BYTES as usize, true).unwrap())
+    }
+
+    fn push(slots: &SlotMemory, shape: &Shape, uid: u32) {
+        let now_us = u64::from(uid) * 10 * GRACE_US;
+        slots.push(SLOT, &images::idle(shape, uid), Part::Active, now_us).unwrap();
+    }
+
+    fn held(slots: &SlotMemory) -> (Option<SnapshotUid>, Option<SnapshotUid>) {
+        let stats = slots.stats().remove(0);
+        assert_eq!((stats.slot, stats.canary), (SLOT, None));
+        (stats.active, stats.last_good)
+    }
+
+    /// Wherever in a push an agent dies, the next one finds the slot as it was, and all buffers can be used again.
+    #[test]
+    fn a_push_that_was_not_finished_has_no_part() {
+        let shape = Shape::new(Bits::W8, &[3, 4, 1]).unwrap();
+        let image = images::idle(&shape, 3);
+        // The uid cleared and so many words written; at last all of them, the uid too, and no part changed.
+        for words in 0..=image.len() {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(policy::BYTES.into()).unwrap();
+            let file = OwnedFd::from(file);
+            let dead = agent(&file);
+            dead.define(SLOT, &shape, 0);
+            push(&dead, &shape, 1);
+            push(&dead, &shape, 2);
+            let buffer = free_buffer(dead.control(SLOT), dead.uids(SLOT)).unwrap();
+            let at = policy::image(SLOT, buffer) as usize;
+            dead.uid(SLOT, buffer).store(0, Relaxed);
+            for (n, word) in image.iter().enumerate().take(words).skip(1) {
+                dead.memory.u64(at + 8 * n).store(*word, Relaxed);
+            }
+            if words == image.len() {
+                dead.write(SLOT, buffer, &image);
+            }
+            drop(dead);
+
+            let next = agent(&file);
+            assert_eq!(held(&next), (ACTIVE, LAST_GOOD), "{words} words");
+            // Each buffer once, and around.
+            for uid in 4..4 + 2 * BUFFERS as u32 {
+                push(&next, &shape, uid);
+                assert_eq!(held(&next), (Some(SnapshotUid(uid)), held_before(uid)), "{words} words");
+                let active = next.control(SLOT).active.unwrap();
+                let at = policy::image(SLOT, active) as usize;
+                let word = |n: usize| next.memory.u64(at + 8 * n).load(Relaxed);
+                let found: Vec<u64> = (0..image.len()).map(word).collect();
+                assert_eq!(found, images::idle(&shape, uid), "{words} words, {uid}");
+            }
+        }
+    }
+
+    fn held_before(uid: u32) -> Option<SnapshotUid> {
+        if uid == 4 { ACTIVE } else { Some(SnapshotUid(uid - 1)) }
+    }
+}
