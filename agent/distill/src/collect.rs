@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ccplane_alg::Algorithm;
-use ccplane_env::{Decider, Family, Prepared, Quiet, RealLinks, run};
-use ccplane_infer::{Model, apply, image};
+use ccplane_env::{Decider, Family, Moves, Prepared, Quiet, RealLinks, run};
+use ccplane_infer::Model;
 use ccplane_learn::Policy;
 use ccplane_program::vm::{Decision, Knobs};
 use ccplane_quantize::Scratch;
@@ -130,24 +130,11 @@ impl Decider for Walker<'_> {
         let values = self.ground.candidates.iter().map(|input| inputs.get(*input)).collect();
         self.samples.push(Sample { values, action_q16: label });
         let action_q16 = self.student.map_or(label, |student| student.action_q16(|input| inputs.get(input)));
-        act(spec, action_q16, knobs);
+        Moves::new(spec).apply(action_q16, knobs);
         Decision::Action { action_q16, snapshot: 1 }
     }
 
     fn outcome(&mut self, _agent: usize, reward: f32, _cells: &[i32]) {
         self.rewards = (self.rewards.0 + f64::from(reward), self.rewards.1 + 1);
     }
-}
-
-/// As a datapath does it, bit for bit.
-pub(crate) fn act(spec: &PolicySpec, action_q16: i64, knobs: &mut Knobs) {
-    let (action, mut header) = (spec.action(), [0; image::FEATURES / 8]);
-    image::set_u32(&mut header, image::MAP, action.map.code());
-    image::set_u64(&mut header, image::STEP_Q20, action.step_q20.into());
-    image::set_u64(&mut header, image::KNOB_MIN, action.knob_min as u64);
-    image::set_u64(&mut header, image::KNOB_MAX, action.knob_max as u64);
-    let mut theirs =
-        ccplane_infer::Knobs { cwnd_bytes: knobs.cwnd_bytes, rate_bytes_per_s: knobs.rate_bytes_per_s };
-    apply(&header, action_q16, &mut theirs);
-    (knobs.cwnd_bytes, knobs.rate_bytes_per_s) = (theirs.cwnd_bytes, theirs.rate_bytes_per_s);
 }

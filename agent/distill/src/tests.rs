@@ -5,12 +5,11 @@ use std::sync::Arc;
 use ccplane_alg::{Algorithm, Command, Control, Flow, FlowInfo, ProgramSource};
 use ccplane_algs::Aurora;
 use ccplane_env::spec::{Steps, aurora};
-use ccplane_env::{Decider, Family, Measured, Prepared, Quiet, Range, RealLinks, run};
+use ccplane_env::{Decider, Family, Measured, Moves, Prepared, Quiet, Range, RealLinks, run};
 use ccplane_learn::{Architecture, Policy, Provenance};
 use ccplane_program::vm::{Decision, Knobs};
 use ccplane_quantize::{Activation, Dense, Mlp};
 
-use crate::collect::act;
 use crate::inputs::{Inputs, Layout};
 use crate::{DistillConfig, DistillError, Distilled, Student, Teacher, distill};
 
@@ -84,7 +83,7 @@ impl Decider for InPlace<'_> {
         }
         self.flows[agent].update(cells);
         let action_q16 = self.student.action_q16(|input| self.flows[agent].get(input));
-        act(self.teacher.spec(), action_q16, knobs);
+        Moves::new(self.teacher.spec()).apply(action_q16, knobs);
         Decision::Action { action_q16, snapshot: 1 }
     }
 }

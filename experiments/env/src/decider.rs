@@ -20,20 +20,14 @@ pub trait Decider {
 pub struct Learning<'a> {
     spec: &'a PolicySpec,
     actor: &'a mut dyn Actor,
-    /// The spec's action map, as an image has it.
-    header: [u64; image::FEATURES / 8],
+    moves: Moves,
     observation: Vec<f32>,
 }
 
 impl<'a> Learning<'a> {
     /// `actor` decides by observations and actions of `spec`.
     pub fn new(spec: &'a PolicySpec, actor: &'a mut dyn Actor) -> Learning<'a> {
-        let (action, mut header) = (spec.action(), [0; image::FEATURES / 8]);
-        image::set_u32(&mut header, image::MAP, action.map.code());
-        image::set_u64(&mut header, image::STEP_Q20, action.step_q20.into());
-        image::set_u64(&mut header, image::KNOB_MIN, action.knob_min as u64);
-        image::set_u64(&mut header, image::KNOB_MAX, action.knob_max as u64);
-        Learning { spec, actor, header, observation: vec![0.0; spec.inputs().len()] }
+        Learning { spec, actor, moves: Moves::new(spec), observation: vec![0.0; spec.inputs().len()] }
     }
 }
 
@@ -43,7 +37,7 @@ impl Decider for Learning<'_> {
         let action = self.actor.act(agent, &self.observation);
         let bound = i64::from(self.spec.action().bound_q16);
         let action_q16 = ((f64::from(action) * 65536.0).round() as i64).clamp(-bound, bound);
-        apply(&self.header, action_q16, knobs);
+        self.moves.apply(action_q16, knobs);
         Decision::Action { action_q16, snapshot: 1 }
     }
 
@@ -53,12 +47,34 @@ impl Decider for Learning<'_> {
     }
 }
 
-/// As the datapath does it, bit for bit.
-fn apply(image: &[u64], action_q16: i64, knobs: &mut Knobs) {
-    let mut theirs =
-        ccplane_infer::Knobs { cwnd_bytes: knobs.cwnd_bytes, rate_bytes_per_s: knobs.rate_bytes_per_s };
-    ccplane_infer::apply(image, action_q16, &mut theirs);
-    (knobs.cwnd_bytes, knobs.rate_bytes_per_s) = (theirs.cwnd_bytes, theirs.rate_bytes_per_s);
+/// An action map: does what a datapath does of an action, bit for bit.
+#[derive(Clone, Copy, Debug)]
+pub struct Moves {
+    /// As an image has it.
+    header: [u64; image::FEATURES / 8],
+}
+
+impl Moves {
+    /// That of `spec`.
+    pub fn new(spec: &PolicySpec) -> Moves {
+        let (action, mut header) = (spec.action(), [0; image::FEATURES / 8]);
+        image::set_u32(&mut header, image::MAP, action.map.code());
+        image::set_u64(&mut header, image::STEP_Q20, action.step_q20.into());
+        image::set_u64(&mut header, image::KNOB_MIN, action.knob_min as u64);
+        image::set_u64(&mut header, image::KNOB_MAX, action.knob_max as u64);
+        Moves { header }
+    }
+
+    /// Moves the rate or the window by an action that is within its bound.
+    pub fn apply(&self, action_q16: i64, knobs: &mut Knobs) {
+        let mut theirs = datapath_knobs(knobs);
+        ccplane_infer::apply(&self.header, action_q16, &mut theirs);
+        (knobs.cwnd_bytes, knobs.rate_bytes_per_s) = (theirs.cwnd_bytes, theirs.rate_bytes_per_s);
+    }
+}
+
+fn datapath_knobs(knobs: &Knobs) -> ccplane_infer::Knobs {
+    ccplane_infer::Knobs { cwnd_bytes: knobs.cwnd_bytes, rate_bytes_per_s: knobs.rate_bytes_per_s }
 }
 
 /// An integer snapshot decides, as in a datapath.
@@ -94,8 +110,7 @@ impl Decider for Integer<'_> {
         }
         let control = Control { active: Some(0), ..Control::EMPTY };
         let slot = Slot { shape: &self.shape, control, images: [self.image, &[], &[], &[]] };
-        let mut theirs =
-            ccplane_infer::Knobs { cwnd_bytes: knobs.cwnd_bytes, rate_bytes_per_s: knobs.rate_bytes_per_s };
+        let mut theirs = datapath_knobs(knobs);
         match slot.decide(agent as u64, &mut self.flows[agent], cells, &mut theirs) {
             Verdict::Decided { action_q16, uid } => {
                 (knobs.cwnd_bytes, knobs.rate_bytes_per_s) = (theirs.cwnd_bytes, theirs.rate_bytes_per_s);

@@ -23,7 +23,7 @@ mod transport;
 mod world;
 
 pub use compare::{NoDecider, Outcome, outcome};
-pub use decider::{Decider, Integer, Learning};
+pub use decider::{Decider, Integer, Learning, Moves};
 pub use environment::Links;
 pub use family::{Family, PublishedLinks, Range, RealLinks};
 pub use flow::Prepared;
