@@ -60,7 +60,7 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::Programs(args) => done(commands::programs(args)),
         Command::Reload(args) => done(commands::reload(args)),
         Command::Adopt(args) => done(commands::adopt(args)),
-        Command::Snapshot(args) => done(commands::snapshot(&args.command, algorithms)),
+        Command::Snapshot(args) => done(commands::snapshot(&args.command)),
         Command::Distill(args) => done(commands::distill(args, algorithms)),
         Command::Stop(args) => done(commands::stop(args)),
         Command::Prog(args) => done(commands::prog(args, algorithms)),

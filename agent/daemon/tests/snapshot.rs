@@ -30,6 +30,24 @@ fn refused(dir: &Path, args: &[&str]) -> String {
 }
 
 #[test]
+fn a_policy_is_fitted_to_the_links_that_its_command_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let spec = spec::aurora(Steps::PUBLISHED).unwrap();
+    let mut policy = Policy::initial(Architecture::aurora(), spec, -0.5, 7).unwrap();
+    policy.provenance.command = "ccplane train --algorithm aurora --config published --seed 7".to_owned();
+    policy.write(&dir.join("p.safetensors")).unwrap();
+    let built = |config: &[&str]| {
+        let build = ["build", "--policy", "p.safetensors", "--out", "p.snapshot", "--episodes", "2"];
+        ok(dir, &[&build, config].concat());
+        fs::read(dir.join("p.snapshot")).unwrap()
+    };
+    let own = built(&[]);
+    assert_eq!(own, built(&["--config", "published"]));
+    assert_ne!(own, built(&["--config", "real"]));
+}
+
+#[test]
 fn a_policy_becomes_a_snapshot_that_can_be_signed() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

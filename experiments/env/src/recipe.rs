@@ -22,8 +22,10 @@ use std::sync::Arc;
 
 /// Environments of a training; its bits depend on their number, not on the threads'.
 const ENVIRONMENTS: usize = 16;
-/// Episodes that a snapshot is fitted to, and decisions of each.
-const VISITED: (u64, usize) = (40, 400);
+/// Episodes that a snapshot is fitted to.
+pub const VISITED_EPISODES: u32 = 40;
+/// Decisions of each.
+const VISITED_STEPS: usize = 400;
 /// Held-out episodes that policies are compared on, and about how many decisions each has.
 const COMPARED: (u64, usize) = (60, 300);
 /// [`PpoConfig::shaping`] that found the best policies of 0, 5, 20 and 100.
@@ -152,23 +154,35 @@ impl Recipe {
         Policy::initial(self.architecture.clone(), self.spec.clone(), self.ppo.log_std_init, self.train.seed)
     }
 
-    /// `policy` as a snapshot, fitted to the states that it visits.
+    /// `policy` as a snapshot, fitted to the states that it visits in `episodes` episodes, which follow from the training's seed.
     ///
     /// # Errors
-    /// It cannot be true enough.
-    pub fn snapshot(&self, policy: &Policy, options: &Options) -> Result<Snapshot, RecipeError> {
-        let mut links = self.links()?;
+    /// A policy of other inputs; it cannot be true enough.
+    pub fn snapshot(
+        &self,
+        policy: &Policy,
+        episodes: u32,
+        options: &Options,
+    ) -> Result<Snapshot, RecipeError> {
+        let visited = self.visited(policy, episodes)?;
+        Ok(quantize(policy.actor(), policy.spec(), &visited, options)?)
+    }
+
+    /// The history cells that `policy` decides on where it was trained, whatever it is asked to prefer.
+    fn visited(&self, policy: &Policy, episodes: u32) -> Result<Vec<Vec<i32>>, EnvError> {
+        let (rival, spec) = (self.rival.clone(), policy.spec().clone());
+        let mut links = Links::new(Arc::clone(&self.algorithm), rival, self.family, spec)?;
         let mut visited = Vec::new();
-        for n in 0..VISITED.0 {
+        for n in 0..u64::from(episodes) {
             if let Some(preference) = self.train.goals.evaluation(n as usize) {
                 links.prefer(preference);
             }
             let seed = Rng::new(self.train.seed, &[VISITS, n]).bits();
-            let scenario = self.family.draw(seed, VISITED.1, self.rival.is_some());
+            let scenario = self.family.draw(seed, VISITED_STEPS, self.rival.is_some());
             let mut visiting = Visiting { greedy: Greedy::new(policy), visited: &mut visited };
-            crate::run(&scenario, links.algorithms(), seed, VISITED.1, &mut visiting, &mut crate::Quiet);
+            crate::run(&scenario, links.algorithms(), seed, VISITED_STEPS, &mut visiting, &mut crate::Quiet);
         }
-        Ok(quantize(policy.actor(), policy.spec(), &visited, options)?)
+        Ok(visited)
     }
 
     /// How the float policy, its snapshot and other algorithms do on the same held-out links.

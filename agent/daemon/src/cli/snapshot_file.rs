@@ -1,7 +1,12 @@
 //! The flags of `ccplane snapshot`, where it needs no agent.
 
+use super::Links;
+use ccplane_env::recipe::VISITED_EPISODES;
 use clap::Args;
 use std::path::PathBuf;
+
+/// So that what a policy visits fits into memory.
+const MAX_EPISODES: i64 = 1000;
 
 /// Make a snapshot of a trained policy.
 ///
@@ -29,8 +34,13 @@ pub(crate) struct SnapshotBuildArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.02, value_parser = super::share)]
     pub(crate) budget_off: f64,
 
-    /// Links that the policy runs on.
-    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// The links that it runs on; without it, those that the policy's own command names, else what people have.
+    #[arg(long, value_enum)]
+    pub(crate) config: Option<Links>,
+
+    /// How many of them.
+    #[arg(long, value_name = "N", default_value_t = VISITED_EPISODES,
+        value_parser = clap::value_parser!(u32).range(1..=MAX_EPISODES))]
     pub(crate) episodes: u32,
 
     /// Decides the links and the other states.

@@ -32,15 +32,13 @@ pub(crate) use train::train;
 
 use crate::cli::SnapshotCommand;
 use crate::failure::Failure;
-use ccplane_alg::Algorithm;
 use serde::Serialize;
 use std::io::{self, Write};
-use std::sync::Arc;
 
 /// `ccplane snapshot`
-pub(crate) fn snapshot(command: &SnapshotCommand, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
+pub(crate) fn snapshot(command: &SnapshotCommand) -> Result<(), Failure> {
     match command {
-        SnapshotCommand::Build(args) => snapshot::build(args, algorithms),
+        SnapshotCommand::Build(args) => snapshot::build(args),
         SnapshotCommand::Inspect(args) => snapshot::inspect(args),
         SnapshotCommand::Verify(args) => snapshot::verify(args),
         SnapshotCommand::Keygen(args) => snapshot::keygen(args),

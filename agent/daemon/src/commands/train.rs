@@ -3,7 +3,7 @@
 use super::{print, print_json, table};
 use crate::cli::{Backend, Learns, Links, TrainArgs};
 use crate::failure::Failure;
-use ccplane_env::recipe::{Adaptation, Line, Recipe};
+use ccplane_env::recipe::{Adaptation, Line, Recipe, VISITED_EPISODES};
 use ccplane_learn::curves::{EventWriter, JsonLines, ProgressLine};
 use ccplane_learn::{
     Checkpoint, Evaluation, Learner, Native, Observer, Policy, Preference, Stop, TrainReport, Update,
@@ -62,7 +62,7 @@ impl Files {
 
 /// `ccplane train`
 pub(crate) fn train(args: &TrainArgs) -> Result<(), Failure> {
-    let recipe = recipe(args)?;
+    let recipe = configured(args)?;
     let name = match args.config {
         Links::Real => recipe.algorithm.name().to_owned(),
         Links::Published => format!("{}-published", recipe.algorithm.name()),
@@ -86,7 +86,7 @@ pub(crate) fn train(args: &TrainArgs) -> Result<(), Failure> {
         created_by: format!("ccplane {}", env!("CARGO_PKG_VERSION")),
     };
     let options = Options { provenance, ..Options::default() };
-    let snapshot = recipe.snapshot(&policy, &options).map_err(Failure::runtime)?;
+    let snapshot = recipe.snapshot(&policy, VISITED_EPISODES, &options).map_err(Failure::runtime)?;
     write(&files.path("snapshot"), &snapshot.to_bytes())?;
     let summary = Summary {
         algorithm: recipe.algorithm.name(),
@@ -109,14 +109,19 @@ pub(crate) fn train(args: &TrainArgs) -> Result<(), Failure> {
     if args.json { print_json(&summary) } else { print(&text_of(&summary, &files)) }
 }
 
-fn recipe(args: &TrainArgs) -> Result<Recipe, Failure> {
-    let recipe = match (args.algorithm, args.config) {
+/// What `algorithm` learns by on these links.
+pub(crate) fn recipe(algorithm: Learns, links: Links) -> Result<Recipe, Failure> {
+    let recipe = match (algorithm, links) {
         (Learns::Aurora, Links::Real) => Recipe::aurora(),
         (Learns::Aurora, Links::Published) => Recipe::published(),
         (Learns::Mocc, Links::Real) => Recipe::mocc(),
         (Learns::Mocc, Links::Published) => return Err(Failure::input(TrainError::NotPublished)),
     };
-    let mut recipe = recipe.map_err(Failure::runtime)?;
+    recipe.map_err(Failure::runtime)
+}
+
+fn configured(args: &TrainArgs) -> Result<Recipe, Failure> {
+    let mut recipe = recipe(args.algorithm, args.config)?;
     recipe.train.seed = args.seed;
     recipe.train.total_steps = args.steps.unwrap_or(recipe.train.total_steps);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
