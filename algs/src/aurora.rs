@@ -103,7 +103,7 @@ pub enum Reward {
     /// `ln(throughput / reference) - 0.4 ln(RTT / smallest RTT) - 10 loss`: the logarithm of the power of a path. It is the same on
     /// a slow and a fast path; and each flow gains by the relative increase of its own throughput while all pay for
     /// the common queue, so equal shares are where nobody gains (as in PCC Vivace, NSDI 2018, section 4). The
-    /// reference is the path's capacity where it is known (`link_rate`), as in training, else a slow mean of the
+    /// reference is the path's capacity where it is known ([`Truth`](ccplane_alg::Truth)), as in training, else a slow mean of the
     /// flow's own: either shifts all that actions can bring by the same.
     ScaleFree,
 }
@@ -250,6 +250,7 @@ impl Algorithm for Aurora {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ccplane_alg::Truth;
     use crate::interval::tests::{Driver, Step};
     use crate::testing::MSS;
 
@@ -344,7 +345,7 @@ mod tests {
         let worth = |bytes_per_s, queued_us, lost| {
             let mut d = start();
             d.set("starting", 0);
-            d.set("link_rate", 1_000_000);
+            d.truth = Some(Truth { link_bytes_per_s: 1e6, random_losses: 0 });
             for _ in 0..3 {
                 d.interval(Step { rtt_us: (RTT_US, RTT_US), bytes_per_s: 1_000_000, lost: 0 });
             }

@@ -28,6 +28,8 @@ pub(crate) struct Interval {
     pub(crate) acked: f64,
     /// Packets that were lost.
     pub(crate) lost: f64,
+    /// Of these, those that are known not to have been dropped from a queue.
+    pub(crate) lost_at_random: f64,
     /// How long it took, seconds.
     pub(crate) took_s: f64,
     /// Mean RTT of its samples, microseconds.
@@ -46,10 +48,11 @@ impl Interval {
         Some(Interval {
             acked: get("acked")?,
             lost: get("lost")?,
+            lost_at_random: report.truth.map_or(0.0, |t| t.random_losses.into()),
             took_s: get("took_us")?.max(1.0) / US_PER_S,
             rtt_us,
             min_us: get("min_us")?.clamp(RTT_US.0, rtt_us),
-            link_pps: Some(get("link_rate")? / mss_bytes).filter(|pps| *pps > 0.0),
+            link_pps: report.truth.map(|t| t.link_bytes_per_s / mss_bytes).filter(|pps| *pps > 0.0),
         })
     }
 
@@ -58,9 +61,10 @@ impl Interval {
         self.acked / self.took_s
     }
 
-    /// Lost share of what arrived or was lost.
+    /// Lost share of what arrived or was lost. Known random losses are left out: no rate prevents them, so they shift what
+    /// any policy is worth by the same, and of ten packets their noise would hide what an action did.
     pub(crate) fn loss(&self) -> f64 {
-        self.lost / (self.acked + self.lost).max(1.0)
+        (self.lost - self.lost_at_random).max(0.0) / (self.acked + self.lost).max(1.0)
     }
 }
 
@@ -113,7 +117,7 @@ pub(crate) fn set(values: &[(&'static str, i64)], fields: &mut [(&Parameter, &mu
 pub(crate) mod tests {
     use super::*;
     use crate::testing::{MSS, info, reported};
-    use ccplane_alg::{Algorithm, Command, Flow, Row};
+    use ccplane_alg::{Algorithm, Command, Flow, Row, Truth};
     use ccplane_program::compile;
     use ccplane_program::ir::{MAX_REGS, Prim, Program};
     use ccplane_program::vm::{self, Decision, Knobs, Policies, Prims};
@@ -136,6 +140,8 @@ pub(crate) mod tests {
         pub(crate) asked: usize,
         pub(crate) seen: Vec<Vec<i32>>,
         pub(crate) rows: Vec<Row>,
+        /// What is known of the path.
+        pub(crate) truth: Option<Truth>,
     }
 
     /// What happens in an interval.
@@ -195,6 +201,7 @@ pub(crate) mod tests {
                 asked: 0,
                 seen,
                 rows,
+                truth: None,
             };
             // The first sample opens the first interval.
             d.ack(40_000, 1, 0, false);
@@ -249,7 +256,8 @@ pub(crate) mod tests {
             let outcome = self.flow.invoke_with(&self.program, &prims, &mut fixed, &mut values);
             assert_eq!(self.flow.faults, 0);
             if outcome.report {
-                let report = Report { program: "p", names: &self.names, values: &values[..self.names.len()] };
+                let values = &values[..self.names.len()];
+                let report = Report { program: "p", names: &self.names, values, truth: self.truth };
                 let mut control = Control::default();
                 self.agent.on_report(self.now_us as u64, &report, &mut control);
                 self.rows.extend(control.take_rows());

@@ -5,7 +5,7 @@
 //! state as the network's last three inputs (section 4.1). `(policy 1)` decides.
 //!
 //! - **Reward** (section 4.1, equation 2): `w_thr throughput / capacity + w_lat base RTT / RTT + w_loss (1 - loss)`. The capacity is
-//!   the path's where it is known (`link_rate`), as in training, else the largest throughput of the last minute or two, as
+//!   the path's where it is known ([`Truth`](ccplane_alg::Truth)), as in training, else the largest throughput of the last minute or two, as
 //!   the paper estimates it.
 //! - **Preferences**: parameters of the algorithm, so a rule gives each application's flows their own.
 
@@ -213,6 +213,7 @@ impl Algorithm for Mocc {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ccplane_alg::Truth;
     use crate::interval::tests::{Driver, Step};
 
     #[test]
@@ -249,7 +250,7 @@ mod tests {
             let config = MoccConfig { w_thr_pct, w_lat_pct, w_loss_pct: 1, ..MoccConfig::default() };
             let mut d = Driver::new(&Mocc { config: config.clone() }, 10);
             d.set("starting", 0);
-            d.set("link_rate", 1_000_000);
+            d.truth = Some(Truth { link_bytes_per_s: 1e6, random_losses: 0 });
             d.interval(Step { rtt_us: (40_000, 40_000), bytes_per_s: 1_000_000, lost: 0 });
             // Half the rate, twice the RTT: 0.5 and (40 + 2) / (80 + 2).
             d.interval(Step { rtt_us: (80_000, 80_000), bytes_per_s: 500_000, lost: 0 });

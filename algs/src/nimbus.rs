@@ -658,7 +658,7 @@ mod tests {
             delivered += LINK as f64 / 100.0 * sent / (sent + cross);
             let rtt_us = BASE_US + (queue * 1e6 / LINK as f64) as i64;
             let values = [delivered as i64, rtt_us, rtt_us, 2_500_000, 0, if limited { n as i64 } else { 0 }];
-            let report = Report { program: "nimbus", names: &names, values: &values };
+            let report = Report { program: "nimbus", names: &names, values: &values, truth: None };
             flow.on_report(1_000_000 + n * 10_000, &report, &mut control);
         }
         control.take()

@@ -94,6 +94,9 @@ pub struct Row {
     pub action_q16: i32,
     /// How good the interval was that ended: what came of the flow's action before this one.
     pub reward: f32,
+    /// Whether the flow's row before this one is that of its action before this one, so that the reward is what came of
+    /// it. An algorithm says true; the agent corrects it where rows between them are missing.
+    pub follows: bool,
 }
 
 /// A number that plans and rules may set.
@@ -196,6 +199,17 @@ pub struct Report<'a> {
     pub names: &'a [String],
     /// Register values.
     pub values: &'a [i64],
+    /// Where the flow is simulated: what no datapath can see. It may shape a reward, never a decision.
+    pub truth: Option<Truth>,
+}
+
+/// What a simulator knows of a flow's path.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Truth {
+    /// The flow's fair share of what its bottleneck carries now, payload bytes per second.
+    pub link_bytes_per_s: f64,
+    /// Of the packets found lost since the last report, those that no queue dropped.
+    pub random_losses: u32,
 }
 
 impl Report<'_> {

@@ -40,7 +40,7 @@ impl RowBuilder {
             return None;
         }
         let inputs = [self.cells.as_slice(), &self.constants].concat();
-        Some(Row { at_us: now_us, slot: self.slot, snapshot, inputs, action_q16, reward })
+        Some(Row { at_us: now_us, slot: self.slot, snapshot, inputs, action_q16, reward, follows: true })
     }
 
     /// Reports were lost: to be called from [`Flow::on_lost_reports`](crate::Flow::on_lost_reports). The next rows are
@@ -87,7 +87,7 @@ mod tests {
     }
 
     fn row(rows: &mut RowBuilder, values: [i64; 4]) -> Option<Row> {
-        rows.row(7, &Report { program: "p", names: &names(), values: &values }, 0.5)
+        rows.row(7, &Report { program: "p", names: &names(), values: &values, truth: None }, 0.5)
     }
 
     fn builder() -> RowBuilder {
@@ -105,6 +105,7 @@ mod tests {
             inputs: vec![0, 0, 0, 0, 1, 2, 50, 60],
             action_q16: -9,
             reward: 0.5,
+            follows: true,
         };
         assert_eq!(first, expected);
         row(&mut rows, [3, 0, 4, 11]);
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn another_programs_report_changes_nothing() {
         let mut rows = builder();
-        let other = Report { program: "q", names: &["gradient".to_owned()], values: &[9] };
+        let other = Report { program: "q", names: &["gradient".to_owned()], values: &[9], truth: None };
         assert_eq!(rows.row(7, &other, 0.0), None);
         assert_eq!(rows, builder());
     }

@@ -310,7 +310,7 @@ mod tests {
                 _ => 0,
             };
             let values: Vec<i64> = names.iter().map(|name| of(name)).collect();
-            let report = Report { program: "aurora-agent", names: &names, values: &values };
+            let report = Report { program: "aurora-agent", names: &names, values: &values, truth: None };
             flow.on_report(n as u64, &report, &mut control);
             cells.rotate_left(3);
             cells[27..].copy_from_slice(&[inflation as i32, ratio as i32, sent as i32]);

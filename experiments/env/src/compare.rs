@@ -20,7 +20,7 @@ impl Decider for NoDecider {
 /// What the first flow of a scenario made of it, after a fifth of its time.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Outcome {
-    /// Arrived packets, as a share of what the link could carry: of all flows, and of the first.
+    /// Arrived packets of all flows, as a share of what the link could carry.
     pub used: f64,
     /// Of the first flow alone.
     pub share: f64,

@@ -2,9 +2,9 @@
 
 use crate::link::{Bottleneck, Fate, NS_PER_S};
 use crate::scenario::FlowSetup;
-use crate::transport::{Acked, Transport};
+use crate::transport::{Acked, Transport, Way};
 use crate::{Decider, EnvError};
-use ccplane_alg::{Algorithm, Command, Control, FlowInfo, Report, Row};
+use ccplane_alg::{Algorithm, Command, Control, FlowInfo, Report, Row, Truth};
 use ccplane_program::compile;
 use ccplane_program::ir::{MAX_REGS, Program, RegId};
 use ccplane_program::vm::{self, Decision, Knobs, Policies};
@@ -20,10 +20,9 @@ const MAX_WINDOW: u64 = 1 << 20;
 /// A paced sender lets so many microseconds of its rate leave at once, at least two packets (Linux, tcp_tso_autosize).
 const BURST_SHIFT: u32 = 10;
 const MAX_BURST: u64 = 44;
-/// Commands are taken from an algorithm's answer to its own answer no more than so often.
+/// No time.
 const NEVER: u64 = u64::MAX;
-/// Control registers that an environment sets where a program has them.
-const LINK_RATE: &str = "link_rate";
+/// Control register that an environment sets where a program has it.
 const START_RATE: &str = "start_rate";
 
 /// A program of an algorithm, compiled.
@@ -32,7 +31,6 @@ struct Compiled {
     name: &'static str,
     program: Program,
     report_names: Vec<String>,
-    link_rate: Option<RegId>,
     start_rate: Option<RegId>,
 }
 
@@ -57,8 +55,8 @@ impl Prepared {
                 .iter()
                 .map(|reg| reg.name.strip_prefix("Report.").unwrap_or(&reg.name).to_owned())
                 .collect();
-            let (link_rate, start_rate) = (program.reg(LINK_RATE), program.reg(START_RATE));
-            Ok(Compiled { name: source.name, program, report_names, link_rate, start_rate })
+            let start_rate = program.reg(START_RATE);
+            Ok(Compiled { name: source.name, program, report_names, start_rate })
         };
         let programs = algorithm.programs().into_iter().map(compiled).collect::<Result<_, EnvError>>()?;
         Ok(Prepared { algorithm, programs })
@@ -111,7 +109,8 @@ pub(crate) struct Flow<'a> {
     burst: u64,
     paced_rate: i64,
     last_back_ns: u64,
-    link_rate: i64,
+    /// What its bottleneck carries for it, payload bytes per second.
+    pub(crate) link_bytes_per_s: u64,
     /// When anything happens to it.
     pub(crate) due_ns: u64,
     send_ns: u64,
@@ -159,7 +158,7 @@ impl<'a> Flow<'a> {
             burst: 1,
             paced_rate: 0,
             last_back_ns: 0,
-            link_rate: 0,
+            link_bytes_per_s: 0,
             due_ns: setup.start_ns,
             send_ns: setup.start_ns,
             counts: Counts::default(),
@@ -179,7 +178,6 @@ impl<'a> Flow<'a> {
                     if let Some((reg, rate)) = compiled.start_rate.zip(self.setup.start_rate) {
                         self.vm.regs[usize::from(reg)] = rate as i64;
                     }
-                    self.link_rate = 0;
                     fields
                 }
                 Command::Update { fields } => fields,
@@ -192,16 +190,6 @@ impl<'a> Flow<'a> {
                     _ => {}
                 }
             }
-        }
-    }
-
-    /// What its bottleneck carries from now on, payload bytes per second.
-    pub(crate) fn set_link_rate(&mut self, bytes_per_s: u64) {
-        if bytes_per_s as i64 != self.link_rate
-            && let Some(reg) = self.compiled[self.running].link_rate
-        {
-            self.link_rate = bytes_per_s as i64;
-            self.vm.regs[usize::from(reg)] = self.link_rate;
         }
     }
 
@@ -240,15 +228,16 @@ impl<'a> Flow<'a> {
         let mut left = if self.gap_ns > 0 { self.burst } else { u64::MAX };
         let mut sent = 0;
         while left > 0 && self.transport.in_flight < self.window {
-            let back_ns = match bottleneck.offer(now_ns, wire_bytes) {
+            let way = match bottleneck.offer(now_ns, wire_bytes) {
                 Fate::Leaves { at_ns, delay_ns } => {
                     // Packets of a flow do not overtake each other.
                     self.last_back_ns = self.last_back_ns.max(at_ns + delay_ns + self.setup.delay_ns);
-                    Some(self.last_back_ns)
+                    Way::Back { at_ns: self.last_back_ns }
                 }
-                Fate::Dropped | Fate::Lost => None,
+                Fate::Dropped => Way::Dropped,
+                Fate::Lost => Way::Lost,
             };
-            self.transport.send(now_ns, back_ns);
+            self.transport.send(now_ns, way);
             left -= 1;
             sent += 1;
         }
@@ -268,7 +257,12 @@ impl<'a> Flow<'a> {
         }
         if outcome.report {
             let names = &compiled.report_names;
-            let report = Report { program: compiled.name, names, values: &values[..names.len()] };
+            let truth = Truth {
+                link_bytes_per_s: self.link_bytes_per_s as f64,
+                random_losses: std::mem::take(&mut self.transport.random_losses),
+            };
+            let values = &values[..names.len()];
+            let report = Report { program: compiled.name, names, values, truth: Some(truth) };
             self.agent.on_report(now_ns / 1000, &report, &mut self.control);
             for row in self.control.take_rows() {
                 self.tell(&row, decider);
@@ -299,9 +293,5 @@ impl<'a> Flow<'a> {
             self.counts.rewards.1 += 1;
             decider.outcome(self.index, row.reward, &row.inputs);
         }
-    }
-
-    pub(crate) fn wants_link_rate(&self) -> bool {
-        self.compiled[self.running].link_rate.is_some()
     }
 }

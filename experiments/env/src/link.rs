@@ -38,7 +38,7 @@ pub(crate) enum Fate {
     Leaves { at_ns: u64, delay_ns: u64 },
     /// The queue was full.
     Dropped,
-    /// It left the queue and was lost on its way.
+    /// It was lost on its way to the queue.
     Lost,
 }
 
@@ -76,6 +76,13 @@ impl<'a> Bottleneck<'a> {
     /// Takes a packet. Calls come in order of time.
     #[inline]
     pub(crate) fn offer(&mut self, now_ns: u64, bytes: u32) -> Fate {
+        while self.link.phases.get(self.now_phase + 1).is_some_and(|next| next.from_ns <= now_ns) {
+            self.now_phase += 1;
+        }
+        let phase = &self.link.phases[self.now_phase];
+        if phase.loss_q32 > 0 && (self.rng.bits() >> 32) < u64::from(phase.loss_q32) {
+            return Fate::Lost;
+        }
         while self.queue.front().is_some_and(|left_ns| *left_ns <= now_ns) {
             self.queue.pop_front();
         }
@@ -83,17 +90,11 @@ impl<'a> Bottleneck<'a> {
             self.dropped += 1;
             return Fate::Dropped;
         }
-        while self.link.phases.get(self.now_phase + 1).is_some_and(|next| next.from_ns <= now_ns) {
-            self.now_phase += 1;
-        }
+        let delay_ns = phase.delay_ns;
         let at_ns = self.serve(now_ns, bytes);
         self.queue.push_back(at_ns);
         self.carried_bytes += u64::from(bytes);
-        let phase = &self.link.phases[self.now_phase];
-        if phase.loss_q32 > 0 && (self.rng.bits() >> 32) < u64::from(phase.loss_q32) {
-            return Fate::Lost;
-        }
-        Fate::Leaves { at_ns, delay_ns: phase.delay_ns }
+        Fate::Leaves { at_ns, delay_ns }
     }
 
     /// When a packet leaves that comes now.

@@ -1,7 +1,8 @@
 //! The sender of one flow and its receiver: what is in flight, what each ACK says, what is lost.
 //!
 //! As `datapath-shims/sim` does it, which follows Linux, but for packets that only count: segments are numbered, all of the
-//! same size, and arrive in the order in which they were sent.
+//! same size, and arrive in the order in which they were sent. So three later deliveries mean a loss, and RACK's timer,
+//! which waits for reordering, is left out.
 
 use crate::link::NS_PER_S;
 use ccplane_program::ir::Prim;
@@ -31,6 +32,17 @@ struct Sent {
     delivered_ns: u64,
     /// When the window that it belongs to began to be sent.
     window_ns: u64,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// Its ACK could be back at this time.
+    Back { at_ns: u64 },
+    /// The queue had no room.
+    Dropped,
+    /// It was lost at random.
+    Lost,
 }
 
 /// What steers a sender besides its program.
@@ -71,6 +83,9 @@ pub(crate) struct Transport {
     window_ns: u64,
     pub(crate) lost: u64,
     lost_unreported: u64,
+    /// Lost, not dropped from a queue, and not found out yet; and found out since the last report.
+    random: BTreeSet<u64>,
+    pub(crate) random_losses: u32,
     timeout_unreported: bool,
     srtt_ns: u64,
     var_ns: u64,
@@ -116,6 +131,8 @@ impl Transport {
             window_ns: 0,
             lost: 0,
             lost_unreported: 0,
+            random: BTreeSet::new(),
+            random_losses: 0,
             timeout_unreported: false,
             srtt_ns: 0,
             var_ns: 0,
@@ -126,9 +143,9 @@ impl Transport {
         }
     }
 
-    /// A packet leaves; `back_ns` says when its ACK could be back, if it is not lost. Calls come in order of both.
+    /// A packet leaves; `way` says what becomes of it. Calls come in order of both times.
     #[inline]
-    pub(crate) fn send(&mut self, now_ns: u64, back_ns: Option<u64>) {
+    pub(crate) fn send(&mut self, now_ns: u64, way: Way) {
         let seq = match self.retransmit.pop_front() {
             Some(seq) => seq,
             None => {
@@ -146,11 +163,14 @@ impl Transport {
         self.ring.push_back(Sent {
             seq,
             sent_ns: now_ns,
-            back_ns: back_ns.unwrap_or(NEVER),
+            back_ns: if let Way::Back { at_ns } = way { at_ns } else { NEVER },
             delivered: self.delivered,
             delivered_ns: self.delivered_ns,
             window_ns: self.window_ns,
         });
+        if way == Way::Lost {
+            self.random.insert(seq);
+        }
         self.transmissions += 1;
         self.in_flight += 1;
         if !self.complete {
@@ -278,6 +298,7 @@ impl Transport {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.lost += 1;
         self.lost_unreported += 1;
+        self.random_losses += u32::from(self.random.remove(&seq));
     }
 
     /// All that is in flight counts as lost.

@@ -101,7 +101,7 @@ pub fn run<D: Decider + ?Sized>(
     flows.iter().map(Measured::of).collect()
 }
 
-/// What flows are told of the link's rate: an equal share of what cross traffic leaves.
+/// What flows' rewards are told of the link's rate: an equal share of what cross traffic leaves.
 struct Told<'a> {
     scenario: &'a Scenario,
     phase: usize,
@@ -126,8 +126,8 @@ impl<'a> Told<'a> {
         });
         let all = phases[self.phase].bytes_per_s.saturating_sub(cross).max(self.least);
         let wire = all / flows.len().max(1) as u64;
-        for (flow, setup) in flows.iter_mut().zip(&self.scenario.flows).filter(|(f, _)| f.wants_link_rate()) {
-            flow.set_link_rate(wire * setup.mss_bytes / (setup.mss_bytes + HEADER_BYTES));
+        for (flow, setup) in flows.iter_mut().zip(&self.scenario.flows) {
+            flow.link_bytes_per_s = wire * setup.mss_bytes / (setup.mss_bytes + HEADER_BYTES);
         }
     }
 }

@@ -112,7 +112,7 @@ impl Steered {
             .iter()
             .map(|r| r.name.trim_start_matches("Report.").to_owned())
             .collect();
-        let report = Report { program: "any", names: &names, values };
+        let report = Report { program: "any", names: &names, values, truth: None };
         self.flow.on_report(now_us, &report, &mut self.control);
         let commands = self.control.take();
         commands.into_iter().fold(Vec::new(), |mut all, command| {
