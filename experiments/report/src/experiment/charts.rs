@@ -3,7 +3,10 @@
 use ccplane_results::Scenario;
 
 use super::figures::{SizeClass, own_flows};
-use super::series::{Moment, capacity_steps, flow_moments, mean_capacity_bps, moments, rtts_us};
+use super::series::{
+    Moment, bandwidth_delay_steps, base_rtts_us, capacity_steps, flow_moments, mean_base_rtt_us,
+    mean_capacity_bps, moments, rtts_us,
+};
 use super::view::View;
 use crate::draw::{
     Axis, Entry, Figure, Mark, Panel, Readout, ReadoutSeries, Scale, Shape, Style, Weight, thinned,
@@ -171,11 +174,12 @@ impl<'a> Charts<'a> {
         }
     }
 
-    /// A full link without a queue: (ms, Mb/s).
+    /// A full link without a queue: (ms, Mb/s); their means over time where it changes.
     fn ideal(&self) -> Option<(f64, f64)> {
         let plan = &self.view.results.header.plan;
         let bps = mean_capacity_bps(&self.scenario.link, plan.warmup_ms, self.end_ms)?;
-        Some((self.scenario.link.base_rtt_us? as f64 / 1e3, bps / 1e6))
+        let rtt_us = mean_base_rtt_us(&self.scenario.link, plan.warmup_ms, self.end_ms)?;
+        Some((rtt_us / 1e3, bps / 1e6))
     }
 
     /// For each contender throughput, RTT and window over time, on axes that all share.
@@ -229,15 +233,10 @@ impl<'a> Charts<'a> {
         let Column { title, unit, area, scale, value } = &COLUMNS[column];
         let link = &self.scenario.link;
         let capacity = || capacity_steps(link, self.end_ms).into_iter();
-        let base_ms = link.base_rtt_us.map(|us| us as f64 / 1e3);
-        let steps: Vec<(f64, f64)> = match (column, base_ms) {
-            (0, _) => capacity().map(|(t, bps)| (t, bps / 1e6)).collect(),
-            (1, Some(ms)) => vec![(0.0, ms)],
-            (2, Some(ms)) if link.mtu_bytes > 0 => {
-                let bits = link.mtu_bytes as f64 * 8.0;
-                capacity().map(|(t, bps)| (t, bps * ms / 1e3 / bits)).collect()
-            }
-            _ => Vec::new(),
+        let steps: Vec<(f64, f64)> = match column {
+            0 => capacity().map(|(t, bps)| (t, bps / 1e6)).collect(),
+            1 => base_rtts_us(link).into_iter().map(|(t, us)| (t as f64 / 1e3, us as f64 / 1e3)).collect(),
+            _ => bandwidth_delay_steps(link, self.end_ms),
         };
         // Slow start's peak must not flatten the rest either: what comes after the warm-up decides.
         let warmup_ms = self.view.results.header.plan.warmup_ms;
@@ -262,6 +261,7 @@ impl<'a> Charts<'a> {
         if warmup_ms > 0 && warmup_ms < self.end_ms {
             panel.marks.push(Mark::Rule(warmup_ms as f64 / 1e3));
         }
+        panel.marks.extend(link.changes.iter().map(|c| Mark::Rule(c.t_ms as f64 / 1e3)));
         panel
     }
 
@@ -354,7 +354,10 @@ impl<'a> Charts<'a> {
             let runs = self.view.runs(self.index, c).iter();
             sorted(runs.flat_map(|r| rtts_us(r.measured, warmup_ms)).map(|us| us as f64 / 1e3))
         };
-        let base = self.scenario.link.base_rtt_us.map(|us| us as f64 / 1e3);
+        let base = match base_rtts_us(&self.scenario.link)[..] {
+            [(_, us)] => Some(us as f64 / 1e3),
+            _ => None,
+        };
         let mut figure = self.distributions("rtt", "Round-trip time", samples, base)?;
         figure.caption = match base {
             Some(ms) => format!(

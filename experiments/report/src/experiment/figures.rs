@@ -257,3 +257,81 @@ impl SizeClass {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ccplane_results::{Cpu, LinkUse, Percentiles, Series};
+
+    use super::*;
+
+    const WARMUP_MS: u64 = 1_000;
+
+    /// From the run's start to 2.5 s; a sample each half second.
+    fn flow(bps: [u64; 4], mean_bps: u64) -> Flow {
+        let series = Series {
+            t_ms: vec![1_000, 1_500, 2_000, 2_500],
+            throughput_bps: bps.to_vec(),
+            srtt_us: vec![0; 4],
+            cwnd_pkts: vec![0; 4],
+            pacing_bps: vec![0; 4],
+        };
+        Flow { end_ms: 2_500, throughput_bps: mean_bps, series, ..Flow::default() }
+    }
+
+    fn measured() -> Measured {
+        let beside = Flow { background: Some("cubic".into()), ..flow([70; 4], 9_000_000) };
+        let stretch =
+            |from_ms, to_ms, reward_ppm, reached_ms| Stretch { from_ms, to_ms, reward_ppm, reached_ms };
+        Measured {
+            flows: vec![
+                flow([90_000_000, 1_000_000, 2_000_000, 3_000_000], 2_000_000),
+                flow([90_000_000, 2_000_000, 3_000_000, 4_000_000], 4_000_000),
+                beside,
+            ],
+            stretches: vec![
+                stretch(0, 1_000, 500_000, Some(900)),
+                stretch(1_000, 4_000, 900_000, None),
+                stretch(4_000, 6_000, 800_000, Some(1_000)),
+            ],
+            link: Some(LinkUse {
+                queue_delay_us: Percentiles { mean: 7_000, p50: 5_000, p95: 11_000, p99: 13_000 },
+                ..LinkUse::default()
+            }),
+            cpu: Some(Cpu { user_ms: 10, system_ms: 30, softirq_ms: 12, idle_ms: 20 }),
+            ..Measured::default()
+        }
+    }
+
+    #[test]
+    fn by_hand() {
+        for (metric, expected, how) in [
+            (
+                Metric::ThroughputDeviationBps,
+                2_000_000,
+                "of 3, 5 and 7 Mb/s after the warm-up, background left out",
+            ),
+            (Metric::FairSharePpm, 600_000, "3 Mb/s of a mean of 5"),
+            (Metric::SoftirqPpm, 200_000, "12 of 60 ms"),
+            (Metric::RewardPpm, 800_000, "0.5 for 1 s, 0.9 for 3 s, 0.8 for 2 s"),
+            (Metric::AdaptationUs, 2_000_000, "the whole 3 s, and 1 s; not the start"),
+            (Metric::MeanQueueUs, 7_000, "as the link says"),
+            (Metric::P95QueueUs, 11_000, "as the link says"),
+        ] {
+            let found = value(metric, &measured(), WARMUP_MS).map(|v| v.round() as i64);
+            assert_eq!(found, Some(expected), "{metric:?}: {how}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_figure() {
+        let none = Measured::default();
+        let alone = Measured { flows: vec![flow([1; 4], 1)], ..Measured::default() };
+        for metric in METRICS {
+            assert_eq!(value(metric, &none, WARMUP_MS), None, "{metric:?}");
+        }
+        assert_eq!(value(Metric::FairSharePpm, &alone, WARMUP_MS), None, "nobody to share with");
+        let short =
+            Measured { flows: vec![Flow { end_ms: 1_900, ..flow([1; 4], 1) }], ..Measured::default() };
+        assert_eq!(value(Metric::ThroughputDeviationBps, &short, WARMUP_MS), None, "one bin");
+    }
+}

@@ -220,9 +220,19 @@ fn scenario_content(view: &View<'_>, index: usize, drawing: &mut Drawing) -> Mar
             p.hint {
                 "The run of median throughput, the other repeats pale. All share their axes."
                 @if view.results.header.plan.warmup_ms > 0 { " Dotted: the warm-up’s end; what is above an axis before it is cut." }
+                @if !scenario.link.changes.is_empty() { " Dotted, too: changes of the link." }
             }
             (drawing.grid("columns", over_time))
             (drawing.wide(charts.windows()))
+        }
+        @if let Some(table) = tables::stretches(view, index) {
+            h3.part { "Between the link’s changes" }
+            p.hint {
+                "Reward: share of the capacity used, times the base RTT’s share of the RTT to the power of 0.4, both RTTs 2 ms longer; "
+                "in percent of an oracle’s, which fills the link without a queue. There after: when 90 % of that are reached and held for a second; "
+                "median over the runs that got there, and how many did."
+            }
+            (table)
         }
         @if charts.has_several_flows() { (several_flows(view, index, &charts, drawing)) }
         @if let Some(table) = tables::completions(view, index, &charts) {

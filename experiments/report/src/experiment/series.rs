@@ -93,9 +93,50 @@ pub fn capacity_steps(link: &Link, end_ms: u64) -> Vec<(f64, f64)> {
         .collect()
 }
 
+/// Round-trip time without queue: (from when in milliseconds, microseconds), each until the next; empty for a link that says none.
+pub fn base_rtts_us(link: &Link) -> Vec<(u64, u64)> {
+    let first = link.base_rtt_us.map(|us| (0, us));
+    let changes = link.changes.iter().map(|c| (c.t_ms, c.base_rtt_us)).filter(|_| first.is_some());
+    let mut steps: Vec<(u64, u64)> = first.into_iter().chain(changes).collect();
+    steps.dedup_by_key(|(_, us)| *us);
+    steps
+}
+
+/// Its mean from `from_ms` to `to_ms`, microseconds.
+pub fn mean_base_rtt_us(link: &Link, from_ms: u64, to_ms: u64) -> Option<f64> {
+    let ms = to_ms.checked_sub(from_ms).filter(|ms| *ms > 0)?;
+    let steps = base_rtts_us(link);
+    let ends = steps.iter().skip(1).map(|(t_ms, _)| *t_ms).chain([u64::MAX]);
+    let sum: f64 = steps
+        .iter()
+        .zip(ends)
+        .map(|((t_ms, us), end_ms)| {
+            *us as f64 * end_ms.min(to_ms).saturating_sub((*t_ms).max(from_ms)) as f64
+        })
+        .sum();
+    (!steps.is_empty()).then(|| sum / ms as f64)
+}
+
+/// The window that fills the link without a queue, over time for drawing: (seconds, packets).
+pub fn bandwidth_delay_steps(link: &Link, end_ms: u64) -> Vec<(f64, f64)> {
+    let capacity = capacity_steps(link, end_ms);
+    let rtts: Vec<(f64, f64)> =
+        base_rtts_us(link).into_iter().map(|(t_ms, us)| (t_ms as f64 / 1e3, us as f64)).collect();
+    let bits = link.mtu_bytes as f64 * 8.0;
+    if bits == 0.0 {
+        return Vec::new();
+    }
+    let mut times: Vec<f64> = capacity.iter().chain(&rtts).map(|(t, _)| *t).collect();
+    times.sort_by(f64::total_cmp);
+    times.dedup();
+    let at = |steps: &[(f64, f64)], t: f64| steps.iter().take_while(|s| s.0 <= t).last().map(|s| s.1);
+    let step = |t: f64| Some((t, at(&capacity, t)? * at(&rtts, t)? / 1e6 / bits));
+    times.into_iter().filter_map(step).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use ccplane_results::Series;
+    use ccplane_results::{Change, Series};
 
     use super::*;
 
@@ -116,6 +157,32 @@ mod tests {
         assert_eq!(got[1], Moment { t_ms: 200, throughput_bps: 60, srtt_us: 60, cwnd_pkts: 6 });
         assert_eq!(got.len(), 2);
         assert_eq!(rtts_us(&measured, 150).collect::<Vec<_>>(), [50, 70]);
+    }
+
+    /// 12 Mb/s and 20 ms, from 4 s on 24 Mb/s, from 6 s on 80 ms.
+    fn changing() -> Link {
+        let change = |t_ms, base_rtt_us| Change { t_ms, description: String::new(), base_rtt_us };
+        Link {
+            base_rtt_us: Some(20_000),
+            mtu_bytes: 1_500,
+            capacity: vec![
+                Capacity { t_ms: 0, capacity_bps: 12_000_000 },
+                Capacity { t_ms: 4_000, capacity_bps: 24_000_000 },
+            ],
+            changes: vec![change(4_000, 20_000), change(6_000, 80_000)],
+            ..Link::default()
+        }
+    }
+
+    #[test]
+    fn a_links_round_trip_changes() {
+        let link = changing();
+        assert_eq!(base_rtts_us(&link), [(0, 20_000), (6_000, 80_000)]);
+        assert_eq!(mean_base_rtt_us(&link, 4_000, 8_000), Some(50_000.0));
+        assert_eq!(mean_base_rtt_us(&link, 0, 6_000), Some(20_000.0));
+        assert_eq!(bandwidth_delay_steps(&link, 8_000), [(0.0, 20.0), (4.0, 40.0), (6.0, 160.0)]);
+        assert_eq!(base_rtts_us(&Link { base_rtt_us: None, ..link }), []);
+        assert_eq!(mean_base_rtt_us(&Link::default(), 0, 5), None);
     }
 
     #[test]

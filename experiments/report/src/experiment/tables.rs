@@ -1,6 +1,6 @@
 //! The page's tables.
 
-use ccplane_results::{Completion, Measured, Metric};
+use ccplane_results::{Completion, Measured, Metric, Stretch};
 use maud::{Markup, html};
 
 use super::charts::Charts;
@@ -8,7 +8,7 @@ use super::compare::{Outcome, Verdict, limit, pairs};
 use super::fairness::{Convergence, convergence};
 use super::figures::{self, SizeClass, own_flows};
 use super::summary::Summary;
-use super::view::View;
+use super::view::{Repeat, View};
 use crate::draw::html::glyph;
 use crate::format;
 use crate::statistics::{Estimate, Ratio, percentile};
@@ -24,7 +24,10 @@ fn head(title: &str, small: &str) -> Markup {
 
 fn contender(view: &View<'_>, index: usize) -> Markup {
     html! {
-        th scope="row" { (glyph(view.marker(index), view.styles[index])) (view.contenders()[index].name) }
+        th scope="row" {
+            (glyph(view.marker(index), view.styles[index])) (view.contenders()[index].name)
+            @if view.contenders()[index].learning { small { "learns while it runs" } }
+        }
     }
 }
 
@@ -212,6 +215,59 @@ fn unfinished(view: &View<'_>, scenario: usize, contender: usize) -> Markup {
         .map(|c| c.unfinished)
         .fold(0, u64::saturating_add);
     html! { @if n > 0 { span.unit { " + " (format::count(n)) " unfinished" } } }
+}
+
+/// Rewards between the link's changes, and when they were reached; `None` where it does not change.
+pub fn stretches(view: &View<'_>, scenario: usize) -> Option<Markup> {
+    let all: Vec<&Stretch> = view.all_runs(scenario).find_map(|(_, r)| {
+        let stretches: Vec<&Stretch> = r.measured.stretches.iter().collect();
+        (!stretches.is_empty()).then_some(stretches)
+    })?;
+    let link = &view.scenarios()[scenario].link;
+    let began = |s: &Stretch| {
+        let change = link.changes.iter().find(|c| c.t_ms == s.from_ms);
+        change.map_or_else(|| "at first".to_owned(), |c| c.description.clone())
+    };
+    let time = |s: &Stretch| format!("{}–{} s", seconds(s.from_ms), seconds(s.to_ms));
+    Some(scroll(
+        "Between the link’s changes",
+        html! {
+            thead {
+                tr {
+                    th scope="col" rowspan="2" { "Contender" }
+                    @for stretch in &all { th scope="col" colspan="2" { (began(stretch)) small { (time(stretch)) } } }
+                }
+                tr { @for _ in &all { (head("Reward", "% of the oracle’s")) (head("There after", "s")) } }
+            }
+            tbody {
+                @for c in (0..view.contenders().len()).filter(|c| !view.runs(scenario, *c).is_empty()) {
+                    tr {
+                        (contender(view, c))
+                        @for n in 0..all.len() { (stretch(view.runs(scenario, c), n)) }
+                    }
+                }
+            }
+        },
+    ))
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1e3
+}
+
+/// Two cells: a contender's `n`th stretch over its runs.
+fn stretch(runs: &[Repeat<'_>], n: usize) -> Markup {
+    let stretches: Vec<&Stretch> = runs.iter().filter_map(|r| r.measured.stretches.get(n)).collect();
+    let rewards: Vec<f64> = stretches.iter().map(|s| s.reward_ppm as f64 / 1e4).collect();
+    let mut reached: Vec<f64> = stretches.iter().filter_map(|s| s.reached_ms).map(seconds).collect();
+    reached.sort_by(f64::total_cmp);
+    html! {
+        (estimate(Estimate::of(&rewards)))
+        td {
+            @if reached.is_empty() { "never" } @else { (format::number(percentile(&reached, 50))) }
+            @if stretches.len() > 1 && !reached.is_empty() { span.unit { ", " (reached.len()) " of " (stretches.len()) } }
+        }
+    }
 }
 
 /// Fairness and convergence.

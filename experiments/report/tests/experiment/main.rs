@@ -12,7 +12,7 @@ use ccplane_report::experiment::{self, Files};
 use ccplane_results::{
     Completion, Completions, Cpu, Flow, LinkUse, Measured, Outcome, Percentiles, Results, Run, Series,
 };
-use fixture::{REPEATS, results, whole_plan};
+use fixture::{REPEATS, changing, results, whole_plan};
 use proptest::prelude::*;
 use support::{assert_sound, count, element_tree};
 
@@ -86,6 +86,40 @@ fn golden_structure() {
     {
         assert!(page.to_lowercase().contains(&said.to_lowercase()), "{said}");
     }
+}
+
+#[test]
+fn a_link_that_changes() {
+    let results = changing();
+    if let Some(dir) = std::env::var_os("CCPLANE_DRAW") {
+        experiment::write(&results, dir.as_ref(), "adapt").unwrap();
+    }
+    let page = page_of(&results);
+    let table = page.split("aria-label=\"Between the link’s changes\"").nth(1).unwrap();
+    let table = table.split("</table>").next().unwrap();
+    assert!(
+        table.contains("at first<small>0–10 s") && table.contains("48 Mb/s, 40 ms<small>10–30 s"),
+        "{table}"
+    );
+    assert_eq!(count(table, "43.0"), 5, "a reward for each contender");
+    assert_eq!(count(table, "never"), 3);
+    assert!(
+        table.contains("4.00<span class=\"unit\">, 4 of 4")
+            && table.contains("6.00<span class=\"unit\">, 1 of 5"),
+        "{table}"
+    );
+    assert_eq!(count(table, "learns while it runs"), 1);
+    // Two steps of capacity, base RTT and their product in each contender's column, and in the windows' panel.
+    let steady = page_of(&fixture::results(|s| s.name.starts_with("fixed")));
+    assert_eq!(count(&page, "class=\"phase\"") - count(&steady, "class=\"phase\""), 5 * 3 + 1);
+    assert!(!steady.contains("Between the link’s changes"));
+    // Nobody gets a limit met by not getting there either.
+    let verdicts = experiment::comparisons(&results);
+    assert_eq!(
+        verdicts.iter().map(|v| (v.met, v.never_reached)).collect::<Vec<_>>(),
+        [(Some(true), false), (Some(false), true),]
+    );
+    assert!(page.contains("never reached"));
 }
 
 #[test]
