@@ -27,6 +27,7 @@ fn config(total_steps: u64) -> TrainConfig {
         threads: 2,
         plateau: None,
         goals: Goals::Own,
+        identity: "toys".to_owned(),
     }
 }
 
@@ -146,9 +147,14 @@ fn a_resumed_training_is_an_uninterrupted_one() {
         assert_eq!([first.evaluations, second.evaluations].concat(), whole.evaluations);
         assert_eq!(second.checkpoints.last(), whole.checkpoints.last());
     }
-    let other = TrainConfig { episode_steps: 40, ..config };
-    let refused = train(&mut learner(), &mut tracking(3), &other, whole.checkpoints.last(), &mut ());
-    assert!(matches!(refused, Err(TrainError::Resume { .. })));
+    let others = [
+        TrainConfig { episode_steps: 40, ..config.clone() },
+        TrainConfig { identity: "toys by another back end".to_owned(), ..config },
+    ];
+    for other in others {
+        let refused = train(&mut learner(), &mut tracking(3), &other, whole.checkpoints.last(), &mut ());
+        assert!(matches!(refused, Err(TrainError::Resume { .. })));
+    }
 }
 
 #[test]
@@ -179,7 +185,7 @@ fn curves_say_what_the_observer_hears() {
     let config = TrainConfig { eval_every: 2, ..config(4_000) };
     let mut learner = Native::new(&toys::policy(2, &[8], None), ppo()).unwrap();
     let mut observers: Vec<Box<dyn Observer>> = vec![
-        Box::new(JsonLines::append(&path).unwrap()),
+        Box::new(JsonLines::create(&path).unwrap()),
         Box::new(EventWriter::create(&directory.path().join("events")).unwrap()),
         Box::new(Heard::default()),
     ];
@@ -215,6 +221,16 @@ fn curves_say_what_the_observer_hears() {
     let evaluations: Vec<(u64, f32)> = heard.evaluations.iter().map(|e| (e.steps, e.mean_reward)).collect();
     assert_eq!(curve("evaluation/mean_reward"), evaluations);
     assert_eq!(report.progress.steps, heard.updates[3].steps);
+
+    // Killed while it wrote the last line; then on from the second update, and from nothing.
+    std::fs::write(&path, &text[..text.len() - 9]).unwrap();
+    drop(JsonLines::resume(&path, heard.updates[1].steps).unwrap());
+    let kept = std::fs::read_to_string(&path).unwrap();
+    assert_eq!((kept.lines().count(), text.starts_with(&kept)), (3, true));
+    drop(JsonLines::resume(&path, u64::MAX).unwrap());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), kept);
+    drop(JsonLines::create(&path).unwrap());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
 }
 
 fn worth(policy: &Policy, preference: Preference) -> f32 {

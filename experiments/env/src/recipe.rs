@@ -1,6 +1,7 @@
 //! How the built-in policies are made: what learns, where, by which settings; and what a policy is worth then.
 
 mod adapt;
+mod identity;
 
 pub use adapt::Adaptation;
 

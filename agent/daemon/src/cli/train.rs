@@ -7,8 +7,9 @@ use std::path::PathBuf;
 ///
 /// Writes into the output directory: NAME.safetensors, the float policy, which learning on live flows goes on from;
 /// NAME.snapshot, its integers, which datapaths decide by; NAME.json, what it is worth on held-out links beside other
-/// algorithms; curves for TensorBoard and as JSON Lines; a checkpoint. The same seed gives the same bits with any number
-/// of threads.
+/// algorithms; curves as JSON Lines (NAME.jsonl) and for TensorBoard (NAME.events); NAME.checkpoint. The same seed gives
+/// the same bits with any number of threads. SIGINT or SIGTERM ends the training after the update that is under way, with
+/// exit code 1; --resume goes on from there. A second signal ends it at once.
 #[derive(Args, Debug)]
 pub(crate) struct TrainArgs {
     /// What learns.

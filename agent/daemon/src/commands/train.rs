@@ -6,26 +6,33 @@ use crate::failure::Failure;
 use ccplane_env::recipe::{Adaptation, Line, Recipe, VISITED_EPISODES};
 use ccplane_learn::curves::{EventWriter, JsonLines, ProgressLine};
 use ccplane_learn::{
-    Checkpoint, Evaluation, Learner, Native, Observer, Policy, Preference, Stop, TrainReport, Update,
-    train as run,
+    BackEnd, Checkpoint, Evaluation, Observer, Policy, Preference, Stop, TorchOptions, TrainConfig,
+    TrainReport, Update, train as run,
 };
 use ccplane_quantize::Options;
 use ccplane_snapshot::{Fidelity, Provenance};
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Why a training does not begin.
+/// Exit code after a second signal: that of a process which SIGINT ended.
+const SIGNALLED: i32 = 130;
+
+/// Why a training does not begin, or end.
 #[derive(Debug, thiserror::Error)]
 enum TrainError {
-    #[error("this ccplane was built without libtorch: build it with the feature `torch` (see `make torch`)")]
-    NoTorch,
     #[error("--config published is Aurora's; MOCC has none")]
     NotPublished,
     #[error("--adapt teaches MOCC a preference: it needs --algorithm mocc")]
     NotMocc,
     #[error("a preference of {0:?}: three percents that are not all 0 are needed")]
     Preference(Vec<u8>),
+    #[error("stopped after {steps} decisions, kept in {}: the same command with --resume goes on", kept.display())]
+    Stopped { steps: u64, kept: PathBuf },
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
 }
@@ -38,7 +45,7 @@ struct Summary {
     seed: u64,
     steps: u64,
     seconds: f64,
-    /// `steps` or `plateau`, or `stopped`.
+    /// `steps` or `plateau`.
     ended: &'static str,
     /// Of the best evaluation, without exploration.
     mean_reward: Option<f32>,
@@ -74,6 +81,14 @@ pub(crate) fn train(args: &TrainArgs) -> Result<(), Failure> {
     }
     let began = std::time::Instant::now();
     let report = learn(args, &recipe, &files)?;
+    let ended = match report.stop {
+        Stop::Steps => "steps",
+        Stop::Plateau => "plateau",
+        Stop::Observer => {
+            let (steps, kept) = (report.progress.steps, files.path("checkpoint"));
+            return Err(Failure::runtime(TrainError::Stopped { steps, kept }));
+        }
+    };
     let mut policy = report.best.clone();
     policy.provenance.command = command(args);
     policy.write(&files.path("safetensors")).map_err(Failure::runtime)?;
@@ -94,11 +109,7 @@ pub(crate) fn train(args: &TrainArgs) -> Result<(), Failure> {
         seed: args.seed,
         steps: report.progress.steps,
         seconds: began.elapsed().as_secs_f64(),
-        ended: match report.stop {
-            Stop::Steps => "steps",
-            Stop::Plateau => "plateau",
-            Stop::Observer => "stopped",
-        },
+        ended,
         mean_reward: report.progress.best_reward,
         snapshot: snapshot.hash().to_string(),
         fidelity: *snapshot.fidelity(),
@@ -133,33 +144,49 @@ fn learn(args: &TrainArgs, recipe: &Recipe, files: &Files) -> Result<TrainReport
     let path = files.path("checkpoint");
     let resume = if args.resume { Some(Checkpoint::read(&path).map_err(Failure::input)?) } else { None };
     let initial = recipe.initial().map_err(Failure::runtime)?;
-    let mut learner = learner(args.backend, &initial, recipe)?;
+    let back_end = match args.backend {
+        Backend::Native => BackEnd::Native,
+        Backend::Torch => BackEnd::Torch(TorchOptions::default()),
+    };
+    let mut learner = back_end.learner(&initial, recipe.ppo).map_err(Failure::input)?;
     let mut environments = recipe.environments().map_err(Failure::input)?;
-    let curves = files.path("jsonl");
-    if !args.resume && curves.exists() {
-        std::fs::remove_file(&curves).map_err(|e| file(&curves, e))?;
-    }
-    let mut observers: Vec<Box<dyn Observer>> = vec![
-        Box::new(JsonLines::append(&curves).map_err(|e| file(&curves, e))?),
-        Box::new(EventWriter::create(&files.dir).map_err(|e| file(&files.dir, e))?),
-        Box::new(Keeping(path)),
-        Box::new(Line1(ProgressLine::default())),
-    ];
-    run(&mut *learner, &mut environments, &recipe.train, resume.as_ref(), &mut observers)
-        .map_err(Failure::runtime)
+    let digest = recipe.digest().map_err(Failure::runtime)?;
+    let config = TrainConfig { identity: format!("{digest} {back_end:?}"), ..recipe.train.clone() };
+    let mut observers = curves(files, resume.as_ref())?;
+    observers.push(Box::new(Keeping(path)));
+    observers.push(Box::new(Line1(ProgressLine::default())));
+    observers.push(Box::new(Signals::handled()?));
+    run(&mut *learner, &mut environments, &config, resume.as_ref(), &mut observers).map_err(Failure::runtime)
 }
 
-fn learner(backend: Backend, initial: &Policy, recipe: &Recipe) -> Result<Box<dyn Learner>, Failure> {
-    match backend {
-        Backend::Native => Ok(Box::new(Native::new(initial, recipe.ppo).map_err(Failure::runtime)?)),
-        #[cfg(feature = "torch")]
-        Backend::Torch => {
-            use ccplane_learn::torch::{Torch, TorchOptions};
-            let torch = Torch::new(initial, recipe.ppo, TorchOptions::default());
-            Ok(Box::new(torch.map_err(Failure::runtime)?))
+/// What draws the training's curves; one that goes on leaves each decision on them once.
+fn curves(files: &Files, resume: Option<&Checkpoint>) -> Result<Vec<Box<dyn Observer>>, Failure> {
+    let (json, events) = (files.path("jsonl"), files.path("events"));
+    let (lines, writer) = match resume.map(|from| from.progress.steps) {
+        Some(steps) => (JsonLines::resume(&json, steps), EventWriter::resume(&events, steps)),
+        None => (JsonLines::create(&json), EventWriter::create(&events)),
+    };
+    Ok(vec![Box::new(lines.map_err(|e| file(&json, e))?), Box::new(writer.map_err(|e| file(&events, e))?)])
+}
+
+/// Ends the training after the update that is under way.
+struct Signals(Arc<AtomicBool>);
+
+impl Signals {
+    fn handled() -> io::Result<Signals> {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // The first one asks, the second one ends.
+            flag::register_conditional_shutdown(signal, SIGNALLED, Arc::clone(&stop))?;
+            flag::register(signal, Arc::clone(&stop))?;
         }
-        #[cfg(not(feature = "torch"))]
-        Backend::Torch => Err(Failure::input(TrainError::NoTorch)),
+        Ok(Signals(stop))
+    }
+}
+
+impl Observer for Signals {
+    fn stopped(&mut self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -234,7 +261,11 @@ fn command(args: &TrainArgs) -> String {
         Links::Published => "published",
     };
     let steps = args.steps.map_or_else(String::new, |n| format!(" --steps {n}"));
-    format!("ccplane train --algorithm {algorithm} --config {config} --seed {}{steps}", args.seed)
+    let backend = match args.backend {
+        Backend::Native => "",
+        Backend::Torch => " --backend torch",
+    };
+    format!("ccplane train --algorithm {algorithm} --config {config} --seed {}{steps}{backend}", args.seed)
 }
 
 fn text_of(summary: &Summary, files: &Files) -> String {

@@ -9,7 +9,7 @@ pub use terminal::ProgressLine;
 use crate::{Evaluation, Observer, Policy, Update};
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -32,19 +32,35 @@ fn scalars(update: &Update) -> [(&'static str, f32); 11] {
 }
 
 /// Curves as JSON Lines: `{"kind":"update", ...}` for each update, `{"kind":"evaluation", ...}` for each evaluation.
-/// A number that is not finite is null. A resumed training appends.
+/// A number that is not finite is null.
 pub struct JsonLines {
     to: BufWriter<File>,
     began: Instant,
 }
 
 impl JsonLines {
-    /// Appends to the file at `path`.
+    /// A file at `path`, in the place of one that is there.
     ///
     /// # Errors
-    /// It cannot be opened.
-    pub fn append(path: &Path) -> std::io::Result<JsonLines> {
-        let file = File::options().create(true).append(true).open(path)?;
+    /// It cannot be written.
+    pub fn create(path: &Path) -> std::io::Result<JsonLines> {
+        JsonLines::resume(path, 0)
+    }
+
+    /// Goes on in the file at `path`, `steps` decisions into the training: what is there of later ones goes, as they will
+    /// be learned from again.
+    ///
+    /// # Errors
+    /// It cannot be read or written.
+    pub fn resume(path: &Path, steps: u64) -> std::io::Result<JsonLines> {
+        let file = File::options().create(true).read(true).append(true).open(path)?;
+        let mut lines = BufReader::new(&file);
+        let (mut kept, mut line) = (0, Vec::new());
+        while lines.read_until(b'\n', &mut line)? > 0 && step(&line).is_some_and(|step| step <= steps) {
+            kept += line.len() as u64;
+            line.clear();
+        }
+        file.set_len(kept)?;
         Ok(JsonLines { to: BufWriter::new(file), began: Instant::now() })
     }
 
@@ -52,6 +68,12 @@ impl JsonLines {
         writeln!(self.to, "{value}")?;
         self.to.flush()
     }
+}
+
+/// The step of a whole line.
+fn step(line: &[u8]) -> Option<u64> {
+    let value: Value = serde_json::from_slice(line.strip_suffix(b"\n")?).ok()?;
+    value.get("step")?.as_u64()
 }
 
 impl Observer for JsonLines {

@@ -7,11 +7,14 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the first event says.
 const VERSION: &str = "brain.Event:2";
+/// What the files' names begin and end with.
+const PREFIX: &str = "events.out.tfevents.";
+const SUFFIX: &str = ".ccplane";
 /// Bytes of a record that is read, at most.
 const MAX_RECORD: usize = 1 << 20;
 
@@ -21,14 +24,33 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// A new file in `directory`, which TensorBoard shows as a run; a resumed training adds another.
+    /// A file in `directory`, which TensorBoard shows as a run, in the place of those of an earlier training.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// It cannot be created, or an earlier one removed.
     pub fn create(directory: &Path) -> std::io::Result<EventWriter> {
         std::fs::create_dir_all(directory)?;
+        earlier(directory)?.iter().try_for_each(std::fs::remove_file)?;
+        EventWriter::another(directory)
+    }
+
+    /// Another file in `directory`, `steps` decisions into a training that goes on: what the earlier ones have of later
+    /// decisions goes, as they will be learned from again.
+    ///
+    /// # Errors
+    /// It cannot be created, or an earlier one changed.
+    pub fn resume(directory: &Path, steps: u64) -> std::io::Result<EventWriter> {
+        std::fs::create_dir_all(directory)?;
+        for path in earlier(directory)? {
+            let kept = len_until(&std::fs::read(&path)?, steps);
+            File::options().write(true).open(&path)?.set_len(kept as u64)?;
+        }
+        EventWriter::another(directory)
+    }
+
+    fn another(directory: &Path) -> std::io::Result<EventWriter> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let name = format!("events.out.tfevents.{}.{:09}.ccplane", now.as_secs(), now.subsec_nanos());
+        let name = format!("{PREFIX}{}.{:09}{SUFFIX}", now.as_secs(), now.subsec_nanos());
         let mut writer = EventWriter { to: BufWriter::new(File::create_new(directory.join(name))?) };
         writer.record(&event(now.as_secs_f64(), None, &bytes(3, VERSION.as_bytes())))?;
         Ok(writer)
@@ -47,6 +69,41 @@ impl EventWriter {
         self.to.write_all(&record(data))?;
         self.to.flush()
     }
+}
+
+/// The files that are there of ours.
+fn earlier(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX)) {
+            paths.push(entry.path());
+        }
+    }
+    Ok(paths)
+}
+
+/// How many bytes come before the first record that is not sound or of a later step.
+fn len_until(file: &[u8], steps: u64) -> usize {
+    let mut at = 0;
+    while let Ok(Some((data, next))) = record_at(file, at) {
+        if step_of(data).is_none_or(|step| step > steps) {
+            break;
+        }
+        at = next;
+    }
+    at
+}
+
+/// An event's step; 0 where it has none, `None` where it is no event.
+fn step_of(data: &[u8]) -> Option<u64> {
+    fields(data).try_fold(0, |step, field| {
+        Some(match field? {
+            (2, Wire::Varint(value)) => value,
+            _ => step,
+        })
+    })
 }
 
 fn record(data: &[u8]) -> Vec<u8> {
@@ -144,26 +201,34 @@ pub enum EventError {
 /// The first record that is not sound.
 pub fn read_events(file: &[u8]) -> Result<Vec<Scalar>, EventError> {
     let (mut scalars, mut at) = (Vec::new(), 0);
-    while at < file.len() {
-        let rest = &file[at..];
-        let cut_off = EventError::CutOff { at };
-        let (length, rest) = rest.split_first_chunk::<8>().ok_or(cut_off)?;
-        let (length_crc, rest) = rest.split_first_chunk().ok_or(cut_off)?;
-        if u32::from_le_bytes(*length_crc) != masked_crc(length) {
-            return Err(EventError::Checksum { at });
-        }
-        let found = u64::from_le_bytes(*length);
-        let length = usize::try_from(found).ok().filter(|length| *length <= MAX_RECORD);
-        let length = length.ok_or(EventError::Size { at, found })?;
-        let (data, rest) = rest.split_at_checked(length).ok_or(cut_off)?;
-        let (data_crc, _) = rest.split_first_chunk().ok_or(cut_off)?;
-        if u32::from_le_bytes(*data_crc) != masked_crc(data) {
-            return Err(EventError::Checksum { at });
-        }
+    while let Some((data, next)) = record_at(file, at)? {
         read_event(data, &mut scalars).ok_or(EventError::Event { at })?;
-        at += 16 + length;
+        at = next;
     }
     Ok(scalars)
+}
+
+/// The data of the record at byte `at`, and where the next one is; `None` at the end.
+fn record_at(file: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, EventError> {
+    let rest = match file.get(at..) {
+        None | Some([]) => return Ok(None),
+        Some(rest) => rest,
+    };
+    let cut_off = EventError::CutOff { at };
+    let (length, rest) = rest.split_first_chunk::<8>().ok_or(cut_off)?;
+    let (length_crc, rest) = rest.split_first_chunk().ok_or(cut_off)?;
+    if u32::from_le_bytes(*length_crc) != masked_crc(length) {
+        return Err(EventError::Checksum { at });
+    }
+    let found = u64::from_le_bytes(*length);
+    let length = usize::try_from(found).ok().filter(|length| *length <= MAX_RECORD);
+    let length = length.ok_or(EventError::Size { at, found })?;
+    let (data, rest) = rest.split_at_checked(length).ok_or(cut_off)?;
+    let (data_crc, _) = rest.split_first_chunk().ok_or(cut_off)?;
+    if u32::from_le_bytes(*data_crc) != masked_crc(data) {
+        return Err(EventError::Checksum { at });
+    }
+    Ok(Some((data, at + 16 + length)))
 }
 
 fn read_event(data: &[u8], to: &mut Vec<Scalar>) -> Option<()> {
@@ -284,6 +349,30 @@ mod tests {
         assert_eq!(read.len(), 6);
         assert_eq!(read[5], Scalar { tag: "z".to_owned(), step: u64::from(u32::MAX) * 3, value: -0.0 });
         assert!(file[..64].windows(VERSION.len()).any(|bytes| bytes == VERSION.as_bytes()));
+    }
+
+    #[test]
+    fn a_training_that_goes_on_leaves_each_step_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let other = directory.path().join("events.out.tfevents.1.theirs");
+        std::fs::write(&other, GOLDEN).unwrap();
+        let write = |mut writer: EventWriter, steps: &[u64]| {
+            steps.iter().for_each(|step| writer.write(*step, &[("x".to_owned(), *step as f32)]).unwrap());
+        };
+        write(EventWriter::create(directory.path()).unwrap(), &[99]);
+        write(EventWriter::create(directory.path()).unwrap(), &[10, 20, 30]);
+        // Killed while it wrote.
+        let [path] = &earlier(directory.path()).unwrap()[..] else { panic!("the first one's file stays") };
+        let whole = std::fs::read(path).unwrap();
+        std::fs::write(path, &whole[..whole.len() - 5]).unwrap();
+        write(EventWriter::resume(directory.path(), 20).unwrap(), &[30, 40]);
+        write(EventWriter::resume(directory.path(), 30).unwrap(), &[40, 50]);
+        let files = earlier(directory.path()).unwrap();
+        let events = files.iter().flat_map(|path| read_events(&std::fs::read(path).unwrap()).unwrap());
+        let mut steps: Vec<u64> = events.map(|scalar| scalar.step).collect();
+        steps.sort_unstable();
+        assert_eq!((files.len(), steps), (3, vec![10, 20, 30, 40, 50]));
+        assert_eq!(std::fs::read(&other).unwrap(), GOLDEN);
     }
 
     #[test]

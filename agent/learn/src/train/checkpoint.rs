@@ -31,7 +31,7 @@ struct Meta {
     fingerprint: String,
 }
 
-/// All settings that a run's bits depend on.
+/// All that a run's bits depend on, as far as `config` says what its environments are.
 pub(super) fn fingerprint(config: &TrainConfig, ppo: &PpoConfig, environments: usize) -> String {
     let config = TrainConfig { threads: 0, checkpoint_every: 0, ..config.clone() };
     // Maps and strings only: it cannot fail.

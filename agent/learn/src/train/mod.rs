@@ -47,6 +47,9 @@ pub struct TrainConfig {
     pub plateau: Option<Plateau>,
     /// What for.
     pub goals: Goals,
+    /// What else the bits follow from, as a digest: environments, the learner's back end. A checkpoint goes on only with
+    /// the same.
+    pub identity: String,
 }
 
 impl Default for TrainConfig {
@@ -62,6 +65,7 @@ impl Default for TrainConfig {
             threads: 1,
             plateau: Some(Plateau::default()),
             goals: Goals::Own,
+            identity: String::new(),
         }
     }
 }
