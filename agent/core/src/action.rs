@@ -74,6 +74,13 @@ pub enum Command {
         /// What for.
         part: Part,
     },
+    /// [`Datapath::share`].
+    Share {
+        /// The slot.
+        slot: u8,
+        /// The canary's share of the flows, in 2^-16.
+        share: u16,
+    },
     /// [`Datapath::promote`].
     Promote {
         /// The slot.
@@ -103,6 +110,7 @@ impl Command {
             }
             Command::DefineSlot { slot, shape } => datapath.define_slot(*slot, shape),
             Command::Push { slot, image, part } => datapath.push(*slot, image, *part),
+            Command::Share { slot, share } => datapath.share(*slot, *share),
             Command::Promote { slot } => datapath.promote(*slot),
             Command::Rollback { slot } => datapath.rollback(*slot),
         }

@@ -136,7 +136,10 @@ impl Attached {
             slots.entry(policy.slot()).or_insert_with(|| {
                 let (slot, snapshot) = (policy.slot(), policy.snapshot().clone());
                 let rules = deploy.rules.clone();
-                let mut machine = Machine::new(deploy.datapath, entry.name, slot, *snapshot.shape(), rules);
+                let (shape, batch_us) = (*snapshot.shape(), deploy.batch_us);
+                let mut machine = Machine::new(deploy.datapath, entry.name, slot, shape, rules, batch_us);
+                // An earlier agent's slot keeps what it holds: it is looked at before anything is pushed.
+                self.next_look_us = deploy.now_us;
                 self.queue.push(machine.define());
                 let first = Candidate { snapshot, origin: Origin::Shipped };
                 let mut uid = || next_uid(deploy.next_uid);
@@ -188,6 +191,7 @@ struct Deploy<'a> {
     datapath: DatapathId,
     rules: &'a Arc<PushRules>,
     next_uid: &'a mut u32,
+    batch_us: u64,
     now_us: u64,
 }
 
@@ -285,8 +289,9 @@ impl Core {
             next_batch_us: now_us.saturating_add(self.config.batch_us),
             next_look_us: now_us,
         };
+        let batch_us = self.config.batch_us;
         let mut deploy =
-            Deploy { datapath: id, rules: &self.push_rules, next_uid: &mut self.next_uid, now_us };
+            Deploy { datapath: id, rules: &self.push_rules, next_uid: &mut self.next_uid, batch_us, now_us };
         for entry in self.rules.names().filter_map(|name| self.catalog.entry(name)) {
             attached.install(entry, &mut deploy);
         }
@@ -300,6 +305,11 @@ impl Core {
         for flow in flows {
             self.close(id, flow);
         }
+        let now_us = self.now_us;
+        if let Some(attached) = self.datapaths.get_mut(&id) {
+            attached.slots.values_mut().for_each(|slot| slot.gone(now_us));
+        }
+        self.collect();
         if let Some(attached) = self.datapaths.remove(&id) {
             self.first_action = self.first_action.max(attached.queue.next_number());
         }
@@ -314,11 +324,11 @@ impl Core {
         rules.check(&self.catalog.names())?;
         self.variants = variants(&self.catalog, &rules)?;
         self.rules = rules;
-        let now_us = self.now_us;
+        let (now_us, batch_us) = (self.now_us, self.config.batch_us);
         for entry in self.rules.names().filter_map(|name| self.catalog.entry(name)) {
             for (id, attached) in &mut self.datapaths {
                 let (rules, next_uid) = (&self.push_rules, &mut self.next_uid);
-                attached.install(entry, &mut Deploy { datapath: *id, rules, next_uid, now_us });
+                attached.install(entry, &mut Deploy { datapath: *id, rules, next_uid, batch_us, now_us });
             }
         }
         Ok(())
@@ -408,6 +418,7 @@ impl Core {
             Command::SetProgram { flow, .. } | Command::Update { flow, .. } => !void(*flow),
             Command::DefineSlot { slot, .. }
             | Command::Push { slot, .. }
+            | Command::Share { slot, .. }
             | Command::Promote { slot }
             | Command::Rollback { slot } => slots.get(slot).is_some_and(|s| s.wants(command)),
             Command::Install { .. } | Command::Release { .. } | Command::Heartbeat => true,
@@ -578,15 +589,15 @@ impl Core {
         state.counters.reports += 1;
         self.counters.reports += 1;
         let names = steered.program.report_names();
-        let report = Report { program: steered.program.name(), names, values: &values };
+        let report = Report { program: steered.program.name(), names, values: &values, truth: None };
         let mut control = Control::default();
         let outcome = shield(|| steered.code.on_report(at_us, &report, &mut control));
         let reporting = steered.program.clone();
         let commands = control.take();
         let rows = control.take_rows();
         if outcome.is_ok() {
-            state.counters.rows +=
-                take_rows(&mut self.rows, attached, id, flow, state.algorithm, &mut state.acted, rows);
+            let taken = take_rows(&mut self.rows, attached, (id, flow), state, rows, self.now_us);
+            state.counters.rows += taken;
         }
         if !commands.is_empty()
             && outcome.is_ok()
@@ -690,24 +701,29 @@ pub(crate) fn start(
 }
 
 /// Keeps a flow's intervals for its learner, and counts their rewards; how many there were. A reward is that of the
-/// flow's action before this one: `acted` is whose that was.
+/// flow's action before this one, if that is known.
 fn take_rows(
     to: &mut Rows,
     attached: &mut Attached,
-    id: DatapathId,
-    flow: FlowId,
-    algorithm: &'static str,
-    acted: &mut Option<(u8, u32)>,
+    (id, flow): (DatapathId, FlowId),
+    state: &mut FlowState,
     rows: Vec<Row>,
+    now_us: u64,
 ) -> u64 {
     let mut count = 0;
-    for row in rows.into_iter().filter(|row| row.reward.is_finite()) {
-        let Some(machine) = attached.slots.get_mut(&row.slot) else { continue };
-        if let Some((_, uid)) = acted.filter(|(slot, _)| *slot == row.slot) {
-            machine.reward(flow, uid, f64::from(row.reward));
+    for mut row in rows {
+        let machine = attached.slots.get_mut(&row.slot);
+        let (true, Some(machine)) = (row.reward.is_finite(), machine) else {
+            // Nobody hears of this action: the next reward is not that of the one before it.
+            state.acted = None;
+            continue;
+        };
+        let before = state.acted.replace((row.slot, row.snapshot)).filter(|(slot, _)| *slot == row.slot);
+        if let Some((_, uid)) = before {
+            machine.reward(flow, uid, f64::from(row.reward), now_us);
         }
-        *acted = Some((row.slot, row.snapshot));
-        to.push(id, algorithm, flow, row);
+        row.follows &= before.is_some();
+        to.push(id, state.algorithm, flow, row);
         count += 1;
     }
     count

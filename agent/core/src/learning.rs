@@ -55,7 +55,7 @@ impl Core {
     }
 
     /// Offers a snapshot to every datapath that has this slot of the algorithm. What becomes of it is among the
-    /// decisions; false if no datapath has the slot.
+    /// decisions, unless this says false: no datapath has the slot ([`Decision::no_slot`]).
     pub fn propose(&mut self, algorithm: &str, slot: u8, candidate: &Candidate, now_us: u64) -> bool {
         let mut found = false;
         let ids: Vec<DatapathId> = self.datapaths.keys().copied().collect();
@@ -188,7 +188,7 @@ impl Core {
             }
             *next_batch_us = now_us.saturating_add(self.config.batch_us);
             self.rows_due = true;
-            slots.values_mut().filter_map(|s| s.end_batch(now_us)).for_each(|command| queue.push(command));
+            slots.values_mut().filter_map(Machine::end_batch).for_each(|command| queue.push(command));
         }
         self.collect();
     }
@@ -207,7 +207,7 @@ impl Core {
         if deploys {
             machine.done(result, now_us);
         } else {
-            machine.defined(result);
+            machine.defined(result, now_us);
         }
         let algorithm = machine.algorithm();
         if let crate::deploy::SlotState::Refused(error) = &machine.state {
@@ -227,7 +227,7 @@ impl Core {
     }
 
     /// Keeps what the slots have decided.
-    fn collect(&mut self) {
+    pub(crate) fn collect(&mut self) {
         for machine in self.datapaths.values_mut().flat_map(|d| d.slots.values_mut()) {
             for decision in machine.decided.drain(..) {
                 for to in [&mut self.decisions, &mut self.decided] {

@@ -28,8 +28,8 @@ pub use crate::core::{AttachError, Config, Core, Counters, InstallState, Install
 pub use action::{Action, ActionId, Command, DatapathId};
 pub use catalog::{Catalog, CatalogError, CommandError, Compiled, Policy};
 pub use deploy::{
-    Candidate, Comparison, Decision, Deployment, Evidence, Finding, MAX_LOOKS, Necessity, Origin, PushRules,
-    Sample, Verdict, Why,
+    Candidate, Comparison, Decision, Deployment, Evidence, Finding, MAX_PAIRS, Necessity, Origin, PushRules,
+    Verdict, Why,
 };
 pub use drive::{Driven, drive};
 pub use flow::{AlgorithmCounters, FlowCounters, FlowView, NativeReason};

@@ -13,7 +13,7 @@ pub(crate) enum Waiting {
     Release,
     Heartbeat,
     DefineSlot(u8),
-    /// A push, promotion or roll-back.
+    /// A push, another share, a promotion or a roll-back.
     Deploy(u8),
 }
 
@@ -76,9 +76,10 @@ impl Queue {
                     Waiting::Heartbeat
                 }
                 Command::DefineSlot { slot, .. } => Waiting::DefineSlot(slot),
-                Command::Push { slot, .. } | Command::Promote { slot } | Command::Rollback { slot } => {
-                    Waiting::Deploy(slot)
-                }
+                Command::Push { slot, .. }
+                | Command::Share { slot, .. }
+                | Command::Promote { slot }
+                | Command::Rollback { slot } => Waiting::Deploy(slot),
             };
             self.waiting.insert(action.id.number, waiting);
             return Some(action);

@@ -7,7 +7,7 @@ use ccplane_alg::Algorithm;
 use ccplane_contract::ProgramUid;
 use ccplane_contract::{Datapath, DatapathError, Event, FlowId, Mode, SlotStats, SnapshotUid};
 use ccplane_core::{
-    Candidate, Catalog, CatalogError, Config, Core, Decision, Evidence, Origin, Rules, Verdict, Why, drive,
+    Candidate, Catalog, CatalogError, Config, Core, Evidence, Origin, Rules, Verdict, Why, drive,
 };
 use ccplane_infer::{FlowPolicy, Level};
 use common::learned::{learned, snapshot};
@@ -145,6 +145,23 @@ fn rows_come_in_batches_and_lost_reports_are_told() {
     assert!(core.take_rows().is_empty());
 }
 
+/// What a flow's learner and its trial are told of each row: whether it follows the one before.
+fn follows(events: Vec<Event>) -> Vec<bool> {
+    let (mut core, mut fake) = (core(), fake());
+    turn(&mut core, &mut fake, 0, vec![created(5)]);
+    turn(&mut core, &mut fake, 1, events);
+    turn(&mut core, &mut fake, 200_000, vec![]);
+    core.take_rows()[0].rows.iter().map(|(_, row)| row.follows).collect()
+}
+
+#[test]
+fn a_reward_is_not_credited_across_a_gap() {
+    assert_eq!(follows(vec![row(5, 1, 1, 1), row(5, 2, 1, 1), row(5, 3, 1, 1)]), [false, true, true]);
+    assert_eq!(follows(vec![row(5, 1, 1, 1), row(5, 3, 1, 1), row(5, 4, 1, 1)]), [false, false, true]);
+    // A reward that is no number: neither that row nor what its action came to is known.
+    assert_eq!(follows(vec![row(5, 1, 1, 1), row(5, 2, i64::MAX, 1), row(5, 3, 1, 1)]), [false, false]);
+}
+
 #[test]
 fn rows_that_nobody_takes_are_bounded() {
     let (mut core, mut fake) = (core(), fake());
@@ -192,7 +209,9 @@ fn the_next_agent_takes_over_what_slots_hold() {
     assert!(fake.slots[&3].canary.is_none(), "a trial that nobody follows is over");
     let slot = core.slots().next().unwrap();
     assert_eq!(slot.active.map(|d| (d.uid, d.origin)), Some((SnapshotUid(70), Origin::TakenOver)));
-    assert_eq!(verdicts(&mut core), ["rolled back: left on trial by an earlier agent"]);
+    let taken_over = "taken over from an earlier agent";
+    assert_eq!(verdicts(&mut core), [taken_over, "rolled back: left on trial by an earlier agent"]);
+    assert_eq!(core.decisions().next().unwrap().origin, Origin::TakenOver);
     assert!(core.propose("a", 3, &candidate(9), 1));
     let calls = turn(&mut core, &mut fake, 1, vec![]);
     assert!(calls[0].starts_with("push 3 72 Canary"), "numbers are not used twice: {calls:?}");
@@ -214,111 +233,6 @@ fn an_agent_whose_numbers_were_used_before_takes_the_slot_over_too() {
     assert!(next.propose("a", 3, &candidate(9), 1));
     let calls = turn(&mut next, &mut fake, 1, vec![]);
     assert!(calls[0].starts_with("push 3 2 Canary"), "numbers are not used twice: {calls:?}");
-}
-
-/// Flows 0 to 7 on the core, each with a row a batch whose reward is `reward(snapshot)`, until nothing is on trial.
-fn trial(reward: impl Fn(u32, u32) -> i64, flows: u64) -> (Vec<String>, Core, Fake) {
-    let (mut core, mut fake) = (core(), fake());
-    turn(&mut core, &mut fake, 0, (0..flows).map(created).collect());
-    let (mut now_us, mut seq) = (0, 0);
-    let mut batches = |core: &mut Core, fake: &mut Fake, count: u32| {
-        for _ in 0..count {
-            now_us += 200_000;
-            seq += 1;
-            let of = |flow: u64| {
-                let stats = &fake.slots[&3];
-                let tries = (ccplane_infer::spread(flow) >> 48) < u64::from(stats.canary_share);
-                stats.canary.filter(|_| tries).or(stats.active).unwrap().0
-            };
-            let rows: Vec<Event> = (0..flows)
-                .map(|f| row(f, seq, reward(of(f), seq.wrapping_mul(f as u32 + 3)), of(f)))
-                .collect();
-            turn(core, fake, now_us, rows);
-            if core.slots().next().unwrap().canary.is_none() && count > 10 {
-                return;
-            }
-        }
-    };
-    batches(&mut core, &mut fake, 10);
-    assert!(core.propose("a", 3, &candidate(9), 2_000_000));
-    batches(&mut core, &mut fake, 1);
-    assert!(core.slots().next().unwrap().canary.is_some());
-    batches(&mut core, &mut fake, 400);
-    (verdicts(&mut core), core, fake)
-}
-
-/// 1000 for the first snapshot and `other` for the next, and some noise from `n`.
-fn rewards(other: i64) -> impl Fn(u32, u32) -> i64 {
-    move |uid, n| if uid == 1 { 1000 } else { other } + i64::from(n.wrapping_mul(2_654_435_761) >> 25) - 64
-}
-
-#[test]
-fn a_better_snapshot_is_promoted_and_a_worse_one_rolled_back() {
-    for (other, last) in [(1300, "promoted"), (700, "rolled back: worse")] {
-        let (said, core, fake) = trial(rewards(other), 8);
-        assert_eq!(said, ["pushed", "trial on 2 of 8 flows", last], "{other}");
-        let good = SnapshotUid(if other > 1000 { 2 } else { 1 });
-        assert_eq!((fake.slots[&3].active, fake.slots[&3].canary), (Some(good), None));
-        let decided: Vec<&Decision> = core.decisions().collect();
-        let comparison = decided[2].comparison.unwrap();
-        let difference = (other - 1000) as f64 / 1000.0;
-        assert!((comparison.difference - difference).abs() < 0.1, "{comparison:?}");
-        assert!(comparison.canary.count >= 12 && decided[2].uid == Some(SnapshotUid(2)));
-    }
-}
-
-#[test]
-fn one_flow_is_compared_with_itself_before() {
-    for (other, last) in [(1300, "promoted"), (700, "rolled back: worse")] {
-        let (said, ..) = trial(rewards(other), 1);
-        assert_eq!(said, ["pushed", "trial in time on 1 flows", last], "{other}");
-    }
-}
-
-#[test]
-fn a_trial_that_shows_nothing_is_rolled_back() {
-    // About the margin worse, and noisy: neither is shown.
-    let noisy = |uid, n: u32| {
-        let noise = i64::from(n.wrapping_mul(2_654_435_761) >> 18) - 8192;
-        (if uid == 1 { 10_000 } else { 9100 }) + noise
-    };
-    let (said, core, fake) = trial(noisy, 8);
-    assert_eq!(
-        said.last().unwrap(),
-        "rolled back: not shown to be no worse in time",
-        "{:?}",
-        core.decisions().last()
-    );
-    assert_eq!(fake.slots[&3].active, Some(SnapshotUid(1)));
-}
-
-/// With the flows that there were, with the only one, and with none from the start; nothing but the core's own clock
-/// moves it.
-#[test]
-fn a_trial_without_rows_ends_in_its_time() {
-    let (timeout_us, batch_us) = (Config::default().push.timeout_us, Config::default().batch_us);
-    for flows in [8, 1, 0] {
-        let (mut core, mut fake) = (core(), fake());
-        turn(&mut core, &mut fake, 0, (0..flows).map(created).collect());
-        let began_us = 1_000_000;
-        assert!(core.propose("a", 3, &candidate(9), began_us));
-        turn(&mut core, &mut fake, began_us, vec![]);
-        assert_eq!(fake.slots[&3].canary, Some(SnapshotUid(2)), "{flows} flows");
-        fake.listed.clear();
-        let ends = (0..flows).map(|f| Event::Closed { flow: FlowId(f) }).collect();
-        turn(&mut core, &mut fake, began_us, ends);
-        assert_eq!(core.flows().count(), 0);
-        let mut now_us = began_us;
-        while fake.slots[&3].canary.is_some() {
-            assert!(now_us <= began_us + timeout_us + batch_us, "{flows} flows: still on trial at {now_us}");
-            now_us = core.next_tick_us().unwrap();
-            turn(&mut core, &mut fake, now_us, vec![]);
-        }
-        assert!(now_us >= began_us + timeout_us, "{flows} flows: over at {now_us}, before its time");
-        assert_eq!(verdicts(&mut core).last().unwrap(), "rolled back: not shown to be no worse in time");
-        assert_eq!(fake.slots[&3].active, Some(SnapshotUid(1)));
-        assert!(core.slots().next().unwrap().canary.is_none());
-    }
 }
 
 #[test]

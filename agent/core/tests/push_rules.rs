@@ -4,7 +4,7 @@
 mod common;
 
 use ccplane_contract::{Datapath, Event, FlowId, Mode, ProgramUid, SnapshotUid};
-use ccplane_core::{Candidate, Core, Evidence, Origin, Verdict, drive};
+use ccplane_core::{Candidate, Core, Evidence, Origin, Verdict, Why, drive};
 use ccplane_infer::{FlowPolicy, Level};
 use ccplane_snapshot::Snapshot;
 use common::learned::{learned, snapshot};
@@ -37,7 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (0..SNAPSHOTS.len()).prop_map(Step::Learned),
         1 => (0..UNSAFE, any::<bool>()).prop_map(|(n, force)| Step::Operator(n, force)),
-        6 => (1..40u8, prop_oneof![Just(400), Just(1000), Just(2000)]).prop_map(|(n, r)| Step::Batches(n, r)),
+        6 => (1..200u8, prop_oneof![Just(400), Just(1000), Just(2000)]).prop_map(|(n, r)| Step::Batches(n, r)),
         1 => flow.clone().prop_map(Step::Trip),
         1 => Just(Step::Healthy),
         1 => Just(Step::RollBack),
@@ -69,12 +69,16 @@ struct World {
     seq: u32,
     /// What was active when the trial under way began.
     before: Option<SnapshotUid>,
+    /// Candidates that were offered, and decisions that ended one.
+    offered: usize,
+    ended: usize,
 }
 
 impl World {
     fn new() -> World {
         let fake = Fake { policies: Some(0), ..Fake::default() };
-        let mut world = World { core: core_with(vec![learned("a")]), fake, now_us: 0, seq: 0, before: None };
+        let core = core_with(vec![learned("a")]);
+        let mut world = World { core, fake, now_us: 0, seq: 0, before: None, offered: 0, ended: 0 };
         world.core.attach(DP, world.fake.capabilities(), 0).unwrap();
         (0..FLOWS).for_each(|f| world.start(f));
         world.turn(vec![]);
@@ -92,9 +96,19 @@ impl World {
         self.fake.events = events;
         drive(&mut self.core, DP, &mut self.fake, self.now_us);
         self.fake.take_calls();
+        self.hear(active);
+        self.check();
+    }
+
+    fn hear(&mut self, active: Option<SnapshotUid>) {
         for decision in self.core.take_decisions() {
+            // What was promoted may be rolled back later on.
+            let again = matches!(decision.verdict, Verdict::RolledBack(_)) && self.before.is_none();
+            let offered = !matches!(decision.origin, Origin::Shipped) && !again;
+            self.ended += usize::from(offered && !matches!(decision.verdict, Verdict::Trial { .. }));
             match decision.verdict {
                 Verdict::Trial { .. } => self.before = active,
+                Verdict::RolledBack(Why::Gone) => self.before = None,
                 Verdict::RolledBack(_) if self.before.is_some() => {
                     let now = self.fake.slots[&3].active;
                     assert_eq!(now, self.before.take(), "a roll-back of a trial restores what was");
@@ -103,7 +117,6 @@ impl World {
                 _ => {}
             }
         }
-        self.check();
     }
 
     fn check(&self) {
@@ -126,11 +139,13 @@ impl World {
         match step {
             Step::Learned(n) => {
                 self.core.propose("a", 3, &candidate(*n), self.now_us);
+                self.offered += 1;
             }
             Step::Operator(n, force) => {
                 let origin = Origin::Operator { share: None, force: *force };
                 let candidate = Candidate { snapshot: SNAPSHOTS[*n].clone(), origin };
                 self.core.propose("a", 3, &candidate, self.now_us);
+                self.offered += 1;
             }
             Step::Batches(count, reward) => (0..*count).for_each(|_| self.batch(*reward)),
             Step::Trip(flow) => {
@@ -176,5 +191,8 @@ proptest! {
         for step in &steps {
             world.step(step);
         }
+        world.core.detach(DP);
+        world.hear(None);
+        assert_eq!(world.ended, world.offered, "each candidate ends in one decision");
     }
 }

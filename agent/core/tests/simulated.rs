@@ -5,7 +5,7 @@ mod common;
 
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, Event, FlowId, Mode, SnapshotUid};
-use ccplane_core::{Candidate, Catalog, Config, Core, Evidence, Origin, PushRules, Rules, drive};
+use ccplane_core::{Candidate, Catalog, Config, Core, Evidence, Origin, Rules, drive};
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source};
 use common::DP;
@@ -15,27 +15,30 @@ use std::sync::Arc;
 const FLOWS: usize = 8;
 /// How often the agent looks.
 const TURN_US: u64 = 20_000;
-/// A reward of its own rate, in thousandths of a MB/s, at every tenth of a second.
+/// At every tenth of a second a reward of 1, and of what the policy has just done.
 const RATED: &str = "
 (def (Report (volatile acked 0) (volatile snapshot 0)) (x 0))
 (when (> Micros 100000)
   (:= x Ack.bytes_acked)
   (history 2 x)
   (policy 3)
-  (:= Report.acked (/ Rate 1000))
+  (:= Report.acked (+ 1000 (/ Policy.action 100)))
   (:= Report.snapshot Policy.snapshot)
   (:= Micros 0)
   (report))";
 
 fn core(first_uid: u32) -> Core {
+    core_with(first_uid, "a")
+}
+
+fn core_with(first_uid: u32, algorithm: &str) -> Core {
     let mut told = learned("a");
     told.programs[0].source = RATED;
     told.on_flow =
         Arc::new(|_, control| control.set_program("main", &[("Rate", 500_000), ("Cwnd", 200_000)]));
     let catalog = Catalog::new(vec![Arc::new(told) as Arc<dyn Algorithm>], first_uid).unwrap();
-    let push = PushRules { settle_us: 200_000, ..PushRules::default() };
-    let config = Config { first_deployment: first_uid, push, ..Config::default() };
-    let mut core = Core::new(catalog, Rules::all("a"), config).unwrap();
+    let config = Config { first_deployment: first_uid, ..Config::default() };
+    let mut core = Core::new(catalog, Rules::all(algorithm), config).unwrap();
     core.attach(DP, SimDatapath::new(SimConfig::new(vec![link()], 1)).unwrap().capabilities(), 0).unwrap();
     core
 }
@@ -127,7 +130,8 @@ fn an_agent_that_dies_in_a_trial_costs_the_trial_only() {
     let now_us = sim.now_us();
     core.event(DP, Event::Dropped { count: 1 }, now_us);
     run(&mut core, &mut sim, 3);
-    assert_eq!(verdicts(&mut core), ["rolled back: left on trial by an earlier agent"]);
+    let taken_over = "taken over from an earlier agent";
+    assert_eq!(verdicts(&mut core), [taken_over, "rolled back: left on trial by an earlier agent"]);
     let slot = &sim.slots()[0];
     assert_eq!((slot.active, slot.canary), (Some(SnapshotUid(1)), None));
     assert_eq!(modes(&mut sim), [Mode::Program]);
@@ -137,4 +141,20 @@ fn an_agent_that_dies_in_a_trial_costs_the_trial_only() {
     run(&mut core, &mut sim, 1);
     // The first one of its own was for a slot that was not empty.
     assert_eq!(sim.slots()[0].canary, Some(SnapshotUid(1001)), "numbers are not used twice");
+}
+
+/// Its rules first name the algorithm when the datapath has long been looked at.
+#[test]
+fn rules_that_come_later_take_slots_over_as_well() {
+    let (mut core, mut sim) = (core(1), sim());
+    run(&mut core, &mut sim, 1);
+    drop(core);
+    let mut core = self::core_with(1000, "native");
+    run(&mut core, &mut sim, 2);
+    assert_eq!(verdicts(&mut core), [""; 0]);
+    core.set_rules(Rules::all("a")).unwrap();
+    run(&mut core, &mut sim, 1);
+    assert_eq!(verdicts(&mut core), ["taken over from an earlier agent"]);
+    let slot = &sim.slots()[0];
+    assert_eq!((slot.active, slot.last_good), (Some(SnapshotUid(1)), None), "nothing was pushed");
 }

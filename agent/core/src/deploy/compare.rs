@@ -1,155 +1,189 @@
-//! Whether a canary is no worse than what it is to replace: Welch's test of non-inferiority on rewards.
+//! Whether a candidate is better than what it is to replace: Student's test on pairs of windows.
 //!
-//! A measurement is the mean reward of one flow over one batch interval. With `d` the canary's mean less the active
-//! snapshot's and `s` its standard error, the canary is *no worse* once `d - t s > -margin`, and *worse* once
-//! `d + t s < -margin`; `t` is Student's quantile at Welch's degrees of freedom. It is looked at only when the smaller
-//! group has 12, 24, 48, 96 and 192 measurements, each time at a fifth of 5 %, so that looking often proves nothing by
-//! chance (Bonferroni). Batch intervals of one flow that follow each other are not independent; the margin and the
-//! first looks' width are what is left for that.
+//! A pair is two windows that follow each other, one under the candidate and one under the active snapshot; its difference
+//! is one measurement ([`super::switchback`] says of what). With `d` the mean of `n` of them, `s` its standard error and
+//! `t` Student's one-sided 1 % quantile at `n - 1` degrees of freedom, the candidate is *better* once `d - t s > 0` and
+//! *worse* once `d + t s < 0`. It is looked at after 3, 4, 6, 9 and 12 pairs, each time at a fifth of 5 % to either side, so
+//! that looking often proves nothing by chance (Bonferroni): of two equal policies one is found better, or worse, in at
+//! most one trial of twenty. At the last look it is *no worse* if `d - t s > -margin`: what its learner wants is taken where
+//! it costs nothing that can be measured.
+//!
+//! A candidate that starves its flows is not given three pairs: two in a row that are worse by [`COLLAPSE`] end its trial.
+//! One would not do: a link that loses its rate between two windows looks the same.
 
-/// Measurements of the smaller group at the first look; each further look needs twice as many.
-const FIRST_LOOK: u64 = 12;
-/// Looks, at most.
-pub const MAX_LOOKS: u32 = 5;
-/// The standard normal distribution's quantile at 1 - 0.05 / [`MAX_LOOKS`], one-sided.
-const NORMAL_QUANTILE: f64 = 2.326_347_874_040_841;
-/// The margin is at least this share of the active snapshot's standard deviation: less cannot be told from noise.
-const LEAST_MARGIN_DEVIATIONS: f64 = 0.2;
-
-/// Count, mean and variance of measurements, by Welford's recurrence.
-#[derive(Clone, Copy, PartialEq, Default, Debug)]
-pub struct Sample {
-    /// How many.
-    pub count: u64,
-    /// Their mean.
-    pub mean: f64,
-    squares: f64,
-}
-
-impl Sample {
-    /// Takes one in.
-    pub fn add(&mut self, value: f64) {
-        self.count += 1;
-        let delta = value - self.mean;
-        self.mean += delta / self.count as f64;
-        self.squares += delta * (value - self.mean);
-    }
-
-    /// The unbiased variance; 0 for less than two.
-    pub fn variance(&self) -> f64 {
-        if self.count < 2 { 0.0 } else { self.squares / (self.count - 1) as f64 }
-    }
-}
-
-impl FromIterator<f64> for Sample {
-    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Sample {
-        let mut sample = Sample::default();
-        values.into_iter().for_each(|v| sample.add(v));
-        sample
-    }
-}
+/// Pairs at each look, and Student's quantile at 99 % with one degree of freedom fewer.
+const LOOKS: [(u32, f64); 5] =
+    [(3, 6.964_557), (4, 4.540_703), (6, 3.364_930), (9, 2.896_459), (12, 2.718_079)];
+/// The same for two pairs, which are looked at for a collapse only.
+const TWO_PAIRS: (u32, f64) = (2, 31.820_516);
+/// Pairs that a trial takes, at most.
+pub const MAX_PAIRS: u32 = LOOKS[LOOKS.len() - 1].0;
+/// How much worse a pair is that tells of a collapse, in units of the rewards' scale: a logarithm of the rate fell so.
+const COLLAPSE: f64 = 1.0;
+/// Rewards are logarithms of rates and sums of shares. They may well be 0 on average, and still mean this much.
+const LEAST_SCALE: f64 = 1.0;
 
 /// What a look has shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finding {
-    /// The canary is at most the margin worse.
+    /// The candidate is better.
+    Better,
+    /// At the last look it is at most the margin worse.
     NoWorse,
-    /// It is more than the margin worse.
+    /// It is worse.
     Worse,
-    /// Neither is shown.
+    /// Nothing is shown.
     Open,
 }
 
-/// Two groups at one look.
+/// One pair of windows.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub(super) struct Pair {
+    /// Mean reward under the candidate.
+    pub candidate: f64,
+    /// Mean reward under the active snapshot.
+    pub active: f64,
+    /// How much more the candidate got, apart from what changed for everyone.
+    pub difference: f64,
+    /// Flows that went from one to the other.
+    pub flows: u32,
+    /// Flows that stayed with the active snapshot.
+    pub controls: u32,
+}
+
+/// A trial at one look.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Comparison {
-    /// Flows on the canary.
-    pub canary: Sample,
-    /// Flows on the active snapshot; before the canary, where all flows took it.
-    pub active: Sample,
-    /// The canary's mean less the active's.
+    /// Pairs of windows.
+    pub pairs: u32,
+    /// Flows that were compared with themselves in the last pair.
+    pub flows: u32,
+    /// Flows that stayed with the active snapshot in the last pair: what changed for them is taken off.
+    pub controls: u32,
+    /// Mean reward under the candidate.
+    pub canary_mean: f64,
+    /// Mean reward of the same flows under the active snapshot.
+    pub active_mean: f64,
+    /// Mean of the pairs' differences.
     pub difference: f64,
-    /// How much less is still no worse.
-    pub margin: f64,
+    /// The difference in its standard errors: Student's t. Infinite where all pairs are alike.
+    pub t: f64,
     /// Half the width of the difference's interval.
     pub uncertainty: f64,
+    /// How much less is still no worse.
+    pub margin: f64,
     /// What follows.
     pub finding: Finding,
 }
 
-/// The measurements that look number `look` (from 0) needs in the smaller group.
-pub(super) fn needed(look: u32) -> u64 {
-    FIRST_LOOK << look.min(MAX_LOOKS - 1)
-}
-
-/// Compares two groups. `margin_share`: how much less is still no worse, as a share of the active's mean.
-pub fn compare(canary: Sample, active: Sample, margin_share: f64) -> Comparison {
-    let difference = canary.mean - active.mean;
-    let margin = (margin_share * active.mean.abs()).max(LEAST_MARGIN_DEVIATIONS * active.variance().sqrt());
-    let of = |s: &Sample| if s.count == 0 { 0.0 } else { s.variance() / s.count as f64 };
-    let (a, b) = (of(&canary), of(&active));
-    let degrees = |part: f64, s: &Sample| part * part / (s.count.max(2) - 1) as f64;
-    let divisor = degrees(a, &canary) + degrees(b, &active);
-    let freedom = if divisor > 0.0 { (a + b) * (a + b) / divisor } else { f64::from(u32::MAX) };
-    let uncertainty = quantile(freedom) * (a + b).sqrt();
-    let finding = if difference - uncertainty > -margin {
-        Finding::NoWorse
-    } else if difference + uncertainty < -margin {
+/// Looks at `pairs`, oldest first, if it is time to. `margin_share`: how much less is still no worse, as a share of the
+/// rewards' scale.
+pub(super) fn look(pairs: &[Pair], margin_share: f64) -> Option<Comparison> {
+    let last = pairs.last()?;
+    let count = pairs.len() as u32;
+    let n = f64::from(count);
+    let mean = |of: fn(&Pair) -> f64| pairs.iter().map(of).sum::<f64>() / n;
+    let (canary_mean, active_mean, difference) =
+        (mean(|p| p.candidate), mean(|p| p.active), mean(|p| p.difference));
+    let scale = active_mean.abs().max(LEAST_SCALE);
+    let collapsed = |pair: &Pair| pair.difference < -COLLAPSE * scale;
+    let collapsed = matches!(pairs, [.., before, last] if collapsed(before) && collapsed(last));
+    let is_look = LOOKS.iter().any(|(at, _)| *at == count);
+    if !is_look && !collapsed {
+        return None;
+    }
+    let (_, quantile) = LOOKS.iter().copied().rfind(|(at, _)| *at <= count).unwrap_or(TWO_PAIRS);
+    let squares: f64 = pairs.iter().map(|p| (p.difference - difference).powi(2)).sum();
+    let error = (squares / (n - 1.0).max(1.0) / n).sqrt();
+    let uncertainty = quantile * error;
+    let margin = margin_share * scale;
+    let finding = if collapsed || difference + uncertainty < 0.0 {
         Finding::Worse
+    } else if difference - uncertainty > 0.0 {
+        Finding::Better
+    } else if count == MAX_PAIRS && difference - uncertainty > -margin {
+        Finding::NoWorse
     } else {
         Finding::Open
     };
-    // Without measurements nothing is shown.
-    let finding = if canary.count < 2 || active.count < 2 { Finding::Open } else { finding };
-    Comparison { canary, active, difference, margin, uncertainty, finding }
-}
-
-/// Student's quantile at the level of [`NORMAL_QUANTILE`]: the Cornish-Fisher expansion (Abramowitz and Stegun
-/// 26.7.5), within 1 % from 4 degrees of freedom.
-fn quantile(freedom: f64) -> f64 {
-    let (z, n) = (NORMAL_QUANTILE, freedom.max(1.0));
-    let z3 = z * z * z;
-    let z5 = z3 * z * z;
-    let z7 = z5 * z * z;
-    z + (z3 + z) / (4.0 * n)
-        + (5.0 * z5 + 16.0 * z3 + 3.0 * z) / (96.0 * n * n)
-        + (3.0 * z7 + 19.0 * z5 + 17.0 * z3 - 15.0 * z) / (384.0 * n * n * n)
+    let t = if difference == 0.0 { 0.0 } else { difference / error };
+    Some(Comparison {
+        pairs: count,
+        flows: last.flows,
+        controls: last.controls,
+        canary_mean,
+        active_mean,
+        difference,
+        t,
+        uncertainty,
+        margin,
+        finding,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Around `mean`, `spread` to either side.
-    fn sample(mean: f64, spread: f64, count: u64) -> Sample {
-        (0..count).map(|n| if n % 2 == 0 { mean + spread } else { mean - spread }).collect()
+    fn pairs(differences: &[f64]) -> Vec<Pair> {
+        let pair = |d: &f64| Pair { candidate: *d, difference: *d, flows: 1, ..Pair::default() };
+        differences.iter().map(pair).collect()
+    }
+
+    fn finding(differences: &[f64]) -> Option<Finding> {
+        look(&pairs(differences), 0.05).map(|c| c.finding)
     }
 
     #[test]
-    fn students_quantiles() {
-        // One-sided 1 %, from the tables.
-        for (freedom, expected) in [(4.0, 3.747), (10.0, 2.764), (30.0, 2.457), (1e6, 2.326)] {
-            let found = quantile(freedom);
-            assert!((found - expected).abs() < 0.01 * expected, "{freedom}: {found}, not {expected}");
+    fn looks_are_few_and_each_is_harder_to_pass_the_earlier_it_is() {
+        assert_eq!(finding(&[1.0]), None);
+        assert_eq!(finding(&[1.0; 2]), None);
+        assert_eq!(finding(&[1.0; 5]), None);
+        // t is 5: enough of four pairs, not of three.
+        assert_eq!(finding(&[0.8, 1.0, 1.4]), Some(Finding::Open));
+        assert_eq!(finding(&[0.6, 1.0, 1.4, 1.0]), Some(Finding::Better));
+        assert_eq!(finding(&[-0.6, -0.5, -0.6]), Some(Finding::Worse));
+    }
+
+    #[test]
+    fn no_worse_is_for_the_end() {
+        let noise = [0.05, -0.05, 0.03, -0.03];
+        assert_eq!(finding(&noise), Some(Finding::Open));
+        assert_eq!(finding(&noise.repeat(3)), Some(Finding::NoWorse));
+        let loud: Vec<f64> = noise.repeat(3).iter().map(|d| 10.0 * d).collect();
+        assert_eq!(finding(&loud), Some(Finding::Open));
+        assert_eq!(finding(&[0.0; 12]), Some(Finding::NoWorse), "the same policy");
+    }
+
+    /// A step within one pair, however large, is one outlier: t is 1 whatever their number.
+    #[test]
+    fn one_step_decides_nothing() {
+        for step in [-1.0, -9.0, 9.0] {
+            for count in [3, 4, 6, 9] {
+                for at in 0..count {
+                    let mut differences = vec![0.0; count];
+                    differences[at] = step;
+                    assert_eq!(finding(&differences), Some(Finding::Open), "{step} at {at} of {count}");
+                }
+            }
         }
     }
 
     #[test]
-    fn findings() {
-        let active = sample(1.0, 0.1, 24);
-        let finding = |mean, spread, count| compare(sample(mean, spread, count), active, 0.05).finding;
-        assert_eq!(finding(1.2, 0.1, 12), Finding::NoWorse);
-        assert_eq!(finding(0.5, 0.1, 12), Finding::Worse);
-        assert_eq!(finding(0.95, 0.1, 12), Finding::Open);
-        let much = compare(sample(1.0, 0.1, 200), sample(1.0, 0.1, 200), 0.05);
-        assert_eq!(much.finding, Finding::NoWorse, "as good, and enough of it");
-        assert_eq!(finding(9.0, 0.0, 1), Finding::Open, "one measurement shows nothing");
-        assert_eq!(compare(Sample::default(), Sample::default(), 0.05).finding, Finding::Open);
+    fn a_collapse_ends_it_at_the_second_pair() {
+        assert_eq!(finding(&[-3.0, -1.2]), Some(Finding::Worse));
+        assert_eq!(finding(&[-3.0, -0.9]), None);
+        // Of rewards around 10, a loss of 3 is none.
+        let pair = Pair { active: 10.0, difference: -3.0, ..Pair::default() };
+        assert_eq!(look(&[pair; 2], 0.05), None);
     }
 
     #[test]
-    fn welfords_variance() {
-        let s: Sample = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0].into_iter().collect();
-        assert!((s.mean - 5.0).abs() < 1e-12 && (s.variance() - 32.0 / 7.0).abs() < 1e-12);
+    fn numbers() {
+        let c = look(&pairs(&[1.0, 2.0, 3.0]), 0.05).unwrap();
+        assert_eq!((c.pairs, c.difference, c.canary_mean, c.margin), (3, 2.0, 2.0, 0.05));
+        assert!(
+            (c.t - 2.0 * 3f64.sqrt()).abs() < 1e-12 && (c.uncertainty - 6.964_557 / 3f64.sqrt()).abs() < 1e-9
+        );
     }
 }

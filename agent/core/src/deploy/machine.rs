@@ -1,20 +1,20 @@
 //! One slot of one datapath: what it holds, what is on trial, what is asked of it.
 
-use super::compare::{self, Comparison, Finding, MAX_LOOKS, Sample, compare};
+use super::compare::{Comparison, Finding};
+use super::switchback::{Switchback, Turn, Windows, place};
 use super::{Candidate, Decision, Deployment, Necessity, Origin, PushRules, Verdict, Why};
 use crate::{Command, DatapathId};
 use ccplane_contract::{DatapathError, FlowId, FlowStats, Mode, Part, SlotStats, SnapshotUid};
-use ccplane_infer::{FlowPolicy, Level, Shape, spread};
+use ccplane_infer::{FlowPolicy, Level, Shape};
 use ccplane_snapshot::DeployOptions;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Measurements of the active snapshot that are kept for a trial in time, and for how long, microseconds: what it was worth
-/// under other conditions says nothing of what it would be worth now.
-const MAX_RECENT: usize = 192;
-const RECENT_US: u64 = 10_000_000;
-/// Flows and deployments whose rewards are summed in one batch; further ones wait for the next batch.
-const MAX_SUMS: usize = 1 << 16;
+/// A flow without a reward for so long is idle: a trial cannot count on it. Microseconds.
+const IDLE_US: u64 = 5_000_000;
+/// With fewer flows than this that are not idle, all of them go back and forth: a share would leave one or two, and what
+/// the others do says little of what changes for those.
+const FEW_FLOWS: usize = 8;
 /// A share that every flow takes, but for one in 2^16.
 const ALL: u16 = u16::MAX;
 
@@ -32,17 +32,24 @@ pub(crate) enum SlotState {
 /// A snapshot that some flows try.
 struct Trial {
     deployment: Deployment,
-    /// Compared with what was before, rather than with the other flows.
-    in_time: bool,
-    canary: Sample,
-    active: Sample,
-    looks: u32,
-    last: Option<Comparison>,
+    switchback: Box<Switchback>,
+}
+
+/// Who is to try a snapshot.
+#[derive(Clone, Copy)]
+struct Canaries {
+    /// Their share of the flows, in 2^-16.
+    share: u16,
+    /// How many they are.
+    trying: usize,
+    /// Of how many.
+    flows: usize,
 }
 
 /// What was asked of the datapath and has not ended.
 enum Asked {
-    Push { deployment: Deployment, image: Arc<[u64]>, part: Part, trying: usize, flows: usize },
+    Push { deployment: Deployment, image: Arc<[u64]>, part: Part, trial: Option<(Box<Switchback>, Canaries)> },
+    Share(u16),
     Promote,
     Rollback(Why),
 }
@@ -53,6 +60,7 @@ pub(crate) struct Machine {
     slot: u8,
     shape: Shape,
     rules: Arc<PushRules>,
+    windows: Windows,
     pub state: SlotState,
     pub active: Option<Deployment>,
     pub last_good: Option<Deployment>,
@@ -60,10 +68,8 @@ pub(crate) struct Machine {
     asked: Option<Asked>,
     /// The datapath could not do it yet: it is asked again at the next tick.
     retry: bool,
-    /// Rewards of this batch by flow and deployment: their sum and number.
-    sums: BTreeMap<(FlowId, u32), (f64, u32)>,
-    /// Measurements of the active snapshot, and when they were made.
-    recent: VecDeque<(u64, f64)>,
+    /// When flows were last worth something, microseconds: at most as many as there are flows.
+    rewarded: BTreeMap<FlowId, u64>,
     /// Flows that left a deployment, by the monitor.
     tripped: BTreeSet<FlowId>,
     pub decided: Vec<Decision>,
@@ -76,12 +82,14 @@ impl Machine {
         slot: u8,
         shape: Shape,
         rules: Arc<PushRules>,
+        batch_us: u64,
     ) -> Machine {
         Machine {
             datapath,
             algorithm,
             slot,
             shape,
+            windows: rules.windows(batch_us),
             rules,
             state: SlotState::Pending,
             active: None,
@@ -89,8 +97,7 @@ impl Machine {
             trial: None,
             asked: None,
             retry: false,
-            sums: BTreeMap::new(),
-            recent: VecDeque::new(),
+            rewarded: BTreeMap::new(),
             tripped: BTreeSet::new(),
             decided: Vec::new(),
         }
@@ -128,22 +135,53 @@ impl Machine {
             return None;
         }
         let Candidate { snapshot, origin } = candidate;
-        let (part, trying) = match origin {
-            Origin::Shipped | Origin::TakenOver | Origin::Operator { force: true, .. } => {
-                (Part::Active, flows.len())
-            }
-            _ if self.active.is_none() => (Part::Active, flows.len()),
-            Origin::Operator { share: Some(share), .. } => choose(share, flows),
-            Origin::Operator { share: None, .. } | Origin::Learned(_) => {
-                choose(self.rules.canary_share, flows)
-            }
-        };
+        let share = self.share(&origin);
         let uid = next_uid();
         let PushRules { pin, noise_q16, .. } = *self.rules;
         let image: Arc<[u64]> = snapshot.image(&DeployOptions { uid: uid.0, noise_q16, pin }).into();
         let deployment = Deployment { uid, snapshot: Some(snapshot), origin, since_us: now_us };
-        self.asked = Some(Asked::Push { deployment, image: image.clone(), part, trying, flows: flows.len() });
+        let (part, trial) = match (share, &self.active) {
+            (Some(share), Some(active)) => {
+                let canaries = self.choose(share, flows, now_us);
+                let trial = Switchback::new(self.windows, uid.0, active.uid.0, canaries.share);
+                (Part::Canary { share: trial.current_share() }, Some((Box::new(trial), canaries)))
+            }
+            _ => (Part::Active, None),
+        };
+        self.asked = Some(Asked::Push { deployment, image: image.clone(), part, trial });
         Some(Command::Push { slot: self.slot, image, part })
+    }
+
+    /// The share of the flows that try a candidate first; `None`: all flows take it at once.
+    fn share(&self, origin: &Origin) -> Option<f64> {
+        self.active.as_ref()?;
+        match origin {
+            Origin::Shipped | Origin::TakenOver | Origin::Operator { force: true, .. } => None,
+            Origin::Operator { share: Some(share), force: false } => Some(*share),
+            Origin::Operator { share: None, force: false } | Origin::Learned(_) => {
+                Some(self.rules.canary_share)
+            }
+        }
+    }
+
+    /// The flows that try a candidate: of those that are not idle this share, at least one and not all; or all flows.
+    fn choose(&self, share: f64, flows: &[FlowId], now_us: u64) -> Canaries {
+        let all = Canaries { share: ALL, trying: flows.len(), flows: flows.len() };
+        let is_idle =
+            |flow: &FlowId| self.rewarded.get(flow).is_none_or(|at| now_us >= at.saturating_add(IDLE_US));
+        let mut places: Vec<u16> = flows.iter().filter(|f| !is_idle(f)).map(|f| place(*f)).collect();
+        if places.len() < FEW_FLOWS {
+            return all;
+        }
+        places.sort_unstable();
+        let wanted = (share * places.len() as f64).round() as usize;
+        // Below the first one that is not to try it; flows of one place try it together, or not.
+        let share = places[wanted.clamp(1, places.len() - 1)];
+        if places[0] >= share {
+            return all;
+        }
+        let trying = flows.iter().filter(|f| place(**f) < share).count();
+        Canaries { share, trying, flows: flows.len() }
     }
 
     /// Why a candidate is not pushed.
@@ -170,7 +208,10 @@ impl Machine {
                 return Some(Verdict::NotNecessary);
             }
         }
-        self.is_busy().then_some(Verdict::Busy)
+        if self.is_busy() {
+            return Some(Verdict::Busy);
+        }
+        (self.rules.pin && self.share(&candidate.origin).is_some()).then_some(Verdict::Pinned)
     }
 
     /// Rolls back by hand: drops what is on trial, else goes back to the last good snapshot.
@@ -199,6 +240,7 @@ impl Machine {
             (Command::Push { image, .. }, Some(Asked::Push { image: wanted, .. })) => {
                 Arc::ptr_eq(image, wanted)
             }
+            (Command::Share { share, .. }, Some(Asked::Share(wanted))) => share == wanted,
             (Command::Promote { .. }, Some(Asked::Promote)) => true,
             (Command::Rollback { .. }, Some(Asked::Rollback(_))) => true,
             (Command::DefineSlot { .. }, _) => true,
@@ -207,14 +249,31 @@ impl Machine {
     }
 
     /// How the slot's definition ended.
-    pub fn defined(&mut self, result: Result<(), DatapathError>) {
-        self.state = match result {
-            Ok(()) => SlotState::Defined,
-            Err(error) => {
-                self.asked = None;
-                SlotState::Refused(Arc::new(error))
-            }
+    pub fn defined(&mut self, result: Result<(), DatapathError>, now_us: u64) {
+        let Err(error) = result else {
+            self.state = SlotState::Defined;
+            return;
         };
+        let error = Arc::new(error);
+        self.state = SlotState::Refused(error.clone());
+        if let Some(Asked::Push { deployment, .. }) = self.asked.take() {
+            self.decide_on(&deployment, None, Verdict::Refused(error), now_us);
+        }
+    }
+
+    /// The datapath is detached: what was on trial or on its way ends here.
+    pub fn gone(&mut self, now_us: u64) {
+        if let Some(Asked::Push { deployment, .. }) = self.asked.take() {
+            self.decide_on(&deployment, None, Verdict::NoSlot, now_us);
+        }
+        if let Some(trial) = self.trial.take() {
+            self.end(&trial, Verdict::RolledBack(Why::Gone), now_us);
+        }
+    }
+
+    /// Says how a trial has ended.
+    fn end(&mut self, trial: &Trial, verdict: Verdict, now_us: u64) {
+        self.decide_on(&trial.deployment, trial.switchback.last, verdict, now_us);
     }
 
     /// How the last command ended.
@@ -229,48 +288,42 @@ impl Machine {
             return;
         }
         match asked {
-            Asked::Push { mut deployment, part, trying, flows, .. } => {
+            Asked::Push { mut deployment, trial, .. } => {
                 deployment.since_us = now_us;
-                self.pushed(deployment, part, trying, flows, now_us);
+                self.pushed(deployment, trial, now_us);
             }
+            Asked::Share(_) => {}
             Asked::Promote => {
                 let Some(trial) = self.trial.take() else { return };
                 self.last_good = self.active.replace(trial.deployment.clone()).or(self.last_good.take());
-                self.recent.clear();
                 self.tripped.clear();
-                self.decide_on(&trial.deployment, trial.last, Verdict::Promoted, now_us);
+                self.end(&trial, Verdict::Promoted, now_us);
             }
             Asked::Rollback(why) => self.rolled_back(why, now_us),
         }
     }
 
-    fn pushed(&mut self, deployment: Deployment, part: Part, trying: usize, flows: usize, now_us: u64) {
+    fn pushed(&mut self, deployment: Deployment, trial: Option<(Box<Switchback>, Canaries)>, now_us: u64) {
         self.tripped.clear();
-        let Part::Canary { share } = part else {
+        let Some((switchback, canaries)) = trial else {
             self.decide_on(&deployment, None, Verdict::Pushed, now_us);
             self.last_good = self.active.replace(deployment).or(self.last_good.take());
             self.trial = None;
-            self.recent.clear();
             return;
         };
-        let in_time = share == ALL;
-        self.decide_on(&deployment, None, Verdict::Trial { share, trying, flows, in_time }, now_us);
-        let fresh = self.recent.iter().filter(|(at_us, _)| at_us + RECENT_US >= now_us);
-        let active = if in_time { fresh.map(|(_, mean)| *mean).collect() } else { Sample::default() };
-        self.trial =
-            Some(Trial { deployment, in_time, canary: Sample::default(), active, looks: 0, last: None });
-        self.sums.clear();
+        let Canaries { share, trying, flows } = canaries;
+        self.decide_on(&deployment, None, Verdict::Trial { share, trying, flows }, now_us);
+        self.trial = Some(Trial { deployment, switchback });
     }
 
     fn rolled_back(&mut self, why: Why, now_us: u64) {
         self.tripped.clear();
         if let Some(trial) = self.trial.take() {
-            self.decide_on(&trial.deployment, trial.last, Verdict::RolledBack(why), now_us);
+            self.end(&trial, Verdict::RolledBack(why), now_us);
         } else if why != Why::Orphaned
             && let Some(left) = self.active.take()
         {
             self.active = self.last_good.take();
-            self.recent.clear();
             self.decide_on(&left, None, Verdict::RolledBack(why), now_us);
         }
     }
@@ -285,9 +338,9 @@ impl Machine {
                 self.decide_on(&deployment, None, Verdict::Refused(error), now_us);
             }
             // What was on trial is not there.
-            Asked::Promote | Asked::Rollback(_) => {
+            Asked::Share(_) | Asked::Promote | Asked::Rollback(_) => {
                 if let Some(trial) = self.trial.take() {
-                    self.decide_on(&trial.deployment, trial.last, Verdict::Refused(error), now_us);
+                    self.end(&trial, Verdict::Refused(error), now_us);
                 }
             }
         }
@@ -301,65 +354,36 @@ impl Machine {
         let slot = self.slot;
         self.asked.as_ref().map(|asked| match asked {
             Asked::Push { image, part, .. } => Command::Push { slot, image: image.clone(), part: *part },
+            Asked::Share(share) => Command::Share { slot, share: *share },
             Asked::Promote => Command::Promote { slot },
             Asked::Rollback(_) => Command::Rollback { slot },
         })
     }
 
     /// A flow's action under deployment `uid` was this good.
-    pub fn reward(&mut self, flow: FlowId, uid: u32, reward: f64) {
-        if self.sums.len() < MAX_SUMS || self.sums.contains_key(&(flow, uid)) {
-            let (sum, count) = self.sums.entry((flow, uid)).or_default();
-            *sum += reward;
-            *count += 1;
+    pub fn reward(&mut self, flow: FlowId, uid: u32, reward: f64, now_us: u64) {
+        self.rewarded.insert(flow, now_us);
+        if let Some(trial) = &mut self.trial {
+            trial.switchback.reward(flow, uid, reward);
         }
     }
 
-    /// The end of a batch interval: each flow's mean reward is one measurement.
-    pub fn end_batch(&mut self, now_us: u64) -> Option<Command> {
-        let active = self.active.as_ref().map_or(0, |d| d.uid.0);
-        let settled =
-            self.trial.as_ref().is_none_or(|t| now_us >= t.deployment.since_us + self.rules.settle_us);
-        for ((_, uid), (sum, count)) in std::mem::take(&mut self.sums) {
-            let mean = sum / f64::from(count.max(1));
-            match &mut self.trial {
-                Some(trial) if settled && uid == trial.deployment.uid.0 => trial.canary.add(mean),
-                Some(trial) if settled && uid == active && !trial.in_time => trial.active.add(mean),
-                None if uid == active => {
-                    self.recent.push_back((now_us, mean));
-                    if self.recent.len() > MAX_RECENT {
-                        self.recent.pop_front();
-                    }
-                }
-                _ => {}
-            }
-        }
-        self.look(now_us)
-    }
-
-    /// Looks at the trial, if it is time.
-    fn look(&mut self, now_us: u64) -> Option<Command> {
-        let late = |trial: &Trial, rules: &PushRules| now_us >= trial.deployment.since_us + rules.timeout_us;
+    /// The end of a batch interval: a window of a trial may be over, or the trial.
+    pub fn end_batch(&mut self) -> Option<Command> {
         let trial = self.trial.as_mut().filter(|_| self.asked.is_none())?;
-        let late = late(trial, &self.rules);
-        let smaller =
-            if trial.in_time { trial.canary.count } else { trial.canary.count.min(trial.active.count) };
-        let finding = if trial.looks < MAX_LOOKS && smaller >= compare::needed(trial.looks) {
-            trial.looks += 1;
-            let comparison = compare(trial.canary, trial.active, self.rules.margin);
-            trial.last = Some(comparison);
-            comparison.finding
-        } else {
-            Finding::Open
-        };
-        match finding {
-            Finding::NoWorse => {
+        match trial.switchback.end_batch(self.rules.margin) {
+            Turn::Wait => None,
+            Turn::Switch => {
+                let share = trial.switchback.current_share();
+                self.asked = Some(Asked::Share(share));
+                Some(Command::Share { slot: self.slot, share })
+            }
+            Turn::Over(Finding::Better | Finding::NoWorse) => {
                 self.asked = Some(Asked::Promote);
                 Some(Command::Promote { slot: self.slot })
             }
-            Finding::Worse => Some(self.ask_rollback(Why::Worse)),
-            Finding::Open if late || trial.looks == MAX_LOOKS => Some(self.ask_rollback(Why::Inconclusive)),
-            Finding::Open => None,
+            Turn::Over(Finding::Worse) => Some(self.ask_rollback(Why::Worse)),
+            Turn::Over(Finding::Open) => Some(self.ask_rollback(Why::Inconclusive)),
         }
     }
 
@@ -393,8 +417,11 @@ impl Machine {
         };
         self.active = find(stats.active);
         self.last_good = find(stats.last_good);
+        if let Some(found) = self.active.clone().filter(|found| known.iter().all(|d| d.uid != found.uid)) {
+            self.decide_on(&found, None, Verdict::TakenOver, now_us);
+        }
         if let Some(gone) = self.trial.take_if(|t| Some(t.deployment.uid) != stats.canary) {
-            self.decide_on(&gone.deployment, gone.last, Verdict::RolledBack(Why::Gone), now_us);
+            self.end(&gone, Verdict::RolledBack(Why::Gone), now_us);
         }
         let orphan = find(stats.canary).filter(|_| self.trial.is_none())?;
         self.decide_on(&orphan, None, Verdict::RolledBack(Why::Orphaned), now_us);
@@ -403,10 +430,13 @@ impl Machine {
 
     /// What the datapath says of a flow that asks the slot. Called for all of them, then [`Machine::watched`].
     pub fn watch(&mut self, stats: &FlowStats, policy: &FlowPolicy) {
-        let uid = policy.level_uid;
         let left = policy.level != Level::Chosen || stats.mode == Mode::NativePolicy;
-        let judged = self.canary().or(self.active.as_ref()).is_some_and(|d| d.uid.0 == uid);
-        if left && judged {
+        let tripped = match (&self.trial, &self.active) {
+            // It may be back on the active snapshot since: what it once left stays noted.
+            (Some(trial), _) => policy.level_uid == trial.deployment.uid.0,
+            (None, active) => left && active.as_ref().is_some_and(|d| d.uid.0 == policy.level_uid),
+        };
+        if tripped {
             self.tripped.insert(stats.flow);
         } else {
             self.tripped.remove(&stats.flow);
@@ -426,13 +456,14 @@ impl Machine {
     /// A flow ended.
     pub fn forget(&mut self, flow: FlowId) {
         self.tripped.remove(&flow);
+        self.rewarded.remove(&flow);
     }
 
     fn decide(&mut self, of: Option<&Candidate>, uid: Option<SnapshotUid>, verdict: Verdict, now_us: u64) {
         let Some(candidate) = of else { return };
         self.decided.push(Decision {
             at_us: now_us,
-            datapath: self.datapath,
+            datapath: Some(self.datapath),
             slot: self.slot,
             algorithm: self.algorithm,
             snapshot: Some(candidate.snapshot.hash()),
@@ -446,7 +477,7 @@ impl Machine {
     fn decide_on(&mut self, of: &Deployment, comparison: Option<Comparison>, verdict: Verdict, now_us: u64) {
         self.decided.push(Decision {
             at_us: now_us,
-            datapath: self.datapath,
+            datapath: Some(self.datapath),
             slot: self.slot,
             algorithm: self.algorithm,
             snapshot: of.snapshot.as_ref().map(|s| s.hash()),
@@ -456,19 +487,4 @@ impl Machine {
             verdict,
         });
     }
-}
-
-/// The canary's share of these flows, and how many take it: at least one and not all. With fewer than two, all.
-fn choose(share: f64, flows: &[FlowId]) -> (Part, usize) {
-    if flows.len() < 2 {
-        return (Part::Canary { share: ALL }, flows.len());
-    }
-    let mut keys: Vec<u16> = flows.iter().map(|f| (spread(f.0) >> 48) as u16).collect();
-    keys.sort_unstable();
-    let wanted = (share * flows.len() as f64).round() as usize;
-    let wanted = wanted.clamp(1, flows.len() - 1);
-    // Below the first key that is not to take it; two flows of one key take it together.
-    let share = keys[wanted];
-    let trying = keys.iter().filter(|k| **k < share).count();
-    if trying == 0 { (Part::Canary { share: ALL }, flows.len()) } else { (Part::Canary { share }, trying) }
 }

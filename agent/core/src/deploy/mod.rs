@@ -6,14 +6,18 @@
 //! 2. *safe*: its bounds hold on the calibration set and on adversarial corners;
 //! 3. *necessary*: it decides otherwise than the active snapshot, by more than `alpha` of the output range.
 //!
-//! Then a share of the flows decides by it, and their rewards are compared with the others' ([`compare`]): it is promoted,
-//! or rolled back. With fewer than two flows all take it and are compared with what they were before. A flow that the
-//! datapath's monitor has taken off a snapshot on trial ends the trial. Every step is a [`Decision`], with its numbers.
+//! Then a share of the flows, or where there are few all of them, go back and forth between it and the active snapshot, and
+//! their rewards under the one are compared with those under the other ([`switchback`], [`compare`]): it is promoted if it
+//! is better, or in the end no worse, else rolled back. A flow that the datapath's monitor has taken off a snapshot on
+//! trial ends the trial at once.
+//!
+//! Whatever is proposed ends in one [`Decision`], with its numbers; what is tried has one when that begins, too.
 
 mod compare;
 mod machine;
+mod switchback;
 
-pub use compare::{Comparison, Finding, MAX_LOOKS, Sample};
+pub use compare::{Comparison, Finding, MAX_PAIRS};
 pub(crate) use machine::{Machine, SlotState};
 
 use crate::DatapathId;
@@ -21,6 +25,7 @@ use ccplane_contract::{DatapathError, SnapshotUid};
 use ccplane_snapshot::{Hash, Snapshot};
 use std::fmt;
 use std::sync::Arc;
+use switchback::Windows;
 
 /// When to push, and how to try.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,13 +36,12 @@ pub struct PushRules {
     pub necessity: Necessity,
     /// Share of the flows that try it, above 0 and below 1.
     pub canary_share: f64,
-    /// How much less reward is still no worse, as a share of the active snapshot's mean.
+    /// How much less reward is still no worse, as a share of the active snapshot's mean, or of 1 if that is more.
     pub margin: f64,
-    /// Rewards so soon after a push do not count: queues are still those of the other snapshot. Microseconds.
+    /// The first part of a trial's windows, which does not count: queues are still those of the other snapshot.
+    /// Microseconds.
     pub settle_us: u64,
-    /// A trial that has shown nothing by then is rolled back, microseconds.
-    pub timeout_us: u64,
-    /// Whether a flow keeps its snapshot while a buffer holds it.
+    /// Whether a flow keeps its snapshot while a buffer holds it. Nothing can be tried then: [`Verdict::Pinned`].
     pub pin: bool,
     /// Standard deviation of the exploration noise on actions, Q16; 0 for none.
     pub noise_q16: u32,
@@ -50,11 +54,23 @@ impl Default for PushRules {
             necessity: Necessity::Mean,
             canary_share: 0.25,
             margin: 0.05,
-            settle_us: 1_000_000,
-            timeout_us: 60_000_000,
+            settle_us: 800_000,
             pin: false,
             noise_q16: 0,
         }
+    }
+}
+
+impl PushRules {
+    /// A trial's windows, with rows each `batch_us`.
+    pub(crate) fn windows(&self, batch_us: u64) -> Windows {
+        Windows::new(self.settle_us, batch_us)
+    }
+
+    /// The longest that a trial takes, with rows each `batch_us`: all of it in microseconds, of batch intervals that end
+    /// when they are due. What has shown nothing by then is rolled back.
+    pub fn longest_trial_us(&self, batch_us: u64) -> u64 {
+        self.windows(batch_us).longest_us(batch_us)
     }
 }
 
@@ -151,7 +167,7 @@ pub struct Deployment {
 pub enum Why {
     /// Its rewards are worse.
     Worse,
-    /// Nothing was shown in time.
+    /// Neither was shown: rewards are too noisy, or too few flows had any.
     Inconclusive,
     /// The datapath's monitor took flows off it.
     Tripped,
@@ -176,11 +192,17 @@ pub enum Verdict {
     Busy,
     /// Not pushed: the slot takes another shape.
     Unfit,
+    /// Not pushed: flows keep their snapshots, so nothing can be tried on them.
+    Pinned,
+    /// Not pushed: no datapath has the slot, or it went before the push.
+    NoSlot,
     /// Not carried out: the datapath refused.
     Refused(Arc<DatapathError>),
+    /// Flows decide by it already: an earlier agent pushed it.
+    TakenOver,
     /// Pushed to all flows.
     Pushed,
-    /// Some flows try it; all of them where `in_time`.
+    /// Some flows try it, or all.
     Trial {
         /// The share, in 2^-16.
         share: u16,
@@ -188,8 +210,6 @@ pub enum Verdict {
         trying: usize,
         /// All flows.
         flows: usize,
-        /// Whether it is compared with what was before, rather than with the other flows.
-        in_time: bool,
     },
     /// All flows take it.
     Promoted,
@@ -211,6 +231,9 @@ impl Verdict {
             Verdict::NotNecessary => "not-necessary",
             Verdict::Busy => "busy",
             Verdict::Unfit => "unfit",
+            Verdict::Pinned => "pinned",
+            Verdict::NoSlot => "no-slot",
+            Verdict::TakenOver => "taken-over",
             Verdict::Refused(_) => "refused",
             Verdict::Pushed => "pushed",
             Verdict::Trial { .. } => "trial",
@@ -225,10 +248,12 @@ impl fmt::Display for Verdict {
         match self {
             Verdict::Unfit => f.write_str("unfit: the slot takes snapshots of another shape"),
             Verdict::Refused(error) => write!(f, "refused: {error}"),
-            Verdict::Trial { trying, flows, in_time: false, .. } => {
-                write!(f, "trial on {trying} of {flows} flows")
+            Verdict::Pinned => {
+                f.write_str("not tried: flows keep their snapshots; it can be pushed to new ones by force")
             }
-            Verdict::Trial { flows, in_time: true, .. } => write!(f, "trial in time on {flows} flows"),
+            Verdict::NoSlot => f.write_str("no datapath has its slot"),
+            Verdict::TakenOver => f.write_str("taken over from an earlier agent"),
+            Verdict::Trial { trying, flows, .. } => write!(f, "trial on {trying} of {flows} flows"),
             Verdict::RolledBack(why) => f.write_str(match why {
                 Why::Worse => "rolled back: worse",
                 Why::Inconclusive => "rolled back: not shown to be no worse in time",
@@ -242,13 +267,13 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One step, with its numbers.
+/// What became of a snapshot, with the numbers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Decision {
     /// When, microseconds on the agent's clock.
     pub at_us: u64,
-    /// Where.
-    pub datapath: DatapathId,
+    /// Where; nowhere if no datapath has the slot.
+    pub datapath: Option<DatapathId>,
     /// The slot.
     pub slot: u8,
     /// Whose slot.
@@ -263,4 +288,21 @@ pub struct Decision {
     pub comparison: Option<Comparison>,
     /// What was decided.
     pub verdict: Verdict,
+}
+
+impl Decision {
+    /// On a candidate that no datapath took: none has this slot of the algorithm.
+    pub fn no_slot(algorithm: &'static str, slot: u8, candidate: &Candidate, now_us: u64) -> Decision {
+        Decision {
+            at_us: now_us,
+            datapath: None,
+            slot,
+            algorithm,
+            snapshot: Some(candidate.snapshot.hash()),
+            uid: None,
+            origin: candidate.origin,
+            comparison: None,
+            verdict: Verdict::NoSlot,
+        }
+    }
 }

@@ -37,7 +37,7 @@ pub fn snapshot(bias: i32) -> Arc<Snapshot> {
     Arc::new(Snapshot::new(parts).unwrap())
 }
 
-/// An algorithm that asks slot 3 and gives a row for each report.
+/// An algorithm that asks slot 3 and gives a row for each report; of the largest number, one whose reward is none.
 pub fn learned(name: &'static str) -> Told {
     let mut told = Told::new(name);
     told.programs = vec![ProgramSource { name: "main", source: LEARNED }];
@@ -51,7 +51,8 @@ pub fn learned(name: &'static str) -> Told {
             snapshot: snapshot as u32,
             inputs: vec![1, 2],
             action_q16: 0,
-            reward: reward as f32 / 1000.0,
+            reward: if reward == i64::MAX { f32::NAN } else { reward as f32 / 1000.0 },
+            follows: true,
         });
     });
     told.policies =

@@ -212,6 +212,13 @@ impl Datapath for Fake {
         }
         Ok(())
     }
+    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
+        self.calls.push(format!("share {slot} {share}"));
+        let stats = self.slots.get_mut(&slot).ok_or(DatapathError::NoSlot(slot))?;
+        stats.canary.ok_or(DatapathError::NoSnapshot { slot, what: "canary" })?;
+        stats.canary_share = share;
+        Ok(())
+    }
     fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
         self.calls.push(format!("promote {slot}"));
         let stats = self.slots.get_mut(&slot).ok_or(DatapathError::NoSlot(slot))?;

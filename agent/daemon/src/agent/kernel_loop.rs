@@ -38,7 +38,7 @@ impl KernelLoop {
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Result<KernelLoop, EbpfError>, Failure> {
-        let learning = Learning::new(&located.config.learn, algorithms)?;
+        let learning = Learning::new(&located.config.learn, algorithms, None)?;
         let post = learning.post(KERNEL_LOOP);
         let mut started = KernelLoop::start_counted(located, rules, algorithms, None, post)?;
         if let Ok(kernel) = &mut started {

@@ -16,12 +16,12 @@ use crate::clock;
 use crate::config::{Config, DEFAULT_TOML, LearnMode, OnOff, Switch, resolve_rules};
 use crate::control::{Answer, Request, Response, Server, ServerLimits};
 use crate::failure::Failure;
-use crate::learning::{LearnerView, Learning, LoopId};
+use crate::learning::{LearnerView, Learning, LoopId, Offer};
 use crate::peers::{Hub, HubOptions};
 use crate::place::Located;
 use crate::rundir::{self, InstanceLock, RunDirError};
 use ccplane_alg::Algorithm;
-use ccplane_core::{Candidate, Catalog, CatalogError, Core, Rules};
+use ccplane_core::{Catalog, CatalogError, Core, Rules};
 use handle::{ByHand, Handle};
 pub(crate) use kernel_loop::KernelLoop;
 use observed::Observed;
@@ -81,7 +81,7 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     rundir::prepare(&run_dir)?;
     let _lock = InstanceLock::acquire(&run_dir)?;
     let mut observed = Observed::new(&located.config);
-    let learning = Learning::new(&located.config.learn, algorithms)?;
+    let learning = Learning::new(&located.config.learn, algorithms, Some(&run_dir))?;
     let workers = start_loops(&located, algorithms, &mut observed, &learning)?;
     let learners = learning.views();
     observed.learners(learners.clone());
@@ -166,12 +166,9 @@ fn start_loops(
 }
 
 /// How learners offer candidates: to every loop; whether one took it.
-fn offer(
-    loops: Vec<SyncSender<Query>>,
-) -> impl Fn(&'static str, u8, Candidate) -> bool + Clone + Send + 'static {
-    move |algorithm, slot, candidate| {
-        let sent =
-            |to: &SyncSender<Query>| to.try_send(Query::Propose(algorithm, slot, candidate.clone())).is_ok();
+fn offer(loops: Vec<SyncSender<Query>>) -> impl Fn(Arc<Offer>) -> bool + Clone + Send + 'static {
+    move |offer| {
+        let sent = |to: &SyncSender<Query>| to.try_send(Query::Propose(offer.clone())).is_ok();
         loops.iter().filter(|to| sent(to)).count() > 0
     }
 }

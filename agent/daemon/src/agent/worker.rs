@@ -8,7 +8,7 @@ use crate::config::{Agent, Wake};
 use crate::control::{
     Counters, DatapathRecord, DecisionRecord, DeploymentRecord, FlowRecord, ProgramRecord, SlotRecord,
 };
-use crate::learning::Post;
+use crate::learning::{Offer, Post};
 use crate::metrics::{DatapathSample, LoopMetrics, LoopSample};
 use crate::qlog::{Subscriber, Taps};
 use caps::Capability;
@@ -19,6 +19,7 @@ use ccplane_infer::FlowPolicy;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ pub(super) enum Query {
     /// Slots and decisions.
     Snapshots(oneshot::Sender<(Vec<SlotRecord>, Vec<DecisionRecord>)>),
     /// A learner's candidate for an algorithm's slot.
-    Propose(&'static str, u8, Candidate),
+    Propose(Arc<Offer>),
     /// A snapshot by hand, for a slot or its algorithm's; answered with what was decided.
     Push(Candidate, Option<u8>, oneshot::Sender<Vec<Pushed>>),
     /// Answered with why nothing was rolled back; `None`: there is no such slot.
@@ -224,12 +225,17 @@ impl Loop {
         self.core.take_rows().into_iter().for_each(|batch| self.post.batch(batch));
         for decision in self.core.take_decisions() {
             *self.verdicts.entry((decision.algorithm, decision.verdict.name())).or_default() += 1;
-            self.post.decision(self.kind(decision.datapath), decision);
+            self.post.decision(self.place(&decision), decision);
         }
     }
 
     fn kind(&self, id: DatapathId) -> &'static str {
         self.core.datapaths().find(|(d, _)| *d == id).map_or("", |(_, c)| c.kind)
+    }
+
+    /// The kind of datapath that a decision is about.
+    fn place(&self, decision: &Decision) -> &'static str {
+        decision.datapath.map_or("", |id| self.kind(id))
     }
 
     /// Until something arrives, or something is due.
@@ -258,8 +264,11 @@ impl Loop {
                 Query::Adopt(from, netns, to) => drop(to.send(self.source.adopt(&from, netns.as_deref()))),
                 Query::SetRules(rules, to) => drop(to.send(self.core.set_rules(rules))),
                 Query::Snapshots(to) => drop(to.send(self.snapshots())),
-                Query::Propose(algorithm, slot, candidate) => {
-                    self.core.propose(algorithm, slot, &candidate, clock::now_us());
+                Query::Propose(offer) => {
+                    let Offer { algorithm, slot, candidate, .. } = &*offer;
+                    if self.core.propose(algorithm, *slot, candidate, clock::now_us()) {
+                        offer.take();
+                    }
                 }
                 Query::Push(candidate, slot, to) => drop(to.send(self.push(&candidate, slot))),
                 Query::Rollback(slot, to) => {
@@ -285,7 +294,7 @@ impl Loop {
         let ours = |d: &&Decision| d.at_us >= now_us && d.snapshot == Some(hash);
         let pushed = |d: &Decision| Pushed {
             done: d.verdict.is_pushed(),
-            text: format!("{} slot {}: {}", self.kind(d.datapath), d.slot, d.verdict),
+            text: format!("{} slot {}: {}", self.place(d), d.slot, d.verdict),
         };
         let decided = self.core.decisions().filter(ours).map(pushed).collect();
         self.deliver();
@@ -311,7 +320,7 @@ impl Loop {
                 deployments: roles.into_iter().filter_map(deployment).collect(),
             }
         };
-        let decision = |d: &Decision| DecisionRecord::new(self.kind(d.datapath), d);
+        let decision = |d: &Decision| DecisionRecord::new(self.place(d), d);
         (self.core.slots().map(slot).collect(), self.core.decisions().map(decision).collect())
     }
 

@@ -278,9 +278,9 @@ fn decision(record: &DecisionRecord, started_s: f64) -> Decision {
         numbers.extend(e.gain.map(|gain| ("expected gain", format!("{gain:+.3}"))));
     }
     if let Some(c) = &record.comparison {
-        numbers.push(("reward on trial", format!("{:.3} ({} intervals)", c.canary_mean, c.canary_count)));
-        numbers.push(("otherwise", format!("{:.3} ({})", c.active_mean, c.active_count)));
-        numbers.push(("no worse by", format!("{:.3} ± {:.3}", c.margin, c.uncertainty)));
+        numbers.push(("reward on trial", format!("{:.3} ({} pairs)", c.canary_mean, c.pairs)));
+        numbers.push(("otherwise", format!("{:.3}", c.active_mean)));
+        numbers.push(("difference", format!("{:+.3} ± {:.3}", c.difference, c.uncertainty)));
     }
     Decision {
         t_ms: ((record.time_s - started_s).max(0.0) * 1e3) as u64,

@@ -203,8 +203,7 @@ pub struct Learn {
     pub necessity: NecessityName,
     pub canary_percent: Bounded<1, 99>,
     pub margin_percent: Bounded<0, 100>,
-    pub settle_ms: Bounded<0, 60_000>,
-    pub trial_timeout_s: Bounded<1, 3600>,
+    pub settle_ms: Bounded<0, 10_000>,
     pub noise_percent: Bounded<0, 400>,
     pub pin: bool,
     pub require_signed: bool,
@@ -225,8 +224,7 @@ impl Default for Learn {
             necessity: NecessityName::Mean,
             canary_percent: const { Bounded::new(25) },
             margin_percent: const { Bounded::new(5) },
-            settle_ms: const { Bounded::new(1000) },
-            trial_timeout_s: const { Bounded::new(60) },
+            settle_ms: const { Bounded::new(800) },
             noise_percent: const { Bounded::new(20) },
             pin: false,
             require_signed: false,
@@ -254,7 +252,6 @@ impl Learn {
             canary_share: share(self.canary_percent.get()),
             margin: share(self.margin_percent.get()),
             settle_us: self.settle_ms.get() * 1000,
-            timeout_us: self.trial_timeout_s.get() * 1_000_000,
             pin: self.pin,
             noise_q16: (self.noise() * 65536.0) as u32,
         }
@@ -395,6 +392,12 @@ impl Config {
         }
         if self.learn.require_signed && self.learn.keys.is_empty() {
             return Err(Problem::new("learn.keys", "require_signed = true needs at least one key to trust"));
+        }
+        if self.learn.pin && self.learn.mode != LearnMode::Off {
+            return Err(Problem::new(
+                "learn.pin",
+                "true needs mode = \"off\": flows that keep their snapshots cannot try what is learned",
+            ));
         }
         match algorithms {
             Some(algorithms) => resolve_rules(&self.default_algorithm, &self.rules, algorithms).map(|_| ()),

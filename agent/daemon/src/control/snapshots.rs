@@ -215,32 +215,42 @@ impl EvidenceRecord {
     }
 }
 
-/// Rewards of the flows on trial and of the others: [`Comparison`].
+/// Rewards of flows that went back and forth between two snapshots: [`Comparison`].
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ComparisonRecord {
-    /// Measurements of the canary: means of one flow over one batch interval.
-    pub canary_count: u64,
-    /// Their mean.
+    /// Pairs of windows, one with each snapshot.
+    pub pairs: u32,
+    /// Flows that were compared with themselves in the last pair.
+    pub flows: u32,
+    /// Flows that kept the active snapshot meanwhile.
+    pub controls: u32,
+    /// Mean reward with the snapshot on trial.
     pub canary_mean: f64,
-    /// Measurements of the active snapshot.
-    pub active_count: u64,
-    /// Their mean.
+    /// Mean reward with the active one.
     pub active_mean: f64,
-    /// How much less is still no worse.
-    pub margin: f64,
+    /// Mean difference of a pair, less what changed for those that kept the active one.
+    pub difference: f64,
+    /// The difference in its standard errors; absent where all pairs are alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub t: Option<f64>,
     /// Half the width of the difference's interval.
     pub uncertainty: f64,
+    /// How much less is still no worse.
+    pub margin: f64,
 }
 
 impl ComparisonRecord {
     fn new(c: &Comparison) -> ComparisonRecord {
         ComparisonRecord {
-            canary_count: c.canary.count,
-            canary_mean: c.canary.mean,
-            active_count: c.active.count,
-            active_mean: c.active.mean,
-            margin: c.margin,
+            pairs: c.pairs,
+            flows: c.flows,
+            controls: c.controls,
+            canary_mean: c.canary_mean,
+            active_mean: c.active_mean,
+            difference: c.difference,
+            t: Some(c.t).filter(|t| t.is_finite()),
             uncertainty: c.uncertainty,
+            margin: c.margin,
         }
     }
 }

@@ -4,24 +4,29 @@ use super::mailbox::LoopId;
 use ccplane_core::{Batch, DatapathId, Measure};
 use std::collections::{BTreeMap, VecDeque};
 
-/// How far back samples count, microseconds of the datapath's clock.
+/// How far back samples count, microseconds of the datapath's clock; but never fewer than [`LEAST_SAMPLES`].
 const WINDOW_US: u64 = 5_000_000;
-/// Samples of one flow, at most.
+/// Samples of one flow, at least and at most.
+const LEAST_SAMPLES: usize = 10;
 const MAX_SAMPLES: usize = 64;
 /// Flows that are followed, at most.
 const MAX_FLOWS: usize = 1024;
-/// Intervals without which a path is not known.
-const LEAST_INTERVALS: usize = 8;
-/// A queue that adds less than this share of the round trip is none: what is lost then is lost at random.
+/// Time without whose samples a path is not known: some round trips, in which a flow fills it.
+const LEAST_SPAN_US: u64 = 2_500_000;
+/// Round trips without a queue are within this factor of the smallest of a flow's life, or the path is another.
+const SAME_RTT: f64 = 1.25;
+/// Where the queue adds less than this share of the round trip, and of what it adds at most, to the shortest of late, what is
+/// lost is lost at random: a short queue overflows where it is longest.
 const EMPTY_QUEUE: f64 = 0.25;
-/// Wire bytes of a full packet.
-const WIRE_BYTES: f64 = 1500.0;
+const EMPTY_SHARE: f64 = 1.0 / 3.0;
 
 /// A path.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Path {
-    /// What it can carry, payload bytes per second: the 90th percentile of what it has delivered.
+    /// What its flows have delivered together, payload bytes per second: the sum of their 90th percentiles.
     pub(super) bytes_per_s: f64,
+    /// Flows on it.
+    pub(super) flows: usize,
     /// Round trip without a queue, microseconds.
     pub(super) rtt_us: f64,
     /// The longest queue that was seen, bandwidth-delay products.
@@ -30,15 +35,6 @@ pub(super) struct Path {
     pub(super) loss: f64,
     /// Standard deviation of the delivery rate's logarithm.
     pub(super) variation: f64,
-}
-
-impl Path {
-    /// Whether a policy for this path may be wrong for the other.
-    pub(super) fn differs(&self, other: &Path) -> bool {
-        let apart = |a: f64, b: f64, limit: f64| (a.max(1e-9) / b.max(1e-9)).ln().abs() > limit;
-        let loss = (self.loss - other.loss).abs() > 0.004 && apart(self.loss, other.loss, 0.7);
-        loss || apart(self.bytes_per_s, other.bytes_per_s, 0.4) || apart(self.rtt_us, other.rtt_us, 0.3)
-    }
 }
 
 type FlowName = (LoopId, DatapathId, u64);
@@ -51,7 +47,7 @@ pub(super) struct Estimator {
 
 /// Between two samples.
 struct Interval {
-    bytes_per_s: f64,
+    packets_per_s: f64,
     srtt_us: f64,
     delivered: f64,
     lost: f64,
@@ -69,7 +65,9 @@ impl Estimator {
                 samples.push_back(*measure);
             }
             let old = |m: &Measure| m.at_us + WINDOW_US < measure.at_us;
-            while samples.len() > MAX_SAMPLES || samples.front().is_some_and(old) {
+            while samples.len() > MAX_SAMPLES
+                || (samples.len() > LEAST_SAMPLES && samples.front().is_some_and(old))
+            {
                 samples.pop_front();
             }
         }
@@ -82,46 +80,59 @@ impl Estimator {
         }
     }
 
-    /// The path of the flow that is known best: the one with most packets; and how many flows there are.
-    pub(super) fn path(&self) -> Option<(Path, usize)> {
-        let known = self.flows.values().filter(|samples| samples.len() > LEAST_INTERVALS);
-        let carried = |samples: &VecDeque<Measure>| match (samples.front(), samples.back()) {
-            (Some(first), Some(last)) => last.delivered.saturating_sub(first.delivered),
-            _ => 0,
-        };
-        let best = known.max_by_key(|samples| carried(samples))?;
-        Some((path(best)?, self.flows.len()))
+    /// Only what comes from now on counts.
+    pub(super) fn forget(&mut self) {
+        for samples in self.flows.values_mut() {
+            samples.drain(..samples.len().saturating_sub(1));
+        }
+    }
+
+    /// The path of the flow that delivers most, and of those whose round trips are like its own.
+    pub(super) fn path(&self) -> Option<Path> {
+        let known: Vec<Path> = self.flows.values().filter_map(path).collect();
+        let most = known.iter().max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s))?;
+        let beside = known.iter().filter(|p| !apart(p.rtt_us, most.rtt_us, SAME_RTT.ln()));
+        let (sum, flows) = beside.fold((0.0, 0), |(sum, n), p| (sum + p.bytes_per_s, n + 1));
+        Some(Path { bytes_per_s: sum, flows, ..*most })
     }
 }
 
+/// Whether two values are further apart than this, in logarithms.
+pub(super) fn apart(a: f64, b: f64, limit: f64) -> bool {
+    (a.max(1e-9) / b.max(1e-9)).ln().abs() > limit
+}
+
 fn path(samples: &VecDeque<Measure>) -> Option<Path> {
-    let intervals: Vec<Interval> = samples.iter().zip(samples.iter().skip(1)).map(interval).collect();
-    let mut rates: Vec<f64> = intervals.iter().map(|i| i.bytes_per_s).filter(|r| *r > 0.0).collect();
-    if rates.len() < LEAST_INTERVALS {
+    let (first, last) = (samples.front()?, samples.back()?);
+    let packets = last.delivered.saturating_sub(first.delivered) as f64;
+    if last.at_us.saturating_sub(first.at_us) < LEAST_SPAN_US || packets < 1.0 {
         return None;
     }
+    let intervals: Vec<Interval> = samples.iter().zip(samples.iter().skip(1)).map(interval).collect();
+    let mut rates: Vec<f64> = intervals.iter().map(|i| i.packets_per_s).filter(|r| *r > 0.0).collect();
     rates.sort_unstable_by(f64::total_cmp);
-    let bytes_per_s = rates[rates.len() * 9 / 10];
+    let rate = *rates.get(rates.len() * 9 / 10)?;
+    // What holes hold back is acknowledged later: bytes come in bursts, packets do not.
+    let packet_bytes = last.bytes_acked.saturating_sub(first.bytes_acked) as f64 / packets;
     let seen = |f: fn(f64, f64) -> f64, start| intervals.iter().map(|i| i.srtt_us).fold(start, f);
     let (least_us, most_us) = (seen(f64::min, f64::INFINITY), seen(f64::max, 0.0));
-    // The smallest of a flow's life may be that of another way.
-    let ever_us = samples.back().map_or(0.0, |m| f64::from(m.min_rtt_us));
-    let rtt_us = if ever_us > 0.0 && least_us < 1.5 * ever_us { ever_us } else { least_us };
+    let ever_us = f64::from(last.min_rtt_us);
+    let rtt_us = if ever_us > 0.0 && least_us < SAME_RTT * ever_us { ever_us } else { least_us };
     if !(rtt_us > 0.0 && rtt_us.is_finite()) {
         return None;
     }
-    let bdp_packets = bytes_per_s * rtt_us / 1e6 / WIRE_BYTES;
-    let queue_packets = ((most_us - rtt_us) / rtt_us).max(0.0) * bdp_packets;
-    let empty = |i: &&Interval| i.srtt_us < (1.0 + EMPTY_QUEUE) * rtt_us;
+    let empty_us = least_us + (EMPTY_QUEUE * rtt_us).min(EMPTY_SHARE * (most_us - least_us));
+    let empty = |i: &&Interval| i.srtt_us <= empty_us;
     let sums = |(delivered, lost): (f64, f64), i: &Interval| (delivered + i.delivered, lost + i.lost);
     let (delivered, lost) = intervals.iter().filter(empty).fold((0.0, 0.0), sums);
     let logs: Vec<f64> = rates.iter().map(|r| r.ln()).collect();
     let mean = logs.iter().sum::<f64>() / logs.len() as f64;
     let variation = (logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / logs.len() as f64).sqrt();
     Some(Path {
-        bytes_per_s,
+        bytes_per_s: rate * packet_bytes,
+        flows: 1,
         rtt_us,
-        queue_bdp: queue_packets / bdp_packets.max(1.0),
+        queue_bdp: (most_us - rtt_us).max(0.0) / rtt_us,
         loss: if delivered > 0.0 { lost / (delivered + lost) } else { 0.0 },
         variation,
     })
@@ -130,7 +141,7 @@ fn path(samples: &VecDeque<Measure>) -> Option<Path> {
 fn interval((before, after): (&Measure, &Measure)) -> Interval {
     let seconds = after.at_us.saturating_sub(before.at_us).max(1) as f64 / 1e6;
     Interval {
-        bytes_per_s: after.bytes_acked.saturating_sub(before.bytes_acked) as f64 / seconds,
+        packets_per_s: after.delivered.saturating_sub(before.delivered) as f64 / seconds,
         srtt_us: f64::from(after.srtt_us),
         delivered: after.delivered.saturating_sub(before.delivered) as f64,
         lost: after.lost.saturating_sub(before.lost) as f64,
@@ -143,27 +154,26 @@ mod tests {
     use ccplane_contract::FlowId;
 
     /// A flow of 10 Mb/s and 40 ms that loses one packet in a hundred, and fills a queue of 40 ms in the end.
-    fn batches() -> Estimator {
+    fn sample(n: u64) -> Measure {
+        let full = n >= 20;
+        Measure {
+            flow: FlowId(7),
+            at_us: n * 200_000,
+            bytes_acked: n * 250_000,
+            delivered: n * 172,
+            lost: n * 2 + if full { 50 * (n - 19) } else { 0 },
+            srtt_us: if full { 80_000 } else { 41_000 },
+            min_rtt_us: 40_000,
+        }
+    }
+
+    /// The samples of `0..25` that `change` makes of this.
+    fn estimator(change: impl Fn(Measure) -> Vec<Measure>) -> Estimator {
         let mut estimator = Estimator::default();
-        for n in 0..25u64 {
-            let full = n >= 20;
-            let measure = Measure {
-                flow: FlowId(7),
-                at_us: n * 200_000,
-                bytes_acked: n * 250_000,
-                delivered: n * 172,
-                lost: n * 2 + if full { 50 * (n - 19) } else { 0 },
-                srtt_us: if full { 80_000 } else { 41_000 },
-                min_rtt_us: 40_000,
-            };
-            let batch = Batch {
-                datapath: DatapathId(0),
-                algorithm: "a",
-                slot: 0,
-                rows: Vec::new(),
-                dropped: 0,
-                measures: vec![measure],
-            };
+        for n in 0..25 {
+            let measures = change(sample(n));
+            let (datapath, rows) = (DatapathId(0), Vec::new());
+            let batch = Batch { datapath, algorithm: "a", slot: 0, rows, dropped: 0, measures };
             estimator.take(LoopId(0), &batch);
         }
         estimator
@@ -171,19 +181,50 @@ mod tests {
 
     #[test]
     fn a_path_is_what_its_samples_say() {
-        let (path, flows) = batches().path().unwrap();
-        assert_eq!(flows, 1);
-        assert!((path.bytes_per_s - 1_250_000.0).abs() < 1.0 && path.rtt_us == 40_000.0, "{path:?}");
+        let path = estimator(|m| vec![m]).path().unwrap();
+        assert_eq!((path.flows, path.rtt_us), (1, 40_000.0));
+        assert!((path.bytes_per_s - 1_250_000.0).abs() < 1.0 && path.variation < 1e-6, "{path:?}");
         assert!((path.queue_bdp - 1.0).abs() < 0.01 && (path.loss - 0.0115).abs() < 0.001, "{path:?}");
-        assert!(path.variation < 1e-6);
-        assert!(!path.differs(&Path { bytes_per_s: 1_000_000.0, ..path }));
-        assert!(path.differs(&Path { bytes_per_s: 2_500_000.0, ..path }));
-        assert!(path.differs(&Path { loss: 0.03, ..path }));
-        assert!(path.differs(&Path { rtt_us: 80_000.0, ..path }));
+    }
+
+    /// What overflows a queue of a fifth of the round trip is not lost at random.
+    #[test]
+    fn a_short_queue_overflows_where_it_is_longest() {
+        let change = |m: Measure| {
+            let full = m.srtt_us > 41_000;
+            let lost = if full { m.lost - 2 * (m.at_us / 200_000) } else { 0 };
+            vec![Measure { lost, srtt_us: if full { 48_000 } else { 41_000 }, ..m }]
+        };
+        let path = estimator(change).path().unwrap();
+        assert!(path.loss == 0.0 && (path.queue_bdp - 0.2).abs() < 0.01, "{path:?}");
+    }
+
+    /// Bytes that a hole held back come at once, with the packet that closes it.
+    #[test]
+    fn rates_are_what_arrived() {
+        let change = |m: Measure| vec![Measure { bytes_acked: m.bytes_acked / 2_000_000 * 2_000_000, ..m }];
+        let path = estimator(change).path().unwrap();
+        assert!((path.bytes_per_s / 1_250_000.0 - 1.0).abs() < 0.05, "{path:?}");
+    }
+
+    #[test]
+    fn flows_with_like_round_trips_share_a_path() {
+        let others = |m: Measure| {
+            let (bytes_acked, delivered) = (m.bytes_acked / 2, m.delivered / 2);
+            let far = Measure { flow: FlowId(9), srtt_us: 130_000, min_rtt_us: 120_000, ..m };
+            let far = Measure { bytes_acked, delivered, ..far };
+            vec![m, Measure { flow: FlowId(8), ..m }, far]
+        };
+        let path = estimator(others).path().unwrap();
+        assert_eq!((path.flows, path.rtt_us), (2, 40_000.0));
+        assert!((path.bytes_per_s - 2_500_000.0).abs() < 1.0, "{path:?}");
     }
 
     #[test]
     fn little_is_nothing() {
         assert_eq!(Estimator::default().path(), None);
+        let mut estimator = estimator(|m| vec![m]);
+        estimator.forget();
+        assert_eq!(estimator.path(), None);
     }
 }

@@ -1,14 +1,14 @@
 //! Learning from the rows of live flows alone: PPO on what they did, exploration noise included.
 
 use super::candidate::{Claim, LEAST_STATES, States, candidate};
+use super::deployed::Deployments;
 use super::learner::{Learn, Pressure};
 use super::mailbox::LoopId;
 use ccplane_core::{Batch, Candidate, DatapathId, Decision, Verdict};
+use ccplane_learn::LearnError;
 use ccplane_learn::online::{OnlineConfig, OnlineLearner, OnlineRow, OnlineUpdate};
-use ccplane_learn::{LearnError, Policy};
-use ccplane_snapshot::{Hash, Snapshot};
+use ccplane_snapshot::Hash;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
@@ -22,10 +22,9 @@ pub(crate) struct Live {
     name: &'static str,
     online: OnlineLearner,
     noise: f32,
-    policy: Policy,
-    snapshot: Arc<Snapshot>,
-    /// What was made here, by its name: what a deployment of it was made from.
-    offered: Option<(Hash, Policy, Arc<Snapshot>)>,
+    deployments: Deployments,
+    /// What waits for a verdict.
+    offered: Option<Hash>,
     flows: BTreeMap<(LoopId, DatapathId, u64), u64>,
     states: States,
     next_flow: u64,
@@ -38,18 +37,17 @@ impl Live {
     /// Settings that learning does not take.
     pub(crate) fn new(
         name: &'static str,
-        policy: Policy,
-        snapshot: Arc<Snapshot>,
+        deployments: Deployments,
         noise: f32,
         seed: u64,
     ) -> Result<Live, LearnError> {
-        let online = OnlineLearner::new(&policy, OnlineConfig { seed, ..OnlineConfig::default() })?;
+        let online =
+            OnlineLearner::new(deployments.policy(), OnlineConfig { seed, ..OnlineConfig::default() })?;
         Ok(Live {
             name,
             online,
             noise,
-            policy,
-            snapshot,
+            deployments,
             offered: None,
             flows: BTreeMap::new(),
             states: States::default(),
@@ -87,7 +85,7 @@ impl Live {
 
     /// Goes on from what is deployed.
     fn restart(&mut self) {
-        if let Err(error) = self.online.restart(&self.policy) {
+        if let Err(error) = self.online.restart(self.deployments.policy()) {
             warn!(algorithm = self.name, %error, "the learner cannot go on from what is deployed");
         }
     }
@@ -104,9 +102,10 @@ impl Live {
         self.offered_at = self.updates;
         let policy = self.online.policy();
         let claim = Claim { converged: stability.converged, stability: stability.slope, gain: None };
-        match candidate(&policy, &self.snapshot, &self.states, claim) {
+        match candidate(&policy, self.deployments.snapshot(), &self.states, claim) {
             Ok(candidate) => {
-                self.offered = Some((candidate.snapshot.hash(), policy, candidate.snapshot.clone()));
+                self.offered = Some(candidate.snapshot.hash());
+                self.deployments.made(policy, candidate.snapshot.clone());
                 Some(candidate)
             }
             Err(error) => {
@@ -123,6 +122,9 @@ impl Learn for Live {
         for (flow, row) in &batch.rows {
             self.states.push(&row.inputs);
             let flow = self.flow((from, batch.datapath, flow.0));
+            if !row.follows {
+                self.online.interrupt(flow);
+            }
             self.online.take(OnlineRow {
                 flow,
                 cells: &row.inputs,
@@ -134,25 +136,20 @@ impl Learn for Live {
     }
 
     fn hear(&mut self, decision: &Decision) {
-        let ours = self.offered.as_ref().filter(|(hash, ..)| decision.snapshot == Some(*hash)).cloned();
-        if let (Some(uid), Verdict::Trial { .. } | Verdict::Pushed) = (decision.uid, &decision.verdict) {
-            let policy = match &ours {
-                Some((_, policy, _)) => Some(policy),
-                None if decision.snapshot == Some(self.snapshot.hash()) => Some(&self.policy),
-                // By hand: what it was made from is not known, and its rows are not learned from.
-                None => None,
-            };
-            if let Some(policy) = policy {
-                self.online.deployed(uid.0, policy, self.noise);
-            }
+        self.deployments.hear(decision);
+        // Of what was pushed by hand it is not known what it was made from: its rows are not learned from.
+        if let (Some(uid), Verdict::Trial { .. } | Verdict::Pushed | Verdict::TakenOver) =
+            (decision.uid, &decision.verdict)
+            && let Some(policy) = decision.snapshot.and_then(|hash| self.deployments.policy_of(hash))
+        {
+            self.online.deployed(uid.0, policy, self.noise);
         }
-        let Some((_, policy, snapshot)) = ours else { return };
+        if self.offered.is_none() || decision.snapshot != self.offered {
+            return;
+        }
         match decision.verdict {
             Verdict::Trial { .. } => return,
-            Verdict::Promoted | Verdict::Pushed => {
-                (self.policy, self.snapshot) = (policy, snapshot);
-                self.online.unsettle();
-            }
+            Verdict::Promoted | Verdict::Pushed => self.online.unsettle(),
             Verdict::RolledBack(_) | Verdict::Unsafe => self.restart(),
             _ => {}
         }

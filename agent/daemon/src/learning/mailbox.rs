@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// Rows that wait for a learner; the oldest batches make way.
 const MAX_WAITING_ROWS: usize = 1 << 15;
+/// Batches, with or without rows.
+const MAX_WAITING_BATCHES: usize = 256;
 /// Decisions that wait: as many as slots make while a learner is busy.
 const MAX_WAITING_DECISIONS: usize = 1024;
 
@@ -49,11 +51,17 @@ impl Mailbox {
         }
         state.rows += batch.rows.len();
         state.batches.push_back((from, batch));
-        while state.rows > MAX_WAITING_ROWS
-            && let Some((_, oldest)) = state.batches.pop_front()
+        while (state.rows > MAX_WAITING_ROWS || state.batches.len() > MAX_WAITING_BATCHES)
+            && let Some((from, oldest)) = state.batches.pop_front()
         {
-            state.rows -= oldest.rows.len();
-            state.dropped += oldest.rows.len() as u64;
+            let rows = oldest.rows.len();
+            state.rows -= rows;
+            state.dropped += rows as u64;
+            // The next batch of its flows does not follow what the learner has seen.
+            let of_it = |(f, b): &&mut (LoopId, Batch)| (*f, b.datapath) == (from, oldest.datapath);
+            if let Some((_, next)) = state.batches.iter_mut().find(of_it) {
+                next.dropped += oldest.dropped + rows as u64;
+            }
         }
         self.0.1.notify_one();
     }
@@ -108,6 +116,7 @@ mod tests {
             inputs: Vec::new(),
             action_q16: 0,
             reward: 0.0,
+            follows: true,
         };
         let rows = vec![(ccplane_contract::FlowId(1), row); rows];
         Batch { datapath: DatapathId(0), algorithm: "a", slot: 0, rows, dropped: 0, measures: Vec::new() }

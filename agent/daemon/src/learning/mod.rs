@@ -6,10 +6,12 @@
 
 mod candidate;
 mod decisions;
+mod deployed;
 mod estimate;
 mod learner;
 mod live;
 mod mailbox;
+mod offer;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -18,20 +20,26 @@ mod twin;
 pub(crate) use decisions::DecisionLog;
 pub(crate) use learner::Learn;
 pub(crate) use mailbox::LoopId;
+pub(crate) use offer::Offer;
 pub(crate) use thread::{Gauges, Shares};
 
 use crate::config::{Learn as LearnConfig, LearnMode};
 use ccplane_alg::{Algorithm, PolicySource};
-use ccplane_core::{Batch, Candidate, Decision};
+use ccplane_core::{Batch, Decision};
 use ccplane_learn::Policy;
 use ccplane_snapshot::Snapshot;
+use deployed::Deployments;
 use live::Live;
 use mailbox::Mailbox;
 use std::collections::BTreeMap;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::{info, warn};
 use twin::Twin;
+
+/// Below the run directory.
+const POLICIES: &str = "policies";
 
 /// Where one loop's rows and decisions go.
 #[derive(Clone)]
@@ -98,14 +106,21 @@ pub(crate) struct Learning {
     mode: LearnMode,
     noise: f32,
     log: DecisionLog,
+    /// Where learned policies are kept.
+    directory: Option<PathBuf>,
 }
 
 impl Learning {
-    /// Mailboxes for the algorithms that have policies. Nothing runs yet.
+    /// Mailboxes for the algorithms that have policies. What is learned is kept below `run_dir`, if there is one. Nothing
+    /// runs yet.
     ///
     /// # Errors
     /// The decision log cannot be opened.
-    pub(crate) fn new(config: &LearnConfig, algorithms: &[Arc<dyn Algorithm>]) -> io::Result<Learning> {
+    pub(crate) fn new(
+        config: &LearnConfig,
+        algorithms: &[Arc<dyn Algorithm>],
+        run_dir: Option<&Path>,
+    ) -> io::Result<Learning> {
         let log = DecisionLog::open(config.decision_log.as_deref())?;
         let on = config.mode != LearnMode::Off;
         // One learner an algorithm: of its first policy.
@@ -125,6 +140,7 @@ impl Learning {
             mode: config.mode,
             noise: config.noise() as f32,
             log,
+            directory: run_dir.map(|d| d.join(POLICIES)),
         })
     }
 
@@ -139,18 +155,15 @@ impl Learning {
         self.pupils.iter().map(|p| p.view.clone()).collect()
     }
 
-    /// Starts the threads; `offer` hands a slot's candidate to the loops, and says whether one took it.
-    pub(crate) fn start(
-        self,
-        offer: impl Fn(&'static str, u8, Candidate) -> bool + Clone + Send + 'static,
-    ) -> Running {
+    /// Starts the threads; `offer` hands a candidate to the loops, and says whether one took it.
+    pub(crate) fn start(self, offer: impl Fn(Arc<Offer>) -> bool + Clone + Send + 'static) -> Running {
         let mut mailboxes = Vec::new();
         for Pupil { algorithm, policy, view } in self.pupils {
             let (name, slot, offer) = (view.algorithm, policy.slot, offer.clone());
-            let (mode, noise) = (self.mode, self.noise);
-            let make = move || learner(mode, algorithm, &policy, noise);
-            let offer = move |candidate| offer(name, slot, candidate);
-            let mailbox = view.mailbox.clone();
+            let (mode, noise, directory) = (self.mode, self.noise, self.directory.clone());
+            let make = move || learner(mode, algorithm, &policy, noise, directory);
+            let (mailbox, post) = (view.mailbox.clone(), (view.mailbox.clone(), self.log.clone()));
+            let offer = move |candidate| offer(Arc::new(Offer::new(name, slot, candidate, post.clone())));
             match thread::spawn(name, mailbox.clone(), self.shares, view.gauges, make, offer) {
                 Ok(_) => mailboxes.push(mailbox),
                 Err(error) => {
@@ -179,6 +192,7 @@ fn learner(
     algorithm: Arc<dyn Algorithm>,
     source: &PolicySource,
     noise: f32,
+    directory: Option<PathBuf>,
 ) -> Option<Box<dyn Learn>> {
     let name = algorithm.name();
     let unreadable = |error: &dyn std::fmt::Display| {
@@ -188,10 +202,11 @@ fn learner(
     let snapshot = Snapshot::parse(&source.snapshot).inspect_err(|e| unreadable(e)).ok()?;
     let (snapshot, seed) = (Arc::new(snapshot), policy.provenance.seed);
     info!(algorithm = name, mode = mode.name(), steps = policy.provenance.steps, "learning");
+    let deployments = Deployments::new(name, policy, snapshot, directory);
     match mode {
         LearnMode::Off => None,
-        LearnMode::Twin => Some(Box::new(Twin::new(algorithm, policy, snapshot, seed))),
-        LearnMode::Live => match Live::new(name, policy, snapshot, noise, seed) {
+        LearnMode::Twin => Some(Box::new(Twin::new(algorithm, deployments, seed))),
+        LearnMode::Live => match Live::new(name, deployments, noise, seed) {
             Ok(live) => Some(Box::new(live)),
             Err(error) => {
                 warn!(algorithm = name, %error, "nothing is learned");

@@ -37,7 +37,8 @@ impl Learn for Hung {
 }
 
 fn batch(rows: usize) -> Batch {
-    let row = Row { at_us: 0, slot: 0, snapshot: 1, inputs: Vec::new(), action_q16: 0, reward: 0.0 };
+    let row =
+        Row { at_us: 0, slot: 0, snapshot: 1, inputs: Vec::new(), action_q16: 0, reward: 0.0, follows: true };
     let (rows, datapath) = (vec![(FlowId(1), row); rows], DatapathId(0));
     Batch { datapath, algorithm: "hung", slot: 0, rows, dropped: 0, measures: Vec::new() }
 }
@@ -45,7 +46,7 @@ fn batch(rows: usize) -> Batch {
 fn decision() -> Decision {
     Decision {
         at_us: 0,
-        datapath: DatapathId(0),
+        datapath: Some(DatapathId(0)),
         slot: 0,
         algorithm: "hung",
         snapshot: None,

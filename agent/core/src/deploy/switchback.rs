@@ -1,0 +1,221 @@
+//! A switchback: flows go back and forth between the candidate and the active snapshot, and are compared with themselves.
+//!
+//! Flows differ more than policies do: on a clean and on a lossy path no policy gets the same. So no flow is compared with
+//! another one. Time is cut into windows of equal length, all of whose canary flows decide by the candidate, or by the
+//! active snapshot. A window's first part does not count: queues are still the other snapshot's. Two windows, one of each,
+//! make a pair; of every flow with rewards in both, the difference of its means counts, and of all flows alike. What
+//! changed meanwhile for the flows that are no canaries is taken off (difference in differences).
+//!
+//! Pairs come in blocks of two, in the order `a c c a` or `c a a c`: a drift cancels. Which it is, the deployment's number
+//! decides as a coin would, so that nothing that comes and goes with a period keeps step for long. What a change of the
+//! path within a pair does, stays in that pair.
+//!
+//! Windows are counted in batch intervals, after which rows are taken: so they are right whatever a datapath's clock says.
+
+use super::compare::{Comparison, Finding, MAX_PAIRS, Pair, look};
+use ccplane_contract::FlowId;
+use ccplane_infer::spread;
+use std::collections::BTreeMap;
+
+/// How much of a window counts, microseconds.
+const MEASURED_US: u64 = 1_200_000;
+/// Pairs that are tried: in some of them flows may have nothing to send.
+const MAX_TRIED: u32 = MAX_PAIRS + 4;
+/// Flows whose rewards are summed in one window; those of further ones are dropped.
+const MAX_SUMS: usize = 1 << 16;
+
+/// A window's parts, in batch intervals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Windows {
+    settle: u32,
+    measured: u32,
+}
+
+impl Windows {
+    /// With rows each `batch_us`; rewards in the first `settle_us` of a window do not count.
+    pub fn new(settle_us: u64, batch_us: u64) -> Windows {
+        let batches = |us: u64| u32::try_from(us.div_ceil(batch_us.max(1))).unwrap_or(u32::MAX / 2);
+        Windows { settle: batches(settle_us), measured: batches(MEASURED_US).max(1) }
+    }
+
+    /// Batch intervals of one window.
+    fn batches(self) -> u32 {
+        self.settle + self.measured
+    }
+
+    /// The longest that a trial takes, microseconds.
+    pub fn longest_us(self, batch_us: u64) -> u64 {
+        u64::from(2 * MAX_TRIED) * u64::from(self.batches()) * batch_us.max(1)
+    }
+}
+
+/// Of one flow in one window.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    rewards: f64,
+    count: f64,
+}
+
+/// What is to be done at the end of a batch interval.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Turn {
+    /// Nothing.
+    Wait,
+    /// Canary flows are to decide by the other snapshot: [`Switchback::current_share`].
+    Switch,
+    /// The trial is over.
+    Over(Finding),
+}
+
+/// A trial under way.
+pub(super) struct Switchback {
+    windows: Windows,
+    /// The candidate's deployment and the active one.
+    candidate: u32,
+    active: u32,
+    /// The canaries' share of the flows, in 2^-16.
+    share: u16,
+    /// Windows that have ended, and batch intervals of this one.
+    window: u32,
+    batch: u32,
+    sums: BTreeMap<FlowId, Sum>,
+    /// Each flow's mean in the first window of this pair.
+    first: BTreeMap<FlowId, f64>,
+    pairs: Vec<Pair>,
+    /// The last look.
+    pub last: Option<Comparison>,
+}
+
+impl Switchback {
+    pub fn new(windows: Windows, candidate: u32, active: u32, share: u16) -> Switchback {
+        Switchback {
+            windows,
+            candidate,
+            active,
+            share,
+            window: 0,
+            batch: 0,
+            sums: BTreeMap::new(),
+            first: BTreeMap::new(),
+            pairs: Vec::new(),
+            last: None,
+        }
+    }
+
+    /// The candidate's share of the flows now: the canaries', or none.
+    pub fn current_share(&self) -> u16 {
+        if self.tries() { self.share } else { 0 }
+    }
+
+    /// Whether the canary flows are to decide by the candidate now.
+    fn tries(&self) -> bool {
+        tries(self.candidate, self.window)
+    }
+
+    fn is_canary(&self, flow: FlowId) -> bool {
+        place(flow) < self.share
+    }
+
+    /// What a flow's action under deployment `uid` was worth.
+    pub fn reward(&mut self, flow: FlowId, uid: u32, reward: f64) {
+        let expected = if self.tries() && self.is_canary(flow) { self.candidate } else { self.active };
+        let room = self.sums.len() < MAX_SUMS || self.sums.contains_key(&flow);
+        if uid != expected || self.batch < self.windows.settle || !room {
+            return;
+        }
+        let sum = self.sums.entry(flow).or_default();
+        sum.rewards += reward;
+        sum.count += 1.0;
+    }
+
+    /// A batch interval has ended.
+    pub fn end_batch(&mut self, margin_share: f64) -> Turn {
+        self.batch += 1;
+        if self.batch < self.windows.batches() {
+            return Turn::Wait;
+        }
+        self.batch = 0;
+        let sums = std::mem::take(&mut self.sums);
+        let means: BTreeMap<FlowId, f64> =
+            sums.into_iter().map(|(flow, s)| (flow, s.rewards / s.count)).collect();
+        let tried = self.tries();
+        self.window += 1;
+        if !self.window.is_multiple_of(2) {
+            self.first = means;
+        } else {
+            let first = std::mem::take(&mut self.first);
+            let (candidate, active) = if tried { (means, first) } else { (first, means) };
+            if let Some(pair) = self.pair(&candidate, &active) {
+                self.pairs.push(pair);
+                let looked = look(&self.pairs, margin_share);
+                self.last = looked.or(self.last);
+                let finding = looked.map_or(Finding::Open, |c| c.finding);
+                if finding != Finding::Open || self.pairs.len() as u32 == MAX_PAIRS {
+                    return Turn::Over(finding);
+                }
+            }
+            if self.window == 2 * MAX_TRIED {
+                return Turn::Over(Finding::Open);
+            }
+        }
+        if self.tries() == tried { Turn::Wait } else { Turn::Switch }
+    }
+
+    /// Compares each flow's means in two windows; `None` if no canary has rewards in both.
+    fn pair(&self, candidate: &BTreeMap<FlowId, f64>, active: &BTreeMap<FlowId, f64>) -> Option<Pair> {
+        let (mut tried, mut stayed) = (Means::default(), Means::default());
+        for (flow, with) in candidate {
+            let Some(without) = active.get(flow) else { continue };
+            if self.is_canary(*flow) { &mut tried } else { &mut stayed }.add(*with, *without);
+        }
+        let (with, without) = tried.means()?;
+        let meanwhile = stayed.means().map_or(0.0, |(with, without)| with - without);
+        Some(Pair {
+            candidate: with,
+            active: without,
+            difference: with - without - meanwhile,
+            flows: tried.count,
+            controls: stayed.count,
+        })
+    }
+}
+
+/// Means over flows in two windows.
+#[derive(Default)]
+struct Means {
+    with: f64,
+    without: f64,
+    count: u32,
+}
+
+impl Means {
+    fn add(&mut self, with: f64, without: f64) {
+        self.with += with;
+        self.without += without;
+        self.count += 1;
+    }
+
+    fn means(&self) -> Option<(f64, f64)> {
+        let count = f64::from(self.count);
+        (self.count > 0).then(|| (self.with / count, self.without / count))
+    }
+}
+
+/// Where a flow is among all flows, in 2^-16: those below the canary's share decide by it.
+pub(super) fn place(flow: FlowId) -> u16 {
+    (spread(flow.0) >> 48) as u16
+}
+
+/// Whether canary flows decide by the candidate in this window.
+fn tries(candidate: u32, window: u32) -> bool {
+    let inner = matches!(window % 4, 1 | 2);
+    inner != coin(u64::from(candidate) << 32 | u64::from(window / 4))
+}
+
+/// Heads or tails (the finaliser of splitmix64, Steele et al., OOPSLA 2014).
+fn coin(of: u64) -> bool {
+    let x = spread(of);
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (x ^ x >> 31) & 1 == 1
+}

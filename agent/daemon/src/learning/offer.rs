@@ -1,0 +1,79 @@
+//! A candidate on its way to the loops, which ends in a decision wherever it ends.
+
+use super::DecisionLog;
+use super::mailbox::Mailbox;
+use crate::clock;
+use ccplane_core::{Candidate, Decision};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// A candidate for a slot. Loops share it, and those whose datapaths have the slot decide on it; if none has, that is
+/// its decision, made when the last of them lets go.
+pub(crate) struct Offer {
+    /// Whose slot.
+    pub(crate) algorithm: &'static str,
+    /// The slot.
+    pub(crate) slot: u8,
+    /// For it.
+    pub(crate) candidate: Candidate,
+    taken: AtomicBool,
+    post: (Mailbox, DecisionLog),
+}
+
+impl Offer {
+    /// `post`: who hears that nobody has taken it.
+    pub(super) fn new(
+        algorithm: &'static str,
+        slot: u8,
+        candidate: Candidate,
+        post: (Mailbox, DecisionLog),
+    ) -> Offer {
+        Offer { algorithm, slot, candidate, taken: AtomicBool::new(false), post }
+    }
+
+    /// A core has the slot, and decides.
+    pub(crate) fn take(&self) {
+        self.taken.store(true, Relaxed);
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        // Whoever took it did so before it let go, which orders the two.
+        if !self.taken.load(Relaxed) {
+            let decision = Decision::no_slot(self.algorithm, self.slot, &self.candidate, clock::now_us());
+            let (mailbox, log) = &self.post;
+            log.tell("", &decision);
+            mailbox.post_decision(decision);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::learning::twin::tests::policy_and_snapshot;
+    use ccplane_core::{Origin, Verdict};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn a_candidate_that_no_loop_takes_is_decided_on_once() {
+        let (_, snapshot) = policy_and_snapshot(1);
+        let candidate = Candidate { snapshot, origin: Origin::Operator { share: None, force: false } };
+        for taken in [false, true] {
+            let mailbox = Mailbox::default();
+            let post = (mailbox.clone(), DecisionLog::default());
+            let loops = vec![Arc::new(Offer::new("hung", 3, candidate.clone(), post)); 2];
+            if taken {
+                loops[0].take();
+            }
+            let mut loops = loops.into_iter();
+            drop(loops.next());
+            assert!(mailbox.take(Duration::ZERO).unwrap().decisions.is_empty(), "the other one may take it");
+            drop(loops);
+            let decisions = mailbox.take(Duration::ZERO).unwrap().decisions;
+            let verdicts: Vec<&Verdict> = decisions.iter().map(|d| &d.verdict).collect();
+            assert_eq!(verdicts, if taken { vec![] } else { vec![&Verdict::NoSlot] });
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! The digital twin: PPO in a simulated link that is like the flows' own.
+//!
+//! A live flow gives some twenty intervals a second, and learning from them takes exploration noise on live flows. A
+//! simulated one gives tens of thousands and harms nobody. So the path is estimated from what the datapath samples
+//! ([`super::estimate`]); when it has changed, training ([`training`]) goes on from what is deployed in links drawn around
+//! the estimate, until rewards on a fixed set of them stand still; and the result is quantised on, and compared with what
+//! is deployed on, the states that live flows visit. That it is better on live flows is for the trial to show.
+//!
+//! A policy that takes a preference trains under those that live flows state, and now and then under a landmark, so that
+//! the others are not forgotten.
+
+mod training;
+
+use super::candidate::{Claim, LEAST_STATES, States, candidate};
+use super::deployed::Deployments;
+use super::estimate::{Estimator, Path};
+use super::learner::{Learn, Pressure};
+use super::mailbox::LoopId;
+use ccplane_alg::Algorithm;
+use ccplane_core::{Batch, Candidate, Decision, Verdict};
+use ccplane_learn::{Policy, Preference};
+use ccplane_snapshot::Hash;
+use nix::time::{ClockId, clock_gettime};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{debug, info, warn};
+use training::{SCHEDULE, Schedule, Trained, Training, covers};
+
+/// Preferences of live flows that are trained for: the latest.
+const MAX_PREFERENCES: usize = 16;
+/// How long a path is left alone for which a training came to nothing, microseconds of the datapath's clock; twice as long
+/// after each further one.
+const RETRY_US: u64 = 60_000_000;
+const MAX_RETRIES: u32 = 6;
+/// Without a verdict on a candidate for so long there will be none, microseconds of the datapath's clock.
+const VERDICT_US: u64 = 600_000_000;
+
+/// A path that has been trained for.
+#[derive(Clone, Copy, Debug)]
+struct Settled {
+    path: Path,
+    /// When to try again; never where flows decide by what was learned.
+    retry_at_us: Option<u64>,
+    /// Trainings that came to nothing.
+    vain: u32,
+}
+
+/// A twin of one algorithm's flows.
+pub(crate) struct Twin {
+    algorithm: Arc<dyn Algorithm>,
+    seed: u64,
+    schedule: Schedule,
+    deployments: Deployments,
+    /// What waits for a verdict, since when.
+    offered: Option<(Hash, u64)>,
+    estimator: Estimator,
+    /// The path is not what is known; samples from before that are forgotten.
+    suspected: bool,
+    states: States,
+    /// What live flows prefer, percents, latest last; empty where the policy takes no preference.
+    preferences: VecDeque<[i32; 3]>,
+    settled: Option<Settled>,
+    training: Option<Box<Training>>,
+    trainings: u64,
+    /// A policy that waits for live states to be held against.
+    ready: Option<(Path, Policy, Claim)>,
+    /// The datapath's clock, microseconds.
+    now_us: u64,
+}
+
+impl Twin {
+    /// Of flows of `algorithm`, which start with what `deployments` say.
+    pub(crate) fn new(algorithm: Arc<dyn Algorithm>, deployments: Deployments, seed: u64) -> Twin {
+        Twin {
+            algorithm,
+            seed,
+            schedule: SCHEDULE,
+            deployments,
+            offered: None,
+            estimator: Estimator::default(),
+            suspected: false,
+            states: States::default(),
+            preferences: VecDeque::new(),
+            settled: None,
+            training: None,
+            trainings: 0,
+            ready: None,
+            now_us: 0,
+        }
+    }
+
+    /// Starts to train, if the path is not what was trained for.
+    fn look(&mut self) {
+        if self.offered.is_some_and(|(_, since_us)| self.now_us < since_us + VERDICT_US) {
+            return;
+        }
+        let Some(path) = self.estimator.path() else { return };
+        let training = self.training.as_ref().map(|t| &t.path).or(self.ready.as_ref().map(|(p, ..)| p));
+        let settled = self.settled.as_ref();
+        let known = training.or(settled.map(|s| &s.path));
+        if known.is_some_and(|known| covers(known, &path)) {
+            self.suspected = false;
+            let due = settled.and_then(|s| s.retry_at_us).is_some_and(|at_us| at_us <= self.now_us);
+            if training.is_none() && due {
+                self.begin(path);
+            }
+        } else if known.is_some() && !self.suspected {
+            // The samples may be of before and after.
+            self.suspected = true;
+            self.estimator.forget();
+        } else {
+            self.suspected = false;
+            self.begin(path);
+        }
+    }
+
+    fn begin(&mut self, path: Path) {
+        self.trainings += 1;
+        self.ready = None;
+        let seed = self.seed.wrapping_add(self.trainings << 32);
+        let of = |p: &[i32; 3]| Preference::new(p[0] as f32, p[1] as f32, p[2] as f32);
+        let preferences = self.preferences.iter().filter_map(of).collect();
+        let policy = self.deployments.policy();
+        match Training::new(self.schedule, self.algorithm.clone(), policy, path, preferences, seed) {
+            Ok(training) => {
+                info!(algorithm = self.algorithm.name(), ?path, "the path has changed: training in its twin");
+                self.states.clear();
+                self.training = Some(Box::new(training));
+            }
+            Err(error) => {
+                warn!(algorithm = self.algorithm.name(), %error, ?path, "no twin of this path");
+                self.training = None;
+                self.settle(path, false);
+            }
+        }
+    }
+
+    /// One turn of a training.
+    fn train(&mut self) {
+        let Some(training) = &mut self.training else { return };
+        let path = training.path;
+        let Trained { policy, claim, updates } = match training.turn() {
+            Ok(None) => return,
+            Ok(Some(trained)) => trained,
+            Err(error) => {
+                warn!(algorithm = self.algorithm.name(), %error, "training in the twin is given up");
+                self.training = None;
+                return self.settle(path, false);
+            }
+        };
+        self.training = None;
+        let Claim { converged, gain, .. } = claim;
+        info!(algorithm = self.algorithm.name(), updates, ?gain, converged, "training in the twin has ended");
+        self.ready = Some((path, policy, claim));
+    }
+
+    /// Nothing more is to be learned for `path`: flows decide by what was, or it came to nothing for now.
+    fn settle(&mut self, path: Path, learned: bool) {
+        let before = self.settled.filter(|s| covers(&s.path, &path)).map_or(0, |s| s.vain);
+        let vain = if learned { 0 } else { (before + 1).min(MAX_RETRIES) };
+        let retry_at_us = (!learned).then(|| self.now_us + (RETRY_US << (vain - 1)));
+        self.settled = Some(Settled { path, retry_at_us, vain });
+    }
+
+    fn offer(&mut self) -> Option<Candidate> {
+        if self.states.len() < LEAST_STATES {
+            return None;
+        }
+        let (path, policy, claim) = self.ready.take()?;
+        // Until it is decided otherwise.
+        self.settle(path, false);
+        match candidate(&policy, self.deployments.snapshot(), &self.states, claim) {
+            Ok(candidate) => {
+                self.offered = Some((candidate.snapshot.hash(), self.now_us));
+                self.deployments.made(policy, candidate.snapshot.clone());
+                Some(candidate)
+            }
+            Err(error) => {
+                info!(algorithm = self.algorithm.name(), %error, verdict = "unsafe", "not pushed");
+                None
+            }
+        }
+    }
+
+    /// Keeps the preference that a flow's inputs end with.
+    fn prefer(&mut self, inputs: &[i32]) {
+        let Some(preference) = inputs.last_chunk::<3>() else { return };
+        if self.preferences.back() == Some(preference) {
+            return;
+        }
+        self.preferences.retain(|p| p != preference);
+        if self.preferences.len() >= MAX_PREFERENCES {
+            self.preferences.pop_front();
+        }
+        self.preferences.push_back(*preference);
+    }
+}
+
+impl Learn for Twin {
+    fn take(&mut self, from: LoopId, batch: &Batch) {
+        self.estimator.take(from, batch);
+        self.now_us = batch.measures.iter().map(|m| m.at_us).fold(self.now_us, u64::max);
+        let takes_preference = self.deployments.policy().architecture().preference.is_some();
+        for (_, row) in &batch.rows {
+            self.states.push(&row.inputs);
+            if takes_preference {
+                self.prefer(&row.inputs);
+            }
+        }
+        self.look();
+    }
+
+    fn hear(&mut self, decision: &Decision) {
+        self.deployments.hear(decision);
+        if !self.offered.is_some_and(|(hash, _)| decision.snapshot == Some(hash)) {
+            return;
+        }
+        match decision.verdict {
+            Verdict::Trial { .. } => return,
+            Verdict::Promoted | Verdict::Pushed => {
+                if let Some(path) = self.settled.map(|s| s.path) {
+                    self.settle(path, true);
+                }
+            }
+            _ => debug!(verdict = decision.verdict.name(), "the twin's policy is not taken"),
+        }
+        self.offered = None;
+    }
+
+    fn withdraw(&mut self) {
+        self.offered = None;
+    }
+
+    fn step(&mut self, budget: Duration) -> Option<Candidate> {
+        let start = cpu_time();
+        while self.training.is_some() && cpu_time().saturating_sub(start) < budget {
+            self.train();
+        }
+        self.offer()
+    }
+
+    fn pressure(&self) -> Pressure {
+        if self.training.is_some() { Pressure::Adapting } else { Pressure::Steady }
+    }
+}
+
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use ccplane_alg::Row;
+    use ccplane_contract::FlowId;
+    use ccplane_core::{DatapathId, Measure, Origin, Why};
+    use ccplane_env::spec::{self, Steps};
+    use ccplane_learn::{Architecture, Rng};
+    use ccplane_quantize::{Options, Width, quantize};
+    use ccplane_snapshot::Snapshot;
+
+    const SMALL: Schedule = Schedule {
+        episode_steps: 128,
+        update_steps: 1024,
+        evaluations: 4,
+        evaluate_every: 1,
+        still: 3,
+        max_updates: 60,
+    };
+
+    /// States all over the inputs' ranges.
+    fn states(policy: &Policy, count: u64) -> Vec<Vec<i32>> {
+        let mut rng = Rng::new(7, &[]);
+        let inputs = policy.spec().inputs();
+        let mut state = || {
+            let cell = |f: &ccplane_snapshot::Feature| f.lo + (rng.uniform() * f64::from(f.hi - f.lo)) as i32;
+            inputs.iter().map(cell).collect()
+        };
+        (0..count).map(|_| state()).collect()
+    }
+
+    /// Of flows whose policy has learned nothing.
+    pub(crate) fn policy_and_snapshot(seed: u64) -> (Policy, Arc<Snapshot>) {
+        let spec = spec::aurora(Steps::REAL).unwrap();
+        let policy = Policy::initial(Architecture::aurora(), spec, -0.5, seed).unwrap();
+        let options = Options { bits: Width::W16, ..Options::default() };
+        let snapshot = quantize(policy.actor(), policy.spec(), &states(&policy, 200), &options).unwrap();
+        (policy, Arc::new(snapshot))
+    }
+
+    pub(crate) fn decided(snapshot: Hash, verdict: Verdict) -> Decision {
+        Decision {
+            at_us: 0,
+            datapath: Some(DatapathId(0)),
+            slot: 0,
+            algorithm: "aurora",
+            snapshot: Some(snapshot),
+            uid: None,
+            origin: Origin::Shipped,
+            comparison: None,
+            verdict,
+        }
+    }
+
+    fn twin() -> Twin {
+        let (policy, snapshot) = policy_and_snapshot(1);
+        let deployments = Deployments::new("aurora", policy, snapshot, None);
+        let algorithm: Arc<dyn Algorithm> = Arc::new(ccplane_algs::Aurora::default());
+        Twin { schedule: SMALL, ..Twin::new(algorithm, deployments, 1) }
+    }
+
+    /// Five seconds of a flow of this rate that fills a short queue, from `at_s` on.
+    fn five_seconds(twin: &mut Twin, at_s: u64, mbit: u64) {
+        for cells in states(twin.deployments.policy(), 25).into_iter().enumerate() {
+            let (n, inputs) = (at_s * 5 + cells.0 as u64, cells.1);
+            let measure = Measure {
+                flow: FlowId(1),
+                at_us: n * 200_000,
+                bytes_acked: n * mbit * 25_000,
+                delivered: n * mbit * 17,
+                lost: 0,
+                srtt_us: if n % 5 == 0 { 60_000 } else { 42_000 },
+                min_rtt_us: 40_000,
+            };
+            let row =
+                Row { at_us: 0, slot: 0, snapshot: 1, inputs, action_q16: 0, reward: 0.0, follows: true };
+            let batch = Batch {
+                datapath: DatapathId(0),
+                algorithm: "aurora",
+                slot: 0,
+                rows: vec![(FlowId(1), row); 8],
+                dropped: 0,
+                measures: vec![measure],
+            };
+            twin.take(LoopId(0), &batch);
+        }
+    }
+
+    fn learn(twin: &mut Twin) -> Option<Candidate> {
+        while twin.pressure() == Pressure::Adapting {
+            if let Some(candidate) = twin.step(Duration::from_millis(50)) {
+                return Some(candidate);
+            }
+        }
+        twin.step(Duration::ZERO)
+    }
+
+    #[test]
+    fn a_path_that_has_changed_is_learned_once() {
+        let mut twin = twin();
+        assert_eq!(twin.pressure(), Pressure::Steady, "nothing is known of the path");
+        five_seconds(&mut twin, 0, 10);
+        let candidate = learn(&mut twin).expect("a candidate");
+        let evidence = *candidate.origin.evidence().unwrap();
+        assert!(evidence.converged && evidence.gain.unwrap() > 0.0 && evidence.safe, "{evidence:?}");
+        assert!(evidence.fidelity_mean > 0.05, "{evidence:?}");
+        let hash = candidate.snapshot.hash();
+        assert_eq!(candidate.snapshot.shape(), twin.deployments.snapshot().shape());
+        five_seconds(&mut twin, 5, 40);
+        assert_eq!(twin.pressure(), Pressure::Steady, "it waits for a verdict");
+        twin.hear(&decided(hash, Verdict::Promoted));
+        assert_eq!(twin.deployments.snapshot().hash(), hash);
+        five_seconds(&mut twin, 10, 10);
+        assert_eq!(twin.pressure(), Pressure::Steady, "the path is as it was");
+        five_seconds(&mut twin, 15, 40);
+        assert_eq!(twin.pressure(), Pressure::Adapting);
+        let next = learn(&mut twin).expect("a candidate");
+        twin.hear(&decided(next.snapshot.hash(), Verdict::RolledBack(Why::Worse)));
+        assert_eq!(twin.deployments.snapshot().hash(), hash, "what was rolled back is forgotten");
+        five_seconds(&mut twin, 20, 40);
+        assert_eq!(twin.pressure(), Pressure::Steady, "not at once again");
+        five_seconds(&mut twin, 20 + RETRY_US / 1_000_000, 40);
+        assert_eq!(twin.pressure(), Pressure::Adapting, "but some time later");
+    }
+
+    #[test]
+    fn samples_of_before_and_after_a_change_are_not_mixed() {
+        let mut twin = twin();
+        five_seconds(&mut twin, 0, 10);
+        let known = twin.training.as_ref().unwrap().path;
+        assert!((known.bytes_per_s / 1_250_000.0 - 1.0).abs() < 0.05, "{known:?}");
+        five_seconds(&mut twin, 5, 80);
+        let path = twin.training.as_ref().unwrap().path;
+        assert!((path.bytes_per_s / 10_000_000.0 - 1.0).abs() < 0.05, "{path:?}");
+    }
+}

@@ -1,0 +1,333 @@
+//! One training in a twin: PPO from what is deployed, in links drawn around an estimate of the flows' own.
+
+use crate::learning::candidate::Claim;
+use crate::learning::estimate::{Path, apart};
+use ccplane_alg::Algorithm;
+use ccplane_env::{EnvError, Family, Links, Range, RealLinks};
+use ccplane_learn::{
+    Actor, ActorCritic, Batch as Rollout, Decay, End, Environment, LearnError, Learner, Native, Policy,
+    PpoConfig, Preference, Recorder, Rng, landmarks,
+};
+use std::sync::Arc;
+
+/// By how much rewards may rise over [`Schedule::still`] comparisons where they stand still.
+const STILL_RISE: f64 = 0.01;
+/// By how much a policy must be better in simulation to be worth a try.
+const LEAST_GAIN: f64 = 0.01;
+/// Deviation of actions in simulation, natural logarithm, at least and at most: what was trained to its end hardly
+/// explores.
+const LOG_STD: (f32, f32) = (-0.3, 0.5);
+const LEARNING_RATE: f32 = 7e-4;
+/// As the built-in policies are trained.
+const SHAPING: f32 = 5.0;
+const EPOCHS: usize = 10;
+const TARGET_KL: f32 = 0.02;
+/// One episode in so many is under a landmark preference.
+const LANDMARK_EVERY: u64 = 4;
+
+/// A path whose queue was never longer, bandwidth-delay products, has not been filled.
+const FILLED_BDP: f64 = 0.25;
+/// What a path may carry, of what it was seen to deliver: at least, and at most where it was filled, and where not.
+const LEAST_ROOM: f64 = 0.8;
+const FILLED_ROOM: f64 = 2.0;
+const UNFILLED_ROOM: f64 = 4.0;
+/// Round trips of the links around an estimate, of its own; queues and random losses.
+const RTTS: (f64, f64) = (0.9, 1.1);
+const QUEUES: (f64, f64) = (0.5, 2.0);
+const LOSSES: (f64, f64) = (0.5, 1.5);
+/// How long the queue of a path may be that was not filled, bandwidth-delay products.
+const UNKNOWN_QUEUE: (f64, f64) = (0.2, 4.0);
+/// Random losses below this are none.
+const LEAST_LOSS: f64 = 5e-4;
+/// Flows of one link, at most.
+const MAX_FLOWS: usize = 8;
+/// Share of episodes that start anywhere below and above the link's rate: a change finds flows there.
+const COLD: f64 = 0.5;
+/// By how much a path may differ from what was trained for, natural logarithms.
+const RATE_LIMIT: f64 = 0.4;
+const RTT_LIMIT: f64 = 0.25;
+const LOSS_LIMIT: f64 = 0.7;
+/// Shares of packets lost that differ by less are alike.
+const LOSS_STEP: f64 = 0.004;
+/// Bytes per second of a Mb/s.
+const BYTES_PER_MBIT: f64 = 125_000.0;
+
+/// How much is simulated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Schedule {
+    /// Decisions of one episode.
+    pub(super) episode_steps: usize,
+    /// Decisions that make an update.
+    pub(super) update_steps: usize,
+    /// Links on which policies are compared, always the same.
+    pub(super) evaluations: u64,
+    /// Updates between two comparisons.
+    pub(super) evaluate_every: u64,
+    /// Comparisons over which rewards stand still when a policy has converged.
+    pub(super) still: usize,
+    /// Updates after which a training ends, converged or not.
+    pub(super) max_updates: u64,
+}
+
+/// Some seconds of a core.
+pub(super) const SCHEDULE: Schedule = Schedule {
+    episode_steps: 256,
+    update_steps: 4096,
+    evaluations: 24,
+    evaluate_every: 3,
+    still: 8,
+    max_updates: 200,
+};
+
+/// Why there is no training.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TrainingError {
+    #[error(transparent)]
+    Environment(#[from] EnvError),
+    #[error(transparent)]
+    Learner(#[from] LearnError),
+}
+
+/// What came of one.
+pub(super) struct Trained {
+    pub(super) policy: Policy,
+    pub(super) claim: Claim,
+    pub(super) updates: u64,
+}
+
+/// A training that is under way.
+pub(super) struct Training {
+    schedule: Schedule,
+    pub(super) path: Path,
+    links: Links,
+    learner: Native,
+    rollout: Rollout,
+    preferences: Vec<Preference>,
+    seed: u64,
+    episodes: u64,
+    updates: u64,
+    /// What it began with, and its reward on the links of comparison.
+    deployed: Policy,
+    baseline: f64,
+    rewards: Vec<f64>,
+    best: (f64, Policy),
+}
+
+impl Training {
+    pub(super) fn new(
+        schedule: Schedule,
+        algorithm: Arc<dyn Algorithm>,
+        policy: &Policy,
+        path: Path,
+        preferences: Vec<Preference>,
+        seed: u64,
+    ) -> Result<Training, TrainingError> {
+        let links = Links::new(algorithm, None, family(&path), policy.spec().clone())?;
+        let config = PpoConfig {
+            learning_rate: LEARNING_RATE,
+            decay: Decay::Constant,
+            target_kl: Some(TARGET_KL),
+            shaping: SHAPING,
+            epochs: EPOCHS,
+            entropy_coef: 0.0,
+            ..PpoConfig::default()
+        };
+        let log_std = policy.log_std().clamp(LOG_STD.0, LOG_STD.1);
+        let explores = policy.with_parameters(policy.actor().clone(), policy.critic().clone(), log_std);
+        let learner = Native::new(&explores.map_err(LearnError::from)?, config)?;
+        let rollout = Rollout::new(policy.architecture().inputs);
+        let mut training = Training {
+            schedule,
+            path,
+            links,
+            learner,
+            rollout,
+            preferences,
+            seed,
+            episodes: 0,
+            updates: 0,
+            deployed: policy.clone(),
+            baseline: 0.0,
+            rewards: Vec::new(),
+            best: (0.0, policy.clone()),
+        };
+        training.baseline = training.reward(policy, 0);
+        training.best.0 = training.baseline;
+        Ok(training)
+    }
+
+    /// One episode, and an update when there are enough; what came of it, once it has ended.
+    pub(super) fn turn(&mut self) -> Result<Option<Trained>, LearnError> {
+        let config = *self.learner.config();
+        self.episodes += 1;
+        let mut recorder =
+            Recorder::new(self.learner.policy(), &config, Rng::new(self.seed, &[1, self.episodes]));
+        self.prefer();
+        // Not among the links of comparison.
+        let drawn = self.seed.wrapping_add(2 * self.schedule.evaluations + self.episodes);
+        self.links.episode(drawn, self.schedule.episode_steps, &mut recorder);
+        self.rollout.append(&recorder.take());
+        if self.rollout.len() < self.schedule.update_steps {
+            return Ok(None);
+        }
+        let empty = Rollout::new(self.learner.policy().architecture().inputs);
+        let rollout = std::mem::replace(&mut self.rollout, empty);
+        self.learner.update(&rollout, LEARNING_RATE, &mut Rng::new(self.seed, &[2, self.updates]))?;
+        self.updates += 1;
+        if !self.updates.is_multiple_of(self.schedule.evaluate_every) {
+            return Ok(None);
+        }
+        let policy = self.learner.policy().clone();
+        let found = self.reward(&policy, 0);
+        self.rewards.push(found);
+        if found > self.best.0 {
+            self.best = (found, policy);
+        }
+        Ok(self.ended())
+    }
+
+    /// What the next episode's flows prefer.
+    fn prefer(&mut self) {
+        let n = self.episodes as usize;
+        let preference = if self.preferences.is_empty() {
+            return;
+        } else if self.episodes.is_multiple_of(LANDMARK_EVERY) {
+            let landmarks = landmarks();
+            landmarks.get(n / LANDMARK_EVERY as usize % landmarks.len().max(1)).copied()
+        } else {
+            self.preferences.get(n % self.preferences.len()).copied()
+        };
+        if let Some(preference) = preference {
+            self.links.prefer(preference);
+        }
+    }
+
+    fn ended(&mut self) -> Option<Trained> {
+        let before = self.rewards.len().checked_sub(self.schedule.still)?;
+        let best = |rewards: &[f64]| rewards.iter().copied().fold(self.baseline, f64::max);
+        let rise = best(&self.rewards[before..]) - best(&self.rewards[..before]);
+        let stability = rise.max(0.0);
+        let converged = before > 0 && stability <= STILL_RISE;
+        if !converged && self.updates < self.schedule.max_updates {
+            return None;
+        }
+        // The best of many is so in part by luck: links that neither has been chosen on say by how much it is better.
+        let (policy, deployed) = (self.best.1.clone(), self.deployed.clone());
+        let gain = self.reward(&policy, 1) - self.reward(&deployed, 1) - LEAST_GAIN;
+        let claim = Claim { converged, stability, gain: Some(gain) };
+        Some(Trained { policy, claim, updates: self.updates })
+    }
+
+    /// Mean reward of a policy, without exploration, on one set of links.
+    fn reward(&mut self, policy: &Policy, set: u64) -> f64 {
+        let mut judge = Judge { networks: ActorCritic::new(policy), sum: 0.0, count: 0 };
+        for n in 0..self.schedule.evaluations {
+            if let Some(preference) = self.preferences.get(n as usize % self.preferences.len().max(1)) {
+                self.links.prefer(*preference);
+            }
+            let drawn = self.seed.wrapping_add(set * self.schedule.evaluations + n);
+            self.links.episode(drawn, self.schedule.episode_steps, &mut judge);
+        }
+        judge.sum / f64::from(judge.count.max(1))
+    }
+}
+
+struct Judge {
+    networks: ActorCritic,
+    sum: f64,
+    count: u32,
+}
+
+impl Actor for Judge {
+    fn act(&mut self, _: usize, observation: &[f32]) -> f32 {
+        self.networks.mean(observation)
+    }
+    fn outcome(&mut self, _: usize, reward: f32, _: End, _: &[f32]) {
+        self.sum += f64::from(reward);
+        self.count += 1;
+    }
+}
+
+/// How far above what a path delivers its rate may be.
+fn room(path: &Path) -> f64 {
+    if path.queue_bdp < FILLED_BDP { UNFILLED_ROOM } else { FILLED_ROOM }
+}
+
+/// Whether a policy trained for the one path does for the other. A flow that learns to fill its path delivers more of it.
+pub(super) fn covers(trained: &Path, path: &Path) -> bool {
+    let lost = (trained.loss.max(LEAST_LOSS), path.loss.max(LEAST_LOSS));
+    let loss = (lost.0 - lost.1).abs() < LOSS_STEP || !apart(lost.0, lost.1, LOSS_LIMIT);
+    let (rate, most) = (path.bytes_per_s, trained.bytes_per_s * room(trained));
+    let rate = rate < most && (rate > trained.bytes_per_s || !apart(rate, trained.bytes_per_s, RATE_LIMIT));
+    loss && rate && !apart(trained.rtt_us, path.rtt_us, RTT_LIMIT)
+}
+
+/// Links around an estimate. The rate goes further up than down: a flow that does not fill its path does not show it.
+fn family(path: &Path) -> Family {
+    let around = |value: f64, (low, high): (f64, f64), min: f64, max: f64| {
+        Range((value * low).clamp(min, max), (value * high).clamp(min, max))
+    };
+    let several = path.flows.clamp(2, MAX_FLOWS) as f64;
+    let queue = if path.queue_bdp < FILLED_BDP {
+        Range(path.queue_bdp.max(UNKNOWN_QUEUE.0), UNKNOWN_QUEUE.1)
+    } else {
+        around(path.queue_bdp, QUEUES, 0.05, 50.0)
+    };
+    Family::Real(RealLinks {
+        rate_mbit: around(path.bytes_per_s / BYTES_PER_MBIT, (LEAST_ROOM, room(path)), 0.2, 10_000.0),
+        cold: COLD,
+        rtt_ms: around(path.rtt_us / 1000.0, RTTS, 0.1, 2000.0),
+        queue_bdp: queue,
+        lossy: if path.loss > LEAST_LOSS { 0.9 } else { 0.05 },
+        loss: around(path.loss.max(LEAST_LOSS), LOSSES, 1e-4, 0.3),
+        stepping: 0.1,
+        walking: if path.variation > 0.2 { 0.3 } else { 0.05 },
+        crossed: 0.1,
+        shared: if path.flows > 1 { 0.7 } else { 0.1 },
+        flows: Range(2.0, several),
+        rivals: 0.0,
+        ..RealLinks::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATH: Path = Path {
+        bytes_per_s: 1_250_000.0,
+        flows: 1,
+        rtt_us: 40_000.0,
+        queue_bdp: 0.1,
+        loss: 0.01,
+        variation: 0.0,
+    };
+
+    #[test]
+    fn a_path_is_another_where_the_policy_may_be_wrong() {
+        let covered = |path: Path| covers(&PATH, &path);
+        assert!(covered(Path { bytes_per_s: 1_000_000.0, ..PATH }));
+        assert!(
+            covered(Path { bytes_per_s: 4_900_000.0, ..PATH }),
+            "trained for what it may not have filled"
+        );
+        assert!(!covered(Path { bytes_per_s: 5_100_000.0, ..PATH }));
+        assert!(!covered(Path { bytes_per_s: 600_000.0, ..PATH }));
+        assert!(covered(Path { loss: 0.013, ..PATH }) && !covered(Path { loss: 0.03, ..PATH }));
+        assert!(!covered(Path { rtt_us: 60_000.0, ..PATH }));
+        let filled = Path { queue_bdp: 1.0, ..PATH };
+        assert!(!covers(&filled, &Path { bytes_per_s: 2_600_000.0, ..PATH }));
+    }
+
+    #[test]
+    fn every_estimate_has_links() {
+        for queue_bdp in [0.0, 0.1, 3.0, 100.0] {
+            for loss in [0.0, 0.1, 1.0] {
+                for rtt_us in [1.0, 1e5, 1e9] {
+                    let path = Path { queue_bdp, loss, rtt_us, ..PATH };
+                    assert!(family(&path).check().is_ok(), "{path:?}");
+                }
+            }
+        }
+    }
+}
