@@ -4,6 +4,7 @@ use super::source::{Kernel, Source};
 use super::worker::{Pace, Query, SpawnError, Worker};
 use super::{KERNEL_LOOP, core, privileges};
 use crate::clock;
+use crate::config::Config;
 use crate::control::{DecisionRecord, FlowRecord, SlotRecord};
 use crate::failure::Failure;
 use crate::learning::{Learning, Post, Running};
@@ -32,12 +33,16 @@ impl KernelLoop {
         KernelLoop::start_counted(located, rules, algorithms, None, Post::none())
     }
 
-    /// As [`KernelLoop::start`]; algorithms with a policy learn beside their flows, as the configuration says.
+    /// As [`KernelLoop::start`]; algorithms with a policy learn beside their flows, as the configuration says, but also where it
+    /// says that none is to learn: whoever calls this lists its flows as learning.
     pub(crate) fn start_learning(
         located: &Located,
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Result<KernelLoop, EbpfError>, Failure> {
+        let learn = located.config.learn.on();
+        let config = Config { learn, ..located.config.clone() };
+        let located = &Located { config, control_socket: located.control_socket.clone() };
         let learning = Learning::new(&located.config.learn, algorithms, None)?;
         let post = learning.post(KERNEL_LOOP);
         let mut started = KernelLoop::start_counted(located, rules, algorithms, None, post)?;

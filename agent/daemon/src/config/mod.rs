@@ -235,6 +235,13 @@ impl Default for Learn {
 }
 
 impl Learn {
+    /// The same, but on, also where the agent itself is not to learn: for flows that are there to show learning.
+    #[must_use]
+    pub fn on(&self) -> Learn {
+        let mode = if self.mode == LearnMode::Off { LearnMode::Twin } else { self.mode };
+        Learn { mode, pin: false, ..self.clone() }
+    }
+
     /// Standard deviation of the exploration noise on actions. Only learning from live flows needs any.
     pub fn noise(&self) -> f64 {
         if self.mode == LearnMode::Live { self.noise_percent.get() as f64 / 100.0 } else { 0.0 }

@@ -119,3 +119,11 @@ fn a_refusal_reads_like_a_compilers() {
         "agent.toml:2:11: agent.spin_us: 0 is out of range: 1 to 1000000 are allowed\n   |\n 2 | spin_us = 0\n   |           ^"
     );
 }
+
+#[test]
+fn what_is_asked_to_learn_learns() {
+    let learn = |text: &str| parse(&format!("[learn]\n{text}")).unwrap().learn.on();
+    let on = learn("mode = \"off\"\npin = true\nbatch_ms = 500");
+    assert_eq!((on.mode, on.pin, on.batch_ms.get()), (LearnMode::Twin, false, 500));
+    assert_eq!(learn("mode = \"live\"").mode, LearnMode::Live);
+}
