@@ -19,7 +19,9 @@ pub struct Batch {
     pub observation_len: usize,
     /// All observations, row by row.
     pub observations: Vec<f32>,
-    /// Actions as they were chosen, before any bound.
+    /// Actions as they were chosen, before any bound. Those of live flows have been bounded already, as datapaths say only
+    /// what was done: at the bound their log-probability is the density there and not the mass beyond it, so where a mean
+    /// comes within some deviations of the bound, ratios of probabilities are off.
     pub actions: Vec<f32>,
     /// Their log-probabilities under the policy that chose them.
     pub log_probs: Vec<f32>,
