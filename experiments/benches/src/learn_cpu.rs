@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ccplane_ebpf::Options;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
 
 use crate::emu::{self, Behind};
@@ -21,21 +22,68 @@ const FLOWS: usize = 8;
 const LINK_MBIT: u32 = 80;
 const DELAY_MS: &str = "10";
 const UP: Duration = Duration::from_secs(10);
-/// Until the learner knows the path: what it takes meanwhile is another figure.
-const ADAPT: Duration = Duration::from_secs(25);
+const DOWN: Duration = Duration::from_secs(10);
+/// Until the learner finds that it does not know the path, and until it does: what it takes meanwhile is another figure.
+const NOTICES: Duration = Duration::from_secs(30);
+const ADAPTS: Duration = Duration::from_secs(90);
+/// Between two looks at the learner.
+const LOOK: Duration = Duration::from_millis(200);
 const WINDOW: Duration = Duration::from_secs(2);
 const WINDOWS: usize = 10;
+/// Windows that may be thrown away, as the learner adapted in them.
+const SPOILT: usize = 10;
 
 /// An agent of the benchmark's own.
-struct Agent(Child);
+struct Agent {
+    process: Child,
+    options: Options,
+    config: PathBuf,
+}
 
 impl Drop for Agent {
     fn drop(&mut self) {
         // By SIGTERM: it detaches.
-        let pid = nix::unistd::Pid::from_raw(self.0.id() as i32);
-        if nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).is_ok() {
-            let _ = self.0.wait();
+        let pid = nix::unistd::Pid::from_raw(self.process.id() as i32);
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let asked = Instant::now();
+        while asked.elapsed() < DOWN {
+            if !matches!(self.process.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(LOOK);
         }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = ccplane_ebpf::clean(&self.options);
+    }
+}
+
+impl Agent {
+    /// Whether its learner adapts to a path that has changed, as `ccplane snapshot list` says.
+    fn adapts(&self) -> Result<bool, BenchError> {
+        let mut command = Command::new(context("find this program", std::env::current_exe())?);
+        command.args(["snapshot", "list", "--json", "--config"]).arg(&self.config).stderr(Stdio::inherit());
+        let said = context("ask an agent", command.output())?.stdout;
+        let said: serde_json::Value = serde_json::from_slice(&said).unwrap_or_default();
+        let learner = &said["learners"][0];
+        match (learner["failed"].as_bool(), learner["adapting"].as_bool()) {
+            (Some(false), Some(adapting)) => Ok(adapting),
+            (Some(true), _) => Err(BenchError::Missing("the learner has failed".into())),
+            _ => Err(BenchError::Missing("the agent says nothing of its learner".into())),
+        }
+    }
+
+    /// Waits until the learner adapts, or no longer does.
+    fn wait_until(&self, adapts: bool, patience: Duration) -> Result<(), BenchError> {
+        let since = Instant::now();
+        while self.adapts()? != adapts {
+            if since.elapsed() > patience {
+                let what = if adapts { "has not begun to adapt" } else { "still adapts" };
+                return Err(BenchError::Missing(format!("the learner {what} after {patience:?}")));
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(())
     }
 }
 
@@ -49,43 +97,66 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
         return Err(BenchError::Missing(format!("{ALGORITHM} ships without a policy")));
     }
     let (options, run_dir) = steer::options("l")?;
-    let agent = start(&options.name, run_dir.path())?;
+    let agent = start(options, run_dir.path())?;
+    let name = agent.options.name.clone();
     let trace = emu::constant(run_dir.path(), LINK_MBIT)?;
     let exe = emu::exe()?;
     let path = Behind::start(&["mm-delay", DELAY_MS, &exe, "mm-link", &trace, &trace])?;
     let epoch = Instant::now();
     let receiver = SocketAddr::new(path.base, 0);
-    let config = FlowConfig { receiver, ..steer::bulk(&options.name, steer::LONG + ADAPT) };
+    let config = FlowConfig { receiver, ..steer::bulk(&name, steer::LONG + NOTICES + ADAPTS) };
     let start = || BulkFlow::start(&config, &path.inside, &path.outside, epoch);
     let flows: Vec<BulkFlow> = (0..FLOWS).map(|_| start()).collect::<Result<_, _>>()?;
-    thread::sleep(ADAPT);
-    let mut percents = Vec::new();
-    for _ in 0..WINDOWS {
-        let (from, before) = (Instant::now(), learner_cpu(agent.0.id())?);
-        thread::sleep(WINDOW);
-        let used = learner_cpu(agent.0.id())?.saturating_sub(before);
-        percents.push(100.0 * used.as_secs_f64() / from.elapsed().as_secs_f64());
-    }
+    agent.wait_until(true, NOTICES)?;
+    agent.wait_until(false, ADAPTS)?;
+    let (percents, spoilt) = steady(&agent)?;
     for flow in flows {
         flow.stop();
         flow.finish()?;
     }
-    Ok(vec![Figure::alone("agent.learn.cpu", "% of a core", &percents)])
+    let note =
+        format!("after it had adapted to the path; it adapted again in {spoilt} windows, which are left out");
+    Ok(vec![Figure::alone("agent.learn.cpu", "% of a core", &percents).noted(note)])
 }
 
-/// Starts an agent whose kernel datapath is called `name`, and waits until it serves.
-fn start(name: &str, dir: &Path) -> Result<Agent, BenchError> {
-    let (socket, file) = (dir.join("control.sock"), dir.join("agent.toml"));
+/// What the learner takes in windows in which it does not adapt, and how many others there were.
+fn steady(agent: &Agent) -> Result<(Vec<f64>, usize), BenchError> {
+    let (mut percents, mut spoilt) = (Vec::new(), 0);
+    while percents.len() < WINDOWS {
+        let (from, before) = (Instant::now(), learner_cpu(agent.process.id())?);
+        thread::sleep(WINDOW);
+        let used = learner_cpu(agent.process.id())?.saturating_sub(before);
+        let percent = 100.0 * used.as_secs_f64() / from.elapsed().as_secs_f64();
+        if !agent.adapts()? {
+            percents.push(percent);
+            continue;
+        }
+        spoilt += 1;
+        if spoilt > SPOILT {
+            return Err(BenchError::Missing(format!(
+                "the learner adapted in {spoilt} windows of {WINDOW:?}"
+            )));
+        }
+        agent.wait_until(false, ADAPTS)?;
+    }
+    Ok((percents, spoilt))
+}
+
+/// Starts an agent with a kernel datapath of these options, and waits until it serves.
+fn start(options: Options, dir: &Path) -> Result<Agent, BenchError> {
+    let name = &options.name;
+    let (socket, config) = (dir.join("control.sock"), dir.join("agent.toml"));
     let text = format!(
         "default_algorithm = \"{ALGORITHM}\"\ncontrol.socket = {socket:?}\ndatapath.unix.mode = \"off\"\n\
          [datapath.ebpf]\nmode = \"on\"\nname = \"{name}\"\nrun_dir = {dir:?}\n"
     );
-    context("write a configuration", std::fs::write(&file, text))?;
+    context("write a configuration", std::fs::write(&config, text))?;
     let owner_only = std::fs::Permissions::from_mode(0o600);
-    context("write a configuration", std::fs::set_permissions(&file, owner_only))?;
+    context("write a configuration", std::fs::set_permissions(&config, owner_only))?;
     let mut command = Command::new(context("find this program", std::env::current_exe())?);
-    command.arg("agent").arg("--config").arg(&file).stdin(Stdio::null()).stdout(Stdio::null());
-    let agent = Agent(context("start an agent", command.env("CCPLANE_LOG", "error").spawn())?);
+    command.arg("agent").arg("--config").arg(&config).stdin(Stdio::null()).stdout(Stdio::null());
+    let process = context("start an agent", command.env("CCPLANE_LOG", "error").spawn())?;
+    let agent = Agent { process, options, config };
     let since = Instant::now();
     while !socket.exists() {
         if since.elapsed() > UP {

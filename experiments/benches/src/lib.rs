@@ -116,7 +116,7 @@ pub const ALL: &[Bench] = &[
         name: "learn.prefer",
         what: "decisions until MOCC has learned a preference that it has not seen, against learning it from nothing; what the \
                old ones lose",
-        seconds: 180,
+        seconds: 300,
         run: prefer::run,
     },
     Bench {
@@ -147,7 +147,7 @@ pub const ALL: &[Bench] = &[
     Bench {
         name: "agent.learn.cpu",
         what: "share of a core that the learning thread takes in the steady state while 8 live Aurora flows run",
-        seconds: 50,
+        seconds: 75,
         run: learn_cpu::run,
     },
     Bench {

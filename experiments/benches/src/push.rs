@@ -49,27 +49,26 @@ pub fn live() -> Result<Vec<Figure>, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));
     }
-    let (options, _run_dir) = steer::options("p")?;
-    let name = options.name.clone();
-    let mut datapath = EbpfDatapath::attach(options)?;
-    let announce = compile(ANNOUNCE)?;
-    datapath.install(A, &announce)?;
-    datapath.install(B, &announce)?;
-    let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
-    veth::connect(&a, &b)?;
-    let traffic = BulkFlow::start(&steer::bulk(&name, steer::LONG), &a, &b, Instant::now())?;
-    let flow = wait_for(&mut datapath, |e| match e {
-        Event::Created { flow, .. } => Some(*flow),
-        _ => None,
-    })?;
-    let took_us = push(&mut datapath, flow)?;
-    drop(traffic);
-    datapath.detach()?;
+    let took_us = steer::attached("p", pushes)?;
     let spread = [0.9, 0.99].map(|q| percentile(&took_us, q));
     Ok(vec![Figure::alone("push.ebpf.live", "us", &took_us).noted(format!(
         "from the call to the first ACK of a live flow on the program; p90 {:.0} us, p99 {:.0} us",
         spread[0], spread[1]
     ))])
+}
+
+fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<Vec<f64>, BenchError> {
+    let announce = compile(ANNOUNCE)?;
+    datapath.install(A, &announce)?;
+    datapath.install(B, &announce)?;
+    let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
+    veth::connect(&a, &b)?;
+    let _traffic = BulkFlow::start(&steer::bulk(name, steer::LONG), &a, &b, Instant::now())?;
+    let flow = wait_for(datapath, |e| match e {
+        Event::Created { flow, .. } => Some(*flow),
+        _ => None,
+    })?;
+    push(datapath, flow)
 }
 
 fn push(datapath: &mut EbpfDatapath, flow: FlowId) -> Result<Vec<f64>, BenchError> {
@@ -91,18 +90,18 @@ fn push(datapath: &mut EbpfDatapath, flow: FlowId) -> Result<Vec<f64>, BenchErro
 
 /// `push.ebpf.install`
 pub fn install() -> Result<Vec<Figure>, BenchError> {
-    let (options, _run_dir) = steer::options("i")?;
-    let mut datapath = EbpfDatapath::attach(options)?;
     let program = fifty()?;
-    let mut took_ms = Vec::with_capacity(INSTALLS);
-    for _ in 0..INSTALLS {
-        let start = Instant::now();
-        datapath.install(FIFTY, &program)?;
-        took_ms.push(start.elapsed().as_secs_f64() * 1e3);
-        datapath.remove(FIFTY)?;
-        datapath.heartbeat();
-    }
-    datapath.detach()?;
+    let took_ms = steer::attached("i", |datapath, _| {
+        let mut took_ms = Vec::with_capacity(INSTALLS);
+        for _ in 0..INSTALLS {
+            let start = Instant::now();
+            datapath.install(FIFTY, &program)?;
+            took_ms.push(start.elapsed().as_secs_f64() * 1e3);
+            datapath.remove(FIFTY)?;
+            datapath.heartbeat();
+        }
+        Ok(took_ms)
+    })?;
     let note = format!("{} instructions", program.insts().len());
     Ok(vec![Figure::alone("push.ebpf.install", "ms", &took_ms).noted(note)])
 }

@@ -94,45 +94,11 @@ fn live() -> Result<Vec<Figure>, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));
     }
-    let (options, _run_dir) = steer::options("s")?;
-    let name = options.name.clone();
-    let mut datapath = EbpfDatapath::attach(options)?;
-    let (shape, mut images) = (shape()?, different(&shape()?)?);
-    datapath.define_slot(SLOT, &shape)?;
-    datapath.push(SLOT, named(&mut images, 1), Part::Active)?;
-    datapath.install(PROGRAM, &compile(FOLLOW)?)?;
-    let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
-    veth::connect(&a, &b)?;
-    let traffic = BulkFlow::start(&steer::bulk(&name, steer::LONG), &a, &b, Instant::now())?;
-    let flow: FlowId = wait_for(&mut datapath, |e| match e {
-        Event::Created { flow, .. } => Some(*flow),
-        _ => None,
-    })?;
-    datapath.set_program(flow, PROGRAM, &[])?;
-    let (mut write_us, mut push_us, mut first_us) = (Vec::new(), Vec::new(), Vec::new());
-    for uid in 2..PUSHES as u32 + 2 {
-        let image = named(&mut images, uid);
-        let (pushed_us, start) = (clock_us(), Instant::now());
-        datapath.push(SLOT, image, Part::Active)?;
-        let pushed = start.elapsed();
-        let start = Instant::now();
-        black_box(check_image(SLOT, &shape, black_box(image)))?;
-        push_us.push(pushed.as_nanos() as f64 / 1e3);
-        write_us.push(pushed.saturating_sub(start.elapsed()).as_nanos() as f64 / 1e3);
-        let ack_us = wait_for(&mut datapath, |e| match e {
-            Event::Report { values, at_us, .. } if values.first() == Some(&uid.into()) => Some(*at_us),
-            _ => None,
-        })?;
-        // The ACK's time is when the stack began with it, which may be before the push that it met.
-        first_us.push(ack_us.saturating_sub(pushed_us) as f64);
-        std::thread::sleep(PAUSE);
-    }
-    drop(traffic);
-    datapath.detach()?;
+    let Took { write_us, push_us, first_us } = steer::attached("s", pushes)?;
     let tail = |values: &[f64]| {
         format!("p90 {:.1} us, p99 {:.1} us", percentile(values, 0.9), percentile(values, 0.99))
     };
-    let bytes = shape.image_bytes();
+    let bytes = shape()?.image_bytes();
     let write =
         format!("writes and flips an image of {bytes} bytes: a push less its check; {}", tail(&write_us));
     let push = format!("with the proof that no sum of the network overflows; {}", tail(&push_us));
@@ -143,6 +109,51 @@ fn live() -> Result<Vec<Figure>, BenchError> {
         Figure::alone("push.snapshot.checked", "us", &push_us).noted(push),
         Figure::alone("push.snapshot.live", "us", &first_us).noted(first),
     ])
+}
+
+/// What each push took.
+#[derive(Default)]
+struct Took {
+    /// Less its check.
+    write_us: Vec<f64>,
+    /// All of it.
+    push_us: Vec<f64>,
+    /// From its start to the first ACK that decides by it.
+    first_us: Vec<f64>,
+}
+
+fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<Took, BenchError> {
+    let (shape, mut images) = (shape()?, different(&shape()?)?);
+    datapath.define_slot(SLOT, &shape)?;
+    datapath.push(SLOT, named(&mut images, 1), Part::Active)?;
+    datapath.install(PROGRAM, &compile(FOLLOW)?)?;
+    let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
+    veth::connect(&a, &b)?;
+    let _traffic = BulkFlow::start(&steer::bulk(name, steer::LONG), &a, &b, Instant::now())?;
+    let flow: FlowId = wait_for(datapath, |e| match e {
+        Event::Created { flow, .. } => Some(*flow),
+        _ => None,
+    })?;
+    datapath.set_program(flow, PROGRAM, &[])?;
+    let mut took = Took::default();
+    for uid in 2..PUSHES as u32 + 2 {
+        let image = named(&mut images, uid);
+        let (pushed_us, start) = (clock_us(), Instant::now());
+        datapath.push(SLOT, image, Part::Active)?;
+        let pushed = start.elapsed();
+        let start = Instant::now();
+        black_box(check_image(SLOT, &shape, black_box(image)))?;
+        took.push_us.push(pushed.as_nanos() as f64 / 1e3);
+        took.write_us.push(pushed.saturating_sub(start.elapsed()).as_nanos() as f64 / 1e3);
+        let ack_us = wait_for(datapath, |e| match e {
+            Event::Report { values, at_us, .. } if values.first() == Some(&uid.into()) => Some(*at_us),
+            _ => None,
+        })?;
+        // The ACK's time is when the stack began with it, which may be before the push that it met.
+        took.first_us.push(ack_us.saturating_sub(pushed_us) as f64);
+        std::thread::sleep(PAUSE);
+    }
+    Ok(took)
 }
 
 fn wait_for<T>(

@@ -43,6 +43,22 @@ pub fn options(tag: &str) -> Result<(Options, tempfile::TempDir), BenchError> {
     Ok((Options { run_dir: run_dir.path().into(), name, ..Options::default() }, run_dir))
 }
 
+/// Runs `body` with a datapath attached that is in nobody's way, and detaches it whatever comes of that: what is pinned
+/// stays in the kernel otherwise.
+pub fn attached<T>(
+    tag: &str,
+    body: impl FnOnce(&mut EbpfDatapath, &str) -> Result<T, BenchError>,
+) -> Result<T, BenchError> {
+    let (options, _run_dir) = options(tag)?;
+    let name = options.name.clone();
+    let mut datapath = EbpfDatapath::attach(options)?;
+    let ran = body(&mut datapath, &name);
+    let detached = datapath.detach();
+    let value = ran?;
+    detached?;
+    Ok(value)
+}
+
 /// The text of the first program of an algorithm.
 pub fn source(algorithm: &dyn Algorithm) -> &'static str {
     algorithm.programs().first().map(|p| p.source).unwrap_or_default()
@@ -77,12 +93,13 @@ impl Steered {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
-            while !stopped.load(Relaxed) {
+            let mut waited = Ok(());
+            while waited.is_ok() && !stopped.load(Relaxed) {
                 drive(&mut core, KERNEL, &mut datapath, clock_us());
-                context("wait for events", datapath.wait(WAIT))?;
+                waited = context("wait for events", datapath.wait(WAIT));
             }
             datapath.detach()?;
-            Ok(())
+            waited
         });
         Ok(Steered { name, stop, thread: Some(thread), _run_dir: run_dir })
     }
