@@ -199,6 +199,7 @@ fn the_next_agent_takes_over_what_slots_hold() {
         slot: 3,
         shape: *snapshot(0).shape(),
         active: Some(SnapshotUid(70)),
+        active_name: [1, 2, 3, 4],
         canary: Some(SnapshotUid(71)),
         canary_share: 99,
         last_good: None,
@@ -211,7 +212,9 @@ fn the_next_agent_takes_over_what_slots_hold() {
     assert_eq!(slot.active.map(|d| (d.uid, d.origin)), Some((SnapshotUid(70), Origin::TakenOver)));
     let taken_over = "taken over from an earlier agent";
     assert_eq!(verdicts(&mut core), [taken_over, "rolled back: left on trial by an earlier agent"]);
-    assert_eq!(core.decisions().next().unwrap().origin, Origin::TakenOver);
+    let told = core.decisions().next().unwrap();
+    let name = |n: usize| if n.is_multiple_of(8) { n as u8 / 8 + 1 } else { 0 };
+    assert_eq!((told.origin, told.snapshot.unwrap().0), (Origin::TakenOver, std::array::from_fn(name)));
     assert!(core.propose("a", 3, &candidate(9), 1));
     let calls = turn(&mut core, &mut fake, 1, vec![]);
     assert!(calls[0].starts_with("push 3 72 Canary"), "numbers are not used twice: {calls:?}");

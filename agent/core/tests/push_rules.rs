@@ -124,7 +124,7 @@ impl World {
         let Some(stats) = self.fake.slots.get(&3) else { return };
         let view = self.core.slots().next().unwrap();
         for deployment in [view.active, view.canary, view.last_good].into_iter().flatten() {
-            let hash = deployment.snapshot.as_ref().unwrap().hash();
+            let hash = deployment.snapshot.unwrap();
             assert!(!bad.contains(&hash), "what must not be pushed was");
         }
         let uid = |d: Option<&ccplane_core::Deployment>| d.map(|d| d.uid);

@@ -5,7 +5,7 @@ mod common;
 
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, Event, FlowId, Mode, SnapshotUid};
-use ccplane_core::{Candidate, Catalog, Config, Core, Evidence, Origin, Rules, drive};
+use ccplane_core::{Candidate, Catalog, Config, Core, Evidence, Origin, Rules, Verdict, drive};
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source};
 use common::DP;
@@ -154,7 +154,8 @@ fn rules_that_come_later_take_slots_over_as_well() {
     assert_eq!(verdicts(&mut core), [""; 0]);
     core.set_rules(Rules::all("a")).unwrap();
     run(&mut core, &mut sim, 1);
-    assert_eq!(verdicts(&mut core), ["taken over from an earlier agent"]);
+    let told: Vec<_> = core.take_decisions().into_iter().map(|d| (d.verdict, d.snapshot)).collect();
+    assert_eq!(told, [(Verdict::TakenOver, Some(snapshot(0).hash()))]);
     let slot = &sim.slots()[0];
     assert_eq!((slot.active, slot.last_good), (Some(SnapshotUid(1)), None), "nothing was pushed");
 }

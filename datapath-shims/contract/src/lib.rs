@@ -28,6 +28,7 @@ pub use fields::{apply_fields, check_fields};
 pub use slots::SlotTable;
 
 pub use ccplane_alg::FlowInfo;
+use ccplane_infer::image::NAME_WORDS;
 use ccplane_infer::{FlowPolicy, Shape};
 use ccplane_program::ir::{Program, RegId};
 
@@ -65,6 +66,8 @@ pub struct SlotStats {
     pub shape: Shape,
     /// What flows decide by.
     pub active: Option<SnapshotUid>,
+    /// The name in the head of its image ([`image::NAME`](ccplane_infer::image::NAME)); 0 for none.
+    pub active_name: [u64; NAME_WORDS],
     /// What a share of the flows decides by.
     pub canary: Option<SnapshotUid>,
     /// That share, in 2^-16.

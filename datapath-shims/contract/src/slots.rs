@@ -1,13 +1,13 @@
 //! Policy slots: what the commands on them do, the same in every shim, and the slots of a datapath in user space.
 
 use crate::{DatapathError, Part, SlotStats, SnapshotUid};
-use ccplane_infer::image::{self, FEATURES};
+use ccplane_infer::image::{self, FEATURES, NAME_WORDS};
 use ccplane_infer::{BUFFERS, Control, FlowPolicy, ImageError, Model, Prepared, Shape, Slot, Verdict};
 use ccplane_program::ir::{MAX_POLICY_SLOTS, Op, Program, Src};
 use ccplane_program::vm::{self, Decision, Policies};
 
-/// Words of an image's head that hold nothing: after the flags, up to the inputs' specs.
-const RESERVED: std::ops::Range<usize> = image::FLAGS / 8 + 1..FEATURES / 8;
+/// Words of an image's head that hold nothing: after the name, up to the inputs' specs.
+const RESERVED: std::ops::Range<usize> = image::NAME / 8 + NAME_WORDS..FEATURES / 8;
 
 /// Whether every policy of `program` asks a slot that `shape_of` knows, with as many inputs as its snapshots take.
 ///
@@ -51,6 +51,11 @@ pub fn check_image(slot: u8, shape: &Shape, image: &[u64]) -> Result<SnapshotUid
         return bad("its reserved words are not 0".to_owned());
     }
     Ok(SnapshotUid(image::u32_at(image, image::UID)))
+}
+
+/// The name in an image's head.
+fn name(image: &[u64]) -> [u64; NAME_WORDS] {
+    std::array::from_fn(|n| image::u64_at(image, image::NAME + 8 * n))
 }
 
 /// The buffer that the next snapshot goes to: of those without a part an empty one, else the one with the smallest uid;
@@ -106,13 +111,20 @@ pub fn rolled_back(slot: u8, control: Control) -> Result<Control, DatapathError>
     Ok(Control { active: Some(good), last_good: None, ..control })
 }
 
-/// What a slot with these images shows to the agent.
-pub fn slot_stats(slot: u8, shape: &Shape, control: Control, uids: [u32; BUFFERS]) -> SlotStats {
+/// What a slot with these images shows to the agent; `name` of the image in a buffer.
+pub fn slot_stats(
+    slot: u8,
+    shape: &Shape,
+    control: Control,
+    uids: [u32; BUFFERS],
+    name: impl Fn(u8) -> [u64; NAME_WORDS],
+) -> SlotStats {
     let uid = |buffer: Option<u8>| buffer.map(|b| SnapshotUid(uids[usize::from(b) % BUFFERS]));
     SlotStats {
         slot,
         shape: *shape,
         active: uid(control.active),
+        active_name: control.active.map(name).unwrap_or_default(),
         canary: uid(control.canary),
         canary_share: control.canary_share,
         last_good: uid(control.last_good),
@@ -229,7 +241,11 @@ impl SlotTable {
     /// As [`Datapath::slots`](crate::Datapath::slots).
     pub fn stats(&self) -> Vec<SlotStats> {
         let defined = self.slots.iter().zip(0..).filter_map(|(entry, slot)| Some((slot, entry.as_ref()?)));
-        defined.map(|(slot, entry)| slot_stats(slot, &entry.shape, entry.control, entry.uids())).collect()
+        let stats = |(slot, entry): (u8, &Entry)| {
+            let name = |b: u8| name(&entry.images[usize::from(b) % BUFFERS]);
+            slot_stats(slot, &entry.shape, entry.control, entry.uids(), name)
+        };
+        defined.map(stats).collect()
     }
 
     /// The shape of a slot that was defined.

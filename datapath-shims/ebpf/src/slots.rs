@@ -9,7 +9,7 @@ use std::sync::atomic::fence;
 
 use ccplane_contract::slots::{check_image, free_buffer, promoted, pushed, rolled_back, shared, slot_stats};
 use ccplane_contract::{DatapathError, Part, SlotStats};
-use ccplane_infer::image::{CLIP_LIMIT, UID, u32_at};
+use ccplane_infer::image::{CLIP_LIMIT, NAME, UID, u32_at};
 use ccplane_infer::{BUFFERS, Control, Shape};
 use ccplane_nn_codegen::bpf;
 use ccplane_program::ir::MAX_POLICY_SLOTS;
@@ -115,7 +115,16 @@ impl SlotMemory {
     /// As [`ccplane_contract::Datapath::slots`].
     pub fn stats(&self) -> Vec<SlotStats> {
         let defined = (0..MAX_POLICY_SLOTS as u8).filter_map(|slot| Some((slot, self.shape(slot)?)));
-        defined.map(|(slot, shape)| slot_stats(slot, &shape, self.control(slot), self.uids(slot))).collect()
+        defined.map(|(slot, shape)| self.slot_stats(slot, &shape)).collect()
+    }
+
+    fn slot_stats(&self, slot: u8, shape: &Shape) -> SlotStats {
+        let word = |buffer, n| {
+            let at = policy::image(slot, buffer) as usize + NAME + 8 * n;
+            self.memory.u64(at).load(Relaxed)
+        };
+        let name = |buffer| std::array::from_fn(|n| word(buffer, n));
+        slot_stats(slot, shape, self.control(slot), self.uids(slot), name)
     }
 
     fn uid(&self, slot: u8, buffer: u8) -> &std::sync::atomic::AtomicU32 {

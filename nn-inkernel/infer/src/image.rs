@@ -28,6 +28,11 @@ pub const KNOB_MAX: usize = 56;
 pub const NOISE_MULT: usize = 64;
 /// u32: [`PIN`] or 0.
 pub const FLAGS: usize = 72;
+/// [`NAME_WORDS`] words: the snapshot's name, its content's hash, so that whoever finds the image knows what it is. Decides
+/// nothing; 0 where there is none.
+pub const NAME: usize = 80;
+/// Size of the name.
+pub const NAME_WORDS: usize = 4;
 /// First of the inputs' specs; up to here reserved words are 0.
 pub const FEATURES: usize = 128;
 /// Size of one.

@@ -184,6 +184,9 @@ impl Snapshot {
         image::set_u64(&mut words, image::KNOB_MAX, action.knob_max as u64);
         image::set_u64(&mut words, image::NOISE_MULT, noise_mult as u64);
         image::set_u32(&mut words, image::FLAGS, if options.pin { image::PIN } else { 0 });
+        for (n, bytes) in self.hash().0.as_chunks::<8>().0.iter().enumerate() {
+            image::set_u64(&mut words, image::NAME + 8 * n, u64::from_le_bytes(*bytes));
+        }
         self.write_features(&mut words);
         for layer in 0..shape.layers() {
             self.write_layer(layer, &mut words);

@@ -1,5 +1,6 @@
 //! A snapshot's name.
 
+use ccplane_infer::image;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -18,6 +19,15 @@ pub struct HashError {
 }
 
 impl Hash {
+    /// The name in an image's head ([`ccplane_infer::image::NAME`]); `None` if it has none.
+    pub fn from_words(words: [u64; image::NAME_WORDS]) -> Option<Hash> {
+        let mut hash = [0; 32];
+        for (bytes, word) in hash.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *bytes = word.to_le_bytes();
+        }
+        (words != [0; image::NAME_WORDS]).then_some(Hash(hash))
+    }
+
     /// The first 12 digits: what people read.
     pub fn short(&self) -> String {
         to_hex(&self.0[..6])

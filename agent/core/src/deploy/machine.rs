@@ -6,7 +6,7 @@ use super::{Candidate, Decision, Deployment, Necessity, Origin, PushRules, Verdi
 use crate::{Command, DatapathId};
 use ccplane_contract::{DatapathError, FlowId, FlowStats, Mode, Part, SlotStats, SnapshotUid};
 use ccplane_infer::{FlowPolicy, Level, Shape};
-use ccplane_snapshot::DeployOptions;
+use ccplane_snapshot::{DeployOptions, Hash};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -139,7 +139,7 @@ impl Machine {
         let uid = next_uid();
         let PushRules { pin, noise_q16, .. } = *self.rules;
         let image: Arc<[u64]> = snapshot.image(&DeployOptions { uid: uid.0, noise_q16, pin }).into();
-        let deployment = Deployment { uid, snapshot: Some(snapshot), origin, since_us: now_us };
+        let deployment = Deployment { uid, snapshot: Some(snapshot.hash()), origin, since_us: now_us };
         let (part, trial) = match (share, &self.active) {
             (Some(share), Some(active)) => {
                 let canaries = self.choose(share, flows, now_us);
@@ -407,13 +407,9 @@ impl Machine {
         known.extend(self.trial.as_ref().map(|t| t.deployment.clone()));
         let find = |uid: Option<SnapshotUid>| {
             let uid = uid?;
+            let snapshot = Hash::from_words(stats.active_name).filter(|_| Some(uid) == stats.active);
             let found = known.iter().find(|d| d.uid == uid).cloned();
-            Some(found.unwrap_or(Deployment {
-                uid,
-                snapshot: None,
-                origin: Origin::TakenOver,
-                since_us: now_us,
-            }))
+            Some(found.unwrap_or(Deployment { uid, snapshot, origin: Origin::TakenOver, since_us: now_us }))
         };
         self.active = find(stats.active);
         self.last_good = find(stats.last_good);
@@ -480,7 +476,7 @@ impl Machine {
             datapath: Some(self.datapath),
             slot: self.slot,
             algorithm: self.algorithm,
-            snapshot: of.snapshot.as_ref().map(|s| s.hash()),
+            snapshot: of.snapshot,
             uid: Some(of.uid),
             origin: of.origin,
             comparison,

@@ -154,8 +154,8 @@ pub struct Candidate {
 pub struct Deployment {
     /// Its name there.
     pub uid: SnapshotUid,
-    /// The snapshot; unknown if an earlier agent pushed it.
-    pub snapshot: Option<Arc<Snapshot>>,
+    /// The snapshot's name; unknown if an earlier agent pushed it and its image does not say.
+    pub snapshot: Option<Hash>,
     /// Where it comes from.
     pub origin: Origin,
     /// When it was pushed, or found, microseconds on the agent's clock.

@@ -186,7 +186,8 @@ impl Datapath for Fake {
             return Err(error.clone());
         }
         let (active, canary, last_good) = (None, None, None);
-        let empty = SlotStats { slot, shape: *shape, active, canary, canary_share: 0, last_good };
+        let (shape, canary_share, active_name) = (*shape, 0, [0; 4]);
+        let empty = SlotStats { slot, shape, active, active_name, canary, canary_share, last_good };
         self.slots.entry(slot).or_insert(empty);
         Ok(())
     }

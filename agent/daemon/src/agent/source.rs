@@ -208,7 +208,7 @@ fn records(id: DatapathId, datapath: &mut dyn Datapath, core: &Core) -> Vec<Flow
             let here = core.slots().filter(|s| s.datapath == id);
             let mut deployments = here.flat_map(|s| [s.active, s.canary, s.last_good]).flatten();
             let deployment = deployments.find(|d| d.uid.0 == policy.uid);
-            policy.snapshot = deployment.and_then(|d| d.snapshot.as_ref()).map(|s| s.hash().to_string());
+            policy.snapshot = deployment.and_then(|d| d.snapshot).map(|hash| hash.to_string());
         }
         record
     };

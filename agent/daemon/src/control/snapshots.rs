@@ -66,7 +66,7 @@ impl DeploymentRecord {
         let mut record = DeploymentRecord {
             role: role.to_owned(),
             uid: deployment.uid.0,
-            snapshot: deployment.snapshot.as_ref().map(|s| s.hash().to_string()),
+            snapshot: deployment.snapshot.map(|hash| hash.to_string()),
             origin: deployment.origin.name().to_owned(),
             age_s: now_us.saturating_sub(deployment.since_us) as f64 / 1e6,
             flows: 0,

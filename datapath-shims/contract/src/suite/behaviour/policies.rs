@@ -45,14 +45,17 @@ impl Session {
     }
 
     fn push(&mut self, linear: &Linear, part: Part) -> Outcome {
-        let image = made(linear.image())?;
-        let mut pushed = self.datapath().push(SLOT, &image, part);
+        self.push_image(&made(linear.image())?, part)
+    }
+
+    fn push_image(&mut self, image: &[u64], part: Part) -> Outcome {
+        let mut pushed = self.datapath().push(SLOT, image, part);
         for _ in 0..BUSY_TRIES {
             if !matches!(pushed, Err(DatapathError::SlotBusy { .. })) {
                 break;
             }
             self.harness.pass(BUSY_US);
-            pushed = self.datapath().push(SLOT, &image, part);
+            pushed = self.datapath().push(SLOT, image, part);
         }
         must("push", pushed)
     }
@@ -126,7 +129,15 @@ fn slots_defined(s: &mut Session) -> Outcome {
     let other = made(Shape::new(Bits::W16, &[2, 1]))?;
     let other_shape = |e: &DatapathError| matches!(e, DatapathError::OtherShape { slot: SLOT });
     refused("a slot keeps its shape", s.datapath().define_slot(SLOT, &other), other_shape)?;
-    let empty = SlotStats { slot: SLOT, shape, active: None, canary: None, canary_share: 0, last_good: None };
+    let empty = SlotStats {
+        slot: SLOT,
+        shape,
+        active: None,
+        active_name: [0; 4],
+        canary: None,
+        canary_share: 0,
+        last_good: None,
+    };
     let slots = s.datapath().slots();
     promise(slots == [empty], "a slot is listed as it was defined", &slots)?;
     let three = program("(def (Report (x 0))) (when true (history 3 Report.x) (policy 0))")?;
@@ -179,8 +190,14 @@ fn images_checked(s: &mut Session) -> Outcome {
 
 fn pushed(s: &mut Session) -> Outcome {
     let flow = s.asking(&plain(1))?;
-    s.push(&plain(2), Part::Active)?;
+    let mut image = made(plain(2).image())?;
+    for n in 0..image::NAME_WORDS {
+        image::set_u64(&mut image, image::NAME + 8 * n, u64::MAX - n as u64);
+    }
+    s.push_image(&image, Part::Active)?;
     s.decides("a push is followed", 2)?;
+    let name = s.slot()?.active_name;
+    promise(name == [0, 1, 2, 3].map(|n| u64::MAX - n), "its name is listed", &name)?;
     let (slot, [one, two]) = (s.slot()?, [1, 2].map(SnapshotUid));
     promise((slot.active, slot.last_good) == (Some(two), Some(one)), "its parts are listed", &slot)?;
     s.push(&plain(3), Part::Canary { share: 0 })?;
