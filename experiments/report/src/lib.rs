@@ -20,6 +20,6 @@ mod shell;
 mod statistics;
 
 pub use demo::{
-    BaseRtt, Capacity, Datapath, Decision, Files, Flow, JsonLines, Learned, Link, Phase, Record, Report,
-    ReportError, Run, Sample, Summary, Totals, Window, html, read_json, summary, write_to,
+    BaseRtt, Capacity, Datapath, Decision, Effect, Files, Flow, JsonLines, Learned, Link, Phase, Record,
+    Report, ReportError, Run, Sample, Summary, Totals, Window, html, read_json, summary, write_to,
 };

@@ -2,13 +2,15 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ccplane_emulator::Shape;
 use ccplane_emulator::netns::available;
 use ccplane_netsim::trace::Trace;
-use ccplane_report::{Datapath, Flow, Totals, Window, summary};
-use ccplane_runner::demo::{AgentView, DemoConfig, FlowPlan, Hooks, LiveFlow, missing_for_links, run};
+use ccplane_report::{Datapath, Decision, Effect, Flow, Totals, Window, summary};
+use ccplane_runner::demo::{
+    AgentView, DemoConfig, FlowPlan, Hooks, LiveFlow, learned, missing_for_links, run,
+};
 use ccplane_runner::table::{Style, Table};
 
 /// An opportunity each 2 ms, 6 Mb/s.
@@ -31,6 +33,7 @@ fn short_demo() -> DemoConfig {
 struct TestHooks {
     stop_at: Option<Instant>,
     looks: Cell<u64>,
+    began: Option<SystemTime>,
 }
 
 impl Hooks for TestHooks {
@@ -56,6 +59,20 @@ impl Hooks for TestHooks {
             samples: Vec::new(),
             totals: Totals::default(),
         }])
+    }
+
+    fn decisions(&mut self, started: SystemTime) -> Vec<Decision> {
+        self.began = Some(started);
+        let decision = |algorithm: &str| Decision {
+            t_ms: 300,
+            algorithm: algorithm.into(),
+            snapshot: String::new(),
+            effect: Effect::Push,
+            verdict: "pushed".into(),
+            text: String::new(),
+            numbers: Vec::new(),
+        };
+        vec![decision("reno"), decision("cubic")]
     }
 
     fn stopped(&self) -> bool {
@@ -119,6 +136,30 @@ fn flows_follow_the_phases_and_stop_when_asked() {
     assert!(report.notes.iter().any(|n| n.starts_with("Stopped by the user")), "{:?}", report.notes);
     assert!(!report.flows[0].samples.is_empty());
     assert_eq!(our_namespaces(), 0);
+}
+
+#[test]
+fn decisions_are_of_the_learner_and_on_the_samples_clock() {
+    if !available() {
+        eprintln!("SKIPPED: emulated links need root and /dev/net/tun");
+        return;
+    }
+    let mut config = short_demo();
+    for phase in &mut config.phases {
+        phase.duration = Duration::from_millis(500);
+    }
+    let (mut hooks, mut notes) = (TestHooks::default(), Vec::new());
+    let mut table = Table::new(Vec::new(), Style::Lines);
+    let part = learned(&config, &mut hooks, &mut table, &mut notes).unwrap();
+    let lasted = hooks.began.unwrap().elapsed().unwrap();
+    assert_eq!(part.decisions.iter().map(|d| d.algorithm.as_str()).collect::<Vec<_>>(), ["reno"]);
+    let last_ms = part.flows.iter().filter_map(|f| f.samples.last()).map(|s| s.t_ms).max().unwrap();
+    assert!(Duration::from_millis(last_ms) <= lasted, "{last_ms} ms, {lasted:?}");
+    // No flow could run: nothing began.
+    config.flows.iter_mut().for_each(|f| f.congestion = "ccp-nosuch".into());
+    let mut hooks = TestHooks::default();
+    let part = learned(&config, &mut hooks, &mut Table::new(Vec::new(), Style::Lines), &mut notes).unwrap();
+    assert!(part.flows.is_empty() && part.decisions.is_empty() && hooks.began.is_none());
 }
 
 #[test]

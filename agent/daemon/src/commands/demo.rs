@@ -16,9 +16,10 @@ use ccplane_ebpf::EbpfError;
 use ccplane_emulator::Shape;
 use ccplane_netsim::trace::{Trace, TraceError};
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
-use ccplane_report::{Datapath, Decision, Flow, Learned, Report};
+use ccplane_report::{Datapath, Decision, Effect, Flow, Learned, Phase, Report, Window, summary};
 use ccplane_runner::demo::{AgentView, DemoConfig, Hooks, LiveFlow};
 use ccplane_runner::table::{Style, Table};
+use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::collections::HashMap;
@@ -38,8 +39,8 @@ const SIGNALLED: i32 = 130;
 const BEFORE_SHARE: u64 = 4;
 /// Characters of a snapshot's hash that are shown.
 const HASH_CHARS: usize = 12;
-/// Verdicts after which the flow decides otherwise; one that is promoted has been on trial with it.
-const EFFECTIVE: [&str; 3] = ["pushed", "trial", "rolled-back"];
+/// Where snapshots come from that nobody has learned: what a slot starts with.
+const NOT_LEARNED: [&str; 2] = ["shipped", "taken over"];
 /// The simulator's random losses; the demo has none.
 const SEED: u64 = 1;
 
@@ -148,11 +149,62 @@ fn show(args: &DemoArgs, report: &Report) -> Result<(), Failure> {
     let written = ccplane_report::write_to(report, &args.report, "demo").map_err(Failure::runtime)?;
     let flows = report.flows.iter().map(|f| line(report, f)).collect::<Vec<_>>();
     if args.json {
-        return print_json(&Figures { flows, notes: report.notes.clone(), report: Some(written.html) });
+        let figures = Figures { flows, notes: report.notes.clone(), report: Some(written.html) };
+        return print_json(&Shown::of(figures, report));
     }
     let learned = report.learned.as_ref().map(said).unwrap_or_default();
     let notes: String = report.notes.iter().map(|note| format!("{note}\n")).collect();
     print(&format!("\n{learned}{}{notes}report: {}\n", text(&flows), written.html.display()))
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    figures: Figures,
+    /// The part in which a policy learned, if it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    learned: Option<ShownLearned<'a>>,
+}
+
+#[derive(Serialize)]
+struct ShownLearned<'a> {
+    phases: &'a [Phase],
+    /// Each flow in each phase.
+    flows: Vec<LearnedLine<'a>>,
+    decisions: &'a [Decision],
+}
+
+#[derive(Serialize)]
+struct LearnedLine<'a> {
+    flow: &'a str,
+    phase: &'a str,
+    throughput_bps: Option<f64>,
+    rtt_p95_us: Option<f64>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(figures: Figures, report: &'a Report) -> Shown<'a> {
+        let learned = report.learned.as_ref().map(|learned| ShownLearned {
+            phases: &learned.phases,
+            flows: learned.flows.iter().flat_map(|flow| learned_lines(learned, flow)).collect(),
+            decisions: &learned.decisions,
+        });
+        Shown { figures, learned }
+    }
+}
+
+fn learned_lines<'a>(learned: &'a Learned, flow: &'a Flow) -> impl Iterator<Item = LearnedLine<'a>> {
+    learned.phases.iter().map(move |phase| {
+        let window = Window { t0_ms: phase.t0_ms, t1_ms: phase.t1_ms };
+        let s = summary(flow, &learned.link.capacity, window);
+        LearnedLine {
+            flow: &flow.name,
+            phase: &phase.label,
+            throughput_bps: s.throughput_bps,
+            rtt_p95_us: s.rtt_p95_us,
+        }
+    })
 }
 
 /// What was decided about policies, a line each.
@@ -259,12 +311,18 @@ impl Hooks for DemoHooks<'_> {
     fn decisions(&mut self, started: SystemTime) -> Vec<Decision> {
         let started_s = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let (_, decisions) = self.agent.as_ref().map(KernelLoop::snapshots).unwrap_or_default();
-        decisions.iter().map(|record| decision(record, started_s)).collect()
+        learned(&decisions, started_s)
     }
 
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
+}
+
+/// The decisions on the report's time axis, but those on what a slot starts with.
+fn learned(decisions: &[DecisionRecord], started_s: f64) -> Vec<Decision> {
+    let learned = decisions.iter().filter(|record| !NOT_LEARNED.contains(&record.origin.as_str()));
+    learned.map(|record| decision(record, started_s)).collect()
 }
 
 /// A decision on the report's time axis, its numbers in words.
@@ -286,10 +344,20 @@ fn decision(record: &DecisionRecord, started_s: f64) -> Decision {
         t_ms: ((record.time_s - started_s).max(0.0) * 1e3) as u64,
         algorithm: record.algorithm.clone(),
         snapshot: record.snapshot.clone().unwrap_or_default(),
-        effective: EFFECTIVE.contains(&record.verdict.as_str()),
+        effect: effect(&record.verdict),
         verdict: record.verdict.clone(),
         text: record.text.clone(),
         numbers: numbers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+    }
+}
+
+/// What flows do otherwise after a verdict of this name.
+fn effect(verdict: &str) -> Effect {
+    match verdict {
+        "trial" => Effect::Trial,
+        "pushed" | "promoted" => Effect::Push,
+        "rolled-back" => Effect::Rollback,
+        _ => Effect::None,
     }
 }
 
@@ -333,4 +401,44 @@ fn scenario(config: &DemoConfig) -> Result<Option<Scenario>, TraceError> {
             .map(|f| (format!("{} {}", f.algorithm, Datapath::Sim.label()), f.algorithm.clone()))
             .collect(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(verdict: &str, origin: &str) -> DecisionRecord {
+        DecisionRecord {
+            time_s: 12.5,
+            datapath: "kernel".to_owned(),
+            algorithm: "aurora".to_owned(),
+            slot: 0,
+            snapshot: Some("ab".to_owned()),
+            uid: Some(2),
+            origin: origin.to_owned(),
+            verdict: verdict.to_owned(),
+            text: "why".to_owned(),
+            evidence: None,
+            comparison: None,
+        }
+    }
+
+    #[test]
+    fn what_a_slot_starts_with_is_no_push() {
+        let records = [
+            record("taken-over", "taken over"),
+            record("pushed", "shipped"),
+            record("not-necessary", "learned"),
+            record("trial", "learned"),
+            record("rolled-back", "learned"),
+            record("trial", "learned"),
+            record("promoted", "learned"),
+            record("pushed", "operator"),
+        ];
+        let shown = learned(&records, 10.0);
+        assert!(shown.iter().all(|d| d.t_ms == 2500 && d.snapshot == "ab"));
+        let effects: Vec<Effect> = shown.iter().map(|d| d.effect).collect();
+        use Effect::{None, Push, Rollback, Trial};
+        assert_eq!(effects, [None, Trial, Rollback, Trial, Push, Push]);
+    }
 }

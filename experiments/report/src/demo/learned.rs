@@ -2,14 +2,22 @@
 
 use maud::{Markup, html};
 
-use super::model::{Decision, Flow, Learned};
+use super::model::{Datapath, Decision, Effect, Flow, Learned};
 use super::time::{METRICS, line, panel, read};
 use super::window::{Window, summary};
 use crate::draw::{Entry, Figure, Mark, Marker, Panel, Readout, Shape, Span, Style, Weight, html as on_page};
 use crate::format;
 
-/// Ours stand out as lines; the kernel's own are broad pale bands.
-const STYLES: [Style; 4] = [Style::line(1, 0), Style::line(4, 1), Style::band(0, 0), Style::band(2, 1)];
+/// How the flow of an algorithm looks, whichever others could not run: ours stand out as lines, the kernel's own are broad pale
+/// bands.
+const STYLES: [(&str, Style); 4] = [
+    ("aurora", Style::line(1, 0)),
+    ("aurora-still", Style::line(4, 1)),
+    ("cubic", Style::band(0, 0)),
+    ("bbr", Style::band(2, 1)),
+];
+/// Of the marks of decisions, on the first panel, share of its height.
+const MARK_HEIGHT: f64 = 0.97;
 /// Throughput and round-trip time.
 const PANELS: usize = 2;
 /// Characters of a hash that are shown.
@@ -24,7 +32,8 @@ pub fn section(learned: &Learned) -> Markup {
                 p.hint {
                     "Each flow crosses a link of its own; all links change at the same moment. Aurora’s network decides in the kernel, as a \
                      snapshot in integers. Beside one of the flows the agent learns: where the new policy has converged and decides otherwise, \
-                     it is pushed (dotted lines, diamonds). The other keeps what it came with."
+                     it goes on trial (shaded): the flow takes turns between the two, a few seconds each. Then it is pushed (dotted lines, diamonds) or \
+                     rolled back (wedges). The other flow keeps what it came with."
                 }
                 (windows(learned))
                 div.wide { (on_page::figure(&figure(learned), &[])) }
@@ -34,13 +43,42 @@ pub fn section(learned: &Learned) -> Markup {
     }
 }
 
-fn style(flow: usize) -> Style {
-    STYLES[flow % STYLES.len()]
+fn style(flow: &Flow) -> Style {
+    let known = STYLES.iter().find(|(algorithm, _)| *algorithm == flow.algorithm);
+    let other = if flow.datapath == Datapath::KernelNative { Style::band(3, 2) } else { Style::line(3, 2) };
+    known.map_or(other, |(_, style)| *style)
 }
 
-/// When flows decide otherwise.
+/// Index and look of the flow that the agent learns beside.
+fn learner(learned: &Learned) -> Option<(usize, Style)> {
+    let (algorithm, style) = STYLES[0];
+    Some((learned.flows.iter().position(|f| f.algorithm == algorithm)?, style))
+}
+
+/// What changed for flows.
+fn effects(learned: &Learned) -> impl Iterator<Item = &Decision> {
+    learned.decisions.iter().filter(|d| d.effect != Effect::None)
+}
+
+/// Since when flows decide otherwise.
 fn pushes(learned: &Learned) -> impl Iterator<Item = &Decision> {
-    learned.decisions.iter().filter(|d| d.effective)
+    learned.decisions.iter().filter(|d| d.effect == Effect::Push)
+}
+
+/// From when to when snapshots were on trial, milliseconds; the last one until the run's end, if nothing else ended it.
+fn trials(learned: &Learned) -> Vec<(u64, u64)> {
+    let mut trials = Vec::new();
+    let mut began = None;
+    for decision in effects(learned) {
+        if let Some(t_ms) = began.take() {
+            trials.push((t_ms, decision.t_ms));
+        }
+        if decision.effect == Effect::Trial {
+            began = Some(decision.t_ms);
+        }
+    }
+    trials.extend(began.map(|t_ms| (t_ms, end_ms(learned).max(t_ms))));
+    trials
 }
 
 fn end_ms(learned: &Learned) -> u64 {
@@ -59,21 +97,22 @@ fn figure(learned: &Learned) -> Figure {
         let values = learned.flows.iter().flat_map(|f| &f.samples).filter_map(metric.value);
         let largest = values.max().unwrap_or(0) as f64 / metric.scale;
         let mut panel = panel(metric, area, largest, end_ms, &phases);
+        shade_trials(learned, &mut panel);
         // The flow that learns lies on top.
         let lines = learned.flows.iter().enumerate().rev().map(|(i, flow)| Mark::Line {
             series: i,
-            style: style(i),
+            style: style(flow),
             weight: Weight::Full,
             points: line(metric, &flow.samples),
         });
         panel.marks.extend(lines);
-        mark_pushes(learned, &mut panel, n == 0);
+        mark_effects(learned, &mut panel, n == 0);
         panel
     });
     let entries = learned.flows.iter().enumerate().map(|(i, flow)| Entry {
         series: i,
         name: flow.name.clone(),
-        style: style(i),
+        style: style(flow),
         marker: None,
     });
     let spans = learned.phases.iter().map(|phase| Span {
@@ -93,24 +132,39 @@ fn figure(learned: &Learned) -> Figure {
     }
 }
 
-/// A dotted line for each push; on the first panel with a diamond that names the snapshot.
-fn mark_pushes(learned: &Learned, panel: &mut Panel, named: bool) {
-    let mut marks = Vec::new();
-    for push in pushes(learned) {
-        let at = push.t_ms as f64 / 1e3;
-        marks.push(Mark::Rule(at));
+/// The times of trials, shaded in the colour of the flow that learns.
+fn shade_trials(learned: &Learned, panel: &mut Panel) {
+    let Some((series, style)) = learner(learned) else { return };
+    let top = panel.y.axis.max;
+    panel.marks.extend(trials(learned).into_iter().map(|(from_ms, to_ms)| {
+        let (from, to) = (from_ms as f64 / 1e3, to_ms as f64 / 1e3);
+        let points = vec![(from, 0.0), (from, top), (to, top), (to, 0.0)];
+        Mark::Outline { series, style, points }
+    }));
+}
+
+/// A dotted line for each push and rollback; on the first panel with a mark that names the snapshot.
+fn mark_effects(learned: &Learned, panel: &mut Panel, named: bool) {
+    let Some((series, style)) = learner(learned) else { return };
+    for decision in effects(learned) {
+        let marker = match decision.effect {
+            Effect::Push => Marker::Diamond,
+            Effect::Rollback => Marker::Wedge,
+            Effect::None | Effect::Trial => continue,
+        };
+        let at = decision.t_ms as f64 / 1e3;
+        panel.marks.push(Mark::Rule(at));
         if named {
-            marks.push(Mark::Point {
-                series: 0,
-                style: style(0),
-                marker: Marker::Diamond,
-                at: (at, panel.y.axis.max * 0.97),
-                label: format!("{} {}: {}", push.verdict, short(&push.snapshot), push.text),
+            panel.marks.push(Mark::Point {
+                series,
+                style,
+                marker,
+                at: (at, panel.y.axis.max * MARK_HEIGHT),
+                label: format!("{} {}: {}", decision.verdict, short(&decision.snapshot), decision.text),
                 weight: Weight::Full,
             });
         }
     }
-    panel.marks.extend(marks);
 }
 
 /// The first characters of a hash.
@@ -154,18 +208,18 @@ fn windows(learned: &Learned) -> Markup {
                     }
                 }
                 tbody {
-                    @for (i, flow) in learned.flows.iter().enumerate() { (row(learned, i, flow, &stretches)) }
+                    @for flow in &learned.flows { (row(learned, flow, &stretches)) }
                 }
             }
         }
     }
 }
 
-fn row(learned: &Learned, index: usize, flow: &Flow, stretches: &[(String, Window)]) -> Markup {
+fn row(learned: &Learned, flow: &Flow, stretches: &[(String, Window)]) -> Markup {
     html! {
         tr {
             th scope="row" {
-                i.swatch style=(format!("background:{}", style(index).css())) {}
+                i.swatch style=(format!("background:{}", style(flow).css())) {}
                 (flow.name)
             }
             @for (_, window) in stretches {
@@ -198,7 +252,7 @@ fn decisions(learned: &Learned) -> Markup {
                         @for decision in &learned.decisions {
                             tr {
                                 th scope="row" { (format!("{:.1}", decision.t_ms as f64 / 1e3)) }
-                                td.text { @if decision.effective { b { (decision.verdict) } } @else { (decision.verdict) } }
+                                td.text { @if decision.effect != Effect::None { b { (decision.verdict) } } @else { (decision.verdict) } }
                                 td.text { code title=(decision.snapshot) { (short(&decision.snapshot)) } }
                                 td.text { (decision.text) }
                                 td.text {

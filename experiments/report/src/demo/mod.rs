@@ -12,7 +12,7 @@ mod window;
 
 pub use files::{Files, JsonLines, Record, ReportError, read_json, write_to};
 pub use model::{
-    BaseRtt, Capacity, Datapath, Decision, Flow, Learned, Link, Phase, Report, Run, Sample, Totals,
+    BaseRtt, Capacity, Datapath, Decision, Effect, Flow, Learned, Link, Phase, Report, Run, Sample, Totals,
 };
 pub use page::html;
 pub use window::{Summary, Window, summary};

@@ -58,14 +58,28 @@ pub struct Decision {
     pub algorithm: String,
     /// The snapshot's content hash; empty where the agent does not know it.
     pub snapshot: String,
-    /// Whether flows decide otherwise from then on.
-    pub effective: bool,
+    /// What it changes for flows.
+    pub effect: Effect,
     /// What was decided, in one word.
     pub verdict: String,
     /// And in a few.
     pub text: String,
     /// Its numbers, in words: "stability", "0.012".
     pub numbers: Vec<(String, String)>,
+}
+
+/// What a decision changes for the flows that decide by a policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// They go back and forth between the snapshot and what they have, until a push or a rollback ends it.
+    Trial,
+    /// They decide by the snapshot from then on.
+    Push,
+    /// They no longer do.
+    Rollback,
 }
 
 /// What was run, where and when.

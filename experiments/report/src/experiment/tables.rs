@@ -26,7 +26,7 @@ fn contender(view: &View<'_>, index: usize) -> Markup {
     html! {
         th scope="row" {
             (glyph(view.marker(index), view.styles[index])) (view.contenders()[index].name)
-            @if view.contenders()[index].learning { small { "learns while it runs" } }
+            @if view.contenders()[index].learning { span.unit { ", learning" } }
         }
     }
 }

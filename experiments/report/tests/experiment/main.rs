@@ -108,7 +108,7 @@ fn a_link_that_changes() {
             && table.contains("6.00<span class=\"unit\">, 1 of 5"),
         "{table}"
     );
-    assert_eq!(count(table, "learns while it runs"), 1);
+    assert_eq!(count(table, ", learning<"), 1);
     // The change in each panel of each contender and in the windows' one; no one base RTT among the distributions.
     let steady = page_of(&fixture::results(|s| s.name.starts_with("fixed")));
     assert_eq!(count(&page, "class=\"phase\"") - count(&steady, "class=\"phase\""), 5 * 3 + 1 - 1);

@@ -1,7 +1,7 @@
 //! A report as the demo makes it, from a fluid model in integers.
 
 use ccplane_report::{
-    BaseRtt, Capacity, Datapath, Decision, Flow, Learned, Link, Phase, Report, Run, Sample, Totals,
+    BaseRtt, Capacity, Datapath, Decision, Effect, Flow, Learned, Link, Phase, Report, Run, Sample, Totals,
 };
 
 const END_MS: u64 = 24_000;
@@ -112,7 +112,8 @@ pub fn demo() -> Report {
     }
 }
 
-/// The demo with a policy that learned: the link changes at 12 s, two snapshots are pushed, one is not.
+/// The demo with a policy that learned, as the demo maps an agent's decisions: the link changes at 12 s; one snapshot is not
+/// necessary, one is rolled back after its trial, one is promoted after its.
 pub fn learned() -> Report {
     let report = demo();
     let changed_ms = END_MS / 2;
@@ -146,11 +147,11 @@ pub fn learned() -> Report {
         ("CUBIC, kernel", "cubic", Datapath::KernelNative),
         ("BBR, kernel", "bbr", Datapath::KernelNative),
     ];
-    let decision = |t_ms, hash: &str, effective, verdict: &str, text: &str| Decision {
+    let decision = |t_ms, hash: &str, effect, verdict: &str, text: &str| Decision {
         t_ms,
         algorithm: "aurora".into(),
         snapshot: hash.repeat(8),
-        effective,
+        effect,
         verdict: verdict.into(),
         text: text.into(),
         numbers: vec![("stability".into(), "0.012".into()), ("differs by".into(), "7.4 %".into())],
@@ -176,12 +177,14 @@ pub fn learned() -> Report {
             decision(
                 13_000,
                 "11aa22bb",
-                false,
-                "unnecessary",
+                Effect::None,
+                "not-necessary",
                 "it differs by 1.2 % of the range, 5 % are asked",
             ),
-            decision(15_400, "33cc44dd", false, "trial", "one flow tries it"),
-            decision(16_000, "33cc44dd", true, "promoted", "no worse: -0.21 against -0.84"),
+            decision(13_200, "55ee66ff", Effect::Trial, "trial", "one flow tries it"),
+            decision(14_600, "55ee66ff", Effect::Rollback, "rolled-back", "worse: -0.95 against -0.84"),
+            decision(15_000, "33cc44dd", Effect::Trial, "trial", "one flow tries it"),
+            decision(16_000, "33cc44dd", Effect::Push, "promoted", "no worse: -0.21 against -0.84"),
         ],
     };
     Report { learned: Some(learned), ..report }

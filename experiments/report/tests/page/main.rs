@@ -27,12 +27,24 @@ fn a_policy_that_learned_is_shown_with_its_pushes() {
     let without = draw("demo", &fixture::demo());
     let more = |what: &str| count(&page, what) - count(&without, what);
     assert_eq!(more("class=\"line\""), 4 * 2, "each flow in two panels");
-    assert_eq!(more("class=\"phase\""), 2 * 2, "the change and the push in both panels");
-    assert_eq!(more("class=\"point\""), 1, "what took effect is marked");
+    assert_eq!(more("class=\"phase\""), 3 * 2, "the change, the rollback and the push in both panels");
+    assert_eq!(more("class=\"point\""), 2, "what ended a trial is marked");
+    assert_eq!(more("class=\"outline\""), 2 * 2, "two trials in both panels");
+    assert!(page.contains("rolled-back 55ee66ff55ee: worse"));
     assert!(page.contains("promoted 33cc44dd33cc: no worse"));
     assert_eq!(count(&page, "title=\"33cc44dd33cc44dd"), 2, "both decisions about it name the whole hash");
     assert!(page.contains("after the last push, 16–24 s"));
     assert!(page.contains("Aurora, as it is") && page.contains("stability"));
+    // Of the flows that could run each looks as it does beside all.
+    let mut few = fixture::learned();
+    if let Some(learned) = &mut few.learned {
+        learned.flows.remove(1);
+    }
+    let few = draw("few-learned", &few);
+    for (name, colour) in [("Aurora, learning", 1), ("CUBIC, kernel", 0), ("BBR, kernel", 2)] {
+        let row = format!("background:var(--s{colour})\"></i>{name}");
+        assert!(page.contains(&row) && few.contains(&row), "{row}");
+    }
     let mut empty = fixture::learned();
     if let Some(learned) = &mut empty.learned {
         learned.decisions.clear();

@@ -95,7 +95,7 @@ pub fn run<W: std::io::Write>(
     config.check()?;
     let run = host::run_now(config.command.clone());
     let mut notes = Vec::new();
-    let mut flows = possible_flows(config, hooks, table, &mut notes)?;
+    let (_, mut flows) = possible_flows(config, hooks, table, &mut notes)?;
     flows.extend(hooks.further_flows(config).map_err(Error::Hook)?);
     Ok(Report {
         title: config.title.clone(),
@@ -121,29 +121,32 @@ pub fn learned<W: std::io::Write>(
     notes: &mut Vec<String>,
 ) -> Result<Learned> {
     config.check()?;
-    let started = SystemTime::now();
-    let flows = possible_flows(config, hooks, table, notes)?;
+    let (epoch, flows) = possible_flows(config, hooks, table, notes)?;
+    // The learner's flow is the first one; what is decided about another's policy is not of this part.
+    let learner = config.flows.first().map(|f| f.algorithm.as_str());
+    let mut decisions = epoch.map(|epoch| hooks.decisions(epoch)).unwrap_or_default();
+    decisions.retain(|d| Some(d.algorithm.as_str()) == learner);
     let base_rtt = |(t_ms, base_rtt_us)| BaseRtt { t_ms, base_rtt_us };
     Ok(Learned {
         link: link_of(config),
         base_rtts: config.base_rtts().into_iter().map(base_rtt).collect(),
         phases: config.phase_times(),
         flows,
-        decisions: hooks.decisions(started),
+        decisions,
     })
 }
 
-/// The flows that this machine can run, after they have run.
+/// The flows that this machine can run, after they have run; and when their time axis began, if any did.
 fn possible_flows<W: std::io::Write>(
     config: &DemoConfig,
     hooks: &mut dyn Hooks,
     table: &mut Table<W>,
     notes: &mut Vec<String>,
-) -> Result<Vec<Flow>> {
+) -> Result<(Option<SystemTime>, Vec<Flow>)> {
     let missing = missing_for_links();
     if !missing.is_empty() {
         notes.extend(missing.iter().map(|m| format!("No flow in the kernel was run: {m}.")));
-        return Ok(Vec::new());
+        return Ok((None, Vec::new()));
     }
     let (plans, refused): (Vec<_>, Vec<_>) = config
         .flows
@@ -200,14 +203,15 @@ fn kernel_flows<W: std::io::Write>(
     hooks: &mut dyn Hooks,
     table: &mut Table<W>,
     notes: &mut Vec<String>,
-) -> Result<Vec<Flow>> {
+) -> Result<(Option<SystemTime>, Vec<Flow>)> {
     if plans.is_empty() {
-        return Ok(Vec::new());
+        return Ok((None, Vec::new()));
     }
     let link = config.link(&config.phases[0].shape);
     let emulators: Vec<Emulator> =
         plans.iter().map(|_| Ok(Emulator::start(&link)?)).collect::<Result<_>>()?;
-    let epoch = Instant::now();
+    // Samples count from the one, decisions have times of the other.
+    let (epoch, started) = (Instant::now(), SystemTime::now());
     let mut lanes = start_lanes(config, plans, emulators, epoch)?;
     let stopped_at = watch(config, &mut lanes, hooks, table, epoch)?;
     if let Some(elapsed) = stopped_at {
@@ -223,7 +227,7 @@ fn kernel_flows<W: std::io::Write>(
             Err(error) => notes.push(format!("{} broke and is left out: {error}.", plan.label)),
         }
     }
-    Ok(flows)
+    Ok((Some(started), flows))
 }
 
 /// Connects all flows at the same time: each connection takes a round trip.
