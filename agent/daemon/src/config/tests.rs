@@ -62,7 +62,8 @@ fn the_printed_example_rule_parses() {
 }
 
 /// (text, line, column, field, part of the message)
-const REFUSED: [(&str, usize, usize, &str, &str); 21] = [
+const REFUSED: [(&str, usize, usize, &str, &str); 22] = [
+    ("[learn]\npin = true", 2, 7, "learn.pin", "cannot try what is learned"),
     ("x y", 1, 3, "", "expected"),
     ("colour = 1", 1, 1, "colour", "unknown field"),
     ("\n[control]\nmax_client = 1", 3, 1, "control.max_client", "expected one of `socket`, `max_clients`"),
