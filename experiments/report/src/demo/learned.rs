@@ -32,7 +32,7 @@ pub fn section(learned: &Learned) -> Markup {
                 p.hint {
                     "Each flow crosses a link of its own; all links change at the same moment. Aurora’s network decides in the kernel, as a \
                      snapshot in integers. Beside one of the flows the agent learns: where the new policy has converged and decides otherwise, \
-                     it goes on trial (shaded): the flow takes turns between the two, a few seconds each. Then it is pushed (dotted lines, diamonds) or \
+                     it goes on trial (framed): the flow takes turns between the two, a few seconds each. Then it is pushed (dotted lines, diamonds) or \
                      rolled back (wedges). The other flow keeps what it came with."
                 }
                 (windows(learned))
@@ -97,7 +97,7 @@ fn figure(learned: &Learned) -> Figure {
         let values = learned.flows.iter().flat_map(|f| &f.samples).filter_map(metric.value);
         let largest = values.max().unwrap_or(0) as f64 / metric.scale;
         let mut panel = panel(metric, area, largest, end_ms, &phases);
-        shade_trials(learned, &mut panel);
+        frame_trials(learned, &mut panel);
         // The flow that learns lies on top.
         let lines = learned.flows.iter().enumerate().rev().map(|(i, flow)| Mark::Line {
             series: i,
@@ -132,8 +132,8 @@ fn figure(learned: &Learned) -> Figure {
     }
 }
 
-/// The times of trials, shaded in the colour of the flow that learns.
-fn shade_trials(learned: &Learned, panel: &mut Panel) {
+/// The times of trials, framed in the colour of the flow that learns.
+fn frame_trials(learned: &Learned, panel: &mut Panel) {
     let Some((series, style)) = learner(learned) else { return };
     let top = panel.y.axis.max;
     panel.marks.extend(trials(learned).into_iter().map(|(from_ms, to_ms)| {
