@@ -47,3 +47,17 @@ impl Algorithm for Distilled {
         Some(Arc::new(Distilled { aurora: self.aurora.configured(values)? }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_snapshot::Snapshot;
+
+    #[test]
+    fn it_is_distilled_from_the_snapshot_that_ships() {
+        let shipped = Aurora::default().policies().remove(0);
+        let hash = Snapshot::parse(&shipped.snapshot).unwrap().hash();
+        let source = Distilled::default().programs().remove(0).source;
+        assert!(source.contains(&format!("# Of snapshot {hash}.\n")), "distil it anew, from {hash}");
+    }
+}
