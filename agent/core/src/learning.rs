@@ -5,6 +5,7 @@ use crate::deploy::Machine;
 use crate::flow::NativeReason;
 use crate::{Batch, Candidate, Core, DatapathId, Decision, Deployment, MAX_DECISIONS, Measure, Verdict};
 use ccplane_contract::{DatapathError, FlowId, FlowStats, Mode, SlotStats, SnapshotUid};
+use ccplane_snapshot::Hash;
 use std::collections::VecDeque;
 
 /// A slot of a datapath.
@@ -72,6 +73,12 @@ impl Core {
         }
         self.collect();
         found
+    }
+
+    /// Takes a candidate back: trials of it end, and what flows decided by before stays.
+    pub fn withdraw(&mut self, algorithm: &str, slot: u8, candidate: Hash) {
+        let slots = self.datapaths.values_mut().filter_map(|attached| attached.slots.get_mut(&slot));
+        slots.filter(|s| s.algorithm() == algorithm).for_each(|s| s.withdraw(candidate));
     }
 
     /// Rolls a slot back on every datapath: drops what is on trial, else makes the last good snapshot active again.

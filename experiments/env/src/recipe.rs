@@ -29,8 +29,8 @@ pub const VISITED_EPISODES: u32 = 40;
 const VISITED_STEPS: usize = 400;
 /// Held-out episodes that policies are compared on, and about how many decisions each has.
 const COMPARED: (u64, usize) = (60, 300);
-/// [`PpoConfig::shaping`] that found the best policies of 0, 5, 20 and 100.
-const SHAPING: f32 = 5.0;
+/// What an action does to a queue shows within some twenty intervals.
+const GAMMA: f32 = 0.95;
 /// Names of random streams.
 const HELD_OUT: u64 = 0x4e1d;
 const VISITS: u64 = 0x7151;
@@ -254,10 +254,9 @@ pub struct Line {
     pub jain: f64,
 }
 
-/// What learns small networks on small batches. How a reward differs from the one before says more than its level, most of
-/// which follows from the link and no observation shows.
+/// What learns small networks on small batches.
 fn ppo() -> PpoConfig {
-    PpoConfig { shaping: SHAPING, learning_rate: 7e-4, epochs: 10, ..PpoConfig::default() }
+    PpoConfig { gamma: GAMMA, learning_rate: 7e-4, epochs: 10, ..PpoConfig::default() }
 }
 
 fn training() -> TrainConfig {

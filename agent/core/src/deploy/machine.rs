@@ -33,6 +33,8 @@ pub(crate) enum SlotState {
 struct Trial {
     deployment: Deployment,
     switchback: Box<Switchback>,
+    /// Its learner does not want it any more.
+    withdrawn: bool,
 }
 
 /// Who is to try a snapshot.
@@ -214,6 +216,13 @@ impl Machine {
         (self.rules.pin && self.share(&candidate.origin).is_some()).then_some(Verdict::Pinned)
     }
 
+    /// The learner takes its candidate back: a trial of it ends with this batch interval.
+    pub fn withdraw(&mut self, candidate: Hash) {
+        if let Some(trial) = self.trial.as_mut().filter(|t| t.deployment.snapshot == Some(candidate)) {
+            trial.withdrawn = true;
+        }
+    }
+
     /// Rolls back by hand: drops what is on trial, else goes back to the last good snapshot.
     ///
     /// # Errors
@@ -313,7 +322,7 @@ impl Machine {
         };
         let Canaries { share, trying, flows } = canaries;
         self.decide_on(&deployment, None, Verdict::Trial { share, trying, flows }, now_us);
-        self.trial = Some(Trial { deployment, switchback });
+        self.trial = Some(Trial { deployment, switchback, withdrawn: false });
     }
 
     fn rolled_back(&mut self, why: Why, now_us: u64) {
@@ -371,6 +380,9 @@ impl Machine {
     /// The end of a batch interval: a window of a trial may be over, or the trial.
     pub fn end_batch(&mut self) -> Option<Command> {
         let trial = self.trial.as_mut().filter(|_| self.asked.is_none())?;
+        if trial.withdrawn {
+            return Some(self.ask_rollback(Why::Withdrawn));
+        }
         match trial.switchback.end_batch(self.rules.margin) {
             Turn::Wait => None,
             Turn::Switch => {

@@ -169,6 +169,8 @@ pub enum Why {
     Worse,
     /// Neither was shown: rewards are too noisy, or too few flows had any.
     Inconclusive,
+    /// Its learner has taken it back: conditions are others than it was made for.
+    Withdrawn,
     /// The datapath's monitor took flows off it.
     Tripped,
     /// By hand.
@@ -256,6 +258,7 @@ impl fmt::Display for Verdict {
             Verdict::Trial { trying, flows, .. } => write!(f, "trial on {trying} of {flows} flows"),
             Verdict::RolledBack(why) => f.write_str(match why {
                 Why::Worse => "rolled back: worse",
+                Why::Withdrawn => "rolled back: conditions have changed",
                 Why::Inconclusive => "rolled back: not shown to be no worse in time",
                 Why::Tripped => "rolled back: the monitor tripped",
                 Why::Operator => "rolled back by hand",

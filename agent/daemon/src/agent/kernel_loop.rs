@@ -47,7 +47,7 @@ impl KernelLoop {
         let post = learning.post(KERNEL_LOOP);
         let mut started = KernelLoop::start_counted(located, rules, algorithms, None, post)?;
         if let Ok(kernel) = &mut started {
-            kernel.learners = Some(learning.start(super::offer(vec![kernel.worker.queries()])));
+            kernel.learners = Some(learning.start(super::ask(vec![kernel.worker.queries()])));
         }
         Ok(started)
     }

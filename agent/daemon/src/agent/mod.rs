@@ -16,7 +16,7 @@ use crate::clock;
 use crate::config::{Config, DEFAULT_TOML, LearnMode, OnOff, Switch, resolve_rules};
 use crate::control::{Answer, Request, Response, Server, ServerLimits};
 use crate::failure::Failure;
-use crate::learning::{LearnerView, Learning, LoopId, Offer};
+use crate::learning::{Ask, LearnerView, Learning, LoopId};
 use crate::peers::{Hub, HubOptions};
 use crate::place::Located;
 use crate::rundir::{self, InstanceLock, RunDirError};
@@ -85,7 +85,7 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     let workers = start_loops(&located, algorithms, &mut observed, &learning)?;
     let learners = learning.views();
     observed.learners(learners.clone());
-    let _learning = learning.start(offer(workers.iter().map(Worker::queries).collect()));
+    let _learning = learning.start(ask(workers.iter().map(Worker::queries).collect()));
     privileges::keep(privileges::NOTHING);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(args, &located, names, workers, observed, learners))
@@ -165,10 +165,10 @@ fn start_loops(
     Ok(workers)
 }
 
-/// How learners offer candidates: to every loop; whether one took it.
-fn offer(loops: Vec<SyncSender<Query>>) -> impl Fn(Arc<Offer>) -> bool + Clone + Send + 'static {
-    move |offer| {
-        let sent = |to: &SyncSender<Query>| to.try_send(Query::Propose(offer.clone())).is_ok();
+/// How learners ask: every loop; whether it reached one.
+fn ask(loops: Vec<SyncSender<Query>>) -> impl Fn(Ask) -> bool + Clone + Send + 'static {
+    move |ask| {
+        let sent = |to: &SyncSender<Query>| to.try_send(Query::Learner(ask.clone())).is_ok();
         loops.iter().filter(|to| sent(to)).count() > 0
     }
 }

@@ -8,7 +8,7 @@ use crate::config::{Agent, Wake};
 use crate::control::{
     Counters, DatapathRecord, DecisionRecord, DeploymentRecord, FlowRecord, ProgramRecord, SlotRecord,
 };
-use crate::learning::{Offer, Post};
+use crate::learning::{Ask, Offer, Post};
 use crate::metrics::{DatapathSample, LoopMetrics, LoopSample};
 use crate::qlog::{Subscriber, Taps};
 use caps::Capability;
@@ -19,7 +19,6 @@ use ccplane_infer::FlowPolicy;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -48,8 +47,8 @@ pub(super) enum Query {
     Adopt(String, Option<PathBuf>, oneshot::Sender<Option<Result<u64, EbpfError>>>),
     /// Slots and decisions.
     Snapshots(oneshot::Sender<(Vec<SlotRecord>, Vec<DecisionRecord>)>),
-    /// A learner's candidate for an algorithm's slot.
-    Propose(Arc<Offer>),
+    /// What a learner wants of an algorithm's slot.
+    Learner(Ask),
     /// A snapshot by hand, for a slot or its algorithm's; answered with what was decided.
     Push(Candidate, Option<u8>, oneshot::Sender<Vec<Pushed>>),
     /// Answered with why nothing was rolled back; `None`: there is no such slot.
@@ -264,11 +263,14 @@ impl Loop {
                 Query::Adopt(from, netns, to) => drop(to.send(self.source.adopt(&from, netns.as_deref()))),
                 Query::SetRules(rules, to) => drop(to.send(self.core.set_rules(rules))),
                 Query::Snapshots(to) => drop(to.send(self.snapshots())),
-                Query::Propose(offer) => {
+                Query::Learner(Ask::Try(offer)) => {
                     let Offer { algorithm, slot, candidate, .. } = &*offer;
                     if self.core.propose(algorithm, *slot, candidate, clock::now_us()) {
                         offer.take();
                     }
+                }
+                Query::Learner(Ask::Withdraw { algorithm, slot, candidate }) => {
+                    self.core.withdraw(algorithm, slot, candidate);
                 }
                 Query::Push(candidate, slot, to) => drop(to.send(self.push(&candidate, slot))),
                 Query::Rollback(slot, to) => {

@@ -2,6 +2,7 @@
 
 use super::mailbox::LoopId;
 use ccplane_core::{Batch, Candidate, Decision};
+use ccplane_snapshot::Hash;
 use std::time::Duration;
 
 /// How much a learner has to do.
@@ -21,11 +22,16 @@ pub(crate) trait Learn {
     /// Hears what a slot of its algorithm has decided: what flows decide by, and what became of its candidates.
     fn hear(&mut self, decision: &Decision);
 
-    /// No slot took its last candidate.
-    fn withdraw(&mut self);
+    /// Nobody could be asked to try its last candidate.
+    fn not_asked(&mut self);
 
     /// Learns for about `budget` of processor time; a candidate, if it has one.
     fn step(&mut self, budget: Duration) -> Option<Candidate>;
+
+    /// A candidate of its own that it does not want tried any more.
+    fn withdrawn(&mut self) -> Option<Hash> {
+        None
+    }
 
     /// Whether to go on at once.
     fn pressure(&self) -> Pressure;

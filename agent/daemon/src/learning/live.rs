@@ -156,7 +156,7 @@ impl Learn for Live {
         self.offered = None;
     }
 
-    fn withdraw(&mut self) {
+    fn not_asked(&mut self) {
         self.offered = None;
     }
 

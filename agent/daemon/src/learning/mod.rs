@@ -20,7 +20,7 @@ mod twin;
 pub(crate) use decisions::DecisionLog;
 pub(crate) use learner::Learn;
 pub(crate) use mailbox::LoopId;
-pub(crate) use offer::Offer;
+pub(crate) use offer::{Ask, Offer};
 pub(crate) use thread::{Gauges, Shares};
 
 use crate::config::{Learn as LearnConfig, LearnMode};
@@ -35,6 +35,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use thread::Wish;
 use tracing::{info, warn};
 use twin::Twin;
 
@@ -155,16 +156,23 @@ impl Learning {
         self.pupils.iter().map(|p| p.view.clone()).collect()
     }
 
-    /// Starts the threads; `offer` hands a candidate to the loops, and says whether one took it.
-    pub(crate) fn start(self, offer: impl Fn(Arc<Offer>) -> bool + Clone + Send + 'static) -> Running {
+    /// Starts the threads; `ask` asks the loops, and says whether it reached one.
+    pub(crate) fn start(self, ask: impl Fn(Ask) -> bool + Clone + Send + 'static) -> Running {
         let mut mailboxes = Vec::new();
         for Pupil { algorithm, policy, view } in self.pupils {
-            let (name, slot, offer) = (view.algorithm, policy.slot, offer.clone());
+            let (name, slot, ask) = (view.algorithm, policy.slot, ask.clone());
             let (mode, noise, directory) = (self.mode, self.noise, self.directory.clone());
             let make = move || learner(mode, algorithm, &policy, noise, directory);
             let (mailbox, post) = (view.mailbox.clone(), (view.mailbox.clone(), self.log.clone()));
-            let offer = move |candidate| offer(Arc::new(Offer::new(name, slot, candidate, post.clone())));
-            match thread::spawn(name, mailbox.clone(), self.shares, view.gauges, make, offer) {
+            let ask = move |wish| {
+                ask(match wish {
+                    Wish::Try(candidate) => {
+                        Ask::Try(Arc::new(Offer::new(name, slot, candidate, post.clone())))
+                    }
+                    Wish::Withdraw(candidate) => Ask::Withdraw { algorithm: name, slot, candidate },
+                })
+            };
+            match thread::spawn(name, mailbox.clone(), self.shares, view.gauges, make, ask) {
                 Ok(_) => mailboxes.push(mailbox),
                 Err(error) => {
                     warn!(algorithm = name, %error, "no thread for its learner: nothing is learned")

@@ -4,7 +4,25 @@ use super::DecisionLog;
 use super::mailbox::Mailbox;
 use crate::clock;
 use ccplane_core::{Candidate, Decision};
+use ccplane_snapshot::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// What a learner asks of the loops.
+#[derive(Clone)]
+pub(crate) enum Ask {
+    /// To try its candidate.
+    Try(Arc<Offer>),
+    /// Not to try this one any more.
+    Withdraw {
+        /// Whose slot.
+        algorithm: &'static str,
+        /// The slot.
+        slot: u8,
+        /// The candidate's name.
+        candidate: Hash,
+    },
+}
 
 /// A candidate for a slot. Loops share it, and those whose datapaths have the slot decide on it; if none has, that is
 /// its decision, made when the last of them lets go.

@@ -27,7 +27,7 @@ impl Learn for Hung {
         let _ = self.go_on.recv();
     }
     fn hear(&mut self, _: &Decision) {}
-    fn withdraw(&mut self) {}
+    fn not_asked(&mut self) {}
     fn step(&mut self, _: Duration) -> Option<Candidate> {
         None
     }

@@ -4,6 +4,7 @@ use super::learner::{Learn, Pressure};
 use super::mailbox::{Mail, Mailbox};
 use crate::agent::privileges;
 use ccplane_core::Candidate;
+use ccplane_snapshot::Hash;
 use nix::time::{ClockId, clock_gettime};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,14 +46,20 @@ pub(crate) struct Gauges {
     pub(crate) failed: AtomicBool,
 }
 
-/// Starts a thread that makes a learner and runs it until `mailbox` is closed.
+/// What a learner wants of whoever has its slot.
+pub(super) enum Wish {
+    Try(Candidate),
+    Withdraw(Hash),
+}
+
+/// Starts a thread that makes a learner and runs it until `mailbox` is closed; `ask` says whether anyone was asked.
 pub(super) fn spawn(
     name: &'static str,
     mailbox: Mailbox,
     shares: Shares,
     gauges: Arc<Gauges>,
     make: impl FnOnce() -> Option<Box<dyn Learn>> + Send + 'static,
-    offer: impl Fn(Candidate) -> bool + Send + 'static,
+    ask: impl Fn(Wish) -> bool + Send + 'static,
 ) -> io::Result<std::thread::JoinHandle<()>> {
     let run = move || {
         // The agent gives up its own only when its threads run.
@@ -61,7 +68,7 @@ pub(super) fn spawn(
         let shared = gauges.clone();
         let learned = catch_unwind(AssertUnwindSafe(|| {
             if let Some(mut learner) = make() {
-                learn(&mut *learner, &mailbox, shares, &shared, &offer);
+                learn(&mut *learner, &mailbox, shares, &shared, &ask);
             }
         }));
         if learned.is_err() {
@@ -82,7 +89,7 @@ fn learn(
     mailbox: &Mailbox,
     shares: Shares,
     gauges: &Gauges,
-    offer: &dyn Fn(Candidate) -> bool,
+    ask: &dyn Fn(Wish) -> bool,
 ) {
     let mut patience = PATIENCE;
     while let Some(Mail { decisions, batches }) = mailbox.take(patience) {
@@ -92,10 +99,13 @@ fn learn(
             gauges.rows.fetch_add(batch.rows.len() as u64, Relaxed);
             learner.take(*from, batch);
         }
+        if let Some(candidate) = learner.withdrawn() {
+            ask(Wish::Withdraw(candidate));
+        }
         if let Some(candidate) = learner.step(STEP) {
             gauges.candidates.fetch_add(1, Relaxed);
-            if !offer(candidate) {
-                learner.withdraw();
+            if !ask(Wish::Try(candidate)) {
+                learner.not_asked();
             }
         }
         let used = cpu_time().saturating_sub(cpu);
@@ -166,7 +176,7 @@ mod tests {
             assert_ne!(batch.slot, BAD_SLOT, "told to");
         }
         fn hear(&mut self, _: &Decision) {}
-        fn withdraw(&mut self) {}
+        fn not_asked(&mut self) {}
         fn step(&mut self, budget: Duration) -> Option<Candidate> {
             let start = cpu_time();
             while cpu_time() - start < budget {

@@ -33,8 +33,6 @@ const MAX_PREFERENCES: usize = 16;
 /// after each further one.
 const RETRY_US: u64 = 60_000_000;
 const MAX_RETRIES: u32 = 6;
-/// Without a verdict on a candidate for so long there will be none, microseconds of the datapath's clock.
-const VERDICT_US: u64 = 600_000_000;
 
 /// A path that has been trained for.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +50,9 @@ pub(crate) struct Twin {
     seed: u64,
     schedule: Schedule,
     deployments: Deployments,
-    /// What waits for a verdict, since when.
-    offered: Option<(Hash, u64)>,
+    /// What waits for a verdict, and what does not any more.
+    offered: Option<Hash>,
+    withdrawn: Option<Hash>,
     estimator: Estimator,
     /// The path is not what is known; samples from before that are forgotten.
     suspected: bool,
@@ -78,6 +77,7 @@ impl Twin {
             schedule: SCHEDULE,
             deployments,
             offered: None,
+            withdrawn: None,
             estimator: Estimator::default(),
             suspected: false,
             states: States::default(),
@@ -92,9 +92,6 @@ impl Twin {
 
     /// Starts to train, if the path is not what was trained for.
     fn look(&mut self) {
-        if self.offered.is_some_and(|(_, since_us)| self.now_us < since_us + VERDICT_US) {
-            return;
-        }
         let Some(path) = self.estimator.path() else { return };
         let training = self.training.as_ref().map(|t| &t.path).or(self.ready.as_ref().map(|(p, ..)| p));
         let settled = self.settled.as_ref();
@@ -102,7 +99,7 @@ impl Twin {
         if known.is_some_and(|known| covers(known, &path)) {
             self.suspected = false;
             let due = settled.and_then(|s| s.retry_at_us).is_some_and(|at_us| at_us <= self.now_us);
-            if training.is_none() && due {
+            if training.is_none() && self.offered.is_none() && due {
                 self.begin(path);
             }
         } else if known.is_some() && !self.suspected {
@@ -117,7 +114,9 @@ impl Twin {
 
     fn begin(&mut self, path: Path) {
         self.trainings += 1;
+        // What was learned for another path is not wanted any more, also where it is being tried.
         self.ready = None;
+        self.withdrawn = self.offered.take();
         let seed = self.seed.wrapping_add(self.trainings << 32);
         let of = |p: &[i32; 3]| Preference::new(p[0] as f32, p[1] as f32, p[2] as f32);
         let preferences = self.preferences.iter().filter_map(of).collect();
@@ -172,7 +171,7 @@ impl Twin {
         self.settle(path, false);
         match candidate(&policy, self.deployments.snapshot(), &self.states, claim) {
             Ok(candidate) => {
-                self.offered = Some((candidate.snapshot.hash(), self.now_us));
+                self.offered = Some(candidate.snapshot.hash());
                 self.deployments.made(policy, candidate.snapshot.clone());
                 Some(candidate)
             }
@@ -213,7 +212,7 @@ impl Learn for Twin {
 
     fn hear(&mut self, decision: &Decision) {
         self.deployments.hear(decision);
-        if !self.offered.is_some_and(|(hash, _)| decision.snapshot == Some(hash)) {
+        if self.offered.is_none() || decision.snapshot != self.offered {
             return;
         }
         match decision.verdict {
@@ -228,8 +227,12 @@ impl Learn for Twin {
         self.offered = None;
     }
 
-    fn withdraw(&mut self) {
+    fn not_asked(&mut self) {
         self.offered = None;
+    }
+
+    fn withdrawn(&mut self) -> Option<Hash> {
+        self.withdrawn.take()
     }
 
     fn step(&mut self, budget: Duration) -> Option<Candidate> {
@@ -357,7 +360,7 @@ pub(crate) mod tests {
         assert!(evidence.fidelity_mean > 0.05, "{evidence:?}");
         let hash = candidate.snapshot.hash();
         assert_eq!(candidate.snapshot.shape(), twin.deployments.snapshot().shape());
-        five_seconds(&mut twin, 5, 40);
+        five_seconds(&mut twin, 5, 10);
         assert_eq!(twin.pressure(), Pressure::Steady, "it waits for a verdict");
         twin.hear(&decided(hash, Verdict::Promoted));
         assert_eq!(twin.deployments.snapshot().hash(), hash);
@@ -365,6 +368,7 @@ pub(crate) mod tests {
         assert_eq!(twin.pressure(), Pressure::Steady, "the path is as it was");
         five_seconds(&mut twin, 15, 40);
         assert_eq!(twin.pressure(), Pressure::Adapting);
+        assert_eq!(twin.withdrawn(), None, "nothing is on trial");
         let next = learn(&mut twin).expect("a candidate");
         twin.hear(&decided(next.snapshot.hash(), Verdict::RolledBack(Why::Worse)));
         assert_eq!(twin.deployments.snapshot().hash(), hash, "what was rolled back is forgotten");
@@ -383,5 +387,16 @@ pub(crate) mod tests {
         five_seconds(&mut twin, 5, 80);
         let path = twin.training.as_ref().unwrap().path;
         assert!((path.bytes_per_s / 10_000_000.0 - 1.0).abs() < 0.05, "{path:?}");
+    }
+
+    #[test]
+    fn what_was_learned_for_another_path_is_withdrawn() {
+        let mut twin = twin();
+        five_seconds(&mut twin, 0, 10);
+        let candidate = learn(&mut twin).expect("a candidate");
+        twin.hear(&decided(candidate.snapshot.hash(), Verdict::Trial { share: 1, trying: 1, flows: 1 }));
+        five_seconds(&mut twin, 5, 40);
+        assert_eq!((twin.withdrawn(), twin.withdrawn()), (Some(candidate.snapshot.hash()), None));
+        assert_eq!(twin.pressure(), Pressure::Adapting);
     }
 }
