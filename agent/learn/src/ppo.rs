@@ -40,10 +40,6 @@ pub struct PpoConfig {
     pub gamma: f32,
     /// Lambda of generalised advantage estimation (Schulman et al., 2016).
     pub gae_lambda: f32,
-    /// `k` of `(r + k (gamma r - r')) / (1 + k)`, which takes the place of a reward `r` that follows `r'`: potential-based
-    /// shaping (Ng, Harada and Russell, 1999) whose potential is `k` times the last reward. It changes no optimum; it tells
-    /// an action's effect from a level that no action brought and no observation shows, which at `1 / (1 - gamma)` is gone.
-    pub shaping: f32,
     /// How far the ratio may move, either way.
     pub clip: f32,
     /// Weight of the entropy bonus.
@@ -78,7 +74,6 @@ impl Default for PpoConfig {
         PpoConfig {
             gamma: 0.99,
             gae_lambda: 0.95,
-            shaping: 0.0,
             clip: 0.2,
             entropy_coef: 0.001,
             value_coef: 0.5,

@@ -115,9 +115,7 @@ impl Batch {
         self.returns.resize(start + rows.rewards.len(), 0.0);
         let (mut next, mut advantage) = (after, 0.0);
         for n in (0..rows.rewards.len()).rev() {
-            let gain = config.gamma * rows.rewards[n] - rows.rewards[n.saturating_sub(1)];
-            let reward = (rows.rewards[n] + config.shaping * gain) / (1.0 + config.shaping);
-            let delta = reward + config.gamma * next - values[n];
+            let delta = rows.rewards[n] + config.gamma * next - values[n];
             advantage = delta + config.gamma * config.gae_lambda * advantage;
             self.advantages[start + n] = advantage;
             self.returns[start + n] = advantage + values[n];
