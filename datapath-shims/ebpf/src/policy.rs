@@ -201,10 +201,17 @@ fn choose(asm: &mut Asm, map: i32, slot: u8, native: Label) {
     asm.jump(ready);
     asm.bind(still);
     asm.jump_if_imm(R::R4, Cond::Ne, Level::LastGood as i32, give_up);
-    part(asm, BUFFER, 16, give_up);
-    point_at(asm, map, slot, BUFFER);
-    of_image(asm, Size::B4, R::R0, image::UID);
-    asm.jump_if(R::R0, Cond::Ne, R::R5, ready);
+    // A canary's flow goes back to the active snapshot, any other one to the last good.
+    let last_good = asm.label();
+    for (shift, none) in [(0, last_good), (16, give_up)] {
+        part(asm, BUFFER, shift, none);
+        point_at(asm, map, slot, BUFFER);
+        of_image(asm, Size::B4, R::R0, image::UID);
+        asm.jump_if(R::R0, Cond::Ne, R::R5, ready);
+        if shift == 0 {
+            asm.bind(last_good);
+        }
+    }
     asm.bind(give_up);
     asm.store_imm(Size::B4, REC, rec::LEVEL as i16, Level::Native as i32);
     asm.jump(native);

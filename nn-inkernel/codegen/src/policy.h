@@ -77,7 +77,7 @@ static inline int ccplane_part(uint64_t control, unsigned int shift)
 static inline int ccplane_choose(const struct ccplane_slot *slot, uint64_t control, uint64_t key,
 				 struct ccplane_flow_policy *flow)
 {
-	int choice = ccplane_part(control, 8), good = ccplane_part(control, 16), buffer;
+	int choice = ccplane_part(control, 8), good = ccplane_part(control, 0), buffer;
 	unsigned int kept = flow->buffer % CCPLANE_BUFFERS;
 
 	if (choice < 0 || (ccplane_spread(key) >> 48) >= (control >> 32 & 0xffff))
@@ -89,6 +89,9 @@ static inline int ccplane_choose(const struct ccplane_slot *slot, uint64_t contr
 	    (ccplane_u32(slot->images[kept], CCPLANE_FLAGS) & CCPLANE_PIN))
 		buffer = (int)kept;
 	if (flow->level != CCPLANE_CHOSEN) {
+		/* A canary's flow goes back to the active snapshot, any other one to the last good. */
+		if (good < 0 || ccplane_u32(slot->images[good], CCPLANE_UID) == flow->level_uid)
+			good = ccplane_part(control, 16);
 		buffer = choice;
 		if (ccplane_u32(slot->images[buffer], CCPLANE_UID) != flow->level_uid) {
 			flow->level = CCPLANE_CHOSEN;

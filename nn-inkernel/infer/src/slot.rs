@@ -61,7 +61,7 @@ pub enum Level {
     /// By what the slot gives it.
     #[default]
     Chosen = 0,
-    /// By the last good snapshot.
+    /// By the active snapshot where that was the canary's trouble, else by the last good one.
     LastGood = 1,
     /// By the native algorithm.
     Native = 2,
@@ -172,14 +172,16 @@ impl Slot<'_> {
         }
         let uid_in = |buffer: u8| image::u32_at(self.images[usize::from(buffer) % BUFFERS], image::UID);
         if flow.level != Level::Chosen {
+            // A canary's flow goes back to the active snapshot, any other one to the last good.
+            let another = |buffer: &u8| uid_in(*buffer) != flow.level_uid;
+            let good = [self.control.active, self.control.last_good].into_iter().flatten().find(another);
             // What the slot gives now, not what the flow is pinned to: a push is the way back up.
             buffer = slots_choice?;
             if uid_in(buffer) != flow.level_uid {
                 flow.level = Level::Chosen;
                 flow.trouble = 0;
             } else if flow.level == Level::LastGood
-                && let Some(good) = self.control.last_good
-                && uid_in(good) != flow.level_uid
+                && let Some(good) = good
             {
                 buffer = good;
             } else {

@@ -190,6 +190,32 @@ fn a_flow_in_trouble_falls_back_to_the_last_good_one_then_to_the_native_algorith
 }
 
 #[test]
+fn a_canarys_flow_falls_back_to_the_active_snapshot() {
+    let held = Held::new(|_| {});
+    for last_good in [None, Some(2)] {
+        let canary = Control { canary: Some(1), canary_share: u16::MAX, last_good, ..ACTIVE };
+        let mut flow = FlowPolicy::default();
+        for _ in 0..4 {
+            assert_eq!(held.uid(canary, &mut flow, 1, BAD), Some(2), "by the canary");
+        }
+        assert_eq!((flow.level, flow.level_uid), (Level::LastGood, 2));
+        assert_eq!(held.uid(canary, &mut flow, 1, GOOD), Some(1), "by the active one");
+        // What the canary did is no reason to leave the active one once the canary is gone ...
+        let mut freed = flow;
+        assert_eq!(held.uid(Control { last_good, ..ACTIVE }, &mut freed, 1, GOOD), Some(1));
+        assert_eq!(freed.level, Level::Chosen);
+        // ... nor is the flow given back to a canary that is promoted.
+        let promoted = Control { active: Some(1), last_good: Some(0), ..Control::EMPTY };
+        assert_eq!(held.uid(promoted, &mut flow.clone(), 1, GOOD), Some(1));
+        for _ in 0..4 {
+            assert_eq!(held.uid(canary, &mut flow, 1, BAD), Some(1));
+        }
+        assert_eq!(held.uid(canary, &mut flow, 1, GOOD), None, "trouble with both");
+        assert_eq!(flow.level, Level::Native);
+    }
+}
+
+#[test]
 fn without_another_last_good_one_a_trip_leads_to_the_native_algorithm() {
     let held = Held::new(|_| {});
     for last_good in [None, Some(0)] {

@@ -227,6 +227,21 @@ fn fallbacks() -> Result<Vec<Draft>, CaseError> {
             .native(false)
             .cwnd(5000)
             .snapshot(7),
+        case("a canary's trouble leads back to the active snapshot, the first one too", ASK)
+            .networks(&[Linear::new(1, [0, 1]), Linear { trip_limit: 8, ..Linear::new(2, [0, 127]) }])?
+            .push(0)
+            .canary(1, 16_000)
+            .interval(100)
+            .snapshot(2)
+            .interval(100)
+            .snapshot(2)
+            .interval(100)
+            .snapshot(1)
+            .native(false)
+            .op(Operation::Promote(0))
+            .interval(100)
+            .snapshot(1)
+            .native(false),
         case("trouble leads to the last good snapshot, then to the native algorithm", ASK)
             .networks(&[
                 Linear { trip_limit: 8, ..Linear::new(1, [0, 127]) },
