@@ -226,6 +226,7 @@ impl Loop {
             *self.verdicts.entry((decision.algorithm, decision.verdict.name())).or_default() += 1;
             self.post.decision(self.place(&decision), decision);
         }
+        self.post.flush();
     }
 
     fn kind(&self, id: DatapathId) -> &'static str {

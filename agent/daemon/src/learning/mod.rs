@@ -30,7 +30,7 @@ use ccplane_learn::Policy;
 use ccplane_snapshot::Snapshot;
 use deployed::Deployments;
 use live::Live;
-use mailbox::Mailbox;
+use mailbox::{Mailbox, Poster};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,32 +43,35 @@ use twin::Twin;
 const POLICIES: &str = "policies";
 
 /// Where one loop's rows and decisions go.
-#[derive(Clone)]
 pub(crate) struct Post {
-    from: LoopId,
-    mailboxes: BTreeMap<&'static str, Mailbox>,
+    learners: BTreeMap<&'static str, Poster>,
     log: DecisionLog,
 }
 
 impl Post {
     /// Of a loop that nobody learns from.
     pub(crate) fn none() -> Post {
-        Post { from: LoopId(0), mailboxes: BTreeMap::new(), log: DecisionLog::default() }
+        Post { learners: BTreeMap::new(), log: DecisionLog::default() }
     }
 
     /// Rows, to their learner.
-    pub(crate) fn batch(&self, batch: Batch) {
-        if let Some(mailbox) = self.mailboxes.get(batch.algorithm) {
-            mailbox.post_batch(self.from, batch);
+    pub(crate) fn batch(&mut self, batch: Batch) {
+        if let Some(poster) = self.learners.get_mut(batch.algorithm) {
+            poster.batch(batch);
         }
     }
 
     /// A decision, to the log and its learner. `datapath`: its kind.
-    pub(crate) fn decision(&self, datapath: &str, decision: Decision) {
+    pub(crate) fn decision(&mut self, datapath: &str, decision: Decision) {
         self.log.tell(datapath, &decision);
-        if let Some(mailbox) = self.mailboxes.get(decision.algorithm) {
-            mailbox.post_decision(decision);
+        if let Some(poster) = self.learners.get_mut(decision.algorithm) {
+            poster.decision(decision);
         }
+    }
+
+    /// What no learner could take at once.
+    pub(crate) fn flush(&mut self) {
+        self.learners.values_mut().for_each(Poster::flush);
     }
 }
 
@@ -147,8 +150,8 @@ impl Learning {
 
     /// What a loop posts to.
     pub(crate) fn post(&self, from: LoopId) -> Post {
-        let mailboxes = self.pupils.iter().map(|p| (p.view.algorithm, p.view.mailbox.clone())).collect();
-        Post { from, mailboxes, log: self.log.clone() }
+        let poster = |p: &Pupil| (p.view.algorithm, Poster::new(p.view.mailbox.clone(), from));
+        Post { learners: self.pupils.iter().map(poster).collect(), log: self.log.clone() }
     }
 
     /// The learners, to look at.
@@ -163,11 +166,11 @@ impl Learning {
             let (name, slot, ask) = (view.algorithm, policy.slot, ask.clone());
             let (mode, noise, directory) = (self.mode, self.noise, self.directory.clone());
             let make = move || learner(mode, algorithm, &policy, noise, directory);
-            let (mailbox, post) = (view.mailbox.clone(), (view.mailbox.clone(), self.log.clone()));
+            let (mailbox, log) = (view.mailbox.clone(), self.log.clone());
             let ask = move |wish| {
                 ask(match wish {
-                    Wish::Try(candidate) => {
-                        Ask::Try(Arc::new(Offer::new(name, slot, candidate, post.clone())))
+                    Wish::Try(candidate, refused) => {
+                        Ask::Try(Arc::new(Offer::new(name, slot, candidate, refused, log.clone())))
                     }
                     Wish::Withdraw(candidate) => Ask::Withdraw { algorithm: name, slot, candidate },
                 })

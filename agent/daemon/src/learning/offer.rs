@@ -1,7 +1,6 @@
 //! A candidate on its way to the loops, which ends in a decision wherever it ends.
 
 use super::DecisionLog;
-use super::mailbox::Mailbox;
 use crate::clock;
 use ccplane_core::{Candidate, Decision};
 use ccplane_snapshot::Hash;
@@ -34,18 +33,21 @@ pub(crate) struct Offer {
     /// For it.
     pub(crate) candidate: Candidate,
     taken: AtomicBool,
-    post: (Mailbox, DecisionLog),
+    /// Who offers it looks here, as whoever lets go of it last is to wait for nobody.
+    refused: Arc<AtomicBool>,
+    log: DecisionLog,
 }
 
 impl Offer {
-    /// `post`: who hears that nobody has taken it.
+    /// `refused` becomes true if nobody takes it.
     pub(super) fn new(
         algorithm: &'static str,
         slot: u8,
         candidate: Candidate,
-        post: (Mailbox, DecisionLog),
+        refused: Arc<AtomicBool>,
+        log: DecisionLog,
     ) -> Offer {
-        Offer { algorithm, slot, candidate, taken: AtomicBool::new(false), post }
+        Offer { algorithm, slot, candidate, taken: AtomicBool::new(false), refused, log }
     }
 
     /// A core has the slot, and decides.
@@ -59,9 +61,8 @@ impl Drop for Offer {
         // Whoever took it did so before it let go, which orders the two.
         if !self.taken.load(Relaxed) {
             let decision = Decision::no_slot(self.algorithm, self.slot, &self.candidate, clock::now_us());
-            let (mailbox, log) = &self.post;
-            log.tell("", &decision);
-            mailbox.post_decision(decision);
+            self.log.tell("", &decision);
+            self.refused.store(true, Relaxed);
         }
     }
 }
@@ -70,28 +71,24 @@ impl Drop for Offer {
 mod tests {
     use super::*;
     use crate::learning::twin::tests::policy_and_snapshot;
-    use ccplane_core::{Origin, Verdict};
-    use std::sync::Arc;
-    use std::time::Duration;
+    use ccplane_core::Origin;
 
     #[test]
-    fn a_candidate_that_no_loop_takes_is_decided_on_once() {
+    fn a_candidate_that_no_loop_takes_is_refused() {
         let (_, snapshot) = policy_and_snapshot(1);
         let candidate = Candidate { snapshot, origin: Origin::Operator { share: None, force: false } };
         for taken in [false, true] {
-            let mailbox = Mailbox::default();
-            let post = (mailbox.clone(), DecisionLog::default());
-            let loops = vec![Arc::new(Offer::new("hung", 3, candidate.clone(), post)); 2];
+            let refused = Arc::<AtomicBool>::default();
+            let offer = Offer::new("hung", 3, candidate.clone(), refused.clone(), DecisionLog::default());
+            let loops = vec![Arc::new(offer); 2];
             if taken {
                 loops[0].take();
             }
             let mut loops = loops.into_iter();
             drop(loops.next());
-            assert!(mailbox.take(Duration::ZERO).unwrap().decisions.is_empty(), "the other one may take it");
+            assert!(!refused.load(Relaxed), "the other one may take it");
             drop(loops);
-            let decisions = mailbox.take(Duration::ZERO).unwrap().decisions;
-            let verdicts: Vec<&Verdict> = decisions.iter().map(|d| &d.verdict).collect();
-            assert_eq!(verdicts, if taken { vec![] } else { vec![&Verdict::NoSlot] });
+            assert_eq!(refused.load(Relaxed), !taken);
         }
     }
 }

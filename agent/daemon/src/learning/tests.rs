@@ -1,6 +1,6 @@
 //! A learner that hangs, as the loops that post to it see it; and what its thread is to the scheduler.
 
-use super::mailbox::{LoopId, Mailbox};
+use super::mailbox::{LoopId, Mailbox, Poster};
 use super::{DecisionLog, Learn, LearnerView, Post, Running, Shares, thread};
 use crate::learning::learner::Pressure;
 use ccplane_alg::Row;
@@ -69,8 +69,8 @@ fn nobody_waits_for_a_learner_that_hangs() {
     let learner =
         thread::spawn("hung", mailbox.clone(), SHARES, view.gauges.clone(), make, |_| true).unwrap();
     let running = Running { mailboxes: vec![mailbox.clone()] };
-    let mailboxes = BTreeMap::from([("hung", mailbox)]);
-    let post = Post { from: LoopId(0), mailboxes, log: DecisionLog::default() };
+    let learners = BTreeMap::from([("hung", Poster::new(mailbox, LoopId(0)))]);
+    let mut post = Post { learners, log: DecisionLog::default() };
     post.batch(batch(1));
     has_entered.recv_timeout(PATIENCE).unwrap();
 

@@ -48,7 +48,8 @@ pub(crate) struct Gauges {
 
 /// What a learner wants of whoever has its slot.
 pub(super) enum Wish {
-    Try(Candidate),
+    /// The flag becomes true if nobody takes it.
+    Try(Candidate, Arc<AtomicBool>),
     Withdraw(Hash),
 }
 
@@ -92,6 +93,8 @@ fn learn(
     ask: &dyn Fn(Wish) -> bool,
 ) {
     let mut patience = PATIENCE;
+    // Of what was offered last.
+    let mut refused: Option<Arc<AtomicBool>> = None;
     while let Some(Mail { decisions, batches }) = mailbox.take(patience) {
         let (began, cpu) = (Instant::now(), cpu_time());
         decisions.iter().for_each(|d| learner.hear(d));
@@ -99,12 +102,16 @@ fn learn(
             gauges.rows.fetch_add(batch.rows.len() as u64, Relaxed);
             learner.take(*from, batch);
         }
+        if refused.take_if(|refused| refused.load(Relaxed)).is_some() {
+            learner.not_asked();
+        }
         if let Some(candidate) = learner.withdrawn() {
             ask(Wish::Withdraw(candidate));
         }
         if let Some(candidate) = learner.step(STEP) {
             gauges.candidates.fetch_add(1, Relaxed);
-            if !ask(Wish::Try(candidate)) {
+            let flag = refused.insert(Arc::default()).clone();
+            if !ask(Wish::Try(candidate, flag)) {
                 learner.not_asked();
             }
         }
@@ -155,7 +162,7 @@ fn cpu_time() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::learning::mailbox::LoopId;
+    use crate::learning::mailbox::{LoopId, Poster};
     use ccplane_core::{Batch, Decision};
 
     const BAD_SLOT: u8 = 15;
@@ -189,26 +196,27 @@ mod tests {
         }
     }
 
-    fn start(pressure: Pressure) -> (Mailbox, Arc<Gauges>, std::thread::JoinHandle<()>) {
+    fn start(pressure: Pressure) -> (Mailbox, Poster, Arc<Gauges>, std::thread::JoinHandle<()>) {
         let (mailbox, gauges) = (Mailbox::default(), Arc::<Gauges>::default());
         let shares = Shares { steady_percent: 10, burst_percent: 40 };
         let make = move || Some(Box::new(Busy(pressure)) as Box<dyn Learn>);
         let thread = spawn("test", mailbox.clone(), shares, gauges.clone(), make, |_| true).unwrap();
-        (mailbox, gauges, thread)
+        let poster = Poster::new(mailbox.clone(), LoopId(0));
+        (mailbox, poster, gauges, thread)
     }
 
     #[test]
     fn a_learner_keeps_to_its_share() {
         for (pressure, percent) in [(Pressure::Steady, 10), (Pressure::Adapting, 40)] {
             let start_at = Instant::now();
-            let (mailbox, gauges, thread) = start(pressure);
+            let (mailbox, mut poster, gauges, thread) = start(pressure);
             // A busy machine leaves it nothing for a while.
             let looks_on = || {
                 let elapsed = start_at.elapsed();
                 elapsed < WATCH || (gauges.cpu_us.load(Relaxed) == 0 && elapsed < LONGEST_WATCH)
             };
             while looks_on() {
-                mailbox.post_batch(LoopId(0), batch(0));
+                poster.batch(batch(0));
                 std::thread::sleep(Duration::from_millis(10));
             }
             mailbox.close();
@@ -222,11 +230,56 @@ mod tests {
 
     #[test]
     fn a_learner_that_panics_costs_learning_only() {
-        let (mailbox, gauges, thread) = start(Pressure::Steady);
-        mailbox.post_batch(LoopId(0), batch(BAD_SLOT));
+        let (_, mut poster, gauges, thread) = start(Pressure::Steady);
+        poster.batch(batch(BAD_SLOT));
         thread.join().unwrap();
         assert!(gauges.failed.load(Relaxed));
         // Nobody waits for it, now or later.
-        mailbox.post_batch(LoopId(0), batch(0));
+        poster.batch(batch(0));
+    }
+
+    /// Offers again whenever it hears that nobody took its last candidate.
+    struct Offering {
+        offers: bool,
+        told: std::sync::mpsc::Sender<()>,
+    }
+
+    impl Learn for Offering {
+        fn take(&mut self, _: LoopId, _: &Batch) {}
+        fn hear(&mut self, _: &Decision) {}
+        fn not_asked(&mut self) {
+            self.offers = true;
+            let _ = self.told.send(());
+        }
+        fn step(&mut self, _: Duration) -> Option<Candidate> {
+            let (_, snapshot) = crate::learning::twin::tests::policy_and_snapshot(1);
+            let origin = ccplane_core::Origin::Operator { share: None, force: false };
+            std::mem::take(&mut self.offers).then_some(Candidate { snapshot, origin })
+        }
+        fn pressure(&self) -> Pressure {
+            Pressure::Adapting
+        }
+    }
+
+    #[test]
+    fn a_learner_hears_that_nobody_takes_its_candidate() {
+        const TIMES: usize = 3;
+        let mailbox = Mailbox::default();
+        let (told, times) = std::sync::mpsc::channel();
+        let make = || Some(Box::new(Offering { offers: true, told }) as Box<dyn Learn>);
+        // A loop that was asked, and lets go of the candidate.
+        let ask = |wish| {
+            if let Wish::Try(_, refused) = wish {
+                refused.store(true, Relaxed);
+            }
+            true
+        };
+        let shares = Shares { steady_percent: 100, burst_percent: 100 };
+        let thread = spawn("test", mailbox.clone(), shares, Arc::default(), make, ask).unwrap();
+        for _ in 0..TIMES {
+            times.recv_timeout(LONGEST_WATCH).unwrap();
+        }
+        mailbox.close();
+        thread.join().unwrap();
     }
 }
