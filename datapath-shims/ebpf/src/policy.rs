@@ -2,8 +2,8 @@
 //!
 //! A slot's decision is a subprogram of its own, which programs call with the flow's record. A decision reads the
 //! control word once and nothing that it decides changes the record before it has found the image's uid as it was when
-//! it began: the agent clears the uid before it writes to a buffer, so a decision that was overtaken there is dropped
-//! and the flow keeps the action that it had. Like the kernel's own sequence counters without barriers, that needs a
+//! it began: the agent clears the uid before it writes to a buffer, so a decision that was overtaken there is dropped:
+//! the flow keeps its program, rate and window, and its row says that no snapshot decided. Like the kernel's own sequence counters without barriers, that needs a
 //! processor that keeps loads in order (x86 does); on others the time that passes before a buffer is used again
 //! ([`crate::slots`]) does the work.
 
@@ -105,8 +105,9 @@ pub fn decide(asm: &mut Asm, slots: &Slots, slot: u8) {
     let (native, overtaken) = (asm.label(), asm.label());
     asm.mov(REC, R::R1);
     choose(asm, slots.map, slot, native);
+    // A buffer that has a part, or that a flow is pinned to, holds an image: none there now is one taken away.
     of_image(asm, Size::B4, R::R1, image::UID);
-    asm.jump_if_imm(R::R1, Cond::Eq, 0, native);
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, overtaken);
     of_image(asm, Size::B8, R::R2, image::SHAPE);
     asm.mov_imm(R::R3, shape.code() as i64);
     asm.jump_if(R::R2, Cond::Ne, R::R3, native);
@@ -143,7 +144,11 @@ pub fn decide(asm: &mut Asm, slots: &Slots, slot: u8) {
     set_field(asm, rec::BUFFER, R::R1);
     count(asm, rec::DECISIONS);
     watch(asm);
+    asm.mov_imm(R::R0, DECIDED.into());
+    asm.exit();
+    // A row that paired these inputs with the action before would teach what never happened.
     asm.bind(overtaken);
+    forget(asm, REC);
     asm.mov_imm(R::R0, DECIDED.into());
     asm.exit();
     asm.bind(native);

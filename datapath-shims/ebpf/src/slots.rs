@@ -127,7 +127,8 @@ impl SlotMemory {
         slot_stats(slot, shape, self.control(slot), self.uids(slot), name)
     }
 
-    fn uid(&self, slot: u8, buffer: u8) -> &std::sync::atomic::AtomicU32 {
+    /// The uid in a buffer; 0 while it holds no image.
+    pub fn uid(&self, slot: u8, buffer: u8) -> &std::sync::atomic::AtomicU32 {
         self.memory.u32(policy::image(slot, buffer) as usize + UID)
     }
 

@@ -27,7 +27,7 @@ use ccplane_asm::{Alu, Asm, R, Size};
 /// ACKs that a stream holds; a power of two.
 pub const STREAM_ACKS: usize = 256;
 /// Offsets in the exchange map: how many invocations there were, microseconds that the clock moves with each,
-/// whether the program reported, how the last invocation ended that may have asked a policy ([`FLAGS`]), whether the
+/// whether the program reported, how the last invocation ended that may have asked a policy ([`FLAGS`]), how often the
 /// flow was given up, what was reported, and the primitives of each ACK of the stream.
 const COUNT: u32 = 0;
 const GAP_US: u32 = 8;
@@ -83,7 +83,9 @@ impl Host for TestHost {
     }
     fn give_up(&self, asm: &mut Asm) {
         asm.map_value(R::R2, self.exchange, 0);
-        asm.store_imm(Size::B8, R::R2, GIVEN_UP as i16, 1);
+        asm.load(Size::B8, R::R1, R::R2, GIVEN_UP as i16);
+        asm.alu_imm(Alu::Add, R::R1, 1);
+        asm.store(Size::B8, R::R2, GIVEN_UP as i16, R::R1);
     }
     fn leave(&self, asm: &mut Asm) {
         if self.asks {
@@ -215,6 +217,11 @@ impl Bench {
         self.table.policy(0)
     }
 
+    /// How often the program gave the flow up in the last [`Bench::time`] or [`Bench::invoke`].
+    pub fn given_up(&self) -> u64 {
+        self.io.u64(GIVEN_UP as usize).load(Relaxed)
+    }
+
     /// Reads the flow's state back.
     pub fn get(&self) -> Flow {
         let mut regs = [0; MAX_REGS];
@@ -273,7 +280,7 @@ impl Bench {
             }
         }
         let asked = self.io.u64(ENDED as usize).load(Relaxed) & FLAG_ASKED as u64 != 0;
-        let native = self.io.u64(GIVEN_UP as usize).load(Relaxed) != 0;
+        let native = self.given_up() != 0;
         Ok(Outcome { report: reported, asked, native })
     }
 
@@ -301,6 +308,7 @@ impl Bench {
         }
         self.io.u64(COUNT as usize).store(0, Relaxed);
         self.io.u64(GAP_US as usize).store(gap_us, Relaxed);
+        self.io.u64(GIVEN_UP as usize).store(0, Relaxed);
         Ok(os("run a program", sys::test_run(&program.fd, times))?.1)
     }
 }
@@ -374,5 +382,43 @@ impl Bench {
                 outcome.native,
             )),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_contract::suite::images;
+    use ccplane_infer::Bits;
+    use ccplane_infer::image::{self, map};
+    use ccplane_program::lang::compile;
+
+    const ASK: &str = "(def (Report (x 0))) (when true (history 1 Report.x) (policy 0) (report))";
+
+    /// The agent takes the buffer away that a decision goes by, before it has read a word of it.
+    #[test]
+    fn a_decision_that_a_push_overtakes_is_dropped_and_its_row_with_it() {
+        let mut bench = match Bench::new() {
+            Ok(bench) => bench,
+            Err(e) => return eprintln!("SKIPPED: compiled programs were not run in the kernel: {e}"),
+        };
+        let shape = Shape::new(Bits::W8, &[1, 1]).unwrap();
+        let mut image = images::idle(&shape, 7);
+        image::set_u32(&mut image, image::MAP, map::RATE);
+        bench.define_slot(0, &shape);
+        bench.push(0, &image, Part::Active).unwrap();
+        let program = compile(ASK).unwrap();
+        let loaded = bench.load(&program, 1).unwrap();
+        bench.set(&Flow { rate_bytes_per_s: 1 << 20, action_q16: 9, snapshot: 7, ..Flow::idle(14_480) });
+        let ask = || {
+            let outcome = bench.invoke(&loaded, &Prims::default(), &mut [0; MAX_REGS]).unwrap();
+            (outcome.asked, outcome.native, bench.get().snapshot, bench.policy().decisions)
+        };
+        assert_eq!(ask(), (true, false, 7, 1));
+        bench.slots.uid(0, 0).store(0, Relaxed);
+        assert_eq!(ask(), (true, false, 0, 1), "no decision, and the flow is not given up");
+        assert_eq!((bench.get().action_q16, bench.get().rate_bytes_per_s), (0, 1 << 20));
+        bench.slots.uid(0, 0).store(7, Relaxed);
+        assert_eq!(ask(), (true, false, 7, 2), "the next one is made");
     }
 }
