@@ -125,3 +125,55 @@ fn compare(new: &Snapshot, old: &Snapshot, visited: &[Vec<i32>]) -> Compared {
     compared.bad_share /= count;
     compared
 }
+
+#[cfg(test)]
+mod tmp {
+    use super::*;
+    use ccplane_alg::Algorithm;
+    use ccplane_learn::{Rng, ActorCritic};
+    use std::sync::Arc;
+    use ccplane_env::Links; use ccplane_learn::Environment;
+    struct Rec { n: ActorCritic, spec: ccplane_snapshot::PolicySpec, states: Vec<Vec<i32>> }
+    impl ccplane_learn::Actor for Rec {
+        fn act(&mut self, _: usize, o: &[f32]) -> f32 {
+            self.states.push(o.iter().zip(self.spec.inputs()).map(|(x, f)| f.lo + ((f64::from(*x) + 1.0) / 2.0 * f64::from(f.hi - f.lo)).round() as i32).collect());
+            self.n.mean(o)
+        }
+        fn outcome(&mut self, _: usize, _: f32, _: ccplane_learn::End, _: &[f32]) {}
+    }
+    #[test]
+    fn tmp() {
+        let algs: Vec<Arc<dyn Algorithm>> = vec![Arc::new(ccplane_algs::Aurora::default()), Arc::new(ccplane_algs::Mocc::default())];
+        for a in algs {
+            let src = a.policies().into_iter().next().unwrap();
+            let policy = Policy::from_bytes(&src.policy).unwrap();
+            let shipped = Snapshot::parse(&src.snapshot).unwrap();
+            println!("{} bits {:?} bound {} fid {:?} guards {:?}", a.name(), shipped.shape().bits(), shipped.spec().action().bound(), shipped.fidelity(), shipped.guards());
+            let path = crate::learning::estimate::Path { bytes_per_s: 5e6, flows: 1, rtt_us: 40_000.0, queue_bdp: 1.0, loss: 0.0, variation: 0.0 };
+            let mut links = Links::new(a.clone(), None, crate::learning::twin::family_of(&path), policy.spec().clone()).unwrap();
+            let mut rec = Rec { n: ActorCritic::new(&policy), spec: policy.spec().clone(), states: vec![] };
+            for e in 0..8 { links.episode(e, 256, &mut rec); }
+            for (what, skip) in [("all", 0usize), ("steady", 1500)] {
+            let visited = &rec.states[skip.min(rec.states.len()-200)..];
+            let mut states = States::default();
+            visited.iter().for_each(|s| states.push(s));
+            let c = candidate(&policy, &shipped, &states, Claim { converged: true, stability: 0.0, gain: None }).unwrap();
+            let image = c.snapshot.image(&DeployOptions { uid: 1, noise_q16: 0, pin: false });
+            let model = Model::new(c.snapshot.shape(), &image).unwrap();
+            let acts: Vec<i64> = visited.iter().map(|s| model.infer(s).action_q16).collect();
+            println!("{what} {} range {} {} evidence {:?}", visited.len(), acts.iter().min().unwrap(), acts.iter().max().unwrap(), c.origin.evidence());
+            let mut rng = Rng::new(1, &[]);
+            let b = i64::from(c.snapshot.spec().action().bound_q16);
+            let mut bad = 0; let mut signs=(0,0);
+            for _ in 0..4096 {
+                let cells: Vec<i32> = policy.spec().inputs().iter().map(|f| if rng.uniform() < 0.5 { f.lo } else { f.hi }).collect();
+                let d = model.infer(&cells);
+                if d.action_q16.abs() > b { bad += 1; if d.action_q16 > 0 { signs.0 += 1 } else { signs.1 += 1 } }
+            }
+            let lo: Vec<i32> = policy.spec().inputs().iter().map(|f| f.lo).collect();
+            let hi: Vec<i32> = policy.spec().inputs().iter().map(|f| f.hi).collect();
+            println!("corners bad {} of 4096 {:?}; lo {} hi {} of bound {}", bad, signs, model.infer(&lo).action_q16, model.infer(&hi).action_q16, b);
+            }
+        }
+    }
+}

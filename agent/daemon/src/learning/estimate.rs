@@ -5,14 +5,14 @@ use ccplane_core::{Batch, DatapathId, Measure};
 use std::collections::{BTreeMap, VecDeque};
 
 /// How far back samples count, microseconds of the datapath's clock; but never fewer than [`LEAST_SAMPLES`].
-const WINDOW_US: u64 = 5_000_000;
+const WINDOW_US: u64 = 4_000_000;
 /// Samples of one flow, at least and at most.
 const LEAST_SAMPLES: usize = 10;
 const MAX_SAMPLES: usize = 64;
 /// Flows that are followed, at most.
 const MAX_FLOWS: usize = 1024;
 /// Time without whose samples a path is not known: some round trips, in which a flow fills it.
-const LEAST_SPAN_US: u64 = 2_500_000;
+const LEAST_SPAN_US: u64 = 2_000_000;
 /// Round trips without a queue are within this factor of the smallest of a flow's life, or the path is another.
 const SAME_RTT: f64 = 1.25;
 /// Where the queue adds less than this share of the round trip, and of what it adds at most, to the shortest of late, what is
@@ -113,7 +113,7 @@ fn path(samples: &VecDeque<Measure>) -> Option<Path> {
     rates.sort_unstable_by(f64::total_cmp);
     let rate = *rates.get(rates.len() * 9 / 10)?;
     // What holes hold back is acknowledged later: bytes come in bursts, packets do not.
-    let packet_bytes = last.bytes_acked.saturating_sub(first.bytes_acked) as f64 / packets;
+    let packet_bytes = last.bytes_acked as f64 / last.delivered as f64;
     let seen = |f: fn(f64, f64) -> f64, start| intervals.iter().map(|i| i.srtt_us).fold(start, f);
     let (least_us, most_us) = (seen(f64::min, f64::INFINITY), seen(f64::max, 0.0));
     let ever_us = f64::from(last.min_rtt_us);

@@ -80,7 +80,8 @@ mod tests {
         for taken in [false, true] {
             let refused = Arc::<AtomicBool>::default();
             let offer = Offer::new("hung", 3, candidate.clone(), refused.clone(), DecisionLog::default());
-            let loops = vec![Arc::new(offer); 2];
+            let offer = Arc::new(offer);
+            let loops = [offer.clone(), offer];
             if taken {
                 loops[0].take();
             }

@@ -45,6 +45,7 @@ struct Settled {
 }
 
 /// A twin of one algorithm's flows.
+pub(super) fn family_of(p: &Path) -> ccplane_env::Family { training::family(p) }
 pub(crate) struct Twin {
     algorithm: Arc<dyn Algorithm>,
     seed: u64,
@@ -102,8 +103,8 @@ impl Twin {
             if training.is_none() && self.offered.is_none() && due {
                 self.begin(path);
             }
-        } else if known.is_some() && !self.suspected {
-            // The samples may be of before and after.
+        } else if !self.suspected {
+            // The samples may be of before and after; the first ones are of a flow's start.
             self.suspected = true;
             self.estimator.forget();
         } else {
@@ -332,7 +333,7 @@ pub(crate) mod tests {
                 datapath: DatapathId(0),
                 algorithm: "aurora",
                 slot: 0,
-                rows: vec![(FlowId(1), row); 8],
+                rows: vec![(FlowId(1), row); 32],
                 dropped: 0,
                 measures: vec![measure],
             };
