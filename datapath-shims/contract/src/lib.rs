@@ -357,7 +357,8 @@ pub trait Datapath {
         Err(DatapathError::NoSlot(slot))
     }
 
-    /// Drops the canary; where there is none, makes the last good snapshot active again.
+    /// Drops the canary; where there is none, makes the last good snapshot active again. What is taken back decides for no
+    /// flow any more, pinned ones included.
     ///
     /// # Errors
     /// `NoSlot`, `NoSnapshot`.

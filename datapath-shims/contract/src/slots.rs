@@ -111,6 +111,13 @@ pub fn rolled_back(slot: u8, control: Control) -> Result<Control, DatapathError>
     Ok(Control { active: Some(good), last_good: None, ..control })
 }
 
+/// The buffers that have a part in `from` and none in `to`. After a rollback their uids are 0: what was taken back also
+/// lets go of the flows that are pinned to it.
+pub fn dropped(from: Control, to: Control) -> impl Iterator<Item = u8> {
+    let has_part = |c: &Control, buffer| [c.active, c.canary, c.last_good].contains(&Some(buffer));
+    (0..BUFFERS as u8).filter(move |b| has_part(&from, *b) && !has_part(&to, *b))
+}
+
 /// What a slot with these images shows to the agent; `name` of the image in a buffer.
 pub fn slot_stats(
     slot: u8,
@@ -234,7 +241,11 @@ impl SlotTable {
     /// `NoSlot`, `NoSnapshot`.
     pub fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
         let entry = self.entry(slot)?;
-        entry.control = rolled_back(slot, entry.control)?;
+        let to = rolled_back(slot, entry.control)?;
+        for buffer in dropped(entry.control, to) {
+            image::set_u32(&mut entry.images[usize::from(buffer)], image::UID, 0);
+        }
+        entry.control = to;
         Ok(())
     }
 

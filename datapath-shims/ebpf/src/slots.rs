@@ -7,7 +7,9 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use ccplane_contract::slots::{check_image, free_buffer, promoted, pushed, rolled_back, shared, slot_stats};
+use ccplane_contract::slots::{
+    check_image, dropped, free_buffer, promoted, pushed, rolled_back, shared, slot_stats,
+};
 use ccplane_contract::{DatapathError, Part, SlotStats};
 use ccplane_infer::image::{CLIP_LIMIT, NAME, UID, u32_at};
 use ccplane_infer::{BUFFERS, Control, Shape};
@@ -108,7 +110,9 @@ impl SlotMemory {
     pub fn rollback(&self, slot: u8, now_us: u64) -> Result<(), DatapathError> {
         self.shape(slot).ok_or(DatapathError::NoSlot(slot))?;
         let control = self.control(slot);
-        self.change(slot, control, rolled_back(slot, control)?, now_us);
+        let to = rolled_back(slot, control)?;
+        self.change(slot, control, to, now_us);
+        dropped(control, to).for_each(|buffer| self.uid(slot, buffer).store(0, Release));
         Ok(())
     }
 
@@ -163,12 +167,7 @@ impl SlotMemory {
     /// Changes the parts, at once; buffers that lost theirs begin to rest.
     fn change(&self, slot: u8, from: Control, to: Control, now_us: u64) {
         self.memory.u64(self.block(slot, policy::CONTROL)).store(to.to_word(), Release);
-        for buffer in 0..BUFFERS as u8 {
-            let has_part = |c: &Control| [c.active, c.canary, c.last_good].contains(&Some(buffer));
-            if has_part(&from) && !has_part(&to) {
-                self.retire(slot, buffer, now_us);
-            }
-        }
+        dropped(from, to).for_each(|buffer| self.retire(slot, buffer, now_us));
     }
 }
 

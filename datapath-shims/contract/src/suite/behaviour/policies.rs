@@ -315,5 +315,10 @@ fn pinned(s: &mut Session) -> Outcome {
     for uid in 4..8 {
         s.push(&plain(uid), Part::Active)?;
     }
-    s.decides("until its buffer is needed", 7)
+    s.decides("until its buffer is needed", 7)?;
+    s.push(&Linear { flags: PIN, ..plain(8) }, Part::Active)?;
+    s.decides("a push is followed", 8)?;
+    must("rollback", s.datapath().rollback(SLOT))?;
+    s.decides("a rollback is followed by pinned flows too", 7)?;
+    s.stays_with("for good", 7)
 }

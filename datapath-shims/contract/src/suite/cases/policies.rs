@@ -186,6 +186,24 @@ fn deployments() -> Result<Vec<Draft>, CaseError> {
             .op(Operation::Rollback(0))
             .ack()
             .snapshot(1),
+        case("a rollback of a canary reaches the flows that are pinned to it", ASK)
+            .networks(&three().map(|n| Linear { flags: PIN, ..n }))?
+            .push(0)
+            .canary(1, 16_000)
+            .ack()
+            .snapshot(2)
+            .op(Operation::Rollback(0))
+            .ack()
+            .snapshot(1),
+        case("a rollback of an active snapshot reaches the flows that are pinned to it", ASK)
+            .networks(&three().map(|n| Linear { flags: if n.uid == 2 { PIN } else { 0 }, ..n }))?
+            .push(0)
+            .push(1)
+            .ack()
+            .snapshot(2)
+            .op(Operation::Rollback(0))
+            .ack()
+            .snapshot(1),
         case("a pinned flow keeps its snapshot until its buffer is used again", ASK)
             .networks(
                 &[1, 2, 3, 4, 5, 6]
