@@ -45,7 +45,6 @@ struct Settled {
 }
 
 /// A twin of one algorithm's flows.
-pub(super) fn family_of(p: &Path) -> ccplane_env::Family { training::family(p) }
 pub(crate) struct Twin {
     algorithm: Arc<dyn Algorithm>,
     seed: u64,

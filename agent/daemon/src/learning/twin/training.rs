@@ -264,7 +264,7 @@ pub(super) fn covers(trained: &Path, path: &Path) -> bool {
 }
 
 /// Links around an estimate. The rate goes further up than down: a flow that does not fill its path does not show it.
-pub(super) fn family(path: &Path) -> Family {
+fn family(path: &Path) -> Family {
     let around = |value: f64, (low, high): (f64, f64), min: f64, max: f64| {
         Range((value * low).clamp(min, max), (value * high).clamp(min, max))
     };
