@@ -99,10 +99,16 @@ fn jump_if_silent(asm: &mut Asm, silent: Label) {
 }
 
 /// Claims a change for the program that runs next, and carries out the dispatcher's part of it: which program
-/// that is. A change for [`NO_INSTANCE`] ends there. Under a silent agent changes wait, as its programs do.
+/// that is. A change for [`NO_INSTANCE`] ends there. Under a silent agent changes wait, as its programs do; so do
+/// fields that are set while a policy's lack of an answer keeps the program from running, for the next one to find.
 fn claim_change(asm: &mut Asm, done: Label) {
-    let (keep, start, steered) = (asm.label(), asm.label(), asm.label());
+    let (keep, start, steered, runs) = (asm.label(), asm.label(), asm.label(), asm.label());
     jump_if_silent(asm, done);
+    asm.load(Size::B4, R::R1, RECORD, rec::MODE as i16);
+    asm.jump_if_imm(R::R1, Cond::Ne, mode::POLICY as i32, runs);
+    asm.load(Size::B4, R::R1, RECORD, rec::STAGE_SLOT as i16);
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, done);
+    asm.bind(runs);
     claim(asm, RECORD, done);
     asm.load(Size::B4, R::R1, RECORD, rec::STAGE_SLOT as i16);
     asm.jump_if_imm(R::R1, Cond::Eq, 0, keep);

@@ -279,8 +279,13 @@ fn empty_slot(s: &mut Session) -> Outcome {
     s.progresses(flow, false)?;
     let mode = s.stats(flow)?.mode;
     promise(mode == Mode::NativePolicy, "a push alone does not bring it back", &mode)?;
+    must("update", s.datapath().update(flow, &[(Field::Cwnd, 77_777)]))?;
+    s.progresses(flow, false)?;
+    let from = s.reports.len();
     must("set_program", s.datapath().set_program(flow, A, &[]))?;
     s.decides("a program that is set brings it back", 1)?;
+    let cwnd = s.reports[from].values[CWND_SEEN];
+    promise(cwnd == 77_777, "a window that was set meanwhile waits for the next program", &cwnd)?;
     let stats = s.stats(flow)?;
     promise((stats.mode, stats.program) == (Mode::Program, Some(A)), "it is steered again", &stats)
 }
