@@ -2,7 +2,7 @@
 
 use crate::codegen::{Host, REC, no_sample_is_infinity};
 use crate::events::send_report;
-use crate::kernel::{Kernel, Maps, TCP_CA_LOSS, TCP_CA_RECOVERY, lookup};
+use crate::kernel::{Kernel, Maps, TCP_CA_CWR, TCP_CA_LOSS, TCP_CA_RECOVERY, lookup};
 use crate::layout::{FLAG_TIMEOUT, mode, rec};
 use ccplane_asm::{Alu, Asm, Cond, R, Size};
 use ccplane_program::ir::Prim;
@@ -142,7 +142,8 @@ impl Host for TcpHost<'_> {
 
     fn apply(&self, asm: &mut Asm) {
         let k = self.kernel;
-        let (not_small, clamped, repaired, kept) = (asm.label(), asm.label(), asm.label(), asm.label());
+        let (not_small, clamped, repaired, counted, kept) =
+            (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
         let (paced, bounded, pacing_on, done) = (asm.label(), asm.label(), asm.label(), asm.label());
         asm.load(Size::B8, R::R1, REC, rec::CWND as i16);
         k.get(asm, R::R2, R::R6, "mss_cache");
@@ -154,11 +155,17 @@ impl Host for TcpHost<'_> {
         asm.jump_if(R::R1, Cond::Le, R::R2, clamped);
         asm.mov(R::R1, R::R2);
         asm.bind(clamped);
-        // What is paced comes out in no burst when the window is kept through a loss: recovery leaves it alone.
-        asm.load(Size::B8, R::R2, REC, rec::RATE as i16);
-        asm.jump_if_imm(R::R2, Cond::Eq, 0, repaired);
+        // What is paced comes out in no burst when the window is kept through a loss: recovery leaves it alone, and only
+        // counts, for the native algorithm if the program gives up in the middle.
         k.get(asm, R::R2, R::R6, "ca_state");
-        asm.jump_if_imm(R::R2, Cond::Ne, TCP_CA_LOSS, kept);
+        asm.jump_if_imm(R::R2, Cond::Lt, TCP_CA_CWR, kept);
+        asm.jump_if_imm(R::R2, Cond::Eq, TCP_CA_LOSS, repaired);
+        asm.load(Size::B8, R::R3, REC, rec::RATE as i16);
+        asm.jump_if_imm(R::R3, Cond::Ne, 0, counted);
+        asm.jump_if_imm(R::R2, Cond::Ge, TCP_CA_RECOVERY, repaired);
+        asm.bind(counted);
+        k.count_delivered(asm, R::R6, R::R8, REC);
+        asm.jump(kept);
         asm.bind(repaired);
         k.conserve(asm, TCP_CA_RECOVERY, R::R6, R::R8, REC);
         asm.bind(kept);

@@ -217,25 +217,14 @@ impl Kernel {
     ///
     /// `record` (0 for none) also tells what the last ACK left. R0-R5 are lost.
     pub fn conserve(&self, asm: &mut Asm, from: i32, sk: R, rs: R, record: R) {
-        let (done, loss, counted, count, above, plain) =
-            (asm.label(), asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+        let (done, loss, above, plain) = (asm.label(), asm.label(), asm.label(), asm.label());
         let (bound, below, grown, some) = (asm.label(), asm.label(), asm.label(), asm.label());
         self.get(asm, R::R4, sk, "ca_state");
         asm.jump_if_imm(R::R4, Cond::Lt, from, done);
         self.in_flight(asm, R::R2, sk, R::R3);
         self.get(asm, R::R3, rs, "rs.acked_sacked");
         asm.jump_if_imm(R::R4, Cond::Eq, TCP_CA_LOSS, loss);
-
-        // R5: delivered since the recovery began. R4: sent since.
-        self.get(asm, R::R4, sk, "prr_out");
-        asm.mov(R::R5, R::R3);
-        asm.jump_if_imm(record, Cond::Eq, 0, counted);
-        asm.jump_if_imm(R::R4, Cond::Eq, 0, count);
-        asm.load(Size::B4, R::R0, record, rec::PRR_DELIVERED as i16);
-        asm.alu(Alu::Add, R::R5, R::R0);
-        asm.bind(count);
-        asm.store(Size::B4, record, rec::PRR_DELIVERED as i16, R::R5);
-        asm.bind(counted);
+        self.count_delivered(asm, sk, rs, record);
         asm.jump_if(R::R2, Cond::Gt, R::R1, above);
 
         // Room below the window: what was delivered and not yet answered, at least this ACK's, one more if it advanced
@@ -291,6 +280,22 @@ impl Kernel {
         asm.jump_if_imm(R::R1, Cond::Ne, 0, done);
         asm.mov_imm(R::R1, 1);
         asm.bind(done);
+    }
+
+    /// Keeps the count that [`Kernel::conserve`] goes by, where the kernel reduces the window (from TCP_CA_CWR on, before
+    /// TCP_CA_LOSS): R5 = delivered since that began, R4 = sent since, R3 = delivered by this ACK. R0 is lost.
+    pub fn count_delivered(&self, asm: &mut Asm, sk: R, rs: R, record: R) {
+        let (counted, count) = (asm.label(), asm.label());
+        self.get(asm, R::R3, rs, "rs.acked_sacked");
+        self.get(asm, R::R4, sk, "prr_out");
+        asm.mov(R::R5, R::R3);
+        asm.jump_if_imm(record, Cond::Eq, 0, counted);
+        asm.jump_if_imm(R::R4, Cond::Eq, 0, count);
+        asm.load(Size::B4, R::R0, record, rec::PRR_DELIVERED as i16);
+        asm.alu(Alu::Add, R::R5, R::R0);
+        asm.bind(count);
+        asm.store(Size::B4, record, rec::PRR_DELIVERED as i16, R::R5);
+        asm.bind(counted);
     }
 
     /// A flow that its program paced gets a window that it can use without pacing: what it has in flight. Goes on at
