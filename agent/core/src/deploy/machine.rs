@@ -2,7 +2,7 @@
 
 use super::compare::{Comparison, Finding};
 use super::switchback::{Switchback, Turn, Windows, place};
-use super::{Candidate, Decision, Deployment, Necessity, Origin, PushRules, Verdict, Why};
+use super::{Candidate, Decision, Deployment, Origin, PushRules, Verdict, Why};
 use crate::{Command, DatapathId};
 use ccplane_contract::{DatapathError, FlowId, FlowStats, Mode, Part, SlotStats, SnapshotUid};
 use ccplane_infer::{FlowPolicy, Level, Shape};
@@ -195,18 +195,13 @@ impl Machine {
             return Some(Verdict::Refused(error.clone()));
         }
         if let Origin::Learned(evidence) = &candidate.origin {
-            let loss = match self.rules.necessity {
-                Necessity::Mean => evidence.fidelity_mean,
-                Necessity::Min => evidence.fidelity_min,
-            };
             if !evidence.safe {
                 return Some(Verdict::Unsafe);
             }
             if !evidence.converged {
                 return Some(Verdict::NotConverged);
             }
-            let no_gain = evidence.gain.is_some_and(|gain| gain <= 0.0 || gain.is_nan());
-            if loss <= self.rules.alpha || loss.is_nan() || no_gain {
+            if !self.rules.is_necessary(evidence) {
                 return Some(Verdict::NotNecessary);
             }
         }

@@ -4,7 +4,8 @@
 //!
 //! 1. *correct*: the learner's stability measure says that it has converged;
 //! 2. *safe*: its bounds hold on the calibration set and on adversarial corners;
-//! 3. *necessary*: it decides otherwise than the active snapshot, by more than `alpha` of the output range.
+//! 3. *necessary*: it decides otherwise than the active snapshot, by more than `alpha` of the output range and than rounding
+//!    to integers brings ([`PushRules::is_necessary`]).
 //!
 //! Then a share of the flows, or where there are few all of them, go back and forth between it and the active snapshot, and
 //! their rewards under the one are compared with those under the other ([`switchback`], [`compare`]): it is promoted if it
@@ -26,6 +27,9 @@ use ccplane_snapshot::{Hash, Snapshot};
 use std::fmt;
 use std::sync::Arc;
 use switchback::Windows;
+
+/// Policies that a difference is between, each of which was rounded to integers.
+const ROUNDED: f64 = 2.0;
 
 /// When to push, and how to try.
 #[derive(Clone, PartialEq, Debug)]
@@ -62,6 +66,17 @@ impl Default for PushRules {
 }
 
 impl PushRules {
+    /// Whether a candidate decides otherwise by enough: by more than `alpha`, and by more than two that were rounded from
+    /// one float policy may. What is expected to gain nothing is not necessary either, nor where a number is none.
+    pub fn is_necessary(&self, evidence: &Evidence) -> bool {
+        let difference = match self.necessity {
+            Necessity::Mean => evidence.fidelity_mean,
+            Necessity::Min => evidence.fidelity_min,
+        };
+        let rounding = ROUNDED * evidence.quantisation_error;
+        difference > self.alpha && difference > rounding && evidence.gain.is_none_or(|gain| gain > 0.0)
+    }
+
     /// A trial's windows, with rows each `batch_us`.
     pub(crate) fn windows(&self, batch_us: u64) -> Windows {
         Windows::new(self.settle_us, batch_us)
@@ -98,7 +113,8 @@ pub struct Evidence {
     pub fidelity_mean: f64,
     /// Whether its bounds hold on the calibration set and on adversarial corners.
     pub safe: bool,
-    /// Mean difference of the integer network from the float one, as a share of the output range.
+    /// Mean difference of an integer network from its float one, as a share of the same range: the candidate's or the
+    /// active snapshot's, whichever is more.
     pub quantisation_error: f64,
     /// By how much the learner expects rewards to improve, where it knows: nothing above 0 is not necessary.
     pub gain: Option<f64>,

@@ -74,13 +74,14 @@ pub(super) fn candidate(
     let snapshot = quantize(policy.actor(), policy.spec(), &visited, &options)?;
     let found = compare(&snapshot, deployed, &visited);
     let fidelity = snapshot.fidelity();
+    let error = fidelity.visited_mean_error.max(deployed.fidelity().visited_mean_error);
     let evidence = Evidence {
         converged: claim.converged,
         stability: claim.stability,
         fidelity_min: found.min,
         fidelity_mean: found.mean,
         safe: fidelity.both_signs() && found.bad_share <= MAX_BAD_SHARE,
-        quantisation_error: fidelity.visited_mean_error,
+        quantisation_error: error * found.bounds_per_range,
         gain: claim.gain,
         states: visited.len() as u64,
     };
@@ -95,6 +96,8 @@ struct Compared {
     /// is there for what hardly happens, and says little of what a policy does.
     min: f64,
     mean: f64,
+    /// What the bound allows, in such ranges.
+    bounds_per_range: f64,
     /// Of the candidate's decisions.
     bad_share: f64,
 }
@@ -103,7 +106,7 @@ fn compare(new: &Snapshot, old: &Snapshot, visited: &[Vec<i32>]) -> Compared {
     let image = |s: &Snapshot| s.image(&DeployOptions { uid: 1, noise_q16: 0, pin: false });
     let (image_new, image_old) = (image(new), image(old));
     let bound = i64::from(new.spec().action().bound_q16);
-    let mut compared = Compared { min: f64::INFINITY, mean: 0.0, bad_share: 0.0 };
+    let mut compared = Compared { min: f64::INFINITY, mean: 0.0, bounds_per_range: 0.0, bad_share: 0.0 };
     let (mut lowest, mut highest) = (bound, -bound);
     let models = Model::new(new.shape(), &image_new).zip(Model::new(old.shape(), &image_old));
     let Some((model_new, model_old)) = models else { return compared };
@@ -119,9 +122,76 @@ fn compare(new: &Snapshot, old: &Snapshot, visited: &[Vec<i32>]) -> Compared {
         compared.bad_share += f64::from(u8::from(bad));
     }
     let count = visited.len().max(1) as f64;
-    let range = ((highest - lowest) as f64).max(LEAST_RANGE * 2.0 * bound as f64).max(1.0);
+    let bounds = 2.0 * bound as f64;
+    let range = ((highest - lowest) as f64).max(LEAST_RANGE * bounds).max(1.0);
+    compared.bounds_per_range = bounds / range;
     compared.min /= range;
     compared.mean /= count * range;
     compared.bad_share /= count;
     compared
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_alg::Algorithm;
+    use ccplane_algs::{Aurora, Mocc};
+    use ccplane_core::PushRules;
+    use ccplane_learn::Rng;
+    use ccplane_quantize::Mlp;
+
+    const CLAIM: Claim = Claim { converged: true, stability: 0.0, gain: Some(1.0) };
+
+    /// What ships with an algorithm.
+    fn shipped(algorithm: &dyn Algorithm) -> (Policy, Snapshot) {
+        let source = algorithm.policies().into_iter().next().unwrap();
+        (Policy::from_bytes(&source.policy).unwrap(), Snapshot::parse(&source.snapshot).unwrap())
+    }
+
+    /// This far from the middle of the inputs' ranges, as a share of them.
+    fn around(policy: &Policy, share: f64, seed: u64) -> States {
+        let mut rng = Rng::new(seed, &[]);
+        let mut states = States::default();
+        for _ in 0..256 {
+            let cell = |f: &ccplane_snapshot::Feature| {
+                let (lo, span) = (f64::from(f.lo), f64::from(f.hi) - f64::from(f.lo));
+                (lo + span * (0.5 + share * (rng.uniform() - 0.5))) as i32
+            };
+            states.push(&policy.spec().inputs().iter().map(cell).collect::<Vec<_>>());
+        }
+        states
+    }
+
+    fn evidence(policy: &Policy, deployed: &Snapshot, states: &States) -> Evidence {
+        let candidate = candidate(policy, deployed, states, CLAIM).unwrap();
+        *candidate.origin.evidence().unwrap()
+    }
+
+    /// The same policy, rounded once on what it visited when it was made and once on what it visits now.
+    #[test]
+    fn what_rounding_brings_makes_no_push_necessary() {
+        let rules = PushRules { alpha: 0.01, ..PushRules::default() };
+        let mut beyond_alpha = 0;
+        for algorithm in [&Aurora::default() as &dyn Algorithm, &Mocc::default()] {
+            let (policy, deployed) = shipped(algorithm);
+            for share in [1.0, 0.1, 0.01, 0.001] {
+                let found = evidence(&policy, &deployed, &around(&policy, share, 2));
+                beyond_alpha += u32::from(found.fidelity_mean > rules.alpha);
+                assert!(!rules.is_necessary(&found), "{share}: {found:?}");
+            }
+        }
+        assert!(beyond_alpha > 0, "nothing is shown");
+    }
+
+    #[test]
+    fn what_decides_otherwise_is_necessary() {
+        let (policy, deployed) = shipped(&Aurora::default());
+        let actor = policy.actor().clone();
+        let mut layers = actor.layers().to_vec();
+        layers.last_mut().unwrap().bias[0] += 0.5;
+        let other =
+            policy.with_parameters(Mlp::new(layers).unwrap(), policy.critic().clone(), policy.log_std());
+        let found = evidence(&other.unwrap(), &deployed, &around(&policy, 1.0, 1));
+        assert!(PushRules::default().is_necessary(&found), "{found:?}");
+    }
 }
