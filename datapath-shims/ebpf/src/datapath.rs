@@ -267,6 +267,12 @@ impl EbpfDatapath {
         Ok(())
     }
 
+    /// The shape of a slot that this agent has defined: what the one before left there is what it wanted.
+    fn shape(&self, slot: u8) -> Option<Shape> {
+        let defined = usize::from(slot) < MAX_POLICY_SLOTS && self.defined & 1 << slot != 0;
+        defined.then(|| self.policies.shape(slot)).flatten()
+    }
+
     /// Whether an event waits to be polled; no system call.
     pub fn has_events(&self) -> bool {
         !self.ring.is_empty() || !self.pending.is_empty()
@@ -375,7 +381,7 @@ impl Datapath for EbpfDatapath {
     }
 
     fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
-        check_policies(program, |slot| self.policies.shape(slot))?;
+        check_policies(program, |slot| self.shape(slot))?;
         let slot = self.slot_for(uid)?;
         let instance = self.memory.ctl.u64(ctl::NEXT_INSTANCE as usize).fetch_add(1, Relaxed) as u32 + 1;
         let host = TcpHost { kernel: &self.kernel, maps: self.maps.fds(), instance };

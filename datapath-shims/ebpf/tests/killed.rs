@@ -78,7 +78,7 @@ fn named(images: &mut [(Vec<u64>, i64)], uid: u32) -> &[u64] {
 }
 
 /// Knows the action of each snapshot by `e0` ...; a decision that is another's is a fault: these are counted where they
-/// outlive the agent.
+/// outlive the agent. One that a push overtook is nobody's.
 fn watcher() -> Program {
     let names: Vec<String> = (0..DIFFERENT).map(|n| format!("e{n}")).collect();
     let declared: String = names.iter().map(|e| format!("({e} 0)")).collect();
@@ -92,7 +92,8 @@ fn watcher() -> Program {
            (:= which (- Policy.snapshot (* {DIFFERENT} (/ Policy.snapshot {DIFFERENT}))))
            {chosen}
            (fallthrough))
-         (when (|| (< want Policy.action) (> want Policy.action)) (:= which (/ 1 zero)))"
+         (when (&& (> Policy.snapshot 0) (|| (< want Policy.action) (> want Policy.action)))
+           (:= which (/ 1 zero)))"
     );
     ccplane_program::compile(&source).unwrap()
 }
@@ -182,6 +183,8 @@ fn an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole() {
     }
 
     let mut datapath = lab.attach();
+    let refused = datapath.install(WATCHER, &program).unwrap_err();
+    assert_eq!(refused, DatapathError::NoSlot(SLOT), "what another agent defined is not this one's word");
     datapath.define_slot(SLOT, &shape()).unwrap();
     let held = datapath.slots()[0].clone();
     let (Some(active), Some(last_good)) = (held.active, held.last_good) else { panic!("{held:?}") };
