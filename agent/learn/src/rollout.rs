@@ -20,8 +20,7 @@ pub struct Batch {
     /// All observations, row by row.
     pub observations: Vec<f32>,
     /// Actions as they were chosen, before any bound. Those of live flows have been bounded already, as datapaths say only
-    /// what was done: at the bound their log-probability is the density there and not the mass beyond it, so where a mean
-    /// comes within some deviations of the bound, ratios of probabilities are off.
+    /// what was done; [`crate::online`] weights those at the bound by 0.
     pub actions: Vec<f32>,
     /// Their log-probabilities under the policy that chose them.
     pub log_probs: Vec<f32>,

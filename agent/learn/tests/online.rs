@@ -185,3 +185,30 @@ fn fidelity_is_measured_on_the_batchs_inputs() {
     learner.restart(&policy()).unwrap();
     assert_eq!(learner.policy().actor(), policy().actor());
 }
+
+/// Whatever was chosen beyond the bound was done as the bound: how likely it was is not known.
+#[test]
+fn from_actions_at_the_bound_only_values_are_learned() {
+    let learn = |action_q16: [i32; 2]| {
+        let mut learner = OnlineLearner::new(&policy(), OnlineConfig { rows: 64, ..config() }).unwrap();
+        learner.deployed(1, &policy(), NOISE);
+        for n in 0..65 {
+            let (cells, reward) = ([10 * n, 100, 200, 300], (n % 3) as f32);
+            let action_q16 = action_q16[n as usize % 2];
+            assert!(learner.take(OnlineRow { flow: 1, cells: &cells, action_q16, reward, uid: 1 }));
+        }
+        let update = learner.learn().unwrap().unwrap();
+        (learner.policy(), update.effective_share)
+    };
+    let bound = policy().spec().action().bound_q16 as i32;
+    let (learned, share) = learn([bound, -bound]);
+    assert_eq!(learned.actor(), policy().actor());
+    assert_ne!(learned.critic(), policy().critic());
+    assert_eq!(share, 0.0);
+    let (learned, share) = learn([bound - 1, 1 - bound]);
+    assert_ne!(learned.actor(), policy().actor());
+    assert!(share > 0.9, "{share}");
+    let (learned, share) = learn([bound, 1 - bound]);
+    assert_ne!(learned.actor(), policy().actor());
+    assert!((share - 0.5).abs() < 0.05, "{share}");
+}

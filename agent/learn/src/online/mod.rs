@@ -7,8 +7,9 @@
 //! Deployments lag behind the learner. Plain PPO would clip its moves at 20 % around what is *deployed*, and never get far
 //! enough for a push to be necessary. So the objective is decoupled (Hilton et al., Batch size-invariance for policy
 //! optimization, 2022): ratios are clipped around the learner's own policy before the update, and each row's advantage is
-//! weighted by the importance ratio of that policy to the deployment, at most [`MAX_WEIGHT`]. The deviation is not learned:
-//! how much live flows may explore is not the learner's choice, so it is the latest deployment's.
+//! weighted by the importance ratio of that policy to the deployment, at most [`MAX_WEIGHT`]; from what was done at the
+//! action's bound only values are learned. The deviation is not learned: how much live flows may explore is not the
+//! learner's choice, so it is the latest deployment's.
 
 mod fidelity;
 mod stability;
@@ -119,7 +120,7 @@ pub struct OnlineUpdate {
     /// Mean change of the bounded action on the new rows, as a share of the action's range.
     pub shift: f32,
     /// What the rows are worth for having been done by other policies: the effective sample size (Kish) of the importance
-    /// weights, as a share of the rows. 1 where the deployment is the learner's policy.
+    /// weights, as a share of the rows. 1 where the deployment is the learner's policy and no action was at its bound.
     pub effective_share: f32,
     /// What the learner says.
     pub stats: UpdateStats,
@@ -310,12 +311,12 @@ impl OnlineLearner {
         let mut joined = self.replay.join(objective, &batch, &mut rng);
         let mut before = Vec::new();
         ActorCritic::new(self.learner.policy()).means(&joined.observations, &mut before);
-        let effective_share = decouple(&mut joined, &before, self.learner.policy());
+        let bound = self.spec.action().bound() as f32;
+        let effective_share = decouple(&mut joined, &before, self.learner.policy(), bound);
         let stats = self.learner.update(&joined, self.config.ppo.learning_rate, &mut rng)?;
         self.replay.keep(objective, &batch);
         let mut after = Vec::new();
         ActorCritic::new(self.learner.policy()).means(&batch.observations, &mut after);
-        let bound = self.spec.action().bound() as f32;
         let shift = Fidelity::of(before.into_iter().zip(after), bound).map_or(0.0, |f| f.mean);
         self.updates += 1;
         self.steps += batch.len() as u64;
@@ -432,14 +433,16 @@ fn explores(noise_std: f32) -> bool {
 }
 
 /// Turns log-probabilities under the deployments into those under `policy`, whose means are given, and weights the
-/// advantages by the ratio of the two. The effective share of the rows.
-fn decouple(batch: &mut Batch, means: &[f32], policy: &Policy) -> f32 {
+/// advantages by the ratio of the two: by 0 where the action is at its bound. A datapath says what was done, which there is
+/// whatever was chosen beyond, so the density at the bound is not its probability. The effective share of the rows.
+fn decouple(batch: &mut Batch, means: &[f32], policy: &Policy, bound: f32) -> f32 {
     let inverse_std = 1.0 / policy.std();
     let (mut sum, mut squares) = (0.0_f64, 0.0_f64);
     let rows = batch.actions.iter().zip(means).zip(&mut batch.log_probs).zip(&mut batch.advantages);
     for (((action, mean), behaviour), advantage) in rows {
         let own = log_prob(*action, *mean, policy.log_std(), inverse_std);
-        let weight = math::exp(own - *behaviour).min(MAX_WEIGHT);
+        let inside = action.abs() < bound;
+        let weight = if inside { math::exp(own - *behaviour).min(MAX_WEIGHT) } else { 0.0 };
         *behaviour = own;
         *advantage *= weight;
         sum += f64::from(weight);
