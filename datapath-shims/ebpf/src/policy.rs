@@ -121,8 +121,8 @@ pub fn decide(asm: &mut Asm, slots: &Slots, slot: u8) {
         tables: (slots.map, policy::TABLES),
     };
     infer(asm, &shape, &places);
+    saturate(asm);
     noise(asm);
-    bound(asm);
     apply(asm);
     let not_clipped = asm.label();
     asm.load(Size::B4, R::R1, REC, places.clipped());
@@ -226,7 +226,7 @@ fn choose(asm: &mut Asm, map: i32, slot: u8, native: Label) {
     asm.bind(ready);
 }
 
-/// Adds the flow's noise to the action in R0, where the snapshot asks for it. R1-R4 are lost.
+/// Adds the flow's noise to the action in R0, where the snapshot asks for it, and bounds it again. R1-R4 are lost.
 fn noise(asm: &mut Asm) {
     /// The mean of four 16-bit numbers, times 4.
     const MEAN: i32 = 131_070;
@@ -257,19 +257,25 @@ fn noise(asm: &mut Asm) {
     asm.alu(Alu::Mul, R::R3, R::R1);
     asm.alu_imm(Alu::Arsh, R::R3, 16);
     asm.alu(Alu::Add, R::R0, R::R3);
+    bound(asm, |_| {});
     asm.bind(none);
 }
 
-/// Bounds the action in R0; BAD says whether that changed it. R1 is lost.
-fn bound(asm: &mut Asm) {
-    let (not_above, not_below) = (asm.label(), asm.label());
+/// Bounds the network's action in R0; BAD says whether that changed it. R1 is lost.
+fn saturate(asm: &mut Asm) {
     asm.mov_imm(BAD, 0);
+    bound(asm, |asm| asm.alu_imm(Alu::Or, BAD, SATURATED));
+}
+
+/// Bounds the action in R0, and does `changed` where that changes it. R1 is lost.
+fn bound(asm: &mut Asm, changed: impl Fn(&mut Asm)) {
+    let (not_above, not_below) = (asm.label(), asm.label());
     of_image(asm, Size::B4, R::R1, image::ACTION_BOUND_Q16);
     asm.sext32(R::R1);
     for (cond, within) in [(Cond::Sle, not_above), (Cond::Sge, not_below)] {
         asm.jump_if(R::R0, cond, R::R1, within);
         asm.mov(R::R0, R::R1);
-        asm.alu_imm(Alu::Or, BAD, SATURATED);
+        changed(asm);
         asm.bind(within);
         asm.neg(R::R1);
     }

@@ -166,21 +166,22 @@ static inline int ccplane_decide(const struct ccplane_slot *slot, uint64_t contr
 	int buffer = ccplane_choose(slot, control, key, flow), saturated, clipped, collapsed;
 	const uint64_t *image;
 	uint32_t clipped_inputs = 0;
-	int64_t action, bounded, noise, bound;
+	int64_t action, wanted, noise, bound;
 
 	if (buffer < 0)
 		return 0;
 	image = slot->images[buffer];
-	action = slot->infer(image, inputs, &clipped_inputs);
+	wanted = slot->infer(image, inputs, &clipped_inputs);
+	bound = (int32_t)ccplane_u32(image, CCPLANE_ACTION_BOUND_Q16);
+	action = ccplane_clamp(wanted, -bound, bound);
+	/* The network's own action: exploring beyond the bound is no trouble. */
+	saturated = action != wanted;
 	noise = ccplane_i64(image, CCPLANE_NOISE_MULT);
 	if (noise) {
 		noise = (int64_t)((uint64_t)ccplane_draw(flow, key) * (uint64_t)noise) >> 16;
-		action = (int64_t)((uint64_t)action + (uint64_t)noise);
+		action = ccplane_clamp((int64_t)((uint64_t)action + (uint64_t)noise), -bound, bound);
 	}
-	bound = (int32_t)ccplane_u32(image, CCPLANE_ACTION_BOUND_Q16);
-	bounded = ccplane_clamp(action, -bound, bound);
-	saturated = bounded != action;
-	collapsed = ccplane_apply(image, bounded, knobs);
+	collapsed = ccplane_apply(image, action, knobs);
 	clipped = clipped_inputs > ccplane_u32(image, CCPLANE_CLIP_LIMIT);
 	flow->uid = ccplane_u32(image, CCPLANE_UID);
 	flow->buffer = (uint32_t)buffer;
@@ -189,7 +190,7 @@ static inline int ccplane_decide(const struct ccplane_slot *slot, uint64_t contr
 	flow->clipped += (uint32_t)clipped;
 	flow->collapsed += (uint32_t)collapsed;
 	ccplane_watch(flow, ccplane_u32(image, CCPLANE_TRIP_LIMIT), saturated || clipped || collapsed);
-	*action_q16 = bounded;
+	*action_q16 = action;
 	return 1;
 }
 

@@ -84,7 +84,7 @@ pub struct FlowPolicy {
     pub trouble: u32,
     /// Decisions.
     pub decisions: u32,
-    /// Decisions whose action was out of bounds.
+    /// Decisions whose action was out of bounds, before noise.
     pub saturated: u32,
     /// Decisions with too many inputs out of range.
     pub clipped: u32,
@@ -136,14 +136,15 @@ impl Slot<'_> {
         let Some((buffer, image, model)) = self.choose(key, flow) else { return Verdict::Native };
         let uid = image::u32_at(image, image::UID);
         let inference = infer(buffer, model);
-        let mut action = inference.action_q16;
+        let bound = i64::from(image::u32_at(image, image::ACTION_BOUND_Q16) as i32);
+        let bounded = |action: i64| action.min(bound).max(-bound);
+        // The network's own action: exploring beyond the bound is no trouble.
+        let mut action = bounded(inference.action_q16);
+        let saturated = action != inference.action_q16;
         let noise_mult = image::i64_at(image, image::NOISE_MULT);
         if noise_mult != 0 {
-            action = action.wrapping_add(flow.noise.draw(key).wrapping_mul(noise_mult) >> 16);
+            action = bounded(action.wrapping_add(flow.noise.draw(key).wrapping_mul(noise_mult) >> 16));
         }
-        let bound = i64::from(image::u32_at(image, image::ACTION_BOUND_Q16) as i32);
-        let saturated = action > bound || action < -bound;
-        action = action.min(bound).max(-bound);
         let collapsed = apply(image, action, knobs);
         let clipped = inference.clipped_inputs > image::u32_at(image, image::CLIP_LIMIT);
         flow.uid = uid;

@@ -269,6 +269,35 @@ fn clipped_inputs_and_collapsed_knobs_are_trouble() {
 }
 
 #[test]
+fn exploring_beyond_the_bound_is_no_trouble() {
+    let explores = |bound: i64| {
+        Held::new(move |words| {
+            image::set_u32(words, image::ACTION_BOUND_Q16, bound as u32);
+            image::set_u64(words, image::NOISE_MULT, image::MAX_NOISE_MULT as u64);
+        })
+    };
+    let actions = |held: &Held, flow: &mut FlowPolicy, input| -> Vec<i64> {
+        let one = |_| match held.decide(ACTIVE, flow, 7, input, &mut knobs(10_000)) {
+            Verdict::Decided { action_q16, .. } => action_q16,
+            Verdict::Native => panic!("given up"),
+        };
+        (0..1_000).map(one).collect()
+    };
+    let (held, mut flow) = (explores(BOUND_Q16), FlowPolicy::default());
+    let found = actions(&held, &mut flow, GOOD);
+    assert!(
+        found.iter().all(|a| a.abs() <= BOUND_Q16)
+            && found.contains(&BOUND_Q16)
+            && found.contains(&-BOUND_Q16)
+    );
+    assert_eq!((flow.saturated, flow.trouble, flow.trips), (0, 0, 0));
+    // The network's own action counts, wherever noise takes it.
+    let mut flow = FlowPolicy::default();
+    held.uid(ACTIVE, &mut flow, 7, BAD);
+    assert_eq!((flow.saturated, flow.trouble), (1, TROUBLE_UP));
+}
+
+#[test]
 fn noise_has_the_deviation_that_was_asked_for() {
     const DEVIATION_Q16: i64 = 6_554;
     let noisy = Held::new(|words| {
