@@ -1,4 +1,4 @@
-//! A learner's thread: low priority, a share of one core, and nothing but learning lost if it fails.
+//! A learner's thread: what processors leave over, a share of one core, and nothing but learning lost if it fails.
 
 use super::learner::{Learn, Pressure};
 use super::mailbox::{Mail, Mailbox};
@@ -13,13 +13,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
-/// Processor time of one step: what a stop waits for at most, and how finely the share is kept.
+/// Processor time after which a step ends once what it has begun is done: some tens of milliseconds where that is an update
+/// of thousands of rows or a comparison of policies. The share is kept all the same, over turns that are longer then; and
+/// nobody waits for a step, not at the agent's end either.
 const STEP: Duration = Duration::from_millis(5);
 /// How long a learner waits for rows before it looks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The scheduler's least favourable priority.
 const LOWEST_PRIORITY: i32 = 19;
-/// With so many processors, learners keep to the last quarter of them; with fewer they go where there is room.
+/// With so many processors, learners keep to the last quarter of them; with fewer they may run on all.
 const SPARE_CPUS: usize = 4;
 
 /// Shares of one core, percent.
@@ -128,7 +130,9 @@ fn learn(
     }
 }
 
-/// Makes way for everything else.
+/// Makes way for everything else: the scheduler lets it run where a processor has nothing else to do (`SCHED_IDLE`), or if
+/// that is refused at the lowest priority; with [`SPARE_CPUS`] processors or more, only on the last quarter of them. Where
+/// control groups or sessions share processors (cgroups(7), autogroup of sched(7)), that is among the threads of its own.
 fn stand_back() {
     if let Err(error) = ccplane_ebpf::run_when_idle() {
         warn!(%error, "a learner does not keep to idle processors");
