@@ -120,6 +120,9 @@ pub enum QuantizeError {
         /// What was allowed off them.
         budget_off: f64,
     },
+    /// The integer network does not run.
+    #[error("the integer network's image is of another shape: it cannot be compared with the float network")]
+    Unmeasured,
     /// The integer network is not one.
     #[error(transparent)]
     Network(#[from] NetworkError),
@@ -184,8 +187,9 @@ impl Job<'_> {
             fidelity: Fidelity::default(),
             provenance: self.options.provenance.clone(),
         };
-        parts.fidelity =
-            measure::fidelity(self.mlp, &Snapshot::new(parts.clone())?, &self.visited, &self.off);
+        let snapshot = Snapshot::new(parts.clone())?;
+        let measured = measure::fidelity(self.mlp, &snapshot, &self.visited, &self.off);
+        parts.fidelity = measured.ok_or(QuantizeError::Unmeasured)?;
         let fidelity = parts.fidelity;
         let (budget_visited, budget_off) = (self.options.budget_visited, self.options.budget_off);
         // Written so that a budget that is not a number refuses.

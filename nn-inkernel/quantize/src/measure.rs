@@ -4,10 +4,15 @@ use crate::mlp::{Mlp, Scratch};
 use ccplane_infer::Model;
 use ccplane_snapshot::{Calibration, DeployOptions, Fidelity, Snapshot};
 
-/// Runs both networks on every state.
-pub(crate) fn fidelity(mlp: &Mlp, snapshot: &Snapshot, visited: &[&[i32]], off: &[Vec<i32>]) -> Fidelity {
+/// Runs both networks on every state; `None` if there is no integer network to run.
+pub(crate) fn fidelity(
+    mlp: &Mlp,
+    snapshot: &Snapshot,
+    visited: &[&[i32]],
+    off: &[Vec<i32>],
+) -> Option<Fidelity> {
     let image = snapshot.image(&DeployOptions { uid: 1, noise_q16: 0, pin: false });
-    let Some(model) = Model::new(snapshot.shape(), &image) else { return Fidelity::default() };
+    let model = Model::new(snapshot.shape(), &image)?;
     let mut comparison = Comparison {
         mlp,
         snapshot,
@@ -18,7 +23,7 @@ pub(crate) fn fidelity(mlp: &Mlp, snapshot: &Snapshot, visited: &[&[i32]], off: 
     };
     let (visited_mean_error, visited_max_error) = comparison.errors(visited.iter().copied());
     let (off_mean_error, off_max_error) = comparison.errors(off.iter().map(Vec::as_slice));
-    Fidelity {
+    Some(Fidelity {
         visited_mean_error,
         visited_max_error,
         visited_samples: visited.len() as u32,
@@ -27,7 +32,7 @@ pub(crate) fn fidelity(mlp: &Mlp, snapshot: &Snapshot, visited: &[&[i32]], off: 
         off_samples: off.len() as u32,
         min_action_q16: comparison.actions.0,
         max_action_q16: comparison.actions.1,
-    }
+    })
 }
 
 struct Comparison<'a> {
@@ -49,7 +54,8 @@ impl Comparison<'_> {
             total += error;
             max = max.max(error);
         }
-        (total / count, max)
+        // The sum is rounded.
+        ((total / count).min(max), max)
     }
 
     fn error(&mut self, cells: &[i32]) -> f64 {

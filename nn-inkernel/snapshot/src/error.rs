@@ -76,13 +76,15 @@ pub enum SnapshotError {
         /// Its limit, bytes.
         max: usize,
     },
-    /// Infinite, negative or not a number.
-    #[error("{field} is {found}: a finite number from 0 on is needed")]
-    NotFinite {
+    /// Not a number, or outside its limits: an error as a share of the action's range, a mean above its largest.
+    #[error("{field} is {found}, 0 to {max} are allowed")]
+    Share {
         /// Which number.
         field: &'static str,
         /// What it was.
         found: f64,
+        /// The largest allowed.
+        max: f64,
     },
     /// The policy's inputs or action are wrong.
     #[error(transparent)]

@@ -76,14 +76,14 @@ pub(crate) fn check(parts: &Parts) -> Result<(), SnapshotError> {
         range("calibration.sums", i64::from(*sum), 0, shape.bits().lane_offset() - 1)?;
     }
     let fidelity = &parts.fidelity;
-    for (field, found) in [
-        ("fidelity.visited_mean_error", fidelity.visited_mean_error),
-        ("fidelity.visited_max_error", fidelity.visited_max_error),
-        ("fidelity.off_mean_error", fidelity.off_mean_error),
-        ("fidelity.off_max_error", fidelity.off_max_error),
+    for (field, found, max) in [
+        ("fidelity.visited_max_error", fidelity.visited_max_error, 1.0),
+        ("fidelity.visited_mean_error", fidelity.visited_mean_error, fidelity.visited_max_error),
+        ("fidelity.off_max_error", fidelity.off_max_error, 1.0),
+        ("fidelity.off_mean_error", fidelity.off_mean_error, fidelity.off_max_error),
     ] {
-        if !found.is_finite() || found.is_sign_negative() {
-            return Err(SnapshotError::NotFinite { field, found });
+        if !(0.0..=max).contains(&found) || found.is_sign_negative() {
+            return Err(SnapshotError::Share { field, found, max });
         }
     }
     range("fidelity.min_action_q16", fidelity.min_action_q16, i64::MIN, fidelity.max_action_q16)?;

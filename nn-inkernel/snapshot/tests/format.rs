@@ -151,9 +151,14 @@ fn forged_content_is_refused_by_what_it_says() {
     let guards = out + 12 + 8;
     assert!(matches!(forged(guards, &[0xff; 4]), SnapshotError::Range { field: "guards.trip_limit", .. }));
     let mean = find(&0.001f64.to_le_bytes());
-    for bad in [f64::NAN, f64::INFINITY, -0.5] {
+    // The largest error is 0.01.
+    for bad in [f64::NAN, f64::INFINITY, -0.5, -0.0, 0.011] {
         let error = forged(mean, &bad.to_le_bytes());
-        assert!(matches!(error, SnapshotError::NotFinite { field: "fidelity.visited_mean_error", .. }));
+        assert!(matches!(error, SnapshotError::Share { field: "fidelity.visited_mean_error", .. }));
+    }
+    for bad in [f64::NAN, f64::INFINITY, -0.5, 1.1] {
+        let error = forged(mean + 8, &bad.to_le_bytes());
+        assert!(matches!(error, SnapshotError::Share { field: "fidelity.visited_max_error", max: 1.0, .. }));
     }
     let command = find(b"ccplane train");
     assert!(matches!(forged(command, b"\n"), SnapshotError::Text { field: "provenance.command", .. }));
