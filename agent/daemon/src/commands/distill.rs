@@ -1,5 +1,6 @@
 //! `ccplane distill`: a policy as a program.
 
+use super::snapshot::read_file;
 use super::{print, print_json};
 use crate::cli::DistillArgs;
 use crate::failure::Failure;
@@ -19,8 +20,8 @@ enum NoTeacher {
     NoPolicy { name: String },
     #[error("{}: {source}", path.display())]
     Policy { path: PathBuf, source: PolicyError },
-    #[error("{what}: {source}")]
-    Snapshot { what: String, source: SnapshotError },
+    #[error("{name}: {source}")]
+    Snapshot { name: String, source: SnapshotError },
 }
 
 /// `ccplane distill`
@@ -50,17 +51,15 @@ fn teacher(args: &DistillArgs, algorithm: &Arc<dyn Algorithm>) -> Result<Teacher
         let refused = |source| Failure::input(NoTeacher::Policy { path: path.clone(), source });
         return policy.map(Teacher::from).map_err(refused);
     }
-    let (what, bytes) = match &args.snapshot {
-        Some(path) => (path.display().to_string(), std::fs::read(path)?),
-        None => {
-            let name = algorithm.name().to_owned();
-            let own = algorithm.policies().into_iter().next();
-            let own = own.ok_or_else(|| Failure::input(NoTeacher::NoPolicy { name: name.clone() }))?;
-            (name, own.snapshot.to_vec())
-        }
-    };
-    let snapshot = Snapshot::parse(&bytes);
-    snapshot.map(Teacher::from).map_err(|source| Failure::input(NoTeacher::Snapshot { what, source }))
+    if let Some(path) = &args.snapshot {
+        let (_, snapshot) = read_file(path).map_err(Failure::input)?;
+        return Ok(Teacher::from(snapshot));
+    }
+    let name = || algorithm.name().to_owned();
+    let own = algorithm.policies().into_iter().next();
+    let own = own.ok_or_else(|| Failure::input(NoTeacher::NoPolicy { name: name() }))?;
+    let refused = |source| Failure::input(NoTeacher::Snapshot { name: name(), source });
+    Snapshot::parse(&own.snapshot).map(Teacher::from).map_err(refused)
 }
 
 /// The program under what it is and how it was made.
