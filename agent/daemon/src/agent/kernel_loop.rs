@@ -43,7 +43,7 @@ impl KernelLoop {
         let learn = located.config.learn.on();
         let config = Config { learn, ..located.config.clone() };
         let located = &Located { config, control_socket: located.control_socket.clone() };
-        let learning = Learning::new(&located.config.learn, algorithms, None)?;
+        let learning = Learning::new(&located.config.learn, algorithms, rules, None)?;
         let post = learning.post(KERNEL_LOOP);
         let mut started = KernelLoop::start_counted(located, rules, algorithms, None, post)?;
         if let Ok(kernel) = &mut started {

@@ -70,19 +70,18 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
         return crate::commands::print(&format!("{}\n", names.join("\n")));
     }
     let located = args.place.locate(Some(&names))?;
+    let Config { default_algorithm, rules, .. } = &located.config;
+    let rules = resolve_rules(default_algorithm, rules, &names).map_err(Failure::input)?;
     if args.check_config {
-        let config = &located.config;
-        let rules =
-            resolve_rules(&config.default_algorithm, &config.rules, &names).map_err(Failure::input)?;
-        return core(algorithms, &rules, config, KERNEL_LOOP).map(|_| ());
+        return core(algorithms, &rules, &located.config, KERNEL_LOOP).map(|_| ());
     }
     log_to_stderr(&located.config.log);
     let run_dir = located.run_dir()?.to_owned();
     rundir::prepare(&run_dir)?;
     let _lock = InstanceLock::acquire(&run_dir)?;
     let mut observed = Observed::new(&located.config);
-    let learning = Learning::new(&located.config.learn, algorithms, Some(&run_dir))?;
-    let workers = start_loops(&located, algorithms, &mut observed, &learning)?;
+    let learning = Learning::new(&located.config.learn, algorithms, &rules, Some(&run_dir))?;
+    let workers = start_loops(&located, &rules, algorithms, &mut observed, &learning)?;
     let learners = learning.views();
     observed.learners(learners.clone());
     let _learning = learning.start(ask(workers.iter().map(Worker::queries).collect()));
@@ -112,13 +111,12 @@ fn log_to_stderr(configured: &str) {
 
 fn start_loops(
     located: &Located,
+    rules: &Rules,
     algorithms: &[Arc<dyn Algorithm>],
     observed: &mut Observed,
     learning: &Learning,
 ) -> Result<Vec<Worker>, Failure> {
     let config = &located.config;
-    let names: Vec<&str> = algorithms.iter().map(|a| a.name()).collect();
-    let rules = resolve_rules(&config.default_algorithm, &config.rules, &names).map_err(Failure::input)?;
     let pace = Pace::new(&config.agent);
     let mut workers = Vec::new();
     if config.datapath.ebpf.mode == Switch::Off {
@@ -127,7 +125,7 @@ fn start_loops(
         let metrics = observed.of_loop("kernel");
         match KernelLoop::start_counted(
             located,
-            &rules,
+            rules,
             algorithms,
             metrics.clone(),
             learning.post(KERNEL_LOOP),
@@ -155,7 +153,7 @@ fn start_loops(
             Ok(Box::new(Peers::new(Hub::bind(&socket, options)?)))
         };
         let metrics = observed.of_loop("peers");
-        let core = core(algorithms, &rules, config, PEERS_LOOP)?;
+        let core = core(algorithms, rules, config, PEERS_LOOP)?;
         let post = learning.post(PEERS_LOOP);
         let worker = Worker::spawn("peers", privileges::NOTHING, core, pace, metrics.clone(), post, attach)
             .map_err(Failure::runtime)?;

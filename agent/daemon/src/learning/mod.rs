@@ -24,8 +24,8 @@ pub(crate) use offer::{Ask, Offer};
 pub(crate) use thread::{Gauges, Shares};
 
 use crate::config::{Learn as LearnConfig, LearnMode};
-use ccplane_alg::{Algorithm, PolicySource};
-use ccplane_core::{Batch, Decision};
+use ccplane_alg::{Algorithm, PolicySource, configure};
+use ccplane_core::{Batch, Decision, Rules};
 use ccplane_learn::Policy;
 use ccplane_snapshot::Snapshot;
 use deployed::Deployments;
@@ -115,14 +115,15 @@ pub(crate) struct Learning {
 }
 
 impl Learning {
-    /// Mailboxes for the algorithms that have policies. What is learned is kept below `run_dir`, if there is one. Nothing
-    /// runs yet.
+    /// Mailboxes for the algorithms that have policies, as `rules` configure them. What is learned is kept below `run_dir`,
+    /// if there is one. Nothing runs yet.
     ///
     /// # Errors
     /// The decision log cannot be opened.
     pub(crate) fn new(
         config: &LearnConfig,
         algorithms: &[Arc<dyn Algorithm>],
+        rules: &Rules,
         run_dir: Option<&Path>,
     ) -> io::Result<Learning> {
         let log = DecisionLog::open(config.decision_log.as_deref())?;
@@ -132,7 +133,7 @@ impl Learning {
             // Without a float policy there is nothing to go on from.
             let policy = algorithm.policies().into_iter().next().filter(|p| !p.policy.is_empty())?;
             let view = LearnerView::new(algorithm.name());
-            Some(Pupil { algorithm: algorithm.clone(), policy, view })
+            Some(Pupil { algorithm: in_use(algorithm, rules), policy, view })
         };
         let shares = Shares {
             steady_percent: config.cpu_percent.get() as u32,
@@ -184,6 +185,20 @@ impl Learning {
         }
         Running { mailboxes }
     }
+}
+
+/// An algorithm as its first rule configures it: a twin's flows are all alike.
+fn in_use(algorithm: &Arc<dyn Algorithm>, rules: &Rules) -> Arc<dyn Algorithm> {
+    let name = algorithm.name();
+    let configured = rules.rules.iter().filter(|rule| rule.algorithm == name).map(|r| &*r.parameters);
+    let variants: Vec<_> = configured.chain((rules.default == name).then_some([].as_slice())).collect();
+    let Some(first) = variants.first() else { return algorithm.clone() };
+    if variants.iter().any(|other| other != first) {
+        warn!(algorithm = name, parameters = ?first, "rules differ in its parameters: learning goes by the first");
+    }
+    // Rules that it does not take are refused where flows are steered by them.
+    let values = first.iter().map(|(name, value)| (name.as_str(), *value));
+    configure(algorithm, values).unwrap_or_else(|_| algorithm.clone())
 }
 
 /// Running learners; they end when this is dropped, in their own time: nobody waits for one that hangs.

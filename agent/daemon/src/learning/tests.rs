@@ -1,12 +1,14 @@
-//! A learner that hangs, as the loops that post to it see it; and what its thread is to the scheduler.
+//! A learner that hangs, as the loops that post to it see it; what its thread is to the scheduler; and of what it learns.
 
 use super::mailbox::{LoopId, Mailbox, Poster};
-use super::{DecisionLog, Learn, LearnerView, Post, Running, Shares, thread};
+use super::{DecisionLog, Learn, LearnerView, Learning, Post, Running, Shares, thread};
+use crate::config;
 use crate::learning::learner::Pressure;
-use ccplane_alg::Row;
+use ccplane_alg::{Algorithm, Command, Control, FlowInfo, Row, configure};
 use ccplane_contract::FlowId;
-use ccplane_core::{Batch, Candidate, DatapathId, Decision, MAX_ROWS, Origin, Verdict};
+use ccplane_core::{Batch, Candidate, DatapathId, Decision, MAX_ROWS, Origin, Rule, Rules, Verdict};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -115,4 +117,49 @@ fn a_learner_runs_on_idle_processors_only() {
     let stat = told.recv().unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     assert_eq!(fields.split(' ').nth(POLICY), Some(IDLE), "{stat}");
+}
+
+#[test]
+fn learning_is_of_the_variant_that_the_first_rule_configures() {
+    let aurora: Arc<dyn Algorithm> = Arc::new(ccplane_algs::Aurora::default());
+    let rule = |algorithm: &str, slack_us: i64| {
+        let parameters = vec![("slack_us".to_owned(), slack_us)];
+        Rule { parameters, ..Rule::any(algorithm) }
+    };
+    let first = |rules: &[(&str, i64)], default: &str| {
+        let rules = rules.iter().map(|(algorithm, slack_us)| rule(algorithm, *slack_us)).collect();
+        let learning = Learning::new(
+            &config::Learn::default(),
+            &[aurora.clone()],
+            &Rules { rules, default: default.to_owned() },
+            None,
+        );
+        fields(&*learning.unwrap().pupils[0].algorithm)
+    };
+    let of = |slack_us: i64| fields(&*configure(&aurora, [("slack_us", slack_us)]).unwrap());
+    let default = fields(&*aurora);
+    assert_ne!(of(700), default);
+    assert_eq!(first(&[("cubic", 900), ("aurora", 700), ("aurora", 800)], "aurora"), of(700));
+    assert_eq!(first(&[("cubic", 900)], "aurora"), default);
+    assert_eq!(first(&[], "native"), default);
+    assert_eq!(
+        first(&[("aurora", i64::MAX)], "native"),
+        default,
+        "what it does not take is refused elsewhere"
+    );
+}
+
+/// What a flow's program begins with.
+fn fields(algorithm: &dyn Algorithm) -> Vec<Command> {
+    let info = FlowInfo {
+        mss_bytes: 1448,
+        init_cwnd_bytes: 14_480,
+        local: ([127, 0, 0, 1], 1).into(),
+        remote: ([127, 0, 0, 1], 2).into(),
+        cgroup: None,
+        min_rtt_us: None,
+    };
+    let mut control = Control::default();
+    algorithm.flow(&info, &mut control);
+    control.take()
 }
