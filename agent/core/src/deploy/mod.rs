@@ -3,7 +3,8 @@
 //! A learner offers a [`Candidate`] with its [`Evidence`]. It is pushed if it is
 //!
 //! 1. *correct*: the learner's stability measure says that it has converged;
-//! 2. *safe*: its bounds hold on the calibration set and on adversarial corners;
+//! 2. *safe*: its decisions are within their bounds on nearly all of the calibration set and on most adversarial corners,
+//!    and it can both speed up and slow down;
 //! 3. *necessary*: it decides otherwise than the active snapshot, by more than `alpha` of the output range and than rounding
 //!    to integers brings ([`PushRules::is_necessary`]).
 //!
@@ -111,7 +112,8 @@ pub struct Evidence {
     pub fidelity_min: f64,
     /// The mean difference.
     pub fidelity_mean: f64,
-    /// Whether its bounds hold on the calibration set and on adversarial corners.
+    /// Whether its decisions are within their bounds on nearly all of the calibration set and on most adversarial corners, as
+    /// the learner counts them.
     pub safe: bool,
     /// Mean difference of an integer network from its float one, as a share of the same range: the candidate's or the
     /// active snapshot's, whichever is more.

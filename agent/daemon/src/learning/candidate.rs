@@ -2,9 +2,9 @@
 
 use ccplane_core::{Candidate, Evidence, Origin};
 use ccplane_infer::{Bits, Model};
-use ccplane_learn::Policy;
+use ccplane_learn::{Policy, Rng};
 use ccplane_quantize::{Options, QuantizeError, Width, quantize};
-use ccplane_snapshot::{DeployOptions, Provenance, Snapshot};
+use ccplane_snapshot::{DeployOptions, PolicySpec, Provenance, Snapshot};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -15,6 +15,11 @@ const MAX_STATES: usize = 2048;
 /// Decisions at the action's bound, or with inputs out of range, that are still safe: a share of the visited states. The
 /// datapath's monitor falls back at one in five.
 const MAX_BAD_SHARE: f64 = 0.1;
+/// The same of corners of the inputs' ranges, where good policies are at the bound at times, too.
+const MAX_BAD_CORNERS: f64 = 0.5;
+/// Corners that are drawn, beside those where all inputs or all but one are alike; and what they are drawn from.
+const DRAWN_CORNERS: usize = 256;
+const CORNERS_SEED: u64 = 1;
 
 /// What live flows have seen of late, as history cells.
 #[derive(Default)]
@@ -80,7 +85,7 @@ pub(super) fn candidate(
         stability: claim.stability,
         fidelity_min: found.min,
         fidelity_mean: found.mean,
-        safe: fidelity.both_signs() && found.bad_share <= MAX_BAD_SHARE,
+        safe: fidelity.both_signs() && found.bad <= MAX_BAD_SHARE && found.bad_corners <= MAX_BAD_CORNERS,
         quantisation_error: error * found.bounds_per_range,
         gain: claim.gain,
         states: visited.len() as u64,
@@ -98,15 +103,17 @@ struct Compared {
     mean: f64,
     /// What the bound allows, in such ranges.
     bounds_per_range: f64,
-    /// Of the candidate's decisions.
-    bad_share: f64,
+    /// Shares of the candidate's decisions, on these states and at corners.
+    bad: f64,
+    bad_corners: f64,
 }
 
 fn compare(new: &Snapshot, old: &Snapshot, visited: &[Vec<i32>]) -> Compared {
     let image = |s: &Snapshot| s.image(&DeployOptions { uid: 1, noise_q16: 0, pin: false });
     let (image_new, image_old) = (image(new), image(old));
     let bound = i64::from(new.spec().action().bound_q16);
-    let mut compared = Compared { min: f64::INFINITY, mean: 0.0, bounds_per_range: 0.0, bad_share: 0.0 };
+    let mut compared =
+        Compared { min: f64::INFINITY, mean: 0.0, bounds_per_range: 0.0, bad: 1.0, bad_corners: 1.0 };
     let (mut lowest, mut highest) = (bound, -bound);
     let models = Model::new(new.shape(), &image_new).zip(Model::new(old.shape(), &image_old));
     let Some((model_new, model_old)) = models else { return compared };
@@ -118,8 +125,6 @@ fn compare(new: &Snapshot, old: &Snapshot, visited: &[Vec<i32>]) -> Compared {
         let apart = (of_new - of_old).unsigned_abs() as f64;
         compared.min = compared.min.min(apart);
         compared.mean += apart;
-        let bad = a.action_q16.abs() > bound || a.clipped_inputs > new.guards().clip_limit;
-        compared.bad_share += f64::from(u8::from(bad));
     }
     let count = visited.len().max(1) as f64;
     let bounds = 2.0 * bound as f64;
@@ -127,8 +132,28 @@ fn compare(new: &Snapshot, old: &Snapshot, visited: &[Vec<i32>]) -> Compared {
     compared.bounds_per_range = bounds / range;
     compared.min /= range;
     compared.mean /= count * range;
-    compared.bad_share /= count;
+    let is_bad = |cells: &&Vec<i32>| {
+        let decided = model_new.infer(cells);
+        decided.action_q16.abs() > bound || decided.clipped_inputs > new.guards().clip_limit
+    };
+    let bad = |states: &[Vec<i32>]| states.iter().filter(is_bad).count() as f64 / states.len().max(1) as f64;
+    (compared.bad, compared.bad_corners) = (bad(visited), bad(&corners(new.spec())));
     compared
+}
+
+/// States whose inputs are each at an end of its range.
+fn corners(spec: &PolicySpec) -> Vec<Vec<i32>> {
+    let inputs = spec.inputs();
+    let mut rng = Rng::new(CORNERS_SEED, &[]);
+    let corner = |is_high: &mut dyn FnMut(usize) -> bool| -> Vec<i32> {
+        inputs.iter().enumerate().map(|(n, f)| if is_high(n) { f.hi } else { f.lo }).collect()
+    };
+    let mut all = vec![corner(&mut |_| false), corner(&mut |_| true)];
+    for other in 0..inputs.len() {
+        all.extend([corner(&mut |n| n == other), corner(&mut |n| n != other)]);
+    }
+    all.extend((0..DRAWN_CORNERS).map(|_| corner(&mut |_| rng.uniform() < 0.5)));
+    all
 }
 
 #[cfg(test)]
@@ -137,8 +162,7 @@ mod tests {
     use ccplane_alg::Algorithm;
     use ccplane_algs::{Aurora, Mocc};
     use ccplane_core::PushRules;
-    use ccplane_learn::Rng;
-    use ccplane_quantize::Mlp;
+    use ccplane_quantize::{Dense, Mlp, Scratch};
 
     const CLAIM: Claim = Claim { converged: true, stability: 0.0, gain: Some(1.0) };
 
@@ -183,15 +207,62 @@ mod tests {
         assert!(beyond_alpha > 0, "nothing is shown");
     }
 
+    /// The policy with its output layer changed.
+    fn changed(policy: &Policy, change: impl Fn(&mut Dense)) -> Policy {
+        let mut layers = policy.actor().layers().to_vec();
+        change(layers.last_mut().unwrap());
+        let actor = Mlp::new(layers).unwrap();
+        policy.with_parameters(actor, policy.critic().clone(), policy.log_std()).unwrap()
+    }
+
     #[test]
     fn what_decides_otherwise_is_necessary() {
         let (policy, deployed) = shipped(&Aurora::default());
-        let actor = policy.actor().clone();
-        let mut layers = actor.layers().to_vec();
-        layers.last_mut().unwrap().bias[0] += 0.5;
-        let other =
-            policy.with_parameters(Mlp::new(layers).unwrap(), policy.critic().clone(), policy.log_std());
-        let found = evidence(&other.unwrap(), &deployed, &around(&policy, 1.0, 1));
+        let other = changed(&policy, |layer| layer.bias[0] += 0.5);
+        let found = evidence(&other, &deployed, &around(&policy, 1.0, 1));
         assert!(PushRules::default().is_necessary(&found), "{found:?}");
+    }
+
+    #[test]
+    fn what_is_at_its_bound_in_corners_is_not_safe() {
+        const STEEPER: f32 = 16.0;
+        let (policy, _) = shipped(&Aurora::default());
+        let states = around(&policy, 0.02, 1);
+        let visited: Vec<Vec<i32>> = states.0.iter().cloned().collect();
+        let options = Options { bits: Width::W16, ..Options::default() };
+        let deployed = quantize(policy.actor(), policy.spec(), &visited, &options).unwrap();
+        assert!(evidence(&policy, &deployed, &states).safe);
+        // Many times as steep, and nothing in the middle of what it visits.
+        let mut input = vec![0.0; policy.spec().inputs().len()];
+        let mut action = |cells: &Vec<i32>| {
+            policy.spec().normalise(cells, &mut input);
+            policy.actor().forward(&input, &mut Scratch::default())
+        };
+        let middle = states.0.iter().map(&mut action).sum::<f32>() / states.len() as f32;
+        let steep = changed(&policy, |layer| {
+            layer.weights.iter_mut().for_each(|w| *w *= STEEPER);
+            layer.bias[0] = STEEPER * (layer.bias[0] - middle);
+        });
+        let candidate = candidate(&steep, &deployed, &states, CLAIM).unwrap();
+        let found = compare(&candidate.snapshot, &deployed, &visited);
+        assert!(
+            found.bad <= MAX_BAD_SHARE && found.bad_corners > MAX_BAD_CORNERS,
+            "{} {}",
+            found.bad,
+            found.bad_corners
+        );
+        assert!(candidate.snapshot.fidelity().both_signs());
+        assert!(!candidate.origin.evidence().unwrap().safe);
+    }
+
+    #[test]
+    fn corners_are_told_apart() {
+        let (policy, _) = shipped(&Mocc::default());
+        let corners = corners(policy.spec());
+        let inputs = policy.spec().inputs();
+        assert_eq!(corners.len(), 2 + 2 * inputs.len() + DRAWN_CORNERS);
+        assert!(corners.iter().all(|c| c.iter().zip(inputs).all(|(x, f)| *x == f.lo || *x == f.hi)));
+        let different: std::collections::BTreeSet<&Vec<i32>> = corners.iter().collect();
+        assert_eq!(different.len(), corners.len());
     }
 }

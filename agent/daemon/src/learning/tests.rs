@@ -130,7 +130,7 @@ fn learning_is_of_the_variant_that_the_first_rule_configures() {
         let rules = rules.iter().map(|(algorithm, slack_us)| rule(algorithm, *slack_us)).collect();
         let learning = Learning::new(
             &config::Learn::default(),
-            &[aurora.clone()],
+            std::slice::from_ref(&aurora),
             &Rules { rules, default: default.to_owned() },
             None,
         );
