@@ -11,9 +11,9 @@ pub(crate) enum Reported {
     Now,
     /// Not on this ACK.
     NotYet,
-    /// The program asks a policy: its reports are rows of intervals, for which nobody waits. There are none of intervals that the
-    /// application limited.
-    Rows,
+    /// Not on this ACK, and the program asks a policy: its reports are rows of intervals, of which there are none where the
+    /// application limited them.
+    NoRow,
 }
 
 /// Watches one flow.
@@ -21,7 +21,11 @@ pub(crate) struct Monitor {
     bounds: Bounds,
     /// The smallest segment so far, bytes.
     min_mss_bytes: i64,
+    /// The largest.
+    max_mss_bytes: i64,
     faults: u64,
+    /// The last ACK.
+    acked_us: Option<u64>,
     /// Since when a report has been due in the end: the last one, or the first ACK.
     reported_us: Option<u64>,
     max_rtt_us: u64,
@@ -32,7 +36,9 @@ impl Monitor {
         Monitor {
             bounds: bounds.clone(),
             min_mss_bytes: mss_bytes.into(),
+            max_mss_bytes: mss_bytes.into(),
             faults: 0,
+            acked_us: None,
             reported_us: None,
             max_rtt_us: 0,
         }
@@ -40,6 +46,7 @@ impl Monitor {
 
     pub(crate) fn mss_bytes(&mut self, mss_bytes: u16) {
         self.min_mss_bytes = self.min_mss_bytes.min(mss_bytes.into());
+        self.max_mss_bytes = self.max_mss_bytes.max(mss_bytes.into());
     }
 
     /// After the program has run on an ACK.
@@ -68,8 +75,14 @@ impl Monitor {
             self.max_rtt_us = self.max_rtt_us.max(rtt_us as u64);
         }
         let silent_us = at_us - *self.reported_us.get_or_insert(at_us);
-        let limit_us = self.bounds.report_us + 2 * self.max_rtt_us;
-        if reported != Reported::NotYet {
+        // An interval that the application limited in a part is no row: the next one is.
+        let intervals = if reported == Reported::NoRow { 2 } else { 1 };
+        let limit_us = intervals * (self.bounds.report_us + 2 * self.max_rtt_us);
+        let unsent_bytes = prims.get(Prim::FlowBytesPending) - prims.get(Prim::FlowBytesInFlight);
+        let paused = at_us - self.acked_us.replace(at_us).unwrap_or(at_us) > self.bounds.report_us;
+        // Intervals are measured in round trips: none begins before one is known.
+        let limited = paused || self.max_rtt_us == 0 || unsent_bytes < self.max_mss_bytes;
+        if reported == Reported::Now || (reported == Reported::NoRow && limited) {
             self.reported_us = Some(at_us);
         } else if silent_us > limit_us {
             return Err(Violation::Silent { operation, at_us, silent_us, limit_us });

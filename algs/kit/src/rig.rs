@@ -295,8 +295,8 @@ impl Rig {
         }
         let report_len = program.report_len();
         let reported = match outcome.report {
-            _ if program.uses_policy() => Reported::Rows,
             true => Reported::Now,
+            false if !program.policy_slots().is_empty() => Reported::NoRow,
             false => Reported::NotYet,
         };
         self.monitor.after(self.operation, now_us as u64, prims, &self.flow, reported)?;

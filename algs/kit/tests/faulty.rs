@@ -1,7 +1,7 @@
 //! The kit finds what is wrong: algorithms that each break one invariant, and the stream that shows it.
 #![allow(clippy::unwrap_used)]
 
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource, Report};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, PolicySource, ProgramSource, Report};
 use ccplane_kit::Operation::{Bulk, Loss, Run};
 use ccplane_kit::{Bounds, Failure, Operation, PathConfig, Violation, check, check_random, check_scenarios};
 use std::sync::Arc;
@@ -79,6 +79,35 @@ fn faults() {
 fn silence() {
     let silent = "(def (Report (acked 0))) (when (== Report.acked 1) (report))";
     assert!(matches!(violation(silent, |_| ()), Violation::Silent { .. }));
+}
+
+/// Asks Aurora's policy, if ever.
+struct Mute;
+
+impl Algorithm for Mute {
+    fn name(&self) -> &'static str {
+        "mute"
+    }
+    fn programs(&self) -> Vec<ProgramSource> {
+        let source = "(def (Report (a 0)) (x 0))
+            (when (< Ack.now 0) (history 10 Report.a x x) (policy 0) (report))
+            (when true (:= Cwnd 120000))";
+        vec![ProgramSource { name: "mute", source }]
+    }
+    fn policies(&self) -> Vec<PolicySource> {
+        ccplane_algs::all().iter().find(|a| a.name() == "aurora").unwrap().policies()
+    }
+    fn flow(&self, _: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
+        control.set_program("mute", &[]);
+        Box::new(FaultyFlow(|_| ()))
+    }
+}
+
+#[test]
+fn silence_of_what_asks_a_policy() {
+    let mute: Arc<dyn Algorithm> = Arc::new(Mute);
+    let failure = check_scenarios(&mute, &Bounds { floor_percent: 5, ..Bounds::default() }).unwrap_err();
+    assert!(matches!(*failure.violation, Violation::Silent { .. }), "{failure}");
 }
 
 #[test]

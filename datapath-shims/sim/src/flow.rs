@@ -370,7 +370,7 @@ impl Flow {
             unacked: packets(sender.in_flight_packets),
             faults: self.steering.vm().faults,
             reports: self.reports.into(),
-            policy: program.filter(|p| p.program.uses_policy()).map(|_| *self.steering.policy()),
+            policy: program.filter(|p| !p.program.policy_slots().is_empty()).map(|_| *self.steering.policy()),
             sampled_at_us: now_us,
         }
     }
