@@ -180,3 +180,139 @@ impl Learn for Live {
         Pressure::Steady
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::learning::twin::tests::{decided, policy_and_snapshot};
+    use ccplane_alg::Row;
+    use ccplane_contract::{FlowId, SnapshotUid};
+    use ccplane_core::{Measure, Why};
+    use ccplane_learn::{ActorCritic, Policy, Rng};
+
+    const NOISE: f32 = 0.4;
+    const LOOP: LoopId = LoopId(0);
+    const DEPLOYED: u32 = 7;
+
+    /// A learner whose flows decide by the policy that it returns.
+    fn live() -> (Live, Policy) {
+        let (policy, snapshot) = policy_and_snapshot(1);
+        let hash = snapshot.hash();
+        let deployments = Deployments::new("aurora", policy.clone(), snapshot, None);
+        let mut live = Live::new("aurora", deployments, NOISE, 1).unwrap();
+        live.hear(&Decision { uid: Some(SnapshotUid(DEPLOYED)), ..decided(hash, Verdict::Pushed) });
+        (live, policy)
+    }
+
+    fn batch(rows: Vec<(FlowId, Row)>) -> Batch {
+        let (datapath, measures) = (DatapathId(0), Vec::new());
+        Batch { datapath, algorithm: "aurora", slot: 0, rows, dropped: 0, measures }
+    }
+
+    fn row(snapshot: u32) -> Row {
+        let (inputs, follows) = (vec![0; 30], true);
+        Row { at_us: 0, slot: 0, snapshot, inputs, action_q16: 0, reward: 1.0, follows }
+    }
+
+    /// Takes rows of flow 1; how many then wait to be learned from.
+    fn waiting(live: &mut Live, rows: impl IntoIterator<Item = Row>) -> usize {
+        live.take(LOOP, &batch(rows.into_iter().map(|row| (FlowId(1), row)).collect()));
+        live.online.waiting()
+    }
+
+    /// Eight flows that act by `policy` for a while. Nothing that they do makes a difference.
+    fn act(live: &mut Live, policy: &Policy, rng: &mut Rng) {
+        let mut networks = ActorCritic::new(policy);
+        let mut observation = vec![0.0; policy.architecture().inputs];
+        for _ in 0..160 {
+            let mut decide = |flow| {
+                let cell = |f: &ccplane_snapshot::Feature| {
+                    f.lo + (rng.uniform() * (f64::from(f.hi) - f64::from(f.lo))) as i32
+                };
+                let inputs: Vec<i32> = policy.spec().inputs().iter().map(cell).collect();
+                policy.spec().normalise(&inputs, &mut observation);
+                let action = networks.mean(&observation) + NOISE * rng.normal() as f32;
+                let (action_q16, reward) = ((action * 65536.0) as i32, rng.normal() as f32);
+                (FlowId(flow), Row { inputs, action_q16, reward, ..row(DEPLOYED) })
+            };
+            live.take(LOOP, &batch((0..8).map(&mut decide).collect()));
+        }
+    }
+
+    #[test]
+    fn rows_of_known_deployments_are_learned_from() {
+        let (mut live, _) = live();
+        assert_eq!(waiting(&mut live, [row(DEPLOYED), row(DEPLOYED), row(DEPLOYED)]), 2);
+        assert_eq!(waiting(&mut live, [row(8), row(DEPLOYED)]), 2, "another's reward closes no row");
+        let counts = live.online.counts();
+        assert_eq!((counts.taken, counts.unknown_deployment), (4, 1));
+        // Of what is pushed by hand it is not known what it was made from.
+        live.hear(&Decision { uid: Some(SnapshotUid(8)), ..decided(Hash([9; 32]), Verdict::Pushed) });
+        waiting(&mut live, [row(8)]);
+        assert_eq!(live.online.counts().unknown_deployment, 2);
+    }
+
+    #[test]
+    fn gaps_interrupt_what_they_concern() {
+        let (mut live, _) = live();
+        let gap = Row { follows: false, ..row(DEPLOYED) };
+        assert_eq!(waiting(&mut live, [row(DEPLOYED), row(DEPLOYED), gap, row(DEPLOYED)]), 2);
+        assert_eq!(waiting(&mut live, [row(DEPLOYED)]), 3, "it goes on from batch to batch");
+        let dropped = |datapath| Batch {
+            datapath: DatapathId(datapath),
+            dropped: 1,
+            ..batch(vec![(FlowId(1), row(DEPLOYED))])
+        };
+        live.take(LOOP, &dropped(1));
+        live.take(LoopId(1), &dropped(0));
+        assert_eq!(waiting(&mut live, [row(DEPLOYED)]), 4, "rows of others were dropped");
+        live.take(LOOP, &dropped(0));
+        assert_eq!(live.online.waiting(), 4, "its own were");
+        let of = |flow| Measure {
+            flow: FlowId(flow),
+            at_us: 0,
+            bytes_acked: 0,
+            delivered: 0,
+            lost: 0,
+            srtt_us: 0,
+            min_rtt_us: 0,
+        };
+        live.take(LOOP, &Batch { measures: vec![of(1)], ..batch(Vec::new()) });
+        assert_eq!(waiting(&mut live, [row(DEPLOYED)]), 5, "it still runs");
+        live.take(LOOP, &Batch { measures: vec![of(2)], ..batch(Vec::new()) });
+        assert_eq!(waiting(&mut live, [row(DEPLOYED)]), 5, "another flow of its name");
+    }
+
+    #[test]
+    fn a_rollback_goes_back_to_what_is_deployed() {
+        let (mut live, deployed) = live();
+        let mut rng = Rng::new(3, &[]);
+        let mut until_offered = |live: &mut Live| {
+            let offer = (0..100).find_map(|_| {
+                act(live, &deployed, &mut rng);
+                live.step(Duration::ZERO)
+            });
+            offer.expect("a candidate")
+        };
+        let candidate = until_offered(&mut live);
+        assert!(candidate.origin.evidence().unwrap().converged && live.updates >= UPDATES_PER_OFFER);
+        let hash = candidate.snapshot.hash();
+        let learned = live.online.policy();
+        assert_ne!(learned.actor(), deployed.actor());
+        // Its canaries' rows are understood.
+        let flows = Verdict::Trial { share: 1 << 14, trying: 1, flows: 4 };
+        live.hear(&Decision { uid: Some(SnapshotUid(8)), ..decided(hash, flows) });
+        waiting(&mut live, [row(8)]);
+        assert_eq!(live.online.counts().unknown_deployment, 0);
+        live.hear(&decided(hash, Verdict::RolledBack(Why::Worse)));
+        assert_eq!(live.online.policy().actor(), deployed.actor());
+        assert_eq!((live.online.waiting(), live.offered), (0, None));
+
+        let next = until_offered(&mut live);
+        let learned = live.online.policy();
+        live.hear(&decided(next.snapshot.hash(), Verdict::Promoted));
+        assert_eq!(live.deployments.snapshot().hash(), next.snapshot.hash());
+        assert_eq!(live.online.policy().actor(), learned.actor(), "it goes on from there");
+        assert!(!live.online.stability().converged, "and what it brings is to be seen");
+    }
+}
