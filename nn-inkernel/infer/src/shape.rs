@@ -4,7 +4,7 @@ use crate::image::{FEATURE_BYTES, FEATURES};
 use crate::{MAX_IMAGE_BYTES, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH};
 use core::fmt;
 
-/// How wide weights and activations are.
+/// How wide activations are, and with them sums. Weights have 16 bits either way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Bits {

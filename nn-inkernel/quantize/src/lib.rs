@@ -29,7 +29,7 @@ pub enum Width {
     /// 8 bits where that is within the budget, else 16.
     #[default]
     Auto,
-    /// 8 bits.
+    /// 8 bits: of activations; weights have 16 either way.
     W8,
     /// 16 bits.
     W16,

@@ -11,8 +11,8 @@ use rand_core::RngCore;
 
 /// Widest hidden layers of most shapes, so that many fit into a test.
 const COMMON_WIDTH: u32 = 20;
-/// Largest weights: what their bits hold.
-const MAX_WEIGHT: [i64; 2] = [127, 32_767];
+/// Largest weights: what a lane holds of one input, and what 16 bits do.
+const MAX_WEIGHT: [i64; 2] = [8_256, 32_767];
 
 /// A shape with so many inputs, which are clamped to 1 to [`MAX_INPUTS`].
 ///
