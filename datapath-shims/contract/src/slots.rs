@@ -6,9 +6,6 @@ use ccplane_infer::{BUFFERS, Control, FlowPolicy, ImageError, Model, Prepared, S
 use ccplane_program::ir::{MAX_POLICY_SLOTS, Op, Program, Src};
 use ccplane_program::vm::{self, Decision, Policies};
 
-/// Words of an image's head that hold nothing: after the name, up to the inputs' specs.
-const RESERVED: std::ops::Range<usize> = image::NAME / 8 + NAME_WORDS..FEATURES / 8;
-
 /// Whether every policy of `program` asks a slot that `shape_of` knows, with as many inputs as its snapshots take.
 ///
 /// # Errors
@@ -37,20 +34,14 @@ pub fn check_policies(
 /// # Errors
 /// `OtherShape`, or `BadImage` with what [`ccplane_infer::check`] says of it.
 pub fn check_image(slot: u8, shape: &Shape, image: &[u64]) -> Result<SnapshotUid, DatapathError> {
-    let bad = |reason: String| Err(DatapathError::BadImage { reason });
     match ccplane_infer::check(shape, image) {
-        Ok(()) => {}
-        Err(ImageError::Shape { .. }) => return Err(DatapathError::OtherShape { slot }),
+        Ok(()) => Ok(SnapshotUid(image::u32_at(image, image::UID))),
+        Err(ImageError::Shape { .. }) => Err(DatapathError::OtherShape { slot }),
         Err(_) if image.len() * 8 >= FEATURES && image::u64_at(image, image::SHAPE) != shape.code() => {
-            return Err(DatapathError::OtherShape { slot });
+            Err(DatapathError::OtherShape { slot })
         }
-        Err(error) => return bad(error.to_string()),
+        Err(error) => Err(DatapathError::BadImage { reason: error.to_string() }),
     }
-    let reserved = image::u32_at(image, image::FLAGS + 4) != 0 || image[RESERVED].iter().any(|w| *w != 0);
-    if reserved {
-        return bad("its reserved words are not 0".to_owned());
-    }
-    Ok(SnapshotUid(image::u32_at(image, image::UID)))
 }
 
 /// The name in an image's head.

@@ -200,6 +200,8 @@ impl Table {
             info: self.read_info(index),
             mode: match self.u32(index, rec::MODE) {
                 mode::AGENT_SILENT => Mode::NativeAgentSilent,
+                // Not for lack of an agent, unless a program that it has set waits.
+                mode::POLICY if self.slots(index)[1] == 0 => Mode::NativePolicy,
                 // Under a silent agent a change that waits goes on waiting.
                 now if silent && (now == mode::PROGRAM || uid != 0) => Mode::NativeAgentSilent,
                 mode::PROGRAM => Mode::Program,

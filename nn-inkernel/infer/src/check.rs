@@ -4,6 +4,9 @@ use crate::image::{self, feature};
 use crate::{Shape, lanes, tables};
 use core::fmt;
 
+/// Bytes of an image's head that hold nothing: after the name, up to the inputs' specs.
+const RESERVED: core::ops::Range<usize> = image::NAME + 8 * image::NAME_WORDS..image::FEATURES;
+
 /// Why words are no image of a shape. Layers, neurons and inputs count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImageError {
@@ -31,6 +34,11 @@ pub enum ImageError {
         min: i64,
         /// The largest allowed.
         max: i64,
+    },
+    /// A word that is kept for later is not 0.
+    Reserved {
+        /// Where it is, bytes.
+        at: usize,
     },
     /// An input's range is none, or its factor does not belong to it.
     Feature {
@@ -78,6 +86,7 @@ impl fmt::Display for ImageError {
             ImageError::Range { field, found, min, max } => {
                 write!(f, "{field} is {found}, {min} to {max} are allowed")
             }
+            ImageError::Reserved { at } => write!(f, "its reserved words are not 0: byte {at}"),
             ImageError::Feature { input } => {
                 write!(f, "input {input}: lo < hi and their factor are needed")
             }
@@ -111,6 +120,10 @@ pub fn check(shape: &Shape, image: &[u64]) -> Result<(), ImageError> {
         return Err(ImageError::Shape { found, expected });
     }
     header(image)?;
+    let reserved = core::iter::once(image::FLAGS + 4).chain(RESERVED.step_by(4));
+    if let Some(at) = reserved.into_iter().find(|at| image::u32_at(image, *at) != 0) {
+        return Err(ImageError::Reserved { at });
+    }
     for input in 0..shape.inputs() {
         check_feature(shape, image, input)?;
     }

@@ -202,6 +202,9 @@ fn images_are_refused_for_each_wrong_word() {
     assert_eq!(u64_field(image::KNOB_MAX, image::MAX_KNOB + 1), "knob_max");
     assert_eq!(u64_field(image::NOISE_MULT, -1), "noise_mult");
     assert_eq!(u32_field(image::FLAGS, 2), "flags");
+    for at in [image::FLAGS + 4, image::NAME + 8 * image::NAME_WORDS, image::FEATURES - 4] {
+        assert_eq!(with(&|w| image::set_u32(w, at, 1)), ImageError::Reserved { at });
+    }
     let feature = |at: usize, value: u64| with(&|w| image::set_u64(w, image::FEATURES + 16 + at, value));
     assert_eq!(feature(feature::LO, 5 << 32 | 5), ImageError::Feature { input: 2 }, "lo = hi");
     assert_eq!(feature(feature::MULT, 1), ImageError::Feature { input: 2 });
