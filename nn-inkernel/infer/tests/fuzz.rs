@@ -1,0 +1,81 @@
+//! Fuzz target: whatever [`check`] accepts, every executor here runs, to the same bits, without a panic.
+//!
+//! `cargo test` runs it for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
+//! `cargo bolero test -p ccplane-infer --test fuzz mutated_images` runs it guided by coverage.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use ccplane_infer::image::{self, UID};
+use ccplane_infer::{
+    BUFFERS, Bits, Control, FlowPolicy, Knobs, Model, Prepared, Shape, Slot, Verdict, check,
+};
+use rand_core::RngCore;
+
+/// Which image, what is changed of it (a byte's place, its new value), and what seeds inputs and knobs.
+type Case = (u8, Vec<(u16, u8)>, u64);
+
+/// Valid images of all kinds of shapes.
+fn images() -> Vec<(Shape, Vec<u64>)> {
+    let widths: [&[usize]; 6] =
+        [&[1, 1], &[3, 1], &[7, 5, 1], &[30, 32, 16, 1], &[64, 64, 1], &[9, 8, 7, 6, 1]];
+    let both = widths.into_iter().flat_map(|w| [Bits::W8, Bits::W16].map(|bits| (bits, w)));
+    let made = |(seed, (bits, widths)): (u64, (Bits, &[usize]))| {
+        let shape = Shape::new(bits, widths).unwrap();
+        let image = support::image(&mut support::rng(seed), &shape);
+        (shape, image)
+    };
+    (0..).zip(both).map(made).collect()
+}
+
+/// Whether it was an image still.
+fn run(shape: &Shape, words: &[u64], seed: u64) -> bool {
+    let prepared = Prepared::new(shape, words);
+    assert_eq!(prepared.as_ref().err(), check(shape, words).err().as_ref());
+    let Ok(prepared) = prepared else { return false };
+    let (portable, model) = (Prepared::portable(shape, words).unwrap(), Model::new(shape, words).unwrap());
+    let mut rng = support::rng(seed);
+    let (mut cells, mut flow) = (Vec::new(), FlowPolicy::default());
+    let slot = Slot {
+        shape,
+        control: Control { active: Some(0), ..Control::EMPTY },
+        images: [words, &[], &[], &[]] as [&[u64]; BUFFERS],
+    };
+    for _ in 0..8 {
+        support::inputs(&mut rng, shape, words, &mut cells);
+        let expected = model.infer(&cells);
+        assert_eq!(
+            (prepared.infer(&cells), portable.infer(&cells)),
+            (expected, expected),
+            "{shape:?} {cells:?}"
+        );
+        let mut knobs = Knobs { cwnd_bytes: rng.next_u64() as i64, rate_bytes_per_s: rng.next_u64() as i64 };
+        let bound = i64::from(image::u32_at(words, image::ACTION_BOUND_Q16));
+        match slot.decide(seed, &mut flow, &cells, &mut knobs) {
+            Verdict::Decided { action_q16, uid } => {
+                assert!(action_q16.abs() <= bound && uid == image::u32_at(words, UID), "{action_q16}");
+            }
+            Verdict::Native => assert!(flow.trips > 0, "{flow:?}"),
+        }
+    }
+    true
+}
+
+#[test]
+fn mutated_images() {
+    let images = images();
+    assert!(images.iter().all(|(shape, words)| run(shape, words, 1)));
+    let mut changed = images[0].1.clone();
+    image::set_u32(&mut changed, UID, 0);
+    assert!(!run(&images[0].0, &changed, 1));
+    bolero::check!().with_type::<Case>().for_each(|(which, edits, seed)| {
+        let (shape, words) = &images[usize::from(*which) % images.len()];
+        let mut words = words.clone();
+        for (at, to) in edits {
+            let at = usize::from(*at) % (8 * words.len());
+            let shift = 8 * (at % 8);
+            words[at / 8] = words[at / 8] & !(0xff << shift) | u64::from(*to) << shift;
+        }
+        run(shape, &words, *seed);
+    });
+}
