@@ -29,8 +29,10 @@ pub const VISITED_EPISODES: u32 = 40;
 const VISITED_STEPS: usize = 400;
 /// Held-out episodes that policies are compared on, and about how many decisions each has.
 const COMPARED: (u64, usize) = (60, 300);
-/// What an action does to a queue shows within some twenty intervals.
-const GAMMA: f32 = 0.95;
+/// What an action does to a queue shows within some thirty intervals.
+const GAMMA: f32 = 0.97;
+/// Deviation of actions at first, natural logarithm: with half of it, training ends where it happened to begin.
+const LOG_STD: f32 = 0.7;
 /// Names of random streams.
 const HELD_OUT: u64 = 0x4e1d;
 const VISITS: u64 = 0x7151;
@@ -117,7 +119,7 @@ impl Recipe {
             algorithm: Arc::new(Mocc::default()),
             spec: spec::mocc(spec::Steps::REAL)?,
             architecture: Architecture::mocc(),
-            ppo: PpoConfig { entropy_coef: 0.0, ..ppo() },
+            ppo: PpoConfig { entropy_coef: 0.002, ..ppo() },
             family: Family::Real(RealLinks { rivals: 0.35, ..RealLinks::default() }),
             train: TrainConfig {
                 steps_per_update: 4096,
@@ -256,7 +258,7 @@ pub struct Line {
 
 /// What learns small networks on small batches.
 fn ppo() -> PpoConfig {
-    PpoConfig { gamma: GAMMA, learning_rate: 7e-4, epochs: 10, ..PpoConfig::default() }
+    PpoConfig { gamma: GAMMA, learning_rate: 7e-4, epochs: 10, log_std_init: LOG_STD, ..PpoConfig::default() }
 }
 
 fn training() -> TrainConfig {
