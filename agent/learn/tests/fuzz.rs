@@ -5,8 +5,8 @@
 
 mod toys;
 
-use ccplane_learn::curves::read_events;
-use ccplane_learn::{ActorCritic, Checkpoint, Policy};
+use ccplane_learn::curves::{EventWriter, read_events};
+use ccplane_learn::{ActorCritic, Checkpoint, Learner, Native, Policy, PpoConfig, Progress};
 
 fn check(bytes: &[u8]) {
     if let Ok(policy) = Policy::from_bytes(bytes) {
@@ -18,8 +18,26 @@ fn check(bytes: &[u8]) {
                 || policy.actor().layers().iter().any(|l| l.weights.iter().any(|w| w.abs() > 1e30))
         );
     }
-    let _ = Checkpoint::from_bytes(bytes);
+    if let Ok(checkpoint) = Checkpoint::from_bytes(bytes) {
+        let again = Checkpoint::from_bytes(&checkpoint.to_bytes().unwrap()).unwrap();
+        // A moment that is no number is not equal to itself.
+        assert_eq!(format!("{again:?}"), format!("{checkpoint:?}"));
+        let mut learner = Native::new(&toys::policy(2, &[3], None), PpoConfig::default()).unwrap();
+        let _ = learner.restore(&checkpoint.state);
+    }
     let _ = read_events(bytes);
+}
+
+/// A safetensors file with bytes of its header, or of what follows, replaced.
+fn altered(file: &[u8], in_header: bool, edits: &[(u16, u8)]) -> Vec<u8> {
+    let header = 8 + u64::from_le_bytes(*file.first_chunk().unwrap()) as usize;
+    let mut bytes = file.to_vec();
+    for (at, to) in edits {
+        let range = if in_header { 0..header } else { header..bytes.len() };
+        let at = range.start + usize::from(*at) % range.len();
+        bytes[at] = *to;
+    }
+    bytes
 }
 
 #[test]
@@ -30,14 +48,59 @@ fn any_bytes() {
 #[test]
 fn altered_policies() {
     let policy = toys::policy(2, &[3], None).to_bytes().unwrap();
-    let header = 8 + u64::from_le_bytes(*policy.first_chunk().unwrap()) as usize;
     bolero::check!().with_type::<(bool, Vec<(u16, u8)>)>().for_each(|(in_header, edits)| {
-        let mut bytes = policy.clone();
+        check(&altered(&policy, *in_header, edits));
+    });
+}
+
+#[test]
+fn altered_checkpoints() {
+    let policy = toys::policy(2, &[3], None);
+    let state = Native::new(&policy, PpoConfig::default()).unwrap().state();
+    let progress = Progress { updates: 3, best_reward: Some(0.5), ..Progress::default() };
+    let checkpoint = Checkpoint { state, best: Some(policy), progress, fingerprint: "{}".to_owned() };
+    let bytes = checkpoint.to_bytes().unwrap();
+    assert_eq!(Checkpoint::from_bytes(&bytes).unwrap(), checkpoint);
+    bolero::check!().with_type::<(bool, Vec<(u16, u8)>)>().for_each(|(in_header, edits)| {
+        check(&altered(&bytes, *in_header, edits));
+    });
+}
+
+/// TFRecord's checksum: CRC-32C, rotated by 15 bits, plus a constant.
+fn masked_crc(bytes: &[u8]) -> [u8; 4] {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
+}
+
+/// Events altered under checksums that are right: those of the records, not what they hold, are checked first.
+#[test]
+fn altered_events() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer = EventWriter::create(directory.path()).unwrap();
+    writer.write(1, &[("a/b".to_owned(), 0.5), ("c".to_owned(), -1.0)]).unwrap();
+    writer.write(1 << 40, &[("a/b".to_owned(), f32::MAX)]).unwrap();
+    let path = std::fs::read_dir(directory.path()).unwrap().next().unwrap().unwrap().path();
+    let file = std::fs::read(path).unwrap();
+    let (mut events, mut rest) = (Vec::new(), file.as_slice());
+    while !rest.is_empty() {
+        let length = u64::from_le_bytes(*rest.first_chunk().unwrap()) as usize;
+        events.push(rest[12..12 + length].to_vec());
+        rest = &rest[16 + length..];
+    }
+    let framed = |data: &[u8]| {
+        let length = (data.len() as u64).to_le_bytes();
+        [&length[..], &masked_crc(&length), data, &masked_crc(data)].concat()
+    };
+    assert_eq!(events.iter().flat_map(|event| framed(event)).collect::<Vec<_>>(), file);
+    assert_eq!(read_events(&file).unwrap().len(), 3);
+    bolero::check!().with_type::<(u8, Vec<(u8, u8)>, u8)>().for_each(|(which, edits, cut)| {
+        let mut event = events[usize::from(*which) % events.len()].clone();
         for (at, to) in edits {
-            let range = if *in_header { 0..header } else { header..bytes.len() };
-            let at = range.start + usize::from(*at) % range.len();
-            bytes[at] = *to;
+            let at = usize::from(*at) % event.len();
+            event[at] = *to;
         }
-        check(&bytes);
+        if *cut < 32 {
+            event.truncate(event.len().saturating_sub(usize::from(*cut)));
+        }
+        check(&framed(&event));
     });
 }
