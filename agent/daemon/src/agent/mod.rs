@@ -101,6 +101,13 @@ fn first_uid() -> u32 {
     (seconds as u32) << UIDS_PER_RUN_BITS | 1
 }
 
+/// Logs to standard error, where `CCPLANE_LOG` asks for it: commands that bring an agent of their own draw there.
+pub(crate) fn log_if_asked() {
+    if std::env::var_os("CCPLANE_LOG").is_some() {
+        log_to_stderr("off");
+    }
+}
+
 fn log_to_stderr(configured: &str) {
     let filter = std::env::var("CCPLANE_LOG").ok().and_then(|text| text.parse().ok());
     let filter = filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new(configured));

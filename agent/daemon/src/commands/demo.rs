@@ -51,6 +51,7 @@ struct AgentRuns(EbpfError);
 
 /// `ccplane demo`
 pub(crate) fn demo(args: &DemoArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
+    crate::agent::log_if_asked();
     let located = args.place.locate(None)?;
     let config = config(args, &located.config)?;
     let stop = Arc::new(AtomicBool::new(false));

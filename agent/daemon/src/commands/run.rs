@@ -28,6 +28,7 @@ const QUICK: (u64, u32) = (5_000, 1);
 
 /// `ccplane run`
 pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<ExitCode, Failure> {
+    crate::agent::log_if_asked();
     if args.list {
         return list(args.json, algorithms).map(|()| ExitCode::SUCCESS);
     }

@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn what_decides_otherwise_is_necessary() {
         let (policy, deployed) = shipped(&Aurora::default());
-        let other = changed(&policy, |layer| layer.bias[0] += 0.5);
+        let other = changed(&policy, |layer| layer.bias[0] += 1.0);
         let found = evidence(&other, &deployed, &around(&policy, 1.0, 1));
         assert!(PushRules::default().is_necessary(&found), "{found:?}");
     }

@@ -9,6 +9,8 @@ const WINDOW_US: u64 = 4_000_000;
 /// Samples of one flow, at least and at most.
 const LEAST_SAMPLES: usize = 10;
 const MAX_SAMPLES: usize = 64;
+/// For how long it is remembered what flows have delivered, microseconds.
+const MEMORY_US: u64 = 60_000_000;
 /// Flows that are followed, at most.
 const MAX_FLOWS: usize = 1024;
 /// Time without whose samples a path is not known: some round trips, in which a flow fills it.
@@ -25,6 +27,8 @@ const EMPTY_SHARE: f64 = 1.0 / 3.0;
 pub(super) struct Path {
     /// What its flows have delivered together, payload bytes per second: the sum of their 90th percentiles.
     pub(super) bytes_per_s: f64,
+    /// The most that they have delivered within a minute or two: what came down may not have.
+    pub(super) most_bytes_per_s: f64,
     /// Flows on it.
     pub(super) flows: usize,
     /// Round trip without a queue, microseconds.
@@ -43,6 +47,25 @@ type FlowName = (LoopId, DatapathId, u64);
 #[derive(Default)]
 pub(super) struct Estimator {
     flows: BTreeMap<FlowName, VecDeque<Measure>>,
+    most: Largest,
+}
+
+/// The largest of the last one to two [`MEMORY_US`].
+#[derive(Default)]
+struct Largest {
+    was: f64,
+    is: f64,
+    since_us: u64,
+}
+
+impl Largest {
+    fn update(&mut self, value: f64, now_us: u64) -> f64 {
+        if now_us >= self.since_us.saturating_add(MEMORY_US) {
+            (self.was, self.is, self.since_us) = (self.is, 0.0, now_us);
+        }
+        self.is = self.is.max(value);
+        self.is.max(self.was)
+    }
 }
 
 /// Between two samples.
@@ -88,12 +111,13 @@ impl Estimator {
     }
 
     /// The path of the flow that delivers most, and of those whose round trips are like its own.
-    pub(super) fn path(&self) -> Option<Path> {
+    pub(super) fn path(&mut self, now_us: u64) -> Option<Path> {
         let known: Vec<Path> = self.flows.values().filter_map(path).collect();
         let most = known.iter().max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s))?;
         let beside = known.iter().filter(|p| !apart(p.rtt_us, most.rtt_us, SAME_RTT.ln()));
         let (sum, flows) = beside.fold((0.0, 0), |(sum, n), p| (sum + p.bytes_per_s, n + 1));
-        Some(Path { bytes_per_s: sum, flows, ..*most })
+        let most_bytes_per_s = self.most.update(sum, now_us);
+        Some(Path { bytes_per_s: sum, most_bytes_per_s, flows, ..*most })
     }
 }
 
@@ -130,6 +154,7 @@ fn path(samples: &VecDeque<Measure>) -> Option<Path> {
     let variation = (logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / logs.len() as f64).sqrt();
     Some(Path {
         bytes_per_s: rate * packet_bytes,
+        most_bytes_per_s: rate * packet_bytes,
         flows: 1,
         rtt_us,
         queue_bdp: (most_us - rtt_us).max(0.0) / rtt_us,
@@ -181,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_path_is_what_its_samples_say() {
-        let path = estimator(|m| vec![m]).path().unwrap();
+        let path = estimator(|m| vec![m]).path(5_000_000).unwrap();
         assert_eq!((path.flows, path.rtt_us), (1, 40_000.0));
         assert!((path.bytes_per_s - 1_250_000.0).abs() < 1.0 && path.variation < 1e-6, "{path:?}");
         assert!((path.queue_bdp - 1.0).abs() < 0.01 && (path.loss - 0.0115).abs() < 0.001, "{path:?}");
@@ -195,7 +220,7 @@ mod tests {
             let lost = if full { m.lost - 2 * (m.at_us / 200_000) } else { 0 };
             vec![Measure { lost, srtt_us: if full { 48_000 } else { 41_000 }, ..m }]
         };
-        let path = estimator(change).path().unwrap();
+        let path = estimator(change).path(5_000_000).unwrap();
         assert!(path.loss == 0.0 && (path.queue_bdp - 0.2).abs() < 0.01, "{path:?}");
     }
 
@@ -203,7 +228,7 @@ mod tests {
     #[test]
     fn rates_are_what_arrived() {
         let change = |m: Measure| vec![Measure { bytes_acked: m.bytes_acked / 2_000_000 * 2_000_000, ..m }];
-        let path = estimator(change).path().unwrap();
+        let path = estimator(change).path(5_000_000).unwrap();
         assert!((path.bytes_per_s / 1_250_000.0 - 1.0).abs() < 0.05, "{path:?}");
     }
 
@@ -215,16 +240,24 @@ mod tests {
             let far = Measure { bytes_acked, delivered, ..far };
             vec![m, Measure { flow: FlowId(8), ..m }, far]
         };
-        let path = estimator(others).path().unwrap();
+        let path = estimator(others).path(5_000_000).unwrap();
         assert_eq!((path.flows, path.rtt_us), (2, 40_000.0));
         assert!((path.bytes_per_s - 2_500_000.0).abs() < 1.0, "{path:?}");
     }
 
     #[test]
     fn little_is_nothing() {
-        assert_eq!(Estimator::default().path(), None);
+        assert_eq!(Estimator::default().path(0), None);
         let mut estimator = estimator(|m| vec![m]);
         estimator.forget();
-        assert_eq!(estimator.path(), None);
+        assert_eq!(estimator.path(5_000_000), None);
+    }
+
+    #[test]
+    fn what_flows_have_delivered_is_remembered_for_a_while() {
+        let mut most = Largest::default();
+        let mut seen = |value, at_s: u64| most.update(value, at_s * 1_000_000);
+        assert_eq!((seen(3.0, 1), seen(1.0, 59), seen(1.0, 100)), (3.0, 3.0, 3.0));
+        assert_eq!((seen(1.0, 161), seen(2.0, 162)), (1.0, 2.0));
     }
 }

@@ -92,7 +92,7 @@ impl Twin {
 
     /// Starts to train, if the path is not what was trained for.
     fn look(&mut self) {
-        let Some(path) = self.estimator.path() else { return };
+        let Some(path) = self.estimator.path(self.now_us) else { return };
         let training = self.training.as_ref().map(|t| &t.path).or(self.ready.as_ref().map(|(p, ..)| p));
         let settled = self.settled.as_ref();
         let known = training.or(settled.map(|s| &s.path));

@@ -27,11 +27,11 @@ const LANDMARK_EVERY: u64 = 4;
 
 /// A path whose queue was never longer, bandwidth-delay products, has not been filled.
 const FILLED_BDP: f64 = 0.25;
-/// What a path may carry, of what it was seen to deliver: at least, and at most where it was filled, and where not. A flow
-/// that takes random losses for a full queue comes down to a small share of its path.
+/// What a path may carry, of what it delivers: at least, and at most where it is filled, and where not. A flow that takes
+/// random losses for a full queue comes down to a small share of its path: so it may also be what was delivered before.
 const LEAST_ROOM: f64 = 0.8;
 const FILLED_ROOM: f64 = 2.0;
-const UNFILLED_ROOM: f64 = 32.0;
+const UNFILLED_ROOM: f64 = 4.0;
 /// Round trips of the links around an estimate, of its own; queues and random losses.
 const RTTS: (f64, f64) = (0.9, 1.1);
 const QUEUES: (f64, f64) = (0.5, 2.0);
@@ -249,25 +249,30 @@ impl Actor for Judge {
     }
 }
 
-/// How far above what a path delivers its rate may be.
-fn room(path: &Path) -> f64 {
-    if path.queue_bdp < FILLED_BDP { UNFILLED_ROOM } else { FILLED_ROOM }
+/// What a path may carry, at most, payload bytes per second.
+fn most(path: &Path) -> f64 {
+    if path.queue_bdp < FILLED_BDP {
+        (path.bytes_per_s * UNFILLED_ROOM).max(path.most_bytes_per_s * FILLED_ROOM)
+    } else {
+        path.bytes_per_s * FILLED_ROOM
+    }
 }
 
 /// Whether a policy trained for the one path does for the other. A flow that learns to fill its path delivers more of it.
 pub(super) fn covers(trained: &Path, path: &Path) -> bool {
     let lost = (trained.loss.max(LEAST_LOSS), path.loss.max(LEAST_LOSS));
     let loss = (lost.0 - lost.1).abs() < LOSS_STEP || !apart(lost.0, lost.1, LOSS_LIMIT);
-    let (rate, most) = (path.bytes_per_s, trained.bytes_per_s * room(trained));
-    let rate = rate < most && (rate > trained.bytes_per_s || !apart(rate, trained.bytes_per_s, RATE_LIMIT));
+    let rate = path.bytes_per_s;
+    let rate =
+        rate < most(trained) && (rate > trained.bytes_per_s || !apart(rate, trained.bytes_per_s, RATE_LIMIT));
     loss && rate && !apart(trained.rtt_us, path.rtt_us, RTT_LIMIT)
 }
 
 /// Links around an estimate. The rate goes further up than down: a flow that does not fill its path does not show it.
 fn family(path: &Path) -> Family {
-    let around = |value: f64, (low, high): (f64, f64), min: f64, max: f64| {
-        Range((value * low).clamp(min, max), (value * high).clamp(min, max))
-    };
+    let between = |low: f64, high: f64, min: f64, max: f64| Range(low.clamp(min, max), high.clamp(min, max));
+    let around = |value: f64, (low, high): (f64, f64), min, max| between(value * low, value * high, min, max);
+    let (least, most) = (path.bytes_per_s * LEAST_ROOM / BYTES_PER_MBIT, most(path) / BYTES_PER_MBIT);
     let several = path.flows.clamp(2, MAX_FLOWS) as f64;
     let queue = if path.queue_bdp < FILLED_BDP {
         Range(path.queue_bdp.max(UNKNOWN_QUEUE.0), UNKNOWN_QUEUE.1)
@@ -275,7 +280,7 @@ fn family(path: &Path) -> Family {
         around(path.queue_bdp, QUEUES, 0.05, 50.0)
     };
     Family::Real(RealLinks {
-        rate_mbit: around(path.bytes_per_s / BYTES_PER_MBIT, (LEAST_ROOM, room(path)), 0.2, 10_000.0),
+        rate_mbit: between(least, most, 0.2, 10_000.0),
         cold: COLD,
         rtt_ms: around(path.rtt_us / 1000.0, RTTS, 0.1, 2000.0),
         queue_bdp: queue,
@@ -297,6 +302,7 @@ mod tests {
 
     const PATH: Path = Path {
         bytes_per_s: 1_250_000.0,
+        most_bytes_per_s: 1_250_000.0,
         flows: 1,
         rtt_us: 40_000.0,
         queue_bdp: 0.1,
@@ -309,13 +315,15 @@ mod tests {
         let covered = |path: Path| covers(&PATH, &path);
         assert!(covered(Path { bytes_per_s: 1_000_000.0, ..PATH }));
         assert!(
-            covered(Path { bytes_per_s: 39_000_000.0, ..PATH }),
+            covered(Path { bytes_per_s: 4_900_000.0, ..PATH }),
             "trained for what it may not have filled"
         );
-        assert!(!covered(Path { bytes_per_s: 41_000_000.0, ..PATH }));
+        assert!(!covered(Path { bytes_per_s: 5_100_000.0, ..PATH }));
         assert!(!covered(Path { bytes_per_s: 600_000.0, ..PATH }));
         assert!(covered(Path { loss: 0.013, ..PATH }) && !covered(Path { loss: 0.03, ..PATH }));
         assert!(!covered(Path { rtt_us: 60_000.0, ..PATH }));
+        let came_down = Path { bytes_per_s: 60_000.0, ..PATH };
+        assert!(covers(&came_down, &PATH), "it may come up again");
         let filled = Path { queue_bdp: 1.0, ..PATH };
         assert!(!covers(&filled, &Path { bytes_per_s: 2_600_000.0, ..PATH }));
     }
