@@ -496,7 +496,7 @@ pub(crate) struct DemoArgs {
 
     /// How long the part in which Aurora learns runs after its link has changed; before, it runs a quarter of that. 0
     /// leaves it out.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 72, value_parser = clap::value_parser!(u64).range(0..=600))]
     pub(crate) learn_s: u64,
 
     /// Where to write the report; made if it is not there.

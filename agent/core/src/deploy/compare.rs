@@ -1,7 +1,9 @@
 //! Whether a candidate is better than what it is to replace: Student's test on pairs of windows.
 //!
 //! A pair is two windows that follow each other, one under the candidate and one under the active snapshot; its difference
-//! is one measurement ([`super::switchback`] says of what). With `d` the mean of `n` of them, `s` its standard error and
+//! is one measurement ([`super::switchback`] says of what). Where one is more than [`OUTLIER`] times as far from 0 as half
+//! of them are, it counts as that far only (it is winsorised): a flow that starts, or a link that steps, makes one large
+//! difference that says little of the others' spread. With `d` the mean of `n` of them, `s` its standard error and
 //! `t` Student's one-sided 1 % quantile at `n - 1` degrees of freedom, the candidate is *better* once `d - t s > 0` and
 //! *worse* once `d + t s < 0`. It is looked at after 3, 4, 6, 9 and 12 pairs, each time at a fifth of 5 % to either side, so
 //! that looking often proves nothing by chance (Bonferroni): of two equal policies one is found better, or worse, in at
@@ -18,6 +20,8 @@ const LOOKS: [(u32, f64); 5] =
 const TWO_PAIRS: (u32, f64) = (2, 31.820_516);
 /// Pairs that a trial takes, at most.
 pub const MAX_PAIRS: u32 = LOOKS[LOOKS.len() - 1].0;
+/// Differences beyond so many medians of their sizes are outliers.
+const OUTLIER: f64 = 2.0;
 /// How much worse a pair is that tells of a collapse, in units of the rewards' scale: a logarithm of the rate fell so.
 const COLLAPSE: f64 = 1.0;
 /// Rewards are logarithms of rates and sums of shares. They may well be 0 on average, and still mean this much.
@@ -64,7 +68,7 @@ pub struct Comparison {
     pub canary_mean: f64,
     /// Mean reward of the same flows under the active snapshot.
     pub active_mean: f64,
-    /// Mean of the pairs' differences.
+    /// Mean of the pairs' differences, outliers brought in.
     pub difference: f64,
     /// The difference in its standard errors: Student's t. Infinite where all pairs are alike.
     pub t: f64,
@@ -83,8 +87,9 @@ pub(super) fn look(pairs: &[Pair], margin_share: f64) -> Option<Comparison> {
     let count = pairs.len() as u32;
     let n = f64::from(count);
     let mean = |of: fn(&Pair) -> f64| pairs.iter().map(of).sum::<f64>() / n;
-    let (canary_mean, active_mean, difference) =
-        (mean(|p| p.candidate), mean(|p| p.active), mean(|p| p.difference));
+    let (canary_mean, active_mean) = (mean(|p| p.candidate), mean(|p| p.active));
+    let differences = winsorised(pairs);
+    let difference = differences.iter().sum::<f64>() / n;
     let scale = active_mean.abs().max(LEAST_SCALE);
     let collapsed = |pair: &Pair| pair.difference < -COLLAPSE * scale;
     let collapsed = matches!(pairs, [.., before, last] if collapsed(before) && collapsed(last));
@@ -93,7 +98,7 @@ pub(super) fn look(pairs: &[Pair], margin_share: f64) -> Option<Comparison> {
         return None;
     }
     let (_, quantile) = LOOKS.iter().copied().rfind(|(at, _)| *at <= count).unwrap_or(TWO_PAIRS);
-    let squares: f64 = pairs.iter().map(|p| (p.difference - difference).powi(2)).sum();
+    let squares: f64 = differences.iter().map(|d| (d - difference).powi(2)).sum();
     let error = (squares / (n - 1.0).max(1.0) / n).sqrt();
     let uncertainty = quantile * error;
     let margin = margin_share * scale;
@@ -119,6 +124,14 @@ pub(super) fn look(pairs: &[Pair], margin_share: f64) -> Option<Comparison> {
         margin,
         finding,
     })
+}
+
+/// The pairs' differences, without outliers.
+fn winsorised(pairs: &[Pair]) -> Vec<f64> {
+    let mut sizes: Vec<f64> = pairs.iter().map(|p| p.difference.abs()).collect();
+    sizes.sort_unstable_by(f64::total_cmp);
+    let limit = OUTLIER * sizes.get(sizes.len() / 2).copied().unwrap_or(0.0);
+    pairs.iter().map(|p| p.difference.clamp(-limit, limit)).collect()
 }
 
 #[cfg(test)]
@@ -185,5 +198,14 @@ mod tests {
         assert!(
             (c.t - 2.0 * 3f64.sqrt()).abs() < 1e-12 && (c.uncertainty - 6.964_557 / 3f64.sqrt()).abs() < 1e-9
         );
+    }
+
+    /// A flow that starts makes the first pair; the others agree.
+    #[test]
+    fn an_outlier_does_not_hide_what_the_others_say() {
+        let started = [2.25, 0.4, 0.55, 0.2, 0.35, 0.58];
+        let c = look(&pairs(&started), 0.05).unwrap();
+        assert_eq!(c.finding, Finding::Better, "{c:?}");
+        assert!((c.difference - (1.1 + 0.4 + 0.55 + 0.2 + 0.35 + 0.58) / 6.0).abs() < 1e-12);
     }
 }

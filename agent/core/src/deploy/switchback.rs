@@ -18,7 +18,7 @@ use ccplane_infer::spread;
 use std::collections::BTreeMap;
 
 /// How much of a window counts, microseconds.
-const MEASURED_US: u64 = 1_200_000;
+const MEASURED_US: u64 = 1_800_000;
 /// Pairs that are tried: in some of them flows may have nothing to send.
 const MAX_TRIED: u32 = MAX_PAIRS + 4;
 /// Flows whose rewards are summed in one window; those of further ones are dropped.

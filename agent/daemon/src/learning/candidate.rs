@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// States without which nothing is offered: less says nothing of what flows do.
-pub(super) const LEAST_STATES: usize = 64;
+pub(super) const LEAST_STATES: usize = 24;
 /// States that are kept.
 const MAX_STATES: usize = 2048;
 /// Decisions at the action's bound, or with inputs out of range, that are still safe: a share of the visited states. The

@@ -106,6 +106,7 @@ impl Twin {
             // The samples may be of before and after; the first ones are of a flow's start.
             self.suspected = true;
             self.estimator.forget();
+            self.states.clear();
         } else {
             self.suspected = false;
             self.begin(path);
@@ -124,7 +125,6 @@ impl Twin {
         match Training::new(self.schedule, self.algorithm.clone(), policy, path, preferences, seed) {
             Ok(training) => {
                 info!(algorithm = self.algorithm.name(), ?path, "the path has changed: training in its twin");
-                self.states.clear();
                 self.training = Some(Box::new(training));
             }
             Err(error) => {
