@@ -74,7 +74,8 @@ impl AuroraFlow {
                     (None, none) => *none.insert(throughput),
                 };
                 let latency = ((interval.rtt_us + self.slack_us) / (interval.min_us + self.slack_us)).ln();
-                let worth = throughput - reference - Reward::LATENCY_WEIGHT * latency - LOSS_WEIGHT * interval.loss();
+                let worth =
+                    throughput - reference - Reward::LATENCY_WEIGHT * latency - LOSS_WEIGHT * interval.loss();
                 worth.clamp(-WORST, WORST)
             }
         }
@@ -250,9 +251,9 @@ impl Algorithm for Aurora {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccplane_alg::Truth;
     use crate::interval::tests::{Driver, Step};
     use crate::testing::MSS;
+    use ccplane_alg::Truth;
 
     const RTT_US: i64 = 40_000;
 

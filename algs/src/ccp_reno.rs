@@ -139,7 +139,11 @@ mod tests {
 
     fn report(flow: &mut dyn Flow, control: &mut Control, now_us: u64, values: [i64; 4]) -> i64 {
         let names = ["acked", "lost", "timeout", "rtt_us"].map(String::from);
-        flow.on_report(now_us, &Report { program: "ccp-reno", names: &names, values: &values, truth: None }, control);
+        flow.on_report(
+            now_us,
+            &Report { program: "ccp-reno", names: &names, values: &values, truth: None },
+            control,
+        );
         match control.take().as_slice() {
             [Command::Update { fields }] => fields[0].1,
             other => panic!("{other:?}"),

@@ -213,8 +213,8 @@ impl Algorithm for Mocc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccplane_alg::Truth;
     use crate::interval::tests::{Driver, Step};
+    use ccplane_alg::Truth;
 
     #[test]
     fn its_program_is_auroras_but_for_the_preference() {

@@ -243,11 +243,11 @@ fn a_large_effect_is_decided_early() {
         }
     }
     let (median_s, longest_s) = times(&[1], 50, &lasting(ln_2, 0.1));
-    assert!(median_s <= 18.2 && longest_s <= 24.2, "twice the rate: {median_s} s, at most {longest_s} s");
+    assert!(median_s <= 32.2 && longest_s <= 40.2, "twice the rate: {median_s} s, at most {longest_s} s");
     // All of it lost.
     let ended = ended(&[1], 1, &lasting(-3.0, 0.3));
     assert_eq!((ended.verdict, ended.comparison.unwrap().pairs), (Verdict::RolledBack(Why::Worse), 2));
-    assert!(ended.took_us <= 12_200_000);
+    assert!(ended.took_us <= 24_200_000);
 }
 
 #[test]
@@ -333,8 +333,8 @@ fn rows_of_a_whole_second_reach_every_look() {
         assert_eq!((same.verdict, same.comparison.unwrap().pairs), (Verdict::Promoted, MAX_PAIRS));
         assert!(same.took_us < PushRules::default().longest_trial_us(batch_us), "with pairs to spare");
     }
-    assert_eq!(PushRules::default().longest_trial_us(200_000), 96_000_000);
-    assert_eq!(PushRules::default().longest_trial_us(1_000_000), 128_000_000);
+    assert_eq!(PushRules::default().longest_trial_us(200_000), 136_000_000);
+    assert_eq!(PushRules::default().longest_trial_us(1_000_000), 170_000_000);
 }
 
 /// With the flows that there were, with the only one, and with none from the start; nothing but the core's own clock
@@ -405,8 +405,9 @@ fn windows_alternate_in_balanced_blocks() {
     let mut windows = Vec::new();
     while world.fake.slots[&3].canary.is_some() {
         windows.push(world.fake.slots[&3].canary_share > 0);
-        (0..15).for_each(|_| world.batch(0, &lasting(0.0, 0.0)));
+        (0..20).for_each(|_| world.batch(0, &lasting(0.0, 0.0)));
     }
+    assert_eq!(windows.drain(..2).collect::<Vec<bool>>(), [true; 2], "the candidate leads");
     assert_eq!(windows.len(), 2 * MAX_PAIRS as usize);
     for block in windows.chunks(4) {
         assert!(block[0] == block[3] && block[1] == block[2] && block[0] != block[1], "{windows:?}");

@@ -494,9 +494,9 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) phase_s: u64,
 
-    /// How long the part in which Aurora learns runs after its link has changed; before, it runs a quarter of that. 0
+    /// How long the part in which Aurora learns runs after its link has changed; before, it runs a fifth of that. 0
     /// leaves it out.
-    #[arg(long, value_name = "SECONDS", default_value_t = 72, value_parser = clap::value_parser!(u64).range(0..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=600))]
     pub(crate) learn_s: u64,
 
     /// Where to write the report; made if it is not there.

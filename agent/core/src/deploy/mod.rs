@@ -59,7 +59,7 @@ impl Default for PushRules {
             necessity: Necessity::Mean,
             canary_share: 0.25,
             margin: 0.05,
-            settle_us: 1_200_000,
+            settle_us: 1_600_000,
             pin: false,
             noise_q16: 0,
         }

@@ -6,7 +6,7 @@
 //! make a pair; of every flow with rewards in both, the difference of its means counts, and of all flows alike. What
 //! changed meanwhile for the flows that are no canaries is taken off (difference in differences).
 //!
-//! Pairs come in blocks of two, in the order `a c c a` or `c a a c`: a drift cancels. Which it is, the deployment's number
+//! The candidate leads for two windows that do not count. Then pairs come in blocks of two, in the order `a c c a` or `c a a c`: a drift cancels. Which it is, the deployment's number
 //! decides as a coin would, so that nothing that comes and goes with a period keeps step for long. What a change of the
 //! path within a pair does, stays in that pair.
 //!
@@ -18,7 +18,10 @@ use ccplane_infer::spread;
 use std::collections::BTreeMap;
 
 /// How much of a window counts, microseconds.
-const MEASURED_US: u64 = 1_800_000;
+const MEASURED_US: u64 = 2_400_000;
+/// Windows under the candidate before the first that counts: where the active snapshot has got its flows to after the path
+/// changed is no place that either would keep them in.
+const LEAD: u32 = 2;
 /// Pairs that are tried: in some of them flows may have nothing to send.
 const MAX_TRIED: u32 = MAX_PAIRS + 4;
 /// Flows whose rewards are summed in one window; those of further ones are dropped.
@@ -45,7 +48,7 @@ impl Windows {
 
     /// The longest that a trial takes, microseconds.
     pub fn longest_us(self, batch_us: u64) -> u64 {
-        u64::from(2 * MAX_TRIED) * u64::from(self.batches()) * batch_us.max(1)
+        u64::from(LEAD + 2 * MAX_TRIED) * u64::from(self.batches()) * batch_us.max(1)
     }
 }
 
@@ -75,6 +78,8 @@ pub(super) struct Switchback {
     active: u32,
     /// The canaries' share of the flows, in 2^-16.
     share: u16,
+    /// Windows to come that do not count.
+    lead: u32,
     /// Windows that have ended, and batch intervals of this one.
     window: u32,
     batch: u32,
@@ -93,6 +98,7 @@ impl Switchback {
             candidate,
             active,
             share,
+            lead: LEAD,
             window: 0,
             batch: 0,
             sums: BTreeMap::new(),
@@ -109,7 +115,7 @@ impl Switchback {
 
     /// Whether the canary flows are to decide by the candidate now.
     fn tries(&self) -> bool {
-        tries(self.candidate, self.window)
+        self.lead > 0 || tries(self.candidate, self.window)
     }
 
     fn is_canary(&self, flow: FlowId) -> bool {
@@ -120,7 +126,7 @@ impl Switchback {
     pub fn reward(&mut self, flow: FlowId, uid: u32, reward: f64) {
         let expected = if self.tries() && self.is_canary(flow) { self.candidate } else { self.active };
         let room = self.sums.len() < MAX_SUMS || self.sums.contains_key(&flow);
-        if uid != expected || self.batch < self.windows.settle || !room {
+        if uid != expected || self.lead > 0 || self.batch < self.windows.settle || !room {
             return;
         }
         let sum = self.sums.entry(flow).or_default();
@@ -135,6 +141,10 @@ impl Switchback {
             return Turn::Wait;
         }
         self.batch = 0;
+        if self.lead > 0 {
+            self.lead -= 1;
+            return if self.tries() { Turn::Wait } else { Turn::Switch };
+        }
         let sums = std::mem::take(&mut self.sums);
         let means: BTreeMap<FlowId, f64> =
             sums.into_iter().map(|(flow, s)| (flow, s.rewards / s.count)).collect();

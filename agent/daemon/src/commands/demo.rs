@@ -36,7 +36,7 @@ const SYNTHETIC_TRACE: &str = include_str!("../../../../experiments/traces/cellu
 /// What a process ends with that a second signal stops.
 const SIGNALLED: i32 = 130;
 /// The learning part runs so much longer after the links' change than before it.
-const BEFORE_SHARE: u64 = 4;
+const BEFORE_SHARE: u64 = 5;
 /// Characters of a snapshot's hash that are shown.
 const HASH_CHARS: usize = 12;
 /// Where snapshots come from that nobody has learned: what a slot starts with.

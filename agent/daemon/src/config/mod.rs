@@ -224,7 +224,7 @@ impl Default for Learn {
             necessity: NecessityName::Mean,
             canary_percent: const { Bounded::new(25) },
             margin_percent: const { Bounded::new(5) },
-            settle_ms: const { Bounded::new(1200) },
+            settle_ms: const { Bounded::new(1600) },
             noise_percent: const { Bounded::new(20) },
             pin: false,
             require_signed: false,

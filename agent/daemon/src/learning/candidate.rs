@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// States without which nothing is offered: less says nothing of what flows do.
-pub(super) const LEAST_STATES: usize = 24;
+pub(super) const LEAST_STATES: usize = 64;
 /// States that are kept.
 const MAX_STATES: usize = 2048;
 /// Decisions at the action's bound, or with inputs out of range, that are still safe: a share of the visited states. The
@@ -35,6 +35,11 @@ impl States {
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// These and others.
+    pub(super) fn with(&self, others: Vec<Vec<i32>>) -> States {
+        States(self.0.iter().cloned().chain(others).collect())
     }
 
     /// What was seen under other conditions says nothing of these.

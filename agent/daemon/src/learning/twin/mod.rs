@@ -4,14 +4,14 @@
 //! simulated one gives tens of thousands and harms nobody. So the path is estimated from what the datapath samples
 //! ([`super::estimate`]); when it has changed, training ([`training`]) goes on from what is deployed in links drawn around
 //! the estimate, until rewards on a fixed set of them stand still; and the result is quantised on, and compared with what
-//! is deployed on, the states that live flows visit. That it is better on live flows is for the trial to show.
+//! is deployed on, the states that live flows visit, and those that it visits itself in the twin, where they may be soon. That it is better on live flows is for the trial to show.
 //!
 //! A policy that takes a preference trains under those that live flows state, and now and then under a landmark, so that
 //! the others are not forgotten.
 
 mod training;
 
-use super::candidate::{Claim, LEAST_STATES, States, candidate};
+use super::candidate::{Claim, States, candidate};
 use super::deployed::Deployments;
 use super::estimate::{Estimator, Path};
 use super::learner::{Learn, Pressure};
@@ -33,6 +33,9 @@ const MAX_PREFERENCES: usize = 16;
 /// after each further one.
 const RETRY_US: u64 = 60_000_000;
 const MAX_RETRIES: u32 = 6;
+
+/// States of live flows without which nothing is offered; simulated ones come to them.
+const LEAST_STATES: usize = 8;
 
 /// A path that has been trained for.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +66,7 @@ pub(crate) struct Twin {
     training: Option<Box<Training>>,
     trainings: u64,
     /// A policy that waits for live states to be held against.
-    ready: Option<(Path, Policy, Claim)>,
+    ready: Option<(Path, Trained)>,
     /// The datapath's clock, microseconds.
     now_us: u64,
 }
@@ -139,7 +142,7 @@ impl Twin {
     fn train(&mut self) {
         let Some(training) = &mut self.training else { return };
         let path = training.path;
-        let Trained { policy, claim, updates } = match training.turn() {
+        let trained = match training.turn() {
             Ok(None) => return,
             Ok(Some(trained)) => trained,
             Err(error) => {
@@ -149,9 +152,9 @@ impl Twin {
             }
         };
         self.training = None;
-        let Claim { converged, gain, .. } = claim;
+        let Trained { claim: Claim { converged, gain, .. }, updates, .. } = trained;
         info!(algorithm = self.algorithm.name(), updates, ?gain, converged, "training in the twin has ended");
-        self.ready = Some((path, policy, claim));
+        self.ready = Some((path, trained));
     }
 
     /// Nothing more is to be learned for `path`: flows decide by what was, or it came to nothing for now.
@@ -166,10 +169,10 @@ impl Twin {
         if self.states.len() < LEAST_STATES {
             return None;
         }
-        let (path, policy, claim) = self.ready.take()?;
+        let (path, Trained { policy, claim, states, .. }) = self.ready.take()?;
         // Until it is decided otherwise.
         self.settle(path, false);
-        match candidate(&policy, self.deployments.snapshot(), &self.states, claim) {
+        match candidate(&policy, self.deployments.snapshot(), &self.states.with(states), claim) {
             Ok(candidate) => {
                 self.offered = Some(candidate.snapshot.hash());
                 self.deployments.made(policy, candidate.snapshot.clone());

@@ -8,6 +8,7 @@ use ccplane_learn::{
     Actor, ActorCritic, Batch as Rollout, Decay, End, Environment, LearnError, Learner, Native, Policy,
     PpoConfig, Preference, Recorder, Rng, landmarks,
 };
+use ccplane_snapshot::Feature;
 use std::sync::Arc;
 
 /// By how much rewards may rise over [`Schedule::still`] comparisons where they stand still.
@@ -22,6 +23,8 @@ const LEARNING_RATE: f32 = 7e-4;
 const GAMMA: f32 = 0.95;
 const EPOCHS: usize = 10;
 const TARGET_KL: f32 = 0.02;
+/// One simulated state in so many is kept.
+const STATE_EVERY: usize = 16;
 /// One episode in so many is under a landmark preference.
 const LANDMARK_EVERY: u64 = 4;
 
@@ -94,6 +97,8 @@ pub(super) struct Trained {
     pub(super) policy: Policy,
     pub(super) claim: Claim,
     pub(super) updates: u64,
+    /// What the policy sees where it was trained, as history cells.
+    pub(super) states: Vec<Vec<i32>>,
 }
 
 /// A training that is under way.
@@ -152,7 +157,7 @@ impl Training {
             rewards: Vec::new(),
             best: (0.0, policy.clone()),
         };
-        training.baseline = training.reward(policy, 0);
+        training.baseline = training.judge(policy, 0).mean();
         training.best.0 = training.baseline;
         Ok(training)
     }
@@ -179,7 +184,7 @@ impl Training {
             return Ok(None);
         }
         let policy = self.learner.policy().clone();
-        let found = self.reward(&policy, 0);
+        let found = self.judge(&policy, 0).mean();
         self.rewards.push(found);
         if found > self.best.0 {
             self.best = (found, policy);
@@ -214,14 +219,15 @@ impl Training {
         }
         // The best of many is so in part by luck: links that neither has been chosen on say by how much it is better.
         let (policy, deployed) = (self.best.1.clone(), self.deployed.clone());
-        let gain = self.reward(&policy, 1) - self.reward(&deployed, 1) - LEAST_GAIN;
+        let judge = self.judge(&policy, 1);
+        let gain = judge.mean() - self.judge(&deployed, 1).mean() - LEAST_GAIN;
         let claim = Claim { converged, stability, gain: Some(gain) };
-        Some(Trained { policy, claim, updates: self.updates })
+        Some(Trained { policy, claim, updates: self.updates, states: judge.states })
     }
 
-    /// Mean reward of a policy, without exploration, on one set of links.
-    fn reward(&mut self, policy: &Policy, set: u64) -> f64 {
-        let mut judge = Judge { networks: ActorCritic::new(policy), sum: 0.0, count: 0 };
+    /// Runs a policy, without exploration, on one set of links.
+    fn judge(&mut self, policy: &Policy, set: u64) -> Judge {
+        let mut judge = Judge::of(policy);
         for n in 0..self.schedule.evaluations {
             if let Some(preference) = self.preferences.get(n as usize % self.preferences.len().max(1)) {
                 self.links.prefer(*preference);
@@ -229,18 +235,40 @@ impl Training {
             let drawn = self.seed.wrapping_add(set * self.schedule.evaluations + n);
             self.links.episode(drawn, self.schedule.episode_steps, &mut judge);
         }
-        judge.sum / f64::from(judge.count.max(1))
+        judge
     }
 }
 
+/// What a policy's decisions were worth, and some of the states that they were made in.
 struct Judge {
     networks: ActorCritic,
+    inputs: Vec<Feature>,
+    asked: usize,
+    states: Vec<Vec<i32>>,
     sum: f64,
     count: u32,
 }
 
+impl Judge {
+    fn of(policy: &Policy) -> Judge {
+        let (networks, inputs) = (ActorCritic::new(policy), policy.spec().inputs().to_vec());
+        Judge { networks, inputs, asked: 0, states: Vec::new(), sum: 0.0, count: 0 }
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / f64::from(self.count.max(1))
+    }
+}
+
 impl Actor for Judge {
     fn act(&mut self, _: usize, observation: &[f32]) -> f32 {
+        self.asked += 1;
+        if self.asked.is_multiple_of(STATE_EVERY) {
+            let cell = |(x, f): (&f32, &Feature)| {
+                f.lo + ((f64::from(*x) + 1.0) / 2.0 * (f64::from(f.hi) - f64::from(f.lo))).round() as i32
+            };
+            self.states.push(observation.iter().zip(&self.inputs).map(cell).collect());
+        }
         self.networks.mean(observation)
     }
     fn outcome(&mut self, _: usize, reward: f32, _: End, _: &[f32]) {
