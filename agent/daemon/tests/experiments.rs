@@ -103,7 +103,8 @@ fn demo_shows_kernel_fold_and_simulated_flows() {
     let run_dir = home.dir().display();
     home.configure(&format!("datapath.ebpf.name = \"ccd_demo\"\ndatapath.ebpf.run_dir = \"{run_dir}\"\n"));
     let report = home.path("report");
-    let figures = home.json(&["demo", "--phase-s", "2", "--report", report.to_str().unwrap()]);
+    let figures =
+        home.json(&["demo", "--phase-s", "2", "--learn-s", "10", "--report", report.to_str().unwrap()]);
     let names: Vec<&str> =
         figures["flows"].as_array().unwrap().iter().map(|f| f["flow"].as_str().unwrap()).collect();
     assert!(names.contains(&"reno ccplane sim") && names.contains(&"cubic ccplane sim"), "{names:?}");

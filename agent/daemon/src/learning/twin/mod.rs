@@ -18,7 +18,7 @@ use super::learner::{Learn, Pressure};
 use super::mailbox::LoopId;
 use ccplane_alg::Algorithm;
 use ccplane_core::{Batch, Candidate, Decision, Verdict};
-use ccplane_learn::{Policy, Preference};
+use ccplane_learn::Preference;
 use ccplane_snapshot::Hash;
 use nix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
@@ -262,7 +262,7 @@ pub(crate) mod tests {
     use ccplane_contract::FlowId;
     use ccplane_core::{DatapathId, Measure, Origin, Why};
     use ccplane_env::spec::{self, Steps};
-    use ccplane_learn::{Architecture, Rng};
+    use ccplane_learn::{Architecture, Policy, Rng};
     use ccplane_quantize::{Options, Width, quantize};
     use ccplane_snapshot::Snapshot;
 
