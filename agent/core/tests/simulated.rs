@@ -103,11 +103,11 @@ fn what_pays_is_promoted_and_what_does_not_is_rolled_back() {
     assert_eq!(verdicts(&mut core), ["pushed"]);
     // Speeds up by half a percent an interval.
     core.propose("a", 3, &candidate(20), sim.now_us());
-    run(&mut core, &mut sim, 30);
+    run(&mut core, &mut sim, 60);
     assert_eq!(verdicts(&mut core), ["trial on 2 of 8 flows", "promoted"]);
     assert!(sim.flows().iter().all(|f| f.policy.unwrap().uid == 2), "all follow");
     core.propose("a", 3, &candidate(-60), sim.now_us());
-    run(&mut core, &mut sim, 30);
+    run(&mut core, &mut sim, 60);
     assert_eq!(verdicts(&mut core), ["trial on 2 of 8 flows", "rolled back: worse"]);
     assert_eq!((active(&mut sim), modes(&mut sim)), (Some(SnapshotUid(2)), vec![Mode::Program]));
 }

@@ -474,12 +474,13 @@ The command's network is the link; its far end has the address $MAHIMAHI_BASE. A
 ordinary user needs no setuid and changes nothing on the host: the shell makes a user namespace, and its outside is a network
 of its own with only loopback, where --outside runs a server. Needs a /dev/net/tun that the user may open.";
 
-/// Watch the same algorithms in the kernel, as fold programs in the kernel, and in the simulator.
+/// Watch a policy learn beside its flow in the kernel; and the same algorithms in the kernel, as fold programs, simulated.
 ///
-/// Reno and Cubic, the kernel's own and ccplane's, each alone on an emulated link: a fixed rate, then a cellular trace.
-/// A table shows the flows while they run; at its end one HTML page shows throughput, RTT and window over time. Needs
+/// First Aurora, which learns, Aurora as it ships, and the kernel's CUBIC and BBR, each alone on an emulated link that
+/// changes. Then Reno and Cubic, the kernel's own and ccplane's: a fixed rate, then a cellular trace. A table shows the
+/// flows while they run; at its end one HTML page shows throughput, RTT and window over time, and what was decided. Needs
 /// root for the kernel's part; without it only the simulated flows are shown, and the page says why. Ctrl-C ends it
-/// early, with a report.
+/// early, with a report. CCPLANE_LOG=info makes the agent say on standard error what it does.
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     #[command(flatten)]
