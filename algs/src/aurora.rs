@@ -12,7 +12,7 @@
 //! - **Action** (section 4.1): `(policy 0)` changes `Rate`. The window is twice what the rate needs, so that pacing governs.
 //! - **Reward**: [`Reward`], of each report, on live flows and in training alike.
 //!
-//! What is different from the paper, unless configured as [`AuroraConfig::published`]:
+//! What is different from the paper, the first four points unless configured as [`AuroraConfig::published`]:
 //!
 //! - The flow starts as others do, by doubling its rate each RTT until packets queue or are lost or three intervals bring
 //!   less than a quarter more: 2.5 % an interval takes minutes from ten packets to a fast link. Also after a timeout,
@@ -25,6 +25,9 @@
 //!   added lets the smaller one come up, and the policy takes back from both what the link does not carry.
 //! - `Rate` stays above two packets an RTT, and comes down to twice what arrives, by half an interval at most: a rate far above
 //!   what window and recovery let out means nothing, and neither would an action on it.
+//!
+//! As published or not, an interval has ten packets, a timeout starts the flow over, and `Rate` stays within what the last
+//! point says; a snapshot's inputs end at four smallest RTTs and three packets sent for one that arrived.
 
 use crate::interval::{DEFAULT_SLACK_US, Interval, Rows, SLACK_US, mss_bytes, set};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report};
