@@ -159,7 +159,7 @@ fn stand_back() {
 }
 
 /// What this thread has used.
-fn cpu_time() -> Duration {
+pub(super) fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 

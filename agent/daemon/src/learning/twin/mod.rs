@@ -16,11 +16,11 @@ use super::deployed::Deployments;
 use super::estimate::{Estimator, Path};
 use super::learner::{Learn, Pressure};
 use super::mailbox::LoopId;
+use super::thread::cpu_time;
 use ccplane_alg::Algorithm;
 use ccplane_core::{Batch, Candidate, Decision, Verdict};
 use ccplane_learn::Preference;
 use ccplane_snapshot::Hash;
-use nix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -249,10 +249,6 @@ impl Learn for Twin {
     fn pressure(&self) -> Pressure {
         if self.training.is_some() { Pressure::Adapting } else { Pressure::Steady }
     }
-}
-
-fn cpu_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 #[cfg(test)]
