@@ -1,0 +1,1 @@
+//! The QUIC datapath over DPDK ports.

@@ -1,0 +1,1 @@
+//! What datapaths in user space have in common: programs on flows, slots, the agent's commands.

@@ -1,0 +1,1 @@
+//! A QUIC datapath: quinn-proto driven under fold programs.
