@@ -5,6 +5,7 @@ use ccplane_infer::image::{self, FEATURES, NAME_WORDS};
 use ccplane_infer::{BUFFERS, Control, FlowPolicy, ImageError, Model, Prepared, Shape, Slot, Verdict};
 use ccplane_program::ir::{MAX_POLICY_SLOTS, Op, Program, Src};
 use ccplane_program::vm::{self, Decision, Policies};
+use std::sync::Arc;
 
 /// Whether every policy of `program` asks a slot that `shape_of` knows, with as many inputs as its snapshots take.
 ///
@@ -129,10 +130,11 @@ pub fn slot_stats(
     }
 }
 
-/// The slots of a datapath that runs in one thread.
+/// The slots of a datapath in user space. Changed by one thread; others decide by clones, which share all that has not
+/// changed since.
 #[derive(Clone, Default, Debug)]
 pub struct SlotTable {
-    slots: [Option<Entry>; MAX_POLICY_SLOTS],
+    slots: [Option<Arc<Entry>>; MAX_POLICY_SLOTS],
     plain: bool,
 }
 
@@ -141,9 +143,9 @@ struct Entry {
     shape: Shape,
     control: Control,
     /// Of the shape's size, or empty.
-    images: [Vec<u64>; BUFFERS],
+    images: [Arc<[u64]>; BUFFERS],
     /// The images' networks, unless the table is plain.
-    networks: [Option<Box<Prepared>>; BUFFERS],
+    networks: [Option<Arc<Prepared>>; BUFFERS],
 }
 
 impl Entry {
@@ -173,18 +175,19 @@ impl SlotTable {
             Some(entry) if entry.shape != *shape => Err(DatapathError::OtherShape { slot }),
             Some(_) => Ok(()),
             None => {
-                *entry = Some(Entry {
+                *entry = Some(Arc::new(Entry {
                     shape: *shape,
                     control: Control::EMPTY,
                     images: Default::default(),
                     networks: Default::default(),
-                });
+                }));
                 Ok(())
             }
         }
     }
 
-    /// As [`Datapath::push`](crate::Datapath::push). With one thread no buffer is ever busy.
+    /// As [`Datapath::push`](crate::Datapath::push). No buffer is ever busy: what still decides by another
+    /// clone keeps its image.
     ///
     /// # Errors
     /// `NoSlot`, `OtherShape`, `BadImage`.
@@ -200,8 +203,8 @@ impl SlotTable {
         }
         let buffer = free_buffer(entry.control, uids).ok_or(DatapathError::SlotBusy { slot })?;
         entry.networks[usize::from(buffer)] =
-            if plain { None } else { Prepared::new(&entry.shape, image).ok().map(Box::new) };
-        entry.images[usize::from(buffer)] = image.to_vec();
+            if plain { None } else { Prepared::new(&entry.shape, image).ok().map(Arc::new) };
+        entry.images[usize::from(buffer)] = image.into();
         entry.control = pushed(entry.control, buffer, part);
         Ok(())
     }
@@ -234,7 +237,7 @@ impl SlotTable {
         let entry = self.entry(slot)?;
         let to = rolled_back(slot, entry.control)?;
         for buffer in dropped(entry.control, to) {
-            image::set_u32(&mut entry.images[usize::from(buffer)], image::UID, 0);
+            image::set_u32(Arc::make_mut(&mut entry.images[usize::from(buffer)]), image::UID, 0);
         }
         entry.control = to;
         Ok(())
@@ -242,7 +245,7 @@ impl SlotTable {
 
     /// As [`Datapath::slots`](crate::Datapath::slots).
     pub fn stats(&self) -> Vec<SlotStats> {
-        let defined = self.slots.iter().zip(0..).filter_map(|(entry, slot)| Some((slot, entry.as_ref()?)));
+        let defined = self.slots.iter().zip(0..).filter_map(|(entry, slot)| Some((slot, entry.as_deref()?)));
         let stats = |(slot, entry): (u8, &Entry)| {
             let name = |b: u8| name(&entry.images[usize::from(b) % BUFFERS]);
             slot_stats(slot, &entry.shape, entry.control, entry.uids(), name)
@@ -270,7 +273,7 @@ impl SlotTable {
 
     fn entry(&mut self, slot: u8) -> Result<&mut Entry, DatapathError> {
         let entry = self.slots.get_mut(usize::from(slot)).and_then(Option::as_mut);
-        entry.ok_or(DatapathError::NoSlot(slot))
+        Ok(Arc::make_mut(entry.ok_or(DatapathError::NoSlot(slot))?))
     }
 }
 
@@ -288,7 +291,7 @@ impl Policies for SlotPolicies<'_> {
         let slot = Slot {
             shape: &entry.shape,
             control: entry.control,
-            images: std::array::from_fn(|b| entry.images[b].as_slice()),
+            images: std::array::from_fn(|b| &*entry.images[b]),
         };
         let vm::Knobs { cwnd_bytes, rate_bytes_per_s } = *knobs;
         let mut changed = ccplane_infer::Knobs { cwnd_bytes, rate_bytes_per_s };

@@ -1,6 +1,7 @@
 //! What a simulated datapath and its flows are made of.
 
 use crate::rtt::MIN_RTO_NS;
+use ccplane_engine::native::MAX_CWND_PACKETS;
 use ccplane_netsim::{ConfigError, LinkConfig, PathConfig};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -19,8 +20,6 @@ const ETHERNET_MSS_BYTES: u32 = 1448;
 const INIT_CWND_PACKETS: u32 = 10;
 const MIN_MSS_BYTES: u32 = 64;
 const MAX_MSS_BYTES: u32 = 16_384;
-/// Largest window that is applied, packets.
-pub(crate) const MAX_CWND_PACKETS: u64 = 1 << 20;
 /// Samples kept per flow; later ones are not taken.
 pub(crate) const MAX_SAMPLES: usize = 1 << 20;
 

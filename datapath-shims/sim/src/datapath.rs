@@ -2,14 +2,14 @@
 
 use crate::channel::Channel;
 use crate::config::{FlowConfig, SimConfig, SimError, Source, check_mss};
-use crate::flow::{Flow, LOSS_TIMER, Sample};
-use crate::steering::{Installed, Invoked};
+use crate::flow::{Flow, Invoked, LOSS_TIMER, Sample};
+use crate::program::Installed;
 use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid};
 use ccplane_contract::{Part, SlotStats, SlotTable, check_fields};
 use ccplane_infer::Shape;
 use ccplane_netsim::workload::Arrival;
 use ccplane_netsim::{CrossConfig, FlowIndex, Network, Occurrence};
-use ccplane_program::ir::Program;
+use ccplane_program::ir::{MAX_REGS, Program};
 use std::collections::BTreeMap;
 
 const NS_PER_US: u64 = 1000;
@@ -65,6 +65,8 @@ pub struct SimDatapath {
     slots: SlotTable,
     channel: Channel,
     heartbeat_ns: u64,
+    /// What the last report held.
+    report: [i64; MAX_REGS],
 }
 
 impl SimDatapath {
@@ -88,6 +90,7 @@ impl SimDatapath {
             slots: SlotTable::new(),
             channel,
             heartbeat_ns: 0,
+            report: [0; MAX_REGS],
         })
     }
 
@@ -143,7 +146,7 @@ impl SimDatapath {
     /// `NoFlow`, or the size is outside its limits.
     pub fn set_mss(&mut self, flow: FlowId, mss_bytes: u32) -> Result<(), SimError> {
         check_mss(mss_bytes)?;
-        self.live(flow).ok_or(SimError::NoFlow(flow))?.mss_bytes = mss_bytes;
+        self.live(flow).ok_or(SimError::NoFlow(flow))?.set_mss(mss_bytes);
         Ok(())
     }
 
@@ -233,7 +236,9 @@ impl SimDatapath {
             Occurrence::Ack { flow, .. } => {
                 let (now_ns, silent) = (self.net.now_ns(), self.agent_silent());
                 let Some(f) = self.flows.get_mut(flow as usize).filter(|f| !f.ended) else { return };
-                let Invoked { report, asked } = f.on_ack(now_ns, self.net.acked(), silent, &self.slots);
+                let acked = self.net.acked();
+                let Invoked { report, asked } =
+                    f.on_ack(now_ns, acked, silent, &self.slots, &mut self.report);
                 if let Some(values) = report {
                     self.report(flow as usize, values, asked);
                 }
@@ -291,7 +296,7 @@ impl SimDatapath {
     fn report(&mut self, index: usize, values: Vec<i64>, is_row: bool) {
         let at_us = self.now_us();
         let Some(f) = self.flows.get_mut(index) else { return };
-        let Some(program) = f.steering.program().map(|p| p.uid) else { return };
+        let Some(program) = f.program().map(|p| p.uid) else { return };
         f.reports = f.reports.wrapping_add(1);
         let event = Event::Report { flow: f.id, program, seq: f.reports, at_us, values };
         let batch_ns = self.config.batch_us * NS_PER_US;
@@ -382,7 +387,7 @@ impl Datapath for SimDatapath {
         if !self.programs.contains_key(&uid) {
             return Err(DatapathError::NoProgram(uid));
         }
-        let running = self.flows.iter().filter(|f| f.steering.uses(uid)).count();
+        let running = self.flows.iter().filter(|f| f.uses(uid)).count();
         if running > 0 {
             return Err(DatapathError::ProgramInUse { uid, flows: running });
         }
@@ -399,14 +404,14 @@ impl Datapath for SimDatapath {
         let program = self.programs.get(&uid).cloned().ok_or(DatapathError::NoProgram(uid))?;
         let flow = self.steerable(flow)?;
         check_fields(Some(&program.program), fields)?;
-        flow.steering.stage_program(program, fields);
+        flow.stage_program(program, fields);
         Ok(())
     }
 
     fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
         let flow = self.steerable(flow)?;
-        check_fields(flow.steering.program().map(|p| &*p.program), fields)?;
-        flow.steering.stage_fields(fields);
+        check_fields(flow.program().map(|p| &*p.program), fields)?;
+        flow.stage_fields(fields);
         Ok(())
     }
 

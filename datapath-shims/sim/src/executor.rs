@@ -1,8 +1,12 @@
 //! The suite's way into the part of this shim that runs programs.
 
-use crate::steering::{Installed, Invoked, Steering};
+use crate::program::Installed;
 use ccplane_contract::suite::{Executor, ExecutorError, Observation, PolicyObservation, Script, Step};
-use ccplane_contract::{ProgramUid, SlotTable, check_fields};
+use ccplane_contract::{FlowId, ProgramUid, SlotTable, check_fields};
+use ccplane_engine::steering::{Staged, Steering};
+use ccplane_infer::FlowPolicy;
+use ccplane_program::ir::{MAX_REGS, Prim};
+use ccplane_program::vm::Prims;
 
 /// Runs scripts through the code that steers simulated flows.
 #[derive(Clone, Copy, Default, Debug)]
@@ -18,20 +22,25 @@ impl Executor for SimExecutor {
             .collect();
         let get =
             |n: usize| programs.get(n).cloned().ok_or("the script names a program that it does not hold");
-        let mut flow = Steering::new(script.cwnd_bytes);
-        flow.stage_program(get(0)?, &[]);
+        let mut flow = Flow {
+            name: script.flow,
+            steering: Steering::new(script.cwnd_bytes),
+            staged: Staged::default(),
+            policy: FlowPolicy::default(),
+        };
+        flow.staged.stage_program(get(0)?, &[]);
         let mut slots = script.define(SlotTable::new())?;
         let mut seen = Vec::new();
         for step in &script.steps {
             match step {
                 Step::Update(fields) => {
                     check_fields(flow.program().map(|p| &*p.program), fields)?;
-                    flow.stage_fields(fields);
+                    flow.staged.stage_fields(fields);
                 }
                 Step::SetProgram { program, fields } => {
                     let program = get(*program)?;
                     check_fields(Some(&program.program), fields)?;
-                    flow.stage_program(program, fields);
+                    flow.staged.stage_program(program, fields);
                 }
                 Step::Push { slot, image, part } => {
                     let image =
@@ -40,29 +49,7 @@ impl Executor for SimExecutor {
                 }
                 Step::Promote(slot) => slots.promote(*slot)?,
                 Step::Rollback(slot) => slots.rollback(*slot)?,
-                Step::Invoke(prims) => {
-                    let invoked = if flow.gave_up() {
-                        Invoked::default()
-                    } else {
-                        flow.on_ack(prims, script.flow.0, &slots)
-                    };
-                    let program = &flow.program().ok_or("the flow has no program")?.program;
-                    let vm = flow.vm();
-                    seen.push(Observation {
-                        regs: vm.regs[..program.regs().len()].to_vec(),
-                        cwnd_bytes: vm.cwnd_bytes,
-                        rate_bytes_per_s: vm.rate_bytes_per_s,
-                        faults: vm.faults,
-                        report: invoked.report,
-                        policy: Some(PolicyObservation::new(
-                            program,
-                            vm,
-                            flow.policy(),
-                            invoked.asked,
-                            flow.gave_up(),
-                        )),
-                    });
-                }
+                Step::Invoke(prims) => seen.push(flow.invoke(prims, &slots)?),
             }
         }
         Ok(seen)
@@ -70,5 +57,39 @@ impl Executor for SimExecutor {
 
     fn policies(&self) -> bool {
         true
+    }
+}
+
+struct Flow {
+    name: FlowId,
+    steering: Steering<Installed>,
+    staged: Staged<Installed>,
+    policy: FlowPolicy,
+}
+
+impl Flow {
+    /// The program that will run at the next ACK.
+    fn program(&self) -> Option<&Installed> {
+        self.staged.program().or(self.steering.running())
+    }
+
+    fn invoke(&mut self, prims: &Prims, slots: &SlotTable) -> Result<Observation, ExecutorError> {
+        let (mut report, mut outcome) = ([0; MAX_REGS], None);
+        if self.staged.program().is_some() || !self.steering.gave_up() {
+            self.steering.take(&mut self.staged, prims.get(Prim::AckNow));
+            let mut policies = slots.policies(self.name.0, &mut self.policy);
+            outcome = self.steering.invoke(prims, &mut policies, &mut report);
+        }
+        let program = &self.program().ok_or("the flow has no program")?.program;
+        let (reported, asked) = outcome.map_or((false, false), |o| (o.report, o.asked));
+        let (vm, native) = (self.steering.flow(), self.steering.gave_up());
+        Ok(Observation {
+            regs: self.steering.regs().to_vec(),
+            cwnd_bytes: vm.cwnd_bytes,
+            rate_bytes_per_s: vm.rate_bytes_per_s,
+            faults: vm.faults,
+            report: reported.then(|| report[..program.report_len()].to_vec()),
+            policy: Some(PolicyObservation::new(program, vm, &self.policy, asked, native)),
+        })
     }
 }

@@ -1,13 +1,15 @@
 //! One flow: a sender, what steers it, and the window and pacing that come of the two.
 
-use crate::config::{FlowConfig, HEADER_BYTES, MAX_CWND_PACKETS, MAX_SAMPLES, Pacing, Source};
-use crate::native::Reno;
+use crate::config::{FlowConfig, HEADER_BYTES, MAX_SAMPLES, Pacing, Source};
+use crate::program::Installed;
 use crate::reduction::Reduction;
 use crate::sender::{Acked, Expired, Recovery, Sender};
-use crate::steering::{Invoked, Steering};
-use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode, SlotTable};
+use ccplane_contract::{Field, FlowId, FlowInfo, FlowStats, Mode, ProgramUid, SlotTable};
+use ccplane_engine::helm::Helm;
+use ccplane_engine::steering::Staged;
+use ccplane_infer::FlowPolicy;
 use ccplane_netsim::{Delivery, FlowIndex, Network, Segment};
-use ccplane_program::ir::Prim;
+use ccplane_program::ir::{MAX_REGS, Prim};
 use ccplane_program::vm::Prims;
 
 /// The network timer for losses and the retransmission timeout.
@@ -39,16 +41,24 @@ pub struct Sample {
     pub lost: u64,
 }
 
+/// What a program did on an ACK, besides setting window and rate.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Invoked {
+    /// The report registers, if it reported.
+    pub(crate) report: Option<Vec<i64>>,
+    /// It asked a policy: a report is a row of a batch.
+    pub(crate) asked: bool,
+}
+
 pub(crate) struct Flow {
     pub(crate) id: FlowId,
     /// Whether the agent knows of it.
     pub(crate) announced: bool,
     pub(crate) ended: bool,
     pub(crate) info: FlowInfo,
-    pub(crate) steering: Steering,
     pub(crate) samples: Vec<Sample>,
     pub(crate) reports: u32,
-    pub(crate) mss_bytes: u32,
+    mss_bytes: u32,
     pub(crate) source: Source,
     pub(crate) start_us: u64,
     /// When it ended, microseconds of virtual time.
@@ -56,8 +66,9 @@ pub(crate) struct Flow {
     pacing: Pacing,
     index: FlowIndex,
     sender: Sender,
-    reno: Reno,
-    mode: Mode,
+    helm: Helm<Installed>,
+    staged: Staged<Installed>,
+    policy: FlowPolicy,
     /// The window applied: what the program or Reno wants, held back in recovery.
     window_packets: u64,
     reduction: Reduction,
@@ -83,7 +94,6 @@ impl Flow {
                 cgroup: config.cgroup,
                 min_rtt_us: None,
             },
-            steering: Steering::new(cwnd_bytes as i64),
             samples: Vec::new(),
             reports: 0,
             mss_bytes: config.mss_bytes,
@@ -93,8 +103,9 @@ impl Flow {
             pacing: config.pacing,
             index,
             sender: Sender::new(u64::from(config.min_rto_us) * 1000),
-            reno: Reno::new(cwnd_packets),
-            mode: Mode::NativeNoProgram,
+            helm: Helm::new(cwnd_packets, config.mss_bytes),
+            staged: Staged::default(),
+            policy: FlowPolicy::default(),
             window_packets: cwnd_packets,
             reduction: Reduction::default(),
             has_backlog: false,
@@ -115,26 +126,23 @@ impl Flow {
         deliveries: &[Delivery],
         agent_silent: bool,
         slots: &SlotTable,
+        report: &mut [i64; MAX_REGS],
     ) -> Invoked {
         let (was, in_flight) = (self.sender.recovery(), self.sender.in_flight_packets);
         let acked = self.sender.on_ack(now_ns, deliveries);
         self.choose_mode(agent_silent);
-        let invoked = if self.mode == Mode::Program {
+        let invoked = if self.helm.mode() == Mode::Program {
             let prims = self.prims(now_ns, &acked);
-            let invoked = self.steering.on_ack(&prims, self.id.0, slots);
-            if self.steering.gave_up() {
-                self.choose_mode(agent_silent);
-            }
-            invoked
+            self.invoke(&prims, slots, report)
         } else {
             if self.entered_recovery(was) {
-                self.reno.on_loss(in_flight);
+                self.helm.reno.on_loss(in_flight);
             }
             if acked.marked_packets > 0 && self.sender.recovery().is_none() && self.sender.answers_mark() {
-                self.reno.on_loss(in_flight);
+                self.helm.reno.on_loss(in_flight);
             }
             if self.has_backlog && self.sender.recovery() != Some(Recovery::Fast) {
-                self.reno.on_ack(acked.packets());
+                self.helm.reno.on_ack(acked.packets());
             }
             Invoked::default()
         };
@@ -142,15 +150,26 @@ impl Flow {
         invoked
     }
 
+    fn invoke(&mut self, prims: &Prims, slots: &SlotTable, report: &mut [i64; MAX_REGS]) -> Invoked {
+        if !self.staged.is_empty() {
+            self.helm.take(&mut self.staged, prims.get(Prim::AckNow));
+        }
+        let mut policies = slots.policies(self.id.0, &mut self.policy);
+        let Some(outcome) = self.helm.invoke(prims, &mut policies, report) else { return Invoked::default() };
+        let values = |program: &Installed| report[..program.program.report_len()].to_vec();
+        let running = self.helm.steering().running().filter(|_| outcome.report);
+        Invoked { report: running.map(values), asked: outcome.asked }
+    }
+
     /// The loss timer ran out.
     pub(crate) fn on_loss_timer(&mut self, now_ns: u64, agent_silent: bool) {
         let (was, in_flight) = (self.sender.recovery(), self.sender.in_flight_packets);
         let expired = self.sender.on_timer(now_ns);
         self.choose_mode(agent_silent);
-        if self.mode != Mode::Program {
+        if self.helm.mode() != Mode::Program {
             match expired {
-                Expired::Timeout => self.reno.on_timeout(in_flight),
-                Expired::Losses if self.entered_recovery(was) => self.reno.on_loss(in_flight),
+                Expired::Timeout => self.helm.reno.on_timeout(in_flight),
+                Expired::Losses if self.entered_recovery(was) => self.helm.reno.on_loss(in_flight),
                 Expired::Losses | Expired::Nothing => {}
             }
         }
@@ -162,52 +181,50 @@ impl Flow {
     }
 
     fn choose_mode(&mut self, agent_silent: bool) {
-        let mode = self.mode_now(agent_silent);
-        match (self.mode, mode) {
-            (Mode::Program, Mode::Program) => {}
-            (Mode::Program, _) => self.reno.take_over(self.wanted_packets()),
-            (_, Mode::Program) => self.steering.resume_from(self.wanted_bytes() as i64),
-            _ => {}
-        }
-        self.mode = mode;
+        self.helm.choose(self.mode_now(agent_silent));
     }
 
     fn mode_now(&self, agent_silent: bool) -> Mode {
-        match self.steering.program() {
-            None => Mode::NativeNoProgram,
-            Some(_) if self.steering.gave_up() => Mode::NativePolicy,
-            Some(_) if agent_silent => Mode::NativeAgentSilent,
-            Some(_) => Mode::Program,
-        }
+        self.helm.mode_now(agent_silent, self.staged.program().is_some())
+    }
+
+    /// The program that will run at the next ACK.
+    pub(crate) fn program(&self) -> Option<&Installed> {
+        self.staged.program().or(self.helm.steering().running())
+    }
+
+    /// Whether it runs the program, or is about to.
+    pub(crate) fn uses(&self, uid: ProgramUid) -> bool {
+        [self.staged.program(), self.helm.steering().running()].into_iter().flatten().any(|p| p.uid == uid)
+    }
+
+    /// At its next ACK: starts a program, then sets its fields.
+    pub(crate) fn stage_program(&mut self, program: Installed, fields: &[(Field, i64)]) {
+        self.staged.stage_program(program, fields);
+    }
+
+    /// At its next ACK: sets fields.
+    pub(crate) fn stage_fields(&mut self, fields: &[(Field, i64)]) {
+        self.staged.stage_fields(fields);
     }
 
     /// Hands the flow to the native algorithm now, from its current window.
     pub(crate) fn release(&mut self) {
-        if self.mode == Mode::Program {
-            self.reno.take_over(self.wanted_packets());
-        }
-        self.steering.release();
-        self.mode = Mode::NativeNoProgram;
+        self.helm.release();
+        self.staged.clear();
     }
 
-    /// The window that the program or Reno wants, bytes.
-    fn wanted_bytes(&self) -> u64 {
-        if self.mode == Mode::Program {
-            self.steering.vm().cwnd_bytes.max(0) as u64
-        } else {
-            self.reno.cwnd_packets * u64::from(self.mss_bytes)
-        }
-    }
-
-    fn wanted_packets(&self) -> u64 {
-        (self.wanted_bytes() / u64::from(self.mss_bytes)).clamp(1, MAX_CWND_PACKETS)
+    /// Changes the segment size from the next new segment on.
+    pub(crate) fn set_mss(&mut self, mss_bytes: u32) {
+        self.mss_bytes = mss_bytes;
+        self.helm.set_mss(mss_bytes);
     }
 
     /// In recovery the window comes down, and up again, as packets leave the network (as our kernel datapath does it): what a
     /// program keeps through a loss must not come out in one burst, which pacing sees to where it sets a rate. After a timeout
     /// it is slow start.
     fn apply_window(&mut self, acked: &Acked, entered_recovery: bool) {
-        let (wanted, in_flight) = (self.wanted_packets(), self.sender.in_flight_packets);
+        let (wanted, in_flight) = (self.helm.wanted_packets(), self.sender.in_flight_packets);
         self.window_packets = match self.sender.recovery() {
             None => wanted,
             Some(Recovery::Fast) => {
@@ -215,7 +232,7 @@ impl Flow {
                     self.reduction = Reduction::from(self.window_packets, self.sender.transmissions());
                 }
                 self.reduction.delivered_packets += acked.packets();
-                if self.program_rate() > 0 {
+                if self.helm.program_rate() > 0 {
                     wanted
                 } else {
                     self.reduction.window(wanted, in_flight, self.sender.transmissions(), acked)
@@ -275,14 +292,9 @@ impl Flow {
         net.set_timer(self.index, LOSS_TIMER, self.sender.deadline_ns());
     }
 
-    /// The rate that the program sets, bytes per second; 0 when it sets none, or none runs.
-    fn program_rate(&self) -> u64 {
-        if self.mode == Mode::Program { self.steering.vm().rate_bytes_per_s.max(0) as u64 } else { 0 }
-    }
-
     /// Bytes per second; 0 when ACK-clocked.
     fn pacing_rate(&self) -> u64 {
-        let rate = self.program_rate();
+        let rate = self.helm.program_rate();
         if rate > 0 {
             return rate;
         }
@@ -290,9 +302,10 @@ impl Flow {
         if self.pacing == Pacing::AckClocked || srtt_ns == 0 {
             return 0;
         }
-        let slow_start = self.wanted_packets() < self.reno.ssthresh_packets / 2;
+        let wanted = self.helm.wanted_packets();
+        let slow_start = wanted < self.helm.reno.ssthresh_packets / 2;
         let percent = if slow_start { 200 } else { 120 };
-        let window_bytes = u128::from(self.wanted_packets() * u64::from(self.mss_bytes));
+        let window_bytes = u128::from(wanted * u64::from(self.mss_bytes));
         (window_bytes * percent / 100 * u128::from(NS_PER_S) / u128::from(srtt_ns)).max(1) as u64
     }
 
@@ -350,7 +363,7 @@ impl Flow {
     }
 
     pub(crate) fn stats(&self, now_us: u64, agent_silent: bool) -> FlowStats {
-        let (sender, program) = (&self.sender, self.steering.program());
+        let (sender, program) = (&self.sender, self.program());
         let us = |ns: u64| u32::try_from(ns / 1000).unwrap_or(u32::MAX);
         let packets = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         FlowStats {
@@ -359,7 +372,7 @@ impl Flow {
             mode: self.mode_now(agent_silent),
             program: program.map(|p| p.uid),
             snd_cwnd: packets(self.window_packets),
-            snd_ssthresh: packets(self.reno.ssthresh_packets),
+            snd_ssthresh: packets(self.helm.reno.ssthresh_packets),
             mss_bytes: self.mss_bytes,
             srtt_us: us(sender.rtt.srtt_ns()),
             min_rtt_us: us(sender.rtt.min_ns()),
@@ -368,9 +381,9 @@ impl Flow {
             delivered: sender.delivered_packets,
             lost: sender.lost_packets,
             unacked: packets(sender.in_flight_packets),
-            faults: self.steering.vm().faults,
+            faults: self.helm.steering().flow().faults,
             reports: self.reports.into(),
-            policy: program.filter(|p| !p.program.policy_slots().is_empty()).map(|_| *self.steering.policy()),
+            policy: program.filter(|p| p.program.uses_policy()).map(|_| self.policy),
             sampled_at_us: now_us,
         }
     }
@@ -381,7 +394,7 @@ impl Flow {
         }
         self.samples.push(Sample {
             at_us,
-            cwnd_bytes: self.wanted_bytes(),
+            cwnd_bytes: self.helm.wanted_bytes(),
             pacing_rate: self.pacing_rate(),
             srtt_us: u32::try_from(self.sender.rtt.srtt_ns() / 1000).unwrap_or(u32::MAX),
             bytes_acked: self.sender.bytes_acked,

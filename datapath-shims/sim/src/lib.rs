@@ -23,12 +23,10 @@ mod config;
 mod datapath;
 mod executor;
 mod flow;
-mod native;
-mod rate;
+mod program;
 mod reduction;
 mod rtt;
 mod sender;
-mod steering;
 
 pub use config::{FlowConfig, Pacing, SimConfig, SimError, Source};
 pub use datapath::{SimDatapath, Wake};

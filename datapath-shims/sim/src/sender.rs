@@ -3,8 +3,8 @@
 //! Segments are numbered in order of the stream, transmissions in order of sending, so that a retransmission
 //! that is lost again is found like any other loss (as in RACK, RFC 8985, and QUIC, RFC 9002).
 
-use crate::rate::{RateSample, RateSampler, SendStamp};
 use crate::rtt::Rtt;
+use ccplane_engine::rate::{RateSample, RateSampler, SendStamp};
 use ccplane_netsim::Delivery;
 use std::collections::VecDeque;
 

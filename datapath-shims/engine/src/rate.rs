@@ -4,8 +4,9 @@ const NS_PER_S: u128 = 1_000_000_000;
 
 /// What a transmission remembers of its flow's deliveries when it was sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SendStamp {
-    pub(crate) sent_ns: u64,
+pub struct SendStamp {
+    /// When it was sent, nanoseconds.
+    pub sent_ns: u64,
     delivered_bytes: u64,
     delivered_at_ns: u64,
     /// When the window that this transmission belongs to began to be sent.
@@ -14,17 +15,17 @@ pub(crate) struct SendStamp {
 
 /// A delivery rate over about one round trip.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct RateSample {
+pub struct RateSample {
     /// Bytes per second at which the window was sent.
-    pub(crate) sending: u64,
+    pub sending: u64,
     /// Bytes per second at which it was delivered: over the time that sending or acknowledging it took, the
     /// longer of the two, so that an ACK burst shows no rate that was never sent.
-    pub(crate) delivery: u64,
+    pub delivery: u64,
 }
 
 /// Delivery state of one flow.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct RateSampler {
+pub struct RateSampler {
     delivered_bytes: u64,
     delivered_at_ns: u64,
     window_sent_ns: u64,
@@ -32,7 +33,7 @@ pub(crate) struct RateSampler {
 
 impl RateSampler {
     /// Stamps a transmission; `idle`: nothing was in flight before it.
-    pub(crate) fn on_send(&mut self, now_ns: u64, idle: bool) -> SendStamp {
+    pub fn on_send(&mut self, now_ns: u64, idle: bool) -> SendStamp {
         if idle {
             self.window_sent_ns = now_ns;
             self.delivered_at_ns = now_ns;
@@ -47,7 +48,7 @@ impl RateSampler {
 
     /// Bytes were delivered, by a transmission of this stamp where it is known. `None` where the interval is
     /// too short to mean anything: below the smallest RTT, as in the kernel.
-    pub(crate) fn on_delivered(
+    pub fn on_delivered(
         &mut self,
         now_ns: u64,
         bytes: u64,

@@ -1,34 +1,34 @@
-//! What a flow runs when no program steers it: Reno (RFC 5681), counted in packets.
+//! What a flow runs when no program steers it: Reno (RFC 5681, RFC 6582), counted in packets.
 
-use crate::config::MAX_CWND_PACKETS;
-
+/// Largest window that is applied, packets.
+pub const MAX_CWND_PACKETS: u64 = 1 << 20;
 /// Smallest slow start threshold, packets (RFC 5681 equation 4).
 const MIN_SSTHRESH_PACKETS: u64 = 2;
 
 /// Reno's state.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reno {
+pub struct Reno {
     /// Congestion window, packets.
-    pub(crate) cwnd_packets: u64,
+    pub cwnd_packets: u64,
     /// Slow start threshold, packets; `u64::MAX` before the first loss.
-    pub(crate) ssthresh_packets: u64,
+    pub ssthresh_packets: u64,
     /// Packets acknowledged towards the next packet of window.
     credit_packets: u64,
 }
 
 impl Reno {
     /// From the flow's start.
-    pub(crate) fn new(cwnd_packets: u64) -> Reno {
+    pub fn new(cwnd_packets: u64) -> Reno {
         Reno { cwnd_packets, ssthresh_packets: u64::MAX, credit_packets: 0 }
     }
 
     /// From the window that a program leaves: its growth goes on, but not exponentially.
-    pub(crate) fn take_over(&mut self, cwnd_packets: u64) {
+    pub fn take_over(&mut self, cwnd_packets: u64) {
         *self = Reno { cwnd_packets, ssthresh_packets: cwnd_packets, credit_packets: 0 };
     }
 
     /// Packets were acknowledged outside of recovery, to a flow that its window limits.
-    pub(crate) fn on_ack(&mut self, packets: u64) {
+    pub fn on_ack(&mut self, packets: u64) {
         let slow_start = packets.min(self.ssthresh_packets.saturating_sub(self.cwnd_packets));
         self.cwnd_packets += slow_start;
         self.credit_packets += packets - slow_start;
@@ -40,14 +40,14 @@ impl Reno {
     }
 
     /// Recovery begins; `in_flight_packets` before the loss was found.
-    pub(crate) fn on_loss(&mut self, in_flight_packets: u64) {
+    pub fn on_loss(&mut self, in_flight_packets: u64) {
         self.ssthresh_packets = (in_flight_packets.min(self.cwnd_packets) / 2).max(MIN_SSTHRESH_PACKETS);
         self.cwnd_packets = self.ssthresh_packets;
         self.credit_packets = 0;
     }
 
     /// The retransmission timer ran out.
-    pub(crate) fn on_timeout(&mut self, in_flight_packets: u64) {
+    pub fn on_timeout(&mut self, in_flight_packets: u64) {
         self.on_loss(in_flight_packets);
         self.cwnd_packets = 1;
     }

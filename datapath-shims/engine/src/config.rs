@@ -1,0 +1,36 @@
+//! What an engine is made of.
+
+/// Most events that a queue holds; each takes about half a kibibyte.
+pub(crate) const MAX_EVENT_CAPACITY: usize = 1 << 20;
+
+/// A datapath in user space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EngineConfig {
+    /// What its capabilities call it: "quic", "dpdk".
+    pub kind: &'static str,
+    /// Flows that can be steered at once; further ones are not announced and run the native algorithm.
+    pub max_flows: usize,
+    /// Programs that can be installed at once.
+    pub max_programs: usize,
+    /// Events that wait for the agent, from 1 to 2^20, allocated at the start; further ones are dropped and counted.
+    pub event_capacity: usize,
+    /// How long the agent may be silent before flows run the native algorithm, microseconds.
+    pub heartbeat_timeout_us: u64,
+    /// How often rows (reports of invocations that asked a policy) may wake the agent, microseconds; 0 to have them wake it
+    /// as other reports do.
+    pub batch_us: u64,
+}
+
+impl EngineConfig {
+    /// With defaults: 4096 flows, 64 programs, 4096 waiting events, a heartbeat timeout of 1 s, rows each 100 ms.
+    pub const fn new(kind: &'static str) -> EngineConfig {
+        EngineConfig {
+            kind,
+            max_flows: 4096,
+            max_programs: 64,
+            event_capacity: 4096,
+            heartbeat_timeout_us: 1_000_000,
+            batch_us: 100_000,
+        }
+    }
+}

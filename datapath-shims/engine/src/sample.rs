@@ -1,0 +1,293 @@
+//! A flow's statistics, as its thread leaves them for the agent: words under a sequence counter, which one thread writes
+//! without waiting and any other reads without stopping it.
+
+use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode, ProgramUid};
+use ccplane_infer::{FlowPolicy, Level, Noise};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
+
+const WORDS: usize = 21;
+/// Attempts to read before the writer's thread is given the processor.
+const SPINS: u32 = 100;
+
+/// What a flow says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sample {
+    pub(crate) mode: Mode,
+    pub(crate) at_us: u64,
+    pub(crate) snd_cwnd: u64,
+    pub(crate) snd_ssthresh: u64,
+    pub(crate) mss_bytes: u32,
+    pub(crate) srtt_us: u32,
+    pub(crate) min_rtt_us: u32,
+    pub(crate) pacing_rate: u64,
+    pub(crate) bytes_acked: u64,
+    pub(crate) delivered: u64,
+    pub(crate) lost: u64,
+    pub(crate) unacked: u32,
+    pub(crate) faults: u64,
+    pub(crate) reports: u32,
+    pub(crate) policy: FlowPolicy,
+}
+
+impl Sample {
+    fn to_words(self) -> [u64; WORDS] {
+        let p = &self.policy;
+        [
+            mode_word(self.mode),
+            self.at_us,
+            self.snd_cwnd,
+            self.snd_ssthresh,
+            self.mss_bytes.into(),
+            self.srtt_us.into(),
+            self.min_rtt_us.into(),
+            self.pacing_rate,
+            self.bytes_acked,
+            self.delivered,
+            self.lost,
+            self.unacked.into(),
+            self.faults,
+            self.reports.into(),
+            p.noise.0,
+            pair(p.uid, p.buffer),
+            pair(p.level as u32, p.level_uid),
+            pair(p.trouble, p.decisions),
+            pair(p.saturated, p.clipped),
+            p.collapsed.into(),
+            p.trips.into(),
+        ]
+    }
+
+    fn from_words(words: [u64; WORDS]) -> Sample {
+        let [
+            mode,
+            at_us,
+            snd_cwnd,
+            snd_ssthresh,
+            mss,
+            srtt,
+            min_rtt,
+            pacing_rate,
+            bytes_acked,
+            delivered,
+            ..,
+        ] = words;
+        let [.., lost, unacked, faults, reports, noise, by, level, watch, counts, collapsed, trips] = words;
+        let ((uid, buffer), (level, level_uid)) = (halves(by), halves(level));
+        let ((trouble, decisions), (saturated, clipped)) = (halves(watch), halves(counts));
+        Sample {
+            mode: mode_of(mode),
+            at_us,
+            snd_cwnd,
+            snd_ssthresh,
+            mss_bytes: mss as u32,
+            srtt_us: srtt as u32,
+            min_rtt_us: min_rtt as u32,
+            pacing_rate,
+            bytes_acked,
+            delivered,
+            lost,
+            unacked: unacked as u32,
+            faults,
+            reports: reports as u32,
+            policy: FlowPolicy {
+                noise: Noise(noise),
+                uid,
+                buffer,
+                level: level_of(level),
+                level_uid,
+                trouble,
+                decisions,
+                saturated,
+                clipped,
+                collapsed: collapsed as u32,
+                trips: trips as u32,
+            },
+        }
+    }
+
+    /// As the contract has it, beside what is known of the flow elsewhere.
+    pub(crate) fn stats(
+        &self,
+        flow: FlowId,
+        info: &FlowInfo,
+        program: Option<ProgramUid>,
+        asks_policy: bool,
+    ) -> FlowStats {
+        let packets = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        FlowStats {
+            flow,
+            info: info.clone(),
+            mode: self.mode,
+            program,
+            snd_cwnd: packets(self.snd_cwnd),
+            snd_ssthresh: packets(self.snd_ssthresh),
+            mss_bytes: self.mss_bytes,
+            srtt_us: self.srtt_us,
+            min_rtt_us: self.min_rtt_us,
+            pacing_rate: self.pacing_rate,
+            bytes_acked: self.bytes_acked,
+            delivered: self.delivered,
+            lost: self.lost,
+            unacked: self.unacked,
+            faults: self.faults,
+            reports: self.reports.into(),
+            policy: asks_policy.then_some(self.policy),
+            sampled_at_us: self.at_us,
+        }
+    }
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+fn mode_word(mode: Mode) -> u64 {
+    match mode {
+        Mode::Program => 0,
+        Mode::NativeNoProgram => 1,
+        Mode::NativeAgentSilent => 2,
+        Mode::NativePolicy => 3,
+    }
+}
+
+fn mode_of(word: u64) -> Mode {
+    match word {
+        0 => Mode::Program,
+        1 => Mode::NativeNoProgram,
+        2 => Mode::NativeAgentSilent,
+        _ => Mode::NativePolicy,
+    }
+}
+
+fn level_of(word: u32) -> Level {
+    match word {
+        0 => Level::Chosen,
+        1 => Level::LastGood,
+        _ => Level::Native,
+    }
+}
+
+/// Where a flow leaves its samples.
+#[derive(Debug)]
+pub(crate) struct SampleCell {
+    /// Odd while the words are written.
+    sequence: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+impl SampleCell {
+    pub(crate) fn new(sample: Sample) -> SampleCell {
+        SampleCell { sequence: AtomicU64::new(0), words: sample.to_words().map(AtomicU64::new) }
+    }
+
+    /// Leaves a sample. Only the flow itself may.
+    pub(crate) fn write(&self, sample: Sample) {
+        let sequence = self.sequence.load(Relaxed);
+        self.sequence.store(sequence.wrapping_add(1), Relaxed);
+        // Who reads one of the words below reads the odd number too.
+        fence(Release);
+        for (to, word) in self.words.iter().zip(sample.to_words()) {
+            to.store(word, Relaxed);
+        }
+        self.sequence.store(sequence.wrapping_add(2), Release);
+    }
+
+    /// The last sample, whole.
+    pub(crate) fn read(&self) -> Sample {
+        let mut tries = 0;
+        loop {
+            let before = self.sequence.load(Acquire);
+            let words = std::array::from_fn(|n| self.words[n].load(Relaxed));
+            fence(Acquire);
+            if before % 2 == 0 && self.sequence.load(Relaxed) == before {
+                return Sample::from_words(words);
+            }
+            tries += 1;
+            if tries % SPINS == 0 {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// Every field a function of `n`.
+    fn numbered(n: u32) -> Sample {
+        let wide = u64::from(n) << 20;
+        Sample {
+            mode: mode_of(u64::from(n % 4)),
+            at_us: wide,
+            snd_cwnd: wide + 1,
+            snd_ssthresh: wide + 2,
+            mss_bytes: n + 3,
+            srtt_us: n + 4,
+            min_rtt_us: n + 5,
+            pacing_rate: wide + 6,
+            bytes_acked: wide + 7,
+            delivered: wide + 8,
+            lost: wide + 9,
+            unacked: n + 10,
+            faults: wide + 11,
+            reports: n + 12,
+            policy: FlowPolicy {
+                noise: Noise(wide + 13),
+                uid: n + 14,
+                buffer: n + 15,
+                level: level_of(n % 3),
+                level_uid: n + 16,
+                trouble: n + 17,
+                decisions: n + 18,
+                saturated: n + 19,
+                clipped: n + 20,
+                collapsed: n + 21,
+                trips: n + 22,
+            },
+        }
+    }
+
+    #[test]
+    fn a_sample_is_what_was_written() {
+        for n in 0..12 {
+            let cell = SampleCell::new(numbered(n));
+            assert_eq!(cell.read(), numbered(n));
+            cell.write(numbered(n + 1));
+            assert_eq!(cell.read(), numbered(n + 1));
+        }
+    }
+
+    #[test]
+    fn no_reader_sees_half_a_sample() {
+        let (cell, stop) = (SampleCell::new(numbered(0)), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut n = 0;
+                while !stop.load(Relaxed) {
+                    n = (n + 1) % 1_000_000;
+                    cell.write(numbered(n));
+                }
+            });
+            let mut different = 0;
+            let mut last = 0;
+            for _ in 0..200_000 {
+                let sample = cell.read();
+                let n = sample.srtt_us - 4;
+                assert_eq!(sample, numbered(n));
+                different += u32::from(n != last);
+                last = n;
+            }
+            stop.store(true, Relaxed);
+            assert!(different > 1, "the writer ran beside the reader");
+        });
+    }
+}

@@ -1,0 +1,123 @@
+//! What happens on an ACK neither allocates nor frees; what a flow keeps is small.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use ccplane_algs::{Aurora, Reno};
+use ccplane_contract::{Datapath, Field, Part};
+use ccplane_engine::{EngineConfig, FlowEngine};
+use ccplane_program::vm::Machine;
+use ccplane_snapshot::{DeployOptions, Snapshot};
+use common::{PROGRAM, drain, fields, info, install, manual, steered};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::num::NonZeroU32;
+
+/// What a flow may keep beside its transport's own, bytes.
+const MOST_BYTES_A_FLOW: isize = 8 << 10;
+
+thread_local! {
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<isize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counting for each thread.
+struct Counting;
+
+fn count(bytes: isize) {
+    // A thread that ends may free after its counters are gone.
+    let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
+    let _ = BYTES.try_with(|held| held.set(held.get() + bytes));
+}
+
+// SAFETY: every call is the system allocator's own; counting touches no memory that it manages.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// So many ACKs, all of them without a call of the allocator.
+fn quiet(flow: &mut FlowEngine, acks: std::ops::Range<u64>) {
+    let before = CALLS.get();
+    common::acks(flow, acks, 100);
+    assert_eq!(CALLS.get(), before, "an ACK called the allocator");
+}
+
+#[test]
+fn the_counter_counts() {
+    let before = (CALLS.get(), BYTES.get());
+    drop(std::hint::black_box(Box::new([0u8; 100])));
+    assert_eq!((CALLS.get() - before.0, BYTES.get()), (2, before.1));
+}
+
+#[test]
+fn an_ack_neither_allocates_nor_frees() {
+    let config =
+        EngineConfig { event_capacity: 512, heartbeat_timeout_us: u64::MAX, ..EngineConfig::new("test") };
+    let (engine, mut handle, _) = manual(config);
+    let mut flow = steered(&engine, &mut handle, &Aurora::default());
+    quiet(&mut flow, 0..20_000);
+    assert!(flow.last_decision().decisions > 10, "{:?}", flow.last_decision());
+    assert!(drain(&mut handle).len() > 10);
+
+    // Another snapshot: the table that the flow had is freed by the handle.
+    let snapshot =
+        Snapshot::parse(&ccplane_alg::Algorithm::policies(&Aurora::default())[0].snapshot).unwrap();
+    for uid in 2..9 {
+        let options = DeployOptions { uid: NonZeroU32::new(uid).unwrap(), ..DeployOptions::ONLY };
+        handle.push(0, &snapshot.image(&options), Part::Active).unwrap();
+        quiet(&mut flow, u64::from(uid) * 20_000..u64::from(uid + 1) * 20_000);
+        assert_eq!(flow.last_decision().snapshot.map(|s| s.0), Some(uid));
+    }
+
+    // Fields, another program, and none: what ran is dropped by the handle.
+    let reno =
+        ccplane_program::compile(ccplane_alg::Algorithm::programs(&Reno::default())[0].source).unwrap();
+    let other = ccplane_contract::ProgramUid(2);
+    handle.install(other, &reno).unwrap();
+    handle.update(flow.id(), &[(Field::Cwnd, 100_000)]).unwrap();
+    quiet(&mut flow, 180_000..180_100);
+    handle.set_program(flow.id(), other, &fields(&Reno::default(), &reno)).unwrap();
+    handle.remove(PROGRAM).unwrap_err();
+    quiet(&mut flow, 180_100..190_000);
+    handle.remove(PROGRAM).unwrap();
+    handle.release(flow.id()).unwrap();
+    handle.remove(other).unwrap();
+    quiet(&mut flow, 190_000..200_000);
+
+    let held = drain(&mut handle).len();
+    assert!(held >= 512 && handle.flows()[0].reports > 1024, "{held}: the queue was full meanwhile");
+}
+
+#[test]
+fn a_flow_is_small() {
+    const FLOWS: usize = 1000;
+    let (engine, mut handle, _) = manual(EngineConfig::new("test"));
+    let aurora = Aurora::default();
+    let program = install(&mut handle, &aurora);
+    let fields = fields(&aurora, &program);
+    let mut flows = Vec::with_capacity(FLOWS);
+    let before = BYTES.get();
+    for _ in 0..FLOWS {
+        let mut flow = engine.flow(info(), 0);
+        handle.set_program(flow.id(), PROGRAM, &fields).unwrap();
+        common::acks(&mut flow, 0..100, 100);
+        drop(drain(&mut handle));
+        flows.push(flow);
+    }
+    let heap = (BYTES.get() - before) / FLOWS as isize;
+    let (own, machine) = (size_of::<FlowEngine>() as isize, size_of::<Machine>());
+    eprintln!("a flow under Aurora: {own} bytes and {heap} on the heap, of which a machine's {machine}");
+    assert!(own + heap <= MOST_BYTES_A_FLOW, "{own} and {heap} bytes");
+}
