@@ -171,6 +171,49 @@ fn v2_flow_statistics() {
 }
 
 #[test]
+fn v2_flow_statistics_with_a_policy() {
+    let golden = support::v2_frame(
+        "0800 ef000000 05000000  01 0100
+         0900000000000000 a8050000 9038000000000000 06
+         bb01 20010db8000000000000000000000001 00000000 00000000
+         8813 20010db8000000000000000000000002 00000000 00000000
+         01 4d00000000000000  c0260000  83  01 03000000
+         0a000000 ffffffff a0050000 204e0000 384a0000
+         d012130000000000 0000000000010000 0c00000000000000 0100000000000000 04000000
+         0200000000000000 0500000000000000 0600000000000000
+         0201000000000000 03000000 04000000 01000000 05000000 06000000 07000000 08000000 09000000 0a000000
+         0b000000",
+    );
+    let flows = [support::deciding()];
+    let msg = v2::ToAgent::FlowStats { last: true, flows: (&flows).into() };
+    let mut bytes = Vec::new();
+    msg.encode(5, &mut bytes).unwrap();
+    assert_eq!(bytes, golden);
+    let frame = v2::frames(&golden).next().unwrap().unwrap();
+    assert_eq!(v2::ToAgent::parse(frame), Ok(Some(msg)));
+}
+
+/// What minor version 0 says at the start of a conversation is understood, and lacks what it does not know.
+#[test]
+fn v2_of_minor_version_0() {
+    let (hello, _, bytes) = support::v2_to_agent().remove(0);
+    let mut older = bytes[..0x30].to_vec();
+    (older[5], older[8]) = (0, 0x30);
+    let v2::ToAgent::Hello(hello) = hello else { panic!() };
+    let without = v2::Hello { slots: (&[]).into(), ..hello };
+    let parse = |bytes| v2::ToAgent::parse(v2::frames(bytes).next().unwrap().unwrap());
+    assert_eq!(parse(&older), Ok(Some(v2::ToAgent::Hello(without))));
+
+    let (welcome, _, bytes) = support::v2_to_datapath().remove(0);
+    let mut older = bytes[..0x1d].to_vec();
+    (older[5], older[8]) = (0, 0x1d);
+    let v2::ToDatapath::Welcome(welcome) = welcome else { panic!() };
+    let without = v2::Welcome { wake: v2::Wake::Sleep, ring_bytes: 0, ..welcome };
+    let parsed = v2::ToDatapath::parse(v2::frames(&older).next().unwrap().unwrap());
+    assert_eq!(parsed, Ok(Some(v2::ToDatapath::Welcome(without))));
+}
+
+#[test]
 fn a_full_buffer_keeps_what_it_had() {
     let msg = v1::ToAgent::Ready { id: 7 };
     let mut buf = [0xee; 20];

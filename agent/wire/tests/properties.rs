@@ -3,7 +3,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use ccplane_contract::{DatapathError, Field, FlowId, FlowInfo, FlowStats, Mode, ProgramUid};
+use ccplane_contract::{
+    DatapathError, Field, FlowId, FlowInfo, FlowStats, Mode, Part, ProgramUid, SlotStats, SnapshotUid,
+};
+use ccplane_infer::{Bits, FlowPolicy, Level, Noise, Shape};
 use ccplane_program::ir::{
     Clause, Dst, HistoryDecl, Inst, MAX_REGS, Op, Prim, Program, RegDecl, RegKind, Src, Type,
 };
@@ -118,18 +121,57 @@ fn info() -> impl Strategy<Value = FlowInfo> {
 }
 
 prop_compose! {
+    fn policy()(
+        noise: u64,
+        level in select(&[Level::Chosen, Level::LastGood, Level::Native][..]),
+        rest: [u32; 9],
+    ) -> FlowPolicy {
+        let [uid, buffer, level_uid, trouble, decisions, saturated, clipped, collapsed, trips] = rest;
+        let noise = Noise(noise);
+        FlowPolicy {
+            noise, uid, buffer, level, level_uid, trouble, decisions, saturated, clipped, collapsed, trips,
+        }
+    }
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    (select(&[Bits::W8, Bits::W16][..]), vec(1..=16_usize, 1..=4)).prop_map(|(bits, mut widths)| {
+        widths.push(1);
+        Shape::new(bits, &widths).unwrap()
+    })
+}
+
+prop_compose! {
+    fn slot()(
+        slot: u8,
+        shape in shape(),
+        parts in [option::of(any::<u32>()), option::of(any::<u32>()), option::of(any::<u32>())],
+        active_name: [u64; 4],
+        canary_share: u16,
+    ) -> SlotStats {
+        let [active, canary, last_good] = parts.map(|uid| uid.map(SnapshotUid));
+        SlotStats { slot, shape, active, active_name, canary, canary_share, last_good }
+    }
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    prop_oneof![Just(Part::Active), any::<u16>().prop_map(|share| Part::Canary { share })]
+}
+
+prop_compose! {
     fn stats()(
         info in info(),
         mode in select(&[Mode::Program, Mode::NativeNoProgram, Mode::NativeAgentSilent, Mode::NativePolicy][..]),
         program in option::of(any::<u32>().prop_map(ProgramUid)),
         small in any::<[u32; 6]>(),
         large in any::<[u64; 8]>(),
+        policy in option::of(policy()),
     ) -> FlowStats {
         let [snd_cwnd, snd_ssthresh, mss_bytes, srtt_us, min_rtt_us, unacked] = small;
         let [flow, pacing_rate, bytes_acked, delivered, lost, faults, reports, sampled_at_us] = large;
         FlowStats {
             flow: FlowId(flow), info, mode, program, snd_cwnd, snd_ssthresh, mss_bytes, srtt_us, min_rtt_us,
-            pacing_rate, bytes_acked, delivered, lost, unacked, faults, reports, policy: None, sampled_at_us,
+            pacing_rate, bytes_acked, delivered, lost, unacked, faults, reports, policy, sampled_at_us,
         }
     }
 }
@@ -153,6 +195,12 @@ fn error() -> impl Strategy<Value = DatapathError> {
         (option::of(0..1024_usize), text()).prop_map(|(at, reason)| DatapathError::Refused { at, reason }),
         (text(), select(&[std::io::ErrorKind::PermissionDenied, std::io::ErrorKind::Other][..]))
             .prop_map(|(what, errno)| DatapathError::Os { what, errno }),
+        any::<u8>().prop_map(DatapathError::NoSlot),
+        any::<u8>().prop_map(|slot| DatapathError::OtherShape { slot }),
+        (any::<u8>(), select(&["snapshot", "canary", "last good snapshot"][..]))
+            .prop_map(|(slot, what)| DatapathError::NoSnapshot { slot, what }),
+        any::<u8>().prop_map(|slot| DatapathError::SlotBusy { slot }),
+        text().prop_map(|reason| DatapathError::BadImage { reason }),
     ]
 }
 
@@ -281,6 +329,7 @@ proptest! {
     #[test]
     fn v2_hello(
         minors: (u8, u8), features: u32, now_us: u64, max: (u32, u32), kind in "[a-z-]{0,31}", name in "\\PC{0,15}",
+        slots in vec(slot(), 0..=16),
     ) {
         let hello = v2::Hello {
             minors: minors.0.min(minors.1)..=minors.0.max(minors.1),
@@ -291,6 +340,7 @@ proptest! {
             max_flows: max.1,
             kind: &kind,
             name: &name,
+            slots: slots.as_slice().into(),
         };
         v2_agent_round_trip(&v2::ToAgent::Hello(hello), 0);
     }
@@ -317,6 +367,31 @@ proptest! {
         v2_datapath_round_trip(&v2::ToDatapath::Update { flow, fields: fields.into() }, request);
         v2_datapath_round_trip(&v2::ToDatapath::Release { flow }, request);
         v2_datapath_round_trip(&v2::ToDatapath::Remove { uid }, request);
+    }
+
+    #[test]
+    fn v2_slots(
+        slots in vec(slot(), 0..=16), shape in shape(), part in part(), image in vec(any::<u64>(), 0..300),
+        slot: u8, share: u16, request: u32,
+    ) {
+        v2_agent_round_trip(&v2::ToAgent::Slots(slots.as_slice().into()), request);
+        v2_datapath_round_trip(&v2::ToDatapath::DefineSlot { slot, shape }, request);
+        v2_datapath_round_trip(&v2::ToDatapath::Push { slot, part, image: image.as_slice().into() }, request);
+        v2_datapath_round_trip(&v2::ToDatapath::Share { slot, share }, request);
+        v2_datapath_round_trip(&v2::ToDatapath::Promote { slot }, request);
+        v2_datapath_round_trip(&v2::ToDatapath::Rollback { slot }, request);
+        v2_datapath_round_trip(&v2::ToDatapath::GetSlots, request);
+    }
+
+    #[test]
+    fn v2_welcome(
+        minor: u8, heartbeat_timeout_ms in 1_u32.., session: u64, ring_bytes: u32,
+        wake in prop_oneof![
+            Just(v2::Wake::Sleep), Just(v2::Wake::Busy), any::<u32>().prop_map(|us| v2::Wake::Spin { us }),
+        ],
+    ) {
+        let welcome = v2::Welcome { minor, heartbeat_timeout_ms, session, wake, ring_bytes };
+        v2_datapath_round_trip(&v2::ToDatapath::Welcome(welcome), 0);
     }
 
     #[test]

@@ -333,6 +333,46 @@ fn v2_contents() {
 }
 
 #[test]
+fn v2_slots() {
+    let define = |code: &str| v2_frame(&format!("4900 19000000 00000000  02 {code}"));
+    says(v2_datapath(&define("07031e2010010000")), "shape: 1168769942279 is not a known code");
+    assert!(v2_datapath(&define("08031e2010010000")).is_ok());
+    // An active snapshot has all flows.
+    says(v2_datapath(&v2_frame("4a00 16000000 00000000  02 00 0100 0000")), "share: 1 is above the limit 0");
+    says(v2_datapath(&v2_frame("4a00 16000000 00000000  02 02 0000 0000")), "part: 2 is not a known code");
+    says(
+        v2_datapath(&v2_frame("4a00 16000000 00000000  02 00 0000 0110")),
+        "image: 4097, at most 4096 are allowed",
+    );
+    says(v2_agent(&v2_frame("0a00 12000000 00000000  1100")), "slots: 17, at most 16 are allowed");
+    says(v2_agent(&v2_frame("0400 13000000 00000000  0b 01 03")), "what: 3 is not a known code");
+    says(
+        v2_datapath(&v2_frame("4100 26000000 00000000 01 01000000 0000000000000000 02 01000000 00000000")),
+        "spin_us: 1 is above the limit 0",
+    );
+    let image = vec![0_u64; v2::MAX_IMAGE_WORDS + 1];
+    let part = ccplane_contract::Part::Active;
+    let push = |words| v2::ToDatapath::Push { slot: 0, part, image: image[..words].into() };
+    assert_eq!(push(v2::MAX_IMAGE_WORDS).encode(1, &mut Vec::new()), Ok(()), "an image is one frame");
+    let error = push(v2::MAX_IMAGE_WORDS + 1).encode(1, &mut Vec::new());
+    assert_eq!(error, Err(EncodeError::TooMany { field: "image", found: 4097, limit: 4096 }));
+}
+
+/// An agent of minor version 0 hears of slots in words, and nothing of policies.
+#[test]
+fn v2_to_an_older_agent() {
+    let error = DatapathError::NoSlot(3);
+    let words = DatapathError::Refused { at: None, reason: error.to_string() };
+    assert_eq!(v2::refusal_for(0, error.clone()), words);
+    assert_eq!(v2::refusal_for(1, error.clone()), error);
+    let other = DatapathError::NoFlow(FlowId(1));
+    assert_eq!(v2::refusal_for(0, other.clone()), other);
+    let stats = support::deciding();
+    assert_eq!(v2::stats_for(1, stats.clone()), stats);
+    assert_eq!(v2::stats_for(0, stats).policy, None);
+}
+
+#[test]
 fn v2_programs_that_do_not_verify() {
     let mut bytes = Vec::new();
     v2::encode_program(&support::program(), &mut bytes).unwrap();

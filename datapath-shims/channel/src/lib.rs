@@ -1,1 +1,29 @@
-//! The way between the agent and datapaths in other processes: a ring in shared memory, or a unix socket.
+//! The way between the agent and datapaths in other processes.
+//!
+//! A datapath says HELLO over the agent's unix datagram socket ([`ccplane_wire::v2`]). Where both want it, the WELCOME
+//! brings a piece of sealed shared memory with two rings ([`ring`], [`End`]), over which a report takes some hundred
+//! nanoseconds; else everything goes over the socket. [`Served`] is the datapath's side of that for any
+//! [`Datapath`](ccplane_contract::Datapath); the agent's side is in its daemon.
+//!
+//! Neither side ever waits for the other. An agent that does not read leaves events in the datapath's own bounded
+//! queue, which counts what does not fit. An agent that goes away is looked for again; meanwhile flows go on by their
+//! programs, until the datapath's heartbeat timeout. What comes out of shared memory is checked like what comes from a
+//! socket: garbage ends the conversation, and nothing else.
+#![deny(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod end;
+pub mod ring;
+mod serve;
+mod socket;
+#[allow(unsafe_code)]
+mod sys;
+mod waker;
+
+pub use ccplane_wire::v2::{Clock, Wake};
+pub use end::{End, Parts, RING_BYTES, RingError};
+pub use ring::Record;
+pub use serve::{Link, ServeOptions, Served, Transport, Turn, spawn};
+pub use socket::SOCKET_PREFIX;
+pub use sys::{MemoryError, SharedWords};
+pub use waker::Waker;

@@ -4,12 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode, ProgramUid};
 
+use super::slot::{read_policy, write_policy};
 use crate::bytes::Reader;
 use crate::list::Item;
 use crate::{DecodeError, EncodeError, Out};
 
 const V4: u8 = 4;
 const V6: u8 = 6;
+/// Set in a mode where the flow's policy follows.
+const POLICY: u8 = 1 << 7;
 
 pub(super) fn read_flow(r: &mut Reader<'_>) -> Result<FlowId, DecodeError> {
     r.u64("flow").map(FlowId)
@@ -90,15 +93,16 @@ impl<'a> Item<'a> for FlowStats {
     const WHAT: &'static str = "flow";
 
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(FlowStats {
-            flow: read_flow(r)?,
-            info: read_info(r)?,
-            mode: match r.u8("mode")? {
+        let (flow, info, mode) = (read_flow(r)?, read_info(r)?, r.u8("mode")?);
+        let mut stats = FlowStats {
+            flow,
+            info,
+            mode: match mode & !POLICY {
                 0 => Mode::Program,
                 1 => Mode::NativeNoProgram,
                 2 => Mode::NativeAgentSilent,
                 3 => Mode::NativePolicy,
-                found => return Err(DecodeError::Unknown { field: "mode", found: u64::from(found) }),
+                _ => return Err(DecodeError::Unknown { field: "mode", found: u64::from(mode) }),
             },
             program: if r.bool("program")? { Some(read_uid(r)?) } else { None },
             snd_cwnd: r.u32("snd_cwnd")?,
@@ -115,18 +119,23 @@ impl<'a> Item<'a> for FlowStats {
             reports: r.u64("reports")?,
             policy: None,
             sampled_at_us: r.u64("sampled_at_us")?,
-        })
+        };
+        if mode & POLICY != 0 {
+            stats.policy = Some(read_policy(r)?);
+        }
+        Ok(stats)
     }
 
     fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
         write_flow(self.flow, out)?;
         write_info(&self.info, out)?;
-        out.put(&[match self.mode {
+        let mode = match self.mode {
             Mode::Program => 0,
             Mode::NativeNoProgram => 1,
             Mode::NativeAgentSilent => 2,
             Mode::NativePolicy => 3,
-        }])?;
+        };
+        out.put(&[if self.policy.is_some() { mode | POLICY } else { mode }])?;
         out.put(&[u8::from(self.program.is_some())])?;
         if let Some(uid) = self.program {
             write_uid(uid, out)?;
@@ -141,6 +150,6 @@ impl<'a> Item<'a> for FlowStats {
         for n in [self.faults, self.reports, self.sampled_at_us] {
             out.put(&n.to_le_bytes())?;
         }
-        Ok(())
+        self.policy.as_ref().map_or(Ok(()), |policy| write_policy(policy, out))
     }
 }

@@ -2,8 +2,12 @@
 
 use std::ops::RangeInclusive;
 
-use crate::bytes::{Reader, put_text};
-use crate::{DecodeError, EncodeError, Out};
+use ccplane_contract::SlotStats;
+use ccplane_program::ir::MAX_POLICY_SLOTS;
+
+use super::SLOTS_MINOR;
+use crate::bytes::{Reader, put_count, put_text};
+use crate::{DecodeError, EncodeError, List, Out};
 
 /// Longest kind of a datapath, bytes.
 const MAX_KIND_BYTES: usize = 31;
@@ -31,6 +35,8 @@ impl Features {
     pub const POLICY: Features = Features(1);
     /// All of the language, not only what stock CCP bytecode expresses.
     pub const FULL_LANGUAGE: Features = Features(1 << 1);
+    /// Takes rings in shared memory.
+    pub const RING: Features = Features(1 << 2);
 
     /// Both sets together.
     pub const fn with(self, other: Features) -> Features {
@@ -62,10 +68,13 @@ pub struct Hello<'a> {
     pub kind: &'a str,
     /// Its own name, such as a process's; at most 63 bytes.
     pub name: &'a str,
+    /// What its slots hold, perhaps of an earlier agent; none before minor version 1.
+    pub slots: List<'a, SlotStats>,
 }
 
 impl<'a> Hello<'a> {
-    pub(super) fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
+    /// `minor` is the sender's.
+    pub(super) fn read(r: &mut Reader<'a>, minor: u8) -> Result<Self, DecodeError> {
         let (min, max) = (r.u8("minor_min")?, r.u8("minor_max")?);
         if min > max {
             return Err(DecodeError::TooLarge {
@@ -89,6 +98,7 @@ impl<'a> Hello<'a> {
             max_flows: r.u32("max_flows")?,
             kind: r.text("kind", MAX_KIND_BYTES)?,
             name: r.text("name", MAX_NAME_BYTES)?,
+            slots: if minor < SLOTS_MINOR { List::from(&[]) } else { read_slots(r)? },
         })
     }
 
@@ -107,7 +117,54 @@ impl<'a> Hello<'a> {
         out.put(&self.max_programs.to_le_bytes())?;
         out.put(&self.max_flows.to_le_bytes())?;
         put_text(out, "kind", self.kind, MAX_KIND_BYTES)?;
-        put_text(out, "name", self.name, MAX_NAME_BYTES)
+        put_text(out, "name", self.name, MAX_NAME_BYTES)?;
+        write_slots(&self.slots, out)
+    }
+}
+
+pub(super) fn read_slots<'a>(r: &mut Reader<'a>) -> Result<List<'a, SlotStats>, DecodeError> {
+    let n = r.count("slots", MAX_POLICY_SLOTS)?;
+    List::read(r, n)
+}
+
+pub(super) fn write_slots(slots: &List<'_, SlotStats>, out: &mut impl Out) -> Result<(), EncodeError> {
+    put_count(out, "slots", slots.len(), MAX_POLICY_SLOTS)?;
+    slots.write(out)
+}
+
+/// How an end waits for the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wake {
+    /// Sleeps until it is woken.
+    Sleep,
+    /// Looks without pause for so long after the last message, then sleeps.
+    Spin {
+        /// Microseconds.
+        us: u32,
+    },
+    /// Looks without pause.
+    Busy,
+}
+
+impl Wake {
+    fn read(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match (r.u8("wake")?, r.u32("spin_us")?) {
+            (0, 0) => Ok(Wake::Sleep),
+            (1, us) => Ok(Wake::Spin { us }),
+            (2, 0) => Ok(Wake::Busy),
+            (0 | 2, us) => Err(DecodeError::TooLarge { field: "spin_us", found: u64::from(us), limit: 0 }),
+            (found, _) => Err(DecodeError::Unknown { field: "wake", found: u64::from(found) }),
+        }
+    }
+
+    fn write(self, out: &mut impl Out) -> Result<(), EncodeError> {
+        let (code, us) = match self {
+            Wake::Sleep => (0, 0),
+            Wake::Spin { us } => (1, us),
+            Wake::Busy => (2, 0),
+        };
+        out.put(&[code])?;
+        out.put(&u32::to_le_bytes(us))
     }
 }
 
@@ -120,16 +177,24 @@ pub struct Welcome {
     pub heartbeat_timeout_ms: u32,
     /// Differs between two runs of the agent.
     pub session: u64,
+    /// How the datapath is asked to wait for the agent; `Sleep` before minor version 1.
+    pub wake: Wake,
+    /// Bytes of each of two rings, whose memory comes with the message; 0 if there are none.
+    pub ring_bytes: u32,
 }
 
 impl Welcome {
-    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    /// `by` is the sender's minor version.
+    pub(super) fn read(r: &mut Reader<'_>, by: u8) -> Result<Self, DecodeError> {
         let minor = r.u8("minor")?;
         let heartbeat_timeout_ms = r.u32("heartbeat_timeout_ms")?;
         if heartbeat_timeout_ms == 0 {
             return Err(DecodeError::Zero { field: "heartbeat_timeout_ms" });
         }
-        Ok(Welcome { minor, heartbeat_timeout_ms, session: r.u64("session")? })
+        let session = r.u64("session")?;
+        let (wake, ring_bytes) =
+            if by < SLOTS_MINOR { (Wake::Sleep, 0) } else { (Wake::read(r)?, r.u32("ring_bytes")?) };
+        Ok(Welcome { minor, heartbeat_timeout_ms, session, wake, ring_bytes })
     }
 
     pub(super) fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
@@ -138,7 +203,9 @@ impl Welcome {
         }
         out.put(&[self.minor])?;
         out.put(&self.heartbeat_timeout_ms.to_le_bytes())?;
-        out.put(&self.session.to_le_bytes())
+        out.put(&self.session.to_le_bytes())?;
+        self.wake.write(out)?;
+        out.put(&self.ring_bytes.to_le_bytes())
     }
 }
 

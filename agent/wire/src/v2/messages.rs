@@ -1,13 +1,15 @@
 //! The messages, each towards the side that may receive it.
 
-use ccplane_contract::{DatapathError, Field, FlowId, FlowInfo, FlowStats, ProgramUid};
+use ccplane_contract::{DatapathError, Field, FlowId, FlowInfo, FlowStats, Part, ProgramUid, SlotStats};
+use ccplane_infer::Shape;
 use ccplane_program::ir::{MAX_REGS, Program};
 
 use super::flow::{read_flow, read_info, read_uid, write_flow, write_info, write_uid};
-use super::hello::{Hello, TurnedAway, Welcome};
+use super::hello::{Hello, TurnedAway, Welcome, read_slots, write_slots};
 use super::program::{encode_program, read_program};
 use super::refusal::{self, MAX_REASON_BYTES, write_clipped};
 use super::report::{MAX_REPORTS, Report};
+use super::slot::{MAX_IMAGE_WORDS, read_part, read_shape, write_part, write_shape};
 use super::{Frame, encode};
 use crate::bytes::{Reader, put_count};
 use crate::list::Item;
@@ -27,6 +29,7 @@ const CLOSED: u16 = 0x06;
 pub(super) const REPORTS: u16 = 0x07;
 const FLOW_STATS: u16 = 0x08;
 const DROPPED: u16 = 0x09;
+const SLOTS: u16 = 0x0a;
 const WELCOME: u16 = 0x41;
 const TURNED_AWAY: u16 = 0x42;
 const INSTALL: u16 = 0x43;
@@ -35,6 +38,12 @@ const SET_PROGRAM: u16 = 0x45;
 const UPDATE: u16 = 0x46;
 const RELEASE: u16 = 0x47;
 const GET_FLOWS: u16 = 0x48;
+const DEFINE_SLOT: u16 = 0x49;
+const PUSH: u16 = 0x4a;
+const SHARE: u16 = 0x4b;
+const PROMOTE: u16 = 0x4c;
+const ROLLBACK: u16 = 0x4d;
+const GET_SLOTS: u16 = 0x4e;
 const HEARTBEAT: u16 = 0x81;
 const BYE: u16 = 0x82;
 
@@ -90,6 +99,8 @@ pub enum ToAgent<'a> {
         /// How many.
         count: u64,
     },
+    /// Answers GET_SLOTS: the slots that were defined.
+    Slots(List<'a, SlotStats>),
     /// The datapath is alive.
     Heartbeat {
         /// Its clock, microseconds.
@@ -146,6 +157,41 @@ pub enum ToDatapath<'a> {
     },
     /// Ask for FLOW_STATS.
     GetFlows,
+    /// Say what a slot's snapshots are.
+    DefineSlot {
+        /// The slot.
+        slot: u8,
+        /// Of all its snapshots.
+        shape: Shape,
+    },
+    /// Put a snapshot into a slot.
+    Push {
+        /// The slot.
+        slot: u8,
+        /// Which part it plays there.
+        part: Part,
+        /// Its words, at most [`MAX_IMAGE_WORDS`]; still to be checked.
+        image: List<'a, u64>,
+    },
+    /// Change the canary's share of the flows, in 2^-16.
+    Share {
+        /// The slot.
+        slot: u8,
+        /// The share.
+        share: u16,
+    },
+    /// Make the canary active.
+    Promote {
+        /// The slot.
+        slot: u8,
+    },
+    /// Drop the canary, or go back to the last good snapshot.
+    Rollback {
+        /// The slot.
+        slot: u8,
+    },
+    /// Ask for SLOTS.
+    GetSlots,
     /// The agent is alive.
     Heartbeat {
         /// Its clock, microseconds.
@@ -207,7 +253,7 @@ impl<'a> ToAgent<'a> {
     pub fn parse(frame: Frame<'a>) -> Result<Option<Self>, DecodeError> {
         let r = &mut Reader::new(frame.body);
         let msg = match frame.ty {
-            HELLO => ToAgent::Hello(Hello::read(r)?),
+            HELLO => ToAgent::Hello(Hello::read(r, frame.minor)?),
             INSTALLED => ToAgent::Installed { uid: read_uid(r)? },
             DONE => ToAgent::Done,
             REFUSED => ToAgent::Refused(refusal::read(r)?),
@@ -218,6 +264,7 @@ impl<'a> ToAgent<'a> {
                 ToAgent::FlowStats { last: r.bool("last")?, flows: read_list(r, "flows", MAX_FLOW_STATS)? }
             }
             DROPPED => ToAgent::Dropped { count: r.u64("count")? },
+            SLOTS => ToAgent::Slots(read_slots(r)?),
             HEARTBEAT => ToAgent::Heartbeat { now_us: r.u64("now_us")? },
             BYE => ToAgent::Bye { reason: read_bye(r)?, text: r.text("text", MAX_REASON_BYTES)? },
             ty => return wrong_side(ty, "the agent").map_or_else(|| frame.unknown(), Err),
@@ -250,6 +297,7 @@ impl<'a> ToAgent<'a> {
                 write_list(out, "flows", flows, MAX_FLOW_STATS)
             }),
             ToAgent::Dropped { count } => encode(out, DROPPED, request, |out| out.put(&count.to_le_bytes())),
+            ToAgent::Slots(slots) => encode(out, SLOTS, request, |out| write_slots(slots, out)),
             ToAgent::Heartbeat { now_us } => heartbeat(out, request, *now_us),
             ToAgent::Bye { reason, text } => bye(out, request, *reason, text),
         }
@@ -265,7 +313,7 @@ impl<'a> ToDatapath<'a> {
     pub fn parse(frame: Frame<'a>) -> Result<Option<Self>, DecodeError> {
         let r = &mut Reader::new(frame.body);
         let msg = match frame.ty {
-            WELCOME => ToDatapath::Welcome(Welcome::read(r)?),
+            WELCOME => ToDatapath::Welcome(Welcome::read(r, frame.minor)?),
             TURNED_AWAY => ToDatapath::TurnedAway(TurnedAway::read(r)?),
             INSTALL => ToDatapath::Install { uid: read_uid(r)?, program: read_program(r)? },
             REMOVE => ToDatapath::Remove { uid: read_uid(r)? },
@@ -277,6 +325,16 @@ impl<'a> ToDatapath<'a> {
             UPDATE => ToDatapath::Update { flow: read_flow(r)?, fields: read_list(r, "fields", MAX_FIELDS)? },
             RELEASE => ToDatapath::Release { flow: read_flow(r)? },
             GET_FLOWS => ToDatapath::GetFlows,
+            DEFINE_SLOT => ToDatapath::DefineSlot { slot: r.u8("slot")?, shape: read_shape(r)? },
+            PUSH => ToDatapath::Push {
+                slot: r.u8("slot")?,
+                part: read_part(r)?,
+                image: read_list(r, "image", MAX_IMAGE_WORDS)?,
+            },
+            SHARE => ToDatapath::Share { slot: r.u8("slot")?, share: r.u16("share")? },
+            PROMOTE => ToDatapath::Promote { slot: r.u8("slot")? },
+            ROLLBACK => ToDatapath::Rollback { slot: r.u8("slot")? },
+            GET_SLOTS => ToDatapath::GetSlots,
             HEARTBEAT => ToDatapath::Heartbeat { now_us: r.u64("now_us")? },
             BYE => ToDatapath::Bye { reason: read_bye(r)?, text: r.text("text", MAX_REASON_BYTES)? },
             ty => return wrong_side(ty, "a datapath").map_or_else(|| frame.unknown(), Err),
@@ -310,6 +368,22 @@ impl<'a> ToDatapath<'a> {
             }),
             ToDatapath::Release { flow } => encode(out, RELEASE, request, |out| write_flow(*flow, out)),
             ToDatapath::GetFlows => encode(out, GET_FLOWS, request, |_| Ok(())),
+            ToDatapath::DefineSlot { slot, shape } => encode(out, DEFINE_SLOT, request, |out| {
+                out.put(&[*slot])?;
+                write_shape(shape, out)
+            }),
+            ToDatapath::Push { slot, part, image } => encode(out, PUSH, request, |out| {
+                out.put(&[*slot])?;
+                write_part(*part, out)?;
+                write_list(out, "image", image, MAX_IMAGE_WORDS)
+            }),
+            ToDatapath::Share { slot, share } => encode(out, SHARE, request, |out| {
+                out.put(&[*slot])?;
+                out.put(&share.to_le_bytes())
+            }),
+            ToDatapath::Promote { slot } => encode(out, PROMOTE, request, |out| out.put(&[*slot])),
+            ToDatapath::Rollback { slot } => encode(out, ROLLBACK, request, |out| out.put(&[*slot])),
+            ToDatapath::GetSlots => encode(out, GET_SLOTS, request, |_| Ok(())),
             ToDatapath::Heartbeat { now_us } => heartbeat(out, request, *now_us),
             ToDatapath::Bye { reason, text } => bye(out, request, *reason, text),
         }
@@ -367,6 +441,7 @@ fn wrong_side(ty: u16, to: &'static str) -> Option<DecodeError> {
         REPORTS => "REPORTS",
         FLOW_STATS => "FLOW_STATS",
         DROPPED => "DROPPED",
+        SLOTS => "SLOTS",
         WELCOME => "WELCOME",
         TURNED_AWAY => "TURNED_AWAY",
         INSTALL => "INSTALL",
@@ -375,6 +450,12 @@ fn wrong_side(ty: u16, to: &'static str) -> Option<DecodeError> {
         UPDATE => "UPDATE",
         RELEASE => "RELEASE",
         GET_FLOWS => "GET_FLOWS",
+        DEFINE_SLOT => "DEFINE_SLOT",
+        PUSH => "PUSH",
+        SHARE => "SHARE",
+        PROMOTE => "PROMOTE",
+        ROLLBACK => "ROLLBACK",
+        GET_SLOTS => "GET_SLOTS",
         _ => return None,
     };
     Some(DecodeError::Direction { name, to })

@@ -13,7 +13,10 @@
 //! report    flow u64 | uid u32 | seq u32 | at_us u64 | n u8 | n values i64
 //! reason    1 Unsupported text | 2 ProgramsFull u32 | 3 NoProgram uid | 4 ProgramInUse uid, flows u32
 //!           | 5 NoFlow u64 | 6 BadField where | 7 Refused inst u32 (!0: none), text | 8 Os kind u8, text
+//!       .1  | 9 NoSlot u8 | 0a OtherShape u8 | 0b NoSnapshot slot u8, what u8 | 0c SlotBusy u8 | 0d BadImage text
 //! program   see `encode_program`
+//! slot  .1  number u8 | shape u64 | active option u32 | name 4 u64 | canary option u32 | share u16
+//!           | last good option u32
 //!
 //! to the agent                                     to the datapath
 //! 01 HELLO      minor_min u8 | minor_max u8        41 WELCOME      minor u8 | heartbeat_timeout_ms u32
@@ -29,32 +32,56 @@
 //! 07 REPORTS    report*                            48 GET_FLOWS
 //! 08 FLOW_STATS last u8 | stats*                   both ways
 //! 09 DROPPED    count u64                          81 HEARTBEAT  now_us u64       82 BYE  u8 | text
+//! since minor version 1
+//! 01 HELLO      ... | slot*                        41 WELCOME      ... | wake u8 | spin_us u32
+//! 0a SLOTS      slot*                                              | ring_bytes u32 (0: no ring)
+//!                                                  49 DEFINE_SLOT  slot u8 | shape u64
+//!                                                  4a PUSH         slot u8 | part u8 | share u16 | u64*
+//!                                                  4b SHARE        slot u8 | share u16
+//!                                                  4c PROMOTE      slot u8
+//!                                                  4d ROLLBACK     slot u8
+//!                                                  4e GET_SLOTS
 //!
 //! stats     the fields of `FlowStats`, in its order, but `policy`; program is an option
-//! clock 0 own, 1 CLOCK_MONOTONIC, 2 virtual; features bit 0 policy, bit 1 full language;
-//! mode 0 program, 1 no program, 2 agent silent, 3 policy without an answer; BYE 0 stopping, 1 protocol, 2 silent
+//!       .1  where bit 7 of mode is set, the fields of `FlowPolicy` follow, in its order
+//! clock 0 own, 1 CLOCK_MONOTONIC, 2 virtual; features bit 0 policy, bit 1 full language, bit 2 ring;
+//! mode 0 program, 1 no program, 2 agent silent, 3 policy without an answer; BYE 0 stopping, 1 protocol, 2 silent;
+//! part 0 active (share 0), 1 canary; what 0 snapshot, 1 canary, 2 last good snapshot;
+//! wake 0 sleep, 1 spin for spin_us, then sleep, 2 busy: what the agent asks of the datapath's end
 //! ```
 //! A conversation starts with HELLO, then WELCOME with the minor version to speak ([`negotiate`]), or
-//! TURNED_AWAY. Commands (43 to 48) carry a request number, and the answer (INSTALLED, DONE, REFUSED,
-//! FLOW_STATS) repeats it. Request 0 asks for no INSTALLED or DONE, and is what unasked messages carry.
+//! TURNED_AWAY. Commands (43 to 4e) carry a request number, and the answer (INSTALLED, DONE, REFUSED,
+//! FLOW_STATS, SLOTS) repeats it; a GET_FLOWS or GET_SLOTS that comes while answers wait for room may have none.
+//! Request 0 asks for no INSTALLED or DONE, and is what unasked messages carry.
+//! Commands are carried out in the order in which they come, and so are the answers. An image is at most half a
+//! frame, so that PUSH is one frame.
+//!
+//! A WELCOME with ring_bytes comes with three file descriptors (SCM_RIGHTS): the memory of two rings, of so many bytes
+//! each, what wakes the agent, and what wakes the datapath. From then on all frames go through the rings, but for
+//! HEARTBEAT and BYE, which go over the socket too: it tells that the other side is gone.
 //!
 //! Magic and major never move. A minor version may add types, and append to bodies: what follows the known
 //! part of a body is skipped in a frame of a newer minor version, and an error in others. An unknown type is
 //! skipped if [`OPTIONAL`] is set in it, and refused if not. Encoding is canonical: one message, one sequence
-//! of bytes.
+//! of bytes. To a peer that speaks minor version 0 nothing of minor version 1 is said ([`refusal_for`],
+//! [`stats_for`]), but for what follows the known part of HELLO and WELCOME.
 
 mod flow;
 mod hello;
 mod messages;
+mod older;
 mod program;
 mod refusal;
 mod report;
+mod slot;
 
-pub use hello::{Clock, Features, Hello, TurnedAway, Welcome, negotiate};
+pub use hello::{Clock, Features, Hello, TurnedAway, Wake, Welcome, negotiate};
 pub use messages::{ByeReason, MAX_FIELDS, MAX_FLOW_STATS, ToAgent, ToDatapath};
+pub use older::{refusal_for, stats_for};
 pub use program::{MAX_HISTORY_REGS, MAX_REG_NAME_BYTES, decode_program, encode_program};
 pub use refusal::MAX_REASON_BYTES;
 pub use report::{MAX_REPORTS, Report, ReportBatch};
+pub use slot::{MAX_IMAGE_WORDS, SLOTS_MINOR};
 
 use crate::bytes::{Reader, all_or_nothing};
 use crate::{DecodeError, EncodeError, Out};
@@ -64,7 +91,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"CCPL");
 /// The major version that this crate speaks.
 pub const MAJOR: u8 = 2;
 /// The newest minor version that this crate speaks.
-pub const MINOR: u8 = 0;
+pub const MINOR: u8 = 1;
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;
 /// The longest frame.

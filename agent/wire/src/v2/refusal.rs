@@ -15,6 +15,9 @@ pub const MAX_REASON_BYTES: usize = 1024;
 /// Stands for "no instruction".
 const NO_INST: u32 = u32::MAX;
 
+/// What a slot may lack, by its number; anything else becomes the first.
+const SNAPSHOTS: [&str; 3] = ["snapshot", "canary", "last good snapshot"];
+
 /// The error kinds that travel, by their numbers; any other becomes `Other`.
 const KINDS: [ErrorKind; 16] = [
     ErrorKind::Other,
@@ -57,6 +60,16 @@ pub(super) fn read(r: &mut Reader<'_>) -> Result<DatapathError, DecodeError> {
                 .ok_or(DecodeError::Unknown { field: "errno", found: u64::from(kind) })?;
             DatapathError::Os { what: text(r, "what")?, errno }
         }
+        9 => DatapathError::NoSlot(r.u8("slot")?),
+        10 => DatapathError::OtherShape { slot: r.u8("slot")? },
+        11 => {
+            let (slot, found) = (r.u8("slot")?, r.u8("what")?);
+            let what = SNAPSHOTS.get(usize::from(found)).copied();
+            let what = what.ok_or(DecodeError::Unknown { field: "what", found: u64::from(found) })?;
+            DatapathError::NoSnapshot { slot, what }
+        }
+        12 => DatapathError::SlotBusy { slot: r.u8("slot")? },
+        13 => DatapathError::BadImage { reason: text(r, "text")? },
         found => return Err(DecodeError::Unknown { field: "reason", found: u64::from(found) }),
     })
 }
@@ -93,20 +106,21 @@ pub(super) fn write(error: &DatapathError, out: &mut impl Out) -> Result<(), Enc
             out.put(&at.map_or(NO_INST, clamp).to_le_bytes())?;
             write_clipped(out, reason)
         }
-        // No peer takes snapshots yet, so none has these to say.
-        DatapathError::NoSlot(_)
-        | DatapathError::OtherShape { .. }
-        | DatapathError::NoSnapshot { .. }
-        | DatapathError::SlotBusy { .. }
-        | DatapathError::BadImage { .. } => {
-            out.put(&[7])?;
-            out.put(&NO_INST.to_le_bytes())?;
-            write_clipped(out, &error.to_string())
-        }
         DatapathError::Os { what, errno } => {
             let kind = KINDS.iter().position(|k| k == errno).unwrap_or_default();
             out.put(&[8, kind as u8])?;
             write_clipped(out, what)
+        }
+        DatapathError::NoSlot(slot) => out.put(&[9, *slot]),
+        DatapathError::OtherShape { slot } => out.put(&[10, *slot]),
+        DatapathError::NoSnapshot { slot, what } => {
+            let what = SNAPSHOTS.iter().position(|w| w == what).unwrap_or_default();
+            out.put(&[11, *slot, what as u8])
+        }
+        DatapathError::SlotBusy { slot } => out.put(&[12, *slot]),
+        DatapathError::BadImage { reason } => {
+            out.put(&[13])?;
+            write_clipped(out, reason)
         }
     }
 }

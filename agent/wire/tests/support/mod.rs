@@ -3,9 +3,14 @@
 
 use std::net::SocketAddr;
 
-use ccplane_contract::{DatapathError, Field, FlowId, FlowInfo, FlowStats, Mode, ProgramUid};
+use ccplane_contract::{
+    DatapathError, Field, FlowId, FlowInfo, FlowStats, Mode, Part, ProgramUid, SlotStats, SnapshotUid,
+};
+use ccplane_infer::{Bits, FlowPolicy, Level, Noise, Shape};
 use ccplane_program::ir::{Clause, Dst, Inst, Op, Prim, Program, RegDecl, RegKind, Src, Type};
-use ccplane_wire::v2::{self, ByeReason, Clock, Features, Hello, ToAgent, ToDatapath, TurnedAway, Welcome};
+use ccplane_wire::v2::{
+    self, ByeReason, Clock, Features, Hello, ToAgent, ToDatapath, TurnedAway, Wake, Welcome,
+};
 
 /// Hexadecimal, blanks ignored.
 pub fn hex(text: &str) -> Vec<u8> {
@@ -84,6 +89,51 @@ pub fn stats() -> FlowStats {
     }
 }
 
+/// As [`stats`], with a policy.
+pub fn deciding() -> FlowStats {
+    let policy = FlowPolicy {
+        noise: Noise(0x0102),
+        uid: 3,
+        buffer: 4,
+        level: Level::LastGood,
+        level_uid: 5,
+        trouble: 6,
+        decisions: 7,
+        saturated: 8,
+        clipped: 9,
+        collapsed: 10,
+        trips: 11,
+    };
+    FlowStats { mode: Mode::NativePolicy, policy: Some(policy), ..stats() }
+}
+
+pub fn shape() -> Shape {
+    Shape::new(Bits::W8, &[30, 32, 16, 1]).unwrap()
+}
+
+/// One with a canary, one that is empty.
+pub fn slots() -> [SlotStats; 2] {
+    let empty = SlotStats {
+        slot: 3,
+        shape: shape(),
+        active: None,
+        active_name: [0; 4],
+        canary: None,
+        canary_share: 0,
+        last_good: None,
+    };
+    let tried = SlotStats {
+        slot: 0,
+        active: Some(SnapshotUid(7)),
+        active_name: [1, 2, 3, u64::MAX],
+        canary: Some(SnapshotUid(8)),
+        canary_share: 0x8000,
+        last_good: Some(SnapshotUid(6)),
+        ..empty
+    };
+    [tried, empty]
+}
+
 /// A program with a report, a control and a local register, two clauses, a temporary and a large number.
 pub fn program() -> Program {
     let reg =
@@ -111,6 +161,7 @@ pub fn program() -> Program {
 /// One of each message to the agent, with its request number and its exact bytes.
 pub fn v2_to_agent() -> Vec<(ToAgent<'static>, u32, Vec<u8>)> {
     const REPORTS: &[v2::Report<'static>] = &[];
+    let slots: &'static [SlotStats; 2] = Box::leak(Box::new(slots()));
     let hello = Hello {
         minors: 0..=3,
         clock: Clock::Monotonic,
@@ -120,14 +171,16 @@ pub fn v2_to_agent() -> Vec<(ToAgent<'static>, u32, Vec<u8>)> {
         max_flows: 1024,
         kind: "quic",
         name: "a",
+        slots: slots[1..].into(),
     };
     let refused = DatapathError::Refused { at: Some(3), reason: "no".to_owned() };
     let all: Vec<(ToAgent<'static>, u32, &str)> = vec![
         (
             ToAgent::Hello(hello),
             0,
-            "0100 30000000 00000000  00 03 01 03000000 0500000000000000 40000000 00040000
-             0400 71756963 0100 61",
+            "0100 60000000 00000000  00 03 01 03000000 0500000000000000 40000000 00040000
+             0400 71756963 0100 61
+             0100  03 08031e2010010000 00 0000000000000000 0000000000000000 0000000000000000 0000000000000000 00 0000 00",
         ),
         (ToAgent::Installed { uid: ProgramUid(3) }, 8, "0200 14000000 08000000 03000000"),
         (ToAgent::Done, 9, "0300 10000000 09000000"),
@@ -141,6 +194,14 @@ pub fn v2_to_agent() -> Vec<(ToAgent<'static>, u32, Vec<u8>)> {
         (ToAgent::Closed { flow: FlowId(1) }, 0, "0600 18000000 00000000  0100000000000000"),
         (ToAgent::Reports(REPORTS.into()), 0, "0700 12000000 00000000  0000"),
         (ToAgent::Dropped { count: 4 }, 0, "0900 18000000 00000000  0400000000000000"),
+        (
+            ToAgent::Slots(slots.into()),
+            11,
+            "0a00 7a000000 0b000000  0200
+             00 08031e2010010000 01 07000000 0100000000000000 0200000000000000 0300000000000000 ffffffffffffffff
+             01 08000000 0080 01 06000000
+             03 08031e2010010000 00 0000000000000000 0000000000000000 0000000000000000 0000000000000000 00 0000 00",
+        ),
         (ToAgent::Heartbeat { now_us: 7 }, 0, "8100 18000000 00000000  0700000000000000"),
         (
             ToAgent::Bye { reason: ByeReason::Stopping, text: "bye" },
@@ -154,11 +215,14 @@ pub fn v2_to_agent() -> Vec<(ToAgent<'static>, u32, Vec<u8>)> {
 /// One of each message to the datapath, with its request number and its exact bytes.
 pub fn v2_to_datapath() -> Vec<(ToDatapath<'static>, u32, Vec<u8>)> {
     const FIELDS: &[(Field, i64)] = &[(Field::Reg(1), -1), (Field::Cwnd, 2), (Field::Rate, 3)];
+    const IMAGE: &[u64] = &[1, u64::MAX];
+    let wake = Wake::Spin { us: 50 };
+    let welcome = Welcome { minor: 1, heartbeat_timeout_ms: 500, session: 6, wake, ring_bytes: 1 << 18 };
     let all: Vec<(ToDatapath<'static>, u32, &str)> = vec![
         (
-            ToDatapath::Welcome(Welcome { minor: 0, heartbeat_timeout_ms: 500, session: 6 }),
+            ToDatapath::Welcome(welcome),
             0,
-            "4100 1d000000 00000000  00 f4010000 0600000000000000",
+            "4100 26000000 00000000  01 f4010000 0600000000000000 01 32000000 00000400",
         ),
         (
             ToDatapath::TurnedAway(TurnedAway::Version { min: 0, max: 2 }),
@@ -188,6 +252,25 @@ pub fn v2_to_datapath() -> Vec<(ToDatapath<'static>, u32, Vec<u8>)> {
         ),
         (ToDatapath::Release { flow: FlowId(1) }, 4, "4700 18000000 04000000  0100000000000000"),
         (ToDatapath::GetFlows, 5, "4800 10000000 05000000"),
+        (
+            ToDatapath::DefineSlot { slot: 2, shape: shape() },
+            6,
+            "4900 19000000 06000000  02 08031e2010010000",
+        ),
+        (
+            ToDatapath::Push { slot: 2, part: Part::Canary { share: 0x8000 }, image: IMAGE.into() },
+            7,
+            "4a00 26000000 07000000  02 01 0080 0200 0100000000000000 ffffffffffffffff",
+        ),
+        (
+            ToDatapath::Push { slot: 2, part: Part::Active, image: IMAGE[..1].into() },
+            0,
+            "4a00 1e000000 00000000  02 00 0000 0100 0100000000000000",
+        ),
+        (ToDatapath::Share { slot: 2, share: 3 }, 8, "4b00 13000000 08000000  02 0300"),
+        (ToDatapath::Promote { slot: 2 }, 9, "4c00 11000000 09000000  02"),
+        (ToDatapath::Rollback { slot: 2 }, 10, "4d00 11000000 0a000000  02"),
+        (ToDatapath::GetSlots, 11, "4e00 10000000 0b000000"),
         (ToDatapath::Heartbeat { now_us: 7 }, 0, "8100 18000000 00000000  0700000000000000"),
         (ToDatapath::Bye { reason: ByeReason::Protocol, text: "" }, 0, "8200 13000000 00000000  01 0000"),
     ];
@@ -196,5 +279,5 @@ pub fn v2_to_datapath() -> Vec<(ToDatapath<'static>, u32, Vec<u8>)> {
 
 /// A frame from its type onwards.
 pub fn v2_frame(from_type: &str) -> Vec<u8> {
-    [b"CCPL".to_vec(), vec![2, 0], hex(from_type)].concat()
+    [b"CCPL".to_vec(), vec![2, v2::MINOR], hex(from_type)].concat()
 }

@@ -1,0 +1,366 @@
+//! The datapath's side: serves any [`Datapath`] to an agent, and looks for the agent again when it went away.
+
+mod programs;
+mod talk;
+mod thread;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ccplane_contract::{Capabilities, Datapath};
+use ccplane_wire::v2::{
+    ByeReason, Clock, Features, Hello, MAX_FRAME_BYTES, MINOR, ToAgent, ToDatapath, Wake, Welcome, frames,
+};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tracing::{debug, info, warn};
+
+use crate::Waker;
+use crate::end::{End, Parts};
+use crate::socket::{Received, Sent, Socket};
+use programs::Programs;
+use talk::{Over, Talk};
+
+pub use thread::{Link, spawn};
+
+/// Time between two looks for an agent, microseconds.
+const AGAIN_US: u64 = 100_000;
+/// How long an agent may take to answer a HELLO, microseconds.
+const GREETED_US: u64 = 1_000_000;
+/// How soon something is tried again that found no room: nothing tells when the agent has read.
+const RETRY_FULL: Duration = Duration::from_millis(1);
+/// Longest kind, and name, that a HELLO carries, bytes.
+const MAX_KIND_BYTES: usize = 31;
+const MAX_NAME_BYTES: usize = 63;
+
+/// What frames go over.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Transport {
+    /// Rings in shared memory, where the agent offers them; else its socket.
+    #[default]
+    Ring,
+    /// The agent's socket.
+    Socket,
+}
+
+/// How a datapath is served.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// The datapath's name, such as its process's; cut after 63 bytes.
+    pub name: String,
+    /// What frames go over.
+    pub transport: Transport,
+    /// How the serving thread waits; `None`: as the agent's configuration says.
+    pub wake: Option<Wake>,
+    /// What the datapath's timestamps count from.
+    pub clock: Clock,
+    /// What the datapath calls when something happened that the agent is to hear of at once.
+    pub waker: Waker,
+}
+
+impl ServeOptions {
+    /// Over rings where the agent offers them, waiting as the agent's configuration says.
+    ///
+    /// # Errors
+    /// The system gives no eventfd.
+    pub fn new(name: &str) -> io::Result<ServeOptions> {
+        Ok(ServeOptions {
+            name: name.to_owned(),
+            transport: Transport::Ring,
+            wake: None,
+            clock: Clock::Monotonic,
+            waker: Waker::new()?,
+        })
+    }
+}
+
+/// What one [`Served::turn`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Turn {
+    /// Whether there is an agent.
+    pub connected: bool,
+    /// Messages taken.
+    pub commands: usize,
+    /// Events taken from the datapath.
+    pub events: usize,
+}
+
+impl Turn {
+    /// Whether it did anything.
+    pub fn is_busy(&self) -> bool {
+        self.commands > 0 || self.events > 0
+    }
+}
+
+/// A datapath's place at an agent. Nothing here blocks, but [`Served::wait`].
+#[derive(Debug)]
+pub struct Served {
+    agent: PathBuf,
+    options: ServeOptions,
+    state: State,
+    programs: Programs,
+    datagram: Box<[u8]>,
+    /// Calls of the waker that the last turn has looked after.
+    calls: u32,
+    /// Rings that the agent offered could not be had: they are not asked for again.
+    without_ring: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No agent is there; when to look again.
+    Away {
+        again_us: u64,
+    },
+    /// HELLO was said.
+    Greeted {
+        socket: Socket,
+        until_us: u64,
+    },
+    Talking(Box<Talk>),
+}
+
+impl Served {
+    /// At the agent whose datapath socket is, or will be, at `agent`. The first turn looks for it.
+    pub fn connect(agent: &Path, options: ServeOptions) -> Served {
+        Served {
+            agent: agent.to_owned(),
+            options,
+            state: State::Away { again_us: 0 },
+            programs: Programs::default(),
+            datagram: vec![0; MAX_FRAME_BYTES].into(),
+            calls: 0,
+            without_ring: false,
+        }
+    }
+
+    /// Whether there is an agent.
+    pub fn is_connected(&self) -> bool {
+        matches!(self.state, State::Talking(_))
+    }
+
+    /// What the agent said at the start: among others its heartbeat timeout.
+    pub fn welcome(&self) -> Option<&Welcome> {
+        match &self.state {
+            State::Talking(talk) => Some(talk.welcome()),
+            _ => None,
+        }
+    }
+
+    /// Whether frames go over rings.
+    pub fn has_ring(&self) -> bool {
+        matches!(&self.state, State::Talking(talk) if talk.ring().is_some())
+    }
+
+    /// How the serving thread is to wait.
+    pub fn wake(&self) -> Wake {
+        self.options.wake.or(self.welcome().map(|w| w.wake)).unwrap_or(Wake::Sleep)
+    }
+
+    /// Whether anything has come in since the last turn: one look at a word where there is a ring.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        let State::Talking(talk) = &self.state else { return false };
+        talk.ring().is_none_or(End::is_ready) || self.options.waker.calls() != self.calls
+    }
+
+    /// Takes the agent's commands, calls the datapath, answers, sends events: as far as there is any, and room.
+    /// `now_us` is the datapath's clock.
+    pub fn turn(&mut self, datapath: &mut dyn Datapath, now_us: u64) -> Turn {
+        self.calls = self.options.waker.calls();
+        match &mut self.state {
+            State::Away { again_us } if now_us < *again_us => {}
+            State::Away { .. } => self.greet(datapath, now_us),
+            State::Greeted { .. } => self.listen(datapath, now_us),
+            State::Talking(talk) => match talk.turn(datapath, &mut self.programs, now_us) {
+                Ok(done) => {
+                    return Turn { connected: true, commands: done.commands, events: done.events };
+                }
+                Err(over) => self.over(over, datapath, now_us),
+            },
+        }
+        Turn { connected: self.is_connected(), ..Turn::default() }
+    }
+
+    fn away(&mut self, now_us: u64) {
+        self.state = State::Away { again_us: now_us.saturating_add(AGAIN_US) };
+    }
+
+    fn greet(&mut self, datapath: &mut dyn Datapath, now_us: u64) {
+        let socket = match Socket::connect(&self.agent) {
+            Ok(socket) => socket,
+            Err(error) => {
+                debug!(%error, agent = %self.agent.display(), "no agent");
+                return self.away(now_us);
+            }
+        };
+        let Capabilities { kind, max_programs, max_flows, policy, full_language } = datapath.capabilities();
+        let wants_ring = self.options.transport == Transport::Ring && !self.without_ring;
+        let given = [
+            (policy, Features::POLICY),
+            (full_language, Features::FULL_LANGUAGE),
+            (wants_ring, Features::RING),
+        ];
+        let slots = datapath.slots();
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let hello = Hello {
+            minors: 0..=MINOR,
+            clock: self.options.clock,
+            features: given.iter().filter(|g| g.0).fold(Features::default(), |all, g| all.with(g.1)),
+            now_us,
+            max_programs: count(max_programs),
+            max_flows: count(max_flows),
+            kind: clipped(kind, MAX_KIND_BYTES),
+            name: clipped(&self.options.name, MAX_NAME_BYTES),
+            slots: slots.as_slice().into(),
+        };
+        let mut bytes = Vec::new();
+        if let Err(error) = ToAgent::Hello(hello).encode(0, &mut bytes) {
+            warn!(%error, "this datapath cannot introduce itself");
+            return self.away(now_us);
+        }
+        match socket.send(&bytes) {
+            Sent::Yes => {
+                self.state = State::Greeted { socket, until_us: now_us.saturating_add(GREETED_US) };
+                self.listen(datapath, now_us);
+            }
+            Sent::Full | Sent::Gone | Sent::Failed(_) => self.away(now_us),
+        }
+    }
+
+    /// For the answer to a HELLO.
+    fn listen(&mut self, datapath: &mut dyn Datapath, now_us: u64) {
+        let State::Greeted { socket, until_us } = &self.state else { return };
+        let (bytes, fds) = match socket.receive(&mut self.datagram) {
+            Received::Datagram { bytes, fds } => (bytes, fds),
+            Received::Nothing if now_us < *until_us => return,
+            Received::Nothing | Received::Gone => return self.away(now_us),
+        };
+        let datagram = self.datagram.get(..bytes).unwrap_or_default();
+        let answer = frames(datagram).next().map(|frame| frame.and_then(ToDatapath::parse));
+        match answer {
+            Some(Ok(Some(ToDatapath::Welcome(welcome)))) => self.welcomed(welcome, fds, datapath, now_us),
+            Some(Ok(Some(ToDatapath::TurnedAway(reason)))) => {
+                warn!(%reason, agent = %self.agent.display(), "the agent turned this datapath away");
+                self.away(now_us);
+            }
+            Some(Err(error)) => {
+                warn!(%error, agent = %self.agent.display(), "the agent's answer is not understood");
+                self.away(now_us);
+            }
+            // Not an answer; one may follow.
+            Some(Ok(_)) | None => {}
+        }
+    }
+
+    fn welcomed(
+        &mut self,
+        welcome: Welcome,
+        fds: Vec<std::os::fd::OwnedFd>,
+        datapath: &mut dyn Datapath,
+        now_us: u64,
+    ) {
+        let ring = match (welcome.ring_bytes, Parts::from_fds(fds)) {
+            (0, _) => None,
+            (bytes, Some(parts)) => match End::open(parts, bytes as usize) {
+                Ok(ring) => Some(ring),
+                Err(error) => {
+                    warn!(%error, "the agent's rings are not used");
+                    return self.go_without_ring(now_us);
+                }
+            },
+            (_, None) => {
+                warn!("the agent's rings did not come along");
+                return self.go_without_ring(now_us);
+            }
+        };
+        let before = std::mem::replace(&mut self.state, State::Away { again_us: now_us });
+        let State::Greeted { socket, .. } = before else { return };
+        info!(agent = %self.agent.display(), ring = ring.is_some(), "served");
+        self.programs.begin();
+        let datagram = vec![0; MAX_FRAME_BYTES].into();
+        let talk = Talk::new(socket, ring, welcome, datagram, datapath.flows(), now_us);
+        self.state = State::Talking(Box::new(talk));
+    }
+
+    fn go_without_ring(&mut self, now_us: u64) {
+        self.without_ring = true;
+        self.state = State::Away { again_us: now_us };
+    }
+
+    fn over(&mut self, over: Over, datapath: &mut dyn Datapath, now_us: u64) {
+        let before = std::mem::replace(&mut self.state, State::Away { again_us: now_us });
+        let State::Talking(mut talk) = before else { return };
+        info!(why = %over, agent = %self.agent.display(), "the agent is looked for again");
+        match over {
+            Over::Gone | Over::Left(_) => {}
+            // At once: it is there.
+            Over::Anew(_) => self.greet(datapath, now_us),
+            Over::Read(_) | Over::Write(_) | Over::Decode(_) => {
+                talk.farewell(ByeReason::Protocol, &over.to_string());
+                self.away(now_us);
+            }
+        }
+    }
+
+    /// Blocks until something arrives, the [`Waker`] is called, or `timeout` passed. Returns at once if any of that has
+    /// happened since the last turn.
+    ///
+    /// # Errors
+    /// poll(2) failed.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        let waker = &self.options.waker;
+        if !waker.doze(self.calls) {
+            return Ok(());
+        }
+        let (socket, ring, held_up) = match &self.state {
+            State::Away { .. } => (None, None, false),
+            State::Greeted { socket, .. } => (Some(socket), None, false),
+            State::Talking(talk) => (Some(talk.socket()), talk.ring(), talk.is_held_up()),
+        };
+        if ring.is_some_and(|ring| !ring.doze()) {
+            waker.awake();
+            return Ok(());
+        }
+        let timeout = if held_up { timeout.min(RETRY_FULL) } else { timeout };
+        let mut fds = vec![PollFd::new(waker.as_fd(), PollFlags::POLLIN)];
+        fds.extend(socket.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
+        fds.extend(ring.map(|ring| PollFd::new(ring.as_fd(), PollFlags::POLLIN)));
+        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+        let polled = poll(&mut fds, timeout);
+        let is_ready = |n: usize| fds.get(n).is_some_and(|fd| fd.any().unwrap_or(true));
+        let (socket_ready, ring_ready) = (is_ready(1), is_ready(2));
+        if let Some(ring) = ring {
+            ring.awake(ring_ready);
+        }
+        waker.awake();
+        if let State::Talking(talk) = &mut self.state
+            && socket_ready
+        {
+            talk.look();
+        }
+        match polled {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Takes leave of the agent: the datapath's flows are gone for it.
+    pub fn farewell(&mut self) {
+        if let State::Talking(talk) = &mut self.state {
+            talk.farewell(ByeReason::Stopping, "the datapath stops");
+        }
+        self.state = State::Away { again_us: u64::MAX };
+    }
+}
+
+/// As much of `text` as `limit` bytes hold.
+fn clipped(text: &str, limit: usize) -> &str {
+    let mut end = text.len().min(limit);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}

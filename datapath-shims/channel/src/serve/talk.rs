@@ -1,0 +1,478 @@
+//! A conversation with an agent, from its WELCOME on.
+
+use std::collections::VecDeque;
+
+use ccplane_contract::{Datapath, DatapathError, Event, FlowStats, Part};
+use ccplane_wire::v2::{
+    ByeReason, MAX_FLOW_STATS, Report, ReportBatch, ToAgent, ToDatapath, Welcome, frames, refusal_for,
+    stats_for,
+};
+use ccplane_wire::{DecodeError, EncodeError};
+use tracing::{debug, warn};
+
+use super::programs::Programs;
+use crate::end::End;
+use crate::ring::{ReadError, Record, WriteError};
+use crate::socket::{Received, Sent, Socket};
+
+/// Answers that may wait for room; beyond that no command is taken.
+const MAX_ANSWERS: usize = 64;
+/// Commands taken in one turn.
+const MAX_COMMANDS: usize = 256;
+/// Events taken from the datapath in one go.
+const MAX_EVENTS: usize = 256;
+/// Bytes of one frame of reports: they leave in several, so that the agent starts on the first.
+const MAX_BATCH_BYTES: usize = 1 << 14;
+/// How long a push is tried whose slot's buffers may all still be read, microseconds.
+const BUSY_US: u64 = 20_000;
+/// Time between two looks at the socket where frames go through a ring, and between two signs of life over it.
+const BEAT_US: u64 = 100_000;
+
+/// Why a conversation is over.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Over {
+    #[error("the agent is gone")]
+    Gone,
+    #[error("the agent left: {0}")]
+    Left(String),
+    #[error("the agent asks for a new start: {0}")]
+    Anew(String),
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    #[error("{0}")]
+    Write(#[from] WriteError),
+    #[error("{0}")]
+    Decode(#[from] DecodeError),
+}
+
+/// A push whose slot was busy: it is tried again, and what came after it waits.
+#[derive(Debug)]
+struct Held {
+    request: u32,
+    slot: u8,
+    part: Part,
+    image: Vec<u64>,
+    until_us: u64,
+}
+
+/// What one turn did.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Done {
+    pub(super) commands: usize,
+    pub(super) events: usize,
+}
+
+/// A conversation.
+#[derive(Debug)]
+pub(super) struct Talk {
+    socket: Socket,
+    ring: Option<End>,
+    welcome: Welcome,
+    record: Record,
+    datagram: Box<[u8]>,
+    /// The frame in the making.
+    frame: Vec<u8>,
+    /// Encoded answers that found no room.
+    answers: VecDeque<Vec<u8>>,
+    /// What is left of an answer to GET_FLOWS, and its number.
+    listing: Option<(u32, VecDeque<FlowStats>)>,
+    /// Taken from the datapath and not yet sent.
+    events: VecDeque<Event>,
+    held: Option<Held>,
+    /// Whether the socket is to be looked at, though there is a ring.
+    look: bool,
+    next_beat_us: u64,
+}
+
+impl Talk {
+    /// Starts with the flows that there are.
+    pub(super) fn new(
+        socket: Socket,
+        ring: Option<End>,
+        welcome: Welcome,
+        datagram: Box<[u8]>,
+        flows: Vec<FlowStats>,
+        now_us: u64,
+    ) -> Talk {
+        let created = |stats: FlowStats| Event::Created { flow: stats.flow, info: stats.info };
+        Talk {
+            socket,
+            ring,
+            welcome,
+            record: Record::default(),
+            datagram,
+            frame: Vec::new(),
+            answers: VecDeque::new(),
+            listing: None,
+            events: flows.into_iter().map(created).collect(),
+            held: None,
+            look: false,
+            next_beat_us: now_us,
+        }
+    }
+
+    pub(super) fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    pub(super) fn ring(&self) -> Option<&End> {
+        self.ring.as_ref()
+    }
+
+    /// The socket is to be looked at in the next turn.
+    pub(super) fn look(&mut self) {
+        self.look = true;
+    }
+
+    /// Whether something is to be tried again before anything arrives.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.held.is_some() || !self.answers.is_empty() || self.listing.is_some() || !self.events.is_empty()
+    }
+
+    /// Takes commands, answers, sends events; as far as there is room.
+    pub(super) fn turn(
+        &mut self,
+        datapath: &mut dyn Datapath,
+        programs: &mut Programs,
+        now_us: u64,
+    ) -> Result<Done, Over> {
+        let mut done = Done::default();
+        self.beat(now_us)?;
+        self.flush()?;
+        if self.try_held(datapath, now_us)? {
+            done.commands = self.take_commands(datapath, programs, now_us)?;
+        }
+        self.flush()?;
+        done.events = self.pass_events(datapath)?;
+        Ok(done)
+    }
+
+    /// Over the socket, that the datapath lives: it also tells whether the agent does.
+    fn beat(&mut self, now_us: u64) -> Result<(), Over> {
+        if now_us < self.next_beat_us {
+            return Ok(());
+        }
+        self.next_beat_us = now_us.saturating_add(BEAT_US);
+        self.look = true;
+        let said = self.encode(0, &ToAgent::Heartbeat { now_us });
+        if said && self.socket.send(&self.frame) == Sent::Gone { Err(Over::Gone) } else { Ok(()) }
+    }
+
+    /// Sends `self.frame`; false if there is no room for it now.
+    fn send(&mut self) -> Result<bool, Over> {
+        let Some(ring) = &mut self.ring else {
+            return match self.socket.send(&self.frame) {
+                Sent::Yes => Ok(true),
+                Sent::Full => Ok(false),
+                Sent::Gone => Err(Over::Gone),
+                Sent::Failed(error) => {
+                    warn!(%error, bytes = self.frame.len(), "a message to the agent is lost");
+                    Ok(true)
+                }
+            };
+        };
+        match ring.send(&self.frame) {
+            Ok(()) => Ok(true),
+            Err(WriteError::Full) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Encodes `message` into `self.frame`; false if it cannot be said, which is logged.
+    fn encode(&mut self, request: u32, message: &ToAgent<'_>) -> bool {
+        self.frame.clear();
+        said(message.encode(request, &mut self.frame))
+    }
+
+    fn answer(&mut self, request: u32, message: &ToAgent<'_>) -> Result<(), Over> {
+        if self.encode(request, message) && (!self.answers.is_empty() || !self.send()?) {
+            self.answers.push_back(std::mem::take(&mut self.frame));
+        }
+        Ok(())
+    }
+
+    fn answer_with(&mut self, request: u32, result: Result<(), DatapathError>) -> Result<(), Over> {
+        match result {
+            Ok(()) if request == 0 => Ok(()),
+            Ok(()) => self.answer(request, &ToAgent::Done),
+            Err(error) => {
+                let error = refusal_for(self.welcome.minor, error);
+                self.answer(request, &ToAgent::Refused(error))
+            }
+        }
+    }
+
+    /// Sends what waits, as far as there is room.
+    fn flush(&mut self) -> Result<(), Over> {
+        while let Some(answer) = self.answers.pop_front() {
+            self.frame = answer;
+            if !self.send()? {
+                self.answers.push_front(std::mem::take(&mut self.frame));
+                return Ok(());
+            }
+        }
+        while let Some((request, mut left)) = self.listing.take() {
+            let count = left.len().min(MAX_FLOW_STATS);
+            let last = count == left.len();
+            let flows = &left.make_contiguous()[..count];
+            let message = ToAgent::FlowStats { last, flows: flows.into() };
+            self.frame.clear();
+            if said(message.encode(request, &mut self.frame)) && !self.send()? {
+                self.listing = Some((request, left));
+                return Ok(());
+            }
+            left.drain(..count);
+            if !last {
+                self.listing = Some((request, left));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether no push is held back any more.
+    fn try_held(&mut self, datapath: &mut dyn Datapath, now_us: u64) -> Result<bool, Over> {
+        let Some(held) = self.held.take() else { return Ok(true) };
+        let pushed = datapath.push(held.slot, &held.image, held.part);
+        if matches!(pushed, Err(DatapathError::SlotBusy { .. })) && now_us < held.until_us {
+            self.held = Some(held);
+            return Ok(false);
+        }
+        self.answer_with(held.request, pushed)?;
+        Ok(true)
+    }
+
+    fn take_commands(
+        &mut self,
+        datapath: &mut dyn Datapath,
+        programs: &mut Programs,
+        now_us: u64,
+    ) -> Result<usize, Over> {
+        let mut taken = 0;
+        if std::mem::take(&mut self.look) || self.ring.is_none() {
+            taken += self.take_datagrams(datapath, programs, now_us)?;
+        }
+        let mut record = std::mem::take(&mut self.record);
+        let outcome = loop {
+            if taken >= MAX_COMMANDS || self.answers.len() >= MAX_ANSWERS || self.held.is_some() {
+                break Ok(taken);
+            }
+            let Some(ring) = &mut self.ring else { break Ok(taken) };
+            match ring.receive(&mut record) {
+                Ok(false) => break Ok(taken),
+                Ok(true) => taken += 1,
+                Err(error) => break Err(error.into()),
+            }
+            if let Err(over) = self.carry_out(record.bytes(), datapath, programs, now_us) {
+                break Err(over);
+            }
+        };
+        self.record = record;
+        outcome
+    }
+
+    fn take_datagrams(
+        &mut self,
+        datapath: &mut dyn Datapath,
+        programs: &mut Programs,
+        now_us: u64,
+    ) -> Result<usize, Over> {
+        let mut datagram = std::mem::take(&mut self.datagram);
+        let mut taken = 0;
+        let outcome = loop {
+            if taken >= MAX_COMMANDS || self.answers.len() >= MAX_ANSWERS || self.held.is_some() {
+                break Ok(taken);
+            }
+            let bytes = match self.socket.receive(&mut datagram) {
+                Received::Nothing => break Ok(taken),
+                Received::Gone => break Err(Over::Gone),
+                Received::Datagram { bytes, .. } => bytes,
+            };
+            taken += 1;
+            let message = datagram.get(..bytes).unwrap_or_default();
+            if let Err(over) = self.carry_out(message, datapath, programs, now_us) {
+                break Err(over);
+            }
+        };
+        self.datagram = datagram;
+        outcome
+    }
+
+    fn carry_out(
+        &mut self,
+        bytes: &[u8],
+        datapath: &mut dyn Datapath,
+        programs: &mut Programs,
+        now_us: u64,
+    ) -> Result<(), Over> {
+        for frame in frames(bytes) {
+            let frame = frame?;
+            if let Some(message) = ToDatapath::parse(frame)? {
+                self.command(frame.request, message, datapath, programs, now_us)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn command(
+        &mut self,
+        request: u32,
+        message: ToDatapath<'_>,
+        datapath: &mut dyn Datapath,
+        programs: &mut Programs,
+        now_us: u64,
+    ) -> Result<(), Over> {
+        let result = match message {
+            ToDatapath::Install { uid, program } => match programs.install(datapath, uid, program) {
+                Ok(()) if request == 0 => return Ok(()),
+                Ok(()) => return self.answer(request, &ToAgent::Installed { uid }),
+                Err(error) => Err(error),
+            },
+            ToDatapath::Remove { uid } => programs.remove(datapath, uid),
+            ToDatapath::SetProgram { flow, uid, fields } => {
+                let fields: Vec<_> = fields.iter().collect();
+                datapath.set_program(flow, uid, &fields)
+            }
+            ToDatapath::Update { flow, fields } => {
+                let fields: Vec<_> = fields.iter().collect();
+                datapath.update(flow, &fields)
+            }
+            ToDatapath::Release { flow } => datapath.release(flow),
+            ToDatapath::DefineSlot { slot, shape } => datapath.define_slot(slot, &shape),
+            ToDatapath::Push { slot, part, image } => {
+                let image: Vec<u64> = image.iter().collect();
+                let pushed = datapath.push(slot, &image, part);
+                if matches!(pushed, Err(DatapathError::SlotBusy { .. })) {
+                    let until_us = now_us.saturating_add(BUSY_US);
+                    self.held = Some(Held { request, slot, part, image, until_us });
+                    return Ok(());
+                }
+                pushed
+            }
+            ToDatapath::Share { slot, share } => datapath.share(slot, share),
+            ToDatapath::Promote { slot } => datapath.promote(slot),
+            ToDatapath::Rollback { slot } => datapath.rollback(slot),
+            // As with flows: what waits is answer enough, and an agent that does not read is not answered without end.
+            ToDatapath::GetSlots if !self.answers.is_empty() => return Ok(()),
+            ToDatapath::GetSlots => {
+                let slots = datapath.slots();
+                return self.answer(request, &ToAgent::Slots(slots.as_slice().into()));
+            }
+            ToDatapath::GetFlows => {
+                self.list(request, datapath);
+                return self.flush();
+            }
+            ToDatapath::Heartbeat { .. } => {
+                datapath.heartbeat();
+                programs.tidy(datapath);
+                return Ok(());
+            }
+            ToDatapath::Bye { reason: ByeReason::Stopping, text } => {
+                for stats in datapath.flows() {
+                    // One that has just ended needs no release.
+                    let _ = datapath.release(stats.flow);
+                }
+                return Err(Over::Left(text.to_owned()));
+            }
+            ToDatapath::Bye { text, .. } => return Err(Over::Anew(text.to_owned())),
+            // Said once, before this.
+            ToDatapath::Welcome(_) | ToDatapath::TurnedAway(_) => return Ok(()),
+        };
+        self.answer_with(request, result)
+    }
+
+    /// An answer that is under way is answer enough.
+    fn list(&mut self, request: u32, datapath: &mut dyn Datapath) {
+        if self.listing.is_none() {
+            let minor = self.welcome.minor;
+            let flows: VecDeque<_> = datapath.flows().into_iter().map(|s| stats_for(minor, s)).collect();
+            self.listing = Some((request, flows));
+        }
+    }
+
+    /// Sends what the datapath has to tell; takes no more of it than there is room for.
+    fn pass_events(&mut self, datapath: &mut dyn Datapath) -> Result<usize, Over> {
+        let mut passed = 0;
+        // Answers go first; and the list of flows is that of one moment, with no start or end in the middle.
+        while self.answers.is_empty() && self.listing.is_none() {
+            if self.events.is_empty() {
+                let mut events = Vec::from(std::mem::take(&mut self.events));
+                let taken = datapath.poll(MAX_EVENTS, &mut events);
+                self.events = events.into();
+                passed += taken;
+                if taken == 0 {
+                    break;
+                }
+            }
+            let count = self.encode_events();
+            if count > 0 && !self.frame.is_empty() && !self.send()? {
+                break;
+            }
+            self.events.drain(..count);
+            if passed >= MAX_EVENTS && self.events.is_empty() {
+                break;
+            }
+        }
+        Ok(passed)
+    }
+
+    /// Encodes the first events into one frame; how many. With an empty frame: what cannot be said.
+    fn encode_events(&mut self) -> usize {
+        self.frame.clear();
+        let message = match self.events.front() {
+            None => return 0,
+            Some(Event::Report { .. }) => return encode_reports(&self.events, &mut self.frame),
+            Some(Event::Created { flow, info }) => ToAgent::Created { flow: *flow, info: info.clone() },
+            Some(Event::Closed { flow }) => ToAgent::Closed { flow: *flow },
+            Some(Event::Dropped { count }) => ToAgent::Dropped { count: *count },
+        };
+        said(message.encode(0, &mut self.frame));
+        1
+    }
+
+    /// Takes leave.
+    pub(super) fn farewell(&mut self, reason: ByeReason, text: &str) {
+        if self.encode(0, &ToAgent::Bye { reason, text }) {
+            self.socket.send(&self.frame);
+        }
+    }
+}
+
+/// The reports at the start of `events`, as many as one frame takes.
+fn encode_reports(events: &VecDeque<Event>, frame: &mut Vec<u8>) -> usize {
+    let Ok(mut batch) = ReportBatch::start(frame) else { return 0 };
+    let mut bytes = 0;
+    for event in events {
+        let Event::Report { flow, program, seq, at_us, values } = event else { break };
+        let report = Report {
+            flow: *flow,
+            program: *program,
+            seq: *seq,
+            at_us: *at_us,
+            values: values.as_slice().into(),
+        };
+        match batch.push(&report) {
+            Ok(()) => bytes += size_of_val(values.as_slice()),
+            Err(error) if batch.is_empty() => {
+                debug!(%error, "a report is lost");
+                frame.clear();
+                return 1;
+            }
+            Err(_) => break,
+        }
+        if bytes >= MAX_BATCH_BYTES {
+            break;
+        }
+    }
+    batch.len()
+}
+
+fn said(encoded: Result<(), EncodeError>) -> bool {
+    if let Err(error) = &encoded {
+        debug!(%error, "a message to the agent cannot be encoded");
+    }
+    encoded.is_ok()
+}

@@ -1,0 +1,127 @@
+//! Shared memory as atomic words, and file descriptors that came with a message. All of the crate's `unsafe` is here.
+//!
+//! Whatever is in memory that another process can write to changes at any time. It is read and written as atomic words
+//! only, so that no value of it, and no moment at which it changes, is undefined behaviour here; that the file cannot
+//! shrink under the mapping is what its seals are checked for.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::unistd::ftruncate;
+
+/// What a file must be sealed against before it is mapped: with its size fixed, no access can fault.
+const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
+
+/// Words that another process maps too.
+#[derive(Debug)]
+pub struct SharedWords {
+    at: NonNull<AtomicU64>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and lives as long as the value.
+unsafe impl Send for SharedWords {}
+// SAFETY: it is reached through `&[AtomicU64]` alone.
+unsafe impl Sync for SharedWords {}
+
+/// Why memory of another process is not mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The system failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Its size could still be changed under the mapping.
+    #[error("the shared memory is not sealed: {found:#x}")]
+    NotSealed {
+        /// Its seals.
+        found: i32,
+    },
+    /// It is not of the size that was told.
+    #[error("the shared memory has {found} bytes, not {expected}")]
+    Size {
+        /// What it has.
+        found: i64,
+        /// What was told.
+        expected: usize,
+    },
+}
+
+impl MemoryError {
+    fn io(what: &'static str) -> impl FnOnce(nix::errno::Errno) -> MemoryError {
+        move |errno| MemoryError::Io { what, source: errno.into() }
+    }
+}
+
+impl SharedWords {
+    /// New memory of `len` words, all 0, and the sealed file to hand to the other process.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn create(len: usize) -> Result<(SharedWords, OwnedFd), MemoryError> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = memfd_create(c"ccplane-ring", flags).map_err(MemoryError::io("memfd_create"))?;
+        let bytes = (len * size_of::<u64>()) as i64;
+        ftruncate(&file, bytes).map_err(MemoryError::io("ftruncate"))?;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS)).map_err(MemoryError::io("seal shared memory"))?;
+        Ok((SharedWords::map(&file, len)?, file))
+    }
+
+    /// Maps what another process made, if it has `len` words for good.
+    ///
+    /// # Errors
+    /// `NotSealed`, `Size`, `Io`.
+    pub fn open(file: &OwnedFd, len: usize) -> Result<SharedWords, MemoryError> {
+        let found = fcntl(file, FcntlArg::F_GET_SEALS).map_err(MemoryError::io("look at the seals"))?;
+        if !SealFlag::from_bits_retain(found).contains(SEALS) {
+            return Err(MemoryError::NotSealed { found });
+        }
+        let stat = nix::sys::stat::fstat(file).map_err(MemoryError::io("look at the shared memory"))?;
+        let expected = len * size_of::<u64>();
+        if usize::try_from(stat.st_size) != Ok(expected) {
+            return Err(MemoryError::Size { found: stat.st_size, expected });
+        }
+        SharedWords::map(file, len)
+    }
+
+    fn map(file: impl AsFd, len: usize) -> Result<SharedWords, MemoryError> {
+        let bytes = NonZeroUsize::new(len * size_of::<u64>());
+        let bytes = bytes.ok_or(MemoryError::Size { found: 0, expected: 0 })?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let at = unsafe { mmap(None, bytes, access, MapFlags::MAP_SHARED, file, 0) };
+        Ok(SharedWords { at: at.map_err(MemoryError::io("map shared memory"))?.cast(), len })
+    }
+
+    /// The words.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is page-aligned, `len` words long for good (its file is sealed), readable and writable,
+        // and lives as long as `self`; all bit patterns are words, and all access, here and in the other process as far
+        // as it concerns us, is atomic.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        // SAFETY: `map` made exactly this mapping, and no reference into it outlives `self`.
+        let unmapped = unsafe { munmap(self.at.cast(), self.len * size_of::<u64>()) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// Takes over file descriptors that a message brought.
+pub(crate) fn owned(fds: &[RawFd]) -> Vec<OwnedFd> {
+    // SAFETY: the kernel has just made them for this process; the caller passes each once, and nothing else owns them.
+    fds.iter().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) }).collect()
+}
