@@ -1,7 +1,56 @@
 //! A QUIC datapath: quinn-proto driven under fold programs.
+//!
+//! Handshake, streams and loss recovery are quinn's. What is sent when is ours: an [`Endpoint`] asks a connection for
+//! datagrams only as its token bucket allows, whose rate the flow's program decided, and the window is the program's, too.
+//! Programs come through the engine (`ccplane-engine`): its [`Handle`](ccplane_engine::Handle) is the datapath that an
+//! agent in the same process drives, or that `ccplane-channel` serves to one elsewhere. Without an agent, flows run the
+//! engine's native Reno.
+//!
+//! ```no_run
+//! use ccplane_engine::{EngineConfig, engine};
+//! use ccplane_quic::{Config, Endpoint, Event, UdpWire, tls};
+//! use std::{sync::Arc, time::Duration};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let pin: tls::Fingerprint = "00".repeat(32).parse()?;
+//! let (engine, datapath) = engine(EngineConfig::new("quic"), Arc::new(|| {}));
+//! let mut endpoint = Endpoint::new(UdpWire::bind("[::]:0".parse()?)?, engine, Config::default());
+//! let server = endpoint.connect(tls::client(tls::Trust::Pinned(pin), b"mine")?, "[::1]:4433".parse()?, "localhost")?;
+//! loop {
+//!     endpoint.turn(Duration::from_millis(10))?;
+//!     while let Some((id, event)) = endpoint.poll() {
+//!         println!("{id:?}: {event:?}");
+//!     }
+//! #   if datapath_is_silent(&datapath) { break }
+//! }
+//! # let _ = server;
+//! # Ok(())
+//! # }
+//! # fn datapath_is_silent(_: &ccplane_engine::Handle) -> bool { true }
+//! ```
+//!
+//! `examples/transfer.rs` moves a file's worth of bytes, steered by an agent in the same process.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod bucket;
+mod config;
+mod connection;
+mod controller;
+mod driver;
+mod endpoint;
+pub mod files;
+mod stamps;
+pub mod tls;
+mod udp;
 mod wire;
 
+pub use bucket::BURST;
+pub use config::{Config, MAX_CONNECTIONS};
+pub use connection::{Connection, ConnectionId, Event, Read, StreamError};
+pub use controller::{BACKLOG_BYTES, Observer, Seen, WindowOnly};
+pub use driver::Control;
+pub use endpoint::Endpoint;
+pub use quinn_proto::{self, ConnectError, ConnectionError, Dir, StreamEvent, StreamId};
+pub use udp::{BUFFER_BYTES, Buffers, UdpWire};
 pub use wire::{Datagram, Wire};

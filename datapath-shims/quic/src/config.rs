@@ -1,0 +1,77 @@
+//! What an endpoint and its connections are set up with.
+
+use quinn_proto::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Connections of an endpoint, those that come in beyond are refused.
+pub const MAX_CONNECTIONS: usize = 10_000;
+
+/// How connections behave.
+#[derive(Clone)]
+pub struct Config {
+    /// A peer that is silent for so long is gone.
+    pub idle_timeout: Duration,
+    /// A connection with nothing to say shows that it lives so often; `None`: it does not.
+    pub keep_alive: Option<Duration>,
+    /// The UDP payload that every path is taken to carry, bytes, at least 1200; discovery goes on from there.
+    pub initial_mtu_bytes: u16,
+    /// The largest UDP payload that discovery tries, bytes.
+    pub max_mtu_bytes: u16,
+    /// What a peer may send on one stream before it is read, bytes.
+    pub stream_window_bytes: u32,
+    /// What a peer may send on all streams before it is read, bytes.
+    pub receive_window_bytes: u32,
+    /// What may wait to be sent or acknowledged on all streams, bytes.
+    pub send_window_bytes: u64,
+    /// Streams of each direction that a peer may have open at once.
+    pub max_streams: u32,
+    /// Connections at once, at most [`MAX_CONNECTIONS`].
+    pub max_connections: usize,
+    /// What random numbers of the protocol come from, where runs are to repeat; keys are always random.
+    pub seed: Option<[u8; 32]>,
+    /// Called on every connection's transport configuration last.
+    pub tune: Option<Arc<dyn Fn(&mut TransportConfig) + Send + Sync>>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            idle_timeout: Duration::from_secs(10),
+            keep_alive: Some(Duration::from_secs(3)),
+            initial_mtu_bytes: 1200,
+            // Ethernet's, over IPv6.
+            max_mtu_bytes: 1452,
+            stream_window_bytes: 32 << 20,
+            receive_window_bytes: 64 << 20,
+            send_window_bytes: 32 << 20,
+            max_streams: 128,
+            max_connections: MAX_CONNECTIONS,
+            seed: None,
+            tune: None,
+        }
+    }
+}
+
+impl Config {
+    /// As quinn takes it; its congestion controller is still to be set.
+    pub(crate) fn transport(&self) -> TransportConfig {
+        let mut transport = TransportConfig::default();
+        let mut discovery = MtuDiscoveryConfig::default();
+        discovery.upper_bound(self.max_mtu_bytes.max(self.initial_mtu_bytes));
+        // A time beyond what the protocol can say (2^62 ms) is none.
+        let idle = IdleTimeout::try_from(self.idle_timeout).ok();
+        transport
+            .max_idle_timeout(idle)
+            .keep_alive_interval(self.keep_alive)
+            .initial_mtu(self.initial_mtu_bytes)
+            .mtu_discovery_config(Some(discovery))
+            .stream_receive_window(VarInt::from_u32(self.stream_window_bytes))
+            .receive_window(VarInt::from_u32(self.receive_window_bytes))
+            .send_window(self.send_window_bytes)
+            .max_concurrent_bidi_streams(VarInt::from_u32(self.max_streams))
+            .max_concurrent_uni_streams(VarInt::from_u32(self.max_streams))
+            .datagram_receive_buffer_size(None);
+        transport
+    }
+}

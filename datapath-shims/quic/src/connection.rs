@@ -1,0 +1,234 @@
+//! One connection of an endpoint, as its application uses it.
+
+use crate::bucket::Bucket;
+use crate::controller::{Seen, Steered};
+use bytes::Bytes;
+use quinn_proto::{
+    ClosedStream, ConnectionError, ConnectionStats, Dir, FinishError, ReadError, ReadableError, StreamEvent,
+    StreamId, VarInt, WriteError,
+};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// Names a connection of an endpoint. Never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ConnectionId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// What happened to a connection.
+#[derive(Debug)]
+pub enum Event {
+    /// The handshake is done: streams may be opened.
+    Connected,
+    /// Something about its streams.
+    Stream(StreamEvent),
+    /// It ended, by the peer, an error or the idle timeout. Nothing more comes of it.
+    Closed(ConnectionError),
+}
+
+/// What a stream has to read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Read {
+    /// The next bytes.
+    Data(Bytes),
+    /// Nothing now; [`StreamEvent::Readable`] says when.
+    Blocked,
+    /// All was read.
+    End,
+}
+
+/// Why a stream cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StreamError {
+    /// It is not open in this direction, or not any more.
+    #[error("the stream is closed")]
+    Closed,
+    /// The peer does not want to read on.
+    #[error("the peer stopped the stream with code {code}")]
+    Stopped {
+        /// What it means is the application's.
+        code: u64,
+    },
+    /// The peer gave up sending.
+    #[error("the peer reset the stream with code {code}")]
+    Reset {
+        /// What it means is the application's.
+        code: u64,
+    },
+}
+
+impl From<ClosedStream> for StreamError {
+    fn from(_: ClosedStream) -> StreamError {
+        StreamError::Closed
+    }
+}
+
+/// What the driver keeps of a connection.
+pub(crate) struct Slot {
+    pub(crate) generation: u32,
+    pub(crate) quic: quinn_proto::Connection,
+    pub(crate) bucket: Bucket,
+    /// When its bucket lets it send on, while that is what it waits for.
+    pub(crate) paced_until: Option<Instant>,
+    /// When the driver looks at it next, as in its queue of timers.
+    pub(crate) timer: Option<Instant>,
+    /// It is in the queue of those with something to do.
+    pub(crate) queued: bool,
+}
+
+/// A connection, borrowed from its endpoint. What is written or closed here leaves with the endpoint's next turn.
+pub struct Connection<'a> {
+    pub(crate) id: ConnectionId,
+    pub(crate) slot: &'a mut Slot,
+    pub(crate) ready: &'a mut VecDeque<u32>,
+    pub(crate) now: Instant,
+}
+
+impl Connection<'_> {
+    /// Its name.
+    pub fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// Its peer's address, which may change.
+    pub fn remote(&self) -> SocketAddr {
+        self.slot.quic.remote_address()
+    }
+
+    /// Whether the handshake still goes on.
+    pub fn is_handshaking(&self) -> bool {
+        self.slot.quic.is_handshaking()
+    }
+
+    /// quinn's counters.
+    pub fn stats(&self) -> ConnectionStats {
+        self.slot.quic.stats()
+    }
+
+    /// Its flow after the last ACK: window, rate, who decided them, what the path is like. `None` before the first ACK, and
+    /// where one of quinn's controllers is at work.
+    pub fn seen(&self) -> Option<Seen> {
+        Steered::of(&self.slot.quic)?.seen()
+    }
+
+    /// Opens a stream; `None` where the peer allows no more now ([`StreamEvent::Available`] says when).
+    pub fn open(&mut self, dir: Dir) -> Option<StreamId> {
+        self.slot.quic.streams().open(dir)
+    }
+
+    /// Takes a stream that the peer opened ([`StreamEvent::Opened`]).
+    pub fn accept(&mut self, dir: Dir) -> Option<StreamId> {
+        self.slot.quic.streams().accept(dir)
+    }
+
+    /// Writes as much as there is room for and says how much; 0 where there is none
+    /// ([`StreamEvent::Writable`] says when).
+    ///
+    /// # Errors
+    /// `Closed`, `Stopped`.
+    pub fn write(&mut self, stream: StreamId, data: &[u8]) -> Result<usize, StreamError> {
+        let written = self.slot.quic.send_stream(stream).write(data);
+        self.written(written)
+    }
+
+    /// The same without a copy: takes from the front of `data` what there is room for.
+    ///
+    /// # Errors
+    /// `Closed`, `Stopped`.
+    pub fn write_bytes(&mut self, stream: StreamId, data: &mut Bytes) -> Result<usize, StreamError> {
+        let written = self.slot.quic.send_stream(stream).write_chunks(std::slice::from_mut(data));
+        self.written(written.map(|w| w.bytes))
+    }
+
+    fn written(&mut self, written: Result<usize, WriteError>) -> Result<usize, StreamError> {
+        match written {
+            Ok(bytes) => {
+                self.wake();
+                Ok(bytes)
+            }
+            Err(WriteError::Blocked) => Ok(0),
+            Err(WriteError::Stopped(code)) => Err(StreamError::Stopped { code: code.into_inner() }),
+            Err(WriteError::ClosedStream) => Err(StreamError::Closed),
+        }
+    }
+
+    /// Nothing more will be written. [`StreamEvent::Finished`] says when the peer has it all.
+    ///
+    /// # Errors
+    /// `Closed`, `Stopped`.
+    pub fn finish(&mut self, stream: StreamId) -> Result<(), StreamError> {
+        self.wake();
+        self.slot.quic.send_stream(stream).finish().map_err(|e| match e {
+            FinishError::Stopped(code) => StreamError::Stopped { code: code.into_inner() },
+            FinishError::ClosedStream => StreamError::Closed,
+        })
+    }
+
+    /// Gives up sending; what was not acknowledged yet may be lost.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn reset(&mut self, stream: StreamId, code: u32) -> Result<(), StreamError> {
+        self.wake();
+        Ok(self.slot.quic.send_stream(stream).reset(code.into())?)
+    }
+
+    /// Reads at most `max_bytes`, in order.
+    ///
+    /// # Errors
+    /// `Closed`, `Reset`.
+    pub fn read(&mut self, stream: StreamId, max_bytes: usize) -> Result<Read, StreamError> {
+        let mut receiving = self.slot.quic.recv_stream(stream);
+        let mut chunks = receiving.read(true).map_err(|e| match e {
+            ReadableError::ClosedStream | ReadableError::IllegalOrderedRead => StreamError::Closed,
+        })?;
+        let read = match chunks.next(max_bytes) {
+            Ok(Some(chunk)) => Ok(Read::Data(chunk.bytes)),
+            Ok(None) => Ok(Read::End),
+            Err(ReadError::Blocked) => Ok(Read::Blocked),
+            Err(ReadError::Reset(code)) => Err(StreamError::Reset { code: code.into_inner() }),
+        };
+        // The peer may be told that it may send more.
+        if chunks.finalize().should_transmit() {
+            self.wake();
+        }
+        read
+    }
+
+    /// Does not want to read on.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn stop(&mut self, stream: StreamId, code: u32) -> Result<(), StreamError> {
+        self.wake();
+        Ok(self.slot.quic.recv_stream(stream).stop(code.into())?)
+    }
+
+    /// Ends the connection at once; the peer gets `code` and `reason`. No event follows.
+    pub fn close(&mut self, code: u32, reason: &str) {
+        self.slot.quic.close(self.now, VarInt::from_u32(code), Bytes::copy_from_slice(reason.as_bytes()));
+        self.wake();
+    }
+
+    /// The local address has changed: the peer is to learn the new one, and this side uses another of its names there.
+    pub fn migrate(&mut self) {
+        self.slot.quic.local_address_changed();
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        self.slot.wake(self.id.index, self.ready);
+    }
+}
+
+impl Slot {
+    /// It has something to do.
+    pub(crate) fn wake(&mut self, index: u32, ready: &mut VecDeque<u32>) {
+        if !std::mem::replace(&mut self.queued, true) {
+            ready.push_back(index);
+        }
+    }
+}

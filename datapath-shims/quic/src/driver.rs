@@ -1,0 +1,381 @@
+//! The connections of an endpoint and what each has to do next: no sockets, no clock.
+
+use crate::bucket::Bucket;
+use crate::config::{Config, MAX_CONNECTIONS};
+use crate::connection::{ConnectionId, Event, Slot};
+use crate::controller::{Observer, Origin};
+use crate::wire::{Datagram, Wire};
+use ccplane_engine::Engine;
+use quinn_proto::congestion::ControllerFactory;
+use quinn_proto::{
+    ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EndpointConfig, Incoming, ServerConfig,
+    Transmit, TransportConfig,
+};
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Sends of one turn, before what has arrived is looked at again.
+const SENDS_PER_TURN: usize = 32;
+/// Bytes of one send: what a kernel takes for segmentation.
+const SEND_BYTES: usize = 65_000;
+/// Answers without a connection (refusals, resets, versions) that wait to be sent; further ones are dropped.
+const MAX_REPLIES: usize = 64;
+
+/// Who controls congestion.
+#[derive(Clone)]
+pub enum Control {
+    /// Programs, or the engine's native algorithm where there is none.
+    Engine {
+        /// Where flows come to be.
+        engine: Engine,
+        /// Sees every invocation.
+        observer: Option<Observer>,
+    },
+    /// A controller of quinn's, which no agent steers.
+    Quinn(Arc<dyn ControllerFactory + Send + Sync>),
+}
+
+impl From<Engine> for Control {
+    fn from(engine: Engine) -> Control {
+        Control::Engine { engine, observer: None }
+    }
+}
+
+/// What there was no room for, or what belongs to no connection.
+struct Outgoing {
+    transmit: Transmit,
+    payload: Vec<u8>,
+}
+
+/// What an attempt to send came to.
+enum Sent {
+    /// Something left, and there may be more.
+    Some,
+    /// There is nothing, or nothing may.
+    Nothing,
+    /// The wire has no room.
+    NoRoom,
+}
+
+pub(crate) struct Driver {
+    quic: quinn_proto::Endpoint,
+    config: Config,
+    control: Control,
+    server: Option<ServerConfig>,
+    local: SocketAddr,
+    /// By quinn's handles, which it gives out anew.
+    slots: Vec<Option<Box<Slot>>>,
+    open: usize,
+    generation: u32,
+    /// One entry a connection, never later than what it waits for.
+    timers: BTreeSet<(Instant, u32)>,
+    /// Those with something to do, each once.
+    pub(crate) ready: VecDeque<u32>,
+    pub(crate) events: VecDeque<(ConnectionId, Event)>,
+    replies: VecDeque<Outgoing>,
+    /// Goes out first once there is room.
+    stuck: Option<Outgoing>,
+    buffer: Vec<u8>,
+    /// The time of the turn.
+    pub(crate) now: Instant,
+}
+
+impl Driver {
+    pub(crate) fn new(local: SocketAddr, may_fragment: bool, control: Control, config: Config, now: Instant) -> Driver {
+        let mut endpoint = EndpointConfig::default();
+        // At least 1200 and at most 65527 are what it refuses otherwise.
+        let _ = endpoint.max_udp_payload_size(config.max_mtu_bytes.clamp(1472, 65_527));
+        endpoint.rng_seed(config.seed);
+        Driver {
+            quic: quinn_proto::Endpoint::new(Arc::new(endpoint), None, !may_fragment, None),
+            config,
+            control,
+            server: None,
+            local,
+            slots: Vec::new(),
+            open: 0,
+            generation: 0,
+            timers: BTreeSet::new(),
+            ready: VecDeque::new(),
+            events: VecDeque::new(),
+            replies: VecDeque::new(),
+            stuck: None,
+            buffer: Vec::new(),
+            now,
+        }
+    }
+
+    pub(crate) fn set_server(&mut self, server: Option<ServerConfig>) {
+        self.quic.set_server_config(server.clone().map(Arc::new));
+        self.server = server;
+    }
+
+    pub(crate) fn set_local(&mut self, local: SocketAddr) {
+        self.local = local;
+    }
+
+    pub(crate) fn open(&self) -> usize {
+        self.open
+    }
+
+    /// When the next timer runs out.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Whether there is something to do that waits for nothing.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.events.is_empty() || (self.stuck.is_none() && !(self.ready.is_empty() && self.replies.is_empty()))
+    }
+
+    pub(crate) fn ids(&self) -> Vec<ConnectionId> {
+        let id = |(n, slot): (usize, &Option<Box<Slot>>)| {
+            slot.as_ref().map(|slot| ConnectionId { index: n as u32, generation: slot.generation })
+        };
+        self.slots.iter().enumerate().filter_map(id).collect()
+    }
+
+    pub(crate) fn slot(&mut self, id: ConnectionId) -> Option<(&mut Slot, &mut VecDeque<u32>)> {
+        let slot = self.slots.get_mut(id.index as usize)?.as_deref_mut()?;
+        (slot.generation == id.generation).then_some((slot, &mut self.ready))
+    }
+
+    pub(crate) fn connect(
+        &mut self,
+        mut client: ClientConfig,
+        remote: SocketAddr,
+        server_name: &str,
+    ) -> Result<ConnectionId, ConnectError> {
+        client.transport_config(self.transport(remote, self.local));
+        let (handle, quic) = self.quic.connect(self.now, client, remote, server_name)?;
+        Ok(self.insert(handle, quic))
+    }
+
+    /// A connection's own, since its controllers are.
+    fn transport(&self, remote: SocketAddr, local: SocketAddr) -> Arc<TransportConfig> {
+        let mut transport = self.config.transport();
+        transport.congestion_controller_factory(match &self.control {
+            Control::Engine { engine, observer } => {
+                Arc::new(Origin { engine: engine.clone(), local, remote, observer: observer.clone() })
+            }
+            Control::Quinn(factory) => Arc::clone(factory),
+        });
+        if let Some(tune) = &self.config.tune {
+            tune(&mut transport);
+        }
+        Arc::new(transport)
+    }
+
+    fn insert(&mut self, handle: ConnectionHandle, quic: quinn_proto::Connection) -> ConnectionId {
+        let ConnectionHandle(n) = handle;
+        // quinn numbers connections from 0 without gaps to speak of, and there are at most MAX_CONNECTIONS.
+        let index = n as u32;
+        self.generation = self.generation.wrapping_add(1);
+        let (generation, bucket) = (self.generation, Bucket::new(self.now));
+        let mut slot = Slot { generation, quic, bucket, paced_until: None, timer: None, queued: false };
+        slot.wake(index, &mut self.ready);
+        if self.slots.len() <= n {
+            self.slots.resize_with(n + 1, || None);
+        }
+        self.slots[n] = Some(Box::new(slot));
+        self.open += 1;
+        ConnectionId { index, generation }
+    }
+
+    pub(crate) fn receive(&mut self, datagram: Datagram) {
+        let Datagram { remote, local_ip, ecn, payload } = datagram;
+        let mut reply = Vec::new();
+        match self.quic.handle(self.now, remote, local_ip, ecn, payload, &mut reply) {
+            None => {}
+            Some(DatagramEvent::ConnectionEvent(ConnectionHandle(n), event)) => {
+                if let Some(slot) = self.slots.get_mut(n).and_then(Option::as_deref_mut) {
+                    slot.quic.handle_event(event);
+                    slot.wake(n as u32, &mut self.ready);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(incoming, reply),
+            Some(DatagramEvent::Response(transmit)) => self.reply(transmit, reply),
+        }
+    }
+
+    fn accept(&mut self, incoming: Incoming, mut reply: Vec<u8>) {
+        let Some(mut server) = self.server.clone() else { return self.quic.ignore(incoming) };
+        if self.open >= self.config.max_connections.min(MAX_CONNECTIONS) {
+            let refusal = self.quic.refuse(incoming, &mut reply);
+            return self.reply(refusal, reply);
+        }
+        let remote = incoming.remote_address();
+        let ip = incoming.local_ip().unwrap_or(self.local.ip());
+        server.transport_config(self.transport(remote, SocketAddr::new(ip, self.local.port())));
+        match self.quic.accept(incoming, self.now, &mut reply, Some(Arc::new(server))) {
+            Ok((handle, quic)) => {
+                self.insert(handle, quic);
+            }
+            Err(refused) => {
+                tracing::debug!(%remote, cause = %refused.cause, "not accepted");
+                if let Some(transmit) = refused.response {
+                    self.reply(transmit, reply);
+                }
+            }
+        }
+    }
+
+    fn reply(&mut self, transmit: Transmit, mut payload: Vec<u8>) {
+        if self.replies.len() < MAX_REPLIES {
+            payload.truncate(transmit.size);
+            self.replies.push_back(Outgoing { transmit, payload });
+        }
+    }
+
+    /// Timers that have run out.
+    pub(crate) fn expire(&mut self) {
+        while let Some((at, index)) = self.timers.first().copied().filter(|(at, _)| *at <= self.now) {
+            self.timers.remove(&(at, index));
+            if let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) {
+                slot.timer = None;
+                slot.quic.handle_timeout(self.now);
+                slot.wake(index, &mut self.ready);
+            }
+        }
+    }
+
+    /// Hands out events, and sends what may be sent.
+    pub(crate) fn transmit(&mut self, wire: &mut dyn Wire) -> io::Result<()> {
+        if !self.clear(wire)? {
+            return Ok(());
+        }
+        let mut sends = 0;
+        while sends < SENDS_PER_TURN {
+            let Some(index) = self.ready.pop_front() else { break };
+            if !self.settle(index) {
+                continue;
+            }
+            match self.send(index, wire)? {
+                Sent::Some => {
+                    sends += 1;
+                    self.wake(index);
+                }
+                Sent::Nothing => self.schedule(index),
+                Sent::NoRoom => {
+                    self.wake(index);
+                    self.schedule(index);
+                    break;
+                }
+            }
+        }
+        wire.flush()
+    }
+
+    fn wake(&mut self, index: u32) {
+        if let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) {
+            slot.wake(index, &mut self.ready);
+        }
+    }
+
+    /// What waits for room, then replies. False: there is no room.
+    fn clear(&mut self, wire: &mut dyn Wire) -> io::Result<bool> {
+        while let Some(next) = self.stuck.take().or_else(|| self.replies.pop_front()) {
+            if !wire.send(&next.transmit, &next.payload)? {
+                self.stuck = Some(next);
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Passes on what a connection has for the endpoint and for the application. False: it is gone.
+    fn settle(&mut self, index: u32) -> bool {
+        let n = index as usize;
+        let Some(slot) = self.slots.get_mut(n).and_then(Option::as_deref_mut) else { return false };
+        slot.queued = false;
+        let mut drained = false;
+        while let Some(event) = slot.quic.poll_endpoint_events() {
+            drained |= event.is_drained();
+            if let Some(event) = self.quic.handle_event(ConnectionHandle(n), event) {
+                slot.quic.handle_event(event);
+            }
+        }
+        let id = ConnectionId { index, generation: slot.generation };
+        while let Some(event) = slot.quic.poll() {
+            match event {
+                quinn_proto::Event::Connected => self.events.push_back((id, Event::Connected)),
+                quinn_proto::Event::Stream(event) => self.events.push_back((id, Event::Stream(event))),
+                quinn_proto::Event::ConnectionLost { reason } => {
+                    self.events.push_back((id, Event::Closed(reason)));
+                }
+                quinn_proto::Event::HandshakeDataReady
+                | quinn_proto::Event::DatagramReceived
+                | quinn_proto::Event::DatagramsUnblocked => {}
+            }
+        }
+        if drained {
+            if let Some(at) = slot.timer {
+                self.timers.remove(&(at, index));
+            }
+            self.slots[n] = None;
+            self.open -= 1;
+        }
+        !drained
+    }
+
+    /// One send, if the connection has something and its bucket allows it.
+    fn send(&mut self, index: u32, wire: &mut dyn Wire) -> io::Result<Sent> {
+        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return Ok(Sent::Nothing);
+        };
+        let mtu_bytes = slot.quic.current_mtu();
+        // A connection's last words are not held back.
+        let rate = if slot.quic.is_closed() { 0 } else { rate_of(&slot.quic) };
+        slot.bucket.set_rate(self.now, rate);
+        slot.paced_until = None;
+        let datagrams = match slot.bucket.allowance(self.now, mtu_bytes) {
+            Ok(datagrams) => datagrams.min(wire.max_segments()).min(SEND_BYTES / usize::from(mtu_bytes)).max(1),
+            Err(until) => {
+                slot.paced_until = Some(until);
+                return Ok(Sent::Nothing);
+            }
+        };
+        self.buffer.clear();
+        let Some(transmit) = slot.quic.poll_transmit(self.now, datagrams, &mut self.buffer) else {
+            return Ok(Sent::Nothing);
+        };
+        slot.bucket.charge(transmit.size);
+        if wire.send(&transmit, &self.buffer[..transmit.size])? {
+            return Ok(Sent::Some);
+        }
+        self.stuck = Some(Outgoing { transmit, payload: std::mem::take(&mut self.buffer) });
+        if let Some(stuck) = &mut self.stuck {
+            stuck.payload.truncate(stuck.transmit.size);
+        }
+        Ok(Sent::NoRoom)
+    }
+
+    /// Sees to it that the connection is looked at in time. A timer that runs out too early costs a look, and no more.
+    fn schedule(&mut self, index: u32) {
+        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let due = match (slot.quic.poll_timeout(), slot.paced_until) {
+            (Some(a), Some(b)) => a.min(b),
+            (Some(at), None) | (None, Some(at)) => at,
+            (None, None) => return,
+        };
+        match slot.timer {
+            Some(at) if at <= due => {}
+            later => {
+                if let Some(at) = later {
+                    self.timers.remove(&(at, index));
+                }
+                slot.timer = Some(due);
+                self.timers.insert((due, index));
+            }
+        }
+    }
+}
+
+/// Bytes per second; 0 where only quinn's own pacer is at work.
+fn rate_of(quic: &quinn_proto::Connection) -> u64 {
+    // Bits, as qlog has them.
+    quic.congestion_state().metrics().pacing_rate.map_or(0, |bit_per_s| bit_per_s / 8)
+}

@@ -1,0 +1,149 @@
+//! Content and its hash, in and out, a bounded part at a time.
+
+use super::FilesError;
+use crate::{Connection, Read, StreamId};
+use bytes::{Bytes, BytesMut};
+use sha2::{Digest, Sha256};
+use std::io;
+
+/// Content is read, hashed and written in parts of this size, bytes.
+const PART_BYTES: usize = 1 << 16;
+/// Parts that one call moves, so that other transfers and the connections' packets have their turn.
+const PARTS_AT_ONCE: usize = 16;
+
+/// A SHA-256.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sha256Sum(pub [u8; 32]);
+
+impl std::fmt::Display for Sha256Sum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// How far a call got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Moved {
+    /// There is more to do at once.
+    Some,
+    /// The stream lets nothing through now.
+    Blocked,
+    /// All of it.
+    All(Sha256Sum),
+}
+
+/// On its way out.
+pub(super) struct Outgoing {
+    source: Box<dyn io::Read + Send>,
+    left_bytes: u64,
+    hasher: Sha256,
+    /// Not yet taken by the stream.
+    part: Bytes,
+    sum: Option<Sha256Sum>,
+}
+
+impl Outgoing {
+    /// A line, then so much of `source`.
+    pub(super) fn new(line: String, source: Box<dyn io::Read + Send>, length_bytes: u64) -> Outgoing {
+        Outgoing { source, left_bytes: length_bytes, hasher: Sha256::new(), part: line.into(), sum: None }
+    }
+
+    /// Not yet read of the content.
+    pub(super) fn left_bytes(&self) -> u64 {
+        self.left_bytes
+    }
+
+    pub(super) fn send(
+        &mut self,
+        connection: &mut Connection<'_>,
+        stream: StreamId,
+    ) -> Result<Moved, FilesError> {
+        for _ in 0..PARTS_AT_ONCE {
+            if self.part.is_empty() {
+                match self.sum {
+                    None => self.part = self.next()?,
+                    Some(sum) => {
+                        connection.finish(stream)?;
+                        return Ok(Moved::All(sum));
+                    }
+                }
+            }
+            if connection.write_bytes(stream, &mut self.part)? == 0 {
+                return Ok(Moved::Blocked);
+            }
+        }
+        Ok(Moved::Some)
+    }
+
+    fn next(&mut self) -> io::Result<Bytes> {
+        if self.left_bytes == 0 {
+            let sum = Sha256Sum(self.hasher.finalize_reset().into());
+            self.sum = Some(sum);
+            return Ok(Bytes::copy_from_slice(&sum.0));
+        }
+        let most = PART_BYTES.min(usize::try_from(self.left_bytes).unwrap_or(PART_BYTES));
+        let mut part = BytesMut::zeroed(most);
+        self.source.read_exact(&mut part)?;
+        self.hasher.update(&part);
+        self.left_bytes -= most as u64;
+        Ok(part.freeze())
+    }
+}
+
+/// On its way in.
+pub(super) struct Incoming {
+    left_bytes: u64,
+    hasher: Sha256,
+    /// Read together with the line before.
+    first: Bytes,
+    sent_sum: Vec<u8>,
+}
+
+impl Incoming {
+    pub(super) fn new(length_bytes: u64, first: Bytes) -> Incoming {
+        Incoming { left_bytes: length_bytes, hasher: Sha256::new(), first, sent_sum: Vec::new() }
+    }
+
+    /// Not yet written of the content.
+    pub(super) fn left_bytes(&self) -> u64 {
+        self.left_bytes
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        connection: &mut Connection<'_>,
+        stream: StreamId,
+        sink: &mut dyn io::Write,
+    ) -> Result<Moved, FilesError> {
+        let mut budget = PARTS_AT_ONCE * PART_BYTES;
+        while budget > 0 {
+            let mut data = std::mem::take(&mut self.first);
+            if data.is_empty() {
+                data = match connection.read(stream, PART_BYTES)? {
+                    Read::Data(data) => data,
+                    Read::Blocked => return Ok(Moved::Blocked),
+                    Read::End => return self.verify(),
+                };
+            }
+            budget = budget.saturating_sub(data.len());
+            let content = data.split_to(data.len().min(usize::try_from(self.left_bytes).unwrap_or(usize::MAX)));
+            self.left_bytes -= content.len() as u64;
+            self.hasher.update(&content);
+            sink.write_all(&content)?;
+            self.sent_sum.extend_from_slice(&data);
+            if self.sent_sum.len() > size_of::<Sha256Sum>() {
+                return Err(FilesError::Protocol { what: "it sent more than it said" });
+            }
+        }
+        Ok(Moved::Some)
+    }
+
+    fn verify(&mut self) -> Result<Moved, FilesError> {
+        let found = Sha256Sum(self.hasher.finalize_reset().into());
+        match <[u8; 32]>::try_from(self.sent_sum.as_slice()).map(Sha256Sum) {
+            Ok(sent) if sent == found && self.left_bytes == 0 => Ok(Moved::All(found)),
+            Ok(sent) if self.left_bytes == 0 => Err(FilesError::Hash { sent, found }),
+            _ => Err(FilesError::Protocol { what: "it sent less than it said" }),
+        }
+    }
+}

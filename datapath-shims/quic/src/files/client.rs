@@ -1,0 +1,192 @@
+//! One file, from the side that asked.
+
+use super::body::{Incoming, Moved, Outgoing};
+use super::line::LineReader;
+use super::{FilesError, MAX_LINE_BYTES, Sha256Sum};
+use crate::{Connection, Dir, StreamError, StreamId};
+use bytes::Bytes;
+use std::io;
+
+/// A file on its way. [`advance`](Transfer::advance) it whenever something happened to its connection.
+pub struct Transfer {
+    stream: StreamId,
+    state: State,
+    total_bytes: Option<u64>,
+}
+
+enum State {
+    Asking { request: Bytes, sink: Box<dyn io::Write + Send> },
+    Promised { line: LineReader, sink: Box<dyn io::Write + Send> },
+    Receiving { content: Incoming, sink: Box<dyn io::Write + Send> },
+    Sending(Outgoing),
+    /// Sent; `None`: the server did not want all of it.
+    Answer { line: LineReader, sum: Option<Sha256Sum> },
+    Ended,
+}
+
+/// How far a transfer is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Content read or written here, bytes.
+    pub done_bytes: u64,
+    /// All of it, once that is known.
+    pub total_bytes: Option<u64>,
+}
+
+/// What is next for a transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Nothing until something happens to the connection.
+    Waits,
+    /// There is more to do at once.
+    More,
+    /// It is over.
+    Done(Done),
+}
+
+/// A file that arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Done {
+    /// Its length, bytes.
+    pub bytes: u64,
+    /// Both ends came to this.
+    pub sum: Sha256Sum,
+}
+
+impl Transfer {
+    /// Asks for a file; its content goes to `sink`, which is to be thrown away if the transfer fails.
+    ///
+    /// # Errors
+    /// The server allows no stream, or the name is too long or has a line feed.
+    pub fn get(
+        connection: &mut Connection<'_>,
+        name: &str,
+        sink: impl io::Write + Send + 'static,
+    ) -> Result<Transfer, FilesError> {
+        let request = line(format!("get {name}"))?.into();
+        let state = State::Asking { request, sink: Box::new(sink) };
+        Ok(Transfer { stream: open(connection)?, state, total_bytes: None })
+    }
+
+    /// Sends `length_bytes` of `source` as a file.
+    ///
+    /// # Errors
+    /// As [`Transfer::get`].
+    pub fn put(
+        connection: &mut Connection<'_>,
+        name: &str,
+        source: impl io::Read + Send + 'static,
+        length_bytes: u64,
+    ) -> Result<Transfer, FilesError> {
+        let request = line(format!("put {length_bytes} {name}"))?;
+        let state = State::Sending(Outgoing::new(request, Box::new(source), length_bytes));
+        Ok(Transfer { stream: open(connection)?, state, total_bytes: Some(length_bytes) })
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        let left_bytes = match &self.state {
+            State::Asking { .. } | State::Promised { .. } => self.total_bytes.unwrap_or(0),
+            State::Receiving { content, .. } => content.left_bytes(),
+            State::Sending(content) => content.left_bytes(),
+            State::Answer { .. } | State::Ended => 0,
+        };
+        let total_bytes = self.total_bytes;
+        Progress { done_bytes: total_bytes.unwrap_or(0).saturating_sub(left_bytes), total_bytes }
+    }
+
+    /// Goes on as far as the connection lets it, or until others should have their turn.
+    ///
+    /// # Errors
+    /// It failed, and is over.
+    pub fn advance(&mut self, connection: &mut Connection<'_>) -> Result<Step, FilesError> {
+        loop {
+            let state = std::mem::replace(&mut self.state, State::Ended);
+            let (next, step) = self.step(state, connection)?;
+            self.state = next;
+            if let Some(step) = step {
+                return Ok(step);
+            }
+        }
+    }
+
+    /// The next state, and what to tell the caller, if it is to be told.
+    fn step(
+        &mut self,
+        state: State,
+        connection: &mut Connection<'_>,
+    ) -> Result<(State, Option<Step>), FilesError> {
+        let stream = self.stream;
+        let told = |moved: Moved| if moved == Moved::Some { Step::More } else { Step::Waits };
+        Ok(match state {
+            State::Asking { mut request, sink } => {
+                connection.write_bytes(stream, &mut request)?;
+                if !request.is_empty() {
+                    return Ok((State::Asking { request, sink }, Some(Step::Waits)));
+                }
+                connection.finish(stream)?;
+                (State::Promised { line: LineReader::default(), sink }, None)
+            }
+            State::Promised { mut line, sink } => match line.read(connection, stream)? {
+                None => (State::Promised { line, sink }, Some(Step::Waits)),
+                Some((line, first)) => {
+                    let length = answer(&line)?;
+                    let length_bytes = length
+                        .and_then(|length| length.parse().ok())
+                        .ok_or(FilesError::Protocol { what: "it said no length" })?;
+                    self.total_bytes = Some(length_bytes);
+                    (State::Receiving { content: Incoming::new(length_bytes, first), sink }, None)
+                }
+            },
+            State::Receiving { mut content, mut sink } => match content.receive(connection, stream, &mut sink)? {
+                Moved::All(sum) => {
+                    sink.flush()?;
+                    (State::Ended, Some(Step::Done(self.done(sum))))
+                }
+                moved => (State::Receiving { content, sink }, Some(told(moved))),
+            },
+            State::Sending(mut content) => match content.send(connection, stream) {
+                Ok(Moved::All(sum)) => (State::Answer { line: LineReader::default(), sum: Some(sum) }, None),
+                Ok(moved) => (State::Sending(content), Some(told(moved))),
+                // Why is in its answer.
+                Err(FilesError::Stream(StreamError::Stopped { .. })) => {
+                    (State::Answer { line: LineReader::default(), sum: None }, None)
+                }
+                Err(e) => return Err(e),
+            },
+            State::Answer { mut line, sum } => match line.read(connection, stream)? {
+                None => (State::Answer { line, sum }, Some(Step::Waits)),
+                Some((line, _)) => match (answer(&line)?, sum) {
+                    (None, Some(sum)) => (State::Ended, Some(Step::Done(self.done(sum)))),
+                    _ => return Err(FilesError::Protocol { what: "it took a file that it has not got" }),
+                },
+            },
+            State::Ended => return Err(FilesError::Stream(StreamError::Closed)),
+        })
+    }
+
+    fn done(&self, sum: Sha256Sum) -> Done {
+        Done { bytes: self.total_bytes.unwrap_or(0), sum }
+    }
+}
+
+fn open(connection: &mut Connection<'_>) -> Result<StreamId, FilesError> {
+    connection.open(Dir::Bi).ok_or(FilesError::Protocol { what: "it allows no stream" })
+}
+
+fn line(text: String) -> Result<String, FilesError> {
+    if text.len() >= MAX_LINE_BYTES || text.contains('\n') {
+        return Err(FilesError::Refused { reason: "the name is too long, or has a line feed".to_owned() });
+    }
+    Ok(text + "\n")
+}
+
+/// What follows an `ok`.
+fn answer(line: &str) -> Result<Option<&str>, FilesError> {
+    match line.split_once(' ') {
+        None if line == "ok" => Ok(None),
+        Some(("ok", rest)) => Ok(Some(rest)),
+        Some(("no", reason)) => Err(FilesError::Refused { reason: reason.to_owned() }),
+        _ => Err(FilesError::Protocol { what: "it answered neither ok nor no" }),
+    }
+}

@@ -1,0 +1,231 @@
+//! The side that has the folder.
+
+use super::body::{Incoming, Moved, Outgoing};
+use super::folder::{Folder, NewFile, Refused};
+use super::line::LineReader;
+use super::{FAILED, FilesError, Sha256Sum};
+use crate::{Connection, ConnectionId, Dir, Endpoint, Event, StreamEvent, StreamId, Wire};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+type Key = (ConnectionId, StreamId);
+
+/// Serves a folder to an endpoint's connections.
+pub struct Server {
+    folder: Folder,
+    transfers: BTreeMap<Key, Serving>,
+    /// Those that may go on.
+    active: VecDeque<Key>,
+    served: VecDeque<Served>,
+    /// Names files that are being written.
+    count: u64,
+}
+
+/// A request that is over.
+#[derive(Debug)]
+pub struct Served {
+    /// Who asked.
+    pub remote: SocketAddr,
+    /// What for, as it said it.
+    pub request: String,
+    /// The content's length, bytes; 0 where there was none.
+    pub bytes: u64,
+    /// The content's hash, or why there is none.
+    pub outcome: Result<Sha256Sum, FilesError>,
+}
+
+/// How far a transfer went.
+enum Went {
+    On(Moved),
+    Over(Result<Sha256Sum, FilesError>),
+}
+
+struct Serving {
+    state: State,
+    request: String,
+    bytes: u64,
+    queued: bool,
+}
+
+enum State {
+    Asked(LineReader),
+    Sending(Outgoing),
+    Receiving(Incoming, NewFile),
+    /// The last words, and what to say of it all then.
+    Answering(Bytes, Result<Sha256Sum, FilesError>),
+    Over,
+}
+
+/// What a line asks for.
+enum Request<'a> {
+    Get { name: &'a str },
+    Put { length_bytes: u64, name: &'a str },
+}
+
+fn parse(line: &str) -> Option<Request<'_>> {
+    let (verb, rest) = line.split_once(' ')?;
+    match verb {
+        "get" => Some(Request::Get { name: rest }),
+        "put" => {
+            let (length, name) = rest.split_once(' ')?;
+            Some(Request::Put { length_bytes: length.parse().ok()?, name })
+        }
+        _ => None,
+    }
+}
+
+impl Server {
+    /// Of this folder.
+    pub fn new(folder: Folder) -> Server {
+        let (transfers, active, served) = Default::default();
+        Server { folder, transfers, active, served, count: 0 }
+    }
+
+    /// To be told of every event of the endpoint.
+    pub fn on_event<W: Wire>(&mut self, endpoint: &mut Endpoint<W>, id: ConnectionId, event: &Event) {
+        match event {
+            Event::Stream(StreamEvent::Opened { dir: Dir::Bi }) => {
+                let Some(mut connection) = endpoint.connection(id) else { return };
+                while let Some(stream) = connection.accept(Dir::Bi) {
+                    let state = State::Asked(LineReader::default());
+                    let serving = Serving { state, request: String::new(), bytes: 0, queued: false };
+                    self.transfers.insert((id, stream), serving);
+                    self.wake((id, stream));
+                }
+            }
+            Event::Stream(
+                StreamEvent::Readable { id: stream }
+                | StreamEvent::Writable { id: stream }
+                | StreamEvent::Stopped { id: stream, .. },
+            ) => self.wake((id, *stream)),
+            Event::Closed(_) => {
+                self.transfers.retain(|(of, _), _| *of != id);
+            }
+            Event::Connected | Event::Stream(_) => {}
+        }
+    }
+
+    fn wake(&mut self, key: Key) {
+        if let Some(serving) = self.transfers.get_mut(&key)
+            && !std::mem::replace(&mut serving.queued, true)
+        {
+            self.active.push_back(key);
+        }
+    }
+
+    /// Goes on with every transfer that can, a little each. True: there is more to do at once.
+    pub fn advance<W: Wire>(&mut self, endpoint: &mut Endpoint<W>) -> bool {
+        for _ in 0..self.active.len() {
+            let Some(key) = self.active.pop_front() else { break };
+            let Some(mut serving) = self.transfers.remove(&key) else { continue };
+            let Some(mut connection) = endpoint.connection(key.0) else { continue };
+            serving.queued = false;
+            self.count += 1;
+            let outcome = match serving.advance(&self.folder, self.count, &mut connection, key.1) {
+                Ok(Went::On(moved)) => {
+                    self.transfers.insert(key, serving);
+                    if moved == Moved::Some {
+                        self.wake(key);
+                    }
+                    continue;
+                }
+                Ok(Went::Over(outcome)) => outcome,
+                Err(e) => {
+                    // Whichever of the two directions is still open.
+                    let _ = connection.reset(key.1, FAILED);
+                    let _ = connection.stop(key.1, FAILED);
+                    Err(e)
+                }
+            };
+            let Serving { request, bytes, .. } = serving;
+            self.served.push_back(Served { remote: connection.remote(), request, bytes, outcome });
+        }
+        !self.active.is_empty()
+    }
+
+    /// Takes a request that is over, oldest first.
+    pub fn poll(&mut self) -> Option<Served> {
+        self.served.pop_front()
+    }
+}
+
+impl Serving {
+    /// As far as the connection lets it.
+    fn advance(
+        &mut self,
+        folder: &Folder,
+        unique: u64,
+        connection: &mut Connection<'_>,
+        stream: StreamId,
+    ) -> Result<Went, FilesError> {
+        loop {
+            match std::mem::replace(&mut self.state, State::Over) {
+                State::Asked(mut line) => match line.read(connection, stream)? {
+                    None => return Ok(self.blocked(State::Asked(line), Moved::Blocked)),
+                    Some((line, first)) => {
+                        self.state = match self.begin(folder, unique, &line, first) {
+                            Ok(state) => state,
+                            Err(refused) => {
+                                let reason = refused.to_string();
+                                // It need not send on; where it has sent all, there is nothing to stop.
+                                let _ = connection.stop(stream, FAILED);
+                                let answer = format!("no {reason}\n").into();
+                                State::Answering(answer, Err(FilesError::Refused { reason }))
+                            }
+                        };
+                        self.request = line;
+                    }
+                },
+                State::Sending(mut content) => match content.send(connection, stream)? {
+                    Moved::All(sum) => return Ok(Went::Over(Ok(sum))),
+                    moved => return Ok(self.blocked(State::Sending(content), moved)),
+                },
+                State::Receiving(mut content, mut file) => {
+                    match content.receive(connection, stream, &mut file)? {
+                        Moved::All(sum) => {
+                            let (answer, outcome) = match file.keep() {
+                                Ok(()) => ("ok\n".into(), Ok(sum)),
+                                Err(refused) => {
+                                    let reason = refused.to_string();
+                                    (format!("no {reason}\n").into(), Err(FilesError::Refused { reason }))
+                                }
+                            };
+                            self.state = State::Answering(answer, outcome);
+                        }
+                        moved => return Ok(self.blocked(State::Receiving(content, file), moved)),
+                    }
+                }
+                State::Answering(mut answer, outcome) => {
+                    connection.write_bytes(stream, &mut answer)?;
+                    if !answer.is_empty() {
+                        return Ok(self.blocked(State::Answering(answer, outcome), Moved::Blocked));
+                    }
+                    connection.finish(stream)?;
+                    return Ok(Went::Over(outcome));
+                }
+                State::Over => return Ok(Went::Over(Err(FilesError::Protocol { what: "it asked twice" }))),
+            }
+        }
+    }
+
+    fn blocked(&mut self, state: State, moved: Moved) -> Went {
+        self.state = state;
+        Went::On(moved)
+    }
+
+    fn begin(&mut self, folder: &Folder, unique: u64, line: &str, first: Bytes) -> Result<State, Refused> {
+        match parse(line).ok_or(Refused::Request)? {
+            Request::Get { name } => {
+                let (file, length_bytes) = folder.read(name)?;
+                self.bytes = length_bytes;
+                Ok(State::Sending(Outgoing::new(format!("ok {length_bytes}\n"), Box::new(file), length_bytes)))
+            }
+            Request::Put { length_bytes, name } => {
+                self.bytes = length_bytes;
+                let file = folder.create(name, unique)?;
+                Ok(State::Receiving(Incoming::new(length_bytes, first), file))
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Who the ends are: certificates, and whom a client trusts. Always TLS 1.3, by ring.
+
+use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
+use quinn_proto::{ClientConfig, ServerConfig};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls13_signature};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme, version::TLS13};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Why an end could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: pem::Error,
+    },
+    /// No certificate in the file.
+    #[error("{}: no certificate in it", path.display())]
+    NoCertificate {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The certificate could not be made.
+    #[error("cannot make a certificate: {0}")]
+    Generate(#[from] rcgen::Error),
+    /// Certificate and key do not fit together, or not into TLS.
+    #[error(transparent)]
+    Rustls(#[from] rustls::Error),
+    /// QUIC has no keys for its first packets.
+    #[error(transparent)]
+    Suite(#[from] NoInitialCipherSuite),
+    /// Not 32 bytes in hexadecimal.
+    #[error("`{0}` is not a fingerprint: 64 hexadecimal digits, colons between them or not")]
+    Fingerprint(String),
+}
+
+/// The SHA-256 of a certificate, as `openssl x509 -fingerprint -sha256` says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    fn of(certificate: &CertificateDer<'_>) -> Fingerprint {
+        Fingerprint(Sha256::digest(certificate).into())
+    }
+}
+
+impl std::fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::str::FromStr for Fingerprint {
+    type Err = TlsError;
+
+    fn from_str(text: &str) -> Result<Fingerprint, TlsError> {
+        let wrong = || TlsError::Fingerprint(text.to_owned());
+        let digits: Vec<u8> = text.bytes().filter(|b| *b != b':').collect();
+        let digit = |b: u8| char::from(b).to_digit(16).ok_or_else(wrong);
+        let mut bytes = [0; 32];
+        if digits.len() != 2 * bytes.len() {
+            return Err(wrong());
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            // Two digits are at most 255.
+            *byte = (16 * digit(pair[0])? + digit(pair[1])?) as u8;
+        }
+        Ok(Fingerprint(bytes))
+    }
+}
+
+/// A server's certificate and its key.
+#[derive(Debug)]
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// A new key, with a certificate for these names that nobody but itself has signed.
+    ///
+    /// # Errors
+    /// A name is none.
+    pub fn self_signed(names: &[&str]) -> Result<Identity, TlsError> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names)?;
+        let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+        Ok(Identity { chain: vec![made.cert.der().clone()], key })
+    }
+
+    /// From PEM files; the certificate's may go on with those that signed it.
+    ///
+    /// # Errors
+    /// `File`, `NoCertificate`.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
+        Ok(Identity {
+            chain: certificates(certificate)?,
+            key: PrivateKeyDer::from_pem_file(key)
+                .map_err(|reason| TlsError::File { path: key.to_owned(), reason })?,
+        })
+    }
+
+    /// What clients may pin.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.chain.first().map_or(Fingerprint([0; 32]), Fingerprint::of)
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let wrong = |reason| TlsError::File { path: path.to_owned(), reason };
+    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(wrong)?.collect();
+    let found = found.map_err(wrong)?;
+    if found.is_empty() { Err(TlsError::NoCertificate { path: path.to_owned() }) } else { Ok(found) }
+}
+
+/// Whom a client takes for its server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trust {
+    /// Who has the key of the certificate with this fingerprint, whatever its name.
+    Pinned(Fingerprint),
+    /// Who has a certificate for the server's name that an authority in this PEM file signed.
+    Authorities(PathBuf),
+    /// Anyone. What is sent may be read by anyone, and what comes may be anyone's.
+    Anyone,
+}
+
+/// A server that speaks `protocol` (its ALPN name).
+///
+/// # Errors
+/// Certificate and key do not fit together.
+pub fn server(identity: Identity, protocol: &[u8]) -> Result<ServerConfig, TlsError> {
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(identity.chain, identity.key)?;
+    tls.alpn_protocols = vec![protocol.to_vec()];
+    Ok(ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?)))
+}
+
+/// A client that speaks `protocol` (its ALPN name).
+///
+/// # Errors
+/// `File`, `NoCertificate`.
+pub fn client(trust: Trust, protocol: &[u8]) -> Result<ClientConfig, TlsError> {
+    let builder = rustls::ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
+    let pinned = match trust {
+        Trust::Pinned(fingerprint) => Some(fingerprint),
+        Trust::Anyone => None,
+        Trust::Authorities(path) => {
+            let mut roots = RootCertStore::empty();
+            certificates(&path)?.into_iter().try_for_each(|authority| roots.add(authority))?;
+            return finish(builder.with_root_certificates(roots).with_no_client_auth(), protocol);
+        }
+    };
+    let verifier = Arc::new(Verifier { pinned, provider: provider() });
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+    finish(builder.with_no_client_auth(), protocol)
+}
+
+fn finish(mut tls: rustls::ClientConfig, protocol: &[u8]) -> Result<ClientConfig, TlsError> {
+    tls.alpn_protocols = vec![protocol.to_vec()];
+    Ok(ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?)))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// Compares the certificate with what was pinned, if anything was; the server must have its key in either case.
+#[derive(Debug)]
+struct Verifier {
+    pinned: Option<Fingerprint>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let found = Fingerprint::of(end_entity);
+        match self.pinned {
+            Some(pinned) if pinned != found => {
+                Err(rustls::Error::General(format!("the server's certificate is {found}, expected was {pinned}")))
+            }
+            _ => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("QUIC is TLS 1.3".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_are_read_as_they_are_written() {
+        let fingerprint = Identity::self_signed(&["localhost"]).unwrap().fingerprint();
+        let text = fingerprint.to_string();
+        assert_eq!(text.parse::<Fingerprint>().unwrap(), fingerprint);
+        let pairs: Vec<&str> = (0..32).map(|n| &text[2 * n..2 * n + 2]).collect();
+        assert_eq!(pairs.join(":").to_uppercase().parse::<Fingerprint>().unwrap(), fingerprint);
+        for wrong in ["", "ab", &text[1..], &text.replace(&text[..1], "g")] {
+            assert!(wrong.parse::<Fingerprint>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_none_is_refused_with_its_name() {
+        let nowhere = Path::new("no/such.pem");
+        let refused = Identity::load(nowhere, nowhere).unwrap_err().to_string();
+        assert!(refused.starts_with("no/such.pem: "), "{refused}");
+        let dir = tempfile::tempdir().unwrap();
+        let empty = dir.path().join("empty.pem");
+        std::fs::write(&empty, "").unwrap();
+        let refused = client(Trust::Authorities(empty), b"x").unwrap_err().to_string();
+        assert!(refused.ends_with("no certificate in it"), "{refused}");
+    }
+}

@@ -1,0 +1,172 @@
+//! A kernel socket as a [`Wire`]: segmentation offload both ways and ECN through quinn-udp, buffers that are sized.
+
+use crate::wire::{Datagram, Wire};
+use bytes::BytesMut;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+use quinn_proto::{EcnCodepoint, Transmit};
+use quinn_udp::{RecvMeta, UdpSocketState};
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// What the buffers are asked to be, bytes: 30 ms at 4 Gb/s.
+pub const BUFFER_BYTES: usize = 16 << 20;
+/// Buffers of one receive call; each takes what the kernel put together of one peer's datagrams.
+const RECEIVE_BATCH: usize = 16;
+/// The longest of those (`UDP_GRO`).
+const RECEIVE_BYTES: usize = 1 << 16;
+
+/// A UDP socket.
+pub struct UdpWire {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    local: SocketAddr,
+    buffers: Buffers,
+    received: Box<[u8]>,
+    /// The kernel had no room.
+    full: bool,
+}
+
+/// What the kernel granted of [`BUFFER_BYTES`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Buffers {
+    /// For what arrives, bytes. Too little, and bursts are lost here that the path delivered.
+    pub receive_bytes: usize,
+    /// For what is sent, bytes.
+    pub send_bytes: usize,
+}
+
+impl UdpWire {
+    /// Binds a socket; port 0 for any.
+    ///
+    /// # Errors
+    /// The address is taken or not one of this host's.
+    pub fn bind(local: SocketAddr) -> io::Result<UdpWire> {
+        UdpWire::over(UdpSocket::bind(local)?)
+    }
+
+    /// Takes a socket that is bound.
+    ///
+    /// # Errors
+    /// It cannot be set up for QUIC.
+    pub fn over(socket: UdpSocket) -> io::Result<UdpWire> {
+        let state = UdpSocketState::new((&socket).into())?;
+        let local = socket.local_addr()?;
+        let buffers = size_buffers(&socket)?;
+        let received = vec![0; RECEIVE_BATCH * RECEIVE_BYTES].into_boxed_slice();
+        Ok(UdpWire { socket, state, local, buffers, received, full: false })
+    }
+
+    /// What the kernel granted.
+    pub fn buffers(&self) -> Buffers {
+        self.buffers
+    }
+
+    /// Goes on over another socket, as when the machine changed its network. Connections of a client migrate with it.
+    ///
+    /// # Errors
+    /// The address is taken or not one of this host's; the wire is as it was then.
+    pub fn rebind(&mut self, local: SocketAddr) -> io::Result<()> {
+        *self = UdpWire::bind(local)?;
+        Ok(())
+    }
+}
+
+/// Past the system's limit where we may (`CAP_NET_ADMIN`), else up to it.
+fn size_buffers(socket: &UdpSocket) -> nix::Result<Buffers> {
+    setsockopt(socket, sockopt::RcvBufForce, &BUFFER_BYTES)
+        .or_else(|_| setsockopt(socket, sockopt::RcvBuf, &BUFFER_BYTES))?;
+    setsockopt(socket, sockopt::SndBufForce, &BUFFER_BYTES)
+        .or_else(|_| setsockopt(socket, sockopt::SndBuf, &BUFFER_BYTES))?;
+    // The kernel doubles what it is asked for, for its own use, and says so (socket(7)).
+    let granted = |kernel_bytes: usize| kernel_bytes / 2;
+    Ok(Buffers {
+        receive_bytes: granted(getsockopt(socket, sockopt::RcvBuf)?),
+        send_bytes: granted(getsockopt(socket, sockopt::SndBuf)?),
+    })
+}
+
+impl Wire for UdpWire {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn receive(&mut self, each: &mut dyn FnMut(Datagram)) -> io::Result<usize> {
+        let mut metas = [RecvMeta::default(); RECEIVE_BATCH];
+        let mut chunks = self.received.chunks_exact_mut(RECEIVE_BYTES);
+        let mut slices: [IoSliceMut<'_>; RECEIVE_BATCH] =
+            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+        let messages = match self.state.recv((&self.socket).into(), &mut slices, &mut metas) {
+            Ok(messages) => messages,
+            Err(e) if transient(&e) => return Ok(0),
+            Err(e) => return Err(e),
+        };
+        let mut count = 0;
+        for (meta, buffer) in metas.iter().zip(&slices).take(messages) {
+            let mut payload = BytesMut::from(&buffer[..meta.len]);
+            while !payload.is_empty() {
+                let one = payload.split_to(meta.stride.clamp(1, payload.len()));
+                let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
+                each(Datagram { remote: meta.addr, local_ip: meta.dst_ip, ecn, payload: one });
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    fn send(&mut self, to: &Transmit, payload: &[u8]) -> io::Result<bool> {
+        let transmit = quinn_udp::Transmit {
+            destination: to.destination,
+            ecn: to.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
+            contents: payload,
+            segment_size: to.segment_size,
+            src_ip: to.src_ip,
+        };
+        // Any other error is of this datagram alone, and logged.
+        match self.state.send((&self.socket).into(), &transmit) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.full = true;
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn max_segments(&self) -> usize {
+        self.state.max_gso_segments().max(1)
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.state.may_fragment()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        let mut events = PollFlags::POLLIN;
+        events.set(PollFlags::POLLOUT, std::mem::take(&mut self.full));
+        let mut fds = [PollFd::new(self.socket.as_fd(), events)];
+        match ppoll(&mut fds, Some(TimeSpec::from_duration(timeout)), None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// Nothing there, or what is there is the echo of a datagram that a peer or router refused.
+fn transient(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable, WouldBlock,
+    };
+    matches!(
+        error.kind(),
+        WouldBlock | Interrupted | ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable
+    )
+}

@@ -1,0 +1,120 @@
+//! Over kernel sockets on loopback.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use ccplane_contract::{Datapath, Mode};
+use ccplane_quic::{Config, Endpoint, UdpWire};
+use common::{Agent, Ended, Fetch, folder_with, live_engine, loopback, serve};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Turns both ends, on one thread, until every fetch has ended.
+fn run(
+    server: &mut Endpoint<UdpWire>,
+    client: &mut Endpoint<UdpWire>,
+    folder: &std::path::Path,
+    fetches: &mut BTreeMap<ccplane_quic::ConnectionId, Fetch>,
+    each: &mut dyn FnMut(),
+) {
+    let mut files = serve(folder);
+    let end = Instant::now() + PATIENCE;
+    let mut open = fetches.len();
+    let mut busy = std::collections::BTreeSet::new();
+    while open > 0 {
+        assert!(Instant::now() < end, "{open} of {} fetches go on", fetches.len());
+        server.turn(Duration::ZERO).unwrap();
+        while let Some((id, event)) = server.poll() {
+            files.on_event(server, id, &event);
+        }
+        files.advance(server);
+        client.turn(Duration::ZERO).unwrap();
+        let mut looks: Vec<_> = std::mem::take(&mut busy).into_iter().map(|id| (id, None)).collect();
+        while let Some((id, event)) = client.poll() {
+            looks.push((id, Some(event)));
+        }
+        for (id, event) in looks {
+            let fetch = fetches.get_mut(&id).unwrap();
+            let ended = fetch.ended.is_some();
+            if fetch.on(client, event) {
+                busy.insert(id);
+            }
+            open -= usize::from(!ended && fetch.ended.is_some());
+        }
+        each();
+    }
+}
+
+#[test]
+fn every_algorithm_moves_a_file() {
+    let (folder, sum) = folder_with(2 << 20);
+    for algorithm in ccplane_algs::all() {
+        let ((server_engine, handle), (client_engine, _)) = (live_engine(), live_engine());
+        let (mut server, mut client, trust) =
+            loopback(server_engine, client_engine, &Config::default());
+        let to = ccplane_quic::Wire::local_addr(server.wire());
+        let id = client.connect(trust, to, "localhost").unwrap();
+        let mut fetches = BTreeMap::from([(id, Fetch::new(id))]);
+        let mut agent = Agent::new(handle, algorithm.name());
+        let (began, mut steered) = (Instant::now(), false);
+        run(&mut server, &mut client, folder.path(), &mut fetches, &mut || {
+            agent.turn(began.elapsed().as_micros() as u64);
+            steered |= agent.handle.flows().iter().any(|flow| flow.mode == Mode::Program);
+        });
+        let ended = fetches[&id].ended.as_ref().unwrap();
+        assert_eq!(ended.sum(), Some(sum), "{}: {ended:?}", algorithm.name());
+        assert!(steered, "{} never steered", algorithm.name());
+    }
+}
+
+#[test]
+fn a_thousand_connections_on_one_endpoint() {
+    const CONNECTIONS: usize = 1000;
+    let (folder, sum) = folder_with(64 << 10);
+    let ((server_engine, handle), (client_engine, _)) = (live_engine(), live_engine());
+    let config = Config { idle_timeout: PATIENCE, ..Config::default() };
+    let (mut server, mut client, trust) = loopback(server_engine, client_engine, &config);
+    let to = ccplane_quic::Wire::local_addr(server.wire());
+    let mut fetches = BTreeMap::new();
+    for _ in 0..CONNECTIONS {
+        let id = client.connect(trust.clone(), to, "localhost").unwrap();
+        fetches.insert(id, Fetch::new(id));
+    }
+    let mut agent = Agent::new(handle, "reno");
+    let (began, mut most) = (Instant::now(), 0);
+    run(&mut server, &mut client, folder.path(), &mut fetches, &mut || {
+        agent.turn(began.elapsed().as_micros() as u64);
+        most = most.max(agent.handle.flows().len());
+    });
+    let wrong: Vec<&Ended> =
+        fetches.values().filter_map(|f| f.ended.as_ref()).filter(|e| e.sum() != Some(sum)).collect();
+    assert!(wrong.is_empty(), "{} failed, such as {:?}", wrong.len(), wrong[0]);
+    assert!(most > CONNECTIONS / 2, "at most {most} at once");
+}
+
+#[test]
+fn connections_beyond_the_limit_are_refused() {
+    let (folder, sum) = folder_with(1000);
+    let ((server_engine, _), (client_engine, _)) = (live_engine(), live_engine());
+    let config = Config { max_connections: 3, ..Config::default() };
+    let (mut server, mut client, trust) = loopback(server_engine, client_engine, &config);
+    let to = ccplane_quic::Wire::local_addr(server.wire());
+    let mut fetches = BTreeMap::new();
+    for _ in 0..5 {
+        let id = client.connect(trust.clone(), to, "localhost").unwrap();
+        fetches.insert(id, Fetch::new(id));
+    }
+    run(&mut server, &mut client, folder.path(), &mut fetches, &mut || {});
+    let ended = || fetches.values().map(|f| f.ended.as_ref().unwrap());
+    assert_eq!(ended().filter(|e| e.sum() == Some(sum)).count(), 3);
+    assert_eq!(ended().filter(|e| matches!(e, Ended::Lost(_))).count(), 2);
+}
+
+#[test]
+fn buffers_are_what_was_granted() {
+    let wire = UdpWire::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let buffers = wire.buffers();
+    assert!(buffers.receive_bytes >= 100_000 && buffers.send_bytes >= 100_000, "{buffers:?}");
+}
