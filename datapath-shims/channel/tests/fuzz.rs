@@ -1,0 +1,74 @@
+//! Fuzz targets: whatever another process writes into shared memory or says over it, nothing panics, stalls or reads
+//! beyond the memory.
+//!
+//! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
+//! `cargo bolero test -p ccplane-channel --test fuzz ring_memory` runs one guided by coverage.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ccplane_channel::ring::{self, MAX_RECORD_BYTES, MIN_BYTES, Reader, Writer};
+use ccplane_channel::{Record, SharedWords, Transport};
+use ccplane_wire::v2::ToDatapath;
+use common::{Agent, Toy};
+
+/// What a reader and a writer meet, by turns: (what, where, value).
+fn check(memory: &Arc<SharedWords>, ops: &[(u8, u16, u64)]) {
+    memory.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    let mut writer = Writer::new(Arc::clone(memory), 0, MIN_BYTES).unwrap();
+    let mut reader = Reader::new(Arc::clone(memory), 0, MIN_BYTES).unwrap();
+    let mut record = Record::default();
+    for (what, at, value) in ops {
+        match what % 4 {
+            0 => drop(writer.write(&value.to_le_bytes().repeat(usize::from(*at) % 64))),
+            1 => {
+                let words = memory.words();
+                words[usize::from(*at) % words.len()].store(*value, Ordering::Relaxed);
+            }
+            // Small values pass more checks than large ones.
+            2 => memory.words()[usize::from(*at) % 40].store(value % 100, Ordering::Relaxed),
+            _ => {
+                if reader.read(&mut record).is_ok() {
+                    assert!(record.bytes().len() <= MAX_RECORD_BYTES);
+                }
+                let _ = reader.is_ready();
+            }
+        }
+    }
+}
+
+#[test]
+fn ring_memory() {
+    let (memory, _) = SharedWords::create(ring::words_of(MIN_BYTES)).unwrap();
+    let memory = Arc::new(memory);
+    bolero::check!().with_type::<Vec<(u8, u16, u64)>>().for_each(|ops| check(&memory, ops));
+}
+
+/// An agent that says anything, well framed or not, over either way: the datapath's end goes on, and is there for the
+/// next one.
+#[test]
+fn what_an_agent_says() {
+    let mut agents = [Transport::Ring, Transport::Socket].map(Agent::new);
+    let mut toy = Toy::default();
+    bolero::check!().with_type::<(u8, Vec<(u8, u8, Vec<u8>)>)>().for_each(|(which, said)| {
+        let agent = &mut agents[usize::from(which % 2)];
+        for (ty, minor, body) in said {
+            let len = (16 + body.len()) as u32;
+            let mut bytes = [&b"CCPL"[..], &[2, minor % 3, *ty, 0], &len.to_le_bytes(), &[0; 4]].concat();
+            bytes.extend(body);
+            // Some of it without a header.
+            agent.say_bytes(if *ty == 0 { body } else { &bytes });
+            agent.turn(&mut toy);
+        }
+        agent.connect(&mut toy);
+        agent.say(&ToDatapath::Heartbeat { now_us: 1 }, 0);
+        let before = toy.heartbeats;
+        agent.turn(&mut toy);
+        assert!(toy.heartbeats > before, "it still listens");
+        agent.forget();
+        toy.forget();
+    });
+}
