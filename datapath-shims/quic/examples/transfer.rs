@@ -31,7 +31,8 @@ fn main() {
     core.attach(HERE, datapath.capabilities(), 0).unwrap();
 
     // A connection whose flow they steer.
-    let mut endpoint = Endpoint::new(UdpWire::bind("127.0.0.1:0".parse().unwrap()).unwrap(), engine, Config::default());
+    let mut endpoint =
+        Endpoint::new(UdpWire::bind("127.0.0.1:0".parse().unwrap()).unwrap(), engine, Config::default());
     let id = endpoint.connect(tls::client(trust, PROTOCOL).unwrap(), to, "localhost").unwrap();
     let (mut stream, mut left, began) = (None, BYTES, Instant::now());
     let data = vec![0; 1 << 16];

@@ -2,16 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-/// Credit that a flow saves up while its loop is late, or while it has nothing to send: the longest burst, in time at
-/// its rate.
+/// Credit that a flow saves up while its loop is late, or while it has nothing to send, in time at its rate: with a quantum
+/// more it is the longest burst.
 pub const BURST: Duration = Duration::from_millis(2);
 /// What is sent at once where the loop is on time, in time at the flow's rate: a system call every quarter of a
 /// millisecond, whatever the rate.
 const QUANTUM: Duration = Duration::from_micros(250);
 /// The largest quantum, bytes: one segmentation offload.
 const MAX_QUANTUM_BYTES: i64 = 64_000;
-/// A bucket holds this many datagrams, however slow it is.
-const MIN_DATAGRAMS: i64 = 2;
 /// Beyond that a rate is no limit, bytes per second.
 const MAX_RATE: u64 = 1 << 36;
 const NS_PER_S: i64 = 1_000_000_000;
@@ -81,8 +79,9 @@ impl Bucket {
         self.bytes_in(QUANTUM).min(MAX_QUANTUM_BYTES).max(mtu_bytes)
     }
 
+    /// A burst, and what was too little to be sent before.
     fn depth_bytes(&self, mtu_bytes: i64) -> i64 {
-        self.bytes_in(BURST).max(MIN_DATAGRAMS * mtu_bytes)
+        self.bytes_in(BURST) + self.quantum_bytes(mtu_bytes)
     }
 }
 
@@ -119,7 +118,7 @@ mod tests {
                 let (bytes, longest) = sent_in_a_second(rate, step);
                 let error = bytes as f64 / rate as f64 - 1.0;
                 // A burst more or less at the ends.
-                let burst = rate as f64 * 0.002 + 2400.0;
+                let burst = rate as f64 * 0.00225 + 1200.0;
                 assert!(error.abs() < 0.001 + burst / rate as f64, "{rate} B/s every {step:?}: {error}");
                 assert!(longest as f64 <= burst + 1200.0, "{rate} B/s every {step:?}: burst {longest}");
             }
@@ -146,7 +145,7 @@ mod tests {
         let mut bucket = Bucket::new(start);
         bucket.set_rate(start, 120_000_000);
         let later = start + Duration::from_secs(3600);
-        assert_eq!(bucket.allowance(later, MTU), Ok(200), "2 ms of 100 datagrams a millisecond");
+        assert_eq!(bucket.allowance(later, MTU), Ok(225), "2.25 ms of 100 datagrams a millisecond");
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub const MAX_CONNECTIONS: usize = 10_000;
 /// How connections behave.
 #[derive(Clone)]
 pub struct Config {
-    /// A peer that is silent for so long is gone.
+    /// A peer that is silent for so long is gone; where there is a `keep_alive`, for so long after that was not answered.
     pub idle_timeout: Duration,
     /// A connection with nothing to say shows that it lives so often; `None`: it does not.
     pub keep_alive: Option<Duration>,

@@ -21,7 +21,7 @@ use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use std::any::Any;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 /// What a flow that has more to send says of it, bytes past those in flight.
@@ -59,11 +59,31 @@ pub(crate) struct Origin {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     pub(crate) observer: Option<Observer>,
+    /// The path at work.
+    path: Mutex<Weak<Path>>,
+}
+
+impl Origin {
+    pub(crate) fn new(
+        engine: Engine,
+        local: SocketAddr,
+        remote: SocketAddr,
+        observer: Option<Observer>,
+    ) -> Origin {
+        Origin { engine, local, remote, observer, path: Mutex::default() }
+    }
 }
 
 impl ControllerFactory for Origin {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Steered { acked: Acked::default(), newest: None, path: Arc::new(Path::new(self, now, current_mtu)) })
+        let path = Arc::new(Path::new(Arc::clone(&self), now, current_mtu));
+        let mut at_work = self.path.lock().unwrap_or_else(PoisonError::into_inner);
+        // quinn keeps the old path for as long as the new one may turn out to be none. Its flow has ended; if it comes
+        // back, it is another one.
+        if let Some(old) = std::mem::replace(&mut *at_work, Arc::downgrade(&path)).upgrade() {
+            old.flow().engine = None;
+        }
+        Box::new(Steered { acked: Acked::default(), newest: None, path })
     }
 }
 
@@ -88,7 +108,7 @@ impl ControllerFactory for WindowOnly {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let unknown = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
         let engine = self.engine.clone();
-        Arc::new(Origin { engine, local: unknown, remote: unknown, observer: None }).build(now, current_mtu)
+        Arc::new(Origin::new(engine, unknown, unknown, None)).build(now, current_mtu)
     }
 }
 
@@ -197,7 +217,8 @@ impl Controller for Steered {
         let mut metrics = ControllerMetrics::default();
         metrics.congestion_window = self.window();
         // quinn says bits.
-        metrics.pacing_rate = Some(self.path.rate.load(Relaxed)).filter(|rate| *rate > 0).map(|rate| rate * 8);
+        metrics.pacing_rate =
+            Some(self.path.rate.load(Relaxed)).filter(|rate| *rate > 0).map(|rate| rate * 8);
         metrics
     }
 

@@ -84,7 +84,13 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(local: SocketAddr, may_fragment: bool, control: Control, config: Config, now: Instant) -> Driver {
+    pub(crate) fn new(
+        local: SocketAddr,
+        may_fragment: bool,
+        control: Control,
+        config: Config,
+        now: Instant,
+    ) -> Driver {
         let mut endpoint = EndpointConfig::default();
         // At least 1200 and at most 65527 are what it refuses otherwise.
         let _ = endpoint.max_udp_payload_size(config.max_mtu_bytes.clamp(1472, 65_527));
@@ -128,7 +134,8 @@ impl Driver {
 
     /// Whether there is something to do that waits for nothing.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.events.is_empty() || (self.stuck.is_none() && !(self.ready.is_empty() && self.replies.is_empty()))
+        !self.events.is_empty()
+            || (self.stuck.is_none() && !(self.ready.is_empty() && self.replies.is_empty()))
     }
 
     pub(crate) fn ids(&self) -> Vec<ConnectionId> {
@@ -159,7 +166,7 @@ impl Driver {
         let mut transport = self.config.transport();
         transport.congestion_controller_factory(match &self.control {
             Control::Engine { engine, observer } => {
-                Arc::new(Origin { engine: engine.clone(), local, remote, observer: observer.clone() })
+                Arc::new(Origin::new(engine.clone(), local, remote, observer.clone()))
             }
             Control::Quinn(factory) => Arc::clone(factory),
         });
@@ -332,7 +339,9 @@ impl Driver {
         slot.bucket.set_rate(self.now, rate);
         slot.paced_until = None;
         let datagrams = match slot.bucket.allowance(self.now, mtu_bytes) {
-            Ok(datagrams) => datagrams.min(wire.max_segments()).min(SEND_BYTES / usize::from(mtu_bytes)).max(1),
+            Ok(datagrams) => {
+                datagrams.min(wire.max_segments()).min(SEND_BYTES / usize::from(mtu_bytes)).max(1)
+            }
             Err(until) => {
                 slot.paced_until = Some(until);
                 return Ok(Sent::Nothing);

@@ -4,35 +4,52 @@
 use ccplane_engine::rate::SendStamp;
 use std::collections::VecDeque;
 
-/// Stamps that are kept. Of a window sent in more calls than that, every second one goes, again and again: a rate is then
-/// taken over a little more than the round trip, and stays a rate that was.
+/// Stamps that are kept. Where a window is sent in more calls than that, fewer are taken, evenly: a rate is then taken over
+/// a little more than the round trip, and stays a rate that was.
 const MAX_STAMPS: usize = 256;
 
-/// The stamps of what is in flight, oldest first, one for all that left at the same time.
+/// The stamps of what is in flight, oldest first, at most one for all that left at the same time.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Stamps(VecDeque<SendStamp>);
+pub(crate) struct Stamps {
+    kept: VecDeque<SendStamp>,
+    /// Least time between two, nanoseconds.
+    gap_ns: u64,
+}
 
 impl Stamps {
     /// Something left, not before anything else did.
     pub(crate) fn push(&mut self, stamp: SendStamp) {
-        if self.0.back().is_some_and(|last| stamp.sent_ns <= last.sent_ns) {
+        if self.kept.back().is_some_and(|last| stamp.sent_ns <= last.sent_ns + self.gap_ns) {
             return;
         }
-        if self.0.len() == MAX_STAMPS {
-            let mut keep = false;
-            self.0.retain(|_| {
-                keep = !keep;
-                keep
-            });
+        if self.kept.len() == MAX_STAMPS {
+            self.thin();
         }
-        self.0.push_back(stamp);
+        self.kept.push_back(stamp);
+    }
+
+    #[cold]
+    fn thin(&mut self) {
+        let (Some(first), Some(last)) = (self.kept.front(), self.kept.back()) else { return };
+        self.gap_ns = (last.sent_ns - first.sent_ns) / (MAX_STAMPS as u64 / 2);
+        let (gap_ns, mut kept_ns) = (self.gap_ns, None);
+        self.kept.retain(|stamp| {
+            let keep = kept_ns.is_none_or(|at_ns| stamp.sent_ns > at_ns + gap_ns);
+            if keep {
+                kept_ns = Some(stamp.sent_ns);
+            }
+            keep
+        });
     }
 
     /// The stamp of what left at this time, or of the last that is kept before it. Older ones are forgotten.
     pub(crate) fn take(&mut self, sent_ns: u64) -> Option<SendStamp> {
-        let until = self.0.partition_point(|stamp| stamp.sent_ns <= sent_ns);
-        let found = self.0.get(until.checked_sub(1)?).copied();
-        self.0.drain(..until - 1);
+        let until = self.kept.partition_point(|stamp| stamp.sent_ns <= sent_ns);
+        let found = self.kept.get(until.checked_sub(1)?).copied();
+        self.kept.drain(..until - 1);
+        if self.kept.len() < MAX_STAMPS / 8 {
+            self.gap_ns = 0;
+        }
         found
     }
 }
@@ -67,7 +84,7 @@ mod tests {
     fn a_large_window_is_thinned() {
         let mut stamps = Stamps::default();
         sent_at(&mut stamps, 0..10_000);
-        assert!(stamps.0.len() <= MAX_STAMPS && stamps.0.capacity() <= 2 * MAX_STAMPS);
+        assert!(stamps.kept.len() <= MAX_STAMPS && stamps.kept.capacity() <= 2 * MAX_STAMPS);
         for sent_ns in [1, 1000, 5000, 9999] {
             let found_ns = take(&mut stamps, sent_ns).unwrap();
             assert!(found_ns <= sent_ns && sent_ns - found_ns <= 128, "{sent_ns}: {found_ns}");

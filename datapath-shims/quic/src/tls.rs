@@ -150,7 +150,8 @@ pub fn server(identity: Identity, protocol: &[u8]) -> Result<ServerConfig, TlsEr
 /// # Errors
 /// `File`, `NoCertificate`.
 pub fn client(trust: Trust, protocol: &[u8]) -> Result<ClientConfig, TlsError> {
-    let builder = rustls::ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
+    let builder =
+        rustls::ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
     let pinned = match trust {
         Trust::Pinned(fingerprint) => Some(fingerprint),
         Trust::Anyone => None,
@@ -192,9 +193,9 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let found = Fingerprint::of(end_entity);
         match self.pinned {
-            Some(pinned) if pinned != found => {
-                Err(rustls::Error::General(format!("the server's certificate is {found}, expected was {pinned}")))
-            }
+            Some(pinned) if pinned != found => Err(rustls::Error::General(format!(
+                "the server's certificate is {found}, expected was {pinned}"
+            ))),
             _ => Ok(ServerCertVerified::assertion()),
         }
     }

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const HEARTBEAT_TIMEOUT_US: u64 = 200_000;
+const HEARTBEAT_TIMEOUT_US: u64 = 100_000;
 /// What a flow sends at most, bytes per second: cases are about what programs do, not about how fast.
-const LIMIT: u64 = 400_000;
+const LIMIT: u64 = 2_000_000;
 
 /// A client that writes without end to a server that reads.
 struct Live {
@@ -31,7 +31,7 @@ impl Live {
     fn new() -> Live {
         let config = EngineConfig {
             heartbeat_timeout_us: HEARTBEAT_TIMEOUT_US,
-            event_capacity: 1000,
+            event_capacity: 100,
             batch_us: 0,
             ..EngineConfig::new("quic")
         };
@@ -64,7 +64,9 @@ impl Live {
         }
         let due = self.began.elapsed().as_micros() as u64 * LIMIT / 1_000_000;
         for (id, stream) in &self.sending {
-            let (Some(stream), Some(mut connection)) = (stream, self.client.connection(*id)) else { continue };
+            let (Some(stream), Some(mut connection)) = (stream, self.client.connection(*id)) else {
+                continue;
+            };
             while self.written < due {
                 match connection.write(*stream, &[7; 8000]) {
                     Ok(bytes) if bytes > 0 => self.written += bytes as u64,

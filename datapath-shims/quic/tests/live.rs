@@ -52,8 +52,7 @@ fn every_algorithm_moves_a_file() {
     let (folder, sum) = folder_with(2 << 20);
     for algorithm in ccplane_algs::all() {
         let ((server_engine, handle), (client_engine, _)) = (live_engine(), live_engine());
-        let (mut server, mut client, trust) =
-            loopback(server_engine, client_engine, &Config::default());
+        let (mut server, mut client, trust) = loopback(server_engine, client_engine, &Config::default());
         let to = ccplane_quic::Wire::local_addr(server.wire());
         let id = client.connect(trust, to, "localhost").unwrap();
         let mut fetches = BTreeMap::from([(id, Fetch::new(id))]);

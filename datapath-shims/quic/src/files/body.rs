@@ -126,7 +126,8 @@ impl Incoming {
                 };
             }
             budget = budget.saturating_sub(data.len());
-            let content = data.split_to(data.len().min(usize::try_from(self.left_bytes).unwrap_or(usize::MAX)));
+            let content =
+                data.split_to(data.len().min(usize::try_from(self.left_bytes).unwrap_or(usize::MAX)));
             self.left_bytes -= content.len() as u64;
             self.hasher.update(&content);
             sink.write_all(&content)?;

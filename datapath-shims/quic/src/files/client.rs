@@ -15,12 +15,24 @@ pub struct Transfer {
 }
 
 enum State {
-    Asking { request: Bytes, sink: Box<dyn io::Write + Send> },
-    Promised { line: LineReader, sink: Box<dyn io::Write + Send> },
-    Receiving { content: Incoming, sink: Box<dyn io::Write + Send> },
+    Asking {
+        request: Bytes,
+        sink: Box<dyn io::Write + Send>,
+    },
+    Promised {
+        line: LineReader,
+        sink: Box<dyn io::Write + Send>,
+    },
+    Receiving {
+        content: Incoming,
+        sink: Box<dyn io::Write + Send>,
+    },
     Sending(Outgoing),
     /// Sent; `None`: the server did not want all of it.
-    Answer { line: LineReader, sum: Option<Sha256Sum> },
+    Answer {
+        line: LineReader,
+        sum: Option<Sha256Sum>,
+    },
     Ended,
 }
 
@@ -138,13 +150,15 @@ impl Transfer {
                     (State::Receiving { content: Incoming::new(length_bytes, first), sink }, None)
                 }
             },
-            State::Receiving { mut content, mut sink } => match content.receive(connection, stream, &mut sink)? {
-                Moved::All(sum) => {
-                    sink.flush()?;
-                    (State::Ended, Some(Step::Done(self.done(sum))))
+            State::Receiving { mut content, mut sink } => {
+                match content.receive(connection, stream, &mut sink)? {
+                    Moved::All(sum) => {
+                        sink.flush()?;
+                        (State::Ended, Some(Step::Done(self.done(sum))))
+                    }
+                    moved => (State::Receiving { content, sink }, Some(told(moved))),
                 }
-                moved => (State::Receiving { content, sink }, Some(told(moved))),
-            },
+            }
             State::Sending(mut content) => match content.send(connection, stream) {
                 Ok(Moved::All(sum)) => (State::Answer { line: LineReader::default(), sum: Some(sum) }, None),
                 Ok(moved) => (State::Sending(content), Some(told(moved))),

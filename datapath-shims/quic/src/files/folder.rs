@@ -108,7 +108,11 @@ fn errno(error: &io::Error) -> Errno {
 fn checked(name: &str) -> Result<&Path, Refused> {
     let path = Path::new(name);
     let normal = path.components().all(|c| matches!(c, Component::Normal(_)));
-    if normal && !name.is_empty() && !name.ends_with('/') && !name.contains('\0') { Ok(path) } else { Err(Refused::Name) }
+    if normal && !name.is_empty() && !name.ends_with('/') && !name.contains('\0') {
+        Ok(path)
+    } else {
+        Err(Refused::Name)
+    }
 }
 
 /// A file that is being written. Gone when it is dropped before it was kept.
@@ -186,12 +190,26 @@ mod tests {
         }
         let absolute = served.join("in/file");
         let absolute = absolute.to_str().unwrap();
-        for name in
-            ["", "..", "../secret", "in/../../secret", absolute, "/", ".", "in/file/", "nul\0", "out", "up/secret", "loop"]
-        {
+        for name in [
+            "",
+            "..",
+            "../secret",
+            "in/../../secret",
+            absolute,
+            "/",
+            ".",
+            "in/file/",
+            "nul\0",
+            "out",
+            "up/secret",
+            "loop",
+        ] {
             assert_eq!(folder.read(name).err(), Some(Refused::Name), "{name:?}");
             let created = folder.create(name, 1).err();
-            assert!(created == Some(Refused::Name) || ["out", "loop"].contains(&name), "{name:?}: {created:?}");
+            assert!(
+                created == Some(Refused::Name) || ["out", "loop"].contains(&name),
+                "{name:?}: {created:?}"
+            );
         }
         assert_eq!(folder.read("in").err(), Some(Refused::NotAFile));
         assert_eq!(folder.read("none").err(), Some(Refused::NotFound));

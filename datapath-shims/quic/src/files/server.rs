@@ -219,7 +219,11 @@ impl Serving {
             Request::Get { name } => {
                 let (file, length_bytes) = folder.read(name)?;
                 self.bytes = length_bytes;
-                Ok(State::Sending(Outgoing::new(format!("ok {length_bytes}\n"), Box::new(file), length_bytes)))
+                Ok(State::Sending(Outgoing::new(
+                    format!("ok {length_bytes}\n"),
+                    Box::new(file),
+                    length_bytes,
+                )))
             }
             Request::Put { length_bytes, name } => {
                 self.bytes = length_bytes;

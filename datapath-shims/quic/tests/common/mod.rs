@@ -137,7 +137,8 @@ impl Fetch {
         if self.ended.is_some() {
             return false;
         }
-        let (Some(transfer), Some(mut connection)) = (&mut self.transfer, endpoint.connection(self.id)) else {
+        let (Some(transfer), Some(mut connection)) = (&mut self.transfer, endpoint.connection(self.id))
+        else {
             return false;
         };
         match transfer.advance(&mut connection) {
@@ -220,8 +221,10 @@ impl World {
         }
         let mut busy = self.files.advance(&mut self.server);
         self.client.turn_at(now).unwrap();
-        while let Some((_, event)) = self.client.poll() {
-            busy |= self.fetch.on(&mut self.client, Some(event));
+        while let Some((id, event)) = self.client.poll() {
+            if id == self.fetch.id {
+                busy |= self.fetch.on(&mut self.client, Some(event));
+            }
         }
         busy |= self.fetch.on(&mut self.client, None);
         if let Some(agent) = &mut self.agent {

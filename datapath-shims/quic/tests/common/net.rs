@@ -146,7 +146,8 @@ impl Wire for MemoryWire {
         let mut count = 0;
         loop {
             let mut inner = self.net.0.borrow_mut();
-            let (from, until) = ((self.local, inner.now - Duration::from_secs(3600), 0), (self.local, inner.now, u64::MAX));
+            let (from, until) =
+                ((self.local, inner.now - Duration::from_secs(3600), 0), (self.local, inner.now, u64::MAX));
             let Some(key) = inner.flying.range(from..=until).next().map(|(key, _)| *key) else { break };
             let datagram = inner.flying.remove(&key).unwrap();
             drop(inner);
