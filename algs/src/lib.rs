@@ -8,6 +8,7 @@
 use ccplane_alg::{Algorithm, Parameter};
 use std::sync::Arc;
 
+mod aggregate;
 mod aurora;
 mod bbr;
 mod ccp_reno;
@@ -15,6 +16,7 @@ mod constant;
 mod copa;
 mod cubic;
 mod interval;
+mod largest;
 mod mocc;
 mod nimbus;
 pub mod placed;
@@ -23,12 +25,14 @@ mod reno;
 mod testing;
 mod vegas;
 
+pub use aggregate::{Aggregate, AggregateConfig};
 pub use aurora::{Aurora, AuroraConfig, Reward};
 pub use bbr::{Bbr, BbrConfig};
 pub use ccp_reno::{CcpReno, CcpRenoConfig};
 pub use constant::{Constant, ConstantConfig};
 pub use copa::{Copa, CopaConfig};
 pub use cubic::{Cubic, CubicConfig};
+pub use largest::Largest;
 pub use mocc::{Mocc, MoccConfig};
 pub use nimbus::{Nimbus, NimbusConfig};
 pub use placed::{Distilled, InAgent, Still};
@@ -66,6 +70,7 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
         Arc::new(Reno::default()),
         Arc::new(Cubic::default()),
         Arc::new(CcpReno::default()),
+        Arc::new(Aggregate::default()),
         Arc::new(Bbr::default()),
         Arc::new(Constant::default()),
         Arc::new(Vegas::default()),

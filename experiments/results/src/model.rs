@@ -209,6 +209,23 @@ pub enum Datapath {
     Ebpf,
     /// The same fold program in the virtual-time simulator.
     Sim,
+    /// The same fold program under QUIC, over UDP sockets.
+    Quic,
+    /// The same, over DPDK ports.
+    Dpdk,
+}
+
+impl Datapath {
+    /// As plans and reports spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Datapath::Kernel => "kernel",
+            Datapath::Ebpf => "ebpf",
+            Datapath::Sim => "sim",
+            Datapath::Quic => "quic",
+            Datapath::Dpdk => "dpdk",
+        }
+    }
 }
 
 /// Where it ran.

@@ -84,6 +84,12 @@ pub enum Error {
         /// What it said, or how it ended.
         why: String,
     },
+    /// A QUIC connection failed.
+    #[error("QUIC: {why}")]
+    Quic {
+        /// What quinn or TLS said.
+        why: String,
+    },
     /// The simulator refused the scenario.
     #[error(transparent)]
     Sim(#[from] crate::sim::SimulateError),

@@ -13,6 +13,7 @@ mod error;
 pub mod experiment;
 pub mod host;
 pub mod plan;
+pub mod quic;
 pub mod sim;
 #[allow(unsafe_code)]
 mod sys;

@@ -4,16 +4,17 @@
 //! a [`Core`] of its own, so that neither waits for the other. The main thread serves the control socket and
 //! signals.
 
+mod embedded;
 mod handle;
-mod kernel_loop;
 mod observed;
+mod own_loop;
 pub(crate) mod privileges;
 mod source;
 mod worker;
 
 use crate::cli::AgentArgs;
 use crate::clock;
-use crate::config::{Config, DEFAULT_TOML, LearnMode, OnOff, Switch, resolve_rules};
+use crate::config::{Config, DEFAULT_TOML, LearnMode, OnOff, Switch, Transport, resolve_rules};
 use crate::control::{Answer, Request, Response, Server, ServerLimits};
 use crate::failure::Failure;
 use crate::learning::{Ask, LearnerView, Learning, LoopId};
@@ -22,9 +23,10 @@ use crate::place::Located;
 use crate::rundir::{self, InstanceLock, RunDirError};
 use ccplane_alg::Algorithm;
 use ccplane_core::{Catalog, CatalogError, Core, Rules};
+pub(crate) use embedded::waker;
 use handle::{ByHand, Handle};
-pub(crate) use kernel_loop::KernelLoop;
 use observed::Observed;
+pub(crate) use own_loop::OwnLoop;
 use source::{Peers, Source};
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -130,13 +132,8 @@ fn start_loops(
         info!(why = "datapath.ebpf.mode is off", "kernel datapath off");
     } else {
         let metrics = observed.of_loop("kernel");
-        match KernelLoop::start_counted(
-            located,
-            rules,
-            algorithms,
-            metrics.clone(),
-            learning.post(KERNEL_LOOP),
-        )? {
+        match OwnLoop::start_counted(located, rules, algorithms, metrics.clone(), learning.post(KERNEL_LOOP))?
+        {
             Ok(kernel) => {
                 let worker = kernel.into_worker();
                 observed.started("kernel", metrics, &worker);
@@ -150,7 +147,10 @@ fn start_loops(
     }
     if config.datapath.unix.mode == OnOff::On {
         let socket = located.datapath_socket()?;
+        let pace = pace.of_peers(&config.datapath.unix);
         let options = HubOptions {
+            rings: config.datapath.unix.transport == Transport::Ring,
+            wake: pace.asked_of_peers(),
             max_peers: config.datapath.unix.max_peers.count(),
             heartbeat_timeout: config.agent.heartbeat_timeout_ms.millis(),
             session: clock::now_us() ^ (u64::from(std::process::id()) << 48),

@@ -7,16 +7,15 @@ use crate::qlog::Taps;
 use ccplane_contract::{Datapath, FlowStats};
 use ccplane_core::{Core, DatapathId, Driven, NATIVE};
 use ccplane_ebpf::{EbpfDatapath, EbpfError};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 use tracing::{info, warn};
 
 /// Datagrams taken in one go.
 const MAX_DATAGRAMS: usize = 1024;
+/// How long rings are looked at without letting others run, who may wait for the core.
+const LOOK: Duration = Duration::from_micros(20);
 /// How soon a full socket is tried again: nothing tells when its owner has read.
 const RETRY_FULL: Duration = Duration::from_millis(1);
 
@@ -27,6 +26,11 @@ pub(super) trait Source {
 
     /// Blocks until a datapath has something, or `timeout` passed.
     fn wait(&mut self, timeout: Duration) -> io::Result<()>;
+
+    /// Between two turns of a loop that does not sleep: lets others run, unless there is something to look at.
+    fn pause(&mut self) {
+        std::thread::yield_now();
+    }
 
     /// Every flow, with what the core knows of it.
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord>;
@@ -166,12 +170,12 @@ impl Source for Peers {
     }
 
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        let timeout = if self.hub.has_backlog() { timeout.min(RETRY_FULL) } else { timeout };
-        let timeout = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
-        let mut fds = [PollFd::new(self.hub.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, PollTimeout::from(timeout)) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(errno) => Err(errno.into()),
+        self.hub.wait(if self.hub.has_backlog() { timeout.min(RETRY_FULL) } else { timeout })
+    }
+
+    fn pause(&mut self) {
+        if !self.hub.spin(LOOK) {
+            std::thread::yield_now();
         }
     }
 
@@ -201,7 +205,7 @@ impl Source for Peers {
     }
 }
 
-fn records(id: DatapathId, datapath: &mut dyn Datapath, core: &Core) -> Vec<FlowRecord> {
+pub(super) fn records(id: DatapathId, datapath: &mut dyn Datapath, core: &Core) -> Vec<FlowRecord> {
     let kind = datapath.capabilities().kind;
     let name = |mut record: FlowRecord| {
         if let Some(policy) = &mut record.policy {
@@ -215,7 +219,7 @@ fn records(id: DatapathId, datapath: &mut dyn Datapath, core: &Core) -> Vec<Flow
     datapath.flows().iter().map(|s| name(FlowRecord::new(kind, s, core.flow(id, s.flow)))).collect()
 }
 
-fn samples(id: DatapathId, datapath: &mut dyn Datapath, core: &Core) -> Vec<FlowSample> {
+pub(super) fn samples(id: DatapathId, datapath: &mut dyn Datapath, core: &Core) -> Vec<FlowSample> {
     let kind = datapath.capabilities().kind;
     let sample = |s: &FlowStats| FlowSample {
         datapath: kind,

@@ -4,7 +4,7 @@
 use super::privileges;
 use super::source::Source;
 use crate::clock;
-use crate::config::{Agent, Wake};
+use crate::config::{Agent, Unix, Wake};
 use crate::control::{
     Counters, DatapathRecord, DecisionRecord, DeploymentRecord, FlowRecord, ProgramRecord, SlotRecord,
 };
@@ -85,6 +85,26 @@ impl Pace {
             wake: agent.wake,
             spin: agent.spin_us.micros(),
             poll_interval: agent.poll_interval_ms.millis(),
+        }
+    }
+
+    /// For datapaths in other processes, which may have it otherwise.
+    pub(super) fn of_peers(self, unix: &Unix) -> Pace {
+        Pace {
+            wake: unix.wake.unwrap_or(self.wake),
+            spin: unix.spin_us.map_or(self.spin, |us| us.micros()),
+            ..self
+        }
+    }
+
+    /// How datapaths in other processes are asked to wait.
+    pub(super) fn asked_of_peers(self) -> ccplane_channel::Wake {
+        match self.wake {
+            Wake::Sleep => ccplane_channel::Wake::Sleep,
+            Wake::Spin => {
+                ccplane_channel::Wake::Spin { us: u32::try_from(self.spin.as_micros()).unwrap_or(u32::MAX) }
+            }
+            Wake::Busy => ccplane_channel::Wake::Busy,
         }
     }
 }
@@ -206,13 +226,16 @@ impl Loop {
             }
             if driven.events > 0 {
                 busy_until = Instant::now() + self.pace.spin;
-                // Whoever was answered runs first, should it wait for this core.
-                std::thread::yield_now();
+                match self.pace.wake {
+                    // Whoever was answered runs first, should it wait for this core.
+                    Wake::Sleep => std::thread::yield_now(),
+                    Wake::Spin | Wake::Busy => self.source.pause(),
+                }
                 continue;
             }
             match self.pace.wake {
-                Wake::Busy => std::thread::yield_now(),
-                Wake::Spin if Instant::now() < busy_until => std::thread::yield_now(),
+                Wake::Busy => self.source.pause(),
+                Wake::Spin if Instant::now() < busy_until => self.source.pause(),
                 Wake::Spin | Wake::Sleep => self.sleep(),
             }
         }

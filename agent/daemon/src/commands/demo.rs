@@ -3,7 +3,7 @@
 
 use super::sim::{Figures, line, text};
 use super::{print, print_json};
-use crate::agent::KernelLoop;
+use crate::agent::OwnLoop;
 use crate::cli::DemoArgs;
 use crate::config::Config;
 use crate::control::{DecisionRecord, FlowRecord, ModeName};
@@ -255,7 +255,7 @@ fn start_agent(
     config: &DemoConfig,
     algorithms: &[Arc<dyn Algorithm>],
     steering: Steering,
-) -> Result<Option<KernelLoop>, Failure> {
+) -> Result<Option<OwnLoop>, Failure> {
     let ours = config.flows.iter().filter(|f| f.datapath == Datapath::CcplaneEbpf);
     let rule = |port, algorithm: &str| Rule { remote_port: Some(port..=port), ..Rule::any(algorithm) };
     let rules =
@@ -263,8 +263,8 @@ fn start_agent(
     let used: Vec<Arc<dyn Algorithm>> =
         algorithms.iter().filter(|a| rules.rules.iter().any(|r| r.algorithm == a.name())).cloned().collect();
     let started = match steering {
-        Steering::Learning => KernelLoop::start_learning(located, &rules, &used),
-        Steering::Fixed => KernelLoop::start(located, &rules, &used),
+        Steering::Learning => OwnLoop::start_learning(located, &rules, &used),
+        Steering::Fixed => OwnLoop::start(located, &rules, &used),
     };
     match started {
         Ok(Ok(agent)) => Ok(Some(agent)),
@@ -278,7 +278,7 @@ fn start_agent(
 }
 
 struct DemoHooks<'a> {
-    agent: Option<KernelLoop>,
+    agent: Option<OwnLoop>,
     algorithms: &'a [Arc<dyn Algorithm>],
     stop: Arc<AtomicBool>,
     /// By flow label: its program when last seen, and how often that changed.
@@ -311,7 +311,7 @@ impl Hooks for DemoHooks<'_> {
 
     fn decisions(&mut self, started: SystemTime) -> Vec<Decision> {
         let started_s = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let (_, decisions) = self.agent.as_ref().map(KernelLoop::snapshots).unwrap_or_default();
+        let (_, decisions) = self.agent.as_ref().map(OwnLoop::snapshots).unwrap_or_default();
         learned(&decisions, started_s)
     }
 

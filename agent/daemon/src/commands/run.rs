@@ -1,15 +1,16 @@
 //! `ccplane run`: plans.
 
 use super::{print, print_json};
-use crate::agent::KernelLoop;
+use crate::agent::{OwnLoop, waker};
 use crate::cli::RunArgs;
 use crate::control::{FlowRecord, ModeName};
 use crate::failure::Failure;
 use crate::place::Located;
 use ccplane_alg::Algorithm;
+use ccplane_contract::Datapath;
 use ccplane_core::{NATIVE, Rule, Rules};
 use ccplane_report::experiment::{Compared, comparisons};
-use ccplane_runner::experiment::agents::{Agent, Agents, BoxError, Steer, SteeredFlow};
+use ccplane_runner::experiment::agents::{Agent, Agents, BoxError, Steer, SteeredFlow, Waker};
 use ccplane_runner::experiment::{self, Ended, Options, Progress, results_path};
 use ccplane_runner::host;
 use ccplane_runner::plan::{Known, Overrides, Plan, PlanError, shipped};
@@ -55,7 +56,7 @@ pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<E
         flag::register_conditional_shutdown(signal, SIGNALLED.into(), Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
     }
-    let mut agents = KernelAgents { located: args.place.locate(None)? };
+    let mut agents = OwnAgents { located: args.place.locate(None)? };
     let options = Options {
         results: results_path(&args.results, &plan),
         force: args.force,
@@ -196,12 +197,13 @@ fn text(ended: &Ended, report: Option<&Path>) -> String {
 }
 
 /// Steers by a loop of this process; each run has its own.
-struct KernelAgents {
+struct OwnAgents {
     located: Located,
 }
 
-impl Agents for KernelAgents {
-    fn start(&mut self, rules: &[Steer]) -> Result<Box<dyn Agent>, BoxError> {
+impl OwnAgents {
+    /// The rules, and the algorithms that they name.
+    fn resolve(rules: &[Steer]) -> (Rules, Vec<Arc<dyn Algorithm>>) {
         let rule = |s: &Steer| Rule { remote_port: Some(s.ports.clone()), ..Rule::any(s.algorithm.name()) };
         let steered = Rules { rules: rules.iter().map(rule).collect(), default: NATIVE.to_owned() };
         let mut algorithms: Vec<Arc<dyn Algorithm>> = Vec::new();
@@ -210,29 +212,53 @@ impl Agents for KernelAgents {
                 algorithms.push(Arc::clone(&rule.algorithm));
             }
         }
-        let started = match rules.iter().any(|rule| rule.learning) {
-            true => KernelLoop::start_learning(&self.located, &steered, &algorithms),
-            false => KernelLoop::start(&self.located, &steered, &algorithms),
-        };
-        let kernel = started.map_err(|failure| BoxError::from(failure.message()))??;
+        (steered, algorithms)
+    }
+
+    fn agent(&self, own: OwnLoop) -> Box<dyn Agent> {
         let congestion = self.located.config.datapath.ebpf.name.clone();
-        Ok(Box::new(KernelAgent { kernel: Some(kernel), congestion }))
+        Box::new(OwnAgent { own: Some(own), congestion })
     }
 }
 
-struct KernelAgent {
+impl Agents for OwnAgents {
+    fn start(&mut self, rules: &[Steer]) -> Result<Box<dyn Agent>, BoxError> {
+        let (steered, algorithms) = OwnAgents::resolve(rules);
+        let started = match rules.iter().any(|rule| rule.learning) {
+            true => OwnLoop::start_learning(&self.located, &steered, &algorithms),
+            false => OwnLoop::start(&self.located, &steered, &algorithms),
+        };
+        let kernel = started.map_err(|failure| BoxError::from(failure.message()))??;
+        Ok(self.agent(kernel))
+    }
+
+    fn embed(
+        &mut self,
+        rules: &[Steer],
+        make: &mut dyn FnMut(Waker) -> Box<dyn Datapath + Send>,
+    ) -> Result<Box<dyn Agent>, BoxError> {
+        let (steered, algorithms) = OwnAgents::resolve(rules);
+        let learns = rules.iter().any(|rule| rule.learning);
+        let (waker, woken) = waker();
+        let started =
+            OwnLoop::start_embedded(&self.located, &steered, &algorithms, make(waker), woken, learns);
+        Ok(self.agent(started.map_err(|failure| BoxError::from(failure.message()))?))
+    }
+}
+
+struct OwnAgent {
     /// There until it is dropped.
-    kernel: Option<KernelLoop>,
+    own: Option<OwnLoop>,
     congestion: String,
 }
 
-impl Agent for KernelAgent {
+impl Agent for OwnAgent {
     fn congestion(&self) -> &str {
         &self.congestion
     }
 
     fn flows(&mut self) -> Vec<SteeredFlow> {
-        let flows = self.kernel.as_ref().map(KernelLoop::flows).unwrap_or_default();
+        let flows = self.own.as_ref().map(OwnLoop::flows).unwrap_or_default();
         let steered = |r: &FlowRecord| SteeredFlow {
             local: r.local,
             remote: r.remote,
@@ -243,14 +269,14 @@ impl Agent for KernelAgent {
     }
 
     fn reports(&mut self) -> u64 {
-        self.kernel.as_ref().map_or(0, KernelLoop::reports)
+        self.own.as_ref().map_or(0, OwnLoop::reports)
     }
 }
 
-impl Drop for KernelAgent {
+impl Drop for OwnAgent {
     fn drop(&mut self) {
-        if let Some(kernel) = self.kernel.take() {
-            kernel.stop();
+        if let Some(own) = self.own.take() {
+            own.stop();
         }
     }
 }

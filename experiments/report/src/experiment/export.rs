@@ -40,7 +40,7 @@ const RUN: [&str; 9] =
 
 fn run_cells(results: &Results, run: &Run) -> Vec<String> {
     let contender = results.header.contenders.iter().find(|c| c.name == run.contender);
-    let datapath = contender.map(|c| format!("{:?}", c.datapath).to_lowercase());
+    let datapath = contender.map(|c| c.datapath.name().to_owned());
     vec![
         run.scenario.clone(),
         run.contender.clone(),

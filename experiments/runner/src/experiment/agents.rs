@@ -1,4 +1,4 @@
-//! How a run's flows in the kernel get steered by programs: by an agent that the caller brings.
+//! How a run's live flows get steered by programs: by an agent that the caller brings.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ccplane_alg::Algorithm;
+use ccplane_contract::Datapath;
 use ccplane_results::AgentUse;
 
 /// What went wrong in the caller's code.
@@ -30,7 +31,21 @@ pub trait Agents {
     /// # Errors
     /// It cannot be attached.
     fn start(&mut self, rules: &[Steer]) -> Result<Box<dyn Agent>, BoxError>;
+
+    /// Steers the flows of a datapath in this process by `rules` until it is dropped. `make` gets what the datapath is to call
+    /// when it has something for the agent.
+    ///
+    /// # Errors
+    /// No agent can be started.
+    fn embed(
+        &mut self,
+        rules: &[Steer],
+        make: &mut dyn FnMut(Waker) -> Box<dyn Datapath + Send>,
+    ) -> Result<Box<dyn Agent>, BoxError>;
 }
+
+/// Calls an agent to its datapath.
+pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// An agent at work. Dropping it detaches.
 pub trait Agent {
@@ -62,11 +77,19 @@ pub struct NoAgents;
 
 /// There is no agent.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no agent to steer the kernel's flows")]
+#[error("there is no agent to steer flows")]
 pub struct NoAgent;
 
 impl Agents for NoAgents {
     fn start(&mut self, _: &[Steer]) -> Result<Box<dyn Agent>, BoxError> {
+        Err(Box::new(NoAgent))
+    }
+
+    fn embed(
+        &mut self,
+        _: &[Steer],
+        _: &mut dyn FnMut(Waker) -> Box<dyn Datapath + Send>,
+    ) -> Result<Box<dyn Agent>, BoxError> {
         Err(Box::new(NoAgent))
     }
 }

@@ -117,7 +117,9 @@ impl Job<'_> {
     fn run(&self, agents: &mut dyn Agents, pulse: &mut Pulse<'_>) -> Result<Measured> {
         let mut measured = match self.contender.datapath {
             Datapath::Sim => simulated::run(self, pulse)?,
-            Datapath::Kernel | Datapath::Ebpf => live::run(self, agents, pulse)?,
+            Datapath::Kernel | Datapath::Ebpf | Datapath::Quic | Datapath::Dpdk => {
+                live::run(self, agents, pulse)?
+            }
         };
         measured.stretches = stretches::stretches(&self.scenario.link, self.plan.duration_ms, &measured);
         Ok(measured)

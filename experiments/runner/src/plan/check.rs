@@ -459,7 +459,7 @@ pub(super) fn contenders(sources: &[AlgorithmSource], known: &Known<'_>) -> Chec
         }
         let called = match &source.name {
             Some(given) => name(format!("{field}.name"), given)?,
-            None => format!("{resolved} {}", datapath_name(source.datapath)),
+            None => format!("{resolved} {}", source.datapath.name()),
         };
         Ok(Contender {
             name: called,
@@ -477,13 +477,13 @@ pub(super) fn contenders(sources: &[AlgorithmSource], known: &Known<'_>) -> Chec
     Ok(contenders)
 }
 
-/// An agent improves policies, of flows in the kernel.
+/// An agent improves policies, of live flows.
 fn can_learn(field: &str, name: &str, datapath: Datapath, known: &Known<'_>) -> Checked<()> {
     let learned = |a: &&Arc<dyn Algorithm>| !a.policies().is_empty();
-    if datapath != Datapath::Ebpf {
+    if matches!(datapath, Datapath::Kernel | Datapath::Sim) {
         return refuse(
             format!("{field}.learning"),
-            "an agent learns beside flows on datapath = \"ebpf\" only",
+            "an agent learns beside flows on datapath = \"ebpf\", \"quic\" or \"dpdk\" only",
         );
     }
     if find(name, known).filter(learned).is_none() {
@@ -529,14 +529,6 @@ fn placed(field: &str, source: &AlgorithmSource, known: &Known<'_>) -> Checked<S
     }
 }
 
-fn datapath_name(datapath: Datapath) -> &'static str {
-    match datapath {
-        Datapath::Kernel => "kernel",
-        Datapath::Ebpf => "ebpf",
-        Datapath::Sim => "sim",
-    }
-}
-
 /// What all scenarios and contenders together must keep.
 pub(super) fn together(scenarios: &[Scenario], contenders: &[Contender], known: &Known<'_>) -> Checked<()> {
     let live = |c: &Contender| c.datapath != Datapath::Sim;
@@ -545,6 +537,15 @@ pub(super) fn together(scenarios: &[Scenario], contenders: &[Contender], known: 
         for scenario in scenarios {
             if simulated && matches!(scenario.link.medium, Medium::Veth) {
                 let message = "a veth pair cannot be simulated: the link needs rate_mbit or trace";
+                return refuse(format!("algorithm[{n}].datapath"), message);
+            }
+            let user_space = matches!(contender.datapath, Datapath::Quic | Datapath::Dpdk);
+            if user_space && !matches!(scenario.traffic, Traffic::Bulk { tool: Tool::Native, .. }) {
+                let message = "quic and dpdk carry bulk flows by this program's own tool only";
+                return refuse(format!("algorithm[{n}].datapath"), message);
+            }
+            if user_space && scenario.background.iter().any(|b| b.datapath == Datapath::Ebpf) {
+                let message = "an agent steers one datapath in a run: background on ebpf, or this contender";
                 return refuse(format!("algorithm[{n}].datapath"), message);
             }
             let hard = &scenario.link.impairments;

@@ -1,14 +1,16 @@
-//! Bulk flows by sockets of this process.
+//! Bulk flows by sockets of this process: TCP's, or QUIC's.
 
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_results::{Flow, Series};
+use ccplane_engine::Engine;
+use ccplane_results::{Datapath, Flow, Series};
 
 use super::super::stats::percentiles;
 use super::road::Road;
 use crate::error::{Error, Result};
+use crate::quic::{QuicFlow, QuicPlan, udp_wires};
 use crate::traffic::{BulkFlow, FlowConfig, Outcome, TcpSample};
 
 /// A flow to come.
@@ -17,7 +19,9 @@ pub(super) struct Planned {
     pub(super) name: String,
     /// The algorithm's name, for background traffic.
     pub(super) background: Option<String>,
+    /// Of a TCP flow.
     pub(super) congestion: String,
+    pub(super) datapath: Datapath,
     pub(super) port: u16,
     pub(super) start_ms: u64,
     pub(super) stop_ms: u64,
@@ -28,25 +32,60 @@ pub(super) struct Planned {
 /// A flow under way.
 pub(super) struct Running {
     pub(super) planned: Planned,
-    pub(super) flow: BulkFlow,
+    pub(super) flow: Carried,
 }
 
-/// Starts flows at the same time: each connection takes a round trip.
+/// What carries it.
+pub(super) enum Carried {
+    Tcp(BulkFlow),
+    Quic(QuicFlow),
+}
+
+impl Carried {
+    pub(super) fn local(&self) -> SocketAddr {
+        match self {
+            Carried::Tcp(flow) => flow.local(),
+            Carried::Quic(flow) => flow.local(),
+        }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        match self {
+            Carried::Tcp(flow) => flow.is_finished(),
+            Carried::Quic(flow) => flow.is_finished(),
+        }
+    }
+
+    fn finish(self) -> Result<Outcome> {
+        match self {
+            Carried::Tcp(flow) => flow.finish(),
+            Carried::Quic(flow) => flow.finish(),
+        }
+    }
+}
+
+/// Starts flows at the same time: each connection takes a round trip. `engine` carries those in user space.
 pub(super) fn start(
     flows: Vec<Planned>,
     road: &Road,
+    engine: Option<&Engine>,
     sample_every: Duration,
     epoch: Instant,
 ) -> Result<Vec<Running>> {
     let start = |planned: Planned| {
-        let config = FlowConfig {
-            congestion: planned.congestion.clone(),
-            receiver: SocketAddr::new(road.receiver_ip(), planned.port),
-            duration: Duration::from_millis(planned.stop_ms),
-            bytes: None,
-            sample_every,
+        let receiver = SocketAddr::new(road.receiver_ip(), planned.port);
+        let duration = Duration::from_millis(planned.stop_ms);
+        let flow = match (planned.datapath, engine) {
+            (Datapath::Quic, Some(engine)) => {
+                let wires = udp_wires(road.sender(), road.receiver(), receiver)?;
+                Carried::Quic(QuicFlow::start(wires, engine, QuicPlan { duration, sample_every, epoch })?)
+            }
+            _ => {
+                let congestion = planned.congestion.clone();
+                let config = FlowConfig { congestion, receiver, duration, bytes: None, sample_every };
+                Carried::Tcp(BulkFlow::start(&config, road.sender(), road.receiver(), epoch)?)
+            }
         };
-        let flow = BulkFlow::start(&config, road.sender(), road.receiver(), epoch)?;
         Ok(Running { planned, flow })
     };
     thread::scope(|scope| {
@@ -141,6 +180,7 @@ mod tests {
             name: "1".into(),
             background: None,
             congestion: "reno".into(),
+            datapath: Datapath::Kernel,
             port: 1,
             start_ms: 0,
             stop_ms: 3000,

@@ -13,6 +13,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use ccplane_alg::{Algorithm, configure};
+use ccplane_engine::{Engine, EngineConfig};
 use ccplane_netsim::workload::Arrival;
 use ccplane_results::{Completions, Datapath, Measured};
 
@@ -42,10 +43,20 @@ const LATE_US: u64 = 20_000;
 pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>) -> Result<Measured> {
     let road = Road::build(&job.scenario.link, job.seed)?;
     let rules = rules(job)?;
-    let watch = match rules.is_empty() {
-        true => None,
-        false => Some(Watch::new(agents.start(&rules).map_err(Error::Agent)?, &rules)),
+    let mut engine = None;
+    let agent = match (rules.is_empty(), user_space(job.contender.datapath)) {
+        (true, _) => None,
+        (false, None) => Some(agents.start(&rules).map_err(Error::Agent)?),
+        (false, Some(kind)) => {
+            let mut make = |waker| {
+                let (carries, handle) = ccplane_engine::engine(EngineConfig::new(kind), waker);
+                engine = Some(carries);
+                Box::new(handle) as Box<dyn ccplane_contract::Datapath + Send>
+            };
+            Some(agents.embed(&rules, &mut make).map_err(Error::Agent)?)
+        }
     };
+    let watch = agent.map(|agent| Watch::new(agent, &rules));
     let congestion = match (&watch, job.contender.datapath) {
         (Some(watch), Datapath::Ebpf) => watch.congestion().to_owned(),
         _ => job.contender.algorithm.clone(),
@@ -70,6 +81,7 @@ pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>)
             road: &road,
             watch,
             planned,
+            engine,
             changes: job.scenario.link.changes.iter().rev().copied().collect(),
             running: Vec::new(),
             epoch,
@@ -78,6 +90,16 @@ pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>)
         };
         run.finish(pulse, &shared)
     })
+}
+
+/// What an engine calls the datapath; `None` for those that are no engine's.
+fn user_space(datapath: Datapath) -> Option<&'static str> {
+    matches!(datapath, Datapath::Quic | Datapath::Dpdk).then(|| datapath.name())
+}
+
+/// Whether live flows on it have programs.
+fn is_steered(datapath: Datapath) -> bool {
+    datapath == Datapath::Ebpf || user_space(datapath).is_some()
 }
 
 /// What the agent is to steer; nothing if there is nothing.
@@ -93,7 +115,7 @@ pub(super) fn rules(job: &Job<'_>) -> Result<Vec<Steer>> {
         let last = first.saturating_add(u16::try_from(count.saturating_sub(1)).unwrap_or(u16::MAX));
         rules.push(Steer { ports: first..=last, algorithm, learning });
     };
-    if job.contender.datapath == Datapath::Ebpf {
+    if is_steered(job.contender.datapath) {
         let algorithm = find(&job.contender.algorithm, &job.contender.parameters)?;
         add(CONTENDER_PORT, MAX_FLOWS, algorithm, job.contender.learning);
     }
@@ -112,10 +134,11 @@ fn contender(job: &Job<'_>, congestion: &str, flows: u32, stagger_ms: u64) -> Ve
         name: (n + 1).to_string(),
         background: None,
         congestion: congestion.to_owned(),
+        datapath: job.contender.datapath,
         port: CONTENDER_PORT + n as u16,
         start_ms: u64::from(n) * stagger_ms,
         stop_ms: job.plan.duration_ms,
-        steered: job.contender.datapath == Datapath::Ebpf,
+        steered: is_steered(job.contender.datapath),
     };
     (0..flows).map(flow).collect()
 }
@@ -133,6 +156,7 @@ fn background(job: &Job<'_>, watch: Option<&Watch>) -> Vec<Planned> {
                 name: format!("background {}.{flow}", n + 1),
                 background: Some(background.algorithm.clone()),
                 congestion: congestion.to_owned(),
+                datapath: background.datapath,
                 port,
                 start_ms: background.start_ms,
                 stop_ms: background.stop_ms,
@@ -210,6 +234,8 @@ struct Run<'a, 'scope> {
     watch: Option<Watch>,
     /// Flows to come, the next one last.
     planned: Vec<Planned>,
+    /// What carries flows in user space.
+    engine: Option<Engine>,
     /// What becomes of the link, the next change last.
     changes: Vec<Change>,
     running: Vec<Running>,
@@ -279,7 +305,8 @@ impl Run<'_, '_> {
         let sample_every = Duration::from_millis(self.job.plan.sample_ms);
         if !due.is_empty() {
             due.reverse();
-            self.running.extend(bulk::start(due, self.road, sample_every, self.epoch)?);
+            let engine = self.engine.as_ref();
+            self.running.extend(bulk::start(due, self.road, engine, sample_every, self.epoch)?);
         }
         Ok(())
     }

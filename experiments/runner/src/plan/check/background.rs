@@ -72,7 +72,7 @@ fn bulk(
         return refuse(field, "algorithm = \"cubic\", or kind = \"udp\", is needed");
     };
     let datapath = source.datapath.unwrap_or(Datapath::Kernel);
-    if datapath == Datapath::Sim {
+    if !matches!(datapath, Datapath::Kernel | Datapath::Ebpf) {
         let message = "kernel or ebpf; beside simulated contenders it is simulated anyway";
         return refuse(format!("{field}.datapath"), message);
     }

@@ -1,5 +1,6 @@
-//! The kernel's datapath, steered by a loop inside another command: what `demo` uses.
+//! A datapath steered by a loop inside another command: the kernel's, as in `demo` and plans, or one of the command's own.
 
+use super::embedded::{Embedded, Woken};
 use super::source::{Kernel, Source};
 use super::worker::{Pace, Query, SpawnError, Worker};
 use super::{KERNEL_LOOP, core, privileges};
@@ -11,55 +12,87 @@ use crate::learning::{Learning, Post, Running};
 use crate::metrics::LoopMetrics;
 use crate::place::Located;
 use ccplane_alg::Algorithm;
+use ccplane_contract::Datapath;
 use ccplane_core::{Core, Rules};
 use ccplane_ebpf::{EbpfDatapath, EbpfError};
+use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A running loop; [`KernelLoop::stop`] detaches.
-pub(crate) struct KernelLoop {
+/// A running loop; [`OwnLoop::stop`] detaches.
+pub(crate) struct OwnLoop {
     worker: Worker,
     /// They end with it.
     learners: Option<Running>,
 }
 
-impl KernelLoop {
+impl OwnLoop {
     /// Attaches and steers by `rules`. The inner error says why the kernel's flows cannot be steered.
     pub(crate) fn start(
         located: &Located,
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
-    ) -> Result<Result<KernelLoop, EbpfError>, Failure> {
-        KernelLoop::start_counted(located, rules, algorithms, None, Post::none())
+    ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
+        OwnLoop::start_counted(located, rules, algorithms, None, Post::none())
     }
 
-    /// As [`KernelLoop::start`]; algorithms with a policy learn beside their flows, as the configuration says, but also where it
+    /// As [`OwnLoop::start`]; algorithms with a policy learn beside their flows, as the configuration says, but also where it
     /// says that none is to learn: whoever calls this lists its flows as learning.
     pub(crate) fn start_learning(
         located: &Located,
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
-    ) -> Result<Result<KernelLoop, EbpfError>, Failure> {
-        let learn = located.config.learn.on();
-        let config = Config { learn, ..located.config.clone() };
-        let located = &Located { config, control_socket: located.control_socket.clone() };
+    ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
+        let located = &learning_on(located);
         let learning = Learning::new(&located.config.learn, algorithms, rules, None)?;
         let post = learning.post(KERNEL_LOOP);
-        let mut started = KernelLoop::start_counted(located, rules, algorithms, None, post)?;
-        if let Ok(kernel) = &mut started {
-            kernel.learners = Some(learning.start(super::ask(vec![kernel.worker.queries()])));
-        }
-        Ok(started)
+        let started = OwnLoop::start_counted(located, rules, algorithms, None, post)?;
+        Ok(started.map(|kernel| kernel.with(learning)))
     }
 
-    /// As [`KernelLoop::start`], with metrics.
+    /// Steers a datapath of this process by `rules`; it calls for the loop by what `woken` belongs to. Where `learns`, as
+    /// [`OwnLoop::start_learning`].
+    pub(crate) fn start_embedded(
+        located: &Located,
+        rules: &Rules,
+        algorithms: &[Arc<dyn Algorithm>],
+        datapath: Box<dyn Datapath + Send>,
+        woken: Woken,
+        learns: bool,
+    ) -> Result<OwnLoop, Failure> {
+        let learning_on = learns.then(|| learning_on(located));
+        let config = &learning_on.as_ref().unwrap_or(located).config;
+        let learning = match learns {
+            true => Some(Learning::new(&config.learn, algorithms, rules, None)?),
+            false => None,
+        };
+        let post = learning.as_ref().map_or_else(Post::none, |learning| learning.post(KERNEL_LOOP));
+        let attach = move |core: &mut Core| -> Result<Box<dyn Source>, Infallible> {
+            Ok(Box::new(Embedded::new(datapath, woken, core)))
+        };
+        let core = core(algorithms, rules, config, KERNEL_LOOP)?;
+        let pace = Pace::new(&config.agent);
+        let spawned = Worker::spawn("embedded", privileges::NOTHING, core, pace, None, post, attach);
+        let own = OwnLoop { worker: spawned.map_err(Failure::runtime)?, learners: None };
+        Ok(match learning {
+            Some(learning) => own.with(learning),
+            None => own,
+        })
+    }
+
+    fn with(self, learning: Learning) -> OwnLoop {
+        let learners = learning.start(super::ask(vec![self.worker.queries()]));
+        OwnLoop { learners: Some(learners), ..self }
+    }
+
+    /// As [`OwnLoop::start`], with metrics.
     pub(super) fn start_counted(
         located: &Located,
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
         metrics: Option<LoopMetrics>,
         post: Post,
-    ) -> Result<Result<KernelLoop, EbpfError>, Failure> {
+    ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
         let config = &located.config;
         let options = located.ebpf_options();
         let attach = move |core: &mut Core| -> Result<Box<dyn Source>, EbpfError> {
@@ -70,7 +103,7 @@ impl KernelLoop {
         let core = core(algorithms, rules, config, KERNEL_LOOP)?;
         let pace = Pace::new(&config.agent);
         match Worker::spawn("kernel", privileges::KERNEL, core, pace, metrics, post, attach) {
-            Ok(worker) => Ok(Ok(KernelLoop { worker, learners: None })),
+            Ok(worker) => Ok(Ok(OwnLoop { worker, learners: None })),
             Err(SpawnError::Attach(error)) => Ok(Err(error)),
             Err(other) => Err(Failure::runtime(other)),
         }
@@ -114,4 +147,10 @@ impl KernelLoop {
     pub(super) fn into_worker(self) -> Worker {
         self.worker
     }
+}
+
+/// As configured, but algorithms with a policy learn.
+fn learning_on(located: &Located) -> Located {
+    let config = Config { learn: located.config.learn.on(), ..located.config.clone() };
+    Located { config, control_socket: located.control_socket.clone() }
 }

@@ -1,0 +1,317 @@
+//! A bulk QUIC flow between two network namespaces, steered by programs, sampled as TCP flows are.
+//!
+//! Both endpoints are threads of this process. The flow ends after a time, or when it is stopped or dropped.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ccplane_emulator::netns::Namespace;
+use ccplane_engine::{Engine, EngineConfig, engine};
+use ccplane_quic::tls::{self, Identity, Trust};
+use ccplane_quic::{
+    Config, Connection, ConnectionId, Dir, Endpoint, Event, Read, StreamEvent, StreamId, UdpWire, Wire,
+};
+
+use crate::error::{Context, Error, Result};
+use crate::tcp_info::TcpInfo;
+use crate::traffic::{CONNECT_TIMEOUT, End, MAX_SAMPLES, Outcome, TcpSample};
+
+/// What both ends say that they speak.
+const PROTOCOL: &[u8] = b"ccplane-bulk";
+/// Whom the server's certificate names.
+const NAME: &str = "localhost";
+/// Bytes of one write or read.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Longest turn before a thread looks whether to stop.
+const NAP: Duration = Duration::from_millis(20);
+/// How long the receiver waits for the connection's end after the sender is done.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// What a flow does.
+#[derive(Clone, Copy, Debug)]
+pub struct QuicPlan {
+    /// Ends so long after the epoch.
+    pub duration: Duration,
+    /// Time between samples.
+    pub sample_every: Duration,
+    /// What samples and the duration count from.
+    pub epoch: Instant,
+}
+
+/// What both threads and the handle share.
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    sender_done: AtomicBool,
+    latest: Mutex<Option<TcpSample>>,
+}
+
+/// What the sender has to tell.
+#[derive(Debug)]
+struct Sent {
+    samples: Vec<TcpSample>,
+    samples_dropped: u64,
+    end: End,
+}
+
+/// A flow under way. Dropping it ends it and waits for its threads.
+#[derive(Debug)]
+pub struct QuicFlow {
+    shared: Arc<Shared>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    sender: Option<JoinHandle<Result<Sent>>>,
+    receiver: Option<JoinHandle<Result<u64>>>,
+}
+
+/// Sockets for a flow to `to`: the sender's, on the address that it reaches the receiver from, and the receiver's.
+///
+/// # Errors
+/// There is no way there, or the receiver's address is taken.
+pub fn udp_wires(sender: &Namespace, receiver: &Namespace, to: SocketAddr) -> Result<(UdpWire, UdpWire)> {
+    let listening = receiver.run(|| UdpWire::bind(to))?.context("bind a QUIC receiver")?;
+    let connect = || {
+        let any: IpAddr =
+            if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        // Nothing is sent: the kernel only chooses the address.
+        let probe = UdpSocket::bind(SocketAddr::new(any, 0))?;
+        probe.connect(to)?;
+        UdpWire::bind(SocketAddr::new(probe.local_addr()?.ip(), 0))
+    };
+    let sending = sender.run(connect)?.context("bind a QUIC sender")?;
+    Ok((sending, listening))
+}
+
+impl QuicFlow {
+    /// Connects and starts to send. `engine` carries the sender's flow.
+    ///
+    /// # Errors
+    /// The connection does not come to be within [`CONNECT_TIMEOUT`], or a thread cannot start; nothing runs then.
+    pub fn start<W: Wire + Send + 'static>(
+        (sending, listening): (W, W),
+        engine: &Engine,
+        plan: QuicPlan,
+    ) -> Result<QuicFlow> {
+        let identity = Identity::self_signed(&[NAME]).map_err(tls_failed)?;
+        let trust = Trust::Pinned(identity.fingerprint());
+        let (local, remote) = (sending.local_addr(), listening.local_addr());
+        let shared = Arc::new(Shared::default());
+        let mut flow = QuicFlow { shared: Arc::clone(&shared), local, remote, sender: None, receiver: None };
+        let spawn = |name: &str| thread::Builder::new().name(format!("{name}-{}", remote.port()));
+        let receive = move || receive(listening, identity, &shared);
+        flow.receiver = Some(spawn("ccp-qrx").spawn(receive).context("start the receiver thread")?);
+        let (shared, engine) = (Arc::clone(&flow.shared), engine.clone());
+        let (connected, outcome) = sync_channel(1);
+        let send = move || {
+            let sent = send(sending, trust, remote, engine, plan, &shared, &connected);
+            shared.sender_done.store(true, Ordering::Release);
+            sent
+        };
+        flow.sender = Some(spawn("ccp-qtx").spawn(send).context("start the sender thread")?);
+        match outcome.recv_timeout(CONNECT_TIMEOUT) {
+            Ok(()) => Ok(flow),
+            Err(_) => {
+                flow.stop();
+                let sent = join(flow.sender.take(), "sender");
+                sent.and(Err(Error::ConnectTimeout { remote, timeout_ms: CONNECT_TIMEOUT.as_millis() }))
+            }
+        }
+    }
+
+    /// The sender's address.
+    #[must_use]
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The receiver's address.
+    #[must_use]
+    pub fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// The newest sample.
+    #[must_use]
+    pub fn latest(&self) -> Option<TcpSample> {
+        *self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the sender has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.sender.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Asks the flow to end now; does not wait.
+    pub fn stop(&self) {
+        self.shared.stop.store(true, Ordering::Release);
+    }
+
+    /// Waits for the flow's end.
+    ///
+    /// # Errors
+    /// What broke the connection.
+    pub fn finish(mut self) -> Result<Outcome> {
+        let sent = join(self.sender.take(), "sender");
+        let received = join(self.receiver.take(), "receiver");
+        let (Sent { samples, samples_dropped, end }, received_bytes) = (sent?, received?);
+        Ok(Outcome { samples, samples_dropped, received_bytes, end })
+    }
+}
+
+impl Drop for QuicFlow {
+    fn drop(&mut self) {
+        self.stop();
+        // A flow that is dropped has no one to tell how it ended.
+        let _ = self.sender.take().map(JoinHandle::join);
+        let _ = self.receiver.take().map(JoinHandle::join);
+    }
+}
+
+fn join<T>(thread: Option<JoinHandle<Result<T>>>, name: &'static str) -> Result<T> {
+    thread.and_then(|t| t.join().ok()).unwrap_or(Err(Error::Panicked(name)))
+}
+
+fn tls_failed(error: tls::TlsError) -> Error {
+    Error::Quic { why: error.to_string() }
+}
+
+/// Takes samples on time and publishes them.
+struct Sampler<'a> {
+    plan: QuicPlan,
+    next: Instant,
+    sent: Sent,
+    shared: &'a Shared,
+}
+
+impl Sampler<'_> {
+    fn sample(&mut self, connection: &Connection<'_>, now: Instant) {
+        let at_us = now.saturating_duration_since(self.plan.epoch).as_micros() as u64;
+        let sample = TcpSample { at_us, info: info(connection) };
+        if self.sent.samples.len() < MAX_SAMPLES {
+            self.sent.samples.push(sample);
+        } else {
+            self.sent.samples_dropped += 1;
+        }
+        *self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(sample);
+        // What was missed is not made up for: the next sample is the next on the grid.
+        while self.next <= now {
+            self.next += self.plan.sample_every;
+        }
+    }
+}
+
+/// The connection in TCP's terms: a segment is a QUIC packet of full size, payload what its packets carry.
+fn info(connection: &Connection<'_>) -> TcpInfo {
+    let mss_bytes = u64::from(connection.stats().path.current_mtu).max(1);
+    let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let empty = TcpInfo { snd_mss_bytes: small(mss_bytes), min_rtt_us: u32::MAX, ..TcpInfo::default() };
+    let Some(seen) = connection.seen() else { return empty };
+    let sampled = seen.sampled;
+    TcpInfo {
+        snd_cwnd: small(seen.steer.cwnd_bytes / mss_bytes),
+        rtt_us: sampled.srtt_us,
+        min_rtt_us: if sampled.min_rtt_us == 0 { u32::MAX } else { sampled.min_rtt_us },
+        unacked: sampled.unacked,
+        total_retrans: small(sampled.lost),
+        pacing_rate: if seen.steer.rate == 0 { u64::MAX } else { seen.steer.rate },
+        bytes_acked: sampled.bytes_acked,
+        delivered: small(sampled.bytes_acked / mss_bytes),
+        ..empty
+    }
+}
+
+fn send<W: Wire>(
+    wire: W,
+    trust: Trust,
+    remote: SocketAddr,
+    engine: Engine,
+    plan: QuicPlan,
+    shared: &Shared,
+    connected: &SyncSender<()>,
+) -> Result<Sent> {
+    let mut endpoint = Endpoint::new(wire, engine, Config::default());
+    let client = tls::client(trust, PROTOCOL).map_err(tls_failed)?;
+    let id = endpoint.connect(client, remote, NAME).map_err(|e| Error::Quic { why: e.to_string() })?;
+    let sent = Sent { samples: Vec::new(), samples_dropped: 0, end: End::Duration };
+    let mut sampler = Sampler { plan, next: plan.epoch, sent, shared };
+    let (deadline, mut stream) = (plan.epoch + plan.duration, None);
+    sampler.sent.end = loop {
+        let now = Instant::now();
+        if shared.stop.load(Ordering::Acquire) {
+            break End::Stopped;
+        }
+        if now >= deadline {
+            break End::Duration;
+        }
+        if let Some(stream) = stream {
+            if let Some(connection) = endpoint.connection(id).filter(|_| now >= sampler.next) {
+                sampler.sample(&connection, now);
+            }
+            fill(&mut endpoint, id, stream)?;
+        }
+        let rest = sampler.next.min(deadline).saturating_duration_since(now).min(NAP);
+        endpoint.turn(if stream.is_some() { rest } else { NAP }).context("turn a QUIC endpoint")?;
+        while let Some((_, event)) = endpoint.poll() {
+            match event {
+                Event::Connected => {
+                    stream = endpoint.connection(id).and_then(|mut connection| connection.open(Dir::Uni));
+                    // Whoever waited too long is gone.
+                    let _ = connected.try_send(());
+                }
+                Event::Closed(reason) => return Err(Error::Quic { why: reason.to_string() }),
+                Event::Stream(_) => {}
+            }
+        }
+    };
+    if let Some(connection) = endpoint.connection(id) {
+        sampler.sample(&connection, Instant::now());
+    }
+    endpoint.close(0, "done");
+    endpoint.turn(Duration::ZERO).context("turn a QUIC endpoint")?;
+    Ok(sampler.sent)
+}
+
+/// Writes until there is no room.
+fn fill<W: Wire>(endpoint: &mut Endpoint<W>, id: ConnectionId, stream: StreamId) -> Result<()> {
+    const CHUNK: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
+    let Some(mut connection) = endpoint.connection(id) else { return Ok(()) };
+    while connection.write(stream, &CHUNK).map_err(|e| Error::Quic { why: e.to_string() })? == CHUNK.len() {}
+    Ok(())
+}
+
+/// Reads and discards until the sender closes; returns how many bytes came.
+fn receive<W: Wire>(wire: W, identity: Identity, shared: &Shared) -> Result<u64> {
+    // Acknowledgements need no agent.
+    let (engine, _) = engine(EngineConfig::new("quic"), Arc::new(|| {}));
+    let mut endpoint = Endpoint::new(wire, engine, Config::default());
+    endpoint.serve(Some(tls::server(identity, PROTOCOL).map_err(tls_failed)?));
+    let mut received_bytes = 0;
+    let mut give_up: Option<Instant> = None;
+    loop {
+        endpoint.turn(NAP).context("turn a QUIC endpoint")?;
+        while let Some((id, event)) = endpoint.poll() {
+            let Some(mut connection) = endpoint.connection(id) else { return Ok(received_bytes) };
+            let stream = match event {
+                Event::Stream(StreamEvent::Opened { dir }) => connection.accept(dir),
+                Event::Stream(StreamEvent::Readable { id }) => Some(id),
+                Event::Closed(_) => return Ok(received_bytes),
+                Event::Connected | Event::Stream(_) => None,
+            };
+            let Some(stream) = stream else { continue };
+            while let Ok(Read::Data(bytes)) = connection.read(stream, usize::MAX) {
+                received_bytes += bytes.len() as u64;
+            }
+        }
+        if shared.sender_done.load(Ordering::Acquire) || shared.stop.load(Ordering::Acquire) {
+            let give_up = give_up.get_or_insert_with(|| Instant::now() + DRAIN);
+            if Instant::now() >= *give_up {
+                return Ok(received_bytes);
+            }
+        }
+    }
+}
