@@ -199,16 +199,16 @@ impl SampleCell {
 
     /// The last sample, whole.
     pub(crate) fn read(&self) -> Sample {
-        let mut tries = 0;
+        let mut tries = 0u32;
         loop {
             let before = self.sequence.load(Acquire);
             let words = std::array::from_fn(|n| self.words[n].load(Relaxed));
             fence(Acquire);
-            if before % 2 == 0 && self.sequence.load(Relaxed) == before {
+            if before.is_multiple_of(2) && self.sequence.load(Relaxed) == before {
                 return Sample::from_words(words);
             }
             tries += 1;
-            if tries % SPINS == 0 {
+            if tries.is_multiple_of(SPINS) {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();
