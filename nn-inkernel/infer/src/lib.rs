@@ -41,6 +41,7 @@ pub use model::{Inference, Model};
 pub use noise::{NOISE_DEVIATION, Noise, spread};
 pub use prepared::Prepared;
 pub use shape::{Bits, Shape, ShapeError};
+pub use simd::Kernel;
 pub use slot::{Control, FlowPolicy, Knobs, Level, Slot, Verdict, apply};
 
 /// Inputs of a network: all cells of a program's histories.

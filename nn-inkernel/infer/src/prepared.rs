@@ -1,11 +1,11 @@
 //! A network laid out for a processor's vector unit.
 
 use crate::image::{self, feature};
-use crate::simd::{self, Kernel};
-use crate::{Bits, ImageError, Inference, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH, Shape, check, lanes};
+use crate::simd;
+use crate::{Bits, ImageError, Inference, Kernel, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH, Shape, check, lanes};
 
-/// Sums that a vector holds; widths are padded to it.
-pub(crate) const STEP: usize = 8;
+/// Sums that the widest vector holds; widths are padded to it.
+pub(crate) const STEP: usize = 16;
 /// Weights of the widest hidden layers and of the output.
 const MAX_WEIGHTS: usize = (MAX_LAYERS - 1) * MAX_WIDTH * MAX_WIDTH + MAX_WIDTH;
 
@@ -51,15 +51,11 @@ impl Prepared {
         Prepared::with(shape, image, Kernel::best())
     }
 
-    /// As [`Prepared::new`], for the code that runs on every processor.
+    /// As [`Prepared::new`], for code that is said, not the fastest.
     ///
     /// # Errors
     /// [`ImageError`].
-    pub fn portable(shape: &Shape, image: &[u64]) -> Result<Prepared, ImageError> {
-        Prepared::with(shape, image, Kernel::Portable)
-    }
-
-    fn with(shape: &Shape, image: &[u64], kernel: Kernel) -> Result<Prepared, ImageError> {
+    pub fn with(shape: &Shape, image: &[u64], kernel: Kernel) -> Result<Prepared, ImageError> {
         check(shape, image)?;
         let mut prepared = Prepared {
             weights: [0; MAX_WEIGHTS],
@@ -140,5 +136,5 @@ pub(crate) fn hidden_len((inputs, outputs): (usize, usize)) -> usize {
 
 /// Numbers that the output layer's weights take, padding included.
 pub(crate) fn output_len(inputs: usize) -> usize {
-    inputs.next_multiple_of(2 * STEP)
+    inputs.next_multiple_of(STEP)
 }

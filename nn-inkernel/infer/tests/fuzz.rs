@@ -8,7 +8,7 @@ mod support;
 
 use ccplane_infer::image::{self, UID};
 use ccplane_infer::{
-    BUFFERS, Bits, Control, FlowPolicy, Knobs, Model, Prepared, Shape, Slot, Verdict, check,
+    BUFFERS, Bits, Control, FlowPolicy, Kernel, Knobs, Model, Prepared, Shape, Slot, Verdict, check,
 };
 use rand_core::RngCore;
 
@@ -32,8 +32,13 @@ fn images() -> Vec<(Shape, Vec<u64>)> {
 fn run(shape: &Shape, words: &[u64], seed: u64) -> bool {
     let prepared = Prepared::new(shape, words);
     assert_eq!(prepared.as_ref().err(), check(shape, words).err().as_ref());
-    let Ok(prepared) = prepared else { return false };
-    let (portable, model) = (Prepared::portable(shape, words).unwrap(), Model::new(shape, words).unwrap());
+    if prepared.is_err() {
+        return false;
+    }
+    let kernels: Vec<_> = Kernel::available()
+        .map(|kernel| (kernel.name(), Prepared::with(shape, words, kernel).unwrap()))
+        .collect();
+    let model = Model::new(shape, words).unwrap();
     let mut rng = support::rng(seed);
     let (mut cells, mut flow) = (Vec::new(), FlowPolicy::default());
     let slot = Slot {
@@ -44,11 +49,9 @@ fn run(shape: &Shape, words: &[u64], seed: u64) -> bool {
     for _ in 0..8 {
         support::inputs(&mut rng, shape, words, &mut cells);
         let expected = model.infer(&cells);
-        assert_eq!(
-            (prepared.infer(&cells), portable.infer(&cells)),
-            (expected, expected),
-            "{shape:?} {cells:?}"
-        );
+        for (kernel, prepared) in &kernels {
+            assert_eq!(prepared.infer(&cells), expected, "{kernel}: {shape:?} {cells:?}");
+        }
         let mut knobs = Knobs { cwnd_bytes: rng.next_u64() as i64, rate_bytes_per_s: rng.next_u64() as i64 };
         let bound = i64::from(image::u32_at(words, image::ACTION_BOUND_Q16));
         match slot.decide(seed, &mut flow, &cells, &mut knobs) {

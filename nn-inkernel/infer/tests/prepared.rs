@@ -3,7 +3,7 @@
 
 mod support;
 
-use ccplane_infer::{Model, Prepared};
+use ccplane_infer::{Kernel, Model, Prepared};
 
 /// Random networks and what each is run on; the example `agree` runs more.
 const NETWORKS: u64 = 400;
@@ -11,12 +11,9 @@ const INPUTS: usize = 500;
 
 #[test]
 fn prepared_networks_agree_with_the_oracle() {
-    #[cfg(target_arch = "x86_64")]
-    let vectors = std::arch::is_x86_feature_detected!("avx2");
-    #[cfg(not(target_arch = "x86_64"))]
-    let vectors = false;
-    if !vectors {
-        eprintln!("SKIPPED: this processor has no AVX2: networks on vectors were not compared");
+    let here: Vec<&str> = Kernel::available().map(Kernel::name).collect();
+    for missing in ["AVX2", "AVX-512"].iter().filter(|name| !here.contains(name)) {
+        eprintln!("SKIPPED: this processor has no {missing}: networks on its vectors were not compared");
     }
     let mut cells = Vec::new();
     for seed in 0..NETWORKS {
@@ -24,13 +21,16 @@ fn prepared_networks_agree_with_the_oracle() {
         let shape = support::shape(&mut rng);
         let words = support::image(&mut rng, &shape);
         let model = Model::new(&shape, &words).unwrap();
-        let (fast, portable) =
-            (Prepared::new(&shape, &words).unwrap(), Prepared::portable(&shape, &words).unwrap());
+        let kernels: Vec<_> = Kernel::available()
+            .map(|kernel| (kernel.name(), Prepared::with(&shape, &words, kernel).unwrap()))
+            .collect();
         for _ in 0..INPUTS {
             support::inputs(&mut rng, &shape, &words, &mut cells);
             let expected = model.infer(&cells);
-            assert_eq!(fast.infer(&cells), expected, "network {seed}, {shape:?}, inputs {cells:?}");
-            assert_eq!(portable.infer(&cells), expected, "network {seed}, {shape:?}, inputs {cells:?}");
+            for (kernel, prepared) in &kernels {
+                let got = prepared.infer(&cells);
+                assert_eq!(got, expected, "{kernel}: network {seed}, {shape:?}, inputs {cells:?}");
+            }
         }
     }
 }

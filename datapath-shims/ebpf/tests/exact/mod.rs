@@ -8,7 +8,7 @@ mod c;
 mod networks;
 
 use ccplane_ebpf::testrun::InferenceBench;
-use ccplane_infer::{Bits, Inference, Model, Prepared, Shape};
+use ccplane_infer::{Bits, Inference, Kernel, Model, Prepared, Shape};
 use rand_chacha::ChaCha8Rng;
 
 /// Inputs for each image.
@@ -65,10 +65,9 @@ impl Executors {
             c.set_image(0, image);
             all.push(("C", c.infer(rows)));
         }
-        let paths = [("SIMD", Prepared::new(shape, image)), ("portable", Prepared::portable(shape, image))];
-        for (name, prepared) in paths {
-            let prepared = prepared.unwrap();
-            all.push((name, rows.iter().map(|row| prepared.infer(row)).collect()));
+        for kernel in Kernel::available() {
+            let prepared = Prepared::with(shape, image, kernel).unwrap();
+            all.push((kernel.name(), rows.iter().map(|row| prepared.infer(row)).collect()));
         }
         all
     }
