@@ -4,6 +4,10 @@
 //! there by the [`Host`]; the first temporaries live in R3-R5. Saturation is handled out of line so that the
 //! common path stays straight.
 
+mod staged;
+
+pub use staged::{claim, claim_staged};
+
 use ccplane_program::ir::Src;
 use ccplane_program::ir::{
     Dst, INFINITY, Inst, MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Op, Prim, Program, RegKind,
@@ -70,24 +74,6 @@ pub trait Host {
     fn give_up(&self, asm: &mut Asm);
     /// Returns.
     fn leave(&self, asm: &mut Asm);
-}
-
-/// Claims what the agent staged for the flow at `record`, if anything; jumps to `nothing` otherwise. R0 and R1
-/// are lost.
-pub fn claim(asm: &mut Asm, record: R, nothing: Label) {
-    asm.mov_imm(R::R0, i64::from(stage::READY));
-    asm.mov_imm(R::R1, i64::from(stage::APPLYING));
-    asm.cmpxchg32(record, rec::STAGE_STATE as i16, R::R1);
-    asm.jump_if_imm(R::R0, Cond::Ne, stage::READY as i32, nothing);
-}
-
-/// What a dispatcher does with staged changes, for hosts that run without one. R0 and R1 are lost.
-pub fn claim_staged(asm: &mut Asm) {
-    let nothing = asm.label();
-    asm.load(Size::B4, R::R1, REC, rec::STAGE_STATE as i16);
-    asm.jump_if_imm(R::R1, Cond::Ne, stage::READY as i32, nothing);
-    claim(asm, REC, nothing);
-    asm.bind(nothing);
 }
 
 /// A compiled program.
@@ -297,52 +283,6 @@ impl Gen<'_> {
                 store_const(&mut self.asm, REC, reg_off(n as u8), decl.init);
             }
         }
-    }
-
-    /// Applies what was claimed for this ACK. The agent bounded the values already.
-    fn apply_staged(&mut self, instance: u32, done: Label) {
-        let asm = &mut self.asm;
-        let (keep, applied) = (asm.label(), asm.label());
-        asm.load(Size::B4, R::R1, REC, rec::STAGE_INSTANCE as i16);
-        asm.mov_imm(R::R2, i64::from(instance));
-        asm.jump_if(R::R1, Cond::Ne, R::R2, applied);
-        asm.load(Size::B4, R::R1, REC, rec::STAGE_SLOT as i16);
-        asm.jump_if_imm(R::R1, Cond::Eq, 0, keep);
-        asm.load(Size::B8, R::R1, R::R10, prim_slot(Prim::AckNow));
-        asm.store(Size::B8, REC, rec::MICROS_ZERO as i16, R::R1);
-        self.reset(|_| true);
-        let asm = &mut self.asm;
-        policy::start(asm, self.program, REC);
-        asm.bind(keep);
-        for (bit, from, to) in [(1, rec::STAGE_CWND, rec::CWND), (2, rec::STAGE_RATE, rec::RATE)] {
-            let skip = asm.label();
-            asm.load(Size::B4, R::R1, REC, rec::STAGE_BITS as i16);
-            asm.alu_imm(Alu::And, R::R1, bit);
-            asm.jump_if_imm(R::R1, Cond::Eq, 0, skip);
-            asm.load(Size::B8, R::R1, REC, from as i16);
-            asm.store(Size::B8, REC, to as i16, R::R1);
-            if to == rec::CWND {
-                asm.store_imm(Size::B8, REC, rec::UNDO_CWND as i16, 0);
-            }
-            asm.bind(skip);
-        }
-        asm.load(Size::B8, R::R2, REC, rec::STAGE_MASK as i16);
-        for (n, decl) in self.program.regs().iter().enumerate() {
-            if decl.kind == RegKind::Control {
-                let skip = asm.label();
-                asm.mov(R::R1, R::R2);
-                asm.alu_imm(Alu::Rsh, R::R1, n as i32);
-                asm.alu_imm(Alu::And, R::R1, 1);
-                asm.jump_if_imm(R::R1, Cond::Eq, 0, skip);
-                asm.load(Size::B8, R::R1, REC, rec::STAGE_REGS as i16 + 8 * n as i16);
-                asm.store(Size::B8, REC, reg_off(n as u8), R::R1);
-                asm.bind(skip);
-            }
-        }
-        asm.bind(applied);
-        asm.mov_imm(R::R1, i64::from(stage::EMPTY));
-        asm.xchg(Size::B4, REC, rec::STAGE_STATE as i16, R::R1);
-        asm.jump(done);
     }
 
     fn clauses(&mut self) {
