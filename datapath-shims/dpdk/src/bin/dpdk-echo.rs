@@ -1,0 +1,184 @@
+//! Echoes UDP datagrams over a DPDK port, or asks someone who does: to see whether DPDK, a port and its addresses work.
+
+use std::collections::HashSet;
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use ccplane_dpdk::net::Mac;
+use ccplane_dpdk::{DpdkWire, Eal, EalOptions, Idle, Memory, Port, PortName, PortOptions, WireOptions};
+use ccplane_quic::Wire;
+use clap::{Parser, Subcommand};
+use ipnet::IpNet;
+use quinn_proto::{EcnCodepoint, Transmit};
+
+/// How long an answer may take, once the question was asked for the last time.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a loop waits before it looks whether it is time to end.
+const TURN: Duration = Duration::from_millis(20);
+/// Questions under way at once.
+const WINDOW: usize = 64;
+
+#[derive(Parser)]
+#[command(about = "Echoes UDP datagrams over a DPDK port, or asks someone who does")]
+struct Args {
+    /// af_packet:IFACE, af_xdp:IFACE, tap:IFACE, pci:ADDRESS or vdev:DRIVER[,ARGUMENTS]
+    #[arg(long)]
+    port: PortName,
+    /// An address of the port's own with its prefix; may be given again
+    #[arg(long, required = true)]
+    address: Vec<IpNet>,
+    /// Who forwards what is not on the link
+    #[arg(long)]
+    gateway: Vec<IpAddr>,
+    /// A neighbour that need not be asked for: IP=MAC
+    #[arg(long, value_parser = neighbour)]
+    neighbour: Vec<(IpAddr, Mac)>,
+    /// Packet buffers in hugepages
+    #[arg(long)]
+    hugepages: bool,
+    /// Queues of the port, each with a thread
+    #[arg(long, default_value_t = 1)]
+    queues: u16,
+    /// Sleep so long where nothing has arrived, us; 0: spin
+    #[arg(long, default_value_t = 50)]
+    pause_us: u64,
+    #[command(subcommand)]
+    work: Work,
+}
+
+#[derive(Subcommand)]
+enum Work {
+    /// Sends back what comes, for so long
+    Serve {
+        #[arg(long, default_value_t = 7)]
+        udp_port: u16,
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+    /// Sends datagrams of all kinds of lengths and ECN marks, and counts those that come back as they went
+    Ask {
+        remote: SocketAddr,
+        #[arg(long, default_value_t = 100)]
+        count: usize,
+    },
+}
+
+fn neighbour(text: &str) -> Result<(IpAddr, Mac), String> {
+    let (ip, mac) = text.split_once('=').ok_or("a neighbour is given as IP=MAC")?;
+    Ok((ip.parse().map_err(|e| format!("{ip}: {e}"))?, mac.parse::<Mac>().map_err(|e| e.to_string())?))
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("dpdk-echo: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
+    let memory = if args.hugepages { Memory::Huge } else { Memory::Plain };
+    let pci = args.port.pci().map(str::to_owned).into_iter().collect();
+    let eal = Eal::start(&EalOptions { memory, pci, ..EalOptions::default() })?;
+    let port = Port::open(&eal, &args.port, PortOptions { queues: args.queues, ..PortOptions::default() })?;
+    let udp_port = match args.work {
+        Work::Serve { udp_port, .. } => udp_port,
+        Work::Ask { .. } => 0,
+    };
+    let idle =
+        if args.pause_us == 0 { Idle::Spin } else { Idle::Pause(Duration::from_micros(args.pause_us)) };
+    let options = WireOptions {
+        addresses: args.address.clone(),
+        gateways: args.gateway.clone(),
+        neighbours: args.neighbour.clone(),
+        udp_port,
+        idle,
+    };
+    println!("{} is at {}, MTU {}, offloads {:?}", port.name(), port.mac(), port.mtu_bytes(), port.offload());
+    let wires = DpdkWire::over(port, &options)?;
+    let done = match args.work {
+        Work::Serve { seconds, .. } => {
+            let until = Instant::now() + Duration::from_secs(seconds);
+            on_threads(wires, |wire| serve(wire, until).map(|()| true))
+        }
+        Work::Ask { remote, count } => on_threads(wires, |wire| ask(wire, remote, count)),
+    };
+    done.into_iter().try_fold(true, |all, one| Ok(all & one?))
+}
+
+/// One thread to each queue.
+fn on_threads(
+    wires: Vec<DpdkWire>,
+    work: impl Fn(&mut DpdkWire) -> std::io::Result<bool> + Sync,
+) -> Vec<Result<bool, Box<dyn Error>>> {
+    let one = |mut wire: DpdkWire| -> std::io::Result<bool> {
+        let done = work(&mut wire);
+        println!("{}: {:?}", wire.local_addr(), wire.counters());
+        done
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = wires.into_iter().map(|wire| scope.spawn(|| one(wire))).collect();
+        let joined =
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
+        joined.map(|done| done.map_err(Box::from)).collect()
+    })
+}
+
+fn serve(wire: &mut DpdkWire, until: Instant) -> std::io::Result<()> {
+    let mut arrived = Vec::new();
+    while Instant::now() < until {
+        wire.receive(&mut |datagram| arrived.push(datagram))?;
+        for datagram in arrived.drain(..) {
+            let (destination, ecn, src_ip) = (datagram.remote, datagram.ecn, datagram.local_ip);
+            let back =
+                Transmit { destination, ecn, size: datagram.payload.len(), segment_size: None, src_ip };
+            // What finds no room is lost, as anywhere on a network.
+            wire.send(&back, &datagram.payload)?;
+        }
+        wire.flush()?;
+        wire.wait(TURN)?;
+    }
+    Ok(())
+}
+
+/// Question `n`: its number, then bytes that follow from it; another length and ECN mark each.
+fn question(n: usize, longest: usize) -> (Vec<u8>, Option<EcnCodepoint>) {
+    let len = 8 + n * 7919 % (longest - 7);
+    let mut payload: Vec<u8> = (0..len).map(|at| (at + n) as u8).collect();
+    payload[..8].copy_from_slice(&(n as u64).to_be_bytes());
+    (payload, EcnCodepoint::from_bits((n % 4) as u8))
+}
+
+fn ask(wire: &mut DpdkWire, remote: SocketAddr, count: usize) -> std::io::Result<bool> {
+    let longest = usize::from(wire.max_payload_bytes());
+    let mut missing: HashSet<usize> = (0..count).collect();
+    let (mut wrong, mut asked, mut last) = (0, 0, Instant::now());
+    while !missing.is_empty() && last.elapsed() < PATIENCE {
+        while asked < count && asked - (count - missing.len()) < WINDOW {
+            let (payload, ecn) = question(asked, longest);
+            let to =
+                Transmit { destination: remote, ecn, size: payload.len(), segment_size: None, src_ip: None };
+            if !wire.send(&to, &payload)? {
+                break;
+            }
+            (asked, last) = (asked + 1, Instant::now());
+        }
+        wire.flush()?;
+        wire.receive(&mut |datagram| {
+            let number =
+                datagram.payload.first_chunk::<8>().map_or(u64::MAX, |n| u64::from_be_bytes(*n)) as usize;
+            let intact =
+                number < count && (datagram.payload.to_vec(), datagram.ecn) == question(number, longest);
+            wrong += usize::from(!intact || datagram.remote != remote);
+            missing.remove(&number);
+        })?;
+        wire.wait(TURN)?;
+    }
+    println!("{} of {count} answered, {wrong} of them wrong", count - missing.len());
+    Ok(missing.is_empty() && wrong == 0)
+}

@@ -1,0 +1,362 @@
+//! [`Wire`] over a queue of a port.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use ccplane_quic::{Datagram, Wire};
+use ipnet::IpNet;
+use quinn_proto::{EcnCodepoint, Transmit};
+
+use crate::error::Error;
+use crate::ffi::{self, BACKLOG, Rx, Tx};
+use crate::net::frame::{Dropped, Frame, Headers, Talk, Verified};
+use crate::net::{Drops, Interface, InterfaceConfig, Mac, Path};
+use crate::port::{BUFFER_BYTES, Port};
+
+/// Datagrams of one send; they are cut here.
+pub const MAX_SEGMENTS: usize = 32;
+/// Frames taken in one receive.
+const MAX_RECEIVE: usize = 256;
+/// Frames collected before the port is given them.
+const SEND_BURST: usize = 32;
+/// What one queue may have to say to another, not yet heard.
+const MAX_PASSED: usize = 1024;
+/// Bytes of the chunks that payloads are cut from.
+const CHUNK_BYTES: usize = 32 * 1024;
+/// How often the link is looked at.
+const LINK_EVERY: Duration = Duration::from_secs(1);
+/// The first of the UDP ports that are anyone's (RFC 6335), and how many there are.
+const DYNAMIC_PORTS: (u16, u16) = (49_152, 16_384);
+
+/// What a poll loop does where nothing has arrived.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Idle {
+    /// Looks again: lowest delay, and all of a core.
+    #[default]
+    Spin,
+    /// Sleeps that long, then looks again.
+    Pause(Duration),
+}
+
+/// How datagrams go over a port.
+#[derive(Debug, Clone, Default)]
+pub struct WireOptions {
+    /// The port's addresses, each with the prefix that is on the link.
+    pub addresses: Vec<IpNet>,
+    /// Who forwards what is not on the link: at most one of each family.
+    pub gateways: Vec<IpAddr>,
+    /// Neighbours that need not be asked for.
+    pub neighbours: Vec<(IpAddr, Mac)>,
+    /// The UDP port of all queues: an endpoint on each, for servers; the port's RSS keeps a connection on its queue.
+    /// 0: each queue takes one of its own, and what RSS brings to another queue is passed on, which suits clients.
+    pub udp_port: u16,
+    /// What a poll loop does where nothing has arrived.
+    pub idle: Idle,
+}
+
+/// What went over a wire since the beginning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Datagrams handed over.
+    pub received: u64,
+    /// Datagrams given to the port, or waiting for their next hop.
+    pub sent: u64,
+    /// Datagrams that the pool had no buffer for.
+    pub no_buffer: u64,
+    /// Datagrams and talk passed to another queue, and lost because it did not listen.
+    pub not_passed: u64,
+    /// What went nowhere.
+    pub drops: Drops,
+}
+
+/// What one queue's thread tells another's.
+enum Passed {
+    Talk(Talk),
+    Datagram(Datagram),
+}
+
+/// Another queue of the same port.
+struct Sibling {
+    udp_port: u16,
+    inbox: SyncSender<Passed>,
+}
+
+/// A queue of a port as a wire.
+pub struct DpdkWire {
+    interface: Interface,
+    rx: Rx,
+    tx: Tx,
+    udp_port: u16,
+    idle: Idle,
+    siblings: Vec<Sibling>,
+    inbox: Receiver<Passed>,
+    /// What `wait` has taken from the inbox already.
+    passed: Option<Passed>,
+    /// Payloads are cut off its front.
+    chunk: BytesMut,
+    counters: Counters,
+    /// Whether the link was up when it was last looked at, and when it is looked at next.
+    link: (bool, Instant),
+    port: Arc<Port>,
+}
+
+impl DpdkWire {
+    /// A wire over each of a port's queues.
+    ///
+    /// # Errors
+    /// [`Error::Config`]: addresses that contradict each other.
+    pub fn over(port: Port, options: &WireOptions) -> Result<Vec<DpdkWire>, Error> {
+        let port = Arc::new(port);
+        let udp_port = |queue| if options.udp_port == 0 { dynamic_port(queue) } else { options.udp_port };
+        let (senders, inboxes): (Vec<_>, Vec<_>) = (0..port.queues())
+            .map(|queue| (queue, sync_channel(MAX_PASSED)))
+            .map(|(q, (s, r))| ((q, s), (q, r)))
+            .unzip();
+        let mut wires = Vec::with_capacity(inboxes.len());
+        for (queue, inbox) in inboxes {
+            let config = InterfaceConfig {
+                mac: port.mac(),
+                mtu_bytes: port.mtu_bytes(),
+                addresses: options.addresses.clone(),
+                gateways: options.gateways.clone(),
+                neighbours: options.neighbours.clone(),
+                offload: port.offload(),
+                lenient: port.is_lenient(),
+            };
+            let others = senders.iter().filter(|(other, _)| *other != queue);
+            wires.push(DpdkWire {
+                interface: Interface::new(config)?,
+                rx: Rx::new(&port.device, queue),
+                tx: Tx::new(&port.device, queue, usize::from(BUFFER_BYTES)),
+                udp_port: udp_port(queue),
+                idle: options.idle,
+                siblings: others
+                    .map(|(other, inbox)| Sibling { udp_port: udp_port(*other), inbox: inbox.clone() })
+                    .collect(),
+                inbox,
+                passed: None,
+                chunk: BytesMut::new(),
+                counters: Counters::default(),
+                link: (true, Instant::now()),
+                port: port.clone(),
+            });
+        }
+        Ok(wires)
+    }
+
+    /// The port below.
+    pub fn port(&self) -> &Port {
+        &self.port
+    }
+
+    /// What went over it.
+    pub fn counters(&self) -> Counters {
+        Counters { drops: self.interface.drops(), ..self.counters }
+    }
+
+    /// Whether the link was up at the last look, at most a second ago.
+    pub fn is_up(&self) -> bool {
+        self.link.0
+    }
+
+    /// What is to do beside datagrams: hear the other queues, look at the link, ask for neighbours, send what is ready.
+    fn serve(&mut self, now: Instant) {
+        if now >= self.link.1 {
+            let was_up = std::mem::replace(&mut self.link, (self.port.device.is_up(), now + LINK_EVERY)).0;
+            if self.link.0 && !was_up {
+                // The switch, and who talked to us, may have forgotten where we are.
+                self.interface.announce();
+            }
+        }
+        self.interface.poll(now);
+        let mut ready = false;
+        while self.tx.waiting() < BACKLOG {
+            let Some(frame) = self.interface.ready() else { break };
+            ready |= self.tx.push(|to| copy(&frame, to));
+        }
+        if ready || self.tx.waiting() > 0 {
+            self.tx.flush();
+        }
+    }
+
+    fn hear_siblings(&mut self, now: Instant, each: &mut dyn FnMut(Datagram)) -> usize {
+        let mut datagrams = 0;
+        while let Some(passed) = self.passed.take().or_else(|| self.inbox.try_recv().ok()) {
+            match passed {
+                Passed::Talk(talk) => self.interface.hear(talk, now),
+                Passed::Datagram(datagram) => {
+                    each(datagram);
+                    datagrams += 1;
+                }
+            }
+        }
+        datagrams
+    }
+}
+
+impl Wire for DpdkWire {
+    fn local_addr(&self) -> SocketAddr {
+        SocketAddr::new(self.interface.address(), self.udp_port)
+    }
+
+    fn receive(&mut self, each: &mut dyn FnMut(Datagram)) -> io::Result<usize> {
+        let now = Instant::now();
+        let mut datagrams = if self.siblings.is_empty() { 0 } else { self.hear_siblings(now, each) };
+        let mut frames = 0;
+        while frames < MAX_RECEIVE && self.rx.fill() {
+            let DpdkWire { interface, rx, siblings, chunk, counters, udp_port, .. } = self;
+            while let Some((bytes, hints)) = rx.next() {
+                frames += 1;
+                match take(interface, bytes, hints, now) {
+                    Ok(Frame::Datagram(datagram)) => {
+                        let to = datagram.destination.port();
+                        let owned = Datagram {
+                            remote: datagram.source,
+                            local_ip: Some(datagram.destination.ip()),
+                            ecn: EcnCodepoint::from_bits(datagram.ecn),
+                            payload: cut(chunk, datagram.payload),
+                        };
+                        if to == *udp_port {
+                            each(owned);
+                            datagrams += 1;
+                        } else if let Some(sibling) = siblings.iter().find(|sibling| sibling.udp_port == to) {
+                            counters.not_passed +=
+                                u64::from(sibling.inbox.try_send(Passed::Datagram(owned)).is_err());
+                        }
+                    }
+                    // Answers come to one queue; all need them.
+                    Ok(Frame::Talk(talk)) => {
+                        for sibling in siblings.iter() {
+                            counters.not_passed +=
+                                u64::from(sibling.inbox.try_send(Passed::Talk(talk)).is_err());
+                        }
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+        self.counters.received += datagrams as u64;
+        self.serve(now);
+        Ok(datagrams)
+    }
+
+    fn send(&mut self, to: &Transmit, payload: &[u8]) -> io::Result<bool> {
+        let segment = to.segment_size.unwrap_or(payload.len()).max(1);
+        let segments = payload.len().div_ceil(segment);
+        if self.tx.waiting() + segments > BACKLOG {
+            self.tx.flush();
+            if self.tx.waiting() + segments > BACKLOG {
+                return Ok(false);
+            }
+        }
+        let ecn = to.ecn.map_or(0, |ecn| ecn as u8);
+        match self.interface.path(to.src_ip, self.udp_port, to.destination, ecn, Instant::now()) {
+            Path::Open(headers) => {
+                let hints = self.hints(&headers);
+                for datagram in payload.chunks(segment) {
+                    if !self.interface.fits(&headers, datagram) {
+                        continue;
+                    }
+                    let sent =
+                        self.tx.push(|frame| headers.write(datagram, frame).map(|bytes| (bytes, hints)));
+                    *if sent { &mut self.counters.sent } else { &mut self.counters.no_buffer } += 1;
+                }
+            }
+            Path::Waits(hop, headers) => {
+                for datagram in payload.chunks(segment) {
+                    self.interface.hold(hop, &headers, datagram);
+                    self.counters.sent += 1;
+                }
+            }
+            Path::None => {}
+        }
+        if self.tx.waiting() >= SEND_BURST {
+            self.tx.flush();
+        }
+        Ok(true)
+    }
+
+    fn max_segments(&self) -> usize {
+        MAX_SEGMENTS
+    }
+
+    fn max_payload_bytes(&self) -> u16 {
+        self.interface.max_payload_bytes()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.serve(Instant::now());
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        let until = Instant::now() + timeout;
+        let waiting = self.tx.waiting();
+        loop {
+            self.passed = self.passed.take().or_else(|| self.inbox.try_recv().ok());
+            if self.rx.fill() || self.passed.is_some() || self.tx.waiting() < waiting {
+                return Ok(());
+            }
+            let now = Instant::now();
+            if now >= until {
+                return Ok(());
+            }
+            self.serve(now);
+            match self.idle {
+                Idle::Spin => std::hint::spin_loop(),
+                Idle::Pause(pause) => thread::sleep(pause.min(until - now)),
+            }
+        }
+    }
+}
+
+impl DpdkWire {
+    fn hints(&self, headers: &Headers) -> u8 {
+        let offload = self.port.offload();
+        let hint = |set: bool, hint: u8| if set { hint } else { 0 };
+        hint(offload.udp, ffi::SUM_UDP)
+            | if headers.is_ipv4() { hint(offload.ip, ffi::SUM_IP) } else { ffi::IS_V6 }
+    }
+}
+
+fn take<'f>(
+    interface: &mut Interface,
+    bytes: &'f [u8],
+    hints: u8,
+    now: Instant,
+) -> Result<Frame<'f>, Dropped> {
+    let verified = Verified { ip: hints & ffi::SUM_IP != 0, transport: hints & ffi::SUM_UDP != 0 };
+    if hints & ffi::SUM_BAD != 0 {
+        return interface.refuse(Dropped::Checksum);
+    }
+    if hints & ffi::IS_CUT != 0 {
+        return interface.refuse(Dropped::Malformed);
+    }
+    interface.receive(bytes, verified, now)
+}
+
+/// A payload of its own, cut from a chunk that many share.
+fn cut(chunk: &mut BytesMut, payload: &[u8]) -> BytesMut {
+    if chunk.capacity() < payload.len() {
+        chunk.reserve(CHUNK_BYTES.max(payload.len()));
+    }
+    chunk.extend_from_slice(payload);
+    chunk.split()
+}
+
+fn copy(frame: &[u8], to: &mut [u8]) -> Option<(usize, u8)> {
+    to.get_mut(..frame.len())?.copy_from_slice(frame);
+    Some((frame.len(), 0))
+}
+
+/// A UDP port for a queue: another for each process and queue.
+fn dynamic_port(queue: u16) -> u16 {
+    let (first, many) = DYNAMIC_PORTS;
+    let process = (std::process::id() % u32::from(many)) as u16;
+    first + process.wrapping_mul(31).wrapping_add(queue) % many
+}
