@@ -159,11 +159,23 @@ pub struct Unix {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
     pub max_peers: Bounded<1, 1024>,
+    pub transport: Transport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wake: Option<Wake>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spin_us: Option<Bounded<1, 1_000_000>>,
 }
 
 impl Default for Unix {
     fn default() -> Unix {
-        Unix { mode: OnOff::On, socket: None, max_peers: const { Bounded::new(64) } }
+        Unix {
+            mode: OnOff::On,
+            socket: None,
+            max_peers: const { Bounded::new(64) },
+            transport: Transport::Ring,
+            wake: None,
+            spin_us: None,
+        }
     }
 }
 
@@ -305,6 +317,16 @@ pub enum NecessityName {
     Mean,
     /// The smallest.
     Min,
+}
+
+/// What datapaths in other processes are spoken with over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// Rings in shared memory, where the datapath takes them.
+    Ring,
+    /// The socket.
+    Socket,
 }
 
 /// Whether a part that always can be used is.

@@ -18,6 +18,8 @@ fn every_key_is_printed_with_its_documentation() {
     let mut config = Config::default();
     config.control.socket = Some("/run/ccplane/control.sock".into());
     config.datapath.unix.socket = Some("/run/ccplane/ccp.sock".into());
+    config.datapath.unix.wake = Some(Wake::Spin);
+    config.datapath.unix.spin_us = Some(Bounded::new(50));
     config.metrics.listen = Some("127.0.0.1:9090".parse().unwrap());
     let tree = toml::Table::try_from(&config).unwrap();
     let mut keys = Vec::new();

@@ -1,26 +1,31 @@
 //! What both protocols share: the way to one datapath with what waits to go there, and the queue of what came from it.
 
 use super::socket::{SendError, Socket};
+use ccplane_channel::ring::{ReadError, WriteError};
+use ccplane_channel::{End, Parts, Record};
 use ccplane_contract::{DatapathError, Event};
 use ccplane_wire::EncodeError;
+use nix::errno::Errno;
 use nix::sys::socket::UnixAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use tracing::warn;
 
 /// Events of one datapath that wait for the agent; more are dropped, counted and reported as such.
 const MAX_QUEUED_EVENTS: usize = 1 << 16;
-/// Bytes that wait for room in the datapath's socket: a program and some fields for each of 2^16 flows. What does not
+/// Bytes that wait for room in the datapath's socket or ring: a program and some fields for each of 2^16 flows. What does not
 /// fit is refused.
 const MAX_BACKLOG_BYTES: usize = 16 << 20;
 
 /// The way to one datapath.
 ///
-/// A socket's queue holds few datagrams (`net.unix.max_dgram_qlen`, often 10), fewer than the commands that a burst
+/// A socket, and perhaps rings beside it, over which all goes then. A socket's queue holds few datagrams (`net.unix.max_dgram_qlen`, often 10), fewer than the commands that a burst
 /// of new flows takes. What must arrive waits here until there is room.
 #[derive(Debug)]
 pub(super) struct Link {
     socket: Arc<Socket>,
     to: UnixAddr,
+    ring: Option<End>,
     /// The datagram in the making.
     buffer: Vec<u8>,
     gone: bool,
@@ -31,7 +36,49 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(socket: Arc<Socket>, to: UnixAddr) -> Link {
-        Link { socket, to, buffer: Vec::new(), gone: false, backlog: VecDeque::new(), backlog_bytes: 0 }
+        Link {
+            socket,
+            to,
+            ring: None,
+            buffer: Vec::new(),
+            gone: false,
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+        }
+    }
+
+    /// Sends what `encode` writes over the socket, with the datapath's part of the rings if there are some, over which
+    /// everything goes from then on.
+    pub(super) fn introduce(
+        &mut self,
+        rings: Option<(End, Parts)>,
+        encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
+    ) -> Result<(), DatapathError> {
+        self.encode(encode)?;
+        let fds = rings.as_ref().map(|(_, parts)| parts.fds());
+        self.socket.send_with(&self.buffer, fds.as_ref().map_or(&[], |fds| &fds[..]), &self.to)?;
+        self.ring = rings.map(|(end, _)| end);
+        Ok(())
+    }
+
+    /// The rings, if there are some.
+    pub(super) fn ring(&self) -> Option<&End> {
+        self.ring.as_ref()
+    }
+
+    /// Takes the next frame from the ring; false if there is none.
+    pub(super) fn receive(&mut self, record: &mut Record) -> Result<bool, ReadError> {
+        self.ring.as_mut().map_or(Ok(false), |ring| ring.receive(record))
+    }
+
+    /// Sends what `encode` writes over the socket, though there may be rings; now or not at all. Tells whether anyone
+    /// listens there.
+    pub(super) fn send_beside(
+        &mut self,
+        encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
+    ) -> Result<(), DatapathError> {
+        self.encode(encode)?;
+        Ok(self.send_datagram()?)
     }
 
     /// Sends what `encode` writes as one datagram: now or not at all, and never before what waits. For what the next
@@ -67,6 +114,12 @@ impl Link {
     }
 
     fn send_buffer(&mut self) -> Result<(), SendError> {
+        let sent = transmit(&mut self.ring, &self.socket, &self.to, &self.buffer);
+        self.gone |= sent == Err(SendError::Gone);
+        sent
+    }
+
+    fn send_datagram(&mut self) -> Result<(), SendError> {
         let sent = self.socket.send(&self.buffer, &self.to);
         self.gone |= sent == Err(SendError::Gone);
         sent
@@ -84,7 +137,7 @@ impl Link {
     /// Sends what waits, as far as there is room; true if nothing waits any more.
     pub(super) fn flush(&mut self) -> bool {
         while let Some(datagram) = self.backlog.front() {
-            let sent = self.socket.send(datagram, &self.to);
+            let sent = transmit(&mut self.ring, &self.socket, &self.to, datagram);
             if sent == Err(SendError::Full) {
                 return false;
             }
@@ -115,6 +168,20 @@ impl Link {
     /// The other end said goodbye.
     pub(super) fn set_gone(&mut self) {
         self.gone = true;
+    }
+}
+
+/// Over the ring if there is one, else over the socket.
+fn transmit(ring: &mut Option<End>, socket: &Socket, to: &UnixAddr, bytes: &[u8]) -> Result<(), SendError> {
+    let Some(end) = ring else { return socket.send(bytes, to) };
+    match end.send(bytes) {
+        Ok(()) => Ok(()),
+        Err(WriteError::Full) => Err(SendError::Full),
+        Err(error @ WriteError::Corrupt { .. }) => {
+            warn!(%error, "a datapath broke its ring");
+            Err(SendError::Gone)
+        }
+        Err(WriteError::TooLong { .. }) => Err(SendError::Failed(Errno::EMSGSIZE)),
     }
 }
 

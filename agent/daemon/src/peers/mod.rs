@@ -1,30 +1,49 @@
-//! Datapaths in other processes, over one unix datagram socket.
+//! Datapaths in other processes, over one unix datagram socket and, where both sides want it, rings in shared memory.
 //!
 //! Each process that sends to the socket is a datapath of its own ([`Peer`]), which the agent drives like any
 //! other. Its first datagram tells the protocol: [`v2`] starts with a magic number that [`v1`] never has. What does
 //! not parse, or comes from another user, is counted and logged, and changes nothing.
 
 mod link;
+mod slots;
 mod socket;
 mod v1;
 mod v2;
 
 use crate::rundir::RunDirError;
-use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid};
+use ccplane_channel::ring::ReadError;
+use ccplane_channel::{End, Record, SOCKET_PREFIX, Wake};
+use ccplane_contract::{
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
+};
+use ccplane_infer::Shape;
 use ccplane_program::ir::Program;
 use ccplane_wire::DecodeError;
 use ccplane_wire::v2::{MAGIC, MAX_FRAME_BYTES, TurnedAway};
 use link::Link;
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::UnixAddr;
 use socket::{Received, Socket, Unheard};
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use tracing::{info, warn};
+use std::time::{Duration, Instant};
+use tracing::{debug, info, warn};
 use v1::V1Peer;
 use v2::V2Peer;
+
+/// Frames taken from one ring in one go, so that no datapath keeps the others waiting.
+const MAX_RING_FRAMES: usize = 256;
+/// Time between two looks at the socket while frames come through rings, microseconds.
+const SOCKET_EVERY_US: u64 = 50;
+/// Events of one wait; more are there at the next one.
+const MAX_POLLED: usize = 64;
+/// The socket among what is waited for; the rest are peers' numbers, which start at 1.
+const THE_SOCKET: u64 = 0;
+/// Looks at the rings between two looks at the clock.
+const LOOKS: usize = 32;
 
 /// Names a process that speaks to the socket; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -39,6 +58,10 @@ pub struct HubOptions {
     pub heartbeat_timeout: Duration,
     /// Differs between two runs of the agent.
     pub session: u64,
+    /// Whether datapaths that take rings in shared memory get them.
+    pub rings: bool,
+    /// How datapaths are asked to wait for the agent.
+    pub wake: Wake,
 }
 
 /// What became of the processes at the other end.
@@ -55,7 +78,14 @@ pub enum Change {
 pub struct Hub {
     socket: Arc<Socket>,
     options: HubOptions,
+    /// The socket, and what each ring wakes us by.
+    pollable: Epoll,
     buffer: Vec<u8>,
+    record: Record,
+    /// Who has a ring.
+    rings: Vec<PeerId>,
+    /// When the socket is to be looked at again, though nothing says that it has something.
+    next_socket_us: u64,
     by_address: HashMap<UnixAddr, PeerId>,
     peers: HashMap<PeerId, Peer>,
     next_peer: u64,
@@ -69,6 +99,8 @@ enum Malformed {
     Unheard(#[from] Unheard),
     #[error("{0}")]
     Decode(#[from] DecodeError),
+    #[error("{0}")]
+    Ring(#[from] ReadError),
     #[error("{limit} datapaths are served, the most allowed")]
     TooManyPeers { limit: usize },
 }
@@ -79,10 +111,18 @@ impl Hub {
     /// # Errors
     /// The path cannot be bound.
     pub fn bind(path: &Path, options: HubOptions) -> Result<Hub, RunDirError> {
+        let socket = Socket::bind(path)?;
+        let error = |errno: Errno| RunDirError::io("wait on", path, errno.into());
+        let pollable = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(error)?;
+        pollable.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, THE_SOCKET)).map_err(error)?;
         Ok(Hub {
-            socket: Arc::new(Socket::bind(path)?),
+            socket: Arc::new(socket),
             options,
+            pollable,
             buffer: vec![0; MAX_FRAME_BYTES],
+            record: Record::default(),
+            rings: Vec::new(),
+            next_socket_us: 0,
             by_address: HashMap::new(),
             peers: HashMap::new(),
             next_peer: 1,
@@ -100,8 +140,37 @@ impl Hub {
         self.peers.get_mut(&id)
     }
 
-    /// Takes at most `max` waiting datagrams, received at `now_us`; appends who joined and who left.
+    /// Takes what waits in the rings and at most `max` waiting datagrams, received at `now_us`; appends who joined and
+    /// who left.
     pub fn receive(&mut self, max: usize, now_us: u64, changes: &mut Vec<Change>) -> usize {
+        let mut taken = self.receive_rings();
+        if self.rings.is_empty() || now_us >= self.next_socket_us {
+            self.next_socket_us = now_us.saturating_add(SOCKET_EVERY_US);
+            taken += self.receive_datagrams(max, now_us, changes);
+        }
+        self.collect_gone(changes);
+        taken
+    }
+
+    fn receive_rings(&mut self) -> usize {
+        let mut taken = 0;
+        let mut broken = Vec::new();
+        for id in &self.rings {
+            let Some(Peer(Protocol::V2(peer))) = self.peers.get_mut(id) else { continue };
+            match peer.take_ring(&mut self.record, MAX_RING_FRAMES) {
+                Ok(frames) => taken += frames,
+                Err(error) => {
+                    warn!(peer = id.0, %error, "a datapath wrote garbage into its ring");
+                    peer.drop_out(&error.to_string());
+                    broken.push(error);
+                }
+            }
+        }
+        broken.iter().for_each(|error| self.note_malformed(error));
+        taken + broken.len()
+    }
+
+    fn receive_datagrams(&mut self, max: usize, now_us: u64, changes: &mut Vec<Change>) -> usize {
         let mut taken = 0;
         while taken < max {
             let mut buffer = std::mem::take(&mut self.buffer);
@@ -124,8 +193,57 @@ impl Hub {
             }
             taken += 1;
         }
-        self.collect_gone(changes);
         taken
+    }
+
+    /// Blocks until something arrives, or `timeout` passed.
+    ///
+    /// # Errors
+    /// epoll(7) failed.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        let mut polled = [EpollEvent::empty(); MAX_POLLED];
+        let mut count = 0;
+        // Each ring is told that we sleep, and only then looked at for the last time.
+        let quiet = self.ends().all(|(_, end)| end.doze());
+        let waited = if quiet {
+            let timeout = EpollTimeout::try_from(timeout).unwrap_or(EpollTimeout::MAX);
+            self.pollable.wait(&mut polled, timeout).map(|n| count = n)
+        } else {
+            Ok(())
+        };
+        let woken = |id: u64| polled.iter().take(count).any(|event| event.data() == id);
+        self.ends().for_each(|(id, end)| end.awake(woken(id.0)));
+        if woken(THE_SOCKET) {
+            self.next_socket_us = 0;
+        }
+        match waited {
+            Ok(()) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Looks at the rings without pause, until something is there or `at_most` has passed; false if there are none.
+    pub fn spin(&self, at_most: Duration) -> bool {
+        let start = Instant::now();
+        while !self.rings.is_empty() {
+            for _ in 0..LOOKS {
+                if self.ends().any(|(_, end)| end.is_ready()) {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if start.elapsed() >= at_most {
+                break;
+            }
+        }
+        false
+    }
+
+    fn ends(&self) -> impl Iterator<Item = (PeerId, &End)> {
+        self.rings.iter().filter_map(|id| match self.peers.get(id) {
+            Some(Peer(Protocol::V2(peer))) => Some((*id, peer.ring()?)),
+            _ => None,
+        })
     }
 
     fn datagram(
@@ -162,8 +280,7 @@ impl Hub {
                 v2::turn_away(&mut link, TurnedAway::TooMany { limit });
                 return Err(full);
             }
-            let HubOptions { heartbeat_timeout, session, .. } = self.options;
-            if let Some(mut peer) = V2Peer::welcome(link, &hello, heartbeat_timeout, session) {
+            if let Some(mut peer) = V2Peer::welcome(link, &hello, &self.options) {
                 peer.take(datagram)?;
                 self.join(from, Peer(Protocol::V2(peer)), changes);
             }
@@ -196,15 +313,35 @@ impl Hub {
     fn join(&mut self, from: UnixAddr, peer: Peer, changes: &mut Vec<Change>) {
         let id = PeerId(self.next_peer);
         self.next_peer += 1;
-        info!(peer = id.0, kind = peer.capabilities().kind, address = %from, "datapath joined");
         if let Some(before) = self.by_address.insert(from, id) {
             self.leave(before, changes);
+        }
+        let ring = peer.ring();
+        info!(
+            peer = id.0,
+            kind = peer.capabilities().kind,
+            address = %from,
+            ring = ring.is_some(),
+            "datapath joined"
+        );
+        if let Some(ring) = ring {
+            self.rings.push(id);
+            // Without it, the ring is looked at when something else wakes us.
+            if let Err(error) = self.pollable.add(ring, EpollEvent::new(EpollFlags::EPOLLIN, id.0)) {
+                warn!(%error, "wait on a datapath's ring");
+            }
         }
         self.peers.insert(id, peer);
         changes.push(Change::Joined(id));
     }
 
     fn leave(&mut self, id: PeerId, changes: &mut Vec<Change>) {
+        self.rings.retain(|with_ring| *with_ring != id);
+        if let Some(ring) = self.peers.get(&id).and_then(Peer::ring)
+            && let Err(error) = self.pollable.delete(ring)
+        {
+            debug!(%error, "wait no more on a datapath's ring");
+        }
         if let Some(peer) = self.peers.get_mut(&id) {
             info!(peer = id.0, "datapath left");
             peer.close_all();
@@ -222,6 +359,19 @@ impl Hub {
         for (address, id) in gone {
             self.by_address.remove(&address);
             self.leave(id, changes);
+            self.unlink(&address);
+        }
+    }
+
+    /// Removes the socket that a datapath of ours has left beside the agent's: one that was killed could not.
+    fn unlink(&self, address: &UnixAddr) {
+        let Some(path) = address.path().filter(|path| path.parent() == self.socket.path().parent()) else {
+            return;
+        };
+        let named = path.file_name().and_then(|name| name.to_str());
+        if named.is_some_and(|name| name.starts_with(SOCKET_PREFIX)) {
+            // It has done so itself if it could.
+            let _ = crate::rundir::remove_stale_socket(path);
         }
     }
 
@@ -253,12 +403,6 @@ impl Hub {
     }
 }
 
-impl AsFd for Hub {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
 /// A datapath in another process.
 #[derive(Debug)]
 pub struct Peer(Protocol);
@@ -281,6 +425,13 @@ impl Peer {
         match &mut self.0 {
             Protocol::V1(peer) => peer,
             Protocol::V2(peer) => peer,
+        }
+    }
+
+    fn ring(&self) -> Option<&End> {
+        match &self.0 {
+            Protocol::V1(_) => None,
+            Protocol::V2(peer) => peer.ring(),
         }
     }
 
@@ -329,6 +480,24 @@ impl Datapath for Peer {
     }
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
         self.datapath_mut().release(flow)
+    }
+    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
+        self.datapath_mut().define_slot(slot, shape)
+    }
+    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        self.datapath_mut().push(slot, image, part)
+    }
+    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
+        self.datapath_mut().share(slot, share)
+    }
+    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.datapath_mut().promote(slot)
+    }
+    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.datapath_mut().rollback(slot)
+    }
+    fn slots(&mut self) -> Vec<SlotStats> {
+        self.datapath_mut().slots()
     }
     fn heartbeat(&mut self) {
         self.datapath_mut().heartbeat();

@@ -5,11 +5,11 @@ use ccplane_contract::DatapathError;
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, SockaddrLike, UnixAddr, UnixCredentials, recvmsg, sendto, setsockopt,
-    sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrLike, UnixAddr, UnixCredentials, recvmsg, sendmsg,
+    setsockopt, sockopt,
 };
-use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
@@ -78,6 +78,11 @@ impl Socket {
         Ok(socket)
     }
 
+    /// Where it is bound.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Takes one waiting datagram.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         let limit = buffer.len();
@@ -113,8 +118,22 @@ impl Socket {
 
     /// Sends one datagram without waiting.
     pub(super) fn send(&self, datagram: &[u8], to: &UnixAddr) -> Result<(), SendError> {
+        self.send_with(datagram, &[], to)
+    }
+
+    /// Sends one datagram, with file descriptors, without waiting.
+    pub(super) fn send_with(
+        &self,
+        datagram: &[u8],
+        fds: &[BorrowedFd<'_>],
+        to: &UnixAddr,
+    ) -> Result<(), SendError> {
+        let fds: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+        let rights = [ControlMessage::ScmRights(&fds)];
+        let rights = if fds.is_empty() { &[] } else { &rights[..] };
+        let parts = [IoSlice::new(datagram)];
         loop {
-            return match sendto(self.socket.as_raw_fd(), datagram, to, MsgFlags::MSG_DONTWAIT) {
+            return match sendmsg(self.socket.as_raw_fd(), &parts, rights, MsgFlags::MSG_DONTWAIT, Some(to)) {
                 Ok(_) => Ok(()),
                 Err(Errno::EINTR) => continue,
                 Err(Errno::ECONNREFUSED | Errno::ENOENT | Errno::ECONNRESET) => Err(SendError::Gone),

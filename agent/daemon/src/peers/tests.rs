@@ -23,7 +23,9 @@ struct World {
 impl World {
     fn new(max_peers: usize) -> World {
         let dir = tempfile::tempdir().unwrap();
-        let options = HubOptions { max_peers, heartbeat_timeout: Duration::from_millis(500), session: 9 };
+        let heartbeat_timeout = Duration::from_millis(500);
+        let options =
+            HubOptions { max_peers, heartbeat_timeout, session: 9, rings: false, wake: Wake::Sleep };
         let hub = Hub::bind(&dir.path().join("ccp.sock"), options).unwrap();
         World { dir, hub, changes: Vec::new() }
     }
@@ -55,7 +57,7 @@ impl World {
     /// Makes the hub's room for datagrams that nobody read yet the least that the kernel grants: a handful. (Whether
     /// `net.unix.max_dgram_qlen` limits them depends on the machine.)
     fn shrink(&self) {
-        setsockopt(&self.hub, sockopt::SndBuf, &1).unwrap();
+        setsockopt(&self.hub.socket, sockopt::SndBuf, &1).unwrap();
     }
 
     fn events(&mut self, id: PeerId) -> Vec<Event> {
@@ -113,6 +115,7 @@ fn hello(minors: std::ops::RangeInclusive<u8>) -> v2::ToAgent<'static> {
         max_flows: BURST,
         kind: "quic",
         name: "test",
+        slots: (&[]).into(),
     })
 }
 

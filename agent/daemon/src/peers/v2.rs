@@ -2,19 +2,27 @@
 //!
 //! Commands are sent and their answers not waited for. Those whose loss nothing would make up for wait for room in the
 //! datapath's socket: all but UPDATE. A program counts as installed once it was sent; should the datapath
-//! refuse it after all, setting it on a flow is refused in the same words.
+//! refuse it after all, setting it on a flow is refused in the same words. What becomes of its slots is expected to be what
+//! was asked for ([`Slots`]), and looked at with every heartbeat. Its list of flows makes up for what
+//! was lost of their starts and ends.
 
 use super::link::{Inbox, Link};
+use super::slots::Slots;
+use super::{HubOptions, Malformed};
+use ccplane_channel::{End, RING_BYTES, Record};
+use ccplane_contract::slots::check_policies;
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid, check_fields,
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
+    check_fields,
 };
+use ccplane_infer::Shape;
 use ccplane_program::ir::Program;
 use ccplane_wire::DecodeError;
 use ccplane_wire::v2::{
-    ByeReason, Features, Hello, MINOR, ToAgent, ToDatapath, TurnedAway, Welcome, frames, negotiate,
+    ByeReason, Features, Hello, MINOR, SLOTS_MINOR, ToAgent, ToDatapath, TurnedAway, Welcome, frames,
+    negotiate,
 };
-use std::collections::HashMap;
-use std::time::Duration;
+use std::collections::{HashMap, HashSet};
 use tracing::{debug, warn};
 
 /// Programs that a datapath may ask us to keep track of, whatever it says of itself.
@@ -29,6 +37,7 @@ pub(super) struct V2Peer {
     capabilities: Capabilities,
     inbox: Inbox,
     programs: HashMap<ProgramUid, Installed>,
+    slots: Slots,
     /// The program that each flow was last set to.
     flows: HashMap<FlowId, Option<ProgramUid>>,
     stats: Vec<FlowStats>,
@@ -47,12 +56,7 @@ struct Installed {
 
 impl V2Peer {
     /// Answers a HELLO. `None` when the datapath had to be turned away.
-    pub(super) fn welcome(
-        mut link: Link,
-        hello: &Hello<'_>,
-        heartbeat_timeout: Duration,
-        session: u64,
-    ) -> Option<V2Peer> {
+    pub(super) fn welcome(mut link: Link, hello: &Hello<'_>, options: &HubOptions) -> Option<V2Peer> {
         let minor = match negotiate(&hello.minors, &(0..=MINOR)) {
             Ok(minor) => minor,
             Err(reason) => {
@@ -60,9 +64,20 @@ impl V2Peer {
                 return None;
             }
         };
-        let heartbeat_timeout_ms = u32::try_from(heartbeat_timeout.as_millis()).unwrap_or(u32::MAX).max(1);
-        let welcome = Welcome { minor, heartbeat_timeout_ms, session };
-        if let Err(error) = send(&mut link, &ToDatapath::Welcome(welcome), 0) {
+        let heartbeat_timeout_ms = options.heartbeat_timeout.as_millis();
+        let rings = options.rings && minor >= SLOTS_MINOR && hello.features.has(Features::RING);
+        let rings = rings.then(|| End::create(RING_BYTES)).and_then(|made| {
+            made.inspect_err(|error| warn!(%error, "a datapath gets no rings in shared memory")).ok()
+        });
+        let welcome = Welcome {
+            minor,
+            heartbeat_timeout_ms: u32::try_from(heartbeat_timeout_ms).unwrap_or(u32::MAX).max(1),
+            session: options.session,
+            wake: options.wake,
+            ring_bytes: if rings.is_some() { RING_BYTES as u32 } else { 0 },
+        };
+        let welcome = ToDatapath::Welcome(welcome);
+        if let Err(error) = link.introduce(rings, |out| welcome.encode(0, out)) {
             debug!(%error, "welcome a datapath");
             return None;
         }
@@ -71,7 +86,7 @@ impl V2Peer {
             kind: kind(hello.kind),
             max_programs: at_most(hello.max_programs, MAX_PROGRAMS),
             max_flows: at_most(hello.max_flows, MAX_FLOWS),
-            policy: hello.features.has(Features::POLICY),
+            policy: minor >= SLOTS_MINOR && hello.features.has(Features::POLICY),
             full_language: hello.features.has(Features::FULL_LANGUAGE),
         };
         Some(V2Peer {
@@ -79,6 +94,7 @@ impl V2Peer {
             capabilities,
             inbox: Inbox::default(),
             programs: HashMap::new(),
+            slots: Slots::new(hello.slots.iter()),
             flows: HashMap::new(),
             stats: Vec::new(),
             incoming_stats: Vec::new(),
@@ -95,6 +111,30 @@ impl V2Peer {
             }
         }
         Ok(())
+    }
+
+    /// Takes what came through its ring, at most `max` frames; how many.
+    pub(super) fn take_ring(&mut self, record: &mut Record, max: usize) -> Result<usize, Malformed> {
+        let mut taken = 0;
+        while taken < max && self.link.receive(record)? {
+            taken += 1;
+            self.take(record.bytes())?;
+        }
+        Ok(taken)
+    }
+
+    /// Its ring, if it has one.
+    pub(super) fn ring(&self) -> Option<&End> {
+        self.link.ring()
+    }
+
+    /// Ends the conversation: what came through its ring cannot be.
+    pub(super) fn drop_out(&mut self, why: &str) {
+        let bye = ToDatapath::Bye { reason: ByeReason::Protocol, text: why };
+        if let Err(error) = self.link.send_beside(|out| bye.encode(0, out)) {
+            debug!(%error, "drop a datapath out");
+        }
+        self.link.set_gone();
     }
 
     fn message(&mut self, request: u32, message: ToAgent<'_>) {
@@ -126,8 +166,10 @@ impl V2Peer {
                 self.incoming_stats.extend(flows.iter().take(room));
                 if last {
                     self.stats = std::mem::take(&mut self.incoming_stats);
+                    self.reconcile();
                 }
             }
+            ToAgent::Slots(slots) => self.slots.answered(request, slots.iter()),
             ToAgent::Refused(error) => self.refused(request, error),
             ToAgent::Installed { uid } => {
                 if let Some(program) = self.programs.get_mut(&uid) {
@@ -142,13 +184,59 @@ impl V2Peer {
         }
     }
 
+    /// Flows that are listed and not known have started, those that are known and not listed have ended: their
+    /// announcements were lost.
+    fn reconcile(&mut self) {
+        let listed: HashSet<FlowId> = self.stats.iter().map(|s| s.flow).collect();
+        let ended = |flow: &FlowId| !listed.contains(flow);
+        let ended: Vec<FlowId> = self.flows.keys().copied().filter(ended).collect();
+        for flow in ended {
+            self.flows.remove(&flow);
+            self.inbox.push(Event::Closed { flow });
+        }
+        for FlowStats { flow, info, .. } in &self.stats {
+            if self.flows.len() < self.capabilities.max_flows && !self.flows.contains_key(flow) {
+                self.flows.insert(*flow, None);
+                self.inbox.push(Event::Created { flow: *flow, info: info.clone() });
+            }
+        }
+    }
+
     fn refused(&mut self, request: u32, error: DatapathError) {
+        if matches!(error, DatapathError::NoFlow(_)) {
+            // It has just ended.
+            debug!(%error, kind = self.capabilities.kind, "the datapath refused a command");
+            return;
+        }
         warn!(%error, kind = self.capabilities.kind, "the datapath refused a command");
         let install = self.programs.values_mut().find(|p| request != 0 && p.request == Some(request));
         if let Some(program) = install {
             program.request = None;
             program.refused = Some(error);
+        } else if request != 0 {
+            // It was about a slot: what is there now?
+            self.ask_for_slots();
         }
+    }
+
+    fn number(&mut self) -> u32 {
+        let request = self.next_request;
+        self.next_request = self.next_request.checked_add(1).unwrap_or(1);
+        request
+    }
+
+    fn ask_for_slots(&mut self) {
+        let request = self.number();
+        match send(&mut self.link, &ToDatapath::GetSlots, request) {
+            Ok(()) => self.slots.asked(request),
+            Err(error) => debug!(%error, "ask for slots"),
+        }
+    }
+
+    /// Sends a command on a slot. Its answer is asked for, to hear of a refusal.
+    fn slot_command(&mut self, command: &ToDatapath<'_>) -> Result<(), DatapathError> {
+        let request = self.number();
+        send_surely(&mut self.link, command, request)
     }
 
     /// Whether nobody listens at the other end any more.
@@ -172,7 +260,7 @@ impl V2Peer {
     pub(super) fn farewell(&mut self) {
         self.link.drop_backlog();
         let bye = ToDatapath::Bye { reason: ByeReason::Stopping, text: "the agent stops" };
-        if let Err(error) = send(&mut self.link, &bye, 0) {
+        if let Err(error) = self.link.send_beside(|out| bye.encode(0, out)) {
             debug!(%error, "say goodbye to a datapath");
         }
     }
@@ -196,11 +284,15 @@ impl Datapath for V2Peer {
         if program.uses_policy() && !self.capabilities.policy {
             return Err(DatapathError::Unsupported { feature: "policy".to_owned() });
         }
+        check_policies(program, |slot| self.slots.shape(slot))?;
+        if self.programs.contains_key(&uid) {
+            let reason = format!("a program is already installed as {}", uid.0);
+            return Err(DatapathError::Refused { at: None, reason });
+        }
         if self.programs.len() >= self.capabilities.max_programs {
             return Err(DatapathError::ProgramsFull { limit: self.capabilities.max_programs });
         }
-        let request = self.next_request;
-        self.next_request = self.next_request.checked_add(1).unwrap_or(1);
+        let request = self.number();
         send_surely(&mut self.link, &ToDatapath::Install { uid, program: program.clone() }, request)?;
         let program = program.clone();
         self.programs.insert(uid, Installed { request: Some(request), refused: None, program });
@@ -246,7 +338,50 @@ impl Datapath for V2Peer {
         Ok(())
     }
 
-    /// Also asks for the flows' statistics, so that [`Datapath::flows`] has recent ones.
+    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
+        if !self.capabilities.policy {
+            return Err(DatapathError::Unsupported { feature: "(policy ...)".to_owned() });
+        }
+        self.slots.check_define(slot, shape)?;
+        self.slot_command(&ToDatapath::DefineSlot { slot, shape: *shape })?;
+        self.slots.define(slot, shape);
+        Ok(())
+    }
+
+    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        self.slots.check_push(slot, image)?;
+        self.slot_command(&ToDatapath::Push { slot, part, image: image.into() })?;
+        self.slots.push(slot, image, part);
+        Ok(())
+    }
+
+    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
+        self.slots.check_canary(slot)?;
+        self.slot_command(&ToDatapath::Share { slot, share })?;
+        self.slots.share(slot, share);
+        Ok(())
+    }
+
+    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.slots.check_canary(slot)?;
+        self.slot_command(&ToDatapath::Promote { slot })?;
+        self.slots.promote(slot);
+        Ok(())
+    }
+
+    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.slots.check_rollback(slot)?;
+        self.slot_command(&ToDatapath::Rollback { slot })?;
+        self.slots.rollback(slot);
+        Ok(())
+    }
+
+    fn slots(&mut self) -> Vec<SlotStats> {
+        self.slots.stats()
+    }
+
+    /// Also asks for the flows' statistics and the slots, so that [`Datapath::flows`] and [`Datapath::slots`] have
+    /// recent ones.
     fn heartbeat(&mut self) {
         let now_us = crate::clock::now_us();
         for message in [ToDatapath::Heartbeat { now_us }, ToDatapath::GetFlows] {
@@ -254,9 +389,22 @@ impl Datapath for V2Peer {
                 debug!(%error, "heartbeat");
             }
         }
+        if self.capabilities.policy {
+            self.ask_for_slots();
+        }
+        if self.link.ring().is_some() {
+            let sign_of_life = ToDatapath::Heartbeat { now_us };
+            if let Err(error) = self.link.send_beside(|out| sign_of_life.encode(0, out)) {
+                debug!(%error, "a sign of life");
+            }
+        }
     }
 
+    /// As of the last answer; asks anew.
     fn flows(&mut self) -> Vec<FlowStats> {
+        if let Err(error) = send(&mut self.link, &ToDatapath::GetFlows, 0) {
+            debug!(%error, "ask for flows");
+        }
         self.stats.iter().filter(|s| self.flows.contains_key(&s.flow)).cloned().collect()
     }
 
