@@ -6,7 +6,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use ccplane_channel::{ServeOptions, Transport, Waker};
+use ccplane_channel::{ServeOptions, Transport, Wake, Waker};
 use ccplane_contract::suite::images;
 use ccplane_contract::{Datapath, Event, Field, FlowId, Part, ProgramUid};
 use ccplane_infer::{Bits, Shape};
@@ -298,4 +298,29 @@ fn an_event_that_cannot_be_said_is_left_out() {
             (0, "Closed"),
         ],
     );
+}
+
+/// On a thread of its own, in each way to wait, until it is dropped.
+#[test]
+fn a_thread_serves_a_datapath() {
+    for wake in [Wake::Sleep, Wake::Spin { us: 100 }, Wake::Busy] {
+        let (mut agent, mut toy) = (Agent::new(Transport::Ring), Toy::default());
+        toy.start_flow(FlowId(7));
+        let options = ServeOptions { wake: Some(wake), ..ServeOptions::new("toy").unwrap() };
+        let start = Instant::now();
+        let now_us = move || start.elapsed().as_micros() as u64;
+        let link = ccplane_channel::spawn(&agent.path(), Box::new(toy), now_us, options).unwrap();
+        let mut heard = Vec::new();
+        while !heard.iter().any(|(request, _)| *request == 1) {
+            assert!(start.elapsed() < Duration::from_secs(10), "{heard:?}");
+            if agent.take_hellos() {
+                agent.say(&ToDatapath::GetFlows, 1);
+            }
+            heard.extend(agent.heard_in_ring());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(link.is_connected() && link.commands() > 0);
+        drop(link);
+        assert!(agent.heard().iter().any(|(_, said)| said.starts_with("Bye { reason: Stopping")), "{wake:?}");
+    }
 }

@@ -226,21 +226,22 @@ impl Agent {
         panic!("the datapath does not come");
     }
 
-    /// Answers every HELLO; takes no other message.
-    fn take_hellos(&mut self) {
+    /// Answers every HELLO; whether there was one. Takes no other message.
+    pub fn take_hellos(&mut self) -> bool {
+        let mut found = false;
         let mut buffer = vec![0; MAX_FRAME_BYTES];
         loop {
             let (bytes, from) = {
                 let mut parts = [IoSliceMut::new(&mut buffer)];
                 let fd = self.socket.as_raw_fd();
                 let Ok(got) = recvmsg::<UnixAddr>(fd, &mut parts, None, MsgFlags::MSG_DONTWAIT) else {
-                    return;
+                    return found;
                 };
                 (got.bytes, got.address)
             };
             let frame = frames(&buffer[..bytes]).next().unwrap().unwrap();
             if let Ok(Some(ToAgent::Hello(_))) = ToAgent::parse(frame) {
-                self.from = from;
+                (self.from, found) = (from, true);
                 self.welcome();
             }
         }
@@ -287,24 +288,21 @@ impl Agent {
 
     /// Everything that waits, as (request, debug text); HEARTBEATs left out.
     pub fn heard(&mut self) -> Vec<(u32, String)> {
-        let mut heard = Vec::new();
-        let mut take = |bytes: &[u8]| {
-            for frame in frames(bytes) {
-                let frame = frame.unwrap();
-                let message = ToAgent::parse(frame).unwrap().unwrap();
-                if !matches!(message, ToAgent::Heartbeat { .. }) {
-                    heard.push((frame.request, format!("{message:?}")));
-                }
-            }
-        };
-        if let Some(end) = &mut self.end {
-            while end.receive(&mut self.record).unwrap() {
-                take(self.record.bytes());
-            }
-        }
+        let mut heard = self.heard_in_ring();
         let mut buffer = vec![0; MAX_FRAME_BYTES];
         while let Ok(bytes) = self.socket.recv(&mut buffer) {
-            take(&buffer[..bytes]);
+            parse(&buffer[..bytes], &mut heard);
+        }
+        heard
+    }
+
+    /// What waits in the ring.
+    pub fn heard_in_ring(&mut self) -> Vec<(u32, String)> {
+        let mut heard = Vec::new();
+        if let Some(end) = &mut self.end {
+            while end.receive(&mut self.record).unwrap() {
+                parse(self.record.bytes(), &mut heard);
+            }
         }
         heard
     }
@@ -321,4 +319,14 @@ fn bind(path: &std::path::Path) -> UnixDatagram {
     let socket = UnixDatagram::bind(path).unwrap();
     socket.set_nonblocking(true).unwrap();
     socket
+}
+
+fn parse(bytes: &[u8], into: &mut Vec<(u32, String)>) {
+    for frame in frames(bytes) {
+        let frame = frame.unwrap();
+        let message = ToAgent::parse(frame).unwrap().unwrap();
+        if !matches!(message, ToAgent::Heartbeat { .. }) {
+            into.push((frame.request, format!("{message:?}")));
+        }
+    }
 }

@@ -1,0 +1,334 @@
+//! A datapath behind the channel: the contract's suite through socket and ring, agents that die, learned algorithms.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use ccplane::peers::{Change, Hub, HubOptions, PeerId};
+use ccplane_channel::{ServeOptions, Served, Transport, Wake};
+use ccplane_contract::suite::behaviour::{Harness, HarnessError, behave};
+use ccplane_contract::{
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
+};
+use ccplane_infer::Shape;
+use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
+use ccplane_program::ir::Program;
+use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source};
+use common::{Home, wait_for};
+use nix::sys::signal::Signal;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const MS: u64 = 1000;
+const TIMEOUT_US: u64 = 500 * MS;
+/// How far the simulation goes between two turns of the serving side.
+const STEP_US: u64 = 5 * MS;
+
+fn sim(event_capacity: usize) -> SimDatapath {
+    let rate = Capacity::Rate { bit_per_s: 12_000_000 };
+    let link = LinkConfig::new(rate, 10_000_000, QueueLimit::Packets(50));
+    let config =
+        SimConfig { heartbeat_timeout_us: TIMEOUT_US, event_capacity, ..SimConfig::new(vec![link], 1) };
+    SimDatapath::new(config).unwrap()
+}
+
+/// A simulated datapath that is served through the channel, and the agent's handle on it, in one thread.
+struct Remote {
+    sim: SimDatapath,
+    served: Served,
+    hub: Hub,
+    peer: PeerId,
+    _dir: tempfile::TempDir,
+}
+
+impl Remote {
+    fn new(transport: Transport) -> Remote {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ccp.sock");
+        let options = HubOptions {
+            max_peers: 2,
+            heartbeat_timeout: Duration::from_micros(TIMEOUT_US),
+            session: 1,
+            rings: true,
+            wake: Wake::Sleep,
+        };
+        let mut hub = Hub::bind(&path, options).unwrap();
+        let options = ServeOptions { transport, ..ServeOptions::new("test").unwrap() };
+        let mut served = Served::connect(&path, options);
+        let mut sim = sim(1000);
+        let mut changes = Vec::new();
+        served.turn(&mut sim, 0);
+        hub.receive(100, 0, &mut changes);
+        let [Change::Joined(peer)] = changes[..] else { panic!("{changes:?}") };
+        assert!(served.turn(&mut sim, 0).connected);
+        assert_eq!(served.has_ring(), transport == Transport::Ring);
+        Remote { sim, served, hub, peer, _dir: dir }
+    }
+
+    fn peer(&mut self) -> &mut dyn Datapath {
+        self.hub.peer(self.peer).unwrap()
+    }
+
+    fn exchange(&mut self) {
+        let now_us = self.sim.now_us();
+        self.served.turn(&mut self.sim, now_us);
+        let mut changes = Vec::new();
+        self.hub.receive(10_000, now_us, &mut changes);
+        assert!(changes.is_empty(), "{changes:?}");
+    }
+}
+
+impl Datapath for Remote {
+    fn capabilities(&self) -> Capabilities {
+        self.sim.capabilities()
+    }
+    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
+        self.peer().install(uid, program)
+    }
+    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
+        self.peer().remove(uid)
+    }
+    fn set_program(
+        &mut self,
+        flow: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<(), DatapathError> {
+        self.peer().set_program(flow, uid, fields)
+    }
+    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+        self.peer().update(flow, fields)
+    }
+    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
+        self.peer().release(flow)
+    }
+    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
+        self.peer().define_slot(slot, shape)
+    }
+    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        self.peer().push(slot, image, part)
+    }
+    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
+        self.peer().share(slot, share)
+    }
+    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.peer().promote(slot)
+    }
+    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.peer().rollback(slot)
+    }
+    fn slots(&mut self) -> Vec<SlotStats> {
+        self.peer().slots()
+    }
+    fn heartbeat(&mut self) {
+        self.peer().heartbeat();
+    }
+    /// Of now: what the agent would have a round trip later.
+    fn flows(&mut self) -> Vec<FlowStats> {
+        self.peer().flows();
+        self.exchange();
+        self.peer().flows()
+    }
+    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+        self.exchange();
+        self.peer().poll(max, events)
+    }
+}
+
+impl Harness for Remote {
+    fn datapath(&mut self) -> &mut dyn Datapath {
+        self
+    }
+    fn start_flow(&mut self) -> Result<(), HarnessError> {
+        let start_us = self.sim.now_us();
+        self.sim.add_flow(&FlowConfig { start_us, ..FlowConfig::new(Source::Bulk, 10 * MS) })?;
+        Ok(())
+    }
+    fn stop_flow(&mut self, flow: FlowId) -> Result<(), HarnessError> {
+        Ok(self.sim.close(flow)?)
+    }
+    /// The agent does nothing meanwhile.
+    fn pass(&mut self, us: u64) {
+        let until_us = self.sim.now_us() + us;
+        while self.sim.now_us() < until_us {
+            self.sim.step_until(until_us.min(self.sim.now_us() + STEP_US));
+            let now_us = self.sim.now_us();
+            self.served.turn(&mut self.sim, now_us);
+        }
+    }
+    fn heartbeat_timeout_us(&self) -> u64 {
+        TIMEOUT_US
+    }
+}
+
+#[test]
+fn keeps_the_contract_over_the_socket() {
+    let result = behave(&mut || Ok(Box::new(Remote::new(Transport::Socket))));
+    assert!(result.failed.is_empty(), "{result}");
+    assert_eq!(result.passed.len(), 20);
+}
+
+#[test]
+fn keeps_the_contract_over_the_ring() {
+    let result = behave(&mut || Ok(Box::new(Remote::new(Transport::Ring))));
+    assert!(result.failed.is_empty(), "{result}");
+    assert_eq!(result.passed.len(), 20);
+}
+
+/// A simulation that keeps up with the clock.
+struct RealTime {
+    sim: SimDatapath,
+    start: Instant,
+}
+
+impl RealTime {
+    fn new() -> RealTime {
+        let mut sim = sim(10_000);
+        sim.add_flow(&FlowConfig::new(Source::Bulk, 10 * MS)).unwrap();
+        RealTime { sim, start: Instant::now() }
+    }
+}
+
+impl Datapath for RealTime {
+    fn capabilities(&self) -> Capabilities {
+        self.sim.capabilities()
+    }
+    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
+        self.sim.install(uid, program)
+    }
+    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
+        self.sim.remove(uid)
+    }
+    fn set_program(
+        &mut self,
+        flow: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<(), DatapathError> {
+        self.sim.set_program(flow, uid, fields)
+    }
+    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+        self.sim.update(flow, fields)
+    }
+    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
+        self.sim.release(flow)
+    }
+    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
+        self.sim.define_slot(slot, shape)
+    }
+    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        self.sim.push(slot, image, part)
+    }
+    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
+        self.sim.share(slot, share)
+    }
+    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.sim.promote(slot)
+    }
+    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.sim.rollback(slot)
+    }
+    fn slots(&mut self) -> Vec<SlotStats> {
+        self.sim.slots()
+    }
+    fn heartbeat(&mut self) {
+        self.sim.heartbeat();
+    }
+    fn flows(&mut self) -> Vec<FlowStats> {
+        self.sim.flows()
+    }
+    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+        self.sim.step_until(self.start.elapsed().as_micros() as u64);
+        self.sim.poll(max, events)
+    }
+}
+
+/// A process's datapath: a simulation on a thread of its own, until it is dropped.
+struct Serving {
+    stop: Arc<AtomicBool>,
+    connected: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Serving {
+    fn start(agent: &Path, transport: Transport) -> Serving {
+        let [stop, connected] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let (agent, stopped, state) = (agent.to_owned(), Arc::clone(&stop), Arc::clone(&connected));
+        let thread = std::thread::spawn(move || {
+            let options = ServeOptions { transport, ..ServeOptions::new("test").unwrap() };
+            let mut served = Served::connect(&agent, options);
+            let mut datapath = RealTime::new();
+            while !stopped.load(Ordering::Relaxed) {
+                let now_us = datapath.start.elapsed().as_micros() as u64;
+                let turn = served.turn(&mut datapath, now_us);
+                state.store(turn.connected, Ordering::Relaxed);
+                served.wait(Duration::from_millis(2)).unwrap();
+            }
+            served.farewell();
+        });
+        Serving { stop, connected, thread: Some(thread) }
+    }
+
+    fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// The one flow, once it is steered by `algorithm`.
+fn steered(home: &Home, algorithm: &str) -> serde_json::Value {
+    wait_for("the flow is steered", || {
+        let flow = home.json(&["flows"])["flows"][0].clone();
+        (flow["algorithm"] == algorithm && flow["mode"] == "program").then_some(flow)
+    })
+}
+
+#[test]
+fn a_flow_survives_its_agent_and_is_steered_by_the_next() {
+    for (transport, configured) in
+        [(Transport::Ring, "ring"), (Transport::Socket, "ring"), (Transport::Ring, "socket")]
+    {
+        let home = Home::new(&format!("datapath.unix.transport = \"{configured}\""));
+        let mut agent = home.agent();
+        let datapath = Serving::start(&home.path("ccp.sock"), transport);
+        steered(&home, "cubic");
+        agent.signal(Signal::SIGKILL);
+        agent.wait();
+        wait_for("its end is noticed", || (!datapath.is_connected()).then_some(()));
+        let next = home.agent();
+        let flow = steered(&home, "cubic");
+        assert!(datapath.is_connected());
+        let before = flow["bytes_acked"].as_u64();
+        assert!(before > Some(0), "the same flow: {flow}");
+        drop(datapath);
+        drop(next);
+        let left = std::fs::read_dir(home.dir()).unwrap().filter(|e| {
+            e.as_ref().unwrap().file_name().to_string_lossy().starts_with(ccplane_channel::SOCKET_PREFIX)
+        });
+        assert_eq!(left.count(), 0, "its socket is removed");
+    }
+}
+
+/// A learned algorithm decides in the datapath of another process.
+#[test]
+fn a_policy_decides_behind_the_channel() {
+    for transport in [Transport::Ring, Transport::Socket] {
+        let home = Home::new("default_algorithm = \"aurora\"\nlearn.mode = \"off\"");
+        let _agent = home.agent();
+        let _datapath = Serving::start(&home.path("ccp.sock"), transport);
+        steered(&home, "aurora");
+        let policy = wait_for("its policy decides", || {
+            let flow = home.json(&["flows"])["flows"][0].clone();
+            (flow["policy"]["decisions"].as_u64() > Some(3)).then(|| flow["policy"].clone())
+        });
+        assert!(policy["snapshot"].is_string(), "{policy}");
+    }
+}
