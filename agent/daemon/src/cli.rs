@@ -500,6 +500,11 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=600))]
     pub(crate) learn_s: u64,
 
+    /// Run our flows under QUIC in this process, as happens by itself where the kernel's flows cannot be steered: without
+    /// root, or without BPF.
+    #[arg(long)]
+    pub(crate) quic: bool,
+
     /// Where to write the report; made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "demo-report")]
     pub(crate) report: PathBuf,

@@ -8,4 +8,4 @@ mod run;
 
 pub use config::{DemoConfig, FlowPlan, MAX_FLOWS, PhasePlan};
 pub use preflight::{Missing, missing_for_flow, missing_for_links};
-pub use run::{AgentView, Hooks, LiveFlow, learned, run};
+pub use run::{AgentView, Hooks, SeenFlow, learned, run};

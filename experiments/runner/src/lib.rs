@@ -11,6 +11,7 @@ pub mod capacity;
 pub mod demo;
 mod error;
 pub mod experiment;
+mod flow;
 pub mod host;
 pub mod plan;
 pub mod quic;

@@ -9,7 +9,7 @@ use ccplane_emulator::netns::available;
 use ccplane_netsim::trace::Trace;
 use ccplane_report::{Datapath, Decision, Effect, Flow, Totals, Window, summary};
 use ccplane_runner::demo::{
-    AgentView, DemoConfig, FlowPlan, Hooks, LiveFlow, learned, missing_for_links, run,
+    AgentView, DemoConfig, FlowPlan, Hooks, SeenFlow, learned, missing_for_links, run,
 };
 use ccplane_runner::table::{Style, Table};
 
@@ -37,7 +37,7 @@ struct TestHooks {
 }
 
 impl Hooks for TestHooks {
-    fn agent(&mut self, flow: &LiveFlow<'_>) -> Option<AgentView> {
+    fn agent(&mut self, flow: &SeenFlow<'_>) -> Option<AgentView> {
         assert_eq!(flow.remote.port(), flow.plan.port);
         self.looks.set(self.looks.get() + 1);
         (flow.plan.algorithm == "reno").then(|| AgentView {

@@ -4,9 +4,11 @@
 //! `cargo bolero test -p ccplane-runner --test fuzz plans` runs it guided by coverage.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "../../../agent/document/tests/support/mod.rs"]
+mod documents;
+
 use std::path::Path;
 
-use ccplane_document::DocumentError;
 use ccplane_netsim::trace::Trace;
 use ccplane_runner::plan::{Known, Overrides, Plan, PlanError, shipped};
 
@@ -16,10 +18,7 @@ fn check(text: &str) {
     let known = Known { algorithms: &algorithms, kernel: None, traces: &traces, cellular: None };
     match Plan::parse(Path::new("p.toml"), text, &known, Overrides::default()) {
         Ok(plan) => assert!(plan.runs() > 0 && plan.warmup_ms < plan.duration_ms),
-        Err(PlanError::Refused(DocumentError::Invalid { line, column, text: shown, .. })) => {
-            assert_eq!(text.lines().nth(line - 1).unwrap_or_default(), shown);
-            assert!(column <= shown.chars().count() + 1, "{line}:{column}");
-        }
+        Err(PlanError::Refused(refusal)) => documents::points_into(text, &refusal),
         Err(other) => panic!("{other}"),
     }
 }
@@ -30,21 +29,8 @@ fn plans() {
     good.iter().for_each(|text| check(text));
     bolero::check!().for_each(|input: &[u8]| {
         check(&String::from_utf8_lossy(input));
-        // A shipped plan with pieces of its own text put elsewhere: (where, from where, how much) each.
-        let Some((which, changes)) = input.split_first() else { return };
-        let mut bytes = good[usize::from(*which) % good.len()].as_bytes().to_vec();
-        for change in changes.chunks_exact(5) {
-            let at = |a, b| usize::from(u16::from_le_bytes([a, b])) % bytes.len();
-            let (to, from, len) =
-                (at(change[0], change[1]), at(change[2], change[3]), usize::from(change[4]));
-            let piece = bytes[from..bytes.len().min(from + len)].to_vec();
-            let end = bytes.len().min(to + len / 2);
-            bytes.splice(to..end, piece);
-            bytes.truncate(1 << 14);
-            if bytes.is_empty() {
-                return;
-            }
+        if let Some(text) = documents::spliced(&good, input) {
+            check(&text);
         }
-        check(&String::from_utf8_lossy(&bytes));
     });
 }

@@ -1,9 +1,9 @@
 //! `ccplane demo`: a policy that learns beside its flow in the kernel; and the same algorithms in the kernel, as fold programs
-//! in the kernel, and in the simulator.
+//! in the kernel, and in the simulator. Where the kernel's flows cannot be steered, ours run under QUIC.
 
 use super::sim::{Figures, line, text};
 use super::{print, print_json};
-use crate::agent::OwnLoop;
+use crate::agent::{OwnLoop, waker};
 use crate::cli::DemoArgs;
 use crate::config::Config;
 use crate::control::{DecisionRecord, FlowRecord, ModeName};
@@ -14,10 +14,12 @@ use ccplane_alg::Algorithm;
 use ccplane_core::{NATIVE, Rule, Rules};
 use ccplane_ebpf::EbpfError;
 use ccplane_emulator::Shape;
+use ccplane_emulator::shell::{Ground, permit};
+use ccplane_engine::{Engine, EngineConfig};
 use ccplane_netsim::trace::{Trace, TraceError};
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
 use ccplane_report::{Datapath, Decision, Effect, Flow, Learned, Phase, Report, Window, summary};
-use ccplane_runner::demo::{AgentView, DemoConfig, Hooks, LiveFlow};
+use ccplane_runner::demo::{AgentView, DemoConfig, Hooks, SeenFlow};
 use ccplane_runner::table::{Style, Table};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -54,28 +56,43 @@ pub(crate) fn demo(args: &DemoArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result
     crate::agent::log_if_asked();
     let located = args.place.locate(None)?;
     let config = config(args, &located.config)?;
+    let mut notes = Vec::new();
+    // Before any thread starts. An ordinary user makes links in namespaces of their own.
+    let own_namespaces = match permit() {
+        Ok(ground) => ground == Ground::Own,
+        Err(error) => {
+            notes.push(format!("Links need root, or namespaces of one's own: {error}."));
+            false
+        }
+    };
+    let quic = args.quic || own_namespaces;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The first one asks, the second one ends.
         flag::register_conditional_shutdown(signal, SIGNALLED, Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
     }
-    let mut notes = Vec::new();
-    let learned = match learning(args, &located.config, algorithms, &mut notes) {
-        Some(config) => Some(part(args, &located, algorithms, &stop, &config, Steering::Learning, |run| {
-            ccplane_runner::demo::learned(run.config, run.hooks, run.table, &mut notes)
+    let mut stage = Stage { args, located: &located, algorithms, stop: &stop, quic, notes };
+    let learned = match learning(args, &located.config, algorithms, &mut stage.notes) {
+        Some(config) => Some(stage.part(config, Steering::Learning, |run, notes| {
+            ccplane_runner::demo::learned(run.config, run.hooks, run.table, notes)
         })?),
         None => None,
     };
-    let mut report = part(args, &located, algorithms, &stop, &config, Steering::Fixed, |run| {
+    let mut report = stage.part(config, Steering::Fixed, |run, _| {
         ccplane_runner::demo::run(run.config, run.hooks, run.table)
     })?;
-    report.notes.splice(0..0, notes);
+    report.notes.splice(0..0, stage.notes);
     if let Some(learned) = learned {
-        report.title = "Aurora learns in the running kernel".to_owned();
-        report.summary = "A neural network decides in the kernel, per interval, in integers; the agent learns beside its \
-                          flow and pushes what it learned. Below, the kernel’s own algorithms and ours as fold programs."
-            .to_owned();
+        let (title, place) = match stage.quic {
+            true => ("Aurora learns under QUIC", "in the datapath"),
+            false => ("Aurora learns in the running kernel", "in the kernel"),
+        };
+        report.title = title.to_owned();
+        report.summary = format!(
+            "A neural network decides {place}, per interval, in integers; the agent learns beside its flow and pushes what \
+             it learned. Below, the kernel’s own algorithms and ours as fold programs."
+        );
         report.learned = Some(learned);
     }
     show(args, &report)
@@ -95,29 +112,83 @@ struct Part<'a, 'b> {
     table: &'a mut Table<Box<dyn std::io::Write>>,
 }
 
-/// Runs one part, with an agent of its own.
-fn part<T>(
-    args: &DemoArgs,
-    located: &Located,
-    algorithms: &[Arc<dyn Algorithm>],
-    stop: &Arc<AtomicBool>,
-    config: &DemoConfig,
-    steering: Steering,
-    run: impl FnOnce(Part<'_, '_>) -> ccplane_runner::Result<T>,
-) -> Result<T, Failure> {
-    let agent = start_agent(located, config, algorithms, steering)?;
-    let stop = Arc::clone(stop);
-    let mut hooks = DemoHooks { agent, algorithms, stop, programs: HashMap::new() };
-    let (out, style): (Box<dyn std::io::Write>, _) = match args.json {
-        true => (Box::new(std::io::stderr()), Style::Lines),
-        false => (Box::new(std::io::stdout()), Style::of_stdout(config.flows.len())),
-    };
-    let mut table = Table::new(out, style);
-    let outcome = run(Part { config, hooks: &mut hooks, table: &mut table });
-    if let Some(agent) = hooks.agent.take() {
-        agent.stop();
+/// What all parts run with.
+struct Stage<'a> {
+    args: &'a DemoArgs,
+    located: &'a Located,
+    algorithms: &'a [Arc<dyn Algorithm>],
+    stop: &'a Arc<AtomicBool>,
+    /// Whether our flows run under QUIC.
+    quic: bool,
+    notes: Vec<String>,
+}
+
+impl Stage<'_> {
+    /// Runs one part, with an agent of its own.
+    fn part<T>(
+        &mut self,
+        config: DemoConfig,
+        steering: Steering,
+        run: impl FnOnce(Part<'_, '_>, &mut Vec<String>) -> ccplane_runner::Result<T>,
+    ) -> Result<T, Failure> {
+        let (agent, engine) = self.start_agent(&config, steering)?;
+        let config = if self.quic { config.over_quic() } else { config };
+        let stop = Arc::clone(self.stop);
+        let mut hooks = DemoHooks {
+            agent: Some(agent),
+            engine,
+            algorithms: self.algorithms,
+            stop,
+            programs: HashMap::new(),
+        };
+        let (out, style): (Box<dyn std::io::Write>, _) = match self.args.json {
+            true => (Box::new(std::io::stderr()), Style::Lines),
+            false => (Box::new(std::io::stdout()), Style::of_stdout(config.flows.len())),
+        };
+        let mut table = Table::new(out, style);
+        let part = Part { config: &config, hooks: &mut hooks, table: &mut table };
+        let outcome = run(part, &mut self.notes);
+        if let Some(agent) = hooks.agent.take() {
+            agent.stop();
+        }
+        outcome.map_err(Failure::runtime)
     }
-    outcome.map_err(Failure::runtime)
+
+    /// An agent of the demo's own, by whose rules each flow gets its plan's algorithm. Where the kernel's flows cannot be
+    /// steered, it steers those of an engine.
+    fn start_agent(
+        &mut self,
+        config: &DemoConfig,
+        steering: Steering,
+    ) -> Result<(OwnLoop, Option<Engine>), Failure> {
+        let ours = config.flows.iter().filter(|f| f.datapath == Datapath::CcplaneEbpf);
+        let rule = |port, algorithm: &str| Rule { remote_port: Some(port..=port), ..Rule::any(algorithm) };
+        let rules =
+            Rules { rules: ours.map(|f| rule(f.port, &f.algorithm)).collect(), default: NATIVE.to_owned() };
+        let named = |a: &&Arc<dyn Algorithm>| rules.rules.iter().any(|r| r.algorithm == a.name());
+        let used: Vec<Arc<dyn Algorithm>> = self.algorithms.iter().filter(named).cloned().collect();
+        let (located, learns) = (self.located, steering == Steering::Learning);
+        if !self.quic {
+            let started = match steering {
+                Steering::Learning => OwnLoop::start_learning(located, &rules, &used),
+                Steering::Fixed => OwnLoop::start(located, &rules, &used),
+            };
+            match started? {
+                Ok(agent) => return Ok((agent, None)),
+                Err(busy @ EbpfError::Busy { .. }) => return Err(Failure::runtime(AgentRuns(busy))),
+                Err(error) => {
+                    self.notes.push(format!(
+                        "The kernel's flows cannot be steered here, so ours run under QUIC: {error}."
+                    ));
+                    self.quic = true;
+                }
+            }
+        }
+        let (waker, woken) = waker();
+        let (engine, datapath) = ccplane_engine::engine(EngineConfig::new("quic"), waker);
+        let agent = OwnLoop::start_embedded(located, &rules, &used, Box::new(datapath), woken, learns)?;
+        Ok((agent, Some(engine)))
+    }
 }
 
 /// The part in which a policy learns; `None`, and a note, where there is no policy or no time for it.
@@ -248,37 +319,10 @@ fn cellular(asked: Option<&Path>) -> Result<(Shape, String), TraceError> {
     }
 }
 
-/// An agent of the demo's own, by whose rules each flow gets its plan's algorithm. Without one, the runner leaves its
-/// flows out and its notes say so.
-fn start_agent(
-    located: &Located,
-    config: &DemoConfig,
-    algorithms: &[Arc<dyn Algorithm>],
-    steering: Steering,
-) -> Result<Option<OwnLoop>, Failure> {
-    let ours = config.flows.iter().filter(|f| f.datapath == Datapath::CcplaneEbpf);
-    let rule = |port, algorithm: &str| Rule { remote_port: Some(port..=port), ..Rule::any(algorithm) };
-    let rules =
-        Rules { rules: ours.map(|f| rule(f.port, &f.algorithm)).collect(), default: NATIVE.to_owned() };
-    let used: Vec<Arc<dyn Algorithm>> =
-        algorithms.iter().filter(|a| rules.rules.iter().any(|r| r.algorithm == a.name())).cloned().collect();
-    let started = match steering {
-        Steering::Learning => OwnLoop::start_learning(located, &rules, &used),
-        Steering::Fixed => OwnLoop::start(located, &rules, &used),
-    };
-    match started {
-        Ok(Ok(agent)) => Ok(Some(agent)),
-        Ok(Err(busy @ EbpfError::Busy { .. })) => Err(Failure::runtime(AgentRuns(busy))),
-        Ok(Err(error)) => {
-            eprintln!("ccplane: the kernel's flows cannot be steered: {error}");
-            Ok(None)
-        }
-        Err(failure) => Err(failure),
-    }
-}
-
 struct DemoHooks<'a> {
     agent: Option<OwnLoop>,
+    /// What carries flows under QUIC.
+    engine: Option<Engine>,
     algorithms: &'a [Arc<dyn Algorithm>],
     stop: Arc<AtomicBool>,
     /// By flow label: its program when last seen, and how often that changed.
@@ -286,7 +330,7 @@ struct DemoHooks<'a> {
 }
 
 impl Hooks for DemoHooks<'_> {
-    fn agent(&mut self, flow: &LiveFlow<'_>) -> Option<AgentView> {
+    fn agent(&mut self, flow: &SeenFlow<'_>) -> Option<AgentView> {
         let flows = self.agent.as_ref()?.flows();
         let record = flows.iter().find(|r| r.local == flow.local && r.remote == flow.remote)?;
         let seen =
@@ -300,6 +344,10 @@ impl Hooks for DemoHooks<'_> {
             program_switches: seen.1,
             faults: record.faults,
         })
+    }
+
+    fn engine(&self) -> Option<Engine> {
+        self.engine.clone()
     }
 
     fn further_flows(&mut self, config: &DemoConfig) -> Result<Vec<Flow>, Box<dyn Error + Send + Sync>> {
@@ -386,7 +434,8 @@ fn scenario(config: &DemoConfig) -> Result<Option<Scenario>, TraceError> {
         stretches.push((trace, phase.duration.as_millis() as u64));
     }
     let delay_us = config.one_way_delay.as_micros() as u64;
-    let ours = config.flows.iter().filter(|f| f.datapath == Datapath::CcplaneEbpf);
+    let live = [Datapath::CcplaneEbpf, Datapath::CcplaneQuic];
+    let ours = config.flows.iter().filter(|f| live.contains(&f.datapath));
     Ok(Some(Scenario {
         link: LinkConfig::new(
             Capacity::Trace { trace: concatenate(&stretches)?, repeat: false },

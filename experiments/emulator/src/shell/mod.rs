@@ -13,6 +13,7 @@ mod watcher;
 
 pub use commands::{MmLink, mm_delay, mm_impair, mm_loss, mm_onoff};
 pub use meter::Meters;
+pub use rootless::{Ground, is_permitted, permit};
 
 use std::process::{Command, ExitStatus};
 use std::{env, fs};
@@ -84,7 +85,7 @@ pub fn run_shell(shell: &Shell, argv: &[String]) -> Result<ExitStatus> {
     let logs = link.create_logs()?;
     tun::check_access()?;
     // In an outside of our own no surrounding shell's addresses exist.
-    let fresh = rootless::permit()? == rootless::Outside::Own;
+    let fresh = permit()? == Ground::Own;
     let block = free_block(fresh)?;
     let [outside, inside] = block.ends();
     let (namespace, current) = (Namespace::anonymous()?, Namespace::current()?);

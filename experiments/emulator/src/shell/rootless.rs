@@ -18,20 +18,28 @@ const NEEDED: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_SYS_
 /// What commands behind the link may use too: `ping`, `tcpdump`, a web server.
 const USEFUL: [Capability; 2] = [Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE];
 
-/// Where the outside of a shell is.
+/// Where this process may make devices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Outside {
+pub enum Ground {
     /// The caller's network namespace.
     Callers,
     /// A network namespace of its own, which this process has moved to.
     Own,
 }
 
-/// Moves this process, which must have one thread only, into namespaces of its own if it may not make devices where it is.
-pub(super) fn permit() -> Result<Outside> {
+/// Whether the calling thread may make devices and namespaces where it is.
+pub fn is_permitted() -> bool {
     let has = |capability: &Capability| caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false);
-    if NEEDED.iter().all(has) {
-        return Ok(Outside::Callers);
+    NEEDED.iter().all(has)
+}
+
+/// Moves this process, which must have one thread only, into namespaces of its own if it may not make devices where it is.
+///
+/// # Errors
+/// [`Error::UserNamespace`] with what the administrator would have to change; [`Error::Capability`].
+pub fn permit() -> Result<Ground> {
+    if is_permitted() {
+        return Ok(Ground::Callers);
     }
     let (user, group) = (geteuid(), getegid());
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)
@@ -49,7 +57,7 @@ pub(super) fn permit() -> Result<Outside> {
         }
     }
     Netlink::open()?.set_up("lo", Vec::new())?;
-    Ok(Outside::Own)
+    Ok(Ground::Own)
 }
 
 /// What the administrator would have to change.

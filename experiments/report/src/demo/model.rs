@@ -136,6 +136,8 @@ pub enum Datapath {
     KernelNative,
     /// A fold program compiled into the kernel.
     CcplaneEbpf,
+    /// The same fold program under QUIC.
+    CcplaneQuic,
     /// The same fold program in the virtual-time simulator.
     Sim,
 }
@@ -147,6 +149,7 @@ impl Datapath {
         match self {
             Self::KernelNative => "kernel native",
             Self::CcplaneEbpf => "ccplane ebpf",
+            Self::CcplaneQuic => "ccplane quic",
             Self::Sim => "ccplane sim",
         }
     }

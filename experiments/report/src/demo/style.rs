@@ -40,7 +40,7 @@ pub fn groups(report: &Report) -> Vec<Group<'_>> {
 fn free_style(datapath: Datapath, taken: &[(usize, &Flow, Style)]) -> Style {
     let preferred = match datapath {
         Datapath::KernelNative => 0,
-        Datapath::CcplaneEbpf => 1,
+        Datapath::CcplaneEbpf | Datapath::CcplaneQuic => 1,
         Datapath::Sim => 2,
     };
     [preferred]

@@ -14,7 +14,8 @@ pub fn key_figures(report: &Report, groups: &[Group<'_>]) -> Markup {
         .iter()
         .filter_map(|g| {
             let native = flow_of(g, Datapath::KernelNative)?;
-            let ours = flow_of(g, Datapath::CcplaneEbpf).or_else(|| flow_of(g, Datapath::Sim))?;
+            let ours = [Datapath::CcplaneEbpf, Datapath::CcplaneQuic, Datapath::Sim];
+            let ours = ours.into_iter().find_map(|datapath| flow_of(g, datapath))?;
             Some((ours, native))
         })
         .collect();

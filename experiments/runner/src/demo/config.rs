@@ -141,6 +141,18 @@ impl DemoConfig {
         }
     }
 
+    /// The same with our flows under QUIC in this process, where the kernel's cannot be steered.
+    #[must_use]
+    pub fn over_quic(mut self) -> Self {
+        for flow in self.flows.iter_mut().filter(|f| f.datapath == Datapath::CcplaneEbpf) {
+            flow.label = flow.label.replace(Datapath::CcplaneEbpf.label(), Datapath::CcplaneQuic.label());
+            flow.datapath = Datapath::CcplaneQuic;
+        }
+        self.title =
+            self.title.replace("in the running kernel", "under QUIC").replace("in the kernel", "under QUIC");
+        self
+    }
+
     /// Checks what no link or flow checks itself.
     ///
     /// # Errors

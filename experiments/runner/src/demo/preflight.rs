@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use ccplane_emulator::netns::Namespace;
+use ccplane_emulator::shell::is_permitted;
+use ccplane_report::Datapath;
 
 use super::config::FlowPlan;
 use crate::error::Error;
@@ -28,9 +30,12 @@ impl std::fmt::Display for Missing {
 pub fn missing_for_links() -> Vec<Missing> {
     let mut missing = Vec::new();
     let mut add = |what: String, remedy: &str| missing.push(Missing { what, remedy: remedy.into() });
-    if !nix::unistd::geteuid().is_root() {
+    if !is_permitted() {
         add(
-            format!("emulated links need root, this is user {}", nix::unistd::geteuid()),
+            format!(
+                "emulated links need CAP_NET_ADMIN and CAP_SYS_ADMIN, which user {} has not",
+                nix::unistd::geteuid()
+            ),
             "run it as root or with sudo",
         );
     }
@@ -51,6 +56,9 @@ pub fn missing_for_links() -> Vec<Missing> {
 /// What this flow lacks here, links aside: its congestion control.
 #[must_use]
 pub fn missing_for_flow(flow: &FlowPlan) -> Option<Missing> {
+    if flow.datapath == Datapath::CcplaneQuic {
+        return None;
+    }
     let error = check_congestion(&flow.congestion).err()?;
     let remedy = match &error {
         Error::NoCongestionControl { name } if name == "ccplane" => {

@@ -5,13 +5,16 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use ccplane_emulator::{Direction, DirectionStats, Emulator, Loss};
-use ccplane_report::{BaseRtt, Decision, Flow, Learned, Link, Report, Sample, Totals};
+use ccplane_engine::Engine;
+use ccplane_report::{BaseRtt, Datapath, Decision, Flow, Learned, Link, Report, Sample, Totals};
 
 use super::capacity::capacity;
 use super::config::{DemoConfig, FlowPlan, LOSS_SEED, PhasePlan};
 use super::preflight::{missing_for_flow, missing_for_links};
 use crate::error::{Error, Result};
+use crate::flow::LiveFlow;
 use crate::host;
+use crate::quic::{QuicFlow, QuicPlan, udp_wires};
 use crate::table::{Row, Table};
 use crate::tcp_info::TcpInfo;
 use crate::traffic::{BulkFlow, FlowConfig, Outcome, TcpSample};
@@ -25,7 +28,7 @@ const MTU_BYTES: u64 = 1500;
 
 /// A flow under way, as the hooks see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LiveFlow<'a> {
+pub struct SeenFlow<'a> {
     /// What it is.
     pub plan: &'a FlowPlan,
     /// The sender's address; the same in every link but for the port.
@@ -51,8 +54,13 @@ pub struct AgentView {
 pub trait Hooks {
     /// What the agent knows of this flow now; `None` if it does not steer it. Called at each draw of the table, and once
     /// for each flow right before its end.
-    fn agent(&mut self, flow: &LiveFlow<'_>) -> Option<AgentView> {
+    fn agent(&mut self, flow: &SeenFlow<'_>) -> Option<AgentView> {
         let _ = flow;
+        None
+    }
+
+    /// What carries the flows under QUIC; `None` leaves them out.
+    fn engine(&self) -> Option<Engine> {
         None
     }
 
@@ -145,7 +153,7 @@ fn possible_flows<W: std::io::Write>(
 ) -> Result<(Option<SystemTime>, Vec<Flow>)> {
     let missing = missing_for_links();
     if !missing.is_empty() {
-        notes.extend(missing.iter().map(|m| format!("No flow in the kernel was run: {m}.")));
+        notes.extend(missing.iter().map(|m| format!("No flow was run live: {m}.")));
         return Ok((None, Vec::new()));
     }
     let (plans, refused): (Vec<_>, Vec<_>) = config
@@ -155,14 +163,14 @@ fn possible_flows<W: std::io::Write>(
         .partition(|(_, missing)| missing.is_none());
     notes.extend(refused.into_iter().filter_map(|(_, missing)| missing).map(|m| format!("Not run: {m}.")));
     let plans: Vec<&FlowPlan> = plans.into_iter().map(|(plan, _)| plan).collect();
-    kernel_flows(config, &plans, hooks, table, notes)
+    live_flows(config, &plans, hooks, table, notes)
 }
 
 /// One flow on its link.
 struct Lane<'a> {
     plan: &'a FlowPlan,
     // Dropped in this order: the flow ends before its link goes.
-    flow: BulkFlow,
+    flow: LiveFlow,
     emulator: Emulator,
     drawn: Option<TcpSample>,
     throughput_bps: u64,
@@ -172,8 +180,8 @@ struct Lane<'a> {
 }
 
 impl Lane<'_> {
-    fn live(&self) -> LiveFlow<'_> {
-        LiveFlow { plan: self.plan, local: self.flow.local(), remote: self.flow.remote() }
+    fn live(&self) -> SeenFlow<'_> {
+        SeenFlow { plan: self.plan, local: self.flow.local(), remote: self.flow.remote() }
     }
 
     fn row(&mut self) -> Row {
@@ -197,7 +205,7 @@ impl Lane<'_> {
     }
 }
 
-fn kernel_flows<W: std::io::Write>(
+fn live_flows<W: std::io::Write>(
     config: &DemoConfig,
     plans: &[&FlowPlan],
     hooks: &mut dyn Hooks,
@@ -212,7 +220,7 @@ fn kernel_flows<W: std::io::Write>(
         plans.iter().map(|_| Ok(Emulator::start(&link)?)).collect::<Result<_>>()?;
     // Samples count from the one, decisions have times of the other.
     let (epoch, started) = (Instant::now(), SystemTime::now());
-    let mut lanes = start_lanes(config, plans, emulators, epoch)?;
+    let mut lanes = start_lanes(config, plans, emulators, hooks.engine().as_ref(), epoch)?;
     let stopped_at = watch(config, &mut lanes, hooks, table, epoch)?;
     if let Some(elapsed) = stopped_at {
         notes.push(format!("Stopped by the user after {:.1} s.", elapsed.as_secs_f64()));
@@ -235,17 +243,24 @@ fn start_lanes<'a>(
     config: &DemoConfig,
     plans: &[&'a FlowPlan],
     emulators: Vec<Emulator>,
+    engine: Option<&Engine>,
     epoch: Instant,
 ) -> Result<Vec<Lane<'a>>> {
     let start = |plan: &'a FlowPlan, emulator: Emulator| {
-        let flow = FlowConfig {
-            congestion: plan.congestion.clone(),
-            receiver: SocketAddr::new(emulator.receiver_addresses().v4.into(), plan.port),
-            duration: config.duration(),
-            bytes: None,
-            sample_every: config.sample_every,
+        let receiver = SocketAddr::new(emulator.receiver_addresses().v4.into(), plan.port);
+        let (sender_ns, receiver_ns) = (emulator.sender_ns(), emulator.receiver_ns());
+        let (duration, sample_every) = (config.duration(), config.sample_every);
+        let flow = match (plan.datapath, engine) {
+            (Datapath::CcplaneQuic, Some(engine)) => {
+                let wires = udp_wires(sender_ns, receiver_ns, receiver)?;
+                LiveFlow::Quic(QuicFlow::start(wires, engine, QuicPlan { duration, sample_every, epoch })?)
+            }
+            _ => {
+                let congestion = plan.congestion.clone();
+                let flow = FlowConfig { congestion, receiver, duration, bytes: None, sample_every };
+                LiveFlow::Tcp(BulkFlow::start(&flow, sender_ns, receiver_ns, epoch)?)
+            }
         };
-        let flow = BulkFlow::start(&flow, emulator.sender_ns(), emulator.receiver_ns(), epoch)?;
         Ok(Lane { plan, flow, emulator, drawn: None, throughput_bps: 0, agent: None, dropped: Vec::new() })
     };
     thread::scope(|scope| {

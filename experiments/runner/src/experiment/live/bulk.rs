@@ -10,6 +10,7 @@ use ccplane_results::{Datapath, Flow, Series};
 use super::super::stats::percentiles;
 use super::road::Road;
 use crate::error::{Error, Result};
+use crate::flow::LiveFlow;
 use crate::quic::{QuicFlow, QuicPlan, udp_wires};
 use crate::traffic::{BulkFlow, FlowConfig, Outcome, TcpSample};
 
@@ -32,36 +33,7 @@ pub(super) struct Planned {
 /// A flow under way.
 pub(super) struct Running {
     pub(super) planned: Planned,
-    pub(super) flow: Carried,
-}
-
-/// What carries it.
-pub(super) enum Carried {
-    Tcp(BulkFlow),
-    Quic(QuicFlow),
-}
-
-impl Carried {
-    pub(super) fn local(&self) -> SocketAddr {
-        match self {
-            Carried::Tcp(flow) => flow.local(),
-            Carried::Quic(flow) => flow.local(),
-        }
-    }
-
-    pub(super) fn is_finished(&self) -> bool {
-        match self {
-            Carried::Tcp(flow) => flow.is_finished(),
-            Carried::Quic(flow) => flow.is_finished(),
-        }
-    }
-
-    fn finish(self) -> Result<Outcome> {
-        match self {
-            Carried::Tcp(flow) => flow.finish(),
-            Carried::Quic(flow) => flow.finish(),
-        }
-    }
+    pub(super) flow: LiveFlow,
 }
 
 /// Starts flows at the same time: each connection takes a round trip. `engine` carries those in user space.
@@ -78,12 +50,12 @@ pub(super) fn start(
         let flow = match (planned.datapath, engine) {
             (Datapath::Quic, Some(engine)) => {
                 let wires = udp_wires(road.sender(), road.receiver(), receiver)?;
-                Carried::Quic(QuicFlow::start(wires, engine, QuicPlan { duration, sample_every, epoch })?)
+                LiveFlow::Quic(QuicFlow::start(wires, engine, QuicPlan { duration, sample_every, epoch })?)
             }
             _ => {
                 let congestion = planned.congestion.clone();
                 let config = FlowConfig { congestion, receiver, duration, bytes: None, sample_every };
-                Carried::Tcp(BulkFlow::start(&config, road.sender(), road.receiver(), epoch)?)
+                LiveFlow::Tcp(BulkFlow::start(&config, road.sender(), road.receiver(), epoch)?)
             }
         };
         Ok(Running { planned, flow })
