@@ -11,6 +11,7 @@
 
 use crate::Aurora;
 use crate::interval::{DEFAULT_SLACK_US, Interval, Rows, SLACK_US, mss_bytes, set};
+use crate::largest::Largest;
 use crate::placed::Asking;
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report};
 use ccplane_program::lang::ast::StmtKind;
@@ -22,8 +23,8 @@ const SLOT: u8 = 1;
 const PREFERENCE: &str = "(w_thr 33) (w_lat 33) (w_loss 34)";
 /// What a preference's parts sum to.
 pub(crate) const WHOLE_PERCENT: u32 = 100;
-/// The largest throughput counts for one to two of these, seconds.
-const CAPACITY_S: f64 = 60.0;
+/// The largest throughput counts for one to two of these, microseconds.
+const CAPACITY_US: u64 = 60_000_000;
 
 // State
 
@@ -34,34 +35,16 @@ struct MoccFlow {
     mss_bytes: f64,
     slack_us: f64,
     rows: Rows,
+    /// The largest throughput, packets per second.
     capacity: Largest,
-}
-
-/// The largest throughput of the last [`CAPACITY_S`] or two.
-#[derive(Clone, Copy, Default, Debug)]
-struct Largest {
-    was_pps: f64,
-    is_pps: f64,
-    age_s: f64,
 }
 
 // Behaviour
 
-impl Largest {
-    fn update(&mut self, throughput_pps: f64, took_s: f64) -> f64 {
-        self.age_s += took_s;
-        if self.age_s > CAPACITY_S {
-            (self.was_pps, self.is_pps, self.age_s) = (self.is_pps, 0.0, 0.0);
-        }
-        self.is_pps = self.is_pps.max(throughput_pps);
-        self.is_pps.max(self.was_pps)
-    }
-}
-
 impl MoccFlow {
-    fn worth(&mut self, interval: &Interval) -> f64 {
+    fn worth(&mut self, interval: &Interval, now_us: u64) -> f64 {
         let throughput_pps = interval.throughput_pps();
-        let largest_pps = self.capacity.update(throughput_pps, interval.took_s);
+        let largest_pps = self.capacity.update(throughput_pps, now_us);
         let capacity_pps = interval.link_pps.unwrap_or(largest_pps);
         let used = (throughput_pps / capacity_pps.max(f64::MIN_POSITIVE)).min(1.0);
         let near = (interval.min_us + self.slack_us) / (interval.rtt_us + self.slack_us);
@@ -73,7 +56,7 @@ impl MoccFlow {
 impl Flow for MoccFlow {
     fn on_report(&mut self, now_us: u64, report: &Report<'_>, control: &mut Control) {
         let Some(interval) = Interval::of(report, self.mss_bytes) else { return };
-        let worth = self.worth(&interval);
+        let worth = self.worth(&interval, now_us);
         self.rows.tell(now_us, report, worth, control);
     }
 
@@ -179,7 +162,7 @@ impl Algorithm for Mocc {
             mss_bytes: mss_bytes(info),
             slack_us: self.config.slack_us.into(),
             rows: Rows::new(SLOT, preference.map(|w| w as i32).to_vec()),
-            capacity: Largest::default(),
+            capacity: Largest::within(CAPACITY_US),
         })
     }
 
@@ -265,10 +248,13 @@ mod tests {
 
     #[test]
     fn the_capacity_is_the_largest_throughput_of_late() {
-        let mut largest = Largest::default();
-        assert_eq!(largest.update(100.0, 1.0), 100.0);
-        assert_eq!(largest.update(50.0, 30.0), 100.0);
-        assert_eq!(largest.update(50.0, 31.0), 100.0);
-        assert_eq!(largest.update(50.0, 61.0), 50.0);
+        let mut d = Driver::new(&Mocc::default(), 10);
+        d.set("starting", 0);
+        for bytes_per_s in [1_000_000, 1_000_000, 500_000] {
+            d.interval(Step { rtt_us: (40_000, 40_000), bytes_per_s, lost: 0 });
+        }
+        let [.., all, half] = &d.rows[..] else { panic!("{:?}", d.rows) };
+        let less = f64::from(all.reward - half.reward);
+        assert!((less - 0.5 * f64::from(DEFAULTS.w_thr_pct) / 100.0).abs() < 0.03, "{less}");
     }
 }

@@ -1,6 +1,7 @@
 //! What the flows' paths are like, from what their datapath samples of them.
 
 use super::mailbox::LoopId;
+use ccplane_algs::Largest;
 use ccplane_core::{Batch, DatapathId, Measure};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -44,27 +45,15 @@ pub(super) struct Path {
 type FlowName = (LoopId, DatapathId, u64);
 
 /// Every flow's samples.
-#[derive(Default)]
 pub(super) struct Estimator {
     flows: BTreeMap<FlowName, VecDeque<Measure>>,
+    /// What they have delivered together, payload bytes per second.
     most: Largest,
 }
 
-/// The largest of the last one to two [`MEMORY_US`].
-#[derive(Default)]
-struct Largest {
-    was: f64,
-    is: f64,
-    since_us: u64,
-}
-
-impl Largest {
-    fn update(&mut self, value: f64, now_us: u64) -> f64 {
-        if now_us >= self.since_us.saturating_add(MEMORY_US) {
-            (self.was, self.is, self.since_us) = (self.is, 0.0, now_us);
-        }
-        self.is = self.is.max(value);
-        self.is.max(self.was)
+impl Default for Estimator {
+    fn default() -> Estimator {
+        Estimator { flows: BTreeMap::new(), most: Largest::within(MEMORY_US) }
     }
 }
 
@@ -255,9 +244,19 @@ mod tests {
 
     #[test]
     fn what_flows_have_delivered_is_remembered_for_a_while() {
-        let mut most = Largest::default();
-        let mut seen = |value, at_s: u64| most.update(value, at_s * 1_000_000);
-        assert_eq!((seen(3.0, 1), seen(1.0, 59), seen(1.0, 100)), (3.0, 3.0, 3.0));
-        assert_eq!((seen(1.0, 161), seen(2.0, 162)), (1.0, 2.0));
+        let mut estimator = estimator(|m| vec![m]);
+        let fast = estimator.path(5_000_000).unwrap().bytes_per_s;
+        // The same packets, half as fast.
+        for n in 0..30 {
+            let measure = Measure { at_us: 5_000_000 + n * 400_000, ..sample(25 + n) };
+            let (datapath, rows) = (DatapathId(0), Vec::new());
+            let batch =
+                Batch { datapath, algorithm: "a", slot: 0, rows, dropped: 0, measures: vec![measure] };
+            estimator.take(LoopId(0), &batch);
+        }
+        let path = estimator.path(17_000_000).unwrap();
+        assert!(path.bytes_per_s < 0.6 * fast && path.most_bytes_per_s == fast, "{path:?}");
+        let later = estimator.path(200_000_000).and_then(|_| estimator.path(261_000_000)).unwrap();
+        assert_eq!(later.most_bytes_per_s, path.bytes_per_s);
     }
 }
