@@ -10,7 +10,7 @@ use ccplane_core::{
     Candidate, Catalog, CatalogError, Config, Core, Evidence, Origin, Rules, Verdict, Why, drive,
 };
 use ccplane_infer::{FlowPolicy, Level};
-use common::learned::{learned, snapshot};
+use common::learned::{WORTHY, candidate, learned, snapshot};
 use common::{DP, Fake, Told, core_with, created, info};
 use std::sync::Arc;
 
@@ -41,20 +41,6 @@ fn turn(core: &mut Core, fake: &mut Fake, now_us: u64, events: Vec<Event>) -> Ve
 fn row(flow: u64, seq: u32, reward: i64, snapshot: u32) -> Event {
     let values = vec![reward, i64::from(snapshot)];
     Event::Report { flow: FlowId(flow), program: ProgramUid(10), seq, at_us: 0, values }
-}
-
-fn candidate(bias: i32) -> Candidate {
-    let evidence = Evidence {
-        converged: true,
-        stability: 0.01,
-        fidelity_min: 0.0,
-        fidelity_mean: 0.2,
-        safe: true,
-        quantisation_error: 0.001,
-        gain: None,
-        states: 1000,
-    };
-    Candidate { snapshot: snapshot(bias), origin: Origin::Learned(evidence) }
 }
 
 fn verdicts(core: &mut Core) -> Vec<String> {
@@ -256,15 +242,14 @@ fn a_trip_of_the_monitor_ends_a_trial_at_once() {
 fn what_need_not_or_must_not_be_pushed_is_not() {
     let (mut core, mut fake) = (core(), fake());
     turn(&mut core, &mut fake, 0, vec![created(1)]);
-    let Origin::Learned(good) = candidate(9).origin else { unreachable!() };
     for evidence in [
-        Evidence { safe: false, ..good },
-        Evidence { converged: false, ..good },
-        Evidence { fidelity_mean: 0.05, ..good },
-        Evidence { fidelity_mean: f64::NAN, ..good },
-        Evidence { quantisation_error: good.fidelity_mean / 2.0, ..good },
-        Evidence { quantisation_error: f64::NAN, ..good },
-        Evidence { gain: Some(0.0), ..good },
+        Evidence { safe: false, ..WORTHY },
+        Evidence { converged: false, ..WORTHY },
+        Evidence { fidelity_mean: 0.05, ..WORTHY },
+        Evidence { fidelity_mean: f64::NAN, ..WORTHY },
+        Evidence { quantisation_error: WORTHY.fidelity_mean / 2.0, ..WORTHY },
+        Evidence { quantisation_error: f64::NAN, ..WORTHY },
+        Evidence { gain: Some(0.0), ..WORTHY },
     ] {
         core.propose("a", 3, &Candidate { snapshot: snapshot(9), origin: Origin::Learned(evidence) }, 1);
         assert_eq!(turn(&mut core, &mut fake, 1, vec![]), [""; 0]);

@@ -7,7 +7,7 @@ use ccplane_contract::{Datapath, Event, FlowId, Mode, ProgramUid, SnapshotUid};
 use ccplane_core::{Candidate, Core, Evidence, Origin, Verdict, Why, drive};
 use ccplane_infer::{FlowPolicy, Level};
 use ccplane_snapshot::Snapshot;
-use common::learned::{learned, snapshot};
+use common::learned::{WORTHY, learned, snapshot};
 use common::{DP, Fake, core_with, created};
 use proptest::prelude::*;
 use std::sync::{Arc, LazyLock};
@@ -50,14 +50,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn candidate(n: usize) -> Candidate {
     let evidence = Evidence {
-        converged: true,
-        stability: 0.0,
-        fidelity_min: 0.0,
-        fidelity_mean: if n == USELESS { 0.01 } else { 0.3 },
+        fidelity_mean: if n == USELESS { 0.01 } else { WORTHY.fidelity_mean },
         safe: n != UNSAFE,
-        quantisation_error: 0.0,
-        gain: None,
-        states: 100,
+        ..WORTHY
     };
     Candidate { snapshot: SNAPSHOTS[n].clone(), origin: Origin::Learned(evidence) }
 }

@@ -5,11 +5,11 @@ mod common;
 
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, Event, FlowId, Mode, SnapshotUid};
-use ccplane_core::{Candidate, Catalog, Config, Core, Evidence, Origin, Rules, Verdict, drive};
+use ccplane_core::{Catalog, Config, Core, Rules, Verdict, drive};
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source};
 use common::DP;
-use common::learned::{learned, snapshot};
+use common::learned::{candidate, learned, snapshot};
 use std::sync::Arc;
 
 const FLOWS: usize = 8;
@@ -65,20 +65,6 @@ fn run(core: &mut Core, sim: &mut SimDatapath, seconds: u64) -> u64 {
         rows += core.take_rows().iter().map(|b| b.rows.len() as u64).sum::<u64>();
     }
     rows
-}
-
-fn candidate(bias: i32) -> Candidate {
-    let evidence = Evidence {
-        converged: true,
-        stability: 0.0,
-        fidelity_min: 0.1,
-        fidelity_mean: 0.1,
-        safe: true,
-        quantisation_error: 0.0,
-        gain: None,
-        states: 100,
-    };
-    Candidate { snapshot: snapshot(bias), origin: Origin::Learned(evidence) }
 }
 
 fn verdicts(core: &mut Core) -> Vec<String> {

@@ -6,10 +6,10 @@ mod common;
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, Event, FlowId, ProgramUid, SnapshotUid};
 use ccplane_core::{
-    Candidate, Catalog, Comparison, Config, Core, Decision, Evidence, Finding, MAX_PAIRS, Origin, PushRules,
-    Rules, Verdict, Why, drive,
+    Candidate, Catalog, Comparison, Config, Core, Decision, Finding, MAX_PAIRS, Origin, PushRules, Rules,
+    Verdict, Why, drive,
 };
-use common::learned::{learned, snapshot};
+use common::learned::{candidate, learned};
 use common::{DP, Fake, created};
 use std::sync::Arc;
 
@@ -112,12 +112,12 @@ impl World {
     }
 
     fn propose(&mut self) {
-        assert!(self.core.propose("a", 3, &candidate(), self.now_us));
+        assert!(self.core.propose("a", 3, &candidate(9), self.now_us));
         self.turn(vec![]);
     }
 
     fn decisions(&mut self) -> Vec<Decision> {
-        let of = Some(candidate().snapshot.hash());
+        let of = Some(candidate(9).snapshot.hash());
         self.core.take_decisions().into_iter().filter(|d| d.snapshot == of).collect()
     }
 
@@ -139,20 +139,6 @@ impl World {
             assert!(took_us <= longest_us, "on trial for longer than trials are");
         }
     }
-}
-
-fn candidate() -> Candidate {
-    let evidence = Evidence {
-        converged: true,
-        stability: 0.01,
-        fidelity_min: 0.0,
-        fidelity_mean: 0.2,
-        safe: true,
-        quantisation_error: 0.001,
-        gain: None,
-        states: 1000,
-    };
-    Candidate { snapshot: snapshot(9), origin: Origin::Learned(evidence) }
 }
 
 fn ended(flows: &[u64], seed: u64, reward: Reward<'_>) -> Ended {
@@ -370,7 +356,7 @@ fn a_datapath_that_goes_ends_what_was_on_trial_or_on_its_way() {
     assert_eq!(verdicts, [Verdict::RolledBack(Why::Gone)]);
     // It was not carried out yet.
     let mut world = World::new(&[1], BATCH_US, 1);
-    assert!(world.core.propose("a", 3, &candidate(), 0));
+    assert!(world.core.propose("a", 3, &candidate(9), 0));
     world.core.detach(DP);
     let verdicts: Vec<Verdict> = world.decisions().into_iter().map(|d| d.verdict).collect();
     assert_eq!(verdicts, [Verdict::NoSlot]);
@@ -388,7 +374,7 @@ fn pinned_flows_try_nothing() {
     world.turn(vec![created(1)]);
     world.propose();
     let forced = Origin::Operator { share: None, force: true };
-    world.core.propose("a", 3, &Candidate { origin: forced, ..candidate() }, 0);
+    world.core.propose("a", 3, &Candidate { origin: forced, ..candidate(9) }, 0);
     world.turn(vec![]);
     let verdicts: Vec<Verdict> = world.decisions().into_iter().map(|d| d.verdict).collect();
     assert_eq!(verdicts, [Verdict::Pinned, Verdict::Pushed]);

@@ -5,13 +5,12 @@
 //! `cargo bolero test -p ccplane --test fuzz configurations` runs it guided by coverage.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "../../document/tests/support/mod.rs"]
+mod documents;
+
 use std::path::Path;
 
 use ccplane::config::{Config, DEFAULT_TOML};
-use ccplane_document::DocumentError;
-
-/// Longest text, bytes: what is mutated grows.
-const MAX_BYTES: usize = 1 << 14;
 
 /// What the defaults leave out.
 const FULL: &str = r#"
@@ -38,12 +37,10 @@ fn check(text: &str) -> bool {
             assert_eq!(Config::parse(Path::new("c.toml"), &again, None).unwrap(), config, "{again}");
             true
         }
-        Err(DocumentError::Invalid { line, column, text: shown, .. }) => {
-            assert_eq!(text.lines().nth(line - 1).unwrap_or_default(), shown);
-            assert!(column <= shown.chars().count() + 1, "{line}:{column}");
+        Err(refusal) => {
+            documents::points_into(text, &refusal);
             false
         }
-        Err(other) => panic!("{other}"),
     }
 }
 
@@ -53,21 +50,8 @@ fn configurations() {
     good.iter().for_each(|text| assert!(check(text), "{:?}", Config::parse(Path::new("c"), text, None)));
     bolero::check!().for_each(|input: &[u8]| {
         check(&String::from_utf8_lossy(input));
-        // A good one with pieces of its own text put elsewhere: (where, from where, how much) each.
-        let Some((which, changes)) = input.split_first() else { return };
-        let mut bytes = good[usize::from(*which) % good.len()].as_bytes().to_vec();
-        for change in changes.chunks_exact(5) {
-            let at = |a, b| usize::from(u16::from_le_bytes([a, b])) % bytes.len();
-            let (to, from, len) =
-                (at(change[0], change[1]), at(change[2], change[3]), usize::from(change[4]));
-            let piece = bytes[from..bytes.len().min(from + len)].to_vec();
-            let end = bytes.len().min(to + len / 2);
-            bytes.splice(to..end, piece);
-            bytes.truncate(MAX_BYTES);
-            if bytes.is_empty() {
-                return;
-            }
+        if let Some(text) = documents::spliced(&good, input) {
+            check(&text);
         }
-        check(&String::from_utf8_lossy(&bytes));
     });
 }

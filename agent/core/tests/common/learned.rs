@@ -2,6 +2,7 @@
 
 use super::Told;
 use ccplane_alg::{PolicySource, ProgramSource, Row};
+use ccplane_core::{Candidate, Evidence, Origin};
 use ccplane_infer::Bits;
 use ccplane_snapshot::{
     Action, ActionMap, Calibration, Feature, Fidelity, Guards, Layer, Network, Parts, PolicySpec, Provenance,
@@ -59,3 +60,20 @@ pub fn learned(name: &'static str) -> Told {
         vec![PolicySource { slot: 3, snapshot: snapshot(0).to_bytes().into(), policy: Arc::default() }];
     told
 }
+
+/// [`snapshot`], learned: as good, and as different from what is active, as a push asks.
+pub fn candidate(bias: i32) -> Candidate {
+    Candidate { snapshot: snapshot(bias), origin: Origin::Learned(WORTHY) }
+}
+
+/// What speaks for a push.
+pub const WORTHY: Evidence = Evidence {
+    converged: true,
+    stability: 0.01,
+    fidelity_min: 0.0,
+    fidelity_mean: 0.2,
+    safe: true,
+    quantisation_error: 0.001,
+    gain: None,
+    states: 1000,
+};
