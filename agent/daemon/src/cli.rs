@@ -1,12 +1,14 @@
 //! The command line: every flag, once.
 
 mod distill;
+mod quic;
 mod snapshot;
 mod snapshot_file;
 mod trace;
 mod train;
 
 pub(crate) use distill::*;
+pub(crate) use quic::*;
 pub(crate) use snapshot::*;
 pub(crate) use snapshot_file::*;
 pub(crate) use trace::*;
@@ -52,6 +54,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     Sim(SimArgs),
     Run(RunArgs),
+    Quic(QuicArgs),
     Trace(TraceArgs),
     Train(TrainArgs),
     Bench(BenchArgs),

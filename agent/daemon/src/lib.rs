@@ -74,6 +74,7 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::Trace(args) => done(commands::trace(args)),
         Command::Train(args) => done(commands::train(args)),
         Command::Sim(args) => done(commands::sim(args, algorithms)),
+        Command::Quic(args) => done(commands::quic(&args.command, algorithms)),
         Command::Run(args) => commands::run(args, algorithms),
         Command::Bench(args) => commands::bench(args),
     }

@@ -45,6 +45,10 @@ pub struct Seen {
     pub steer: Steer,
     /// Who decided them.
     pub decided: Decided,
+    /// The local address and the peer's; `None` where quinn's own driver has the connection.
+    pub addresses: Option<(SocketAddr, SocketAddr)>,
+    /// Maximum segment size, bytes.
+    pub mss_bytes: u32,
     /// What is known of the path.
     pub sampled: Sampled,
     /// The last RTT sample, microseconds; 0 for none.
@@ -410,6 +414,8 @@ impl Flow {
             flow: engine.id(),
             steer: self.steer,
             decided: engine.last_decision(),
+            addresses: (self.origin.remote.port() != 0).then_some((self.origin.local, self.origin.remote)),
+            mss_bytes: self.mss_bytes as u32,
             sampled: self.sampled,
             latest_rtt_us: self.latest_rtt_us,
             in_flight_bytes: self.in_flight_bytes,

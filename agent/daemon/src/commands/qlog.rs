@@ -24,6 +24,6 @@ pub(crate) fn qlog(args: &QlogArgs) -> Result<(), Failure> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::ReaderLeft),
         other => other.map_err(Failure::from),
     };
-    put(&header(format, reference_ms).to_string())?;
+    put(&header(format, reference_ms, "TCP").to_string())?;
     records.lines().try_for_each(|record| put(&record?))
 }

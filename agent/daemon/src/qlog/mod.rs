@@ -6,7 +6,7 @@
 mod record;
 mod tap;
 
-pub(crate) use record::{Event, Format, Metrics, Program, Record, State, dropped, header};
+pub(crate) use record::{Decided, Event, Format, Metrics, Program, Record, State, dropped, header};
 pub(crate) use tap::{Subscriber, Taps};
 
 use serde::{Deserialize, Serialize};

@@ -26,15 +26,15 @@ impl Format {
 }
 
 /// The first record (draft-ietf-quic-qlog-main-schema, "QlogFileSeq"). `reference_ms`: when the events' times count from,
-/// milliseconds since 1970.
-pub(crate) fn header(format: Format, reference_ms: f64) -> Value {
+/// milliseconds since 1970; `protocol`: that of its flows.
+pub(crate) fn header(format: Format, reference_ms: f64, protocol: &str) -> Value {
     json!({
         "qlog_version": "0.3",
         "qlog_format": match format { Format::JsonSeq => "JSON-SEQ", Format::Ndjson => "NDJSON" },
         "title": "ccplane: flows as the agent sees them",
         "trace": {
             "vantage_point": { "name": "ccplane", "type": "server" },
-            "common_fields": { "time_format": "relative", "reference_time": reference_ms, "protocol_type": ["TCP"] },
+            "common_fields": { "time_format": "relative", "reference_time": reference_ms, "protocol_type": [protocol] },
             "event_schemas": ["urn:ietf:params:qlog:events:quic", "urn:ccplane:qlog:events:1"],
         },
     })
@@ -80,6 +80,17 @@ pub(crate) struct Metrics {
     pub(crate) pacing_bytes_per_s: u64,
 }
 
+/// What a policy decided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Decided {
+    pub(crate) slot: u8,
+    /// The deployment; none if the policy had no answer.
+    pub(crate) snapshot: Option<u32>,
+    pub(crate) action_q16: i64,
+    /// Pacing rate that came of it, bytes per second.
+    pub(crate) rate: u64,
+}
+
 /// What happened.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Event {
@@ -89,6 +100,7 @@ pub(crate) enum Event {
     Released,
     Report { program: Arc<Program>, seq: u32, at_us: u64, values: Vec<i64> },
     ModeChanged { old: ModeName, new: ModeName },
+    Decided(Decided),
     MetricsUpdated(Metrics),
     StateUpdated { old: Option<State>, new: State },
     FlowEnded,
@@ -162,6 +174,15 @@ impl Event {
                 }),
             ),
             Event::ModeChanged { old, new } => ("ccplane:mode_changed", json!({ "old": old, "new": new })),
+            Event::Decided(d) => (
+                "ccplane:policy_decided",
+                json!({
+                    "slot": d.slot,
+                    "snapshot": d.snapshot,
+                    "action": d.action_q16 as f64 / 65_536.0,
+                    "pacing_rate": d.rate.saturating_mul(8),
+                }),
+            ),
             Event::MetricsUpdated(m) => ("recovery:metrics_updated", m.data()),
             Event::StateUpdated { old, new } => {
                 let mut data = Map::new();

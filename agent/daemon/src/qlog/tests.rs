@@ -246,9 +246,9 @@ fn readers_are_bounded_and_those_who_left_make_room() {
 
 #[test]
 fn the_first_record_says_what_it_is() {
-    let head = header(Format::JsonSeq, 5.0);
+    let head = header(Format::JsonSeq, 5.0, "TCP");
     assert_eq!((&head["qlog_format"], &head["qlog_version"]), (&"JSON-SEQ".into(), &"0.3".into()));
     assert_eq!(head["trace"]["common_fields"]["reference_time"], 5.0);
-    assert_eq!(header(Format::Ndjson, 5.0)["qlog_format"], "NDJSON");
+    assert_eq!(header(Format::Ndjson, 5.0, "QUIC")["qlog_format"], "NDJSON");
     assert_eq!(Format::JsonSeq.frame("{}"), "\u{1e}{}\n");
 }

@@ -1,0 +1,138 @@
+//! The flags of `ccplane quic`.
+
+use super::Place;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Move files over QUIC, steered by fold programs in user space: no privileges, no kernel support.
+///
+/// The side that sends runs the algorithm: the server of what is fetched, the client of what is put. A running agent
+/// steers its flows by its rules, as it does those of other datapaths; where none runs, or where an algorithm is named,
+/// the command has an agent of its own.
+#[derive(Args, Debug)]
+pub(crate) struct QuicArgs {
+    #[command(subcommand)]
+    pub(crate) command: QuicCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum QuicCommand {
+    Serve(QuicServeArgs),
+    Get(QuicGetArgs),
+    Put(QuicPutArgs),
+}
+
+/// What all three take.
+#[derive(Args, Debug)]
+pub(crate) struct QuicSteering {
+    #[command(flatten)]
+    pub(crate) place: Place,
+
+    /// Steer by this algorithm, in this process; see `ccplane agent --list-algorithms`.
+    #[arg(long, value_name = "NAME", conflicts_with = "agent")]
+    pub(crate) algorithm: Option<String>,
+
+    /// Leave it to the agent of this machine, whether it runs already or not; without one, flows run Reno.
+    #[arg(long)]
+    pub(crate) agent: bool,
+
+    /// Write a qlog trace of the flows: window, pacing rate, RTT, who decides, and what policies decided.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) qlog: Option<PathBuf>,
+
+    /// One JSON object a line instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Serve a folder, until interrupted.
+///
+/// Nothing outside the folder is served, whatever a name or a symbolic link in it says. The certificate is made for this
+/// run unless one is given; clients that have its fingerprint can be sure of whom they talk to.
+#[derive(Args, Debug)]
+pub(crate) struct QuicServeArgs {
+    #[command(flatten)]
+    pub(crate) steering: QuicSteering,
+
+    /// The folder.
+    #[arg(value_name = "FOLDER", default_value = ".")]
+    pub(crate) folder: PathBuf,
+
+    /// Where to listen.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:4433")]
+    pub(crate) listen: String,
+
+    /// Let clients put files there.
+    #[arg(long)]
+    pub(crate) writable: bool,
+
+    /// The certificate, PEM, with those that signed it after it.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// Its private key, PEM.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+}
+
+/// Whom a client trusts.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct QuicTrust {
+    /// Trust the server whose certificate has this SHA-256, as `ccplane quic serve` prints it.
+    #[arg(long, value_name = "SHA256")]
+    pub(crate) fingerprint: Option<String>,
+
+    /// Trust servers with a certificate for their name that an authority in this PEM file signed.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// Trust anyone: whoever sits on the path can read and change what is moved.
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
+/// Fetch a file.
+#[derive(Args, Debug)]
+pub(crate) struct QuicGetArgs {
+    #[command(flatten)]
+    pub(crate) steering: QuicSteering,
+
+    #[command(flatten)]
+    pub(crate) trust: QuicTrust,
+
+    /// The server.
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) server: String,
+
+    /// The file's name in the folder that is served.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// Write to FILE, `-` for standard output, instead of one of the same name here. A file is there when all of it has
+    /// arrived.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// Send a file.
+#[derive(Args, Debug)]
+pub(crate) struct QuicPutArgs {
+    #[command(flatten)]
+    pub(crate) steering: QuicSteering,
+
+    #[command(flatten)]
+    pub(crate) trust: QuicTrust,
+
+    /// The server.
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) server: String,
+
+    /// The file.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Its name there; its own unless given.
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) name: Option<String>,
+}

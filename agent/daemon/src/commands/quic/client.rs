@@ -1,0 +1,242 @@
+//! `ccplane quic get` and `put`.
+
+use super::bar::Bar;
+use super::steering::Steering;
+use super::{NAP, QuicError, interrupted, mbit_per_s, size};
+use crate::cli::{QuicGetArgs, QuicPutArgs, QuicSteering, QuicTrust};
+use crate::commands::{print, print_json};
+use crate::control::ModeName;
+use crate::failure::Failure;
+use ccplane_alg::Algorithm;
+use ccplane_quic::files::{Done, FilesError, PROTOCOL, Step, Transfer};
+use ccplane_quic::tls::{self, Trust};
+use ccplane_quic::{Config, Connection, ConnectionId, Endpoint, Event, Seen, UdpWire};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How long the last acknowledgements may take.
+const GOODBYE: Duration = Duration::from_millis(100);
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Moved<'a> {
+    name: &'a str,
+    server: SocketAddr,
+    bytes: u64,
+    sha256: String,
+    seconds: f64,
+    mbit_per_s: f64,
+    rtt_ms: Option<f64>,
+    lost_packets: Option<u64>,
+    mode: Option<ModeName>,
+}
+
+/// `ccplane quic get`
+pub(super) fn get(args: &QuicGetArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
+    let output = match &args.output {
+        Some(path) => path.clone(),
+        None => Path::new(&args.name)
+            .file_name()
+            .map(PathBuf::from)
+            .ok_or_else(|| Failure::input(QuicError::NoName(args.name.clone(), "output")))?,
+    };
+    let mut client = Client::start(&args.steering, &args.trust, &args.server, algorithms)?;
+    if output.as_os_str() == "-" {
+        let sink = io::stdout();
+        let moved = client.run(&args.name, |connection| Transfer::get(connection, &args.name, sink))?;
+        // Standard output is the file's.
+        return client.end(&args.name, moved, None);
+    }
+    let file = NewFile::create(&output)?;
+    let sink = file.file.try_clone()?;
+    let moved = client.run(&args.name, |connection| Transfer::get(connection, &args.name, sink))?;
+    file.keep()?;
+    client.end(&args.name, moved, Some(args.steering.json))
+}
+
+/// `ccplane quic put`
+pub(super) fn put(args: &QuicPutArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
+    let failed = |source| Failure::input(QuicError::File { path: args.file.clone(), source });
+    let file = File::open(&args.file).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(Failure::input(QuicError::NotAFile(args.file.clone())));
+    }
+    let own = args.file.file_name().and_then(|name| name.to_str());
+    let name = args
+        .name
+        .as_deref()
+        .or(own)
+        .ok_or_else(|| Failure::input(QuicError::NoName(args.file.display().to_string(), "as")))?;
+    let mut client = Client::start(&args.steering, &args.trust, &args.server, algorithms)?;
+    let moved = client.run(name, |connection| Transfer::put(connection, name, file, metadata.len()))?;
+    client.end(name, moved, Some(args.steering.json))
+}
+
+/// A connection to a server.
+struct Client {
+    steering: Steering,
+    endpoint: Endpoint<UdpWire>,
+    id: ConnectionId,
+    remote: SocketAddr,
+}
+
+/// What came of a transfer.
+struct Ended {
+    done: Done,
+    took: Duration,
+    seen: Option<Seen>,
+}
+
+impl Client {
+    fn start(
+        args: &QuicSteering,
+        trust: &QuicTrust,
+        server: &str,
+        algorithms: &[Arc<dyn Algorithm>],
+    ) -> Result<Client, Failure> {
+        let (host, _) =
+            server.rsplit_once(':').ok_or_else(|| Failure::input(QuicError::Address(server.to_owned())))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let unresolved = |source| Failure::input(QuicError::Resolve { server: server.to_owned(), source });
+        let remote = server.to_socket_addrs().map_err(unresolved)?.next();
+        let remote = remote.ok_or_else(|| Failure::input(QuicError::Address(server.to_owned())))?;
+        let trust = match (&trust.fingerprint, &trust.ca) {
+            (Some(text), _) => Trust::Pinned(text.parse().map_err(Failure::input)?),
+            (None, Some(path)) => Trust::Authorities(path.clone()),
+            (None, None) => Trust::Anyone,
+        };
+        let tls = tls::client(trust, PROTOCOL).map_err(Failure::input)?;
+        let any: SocketAddr = match remote {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let wire = UdpWire::bind(any)?;
+        let steering = Steering::start(args, algorithms)?;
+        let mut endpoint = Endpoint::new(wire, steering.control(), Config::default());
+        let id = endpoint.connect(tls, remote, host).map_err(Failure::input)?;
+        Ok(Client { steering, endpoint, id, remote })
+    }
+
+    /// Connects, and moves one file.
+    fn run(
+        &mut self,
+        name: &str,
+        begin: impl FnOnce(&mut Connection<'_>) -> Result<Transfer, FilesError>,
+    ) -> Result<Ended, Failure> {
+        let failed = |source| Failure::runtime(QuicError::Transfer { name: name.to_owned(), source });
+        let (stop, mut bar, began) = (interrupted()?, Bar::new(name), Instant::now());
+        let (mut begin, mut transfer, mut step) = (Some(begin), None, Step::Waits);
+        loop {
+            self.endpoint.turn(if step == Step::More { Duration::ZERO } else { NAP })?;
+            if stop.load(Relaxed) {
+                self.endpoint.close(1, "interrupted");
+                self.endpoint.turn(Duration::ZERO)?;
+                return Err(Failure::runtime(QuicError::Interrupted));
+            }
+            while let Some((_, event)) = self.endpoint.poll() {
+                match event {
+                    Event::Connected => {
+                        let connection = self.endpoint.connection(self.id);
+                        if let (Some(mut connection), Some(begin)) = (connection, begin.take()) {
+                            transfer = Some(begin(&mut connection).map_err(failed)?);
+                        }
+                    }
+                    Event::Closed(reason) => {
+                        let remote = self.remote;
+                        return Err(Failure::runtime(match transfer {
+                            None => QuicError::Connect { remote, reason },
+                            Some(_) => QuicError::Lost { remote, reason },
+                        }));
+                    }
+                    Event::Stream(_) => {}
+                }
+            }
+            let Some(transfer) = &mut transfer else { continue };
+            let Some(mut connection) = self.endpoint.connection(self.id) else { continue };
+            step = transfer.advance(&mut connection).map_err(failed)?;
+            bar.draw(transfer.progress());
+            if let Step::Done(done) = step {
+                return Ok(Ended { done, took: began.elapsed(), seen: connection.seen() });
+            }
+        }
+    }
+
+    /// Takes leave, and says what was moved; `None`: in silence.
+    fn end(mut self, name: &str, ended: Ended, json: Option<bool>) -> Result<(), Failure> {
+        self.endpoint.close(0, "done");
+        let until = Instant::now() + GOODBYE;
+        while !self.endpoint.is_empty() && Instant::now() < until {
+            self.endpoint.turn(GOODBYE)?;
+            while self.endpoint.poll().is_some() {}
+        }
+        self.steering.stop()?;
+        let Ended { done, took, seen } = ended;
+        let rate = mbit_per_s(done.bytes, took);
+        match json {
+            None => Ok(()),
+            Some(false) => print(&format!(
+                "{name}: {} in {:.2} s, {rate:.1} Mb/s, SHA-256 {}\n",
+                size(done.bytes),
+                took.as_secs_f64(),
+                done.sum
+            )),
+            Some(true) => print_json(&Moved {
+                name,
+                server: self.remote,
+                bytes: done.bytes,
+                sha256: done.sum.to_string(),
+                seconds: took.as_secs_f64(),
+                mbit_per_s: rate,
+                rtt_ms: seen.map(|seen| f64::from(seen.sampled.srtt_us) / 1000.0),
+                lost_packets: seen.map(|seen| seen.sampled.lost),
+                mode: seen.map(|seen| seen.decided.mode.into()),
+            }),
+        }
+    }
+}
+
+/// A file beside the one that it becomes. Gone when it is dropped before it was kept.
+struct NewFile {
+    file: File,
+    temporary: PathBuf,
+    path: PathBuf,
+    kept: bool,
+}
+
+impl NewFile {
+    fn create(path: &Path) -> Result<NewFile, Failure> {
+        let failed = |source| Failure::input(QuicError::File { path: path.to_owned(), source });
+        let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+        if path.is_dir() {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
+        let hidden = format!(".{}.{}.part", name.to_string_lossy(), std::process::id());
+        let temporary = path.with_file_name(hidden);
+        let file = File::create_new(&temporary).map_err(failed)?;
+        Ok(NewFile { file, temporary, path: path.to_owned(), kept: false })
+    }
+
+    fn keep(mut self) -> Result<(), Failure> {
+        let failed = |source| Failure::runtime(QuicError::File { path: self.path.clone(), source });
+        self.file.flush().map_err(failed)?;
+        std::fs::rename(&self.temporary, &self.path).map_err(failed)?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.kept {
+            // Nothing can be done about one that stays.
+            let _ = std::fs::remove_file(&self.temporary);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `ccplane quic serve`.
+
+use super::steering::Steering;
+use super::{NAP, QuicError, interrupted, size};
+use crate::cli::QuicServeArgs;
+use crate::commands::{print, print_json};
+use crate::failure::Failure;
+use ccplane_alg::Algorithm;
+use ccplane_quic::files::{Folder, PROTOCOL, Served, Server};
+use ccplane_quic::tls::{self, Identity};
+use ccplane_quic::{Config, Endpoint, UdpWire, Wire};
+use serde::Serialize;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How long closed connections may take to say goodbye.
+const GOODBYE: Duration = Duration::from_millis(200);
+
+/// The first line of `--json`.
+#[derive(Serialize)]
+struct Listening {
+    address: SocketAddr,
+    fingerprint: String,
+    writable: bool,
+    receive_buffer_bytes: usize,
+}
+
+/// One line of `--json` for each request.
+#[derive(Serialize)]
+struct Request {
+    remote: SocketAddr,
+    request: String,
+    bytes: u64,
+    sha256: Option<String>,
+    error: Option<String>,
+}
+
+/// `ccplane quic serve`
+pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
+    let folder = Folder::open(&args.folder, args.writable)
+        .map_err(|source| Failure::input(QuicError::File { path: args.folder.clone(), source }))?;
+    let identity = match (&args.cert, &args.key) {
+        (Some(cert), Some(key)) => Identity::load(cert, key),
+        _ => Identity::self_signed(&["localhost"]),
+    };
+    let identity = identity.map_err(Failure::input)?;
+    let fingerprint = identity.fingerprint().to_string();
+    let tls = tls::server(identity, PROTOCOL).map_err(Failure::input)?;
+    let wire = listen(&args.listen)?;
+    let (address, buffers) = (wire.local_addr(), wire.buffers());
+    let stop = interrupted()?;
+    let steering = Steering::start(&args.steering, algorithms)?;
+    let mut endpoint = Endpoint::new(wire, steering.control(), Config::default());
+    endpoint.serve(Some(tls));
+    if args.steering.json {
+        let writable = args.writable;
+        print_json(&Listening {
+            address,
+            fingerprint,
+            writable,
+            receive_buffer_bytes: buffers.receive_bytes,
+        })?;
+    } else {
+        let port = address.port();
+        let mode = if args.writable { "to read and write" } else { "to read" };
+        print(&format!(
+            "{} on {address}, {mode}; receive buffer {}\nfetch from it with\n  ccplane quic get HOST:{port} NAME \
+             --fingerprint {fingerprint}\n",
+            args.folder.display(),
+            size(buffers.receive_bytes as u64),
+        ))?;
+    }
+    let mut files = Server::new(folder);
+    let mut busy = false;
+    while !stop.load(Relaxed) {
+        endpoint.turn(if busy { Duration::ZERO } else { NAP })?;
+        while let Some((id, event)) = endpoint.poll() {
+            files.on_event(&mut endpoint, id, &event);
+        }
+        busy = files.advance(&mut endpoint);
+        while let Some(served) = files.poll() {
+            say(served, args.steering.json)?;
+        }
+    }
+    endpoint.close(0, "the server stops");
+    let end = Instant::now() + GOODBYE;
+    while !endpoint.is_empty() && Instant::now() < end {
+        endpoint.turn(GOODBYE)?;
+        while endpoint.poll().is_some() {}
+    }
+    steering.stop()
+}
+
+fn listen(at: &str) -> Result<UdpWire, Failure> {
+    let failed = |source| Failure::runtime(QuicError::Listen { at: at.to_owned(), source });
+    let parsed = at.to_socket_addrs().ok().and_then(|mut found| found.next());
+    let address = parsed.ok_or_else(|| Failure::input(QuicError::Address(at.to_owned())))?;
+    match UdpWire::bind(address) {
+        // A machine without IPv6, asked to listen everywhere.
+        Err(e)
+            if address.is_ipv6() && address.ip().is_unspecified() && e.kind() != io::ErrorKind::AddrInUse =>
+        {
+            UdpWire::bind((Ipv4Addr::UNSPECIFIED, address.port()).into()).map_err(failed)
+        }
+        bound => bound.map_err(failed),
+    }
+}
+
+fn say(served: Served, json: bool) -> Result<(), Failure> {
+    let Served { remote, request, bytes, outcome } = served;
+    if json {
+        let (sha256, error) = match outcome {
+            Ok(sum) => (Some(sum.to_string()), None),
+            Err(e) => (None, Some(e.to_string())),
+        };
+        return print_json(&Request { remote, request, bytes, sha256, error });
+    }
+    // What a peer sent is shown without what a terminal would obey.
+    let request = request.escape_debug();
+    match outcome {
+        Ok(_) => print(&format!("{remote}: {request}: {}\n", size(bytes))),
+        Err(e) => print(&format!("{remote}: {request}: {e}\n")),
+    }
+}
