@@ -301,8 +301,7 @@ impl Policies for SlotPolicies<'_> {
         };
         match slot.decide_with(self.key, self.flow, &mut changed, infer) {
             Verdict::Decided { action_q16, uid } => {
-                let ccplane_infer::Knobs { cwnd_bytes, rate_bytes_per_s } = changed;
-                *knobs = vm::Knobs { cwnd_bytes, rate_bytes_per_s };
+                (knobs.cwnd_bytes, knobs.rate_bytes_per_s) = (changed.cwnd_bytes, changed.rate_bytes_per_s);
                 Decision::Action { action_q16, snapshot: uid }
             }
             Verdict::Native => Decision::Native,

@@ -149,21 +149,21 @@ impl FlowEngine {
         } else {
             self.helm.choose(self.helm.mode_now(silent, false));
         }
-        let mut outcome = None;
+        let (mut reported, mut is_row) = (false, false);
         if self.helm.mode() == Mode::Program {
-            outcome = self.helm.invoke(&ack.prims, &mut self.policies, &mut self.report);
+            let outcome = self.helm.invoke(&ack.prims, &mut self.policies, &mut self.report);
+            (reported, is_row) = (outcome.report, outcome.asked);
             self.timeout_answered &= !ack.timeout;
         } else {
             self.native(ack, now_us);
         }
         self.steer = steer(&self.helm);
-        let reported = outcome.is_some_and(|outcome| outcome.report);
         if reported || now_us >= self.next_sample_us || self.helm.mode() != before {
             self.reports = self.reports.wrapping_add(u32::from(reported));
             self.sample(&ack.sampled, now_us);
         }
-        if let Some(outcome) = outcome.filter(|outcome| outcome.report) {
-            self.report(outcome.asked, now_us);
+        if reported {
+            self.report(is_row, now_us);
         }
         self.steer
     }
@@ -227,7 +227,7 @@ impl FlowEngine {
     }
 
     fn report(&mut self, is_row: bool, at_us: u64) {
-        let Some(running) = self.helm.steering().running().filter(|_| self.announced) else { return };
+        let Some(running) = self.helm.steering().running() else { return };
         let record = Record::Report {
             flow: self.shared.id,
             program: running.uid(),

@@ -96,12 +96,12 @@ impl<R: Ready> Helm<R> {
         prims: &Prims,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
-    ) -> Option<Outcome> {
-        let outcome = self.steering.invoke(prims, policies, report)?;
+    ) -> Outcome {
+        let outcome = self.steering.invoke(prims, policies, report);
         if outcome.native {
             self.choose(Mode::NativePolicy);
         }
-        Some(outcome)
+        outcome
     }
 
     /// Hands the flow to the native algorithm, from its window, and forgets the program, which is handed back.

@@ -87,6 +87,9 @@ impl<R: Ready> Staged<R> {
     }
 }
 
+/// What no program asks of a datapath.
+const NOTHING: Outcome = Outcome { report: false, asked: false, native: false };
+
 /// A flow's registers, and the program that runs on it.
 #[derive(Clone, Debug)]
 pub struct Steering<R> {
@@ -140,17 +143,18 @@ impl<R: Ready> Steering<R> {
         before
     }
 
-    /// One ACK under the running program; `None` if there is none.
+    /// One ACK under the running program, if there is one.
     #[inline]
     pub fn invoke<P: Policies + ?Sized>(
         &mut self,
         prims: &Prims,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
-    ) -> Option<Outcome> {
-        let outcome = self.running.as_mut()?.invoke(&mut self.flow, prims, policies, report);
+    ) -> Outcome {
+        let Some(running) = &mut self.running else { return NOTHING };
+        let outcome = running.invoke(&mut self.flow, prims, policies, report);
         self.gave_up = outcome.native;
-        Some(outcome)
+        outcome
     }
 
     /// Forgets the program and its rate; hands it back.

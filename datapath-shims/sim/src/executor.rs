@@ -74,14 +74,14 @@ impl Flow {
     }
 
     fn invoke(&mut self, prims: &Prims, slots: &SlotTable) -> Result<Observation, ExecutorError> {
-        let (mut report, mut outcome) = ([0; MAX_REGS], None);
+        let (mut report, mut reported, mut asked) = ([0; MAX_REGS], false, false);
         if self.staged.program().is_some() || !self.steering.gave_up() {
             self.steering.take(&mut self.staged, prims.get(Prim::AckNow));
             let mut policies = slots.policies(self.name.0, &mut self.policy);
-            outcome = self.steering.invoke(prims, &mut policies, &mut report);
+            let outcome = self.steering.invoke(prims, &mut policies, &mut report);
+            (reported, asked) = (outcome.report, outcome.asked);
         }
         let program = &self.program().ok_or("the flow has no program")?.program;
-        let (reported, asked) = outcome.map_or((false, false), |o| (o.report, o.asked));
         let (vm, native) = (self.steering.flow(), self.steering.gave_up());
         Ok(Observation {
             regs: self.steering.regs().to_vec(),

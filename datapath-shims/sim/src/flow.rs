@@ -155,7 +155,7 @@ impl Flow {
             self.helm.take(&mut self.staged, prims.get(Prim::AckNow));
         }
         let mut policies = slots.policies(self.id.0, &mut self.policy);
-        let Some(outcome) = self.helm.invoke(prims, &mut policies, report) else { return Invoked::default() };
+        let outcome = self.helm.invoke(prims, &mut policies, report);
         let values = |program: &Installed| report[..program.program.report_len()].to_vec();
         let running = self.helm.steering().running().filter(|_| outcome.report);
         Invoked { report: running.map(values), asked: outcome.asked }

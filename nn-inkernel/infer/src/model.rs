@@ -21,6 +21,7 @@ pub struct Inference {
 
 impl<'a> Model<'a> {
     /// The network in `image`; `None` unless it is of this shape.
+    #[inline]
     pub fn new(shape: &'a Shape, image: &'a [u64]) -> Option<Model<'a>> {
         let fits =
             image.len() * 8 >= shape.image_bytes() && image::u64_at(image, image::SHAPE) == shape.code();

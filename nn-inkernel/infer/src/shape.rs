@@ -48,6 +48,9 @@ pub struct Shape {
     bits: Bits,
     layers: u8,
     widths: [u8; MAX_LAYERS + 1],
+    /// What follows from the others, at hand for each decision.
+    image_bytes: u32,
+    code: u64,
 }
 
 /// Why there is no such shape.
@@ -110,7 +113,8 @@ impl Shape {
         if !(1..=MAX_LAYERS).contains(&layers) {
             return Err(ShapeError::Layers { found: layers });
         }
-        let mut shape = Shape { bits, layers: layers as u8, widths: [0; MAX_LAYERS + 1] };
+        let none = [0; MAX_LAYERS + 1];
+        let mut shape = Shape { bits, layers: layers as u8, widths: none, image_bytes: 0, code: 0 };
         for (n, (to, found)) in shape.widths.iter_mut().zip(widths.iter().copied()).enumerate() {
             if n == layers && found != 1 {
                 return Err(ShapeError::Outputs { found });
@@ -123,7 +127,10 @@ impl Shape {
             }
             *to = found as u8;
         }
-        let bytes = shape.image_bytes();
+        let bytes = shape.bias_at(layers);
+        shape.image_bytes = bytes as u32;
+        let widths = shape.widths.iter().rev().fold(0, |code, w| code << 8 | u64::from(*w));
+        shape.code = widths << 16 | (layers as u64) << 8 | bits as u64;
         if bytes > MAX_IMAGE_BYTES { Err(ShapeError::Image { bytes }) } else { Ok(shape) }
     }
 
@@ -179,12 +186,11 @@ impl Shape {
         8 * self.groups(layer) * (inputs + 1) + tables
     }
     /// Size of an image, bytes; a multiple of 8.
-    pub fn image_bytes(&self) -> usize {
-        self.bias_at(self.layers())
+    pub const fn image_bytes(&self) -> usize {
+        self.image_bytes as usize
     }
     /// The shape as one number, which an image carries.
-    pub fn code(&self) -> u64 {
-        let widths = self.widths.iter().rev().fold(0, |code, w| code << 8 | u64::from(*w));
-        widths << 16 | u64::from(self.layers) << 8 | self.bits as u64
+    pub const fn code(&self) -> u64 {
+        self.code
     }
 }

@@ -126,6 +126,7 @@ impl Slot<'_> {
     }
 
     /// As [`Slot::decide`], where `infer` runs the network in the buffer that is chosen, as [`Model::infer`] does.
+    #[inline]
     pub fn decide_with(
         &self,
         key: u64,
@@ -133,8 +134,10 @@ impl Slot<'_> {
         knobs: &mut Knobs,
         infer: impl FnOnce(u8, Model<'_>) -> Inference,
     ) -> Verdict {
-        let Some((buffer, image, model)) = self.choose(key, flow) else { return Verdict::Native };
+        let Some(buffer) = self.choose(key, flow) else { return Verdict::Native };
+        let image = self.images[usize::from(buffer) % BUFFERS];
         let uid = image::u32_at(image, image::UID);
+        let Some(model) = Model::new(self.shape, image).filter(|_| uid != 0) else { return Verdict::Native };
         let inference = infer(buffer, model);
         let bound = i64::from(image::u32_at(image, image::ACTION_BOUND_Q16) as i32);
         let bounded = |action: i64| action.min(bound).max(-bound);
@@ -158,7 +161,8 @@ impl Slot<'_> {
     }
 
     /// The buffer that the flow decides by, which may make it fall back; `None` if there is none.
-    fn choose(&self, key: u64, flow: &mut FlowPolicy) -> Option<(u8, &[u64], Model<'_>)> {
+    #[inline]
+    fn choose(&self, key: u64, flow: &mut FlowPolicy) -> Option<u8> {
         let slots_choice = match self.control.canary {
             Some(canary) if (spread(key) >> 48) < u64::from(self.control.canary_share) => Some(canary),
             _ => self.control.active,
@@ -190,9 +194,7 @@ impl Slot<'_> {
                 return None;
             }
         }
-        let image = self.images[usize::from(buffer) % BUFFERS];
-        let model = Model::new(self.shape, image).filter(|_| uid_in(buffer) != 0)?;
-        Some((buffer, image, model))
+        Some(buffer)
     }
 
     /// The monitor.
@@ -216,6 +218,7 @@ impl Slot<'_> {
 }
 
 /// Applies the action map that `image` begins with; true if that left the knob at its minimum.
+#[inline]
 pub fn apply(image: &[u64], action_q16: i64, knobs: &mut Knobs) -> bool {
     let knob = match image::u32_at(image, image::MAP) {
         map::RATE => &mut knobs.rate_bytes_per_s,
