@@ -292,4 +292,4 @@ impl Record {
     }
 }
 
-const _: () = assert!(MAX_RECORD_BYTES % WORD == 0 && is_valid(MIN_BYTES) && is_valid(MAX_BYTES));
+const _: () = assert!(MAX_RECORD_BYTES.is_multiple_of(WORD) && is_valid(MIN_BYTES) && is_valid(MAX_BYTES));

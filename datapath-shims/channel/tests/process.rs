@@ -1,0 +1,118 @@
+//! A process that dies while it writes: what it has published is whole, and what it has not is not there.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::OpenOptions;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ccplane_channel::ring::{self, MIN_BYTES, ReadError, Reader, WriteError, Writer};
+use ccplane_channel::{Record, SharedWords};
+
+/// Tells the process that it is the one to die, where its memory is, and how.
+const CHILD: &str = "CCPLANE_TEST_WRITER";
+/// Where a ring keeps its data, and the writer's position.
+const DATA: usize = 24;
+const TAIL: usize = 0;
+
+/// Of any length, and telling whether it is whole.
+fn record(n: u64) -> Vec<u8> {
+    let len = 8 + (n.wrapping_mul(2_654_435_761) % 3000) as usize;
+    n.to_le_bytes().into_iter().cycle().take(len).collect()
+}
+
+/// Runs this program again, as the writer.
+fn writer(file: &OwnedFd, how: &str) -> Child {
+    let memory = format!("{how} /proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "the_process_that_dies"]).env(CHILD, memory);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Not a test of its own: what the other tests' process does.
+#[test]
+fn the_process_that_dies() {
+    let Ok(told) = std::env::var(CHILD) else { return };
+    let (how, path) = told.split_once(' ').unwrap();
+    let file: OwnedFd = OpenOptions::new().read(true).write(true).open(path).unwrap().into();
+    let memory = Arc::new(SharedWords::open(&file, ring::words_of(MIN_BYTES)).unwrap());
+    let mut writer = Writer::new(Arc::clone(&memory), 0, MIN_BYTES).unwrap();
+    match how {
+        // Until it is killed.
+        "endless" => {
+            for n in 0.. {
+                while writer.write(&record(n)) == Err(WriteError::Full) {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        // One record, then half of one.
+        "half" => {
+            writer.write(&record(0)).unwrap();
+            let next = DATA + memory.words()[TAIL].load(Ordering::Relaxed) as usize;
+            memory.words()[next].store(1000, Ordering::Relaxed);
+            memory.words()[next + 1].store(1, Ordering::Relaxed);
+        }
+        // One record, then one that was published before it was written.
+        _ => {
+            writer.write(&record(0)).unwrap();
+            let next = DATA + memory.words()[TAIL].load(Ordering::Relaxed) as usize;
+            memory.words()[next].store(1000, Ordering::Relaxed);
+            memory.words()[TAIL].fetch_add(2, Ordering::Relaxed);
+        }
+    }
+    std::process::abort();
+}
+
+fn shared() -> (OwnedFd, Reader) {
+    let (memory, file) = SharedWords::create(ring::words_of(MIN_BYTES)).unwrap();
+    (file, Reader::new(Arc::new(memory), 0, MIN_BYTES).unwrap())
+}
+
+#[test]
+fn a_writer_that_is_killed_leaves_whole_records() {
+    for n in 0..20_u64 {
+        let (file, mut reader) = shared();
+        let mut child = writer(&file, "endless");
+        let mut into = Record::default();
+        let (mut next, start) = (0, Instant::now());
+        let mut killed_at = None;
+        loop {
+            if reader.read(&mut into).unwrap() {
+                assert_eq!(into.bytes(), record(next), "record {next}");
+                next += 1;
+                // Some while, counted from its first record, so that it dies at any point of one.
+                killed_at = killed_at.or(Some(Instant::now() + Duration::from_micros(500 + 137 * n)));
+            } else if child.try_wait().unwrap().is_some() && !reader.is_ready() {
+                break;
+            }
+            if killed_at.take_if(|at| Instant::now() >= *at).is_some() {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+            assert!(start.elapsed() < Duration::from_secs(10), "the writer does nothing");
+        }
+        assert!(next > 0);
+    }
+}
+
+#[test]
+fn half_a_record_is_not_there() {
+    let (file, mut reader) = shared();
+    writer(&file, "half").wait().unwrap();
+    let mut into = Record::default();
+    assert!(reader.read(&mut into).unwrap());
+    assert_eq!(into.bytes(), record(0));
+    assert_eq!(reader.read(&mut into), Ok(false));
+}
+
+#[test]
+fn a_record_that_was_published_too_early_ends_the_ring() {
+    let (file, mut reader) = shared();
+    writer(&file, "early").wait().unwrap();
+    let mut into = Record::default();
+    assert!(reader.read(&mut into).unwrap());
+    assert_eq!(reader.read(&mut into), Err(ReadError::Length { found: 1000, available: 2 }));
+}
