@@ -30,8 +30,8 @@ pub struct Outcome {
     pub queue_p95_ms: f64,
     /// Lost share of packets.
     pub loss: f64,
-    /// Jain's index over the flows.
-    pub jain: f64,
+    /// Jain's index over the flows, where there are several.
+    pub jain: Option<f64>,
 }
 
 /// Runs `scenario` and says what came of it.
@@ -48,15 +48,33 @@ pub fn outcome<D: Decider + ?Sized>(
     let shares: Vec<f64> = (0..scenario.flows.len())
         .map(|n| (rtts.packets(n) * WIRE_BYTES) as f64 / capacity.max(1.0))
         .collect();
-    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(s, q), x| (s + x, q + x * x));
     let delay_ns = scenario.flows[0].delay_ns as f64;
     let (delivered, lost) = measured.iter().fold((0, 0), |(d, l), m| (d + m.delivered, l + m.lost));
     Outcome {
-        used: sum,
+        used: shares.iter().sum(),
         share: shares.first().copied().unwrap_or(0.0),
         rtt_ratio: rtts.mean_ns(0) as f64 / delay_ns,
         queue_p95_ms: (rtts.percentile_ns(0, 95) as f64 - delay_ns).max(0.0) / 1e6,
         loss: lost as f64 / ((delivered + lost) as f64).max(1.0),
-        jain: if squares > 0.0 { sum * sum / (squares * shares.len() as f64) } else { 0.0 },
+        jain: jain(&shares),
+    }
+}
+
+/// Jain's index: 1 where all have the same, one over their number where one has all. `None` of fewer than two.
+fn jain(shares: &[f64]) -> Option<f64> {
+    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(s, q), x| (s + x, q + x * x));
+    let index = if squares > 0.0 { sum * sum / (squares * shares.len() as f64) } else { 0.0 };
+    (shares.len() > 1).then_some(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_flow_is_neither_fair_nor_unfair() {
+        assert_eq!((jain(&[]), jain(&[0.9])), (None, None));
+        assert_eq!((jain(&[0.4, 0.4]), jain(&[0.8, 0.0])), (Some(1.0), Some(0.5)));
+        assert_eq!(jain(&[0.0, 0.0]), Some(0.0));
     }
 }

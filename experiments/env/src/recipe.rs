@@ -234,7 +234,7 @@ impl Recipe {
             rtt_ratio: mean(|o| o.rtt_ratio),
             queue_p95_ms: mean(|o| o.queue_p95_ms),
             loss: mean(|o| o.loss),
-            jain: mean(|o| o.jain),
+            jain: mean_of(outcomes.iter().filter_map(|o| o.jain)),
         })
     }
 }
@@ -252,8 +252,14 @@ pub struct Line {
     pub queue_p95_ms: f64,
     /// Share of packets that were lost.
     pub loss: f64,
-    /// Jain's index over the flows of a link.
-    pub jain: f64,
+    /// Jain's index over the flows of a link, of those links that several share; `None` where there are none.
+    pub jain: Option<f64>,
+}
+
+/// `None` of nothing.
+fn mean_of(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
 }
 
 /// What learns small networks on small batches.

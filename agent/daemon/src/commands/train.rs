@@ -280,7 +280,7 @@ fn text_of(summary: &Summary, files: &Files) -> String {
                 format!("{:.2}", l.rtt_ratio),
                 format!("{:.1}", l.queue_p95_ms),
                 format!("{:.2} %", l.loss * 100.0),
-                format!("{:.3}", l.jain),
+                l.jain.map_or_else(|| "-".to_owned(), |jain| format!("{jain:.3}")),
             ]
         })
         .collect();
