@@ -12,10 +12,9 @@ use crate::{
     Action, ActionId, Candidate, Command, DatapathId, MAX_COMMANDS_PER_CALL, MAX_DATAPATHS, MAX_FLOWS,
 };
 use ccplane_alg::{Algorithm, Command as Asked, Control, Report, Row};
-use ccplane_contract::{
-    Capabilities, DatapathError, Event, FlowId, FlowInfo, FlowStats, ProgramUid, SnapshotUid,
-};
+use ccplane_contract::{Capabilities, DatapathError, Event, FlowId, FlowInfo, FlowStats, ProgramUid};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// Limits and periods.
@@ -195,11 +194,11 @@ struct Deploy<'a> {
     now_us: u64,
 }
 
-/// The next deployment's number; 0 names none.
-pub(crate) fn next_uid(next: &mut u32) -> SnapshotUid {
-    let uid = (*next).max(1);
-    *next = uid.wrapping_add(1);
-    SnapshotUid(uid)
+/// The next deployment's number.
+pub(crate) fn next_uid(next: &mut u32) -> NonZeroU32 {
+    let uid = NonZeroU32::new(*next).unwrap_or(NonZeroU32::MIN);
+    *next = uid.get().wrapping_add(1);
+    uid
 }
 
 /// The agent's state. See the [crate]'s page.

@@ -25,7 +25,7 @@ pub enum Teacher {
 
 impl From<Snapshot> for Teacher {
     fn from(snapshot: Snapshot) -> Teacher {
-        let image = snapshot.image(&DeployOptions { uid: 1, noise_q16: 0, pin: false });
+        let image = snapshot.image(&DeployOptions::ONLY);
         Teacher::Snapshot(Box::new(snapshot), image)
     }
 }

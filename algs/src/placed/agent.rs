@@ -17,9 +17,6 @@ use super::fields_of;
 use super::program::Asking;
 use crate::{Aurora, DEFAULT_REPORT_US, Mocc, REPORT_US};
 
-/// Names the agent's own deployment: there is one only, and no slot that could hold another.
-const UID: u32 = 1;
-
 /// Declarations, and what comes before the last clause, which starts the next interval: a decision takes effect, as it does
 /// where the policy is asked, with what follows it there.
 const DECIDED: &str = "
@@ -143,7 +140,7 @@ impl Version {
         let mut asking = Asking::of(program.source)?;
         let policy = algorithm.policies().into_iter().find(|p| p.slot == asking.slot)?;
         let snapshot = Snapshot::parse(&policy.snapshot).ok()?;
-        let image = snapshot.image(&DeployOptions { uid: UID, noise_q16: 0, pin: false });
+        let image = snapshot.image(&DeployOptions::ONLY);
         let cell = |register: &String| match register.strip_prefix("Report.") {
             Some(name) => Some(Cell::Reported(name.to_owned())),
             None => match asking.decl(register)?.init {

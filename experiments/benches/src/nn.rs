@@ -19,8 +19,6 @@ const STATES: usize = 64;
 const BATCH: usize = 4096;
 const ROUNDS: usize = 99;
 
-const DEPLOYED: DeployOptions = DeployOptions { uid: 1, noise_q16: 0, pin: false };
-
 /// What is measured, in this order.
 const RUNS: usize = 4;
 
@@ -99,14 +97,14 @@ impl Networks {
             float: Float::new(&mlp),
             w8: prepare(&w8, &states)?,
             w16: prepare(&w16, &states)?,
-            images: [&w8, &w16].map(|s| (*s.shape(), s.image(&DEPLOYED))),
+            images: [&w8, &w16].map(|s| (*s.shape(), s.image(&DeployOptions::ONLY))),
             states,
         })
     }
 }
 
 fn prepare(snapshot: &Snapshot, states: &[Vec<i32>]) -> Result<Box<Prepared>, BenchError> {
-    let image = snapshot.image(&DEPLOYED);
+    let image = snapshot.image(&DeployOptions::ONLY);
     let missing = |what: &str| BenchError::Missing(what.to_owned());
     let prepared = Prepared::new(snapshot.shape(), &image).map_err(|e| missing(&e.to_string()))?;
     let oracle = Model::new(snapshot.shape(), &image).ok_or_else(|| missing("an image of its own shape"))?;

@@ -193,7 +193,7 @@ impl Recipe {
     /// # Errors
     /// An algorithm's programs.
     pub fn compare(&self, policy: &Policy, snapshot: &Snapshot) -> Result<Vec<Line>, RecipeError> {
-        let image = snapshot.image(&DeployOptions { uid: 1, noise_q16: 0, pin: false });
+        let image = snapshot.image(&DeployOptions::ONLY);
         let learned = Prepared::new(Arc::clone(&self.algorithm))?;
         let name = self.algorithm.name();
         let mut lines = vec![

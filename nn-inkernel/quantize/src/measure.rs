@@ -11,7 +11,7 @@ pub(crate) fn fidelity(
     visited: &[&[i32]],
     off: &[Vec<i32>],
 ) -> Option<Fidelity> {
-    let image = snapshot.image(&DeployOptions { uid: 1, noise_q16: 0, pin: false });
+    let image = snapshot.image(&DeployOptions::ONLY);
     let model = Model::new(snapshot.shape(), &image)?;
     let mut comparison = Comparison {
         mlp,

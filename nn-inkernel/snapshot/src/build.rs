@@ -5,6 +5,7 @@ use crate::keys::{Signature, SigningKey, VerifyingKey};
 use crate::{Calibration, Fidelity, Hash, Network, PolicySpec, Provenance, SnapshotError};
 use ccplane_infer::{MAX_INPUTS, NOISE_DEVIATION, Shape, image, lanes, tables};
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
 
 /// When a datapath's monitor steps in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -55,12 +56,17 @@ pub struct Snapshot {
 /// How a snapshot is deployed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeployOptions {
-    /// Names the deployment; above 0, never reused.
-    pub uid: u32,
+    /// Names the deployment; never reused.
+    pub uid: NonZeroU32,
     /// Standard deviation of the exploration noise on actions, Q16; 0 for none.
     pub noise_q16: u32,
     /// Whether a flow that has decided by this deployment keeps it while a buffer holds it.
     pub pin: bool,
+}
+
+impl DeployOptions {
+    /// Of the one deployment there is, as it was built.
+    pub const ONLY: DeployOptions = DeployOptions { uid: NonZeroU32::MIN, noise_q16: 0, pin: false };
 }
 
 impl Snapshot {
@@ -171,7 +177,7 @@ impl Snapshot {
         let (shape, action) = (self.shape(), self.spec().action());
         let mut words = vec![0; shape.image_bytes() / 8];
         let noise_mult = ((i64::from(options.noise_q16) << 16) + NOISE_DEVIATION / 2) / NOISE_DEVIATION;
-        image::set_u32(&mut words, image::UID, options.uid);
+        image::set_u32(&mut words, image::UID, options.uid.get());
         image::set_u32(&mut words, image::CLIP_LIMIT, self.guards().clip_limit);
         image::set_u64(&mut words, image::SHAPE, shape.code());
         image::set_u32(&mut words, image::ACTION_BOUND_Q16, action.bound_q16);

@@ -8,9 +8,10 @@ use ccplane_snapshot::{
     ActionMap, DeployOptions, Feature, Hash, MAX_SNAPSHOT_BYTES, Network, NetworkError, PolicySpec,
     SigningKey, Snapshot, SnapshotError, SpecError, Trust, VerifyingKey,
 };
+use std::num::NonZeroU32;
 use support::{action, features, forge, layers, parts, snapshot};
 
-const DEPLOY: DeployOptions = DeployOptions { uid: 5, noise_q16: 3_277, pin: true };
+const DEPLOY: DeployOptions = DeployOptions { uid: NonZeroU32::new(5).unwrap(), noise_q16: 3_277, pin: true };
 
 #[test]
 fn files_read_as_they_were_written() {

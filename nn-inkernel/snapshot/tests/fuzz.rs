@@ -13,7 +13,7 @@ use support::{forge, snapshot};
 fn check(bytes: &[u8]) {
     let Ok(snapshot) = Snapshot::parse(bytes) else { return };
     assert_eq!(snapshot.to_bytes(), bytes, "canonical");
-    let image = snapshot.image(&DeployOptions { uid: 1, noise_q16: 9, pin: false });
+    let image = snapshot.image(&DeployOptions { noise_q16: 9, ..DeployOptions::ONLY });
     // Its own proof, on the packed words.
     Prepared::new(snapshot.shape(), &image).unwrap();
 }

@@ -8,6 +8,7 @@ use ccplane_contract::{DatapathError, FlowId, FlowStats, Mode, Part, SlotStats, 
 use ccplane_infer::{FlowPolicy, Level, Shape};
 use ccplane_snapshot::{DeployOptions, Hash};
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// A flow without a reward for so long is idle: a trial cannot count on it. Microseconds.
@@ -129,7 +130,7 @@ impl Machine {
         &mut self,
         candidate: Candidate,
         flows: &[FlowId],
-        next_uid: &mut dyn FnMut() -> SnapshotUid,
+        next_uid: &mut dyn FnMut() -> NonZeroU32,
         now_us: u64,
     ) -> Option<Command> {
         if let Some(verdict) = self.objection(&candidate) {
@@ -140,7 +141,8 @@ impl Machine {
         let share = self.share(&origin);
         let uid = next_uid();
         let PushRules { pin, noise_q16, .. } = *self.rules;
-        let image: Arc<[u64]> = snapshot.image(&DeployOptions { uid: uid.0, noise_q16, pin }).into();
+        let image: Arc<[u64]> = snapshot.image(&DeployOptions { uid, noise_q16, pin }).into();
+        let uid = SnapshotUid(uid.get());
         let deployment = Deployment { uid, snapshot: Some(snapshot.hash()), origin, since_us: now_us };
         let (part, trial) = match (share, &self.active) {
             (Some(share), Some(active)) => {

@@ -114,7 +114,7 @@ struct Compared {
 }
 
 fn compare(new: &Snapshot, old: &Snapshot, visited: &[Vec<i32>]) -> Compared {
-    let image = |s: &Snapshot| s.image(&DeployOptions { uid: 1, noise_q16: 0, pin: false });
+    let image = |s: &Snapshot| s.image(&DeployOptions::ONLY);
     let (image_new, image_old) = (image(new), image(old));
     let bound = i64::from(new.spec().action().bound_q16);
     let mut compared =
