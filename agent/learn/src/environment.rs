@@ -21,15 +21,30 @@ pub trait Actor {
     fn outcome(&mut self, agent: usize, reward: f32, end: End, observation: &[f32]);
 }
 
+/// Why an environment takes no preference.
+#[derive(Debug, thiserror::Error)]
+pub enum PreferenceError {
+    /// It has one reward.
+    #[error("the environment has one reward, whatever is preferred")]
+    OneReward,
+    /// What it runs does not take it.
+    #[error("the environment does not take the preference: {0}")]
+    Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
 /// Something to learn in: episodes of one or more agents.
 pub trait Environment: Send {
     /// Numbers in an observation.
     fn observation_len(&self) -> usize;
 
-    /// What its agents want in the episodes that follow. An environment with one fixed reward need not care; one that
-    /// does appends the preference to its observations and rewards by it.
-    fn prefer(&mut self, preference: Preference) {
+    /// What its agents want in the episodes that follow. An environment that takes it appends the preference to its
+    /// observations and rewards by it.
+    ///
+    /// # Errors
+    /// It does not take it: episodes would be what they were before.
+    fn prefer(&mut self, preference: Preference) -> Result<(), PreferenceError> {
         let _ = preference;
+        Err(PreferenceError::OneReward)
     }
 
     /// Runs one episode, drawn from `seed` (and the preference) alone: at most `max_steps` decisions of each agent.

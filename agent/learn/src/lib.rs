@@ -29,7 +29,7 @@ pub use architecture::{
     Architecture, ArchitectureError, MAX_HIDDEN, MAX_INPUTS, MAX_NEURONS, PreferenceBlock,
 };
 pub use back_end::{BackEnd, Device, DeviceError, MAX_THREADS, TorchOptions};
-pub use environment::{Actor, End, Environment};
+pub use environment::{Actor, End, Environment, PreferenceError};
 pub use learner::{LearnError, Learner, LearnerState, Moments, UpdateStats};
 pub use native::{ActorCritic, Native};
 pub use policy::{Policy, PolicyError, Provenance};

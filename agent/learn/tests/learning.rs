@@ -6,8 +6,8 @@ mod toys;
 use ccplane_learn::curves::{EventWriter, JsonLines, read_events};
 use ccplane_learn::{
     Actor, Checkpoint, Decay, End, Environment, Evaluation, Goals, Learner, Native, Observer, Plateau,
-    Policy, PpoConfig, Preference, Rng, Stop, TrainConfig, TrainError, TrainReport, Update, evaluate,
-    landmarks, train,
+    Policy, PpoConfig, Preference, PreferenceError, Rng, Stop, TrainConfig, TrainError, TrainReport, Update,
+    evaluate, landmarks, train,
 };
 use toys::{Tastes, Tracking};
 
@@ -70,7 +70,7 @@ fn reaches_the_best_policy() {
     (0..100).for_each(|seed| Tracking { agents: 1 }.episode(seed, 50, &mut best));
     let best = best.sum / best.rewards;
     let mean = |policy: &Policy| {
-        let rewards = evaluate(policy, &mut tracking(1), &Goals::Own, 99, 100, 50, 1);
+        let rewards = evaluate(policy, &mut tracking(1), &Goals::Own, 99, 100, 50, 1).unwrap();
         rewards.iter().sum::<f32>() / 100.0
     };
     let (before, after) = (mean(&toys::policy(2, &[16, 16], None)), mean(&report.best));
@@ -234,7 +234,8 @@ fn curves_say_what_the_observer_hears() {
 }
 
 fn worth(policy: &Policy, preference: Preference) -> f32 {
-    evaluate(policy, &mut tastes(), &Goals::One(preference), 5, 4, 50, 1).iter().sum::<f32>() / 4.0
+    let rewards = evaluate(policy, &mut tastes(), &Goals::One(preference), 5, 4, 50, 1).unwrap();
+    rewards.iter().sum::<f32>() / 4.0
 }
 
 #[test]
@@ -265,6 +266,19 @@ fn landmarks_then_a_new_preference_without_forgetting() {
     assert!(forgot(&without) < forgot(&with_replay), "{} {}", forgot(&without), forgot(&with_replay));
 }
 
+/// What takes no preference is not trained for one as if it did.
+#[test]
+fn a_refused_preference_ends_a_training() {
+    let goals = Goals::One(Preference::new(1.0, 1.0, 1.0).unwrap());
+    let policy = toys::policy(2, &[16, 16], None);
+    let refused = evaluate(&policy, &mut tracking(1), &goals, 1, 1, 10, 1);
+    assert!(matches!(refused, Err(PreferenceError::OneReward)), "{refused:?}");
+    let mut learner = Native::new(&policy, ppo()).unwrap();
+    let config = TrainConfig { goals, ..config(1000) };
+    let ended = train(&mut learner, &mut tracking(1), &config, None, &mut ());
+    assert!(matches!(ended, Err(TrainError::Preference(PreferenceError::OneReward))));
+}
+
 /// Keeps what it was asked to prefer, in evaluations too.
 struct Asked(Tastes, std::sync::Arc<std::sync::Mutex<Vec<Preference>>>);
 
@@ -273,9 +287,9 @@ impl Environment for Asked {
         self.0.observation_len()
     }
 
-    fn prefer(&mut self, preference: Preference) {
+    fn prefer(&mut self, preference: Preference) -> Result<(), PreferenceError> {
         self.1.lock().unwrap().push(preference);
-        self.0.prefer(preference);
+        self.0.prefer(preference)
     }
 
     fn episode(&mut self, seed: u64, max_steps: usize, actor: &mut dyn Actor) {

@@ -2,7 +2,7 @@
 
 use crate::{EnvError, Family, Learning, Prepared, Quiet, run};
 use ccplane_alg::{Algorithm, configure};
-use ccplane_learn::{Actor, Environment, Preference};
+use ccplane_learn::{Actor, Environment, Preference, PreferenceError};
 use ccplane_snapshot::PolicySpec;
 use std::sync::Arc;
 
@@ -44,6 +44,19 @@ impl Links {
         Ok(Links { family, spec, algorithms })
     }
 
+    /// What the learning algorithm's flows want in the episodes that follow.
+    ///
+    /// # Errors
+    /// It has no parameters for that.
+    pub fn prefer(&mut self, preference: Preference) -> Result<(), EnvError> {
+        let algorithm = self.algorithms[0].algorithm();
+        let percents = preference.weights().map(|w| ((w * 100.0).round() as i64).clamp(1, 100));
+        let configured = configure(algorithm, PREFERENCE.into_iter().zip(percents))
+            .map_err(|source| EnvError::Preference { algorithm: algorithm.name(), source })?;
+        self.algorithms[0] = self.algorithms[0].configured(configured);
+        Ok(())
+    }
+
     /// Its algorithms: the learning one first.
     pub fn algorithms(&self) -> &[Prepared] {
         &self.algorithms
@@ -55,18 +68,30 @@ impl Environment for Links {
         self.spec.inputs().len()
     }
 
-    fn prefer(&mut self, preference: Preference) {
-        let algorithm = self.algorithms[0].algorithm();
-        let percents = preference.weights().map(|w| ((w * 100.0).round() as i64).clamp(1, 100));
-        // An algorithm without these parameters has one reward, whatever is preferred.
-        if let Ok(configured) = configure(algorithm, PREFERENCE.into_iter().zip(percents)) {
-            self.algorithms[0] = self.algorithms[0].configured(configured);
-        }
+    fn prefer(&mut self, preference: Preference) -> Result<(), PreferenceError> {
+        Links::prefer(self, preference).map_err(|error| PreferenceError::Refused(error.into()))
     }
 
     fn episode(&mut self, seed: u64, max_steps: usize, actor: &mut dyn Actor) {
         let scenario = self.family.draw(seed, max_steps, self.algorithms.len() > 1);
         let mut learning = Learning::new(&self.spec, actor);
         run(&scenario, &self.algorithms, seed, max_steps, &mut learning, &mut Quiet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::Recipe;
+
+    #[test]
+    fn who_takes_no_preference_says_so() {
+        let even = Preference::new(1.0, 1.0, 1.0).unwrap();
+        let (mut aurora, mut mocc) =
+            (Recipe::aurora().unwrap().links().unwrap(), Recipe::mocc().unwrap().links().unwrap());
+        mocc.prefer(even).unwrap();
+        assert!(matches!(aurora.prefer(even), Err(EnvError::Preference { algorithm: "aurora", .. })));
+        let refused = Environment::prefer(&mut aurora, even);
+        assert!(matches!(refused, Err(PreferenceError::Refused(_))), "{refused:?}");
     }
 }

@@ -32,6 +32,8 @@ pub use measure::{Measured, Quiet, Rtts, Watch};
 pub use scenario::{FlowSetup, OnOff, Scenario};
 pub use world::run;
 
+use ccplane_alg::ParameterError;
+
 /// Why there is no such environment.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum EnvError {
@@ -56,6 +58,14 @@ pub enum EnvError {
         found: usize,
         /// The program's.
         expected: usize,
+    },
+    /// The algorithm has one reward, whatever is preferred.
+    #[error("{algorithm} takes no preference: {source}")]
+    Preference {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// Which parameter it has not.
+        source: ParameterError,
     },
     /// A range of a family that is none, or goes beyond what is simulated.
     #[error("{field}: {low} to {high}; a range within {min} to {max} is needed")]

@@ -13,7 +13,7 @@ use ccplane_alg::Algorithm;
 use ccplane_algs::{Aurora, AuroraConfig, Bbr, Copa, Cubic, Mocc};
 use ccplane_learn::{
     Actor, ActorCritic, Architecture, End, Environment, Goals, LearnError, Plateau, Policy, PolicyError,
-    PpoConfig, Rng, TrainConfig, TrainError,
+    PpoConfig, PreferenceError, Rng, TrainConfig, TrainError,
 };
 use ccplane_program::vm::{Decision, Knobs};
 use ccplane_quantize::{Options, QuantizeError, quantize};
@@ -77,6 +77,9 @@ pub enum RecipeError {
     /// The training.
     #[error(transparent)]
     Train(#[from] TrainError),
+    /// What is preferred.
+    #[error(transparent)]
+    Preference(#[from] PreferenceError),
 }
 
 impl Recipe {
@@ -178,7 +181,7 @@ impl Recipe {
         let mut visited = Vec::new();
         for n in 0..u64::from(episodes) {
             if let Some(preference) = self.train.goals.evaluation(n as usize) {
-                links.prefer(preference);
+                links.prefer(preference)?;
             }
             let seed = Rng::new(self.train.seed, &[VISITS, n]).bits();
             let scenario = self.family.draw(seed, VISITED_STEPS, self.rival.is_some());

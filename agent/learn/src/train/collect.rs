@@ -1,7 +1,9 @@
 //! Runs episodes on all threads, with results in the order of the episodes.
 
 use super::{TrainConfig, stream};
-use crate::{Actor, ActorCritic, Batch, End, Environment, Goals, Learner, Policy, Recorder, Rng};
+use crate::{
+    Actor, ActorCritic, Batch, End, Environment, Goals, Learner, Policy, PreferenceError, Recorder, Rng,
+};
 use std::sync::{Mutex, PoisonError};
 
 /// Runs `episodes` episodes; environment `n` of N runs those numbered n, n + N ... Each thread has one `worker`.
@@ -43,9 +45,9 @@ pub(super) fn collect(
     config: &TrainConfig,
     update: u64,
     traversed: Option<u64>,
-) -> Batch {
+) -> Result<Batch, PreferenceError> {
     let (policy, ppo, seed) = (learner.policy(), learner.config(), config.seed);
-    let parts = run(
+    let parts: Vec<Result<Batch, PreferenceError>> = run(
         environments,
         config.episodes(),
         config.threads,
@@ -54,19 +56,24 @@ pub(super) fn collect(
             let name = |stream| Rng::new(seed, &[stream, update, n as u64]);
             recorder.explore_by(name(stream::EXPLORE));
             if let Some(preference) = config.goals.training(traversed, n, &mut name(stream::GOAL)) {
-                environment.prefer(preference);
+                environment.prefer(preference)?;
             }
             environment.episode(name(stream::EPISODE).bits(), config.episode_steps, recorder);
-            recorder.take()
+            Ok(recorder.take())
         },
     );
     let mut batch = Batch::new(policy.architecture().inputs);
-    parts.iter().for_each(|part| batch.append(part));
-    batch
+    for part in parts {
+        batch.append(&part?);
+    }
+    Ok(batch)
 }
 
 /// Mean reward of a decision in each of `episodes` episodes, which follow from `seed`, when `policy` decides without
 /// exploration, its actions bounded as its specification says.
+///
+/// # Errors
+/// An environment that does not take what `goals` prefer.
 pub fn evaluate(
     policy: &Policy,
     environments: &mut [Box<dyn Environment>],
@@ -75,21 +82,22 @@ pub fn evaluate(
     episodes: usize,
     episode_steps: usize,
     threads: usize,
-) -> Vec<f32> {
-    run(
+) -> Result<Vec<f32>, PreferenceError> {
+    let rewards: Vec<Result<f32, PreferenceError>> = run(
         environments,
         episodes,
         threads,
         || Greedy::new(policy),
         |greedy, environment, n| {
             if let Some(preference) = goals.evaluation(n) {
-                environment.prefer(preference);
+                environment.prefer(preference)?;
             }
             let seed = Rng::new(seed, &[stream::EVALUATION, n as u64]).bits();
             environment.episode(seed, episode_steps, greedy);
-            greedy.take()
+            Ok(greedy.take())
         },
-    )
+    );
+    rewards.into_iter().collect()
 }
 
 /// Follows a policy without exploration.

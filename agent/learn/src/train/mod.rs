@@ -11,7 +11,9 @@ pub use checkpoint::Checkpoint;
 pub use collect::evaluate;
 pub use plateau::{Plateau, PlateauState};
 
-use crate::{Environment, Goals, LearnError, Learner, Policy, PolicyError, Rng, UpdateStats};
+use crate::{
+    Environment, Goals, LearnError, Learner, Policy, PolicyError, PreferenceError, Rng, UpdateStats,
+};
 use serde::{Deserialize, Serialize};
 
 /// Streams of random numbers, by use.
@@ -247,6 +249,9 @@ pub enum TrainError {
     /// A policy is none.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// An environment does not take what the goals prefer.
+    #[error(transparent)]
+    Preference(#[from] PreferenceError),
     /// The observer failed.
     #[error("what observes the training failed: {0}")]
     Observer(#[from] std::io::Error),
@@ -341,7 +346,7 @@ impl<'a> Run<'a> {
             self.progress.traversal_from.get_or_insert(update);
         }
         let traversed = self.progress.traversal_from.map(|first| update - first);
-        let batch = collect::collect(self.learner, self.environments, config, update, traversed);
+        let batch = collect::collect(self.learner, self.environments, config, update, traversed)?;
         if batch.is_empty() {
             return Err(TrainError::NoRows { update: update + 1 });
         }
@@ -375,7 +380,7 @@ impl<'a> Run<'a> {
             config.eval_episodes,
             config.episode_steps,
             config.threads,
-        );
+        )?;
         let mean_reward = rewards.iter().sum::<f32>() / rewards.len().max(1) as f32;
         let Progress { updates, steps, .. } = self.progress;
         let evaluation = Evaluation { update: updates, steps, mean_reward, rewards };

@@ -2,7 +2,8 @@
 #![allow(dead_code)] // Each test uses some of them.
 
 use ccplane_learn::{
-    Actor, Architecture, End, Environment, Policy, PolicyError, Preference, PreferenceBlock, Rng,
+    Actor, Architecture, End, Environment, Policy, PolicyError, Preference, PreferenceBlock, PreferenceError,
+    Rng,
 };
 use ccplane_quantize::Activation;
 use ccplane_snapshot::{Action, ActionMap, Feature, PolicySpec};
@@ -109,8 +110,9 @@ impl Environment for Tastes {
         4
     }
 
-    fn prefer(&mut self, preference: Preference) {
+    fn prefer(&mut self, preference: Preference) -> Result<(), PreferenceError> {
         self.preference = preference;
+        Ok(())
     }
 
     fn episode(&mut self, seed: u64, max_steps: usize, actor: &mut dyn Actor) {

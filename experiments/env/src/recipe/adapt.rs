@@ -89,7 +89,7 @@ impl Recipe {
     fn mean_reward(&self, policy: &Policy, goals: &Goals, episodes: usize) -> Result<f32, RecipeError> {
         let (mut environments, config) = (self.environments()?, &self.train);
         let (seed, steps, threads) = (config.seed, config.episode_steps, config.threads);
-        let rewards = evaluate(policy, &mut environments, goals, seed, episodes, steps, threads);
+        let rewards = evaluate(policy, &mut environments, goals, seed, episodes, steps, threads)?;
         Ok(rewards.iter().sum::<f32>() / rewards.len().max(1) as f32)
     }
 

@@ -16,7 +16,7 @@ impl Recipe {
     pub fn digest(&self) -> Result<String, RecipeError> {
         let (mut environments, initial) = (self.environments()?, self.initial()?);
         let (goals, seed) = (&self.train.goals, self.train.seed);
-        let rewards = evaluate(&initial, &mut environments, goals, seed, ENVIRONMENTS, STEPS, 1);
+        let rewards = evaluate(&initial, &mut environments, goals, seed, ENVIRONMENTS, STEPS, 1)?;
         let algorithms = [Some(&self.algorithm), self.rival.as_ref()];
         let programs = algorithms.map(|one| one.map(|algorithm| (algorithm.name(), algorithm.programs())));
         // The shortest text that a number follows from again is its own.

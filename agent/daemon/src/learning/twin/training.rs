@@ -157,18 +157,18 @@ impl Training {
             rewards: Vec::new(),
             best: (0.0, policy.clone()),
         };
-        training.baseline = training.judge(policy, 0).mean();
+        training.baseline = training.judge(policy, 0)?.mean();
         training.best.0 = training.baseline;
         Ok(training)
     }
 
     /// One episode, and an update when there are enough; what came of it, once it has ended.
-    pub(super) fn turn(&mut self) -> Result<Option<Trained>, LearnError> {
+    pub(super) fn turn(&mut self) -> Result<Option<Trained>, TrainingError> {
         let config = *self.learner.config();
         self.episodes += 1;
         let mut recorder =
             Recorder::new(self.learner.policy(), &config, Rng::new(self.seed, &[1, self.episodes]));
-        self.prefer();
+        self.prefer()?;
         // Not among the links of comparison.
         let drawn = self.seed.wrapping_add(2 * self.schedule.evaluations + self.episodes);
         self.links.episode(drawn, self.schedule.episode_steps, &mut recorder);
@@ -184,58 +184,57 @@ impl Training {
             return Ok(None);
         }
         let policy = self.learner.policy().clone();
-        let found = self.judge(&policy, 0).mean();
+        let found = self.judge(&policy, 0)?.mean();
         self.rewards.push(found);
         if found > self.best.0 {
             self.best = (found, policy);
         }
-        Ok(self.ended())
+        self.ended()
     }
 
     /// What the next episode's flows prefer.
-    fn prefer(&mut self) {
+    fn prefer(&mut self) -> Result<(), EnvError> {
         let n = self.episodes as usize;
         let preference = if self.preferences.is_empty() {
-            return;
+            return Ok(());
         } else if self.episodes.is_multiple_of(LANDMARK_EVERY) {
             let landmarks = landmarks();
             landmarks.get(n / LANDMARK_EVERY as usize % landmarks.len().max(1)).copied()
         } else {
             self.preferences.get(n % self.preferences.len()).copied()
         };
-        if let Some(preference) = preference {
-            self.links.prefer(preference);
-        }
+        preference.map_or(Ok(()), |preference| self.links.prefer(preference))
     }
 
-    fn ended(&mut self) -> Option<Trained> {
-        let before = self.rewards.len().checked_sub(self.schedule.still)?;
+    /// What came of it, if it has.
+    fn ended(&mut self) -> Result<Option<Trained>, TrainingError> {
+        let Some(before) = self.rewards.len().checked_sub(self.schedule.still) else { return Ok(None) };
         let best = |rewards: &[f64]| rewards.iter().copied().fold(self.baseline, f64::max);
         let rise = best(&self.rewards[before..]) - best(&self.rewards[..before]);
         let stability = rise.max(0.0);
         let converged = before > 0 && stability <= STILL_RISE;
         if !converged && self.updates < self.schedule.max_updates {
-            return None;
+            return Ok(None);
         }
         // The best of many is so in part by luck: links that neither has been chosen on say by how much it is better.
         let (policy, deployed) = (self.best.1.clone(), self.deployed.clone());
-        let judge = self.judge(&policy, 1);
-        let gain = judge.mean() - self.judge(&deployed, 1).mean() - LEAST_GAIN;
+        let judge = self.judge(&policy, 1)?;
+        let gain = judge.mean() - self.judge(&deployed, 1)?.mean() - LEAST_GAIN;
         let claim = Claim { converged, stability, gain: Some(gain) };
-        Some(Trained { policy, claim, updates: self.updates, states: judge.states })
+        Ok(Some(Trained { policy, claim, updates: self.updates, states: judge.states }))
     }
 
     /// Runs a policy, without exploration, on one set of links.
-    fn judge(&mut self, policy: &Policy, set: u64) -> Judge {
+    fn judge(&mut self, policy: &Policy, set: u64) -> Result<Judge, EnvError> {
         let mut judge = Judge::of(policy);
         for n in 0..self.schedule.evaluations {
             if let Some(preference) = self.preferences.get(n as usize % self.preferences.len().max(1)) {
-                self.links.prefer(*preference);
+                self.links.prefer(*preference)?;
             }
             let drawn = self.seed.wrapping_add(set * self.schedule.evaluations + n);
             self.links.episode(drawn, self.schedule.episode_steps, &mut judge);
         }
-        judge
+        Ok(judge)
     }
 }
 
