@@ -18,7 +18,8 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     let shipped = Mocc::default().policies();
     let source = shipped.first().ok_or_else(|| BenchError::Missing("MOCC ships without a policy".into()))?;
     let policy = Policy::from_bytes(&source.policy).map_err(|e| failed(&e))?;
-    let recipe = Recipe::mocc().map_err(|e| failed(&e))?;
+    let mut recipe = Recipe::mocc().map_err(|e| failed(&e))?;
+    recipe.train.threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut adaptations = Vec::new();
     for [throughput, latency, loss] in UNSEEN {
         let preference = Preference::new(throughput, latency, loss)
@@ -29,28 +30,53 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
 }
 
 fn figures(adaptations: &[Adaptation]) -> Vec<Figure> {
-    let all = adaptations.len();
-    let at_once = adaptations.iter().filter(|a| a.adapted_steps_to_90 == Some(0)).count();
-    let never = adaptations.iter().filter(|a| a.adapted_steps_to_90.is_none()).count();
-    let steps: Vec<(f64, f64)> = adaptations
+    let to_90: Vec<_> =
+        adaptations.iter().map(|a| (a, [a.scratch_steps_to_90, a.adapted_steps_to_90])).collect();
+    let to_gain: Vec<_> = adaptations.iter().map(|a| (a, a.steps_to_gain())).collect();
+    let pairs = |of: fn(&Adaptation) -> (f32, f32)| -> Vec<(f64, f64)> {
+        adaptations.iter().map(of).map(|(new, old)| (new.into(), old.into())).collect()
+    };
+    let most = |of: fn(&Adaptation) -> f32| adaptations.iter().map(of).fold(f32::NEG_INFINITY, f32::max);
+    vec![
+        steps("learn.prefer.steps", "of the latter's reward", &to_90),
+        steps("learn.prefer.gain", "of what the latter gained over what knows nothing", &to_gain),
+        Figure::paired(
+            "learn.prefer.reward",
+            "",
+            "a policy from nothing",
+            &pairs(|a| (a.adapted_reward, a.scratch_reward)),
+        )
+        .noted(format!(
+            "on held-out links; from nothing, the last tenth of evaluations is at most {:.1} % better than the tenth before",
+            100.0 * most(|a| a.scratch_rise)
+        )),
+        Figure::paired(
+            "learn.prefer.old",
+            "",
+            "old preferences before",
+            &pairs(|a| (a.old_after, a.old_before)),
+        )
+        .noted(format!(
+            "on held-out links; the one that loses most loses {:.1} %",
+            100.0 * most(|a| a.old_worst_loss)
+        )),
+    ]
+}
+
+/// Decisions until 90 % of something, beside those from nothing, which each has first.
+fn steps(name: &str, of: &str, all: &[(&Adaptation, [Option<u64>; 2])]) -> Figure {
+    let pairs: Vec<(f64, f64)> = all
         .iter()
-        .map(|a| {
-            let adapted = within(a.adapted_steps_to_90, &a.adapted_curve);
-            (adapted, within(a.scratch_steps_to_90, &a.scratch_curve))
+        .map(|(a, [scratch, adapted])| {
+            (within(*adapted, &a.adapted_curve), within(*scratch, &a.scratch_curve))
         })
         .collect();
-    let rewards: Vec<(f64, f64)> =
-        adaptations.iter().map(|a| (f64::from(a.adapted_reward), f64::from(a.scratch_reward))).collect();
-    let old: Vec<(f64, f64)> =
-        adaptations.iter().map(|a| (f64::from(a.old_after), f64::from(a.old_before))).collect();
-    vec![
-        Figure::paired("learn.prefer.steps", "decisions", "a policy from nothing", &steps).noted(format!(
-            "to 90 % of the latter's reward; there at once: {at_once} of {all}; never, and counted as all that it learned from: \
-             {never}"
-        )),
-        Figure::paired("learn.prefer.reward", "", "a policy from nothing", &rewards),
-        Figure::paired("learn.prefer.old", "", "old preferences before", &old),
-    ]
+    let at_once = all.iter().filter(|(_, [_, adapted])| *adapted == Some(0)).count();
+    let never = all.iter().filter(|(_, [_, adapted])| adapted.is_none()).count();
+    Figure::paired(name, "decisions", "a policy from nothing", &pairs).noted(format!(
+        "to 90 % {of}; there at once: {at_once} of {}; never, and counted as all that it learned from: {never}",
+        all.len()
+    ))
 }
 
 /// Who never got there needs more than all that it learned from: at least that counts.
@@ -60,6 +86,7 @@ fn within(reached: Option<u64>, curve: &[(u64, f32)]) -> f64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -67,12 +94,15 @@ mod tests {
         Adaptation {
             preference: [1.0, 0.0, 0.0],
             scratch_reward: 0.5,
+            scratch_best: 0.5,
+            scratch_rise: 0.0,
             scratch_steps_to_90: scratch,
             before_reward: 0.25,
             adapted_reward: 0.5,
             adapted_steps_to_90: adapted,
             old_before: 0.5,
             old_after: 0.5,
+            old_worst_loss: 0.02,
             scratch_curve: vec![(0, 0.0), (100_000, 0.5)],
             adapted_curve: vec![(0, 0.25), (8_000, 0.5)],
         }
@@ -94,5 +124,28 @@ mod tests {
         ]);
         assert_eq!((figure.value, figure.baseline), (8_000.0, Some(40_000.0)));
         assert_eq!(figure.ratio, Some(0.1), "of 0.08, 0.1 and 0.2");
+    }
+
+    #[test]
+    fn a_gain_is_above_what_knows_nothing() {
+        let mut one = adaptation(Some(0), Some(0));
+        one.scratch_curve = vec![(0, 0.46), (50_000, 0.49), (100_000, 0.5)];
+        one.adapted_curve = vec![(0, 0.46), (4_000, 0.497)];
+        let all = figures(&[one]);
+        assert_eq!((all[0].value, all[0].baseline), (0.0, Some(0.0)), "both begin with 90 % of the reward");
+        assert_eq!((all[1].value, all[1].baseline), (4_000.0, Some(100_000.0)));
+        assert!(all[3].note.as_ref().is_some_and(|note| note.ends_with("loses 2.0 %")), "{:?}", all[3].note);
+    }
+
+    #[test]
+    fn the_policy_has_not_seen_them() {
+        for unseen in UNSEEN {
+            let [throughput, latency, loss] = unseen;
+            let unseen = Preference::new(throughput, latency, loss).unwrap();
+            assert!(
+                ccplane_learn::landmarks().iter().all(|seen| seen.distance(&unseen) > 0.05),
+                "{unseen:?}"
+            );
+        }
     }
 }

@@ -239,7 +239,7 @@ fn adapt(args: &TrainArgs, recipe: &Recipe, files: &Files, percents: &[u8]) -> R
     }
     let steps = |steps: Option<u64>| steps.map_or_else(|| "never".to_owned(), |n| n.to_string());
     print(&format!(
-        "from nothing: reward {:.4}, 90 % of it after {} decisions\nadapted: {:.4}, after {}\n\
+        "from nothing: reward {:.4}, 90 % of its best evaluation after {} decisions\nadapted: {:.4}, after {}\n\
          old preferences: {:.4} before, {:.4} after\n",
         adaptation.scratch_reward,
         steps(adaptation.scratch_steps_to_90),
