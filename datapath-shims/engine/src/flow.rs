@@ -97,7 +97,8 @@ pub struct FlowEngine {
     report: [i64; MAX_REGS],
 }
 
-/// The policies of one flow.
+/// The policies of one flow. Its copy of the current table is looked at with one load; what a thread needs to take another
+/// one is allocated when its first flow starts.
 struct Asked {
     flow: FlowId,
     slots: Cache<Arc<ArcSwap<SlotTable>>, Arc<SlotTable>>,

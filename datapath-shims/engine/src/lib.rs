@@ -11,6 +11,33 @@
 //! reads no clock but the ACK's.
 //!
 //! [`steering`], [`helm`], [`native`] and [`rate`] are the parts that other datapaths are made of too.
+//!
+//! ```
+//! use ccplane_contract::{Datapath, Field, FlowInfo, ProgramUid};
+//! use ccplane_engine::{Ack, EngineConfig, Sampled, engine};
+//! use ccplane_program::{ir::Prim, vm::Prims};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (transport, mut agent) = engine(EngineConfig::new("mine"), std::sync::Arc::new(|| ()));
+//! # let address = std::net::SocketAddr::from(([127, 0, 0, 1], 4433));
+//! # let (local, remote, cgroup, min_rtt_us) = (address, address, None, None);
+//! let info = FlowInfo { mss_bytes: 1200, init_cwnd_bytes: 12_000, local, remote, cgroup, min_rtt_us };
+//! let mut flow = transport.flow(info, 0);
+//!
+//! let program = ccplane_program::compile("(def (step 1)) (when true (:= Cwnd (+ Cwnd step)))")
+//!     .map_err(|errors| format!("{errors:?}"))?;
+//! agent.install(ProgramUid(1), &program)?;
+//! agent.set_program(flow.id(), ProgramUid(1), &[(Field::Cwnd, 50_000), (Field::Rate, 1_000_000)])?;
+//!
+//! let mut prims = Prims::default();
+//! prims.set(Prim::AckNow, 20_000).set(Prim::AckBytesAcked, 1200);
+//! let (new_loss_episode, timeout, window_limited) = (false, false, true);
+//! let sampled = Sampled::default();
+//! let steer = flow.on_ack(&Ack { prims, packets: 1, new_loss_episode, timeout, window_limited, sampled });
+//! assert_eq!((steer.cwnd_bytes, steer.rate), (50_001, 1_000_000));
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
