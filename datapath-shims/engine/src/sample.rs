@@ -221,6 +221,7 @@ impl SampleCell {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
 
     /// Every field a function of `n`.
     fn numbered(n: u32) -> Sample {
@@ -277,17 +278,28 @@ mod tests {
                     cell.write(numbered(n));
                 }
             });
-            let mut different = 0;
-            let mut last = 0;
-            for _ in 0..200_000 {
+            let _stop = Stop(&stop);
+            let (mut different, mut last, began) = (0, 0, Instant::now());
+            while different < 100_000 && began.elapsed() < PATIENCE {
                 let sample = cell.read();
                 let n = sample.srtt_us - 4;
                 assert_eq!(sample, numbered(n));
                 different += u32::from(n != last);
                 last = n;
             }
-            stop.store(true, Relaxed);
-            assert!(different > 1, "the writer ran beside the reader");
+            assert!(different > 100, "the writer ran beside the reader");
         });
+    }
+
+    /// For both threads to get a processor.
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Stops the other thread, also where this one panics.
+    struct Stop<'a>(&'a AtomicBool);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
     }
 }
