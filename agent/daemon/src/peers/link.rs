@@ -71,8 +71,7 @@ impl Link {
         self.ring.as_mut().map_or(Ok(false), |ring| ring.receive(record))
     }
 
-    /// Sends what `encode` writes over the socket, though there may be rings; now or not at all. Tells whether anyone
-    /// listens there.
+    /// Sends what `encode` writes over the socket, though there may be rings; now or not at all.
     pub(super) fn send_beside(
         &mut self,
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
@@ -158,6 +157,11 @@ impl Link {
     pub(super) fn drop_backlog(&mut self) {
         self.backlog.clear();
         self.backlog_bytes = 0;
+    }
+
+    /// Looks whether anyone is there: where there are rings, sending does not tell.
+    pub(super) fn look_for_other(&mut self) {
+        self.gone |= !self.socket.is_there(&self.to);
     }
 
     /// Whether nobody listens at the other end any more.

@@ -5,8 +5,8 @@ use ccplane_contract::DatapathError;
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrLike, UnixAddr, UnixCredentials, recvmsg, sendmsg,
-    setsockopt, sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrLike, UnixAddr, UnixCredentials, connect, recvmsg,
+    sendmsg, setsockopt, sockopt,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -20,6 +20,8 @@ const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub(super) struct Socket {
     socket: UnixDatagram,
+    /// Tries who is still there.
+    probe: UnixDatagram,
     path: PathBuf,
 }
 
@@ -68,7 +70,8 @@ impl Socket {
         rundir::remove_stale_socket(path)?;
         let io = |what| move |source| RunDirError::io(what, path, source);
         let socket = UnixDatagram::bind(path).map_err(io("bind"))?;
-        let socket = Socket { socket, path: path.to_owned() };
+        let probe = UnixDatagram::unbound().map_err(io("try"))?;
+        let socket = Socket { socket, probe, path: path.to_owned() };
         rundir::owner_only(path)?;
         socket.socket.set_nonblocking(true).map_err(io("set non-blocking"))?;
         setsockopt(&socket.socket, sockopt::PassCred, &true)
@@ -81,6 +84,13 @@ impl Socket {
     /// Where it is bound.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether anyone is bound to `at`. Unlike a datagram, nobody has to read that he was asked: one that hangs would
+    /// fill up the room that all have in our send buffer.
+    pub(super) fn is_there(&self, at: &UnixAddr) -> bool {
+        let tried = connect(self.probe.as_raw_fd(), at);
+        !matches!(tried, Err(Errno::ECONNREFUSED | Errno::ENOENT))
     }
 
     /// Takes one waiting datagram.

@@ -393,10 +393,7 @@ impl Datapath for V2Peer {
             self.ask_for_slots();
         }
         if self.link.ring().is_some() {
-            let sign_of_life = ToDatapath::Heartbeat { now_us };
-            if let Err(error) = self.link.send_beside(|out| sign_of_life.encode(0, out)) {
-                debug!(%error, "a sign of life");
-            }
+            self.link.look_for_other();
         }
     }
 

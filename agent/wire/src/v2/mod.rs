@@ -58,7 +58,7 @@
 //!
 //! A WELCOME with ring_bytes comes with three file descriptors (SCM_RIGHTS): the memory of two rings, of so many bytes
 //! each, what wakes the agent, and what wakes the datapath. From then on all frames go through the rings, but for
-//! HEARTBEAT and BYE, which go over the socket too: it tells that the other side is gone.
+//! the datapath's HEARTBEAT, which finds out whether the agent is still there, and BYE: they go over the socket.
 //!
 //! Magic and major never move. A minor version may add types, and append to bodies: what follows the known
 //! part of a body is skipped in a frame of a newer minor version, and an error in others. An unknown type is
