@@ -17,7 +17,7 @@ use ccplane_quic::{
 };
 
 use crate::error::{Context, Error, Result};
-use crate::tcp_info::TcpInfo;
+use crate::tcp_info::{NO_SSTHRESH, TcpInfo};
 use crate::traffic::{CONNECT_TIMEOUT, End, MAX_SAMPLES, Outcome, TcpSample};
 
 /// What both ends say that they speak.
@@ -209,7 +209,12 @@ impl Sampler<'_> {
 fn info(connection: &Connection<'_>) -> TcpInfo {
     let mss_bytes = u64::from(connection.stats().path.current_mtu).max(1);
     let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-    let empty = TcpInfo { snd_mss_bytes: small(mss_bytes), min_rtt_us: u32::MAX, ..TcpInfo::default() };
+    let empty = TcpInfo {
+        snd_mss_bytes: small(mss_bytes),
+        snd_ssthresh: NO_SSTHRESH,
+        min_rtt_us: u32::MAX,
+        ..TcpInfo::default()
+    };
     let Some(seen) = connection.seen() else { return empty };
     let sampled = seen.sampled;
     TcpInfo {

@@ -220,7 +220,7 @@ mod tests {
     fn row(flow: &str, throughput_bps: u64) -> Row {
         let info = TcpInfo {
             snd_cwnd: 80,
-            snd_ssthresh: 0x7fff_ffff,
+            snd_ssthresh: crate::tcp_info::NO_SSTHRESH,
             rtt_us: 41_200,
             rttvar_us: 3_100,
             min_rtt_us: 40_050,

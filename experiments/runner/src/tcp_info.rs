@@ -8,6 +8,9 @@ use libc::tcp_info as raw;
 use crate::error::{Context, Result};
 use crate::sys;
 
+/// The slow start threshold of a flow that has none (`TCP_INFINITE_SSTHRESH`).
+pub const NO_SSTHRESH: u32 = 0x7fff_ffff;
+
 /// `enum tcp_ca_state`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CaState {
@@ -58,7 +61,7 @@ pub struct TcpInfo {
     pub snd_mss_bytes: u32,
     /// Congestion window, packets.
     pub snd_cwnd: u32,
-    /// Slow start threshold, packets; `0x7fffffff` when none was set.
+    /// Slow start threshold, packets; [`NO_SSTHRESH`] when none was set.
     pub snd_ssthresh: u32,
     /// Smoothed round-trip time, microseconds.
     pub rtt_us: u32,
@@ -133,7 +136,7 @@ impl TcpInfo {
     #[must_use]
     pub fn ssthresh(&self) -> Option<u32> {
         // TCP_INFINITE_SSTHRESH, include/net/tcp.h.
-        (self.snd_ssthresh < 0x7fff_ffff).then_some(self.snd_ssthresh)
+        (self.snd_ssthresh < NO_SSTHRESH).then_some(self.snd_ssthresh)
     }
 }
 
