@@ -20,7 +20,7 @@ pub(crate) const BUFFER_BYTES: u16 = 2048;
 /// The longest IP packet that fits a buffer, and the ring that af_packet shares with the kernel.
 pub const MAX_MTU_BYTES: u16 = 1900;
 /// Packet buffers of a queue: its rings full, as many frames on their way to the kernel, caches besides.
-const DEFAULT_BUFFERS: u32 = 16_383;
+const DEFAULT_BUFFERS: u32 = 8191;
 /// Frames in each of af_packet's rings.
 const AF_PACKET_FRAMES: u32 = 4096;
 /// The longest name that the kernel gives an interface.
@@ -31,7 +31,9 @@ const MAX_INTERFACE_NAME: usize = 15;
 pub enum PortName {
     /// `af_packet:IFACE`: an interface of the kernel's, by packet sockets.
     AfPacket(String),
-    /// `af_xdp:IFACE`: the same, by XDP sockets: the kernel does not see what arrives for us.
+    /// `af_xdp:IFACE`: the same, by XDP sockets: the kernel does not see what arrives. As many queues must be opened as the
+    /// interface receives on: what arrives at others goes to the kernel. DPDK 22.11's driver gives an interface back only
+    /// when the process ends, so a process opens it once.
     AfXdp(String),
     /// `tap:IFACE`: an interface that is made, with the kernel at its other end.
     Tap(String),
@@ -182,7 +184,7 @@ impl Port {
             errno,
             said: said(),
         };
-        let mtu_bytes = name.interface().map(|interface| interface_mtu(interface)).transpose()?;
+        let mtu_bytes = name.interface().map(interface_mtu).transpose()?;
         let (capabilities, needs) = name.needs();
         let missing = |capability: &Capability| {
             matches!(caps::has_cap(None, CapSet::Effective, *capability), Ok(false))

@@ -65,7 +65,7 @@ fn frames() -> Vec<Vec<u8>> {
 /// What it answers, another interface understands.
 fn check(interface: &mut Interface, bytes: &[u8], now: Instant) {
     let verified =
-        Verified { ip: bytes.first().is_some_and(|b| b & 2 != 0), transport: bytes.len() % 2 == 0 };
+        Verified { ip: bytes.first().is_some_and(|b| b & 2 != 0), transport: bytes.len().is_multiple_of(2) };
     if let Ok(Frame::Datagram(datagram)) = interface.receive(bytes, verified, now) {
         assert!(datagram.payload.len() < bytes.len());
         let back = interface.path(Some(datagram.destination.ip()), 7, datagram.source, 3, now);

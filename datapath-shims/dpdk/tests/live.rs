@@ -1,12 +1,15 @@
 //! Ports on a veth pair between two namespaces of ours: DPDK at one end, DPDK or the kernel at the other.
 #![allow(clippy::unwrap_used)]
 
+mod cable;
+
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use ccplane_emulator::netns::{self, Namespace};
+use cable::{Cable, ip};
+use ccplane_emulator::netns::Namespace;
 use ccplane_quic::{UdpWire, Wire};
 use quinn_proto::Transmit;
 
@@ -15,56 +18,6 @@ const KINDS: [&str; 2] = ["af_packet", "af_xdp"];
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 const ECHO: &str = env!("CARGO_BIN_EXE_dpdk-echo");
-
-/// Two namespaces, each with one end of a cable: `veth0`, up, without addresses.
-struct Cable {
-    a: Namespace,
-    b: Namespace,
-}
-
-impl Cable {
-    /// `None`, said loudly, where the machine cannot have one.
-    fn new(test: &str) -> Option<Cable> {
-        if !netns::available() {
-            eprintln!("SKIPPED: {test}: needs root and /dev/net/tun");
-            return None;
-        }
-        for tool in ["ip", "ethtool"] {
-            if Command::new(tool).arg("--version").output().is_err() {
-                eprintln!("SKIPPED: {test}: no {tool}");
-                return None;
-            }
-        }
-        let cable = Cable {
-            a: Namespace::create(&format!("{test}-a")).unwrap(),
-            b: Namespace::create(&format!("{test}-b")).unwrap(),
-        };
-        let peer = cable.b.name().unwrap();
-        let veth = "numtxqueues 2 numrxqueues 2";
-        ip(&cable.a, &format!("link add veth0 {veth} type veth peer name veth0 netns {peer} {veth}"));
-        for end in [&cable.a, &cable.b] {
-            run(end.enter(Command::new("ethtool").args(["-K", "veth0", "tx", "off"])).unwrap());
-            ip(end, "link set veth0 up");
-        }
-        Some(cable)
-    }
-
-    /// The kernel's end, with addresses.
-    fn kernel_at_a(&self) {
-        ip(&self.a, "address add 10.9.0.1/24 dev veth0");
-        ip(&self.a, "address add fd09::1/64 dev veth0 nodad");
-    }
-}
-
-fn ip(namespace: &Namespace, args: &str) -> String {
-    run(namespace.enter(Command::new("ip").args(args.split(' '))).unwrap())
-}
-
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
 
 /// `dpdk-echo` at one end, with addresses ending in `last`.
 fn echo(namespace: &Namespace, port: &str, last: u8, args: &[&str]) -> Command {
@@ -98,8 +51,12 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
+fn question(number: u8) -> Vec<u8> {
+    vec![number; 1 + usize::from(number) * 331 % 1400]
+}
+
 /// The kernel asks until it is answered.
-fn asked_by_kernel(namespace: &Namespace, to: &str, within: Duration) {
+fn asked_by_kernel(namespace: &Namespace, kind: &str, to: &str, within: Duration) {
     let to: SocketAddr = to.parse().unwrap();
     namespace
         .run(|| {
@@ -109,21 +66,20 @@ fn asked_by_kernel(namespace: &Namespace, to: &str, within: Duration) {
             let (start, mut buffer, mut number) = (Instant::now(), [0; 2048], 0_u64);
             loop {
                 number += 1;
-                let question = vec![number as u8; 1 + (number as usize * 331) % 1400];
                 // The link may be down for a while.
-                let _ = socket.send_to(&question, to);
+                let _ = socket.send_to(&question(number as u8), to);
                 match socket.recv_from(&mut buffer) {
                     Ok((len, from)) => {
                         assert_eq!(from, to);
-                        if buffer[..len] == question {
-                            return;
-                        }
+                        // To this question, or to one that was asked before.
+                        assert_eq!(buffer[..len], question(buffer[0]));
+                        return;
                     }
                     Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                     // What ICMP said while nobody was there.
                     Err(_) => std::thread::sleep(Duration::from_millis(100)),
                 }
-                assert!(start.elapsed() < within, "{to} does not answer");
+                assert!(start.elapsed() < within, "{kind}: {to} does not answer");
             }
         })
         .unwrap();
@@ -163,7 +119,7 @@ fn the_kernel_finds_a_port_and_talks_to_it() {
         let mac = mac.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap();
         for to in ["10.9.0.2", "fd09::2"] {
             let remote = if to.contains(':') { format!("[{to}]:7") } else { format!("{to}:7") };
-            asked_by_kernel(&cable.a, &remote, PATIENCE);
+            asked_by_kernel(&cable.a, kind, &remote, PATIENCE);
             let neighbour = ip(&cable.a, &format!("neigh show to {to} dev veth0"));
             assert!(neighbour.contains(&format!("lladdr {mac}")), "{kind} {to}: {neighbour:?}, not {mac}");
         }
@@ -213,11 +169,11 @@ fn a_port_that_was_down_goes_on() {
     cable.kernel_at_a();
     for kind in KINDS {
         let _server = Running::serve(&cable.b, &format!("{kind}:veth0"));
-        asked_by_kernel(&cable.a, "10.9.0.2:7", PATIENCE);
+        asked_by_kernel(&cable.a, kind, "10.9.0.2:7", PATIENCE);
         ip(&cable.b, "link set veth0 down");
         std::thread::sleep(Duration::from_millis(500));
         ip(&cable.b, "link set veth0 up");
-        asked_by_kernel(&cable.a, "10.9.0.2:7", Duration::from_secs(5));
+        asked_by_kernel(&cable.a, kind, "10.9.0.2:7", Duration::from_secs(5));
     }
 }
 
@@ -259,7 +215,7 @@ fn a_tap_port_computes_checksums_itself() {
     }
     ip(&cable.a, "address add 10.9.0.1/24 dev ccp0");
     ip(&cable.a, "link set ccp0 up");
-    asked_by_kernel(&cable.a, "10.9.0.2:7", PATIENCE);
+    asked_by_kernel(&cable.a, "tap", "10.9.0.2:7", PATIENCE);
     let mut child = server.0.take().unwrap();
     child.kill().unwrap();
     let text = said(&child.wait_with_output().unwrap());
