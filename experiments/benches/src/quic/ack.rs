@@ -1,0 +1,213 @@
+//! `ack.quic.reno`: what an ACK costs a QUIC flow beside its transport: the engine's part under Reno's program, the part of
+//! its controller, and a decision by Aurora's snapshot.
+
+use std::any::Any;
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ccplane_alg::{Algorithm, FlowInfo};
+use ccplane_algs::Reno;
+use ccplane_contract::{Datapath, Event as Happened, Field, Part, ProgramUid};
+use ccplane_engine::{Ack, Engine, EngineConfig, Handle, Sampled, engine};
+use ccplane_program::ir::{Prim, Program};
+use ccplane_program::vm::Prims;
+use ccplane_quantize::snapshot::DeployOptions;
+use ccplane_quic::quinn_proto::RttEstimator;
+use ccplane_quic::quinn_proto::congestion::{Controller, ControllerFactory};
+use ccplane_quic::tls::{self, Identity, Trust};
+use ccplane_quic::{Config, Control, Endpoint, WindowOnly, Wire};
+
+use super::flow::{aurora, compile, reno_fields, socket};
+use super::missing;
+use crate::error::{BenchError, context};
+use crate::figure::Figure;
+
+const ACKS: usize = 20_000;
+const ROUNDS: usize = 99;
+const MSS: u64 = 1452;
+/// As at 1 Gb/s with two segments an ACK.
+const GAP_US: u64 = 23;
+const RTT_US: u64 = 20_000;
+const FLIGHT: u64 = RTT_US / GAP_US * 2;
+const UID: ProgramUid = ProgramUid(1);
+/// Asks on each ACK, with as many inputs as Aurora's network takes, which change now and then.
+const ASK: &str = "(def (Report (a 0) (b 0) (c 0)))
+    (when (> Micros 10000) (:= Micros 0) (:= Report.a (- Flow.rtt_sample_us 20000))
+        (history 10 Report.a Report.b Report.c) (fallthrough))
+    (when true (policy 0))";
+/// The same, without asking.
+const REMEMBER: &str = "(def (Report (a 0) (b 0) (c 0)))
+    (when (> Micros 10000) (:= Micros 0) (:= Report.a (- Flow.rtt_sample_us 20000))
+        (history 10 Report.a Report.b Report.c) (fallthrough))
+    (when true (:= Report.b 0))";
+
+/// `ack.quic.reno`
+pub fn run() -> Result<Vec<Figure>, BenchError> {
+    let reno = compile(Reno::default().programs()[0].source)?;
+    let mut fields = reno_fields(&reno);
+    // In congestion avoidance, as flows are.
+    fields.extend(reno.reg("ssthresh").map(|reg| (Field::Reg(reg), (FLIGHT / 2 * MSS) as i64)));
+    fields.push((Field::Cwnd, (FLIGHT * MSS) as i64));
+    let (ask, remember) = (compile(ASK)?, compile(REMEMBER)?);
+    let rtt = an_estimator()?;
+    let (mut program, mut controller, mut decision) = (Vec::new(), Vec::new(), Vec::new());
+    // The first round warms up.
+    for round in 0..=ROUNDS {
+        let empty = time_engine(&compile("(def (Report (a 0))) (when false (report))")?, &[])?;
+        let of_engine = time_engine(&reno, &fields)?;
+        let of_controller = time_controller(&reno, &fields, &rtt)?;
+        let of_decision = time_engine(&ask, &[])? - time_engine(&remember, &[])?;
+        if round > 0 {
+            program.push((of_engine, empty));
+            controller.push((of_controller, of_engine));
+            decision.push(of_decision);
+        }
+    }
+    Ok(vec![
+        Figure::paired("ack.quic.reno", "ns", "the engine under an empty program", &program),
+        Figure::paired("ack.quic.reno.controller", "ns", "the engine alone", &controller)
+            .noted("two packets sent and acknowledged, their stamps, delivery rate and RTT, and the engine"),
+        Figure::alone("ack.quic.decision", "ns", &decision).noted("with Aurora's snapshot"),
+    ])
+}
+
+/// The agent is never silent.
+fn set_up(program: &Program) -> Result<(Engine, Handle), BenchError> {
+    let config = EngineConfig { heartbeat_timeout_us: u64::MAX, ..EngineConfig::new("quic") };
+    let (engine, mut handle) = engine(config, Arc::new(|| ()));
+    let snapshot = aurora()?;
+    handle.define_slot(0, snapshot.shape())?;
+    handle.push(0, &snapshot.image(&DeployOptions::ONLY), Part::Active)?;
+    handle.install(UID, program)?;
+    Ok((engine, handle))
+}
+
+/// Nanoseconds of one ACK.
+fn time_engine(program: &Program, fields: &[(Field, i64)]) -> Result<f64, BenchError> {
+    let (engine, mut handle) = set_up(program)?;
+    let address = SocketAddr::from(([127, 0, 0, 1], 4433));
+    let info = FlowInfo {
+        mss_bytes: MSS as u32,
+        init_cwnd_bytes: 10 * MSS,
+        local: address,
+        remote: address,
+        cgroup: None,
+        min_rtt_us: None,
+    };
+    let mut flow = engine.flow(info, 0);
+    handle.set_program(flow.id(), UID, fields)?;
+    let mut prims = Prims::default();
+    for (prim, value) in [
+        (Prim::AckBytesAcked, 2 * MSS),
+        (Prim::AckPacketsAcked, 2),
+        (Prim::FlowBytesInFlight, FLIGHT * MSS),
+        (Prim::FlowPacketsInFlight, FLIGHT),
+        (Prim::FlowBytesPending, 4 << 20),
+        (Prim::FlowRateIncoming, 125_000_000),
+        (Prim::FlowRateOutgoing, 125_000_000),
+    ] {
+        prims.set(prim, value as i64);
+    }
+    let mut ack = Ack {
+        prims,
+        packets: 2,
+        new_loss_episode: false,
+        timeout: false,
+        window_limited: true,
+        sampled: Sampled { srtt_us: RTT_US as u32, ..Sampled::default() },
+    };
+    let began = Instant::now();
+    for n in 0..ACKS as u64 {
+        let (now_us, rtt_us) = (1 + n * GAP_US, RTT_US + n * 37 % 700);
+        ack.prims.set(Prim::AckNow, now_us as i64).set(Prim::FlowRttSampleUs, rtt_us as i64);
+        black_box(flow.on_ack(black_box(&ack)));
+    }
+    Ok(began.elapsed().as_nanos() as f64 / ACKS as f64)
+}
+
+/// Nanoseconds of one ACK of two packets, with what was to be done when they were sent.
+fn time_controller(
+    program: &Program,
+    fields: &[(Field, i64)],
+    rtt: &RttEstimator,
+) -> Result<f64, BenchError> {
+    let (engine, mut handle) = set_up(program)?;
+    let start = Instant::now();
+    let mut controller = Arc::new(WindowOnly::new(engine)).build(start, MSS as u16);
+    let (gap, path) = (Duration::from_micros(GAP_US), Duration::from_micros(RTT_US));
+    let turn = |controller: &mut Box<dyn Controller>, n: u32| {
+        let sent = start + gap * n;
+        let (first, now) = (sent - gap / 2, sent + path);
+        controller.on_sent(now, 2 * MSS, n.into());
+        controller.on_ack(now, first.max(start), MSS, false, rtt);
+        controller.on_ack(now, sent, MSS, false, rtt);
+        controller.on_end_acks(now, FLIGHT * MSS, false, Some(n.into()));
+    };
+    // The flow comes to be with its first ACK.
+    turn(&mut controller, 0);
+    let mut events = Vec::new();
+    handle.poll(1, &mut events);
+    let Some(Happened::Created { flow, .. }) = events.first() else { return Err(missing("no flow")) };
+    handle.set_program(*flow, UID, fields)?;
+    let began = Instant::now();
+    for n in 1..=ACKS as u32 {
+        turn(&mut controller, n);
+        black_box(controller.window());
+    }
+    Ok(began.elapsed().as_nanos() as f64 / ACKS as f64)
+}
+
+/// quinn makes them only for connections: one of a connection that came to be.
+fn an_estimator() -> Result<RttEstimator, BenchError> {
+    let found = Arc::new(Mutex::new(None));
+    let identity = Identity::self_signed(&["localhost"]).map_err(missing)?;
+    let trust = Trust::Pinned(identity.fingerprint());
+    let listening = socket()?;
+    let to = listening.local_addr();
+    let control = || Control::Quinn(Arc::new(Capture(Arc::clone(&found))));
+    let mut server = Endpoint::new(listening, control(), Config::default());
+    server.serve(Some(tls::server(identity, b"bench").map_err(missing)?));
+    let mut client = Endpoint::new(socket()?, control(), Config::default());
+    client.connect(tls::client(trust, b"bench").map_err(missing)?, to, "localhost").map_err(missing)?;
+    for _ in 0..10_000 {
+        context("turn", client.turn(Duration::from_micros(100)))?;
+        context("turn", server.turn(Duration::from_micros(100)))?;
+        while client.poll().is_some() || server.poll().is_some() {}
+        if let Some(rtt) = *found.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(rtt);
+        }
+    }
+    Err(missing("no QUIC connection comes to be over loopback"))
+}
+
+/// A controller that only looks.
+#[derive(Clone)]
+struct Capture(Arc<Mutex<Option<RttEstimator>>>);
+
+impl ControllerFactory for Capture {
+    fn build(self: Arc<Self>, _now: Instant, _current_mtu: u16) -> Box<dyn Controller> {
+        self.clone_box()
+    }
+}
+
+impl Controller for Capture {
+    fn on_ack(&mut self, _now: Instant, _sent: Instant, _bytes: u64, _app_limited: bool, rtt: &RttEstimator) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(*rtt);
+    }
+    fn on_congestion_event(&mut self, _now: Instant, _sent: Instant, _persistent: bool, _lost_bytes: u64) {}
+    fn on_mtu_update(&mut self, _new_mtu: u16) {}
+    fn window(&self) -> u64 {
+        14_720
+    }
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+    fn initial_window(&self) -> u64 {
+        self.window()
+    }
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}

@@ -1,0 +1,266 @@
+//! One flow of ours over loopback.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ccplane_alg::{Algorithm, Command, Control, FlowInfo};
+use ccplane_algs::{Aurora, Reno};
+use ccplane_contract::{Datapath, Event as Happened, Field, Part, ProgramUid};
+use ccplane_engine::{EngineConfig, Handle, engine};
+use ccplane_program::ir::Program;
+use ccplane_quantize::snapshot::{DeployOptions, Snapshot};
+use ccplane_quic::quinn_proto::{ClientConfig, ServerConfig};
+use ccplane_quic::tls::{self, Identity, Trust};
+use ccplane_quic::{Config, Dir, Endpoint, Event, Read, StreamEvent, UdpWire, Wire};
+
+use super::metered::Metered;
+use super::{WARM, missing};
+use crate::cores::OneCore;
+use crate::error::{BenchError, context};
+
+const PROTOCOL: &[u8] = b"ccplane-bench";
+/// What may wait to be sent or acknowledged; the same at stock quinn.
+pub const SEND_WINDOW_BYTES: u64 = 8 << 20;
+/// What a receiver has room for; the same at stock quinn.
+pub const RECEIVE_WINDOW_BYTES: u32 = 64 << 20;
+/// What is written, again and again.
+pub const CHUNK: &[u8] = &[7; 1 << 16];
+/// How long a handshake may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+const TURN: Duration = Duration::from_millis(1);
+const UID: ProgramUid = ProgramUid(1);
+
+/// Who steers the flow.
+#[derive(Clone, Copy)]
+pub enum Steering<'a> {
+    /// A program on Reno's registers; slot 0 holds Aurora's snapshot.
+    Program { source: &'a str },
+    /// A program that holds a rate.
+    Rate { bytes_per_s: u64 },
+    /// The engine's own Reno.
+    Native,
+}
+
+/// A flow to run.
+pub struct Flow<'a> {
+    pub steering: Steering<'a>,
+    /// How long it is measured.
+    pub time: Duration,
+}
+
+/// What was measured.
+pub struct Run {
+    received_bytes: u64,
+    sent_bytes: u64,
+    seconds: f64,
+    /// Lengths of bursts, datagrams.
+    pub bursts: Vec<u32>,
+}
+
+impl Run {
+    /// What the application received, Gb/s.
+    pub fn goodput_gbit(&self) -> f64 {
+        self.received_bytes as f64 * 8e-9 / self.seconds
+    }
+
+    /// UDP payloads that left, Mb/s.
+    pub fn sent_mbit(&self) -> f64 {
+        self.sent_bytes as f64 * 8e-6 / self.seconds
+    }
+}
+
+/// What the threads of a run share.
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    received_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+}
+
+/// A socket on loopback.
+pub fn socket() -> Result<UdpWire, BenchError> {
+    context("bind", UdpWire::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))
+}
+
+fn config() -> Config {
+    Config {
+        send_window_bytes: SEND_WINDOW_BYTES,
+        stream_window_bytes: RECEIVE_WINDOW_BYTES,
+        receive_window_bytes: RECEIVE_WINDOW_BYTES,
+        ..Config::default()
+    }
+}
+
+impl Flow<'_> {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// No socket, no connection.
+    pub fn run(&self) -> Result<Run, BenchError> {
+        let identity = Identity::self_signed(&["localhost"]).map_err(missing)?;
+        let trust = Trust::Pinned(identity.fingerprint());
+        let server = tls::server(identity, PROTOCOL).map_err(missing)?;
+        let client = tls::client(trust, PROTOCOL).map_err(missing)?;
+        let listening = socket()?;
+        let (to, shared) = (listening.local_addr(), Shared::default());
+        thread::scope(|scope| {
+            let sink = scope.spawn(|| {
+                let _core = OneCore::nth(1);
+                receive(listening, server, &shared)
+            });
+            let source = scope.spawn(|| {
+                let _core = OneCore::nth(0);
+                self.send(client, to, &shared)
+            });
+            let measured = measure(&shared, self.time, &|| sink.is_finished() || source.is_finished());
+            shared.stop.store(true, Relaxed);
+            sink.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            let bursts = source.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            let (received_bytes, sent_bytes, seconds) = measured?;
+            Ok(Run { received_bytes, sent_bytes, seconds, bursts })
+        })
+    }
+
+    fn send(&self, tls: ClientConfig, to: SocketAddr, shared: &Shared) -> Result<Vec<u32>, BenchError> {
+        let (engine, handle) = engine(EngineConfig::new("quic"), Arc::new(|| {}));
+        let mut agent = Agent::new(self.steering, handle)?;
+        let wire = Metered::new(socket()?, &shared.sent_bytes);
+        let mut endpoint = Endpoint::new(wire, engine, config());
+        let id = endpoint.connect(tls, to, "localhost").map_err(missing)?;
+        let mut stream = None;
+        while !shared.stop.load(Relaxed) {
+            context("turn", endpoint.turn(TURN))?;
+            agent.turn()?;
+            while let Some((_, event)) = endpoint.poll() {
+                match event {
+                    Event::Connected => stream = endpoint.connection(id).and_then(|mut c| c.open(Dir::Uni)),
+                    Event::Closed(reason) => return Err(missing(reason)),
+                    Event::Stream(_) => {}
+                }
+            }
+            let (Some(stream), Some(mut connection)) = (stream, endpoint.connection(id)) else { continue };
+            while connection.write_bytes(stream, &mut CHUNK.into()).map_err(missing)? == CHUNK.len() {}
+        }
+        endpoint.close(0, "done");
+        context("turn", endpoint.turn(Duration::ZERO))?;
+        Ok(endpoint.wire().bursts().to_vec())
+    }
+}
+
+/// Takes what comes on any stream.
+fn receive(wire: UdpWire, tls: ServerConfig, shared: &Shared) -> Result<(), BenchError> {
+    let (engine, _datapath) = engine(EngineConfig::new("quic"), Arc::new(|| {}));
+    let mut endpoint = Endpoint::new(wire, engine, config());
+    endpoint.serve(Some(tls));
+    while !shared.stop.load(Relaxed) {
+        context("turn", endpoint.turn(TURN))?;
+        while let Some((id, event)) = endpoint.poll() {
+            let Some(mut connection) = endpoint.connection(id) else { continue };
+            let stream = match event {
+                Event::Stream(StreamEvent::Opened { dir }) => connection.accept(dir),
+                Event::Stream(StreamEvent::Readable { id }) => Some(id),
+                _ => None,
+            };
+            let Some(stream) = stream else { continue };
+            while let Ok(Read::Data(data)) = connection.read(stream, usize::MAX) {
+                shared.received_bytes.fetch_add(data.len() as u64, Relaxed);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is received and sent in `time`, once the flow has warmed up; and how long that was, seconds.
+fn measure(shared: &Shared, time: Duration, ended: &dyn Fn() -> bool) -> Result<(u64, u64, f64), BenchError> {
+    let start = Instant::now();
+    while shared.received_bytes.load(Relaxed) == 0 {
+        if ended() || start.elapsed() > PATIENCE {
+            return Err(missing("no QUIC flow comes to be over loopback"));
+        }
+        thread::sleep(TURN);
+    }
+    thread::sleep(WARM);
+    let counts = || (shared.received_bytes.load(Relaxed), shared.sent_bytes.load(Relaxed));
+    let (from, before) = (Instant::now(), counts());
+    thread::sleep(time);
+    let (seconds, after) = (from.elapsed().as_secs_f64(), counts());
+    Ok((after.0 - before.0, after.1 - before.1, seconds))
+}
+
+/// Sets the program on the flow, and lives.
+struct Agent {
+    handle: Handle,
+    fields: Option<Vec<(Field, i64)>>,
+    events: Vec<Happened>,
+}
+
+impl Agent {
+    fn new(steering: Steering<'_>, mut handle: Handle) -> Result<Agent, BenchError> {
+        let (program, fields) = match steering {
+            Steering::Native => return Ok(Agent { handle, fields: None, events: Vec::new() }),
+            Steering::Program { source } => {
+                let program = compile(source)?;
+                let fields = reno_fields(&program);
+                (program, fields)
+            }
+            Steering::Rate { bytes_per_s } => {
+                let source = format!(
+                    "(def (Report (rate 0))) (when true (:= Rate {bytes_per_s}) (:= Cwnd {SEND_WINDOW_BYTES}))"
+                );
+                (compile(&source)?, Vec::new())
+            }
+        };
+        let snapshot = aurora()?;
+        handle.define_slot(0, snapshot.shape())?;
+        handle.push(0, &snapshot.image(&DeployOptions::ONLY), Part::Active)?;
+        handle.install(UID, &program)?;
+        Ok(Agent { handle, fields: Some(fields), events: Vec::new() })
+    }
+
+    fn turn(&mut self) -> Result<(), BenchError> {
+        self.handle.heartbeat();
+        self.events.clear();
+        self.handle.poll(256, &mut self.events);
+        for event in &self.events {
+            if let (Happened::Created { flow, .. }, Some(fields)) = (event, &self.fields) {
+                self.handle.set_program(*flow, UID, fields)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Aurora's shipped snapshot.
+pub fn aurora() -> Result<Snapshot, BenchError> {
+    let policies = Aurora::default().policies();
+    let shipped = policies.first().ok_or_else(|| missing("Aurora has no policy"))?;
+    Snapshot::parse(&shipped.snapshot).map_err(missing)
+}
+
+pub fn compile(source: &str) -> Result<Program, BenchError> {
+    ccplane_program::compile(source)
+        .map_err(|found| BenchError::Program(found.iter().map(|d| d.to_string()).collect()))
+}
+
+/// What Reno sets on a new flow.
+pub fn reno_fields(program: &Program) -> Vec<(Field, i64)> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let info = FlowInfo {
+        mss_bytes: 1200,
+        init_cwnd_bytes: 12_000,
+        local: address,
+        remote: address,
+        cgroup: None,
+        min_rtt_us: None,
+    };
+    let mut control = Control::default();
+    Reno::default().flow(&info, &mut control);
+    let named = control.take().into_iter().flat_map(|command| match command {
+        Command::SetProgram { fields, .. } | Command::Update { fields } => fields,
+    });
+    named.filter_map(|(name, value)| program.reg(name).map(|reg| (Field::Reg(reg), value))).collect()
+}

@@ -1,0 +1,78 @@
+//! A wire that counts what leaves over it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ccplane_quic::quinn_proto::Transmit;
+use ccplane_quic::{Datagram, Wire};
+
+/// What leaves within this time of what left before belongs to the same burst.
+const SAME_BURST: Duration = Duration::from_micros(20);
+
+/// A wire, and what left over it.
+pub struct Metered<'a, W> {
+    wire: W,
+    /// UDP payloads, bytes; also read by others.
+    sent_bytes: &'a AtomicU64,
+    last: Instant,
+    /// Lengths of bursts, datagrams; the last goes on.
+    bursts: Vec<u32>,
+}
+
+impl<'a, W> Metered<'a, W> {
+    pub fn new(wire: W, sent_bytes: &'a AtomicU64) -> Metered<'a, W> {
+        Metered { wire, sent_bytes, last: Instant::now(), bursts: Vec::new() }
+    }
+
+    /// Every burst's length, datagrams.
+    pub fn bursts(&self) -> &[u32] {
+        &self.bursts
+    }
+}
+
+impl<W: Wire> Wire for Metered<'_, W> {
+    fn send(&mut self, to: &Transmit, payload: &[u8]) -> io::Result<bool> {
+        let sent = self.wire.send(to, payload)?;
+        if sent {
+            let now = Instant::now();
+            let datagrams = payload.len().div_ceil(to.segment_size.unwrap_or(payload.len()).max(1)) as u32;
+            match self.bursts.last_mut() {
+                Some(burst) if now.duration_since(self.last) < SAME_BURST => *burst += datagrams,
+                _ => self.bursts.push(datagrams),
+            }
+            self.last = now;
+            self.sent_bytes.fetch_add(payload.len() as u64, Relaxed);
+        }
+        Ok(sent)
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.wire.local_addr()
+    }
+
+    fn receive(&mut self, each: &mut dyn FnMut(Datagram)) -> io::Result<usize> {
+        self.wire.receive(each)
+    }
+
+    fn max_segments(&self) -> usize {
+        self.wire.max_segments()
+    }
+
+    fn max_payload_bytes(&self) -> u16 {
+        self.wire.max_payload_bytes()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.wire.may_fragment()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.wire.flush()
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.wire.wait(timeout)
+    }
+}
