@@ -30,7 +30,7 @@ const ACTION: usize = 3;
 const UID: usize = 4;
 const FIELDS: [&str; 3] = ["x", "y", "z"];
 const SLOT: u8 = 0;
-const COMMANDS: u32 = 4000;
+const COMMANDS: u32 = 20_000;
 /// For both threads to get a processor.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Of the history: that many ACKs after a program has started it is full of ones.
@@ -211,7 +211,7 @@ fn acks(mut flow: FlowEngine, stop: &AtomicBool) -> (FlowEngine, u64) {
 #[test]
 fn nothing_is_torn_and_nothing_is_lost_uncounted() {
     let config =
-        EngineConfig { event_capacity: 64, heartbeat_timeout_us: u64::MAX, ..EngineConfig::new("threads") };
+        EngineConfig { event_capacity: 1024, heartbeat_timeout_us: u64::MAX, ..EngineConfig::new("threads") };
     let (engine, handle, _) = manual(config);
     let flow = engine.flow(info(), 0);
     let mut agent = Agent::new(handle, flow.id());
@@ -223,7 +223,7 @@ fn nothing_is_torn_and_nothing_is_lost_uncounted() {
         while commands < COMMANDS || (!agent.has_seen_enough() && began.elapsed() < PATIENCE) {
             agent.command();
             // Now and then more reports come than are taken.
-            agent.listen(if commands % 100 < 80 { 256 } else { 0 });
+            agent.listen(if commands % 100 < 80 { usize::MAX } else { 0 });
             commands += 1;
         }
         drop(stopping);
