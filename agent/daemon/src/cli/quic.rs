@@ -43,6 +43,39 @@ pub(crate) struct QuicSteering {
     /// One JSON object a line instead of text.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[cfg(feature = "dpdk")]
+    #[command(flatten)]
+    pub(crate) port: QuicPort,
+}
+
+/// A port that the kernel's network stack has no part in.
+#[cfg(feature = "dpdk")]
+#[derive(Args, Debug)]
+pub(crate) struct QuicPort {
+    /// Go over a DPDK port instead of a kernel socket: af_packet:IFACE, af_xdp:IFACE, tap:IFACE, pci:ADDRESS or
+    /// vdev:DRIVER[,ARGUMENTS]. It polls: one core is busy.
+    #[arg(long, value_name = "PORT", requires = "address")]
+    pub(crate) port: Option<ccplane_dpdk::PortName>,
+
+    /// An address of the port's own, which the kernel must not have; may be given again.
+    #[arg(long, value_name = "ADDRESS/PREFIX", requires = "port")]
+    pub(crate) address: Vec<ipnet::IpNet>,
+
+    /// Who forwards what is not on the port's link; one of each family.
+    #[arg(long, value_name = "ADDRESS", requires = "port")]
+    pub(crate) gateway: Vec<std::net::IpAddr>,
+
+    /// Where a neighbour is that need not be asked for; may be given again.
+    #[arg(long, value_name = "ADDRESS=MAC", requires = "port", value_parser = neighbour)]
+    pub(crate) neighbour: Vec<(std::net::IpAddr, ccplane_dpdk::net::Mac)>,
+}
+
+#[cfg(feature = "dpdk")]
+fn neighbour(text: &str) -> Result<(std::net::IpAddr, ccplane_dpdk::net::Mac), String> {
+    let (address, mac) = text.split_once('=').ok_or("a neighbour is ADDRESS=MAC")?;
+    let address = address.parse().map_err(|e| format!("{address}: {e}"))?;
+    Ok((address, mac.parse().map_err(|e: ccplane_dpdk::net::MacError| e.to_string())?))
 }
 
 /// Serve a folder, until interrupted.

@@ -2,6 +2,7 @@
 
 use super::bar::Bar;
 use super::steering::Steering;
+use super::wire;
 use super::{NAP, QuicError, interrupted, mbit_per_s, size};
 use crate::cli::{QuicGetArgs, QuicPutArgs, QuicSteering, QuicTrust};
 use crate::commands::{print, print_json};
@@ -10,11 +11,11 @@ use crate::failure::Failure;
 use ccplane_alg::Algorithm;
 use ccplane_quic::files::{Done, FilesError, PROTOCOL, Step, Transfer};
 use ccplane_quic::tls::{self, Trust};
-use ccplane_quic::{Config, Connection, ConnectionId, Endpoint, Event, Seen, UdpWire};
+use ccplane_quic::{Config, Connection, ConnectionId, Endpoint, Event, Seen, Wire};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -82,7 +83,7 @@ pub(super) fn put(args: &QuicPutArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
 /// A connection to a server.
 struct Client {
     steering: Steering,
-    endpoint: Endpoint<UdpWire>,
+    endpoint: Endpoint<Box<dyn Wire>>,
     id: ConnectionId,
     remote: SocketAddr,
 }
@@ -113,11 +114,7 @@ impl Client {
             (None, None) => Trust::Anyone,
         };
         let tls = tls::client(trust, PROTOCOL).map_err(Failure::input)?;
-        let any: SocketAddr = match remote {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let wire = UdpWire::bind(any)?;
+        let wire = wire::connect(args, remote)?;
         let steering = Steering::start(args, algorithms)?;
         let mut endpoint = Endpoint::new(wire, steering.control(), Config::default());
         let id = endpoint.connect(tls, remote, host).map_err(Failure::input)?;

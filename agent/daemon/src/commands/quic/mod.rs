@@ -5,6 +5,7 @@ mod client;
 mod serve;
 mod steering;
 mod trace;
+mod wire;
 
 use crate::cli::QuicCommand;
 use crate::failure::Failure;

@@ -1,6 +1,7 @@
 //! `ccplane quic serve`.
 
 use super::steering::Steering;
+use super::wire;
 use super::{NAP, QuicError, interrupted, size};
 use crate::cli::QuicServeArgs;
 use crate::commands::{print, print_json};
@@ -8,10 +9,9 @@ use crate::failure::Failure;
 use ccplane_alg::Algorithm;
 use ccplane_quic::files::{Folder, PROTOCOL, Served, Server};
 use ccplane_quic::tls::{self, Identity};
-use ccplane_quic::{Config, Endpoint, UdpWire, Wire};
+use ccplane_quic::{Config, Endpoint, Wire};
 use serde::Serialize;
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -25,7 +25,8 @@ struct Listening {
     address: SocketAddr,
     fingerprint: String,
     writable: bool,
-    receive_buffer_bytes: usize,
+    /// Of the kernel socket; a DPDK port has none.
+    receive_buffer_bytes: Option<usize>,
 }
 
 /// One line of `--json` for each request.
@@ -49,28 +50,24 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
     let identity = identity.map_err(Failure::input)?;
     let fingerprint = identity.fingerprint().to_string();
     let tls = tls::server(identity, PROTOCOL).map_err(Failure::input)?;
-    let wire = listen(&args.listen)?;
-    let (address, buffers) = (wire.local_addr(), wire.buffers());
+    let (wire, receive_buffer_bytes) = wire::listen(&args.steering, &args.listen)?;
+    let address = wire.local_addr();
     let stop = interrupted()?;
     let steering = Steering::start(&args.steering, algorithms)?;
     let mut endpoint = Endpoint::new(wire, steering.control(), Config::default());
     endpoint.serve(Some(tls));
     if args.steering.json {
         let writable = args.writable;
-        print_json(&Listening {
-            address,
-            fingerprint,
-            writable,
-            receive_buffer_bytes: buffers.receive_bytes,
-        })?;
+        print_json(&Listening { address, fingerprint, writable, receive_buffer_bytes })?;
     } else {
         let port = address.port();
         let mode = if args.writable { "to read and write" } else { "to read" };
+        let buffer = receive_buffer_bytes.map(|bytes| format!("; receive buffer {}", size(bytes as u64)));
         print(&format!(
-            "{} on {address}, {mode}; receive buffer {}\nfetch from it with\n  ccplane quic get HOST:{port} NAME \
+            "{} on {address}, {mode}{}\nfetch from it with\n  ccplane quic get HOST:{port} NAME \
              --fingerprint {fingerprint}\n",
             args.folder.display(),
-            size(buffers.receive_bytes as u64),
+            buffer.unwrap_or_default(),
         ))?;
     }
     let mut files = Server::new(folder);
@@ -92,21 +89,6 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
         while endpoint.poll().is_some() {}
     }
     steering.stop()
-}
-
-fn listen(at: &str) -> Result<UdpWire, Failure> {
-    let failed = |source| Failure::runtime(QuicError::Listen { at: at.to_owned(), source });
-    let parsed = at.to_socket_addrs().ok().and_then(|mut found| found.next());
-    let address = parsed.ok_or_else(|| Failure::input(QuicError::Address(at.to_owned())))?;
-    match UdpWire::bind(address) {
-        // A machine without IPv6, asked to listen everywhere.
-        Err(e)
-            if address.is_ipv6() && address.ip().is_unspecified() && e.kind() != io::ErrorKind::AddrInUse =>
-        {
-            UdpWire::bind((Ipv4Addr::UNSPECIFIED, address.port()).into()).map_err(failed)
-        }
-        bound => bound.map_err(failed),
-    }
 }
 
 fn say(served: Served, json: bool) -> Result<(), Failure> {

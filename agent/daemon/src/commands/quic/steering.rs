@@ -2,6 +2,7 @@
 
 use super::QuicError;
 use super::trace::Trace;
+use super::wire::kind;
 use crate::agent::{OwnLoop, waker};
 use crate::cli::QuicSteering;
 use crate::control::{Request, Response, ask};
@@ -44,7 +45,7 @@ impl Steering {
             None => &located.config.default_algorithm,
         };
         let heartbeat_timeout_us = located.config.agent.heartbeat_timeout_ms.get() * 1000;
-        let config = EngineConfig { heartbeat_timeout_us, ..EngineConfig::new("quic") };
+        let config = EngineConfig { heartbeat_timeout_us, ..EngineConfig::new(kind(args)) };
         if to_machine {
             let options = ServeOptions { clock: Clock::Own, ..ServeOptions::new(NAME)? };
             let wake = options.waker.clone();
