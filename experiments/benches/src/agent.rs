@@ -5,6 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ccplane_ebpf::Options;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::error::{BenchError, context};
 use crate::{oracle, steer};
@@ -63,11 +65,47 @@ impl OurAgent {
     }
 }
 
+impl OurAgent {
+    /// Stops the process where it is, or lets it go on.
+    pub fn pause(&self, stop: bool) -> Result<(), BenchError> {
+        let signal = if stop { Signal::SIGSTOP } else { Signal::SIGCONT };
+        let process = Pid::from_raw(self.process.0.id() as i32);
+        context("signal the agent", kill(process, signal).map_err(Into::into))
+    }
+}
+
 impl Drop for OurAgent {
     fn drop(&mut self) {
         let _ = self.process.0.kill();
         let _ = self.process.0.wait();
         let _ = ccplane_ebpf::clean(&self.options);
+    }
+}
+
+/// A portus agent that steers as `ccp-reno` does, in a process of its own.
+pub struct Portus {
+    _process: Process,
+    /// Where datapaths reach it.
+    pub socket: PathBuf,
+}
+
+impl Portus {
+    /// # Errors
+    /// It is not built, or does not start.
+    pub fn start() -> Result<Portus, BenchError> {
+        let name = format!("ccplane-bench-{}", std::process::id());
+        let socket = Path::new("/tmp/ccp").join(&name);
+        let mut command = Command::new(oracle::find("ccplane-portus")?);
+        command.arg(&name).stdin(Stdio::null()).stderr(Stdio::null());
+        let process = Process(context("start ccplane-portus", command.spawn())?);
+        wait_for(&socket)?;
+        Ok(Portus { _process: process, socket })
+    }
+}
+
+impl Drop for Portus {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.socket);
     }
 }
 

@@ -2,10 +2,14 @@
 
 mod ack;
 mod agent;
+mod cores;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod emu;
 mod env;
 mod error;
 mod figure;
+mod ipc;
 mod learn;
 mod learn_cpu;
 pub mod mahimahi;
@@ -15,6 +19,7 @@ mod oracle;
 mod prefer;
 mod push;
 mod push_snapshot;
+mod quic;
 mod quiet;
 mod rss;
 mod rtt;
@@ -75,6 +80,13 @@ pub const ALL: &[Bench] = &[
         what: "report, agent, update: over the kernel's channel and the unix socket, against portus",
         seconds: 40,
         run: rtt::run,
+    },
+    Bench {
+        name: "ipc.ring",
+        what: "report, agent, update over rings in shared memory, in each way to wait: the rings alone, and through the agent's \
+               core; beside unix datagrams, against portus",
+        seconds: 40,
+        run: ipc::run,
     },
     Bench {
         name: "emu.ceiling",
@@ -155,6 +167,39 @@ pub const ALL: &[Bench] = &[
         what: "a snapshot written and flipped; the first ACK of a live flow on it; decisions that saw half of one",
         seconds: 15,
         run: push_snapshot::run,
+    },
+    Bench {
+        name: "tput.quic",
+        what: "goodput of a QUIC flow over loopback, under Reno's program and with a snapshot asked each 10 ms, against stock \
+               quinn with its Cubic",
+        seconds: 120,
+        run: quic::tput,
+    },
+    Bench {
+        name: "pace.quic",
+        what: "the rate at which a QUIC flow leaves, against the one that its program decided; its bursts",
+        seconds: 15,
+        run: quic::pace,
+    },
+    Bench {
+        name: "ack.quic.reno",
+        what: "time per ACK of a QUIC flow: its engine under Reno's program, its controller, a decision by Aurora's snapshot",
+        seconds: 5,
+        run: quic::ack,
+    },
+    #[cfg(feature = "dpdk")]
+    Bench {
+        name: "tput.dpdk",
+        what: "goodput of a QUIC flow over DPDK ports on a veth pair, Reno's program, against kernel sockets on another",
+        seconds: 60,
+        run: dpdk::tput,
+    },
+    #[cfg(feature = "dpdk")]
+    Bench {
+        name: "pace.dpdk",
+        what: "the rate at which a QUIC flow leaves a DPDK port, against the one that its program decided",
+        seconds: 30,
+        run: dpdk::pace,
     },
     Bench {
         name: "emu.vs-mahimahi",

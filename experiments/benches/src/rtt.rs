@@ -3,8 +3,6 @@
 //! each in a process of its own, all on one core.
 
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ccplane_algs::CcpReno;
@@ -12,14 +10,13 @@ use ccplane_ebpf::Options;
 use ccplane_ebpf::probe::Probe;
 use ccplane_emulator::netns::Namespace;
 use ccplane_program::ir::Program;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
 
-use crate::agent::{OurAgent, Process, START, wait_for};
+use crate::agent::{OurAgent, Portus, START};
+use crate::cores::OneCore;
 use crate::error::{BenchError, context};
 use crate::figure::{Figure, percentile};
+use crate::steer;
 use crate::v1::V1;
-use crate::{oracle, steer};
 
 /// Round trips of one block; blocks of the three alternate.
 const BLOCK: usize = 1500;
@@ -73,52 +70,18 @@ fn open_probe(options: &Options, program: &Program) -> Result<Probe, BenchError>
     }
 }
 
-/// Keeps this thread, and the processes that it starts, on one core while it lives: whether a wake-up crosses
-/// cores costs more than all the rest, and would be up to chance.
-struct OneCore(Option<CpuSet>);
-
-impl OneCore {
-    fn new() -> OneCore {
-        let this = Pid::from_raw(0);
-        let before = sched_getaffinity(this).ok();
-        let mut one = CpuSet::new();
-        let first = before.and_then(|b| (0..CpuSet::count()).find(|n| b.is_set(*n).unwrap_or(false)));
-        let pinned = first.is_some_and(|n| one.set(n).is_ok()) && sched_setaffinity(this, &one).is_ok();
-        OneCore(before.filter(|_| pinned))
-    }
-}
-
-impl Drop for OneCore {
-    fn drop(&mut self) {
-        if let Some(before) = &self.0 {
-            let _ = sched_setaffinity(Pid::from_raw(0), before);
-        }
-    }
-}
-
 /// Runs the benchmark.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
-    let _one_core = OneCore::new();
+    let _one_core = OneCore::nth(0);
     let program = steer::compile(&CcpReno::default())?;
-    let name = format!("ccplane-bench-{}", std::process::id());
-    let portus_socket = Path::new("/tmp/ccp").join(&name);
-    let portus = match oracle::find("ccplane-portus") {
-        Ok(path) => {
-            let mut command = Command::new(path);
-            command.arg(&name).stdin(Stdio::null()).stderr(Stdio::null());
-            let process = Process(context("start ccplane-portus", command.spawn())?);
-            wait_for(&portus_socket)?;
-            Ok(process)
-        }
-        Err(e) => Err(e.to_string()),
-    };
+    let portus = Portus::start().map_err(|e| e.to_string());
     let mut figures = Vec::new();
     for wake in ["sleep", "spin"] {
         for channel in ["kernel", "unix"] {
             let agent = OurAgent::start("ccp-reno", wake, channel == "kernel")?;
             let theirs = match &portus {
-                Ok(_) => {
-                    let mut v1 = V1::start(&portus_socket, agent.dir.path().join("portus-datapath.sock"))?;
+                Ok(portus) => {
+                    let mut v1 = V1::start(&portus.socket, agent.dir.path().join("portus-datapath.sock"))?;
                     v1.start_flow(SID)?;
                     Ok(v1)
                 }
@@ -159,7 +122,6 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
             }
         }
     }
-    let _ = std::fs::remove_file(&portus_socket);
     Ok(figures)
 }
 

@@ -1,0 +1,369 @@
+//! `ipc.ring`: report, agent, update, as a datapath in another process sees it.
+//!
+//! `bare`: a thread at the other end of the rings sends back what it gets, 64 bytes each way. `agent`: our agent's
+//! process decodes a report, lets its core and `ccp-reno` decide, and encodes the update; the datapath's side is
+//! [`Served`] around a datapath that does nothing else. `socket`: the same over unix datagrams. Portus does as much over
+//! its own; blocks of all of them alternate. The datapath is on one core and the agent on another, but for `same-core`,
+//! where both are on one.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ccplane_channel::{End, RING_BYTES, Record, ServeOptions, Served, Transport, Wake};
+use ccplane_contract::{
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, ProgramUid,
+};
+use ccplane_program::ir::Program;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::agent::{OurAgent, Portus, START};
+use crate::cores::OneCore;
+use crate::error::{BenchError, context};
+use crate::figure::{Figure, percentile};
+use crate::v1::V1;
+
+/// Round trips of one block; blocks alternate.
+const BLOCK: usize = 2000;
+const BLOCKS: usize = 6;
+/// An answer that takes longer is lost.
+const LOST: Duration = Duration::from_secs(1);
+/// How long "spin" looks before it sleeps: longer than a round trip.
+const SPIN: Duration = Duration::from_micros(50);
+const MESSAGE_BYTES: usize = 64;
+const SID: u32 = 1;
+const MSS: u32 = 1448;
+
+/// Ways to wait, by their names in the agent's configuration, and whether both ends may be on one core.
+const MODES: [(&str, Mode, bool); 4] = [
+    ("busy", Mode::Busy, false),
+    ("spin", Mode::Spin, false),
+    ("sleep", Mode::Sleep, false),
+    ("sleep", Mode::Sleep, true),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Busy,
+    Spin,
+    Sleep,
+}
+
+/// Waits for the next frame at one end.
+fn wait(end: &mut End, record: &mut Record, mode: Mode, stop: &AtomicBool) -> Result<(), BenchError> {
+    let missing = |e: &dyn std::fmt::Display| BenchError::Missing(format!("the rings broke: {e}"));
+    let start = Instant::now();
+    let mut looks = 0_u32;
+    while !end.receive(record).map_err(|e| missing(&e))? {
+        looks = looks.wrapping_add(1);
+        if mode != Mode::Sleep {
+            std::hint::spin_loop();
+            // The clock costs as much as some looks.
+            if looks % 64 != 0 {
+                continue;
+            }
+        }
+        if stop.load(Ordering::Relaxed) || start.elapsed() > LOST {
+            return Err(missing(&"nothing comes"));
+        }
+        let looked_enough = mode == Mode::Sleep || (mode == Mode::Spin && start.elapsed() > SPIN);
+        if looked_enough && end.doze() {
+            let polled = poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::from(100_u16));
+            end.awake(polled.is_ok_and(|n| n > 0));
+        }
+    }
+    Ok(())
+}
+
+/// The rings alone: this end, and a thread at the other one.
+struct Bare {
+    end: End,
+    record: Record,
+    mode: Mode,
+    stop: Arc<AtomicBool>,
+    echo: Option<JoinHandle<()>>,
+}
+
+impl Bare {
+    /// The thread runs on the `other`th of `cores`.
+    fn start(mode: Mode, cores: &[usize], other: usize) -> Result<Bare, BenchError> {
+        let rings = |e: ccplane_channel::RingError| BenchError::Missing(e.to_string());
+        let (mut agent, parts) = End::create(RING_BYTES).map_err(rings)?;
+        let end = End::open(parts, RING_BYTES).map_err(rings)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let cores = cores.to_vec();
+        let echo = std::thread::spawn(move || {
+            let _one_core = OneCore::nth_of(&cores, other);
+            let mut record = Record::default();
+            while !stopped.load(Ordering::Relaxed) {
+                if wait(&mut agent, &mut record, mode, &stopped).is_ok() {
+                    let _ = agent.send(record.bytes());
+                }
+            }
+        });
+        Ok(Bare { end, record: Record::default(), mode, stop, echo: Some(echo) })
+    }
+
+    /// Nanoseconds.
+    fn round_trip(&mut self) -> Result<u64, BenchError> {
+        let start = Instant::now();
+        let sent = self.end.send(&[0x5a; MESSAGE_BYTES]);
+        sent.map_err(|e| BenchError::Missing(e.to_string()))?;
+        wait(&mut self.end, &mut self.record, self.mode, &self.stop)?;
+        Ok(start.elapsed().as_nanos() as u64)
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.end.send(&[]);
+        let _ = self.echo.take().map(JoinHandle::join);
+    }
+}
+
+/// A datapath of one flow that reports when it is told to, and notes that it was updated.
+#[derive(Default)]
+struct Probe {
+    program: Option<ProgramUid>,
+    event: Option<Event>,
+    seq: u32,
+    updates: u64,
+}
+
+impl Probe {
+    const FLOW: FlowId = FlowId(1);
+
+    fn info() -> FlowInfo {
+        let end = |port| ([127, 0, 0, 1], port).into();
+        FlowInfo {
+            mss_bytes: MSS,
+            init_cwnd_bytes: u64::from(10 * MSS),
+            local: end(4242),
+            remote: end(4243),
+            cgroup: None,
+            min_rtt_us: None,
+        }
+    }
+
+    fn report(&mut self) {
+        self.seq = self.seq.wrapping_add(1);
+        let Some(program) = self.program else { return };
+        // acked, lost, timeout, rtt_us
+        let values = vec![i64::from(MSS), 0, 0, 20_000];
+        let (flow, seq) = (Probe::FLOW, self.seq);
+        self.event = Some(Event::Report { flow, program, seq, at_us: u64::from(seq), values });
+    }
+}
+
+impl Datapath for Probe {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { kind: "sim", max_programs: 64, max_flows: 1, policy: false, full_language: true }
+    }
+    fn install(&mut self, _: ProgramUid, _: &Program) -> Result<(), DatapathError> {
+        Ok(())
+    }
+    fn remove(&mut self, _: ProgramUid) -> Result<(), DatapathError> {
+        Ok(())
+    }
+    fn set_program(&mut self, _: FlowId, uid: ProgramUid, _: &[(Field, i64)]) -> Result<(), DatapathError> {
+        self.program = Some(uid);
+        Ok(())
+    }
+    fn update(&mut self, _: FlowId, _: &[(Field, i64)]) -> Result<(), DatapathError> {
+        self.updates += 1;
+        Ok(())
+    }
+    fn release(&mut self, _: FlowId) -> Result<(), DatapathError> {
+        self.program = None;
+        Ok(())
+    }
+    fn heartbeat(&mut self) {}
+    fn flows(&mut self) -> Vec<FlowStats> {
+        let (flow, info) = (Probe::FLOW, Probe::info());
+        vec![FlowStats {
+            flow,
+            info,
+            mode: ccplane_contract::Mode::Program,
+            program: self.program,
+            snd_cwnd: 10,
+            snd_ssthresh: u32::MAX,
+            mss_bytes: MSS,
+            srtt_us: 0,
+            min_rtt_us: 0,
+            pacing_rate: 0,
+            bytes_acked: 0,
+            delivered: 0,
+            lost: 0,
+            unacked: 0,
+            faults: 0,
+            reports: u64::from(self.seq),
+            policy: None,
+            sampled_at_us: 0,
+        }]
+    }
+    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+        let event = self.event.take_if(|_| max > 0);
+        let count = usize::from(event.is_some());
+        events.extend(event);
+        count
+    }
+}
+
+/// A conversation with our agent.
+struct Conversation {
+    served: Served,
+    probe: Probe,
+    start: Instant,
+    mode: Mode,
+}
+
+impl Conversation {
+    fn start(agent: &Path, transport: Transport, mode: Mode) -> Result<Conversation, BenchError> {
+        let wake = match mode {
+            Mode::Busy => Wake::Busy,
+            Mode::Spin => Wake::Spin { us: SPIN.as_micros() as u32 },
+            Mode::Sleep => Wake::Sleep,
+        };
+        let options = context("make an eventfd", ServeOptions::new("bench"))?;
+        let options = ServeOptions { transport, wake: Some(wake), ..options };
+        let start = Instant::now();
+        let served = Served::connect(agent, options);
+        let mut this = Conversation { served, probe: Probe::default(), start, mode };
+        while this.probe.program.is_none() {
+            if start.elapsed() > START {
+                return Err(BenchError::Missing("the agent gave the flow no program".into()));
+            }
+            this.turn();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if this.served.has_ring() != (transport == Transport::Ring) {
+            return Err(BenchError::Missing("no rings in shared memory".into()));
+        }
+        Ok(this)
+    }
+
+    fn turn(&mut self) -> bool {
+        let now_us = self.start.elapsed().as_micros() as u64;
+        self.served.turn(&mut self.probe, now_us).is_busy()
+    }
+
+    /// Nanoseconds.
+    fn round_trip(&mut self) -> Result<u64, BenchError> {
+        let before = self.probe.updates;
+        let start = Instant::now();
+        self.probe.report();
+        self.turn();
+        while self.probe.updates == before {
+            let waited = start.elapsed();
+            if waited > LOST {
+                return Err(BenchError::Missing("the agent does not answer".into()));
+            }
+            if self.mode == Mode::Sleep || (self.mode == Mode::Spin && waited > SPIN) {
+                context("wait for the agent", self.served.wait(LOST))?;
+            } else {
+                let mut looks = 0;
+                while looks < 64 && !self.served.is_ready() {
+                    std::hint::spin_loop();
+                    looks += 1;
+                }
+            }
+            self.turn();
+        }
+        Ok(start.elapsed().as_nanos() as u64)
+    }
+}
+
+/// What one block measures, and what came of it so far.
+struct Measured<'a> {
+    name: &'static str,
+    /// Whether our agent is needed: one that polls would take the core from whoever else is measured there.
+    asks_agent: bool,
+    block: Box<dyn FnMut() -> Result<Vec<f64>, BenchError> + 'a>,
+    took_us: Vec<f64>,
+}
+
+/// One block of round trips, microseconds each.
+fn block(mut round_trip: impl FnMut() -> Result<u64, BenchError>) -> Result<Vec<f64>, BenchError> {
+    (0..BLOCK).map(|_| Ok(round_trip()? as f64 / 1e3)).collect()
+}
+
+/// Runs the benchmark.
+pub fn run() -> Result<Vec<Figure>, BenchError> {
+    let mut figures = Vec::new();
+    for (wake, mode, same_core) in MODES {
+        let place = if same_core { ".same-core" } else { "" };
+        let prefix = format!("ipc.ring.{wake}{place}");
+        if !same_core && OneCore::all().len() < 2 {
+            figures.push(Figure::alone(prefix, "us", &[]).noted("needs two cores"));
+            continue;
+        }
+        figures.extend(measure(&prefix, wake, mode, usize::from(!same_core))?);
+    }
+    Ok(figures)
+}
+
+fn measure(prefix: &str, wake: &str, mode: Mode, other: usize) -> Result<Vec<Figure>, BenchError> {
+    let there = OneCore::nth(other);
+    let agent = OurAgent::start("ccp-reno", wake, false)?;
+    let portus = Portus::start();
+    drop(there);
+    let cores = OneCore::all();
+    let _here = OneCore::nth(0);
+    let mut ring = Conversation::start(&agent.socket, Transport::Ring, mode)?;
+    let mut socket = Conversation::start(&agent.socket, Transport::Socket, mode)?;
+    let theirs = match &portus {
+        Ok(portus) => {
+            let mut v1 = V1::start(&portus.socket, agent.dir.path().join("portus-datapath.sock"))?;
+            v1.start_flow(SID)?;
+            Ok(v1)
+        }
+        Err(why) => Err(why.to_string()),
+    };
+    let mut all: Vec<Measured<'_>> = Vec::new();
+    let mut add = |name, asks_agent, block| {
+        all.push(Measured { name, asks_agent, block, took_us: Vec::new() });
+    };
+    let bare = || {
+        let mut bare = Bare::start(mode, &cores, other)?;
+        block(|| bare.round_trip())
+    };
+    add("bare", false, Box::new(bare));
+    add("agent", true, Box::new(|| block(|| ring.round_trip())));
+    add("socket", true, Box::new(|| block(|| socket.round_trip())));
+    if let Ok(v1) = &theirs {
+        add("portus", false, Box::new(|| block(|| v1.round_trip(SID))));
+    }
+    for _ in 0..BLOCKS {
+        for one in &mut all {
+            agent.pause(!one.asks_agent)?;
+            let took_us = (one.block)()?;
+            one.took_us.extend(took_us);
+        }
+    }
+    let baseline = all.iter().find(|m| m.name == "portus").map(|m| m.took_us.as_slice());
+    let ours = all.iter().filter(|m| m.name != "portus");
+    let figure = |m: &Measured<'_>, (q, label): (f64, &str)| {
+        let value = percentile(&m.took_us, q);
+        let name = format!("{prefix}.{}.{label}", m.name);
+        let figure = Figure { value, ..Figure::alone(name, "us", &m.took_us) };
+        match (baseline, &theirs) {
+            (Some(baseline), _) => {
+                let baseline = percentile(baseline, q);
+                Figure {
+                    baseline: Some(baseline),
+                    baseline_name: Some(format!("portus over unix datagrams, {label}")),
+                    ratio: Some(value / baseline),
+                    ..figure
+                }
+            }
+            (None, Err(why)) => figure.noted(why.clone()),
+            (None, Ok(_)) => figure,
+        }
+    };
+    Ok(ours.flat_map(|m| [(0.5, "p50"), (0.99, "p99")].map(|quantile| figure(m, quantile))).collect())
+}
