@@ -264,17 +264,11 @@ impl Reader {
     }
 }
 
-/// Room for one record.
-#[derive(Debug)]
+/// Room for one record; none until the first one is read.
+#[derive(Debug, Default)]
 pub struct Record {
     bytes: Box<[u8]>,
     len: usize,
-}
-
-impl Default for Record {
-    fn default() -> Record {
-        Record { bytes: vec![0; MAX_RECORD_BYTES].into(), len: 0 }
-    }
 }
 
 impl Record {
@@ -286,6 +280,9 @@ impl Record {
     #[inline]
     fn fill(&mut self, len: usize, words: impl Iterator<Item = u64>) {
         self.len = len;
+        if self.bytes.is_empty() {
+            self.bytes = vec![0; MAX_RECORD_BYTES].into();
+        }
         let room = self.bytes.get_mut(..len.next_multiple_of(WORD)).unwrap_or_default();
         let (room, _) = room.as_chunks_mut::<WORD>();
         room.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_le_bytes());

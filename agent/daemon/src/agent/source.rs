@@ -15,7 +15,7 @@ use tracing::{info, warn};
 /// Datagrams taken in one go.
 const MAX_DATAGRAMS: usize = 1024;
 /// How long rings are looked at without letting others run, who may wait for the core.
-const LOOK: Duration = Duration::from_micros(20);
+const LOOK: Duration = Duration::from_micros(10);
 /// How soon a full socket is tried again: nothing tells when its owner has read.
 const RETRY_FULL: Duration = Duration::from_millis(1);
 

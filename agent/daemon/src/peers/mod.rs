@@ -25,7 +25,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::UnixAddr;
 use socket::{Received, Socket, Unheard};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use v2::V2Peer;
 /// Frames taken from one ring in one go, so that no datapath keeps the others waiting.
 const MAX_RING_FRAMES: usize = 256;
 /// Time between two looks at the socket while frames come through rings, microseconds.
-const SOCKET_EVERY_US: u64 = 50;
+const SOCKET_EVERY_US: u64 = 10;
 /// Events of one wait; more are there at the next one.
 const MAX_POLLED: usize = 64;
 /// The socket among what is waited for; the rest are peers' numbers, which start at 1.
@@ -87,7 +87,7 @@ pub struct Hub {
     /// When the socket is to be looked at again, though nothing says that it has something.
     next_socket_us: u64,
     by_address: HashMap<UnixAddr, PeerId>,
-    peers: HashMap<PeerId, Peer>,
+    peers: BTreeMap<PeerId, Peer>,
     next_peer: u64,
     malformed: u64,
 }
@@ -124,7 +124,7 @@ impl Hub {
             rings: Vec::new(),
             next_socket_us: 0,
             by_address: HashMap::new(),
-            peers: HashMap::new(),
+            peers: BTreeMap::new(),
             next_peer: 1,
             malformed: 0,
         })
