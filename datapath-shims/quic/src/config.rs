@@ -7,6 +7,9 @@ use std::time::Duration;
 /// Connections of an endpoint, those that come in beyond are refused.
 pub const MAX_CONNECTIONS: usize = 10_000;
 
+/// Changes what [`Config`] has no field for.
+pub type Tune = Arc<dyn Fn(&mut TransportConfig) + Send + Sync>;
+
 /// How connections behave.
 #[derive(Clone)]
 pub struct Config {
@@ -31,7 +34,7 @@ pub struct Config {
     /// What random numbers of the protocol come from, where runs are to repeat; keys are always random.
     pub seed: Option<[u8; 32]>,
     /// Called on every connection's transport configuration last.
-    pub tune: Option<Arc<dyn Fn(&mut TransportConfig) + Send + Sync>>,
+    pub tune: Option<Tune>,
 }
 
 impl Default for Config {

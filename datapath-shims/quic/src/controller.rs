@@ -10,9 +10,9 @@
 //! - How much waits to be sent is not said, only whether anything did: a backlog is [`BACKLOG_BYTES`].
 //! - Persistent congestion (RFC 9002 section 7.6) is what a retransmission timeout is elsewhere.
 
-use crate::stamps::Stamps;
+use crate::stamps::{MAX_STAMPS, Stamps};
 use ccplane_contract::{FlowId, FlowInfo};
-use ccplane_engine::rate::{RateSample, RateSampler};
+use ccplane_engine::rate::{RateSample, RateSampler, SendStamp};
 use ccplane_engine::{Ack, Decided, Engine, FlowEngine, Sampled, Steer};
 use ccplane_program::ir::Prim;
 use ccplane_program::vm::Prims;
@@ -430,6 +430,12 @@ impl Flow {
         }
     }
 }
+
+/// What a connection costs beyond quinn's own, bytes; the engine keeps some hundred more for the agent.
+const MAX_FLOW_BYTES: usize = 16 << 10;
+const _: () = assert!(
+    size_of::<Steered>() + size_of::<Path>() + MAX_STAMPS * size_of::<SendStamp>() < MAX_FLOW_BYTES - 2048
+);
 
 /// What an ACK frame said of losses.
 #[derive(Clone, Copy, Default)]

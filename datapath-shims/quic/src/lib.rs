@@ -46,7 +46,7 @@ mod udp;
 mod wire;
 
 pub use bucket::BURST;
-pub use config::{Config, MAX_CONNECTIONS};
+pub use config::{Config, MAX_CONNECTIONS, Tune};
 pub use connection::{Connection, ConnectionId, Event, Read, StreamError};
 pub use controller::{BACKLOG_BYTES, Observer, Seen, WindowOnly};
 pub use driver::Control;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 /// Stamps that are kept. Where a window is sent in more calls than that, fewer are taken, evenly: a rate is then taken over
 /// a little more than the round trip, and stays a rate that was.
-const MAX_STAMPS: usize = 256;
+pub(crate) const MAX_STAMPS: usize = 256;
 
 /// The stamps of what is in flight, oldest first, at most one for all that left at the same time.
 #[derive(Clone, Default, Debug)]

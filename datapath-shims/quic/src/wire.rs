@@ -68,36 +68,44 @@ pub trait Wire {
     fn wait(&mut self, timeout: Duration) -> io::Result<()>;
 }
 
-impl<W: Wire + ?Sized> Wire for Box<W> {
-    fn local_addr(&self) -> SocketAddr {
-        (**self).local_addr()
-    }
+macro_rules! wire_through {
+    ($($through:ty),*) => {
+        $(
+            impl<W: Wire + ?Sized> Wire for $through {
+                fn local_addr(&self) -> SocketAddr {
+                    (**self).local_addr()
+                }
 
-    fn receive(&mut self, each: &mut dyn FnMut(Datagram)) -> io::Result<usize> {
-        (**self).receive(each)
-    }
+                fn receive(&mut self, each: &mut dyn FnMut(Datagram)) -> io::Result<usize> {
+                    (**self).receive(each)
+                }
 
-    fn send(&mut self, to: &Transmit, payload: &[u8]) -> io::Result<bool> {
-        (**self).send(to, payload)
-    }
+                fn send(&mut self, to: &Transmit, payload: &[u8]) -> io::Result<bool> {
+                    (**self).send(to, payload)
+                }
 
-    fn max_segments(&self) -> usize {
-        (**self).max_segments()
-    }
+                fn max_segments(&self) -> usize {
+                    (**self).max_segments()
+                }
 
-    fn max_payload_bytes(&self) -> u16 {
-        (**self).max_payload_bytes()
-    }
+                fn max_payload_bytes(&self) -> u16 {
+                    (**self).max_payload_bytes()
+                }
 
-    fn may_fragment(&self) -> bool {
-        (**self).may_fragment()
-    }
+                fn may_fragment(&self) -> bool {
+                    (**self).may_fragment()
+                }
 
-    fn flush(&mut self) -> io::Result<()> {
-        (**self).flush()
-    }
+                fn flush(&mut self) -> io::Result<()> {
+                    (**self).flush()
+                }
 
-    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        (**self).wait(timeout)
-    }
+                fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+                    (**self).wait(timeout)
+                }
+            }
+        )*
+    };
 }
+
+wire_through!(&mut W, Box<W>);

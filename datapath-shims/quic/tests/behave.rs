@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const HEARTBEAT_TIMEOUT_US: u64 = 100_000;
+const HEARTBEAT_TIMEOUT_US: u64 = 60_000;
 /// What a flow sends at most, bytes per second: cases are about what programs do, not about how fast.
 const LIMIT: u64 = 2_000_000;
 
