@@ -96,17 +96,31 @@ fn config() -> Config {
 }
 
 impl Flow<'_> {
-    /// Runs it.
+    /// Runs it over loopback.
     ///
     /// # Errors
     /// No socket, no connection.
     pub fn run(&self) -> Result<Run, BenchError> {
+        let listening = socket()?;
+        let to = listening.local_addr();
+        self.over(socket()?, listening, to)
+    }
+
+    /// Runs it from a wire to another, which is at `to`.
+    ///
+    /// # Errors
+    /// No connection.
+    pub fn over(
+        &self,
+        from: impl Wire + Send,
+        listening: impl Wire + Send,
+        to: SocketAddr,
+    ) -> Result<Run, BenchError> {
         let identity = Identity::self_signed(&["localhost"]).map_err(missing)?;
         let trust = Trust::Pinned(identity.fingerprint());
         let server = tls::server(identity, PROTOCOL).map_err(missing)?;
         let client = tls::client(trust, PROTOCOL).map_err(missing)?;
-        let listening = socket()?;
-        let (to, shared) = (listening.local_addr(), Shared::default());
+        let shared = Shared::default();
         thread::scope(|scope| {
             let sink = scope.spawn(|| {
                 let _core = OneCore::nth(1);
@@ -114,7 +128,7 @@ impl Flow<'_> {
             });
             let source = scope.spawn(|| {
                 let _core = OneCore::nth(0);
-                self.send(client, to, &shared)
+                self.send(from, client, to, &shared)
             });
             let measured = measure(&shared, self.time, &|| sink.is_finished() || source.is_finished());
             shared.stop.store(true, Relaxed);
@@ -125,10 +139,16 @@ impl Flow<'_> {
         })
     }
 
-    fn send(&self, tls: ClientConfig, to: SocketAddr, shared: &Shared) -> Result<Vec<u32>, BenchError> {
+    fn send(
+        &self,
+        wire: impl Wire,
+        tls: ClientConfig,
+        to: SocketAddr,
+        shared: &Shared,
+    ) -> Result<Vec<u32>, BenchError> {
         let (engine, handle) = engine(EngineConfig::new("quic"), Arc::new(|| {}));
         let mut agent = Agent::new(self.steering, handle)?;
-        let wire = Metered::new(socket()?, &shared.sent_bytes);
+        let wire = Metered::new(wire, &shared.sent_bytes);
         let mut endpoint = Endpoint::new(wire, engine, config());
         let id = endpoint.connect(tls, to, "localhost").map_err(missing)?;
         let mut stream = None;
@@ -152,7 +172,7 @@ impl Flow<'_> {
 }
 
 /// Takes what comes on any stream.
-fn receive(wire: UdpWire, tls: ServerConfig, shared: &Shared) -> Result<(), BenchError> {
+fn receive(wire: impl Wire, tls: ServerConfig, shared: &Shared) -> Result<(), BenchError> {
     let (engine, _datapath) = engine(EngineConfig::new("quic"), Arc::new(|| {}));
     let mut endpoint = Endpoint::new(wire, engine, config());
     endpoint.serve(Some(tls));

@@ -1,7 +1,7 @@
 //! `tput.quic`, `pace.quic` and `ack.quic.reno`: QUIC flows over loopback, one thread at each end.
 
 mod ack;
-mod flow;
+pub mod flow;
 mod metered;
 mod stock;
 

@@ -1,0 +1,160 @@
+//! `tput.dpdk` and `pace.dpdk`: QUIC over DPDK ports at the two ends of a veth pair.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use ccplane_alg::Algorithm;
+use ccplane_algs::Reno;
+use ccplane_dpdk::{DpdkWire, Eal, EalOptions, Idle, Memory, Port, PortOptions, WireOptions};
+use ccplane_emulator::netns::Namespace;
+use ccplane_emulator::veth;
+use ccplane_quic::{UdpWire, Wire};
+
+use crate::error::{BenchError, context};
+use crate::figure::{Figure, percentile};
+use crate::quic::flow::{Flow, Run, Steering};
+
+const KINDS: [&str; 2] = ["af_packet", "af_xdp"];
+const PAIRS: usize = 5;
+const RUN: Duration = Duration::from_millis(1500);
+const PACED_RUN: Duration = Duration::from_secs(2);
+/// Rates of `pace.dpdk`, Mb/s.
+const RATES_MBIT: [u64; 4] = [10, 100, 500, 1000];
+/// The device at each end of `veth::connect`'s cable.
+const DEVICE: &str = "veth0";
+/// Addresses of the ports, which the kernel does not have.
+const PORTS: [&str; 2] = ["10.254.253.1", "10.254.253.2"];
+const UDP_PORT: u16 = 4433;
+/// For both ports of each kind.
+const MEMORY_MIB: u32 = 256;
+
+/// `tput.dpdk`: goodput of a flow under Reno's program, against the same over kernel sockets on another such cable.
+pub fn tput() -> Result<Vec<Figure>, BenchError> {
+    let source = Reno::default().programs()[0].source;
+    let flow = Flow { steering: Steering::Program { source }, time: RUN };
+    let mut figures = Vec::new();
+    for kind in KINDS {
+        // Of its own: an XDP program takes all that arrives, and a packet socket gets a copy.
+        let (cable, plain) = (Cable::with_ports(kind)?, Cable::plain()?);
+        let mut pairs = Vec::new();
+        // One run of each to warm up.
+        for n in 0..=PAIRS {
+            // Who goes first alternates.
+            let (ours, sockets);
+            if n % 2 == 0 {
+                ours = cable.over_ports(&flow)?.goodput_gbit();
+                sockets = plain.over_sockets(&flow)?.goodput_gbit();
+            } else {
+                sockets = plain.over_sockets(&flow)?.goodput_gbit();
+                ours = cable.over_ports(&flow)?.goodput_gbit();
+            }
+            if n > 0 {
+                pairs.push((ours, sockets));
+            }
+        }
+        figures.push(Figure::paired(format!("tput.dpdk.{kind}"), "Gb/s", "QUIC over kernel sockets", &pairs));
+    }
+    Ok(figures)
+}
+
+/// `pace.dpdk`: the rate at which a flow leaves, against the one that its program decided; and its bursts.
+pub fn pace() -> Result<Vec<Figure>, BenchError> {
+    let mut figures = Vec::new();
+    for kind in KINDS {
+        let cable = Cable::with_ports(kind)?;
+        for mbit in RATES_MBIT {
+            let flow = Flow { steering: Steering::Rate { bytes_per_s: mbit * 125_000 }, time: PACED_RUN };
+            let run = cable.over_ports(&flow)?;
+            let bursts: Vec<f64> = run.bursts.iter().map(|datagrams| f64::from(*datagrams)).collect();
+            let (p50, p99) = (percentile(&bursts, 0.5), percentile(&bursts, 0.99));
+            let name = format!("pace.dpdk.{kind}.{mbit}");
+            let figure = Figure::paired(name, "Mb/s", "the decided rate", &[(run.sent_mbit(), mbit as f64)]);
+            figures.push(figure.noted(format!("bursts: p50 {p50}, p99 {p99} datagrams")));
+        }
+    }
+    Ok(figures)
+}
+
+/// Two namespaces with a veth pair between them, and perhaps a port on each end.
+struct Cable {
+    ends: [Namespace; 2],
+    // A port is made and closed in its namespace.
+    wires: Mutex<[Option<DpdkWire>; 2]>,
+}
+
+impl Cable {
+    fn plain() -> Result<Cable, BenchError> {
+        if !ccplane_emulator::netns::available() {
+            return Err(BenchError::Missing("network namespaces need root".into()));
+        }
+        let ends = [Namespace::anonymous()?, Namespace::anonymous()?];
+        veth::connect(&ends[0], &ends[1])?;
+        Ok(Cable { ends, wires: Mutex::new([None, None]) })
+    }
+
+    fn with_ports(kind: &str) -> Result<Cable, BenchError> {
+        let (cable, eal) = (Cable::plain()?, eal()?);
+        for (n, end) in cable.ends.iter().enumerate() {
+            cable.wires.lock().unwrap_or_else(PoisonError::into_inner)[n] =
+                Some(end.run(|| wire(eal, kind, n))??);
+        }
+        Ok(cable)
+    }
+
+    fn over_ports(&self, flow: &Flow<'_>) -> Result<Run, BenchError> {
+        let mut wires = self.wires.lock().unwrap_or_else(PoisonError::into_inner);
+        let [Some(source), Some(sink)] = &mut *wires else {
+            return Err(missing("a cable without ports"));
+        };
+        let to = sink.local_addr();
+        flow.over(source, sink, to)
+    }
+
+    fn over_sockets(&self, flow: &Flow<'_>) -> Result<Run, BenchError> {
+        let bind =
+            |end: usize| context("bind", self.ends[end].run(|| UdpWire::bind((veth::ENDS[end], 0).into()))?);
+        let (source, sink) = (bind(0)?, bind(1)?);
+        let to = sink.local_addr();
+        flow.over(source, sink, to)
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        let wires = self.wires.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (end, wire) in self.ends.iter().zip(wires) {
+            let wire = wire.take();
+            // A namespace that cannot be entered any more has no port to close.
+            let _ = end.run(|| drop(wire));
+        }
+    }
+}
+
+/// A port at the end of the cable that the calling thread is at.
+fn wire(eal: &Eal, kind: &str, end: usize) -> Result<DpdkWire, BenchError> {
+    let name = format!("{kind}:{DEVICE}").parse().map_err(missing)?;
+    let port = Port::open(eal, &name, PortOptions::default()).map_err(missing)?;
+    let address: IpAddr = PORTS[end].parse().map_err(missing)?;
+    let address = SocketAddr::new(address, UDP_PORT);
+    let options = WireOptions {
+        addresses: vec![format!("{}/30", address.ip()).parse().map_err(missing)?],
+        udp_port: address.port(),
+        idle: Idle::Spin,
+        ..WireOptions::default()
+    };
+    let wires = DpdkWire::over(port, &options).map_err(missing)?;
+    wires.into_iter().next().ok_or_else(|| missing("a port without queues"))
+}
+
+/// DPDK starts once a process.
+fn eal() -> Result<&'static Eal, BenchError> {
+    static EAL: OnceLock<Result<Eal, String>> = OnceLock::new();
+    let options = EalOptions { memory: Memory::Auto, memory_mib: MEMORY_MIB, ..EalOptions::default() };
+    let started = EAL.get_or_init(|| Eal::start(&options).map_err(|error| error.to_string()));
+    started.as_ref().map_err(missing)
+}
+
+fn missing(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Missing(error.to_string())
+}
