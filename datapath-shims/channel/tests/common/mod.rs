@@ -211,8 +211,7 @@ impl Agent {
 
     pub fn turn(&mut self, toy: &mut Toy) -> Turn {
         self.now_us += 1000;
-        let turn = self.served.turn(toy, self.now_us);
-        turn
+        self.served.turn(toy, self.now_us)
     }
 
     /// Takes the datapath on, if it is not; waits until it knows.
