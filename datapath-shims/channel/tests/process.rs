@@ -23,12 +23,22 @@ fn record(n: u64) -> Vec<u8> {
     n.to_le_bytes().into_iter().cycle().take(len).collect()
 }
 
+/// Does not outlive its test.
+struct Writing(Child);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Runs this program again, as the writer.
-fn writer(file: &OwnedFd, how: &str) -> Child {
+fn writer(file: &OwnedFd, how: &str) -> Writing {
     let memory = format!("{how} /proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "the_process_that_dies"]).env(CHILD, memory);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    Writing(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
 /// Not a test of its own: what the other tests' process does.
@@ -85,12 +95,12 @@ fn a_writer_that_is_killed_leaves_whole_records() {
                 next += 1;
                 // Some while, counted from its first record, so that it dies at any point of one.
                 killed_at = killed_at.or(Some(Instant::now() + Duration::from_micros(500 + 137 * n)));
-            } else if child.try_wait().unwrap().is_some() && !reader.is_ready() {
+            } else if child.0.try_wait().unwrap().is_some() && !reader.is_ready() {
                 break;
             }
             if killed_at.take_if(|at| Instant::now() >= *at).is_some() {
-                child.kill().unwrap();
-                child.wait().unwrap();
+                child.0.kill().unwrap();
+                child.0.wait().unwrap();
             }
             assert!(start.elapsed() < Duration::from_secs(10), "the writer does nothing");
         }
@@ -101,7 +111,7 @@ fn a_writer_that_is_killed_leaves_whole_records() {
 #[test]
 fn half_a_record_is_not_there() {
     let (file, mut reader) = shared();
-    writer(&file, "half").wait().unwrap();
+    writer(&file, "half").0.wait().unwrap();
     let mut into = Record::default();
     assert!(reader.read(&mut into).unwrap());
     assert_eq!(into.bytes(), record(0));
@@ -111,7 +121,7 @@ fn half_a_record_is_not_there() {
 #[test]
 fn a_record_that_was_published_too_early_ends_the_ring() {
     let (file, mut reader) = shared();
-    writer(&file, "early").wait().unwrap();
+    writer(&file, "early").0.wait().unwrap();
     let mut into = Record::default();
     assert!(reader.read(&mut into).unwrap());
     assert_eq!(reader.read(&mut into), Err(ReadError::Length { found: 1000, available: 2 }));
