@@ -12,6 +12,7 @@
 mod block;
 mod bottleneck;
 mod config;
+pub mod edge;
 mod emulator;
 mod error;
 mod histogram;

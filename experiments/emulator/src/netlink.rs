@@ -1,6 +1,6 @@
 //! The few rtnetlink requests that a link needs, made in the calling thread's network namespace.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use netlink_packet_core::{
@@ -47,8 +47,14 @@ impl Netlink {
 
     /// Makes a veth pair of two devices of the same name, the second one in the namespace at `peer_ns`.
     pub(crate) fn add_veth(&self, device: &str, peer_ns: RawFd) -> Result<()> {
+        self.add_veth_named(device, device, peer_ns)
+    }
+
+    /// Makes a veth pair, the second device of which is called `peer` and in the namespace at `peer_ns`.
+    pub(crate) fn add_veth_named(&self, device: &str, peer: &str, peer_ns: RawFd) -> Result<()> {
+        let name = peer;
         let mut peer = LinkMessage::default();
-        peer.attributes = vec![LinkAttribute::IfName(device.into()), LinkAttribute::NetNsFd(peer_ns)];
+        peer.attributes = vec![LinkAttribute::IfName(name.into()), LinkAttribute::NetNsFd(peer_ns)];
         let mut message = LinkMessage::default();
         message.attributes = vec![
             LinkAttribute::IfName(device.into()),
@@ -77,19 +83,39 @@ impl Netlink {
 
     /// Sends what no other route covers through `gateway` on `device`.
     pub(crate) fn add_default_route(&self, device: &str, gateway: IpAddr) -> Result<()> {
+        let gateway_of = RouteAttribute::Gateway(gateway.into());
+        self.new_route(device, family(gateway), 0, RouteScope::Universe, vec![gateway_of])
+            .context("add a default route by", device)
+    }
+
+    /// Sends what is for this network out of `device`.
+    pub(crate) fn add_route(&self, device: &str, network: Ipv4Addr, prefix_len: u8) -> Result<()> {
+        let to = RouteAttribute::Destination(IpAddr::V4(network).into());
+        self.new_route(device, AddressFamily::Inet, prefix_len, RouteScope::Link, vec![to])
+            .context("add a route by", device)
+    }
+
+    fn new_route(
+        &self,
+        device: &str,
+        address_family: AddressFamily,
+        destination_prefix_length: u8,
+        scope: RouteScope,
+        mut attributes: Vec<RouteAttribute>,
+    ) -> nix::Result<()> {
         let mut message = RouteMessage::default();
         message.header = RouteHeader {
-            address_family: family(gateway),
+            address_family,
+            destination_prefix_length,
             table: RouteHeader::RT_TABLE_MAIN,
             protocol: RouteProtocol::Static,
-            scope: RouteScope::Universe,
+            scope,
             kind: RouteType::Unicast,
             ..RouteHeader::default()
         };
-        message.attributes =
-            vec![RouteAttribute::Gateway(gateway.into()), RouteAttribute::Oif(index(device)?)];
-        let flags = NLM_F_CREATE | NLM_F_EXCL;
-        self.request(RouteNetlinkMessage::NewRoute(message), flags).context("add a default route by", device)
+        attributes.push(RouteAttribute::Oif(if_nametoindex(device)?));
+        message.attributes = attributes;
+        self.request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
     /// Sends a request and waits for its acknowledgement.

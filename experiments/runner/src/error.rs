@@ -90,6 +90,12 @@ pub enum Error {
         /// What quinn or TLS said.
         why: String,
     },
+    /// DPDK failed.
+    #[error("DPDK: {why}")]
+    Dpdk {
+        /// What it said.
+        why: String,
+    },
     /// The simulator refused the scenario.
     #[error(transparent)]
     Sim(#[from] crate::sim::SimulateError),

@@ -9,6 +9,8 @@
 
 pub mod capacity;
 pub mod demo;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod error;
 pub mod experiment;
 mod flow;

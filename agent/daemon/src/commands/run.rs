@@ -50,6 +50,12 @@ pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<E
     if args.check {
         return print(&checked(&plan)).map(|()| ExitCode::SUCCESS);
     }
+    if !plan.left_out.is_empty() {
+        let names = plan.left_out.join(", ");
+        eprintln!(
+            "ccplane: left out: {names}: this ccplane was built without DPDK (cargo build --release --features dpdk)"
+        );
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The first one asks, the second one ends.

@@ -544,6 +544,10 @@ pub(super) fn together(scenarios: &[Scenario], contenders: &[Contender], known: 
                 let message = "quic and dpdk carry bulk flows by this program's own tool only";
                 return refuse(format!("algorithm[{n}].datapath"), message);
             }
+            if contender.datapath == Datapath::Dpdk && matches!(scenario.link.medium, Medium::Veth) {
+                let message = "DPDK ports are at the ends of an emulated link: it needs rate_mbit or trace";
+                return refuse(format!("algorithm[{n}].datapath"), message);
+            }
             if user_space && scenario.background.iter().any(|b| b.datapath == Datapath::Ebpf) {
                 let message = "an agent steers one datapath in a run: background on ebpf, or this contender";
                 return refuse(format!("algorithm[{n}].datapath"), message);

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use ccplane_alg::Algorithm;
 use ccplane_document::{DocumentError, Problem};
 use ccplane_netsim::trace::Trace;
+use ccplane_results::{Comparison, Datapath};
 
 pub use error::PlanError;
 pub use model::{
@@ -146,6 +147,14 @@ fn finish(
     let contenders = check::contenders(&source.algorithm, known)?;
     check::together(&scenarios, &contenders, known)?;
     let comparisons = check::comparisons(&source.compare, &scenarios, &contenders)?;
+    // All is checked, also what this build leaves out.
+    let (contenders, out): (Vec<_>, Vec<_>) = contenders.into_iter().partition(|c| is_built(c.datapath));
+    let left_out: Vec<String> = out.into_iter().map(|c| c.name).collect();
+    if contenders.is_empty() {
+        return Err(Problem::new("algorithm", "nothing is left: this ccplane was built without DPDK"));
+    }
+    let is_there = |c: &Comparison| !left_out.contains(&c.of) && !left_out.contains(&c.against);
+    let comparisons = comparisons.into_iter().filter(is_there).collect();
     let plan = Plan {
         name: file.file_stem().map_or_else(|| "plan".to_owned(), |s| s.to_string_lossy().into_owned()),
         title: source.title.clone(),
@@ -159,6 +168,7 @@ fn finish(
         scenarios,
         contenders,
         comparisons,
+        left_out,
         paper: check::paper(&source.paper),
     };
     if plan.runs() > MAX_RUNS {
@@ -166,6 +176,11 @@ fn finish(
         return Err(Problem::new("repeats", message));
     }
     Ok(plan)
+}
+
+/// Whether this build has what carries flows so.
+fn is_built(datapath: Datapath) -> bool {
+    datapath != Datapath::Dpdk || cfg!(feature = "dpdk")
 }
 
 #[cfg(test)]

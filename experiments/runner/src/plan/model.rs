@@ -37,6 +37,8 @@ pub struct Plan {
     pub contenders: Vec<Contender>,
     /// What the report must compare.
     pub comparisons: Vec<Comparison>,
+    /// Contenders that this build has no datapath for: without the feature `dpdk`, those over DPDK.
+    pub left_out: Vec<String>,
     /// What papers say.
     pub paper: Vec<PaperFigure>,
 }

@@ -43,6 +43,7 @@ shipped![
     "adapt",
     "share",
     "overhead",
+    "everywhere",
 ];
 
 const TRACES: [(&str, &str); 2] = [

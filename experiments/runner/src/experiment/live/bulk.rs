@@ -34,6 +34,10 @@ pub(super) struct Planned {
 pub(super) struct Running {
     pub(super) planned: Planned,
     pub(super) flow: LiveFlow,
+    /// The hosts that its ports are in; they go after it.
+    #[cfg(feature = "dpdk")]
+    #[expect(dead_code, reason = "held")]
+    edges: Option<[ccplane_emulator::edge::Edge; 2]>,
 }
 
 /// Starts flows at the same time: each connection takes a round trip. `engine` carries those in user space.
@@ -47,10 +51,21 @@ pub(super) fn start(
     let start = |planned: Planned| {
         let receiver = SocketAddr::new(road.receiver_ip(), planned.port);
         let duration = Duration::from_millis(planned.stop_ms);
+        let quic = QuicPlan { duration, sample_every, epoch };
+        #[cfg(feature = "dpdk")]
+        if let (Datapath::Dpdk, Some(engine)) = (planned.datapath, engine) {
+            let pair = (planned.port - super::CONTENDER_PORT) as u8;
+            let edges = road.edges(pair)?;
+            let edges =
+                edges.ok_or(Error::Dpdk { why: "there is no link to be at the ends of".to_owned() })?;
+            let wires = crate::dpdk::wires(&edges, planned.port)?;
+            let flow = LiveFlow::Quic(QuicFlow::start(wires, engine, quic)?);
+            return Ok(Running { planned, flow, edges: Some(edges) });
+        }
         let flow = match (planned.datapath, engine) {
             (Datapath::Quic, Some(engine)) => {
                 let wires = udp_wires(road.sender(), road.receiver(), receiver)?;
-                LiveFlow::Quic(QuicFlow::start(wires, engine, QuicPlan { duration, sample_every, epoch })?)
+                LiveFlow::Quic(QuicFlow::start(wires, engine, quic)?)
             }
             _ => {
                 let congestion = planned.congestion.clone();
@@ -58,7 +73,12 @@ pub(super) fn start(
                 LiveFlow::Tcp(BulkFlow::start(&config, road.sender(), road.receiver(), epoch)?)
             }
         };
-        Ok(Running { planned, flow })
+        Ok(Running {
+            planned,
+            flow,
+            #[cfg(feature = "dpdk")]
+            edges: None,
+        })
     };
     thread::scope(|scope| {
         let threads: Vec<_> = flows.into_iter().map(|planned| scope.spawn(|| start(planned))).collect();
@@ -68,7 +88,7 @@ pub(super) fn start(
 
 /// Waits for a flow's end; its figures count from `warmup_ms` on.
 pub(super) fn finish(running: Running, warmup_ms: u64, sample_ms: u64) -> Result<Flow> {
-    let Running { planned, flow } = running;
+    let Running { planned, flow, .. } = running;
     let outcome = flow.finish()?;
     Ok(measured(&planned, &outcome, warmup_ms, sample_ms))
 }

@@ -48,6 +48,16 @@ impl Road {
         }
     }
 
+    /// Hosts behind the link's ends, whose stacks are not the kernel's; `pair` tells them from others on it. None behind a veth
+    /// pair's.
+    #[cfg(feature = "dpdk")]
+    pub(super) fn edges(&self, pair: u8) -> Result<Option<[ccplane_emulator::edge::Edge; 2]>> {
+        match self {
+            Road::Emulated(emulator) => Ok(Some(emulator.edges(pair)?)),
+            Road::Veth { .. } => Ok(None),
+        }
+    }
+
     /// Lets the link become what `change` says; its seed starts the losses anew.
     pub(super) fn change(&self, change: &Change, seed: u64) -> Result<()> {
         let Road::Emulated(emulator) = self else { return Ok(()) };
