@@ -2,6 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::controller::{Seen, Steered};
+use crate::driver::canonical;
 use bytes::Bytes;
 use quinn_proto::{
     ClosedStream, ConnectionError, ConnectionStats, Dir, FinishError, ReadError, ReadableError, StreamEvent,
@@ -95,7 +96,7 @@ impl Connection<'_> {
 
     /// Its peer's address, which may change.
     pub fn remote(&self) -> SocketAddr {
-        self.slot.quic.remote_address()
+        canonical(self.slot.quic.remote_address())
     }
 
     /// Whether the handshake still goes on.

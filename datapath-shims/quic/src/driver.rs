@@ -164,6 +164,7 @@ impl Driver {
     /// A connection's own, since its controllers are.
     fn transport(&self, remote: SocketAddr, local: SocketAddr) -> Arc<TransportConfig> {
         let mut transport = self.config.transport();
+        let (remote, local) = (canonical(remote), canonical(local));
         transport.congestion_controller_factory(match &self.control {
             Control::Engine { engine, observer } => {
                 Arc::new(Origin::new(engine.clone(), local, remote, observer.clone()))
@@ -381,6 +382,11 @@ impl Driver {
             }
         }
     }
+}
+
+/// An IPv4 address as one, also where a socket of both families shows it as IPv6: rules go by it.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Bytes per second; 0 where only quinn's own pacer is at work.

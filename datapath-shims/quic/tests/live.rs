@@ -117,3 +117,26 @@ fn buffers_are_what_was_granted() {
     let buffers = wire.buffers();
     assert!(buffers.receive_bytes >= 100_000 && buffers.send_bytes >= 100_000, "{buffers:?}");
 }
+
+#[test]
+fn a_socket_of_both_families_shows_ipv4_as_it_is() {
+    let (folder, sum) = folder_with(1000);
+    let ((server_engine, mut handle), (client_engine, _)) = (live_engine(), live_engine());
+    let (server_config, trust) = common::pair();
+    let Ok(wire) = UdpWire::bind("[::]:0".parse().unwrap()) else {
+        return eprintln!("SKIPPED: no IPv6 here");
+    };
+    let to = ccplane_quic::Wire::local_addr(&wire).port();
+    let mut server = Endpoint::new(wire, server_engine, Config::default());
+    server.serve(Some(server_config));
+    let wire = UdpWire::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let mut client = Endpoint::new(wire, client_engine, Config::default());
+    let id = client.connect(trust, ([127, 0, 0, 1], to).into(), "localhost").unwrap();
+    let mut fetches = BTreeMap::from([(id, Fetch::new(id))]);
+    let mut remotes = std::collections::BTreeSet::new();
+    run(&mut server, &mut client, folder.path(), &mut fetches, &mut || {
+        remotes.extend(handle.flows().iter().map(|flow| flow.info.remote.ip()));
+    });
+    assert_eq!(fetches[&id].ended.as_ref().unwrap().sum(), Some(sum));
+    assert_eq!(remotes.into_iter().collect::<Vec<_>>(), ["127.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
+}
