@@ -62,7 +62,7 @@ fn wait(end: &mut End, record: &mut Record, mode: Mode, stop: &AtomicBool) -> Re
         if mode != Mode::Sleep {
             std::hint::spin_loop();
             // The clock costs as much as some looks.
-            if looks % 64 != 0 {
+            if !looks.is_multiple_of(64) {
                 continue;
             }
         }

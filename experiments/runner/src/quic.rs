@@ -24,6 +24,8 @@ use crate::traffic::{CONNECT_TIMEOUT, End, MAX_SAMPLES, Outcome, TcpSample};
 const PROTOCOL: &[u8] = b"ccplane-bulk";
 /// Whom the server's certificate names.
 const NAME: &str = "localhost";
+/// UDP payload that every link here carries, bytes: what programs take for a segment from the start.
+const MTU_BYTES: u16 = 1452;
 /// Bytes of one write or read.
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Longest turn before a thread looks whether to stop.
@@ -239,7 +241,8 @@ fn send<W: Wire>(
     shared: &Shared,
     connected: &SyncSender<()>,
 ) -> Result<Sent> {
-    let mut endpoint = Endpoint::new(wire, engine, Config::default());
+    let config = Config { initial_mtu_bytes: MTU_BYTES, ..Config::default() };
+    let mut endpoint = Endpoint::new(wire, engine, config);
     let client = tls::client(trust, PROTOCOL).map_err(tls_failed)?;
     let id = endpoint.connect(client, remote, NAME).map_err(|e| Error::Quic { why: e.to_string() })?;
     let sent = Sent { samples: Vec::new(), samples_dropped: 0, end: End::Duration };
@@ -283,7 +286,7 @@ fn send<W: Wire>(
 
 /// Writes until there is no room.
 fn fill<W: Wire>(endpoint: &mut Endpoint<W>, id: ConnectionId, stream: StreamId) -> Result<()> {
-    const CHUNK: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
+    static CHUNK: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
     let Some(mut connection) = endpoint.connection(id) else { return Ok(()) };
     while connection.write(stream, &CHUNK).map_err(|e| Error::Quic { why: e.to_string() })? == CHUNK.len() {}
     Ok(())
