@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{NonNull, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Frames that one receive brings.
 pub(crate) const BURST: usize = 64;
@@ -126,6 +126,12 @@ fn enter_thread() {
     });
 }
 
+/// Making, starting and closing ports is for one thread at a time, in DPDK and in what its drivers use.
+fn control() -> MutexGuard<'static, ()> {
+    static CONTROL: Mutex<()> = Mutex::new(());
+    CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A port, running from [`Device::run`] until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Device {
@@ -145,8 +151,10 @@ unsafe impl Sync for Device {}
 impl Device {
     /// Makes a virtual port: `name` begins with its driver's.
     pub fn plug(name: CString, args: &CStr) -> Result<Device, Refusal> {
+        let plugging = control();
         // SAFETY: three C strings.
         checked(unsafe { rte_eal_hotplug_add(c"vdev".as_ptr(), name.as_ptr(), args.as_ptr()) })?;
+        drop(plugging);
         let mut device = Device { port: 0, plugged: Some(name.clone()), running: false, pools: Vec::new() };
         device.port = Device::find(&name)?.port;
         Ok(device)
@@ -168,6 +176,7 @@ impl Device {
 
     /// Sets its queues up, each with a pool of its own of `mbufs` buffers with `room` bytes, and starts it.
     pub fn run(&mut self, queues: u16, mbufs: u32, room: u16) -> Result<(), Refusal> {
+        let _alone = control();
         // SAFETY: the port is there, and was not started yet: `Port::open` does so once.
         checked(unsafe { ccp_configure(self.port, queues) })?;
         self.running = true;
@@ -194,6 +203,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        let _alone = control();
         // SAFETY: nobody else holds the port: queues share its ownership. Buffers of its pools are in no queue any more.
         unsafe {
             if self.running {
