@@ -207,7 +207,8 @@ impl Sampler<'_> {
     }
 }
 
-/// The connection in TCP's terms: a segment is a QUIC packet of full size, payload what its packets carry.
+/// The connection in TCP's terms: a segment is a QUIC packet, taken to be of full size, payload what packets carry. Counters of
+/// packets wrap, as TCP's do.
 fn info(connection: &Connection<'_>) -> TcpInfo {
     let mss_bytes = u64::from(connection.stats().path.current_mtu).max(1);
     let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
@@ -227,7 +228,7 @@ fn info(connection: &Connection<'_>) -> TcpInfo {
         total_retrans: small(sampled.lost),
         pacing_rate: if seen.steer.rate == 0 { u64::MAX } else { seen.steer.rate },
         bytes_acked: sampled.bytes_acked,
-        delivered: small(sampled.bytes_acked / mss_bytes),
+        delivered: sampled.delivered as u32,
         ..empty
     }
 }

@@ -25,12 +25,17 @@ const HASH_CHARS: usize = 12;
 
 /// The section; nothing if no flow ran.
 pub fn section(learned: &Learned) -> Markup {
+    let quic = learned.flows.iter().any(|flow| flow.datapath == Datapath::CcplaneQuic);
+    let (heading, place) = match quic {
+        true => ("Learning under QUIC", "in the datapath"),
+        false => ("Learning in the kernel", "in the kernel"),
+    };
     html! {
         @if !learned.flows.is_empty() {
             section {
-                h2 { "Learning in the kernel" }
+                h2 { (heading) }
                 p.hint {
-                    "Each flow crosses a link of its own; all links change at the same moment. Aurora’s network decides in the kernel, as a \
+                    "Each flow crosses a link of its own; all links change at the same moment. Aurora’s network decides " (place) ", as a \
                      snapshot in integers. Beside one of the flows the agent learns: where the new policy has converged and decides otherwise, \
                      it goes on trial (framed): the flow takes turns between the two, a few seconds each. Then it is pushed (dotted lines, diamonds) or \
                      rolled back (wedges). The other flow keeps what it came with."
