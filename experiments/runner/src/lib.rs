@@ -13,7 +13,6 @@ pub mod demo;
 mod dpdk;
 mod error;
 pub mod experiment;
-mod flow;
 pub mod host;
 pub mod plan;
 pub mod quic;

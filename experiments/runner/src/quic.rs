@@ -1,12 +1,12 @@
 //! A bulk QUIC flow between two network namespaces, steered by programs, sampled as TCP flows are.
 //!
-//! Both endpoints are threads of this process. The flow ends after a time, or when it is stopped or dropped.
+//! Both endpoints are threads of this process.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ccplane_emulator::netns::Namespace;
@@ -18,7 +18,9 @@ use ccplane_quic::{
 
 use crate::error::{Context, Error, Result};
 use crate::tcp_info::{NO_SSTHRESH, TcpInfo};
-use crate::traffic::{CONNECT_TIMEOUT, End, MAX_SAMPLES, Outcome, TcpSample};
+use crate::traffic::{
+    BulkFlow, CHUNK_BYTES, CONNECT_TIMEOUT, DRAIN, End, NAP, Sent, Shared, TcpSample, join,
+};
 
 /// What both ends say that they speak.
 const PROTOCOL: &[u8] = b"ccplane-bulk";
@@ -26,12 +28,6 @@ const PROTOCOL: &[u8] = b"ccplane-bulk";
 const NAME: &str = "localhost";
 /// UDP payload that every link here carries, bytes: what programs take for a segment from the start.
 const MTU_BYTES: u16 = 1452;
-/// Bytes of one write or read.
-const CHUNK_BYTES: usize = 64 * 1024;
-/// Longest turn before a thread looks whether to stop.
-const NAP: Duration = Duration::from_millis(20);
-/// How long the receiver waits for the connection's end after the sender is done.
-const DRAIN: Duration = Duration::from_secs(1);
 
 /// What a flow does.
 #[derive(Clone, Copy, Debug)]
@@ -42,32 +38,6 @@ pub struct QuicPlan {
     pub sample_every: Duration,
     /// What samples and the duration count from.
     pub epoch: Instant,
-}
-
-/// What both threads and the handle share.
-#[derive(Debug, Default)]
-struct Shared {
-    stop: AtomicBool,
-    sender_done: AtomicBool,
-    latest: Mutex<Option<TcpSample>>,
-}
-
-/// What the sender has to tell.
-#[derive(Debug)]
-struct Sent {
-    samples: Vec<TcpSample>,
-    samples_dropped: u64,
-    end: End,
-}
-
-/// A flow under way. Dropping it ends it and waits for its threads.
-#[derive(Debug)]
-pub struct QuicFlow {
-    shared: Arc<Shared>,
-    local: SocketAddr,
-    remote: SocketAddr,
-    sender: Option<JoinHandle<Result<Sent>>>,
-    receiver: Option<JoinHandle<Result<u64>>>,
 }
 
 /// Sockets for a flow to `to`: the sender's, on the address that it reaches the receiver from, and the receiver's.
@@ -88,21 +58,21 @@ pub fn udp_wires(sender: &Namespace, receiver: &Namespace, to: SocketAddr) -> Re
     Ok((sending, listening))
 }
 
-impl QuicFlow {
-    /// Connects and starts to send. `engine` carries the sender's flow.
+impl BulkFlow {
+    /// Connects by QUIC and starts to send. `engine` carries the sender's flow.
     ///
     /// # Errors
     /// The connection does not come to be within [`CONNECT_TIMEOUT`], or a thread cannot start; nothing runs then.
-    pub fn start<W: Wire + Send + 'static>(
+    pub fn start_quic<W: Wire + Send + 'static>(
         (sending, listening): (W, W),
         engine: &Engine,
         plan: QuicPlan,
-    ) -> Result<QuicFlow> {
+    ) -> Result<BulkFlow> {
         let identity = Identity::self_signed(&[NAME]).map_err(tls_failed)?;
         let trust = Trust::Pinned(identity.fingerprint());
         let (local, remote) = (sending.local_addr(), listening.local_addr());
         let shared = Arc::new(Shared::default());
-        let mut flow = QuicFlow { shared: Arc::clone(&shared), local, remote, sender: None, receiver: None };
+        let mut flow = BulkFlow { shared: Arc::clone(&shared), local, remote, sender: None, receiver: None };
         let spawn = |name: &str| thread::Builder::new().name(format!("{name}-{}", remote.port()));
         let receive = move || receive(listening, identity, &shared);
         flow.receiver = Some(spawn("ccp-qrx").spawn(receive).context("start the receiver thread")?);
@@ -123,59 +93,6 @@ impl QuicFlow {
             }
         }
     }
-
-    /// The sender's address.
-    #[must_use]
-    pub fn local(&self) -> SocketAddr {
-        self.local
-    }
-
-    /// The receiver's address.
-    #[must_use]
-    pub fn remote(&self) -> SocketAddr {
-        self.remote
-    }
-
-    /// The newest sample.
-    #[must_use]
-    pub fn latest(&self) -> Option<TcpSample> {
-        *self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the sender has ended.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        self.sender.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    /// Asks the flow to end now; does not wait.
-    pub fn stop(&self) {
-        self.shared.stop.store(true, Ordering::Release);
-    }
-
-    /// Waits for the flow's end.
-    ///
-    /// # Errors
-    /// What broke the connection.
-    pub fn finish(mut self) -> Result<Outcome> {
-        let sent = join(self.sender.take(), "sender");
-        let received = join(self.receiver.take(), "receiver");
-        let (Sent { samples, samples_dropped, end }, received_bytes) = (sent?, received?);
-        Ok(Outcome { samples, samples_dropped, received_bytes, end })
-    }
-}
-
-impl Drop for QuicFlow {
-    fn drop(&mut self) {
-        self.stop();
-        // A flow that is dropped has no one to tell how it ended.
-        let _ = self.sender.take().map(JoinHandle::join);
-        let _ = self.receiver.take().map(JoinHandle::join);
-    }
-}
-
-fn join<T>(thread: Option<JoinHandle<Result<T>>>, name: &'static str) -> Result<T> {
-    thread.and_then(|t| t.join().ok()).unwrap_or(Err(Error::Panicked(name)))
 }
 
 fn tls_failed(error: tls::TlsError) -> Error {
@@ -194,12 +111,8 @@ impl Sampler<'_> {
     fn sample(&mut self, connection: &Connection<'_>, now: Instant) {
         let at_us = now.saturating_duration_since(self.plan.epoch).as_micros() as u64;
         let sample = TcpSample { at_us, info: info(connection) };
-        if self.sent.samples.len() < MAX_SAMPLES {
-            self.sent.samples.push(sample);
-        } else {
-            self.sent.samples_dropped += 1;
-        }
-        *self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(sample);
+        self.sent.push(sample);
+        self.shared.publish(sample);
         // What was missed is not made up for: the next sample is the next on the grid.
         while self.next <= now {
             self.next += self.plan.sample_every;
@@ -246,8 +159,7 @@ fn send<W: Wire>(
     let mut endpoint = Endpoint::new(wire, engine, config);
     let client = tls::client(trust, PROTOCOL).map_err(tls_failed)?;
     let id = endpoint.connect(client, remote, NAME).map_err(|e| Error::Quic { why: e.to_string() })?;
-    let sent = Sent { samples: Vec::new(), samples_dropped: 0, end: End::Duration };
-    let mut sampler = Sampler { plan, next: plan.epoch, sent, shared };
+    let mut sampler = Sampler { plan, next: plan.epoch, sent: Sent::new(), shared };
     let (deadline, mut stream) = (plan.epoch + plan.duration, None);
     sampler.sent.end = loop {
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! A bulk TCP flow between two network namespaces, sampled by TCP_INFO.
+//! A bulk flow between two network namespaces: TCP's, sampled by TCP_INFO. QUIC's are made in `quic.rs`.
 //!
 //! Sockets are opened inside the namespaces and then used by two threads of this process. The flow ends after a time or
 //! a number of bytes, or when it is stopped or dropped; then both threads are gone and both sockets closed.
@@ -31,11 +31,11 @@ pub const MIN_SAMPLE_EVERY: Duration = Duration::from_millis(1);
 pub const MAX_SAMPLES: usize = 1 << 20;
 
 /// Bytes for one write or read.
-const CHUNK_BYTES: usize = 64 * 1024;
+pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 /// How long a thread sleeps at most before it looks whether to stop.
-const NAP: Duration = Duration::from_millis(20);
+pub(crate) const NAP: Duration = Duration::from_millis(20);
 /// How long the receiver waits for the connection's end after the sender is done.
-const DRAIN: Duration = Duration::from_secs(1);
+pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 
 /// What a flow does.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,27 +103,48 @@ pub struct Outcome {
 
 /// What both threads and the handle share.
 #[derive(Debug, Default)]
-struct Shared {
-    stop: AtomicBool,
-    sender_done: AtomicBool,
+pub(crate) struct Shared {
+    pub(crate) stop: AtomicBool,
+    pub(crate) sender_done: AtomicBool,
     latest: Mutex<Option<TcpSample>>,
+}
+
+impl Shared {
+    pub(crate) fn publish(&self, sample: TcpSample) {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(sample);
+    }
 }
 
 /// A flow under way. Dropping it ends it and waits for its threads.
 #[derive(Debug)]
 pub struct BulkFlow {
-    shared: Arc<Shared>,
-    local: SocketAddr,
-    remote: SocketAddr,
-    sender: Option<JoinHandle<Result<Sent>>>,
-    receiver: Option<JoinHandle<Result<u64>>>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(crate) sender: Option<JoinHandle<Result<Sent>>>,
+    pub(crate) receiver: Option<JoinHandle<Result<u64>>>,
 }
 
+/// What a sender has to tell.
 #[derive(Debug)]
-struct Sent {
-    samples: Vec<TcpSample>,
-    samples_dropped: u64,
-    end: End,
+pub(crate) struct Sent {
+    pub(crate) samples: Vec<TcpSample>,
+    pub(crate) samples_dropped: u64,
+    pub(crate) end: End,
+}
+
+impl Sent {
+    pub(crate) fn new() -> Sent {
+        Sent { samples: Vec::new(), samples_dropped: 0, end: End::Duration }
+    }
+
+    pub(crate) fn push(&mut self, sample: TcpSample) {
+        if self.samples.len() < MAX_SAMPLES {
+            self.samples.push(sample);
+        } else {
+            self.samples_dropped += 1;
+        }
+    }
 }
 
 impl BulkFlow {
@@ -227,7 +248,7 @@ impl Drop for BulkFlow {
     }
 }
 
-fn join<T>(thread: Option<JoinHandle<Result<T>>>, name: &'static str) -> Result<T> {
+pub(crate) fn join<T>(thread: Option<JoinHandle<Result<T>>>, name: &'static str) -> Result<T> {
     thread.and_then(|t| t.join().ok()).unwrap_or(Err(Error::Panicked(name)))
 }
 
@@ -305,12 +326,8 @@ impl Sampler<'_> {
     fn sample(&mut self, now: Instant) -> Result<TcpInfo> {
         let at_us = now.saturating_duration_since(self.epoch).as_micros() as u64;
         let sample = TcpSample { at_us, info: TcpInfo::of(self.stream)? };
-        if self.sent.samples.len() < MAX_SAMPLES {
-            self.sent.samples.push(sample);
-        } else {
-            self.sent.samples_dropped += 1;
-        }
-        *self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(sample);
+        self.sent.push(sample);
+        self.shared.publish(sample);
         // What was missed is not made up for: the next sample is the next on the grid.
         while self.next <= now {
             self.next += self.every;
@@ -321,7 +338,7 @@ impl Sampler<'_> {
 
 fn send(stream: TcpStream, config: &FlowConfig, epoch: Instant, shared: &Shared) -> Result<Sent> {
     let deadline = epoch + config.duration;
-    let sent = Sent { samples: Vec::new(), samples_dropped: 0, end: End::Duration };
+    let sent = Sent::new();
     let mut sampler =
         Sampler { stream: &stream, epoch, every: config.sample_every, next: epoch, sent, shared };
     let chunk = [0u8; CHUNK_BYTES];

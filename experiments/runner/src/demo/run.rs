@@ -12,9 +12,8 @@ use super::capacity::capacity;
 use super::config::{DemoConfig, FlowPlan, LOSS_SEED, PhasePlan};
 use super::preflight::{missing_for_flow, missing_for_links};
 use crate::error::{Error, Result};
-use crate::flow::LiveFlow;
 use crate::host;
-use crate::quic::{QuicFlow, QuicPlan, udp_wires};
+use crate::quic::{QuicPlan, udp_wires};
 use crate::table::{Row, Table};
 use crate::tcp_info::TcpInfo;
 use crate::traffic::{BulkFlow, FlowConfig, Outcome, TcpSample};
@@ -170,7 +169,7 @@ fn possible_flows<W: std::io::Write>(
 struct Lane<'a> {
     plan: &'a FlowPlan,
     // Dropped in this order: the flow ends before its link goes.
-    flow: LiveFlow,
+    flow: BulkFlow,
     emulator: Emulator,
     drawn: Option<TcpSample>,
     throughput_bps: u64,
@@ -253,12 +252,12 @@ fn start_lanes<'a>(
         let flow = match (plan.datapath, engine) {
             (Datapath::CcplaneQuic, Some(engine)) => {
                 let wires = udp_wires(sender_ns, receiver_ns, receiver)?;
-                LiveFlow::Quic(QuicFlow::start(wires, engine, QuicPlan { duration, sample_every, epoch })?)
+                BulkFlow::start_quic(wires, engine, QuicPlan { duration, sample_every, epoch })?
             }
             _ => {
                 let congestion = plan.congestion.clone();
                 let flow = FlowConfig { congestion, receiver, duration, bytes: None, sample_every };
-                LiveFlow::Tcp(BulkFlow::start(&flow, sender_ns, receiver_ns, epoch)?)
+                BulkFlow::start(&flow, sender_ns, receiver_ns, epoch)?
             }
         };
         Ok(Lane { plan, flow, emulator, drawn: None, throughput_bps: 0, agent: None, dropped: Vec::new() })

@@ -10,8 +10,7 @@ use ccplane_results::{Datapath, Flow, Series};
 use super::super::stats::percentiles;
 use super::road::Road;
 use crate::error::{Error, Result};
-use crate::flow::LiveFlow;
-use crate::quic::{QuicFlow, QuicPlan, udp_wires};
+use crate::quic::{QuicPlan, udp_wires};
 use crate::traffic::{BulkFlow, FlowConfig, Outcome, TcpSample};
 
 /// A flow to come.
@@ -33,7 +32,7 @@ pub(super) struct Planned {
 /// A flow under way.
 pub(super) struct Running {
     pub(super) planned: Planned,
-    pub(super) flow: LiveFlow,
+    pub(super) flow: BulkFlow,
     /// The hosts that its ports are in; they go after it.
     #[cfg(feature = "dpdk")]
     #[expect(dead_code, reason = "held")]
@@ -59,18 +58,18 @@ pub(super) fn start(
             let edges =
                 edges.ok_or(Error::Dpdk { why: "there is no link to be at the ends of".to_owned() })?;
             let wires = crate::dpdk::wires(&edges, planned.port)?;
-            let flow = LiveFlow::Quic(QuicFlow::start(wires, engine, quic)?);
+            let flow = BulkFlow::start_quic(wires, engine, quic)?;
             return Ok(Running { planned, flow, edges: Some(edges) });
         }
         let flow = match (planned.datapath, engine) {
             (Datapath::Quic, Some(engine)) => {
                 let wires = udp_wires(road.sender(), road.receiver(), receiver)?;
-                LiveFlow::Quic(QuicFlow::start(wires, engine, quic)?)
+                BulkFlow::start_quic(wires, engine, quic)?
             }
             _ => {
                 let congestion = planned.congestion.clone();
                 let config = FlowConfig { congestion, receiver, duration, bytes: None, sample_every };
-                LiveFlow::Tcp(BulkFlow::start(&config, road.sender(), road.receiver(), epoch)?)
+                BulkFlow::start(&config, road.sender(), road.receiver(), epoch)?
             }
         };
         Ok(Running {
