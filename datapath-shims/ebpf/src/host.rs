@@ -9,6 +9,14 @@ use ccplane_program::ir::Prim;
 
 /// `SK_PACING_NEEDED` (include/net/sock.h): the stack paces by itself, without fq.
 const SK_PACING_NEEDED: i32 = 1;
+/// `sk_max_pacing_rate` of a socket that has none: all ones.
+const NO_MAX_PACING_RATE: i32 = -1;
+/// `SK_PACING_NONE`.
+const SK_PACING_NONE: i32 = 0;
+/// Above this rate, bytes per second, the stack's own pacing is off, unless the application has set a rate that is not to be
+/// exceeded (`SO_MAX_PACING_RATE`): a full segment of 64 KB takes less than 52 us, and a timer for each costs a third of the
+/// throughput (plan `overhead`). The window goes on limiting.
+const UNPACED_ABOVE: i32 = 1_250_000_000;
 const USEC_PER_SEC: i32 = 1_000_000;
 /// Smallest window applied, packets.
 const MIN_CWND_PKTS: i64 = 1;
@@ -145,6 +153,7 @@ impl Host for TcpHost<'_> {
         let (not_small, clamped, repaired, counted, kept) =
             (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
         let (paced, bounded, pacing_on, done) = (asm.label(), asm.label(), asm.label(), asm.label());
+        let (slow, fast) = (asm.label(), asm.label());
         asm.load(Size::B8, R::R1, REC, rec::CWND as i16);
         k.get(asm, R::R2, R::R6, "mss_cache");
         asm.alu(Alu::Div, R::R1, R::R2);
@@ -182,8 +191,17 @@ impl Host for TcpHost<'_> {
         asm.bind(bounded);
         k.set(asm, R::R6, "pacing_rate", R::R2);
         k.get(asm, R::R1, R::R6, "pacing_status");
-        asm.jump_if_imm(R::R1, Cond::Ne, 0, pacing_on);
+        k.get(asm, R::R3, R::R6, "max_pacing_rate");
+        asm.jump_if_imm(R::R3, Cond::Ne, NO_MAX_PACING_RATE, slow);
+        asm.jump_if_imm(R::R2, Cond::Gt, UNPACED_ABOVE, fast);
+        asm.bind(slow);
+        asm.jump_if_imm(R::R1, Cond::Ne, SK_PACING_NONE, pacing_on);
         asm.mov_imm(R::R1, i64::from(SK_PACING_NEEDED));
+        k.set(asm, R::R6, "pacing_status", R::R1);
+        asm.jump(done);
+        asm.bind(fast);
+        asm.jump_if_imm(R::R1, Cond::Ne, SK_PACING_NEEDED, pacing_on);
+        asm.mov_imm(R::R1, i64::from(SK_PACING_NONE));
         k.set(asm, R::R6, "pacing_status", R::R1);
         asm.bind(pacing_on);
         asm.bind(done);
