@@ -7,14 +7,12 @@ use crate::metrics::FlowSample;
 use crate::qlog::Taps;
 use ccplane_contract::Datapath;
 use ccplane_core::{Core, DatapathId, Driven};
+use ccplane_engine::Waker;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tracing::warn;
-
-/// Calls the loop to its datapath.
-pub(crate) type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// The loop's end of a [`Waker`].
 pub(crate) struct Woken(Receiver<()>);

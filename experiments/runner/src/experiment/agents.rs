@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_alg::Algorithm;
 use ccplane_contract::Datapath;
+pub use ccplane_engine::Waker;
 use ccplane_results::AgentUse;
 
 /// What went wrong in the caller's code.
@@ -43,9 +44,6 @@ pub trait Agents {
         make: &mut dyn FnMut(Waker) -> Box<dyn Datapath + Send>,
     ) -> Result<Box<dyn Agent>, BoxError>;
 }
-
-/// Calls an agent to its datapath.
-pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// An agent at work. Dropping it detaches.
 pub trait Agent {
