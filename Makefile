@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo test build bench fuzz mahimahi torch clean
+.PHONY: help setup demo test build bench fuzz loom mahimahi torch clean
 
 CCPLANE := target/release/ccplane
 
@@ -23,6 +23,9 @@ bench: build ## every figure; needs root and a quiet machine
 
 fuzz: ## the fuzz targets, FUZZ_SECONDS (60) each
 	@.ci/fuzz $${FUZZ_SECONDS:-60}
+
+loom: ## what threads and processes share without locks, under every interleaving
+	@.ci/loom
 
 mahimahi: ## the real mahimahi, to compare with, in target/mahimahi (nothing is installed)
 	@.ci/mahimahi target/mahimahi

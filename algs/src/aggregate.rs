@@ -3,7 +3,8 @@
 //!
 //! The controller is Reno's (RFC 5681) on the sum of what the flows acknowledge and lose, so that a group of any size takes
 //! what one flow would take. A flow that joins gets its share at once, without a slow start of its own; what one leaves goes
-//! to the others. The group lives in the agent: flows of any datapath that the agent serves may be in it.
+//! to the others. The group lives in the agent: flows of any datapath that the agent serves may be in it. Rules give the weights,
+//! such as `{ algorithm = "aggregate", remote_port = 5201, parameters = { weight = 3 } }`.
 
 use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
@@ -212,8 +213,8 @@ impl Algorithm for Aggregate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::info;
-    use ccplane_alg::{Command, configure};
+    use crate::testing::{info, window_set};
+    use ccplane_alg::configure;
 
     /// Flows of these weights to one destination, with a window of 12,000 bytes at the start and segments of 1000.
     fn flows(weights: &[i64]) -> (Vec<Box<dyn Flow>>, Vec<i64>) {
@@ -222,10 +223,7 @@ mod tests {
             let mut control = Control::default();
             let weighted = configure(&algorithm, [("weight", *weight)]).unwrap();
             let flow = weighted.flow(&info(1000, 12_000), &mut control);
-            match control.take().as_slice() {
-                [Command::SetProgram { fields, .. }] => (flow, fields[1].1),
-                other => panic!("{other:?}"),
-            }
+            (flow, window_set(&mut control))
         };
         weights.iter().map(start).unzip()
     }
@@ -236,10 +234,7 @@ mod tests {
         let mut control = Control::default();
         let report = Report { program: "aggregate", names: &names, values: &values, truth: None };
         flow.on_report(0, &report, &mut control);
-        match control.take().as_slice() {
-            [Command::Update { fields }] => fields[0].1,
-            other => panic!("{other:?}"),
-        }
+        window_set(&mut control)
     }
 
     #[test]

@@ -127,13 +127,12 @@ impl Algorithm for CcpReno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, MSS, assert_stock_limits, info};
-    use ccplane_alg::Command;
+    use crate::testing::{Bench, MSS, assert_stock_limits, info, window_set};
 
     fn flow() -> (Box<dyn Flow>, Control) {
         let mut control = Control::default();
         let flow = CcpReno::default().flow(&info(1000, 10_000), &mut control);
-        control.take();
+        control.clear();
         (flow, control)
     }
 
@@ -144,10 +143,7 @@ mod tests {
             &Report { program: "ccp-reno", names: &names, values: &values, truth: None },
             control,
         );
-        match control.take().as_slice() {
-            [Command::Update { fields }] => fields[0].1,
-            other => panic!("{other:?}"),
-        }
+        window_set(control)
     }
 
     #[test]

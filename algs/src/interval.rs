@@ -117,7 +117,7 @@ pub(crate) fn set(values: &[(&'static str, i64)], fields: &mut [(&Parameter, &mu
 pub(crate) mod tests {
     use super::*;
     use crate::testing::{MSS, info, reported};
-    use ccplane_alg::{Algorithm, Command, Flow, Row, Truth};
+    use ccplane_alg::{Algorithm, Flow, Row, Truth};
     use ccplane_program::compile;
     use ccplane_program::ir::{MAX_REGS, Prim, Program};
     use ccplane_program::vm::{self, Decision, Knobs, Policies, Prims};
@@ -181,9 +181,9 @@ pub(crate) mod tests {
             let mut control = Control::default();
             let agent = algorithm.flow(&info(MSS as u32, (window * MSS) as u64), &mut control);
             let mut flow = vm::Flow::new(&program, window * MSS, 1_000_000);
-            for command in control.take() {
-                let Command::SetProgram { fields, .. } = command else { panic!("{command:?}") };
-                fields.iter().for_each(|(name, value)| {
+            for request in control.requests() {
+                assert!(request.program.is_some());
+                request.fields.iter().for_each(|(name, value)| {
                     flow.regs[usize::from(program.reg(name).unwrap())] = *value;
                 });
             }

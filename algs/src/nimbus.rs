@@ -412,7 +412,7 @@ impl NimbusConfig {
 mod tests {
     use super::*;
     use crate::testing::{Ack, Bench, MSS};
-    use ccplane_alg::configure;
+    use ccplane_alg::{Request, configure};
     use ccplane_program::ir::Prim;
     use proptest::prelude::*;
 
@@ -642,12 +642,7 @@ mod tests {
     }
 
     /// Reports of a link shared with cross traffic of this rate, in bytes per second, at the flow's rate.
-    fn watch(
-        flow: &mut NimbusFlow,
-        seconds: u64,
-        limited: bool,
-        z: impl Fn(f64) -> f64,
-    ) -> Vec<ccplane_alg::Command> {
+    fn watch(flow: &mut NimbusFlow, seconds: u64, limited: bool, z: impl Fn(f64) -> f64) -> Control {
         let names = ["delivered", "rtt_us", "srtt_us", "base", "slow_start", "limited"].map(String::from);
         let (mut control, mut delivered, mut queue) = (Control::default(), 0.0, 75_000.0);
         for n in 0..seconds * 100 {
@@ -661,7 +656,7 @@ mod tests {
             let report = Report { program: "nimbus", names: &names, values: &values, truth: None };
             flow.on_report(1_000_000 + n * 10_000, &report, &mut control);
         }
-        control.take()
+        control
     }
 
     fn watching() -> NimbusFlow {
@@ -673,16 +668,17 @@ mod tests {
         let inelastic = |t: f64| 3_500_000.0 + 100_000.0 * noise((t * 100.0) as usize);
         // Gives way to the pulse, a round trip later.
         let elastic = |t: f64| 3_500_000.0 - 400_000.0 * (TAU * 5.0 * (t - 0.06)).sin();
-        assert_eq!(watch(&mut watching(), 12, false, inelastic), []);
+        assert_eq!(watch(&mut watching(), 12, false, inelastic).requests().len(), 0);
         let mut flow = watching();
-        let commands = watch(&mut flow, 12, false, elastic);
+        let control = watch(&mut flow, 12, false, elastic);
+        let requests: Vec<_> = control.requests().collect();
         let fields = [("competitive", 1), ("window", 2_500_000 * BASE_US / 1_000_000)];
-        let [ccplane_alg::Command::Update { fields: found }] = &commands[..] else { panic!("{commands:?}") };
+        let [Request { program: None, fields: found }] = requests[..] else { panic!("{requests:?}") };
         assert_eq!((found[0], found[1].0), (fields[0], "window"));
         assert!((found[1].1 - fields[1].1).abs() < fields[1].1, "{found:?}");
         assert_eq!(
-            watch(&mut watching(), 12, true, elastic),
-            [],
+            watch(&mut watching(), 12, true, elastic).requests().len(),
+            0,
             "what the application limits shows nothing"
         );
     }

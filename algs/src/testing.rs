@@ -1,7 +1,7 @@
 //! Drives an algorithm's program with synthetic ACKs, on the reference VM and, if stock CCP can run it, on its rules
 //! at once.
 
-use ccplane_alg::{Algorithm, Command, Control, FlowInfo};
+use ccplane_alg::{Algorithm, Control, FlowInfo};
 use ccplane_program::compile;
 use ccplane_program::ir::{Dst, INFINITY, Inst, MAX_REGS, MAX_TMPS, Op, Prim, Program, RegKind, Src, Type};
 use ccplane_program::stock::{STOCK_INFINITY, lower};
@@ -26,6 +26,14 @@ pub(crate) fn info(mss_bytes: u32, cwnd_bytes: u64) -> FlowInfo {
 pub(crate) fn reported(program: &Program) -> Vec<String> {
     let registers = &program.regs()[..program.report_len()];
     registers.iter().map(|r| r.name.trim_start_matches("Report.").to_owned()).collect()
+}
+
+/// The window that the only request so far sets, which is removed.
+pub(crate) fn window_set(control: &mut Control) -> i64 {
+    let fields: Vec<_> = control.requests().map(|request| request.fields.to_vec()).collect();
+    control.clear();
+    let [fields] = &fields[..] else { panic!("{fields:?}") };
+    fields.iter().find(|(name, _)| *name == "Cwnd").unwrap().1
 }
 
 /// One ACK; what is left out is 0.
@@ -61,15 +69,14 @@ impl Bench {
         let now_us = 1_000_000;
         let mut flow = Flow::new(&program, cwnd_bytes, now_us);
         let mut stock = lower(&program).is_ok().then(|| Stock::new(&program, cwnd_bytes));
-        for command in control.take() {
-            let Command::SetProgram { name, fields } = command else { panic!("{command:?}") };
-            assert_eq!(name, source.name);
-            for (name, value) in fields {
+        for request in control.requests() {
+            assert_eq!(request.program, Some(source.name));
+            for (name, value) in request.fields {
                 let reg = usize::from(program.reg(name).unwrap());
                 assert_eq!(program.regs()[reg].kind, RegKind::Control, "{name}");
-                flow.regs[reg] = value;
+                flow.regs[reg] = *value;
                 if let Some(stock) = &mut stock {
-                    stock.regs[reg] = value as u64;
+                    stock.regs[reg] = *value as u64;
                 }
             }
         }

@@ -3,6 +3,7 @@
 use ccplane_contract::{Datapath, DatapathError, Field, FlowId, Part, ProgramUid};
 use ccplane_infer::Shape;
 use ccplane_program::ir::Program;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Names an attached datapath. Chosen by the driver.
@@ -15,6 +16,9 @@ pub struct ActionId {
     pub(crate) datapath: DatapathId,
     pub(crate) number: u64,
 }
+
+/// Fields of one command; the few that most have are no allocation.
+pub type Fields = SmallVec<[(Field, i64); 2]>;
 
 /// One command for one datapath.
 #[derive(Clone, PartialEq, Debug)]
@@ -42,14 +46,14 @@ pub enum Command {
         /// The program.
         uid: ProgramUid,
         /// Registers, window or rate to set with it.
-        fields: Vec<(Field, i64)>,
+        fields: Fields,
     },
     /// [`Datapath::update`].
     Update {
         /// The flow.
         flow: FlowId,
         /// Registers, window or rate to set.
-        fields: Vec<(Field, i64)>,
+        fields: Fields,
     },
     /// [`Datapath::release`].
     Release {

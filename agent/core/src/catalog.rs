@@ -1,5 +1,6 @@
 //! The algorithms that there are, their programs compiled once, and the meaning of field names.
 
+use crate::action::Fields;
 use crate::shield::shield;
 use crate::{MAX_ALGORITHMS, MAX_FIELDS, MAX_POLICIES, MAX_PROGRAMS, NATIVE};
 use ccplane_alg::{Algorithm, PolicySource};
@@ -48,11 +49,15 @@ impl Compiled {
     }
 
     /// What the names and values of a command mean to a datapath.
-    pub(crate) fn resolve(&self, fields: &[(&'static str, i64)]) -> Result<Vec<(Field, i64)>, CommandError> {
+    pub(crate) fn resolve(&self, fields: &[(&'static str, i64)]) -> Result<Fields, CommandError> {
         if fields.len() > MAX_FIELDS {
             return Err(CommandError::TooManyFields { found: fields.len(), limit: MAX_FIELDS });
         }
-        fields.iter().map(|(name, value)| Ok((self.field(name, *value)?, *value))).collect()
+        let mut resolved = Fields::new();
+        for (name, value) in fields {
+            resolved.push((self.field(name, *value)?, *value));
+        }
+        Ok(resolved)
     }
 
     fn field(&self, name: &'static str, value: i64) -> Result<Field, CommandError> {

@@ -2,7 +2,7 @@
 
 use crate::catalog::{Catalog, CommandError, Compiled, Entry};
 use crate::deploy::{Decision, Machine, Origin, PushRules, SlotState};
-use crate::flow::{AlgorithmCounters, FlowState, FlowView, LastReport, NativeReason, Steered};
+use crate::flow::{AlgorithmCounters, FlowState, FlowView, LastReport, NativeReason, Noted, Steered};
 use crate::queue::{Queue, Waiting};
 use crate::rows::Rows;
 use crate::rules::{NATIVE, Rules, RulesError};
@@ -11,7 +11,7 @@ use crate::variants::variants;
 use crate::{
     Action, ActionId, Candidate, Command, DatapathId, MAX_COMMANDS_PER_CALL, MAX_DATAPATHS, MAX_FLOWS,
 };
-use ccplane_alg::{Algorithm, Command as Asked, Control, Report, Row};
+use ccplane_alg::{Algorithm, Control, Report, Request, Row};
 use ccplane_contract::{Capabilities, DatapathError, Event, FlowId, FlowInfo, FlowStats, ProgramUid};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
@@ -221,10 +221,18 @@ pub struct Core {
     pub(crate) next_uid: u32,
     /// The latest time that it heard.
     pub(crate) now_us: u64,
+    /// A datapath has dropped events since its flows were last reconciled.
+    some_missed: bool,
+    /// Before then a tick has nothing to do, and no datapath has slots.
+    pub(crate) nothing_until_us: u64,
     stopping: bool,
     /// Actions of a datapath that is attached from now on are numbered from here: numbers are never reused.
     first_action: u64,
     pub(crate) counters: Counters,
+    /// Room for the events of one turn.
+    pub(crate) events: Vec<Event>,
+    /// Room for what one call of an algorithm asks for.
+    control: Control,
     /// By algorithm: flows that were created and closed, and the sums of those that are gone.
     algorithms: BTreeMap<&'static str, AlgorithmCounters>,
 }
@@ -251,9 +259,13 @@ impl Core {
             now_us: 0,
             datapaths: BTreeMap::new(),
             flows: BTreeMap::new(),
+            some_missed: false,
+            nothing_until_us: 0,
             stopping: false,
             first_action: 0,
             counters: Counters::default(),
+            events: Vec::new(),
+            control: Control::default(),
             algorithms: BTreeMap::new(),
         })
     }
@@ -295,6 +307,7 @@ impl Core {
             attached.install(entry, &mut deploy);
         }
         self.datapaths.insert(id, attached);
+        self.nothing_until_us = 0;
         Ok(())
     }
 
@@ -324,6 +337,7 @@ impl Core {
         self.variants = variants(&self.catalog, &rules)?;
         self.rules = rules;
         let (now_us, batch_us) = (self.now_us, self.config.batch_us);
+        self.nothing_until_us = 0;
         for entry in self.rules.names().filter_map(|name| self.catalog.entry(name)) {
             for (id, attached) in &mut self.datapaths {
                 let (rules, next_uid) = (&self.push_rules, &mut self.next_uid);
@@ -349,8 +363,15 @@ impl Core {
     }
 
     /// Does what is due at `now_us`: heartbeats, batches, commands that a datapath was too busy for.
+    #[inline]
     pub fn tick(&mut self, now_us: u64) {
         self.now_us = self.now_us.max(now_us);
+        if now_us >= self.nothing_until_us {
+            self.tick_all(now_us);
+        }
+    }
+
+    fn tick_all(&mut self, now_us: u64) {
         for attached in self.datapaths.values_mut() {
             if now_us >= attached.next_heartbeat_us && !self.stopping {
                 attached.next_heartbeat_us = now_us.saturating_add(self.config.heartbeat_us);
@@ -360,6 +381,9 @@ impl Core {
         if !self.stopping {
             self.tick_slots(now_us);
         }
+        // What slots wait for may come at any moment.
+        let quiet = self.datapaths.values().all(|d| d.slots.is_empty());
+        self.nothing_until_us = if quiet { self.next_tick_us().unwrap_or(u64::MAX) } else { 0 };
     }
 
     /// When [`Core::tick`] is to be called next, microseconds; `None` if nothing is due ever.
@@ -376,20 +400,27 @@ impl Core {
         match event {
             Event::Created { flow, info } => self.create(id, flow, info, now_us),
             Event::Report { flow, program, seq, at_us, values } => {
-                self.report(id, flow, program, seq, at_us, values);
+                self.report(id, flow, program, seq, at_us, &values);
             }
             Event::Closed { flow } => self.close(id, flow),
             Event::Dropped { count } => {
                 self.counters.dropped_events = self.counters.dropped_events.saturating_add(count);
                 if let Some(attached) = self.datapaths.get_mut(&id) {
                     attached.missed = true;
+                    self.some_missed = true;
                 }
             }
         }
     }
 
     /// Whether a datapath has dropped events since the last call.
+    #[inline]
     pub fn take_missed(&mut self, id: DatapathId) -> bool {
+        self.some_missed && self.take_missed_of(id)
+    }
+
+    fn take_missed_of(&mut self, id: DatapathId) -> bool {
+        self.some_missed = self.datapaths.iter().any(|(other, d)| d.missed && *other != id);
         self.datapaths.get_mut(&id).is_some_and(|d| std::mem::take(&mut d.missed))
     }
 
@@ -449,7 +480,8 @@ impl Core {
             Waiting::SetProgram(flow) => self.go_native(id.datapath, flow, NativeReason::SetRefused(error)),
             Waiting::Update(flow) => {
                 if let Some(state) = self.flows.get_mut(&(id.datapath, flow)) {
-                    state.refuse(CommandError::Datapath(error));
+                    let FlowState { counters, last_error, .. } = state;
+                    Noted { counters, last_error }.refuse(CommandError::Datapath(error));
                 }
             }
             Waiting::Release | Waiting::Heartbeat | Waiting::DefineSlot(_) | Waiting::Deploy(_) => {}
@@ -560,7 +592,7 @@ impl Core {
         program: ProgramUid,
         seq: u32,
         at_us: u64,
-        values: Vec<i64>,
+        values: &[i64],
     ) {
         let state = self.flows.get_mut(&(id, flow)).filter(|f| f.steered.is_ok());
         let (Some(attached), Some(state)) = (self.datapaths.get_mut(&id), state) else {
@@ -588,31 +620,40 @@ impl Core {
         state.counters.reports += 1;
         self.counters.reports += 1;
         let names = steered.program.report_names();
-        let report = Report { program: steered.program.name(), names, values: &values, truth: None };
-        let mut control = Control::default();
-        let outcome = shield(|| steered.code.on_report(at_us, &report, &mut control));
-        let reporting = steered.program.clone();
-        let commands = control.take();
-        let rows = control.take_rows();
-        if outcome.is_ok() {
+        let report = Report { program: steered.program.name(), names, values, truth: None };
+        let control = &mut self.control;
+        let outcome = shield(|| steered.code.on_report(at_us, &report, control));
+        match &mut state.last_report {
+            Some(last) if Arc::ptr_eq(&last.program, &steered.program) => {
+                last.at_us = at_us;
+                last.values.clear();
+                last.values.extend_from_slice(values);
+            }
+            last => {
+                let (program, values) = (steered.program.clone(), values.to_vec());
+                *last = Some(LastReport { at_us, program, values });
+            }
+        }
+        if let Err(message) = outcome {
+            self.control = Control::default();
+            self.counters.panics += 1;
+            return self.go_native(id, flow, NativeReason::Panicked(message));
+        }
+        if self.control.has_rows() {
+            let rows = self.control.take_rows();
             let taken = take_rows(&mut self.rows, attached, (id, flow), state, rows, self.now_us);
             state.counters.rows += taken;
         }
-        if !commands.is_empty()
-            && outcome.is_ok()
-            && let Some(entry) = self.catalog.entry(state.algorithm)
+        let FlowState { algorithm, steered, counters, last_error, .. } = state;
+        let find = |name| self.catalog.entry(algorithm)?.program(name);
+        let noted = Noted { counters, last_error };
+        if let Ok(steered) = steered
+            && let running = Some(&*steered.program)
+            && let Some(program) = obey(find, &self.control, running, flow, &mut attached.queue, noted)
         {
-            let mut current = Some(reporting.clone());
-            obey(entry, commands, &mut current, flow, &mut attached.queue, state);
-            if let (Ok(steered), Some(program)) = (&mut state.steered, current) {
-                steered.program = program;
-            }
+            steered.program = program;
         }
-        state.last_report = Some(LastReport { at_us, program: reporting, values });
-        if let Err(message) = outcome {
-            self.counters.panics += 1;
-            self.go_native(id, flow, NativeReason::Panicked(message));
-        }
+        self.control.clear();
     }
 
     fn close(&mut self, id: DatapathId, flow: FlowId) {
@@ -687,9 +728,9 @@ pub(crate) fn start(
     }
     let mut control = Control::default();
     let code = shield(|| algorithm.flow(&state.info, &mut control)).map_err(NativeReason::Panicked)?;
-    let mut program = None;
-    obey(entry, control.take(), &mut program, flow, &mut attached.queue, state);
-    match program {
+    let find = |name| entry.program(name);
+    let noted = Noted { counters: &mut state.counters, last_error: &mut state.last_error };
+    match obey(find, &control, None, flow, &mut attached.queue, noted) {
         Some(program) => Ok(Steered { code, algorithm, program }),
         None => {
             // A destructor that panics here is the panic of an algorithm that goes native anyway.
@@ -728,59 +769,43 @@ fn take_rows(
     count
 }
 
-/// Queues what an algorithm asks for its flow; `program` is the one it runs, before and after. What cannot be
-/// carried out is noted in the flow's state.
-fn obey(
-    entry: &Entry,
-    asked: Vec<Asked>,
-    program: &mut Option<Arc<Compiled>>,
+/// Queues what an algorithm asks for its flow. `find`: its programs by name; `running`: the one that the flow runs. What
+/// cannot be carried out is noted. The program that is set last, if one is.
+fn obey<'a>(
+    find: impl Fn(&'static str) -> Option<&'a Arc<Compiled>>,
+    control: &Control,
+    running: Option<&Compiled>,
     flow: FlowId,
     queue: &mut Queue,
-    state: &mut FlowState,
-) {
-    let found = asked.len();
-    for (n, asked) in asked.into_iter().enumerate() {
+    mut noted: Noted<'_>,
+) -> Option<Arc<Compiled>> {
+    let found = control.requests().len();
+    let mut set: Option<&Arc<Compiled>> = None;
+    for (n, Request { program, fields }) in control.requests().enumerate() {
         if n == MAX_COMMANDS_PER_CALL {
-            state.refuse(CommandError::TooManyCommands { found, limit: MAX_COMMANDS_PER_CALL });
-            return;
+            noted.refuse(CommandError::TooManyCommands { found, limit: MAX_COMMANDS_PER_CALL });
+            break;
         }
-        let counters = &mut state.counters;
-        let (translated, count) = match asked {
-            Asked::SetProgram { name, fields } => {
-                (set_program(entry, name, &fields, flow, program, queue), &mut counters.program_changes)
+        let queued = match program {
+            Some(name) => {
+                find(name).ok_or(CommandError::UnknownProgram { program: name }).and_then(|wanted| {
+                    let fields = wanted.resolve(fields)?;
+                    queue.push_bounded(Command::SetProgram { flow, uid: wanted.uid(), fields })?;
+                    set = Some(wanted);
+                    noted.counters.program_changes += 1;
+                    Ok(())
+                })
             }
-            Asked::Update { fields } => {
-                (update(program.as_deref(), &fields, flow, queue), &mut counters.updates)
-            }
+            None => set.map(|set| &**set).or(running).ok_or(CommandError::NoProgram).and_then(|running| {
+                let fields = running.resolve(fields)?;
+                queue.push_bounded(Command::Update { flow, fields })?;
+                noted.counters.updates += 1;
+                Ok(())
+            }),
         };
-        match translated {
-            Ok(()) => *count += 1,
-            Err(error) => state.refuse(error),
+        if let Err(error) = queued {
+            noted.refuse(error);
         }
     }
-}
-
-fn set_program(
-    entry: &Entry,
-    name: &'static str,
-    fields: &[(&'static str, i64)],
-    flow: FlowId,
-    program: &mut Option<Arc<Compiled>>,
-    queue: &mut Queue,
-) -> Result<(), CommandError> {
-    let wanted = entry.program(name).ok_or(CommandError::UnknownProgram { program: name })?;
-    let fields = wanted.resolve(fields)?;
-    queue.push_bounded(Command::SetProgram { flow, uid: wanted.uid(), fields })?;
-    *program = Some(wanted.clone());
-    Ok(())
-}
-
-fn update(
-    program: Option<&Compiled>,
-    fields: &[(&'static str, i64)],
-    flow: FlowId,
-    queue: &mut Queue,
-) -> Result<(), CommandError> {
-    let fields = program.ok_or(CommandError::NoProgram)?.resolve(fields)?;
-    queue.push_bounded(Command::Update { flow, fields })
+    set.cloned()
 }

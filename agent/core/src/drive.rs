@@ -18,11 +18,12 @@ pub struct Driven {
 /// dropped events, the core learns of its flows from their list; where it runs policies, what became of those is looked
 /// at now and then.
 pub fn drive(core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_us: u64) -> Driven {
-    let mut events = Vec::new();
+    let mut events = std::mem::take(&mut core.events);
     let mut driven = Driven { events: datapath.poll(MAX_EVENTS_PER_DRIVE, &mut events), ..Driven::default() };
-    for event in events {
+    for event in events.drain(..) {
         core.event(id, event, now_us);
     }
+    core.events = events;
     if core.take_missed(id) {
         core.reconcile(id, datapath.flows(), now_us);
     }

@@ -143,10 +143,18 @@ impl FlowState {
         self.last_seq = Some(seq);
         Some(ahead - 1)
     }
+}
 
+/// Where it is noted what became of an algorithm's commands.
+pub(crate) struct Noted<'a> {
+    pub counters: &'a mut FlowCounters,
+    pub last_error: &'a mut Option<Box<CommandError>>,
+}
+
+impl Noted<'_> {
     pub fn refuse(&mut self, error: CommandError) {
         self.counters.refused_commands += 1;
-        self.last_error = Some(Box::new(error));
+        *self.last_error = Some(Box::new(error));
     }
 }
 

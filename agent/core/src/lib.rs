@@ -25,7 +25,7 @@ mod shield;
 mod variants;
 
 pub use crate::core::{AttachError, Config, Core, Counters, InstallState, InstallView};
-pub use action::{Action, ActionId, Command, DatapathId};
+pub use action::{Action, ActionId, Command, DatapathId, Fields};
 pub use catalog::{Catalog, CatalogError, CommandError, Compiled, Policy};
 pub use deploy::{
     Candidate, Comparison, Decision, Deployment, Evidence, Finding, MAX_PAIRS, Necessity, Origin, PushRules,

@@ -2,7 +2,7 @@
 
 use crate::{Action, ActionId, Command, CommandError, DatapathId, MAX_QUEUED_COMMANDS};
 use ccplane_contract::{FlowId, ProgramUid};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// An action that was taken, as far as its result matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +22,8 @@ pub(crate) struct Queue {
     next: u64,
     /// Releases and installs are as many as flows and programs, which are bounded; a slot has two of its own at most.
     actions: VecDeque<Action>,
-    waiting: BTreeMap<u64, Waiting>,
+    /// By number, ascending, as they were taken.
+    waiting: VecDeque<(u64, Waiting)>,
     heartbeat_queued: bool,
 }
 
@@ -32,7 +33,7 @@ impl Queue {
             datapath,
             next: first,
             actions: VecDeque::new(),
-            waiting: BTreeMap::new(),
+            waiting: VecDeque::new(),
             heartbeat_queued: false,
         }
     }
@@ -60,16 +61,18 @@ impl Queue {
     }
 
     /// The next action that is still valid.
+    #[inline]
     pub fn pop(&mut self, valid: impl Fn(&Command) -> bool) -> Option<Action> {
         loop {
-            let action = self.actions.pop_front()?;
+            let action = self.actions.front()?;
             if !valid(&action.command) {
+                self.actions.pop_front();
                 continue;
             }
             let waiting = match action.command {
+                Command::Update { flow, .. } => Waiting::Update(flow),
                 Command::Install { uid, .. } => Waiting::Install(uid),
                 Command::SetProgram { flow, .. } => Waiting::SetProgram(flow),
-                Command::Update { flow, .. } => Waiting::Update(flow),
                 Command::Release { .. } => Waiting::Release,
                 Command::Heartbeat => {
                     self.heartbeat_queued = false;
@@ -81,14 +84,19 @@ impl Queue {
                 | Command::Promote { slot }
                 | Command::Rollback { slot } => Waiting::Deploy(slot),
             };
-            self.waiting.insert(action.id.number, waiting);
-            return Some(action);
+            self.waiting.push_back((action.id.number, waiting));
+            return self.actions.pop_front();
         }
     }
 
     /// What the action was, if its result was still owed.
     pub fn answered(&mut self, id: ActionId) -> Option<Waiting> {
-        self.waiting.remove(&id.number)
+        // Almost always the one that was taken last.
+        if self.waiting.back().is_some_and(|(number, _)| *number == id.number) {
+            return self.waiting.pop_back().map(|(_, waiting)| waiting);
+        }
+        let at = self.waiting.binary_search_by_key(&id.number, |(number, _)| *number).ok()?;
+        self.waiting.remove(at).map(|(_, waiting)| waiting)
     }
 
     pub fn next_number(&self) -> u64 {

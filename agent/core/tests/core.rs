@@ -112,7 +112,7 @@ fn gaps_late_stale_and_malformed_reports_are_counted() {
     let log = told.log.clone();
     let (mut core, mut fake) = (core_with(vec![told]), Fake::default());
     let short =
-        Event::Report { flow: FlowId(5), program: ProgramUid(11), seq: 12, at_us: 0, values: vec![1] };
+        Event::Report { flow: FlowId(5), program: ProgramUid(11), seq: 12, at_us: 0, values: vec![1].into() };
     let events = vec![
         created(5),
         report(5, 10, u32::MAX, 0), // an adopted flow may start anywhere

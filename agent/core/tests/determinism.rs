@@ -89,7 +89,8 @@ fn apply(core: &mut Core, step: &Step, now_us: u64, out: &mut String) {
         Step::Closed(d, f) => core.event(DatapathId(*d), Event::Closed { flow: FlowId(*f) }, now_us),
         Step::Report(d, f, uid, seq, values) => {
             let (flow, program) = (FlowId(*f), ProgramUid(*uid));
-            let report = Event::Report { flow, program, seq: *seq, at_us: now_us, values: values.clone() };
+            let report =
+                Event::Report { flow, program, seq: *seq, at_us: now_us, values: values.as_slice().into() };
             core.event(DatapathId(*d), report, now_us);
         }
         Step::Dropped(d) => {

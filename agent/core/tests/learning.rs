@@ -40,7 +40,7 @@ fn turn(core: &mut Core, fake: &mut Fake, now_us: u64, events: Vec<Event>) -> Ve
 /// A row of `flow`: its reward in thousandths, and whose its next action is.
 fn row(flow: u64, seq: u32, reward: i64, snapshot: u32) -> Event {
     let values = vec![reward, i64::from(snapshot)];
-    Event::Report { flow: FlowId(flow), program: ProgramUid(10), seq, at_us: 0, values }
+    Event::Report { flow: FlowId(flow), program: ProgramUid(10), seq, at_us: 0, values: values.into() }
 }
 
 fn verdicts(core: &mut Core) -> Vec<String> {

@@ -171,7 +171,13 @@ impl World {
             let newest = slot.canary.or(slot.active).map_or(0, |uid| uid.0) == uid;
             let noise = i64::from(self.seq.wrapping_mul(2_654_435_761).wrapping_add(flow as u32 * 77) >> 27);
             let values = vec![if newest { reward } else { 1000 } + noise, i64::from(uid)];
-            Event::Report { flow: FlowId(flow), program: ProgramUid(10), seq: self.seq, at_us: 0, values }
+            Event::Report {
+                flow: FlowId(flow),
+                program: ProgramUid(10),
+                seq: self.seq,
+                at_us: 0,
+                values: values.into(),
+            }
         };
         let rows = self.fake.listed.keys().copied().collect::<Vec<u64>>().into_iter().map(row).collect();
         self.turn(rows);

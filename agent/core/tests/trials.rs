@@ -105,7 +105,7 @@ impl World {
                 let Some(reward) = reward(flow, uid, at_s, noise) else { continue };
                 let values = vec![(1000.0 * reward) as i64, i64::from(uid)];
                 let (flow, program, seq) = (FlowId(flow), ProgramUid(10), self.seq);
-                rows.push(Event::Report { flow, program, seq, at_us: 0, values });
+                rows.push(Event::Report { flow, program, seq, at_us: 0, values: values.into() });
             }
         }
         self.turn(rows);

@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use nix::unistd::{Uid, geteuid};
+use nix::unistd::geteuid;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -31,8 +31,11 @@ pub enum RunDirError {
         source: io::Error,
     },
     /// There is no place for it.
-    #[error("not root and XDG_RUNTIME_DIR is not set: set `socket` in [control]")]
-    NoRuntimeDir,
+    #[error("not root, XDG_RUNTIME_DIR is not set, and {} is not a directory of this user: set `socket` in [control]", path.display())]
+    NotOurs {
+        /// Where it would be.
+        path: PathBuf,
+    },
     /// Others could get at the sockets inside.
     #[error("{}: must be a directory of user {uid} with mode 0700, is of user {owner} with mode {mode:04o}", path.display())]
     Open {
@@ -74,14 +77,26 @@ impl RunDirError {
 /// The control socket where the configuration names none.
 ///
 /// # Errors
-/// [`RunDirError::NoRuntimeDir`].
+/// [`RunDirError::NotOurs`].
 pub fn default_control_socket() -> Result<PathBuf, RunDirError> {
-    let base = if geteuid().is_root() {
-        PathBuf::from("/run")
+    let dir = if geteuid().is_root() {
+        PathBuf::from("/run/ccplane")
+    } else if let Some(base) = std::env::var_os("XDG_RUNTIME_DIR") {
+        PathBuf::from(base).join("ccplane")
     } else {
-        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).ok_or(RunDirError::NoRuntimeDir)?
+        temporary(&std::env::temp_dir())?
     };
-    Ok(base.join("ccplane").join(CONTROL_SOCKET))
+    Ok(dir.join(CONTROL_SOCKET))
+}
+
+/// A folder of this user's where everyone may make one, and where something else, or someone else's, may be in its place.
+fn temporary(base: &Path) -> Result<PathBuf, RunDirError> {
+    let uid = geteuid().as_raw();
+    let path = base.join(format!("ccplane-{uid}"));
+    match fs::symlink_metadata(&path) {
+        Ok(meta) if !meta.is_dir() || meta.uid() != uid => Err(RunDirError::NotOurs { path }),
+        Ok(_) | Err(_) => Ok(path),
+    }
 }
 
 /// The directory of a socket.
@@ -147,11 +162,6 @@ pub fn remove_stale_socket(path: &Path) -> Result<(), RunDirError> {
     }
 }
 
-/// Whether a process of this user may speak to an agent that runs as ours.
-pub fn may_speak(uid: u32) -> bool {
-    uid == 0 || Uid::from_raw(uid) == geteuid()
-}
-
 /// Held by the one agent of a run directory; the kernel lets go of it however the agent ends.
 #[derive(Debug)]
 pub struct InstanceLock {
@@ -209,4 +219,31 @@ fn read_pid(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.take(MAX_PID_DIGITS).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{chown, symlink};
+
+    #[test]
+    fn a_folder_in_a_place_of_everyone_is_ours_or_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join(format!("ccplane-{}", geteuid()));
+        let refused =
+            || matches!(temporary(base.path()), Err(RunDirError::NotOurs { path: found }) if found == path);
+        assert_eq!(temporary(base.path()).unwrap(), path, "not there yet");
+        fs::create_dir(&path).unwrap();
+        assert_eq!(temporary(base.path()).unwrap(), path);
+        if geteuid().is_root() {
+            chown(&path, Some(1), None).unwrap();
+            assert!(refused(), "another user's");
+        }
+        fs::remove_dir(&path).unwrap();
+        symlink(base.path(), &path).unwrap();
+        assert!(refused(), "a link to a folder of ours");
+        fs::remove_file(&path).unwrap();
+        File::create(&path).unwrap();
+        assert!(refused(), "a file");
+    }
 }

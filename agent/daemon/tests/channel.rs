@@ -3,15 +3,11 @@
 
 mod common;
 
-use ccplane::peers::{Change, Hub, HubOptions, PeerId};
+use ccplane::peers::{Change, Hub, HubOptions, LOOK_EVERY_US, PeerId};
 use ccplane_channel::{ServeOptions, Served, Transport, Wake};
 use ccplane_contract::suite::behaviour::{Harness, HarnessError, behave};
-use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
-};
-use ccplane_infer::Shape;
+use ccplane_contract::{Datapath, Event, FlowId, FlowStats, Forward};
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
-use ccplane_program::ir::Program;
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source};
 use common::{Home, wait_for};
 use nix::sys::signal::Signal;
@@ -67,10 +63,6 @@ impl Remote {
         Remote { sim, served, hub, peer, _dir: dir }
     }
 
-    fn peer(&mut self) -> &mut dyn Datapath {
-        self.hub.peer(self.peer).unwrap()
-    }
-
     fn exchange(&mut self) {
         let now_us = self.sim.now_us();
         self.served.turn(&mut self.sim, now_us);
@@ -80,60 +72,22 @@ impl Remote {
     }
 }
 
-impl Datapath for Remote {
-    fn capabilities(&self) -> Capabilities {
-        self.sim.capabilities()
+impl Forward for Remote {
+    fn inner(&self) -> &dyn Datapath {
+        &self.sim
     }
-    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
-        self.peer().install(uid, program)
-    }
-    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
-        self.peer().remove(uid)
-    }
-    fn set_program(
-        &mut self,
-        flow: FlowId,
-        uid: ProgramUid,
-        fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        self.peer().set_program(flow, uid, fields)
-    }
-    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
-        self.peer().update(flow, fields)
-    }
-    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        self.peer().release(flow)
-    }
-    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
-        self.peer().define_slot(slot, shape)
-    }
-    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
-        self.peer().push(slot, image, part)
-    }
-    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
-        self.peer().share(slot, share)
-    }
-    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.peer().promote(slot)
-    }
-    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.peer().rollback(slot)
-    }
-    fn slots(&mut self) -> Vec<SlotStats> {
-        self.peer().slots()
-    }
-    fn heartbeat(&mut self) {
-        self.peer().heartbeat();
+    fn inner_mut(&mut self) -> &mut dyn Datapath {
+        self.hub.peer(self.peer).unwrap()
     }
     /// Of now: what the agent would have a round trip later.
-    fn flows(&mut self) -> Vec<FlowStats> {
-        self.peer().flows();
+    fn forward_flows(&mut self) -> Vec<FlowStats> {
+        self.inner_mut().flows();
         self.exchange();
-        self.peer().flows()
+        self.inner_mut().flows()
     }
-    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+    fn forward_poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
         self.exchange();
-        self.peer().poll(max, events)
+        self.inner_mut().poll(max, events)
     }
 }
 
@@ -177,6 +131,33 @@ fn keeps_the_contract_over_the_ring() {
     assert_eq!(result.passed.len(), 20);
 }
 
+/// A datapath that dies while the agent is busy, or asleep: no call of a system or a word of its own tells.
+#[test]
+fn a_datapath_that_dies_is_missed_in_time() {
+    for asleep in [true, false] {
+        let Remote { sim, served, mut hub, peer, _dir } = Remote::new(Transport::Ring);
+        let (mut changes, mut now_us) = (Vec::new(), sim.now_us());
+        // Until all is taken, and nothing wakes the agent.
+        for _ in 0..3 {
+            now_us += LOOK_EVERY_US;
+            hub.receive(100, now_us, &mut changes);
+        }
+        let (start, long) = (Instant::now(), Duration::from_secs(5));
+        drop(served);
+        assert!(changes.is_empty(), "{changes:?}");
+        if asleep {
+            hub.wait(long).unwrap();
+            assert!(start.elapsed() < long, "it is woken");
+            hub.receive(100, now_us, &mut changes);
+        } else {
+            hub.receive(100, now_us + LOOK_EVERY_US - 1, &mut changes);
+            assert!(changes.is_empty(), "a system call for nothing: {changes:?}");
+            hub.receive(100, now_us + LOOK_EVERY_US, &mut changes);
+        }
+        assert_eq!(changes, [Change::Left(peer)]);
+    }
+}
+
 /// A simulation that keeps up with the clock.
 struct RealTime {
     sim: SimDatapath,
@@ -191,55 +172,14 @@ impl RealTime {
     }
 }
 
-impl Datapath for RealTime {
-    fn capabilities(&self) -> Capabilities {
-        self.sim.capabilities()
+impl Forward for RealTime {
+    fn inner(&self) -> &dyn Datapath {
+        &self.sim
     }
-    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
-        self.sim.install(uid, program)
+    fn inner_mut(&mut self) -> &mut dyn Datapath {
+        &mut self.sim
     }
-    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
-        self.sim.remove(uid)
-    }
-    fn set_program(
-        &mut self,
-        flow: FlowId,
-        uid: ProgramUid,
-        fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        self.sim.set_program(flow, uid, fields)
-    }
-    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
-        self.sim.update(flow, fields)
-    }
-    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        self.sim.release(flow)
-    }
-    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
-        self.sim.define_slot(slot, shape)
-    }
-    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
-        self.sim.push(slot, image, part)
-    }
-    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
-        self.sim.share(slot, share)
-    }
-    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.sim.promote(slot)
-    }
-    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.sim.rollback(slot)
-    }
-    fn slots(&mut self) -> Vec<SlotStats> {
-        self.sim.slots()
-    }
-    fn heartbeat(&mut self) {
-        self.sim.heartbeat();
-    }
-    fn flows(&mut self) -> Vec<FlowStats> {
-        self.sim.flows()
-    }
-    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+    fn forward_poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
         self.sim.step_until(self.start.elapsed().as_micros() as u64);
         self.sim.poll(max, events)
     }

@@ -5,12 +5,19 @@ mod common;
 
 use ccplane_emulator::netns::{self, Namespace};
 use common::{Home, stderr, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 const FILE_BYTES: usize = 60_000_000;
+/// Of the link where there is to be time: the file takes 8 s.
+const RATE_MBIT: u32 = 60;
+/// How long an agent says nothing: longer than datapaths wait for it.
+const SILENCE: Duration = Duration::from_millis(1500);
 
 /// Killed with the test.
 struct Running(Child);
@@ -22,64 +29,133 @@ impl Drop for Running {
     }
 }
 
-fn ip(namespace: &Namespace, args: &str) {
-    let mut command = Command::new("ip");
-    let output = namespace.enter(command.args(args.split(' '))).unwrap().output().unwrap();
-    assert!(output.status.success(), "ip {args}: {}", stderr(&output));
+fn run(namespace: &Namespace, command: &str) {
+    let mut words = command.split(' ');
+    let mut run = Command::new(words.next().unwrap());
+    let output = namespace.enter(run.args(words)).unwrap().output().unwrap();
+    assert!(output.status.success(), "{command}: {}", stderr(&output));
+}
+
+/// A server and a client at the two ends of a cable, and the server's agent.
+struct Scene {
+    // The processes before their namespaces.
+    agent: Running,
+    serve: Running,
+    /// What the server says. Read to the end of the test: the server ends when nobody hears what it says.
+    said: BufReader<ChildStdout>,
+    fingerprint: String,
+    home: Home,
+    content: Vec<u8>,
+    a: Namespace,
+    b: Namespace,
+    _between: Option<Namespace>,
+}
+
+impl Scene {
+    /// `None`, said loudly, where there can be none. Namespaces are named by `tag`. With a rate, the cable goes through a bridge that lets so much through
+    /// to the client, Mb/s.
+    fn new(tag: &str, bytes: usize, mbit: Option<u32>) -> Option<Scene> {
+        if !netns::available() || Command::new("ip").arg("-V").output().is_err() {
+            eprintln!("SKIPPED: {tag}: needs root, /dev/net/tun and iproute2");
+            return None;
+        }
+        let [a, b] = ["a", "b"].map(|end| Namespace::create(&format!("{tag}-{end}")).unwrap());
+        let between = mbit.map(|mbit| bridge(&a, &b, &format!("{tag}-m"), mbit));
+        if between.is_none() {
+            run(&a, &format!("ip link add veth0 type veth peer name veth0 netns {}", b.name().unwrap()));
+        }
+        run(&a, "ip link set veth0 up");
+        run(&b, "ip link set veth0 up");
+        let home = Home::new("default_algorithm = \"reno\"\n");
+        let content: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
+        fs::create_dir_all(home.path("served")).unwrap();
+        fs::write(home.path("served/file"), &content).unwrap();
+        let agent = agent(&home, &b);
+        let folder = home.path("served");
+        let serve = ["quic", "serve", folder.to_str().unwrap(), "--json", "--port", "af_packet:veth0"];
+        let mut serve = home.command(&[&serve[..], &["--address", "10.9.0.2/24"]].concat());
+        let mut serve = Running(b.enter(serve.stdout(Stdio::piped())).unwrap().spawn().unwrap());
+        let (mut said, mut first) = (BufReader::new(serve.0.stdout.take().unwrap()), String::new());
+        said.read_line(&mut first).unwrap();
+        let first: Value = serde_json::from_str(&first).unwrap();
+        assert_eq!(first["address"], "10.9.0.2:4433");
+        let fingerprint = first["fingerprint"].as_str().unwrap().to_owned();
+        Some(Scene { agent, serve, said, fingerprint, home, content, a, b, _between: between })
+    }
+
+    /// Begins to fetch the file.
+    fn get(&self) -> Running {
+        let output = self.home.path("new");
+        let get = ["quic", "get", "10.9.0.2:4433", "file", "-o", output.to_str().unwrap()];
+        let port = ["--port", "af_packet:veth0", "--address", "10.9.0.1/24", "--algorithm", "reno"];
+        let get = [&get[..], &["--fingerprint", &self.fingerprint], &port].concat();
+        let mut get = self.home.command(&get);
+        Running(self.a.enter(get.stdout(Stdio::null())).unwrap().spawn().unwrap())
+    }
+
+    fn is_steered(&self) -> Option<()> {
+        let flows = self.home.json(&["flows"]);
+        let steered = |flow: &Value| flow["mode"] == "program" && flow["datapath"] == "dpdk";
+        flows["flows"].as_array()?.iter().any(steered).then_some(())
+    }
+
+    /// The file has arrived, and the server knows.
+    fn ends_well(mut self, mut get: Running) {
+        assert!(get.0.wait().unwrap().success());
+        assert!(fs::read(self.home.path("new")).unwrap() == self.content, "what arrived is something else");
+        let mut request = String::new();
+        self.said.read_line(&mut request).unwrap();
+        assert!(request.contains("\"get file\"") && request.contains("\"error\":null"), "{request}");
+        assert!(self.serve.0.try_wait().unwrap().is_none(), "the server goes on");
+    }
+}
+
+/// Where the server is: a datapath's address on the agent's socket is one of its network namespace.
+fn agent(home: &Home, at: &Namespace) -> Running {
+    let agent = Running(at.enter(home.command(&["agent"]).stderr(Stdio::null())).unwrap().spawn().unwrap());
+    wait_for("the agent serves", || home.run(&["status"]).status.success().then_some(()));
+    agent
+}
+
+/// A namespace between two others, whose bridge lets so much through to the first, Mb/s.
+fn bridge(a: &Namespace, b: &Namespace, tag: &str, mbit: u32) -> Namespace {
+    let between = Namespace::create(tag).unwrap();
+    run(&between, "ip link add bridge0 type bridge");
+    for (end, port) in [(a, "port-a"), (b, "port-b")] {
+        let name = end.name().unwrap();
+        run(&between, &format!("ip link add {port} type veth peer name veth0 netns {name}"));
+        run(&between, &format!("ip link set {port} master bridge0 up"));
+    }
+    run(&between, "ip link set bridge0 up");
+    run(&between, &format!("tc qdisc add dev port-a root tbf rate {mbit}mbit burst 64kb latency 50ms"));
+    between
 }
 
 #[test]
 fn files_go_over_ports_and_the_machines_agent_steers_them() {
-    if !netns::available() || Command::new("ip").arg("-V").output().is_err() {
-        return eprintln!("SKIPPED: ccplane quic over DPDK ports: needs root, /dev/net/tun and iproute2");
-    }
-    let (a, b) = (Namespace::create("dpdk-a").unwrap(), Namespace::create("dpdk-b").unwrap());
-    ip(&a, &format!("link add veth0 type veth peer name veth0 netns {}", b.name().unwrap()));
-    ip(&a, "link set veth0 up");
-    ip(&b, "link set veth0 up");
-    let home = Home::new("default_algorithm = \"reno\"\n");
-    let content: Vec<u8> = (0..FILE_BYTES).map(|n| (n % 251) as u8).collect();
-    fs::create_dir_all(home.path("served")).unwrap();
-    fs::write(home.path("served/file"), &content).unwrap();
-    // Where the server is: a datapath's address on the agent's socket is one of its network namespace.
-    let _agent = Running(b.enter(home.command(&["agent"]).stderr(Stdio::null())).unwrap().spawn().unwrap());
-    wait_for("the agent serves", || home.run(&["status"]).status.success().then_some(()));
+    let Some(scene) = Scene::new("dpdk-files", FILE_BYTES, None) else { return };
+    let get = scene.get();
+    wait_for("a flow over DPDK that the agent steers", || scene.is_steered());
+    scene.ends_well(get);
+}
 
-    let folder = home.path("served");
-    let serve = ["quic", "serve", folder.to_str().unwrap(), "--json", "--port", "af_packet:veth0"];
-    let mut serve = home.command(&[&serve[..], &["--address", "10.9.0.2/24"]].concat());
-    let mut serve = Running(b.enter(serve.stdout(Stdio::piped())).unwrap().spawn().unwrap());
-    // Read to the end of the test: the server ends when nobody hears what it says.
-    let (mut said, mut first) = (BufReader::new(serve.0.stdout.take().unwrap()), String::new());
-    said.read_line(&mut first).unwrap();
-    let first: Value = serde_json::from_str(&first).unwrap();
-    assert_eq!(first["address"], "10.9.0.2:4433");
-
-    let output = home.path("new");
-    let fingerprint = first["fingerprint"].as_str().unwrap();
-    let get = [
-        "quic",
-        "get",
-        "10.9.0.2:4433",
-        "file",
-        "-o",
-        output.to_str().unwrap(),
-        "--fingerprint",
-        fingerprint,
-    ];
-    let port = ["--port", "af_packet:veth0", "--address", "10.9.0.1/24", "--algorithm", "reno"];
-    let mut get = home.command(&[&get[..], &port].concat());
-    let mut get = Running(a.enter(get.stdout(Stdio::null())).unwrap().spawn().unwrap());
-    wait_for("a flow over DPDK that the agent steers", || {
-        let flows = home.json(&["flows"]);
-        let steered = |flow: &Value| flow["mode"] == "program" && flow["datapath"] == "dpdk";
-        flows["flows"].as_array()?.iter().any(steered).then_some(())
-    });
-    assert!(get.0.wait().unwrap().success());
-    assert_eq!(fs::read(&output).unwrap(), content);
-    let mut request = String::new();
-    said.read_line(&mut request).unwrap();
-    assert!(request.contains("\"get file\"") && request.contains("\"error\":null"), "{request}");
+#[test]
+fn an_agent_hangs_dies_and_comes_back_and_the_file_arrives() {
+    let Some(mut scene) = Scene::new("dpdk-agent", FILE_BYTES, Some(RATE_MBIT)) else { return };
+    let mut get = scene.get();
+    wait_for("a flow over DPDK that the agent steers", || scene.is_steered());
+    let agents = Pid::from_raw(scene.agent.0.id() as i32);
+    kill(agents, Signal::SIGSTOP).unwrap();
+    std::thread::sleep(SILENCE);
+    kill(agents, Signal::SIGCONT).unwrap();
+    wait_for("the agent that hung steers again", || scene.is_steered());
+    scene.agent.0.kill().unwrap();
+    scene.agent.0.wait().unwrap();
+    std::thread::sleep(SILENCE);
+    scene.agent = agent(&scene.home, &scene.b);
+    wait_for("another agent steers", || scene.is_steered());
+    assert!(get.0.try_wait().unwrap().is_none(), "all of that came too late");
+    scene.ends_well(get);
 }
 
 #[test]

@@ -4,37 +4,49 @@
 
 mod common;
 
+use ccplane_alg::Algorithm;
+use ccplane_emulator::netns::Namespace;
+use ccplane_snapshot::Snapshot;
 use common::{Home, stderr, stdout, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// `ccplane quic serve`, killed when dropped.
 struct Serve {
     child: Child,
-    lines: BufReader<std::process::ChildStdout>,
+    /// What it says; `None` once nobody listens.
+    lines: Option<BufReader<std::process::ChildStdout>>,
     address: String,
     fingerprint: String,
+    /// What its flows begin with, where that was kept.
+    snapshot: Option<String>,
 }
 
 impl Serve {
     fn start(home: &Home, more: &[&str]) -> Serve {
+        Serve::start_as(home, more, |command| command.stderr(Stdio::piped()))
+    }
+
+    /// As [`Serve::start`], but its process is set up by the test, standard error too.
+    fn start_as(home: &Home, more: &[&str], set_up: impl FnOnce(&mut Command) -> &mut Command) -> Serve {
         let folder = home.path("served");
         fs::create_dir_all(&folder).unwrap();
         let folder = folder.to_str().unwrap();
         let arguments = ["quic", "serve", folder, "--listen", "127.0.0.1:0", "--json"];
         let mut command = home.command(&[&arguments, more].concat());
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = set_up(&mut command).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let first = next(&mut lines);
         let text = |key: &str| first[key].as_str().unwrap().to_owned();
-        Serve { child, lines, address: text("address"), fingerprint: text("fingerprint") }
+        let (address, fingerprint) = (text("address"), text("fingerprint"));
+        let snapshot = first["snapshot"].as_str().map(str::to_owned);
+        Serve { child, lines: Some(lines), address, fingerprint, snapshot }
     }
 
     fn client(&self, home: &Home, verb: &str, more: &[&str]) -> Output {
@@ -43,11 +55,11 @@ impl Serve {
 
     /// What it says of the next request.
     fn said(&mut self) -> Value {
-        next(&mut self.lines)
+        next(self.lines.as_mut().unwrap())
     }
 
     /// Interrupts it; its exit code.
-    fn interrupt(mut self) -> Option<i32> {
+    fn interrupt(&mut self) -> Option<i32> {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT).unwrap();
         let mut ended = None;
         wait_for("the server ends", || {
@@ -158,33 +170,199 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
+fn a_server_goes_on_when_nobody_reads_what_it_says() {
+    let home = Home::new("");
+    let sent = content(&home.path("served/file"), 100_000);
+    let mut serve = Serve::start(&home, &["--algorithm", "reno"]);
+    serve.lines = None;
+    for _ in 0..3 {
+        let got = serve.client(&home, "get", &["file", "-o", "-"]);
+        assert!(got.status.success() && got.stdout == sent, "{}", stderr(&got));
+    }
+    let mut said = serve.child.stderr.take().unwrap();
+    assert_eq!(serve.interrupt(), Some(0));
+    let mut text = String::new();
+    said.read_to_string(&mut text).unwrap();
+    assert_eq!(text.matches("nobody reads standard output").count(), 1, "{text}");
+}
+
+/// How long a transfer may go on whose peer is gone, and how far a busy machine may be behind.
+const MISSED_WITHIN: Duration = Duration::from_secs(13);
+const BEHIND: Duration = Duration::from_secs(1);
+
+/// More than moves while a test looks, and none of it on the disk.
+fn endless(path: &Path) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::File::create(path).unwrap().set_len(1 << 40).unwrap();
+}
+
+/// Once a file in `folder` that is still being written has something.
+fn wait_for_some(folder: &Path) {
+    wait_for("some of it arrives", || {
+        let mut parts = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let part = parts.find(|path| path.extension().is_some_and(|e| e == "part"))?;
+        fs::metadata(part).ok().filter(|m| m.len() > 0)
+    });
+}
+
+#[test]
 fn a_server_that_is_killed_is_missed_in_time() {
     let home = Home::new("");
-    fs::create_dir(home.path("served")).unwrap();
-    // More than moves while this test looks, and none of it on the disk.
-    fs::File::create(home.path("served/file")).unwrap().set_len(1 << 40).unwrap();
-    let mut serve = Serve::start(&home, &["--algorithm", "reno"]);
-    let output = home.path("new");
-    let arguments = [
-        "quic",
-        "get",
-        &serve.address,
-        "file",
-        "-o",
-        output.to_str().unwrap(),
-        "--fingerprint",
-        &serve.fingerprint,
+    endless(&home.path("served/file"));
+    endless(&home.path("file"));
+    let mut serve = Serve::start(&home, &["--algorithm", "reno", "--writable"]);
+    let (output, file) = (home.path("fetched/new"), home.path("file"));
+    fs::create_dir(home.path("fetched")).unwrap();
+    let client = |verb: &str, more: [&str; 3]| {
+        let trust = ["--fingerprint", &serve.fingerprint];
+        let arguments = [&["quic", verb, &serve.address], &trust[..], &more[..]].concat();
+        home.command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let clients = [
+        client("get", ["file", "-o", output.to_str().unwrap()]),
+        client("put", [file.to_str().unwrap(), "--as", "new"]),
     ];
-    let client = home.command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let part = home.path(&format!(".new.{}.part", client.id()));
-    wait_for("some of it arrives", || fs::metadata(&part).ok().filter(|m| m.len() > 0));
+    wait_for_some(&home.path("fetched"));
+    wait_for_some(&home.path("served"));
     serve.child.kill().unwrap();
     let began = Instant::now();
-    let ended = client.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(1));
-    assert!(stderr(&ended).contains("is lost: "), "{}", stderr(&ended));
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    for client in clients {
+        let ended = client.wait_with_output().unwrap();
+        let took = began.elapsed();
+        let said = stderr(&ended);
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        let words = format!("the connection to {} is lost: no sign of life for 10 s", serve.address);
+        assert!(said.contains(&words), "{said}");
+        assert!(took < MISSED_WITHIN + BEHIND, "{took:?}");
+    }
     assert!(!output.exists());
+}
+
+#[test]
+fn a_server_learns_beside_its_flows() {
+    let home = Home::new("learn.mode = \"live\"\nlearn.cpu_percent = 100\n");
+    let sent = content(&home.path("served/file"), 3_000_000);
+    endless(&home.path("served/endless"));
+    let output = home.run(&["quic", "serve", "--learn", "--algorithm", "cubic"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).contains("`cubic` has no policy to learn; there are aurora, mocc"),
+        "{}",
+        stderr(&output)
+    );
+    let log = home.path("serve.log");
+    let mut serve = Serve::start_as(&home, &["--algorithm", "aurora", "--learn"], |command| {
+        command.env("CCPLANE_LOG", "ccplane::learning=debug").stderr(fs::File::create(&log).unwrap())
+    });
+    let got = serve.client(&home, "get", &["file", "-o", "-"]);
+    assert!(got.status.success() && got.stdout == sent, "{}", stderr(&got));
+    let trust = ["--fingerprint", &serve.fingerprint];
+    let arguments = [&["quic", "get", &serve.address, "endless", "-o", "-"], &trust[..]].concat();
+    let mut client = home.command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("an update of the policy", || {
+        fs::read_to_string(&log).unwrap().contains("learned from live rows").then_some(())
+    });
+    let _ = client.kill();
+    let _ = client.wait();
+    assert_eq!(serve.interrupt(), Some(0));
+    assert_eq!(serve.said()["request"], "get file");
+    let learners = serve.said()["learners"].clone();
+    assert_eq!((&learners[0]["algorithm"], &learners[0]["failed"]), (&"aurora".into(), &false.into()));
+    assert!(learners[0]["rows"].as_u64().unwrap() >= 1024, "{learners}");
+}
+
+#[test]
+fn a_server_begins_with_what_an_earlier_one_kept() {
+    let home = Home::new("learn.mode = \"live\"\n");
+    let sent = content(&home.path("served/file"), 1_000_000);
+    let kept = home.path("kept/below");
+    let folder = kept.to_str().unwrap();
+    let serve = |folder: &str| {
+        let more = ["--algorithm", "aurora", "--learn", "--keep", folder];
+        Serve::start_as(&home, &more, |command| command.stderr(Stdio::piped()))
+    };
+    let mut first = serve(folder);
+    assert_eq!(first.snapshot, None, "nothing is kept yet");
+    assert_eq!(first.interrupt(), Some(0));
+
+    // As it keeps what was promoted: another snapshot of Aurora's network, with its policy.
+    let shipped = ccplane_algs::Aurora::default().policies().remove(0);
+    let mut parts = Snapshot::parse(&shipped.snapshot).unwrap().into_parts();
+    parts.provenance.created_by = "an earlier server".to_owned();
+    let learned = Snapshot::new(parts).unwrap();
+    let name = learned.hash().to_string();
+    fs::write(kept.join("aurora.active"), &name).unwrap();
+    fs::write(kept.join(format!("{name}.snapshot")), learned.to_bytes()).unwrap();
+    fs::write(kept.join(format!("{name}.safetensors")), &shipped.policy).unwrap();
+    let mut next = serve(folder);
+    assert_eq!(next.snapshot, Some(name));
+    let got = next.client(&home, "get", &["file", "-o", "-"]);
+    assert!(got.status.success() && got.stdout == sent, "{}", stderr(&got));
+    assert_eq!(next.interrupt(), Some(0));
+
+    let file = home.path("served/file");
+    let arguments = ["quic", "serve", "--learn", "--algorithm", "aurora", "--keep", file.to_str().unwrap()];
+    let output = home.run(&arguments);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("served/file"), "{}", stderr(&output));
+    assert_eq!(home.run(&["quic", "serve", "--keep", folder]).status.code(), Some(2), "without --learn");
+}
+
+/// Makes a command run in another network namespace where it may not write beside the agent's socket.
+fn elsewhere<'c>(command: &'c mut Command, home: &Home, namespace: &Namespace) -> &'c mut Command {
+    let program = command.get_program().to_owned();
+    let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+    let environment: Vec<_> =
+        command.get_envs().map(|(k, v)| (k.to_owned(), v.map(ToOwned::to_owned))).collect();
+    *command = Command::new("unshare");
+    let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
+    command.args(["--mount", "sh", "-c", script]).arg(home.dir()).arg(program).args(arguments);
+    for (key, value) in environment {
+        match value {
+            Some(value) => command.env(key, value),
+            None => command.env_remove(key),
+        };
+    }
+    namespace.enter(command).unwrap()
+}
+
+#[test]
+fn the_machines_agent_steers_flows_of_another_network_namespace() {
+    if !ccplane_emulator::netns::available() {
+        return eprintln!("SKIPPED: network namespaces need root");
+    }
+    let home = Home::new("default_algorithm = \"reno\"\n");
+    endless(&home.path("served/endless"));
+    let _agent = home.agent();
+    let namespace = Namespace::anonymous().unwrap();
+
+    // An abstract name, which the agent does not see.
+    let log = home.path("serve.log");
+    let lost = Serve::start_as(&home, &["--agent"], |command| {
+        command.env("TMPDIR", "/nonexistent").env_remove("XDG_RUNTIME_DIR");
+        elsewhere(command, &home, &namespace).stderr(fs::File::create(&log).unwrap())
+    });
+    wait_for("a word about the agent", || {
+        let said = fs::read_to_string(&log).unwrap();
+        let place = home.dir().display();
+        let words = format!("the agent runs, but answers nothing at {place}/ccp.sock: flows run Reno");
+        (said.contains(&words) && said.contains("--algorithm")).then_some(())
+    });
+    drop(lost);
+
+    let mut serve =
+        Serve::start_as(&home, &[], |command| elsewhere(command, &home, &namespace).stderr(Stdio::null()));
+    let trust = ["--fingerprint", &serve.fingerprint];
+    let arguments = [&["quic", "get", &serve.address, "endless", "-o", "-"], &trust[..]].concat();
+    let mut client = home.command(&arguments);
+    let client = namespace.enter(&mut client).unwrap();
+    let mut client = client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("a flow that the agent steers", || {
+        home.json(&["flows"]).to_string().contains("\"program\"").then_some(())
+    });
+    let _ = client.kill();
+    let _ = client.wait();
+    assert_eq!(serve.interrupt(), Some(0));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccplane_alg::{Algorithm, Command, Control, Flow, FlowInfo, ProgramSource};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource};
 use ccplane_algs::Aurora;
 use ccplane_env::spec::{Steps, aurora};
 use ccplane_env::{Decider, Family, Measured, Moves, Prepared, Quiet, Range, RealLinks, run};
@@ -101,8 +101,9 @@ impl Algorithm for Other {
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         let mut asked = Control::default();
         let flow = Aurora::default().flow(info, &mut asked);
-        let Command::SetProgram { fields, .. } = asked.take().remove(0) else { panic!("no program") };
-        control.set_program("other", &fields);
+        let request = asked.requests().next().unwrap();
+        assert!(request.program.is_some());
+        control.set_program("other", request.fields);
         flow
     }
 }

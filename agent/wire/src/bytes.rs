@@ -7,19 +7,23 @@ use crate::{DecodeError, EncodeError};
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
+    #[inline]
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Reader(bytes)
     }
 
+    #[inline]
     pub(crate) fn left(&self) -> usize {
         self.0.len()
     }
 
     /// The bytes not yet read.
+    #[inline]
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.0
     }
 
+    #[inline]
     pub(crate) fn bytes(&mut self, need: usize, field: &'static str) -> Result<&'a [u8], DecodeError> {
         let Some((head, tail)) = self.0.split_at_checked(need) else {
             return Err(DecodeError::Short { field, need, have: self.0.len() });
@@ -28,6 +32,7 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
+    #[inline]
     pub(crate) fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DecodeError> {
         let Some((head, tail)) = self.0.split_first_chunk::<N>() else {
             return Err(DecodeError::Short { field, need: N, have: self.0.len() });
@@ -36,26 +41,32 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
+    #[inline]
     pub(crate) fn u8(&mut self, field: &'static str) -> Result<u8, DecodeError> {
         self.array::<1>(field).map(|[b]| b)
     }
 
+    #[inline]
     pub(crate) fn u16(&mut self, field: &'static str) -> Result<u16, DecodeError> {
         self.array(field).map(u16::from_le_bytes)
     }
 
+    #[inline]
     pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
         self.array(field).map(u32::from_le_bytes)
     }
 
+    #[inline]
     pub(crate) fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
         self.array(field).map(u64::from_le_bytes)
     }
 
+    #[inline]
     pub(crate) fn i64(&mut self, field: &'static str) -> Result<i64, DecodeError> {
         self.array(field).map(i64::from_le_bytes)
     }
 
+    #[inline]
     pub(crate) fn bool(&mut self, field: &'static str) -> Result<bool, DecodeError> {
         match self.u8(field)? {
             0 => Ok(false),
@@ -65,6 +76,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A count of at most `limit`, sent as u16.
+    #[inline]
     pub(crate) fn count(&mut self, field: &'static str, limit: usize) -> Result<usize, DecodeError> {
         let found = usize::from(self.u16(field)?);
         if found > limit { Err(DecodeError::TooMany { field, found, limit }) } else { Ok(found) }
@@ -96,21 +108,23 @@ pub trait Out {
 }
 
 impl Out for Vec<u8> {
+    #[inline]
     fn written(&self) -> usize {
         self.len()
     }
 
+    #[inline]
     fn put(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
         self.extend_from_slice(bytes);
         Ok(())
     }
 
+    #[inline]
     fn patch(&mut self, at: usize, bytes: &[u8]) {
-        for (to, from) in self.iter_mut().skip(at).zip(bytes) {
-            *to = *from;
-        }
+        patch(self, at, bytes);
     }
 
+    #[inline]
     fn truncate(&mut self, written: usize) {
         Vec::truncate(self, written);
     }
@@ -152,9 +166,7 @@ impl Out for SliceOut<'_> {
     }
 
     fn patch(&mut self, at: usize, bytes: &[u8]) {
-        for (to, from) in self.buf.iter_mut().take(self.written).skip(at).zip(bytes) {
-            *to = *from;
-        }
+        patch(self.buf.get_mut(..self.written).unwrap_or_default(), at, bytes);
     }
 
     fn truncate(&mut self, written: usize) {
@@ -162,7 +174,17 @@ impl Out for SliceOut<'_> {
     }
 }
 
+#[inline]
+fn patch(written: &mut [u8], at: usize, bytes: &[u8]) {
+    let (_, to) = written.split_at_mut(at.min(written.len()));
+    match to.split_at_mut_checked(bytes.len()) {
+        Some((to, _)) => to.copy_from_slice(bytes),
+        None => to.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from),
+    }
+}
+
 /// Appends a count as u16.
+#[inline]
 pub(crate) fn put_count(
     out: &mut impl Out,
     field: &'static str,
@@ -187,6 +209,7 @@ pub(crate) fn put_text(
 }
 
 /// Runs `body`, and takes back what it wrote if it fails.
+#[inline]
 pub(crate) fn all_or_nothing<O: Out, T>(
     out: &mut O,
     body: impl FnOnce(&mut O) -> Result<T, EncodeError>,

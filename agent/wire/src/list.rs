@@ -9,9 +9,16 @@ use crate::{DecodeError, EncodeError, Out};
 pub trait Item<'a>: Sized + Clone {
     /// What one element is called in an error.
     const WHAT: &'static str;
+    /// Bytes of an element, where so many bytes are always one.
+    const BYTES: Option<usize> = None;
 
     /// Takes one element.
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError>;
+    /// Checks and passes over one element.
+    #[inline]
+    fn skip(r: &mut Reader<'a>) -> Result<(), DecodeError> {
+        Self::read(r).map(drop)
+    }
     /// Appends the element.
     fn write(&self, out: &mut impl Out) -> Result<(), EncodeError>;
 }
@@ -69,10 +76,16 @@ impl<'a, T> List<'a, T> {
 
 impl<'a, T: Item<'a>> List<'a, T> {
     /// Takes `len` elements from `r`, checking each.
+    #[inline]
     pub(crate) fn read(r: &mut Reader<'a>, len: usize) -> Result<Self, DecodeError> {
         let start = r.rest();
-        for index in 0..len {
-            T::read(r).map_err(|error| DecodeError::At { what: T::WHAT, index, error: Box::new(error) })?;
+        let unchecked = T::BYTES.filter(|bytes| len.saturating_mul(*bytes) <= start.len());
+        if let Some(bytes) = unchecked {
+            r.bytes(len * bytes, T::WHAT)?;
+        } else {
+            for index in 0..len {
+                T::skip(r).map_err(|error| at(T::WHAT, index, error))?;
+            }
         }
         let used = start.len() - r.left();
         Ok(List(Repr::Wire { bytes: start.get(..used).unwrap_or_default(), len }))
@@ -84,6 +97,25 @@ impl<'a, T: Item<'a>> List<'a, T> {
             Repr::Items(items) => items.iter().try_for_each(|item| item.write(out)),
         }
     }
+}
+
+impl List<'_, i64> {
+    /// Copies the first numbers, as many as there is room for.
+    #[inline]
+    pub fn copy_to(&self, room: &mut [i64]) {
+        match self.0 {
+            Repr::Wire { bytes, .. } => {
+                let (numbers, _) = bytes.as_chunks();
+                room.iter_mut().zip(numbers).for_each(|(to, from)| *to = i64::from_le_bytes(*from));
+            }
+            Repr::Items(items) => room.iter_mut().zip(items).for_each(|(to, from)| *to = *from),
+        }
+    }
+}
+
+#[cold]
+fn at(what: &'static str, index: usize, error: DecodeError) -> DecodeError {
+    DecodeError::At { what, index, error: Box::new(error) }
 }
 
 /// Iterates over a [`List`].
@@ -99,6 +131,7 @@ enum IterRepr<'a, T> {
 impl<'a, T: Item<'a>> Iterator for Iter<'a, T> {
     type Item = T;
 
+    #[inline]
     fn next(&mut self) -> Option<T> {
         match &mut self.0 {
             IterRepr::Wire { bytes, left } => {
@@ -146,6 +179,7 @@ impl<'a, T: Item<'a> + fmt::Debug> fmt::Debug for List<'a, T> {
 
 impl<'a> Item<'a> for u64 {
     const WHAT: &'static str = "value";
+    const BYTES: Option<usize> = Some(8);
 
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         r.u64("value")
@@ -157,6 +191,7 @@ impl<'a> Item<'a> for u64 {
 
 impl<'a> Item<'a> for i64 {
     const WHAT: &'static str = "value";
+    const BYTES: Option<usize> = Some(8);
 
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         r.i64("value")

@@ -214,6 +214,7 @@ pub struct Truth {
 
 impl Report<'_> {
     /// The value of the register declared as `name` inside `(Report ...)`; `None` if the program has no such one.
+    #[inline]
     pub fn get(&self, name: &str) -> Option<i64> {
         let i = self.names.iter().position(|n| n == name)?;
         self.values.get(i).copied()
@@ -223,37 +224,45 @@ impl Report<'_> {
 /// What an algorithm asks of its flow's datapath. Applied together, at the flow's next ACK.
 #[derive(Default, Debug)]
 pub struct Control {
-    commands: Vec<Command>,
+    requests: Vec<Requested>,
+    /// Of all requests, in order.
+    fields: Vec<(&'static str, i64)>,
     rows: Vec<Row>,
 }
 
-/// One request.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Command {
-    /// Run this program from its initial state, with these control registers (or `Cwnd`, `Rate`) set.
-    SetProgram {
-        /// A name from [`Algorithm::programs`].
-        name: &'static str,
-        /// Register name and value.
-        fields: Vec<(&'static str, i64)>,
-    },
-    /// Set control registers (or `Cwnd`, `Rate`) of the running program.
-    Update {
-        /// Register name and value.
-        fields: Vec<(&'static str, i64)>,
-    },
+#[derive(Clone, Copy, Debug)]
+struct Requested {
+    program: Option<&'static str>,
+    /// Where its fields start.
+    from: usize,
+}
+
+/// One request, as [`Control`] holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request<'a> {
+    /// Run this program ([`Algorithm::programs`]) from its initial state; `None`: the running one goes on.
+    pub program: Option<&'static str>,
+    /// Control registers, `Cwnd` or `Rate` by name, and what they are set to.
+    pub fields: &'a [(&'static str, i64)],
 }
 
 impl Control {
     /// Runs program `name` from its initial state, with these control registers, `Cwnd` (bytes) or `Rate`
     /// (bytes per second) set.
     pub fn set_program(&mut self, name: &'static str, fields: &[(&'static str, i64)]) {
-        self.commands.push(Command::SetProgram { name, fields: fields.to_vec() });
+        self.request(Some(name), fields);
     }
 
     /// Sets control registers, `Cwnd` (bytes) or `Rate` (bytes per second) of the running program.
+    #[inline]
     pub fn update(&mut self, fields: &[(&'static str, i64)]) {
-        self.commands.push(Command::Update { fields: fields.to_vec() });
+        self.request(None, fields);
+    }
+
+    #[inline]
+    fn request(&mut self, program: Option<&'static str>, fields: &[(&'static str, i64)]) {
+        self.requests.push(Requested { program, from: self.fields.len() });
+        self.fields.extend_from_slice(fields);
     }
 
     /// Gives the flow's learner an interval to learn from.
@@ -261,13 +270,30 @@ impl Control {
         self.rows.push(row);
     }
 
+    /// Whether there are intervals for the learner.
+    #[inline]
+    pub fn has_rows(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
     /// The intervals so far, which are removed.
     pub fn take_rows(&mut self) -> Vec<Row> {
         std::mem::take(&mut self.rows)
     }
 
-    /// The requests so far, which are removed.
-    pub fn take(&mut self) -> Vec<Command> {
-        std::mem::take(&mut self.commands)
+    /// The requests so far.
+    #[inline]
+    pub fn requests(&self) -> impl ExactSizeIterator<Item = Request<'_>> {
+        self.requests.iter().enumerate().map(|(n, Requested { program, from })| {
+            let to = self.requests.get(n + 1).map_or(self.fields.len(), |next| next.from);
+            Request { program: *program, fields: self.fields.get(*from..to).unwrap_or_default() }
+        })
+    }
+
+    /// Forgets the requests; the room for them is kept.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.requests.clear();
+        self.fields.clear();
     }
 }

@@ -9,7 +9,7 @@ use ccplane_alg::{Algorithm, FlowInfo};
 use ccplane_contract::suite::{Script, Step};
 use ccplane_contract::{
     Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
-    SlotTable, apply_fields, check_fields,
+    SlotTable, Values, apply_fields, check_fields,
 };
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rules, drive};
 use ccplane_infer::{FlowPolicy, Shape};
@@ -308,7 +308,7 @@ impl Rig {
                 program,
                 seq: self.seq,
                 at_us: now_us as u64,
-                values: report[..report_len].to_vec(),
+                values: Values::from_slice(&report[..report_len]),
             });
             // A row waits for the next tick, or for a report that wakes the agent.
             if !outcome.asked {
@@ -330,7 +330,11 @@ impl Rig {
                     fields.extend_from_slice(first);
                 }
                 Step::Update(more) => fields.extend_from_slice(more),
-                Step::Invoke(_) | Step::Push { .. } | Step::Promote(_) | Step::Rollback(_) => {}
+                Step::Invoke(_)
+                | Step::Push { .. }
+                | Step::Promote(_)
+                | Step::Rollback(_)
+                | Step::SegmentSize { .. } => {}
             }
         }
         if let Some(program) = start.and_then(|n| self.datapath.programs.get(n)) {
@@ -372,6 +376,7 @@ impl Rig {
             script: Script {
                 programs: self.datapath.programs.into_iter().map(|(_, program)| program).collect(),
                 cwnd_bytes: i64::from(self.initial.mss_bytes) * i64::from(self.initial.init_cwnd_packets),
+                mss_bytes: self.initial.mss_bytes.into(),
                 steps: self.datapath.steps,
                 flow: FLOW,
                 slots: self.datapath.defined,

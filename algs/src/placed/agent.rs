@@ -274,6 +274,7 @@ impl Algorithm for InAgent {
 mod tests {
     use super::*;
     use crate::testing::{Bench, info, reported};
+    use ccplane_alg::Request;
 
     /// A flow of `aurora-agent`, and the names of what its program reports.
     fn flow() -> (InAgent, Box<dyn Flow>, Control, Vec<String>) {
@@ -281,7 +282,7 @@ mod tests {
         let program = ccplane_program::compile(placed.programs()[0].source).unwrap();
         let mut control = Control::default();
         let flow = placed.flow(&info(1000, 10_000), &mut control);
-        control.take();
+        control.clear();
         (placed, flow, control, reported(&program))
     }
 
@@ -318,14 +319,14 @@ mod tests {
             let action_q16 = model.infer(&cells).action_q16.clamp(-bound, bound);
             let mut knobs = Knobs { cwnd_bytes: 0, rate_bytes_per_s: 1_000_000 };
             ccplane_infer::apply(&version.image, action_q16, &mut knobs);
-            let expected = (n % 5 != 0).then_some(ccplane_alg::Command::Update {
-                fields: vec![("decided", knobs.rate_bytes_per_s)],
-            });
-            assert_eq!(control.take(), expected.into_iter().collect::<Vec<_>>(), "interval {n}");
+            let fields = [("decided", knobs.rate_bytes_per_s)];
+            let expected = (n % 5 != 0).then_some(Request { program: None, fields: &fields });
+            assert!(control.requests().eq(expected), "interval {n}: {control:?}");
+            control.clear();
             signs = (signs.0 || action_q16 > 0, signs.1 || action_q16 < 0);
             // The same interval, reported again.
             flow.on_report(n as u64, &report, &mut control);
-            assert!(control.take().is_empty());
+            assert_eq!(control.requests().len(), 0);
         }
         assert_eq!(signs, (true, true), "both up and down");
     }

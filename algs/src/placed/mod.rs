@@ -7,7 +7,7 @@ mod fold;
 mod program;
 mod still;
 
-use ccplane_alg::{Algorithm, Command, Control, Flow, FlowInfo, Report};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Report};
 
 pub use agent::InAgent;
 pub use fold::Distilled;
@@ -25,9 +25,6 @@ impl Flow for Unattended {
 fn fields_of(algorithm: &dyn Algorithm, info: &FlowInfo) -> Vec<(&'static str, i64)> {
     let mut asked = Control::default();
     drop(algorithm.flow(info, &mut asked));
-    let set = asked.take().into_iter().find_map(|command| match command {
-        Command::SetProgram { fields, .. } => Some(fields),
-        Command::Update { .. } => None,
-    });
-    set.unwrap_or_default()
+    let set = asked.requests().find(|request| request.program.is_some());
+    set.map_or_else(Vec::new, |request| request.fields.to_vec())
 }

@@ -1,44 +1,49 @@
-//! One end of a conversation over two rings: one each way, in one piece of sealed memory, and an event for each side to
-//! sleep on.
+//! One end of a conversation over two rings: one each way, in one piece of sealed memory, and a pair of connected sockets
+//! for both sides to sleep on.
+//!
+//! They are sockets because each call on one can say by itself that it does not wait. Whether a call on an eventfd or a pipe
+//! waits is a flag of the open file, which the other side shares and may change. Who sleeps on a socket also wakes when
+//! the process at the other end dies.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::unistd::{read, write};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, getsockopt, recv, send, socketpair, sockopt,
+};
 
 use crate::ring::{self, ReadError, Reader, Record, WriteError, Writer};
 use crate::sys::{MemoryError, SharedWords};
 
 /// Bytes of each ring, unless the agent says otherwise.
 pub const RING_BYTES: usize = 1 << 18;
+/// Wake-ups, a byte each, taken in one go; more are there at the next one.
+const MAX_WAKES: usize = 64;
 
 /// What the agent hands to the datapath.
 #[derive(Debug)]
 pub struct Parts {
     /// Both rings.
     pub memory: OwnedFd,
-    /// What the agent sleeps on.
-    pub wakes_agent: OwnedFd,
-    /// What the datapath sleeps on.
-    pub wakes_datapath: OwnedFd,
+    /// What the datapath sleeps on, and wakes the agent by: a connected stream socket.
+    pub bell: OwnedFd,
 }
 
 impl Parts {
     /// How many file descriptors they are.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = 2;
 
     /// In the order in which a message carries them.
     pub fn fds(&self) -> [BorrowedFd<'_>; Parts::COUNT] {
-        [self.memory.as_fd(), self.wakes_agent.as_fd(), self.wakes_datapath.as_fd()]
+        [self.memory.as_fd(), self.bell.as_fd()]
     }
 
     /// From what a message carried; `None` if that is another number.
     pub fn from_fds(fds: Vec<OwnedFd>) -> Option<Parts> {
-        let [memory, wakes_agent, wakes_datapath] = <[OwnedFd; Parts::COUNT]>::try_from(fds).ok()?;
-        Some(Parts { memory, wakes_agent, wakes_datapath })
+        let [memory, bell] = <[OwnedFd; Parts::COUNT]>::try_from(fds).ok()?;
+        Some(Parts { memory, bell })
     }
 }
 
@@ -48,9 +53,12 @@ pub enum RingError {
     /// Their memory cannot be had.
     #[error("{0}")]
     Memory(#[from] MemoryError),
-    /// An event cannot be had.
-    #[error("eventfd: {0}")]
-    Event(io::Error),
+    /// No sockets to sleep on can be had.
+    #[error("socketpair: {0}")]
+    Bell(io::Error),
+    /// What was handed over to sleep on is something else.
+    #[error("what wakes this end is no stream socket")]
+    NoBell,
     /// No ring has such a size.
     #[error(
         "a ring of {found} bytes: a power of two from {} to {} is expected",
@@ -68,8 +76,7 @@ pub enum RingError {
 pub struct End {
     writer: Writer,
     reader: Reader,
-    wakes_other: OwnedFd,
-    wakes_us: OwnedFd,
+    bell: OwnedFd,
 }
 
 impl End {
@@ -80,17 +87,12 @@ impl End {
     pub fn create(bytes: usize) -> Result<(End, Parts), RingError> {
         let words = total_words(bytes)?;
         let (memory, file) = SharedWords::create(words)?;
-        let event = || EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map(OwnedFd::from);
-        let event = || event().map_err(|errno| RingError::Event(errno.into()));
-        let duplicate = |fd: &OwnedFd| fd.try_clone().map_err(RingError::Event);
-        let (wakes_us, wakes_other) = (event()?, event()?);
-        let parts = Parts {
-            memory: file,
-            wakes_agent: duplicate(&wakes_us)?,
-            wakes_datapath: duplicate(&wakes_other)?,
-        };
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let bells = socketpair(AddressFamily::Unix, SockType::Stream, None, flags);
+        let (ours, theirs) = bells.map_err(|errno| RingError::Bell(errno.into()))?;
+        let parts = Parts { memory: file, bell: theirs };
         let (to_agent, to_datapath) = (0, ring::words_of(bytes));
-        let end = End::over(Arc::new(memory), bytes, to_datapath, to_agent, wakes_other, wakes_us);
+        let end = End::over(Arc::new(memory), bytes, to_datapath, to_agent, ours);
         Ok((end.ok_or(RingError::Size { found: bytes })?, parts))
     }
 
@@ -100,9 +102,11 @@ impl End {
     /// [`RingError`].
     pub fn open(parts: Parts, bytes: usize) -> Result<End, RingError> {
         let memory = SharedWords::open(&parts.memory, total_words(bytes)?)?;
+        if getsockopt(&parts.bell, sockopt::SockType) != Ok(SockType::Stream) {
+            return Err(RingError::NoBell);
+        }
         let (to_agent, to_datapath) = (0, ring::words_of(bytes));
-        let Parts { wakes_agent, wakes_datapath, .. } = parts;
-        let end = End::over(Arc::new(memory), bytes, to_agent, to_datapath, wakes_agent, wakes_datapath);
+        let end = End::over(Arc::new(memory), bytes, to_agent, to_datapath, parts.bell);
         end.ok_or(RingError::Size { found: bytes })
     }
 
@@ -111,11 +115,10 @@ impl End {
         bytes: usize,
         writes_at: usize,
         reads_at: usize,
-        wakes_other: OwnedFd,
-        wakes_us: OwnedFd,
+        bell: OwnedFd,
     ) -> Option<End> {
         let writer = Writer::new(Arc::clone(&memory), writes_at, bytes)?;
-        Some(End { writer, reader: Reader::new(memory, reads_at, bytes)?, wakes_other, wakes_us })
+        Some(End { writer, reader: Reader::new(memory, reads_at, bytes)?, bell })
     }
 
     /// Sends one frame; wakes the other end if it sleeps.
@@ -150,19 +153,25 @@ impl End {
         self.reader.doze()
     }
 
-    /// Says that it does not sleep any more; `was_woken`: its event is there, and is taken.
-    pub fn awake(&self, was_woken: bool) {
+    /// Says that it does not sleep any more.
+    pub fn awake(&self) {
         self.reader.awake();
-        if was_woken {
+    }
+
+    /// Takes the wake-ups that made [`AsFd`] readable. False: nobody is at the other end any more.
+    pub fn take_wakes(&self) -> bool {
+        match recv(self.bell.as_raw_fd(), &mut [0; MAX_WAKES], MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => false,
             // Nothing to take is no harm: another look was worth as much.
-            let _ = read(&self.wakes_us, &mut [0; 8]);
+            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => true,
+            Err(_) => false,
         }
     }
 
     #[cold]
     fn wake_other(&self) {
-        match write(&self.wakes_other, &1_u64.to_ne_bytes()) {
-            // A full counter is an event that is there.
+        match send(self.bell.as_raw_fd(), &[1], MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
+            // Where there is no room, it has been woken often enough.
             Ok(_) | Err(Errno::EAGAIN) => {}
             Err(error) => tracing::debug!(%error, "wake the other end of a ring"),
         }
@@ -171,7 +180,7 @@ impl End {
 
 impl AsFd for End {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wakes_us.as_fd()
+        self.bell.as_fd()
     }
 }
 

@@ -13,6 +13,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod end;
+#[cfg(all(loom, test))]
+mod model;
 pub mod ring;
 mod serve;
 mod socket;
@@ -20,10 +22,18 @@ mod socket;
 mod sys;
 mod waker;
 
+/// What loom checks the orderings of (`make loom`).
+mod atomic {
+    #[cfg(all(loom, test))]
+    pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
+    #[cfg(not(all(loom, test)))]
+    pub use std::sync::atomic::{AtomicU64, Ordering, fence};
+}
+
 pub use ccplane_wire::v2::{Clock, Wake};
 pub use end::{End, Parts, RING_BYTES, RingError};
 pub use ring::Record;
 pub use serve::{Link, ServeOptions, Served, Transport, Turn, spawn};
-pub use socket::SOCKET_PREFIX;
+pub use socket::{SOCKET_PREFIX, may_speak};
 pub use sys::{MemoryError, SharedWords};
 pub use waker::Waker;

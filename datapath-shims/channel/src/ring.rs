@@ -1,31 +1,43 @@
-//! A byte ring of one writer and one reader in shared memory, whose other end nobody trusts.
+//! A ring of one writer and one reader in shared memory, whose other end nobody trusts.
 //!
 //! ```text
-//! line 0  tail: words written so far        line 1  head: words read so far
-//! line 2  1 while the reader sleeps         line 3 on: the data, a power of two of words
-//! record  its length in bytes, a word | its bytes, padded to words
+//! line 0  head: lines read so far     line 1  1 while the reader sleeps     line 2 on: a power of two of lines of data
+//! line    mark: its first word | seven words, little endian
+//! record  its bytes fill a line's seven words, then those of the lines after it
+//!         mark of its first line: the line's number << 17 | its length in bytes; those of the others stay as they were
 //! ```
-//! Positions count up for ever. Each end keeps its own in its own memory and only publishes it; what it reads of the other
-//! end's is checked against that before it is used, and a record is copied out before anyone looks at it. A writer that
-//! dies in the middle of a record has not published it.
+//! Lines are numbered for ever, from the number of lines in the ring on: what stood in a line before has a lower number,
+//! and is no record. A short record is one cache line, and the reader looks at that very line: one line goes from core to
+//! core, and no position beside it. A mark is written last: a writer that dies in the middle of a record has not
+//! published it.
+//!
+//! Each end keeps its own position in its own memory. What it reads of the other end's is checked against that before it
+//! is used, and a record is copied out before anyone looks at it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use ccplane_wire::v2::MAX_FRAME_BYTES;
 
+use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::sys::SharedWords;
 
-/// Words of a cache line.
-const LINE: usize = 8;
-const TAIL: usize = 0;
-const HEAD: usize = LINE;
-const ASLEEP: usize = 2 * LINE;
-const DATA: usize = 3 * LINE;
+/// Words of a cache line. Few enough for loom to follow each word.
+const LINE: usize = if cfg!(all(loom, test)) { 2 } else { 8 };
+// Lines of a ring.
+const HEAD: usize = 0;
+const ASLEEP: usize = 1;
+const DATA: usize = 2;
 const WORD: usize = size_of::<u64>();
+/// Words of a line behind its mark.
+const PAYLOAD: usize = LINE - 1;
+const PAYLOAD_BYTES: usize = PAYLOAD * WORD;
+/// Bits of a mark that hold a length.
+const LEN_BITS: u32 = 17;
+/// Line numbers in marks count round this circle: 91 days of a line each 56 ns.
+const NUMBERS: u64 = 1 << (u64::BITS - LEN_BITS);
 
 /// Bytes of the smallest ring: two of the longest records fit.
-pub const MIN_BYTES: usize = 4 * MAX_FRAME_BYTES;
+pub const MIN_BYTES: usize = if cfg!(all(loom, test)) { 4 * LINE * WORD } else { 4 * MAX_FRAME_BYTES };
 /// Bytes of the largest.
 pub const MAX_BYTES: usize = 1 << 24;
 /// The longest record, bytes.
@@ -33,7 +45,7 @@ pub const MAX_RECORD_BYTES: usize = MAX_FRAME_BYTES;
 
 /// Words that a ring of so many bytes takes, its lines included.
 pub const fn words_of(bytes: usize) -> usize {
-    DATA + bytes / WORD
+    DATA * LINE + bytes / WORD
 }
 
 /// Whether a ring may have so many bytes.
@@ -54,13 +66,13 @@ pub enum WriteError {
         found: usize,
     },
     /// What the reader says of itself cannot be.
-    #[error("the reader's position {found} is not within {capacity} words before {tail}")]
+    #[error("the reader's position {found} is not within {capacity} lines before {tail}")]
     Corrupt {
         /// The reader's position.
         found: u64,
         /// The writer's.
         tail: u64,
-        /// Words of the ring.
+        /// Lines of the ring.
         capacity: u64,
     },
 }
@@ -68,79 +80,124 @@ pub enum WriteError {
 /// What the writer says cannot be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReadError {
-    /// Of its position.
-    #[error("the writer's position {found} is not within {capacity} words after {head}")]
+    /// Of where a record is.
+    #[error("line {head} is marked as number {found}, which comes later")]
     Position {
-        /// The writer's position.
+        /// The number in the mark, of those that a mark holds.
         found: u64,
-        /// The reader's.
+        /// The reader's position.
         head: u64,
-        /// Words of the ring.
-        capacity: u64,
     },
     /// Of a record.
-    #[error("a record of {found} bytes, where {available} words were written")]
+    #[error("a record of {found} bytes, at most {MAX_RECORD_BYTES} are allowed")]
     Length {
         /// Its length.
         found: u64,
-        /// Words that are there.
-        available: u64,
     },
 }
+
+/// A cache line.
+type Line = [AtomicU64; LINE];
 
 /// One ring in shared words: where it starts, and how long its data is.
 #[derive(Clone, Debug)]
 struct Ring {
     memory: Arc<SharedWords>,
+    /// The line where it starts.
     start: usize,
-    /// Words of data; a power of two.
-    capacity: usize,
+    /// Lines of data; a power of two.
+    capacity: u64,
 }
 
 impl Ring {
-    /// The ring of `bytes` at word `start`; `None` where it is not valid or does not fit.
+    /// The ring of `bytes` at word `start`; `None` where it is not valid, splits lines, or does not fit.
     fn new(memory: Arc<SharedWords>, start: usize, bytes: usize) -> Option<Ring> {
         let fits = start.checked_add(words_of(bytes)).is_some_and(|end| end <= memory.words().len());
-        (is_valid(bytes) && fits).then_some(Ring { memory, start, capacity: bytes / WORD })
+        let is_whole = start.is_multiple_of(LINE);
+        let capacity = (bytes / WORD / LINE) as u64;
+        (is_valid(bytes) && fits && is_whole).then_some(Ring { memory, start: start / LINE, capacity })
     }
 
-    /// All of it, of [`words_of`] words.
-    fn words(&self) -> &[AtomicU64] {
-        self.memory.words().get(self.start..self.start + DATA + self.capacity).unwrap_or_default()
+    /// The line `at` lines from the start.
+    #[inline]
+    fn line(&self, at: usize) -> &Line {
+        let (lines, _) = self.memory.words().as_chunks();
+        // `new` has made sure of it.
+        &lines[self.start + at]
     }
 
-    /// The data from position `at` on, to the end and from the start.
-    fn data(&self, at: u64) -> (&[AtomicU64], &[AtomicU64]) {
-        let data = self.words().get(DATA..).unwrap_or_default();
-        let (start, end) = data.split_at(at as usize & (self.capacity - 1));
-        (end, start)
+    /// How many lines the reader says that it has read.
+    #[inline]
+    fn head(&self) -> &AtomicU64 {
+        &self.line(HEAD)[0]
     }
 
-    fn line(&self, line: usize) -> &AtomicU64 {
-        // `new` has made sure of the line.
-        &self.words()[line]
+    /// Not 0 while the reader sleeps.
+    #[inline]
+    fn asleep(&self) -> &AtomicU64 {
+        &self.line(ASLEEP)[0]
+    }
+
+    /// The line of this number.
+    #[inline]
+    fn data(&self, number: u64) -> &Line {
+        self.line(DATA + (number & (self.capacity - 1)) as usize)
     }
 }
 
-/// Words of a record of so many bytes.
-const fn record_words(bytes: usize) -> usize {
-    1 + bytes.div_ceil(WORD)
+/// Lines of a record of so many bytes.
+#[inline]
+const fn lines_of(bytes: usize) -> u64 {
+    let lines = bytes.div_ceil(PAYLOAD_BYTES) as u64;
+    if lines == 0 { 1 } else { lines }
+}
+
+/// What a line's mark says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    /// Nothing new.
+    Old,
+    /// A record of so many bytes.
+    Record(u64),
+    /// A number that comes later.
+    Later(u64),
+}
+
+/// The mark of the line of this number where a record of `len` bytes starts.
+#[inline]
+const fn mark(number: u64, len: usize) -> u64 {
+    (number << LEN_BITS) | len as u64
+}
+
+/// What a mark in the line of this number says.
+#[inline]
+const fn marked(word: u64, number: u64) -> Mark {
+    let found = word >> LEN_BITS;
+    // Serial number arithmetic (RFC 1982): more than half the circle ahead is behind.
+    match found.wrapping_sub(number) % NUMBERS {
+        0 => Mark::Record(word % (1 << LEN_BITS)),
+        ahead if ahead < NUMBERS / 2 => Mark::Later(found),
+        _ => Mark::Old,
+    }
 }
 
 /// The writer's end.
 #[derive(Debug)]
 pub struct Writer {
     ring: Ring,
+    /// The number of the next line.
     tail: u64,
     /// The reader's position when it was last looked at.
     head: u64,
 }
 
 impl Writer {
-    /// Writes into the ring of `bytes` that starts at word `start`, which nobody has written to. `None` where no such
-    /// ring is valid or fits.
+    /// Writes into the ring of `bytes` that starts at word `start`, a multiple of a line's, which nobody has written to.
+    /// `None` where no such ring is valid or fits.
     pub fn new(memory: Arc<SharedWords>, start: usize, bytes: usize) -> Option<Writer> {
-        Some(Writer { ring: Ring::new(memory, start, bytes)?, tail: 0, head: 0 })
+        let ring = Ring::new(memory, start, bytes)?;
+        let first = ring.capacity;
+        Some(Writer { ring, tail: first, head: first })
     }
 
     /// Writes one record; true if the reader sleeps, and is to be woken. Never waits.
@@ -152,44 +209,50 @@ impl Writer {
         if bytes.len() > MAX_RECORD_BYTES {
             return Err(WriteError::TooLong { found: bytes.len() });
         }
-        let capacity = self.ring.capacity as u64;
-        let need = record_words(bytes.len()) as u64;
-        if self.tail - self.head + need > capacity {
-            let head = self.ring.line(HEAD).load(Ordering::Acquire);
-            if head < self.head || head > self.tail {
-                return Err(WriteError::Corrupt { found: head, tail: self.tail, capacity });
-            }
-            self.head = head;
-            if self.tail - head + need > capacity {
-                return Err(WriteError::Full);
-            }
+        let need = lines_of(bytes.len());
+        if self.tail - self.head + need > self.ring.capacity {
+            self.look_for_room(need)?;
         }
         self.put(bytes);
         self.tail += need;
-        self.ring.line(TAIL).store(self.tail, Ordering::Release);
-        // Between the store of the tail and the look at the flag; the reader has its own between flag and tail.
+        // Between the store of the mark and the look at the flag; the reader has its own between flag and mark.
         fence(Ordering::SeqCst);
-        let asleep = self.ring.line(ASLEEP);
+        let asleep = self.ring.asleep();
         Ok(asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0)
+    }
+
+    fn look_for_room(&mut self, need: u64) -> Result<(), WriteError> {
+        let (tail, capacity) = (self.tail, self.ring.capacity);
+        // The reader counts what it has read; lines are numbered from the ring's length on.
+        let found = self.ring.head().load(Ordering::Acquire);
+        let head = found.wrapping_add(capacity);
+        if head < self.head || head > tail {
+            return Err(WriteError::Corrupt { found, tail: tail - capacity, capacity });
+        }
+        self.head = head;
+        if tail - head + need > capacity { Err(WriteError::Full) } else { Ok(()) }
     }
 
     #[inline]
     fn put(&self, bytes: &[u8]) {
-        let (end, start) = self.ring.data(self.tail);
-        let mut words = end.iter().chain(start);
-        let mut put = |word: u64| {
-            if let Some(to) = words.next() {
-                to.store(word, Ordering::Relaxed);
-            }
-        };
-        put(bytes.len() as u64);
-        let (whole, rest) = bytes.as_chunks::<WORD>();
-        whole.iter().for_each(|word| put(u64::from_le_bytes(*word)));
-        if !rest.is_empty() {
-            let mut last = [0; WORD];
-            last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-            put(u64::from_le_bytes(last));
+        let (first, rest) = bytes.split_at(bytes.len().min(PAYLOAD_BYTES));
+        for (number, more) in (self.tail + 1..).zip(rest.chunks(PAYLOAD_BYTES)) {
+            put_line(self.ring.data(number), more);
         }
+        let line = self.ring.data(self.tail);
+        put_line(line, first);
+        line[0].store(mark(self.tail, bytes.len()), Ordering::Release);
+    }
+}
+
+/// What fits behind a line's mark.
+#[inline]
+fn put_line([_, line @ ..]: &Line, bytes: &[u8]) {
+    let (whole, rest) = bytes.as_chunks::<WORD>();
+    line.iter().zip(whole).for_each(|(to, from)| to.store(u64::from_le_bytes(*from), Ordering::Relaxed));
+    if let Some(to) = line.get(whole.len()).filter(|_| !rest.is_empty()) {
+        let last = rest.iter().rev().fold(0, |word, byte| (word << u8::BITS) | u64::from(*byte));
+        to.store(last, Ordering::Relaxed);
     }
 }
 
@@ -197,22 +260,29 @@ impl Writer {
 #[derive(Debug)]
 pub struct Reader {
     ring: Ring,
+    /// The number of the next line.
     head: u64,
-    /// The writer's position when it was last looked at.
-    tail: u64,
 }
 
 impl Reader {
-    /// Reads the ring of `bytes` that starts at word `start`, which nobody has read. `None` where no such ring is valid
-    /// or fits.
+    /// Reads the ring of `bytes` that starts at word `start`, a multiple of a line's, which nobody has read. `None` where no
+    /// such ring is valid or fits.
     pub fn new(memory: Arc<SharedWords>, start: usize, bytes: usize) -> Option<Reader> {
-        Some(Reader { ring: Ring::new(memory, start, bytes)?, head: 0, tail: 0 })
+        let ring = Ring::new(memory, start, bytes)?;
+        let head = ring.capacity;
+        Some(Reader { ring, head })
+    }
+
+    #[inline]
+    fn next(&self) -> (Mark, &Line) {
+        let line = self.ring.data(self.head);
+        (marked(line[0].load(Ordering::Acquire), self.head), line)
     }
 
     /// Whether anything was written that was not read: one look at one word.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        self.tail != self.head || self.ring.line(TAIL).load(Ordering::Acquire) != self.head
+        self.next().0 != Mark::Old
     }
 
     /// Copies the next record into `into`, replacing what it held; false if there is none. Never waits.
@@ -221,35 +291,25 @@ impl Reader {
     /// [`ReadError`]: nothing tells where the next record starts, so that the ring is of no more use.
     #[inline]
     pub fn read(&mut self, into: &mut Record) -> Result<bool, ReadError> {
-        if self.tail == self.head {
-            let capacity = self.ring.capacity as u64;
-            let tail = self.ring.line(TAIL).load(Ordering::Acquire);
-            if tail < self.head || tail - self.head > capacity {
-                return Err(ReadError::Position { found: tail, head: self.head, capacity });
-            }
-            self.tail = tail;
-            if tail == self.head {
-                return Ok(false);
-            }
-        }
-        let available = self.tail - self.head;
-        let (end, start) = self.ring.data(self.head);
-        let mut words = end.iter().chain(start).map(|word| word.load(Ordering::Relaxed));
-        let found = words.next().unwrap_or_default();
-        let len = usize::try_from(found).ok().filter(|len| *len <= MAX_RECORD_BYTES);
-        let Some(len) = len.filter(|len| record_words(*len) as u64 <= available) else {
-            return Err(ReadError::Length { found, available });
+        let (mark, line) = self.next();
+        let found = match mark {
+            Mark::Old => return Ok(false),
+            Mark::Later(found) => return Err(ReadError::Position { found, head: self.head }),
+            Mark::Record(found) => found,
         };
-        into.fill(len, words);
-        self.head += record_words(len) as u64;
-        self.ring.line(HEAD).store(self.head, Ordering::Release);
+        let len = usize::try_from(found).ok().filter(|len| *len <= MAX_RECORD_BYTES);
+        let len = len.ok_or(ReadError::Length { found })?;
+        into.fill(len, line, (self.head + 1..).map(|number| self.ring.data(number)));
+        self.head += lines_of(len);
+        self.ring.head().store(self.head - self.ring.capacity, Ordering::Release);
         Ok(true)
     }
 
     /// Says that the reader is about to sleep. False: something is there, so that it must not; nothing is said then.
     pub fn doze(&self) -> bool {
-        let asleep = self.ring.line(ASLEEP);
-        asleep.store(1, Ordering::Relaxed);
+        let asleep = self.ring.asleep();
+        // Swapped, so that it comes after whatever the writer has swapped there.
+        asleep.swap(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.is_ready() {
             asleep.store(0, Ordering::Relaxed);
@@ -260,7 +320,7 @@ impl Reader {
 
     /// Says that it does not sleep any more.
     pub fn awake(&self) {
-        self.ring.line(ASLEEP).store(0, Ordering::Relaxed);
+        self.ring.asleep().store(0, Ordering::Relaxed);
     }
 }
 
@@ -277,16 +337,20 @@ impl Record {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
+    /// With what is behind the mark of the `first` line, and of those `after` it.
     #[inline]
-    fn fill(&mut self, len: usize, words: impl Iterator<Item = u64>) {
+    fn fill<'a>(&mut self, len: usize, first: &'a Line, after: impl Iterator<Item = &'a Line>) {
         self.len = len;
         if self.bytes.is_empty() {
             self.bytes = vec![0; MAX_RECORD_BYTES].into();
         }
         let room = self.bytes.get_mut(..len.next_multiple_of(WORD)).unwrap_or_default();
         let (room, _) = room.as_chunks_mut::<WORD>();
-        room.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_le_bytes());
+        for (room, [_, line @ ..]) in room.chunks_mut(PAYLOAD).zip(std::iter::once(first).chain(after)) {
+            room.iter_mut().zip(line).for_each(|(to, word)| *to = word.load(Ordering::Relaxed).to_le_bytes());
+        }
     }
 }
 
+const _: () = assert!(MAX_RECORD_BYTES < 1 << LEN_BITS);
 const _: () = assert!(MAX_RECORD_BYTES.is_multiple_of(WORD) && is_valid(MIN_BYTES) && is_valid(MAX_BYTES));

@@ -2,8 +2,10 @@
 //!
 //! It is connected: the kernel lets nobody but the agent send to it.
 
+use std::fs::Permissions;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,6 +22,11 @@ use crate::sys;
 
 /// Start of the names of datapaths' sockets, which lie beside the agent's.
 pub const SOCKET_PREFIX: &str = "datapath-";
+/// Start of their names elsewhere.
+const SOCKET_PREFIX_ELSEWHERE: &str = "ccplane-datapath-";
+/// Whoever reaches a datapath's socket may write to it, as far as its mode goes: an agent may be another user than we are,
+/// and the kernel lets nobody but the agent send.
+const SOCKET_MODE: u32 = 0o666;
 
 /// Sockets that this process has made.
 static MADE: AtomicU64 = AtomicU64::new(0);
@@ -59,14 +66,15 @@ impl Socket {
     pub(crate) fn connect(agent: &Path) -> io::Result<Socket> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
-        setsockopt(&fd, sockopt::PassCred, &true)?;
         connect(fd.as_raw_fd(), &UnixAddr::new(agent)?)?;
         // A name that the agent can answer to from any network namespace; where there is no place for one, an abstract
         // one, which works in this one.
-        let path = bind_beside(&fd, agent).ok();
+        let path = places(agent).find_map(|(place, prefix)| bind_in(&fd, &place, prefix).ok());
         if path.is_none() {
             bind(fd.as_raw_fd(), &UnixAddr::new_unnamed())?;
         }
+        // Not before: a socket that asks for credentials is given an abstract name when it connects.
+        setsockopt(&fd, sockopt::PassCred, &true)?;
         Ok(Socket { fd, path })
     }
 
@@ -129,14 +137,26 @@ impl Drop for Socket {
     }
 }
 
-/// Whether an agent of this user may steer a datapath of ours: its own, or root's.
-fn may_speak(uid: u32) -> bool {
+/// Whether a process of this user may speak to ours, as an agent to a datapath or the other way round: one of the same user,
+/// or root's.
+pub fn may_speak(uid: u32) -> bool {
     uid == 0 || Uid::from_raw(uid) == geteuid()
 }
 
-fn bind_beside(fd: &OwnedFd, agent: &Path) -> io::Result<PathBuf> {
+/// Where a datapath's socket may be, the best first, and what its name starts with there: beside the agent's, which this
+/// process need not be able to write to, as where a container has it read-only; and where an agent may look that has the
+/// same files.
+fn places(agent: &Path) -> impl Iterator<Item = (PathBuf, &'static str)> {
+    let beside = agent.parent().map(|place| (place.to_owned(), SOCKET_PREFIX));
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let elsewhere = own.into_iter().chain([std::env::temp_dir()]).filter(|place| place.is_absolute());
+    beside.into_iter().chain(elsewhere.map(|place| (place, SOCKET_PREFIX_ELSEWHERE)))
+}
+
+fn bind_in(fd: &OwnedFd, place: &Path, prefix: &str) -> io::Result<PathBuf> {
     let number = MADE.fetch_add(1, Ordering::Relaxed);
-    let path = agent.with_file_name(format!("{SOCKET_PREFIX}{}-{number}", std::process::id()));
+    // The agent has another working directory.
+    let path = std::path::absolute(place.join(format!("{prefix}{}-{number}", std::process::id())))?;
     let address = UnixAddr::new(&path)?;
     match bind(fd.as_raw_fd(), &address) {
         Ok(()) => {}
@@ -147,5 +167,42 @@ fn bind_beside(fd: &OwnedFd, agent: &Path) -> io::Result<PathBuf> {
         }
         Err(errno) => return Err(errno.into()),
     }
+    // As it was made it does for an agent of ours, or of root.
+    let _ = std::fs::set_permissions(&path, Permissions::from_mode(SOCKET_MODE));
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixDatagram;
+
+    /// The name that an agent at `path` sees of us, once it has answered to it.
+    fn seen_at(path: &Path) -> PathBuf {
+        let agent = UnixDatagram::bind(path).unwrap();
+        let socket = Socket::connect(path).unwrap();
+        assert_eq!(socket.send(b"hello"), Sent::Yes);
+        let mut buffer = [0; 16];
+        let (bytes, from) = agent.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..bytes], b"hello");
+        let name = from.as_pathname().unwrap().to_owned();
+        agent.send_to(b"welcome", &name).unwrap();
+        assert!(matches!(socket.receive(&mut buffer), Received::Datagram { bytes: 7, .. }));
+        let stranger = UnixDatagram::unbound().unwrap();
+        assert!(stranger.send_to(b"welcome", &name).is_err(), "nobody but the agent");
+        drop(socket);
+        assert!(!name.exists());
+        name
+    }
+
+    #[test]
+    fn has_a_name_that_works_from_any_network_namespace() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(seen_at(&dir.path().join("ccp.sock")).parent(), Some(dir.path()));
+        // Beside this one our name is too long, however short our process's number.
+        let deep = dir.path().join("d".repeat(97 - dir.path().as_os_str().len()));
+        std::fs::create_dir(&deep).unwrap();
+        let elsewhere = seen_at(&deep.join("ccp.sock"));
+        assert!(elsewhere.file_name().unwrap().to_str().unwrap().starts_with(SOCKET_PREFIX_ELSEWHERE));
+    }
 }

@@ -5,30 +5,20 @@
 //! shrink under the mapping is what its seals are checked for.
 
 use std::io;
-use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::unistd::ftruncate;
+
+use crate::atomic::AtomicU64;
 
 /// What a file must be sealed against before it is mapped: with its size fixed, no access can fault.
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
 
 /// Words that another process maps too.
 #[derive(Debug)]
-pub struct SharedWords {
-    at: NonNull<AtomicU64>,
-    len: usize,
-}
-
-// SAFETY: the mapping belongs to the process, not to a thread, and lives as long as the value.
-unsafe impl Send for SharedWords {}
-// SAFETY: it is reached through `&[AtomicU64]` alone.
-unsafe impl Sync for SharedWords {}
+pub struct SharedWords(Mapping);
 
 /// Why memory of another process is not mapped.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +64,7 @@ impl SharedWords {
         let bytes = (len * size_of::<u64>()) as i64;
         ftruncate(&file, bytes).map_err(MemoryError::io("ftruncate"))?;
         fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS)).map_err(MemoryError::io("seal shared memory"))?;
-        Ok((SharedWords::map(&file, len)?, file))
+        Ok((SharedWords(Mapping::new(&file, len)?), file))
     }
 
     /// Maps what another process made, if it has `len` words for good.
@@ -91,32 +81,67 @@ impl SharedWords {
         if usize::try_from(stat.st_size) != Ok(expected) {
             return Err(MemoryError::Size { found: stat.st_size, expected });
         }
-        SharedWords::map(file, len)
-    }
-
-    fn map(file: impl AsFd, len: usize) -> Result<SharedWords, MemoryError> {
-        let bytes = NonZeroUsize::new(len * size_of::<u64>());
-        let bytes = bytes.ok_or(MemoryError::Size { found: 0, expected: 0 })?;
-        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
-        let at = unsafe { mmap(None, bytes, access, MapFlags::MAP_SHARED, file, 0) };
-        Ok(SharedWords { at: at.map_err(MemoryError::io("map shared memory"))?.cast(), len })
+        Mapping::new(file, len).map(SharedWords)
     }
 
     /// The words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page-aligned, `len` words long for good (its file is sealed), readable and writable,
-        // and lives as long as `self`; all bit patterns are words, and all access, here and in the other process as far
-        // as it concerns us, is atomic.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
+        self.0.words()
     }
 }
 
-impl Drop for SharedWords {
-    fn drop(&mut self) {
-        // SAFETY: `map` made exactly this mapping, and no reference into it outlives `self`.
-        let unmapped = unsafe { munmap(self.at.cast(), self.len * size_of::<u64>()) };
-        debug_assert!(unmapped.is_ok());
+#[cfg(all(loom, test))]
+use crate::model::Mapping;
+#[cfg(not(all(loom, test)))]
+use mapping::Mapping;
+
+#[cfg(not(all(loom, test)))]
+mod mapping {
+    use std::num::NonZeroUsize;
+    use std::os::fd::AsFd;
+    use std::ptr::NonNull;
+
+    use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+    use super::{AtomicU64, MemoryError};
+
+    /// Memory of a file.
+    #[derive(Debug)]
+    pub(super) struct Mapping {
+        at: NonNull<AtomicU64>,
+        len: usize,
+    }
+
+    // SAFETY: the mapping belongs to the process, not to a thread, and lives as long as the value.
+    unsafe impl Send for Mapping {}
+    // SAFETY: it is reached through `&[AtomicU64]` alone.
+    unsafe impl Sync for Mapping {}
+
+    impl Mapping {
+        /// Of a file that has `len` words for good.
+        pub(super) fn new(file: impl AsFd, len: usize) -> Result<Mapping, MemoryError> {
+            let bytes = NonZeroUsize::new(len * size_of::<u64>());
+            let bytes = bytes.ok_or(MemoryError::Size { found: 0, expected: 0 })?;
+            let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+            // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+            let at = unsafe { mmap(None, bytes, access, MapFlags::MAP_SHARED, file, 0) };
+            Ok(Mapping { at: at.map_err(MemoryError::io("map shared memory"))?.cast(), len })
+        }
+
+        pub(super) fn words(&self) -> &[AtomicU64] {
+            // SAFETY: the mapping is page-aligned, `len` words long for good (its file is sealed), readable and writable,
+            // and lives as long as `self`; all bit patterns are words, and all access, here and in the other process as
+            // far as it concerns us, is atomic.
+            unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
+        }
+    }
+
+    impl Drop for Mapping {
+        fn drop(&mut self) {
+            // SAFETY: `new` made exactly this mapping, and no reference into it outlives `self`.
+            let unmapped = unsafe { munmap(self.at.cast(), self.len * size_of::<u64>()) };
+            debug_assert!(unmapped.is_ok());
+        }
     }
 }
 

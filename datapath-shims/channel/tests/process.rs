@@ -13,9 +13,9 @@ use ccplane_channel::{Record, SharedWords};
 
 /// Tells the process that it is the one to die, where its memory is, and how.
 const CHILD: &str = "CCPLANE_TEST_WRITER";
-/// Where a ring keeps its data, and the writer's position.
-const DATA: usize = 24;
-const TAIL: usize = 0;
+/// Where a ring keeps its second line of data; its number.
+const SECOND: usize = 24;
+const NUMBER: u64 = (MIN_BYTES / 64) as u64 + 1;
 
 /// Of any length, and telling whether it is whole.
 fn record(n: u64) -> Vec<u8> {
@@ -61,16 +61,13 @@ fn the_process_that_dies() {
         // One record, then half of one.
         "half" => {
             writer.write(&record(0)).unwrap();
-            let next = DATA + memory.words()[TAIL].load(Ordering::Relaxed) as usize;
-            memory.words()[next].store(1000, Ordering::Relaxed);
-            memory.words()[next + 1].store(1, Ordering::Relaxed);
+            // All but its mark.
+            memory.words()[SECOND + 1..SECOND + 16].iter().for_each(|word| word.store(1, Ordering::Relaxed));
         }
-        // One record, then one that was published before it was written.
+        // One record, then the mark of another line.
         _ => {
             writer.write(&record(0)).unwrap();
-            let next = DATA + memory.words()[TAIL].load(Ordering::Relaxed) as usize;
-            memory.words()[next].store(1000, Ordering::Relaxed);
-            memory.words()[TAIL].fetch_add(2, Ordering::Relaxed);
+            memory.words()[SECOND].store(((NUMBER + 1) << 17) | 8, Ordering::Relaxed);
         }
     }
     std::process::abort();
@@ -119,10 +116,10 @@ fn half_a_record_is_not_there() {
 }
 
 #[test]
-fn a_record_that_was_published_too_early_ends_the_ring() {
+fn the_mark_of_another_line_ends_the_ring() {
     let (file, mut reader) = shared();
-    writer(&file, "early").0.wait().unwrap();
+    writer(&file, "astray").0.wait().unwrap();
     let mut into = Record::default();
     assert!(reader.read(&mut into).unwrap());
-    assert_eq!(reader.read(&mut into), Err(ReadError::Length { found: 1000, available: 2 }));
+    assert_eq!(reader.read(&mut into), Err(ReadError::Position { found: NUMBER + 1, head: NUMBER }));
 }

@@ -1,22 +1,35 @@
 //! Rings: what goes in comes out, whatever the other side writes does no harm, and nobody ever waits.
 #![allow(clippy::unwrap_used)]
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ccplane_channel::ring::{self, MAX_RECORD_BYTES, MIN_BYTES, ReadError, Reader, WriteError, Writer};
 use ccplane_channel::{End, MemoryError, Parts, RING_BYTES, Record, RingError, SharedWords};
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use proptest::prelude::*;
 
-// Where a ring keeps its data, the writer's position, and the reader's.
-const DATA: usize = 24;
-const TAIL: usize = 0;
-const HEAD: usize = 8;
+// Where a ring keeps the reader's position, whether that sleeps, and its data; words of a line, and lines of the smallest.
+const HEAD: usize = 0;
+const ASLEEP: usize = 8;
+const DATA: usize = 16;
+const LINE: usize = 8;
+const LINES: u64 = (MIN_BYTES / 64) as u64;
+
+/// Lines of a record of so many bytes.
+fn lines(len: usize) -> usize {
+    len.div_ceil(56).max(1)
+}
+
+/// A mark: a record of `len` bytes starts at the line of this number.
+fn mark(number: u64, len: u64) -> u64 {
+    (number << 17) | len
+}
 
 fn ends() -> (Writer, Reader, Arc<SharedWords>) {
     let (memory, _) = SharedWords::create(ring::words_of(MIN_BYTES)).unwrap();
@@ -54,8 +67,8 @@ proptest! {
                     }
                     Err(error) => {
                         prop_assert_eq!(error, WriteError::Full);
-                        let waiting: usize = wrote[read..].iter().map(|len| len + 16).sum();
-                        prop_assert!(waiting + len + 16 > MIN_BYTES, "room was left");
+                        let waiting: usize = wrote[read..].iter().map(|len| lines(*len)).sum();
+                        prop_assert!(waiting + lines(len) > LINES as usize, "room was left");
                     }
                 }
             } else {
@@ -87,10 +100,11 @@ proptest! {
                     let _ = writer.write(&record(value, at as usize % 500));
                 }
                 1 => {
-                    // Mostly where it hurts: positions, and the first records.
+                    // Mostly where it hurts: the reader's position, and the first marks.
                     let words = memory.words();
-                    let at = at as usize % if at % 8 == 0 { words.len() } else { DATA + 64 };
-                    let value = if value % 2 == 0 { value } else { value % 70_000 };
+                    let at = at as usize;
+                    let at = if at.is_multiple_of(8) { at % words.len() } else { at % 20 * LINE };
+                    let value = if value % 2 == 0 { value } else { mark(LINES + value % 20, value % 70_000) };
                     words[at].store(value, Ordering::Relaxed);
                 }
                 _ => {
@@ -111,22 +125,27 @@ fn positions_that_cannot_be_are_refused() {
     let (mut writer, mut reader, memory) = ends();
     let mut into = Record::default();
     writer.write(b"whole").unwrap();
-    let capacity = (MIN_BYTES / 8) as u64;
-    for found in [capacity + 1, u64::MAX] {
-        memory.words()[TAIL].store(found, Ordering::Relaxed);
-        assert_eq!(reader.read(&mut into), Err(ReadError::Position { found, head: 0, capacity }));
+    let first = &memory.words()[DATA];
+    assert_eq!(first.load(Ordering::Relaxed), mark(LINES, 5));
+    for found in [LINES + 1, 2 * LINES, 1 << 46] {
+        first.store(mark(found, 5), Ordering::Relaxed);
+        assert_eq!(reader.read(&mut into), Err(ReadError::Position { found, head: LINES }));
+        assert!(reader.is_ready(), "somebody is to look");
     }
-    memory.words()[TAIL].store(2, Ordering::Relaxed);
-    for found in [9, MAX_RECORD_BYTES as u64 + 1, u64::MAX] {
-        memory.words()[DATA].store(found, Ordering::Relaxed);
-        assert_eq!(reader.read(&mut into), Err(ReadError::Length { found, available: 2 }));
+    for found in [MAX_RECORD_BYTES as u64 + 1, (1 << 17) - 1] {
+        first.store(mark(LINES, found), Ordering::Relaxed);
+        assert_eq!(reader.read(&mut into), Err(ReadError::Length { found }));
     }
-    memory.words()[DATA].store(5, Ordering::Relaxed);
+    // What is not written yet, or was a lap ago: numbers behind, round the circle too.
+    for old in [0, 5, mark(LINES - 1, 5), u64::MAX] {
+        first.store(old, Ordering::Relaxed);
+        assert!(!reader.is_ready());
+        assert_eq!(reader.read(&mut into), Ok(false));
+    }
+    first.store(mark(LINES, 5), Ordering::Relaxed);
     assert_eq!(reader.read(&mut into), Ok(true));
     assert_eq!(into.bytes(), b"whole");
-    // Back behind what was read.
-    memory.words()[TAIL].store(1, Ordering::Relaxed);
-    assert!(matches!(reader.read(&mut into), Err(ReadError::Position { found: 1, head: 2, .. })));
+    assert_eq!(reader.read(&mut into), Ok(false));
 
     // A reader that claims to have read what was not written, or less than it had read before.
     let (mut writer, mut reader, memory) = ends();
@@ -137,6 +156,7 @@ fn positions_that_cannot_be_are_refused() {
     memory.words()[HEAD].store(0, Ordering::Relaxed);
     assert_eq!(reader.read(&mut into), Ok(true));
     writer.write(&full).unwrap();
+    while writer.write(&full).is_ok() {}
     memory.words()[HEAD].store(1, Ordering::Relaxed);
     assert!(matches!(writer.write(&full), Err(WriteError::Corrupt { found: 1, .. })));
     assert_eq!(
@@ -162,12 +182,12 @@ fn a_stalled_reader_holds_nobody_up() {
         }
     }
     assert!(start.elapsed() < Duration::from_secs(5));
-    assert_eq!(wrote, MIN_BYTES / 112, "what fits");
+    assert_eq!(wrote, LINES / lines(100) as u64, "what fits");
     assert_eq!(refused, 1_000_000 - wrote);
     let mut into = Record::default();
     for n in 0..wrote {
         assert!(reader.read(&mut into).unwrap());
-        assert_eq!(into.bytes(), record(n as u64, 100));
+        assert_eq!(into.bytes(), record(n, 100));
     }
     assert!(!reader.read(&mut into).unwrap());
 }
@@ -206,9 +226,63 @@ fn memory_that_could_change_its_size_is_not_mapped() {
     assert!(Parts::from_fds(Vec::new()).is_none());
 }
 
+/// An agent may hand over anything to sleep on.
+#[test]
+fn what_is_no_stream_socket_is_not_slept_on() {
+    let file = tempfile::tempfile().unwrap();
+    let (pipe, _writer) = nix::unistd::pipe().unwrap();
+    let event = |flags| OwnedFd::from(EventFd::from_flags(flags).unwrap());
+    let datagrams = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    let bells = [
+        file.into(),
+        pipe,
+        event(EfdFlags::empty()),
+        event(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_SEMAPHORE),
+        datagrams.into(),
+    ];
+    for bell in bells {
+        let (_agent, parts) = End::create(RING_BYTES).unwrap();
+        let refused = End::open(Parts { bell, ..parts }, RING_BYTES);
+        assert!(matches!(refused, Err(RingError::NoBell)), "{refused:?}");
+    }
+    // One that nobody is at the other end of.
+    let bell = std::os::unix::net::UnixStream::pair().unwrap().0.into();
+    let (_agent, parts) = End::create(RING_BYTES).unwrap();
+    let end = End::open(Parts { bell, ..parts }, RING_BYTES).unwrap();
+    assert!(is_woken(&end) && !end.take_wakes());
+}
+
+/// The other side neither takes its wake-ups nor leaves our socket's flags alone; it says without end that it sleeps.
+#[test]
+fn waking_never_waits() {
+    let (mut agent, parts) = End::create(RING_BYTES).unwrap();
+    let bell = parts.bell.try_clone().unwrap();
+    let words = SharedWords::open(&parts.memory, 2 * ring::words_of(RING_BYTES)).unwrap();
+    let mut datapath = End::open(parts, RING_BYTES).unwrap();
+    for fd in [agent.as_fd(), datapath.as_fd(), bell.as_fd()] {
+        let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL).unwrap());
+        fcntl(fd, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK)).unwrap();
+    }
+    let (done, is_done) = std::sync::mpsc::channel();
+    let to_datapath = ring::words_of(RING_BYTES);
+    std::thread::spawn(move || {
+        let mut into = Record::default();
+        let mut woken = 0;
+        for _ in 0..20_000 {
+            words.words()[to_datapath + ASLEEP].store(1, Ordering::Relaxed);
+            agent.send(b"command").unwrap();
+            woken += u64::from(words.words()[to_datapath + ASLEEP].load(Ordering::Relaxed) == 0);
+            assert!(datapath.receive(&mut into).unwrap());
+            // Nobody has woken us.
+            assert!(agent.take_wakes());
+        }
+        done.send(woken).unwrap();
+    });
+    assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok(20_000), "it waits");
+}
+
 fn is_woken(end: &End) -> bool {
-    poll(&mut [PollFd::new(std::os::fd::AsFd::as_fd(end), PollFlags::POLLIN)], PollTimeout::ZERO).unwrap()
-        == 1
+    poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).unwrap() == 1
 }
 
 /// A wake-up costs a system call: only who sleeps gets one, and only one.
@@ -224,7 +298,8 @@ fn only_who_sleeps_is_woken() {
     datapath.send(b"two").unwrap();
     datapath.send(b"three").unwrap();
     assert!(is_woken(&agent));
-    agent.awake(true);
+    agent.awake();
+    assert!(agent.take_wakes());
     assert!(!is_woken(&agent), "taken");
     datapath.send(b"four").unwrap();
     assert!(!is_woken(&agent), "it is awake");
@@ -233,6 +308,10 @@ fn only_who_sleeps_is_woken() {
         assert_eq!(into.bytes(), expected.as_bytes());
     }
     assert!(!agent.receive(&mut into).unwrap());
+    assert!(agent.doze());
+    drop(datapath);
+    assert!(is_woken(&agent), "nobody is there any more");
+    assert!(!agent.take_wakes());
 }
 
 /// Two threads, each asleep whenever it has nothing to do: no wake-up is lost, nothing is torn.
@@ -243,10 +322,11 @@ fn no_wake_up_is_lost() {
     let wait = |end: &mut End, into: &mut Record| {
         while !end.receive(into).unwrap() {
             if end.doze() {
-                let fd = PollFd::new(std::os::fd::AsFd::as_fd(end), PollFlags::POLLIN);
+                let fd = PollFd::new(end.as_fd(), PollFlags::POLLIN);
                 let woken = poll(&mut [fd], PollTimeout::from(5000_u16)).unwrap();
                 assert_eq!(woken, 1, "a wake-up was lost");
-                end.awake(true);
+                end.awake();
+                assert!(end.take_wakes());
             }
         }
     };

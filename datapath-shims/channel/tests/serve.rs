@@ -65,9 +65,9 @@ fn commands_are_done_and_answered() {
                 (2, "Refused"),
                 (3, "Done"),
                 (0, "Refused(NoFlow"),
-                (4, "FlowStats { last: true"),
                 (5, "Done"),
                 (6, "Done"),
+                (4, "FlowStats { last: true"),
                 (0, "Created"),
             ],
         );
@@ -193,6 +193,7 @@ fn the_next_agent_finds_what_is_there() {
         assert_eq!(settle(&mut agent, &mut toy).len(), 5);
         agent.restart();
         agent.now_us += 1_000_000;
+        agent.turn(&mut toy);
         assert!(!agent.turn(&mut toy).connected, "it is noticed");
         assert_eq!(toy.flows, [(FlowId(7), Some(ProgramUid(1)))], "the flow goes on");
         agent.connect(&mut toy);
@@ -282,12 +283,55 @@ fn whoever_waits_is_woken() {
     late.join().unwrap();
 }
 
+/// An agent that dies: at once where nothing else happens, within a tenth of a second while frames go.
+#[test]
+fn an_agent_that_dies_is_missed_in_time() {
+    for asleep in [true, false] {
+        let (mut agent, mut toy) = (Agent::new(Transport::Ring), Toy::default());
+        agent.connect(&mut toy);
+        settle(&mut agent, &mut toy);
+        let start = Instant::now();
+        agent.kill();
+        if asleep {
+            agent.served.wait(Duration::from_secs(5)).unwrap();
+            assert!(start.elapsed() < Duration::from_secs(4), "it is woken");
+            assert!(!agent.turn(&mut toy).connected);
+        } else {
+            let turns = (0..).take_while(|_| agent.turn(&mut toy).connected).count();
+            assert!(turns <= 100, "{turns} ms");
+        }
+    }
+}
+
+/// What an agent says before it goes is done, however soon it is found gone.
+#[test]
+fn an_agents_last_words_are_heard() {
+    for transport in BOTH {
+        let (mut agent, mut toy) = (Agent::new(transport), Toy::default());
+        agent.connect(&mut toy);
+        toy.flows = vec![(FlowId(7), Some(ProgramUid(1)))];
+        settle(&mut agent, &mut toy);
+        agent.say(&ToDatapath::Bye { reason: ByeReason::Stopping, text: "" }, 0);
+        agent.kill();
+        // The next sign of life, which nobody hears, is due.
+        agent.now_us += 1_000_000;
+        agent.served.wait(Duration::from_secs(5)).unwrap();
+        assert!(!agent.turn(&mut toy).connected);
+        assert_eq!(toy.flows, [(FlowId(7), None)], "{transport:?}");
+    }
+}
+
 #[test]
 fn an_event_that_cannot_be_said_is_left_out() {
     let (mut agent, mut toy) = (Agent::new(Transport::Ring), Toy::default());
     agent.connect(&mut toy);
-    let long =
-        Event::Report { flow: FlowId(1), program: ProgramUid(1), seq: 1, at_us: 1, values: vec![0; 65] };
+    let long = Event::Report {
+        flow: FlowId(1),
+        program: ProgramUid(1),
+        seq: 1,
+        at_us: 1,
+        values: vec![0; 65].into(),
+    };
     toy.events =
         vec![long, report(FlowId(1), 2), Event::Dropped { count: 3 }, Event::Closed { flow: FlowId(1) }];
     starts(

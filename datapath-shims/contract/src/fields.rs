@@ -1,8 +1,18 @@
 //! What a field update does, the same in every shim.
 
 use crate::{DatapathError, Field};
-use ccplane_program::ir::{MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Program, RegKind, Type};
+use ccplane_program::ir::{MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Program, RegId, RegKind, Type};
 use ccplane_program::vm;
+
+/// The control register, a number, that programs keep the segment size in, bytes. The agent sets it when a flow starts.
+pub const MSS_REGISTER: &str = "mss";
+
+/// Where a program has its [`MSS_REGISTER`].
+pub fn mss_register(program: &Program) -> Option<RegId> {
+    let register = program.reg(MSS_REGISTER)?;
+    let decl = program.regs().get(usize::from(register))?;
+    (decl.kind == RegKind::Control && decl.ty == Type::Num).then_some(register)
+}
 
 /// Whether `fields` may be set from outside on a flow that runs `program` (`None`: no program).
 ///

@@ -17,20 +17,27 @@
 //!    many inputs as its histories have cells; where a policy has no answer, the invocation's effects stand and
 //!    the native algorithm goes on from its window.
 //! 7. A report of an invocation that asked a policy is a row of a batch: it wakes nobody.
+//! 8. A path's MTU is found while the flow runs: what a program keeps in [`MSS_REGISTER`] follows the flow's segment size
+//!    for as long as it is that size. At each invocation, after what was staged, a register that holds the size of the
+//!    invocation before becomes that of now; one that its program's start left at the size of the flow's start does too.
+//!    (Datapaths of the [full language](Capabilities::full_language); a stock CCP one cannot.)
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod fields;
+mod forward;
 pub mod slots;
 pub mod suite;
 
-pub use fields::{apply_fields, check_fields};
+pub use fields::{MSS_REGISTER, apply_fields, check_fields, mss_register};
+pub use forward::Forward;
 pub use slots::SlotTable;
 
 pub use ccplane_alg::FlowInfo;
 use ccplane_infer::image::NAME_WORDS;
 use ccplane_infer::{FlowPolicy, Shape};
 use ccplane_program::ir::{Program, RegId};
+use smallvec::SmallVec;
 
 /// Names a flow within one datapath. Never reused while the datapath lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -165,6 +172,9 @@ impl FlowStats {
     }
 }
 
+/// The values of a report: no allocation where a program has no more report registers than most.
+pub type Values = SmallVec<[i64; 8]>;
+
 /// What happened in a datapath.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
@@ -186,7 +196,7 @@ pub enum Event {
         /// The datapath's clock at the ACK, microseconds.
         at_us: u64,
         /// The report registers.
-        values: Vec<i64>,
+        values: Values,
     },
     /// A flow ended.
     Closed {

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -46,6 +47,7 @@ unsafe extern "C" {
     fn ccp_start(argc: c_int, argv: *mut *mut c_char) -> c_int;
     fn ccp_log_take(text: *mut c_char, bytes: usize);
     fn ccp_interface_mtu(name: *const c_char) -> c_int;
+    fn ccp_interface_runs(fd: c_int, name: *const c_char) -> c_int;
     fn ccp_info(port: u16, info: *mut Info) -> c_int;
     fn ccp_configure(port: u16, queues: u16) -> c_int;
     fn ccp_queue(port: u16, queue: u16, mbufs: c_uint, room: u16, pool: *mut *mut Mempool) -> c_int;
@@ -103,6 +105,12 @@ pub(crate) fn interface_mtu_bytes(name: &CStr) -> Option<u16> {
     // SAFETY: `name` is a C string.
     let mtu = unsafe { ccp_interface_mtu(name.as_ptr()) };
     u32::try_from(mtu).ok().map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX))
+}
+
+/// Whether an interface of the namespace that the socket was made in is up and has a carrier.
+pub(crate) fn interface_runs(socket: BorrowedFd<'_>, name: &CStr) -> bool {
+    // SAFETY: `name` is a C string, and the socket is open.
+    unsafe { ccp_interface_runs(socket.as_raw_fd(), name.as_ptr()) == 1 }
 }
 
 /// A thread's place among DPDK's, which gives it a cache of packet buffers.

@@ -2,12 +2,14 @@
 
 use std::ffi::{CString, NulError};
 use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use caps::{CapSet, Capability};
 use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use crate::eal::{Eal, said};
 use crate::error::Error;
@@ -169,6 +171,7 @@ pub struct Port {
     mac: Mac,
     mtu_bytes: u16,
     offload: Offload,
+    kernels: Option<KernelLink>,
 }
 
 impl Port {
@@ -185,6 +188,7 @@ impl Port {
             said: said(),
         };
         let mtu_bytes = name.interface().map(interface_mtu).transpose()?;
+        let kernels = name.interface().and_then(KernelLink::of);
         let (capabilities, needs) = name.needs();
         let missing = |capability: &Capability| {
             matches!(caps::has_cap(None, CapSet::Effective, *capability), Ok(false))
@@ -211,6 +215,7 @@ impl Port {
             mac: Mac(info.mac),
             mtu_bytes: mtu_bytes.unwrap_or(info.mtu_bytes).min(MAX_MTU_BYTES),
             offload: Offload { ip: has(ffi::SUM_IP), udp: has(ffi::SUM_UDP) },
+            kernels,
         })
     }
 
@@ -239,9 +244,33 @@ impl Port {
         self.queues
     }
 
+    /// Whether its link is up: that of the kernel's interface, where it is one, which not every driver looks at.
+    pub fn is_up(&self) -> bool {
+        self.kernels.as_ref().map_or_else(|| self.device.is_up(), KernelLink::is_up)
+    }
+
     /// Whether UDP checksums may arrive unfinished: from the kernel at the other end of a veth pair.
     pub fn is_lenient(&self) -> bool {
         self.name.interface().is_some()
+    }
+}
+
+/// An interface of the kernel's, and a socket to ask for it in its namespace.
+#[derive(Debug)]
+struct KernelLink {
+    name: CString,
+    socket: OwnedFd,
+}
+
+impl KernelLink {
+    fn of(interface: &str) -> Option<KernelLink> {
+        let name = CString::new(interface).ok()?;
+        let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).ok()?;
+        Some(KernelLink { name, socket })
+    }
+
+    fn is_up(&self) -> bool {
+        ffi::interface_runs(self.socket.as_fd(), &self.name)
     }
 }
 

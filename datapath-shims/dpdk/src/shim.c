@@ -1,6 +1,10 @@
 // What DPDK has only as macros and inline functions, and the few structures that Rust need not know.
 // Errors are negative errno values.
+#include <dlfcn.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -23,10 +27,25 @@ struct ccp_info { uint16_t rx_queues, tx_queues, mtu; uint8_t mac[6], rx_offload
 static char log_text[4096];
 static FILE *log_file;
 
+// What the libraries below af_xdp say: their warnings go to the log, too, instead of to stderr.
+static int note(int level, const char *format, va_list arguments) {
+  return level == 0 && log_file ? vfprintf(log_file, format, arguments) : 0;
+}
+
+static void redirect(const char *library, const char *setter) {
+  void *loaded = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+  void *(*set)(int (*)(int, const char *, va_list)) = NULL;
+  if (loaded) *(void **)&set = dlsym(loaded, setter);
+  if (set) set(note);
+}
+
 int ccp_start(int argc, char **argv) {
   log_file = fmemopen(log_text, sizeof log_text, "w");
   if (log_file && !setvbuf(log_file, NULL, _IONBF, 0)) rte_openlog_stream(log_file);
-  return rte_eal_init(argc, argv) < 0 ? -rte_errno : 0;
+  int failed = rte_eal_init(argc, argv) < 0 ? -rte_errno : 0;
+  redirect("libbpf.so.1", "libbpf_set_print");
+  redirect("libxdp.so.1", "libxdp_set_print");
+  return failed;
 }
 
 void ccp_log_take(char *text, size_t bytes) {
@@ -42,6 +61,16 @@ int ccp_interface_mtu(const char *name) {
   int failed = fd < 0 || ioctl(fd, SIOCGIFMTU, &request);
   if (fd >= 0) close(fd);
   return failed ? -1 : request.ifr_mtu;
+}
+
+// By a socket of the interface's namespace. Its flag for a carrier may be a second late, what ethtool says is not.
+int ccp_interface_runs(int fd, const char *name) {
+  struct ifreq request = {0};
+  struct ethtool_value link = {.cmd = ETHTOOL_GLINK};
+  strncpy(request.ifr_name, name, IFNAMSIZ - 1);
+  request.ifr_data = (void *)&link;
+  if (!ioctl(fd, SIOCETHTOOL, &request)) return link.data != 0;
+  return ioctl(fd, SIOCGIFFLAGS, &request) == 0 && request.ifr_flags & IFF_UP && request.ifr_flags & IFF_RUNNING;
 }
 
 int ccp_info(uint16_t port, struct ccp_info *to) {

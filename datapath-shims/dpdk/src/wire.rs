@@ -29,7 +29,7 @@ const MAX_PASSED: usize = 1024;
 /// Bytes of the chunks that payloads are cut from.
 const CHUNK_BYTES: usize = 32 * 1024;
 /// How often the link is looked at.
-const LINK_EVERY: Duration = Duration::from_secs(1);
+const LINK_EVERY: Duration = Duration::from_millis(100);
 /// The first of the UDP ports that are anyone's (RFC 6335), and how many there are.
 const DYNAMIC_PORTS: (u16, u16) = (49_152, 16_384);
 
@@ -102,6 +102,8 @@ pub struct DpdkWire {
     counters: Counters,
     /// Whether the link was up when it was last looked at, and when it is looked at next.
     link: (bool, Instant),
+    /// It came up, and nobody was told yet.
+    came_up: bool,
     port: Arc<Port>,
 }
 
@@ -143,6 +145,7 @@ impl DpdkWire {
                 chunk: BytesMut::new(),
                 counters: Counters::default(),
                 link: (true, Instant::now()),
+                came_up: false,
                 port: port.clone(),
             });
         }
@@ -159,7 +162,7 @@ impl DpdkWire {
         Counters { drops: self.interface.drops(), ..self.counters }
     }
 
-    /// Whether the link was up at the last look, at most a second ago.
+    /// Whether the link was up at the last look, at most a tenth of a second ago.
     pub fn is_up(&self) -> bool {
         self.link.0
     }
@@ -167,10 +170,11 @@ impl DpdkWire {
     /// What is to do beside datagrams: hear the other queues, look at the link, ask for neighbours, send what is ready.
     fn serve(&mut self, now: Instant) {
         if now >= self.link.1 {
-            let was_up = std::mem::replace(&mut self.link, (self.port.device.is_up(), now + LINK_EVERY)).0;
+            let was_up = std::mem::replace(&mut self.link, (self.port.is_up(), now + LINK_EVERY)).0;
             if self.link.0 && !was_up {
                 // The switch, and who talked to us, may have forgotten where we are.
                 self.interface.announce();
+                self.came_up = true;
             }
         }
         self.interface.poll(now);
@@ -294,12 +298,17 @@ impl Wire for DpdkWire {
         Ok(())
     }
 
+    fn came_up(&mut self) -> bool {
+        std::mem::take(&mut self.came_up)
+    }
+
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let until = Instant::now() + timeout;
         let waiting = self.tx.waiting();
         loop {
             self.passed = self.passed.take().or_else(|| self.inbox.try_recv().ok());
-            if self.rx.fill() || self.passed.is_some() || self.tx.waiting() < waiting {
+            let news = self.passed.is_some() || self.came_up;
+            if self.rx.fill() || news || self.tx.waiting() < waiting {
                 return Ok(());
             }
             let now = Instant::now();

@@ -104,6 +104,8 @@ fn two_ports_talk_to_each_other() {
             assert!(output.status.success(), "{kind} {remote}: {text}");
             assert!(text.contains("500 of 500 answered, 0 of them wrong"), "{kind}: {text}");
             assert!(text.contains("checksum: 0") && text.contains("malformed: 0"), "{kind}: {text}");
+            // What the libraries below say is in errors, and nowhere else.
+            assert!(output.stderr.is_empty(), "{kind}: {text}");
         }
     }
 }

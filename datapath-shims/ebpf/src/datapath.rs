@@ -348,7 +348,7 @@ struct Taken {
     seq: u32,
     instance: u32,
     at_us: u64,
-    values: Vec<i64>,
+    values: ccplane_contract::Values,
 }
 
 impl Taken {

@@ -148,6 +148,10 @@ impl Host for TcpHost<'_> {
         }
     }
 
+    fn load_mss(&self, asm: &mut Asm) {
+        self.kernel.get(asm, R::R1, R::R6, "mss_cache");
+    }
+
     fn apply(&self, asm: &mut Asm) {
         let k = self.kernel;
         let (not_small, clamped, repaired, counted, kept) =

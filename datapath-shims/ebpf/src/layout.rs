@@ -5,7 +5,7 @@ use ccplane_nn_codegen::bpf::{SCRATCH_BYTES, TABLES_BYTES};
 use ccplane_program::ir::{MAX_POLICY_SLOTS, MAX_REGS};
 
 /// Changes whenever anything in this file does; a pinned datapath of another version is not taken over.
-pub const LAYOUT_VERSION: u64 = 5;
+pub const LAYOUT_VERSION: u64 = 6;
 
 /// Programs that can be installed at once.
 pub const MAX_PROGRAMS: usize = 64;
@@ -87,8 +87,8 @@ pub mod rec {
     pub const STAGE_CWND: u32 = 104;
     /// i64: bytes per second.
     pub const STAGE_RATE: u32 = 112;
-    /// u32: the installed program's uid, for whoever reads the table without the agent.
-    pub const UID: u32 = 120;
+    /// u32: the segment size that the program was told last, bytes.
+    pub const TOLD_MSS: u32 = 120;
     /// u32: packets delivered since the kernel's recovery began.
     pub const PRR_DELIVERED: u32 = 124;
 
@@ -118,6 +118,8 @@ pub mod rec {
     pub const STAGE_INSTANCE: u32 = 180;
     /// u32: 1 if `STAGE_CWND` counts, 2 if `STAGE_RATE` does.
     pub const STAGE_BITS: u32 = 184;
+    /// u32: the installed program's uid, for whoever reads the table without the agent.
+    pub const UID: u32 = 188;
 
     /// u32: AF_INET or AF_INET6. First of what is fixed when the flow starts.
     pub const FAMILY: u32 = 192;
@@ -133,6 +135,8 @@ pub mod rec {
     pub const REMOTE_ADDR: u32 = 224;
     /// u64: the cgroup's id; 0 if unknown.
     pub const CGROUP: u32 = 240;
+    /// u32: bytes. The segment size that the agent knows.
+    pub const FIRST_MSS: u32 = 248;
 
     /// i64 each: staged register values.
     pub const STAGE_REGS: u32 = 256;

@@ -59,6 +59,10 @@ impl Host for ProbeHost {
             _ => asm.mov_imm(R::R1, 0),
         }
     }
+    /// What the flow's own ACKs left.
+    fn load_mss(&self, asm: &mut Asm) {
+        asm.load(Size::B4, R::R1, REC, rec::TOLD_MSS as i16);
+    }
     fn apply(&self, _: &mut Asm) {}
     fn report(&self, asm: &mut Asm, report_len: usize, asks: bool) {
         send_report(asm, self.maps, self.instance, report_len, asks);

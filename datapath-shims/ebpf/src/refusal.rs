@@ -91,6 +91,9 @@ processed 0 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_stat
         fn load_prim(&self, asm: &mut Asm, _: Prim) {
             asm.mov_imm(R::R1, 0);
         }
+        fn load_mss(&self, asm: &mut Asm) {
+            asm.mov_imm(R::R1, 0);
+        }
         fn apply(&self, asm: &mut Asm) {
             asm.load(Size::B8, R::R1, REC, rec::CWND as i16);
         }

@@ -168,7 +168,7 @@ impl Table {
             };
             SocketAddr::new(ip, self.u32(index, port) as u16)
         };
-        let mss_bytes = self.u32(index, rec::MSS);
+        let mss_bytes = self.u32(index, rec::FIRST_MSS);
         let cgroup = self.u64(index, rec::CGROUP);
         FlowInfo {
             mss_bytes,

@@ -154,6 +154,8 @@ fn identity(asm: &mut Asm, k: &Kernel) {
     asm.store(Size::B4, R::R7, rec::REMOTE_PORT as i16, R::R2);
     k.get(asm, R::R2, R::R6, "snd_cwnd");
     asm.store(Size::B4, R::R7, rec::INIT_CWND as i16, R::R2);
+    k.get(asm, R::R2, R::R6, "mss_cache");
+    asm.store(Size::B4, R::R7, rec::FIRST_MSS as i16, R::R2);
     asm.jump_if_imm(R::R1, Cond::Ne, libc::AF_INET, v6);
     for (from, to) in [("saddr", rec::LOCAL_ADDR), ("daddr", rec::REMOTE_ADDR)] {
         k.get(asm, R::R2, R::R6, from);

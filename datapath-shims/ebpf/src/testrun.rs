@@ -28,13 +28,14 @@ use ccplane_asm::{Alu, Asm, R, Size};
 pub const STREAM_ACKS: usize = 256;
 /// Offsets in the exchange map: how many invocations there were, microseconds that the clock moves with each,
 /// whether the program reported, how the last invocation ended that may have asked a policy ([`FLAGS`]), how often the
-/// flow was given up, what was reported, and the primitives of each ACK of the stream.
+/// flow was given up, the flow's segment size, what was reported, and the primitives of each ACK of the stream.
 const COUNT: u32 = 0;
 const GAP_US: u32 = 8;
 const REPORTED: u32 = 16;
 const ENDED: u32 = 24;
 const GIVEN_UP: u32 = 32;
-const VALUES: u32 = 40;
+const MSS: u32 = 40;
+const VALUES: u32 = 48;
 const STREAM: u32 = VALUES + 8 * MAX_REGS as u32;
 const ACK_SHIFT: u32 = 7;
 const EXCHANGE_BYTES: u32 = STREAM + ((STREAM_ACKS as u32) << ACK_SHIFT);
@@ -71,6 +72,10 @@ impl Host for TestHost {
             asm.alu(Alu::Mul, R::R3, R::R4);
             asm.alu(Alu::Add, R::R1, R::R3);
         }
+    }
+    fn load_mss(&self, asm: &mut Asm) {
+        asm.map_value(R::R2, self.exchange, 0);
+        asm.load(Size::B4, R::R1, R::R2, MSS as i16);
     }
     fn apply(&self, _: &mut Asm) {}
     fn report(&self, asm: &mut Asm, report_len: usize, _: bool) {
@@ -328,6 +333,9 @@ impl Executor for Bench {
         let mut current = get(0)?;
         self.rename(script.flow);
         self.set(&Flow::idle(script.cwnd_bytes));
+        self.memory.u32(rec::FIRST_MSS as usize).store(script.mss_bytes, Relaxed);
+        let segment_size = |bench: &Bench, bytes| bench.io.u32(MSS as usize).store(bytes, Relaxed);
+        segment_size(self, script.mss_bytes);
         stage(self, current, true, &[])?;
         let (mut seen, mut native) = (Vec::new(), false);
         for step in &script.steps {
@@ -342,6 +350,7 @@ impl Executor for Bench {
                 }
                 Step::Promote(slot) => self.slots.promote(*slot, self.now_us)?,
                 Step::Rollback(slot) => self.slots.rollback(*slot, self.now_us)?,
+                Step::SegmentSize { mss_bytes } => segment_size(self, *mss_bytes),
                 Step::Invoke(prims) => seen.push(self.observe(current, prims, &mut native)?),
             }
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_contract::{Datapath, DatapathError, Event, Field, Mode, ProgramUid};
 use ccplane_ebpf::{EbpfDatapath, EbpfError, Options, clean, read_flows};
-use ccplane_emulator::{LinkConfig, Shape};
+use ccplane_emulator::{LinkConfig, Shape, veth};
 use ccplane_program::ir::Program;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
 use common::{Lab, PATIENCE, created, report, stats, wait_for};
@@ -98,6 +98,69 @@ fn programs_steer_live_flows() {
     assert!(!lab.registered());
 }
 
+/// The sender's way out carries so much from now on.
+fn set_mtu(lab: &Lab, mtu_bytes: u32) {
+    let mut ip = Command::new("ip");
+    ip.args(["link", "set", "dev", veth::DEVICE, "mtu", &mtu_bytes.to_string()]);
+    assert!(lab.sender().enter(&mut ip).unwrap().status().unwrap().success());
+}
+
+#[test]
+fn programs_know_the_segment_size_of_now() {
+    /// IPv4, TCP, timestamps.
+    const HEADERS: i64 = 52;
+    let (first, second) = (ProgramUid(3), ProgramUid(4));
+    let Some(lab) = Lab::new("mtu") else { return };
+    if Command::new("ip").arg("-V").output().is_err() {
+        return eprintln!("SKIPPED: mtu: there is no ip(8) here");
+    }
+    let mut datapath = lab.attach();
+    let source = "(def (Report (size 0)) (mss 1))
+         (when true (:= Report.size mss) (:= Cwnd (* mss 10)) (fallthrough))
+         (when (> Micros 5000) (report) (:= Micros 0))";
+    let program = ccplane_program::compile(source).unwrap();
+    datapath.install(first, &program).unwrap();
+    datapath.install(second, &program).unwrap();
+    let mss = Field::Reg(program.reg("mss").unwrap());
+    let traffic = lab.own_flow();
+    let flow = created(&mut datapath, &traffic);
+    let info = stats(&mut datapath, flow, true, |f| f.bytes_acked > 0).info;
+    assert_eq!(i64::from(info.mss_bytes), 1500 - HEADERS);
+    let at_start = [(mss, i64::from(info.mss_bytes))];
+    let becomes = |datapath: &mut EbpfDatapath, by, size| {
+        wait_for(datapath, "report of the segment size", |e| match e {
+            Event::Report { program, values, .. } if *program == by && values[0] == size => Some(()),
+            _ => None,
+        });
+    };
+
+    datapath.set_program(flow, first, &at_start).unwrap();
+    becomes(&mut datapath, first, 1500 - HEADERS);
+    for mtu_bytes in [1000, 1400] {
+        set_mtu(&lab, mtu_bytes);
+        becomes(&mut datapath, first, i64::from(mtu_bytes) - HEADERS);
+        let now =
+            stats(&mut datapath, flow, true, |f| i64::from(f.mss_bytes) == i64::from(mtu_bytes) - HEADERS);
+        let start = (now.info.mss_bytes, now.info.init_cwnd_bytes);
+        assert_eq!(start, (info.mss_bytes, info.init_cwnd_bytes), "those of the start");
+        assert_eq!(now.snd_cwnd, 10);
+        assert_eq!(
+            i64::from(traffic.latest().unwrap().info.snd_mss_bytes),
+            i64::from(now.mss_bytes),
+            "the kernel agrees"
+        );
+    }
+    // The agent knows that of the start.
+    datapath.set_program(flow, second, &at_start).unwrap();
+    becomes(&mut datapath, second, 1400 - HEADERS);
+    datapath.update(flow, &[(mss, 700)]).unwrap();
+    becomes(&mut datapath, second, 700);
+    set_mtu(&lab, 1200);
+    stats(&mut datapath, flow, true, |f| i64::from(f.mss_bytes) == 1200 - HEADERS);
+    assert_eq!(report(&mut datapath, flow, second).1, [700], "what is not the segment size is left alone");
+    datapath.detach().unwrap();
+}
+
 #[test]
 fn a_program_in_time_sees_the_first_ack() {
     const BYTES: u64 = 100 * 1448;
@@ -123,7 +186,7 @@ fn a_program_in_time_sees_the_first_ack() {
     let flow = created(&mut datapath, &traffic);
     datapath.set_program(flow, TOTAL, &[]).unwrap();
     let acked = wait_for(&mut datapath, "last report", |e| match e {
-        Event::Report { values, .. } if values[0] >= BYTES as i64 => Some(values.clone()),
+        Event::Report { values, .. } if values[0] >= BYTES as i64 => Some(values.to_vec()),
         _ => None,
     });
     assert_eq!(acked, [BYTES as i64, 10 * 1448], "each byte, and the window that the flow started with");

@@ -76,7 +76,7 @@ fn sixty_four_flows_come_and_go_and_leave_nothing() {
         let mut reported = HashSet::new();
         wait_for(&mut datapath, "a report of each", |e| {
             if let Event::Report { flow, values, .. } = e {
-                assert_eq!(values, &[1, 0]);
+                assert_eq!(values[..], [1, 0]);
                 reported.insert(*flow);
             }
             (reported == flows).then_some(())
@@ -166,7 +166,7 @@ fn programs_switch_under_load_and_never_meet_each_others_registers() {
         datapath.poll(1024, &mut events);
         for event in events.drain(..) {
             if let Event::Report { values, .. } = event {
-                assert_eq!(values, [1, 0], "a program starts from its own initial registers");
+                assert_eq!(values[..], [1, 0], "a program starts from its own initial registers");
                 starts += 1;
             }
         }

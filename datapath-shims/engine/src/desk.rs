@@ -4,11 +4,11 @@ use crate::helm::Helm;
 use crate::program::{Installed, Loaded};
 use crate::sample::{Sample, SampleCell};
 use crate::steering::{Ready, Staged};
+use crate::sync::Ordering::{Acquire, Release};
+use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use ccplane_contract::{FlowId, FlowInfo, Mode, ProgramUid};
 use ccplane_infer::FlowPolicy;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError, TryLockError};
 
 /// One flow, as both sides see it.
 #[derive(Debug)]

@@ -46,6 +46,7 @@ impl Executor for EngineExecutor {
                 }
                 Step::Promote(slot) => handle.promote(*slot)?,
                 Step::Rollback(slot) => handle.rollback(*slot)?,
+                Step::SegmentSize { mss_bytes } => flow.set_mss(*mss_bytes),
                 Step::Invoke(prims) => seen.push(invoke(&mut flow, &mut handle, prims)?),
             }
         }
@@ -61,8 +62,8 @@ impl Executor for EngineExecutor {
 fn start(core: &Arc<Core>, script: &Script, handle: &mut Handle) -> Result<FlowEngine, ExecutorError> {
     let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let info = FlowInfo {
-        mss_bytes: 1,
-        init_cwnd_bytes: 1,
+        mss_bytes: script.mss_bytes,
+        init_cwnd_bytes: script.mss_bytes.into(),
         local: nowhere,
         remote: nowhere,
         cgroup: None,
@@ -92,7 +93,7 @@ fn invoke(flow: &mut FlowEngine, handle: &mut Handle, prims: &Prims) -> Result<O
     let mut events = Vec::new();
     handle.poll(usize::MAX, &mut events);
     let report = events.into_iter().find_map(|event| match event {
-        Event::Report { values, .. } => Some(values),
+        Event::Report { values, .. } => Some(values.into_vec()),
         _ => None,
     });
     let program = steering.running().ok_or("the flow has no program")?.program();

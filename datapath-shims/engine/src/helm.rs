@@ -22,7 +22,7 @@ impl<R: Ready> Helm<R> {
         let mss_bytes = u64::from(mss_bytes.max(1));
         let cwnd_packets = cwnd_packets.clamp(1, MAX_CWND_PACKETS);
         Helm {
-            steering: Steering::new((cwnd_packets * mss_bytes) as i64),
+            steering: Steering::new((cwnd_packets * mss_bytes) as i64, mss_bytes as i64),
             reno: Reno::new(cwnd_packets),
             mode: Mode::NativeNoProgram,
             mss_bytes,
@@ -41,7 +41,7 @@ impl<R: Ready> Helm<R> {
         &self.steering
     }
 
-    /// The segment size from now on.
+    /// The segment size from now on, for the program as well: [`ccplane_contract::MSS_REGISTER`].
     pub fn set_mss(&mut self, mss_bytes: u32) {
         self.mss_bytes = u64::from(mss_bytes.max(1));
     }
@@ -97,7 +97,7 @@ impl<R: Ready> Helm<R> {
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
     ) -> Outcome {
-        let outcome = self.steering.invoke(prims, policies, report);
+        let outcome = self.steering.invoke(self.mss_bytes as i64, prims, policies, report);
         if outcome.native {
             self.choose(Mode::NativePolicy);
         }

@@ -49,11 +49,32 @@ mod executor;
 mod flow;
 mod handle;
 pub mod helm;
+#[cfg(all(loom, test))]
+mod model;
 pub mod native;
 mod program;
 pub mod rate;
 mod sample;
+mod sequence;
 pub mod steering;
+
+/// What loom checks the orderings of (`make loom`).
+mod sync {
+    #[cfg(all(loom, test))]
+    pub(crate) use loom::{
+        hint::spin_loop,
+        sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
+        sync::{Mutex, MutexGuard},
+        thread::yield_now,
+    };
+    #[cfg(not(all(loom, test)))]
+    pub(crate) use std::{
+        hint::spin_loop,
+        sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
+        sync::{Mutex, MutexGuard},
+        thread::yield_now,
+    };
+}
 
 pub use crate::config::EngineConfig;
 pub use crate::core::{Clock, Engine, Waker, engine, engine_with_clock};

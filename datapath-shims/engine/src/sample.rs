@@ -1,14 +1,10 @@
-//! A flow's statistics, as its thread leaves them for the agent: words under a sequence counter, which one thread writes
-//! without waiting and any other reads without stopping it.
+//! A flow's statistics, as its thread leaves them for the agent.
 
+use crate::sequence::SequenceCell;
 use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode, ProgramUid};
 use ccplane_infer::{FlowPolicy, Level, Noise};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, fence};
 
 const WORDS: usize = 21;
-/// Attempts to read before the writer's thread is given the processor.
-const SPINS: u32 = 100;
 
 /// What a flow says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,46 +170,21 @@ fn level_of(word: u32) -> Level {
 
 /// Where a flow leaves its samples.
 #[derive(Debug)]
-pub(crate) struct SampleCell {
-    /// Odd while the words are written.
-    sequence: AtomicU64,
-    words: [AtomicU64; WORDS],
-}
+pub(crate) struct SampleCell(SequenceCell<WORDS>);
 
 impl SampleCell {
     pub(crate) fn new(sample: Sample) -> SampleCell {
-        SampleCell { sequence: AtomicU64::new(0), words: sample.to_words().map(AtomicU64::new) }
+        SampleCell(SequenceCell::new(sample.to_words()))
     }
 
     /// Leaves a sample. Only the flow itself may.
     pub(crate) fn write(&self, sample: Sample) {
-        let sequence = self.sequence.load(Relaxed);
-        self.sequence.store(sequence.wrapping_add(1), Relaxed);
-        // Who reads one of the words below reads the odd number too.
-        fence(Release);
-        for (to, word) in self.words.iter().zip(sample.to_words()) {
-            to.store(word, Relaxed);
-        }
-        self.sequence.store(sequence.wrapping_add(2), Release);
+        self.0.write(sample.to_words());
     }
 
     /// The last sample, whole.
     pub(crate) fn read(&self) -> Sample {
-        let mut tries = 0u32;
-        loop {
-            let before = self.sequence.load(Acquire);
-            let words = std::array::from_fn(|n| self.words[n].load(Relaxed));
-            fence(Acquire);
-            if before.is_multiple_of(2) && self.sequence.load(Relaxed) == before {
-                return Sample::from_words(words);
-            }
-            tries += 1;
-            if tries.is_multiple_of(SPINS) {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
+        Sample::from_words(self.0.read())
     }
 }
 
@@ -221,6 +192,7 @@ impl SampleCell {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
     use std::time::{Duration, Instant};
 
     /// Every field a function of `n`.

@@ -1,6 +1,6 @@
 //! The program side of one flow: its registers, the program that runs, and what is staged for its next ACK.
 
-use ccplane_contract::{Field, ProgramUid};
+use ccplane_contract::{Field, ProgramUid, mss_register};
 use ccplane_program::ir::{MAX_REGS, Program};
 use ccplane_program::vm::{Flow, Outcome, Policies, Prims};
 
@@ -97,12 +97,22 @@ pub struct Steering<R> {
     running: Option<R>,
     /// The running program's policy had no answer: it does not run any more.
     gave_up: bool,
+    /// The segment size of the flow's start, bytes, which is the one that the agent knows.
+    first_mss_bytes: i64,
+    /// The one that the running program was told last.
+    told_mss_bytes: i64,
 }
 
 impl<R: Ready> Steering<R> {
-    /// Under no program, with this window, bytes.
-    pub fn new(cwnd_bytes: i64) -> Steering<R> {
-        Steering { flow: Flow::idle(cwnd_bytes), running: None, gave_up: false }
+    /// Under no program, with this window and this segment size, bytes.
+    pub fn new(cwnd_bytes: i64, mss_bytes: i64) -> Steering<R> {
+        Steering {
+            flow: Flow::idle(cwnd_bytes),
+            running: None,
+            gave_up: false,
+            first_mss_bytes: mss_bytes,
+            told_mss_bytes: mss_bytes,
+        }
     }
 
     /// The program that runs, or ran until its policy had no answer.
@@ -135,6 +145,7 @@ impl<R: Ready> Steering<R> {
             next.start(&mut self.flow, now_us);
             before = self.running.replace(next);
             self.gave_up = false;
+            self.told_mss_bytes = self.first_mss_bytes;
         }
         if let Some(running) = &mut self.running {
             running.set(&mut self.flow, &staged.fields);
@@ -143,18 +154,33 @@ impl<R: Ready> Steering<R> {
         before
     }
 
-    /// One ACK under the running program, if there is one.
+    /// One ACK under the running program, if there is one, at this segment size, bytes.
     #[inline]
     pub fn invoke<P: Policies + ?Sized>(
         &mut self,
+        mss_bytes: i64,
         prims: &Prims,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
     ) -> Outcome {
+        if mss_bytes != self.told_mss_bytes {
+            self.tell_mss(mss_bytes);
+        }
         let Some(running) = &mut self.running else { return NOTHING };
         let outcome = running.invoke(&mut self.flow, prims, policies, report);
         self.gave_up = outcome.native;
         outcome
+    }
+
+    /// For what the running program keeps in [`ccplane_contract::MSS_REGISTER`].
+    #[cold]
+    fn tell_mss(&mut self, mss_bytes: i64) {
+        let told_bytes = std::mem::replace(&mut self.told_mss_bytes, mss_bytes);
+        let Some(running) = &mut self.running else { return };
+        let Some(register) = mss_register(running.program()) else { return };
+        if running.regs(&self.flow).get(usize::from(register)) == Some(&told_bytes) {
+            running.set(&mut self.flow, &[(Field::Reg(register), mss_bytes)]);
+        }
     }
 
     /// Forgets the program and its rate; hands it back.

@@ -88,6 +88,35 @@ fn what_is_applied_is_bounded_and_what_is_read_is_not() {
     assert_eq!(flow.on_ack(&ack(3, 100)).rate, 0, "the native algorithm sets no rate");
 }
 
+#[test]
+fn programs_know_the_segment_size_of_now() {
+    let (engine, mut handle, _) = manual(CONFIG);
+    let source = "(def (Report (size 0)) (mss 1448)) (when true (:= Report.size mss) (:= Cwnd (* mss 10)))";
+    let program = ccplane_program::compile(source).unwrap();
+    let (first, second) = (ProgramUid(1), ProgramUid(2));
+    handle.install(first, &program).unwrap();
+    handle.install(second, &program).unwrap();
+    let at_start = [(Field::Reg(program.reg("mss").unwrap()), MSS as i64)];
+    let mut flow = engine.flow(info(), 0);
+    let mut n = 0;
+    let mut cwnd = |flow: &mut ccplane_engine::FlowEngine| {
+        n += 1;
+        flow.on_ack(&ack(n, 100)).cwnd_bytes
+    };
+    handle.set_program(flow.id(), first, &at_start).unwrap();
+    assert_eq!(cwnd(&mut flow), 10 * MSS);
+    flow.set_mss(9000);
+    assert_eq!(cwnd(&mut flow), 90_000, "it grew");
+    flow.set_mss(1200);
+    assert_eq!(cwnd(&mut flow), 12_000, "it shrank");
+    handle.set_program(flow.id(), second, &at_start).unwrap();
+    assert_eq!(cwnd(&mut flow), 12_000, "the agent knows that of the start");
+    handle.update(flow.id(), &[(Field::Reg(program.reg("mss").unwrap()), 700)]).unwrap();
+    assert_eq!(cwnd(&mut flow), 7000);
+    flow.set_mss(1448);
+    assert_eq!(cwnd(&mut flow), 7000, "what is not the segment size is left alone");
+}
+
 /// At `at_us`, with so many packets delivered and lost.
 fn event(at_us: u64, packets: u64, lost: i64, change: impl FnOnce(&mut Ack)) -> Ack {
     let mut ack = ack(0, 1);

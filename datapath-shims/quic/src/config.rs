@@ -48,7 +48,8 @@ impl Default for Config {
             stream_window_bytes: 32 << 20,
             receive_window_bytes: 64 << 20,
             send_window_bytes: 32 << 20,
-            max_streams: 128,
+            // quinn keeps a place for each from the start; those for more than 112 take twice the memory.
+            max_streams: 100,
             max_connections: MAX_CONNECTIONS,
             seed: None,
             tune: None,
@@ -57,6 +58,13 @@ impl Default for Config {
 }
 
 impl Config {
+    /// How long a peer that is gone may go unnoticed at most: its last word is answered by a sign of life of ours, and the
+    /// idle timeout counts from there (RFC 9000 section 10.1). `None`: for ever.
+    pub fn missed_within(&self) -> Option<Duration> {
+        IdleTimeout::try_from(self.idle_timeout).ok()?;
+        Some(self.idle_timeout + self.keep_alive.unwrap_or_default())
+    }
+
     /// As quinn takes it; its congestion controller is still to be set.
     pub(crate) fn transport(&self) -> TransportConfig {
         let mut transport = TransportConfig::default();

@@ -3,6 +3,7 @@
 use crate::bucket::Bucket;
 use crate::controller::{Seen, Steered};
 use crate::driver::canonical;
+use crate::revival::{Revival, Unanswered};
 use bytes::Bytes;
 use quinn_proto::{
     ClosedStream, ConnectionError, ConnectionStats, Dir, FinishError, ReadError, ReadableError, StreamEvent,
@@ -78,6 +79,9 @@ pub(crate) struct Slot {
     pub(crate) timer: Option<Instant>,
     /// It is in the queue of those with something to do.
     pub(crate) queued: bool,
+    pub(crate) unanswered: Option<Unanswered>,
+    /// Its path is back, and its peer was not heard yet.
+    pub(crate) revival: Option<Revival>,
 }
 
 /// A connection, borrowed from its endpoint. What is written or closed here leaves with the endpoint's next turn.
@@ -231,5 +235,31 @@ impl Slot {
         if !std::mem::replace(&mut self.queued, true) {
             ready.push_back(index);
         }
+    }
+
+    /// Its peer was heard.
+    pub(crate) fn hear(&mut self, now: Instant) {
+        let unanswered = self.unanswered.take();
+        // What it asked for in vain may well be answered now.
+        self.revival = unanswered.filter(|sent| sent.was_probed(self.quic.rtt())).map(|_| Revival::new(now));
+    }
+
+    /// Its path is up again. Whether it asks its peer at once.
+    pub(crate) fn revive(&mut self, now: Instant) -> bool {
+        let silent = self.unanswered.is_some_and(|sent| sent.is_long(now, self.quic.rtt()));
+        if silent && !self.quic.is_closed() {
+            self.revival = Some(Revival::new(now));
+        }
+        silent
+    }
+
+    /// Whether a probe is due. It is one datagram that neither window nor rate hold back.
+    pub(crate) fn takes_probe(&mut self, now: Instant) -> bool {
+        let due = self.revival.is_some_and(|revival| revival.at() <= now);
+        if due {
+            self.revival = self.revival.and_then(|revival| revival.after_one(now));
+            self.quic.ping();
+        }
+        due
     }
 }

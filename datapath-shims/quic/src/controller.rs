@@ -5,7 +5,8 @@
 //!
 //! - Packets of QUIC are not in the order of a stream: every acknowledged byte is `Ack.bytes_acked`, and what is
 //!   acknowledged after something that was sent later is misordered as well.
-//! - Sizes are those of QUIC packets, so a segment is a UDP payload.
+//! - Sizes are those of QUIC packets, so a segment is a UDP payload; what a program takes for one follows what discovery of
+//!   the path's MTU finds, and a black hole takes away.
 //! - Losses come as bytes; they count as packets of full size. A mark (CE) comes as one, however many there were.
 //! - How much waits to be sent is not said, only whether anything did: a backlog is [`BACKLOG_BYTES`].
 //! - Persistent congestion (RFC 9002 section 7.6) is what a retransmission timeout is elsewhere.
@@ -165,6 +166,16 @@ impl Steered {
     /// The controller in force on a connection, unless it is one of quinn's.
     pub(crate) fn of(connection: &quinn_proto::Connection) -> Option<Steered> {
         connection.congestion_state().clone_box().into_any().downcast().ok().map(|this| *this)
+    }
+
+    /// From now on anything may leave; until [`hold`](Steered::hold).
+    pub(crate) fn lift(&self) {
+        self.path.window.store(u64::MAX, Relaxed);
+    }
+
+    /// The window is in force again.
+    pub(crate) fn hold(&self) {
+        self.path.publish(&self.path.flow());
     }
 
     /// The flow as it was after its last ACK; `None` before the first.

@@ -3,7 +3,8 @@
 use crate::bucket::Bucket;
 use crate::config::{Config, MAX_CONNECTIONS};
 use crate::connection::{ConnectionId, Event, Slot};
-use crate::controller::{Observer, Origin};
+use crate::controller::{Observer, Origin, Steered};
+use crate::revival::Unanswered;
 use crate::wire::{Datagram, Wire};
 use ccplane_engine::Engine;
 use quinn_proto::congestion::ControllerFactory;
@@ -183,7 +184,16 @@ impl Driver {
         let index = n as u32;
         self.generation = self.generation.wrapping_add(1);
         let (generation, bucket) = (self.generation, Bucket::new(self.now));
-        let mut slot = Slot { generation, quic, bucket, paced_until: None, timer: None, queued: false };
+        let mut slot = Slot {
+            generation,
+            quic,
+            bucket,
+            paced_until: None,
+            timer: None,
+            queued: false,
+            unanswered: None,
+            revival: None,
+        };
         slot.wake(index, &mut self.ready);
         if self.slots.len() <= n {
             self.slots.resize_with(n + 1, || None);
@@ -201,6 +211,7 @@ impl Driver {
             Some(DatagramEvent::ConnectionEvent(ConnectionHandle(n), event)) => {
                 if let Some(slot) = self.slots.get_mut(n).and_then(Option::as_deref_mut) {
                     slot.quic.handle_event(event);
+                    slot.hear(self.now);
                     slot.wake(n as u32, &mut self.ready);
                 }
             }
@@ -238,6 +249,17 @@ impl Driver {
         }
     }
 
+    /// The wire has come up: whoever heard nothing for a while asks at once.
+    pub(crate) fn revive(&mut self) {
+        for (slot, index) in self.slots.iter_mut().zip(0..) {
+            if let Some(slot) = slot.as_deref_mut()
+                && slot.revive(self.now)
+            {
+                slot.wake(index, &mut self.ready);
+            }
+        }
+    }
+
     /// Timers that have run out.
     pub(crate) fn expire(&mut self) {
         while let Some((at, index)) = self.timers.first().copied().filter(|(at, _)| *at <= self.now) {
@@ -253,6 +275,7 @@ impl Driver {
     /// Hands out events, and sends what may be sent.
     pub(crate) fn transmit(&mut self, wire: &mut dyn Wire) -> io::Result<()> {
         if !self.clear(wire)? {
+            self.hold();
             return Ok(());
         }
         let mut sends = 0;
@@ -275,6 +298,17 @@ impl Driver {
             }
         }
         wire.flush()
+    }
+
+    /// There is no room: those with something to do wait for it, but for what needs none. A wire may stay so for good.
+    fn hold(&mut self) {
+        for _ in 0..self.ready.len() {
+            let Some(index) = self.ready.pop_front() else { break };
+            if self.settle(index) {
+                self.schedule(index);
+                self.wake(index);
+            }
+        }
     }
 
     fn wake(&mut self, index: u32) {
@@ -339,7 +373,9 @@ impl Driver {
         let rate = if slot.quic.is_closed() { 0 } else { rate_of(&slot.quic) };
         slot.bucket.set_rate(self.now, rate);
         slot.paced_until = None;
+        let probes = slot.takes_probe(self.now);
         let datagrams = match slot.bucket.allowance(self.now, mtu_bytes) {
+            _ if probes => 1,
             Ok(datagrams) => {
                 datagrams.min(wire.max_segments()).min(SEND_BYTES / usize::from(mtu_bytes)).max(1)
             }
@@ -349,9 +385,12 @@ impl Driver {
             }
         };
         self.buffer.clear();
-        let Some(transmit) = slot.quic.poll_transmit(self.now, datagrams, &mut self.buffer) else {
-            return Ok(Sent::Nothing);
-        };
+        let lifted = probes.then(|| Steered::of(&slot.quic)).flatten();
+        lifted.iter().for_each(Steered::lift);
+        let transmit = slot.quic.poll_transmit(self.now, datagrams, &mut self.buffer);
+        lifted.iter().for_each(Steered::hold);
+        let Some(transmit) = transmit else { return Ok(Sent::Nothing) };
+        slot.unanswered = Some(Unanswered::and(slot.unanswered, self.now));
         slot.bucket.charge(transmit.size);
         if wire.send(&transmit, &self.buffer[..transmit.size])? {
             return Ok(Sent::Some);
@@ -366,11 +405,9 @@ impl Driver {
     /// Sees to it that the connection is looked at in time. A timer that runs out too early costs a look, and no more.
     fn schedule(&mut self, index: u32) {
         let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
-        let due = match (slot.quic.poll_timeout(), slot.paced_until) {
-            (Some(a), Some(b)) => a.min(b),
-            (Some(at), None) | (None, Some(at)) => at,
-            (None, None) => return,
-        };
+        let probe = slot.revival.map(|revival| revival.at());
+        let due = [slot.quic.poll_timeout(), slot.paced_until, probe];
+        let Some(due) = due.into_iter().flatten().min() else { return };
         match slot.timer {
             Some(at) if at <= due => {}
             later => {

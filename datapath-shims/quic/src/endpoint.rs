@@ -9,6 +9,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+/// Datagrams from which on a turn goes on to timers and sends, while more may wait.
+const RECEIVED_PER_TURN: usize = 256;
+
 /// Connections over one wire. One thread has it: each [`turn`](Endpoint::turn) receives, runs timers and sends; what
 /// happened is taken by [`poll`](Endpoint::poll).
 pub struct Endpoint<W> {
@@ -102,7 +105,19 @@ impl<W: Wire> Endpoint<W> {
     pub fn turn_at(&mut self, now: Instant) -> io::Result<()> {
         let driver = &mut self.driver;
         driver.now = driver.now.max(now);
-        self.received = self.wire.receive(&mut |datagram| driver.receive(datagram))? > 0;
+        // What has come for a connection by now is answered once.
+        let mut datagrams = 0;
+        while datagrams < RECEIVED_PER_TURN {
+            let count = self.wire.receive(&mut |datagram| driver.receive(datagram))?;
+            datagrams += count;
+            if count == 0 {
+                break;
+            }
+        }
+        self.received = datagrams >= RECEIVED_PER_TURN;
+        if self.wire.came_up() {
+            driver.revive();
+        }
         driver.expire();
         driver.transmit(&mut self.wire)
     }

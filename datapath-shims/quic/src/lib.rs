@@ -29,7 +29,11 @@
 //! # fn datapath_is_silent(_: &ccplane_engine::Handle) -> bool { true }
 //! ```
 //!
-//! `examples/transfer.rs` moves a file's worth of bytes, steered by an agent in the same process.
+//! A peer that is gone is missed in time: with [`Config`] as it is by default a transfer fails within 13 s, of which 10 s are
+//! the idle timeout and 3 s that of a sign of life ([`Config::missed_within`]).
+//!
+//! `examples/transfer.rs` moves a file's worth of bytes, steered by an agent in the same process; `examples/stock_quinn.rs` does so
+//! under quinn's own driver, for those who keep it: [`WindowOnly`].
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -40,6 +44,9 @@ mod controller;
 mod driver;
 mod endpoint;
 pub mod files;
+mod forward;
+mod links;
+mod revival;
 mod stamps;
 pub mod tls;
 mod udp;
@@ -51,6 +58,7 @@ pub use connection::{Connection, ConnectionId, Event, Read, StreamError};
 pub use controller::{BACKLOG_BYTES, Observer, Seen, WindowOnly};
 pub use driver::Control;
 pub use endpoint::Endpoint;
+pub use forward::Forward;
 pub use quinn_proto::{self, ConnectError, ConnectionError, Dir, StreamEvent, StreamId};
 pub use udp::{BUFFER_BYTES, Buffers, UdpWire};
 pub use wire::{Datagram, Wire};

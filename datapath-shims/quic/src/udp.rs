@@ -1,5 +1,6 @@
 //! A kernel socket as a [`Wire`]: segmentation offload both ways and ECN through quinn-udp, buffers that are sized.
 
+use crate::links::Links;
 use crate::wire::{Datagram, Wire};
 use bytes::BytesMut;
 use nix::errno::Errno;
@@ -11,7 +12,7 @@ use quinn_udp::{RecvMeta, UdpSocketState};
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the buffers are asked to be, bytes: 30 ms at 4 Gb/s.
 pub const BUFFER_BYTES: usize = 16 << 20;
@@ -19,6 +20,8 @@ pub const BUFFER_BYTES: usize = 16 << 20;
 const RECEIVE_BATCH: usize = 16;
 /// The longest of those (`UDP_GRO`).
 const RECEIVE_BYTES: usize = 1 << 16;
+/// Who never waits hears of links that often.
+const LINKS_EVERY: Duration = Duration::from_millis(50);
 
 /// A UDP socket.
 pub struct UdpWire {
@@ -29,6 +32,9 @@ pub struct UdpWire {
     received: Box<[u8]>,
     /// The kernel had no room.
     full: bool,
+    links: Option<Links>,
+    /// When they were heard last; `None`: they have something to say.
+    links_at: Option<Instant>,
 }
 
 /// What the kernel granted of [`BUFFER_BYTES`].
@@ -58,7 +64,8 @@ impl UdpWire {
         let local = socket.local_addr()?;
         let buffers = size_buffers(&socket)?;
         let received = vec![0; RECEIVE_BATCH * RECEIVE_BYTES].into_boxed_slice();
-        Ok(UdpWire { socket, state, local, buffers, received, full: false })
+        let (links, links_at) = (Links::listen(), None);
+        Ok(UdpWire { socket, state, local, buffers, received, full: false, links, links_at })
     }
 
     /// What the kernel granted.
@@ -149,11 +156,33 @@ impl Wire for UdpWire {
         Ok(())
     }
 
+    fn came_up(&mut self) -> bool {
+        let Some(links) = &self.links else { return false };
+        let now = Instant::now();
+        if self.links_at.is_some_and(|at| now.saturating_duration_since(at) < LINKS_EVERY) {
+            return false;
+        }
+        self.links_at = Some(now);
+        links.came_up()
+    }
+
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let mut events = PollFlags::POLLIN;
         events.set(PollFlags::POLLOUT, std::mem::take(&mut self.full));
-        let mut fds = [PollFd::new(self.socket.as_fd(), events)];
-        match ppoll(&mut fds, Some(TimeSpec::from_duration(timeout)), None) {
+        let socket = PollFd::new(self.socket.as_fd(), events);
+        let timeout = Some(TimeSpec::from_duration(timeout));
+        let waited = match &self.links {
+            Some(links) => {
+                let mut fds = [socket, PollFd::new(links.fd().as_fd(), PollFlags::POLLIN)];
+                let waited = ppoll(&mut fds, timeout, None);
+                if fds[1].any() == Some(true) {
+                    self.links_at = None;
+                }
+                waited
+            }
+            None => ppoll(&mut [socket], timeout, None),
+        };
+        match waited {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(e) => Err(e.into()),
         }

@@ -60,6 +60,12 @@ pub trait Wire {
     /// The wire is broken.
     fn flush(&mut self) -> io::Result<()>;
 
+    /// Whether it has come up since this was asked last: then connections that heard nothing for a while ask at once
+    /// whether their peers are there. A wire that cannot tell says no.
+    fn came_up(&mut self) -> bool {
+        false
+    }
+
     /// Waits until something arrives, until there is room again where `send` said that there is none, or until
     /// `timeout` has passed. May return early.
     ///
@@ -67,45 +73,3 @@ pub trait Wire {
     /// The wire is broken.
     fn wait(&mut self, timeout: Duration) -> io::Result<()>;
 }
-
-macro_rules! wire_through {
-    ($($through:ty),*) => {
-        $(
-            impl<W: Wire + ?Sized> Wire for $through {
-                fn local_addr(&self) -> SocketAddr {
-                    (**self).local_addr()
-                }
-
-                fn receive(&mut self, each: &mut dyn FnMut(Datagram)) -> io::Result<usize> {
-                    (**self).receive(each)
-                }
-
-                fn send(&mut self, to: &Transmit, payload: &[u8]) -> io::Result<bool> {
-                    (**self).send(to, payload)
-                }
-
-                fn max_segments(&self) -> usize {
-                    (**self).max_segments()
-                }
-
-                fn max_payload_bytes(&self) -> u16 {
-                    (**self).max_payload_bytes()
-                }
-
-                fn may_fragment(&self) -> bool {
-                    (**self).may_fragment()
-                }
-
-                fn flush(&mut self) -> io::Result<()> {
-                    (**self).flush()
-                }
-
-                fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-                    (**self).wait(timeout)
-                }
-            }
-        )*
-    };
-}
-
-wire_through!(&mut W, Box<W>);

@@ -298,7 +298,7 @@ impl SimDatapath {
         let Some(f) = self.flows.get_mut(index) else { return };
         let Some(program) = f.program().map(|p| p.uid) else { return };
         f.reports = f.reports.wrapping_add(1);
-        let event = Event::Report { flow: f.id, program, seq: f.reports, at_us, values };
+        let event = Event::Report { flow: f.id, program, seq: f.reports, at_us, values: values.into() };
         let batch_ns = self.config.batch_us * NS_PER_US;
         if is_row && batch_ns > 0 {
             self.tell_at(self.net.now_ns().next_multiple_of(batch_ns), event);

@@ -24,7 +24,8 @@ impl Executor for SimExecutor {
             |n: usize| programs.get(n).cloned().ok_or("the script names a program that it does not hold");
         let mut flow = Flow {
             name: script.flow,
-            steering: Steering::new(script.cwnd_bytes),
+            steering: Steering::new(script.cwnd_bytes, script.mss_bytes.into()),
+            mss_bytes: script.mss_bytes,
             staged: Staged::default(),
             policy: FlowPolicy::default(),
         };
@@ -49,6 +50,7 @@ impl Executor for SimExecutor {
                 }
                 Step::Promote(slot) => slots.promote(*slot)?,
                 Step::Rollback(slot) => slots.rollback(*slot)?,
+                Step::SegmentSize { mss_bytes } => flow.mss_bytes = *mss_bytes,
                 Step::Invoke(prims) => seen.push(flow.invoke(prims, &slots)?),
             }
         }
@@ -63,6 +65,7 @@ impl Executor for SimExecutor {
 struct Flow {
     name: FlowId,
     steering: Steering<Installed>,
+    mss_bytes: u32,
     staged: Staged<Installed>,
     policy: FlowPolicy,
 }
@@ -78,7 +81,7 @@ impl Flow {
         if self.staged.program().is_some() || !self.steering.gave_up() {
             self.steering.take(&mut self.staged, prims.get(Prim::AckNow));
             let mut policies = slots.policies(self.name.0, &mut self.policy);
-            let outcome = self.steering.invoke(prims, &mut policies, &mut report);
+            let outcome = self.steering.invoke(self.mss_bytes.into(), prims, &mut policies, &mut report);
             (reported, asked) = (outcome.report, outcome.asked);
         }
         let program = &self.program().ok_or("the flow has no program")?.program;

@@ -53,7 +53,7 @@ fn run(link: LinkConfig, seed: u64, source: Source, packets: u64, until_us: u64)
         Wake::Event(Event::Created { flow, .. }) => {
             datapath.set_program(flow, ProgramUid(1), &[(cwnd, (packets * MSS) as i64)]).unwrap();
         }
-        Wake::Event(Event::Report { values, .. }) => last = values,
+        Wake::Event(Event::Report { values, .. }) => last = values.into_vec(),
         Wake::Event(_) => {}
         Wake::Tick => datapath.heartbeat(),
     });

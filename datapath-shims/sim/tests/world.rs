@@ -73,7 +73,7 @@ fn a_program_is_told_of_every_mark() {
     let mut last = Vec::new();
     sim.run(60 * S, 100 * MS, &mut |_, wake, datapath| match wake {
         Wake::Event(Event::Created { flow, .. }) => datapath.set_program(flow, ProgramUid(1), &[]).unwrap(),
-        Wake::Event(Event::Report { values, .. }) => last = values,
+        Wake::Event(Event::Report { values, .. }) => last = values.into_vec(),
         Wake::Event(_) => {}
         Wake::Tick => datapath.heartbeat(),
     });
@@ -201,7 +201,7 @@ fn rows_come_in_batches() {
                     datapath.set_program(flow, ProgramUid(1), &[]).unwrap();
                 }
                 Wake::Event(Event::Report { at_us, values, seq, .. }) => {
-                    assert!(end_us.is_none() && seq as usize == seen.len() + 1 && values == [7]);
+                    assert!(end_us.is_none() && seq as usize == seen.len() + 1 && values[..] == [7]);
                     seen.push((at_us, now_us));
                 }
                 Wake::Event(Event::Closed { .. }) => end_us = Some(now_us),

@@ -64,7 +64,7 @@ fn reno() -> Result<(Program, Vec<(Field, i64)>), BenchError> {
     let program = steer::compile(&Reno::default())?;
     let mut control = Control::default();
     Reno::default().flow(&info(), &mut control);
-    let mut fields = steer::fields(&program, control);
+    let mut fields = steer::fields(&program, &control);
     if let Some(reg) = program.reg("ssthresh") {
         fields.push((Field::Reg(reg), FLIGHT / 2));
     }

@@ -1,4 +1,4 @@
-//! `tput.dpdk` and `pace.dpdk`: QUIC over DPDK ports at the two ends of a veth pair.
+//! `tput.dpdk`, `pace.dpdk` and `ack.dpdk.reno`: QUIC over DPDK ports at the two ends of a veth pair.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -9,15 +9,19 @@ use ccplane_algs::Reno;
 use ccplane_dpdk::{DpdkWire, Eal, EalOptions, Idle, Memory, Port, PortOptions, WireOptions};
 use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::veth;
+use ccplane_quic::quinn_proto::PathStats;
 use ccplane_quic::{UdpWire, Wire};
 
 use crate::error::{BenchError, context};
 use crate::figure::{Figure, percentile};
 use crate::quic::flow::{Flow, Run, Steering};
+use crate::quic::{ASK, EMPTY, REMEMBER};
 
 const KINDS: [&str; 2] = ["af_packet", "af_xdp"];
 const PAIRS: usize = 5;
 const RUN: Duration = Duration::from_millis(1500);
+/// Flows of `ack.dpdk.reno`.
+const ACK_RUNS: usize = 7;
 const PACED_RUN: Duration = Duration::from_secs(2);
 /// Rates of `pace.dpdk`, Mb/s.
 const RATES_MBIT: [u64; 4] = [10, 100, 500, 1000];
@@ -37,25 +41,62 @@ pub fn tput() -> Result<Vec<Figure>, BenchError> {
     for kind in KINDS {
         // Of its own: an XDP program takes all that arrives, and a packet socket gets a copy.
         let (cable, plain) = (Cable::with_ports(kind)?, Cable::plain()?);
-        let mut pairs = Vec::new();
+        let (mut pairs, mut path) = (Vec::new(), PathStats::default());
         // One run of each to warm up.
         for n in 0..=PAIRS {
             // Who goes first alternates.
             let (ours, sockets);
             if n % 2 == 0 {
-                ours = cable.over_ports(&flow)?.goodput_gbit();
-                sockets = plain.over_sockets(&flow)?.goodput_gbit();
+                ours = cable.over_ports(&flow)?;
+                sockets = plain.over_sockets(&flow)?;
             } else {
-                sockets = plain.over_sockets(&flow)?.goodput_gbit();
-                ours = cable.over_ports(&flow)?.goodput_gbit();
+                sockets = plain.over_sockets(&flow)?;
+                ours = cable.over_ports(&flow)?;
             }
             if n > 0 {
-                pairs.push((ours, sockets));
+                pairs.push((ours.goodput_gbit(), sockets.goodput_gbit()));
+                path.current_mtu = ours.path.current_mtu;
+                path.sent_packets += ours.path.sent_packets;
+                path.lost_packets += ours.path.lost_packets;
             }
         }
-        figures.push(Figure::paired(format!("tput.dpdk.{kind}"), "Gb/s", "QUIC over kernel sockets", &pairs));
+        let PathStats { current_mtu, sent_packets, lost_packets, .. } = path;
+        let (name, baseline) = (format!("tput.dpdk.{kind}"), "QUIC over kernel sockets");
+        let note = format!(
+            "datagrams of {current_mtu} bytes, {lost_packets} of {sent_packets} lost; sockets leave cutting datagrams to the kernel"
+        );
+        figures.push(Figure::paired(name, "Gb/s", baseline, &pairs).noted(note));
     }
     Ok(figures)
+}
+
+/// `ack.dpdk.reno`: what Reno's program, and a decision by Aurora's snapshot, add to what a controller does on an ACK of a
+/// live flow. The flow runs Reno; beside it controllers under other programs hear the same ACKs, each timed.
+pub fn ack() -> Result<Vec<Figure>, BenchError> {
+    let source = Reno::default().programs()[0].source;
+    let flow = Flow { steering: Steering::Program { source }, time: RUN };
+    let others = [EMPTY, REMEMBER, ASK].map(|source| Steering::Program { source });
+    let cable = Cable::with_ports(KINDS[0])?;
+    let (mut program, mut controller, mut decision) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut acks, mut gbit) = (0, Vec::new());
+    for _ in 0..ACK_RUNS {
+        let (run, times) = cable.with_wires(|source, sink, to| flow.heard_by(&others, source, sink, to))?;
+        let times = times.lock().unwrap_or_else(PoisonError::into_inner);
+        let [reno, empty, remember, ask] = &**times else { return Err(missing("a flow without ACKs")) };
+        program.push(above(reno, empty));
+        decision.push(above(ask, remember));
+        let whole = |times: &[u32]| mean(times.iter().copied().map(f64::from));
+        controller.push((whole(reno), whole(empty)));
+        acks += reno.len();
+        gbit.push(run.goodput_gbit());
+    }
+    let note = format!("on {acks} ACKs of flows of {:.1} Gb/s", percentile(&gbit, 0.5));
+    Ok(vec![
+        Figure::alone("ack.dpdk.reno", "ns", &program).noted(format!("above an empty program, {note}")),
+        Figure::paired("ack.dpdk.reno.controller", "ns", "under an empty program", &controller)
+            .noted("all that the ACK is to the flow's controller, and the clock read twice"),
+        Figure::alone("ack.dpdk.decision", "ns", &decision).noted("with Aurora's snapshot, on the same ACKs"),
+    ])
 }
 
 /// `pace.dpdk`: the rate at which a flow leaves, against the one that its program decided; and its bursts.
@@ -74,6 +115,20 @@ pub fn pace() -> Result<Vec<Figure>, BenchError> {
         }
     }
     Ok(figures)
+}
+
+/// The mean of the middle four fifths: the clock's steps are coarser than a median is to be, and an interrupt is no ACK's.
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let tail = values.len() / 10;
+    let middle = &values[tail..values.len() - tail];
+    middle.iter().sum::<f64>() / middle.len().max(1) as f64
+}
+
+/// By how much each ACK took longer than the same one elsewhere, nanoseconds.
+fn above(times: &[u32], base: &[u32]) -> f64 {
+    mean(times.iter().zip(base).map(|(ns, base)| f64::from(*ns) - f64::from(*base)))
 }
 
 /// Two namespaces with a veth pair between them, and perhaps a port on each end.
@@ -103,12 +158,20 @@ impl Cable {
     }
 
     fn over_ports(&self, flow: &Flow<'_>) -> Result<Run, BenchError> {
+        self.with_wires(|source, sink, to| flow.over(source, sink, to))
+    }
+
+    /// From the first port to the second, which is there.
+    fn with_wires<T>(
+        &self,
+        run: impl FnOnce(&mut DpdkWire, &mut DpdkWire, SocketAddr) -> Result<T, BenchError>,
+    ) -> Result<T, BenchError> {
         let mut wires = self.wires.lock().unwrap_or_else(PoisonError::into_inner);
         let [Some(source), Some(sink)] = &mut *wires else {
             return Err(missing("a cable without ports"));
         };
         let to = sink.local_addr();
-        flow.over(source, sink, to)
+        run(source, sink, to)
     }
 
     fn over_sockets(&self, flow: &Flow<'_>) -> Result<Run, BenchError> {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_channel::{End, RING_BYTES, Record, ServeOptions, Served, Transport, Wake};
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, ProgramUid,
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, ProgramUid, Values,
 };
 use ccplane_program::ir::Program;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -33,6 +33,8 @@ const BLOCKS: usize = 6;
 const LOST: Duration = Duration::from_secs(1);
 /// How long "spin" looks before it sleeps: longer than a round trip.
 const SPIN: Duration = Duration::from_micros(50);
+/// Looks at the ring between two looks at the clock, which costs as much as some of them.
+const LOOKS: u32 = 64;
 const MESSAGE_BYTES: usize = 64;
 const SID: u32 = 1;
 const MSS: u32 = 1448;
@@ -61,8 +63,7 @@ fn wait(end: &mut End, record: &mut Record, mode: Mode, stop: &AtomicBool) -> Re
         looks = looks.wrapping_add(1);
         if mode != Mode::Sleep {
             std::hint::spin_loop();
-            // The clock costs as much as some looks.
-            if !looks.is_multiple_of(64) {
+            if !looks.is_multiple_of(LOOKS) {
                 continue;
             }
         }
@@ -72,7 +73,10 @@ fn wait(end: &mut End, record: &mut Record, mode: Mode, stop: &AtomicBool) -> Re
         let looked_enough = mode == Mode::Sleep || (mode == Mode::Spin && start.elapsed() > SPIN);
         if looked_enough && end.doze() {
             let polled = poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::from(100_u16));
-            end.awake(polled.is_ok_and(|n| n > 0));
+            end.awake();
+            if polled.is_ok_and(|n| n > 0) {
+                end.take_wakes();
+            }
         }
     }
     Ok(())
@@ -154,7 +158,7 @@ impl Probe {
         self.seq = self.seq.wrapping_add(1);
         let Some(program) = self.program else { return };
         // acked, lost, timeout, rtt_us
-        let values = vec![i64::from(MSS), 0, 0, 20_000];
+        let values = Values::from_slice(&[i64::from(MSS), 0, 0, 20_000]);
         let (flow, seq) = (Probe::FLOW, self.seq);
         self.event = Some(Event::Report { flow, program, seq, at_us: u64::from(seq), values });
     }
@@ -247,34 +251,47 @@ impl Conversation {
         Ok(this)
     }
 
-    fn turn(&mut self) -> bool {
+    fn turn(&mut self) {
         let now_us = self.start.elapsed().as_micros() as u64;
-        self.served.turn(&mut self.probe, now_us).is_busy()
+        self.served.turn(&mut self.probe, now_us);
     }
 
     /// Nanoseconds.
     fn round_trip(&mut self) -> Result<u64, BenchError> {
         let before = self.probe.updates;
         let start = Instant::now();
+        // As in a transport, whose clock is read at the ACK that reports.
+        let mut now_us = start.duration_since(self.start).as_micros() as u64;
         self.probe.report();
-        self.turn();
+        self.served.turn(&mut self.probe, now_us);
         while self.probe.updates == before {
+            match self.mode {
+                Mode::Sleep => context("wait for the agent", self.served.wait(LOST))?,
+                Mode::Busy | Mode::Spin => self.look(),
+            }
+            if self.served.turn(&mut self.probe, now_us).is_busy() {
+                continue;
+            }
             let waited = start.elapsed();
+            now_us = start.duration_since(self.start).saturating_add(waited).as_micros() as u64;
             if waited > LOST {
                 return Err(BenchError::Missing("the agent does not answer".into()));
             }
-            if self.mode == Mode::Sleep || (self.mode == Mode::Spin && waited > SPIN) {
+            if self.mode == Mode::Spin && waited > SPIN {
                 context("wait for the agent", self.served.wait(LOST))?;
-            } else {
-                let mut looks = 0;
-                while looks < 64 && !self.served.is_ready() {
-                    std::hint::spin_loop();
-                    looks += 1;
-                }
             }
-            self.turn();
         }
         Ok(start.elapsed().as_nanos() as u64)
+    }
+
+    /// Looks whether something is there, some times at most.
+    fn look(&self) {
+        for _ in 0..LOOKS {
+            if self.served.is_ready() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
     }
 }
 

@@ -187,6 +187,20 @@ pub const ALL: &[Bench] = &[
         seconds: 5,
         run: quic::ack,
     },
+    Bench {
+        name: "quic.connections",
+        what: "1000 connections of one endpoint at once, each of which fetches a file under Reno's program, against one that \
+               moves as much",
+        seconds: 30,
+        run: quic::connections,
+    },
+    Bench {
+        name: "quic.memory",
+        what: "memory of a QUIC connection beyond quinn's own, over 1000 that have sent under a program, against stock \
+               quinn-proto",
+        seconds: 30,
+        run: quic::memory,
+    },
     #[cfg(feature = "dpdk")]
     Bench {
         name: "tput.dpdk",
@@ -200,6 +214,14 @@ pub const ALL: &[Bench] = &[
         what: "the rate at which a QUIC flow leaves a DPDK port, against the one that its program decided",
         seconds: 30,
         run: dpdk::pace,
+    },
+    #[cfg(feature = "dpdk")]
+    Bench {
+        name: "ack.dpdk.reno",
+        what: "time per ACK of Reno's program and of a decision by Aurora's snapshot, on a live QUIC flow over DPDK ports, against \
+               an empty program and one that does not ask",
+        seconds: 20,
+        run: dpdk::ack,
     },
     Bench {
         name: "emu.vs-mahimahi",

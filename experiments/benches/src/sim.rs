@@ -89,7 +89,7 @@ impl Lab {
         };
         let mut control = Control::default();
         reno.flow(&info, &mut control);
-        let fields = steer::fields(&program, control);
+        let fields = steer::fields(&program, &control);
         Ok(Lab { program, fields })
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ccplane_alg::{Algorithm, Command, Control};
+use ccplane_alg::{Algorithm, Control};
 use ccplane_contract::{Datapath, Field};
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rules, drive};
 use ccplane_ebpf::{EbpfDatapath, Options, clock_us};
@@ -117,11 +117,9 @@ pub fn bulk(congestion: &str, duration: Duration) -> FlowConfig {
 }
 
 /// What an algorithm asks of a new flow, in the datapath's terms.
-pub fn fields(program: &Program, mut control: Control) -> Vec<(Field, i64)> {
-    let named = control.take().into_iter().flat_map(|command| match command {
-        Command::SetProgram { fields, .. } | Command::Update { fields } => fields,
-    });
-    named.filter_map(|(name, value)| program.reg(name).map(|reg| (Field::Reg(reg), value))).collect()
+pub fn fields(program: &Program, control: &Control) -> Vec<(Field, i64)> {
+    let named = control.requests().flat_map(|request| request.fields);
+    named.filter_map(|(name, value)| program.reg(name).map(|reg| (Field::Reg(reg), *value))).collect()
 }
 
 impl Drop for Steered {

@@ -11,7 +11,8 @@ use crate::netns::Namespace;
 pub const ENDS: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 254, 254, 1)), IpAddr::V4(Ipv4Addr::new(10, 254, 254, 2))];
 const PREFIX_LEN: u8 = 30;
-const DEVICE: &str = "veth0";
+/// The device's name at either end.
+pub const DEVICE: &str = "veth0";
 
 /// Joins two namespaces by a veth pair; its ends have the addresses of [`ENDS`]. It goes with the namespaces.
 ///

@@ -4,7 +4,7 @@ use crate::link::{Bottleneck, Fate, NS_PER_S};
 use crate::scenario::FlowSetup;
 use crate::transport::{Acked, Transport, Way};
 use crate::{Decider, EnvError};
-use ccplane_alg::{Algorithm, Command, Control, FlowInfo, Report, Row, Truth};
+use ccplane_alg::{Algorithm, Control, FlowInfo, Report, Row, Truth};
 use ccplane_program::compile;
 use ccplane_program::ir::{MAX_REGS, Program, RegId};
 use ccplane_program::vm::{self, Decision, Knobs, Policies};
@@ -169,28 +169,25 @@ impl<'a> Flow<'a> {
 
     /// Applies what its agent asked for.
     fn obey(&mut self, now_ns: u64) {
-        for command in self.control.take() {
-            let fields = match command {
-                Command::SetProgram { name, fields } => {
-                    self.running = self.compiled.iter().position(|c| c.name == name).unwrap_or(self.running);
-                    self.vm.start(&self.compiled[self.running].program, (now_ns / 1000) as i64);
-                    let compiled = &self.compiled[self.running];
-                    if let Some((reg, rate)) = compiled.start_rate.zip(self.setup.start_rate) {
-                        self.vm.regs[usize::from(reg)] = rate as i64;
-                    }
-                    fields
+        for request in self.control.requests() {
+            if let Some(name) = request.program {
+                self.running = self.compiled.iter().position(|c| c.name == name).unwrap_or(self.running);
+                let compiled = &self.compiled[self.running];
+                self.vm.start(&compiled.program, (now_ns / 1000) as i64);
+                if let Some((reg, rate)) = compiled.start_rate.zip(self.setup.start_rate) {
+                    self.vm.regs[usize::from(reg)] = rate as i64;
                 }
-                Command::Update { fields } => fields,
-            };
-            for (name, value) in fields {
-                match (name, self.compiled[self.running].program.reg(name)) {
-                    ("Cwnd", _) => self.vm.cwnd_bytes = value,
-                    ("Rate", _) => self.vm.rate_bytes_per_s = value,
-                    (_, Some(reg)) => self.vm.regs[usize::from(reg)] = value,
+            }
+            for (name, value) in request.fields {
+                match (*name, self.compiled[self.running].program.reg(name)) {
+                    ("Cwnd", _) => self.vm.cwnd_bytes = *value,
+                    ("Rate", _) => self.vm.rate_bytes_per_s = *value,
+                    (_, Some(reg)) => self.vm.regs[usize::from(reg)] = *value,
                     _ => {}
                 }
             }
         }
+        self.control.clear();
     }
 
     /// Does what is due at its time. `Some` where an ACK came: its RTT, nanoseconds.

@@ -1,7 +1,7 @@
 //! The fast paths against the exact simulator: the same algorithms, and Aurora's own snapshot, on the same links.
 #![allow(clippy::unwrap_used)]
 
-use ccplane_alg::{Algorithm, Command, Control};
+use ccplane_alg::{Algorithm, Control};
 use ccplane_contract::{Datapath, Event, Field, FlowId, Part, ProgramUid};
 use ccplane_env::{
     Decider, FlowSetup, Integer, Link, NoDecider, OnOff, Phase, Prepared, Rtts, Scenario, run,
@@ -161,14 +161,13 @@ fn exact(path: Path, algorithm: &Arc<dyn Algorithm>, snapshot: Option<&Snapshot>
     let start = |flow: FlowId, info: &_, datapath: &mut dyn Datapath| {
         let mut control = Control::default();
         let _flow = algorithm.flow(info, &mut control);
-        for command in control.take() {
-            let Command::SetProgram { fields, .. } = command else { continue };
-            let field = |(name, value): (&str, i64)| match name {
-                "Cwnd" => (Field::Cwnd, value),
-                "Rate" => (Field::Rate, value),
-                _ => (Field::Reg(program.reg(name).unwrap()), value),
+        for request in control.requests().filter(|request| request.program.is_some()) {
+            let field = |(name, value): &(&str, i64)| match *name {
+                "Cwnd" => (Field::Cwnd, *value),
+                "Rate" => (Field::Rate, *value),
+                name => (Field::Reg(program.reg(name).unwrap()), *value),
             };
-            let fields: Vec<(Field, i64)> = fields.into_iter().map(field).collect();
+            let fields: Vec<(Field, i64)> = request.fields.iter().map(field).collect();
             datapath.set_program(flow, ProgramUid(1), &fields).unwrap();
         }
     };

@@ -186,9 +186,9 @@ pub struct Capacity {
 /// What is compared.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Contender {
-    /// Unique in the file: "reno in the kernel's program".
+    /// Unique in plan and file: "reno in the kernel's program".
     pub name: String,
-    /// "reno", "cubic" ...
+    /// "reno", "cubic" ...: the kernel's own for [`Datapath::Kernel`], else one of ours.
     pub algorithm: String,
     /// What carries its flows.
     pub datapath: Datapath,
@@ -197,6 +197,14 @@ pub struct Contender {
     /// Whether the agent improves its policies while its flows run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub learning: bool,
+}
+
+impl Contender {
+    /// Whether it is the same algorithm, of the same parameters and learning alike: on another datapath, if on any other.
+    pub fn is_same_algorithm(&self, other: &Contender) -> bool {
+        (&self.algorithm, &self.parameters, self.learning)
+            == (&other.algorithm, &other.parameters, other.learning)
+    }
 }
 
 /// What carries a contender's flows and decides their windows.

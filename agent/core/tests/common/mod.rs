@@ -109,7 +109,13 @@ pub fn created(flow: u64) -> Event {
 
 pub fn report(flow: u64, program: u32, seq: u32, acked: i64) -> Event {
     let at_us = 1000 * u64::from(seq);
-    Event::Report { flow: FlowId(flow), program: ProgramUid(program), seq, at_us, values: vec![acked, 0] }
+    Event::Report {
+        flow: FlowId(flow),
+        program: ProgramUid(program),
+        seq,
+        at_us,
+        values: vec![acked, 0].into(),
+    }
 }
 
 /// A core whose first algorithm steers every flow; its programs have uids 10, 11 ...

@@ -12,7 +12,6 @@ use ccplane_core::{Candidate, Origin};
 use ccplane_snapshot::{Snapshot, SnapshotError, Trust};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -58,16 +57,7 @@ impl ByHand {
     }
 
     fn records(&self) -> Vec<LearnerRecord> {
-        let record = |view: &LearnerView| LearnerRecord {
-            algorithm: view.algorithm.to_owned(),
-            rows: view.gauges.rows.load(Relaxed),
-            dropped_rows: view.dropped_rows(),
-            candidates: view.gauges.candidates.load(Relaxed),
-            cpu_s: view.gauges.cpu_us.load(Relaxed) as f64 / 1e6,
-            adapting: view.gauges.adapting.load(Relaxed),
-            failed: view.gauges.failed.load(Relaxed),
-        };
-        self.learners.iter().map(record).collect()
+        self.learners.iter().map(LearnerView::record).collect()
     }
 }
 

@@ -6,9 +6,9 @@ use super::worker::{Pace, Query, SpawnError, Worker};
 use super::{KERNEL_LOOP, core, privileges};
 use crate::clock;
 use crate::config::Config;
-use crate::control::{DecisionRecord, FlowRecord, SlotRecord};
+use crate::control::{DecisionRecord, FlowRecord, LearnerRecord, SlotRecord};
 use crate::failure::Failure;
-use crate::learning::{Learning, Post, Running};
+use crate::learning::{LearnerView, Learning, Post, Running};
 use crate::metrics::LoopMetrics;
 use crate::place::Located;
 use ccplane_alg::Algorithm;
@@ -16,14 +16,33 @@ use ccplane_contract::Datapath;
 use ccplane_core::{Core, Rules};
 use ccplane_ebpf::{EbpfDatapath, EbpfError};
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+
+/// Whether policies are learned beside their flows.
+#[derive(Clone, Debug)]
+pub(crate) enum Learns {
+    /// They are not.
+    No,
+    /// What is learned ends with the loop.
+    Forgets,
+    /// What is promoted is kept in this directory.
+    Keeps(PathBuf),
+}
+
+impl From<bool> for Learns {
+    fn from(learns: bool) -> Learns {
+        if learns { Learns::Forgets } else { Learns::No }
+    }
+}
 
 /// A running loop; [`OwnLoop::stop`] detaches.
 pub(crate) struct OwnLoop {
     worker: Worker,
     /// They end with it.
     learners: Option<Running>,
+    views: Vec<LearnerView>,
 }
 
 impl OwnLoop {
@@ -43,46 +62,44 @@ impl OwnLoop {
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
-        let located = &learning_on(located);
-        let learning = Learning::new(&located.config.learn, algorithms, rules, None)?;
+        let (located, learning) = learning(located, rules, algorithms, None)?;
         let post = learning.post(KERNEL_LOOP);
-        let started = OwnLoop::start_counted(located, rules, algorithms, None, post)?;
+        let started = OwnLoop::start_counted(&located, rules, algorithms, None, post)?;
         Ok(started.map(|kernel| kernel.with(learning)))
     }
 
-    /// Steers a datapath of this process by `rules`; it calls for the loop by what `woken` belongs to. Where `learns`, as
-    /// [`OwnLoop::start_learning`].
+    /// Steers a datapath of this process by `rules`; it calls for the loop by what `woken` belongs to. What learns does
+    /// so as in [`OwnLoop::start_learning`].
     pub(crate) fn start_embedded(
         located: &Located,
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
         datapath: Box<dyn Datapath + Send>,
         woken: Woken,
-        learns: bool,
+        learns: impl Into<Learns>,
     ) -> Result<OwnLoop, Failure> {
-        let learning_on = learns.then(|| learning_on(located));
-        let config = &learning_on.as_ref().unwrap_or(located).config;
-        let learning = match learns {
-            true => Some(Learning::new(&config.learn, algorithms, rules, None)?),
-            false => None,
+        let start = |config: &Config, post: Post| -> Result<OwnLoop, Failure> {
+            let attach = move |core: &mut Core| -> Result<Box<dyn Source>, Infallible> {
+                Ok(Box::new(Embedded::new(datapath, woken, core)))
+            };
+            let core = core(algorithms, rules, config, KERNEL_LOOP)?;
+            let pace = Pace::new(&config.agent);
+            let spawned = Worker::spawn("embedded", privileges::NOTHING, core, pace, None, post, attach);
+            Ok(OwnLoop { worker: spawned.map_err(Failure::runtime)?, learners: None, views: Vec::new() })
         };
-        let post = learning.as_ref().map_or_else(Post::none, |learning| learning.post(KERNEL_LOOP));
-        let attach = move |core: &mut Core| -> Result<Box<dyn Source>, Infallible> {
-            Ok(Box::new(Embedded::new(datapath, woken, core)))
+        let directory = match learns.into() {
+            Learns::No => return start(&located.config, Post::none()),
+            Learns::Forgets => None,
+            Learns::Keeps(directory) => Some(directory),
         };
-        let core = core(algorithms, rules, config, KERNEL_LOOP)?;
-        let pace = Pace::new(&config.agent);
-        let spawned = Worker::spawn("embedded", privileges::NOTHING, core, pace, None, post, attach);
-        let own = OwnLoop { worker: spawned.map_err(Failure::runtime)?, learners: None };
-        Ok(match learning {
-            Some(learning) => own.with(learning),
-            None => own,
-        })
+        let (located, learning) = learning(located, rules, algorithms, directory)?;
+        Ok(start(&located.config, learning.post(KERNEL_LOOP))?.with(learning))
     }
 
     fn with(self, learning: Learning) -> OwnLoop {
+        let views = learning.views();
         let learners = learning.start(super::ask(vec![self.worker.queries()]));
-        OwnLoop { learners: Some(learners), ..self }
+        OwnLoop { learners: Some(learners), views, ..self }
     }
 
     /// As [`OwnLoop::start`], with metrics.
@@ -103,7 +120,7 @@ impl OwnLoop {
         let core = core(algorithms, rules, config, KERNEL_LOOP)?;
         let pace = Pace::new(&config.agent);
         match Worker::spawn("kernel", privileges::KERNEL, core, pace, metrics, post, attach) {
-            Ok(worker) => Ok(Ok(OwnLoop { worker, learners: None })),
+            Ok(worker) => Ok(Ok(OwnLoop { worker, learners: None, views: Vec::new() })),
             Err(SpawnError::Attach(error)) => Ok(Err(error)),
             Err(other) => Err(Failure::runtime(other)),
         }
@@ -136,6 +153,11 @@ impl OwnLoop {
         answered.blocking_recv().unwrap_or_default()
     }
 
+    /// The learners, if any.
+    pub(crate) fn learners(&self) -> Vec<LearnerRecord> {
+        self.views.iter().map(LearnerView::record).collect()
+    }
+
     /// Hands the flows over and detaches.
     pub(crate) fn stop(self) {
         drop(self.learners);
@@ -149,8 +171,14 @@ impl OwnLoop {
     }
 }
 
-/// As configured, but algorithms with a policy learn.
-fn learning_on(located: &Located) -> Located {
+/// As configured, but algorithms with a policy learn; who learns. What is learned is kept in `directory`, if there is one.
+fn learning(
+    located: &Located,
+    rules: &Rules,
+    algorithms: &[Arc<dyn Algorithm>],
+    directory: Option<PathBuf>,
+) -> Result<(Located, Learning), Failure> {
     let config = Config { learn: located.config.learn.on(), ..located.config.clone() };
-    Located { config, control_socket: located.control_socket.clone() }
+    let learning = Learning::new(&config.learn, algorithms, rules, directory)?;
+    Ok((Located { config, control_socket: located.control_socket.clone() }, learning))
 }

@@ -1,5 +1,6 @@
 //! What a loop of the agent drives: the kernel's datapath, or all datapaths of other processes.
 
+use crate::clock;
 use crate::control::FlowRecord;
 use crate::metrics::{FlowSample, Totals};
 use crate::peers::{Change, Hub, Peer, PeerId};
@@ -14,8 +15,8 @@ use tracing::{info, warn};
 
 /// Datagrams taken in one go.
 const MAX_DATAGRAMS: usize = 1024;
-/// How long rings are looked at without letting others run, who may wait for the core.
-const LOOK: Duration = Duration::from_micros(10);
+/// How long rings are looked at without letting others run, who may wait for the core, microseconds.
+const LOOK_US: u64 = 10;
 /// How soon a full socket is tried again: nothing tells when its owner has read.
 const RETRY_FULL: Duration = Duration::from_millis(1);
 
@@ -28,8 +29,10 @@ pub(super) trait Source {
     fn wait(&mut self, timeout: Duration) -> io::Result<()>;
 
     /// Between two turns of a loop that does not sleep: lets others run, unless there is something to look at.
-    fn pause(&mut self) {
+    /// Takes and returns the time of the loop's last look at the clock, microseconds.
+    fn pause(&mut self, _now_us: u64) -> u64 {
         std::thread::yield_now();
+        clock::now_us()
     }
 
     /// Every flow, with what the core knows of it.
@@ -173,9 +176,13 @@ impl Source for Peers {
         self.hub.wait(if self.hub.has_backlog() { timeout.min(RETRY_FULL) } else { timeout })
     }
 
-    fn pause(&mut self) {
-        if !self.hub.spin(LOOK) {
-            std::thread::yield_now();
+    fn pause(&mut self, now_us: u64) -> u64 {
+        match self.hub.spin(now_us, LOOK_US) {
+            Some(seen_us) => seen_us,
+            None => {
+                std::thread::yield_now();
+                clock::now_us()
+            }
         }
     }
 

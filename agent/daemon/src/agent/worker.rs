@@ -31,6 +31,8 @@ const MAX_QUERIES: usize = 64;
 const HAND_OVER: Duration = Duration::from_secs(2);
 /// How long it waits for a datapath to read before it tries again.
 const HAND_OVER_NAP: Duration = Duration::from_millis(1);
+/// Time between two looks at questions, and at what concerns learners, while datapaths have events, microseconds.
+const ATTEND_EVERY_US: u64 = 50;
 /// Heartbeats in one heartbeat timeout: one may be late, or lost, without harm.
 const HEARTBEATS_PER_TIMEOUT: u64 = 4;
 
@@ -209,35 +211,44 @@ struct Loop {
 
 impl Loop {
     fn run(mut self) {
-        let mut busy_until = Instant::now();
+        let spin_us = u64::try_from(self.pace.spin.as_micros()).unwrap_or(u64::MAX);
+        let mut now_us = clock::now_us();
+        let (mut spin_until_us, mut attend_us) = (now_us, now_us);
         loop {
-            let now_us = clock::now_us();
             let driven = self.source.drive(&mut self.core, now_us, &mut self.taps);
-            self.deliver();
+            let busy = driven.events > 0;
+            // Once a turn, and where nobody waits for it: the datapath has its answers.
+            let turned_us = clock::now_us();
             if let Some(metrics) = &self.metrics {
-                let took = Duration::from_micros(clock::now_us() - now_us);
-                metrics.turned(now_us, (driven.events > 0).then_some(took));
+                let took = Duration::from_micros(turned_us.saturating_sub(now_us));
+                metrics.turned(now_us, busy.then_some(took));
             }
             if driven.refused > 0 {
                 debug!(refused = driven.refused, "the datapath refused commands");
             }
-            if self.answer() {
-                break;
-            }
-            if driven.events > 0 {
-                busy_until = Instant::now() + self.pace.spin;
-                match self.pace.wake {
-                    // Whoever was answered runs first, should it wait for this core.
-                    Wake::Sleep => std::thread::yield_now(),
-                    Wake::Spin | Wake::Busy => self.source.pause(),
+            if !busy || turned_us >= attend_us {
+                attend_us = turned_us.saturating_add(ATTEND_EVERY_US);
+                self.deliver();
+                if self.answer() {
+                    break;
                 }
-                continue;
             }
-            match self.pace.wake {
-                Wake::Busy => self.source.pause(),
-                Wake::Spin if Instant::now() < busy_until => self.source.pause(),
-                Wake::Spin | Wake::Sleep => self.sleep(),
+            if busy {
+                spin_until_us = turned_us.saturating_add(spin_us);
             }
+            now_us = match self.pace.wake {
+                Wake::Busy => self.source.pause(turned_us),
+                Wake::Spin if turned_us < spin_until_us => self.source.pause(turned_us),
+                // Whoever was answered runs first, should it wait for this core.
+                Wake::Sleep if busy => {
+                    std::thread::yield_now();
+                    clock::now_us()
+                }
+                Wake::Spin | Wake::Sleep => {
+                    self.sleep(turned_us);
+                    clock::now_us()
+                }
+            };
         }
         self.hand_over();
     }
@@ -262,8 +273,7 @@ impl Loop {
     }
 
     /// Until something arrives, or something is due.
-    fn sleep(&mut self) {
-        let now_us = clock::now_us();
+    fn sleep(&mut self, now_us: u64) {
         let due = self.core.next_tick_us().map(|at| Duration::from_micros(at.saturating_sub(now_us)));
         let timeout = due.unwrap_or(self.pace.poll_interval).min(self.pace.poll_interval);
         // poll(2) counts milliseconds: rounding down would make it a busy loop at the end.
@@ -447,5 +457,74 @@ impl Loop {
             }
         }
         self.source.detach();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::FlowSample;
+    use ccplane_core::{Catalog, Config, Driven, NATIVE};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    /// Has one event at its first turn, then none.
+    #[derive(Clone, Default)]
+    struct Idle {
+        turns: Arc<AtomicU64>,
+        sleeps: Arc<AtomicU64>,
+    }
+
+    impl Source for Idle {
+        fn drive(&mut self, _: &mut Core, _: u64, _: &mut Taps) -> Driven {
+            let events = usize::from(self.turns.fetch_add(1, Relaxed) == 0);
+            Driven { events, ..Driven::default() }
+        }
+        fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+            self.sleeps.fetch_add(1, Relaxed);
+            std::thread::sleep(timeout);
+            Ok(())
+        }
+        fn flows(&mut self, _: &Core) -> Vec<FlowRecord> {
+            Vec::new()
+        }
+        fn samples(&mut self, _: &Core) -> Vec<FlowSample> {
+            Vec::new()
+        }
+        fn detach(self: Box<Self>) {}
+    }
+
+    /// Turns and sleeps of a loop with nothing to do, in 100 ms.
+    fn idle(wake: Wake) -> (u64, u64) {
+        let idle = Idle::default();
+        let poll_interval = Duration::from_millis(10);
+        let pace = Pace { wake, spin: Duration::from_millis(1), poll_interval };
+        let catalog = Catalog::new(Vec::new(), 1).unwrap();
+        let core = Core::new(catalog, Rules::all(NATIVE), Config::default()).unwrap();
+        let source = Box::new(idle.clone());
+        let attach = move |_: &mut Core| Ok::<Box<dyn Source>, io::Error>(source);
+        let worker = Worker::spawn("idle", &[], core, pace, None, Post::none(), attach);
+        let worker = worker.map_err(|_| "no loop").unwrap();
+        // The time that it may poll has passed.
+        std::thread::sleep(Duration::from_millis(20));
+        let before = (idle.turns.load(Relaxed), idle.sleeps.load(Relaxed));
+        std::thread::sleep(Duration::from_millis(100));
+        let after = (idle.turns.load(Relaxed), idle.sleeps.load(Relaxed));
+        assert!(worker.ask(Query::Stop));
+        assert!(worker.join());
+        (after.0 - before.0, after.1 - before.1)
+    }
+
+    #[test]
+    fn a_loop_with_nothing_to_do_sleeps_unless_it_is_to_be_busy() {
+        for wake in [Wake::Spin, Wake::Sleep] {
+            let (turns, sleeps) = idle(wake);
+            assert!(
+                sleeps > 0 && turns <= sleeps + 1 && turns <= 20,
+                "{wake:?}: {turns} turns, {sleeps} sleeps"
+            );
+        }
+        let (turns, sleeps) = idle(Wake::Busy);
+        assert!(turns > 20 && sleeps == 0, "{turns} turns, {sleeps} sleeps");
     }
 }

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 /// The side that sends runs the algorithm: the server of what is fetched, the client of what is put. A running agent
 /// steers its flows by its rules, as it does those of other datapaths; where none runs, or where an algorithm is named,
 /// the command has an agent of its own.
+///
+/// A transfer whose peer is gone fails within 13 s.
 #[derive(Args, Debug)]
 pub(crate) struct QuicArgs {
     #[command(subcommand)]
@@ -94,6 +96,16 @@ pub(crate) struct QuicServeArgs {
     /// Where to listen.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:4433")]
     pub(crate) listen: String,
+
+    /// Learn beside the flows, in this process, as `[learn]` in the configuration says: an algorithm with a policy goes on
+    /// from the one that it ships. What is learned ends with the server, unless it is kept.
+    #[arg(long, conflicts_with = "agent")]
+    pub(crate) learn: bool,
+
+    /// Keep what is learned and promoted in this folder, which is made if need be, and begin with what an earlier server
+    /// with this algorithm kept there. What is kept for another network than the algorithm's is not used.
+    #[arg(long, value_name = "FOLDER", requires = "learn")]
+    pub(crate) keep: Option<PathBuf>,
 
     /// Let clients put files there.
     #[arg(long)]

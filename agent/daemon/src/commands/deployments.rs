@@ -103,7 +103,7 @@ fn slots(slots: &[SlotRecord]) -> String {
     table(&header, &rows)
 }
 
-fn learner_text(l: &LearnerRecord) -> String {
+pub(super) fn learner_text(l: &LearnerRecord) -> String {
     let state = match (l.failed, l.adapting) {
         (true, _) => "failed: nothing more is learned",
         (false, true) => "adapts to a path that has changed",

@@ -4,6 +4,7 @@ use super::protocol::{MAX_REQUEST_BYTES, Request, Response};
 use crate::clock;
 use crate::qlog::{self, Filter, Subscription};
 use crate::rundir::{self, RunDirError};
+use ccplane_channel::may_speak;
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -133,7 +134,7 @@ impl Client {
 
     async fn requests(&mut self, answer: &dyn Answer) -> Result<(), SessionError> {
         let uid = self.stream.get_ref().peer_cred()?.uid();
-        if !rundir::may_speak(uid) {
+        if !may_speak(uid) {
             return Err(SessionError::Forbidden { uid });
         }
         while let Some(line) = self.line().await? {

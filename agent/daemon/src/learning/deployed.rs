@@ -1,12 +1,13 @@
 //! What flows decide by, as a learner goes on from it: the float policies behind a slot's snapshots.
 //!
 //! Those that were learned are kept in the run directory, which lives as long as the slots do: an agent that takes a slot
-//! over finds what its snapshot was made from.
+//! over finds what its snapshot was made from. Which of them an algorithm's flows decide by is written down beside them, for
+//! processes that begin slots of their own with it.
 
 use ccplane_core::{Decision, Verdict};
 use ccplane_learn::Policy;
 use ccplane_snapshot::{Hash, MAX_SNAPSHOT_BYTES, Snapshot};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ const MAX_HISTORY: usize = 32;
 /// A float policy and its snapshot, by the snapshot's name.
 const POLICY: &str = "safetensors";
 const SNAPSHOT: &str = "snapshot";
+/// The name of the snapshot that flows decide by, by their algorithm's.
+const ACTIVE: &str = "active";
 
 struct Known {
     hash: Hash,
@@ -74,12 +77,25 @@ impl Deployments {
     /// Follows what the slot decides.
     pub(crate) fn hear(&mut self, decision: &Decision) {
         let Some(hash) = decision.snapshot else { return };
+        let before = self.latest().hash;
         match decision.verdict {
             Verdict::Pushed | Verdict::Promoted | Verdict::TakenOver => self.deployed(hash),
             Verdict::RolledBack(_) if self.history.len() > 1 && self.history.back() == Some(&hash) => {
                 self.history.pop_back();
             }
             _ => {}
+        }
+        if self.latest().hash != before {
+            self.note();
+        }
+    }
+
+    /// Writes down what flows decide by.
+    fn note(&self) {
+        let Some(directory) = &self.directory else { return };
+        let name = format!("{}.{ACTIVE}", self.algorithm);
+        if let Err(error) = replace(directory, &name, self.latest().hash.to_string().as_bytes()) {
+            warn!(algorithm = self.algorithm, %error, directory = %directory.display(), "what flows decide by is not kept");
         }
     }
 
@@ -137,23 +153,46 @@ fn write(directory: &Path, known: &Known) -> io::Result<()> {
     for (kind, bytes) in
         [(POLICY, known.policy.to_bytes().map_err(io::Error::other)?), (SNAPSHOT, known.snapshot.to_bytes())]
     {
-        let unfinished = directory.join(format!("{}.new", known.hash));
-        fs::write(&unfinished, bytes)?;
-        fs::rename(&unfinished, path(directory, known.hash, kind))?;
+        replace(directory, &format!("{}.{kind}", known.hash), &bytes)?;
     }
-    let mut kept = Vec::new();
+    let (mut kept, mut active) = (Vec::new(), BTreeSet::new());
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        if entry.path().extension().is_some_and(|e| e == SNAPSHOT) {
-            kept.push((entry.metadata()?.modified()?, entry.path()));
+        let path = entry.path();
+        if path.extension().is_some_and(|e| e == SNAPSHOT) {
+            kept.push((entry.metadata()?.modified()?, path));
+        } else if path.extension().is_some_and(|e| e == ACTIVE) {
+            active.extend(active_in(&path).map(|hash| self::path(directory, hash, SNAPSHOT)));
         }
     }
+    kept.retain(|(_, path)| !active.contains(path));
     kept.sort();
     for (_, old) in kept.iter().rev().skip(MAX_KNOWN) {
         fs::remove_file(old)?;
         fs::remove_file(old.with_extension(POLICY))?;
     }
     Ok(())
+}
+
+/// Writes a file that is there whole or not at all.
+fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let unfinished = directory.join(format!("{name}.{}", std::process::id()));
+    fs::write(&unfinished, bytes)?;
+    fs::rename(&unfinished, directory.join(name))
+}
+
+/// The name of a snapshot that such a file holds.
+fn active_in(path: &Path) -> Option<Hash> {
+    let mut name = String::new();
+    let most = 2 * size_of::<Hash>() as u64;
+    File::open(path).ok()?.take(most + 1).read_to_string(&mut name).ok()?;
+    name.parse().ok()
+}
+
+/// What this algorithm's flows decided by when it was last written down in `directory`; `None` where that was not learned, or
+/// cannot be used.
+pub(crate) fn latest(directory: &Path, algorithm: &str) -> Option<(Policy, Arc<Snapshot>)> {
+    read(directory, active_in(&directory.join(format!("{algorithm}.{ACTIVE}")))?)
 }
 
 /// What was kept under this name; `None`, with a word in the log, where it cannot be used.
@@ -216,6 +255,20 @@ mod tests {
             of.made(policy, snapshot.clone());
             of.hear(&decided(snapshot.hash(), Verdict::Promoted));
         }
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2 * MAX_KNOWN);
+        // And which of them is active; of what was active before this one may be one more.
+        let count = || fs::read_dir(directory.path()).unwrap().count();
+        assert!((2 * MAX_KNOWN + 1..=2 * MAX_KNOWN + 3).contains(&count()), "{}", count());
+        let active = latest(directory.path(), "aurora").unwrap().1.hash();
+        assert_eq!(active, of.snapshot().hash());
+
+        // Whatever another algorithm learns meanwhile, it stays.
+        let (policy, snapshot) = policy_and_snapshot(0);
+        let mut other = Deployments::new("mocc", policy, snapshot, Some(directory.path().to_owned()));
+        for n in 101..101 + 2 * MAX_KNOWN as u64 {
+            let (policy, snapshot) = policy_and_snapshot(n);
+            other.made(policy, snapshot.clone());
+            other.hear(&decided(snapshot.hash(), Verdict::Promoted));
+        }
+        assert_eq!(latest(directory.path(), "aurora").unwrap().1.hash(), active);
     }
 }

@@ -12,6 +12,7 @@ mod learner;
 mod live;
 mod mailbox;
 mod offer;
+mod resumed;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -21,9 +22,11 @@ pub(crate) use decisions::DecisionLog;
 pub(crate) use learner::Learn;
 pub(crate) use mailbox::LoopId;
 pub(crate) use offer::{Ask, Offer};
+pub(crate) use resumed::resume;
 pub(crate) use thread::{Gauges, Shares};
 
 use crate::config::{Learn as LearnConfig, LearnMode};
+use crate::control::LearnerRecord;
 use ccplane_alg::{Algorithm, PolicySource, configure};
 use ccplane_core::{Batch, Decision, Rules};
 use ccplane_learn::Policy;
@@ -33,14 +36,15 @@ use live::Live;
 use mailbox::{Mailbox, Poster};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use thread::Wish;
 use tracing::{info, warn};
 use twin::Twin;
 
-/// Below the run directory.
-const POLICIES: &str = "policies";
+/// Where an agent keeps learned policies, below the run directory.
+pub(crate) const POLICIES: &str = "policies";
 
 /// Where one loop's rows and decisions go.
 pub(crate) struct Post {
@@ -95,6 +99,19 @@ impl LearnerView {
     pub(crate) fn dropped_rows(&self) -> u64 {
         self.mailbox.dropped()
     }
+
+    /// What is said of it.
+    pub(crate) fn record(&self) -> LearnerRecord {
+        LearnerRecord {
+            algorithm: self.algorithm.to_owned(),
+            rows: self.gauges.rows.load(Relaxed),
+            dropped_rows: self.dropped_rows(),
+            candidates: self.gauges.candidates.load(Relaxed),
+            cpu_s: self.gauges.cpu_us.load(Relaxed) as f64 / 1e6,
+            adapting: self.gauges.adapting.load(Relaxed),
+            failed: self.gauges.failed.load(Relaxed),
+        }
+    }
 }
 
 struct Pupil {
@@ -115,7 +132,7 @@ pub(crate) struct Learning {
 }
 
 impl Learning {
-    /// Mailboxes for the algorithms that have policies, as `rules` configure them. What is learned is kept below `run_dir`,
+    /// Mailboxes for the algorithms that have policies, as `rules` configure them. What is learned is kept in `directory`,
     /// if there is one. Nothing runs yet.
     ///
     /// # Errors
@@ -124,7 +141,7 @@ impl Learning {
         config: &LearnConfig,
         algorithms: &[Arc<dyn Algorithm>],
         rules: &Rules,
-        run_dir: Option<&Path>,
+        directory: Option<PathBuf>,
     ) -> io::Result<Learning> {
         let log = DecisionLog::open(config.decision_log.as_deref())?;
         let on = config.mode != LearnMode::Off;
@@ -145,7 +162,7 @@ impl Learning {
             mode: config.mode,
             noise: config.noise() as f32,
             log,
-            directory: run_dir.map(|d| d.join(POLICIES)),
+            directory,
         })
     }
 

@@ -4,7 +4,7 @@ use super::mailbox::{LoopId, Mailbox, Poster};
 use super::{DecisionLog, Learn, LearnerView, Learning, Post, Running, Shares, thread};
 use crate::config;
 use crate::learning::learner::Pressure;
-use ccplane_alg::{Algorithm, Command, Control, FlowInfo, Row, configure};
+use ccplane_alg::{Algorithm, Control, FlowInfo, Row, configure};
 use ccplane_contract::FlowId;
 use ccplane_core::{Batch, Candidate, DatapathId, Decision, MAX_ROWS, Origin, Rule, Rules, Verdict};
 use std::collections::BTreeMap;
@@ -150,7 +150,7 @@ fn learning_is_of_the_variant_that_the_first_rule_configures() {
 }
 
 /// What a flow's program begins with.
-fn fields(algorithm: &dyn Algorithm) -> Vec<Command> {
+fn fields(algorithm: &dyn Algorithm) -> Vec<(&'static str, i64)> {
     let info = FlowInfo {
         mss_bytes: 1448,
         init_cwnd_bytes: 14_480,
@@ -161,5 +161,5 @@ fn fields(algorithm: &dyn Algorithm) -> Vec<Command> {
     };
     let mut control = Control::default();
     algorithm.flow(&info, &mut control);
-    control.take()
+    control.requests().flat_map(|request| request.fields.to_vec()).collect()
 }

@@ -134,7 +134,12 @@ impl Link {
     }
 
     /// Sends what waits, as far as there is room; true if nothing waits any more.
+    #[inline]
     pub(super) fn flush(&mut self) -> bool {
+        self.backlog.is_empty() || self.flush_backlog()
+    }
+
+    fn flush_backlog(&mut self) -> bool {
         while let Some(datagram) = self.backlog.front() {
             let sent = transmit(&mut self.ring, &self.socket, &self.to, datagram);
             if sent == Err(SendError::Full) {
@@ -209,6 +214,15 @@ impl Inbox {
 
     /// Moves at most `max` events over; returns how many.
     pub(super) fn drain(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+        if self.events.is_empty() && self.dropped == 0 {
+            return 0;
+        }
+        if events.is_empty() && self.dropped == 0 && self.events.len() <= max {
+            // All there are: no event is moved, and each side keeps the other's room.
+            let queued = Vec::from(std::mem::take(&mut self.events));
+            self.events = VecDeque::from(std::mem::replace(events, queued));
+            return events.len();
+        }
         let before = events.len();
         if max > 0 && self.dropped > 0 {
             events.push(Event::Dropped { count: std::mem::take(&mut self.dropped) });

@@ -10,14 +10,11 @@ mod socket;
 mod v1;
 mod v2;
 
+use crate::clock;
 use crate::rundir::RunDirError;
 use ccplane_channel::ring::ReadError;
 use ccplane_channel::{End, Record, SOCKET_PREFIX, Wake};
-use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
-};
-use ccplane_infer::Shape;
-use ccplane_program::ir::Program;
+use ccplane_contract::{Datapath, Forward};
 use ccplane_wire::DecodeError;
 use ccplane_wire::v2::{MAGIC, MAX_FRAME_BYTES, TurnedAway};
 use link::Link;
@@ -29,14 +26,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tracing::{debug, info, warn};
 use v1::V1Peer;
 use v2::V2Peer;
 
 /// Frames taken from one ring in one go, so that no datapath keeps the others waiting.
 const MAX_RING_FRAMES: usize = 256;
-/// Time between two looks at the socket while frames come through rings, microseconds.
+/// Time between two looks at what wakes us while frames come through rings, microseconds: a system call. As long as it takes
+/// at most to find that a datapath with a ring is gone, or that a new one has come; who sleeps finds it at once.
+pub const LOOK_EVERY_US: u64 = 1000;
+/// The same while others speak over the socket.
 const SOCKET_EVERY_US: u64 = 10;
 /// Events of one wait; more are there at the next one.
 const MAX_POLLED: usize = 64;
@@ -84,8 +84,12 @@ pub struct Hub {
     record: Record,
     /// Who has a ring.
     rings: Vec<PeerId>,
-    /// When the socket is to be looked at again, though nothing says that it has something.
-    next_socket_us: u64,
+    /// The socket has something.
+    socket_ready: bool,
+    /// When to look again what has something, though nobody has slept.
+    next_look_us: u64,
+    /// Perhaps somebody has left.
+    some_left: bool,
     by_address: HashMap<UnixAddr, PeerId>,
     peers: BTreeMap<PeerId, Peer>,
     next_peer: u64,
@@ -122,7 +126,9 @@ impl Hub {
             buffer: vec![0; MAX_FRAME_BYTES],
             record: Record::default(),
             rings: Vec::new(),
-            next_socket_us: 0,
+            socket_ready: true,
+            next_look_us: 0,
+            some_left: false,
             by_address: HashMap::new(),
             peers: BTreeMap::new(),
             next_peer: 1,
@@ -144,11 +150,24 @@ impl Hub {
     /// who left.
     pub fn receive(&mut self, max: usize, now_us: u64, changes: &mut Vec<Change>) -> usize {
         let mut taken = self.receive_rings();
-        if self.rings.is_empty() || now_us >= self.next_socket_us {
-            self.next_socket_us = now_us.saturating_add(SOCKET_EVERY_US);
-            taken += self.receive_datagrams(max, now_us, changes);
+        if self.rings.is_empty() {
+            self.socket_ready = true;
+        } else if now_us >= self.next_look_us {
+            let all_have_rings = self.rings.len() == self.peers.len();
+            let every_us = if all_have_rings { LOOK_EVERY_US } else { SOCKET_EVERY_US };
+            self.next_look_us = now_us.saturating_add(every_us);
+            self.some_left = true;
+            if let Err(error) = self.look(EpollTimeout::ZERO) {
+                warn!(%error, "look for datapaths");
+            }
         }
-        self.collect_gone(changes);
+        if std::mem::take(&mut self.socket_ready) {
+            taken += self.receive_datagrams(max, now_us, changes);
+            self.some_left = true;
+        }
+        if std::mem::take(&mut self.some_left) {
+            self.collect_gone(changes);
+        }
         taken
     }
 
@@ -158,8 +177,12 @@ impl Hub {
         for id in &self.rings {
             let Some(Peer(Protocol::V2(peer))) = self.peers.get_mut(id) else { continue };
             match peer.take_ring(&mut self.record, MAX_RING_FRAMES) {
-                Ok(frames) => taken += frames,
+                Ok(frames) => {
+                    taken += frames;
+                    self.some_left |= peer.is_gone();
+                }
                 Err(error) => {
+                    self.some_left = true;
                     warn!(peer = id.0, %error, "a datapath wrote garbage into its ring");
                     peer.drop_out(&error.to_string());
                     broken.push(error);
@@ -201,42 +224,52 @@ impl Hub {
     /// # Errors
     /// epoll(7) failed.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        let mut polled = [EpollEvent::empty(); MAX_POLLED];
-        let mut count = 0;
         // Each ring is told that we sleep, and only then looked at for the last time.
         let quiet = self.ends().all(|(_, end)| end.doze());
         let waited = if quiet {
-            let timeout = EpollTimeout::try_from(timeout).unwrap_or(EpollTimeout::MAX);
-            self.pollable.wait(&mut polled, timeout).map(|n| count = n)
+            self.look(EpollTimeout::try_from(timeout).unwrap_or(EpollTimeout::MAX))
         } else {
             Ok(())
         };
-        let woken = |id: u64| polled.iter().take(count).any(|event| event.data() == id);
-        self.ends().for_each(|(id, end)| end.awake(woken(id.0)));
-        if woken(THE_SOCKET) {
-            self.next_socket_us = 0;
-        }
-        match waited {
-            Ok(()) | Err(Errno::EINTR) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
+        self.ends().for_each(|(_, end)| end.awake());
+        Ok(waited?)
     }
 
-    /// Looks at the rings without pause, until something is there or `at_most` has passed; false if there are none.
-    pub fn spin(&self, at_most: Duration) -> bool {
-        let start = Instant::now();
-        while !self.rings.is_empty() {
+    /// What has something, within `timeout`: the socket, and rings whose datapaths have woken us or are gone.
+    fn look(&mut self, timeout: EpollTimeout) -> Result<(), Errno> {
+        let mut polled = [EpollEvent::empty(); MAX_POLLED];
+        let count = match self.pollable.wait(&mut polled, timeout) {
+            Err(Errno::EINTR) => 0,
+            waited => waited?,
+        };
+        for event in polled.iter().take(count) {
+            match event.data() {
+                THE_SOCKET => self.socket_ready = true,
+                id => {
+                    if let Some(Peer(Protocol::V2(peer))) = self.peers.get_mut(&PeerId(id)) {
+                        peer.take_wakes();
+                        self.some_left |= peer.is_gone();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the rings without pause, from `now_us` on, until something is there or `at_most_us` have passed; the time
+    /// of the last look at the clock if something is there.
+    pub fn spin(&self, mut now_us: u64, at_most_us: u64) -> Option<u64> {
+        let until_us = now_us.saturating_add(at_most_us);
+        while !self.rings.is_empty() && now_us < until_us {
             for _ in 0..LOOKS {
                 if self.ends().any(|(_, end)| end.is_ready()) {
-                    return true;
+                    return Some(now_us);
                 }
                 std::hint::spin_loop();
             }
-            if start.elapsed() >= at_most {
-                break;
-            }
+            now_us = clock::now_us();
         }
-        false
+        None
     }
 
     fn ends(&self) -> impl Iterator<Item = (PeerId, &End)> {
@@ -414,20 +447,6 @@ enum Protocol {
 }
 
 impl Peer {
-    fn datapath(&self) -> &dyn Datapath {
-        match &self.0 {
-            Protocol::V1(peer) => peer,
-            Protocol::V2(peer) => peer,
-        }
-    }
-
-    fn datapath_mut(&mut self) -> &mut dyn Datapath {
-        match &mut self.0 {
-            Protocol::V1(peer) => peer,
-            Protocol::V2(peer) => peer,
-        }
-    }
-
     fn ring(&self) -> Option<&End> {
         match &self.0 {
             Protocol::V1(_) => None,
@@ -457,56 +476,19 @@ impl Peer {
     }
 }
 
-impl Datapath for Peer {
-    fn capabilities(&self) -> Capabilities {
-        self.datapath().capabilities()
+impl Forward for Peer {
+    fn inner(&self) -> &dyn Datapath {
+        match &self.0 {
+            Protocol::V1(peer) => peer,
+            Protocol::V2(peer) => peer,
+        }
     }
-    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
-        self.datapath_mut().install(uid, program)
-    }
-    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
-        self.datapath_mut().remove(uid)
-    }
-    fn set_program(
-        &mut self,
-        flow: FlowId,
-        uid: ProgramUid,
-        fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        self.datapath_mut().set_program(flow, uid, fields)
-    }
-    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
-        self.datapath_mut().update(flow, fields)
-    }
-    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        self.datapath_mut().release(flow)
-    }
-    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
-        self.datapath_mut().define_slot(slot, shape)
-    }
-    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
-        self.datapath_mut().push(slot, image, part)
-    }
-    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
-        self.datapath_mut().share(slot, share)
-    }
-    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.datapath_mut().promote(slot)
-    }
-    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.datapath_mut().rollback(slot)
-    }
-    fn slots(&mut self) -> Vec<SlotStats> {
-        self.datapath_mut().slots()
-    }
-    fn heartbeat(&mut self) {
-        self.datapath_mut().heartbeat();
-    }
-    fn flows(&mut self) -> Vec<FlowStats> {
-        self.datapath_mut().flows()
-    }
-    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
-        self.datapath_mut().poll(max, events)
+
+    fn inner_mut(&mut self) -> &mut dyn Datapath {
+        match &mut self.0 {
+            Protocol::V1(peer) => peer,
+            Protocol::V2(peer) => peer,
+        }
     }
 }
 

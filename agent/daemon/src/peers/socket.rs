@@ -1,6 +1,7 @@
 //! The datagram socket that datapaths of other processes send to.
 
 use crate::rundir::{self, RunDirError};
+use ccplane_channel::may_speak;
 use ccplane_contract::DatapathError;
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -117,7 +118,7 @@ impl Socket {
         let named = |a: &UnixAddr| a.len() as usize > std::mem::offset_of!(libc::sockaddr_un, sun_path);
         Ok(match (uid, received.address.filter(named)) {
             (None, _) => Received::Unheard(Unheard::NoCredentials),
-            (Some(uid), _) if !rundir::may_speak(uid) => Received::Unheard(Unheard::Forbidden { uid }),
+            (Some(uid), _) if !may_speak(uid) => Received::Unheard(Unheard::Forbidden { uid }),
             (_, None) => Received::Unheard(Unheard::NoAddress),
             _ if received.flags.contains(MsgFlags::MSG_TRUNC) => {
                 Received::Unheard(Unheard::TooLong { limit })

@@ -1,7 +1,7 @@
 //! The hub against datapaths played by hand, over real sockets.
 
 use super::*;
-use ccplane_contract::{FlowInfo, Mode};
+use ccplane_contract::{DatapathError, Event, Field, FlowId, FlowInfo, Mode, ProgramUid};
 use ccplane_wire::v1::{self, AddrOrder};
 use ccplane_wire::v2::{self, Clock, Features};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -167,7 +167,10 @@ fn a_libccp_flow_is_steered_from_create_to_close() {
     assert!(world.receive().is_empty());
     assert_eq!(
         world.events(id),
-        [Event::Report { flow, program: uid, seq: 1, at_us: 77, values: vec![2896] }, Event::Closed { flow }]
+        [
+            Event::Report { flow, program: uid, seq: 1, at_us: 77, values: vec![2896].into() },
+            Event::Closed { flow }
+        ]
     );
     let peer = world.hub.peer(id).unwrap();
     assert_eq!(peer.update(flow, &[]), Err(DatapathError::NoFlow(flow)));
@@ -264,7 +267,7 @@ fn a_v2_datapath_from_hello_to_farewell() {
         world.events(id),
         [
             Event::Created { flow, info: info() },
-            Event::Report { flow, program: good, seq: 4, at_us: 1234, values: vec![-5] }
+            Event::Report { flow, program: good, seq: 4, at_us: 1234, values: vec![-5].into() }
         ]
     );
     let peer = world.hub.peer(id).unwrap();

@@ -13,16 +13,16 @@ use ccplane_channel::{End, RING_BYTES, Record};
 use ccplane_contract::slots::check_policies;
 use ccplane_contract::{
     Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
-    check_fields,
+    Values, check_fields,
 };
 use ccplane_infer::Shape;
 use ccplane_program::ir::Program;
-use ccplane_wire::DecodeError;
 use ccplane_wire::v2::{
-    ByeReason, Features, Hello, MINOR, SLOTS_MINOR, ToAgent, ToDatapath, TurnedAway, Welcome, frames,
+    ByeReason, Features, Hello, MINOR, Report, SLOTS_MINOR, ToAgent, ToDatapath, TurnedAway, Welcome, frames,
     negotiate,
 };
-use std::collections::{HashMap, HashSet};
+use ccplane_wire::{DecodeError, List};
+use std::collections::{BTreeMap, HashSet};
 use tracing::{debug, warn};
 
 /// Programs that a datapath may ask us to keep track of, whatever it says of itself.
@@ -36,10 +36,10 @@ pub(super) struct V2Peer {
     link: Link,
     capabilities: Capabilities,
     inbox: Inbox,
-    programs: HashMap<ProgramUid, Installed>,
+    programs: BTreeMap<ProgramUid, Installed>,
     slots: Slots,
     /// The program that each flow was last set to.
-    flows: HashMap<FlowId, Option<ProgramUid>>,
+    flows: BTreeMap<FlowId, Option<ProgramUid>>,
     stats: Vec<FlowStats>,
     /// FLOW_STATS so far, until the last one of an answer.
     incoming_stats: Vec<FlowStats>,
@@ -93,9 +93,9 @@ impl V2Peer {
             link,
             capabilities,
             inbox: Inbox::default(),
-            programs: HashMap::new(),
+            programs: BTreeMap::new(),
             slots: Slots::new(hello.slots.iter()),
-            flows: HashMap::new(),
+            flows: BTreeMap::new(),
             stats: Vec::new(),
             incoming_stats: Vec::new(),
             next_request: 1,
@@ -106,7 +106,9 @@ impl V2Peer {
     pub(super) fn take(&mut self, datagram: &[u8]) -> Result<(), DecodeError> {
         for frame in frames(datagram) {
             let frame = frame?;
-            if let Some(message) = ToAgent::parse(frame)? {
+            if let Some(reports) = frame.reports()? {
+                self.reports(&reports);
+            } else if let Some(message) = ToAgent::parse(frame)? {
                 self.message(frame.request, message);
             }
         }
@@ -126,6 +128,13 @@ impl V2Peer {
     /// Its ring, if it has one.
     pub(super) fn ring(&self) -> Option<&End> {
         self.link.ring()
+    }
+
+    /// It has woken us through its ring, or is gone.
+    pub(super) fn take_wakes(&mut self) {
+        if self.link.ring().is_some_and(|ring| !ring.take_wakes()) {
+            self.link.set_gone();
+        }
     }
 
     /// Ends the conversation: what came through its ring cannot be.
@@ -149,17 +158,7 @@ impl V2Peer {
                     self.inbox.push(Event::Closed { flow });
                 }
             }
-            ToAgent::Reports(reports) => {
-                for report in reports.iter().filter(|r| self.flows.contains_key(&r.flow)) {
-                    self.inbox.push(Event::Report {
-                        flow: report.flow,
-                        program: report.program,
-                        seq: report.seq,
-                        at_us: report.at_us,
-                        values: report.values.iter().collect(),
-                    });
-                }
-            }
+            ToAgent::Reports(reports) => self.reports(&reports),
             ToAgent::Dropped { count } => self.inbox.push(Event::Dropped { count }),
             ToAgent::FlowStats { last, flows } => {
                 let room = self.capabilities.max_flows.saturating_sub(self.incoming_stats.len());
@@ -181,6 +180,22 @@ impl V2Peer {
                 self.link.set_gone();
             }
             ToAgent::Hello(_) | ToAgent::Done | ToAgent::Heartbeat { .. } => {}
+        }
+    }
+
+    fn reports(&mut self, reports: &List<'_, Report<'_>>) {
+        for report in reports {
+            if self.flows.contains_key(&report.flow) {
+                let mut values = Values::from_elem(0, report.values.len());
+                report.values.copy_to(&mut values);
+                self.inbox.push(Event::Report {
+                    flow: report.flow,
+                    program: report.program,
+                    seq: report.seq,
+                    at_us: report.at_us,
+                    values,
+                });
+            }
         }
     }
 
@@ -251,7 +266,7 @@ impl V2Peer {
 
     /// Reports the end of all its flows, because the datapath has gone.
     pub(super) fn close_all(&mut self) {
-        for (flow, _) in self.flows.drain() {
+        for flow in std::mem::take(&mut self.flows).into_keys() {
             self.inbox.push(Event::Closed { flow });
         }
     }

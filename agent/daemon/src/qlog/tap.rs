@@ -224,7 +224,7 @@ impl Taps {
         match passed {
             Passed::Event(Happened::Report { flow, program, seq, at_us, values }) => {
                 let program = self.program(program);
-                self.tell(at, flow, Event::Report { program, seq, at_us, values });
+                self.tell(at, flow, Event::Report { program, seq, at_us, values: values.into_vec() });
             }
             Passed::Event(Happened::Closed { flow }) => {
                 self.tell(at, flow, Event::FlowEnded);

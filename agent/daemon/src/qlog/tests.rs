@@ -113,7 +113,7 @@ impl Lab {
             program: uid,
             seq,
             at_us: 77,
-            values: vec![1000, 0, 0, 20_500],
+            values: vec![1000, 0, 0, 20_500].into(),
         };
         let events = (self.reports + 1..=self.reports + count).map(report).collect();
         self.reports += count;

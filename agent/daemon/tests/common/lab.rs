@@ -11,7 +11,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Longer than any test.
-const LONG: Duration = Duration::from_secs(120);
+pub const LONG: Duration = Duration::from_secs(120);
+/// Time between two samples of a flow.
+pub const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 /// The link: 20 Mb/s, 10 ms each way.
 pub const LINK_MBIT: u32 = 20;
 const DELAY_US: u64 = 10_000;
@@ -57,12 +59,17 @@ impl Lab {
     }
 
     pub fn flow_of(&self, congestion: &str) -> BulkFlow {
+        self.flow_to(congestion, 0)
+    }
+
+    /// To this port of the receiver's; 0 for any.
+    pub fn flow_to(&self, congestion: &str, port: u16) -> BulkFlow {
         let config = FlowConfig {
             congestion: congestion.to_owned(),
-            receiver: SocketAddr::new(self.link.receiver_addresses().v4.into(), 0),
+            receiver: SocketAddr::new(self.link.receiver_addresses().v4.into(), port),
             duration: LONG,
             bytes: None,
-            sample_every: Duration::from_millis(20),
+            sample_every: SAMPLE_EVERY,
         };
         BulkFlow::start(&config, self.link.sender_ns(), self.link.receiver_ns(), Instant::now()).unwrap()
     }

@@ -67,6 +67,8 @@ impl Executor for StockExecutor {
                 Step::Push { .. } | Step::Promote(_) | Step::Rollback(_) => {
                     return Err("libccp has no policies".into());
                 }
+                // What the primitives say of it is all that libccp's programs know.
+                Step::SegmentSize { .. } => {}
                 Step::Invoke(prims) => {
                     let Invocation { code, cwnd: new_cwnd, rate: new_rate, report } =
                         libccp.invoke(prims, cwnd, rate);

@@ -2,7 +2,7 @@
 //! window, rate and reports that the reference VM has, and none is aborted.
 #![allow(clippy::unwrap_used)]
 
-use ccplane_alg::{Algorithm, Command, Control, FlowInfo, Report};
+use ccplane_alg::{Algorithm, Control, FlowInfo, Report};
 use ccplane_algs::{CcpReno, Cubic, Reno};
 use ccplane_oracle::cases;
 use ccplane_oracle::libccp::Libccp;
@@ -81,9 +81,11 @@ impl Steered {
         };
         let mut control = Control::default();
         let flow = algorithm.flow(&info, &mut control);
-        let mut commands = control.take();
-        let Some(Command::SetProgram { fields, .. }) = commands.pop() else { panic!("{commands:?}") };
-        Steered { program, stock, flow, control, start: fields }
+        let last = control.requests().last().unwrap();
+        assert!(last.program.is_some());
+        let start = last.fields.to_vec();
+        control.clear();
+        Steered { program, stock, flow, control, start }
     }
 
     /// Fields as libccp names them.
@@ -114,12 +116,10 @@ impl Steered {
             .collect();
         let report = Report { program: "any", names: &names, values, truth: None };
         self.flow.on_report(now_us, &report, &mut self.control);
-        let commands = self.control.take();
-        commands.into_iter().fold(Vec::new(), |mut all, command| {
-            let Command::Update { fields } = command else { panic!("{command:?}") };
-            all.extend(fields);
-            all
-        })
+        assert!(self.control.requests().all(|request| request.program.is_none()));
+        let fields = self.control.requests().flat_map(|request| request.fields.to_vec()).collect();
+        self.control.clear();
+        fields
     }
 }
 

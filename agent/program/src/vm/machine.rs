@@ -7,29 +7,29 @@ use super::{Decision, EWMA_DENOM, Flow, Knobs, Outcome, Policies, Prims, wrapped
 use crate::ir::{
     Clause, Dst, Inst, MAX_CWND_BYTES, MAX_POLICY_INPUTS, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS,
 };
-use crate::ir::{Op, PRIM_COUNT, Prim, Program, RegId, RegKind, Src};
+use crate::ir::{Op, Prim, Program, RegId, RegKind, Src};
 use alloc::vec::Vec;
 use core::fmt;
 
 /// As many as a byte can name.
 const CELLS: usize = 256;
-const TMPS: usize = MAX_REGS;
-const PRIMS: usize = TMPS + MAX_TMPS;
-const CWND: usize = PRIMS + PRIM_COUNT;
-const RATE: usize = CWND + 1;
-const MICROS: usize = RATE + 1;
-const ACTION: usize = MICROS + 1;
-const SNAPSHOT: usize = ACTION + 1;
-const REPORT: usize = SNAPSHOT + 1;
-const CONTINUE: usize = REPORT + 1;
-const CONSTANTS: usize = CONTINUE + 1;
-/// Different constants of one program.
-const MAX_CONSTANTS: usize = CELLS - CONSTANTS;
+// What goes in and out in pairs does not lie side by side: copied as one vector right after it was written as two numbers,
+// it would stall the processor.
+const CWND: usize = 0;
+const MICROS: usize = 1;
+const RATE: usize = 2;
+const SNAPSHOT: usize = 3;
+const ACTION: usize = 4;
+const REPORT: usize = 5;
+const CONTINUE: usize = 6;
+/// Registers, temporaries, what is read of an ACK, constants: one behind the other, without gaps. Of an ACK's cache misses most
+/// would be those.
+const REGS: usize = 8;
 
 /// A program has more different constants than a [`Machine`] holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooManyConstants {
-    /// How many are allowed.
+    /// How many there is room for beside its registers and what it reads.
     pub limit: usize,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for TooManyConstants {
 
 impl core::error::Error for TooManyConstants {}
 
-/// What a step does: an [`Op`] on `cells[a]` and `cells[b]` into `cells[dst]`, or one of the last three. One flat list
+/// What a step does: an [`Op`] on `cells[a]` and `cells[b]` into `cells[dst]`, or one of the last eight. One flat list
 /// (a variant that holds an `Op` made the machine a third slower), so that a step is decoded by one jump.
 #[derive(Clone, Copy, Debug)]
 enum Action {
@@ -69,6 +69,16 @@ enum Action {
     MoveMicros,
     /// Goes to step `dst, b` unless `cells[a]`.
     Unless,
+    /// [`Action::Lt`], and the step after it, which is an `Unless` of what comes of it; most guards are of these.
+    UnlessLt,
+    /// The same of [`Action::Gt`].
+    UnlessGt,
+    /// The same of [`Action::Or`].
+    UnlessOr,
+    /// [`Action::Lt`], and the step after it, which is an `If` of what comes of it.
+    IfLt,
+    /// The same of [`Action::Gt`].
+    IfGt,
     /// A clause ran: the end, unless it said `(fallthrough)`.
     Leave,
 }
@@ -110,6 +120,14 @@ struct Step {
     b: u8,
 }
 
+impl Step {
+    /// Where an [`Action::Unless`] goes.
+    #[inline]
+    fn target(&self) -> usize {
+        usize::from(u16::from_le_bytes([self.dst, self.b]))
+    }
+}
+
 #[derive(Clone, Debug)]
 struct History {
     cells: core::ops::Range<usize>,
@@ -123,13 +141,21 @@ pub struct Machine {
     histories: Vec<History>,
     inputs: usize,
     regs: usize,
-    /// Those that it reads.
+    /// Those that it reads, in the order of their cells, which begin at `prims_at`.
     prims: Vec<Prim>,
+    prims_at: usize,
     /// Registers that a report resets, and to what.
     volatile: Vec<(RegId, i64)>,
-    cells: [i64; CELLS],
+    cells: Cells,
     constants: usize,
+    /// All clauses run, whichever did before: nothing says so at run time.
+    goes_on: bool,
 }
+
+/// From the start of a cache line on.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Cells([i64; CELLS]);
 
 impl Machine {
     /// Lays a program out.
@@ -142,18 +168,21 @@ impl Machine {
             cells: program.history_cells(n),
             regs: h.regs.clone(),
         };
+        let regs = program.regs().len().min(MAX_REGS);
         let mut machine = Machine {
             steps: Vec::new(),
             histories: program.histories().iter().enumerate().map(history).collect(),
             inputs: program.policy_inputs().min(MAX_POLICY_INPUTS),
-            regs: program.regs().len().min(MAX_REGS),
+            regs,
             prims: Prim::ALL.into_iter().filter(|prim| program.reads_prim(*prim)).collect(),
+            prims_at: REGS + regs + tmps(program),
             volatile: volatile
                 .filter(|(decl, _)| decl.volatile && decl.kind != RegKind::Local)
                 .map(|(decl, reg)| (reg, decl.init))
                 .collect(),
-            cells: [0; CELLS],
+            cells: Cells([0; CELLS]),
             constants: 0,
+            goes_on: goes_on(program),
         };
         program.clauses().iter().try_for_each(|clause| machine.lay_out(program, clause))?;
         Ok(machine)
@@ -166,16 +195,48 @@ impl Machine {
         let conditional = clause.guard != Src::Bool(true);
         if conditional {
             let guard = self.cell(clause.guard)?;
+            if let Some(last) = self.steps.last_mut().filter(|last| last.dst == guard)
+                && !block(clause.guard_range()).is_empty()
+            {
+                last.action = match last.action {
+                    Action::Lt => Action::UnlessLt,
+                    Action::Gt => Action::UnlessGt,
+                    Action::Or => Action::UnlessOr,
+                    other => other,
+                };
+            }
             self.steps.push(Step { action: Action::Unless, dst: 0, a: guard, b: 0 });
         }
-        block(clause.body_range()).iter().try_for_each(|inst| self.inst(inst))?;
-        self.steps.push(Step { action: Action::Leave, dst: 0, a: 0, b: 0 });
+        let body_at = self.steps.len();
+        for inst in block(clause.body_range()) {
+            if !(self.goes_on && inst.dst == Dst::ShouldContinue) {
+                self.inst(inst)?;
+                self.fuse_if(body_at);
+            }
+        }
+        if !self.goes_on {
+            self.steps.push(Step { action: Action::Leave, dst: 0, a: 0, b: 0 });
+        }
         if conditional {
             // At most three steps an instruction or clause: fits 16 bits.
             let [low, high] = (self.steps.len() as u16).to_le_bytes();
             (self.steps[unless].dst, self.steps[unless].b) = (low, high);
         }
         Ok(())
+    }
+
+    /// Makes one of the last two steps, if both are behind `from`, and the first is compared for the second.
+    fn fuse_if(&mut self, from: usize) {
+        if let Some([.., compare, then]) = self.steps.get_mut(from..)
+            && matches!(then.action, Action::If)
+            && then.a == compare.dst
+        {
+            compare.action = match compare.action {
+                Action::Lt => Action::IfLt,
+                Action::Gt => Action::IfGt,
+                other => other,
+            };
+        }
     }
 
     fn inst(&mut self, inst: &Inst) -> Result<(), TooManyConstants> {
@@ -186,8 +247,8 @@ impl Machine {
         }
         let (a, b) = (if inst.op == Op::Bind { 0 } else { self.cell(inst.a)? }, self.cell(inst.b)?);
         let dst = match inst.dst {
-            Dst::Reg(r) => usize::from(r) % MAX_REGS,
-            Dst::Tmp(t) => TMPS + usize::from(t) % MAX_TMPS,
+            Dst::Reg(r) => self.reg(r),
+            Dst::Tmp(t) => self.tmp(t),
             Dst::Cwnd => CWND,
             Dst::Rate => RATE,
             Dst::Micros => MICROS,
@@ -210,9 +271,10 @@ impl Machine {
         let cell = match src {
             Src::Imm(value) => self.constant(value)?,
             Src::Bool(value) => self.constant(value.into())?,
-            Src::Reg(r) => usize::from(r) % MAX_REGS,
-            Src::Tmp(t) => TMPS + usize::from(t) % MAX_TMPS,
-            Src::Prim(prim) => PRIMS + prim as usize,
+            Src::Reg(r) => self.reg(r),
+            Src::Tmp(t) => self.tmp(t),
+            // It is there: the program reads it.
+            Src::Prim(prim) => self.prims_at + self.prims.iter().position(|p| *p == prim).unwrap_or(0),
             Src::Cwnd => CWND,
             Src::Rate => RATE,
             Src::Micros => MICROS,
@@ -222,15 +284,25 @@ impl Machine {
         Ok(cell as u8)
     }
 
+    fn reg(&self, reg: RegId) -> usize {
+        REGS + usize::from(reg) % self.regs.max(1)
+    }
+
+    fn tmp(&self, tmp: u8) -> usize {
+        REGS + self.regs + usize::from(tmp)
+    }
+
     fn constant(&mut self, value: i64) -> Result<usize, TooManyConstants> {
-        let known = &self.cells[CONSTANTS..CONSTANTS + self.constants];
+        let first = self.prims_at + self.prims.len();
+        let known = &self.cells.0[first..first + self.constants];
         let at = known.iter().position(|c| *c == value).unwrap_or(self.constants);
-        if at == MAX_CONSTANTS {
-            return Err(TooManyConstants { limit: MAX_CONSTANTS });
+        let limit = CELLS - first;
+        if at == limit {
+            return Err(TooManyConstants { limit });
         }
         self.constants = self.constants.max(at + 1);
-        self.cells[CONSTANTS + at] = value;
-        Ok(CONSTANTS + at)
+        self.cells.0[first + at] = value;
+        Ok(first + at)
     }
 
     /// Does what [`Flow::invoke_with`] does with the program, to a flow that has [started](Flow::start) it.
@@ -249,17 +321,18 @@ impl Machine {
 
     /// Takes over a flow's registers, for [`Machine::step`].
     pub fn load(&mut self, flow: &Flow) {
-        self.cells[..self.regs].copy_from_slice(&flow.regs[..self.regs]);
+        let regs = self.regs_mut();
+        regs.copy_from_slice(&flow.regs[..regs.len()]);
     }
 
     /// The registers taken over, as they are now.
     pub fn regs(&self) -> &[i64] {
-        &self.cells[..self.regs]
+        &self.cells.0[REGS..REGS + self.regs]
     }
 
     /// The same, to be set from outside.
     pub fn regs_mut(&mut self) -> &mut [i64] {
-        &mut self.cells[..self.regs]
+        &mut self.cells.0[REGS..REGS + self.regs]
     }
 
     /// As [`Machine::invoke_with`], on the registers that were [loaded](Machine::load): the flow's own stay as they are.
@@ -273,31 +346,33 @@ impl Machine {
     ) -> Outcome {
         let now_us = prims.get(Prim::AckNow);
         // One by one: to read as vectors what was just written as numbers would stall the processor.
-        for prim in &self.prims {
-            self.cells[PRIMS + *prim as usize] = prims.get(*prim);
+        let cells = &mut self.cells.0;
+        for (prim, cell) in self.prims.iter().zip(&mut cells[self.prims_at..]) {
+            *cell = prims.get(*prim);
         }
-        self.cells[CWND] = flow.cwnd_bytes;
-        self.cells[RATE] = flow.rate_bytes_per_s;
-        self.cells[MICROS] = now_us.saturating_sub(flow.micros_zero_us);
-        self.cells[ACTION] = flow.action_q16;
-        self.cells[SNAPSHOT] = flow.snapshot.into();
-        self.cells[REPORT] = 0;
-        self.cells[CONTINUE] = 0;
+        cells[CWND] = flow.cwnd_bytes;
+        cells[RATE] = flow.rate_bytes_per_s;
+        cells[MICROS] = now_us.saturating_sub(flow.micros_zero_us);
+        cells[ACTION] = flow.action_q16;
+        cells[SNAPSHOT] = flow.snapshot.into();
+        cells[REPORT] = 0;
+        cells[CONTINUE] = 0;
         let mut outcome = self.run(flow, now_us, policies);
-        outcome.report = self.cells[REPORT] != 0;
+        let cells = &mut self.cells.0;
+        outcome.report = cells[REPORT] != 0;
         // A window that is not positive, or a negative rate, is no decision.
-        if self.cells[CWND] > 0 {
-            flow.cwnd_bytes = self.cells[CWND];
+        if cells[CWND] > 0 {
+            flow.cwnd_bytes = cells[CWND];
         }
         flow.cwnd_bytes = flow.cwnd_bytes.min(MAX_CWND_BYTES);
-        if self.cells[RATE] >= 0 {
-            flow.rate_bytes_per_s = self.cells[RATE];
+        if cells[RATE] >= 0 {
+            flow.rate_bytes_per_s = cells[RATE];
         }
         flow.rate_bytes_per_s = flow.rate_bytes_per_s.min(MAX_RATE_BYTES_PER_S);
         if outcome.report {
             *report = [0; MAX_REGS];
-            report[..self.regs].copy_from_slice(&self.cells[..self.regs]);
-            self.volatile.iter().for_each(|(reg, init)| self.cells[usize::from(*reg)] = *init);
+            report[..self.regs].copy_from_slice(&cells[REGS..REGS + self.regs]);
+            self.volatile.iter().for_each(|(reg, init)| cells[REGS + usize::from(*reg)] = *init);
         }
         outcome
     }
@@ -306,7 +381,7 @@ impl Machine {
     fn run<P: Policies + ?Sized>(&mut self, flow: &mut Flow, now_us: i64, policies: &mut P) -> Outcome {
         let mut outcome = Outcome { report: false, asked: false, native: false };
         // In variables of their own: what is written to cells cannot have moved the steps.
-        let (steps, cells, inputs) = (self.steps.as_slice(), &mut self.cells, self.inputs);
+        let (steps, cells, inputs) = (self.steps.as_slice(), &mut self.cells.0, self.inputs);
         let mut next = 0;
         while let Some(step) = steps.get(next) {
             next += 1;
@@ -343,13 +418,61 @@ impl Machine {
                     flow.micros_zero_us = now_us.saturating_sub(cells[MICROS]);
                 }
                 Action::MoveMicros => {}
-                Action::Unless if x == 0 => next = usize::from(u16::from_le_bytes([dst, b])),
+                Action::Unless if x == 0 => next = step.target(),
+                Action::IfLt | Action::IfGt => {
+                    let holds = if matches!(step.action, Action::IfLt) { x < y } else { x > y };
+                    *to = holds.into();
+                    if let Some(then) = steps.get(next).filter(|_| holds) {
+                        cells[usize::from(then.dst)] = cells[usize::from(then.b)];
+                    }
+                    next += 1;
+                }
+                Action::UnlessLt => {
+                    *to = i64::from(x < y);
+                    next = go(steps, next, *to);
+                }
+                Action::UnlessGt => {
+                    *to = i64::from(x > y);
+                    next = go(steps, next, *to);
+                }
+                Action::UnlessOr => {
+                    *to = x | y;
+                    next = go(steps, next, *to);
+                }
                 Action::Unless => {}
                 Action::Leave if cells[CONTINUE] == 0 => break,
                 Action::Leave => {}
             }
         }
         outcome
+    }
+}
+
+/// Temporaries that a program uses.
+fn tmps(program: &Program) -> usize {
+    let dst = |inst: &Inst| if let Dst::Tmp(tmp) = inst.dst { usize::from(tmp) + 1 } else { 0 };
+    let src = |src: Src| if let Src::Tmp(tmp) = src { usize::from(tmp) + 1 } else { 0 };
+    let of_insts = program.insts().iter().flat_map(|inst| [dst(inst), src(inst.a), src(inst.b)]);
+    of_insts.chain(program.clauses().iter().map(|clause| src(clause.guard))).max().unwrap_or(0).min(MAX_TMPS)
+}
+
+/// Whether the first clause always runs and says that the others are to run too, and nothing takes that back.
+fn goes_on(program: &Program) -> bool {
+    let says = |inst: &&Inst| inst.dst == Dst::ShouldContinue;
+    let yes = |inst: &Inst| inst.op == Op::Bind && inst.b == Src::Bool(true);
+    program.insts().iter().filter(says).all(yes)
+        && program.clauses().first().is_some_and(|first| {
+            let body = program.insts().get(first.body_range()).unwrap_or_default();
+            first.guard == Src::Bool(true) && body.iter().any(|inst| says(&inst))
+        })
+}
+
+/// Where a guard goes on whose `Unless` is at `at`.
+#[inline]
+fn go(steps: &[Step], at: usize, guard: i64) -> usize {
+    match steps.get(at) {
+        Some(unless) if guard == 0 => unless.target(),
+        _ => at + 1,
     }
 }
 
@@ -389,7 +512,7 @@ fn append(histories: &[History], history: usize, cells: &[i64; CELLS], to: &mut 
     to.copy_within(regs.len().., 0);
     let newest = to.len() - regs.len();
     for (cell, reg) in to[newest..].iter_mut().zip(regs) {
-        *cell = cells[usize::from(*reg)].clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+        *cell = cells[REGS + usize::from(*reg)].clamp(i32::MIN.into(), i32::MAX.into()) as i32;
     }
 }
 

@@ -14,18 +14,22 @@ const V6: u8 = 6;
 /// Set in a mode where the flow's policy follows.
 const POLICY: u8 = 1 << 7;
 
+#[inline]
 pub(super) fn read_flow(r: &mut Reader<'_>) -> Result<FlowId, DecodeError> {
     r.u64("flow").map(FlowId)
 }
 
+#[inline]
 pub(super) fn write_flow(flow: FlowId, out: &mut impl Out) -> Result<(), EncodeError> {
     out.put(&flow.0.to_le_bytes())
 }
 
+#[inline]
 pub(super) fn read_uid(r: &mut Reader<'_>) -> Result<ProgramUid, DecodeError> {
     r.u32("uid").map(ProgramUid)
 }
 
+#[inline]
 pub(super) fn write_uid(uid: ProgramUid, out: &mut impl Out) -> Result<(), EncodeError> {
     out.put(&uid.0.to_le_bytes())
 }

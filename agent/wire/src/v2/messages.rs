@@ -206,6 +206,7 @@ pub enum ToDatapath<'a> {
     },
 }
 
+#[inline]
 pub(super) fn read_field(r: &mut Reader<'_>) -> Result<Field, DecodeError> {
     match (r.u8("field")?, r.u8("register")?) {
         (0, reg) if usize::from(reg) < MAX_REGS => Ok(Field::Reg(reg)),
@@ -219,28 +220,55 @@ pub(super) fn read_field(r: &mut Reader<'_>) -> Result<Field, DecodeError> {
     }
 }
 
-pub(super) fn write_field(field: Field, out: &mut impl Out) -> Result<(), EncodeError> {
+#[inline]
+fn field_bytes(field: Field) -> Result<[u8; 2], EncodeError> {
     match field {
         Field::Reg(reg) if usize::from(reg) >= MAX_REGS => {
             let (found, limit) = (u64::from(reg), (MAX_REGS - 1) as u64);
             Err(EncodeError::TooLarge { field: "register", found, limit })
         }
-        Field::Reg(reg) => out.put(&[0, reg]),
-        Field::Cwnd => out.put(&[1, 0]),
-        Field::Rate => out.put(&[2, 0]),
+        Field::Reg(reg) => Ok([0, reg]),
+        Field::Cwnd => Ok([1, 0]),
+        Field::Rate => Ok([2, 0]),
     }
+}
+
+#[inline]
+pub(super) fn write_field(field: Field, out: &mut impl Out) -> Result<(), EncodeError> {
+    out.put(&field_bytes(field)?)
 }
 
 impl<'a> Item<'a> for (Field, i64) {
     const WHAT: &'static str = "field";
 
+    #[inline]
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok((read_field(r)?, r.i64("value")?))
     }
 
+    #[inline]
     fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
-        write_field(self.0, out)?;
-        out.put(&self.1.to_le_bytes())
+        let [code, reg] = field_bytes(self.0)?;
+        let [v0, v1, v2, v3, v4, v5, v6, v7] = self.1.to_le_bytes();
+        out.put(&[code, reg, v0, v1, v2, v3, v4, v5, v6, v7])
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// The flow and the fields of an UPDATE; `None` for any other frame. What most frames to a datapath are.
+    ///
+    /// # Errors
+    /// As [`ToDatapath::parse`].
+    #[inline]
+    #[expect(clippy::type_complexity, reason = "as in `ToDatapath::Update`")]
+    pub fn update(&self) -> Result<Option<(FlowId, List<'a, (Field, i64)>)>, DecodeError> {
+        if self.ty != UPDATE {
+            return Ok(None);
+        }
+        let r = &mut Reader::new(self.body);
+        let (flow, fields) = (read_flow(r)?, read_list(r, "fields", MAX_FIELDS)?);
+        self.finish(r)?;
+        Ok(Some((flow, fields)))
     }
 }
 
@@ -251,6 +279,9 @@ impl<'a> ToAgent<'a> {
     /// `UnknownType` for one that is not optional, `Direction` for what only a datapath receives; `Length`
     /// when bytes are left over; the rest names its field.
     pub fn parse(frame: Frame<'a>) -> Result<Option<Self>, DecodeError> {
+        if let Some(reports) = frame.reports()? {
+            return Ok(Some(ToAgent::Reports(reports)));
+        }
         let r = &mut Reader::new(frame.body);
         let msg = match frame.ty {
             HELLO => ToAgent::Hello(Hello::read(r, frame.minor)?),
@@ -259,7 +290,6 @@ impl<'a> ToAgent<'a> {
             REFUSED => ToAgent::Refused(refusal::read(r)?),
             CREATED => ToAgent::Created { flow: read_flow(r)?, info: read_info(r)? },
             CLOSED => ToAgent::Closed { flow: read_flow(r)? },
-            REPORTS => ToAgent::Reports(read_list(r, "reports", MAX_REPORTS)?),
             FLOW_STATS => {
                 ToAgent::FlowStats { last: r.bool("last")?, flows: read_list(r, "flows", MAX_FLOW_STATS)? }
             }
@@ -311,6 +341,9 @@ impl<'a> ToDatapath<'a> {
     /// `UnknownType` for one that is not optional, `Direction` for what only an agent receives; `Length` when
     /// bytes are left over; `Program` for one that does not verify; the rest names its field.
     pub fn parse(frame: Frame<'a>) -> Result<Option<Self>, DecodeError> {
+        if let Some((flow, fields)) = frame.update()? {
+            return Ok(Some(ToDatapath::Update { flow, fields }));
+        }
         let r = &mut Reader::new(frame.body);
         let msg = match frame.ty {
             WELCOME => ToDatapath::Welcome(Welcome::read(r, frame.minor)?),
@@ -322,7 +355,6 @@ impl<'a> ToDatapath<'a> {
                 uid: read_uid(r)?,
                 fields: read_list(r, "fields", MAX_FIELDS)?,
             },
-            UPDATE => ToDatapath::Update { flow: read_flow(r)?, fields: read_list(r, "fields", MAX_FIELDS)? },
             RELEASE => ToDatapath::Release { flow: read_flow(r)? },
             GET_FLOWS => ToDatapath::GetFlows,
             DEFINE_SLOT => ToDatapath::DefineSlot { slot: r.u8("slot")?, shape: read_shape(r)? },
@@ -410,7 +442,8 @@ fn read_bye(r: &mut Reader<'_>) -> Result<ByeReason, DecodeError> {
     })
 }
 
-fn read_list<'a, T: Item<'a>>(
+#[inline]
+pub(super) fn read_list<'a, T: Item<'a>>(
     r: &mut Reader<'a>,
     field: &'static str,
     limit: usize,
@@ -419,6 +452,7 @@ fn read_list<'a, T: Item<'a>>(
     List::read(r, n)
 }
 
+#[inline]
 fn write_list<'a, T: Item<'a>>(
     out: &mut impl Out,
     field: &'static str,

@@ -56,8 +56,8 @@
 //! Commands are carried out in the order in which they come, and so are the answers. An image is at most half a
 //! frame, so that PUSH is one frame.
 //!
-//! A WELCOME with ring_bytes comes with three file descriptors (SCM_RIGHTS): the memory of two rings, of so many bytes
-//! each, what wakes the agent, and what wakes the datapath. From then on all frames go through the rings, but for
+//! A WELCOME with ring_bytes comes with two file descriptors (SCM_RIGHTS): the memory of two rings, of so many bytes
+//! each, and one of two connected stream sockets, on which both sleep and wake each other. From then on all frames go through the rings, but for
 //! the datapath's HEARTBEAT, which finds out whether the agent is still there, and BYE: they go over the socket.
 //!
 //! Magic and major never move. A minor version may add types, and append to bodies: what follows the known
@@ -118,6 +118,7 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// `Magic`, `Version`, `Short` or `TooMany` bytes: nothing tells where the next frame starts, so that the
     /// connection is of no more use.
+    #[inline]
     pub fn split(bytes: &'a [u8]) -> Result<Option<(Self, &'a [u8])>, DecodeError> {
         let Some((header, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let mut r = Reader::new(header);
@@ -153,6 +154,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Only a newer minor version may have appended to the body.
+    #[inline]
     fn finish(&self, r: &Reader<'_>) -> Result<(), DecodeError> {
         let newer = self.minor > MINOR;
         let found = HEADER_BYTES + self.body.len();
@@ -176,6 +178,7 @@ pub struct Frames<'a>(&'a [u8]);
 impl<'a> Iterator for Frames<'a> {
     type Item = Result<Frame<'a>, DecodeError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
             return None;
@@ -202,6 +205,7 @@ impl<'a> Iterator for Frames<'a> {
 const LEN_AT: usize = 8;
 
 /// Appends a frame around what `body` writes.
+#[inline]
 fn encode<O: Out>(
     out: &mut O,
     ty: u16,
@@ -210,17 +214,17 @@ fn encode<O: Out>(
 ) -> Result<(), EncodeError> {
     all_or_nothing(out, |out| {
         let start = out.written();
-        out.put(&MAGIC.to_le_bytes())?;
-        out.put(&[MAJOR, MINOR])?;
-        out.put(&ty.to_le_bytes())?;
-        out.put(&0_u32.to_le_bytes())?;
-        out.put(&request.to_le_bytes())?;
+        let ([m0, m1, m2, m3], [t0, t1]) = (MAGIC.to_le_bytes(), ty.to_le_bytes());
+        let [r0, r1, r2, r3] = request.to_le_bytes();
+        let header: [u8; HEADER_BYTES] = [m0, m1, m2, m3, MAJOR, MINOR, t0, t1, 0, 0, 0, 0, r0, r1, r2, r3];
+        out.put(&header)?;
         body(out)?;
         close(out, start)
     })
 }
 
 /// Writes the length of the frame that started at `start` and ends here.
+#[inline]
 fn close(out: &mut impl Out, start: usize) -> Result<(), EncodeError> {
     let found = out.written() - start;
     match u32::try_from(found) {

@@ -3,15 +3,18 @@
 use ccplane_contract::{FlowId, ProgramUid};
 use ccplane_program::ir::MAX_REGS;
 
-use super::flow::{read_flow, read_uid, write_flow, write_uid};
-use super::messages::REPORTS;
-use super::{HEADER_BYTES, MAX_FRAME_BYTES, close, encode};
+use super::flow::{read_flow, read_uid};
+use super::messages::{REPORTS, read_list};
+use super::{Frame, HEADER_BYTES, MAX_FRAME_BYTES, close, encode};
 use crate::bytes::{Reader, all_or_nothing};
 use crate::list::Item;
 use crate::{DecodeError, EncodeError, List, Out};
 
 /// Reports of one batch.
 pub const MAX_REPORTS: usize = 2048;
+
+/// Bytes of a report before the number of its values.
+const FIXED_BYTES: usize = 8 + 4 + 4 + 8;
 
 /// A program executed `(report)`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,6 +34,7 @@ pub struct Report<'a> {
 impl<'a> Item<'a> for Report<'a> {
     const WHAT: &'static str = "report";
 
+    #[inline]
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let (flow, program) = (read_flow(r)?, read_uid(r)?);
         let (seq, at_us) = (r.u32("seq")?, r.u64("at_us")?);
@@ -41,22 +45,53 @@ impl<'a> Item<'a> for Report<'a> {
         Ok(Report { flow, program, seq, at_us, values: List::read(r, found)? })
     }
 
-    fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
-        write_flow(self.flow, out)?;
-        write_uid(self.program, out)?;
-        out.put(&self.seq.to_le_bytes())?;
-        out.put(&self.at_us.to_le_bytes())?;
-        match u8::try_from(self.values.len()) {
-            Ok(n) if usize::from(n) <= MAX_REGS => out.put(&[n])?,
-            _ => {
-                return Err(EncodeError::TooMany {
-                    field: "values",
-                    found: self.values.len(),
-                    limit: MAX_REGS,
-                });
+    #[inline]
+    fn skip(r: &mut Reader<'a>) -> Result<(), DecodeError> {
+        // All but the number of values may be anything.
+        let found = r.rest().get(FIXED_BYTES).map(|n| usize::from(*n)).filter(|n| *n <= MAX_REGS);
+        let rest = found.and_then(|n| r.rest().get(FIXED_BYTES + 1 + n * size_of::<i64>()..));
+        match rest {
+            Some(rest) => {
+                *r = Reader::new(rest);
+                Ok(())
             }
+            // What is wrong is named by who reads it.
+            None => Self::read(r).map(drop),
         }
+    }
+
+    #[inline]
+    fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
+        let found = self.values.len();
+        let Some(count) = u8::try_from(found).ok().filter(|_| found <= MAX_REGS) else {
+            return Err(EncodeError::TooMany { field: "values", found, limit: MAX_REGS });
+        };
+        // In one piece: each asks for room.
+        let mut fixed = [0; FIXED_BYTES + 1];
+        fixed[..8].copy_from_slice(&self.flow.0.to_le_bytes());
+        fixed[8..12].copy_from_slice(&self.program.0.to_le_bytes());
+        fixed[12..16].copy_from_slice(&self.seq.to_le_bytes());
+        fixed[16..24].copy_from_slice(&self.at_us.to_le_bytes());
+        fixed[24] = count;
+        out.put(&fixed)?;
         self.values.write(out)
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// The reports of a REPORTS frame; `None` for any other. What most frames to an agent are.
+    ///
+    /// # Errors
+    /// As [`ToAgent::parse`](super::ToAgent::parse).
+    #[inline]
+    pub fn reports(&self) -> Result<Option<List<'a, Report<'a>>>, DecodeError> {
+        if self.ty != REPORTS {
+            return Ok(None);
+        }
+        let r = &mut Reader::new(self.body);
+        let reports = read_list(r, "reports", MAX_REPORTS)?;
+        self.finish(r)?;
+        Ok(Some(reports))
     }
 }
 

@@ -19,9 +19,10 @@ use tracing::{debug, info, warn};
 
 use crate::Waker;
 use crate::end::{End, Parts};
+use crate::ring::Record;
 use crate::socket::{Received, Sent, Socket};
 use programs::Programs;
-use talk::{Over, Talk};
+use talk::{Over, Room, Talk};
 
 pub use thread::{Link, spawn};
 
@@ -101,7 +102,7 @@ pub struct Served {
     options: ServeOptions,
     state: State,
     programs: Programs,
-    datagram: Box<[u8]>,
+    room: Room,
     /// Calls of the waker that the last turn has looked after.
     calls: u32,
     /// Rings that the agent offered could not be had: they are not asked for again.
@@ -130,7 +131,7 @@ impl Served {
             options,
             state: State::Away { again_us: 0 },
             programs: Programs::default(),
-            datagram: vec![0; MAX_FRAME_BYTES].into(),
+            room: Room { record: Record::default(), datagram: vec![0; MAX_FRAME_BYTES].into() },
             calls: 0,
             without_ring: false,
         }
@@ -174,7 +175,7 @@ impl Served {
             State::Away { again_us } if now_us < *again_us => {}
             State::Away { .. } => self.greet(datapath, now_us),
             State::Greeted { .. } => self.listen(datapath, now_us),
-            State::Talking(talk) => match talk.turn(datapath, &mut self.programs, now_us) {
+            State::Talking(talk) => match talk.turn(&mut self.room, datapath, &mut self.programs, now_us) {
                 Ok(done) => {
                     return Turn { connected: true, commands: done.commands, events: done.events };
                 }
@@ -233,12 +234,12 @@ impl Served {
     /// For the answer to a HELLO.
     fn listen(&mut self, datapath: &mut dyn Datapath, now_us: u64) {
         let State::Greeted { socket, until_us } = &self.state else { return };
-        let (bytes, fds) = match socket.receive(&mut self.datagram) {
+        let (bytes, fds) = match socket.receive(&mut self.room.datagram) {
             Received::Datagram { bytes, fds } => (bytes, fds),
             Received::Nothing if now_us < *until_us => return,
             Received::Nothing | Received::Gone => return self.away(now_us),
         };
-        let datagram = self.datagram.get(..bytes).unwrap_or_default();
+        let datagram = self.room.datagram.get(..bytes).unwrap_or_default();
         let answer = frames(datagram).next().map(|frame| frame.and_then(ToDatapath::parse));
         match answer {
             Some(Ok(Some(ToDatapath::Welcome(welcome)))) => self.welcomed(welcome, fds, datapath, now_us),
@@ -280,8 +281,7 @@ impl Served {
         let State::Greeted { socket, .. } = before else { return };
         info!(agent = %self.agent.display(), ring = ring.is_some(), "served");
         self.programs.begin();
-        let datagram = vec![0; MAX_FRAME_BYTES].into();
-        let talk = Talk::new(socket, ring, welcome, datagram, datapath.flows(), now_us);
+        let talk = Talk::new(socket, ring, welcome, datapath.flows(), now_us);
         self.state = State::Talking(Box::new(talk));
     }
 
@@ -332,14 +332,9 @@ impl Served {
         let polled = poll(&mut fds, timeout);
         let is_ready = |n: usize| fds.get(n).is_some_and(|fd| fd.any().unwrap_or(true));
         let (socket_ready, ring_ready) = (is_ready(1), is_ready(2));
-        if let Some(ring) = ring {
-            ring.awake(ring_ready);
-        }
         waker.awake();
-        if let State::Talking(talk) = &mut self.state
-            && socket_ready
-        {
-            talk.look();
+        if let State::Talking(talk) = &mut self.state {
+            talk.awake(ring_ready, socket_ready);
         }
         match polled {
             Ok(_) | Err(Errno::EINTR) => Ok(()),

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use ccplane_contract::{Datapath, DatapathError, Event, FlowStats, Part};
+use ccplane_contract::{Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part};
 use ccplane_wire::v2::{
     ByeReason, MAX_FLOW_STATS, Report, ReportBatch, ToAgent, ToDatapath, Welcome, frames, refusal_for,
     stats_for,
 };
-use ccplane_wire::{DecodeError, EncodeError};
+use ccplane_wire::{DecodeError, EncodeError, List};
 use tracing::{debug, warn};
 
 use super::programs::Programs;
@@ -25,7 +25,8 @@ const MAX_EVENTS: usize = 256;
 const MAX_BATCH_BYTES: usize = 1 << 14;
 /// How long a push is tried whose slot's buffers may all still be read, microseconds.
 const BUSY_US: u64 = 20_000;
-/// Time between two looks at the socket where frames go through a ring, and between two signs of life over it.
+/// Time between two looks at the socket where frames go through a ring, and between two signs of life over it: as long as
+/// it takes at most, while frames go, to find that the agent is gone. Who sleeps finds it at once.
 const BEAT_US: u64 = 100_000;
 
 /// Why a conversation is over.
@@ -62,25 +63,37 @@ pub(super) struct Done {
     pub(super) events: usize,
 }
 
+/// Room for what is taken, kept from one conversation to the next.
+#[derive(Debug)]
+pub(super) struct Room {
+    pub(super) record: Record,
+    pub(super) datagram: Box<[u8]>,
+}
+
 /// A conversation.
 #[derive(Debug)]
 pub(super) struct Talk {
     socket: Socket,
     ring: Option<End>,
     welcome: Welcome,
-    record: Record,
-    datagram: Box<[u8]>,
     /// The frame in the making.
     frame: Vec<u8>,
+    /// Room for one update's.
+    fields: Vec<(Field, i64)>,
     /// Encoded answers that found no room.
     answers: VecDeque<Vec<u8>>,
+    /// Something waits, for there was no room.
+    full: bool,
     /// What is left of an answer to GET_FLOWS, and its number.
     listing: Option<(u32, VecDeque<FlowStats>)>,
-    /// Taken from the datapath and not yet sent.
-    events: VecDeque<Event>,
+    /// Taken from the datapath, the first `sent` of them sent.
+    events: Vec<Event>,
+    sent: usize,
     held: Option<Held>,
     /// Whether the socket is to be looked at, though there is a ring.
     look: bool,
+    /// Nobody is at the other end any more.
+    left: bool,
     next_beat_us: u64,
 }
 
@@ -90,7 +103,6 @@ impl Talk {
         socket: Socket,
         ring: Option<End>,
         welcome: Welcome,
-        datagram: Box<[u8]>,
         flows: Vec<FlowStats>,
         now_us: u64,
     ) -> Talk {
@@ -99,14 +111,16 @@ impl Talk {
             socket,
             ring,
             welcome,
-            record: Record::default(),
-            datagram,
             frame: Vec::new(),
+            fields: Vec::new(),
             answers: VecDeque::new(),
+            full: false,
             listing: None,
             events: flows.into_iter().map(created).collect(),
+            sent: 0,
             held: None,
             look: false,
+            left: false,
             next_beat_us: now_us,
         }
     }
@@ -123,43 +137,57 @@ impl Talk {
         self.ring.as_ref()
     }
 
-    /// The socket is to be looked at in the next turn.
-    pub(super) fn look(&mut self) {
-        self.look = true;
+    /// Not asleep any more; `ring_ready`, `socket_ready`: what has something.
+    pub(super) fn awake(&mut self, ring_ready: bool, socket_ready: bool) {
+        self.look |= socket_ready;
+        if let Some(ring) = &self.ring {
+            ring.awake();
+            self.left |= ring_ready && !ring.take_wakes();
+        }
     }
 
     /// Whether something is to be tried again before anything arrives.
     pub(super) fn is_held_up(&self) -> bool {
-        self.held.is_some() || !self.answers.is_empty() || self.listing.is_some() || !self.events.is_empty()
+        let waits = !self.answers.is_empty() || self.listing.is_some() || !self.events.is_empty();
+        self.held.is_some() || waits || self.left
     }
 
     /// Takes commands, answers, sends events; as far as there is room.
     pub(super) fn turn(
         &mut self,
+        room: &mut Room,
         datapath: &mut dyn Datapath,
         programs: &mut Programs,
         now_us: u64,
     ) -> Result<Done, Over> {
         let mut done = Done::default();
-        self.beat(now_us)?;
-        self.flush()?;
+        // First: what cannot be sent any more has the kernel throw away what came over the socket.
         if self.try_held(datapath, now_us)? {
-            done.commands = self.take_commands(datapath, programs, now_us)?;
+            done.commands = self.take_commands(room, datapath, programs, now_us)?;
+            // All that the agent said before it went, such as that it stops, is done.
+            if self.left && done.commands == 0 {
+                return Err(Over::Gone);
+            }
         }
+        self.beat(now_us);
         self.flush()?;
         done.events = self.pass_events(datapath)?;
         Ok(done)
     }
 
     /// Over the socket, that the datapath lives: it also tells whether the agent does.
-    fn beat(&mut self, now_us: u64) -> Result<(), Over> {
-        if now_us < self.next_beat_us {
-            return Ok(());
+    #[inline]
+    fn beat(&mut self, now_us: u64) {
+        if now_us >= self.next_beat_us {
+            self.beat_now(now_us);
         }
+    }
+
+    fn beat_now(&mut self, now_us: u64) {
         self.next_beat_us = now_us.saturating_add(BEAT_US);
         self.look = true;
         let said = self.encode(0, &ToAgent::Heartbeat { now_us });
-        if said && self.socket.send(&self.frame) == Sent::Gone { Err(Over::Gone) } else { Ok(()) }
+        self.left |= said && self.socket.send(&self.frame) == Sent::Gone;
     }
 
     /// Sends `self.frame`; false if there is no room for it now.
@@ -168,7 +196,10 @@ impl Talk {
             return match self.socket.send(&self.frame) {
                 Sent::Yes => Ok(true),
                 Sent::Full => Ok(false),
-                Sent::Gone => Err(Over::Gone),
+                Sent::Gone => {
+                    self.left = true;
+                    Ok(true)
+                }
                 Sent::Failed(error) => {
                     warn!(%error, bytes = self.frame.len(), "a message to the agent is lost");
                     Ok(true)
@@ -189,12 +220,15 @@ impl Talk {
     }
 
     fn answer(&mut self, request: u32, message: &ToAgent<'_>) -> Result<(), Over> {
-        if self.encode(request, message) && (!self.answers.is_empty() || !self.send()?) {
+        // Over the socket, all that is there is taken before anything is sent.
+        let later = self.ring.is_none() || !self.answers.is_empty();
+        if self.encode(request, message) && (later || !self.send()?) {
             self.answers.push_back(std::mem::take(&mut self.frame));
         }
         Ok(())
     }
 
+    #[inline]
     fn answer_with(&mut self, request: u32, result: Result<(), DatapathError>) -> Result<(), Over> {
         match result {
             Ok(()) if request == 0 => Ok(()),
@@ -207,7 +241,15 @@ impl Talk {
     }
 
     /// Sends what waits, as far as there is room.
+    #[inline]
     fn flush(&mut self) -> Result<(), Over> {
+        let waits = !self.answers.is_empty() || self.listing.is_some();
+        self.full &= waits;
+        if waits { self.flush_answers() } else { Ok(()) }
+    }
+
+    fn flush_answers(&mut self) -> Result<(), Over> {
+        self.full = true;
         while let Some(answer) = self.answers.pop_front() {
             self.frame = answer;
             if !self.send()? {
@@ -230,6 +272,7 @@ impl Talk {
                 self.listing = Some((request, left));
             }
         }
+        self.full = false;
         Ok(())
     }
 
@@ -247,58 +290,52 @@ impl Talk {
 
     fn take_commands(
         &mut self,
+        room: &mut Room,
         datapath: &mut dyn Datapath,
         programs: &mut Programs,
         now_us: u64,
     ) -> Result<usize, Over> {
         let mut taken = 0;
         if std::mem::take(&mut self.look) || self.ring.is_none() {
-            taken += self.take_datagrams(datapath, programs, now_us)?;
+            taken += self.take_datagrams(&mut room.datagram, datapath, programs, now_us)?;
         }
-        let mut record = std::mem::take(&mut self.record);
-        let outcome = loop {
-            if taken >= MAX_COMMANDS || self.answers.len() >= MAX_ANSWERS || self.held.is_some() {
-                break Ok(taken);
-            }
-            let Some(ring) = &mut self.ring else { break Ok(taken) };
-            match ring.receive(&mut record) {
-                Ok(false) => break Ok(taken),
-                Ok(true) => taken += 1,
-                Err(error) => break Err(error.into()),
-            }
-            if let Err(over) = self.carry_out(record.bytes(), datapath, programs, now_us) {
-                break Err(over);
-            }
-        };
-        self.record = record;
-        outcome
+        while self.takes_more(taken)
+            && let Some(ring) = &mut self.ring
+            && ring.receive(&mut room.record)?
+        {
+            taken += 1;
+            self.carry_out(room.record.bytes(), datapath, programs, now_us)?;
+        }
+        Ok(taken)
+    }
+
+    fn takes_more(&self, taken: usize) -> bool {
+        taken < MAX_COMMANDS && self.answers.len() < MAX_ANSWERS && self.held.is_none()
     }
 
     fn take_datagrams(
         &mut self,
+        datagram: &mut [u8],
         datapath: &mut dyn Datapath,
         programs: &mut Programs,
         now_us: u64,
     ) -> Result<usize, Over> {
-        let mut datagram = std::mem::take(&mut self.datagram);
         let mut taken = 0;
-        let outcome = loop {
-            if taken >= MAX_COMMANDS || self.answers.len() >= MAX_ANSWERS || self.held.is_some() {
-                break Ok(taken);
-            }
-            let bytes = match self.socket.receive(&mut datagram) {
-                Received::Nothing => break Ok(taken),
-                Received::Gone => break Err(Over::Gone),
+        while self.takes_more(taken) {
+            let bytes = match self.socket.receive(datagram) {
+                // The kernel may say so once before it gives out what was sent.
+                Received::Gone if !self.left => {
+                    self.left = true;
+                    continue;
+                }
+                Received::Nothing | Received::Gone => break,
                 Received::Datagram { bytes, .. } => bytes,
             };
             taken += 1;
             let message = datagram.get(..bytes).unwrap_or_default();
-            if let Err(over) = self.carry_out(message, datapath, programs, now_us) {
-                break Err(over);
-            }
-        };
-        self.datagram = datagram;
-        outcome
+            self.carry_out(message, datapath, programs, now_us)?;
+        }
+        Ok(taken)
     }
 
     fn carry_out(
@@ -310,7 +347,10 @@ impl Talk {
     ) -> Result<(), Over> {
         for frame in frames(bytes) {
             let frame = frame?;
-            if let Some(message) = ToDatapath::parse(frame)? {
+            if let Some((flow, fields)) = frame.update()? {
+                let updated = self.update(flow, &fields, datapath);
+                self.answer_with(frame.request, updated)?;
+            } else if let Some(message) = ToDatapath::parse(frame)? {
                 self.command(frame.request, message, datapath, programs, now_us)?;
             }
         }
@@ -336,10 +376,7 @@ impl Talk {
                 let fields: Vec<_> = fields.iter().collect();
                 datapath.set_program(flow, uid, &fields)
             }
-            ToDatapath::Update { flow, fields } => {
-                let fields: Vec<_> = fields.iter().collect();
-                datapath.update(flow, &fields)
-            }
+            ToDatapath::Update { flow, fields } => self.update(flow, &fields, datapath),
             ToDatapath::Release { flow } => datapath.release(flow),
             ToDatapath::DefineSlot { slot, shape } => datapath.define_slot(slot, &shape),
             ToDatapath::Push { slot, part, image } => {
@@ -356,14 +393,14 @@ impl Talk {
             ToDatapath::Promote { slot } => datapath.promote(slot),
             ToDatapath::Rollback { slot } => datapath.rollback(slot),
             // As with flows: what waits is answer enough, and an agent that does not read is not answered without end.
-            ToDatapath::GetSlots if !self.answers.is_empty() => return Ok(()),
+            ToDatapath::GetSlots if self.full => return Ok(()),
             ToDatapath::GetSlots => {
                 let slots = datapath.slots();
                 return self.answer(request, &ToAgent::Slots(slots.as_slice().into()));
             }
             ToDatapath::GetFlows => {
                 self.list(request, datapath);
-                return self.flush();
+                return Ok(());
             }
             ToDatapath::Heartbeat { .. } => {
                 datapath.heartbeat();
@@ -384,6 +421,19 @@ impl Talk {
         self.answer_with(request, result)
     }
 
+    fn update(
+        &mut self,
+        flow: FlowId,
+        fields: &List<'_, (Field, i64)>,
+        datapath: &mut dyn Datapath,
+    ) -> Result<(), DatapathError> {
+        self.fields.clear();
+        for field in fields {
+            self.fields.push(field);
+        }
+        datapath.update(flow, &self.fields)
+    }
+
     /// An answer that is under way is answer enough.
     fn list(&mut self, request: u32, datapath: &mut dyn Datapath) {
         if self.listing.is_none() {
@@ -399,9 +449,7 @@ impl Talk {
         // Answers go first; and the list of flows is that of one moment, with no start or end in the middle.
         while self.answers.is_empty() && self.listing.is_none() {
             if self.events.is_empty() {
-                let mut events = Vec::from(std::mem::take(&mut self.events));
-                let taken = datapath.poll(MAX_EVENTS, &mut events);
-                self.events = events.into();
+                let taken = datapath.poll(MAX_EVENTS, &mut self.events);
                 passed += taken;
                 if taken == 0 {
                     break;
@@ -411,7 +459,11 @@ impl Talk {
             if count > 0 && !self.frame.is_empty() && !self.send()? {
                 break;
             }
-            self.events.drain(..count);
+            self.sent += count;
+            if self.sent >= self.events.len() {
+                self.events.clear();
+                self.sent = 0;
+            }
             if passed >= MAX_EVENTS && self.events.is_empty() {
                 break;
             }
@@ -422,9 +474,10 @@ impl Talk {
     /// Encodes the first events into one frame; how many. With an empty frame: what cannot be said.
     fn encode_events(&mut self) -> usize {
         self.frame.clear();
-        let message = match self.events.front() {
+        let events = self.events.get(self.sent..).unwrap_or_default();
+        let message = match events.first() {
             None => return 0,
-            Some(Event::Report { .. }) => return encode_reports(&self.events, &mut self.frame),
+            Some(Event::Report { .. }) => return encode_reports(events, &mut self.frame),
             Some(Event::Created { flow, info }) => ToAgent::Created { flow: *flow, info: info.clone() },
             Some(Event::Closed { flow }) => ToAgent::Closed { flow: *flow },
             Some(Event::Dropped { count }) => ToAgent::Dropped { count: *count },
@@ -442,7 +495,7 @@ impl Talk {
 }
 
 /// The reports at the start of `events`, as many as one frame takes.
-fn encode_reports(events: &VecDeque<Event>, frame: &mut Vec<u8>) -> usize {
+fn encode_reports(events: &[Event], frame: &mut Vec<u8>) -> usize {
     let Ok(mut batch) = ReportBatch::start(frame) else { return 0 };
     let mut bytes = 0;
     for event in events {

@@ -46,7 +46,7 @@ pub fn report(flow: FlowId, seq: u32) -> Event {
         program: ProgramUid(1),
         seq,
         at_us: u64::from(seq),
-        values: vec![i64::from(seq), -1],
+        values: vec![i64::from(seq), -1].into(),
     }
 }
 
@@ -206,6 +206,13 @@ impl Agent {
     pub fn restart(&mut self) {
         std::fs::remove_file(self.path()).unwrap();
         self.socket = bind(&self.path());
+        (self.end, self.from) = (None, None);
+    }
+
+    /// Nobody is at the place any more.
+    pub fn kill(&mut self) {
+        std::fs::remove_file(self.path()).unwrap();
+        self.socket = UnixDatagram::unbound().unwrap();
         (self.end, self.from) = (None, None);
     }
 

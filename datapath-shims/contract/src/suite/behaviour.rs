@@ -187,7 +187,7 @@ impl Session {
                 Event::Closed { flow } => self.closed.push(flow),
                 Event::Dropped { count } => dropped += count,
                 Event::Report { program, seq, at_us, values, .. } => {
-                    self.reports.push(Report { program, seq, at_us, values });
+                    self.reports.push(Report { program, seq, at_us, values: values.into_vec() });
                 }
             }
         }

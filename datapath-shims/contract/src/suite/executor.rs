@@ -1,7 +1,8 @@
 //! What the suite asks of a shim's program runner, and the reference that it is held against.
 
+use super::operation::START_MSS_BYTES;
 use crate::slots::SlotPolicies;
-use crate::{DatapathError, Field, FlowId, Part, SlotTable, apply_fields};
+use crate::{DatapathError, Field, FlowId, Part, SlotTable, apply_fields, mss_register};
 use ccplane_infer::{FlowPolicy, Shape};
 use ccplane_program::ir::{MAX_REGS, Prim, Program};
 use ccplane_program::vm::{Flow, Outcome, Prims};
@@ -35,6 +36,11 @@ pub enum Step {
     Promote(u8),
     /// Drops a slot's canary, or makes its last good snapshot active.
     Rollback(u8),
+    /// The flow's segment size from the next ACK on.
+    SegmentSize {
+        /// Bytes.
+        mss_bytes: u32,
+    },
 }
 
 /// Programs, and what happens to a flow that starts with the first one staged.
@@ -44,6 +50,8 @@ pub struct Script {
     pub programs: Vec<Program>,
     /// The flow's window before its first ACK, bytes; its rate is 0.
     pub cwnd_bytes: i64,
+    /// The segment size that it starts with, bytes.
+    pub mss_bytes: u32,
     /// In order.
     pub steps: Vec<Step>,
     /// The flow's name, by which canaries choose it and its noise is drawn.
@@ -58,7 +66,7 @@ impl Script {
     /// A script without policies, on flow 1.
     pub fn new(programs: Vec<Program>, cwnd_bytes: i64, steps: Vec<Step>) -> Script {
         let (slots, images) = Default::default();
-        Script { programs, cwnd_bytes, steps, flow: FlowId(1), slots, images }
+        Script { programs, cwnd_bytes, mss_bytes: START_MSS_BYTES, steps, flow: FlowId(1), slots, images }
     }
 
     /// This table once its slots are defined, in which its programs could be installed.
@@ -132,7 +140,8 @@ pub trait Executor {
     /// What kept the script from running; the suite counts it as a failure.
     fn execute(&mut self, script: &Script) -> Result<Vec<Observation>, ExecutorError>;
 
-    /// Whether it runs `(policy ...)` and `(history ...)`, and shows what they do.
+    /// Whether it runs `(policy ...)` and `(history ...)`, and shows what they do. One that does also lets programs follow
+    /// the segment size; stock CCP does neither.
     fn policies(&self) -> bool {
         false
     }
@@ -169,6 +178,7 @@ fn run(
     let mut flow = Flow::new(program, script.cwnd_bytes, 0);
     let (mut policy, mut native) = (FlowPolicy::default(), false);
     let (mut start, mut fields) = (true, Vec::<(Field, i64)>::new());
+    let (mut mss_bytes, mut told_mss_bytes) = (script.mss_bytes, script.mss_bytes);
     let mut seen = Vec::new();
     for step in &script.steps {
         match step {
@@ -184,14 +194,16 @@ fn run(
             }
             Step::Promote(slot) => slots.promote(*slot)?,
             Step::Rollback(slot) => slots.rollback(*slot)?,
+            Step::SegmentSize { mss_bytes: now } => mss_bytes = *now,
             Step::Invoke(prims) => {
                 if std::mem::take(&mut start) {
                     flow.start(program, prims.get(Prim::AckNow));
-                    native = false;
+                    (native, told_mss_bytes) = (false, script.mss_bytes);
                 }
                 let (mut reported, mut asked) = (None, false);
                 if !native {
                     apply_fields(&mut flow, program, &std::mem::take(&mut fields));
+                    follow_mss(&mut flow, program, &mut told_mss_bytes, mss_bytes);
                     let mut report = [0; MAX_REGS];
                     let mut policies = slots.policies(script.flow.0, &mut policy);
                     let outcome = invoke(current, &mut flow, prims, &mut policies, &mut report);
@@ -210,6 +222,15 @@ fn run(
         }
     }
     Ok(seen)
+}
+
+/// What holds the segment size that the program was told last becomes that of now.
+fn follow_mss(flow: &mut Flow, program: &Program, told_bytes: &mut u32, now_bytes: u32) {
+    let told_bytes = std::mem::replace(told_bytes, now_bytes);
+    let register = mss_register(program).and_then(|register| flow.regs.get_mut(usize::from(register)));
+    if let Some(held) = register.filter(|held| **held == i64::from(told_bytes)) {
+        *held = now_bytes.into();
+    }
 }
 
 /// How an executor differs from what was expected.

@@ -75,6 +75,9 @@ pub enum Operation {
     Rollback(u8),
 }
 
+/// The segment size that a flow starts with, bytes.
+pub(super) const START_MSS_BYTES: u32 = 1448;
+
 /// A flow's side of the stream: what operations accumulate to.
 #[derive(Clone, Debug)]
 pub struct AckStream {
@@ -85,9 +88,14 @@ pub struct AckStream {
 }
 
 impl Default for AckStream {
-    /// Ten packets of 1448 bytes in flight at one second, and a full send buffer.
+    /// Ten packets of [`START_MSS_BYTES`] in flight at one second, and a full send buffer.
     fn default() -> Self {
-        AckStream { now_us: 1_000_000, mss_bytes: 1448, in_flight: 10, pending_bytes: 1 << 20 }
+        AckStream {
+            now_us: 1_000_000,
+            mss_bytes: START_MSS_BYTES.into(),
+            in_flight: 10,
+            pending_bytes: 1 << 20,
+        }
     }
 }
 
@@ -140,7 +148,7 @@ impl AckStream {
             }
             Operation::MtuChange { mss_bytes } => {
                 self.mss_bytes = i64::from(*mss_bytes);
-                return None;
+                return Some(Step::SegmentSize { mss_bytes: (*mss_bytes).into() });
             }
             Operation::AppLimited { pending_bytes } => {
                 self.pending_bytes = i64::from(*pending_bytes);

@@ -4,8 +4,8 @@
 
 use super::deploy::deploy;
 use super::executor::Script;
-use super::operation::{AckStream, Operation};
-use crate::{Field, FlowId};
+use super::operation::{AckStream, Operation, START_MSS_BYTES};
+use crate::{Field, FlowId, MSS_REGISTER};
 use ccplane_program::ir::{
     Clause, Dst, HistoryDecl, Inst, MAX_CLAUSES, MAX_CWND_BYTES, MAX_HISTORIES, MAX_HISTORY_DEPTH, MAX_INSTS,
     MAX_POLICY_INPUTS, MAX_POLICY_SLOTS, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS, Op, Prim, Program,
@@ -66,7 +66,7 @@ pub struct Shape {
     pub programs: u32,
     /// Operations in a script.
     pub operations: u32,
-    /// Whether programs keep histories and ask policies, which a script then deploys.
+    /// Whether programs keep histories and ask policies, which a script then deploys; and follow the segment size.
     pub policies: bool,
 }
 
@@ -202,7 +202,21 @@ fn registers(rng: &mut impl RngCore, shape: &Shape) -> Vec<RegDecl> {
             regs.push(RegDecl { name: format!("{prefix}{n}"), kind, ty, volatile, init });
         }
     }
+    if shape.policies && chance(rng, 75) {
+        follow_segment_size(rng, &mut regs);
+    }
     regs
+}
+
+/// The first control register that can follows the segment size.
+fn follow_segment_size(rng: &mut impl RngCore, regs: &mut [RegDecl]) {
+    let first = regs.iter_mut().find(|r| r.kind == RegKind::Control && r.ty == Type::Num);
+    if let Some(decl) = first {
+        decl.name = MSS_REGISTER.to_owned();
+        if chance(rng, 75) {
+            decl.init = START_MSS_BYTES.into();
+        }
+    }
 }
 
 /// Most programs keep one, in all shapes that fit.
@@ -350,7 +364,7 @@ impl<R: RngCore> Build<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::{Executor, Reference};
+    use crate::suite::{Executor, Reference, Step};
     use rand_chacha::ChaCha8Rng;
     use rand_core::SeedableRng;
     use std::collections::HashSet;
@@ -380,10 +394,11 @@ mod tests {
     fn covers_the_language() {
         let (mut ops, mut dsts, mut srcs) = (HashSet::new(), HashSet::new(), HashSet::new());
         let (mut invocations, mut faulted, mut reports, mut windows) = (0, 0, 0, 0);
-        let (mut decided, mut snapshots, mut native, mut levels) = (0, HashSet::new(), 0, HashSet::new());
+        let (mut followed, mut decided, mut snapshots, mut native, mut levels) =
+            (0, 0, HashSet::new(), 0, HashSet::new());
         for seed in 0..1000 {
             let shape = Shape { policies: seed % 2 == 1, ..Shape::default() };
-            let script = script(&mut rng(seed), &shape).unwrap();
+            let mut script = script(&mut rng(seed), &shape).unwrap();
             for inst in script.programs.iter().flat_map(|p| p.insts()) {
                 ops.insert(inst.op);
                 dsts.insert(std::mem::discriminant(&inst.dst));
@@ -399,16 +414,19 @@ mod tests {
                 levels.insert(policy.flow.level as u32);
             }
             decided += seen.last().and_then(|o| o.policy.as_ref()).map_or(0, |p| p.flow.decisions);
+            script.steps.retain(|step| !matches!(step, Step::SegmentSize { .. }));
+            followed += usize::from(Reference.execute(&script).unwrap() != seen);
             windows += seen.windows(2).filter(|w| w[0].cwnd_bytes != w[1].cwnd_bytes).count();
         }
         assert_eq!((ops.len(), dsts.len(), srcs.len()), (20, 7, 10));
         assert!(invocations > 5000 && faulted > 100, "{invocations} invocations, {faulted} faulted");
         assert!(reports > 300 && windows > 300, "{reports} reports, {windows} window changes");
+        assert!(followed > 20, "{followed} followed the segment size");
         assert!(
             decided > 2000 && snapshots.len() > 500,
             "{decided} decisions by {} snapshots",
             snapshots.len()
         );
-        assert!(native > 300 && levels.len() == 3, "{native} native, levels {levels:?}");
+        assert!(native > 200 && levels.len() == 3, "{native} native, levels {levels:?}");
     }
 }

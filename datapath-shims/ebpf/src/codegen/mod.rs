@@ -65,6 +65,8 @@ pub trait Host {
     fn enter(&self, asm: &mut Asm);
     /// Puts a primitive in R1; may use R0-R5. `Ack.now` is loaded first and lies on the stack after that.
     fn load_prim(&self, asm: &mut Asm, prim: Prim);
+    /// Puts the flow's segment size in R1; may use R2 besides.
+    fn load_mss(&self, asm: &mut Asm);
     /// Applies window and rate, which lie in the record.
     fn apply(&self, asm: &mut Asm);
     /// Sends the report registers; if the program `asks` policies, quietly where [`FLAGS`] has [`FLAG_ASKED`]. Volatile
@@ -128,6 +130,7 @@ pub fn compile(
     g.asm.load(Size::B4, R::R1, REC, rec::STAGE_STATE as i16);
     g.asm.jump_if_imm(R::R1, Cond::Eq, stage::APPLYING as i32, staged);
     g.asm.bind(staged_done);
+    let told = g.follow_mss(host);
     g.before();
     g.clauses();
     g.after();
@@ -156,6 +159,9 @@ pub fn compile(
     }
     g.asm.bind(staged);
     g.apply_staged(instance, staged_done);
+    if let Some(told) = told {
+        g.tell_mss(told);
+    }
     g.emit_cold();
     g.places.push((g.asm.len(), usize::MAX));
     let mut deciders = Vec::new();

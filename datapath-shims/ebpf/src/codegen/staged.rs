@@ -1,9 +1,11 @@
-//! What the agent staged for a flow: claimed by whoever sees the ACK first, applied by the flow's own program.
+//! What changes beside the ACKs: what the agent staged for a flow, which is claimed by whoever sees the ACK first and
+//! applied by the flow's own program, and the flow's segment size.
 
 use ccplane_asm::{Alu, Asm, Cond, Label, R, Size};
-use ccplane_program::ir::{Prim, RegKind};
+use ccplane_contract::mss_register;
+use ccplane_program::ir::{Prim, RegId, RegKind};
 
-use super::{Gen, REC, prim_slot, reg_off};
+use super::{Gen, Host, REC, prim_slot, reg_off};
 use crate::layout::{rec, stage};
 use crate::policy;
 
@@ -25,7 +27,37 @@ pub fn claim_staged(asm: &mut Asm) {
     asm.bind(nothing);
 }
 
+/// Where a program goes on that has just been told of another segment size.
+pub(super) struct Told {
+    register: RegId,
+    entry: Label,
+    back: Label,
+}
+
 impl Gen<'_> {
+    /// Looks whether the segment size is what the program was told last, if it keeps it ([`ccplane_contract::MSS_REGISTER`]).
+    pub(super) fn follow_mss(&mut self, host: &dyn Host) -> Option<Told> {
+        let register = mss_register(self.program)?;
+        let asm = &mut self.asm;
+        let (entry, back) = (asm.label(), asm.label());
+        host.load_mss(asm);
+        asm.load(Size::B4, R::R2, REC, rec::TOLD_MSS as i16);
+        asm.jump_if(R::R1, Cond::Ne, R::R2, entry);
+        asm.bind(back);
+        Some(Told { register, entry, back })
+    }
+
+    /// The size is R1 and was R2.
+    pub(super) fn tell_mss(&mut self, Told { register, entry, back }: Told) {
+        let asm = &mut self.asm;
+        asm.bind(entry);
+        asm.store(Size::B4, REC, rec::TOLD_MSS as i16, R::R1);
+        asm.load(Size::B8, R::R0, REC, reg_off(register));
+        asm.jump_if(R::R0, Cond::Ne, R::R2, back);
+        asm.store(Size::B8, REC, reg_off(register), R::R1);
+        asm.jump(back);
+    }
+
     /// Applies what was claimed for this ACK. The agent bounded the values already.
     pub(super) fn apply_staged(&mut self, instance: u32, done: Label) {
         let asm = &mut self.asm;
@@ -40,6 +72,8 @@ impl Gen<'_> {
         self.reset(|_| true);
         let asm = &mut self.asm;
         policy::start(asm, self.program, REC);
+        asm.load(Size::B4, R::R1, REC, rec::FIRST_MSS as i16);
+        asm.store(Size::B4, REC, rec::TOLD_MSS as i16, R::R1);
         asm.bind(keep);
         for (bit, from, to) in [(1, rec::STAGE_CWND, rec::CWND), (2, rec::STAGE_RATE, rec::RATE)] {
             let skip = asm.label();

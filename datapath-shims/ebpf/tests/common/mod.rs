@@ -165,7 +165,7 @@ pub fn created(datapath: &mut EbpfDatapath, flow: &BulkFlow) -> FlowId {
 pub fn report(datapath: &mut EbpfDatapath, of: FlowId, by: ProgramUid) -> (u32, Vec<i64>) {
     wait_for(datapath, "Report", |e| match e {
         Event::Report { flow, program, seq, values, .. } if *flow == of && *program == by => {
-            Some((*seq, values.clone()))
+            Some((*seq, values.to_vec()))
         }
         _ => None,
     })

@@ -3,7 +3,7 @@
 
 pub mod link;
 
-use ccplane_alg::{Algorithm, Command, Control};
+use ccplane_alg::{Algorithm, Control};
 use ccplane_contract::{Datapath, Event, Field, FlowId, FlowInfo, Part, ProgramUid};
 use ccplane_engine::{Ack, Engine, EngineConfig, FlowEngine, Handle, Sampled, engine_with_clock};
 use ccplane_program::ir::{Prim, Program};
@@ -80,10 +80,8 @@ pub fn install(handle: &mut Handle, algorithm: &dyn Algorithm) -> Program {
 pub fn fields(algorithm: &dyn Algorithm, program: &Program) -> Vec<(Field, i64)> {
     let mut control = Control::default();
     let _flow = algorithm.flow(&info(), &mut control);
-    let named = control.take().into_iter().flat_map(|command| match command {
-        Command::SetProgram { fields, .. } | Command::Update { fields } => fields,
-    });
-    named.filter_map(|(name, value)| program.reg(name).map(|reg| (Field::Reg(reg), value))).collect()
+    let named = control.requests().flat_map(|request| request.fields);
+    named.filter_map(|(name, value)| program.reg(name).map(|reg| (Field::Reg(reg), *value))).collect()
 }
 
 /// A flow that an algorithm's first program is set on.

@@ -5,6 +5,7 @@ mod net;
 
 pub use net::{Link, MemoryWire, Net};
 
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource, Report};
 use ccplane_algs::all;
 use ccplane_contract::Datapath;
 use ccplane_core::{Catalog, Config as CoreConfig, Core, DatapathId, Rules, drive};
@@ -16,8 +17,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use sha2::{Digest, Sha256};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const DATAPATH: DatapathId = DatapathId(0);
@@ -49,15 +50,45 @@ pub struct Agent {
 
 impl Agent {
     pub fn new(handle: Handle, algorithm: &str) -> Agent {
-        let algorithms = all().into_iter().filter(|a| a.name() == algorithm).collect();
-        let catalog = Catalog::new(algorithms, 1).unwrap();
-        let mut core = Core::new(catalog, Rules::all(algorithm), CoreConfig::default()).unwrap();
+        Agent::of(handle, all().into_iter().find(|a| a.name() == algorithm).unwrap())
+    }
+
+    pub fn of(handle: Handle, algorithm: Arc<dyn Algorithm>) -> Agent {
+        let rules = Rules::all(algorithm.name());
+        let catalog = Catalog::new(vec![algorithm], 1).unwrap();
+        let mut core = Core::new(catalog, rules, CoreConfig::default()).unwrap();
         core.attach(DATAPATH, handle.capabilities(), 0).unwrap();
         Agent { core, handle }
     }
 
     pub fn turn(&mut self, now_us: u64) {
         drive(&mut self.core, DATAPATH, &mut self.handle, now_us);
+    }
+}
+
+/// Holds a window, and writes down what its program takes for a segment, bytes.
+#[derive(Clone, Default)]
+pub struct Sizes(pub Arc<Mutex<Vec<i64>>>);
+
+impl Algorithm for Sizes {
+    fn name(&self) -> &'static str {
+        "sizes"
+    }
+    fn programs(&self) -> Vec<ProgramSource> {
+        let source = "(def (Report (size 0)) (mss 1448))
+            (when true (:= Report.size mss) (:= Cwnd (* mss 40)) (fallthrough))
+            (when (> Micros 10000) (:= Micros 0) (report))";
+        vec![ProgramSource { name: "main", source }]
+    }
+    fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
+        control.set_program("main", &[("mss", info.mss_bytes.into())]);
+        Box::new(self.clone())
+    }
+}
+
+impl Flow for Sizes {
+    fn on_report(&mut self, _now_us: u64, report: &Report<'_>, _control: &mut Control) {
+        self.0.lock().unwrap().extend(report.get("size"));
     }
 }
 
@@ -177,6 +208,12 @@ pub const CLIENT: &str = "10.0.0.2:5000";
 impl World {
     /// A client that fetches the folder's file from a server whose flows run `algorithm`.
     pub fn new(link: Link, seed: u64, algorithm: Option<&str>, folder: &Path) -> World {
+        let of = |name| all().into_iter().find(|a| a.name() == name).unwrap();
+        World::with(link, seed, algorithm.map(of), folder)
+    }
+
+    /// The same with an algorithm of the test's own.
+    pub fn with(link: Link, seed: u64, algorithm: Option<Arc<dyn Algorithm>>, folder: &Path) -> World {
         let net = Net::new(link, seed);
         let now = net.now();
         let config = Config { seed: Some([seed as u8; 32]), ..Config::default() };
@@ -193,7 +230,7 @@ impl World {
             client,
             files: serve(folder),
             fetch: Fetch::new(id),
-            agent: algorithm.map(|name| Agent::new(handle, name)),
+            agent: algorithm.map(|algorithm| Agent::of(handle, algorithm)),
             engine,
             clock,
             began: now,

@@ -6,7 +6,7 @@ use ccplane_quic::{Datagram, Wire};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -52,6 +52,13 @@ struct Inner {
     count: u64,
     /// Nothing gets through.
     down: bool,
+    /// Wires take nothing.
+    full: bool,
+    /// When it came up again, and when something was sent over it after that.
+    up_at: Option<Instant>,
+    used_at: Option<Instant>,
+    /// Wires that do not know yet that it did.
+    told: BTreeSet<SocketAddr>,
 }
 
 /// The network.
@@ -68,6 +75,10 @@ impl Net {
             flying: BTreeMap::new(),
             count: 0,
             down: false,
+            full: false,
+            up_at: None,
+            used_at: None,
+            told: BTreeSet::new(),
         })))
     }
 
@@ -91,6 +102,25 @@ impl Net {
         self.0.borrow_mut().down = true;
     }
 
+    /// From now on its wires take nothing.
+    pub fn set_full(&self) {
+        self.0.borrow_mut().full = true;
+    }
+
+    /// Up again, which the wires at these addresses learn.
+    pub fn set_up(&self, told: &[&str]) {
+        let mut inner = self.0.borrow_mut();
+        let now = inner.now;
+        (inner.down, inner.up_at, inner.used_at) = (false, Some(now), None);
+        inner.told = told.iter().map(|at| at.parse().unwrap()).collect();
+    }
+
+    /// From when it came up until it was used.
+    pub fn unused_for(&self) -> Option<Duration> {
+        let inner = self.0.borrow();
+        Some(inner.used_at? - inner.up_at?)
+    }
+
     /// When the next datagram arrives, of those to be received.
     pub fn next(&self, at: &[SocketAddr]) -> Option<Instant> {
         let inner = self.0.borrow();
@@ -105,6 +135,9 @@ impl Inner {
 
     fn carry(&mut self, from: SocketAddr, to: &Transmit, payload: &[u8]) {
         let link = self.link;
+        if !self.down && self.up_at.is_some() {
+            self.used_at.get_or_insert(self.now);
+        }
         if self.down || payload.len() > link.mtu_bytes || self.chance(link.lost) {
             return;
         }
@@ -159,6 +192,9 @@ impl Wire for MemoryWire {
 
     fn send(&mut self, to: &Transmit, payload: &[u8]) -> io::Result<bool> {
         let mut inner = self.net.0.borrow_mut();
+        if inner.full {
+            return Ok(false);
+        }
         for datagram in payload.chunks(to.segment_size.unwrap_or(payload.len()).max(1)) {
             inner.carry(self.local, to, datagram);
         }
@@ -171,6 +207,10 @@ impl Wire for MemoryWire {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn came_up(&mut self) -> bool {
+        self.net.0.borrow_mut().told.remove(&self.local)
     }
 
     fn wait(&mut self, _timeout: Duration) -> io::Result<()> {

@@ -93,7 +93,7 @@ pub fn run_constant(
         Wake::Event(Event::Created { flow, .. }) => {
             datapath.set_program(flow, ProgramUid(1), &fields).unwrap()
         }
-        Wake::Event(Event::Report { flow, values, .. }) => reports.push((flow, values)),
+        Wake::Event(Event::Report { flow, values, .. }) => reports.push((flow, values.into_vec())),
         Wake::Event(_) => {}
         Wake::Tick => datapath.heartbeat(),
     });

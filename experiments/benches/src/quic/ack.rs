@@ -32,13 +32,15 @@ const GAP_US: u64 = 23;
 const RTT_US: u64 = 20_000;
 const FLIGHT: u64 = RTT_US / GAP_US * 2;
 const UID: ProgramUid = ProgramUid(1);
+/// Does nothing.
+pub const EMPTY: &str = "(def (Report (a 0))) (when false (report))";
 /// Asks on each ACK, with as many inputs as Aurora's network takes, which change now and then.
-const ASK: &str = "(def (Report (a 0) (b 0) (c 0)))
+pub const ASK: &str = "(def (Report (a 0) (b 0) (c 0)))
     (when (> Micros 10000) (:= Micros 0) (:= Report.a (- Flow.rtt_sample_us 20000))
         (history 10 Report.a Report.b Report.c) (fallthrough))
     (when true (policy 0))";
 /// The same, without asking.
-const REMEMBER: &str = "(def (Report (a 0) (b 0) (c 0)))
+pub const REMEMBER: &str = "(def (Report (a 0) (b 0) (c 0)))
     (when (> Micros 10000) (:= Micros 0) (:= Report.a (- Flow.rtt_sample_us 20000))
         (history 10 Report.a Report.b Report.c) (fallthrough))
     (when true (:= Report.b 0))";
@@ -55,7 +57,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     let (mut program, mut controller, mut decision) = (Vec::new(), Vec::new(), Vec::new());
     // The first round warms up.
     for round in 0..=ROUNDS {
-        let empty = time_engine(&compile("(def (Report (a 0))) (when false (report))")?, &[])?;
+        let empty = time_engine(&compile(EMPTY)?, &[])?;
         let of_engine = time_engine(&reno, &fields)?;
         let of_controller = time_controller(&reno, &fields, &rtt)?;
         let of_decision = time_engine(&ask, &[])? - time_engine(&remember, &[])?;

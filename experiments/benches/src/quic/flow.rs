@@ -7,16 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_alg::{Algorithm, Command, Control, FlowInfo};
+use ccplane_alg::{Algorithm, Control, FlowInfo};
 use ccplane_algs::{Aurora, Reno};
-use ccplane_contract::{Datapath, Event as Happened, Field, Part, ProgramUid};
+use ccplane_contract::{Datapath, Event as Happened, Field, Mode, Part, ProgramUid};
 use ccplane_engine::{EngineConfig, Handle, engine};
 use ccplane_program::ir::Program;
 use ccplane_quantize::snapshot::{DeployOptions, Snapshot};
-use ccplane_quic::quinn_proto::{ClientConfig, ServerConfig};
+use ccplane_quic::quinn_proto::{ClientConfig, PathStats, ServerConfig};
 use ccplane_quic::tls::{self, Identity, Trust};
-use ccplane_quic::{Config, Dir, Endpoint, Event, Read, StreamEvent, UdpWire, Wire};
+use ccplane_quic::{self as quic, Config, Dir, Endpoint, Event, Read, StreamEvent, UdpWire, Wire};
 
+use super::heard::{Hearers, Times};
 use super::metered::Metered;
 use super::{WARM, missing};
 use crate::cores::OneCore;
@@ -59,6 +60,9 @@ pub struct Run {
     seconds: f64,
     /// Lengths of bursts, datagrams.
     pub bursts: Vec<u32>,
+    /// What the sender counted of the path, from the flow's beginning.
+    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "only DPDK's figures tell of it"))]
+    pub path: PathStats,
 }
 
 impl Run {
@@ -116,59 +120,99 @@ impl Flow<'_> {
         listening: impl Wire + Send,
         to: SocketAddr,
     ) -> Result<Run, BenchError> {
+        self.heard_by(&[], from, listening, to).map(|(run, _)| run)
+    }
+
+    /// The same, while controllers under `others`, if any, hear what the flow's own hears; and what each takes for its ACKs,
+    /// the flow's own first. Then quinn paces.
+    ///
+    /// # Errors
+    /// No connection; one of them is not under its program any more.
+    pub fn heard_by(
+        &self,
+        others: &[Steering<'_>],
+        from: impl Wire + Send,
+        listening: impl Wire + Send,
+        to: SocketAddr,
+    ) -> Result<(Run, Times), BenchError> {
         let identity = Identity::self_signed(&["localhost"]).map_err(missing)?;
         let trust = Trust::Pinned(identity.fingerprint());
         let server = tls::server(identity, PROTOCOL).map_err(missing)?;
         let client = tls::client(trust, PROTOCOL).map_err(missing)?;
-        let shared = Shared::default();
-        thread::scope(|scope| {
+        let (shared, times) = (Shared::default(), Times::default());
+        let run = thread::scope(|scope| {
             let sink = scope.spawn(|| {
                 let _core = OneCore::nth(1);
                 receive(listening, server, &shared)
             });
             let source = scope.spawn(|| {
                 let _core = OneCore::nth(0);
-                self.send(from, client, to, &shared)
+                let (control, agents) = self.control(others, &times)?;
+                send(from, client, to, control, agents, &shared)
             });
             let measured = measure(&shared, self.time, &|| sink.is_finished() || source.is_finished());
             shared.stop.store(true, Relaxed);
             sink.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-            let bursts = source.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            let (bursts, path) = source.join().unwrap_or_else(|panic| resume_unwind(panic))?;
             let (received_bytes, sent_bytes, seconds) = measured?;
-            Ok(Run { received_bytes, sent_bytes, seconds, bursts })
-        })
+            Ok::<_, BenchError>(Run { received_bytes, sent_bytes, seconds, bursts, path })
+        })?;
+        Ok((run, times))
     }
 
-    fn send(
+    /// Who controls congestion, and the agents of all who hear.
+    fn control(
         &self,
-        wire: impl Wire,
-        tls: ClientConfig,
-        to: SocketAddr,
-        shared: &Shared,
-    ) -> Result<Vec<u32>, BenchError> {
-        let (engine, handle) = engine(EngineConfig::new("quic"), Arc::new(|| {}));
-        let mut agent = Agent::new(self.steering, handle)?;
-        let wire = Metered::new(wire, &shared.sent_bytes);
-        let mut endpoint = Endpoint::new(wire, engine, config());
-        let id = endpoint.connect(tls, to, "localhost").map_err(missing)?;
-        let mut stream = None;
-        while !shared.stop.load(Relaxed) {
-            context("turn", endpoint.turn(TURN))?;
-            agent.turn()?;
-            while let Some((_, event)) = endpoint.poll() {
-                match event {
-                    Event::Connected => stream = endpoint.connection(id).and_then(|mut c| c.open(Dir::Uni)),
-                    Event::Closed(reason) => return Err(missing(reason)),
-                    Event::Stream(_) => {}
-                }
-            }
-            let (Some(stream), Some(mut connection)) = (stream, endpoint.connection(id)) else { continue };
-            while connection.write_bytes(stream, &mut CHUNK.into()).map_err(missing)? == CHUNK.len() {}
+        others: &[Steering<'_>],
+        times: &Times,
+    ) -> Result<(quic::Control, Vec<Agent>), BenchError> {
+        let (mut engines, mut agents) = (Vec::new(), Vec::new());
+        for steering in std::iter::once(&self.steering).chain(others) {
+            let (engine, handle) = engine(EngineConfig::new("quic"), Arc::new(|| {}));
+            engines.push(engine);
+            agents.push(Agent::new(*steering, handle)?);
         }
-        endpoint.close(0, "done");
-        context("turn", endpoint.turn(Duration::ZERO))?;
-        Ok(endpoint.wire().bursts().to_vec())
+        let control = match (&*engines, others) {
+            ([engine], []) => engine.clone().into(),
+            _ => quic::Control::Quinn(Arc::new(Hearers { engines, times: Arc::clone(times) })),
+        };
+        Ok((control, agents))
     }
+}
+
+/// Writes until it is told to stop: the lengths of bursts, and what was counted of the path.
+fn send(
+    wire: impl Wire,
+    tls: ClientConfig,
+    to: SocketAddr,
+    control: quic::Control,
+    mut agents: Vec<Agent>,
+    shared: &Shared,
+) -> Result<(Vec<u32>, PathStats), BenchError> {
+    let wire = Metered::new(wire, &shared.sent_bytes);
+    let mut endpoint = Endpoint::new(wire, control, config());
+    let id = endpoint.connect(tls, to, "localhost").map_err(missing)?;
+    let mut stream = None;
+    while !shared.stop.load(Relaxed) {
+        context("turn", endpoint.turn(TURN))?;
+        agents.iter_mut().try_for_each(Agent::turn)?;
+        while let Some((_, event)) = endpoint.poll() {
+            match event {
+                Event::Connected => stream = endpoint.connection(id).and_then(|mut c| c.open(Dir::Uni)),
+                Event::Closed(reason) => return Err(missing(reason)),
+                Event::Stream(_) => {}
+            }
+        }
+        let (Some(stream), Some(mut connection)) = (stream, endpoint.connection(id)) else { continue };
+        while connection.write_bytes(stream, &mut CHUNK.into()).map_err(missing)? == CHUNK.len() {}
+    }
+    if agents.len() > 1 && !agents.iter_mut().all(Agent::is_obeyed) {
+        return Err(missing("a flow has left its program"));
+    }
+    let path = endpoint.connection(id).map(|connection| connection.stats().path).unwrap_or_default();
+    endpoint.close(0, "done");
+    context("turn", endpoint.turn(Duration::ZERO))?;
+    Ok((endpoint.wire().bursts().to_vec(), path))
 }
 
 /// Takes what comes on any stream.
@@ -241,6 +285,11 @@ impl Agent {
         Ok(Agent { handle, fields: Some(fields), events: Vec::new() })
     }
 
+    /// Its flow runs its program.
+    fn is_obeyed(&mut self) -> bool {
+        self.handle.flows().iter().any(|flow| flow.mode == Mode::Program)
+    }
+
     fn turn(&mut self) -> Result<(), BenchError> {
         self.handle.heartbeat();
         self.events.clear();
@@ -279,8 +328,6 @@ pub fn reno_fields(program: &Program) -> Vec<(Field, i64)> {
     };
     let mut control = Control::default();
     Reno::default().flow(&info, &mut control);
-    let named = control.take().into_iter().flat_map(|command| match command {
-        Command::SetProgram { fields, .. } | Command::Update { fields } => fields,
-    });
-    named.filter_map(|(name, value)| program.reg(name).map(|reg| (Field::Reg(reg), value))).collect()
+    let named = control.requests().flat_map(|request| request.fields);
+    named.filter_map(|(name, value)| program.reg(name).map(|reg| (Field::Reg(reg), *value))).collect()
 }

@@ -1,12 +1,11 @@
 //! A wire that counts what leaves over it.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use ccplane_quic::quinn_proto::Transmit;
-use ccplane_quic::{Datagram, Wire};
+use ccplane_quic::{Forward, Wire};
 
 /// What leaves within this time of what left before belongs to the same burst.
 const SAME_BURST: Duration = Duration::from_micros(20);
@@ -32,8 +31,18 @@ impl<'a, W> Metered<'a, W> {
     }
 }
 
-impl<W: Wire> Wire for Metered<'_, W> {
-    fn send(&mut self, to: &Transmit, payload: &[u8]) -> io::Result<bool> {
+impl<W: Wire> Forward for Metered<'_, W> {
+    type Inner = W;
+
+    fn inner(&self) -> &W {
+        &self.wire
+    }
+
+    fn inner_mut(&mut self) -> &mut W {
+        &mut self.wire
+    }
+
+    fn forward_send(&mut self, to: &Transmit, payload: &[u8]) -> io::Result<bool> {
         let sent = self.wire.send(to, payload)?;
         if sent {
             let now = Instant::now();
@@ -46,33 +55,5 @@ impl<W: Wire> Wire for Metered<'_, W> {
             self.sent_bytes.fetch_add(payload.len() as u64, Relaxed);
         }
         Ok(sent)
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        self.wire.local_addr()
-    }
-
-    fn receive(&mut self, each: &mut dyn FnMut(Datagram)) -> io::Result<usize> {
-        self.wire.receive(each)
-    }
-
-    fn max_segments(&self) -> usize {
-        self.wire.max_segments()
-    }
-
-    fn max_payload_bytes(&self) -> u16 {
-        self.wire.max_payload_bytes()
-    }
-
-    fn may_fragment(&self) -> bool {
-        self.wire.may_fragment()
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.wire.flush()
-    }
-
-    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        self.wire.wait(timeout)
     }
 }

@@ -1,8 +1,13 @@
-//! `tput.quic`, `pace.quic` and `ack.quic.reno`: QUIC flows over loopback, one thread at each end.
+//! `tput.quic`, `pace.quic` and `ack.quic.reno`: QUIC flows over loopback, one thread at each end. `quic.connections` and
+//! `quic.memory`: many connections of one endpoint.
 
 mod ack;
+mod crowd;
 pub mod flow;
+mod heard;
+mod memory;
 mod metered;
+mod network;
 mod stock;
 
 use std::time::Duration;
@@ -11,7 +16,11 @@ use ccplane_alg::Algorithm;
 use ccplane_algs::Reno;
 
 pub use self::ack::run as ack;
+#[cfg(feature = "dpdk")]
+pub use self::ack::{ASK, EMPTY, REMEMBER};
+pub use self::crowd::run as connections;
 use self::flow::{Flow, Steering};
+pub use self::memory::run as memory;
 use crate::error::BenchError;
 use crate::figure::{Figure, percentile};
 

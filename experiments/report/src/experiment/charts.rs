@@ -36,6 +36,9 @@ pub struct Charts<'a> {
     end_ms: u64,
 }
 
+/// A contender, and one of its runs over time.
+type Timeline = (usize, Vec<Moment>);
+
 /// What a panel over time shows.
 struct Column {
     title: &'static str,
@@ -283,27 +286,63 @@ impl<'a> Charts<'a> {
 
     /// The contenders' windows in one chart.
     pub fn windows(&self) -> Option<Figure> {
-        let sample_ms = self.view.results.header.plan.sample_ms;
-        let lines: Vec<(usize, Vec<Moment>)> = self
-            .contenders()
-            .filter_map(|c| Some((c, moments(self.view.representative(self.index, c)?.measured, sample_ms))))
-            .filter(|(_, moments)| !moments.is_empty())
-            .collect();
+        let lines = self.lines(self.contenders());
         if lines.len() < 2 {
             return None;
         }
-        let mut panel = self.time_panel(2, lines.iter().map(|l| &l.1));
-        panel.marks.extend(lines.iter().map(|(c, moments)| Mark::Line {
-            series: *c,
-            style: self.view.styles[*c],
-            weight: Weight::Full,
-            points: thinned(points(&COLUMNS[2], moments), LINE_POINTS),
-        }));
-        let mut figure = self.figure("windows", "Congestion windows", Shape::Time, vec![panel]);
+        let panel = self.time_panel(2, lines.iter().map(|l| &l.1));
+        Some(self.overlaid("windows", "Congestion windows", &COLUMNS[2..], vec![panel], &lines))
+    }
+
+    /// For each algorithm throughput, RTT and window over time on every datapath, on axes that all share.
+    pub fn families(&self) -> Vec<Figure> {
+        let families: Vec<(&str, Vec<Timeline>)> = self
+            .view
+            .families
+            .iter()
+            .map(|f| (f.name.as_str(), self.lines(f.members.iter().copied())))
+            .filter(|(_, lines)| !lines.is_empty())
+            .collect();
+        let all = || families.iter().flat_map(|(_, lines)| lines).map(|l| &l.1);
+        let panels: Vec<Panel> = (0..COLUMNS.len()).map(|i| self.time_panel(i, all())).collect();
+        let figure = |(name, lines): &(&str, Vec<Timeline>)| {
+            let what = format!("family-{}", slug(name));
+            self.overlaid(&what, name, &COLUMNS, panels.clone(), lines)
+        };
+        families.iter().map(figure).collect()
+    }
+
+    /// The run that stands for each of these contenders, over time.
+    fn lines(&self, contenders: impl Iterator<Item = usize>) -> Vec<Timeline> {
+        let sample_ms = self.view.results.header.plan.sample_ms;
+        contenders
+            .filter_map(|c| Some((c, moments(self.view.representative(self.index, c)?.measured, sample_ms))))
+            .filter(|(_, moments)| !moments.is_empty())
+            .collect()
+    }
+
+    /// Contenders' lines in the same panels, one for each column.
+    fn overlaid(
+        &self,
+        what: &str,
+        title: &str,
+        columns: &[Column],
+        mut panels: Vec<Panel>,
+        lines: &[Timeline],
+    ) -> Figure {
+        for (column, panel) in columns.iter().zip(&mut panels) {
+            panel.marks.extend(lines.iter().map(|(c, moments)| Mark::Line {
+                series: *c,
+                style: self.view.styles[*c],
+                weight: Weight::Full,
+                points: thinned(points(column, moments), LINE_POINTS),
+            }));
+        }
+        let mut figure = self.figure(what, title, Shape::Time, panels);
         figure.entries = lines.iter().map(|(c, _)| self.entry(*c, false)).collect();
-        figure.readout =
-            Some(self.readout(&COLUMNS[2..], &lines.iter().map(|(c, m)| (*c, m)).collect::<Vec<_>>()));
-        Some(figure)
+        let read: Vec<(usize, &Vec<Moment>)> = lines.iter().map(|(c, m)| (*c, m)).collect();
+        figure.readout = Some(self.readout(columns, &read));
+        figure
     }
 
     /// For each contender with several flows the flows' throughputs, of one run.

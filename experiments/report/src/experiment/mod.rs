@@ -7,6 +7,7 @@ mod charts;
 mod compare;
 mod export;
 mod fairness;
+mod families;
 mod figures;
 mod page;
 mod series;

@@ -10,7 +10,7 @@ use super::compare::{Outcome, verdicts};
 use super::fairness::{BAND, BIN_MS, HOLD_MS};
 use super::summary::{Summary, latex, markdown, summary};
 use super::view::{Sweep, View};
-use super::{sweep, tables};
+use super::{families, sweep, tables};
 use crate::draw::{Figure, html as on_page};
 use crate::format;
 use crate::shell;
@@ -145,7 +145,13 @@ fn in_short(view: &View<'_>) -> Markup {
                 }
                 @if !verdicts.is_empty() {
                     @if met + missed > 0 { p.hint { (met) " of " (met + missed) " limits met. Ratios are over paired repeats; a verdict is unsure where the interval crosses the limit." } }
-                    (tables::verdicts(view, &verdicts))
+                    @match families::matrix(view, &verdicts) {
+                        Some(matrix) => {
+                            (matrix)
+                            details { summary { "Each with its interval" } (tables::verdicts(view, &verdicts)) }
+                        }
+                        None => (tables::verdicts(view, &verdicts)),
+                    }
                 }
                 @if !paper.is_empty() {
                     dl.paper {
@@ -209,21 +215,26 @@ fn scenario_content(view: &View<'_>, index: usize, drawing: &mut Drawing) -> Mar
     if view.all_runs(index).next().is_none() {
         return html! { p.hint { (what.join(" · ")) } p.empty { "No run has ended well." } };
     }
-    let over_time = charts.over_time();
-    let delays: Vec<Figure> = charts.scatter().into_iter().chain(charts.rtts()).collect();
+    let by_family = !view.families.is_empty();
+    let (over_time, windows) =
+        if by_family { (charts.families(), None) } else { (charts.over_time(), charts.windows()) };
+    let rtts = charts.rtts().filter(|_| !by_family);
+    let delays: Vec<Figure> = charts.scatter().into_iter().chain(rtts).collect();
     html! {
         p.hint { (what.join(" · ")) }
         (tables::summary(view, &summary(view, index)))
         (drawing.grid("grid", delays))
         @if !over_time.is_empty() {
-            h3.part { "Over time" }
+            h3.part { @if by_family { "Each algorithm over time, on its datapaths" } @else { "Over time" } }
             p.hint {
-                "The run of median throughput, the other repeats pale. All share their axes."
+                "The run of median throughput"
+                @if !by_family { ", the other repeats pale" }
+                ". All share their axes."
                 @if view.results.header.plan.warmup_ms > 0 { " Dotted: the warm-up’s end; what is above an axis before it is cut." }
                 @if !scenario.link.changes.is_empty() { " Dotted, too: changes of the link." }
             }
             (drawing.grid("columns", over_time))
-            (drawing.wide(charts.windows()))
+            (drawing.wide(windows))
         }
         @if let Some(table) = tables::stretches(view, index) {
             h3.part { "Between the link’s changes" }
@@ -237,13 +248,13 @@ fn scenario_content(view: &View<'_>, index: usize, drawing: &mut Drawing) -> Mar
         @if charts.has_several_flows() { (several_flows(view, index, &charts, drawing)) }
         @if let Some(table) = tables::completions(view, index, &charts) {
             h3.part { "Completion times of short flows" }
-            p.hint { "Percentiles over the flows of all repeats; ratios over paired repeats, with 95 % intervals, to the kernel’s own algorithm of the same name where there is one, else to the first." }
+            p.hint { "Percentiles over the flows of all repeats; ratios over paired repeats, with 95 % intervals, to the kernel’s own algorithm of the same name where there is one, else to the first (of its algorithm, where each runs on several datapaths)." }
             (table)
             (drawing.grid("columns", charts.completions()))
         }
         @if let Some(table) = tables::processor(view, index) {
             h3.part { "Processor time and the agent" }
-            p.hint { "Of the whole machine, idle time not counted, per gigabyte of payload acknowledged. Ratios are to the kernel’s own algorithm of the same name where there is one, else to the first." }
+            p.hint { "Of the whole machine, idle time not counted, per gigabyte of payload acknowledged. Ratios are to the kernel’s own algorithm of the same name where there is one, else to the first (of its algorithm, where each runs on several datapaths)." }
             (table)
         }
         (notes(view, index))

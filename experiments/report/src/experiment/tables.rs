@@ -14,11 +14,12 @@ use crate::format;
 use crate::statistics::{Estimate, Ratio, percentile};
 
 /// A table that scrolls sideways where it is too wide.
-fn scroll(label: &str, table: Markup) -> Markup {
+pub fn scroll(label: &str, table: Markup) -> Markup {
     html! { div.scroll tabindex="0" role="region" aria-label=(label) { table { (table) } } }
 }
 
-fn head(title: &str, small: &str) -> Markup {
+/// A column's heading, and its unit.
+pub fn head(title: &str, small: &str) -> Markup {
     html! { th scope="col" { (title) @if !small.is_empty() { small { (small) } } } }
 }
 
@@ -105,30 +106,48 @@ fn scaled(estimate: Option<Estimate>, scale: f64) -> Option<Estimate> {
     estimate.map(|e| Estimate { mean: e.mean / scale, half_width: e.half_width.map(|h| h / scale), ..e })
 }
 
+/// How an outcome is shown.
+pub struct Badge {
+    /// Of CSS, beside `badge`.
+    pub class: &'static str,
+    /// On the badge.
+    pub text: &'static str,
+    /// Said when it is pointed at.
+    pub title: &'static str,
+}
+
+impl Badge {
+    /// Of a comparison's outcome.
+    pub fn of(outcome: Outcome) -> Badge {
+        let (class, text, title) = match outcome {
+            Outcome::Met { surely: true } => {
+                ("met", "✓ met", "The whole confidence interval is inside the limit")
+            }
+            Outcome::Met { surely: false } => (
+                "met weak",
+                "✓ met, unsure",
+                "The confidence interval reaches beyond the limit, or there is one pair only",
+            ),
+            Outcome::Missed { surely: true } => {
+                ("missed", "✗ missed", "The whole confidence interval is outside the limit")
+            }
+            Outcome::Missed { surely: false } => (
+                "missed weak",
+                "✗ missed, unsure",
+                "The confidence interval reaches into the limit, or there is one pair only",
+            ),
+            Outcome::NeverReached => {
+                ("missed", "✗ never reached", "Neither got to 90 % of the oracle’s reward after any change")
+            }
+            Outcome::NoLimit => ("none", "shown", "The plan sets no limit"),
+            Outcome::NoData => ("none", "no data", "No repeat has both figures"),
+        };
+        Badge { class, text, title }
+    }
+}
+
 fn badge(outcome: Outcome) -> Markup {
-    let (class, text, title) = match outcome {
-        Outcome::Met { surely: true } => {
-            ("met", "✓ met", "The whole confidence interval is inside the limit")
-        }
-        Outcome::Met { surely: false } => (
-            "met weak",
-            "✓ met, unsure",
-            "The confidence interval reaches beyond the limit, or there is one pair only",
-        ),
-        Outcome::Missed { surely: true } => {
-            ("missed", "✗ missed", "The whole confidence interval is outside the limit")
-        }
-        Outcome::Missed { surely: false } => (
-            "missed weak",
-            "✗ missed, unsure",
-            "The confidence interval reaches into the limit, or there is one pair only",
-        ),
-        Outcome::NeverReached => {
-            ("missed", "✗ never reached", "Neither got to 90 % of the oracle’s reward after any change")
-        }
-        Outcome::NoLimit => ("none", "shown", "The plan sets no limit"),
-        Outcome::NoData => ("none", "no data", "No repeat has both figures"),
-    };
+    let Badge { class, text, title } = Badge::of(outcome);
     html! { span class=(format!("badge {class}")) title=(title) { (text) } }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ccplane_results::{Contender, Datapath, Measured, Metric, Outcome, Results, Run, Scenario};
 
+use super::families::{Family, datapaths, families};
 use super::figures;
 use crate::draw::{Marker, Style};
 
@@ -13,6 +14,8 @@ pub struct View<'a> {
     pub results: &'a Results,
     /// For each contender how its lines look.
     pub styles: Vec<Style>,
+    /// Algorithms on several datapaths, in a plan with too many contenders for one chart; else none.
+    pub families: Vec<Family>,
     /// By scenario and contender, in order of repeats.
     runs: BTreeMap<(usize, usize), Vec<Repeat<'a>>>,
     /// Runs that failed.
@@ -82,7 +85,14 @@ impl<'a> View<'a> {
                 (key, repeats.into_iter().map(|(repeat, measured)| Repeat { repeat, measured }).collect())
             })
             .collect();
-        Self { results, styles: styles(&results.header.contenders), runs, failed, unknown }
+        let contenders = &results.header.contenders;
+        let families = families(contenders);
+        let styles = if families.is_empty() {
+            styles(contenders)
+        } else {
+            datapaths(contenders).into_iter().map(|n| Style::line(n, n)).collect()
+        };
+        Self { results, styles, families, runs, failed, unknown }
     }
 
     /// The scenarios.
@@ -124,18 +134,21 @@ impl<'a> View<'a> {
     }
 
     /// What a contender is compared with where the plan does not say: the kernel's own algorithm of its name, else the
-    /// kernel's first, else the first contender; of those with runs in the scenario.
+    /// kernel's first, else the first contender, of its algorithm where there are families; of those with runs in the scenario.
     pub fn baseline(&self, scenario: usize, contender: usize) -> Option<usize> {
         let all = self.contenders();
-        let with_runs = || (0..all.len()).filter(|c| !self.runs(scenario, *c).is_empty());
+        let family = self.families.iter().find(|f| f.members.contains(&contender));
+        let related = |c: &usize| family.is_none_or(|f| f.members.contains(c));
+        let with_runs = || (0..all.len()).filter(related).filter(|c| !self.runs(scenario, *c).is_empty());
         let kernel = || with_runs().filter(|c| all[*c].datapath == Datapath::Kernel);
         let same = kernel().find(|c| all[*c].algorithm == all[contender].algorithm);
         same.or_else(|| kernel().next()).or_else(|| with_runs().next())
     }
 
-    /// A contender's marker.
+    /// A contender's marker: its own, or its family's.
     pub fn marker(&self, contender: usize) -> Marker {
-        Marker::nth(contender)
+        let family = self.families.iter().position(|f| f.members.contains(&contender));
+        Marker::nth(family.unwrap_or(contender))
     }
 
     /// Runs that the plan asks for.

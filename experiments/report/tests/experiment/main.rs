@@ -10,7 +10,8 @@ use std::path::Path;
 
 use ccplane_report::experiment::{self, Files};
 use ccplane_results::{
-    Completion, Completions, Cpu, Flow, LinkUse, Measured, Outcome, Percentiles, Results, Run, Series,
+    Comparison, Completion, Completions, Contender, Cpu, Datapath, Flow, LinkUse, Measured, Metric, Outcome,
+    Percentiles, Results, Run, Series,
 };
 use fixture::{REPEATS, changing, results, whole_plan};
 use proptest::prelude::*;
@@ -361,4 +362,56 @@ proptest! {
             .collect();
         page_of(&results);
     }
+}
+
+/// Three algorithms on three datapaths each, with the runs of one contender.
+fn crowd() -> Results {
+    let mut results = results(|s| s.name.starts_with("fixed"));
+    let first = results.header.contenders[0].clone();
+    let runs: Vec<Run> = results.runs.iter().filter(|r| r.contender == first.name).cloned().collect();
+    (results.header.contenders, results.runs) = (Vec::new(), Vec::new());
+    results.header.plan.comparisons.clear();
+    for algorithm in ["reno", "cubic", "bbr"] {
+        for datapath in [Datapath::Ebpf, Datapath::Quic, Datapath::Sim] {
+            let name = format!("{algorithm} {}", datapath.name());
+            let algorithm = algorithm.to_owned();
+            results.header.contenders.push(Contender {
+                name: name.clone(),
+                algorithm: algorithm.clone(),
+                datapath,
+                ..first.clone()
+            });
+            results.runs.extend(runs.iter().cloned().map(|run| Run { contender: name.clone(), ..run }));
+            if datapath != Datapath::Ebpf {
+                results.header.plan.comparisons.push(Comparison {
+                    metric: Metric::ThroughputBps,
+                    of: name,
+                    against: format!("{algorithm} ebpf"),
+                    scenario: None,
+                    within_ppm: Some(100_000),
+                    at_most_ppm: None,
+                    at_least_ppm: None,
+                    paper: None,
+                });
+            }
+        }
+    }
+    results
+}
+
+#[test]
+fn a_crowd_is_shown_by_algorithm() {
+    let results = crowd();
+    if let Some(dir) = std::env::var_os("CCPLANE_DRAW") {
+        experiment::write(&results, dir.as_ref(), "crowd").unwrap();
+    }
+    let page = page_of(&results);
+    let figures = element_tree(&page).iter().filter(|t| *t == "figure").count();
+    assert_eq!(figures, 1 + 3, "a scatter, and an algorithm each");
+    let matrix = page.split("aria-label=\"Comparisons across datapaths\"").nth(1).unwrap();
+    let matrix = matrix.split("</table>").next().unwrap();
+    assert_eq!(count(matrix, "badge met"), 3 * 2, "{matrix}");
+    assert_eq!(count(matrix, "1.00×"), 3 * 2);
+    assert!(matrix.contains("Throughput against ebpf, within 10 %"), "{matrix}");
+    assert_eq!(count(&page, "✓ met"), 3 * 2, "each with its interval, too");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_results::{Change, Contender, Header, Host, Link, Plan as PlanRecord, SCHEMA_VERSION, Scenario};
+use ccplane_results::{Change, Header, Host, Link, Plan as PlanRecord, SCHEMA_VERSION, Scenario};
 use sha2::{Digest, Sha256};
 
 use crate::capacity;
@@ -57,7 +57,7 @@ pub fn header(plan: &Plan, command: String) -> Header {
             paper: plan.paper.clone(),
         },
         scenarios: plan.scenarios.iter().map(|s| scenario(s, plan.duration_ms)).collect(),
-        contenders: plan.contenders.iter().map(contender).collect(),
+        contenders: plan.contenders.clone(),
         host,
     }
 }
@@ -69,16 +69,6 @@ fn digest(plan: &Plan) -> String {
     // Debug names every field, so a field that is added changes the digest, as it should.
     let decides = format!("{times:?} {:?} {:?}", plan.scenarios, plan.contenders);
     Sha256::digest(decides).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn contender(contender: &plan::Contender) -> Contender {
-    Contender {
-        name: contender.name.clone(),
-        algorithm: contender.algorithm.clone(),
-        datapath: contender.datapath,
-        parameters: contender.parameters.clone(),
-        learning: contender.learning,
-    }
 }
 
 fn scenario(scenario: &plan::Scenario, duration_ms: u64) -> Scenario {

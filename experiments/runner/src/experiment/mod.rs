@@ -18,12 +18,12 @@ use std::time::{Duration, Instant, SystemTime};
 use ccplane_alg::Algorithm;
 use ccplane_emulator::netns;
 use ccplane_netsim::workload::{Arrival, Arrivals};
-use ccplane_results::{Datapath, Measured, Outcome, Results, Run};
+use ccplane_results::{Contender, Datapath, Measured, Outcome, Results, Run};
 
 use crate::demo::{Missing, missing_for_links};
 use crate::error::{Error, Result};
 use crate::host;
-use crate::plan::{Contender, MAX_ARRIVALS, Plan, Scenario, Tool, Traffic};
+use crate::plan::{MAX_ARRIVALS, Plan, Scenario, Tool, Traffic};
 use agents::Agents;
 pub use header::header;
 use progress::Estimate;

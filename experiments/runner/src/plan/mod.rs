@@ -31,12 +31,12 @@ use std::sync::Arc;
 use ccplane_alg::Algorithm;
 use ccplane_document::{DocumentError, Problem};
 use ccplane_netsim::trace::Trace;
-use ccplane_results::{Comparison, Datapath};
+use ccplane_results::{Comparison, Contender, Datapath};
 
 pub use error::PlanError;
 pub use model::{
-    Background, Change, Contender, Datagrams, Discipline, Impairments, Link, Medium, Periods, Plan, Policer,
-    Queue, Scenario, Simulator, Tool, Traffic,
+    Background, Change, Datagrams, Discipline, Impairments, Link, Medium, Periods, Plan, Policer, Queue,
+    Scenario, Simulator, Tool, Traffic,
 };
 pub(crate) use number::decimal;
 use source::PlanSource;
@@ -146,6 +146,7 @@ fn finish(
     }
     let contenders = check::contenders(&source.algorithm, known)?;
     check::together(&scenarios, &contenders, known)?;
+    let contenders: Vec<Contender> = contenders.into_iter().map(|(_, contender)| contender).collect();
     let comparisons = check::comparisons(&source.compare, &scenarios, &contenders)?;
     // All is checked, also what this build leaves out.
     let (contenders, out): (Vec<_>, Vec<_>) = contenders.into_iter().partition(|c| is_built(c.datapath));

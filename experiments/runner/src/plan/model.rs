@@ -6,7 +6,7 @@ use std::fmt;
 use ccplane_netsim::trace::Trace;
 use ccplane_netsim::workload::FlowSizes;
 use ccplane_netsim::{CrossConfig, CrossPattern};
-use ccplane_results::{Comparison, Datapath, PaperFigure};
+use ccplane_results::{Comparison, Contender, Datapath, PaperFigure};
 
 use super::number::decimal;
 
@@ -320,21 +320,6 @@ pub struct Periods {
     pub on_us: u64,
     /// Mean of those in which nothing is, microseconds.
     pub off_us: u64,
-}
-
-/// What is compared.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Contender {
-    /// Unique in the plan.
-    pub name: String,
-    /// The algorithm's name: the kernel's own for [`Datapath::Kernel`], else one of ours.
-    pub algorithm: String,
-    /// What carries its flows.
-    pub datapath: Datapath,
-    /// Parameters that the plan sets.
-    pub parameters: BTreeMap<String, i64>,
-    /// Whether the agent improves its policies while its flows run.
-    pub learning: bool,
 }
 
 /// In words: rate or trace, delay, queue, loss.

@@ -1,9 +1,12 @@
 //! A plan as its file spells it: every key, its type and its range. What no single value shows is checked in `check`.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
 use ccplane_results::{Datapath, Metric};
-use serde::Deserialize;
+use serde::de::{Deserializer, Error, IntoDeserializer, SeqAccess, Visitor};
+use serde::{Deserialize, de};
 
 use super::Overrides;
 use super::number::{Ppm, Scaled, Whole};
@@ -167,7 +170,7 @@ pub(super) enum ToolName {
 pub(super) struct AlgorithmSource {
     pub name: Option<String>,
     pub algorithm: String,
-    pub datapath: Datapath,
+    pub datapath: OneOrMore<Datapath>,
     pub placement: Option<PlacementName>,
     #[serde(default)]
     pub parameters: BTreeMap<String, i64>,
@@ -211,9 +214,10 @@ pub(super) struct BackgroundSource {
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CompareSource {
-    pub metric: Metric,
-    pub of: String,
-    pub against: String,
+    pub metric: OneOrMore<Metric>,
+    pub of: Option<String>,
+    pub against: Option<String>,
+    pub across: Option<Datapath>,
     pub scenario: Option<String>,
     pub within: Option<Ppm<0, 100_000_000>>,
     pub at_most: Option<Ppm<0, 1_000_000_000>>,
@@ -226,4 +230,43 @@ pub(super) struct CompareSource {
 pub(super) struct PaperSource {
     pub source: String,
     pub says: String,
+}
+
+/// A word, or a list of them.
+#[derive(Clone, Debug)]
+pub(super) struct OneOrMore<T>(Vec<T>);
+
+impl<T> OneOrMore<T> {
+    /// At least one.
+    pub(super) fn all(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMore<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Words(PhantomData))
+    }
+}
+
+struct Words<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Words<T> {
+    type Value = OneOrMore<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a word or a list of words")
+    }
+
+    fn visit_str<E: de::Error>(self, word: &str) -> Result<OneOrMore<T>, E> {
+        T::deserialize(word.into_deserializer()).map(|one| OneOrMore(vec![one]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut words: A) -> Result<OneOrMore<T>, A::Error> {
+        let mut all = Vec::new();
+        while let Some(word) = words.next_element()? {
+            all.push(word);
+        }
+        if all.is_empty() { Err(A::Error::custom("the list is empty")) } else { Ok(OneOrMore(all)) }
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ccplane_netsim::trace::Trace;
-use ccplane_results::Datapath;
+use ccplane_results::{Datapath, Metric};
 
 use super::*;
 
@@ -62,6 +62,46 @@ fn sweeps_multiply_scenarios() {
     assert_eq!(last.parameters.get("link.delay_ms").map(String::as_str), Some("10.5"));
     assert_eq!(last.link.queue.packets, Some(63));
     assert_eq!(last.traffic, Traffic::Bulk { flows: 2, stagger_ms: 0, tool: Tool::Native });
+}
+
+#[test]
+fn a_list_of_datapaths_is_a_contender_each() {
+    let many = "[[algorithm]]\nalgorithm = \"cubic\"\ndatapath = [\"ebpf\", \"quic\", \"sim\"]\n";
+    let compare =
+        "[[compare]]\nmetric = [\"throughput_bps\", \"mean_rtt_us\"]\nacross = \"quic\"\nwithin = 0.1\n";
+    let plan = parse(&format!("{GOOD}{many}{compare}")).unwrap();
+    let names: Vec<&str> = plan.contenders.iter().map(|c| c.name.as_str()).collect();
+    assert_eq!(names, ["reno kernel", "reno ebpf", "cubic ebpf", "cubic quic", "cubic sim"]);
+    let compared: Vec<_> =
+        plan.comparisons.iter().map(|c| (c.of.as_str(), c.against.as_str(), c.metric)).collect();
+    let (rate, rtt) = (Metric::ThroughputBps, Metric::MeanRttUs);
+    assert_eq!(
+        compared,
+        [
+            ("cubic ebpf", "cubic quic", rate),
+            ("cubic ebpf", "cubic quic", rtt),
+            ("cubic sim", "cubic quic", rate),
+            ("cubic sim", "cubic quic", rtt)
+        ]
+    );
+    let named = many.replace("algorithm = \"cubic\"", "algorithm = \"cubic\"\nname = \"mine\"");
+    let plan = parse(&format!("{GOOD}{named}")).unwrap();
+    assert_eq!(plan.contenders[3].name, "mine quic");
+    // What cannot be simulated is said of the table that names it, whichever contender of the plan it is.
+    let wrong = format!("{GOOD}{many}").replace("rate_mbit = 24\ndelay_ms = 20", "medium = \"veth\"");
+    let refused = parse(&wrong).unwrap_err().to_string();
+    assert!(refused.contains("algorithm[2].datapath: a veth pair cannot be simulated"), "{refused}");
+    for (compare, why) in [
+        ("across = \"dpdk\"", "compare[0].across: no algorithm runs on `dpdk`"),
+        ("across = \"quic\"\nof = \"reno ebpf\"", "compare[0].of: either"),
+        ("of = \"reno ebpf\"", "compare[0].of: either"),
+    ] {
+        let text = format!("{GOOD}{many}[[compare]]\nmetric = \"throughput_bps\"\n{compare}\n");
+        let refused = parse(&text).unwrap_err().to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+    let empty = GOOD.replace("datapath = \"ebpf\"", "datapath = []");
+    assert!(parse(&empty).unwrap_err().to_string().contains("the list is empty"));
 }
 
 #[test]

@@ -10,10 +10,11 @@ mod wire;
 use crate::cli::QuicCommand;
 use crate::failure::Failure;
 use ccplane_alg::Algorithm;
-use ccplane_quic::ConnectionError;
 use ccplane_quic::files::FilesError;
+use ccplane_quic::{Config, ConnectionError};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -31,6 +32,8 @@ const SIGNALLED: i32 = 130;
 enum QuicError {
     #[error("no algorithm `{name}`; there are {}", known.join(", "))]
     Algorithm { name: String, known: Vec<&'static str> },
+    #[error("`{name}` has no policy to learn; there are {}", known.join(", "))]
+    NoPolicy { name: String, known: Vec<&'static str> },
     #[error("`{0}` is not HOST:PORT")]
     Address(String),
     #[error("{server}: {source}")]
@@ -43,14 +46,28 @@ enum QuicError {
     NotAFile(PathBuf),
     #[error("no file name in `{0}`; give one with --{1}")]
     NoName(String, &'static str),
-    #[error("cannot connect to {remote}: {reason}")]
+    #[error("cannot connect to {remote}: {}", Why(reason))]
     Connect { remote: SocketAddr, reason: ConnectionError },
-    #[error("the connection to {remote} is lost: {reason}")]
+    #[error("the connection to {remote} is lost: {}", Why(reason))]
     Lost { remote: SocketAddr, reason: ConnectionError },
     #[error("{name}: {source}")]
     Transfer { name: String, source: FilesError },
     #[error("interrupted")]
     Interrupted,
+}
+
+/// As the protocol says it, but for a peer that says nothing any more: after how long.
+struct Why<'a>(&'a ConnectionError);
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ConnectionError::TimedOut => {
+                write!(f, "no sign of life for {} s", Config::default().idle_timeout.as_secs())
+            }
+            other => other.fmt(f),
+        }
+    }
 }
 
 /// `ccplane quic`

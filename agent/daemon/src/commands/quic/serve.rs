@@ -3,14 +3,19 @@
 use super::steering::Steering;
 use super::wire;
 use super::{NAP, QuicError, interrupted, size};
+use crate::agent::Learns;
 use crate::cli::QuicServeArgs;
+use crate::commands::deployments::learner_text;
 use crate::commands::{print, print_json};
+use crate::control::LearnerRecord;
 use crate::failure::Failure;
 use ccplane_alg::Algorithm;
 use ccplane_quic::files::{Folder, PROTOCOL, Served, Server};
 use ccplane_quic::tls::{self, Identity};
 use ccplane_quic::{Config, Endpoint, Wire};
 use serde::Serialize;
+use std::fs;
+use std::io::{Write, stderr};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,6 +32,8 @@ struct Listening {
     writable: bool,
     /// Of the kernel socket; a DPDK port has none.
     receive_buffer_bytes: Option<usize>,
+    /// What flows begin with, if it was kept.
+    snapshot: Option<String>,
 }
 
 /// One line of `--json` for each request.
@@ -37,6 +44,12 @@ struct Request {
     bytes: u64,
     sha256: Option<String>,
     error: Option<String>,
+}
+
+/// The last line of `--json`, with `--learn`.
+#[derive(Serialize)]
+struct Learned {
+    learners: Vec<LearnerRecord>,
 }
 
 /// `ccplane quic serve`
@@ -53,23 +66,27 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
     let (wire, receive_buffer_bytes) = wire::listen(&args.steering, &args.listen)?;
     let address = wire.local_addr();
     let stop = interrupted()?;
-    let steering = Steering::start(&args.steering, algorithms)?;
+    let mut steering = Steering::start(&args.steering, learns(args)?, algorithms)?;
+    let kept = steering.kept().map(|snapshot| snapshot.to_string());
     let mut endpoint = Endpoint::new(wire, steering.control(), Config::default());
     endpoint.serve(Some(tls));
-    if args.steering.json {
+    let mut said = Said::default();
+    said.try_to(if args.steering.json {
         let writable = args.writable;
-        print_json(&Listening { address, fingerprint, writable, receive_buffer_bytes })?;
+        print_json(&Listening { address, fingerprint, writable, receive_buffer_bytes, snapshot: kept })
     } else {
         let port = address.port();
         let mode = if args.writable { "to read and write" } else { "to read" };
         let buffer = receive_buffer_bytes.map(|bytes| format!("; receive buffer {}", size(bytes as u64)));
+        let kept = kept.map(|snapshot| format!("policies go on from snapshot {snapshot}\n"));
         print(&format!(
-            "{} on {address}, {mode}{}\nfetch from it with\n  ccplane quic get HOST:{port} NAME \
+            "{} on {address}, {mode}{}\n{}fetch from it with\n  ccplane quic get HOST:{port} NAME \
              --fingerprint {fingerprint}\n",
             args.folder.display(),
             buffer.unwrap_or_default(),
-        ))?;
-    }
+            kept.unwrap_or_default(),
+        ))
+    })?;
     let mut files = Server::new(folder);
     let mut busy = false;
     while !stop.load(Relaxed) {
@@ -78,8 +95,9 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
             files.on_event(&mut endpoint, id, &event);
         }
         busy = files.advance(&mut endpoint);
+        steering.look();
         while let Some(served) = files.poll() {
-            say(served, args.steering.json)?;
+            said.say(served, args.steering.json)?;
         }
     }
     endpoint.close(0, "the server stops");
@@ -88,22 +106,71 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
         endpoint.turn(GOODBYE)?;
         while endpoint.poll().is_some() {}
     }
-    steering.stop()
+    let learners = steering.learners();
+    steering.stop()?;
+    said.learned(learners, args.steering.json)
 }
 
-fn say(served: Served, json: bool) -> Result<(), Failure> {
-    let Served { remote, request, bytes, outcome } = served;
-    if json {
-        let (sha256, error) = match outcome {
-            Ok(sum) => (Some(sum.to_string()), None),
-            Err(e) => (None, Some(e.to_string())),
-        };
-        return print_json(&Request { remote, request, bytes, sha256, error });
+/// As the flags say; the folder to keep it in is there then.
+fn learns(args: &QuicServeArgs) -> Result<Learns, Failure> {
+    let Some(path) = &args.keep else { return Ok(args.learn.into()) };
+    fs::create_dir_all(path)
+        .map_err(|source| Failure::input(QuicError::File { path: path.clone(), source }))?;
+    Ok(Learns::Keeps(path.clone()))
+}
+
+/// What it says of itself on standard output: for as long as somebody reads it. Nobody need, for it to serve.
+#[derive(Default)]
+struct Said {
+    in_vain: bool,
+}
+
+impl Said {
+    fn say(&mut self, served: Served, json: bool) -> Result<(), Failure> {
+        if self.in_vain {
+            return Ok(());
+        }
+        let Served { remote, request, bytes, outcome } = served;
+        self.try_to(if json {
+            let (sha256, error) = match outcome {
+                Ok(sum) => (Some(sum.to_string()), None),
+                Err(e) => (None, Some(e.to_string())),
+            };
+            print_json(&Request { remote, request, bytes, sha256, error })
+        } else {
+            // What a peer sent is shown without what a terminal would obey.
+            let request = request.escape_debug();
+            match outcome {
+                Ok(_) => print(&format!("{remote}: {request}: {}\n", size(bytes))),
+                Err(e) => print(&format!("{remote}: {request}: {e}\n")),
+            }
+        })
     }
-    // What a peer sent is shown without what a terminal would obey.
-    let request = request.escape_debug();
-    match outcome {
-        Ok(_) => print(&format!("{remote}: {request}: {}\n", size(bytes))),
-        Err(e) => print(&format!("{remote}: {request}: {e}\n")),
+
+    /// At the end.
+    fn learned(&mut self, learners: Vec<LearnerRecord>, json: bool) -> Result<(), Failure> {
+        if learners.is_empty() || self.in_vain {
+            return Ok(());
+        }
+        self.try_to(if json {
+            print_json(&Learned { learners })
+        } else {
+            print(&learners.iter().map(|learner| learner_text(learner) + "\n").collect::<String>())
+        })
+    }
+
+    fn try_to(&mut self, printed: Result<(), Failure>) -> Result<(), Failure> {
+        match printed {
+            Err(Failure::ReaderLeft) => {
+                self.in_vain = true;
+                // Whoever closed this one as well wants to hear nothing.
+                let _ = writeln!(
+                    stderr(),
+                    "ccplane quic serve: nobody reads standard output; serving on in silence"
+                );
+                Ok(())
+            }
+            other => other,
+        }
     }
 }

@@ -3,43 +3,94 @@
 use super::QuicError;
 use super::trace::Trace;
 use super::wire::kind;
-use crate::agent::{OwnLoop, waker};
+use crate::agent::{Learns, OwnLoop, waker};
 use crate::cli::QuicSteering;
-use crate::control::{Request, Response, ask};
+use crate::control::{LearnerRecord, Request, Response, ask};
 use crate::failure::Failure;
+use crate::learning::resume;
 use ccplane_alg::Algorithm;
 use ccplane_channel::{Clock, Link, ServeOptions, spawn};
 use ccplane_core::Rules;
 use ccplane_engine::{Engine, EngineConfig, engine};
 use ccplane_quic::Control;
+use ccplane_snapshot::Hash;
+use std::io::{Write, stderr};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What the agent's list of datapaths calls them.
 const NAME: &str = "ccplane-quic";
+/// How long the machine's agent may take to answer before that is said.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// An engine and its agent.
 pub(super) struct Steering {
     engine: Engine,
     agent: Agent,
     trace: Option<Arc<Mutex<Trace>>>,
+    /// What its flows begin with, if that was kept.
+    kept: Option<Hash>,
 }
 
 enum Agent {
     Own(OwnLoop),
-    /// Kept: the agent is taken leave of when it goes.
-    Machine(#[expect(dead_code)] Link),
+    Machine(Machine),
+}
+
+/// The machine's agent, which is taken leave of when this goes.
+struct Machine {
+    link: Link,
+    /// Until when nothing is said of it; `None` once it has answered, or something was said.
+    patience: Option<Instant>,
+    /// Where its datapaths' socket is.
+    socket: PathBuf,
+    /// Whether it runs, as its control socket says.
+    runs: bool,
+}
+
+impl Machine {
+    /// Says once that the agent does not answer.
+    fn look(&mut self) {
+        let Some(until) = self.patience else { return };
+        if self.link.is_connected() {
+            self.patience = None;
+        } else if Instant::now() >= until {
+            self.patience = None;
+            // Whoever closed standard error wants to hear nothing.
+            let _ = writeln!(stderr(), "ccplane quic: {}", self.missed());
+        }
+    }
+
+    fn missed(&self) -> String {
+        let socket = self.socket.display();
+        if !self.runs {
+            return format!("no agent at {socket}: flows run Reno until one starts");
+        }
+        let (beside, elsewhere) = (self.socket.parent().unwrap_or(&self.socket), std::env::temp_dir());
+        format!(
+            "the agent runs, but answers nothing at {socket}: flows run Reno until it does. It answers to a socket that this \
+             process makes in {}, in $XDG_RUNTIME_DIR or in {}; from another network namespace or a container, let one \
+             of them be writable here and the same folder for both, or steer with --algorithm, without the agent",
+            beside.display(),
+            elsewhere.display()
+        )
+    }
 }
 
 impl Steering {
-    /// Starts, as the flags say.
-    pub(super) fn start(args: &QuicSteering, algorithms: &[Arc<dyn Algorithm>]) -> Result<Steering, Failure> {
+    /// Starts, as the flags say. What learns does so beside the flows, which the machine's agent is not asked to.
+    pub(super) fn start(
+        args: &QuicSteering,
+        learns: Learns,
+        algorithms: &[Arc<dyn Algorithm>],
+    ) -> Result<Steering, Failure> {
         let known: Vec<&'static str> = algorithms.iter().map(|a| a.name()).collect();
         let located = args.place.locate(Some(&known))?;
         let timeout = located.config.control.timeout_ms.millis();
         let runs =
             || matches!(ask(&located.control_socket, timeout, &Request::Version), Ok(Response::Version(_)));
-        let to_machine = args.agent || (args.algorithm.is_none() && runs());
+        let to_machine = args.agent || (args.algorithm.is_none() && matches!(learns, Learns::No) && runs());
         let name = match &args.algorithm {
             Some(name) => name.as_str(),
             None => &located.config.default_algorithm,
@@ -52,31 +103,61 @@ impl Steering {
             let (engine, datapath) = engine(config, Arc::new(move || wake.wake()));
             let clock = engine.clone();
             let now_us = move || clock.now_us(Instant::now());
-            let link = spawn(&located.datapath_socket()?, Box::new(datapath), now_us, options)?;
-            let trace = trace(args, "agent")?;
-            return Ok(Steering { engine, agent: Agent::Machine(link), trace });
+            let socket = located.datapath_socket()?;
+            let link = spawn(&socket, Box::new(datapath), now_us, options)?;
+            let patience = Some(Instant::now() + PATIENCE);
+            let agent = Agent::Machine(Machine { link, patience, socket, runs: runs() });
+            return Ok(Steering { engine, agent, trace: trace(args, "agent")?, kept: None });
         }
         let chosen = algorithms
             .iter()
             .find(|a| a.name() == name)
             .ok_or_else(|| Failure::input(QuicError::Algorithm { name: name.to_owned(), known }))?;
+        if !matches!(learns, Learns::No) && chosen.policies().is_empty() {
+            let known = algorithms.iter().filter(|a| !a.policies().is_empty()).map(|a| a.name()).collect();
+            return Err(Failure::input(QuicError::NoPolicy { name: name.to_owned(), known }));
+        }
+        let (chosen, kept) = match &learns {
+            Learns::Keeps(directory) => resume(chosen, directory),
+            Learns::No | Learns::Forgets => (chosen.clone(), None),
+        };
         let (wake, woken) = waker();
         let (engine, datapath) = engine(config, wake);
         let rules = Rules::all(name);
         let own = OwnLoop::start_embedded(
             &located,
             &rules,
-            std::slice::from_ref(chosen),
+            std::slice::from_ref(&chosen),
             Box::new(datapath),
             woken,
-            false,
+            learns,
         )?;
-        Ok(Steering { engine, agent: Agent::Own(own), trace: trace(args, chosen.name())? })
+        Ok(Steering { engine, agent: Agent::Own(own), trace: trace(args, chosen.name())?, kept })
     }
 
     /// What endpoints take.
     pub(super) fn control(&self) -> Control {
         Control::Engine { engine: self.engine.clone(), observer: self.trace.as_ref().map(Trace::observer) }
+    }
+
+    /// The snapshot that its flows begin with, where one was kept.
+    pub(super) fn kept(&self) -> Option<Hash> {
+        self.kept
+    }
+
+    /// To be called now and then: says if the machine's agent does not answer.
+    pub(super) fn look(&mut self) {
+        if let Agent::Machine(machine) = &mut self.agent {
+            machine.look();
+        }
+    }
+
+    /// What learners have done so far.
+    pub(super) fn learners(&self) -> Vec<LearnerRecord> {
+        match &self.agent {
+            Agent::Own(own) => own.learners(),
+            Agent::Machine(_) => Vec::new(),
+        }
     }
 
     /// Ends the agent, if it is its own, and the trace.

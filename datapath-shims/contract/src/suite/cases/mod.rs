@@ -7,6 +7,7 @@ mod policies;
 mod programs;
 
 use super::executor::{Divergence, Executor, Observation, Script, observe};
+use crate::mss_register;
 use std::fmt;
 
 /// Something that an observation shows.
@@ -99,8 +100,8 @@ pub fn all() -> Result<Vec<Case>, CaseError> {
 
 impl Case {
     /// Whether only an executor that [runs policies](Executor::policies) can run it.
-    pub fn uses_policy(&self) -> bool {
-        self.script.programs.iter().any(|p| p.uses_policy())
+    pub fn is_beyond_stock(&self) -> bool {
+        self.script.programs.iter().any(|p| p.uses_policy() || mss_register(p).is_some())
     }
 
     /// Runs the case.

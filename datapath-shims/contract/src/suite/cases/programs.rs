@@ -108,7 +108,7 @@ fn is_ack(operation: &Operation) -> bool {
 }
 
 pub(super) fn cases() -> Result<Vec<Case>, CaseError> {
-    let drafts = [clauses(), windows(), micros(), reports(), measurements(), staging()];
+    let drafts = [clauses(), windows(), micros(), reports(), measurements(), segment_size(), staging()];
     drafts.into_iter().flatten().map(Draft::done).collect()
 }
 
@@ -406,6 +406,62 @@ fn measurements() -> Vec<Draft> {
         .reg("Report.bytes", 9000)
         .reg("Report.pending", 77)
         .reg("Report.gap", 2_001_000),
+    ]
+}
+
+/// Promise 8 of the contract.
+fn segment_size() -> Vec<Draft> {
+    const WINDOW: &str =
+        "(def (Report (held 0)) (mss 1448)) (when true (:= Report.held mss) (:= Cwnd (* mss 10)))";
+    const FROM_ONE: &str =
+        "(def (Report (held 0)) (mss 1)) (when true (:= Report.held mss) (:= Cwnd (* mss 100)))";
+    let mss = Field::Reg(1);
+    let now = |mss_bytes| Operation::MtuChange { mss_bytes };
+    vec![
+        case("what holds the segment size follows it", WINDOW)
+            .ack()
+            .op(now(9000))
+            .ack()
+            .reg("Report.held", 9000)
+            .cwnd(90_000)
+            .op(now(500))
+            .op(now(1200))
+            .ack()
+            .cwnd(12_000),
+        case("what the agent knows of the segment size is from the flow's start", WINDOW)
+            .program(FROM_ONE)
+            .op(now(1200))
+            .ack()
+            .cwnd(12_000)
+            .set_program(1, &[(mss, 1448)])
+            .ack()
+            .cwnd(120_000)
+            .update(&[(mss, 1448)])
+            .ack()
+            .cwnd(144_800),
+        case("a segment size that is not the flow's is left alone", WINDOW)
+            .update(&[(mss, 700)])
+            .op(now(1200))
+            .ack()
+            .cwnd(7000)
+            .update(&[(mss, 1200)])
+            .op(now(1300))
+            .ack()
+            .cwnd(13_000)
+            .program(FROM_ONE)
+            .set_program(1, &[])
+            .ack()
+            .cwnd(100),
+        case(
+            "only a control register that is a number follows",
+            "(def (Report (mss 1448)) (mss true)) (when mss (:= Cwnd Report.mss))",
+        )
+        .op(now(1))
+        .ack()
+        .op(now(9000))
+        .ack()
+        .reg("mss", 1)
+        .cwnd(1448),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! What crosses a link beside every contender: flows of other algorithms, and datagrams.
 
-use super::{Checked, algorithm, refuse};
+use super::contender::algorithm;
+use super::{Checked, refuse};
 use crate::plan::Known;
 use crate::plan::model::{Background, Datagrams, Periods};
 use crate::plan::source::{BackgroundKind, BackgroundSource, LinkSource};

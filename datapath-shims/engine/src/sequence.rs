@@ -1,0 +1,53 @@
+//! Words under a sequence counter: one thread writes them without waiting, any other reads them without stopping it.
+
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::{AtomicU64, fence, spin_loop, yield_now};
+
+/// Attempts to read before the writer's thread is given the processor.
+const SPINS: u32 = 100;
+
+/// `N` words.
+#[derive(Debug)]
+pub(crate) struct SequenceCell<const N: usize> {
+    /// Odd while the words are written.
+    sequence: AtomicU64,
+    words: [AtomicU64; N],
+}
+
+impl<const N: usize> SequenceCell<N> {
+    pub(crate) fn new(words: [u64; N]) -> SequenceCell<N> {
+        SequenceCell { sequence: AtomicU64::new(0), words: words.map(AtomicU64::new) }
+    }
+
+    /// Only one thread may.
+    #[inline]
+    pub(crate) fn write(&self, words: [u64; N]) {
+        let sequence = self.sequence.load(Relaxed);
+        self.sequence.store(sequence.wrapping_add(1), Relaxed);
+        // Who reads one of the words below reads the odd number too.
+        fence(Release);
+        for (to, word) in self.words.iter().zip(words) {
+            to.store(word, Relaxed);
+        }
+        self.sequence.store(sequence.wrapping_add(2), Release);
+    }
+
+    /// What was written last, whole.
+    pub(crate) fn read(&self) -> [u64; N] {
+        let mut tries = 0u32;
+        loop {
+            let before = self.sequence.load(Acquire);
+            let words = std::array::from_fn(|n| self.words[n].load(Relaxed));
+            fence(Acquire);
+            if before.is_multiple_of(2) && self.sequence.load(Relaxed) == before {
+                return words;
+            }
+            tries += 1;
+            if tries.is_multiple_of(SPINS) {
+                yield_now();
+            } else {
+                spin_loop();
+            }
+        }
+    }
+}

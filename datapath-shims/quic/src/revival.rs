@@ -1,0 +1,102 @@
+//! Probes of a connection whose path is back. QUIC's own wait for twice as long each time that nobody answered
+//! (RFC 9002 section 6.2), so that one that was down for seconds would stay silent for as long again.
+
+use std::time::{Duration, Instant};
+
+/// Who was heard within this time, or two round trips, has missed nothing: the next of QUIC's own probes is no further away.
+pub(crate) const SILENCE: Duration = Duration::from_millis(200);
+/// Between the first two probes; it doubles. A path may be up before its routes, neighbours and switches are.
+const FIRST_GAP: Duration = Duration::from_millis(50);
+/// Probes that go unanswered before QUIC's own take over again.
+const PROBES: u32 = 7;
+
+/// Sends from which on a silence is one of the peer's: an acknowledgement needs no answer, and a sign of life after it is no
+/// more than one send.
+const SENDS: u32 = 3;
+
+/// What a connection has sent since it heard its peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unanswered {
+    first: Instant,
+    last: Instant,
+    sends: u32,
+}
+
+impl Unanswered {
+    /// Something leaves, after these.
+    pub(crate) fn and(before: Option<Unanswered>, now: Instant) -> Unanswered {
+        match before {
+            Some(before) => Unanswered { last: now, sends: before.sends.saturating_add(1), ..before },
+            None => Unanswered { first: now, last: now, sends: 1 },
+        }
+    }
+
+    /// Whether the peer may have missed something by now, on a path of this round trip.
+    pub(crate) fn is_long(&self, now: Instant, rtt: Duration) -> bool {
+        now.saturating_duration_since(self.first) >= SILENCE.max(2 * rtt)
+    }
+
+    /// Whether it has: what is heard of it now comes after QUIC's own probes.
+    pub(crate) fn was_probed(&self, rtt: Duration) -> bool {
+        self.sends >= SENDS && self.is_long(self.last, rtt)
+    }
+}
+
+/// The probes of one connection, until it hears something.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Revival {
+    at: Instant,
+    gap: Duration,
+    left: u32,
+}
+
+impl Revival {
+    /// The first probe is due now.
+    pub(crate) fn new(now: Instant) -> Revival {
+        Revival { at: now, gap: FIRST_GAP, left: PROBES }
+    }
+
+    /// When the next probe is due.
+    pub(crate) fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// A probe leaves now: what is left of them.
+    pub(crate) fn after_one(self, now: Instant) -> Option<Revival> {
+        let left = self.left - 1;
+        (left > 0).then_some(Revival { at: now + self.gap, gap: 2 * self.gap, left })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_kept_sending_was_not_heard() {
+        let (start, rtt) = (Instant::now(), Duration::from_millis(20));
+        let sent_at = |at_ms: &[u64]| {
+            let at = |ms: &u64| start + Duration::from_millis(*ms);
+            at_ms.iter().map(at).fold(None, |before, at| Some(Unanswered::and(before, at))).unwrap()
+        };
+        let far = Duration::from_millis(300);
+        let probed = sent_at(&[0, 60, 180, 420]);
+        assert!(probed.was_probed(rtt) && !probed.was_probed(far));
+        assert!(!sent_at(&[0, 0, 60, 180]).was_probed(rtt), "not for long");
+        assert!(!sent_at(&[0, 3000]).was_probed(rtt), "an ACK, and a sign of life");
+        let later = start + Duration::from_millis(250);
+        assert!(sent_at(&[0]).is_long(later, rtt) && !sent_at(&[0]).is_long(later, far));
+        assert!(!sent_at(&[100]).is_long(later, rtt));
+    }
+
+    #[test]
+    fn probes_come_further_and_further_apart_and_end() {
+        let start = Instant::now();
+        let (mut revival, mut at_ms) = (Some(Revival::new(start)), Vec::new());
+        while let Some(next) = revival {
+            at_ms.push((next.at() - start).as_millis());
+            revival = next.after_one(next.at());
+        }
+        assert_eq!(at_ms, [0, 50, 150, 350, 750, 1550, 3150]);
+    }
+}
