@@ -171,7 +171,7 @@ fn rules_are_replaced_by_reload_and_sighup_or_not_at_all() {
 
 #[test]
 fn garbage_on_the_control_socket_is_answered_and_forgotten() {
-    let home = Home::new("control.timeout_ms = 300\ncontrol.max_clients = 3");
+    let home = Home::new("control.timeout_ms = 10000\ncontrol.max_clients = 3");
     let _agent = home.agent();
     for garbage in ["\n", "{}\n", "[]\n", "{\"request\":\"dance\"}\n", "\u{0}\u{1}\u{2}\n", "{\"request\":\n"]
     {
@@ -190,7 +190,7 @@ fn garbage_on_the_control_socket_is_answered_and_forgotten() {
 
 #[test]
 fn clients_that_hang_hold_nobody_up_for_long() {
-    let home = Home::new("control.timeout_ms = 300\ncontrol.max_clients = 3");
+    let home = Home::new("control.timeout_ms = 4000\ncontrol.max_clients = 3");
     let _agent = home.agent();
     let mut hung: Vec<_> = (0..3).map(|_| home.control()).collect();
     hung[0].write_all(b"{\"request\"").unwrap();
@@ -198,10 +198,10 @@ fn clients_that_hang_hold_nobody_up_for_long() {
     assert!(turned_away.contains("3 clients are being served"), "{turned_away}");
     let start = Instant::now();
     wait_for("the hung clients are disconnected", || home.run(&["status"]).status.success().then_some(()));
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < Duration::from_secs(20));
     let mut said = String::new();
     hung[0].read_to_string(&mut said).unwrap();
-    assert!(said.contains("no complete request within 300ms"), "{said}");
+    assert!(said.contains("no complete request within 4s"), "{said}");
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn a_hung_agent_is_reported() {
     assert_eq!(output.status.code(), Some(1));
     let said = stderr(&output);
     assert!(said.contains(&format!("agent pid {} has not answered", agent.pid())), "{said}");
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < Duration::from_secs(20));
     agent.signal(Signal::SIGCONT);
     wait_for("it answers again", || home.run(&["status"]).status.success().then_some(()));
 }

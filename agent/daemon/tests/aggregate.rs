@@ -10,7 +10,7 @@ use ccplane_core::{Catalog, Config, Core, DatapathId, Rule, Rules, drive};
 use ccplane_engine::{Engine, EngineConfig, Handle, Waker, engine};
 use ccplane_runner::quic::{QuicPlan, udp_wires};
 use ccplane_runner::traffic::BulkFlow;
-use common::lab::{LINK_MBIT, LONG, Lab, SAMPLE_EVERY};
+use common::lab::{LINK_MBIT, LONG, Lab, SAMPLE_EVERY, acked};
 use common::wait_for;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ const WEIGHTS: [(u16, u64); 3] = [(7001, 1), (7002, 2), (7003, 3)];
 const SETTLE: Duration = Duration::from_secs(2);
 /// How long shares are measured: a multiple of Reno's period on this link.
 const WINDOW: Duration = Duration::from_secs(4);
+/// A machine that holds everything up for a while spoils one window, and what is wrong with shares spoils each.
+const TRIES: u32 = 4;
 /// How far a share may be off, percent of what the weight says.
 const WITHIN_PERCENT: u64 = 15;
 /// Of what the link carries, headers included.
@@ -54,20 +56,38 @@ fn quic(lab: &Lab, engine: &Engine, port: u16) -> BulkFlow {
 
 /// What each flow gets in [`WINDOW`] must be its weight's part of the link.
 fn assert_shares(flows: &[BulkFlow], weights: &[(u16, u64)], when: &str) {
-    let acked = || flows.iter().map(|f| f.latest().map_or(0, |s| s.info.bytes_acked)).collect::<Vec<_>>();
     thread::sleep(SETTLE);
-    let (before, start) = (acked(), Instant::now());
-    thread::sleep(WINDOW);
-    let possible = u64::from(LINK_MBIT) * start.elapsed().as_micros() as u64 / 8;
-    let got: Vec<u64> = acked().iter().zip(before).map(|(now, before)| now - before).collect();
-    let (sum, total) = (got.iter().sum::<u64>(), weights.iter().map(|(_, weight)| weight).sum::<u64>());
-    let permille: Vec<u64> = got.iter().map(|bytes| bytes * 1000 / sum).collect();
-    eprintln!("{when}: {permille:?} permille each, {} % of the link", sum * 100 / possible);
-    assert!(sum * 100 >= possible * FILLED_PERCENT, "{when}: {sum} of {possible} bytes");
-    for (got, (_, weight)) in got.iter().zip(weights) {
-        // got : sum against weight : total.
-        let (is, should) = (got * total, sum * weight);
-        assert!(is.abs_diff(should) * 100 <= should * WITHIN_PERCENT, "{when}: {permille:?} permille each");
+    let is_right = (0..TRIES).any(|_| Shares::measured(flows, weights, when).are_right());
+    assert!(is_right, "{when}: not in any of {TRIES} windows");
+}
+
+/// What flows got in a window.
+struct Shares {
+    /// Of the link, percent.
+    filled_percent: u64,
+    /// Each one's part of what all got, and what its weight says.
+    permille: Vec<(u64, u64)>,
+}
+
+impl Shares {
+    fn measured(flows: &[BulkFlow], weights: &[(u16, u64)], when: &str) -> Shares {
+        let got: Vec<u64> = thread::scope(|scope| {
+            let each: Vec<_> = flows.iter().map(|flow| scope.spawn(|| acked(flow, WINDOW))).collect();
+            each.into_iter().map(|flow| flow.join().unwrap()).collect()
+        });
+        let possible = u64::from(LINK_MBIT) * WINDOW.as_micros() as u64 / 8;
+        let (sum, total) = (got.iter().sum::<u64>(), weights.iter().map(|(_, weight)| weight).sum::<u64>());
+        let permille =
+            |(got, (_, weight)): (&u64, &(u16, u64))| (got * 1000 / sum.max(1), weight * 1000 / total);
+        let permille: Vec<(u64, u64)> = got.iter().zip(weights).map(permille).collect();
+        let filled_percent = sum * 100 / possible;
+        eprintln!("{when}: {permille:?} permille each and due, {filled_percent} % of the link");
+        Shares { filled_percent, permille }
+    }
+
+    fn are_right(&self) -> bool {
+        let near = |(is, should): &(u64, u64)| is.abs_diff(*should) * 100 <= should * WITHIN_PERCENT;
+        self.filled_percent >= FILLED_PERCENT && self.permille.iter().all(near)
     }
 }
 

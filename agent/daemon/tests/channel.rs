@@ -142,7 +142,7 @@ fn a_datapath_that_dies_is_missed_in_time() {
             now_us += LOOK_EVERY_US;
             hub.receive(100, now_us, &mut changes);
         }
-        let (start, long) = (Instant::now(), Duration::from_secs(5));
+        let (start, long) = (Instant::now(), Duration::from_secs(60));
         drop(served);
         assert!(changes.is_empty(), "{changes:?}");
         if asleep {
@@ -245,7 +245,7 @@ fn a_flow_survives_its_agent_and_is_steered_by_the_next() {
         wait_for("its end is noticed", || (!datapath.is_connected()).then_some(()));
         let next = home.agent();
         let flow = steered(&home, "cubic");
-        assert!(datapath.is_connected());
+        wait_for("it has another agent", || datapath.is_connected().then_some(()));
         let before = flow["bytes_acked"].as_u64();
         assert!(before > Some(0), "the same flow: {flow}");
         drop(datapath);

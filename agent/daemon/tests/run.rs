@@ -120,7 +120,8 @@ fn shipped_plans_are_listed_shown_and_checked() {
 
 #[test]
 fn interrupted_and_killed_plans_go_on_and_leave_no_namespace() {
-    let Some(lab) = Lab::new("stop", PLAN) else { return };
+    // Each run lasts far longer than it takes to notice that the one before it has ended.
+    let Some(lab) = Lab::new("stop", &PLAN.replace("duration_s = 1", "duration_s = 4")) else { return };
     let runs = |n: usize| wait_for("runs end", || lab.results().filter(|r| r.runs.len() >= n));
 
     let child = lab.spawn();
@@ -189,7 +190,7 @@ fn a_failed_run_is_recorded_and_tried_once_more() {
     let Outcome::Ok(measured) = &runs[3].outcome else { panic!("{runs:?}") };
     assert_eq!(measured.flows.len(), 2);
     let bps: u64 = measured.flows.iter().map(|f| f.throughput_bps).sum();
-    assert!((4_000_000..16_000_000).contains(&bps), "{bps}");
+    assert!((2_000_000..16_000_000).contains(&bps), "{bps}");
     assert!(measured.flows.iter().all(|f| f.series.t_ms.len() > 3 && f.min_rtt_us >= 4_000), "{measured:?}");
     assert!(measured.iperf3.as_ref().unwrap()["end"]["sum_sent"]["bytes"].as_u64().unwrap() > 0);
     assert!(measured.cpu.is_some_and(|c| c.idle_ms + c.system_ms + c.user_ms > 500));
@@ -199,7 +200,7 @@ fn a_failed_run_is_recorded_and_tried_once_more() {
 fn programs_steer_bulk_short_and_background_flows() {
     let plan = PLAN
         .replace("repeats = 3", "repeats = 1")
-        .replace("duration_s = 1", "duration_s = 2")
+        .replace("duration_s = 1", "duration_s = 4")
         // Room for all: a SYN that is dropped takes a second.
         .replace("delay_ms = 2", "delay_ms = 2\nqueue_packets = 1000")
         + "name = \"native\"\n[[algorithm]]\nalgorithm = \"cubic\"\ndatapath = \"ebpf\"\n\
@@ -215,13 +216,14 @@ fn programs_steer_bulk_short_and_background_flows() {
     let [native, ours] = &lab.measured()[..] else { panic!("two runs") };
     for measured in [native, ours] {
         let completions = measured.completions.as_ref().unwrap();
-        // Half of 12 Mb/s for two seconds are 75 flows; all have the time to complete.
-        assert!((40..110).contains(&completions.flows.len()), "{}", completions.flows.len());
+        // Half of 12 Mb/s for four seconds are 150 flows; all have the time to complete.
+        assert!((80..220).contains(&completions.flows.len()), "{}", completions.flows.len());
         assert_eq!(completions.unfinished, 0);
         assert!(completions.flows.iter().all(|f| f.bytes == 20_000 && f.fct_us > 8_000));
         let background = &measured.flows[0];
         assert_eq!(background.background.as_deref(), Some("reno"));
-        assert!((500..700).contains(&background.start_ms) && background.end_ms < 1_700, "{background:?}");
+        let (from, until) = (background.start_ms, background.end_ms);
+        assert!((500..1_500).contains(&from) && (1_500..3_000).contains(&until), "{background:?}");
         let agent = measured.agent.unwrap();
         assert_eq!(agent.unsteered_flows, 0, "{agent:?}");
         assert!(agent.reports > 0);

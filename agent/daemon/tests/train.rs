@@ -14,7 +14,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long some updates may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn training(out: &Path, more: &[&str]) -> Command {
     let mut command = command(&["train", "--config", "published", "--seed", "3", "--threads", "2"]);

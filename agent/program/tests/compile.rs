@@ -427,7 +427,7 @@ fn a_text_full_of_mistakes_is_refused_quickly() {
         let diags = compile(&source).unwrap_err();
         assert!(!diags.is_empty() && diags.len() <= MAX_DIAGNOSTICS);
         // Orders of magnitude above what it takes, far below what a quadratic pass would.
-        assert!(start.elapsed().as_secs() < 5, "{text}: {:?}", start.elapsed());
+        assert!(start.elapsed().as_secs() < 10, "{text}: {:?}", start.elapsed());
     }
     let names: String = (0..10_000).map(|n| format!("(:= n{n} m{n}) ")).collect();
     assert_eq!(compile(&format!("(def) (when true {names})")).unwrap_err().len(), MAX_DIAGNOSTICS);

@@ -99,7 +99,7 @@ fn a_writer_that_is_killed_leaves_whole_records() {
                 child.0.kill().unwrap();
                 child.0.wait().unwrap();
             }
-            assert!(start.elapsed() < Duration::from_secs(10), "the writer does nothing");
+            assert!(start.elapsed() < Duration::from_secs(60), "the writer does nothing");
         }
         assert!(next > 0);
     }

@@ -17,6 +17,9 @@ use common::{Agent, Toy, report};
 const PROGRAM: &str = "(def (Report (volatile acked 0)) (gain 3)) \
                        (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
 const BOTH: [Transport; 2] = [Transport::Ring, Transport::Socket];
+/// Who sleeps so long was not woken; a busy machine takes far less.
+const ASLEEP: Duration = Duration::from_secs(60);
+const WOKEN_WITHIN: Duration = Duration::from_secs(30);
 
 fn install(uid: u32) -> ToDatapath<'static> {
     ToDatapath::Install { uid: ProgramUid(uid), program: compile(PROGRAM).unwrap() }
@@ -155,7 +158,7 @@ fn an_agent_that_does_not_read_holds_nobody_up() {
                 agent.say(&ToDatapath::GetSlots, 0);
             }
         }
-        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(start.elapsed() < WOKEN_WITHIN);
         assert!(taken < total as usize, "it stopped taking: {taken}");
         assert_eq!(toy.heartbeats, 20);
         let left = toy.events.len();
@@ -254,14 +257,14 @@ fn whoever_waits_is_woken() {
     let (mut agent, mut toy) = (Agent::new(Transport::Ring), Toy::default());
     agent.connect(&mut toy);
     settle(&mut agent, &mut toy);
-    let waited = |agent: &mut Agent, ms| {
+    let waited = |agent: &mut Agent, timeout| {
         let start = Instant::now();
-        agent.served.wait(Duration::from_millis(ms)).unwrap();
+        agent.served.wait(timeout).unwrap();
         start.elapsed()
     };
-    assert!(waited(&mut agent, 30) >= Duration::from_millis(29));
+    assert!(waited(&mut agent, Duration::from_millis(30)) >= Duration::from_millis(29));
     agent.say(&ToDatapath::Heartbeat { now_us: 1 }, 0);
-    assert!(waited(&mut agent, 5000) < Duration::from_secs(4), "a command is there already");
+    assert!(waited(&mut agent, ASLEEP) < WOKEN_WITHIN, "a command is there already");
     settle(&mut agent, &mut toy);
 
     let dir = tempfile::tempdir().unwrap();
@@ -271,15 +274,15 @@ fn whoever_waits_is_woken() {
     served.turn(&mut toy, 0);
     waker.wake();
     let start = Instant::now();
-    served.wait(Duration::from_secs(5)).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(4), "called before it slept");
+    served.wait(ASLEEP).unwrap();
+    assert!(start.elapsed() < WOKEN_WITHIN, "called before it slept");
     served.turn(&mut toy, 0);
     let late = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(30));
         waker.wake();
     });
-    served.wait(Duration::from_secs(5)).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(4), "called while it slept");
+    served.wait(ASLEEP).unwrap();
+    assert!(start.elapsed() < WOKEN_WITHIN, "called while it slept");
     late.join().unwrap();
 }
 
@@ -293,8 +296,8 @@ fn an_agent_that_dies_is_missed_in_time() {
         let start = Instant::now();
         agent.kill();
         if asleep {
-            agent.served.wait(Duration::from_secs(5)).unwrap();
-            assert!(start.elapsed() < Duration::from_secs(4), "it is woken");
+            agent.served.wait(ASLEEP).unwrap();
+            assert!(start.elapsed() < WOKEN_WITHIN, "it is woken");
             assert!(!agent.turn(&mut toy).connected);
         } else {
             let turns = (0..).take_while(|_| agent.turn(&mut toy).connected).count();
@@ -315,7 +318,7 @@ fn an_agents_last_words_are_heard() {
         agent.kill();
         // The next sign of life, which nobody hears, is due.
         agent.now_us += 1_000_000;
-        agent.served.wait(Duration::from_secs(5)).unwrap();
+        agent.served.wait(ASLEEP).unwrap();
         assert!(!agent.turn(&mut toy).connected);
         assert_eq!(toy.flows, [(FlowId(7), None)], "{transport:?}");
     }
@@ -356,7 +359,7 @@ fn a_thread_serves_a_datapath() {
         let link = ccplane_channel::spawn(&agent.path(), Box::new(toy), now_us, options).unwrap();
         let mut heard = Vec::new();
         while !heard.iter().any(|(request, _)| *request == 1) {
-            assert!(start.elapsed() < Duration::from_secs(10), "{heard:?}");
+            assert!(start.elapsed() < WOKEN_WITHIN, "{heard:?}");
             if agent.take_hellos() {
                 agent.say(&ToDatapath::GetFlows, 1);
             }

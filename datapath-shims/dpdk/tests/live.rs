@@ -16,7 +16,8 @@ use quinn_proto::Transmit;
 /// The kinds of ports that need no NIC.
 const KINDS: [&str; 2] = ["af_packet", "af_xdp"];
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
+const TRIES: u32 = 4;
 const ECHO: &str = env!("CARGO_BIN_EXE_dpdk-echo");
 
 /// `dpdk-echo` at one end, with addresses ending in `last`.
@@ -33,7 +34,7 @@ struct Running(Option<Child>);
 
 impl Running {
     fn serve(namespace: &Namespace, port: &str) -> Running {
-        let args = ["serve", "--seconds", "60"];
+        let args = ["serve", "--seconds", "600"];
         Running(Some(echo(namespace, port, 2, &args).spawn().unwrap()))
     }
 }
@@ -135,12 +136,23 @@ fn a_port_finds_the_kernel_and_talks_to_it() {
     cable.kernel_at_a();
     for kind in KINDS {
         for address in ["10.9.0.1", "fd09::1"] {
-            let wire =
-                cable.a.run(|| UdpWire::bind(SocketAddr::new(address.parse().unwrap(), 0))).unwrap().unwrap();
-            let remote = wire.local_addr().to_string();
-            let mut asking = echo(&cable.b, &format!("{kind}:veth0"), 2, &["ask", &remote]).spawn().unwrap();
-            reflect(wire, &mut asking);
-            let text = said(&asking.wait_with_output().unwrap());
+            let ask = || {
+                let address = SocketAddr::new(address.parse().unwrap(), 0);
+                let wire = cable.a.run(|| UdpWire::bind(address)).unwrap().unwrap();
+                let (remote, port) = (wire.local_addr().to_string(), format!("{kind}:veth0"));
+                let mut asking = echo(&cable.b, &port, 2, &["ask", &remote]).spawn().unwrap();
+                reflect(wire, &mut asking);
+                asking.wait_with_output().unwrap()
+            };
+            // A machine that is busy may lose a datagram.
+            let mut output = ask();
+            for _ in 1..TRIES {
+                if output.status.success() {
+                    break;
+                }
+                output = ask();
+            }
+            let text = said(&output);
             assert!(text.contains("100 of 100 answered, 0 of them wrong"), "{kind} {address}: {text}");
         }
     }
@@ -175,7 +187,7 @@ fn a_port_that_was_down_goes_on() {
         ip(&cable.b, "link set veth0 down");
         std::thread::sleep(Duration::from_millis(500));
         ip(&cable.b, "link set veth0 up");
-        asked_by_kernel(&cable.a, kind, "10.9.0.2:7", Duration::from_secs(5));
+        asked_by_kernel(&cable.a, kind, "10.9.0.2:7", PATIENCE);
     }
 }
 
@@ -201,7 +213,7 @@ fn queues_share_a_port() {
 fn a_tap_port_computes_checksums_itself() {
     let Some(cable) = Cable::new("tap") else { return };
     let mut server =
-        Running(Some(echo(&cable.a, "tap:ccp0", 2, &["serve", "--seconds", "60"]).spawn().unwrap()));
+        Running(Some(echo(&cable.a, "tap:ccp0", 2, &["serve", "--seconds", "600"]).spawn().unwrap()));
     let start = Instant::now();
     while start.elapsed() < PATIENCE
         && !cable

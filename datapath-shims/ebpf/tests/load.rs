@@ -10,7 +10,7 @@ use ccplane_contract::{Datapath, Event, Field, FlowId, ProgramUid};
 use ccplane_ebpf::{EbpfDatapath, read_flows};
 use ccplane_program::compile;
 use ccplane_runner::traffic::BulkFlow;
-use common::{Lab, PATIENCE, created, wait_for};
+use common::{Lab, PATIENCE, created, goes_on, wait_for};
 
 const A: ProgramUid = ProgramUid(1);
 const B: ProgramUid = ProgramUid(2);
@@ -154,7 +154,7 @@ fn programs_switch_under_load_and_never_meet_each_others_registers() {
     install(&mut datapath, B, &tagged(9));
     let flows = own_flows(&lab, &mut datapath, 4);
     let (start, mut switches, mut starts, mut events) = (Instant::now(), 0u32, 0u32, Vec::new());
-    while start.elapsed() < Duration::from_secs(3) {
+    while start.elapsed() < Duration::from_secs(3) || (starts <= 1000 && start.elapsed() < PATIENCE) {
         datapath.heartbeat();
         for (_, flow) in &flows {
             let uid = if switches.is_multiple_of(2) { A } else { B };
@@ -188,7 +188,6 @@ fn what_does_not_fit_the_ring_is_counted_and_lost_starts_and_ends_are_told() {
     let (ending, ends) = flows.pop().unwrap();
     let (stays, talker) = flows.pop().unwrap();
     // Nobody polls; the flows do not care.
-    let acked = || stays.latest().unwrap().info.bytes_acked;
     let is_full = |d: &mut EbpfDatapath, before: u64| {
         d.heartbeat();
         std::thread::sleep(Duration::from_millis(50));
@@ -199,13 +198,12 @@ fn what_does_not_fit_the_ring_is_counted_and_lost_starts_and_ends_are_told() {
     while !is_full(&mut datapath, 0) {
         assert!(start.elapsed() < 4 * PATIENCE, "the ring does not fill");
     }
-    let before = acked();
     let late = lab.own_flow();
     drop(ending);
     for _ in 0..5 {
         is_full(&mut datapath, 0);
     }
-    assert!(acked() > before, "no stall");
+    goes_on(&stays, "no stall");
 
     let (mut events, mut dropped) = (Vec::new(), 0);
     let (mut told_start, mut told_end) = (None, false);

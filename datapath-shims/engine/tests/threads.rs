@@ -32,7 +32,7 @@ const FIELDS: [&str; 3] = ["x", "y", "z"];
 const SLOT: u8 = 0;
 const COMMANDS: u32 = 20_000;
 /// For both threads to get a processor.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Of the history: that many ACKs after a program has started it is full of ones.
 const DEPTH: usize = 4;
 

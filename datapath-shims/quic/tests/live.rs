@@ -9,7 +9,7 @@ use common::{Agent, Ended, Fetch, folder_with, live_engine, loopback, serve};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Turns both ends, on one thread, until every fetch has ended.
 fn run(

@@ -1,11 +1,12 @@
 //! What processes leave behind, and commands behind link shells. This file is its own child: the first argument says which.
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use ccplane_emulator::netns::{self, Namespace};
@@ -15,6 +16,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const PORT: u16 = 5002;
+/// Far longer than a busy machine takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Enough for one of them to be held up by nothing but links.
+const PINGS: &str = "40";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -119,9 +124,9 @@ fn is_held(namespace: &str) -> bool {
 }
 
 fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < deadline, "not in 10 s: {what}");
+        assert!(Instant::now() < deadline, "not in {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -140,11 +145,18 @@ fn shell(shell: ccplane_emulator::Result<ccplane_emulator::shell::Shell>, argv: 
 fn ping(count: usize) -> ExitCode {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect((std::env::var("MAHIMAHI_BASE").unwrap(), PORT)).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    // Who answers may not be there yet, which the kernel says.
+    let begun = Instant::now();
+    let answer = || {
+        while let Err(error) = socket.send(b"ping").and_then(|_| socket.recv(&mut [0; 8])) {
+            assert!(error.kind() == ErrorKind::ConnectionRefused && begun.elapsed() < PATIENCE, "{error}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
     let times = (0..count).map(|_| {
         let start = Instant::now();
-        socket.send(b"ping").unwrap();
-        assert_eq!(socket.recv(&mut [0; 8]).unwrap(), 4);
+        answer();
         start.elapsed().as_micros()
     });
     println!("{} {}", times.min().unwrap(), std::env::var("MAHIMAHI_SHELL_PREFIX").unwrap());
@@ -225,10 +237,17 @@ fn a_killed_emulator_leaves_nothing() {
 fn in_base(arguments: &[&str]) -> Output {
     let base = Namespace::anonymous().unwrap();
     let server = base.run(|| UdpSocket::bind(("0.0.0.0", PORT))).unwrap().unwrap();
-    server.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    server.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(move || answer(&server));
-        base.enter(&mut myself(arguments)).unwrap().output().unwrap()
+        scope.spawn(|| {
+            while !ended.load(Relaxed) {
+                answer(&server);
+            }
+        });
+        let output = base.enter(&mut myself(arguments)).unwrap().output();
+        ended.store(true, Relaxed);
+        output.unwrap()
     })
 }
 
@@ -251,7 +270,7 @@ fn nested_shells_reach_the_base() {
     let me = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
     let line = [
         "mm-delay", "10", "--", &me, "mm-loss", "0", "--", &me, "mm-delay", "5", "--", &me, "mm-onoff", "1",
-        "0", "--", &me, "mm-link", &every_ms, &every_ms, &log, "--", &me, "ping", "9",
+        "0", "--", &me, "mm-link", &every_ms, &every_ms, &log, "--", &me, "ping", PINGS,
     ];
     let output = in_base(&line);
     let printed = String::from_utf8(output.stdout).unwrap();
@@ -269,15 +288,19 @@ fn nested_shells_reach_the_base() {
         "{}",
         head[0]
     );
-    assert!(head[1].starts_with("# command line: ") && head[1].ends_with("'ping' '9'"), "{}", head[1]);
+    assert!(
+        head[1].starts_with("# command line: ") && head[1].ends_with(&format!("'ping' '{PINGS}'")),
+        "{}",
+        head[1]
+    );
     assert_eq!(head[2], "# queue: droptail [packets=100]");
     assert_eq!(
         head[5],
         "# mahimahi config: [delay 10 ms] [loss up=0] [delay 5 ms] [onoff (down) on=1s off=0s] "
     );
     assert_eq!(
-        log.lines().filter(|line| line.contains(" - 36 ")).count(),
-        9,
+        log.lines().filter(|line| line.contains(" - 36 ")).count().to_string(),
+        PINGS,
         "32 bytes of IP and 4 of TUN header"
     );
 }
@@ -357,7 +380,7 @@ fn an_ordinary_user_runs_shells() {
         command.args(["--mount", "sh", "-c", &as_user, "sh"]).args(words).env("MODE", mode).output().unwrap()
     };
     let outside = format!("{me} echo");
-    let command = format!("sleep 0.3; id -u; exec {me} ping 5");
+    let command = format!("id -u; exec {me} ping {PINGS}");
     let words =
         [&me, "mm-delay-outside", "5", &outside, "--", &me, "mm-delay", "3", "--", "sh", "-c", &command];
     let output = run("0666", &words);

@@ -117,7 +117,7 @@ fn flows_follow_the_phases_and_stop_when_asked() {
         );
         assert!(flow.totals.min_rtt_us >= 40_000, "{} us", flow.totals.min_rtt_us);
         assert!(flow.samples.is_sorted_by_key(|s| s.t_ms) && flow.samples.len() > 20);
-        assert!(flow.samples.last().unwrap().t_ms <= 4_500);
+        assert!(flow.samples.last().unwrap().t_ms <= 10_000);
     }
     assert_eq!(report.flows[0].totals.program_switches, Some(1));
     assert_eq!(report.flows[1].totals.program_switches, None);
@@ -129,10 +129,14 @@ fn flows_follow_the_phases_and_stop_when_asked() {
     );
     assert_eq!(our_namespaces(), 0);
 
+    let mut config = config;
+    for phase in &mut config.phases {
+        phase.duration = Duration::from_secs(60);
+    }
     let begun = Instant::now();
     let mut hooks = TestHooks { stop_at: Some(begun + Duration::from_millis(700)), ..TestHooks::default() };
     let report = run(&config, &mut hooks, &mut Table::new(Vec::new(), Style::Lines)).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert!(report.notes.iter().any(|n| n.starts_with("Stopped by the user")), "{:?}", report.notes);
     assert!(!report.flows[0].samples.is_empty());
     assert_eq!(our_namespaces(), 0);

@@ -8,8 +8,9 @@ use std::path::Path;
 
 const THROUGHPUT_TOLERANCE: f64 = 0.03;
 const RTT_TOLERANCE: f64 = 0.05;
-/// A busy machine holds packets up. What looks wrong at first is run so many times, and the median counts.
-const AGAIN: usize = 3;
+/// A busy machine holds packets up. What looks wrong at first is run again, at most so often, and must be right so many times.
+const ROUNDS: usize = 6;
+const AGREED: usize = 2;
 
 fn scenarios() -> Vec<Scenario> {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces/cellular.up");
@@ -53,11 +54,6 @@ fn agree((throughput, rtt): (f64, f64)) -> bool {
     (throughput - 1.0).abs() <= THROUGHPUT_TOLERANCE && (rtt - 1.0).abs() <= RTT_TOLERANCE
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 #[test]
 fn the_simulator_agrees_with_the_kernel() {
     let scenarios = scenarios();
@@ -68,24 +64,25 @@ fn the_simulator_agrees_with_the_kernel() {
         }
         outcomes => outcomes.unwrap(),
     };
-    let doubtful: Vec<Scenario> = scenarios
+    let mut doubtful: Vec<(Scenario, usize)> = scenarios
         .into_iter()
         .zip(kernel)
         .filter(|(scenario, outcome)| !agree(ratios(scenario, outcome)))
-        .map(|(scenario, _)| scenario)
+        .map(|(scenario, _)| (scenario, 0))
         .collect();
-    if doubtful.is_empty() {
-        return;
+    for _ in 0..ROUNDS {
+        if doubtful.is_empty() {
+            return;
+        }
+        eprintln!("again:");
+        let again: Vec<Scenario> = doubtful.iter().map(|(scenario, _)| scenario.clone()).collect();
+        for ((scenario, agreed), outcome) in doubtful.iter_mut().zip(emulate(&again, "b").unwrap()) {
+            *agreed += usize::from(agree(ratios(scenario, &outcome)));
+        }
+        doubtful.retain(|(_, agreed)| *agreed < AGREED);
     }
-    eprintln!("again, {AGAIN} times each:");
-    let again: Vec<Scenario> = doubtful.iter().flat_map(|s| vec![s.clone(); AGAIN]).collect();
-    let seen: Vec<(f64, f64)> =
-        again.iter().zip(emulate(&again, "b").unwrap()).map(|(s, o)| ratios(s, &o)).collect();
-    for (scenario, runs) in doubtful.iter().zip(seen.chunks(AGAIN)) {
-        let of = |pick: fn(&(f64, f64)) -> f64| median(runs.iter().map(pick).collect());
-        let medians = (of(|r| r.0), of(|r| r.1));
-        assert!(agree(medians), "{}: throughput, RTT {medians:.4?} of the simulator's", scenario.name);
-    }
+    let names: Vec<&str> = doubtful.iter().map(|(scenario, _)| scenario.name.as_str()).collect();
+    assert!(names.is_empty(), "not {AGREED} times in {ROUNDS}: {names:?}");
 }
 
 #[test]

@@ -494,37 +494,57 @@ mod tests {
         fn detach(self: Box<Self>) {}
     }
 
-    /// Turns and sleeps of a loop with nothing to do, in 100 ms.
-    fn idle(wake: Wake) -> (u64, u64) {
+    /// Between two sleeps of a loop with nothing to do.
+    const POLL: Duration = Duration::from_millis(10);
+
+    /// A loop with nothing to do, watched while `watch` does so.
+    fn idle<T>(wake: Wake, watch: impl FnOnce(&Idle) -> T) -> T {
         let idle = Idle::default();
-        let poll_interval = Duration::from_millis(10);
-        let pace = Pace { wake, spin: Duration::from_millis(1), poll_interval };
+        let pace = Pace { wake, spin: Duration::from_millis(1), poll_interval: POLL };
         let catalog = Catalog::new(Vec::new(), 1).unwrap();
         let core = Core::new(catalog, Rules::all(NATIVE), Config::default()).unwrap();
         let source = Box::new(idle.clone());
         let attach = move |_: &mut Core| Ok::<Box<dyn Source>, io::Error>(source);
         let worker = Worker::spawn("idle", &[], core, pace, None, Post::none(), attach);
         let worker = worker.map_err(|_| "no loop").unwrap();
-        // The time that it may poll has passed.
-        std::thread::sleep(Duration::from_millis(20));
-        let before = (idle.turns.load(Relaxed), idle.sleeps.load(Relaxed));
-        std::thread::sleep(Duration::from_millis(100));
-        let after = (idle.turns.load(Relaxed), idle.sleeps.load(Relaxed));
+        let watched = watch(&idle);
         assert!(worker.ask(Query::Stop));
         assert!(worker.join());
-        (after.0 - before.0, after.1 - before.1)
+        watched
+    }
+
+    /// Once `count` is as large, however late this machine makes it.
+    fn reaches(count: &AtomicU64, enough: u64) -> u64 {
+        let start = Instant::now();
+        loop {
+            let found = count.load(Relaxed);
+            if found >= enough {
+                return found;
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "{found} of {enough}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]
     fn a_loop_with_nothing_to_do_sleeps_unless_it_is_to_be_busy() {
         for wake in [Wake::Spin, Wake::Sleep] {
-            let (turns, sleeps) = idle(wake);
-            assert!(
-                sleeps > 0 && turns <= sleeps + 1 && turns <= 20,
-                "{wake:?}: {turns} turns, {sleeps} sleeps"
-            );
+            let start = Instant::now();
+            let (turns, sleeps) = idle(wake, |idle| {
+                // It sleeps: the time that it may poll has passed. What is read later cannot make it look busier.
+                let before = (reaches(&idle.sleeps, 2), idle.turns.load(Relaxed));
+                reaches(&idle.sleeps, before.0 + 10);
+                let turns = idle.turns.load(Relaxed) - before.1;
+                (turns, idle.sleeps.load(Relaxed) - before.0)
+            });
+            assert!(turns <= sleeps + 1, "{wake:?}: {turns} turns, {sleeps} sleeps");
+            let took = start.elapsed();
+            assert!(took >= POLL / 2 * sleeps as u32, "{wake:?}: {sleeps} sleeps in {took:?}");
         }
-        let (turns, sleeps) = idle(Wake::Busy);
-        assert!(turns > 20 && sleeps == 0, "{turns} turns, {sleeps} sleeps");
+        let sleeps = idle(Wake::Busy, |idle| {
+            reaches(&idle.turns, 1000);
+            idle.sleeps.load(Relaxed)
+        });
+        assert_eq!(sleeps, 0);
     }
 }

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 /// For what must happen at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 const SHARES: Shares = Shares { steady_percent: 10, burst_percent: 90 };
 
 /// Says when it is given rows, and goes on when it is told to.

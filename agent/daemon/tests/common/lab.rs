@@ -2,7 +2,7 @@
 
 use super::{Agent, Home, wait_for};
 use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
-use ccplane_runner::traffic::{BulkFlow, FlowConfig};
+use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -11,14 +11,16 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Longer than any test.
-pub const LONG: Duration = Duration::from_secs(120);
+pub const LONG: Duration = Duration::from_secs(600);
 /// Time between two samples of a flow.
 pub const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 /// The link: 20 Mb/s, 10 ms each way.
 pub const LINK_MBIT: u32 = 20;
 const DELAY_US: u64 = 10_000;
-/// What labs are configured with unless they say otherwise.
-const PACE: &str = "agent.heartbeat_timeout_ms = 300\ncontrol.timeout_ms = 500\n";
+/// What labs are configured with unless they say otherwise: longer than a busy machine keeps an agent waiting.
+const PACE: &str = "agent.heartbeat_timeout_ms = 1000\ncontrol.timeout_ms = 5000\n";
+/// Longest stall of a flow that goes on: many times its round trip.
+const STALL: Duration = Duration::from_secs(5);
 
 pub struct Lab {
     pub home: Home,
@@ -106,12 +108,40 @@ impl Drop for Lab {
     }
 }
 
-/// Bytes acknowledged during `window`.
+/// The newest sample of a flow.
+pub fn sample(flow: &BulkFlow) -> TcpSample {
+    wait_for("a sample", || flow.latest())
+}
+
+/// Bytes acknowledged during `window`, by the clock of the flow's own samples: these may be older than now.
 pub fn acked(flow: &BulkFlow, window: Duration) -> u64 {
-    let acked = || flow.latest().map_or(0, |s| s.info.bytes_acked);
-    let before = acked();
+    let before = sample(flow);
     std::thread::sleep(window);
-    acked() - before
+    let after = sample(flow);
+    let took_us = (after.at_us - before.at_us).max(1);
+    (after.info.bytes_acked - before.info.bytes_acked) * window.as_micros() as u64 / took_us
+}
+
+/// Bytes acknowledged during a `window` in which they were at least as many as are due. A machine that holds everything up for
+/// a while spoils one window, and what is wrong with a flow spoils each of `tries`.
+pub fn acked_at_least(flow: &BulkFlow, window: Duration, due: u64, tries: u32) -> u64 {
+    let mut most = 0;
+    for _ in 0..tries {
+        most = most.max(acked(flow, window));
+        if most >= due {
+            break;
+        }
+    }
+    most
+}
+
+/// The flow does not stall.
+pub fn assert_runs(flow: &BulkFlow, when: &str) {
+    let (before, start) = (sample(flow).info.bytes_acked, Instant::now());
+    while sample(flow).info.bytes_acked <= before {
+        assert!(start.elapsed() < STALL, "the flow stalls {when}");
+        std::thread::sleep(SAMPLE_EVERY);
+    }
 }
 
 pub fn kill_9(mut agent: Agent) {

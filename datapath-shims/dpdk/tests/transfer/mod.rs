@@ -27,7 +27,8 @@ use sha2::{Digest, Sha256};
 
 const ALGORITHM: &str = "cubic";
 const DATAPATH: DatapathId = DatapathId(0);
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Far longer than a file takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 pub const SERVER: &str = "10.9.0.1";
 pub const CLIENT: &str = "10.9.0.2";
 pub const UDP_PORT: u16 = 4433;

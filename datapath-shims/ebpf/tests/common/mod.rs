@@ -9,10 +9,15 @@ use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
 use ccplane_ebpf::{EbpfDatapath, Options, clean};
 use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::{Emulator, LinkConfig, veth};
+use ccplane_runner::tcp_info::TcpInfo;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
 
-pub const LONG: Duration = Duration::from_secs(120);
-pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Longer than any test.
+pub const LONG: Duration = Duration::from_secs(600);
+/// How long a test waits for what must happen: far longer than a busy machine takes.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks.
+const NAP: Duration = Duration::from_millis(5);
 
 /// What joins the two namespaces.
 pub enum Link {
@@ -48,7 +53,8 @@ impl Lab {
         let options = Options {
             run_dir: run_dir.path().into(),
             name: format!("cct_{test}"),
-            heartbeat_timeout: Duration::from_millis(300),
+            // Longer than a test's thread waits for a processor.
+            heartbeat_timeout: Duration::from_secs(1),
             ..Options::default()
         };
         Lab { link, options, run_dir }
@@ -134,15 +140,38 @@ pub fn registered(name: &str) -> bool {
     list.split_whitespace().any(|n| n == name)
 }
 
-/// Polls, with heartbeats, until `done` says so of an event.
+pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(NAP);
+    }
+}
+
+/// What the kernel itself says of a flow, once `done` holds of it. It is asked now and then only: its newest answer may be
+/// older than what the datapath says.
+pub fn kernel_says(traffic: &BulkFlow, what: &str, done: impl Fn(&TcpInfo) -> bool) -> TcpInfo {
+    let latest = || traffic.latest().map(|sample| sample.info);
+    wait_until(what, || latest().is_some_and(|info| done(&info)));
+    latest().unwrap()
+}
+
+/// The flow is acknowledged more than it was.
+pub fn goes_on(traffic: &BulkFlow, when: &str) {
+    let before = kernel_says(traffic, "a sample", |_| true).bytes_acked;
+    kernel_says(traffic, when, |info| info.bytes_acked > before);
+}
+
+/// Polls, with heartbeats, until `done` says so of an event. Those after it are left for who waits next.
 pub fn wait_for<T>(datapath: &mut EbpfDatapath, what: &str, mut done: impl FnMut(&Event) -> Option<T>) -> T {
     let start = Instant::now();
     let mut events = Vec::new();
     while start.elapsed() < PATIENCE {
         datapath.heartbeat();
-        datapath.wait(Duration::from_millis(20)).unwrap();
-        datapath.poll(64, &mut events);
-        if let Some(found) = events.drain(..).find_map(|e| done(&e)) {
+        if datapath.poll(1, &mut events) == 0 {
+            datapath.wait(Duration::from_millis(20)).unwrap();
+        }
+        if let Some(found) = events.pop().and_then(|e| done(&e)) {
             return found;
         }
     }
@@ -188,7 +217,7 @@ pub fn stats(
         if last.as_ref().is_some_and(&done) {
             break;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(NAP);
     }
     let last = last.expect("the flow is listed");
     assert!(done(&last), "{last:?}");

@@ -22,15 +22,18 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const DATAPATH: DatapathId = DatapathId(0);
-/// A heartbeat timeout for engines in tests, microseconds.
+/// A heartbeat timeout for engines in virtual time, microseconds.
 pub const HEARTBEAT_TIMEOUT_US: u64 = 500_000;
+/// For those whose agent may have to wait for a processor.
+const LIVE_HEARTBEAT_TIMEOUT_US: u64 = 30_000_000;
 
 pub fn engine_config() -> EngineConfig {
     EngineConfig { heartbeat_timeout_us: HEARTBEAT_TIMEOUT_US, ..EngineConfig::new("quic") }
 }
 
 pub fn live_engine() -> (Engine, Handle) {
-    engine(engine_config(), Arc::new(|| {}))
+    let config = EngineConfig { heartbeat_timeout_us: LIVE_HEARTBEAT_TIMEOUT_US, ..engine_config() };
+    engine(config, Arc::new(|| {}))
 }
 
 /// An engine in virtual time, and its clock in microseconds.

@@ -20,7 +20,7 @@ use libccp::{
 };
 
 /// How long a test waits for what must happen.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 const NAP: Duration = Duration::from_millis(1);
 /// Bytes of a segment.
 pub const MSS: u64 = 1448;
