@@ -245,6 +245,7 @@ mod tests {
     /// Offers again whenever it hears that nobody took its last candidate.
     struct Offering {
         offers: bool,
+        snapshot: Arc<ccplane_snapshot::Snapshot>,
         told: std::sync::mpsc::Sender<()>,
     }
 
@@ -256,8 +257,8 @@ mod tests {
             let _ = self.told.send(());
         }
         fn step(&mut self, _: Duration) -> Option<Candidate> {
-            let (_, snapshot) = crate::learning::twin::tests::policy_and_snapshot(1);
             let origin = ccplane_core::Origin::Operator { share: None, force: false };
+            let snapshot = Arc::clone(&self.snapshot);
             std::mem::take(&mut self.offers).then_some(Candidate { snapshot, origin })
         }
         fn pressure(&self) -> Pressure {
@@ -270,7 +271,9 @@ mod tests {
         const TIMES: usize = 3;
         let mailbox = Mailbox::default();
         let (told, times) = std::sync::mpsc::channel();
-        let make = || Some(Box::new(Offering { offers: true, told }) as Box<dyn Learn>);
+        // Here: a learner has a processor only when nobody else wants it.
+        let (_, snapshot) = crate::learning::twin::tests::policy_and_snapshot(1);
+        let make = || Some(Box::new(Offering { offers: true, snapshot, told }) as Box<dyn Learn>);
         // A loop that was asked, and lets go of the candidate.
         let ask = |wish| {
             if let Wish::Try(_, refused) = wish {
