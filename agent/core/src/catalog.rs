@@ -48,18 +48,22 @@ impl Compiled {
         &self.report_names
     }
 
-    /// What the names and values of a command mean to a datapath.
-    pub(crate) fn resolve(&self, fields: &[(&'static str, i64)]) -> Result<Fields, CommandError> {
+    /// What the names and values of a command mean to a datapath; appended to `resolved`, as far as they mean anything.
+    pub(crate) fn resolve(
+        &self,
+        fields: &[(&'static str, i64)],
+        resolved: &mut Fields,
+    ) -> Result<(), CommandError> {
         if fields.len() > MAX_FIELDS {
             return Err(CommandError::TooManyFields { found: fields.len(), limit: MAX_FIELDS });
         }
-        let mut resolved = Fields::new();
         for (name, value) in fields {
             resolved.push((self.field(name, *value)?, *value));
         }
-        Ok(resolved)
+        Ok(())
     }
 
+    #[inline]
     fn field(&self, name: &'static str, value: i64) -> Result<Field, CommandError> {
         let program = self.name;
         let (field, min, max) = match name {

@@ -1,8 +1,9 @@
 //! The core's part in learning: rows out, snapshots in, and what becomes of flows whose policy had no answer.
 
-use crate::core::{Attached, next_uid, start};
+use crate::attached::{Attached, next_uid};
 use crate::deploy::Machine;
 use crate::flow::NativeReason;
+use crate::lifecycle::start;
 use crate::{Batch, Candidate, Core, DatapathId, Decision, Deployment, MAX_DECISIONS, Measure, Verdict};
 use ccplane_contract::{DatapathError, FlowId, FlowStats, Mode, SlotStats, SnapshotUid};
 use ccplane_snapshot::Hash;

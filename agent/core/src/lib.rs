@@ -12,20 +12,26 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod action;
+mod attached;
 mod catalog;
 mod core;
 mod deploy;
 mod drive;
 mod flow;
 mod learning;
+mod lifecycle;
 mod queue;
+mod reports;
+mod requests;
+mod results;
 mod rows;
 mod rules;
 mod shield;
 mod variants;
 
-pub use crate::core::{AttachError, Config, Core, Counters, InstallState, InstallView};
+pub use crate::core::{AttachError, Config, Core, Counters};
 pub use action::{Action, ActionId, Command, DatapathId, Fields};
+pub use attached::{InstallState, InstallView};
 pub use catalog::{Catalog, CatalogError, CommandError, Compiled, Policy};
 pub use deploy::{
     Candidate, Comparison, Decision, Deployment, Evidence, Finding, MAX_PAIRS, Necessity, Origin, PushRules,

@@ -1,6 +1,6 @@
 //! The actions of one datapath: those that wait, and those whose end is not known yet.
 
-use crate::{Action, ActionId, Command, CommandError, DatapathId, MAX_QUEUED_COMMANDS};
+use crate::{Action, ActionId, Command, CommandError, DatapathId, Fields, MAX_QUEUED_COMMANDS};
 use ccplane_contract::{FlowId, ProgramUid};
 use std::collections::VecDeque;
 
@@ -38,19 +38,34 @@ impl Queue {
         }
     }
 
+    #[inline]
     pub fn push(&mut self, command: Command) {
         let id = ActionId { datapath: self.datapath, number: self.next };
         self.next += 1;
         self.actions.push_back(Action { id, command });
     }
 
-    /// Pushes a command of an algorithm, unless too many wait.
-    pub fn push_bounded(&mut self, command: Command) -> Result<(), CommandError> {
-        if self.actions.len() >= MAX_QUEUED_COMMANDS {
-            return Err(CommandError::QueueFull { limit: MAX_QUEUED_COMMANDS });
-        }
+    /// Pushes a command of an algorithm, whose fields `fill` writes; unless it fails, or too many wait.
+    #[inline]
+    pub fn push_bounded(
+        &mut self,
+        command: Command,
+        fill: impl FnOnce(&mut Fields) -> Result<(), CommandError>,
+    ) -> Result<(), CommandError> {
+        let is_full = self.actions.len() >= MAX_QUEUED_COMMANDS;
         self.push(command);
-        Ok(())
+        // Filled where they wait: a copy of what was just written, at another width, waits until all of it is written.
+        let filled = match self.actions.back_mut().map(|action| &mut action.command) {
+            Some(Command::SetProgram { fields, .. } | Command::Update { fields, .. }) => fill(fields),
+            _ => Ok(()),
+        };
+        let full = || Err(CommandError::QueueFull { limit: MAX_QUEUED_COMMANDS });
+        let pushed = filled.and_then(|()| if is_full { full() } else { Ok(()) });
+        if pushed.is_err() {
+            self.actions.pop_back();
+            self.next -= 1;
+        }
+        pushed
     }
 
     /// Queues a heartbeat, unless one waits already.
@@ -105,5 +120,56 @@ impl Queue {
 
     pub fn is_idle(&self) -> bool {
         self.actions.is_empty() && self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_contract::Field;
+
+    fn update() -> Command {
+        Command::Update { flow: FlowId(1), fields: Fields::new() }
+    }
+
+    /// What fails half-way leaves no trace: neither a command nor a number.
+    #[test]
+    fn a_command_that_cannot_be_filled_is_not_there() {
+        let mut queue = Queue::new(DatapathId(3), 7);
+        let refused = queue.push_bounded(update(), |fields| {
+            fields.push((Field::Cwnd, 1));
+            Err(CommandError::NoProgram)
+        });
+        assert_eq!(refused, Err(CommandError::NoProgram));
+        assert!(queue.is_idle());
+        let fill = |fields: &mut Fields| {
+            fields.push((Field::Rate, 9));
+            Ok(())
+        };
+        queue.push_bounded(update(), fill).unwrap();
+        let action = queue.pop(|_| true).unwrap();
+        assert_eq!(action.id.number, 7);
+        assert_eq!(
+            action.command,
+            Command::Update { flow: FlowId(1), fields: Fields::from_slice(&[(Field::Rate, 9)]) }
+        );
+        assert_eq!(queue.answered(action.id), Some(Waiting::Update(FlowId(1))));
+    }
+
+    #[test]
+    fn a_full_queue_takes_no_more_of_algorithms() {
+        let mut queue = Queue::new(DatapathId(3), 0);
+        for _ in 0..MAX_QUEUED_COMMANDS {
+            queue.push_bounded(update(), |_| Ok(())).unwrap();
+        }
+        let full = Err(CommandError::QueueFull { limit: MAX_QUEUED_COMMANDS });
+        assert_eq!(queue.push_bounded(update(), |_| Ok(())), full);
+        assert_eq!(
+            queue.push_bounded(update(), |_| Err(CommandError::NoProgram)),
+            Err(CommandError::NoProgram)
+        );
+        assert_eq!(queue.next_number(), MAX_QUEUED_COMMANDS as u64);
+        queue.push(Command::Release { flow: FlowId(1) });
+        assert_eq!(queue.actions.len(), MAX_QUEUED_COMMANDS + 1);
     }
 }

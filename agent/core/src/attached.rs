@@ -1,0 +1,122 @@
+//! What the core keeps of a datapath: its programs, slots, and what waits for it.
+
+use crate::catalog::{Compiled, Entry};
+use crate::deploy::{Machine, Origin, PushRules, SlotState};
+use crate::flow::NativeReason;
+use crate::queue::Queue;
+use crate::{Candidate, Command, DatapathId};
+use ccplane_contract::{Capabilities, DatapathError, ProgramUid};
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+/// How a program stands with a datapath.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum InstallState {
+    /// On its way.
+    Pending,
+    /// It may be set on flows.
+    Installed,
+    /// Flows of its algorithm run the native algorithm there.
+    Refused(Arc<DatapathError>),
+}
+
+/// A program on a datapath.
+#[derive(Clone, Copy, Debug)]
+pub struct InstallView<'a> {
+    /// The datapath.
+    pub datapath: DatapathId,
+    /// The program.
+    pub program: &'a Compiled,
+    /// How it stands.
+    pub state: &'a InstallState,
+}
+
+pub(crate) struct Attached {
+    pub capabilities: Capabilities,
+    pub programs: BTreeMap<ProgramUid, (Arc<Compiled>, InstallState)>,
+    pub slots: BTreeMap<u8, Machine>,
+    pub queue: Queue,
+    /// Events were dropped since the flows were last reconciled.
+    pub missed: bool,
+    pub next_heartbeat_us: u64,
+    pub next_batch_us: u64,
+    pub next_look_us: u64,
+}
+
+impl Attached {
+    /// Asks for the policies and programs of an algorithm that it does not have.
+    pub fn install(&mut self, entry: &Entry, deploy: &mut Deploy<'_>) {
+        if self.lacks(entry) {
+            return;
+        }
+        for policy in &entry.policies {
+            let slots = &mut self.slots;
+            slots.entry(policy.slot()).or_insert_with(|| {
+                let (slot, snapshot) = (policy.slot(), policy.snapshot().clone());
+                let rules = deploy.rules.clone();
+                let (shape, batch_us) = (*snapshot.shape(), deploy.batch_us);
+                let mut machine = Machine::new(deploy.datapath, entry.name, slot, shape, rules, batch_us);
+                // An earlier agent's slot keeps what it holds: it is looked at before anything is pushed.
+                self.next_look_us = deploy.now_us;
+                self.queue.push(machine.define());
+                let first = Candidate { snapshot, origin: Origin::Shipped };
+                let mut uid = || next_uid(deploy.next_uid);
+                if let Some(push) = machine.propose(first, &[], &mut uid, deploy.now_us) {
+                    self.queue.push(push);
+                }
+                machine
+            });
+        }
+        for program in &entry.programs {
+            self.programs.entry(program.uid()).or_insert_with(|| {
+                let install = Command::Install { uid: program.uid(), program: program.program().clone() };
+                self.queue.push(install);
+                (program.clone(), InstallState::Pending)
+            });
+        }
+    }
+
+    /// Whether the algorithm asks policies and the datapath runs none.
+    fn lacks(&self, entry: &Entry) -> bool {
+        !entry.policies.is_empty() && !self.capabilities.policy
+    }
+
+    /// Why an algorithm's flows cannot be steered here.
+    pub fn refusal(&self, entry: &Entry) -> Option<NativeReason> {
+        if self.lacks(entry) {
+            return Some(NativeReason::NoPolicies { kind: self.capabilities.kind });
+        }
+        let refused = entry.policies.iter().find_map(|p| match &self.slots.get(&p.slot())?.state {
+            SlotState::Refused(error) => {
+                Some(NativeReason::SlotRefused { slot: p.slot(), error: error.clone() })
+            }
+            SlotState::Pending | SlotState::Defined => None,
+        });
+        if refused.is_some() {
+            return refused;
+        }
+        entry.programs.iter().find_map(|p| match self.programs.get(&p.uid()) {
+            Some((_, InstallState::Refused(error))) => {
+                Some(NativeReason::InstallRefused { program: p.name(), error: error.clone() })
+            }
+            _ => None,
+        })
+    }
+}
+
+/// What installing policies needs of the core.
+pub(crate) struct Deploy<'a> {
+    pub datapath: DatapathId,
+    pub rules: &'a Arc<PushRules>,
+    pub next_uid: &'a mut u32,
+    pub batch_us: u64,
+    pub now_us: u64,
+}
+
+/// The next deployment's number.
+pub(crate) fn next_uid(next: &mut u32) -> NonZeroU32 {
+    let uid = NonZeroU32::new(*next).unwrap_or(NonZeroU32::MIN);
+    *next = uid.get().wrapping_add(1);
+    uid
+}

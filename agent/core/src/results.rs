@@ -1,0 +1,75 @@
+//! The way of what the core asks of a datapath: taken as an action, answered by how it ended.
+
+use crate::attached::{Attached, InstallState};
+use crate::core::Core;
+use crate::flow::{FlowState, NativeReason, Noted};
+use crate::queue::Waiting;
+use crate::{Action, ActionId, Command, CommandError, DatapathId};
+use ccplane_contract::{DatapathError, FlowId, ProgramUid};
+use std::sync::Arc;
+
+impl Core {
+    /// The next action for a datapath. Every action that is taken must be answered by [`Core::result`].
+    pub fn next_action(&mut self, id: DatapathId) -> Option<Action> {
+        let flows = &self.flows;
+        // What was queued for a flow that has since ended or gone native is void.
+        let void = |flow: FlowId| flows.get(&(id, flow)).is_none_or(|f| f.steered.is_err());
+        let Attached { queue, slots, .. } = self.datapaths.get_mut(&id)?;
+        queue.pop(|command| match command {
+            Command::SetProgram { flow, .. } | Command::Update { flow, .. } => !void(*flow),
+            Command::DefineSlot { slot, .. }
+            | Command::Push { slot, .. }
+            | Command::Share { slot, .. }
+            | Command::Promote { slot }
+            | Command::Rollback { slot } => slots.get(slot).is_some_and(|s| s.wants(command)),
+            Command::Install { .. } | Command::Release { .. } | Command::Heartbeat => true,
+        })
+    }
+
+    /// How an action ended.
+    pub fn result(&mut self, id: ActionId, result: Result<(), DatapathError>) {
+        let Some(attached) = self.datapaths.get_mut(&id.datapath) else { return };
+        let Some(waiting) = attached.queue.answered(id) else { return };
+        if let Waiting::DefineSlot(slot) | Waiting::Deploy(slot) = waiting {
+            let refused = result.as_ref().is_err_and(|e| !matches!(e, DatapathError::SlotBusy { .. }));
+            self.counters.refused_actions += u64::from(refused);
+            return self.slot_result(id.datapath, slot, matches!(waiting, Waiting::Deploy(_)), result);
+        }
+        let Err(error) = result else {
+            if let Waiting::Install(uid) = waiting
+                && let Some((_, state)) = attached.programs.get_mut(&uid)
+            {
+                *state = InstallState::Installed;
+            }
+            return;
+        };
+        self.counters.refused_actions += 1;
+        match waiting {
+            Waiting::Install(uid) => self.install_refused(id.datapath, uid, error),
+            // The flow has just ended; its `Closed` is on its way.
+            Waiting::SetProgram(_) | Waiting::Update(_) if matches!(error, DatapathError::NoFlow(_)) => {}
+            Waiting::SetProgram(flow) => self.go_native(id.datapath, flow, NativeReason::SetRefused(error)),
+            Waiting::Update(flow) => {
+                if let Some(state) = self.flows.get_mut(&(id.datapath, flow)) {
+                    let FlowState { counters, last_error, .. } = state;
+                    Noted { counters, last_error }.refuse(CommandError::Datapath(error));
+                }
+            }
+            Waiting::Release | Waiting::Heartbeat | Waiting::DefineSlot(_) | Waiting::Deploy(_) => {}
+        }
+    }
+
+    fn install_refused(&mut self, id: DatapathId, uid: ProgramUid, error: DatapathError) {
+        let Some(attached) = self.datapaths.get_mut(&id) else { return };
+        let Some((program, state)) = attached.programs.get_mut(&uid) else { return };
+        let error = Arc::new(error);
+        *state = InstallState::Refused(error.clone());
+        let program = program.clone();
+        for flow in self.flow_ids(id) {
+            if self.flows.get(&(id, flow)).is_some_and(|f| f.algorithm == program.algorithm()) {
+                let error = error.clone();
+                self.go_native(id, flow, NativeReason::InstallRefused { program: program.name(), error });
+            }
+        }
+    }
+}
