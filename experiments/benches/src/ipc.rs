@@ -134,7 +134,8 @@ impl Drop for Bare {
 #[derive(Default)]
 struct Probe {
     program: Option<ProgramUid>,
-    event: Option<Event>,
+    /// A report is to be taken.
+    due: bool,
     seq: u32,
     updates: u64,
 }
@@ -156,11 +157,7 @@ impl Probe {
 
     fn report(&mut self) {
         self.seq = self.seq.wrapping_add(1);
-        let Some(program) = self.program else { return };
-        // acked, lost, timeout, rtt_us
-        let values = Values::from_slice(&[i64::from(MSS), 0, 0, 20_000]);
-        let (flow, seq) = (Probe::FLOW, self.seq);
-        self.event = Some(Event::Report { flow, program, seq, at_us: u64::from(seq), values });
+        self.due = true;
     }
 }
 
@@ -211,10 +208,13 @@ impl Datapath for Probe {
         }]
     }
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
-        let event = self.event.take_if(|_| max > 0);
-        let count = usize::from(event.is_some());
-        events.extend(event);
-        count
+        let Some(program) = self.program.filter(|_| self.due && max > 0) else { return 0 };
+        self.due = false;
+        // acked, lost, timeout, rtt_us
+        let values = Values::from_slice(&[i64::from(MSS), 0, 0, 20_000]);
+        let (flow, seq) = (Probe::FLOW, self.seq);
+        events.push(Event::Report { flow, program, seq, at_us: u64::from(seq), values });
+        1
     }
 }
 

@@ -3,8 +3,9 @@
 use super::socket::{SendError, Socket};
 use ccplane_channel::ring::{ReadError, WriteError};
 use ccplane_channel::{End, Parts, Record};
-use ccplane_contract::{DatapathError, Event};
+use ccplane_contract::{DatapathError, Event, Values};
 use ccplane_wire::EncodeError;
+use ccplane_wire::v2::Report;
 use nix::errno::Errno;
 use nix::sys::socket::UnixAddr;
 use std::collections::VecDeque;
@@ -209,6 +210,22 @@ impl Inbox {
             Event::Report { .. } if self.events.len() >= MAX_QUEUED_EVENTS => self.dropped += 1,
             Event::Dropped { count } => self.dropped = self.dropped.saturating_add(count),
             event => self.events.push_back(event),
+        }
+    }
+
+    /// Queues a report as [`Inbox::push`] does.
+    #[inline]
+    pub(super) fn push_report(&mut self, report: &Report<'_>) {
+        if self.events.len() >= MAX_QUEUED_EVENTS {
+            self.dropped += 1;
+            return;
+        }
+        let Report { flow, program, seq, at_us, .. } = *report;
+        self.events.push_back(Event::Report { flow, program, seq, at_us, values: Values::new() });
+        // Copied to where they wait: a copy of what was just written, at another width, waits until all of it is written.
+        if let Some(Event::Report { values, .. }) = self.events.back_mut() {
+            values.resize(report.values.len(), 0);
+            report.values.copy_to(values);
         }
     }
 

@@ -13,7 +13,7 @@ use ccplane_channel::{End, RING_BYTES, Record};
 use ccplane_contract::slots::check_policies;
 use ccplane_contract::{
     Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
-    Values, check_fields,
+    check_fields,
 };
 use ccplane_infer::Shape;
 use ccplane_program::ir::Program;
@@ -186,15 +186,7 @@ impl V2Peer {
     fn reports(&mut self, reports: &List<'_, Report<'_>>) {
         for report in reports {
             if self.flows.contains_key(&report.flow) {
-                let mut values = Values::from_elem(0, report.values.len());
-                report.values.copy_to(&mut values);
-                self.inbox.push(Event::Report {
-                    flow: report.flow,
-                    program: report.program,
-                    seq: report.seq,
-                    at_us: report.at_us,
-                    values,
-                });
+                self.inbox.push_report(&report);
             }
         }
     }

@@ -171,16 +171,17 @@ impl Served {
     /// `now_us` is the datapath's clock.
     pub fn turn(&mut self, datapath: &mut dyn Datapath, now_us: u64) -> Turn {
         self.calls = self.options.waker.calls();
+        let mut turn = Turn::default();
         match &mut self.state {
             State::Away { again_us } if now_us < *again_us => {}
             State::Away { .. } => self.greet(datapath, now_us),
             State::Greeted { .. } => self.listen(datapath, now_us),
-            State::Talking(talk) => match talk.turn(&mut self.room, datapath, &mut self.programs, now_us) {
-                Ok(done) => {
-                    return Turn { connected: true, commands: done.commands, events: done.events };
-                }
-                Err(over) => self.over(over, datapath, now_us),
-            },
+            State::Talking(talk) => {
+                turn.connected = true;
+                let turned = talk.turn(&mut self.room, datapath, &mut self.programs, now_us, &mut turn);
+                let Err(over) = turned else { return turn };
+                self.over(*over, datapath, now_us);
+            }
         }
         Turn { connected: self.is_connected(), ..Turn::default() }
     }

@@ -10,6 +10,7 @@ use ccplane_wire::v2::{
 use ccplane_wire::{DecodeError, EncodeError, List};
 use tracing::{debug, warn};
 
+use super::Turn;
 use super::programs::Programs;
 use crate::end::End;
 use crate::ring::{ReadError, Record, WriteError};
@@ -54,13 +55,6 @@ struct Held {
     part: Part,
     image: Vec<u64>,
     until_us: u64,
-}
-
-/// What one turn did.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Done {
-    pub(super) commands: usize,
-    pub(super) events: usize,
 }
 
 /// Room for what is taken, kept from one conversation to the next.
@@ -152,27 +146,28 @@ impl Talk {
         self.held.is_some() || waits || self.left
     }
 
-    /// Takes commands, answers, sends events; as far as there is room.
+    /// Takes commands, answers, sends events; as far as there is room. Counts them in `done`, where whoever asked for the
+    /// turn reads them.
     pub(super) fn turn(
         &mut self,
         room: &mut Room,
         datapath: &mut dyn Datapath,
         programs: &mut Programs,
         now_us: u64,
-    ) -> Result<Done, Over> {
-        let mut done = Done::default();
+        done: &mut Turn,
+    ) -> Result<(), Box<Over>> {
         // First: what cannot be sent any more has the kernel throw away what came over the socket.
         if self.try_held(datapath, now_us)? {
             done.commands = self.take_commands(room, datapath, programs, now_us)?;
             // All that the agent said before it went, such as that it stops, is done.
             if self.left && done.commands == 0 {
-                return Err(Over::Gone);
+                return Err(Box::new(Over::Gone));
             }
         }
         self.beat(now_us);
         self.flush()?;
         done.events = self.pass_events(datapath)?;
-        Ok(done)
+        Ok(())
     }
 
     /// Over the socket, that the datapath lives: it also tells whether the agent does.
