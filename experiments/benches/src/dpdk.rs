@@ -20,8 +20,12 @@ use crate::quic::{ASK, EMPTY, REMEMBER};
 const KINDS: [&str; 2] = ["af_packet", "af_xdp"];
 const PAIRS: usize = 5;
 const RUN: Duration = Duration::from_millis(1500);
-/// Flows of `ack.dpdk.reno`.
+/// Flows of `ack.dpdk.reno` in congestion avoidance ...
 const ACK_RUNS: usize = 7;
+/// ... from this window on, bytes ...
+const ACK_SSTHRESH_BYTES: i64 = 256 << 10;
+/// ... and in slow start, which they never leave where nothing is lost.
+const SLOW_START_RUNS: usize = 3;
 const PACED_RUN: Duration = Duration::from_secs(2);
 /// Rates of `pace.dpdk`, Mb/s.
 const RATES_MBIT: [u64; 4] = [10, 100, 500, 1000];
@@ -36,7 +40,7 @@ const MEMORY_MIB: u32 = 256;
 /// `tput.dpdk`: goodput of a flow under Reno's program, against the same over kernel sockets on another such cable.
 pub fn tput() -> Result<Vec<Figure>, BenchError> {
     let source = Reno::default().programs()[0].source;
-    let flow = Flow { steering: Steering::Program { source }, time: RUN };
+    let flow = Flow { steering: Steering::Program { source, set: &[] }, time: RUN };
     let mut figures = Vec::new();
     for kind in KINDS {
         // Of its own: an XDP program takes all that arrives, and a packet socket gets a copy.
@@ -74,15 +78,21 @@ pub fn tput() -> Result<Vec<Figure>, BenchError> {
 /// live flow. The flow runs Reno; beside it controllers under other programs hear the same ACKs, each timed.
 pub fn ack() -> Result<Vec<Figure>, BenchError> {
     let source = Reno::default().programs()[0].source;
-    let flow = Flow { steering: Steering::Program { source }, time: RUN };
-    let others = [EMPTY, REMEMBER, ASK].map(|source| Steering::Program { source });
+    let others = [EMPTY, REMEMBER, ASK].map(|source| Steering::Program { source, set: &[] });
     let cable = Cable::with_ports(KINDS[0])?;
     let (mut program, mut controller, mut decision) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut acks, mut gbit) = (0, Vec::new());
-    for _ in 0..ACK_RUNS {
+    let (mut acks, mut gbit, mut slow_start) = (0, Vec::new(), Vec::new());
+    for n in 0..ACK_RUNS + SLOW_START_RUNS {
+        let avoids = n < ACK_RUNS;
+        let set: &[(&str, i64)] = if avoids { &[("ssthresh", ACK_SSTHRESH_BYTES)] } else { &[] };
+        let flow = Flow { steering: Steering::Program { source, set }, time: RUN };
         let (run, times) = cable.with_wires(|source, sink, to| flow.heard_by(&others, source, sink, to))?;
         let times = times.lock().unwrap_or_else(PoisonError::into_inner);
         let [reno, empty, remember, ask] = &**times else { return Err(missing("a flow without ACKs")) };
+        if !avoids {
+            slow_start.push(above(reno, empty));
+            continue;
+        }
         program.push(above(reno, empty));
         decision.push(above(ask, remember));
         let whole = |times: &[u32]| mean(times.iter().copied().map(f64::from));
@@ -92,7 +102,10 @@ pub fn ack() -> Result<Vec<Figure>, BenchError> {
     }
     let note = format!("on {acks} ACKs of flows of {:.1} Gb/s", percentile(&gbit, 0.5));
     Ok(vec![
-        Figure::alone("ack.dpdk.reno", "ns", &program).noted(format!("above an empty program, {note}")),
+        Figure::alone("ack.dpdk.reno", "ns", &program)
+            .noted(format!("in congestion avoidance, above an empty program, {note}")),
+        Figure::alone("ack.dpdk.reno.slow-start", "ns", &slow_start)
+            .noted("the same in slow start, which has twice as many instructions"),
         Figure::paired("ack.dpdk.reno.controller", "ns", "under an empty program", &controller)
             .noted("all that the ACK is to the flow's controller, and the clock read twice"),
         Figure::alone("ack.dpdk.decision", "ns", &decision).noted("with Aurora's snapshot, on the same ACKs"),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_alg::{Algorithm, FlowInfo};
 use ccplane_algs::Reno;
-use ccplane_contract::{Datapath, Event as Happened, Field, Part, ProgramUid};
+use ccplane_contract::{Datapath, Event as Happened, Field, Mode, Part, ProgramUid};
 use ccplane_engine::{Ack, Engine, EngineConfig, Handle, Sampled, engine};
 use ccplane_program::ir::{Prim, Program};
 use ccplane_program::vm::Prims;
@@ -34,16 +34,18 @@ const FLIGHT: u64 = RTT_US / GAP_US * 2;
 const UID: ProgramUid = ProgramUid(1);
 /// Does nothing.
 pub const EMPTY: &str = "(def (Report (a 0))) (when false (report))";
-/// Asks on each ACK, with as many inputs as Aurora's network takes, which change now and then.
+/// Asks on each ACK, with as many inputs as Aurora's network takes, which change now and then. Always from the same rate: it
+/// is not the one at which anything is sent, so no input tells where it has got to, and at the smallest one the monitor would
+/// take the flow from its program.
 pub const ASK: &str = "(def (Report (a 0) (b 0) (c 0)))
     (when (> Micros 10000) (:= Micros 0) (:= Report.a (- Flow.rtt_sample_us 20000))
         (history 10 Report.a Report.b Report.c) (fallthrough))
-    (when true (policy 0))";
+    (when true (:= Rate 125000000) (policy 0))";
 /// The same, without asking.
 pub const REMEMBER: &str = "(def (Report (a 0) (b 0) (c 0)))
     (when (> Micros 10000) (:= Micros 0) (:= Report.a (- Flow.rtt_sample_us 20000))
         (history 10 Report.a Report.b Report.c) (fallthrough))
-    (when true (:= Report.b 0))";
+    (when true (:= Rate 125000000) (:= Report.b 0))";
 
 /// `ack.quic.reno`
 pub fn run() -> Result<Vec<Figure>, BenchError> {
@@ -126,7 +128,11 @@ fn time_engine(program: &Program, fields: &[(Field, i64)]) -> Result<f64, BenchE
         ack.prims.set(Prim::AckNow, now_us as i64).set(Prim::FlowRttSampleUs, rtt_us as i64);
         black_box(flow.on_ack(black_box(&ack)));
     }
-    Ok(began.elapsed().as_nanos() as f64 / ACKS as f64)
+    let ns = began.elapsed().as_nanos() as f64 / ACKS as f64;
+    match flow.last_decision().mode {
+        Mode::Program => Ok(ns),
+        mode => Err(missing(format!("a flow has left its program: {mode:?}"))),
+    }
 }
 
 /// Nanoseconds of one ACK of two packets, with what was to be done when they were sent.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_alg::{Algorithm, Control, FlowInfo};
 use ccplane_algs::{Aurora, Reno};
-use ccplane_contract::{Datapath, Event as Happened, Field, Mode, Part, ProgramUid};
+use ccplane_contract::{Datapath, Event as Happened, Field, FlowStats, Mode, Part, ProgramUid};
 use ccplane_engine::{EngineConfig, Handle, engine};
 use ccplane_program::ir::Program;
 use ccplane_quantize::snapshot::{DeployOptions, Snapshot};
@@ -38,8 +38,8 @@ const UID: ProgramUid = ProgramUid(1);
 /// Who steers the flow.
 #[derive(Clone, Copy)]
 pub enum Steering<'a> {
-    /// A program on Reno's registers; slot 0 holds Aurora's snapshot.
-    Program { source: &'a str },
+    /// A program on Reno's registers, and what is set of them beside what Reno sets; slot 0 holds Aurora's snapshot.
+    Program { source: &'a str, set: &'a [(&'a str, i64)] },
     /// A program that holds a rate.
     Rate { bytes_per_s: u64 },
     /// The engine's own Reno.
@@ -206,9 +206,7 @@ fn send(
         let (Some(stream), Some(mut connection)) = (stream, endpoint.connection(id)) else { continue };
         while connection.write_bytes(stream, &mut CHUNK.into()).map_err(missing)? == CHUNK.len() {}
     }
-    if agents.len() > 1 && !agents.iter_mut().all(Agent::is_obeyed) {
-        return Err(missing("a flow has left its program"));
-    }
+    agents.iter_mut().try_for_each(Agent::is_obeyed)?;
     let path = endpoint.connection(id).map(|connection| connection.stats().path).unwrap_or_default();
     endpoint.close(0, "done");
     context("turn", endpoint.turn(Duration::ZERO))?;
@@ -266,9 +264,12 @@ impl Agent {
     fn new(steering: Steering<'_>, mut handle: Handle) -> Result<Agent, BenchError> {
         let (program, fields) = match steering {
             Steering::Native => return Ok(Agent { handle, fields: None, events: Vec::new() }),
-            Steering::Program { source } => {
+            Steering::Program { source, set } => {
                 let program = compile(source)?;
-                let fields = reno_fields(&program);
+                let mut fields = reno_fields(&program);
+                fields.extend(
+                    set.iter().filter_map(|(name, value)| Some((Field::Reg(program.reg(name)?), *value))),
+                );
                 (program, fields)
             }
             Steering::Rate { bytes_per_s } => {
@@ -285,9 +286,22 @@ impl Agent {
         Ok(Agent { handle, fields: Some(fields), events: Vec::new() })
     }
 
-    /// Its flow runs its program.
-    fn is_obeyed(&mut self) -> bool {
-        self.handle.flows().iter().any(|flow| flow.mode == Mode::Program)
+    /// Its flow runs its program, if it has one.
+    fn is_obeyed(&mut self) -> Result<(), BenchError> {
+        if self.fields.is_none() {
+            return Ok(());
+        }
+        match self.handle.flows().first() {
+            Some(flow) if flow.mode == Mode::Program => Ok(()),
+            Some(flow) => {
+                let FlowStats { mode, srtt_us, lost, policy, .. } = flow;
+                let policy = policy.map(|p| format!(", its policy: {p:?}")).unwrap_or_default();
+                Err(missing(format!(
+                    "a flow has left its program: {mode:?} at {srtt_us} us, {lost} packets lost{policy}"
+                )))
+            }
+            None => Err(missing("a flow has ended")),
+        }
     }
 
     fn turn(&mut self) -> Result<(), BenchError> {

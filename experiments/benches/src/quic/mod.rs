@@ -32,18 +32,18 @@ const PACED_RUN: Duration = Duration::from_secs(2);
 /// Rates of `pace.quic`, Mb/s.
 const RATES_MBIT: [u64; 4] = [10, 100, 500, 1000];
 /// Added to Reno: each 10 ms Aurora's snapshot is asked, and what it says is not heeded, so that the figure is what asking
-/// costs.
+/// costs. Each time from the same rate: at the smallest one the monitor would take the flow from its program.
 const ASKING: &str =
     "(when (> Micros 10000) (:= Micros 0) (history 10 Report.rtt_us Report.acked Report.lost)
-    (policy 0) (:= Rate 0) (fallthrough))";
+    (:= Rate 125000000) (policy 0) (:= Rate 0) (fallthrough))";
 
 /// `tput.quic`: goodput of a flow, against one of stock quinn with its Cubic.
 pub fn tput() -> Result<Vec<Figure>, BenchError> {
     let reno = Reno::default().programs()[0].source;
     let asking = with_clause(reno, ASKING);
     let runs = [
-        ("tput.quic.reno", Steering::Program { source: reno }),
-        ("tput.quic.snapshot", Steering::Program { source: &asking }),
+        ("tput.quic.reno", Steering::Program { source: reno, set: &[] }),
+        ("tput.quic.snapshot", Steering::Program { source: &asking, set: &[] }),
         ("tput.quic.native", Steering::Native),
     ];
     let mut figures = Vec::new();
