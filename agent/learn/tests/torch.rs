@@ -104,19 +104,27 @@ fn one_update_is_the_same() {
 #[test]
 fn many_updates_lead_to_the_same_policy() {
     for (seed, (architecture, config)) in (1..).zip(cases()).take(3) {
+        // Rounding grows from update to update. It may also turn a rectifier on or off for a row, and then training goes
+        // a way of its own from there.
+        let within = if architecture.activation == Activation::Relu { 1e-3 } else { 1e-5 };
         let policy = policy(architecture, seed);
         let (mut native, mut torch) = (Native::new(&policy, config).unwrap(), torch(&policy, config));
+        let probe = batch(&policy, 1000, 7).observations;
+        let before = evaluated(&mut native, &probe);
         let (mut rng, mut same) = (Rng::new(seed, &[3]), Rng::new(seed, &[3]));
         for n in 0..20 {
             let batch = batch(native.policy(), 512, 100 + n);
             native.update(&batch, RATE, &mut rng).unwrap();
             torch.update(&batch, RATE, &mut same).unwrap();
         }
-        let probe = batch(&policy, 1000, 7).observations;
         let (native, torch) = (evaluated(&mut native, &probe), evaluated(&mut torch, &probe));
-        // Rounding grows from update to update; the outputs are of the order of 1.
-        let apart = (furthest(&native.0, &torch.0), furthest(&native.1, &torch.1));
-        assert!(apart.0 <= 1e-4 && apart.1 <= 1e-4, "case {seed}: {apart:?} apart");
+        for (what, before, native, torch) in
+            [("means", before.0, native.0, torch.0), ("values", before.1, native.1, torch.1)]
+        {
+            let (apart, learned) = (furthest(&native, &torch), furthest(&native, &before));
+            assert!(learned > 1.0, "case {seed}: {what} moved by {learned}");
+            assert!(apart <= within * learned, "case {seed}: {what} {apart} apart, moved by {learned}");
+        }
     }
 }
 
