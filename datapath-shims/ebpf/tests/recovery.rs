@@ -244,7 +244,7 @@ fn compare(test: &str, link: &LinkConfig, during: impl Fn(&[Lane])) -> Option<Co
     Some(compared)
 }
 
-/// Runs a comparison until one run is as it shall be, at most [`TRIES`] times; `judge` says what is not.
+/// Runs a comparison until `judge` finds nothing wrong with one.
 fn hold(
     test: &str,
     link: &LinkConfig,
@@ -252,11 +252,18 @@ fn hold(
     (from_s, to_s): (u64, u64),
     judge: impl Fn(&Compared) -> Result<(), String>,
 ) {
+    in_some_run(test, || {
+        let Some(compared) = compare(test, link, &during) else { return Ok(()) };
+        print(test, &compared, from_s, to_s);
+        judge(&compared)
+    });
+}
+
+/// Runs until one run is as it shall be, at most [`TRIES`] times; a run says what is not.
+fn in_some_run(test: &str, run: impl Fn() -> Result<(), String>) {
     let mut wrong = Vec::new();
     for _ in 0..TRIES {
-        let Some(compared) = compare(test, link, &during) else { return };
-        print(test, &compared, from_s, to_s);
-        match judge(&compared) {
+        match run() {
             Ok(()) => return,
             Err(why) => {
                 eprintln!("{test}: {why}");
@@ -423,22 +430,14 @@ const PACED_UID: ProgramUid = ProgramUid(1_000_000);
 
 #[test]
 fn an_agents_death_costs_no_throughput() {
-    let mut wrong = Vec::new();
-    for _ in 0..TRIES {
-        wrong = death();
-        if wrong.is_empty() {
-            return;
-        }
-        eprintln!("death: {wrong:?}");
-    }
-    panic!("death: {wrong:?}");
+    in_some_run("death", death);
 }
 
-/// What is not as it shall be in one run.
-fn death() -> Vec<String> {
+/// One run: what each flow carries before its agent dies, and after.
+fn death() -> Result<(), String> {
     const WARM_UP_S: u64 = 4;
     const WINDOW_S: u64 = 8;
-    let Some(lab) = Lab::new("death") else { return Vec::new() };
+    let Some(lab) = Lab::new("death") else { return Ok(()) };
     let mut datapath = lab.attach();
     let own = lab.options.name.as_str();
     let paced = Lane::start(own, NATIVE_PORT, &link());
@@ -477,5 +476,5 @@ fn death() -> Vec<String> {
             wrong.push(format!("{name}: {before} bytes before, {after} after"));
         }
     }
-    wrong
+    ensure(wrong.is_empty(), || wrong.join("; "))
 }

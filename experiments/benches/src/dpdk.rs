@@ -104,8 +104,7 @@ pub fn ack() -> Result<Vec<Figure>, BenchError> {
     Ok(vec![
         Figure::alone("ack.dpdk.reno", "ns", &program)
             .noted(format!("in congestion avoidance, above an empty program, {note}")),
-        Figure::alone("ack.dpdk.reno.slow-start", "ns", &slow_start)
-            .noted("the same in slow start, which has twice as many instructions"),
+        Figure::alone("ack.dpdk.reno.slow-start", "ns", &slow_start).noted("the same in slow start"),
         Figure::paired("ack.dpdk.reno.controller", "ns", "under an empty program", &controller)
             .noted("all that the ACK is to the flow's controller, and the clock read twice"),
         Figure::alone("ack.dpdk.decision", "ns", &decision).noted("with Aurora's snapshot, on the same ACKs"),

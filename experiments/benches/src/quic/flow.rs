@@ -267,9 +267,10 @@ impl Agent {
             Steering::Program { source, set } => {
                 let program = compile(source)?;
                 let mut fields = reno_fields(&program);
-                fields.extend(
-                    set.iter().filter_map(|(name, value)| Some((Field::Reg(program.reg(name)?), *value))),
-                );
+                for (name, value) in set {
+                    let reg = program.reg(name).ok_or_else(|| missing(format!("no register {name}")))?;
+                    fields.push((Field::Reg(reg), *value));
+                }
                 (program, fields)
             }
             Steering::Rate { bytes_per_s } => {
