@@ -239,9 +239,13 @@ impl Slot {
 
     /// Its peer was heard.
     pub(crate) fn hear(&mut self, now: Instant) {
-        let unanswered = self.unanswered.take();
-        // What it asked for in vain may well be answered now.
-        self.revival = unanswered.filter(|sent| sent.was_probed(self.quic.rtt())).map(|_| Revival::new(now));
+        let (unanswered, rtt) = (self.unanswered.take(), self.quic.rtt());
+        if unanswered.is_some_and(|sent| sent.was_probed(rtt)) {
+            // What it asked for in vain may well be answered now.
+            self.revival = Some(Revival::new(now));
+        } else if self.revival.is_some_and(|revival| revival.is_answered(now, rtt)) {
+            self.revival = None;
+        }
     }
 
     /// Its path is up again. Whether it asks its peer at once.

@@ -42,18 +42,20 @@ impl Unanswered {
     }
 }
 
-/// The probes of one connection, until it hears something.
+/// The probes of one connection, until one is answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Revival {
     at: Instant,
     gap: Duration,
     left: u32,
+    /// When the first of them left.
+    asked: Option<Instant>,
 }
 
 impl Revival {
     /// The first probe is due now.
     pub(crate) fn new(now: Instant) -> Revival {
-        Revival { at: now, gap: FIRST_GAP, left: PROBES }
+        Revival { at: now, gap: FIRST_GAP, left: PROBES, asked: None }
     }
 
     /// When the next probe is due.
@@ -63,8 +65,13 @@ impl Revival {
 
     /// A probe leaves now: what is left of them.
     pub(crate) fn after_one(self, now: Instant) -> Option<Revival> {
-        let left = self.left - 1;
-        (left > 0).then_some(Revival { at: now + self.gap, gap: 2 * self.gap, left })
+        let (left, asked) = (self.left - 1, self.asked.or(Some(now)));
+        (left > 0).then_some(Revival { at: now + self.gap, gap: 2 * self.gap, left, asked })
+    }
+
+    /// Whether what is heard now may be an answer: what waited in queues for the path comes sooner than one can.
+    pub(crate) fn is_answered(&self, now: Instant, rtt: Duration) -> bool {
+        self.asked.is_some_and(|asked| now >= asked + rtt / 2)
     }
 }
 
@@ -98,5 +105,16 @@ mod tests {
             revival = next.after_one(next.at());
         }
         assert_eq!(at_ms, [0, 50, 150, 350, 750, 1550, 3150]);
+    }
+
+    #[test]
+    fn what_comes_too_soon_is_no_answer() {
+        let (start, rtt) = (Instant::now(), Duration::from_millis(20));
+        let revival = Revival::new(start);
+        assert!(!revival.is_answered(start + 9 * rtt, rtt), "nothing was asked");
+        let asked = revival.after_one(start).unwrap();
+        assert!(!asked.is_answered(start + rtt / 4, rtt) && asked.is_answered(start + rtt, rtt));
+        let again = asked.after_one(start + 3 * rtt).unwrap();
+        assert!(again.is_answered(start + 3 * rtt, rtt), "the first question was");
     }
 }
