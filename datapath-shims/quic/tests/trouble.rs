@@ -134,7 +134,7 @@ fn the_peer_is_gone() {
     let mut world = World::new(Link::new(20, 10), 1, Some("reno"), folder.path());
     world.run(MINUTES, |w| w.fetch.done_bytes() > MIB as u64);
     let before = world.elapsed();
-    world.net.set_down();
+    world.net.set_down(&[]);
     world.run(MINUTES, |_| false);
     match world.fetch.ended.as_ref().unwrap() {
         Ended::Lost(ConnectionError::TimedOut) => {}
@@ -157,12 +157,12 @@ fn the_peer_is_gone() {
 }
 
 /// How long a link is unused that was down and is up again, and how long no byte arrives over it, where these wires know;
-/// `lost`: what is sent in its first moments gets nowhere.
-fn after_a_link_is_back(told: &[&str], lost: Duration) -> (Duration, Duration) {
+/// `keeping`: these keep what they send meanwhile until then; `lost`: what is sent in its first moments gets nowhere.
+fn after_a_link_is_back(told: &[&str], keeping: &[&str], lost: Duration) -> (Duration, Duration) {
     let (folder, sum) = folder_with(4 * MIB);
     let mut world = World::new(Link::new(20, 10), 1, Some("reno"), folder.path());
     world.run(MINUTES, |w| w.fetch.done_bytes() > MIB as u64);
-    world.net.set_down();
+    world.net.set_down(keeping);
     world.run(Duration::from_secs(5), |_| false);
     world.net.set_up(told);
     if !lost.is_zero() {
@@ -183,17 +183,21 @@ fn after_a_link_is_back(told: &[&str], lost: Duration) -> (Duration, Duration) {
 fn a_link_that_is_back_is_used_at_once() {
     let ms = Duration::from_millis;
     // What quinn does by itself: nothing until its next probe.
-    let (unused, _) = after_a_link_is_back(&[], ms(0));
+    let (unused, _) = after_a_link_is_back(&[], &[], ms(0));
     assert!(unused > ms(500), "{unused:?}");
     for told in [&[SERVER, CLIENT][..], &[SERVER], &[CLIENT]] {
-        let (unused, arrived) = after_a_link_is_back(told, ms(0));
+        let (unused, arrived) = after_a_link_is_back(told, &[], ms(0));
         // The agent's looks are 10 ms apart, and time passes from one to the next.
         assert!(unused <= ms(10), "{told:?}: {unused:?}");
         // A peer that does not know hears the other's probe, and asks then.
         assert!(arrived < ms(100), "{told:?}: {arrived:?}");
     }
-    let (_, arrived) = after_a_link_is_back(&[SERVER], ms(300));
+    let (_, arrived) = after_a_link_is_back(&[SERVER], &[], ms(300));
     assert!(arrived < ms(200), "up before it carries anything: {arrived:?}");
+    for told in [&[CLIENT][..], &[]] {
+        let (_, arrived) = after_a_link_is_back(told, &[CLIENT], ms(0));
+        assert!(arrived < ms(100), "{told:?}: the client's old datagrams come first: {arrived:?}");
+    }
 }
 
 #[test]

@@ -52,6 +52,9 @@ struct Inner {
     count: u64,
     /// Nothing gets through.
     down: bool,
+    /// Wires that keep what they take while the link is down, and send it once it is up.
+    keeping: BTreeSet<SocketAddr>,
+    kept: Vec<(SocketAddr, Datagram)>,
     /// Wires take nothing.
     full: bool,
     /// When it came up again, and when something was sent over it after that.
@@ -75,6 +78,8 @@ impl Net {
             flying: BTreeMap::new(),
             count: 0,
             down: false,
+            keeping: BTreeSet::new(),
+            kept: Vec::new(),
             full: false,
             up_at: None,
             used_at: None,
@@ -98,8 +103,11 @@ impl Net {
         change(&mut self.0.borrow_mut().link);
     }
 
-    pub fn set_down(&self) {
-        self.0.borrow_mut().down = true;
+    /// `keeping`: these wires' queues outlive it.
+    pub fn set_down(&self, keeping: &[&str]) {
+        let mut inner = self.0.borrow_mut();
+        inner.down = true;
+        inner.keeping = keeping.iter().map(|at| at.parse().unwrap()).collect();
     }
 
     /// From now on its wires take nothing.
@@ -113,6 +121,12 @@ impl Net {
         let now = inner.now;
         (inner.down, inner.up_at, inner.used_at) = (false, Some(now), None);
         inner.told = told.iter().map(|at| at.parse().unwrap()).collect();
+        let arrival = now + inner.link.delay;
+        for (to, datagram) in std::mem::take(&mut inner.kept) {
+            inner.count += 1;
+            let key = (to, arrival, inner.count);
+            inner.flying.insert(key, datagram);
+        }
     }
 
     /// From when it came up until it was used.
@@ -138,6 +152,16 @@ impl Inner {
         if !self.down && self.up_at.is_some() {
             self.used_at.get_or_insert(self.now);
         }
+        let datagram = || Datagram {
+            remote: from,
+            local_ip: Some(to.destination.ip()),
+            ecn: to.ecn,
+            payload: BytesMut::from(payload),
+        };
+        if self.down && self.keeping.contains(&from) {
+            self.kept.push((to.destination, datagram()));
+            return;
+        }
         if self.down || payload.len() > link.mtu_bytes || self.chance(link.lost) {
             return;
         }
@@ -154,13 +178,7 @@ impl Inner {
                 Duration::ZERO
             };
             self.count += 1;
-            let datagram = Datagram {
-                remote: from,
-                local_ip: Some(to.destination.ip()),
-                ecn: to.ecn,
-                payload: BytesMut::from(payload),
-            };
-            self.flying.insert((to.destination, free + link.delay + late, self.count), datagram);
+            self.flying.insert((to.destination, free + link.delay + late, self.count), datagram());
         }
     }
 }
