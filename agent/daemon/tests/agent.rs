@@ -207,7 +207,7 @@ fn clients_that_hang_hold_nobody_up_for_long() {
 #[test]
 fn another_user_is_refused_even_where_file_modes_let_it_in() {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("SKIPPED: another_user_is_refused: needs root, to become another user");
+        ccplane_testing::skipped("another_user_is_refused", "needs root, to become another user");
         return;
     }
     let home = Home::new("");

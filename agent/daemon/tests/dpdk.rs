@@ -57,7 +57,7 @@ impl Scene {
     /// [`SLOW_MBIT`] through to the client.
     fn new(tag: &str) -> Option<Scene> {
         if !netns::available() || Command::new("ip").arg("-V").output().is_err() {
-            eprintln!("SKIPPED: {tag}: needs root, /dev/net/tun and iproute2");
+            ccplane_testing::skipped(tag, "needs root, /dev/net/tun and iproute2");
             return None;
         }
         let [a, b] = ["a", "b"].map(|end| Namespace::create(&format!("{tag}-{end}")).unwrap());

@@ -85,7 +85,7 @@ fn bench_lists_what_there_is() {
 #[test]
 fn link_shells_return_as_their_command_does() {
     if let Some(missing) = ccplane_runner::demo::missing_for_links().first() {
-        eprintln!("SKIPPED: link_shells_return_as_their_command_does: {missing}");
+        ccplane_testing::skipped("link_shells_return_as_their_command_does", missing);
         return;
     }
     for (command, code) in [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143)] {
@@ -115,7 +115,7 @@ fn demo_shows_kernel_fold_and_simulated_flows() {
             assert!(flow["throughput_mbit_per_s"].as_f64().unwrap() > 3.0, "{flow}");
         }
     } else {
-        eprintln!("SKIPPED: the demo's kernel flows: {notes:?}");
+        ccplane_testing::skipped("the demo's kernel flows", format_args!("{notes:?}"));
     }
     assert!(fs::read_to_string(report.join("demo.html")).unwrap().contains("reno ccplane sim"));
     assert!(!home.path("bpf").exists(), "the datapath is detached");

@@ -318,7 +318,7 @@ fn a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows() {
     let tid = learner[0].file_name().unwrap().to_str().unwrap().parse().unwrap();
     let stopped = match Stopped::new(tid) {
         Ok(stopped) => stopped,
-        Err(errno) => return eprintln!("SKIPPED: hangs: ptrace: {errno}"),
+        Err(errno) => return ccplane_testing::skipped("hangs", format_args!("ptrace: {errno}")),
     };
     let (taken_before, rows_before) = (taken(), rows());
     // A client of this lab waits five seconds for an answer; each of these is one.

@@ -24,15 +24,16 @@ fn links_and_figures_are_those_of_the_real_mahimahi() {
     let mahimahi = match Mahimahi::find() {
         Ok(mahimahi) => mahimahi,
         Err(missing) => {
-            eprintln!("SKIPPED: links_and_figures_are_those_of_the_real_mahimahi: {missing}");
+            ccplane_testing::skipped("links_and_figures_are_those_of_the_real_mahimahi", missing);
             return;
         }
     };
     let mut runs: Vec<(&str, String, Load)> =
         links().into_iter().map(|(name, trace)| (name, trace, Load::Cubic)).collect();
     if runs.len() < 2 {
-        eprintln!(
-            "SKIPPED: the comparison with mahimahi over LTE: `.ci/traces target/traces` fetches the trace"
+        ccplane_testing::skipped(
+            "the comparison with mahimahi over LTE",
+            "`.ci/traces target/traces` fetches the trace",
         );
     }
     runs.push(("flooded", runs[0].1.clone(), Load::Flood));
@@ -88,7 +89,7 @@ fn assert_graphs_agree(mahimahi: &Mahimahi, dir: &Path, log: &str) {
         match command.output() {
             Ok(output) => Some(String::from_utf8(output.stderr).unwrap()),
             Err(error) => {
-                eprintln!("SKIPPED: mahimahi's {name}: perl: {error}");
+                ccplane_testing::skipped(&format!("mahimahi's {name}"), format_args!("perl: {error}"));
                 None
             }
         }

@@ -34,7 +34,10 @@ fn threads(pid: u32) -> Vec<(String, Vec<u64>)> {
 fn threads_beside_the_kernels_loop_keep_nothing() {
     let own = capabilities(Path::new("/proc/thread-self")).unwrap();
     if own[0] == 0 {
-        eprintln!("SKIPPED: threads_beside_the_kernels_loop_keep_nothing: it has no capabilities to give up");
+        ccplane_testing::skipped(
+            "threads_beside_the_kernels_loop_keep_nothing",
+            "it has no capabilities to give up",
+        );
         return;
     }
     let home = Home::new("");

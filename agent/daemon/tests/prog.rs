@@ -76,7 +76,7 @@ fn each_form_is_shown() {
         let text = stdout(&bpf);
         assert!(text.contains("; Report.acked <-") && text.contains("exit"), "{text}");
     } else {
-        eprintln!("SKIPPED: prog show --bpf: {}", stderr(&bpf));
+        ccplane_testing::skipped("prog show --bpf", stderr(&bpf));
     }
 }
 
@@ -97,7 +97,7 @@ fn a_policys_instructions_are_shown() {
         let (_dir, path) = file(&text);
         let bpf = ccplane(&["prog", "show", &path, "--bpf"]);
         if !bpf.status.success() {
-            return eprintln!("SKIPPED: prog show --bpf: {}", stderr(&bpf));
+            return ccplane_testing::skipped("prog show --bpf", stderr(&bpf));
         }
         let text = stdout(&bpf);
         let (program, decider) = text.split_once(said).unwrap_or_else(|| panic!("{said}: {text}"));

@@ -330,7 +330,7 @@ fn elsewhere<'c>(command: &'c mut Command, home: &Home, namespace: &Namespace) -
 #[test]
 fn the_machines_agent_steers_flows_of_another_network_namespace() {
     if !ccplane_emulator::netns::available() {
-        return eprintln!("SKIPPED: network namespaces need root");
+        return ccplane_testing::skipped("another network namespace's flows", "needs root");
     }
     let home = Home::new("default_algorithm = \"reno\"\n");
     endless(&home.path("served/endless"));

@@ -30,7 +30,7 @@ impl Lab {
     /// With `p.toml`. None, said loudly, where no link can be made.
     fn new(test: &str, plan: &str) -> Option<Lab> {
         if let Some(missing) = ccplane_runner::demo::missing_for_links().first() {
-            eprintln!("SKIPPED: {test}: {missing}");
+            ccplane_testing::skipped(test, missing);
             return None;
         }
         let home = Home::new("");
@@ -171,7 +171,7 @@ fn a_failed_run_is_recorded_and_tried_once_more() {
     let plan = PLAN.replace("repeats = 3", "repeats = 1") + "[traffic]\ntool = \"iperf3\"\nflows = 2\n";
     let Some(lab) = Lab::new("fail", &plan) else { return };
     if Command::new("iperf3").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: a_failed_run_is_recorded_and_tried_once_more: iperf3 is not installed");
+        ccplane_testing::skipped("a_failed_run_is_recorded_and_tried_once_more", "iperf3 is not installed");
         return;
     }
     let path = format!("{}:{}", lab.0.dir().display(), std::env::var("PATH").unwrap());
@@ -208,7 +208,7 @@ fn programs_steer_bulk_short_and_background_flows() {
            start_s = 0.5\nstop_s = 1.5\n[traffic]\nkind = \"short-flows\"\nbytes = 20_000\n";
     let Some(lab) = Lab::new("steer", &plan) else { return };
     if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-        eprintln!("SKIPPED: programs_steer_bulk_short_and_background_flows: {}", missing.what);
+        ccplane_testing::skipped("programs_steer_bulk_short_and_background_flows", missing.what);
         return;
     }
     let output = lab.run();

@@ -31,19 +31,23 @@ pub fn missed(check: &str, miss: u32, tries: u32, measured: impl Display) {
 #[track_caller]
 pub fn within_tries<T, E: Display>(check: &str, tries: u32, try_once: impl FnMut(u32) -> Result<T, E>) -> T {
     let held = repeat(tries, try_once, |n, measured| missed(check, n, tries, measured));
-    held.unwrap_or_else(|misses| panic!("{check}: in none of {tries} tries: {}", misses.join("; ")))
+    let (n, held) = held.unwrap_or_else(|misses| {
+        panic!("{check}: in none of {tries} tries: {}", misses.join("; "));
+    });
+    log(&line(format_args!("TRIED: {check}: held at try {n} of {tries}")));
+    held
 }
 
-/// What the first try that held gave, or what each try measured.
+/// The first try that held and what it gave, or what each try measured.
 fn repeat<T, E: Display>(
     tries: u32,
     mut try_once: impl FnMut(u32) -> Result<T, E>,
     mut on_miss: impl FnMut(u32, &E),
-) -> Result<T, Vec<String>> {
+) -> Result<(u32, T), Vec<String>> {
     let mut misses = Vec::new();
     for n in 1..=tries {
         match try_once(n) {
-            Ok(held) => return Ok(held),
+            Ok(held) => return Ok((n, held)),
             Err(measured) => {
                 on_miss(n, &measured);
                 misses.push(measured.to_string());
@@ -59,9 +63,17 @@ pub fn attack_scale<T>(part: T, full: T) -> T {
 }
 
 fn say(text: &str) {
-    let line = format!("{}\n", text.replace('\n', ", "));
+    let line = line(text);
     // `eprintln!` would be captured; one write a line keeps lines of tests that run at once apart.
     let _ = std::io::stderr().write_all(line.as_bytes());
+    log(&line);
+}
+
+fn line(text: impl Display) -> String {
+    format!("{}\n", text.to_string().trim_end().replace('\n', ", "))
+}
+
+fn log(line: &str) {
     if let Some(path) = std::env::var_os(LOG) {
         let log = OpenOptions::new().append(true).create(true).open(&path);
         log.and_then(|mut file| file.write_all(line.as_bytes()))
@@ -77,7 +89,7 @@ mod tests {
     fn a_check_that_holds_at_its_second_try_has_one_miss() {
         let mut misses = Vec::new();
         let held = repeat(3, |n| if n == 2 { Ok("held") } else { Err("too slow") }, |n, _| misses.push(n));
-        assert_eq!((held, misses), (Ok("held"), vec![1]));
+        assert_eq!((held, misses), (Ok((2, "held")), vec![1]));
     }
 
     #[test]

@@ -45,7 +45,12 @@ pub fn check_everywhere(algorithm: &Arc<dyn Algorithm>, bounds: &Bounds) -> Resu
     #[cfg(feature = "kernel")]
     match ccplane_ebpf::testrun::Bench::new() {
         Ok(mut kernel) => check_on("the kernel", &mut kernel, algorithm, bounds)?,
-        Err(e) => eprintln!("SKIPPED: {}: programs were not run in the kernel: {e}", algorithm.name()),
+        Err(e) => {
+            ccplane_testing::skipped(
+                algorithm.name(),
+                format_args!("programs were not run in the kernel: {e}"),
+            );
+        }
     }
     Ok(())
 }

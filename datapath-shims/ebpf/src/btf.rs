@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn running_kernel_has_what_tcp_needs() {
         let Ok(btf) = Btf::kernel() else {
-            eprintln!("SKIPPED: no /sys/kernel/btf/vmlinux");
+            ccplane_testing::skipped("running_kernel_has_what_tcp_needs", "no /sys/kernel/btf/vmlinux");
             return;
         };
         let cwnd = btf.field("tcp_sock", "snd_cwnd").expect("snd_cwnd");

@@ -110,7 +110,10 @@ processed 0 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_stat
         let program = ccplane_program::compile(source).unwrap();
         let map = match sys::map_create(MapType::Array, "ccplane_small", 4, rec::REGS + 16, 1, 0) {
             Ok(map) => map,
-            Err(e) => return eprintln!("SKIPPED: cannot create a BPF map: {e}"),
+            Err(e) => {
+                let check = "a_real_refusal_names_the_instruction_of_the_program";
+                return ccplane_testing::skipped(check, format_args!("cannot create a BPF map: {e}"));
+            }
         };
         let compiled = codegen::compile(&program, 1, &SmallRecord(map.as_raw_fd()), &Slots::NONE).unwrap();
         let refused =

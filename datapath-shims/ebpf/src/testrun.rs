@@ -409,7 +409,7 @@ mod tests {
     fn a_decision_that_a_push_overtakes_is_dropped_and_its_row_with_it() {
         let mut bench = match Bench::new() {
             Ok(bench) => bench,
-            Err(e) => return eprintln!("SKIPPED: compiled programs were not run in the kernel: {e}"),
+            Err(e) => return ccplane_testing::skipped("a decision that a push overtakes, in the kernel", e),
         };
         let shape = Shape::new(Bits::W8, &[1, 1]).unwrap();
         let mut image = images::idle(&shape, 7);

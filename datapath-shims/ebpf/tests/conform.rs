@@ -8,7 +8,7 @@ fn conforms() {
     let mut bench = match Bench::new() {
         Ok(bench) => bench,
         Err(e) => {
-            eprintln!("SKIPPED: compiled programs were not run in the kernel: {e}");
+            ccplane_testing::skipped("conformance of compiled programs in the kernel", e);
             return;
         }
     };

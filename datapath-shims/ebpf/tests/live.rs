@@ -114,7 +114,7 @@ fn programs_know_the_segment_size_of_now() {
     let (first, second) = (ProgramUid(3), ProgramUid(4));
     let Some(lab) = Lab::new("mtu") else { return };
     if Command::new("ip").arg("-V").output().is_err() {
-        return eprintln!("SKIPPED: mtu: there is no ip(8) here");
+        return ccplane_testing::skipped("mtu", "there is no ip(8) here");
     }
     let mut datapath = lab.attach();
     let source = "(def (Report (size 0)) (mss 1))
@@ -396,7 +396,7 @@ fn an_attach_that_fails_leaves_nothing() {
     // The congestion control is registered by the time that this is found.
     std::fs::write(lab.options.run_dir.join("bpf"), "in the way").unwrap();
     if Path::new("/sys/fs/bpf").join("progs.debug").exists() {
-        return eprintln!("SKIPPED: fails: pins go to the system's BPF file system here");
+        return ccplane_testing::skipped("fails", "pins go to the system's BPF file system here");
     }
     assert!(matches!(EbpfDatapath::attach(lab.options.clone()), Err(EbpfError::Os { .. })));
     wait_until("it is not registered", || !lab.registered());

@@ -124,7 +124,7 @@ fn a_socket_of_both_families_shows_ipv4_as_it_is() {
     let ((server_engine, mut handle), (client_engine, _)) = (live_engine(), live_engine());
     let (server_config, trust) = common::pair();
     let Ok(wire) = UdpWire::bind("[::]:0".parse().unwrap()) else {
-        return eprintln!("SKIPPED: no IPv6 here");
+        return ccplane_testing::skipped("a socket of both families", "no IPv6 here");
     };
     let to = ccplane_quic::Wire::local_addr(&wire).port();
     let mut server = Endpoint::new(wire, server_engine, Config::default());

@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn hosts_reach_each_other_over_the_link() {
         if !crate::netns::available() {
-            eprintln!("SKIPPED: needs root and /dev/net/tun");
+            ccplane_testing::skipped("hosts_reach_each_other_over_the_link", "needs root and /dev/net/tun");
             return;
         }
         let emulator = Emulator::start(&LinkConfig::symmetric(Shape::Unlimited, 5_000)).unwrap();

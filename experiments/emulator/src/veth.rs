@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn a_datagram_crosses() {
         if !crate::netns::available() {
-            eprintln!("SKIPPED: needs root and /dev/net/tun");
+            ccplane_testing::skipped("a_datagram_crosses", "needs root and /dev/net/tun");
             return;
         }
         let (a, b) = (Namespace::anonymous().unwrap(), Namespace::anonymous().unwrap());

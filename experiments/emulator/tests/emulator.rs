@@ -17,7 +17,7 @@ const TRIES: usize = 4;
 /// Whether to go on; says loudly why not.
 fn root(test: &str) -> bool {
     if !netns::available() {
-        eprintln!("SKIPPED: {test}: needs root and /dev/net/tun to make network namespaces");
+        ccplane_testing::skipped(test, "needs root and /dev/net/tun to make network namespaces");
     }
     netns::available()
 }

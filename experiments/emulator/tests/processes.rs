@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 
 fn tests() -> ExitCode {
     if !netns::available() {
-        eprintln!("SKIPPED: processes: needs root and /dev/net/tun to make network namespaces");
+        ccplane_testing::skipped("processes", "needs root and /dev/net/tun to make network namespaces");
         return ExitCode::SUCCESS;
     }
     for (name, test) in [
@@ -362,7 +362,7 @@ fn killed_shells_leave_nothing() {
 /// As user 65534, with a `/dev/net/tun` that everybody may open, as it is on most systems.
 fn an_ordinary_user_runs_shells() {
     if Command::new("setpriv").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: an_ordinary_user_runs_shells: needs setpriv and unshare of util-linux");
+        ccplane_testing::skipped("an_ordinary_user_runs_shells", "needs setpriv and unshare of util-linux");
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -90,7 +90,10 @@ fn our_namespaces() -> usize {
 fn flows_follow_the_phases_and_stop_when_asked() {
     if !available() {
         assert!(!missing_for_links().is_empty());
-        eprintln!("SKIPPED: emulated links need root and /dev/net/tun");
+        ccplane_testing::skipped(
+            "flows_follow_the_phases_and_stop_when_asked",
+            "needs root and /dev/net/tun",
+        );
         return;
     }
     let config = short_demo();
@@ -145,7 +148,10 @@ fn flows_follow_the_phases_and_stop_when_asked() {
 #[test]
 fn decisions_are_of_the_learner_and_on_the_samples_clock() {
     if !available() {
-        eprintln!("SKIPPED: emulated links need root and /dev/net/tun");
+        ccplane_testing::skipped(
+            "decisions_are_of_the_learner_and_on_the_samples_clock",
+            "needs root and /dev/net/tun",
+        );
         return;
     }
     let mut config = short_demo();

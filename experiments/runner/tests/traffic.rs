@@ -8,9 +8,9 @@ use ccplane_emulator::netns::{Namespace, available};
 use ccplane_runner::Error;
 use ccplane_runner::traffic::{BulkFlow, End, FlowConfig, MAX_DURATION, Outcome, check_congestion};
 
-fn namespace() -> Option<Namespace> {
+fn namespace(test: &str) -> Option<Namespace> {
     if !available() {
-        eprintln!("SKIPPED: making network namespaces needs root and /dev/net/tun");
+        ccplane_testing::skipped(test, "making network namespaces needs root and /dev/net/tun");
         return None;
     }
     Some(Namespace::anonymous().unwrap())
@@ -67,7 +67,7 @@ fn assert_monotone(outcome: &Outcome) {
 
 #[test]
 fn reno_and_cubic_for_a_time() {
-    let Some(namespace) = namespace() else { return };
+    let Some(namespace) = namespace("reno_and_cubic_for_a_time") else { return };
     for (congestion, receiver) in
         [("reno", SocketAddr::from(([127, 0, 0, 1], 0))), ("cubic", "[::1]:0".parse().unwrap())]
     {
@@ -92,7 +92,7 @@ fn reno_and_cubic_for_a_time() {
 
 #[test]
 fn a_number_of_bytes_arrives_in_full() {
-    let Some(namespace) = namespace() else { return };
+    let Some(namespace) = namespace("a_number_of_bytes_arrives_in_full") else { return };
     for bytes in [0, 1, 64 * 1024, 3_000_001] {
         let config = FlowConfig { bytes: Some(bytes), duration: Duration::from_secs(20), ..config("cubic") };
         let outcome =
@@ -106,7 +106,7 @@ fn a_number_of_bytes_arrives_in_full() {
 
 #[test]
 fn a_dropped_flow_is_gone_at_once() {
-    let Some(namespace) = namespace() else { return };
+    let Some(namespace) = namespace("a_dropped_flow_is_gone_at_once") else { return };
     let config = FlowConfig { duration: MAX_DURATION, ..config("reno") };
     let took = || {
         let flow = BulkFlow::start(&config, &namespace, &namespace, Instant::now()).unwrap();
@@ -132,7 +132,7 @@ fn a_dropped_flow_is_gone_at_once() {
 
 #[test]
 fn what_cannot_run_is_refused_before_anything_is_made() {
-    let Some(namespace) = namespace() else { return };
+    let Some(namespace) = namespace("what_cannot_run_is_refused_before_anything_is_made") else { return };
     let refused =
         |config: FlowConfig| BulkFlow::start(&config, &namespace, &namespace, Instant::now()).unwrap_err();
     assert!(matches!(refused(config("nosuch")), Error::NoCongestionControl { name } if name == "nosuch"));

@@ -44,7 +44,7 @@ fn traces() -> Vec<(String, Trace)> {
         if path.exists() {
             paths.push(path);
         } else {
-            eprintln!("SKIPPED: a fit to {name}: `.ci/traces target/traces` fetches it");
+            ccplane_testing::skipped(&format!("a fit to {name}"), "`.ci/traces target/traces` fetches it");
         }
     }
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();

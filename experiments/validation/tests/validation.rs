@@ -59,7 +59,7 @@ fn the_simulator_agrees_with_the_kernel() {
     let scenarios = scenarios();
     let kernel = match emulate(&scenarios, "a") {
         Err(Error::Missing(what)) => {
-            eprintln!("SKIPPED: the_simulator_agrees_with_the_kernel: {what}");
+            ccplane_testing::skipped("the_simulator_agrees_with_the_kernel", what);
             return;
         }
         outcomes => outcomes.unwrap(),

@@ -31,11 +31,14 @@ fn shapes() -> Vec<Shape> {
 fn for_each_compiler(test: impl Fn(&str, bool)) {
     let all = compilers();
     if all.is_empty() {
-        eprintln!("SKIPPED: generated C was not compiled: no gcc, no clang");
+        ccplane_testing::skipped("generated C", "no gcc, no clang");
     }
     for (cc, sanitize) in all {
         if !sanitize {
-            eprintln!("SKIPPED: {cc} cannot check for undefined behaviour here");
+            ccplane_testing::skipped(
+                &format!("undefined behaviour in {cc}'s code"),
+                "it cannot check for it here",
+            );
         }
         test(cc, sanitize);
     }

@@ -13,7 +13,7 @@ const INPUTS: usize = 500;
 fn prepared_networks_agree_with_the_oracle() {
     let here: Vec<&str> = Kernel::available().map(Kernel::name).collect();
     for missing in ["AVX2", "AVX-512"].iter().filter(|name| !here.contains(name)) {
-        eprintln!("SKIPPED: this processor has no {missing}: networks on its vectors were not compared");
+        ccplane_testing::skipped(&format!("networks on {missing}"), "this processor has none");
     }
     let mut cells = Vec::new();
     for seed in 0..NETWORKS {

@@ -3,6 +3,7 @@
 use super::{Agent, Home, wait_for};
 use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
+use ccplane_testing::skipped;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -37,11 +38,11 @@ impl Lab {
     /// As [`Lab::new`], with a configuration of its own.
     pub fn with(test: &str, algorithm: &str, more: &str) -> Option<Lab> {
         if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-            eprintln!("SKIPPED: {test}: {}: {}", missing.what, missing.found);
+            skipped(test, format_args!("{}: {}", missing.what, missing.found));
             return None;
         }
         if let Some(missing) = ccplane_runner::demo::missing_for_links().first() {
-            eprintln!("SKIPPED: {test}: {missing}");
+            skipped(test, missing);
             return None;
         }
         let home = Home::new("");

@@ -17,6 +17,8 @@ const DATAPATH: DatapathId = DatapathId(0);
 const WHERE: &str = "the kernel";
 /// How long the agent waits for events at most.
 const WAIT: Duration = Duration::from_millis(10);
+/// What is said of it where it cannot run.
+const CHECK: &str = "algorithms on kernel flows";
 /// The receiver of the first algorithm's flow; the others count up.
 const FIRST_PORT: u16 = 5001;
 /// IPv4, TCP and the timestamp option.
@@ -71,11 +73,11 @@ pub fn kernel(
     algorithms: &[(Arc<dyn Algorithm>, Bounds)],
 ) -> Result<Option<Vec<Ran>>, LiveError> {
     if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-        eprintln!("SKIPPED: algorithms on kernel flows: {}: {}", missing.what, missing.found);
+        ccplane_testing::skipped(CHECK, format_args!("{}: {}", missing.what, missing.found));
         return Ok(None);
     }
     if !netns::available() {
-        eprintln!("SKIPPED: algorithms on kernel flows: needs root and /dev/net/tun");
+        ccplane_testing::skipped(CHECK, "needs root and /dev/net/tun");
         return Ok(None);
     }
     let run_dir = tempfile::tempdir().map_err(|e| set_up(name_of(algorithms), &e))?;

@@ -38,6 +38,9 @@ struct Args {
     /// Packet buffers in hugepages
     #[arg(long)]
     hugepages: bool,
+    /// Memory for packet buffers, MiB
+    #[arg(long, default_value_t = EalOptions::default().memory_mib)]
+    memory_mib: u32,
     /// Queues of the port, each with a thread
     #[arg(long, default_value_t = 1)]
     queues: u16,
@@ -84,7 +87,7 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
     let memory = if args.hugepages { Memory::Huge } else { Memory::Plain };
     let pci = args.port.pci().map(str::to_owned).into_iter().collect();
-    let eal = Eal::start(&EalOptions { memory, pci, ..EalOptions::default() })?;
+    let eal = Eal::start(&EalOptions { memory, memory_mib: args.memory_mib, pci, ..EalOptions::default() })?;
     let port = Port::open(&eal, &args.port, PortOptions { queues: args.queues, ..PortOptions::default() })?;
     let udp_port = match args.work {
         Work::Serve { udp_port, .. } => udp_port,

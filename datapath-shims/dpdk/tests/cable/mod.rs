@@ -15,12 +15,12 @@ impl Cable {
     /// `None`, said loudly, where the machine cannot have one.
     pub fn new(test: &str) -> Option<Cable> {
         if !netns::available() {
-            eprintln!("SKIPPED: {test}: needs root and /dev/net/tun");
+            ccplane_testing::skipped(test, "needs root and /dev/net/tun");
             return None;
         }
         for tool in ["ip", "ethtool"] {
             if Command::new(tool).arg("--version").output().is_err() {
-                eprintln!("SKIPPED: {test}: no {tool}");
+                ccplane_testing::skipped(test, format_args!("no {tool}"));
                 return None;
             }
         }

@@ -11,6 +11,7 @@ use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::{Emulator, LinkConfig, veth};
 use ccplane_runner::tcp_info::TcpInfo;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
+use ccplane_testing::skipped;
 
 /// Longer than any test.
 pub const LONG: Duration = Duration::from_secs(600);
@@ -125,11 +126,11 @@ impl Drop for Lab {
 
 fn can_run(test: &str) -> bool {
     if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
-        eprintln!("SKIPPED: {test}: {}: {}", missing.what, missing.found);
+        skipped(test, format_args!("{}: {}", missing.what, missing.found));
         return false;
     }
     if !ccplane_emulator::netns::available() {
-        eprintln!("SKIPPED: {test}: needs root and /dev/net/tun");
+        skipped(test, "needs root and /dev/net/tun");
         return false;
     }
     true

@@ -37,10 +37,10 @@ struct Executors {
 impl Executors {
     fn new(shape: &Shape) -> Executors {
         let bpf = InferenceBench::new(shape, ROWS_LOG2);
-        let bpf = bpf.inspect_err(|e| eprintln!("SKIPPED: BPF does not run here: {e}")).ok();
+        let bpf = bpf.inspect_err(|e| ccplane_testing::skipped("exact inference in BPF", e)).ok();
         let c = c::compilers().first().map(|(cc, _)| c::Process::new(cc, false, shape));
         if c.is_none() {
-            eprintln!("SKIPPED: no C compiler is here");
+            ccplane_testing::skipped("exact inference in C", "no C compiler is here");
         }
         Executors { bpf, c }
     }

@@ -49,9 +49,8 @@ pub fn ccplane(test: &str) -> Option<PathBuf> {
     let found = [profile.join("ccplane"), target.join("debug/ccplane"), target.join("release/ccplane")];
     let found = found.into_iter().find(|path| path.exists());
     if found.is_none() {
-        eprintln!(
-            "SKIPPED: {test}: `ccplane` is not built (cargo build -p ccplane), and CCPLANE_BIN is not set"
-        );
+        let why = "`ccplane` is not built (cargo build -p ccplane), and CCPLANE_BIN is not set";
+        ccplane_testing::skipped(test, why);
     }
     found
 }

@@ -1,0 +1,128 @@
+//! A skip or a miss of a test that passes is in the summary of `make test`, and fails it in CI.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use ccplane_testing::{LOG, skipped, within_tries};
+use nix::unistd::{Uid, geteuid, seteuid};
+
+/// Set for the process that is the suite which is summed up.
+const SUITE: &str = "CCPLANE_TEST_SUITE";
+const NOBODY: Uid = Uid::from_raw(65_534);
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn run(command: &mut Command) -> (bool, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    (status.success(), String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap())
+}
+
+/// A log as `make test` makes it.
+struct Log(PathBuf);
+
+impl Log {
+    fn new() -> Log {
+        let (made, path) = run(Command::new(root().join(".ci/summary")).arg("new"));
+        assert!(made, "{path}");
+        Log(path.trim().into())
+    }
+
+    fn with(lines: &str) -> Log {
+        let log = Log::new();
+        fs::write(&log.0, lines).unwrap();
+        log
+    }
+
+    /// Whether the summary lets the run pass, and what it prints.
+    fn sum_up(&self, ci: &str) -> (bool, String) {
+        run(Command::new(root().join(".ci/summary")).arg(&self.0).env("CI", ci))
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        fs::remove_dir_all(self.0.parent().unwrap()).unwrap();
+    }
+}
+
+/// Runs in a process of its own, below the test runner, which captures what it prints; at its end as another user.
+fn suite() {
+    skipped("a skip", "is said");
+    within_tries("a race", 3, |n| if n == 2 { Ok(()) } else { Err("7 of 10 bytes") });
+    if geteuid().is_root() {
+        seteuid(NOBODY).unwrap();
+    }
+    skipped("a skip of another user", "is said, in\ntwo lines");
+}
+
+#[test]
+fn what_a_passing_suite_skips_and_misses_is_summed_up() {
+    if std::env::var_os(SUITE).is_some() {
+        return suite();
+    }
+    let log = Log::new();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "what_a_passing_suite_skips_and_misses_is_summed_up"]);
+    let (passed, text) = run(command.env(SUITE, "1").env(LOG, &log.0));
+    assert!(passed && text.contains("1 passed"), "{text}");
+
+    let expected = "Could not run here:
+  a skip of another user: is said, in, two lines
+  a skip: is said
+Did not hold at every try:
+  a race: try 1 of 3: 7 of 10 bytes
+1 checks that may take several tries held, 1 of them not at the first; 1 tries missed
+2 skips, 2 different ones
+";
+    assert_eq!(log.sum_up(""), (true, expected.to_owned()));
+    let in_ci = format!("{expected}FAILED: in CI nothing may be skipped but: advisories\n");
+    assert_eq!(log.sum_up("true"), (false, in_ci));
+}
+
+#[test]
+fn a_run_that_skips_nothing_but_the_advisory_database_passes_in_ci() {
+    for (lines, skips) in [("", "0 skips, 0"), ("SKIPPED: advisories: no network\n", "1 skips, 1")] {
+        let (passes, text) = Log::with(lines).sum_up("true");
+        assert!(passes && text.contains(skips), "{text}");
+    }
+    let twice = "SKIPPED: advisories: no network\nSKIPPED: a: b\nSKIPPED: a: b\n";
+    let (passes, text) = Log::with(twice).sum_up("true");
+    assert!(!passes && text.contains("  a: b (2 times)\n") && text.contains("3 skips, 2"), "{text}");
+}
+
+#[test]
+fn a_log_that_is_not_there_is_no_clean_run() {
+    let nowhere = tempfile::tempdir().unwrap().path().join("said");
+    let (passes, text) = run(Command::new(root().join(".ci/summary")).arg(&nowhere));
+    assert!(!passes && text.contains("No such file"), "{text}");
+}
+
+/// Rust files below a folder, but for build products.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") && !path.ends_with(".git") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The runner captures what passing tests print, and counts ignored tests without a reason.
+#[test]
+fn no_test_skips_but_by_saying_so() {
+    let mut files = Vec::new();
+    sources(&root(), &mut files);
+    assert!(files.len() > 500, "{} files", files.len());
+    for path in files.iter().filter(|path| !path.starts_with(root().join("agent/testing"))) {
+        let text = fs::read_to_string(path).unwrap();
+        for silent in ["SKIPPED", "#[ignore"] {
+            assert!(!text.contains(silent), "{}: {silent}: use ccplane_testing::skipped", path.display());
+        }
+    }
+}
