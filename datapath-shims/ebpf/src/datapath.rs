@@ -16,13 +16,13 @@ use ccplane_infer::Shape;
 use ccplane_program::ir::{MAX_POLICY_SLOTS, MAX_REGS, Program};
 
 use crate::attach;
+use crate::attachment::Attachment;
 use crate::btf::Btf;
 use crate::codegen::{self, Compiled};
 use crate::error::{EbpfError, os};
 use crate::host::TcpHost;
 use crate::kernel::Kernel;
 use crate::layout::{MAX_PROGRAMS, NO_INSTANCE, RING_BYTES, STAGE_RELEASE, ctl, event};
-use crate::lock::Lock;
 use crate::maps::{Memory, OpenMaps, page_bytes};
 use crate::movement;
 use crate::options::Options;
@@ -57,7 +57,7 @@ struct Known {
     slot: Option<usize>,
 }
 
-/// Linux TCP as a datapath.
+/// Linux TCP as a datapath. Dropped, it is taken out of the kernel, unless [`EbpfDatapath::leave`] was called.
 pub struct EbpfDatapath {
     options: Options,
     kernel: Kernel,
@@ -76,7 +76,7 @@ pub struct EbpfDatapath {
     dropped: u64,
     /// Our `cong_control`, if we loaded it ourselves: its account is every ACK's.
     dispatcher: Option<OwnedFd>,
-    _lock: Lock,
+    attachment: Attachment,
 }
 
 impl EbpfDatapath {
@@ -87,20 +87,22 @@ impl EbpfDatapath {
     /// [`EbpfError`]; nothing is left behind.
     pub fn attach(options: Options) -> Result<EbpfDatapath, EbpfError> {
         options.check()?;
-        let lock = Lock::take(&options)?;
+        let mut attachment = Attachment::new(&options)?;
         let btf = Btf::kernel()?;
         let kernel = Kernel::new(&btf)?;
         if pins::exists(&options.run_dir, &options.name) {
             let maps = OpenMaps::open(&pins::directory(&options.run_dir, &options.name))?;
-            return EbpfDatapath::over(options, kernel, maps, None, lock);
+            // Until it is taken over it stays as it is.
+            let mut datapath = EbpfDatapath::over(options, kernel, maps, None, attachment)?;
+            datapath.attachment.own();
+            return Ok(datapath);
         }
         // A kill between two pins may have left some.
         pins::remove(&options.run_dir, &options.name)?;
         movement::wait_unregistered(&options.name)?;
-        let (run_dir, name) = (options.run_dir.clone(), options.name.clone());
-        let made = attach::create(&options, &btf, &kernel);
-        made.and_then(|(maps, dispatcher)| EbpfDatapath::over(options, kernel, maps, Some(dispatcher), lock))
-            .inspect_err(|_| drop(pins::remove(&run_dir, &name)))
+        attachment.own();
+        let (maps, dispatcher) = attach::create(&options, &btf, &kernel)?;
+        EbpfDatapath::over(options, kernel, maps, Some(dispatcher), attachment)
     }
 
     /// The handle on what is attached.
@@ -109,7 +111,7 @@ impl EbpfDatapath {
         kernel: Kernel,
         maps: OpenMaps,
         dispatcher: Option<OwnedFd>,
-        lock: Lock,
+        attachment: Attachment,
     ) -> Result<EbpfDatapath, EbpfError> {
         let memory = Memory::map(&maps, true)?;
         let policies = maps.slot_memory()?;
@@ -136,7 +138,7 @@ impl EbpfDatapath {
             pending: VecDeque::new(),
             dropped,
             dispatcher,
-            _lock: lock,
+            attachment,
         };
         datapath.heartbeat();
         datapath.look_around();
@@ -175,12 +177,22 @@ impl EbpfDatapath {
     /// the datapath from the kernel. Returns how many flows were moved.
     ///
     /// # Errors
-    /// [`EbpfError::Os`] if a pin could not be removed.
-    pub fn detach(self) -> Result<u64, EbpfError> {
-        let moved = self.hand_back()?;
-        pins::remove(&self.options.run_dir, &self.options.name)?;
-        movement::wait_unregistered(&self.options.name)?;
-        Ok(moved)
+    /// [`EbpfError`] if flows could not be moved or a pin could not be removed; what could be done is done.
+    pub fn detach(mut self) -> Result<u64, EbpfError> {
+        self.take_out()
+    }
+
+    /// Leaves the datapath and its flows to the next agent, as one that is killed does.
+    pub fn leave(mut self) {
+        self.attachment.disown();
+    }
+
+    fn take_out(&mut self) -> Result<u64, EbpfError> {
+        self.attachment.draw_on_reserve();
+        self.attachment.check().inspect_err(|_| self.attachment.disown())?;
+        let moved = self.hand_back();
+        self.attachment.remove()?;
+        moved
     }
 
     fn hand_back(&self) -> Result<u64, EbpfError> {
@@ -361,6 +373,15 @@ impl Taken {
             instance: record.u32(event::INSTANCE),
             at_us: record.u64(event::AT_US),
             values: (0..len).map(|n| record.u64(event::VALUES + 8 * n) as i64).collect(),
+        }
+    }
+}
+
+impl Drop for EbpfDatapath {
+    fn drop(&mut self) {
+        if self.attachment.is_ours() {
+            // Whoever wants to know calls `detach`.
+            let _ = self.take_out();
         }
     }
 }

@@ -16,6 +16,12 @@ pub enum EbpfError {
         /// Its lock file.
         lock: PathBuf,
     },
+    /// A lock cannot be had.
+    #[error(transparent)]
+    Lock(#[from] ccplane_files::LockError),
+    /// Another agent has started while this one's lock file was gone.
+    #[error("{} was replaced while this agent ran: what is attached is left to the agent that holds it now", .0.display())]
+    Replaced(PathBuf),
     /// Nothing is attached.
     #[error("no datapath is attached ({} does not exist)", .0.display())]
     NotAttached(PathBuf),

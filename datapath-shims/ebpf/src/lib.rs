@@ -8,6 +8,7 @@
 
 mod arith;
 mod attach;
+mod attachment;
 mod btf;
 mod codegen;
 mod datapath;

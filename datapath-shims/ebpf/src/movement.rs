@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use ccplane_files::Bound;
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 
 use crate::attach::load;
@@ -20,7 +22,11 @@ use ccplane_asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 /// How long the kernel may take to let a congestion control go.
-const GONE_WITHIN: Duration = Duration::from_secs(30);
+const GONE_WITHIN: Duration = Duration::from_secs(20);
+/// Stack of the thread that walks a namespace's flows: little, since address space may be short when an agent stops.
+const WALK_STACK_BYTES: usize = 128 << 10;
+/// Largest list of congestion controls.
+const LIST: Bound = Bound { what: "a list of congestion controls", bytes: 64 << 10 };
 /// The congestion control that every kernel has.
 const ALWAYS_THERE: &str = "reno";
 
@@ -33,18 +39,23 @@ const BYTES: u32 = 40;
 
 /// `wanted`, if this kernel has it; else Reno.
 pub fn available(wanted: &str) -> &str {
-    let list = fs::read_to_string(AVAILABLE).unwrap_or_default();
-    if list.split_whitespace().any(|name| name == wanted) { wanted } else { ALWAYS_THERE }
+    if is_registered(wanted).unwrap_or(false) { wanted } else { ALWAYS_THERE }
+}
+
+fn is_registered(name: &str) -> Result<bool, EbpfError> {
+    let list = ccplane_files::read_text(Path::new(AVAILABLE), LIST);
+    let list = list.map_err(|error| std::io::Error::other(error.to_string()));
+    Ok(os("list congestion controls", list)?.split_whitespace().any(|n| n == name))
 }
 
 /// Waits until no congestion control of this name is registered: the kernel lets a link go some time after
 /// its last pin and descriptor.
 ///
 /// # Errors
-/// It is still there after [`GONE_WITHIN`].
+/// It is still there after [`GONE_WITHIN`], or that cannot be told.
 pub fn wait_unregistered(name: &str) -> Result<(), EbpfError> {
     let start = Instant::now();
-    while fs::read_to_string(AVAILABLE).unwrap_or_default().split_whitespace().any(|n| n == name) {
+    while is_registered(name)? {
         if start.elapsed() > GONE_WITHIN {
             let still = std::io::Error::from(std::io::ErrorKind::ResourceBusy);
             return os(format!("unregister the congestion control `{name}`"), Err(still));
@@ -67,10 +78,12 @@ pub fn move_flows(kernel: &Kernel, from: &str, to: &str, netns: Option<&Path>) -
     match netns {
         Some(path) => walk(&link, path)?,
         None => {
-            for path in namespaces() {
+            let mut lacking = None;
+            for path in namespaces()? {
                 // One that went away since, or that we may not enter, has no flow that we could move.
-                let _ = walk(&link, &path);
+                lacking = walk(&link, &path).err().filter(is_lack).or(lacking);
             }
+            lacking.map_or(Ok(()), Err)?;
         }
     }
     Ok(memory.u64(MOVED as usize).load(Relaxed))
@@ -86,15 +99,22 @@ fn put_name(memory: &Shared, at: u32, name: &str) {
     }
 }
 
+/// Whether an error is this process's lack of descriptors, memory or threads, and not a namespace that is closed to it.
+fn is_lack(error: &EbpfError) -> bool {
+    let EbpfError::Os { source, .. } = error else { return false };
+    let errno = source.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::EAGAIN))
+}
+
 /// One path for each network namespace that a process or a name holds.
-fn namespaces() -> Vec<PathBuf> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|e| e.path().join("ns/net"));
+fn namespaces() -> Result<Vec<PathBuf>, EbpfError> {
+    let processes = os("list processes", fs::read_dir("/proc"))?.flatten().map(|e| e.path().join("ns/net"));
     let named = fs::read_dir("/run/netns").into_iter().flatten().flatten().map(|e| e.path());
     let mut seen = HashSet::new();
-    named
+    Ok(named
         .chain(processes)
         .filter(|path| fs::metadata(path).is_ok_and(|m| seen.insert((m.dev(), m.ino()))))
-        .collect()
+        .collect())
 }
 
 /// Runs the iterator over one namespace. Its instance belongs to the namespace of the thread that makes it.
@@ -107,8 +127,11 @@ fn walk(link: &OwnedFd, netns: &Path) -> Result<(), EbpfError> {
         while iter.read(&mut sink)? != 0 {}
         Ok(())
     };
-    let joined = std::thread::scope(|s| s.spawn(run).join());
-    os(what(), joined.unwrap_or_else(|_| Err(std::io::Error::other("the thread panicked"))))
+    let walked = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(WALK_STACK_BYTES).spawn_scoped(scope, run)?;
+        thread.join().unwrap_or_else(|_| Err(std::io::Error::other("the thread panicked")))
+    });
+    os(what(), walked)
 }
 
 /// An iterator over the TCP sockets of a namespace that moves those of one congestion control to another.

@@ -183,7 +183,12 @@ pub fn prog_load(kind: ProgType, name: &str, insns: &[Insn], to: AttachTo) -> Re
     match attr().call_fd(CMD_PROG_LOAD) {
         Ok(fd) => Ok(fd),
         Err(errno) => {
-            let mut log = vec![0u8; LOG_BYTES];
+            let mut log = Vec::new();
+            // A process that is short of memory does without.
+            if log.try_reserve_exact(LOG_BYTES).is_err() {
+                return Err(LoadError { errno, log: String::new() });
+            }
+            log.resize(LOG_BYTES, 0u8);
             let again = attr()
                 .u32(24, 1)
                 .u32(28, LOG_BYTES as u32)

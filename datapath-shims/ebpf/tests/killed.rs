@@ -165,7 +165,7 @@ fn an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole() {
     let expected: Vec<(Field, i64)> = images.iter().enumerate().map(expected).collect();
     datapath.set_program(flow, WATCHER, &expected).unwrap();
     stats(&mut datapath, flow, true, |f| f.policy.is_some_and(|p| p.uid == 1));
-    drop(datapath);
+    datapath.leave();
 
     for kill in 1..=KILLS {
         let first = kill * UIDS;

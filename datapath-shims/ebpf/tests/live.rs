@@ -4,6 +4,7 @@
 mod common;
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -267,7 +268,7 @@ fn flows_outlive_the_agent_and_the_next_one_finds_them() {
     first.set_program(flow, FIXED, &[(Field::Cwnd, 9 * 1448)]).unwrap();
     stats(&mut first, flow, true, |f| f.snd_cwnd == 9);
     // What a kill does: descriptors and memory go, nothing is undone.
-    drop(first);
+    first.leave();
     assert!(lab.registered(), "the datapath stays");
     goes_on(&traffic, "the flow goes on without an agent");
 
@@ -283,6 +284,26 @@ fn flows_outlive_the_agent_and_the_next_one_finds_them() {
     second.detach().unwrap();
 }
 
+/// Whatever ends the agent's use of it: an error further on, a panic.
+#[test]
+fn a_datapath_that_is_dropped_is_taken_out_of_the_kernel() {
+    let Some(lab) = Lab::new("dropped") else { return };
+    let traffic = {
+        let mut datapath = attach(&lab);
+        let traffic = lab.own_flow();
+        created(&mut datapath, &traffic);
+        let panicked = std::panic::catch_unwind(AssertUnwindSafe(move || {
+            let _datapath = datapath;
+            panic!("on purpose");
+        }));
+        assert!(panicked.is_err());
+        traffic
+    };
+    assert!(!lab.registered(), "its flow was handed back");
+    assert!(matches!(read_flows(&lab.options), Err(EbpfError::NotAttached(_))));
+    goes_on(&traffic, "the flow goes on");
+}
+
 #[test]
 fn clean_removes_what_a_dead_agent_left() {
     let Some(lab) = Lab::new("clean") else { return };
@@ -293,7 +314,7 @@ fn clean_removes_what_a_dead_agent_left() {
         matches!(clean(&lab.options), Err(EbpfError::Busy { pid: Some(_), .. })),
         "not while the agent lives"
     );
-    drop(datapath);
+    datapath.leave();
     let report = clean(&lab.options).unwrap();
     assert_eq!(report.flows_moved, 1);
     assert!(!lab.registered());
@@ -476,25 +497,25 @@ fn pins_lie_in_the_systems_bpf_file_system_where_there_is_one() {
 
         // None yet (a machine that has one gets an empty one of the test's own below): our own is used ...
         if !statfs(system).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC) {
-            drop(lab.attach());
+            lab.attach().leave();
             assert!(own.join("link").exists() && !dir.exists());
             // ... and found again when the system gets one meanwhile.
             mount_system();
-            drop(lab.attach());
+            lab.attach().leave();
             assert!(own.join("link").exists() && !dir.exists());
             assert!(clean(&lab.options).unwrap().removed.contains(&own));
             assert!(!own.exists() && !lab.registered());
         } else {
             mount_system();
         }
-        drop(lab.attach());
+        lab.attach().leave();
         assert!(dir.join("link").exists() && !own.exists());
         assert!(read_flows(&lab.options).unwrap().flows.is_empty());
         lab.attach().detach().unwrap();
         assert!(!dir.exists() && !lab.registered());
 
         // What another version left is not taken over, and cleaned up.
-        drop(lab.attach());
+        lab.attach().leave();
         std::fs::remove_file(dir.join("ctl")).unwrap();
         assert!(matches!(EbpfDatapath::attach(lab.options.clone()), Err(EbpfError::Os { .. })));
         assert!(lab.registered(), "a refusal changes nothing");

@@ -1,0 +1,172 @@
+//! Reads that end: of regular files or of standard input, up to a bound for each kind of content.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+
+/// A kind of content and the most bytes that it may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bound {
+    /// The kind, as messages name it: "a configuration".
+    pub what: &'static str,
+    /// The most bytes.
+    pub bytes: u64,
+}
+
+/// Why a file is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The system refuses.
+    #[error("{}: {source}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is a device, a pipe, a directory ...
+    #[error("{}: is {found}: {what} is read from a regular file", file.display())]
+    NotRegular {
+        /// The file.
+        file: PathBuf,
+        /// What it is instead.
+        found: &'static str,
+        /// The kind of content.
+        what: &'static str,
+    },
+    /// It is larger than its kind may be.
+    #[error("{}: more than {limit} bytes, the most that {what} may have", file.display())]
+    TooLarge {
+        /// The file.
+        file: PathBuf,
+        /// The kind of content.
+        what: &'static str,
+        /// The most bytes.
+        limit: u64,
+    },
+    /// It is no text.
+    #[error("{}:{line}: byte {at} is not UTF-8 text", file.display())]
+    NotText {
+        /// The file.
+        file: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Offset of the first wrong byte.
+        at: usize,
+    },
+}
+
+/// The content of a regular file within a bound.
+///
+/// # Errors
+/// [`ReadError`], but not `NotText`.
+pub fn read(file: &Path, bound: Bound) -> Result<Vec<u8>, ReadError> {
+    let unreadable = |source| ReadError::Unreadable { file: file.to_owned(), source };
+    // Opening a pipe that nobody writes to would wait for ever.
+    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(file).map_err(unreadable)?;
+    let kind = opened.metadata().map_err(unreadable)?.file_type();
+    if !kind.is_file() {
+        let found = if kind.is_dir() {
+            "a directory"
+        } else if kind.is_fifo() {
+            "a pipe"
+        } else if kind.is_char_device() || kind.is_block_device() {
+            "a device"
+        } else {
+            "no file"
+        };
+        return Err(ReadError::NotRegular { file: file.to_owned(), found, what: bound.what });
+    }
+    read_from(opened, file, bound)
+}
+
+/// What `input`, which messages call `name`, holds within a bound.
+///
+/// # Errors
+/// `Unreadable`, `TooLarge`.
+pub fn read_from(input: impl Read, name: &Path, bound: Bound) -> Result<Vec<u8>, ReadError> {
+    let file = || name.to_owned();
+    let mut bytes = Vec::new();
+    let read = input.take(bound.bytes.saturating_add(1)).read_to_end(&mut bytes);
+    read.map_err(|source| ReadError::Unreadable { file: file(), source })?;
+    if bytes.len() as u64 > bound.bytes {
+        return Err(ReadError::TooLarge { file: file(), what: bound.what, limit: bound.bytes });
+    }
+    Ok(bytes)
+}
+
+/// The text of a regular file within a bound.
+///
+/// # Errors
+/// [`ReadError`].
+pub fn read_text(file: &Path, bound: Bound) -> Result<String, ReadError> {
+    text(read(file, bound)?, file)
+}
+
+/// Bytes of `name` as text.
+///
+/// # Errors
+/// `NotText`.
+pub fn text(bytes: Vec<u8>, name: &Path) -> Result<String, ReadError> {
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let before = error.as_bytes().iter().take(at);
+        let line = before.filter(|b| **b == b'\n').count() + 1;
+        ReadError::NotText { file: name.to_owned(), line, at }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::stat::Mode;
+    use std::fs;
+    use std::time::{Duration, Instant};
+
+    const BOUND: Bound = Bound { what: "a note", bytes: 8 };
+
+    #[test]
+    fn what_is_read_is_a_regular_file_within_its_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("note");
+        fs::write(&file, "12345678").unwrap();
+        assert_eq!(read_text(&file, BOUND).unwrap(), "12345678");
+        fs::write(&file, "123456789").unwrap();
+        let said = read(&file, BOUND).unwrap_err().to_string();
+        assert_eq!(said, format!("{}: more than 8 bytes, the most that a note may have", file.display()));
+        // Of 300 MB no more than the bound is read.
+        fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(300 << 20).unwrap();
+        assert!(matches!(read(&file, BOUND), Err(ReadError::TooLarge { limit: 8, .. })));
+    }
+
+    #[test]
+    fn devices_pipes_and_folders_are_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+        let start = Instant::now();
+        for (path, what) in
+            [(Path::new("/dev/zero"), "a device"), (&pipe, "a pipe"), (dir.path(), "a directory")]
+        {
+            match read(path, BOUND) {
+                Err(ReadError::NotRegular { found, .. }) => assert_eq!(found, what),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(matches!(read_from(io::repeat(0), Path::new("-"), BOUND), Err(ReadError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_with_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("note");
+        fs::write(&file, b"a\nb\n\xff").unwrap();
+        let said = read_text(&file, BOUND).unwrap_err().to_string();
+        assert_eq!(said, format!("{}:3: byte 4 is not UTF-8 text", file.display()));
+    }
+}
