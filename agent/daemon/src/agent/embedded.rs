@@ -7,6 +7,7 @@ use crate::metrics::FlowSample;
 use crate::qlog::Taps;
 use ccplane_contract::Datapath;
 use ccplane_core::{Core, DatapathId, Driven};
+use ccplane_ebpf::EbpfError;
 use ccplane_engine::Waker;
 use std::io;
 use std::sync::Arc;
@@ -65,5 +66,7 @@ impl Source for Embedded {
         samples(Embedded::ID, &mut *self.datapath, core)
     }
 
-    fn detach(self: Box<Self>) {}
+    fn detach(self: Box<Self>) -> Result<(), EbpfError> {
+        Ok(())
+    }
 }

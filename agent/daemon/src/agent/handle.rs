@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::timeout;
 use tracing::{error, info};
 
@@ -72,6 +72,8 @@ pub(super) struct Handle {
     by_hand: ByHand,
     /// Told when a client asks the agent to stop.
     pub(super) stop: Notify,
+    /// How it has stopped: `Some` with what went wrong, if anything did.
+    outcome: watch::Sender<Option<Option<String>>>,
 }
 
 impl Handle {
@@ -84,7 +86,15 @@ impl Handle {
     ) -> Handle {
         let started = Instant::now();
         let (rules, stop) = (Mutex::new(rules), Notify::new());
-        Handle { loops, algorithms, started, timeout, rules, by_hand, stop }
+        let outcome = watch::Sender::new(None);
+        Handle { loops, algorithms, started, timeout, rules, by_hand, stop, outcome }
+    }
+
+    /// Tells those who asked the agent to stop how it has: until all have heard it, for at most `patience`.
+    pub(super) async fn stopped(&self, problem: Option<String>, patience: Duration) {
+        self.outcome.send_replace(Some(problem));
+        // The control socket writes an answer in the same turn in which its question lets go of the outcome.
+        let _ = timeout(patience, self.outcome.closed()).await;
     }
 
     /// Puts a question to every loop and waits for all answers.
@@ -161,8 +171,10 @@ impl Handle {
             // The server asks for the stream itself.
             Request::Qlog { .. } => Response::Error { message: "not here".to_owned() },
             Request::Stop => {
+                let mut outcome = self.outcome.subscribe();
                 self.stop.notify_one();
-                Response::Done
+                let stopped = outcome.wait_for(Option::is_some).await.map_err(|_| AskError::Gone)?;
+                Response::Stopped { problem: stopped.clone().flatten() }
             }
         })
     }

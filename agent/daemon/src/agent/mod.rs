@@ -29,9 +29,10 @@ use observed::Observed;
 pub(crate) use own_loop::{Learns, OwnLoop};
 use source::{Peers, Source};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 use worker::{Pace, Query, Worker, heartbeat_us};
@@ -51,15 +52,15 @@ const UIDS_PER_LOOP_BITS: u32 = UIDS_PER_RUN_BITS - 1;
 /// Time between two looks at flows' policies where no learner needs more, microseconds.
 const LOOK_US: u64 = 1_000_000;
 
-/// A loop ended on its own.
-#[derive(Debug, thiserror::Error)]
-#[error("a loop of the agent ended unexpectedly; its flows run their native algorithm")]
-struct LoopEnded;
+/// How often the agent looks whether its run directory is still there.
+const LOOK_AT_RUN_DIR: Duration = Duration::from_millis(500);
+/// How long it tells those who asked it to stop that it has.
+const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A second signal came.
+/// Nothing keeps a second agent out any more, and no command reaches this one.
 #[derive(Debug, thiserror::Error)]
-#[error("stopped at once; `ccplane doctor --clean` removes what is left")]
-struct Forced;
+#[error("the run directory {} was removed underneath the agent: it has handed its flows back and ended", .0.display())]
+struct RunDirGone(PathBuf);
 
 /// `ccplane agent`
 pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
@@ -79,8 +80,10 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     }
     log_to_stderr(&located.config.log);
     let run_dir = located.run_dir()?.to_owned();
-    rundir::prepare(&run_dir)?;
-    let _lock = InstanceLock::acquire(&run_dir)?;
+    let lock = InstanceLock::acquire(&rundir::prepare(&run_dir)?)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Before anything is attached: a signal that comes while the agent starts is not to end it there and then.
+    let signals = runtime.block_on(async { Signals::new() })?;
     let mut observed = Observed::new(&located.config);
     let learning = Learning::new(&located.config.learn, algorithms, &rules, Some(run_dir.join(POLICIES)))?;
     let workers = start_loops(&located, &rules, algorithms, &mut observed, &learning)?;
@@ -88,8 +91,8 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     observed.learners(learners.clone());
     let _learning = learning.start(ask(workers.iter().map(Worker::queries).collect()));
     privileges::keep(privileges::NOTHING);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(args, &located, names, workers, observed, learners))
+    let running = Running { args, located: &located, lock, algorithms: names, signals, workers };
+    runtime.block_on(running.serve(observed, learners))
 }
 
 fn catalog(algorithms: &[Arc<dyn Algorithm>]) -> Result<Catalog, Failure> {
@@ -156,7 +159,6 @@ fn start_loops(
             session: clock::now_us() ^ (u64::from(std::process::id()) << 48),
         };
         let attach = move |_: &mut Core| -> Result<Box<dyn Source>, RunDirError> {
-            rundir::create(rundir::parent(&socket)?)?;
             Ok(Box::new(Peers::new(Hub::bind(&socket, options)?)))
         };
         let metrics = observed.of_loop("peers");
@@ -198,34 +200,97 @@ fn core(
     Core::new(catalog(algorithms)?, rules.clone(), limits).map_err(Failure::input)
 }
 
-/// Serves until told to stop, then stops.
-async fn serve(
-    args: &AgentArgs,
-    located: &Located,
+/// A started agent. However it ends, its loops hand their flows over and detach.
+struct Running<'a> {
+    args: &'a AgentArgs,
+    located: &'a Located,
+    lock: InstanceLock,
     algorithms: Vec<&'static str>,
+    signals: Signals,
     workers: Vec<Worker>,
-    observed: Observed,
-    learners: Vec<LearnerView>,
-) -> Result<(), Failure> {
-    let config = &located.config;
-    let timeout = config.control.timeout_ms.millis();
-    let limits = ServerLimits { clients: config.control.max_clients.count(), timeout };
-    let server = Server::bind(&located.control_socket, limits)?;
-    let queries = workers.iter().map(Worker::queries).collect();
-    let rules = (config.default_algorithm.clone(), config.rules.len());
-    let by_hand = ByHand { learners, trust: config.learn.trust() };
-    let handle = Arc::new(Handle::new(queries, algorithms.clone(), timeout, rules, by_hand));
-    let serving = server.serve(Arc::clone(&handle) as Arc<dyn Answer>);
-    let observing = observed.serve(&config.metrics).await.map_err(Failure::runtime)?;
-    let mut signals = Signals::new()?;
-    info!(pid = std::process::id(), socket = %located.control_socket.display(), "agent runs");
+}
 
-    let stopping = supervise(args, &handle, &algorithms, &mut signals, workers);
-    tokio::select! {
-        outcome = stopping => outcome,
-        // These never end.
-        () = serving => Ok(()),
-        () = observing => Ok(()),
+impl Running<'_> {
+    /// Serves until told to stop, then stops.
+    async fn serve(mut self, observed: Observed, learners: Vec<LearnerView>) -> Result<(), Failure> {
+        let config = &self.located.config;
+        let timeout = config.control.timeout_ms.millis();
+        let limits = ServerLimits { clients: config.control.max_clients.count(), timeout };
+        let server = Server::bind(&self.located.control_socket, limits)?;
+        let queries = self.workers.iter().map(Worker::queries).collect();
+        let rules = (config.default_algorithm.clone(), config.rules.len());
+        let by_hand = ByHand { learners, trust: config.learn.trust() };
+        let handle = Arc::new(Handle::new(queries, self.algorithms.clone(), timeout, rules, by_hand));
+        let serving = server.serve(Arc::clone(&handle) as Arc<dyn Answer>);
+        let observing = observed.serve(&config.metrics).await.map_err(Failure::runtime)?;
+        info!(pid = std::process::id(), socket = %self.located.control_socket.display(), "agent runs");
+
+        let stopping = async {
+            let why = self.supervise(&handle, &server).await;
+            let outcome = self.stop().await;
+            let outcome = why.and(outcome);
+            handle.stopped(outcome.as_ref().err().map(Failure::message), FAREWELL).await;
+            outcome
+        };
+        tokio::select! {
+            outcome = stopping => outcome,
+            // These never end.
+            () = serving => Ok(()),
+            () = observing => Ok(()),
+        }
+    }
+
+    /// Waits for a reason to stop; an error where there is something wrong.
+    async fn supervise(&mut self, handle: &Handle, server: &Server) -> Result<(), Failure> {
+        let mut look = tokio::time::interval(LOOK_AT_RUN_DIR);
+        let mut reachable = true;
+        loop {
+            tokio::select! {
+                () = any_ended(&mut self.workers) => {
+                    error!("a loop ended unexpectedly");
+                    return Ok(());
+                }
+                () = handle.stop.notified() => return Ok(()),
+                wish = self.signals.next() => match wish {
+                    Wish::Stop => return Ok(()),
+                    Wish::Reload => reload(self.args, handle, &self.algorithms).await,
+                },
+                _ = look.tick() => {
+                    if !self.lock.is_firm() {
+                        let gone = RunDirGone(self.located.run_dir()?.to_owned());
+                        error!("the run directory {} was removed underneath the agent", gone.0.display());
+                        return Err(Failure::runtime(gone));
+                    }
+                    if reachable && !server.is_there() {
+                        reachable = false;
+                        error!(
+                            pid = std::process::id(),
+                            "the control socket was removed: no command reaches this agent, which goes on; SIGTERM stops it"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stops the loops. What more signals come meanwhile change nothing.
+    async fn stop(&mut self) -> Result<(), Failure> {
+        info!("stopping: flows go to their native algorithm");
+        self.workers.iter().for_each(Worker::stop);
+        let mut outcome = Ok(());
+        for mut worker in std::mem::take(&mut self.workers) {
+            loop {
+                tokio::select! {
+                    _ = &mut worker.ended => break,
+                    () = self.signals.stop() => {
+                        info!("stopping already; what is attached is being taken out of the kernel");
+                    }
+                }
+            }
+            outcome = outcome.and(worker.join().map_err(Failure::runtime));
+        }
+        info!("stopped");
+        outcome
     }
 }
 
@@ -261,46 +326,6 @@ impl Signals {
     async fn stop(&mut self) {
         while !matches!(self.next().await, Wish::Stop) {}
     }
-}
-
-/// Waits for a reason to stop, then stops the loops.
-async fn supervise(
-    args: &AgentArgs,
-    handle: &Handle,
-    algorithms: &[&str],
-    signals: &mut Signals,
-    mut workers: Vec<Worker>,
-) -> Result<(), Failure> {
-    let mut outcome = Ok(());
-    loop {
-        tokio::select! {
-            () = any_ended(&mut workers) => {
-                error!("a loop ended unexpectedly");
-                outcome = Err(Failure::runtime(LoopEnded));
-                break;
-            }
-            () = handle.stop.notified() => break,
-            wish = signals.next() => match wish {
-                Wish::Stop => break,
-                Wish::Reload => reload(args, handle, algorithms).await,
-            },
-        }
-    }
-    info!("stopping: flows go to their native algorithm");
-    for worker in &workers {
-        worker.ask(Query::Stop);
-    }
-    for mut worker in workers {
-        tokio::select! {
-            _ = &mut worker.ended => {}
-            () = signals.stop() => return Err(Failure::runtime(Forced)),
-        }
-        if !worker.join() && outcome.is_ok() {
-            outcome = Err(Failure::runtime(LoopEnded));
-        }
-    }
-    info!("stopped");
-    outcome
 }
 
 /// Resolves when a loop ends.

@@ -39,9 +39,9 @@ impl From<bool> for Learns {
 
 /// A running loop; [`OwnLoop::stop`] detaches.
 pub(crate) struct OwnLoop {
-    worker: Worker,
-    /// They end with it.
+    /// They end before it.
     learners: Option<Running>,
+    worker: Worker,
     views: Vec<LearnerView>,
 }
 
@@ -159,10 +159,12 @@ impl OwnLoop {
     }
 
     /// Hands the flows over and detaches.
-    pub(crate) fn stop(self) {
+    ///
+    /// # Errors
+    /// The loop panicked, or something is left in the kernel.
+    pub(crate) fn stop(self) -> Result<(), Failure> {
         drop(self.learners);
-        self.worker.ask(Query::Stop);
-        self.worker.join();
+        self.worker.join().map_err(Failure::runtime)
     }
 
     /// The loop, for the agent.

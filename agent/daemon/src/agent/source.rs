@@ -58,7 +58,10 @@ pub(super) trait Source {
     }
 
     /// Takes leave. The core has handed all flows to their native algorithms.
-    fn detach(self: Box<Self>);
+    ///
+    /// # Errors
+    /// Something is left in the kernel.
+    fn detach(self: Box<Self>) -> Result<(), EbpfError>;
 }
 
 /// Linux TCP.
@@ -102,13 +105,10 @@ impl Source for Kernel {
         Some(self.datapath.adopt(from, netns))
     }
 
-    fn detach(self: Box<Self>) {
-        match self.datapath.detach() {
-            Ok(flows) => info!(flows, "kernel datapath detached"),
-            Err(error) => {
-                warn!(%error, "detach the kernel datapath; `ccplane doctor --clean` removes the rest")
-            }
-        }
+    fn detach(self: Box<Self>) -> Result<(), EbpfError> {
+        let flows = self.datapath.detach()?;
+        info!(flows, "kernel datapath detached");
+        Ok(())
     }
 }
 
@@ -207,8 +207,9 @@ impl Source for Peers {
         self.hub.has_backlog()
     }
 
-    fn detach(mut self: Box<Self>) {
+    fn detach(mut self: Box<Self>) -> Result<(), EbpfError> {
         self.hub.farewell();
+        Ok(())
     }
 }
 

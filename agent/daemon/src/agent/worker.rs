@@ -19,11 +19,13 @@ use ccplane_infer::FlowPolicy;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-use tracing::{debug, info_span, warn};
+use tracing::{debug, error, info_span, warn};
 
 /// Questions that may wait for one loop.
 const MAX_QUERIES: usize = 64;
@@ -33,6 +35,8 @@ const HAND_OVER: Duration = Duration::from_secs(2);
 const HAND_OVER_NAP: Duration = Duration::from_millis(1);
 /// Time between two looks at questions, and at what concerns learners, while datapaths have events, microseconds.
 const ATTEND_EVERY_US: u64 = 50;
+/// A pause of a loop, beyond its longest sleep, that is worth a line in the log.
+const STANDSTILL: Duration = Duration::from_secs(2);
 /// Heartbeats in one heartbeat timeout: one may be late, or lost, without harm.
 const HEARTBEATS_PER_TIMEOUT: u64 = 4;
 
@@ -55,8 +59,6 @@ pub(super) enum Query {
     Push(Candidate, Option<u8>, oneshot::Sender<Vec<Pushed>>),
     /// Answered with why nothing was rolled back; `None`: there is no such slot.
     Rollback(u8, oneshot::Sender<Result<(), Option<String>>>),
-    /// Hand the flows over, detach and end.
-    Stop,
 }
 
 /// What one datapath has decided on a push by hand.
@@ -130,10 +132,23 @@ pub(super) enum SpawnError<E> {
     Ended,
 }
 
-/// A running loop.
+/// How a loop ended that did not end well.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoopError {
+    /// It panicked.
+    #[error("a loop of the agent ended unexpectedly; its flows run their native algorithm")]
+    Panicked,
+    /// Flows or pins are left in the kernel.
+    #[error("the kernel datapath is not taken out entirely, `ccplane doctor --clean` removes the rest: {0}")]
+    Detach(#[from] EbpfError),
+}
+
+/// A running loop; dropped, it hands its flows over, detaches and ends.
 pub(super) struct Worker {
     queries: SyncSender<Query>,
-    thread: JoinHandle<()>,
+    /// Asks it to hand the flows over, to detach and to end: however many questions wait.
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), LoopError>>>,
     /// Resolves when the thread ends, however it ends.
     pub(super) ended: oneshot::Receiver<()>,
 }
@@ -152,6 +167,8 @@ impl Worker {
         let (queries, inbox) = sync_channel(MAX_QUERIES);
         let (ending, ended) = oneshot::channel::<()>();
         let (attached, outcome) = sync_channel(1);
+        let stopping = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&stopping);
         let run = move || {
             let _span = info_span!("loop", name).entered();
             // Dropped at the thread's end, also by a panic.
@@ -160,19 +177,18 @@ impl Worker {
                 Ok(source) => source,
                 Err(error) => {
                     let _ = attached.send(Err(error));
-                    return;
+                    return Ok(());
                 }
             };
             privileges::keep(keeps);
-            if attached.send(Ok(())).is_ok() {
-                let (taps, verdicts) = (Taps::default(), BTreeMap::new());
-                Loop { core, source, pace, metrics, post, verdicts, taps, inbox }.run();
-            }
+            let _ = attached.send(Ok(()));
+            let (taps, verdicts) = (Taps::default(), BTreeMap::new());
+            Loop { core, source, pace, metrics, post, verdicts, taps, inbox, stop }.run()
         };
         let thread =
             std::thread::Builder::new().name(format!("ccp-{name}")).spawn(run).map_err(SpawnError::Thread)?;
         match outcome.recv() {
-            Ok(Ok(())) => Ok(Worker { queries, thread, ended }),
+            Ok(Ok(())) => Ok(Worker { queries, stopping, thread: Some(thread), ended }),
             Ok(Err(error)) => Err(SpawnError::Attach(error)),
             Err(_) => Err(SpawnError::Ended),
         }
@@ -191,9 +207,31 @@ impl Worker {
         self.queries.clone()
     }
 
-    /// Waits for the end of the thread; false if it panicked.
-    pub(super) fn join(self) -> bool {
-        self.thread.join().is_ok()
+    /// Asks it to hand its flows over, to detach and to end.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Relaxed);
+    }
+
+    /// Stops it and waits for its end.
+    ///
+    /// # Errors
+    /// It panicked, or something is left in the kernel.
+    pub(super) fn join(mut self) -> Result<(), LoopError> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<(), LoopError> {
+        self.stop();
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or(Err(LoopError::Panicked))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Err(error) = self.finish() {
+            error!(%error, "a loop's end");
+        }
     }
 }
 
@@ -207,10 +245,11 @@ struct Loop {
     verdicts: BTreeMap<(&'static str, &'static str), u64>,
     taps: Taps,
     inbox: Receiver<Query>,
+    stop: Arc<AtomicBool>,
 }
 
 impl Loop {
-    fn run(mut self) {
+    fn run(mut self) -> Result<(), LoopError> {
         let spin_us = u64::try_from(self.pace.spin.as_micros()).unwrap_or(u64::MAX);
         let mut now_us = clock::now_us();
         let (mut spin_until_us, mut attend_us) = (now_us, now_us);
@@ -236,6 +275,7 @@ impl Loop {
             if busy {
                 spin_until_us = turned_us.saturating_add(spin_us);
             }
+            let slept_from_us = turned_us;
             now_us = match self.pace.wake {
                 Wake::Busy => self.source.pause(turned_us),
                 Wake::Spin if turned_us < spin_until_us => self.source.pause(turned_us),
@@ -249,8 +289,20 @@ impl Loop {
                     clock::now_us()
                 }
             };
+            self.note_standstill(now_us.saturating_sub(slept_from_us));
         }
-        self.hand_over();
+        self.hand_over()
+    }
+
+    /// A pause that no sleep of ours explains: flows ran without the agent meanwhile.
+    fn note_standstill(&self, paused_us: u64) {
+        let paused = Duration::from_micros(paused_us);
+        if paused > self.pace.poll_interval + STANDSTILL {
+            warn!(
+                for_s = paused.as_secs_f64(),
+                "the agent stood still (stopped by a signal, or without a processor); flows ran their native algorithm"
+            );
+        }
     }
 
     /// Rows and decisions, to whom they concern.
@@ -286,9 +338,11 @@ impl Loop {
 
     /// Answers what was asked; true if it is to stop. A client that left does not mind.
     fn answer(&mut self) -> bool {
+        if self.stop.load(Relaxed) {
+            return true;
+        }
         while let Ok(query) = self.inbox.try_recv() {
             match query {
-                Query::Stop => return true,
                 Query::Flows(to) => drop(to.send(self.source.flows(&self.core))),
                 Query::Status(to) => drop(to.send(self.status())),
                 Query::Programs(to) => drop(to.send(self.programs())),
@@ -443,7 +497,7 @@ impl Loop {
     }
 
     /// Hands every flow to its native algorithm and detaches.
-    fn hand_over(mut self) {
+    fn hand_over(mut self) -> Result<(), LoopError> {
         self.core.shutdown();
         let start = Instant::now();
         loop {
@@ -456,7 +510,7 @@ impl Loop {
                 std::thread::sleep(HAND_OVER_NAP);
             }
         }
-        self.source.detach();
+        Ok(self.source.detach()?)
     }
 }
 
@@ -465,8 +519,7 @@ mod tests {
     use super::*;
     use crate::metrics::FlowSample;
     use ccplane_core::{Catalog, Config, Driven, NATIVE};
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::sync::atomic::AtomicU64;
 
     /// Has one event at its first turn, then none.
     #[derive(Clone, Default)]
@@ -491,7 +544,9 @@ mod tests {
         fn samples(&mut self, _: &Core) -> Vec<FlowSample> {
             Vec::new()
         }
-        fn detach(self: Box<Self>) {}
+        fn detach(self: Box<Self>) -> Result<(), EbpfError> {
+            Ok(())
+        }
     }
 
     /// Between two sleeps of a loop with nothing to do.
@@ -508,8 +563,7 @@ mod tests {
         let worker = Worker::spawn("idle", &[], core, pace, None, Post::none(), attach);
         let worker = worker.map_err(|_| "no loop").unwrap();
         let watched = watch(&idle);
-        assert!(worker.ask(Query::Stop));
-        assert!(worker.join());
+        worker.join().unwrap();
         watched
     }
 

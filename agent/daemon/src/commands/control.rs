@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// How often `stop` looks whether the agent is gone.
 const STOP_POLL: Duration = Duration::from_millis(20);
-/// How long `stop` waits for that.
+/// How long `stop` waits for the agent to hand its flows over, and then for it to be gone.
 const STOP_WAIT: Duration = Duration::from_secs(30);
 
 /// The agent's answer was to something else.
@@ -111,16 +111,28 @@ pub(crate) fn adopt(args: &AdoptArgs) -> Result<(), Failure> {
     }
 }
 
-/// The agent did not go.
+/// The agent did not go, or not well.
 #[derive(Debug, thiserror::Error)]
-#[error("the agent is still there {STOP_WAIT:?} after it said that it would stop")]
-struct StillThere;
+enum StopError {
+    #[error("agent pid {0} has stopped, and its process is still there after {STOP_WAIT:?}")]
+    StillThere(u32),
+    #[error("the agent has stopped: {0}")]
+    NotWell(String),
+}
 
 /// `ccplane stop`
 pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
     let located = args.place.locate(None)?;
-    match request(&located, &Request::Stop)? {
-        Response::Done => {}
+    // An agent that hangs is found out sooner than one that takes its time to stop.
+    let pid = match request(&located, &Request::Version)? {
+        Response::Version(version) => version.pid,
+        other => return Err(unexpected(other)),
+    };
+    match ask(&located.control_socket, STOP_WAIT, &Request::Stop)? {
+        Response::Stopped { problem: None } => {}
+        Response::Stopped { problem: Some(problem) } => {
+            return Err(Failure::runtime(StopError::NotWell(problem)));
+        }
         other => return Err(unexpected(other)),
     }
     let start = Instant::now();
@@ -130,5 +142,5 @@ pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
             _ => std::thread::sleep(STOP_POLL),
         }
     }
-    Err(Failure::runtime(StillThere))
+    Err(Failure::runtime(StopError::StillThere(pid)))
 }

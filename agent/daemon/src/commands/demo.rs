@@ -148,10 +148,9 @@ impl Stage<'_> {
         let mut table = Table::new(out, style);
         let part = Part { config: &config, hooks: &mut hooks, table: &mut table };
         let outcome = run(part, &mut self.notes);
-        if let Some(agent) = hooks.agent.take() {
-            agent.stop();
-        }
-        outcome.map_err(Failure::runtime)
+        let stopped = hooks.agent.take().map_or(Ok(()), OwnLoop::stop);
+        let part = outcome.map_err(Failure::runtime)?;
+        stopped.map(|()| part)
     }
 
     /// An agent of the demo's own, by whose rules each flow gets its plan's algorithm. Where the kernel's flows cannot be

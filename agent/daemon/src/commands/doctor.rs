@@ -7,6 +7,7 @@ use crate::place::Located;
 use crate::rundir::{self, InstanceLock};
 use ccplane_ebpf::Options;
 use ccplane_runner::demo::missing_for_links;
+use nix::sys::socket::SockType;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -70,11 +71,13 @@ fn clean(located: &Located) -> Result<Cleaned, Failure> {
     if !dir.exists() {
         return Ok(cleaned);
     }
-    rundir::prepare(dir)?;
-    let _lock = InstanceLock::acquire(dir)?;
-    for socket in [located.control_socket.clone(), located.datapath_socket()?] {
-        if socket.exists() {
-            rundir::remove_stale_socket(&socket)?;
+    let _lock = InstanceLock::acquire(&rundir::prepare(dir)?)?;
+    let sockets = [
+        (located.control_socket.clone(), SockType::Stream),
+        (located.datapath_socket()?, SockType::Datagram),
+    ];
+    for (socket, kind) in sockets {
+        if rundir::remove_stale_socket(&socket, kind)? {
             cleaned.removed.push(socket);
         }
     }

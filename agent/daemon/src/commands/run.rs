@@ -278,11 +278,3 @@ impl Agent for OwnAgent {
         self.own.as_ref().map_or(0, OwnLoop::reports)
     }
 }
-
-impl Drop for OwnAgent {
-    fn drop(&mut self) {
-        if let Some(own) = self.own.take() {
-            own.stop();
-        }
-    }
-}

@@ -1,11 +1,15 @@
 //! A command's end of the control socket.
 
 use super::protocol::{MAX_RESPONSE_BYTES, Request, Response};
+use ccplane_files::Bound;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Largest line of a process in /proc.
+const STAT: Bound = Bound { what: "a process's state", bytes: 4096 };
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -27,12 +31,20 @@ pub enum ClientError {
         source: io::Error,
     },
     /// An agent listens and does not answer.
-    #[error("agent pid {pid} has not answered for {timeout:?}")]
+    #[error("agent pid {pid} has not answered for {timeout:?}{}", if *stopped { format!(": it is stopped by a signal, `kill -CONT {pid}` has it go on") } else { String::new() })]
     Silent {
         /// Its process.
         pid: u32,
         /// How long the command waited.
         timeout: Duration,
+        /// Whether a signal has stopped it (SIGSTOP), as far as /proc tells.
+        stopped: bool,
+    },
+    /// It ended in the midst of the request.
+    #[error("agent pid {pid} ended without an answer; `ccplane doctor --clean` removes what it left")]
+    HungUp {
+        /// Its process.
+        pid: u32,
     },
     /// It answered what is no response.
     #[error("the agent's answer cannot be read: {0}")]
@@ -69,7 +81,10 @@ pub fn open(
     // The credentials of a listening socket are those of the process that called listen(2).
     let pid = getsockopt(&stream, PeerCredentials).map_err(|e| unreachable(e.into()))?.pid().unsigned_abs();
     let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent { pid, timeout },
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            ClientError::Silent { pid, timeout, stopped: is_stopped(pid) }
+        }
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ClientError::HungUp { pid },
         _ => ClientError::Unreachable { socket: socket.to_owned(), source },
     };
     stream.set_read_timeout(Some(timeout)).map_err(failed)?;
@@ -81,6 +96,9 @@ pub fn open(
     let mut answer = Vec::new();
     let mut stream = BufReader::new(stream);
     (&mut stream).take(MAX_RESPONSE_BYTES as u64).read_until(b'\n', &mut answer).map_err(failed)?;
+    if answer.is_empty() {
+        return Err(ClientError::HungUp { pid });
+    }
     match serde_json::from_slice(&answer)? {
         Response::Error { message } => Err(ClientError::Refused(message)),
         response => {
@@ -88,4 +106,12 @@ pub fn open(
             Ok((response, stream))
         }
     }
+}
+
+/// Whether a signal has stopped a process (state T of proc(5)).
+fn is_stopped(pid: u32) -> bool {
+    let stat = Path::new("/proc").join(pid.to_string()).join("stat");
+    // The state follows the command, which is in parentheses and may have some of its own.
+    let text = ccplane_files::read_text(&stat, STAT).unwrap_or_default();
+    text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }

@@ -69,7 +69,7 @@ pub enum Request {
         /// The slot.
         slot: u8,
     },
-    /// Hands all flows to their native fallback, detaches and ends the agent.
+    /// Hands all flows to their native fallback, detaches and ends the agent; answered when that is done.
     Stop,
 }
 
@@ -104,6 +104,12 @@ pub enum Response {
     Qlog {
         /// When their times count from, milliseconds since 1970.
         reference_ms: f64,
+    },
+    /// To [`Request::Stop`], when the agent has detached.
+    Stopped {
+        /// What went wrong, if anything did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        problem: Option<String>,
     },
     /// The request was carried out.
     Done,

@@ -3,11 +3,13 @@
 use super::protocol::{MAX_REQUEST_BYTES, Request, Response};
 use crate::clock;
 use crate::qlog::{self, Filter, Subscription};
-use crate::rundir::{self, RunDirError};
+use crate::rundir::{RunDirError, SocketName};
 use ccplane_channel::may_speak;
+use ccplane_files::Others;
+use nix::sys::socket::{Backlog, SockFlag, SockType, listen};
 use std::future::Future;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -46,7 +48,7 @@ pub struct ServerLimits {
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
-    path: PathBuf,
+    name: SocketName,
     limits: ServerLimits,
 }
 
@@ -55,13 +57,19 @@ impl Server {
     /// directory. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// The path cannot be bound or its mode cannot be set.
+    /// Its directory is not ours, a live process listens there, or the path cannot be bound.
     pub fn bind(path: &Path, limits: ServerLimits) -> Result<Server, RunDirError> {
-        rundir::remove_stale_socket(path)?;
-        let listener = UnixListener::bind(path).map_err(|source| RunDirError::io("bind", path, source))?;
-        let server = Server { listener, path: path.to_owned(), limits };
-        rundir::owner_only(path)?;
-        Ok(server)
+        let mut name = SocketName::new(path, Others::Nothing)?;
+        let io = |what| move |source| RunDirError::io(what, path, source);
+        let socket = name.bind(SockType::Stream, SockFlag::SOCK_NONBLOCK)?;
+        listen(&socket, Backlog::MAXCONN).map_err(|errno| io("listen on")(errno.into()))?;
+        let listener = UnixListener::from_std(socket.into()).map_err(io("listen on"))?;
+        Ok(Server { listener, name, limits })
+    }
+
+    /// Whether clients can still find it.
+    pub fn is_there(&self) -> bool {
+        self.name.is_there()
     }
 
     /// Serves until dropped.
@@ -90,14 +98,6 @@ impl Server {
                 drop(slot);
             };
             tokio::spawn(session.instrument(debug_span!("client")));
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            debug!(%error, path = %self.path.display(), "unlink the control socket");
         }
     }
 }

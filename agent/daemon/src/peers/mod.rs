@@ -20,7 +20,7 @@ use ccplane_wire::v2::{MAGIC, MAX_FRAME_BYTES, TurnedAway};
 use link::Link;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::UnixAddr;
+use nix::sys::socket::{SockType, UnixAddr};
 use socket::{Received, Socket, Unheard};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -404,7 +404,7 @@ impl Hub {
         let named = path.file_name().and_then(|name| name.to_str());
         if named.is_some_and(|name| name.starts_with(SOCKET_PREFIX)) {
             // It has done so itself if it could.
-            let _ = crate::rundir::remove_stale_socket(path);
+            let _ = crate::rundir::remove_stale_socket(path, SockType::Datagram);
         }
     }
 

@@ -1,18 +1,19 @@
 //! The datagram socket that datapaths of other processes send to.
 
-use crate::rundir::{self, RunDirError};
+use crate::rundir::{RunDirError, SocketName};
 use ccplane_channel::may_speak;
 use ccplane_contract::DatapathError;
+use ccplane_files::{LockFile, Others};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrLike, UnixAddr, UnixCredentials, connect, recvmsg,
-    sendmsg, setsockopt, sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrLike, UnixAddr,
+    UnixCredentials, connect, recvmsg, sendmsg, setsockopt, sockopt,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Bytes that the socket may hold of datagrams not yet read; the kernel grants what it allows.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
@@ -23,7 +24,9 @@ pub(super) struct Socket {
     socket: UnixDatagram,
     /// Tries who is still there.
     probe: UnixDatagram,
-    path: PathBuf,
+    name: SocketName,
+    /// Given up last: nobody takes the name while it is being removed.
+    _lock: LockFile,
 }
 
 /// What [`Socket::receive`] found.
@@ -68,13 +71,12 @@ pub(super) enum Unheard {
 impl Socket {
     /// Binds `path`, replacing the socket that a dead agent left.
     pub(super) fn bind(path: &Path) -> Result<Socket, RunDirError> {
-        rundir::remove_stale_socket(path)?;
         let io = |what| move |source| RunDirError::io(what, path, source);
-        let socket = UnixDatagram::bind(path).map_err(io("bind"))?;
+        let mut name = SocketName::new(path, Others::Look)?;
+        let lock = name.lock()?;
+        let socket = UnixDatagram::from(name.bind(SockType::Datagram, SockFlag::SOCK_NONBLOCK)?);
         let probe = UnixDatagram::unbound().map_err(io("try"))?;
-        let socket = Socket { socket, probe, path: path.to_owned() };
-        rundir::owner_only(path)?;
-        socket.socket.set_nonblocking(true).map_err(io("set non-blocking"))?;
+        let socket = Socket { socket, probe, name, _lock: lock };
         setsockopt(&socket.socket, sockopt::PassCred, &true)
             .map_err(|e| io("ask for credentials on")(e.into()))?;
         // Best effort: the default works, with less room for bursts.
@@ -84,7 +86,7 @@ impl Socket {
 
     /// Where it is bound.
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.name.path()
     }
 
     /// Whether anyone is bound to `at`. Unlike a datagram, nobody has to read that he was asked: one that hangs would
@@ -183,13 +185,5 @@ impl From<SendError> for DatapathError {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::debug!(%error, path = %self.path.display(), "unlink the datapath socket");
-        }
     }
 }

@@ -163,7 +163,7 @@ impl Steering {
     /// Ends the agent, if it is its own, and the trace.
     pub(super) fn stop(self) -> Result<(), Failure> {
         if let Agent::Own(own) = self.agent {
-            own.stop();
+            own.stop()?;
         }
         self.trace.as_ref().map_or(Ok(()), Trace::finish)
     }
