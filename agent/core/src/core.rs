@@ -322,6 +322,10 @@ impl Core {
                 self.close(id, flow);
             }
         }
+        // Those that were never taken in have ended, too.
+        if let Some(attached) = self.datapaths.get_mut(&id) {
+            attached.queue.forget(|flow| !live.contains(&flow));
+        }
         for stats in listed {
             self.create(id, stats.flow, stats.info, now_us);
         }

@@ -18,6 +18,7 @@ mod core;
 mod deploy;
 mod drive;
 mod flow;
+mod held;
 mod learning;
 mod lifecycle;
 mod queue;
@@ -39,6 +40,7 @@ pub use deploy::{
 };
 pub use drive::{Driven, drive};
 pub use flow::{AlgorithmCounters, FlowCounters, FlowView, NativeReason};
+pub use held::Held;
 pub use learning::SlotView;
 pub use rows::{Batch, Measure};
 pub use rules::{NATIVE, Rule, Rules, RulesError};

@@ -19,6 +19,7 @@ impl Core {
         if self.flows.contains_key(&(id, flow)) {
             return;
         }
+        attached.queue.steered(flow);
         if self.stopping || self.flows.len() >= self.config.max_flows {
             self.counters.flows_refused += 1;
             attached.queue.push(Command::Release { flow });
@@ -55,11 +56,12 @@ impl Core {
     }
 
     pub(crate) fn close(&mut self, id: DatapathId, flow: FlowId) {
-        let Some(state) = self.flows.remove(&(id, flow)) else { return };
-        self.counters.flows_closed += 1;
         if let Some(attached) = self.datapaths.get_mut(&id) {
+            attached.queue.forget(|ended| ended == flow);
             attached.slots.values_mut().for_each(|s| s.forget(flow));
         }
+        let Some(state) = self.flows.remove(&(id, flow)) else { return };
+        self.counters.flows_closed += 1;
         let sums = self.algorithms.entry(state.algorithm).or_default();
         sums.flows_closed += 1;
         sums.flows += state.counters;

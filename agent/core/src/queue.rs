@@ -2,7 +2,7 @@
 
 use crate::{Action, ActionId, Command, CommandError, DatapathId, Fields, MAX_QUEUED_COMMANDS};
 use ccplane_contract::{FlowId, ProgramUid};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// An action that was taken, as far as its result matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,7 +10,7 @@ pub(crate) enum Waiting {
     Install(ProgramUid),
     SetProgram(FlowId),
     Update(FlowId),
-    Release,
+    Release(FlowId),
     Heartbeat,
     DefineSlot(u8),
     /// A push, another share, a promotion or a roll-back.
@@ -25,6 +25,10 @@ pub(crate) struct Queue {
     /// By number, ascending, as they were taken.
     waiting: VecDeque<(u64, Waiting)>,
     heartbeat_queued: bool,
+    /// Releases among `actions`.
+    releases: usize,
+    /// Flows whose release was taken, and whether it has failed.
+    releasing: BTreeMap<FlowId, bool>,
 }
 
 impl Queue {
@@ -35,6 +39,8 @@ impl Queue {
             actions: VecDeque::new(),
             waiting: VecDeque::new(),
             heartbeat_queued: false,
+            releases: 0,
+            releasing: BTreeMap::new(),
         }
     }
 
@@ -42,7 +48,39 @@ impl Queue {
     pub fn push(&mut self, command: Command) {
         let id = ActionId { datapath: self.datapath, number: self.next };
         self.next += 1;
+        self.releases += usize::from(matches!(command, Command::Release { .. }));
         self.actions.push_back(Action { id, command });
+    }
+
+    /// Flows have ended, perhaps some that were never taken in: they need no release any more.
+    pub fn forget(&mut self, is_over: impl Fn(FlowId) -> bool) {
+        self.releasing.retain(|flow, _| !is_over(*flow));
+        if self.releases > 0 {
+            let before = self.actions.len();
+            self.actions.retain(|a| !matches!(a.command, Command::Release { flow } if is_over(flow)));
+            self.releases -= before - self.actions.len();
+        }
+    }
+
+    /// How a release ended. One that failed is asked for again with the next heartbeat, unless the flow has ended.
+    pub fn released(&mut self, flow: FlowId, failed: bool) {
+        if failed {
+            self.releasing.entry(flow).and_modify(|failed| *failed = true);
+        } else {
+            self.releasing.remove(&flow);
+        }
+    }
+
+    /// A flow is steered: no release that failed is asked for again.
+    pub fn steered(&mut self, flow: FlowId) {
+        self.releasing.remove(&flow);
+    }
+
+    fn release_again(&mut self) {
+        let failed: Vec<FlowId> =
+            self.releasing.iter().filter(|(_, failed)| **failed).map(|(flow, _)| *flow).collect();
+        self.releasing.retain(|_, failed| !*failed);
+        failed.into_iter().for_each(|flow| self.push(Command::Release { flow }));
     }
 
     /// Pushes a command of an algorithm, whose fields `fill` writes; unless it fails, or too many wait.
@@ -68,8 +106,9 @@ impl Queue {
         pushed
     }
 
-    /// Queues a heartbeat, unless one waits already.
+    /// Queues a heartbeat, unless one waits already, and the releases that have failed.
     pub fn heartbeat(&mut self) {
+        self.release_again();
         if !std::mem::replace(&mut self.heartbeat_queued, true) {
             self.push(Command::Heartbeat);
         }
@@ -88,7 +127,11 @@ impl Queue {
                 Command::Update { flow, .. } => Waiting::Update(flow),
                 Command::Install { uid, .. } => Waiting::Install(uid),
                 Command::SetProgram { flow, .. } => Waiting::SetProgram(flow),
-                Command::Release { .. } => Waiting::Release,
+                Command::Release { flow } => {
+                    self.releases -= 1;
+                    self.releasing.insert(flow, false);
+                    Waiting::Release(flow)
+                }
                 Command::Heartbeat => {
                     self.heartbeat_queued = false;
                     Waiting::Heartbeat
@@ -116,6 +159,12 @@ impl Queue {
 
     pub fn next_number(&self) -> u64 {
         self.next
+    }
+
+    /// Actions that wait, and those that were taken and not answered.
+    pub fn len(&self) -> (usize, usize) {
+        let failed = self.releasing.values().filter(|failed| **failed).count();
+        (self.actions.len() + failed, self.waiting.len())
     }
 
     pub fn is_idle(&self) -> bool {

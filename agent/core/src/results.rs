@@ -35,6 +35,10 @@ impl Core {
             self.counters.refused_actions += u64::from(refused);
             return self.slot_result(id.datapath, slot, matches!(waiting, Waiting::Deploy(_)), result);
         }
+        if let Waiting::Release(flow) = waiting {
+            let failed = result.as_ref().is_err_and(|e| !matches!(e, DatapathError::NoFlow(_)));
+            attached.queue.released(flow, failed);
+        }
         let Err(error) = result else {
             if let Waiting::Install(uid) = waiting
                 && let Some((_, state)) = attached.programs.get_mut(&uid)
@@ -55,7 +59,7 @@ impl Core {
                     Noted { counters, last_error }.refuse(CommandError::Datapath(error));
                 }
             }
-            Waiting::Release | Waiting::Heartbeat | Waiting::DefineSlot(_) | Waiting::Deploy(_) => {}
+            Waiting::Release(_) | Waiting::Heartbeat | Waiting::DefineSlot(_) | Waiting::Deploy(_) => {}
         }
     }
 

@@ -107,6 +107,12 @@ impl Rows {
         std::mem::take(&mut self.buffers).into_iter().map(batch).collect()
     }
 
+    /// Rows and measures that wait.
+    pub fn len(&self) -> (usize, usize) {
+        let buffers = self.buffers.values();
+        buffers.fold((0, 0), |(rows, measures), b| (rows + b.rows.len(), measures + b.measures.len()))
+    }
+
     pub fn forget(&mut self, datapath: DatapathId) {
         self.buffers.retain(|(d, _), _| *d != datapath);
     }

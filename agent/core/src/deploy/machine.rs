@@ -458,6 +458,12 @@ impl Machine {
         (self.trial.is_some() || replaced).then(|| self.ask_rollback(Why::Tripped))
     }
 
+    /// Entries that it keeps of single flows.
+    pub fn flow_entries(&self) -> usize {
+        let trial = self.trial.as_ref().map_or(0, |t| t.switchback.flow_entries());
+        self.rewarded.len() + self.tripped.len() + trial
+    }
+
     /// A flow ended.
     pub fn forget(&mut self, flow: FlowId) {
         self.tripped.remove(&flow);

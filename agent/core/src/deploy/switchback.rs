@@ -122,6 +122,11 @@ impl Switchback {
         place(flow) < self.share
     }
 
+    /// Entries that it keeps of single flows.
+    pub fn flow_entries(&self) -> usize {
+        self.sums.len() + self.first.len()
+    }
+
     /// What a flow's action under deployment `uid` was worth.
     pub fn reward(&mut self, flow: FlowId, uid: u32, reward: f64) {
         let expected = if self.tries() && self.is_canary(flow) { self.candidate } else { self.active };

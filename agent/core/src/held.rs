@@ -1,0 +1,37 @@
+//! How much the core keeps, counted.
+
+use crate::Core;
+
+/// What the core keeps at the moment: what a leak would show in.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Held {
+    /// Flows.
+    pub flows: usize,
+    /// Actions that wait to be taken.
+    pub queued: usize,
+    /// Actions that were taken and have not ended.
+    pub unanswered: usize,
+    /// Entries that policy slots keep of single flows.
+    pub slot_flows: usize,
+    /// Rows that wait for learners.
+    pub rows: usize,
+    /// Samples of paths that wait for learners.
+    pub measures: usize,
+    /// Decisions that were not taken yet.
+    pub decided: usize,
+}
+
+impl Core {
+    /// Counts what is kept. Looks at every datapath and slot: for tests and statistics, not for each turn.
+    pub fn held(&self) -> Held {
+        let mut held = Held { flows: self.flows.len(), decided: self.decided.len(), ..Held::default() };
+        (held.rows, held.measures) = self.rows.len();
+        for attached in self.datapaths.values() {
+            let (queued, unanswered) = attached.queue.len();
+            held.queued += queued;
+            held.unanswered += unanswered;
+            held.slot_flows += attached.slots.values().map(|machine| machine.flow_entries()).sum::<usize>();
+        }
+        held
+    }
+}
