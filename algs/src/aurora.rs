@@ -228,7 +228,7 @@ impl Algorithm for Aurora {
     fn policies(&self) -> Vec<PolicySource> {
         vec![PolicySource {
             slot: SLOT,
-            snapshot: Arc::from(&include_bytes!("../policies/aurora.snapshot")[..]),
+            snapshot: include_bytes!("../policies/aurora.snapshot"),
             policy: Arc::from(&include_bytes!("../policies/aurora.safetensors")[..]),
         }]
     }

@@ -169,7 +169,7 @@ impl Algorithm for Mocc {
     fn policies(&self) -> Vec<PolicySource> {
         vec![PolicySource {
             slot: SLOT,
-            snapshot: Arc::from(&include_bytes!("../policies/mocc.snapshot")[..]),
+            snapshot: include_bytes!("../policies/mocc.snapshot"),
             policy: Arc::from(&include_bytes!("../policies/mocc.safetensors")[..]),
         }]
     }

@@ -6,7 +6,7 @@ mod common;
 use ccplane_contract::{Datapath, Event, FlowId, Mode, ProgramUid, SnapshotUid};
 use ccplane_core::{Candidate, Core, Evidence, Origin, Verdict, Why, drive};
 use ccplane_infer::{FlowPolicy, Level};
-use ccplane_snapshot::Snapshot;
+use ccplane_snapshot::TrustedSnapshot;
 use common::learned::{WORTHY, learned, snapshot};
 use common::{DP, Fake, core_with, created};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock};
 
 const FLOWS: u64 = 6;
 /// By place: good ones, one that is unsafe, and one that is not worth it.
-static SNAPSHOTS: LazyLock<Vec<Arc<Snapshot>>> = LazyLock::new(|| (1..=5).map(snapshot).collect());
+static SNAPSHOTS: LazyLock<Vec<TrustedSnapshot>> = LazyLock::new(|| (1..=5).map(snapshot).collect());
 const UNSAFE: usize = 3;
 const USELESS: usize = 4;
 

@@ -21,10 +21,12 @@ pub mod control;
 mod failure;
 mod learning;
 mod metrics;
+mod owned;
 pub mod peers;
 mod place;
 pub mod qlog;
 pub mod rundir;
+mod sequences;
 mod simulate;
 
 use ccplane_alg::Algorithm;
@@ -35,7 +37,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 /// Parses the command line, does what it says, and returns the process's exit code: 0 done, 1 failed at run time,
-/// 2 the input is wrong. `extra_algorithms` are offered beside the built-in ones.
+/// 2 the input is wrong (`snapshot verify` has a 3 besides). `extra_algorithms` are offered beside the built-in ones.
 pub fn run(extra_algorithms: Vec<Arc<dyn Algorithm>>) -> ExitCode {
     let mut algorithms = ccplane_algs::all();
     algorithms.extend(extra_algorithms);
@@ -60,7 +62,7 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::Programs(args) => done(commands::programs(args)),
         Command::Reload(args) => done(commands::reload(args)),
         Command::Adopt(args) => done(commands::adopt(args)),
-        Command::Snapshot(args) => done(commands::snapshot(&args.command)),
+        Command::Snapshot(args) => commands::snapshot(&args.command),
         Command::Distill(args) => done(commands::distill(args, algorithms)),
         Command::Stop(args) => done(commands::stop(args)),
         Command::Prog(args) => done(commands::prog(args, algorithms)),

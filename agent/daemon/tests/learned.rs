@@ -4,7 +4,7 @@
 
 mod common;
 
-use ccplane_snapshot::{SigningKey, Snapshot};
+use ccplane_snapshot::{SigningKey, Snapshot, Terms};
 use common::lab::{Lab, assert_runs, kill_9};
 use common::{stderr, stdout, wait_for};
 use nix::errno::Errno;
@@ -214,25 +214,32 @@ fn an_agent_killed_while_it_pushes_leaves_the_slot_whole() {
 #[test]
 fn snapshots_are_pushed_rolled_back_or_refused_with_the_reason() {
     let (ours, theirs) = (SigningKey::generate().unwrap(), SigningKey::generate().unwrap());
-    let key = ours.verifying_key().to_hex().trim().to_owned();
-    let signed_only = format!("{STEADY}learn.require_signed = true\nlearn.keys = [\"{key}\"]\n");
+    let key = ours.verifying_key().to_hex();
+    let state = tempfile::tempdir().unwrap();
+    let signed_only = format!(
+        "{STEADY}learn.require_signed = true\nlearn.keys = [\"{key}\"]\nlearn.state = {:?}\n",
+        state.path()
+    );
+    let terms = |sequence| Terms { sequence, expires_s: u64::MAX };
     let Some(lab) = Lab::with("byhand", "aurora", &signed_only) else { return };
     let _agent = lab.home.agent();
     let flow = lab.flow();
     let first = wait_for_decisions(&lab, 10);
-    let good = renamed(1).sign(&ours);
+    let good = renamed(1).sign(&ours, terms(5));
     let good_file = file(&lab, "good.snapshot", &good.to_bytes());
 
     // Nothing of this reaches the slot.
     let before = parts(&listed(&lab));
     let mut altered = good.to_bytes();
     altered[200] ^= 1;
-    let mocc = shipped("mocc").sign(&ours).to_bytes();
-    let refusals: [(&str, &[u8], &[&str], &str); 6] = [
+    let mocc = shipped("mocc").sign(&ours, terms(5)).to_bytes();
+    let expired = renamed(1).sign(&ours, Terms { sequence: 9, expires_s: 1 }).to_bytes();
+    let refusals: [(&str, &[u8], &[&str], &str); 7] = [
+        ("expired", &expired, &[], "its signature expired"),
         ("altered", &altered, &[], "altered: its content hashes to"),
         ("short", &good.to_bytes()[..300], &[], "bytes are needed"),
         ("unsigned", &renamed(1).to_bytes(), &[], "not signed: only signed snapshots are taken"),
-        ("theirs", &renamed(1).sign(&theirs).to_bytes(), &[], "which is not trusted"),
+        ("theirs", &renamed(1).sign(&theirs, terms(5)).to_bytes(), &[], "which is not trusted"),
         ("mocc", &mocc, &["--slot", SLOT], "the slot takes snapshots of another shape"),
         ("nowhere", &good.to_bytes(), &["--slot", "9"], "no datapath has a policy slot 9"),
     ];
@@ -258,12 +265,33 @@ fn snapshots_are_pushed_rolled_back_or_refused_with_the_reason() {
     let policy = &lab.flows()["flows"][0]["policy"];
     assert_eq!(policy["snapshot"], good.hash().to_string());
 
+    // One that is older than what was taken is a replay, unless somebody asks for it.
+    let replay = file(&lab, "replay.snapshot", &renamed(2).sign(&ours, terms(4)).to_bytes());
+    let output = lab.home.run(&["snapshot", "push", &replay, "--force"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    assert!(
+        stderr(&output).contains("its sequence number is 4, one with 5 was taken"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(uid_of(&listed(&lab), "active"), Some(pushed));
+    let output = lab.home.run(&["snapshot", "push", &replay, "--allow-older", "--force"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let replayed = uid_of(&listed(&lab), "active").unwrap();
+    wait_for_uid(&lab, replayed);
     let output = lab.home.run(&["snapshot", "rollback", SLOT]);
     assert!(output.status.success(), "{}", stderr(&output));
-    wait_for_uid(&lab, first.uid);
+    wait_for_uid(&lab, pushed);
+    push(&lab, &file(&lab, "again.snapshot", &renamed(3).sign(&ours, terms(5)).to_bytes()));
+    let again = uid_of(&listed(&lab), "active").unwrap();
+    wait_for_uid(&lab, again);
+
+    let output = lab.home.run(&["snapshot", "rollback", SLOT]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    wait_for_uid(&lab, pushed);
     wait_for_decisions(&lab, 3);
     let list = listed(&lab);
-    assert_eq!(uid_of(&list, "active"), Some(first.uid));
+    assert_eq!(uid_of(&list, "active"), Some(pushed));
     assert!(list["decisions"].to_string().contains("rolled back by hand"), "{list}");
     assert_runs(&flow, "after a roll-back");
 }

@@ -288,7 +288,7 @@ fn a_server_begins_with_what_an_earlier_one_kept() {
 
     // As it keeps what was promoted: another snapshot of Aurora's network, with its policy.
     let shipped = ccplane_algs::Aurora::default().policies().remove(0);
-    let mut parts = Snapshot::parse(&shipped.snapshot).unwrap().into_parts();
+    let mut parts = Snapshot::built_in(shipped.snapshot).unwrap().into_parts();
     parts.provenance.created_by = "an earlier server".to_owned();
     let learned = Snapshot::new(parts).unwrap();
     let name = learned.hash().to_string();

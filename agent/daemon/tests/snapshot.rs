@@ -78,6 +78,10 @@ fn a_policy_becomes_a_snapshot_that_can_be_signed() {
     assert!(ok(dir, &["verify", "p.snapshot"]).contains("not signed"));
     assert!(refused(dir, &["verify", "p.snapshot", "--key", "ours.pub"]).contains("not signed"));
     ok(dir, &["sign", "p.snapshot", "--key", "ours", "--out", "signed.snapshot"]);
+    let unchecked = ccplane(dir, &["verify", "signed.snapshot"]);
+    let text = String::from_utf8(unchecked.stdout).unwrap();
+    assert_eq!(unchecked.status.code(), Some(3), "{text}");
+    assert!(text.contains("signature not checked: no key") && !text.contains("ok"), "{text}");
     let verified = ok(dir, &["verify", "signed.snapshot", "--key", "theirs.pub", "--key", "ours.pub"]);
     assert!(verified.contains(&snapshot.hash().to_string()), "signing does not rename: {verified}");
     assert!(refused(dir, &["verify", "signed.snapshot", "--key", "theirs.pub"]).contains("not trusted"));

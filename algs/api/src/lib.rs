@@ -73,8 +73,8 @@ pub trait Algorithm: Send + Sync {
 pub struct PolicySource {
     /// The slot; no other algorithm's.
     pub slot: u8,
-    /// The snapshot that flows start with: the content of a snapshot file.
-    pub snapshot: Arc<[u8]>,
+    /// The snapshot that flows start with: the content of a snapshot file, built in, so that the program vouches for it.
+    pub snapshot: &'static [u8],
     /// The float policy that it was made from, which learning goes on from: the content of a policy file.
     pub policy: Arc<[u8]>,
 }

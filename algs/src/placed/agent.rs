@@ -139,7 +139,7 @@ impl Version {
         let [program] = &algorithm.programs()[..] else { return None };
         let mut asking = Asking::of(program.source)?;
         let policy = algorithm.policies().into_iter().find(|p| p.slot == asking.slot)?;
-        let snapshot = Snapshot::parse(&policy.snapshot).ok()?;
+        let snapshot = Snapshot::built_in(policy.snapshot).ok()?;
         let image = snapshot.image(&DeployOptions::ONLY);
         let cell = |register: &String| match register.strip_prefix("Report.") {
             Some(name) => Some(Cell::Reported(name.to_owned())),

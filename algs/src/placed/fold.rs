@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn it_is_distilled_from_the_snapshot_that_ships() {
         let shipped = Aurora::default().policies().remove(0);
-        let hash = Snapshot::parse(&shipped.snapshot).unwrap().hash();
+        let hash = Snapshot::built_in(shipped.snapshot).unwrap().hash();
         let source = Distilled::default().programs().remove(0).source;
         assert!(source.contains(&format!("# Of snapshot {hash}.\n")), "distil it anew, from {hash}");
     }

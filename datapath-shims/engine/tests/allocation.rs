@@ -73,7 +73,7 @@ fn an_ack_neither_allocates_nor_frees() {
 
     // Another snapshot: the table that the flow had is freed by the handle.
     let snapshot =
-        Snapshot::parse(&ccplane_alg::Algorithm::policies(&Aurora::default())[0].snapshot).unwrap();
+        Snapshot::built_in(ccplane_alg::Algorithm::policies(&Aurora::default())[0].snapshot).unwrap();
     for uid in 2..9 {
         let options = DeployOptions { uid: NonZeroU32::new(uid).unwrap(), ..DeployOptions::ONLY };
         handle.push(0, &snapshot.image(&options), Part::Active).unwrap();

@@ -1,7 +1,7 @@
 //! A snapshot, and the image that a datapath gets of it.
 
 use crate::format;
-use crate::keys::{Signature, SigningKey, VerifyingKey};
+use crate::keys::{Signature, SigningKey, Terms, VerifyingKey};
 use crate::{Calibration, Fidelity, Hash, Network, PolicySpec, Provenance, SnapshotError};
 use ccplane_infer::{MAX_INPUTS, NOISE_DEVIATION, Shape, image, lanes, tables};
 use serde::{Deserialize, Serialize};
@@ -46,11 +46,27 @@ pub struct Parts {
 }
 
 /// A policy as integers: immutable, and right by construction.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Snapshot {
     parts: Parts,
     hash: Hash,
     signature: Option<Signature>,
+    maker: Maker,
+}
+
+/// Who has made a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Maker {
+    /// This process, or it was built in.
+    Us,
+    /// Nobody knows: it was read.
+    Anyone,
+}
+
+impl PartialEq for Snapshot {
+    fn eq(&self, other: &Snapshot) -> bool {
+        self.hash == other.hash && self.parts == other.parts && self.signature == other.signature
+    }
 }
 
 /// How a snapshot is deployed.
@@ -77,7 +93,7 @@ impl Snapshot {
     pub fn new(parts: Parts) -> Result<Snapshot, SnapshotError> {
         format::check(&parts)?;
         let hash = format::hash_of(&format::content(&parts));
-        let snapshot = Snapshot { parts, hash, signature: None };
+        let snapshot = Snapshot { parts, hash, signature: None, maker: Maker::Us };
         let found = snapshot.to_bytes().len();
         if found > format::MAX_SNAPSHOT_BYTES {
             return Err(SnapshotError::TooLarge { found });
@@ -90,15 +106,29 @@ impl Snapshot {
     ///
     /// The bytes, little-endian: `CCPLSNAP`, u32 format version, u32 length of the content, SHA-256 of the three of
     /// magic, version and content; then the content; then nothing or a signature. The content is sections in the order
-    /// policy (1), network (2), guards (3), calibration (4), fidelity (5), provenance (6), the signature's tag is 7;
+    /// policy (1), network (2), guards (3), calibration (4), fidelity (5), provenance (6);
     /// each is u32 tag, u32 length, and its fields in the order of the types here, texts and lists preceded by a u32
-    /// count.
+    /// count. A signature's fields are its sequence number (u64), the end of its validity (u64, seconds since 1970), key and
+    /// ed25519 signature, tag 8; tag 7 is that of earlier versions, without the first two.
     ///
     /// # Errors
     /// The first field that is wrong. Never panics.
     pub fn parse(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
         let (parts, hash, signature) = format::parse(bytes)?;
-        Ok(Snapshot { parts, hash, signature })
+        Ok(Snapshot { parts, hash, signature, maker: Maker::Anyone })
+    }
+
+    /// Reads the bytes of a file that was built into this program, which vouches for it.
+    ///
+    /// # Errors
+    /// As [`Snapshot::parse`].
+    pub fn built_in(bytes: &'static [u8]) -> Result<Snapshot, SnapshotError> {
+        Snapshot::parse(bytes).map(|snapshot| Snapshot { maker: Maker::Us, ..snapshot })
+    }
+
+    /// Whether it was read, from a file or a socket: then only a signature can vouch for it.
+    pub fn is_from_elsewhere(&self) -> bool {
+        self.maker == Maker::Anyone
     }
 
     /// The file's bytes. The same snapshot always gives the same ones.
@@ -156,10 +186,20 @@ impl Snapshot {
         self.signature.as_ref()
     }
 
-    /// The snapshot signed by `key`, in place of whatever signature it had.
-    pub fn sign(mut self, key: &SigningKey) -> Snapshot {
-        self.signature = Some(key.sign(&self.hash));
+    /// The snapshot signed by `key` on these terms, in place of whatever signature it had.
+    pub fn sign(mut self, key: &SigningKey, terms: Terms) -> Snapshot {
+        self.signature = Some(key.sign(&self.hash, terms));
         self
+    }
+
+    /// Checks that the signature, if there is one, is by the key that it names. Whose key that is remains unknown.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Corrupt`].
+    pub fn check_signature(&self) -> Result<(), SnapshotError> {
+        let Some(signature) = &self.signature else { return Ok(()) };
+        let key = VerifyingKey::from_bytes(&signature.key).map_err(|_| SnapshotError::Corrupt)?;
+        if key.has_signed(&self.hash, signature) { Ok(()) } else { Err(SnapshotError::Corrupt) }
     }
 
     /// Checks that `key` has signed it.

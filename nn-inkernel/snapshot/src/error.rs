@@ -114,4 +114,28 @@ pub enum SnapshotError {
     /// The signature is not this key's on this snapshot.
     #[error("the signature is not by this key on this snapshot")]
     Signature,
+    /// The signature is not by the key that it names.
+    #[error("the signature is corrupt: it is not by the key that it names, on this snapshot")]
+    Corrupt,
+    /// Signed by an earlier version.
+    #[error("signed without a sequence number and an expiry, as earlier versions did: sign it anew")]
+    NoTerms,
+    /// The signature's validity has ended.
+    #[error(
+        "its signature expired {days} days ago: sign it anew, or take it all the same with --allow-older"
+    )]
+    Expired {
+        /// How long ago, whole days.
+        days: u64,
+    },
+    /// A later snapshot of the algorithm was taken before.
+    #[error(
+        "its sequence number is {sequence}, one with {newest} was taken before: take it all the same with --allow-older"
+    )]
+    Older {
+        /// The signature's number.
+        sequence: u64,
+        /// The largest so far.
+        newest: u64,
+    },
 }

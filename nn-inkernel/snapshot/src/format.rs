@@ -1,6 +1,6 @@
 //! The bytes of a snapshot. What they mean is on [`Snapshot::parse`](crate::Snapshot::parse).
 
-use crate::keys::Signature;
+use crate::keys::{Signature, Terms};
 use crate::{
     Action, ActionMap, Calibration, Feature, Fidelity, Guards, Hash, Layer, MAX_NAME_BYTES, MAX_TEXT_BYTES,
     Network, Parts, PolicySpec, Provenance, SnapshotError,
@@ -22,7 +22,9 @@ const GUARDS: u32 = 3;
 const CALIBRATION: u32 = 4;
 const FIDELITY: u32 = 5;
 const PROVENANCE: u32 = 6;
-const SIGNATURE: u32 = 7;
+/// As earlier versions signed.
+const SIGNATURE_WITHOUT_TERMS: u32 = 7;
+const SIGNATURE: u32 = 8;
 
 pub(crate) fn hash_of(content: &[u8]) -> Hash {
     let digest = Sha256::new().chain_update(MAGIC).chain_update(FORMAT_VERSION.to_le_bytes());
@@ -36,7 +38,12 @@ pub(crate) fn file(content: &[u8], signature: Option<&Signature>) -> Vec<u8> {
     out.extend(hash_of(content).0);
     out.extend(content);
     if let Some(signature) = signature {
-        section(&mut out, SIGNATURE, |out| {
+        let tag = if signature.terms.is_some() { SIGNATURE } else { SIGNATURE_WITHOUT_TERMS };
+        section(&mut out, tag, |out| {
+            if let Some(Terms { sequence, expires_s }) = signature.terms {
+                put_u64(out, sequence);
+                put_u64(out, expires_s);
+            }
             out.extend(signature.key);
             out.extend(signature.signature);
         });
@@ -205,7 +212,17 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<(Parts, Hash, Option<Signature>), Sn
     if stored != computed {
         return Err(SnapshotError::Altered { stored, computed });
     }
-    let signature = if reader.at < bytes.len() { Some(reader.section(SIGNATURE, signature)?) } else { None };
+    let signature = match bytes.get(reader.at..) {
+        None | Some([]) => None,
+        Some(rest) if rest.starts_with(&SIGNATURE_WITHOUT_TERMS.to_le_bytes()) => {
+            Some(reader.section(SIGNATURE_WITHOUT_TERMS, |r| signature(r, None))?)
+        }
+        Some(_) => Some(reader.section(SIGNATURE, |r| {
+            let terms =
+                Terms { sequence: r.u64("signature.sequence")?, expires_s: r.u64("signature.expires_s")? };
+            signature(r, Some(terms))
+        })?),
+    };
     reader.end("file")?;
     let mut content = Reader { bytes: &bytes[..HEADER_BYTES + len], at: HEADER_BYTES };
     let parts = Parts {
@@ -305,8 +322,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn signature(r: &mut Reader<'_>) -> Result<Signature, SnapshotError> {
-    Ok(Signature { key: r.array("signature.key")?, signature: r.array("signature.signature")? })
+fn signature(r: &mut Reader<'_>, terms: Option<Terms>) -> Result<Signature, SnapshotError> {
+    Ok(Signature { key: r.array("signature.key")?, signature: r.array("signature.signature")?, terms })
 }
 
 fn policy(r: &mut Reader<'_>) -> Result<PolicySpec, SnapshotError> {

@@ -16,6 +16,7 @@ mod keys;
 mod network;
 mod record;
 mod spec;
+mod trust;
 
 pub use ccplane_infer as infer;
 
@@ -23,10 +24,11 @@ pub use build::{DeployOptions, Guards, Parts, Snapshot};
 pub use error::SnapshotError;
 pub use format::{FORMAT_VERSION, MAX_SNAPSHOT_BYTES};
 pub use hash::{Hash, HashError};
-pub use keys::{KeyError, Signature, SigningKey, Trust, VerifyingKey};
+pub use keys::{KeyError, Signature, SigningKey, Terms, VerifyingKey};
 pub use network::{Layer, Network, NetworkError};
 pub use record::{Calibration, Fidelity, MAX_TEXT_BYTES, Provenance};
 pub use spec::{
     Action, ActionMap, Feature, MAX_BOUND_Q16, MAX_CHANGE_Q20, MAX_KNOB, MAX_NAME_BYTES, PolicySpec,
     SpecError,
 };
+pub use trust::{Admission, Trust, TrustedSnapshot};

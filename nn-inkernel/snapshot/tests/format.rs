@@ -5,11 +5,11 @@ mod support;
 
 use ccplane_infer::{Bits, Model, Prepared, check, image};
 use ccplane_snapshot::{
-    ActionMap, DeployOptions, Feature, Hash, MAX_SNAPSHOT_BYTES, Network, NetworkError, PolicySpec,
-    SigningKey, Snapshot, SnapshotError, SpecError, Trust, VerifyingKey,
+    ActionMap, DeployOptions, Feature, Hash, MAX_SNAPSHOT_BYTES, Network, NetworkError, PolicySpec, Snapshot,
+    SnapshotError, SpecError,
 };
 use std::num::NonZeroU32;
-use support::{action, features, forge, layers, parts, snapshot};
+use support::{TERMS, action, features, forge, key, layers, parts, snapshot};
 
 const DEPLOY: DeployOptions = DeployOptions { uid: NonZeroU32::new(5).unwrap(), noise_q16: 3_277, pin: true };
 
@@ -21,7 +21,7 @@ fn files_read_as_they_were_written() {
         assert_eq!(Snapshot::parse(&bytes).unwrap(), snapshot);
         assert_eq!(Snapshot::parse(&bytes).unwrap().to_bytes(), bytes);
         assert_eq!(Snapshot::new(snapshot.clone().into_parts()).unwrap(), snapshot);
-        let signed = snapshot.clone().sign(&SigningKey::from_hex(&"07".repeat(32)).unwrap());
+        let signed = snapshot.clone().sign(&key(), TERMS);
         assert_eq!(Snapshot::parse(&signed.to_bytes()).unwrap(), signed);
         assert_eq!(signed.hash(), snapshot.hash(), "signing does not rename");
     }
@@ -252,35 +252,4 @@ fn inputs_are_clipped_then_linear() {
     spec.normalise(&[4_500], &mut out);
     assert_eq!(out[..2], [0.0, -1.0], "missing cells are 0, which is below the ratio's range");
     assert!(out[2].abs() < 1e-6);
-}
-
-#[test]
-fn signatures_are_by_one_key_on_one_snapshot() {
-    let (key, other) = (SigningKey::generate().unwrap(), SigningKey::generate().unwrap());
-    let verifying = VerifyingKey::from_hex(&key.verifying_key().to_hex()).unwrap();
-    let plain = snapshot(Bits::W8);
-    let signed = plain.clone().sign(&SigningKey::from_hex(&key.to_hex()).unwrap());
-    assert_eq!(signed.verify(&verifying), Ok(()));
-    assert_eq!(signed.verify(&other.verifying_key()), Err(SnapshotError::Signature));
-    assert_eq!(plain.verify(&verifying), Err(SnapshotError::Unsigned));
-    // The signature of another snapshot, moved here.
-    let theirs = snapshot(Bits::W16).sign(&key).to_bytes();
-    let moved = [plain.to_bytes(), theirs[theirs.len() - 104..].to_vec()].concat();
-    assert_eq!(Snapshot::parse(&moved).unwrap().verify(&verifying), Err(SnapshotError::Signature));
-    for at in 0..96 {
-        let mut bytes = signed.to_bytes();
-        let last = bytes.len();
-        bytes[last - 1 - at] ^= 1;
-        assert_eq!(Snapshot::parse(&bytes).unwrap().verify(&verifying), Err(SnapshotError::Signature));
-    }
-    let only = Trust::SignedBy(vec![other.verifying_key(), verifying]);
-    assert_eq!(only.admit(&signed), Ok(()));
-    assert_eq!(only.admit(&plain), Err(SnapshotError::Unsigned));
-    let unknown = Trust::SignedBy(vec![other.verifying_key()]).admit(&signed);
-    assert!(
-        matches!(unknown, Err(SnapshotError::UnknownSigner { key }) if key == signed.signature().unwrap().key_hex())
-    );
-    assert_eq!(Trust::Any.admit(&plain), Ok(()));
-    assert!(SigningKey::from_hex("12").is_err() && VerifyingKey::from_hex(&"0".repeat(64)).is_err());
-    assert!(!format!("{key:?}").contains(key.to_hex().trim()), "a secret does not print");
 }

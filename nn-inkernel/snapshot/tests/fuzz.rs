@@ -7,8 +7,8 @@
 mod support;
 
 use ccplane_infer::{Bits, Prepared};
-use ccplane_snapshot::{DeployOptions, SigningKey, Snapshot};
-use support::{forge, snapshot};
+use ccplane_snapshot::{DeployOptions, Snapshot};
+use support::{TERMS, forge, key, snapshot};
 
 fn check(bytes: &[u8]) {
     let Ok(snapshot) = Snapshot::parse(bytes) else { return };
@@ -20,8 +20,8 @@ fn check(bytes: &[u8]) {
 
 /// A snapshot with some of its content's bytes replaced and its hash set right.
 fn mutate((wide, edits, cut): &(bool, Vec<(u16, u8)>, u8)) -> Vec<u8> {
-    let key = SigningKey::from_hex(&"07".repeat(32)).unwrap();
-    let bytes = snapshot(if *wide { Bits::W16 } else { Bits::W8 }).sign(&key).to_bytes();
+    let key = key();
+    let bytes = snapshot(if *wide { Bits::W16 } else { Bits::W8 }).sign(&key, TERMS).to_bytes();
     forge(&bytes, |content| {
         for (at, byte) in edits {
             let at = usize::from(*at) % content.len();

@@ -24,7 +24,7 @@ pub(crate) use machine::{Machine, SlotState};
 
 use crate::DatapathId;
 use ccplane_contract::{DatapathError, SnapshotUid};
-use ccplane_snapshot::{Hash, Snapshot};
+use ccplane_snapshot::{Hash, TrustedSnapshot};
 use std::fmt;
 use std::sync::Arc;
 use switchback::Windows;
@@ -161,8 +161,8 @@ impl Origin {
 /// A snapshot that may be pushed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Candidate {
-    /// The snapshot.
-    pub snapshot: Arc<Snapshot>,
+    /// The snapshot, admitted: what was not cannot reach a slot.
+    pub snapshot: TrustedSnapshot,
     /// Where it comes from.
     pub origin: Origin,
 }

@@ -5,8 +5,8 @@ use ccplane_alg::{PolicySource, ProgramSource, Row};
 use ccplane_core::{Candidate, Evidence, Origin};
 use ccplane_infer::Bits;
 use ccplane_snapshot::{
-    Action, ActionMap, Calibration, Feature, Fidelity, Guards, Layer, Network, Parts, PolicySpec, Provenance,
-    Snapshot,
+    Action, ActionMap, Admission, Calibration, Feature, Fidelity, Guards, Layer, Network, Parts, PolicySpec,
+    Provenance, Snapshot, Trust, TrustedSnapshot,
 };
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub const LEARNED: &str = "
   (report))";
 
 /// A policy whose action is `bias / 127`, whatever its two inputs.
-pub fn snapshot(bias: i32) -> Arc<Snapshot> {
+pub fn snapshot(bias: i32) -> TrustedSnapshot {
     let feature = |name: &str| Feature { name: name.to_owned(), lo: 0, hi: 10_000 };
     let map = ActionMap::Rate;
     let action = Action { map, bound_q16: 65_536, step_q20: 1 << 15, knob_min: 1500, knob_max: 1 << 30 };
@@ -35,7 +35,7 @@ pub fn snapshot(bias: i32) -> Arc<Snapshot> {
         fidelity: Fidelity { visited_samples: 1, ..Fidelity::default() },
         provenance: Provenance { algorithm: "learned".to_owned(), ..Provenance::default() },
     };
-    Arc::new(Snapshot::new(parts).unwrap())
+    Trust::OURS.admit(Snapshot::new(parts).unwrap(), &Admission::default()).unwrap()
 }
 
 /// An algorithm that asks slot 3 and gives a row for each report; of the largest number, one whose reward is none.
@@ -57,7 +57,7 @@ pub fn learned(name: &'static str) -> Told {
         });
     });
     told.policies =
-        vec![PolicySource { slot: 3, snapshot: snapshot(0).to_bytes().into(), policy: Arc::default() }];
+        vec![PolicySource { slot: 3, snapshot: snapshot(0).to_bytes().leak(), policy: Arc::default() }];
     told
 }
 

@@ -8,12 +8,13 @@ use crate::control::{
 };
 use crate::learning::LearnerView;
 use crate::qlog::{self, Filter, Subscription};
+use crate::sequences::{Admissions, RefusedSnapshot};
 use ccplane_core::{Candidate, Origin};
-use ccplane_snapshot::{Snapshot, SnapshotError, Trust};
+use ccplane_snapshot::{Snapshot, SnapshotError};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::timeout;
@@ -35,6 +36,8 @@ enum Unfit {
     Digits,
     #[error("{0}")]
     Snapshot(#[from] SnapshotError),
+    #[error("{0}")]
+    Refused(#[from] RefusedSnapshot),
     #[error("a canary's share is {0}: above 0 and below 1 is needed")]
     Share(f64),
 }
@@ -43,17 +46,23 @@ enum Unfit {
 pub(super) struct ByHand {
     pub(super) learners: Vec<LearnerView>,
     /// Whose snapshots are taken.
-    pub(super) trust: Trust,
+    pub(super) admissions: Admissions,
 }
 
 impl ByHand {
-    fn candidate(&self, digits: &str, share: Option<f64>, force: bool) -> Result<Candidate, Unfit> {
+    fn candidate(
+        &self,
+        digits: &str,
+        share: Option<f64>,
+        force: bool,
+        allow_older: bool,
+    ) -> Result<Candidate, Unfit> {
         let snapshot = Snapshot::parse(&from_hex(digits).ok_or(Unfit::Digits)?)?;
-        self.trust.admit(&snapshot)?;
         if let Some(share) = share.filter(|s| !(*s > 0.0 && *s < 1.0)) {
             return Err(Unfit::Share(share));
         }
-        Ok(Candidate { snapshot: Arc::new(snapshot), origin: Origin::Operator { share, force } })
+        let snapshot = self.admissions.admit(snapshot, allow_older)?;
+        Ok(Candidate { snapshot, origin: Origin::Operator { share, force } })
     }
 
     fn records(&self) -> Vec<LearnerRecord> {
@@ -151,8 +160,8 @@ impl Handle {
                 all.decisions.sort_by(|a, b| a.time_s.total_cmp(&b.time_s));
                 Response::Snapshots(all)
             }
-            Request::Push { snapshot, slot, canary, force } => {
-                match self.by_hand.candidate(&snapshot, canary, force) {
+            Request::Push { snapshot, slot, canary, force, allow_older } => {
+                match self.by_hand.candidate(&snapshot, canary, force, allow_older) {
                     Ok(candidate) => self.push(&candidate, slot).await?,
                     Err(unfit) => Response::Error { message: unfit.to_string() },
                 }

@@ -17,10 +17,12 @@ use crate::clock;
 use crate::config::{Config, DEFAULT_TOML, LearnMode, OnOff, Switch, Transport, resolve_rules};
 use crate::control::{Answer, Request, Response, Server, ServerLimits};
 use crate::failure::Failure;
-use crate::learning::{Ask, LearnerView, Learning, LoopId, POLICIES};
+use crate::learning::{Ask, Beginning, Learning, LoopId, POLICIES};
+use crate::owned::Folder;
 use crate::peers::{Hub, HubOptions};
 use crate::place::Located;
 use crate::rundir::{self, InstanceLock, RunDirError};
+use crate::sequences::Admissions;
 use ccplane_alg::Algorithm;
 use ccplane_core::{Catalog, CatalogError, Core, Rules};
 pub(crate) use embedded::waker;
@@ -76,7 +78,7 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     let Config { default_algorithm, rules, .. } = &located.config;
     let rules = resolve_rules(default_algorithm, rules, &names).map_err(Failure::input)?;
     if args.check_config {
-        return core(algorithms, &rules, &located.config, KERNEL_LOOP).map(|_| ());
+        return core(algorithms, &rules, &located.config, KERNEL_LOOP, None).map(|_| ());
     }
     log_to_stderr(&located.config.log);
     let run_dir = located.run_dir()?.to_owned();
@@ -85,14 +87,17 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     // Before anything is attached: a signal that comes while the agent starts is not to end it there and then.
     let signals = runtime.block_on(async { Signals::new() })?;
     let mut observed = Observed::new(&located.config);
-    let learning = Learning::new(&located.config.learn, algorithms, &rules, Some(run_dir.join(POLICIES)))?;
+    let learn = &located.config.learn;
+    let admissions = Admissions::open(learn.trust(), learn.state.as_deref()).map_err(Failure::runtime)?;
+    let policies = Folder::open(&run_dir.join(POLICIES)).map_err(Failure::runtime)?;
+    let learning = Learning::new(learn, algorithms, &rules, Some(policies), None)?;
     let workers = start_loops(&located, &rules, algorithms, &mut observed, &learning)?;
     let learners = learning.views();
     observed.learners(learners.clone());
     let _learning = learning.start(ask(workers.iter().map(Worker::queries).collect()));
     privileges::keep(privileges::NOTHING);
     let running = Running { args, located: &located, lock, algorithms: names, signals, workers };
-    runtime.block_on(running.serve(observed, learners))
+    runtime.block_on(running.serve(observed, ByHand { learners, admissions }))
 }
 
 fn catalog(algorithms: &[Arc<dyn Algorithm>]) -> Result<Catalog, Failure> {
@@ -162,7 +167,7 @@ fn start_loops(
             Ok(Box::new(Peers::new(Hub::bind(&socket, options)?)))
         };
         let metrics = observed.of_loop("peers");
-        let core = core(algorithms, rules, config, PEERS_LOOP)?;
+        let core = core(algorithms, rules, config, PEERS_LOOP, None)?;
         let post = learning.post(PEERS_LOOP);
         let worker = Worker::spawn("peers", privileges::NOTHING, core, pace, metrics.clone(), post, attach)
             .map_err(Failure::runtime)?;
@@ -185,6 +190,7 @@ fn core(
     rules: &Rules,
     config: &Config,
     of: LoopId,
+    beginning: Option<&Beginning>,
 ) -> Result<Core, Failure> {
     let learn = &config.learn;
     let batch_us = learn.batch_ms.get() * 1000;
@@ -197,7 +203,13 @@ fn core(
         first_deployment: first_uid() | u32::from(of.0) << UIDS_PER_LOOP_BITS,
         push: learn.push_rules(),
     };
-    Core::new(catalog(algorithms)?, rules.clone(), limits).map_err(Failure::input)
+    let mut catalog = catalog(algorithms)?;
+    if let Some(Beginning { algorithm, snapshot, .. }) = beginning
+        && !catalog.begin_with(algorithm, snapshot.clone())
+    {
+        warn!(algorithm, snapshot = %snapshot.hash(), "not of the network that ships: flows begin with that one");
+    }
+    Core::new(catalog, rules.clone(), limits).map_err(Failure::input)
 }
 
 /// A started agent. However it ends, its loops hand their flows over and detach.
@@ -212,14 +224,13 @@ struct Running<'a> {
 
 impl Running<'_> {
     /// Serves until told to stop, then stops.
-    async fn serve(mut self, observed: Observed, learners: Vec<LearnerView>) -> Result<(), Failure> {
+    async fn serve(mut self, observed: Observed, by_hand: ByHand) -> Result<(), Failure> {
         let config = &self.located.config;
         let timeout = config.control.timeout_ms.millis();
         let limits = ServerLimits { clients: config.control.max_clients.count(), timeout };
         let server = Server::bind(&self.located.control_socket, limits)?;
         let queries = self.workers.iter().map(Worker::queries).collect();
         let rules = (config.default_algorithm.clone(), config.rules.len());
-        let by_hand = ByHand { learners, trust: config.learn.trust() };
         let handle = Arc::new(Handle::new(queries, self.algorithms.clone(), timeout, rules, by_hand));
         let serving = server.serve(Arc::clone(&handle) as Arc<dyn Answer>);
         let observing = observed.serve(&config.metrics).await.map_err(Failure::runtime)?;

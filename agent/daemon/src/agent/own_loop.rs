@@ -8,27 +8,27 @@ use crate::clock;
 use crate::config::Config;
 use crate::control::{DecisionRecord, FlowRecord, LearnerRecord, SlotRecord};
 use crate::failure::Failure;
-use crate::learning::{LearnerView, Learning, Post, Running};
+use crate::learning::{Beginning, LearnerView, Learning, Post, Running};
 use crate::metrics::LoopMetrics;
+use crate::owned::Folder;
 use crate::place::Located;
 use ccplane_alg::Algorithm;
 use ccplane_contract::Datapath;
 use ccplane_core::{Core, Rules};
 use ccplane_ebpf::{EbpfDatapath, EbpfError};
 use std::convert::Infallible;
-use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Whether policies are learned beside their flows.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Learns {
     /// They are not.
     No,
     /// What is learned ends with the loop.
     Forgets,
-    /// What is promoted is kept in this directory.
-    Keeps(PathBuf),
+    /// What is promoted is kept in this folder; flows begin with what was kept there, if it is given.
+    Keeps(Folder, Option<Beginning>),
 }
 
 impl From<bool> for Learns {
@@ -62,7 +62,7 @@ impl OwnLoop {
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
-        let (located, learning) = learning(located, rules, algorithms, None)?;
+        let (located, learning) = learning(located, rules, algorithms, None, None)?;
         let post = learning.post(KERNEL_LOOP);
         let started = OwnLoop::start_counted(&located, rules, algorithms, None, post)?;
         Ok(started.map(|kernel| kernel.with(learning)))
@@ -78,22 +78,25 @@ impl OwnLoop {
         woken: Woken,
         learns: impl Into<Learns>,
     ) -> Result<OwnLoop, Failure> {
-        let start = |config: &Config, post: Post| -> Result<OwnLoop, Failure> {
+        let start = |config: &Config, core: Core, post: Post| -> Result<OwnLoop, Failure> {
             let attach = move |core: &mut Core| -> Result<Box<dyn Source>, Infallible> {
                 Ok(Box::new(Embedded::new(datapath, woken, core)))
             };
-            let core = core(algorithms, rules, config, KERNEL_LOOP)?;
             let pace = Pace::new(&config.agent);
             let spawned = Worker::spawn("embedded", privileges::NOTHING, core, pace, None, post, attach);
             Ok(OwnLoop { worker: spawned.map_err(Failure::runtime)?, learners: None, views: Vec::new() })
         };
-        let directory = match learns.into() {
-            Learns::No => return start(&located.config, Post::none()),
-            Learns::Forgets => None,
-            Learns::Keeps(directory) => Some(directory),
+        let (folder, beginning) = match learns.into() {
+            Learns::No => {
+                let core = core(algorithms, rules, &located.config, KERNEL_LOOP, None)?;
+                return start(&located.config, core, Post::none());
+            }
+            Learns::Forgets => (None, None),
+            Learns::Keeps(folder, beginning) => (Some(folder), beginning),
         };
-        let (located, learning) = learning(located, rules, algorithms, directory)?;
-        Ok(start(&located.config, learning.post(KERNEL_LOOP))?.with(learning))
+        let core = core(algorithms, rules, &learns_on(located), KERNEL_LOOP, beginning.as_ref())?;
+        let (located, learning) = learning(located, rules, algorithms, folder, beginning)?;
+        Ok(start(&located.config, core, learning.post(KERNEL_LOOP))?.with(learning))
     }
 
     fn with(self, learning: Learning) -> OwnLoop {
@@ -117,7 +120,7 @@ impl OwnLoop {
             let datapath = EbpfDatapath::attach(options)?;
             Ok(Box::new(Kernel::new(&name, datapath, core, clock::now_us())))
         };
-        let core = core(algorithms, rules, config, KERNEL_LOOP)?;
+        let core = core(algorithms, rules, config, KERNEL_LOOP, None)?;
         let pace = Pace::new(&config.agent);
         match Worker::spawn("kernel", privileges::KERNEL, core, pace, metrics, post, attach) {
             Ok(worker) => Ok(Ok(OwnLoop { worker, learners: None, views: Vec::new() })),
@@ -173,14 +176,20 @@ impl OwnLoop {
     }
 }
 
-/// As configured, but algorithms with a policy learn; who learns. What is learned is kept in `directory`, if there is one.
+/// As configured, but algorithms with a policy learn; who learns. What is learned is kept in `folder`, if there is one.
 fn learning(
     located: &Located,
     rules: &Rules,
     algorithms: &[Arc<dyn Algorithm>],
-    directory: Option<PathBuf>,
+    folder: Option<Folder>,
+    beginning: Option<Beginning>,
 ) -> Result<(Located, Learning), Failure> {
-    let config = Config { learn: located.config.learn.on(), ..located.config.clone() };
-    let learning = Learning::new(&config.learn, algorithms, rules, directory)?;
+    let config = learns_on(located);
+    let learning = Learning::new(&config.learn, algorithms, rules, folder, beginning)?;
     Ok((Located { config, control_socket: located.control_socket.clone() }, learning))
+}
+
+/// As configured, but algorithms with a policy learn.
+fn learns_on(located: &Located) -> Config {
+    Config { learn: located.config.learn.on(), ..located.config.clone() }
 }

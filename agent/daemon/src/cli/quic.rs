@@ -103,9 +103,15 @@ pub(crate) struct QuicServeArgs {
     pub(crate) learn: bool,
 
     /// Keep what is learned and promoted in this folder, which is made if need be, and begin with what an earlier server
-    /// with this algorithm kept there. What is kept for another network than the algorithm's is not used.
+    /// with this algorithm kept there. What is kept for another network than the algorithm's is not used. The folder must be
+    /// this user's, and nobody else may write to it; where the configuration asks for signatures, what is kept needs one,
+    /// too (`ccplane snapshot sign`). Files that no server wrote there stay.
     #[arg(long, value_name = "FOLDER", requires = "learn")]
     pub(crate) keep: Option<PathBuf>,
+
+    /// Begin also with a snapshot whose signature has expired, or is older than that of one that was taken.
+    #[arg(long, requires = "keep")]
+    pub(crate) allow_older: bool,
 
     /// Let clients put files there.
     #[arg(long)]

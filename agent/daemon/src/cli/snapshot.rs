@@ -69,6 +69,10 @@ pub(crate) struct SnapshotPushArgs {
     /// To all flows at once, untried.
     #[arg(long)]
     pub(crate) force: bool,
+
+    /// Also if its signature has expired, or its sequence number is below that of a snapshot taken before.
+    #[arg(long)]
+    pub(crate) allow_older: bool,
 }
 
 /// Drop what a slot has on trial; where it has nothing on trial, make its last good snapshot active again.

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 /// So that what a policy visits fits into memory.
 const MAX_EPISODES: i64 = 1000;
+/// A signature's longest validity, days.
+const MAX_VALID_DAYS: u64 = 36_500;
 
 /// Make a snapshot of a trained policy.
 ///
@@ -76,6 +78,9 @@ pub(crate) struct SnapshotInspectArgs {
 }
 
 /// Check a snapshot: that it is whole, that no sum of its network can overflow, and who has signed it.
+///
+/// Exit code 0: all of that holds. 2: something does not. 3: it is whole, and its signature is by the key that it names, but
+/// no --key says whose key that is.
 #[derive(Args, Debug)]
 pub(crate) struct SnapshotVerifyArgs {
     /// The snapshot file.
@@ -85,6 +90,10 @@ pub(crate) struct SnapshotVerifyArgs {
     /// Demand a signature by this public key, or by one of several.
     #[arg(long = "key", value_name = "FILE")]
     pub(crate) keys: Vec<PathBuf>,
+
+    /// Also if the signature has expired.
+    #[arg(long)]
+    pub(crate) allow_older: bool,
 }
 
 /// Make a key to sign snapshots with: FILE, which only its owner can read, and FILE.pub.
@@ -96,15 +105,25 @@ pub(crate) struct SnapshotKeygenArgs {
 }
 
 /// Sign a snapshot. Its hash stays what it is.
+///
+/// What is signed beside it: a sequence number, below which agents refuse what they are given later, and an expiry.
 #[derive(Args, Debug)]
 pub(crate) struct SnapshotSignArgs {
     /// The snapshot file; it is replaced unless --out names another.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// The secret key.
+    /// The secret key, which nobody but its owner may read.
     #[arg(long, value_name = "FILE")]
     pub(crate) key: PathBuf,
+
+    /// Its sequence number; the time in seconds since 1970 unless given.
+    #[arg(long, value_name = "N")]
+    pub(crate) sequence: Option<u64>,
+
+    /// Days until the signature expires.
+    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=MAX_VALID_DAYS))]
+    pub(crate) valid_days: u64,
 
     /// Where to write the signed snapshot.
     #[arg(long, value_name = "FILE")]

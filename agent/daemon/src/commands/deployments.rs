@@ -32,8 +32,13 @@ pub(crate) fn list(args: &SnapshotListArgs) -> Result<(), Failure> {
 /// `ccplane snapshot push`
 pub(crate) fn push(args: &SnapshotPushArgs) -> Result<(), Failure> {
     let (bytes, _) = read_file(&args.file).map_err(Failure::input)?;
-    let push =
-        Request::Push { snapshot: to_hex(&bytes), slot: args.slot, canary: args.canary, force: args.force };
+    let push = Request::Push {
+        snapshot: to_hex(&bytes),
+        slot: args.slot,
+        canary: args.canary,
+        force: args.force,
+        allow_older: args.allow_older,
+    };
     match request(&args.place.locate(None)?, &push) {
         Ok(Response::Pushed { decisions }) => print(&format!("{}\n", decisions.join("\n"))),
         Ok(other) => Err(unexpected(other)),

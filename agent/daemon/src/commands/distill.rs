@@ -59,7 +59,7 @@ fn teacher(args: &DistillArgs, algorithm: &Arc<dyn Algorithm>) -> Result<Teacher
     let own = algorithm.policies().into_iter().next();
     let own = own.ok_or_else(|| Failure::input(NoTeacher::NoPolicy { name: name() }))?;
     let refused = |source| Failure::input(NoTeacher::Snapshot { name: name(), source });
-    Snapshot::parse(&own.snapshot).map(Teacher::from).map_err(refused)
+    Snapshot::built_in(own.snapshot).map(Teacher::from).map_err(refused)
 }
 
 /// The program under what it is and how it was made.

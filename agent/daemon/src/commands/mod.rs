@@ -36,19 +36,21 @@ use crate::cli::SnapshotCommand;
 use crate::failure::Failure;
 use serde::Serialize;
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 /// `ccplane snapshot`
-pub(crate) fn snapshot(command: &SnapshotCommand) -> Result<(), Failure> {
+pub(crate) fn snapshot(command: &SnapshotCommand) -> Result<ExitCode, Failure> {
     match command {
+        SnapshotCommand::Verify(args) => return snapshot::verify(args),
         SnapshotCommand::Build(args) => snapshot::build(args),
         SnapshotCommand::Inspect(args) => snapshot::inspect(args),
-        SnapshotCommand::Verify(args) => snapshot::verify(args),
         SnapshotCommand::Keygen(args) => snapshot::keygen(args),
         SnapshotCommand::Sign(args) => snapshot::sign(args),
         SnapshotCommand::List(args) => deployments::list(args),
         SnapshotCommand::Push(args) => deployments::push(args),
         SnapshotCommand::Rollback(args) => deployments::rollback(args),
     }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 /// Prints one JSON object on one line.

@@ -64,7 +64,8 @@ pub(crate) fn prog(args: &ProgArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result
 
 /// The slots that algorithms have policies for, as far as these could decide by the program's histories.
 fn shapes(program: &Program, algorithms: &[Arc<dyn Algorithm>]) -> Vec<(u8, Shape)> {
-    let shape = |policy: &PolicySource| Some((policy.slot, *Snapshot::parse(&policy.snapshot).ok()?.shape()));
+    let shape =
+        |policy: &PolicySource| Some((policy.slot, *Snapshot::built_in(policy.snapshot).ok()?.shape()));
     let policies = algorithms.iter().flat_map(|a| a.policies());
     let shapes = policies.filter_map(|policy| shape(&policy));
     shapes.filter(|(_, shape)| shape.inputs() == program.policy_inputs()).collect()

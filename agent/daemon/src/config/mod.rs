@@ -222,6 +222,8 @@ pub struct Learn {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<Key>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub decision_log: Option<PathBuf>,
 }
 
@@ -241,6 +243,7 @@ impl Default for Learn {
             pin: false,
             require_signed: false,
             keys: Vec::new(),
+            state: None,
             decision_log: None,
         }
     }
@@ -276,7 +279,7 @@ impl Learn {
         }
     }
 
-    /// Whose snapshots are taken by hand.
+    /// Whose snapshots are taken, whichever way they come.
     pub fn trust(&self) -> Trust {
         if self.require_signed {
             Trust::SignedBy(self.keys.iter().map(Key::get).collect())

@@ -174,7 +174,7 @@ impl Serialize for Key {
 
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        VerifyingKey::from_hex(&String::deserialize(from)?).map(Key).map_err(de::Error::custom)
+        VerifyingKey::from_text(&String::deserialize(from)?).map(Key).map_err(de::Error::custom)
     }
 }
 

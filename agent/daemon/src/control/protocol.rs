@@ -63,6 +63,9 @@ pub enum Request {
         canary: Option<f64>,
         /// To all flows at once.
         force: bool,
+        /// Also if its signature has expired, or is older than that of one that was taken.
+        #[serde(default)]
+        allow_older: bool,
     },
     /// Drops what a slot has on trial, else goes back to its last good snapshot.
     Rollback {

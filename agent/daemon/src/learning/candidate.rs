@@ -4,9 +4,8 @@ use ccplane_core::{Candidate, Evidence, Origin};
 use ccplane_infer::{Bits, Model};
 use ccplane_learn::{Policy, Rng};
 use ccplane_quantize::{Options, QuantizeError, Width, quantize};
-use ccplane_snapshot::{DeployOptions, PolicySpec, Provenance, Snapshot};
+use ccplane_snapshot::{Admission, DeployOptions, PolicySpec, Provenance, Snapshot, Trust};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// States without which nothing is offered: less says nothing of what flows do.
 pub(super) const LEAST_STATES: usize = 64;
@@ -95,7 +94,8 @@ pub(super) fn candidate(
         gain: claim.gain,
         states: visited.len() as u64,
     };
-    Ok(Candidate { snapshot: Arc::new(snapshot), origin: Origin::Learned(evidence) })
+    let snapshot = Trust::OURS.admit(snapshot, &Admission::default())?;
+    Ok(Candidate { snapshot, origin: Origin::Learned(evidence) })
 }
 
 /// The range that actions are held against is at least this share of what their bound allows.
@@ -174,7 +174,7 @@ mod tests {
     /// What ships with an algorithm.
     fn shipped(algorithm: &dyn Algorithm) -> (Policy, Snapshot) {
         let source = algorithm.policies().into_iter().next().unwrap();
-        (Policy::from_bytes(&source.policy).unwrap(), Snapshot::parse(&source.snapshot).unwrap())
+        (Policy::from_bytes(&source.policy).unwrap(), Snapshot::built_in(source.snapshot).unwrap())
     }
 
     /// This far from the middle of the inputs' ranges, as a share of them.

@@ -4,13 +4,11 @@
 //! over finds what its snapshot was made from. Which of them an algorithm's flows decide by is written down beside them, for
 //! processes that begin slots of their own with it.
 
+use crate::owned::{Folder, OwnedError};
 use ccplane_core::{Decision, Verdict};
-use ccplane_learn::Policy;
-use ccplane_snapshot::{Hash, MAX_SNAPSHOT_BYTES, Snapshot};
+use ccplane_learn::{Policy, PolicyError};
+use ccplane_snapshot::{Hash, MAX_SNAPSHOT_BYTES, Snapshot, SnapshotError};
 use std::collections::{BTreeSet, VecDeque};
-use std::fs::{self, File};
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::{info, warn};
 
@@ -23,6 +21,27 @@ const POLICY: &str = "safetensors";
 const SNAPSHOT: &str = "snapshot";
 /// The name of the snapshot that flows decide by, by their algorithm's.
 const ACTIVE: &str = "active";
+/// The names of all that an algorithm's learners have written and not removed.
+const MANIFEST: &str = "kept";
+/// Bytes of a manifest, at most; it has no more than [`MAX_KNOWN`] lines and the active ones.
+const MAX_MANIFEST_BYTES: usize = 64 << 10;
+/// Bytes of a policy that learning goes on from, at most.
+const MAX_POLICY_BYTES: usize = 64 << 20;
+
+/// Why something is not kept, or what was kept is not used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeepError {
+    #[error(transparent)]
+    Owned(#[from] OwnedError),
+    #[error("a kept snapshot: {0}")]
+    Snapshot(#[from] SnapshotError),
+    #[error("a kept policy: {0}")]
+    Policy(#[from] PolicyError),
+    #[error("what is kept as snapshot {named} is {found}")]
+    Misnamed { named: Hash, found: Hash },
+    #[error("snapshot {hash} is kept without its policy")]
+    NoPolicy { hash: Hash },
+}
 
 struct Known {
     hash: Hash,
@@ -38,20 +57,20 @@ pub(crate) struct Deployments {
     learned: VecDeque<Known>,
     /// What was deployed to all flows, latest last; never empty.
     history: VecDeque<Hash>,
-    directory: Option<PathBuf>,
+    folder: Option<Folder>,
 }
 
 impl Deployments {
-    /// Flows begin with `snapshot`, made from `policy`. What is learned is kept in `directory`, if there is one.
+    /// Flows begin with `snapshot`, made from `policy`. What is learned is kept in `folder`, if there is one.
     pub(crate) fn new(
         algorithm: &'static str,
         policy: Policy,
         snapshot: Arc<Snapshot>,
-        directory: Option<PathBuf>,
+        folder: Option<Folder>,
     ) -> Deployments {
         let hash = snapshot.hash();
         let shipped = Known { hash, policy, snapshot };
-        Deployments { algorithm, shipped, learned: VecDeque::new(), history: [hash].into(), directory }
+        Deployments { algorithm, shipped, learned: VecDeque::new(), history: [hash].into(), folder }
     }
 
     /// The float policy that flows decide by, as far as it is known.
@@ -92,10 +111,10 @@ impl Deployments {
 
     /// Writes down what flows decide by.
     fn note(&self) {
-        let Some(directory) = &self.directory else { return };
+        let Some(folder) = &self.folder else { return };
         let name = format!("{}.{ACTIVE}", self.algorithm);
-        if let Err(error) = replace(directory, &name, self.latest().hash.to_string().as_bytes()) {
-            warn!(algorithm = self.algorithm, %error, directory = %directory.display(), "what flows decide by is not kept");
+        if let Err(error) = folder.replace(&name, self.latest().hash.to_string().as_bytes()) {
+            warn!(algorithm = self.algorithm, %error, "what flows decide by is not kept");
         }
     }
 
@@ -115,10 +134,16 @@ impl Deployments {
 
     fn deployed(&mut self, hash: Hash) {
         if self.known(hash).is_none()
-            && let Some((policy, snapshot)) = self.directory.as_deref().and_then(|d| read(d, hash))
+            && let Some(folder) = &self.folder
         {
-            info!(algorithm = self.algorithm, snapshot = %hash, "learning goes on from an earlier agent's policy");
-            self.made(policy, snapshot);
+            match read(folder, hash) {
+                Ok(Some((policy, snapshot))) => {
+                    info!(algorithm = self.algorithm, snapshot = %hash, "learning goes on from an earlier agent's policy");
+                    self.made(policy, Arc::new(snapshot));
+                }
+                Ok(None) => {}
+                Err(error) => warn!(snapshot = %hash, %error, "a kept policy cannot be used"),
+            }
         }
         match self.known(hash) {
             Some(known) if hash != self.shipped.hash => self.keep(known),
@@ -136,79 +161,98 @@ impl Deployments {
     }
 
     fn keep(&self, known: &Known) {
-        let Some(directory) = &self.directory else { return };
-        if let Err(error) = write(directory, known) {
-            warn!(algorithm = self.algorithm, %error, directory = %directory.display(), "a learned policy is not kept");
+        let Some(folder) = &self.folder else { return };
+        if let Err(error) = write(folder, self.algorithm, known) {
+            warn!(algorithm = self.algorithm, %error, "a learned policy is not kept");
         }
     }
 }
 
-fn path(directory: &Path, hash: Hash, kind: &str) -> PathBuf {
-    directory.join(format!("{hash}.{kind}"))
-}
-
-fn write(directory: &Path, known: &Known) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
+/// Writes down what was learned. Removes the oldest that this algorithm's learners have kept, where they are too many, but for
+/// what flows decide by; what the manifest does not list is nobody's to remove.
+fn write(folder: &Folder, algorithm: &str, known: &Known) -> Result<(), KeepError> {
+    let _locked = folder.lock()?;
+    let mut kept = manifest(folder, algorithm)?;
+    let (policy, snapshot) = (name(known.hash, POLICY), name(known.hash, SNAPSHOT));
+    if !kept.contains(&known.hash) {
+        if folder.read(&snapshot, MAX_SNAPSHOT_BYTES)?.is_some() {
+            // Somebody else has put it there, signed perhaps.
+            return Ok(());
+        }
+        kept.push(known.hash);
+    }
+    // Listed first: what is there and not listed would stay for ever.
+    list(folder, algorithm, &kept)?;
     // The snapshot last: where it is, its policy is whole.
-    for (kind, bytes) in
-        [(POLICY, known.policy.to_bytes().map_err(io::Error::other)?), (SNAPSHOT, known.snapshot.to_bytes())]
-    {
-        replace(directory, &format!("{}.{kind}", known.hash), &bytes)?;
+    folder.replace(&policy, &known.policy.to_bytes()?)?;
+    if folder.read(&snapshot, MAX_SNAPSHOT_BYTES)?.is_none() {
+        folder.replace(&snapshot, &known.snapshot.to_bytes())?;
     }
-    let (mut kept, mut active) = (Vec::new(), BTreeSet::new());
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let path = entry.path();
-        if path.extension().is_some_and(|e| e == SNAPSHOT) {
-            kept.push((entry.metadata()?.modified()?, path));
-        } else if path.extension().is_some_and(|e| e == ACTIVE) {
-            active.extend(active_in(&path).map(|hash| self::path(directory, hash, SNAPSHOT)));
+    let active: BTreeSet<Hash> = folder
+        .names_ending(&format!(".{ACTIVE}"))?
+        .iter()
+        .filter_map(|name| active_in(folder, name).ok().flatten())
+        .collect();
+    let mut surplus = kept.iter().filter(|hash| !active.contains(hash)).count().saturating_sub(MAX_KNOWN);
+    let mut removed = Ok(());
+    kept.retain(|hash| {
+        let goes = surplus > 0 && !active.contains(hash);
+        if goes {
+            surplus -= 1;
+            for kind in [SNAPSHOT, POLICY] {
+                removed = std::mem::replace(&mut removed, Ok(())).and(folder.remove(&name(*hash, kind)));
+            }
         }
-    }
-    kept.retain(|(_, path)| !active.contains(path));
-    kept.sort();
-    for (_, old) in kept.iter().rev().skip(MAX_KNOWN) {
-        fs::remove_file(old)?;
-        fs::remove_file(old.with_extension(POLICY))?;
-    }
-    Ok(())
+        !goes
+    });
+    list(folder, algorithm, &kept)?;
+    Ok(removed?)
 }
 
-/// Writes a file that is there whole or not at all.
-fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let unfinished = directory.join(format!("{name}.{}", std::process::id()));
-    fs::write(&unfinished, bytes)?;
-    fs::rename(&unfinished, directory.join(name))
+/// What this algorithm's learners have kept, oldest first.
+fn manifest(folder: &Folder, algorithm: &str) -> Result<Vec<Hash>, OwnedError> {
+    let bytes = folder.read(&format!("{algorithm}.{MANIFEST}"), MAX_MANIFEST_BYTES)?.unwrap_or_default();
+    // A line that is no hash lists nothing.
+    Ok(String::from_utf8_lossy(&bytes).lines().filter_map(|line| line.parse().ok()).collect())
+}
+
+fn list(folder: &Folder, algorithm: &str, kept: &[Hash]) -> Result<(), OwnedError> {
+    let lines: String = kept.iter().map(|hash| format!("{hash}\n")).collect();
+    folder.replace(&format!("{algorithm}.{MANIFEST}"), lines.as_bytes())
+}
+
+fn name(hash: Hash, kind: &str) -> String {
+    format!("{hash}.{kind}")
 }
 
 /// The name of a snapshot that such a file holds.
-fn active_in(path: &Path) -> Option<Hash> {
-    let mut name = String::new();
-    let most = 2 * size_of::<Hash>() as u64;
-    File::open(path).ok()?.take(most + 1).read_to_string(&mut name).ok()?;
-    name.parse().ok()
+fn active_in(folder: &Folder, name: &str) -> Result<Option<Hash>, OwnedError> {
+    let bytes = folder.read(name, 2 * size_of::<Hash>())?;
+    Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()?.parse().ok()))
 }
 
-/// What this algorithm's flows decided by when it was last written down in `directory`; `None` where that was not learned, or
-/// cannot be used.
-pub(crate) fn latest(directory: &Path, algorithm: &str) -> Option<(Policy, Arc<Snapshot>)> {
-    read(directory, active_in(&directory.join(format!("{algorithm}.{ACTIVE}")))?)
-}
-
-/// What was kept under this name; `None`, with a word in the log, where it cannot be used.
-fn read(directory: &Path, hash: Hash) -> Option<(Policy, Arc<Snapshot>)> {
-    let kept = path(directory, hash, SNAPSHOT);
-    if !kept.exists() {
-        return None;
+/// What this algorithm's flows decided by when it was last written down in `folder`; `None` where that was not learned.
+///
+/// # Errors
+/// It cannot be used.
+pub(crate) fn latest(folder: &Folder, algorithm: &str) -> Result<Option<(Policy, Snapshot)>, KeepError> {
+    match active_in(folder, &format!("{algorithm}.{ACTIVE}"))? {
+        Some(hash) => read(folder, hash),
+        None => Ok(None),
     }
-    let unusable =
-        |error: &dyn std::fmt::Display| warn!(snapshot = %hash, %error, "a kept policy cannot be used");
-    let policy = Policy::read(&path(directory, hash, POLICY)).inspect_err(|e| unusable(e)).ok()?;
-    let mut bytes = Vec::new();
-    let file = File::open(kept).inspect_err(|e| unusable(e)).ok()?;
-    file.take(MAX_SNAPSHOT_BYTES as u64 + 1).read_to_end(&mut bytes).inspect_err(|e| unusable(e)).ok()?;
-    let snapshot = Snapshot::parse(&bytes).inspect_err(|e| unusable(e)).ok()?;
-    (snapshot.hash() == hash).then(|| (policy, Arc::new(snapshot)))
+}
+
+/// What was kept under this name; `None` where nothing was.
+fn read(folder: &Folder, hash: Hash) -> Result<Option<(Policy, Snapshot)>, KeepError> {
+    let Some(bytes) = folder.read(&name(hash, SNAPSHOT), MAX_SNAPSHOT_BYTES)? else { return Ok(None) };
+    let snapshot = Snapshot::parse(&bytes)?;
+    if snapshot.hash() != hash {
+        return Err(KeepError::Misnamed { named: hash, found: snapshot.hash() });
+    }
+    let Some(bytes) = folder.read(&name(hash, POLICY), MAX_POLICY_BYTES)? else {
+        return Err(KeepError::NoPolicy { hash });
+    };
+    Ok(Some((Policy::from_bytes(&bytes)?, snapshot)))
 }
 
 #[cfg(test)]
@@ -220,7 +264,7 @@ mod tests {
     #[test]
     fn learning_goes_on_from_what_flows_decide_by() {
         let directory = tempfile::tempdir().unwrap();
-        let kept = || Some(directory.path().join("policies"));
+        let kept = || Some(Folder::open(&directory.path().join("policies")).unwrap());
         let [shipped, one, two] = [1, 2, 3].map(policy_and_snapshot);
         let start = |(policy, snapshot): &(Policy, Arc<Snapshot>)| {
             Deployments::new("aurora", policy.clone(), snapshot.clone(), kept())
@@ -249,26 +293,65 @@ mod tests {
     fn the_directory_keeps_the_latest() {
         let directory = tempfile::tempdir().unwrap();
         let (policy, snapshot) = policy_and_snapshot(0);
-        let mut of = Deployments::new("aurora", policy, snapshot, Some(directory.path().to_owned()));
+        let mut of =
+            Deployments::new("aurora", policy, snapshot, Some(Folder::open(directory.path()).unwrap()));
         for n in 1..MAX_KNOWN as u64 + 3 {
             let (policy, snapshot) = policy_and_snapshot(n);
             of.made(policy, snapshot.clone());
             of.hear(&decided(snapshot.hash(), Verdict::Promoted));
         }
-        // And which of them is active; of what was active before this one may be one more.
-        let count = || fs::read_dir(directory.path()).unwrap().count();
-        assert!((2 * MAX_KNOWN + 1..=2 * MAX_KNOWN + 3).contains(&count()), "{}", count());
-        let active = latest(directory.path(), "aurora").unwrap().1.hash();
-        assert_eq!(active, of.snapshot().hash());
+        let folder = Folder::open(directory.path()).unwrap();
+        let active = || latest(&folder, "aurora").unwrap().unwrap().1.hash();
+        // And which of them is active, and the manifest; of what was active before this one may be one more.
+        let count = || std::fs::read_dir(directory.path()).unwrap().count();
+        assert!((2 * MAX_KNOWN + 2..=2 * MAX_KNOWN + 4).contains(&count()), "{}", count());
+        let before = active();
+        assert_eq!(before, of.snapshot().hash());
 
         // Whatever another algorithm learns meanwhile, it stays.
         let (policy, snapshot) = policy_and_snapshot(0);
-        let mut other = Deployments::new("mocc", policy, snapshot, Some(directory.path().to_owned()));
+        let mut other =
+            Deployments::new("mocc", policy, snapshot, Some(Folder::open(directory.path()).unwrap()));
         for n in 101..101 + 2 * MAX_KNOWN as u64 {
             let (policy, snapshot) = policy_and_snapshot(n);
             other.made(policy, snapshot.clone());
             other.hear(&decided(snapshot.hash(), Verdict::Promoted));
         }
-        assert_eq!(latest(directory.path(), "aurora").unwrap().1.hash(), active);
+        assert_eq!(active(), before);
+    }
+
+    #[test]
+    fn what_others_have_put_there_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = || Folder::open(directory.path()).unwrap();
+        let strangers: Vec<(String, Vec<u8>)> = (500..520)
+            .map(|n| policy_and_snapshot(n).1)
+            .map(|snapshot| (name(snapshot.hash(), SNAPSHOT), snapshot.to_bytes()))
+            .collect();
+        let also = [("notes.snapshot".to_owned(), b"mine".to_vec()), ("a.safetensors".to_owned(), vec![1])];
+        for (name, bytes) in strangers.iter().chain(&also) {
+            std::fs::write(directory.path().join(name), bytes).unwrap();
+        }
+        let (policy, snapshot) = policy_and_snapshot(0);
+        let mut of = Deployments::new("aurora", policy, snapshot, Some(folder()));
+        // One that is there already, as somebody signed it, is not written anew, nor removed later.
+        let theirs = policy_and_snapshot(1);
+        let key = ccplane_snapshot::SigningKey::generate().unwrap();
+        let terms = ccplane_snapshot::Terms { sequence: 1, expires_s: u64::MAX };
+        let signed = Snapshot::clone(&theirs.1).sign(&key, terms).to_bytes();
+        std::fs::write(directory.path().join(name(theirs.1.hash(), SNAPSHOT)), &signed).unwrap();
+        for n in 1..2 * MAX_KNOWN as u64 + 3 {
+            let (policy, snapshot) = policy_and_snapshot(n);
+            of.made(policy, snapshot.clone());
+            of.hear(&decided(snapshot.hash(), Verdict::Promoted));
+        }
+        for (name, bytes) in strangers.iter().chain(&also) {
+            assert_eq!(&std::fs::read(directory.path().join(name)).unwrap(), bytes, "{name}");
+        }
+        assert_eq!(std::fs::read(directory.path().join(name(theirs.1.hash(), SNAPSHOT))).unwrap(), signed);
+        let kept = manifest(&folder(), "aurora").unwrap();
+        assert!((MAX_KNOWN..=MAX_KNOWN + 2).contains(&kept.len()), "{kept:?}");
+        let own = folder().names_ending(".snapshot").unwrap().len() - strangers.len() - 2;
+        assert_eq!(own, kept.len());
     }
 }

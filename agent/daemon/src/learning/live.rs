@@ -105,7 +105,7 @@ impl Live {
         match candidate(&policy, self.deployments.snapshot(), &self.states, claim) {
             Ok(candidate) => {
                 self.offered = Some(candidate.snapshot.hash());
-                self.deployments.made(policy, candidate.snapshot.clone());
+                self.deployments.made(policy, candidate.snapshot.shared().clone());
                 Some(candidate)
             }
             Err(error) => {

@@ -22,11 +22,12 @@ pub(crate) use decisions::DecisionLog;
 pub(crate) use learner::Learn;
 pub(crate) use mailbox::LoopId;
 pub(crate) use offer::{Ask, Offer};
-pub(crate) use resumed::resume;
+pub(crate) use resumed::{Beginning, resume};
 pub(crate) use thread::{Gauges, Shares};
 
 use crate::config::{Learn as LearnConfig, LearnMode};
 use crate::control::LearnerRecord;
+use crate::owned::{Folder, OwnedError};
 use ccplane_alg::{Algorithm, PolicySource, configure};
 use ccplane_core::{Batch, Decision, Rules};
 use ccplane_learn::Policy;
@@ -36,7 +37,6 @@ use live::Live;
 use mailbox::{Mailbox, Poster};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use thread::Wish;
@@ -117,6 +117,7 @@ impl LearnerView {
 struct Pupil {
     algorithm: Arc<dyn Algorithm>,
     policy: PolicySource,
+    beginning: Option<Beginning>,
     view: LearnerView,
 }
 
@@ -128,12 +129,12 @@ pub(crate) struct Learning {
     noise: f32,
     log: DecisionLog,
     /// Where learned policies are kept.
-    directory: Option<PathBuf>,
+    folder: Option<Folder>,
 }
 
 impl Learning {
-    /// Mailboxes for the algorithms that have policies, as `rules` configure them. What is learned is kept in `directory`,
-    /// if there is one. Nothing runs yet.
+    /// Mailboxes for the algorithms that have policies, as `rules` configure them. What is learned is kept in `folder`, if
+    /// there is one; learning goes on from `beginning` where it is of that algorithm. Nothing runs yet.
     ///
     /// # Errors
     /// The decision log cannot be opened.
@@ -141,16 +142,19 @@ impl Learning {
         config: &LearnConfig,
         algorithms: &[Arc<dyn Algorithm>],
         rules: &Rules,
-        directory: Option<PathBuf>,
+        folder: Option<Folder>,
+        beginning: Option<Beginning>,
     ) -> io::Result<Learning> {
         let log = DecisionLog::open(config.decision_log.as_deref())?;
         let on = config.mode != LearnMode::Off;
         // One learner an algorithm: of its first policy.
+        let mut beginning = beginning;
         let pupil = |algorithm: &Arc<dyn Algorithm>| {
             // Without a float policy there is nothing to go on from.
             let policy = algorithm.policies().into_iter().next().filter(|p| !p.policy.is_empty())?;
             let view = LearnerView::new(algorithm.name());
-            Some(Pupil { algorithm: in_use(algorithm, rules), policy, view })
+            let beginning = beginning.take_if(|beginning| beginning.algorithm == algorithm.name());
+            Some(Pupil { algorithm: in_use(algorithm, rules), policy, beginning, view })
         };
         let shares = Shares {
             steady_percent: config.cpu_percent.get() as u32,
@@ -162,7 +166,7 @@ impl Learning {
             mode: config.mode,
             noise: config.noise() as f32,
             log,
-            directory,
+            folder,
         })
     }
 
@@ -180,10 +184,12 @@ impl Learning {
     /// Starts the threads; `ask` asks the loops, and says whether it reached one.
     pub(crate) fn start(self, ask: impl Fn(Ask) -> bool + Clone + Send + 'static) -> Running {
         let mut mailboxes = Vec::new();
-        for Pupil { algorithm, policy, view } in self.pupils {
+        for Pupil { algorithm, policy, beginning, view } in self.pupils {
             let (name, slot, ask) = (view.algorithm, policy.slot, ask.clone());
-            let (mode, noise, directory) = (self.mode, self.noise, self.directory.clone());
-            let make = move || learner(mode, algorithm, &policy, noise, directory);
+            let unkept = |error: &OwnedError| warn!(algorithm = name, %error, "what it learns is not kept");
+            let folder = self.folder.as_ref().and_then(|f| f.reopen().inspect_err(unkept).ok());
+            let (mode, noise) = (self.mode, self.noise);
+            let make = move || learner(mode, algorithm, &policy, beginning, noise, folder);
             let (mailbox, log) = (view.mailbox.clone(), self.log.clone());
             let ask = move |wish| {
                 ask(match wish {
@@ -234,18 +240,24 @@ fn learner(
     mode: LearnMode,
     algorithm: Arc<dyn Algorithm>,
     source: &PolicySource,
+    beginning: Option<Beginning>,
     noise: f32,
-    directory: Option<PathBuf>,
+    folder: Option<Folder>,
 ) -> Option<Box<dyn Learn>> {
     let name = algorithm.name();
     let unreadable = |error: &dyn std::fmt::Display| {
         warn!(algorithm = name, %error, "nothing is learned: its policy cannot be read");
     };
-    let policy = Policy::from_bytes(&source.policy).inspect_err(|e| unreadable(e)).ok()?;
-    let snapshot = Snapshot::parse(&source.snapshot).inspect_err(|e| unreadable(e)).ok()?;
-    let (snapshot, seed) = (Arc::new(snapshot), policy.provenance.seed);
+    let (policy, snapshot) = if let Some(Beginning { policy, snapshot, .. }) = beginning {
+        (policy, snapshot.shared().clone())
+    } else {
+        let policy = Policy::from_bytes(&source.policy).inspect_err(|e| unreadable(e)).ok()?;
+        let snapshot = Snapshot::built_in(source.snapshot).inspect_err(|e| unreadable(e)).ok()?;
+        (policy, Arc::new(snapshot))
+    };
+    let seed = policy.provenance.seed;
     info!(algorithm = name, mode = mode.name(), steps = policy.provenance.steps, "learning");
-    let deployments = Deployments::new(name, policy, snapshot, directory);
+    let deployments = Deployments::new(name, policy, snapshot, folder);
     match mode {
         LearnMode::Off => None,
         LearnMode::Twin => Some(Box::new(Twin::new(algorithm, deployments, seed))),

@@ -72,10 +72,12 @@ mod tests {
     use super::*;
     use crate::learning::twin::tests::policy_and_snapshot;
     use ccplane_core::Origin;
+    use ccplane_snapshot::{Admission, Trust};
 
     #[test]
     fn a_candidate_that_no_loop_takes_is_refused() {
         let (_, snapshot) = policy_and_snapshot(1);
+        let snapshot = Trust::OURS.admit(snapshot, &Admission::default()).unwrap();
         let candidate = Candidate { snapshot, origin: Origin::Operator { share: None, force: false } };
         for taken in [false, true] {
             let refused = Arc::<AtomicBool>::default();

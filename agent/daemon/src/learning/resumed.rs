@@ -1,65 +1,58 @@
-//! An algorithm that begins with what an earlier process learned.
+//! Flows that begin with what an earlier process learned.
 
-use super::deployed;
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource};
+use super::deployed::{self, KeepError};
+use crate::owned::Folder;
+use crate::sequences::{Admissions, RefusedSnapshot};
+use ccplane_alg::{Algorithm, PolicySource};
 use ccplane_learn::Policy;
-use ccplane_snapshot::{Hash, Snapshot};
-use std::path::Path;
-use std::sync::Arc;
-use tracing::warn;
+use ccplane_snapshot::{Hash, Snapshot, TrustedSnapshot};
 
-/// The algorithm as `directory` keeps it, and which snapshot its flows begin with; as it ships, where nothing is kept there
-/// that its programs can ask.
-pub(crate) fn resume(algorithm: &Arc<dyn Algorithm>, directory: &Path) -> (Arc<dyn Algorithm>, Option<Hash>) {
-    let as_shipped = || (algorithm.clone(), None);
-    let Some((policy, snapshot)) = deployed::latest(directory, algorithm.name()) else { return as_shipped() };
+/// What an algorithm's flows begin with, and learning goes on from, in place of what ships.
+#[derive(Debug)]
+pub(crate) struct Beginning {
+    pub(crate) algorithm: &'static str,
+    pub(crate) policy: Policy,
+    pub(crate) snapshot: TrustedSnapshot,
+}
+
+/// Why what is kept is not begun with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResumeError {
+    #[error(transparent)]
+    Kept(#[from] KeepError),
+    #[error("kept snapshot {hash}: {source}")]
+    Refused { hash: Hash, source: RefusedSnapshot },
+    #[error("kept snapshot {hash} is of another network than the one that ships")]
+    Unfit { hash: Hash },
+}
+
+/// What `folder` keeps of the algorithm; nothing where nothing is kept.
+///
+/// # Errors
+/// What is kept there is not trusted, cannot be read, or is not what the algorithm's programs can ask.
+pub(crate) fn resume(
+    algorithm: &dyn Algorithm,
+    folder: &Folder,
+    admissions: &Admissions,
+    allow_older: bool,
+) -> Result<Option<Beginning>, ResumeError> {
+    let Some((policy, snapshot)) = deployed::latest(folder, algorithm.name())? else { return Ok(None) };
+    let hash = snapshot.hash();
     // Learners are of the first.
-    let mut policies = algorithm.policies();
-    let Some(first) = policies.first_mut() else { return as_shipped() };
-    let (hash, bytes) = (snapshot.hash(), policy.to_bytes().ok().filter(|_| fits(first, &policy, &snapshot)));
-    let Some(bytes) = bytes else {
-        let algorithm = algorithm.name();
-        warn!(algorithm, snapshot = %hash, "what is kept is of another network than the one that ships: not used");
-        return as_shipped();
-    };
-    (first.policy, first.snapshot) = (bytes.into(), snapshot.to_bytes().into());
-    (Arc::new(Resumed { algorithm: algorithm.clone(), policies }), Some(hash))
+    if !algorithm.policies().first().is_some_and(|first| fits(first, &policy, &snapshot)) {
+        return Err(ResumeError::Unfit { hash });
+    }
+    let snapshot = admissions.admit(snapshot, allow_older);
+    let snapshot = snapshot.map_err(|source| ResumeError::Refused { hash, source })?;
+    Ok(Some(Beginning { algorithm: algorithm.name(), policy, snapshot }))
 }
 
 /// Whether programs that ask the one that ships may ask this one: it sees the same and decides the same.
 fn fits(shipped: &PolicySource, policy: &Policy, snapshot: &Snapshot) -> bool {
-    Snapshot::parse(&shipped.snapshot).is_ok_and(|shipped| {
+    Snapshot::built_in(shipped.snapshot).is_ok_and(|shipped| {
         shipped.shape() == snapshot.shape()
             && [snapshot.spec(), policy.spec()].iter().all(|spec| *spec == shipped.spec())
     })
-}
-
-/// An algorithm with other policies.
-struct Resumed {
-    algorithm: Arc<dyn Algorithm>,
-    policies: Vec<PolicySource>,
-}
-
-impl Algorithm for Resumed {
-    fn name(&self) -> &'static str {
-        self.algorithm.name()
-    }
-    fn programs(&self) -> Vec<ProgramSource> {
-        self.algorithm.programs()
-    }
-    fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
-        self.algorithm.flow(info, control)
-    }
-    fn policies(&self) -> Vec<PolicySource> {
-        self.policies.clone()
-    }
-    fn parameters(&self) -> &'static [Parameter] {
-        self.algorithm.parameters()
-    }
-    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let algorithm = self.algorithm.configured(values)?;
-        Some(Arc::new(Resumed { algorithm, policies: self.policies.clone() }))
-    }
 }
 
 #[cfg(test)]
@@ -67,37 +60,37 @@ mod tests {
     use super::*;
     use crate::learning::deployed::Deployments;
     use crate::learning::twin::tests::decided;
+    use ccplane_algs::{Aurora, Mocc};
     use ccplane_core::{Verdict, Why};
-
-    fn aurora() -> Arc<dyn Algorithm> {
-        Arc::new(ccplane_algs::Aurora::default())
-    }
+    use ccplane_snapshot::{SigningKey, SnapshotError, Terms, Trust};
+    use std::path::Path;
+    use std::sync::Arc;
 
     /// Of the network that ships, under a name of its own.
     fn learned(n: u64) -> (Policy, Arc<Snapshot>) {
-        let shipped = aurora().policies().remove(0);
-        let mut parts = Snapshot::parse(&shipped.snapshot).unwrap().into_parts();
+        let shipped = Aurora::default().policies().remove(0);
+        let mut parts = Snapshot::built_in(shipped.snapshot).unwrap().into_parts();
         parts.provenance.seed = n;
         (Policy::from_bytes(&shipped.policy).unwrap(), Arc::new(Snapshot::new(parts).unwrap()))
     }
 
-    fn snapshot(algorithm: &dyn Algorithm) -> Hash {
-        Snapshot::parse(&algorithm.policies()[0].snapshot).unwrap().hash()
+    fn begins_with(algorithm: &dyn Algorithm, path: &Path) -> Result<Option<Hash>, ResumeError> {
+        let any = Admissions::open(Trust::Any, None).unwrap();
+        let found = resume(algorithm, &Folder::open(path).unwrap(), &any, false)?;
+        Ok(found.map(|found| found.snapshot.hash()))
+    }
+
+    fn deployments(name: &'static str, begun: (Policy, Arc<Snapshot>), path: &Path) -> Deployments {
+        Deployments::new(name, begun.0, begun.1, Some(Folder::open(path).unwrap()))
     }
 
     #[test]
     fn what_was_promoted_is_what_flows_begin_with() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        let shipped = snapshot(&*aurora());
-        let begins = || {
-            let (algorithm, from) = resume(&aurora(), path);
-            assert_eq!(from.unwrap_or(shipped), snapshot(&*algorithm));
-            from
-        };
+        let begins = || begins_with(&Aurora::default(), path).unwrap();
         assert_eq!(begins(), None);
-        let (policy, own) = learned(0);
-        let mut of = Deployments::new("aurora", policy, own, Some(path.to_owned()));
+        let mut of = deployments("aurora", learned(0), path);
         let [one, two] = [1, 2].map(learned);
         let hashes = [&one, &two].map(|(_, snapshot)| snapshot.hash());
         for (policy, snapshot) in [one, two] {
@@ -115,11 +108,8 @@ mod tests {
 
         // One process more: it begins with what is kept, and falls back on that.
         of.hear(&decided(hashes[1], Verdict::Promoted));
-        let (resumed, _) = resume(&aurora(), path);
-        let source = &resumed.policies()[0];
-        let policy = Policy::from_bytes(&source.policy).unwrap();
-        let begun = Arc::new(Snapshot::parse(&source.snapshot).unwrap());
-        let mut next = Deployments::new("aurora", policy, begun, Some(path.to_owned()));
+        let (policy, begun) = deployed::latest(&Folder::open(path).unwrap(), "aurora").unwrap().unwrap();
+        let mut next = deployments("aurora", (policy, Arc::new(begun)), path);
         let (policy, third) = learned(3);
         next.made(policy, third.clone());
         next.hear(&decided(third.hash(), Verdict::Promoted));
@@ -132,19 +122,64 @@ mod tests {
     fn what_cannot_be_asked_is_not_used() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        let (policy, own) = learned(0);
-        let mut of = Deployments::new("mocc", policy, own, Some(path.to_owned()));
+        let mut of = deployments("mocc", learned(0), path);
         let (policy, one) = learned(1);
         of.made(policy, one.clone());
         of.hear(&decided(one.hash(), Verdict::Promoted));
-        assert_eq!(resume(&aurora(), path).1, None, "another's");
-        let mocc: Arc<dyn Algorithm> = Arc::new(ccplane_algs::Mocc::default());
-        assert_eq!(resume(&mocc, path).1, None, "Aurora's network, which has fewer inputs");
+        let aurora = || begins_with(&Aurora::default(), path);
+        assert_eq!(aurora().unwrap(), None, "another's");
+        let mocc = begins_with(&Mocc::default(), path);
+        assert!(matches!(mocc, Err(ResumeError::Unfit { .. })), "Aurora's network, which has fewer inputs");
         std::fs::rename(path.join("mocc.active"), path.join("aurora.active")).unwrap();
-        assert_eq!(resume(&aurora(), path).1, Some(one.hash()));
+        assert_eq!(aurora().unwrap(), Some(one.hash()));
         std::fs::write(path.join(format!("{}.snapshot", one.hash())), b"no snapshot").unwrap();
-        assert_eq!(resume(&aurora(), path).1, None);
+        assert!(matches!(aurora(), Err(ResumeError::Kept(KeepError::Snapshot(_)))));
+        std::fs::write(path.join(format!("{}.snapshot", one.hash())), learned(2).1.to_bytes()).unwrap();
+        assert!(matches!(aurora(), Err(ResumeError::Kept(KeepError::Misnamed { .. }))));
         std::fs::write(path.join("aurora.active"), b"../../etc/passwd").unwrap();
-        assert_eq!(resume(&aurora(), path).1, None);
+        assert_eq!(aurora().unwrap(), None);
+    }
+
+    #[test]
+    fn where_signatures_are_asked_for_what_is_kept_needs_one() {
+        let [kept, state] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let mut of = deployments("aurora", learned(0), kept.path());
+        let (policy, one) = learned(1);
+        of.made(policy, one.clone());
+        of.hear(&decided(one.hash(), Verdict::Promoted));
+        let (key, other) = (SigningKey::generate().unwrap(), SigningKey::generate().unwrap());
+        let resumes = |allow_older| {
+            let trust = Trust::SignedBy(vec![key.verifying_key()]);
+            let admissions = Admissions::open(trust, Some(state.path())).unwrap();
+            let folder = Folder::open(kept.path()).unwrap();
+            match resume(&Aurora::default(), &folder, &admissions, allow_older) {
+                Ok(found) => Ok(found.unwrap().snapshot.hash()),
+                Err(ResumeError::Refused { source: RefusedSnapshot::Snapshot(why), .. }) => Err(why),
+                Err(other) => panic!("{other}"),
+            }
+        };
+        let sign = |key: &SigningKey, sequence, expires_s| {
+            let signed = Snapshot::clone(&one).sign(key, Terms { sequence, expires_s });
+            std::fs::write(kept.path().join(format!("{}.snapshot", one.hash())), signed.to_bytes()).unwrap();
+        };
+        assert_eq!(resumes(false), Err(SnapshotError::Unsigned));
+        assert_eq!(resumes(true), Err(SnapshotError::Unsigned));
+        sign(&other, 9, u64::MAX);
+        assert!(matches!(resumes(true), Err(SnapshotError::UnknownSigner { .. })));
+        sign(&key, 9, u64::MAX);
+        assert_eq!(resumes(false), Ok(one.hash()));
+        // The number outlives the process; an older one is a replay.
+        sign(&key, 8, u64::MAX);
+        assert_eq!(resumes(false), Err(SnapshotError::Older { sequence: 8, newest: 9 }));
+        assert_eq!(resumes(true), Ok(one.hash()));
+        sign(&key, 9, u64::MAX);
+        assert_eq!(resumes(false), Ok(one.hash()), "what was allowed by hand changes nothing");
+        sign(&key, 10, 1_000_000_000);
+        assert!(matches!(resumes(false), Err(SnapshotError::Expired { days }) if days > 7_000));
+        // Numbers that cannot be read admit nothing.
+        std::fs::write(state.path().join("sequences"), "aurora many\n").unwrap();
+        let trust = Trust::SignedBy(vec![key.verifying_key()]);
+        let refused = Admissions::open(trust, Some(state.path())).unwrap_err();
+        assert!(matches!(refused, RefusedSnapshot::Corrupt { line: 1, .. }), "{refused}");
     }
 }

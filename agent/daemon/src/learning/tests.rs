@@ -133,6 +133,7 @@ fn learning_is_of_the_variant_that_the_first_rule_configures() {
             std::slice::from_ref(&aurora),
             &Rules { rules, default: default.to_owned() },
             None,
+            None,
         );
         fields(&*learning.unwrap().pupils[0].algorithm)
     };

@@ -168,6 +168,7 @@ mod tests {
     use super::*;
     use crate::learning::mailbox::{LoopId, Poster};
     use ccplane_core::{Batch, Decision};
+    use ccplane_snapshot::{Admission, Trust, TrustedSnapshot};
 
     const BAD_SLOT: u8 = 15;
     /// How long a learner is watched.
@@ -245,7 +246,7 @@ mod tests {
     /// Offers again whenever it hears that nobody took its last candidate.
     struct Offering {
         offers: bool,
-        snapshot: Arc<ccplane_snapshot::Snapshot>,
+        snapshot: TrustedSnapshot,
         told: std::sync::mpsc::Sender<()>,
     }
 
@@ -258,7 +259,7 @@ mod tests {
         }
         fn step(&mut self, _: Duration) -> Option<Candidate> {
             let origin = ccplane_core::Origin::Operator { share: None, force: false };
-            let snapshot = Arc::clone(&self.snapshot);
+            let snapshot = self.snapshot.clone();
             std::mem::take(&mut self.offers).then_some(Candidate { snapshot, origin })
         }
         fn pressure(&self) -> Pressure {
@@ -273,6 +274,7 @@ mod tests {
         let (told, times) = std::sync::mpsc::channel();
         // Here: a learner has a processor only when nobody else wants it.
         let (_, snapshot) = crate::learning::twin::tests::policy_and_snapshot(1);
+        let snapshot = Trust::OURS.admit(snapshot, &Admission::default()).unwrap();
         let make = || Some(Box::new(Offering { offers: true, snapshot, told }) as Box<dyn Learn>);
         // A loop that was asked, and lets go of the candidate.
         let ask = |wish| {

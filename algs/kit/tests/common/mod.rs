@@ -51,11 +51,8 @@ impl Algorithm for Pinned {
         self.algorithm.flow(info, control)
     }
     fn policies(&self) -> Vec<PolicySource> {
-        let own = |shipped: PolicySource| PolicySource {
-            snapshot: self.snapshot.into(),
-            policy: Arc::new([]),
-            ..shipped
-        };
+        let own =
+            |shipped: PolicySource| PolicySource { snapshot: self.snapshot, policy: Arc::new([]), ..shipped };
         self.algorithm.policies().into_iter().map(own).collect()
     }
 }

@@ -67,7 +67,7 @@ pub fn ack(n: u64, gap_us: u64) -> Ack {
 /// Installs an algorithm's first program as [`PROGRAM`], its snapshots pushed.
 pub fn install(handle: &mut Handle, algorithm: &dyn Algorithm) -> Program {
     for policy in algorithm.policies() {
-        let snapshot = Snapshot::parse(&policy.snapshot).unwrap();
+        let snapshot = Snapshot::built_in(policy.snapshot).unwrap();
         handle.define_slot(policy.slot, snapshot.shape()).unwrap();
         handle.push(policy.slot, &snapshot.image(&DeployOptions::ONLY), Part::Active).unwrap();
     }

@@ -322,7 +322,7 @@ impl Agent {
 pub fn aurora() -> Result<Snapshot, BenchError> {
     let policies = Aurora::default().policies();
     let shipped = policies.first().ok_or_else(|| missing("Aurora has no policy"))?;
-    Snapshot::parse(&shipped.snapshot).map_err(missing)
+    Snapshot::built_in(shipped.snapshot).map_err(missing)
 }
 
 pub fn compile(source: &str) -> Result<Program, BenchError> {

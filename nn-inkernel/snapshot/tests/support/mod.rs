@@ -4,7 +4,7 @@
 use ccplane_infer::Bits;
 use ccplane_snapshot::{
     Action, ActionMap, Calibration, Feature, Fidelity, Guards, Hash, Layer, Network, Parts, PolicySpec,
-    Provenance, Snapshot,
+    Provenance, SigningKey, Snapshot, Terms,
 };
 
 pub fn action() -> Action {
@@ -79,4 +79,12 @@ pub fn forge(bytes: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     change(&mut content);
     let hash = Sha256::new().chain_update(&bytes[..12]).chain_update(&content).finalize();
     [&bytes[..12], &(content.len() as u32).to_le_bytes(), &hash, &content, &bytes[48 + len..]].concat()
+}
+
+/// Terms that hold for long.
+pub const TERMS: Terms = Terms { sequence: 5, expires_s: 1 << 40 };
+
+/// A key that is always the same.
+pub fn key() -> SigningKey {
+    SigningKey::from_text(&format!("ccplane-secret-key {}", "07".repeat(32))).unwrap()
 }

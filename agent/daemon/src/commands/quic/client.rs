@@ -1,10 +1,9 @@
 //! `ccplane quic get` and `put`.
 
 use super::bar::Bar;
-use super::steering::Steering;
+use super::steering::{LearnsAs, Steering};
 use super::wire;
 use super::{NAP, QuicError, interrupted, mbit_per_s, size};
-use crate::agent::Learns;
 use crate::cli::{QuicGetArgs, QuicPutArgs, QuicSteering, QuicTrust};
 use crate::commands::{print, print_json};
 use crate::control::ModeName;
@@ -116,7 +115,7 @@ impl Client {
         };
         let tls = tls::client(trust, PROTOCOL).map_err(Failure::input)?;
         let wire = wire::connect(args, remote)?;
-        let steering = Steering::start(args, Learns::No, algorithms)?;
+        let steering = Steering::start(args, LearnsAs::No, algorithms)?;
         let mut endpoint = Endpoint::new(wire, steering.control(), Config::default());
         let id = endpoint.connect(tls, remote, host).map_err(Failure::input)?;
         Ok(Client { steering, endpoint, id, remote })

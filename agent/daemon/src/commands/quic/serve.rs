@@ -1,9 +1,8 @@
 //! `ccplane quic serve`.
 
-use super::steering::Steering;
+use super::steering::{LearnsAs, Steering};
 use super::wire;
 use super::{NAP, QuicError, interrupted, size};
-use crate::agent::Learns;
 use crate::cli::QuicServeArgs;
 use crate::commands::deployments::learner_text;
 use crate::commands::{print, print_json};
@@ -14,7 +13,6 @@ use ccplane_quic::files::{Folder, PROTOCOL, Served, Server};
 use ccplane_quic::tls::{self, Identity};
 use ccplane_quic::{Config, Endpoint, Wire};
 use serde::Serialize;
-use std::fs;
 use std::io::{Write, stderr};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -66,7 +64,7 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
     let (wire, receive_buffer_bytes) = wire::listen(&args.steering, &args.listen)?;
     let address = wire.local_addr();
     let stop = interrupted()?;
-    let mut steering = Steering::start(&args.steering, learns(args)?, algorithms)?;
+    let mut steering = Steering::start(&args.steering, learns(args), algorithms)?;
     let kept = steering.kept().map(|snapshot| snapshot.to_string());
     let mut endpoint = Endpoint::new(wire, steering.control(), Config::default());
     endpoint.serve(Some(tls));
@@ -111,12 +109,13 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
     said.learned(learners, args.steering.json)
 }
 
-/// As the flags say; the folder to keep it in is there then.
-fn learns(args: &QuicServeArgs) -> Result<Learns, Failure> {
-    let Some(path) = &args.keep else { return Ok(args.learn.into()) };
-    fs::create_dir_all(path)
-        .map_err(|source| Failure::input(QuicError::File { path: path.clone(), source }))?;
-    Ok(Learns::Keeps(path.clone()))
+/// As the flags say.
+fn learns(args: &QuicServeArgs) -> LearnsAs<'_> {
+    match &args.keep {
+        Some(path) => LearnsAs::Keeps { path, allow_older: args.allow_older },
+        None if args.learn => LearnsAs::Forgets,
+        None => LearnsAs::No,
+    }
 }
 
 /// What it says of itself on standard output: for as long as somebody reads it. Nobody need, for it to serve.

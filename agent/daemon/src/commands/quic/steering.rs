@@ -8,6 +8,9 @@ use crate::cli::QuicSteering;
 use crate::control::{LearnerRecord, Request, Response, ask};
 use crate::failure::Failure;
 use crate::learning::resume;
+use crate::owned::Folder;
+use crate::place::Located;
+use crate::sequences::Admissions;
 use ccplane_alg::Algorithm;
 use ccplane_channel::{Clock, Link, ServeOptions, spawn};
 use ccplane_core::Rules;
@@ -15,7 +18,7 @@ use ccplane_engine::{Engine, EngineConfig, engine};
 use ccplane_quic::Control;
 use ccplane_snapshot::Hash;
 use std::io::{Write, stderr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -23,6 +26,20 @@ use std::time::{Duration, Instant};
 const NAME: &str = "ccplane-quic";
 /// How long the machine's agent may take to answer before that is said.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Whether its flows' policies are learned, as the flags say.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LearnsAs<'a> {
+    No,
+    /// What is learned ends with the command.
+    Forgets,
+    /// What is promoted is kept in this folder.
+    Keeps {
+        path: &'a Path,
+        /// Also begins with a signed snapshot that is older than one that was taken, or has expired.
+        allow_older: bool,
+    },
+}
 
 /// An engine and its agent.
 pub(super) struct Steering {
@@ -82,7 +99,7 @@ impl Steering {
     /// Starts, as the flags say. What learns does so beside the flows, which the machine's agent is not asked to.
     pub(super) fn start(
         args: &QuicSteering,
-        learns: Learns,
+        learns: LearnsAs<'_>,
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Steering, Failure> {
         let known: Vec<&'static str> = algorithms.iter().map(|a| a.name()).collect();
@@ -90,7 +107,7 @@ impl Steering {
         let timeout = located.config.control.timeout_ms.millis();
         let runs =
             || matches!(ask(&located.control_socket, timeout, &Request::Version), Ok(Response::Version(_)));
-        let to_machine = args.agent || (args.algorithm.is_none() && matches!(learns, Learns::No) && runs());
+        let to_machine = args.agent || (args.algorithm.is_none() && matches!(learns, LearnsAs::No) && runs());
         let name = match &args.algorithm {
             Some(name) => name.as_str(),
             None => &located.config.default_algorithm,
@@ -113,13 +130,18 @@ impl Steering {
             .iter()
             .find(|a| a.name() == name)
             .ok_or_else(|| Failure::input(QuicError::Algorithm { name: name.to_owned(), known }))?;
-        if !matches!(learns, Learns::No) && chosen.policies().is_empty() {
+        if !matches!(learns, LearnsAs::No) && chosen.policies().is_empty() {
             let known = algorithms.iter().filter(|a| !a.policies().is_empty()).map(|a| a.name()).collect();
             return Err(Failure::input(QuicError::NoPolicy { name: name.to_owned(), known }));
         }
-        let (chosen, kept) = match &learns {
-            Learns::Keeps(directory) => resume(chosen, directory),
-            Learns::No | Learns::Forgets => (chosen.clone(), None),
+        let learns = match learns {
+            LearnsAs::No => Learns::No,
+            LearnsAs::Forgets => Learns::Forgets,
+            LearnsAs::Keeps { path, allow_older } => keeps(&located, &**chosen, path, allow_older)?,
+        };
+        let kept = match &learns {
+            Learns::Keeps(_, Some(beginning)) => Some(beginning.snapshot.hash()),
+            _ => None,
         };
         let (wake, woken) = waker();
         let (engine, datapath) = engine(config, wake);
@@ -127,7 +149,7 @@ impl Steering {
         let own = OwnLoop::start_embedded(
             &located,
             &rules,
-            std::slice::from_ref(&chosen),
+            std::slice::from_ref(chosen),
             Box::new(datapath),
             woken,
             learns,
@@ -167,6 +189,24 @@ impl Steering {
         }
         self.trace.as_ref().map_or(Ok(()), Trace::finish)
     }
+}
+
+/// The folder, and what flows begin with of what it keeps. What is not taken is said.
+fn keeps(
+    located: &Located,
+    algorithm: &dyn Algorithm,
+    path: &Path,
+    allow_older: bool,
+) -> Result<Learns, Failure> {
+    let folder = Folder::open(path).map_err(Failure::input)?;
+    let learn = &located.config.learn;
+    let admissions = Admissions::open(learn.trust(), learn.state.as_deref()).map_err(Failure::input)?;
+    let beginning = resume(algorithm, &folder, &admissions, allow_older).unwrap_or_else(|error| {
+        // Whoever closed standard error wants to hear nothing.
+        let _ = writeln!(stderr(), "ccplane quic: flows begin with the snapshot that ships: {error}");
+        None
+    });
+    Ok(Learns::Keeps(folder, beginning))
 }
 
 fn trace(args: &QuicSteering, algorithm: &'static str) -> Result<Option<Arc<Mutex<Trace>>>, Failure> {

@@ -8,16 +8,22 @@ pub(crate) use build::build;
 use super::{print, print_json};
 use crate::cli::{SnapshotInspectArgs, SnapshotKeygenArgs, SnapshotSignArgs, SnapshotVerifyArgs};
 use crate::failure::Failure;
+use crate::owned::read_secret;
 use ccplane_snapshot::{
-    KeyError, MAX_SNAPSHOT_BYTES, SigningKey, Snapshot, SnapshotError, Trust, VerifyingKey,
+    Admission, KeyError, MAX_SNAPSHOT_BYTES, SigningKey, Snapshot, SnapshotError, Terms, Trust, VerifyingKey,
 };
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Bytes of a key file, at most.
-const MAX_KEY_BYTES: u64 = 256;
+const MAX_KEY_BYTES: usize = 256;
+/// The exit code of `verify` for a signature that no key says whose it is.
+const NOT_CHECKED: u8 = 3;
+const SECONDS_PER_DAY: u64 = 86_400;
 /// Only its owner reads a secret key.
 const SECRET_MODE: u32 = 0o600;
 
@@ -39,19 +45,26 @@ pub(crate) fn inspect(args: &SnapshotInspectArgs) -> Result<(), Failure> {
 }
 
 /// `ccplane snapshot verify`
-pub(crate) fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
+pub(crate) fn verify(args: &SnapshotVerifyArgs) -> Result<ExitCode, Failure> {
     let snapshot = read(&args.file).map_err(Failure::input)?;
     let keys: Result<Vec<VerifyingKey>, FileError> = args.keys.iter().map(|key| verifying_key(key)).collect();
     let keys = keys.map_err(Failure::input)?;
-    let trust = if keys.is_empty() { Trust::Any } else { Trust::SignedBy(keys) };
     let wrong = |source| Failure::input(FileError::Snapshot { path: args.file.clone(), source });
-    trust.admit(&snapshot).map_err(wrong)?;
-    let signature = match (snapshot.signature(), &trust) {
-        (None, _) => "not signed".to_owned(),
-        (Some(by), Trust::Any) => format!("signed by {}, which was not checked", by.key_hex()),
-        (Some(by), Trust::SignedBy(_)) => format!("signed by {}", by.key_hex()),
-    };
-    print(&format!("{}: ok, {signature}\n", snapshot.hash()))
+    snapshot.check_signature().map_err(wrong)?;
+    let hash = snapshot.hash();
+    if keys.is_empty() {
+        let Some(by) = snapshot.signature() else {
+            return print(&format!("{hash}: ok, not signed\n")).map(|()| ExitCode::SUCCESS);
+        };
+        let (by, terms) = (by.key_hex(), show::terms(by));
+        print(&format!("{hash}: whole; signature not checked: no key (it names {by}; {terms})\n"))?;
+        return Ok(ExitCode::from(NOT_CHECKED));
+    }
+    let admission = Admission { now_s: now_s(), newest: None, allow_older: args.allow_older };
+    let trusted = Trust::SignedBy(keys).admit(snapshot, &admission).map_err(wrong)?;
+    let by = trusted.signature().map(|by| format!("{}, {}", by.key_hex(), show::terms(by)));
+    print(&format!("{hash}: ok, signed by {}\n", by.unwrap_or_default()))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `ccplane snapshot keygen`
@@ -63,18 +76,27 @@ pub(crate) fn keygen(args: &SnapshotKeygenArgs) -> Result<(), Failure> {
         let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
         written.map_err(|source| Failure::runtime(FileError::Io { path: path.to_owned(), source }))
     };
-    create(&args.file, SECRET_MODE, key.to_hex())?;
-    create(&public, 0o644, key.verifying_key().to_hex())?;
+    create(&args.file, SECRET_MODE, key.to_text())?;
+    create(&public, 0o644, key.verifying_key().to_text())?;
     print(&format!("{}\n{}\n", args.file.display(), public.display()))
 }
 
 /// `ccplane snapshot sign`
 pub(crate) fn sign(args: &SnapshotSignArgs) -> Result<(), Failure> {
     let snapshot = read(&args.file).map_err(Failure::input)?;
-    let text = key_text(&args.key).map_err(Failure::input)?;
-    let key = SigningKey::from_hex(&text);
+    let text = read_secret(&args.key, MAX_KEY_BYTES).map_err(Failure::input)?;
+    let key = SigningKey::from_text(&text);
     let key = key.map_err(|source| Failure::input(FileError::Key { path: args.key.clone(), source }))?;
-    write(args.out.as_ref().unwrap_or(&args.file), &snapshot.sign(&key).to_bytes())
+    let now_s = now_s();
+    let terms = Terms {
+        sequence: args.sequence.unwrap_or(now_s),
+        expires_s: now_s.saturating_add(args.valid_days.saturating_mul(SECONDS_PER_DAY)),
+    };
+    write(args.out.as_ref().unwrap_or(&args.file), &snapshot.sign(&key, terms).to_bytes())
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn public_path(secret: &Path) -> PathBuf {
@@ -84,14 +106,14 @@ fn public_path(secret: &Path) -> PathBuf {
 }
 
 fn verifying_key(path: &Path) -> Result<VerifyingKey, FileError> {
-    let key = VerifyingKey::from_hex(&key_text(path)?);
+    let key = VerifyingKey::from_text(&key_text(path)?);
     key.map_err(|source| FileError::Key { path: path.to_owned(), source })
 }
 
 fn key_text(path: &Path) -> Result<String, FileError> {
     let read = || {
         let mut text = String::new();
-        File::open(path)?.take(MAX_KEY_BYTES).read_to_string(&mut text)?;
+        File::open(path)?.take(MAX_KEY_BYTES as u64).read_to_string(&mut text)?;
         Ok(text)
     };
     read().map_err(|source| FileError::Io { path: path.to_owned(), source })
@@ -112,11 +134,19 @@ pub(super) fn read_file(path: &Path) -> Result<(Vec<u8>, Snapshot), FileError> {
     Ok((bytes, snapshot))
 }
 
-/// All of it or nothing.
+/// All of it or nothing, and through no link that somebody has put in the way.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let mut name = path.as_os_str().to_owned();
-    name.push(".new");
+    name.push(format!(".{}.new", std::process::id()));
     let beside = PathBuf::from(name);
-    let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
-    written.map_err(|source| Failure::runtime(FileError::Io { path: path.to_owned(), source }))
+    let write = || {
+        OpenOptions::new().write(true).create_new(true).open(&beside)?.write_all(bytes)?;
+        fs::rename(&beside, path)
+    };
+    write().map_err(|source| {
+        if source.kind() != io::ErrorKind::AlreadyExists {
+            let _ = fs::remove_file(&beside);
+        }
+        Failure::runtime(FileError::Io { path: path.to_owned(), source })
+    })
 }

@@ -2,7 +2,9 @@
 
 use crate::commands::table;
 use ccplane_infer::tables;
-use ccplane_snapshot::{Calibration, Fidelity, Guards, Hash, PolicySpec, Provenance, Snapshot};
+use ccplane_snapshot::{
+    Calibration, Fidelity, Guards, Hash, PolicySpec, Provenance, Signature, Snapshot, Terms,
+};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -22,10 +24,15 @@ pub(super) struct Summary<'a> {
     provenance: &'a Provenance,
     /// The key that it claims to be signed by.
     signed_by: Option<String>,
+    /// Of the signature.
+    sequence: Option<u64>,
+    /// The end of the signature's validity, seconds since 1970.
+    expires_s: Option<u64>,
 }
 
 impl Summary<'_> {
     pub(super) fn of(snapshot: &Snapshot) -> Summary<'_> {
+        let terms = snapshot.signature().and_then(|signature| signature.terms());
         Summary {
             hash: snapshot.hash(),
             bytes: snapshot.to_bytes().len(),
@@ -39,6 +46,8 @@ impl Summary<'_> {
             both_signs: snapshot.fidelity().both_signs(),
             provenance: snapshot.provenance(),
             signed_by: snapshot.signature().map(|signature| signature.key_hex()),
+            sequence: terms.map(|terms| terms.sequence),
+            expires_s: terms.map(|terms| terms.expires_s),
         }
     }
 }
@@ -66,7 +75,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     let signs = if fidelity.both_signs() { "" } else { ": one sign only" };
     line("actions", format!("{min:.3} to {max:.3}{signs}"));
     line("origin", origin(snapshot.provenance()));
-    let signed = snapshot.signature().map(|s| format!("by {}, not checked here", s.key_hex()));
+    let signed = snapshot.signature().map(|s| format!("by {}, not checked here; {}", s.key_hex(), terms(s)));
     line("signed", signed.unwrap_or_else(|| "no".to_owned()));
     let rows: Vec<Vec<String>> = snapshot
         .spec()
@@ -76,6 +85,16 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
         .map(|(f, (lo, hi))| vec![f.name.clone(), range(f.lo, f.hi), range(*lo, *hi)])
         .collect();
     out + "\n" + &table(&["input", "counts from .. to", "visited"], &rows)
+}
+
+/// A signature's sequence number and expiry.
+pub(super) fn terms(signature: &Signature) -> String {
+    match signature.terms() {
+        None => "without sequence number and expiry".to_owned(),
+        Some(Terms { sequence, expires_s }) => {
+            format!("sequence {sequence}, expires {expires_s} s after 1970 began")
+        }
+    }
 }
 
 fn range(lo: i32, hi: i32) -> String {

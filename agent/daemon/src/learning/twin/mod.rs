@@ -175,7 +175,7 @@ impl Twin {
         match candidate(&policy, self.deployments.snapshot(), &self.states.with(states), claim) {
             Ok(candidate) => {
                 self.offered = Some(candidate.snapshot.hash());
-                self.deployments.made(policy, candidate.snapshot.clone());
+                self.deployments.made(policy, candidate.snapshot.shared().clone());
                 Some(candidate)
             }
             Err(error) => {
