@@ -10,8 +10,10 @@ use ccplane_core::{Catalog, Config, Core, DatapathId, Rule, Rules, drive};
 use ccplane_engine::{Engine, EngineConfig, Handle, Waker, engine};
 use ccplane_runner::quic::{QuicPlan, udp_wires};
 use ccplane_runner::traffic::BulkFlow;
+use ccplane_testing::within_tries;
 use common::lab::{LINK_MBIT, LONG, Lab, SAMPLE_EVERY, acked};
 use common::wait_for;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,8 +59,10 @@ fn quic(lab: &Lab, engine: &Engine, port: u16) -> BulkFlow {
 /// What each flow gets in [`WINDOW`] must be its weight's part of the link.
 fn assert_shares(flows: &[BulkFlow], weights: &[(u16, u64)], when: &str) {
     thread::sleep(SETTLE);
-    let is_right = (0..TRIES).any(|_| Shares::measured(flows, weights, when).are_right());
-    assert!(is_right, "{when}: not in any of {TRIES} windows");
+    within_tries(&format!("shares of {when}"), TRIES, |_| {
+        let shares = Shares::measured(flows, weights);
+        if shares.are_right() { Ok(()) } else { Err(shares) }
+    });
 }
 
 /// What flows got in a window.
@@ -70,7 +74,7 @@ struct Shares {
 }
 
 impl Shares {
-    fn measured(flows: &[BulkFlow], weights: &[(u16, u64)], when: &str) -> Shares {
+    fn measured(flows: &[BulkFlow], weights: &[(u16, u64)]) -> Shares {
         let got: Vec<u64> = thread::scope(|scope| {
             let each: Vec<_> = flows.iter().map(|flow| scope.spawn(|| acked(flow, WINDOW))).collect();
             each.into_iter().map(|flow| flow.join().unwrap()).collect()
@@ -81,13 +85,19 @@ impl Shares {
             |(got, (_, weight)): (&u64, &(u16, u64))| (got * 1000 / sum.max(1), weight * 1000 / total);
         let permille: Vec<(u64, u64)> = got.iter().zip(weights).map(permille).collect();
         let filled_percent = sum * 100 / possible;
-        eprintln!("{when}: {permille:?} permille each and due, {filled_percent} % of the link");
         Shares { filled_percent, permille }
     }
 
     fn are_right(&self) -> bool {
         let near = |(is, should): &(u64, u64)| is.abs_diff(*should) * 100 <= should * WITHIN_PERCENT;
         self.filled_percent >= FILLED_PERCENT && self.permille.iter().all(near)
+    }
+}
+
+impl fmt::Display for Shares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shares { filled_percent, permille } = self;
+        write!(f, "{permille:?} permille each and due, {filled_percent} % of the link")
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::lab::{LINK_MBIT, Lab, acked, acked_at_least, assert_runs, kill_9};
+use common::lab::{LINK_MBIT, Lab, acked, acked_at_least, assert_never_stalled, kill_9, mishap};
 use common::{Home, as_nobody, stderr, stdout, wait_for};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -31,13 +31,12 @@ fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() {
     lab.wait_for_mode("program");
     std::thread::sleep(WARM_UP);
     let possible = u64::from(LINK_MBIT) * 125_000 * WINDOW.as_secs();
-    let before = acked_at_least(&flow, WINDOW, possible * 8 / 10, TRIES);
+    let before = acked_at_least("a filled link", &flow, WINDOW, possible * 8 / 10, TRIES);
     assert!(lab.home.log().contains(&lab.attached(0)), "{}", lab.home.log());
+    let killed = mishap(&flow, "kill -9");
     kill_9(agent);
-    let after = acked_at_least(&flow, WINDOW, before * 95 / 100, TRIES);
+    let after = acked_at_least("throughput after kill -9", &flow, WINDOW, before * 95 / 100, TRIES);
     eprintln!("kill -9: {before} bytes acknowledged in {WINDOW:?} before, {after} after");
-    assert!(before * 10 >= possible * 8, "the link is filled: {before} of {possible} bytes");
-    assert!(after >= before * 95 / 100, "{before} bytes before, {after} after");
 
     let flows = lab.flows();
     assert!(flows["silent"]["pid"].is_null(), "{flows}");
@@ -45,6 +44,7 @@ fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() {
     let text = stdout(&lab.home.run(&["flows"]));
     assert!(text.starts_with("no agent runs: native fallback"), "{text}");
 
+    let adopted = mishap(&flow, "the next agent");
     let next = lab.home.agent();
     assert!(lab.home.log().contains(&lab.attached(1)), "{}", lab.home.log());
     lab.wait_for_mode("program");
@@ -52,7 +52,7 @@ fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() {
     let reports = || lab.flows()["flows"][0]["reports"].as_u64().unwrap();
     let so_far = reports();
     wait_for("the adopted flow reports", || (reports() > so_far).then_some(()));
-    drop(flow);
+    assert_never_stalled(flow, &[killed, adopted]);
     drop(next);
 }
 
@@ -88,18 +88,20 @@ fn a_hung_agents_flow_runs_natively_and_flows_says_so() {
     lab.wait_for_mode("program");
     std::thread::sleep(WARM_UP);
     let before = acked(&flow, WINDOW);
+    let hung = mishap(&flow, "SIGSTOP");
     agent.signal(Signal::SIGSTOP);
-    let after = acked_at_least(&flow, WINDOW, before * 95 / 100, TRIES);
+    let after = acked_at_least("throughput after SIGSTOP", &flow, WINDOW, before * 95 / 100, TRIES);
     eprintln!("SIGSTOP: {before} bytes acknowledged in {WINDOW:?} before, {after} after");
-    assert!(after >= before * 95 / 100, "{before} bytes before, {after} after");
     let text = stdout(&lab.home.run(&["flows"]));
     let said = format!("agent pid {} has been silent for ", agent.pid());
     assert!(text.starts_with(&said) && text.contains("native: agent silent for "), "{text}");
     assert_eq!(lab.flows()["flows"][0]["mode"], "native_agent_silent");
 
+    let woken = mishap(&flow, "SIGCONT");
     agent.signal(Signal::SIGCONT);
     wait_for("the agent answers again", || lab.flows()["silent"].is_null().then_some(()));
     lab.wait_for_mode("program");
+    assert_never_stalled(flow, &[hung, woken]);
 }
 
 #[test]
@@ -110,11 +112,11 @@ fn a_stopped_agent_leaves_the_kernel_as_it_was() {
     lab.wait_for_mode("program");
     let text = stdout(&lab.home.run(&["flows"]));
     assert!(text.contains("ebpf") && text.contains("cubic") && text.contains("cwnd:"), "{text}");
+    let stopped = mishap(&flow, "SIGTERM");
     agent.signal(Signal::SIGTERM);
     assert_eq!(agent.wait(), Some(0), "{}", lab.home.log());
     assert!(!lab.pin_dir().exists() && !lab.home.path("bpf").exists());
-    assert_runs(&flow, "after its agent has stopped");
-    drop(flow);
+    assert_never_stalled(flow, &[stopped]);
     wait_for("the congestion control is gone", || (!lab.is_registered()).then_some(()));
 }
 
@@ -124,15 +126,16 @@ fn doctor_removes_what_a_killed_agent_left() {
     let agent = lab.home.agent();
     let flow = lab.flow();
     lab.wait_for_mode("program");
+    let killed = mishap(&flow, "kill -9");
     kill_9(agent);
     assert!(lab.is_registered());
+    let cleaned = mishap(&flow, "doctor --clean");
     let output = lab.home.run(&["doctor", "--clean", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(!said["cleaned"]["removed"].as_array().unwrap().is_empty(), "{said}");
     assert!(!lab.home.path("control.sock").exists() && !lab.home.path("bpf").exists());
-    assert_runs(&flow, "after what its agent left is removed");
-    drop(flow);
+    assert_never_stalled(flow, &[killed, cleaned]);
     wait_for("the congestion control is gone", || (!lab.is_registered()).then_some(()));
     let output = lab.home.run(&["flows"]);
     assert!(stderr(&output).contains("no agent runs"), "{}", stderr(&output));

@@ -5,7 +5,7 @@
 mod common;
 
 use ccplane_snapshot::{SigningKey, Snapshot, Terms};
-use common::lab::{Lab, assert_runs, kill_9};
+use common::lab::{Lab, assert_never_stalled, assert_runs, kill_9, mishap};
 use common::{stderr, stdout, wait_for};
 use nix::errno::Errno;
 use serde_json::Value;
@@ -96,16 +96,17 @@ fn flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over() {
     let flow = lab.flow();
     let first = wait_for_decisions(&lab, 10);
     assert_eq!(uid_of(&listed(&lab), "active"), Some(first.uid));
+    let died = mishap(&flow, "kill -9");
     kill_9(agent);
     let killed = decided(&lab).unwrap();
     assert_eq!(lab.flows()["flows"][0]["mode"], "program", "silent for less than {HEARTBEAT_MS} ms");
-    assert_runs(&flow, "while nobody misses its agent");
     lab.wait_for_mode("native_agent_silent");
     let silent = decided(&lab).unwrap();
     assert!(silent.decisions > killed.decisions, "decided on: {killed:?}, then {silent:?}");
     assert_eq!(silent.uid, first.uid);
     assert_runs(&flow, "without an agent");
 
+    let taken_over = mishap(&flow, "the next agent");
     let _next = lab.home.agent();
     assert!(lab.home.log().contains(&lab.attached(1)), "{}", lab.home.log());
     lab.wait_for_mode("program");
@@ -121,7 +122,7 @@ fn flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over() {
     assert_ne!(pushed, first.uid);
     wait_for_uid(&lab, pushed);
     wait_for_decisions(&lab, 10);
-    assert_runs(&flow, "under the next agent's snapshot");
+    assert_never_stalled(flow, &[died, taken_over]);
 }
 
 #[test]
@@ -133,8 +134,10 @@ fn a_trial_ends_with_the_agent_that_began_it() {
     let snapshot = file(&lab, "next.snapshot", &renamed(1).to_bytes());
     let output = lab.home.run(&["snapshot", "push", &snapshot]);
     assert!(stdout(&output).starts_with("ebpf slot 0: trial"), "{}{}", stdout(&output), stderr(&output));
+    let died = mishap(&flow, "kill -9 in a trial");
     kill_9(agent);
 
+    let taken_over = mishap(&flow, "the next agent");
     let _next = lab.home.agent();
     let list = wait_for("the trial is over", || {
         let list = listed(&lab);
@@ -144,7 +147,7 @@ fn a_trial_ends_with_the_agent_that_began_it() {
     assert!(list.to_string().contains("left on trial by an earlier agent"), "{list}");
     wait_for_uid(&lab, first.uid);
     wait_for_decisions(&lab, 10);
-    assert_runs(&flow, "after its trial");
+    assert_never_stalled(flow, &[died, taken_over]);
 }
 
 /// A client that pushes two snapshots in turns, as fast as the agent answers, until it does not.
@@ -182,7 +185,7 @@ fn an_agent_killed_while_it_pushes_leaves_the_slot_whole() {
     const ROUNDS: u64 = 6;
     let Some(lab) = Lab::with("torn", "aurora", STEADY) else { return };
     let mut flow = None;
-    let mut uids = BTreeSet::new();
+    let (mut uids, mut mishaps) = (BTreeSet::new(), Vec::new());
     for round in 0..ROUNDS {
         let agent = lab.home.agent();
         let flow = flow.get_or_insert_with(|| lab.flow());
@@ -191,11 +194,11 @@ fn an_agent_killed_while_it_pushes_leaves_the_slot_whole() {
         wait_for("pushes", || (pusher.pushed.load(Relaxed) > 100).then_some(()));
         // Each time at another place of the loop.
         std::thread::sleep(Duration::from_micros(round * 1357));
+        mishaps.push(mishap(flow, format!("kill -9 in push {round}")));
         kill_9(agent);
         pusher.thread.join().unwrap();
         let left = wait_for_decisions(&lab, 3);
         assert!(uids.insert(left.uid), "round {round}: what decides was pushed in this round");
-        assert_runs(flow, "after its agent died in the midst of a push");
     }
     let _last = lab.home.agent();
     let decides = wait_for_decisions(&lab, 3);
@@ -208,7 +211,7 @@ fn an_agent_killed_while_it_pushes_leaves_the_slot_whole() {
     let pushed = uid_of(&listed(&lab), "active").unwrap();
     assert!(!different.contains(&pushed) && uids.iter().max().unwrap() < &pushed, "{pushed} after {uids:?}");
     wait_for_uid(&lab, pushed);
-    assert_runs(flow.as_ref().unwrap(), "at the end");
+    assert_never_stalled(flow.unwrap(), &mishaps);
 }
 
 #[test]
@@ -348,6 +351,7 @@ fn a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows() {
         Ok(stopped) => stopped,
         Err(errno) => return ccplane_testing::skipped("hangs", format_args!("ptrace: {errno}")),
     };
+    let hung = mishap(&flow, "a learner that hangs");
     let (taken_before, rows_before) = (taken(), rows());
     // A client of this lab waits five seconds for an answer; each of these is one.
     wait_for("rows come on", || (rows() > rows_before + 50).then_some(()));
@@ -356,16 +360,17 @@ fn a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows() {
     push(&lab, &file(&lab, "next.snapshot", &renamed(1).to_bytes()));
     wait_for_uid(&lab, uid_of(&listed(&lab), "active").unwrap());
     assert_eq!(lab.flows()["flows"][0]["mode"], "program", "the heartbeat is fresh");
-    assert_runs(&flow, "while the learner hangs");
     drop(stopped);
     wait_for("it goes on", || (taken() > taken_before).then_some(()));
 
     // An agent that is to stop does not wait for it either.
     let stopped = Stopped::new(tid).unwrap();
+    let ended = mishap(&flow, "stop");
     let output = lab.home.run(&["stop"]);
     assert!(output.status.success(), "{}", stderr(&output));
     drop(stopped);
     assert_eq!(agent.wait(), Some(0), "{}", lab.home.log());
+    assert_never_stalled(flow, &[hung, ended]);
 }
 
 /// Times that a thread has slept.

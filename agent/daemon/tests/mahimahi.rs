@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use ccplane_benches::mahimahi::{Load, Mahimahi, Pair, differences, links};
+use ccplane_testing::within_tries;
 use ccplane_traces::log::{Figures, LinkLog};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -51,22 +52,27 @@ fn links_and_figures_are_those_of_the_real_mahimahi() {
                     }
                     are_alike(name, *load, &pairs)
                 };
-                assert!((0..TRIES).any(compare), "{name}: not alike in any of {TRIES} pairs");
+                within_tries(&format!("a link like mahimahi's: {name}"), TRIES, compare);
             });
         }
     });
 }
 
-fn are_alike(name: &str, load: Load, pairs: &[Pair]) -> bool {
+/// What differs too much, if anything does.
+fn are_alike(name: &str, load: Load, pairs: &[Pair]) -> Result<(), String> {
     let Pair { ours, theirs } = &pairs[0];
     let shown = |f: &Figures| (f.utilisation, f.queueing_delay_p95_ms);
-    eprintln!("{name}: ours {:?}, mahimahi's {:?}", shown(ours), shown(theirs));
     let capacity = ours.capacity_mbit_per_s / theirs.capacity_mbit_per_s;
     assert!((0.99..1.01).contains(&capacity), "{name}: the same trace delivers the same: {capacity}");
     let [utilisation, delay] = differences(pairs);
     let delay_limit = if load == Load::Flood { DELAY_OF_A_FLOOD } else { DELAY_OF_CUBIC };
-    eprintln!("{name}: they differ by {utilisation} in utilisation, {delay} in delay");
-    utilisation <= UTILISATION && delay <= delay_limit
+    if utilisation <= UTILISATION && delay <= delay_limit {
+        return Ok(());
+    }
+    let (ours, theirs) = (shown(ours), shown(theirs));
+    Err(format!(
+        "differ by {utilisation} in utilisation, {delay} in delay: ours {ours:?}, mahimahi's {theirs:?}"
+    ))
 }
 
 /// mahimahi's two graphs print what we print, to the last digit.

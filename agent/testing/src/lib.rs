@@ -7,6 +7,7 @@
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::time::Duration;
 
 /// The environment variable that names the file to which skips and misses are appended.
 pub const LOG: &str = "CCPLANE_TEST_LOG";
@@ -34,8 +35,14 @@ pub fn within_tries<T, E: Display>(check: &str, tries: u32, try_once: impl FnMut
     let (n, held) = held.unwrap_or_else(|misses| {
         panic!("{check}: in none of {tries} tries: {}", misses.join("; "));
     });
-    log(&line(format_args!("TRIED: {check}: held at try {n} of {tries}")));
+    tried(check, n, tries);
     held
+}
+
+/// Notes at which try a check that may take several has held: for checks that repeat themselves in another way than
+/// [`within_tries`] does. The miss before each later one is said by [`missed`].
+pub fn tried(check: &str, held: u32, tries: u32) {
+    log(&line(format_args!("TRIED: {check}: held at try {held} of {tries}")));
 }
 
 /// The first try that held and what it gave, or what each try measured.
@@ -55,6 +62,46 @@ fn repeat<T, E: Display>(
         }
     }
     Err(misses)
+}
+
+/// The longest time, microseconds, in which something did not grow from `from_us` to its last sample: pairs of a time and how
+/// much there was, in order of time. Growth counts from when it is first seen, so that samples that come late make it longer.
+pub fn longest_stall_us(samples: impl IntoIterator<Item = (u64, u64)>, from_us: u64) -> u64 {
+    let (mut had, mut grew_us, mut longest_us) = (None, from_us, 0);
+    for (at_us, has) in samples {
+        if at_us >= from_us {
+            longest_us = longest_us.max(at_us - grew_us);
+            if had.is_none_or(|had| has > had) {
+                grew_us = at_us;
+            }
+        }
+        had = had.max(Some(has));
+    }
+    longest_us
+}
+
+/// What happens to a flow, and when on the clock of its samples.
+pub struct Mishap {
+    /// What happens, in words.
+    pub what: String,
+    /// When, microseconds.
+    pub at_us: u64,
+}
+
+/// Holds a flow's samples (when, and bytes acknowledged) against a limit: from each mishap to the next, and from the last to the
+/// last sample, it is never without progress for longer.
+///
+/// # Panics
+/// Where it is, with what happened and the time.
+#[track_caller]
+pub fn assert_never_stalled(samples: &[(u64, u64)], mishaps: &[Mishap], limit: Duration) {
+    let ends = mishaps.iter().skip(1).map(|next| next.at_us).chain([u64::MAX]);
+    for (Mishap { what, at_us }, end_us) in mishaps.iter().zip(ends) {
+        let until = samples.iter().copied().take_while(|(sampled_us, _)| *sampled_us <= end_us);
+        let stall = Duration::from_micros(longest_stall_us(until, *at_us));
+        assert!(stall <= limit, "{what}: the flow stalls for {stall:?}, more than {limit:?}");
+        eprintln!("{what}: stalls at most {stall:?}");
+    }
 }
 
 /// How much of an attack to run: `full` under `make attack`, else the `part` that `make test` has time for.
@@ -90,6 +137,27 @@ mod tests {
         let mut misses = Vec::new();
         let held = repeat(3, |n| if n == 2 { Ok("held") } else { Err("too slow") }, |n, _| misses.push(n));
         assert_eq!((held, misses), (Ok((2, "held")), vec![1]));
+    }
+
+    #[test]
+    fn a_stall_is_counted_from_the_mishap_to_the_next_growth_or_the_end() {
+        let grows = [(0, 10), (10, 20), (20, 20), (40, 30), (50, 40)];
+        assert_eq!(longest_stall_us(grows, 0), 30);
+        assert_eq!(longest_stall_us(grows, 15), 25);
+        assert_eq!(longest_stall_us(grows, 45), 5);
+        let ends = grows.into_iter().chain([(90, 40)]);
+        assert_eq!(longest_stall_us(ends, 15), 40);
+        let never = [(0, 5), (100, 5), (20_000_000, 5)];
+        assert_eq!(longest_stall_us(never, 50), 19_999_950);
+        assert_eq!(longest_stall_us([], 50), 0);
+    }
+
+    #[test]
+    #[should_panic = "second: the flow stalls for 20s"]
+    fn each_mishap_has_its_own_stall() {
+        let samples = [(0, 1), (1_000_000, 2), (2_000_000, 3), (22_000_000, 4)];
+        let at = |what: &str, at_us| Mishap { what: what.to_owned(), at_us };
+        assert_never_stalled(&samples, &[at("first", 0), at("second", 2_000_000)], Duration::from_secs(2));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use cable::{Cable, ip};
 use ccplane_emulator::netns::Namespace;
 use ccplane_quic::{UdpWire, Wire};
+use ccplane_testing::within_tries;
 use quinn_proto::Transmit;
 
 /// The kinds of ports that need no NIC.
@@ -145,15 +146,10 @@ fn a_port_finds_the_kernel_and_talks_to_it() {
                 asking.wait_with_output().unwrap()
             };
             // A machine that is busy may lose a datagram.
-            let mut output = ask();
-            for _ in 1..TRIES {
-                if output.status.success() {
-                    break;
-                }
-                output = ask();
-            }
-            let text = said(&output);
-            assert!(text.contains("100 of 100 answered, 0 of them wrong"), "{kind} {address}: {text}");
+            within_tries(&format!("answers over {kind} to {address}"), TRIES, |_| {
+                let text = said(&ask());
+                if text.contains("100 of 100 answered, 0 of them wrong") { Ok(()) } else { Err(text) }
+            });
         }
     }
 }

@@ -15,7 +15,7 @@ use ccplane_ebpf::{EbpfDatapath, Options, read_flows};
 use ccplane_infer::image::{self, map};
 use ccplane_infer::{Bits, FlowPolicy, Model, Shape};
 use ccplane_program::ir::Program;
-use common::{Lab, PATIENCE, created, kernel_says, stats, wait_until};
+use common::{Lab, PATIENCE, assert_never_stalled, created, kernel_says, mishap, stats, wait_until};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use rand_chacha::ChaCha8Rng;
@@ -167,12 +167,14 @@ fn an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole() {
     stats(&mut datapath, flow, true, |f| f.policy.is_some_and(|p| p.uid == 1));
     datapath.leave();
 
+    let mut mishaps = Vec::new();
     for kill in 1..=KILLS {
         let first = kill * UIDS;
         let mut agent = pusher(&lab.options, first);
         wait_for_uid(&lab.options, first + PUSHES);
         // Each time at another place of the loop.
         std::thread::sleep(Duration::from_micros(u64::from(kill) * 137));
+        mishaps.push(mishap(&traffic, &format!("kill -9 number {kill}")));
         agent.kill().unwrap();
         assert_eq!(agent.wait().unwrap().signal(), Some(Signal::SIGKILL as i32), "it pushed until then");
         let left = policy(&lab.options);
@@ -201,6 +203,6 @@ fn an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole() {
     datapath.install(WATCHER, &program).unwrap();
     datapath.set_program(flow, WATCHER, &[]).unwrap();
     stats(&mut datapath, flow, true, |f| f.faults > 0);
-    drop(traffic);
+    assert_never_stalled(traffic, &mishaps, || datapath.heartbeat());
     datapath.detach().unwrap();
 }

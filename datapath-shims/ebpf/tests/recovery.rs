@@ -17,7 +17,8 @@ use ccplane_ebpf::{EbpfDatapath, clock_us, read_flows};
 use ccplane_emulator::{Direction, Emulator, LinkConfig, Loss, Queue, Shape};
 use ccplane_runner::tcp_info::CaState;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
-use common::{LONG, Lab, created, wait_until};
+use ccplane_testing::{Mishap, assert_never_stalled, within_tries};
+use common::{LONG, Lab, STALL, can_run, created, mishap, wait_until};
 
 const LINK_MBIT: u32 = 12;
 const DELAY_US: u64 = 10_000;
@@ -217,8 +218,8 @@ impl Compared {
 }
 
 /// Runs our Reno and Cubic, the native fallback and the kernel's Reno and Cubic at the same time.
-fn compare(test: &str, link: &LinkConfig, during: impl Fn(&[Lane])) -> Option<Compared> {
-    let lab = Lab::new(test)?;
+fn compare(test: &str, link: &LinkConfig, during: impl Fn(&[Lane])) -> Compared {
+    let lab = Lab::new(test).unwrap();
     let agent = Agent::start(lab.attach());
     let own = lab.options.name.as_str();
     let lanes = [
@@ -241,7 +242,7 @@ fn compare(test: &str, link: &LinkConfig, during: impl Fn(&[Lane])) -> Option<Co
     let mut next = || figures.next().unwrap();
     let compared = Compared { reno: [next(), next()], cubic: [next(), next()], native: next() };
     datapath.detach().unwrap();
-    Some(compared)
+    compared
 }
 
 /// Runs a comparison until `judge` finds nothing wrong with one.
@@ -252,26 +253,14 @@ fn hold(
     (from_s, to_s): (u64, u64),
     judge: impl Fn(&Compared) -> Result<(), String>,
 ) {
-    in_some_run(test, || {
-        let Some(compared) = compare(test, link, &during) else { return Ok(()) };
+    if !can_run(test) {
+        return;
+    }
+    within_tries(test, TRIES, |_| {
+        let compared = compare(test, link, &during);
         print(test, &compared, from_s, to_s);
         judge(&compared)
     });
-}
-
-/// Runs until one run is as it shall be, at most [`TRIES`] times; a run says what is not.
-fn in_some_run(test: &str, run: impl Fn() -> Result<(), String>) {
-    let mut wrong = Vec::new();
-    for _ in 0..TRIES {
-        match run() {
-            Ok(()) => return,
-            Err(why) => {
-                eprintln!("{test}: {why}");
-                wrong.push(why);
-            }
-        }
-    }
-    panic!("{test}: {wrong:?}");
 }
 
 fn ensure(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
@@ -430,14 +419,16 @@ const PACED_UID: ProgramUid = ProgramUid(1_000_000);
 
 #[test]
 fn an_agents_death_costs_no_throughput() {
-    in_some_run("death", death);
+    if can_run("death") {
+        within_tries("death", TRIES, |_| death());
+    }
 }
 
 /// One run: what each flow carries before its agent dies, and after.
 fn death() -> Result<(), String> {
     const WARM_UP_S: u64 = 4;
     const WINDOW_S: u64 = 8;
-    let Some(lab) = Lab::new("death") else { return Ok(()) };
+    let lab = Lab::new("death").unwrap();
     let mut datapath = lab.attach();
     let own = lab.options.name.as_str();
     let paced = Lane::start(own, NATIVE_PORT, &link());
@@ -454,13 +445,17 @@ fn death() -> Result<(), String> {
     };
     all_in(Mode::Program);
     // What a kill does: descriptors and memory go, nothing is undone.
+    let died: Vec<Mishap> = [&reno, &cubic, &paced].map(|lane| mishap(&lane.flow, "an agent's death")).into();
     drop(agent.stop().0);
     sleep_s(WINDOW_S + 1);
     all_in(Mode::NativeAgentSilent);
     let mut wrong = Vec::new();
-    for (lane, name) in [(reno, "reno"), (cubic, "cubic"), (paced, "paced")] {
+    for ((lane, name), died) in [(reno, "reno"), (cubic, "cubic"), (paced, "paced")].into_iter().zip(died) {
         lane.flow.stop();
         let samples = lane.flow.finish().unwrap().samples;
+        let acked: Vec<_> = samples.iter().map(|s| (s.at_us, s.info.bytes_acked)).collect();
+        // At the first try: no window makes up for a stall.
+        assert_never_stalled(&acked, &[died], STALL);
         let figures = Figures { name, samples, report: Vec::new() };
         let killed_s = WARM_UP_S + WINDOW_S;
         let before = figures.acked(WARM_UP_S, killed_s);

@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 use ccplane_netsim::trace::Trace;
+use ccplane_testing::{missed, tried};
 use ccplane_validation::{Capacity, Error, Outcome, Scenario, emulate, simulate};
 use std::path::Path;
 
 const THROUGHPUT_TOLERANCE: f64 = 0.03;
 const RTT_TOLERANCE: f64 = 0.05;
 /// A busy machine holds packets up. What looks wrong at first is run again, at most so often, and must be right so many times.
-const ROUNDS: usize = 6;
+const ROUNDS: u32 = 6;
 const AGREED: usize = 2;
 
 fn scenarios() -> Vec<Scenario> {
@@ -50,8 +51,13 @@ fn ratios(scenario: &Scenario, kernel: &Outcome) -> (f64, f64) {
     (throughput, rtt)
 }
 
-fn agree((throughput, rtt): (f64, f64)) -> bool {
-    (throughput - 1.0).abs() <= THROUGHPUT_TOLERANCE && (rtt - 1.0).abs() <= RTT_TOLERANCE
+/// Else by how much they differ.
+fn agree((throughput, rtt): (f64, f64)) -> Result<(), String> {
+    if (throughput - 1.0).abs() <= THROUGHPUT_TOLERANCE && (rtt - 1.0).abs() <= RTT_TOLERANCE {
+        return Ok(());
+    }
+    let [throughput, rtt] = [throughput, rtt].map(|ratio| (ratio - 1.0) * 100.0);
+    Err(format!("the kernel has {throughput:+.2} % throughput, {rtt:+.2} % mean RTT"))
 }
 
 #[test]
@@ -64,22 +70,30 @@ fn the_simulator_agrees_with_the_kernel() {
         }
         outcomes => outcomes.unwrap(),
     };
-    let mut doubtful: Vec<(Scenario, usize)> = scenarios
-        .into_iter()
-        .zip(kernel)
-        .filter(|(scenario, outcome)| !agree(ratios(scenario, outcome)))
-        .map(|(scenario, _)| (scenario, 0))
-        .collect();
-    for _ in 0..ROUNDS {
+    let mut doubtful: Vec<(Scenario, usize)> = Vec::new();
+    for (scenario, outcome) in scenarios.into_iter().zip(kernel) {
+        match agree(ratios(&scenario, &outcome)) {
+            Ok(()) => tried(&scenario.name, 1, 1 + ROUNDS),
+            Err(measured) => {
+                missed(&scenario.name, 1, 1 + ROUNDS, measured);
+                doubtful.push((scenario, 0));
+            }
+        }
+    }
+    for round in 0..ROUNDS {
         if doubtful.is_empty() {
             return;
         }
-        eprintln!("again:");
         let again: Vec<Scenario> = doubtful.iter().map(|(scenario, _)| scenario.clone()).collect();
         for ((scenario, agreed), outcome) in doubtful.iter_mut().zip(emulate(&again, "b").unwrap()) {
-            *agreed += usize::from(agree(ratios(scenario, &outcome)));
+            match agree(ratios(scenario, &outcome)) {
+                Ok(()) => *agreed += 1,
+                Err(measured) => missed(&scenario.name, 2 + round, 1 + ROUNDS, measured),
+            }
         }
-        doubtful.retain(|(_, agreed)| *agreed < AGREED);
+        for (scenario, _) in doubtful.extract_if(.., |(_, agreed)| *agreed == AGREED) {
+            tried(&scenario.name, 2 + round, 1 + ROUNDS);
+        }
     }
     let names: Vec<&str> = doubtful.iter().map(|(scenario, _)| scenario.name.as_str()).collect();
     assert!(names.is_empty(), "not {AGREED} times in {ROUNDS}: {names:?}");

@@ -3,7 +3,7 @@
 use super::{Agent, Home, wait_for};
 use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
-use ccplane_testing::skipped;
+use ccplane_testing::{Mishap, skipped, within_tries};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -20,8 +20,12 @@ pub const LINK_MBIT: u32 = 20;
 const DELAY_US: u64 = 10_000;
 /// What labs are configured with unless they say otherwise: longer than a busy machine keeps an agent waiting.
 const PACE: &str = "agent.heartbeat_timeout_ms = 1000\ncontrol.timeout_ms = 5000\n";
-/// Longest stall of a flow that goes on: many times its round trip.
-const STALL: Duration = Duration::from_secs(5);
+/// After this long without a heartbeat a flow of a lab runs natively, where its configuration does not say otherwise.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest stall that a mishap may cost a flow: until its agent is missed, and a few round trips with a full queue (50 ms).
+const STALL: Duration = HEARTBEAT_TIMEOUT.saturating_add(Duration::from_millis(4 * 50)).saturating_add(SLACK);
+/// A retransmission timeout (200 ms), and how long a busy machine holds a link or a sampler up.
+const SLACK: Duration = Duration::from_millis(800);
 
 pub struct Lab {
     pub home: Home,
@@ -125,24 +129,30 @@ pub fn acked(flow: &BulkFlow, window: Duration) -> u64 {
 
 /// Bytes acknowledged during a `window` in which they were at least as many as are due. A machine that holds everything up for
 /// a while spoils one window, and what is wrong with a flow spoils each of `tries`.
-pub fn acked_at_least(flow: &BulkFlow, window: Duration, due: u64, tries: u32) -> u64 {
-    let mut most = 0;
-    for _ in 0..tries {
-        most = most.max(acked(flow, window));
-        if most >= due {
-            break;
-        }
-    }
-    most
+pub fn acked_at_least(check: &str, flow: &BulkFlow, window: Duration, due: u64, tries: u32) -> u64 {
+    within_tries(check, tries, |_| match acked(flow, window) {
+        got if got < due => Err(format!("{got} of {due} bytes in {window:?}")),
+        got => Ok(got),
+    })
 }
 
-/// The flow does not stall.
-pub fn assert_runs(flow: &BulkFlow, when: &str) {
-    let (before, start) = (sample(flow).info.bytes_acked, Instant::now());
-    while sample(flow).info.bytes_acked <= before {
-        assert!(start.elapsed() < STALL, "the flow stalls {when}");
-        std::thread::sleep(SAMPLE_EVERY);
-    }
+/// Something is about to happen to a flow.
+pub fn mishap(flow: &BulkFlow, what: impl Into<String>) -> Mishap {
+    Mishap { what: what.into(), at_us: sample(flow).at_us }
+}
+
+/// Ends a flow, which from each mishap to the next, and from the last one until now, was never without progress for longer
+/// than [`STALL`]. Where the last one was shortly before, it is awaited for as long as shows a stall.
+pub fn assert_never_stalled(flow: BulkFlow, mishaps: &[Mishap]) {
+    let last_us = mishaps.last().unwrap().at_us;
+    wait_for("a stall would show", || {
+        (sample(&flow).at_us > last_us + STALL.as_micros() as u64).then_some(())
+    });
+    flow.stop();
+    let outcome = flow.finish().unwrap();
+    assert_eq!(outcome.samples_dropped, 0);
+    let acked: Vec<(u64, u64)> = outcome.samples.iter().map(|s| (s.at_us, s.info.bytes_acked)).collect();
+    ccplane_testing::assert_never_stalled(&acked, mishaps, STALL);
 }
 
 pub fn kill_9(mut agent: Agent) {

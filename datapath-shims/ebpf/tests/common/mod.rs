@@ -11,12 +11,17 @@ use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::{Emulator, LinkConfig, veth};
 use ccplane_runner::tcp_info::TcpInfo;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
-use ccplane_testing::skipped;
+use ccplane_testing::{Mishap, skipped};
 
 /// Longer than any test.
 pub const LONG: Duration = Duration::from_secs(600);
 /// How long a test waits for what must happen: far longer than a busy machine takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than a test's thread waits for a processor.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest stall that a mishap may cost a flow: until its agent is missed, a few round trips with a full queue (40 ms), a
+/// retransmission timeout (200 ms), and how long a busy machine holds a link or a sampler up.
+pub const STALL: Duration = HEARTBEAT_TIMEOUT.saturating_add(Duration::from_millis(4 * 40 + 800));
 /// Between two looks.
 const NAP: Duration = Duration::from_millis(5);
 
@@ -54,8 +59,7 @@ impl Lab {
         let options = Options {
             run_dir: run_dir.path().into(),
             name: format!("cct_{test}"),
-            // Longer than a test's thread waits for a processor.
-            heartbeat_timeout: Duration::from_secs(1),
+            heartbeat_timeout: HEARTBEAT_TIMEOUT,
             ..Options::default()
         };
         Lab { link, options, run_dir }
@@ -124,7 +128,8 @@ impl Drop for Lab {
     }
 }
 
-fn can_run(test: &str) -> bool {
+/// Whether live flows can run here; says why not.
+pub fn can_run(test: &str) -> bool {
     if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
         skipped(test, format_args!("{}: {}", missing.what, missing.found));
         return false;
@@ -161,6 +166,27 @@ pub fn kernel_says(traffic: &BulkFlow, what: &str, done: impl Fn(&TcpInfo) -> bo
 pub fn goes_on(traffic: &BulkFlow, when: &str) {
     let before = kernel_says(traffic, "a sample", |_| true).bytes_acked;
     kernel_says(traffic, when, |info| info.bytes_acked > before);
+}
+
+/// Something is about to happen to a flow.
+pub fn mishap(traffic: &BulkFlow, what: &str) -> Mishap {
+    wait_until("a sample", || traffic.latest().is_some());
+    Mishap { what: what.to_owned(), at_us: traffic.latest().unwrap().at_us }
+}
+
+/// Ends a flow, which from each mishap to the next, and from the last one until now, was never without progress for longer
+/// than [`STALL`]. Where the last one was shortly before, it is awaited for as long as shows a stall; `meanwhile` is done then.
+pub fn assert_never_stalled(traffic: BulkFlow, mishaps: &[Mishap], mut meanwhile: impl FnMut()) {
+    let shows_us = mishaps.last().unwrap().at_us + STALL.as_micros() as u64;
+    while traffic.latest().unwrap().at_us <= shows_us {
+        meanwhile();
+        std::thread::sleep(NAP);
+    }
+    traffic.stop();
+    let outcome = traffic.finish().unwrap();
+    assert_eq!(outcome.samples_dropped, 0);
+    let acked: Vec<_> = outcome.samples.iter().map(|s| (s.at_us, s.info.bytes_acked)).collect();
+    ccplane_testing::assert_never_stalled(&acked, mishaps, STALL);
 }
 
 /// Polls, with heartbeats, until `done` says so of an event. Those after it are left for who waits next.
