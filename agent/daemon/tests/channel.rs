@@ -9,6 +9,7 @@ use ccplane_contract::suite::behaviour::{Harness, HarnessError, behave};
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, Forward};
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source};
+use ccplane_testing::{Mishap, assert_never_stalled};
 use common::{Home, wait_for};
 use nix::sys::signal::Signal;
 use std::path::Path;
@@ -19,6 +20,9 @@ use std::time::{Duration, Instant};
 
 const MS: u64 = 1000;
 const TIMEOUT_US: u64 = 500 * MS;
+/// Longest stall that a mishap may cost a flow of a datapath in real time: until its agent is missed, a few round trips (50 ms),
+/// and how long a busy machine holds the datapath's thread up.
+const STALL: Duration = Duration::from_micros(TIMEOUT_US + 4 * 50 * MS + 800 * MS);
 /// How far the simulation goes between two turns of the serving side.
 const STEP_US: u64 = 5 * MS;
 
@@ -189,26 +193,46 @@ impl Forward for RealTime {
 struct Serving {
     stop: Arc<AtomicBool>,
     connected: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    started: Instant,
+    /// Ends with what the flow had acknowledged at each turn: when, microseconds, and how many bytes.
+    thread: Option<JoinHandle<Vec<(u64, u64)>>>,
 }
 
 impl Serving {
     fn start(agent: &Path, transport: Transport) -> Serving {
         let [stop, connected] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let (agent, stopped, state) = (agent.to_owned(), Arc::clone(&stop), Arc::clone(&connected));
+        let started = Instant::now();
         let thread = std::thread::spawn(move || {
             let options = ServeOptions { transport, ..ServeOptions::new("test").unwrap() };
             let mut served = Served::connect(&agent, options);
-            let mut datapath = RealTime::new();
+            let (mut datapath, mut acked) = (RealTime::new(), Vec::new());
             while !stopped.load(Ordering::Relaxed) {
                 let now_us = datapath.start.elapsed().as_micros() as u64;
                 let turn = served.turn(&mut datapath, now_us);
                 state.store(turn.connected, Ordering::Relaxed);
+                acked.extend(datapath.sim.flows().first().map(|flow| (micros(started), flow.bytes_acked)));
                 served.wait(Duration::from_millis(2)).unwrap();
             }
             served.farewell();
+            acked
         });
-        Serving { stop, connected, thread: Some(thread) }
+        Serving { stop, connected, started, thread: Some(thread) }
+    }
+
+    /// Something is about to happen to its flow.
+    fn mishap(&self, what: &str) -> Mishap {
+        Mishap { what: what.to_owned(), at_us: micros(self.started) }
+    }
+
+    /// Ends it, whose flow never stalled for longer than [`STALL`].
+    fn assert_never_stalled(mut self, mishaps: &[Mishap]) {
+        let shows_us = mishaps.last().unwrap().at_us + STALL.as_micros() as u64;
+        std::thread::sleep(Duration::from_micros(shows_us.saturating_sub(micros(self.started))));
+        self.stop.store(true, Ordering::Relaxed);
+        let acked = self.thread.take().unwrap().join().unwrap();
+        assert!(acked.last().unwrap().0 > mishaps[0].at_us);
+        assert_never_stalled(&acked, mishaps, STALL);
     }
 
     fn is_connected(&self) -> bool {
@@ -219,8 +243,12 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().unwrap().join().unwrap();
+        let _ = self.thread.take().map(JoinHandle::join);
     }
+}
+
+fn micros(since: Instant) -> u64 {
+    since.elapsed().as_micros() as u64
 }
 
 /// The one flow, once it is steered by `algorithm`.
@@ -240,15 +268,17 @@ fn a_flow_survives_its_agent_and_is_steered_by_the_next() {
         let mut agent = home.agent();
         let datapath = Serving::start(&home.path("ccp.sock"), transport);
         steered(&home, "cubic");
+        let killed = datapath.mishap("kill -9");
         agent.signal(Signal::SIGKILL);
         agent.wait();
         wait_for("its end is noticed", || (!datapath.is_connected()).then_some(()));
+        let other = datapath.mishap("the next agent");
         let next = home.agent();
         let flow = steered(&home, "cubic");
         wait_for("it has another agent", || datapath.is_connected().then_some(()));
         let before = flow["bytes_acked"].as_u64();
         assert!(before > Some(0), "the same flow: {flow}");
-        drop(datapath);
+        datapath.assert_never_stalled(&[killed, other]);
         drop(next);
         let left = std::fs::read_dir(home.dir()).unwrap().filter(|e| {
             e.as_ref().unwrap().file_name().to_string_lossy().starts_with(ccplane_channel::SOCKET_PREFIX)

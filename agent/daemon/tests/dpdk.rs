@@ -4,6 +4,7 @@
 mod common;
 
 use ccplane_emulator::netns::{self, Namespace};
+use ccplane_testing::{Mishap, assert_never_stalled};
 use common::{Home, stderr, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -11,7 +12,10 @@ use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 const FILE_BYTES: usize = 60_000_000;
 /// Of the link while something is to happen to a file that is on its way, and of the link that then carries the rest.
@@ -19,6 +23,12 @@ const SLOW_MBIT: u32 = 8;
 const FAST_MBIT: u32 = 200;
 /// How long an agent says nothing: longer than datapaths wait for it.
 const SILENCE: Duration = Duration::from_millis(1500);
+
+/// Longest stall that a mishap may cost a flow: until its agent is missed (500 ms), a few round trips with a full queue (50 ms),
+/// and how long a busy machine holds a poll loop or a look up.
+const STALL: Duration = Duration::from_millis(500 + 4 * 50 + 800);
+/// Between two looks at what the link has carried.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Killed with the test.
 struct Running(Child);
@@ -111,6 +121,50 @@ impl Scene {
     }
 }
 
+/// What the bridge lets through to the client while this is there.
+struct Carried {
+    started: Instant,
+    stop: Arc<AtomicBool>,
+    /// Ends with when, microseconds, and how many bytes.
+    thread: JoinHandle<Vec<(u64, u64)>>,
+}
+
+impl Carried {
+    fn watch(bridge: &Namespace) -> Carried {
+        let (started, stop, name) =
+            (Instant::now(), Arc::new(AtomicBool::new(false)), bridge.name().unwrap());
+        let sent = format!("netns exec {name} tc -s qdisc show dev port-a");
+        let stopped = Arc::clone(&stop);
+        let look = move || {
+            let output = Command::new("ip").args(sent.split(' ')).output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            let bytes = text.split("Sent ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+            (started.elapsed().as_micros() as u64, bytes.unwrap_or_else(|| panic!("{text}")))
+        };
+        let thread = std::thread::spawn(move || {
+            let mut looks = Vec::new();
+            while !stopped.load(Relaxed) {
+                looks.push(look());
+                std::thread::sleep(LOOK_EVERY);
+            }
+            looks
+        });
+        Carried { started, stop, thread }
+    }
+
+    /// Something is about to happen.
+    fn mishap(&self, what: &str) -> Mishap {
+        Mishap { what: what.to_owned(), at_us: self.started.elapsed().as_micros() as u64 }
+    }
+
+    fn assert_never_stalled(self, mishaps: &[Mishap]) {
+        let shows = Duration::from_micros(mishaps.last().unwrap().at_us) + STALL;
+        std::thread::sleep(shows.saturating_sub(self.started.elapsed()));
+        self.stop.store(true, Relaxed);
+        assert_never_stalled(&self.thread.join().unwrap(), mishaps, STALL);
+    }
+}
+
 /// Where the server is: a datapath's address on the agent's socket is one of its network namespace.
 fn agent(home: &Home, at: &Namespace) -> Running {
     let agent = Running(at.enter(home.command(&["agent"]).stderr(Stdio::null())).unwrap().spawn().unwrap());
@@ -149,16 +203,22 @@ fn an_agent_hangs_dies_and_comes_back_and_the_file_arrives() {
     let Some(mut scene) = Scene::new("dpdk-agent") else { return };
     let get = scene.get();
     wait_for("a flow over DPDK that the agent steers", || scene.is_steered());
+    let carried = Carried::watch(&scene.between);
     let agents = Pid::from_raw(scene.agent.0.id() as i32);
+    let hangs = carried.mishap("SIGSTOP");
     kill(agents, Signal::SIGSTOP).unwrap();
     std::thread::sleep(SILENCE);
+    let wakes = carried.mishap("SIGCONT");
     kill(agents, Signal::SIGCONT).unwrap();
     wait_for("the agent that hung steers again", || scene.is_steered());
+    let dies = carried.mishap("kill -9");
     scene.agent.0.kill().unwrap();
     scene.agent.0.wait().unwrap();
     std::thread::sleep(SILENCE);
+    let other = carried.mishap("the next agent");
     scene.agent = agent(&scene.home, &scene.b);
     wait_for("another agent steers", || scene.is_steered());
+    carried.assert_never_stalled(&[hangs, wakes, dies, other]);
     scene.ends_well(get);
 }
 

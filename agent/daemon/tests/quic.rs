@@ -7,6 +7,7 @@ mod common;
 use ccplane_alg::Algorithm;
 use ccplane_emulator::netns::Namespace;
 use ccplane_snapshot::Snapshot;
+use ccplane_testing::{Mishap, assert_never_stalled};
 use common::{Home, stderr, stdout, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -17,6 +18,10 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+
+/// Longest stall that a flow's agent may cost it by its death: until it is missed (500 ms), and how long a busy machine holds
+/// one of three processes up.
+const STALL: Duration = Duration::from_millis(500 + 800);
 
 /// `ccplane quic serve`, killed when dropped.
 struct Serve {
@@ -391,7 +396,18 @@ fn the_machines_agent_steers() {
             got.extend_from_slice(&chunk[..count]);
             std::thread::sleep(Duration::from_millis(2));
         }
-        output.read_to_end(&mut got).unwrap();
+        // From now on without its agent.
+        let (began, mut arrived) = (Instant::now(), vec![(0, got.len() as u64)]);
+        loop {
+            let count = output.read(&mut chunk).unwrap();
+            got.extend_from_slice(&chunk[..count]);
+            arrived.push((began.elapsed().as_micros() as u64, got.len() as u64));
+            if count == 0 {
+                break;
+            }
+        }
+        let died = Mishap { what: "kill -9".to_owned(), at_us: 0 };
+        assert_never_stalled(&arrived, &[died], STALL);
         got
     };
     let got = std::thread::scope(|scope| {

@@ -155,6 +155,15 @@ pub fn assert_never_stalled(flow: BulkFlow, mishaps: &[Mishap]) {
     ccplane_testing::assert_never_stalled(&acked, mishaps, STALL);
 }
 
+/// The flow does not stall now.
+pub fn assert_runs(flow: &BulkFlow, when: &str) {
+    let (before, start) = (sample(flow).info.bytes_acked, Instant::now());
+    while sample(flow).info.bytes_acked <= before {
+        assert!(start.elapsed() < STALL, "the flow stalls {when}");
+        std::thread::sleep(SAMPLE_EVERY);
+    }
+}
+
 pub fn kill_9(mut agent: Agent) {
     agent.signal(Signal::SIGKILL);
     assert_eq!(agent.wait(), None);
