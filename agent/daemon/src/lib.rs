@@ -17,6 +17,7 @@ mod cli;
 mod clock;
 mod commands;
 pub mod config;
+mod confine;
 pub mod control;
 mod failure;
 mod learning;

@@ -15,6 +15,7 @@ mod worker;
 use crate::cli::AgentArgs;
 use crate::clock;
 use crate::config::{Config, DEFAULT_TOML, LearnMode, OnOff, Switch, Transport, resolve_rules};
+use crate::confine::{Role, Threads, confine};
 use crate::control::{Answer, Request, Response, Server, ServerLimits};
 use crate::failure::Failure;
 use crate::learning::{Ask, Beginning, Learning, LoopId, POLICIES};
@@ -29,6 +30,7 @@ pub(crate) use embedded::waker;
 use handle::{ByHand, Handle};
 use observed::Observed;
 pub(crate) use own_loop::{Learns, OwnLoop};
+use privileges::Powers;
 use source::{Peers, Source};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -82,6 +84,7 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     }
     log_to_stderr(&located.config.log);
     let run_dir = located.run_dir()?.to_owned();
+    privileges::no_way_back();
     let lock = InstanceLock::acquire(&rundir::prepare(&run_dir)?)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Before anything is attached: a signal that comes while the agent starts is not to end it there and then.
@@ -94,6 +97,8 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     let workers = start_loops(&located, &rules, algorithms, &mut observed, &learning)?;
     let learners = learning.views();
     observed.learners(learners.clone());
+    // Learners inherit it.
+    confine(Role::Plain, Threads::This);
     let _learning = learning.start(ask(workers.iter().map(Worker::queries).collect()));
     privileges::keep(privileges::NOTHING);
     let running = Running { args, located: &located, lock, algorithms: names, signals, workers };
@@ -140,8 +145,14 @@ fn start_loops(
         info!(why = "datapath.ebpf.mode is off", "kernel datapath off");
     } else {
         let metrics = observed.of_loop("kernel");
-        match OwnLoop::start_counted(located, rules, algorithms, metrics.clone(), learning.post(KERNEL_LOOP))?
-        {
+        match OwnLoop::start_counted(
+            located,
+            rules,
+            algorithms,
+            metrics.clone(),
+            learning.post(KERNEL_LOOP),
+            Some(Role::Kernel),
+        )? {
             Ok(kernel) => {
                 let worker = kernel.into_worker();
                 observed.started("kernel", metrics, &worker);
@@ -169,7 +180,8 @@ fn start_loops(
         let metrics = observed.of_loop("peers");
         let core = core(algorithms, rules, config, PEERS_LOOP, None)?;
         let post = learning.post(PEERS_LOOP);
-        let worker = Worker::spawn("peers", privileges::NOTHING, core, pace, metrics.clone(), post, attach)
+        let powers = Powers { role: Some(Role::Plain), ..Powers::NONE };
+        let worker = Worker::spawn("peers", powers, core, pace, metrics.clone(), post, attach)
             .map_err(Failure::runtime)?;
         observed.started("peers", metrics, &worker);
         workers.push(worker);

@@ -1,11 +1,13 @@
 //! A datapath steered by a loop inside another command: the kernel's, as in `demo` and plans, or one of the command's own.
 
 use super::embedded::{Embedded, Woken};
+use super::privileges::{self, Powers};
 use super::source::{Kernel, Source};
 use super::worker::{Pace, Query, SpawnError, Worker};
-use super::{KERNEL_LOOP, core, privileges};
+use super::{KERNEL_LOOP, core};
 use crate::clock;
 use crate::config::Config;
+use crate::confine::Role;
 use crate::control::{DecisionRecord, FlowRecord, LearnerRecord, SlotRecord};
 use crate::failure::Failure;
 use crate::learning::{Beginning, LearnerView, Learning, Post, Running};
@@ -52,7 +54,7 @@ impl OwnLoop {
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
-        OwnLoop::start_counted(located, rules, algorithms, None, Post::none())
+        OwnLoop::start_counted(located, rules, algorithms, None, Post::none(), None)
     }
 
     /// As [`OwnLoop::start`]; algorithms with a policy learn beside their flows, as the configuration says, but also where it
@@ -64,7 +66,7 @@ impl OwnLoop {
     ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
         let (located, learning) = learning(located, rules, algorithms, None, None)?;
         let post = learning.post(KERNEL_LOOP);
-        let started = OwnLoop::start_counted(&located, rules, algorithms, None, post)?;
+        let started = OwnLoop::start_counted(&located, rules, algorithms, None, post, None)?;
         Ok(started.map(|kernel| kernel.with(learning)))
     }
 
@@ -83,7 +85,7 @@ impl OwnLoop {
                 Ok(Box::new(Embedded::new(datapath, woken, core)))
             };
             let pace = Pace::new(&config.agent);
-            let spawned = Worker::spawn("embedded", privileges::NOTHING, core, pace, None, post, attach);
+            let spawned = Worker::spawn("embedded", Powers::NONE, core, pace, None, post, attach);
             Ok(OwnLoop { worker: spawned.map_err(Failure::runtime)?, learners: None, views: Vec::new() })
         };
         let (folder, beginning) = match learns.into() {
@@ -105,13 +107,15 @@ impl OwnLoop {
         OwnLoop { learners: Some(learners), views, ..self }
     }
 
-    /// As [`OwnLoop::start`], with metrics.
+    /// As [`OwnLoop::start`], with metrics, and confined to the system calls of a role, if there is one: threads that it starts are,
+    /// too.
     pub(super) fn start_counted(
         located: &Located,
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
         metrics: Option<LoopMetrics>,
         post: Post,
+        role: Option<Role>,
     ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
         let config = &located.config;
         let options = located.ebpf_options();
@@ -122,7 +126,8 @@ impl OwnLoop {
         };
         let core = core(algorithms, rules, config, KERNEL_LOOP, None)?;
         let pace = Pace::new(&config.agent);
-        match Worker::spawn("kernel", privileges::KERNEL, core, pace, metrics, post, attach) {
+        let powers = Powers { capabilities: privileges::KERNEL, role };
+        match Worker::spawn("kernel", powers, core, pace, metrics, post, attach) {
             Ok(worker) => Ok(Ok(OwnLoop { worker, learners: None, views: Vec::new() })),
             Err(SpawnError::Attach(error)) => Ok(Err(error)),
             Err(other) => Err(Failure::runtime(other)),

@@ -1,7 +1,7 @@
 //! One loop of the agent, on a thread of its own, so that nothing but its datapaths' events and short questions
 //! ever keeps it waiting.
 
-use super::privileges;
+use super::privileges::Powers;
 use super::source::Source;
 use crate::clock;
 use crate::config::{Agent, Unix, Wake};
@@ -11,7 +11,6 @@ use crate::control::{
 use crate::learning::{Ask, Offer, Post};
 use crate::metrics::{DatapathSample, LoopMetrics, LoopSample};
 use crate::qlog::{Subscriber, Taps};
-use caps::Capability;
 use ccplane_contract::Capabilities;
 use ccplane_core::{Candidate, Core, DatapathId, Decision, InstallState, Rules, RulesError};
 use ccplane_ebpf::EbpfError;
@@ -154,10 +153,10 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread, attaches there, gives up all capabilities but `keeps`, and runs.
+    /// Starts a thread, attaches there, gives up all that `powers` do not name, and runs.
     pub(super) fn spawn<E: Send + 'static>(
         name: &'static str,
-        keeps: &'static [Capability],
+        powers: Powers,
         mut core: Core,
         pace: Pace,
         metrics: Option<LoopMetrics>,
@@ -180,7 +179,7 @@ impl Worker {
                     return Ok(());
                 }
             };
-            privileges::keep(keeps);
+            powers.keep_only();
             let _ = attached.send(Ok(()));
             let (taps, verdicts) = (Taps::default(), BTreeMap::new());
             Loop { core, source, pace, metrics, post, verdicts, taps, inbox, stop }.run()
@@ -560,7 +559,7 @@ mod tests {
         let core = Core::new(catalog, Rules::all(NATIVE), Config::default()).unwrap();
         let source = Box::new(idle.clone());
         let attach = move |_: &mut Core| Ok::<Box<dyn Source>, io::Error>(source);
-        let worker = Worker::spawn("idle", &[], core, pace, None, Post::none(), attach);
+        let worker = Worker::spawn("idle", Powers::NONE, core, pace, None, Post::none(), attach);
         let worker = worker.map_err(|_| "no loop").unwrap();
         let watched = watch(&idle);
         worker.join().unwrap();

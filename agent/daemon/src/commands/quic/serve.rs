@@ -3,9 +3,11 @@
 use super::steering::{LearnsAs, Steering};
 use super::wire;
 use super::{NAP, QuicError, interrupted, size};
-use crate::cli::QuicServeArgs;
+use crate::agent::privileges;
+use crate::cli::{QuicServeArgs, QuicSteering};
 use crate::commands::deployments::learner_text;
 use crate::commands::{print, print_json};
+use crate::confine::{Role, Threads, confine};
 use crate::control::LearnerRecord;
 use crate::failure::Failure;
 use ccplane_alg::Algorithm;
@@ -85,6 +87,7 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
             kept.unwrap_or_default(),
         ))
     })?;
+    confine_serving(&args.steering);
     let mut files = Server::new(folder);
     let mut busy = false;
     while !stop.load(Relaxed) {
@@ -107,6 +110,15 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
     let learners = steering.learners();
     steering.stop()?;
     said.learned(learners, args.steering.json)
+}
+
+/// Gives up, once its wire, its folder and its agent are there, all capabilities and system calls that serving does without.
+fn confine_serving(args: &QuicSteering) {
+    privileges::no_way_back();
+    let (keeps, role) =
+        if wire::is_port(args) { (privileges::PORT, Role::Port) } else { (privileges::NOTHING, Role::Plain) };
+    privileges::keep(keeps);
+    confine(role, Threads::All);
 }
 
 /// As the flags say.

@@ -42,12 +42,18 @@ pub(super) fn connect(args: &QuicSteering, remote: SocketAddr) -> Result<Box<dyn
 
 /// What the flows' datapath is called.
 pub(super) fn kind(args: &QuicSteering) -> &'static str {
+    if is_port(args) { "dpdk" } else { "quic" }
+}
+
+/// Whether datagrams go over a DPDK port.
+pub(super) fn is_port(args: &QuicSteering) -> bool {
     #[cfg(feature = "dpdk")]
-    if args.port.port.is_some() {
-        return "dpdk";
+    return args.port.port.is_some();
+    #[cfg(not(feature = "dpdk"))]
+    {
+        let _ = args;
+        false
     }
-    let _ = args;
-    "quic"
 }
 
 /// The DPDK port that the flags name, if they name one.
