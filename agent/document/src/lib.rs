@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use ccplane_files::{Bound, ReadError};
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -34,24 +35,9 @@ pub type Placed = (Option<Range<usize>>, Problem);
 /// Why a file is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
-    /// It cannot be read.
-    #[error("{}: {source}", file.display())]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// It is too large.
-    #[error("{}: {bytes} bytes, at most {limit} are allowed", file.display())]
-    TooLarge {
-        /// The file.
-        file: PathBuf,
-        /// Its size.
-        bytes: u64,
-        /// The largest allowed.
-        limit: u64,
-    },
+    /// It cannot be read, is no regular file, is too large, or is no text.
+    #[error(transparent)]
+    File(#[from] ReadError),
     /// A field is wrong.
     #[error("{}:{line}:{column}: {problem}{}", file.display(), excerpt(*line, *column, text))]
     Invalid {
@@ -92,17 +78,12 @@ fn excerpt(line: usize, column: usize, text: &str) -> String {
     format!("\n {margin} |\n {number} | {text}\n {margin} | {caret}^")
 }
 
-/// The text of a file of at most `limit` bytes.
+/// The text of a regular file within a bound.
 ///
 /// # Errors
-/// It cannot be read, or is larger.
-pub fn read(file: &Path, limit: u64) -> Result<String, DocumentError> {
-    let unreadable = |source| DocumentError::Unreadable { file: file.to_owned(), source };
-    let bytes = std::fs::metadata(file).map_err(unreadable)?.len();
-    if bytes > limit {
-        return Err(DocumentError::TooLarge { file: file.to_owned(), bytes, limit });
-    }
-    std::fs::read_to_string(file).map_err(unreadable)
+/// It cannot be read, is larger, or is no text.
+pub fn read(file: &Path, bound: Bound) -> Result<String, DocumentError> {
+    Ok(ccplane_files::read_text(file, bound)?)
 }
 
 /// The document that a text is.

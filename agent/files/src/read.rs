@@ -59,6 +59,25 @@ pub enum ReadError {
     },
 }
 
+impl ReadError {
+    /// The file that is not read.
+    pub fn file(&self) -> &Path {
+        match self {
+            ReadError::Unreadable { file, .. }
+            | ReadError::NotRegular { file, .. }
+            | ReadError::TooLarge { file, .. }
+            | ReadError::NotText { file, .. } => file,
+        }
+    }
+
+    /// What is wrong, without the file's name, for messages that have it already.
+    pub fn reason(&self) -> String {
+        let text = self.to_string();
+        let name = format!("{}:", self.file().display());
+        text.strip_prefix(&name).map_or(text.as_str(), str::trim_start).to_owned()
+    }
+}
+
 /// The content of a regular file within a bound.
 ///
 /// # Errors

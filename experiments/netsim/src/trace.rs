@@ -4,6 +4,7 @@
 //! deliver [`OPPORTUNITY_BYTES`]; a millisecond may repeat. A trace that ends starts over, shifted by its last
 //! timestamp (mahimahi 0.98, `link_queue.cc`).
 
+use ccplane_files::{Bound, ReadError};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 pub const OPPORTUNITY_BYTES: u32 = 1504;
 /// Lines of one trace.
 pub const MAX_OPPORTUNITIES: usize = 1 << 24;
+/// The bound of a trace file.
+pub const TRACE: Bound = Bound { what: "a trace", bytes: 128 << 20 };
 /// Latest timestamp of one trace: a day.
 pub const MAX_TIMESTAMP_MS: u64 = 24 * 3600 * 1000;
 /// Fastest constant-rate trace, kilobits per second.
@@ -61,8 +64,11 @@ pub enum TraceReason {
         kbit: u32,
     },
     /// The file could not be read.
-    #[error("cannot be read: {0}")]
-    Unreadable(std::io::ErrorKind),
+    #[error("{0}")]
+    Unreadable(String),
+    /// The line is no text.
+    #[error("not UTF-8 text")]
+    NotText,
 }
 
 /// A refused trace: where, and why.
@@ -159,7 +165,10 @@ impl Trace {
     /// As [`Trace::parse`], with `file` set; or [`TraceReason::Unreadable`].
     pub fn load(path: &Path) -> Result<Trace, TraceError> {
         let at = |line, reason| TraceError { file: Some(path.to_owned()), line, reason };
-        let text = std::fs::read_to_string(path).map_err(|e| at(None, TraceReason::Unreadable(e.kind())))?;
+        let text = ccplane_files::read_text(path, TRACE).map_err(|error| match error {
+            ReadError::NotText { line, .. } => at(Some(line), TraceReason::NotText),
+            error => at(None, TraceReason::Unreadable(error.reason())),
+        })?;
         Trace::parse(&text).map_err(|e| at(e.line, e.reason))
     }
 

@@ -25,7 +25,8 @@ use crate::place::Located;
 use crate::rundir::{self, InstanceLock, RunDirError};
 use crate::sequences::Admissions;
 use ccplane_alg::Algorithm;
-use ccplane_core::{Catalog, CatalogError, Core, Rules};
+use ccplane_core::{Catalog, CatalogError, Core, Rules, RulesError};
+use ccplane_document::Problem;
 pub(crate) use embedded::waker;
 use handle::{ByHand, Handle};
 use observed::Observed;
@@ -79,8 +80,9 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     let located = args.place.locate(Some(&names))?;
     let Config { default_algorithm, rules, .. } = &located.config;
     let rules = resolve_rules(default_algorithm, rules, &names).map_err(Failure::input)?;
+    check_rules(args, algorithms, &rules)?;
     if args.check_config {
-        return core(algorithms, &rules, &located.config, KERNEL_LOOP, None).map(|_| ());
+        return Ok(());
     }
     log_to_stderr(&located.config.log);
     let run_dir = located.run_dir()?.to_owned();
@@ -103,6 +105,20 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     privileges::keep(privileges::NOTHING);
     let running = Running { args, located: &located, lock, algorithms: names, signals, workers };
     runtime.block_on(running.serve(observed, ByHand { learners, admissions }))
+}
+
+/// What only the algorithms know of rules: whether they take the parameters.
+fn check_rules(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>], rules: &Rules) -> Result<(), Failure> {
+    let Err(error) = Core::new(catalog(algorithms)?, rules.clone(), ccplane_core::Config::default()) else {
+        return Ok(());
+    };
+    let problem = match &error {
+        RulesError::Parameters { rule, error } => Problem::new(format!("rule[{rule}].parameters"), error),
+        RulesError::Unconfigurable { rule, .. } => Problem::new(format!("rule[{rule}].parameters"), &error),
+        RulesError::EmptyPorts { rule } => Problem::new(format!("rule[{rule}]"), &error),
+        _ => Problem::new("rule", &error),
+    };
+    Err(Config::refusal(args.place.config.as_deref(), problem).into())
 }
 
 fn catalog(algorithms: &[Arc<dyn Algorithm>]) -> Result<Catalog, Failure> {

@@ -5,13 +5,19 @@ use crate::cli::DoctorArgs;
 use crate::failure::Failure;
 use crate::place::Located;
 use crate::rundir::{self, InstanceLock};
+use caps::{CapSet, Capability};
 use ccplane_ebpf::Options;
+use ccplane_files::{Directory, DirectoryError, Others};
 use ccplane_runner::demo::missing_for_links;
 use nix::sys::socket::SockType;
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// Where a machine has its BPF file system.
+const SYSTEM_BPFFS: &str = "/sys/fs/bpf";
 
 /// One need, met or not.
 #[derive(Serialize)]
@@ -42,7 +48,8 @@ struct Cleaned {
 
 /// `ccplane doctor`
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
-    let cleaned = if args.clean { Some(clean(&args.place.locate(None)?)?) } else { None };
+    let located = args.place.locate(None)?;
+    let cleaned = if args.clean { Some(clean(&located)?) } else { None };
     let mut needs: Vec<Need> = ccplane_ebpf::checks()
         .into_iter()
         .map(|c| Need {
@@ -53,6 +60,8 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
             remedy: c.remedy.to_owned(),
         })
         .collect();
+    needs.extend(powers());
+    needs.extend(places(&located));
     let ok = needs.iter().all(|n| n.ok);
     needs.extend(links());
     let diagnosis = Diagnosis { ok, needs, cleaned };
@@ -62,6 +71,69 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
         print(&text(&diagnosis))?
     }
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The capabilities that the kernel datapath's loop uses: what each is for, and whether nothing runs without it.
+fn powers() -> Vec<Need> {
+    let permitted = caps::read(None, CapSet::Permitted).unwrap_or_default();
+    let mounted = Path::new(SYSTEM_BPFFS).join("progs.debug").exists();
+    let mount = if mounted {
+        "takes flows back from other network namespaces"
+    } else {
+        "mounts a BPF file system, since none is mounted on /sys/fs/bpf; takes flows back from other network namespaces"
+    };
+    let needs = [
+        (Capability::CAP_BPF, "loads programs and maps", true),
+        (Capability::CAP_PERFMON, "loads programs that follow pointers", true),
+        (Capability::CAP_NET_ADMIN, "registers a TCP congestion control", true),
+        (Capability::CAP_SYS_ADMIN, mount, !mounted),
+        (Capability::CAP_SYS_PTRACE, "finds other users' network namespaces", false),
+    ];
+    let need = |(capability, purpose, required): (Capability, &str, bool)| {
+        let has = permitted.contains(&capability);
+        Need {
+            of: "Linux TCP datapath",
+            what: format!("{capability}, which {purpose}"),
+            ok: has || !required,
+            found: if has {
+                "held"
+            } else if required {
+                "not held"
+            } else {
+                "not held, and not needed to run"
+            }
+            .to_owned(),
+            remedy: if has || !required {
+                String::new()
+            } else {
+                "run as root, or grant the capability".to_owned()
+            },
+        }
+    };
+    needs.into_iter().map(need).collect()
+}
+
+/// The directories of sockets, locks and pins: this user's, and open to nobody else's writing.
+fn places(located: &Located) -> Vec<Need> {
+    let control = located.run_dir().map(Path::to_owned).ok();
+    let datapath = located.datapath_socket().ok().and_then(|socket| Some(socket.parent()?.to_owned()));
+    let ebpf = located.config.datapath.ebpf.run_dir.clone();
+    let all =
+        [("control directory", control), ("datapath directory", datapath), ("run directory", Some(ebpf))];
+    let need = |(what, path): (&str, Option<PathBuf>)| {
+        let path = path?;
+        let opened = match Directory::open(&path, Others::Look) {
+            Err(DirectoryError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                Ok("not there yet")
+            }
+            opened => opened.map(|_| "this user's").map_err(|e| e.to_string()),
+        };
+        let (ok, found) =
+            opened.map_or_else(|why| (false, why), |fine| (true, format!("{}: {fine}", path.display())));
+        let remedy = if ok { "" } else { "run as its owner, or configure another one" }.to_owned();
+        Some(Need { of: "Linux TCP datapath", what: what.to_owned(), ok, found, remedy })
+    };
+    all.into_iter().filter_map(need).collect()
 }
 
 /// Removes what a killed agent left. Holds the agent's lock meanwhile, so that none starts.

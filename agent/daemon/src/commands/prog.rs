@@ -4,6 +4,7 @@ use super::{print, print_json};
 use crate::cli::{ProgArgs, ProgCommand};
 use crate::failure::Failure;
 use ccplane_alg::{Algorithm, PolicySource};
+use ccplane_files::{Bound, ReadError};
 use ccplane_infer::Shape;
 use ccplane_program::ir::{Program, RegKind};
 use ccplane_program::lang::{Diagnostic, MAX_SOURCE_BYTES};
@@ -13,20 +14,18 @@ use ccplane_snapshot::Snapshot;
 use ccplane_wire::v1::{Bytecode, Inst, Op, Reg};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+
+/// The bound of a program.
+const SOURCE: Bound = Bound { what: "a program", bytes: MAX_SOURCE_BYTES as u64 };
 
 /// Why a program is refused: exit code 2.
 #[derive(Debug, thiserror::Error)]
 enum ProgramError {
-    #[error("{file}: {source}")]
-    Unreadable { file: String, source: io::Error },
-    #[error("{file}: more than {MAX_SOURCE_BYTES} bytes")]
-    TooLarge { file: String },
-    #[error("{file}: not UTF-8 text, from byte {at} on")]
-    NotText { file: String, at: usize },
+    #[error(transparent)]
+    Read(#[from] ReadError),
     #[error("{file}: {} in the program\n{}", count(diagnostics.len()), render(file, text, diagnostics))]
     Refused { file: String, text: String, diagnostics: Vec<Diagnostic> },
     #[error("{file}: {refusal}")]
@@ -72,31 +71,17 @@ fn shapes(program: &Program, algorithms: &[Arc<dyn Algorithm>]) -> Vec<(u8, Shap
 }
 
 fn load(path: &Path) -> Result<(String, Program), ProgramError> {
-    let (file, bytes) = if path == Path::new("-") {
-        ("<stdin>".to_owned(), read(io::stdin().lock()))
+    let (name, bytes) = if path == Path::new("-") {
+        let name = Path::new("<stdin>");
+        (name, ccplane_files::read_from(io::stdin().lock(), name, SOURCE)?)
     } else {
-        (path.display().to_string(), File::open(path).and_then(read))
+        (path, ccplane_files::read(path, SOURCE)?)
     };
-    let bytes = match bytes {
-        Ok(bytes) if bytes.len() > MAX_SOURCE_BYTES => return Err(ProgramError::TooLarge { file }),
-        Ok(bytes) => bytes,
-        Err(source) => return Err(ProgramError::Unreadable { file, source }),
-    };
-    let text = match String::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(e) => return Err(ProgramError::NotText { file, at: e.utf8_error().valid_up_to() }),
-    };
+    let (file, text) = (name.display().to_string(), ccplane_files::text(bytes, name)?);
     match compile(&text) {
         Ok(program) => Ok((file, program)),
         Err(diagnostics) => Err(ProgramError::Refused { file, text, diagnostics }),
     }
-}
-
-/// At most one byte more than a program may have.
-fn read(from: impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    from.take(MAX_SOURCE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// What `prog check` finds.

@@ -5,6 +5,7 @@ use crate::cli::{
     CellularArgs, ConvertArgs, GenerateArgs, LogArgs, Made, SeriesUnit, ShapeCommand, TraceArgs, TraceCommand,
 };
 use crate::failure::Failure;
+use ccplane_files::Bound;
 use ccplane_netsim::trace::{MAX_TIMESTAMP_MS, Trace, TraceError};
 use ccplane_traces::cellular::{Cellular, cellular};
 use ccplane_traces::log::{Bin, Figures, LinkLog};
@@ -14,9 +15,11 @@ use ccplane_traces::summary::{Summary, summary};
 use ccplane_traces::{Error, plot, series, shape};
 use serde::Serialize;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
+/// The bound of what is read.
+const INPUT: Bound = Bound { what: "a trace, a model or a log", bytes: 256 << 20 };
 /// Characters of a sparkline.
 const SPARKLINE_COLUMNS: u32 = 72;
 /// Of a series made from a trace.
@@ -28,10 +31,6 @@ const STDIN: &str = "-";
 /// Input or output that failed.
 #[derive(Debug, thiserror::Error)]
 enum FileError {
-    #[error("{}: {source}", file.display())]
-    Unreadable { file: PathBuf, source: io::Error },
-    #[error("{}: not UTF-8 text, from byte {at} on", file.display())]
-    NotText { file: PathBuf, at: usize },
     #[error("{}: cannot be written: {source}", file.display())]
     Unwritable { file: PathBuf, source: io::Error },
     #[error("{}: {source}", file.display())]
@@ -269,16 +268,11 @@ fn load(file: &Path) -> Result<Trace, Failure> {
 /// The text of a file or of standard input.
 fn read(file: &Path) -> Result<String, Failure> {
     let bytes = if file == Path::new(STDIN) {
-        let mut bytes = Vec::new();
-        io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+        ccplane_files::read_from(io::stdin().lock(), file, INPUT)
     } else {
-        fs::read(file)
+        ccplane_files::read(file, INPUT)
     };
-    let file = || file.to_owned();
-    let bytes = bytes.map_err(|source| Failure::input(FileError::Unreadable { file: file(), source }))?;
-    String::from_utf8(bytes).map_err(|error| {
-        Failure::input(FileError::NotText { file: file(), at: error.utf8_error().valid_up_to() })
-    })
+    bytes.and_then(|bytes| ccplane_files::text(bytes, file)).map_err(Failure::input)
 }
 
 fn write_steps(steps: &[Step], made: &Made) -> Result<(), Failure> {

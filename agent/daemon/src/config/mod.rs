@@ -9,6 +9,7 @@ pub use value::{Bounded, Key, Ports, Prefix, PrefixError, Switch, Wake};
 
 use ccplane_core::{MAX_RULES, NATIVE, Necessity, PushRules, Rules};
 use ccplane_document::{DocumentError, Problem};
+use ccplane_files::Bound;
 use ccplane_snapshot::Trust;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,8 +23,8 @@ pub const DEFAULT_TOML: &str = include_str!("default.toml");
 pub const DEFAULT_PATH: &str = "/etc/ccplane.toml";
 /// Where the kernel's cgroup (v2) tree is mounted.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
-/// Largest configuration file, bytes.
-pub const MAX_CONFIG_BYTES: u64 = 1 << 20;
+/// The bound of a configuration file.
+const CONFIGURATION: Bound = Bound { what: "a configuration", bytes: 1 << 20 };
 
 /// The whole file. The keys are documented in [`DEFAULT_TOML`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -381,13 +382,30 @@ impl Config {
     /// # Errors
     /// The file cannot be read, is too large, or breaks a rule: with its line, column and field.
     pub fn load(path: Option<&Path>, algorithms: Option<&[&str]>) -> Result<Config, DocumentError> {
+        let (file, text) = Config::source(path)?;
+        Config::parse(file, &text, algorithms)
+    }
+
+    /// What is wrong with a field of the file that [`Config::load`] reads, with its line and column.
+    pub fn refusal(path: Option<&Path>, problem: Problem) -> DocumentError {
+        let (file, text) = match Config::source(path) {
+            Ok(source) => source,
+            Err(error) => return error,
+        };
+        let placed = match ccplane_document::parse(&text) {
+            Ok(document) => ccplane_document::locate(&document, problem),
+            Err(placed) => placed,
+        };
+        DocumentError::at(file, &text, placed)
+    }
+
+    fn source(path: Option<&Path>) -> Result<(&Path, String), DocumentError> {
         let path = match path {
             Some(path) => path,
             None if Path::new(DEFAULT_PATH).exists() => Path::new(DEFAULT_PATH),
-            None => return Config::parse(Path::new("the built-in defaults"), DEFAULT_TOML, algorithms),
+            None => return Ok((Path::new("the built-in defaults"), DEFAULT_TOML.to_owned())),
         };
-        let text = ccplane_document::read(path, MAX_CONFIG_BYTES)?;
-        Config::parse(path, &text, algorithms)
+        Ok((path, ccplane_document::read(path, CONFIGURATION)?))
     }
 
     /// Parses the text of a configuration file; `file` is for the error.

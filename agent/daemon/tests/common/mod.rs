@@ -105,17 +105,7 @@ impl Home {
 
     /// Starts an agent and waits until it serves.
     pub fn agent(&self) -> Agent {
-        let log = fs::File::create(self.path("log")).unwrap();
-        let mut command = self.command(&["agent"]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let mut agent = Agent { child };
-        wait_for("the agent serves", || {
-            if let Some(status) = agent.child.try_wait().unwrap() {
-                panic!("the agent ended with {status}: {}", self.log());
-            }
-            self.run(&["status"]).status.success().then_some(())
-        });
-        agent
+        Agent::of(self, "log")
     }
 
     pub fn log(&self) -> String {
@@ -133,6 +123,21 @@ pub struct Agent {
 }
 
 impl Agent {
+    /// A home's agent, which logs to a file of this name there, once it serves.
+    pub fn of(home: &Home, log: &str) -> Agent {
+        let file = fs::File::create(home.path(log)).unwrap();
+        let mut command = home.command(&["agent"]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+        let mut agent = Agent { child };
+        wait_for("the agent serves", || {
+            if let Some(status) = agent.child.try_wait().unwrap() {
+                panic!("the agent ended with {status}: {}", fs::read_to_string(home.path(log)).unwrap());
+            }
+            home.run(&["status"]).status.success().then_some(())
+        });
+        agent
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -10,6 +10,8 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// The bound of an earlier training's file of events.
+const EVENTS: ccplane_files::Bound = ccplane_files::Bound { what: "a file of events", bytes: 256 << 20 };
 /// What the first event says.
 const VERSION: &str = "brain.Event:2";
 /// What the files' names begin and end with.
@@ -42,7 +44,9 @@ impl EventWriter {
     pub fn resume(directory: &Path, steps: u64) -> std::io::Result<EventWriter> {
         std::fs::create_dir_all(directory)?;
         for path in earlier(directory)? {
-            let kept = len_until(&std::fs::read(&path)?, steps);
+            let bytes =
+                ccplane_files::read(&path, EVENTS).map_err(|e| std::io::Error::other(e.to_string()))?;
+            let kept = len_until(&bytes, steps);
             File::options().write(true).open(&path)?.set_len(kept as u64)?;
         }
         EventWriter::another(directory)

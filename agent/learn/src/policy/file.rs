@@ -15,6 +15,8 @@ use std::collections::HashMap;
 
 /// Bytes of a file, at most.
 pub const MAX_BYTES: usize = 64 << 20;
+/// The bound of a policy file.
+const FILE: ccplane_files::Bound = ccplane_files::Bound { what: "a policy", bytes: MAX_BYTES as u64 };
 /// Bytes of a file's header, at most.
 pub const MAX_HEADER_BYTES: usize = 256 << 10;
 /// The metadata's entry.
@@ -318,13 +320,8 @@ impl Policy {
 }
 
 pub(crate) fn read_file(path: &std::path::Path) -> Result<Vec<u8>, PolicyError> {
-    use std::io::Read;
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|error| io_error(path, &error))?;
-    let read = file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|error| io_error(path, &error))?;
-    limit("file", bytes.len() as u64, MAX_BYTES)?;
-    Ok(bytes)
+    ccplane_files::read(path, FILE)
+        .map_err(|error| PolicyError::Io { path: path.display().to_string(), reason: error.reason() })
 }
 
 /// By way of a file beside it, so that nobody ever sees half of one.

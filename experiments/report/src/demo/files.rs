@@ -4,9 +4,13 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use ccplane_files::Bound;
 use serde::{Deserialize, Serialize};
 
 use super::model::{Report, Run, Sample, Totals};
+
+/// The bound of a report.
+const REPORT: Bound = Bound { what: "a report", bytes: 256 << 20 };
 
 /// Why a report could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +81,8 @@ pub fn write_to(report: &Report, dir: &Path, name: &str) -> Result<Files, Report
 /// # Errors
 /// `Io`, or `Json` with line and column.
 pub fn read_json(path: &Path) -> Result<Report, ReportError> {
-    let bytes = fs::read(path).map_err(|error| ReportError::Io { path: path.into(), error })?;
+    let read = ccplane_files::read(path, REPORT).map_err(|e| std::io::Error::other(e.reason()));
+    let bytes = read.map_err(|error| ReportError::Io { path: path.into(), error })?;
     serde_json::from_slice(&bytes).map_err(|error| ReportError::Json { path: path.into(), error })
 }
 

@@ -25,6 +25,7 @@ pub mod shipped;
 mod source;
 mod sweep;
 
+use ccplane_files::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ use source::PlanSource;
 use sweep::Point;
 
 /// Largest plan, bytes.
-pub const MAX_PLAN_BYTES: u64 = 1 << 20;
+pub const PLAN: Bound = Bound { what: "a plan", bytes: 1 << 20 };
 /// Scenarios of one plan, sweep included.
 pub const MAX_SCENARIOS: usize = 1024;
 /// Contenders of one plan.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ccplane_netsim::trace::Trace;
 
 use super::error::PlanError;
-use super::{Known, MAX_PLAN_BYTES, Overrides, Plan};
+use super::{Known, Overrides, PLAN, Plan};
 
 /// A plan that comes with ccplane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,7 +69,7 @@ pub fn load(name: &str, known: &Known<'_>, overrides: Overrides) -> Result<Plan,
         let known = PLANS.iter().map(|p| p.name).collect();
         return Err(PlanError::NoSuchPlan { name: name.to_owned(), known });
     }
-    let text = ccplane_document::read(&path, MAX_PLAN_BYTES)?;
+    let text = ccplane_document::read(&path, PLAN)?;
     let directory = path.parent().map(Path::to_owned).unwrap_or_default();
     let traces = |name: &str| trace(&directory, name);
     Plan::parse(&path, &text, &Known { traces: &traces, ..*known }, overrides)

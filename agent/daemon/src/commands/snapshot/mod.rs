@@ -9,11 +9,12 @@ use super::{print, print_json};
 use crate::cli::{SnapshotInspectArgs, SnapshotKeygenArgs, SnapshotSignArgs, SnapshotVerifyArgs};
 use crate::failure::Failure;
 use crate::owned::read_secret;
+use ccplane_files::{Bound, ReadError};
 use ccplane_snapshot::{
     Admission, KeyError, MAX_SNAPSHOT_BYTES, SigningKey, Snapshot, SnapshotError, Terms, Trust, VerifyingKey,
 };
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,6 +25,10 @@ const MAX_KEY_BYTES: usize = 256;
 /// The exit code of `verify` for a signature that no key says whose it is.
 const NOT_CHECKED: u8 = 3;
 const SECONDS_PER_DAY: u64 = 86_400;
+/// The bound of a key file.
+const KEY: Bound = Bound { what: "a key", bytes: 256 };
+/// The bound of a snapshot file.
+const SNAPSHOT: Bound = Bound { what: "a snapshot", bytes: MAX_SNAPSHOT_BYTES as u64 };
 /// Only its owner reads a secret key.
 const SECRET_MODE: u32 = 0o600;
 
@@ -32,6 +37,8 @@ const SECRET_MODE: u32 = 0o600;
 pub(super) enum FileError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Read(#[from] ReadError),
     #[error("{}: {source}", path.display())]
     Snapshot { path: PathBuf, source: SnapshotError },
     #[error("{}: {source}", path.display())]
@@ -111,12 +118,7 @@ fn verifying_key(path: &Path) -> Result<VerifyingKey, FileError> {
 }
 
 fn key_text(path: &Path) -> Result<String, FileError> {
-    let read = || {
-        let mut text = String::new();
-        File::open(path)?.take(MAX_KEY_BYTES as u64).read_to_string(&mut text)?;
-        Ok(text)
-    };
-    read().map_err(|source| FileError::Io { path: path.to_owned(), source })
+    Ok(ccplane_files::read_text(path, KEY)?)
 }
 
 fn read(path: &Path) -> Result<Snapshot, FileError> {
@@ -125,10 +127,7 @@ fn read(path: &Path) -> Result<Snapshot, FileError> {
 
 /// A snapshot's bytes, and what they say.
 pub(super) fn read_file(path: &Path) -> Result<(Vec<u8>, Snapshot), FileError> {
-    let failed = |source| FileError::Io { path: path.to_owned(), source };
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    file.take(MAX_SNAPSHOT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    let bytes = ccplane_files::read(path, SNAPSHOT)?;
     let wrong = |source| FileError::Snapshot { path: path.to_owned(), source };
     let snapshot = Snapshot::parse(&bytes).map_err(wrong)?;
     Ok((bytes, snapshot))
