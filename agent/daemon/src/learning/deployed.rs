@@ -12,10 +12,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use tracing::{info, warn};
 
-/// The bound of a kept snapshot.
-const KEPT: Bound = Bound { what: "a snapshot", bytes: MAX_SNAPSHOT_BYTES as u64 };
-/// The bound of a file that names one, in hexadecimal digits.
-const NAME: Bound = Bound { what: "a snapshot's name", bytes: 2 * size_of::<Hash>() as u64 };
 /// Learned policies that are remembered, and kept in the directory.
 const MAX_KNOWN: usize = 8;
 /// Deployments that a roll-back may go back over.

@@ -20,8 +20,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of a key file, at most.
-const MAX_KEY_BYTES: usize = 256;
 /// The exit code of `verify` for a signature that no key says whose it is.
 const NOT_CHECKED: u8 = 3;
 const SECONDS_PER_DAY: u64 = 86_400;
@@ -91,7 +89,7 @@ pub(crate) fn keygen(args: &SnapshotKeygenArgs) -> Result<(), Failure> {
 /// `ccplane snapshot sign`
 pub(crate) fn sign(args: &SnapshotSignArgs) -> Result<(), Failure> {
     let snapshot = read(&args.file).map_err(Failure::input)?;
-    let text = read_secret(&args.key, MAX_KEY_BYTES).map_err(Failure::input)?;
+    let text = read_secret(&args.key, KEY.bytes as usize).map_err(Failure::input)?;
     let key = SigningKey::from_text(&text);
     let key = key.map_err(|source| Failure::input(FileError::Key { path: args.key.clone(), source }))?;
     let now_s = now_s();
