@@ -116,7 +116,7 @@ impl Queue {
 
     /// The next action that is still valid.
     #[inline]
-    pub fn pop(&mut self, valid: impl Fn(&Command) -> bool) -> Option<Action> {
+    pub fn pop(&mut self, mut valid: impl FnMut(&Command) -> bool) -> Option<Action> {
         loop {
             let action = self.actions.front()?;
             if !valid(&action.command) {

@@ -21,7 +21,7 @@ impl Core {
             | Command::Push { slot, .. }
             | Command::Share { slot, .. }
             | Command::Promote { slot }
-            | Command::Rollback { slot } => slots.get(slot).is_some_and(|s| s.wants(command)),
+            | Command::Rollback { slot } => slots.get_mut(slot).is_some_and(|s| s.send(command)),
             Command::Install { .. } | Command::Release { .. } | Command::Heartbeat => true,
         })
     }

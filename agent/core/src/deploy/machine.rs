@@ -69,6 +69,8 @@ pub(crate) struct Machine {
     pub last_good: Option<Deployment>,
     trial: Option<Trial>,
     asked: Option<Asked>,
+    /// Whether that is on its way to the datapath, so that it can no more be taken back.
+    is_sent: bool,
     /// The datapath could not do it yet: it is asked again at the next tick.
     retry: bool,
     /// When flows were last worth something, microseconds: at most as many as there are flows.
@@ -99,6 +101,7 @@ impl Machine {
             last_good: None,
             trial: None,
             asked: None,
+            is_sent: false,
             retry: false,
             rewarded: BTreeMap::new(),
             tripped: BTreeSet::new(),
@@ -240,8 +243,14 @@ impl Machine {
         Command::Rollback { slot: self.slot }
     }
 
-    /// Whether a command that was queued is still wanted.
-    pub fn wants(&self, command: &Command) -> bool {
+    /// Whether a command that was queued is still wanted, and so on its way from now on.
+    pub fn send(&mut self, command: &Command) -> bool {
+        let is_wanted = self.wants(command);
+        self.is_sent |= is_wanted && !matches!(command, Command::DefineSlot { .. });
+        is_wanted
+    }
+
+    fn wants(&self, command: &Command) -> bool {
         match (command, &self.asked) {
             (Command::Push { image, .. }, Some(Asked::Push { image: wanted, .. })) => {
                 Arc::ptr_eq(image, wanted)
@@ -257,7 +266,10 @@ impl Machine {
     /// How the slot's definition ended.
     pub fn defined(&mut self, result: Result<(), DatapathError>, now_us: u64) {
         let Err(error) = result else {
-            self.state = SlotState::Defined;
+            // What was pushed may have been refused before.
+            if self.state == SlotState::Pending {
+                self.state = SlotState::Defined;
+            }
             return;
         };
         let error = Arc::new(error);
@@ -284,6 +296,7 @@ impl Machine {
 
     /// How the last command ended.
     pub fn done(&mut self, result: Result<(), DatapathError>, now_us: u64) {
+        self.is_sent = false;
         if matches!(result, Err(DatapathError::SlotBusy { .. })) {
             self.retry = self.asked.is_some();
             return;
@@ -402,6 +415,7 @@ impl Machine {
         // the same second count from the same one.
         if let Some(Asked::Push { deployment, .. }) = &self.asked
             && matches!(deployment.origin, Origin::Shipped)
+            && !self.is_sent
             && stats.active.is_some()
             && (self.state == SlotState::Pending || stats.active != Some(deployment.uid))
         {

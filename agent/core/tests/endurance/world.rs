@@ -20,6 +20,8 @@ pub const SETTLE_US: u64 = 6_000_000;
 const QUIET_US: u64 = 1_500_000;
 /// Batches of rows end with the first turn after they are due, and turns are as far apart as batches.
 const SLACK: u64 = 2;
+/// Snapshots that are offered before a look at whether trials end.
+const OFFERS: u32 = 4;
 /// Turns in which an agent that stops hands its flows over.
 const HAND_OVER_TURNS: u32 = 40;
 /// Datapaths at once.
@@ -133,6 +135,8 @@ impl World {
         if self.random.chance(50) {
             // Long enough for every trial.
             self.step_us = 200_000;
+            self.pass(SETTLE_US);
+            (0..OFFERS).for_each(|_| self.offer());
             let longest_us = self.config.push.longest_trial_us(self.config.batch_us);
             self.pass(SLACK * longest_us + SETTLE_US);
             self.check_no_trial();

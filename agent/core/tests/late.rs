@@ -1,0 +1,128 @@
+//! Results that come late, in another order, or wrong: what the simulation in `endurance` has found, one by one.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use ccplane_contract::{Datapath, DatapathError, Event, FlowId, SlotStats, SnapshotUid};
+use ccplane_core::{Action, Command, Config, Core, NATIVE, NativeReason, Rules, Verdict};
+use common::learned::{candidate, learned, snapshot};
+use common::{DP, Fake, Told, core_with, created};
+use std::io::ErrorKind;
+
+fn failed() -> Result<(), DatapathError> {
+    Err(DatapathError::Os { what: "send".to_owned(), errno: ErrorKind::TimedOut })
+}
+
+fn closed(flow: u64) -> Event {
+    Event::Closed { flow: FlowId(flow) }
+}
+
+/// The actions that wait, but for heartbeats.
+fn take(core: &mut Core) -> Vec<Action> {
+    let all = std::iter::from_fn(|| core.next_action(DP));
+    all.filter(|action| action.command != Command::Heartbeat).collect()
+}
+
+fn release(flow: u64) -> Command {
+    Command::Release { flow: FlowId(flow) }
+}
+
+fn commands(actions: &[Action]) -> Vec<Command> {
+    actions.iter().map(|action| action.command.clone()).collect()
+}
+
+/// A core that leaves all flows to their native algorithm.
+fn native() -> Core {
+    let mut core = core_with(vec![Told::new("a")]);
+    core.set_rules(Rules::all(NATIVE)).unwrap();
+    core.attach(DP, Fake::default().capabilities(), 0).unwrap();
+    take(&mut core);
+    core
+}
+
+#[test]
+fn a_flow_that_has_ended_is_not_released() {
+    let mut core = native();
+    core.event(DP, created(1), 0);
+    core.event(DP, created(2), 0);
+    core.event(DP, closed(1), 0);
+    assert_eq!(commands(&take(&mut core)), [release(2)]);
+}
+
+#[test]
+fn a_flow_that_was_never_taken_in_and_has_ended_is_not_released() {
+    let catalog = ccplane_core::Catalog::new(vec![std::sync::Arc::new(Told::new("a"))], 10).unwrap();
+    let config = Config { max_flows: 0, ..Config::default() };
+    let mut core = Core::new(catalog, Rules::all(NATIVE), config).unwrap();
+    core.attach(DP, Fake::default().capabilities(), 0).unwrap();
+    for flow in 1..=3 {
+        core.event(DP, created(flow), 0);
+    }
+    core.event(DP, closed(1), 0);
+    let mut fake = Fake { listed: [(2, common::info(443))].into(), ..Fake::default() };
+    core.reconcile(DP, fake.flows(), 0);
+    // Listed, it is refused once more.
+    assert_eq!(commands(&take(&mut core)), [release(2), release(2)]);
+}
+
+#[test]
+fn a_release_that_failed_is_asked_for_again() {
+    let mut core = native();
+    core.event(DP, created(1), 0);
+    core.event(DP, created(2), 0);
+    for now_us in [1_000_000, 2_000_000] {
+        let taken = take(&mut core);
+        assert_eq!(commands(&taken), [release(1), release(2)]);
+        taken.iter().for_each(|action| core.result(action.id, failed()));
+        assert_eq!(take(&mut core), [], "not before the next heartbeat");
+        core.tick(now_us);
+    }
+    core.event(DP, closed(1), 2_000_000);
+    let taken = take(&mut core);
+    assert_eq!(commands(&taken), [release(2)]);
+    core.result(taken[0].id, Ok(()));
+    core.tick(3_000_000);
+    assert_eq!(take(&mut core), []);
+    assert_eq!(core.held().queued, 0);
+}
+
+/// The definition of a slot and the push into it, on their way.
+fn defined_and_pushed() -> (Core, Action, Action) {
+    let mut core = core_with(vec![learned("a")]);
+    core.attach(DP, Fake { policies: Some(0), ..Fake::default() }.capabilities(), 0).unwrap();
+    let slot = |action: &Action| matches!(action.command, Command::DefineSlot { .. } | Command::Push { .. });
+    let slots: Vec<Action> = take(&mut core).into_iter().filter(slot).collect();
+    let [define, push] = <[Action; 2]>::try_from(slots).unwrap();
+    (core, define, push)
+}
+
+#[test]
+fn a_slot_whose_push_was_refused_stays_so_when_its_definition_ends_later() {
+    let (mut core, define, push) = defined_and_pushed();
+    core.result(push.id, failed());
+    core.result(define.id, Ok(()));
+    core.event(DP, created(1), 0);
+    let flow = core.flow(DP, FlowId(1)).unwrap();
+    assert!(matches!(flow.native(), Some(NativeReason::SlotRefused { slot: 3, .. })), "{:?}", flow.native());
+}
+
+/// What is on its way cannot be taken back: nothing else is pushed until it has ended.
+#[test]
+fn a_look_at_a_slot_does_not_end_a_push_that_is_on_its_way() {
+    let (mut core, define, push) = defined_and_pushed();
+    let stats = SlotStats {
+        slot: 3,
+        shape: *snapshot(0).shape(),
+        active: Some(SnapshotUid(1)),
+        active_name: [0; 4],
+        canary: None,
+        canary_share: 0,
+        last_good: None,
+    };
+    core.look(DP, &[stats], &[], 0);
+    core.propose("a", 3, &candidate(9), 0);
+    core.result(define.id, Ok(()));
+    core.result(push.id, Ok(()));
+    let verdicts: Vec<_> = core.take_decisions().into_iter().map(|d| d.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Busy, Verdict::Pushed]);
+}
