@@ -281,6 +281,37 @@ fn a_v2_datapath_from_hello_to_farewell() {
     assert!(said.len() == 5 && said.iter().zip(starts).all(|(m, s)| m.starts_with(s)), "{said:?}");
 }
 
+/// It started after the datapath last listed its flows: the list is old, the flow is not over.
+#[test]
+fn a_flow_that_has_just_started_outlives_events_that_were_dropped() {
+    let mut world = World::new(4);
+    let datapath = world.datapath("dp");
+    send_v2(&datapath, &hello(0..=9), 0);
+    let id = world.joined();
+    let (before, after, ended) = (FlowId(1), FlowId(2), FlowId(3));
+    send_v2(&datapath, &v2::ToAgent::Created { flow: before, info: info() }, 0);
+    send_v2(&datapath, &v2::ToAgent::Created { flow: ended, info: info() }, 0);
+    world.receive();
+    let listed = world.hub.peer(id).unwrap().flows();
+    send_v2(&datapath, &v2::ToAgent::FlowStats { last: true, flows: (&listed[..]).into() }, 0);
+    send_v2(&datapath, &v2::ToAgent::Created { flow: after, info: info() }, 0);
+    send_v2(&datapath, &v2::ToAgent::Closed { flow: ended }, 0);
+    send_v2(&datapath, &v2::ToAgent::Dropped { count: 5 }, 0);
+    world.receive();
+
+    let names = ccplane_algs::all();
+    let catalog = ccplane_core::Catalog::new(names, 1).unwrap();
+    let rules = ccplane_core::Rules::all("reno");
+    let mut core = ccplane_core::Core::new(catalog, rules, ccplane_core::Config::default()).unwrap();
+    let here = ccplane_core::DatapathId(1);
+    let peer = world.hub.peer(id).unwrap();
+    core.attach(here, peer.capabilities(), 0).unwrap();
+    ccplane_core::drive(&mut core, here, peer, 0);
+    let known: Vec<FlowId> = core.flows().map(|f| f.flow()).collect();
+    assert_eq!(known, [before, after]);
+    assert_eq!(core.counters().dropped_events, 5);
+}
+
 #[test]
 fn strangers_are_told_what_is_wrong() {
     let mut world = World::new(1);

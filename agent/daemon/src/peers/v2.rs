@@ -12,8 +12,8 @@ use super::{HubOptions, Malformed};
 use ccplane_channel::{End, RING_BYTES, Record};
 use ccplane_contract::slots::check_policies;
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
-    check_fields,
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, Mode, Part, ProgramUid,
+    SlotStats, check_fields,
 };
 use ccplane_infer::Shape;
 use ccplane_program::ir::Program;
@@ -38,12 +38,52 @@ pub(super) struct V2Peer {
     inbox: Inbox,
     programs: BTreeMap<ProgramUid, Installed>,
     slots: Slots,
-    /// The program that each flow was last set to.
-    flows: BTreeMap<FlowId, Option<ProgramUid>>,
+    flows: BTreeMap<FlowId, Known>,
     stats: Vec<FlowStats>,
     /// FLOW_STATS so far, until the last one of an answer.
     incoming_stats: Vec<FlowStats>,
     next_request: u32,
+}
+
+/// A flow whose start was told of, and whose end was not.
+#[derive(Debug)]
+struct Known {
+    info: FlowInfo,
+    /// The program that it was last set to.
+    program: Option<ProgramUid>,
+    /// Whether `stats` has it.
+    is_sampled: bool,
+}
+
+impl Known {
+    fn new(info: FlowInfo) -> Known {
+        Known { info, program: None, is_sampled: false }
+    }
+
+    /// What is known before the first sample.
+    fn stats(&self, flow: FlowId) -> FlowStats {
+        let mss_bytes = u64::from(self.info.mss_bytes.max(1));
+        FlowStats {
+            flow,
+            info: self.info.clone(),
+            mode: Mode::NativeNoProgram,
+            program: self.program,
+            snd_cwnd: u32::try_from(self.info.init_cwnd_bytes / mss_bytes).unwrap_or(u32::MAX),
+            snd_ssthresh: u32::MAX,
+            mss_bytes: self.info.mss_bytes,
+            srtt_us: 0,
+            min_rtt_us: 0,
+            pacing_rate: 0,
+            bytes_acked: 0,
+            delivered: 0,
+            lost: 0,
+            unacked: 0,
+            faults: 0,
+            reports: 0,
+            policy: None,
+            sampled_at_us: 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -149,7 +189,8 @@ impl V2Peer {
     fn message(&mut self, request: u32, message: ToAgent<'_>) {
         match message {
             ToAgent::Created { flow, info } => {
-                if self.flows.len() < self.capabilities.max_flows && self.flows.insert(flow, None).is_none() {
+                if self.flows.len() < self.capabilities.max_flows && !self.flows.contains_key(&flow) {
+                    self.flows.insert(flow, Known::new(info.clone()));
                     self.inbox.push(Event::Created { flow, info });
                 }
             }
@@ -202,8 +243,10 @@ impl V2Peer {
             self.inbox.push(Event::Closed { flow });
         }
         for FlowStats { flow, info, .. } in &self.stats {
-            if self.flows.len() < self.capabilities.max_flows && !self.flows.contains_key(flow) {
-                self.flows.insert(*flow, None);
+            if let Some(known) = self.flows.get_mut(flow) {
+                known.is_sampled = true;
+            } else if self.flows.len() < self.capabilities.max_flows {
+                self.flows.insert(*flow, Known { is_sampled: true, ..Known::new(info.clone()) });
                 self.inbox.push(Event::Created { flow: *flow, info: info.clone() });
             }
         }
@@ -310,7 +353,7 @@ impl Datapath for V2Peer {
         if !self.programs.contains_key(&uid) {
             return Err(DatapathError::NoProgram(uid));
         }
-        let flows = self.flows.values().filter(|p| **p == Some(uid)).count();
+        let flows = self.flows.values().filter(|f| f.program == Some(uid)).count();
         if flows > 0 {
             return Err(DatapathError::ProgramInUse { uid, flows });
         }
@@ -326,22 +369,22 @@ impl Datapath for V2Peer {
         fields: &[(Field, i64)],
     ) -> Result<(), DatapathError> {
         check_fields(Some(self.installed(uid)?), fields)?;
-        let program = self.flows.get_mut(&flow).ok_or(DatapathError::NoFlow(flow))?;
+        let known = self.flows.get_mut(&flow).ok_or(DatapathError::NoFlow(flow))?;
         send_surely(&mut self.link, &ToDatapath::SetProgram { flow, uid, fields: fields.into() }, 0)?;
-        *program = Some(uid);
+        known.program = Some(uid);
         Ok(())
     }
 
     fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
-        let program = *self.flows.get(&flow).ok_or(DatapathError::NoFlow(flow))?;
+        let program = self.flows.get(&flow).ok_or(DatapathError::NoFlow(flow))?.program;
         check_fields(program.map(|uid| self.installed(uid)).transpose()?, fields)?;
         send(&mut self.link, &ToDatapath::Update { flow, fields: fields.into() }, 0)
     }
 
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        let program = self.flows.get_mut(&flow).ok_or(DatapathError::NoFlow(flow))?;
+        let known = self.flows.get_mut(&flow).ok_or(DatapathError::NoFlow(flow))?;
         send_surely(&mut self.link, &ToDatapath::Release { flow }, 0)?;
-        *program = None;
+        known.program = None;
         Ok(())
     }
 
@@ -404,12 +447,15 @@ impl Datapath for V2Peer {
         }
     }
 
-    /// As of the last answer; asks anew.
+    /// As of the last answer, with those that have started since; asks anew.
     fn flows(&mut self) -> Vec<FlowStats> {
         if let Err(error) = send(&mut self.link, &ToDatapath::GetFlows, 0) {
             debug!(%error, "ask for flows");
         }
-        self.stats.iter().filter(|s| self.flows.contains_key(&s.flow)).cloned().collect()
+        let sampled = self.stats.iter().filter(|s| self.flows.contains_key(&s.flow)).cloned();
+        // Whoever is told that events were dropped takes what is not listed for ended.
+        let started = self.flows.iter().filter(|(_, known)| !known.is_sampled);
+        sampled.chain(started.map(|(flow, known)| known.stats(*flow))).collect()
     }
 
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
