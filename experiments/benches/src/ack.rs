@@ -1,5 +1,6 @@
-//! `ack.ebpf.reno` and `ack.vm.reno`: what the Reno program costs per ACK, against libccp's VM on the same
-//! program and the same ACKs; and on a live flow, above a dispatcher whose program returns at once.
+//! `ack.ebpf.reno` and `ack.vm.reno`: what an ACK costs under the Reno program, against libccp's VM on the same
+//! program. On a live flow that is all of `cong_control`; beside it the dispatcher with a program that returns at once, and
+//! the dispatcher with the kernel's own Reno behind it.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -17,8 +18,9 @@ use ccplane_program::vm::{Flow, Prims};
 use ccplane_runner::traffic::BulkFlow;
 
 use crate::error::{BenchError, context};
-use crate::figure::{Figure, percentile};
+use crate::figure::{Figure, Pair};
 use crate::oracle::{self, Stream};
+use crate::proof::{self, Proof, Steering, Witness};
 use crate::steer;
 
 const MSS: i64 = 1448;
@@ -72,10 +74,13 @@ fn reno() -> Result<(Program, Vec<(Field, i64)>), BenchError> {
     Ok((program, fields))
 }
 
+const LIBCCP: &str = "libccp's VM";
+
 /// `ack.ebpf.reno`: on a live flow, and the fold alone.
 pub fn ebpf() -> Result<Vec<Figure>, BenchError> {
-    let (fold, _) = stream()?;
-    Ok(vec![live()?, fold])
+    let mut figures = live()?;
+    figures.push(stream()?.0);
+    Ok(figures)
 }
 
 /// `ack.vm.reno`: the reference VM.
@@ -92,7 +97,8 @@ fn stream() -> Result<(Figure, Figure), BenchError> {
     let bench = Bench::new()?;
     let (loaded, empty) = (bench.load(&program, 1)?, bench.load(&nothing, 2)?);
     let baseline = Stream::new(steer::source(&Reno::default()), &program, &fields, &acks, GAP_US, ACKS)?;
-    let (mut kernel, mut vm) = (Vec::new(), Vec::new());
+    let counter = usize::from(register(&program, "Report.acked")?);
+    let (mut kernel, mut vm, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let idle = bench.time(&empty, &acks, GAP_US, ACKS)?;
         bench.set(&Flow::new(&program, FLIGHT, 0));
@@ -103,23 +109,20 @@ fn stream() -> Result<(Figure, Figure), BenchError> {
         if bench.get() != flow {
             return Err(BenchError::Missing("the compiled program and the reference VM disagree".into()));
         }
-        let theirs = oracle::time_libccp(&baseline).map_err(|e| e.to_string());
-        kernel.push((f64::from(busy) - f64::from(idle), theirs.clone()));
+        let (theirs, libccp) = oracle::time_libccp(&baseline)?;
+        let counted = flow.regs[counter].max(0) as u64 / (2 * MSS as u64);
+        proofs.push(Proof::exactly("ACKs", counted, ACKS.into())?.and(&libccp));
+        kernel.push((f64::from(busy) - f64::from(idle), theirs));
         vm.push((reference, theirs));
     }
-    let fold = against_libccp("ack.ebpf.reno.fold", kernel);
+    let proof = proof::all(&proofs)?;
     let about = "the fold alone, run by the kernel on made-up ACKs; equal to the reference VM to the bit";
-    Ok((if fold.note.is_none() { fold.noted(about) } else { fold }, against_libccp("ack.vm.reno", vm)))
+    let fold = Figure::paired("ack.ebpf.reno.fold", "ns", LIBCCP, &kernel, &proof).noted(about);
+    Ok((fold, Figure::paired("ack.vm.reno", "ns", LIBCCP, &vm, &proof)))
 }
 
-/// A figure beside libccp's, or without it if that could not be measured.
-fn against_libccp(name: &str, pairs: Vec<(f64, Result<f64, String>)>) -> Figure {
-    let values: Vec<f64> = pairs.iter().map(|p| p.0).collect();
-    let both: Result<Vec<(f64, f64)>, String> = pairs.into_iter().map(|(v, b)| b.map(|b| (v, b))).collect();
-    match both {
-        Ok(pairs) => Figure::paired(name, "ns", "libccp's VM", &pairs),
-        Err(why) => Figure::alone(name, "ns", &values).noted(why),
-    }
+fn register(program: &Program, name: &str) -> Result<u8, BenchError> {
+    program.reg(name).ok_or_else(|| BenchError::Program(vec![format!("Reno has no {name}")]))
 }
 
 /// Nanoseconds of the reference VM, and where the flow got to.
@@ -140,87 +143,172 @@ const RENO: ProgramUid = ProgramUid(1);
 const EMPTY: ProgramUid = ProgramUid(2);
 const WINDOW: Duration = Duration::from_millis(200);
 const BEAT: Duration = Duration::from_millis(20);
-/// Flows, and pairs on each; libccp runs between two flows, when nothing else does.
+/// Flows, and rounds on each; libccp runs between two flows, when nothing else does.
 const BLOCKS: usize = 5;
-const PAIRS: usize = 5;
+const ROUNDS_EACH: usize = 5;
 
-/// Flows over a veth pair, whose program changes between Reno and one that returns at once.
-fn live() -> Result<Figure, BenchError> {
+/// What may be behind the dispatcher.
+#[derive(Clone, Copy)]
+enum Behind {
+    Reno,
+    /// A program that returns at once.
+    Nothing,
+    /// The kernel's own Reno, called as the fallback calls it.
+    Native,
+}
+
+const BEHIND: [Behind; 3] = [Behind::Reno, Behind::Nothing, Behind::Native];
+
+/// What an ACK cost with each of [`BEHIND`], nanoseconds.
+type Costs = [f64; BEHIND.len()];
+
+/// A flow over a veth pair, and the datapath that is switched between what steers it.
+struct Live<'a> {
+    datapath: &'a mut EbpfDatapath,
+    flow: FlowId,
+    fields: &'a [(Field, i64)],
+    witness: Witness,
+}
+
+/// Flows over a veth pair, steered by one after the other of [`BEHIND`].
+fn live() -> Result<Vec<Figure>, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));
     }
     let (program, mut fields) = reno()?;
+    let baseline =
+        Stream::new(steer::source(&Reno::default()), &program, &fields, &acks(), GAP_US, ACKS / 4)?;
     // The window stays what the flow has.
     fields.retain(|(field, _)| *field != Field::Cwnd);
-    let (options, _run_dir) = steer::options("a")?;
-    let name = options.name.clone();
-    let mut datapath = EbpfDatapath::attach(options)?;
-    datapath.install(RENO, &program)?;
+    let (costs, proof) =
+        steer::attached("a", |datapath, name| alternate(datapath, name, &program, &fields, &baseline))?;
+    let pairs = |of: &dyn Fn(&Costs, f64) -> Pair| -> Vec<Pair> {
+        costs.iter().map(|(costs, libccp)| of(costs, *libccp)).collect()
+    };
+    let paired = |name: &str, baseline: &str, of: &dyn Fn(&Costs, f64) -> Pair, note: &str| {
+        Figure::paired(name, "ns", baseline, &pairs(of), &proof).noted(note)
+    };
+    let all =
+        "all that an ACK costs on a live flow: dispatcher and program, the kernel's accounting included";
+    Ok(vec![
+        paired("ack.ebpf.reno", LIBCCP, &|[reno, ..], libccp| (*reno, libccp), all),
+        paired(
+            "ack.ebpf.reno.native",
+            "the kernel's Reno behind the same dispatcher",
+            &|[reno, _, native], _| (*reno, *native),
+            "the same against the dispatcher that calls tcp_reno_cong_avoid, as flows without a program have it",
+        ),
+        paired(
+            "ack.ebpf.dispatcher",
+            "dispatcher and Reno's program",
+            &|[reno, nothing, _], _| (*nothing, *reno),
+            "the dispatcher with a program that returns at once",
+        ),
+        paired(
+            "ack.ebpf.reno.program",
+            LIBCCP,
+            &|[reno, nothing, _], libccp| (reno - nothing, libccp),
+            "the first less the dispatcher's",
+        ),
+    ])
+}
+
+/// Costs beside libccp's, and the proof that they are of what they are to be of.
+fn alternate(
+    datapath: &mut EbpfDatapath,
+    name: &str,
+    program: &Program,
+    fields: &[(Field, i64)],
+    baseline: &Stream,
+) -> Result<(Vec<(Costs, f64)>, Proof), BenchError> {
+    datapath.install(RENO, program)?;
     datapath.install_empty(EMPTY)?;
     let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
     veth::connect(&a, &b)?;
-    let baseline =
-        Stream::new(steer::source(&Reno::default()), &program, &fields, &acks(), GAP_US, ACKS / 4)?;
     let _account = context("account BPF run time", account())?;
-    let (mut pairs, mut dispatcher) = (Vec::new(), Vec::new());
+    let (mut costs, mut proofs) = (Vec::new(), Vec::new());
     for _ in 0..BLOCKS {
-        let traffic = BulkFlow::start(&steer::bulk(&name, steer::LONG), &a, &b, Instant::now())?;
+        let traffic = BulkFlow::start(&steer::bulk(name, steer::LONG), &a, &b, Instant::now())?;
         // The native algorithm first: its slow start gives the window that the measurement runs at.
-        let flow = beat(&mut datapath, 2 * WINDOW)
+        let mut unknown = Witness::new(Steering::Native);
+        let flow = beat(datapath, 2 * WINDOW, &mut unknown)
             .ok_or_else(|| BenchError::Missing("the flow did not start within its time".into()))?;
-        let mut costs = Vec::new();
-        for n in 0..PAIRS {
-            let mut pair = [0.0; 2];
-            for half in 0..2 {
-                let which = (n + half) % 2;
-                let (uid, with) = if which == 0 { (RENO, fields.as_slice()) } else { (EMPTY, &[][..]) };
-                datapath.set_program(flow, uid, with)?;
-                pair[which] = per_ack(&mut datapath)?;
+        let mut live = Live { datapath, flow, fields, witness: unknown };
+        let mut block = Vec::new();
+        for n in 0..ROUNDS_EACH {
+            let mut round = [0.0; BEHIND.len()];
+            for turn in 0..BEHIND.len() {
+                // Who goes first alternates.
+                let which = (n + turn) % BEHIND.len();
+                let (ns, proof) = live.per_ack(BEHIND[which])?;
+                round[which] = ns;
+                proofs.push(proof);
             }
-            costs.push(pair[0] - pair[1]);
-            dispatcher.push(pair[1]);
+            block.push(round);
         }
         drop(traffic);
-        for cost in costs {
-            pairs.push((cost, oracle::time_libccp(&baseline).map_err(|e| e.to_string())));
+        for round in block {
+            let (libccp, proof) = oracle::time_libccp(baseline)?;
+            costs.push((round, libccp));
+            proofs.push(proof);
             datapath.heartbeat();
         }
     }
-    datapath.detach()?;
-    let figure = against_libccp("ack.ebpf.reno", pairs);
-    Ok(match figure.note {
-        Some(_) => figure,
-        None => figure.noted(format!(
-            "on a live flow, above a dispatcher of {:.0} ns (the kernel's accounting included)",
-            percentile(&dispatcher, 0.5)
-        )),
-    })
+    Ok((costs, proof::all(&proofs)?))
 }
 
-/// Nanoseconds per ACK over the next window.
-fn per_ack(datapath: &mut EbpfDatapath) -> Result<f64, BenchError> {
-    let account =
-        |d: &EbpfDatapath| context("read the account", d.accounted()).map(Option::unwrap_or_default);
-    beat(datapath, BEAT);
-    let before = account(datapath)?;
-    beat(datapath, WINDOW);
-    let after = account(datapath)?;
-    Ok((after.0 - before.0) as f64 / (after.1 - before.1).max(1) as f64)
+impl Live<'_> {
+    /// Nanoseconds per ACK over the next window, and the proof of who steered the flow in it.
+    fn per_ack(&mut self, behind: Behind) -> Result<(f64, Proof), BenchError> {
+        let steering = match behind {
+            Behind::Reno => {
+                self.datapath.set_program(self.flow, RENO, self.fields)?;
+                Steering::Program(Some(RENO))
+            }
+            Behind::Nothing => {
+                self.datapath.set_program(self.flow, EMPTY, &[])?;
+                Steering::Empty(EMPTY)
+            }
+            Behind::Native => {
+                self.datapath.release(self.flow)?;
+                Steering::Native
+            }
+        };
+        // It is in force from the next ACK on, and sampled a while later.
+        beat(self.datapath, BEAT, &mut Witness::new(steering));
+        self.witness = Witness::new(steering);
+        let before = self.account()?;
+        beat(self.datapath, WINDOW, &mut self.witness);
+        let after = self.account()?;
+        let proof = Proof::grown("ACKs accounted", before.1, after.1)?.and(&self.witness.prove_part(1)?);
+        Ok(((after.0 - before.0) as f64 / (after.1 - before.1) as f64, proof))
+    }
+
+    /// Nanoseconds and ACKs that the kernel has accounted to the datapath.
+    fn account(&self) -> Result<(u64, u64), BenchError> {
+        let accounted = context("read the account", self.datapath.accounted())?;
+        accounted.ok_or_else(|| BenchError::Missing("the datapath was attached by another process".into()))
+    }
 }
 
-/// Lets time pass, with heartbeats; the flow that started meanwhile, if one did.
-fn beat(datapath: &mut EbpfDatapath, time: Duration) -> Option<FlowId> {
+/// Lets time pass, with heartbeats and looks at the flows; the flow that started meanwhile, if one did.
+fn beat(datapath: &mut EbpfDatapath, time: Duration, witness: &mut Witness) -> Option<FlowId> {
     let start = Instant::now();
     let (mut created, mut events) = (None, Vec::new());
-    while start.elapsed() < time {
+    loop {
         datapath.heartbeat();
+        let flows = datapath.flows();
+        witness.look(&flows);
         datapath.poll(1024, &mut events);
         for event in events.drain(..) {
+            witness.hear(&event);
             if let Event::Created { flow, .. } = event {
                 created = Some(flow);
             }
         }
+        if start.elapsed() >= time {
+            return created;
+        }
         std::thread::sleep(BEAT);
     }
-    created
 }

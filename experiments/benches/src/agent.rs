@@ -65,12 +65,21 @@ impl OurAgent {
     }
 }
 
-impl OurAgent {
+impl Process {
     /// Stops the process where it is, or lets it go on.
     pub fn pause(&self, stop: bool) -> Result<(), BenchError> {
         let signal = if stop { Signal::SIGSTOP } else { Signal::SIGCONT };
-        let process = Pid::from_raw(self.process.0.id() as i32);
-        context("signal the agent", kill(process, signal).map_err(Into::into))
+        let process = Pid::from_raw(self.0.id() as i32);
+        context("signal an agent", kill(process, signal).map_err(Into::into))
+    }
+
+    /// Resident memory, MiB.
+    pub fn rss_mib(&self) -> Result<f64, BenchError> {
+        let path = format!("/proc/{}/status", self.0.id());
+        let status = context("read an agent's memory", std::fs::read_to_string(path))?;
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|l| l.split_whitespace().next()).and_then(|v| v.parse::<f64>().ok());
+        kib.map(|k| k / 1024.0).ok_or_else(|| BenchError::Missing("no VmRSS in /proc".into()))
     }
 }
 
@@ -84,22 +93,37 @@ impl Drop for OurAgent {
 
 /// A portus agent that steers as `ccp-reno` does, in a process of its own.
 pub struct Portus {
-    _process: Process,
+    /// The process.
+    pub process: Process,
     /// Where datapaths reach it.
     pub socket: PathBuf,
 }
 
 impl Portus {
+    /// That sleeps on its socket, as it comes.
+    ///
     /// # Errors
     /// It is not built, or does not start.
     pub fn start() -> Result<Portus, BenchError> {
+        Portus::with(&[])
+    }
+
+    /// That polls its socket, by portus's own way to do so: a socket that does not block.
+    ///
+    /// # Errors
+    /// As [`Portus::start`].
+    pub fn polling() -> Result<Portus, BenchError> {
+        Portus::with(&["--poll"])
+    }
+
+    fn with(flags: &[&str]) -> Result<Portus, BenchError> {
         let name = format!("ccplane-bench-{}", std::process::id());
         let socket = Path::new("/tmp/ccp").join(&name);
         let mut command = Command::new(oracle::find("ccplane-portus")?);
-        command.arg(&name).stdin(Stdio::null()).stderr(Stdio::null());
+        command.arg(&name).args(flags).stdin(Stdio::null()).stderr(Stdio::null());
         let process = Process(context("start ccplane-portus", command.spawn())?);
         wait_for(&socket)?;
-        Ok(Portus { _process: process, socket })
+        Ok(Portus { process, socket })
     }
 }
 

@@ -14,8 +14,10 @@ use ccplane_quic::{UdpWire, Wire};
 
 use crate::error::{BenchError, context};
 use crate::figure::{Figure, percentile};
+use crate::nn::{self, Networks};
+use crate::proof::{self, Proof};
 use crate::quic::flow::{Flow, Run, Steering};
-use crate::quic::{ASK, EMPTY, REMEMBER};
+use crate::quic::{self, ASK, EMPTY, REMEMBER};
 
 const KINDS: [&str; 2] = ["af_packet", "af_xdp"];
 const PAIRS: usize = 5;
@@ -26,7 +28,6 @@ const ACK_RUNS: usize = 7;
 const ACK_SSTHRESH_BYTES: i64 = 256 << 10;
 /// ... and in slow start, which they never leave where nothing is lost.
 const SLOW_START_RUNS: usize = 3;
-const PACED_RUN: Duration = Duration::from_secs(2);
 /// Rates of `pace.dpdk`, Mb/s.
 const RATES_MBIT: [u64; 4] = [10, 100, 500, 1000];
 /// The device at each end of `veth::connect`'s cable.
@@ -34,6 +35,8 @@ const DEVICE: &str = "veth0";
 /// Addresses of the ports, which the kernel does not have.
 const PORTS: [&str; 2] = ["10.254.253.1", "10.254.253.2"];
 const UDP_PORT: u16 = 4433;
+/// What the ACK costs without a program to speak of.
+const EMPTY_CONTROLLER: &str = "all of an ACK under an empty program";
 /// For both ports of each kind.
 const MEMORY_MIB: u32 = 256;
 
@@ -45,7 +48,7 @@ pub fn tput() -> Result<Vec<Figure>, BenchError> {
     for kind in KINDS {
         // Of its own: an XDP program takes all that arrives, and a packet socket gets a copy.
         let (cable, plain) = (Cable::with_ports(kind)?, Cable::plain()?);
-        let (mut pairs, mut path) = (Vec::new(), PathStats::default());
+        let (mut pairs, mut proofs, mut path) = (Vec::new(), Vec::new(), PathStats::default());
         // One run of each to warm up.
         for n in 0..=PAIRS {
             // Who goes first alternates.
@@ -59,6 +62,7 @@ pub fn tput() -> Result<Vec<Figure>, BenchError> {
             }
             if n > 0 {
                 pairs.push((ours.goodput_gbit(), sockets.goodput_gbit()));
+                proofs.push(ours.proof.and(&sockets.proof));
                 path.current_mtu = ours.path.current_mtu;
                 path.sent_packets += ours.path.sent_packets;
                 path.lost_packets += ours.path.lost_packets;
@@ -69,7 +73,7 @@ pub fn tput() -> Result<Vec<Figure>, BenchError> {
         let note = format!(
             "datagrams of {current_mtu} bytes, {lost_packets} of {sent_packets} lost; sockets leave cutting datagrams to the kernel"
         );
-        figures.push(Figure::paired(name, "Gb/s", baseline, &pairs).noted(note));
+        figures.push(Figure::paired(name, "Gb/s", baseline, &pairs, &proof::all(&proofs)?).noted(note));
     }
     Ok(figures)
 }
@@ -81,7 +85,8 @@ pub fn ack() -> Result<Vec<Figure>, BenchError> {
     let others = [EMPTY, REMEMBER, ASK].map(|source| Steering::Program { source, set: &[] });
     let cable = Cable::with_ports(KINDS[0])?;
     let (mut program, mut controller, mut decision) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut acks, mut gbit, mut slow_start) = (0, Vec::new(), Vec::new());
+    let (mut acks, mut gbit, mut slow_start, mut proofs) = (0, Vec::new(), Vec::new(), Vec::new());
+    let networks = Networks::new()?;
     for n in 0..ACK_RUNS + SLOW_START_RUNS {
         let avoids = n < ACK_RUNS;
         let set: &[(&str, i64)] = if avoids { &[("ssthresh", ACK_SSTHRESH_BYTES)] } else { &[] };
@@ -89,25 +94,30 @@ pub fn ack() -> Result<Vec<Figure>, BenchError> {
         let (run, times) = cable.with_wires(|source, sink, to| flow.heard_by(&others, source, sink, to))?;
         let times = times.lock().unwrap_or_else(PoisonError::into_inner);
         let [reno, empty, remember, ask] = &**times else { return Err(missing("a flow without ACKs")) };
+        proofs.push(run.proof.clone().and(&Proof::counted("ACKs timed", reno.len() as u64)?));
+        let whole = |times: &[u32]| mean(times.iter().copied().map(f64::from));
         if !avoids {
-            slow_start.push(above(reno, empty));
+            slow_start.push((above(reno, empty), whole(empty)));
             continue;
         }
-        program.push(above(reno, empty));
-        decision.push(above(ask, remember));
-        let whole = |times: &[u32]| mean(times.iter().copied().map(f64::from));
+        program.push((above(reno, empty), whole(empty)));
+        let plain = nn::time(&networks.states, |cells| networks.plain.infer(cells));
+        decision.push((above(ask, remember), plain));
         controller.push((whole(reno), whole(empty)));
         acks += reno.len();
         gbit.push(run.goodput_gbit());
     }
+    let proof = proof::all(&proofs)?;
     let note = format!("on {acks} ACKs of flows of {:.1} Gb/s", percentile(&gbit, 0.5));
     Ok(vec![
-        Figure::alone("ack.dpdk.reno", "ns", &program)
+        Figure::paired("ack.dpdk.reno", "ns", EMPTY_CONTROLLER, &program, &proof)
             .noted(format!("in congestion avoidance, above an empty program, {note}")),
-        Figure::alone("ack.dpdk.reno.slow-start", "ns", &slow_start).noted("the same in slow start"),
-        Figure::paired("ack.dpdk.reno.controller", "ns", "under an empty program", &controller)
+        Figure::paired("ack.dpdk.reno.slow-start", "ns", EMPTY_CONTROLLER, &slow_start, &proof)
+            .noted("the same in slow start"),
+        Figure::paired("ack.dpdk.reno.controller", "ns", EMPTY_CONTROLLER, &controller, &proof)
             .noted("all that the ACK is to the flow's controller, and the clock read twice"),
-        Figure::alone("ack.dpdk.decision", "ns", &decision).noted("with Aurora's snapshot, on the same ACKs"),
+        Figure::paired("ack.dpdk.decision", "ns", "a plain int8 loop", &decision, &proof)
+            .noted("with Aurora's snapshot, on the same ACKs"),
     ])
 }
 
@@ -117,13 +127,8 @@ pub fn pace() -> Result<Vec<Figure>, BenchError> {
     for kind in KINDS {
         let cable = Cable::with_ports(kind)?;
         for mbit in RATES_MBIT {
-            let flow = Flow { steering: Steering::Rate { bytes_per_s: mbit * 125_000 }, time: PACED_RUN };
-            let run = cable.over_ports(&flow)?;
-            let bursts: Vec<f64> = run.bursts.iter().map(|datagrams| f64::from(*datagrams)).collect();
-            let (p50, p99) = (percentile(&bursts, 0.5), percentile(&bursts, 0.99));
             let name = format!("pace.dpdk.{kind}.{mbit}");
-            let figure = Figure::paired(name, "Mb/s", "the decided rate", &[(run.sent_mbit(), mbit as f64)]);
-            figures.push(figure.noted(format!("bursts: p50 {p50}, p99 {p99} datagrams")));
+            figures.push(quic::paced(&name, mbit, &mut |flow| cable.over_ports(flow))?);
         }
     }
     Ok(figures)

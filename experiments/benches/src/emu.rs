@@ -12,6 +12,7 @@ use ccplane_runner::traffic::{BulkFlow, FlowConfig};
 
 use crate::error::{BenchError, context};
 use crate::figure::Figure;
+use crate::proof::{self, Proof, Unproven};
 use crate::steer;
 
 /// What the shells run: it says who it is and where the outside is, then holds the namespace.
@@ -99,6 +100,7 @@ impl Behind {
                     let _ = server.send_to(buffer.get(..len).unwrap_or_default(), from);
                 }
             });
+            // Each is answered, or `recv` gives up.
             let mut total = Duration::ZERO;
             for _ in 0..count {
                 let start = Instant::now();
@@ -125,13 +127,14 @@ pub fn ceiling() -> Result<Vec<Figure>, BenchError> {
     let trace = constant(directory.path(), CEILING_MBIT)?;
     let exe = exe()?;
     let behind = Behind::start(&["mm-delay", "1", &exe, "mm-link", &trace, &trace])?;
-    let mut pairs = Vec::new();
+    let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
     for _ in 0..CEILING_RUNS {
-        let mbit = behind.bulk(CEILING_RUN)? as f64 * 8e-6 / CEILING_RUN.as_secs_f64();
-        pairs.push((mbit, f64::from(CEILING_MBIT)));
+        let bytes = behind.bulk(CEILING_RUN)?;
+        proofs.push(Proof::counted("bytes received", bytes)?);
+        pairs.push((bytes as f64 * 8e-6 / CEILING_RUN.as_secs_f64(), f64::from(CEILING_MBIT)));
     }
     let note = "payload against the trace's bytes: headers take 4 of 100";
-    Ok(vec![Figure::paired("emu.ceiling", "Mb/s", "the trace", &pairs).noted(note)])
+    Ok(vec![Figure::paired("emu.ceiling", "Mb/s", "the trace", &pairs, &proof::all(&proofs)?).noted(note)])
 }
 
 /// `emu.const12`
@@ -142,10 +145,10 @@ pub fn const12() -> Result<Vec<Figure>, BenchError> {
     let exe = exe()?;
     let mut words = vec!["mm-delay", "20", &exe, "mm-link", &trace, &trace, "--uplink-log", &log];
     words.extend(["--uplink-queue", "droptail", "--uplink-queue-args", CONST_QUEUE]);
-    let mut pairs = Vec::new();
+    let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
     for _ in 0..CONST_RUNS {
         let mut behind = Behind::start(&words)?;
-        behind.bulk(CONST_RUN)?;
+        proofs.push(Proof::counted("bytes received", behind.bulk(CONST_RUN)?)?);
         // By SIGTERM, which the shells pass on, so that the log is whole.
         let pid = nix::unistd::Pid::from_raw(behind.shells.id() as i32);
         context(
@@ -154,12 +157,14 @@ pub fn const12() -> Result<Vec<Figure>, BenchError> {
         )?;
         context("wait for the shells", behind.shells.wait().map(drop))?;
         let log = context("read the log", std::fs::read_to_string(&log))?;
-        pairs.push((utilisation(&log), 1.0));
+        let (used, departed) = utilisation(&log)?;
+        proofs.push(departed);
+        pairs.push((used, 1.0));
     }
     let what = "all opportunities of the trace";
     let note =
         format!("bytes departed of bytes offered in the log, droptail {CONST_QUEUE}, after the first second");
-    Ok(vec![Figure::paired("emu.const12", "fraction", what, &pairs).noted(note)])
+    Ok(vec![Figure::paired("emu.const12", "fraction", what, &pairs, &proof::all(&proofs)?).noted(note)])
 }
 
 /// `emu.delay`
@@ -170,11 +175,12 @@ pub fn delay() -> Result<Vec<Figure>, BenchError> {
     for _ in 0..DELAY_RUNS {
         pairs.push(((behind.ping_ms(PINGS)? - nominal_ms).abs(), nominal_ms));
     }
-    Ok(vec![Figure::paired("emu.delay", "ms", "the nominal round trip", &pairs)])
+    let echoes = Proof::counted("datagrams echoed", (DELAY_RUNS * PINGS as usize) as u64)?;
+    Ok(vec![Figure::paired("emu.delay", "ms", "the nominal round trip", &pairs, &echoes)])
 }
 
 /// From the first departure on, less [`CONST_START`], to the last: departed bytes of those of all opportunities.
-fn utilisation(log: &str) -> f64 {
+fn utilisation(log: &str) -> Result<(f64, Proof), Unproven> {
     let events: Vec<(u64, &str, u64)> = log
         .lines()
         .filter(|line| !line.starts_with('#'))
@@ -185,7 +191,7 @@ fn utilisation(log: &str) -> f64 {
         .collect();
     let departures = || events.iter().filter(|(_, kind, _)| *kind == "-");
     let (Some((first_ms, ..)), Some((last_ms, ..))) = (departures().next(), departures().next_back()) else {
-        return 0.0;
+        return Err(Unproven::Idle { what: "bytes departed", before: 0, after: 0 });
     };
     // The flow's last round trip is its end, not its use of the link.
     let window_ms =
@@ -197,7 +203,9 @@ fn utilisation(log: &str) -> f64 {
             .map(|(.., n)| n)
             .sum()
     };
-    sum("-") as f64 / sum("#").max(1) as f64
+    let (departed, offered) = (sum("-"), sum("#"));
+    let proof = Proof::counted("bytes departed", departed)?.and(&Proof::counted("bytes offered", offered)?);
+    Ok((departed as f64 / offered as f64, proof))
 }
 
 /// A trace file of a constant rate.
@@ -231,7 +239,8 @@ mod tests {
                 log += &format!("{ms} - 1504 3\n");
             }
         }
-        assert!((utilisation(&log) - 0.625).abs() < 0.001, "{}", utilisation(&log));
-        assert_eq!(utilisation("# header\n1 # 1504\n"), 0.0);
+        let used = utilisation(&log).map(|(used, _)| used);
+        assert!(used.as_ref().is_ok_and(|used| (used - 0.625).abs() < 0.001), "{used:?}");
+        assert!(matches!(utilisation("# header\n1 # 1504\n"), Err(Unproven::Idle { .. })));
     }
 }

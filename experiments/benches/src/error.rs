@@ -9,6 +9,9 @@ pub enum BenchError {
     /// The machine lacks something.
     #[error("{0}")]
     Missing(String),
+    /// What was to be measured did not run, or not as it was to.
+    #[error("no figure: {0}")]
+    Unproven(#[from] crate::proof::Unproven),
     /// A shipped program does not compile.
     #[error("a shipped program does not compile: {}", .0.join("; "))]
     Program(Vec<String>),

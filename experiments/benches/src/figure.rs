@@ -2,68 +2,120 @@
 
 use serde::Serialize;
 
+use crate::proof::{Proof, Unproven};
+
+/// The version of a figure's JSON. 2: each has a baseline, a ratio with its spread, and a proof.
+pub const FIGURE_VERSION: u32 = 2;
+
+/// Values measured one right after the other: of what the figure is about, and of its baseline.
+pub type Pair = (f64, f64);
+
 /// One figure: a value beside its baseline, from one run that alternated between the two.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Figure {
+    /// [`FIGURE_VERSION`].
+    pub version: u32,
     /// Such as `tput.ebpf.reno.8`.
     pub name: String,
     /// The median.
     pub value: f64,
     /// Such as `ns`.
     pub unit: &'static str,
-    /// The baseline's median, in the same unit; absent when the figure stands alone.
-    pub baseline: Option<f64>,
+    /// The baseline's median, in the same unit.
+    pub baseline: f64,
     /// What the baseline is.
-    pub baseline_name: Option<String>,
-    /// Median over the pairs of value / baseline.
+    pub baseline_name: String,
+    /// The median of each pair's value / baseline. Absent only where baselines may be 0, and all are.
     pub ratio: Option<f64>,
-    /// How many values (or pairs) the medians are over.
+    /// The quartiles of the pairs' ratios.
+    pub ratio_spread: Option<[f64; 2]>,
+    /// Pairs that the medians are over.
     pub samples: usize,
-    /// 10th and 90th percentile of the value.
+    /// The quartiles of the value.
     pub spread: [f64; 2],
-    /// What the reader must know, such as why a baseline is missing.
+    /// What was counted while it was measured.
+    pub proof: Proof,
+    /// What the reader must know besides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Whether 0 is a value like any other.
+    #[serde(skip)]
+    zero: bool,
 }
 
 impl Figure {
-    /// A figure without a baseline.
-    pub fn alone(name: impl Into<String>, unit: &'static str, values: &[f64]) -> Figure {
-        Figure {
-            name: name.into(),
-            value: percentile(values, 0.5),
-            unit,
-            baseline: None,
-            baseline_name: None,
-            ratio: None,
-            samples: values.len(),
-            spread: [percentile(values, 0.1), percentile(values, 0.9)],
-            note: None,
-        }
-    }
-
     /// A figure from pairs of (value, baseline), measured one right after the other.
     pub fn paired(
         name: impl Into<String>,
         unit: &'static str,
         baseline_name: impl Into<String>,
-        pairs: &[(f64, f64)],
+        pairs: &[Pair],
+        proof: &Proof,
     ) -> Figure {
         let values: Vec<f64> = pairs.iter().map(|p| p.0).collect();
         let baselines: Vec<f64> = pairs.iter().map(|p| p.1).collect();
         let ratios: Vec<f64> = pairs.iter().filter(|p| p.1 > 0.0).map(|p| p.0 / p.1).collect();
+        let of_ratios = |q| (!ratios.is_empty()).then(|| percentile(&ratios, q));
         Figure {
-            baseline: Some(percentile(&baselines, 0.5)),
-            baseline_name: Some(baseline_name.into()),
-            ratio: (!ratios.is_empty()).then(|| percentile(&ratios, 0.5)),
-            ..Figure::alone(name, unit, &values)
+            version: FIGURE_VERSION,
+            name: name.into(),
+            value: percentile(&values, 0.5),
+            unit,
+            baseline: percentile(&baselines, 0.5),
+            baseline_name: baseline_name.into(),
+            ratio: of_ratios(0.5),
+            ratio_spread: of_ratios(0.25).zip(of_ratios(0.75)).map(<[f64; 2]>::from),
+            samples: pairs.len(),
+            spread: [percentile(&values, 0.25), percentile(&values, 0.75)],
+            proof: proof.clone(),
+            note: None,
+            zero: false,
         }
     }
 
+    /// A figure from pairs of blocks of (values, baselines): of each block its quantile `q`.
+    pub fn blocks(
+        name: impl Into<String>,
+        unit: &'static str,
+        baseline_name: impl Into<String>,
+        (blocks, q): (&[(Vec<f64>, Vec<f64>)], f64),
+        proof: &Proof,
+    ) -> Figure {
+        let pairs: Vec<Pair> = blocks.iter().map(|(a, b)| (percentile(a, q), percentile(b, q))).collect();
+        Figure::paired(name, unit, baseline_name, &pairs, proof)
+    }
+
     /// The figure with a remark.
+    #[must_use]
     pub fn noted(mut self, note: impl Into<String>) -> Figure {
         self.note = Some(note.into());
         self
+    }
+
+    /// A figure that may well be 0, or its baseline.
+    #[must_use]
+    pub fn or_zero(mut self) -> Figure {
+        self.zero = true;
+        self
+    }
+
+    /// Whether it is one.
+    ///
+    /// # Errors
+    /// It stands on nothing, or value or baseline is no number above 0.
+    pub fn check(&self) -> Result<(), Unproven> {
+        let is_number = |n: f64| n.is_finite() && (n > 0.0 || (self.zero && n == 0.0));
+        let sound = self.samples > 0 && is_number(self.value) && is_number(self.baseline);
+        if sound && (self.ratio.is_some() || self.zero) {
+            return Ok(());
+        }
+        let Figure { name, value, baseline, samples, .. } = self;
+        Err(Unproven::NoFigure {
+            figure: name.clone(),
+            value: *value,
+            baseline: *baseline,
+            samples: *samples,
+        })
     }
 }
 
@@ -76,19 +128,56 @@ pub fn percentile(values: &[f64], q: f64) -> f64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
+    fn figure(pairs: &[Pair]) -> Figure {
+        Figure::paired("x", "ns", "y", pairs, &Proof::counted("runs", 1).unwrap())
+    }
+
+    /// The ratio of the medians would be 20 / 20; that of the pairs is not.
     #[test]
-    fn medians_and_ratios_are_over_pairs() {
-        let figure = Figure::paired("x", "ns", "y", &[(10.0, 20.0), (30.0, 30.0), (20.0, 10.0)]);
-        assert_eq!((figure.value, figure.baseline, figure.ratio), (20.0, Some(20.0), Some(1.0)));
-        assert_eq!(figure.spread, [10.0, 30.0]);
+    fn a_ratio_is_the_median_of_the_pairs_ratios() {
+        let figure = figure(&[(10.0, 20.0), (20.0, 40.0), (30.0, 10.0)]);
+        assert_eq!((figure.value, figure.baseline), (20.0, 20.0));
+        assert_eq!((figure.ratio, figure.ratio_spread), (Some(0.5), Some([0.5, 3.0])));
+        assert_eq!((figure.spread, figure.samples), ([10.0, 30.0], 3));
+        assert!(figure.check().is_ok());
     }
 
     #[test]
-    fn no_values_give_zero_and_no_ratio() {
-        let figure = Figure::paired("x", "ns", "y", &[]);
-        assert_eq!((figure.value, figure.ratio, figure.samples), (0.0, None, 0));
+    fn blocks_are_pairs_of_their_quantiles() {
+        let proof = Proof::counted("runs", 1).unwrap();
+        let blocks = [(vec![1.0, 2.0, 9.0], vec![4.0; 3]), (vec![3.0; 3], vec![1.0, 2.0, 3.0])];
+        let figure = Figure::blocks("x", "us", "y", (&blocks, 0.5), &proof);
+        assert_eq!((figure.ratio_spread, figure.samples), (Some([0.5, 1.5]), 2));
+    }
+
+    #[test]
+    fn nothing_zero_and_nonsense_are_no_figures() {
+        for pairs in [
+            &[][..],
+            &[(0.0, 1.0)],
+            &[(1.0, 0.0)],
+            &[(-1.0, 1.0)],
+            &[(f64::NAN, 1.0)],
+            &[(1.0, f64::INFINITY)],
+        ] {
+            let figure = figure(pairs);
+            assert!(matches!(figure.check(), Err(Unproven::NoFigure { .. })), "{figure:?}");
+        }
+        let zero = figure(&[(0.0, 0.0)]).or_zero();
+        assert_eq!((zero.check(), zero.ratio), (Ok(()), None));
+        assert!(figure(&[]).or_zero().check().is_err(), "no sample is none");
+    }
+
+    #[test]
+    fn json_is_versioned_and_says_what_ran() {
+        let json = serde_json::to_value(figure(&[(1.0, 2.0)])).unwrap();
+        assert_eq!(json["version"], FIGURE_VERSION);
+        assert_eq!(json["proof"]["runs"], 1);
+        assert_eq!(json["ratio"], 0.5);
+        assert_eq!(json["ratio_spread"][1], 0.5);
     }
 }

@@ -3,7 +3,8 @@
 //! `bare`: a thread at the other end of the rings sends back what it gets, 64 bytes each way. `agent`: our agent's
 //! process decodes a report, lets its core and `ccp-reno` decide, and encodes the update; the datapath's side is
 //! [`Served`] around a datapath that does nothing else. `socket`: the same over unix datagrams. Portus does as much over
-//! its own; blocks of all of them alternate. The datapath is on one core and the agent on another, but for `same-core`,
+//! its own, which neither end sleeps on where ours do not: they look again and again, as portus's socket that does not block
+//! has it. Blocks of all of them alternate; who is not measured stands still. The datapath is on one core and the agent on another, but for `same-core`,
 //! where both are on one.
 
 use std::os::fd::AsFd;
@@ -23,7 +24,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::agent::{OurAgent, Portus, START};
 use crate::cores::OneCore;
 use crate::error::{BenchError, context};
-use crate::figure::{Figure, percentile};
+use crate::figure::Figure;
+use crate::proof::Proof;
 use crate::v1::V1;
 
 /// Round trips of one block; blocks alternate.
@@ -298,10 +300,18 @@ impl Conversation {
 /// What one block measures, and what came of it so far.
 struct Measured<'a> {
     name: &'static str,
-    /// Whether our agent is needed: one that polls would take the core from whoever else is measured there.
-    asks_agent: bool,
+    asks: Asks,
     block: Box<dyn FnMut() -> Result<Vec<f64>, BenchError> + 'a>,
-    took_us: Vec<f64>,
+    /// Microseconds, block by block.
+    blocks: Vec<Vec<f64>>,
+}
+
+/// Which agent is needed: one that polls would take the core from whoever else is measured there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Ours,
+    Portus,
+    None,
 }
 
 /// One block of round trips, microseconds each.
@@ -311,14 +321,13 @@ fn block(mut round_trip: impl FnMut() -> Result<u64, BenchError>) -> Result<Vec<
 
 /// Runs the benchmark.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
+    if OneCore::all().len() < 2 {
+        return Err(BenchError::Missing("ipc.ring needs two cores: a datapath's and an agent's".into()));
+    }
     let mut figures = Vec::new();
     for (wake, mode, same_core) in MODES {
         let place = if same_core { ".same-core" } else { "" };
         let prefix = format!("ipc.ring.{wake}{place}");
-        if !same_core && OneCore::all().len() < 2 {
-            figures.push(Figure::alone(prefix, "us", &[]).noted("needs two cores"));
-            continue;
-        }
         figures.extend(measure(&prefix, wake, mode, usize::from(!same_core))?);
     }
     Ok(figures)
@@ -327,60 +336,49 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
 fn measure(prefix: &str, wake: &str, mode: Mode, other: usize) -> Result<Vec<Figure>, BenchError> {
     let there = OneCore::nth(other);
     let agent = OurAgent::start("ccp-reno", wake, false)?;
-    let portus = Portus::start();
+    // Where ours does not sleep, portus does not either.
+    let polls = mode != Mode::Sleep;
+    let portus = if polls { Portus::polling()? } else { Portus::start()? };
     drop(there);
     let cores = OneCore::all();
     let _here = OneCore::nth(0);
     let mut ring = Conversation::start(&agent.socket, Transport::Ring, mode)?;
     let mut socket = Conversation::start(&agent.socket, Transport::Socket, mode)?;
-    let theirs = match &portus {
-        Ok(portus) => {
-            let mut v1 = V1::start(&portus.socket, agent.dir.path().join("portus-datapath.sock"))?;
-            v1.start_flow(SID)?;
-            Ok(v1)
-        }
-        Err(why) => Err(why.to_string()),
-    };
-    let mut all: Vec<Measured<'_>> = Vec::new();
-    let mut add = |name, asks_agent, block| {
-        all.push(Measured { name, asks_agent, block, took_us: Vec::new() });
-    };
+    let mut v1 = V1::start(&portus.socket, agent.dir.path().join("portus-datapath.sock"))?;
+    v1.start_flow(SID)?;
+    if polls {
+        v1.poll()?;
+    }
     let bare = || {
         let mut bare = Bare::start(mode, &cores, other)?;
         block(|| bare.round_trip())
     };
-    add("bare", false, Box::new(bare));
-    add("agent", true, Box::new(|| block(|| ring.round_trip())));
-    add("socket", true, Box::new(|| block(|| socket.round_trip())));
-    if let Ok(v1) = &theirs {
-        add("portus", false, Box::new(|| block(|| v1.round_trip(SID))));
-    }
+    let one = |name, asks, block| Measured { name, asks, block, blocks: Vec::new() };
+    let mut all: Vec<Measured<'_>> = vec![
+        one("bare", Asks::None, Box::new(bare)),
+        one("agent", Asks::Ours, Box::new(|| block(|| ring.round_trip()))),
+        one("socket", Asks::Ours, Box::new(|| block(|| socket.round_trip()))),
+        one("portus", Asks::Portus, Box::new(|| block(|| v1.round_trip(SID)))),
+    ];
     for _ in 0..BLOCKS {
         for one in &mut all {
-            agent.pause(!one.asks_agent)?;
-            let took_us = (one.block)()?;
-            one.took_us.extend(took_us);
+            agent.process.pause(one.asks != Asks::Ours)?;
+            portus.process.pause(one.asks != Asks::Portus)?;
+            one.blocks.push((one.block)()?);
         }
     }
-    let baseline = all.iter().find(|m| m.name == "portus").map(|m| m.took_us.as_slice());
-    let ours = all.iter().filter(|m| m.name != "portus");
-    let figure = |m: &Measured<'_>, (q, label): (f64, &str)| {
-        let value = percentile(&m.took_us, q);
-        let name = format!("{prefix}.{}.{label}", m.name);
-        let figure = Figure { value, ..Figure::alone(name, "us", &m.took_us) };
-        match (baseline, &theirs) {
-            (Some(baseline), _) => {
-                let baseline = percentile(baseline, q);
-                Figure {
-                    baseline: Some(baseline),
-                    baseline_name: Some(format!("portus over unix datagrams, {label}")),
-                    ratio: Some(value / baseline),
-                    ..figure
-                }
-            }
-            (None, Err(why)) => figure.noted(why.clone()),
-            (None, Ok(_)) => figure,
+    let baseline = all.pop().map(|portus| portus.blocks).unwrap_or_default();
+    let how = if polls { ", both ends polling" } else { "" };
+    let mut figures = Vec::new();
+    for one in all {
+        let answered: usize = one.blocks.iter().map(Vec::len).sum();
+        let proof = Proof::exactly("messages answered", answered as u64, (BLOCK * BLOCKS) as u64)?;
+        let blocks: Vec<(Vec<f64>, Vec<f64>)> = one.blocks.into_iter().zip(baseline.clone()).collect();
+        for (q, label) in [(0.5, "p50"), (0.99, "p99")] {
+            let name = format!("{prefix}.{}.{label}", one.name);
+            let baseline = format!("portus over its unix datagrams{how}, {label}");
+            figures.push(Figure::blocks(name, "us", baseline, (&blocks, q), &proof));
         }
-    };
-    Ok(ours.flat_map(|m| [(0.5, "p50"), (0.99, "p99")].map(|quantile| figure(m, quantile))).collect())
+    }
+    Ok(figures)
 }

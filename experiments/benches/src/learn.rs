@@ -11,10 +11,13 @@ use ccplane_quantize::Scratch;
 use crate::error::BenchError;
 use crate::figure::Figure;
 use crate::nn::spec;
+use crate::proof::{Proof, Unproven};
 
 const ROWS: usize = 2048;
 const EPOCHS: usize = 4;
 const ROUNDS: usize = 49;
+/// Actions within this are the same.
+const SAME: f32 = 1e-3;
 const BASELINE: &str = "its forward runs alone, one row after the other, tanh from the library";
 
 /// `learn.native`
@@ -29,17 +32,27 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
         let config = PpoConfig { minibatch, epochs: EPOCHS, target_kl: None, ..PpoConfig::default() };
         let mut learner = Native::new(&policy, config).map_err(|e| missing(&e))?;
         let mut rng = Rng::new(1, &[]);
-        let mut pairs = Vec::new();
+        let (mut pairs, mut changed) = (Vec::new(), 0);
         for _ in 0..ROUNDS {
+            let before = learner.policy().to_bytes().map_err(|e| missing(&e))?;
             let start = Instant::now();
             learner.update(&batch, 1e-4, &mut rng).map_err(|e| missing(&e))?;
             let update_ms = start.elapsed().as_secs_f64() * 1e3;
+            changed += u64::from(learner.policy().to_bytes().is_ok_and(|after| after != before));
             pairs.push((update_ms, forward_ms(&policy, &batch)));
         }
-        figures.push(Figure::paired(format!("learn.native.update.{minibatch}"), "ms", BASELINE, &pairs));
+        let proof = Proof::exactly("updates that changed the policy", changed, ROUNDS as u64)?;
+        figures.push(Figure::paired(
+            format!("learn.native.update.{minibatch}"),
+            "ms",
+            BASELINE,
+            &pairs,
+            &proof,
+        ));
     }
     let pairs: Vec<(f64, f64)> = (0..ROUNDS).map(|_| act_ns(&policy, &batch)).collect();
-    figures.push(Figure::paired("learn.native.act", "ns", "plain loops, tanh from the library", &pairs));
+    let baseline = "plain loops, tanh from the library";
+    figures.push(Figure::paired("learn.native.act", "ns", baseline, &pairs, &agreed(&policy, &batch)?));
     Ok(figures)
 }
 
@@ -64,6 +77,18 @@ fn act_ns(policy: &Policy, batch: &Batch) -> (f64, f64) {
         start.elapsed().as_nanos() as f64 / ROWS as f64
     };
     (time(&mut |row| networks.mean(row)), time(&mut |row| policy.actor().forward(row, &mut scratch)))
+}
+
+/// That both give the same actions but for the rounding.
+fn agreed(policy: &Policy, batch: &Batch) -> Result<Proof, Unproven> {
+    let (mut networks, mut scratch) = (ActorCritic::new(policy), Scratch::default());
+    let rows = batch.observations.chunks_exact(batch.observation_len);
+    let mut same = |row: &&[f32]| {
+        let (ours, plain) = (networks.mean(row), policy.actor().forward(row, &mut scratch));
+        (ours - plain).abs() < SAME
+    };
+    let same = rows.filter(|row| same(row)).count();
+    Proof::exactly("rows on which both act alike", same as u64, ROWS as u64)
 }
 
 fn batch(policy: &Policy) -> Batch {

@@ -1,4 +1,5 @@
-//! `agent.learn.cpu`: what the agent's learning thread takes while flows run, once it has adapted to their path.
+//! `agent.learn.cpu`: what the agent's learning thread takes while flows run: while it adapts to their path, which it does not
+//! know at first, and once it has.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +13,8 @@ use ccplane_runner::traffic::{BulkFlow, FlowConfig};
 
 use crate::emu::{self, Behind};
 use crate::error::{BenchError, context};
-use crate::figure::Figure;
+use crate::figure::{Figure, Pair};
+use crate::proof::{Proof, Steering, Witness};
 use crate::steer;
 
 const ALGORITHM: &str = "aurora";
@@ -29,6 +31,9 @@ const ADAPTS: Duration = Duration::from_secs(90);
 /// Between two looks at the learner.
 const LOOK: Duration = Duration::from_millis(200);
 const WINDOW: Duration = Duration::from_secs(2);
+/// The same while it adapts, which may take no longer than some seconds.
+const ADAPTING_WINDOW: Duration = Duration::from_millis(500);
+const REST_OF_AGENT: &str = "the agent's other threads";
 const WINDOWS: usize = 10;
 /// Windows that may be thrown away, as the learner adapted in them.
 const SPOILT: usize = 10;
@@ -107,39 +112,106 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     let config = FlowConfig { receiver, ..steer::bulk(&name, steer::LONG + NOTICES + ADAPTS) };
     let start = || BulkFlow::start(&config, &path.inside, &path.outside, epoch);
     let flows: Vec<BulkFlow> = (0..FLOWS).map(|_| start()).collect::<Result<_, _>>()?;
+    let mut witness = Witness::new(Steering::Policy(None));
     agent.wait_until(true, NOTICES)?;
-    agent.wait_until(false, ADAPTS)?;
-    let (percents, spoilt) = steady(&agent)?;
+    let adapting = agent.adapting(&mut witness)?;
+    let (rest, spoilt) = agent.at_rest(&mut witness)?;
     for flow in flows {
         flow.stop();
         flow.finish()?;
     }
-    let note =
+    let used_us = adapting.iter().map(|(percent, _)| (percent * 1e3) as u64).sum();
+    let proof = witness.prove_steered(FLOWS)?.and(&Proof::counted("learner's time, 0.001 %", used_us)?);
+    let rest_note =
         format!("after it had adapted to the path; it adapted again in {spoilt} windows, which are left out");
-    Ok(vec![Figure::alone("agent.learn.cpu", "% of a core", &percents).noted(note)])
+    Ok(vec![
+        Figure::paired("agent.learn.cpu", "% of a core", REST_OF_AGENT, &rest, &proof)
+            .or_zero()
+            .noted(rest_note),
+        Figure::paired("agent.learn.cpu.adapting", "% of a core", REST_OF_AGENT, &adapting, &proof)
+            .noted("from when it finds that it does not know the path until it does; only idle time is used"),
+    ])
 }
 
-/// What the learner takes in windows in which it does not adapt, and how many others there were.
-fn steady(agent: &Agent) -> Result<(Vec<f64>, usize), BenchError> {
-    let (mut percents, mut spoilt) = (Vec::new(), 0);
-    while percents.len() < WINDOWS {
-        let (from, before) = (Instant::now(), learner_cpu(agent.process.id())?);
-        thread::sleep(WINDOW);
-        let used = learner_cpu(agent.process.id())?.saturating_sub(before);
-        let percent = 100.0 * used.as_secs_f64() / from.elapsed().as_secs_f64();
-        if !agent.adapts()? {
-            percents.push(percent);
-            continue;
-        }
-        spoilt += 1;
-        if spoilt > SPOILT {
-            return Err(BenchError::Missing(format!(
-                "the learner adapted in {spoilt} windows of {WINDOW:?}"
-            )));
-        }
-        agent.wait_until(false, ADAPTS)?;
+/// What threads have used, percent of a core: the learner's, and all others of the agent.
+struct Meter<'a> {
+    agent: &'a Agent,
+    from: Instant,
+    before: [Duration; 2],
+}
+
+impl Meter<'_> {
+    fn start(agent: &Agent) -> Result<Meter<'_>, BenchError> {
+        Ok(Meter { agent, before: agent.cpu()?, from: Instant::now() })
     }
-    Ok((percents, spoilt))
+
+    fn stop(self) -> Result<Pair, BenchError> {
+        let (after, seconds) = (self.agent.cpu()?, self.from.elapsed().as_secs_f64());
+        let percent = |n: usize| 100.0 * after[n].saturating_sub(self.before[n]).as_secs_f64() / seconds;
+        Ok((percent(0), percent(1)))
+    }
+}
+
+impl Agent {
+    /// What the learner takes in windows in which it adapts from start to end.
+    fn adapting(&self, witness: &mut Witness) -> Result<Vec<Pair>, BenchError> {
+        let (since, mut pairs) = (Instant::now(), Vec::new());
+        loop {
+            let meter = Meter::start(self)?;
+            thread::sleep(ADAPTING_WINDOW);
+            let pair = meter.stop()?;
+            self.look(witness)?;
+            if !self.adapts()? {
+                return Ok(pairs);
+            }
+            if since.elapsed() > ADAPTS {
+                return Err(BenchError::Missing(format!("the learner still adapts after {ADAPTS:?}")));
+            }
+            pairs.push(pair);
+        }
+    }
+
+    /// What it takes in windows in which it does not adapt, and how many others there were.
+    fn at_rest(&self, witness: &mut Witness) -> Result<(Vec<Pair>, usize), BenchError> {
+        let (mut pairs, mut spoilt) = (Vec::new(), 0);
+        while pairs.len() < WINDOWS {
+            let meter = Meter::start(self)?;
+            thread::sleep(WINDOW);
+            let pair = meter.stop()?;
+            self.look(witness)?;
+            if !self.adapts()? {
+                pairs.push(pair);
+                continue;
+            }
+            spoilt += 1;
+            if spoilt > SPOILT {
+                return Err(BenchError::Missing(format!(
+                    "the learner adapted in {spoilt} windows of {WINDOW:?}"
+                )));
+            }
+            self.wait_until(false, ADAPTS)?;
+        }
+        Ok((pairs, spoilt))
+    }
+
+    /// Looks at the flows, in the memory that the kernel's programs share.
+    fn look(&self, witness: &mut Witness) -> Result<(), BenchError> {
+        witness.look(&ccplane_ebpf::read_flows(&self.options)?.flows);
+        Ok(())
+    }
+
+    /// What the learner's thread and all others have used so far.
+    fn cpu(&self) -> Result<[Duration; 2], BenchError> {
+        let threads = threads_cpu(self.process.id())?;
+        let sum = |learner: bool| {
+            let of = threads.iter().filter(|(name, _)| (name == THREAD) == learner);
+            of.map(|(_, used)| *used).sum::<Duration>()
+        };
+        if !threads.iter().any(|(name, _)| name == THREAD) {
+            return Err(BenchError::Missing("the agent has no learner".into()));
+        }
+        Ok([sum(true), sum(false)])
+    }
 }
 
 /// Starts an agent with a kernel datapath of these options, and waits until it serves.
@@ -167,15 +239,14 @@ fn start(options: Options, dir: &Path) -> Result<Agent, BenchError> {
     Ok(agent)
 }
 
-/// What the learner's thread of process `pid` has used (proc(5), schedstat).
-fn learner_cpu(pid: u32) -> Result<Duration, BenchError> {
+/// The names of the threads of process `pid`, and what each has used (proc(5), schedstat).
+fn threads_cpu(pid: u32) -> Result<Vec<(String, Duration)>, BenchError> {
     let threads = context("list an agent's threads", std::fs::read_dir(format!("/proc/{pid}/task")))?;
-    for thread in threads.flatten() {
-        let read = |name: &str| std::fs::read_to_string(thread.path().join(name)).unwrap_or_default();
-        if read("comm").trim_end() == THREAD {
-            let ns = read("schedstat").split(' ').next().and_then(|ns| ns.parse().ok());
-            return ns.map(Duration::from_nanos).ok_or_else(|| BenchError::Missing("no schedstat".into()));
-        }
-    }
-    Err(BenchError::Missing("the agent has no learner".into()))
+    let used = |thread: std::fs::DirEntry| {
+        let read = |name: &str| std::fs::read_to_string(thread.path().join(name)).ok();
+        let ns = read("schedstat")?.split(' ').next()?.parse().ok()?;
+        Some((read("comm")?.trim_end().to_owned(), Duration::from_nanos(ns)))
+    };
+    // A thread that has just ended is not missed.
+    Ok(threads.flatten().filter_map(used).collect())
 }

@@ -16,7 +16,9 @@ pub mod mahimahi;
 mod nn;
 mod nn_ebpf;
 mod oracle;
+mod plain;
 mod prefer;
+mod proof;
 mod push;
 mod push_snapshot;
 mod quic;
@@ -29,7 +31,8 @@ mod tput;
 mod v1;
 
 pub use error::BenchError;
-pub use figure::Figure;
+pub use figure::{FIGURE_VERSION, Figure};
+pub use proof::{Proof, Unproven};
 
 /// A benchmark.
 pub struct Bench {
@@ -46,9 +49,9 @@ pub struct Bench {
 pub const ALL: &[Bench] = &[
     Bench {
         name: "ack.ebpf.reno",
-        what: "time per ACK of the compiled Reno program on a live flow, above an empty dispatcher, against \
-               libccp's VM; and of its fold alone",
-        seconds: 20,
+        what: "all that an ACK of a live flow costs under the compiled Reno program, against libccp's VM and the kernel's Reno; \
+               the empty dispatcher, the program and its fold alone",
+        seconds: 30,
         run: ack::ebpf,
     },
     Bench {
@@ -59,13 +62,13 @@ pub const ALL: &[Bench] = &[
     },
     Bench {
         name: "push.ebpf.live",
-        what: "a loaded program to the first ACK of a live flow on it",
+        what: "a loaded program to the first ACK of a live flow on it, against a byte over a pipe and back",
         seconds: 10,
         run: push::live,
     },
     Bench {
         name: "push.ebpf.install",
-        what: "compile, load, verify and install a program of 50 instructions",
+        what: "compile, load, verify and install a program of 50 instructions, against one that returns at once",
         seconds: 2,
         run: push::install,
     },
@@ -84,7 +87,7 @@ pub const ALL: &[Bench] = &[
     Bench {
         name: "ipc.ring",
         what: "report, agent, update over rings in shared memory, in each way to wait: the rings alone, and through the agent's \
-               core; beside unix datagrams, against portus",
+               core; beside unix datagrams, against portus, which polls where they do",
         seconds: 40,
         run: ipc::run,
     },
@@ -108,19 +111,20 @@ pub const ALL: &[Bench] = &[
     },
     Bench {
         name: "agent.rss",
-        what: "resident memory of the agent with 10,000 flows",
-        seconds: 5,
+        what: "resident memory of the agent with 10,000 flows, against portus with as many",
+        seconds: 10,
         run: rss::run,
     },
     Bench {
         name: "sim.speed",
-        what: "simulated packets per second on one core, with the Reno program",
+        what: "simulated packets per second on one core, with the Reno program, against turns of a plain heap",
         seconds: 4,
         run: sim::speed,
     },
     Bench {
         name: "sim.env",
-        what: "training steps per second of one Aurora flow on published links, its packets simulated, on one core",
+        what: "training steps per second of one Aurora flow on published links, its packets simulated, on one core, \
+               against runs of its network alone",
         seconds: 20,
         run: env::run,
     },
@@ -158,27 +162,29 @@ pub const ALL: &[Bench] = &[
     },
     Bench {
         name: "agent.learn.cpu",
-        what: "share of a core that the learning thread takes in the steady state while 8 live Aurora flows run",
-        seconds: 75,
+        what: "share of a core that the learning thread takes while 8 live Aurora flows run, at rest and while it adapts, against the \
+               agent's other threads",
+        seconds: 90,
         run: learn_cpu::run,
     },
     Bench {
         name: "push.snapshot",
-        what: "a snapshot written and flipped; the first ACK of a live flow on it; decisions that saw half of one",
-        seconds: 15,
+        what: "a snapshot pushed, from its bytes on, checked; the datapath's part; the first ACK of a live flow on it; decisions that saw \
+               half of one",
+        seconds: 20,
         run: push_snapshot::run,
     },
     Bench {
         name: "tput.quic",
         what: "goodput of a QUIC flow over loopback, under Reno's program and with a snapshot asked each 10 ms, against stock \
-               quinn with its Cubic",
-        seconds: 120,
+               quinn; of quinn's controllers under our driver; the program against quinn's NewReno under the same driver",
+        seconds: 150,
         run: quic::tput,
     },
     Bench {
         name: "pace.quic",
         what: "the rate at which a QUIC flow leaves, against the one that its program decided; its bursts",
-        seconds: 15,
+        seconds: 40,
         run: quic::pace,
     },
     Bench {
@@ -212,7 +218,7 @@ pub const ALL: &[Bench] = &[
     Bench {
         name: "pace.dpdk",
         what: "the rate at which a QUIC flow leaves a DPDK port, against the one that its program decided",
-        seconds: 30,
+        seconds: 80,
         run: dpdk::pace,
     },
     #[cfg(feature = "dpdk")]
@@ -234,9 +240,11 @@ pub const ALL: &[Bench] = &[
 /// Runs the benchmark called `name`.
 ///
 /// # Errors
-/// [`BenchError`]; nothing is left behind.
+/// [`BenchError`], also where what was measured did not run; nothing is left behind.
 pub fn run(name: &str) -> Result<Vec<Figure>, BenchError> {
     let bench = ALL.iter().find(|b| b.name == name).ok_or_else(|| BenchError::Unknown(name.into()))?;
     let _quiet = quiet::Quiet::ask();
-    (bench.run)()
+    let figures = (bench.run)()?;
+    figures.iter().try_for_each(Figure::check)?;
+    Ok(figures)
 }

@@ -16,6 +16,7 @@ use ccplane_traces::log::{Figures, LinkLog};
 use crate::error::{BenchError, context};
 use crate::figure::{Figure, percentile};
 use crate::oracle;
+use crate::proof::Proof;
 
 /// Where `make mahimahi` puts it, below the build directory.
 const RUN: &str = "mahimahi/run";
@@ -235,15 +236,12 @@ fn finish(mut running: Running, sending: Duration) -> Result<(), BenchError> {
     Err(BenchError::Missing(format!("a link or its load failed ({status}): {}", text.trim())))
 }
 
-/// The relative differences of the medians of utilisation and of the 95th percentile of the queueing delay.
+/// How far the medians of the pairs' ratios of utilisation and of the queueing delay's 95th percentile are from 1.
 pub fn differences(pairs: &[Pair]) -> [f64; 2] {
-    let medians = |of: fn(&Figures) -> f64| {
-        let median = |side: fn(&Pair) -> &Figures| {
-            percentile(&pairs.iter().map(|p| of(side(p))).collect::<Vec<f64>>(), 0.5)
-        };
-        (median(|p| &p.ours), median(|p| &p.theirs))
-    };
-    [medians(utilisation), medians(delay_ms)].map(|(ours, theirs)| (ours / theirs - 1.0).abs())
+    [utilisation as fn(&Figures) -> f64, delay_ms].map(|of| {
+        let ratios: Vec<f64> = pairs.iter().map(|p| of(&p.ours) / of(&p.theirs)).collect();
+        (percentile(&ratios, 0.5) - 1.0).abs()
+    })
 }
 
 fn utilisation(figures: &Figures) -> f64 {
@@ -293,20 +291,34 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
         threads.into_iter().map(|(name, thread)| (name, joined(thread.join()))).collect()
     });
     let mut figures = Vec::new();
-    let mut largest = Vec::new();
+    let (mut largest, mut runs) = (Vec::new(), 0);
     for (name, pairs) in measured {
         let pairs = pairs?;
+        // Both tools' logs tell of departures, or the link's figures could not be made.
+        let used = pairs.iter().filter(|p| utilisation(&p.ours) > 0.0 && utilisation(&p.theirs) > 0.0);
+        let proof = Proof::exactly("pairs of runs that used their link", used.count() as u64, PAIRS as u64)?;
+        runs += PAIRS as u64;
         largest.extend(differences(&pairs));
         for (what, unit, of) in
             [("utilisation", "share", utilisation as fn(&Figures) -> f64), ("delay-p95", "ms", delay_ms)]
         {
             let values: Vec<(f64, f64)> = pairs.iter().map(|p| (of(&p.ours), of(&p.theirs))).collect();
-            figures.push(Figure::paired(format!("emu.vs-mahimahi.{name}.{what}"), unit, "mahimahi", &values));
+            figures.push(Figure::paired(
+                format!("emu.vs-mahimahi.{name}.{what}"),
+                unit,
+                "mahimahi",
+                &values,
+                &proof,
+            ));
         }
     }
     let links = largest.len() / 2;
     let largest = largest.into_iter().fold(0.0, f64::max);
-    let all = Figure::alone("emu.vs-mahimahi", "largest relative difference", &[largest]);
-    figures.push(all.noted(format!("medians of {PAIRS} pairs of runs, {links} links")));
+    let proof = Proof::counted("pairs of runs that used their link", runs)?;
+    let baseline = "what mahimahi's figure is to itself";
+    let all =
+        Figure::paired("emu.vs-mahimahi", "largest relative difference", baseline, &[(largest, 1.0)], &proof);
+    figures
+        .push(all.or_zero().noted(format!("medians of the ratios of {PAIRS} pairs of runs, {links} links")));
     Ok(figures)
 }

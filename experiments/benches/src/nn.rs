@@ -10,7 +10,8 @@ use ccplane_quantize::snapshot::{
 use ccplane_quantize::{Activation, Dense, Mlp, Options, Width, quantize};
 
 use crate::error::BenchError;
-use crate::figure::Figure;
+use crate::figure::{Figure, Pair};
+use crate::proof::{Proof, Unproven};
 
 /// Aurora's network (ICML'19): 10 intervals of three features.
 const WIDTHS: [usize; 4] = [30, 32, 16, 1];
@@ -39,21 +40,23 @@ pub fn simd() -> Result<Vec<Figure>, BenchError> {
         }
     }
     let [w8, w16, plain, float] = times;
-    let pairs = |a: &[f64], b: &[f64]| a.iter().copied().zip(b.iter().copied()).collect::<Vec<_>>();
-    let same = "the same bits as the oracle on every state";
+    let pairs = |a: &[f64], b: &[f64]| a.iter().copied().zip(b.iter().copied()).collect::<Vec<Pair>>();
+    let (same, proof) = ("the same bits as the oracle on every state", &networks.agreed);
     Ok(vec![
-        Figure::paired("nn.simd.aurora", "ns", "a plain int8 loop", &pairs(&w8, &plain)).noted(same),
+        Figure::paired("nn.simd.aurora", "ns", "a plain int8 loop", &pairs(&w8, &plain), proof).noted(same),
         Figure::paired(
             "nn.simd.aurora.float",
             "ns",
             "a float32 loop, tanh as a fraction",
             &pairs(&w8, &float),
+            proof,
         ),
         Figure::paired(
             "nn.simd.aurora.w16",
             "ns",
             "a float32 loop, tanh as a fraction",
             &pairs(&w16, &float),
+            proof,
         )
         .noted(same),
     ])
@@ -77,6 +80,8 @@ pub struct Networks {
     pub float: Float,
     /// The snapshots' images, with their shapes.
     pub images: [(Shape, Vec<u64>); 2],
+    /// That both compute what the oracle does.
+    agreed: Proof,
 }
 
 impl Networks {
@@ -92,32 +97,36 @@ impl Networks {
             quantize(&mlp, &spec, &states, &options).map_err(|e| BenchError::Missing(e.to_string()))
         };
         let (w8, w16) = (snapshot(Width::W8)?, snapshot(Width::W16)?);
+        let ((fast8, agreed8), (fast16, agreed16)) = (prepare(&w8, &states)?, prepare(&w16, &states)?);
         Ok(Networks {
             plain: Plain::new(&w8),
             float: Float::new(&mlp),
-            w8: prepare(&w8, &states)?,
-            w16: prepare(&w16, &states)?,
+            w8: fast8,
+            w16: fast16,
             images: [&w8, &w16].map(|s| (*s.shape(), s.image(&DeployOptions::ONLY))),
+            agreed: agreed8.and(&agreed16),
             states,
         })
     }
 }
 
-fn prepare(snapshot: &Snapshot, states: &[Vec<i32>]) -> Result<Box<Prepared>, BenchError> {
+fn prepare(snapshot: &Snapshot, states: &[Vec<i32>]) -> Result<(Box<Prepared>, Proof), BenchError> {
     let image = snapshot.image(&DeployOptions::ONLY);
     let missing = |what: &str| BenchError::Missing(what.to_owned());
     let prepared = Prepared::new(snapshot.shape(), &image).map_err(|e| missing(&e.to_string()))?;
     let oracle = Model::new(snapshot.shape(), &image).ok_or_else(|| missing("an image of its own shape"))?;
-    let same = |cells: &Vec<i32>| -> bool {
-        let (a, b): (Inference, Inference) = (prepared.infer(cells), oracle.infer(cells));
-        a == b
-    };
-    // A figure of a network that computes something else would be worth nothing.
-    if states.iter().all(same) {
-        Ok(Box::new(prepared))
-    } else {
-        Err(missing("SIMD and the oracle disagree"))
-    }
+    let agreed = agreed(states, |cells| prepared.infer(cells), &oracle)?;
+    Ok((Box::new(prepared), agreed))
+}
+
+/// That a network computes on all states what the oracle does.
+pub fn agreed(
+    states: &[Vec<i32>],
+    infer: impl Fn(&[i32]) -> Inference,
+    oracle: &Model<'_>,
+) -> Result<Proof, Unproven> {
+    let same = states.iter().filter(|cells| infer(cells) == oracle.infer(cells)).count();
+    Proof::exactly("states with the oracle's bits", same as u64, states.len() as u64)
 }
 
 /// A policy of so many inputs.
@@ -242,6 +251,17 @@ fn tanh(x: f32) -> f32 {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_network_that_computes_something_else_is_no_baseline() {
+        let networks = Networks::new().unwrap();
+        let [(shape, image), _] = &networks.images;
+        let oracle = Model::new(shape, image).unwrap();
+        let states = &networks.states;
+        assert!(agreed(states, |cells| oracle.infer(cells), &oracle).is_ok());
+        let wrong = agreed(states, |_| oracle.infer(&states[0]), &oracle).unwrap_err();
+        assert!(matches!(wrong, Unproven::Count { wanted, counted, .. } if counted < wanted), "{wrong}");
+    }
 
     #[test]
     fn the_float_loop_is_the_network() {

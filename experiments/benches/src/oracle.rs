@@ -14,6 +14,7 @@ use ccplane_program::vm::Prims;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, context};
+use crate::proof::{Proof, Unproven};
 
 /// What `ccplane-libccp` reads: a program's source, fields by name, ACKs, and how often to go through them.
 #[derive(Serialize)]
@@ -60,6 +61,17 @@ impl Stream {
 #[derive(Deserialize)]
 struct Timed {
     ns_per_ack: f64,
+    acks: u64,
+    cwnd_before: u64,
+    cwnd_after: u64,
+}
+
+impl Timed {
+    /// That libccp ran the program on all ACKs: their number, and the window, which they all let grow.
+    fn proof(&self, wanted: u32) -> Result<Proof, Unproven> {
+        let acks = Proof::exactly("ACKs of libccp", self.acks, wanted.into())?;
+        Ok(acks.and(&Proof::grown("bytes of libccp's window", self.cwnd_before, self.cwnd_after)?))
+    }
 }
 
 /// The program of this name beside ours, or in the folder above (a test's or an example's).
@@ -71,11 +83,11 @@ pub fn find(name: &str) -> Result<PathBuf, BenchError> {
     })
 }
 
-/// Nanoseconds per ACK of libccp's VM.
+/// Nanoseconds per ACK of libccp's VM, whose window must grow.
 ///
 /// # Errors
-/// The baseline is not built, or failed.
-pub fn time_libccp(stream: &Stream) -> Result<f64, BenchError> {
+/// The baseline is not built, or failed, or did something else.
+pub fn time_libccp(stream: &Stream) -> Result<(f64, Proof), BenchError> {
     let path = find("ccplane-libccp")?;
     let mut child = context(
         "start ccplane-libccp",
@@ -89,5 +101,23 @@ pub fn time_libccp(stream: &Stream) -> Result<f64, BenchError> {
     let timed: Timed = serde_json::from_slice(&output.stdout).map_err(|e| {
         BenchError::Missing(format!("no baseline: ccplane-libccp ended with {}: {e}", output.status))
     })?;
-    Ok(timed.ns_per_ack)
+    Ok((timed.ns_per_ack, timed.proof(stream.times)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_baseline_that_did_not_run_is_none() {
+        let timed = |acks, cwnd_after| Timed { ns_per_ack: 1.0, acks, cwnd_before: 10, cwnd_after };
+        assert!(timed(5, 11).proof(5).is_ok());
+        assert_eq!(
+            timed(4, 11).proof(5),
+            Err(Unproven::Count { what: "ACKs of libccp", counted: 4, wanted: 5 })
+        );
+        let idle = Unproven::Idle { what: "bytes of libccp's window", before: 10, after: 10 };
+        assert_eq!(timed(5, 10).proof(5), Err(idle));
+        assert!(timed(0, 11).proof(0).is_err());
+    }
 }

@@ -7,7 +7,8 @@ use ccplane_env::recipe::{Adaptation, Recipe};
 use ccplane_learn::{Policy, Preference};
 
 use crate::error::BenchError;
-use crate::figure::Figure;
+use crate::figure::{Figure, Pair};
+use crate::proof::Proof;
 
 /// Throughput, latency, loss, in percent: none is a landmark.
 const UNSEEN: [[f32; 3]; 3] = [[85.0, 10.0, 5.0], [5.0, 85.0, 10.0], [35.0, 30.0, 35.0]];
@@ -26,25 +27,28 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
             .ok_or_else(|| BenchError::Missing("a preference is not one".into()))?;
         adaptations.push(recipe.adapt(&policy, preference).map_err(|e| failed(&e))?);
     }
-    Ok(figures(&adaptations))
+    let decisions =
+        adaptations.iter().flat_map(|a| [&a.adapted_curve, &a.scratch_curve]).map(|c| last(c)).sum();
+    Ok(figures(&adaptations, &Proof::counted("decisions learned from", decisions)?))
 }
 
-fn figures(adaptations: &[Adaptation]) -> Vec<Figure> {
+fn figures(adaptations: &[Adaptation], proof: &Proof) -> Vec<Figure> {
     let to_90: Vec<_> =
         adaptations.iter().map(|a| (a, [a.scratch_steps_to_90, a.adapted_steps_to_90])).collect();
     let to_gain: Vec<_> = adaptations.iter().map(|a| (a, a.steps_to_gain())).collect();
-    let pairs = |of: fn(&Adaptation) -> (f32, f32)| -> Vec<(f64, f64)> {
+    let pairs = |of: fn(&Adaptation) -> (f32, f32)| -> Vec<Pair> {
         adaptations.iter().map(of).map(|(new, old)| (new.into(), old.into())).collect()
     };
     let most = |of: fn(&Adaptation) -> f32| adaptations.iter().map(of).fold(f32::NEG_INFINITY, f32::max);
     vec![
-        steps("learn.prefer.steps", "of the latter's reward", &to_90),
-        steps("learn.prefer.gain", "of what the latter gained over what knows nothing", &to_gain),
+        steps("learn.prefer.steps", "of the latter's reward", &to_90, proof),
+        steps("learn.prefer.gain", "of what the latter gained over what knows nothing", &to_gain, proof),
         Figure::paired(
             "learn.prefer.reward",
             "",
             "a policy from nothing",
             &pairs(|a| (a.adapted_reward, a.scratch_reward)),
+            proof,
         )
         .noted(format!(
             "on held-out links; from nothing, the last tenth of evaluations is at most {:.1} % better than the tenth before",
@@ -55,6 +59,7 @@ fn figures(adaptations: &[Adaptation]) -> Vec<Figure> {
             "",
             "old preferences before",
             &pairs(|a| (a.old_after, a.old_before)),
+            proof,
         )
         .noted(format!(
             "on held-out links; the one that loses most loses {:.1} %",
@@ -64,8 +69,8 @@ fn figures(adaptations: &[Adaptation]) -> Vec<Figure> {
 }
 
 /// Decisions until 90 % of something, beside those from nothing, which each has first.
-fn steps(name: &str, of: &str, all: &[(&Adaptation, [Option<u64>; 2])]) -> Figure {
-    let pairs: Vec<(f64, f64)> = all
+fn steps(name: &str, of: &str, all: &[(&Adaptation, [Option<u64>; 2])], proof: &Proof) -> Figure {
+    let pairs: Vec<Pair> = all
         .iter()
         .map(|(a, [scratch, adapted])| {
             (within(*adapted, &a.adapted_curve), within(*scratch, &a.scratch_curve))
@@ -73,7 +78,7 @@ fn steps(name: &str, of: &str, all: &[(&Adaptation, [Option<u64>; 2])]) -> Figur
         .collect();
     let at_once = all.iter().filter(|(_, [_, adapted])| *adapted == Some(0)).count();
     let never = all.iter().filter(|(_, [_, adapted])| adapted.is_none()).count();
-    Figure::paired(name, "decisions", "a policy from nothing", &pairs).noted(format!(
+    Figure::paired(name, "decisions", "a policy from nothing", &pairs, proof).or_zero().noted(format!(
         "to 90 % {of}; there at once: {at_once} of {}; never, and counted as all that it learned from: {never}",
         all.len()
     ))
@@ -81,14 +86,21 @@ fn steps(name: &str, of: &str, all: &[(&Adaptation, [Option<u64>; 2])]) -> Figur
 
 /// Who never got there needs more than all that it learned from: at least that counts.
 fn within(reached: Option<u64>, curve: &[(u64, f32)]) -> f64 {
-    let last = curve.last().map_or(0, |(steps, _)| *steps);
-    reached.unwrap_or(last) as f64
+    reached.unwrap_or(last(curve)) as f64
+}
+
+fn last(curve: &[(u64, f32)]) -> u64 {
+    curve.last().map_or(0, |(steps, _)| *steps)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    fn proof() -> Proof {
+        Proof::counted("decisions learned from", 1).unwrap()
+    }
 
     fn adaptation(adapted: Option<u64>, scratch: Option<u64>) -> Adaptation {
         Adaptation {
@@ -110,7 +122,7 @@ mod tests {
 
     #[test]
     fn at_once_is_nothing_and_never_is_all() {
-        let of = |all: &[Adaptation]| figures(all).remove(0);
+        let of = |all: &[Adaptation]| figures(all, &proof()).remove(0);
         let figure = of(&[adaptation(Some(0), Some(40_000)), adaptation(None, Some(40_000))]);
         assert_eq!((figure.value, figure.samples, figure.spread), (0.0, 2, [0.0, 8_000.0]));
         assert_eq!(figure.ratio, Some(0.0));
@@ -122,7 +134,7 @@ mod tests {
             adaptation(Some(4_000), Some(40_000)),
             adaptation(None, Some(40_000)),
         ]);
-        assert_eq!((figure.value, figure.baseline), (8_000.0, Some(40_000.0)));
+        assert_eq!((figure.value, figure.baseline), (8_000.0, 40_000.0));
         assert_eq!(figure.ratio, Some(0.1), "of 0.08, 0.1 and 0.2");
     }
 
@@ -131,9 +143,9 @@ mod tests {
         let mut one = adaptation(Some(0), Some(0));
         one.scratch_curve = vec![(0, 0.46), (50_000, 0.49), (100_000, 0.5)];
         one.adapted_curve = vec![(0, 0.46), (4_000, 0.497)];
-        let all = figures(&[one]);
-        assert_eq!((all[0].value, all[0].baseline), (0.0, Some(0.0)), "both begin with 90 % of the reward");
-        assert_eq!((all[1].value, all[1].baseline), (4_000.0, Some(100_000.0)));
+        let all = figures(&[one], &proof());
+        assert_eq!((all[0].value, all[0].baseline), (0.0, 0.0), "both begin with 90 % of the reward");
+        assert_eq!((all[1].value, all[1].baseline), (4_000.0, 100_000.0));
         assert!(all[3].note.as_ref().is_some_and(|note| note.ends_with("loses 2.0 %")), "{:?}", all[3].note);
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ccplane_contract::{Datapath, Event, FlowId, ProgramUid};
+use ccplane_contract::{Datapath, DatapathError, Event, FlowId, ProgramUid};
 use ccplane_ebpf::EbpfDatapath;
 use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::veth;
@@ -10,13 +10,15 @@ use ccplane_program::ir::Program;
 use ccplane_runner::traffic::BulkFlow;
 
 use crate::error::BenchError;
-use crate::figure::{Figure, percentile};
+use crate::figure::{Figure, Pair, percentile};
+use crate::plain::{self, Pipe};
+use crate::proof::{Proof, Steering, Witness};
 use crate::steer;
 
-/// Reports on its first ACK, and leaves the window alone.
-const ANNOUNCE: &str = "(def (Report (first 0)) (done false))
-    (when (== Report.first 0) (:= Report.first 1) (report))
-    (when true (:= done true))";
+/// Reports on its first ACK and a while later, counts what is acknowledged, and leaves the window alone.
+const ANNOUNCE: &str = "(def (Report (acked 0)) (announced 0))
+    (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))
+    (when (|| (== announced 0) (> Micros 5000)) (:= announced 1) (:= Micros 0) (report))";
 const A: ProgramUid = ProgramUid(1);
 const B: ProgramUid = ProgramUid(2);
 const FIFTY: ProgramUid = ProgramUid(3);
@@ -49,15 +51,17 @@ pub fn live() -> Result<Vec<Figure>, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));
     }
-    let took_us = steer::attached("p", pushes)?;
+    let (pairs, proof) = steer::attached("p", pushes)?;
+    let took_us: Vec<f64> = pairs.iter().map(|(took_us, _)| *took_us).collect();
     let spread = [0.9, 0.99].map(|q| percentile(&took_us, q));
-    Ok(vec![Figure::alone("push.ebpf.live", "us", &took_us).noted(format!(
+    let figure = Figure::paired("push.ebpf.live", "us", plain::PIPE, &pairs, &proof);
+    Ok(vec![figure.noted(format!(
         "from the call to the first ACK of a live flow on the program; p90 {:.0} us, p99 {:.0} us",
         spread[0], spread[1]
     ))])
 }
 
-fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<Vec<f64>, BenchError> {
+fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Vec<Pair>, Proof), BenchError> {
     let announce = compile(ANNOUNCE)?;
     datapath.install(A, &announce)?;
     datapath.install(B, &announce)?;
@@ -71,8 +75,9 @@ fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<Vec<f64>, BenchErro
     push(datapath, flow)
 }
 
-fn push(datapath: &mut EbpfDatapath, flow: FlowId) -> Result<Vec<f64>, BenchError> {
-    let mut took_us = Vec::with_capacity(PUSHES);
+fn push(datapath: &mut EbpfDatapath, flow: FlowId) -> Result<(Vec<Pair>, Proof), BenchError> {
+    let (mut pairs, mut pipe) = (Vec::with_capacity(PUSHES), Pipe::start()?);
+    let mut witness = Witness::new(Steering::Program(None));
     for n in 0..PUSHES {
         let uid = if n % 2 == 0 { A } else { B };
         let pushed_us = ccplane_ebpf::clock_us();
@@ -81,29 +86,39 @@ fn push(datapath: &mut EbpfDatapath, flow: FlowId) -> Result<Vec<f64>, BenchErro
             Event::Report { program, at_us, .. } if *program == uid => Some(*at_us),
             _ => None,
         })?;
+        let flows = datapath.flows();
+        witness.look(&flows);
         // The ACK's time is when the stack began with it, which may be before the push that it met.
-        took_us.push(first_ack_us.saturating_sub(pushed_us) as f64);
+        pairs.push((first_ack_us.saturating_sub(pushed_us) as f64, pipe.round_trip_us()?));
         std::thread::sleep(PAUSE);
     }
-    Ok(took_us)
+    let first = Proof::exactly("first reports of a program", pairs.len() as u64, PUSHES as u64)?;
+    Ok((pairs, first.and(&witness.prove_steered(1)?)))
 }
 
 /// `push.ebpf.install`
 pub fn install() -> Result<Vec<Figure>, BenchError> {
     let program = fifty()?;
-    let took_ms = steer::attached("i", |datapath, _| {
-        let mut took_ms = Vec::with_capacity(INSTALLS);
-        for _ in 0..INSTALLS {
+    let (pairs, proof) = steer::attached("i", |datapath, _| {
+        let mut time = |install: &dyn Fn(&mut EbpfDatapath) -> Result<(), DatapathError>| {
             let start = Instant::now();
-            datapath.install(FIFTY, &program)?;
-            took_ms.push(start.elapsed().as_secs_f64() * 1e3);
+            install(datapath)?;
+            let took_ms = start.elapsed().as_secs_f64() * 1e3;
+            // What was not installed cannot be removed.
             datapath.remove(FIFTY)?;
             datapath.heartbeat();
+            Ok::<_, BenchError>(took_ms)
+        };
+        let mut pairs = Vec::with_capacity(INSTALLS);
+        for _ in 0..INSTALLS {
+            pairs.push((time(&|d| d.install(FIFTY, &program))?, time(&|d| d.install_empty(FIFTY))?));
         }
-        Ok(took_ms)
+        let proof = Proof::exactly("programs installed and removed", pairs.len() as u64, INSTALLS as u64)?;
+        Ok((pairs, proof))
     })?;
     let note = format!("{} instructions", program.insts().len());
-    Ok(vec![Figure::alone("push.ebpf.install", "ms", &took_ms).noted(note)])
+    let baseline = "load and install a program that returns at once";
+    Ok(vec![Figure::paired("push.ebpf.install", "ms", baseline, &pairs, &proof).noted(note)])
 }
 
 fn wait_for<T>(

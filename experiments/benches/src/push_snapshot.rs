@@ -1,12 +1,20 @@
-//! `push.snapshot`: how soon flows decide by a new snapshot, and whether any decision ever sees half of one.
+//! `push.snapshot`: what a push costs, how soon flows decide by a new snapshot, and whether any decision ever sees half of one.
+//!
+//! A push is what the agent does with the bytes of a snapshot: they are parsed, their hash and bounds are checked, and
+//! the datapath proves once more that no sum of the network overflows, writes the image into a free buffer and flips the slot.
 
 use std::hint::black_box;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use ccplane_alg::Algorithm;
+use ccplane_algs::Aurora;
 use ccplane_contract::slots::check_image;
 use ccplane_contract::suite::images;
 use ccplane_contract::{Datapath, DatapathError, Event, Field, FlowId, Part, ProgramUid};
+use ccplane_core::Command;
 use ccplane_ebpf::testrun::{Bench, STREAM_ACKS};
 use ccplane_ebpf::{EbpfDatapath, clock_us};
 use ccplane_emulator::netns::Namespace;
@@ -14,13 +22,16 @@ use ccplane_emulator::veth;
 use ccplane_infer::image::{self, map};
 use ccplane_infer::{Bits, Model, Shape};
 use ccplane_program::vm::{Flow, Prims};
+use ccplane_quantize::snapshot::{DeployOptions, Snapshot};
 use ccplane_runner::traffic::BulkFlow;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 
 use crate::error::BenchError;
-use crate::figure::{Figure, percentile};
+use crate::figure::{Figure, Pair, percentile};
 use crate::nn_ebpf::compile;
+use crate::plain::{self, Pipe};
+use crate::proof::{Proof, Steering, Witness};
 use crate::steer;
 
 const SLOT: u8 = 0;
@@ -41,10 +52,10 @@ const DECISIONS: u32 = 10_000_000;
 /// Decisions of one call.
 const CHUNK: u32 = 500_000;
 
-/// Decides on each ACK, and reports when another snapshot does.
+/// Decides on each ACK, always from the same rate, heeds nothing of it, and reports when another snapshot decides.
 const FOLLOW: &str = "(def (Report (uid 0) (b 0) (c 0)))
     (when (< Ack.now 0) (history 10 Report.uid Report.b Report.c))
-    (when true (policy 0) (fallthrough))
+    (when true (:= Rate 125000000) (policy 0) (:= Rate 0) (fallthrough))
     (when (|| (< Policy.snapshot Report.uid) (> Policy.snapshot Report.uid))
       (:= Report.uid Policy.snapshot) (report))";
 
@@ -88,44 +99,55 @@ fn named(images: &mut [(Vec<u64>, i64)], uid: u32) -> &[u64] {
     image
 }
 
-/// On a live flow: the time of a push without and with the proof that no sum overflows, and from its start to the first
-/// ACK that decides by it.
+/// On a live flow: what pushes cost, whole and in parts, and from their start to the first ACK that decides by them.
 fn live() -> Result<Vec<Figure>, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));
     }
-    let Took { write_us, push_us, first_us } = steer::attached("s", pushes)?;
-    let tail = |values: &[f64]| {
-        format!("p90 {:.1} us, p99 {:.1} us", percentile(values, 0.9), percentile(values, 0.99))
+    let (Took { whole, load, write, first }, proof) = steer::attached("s", pushes)?;
+    let tail = |pairs: &[Pair]| {
+        let values: Vec<f64> = pairs.iter().map(|(us, _)| *us).collect();
+        format!("p90 {:.1} us, p99 {:.1} us", percentile(&values, 0.9), percentile(&values, 0.99))
     };
-    let bytes = shape()?.image_bytes();
-    let write =
-        format!("writes and flips an image of {bytes} bytes: a push less its check; {}", tail(&write_us));
-    let push = format!("with the proof that no sum of the network overflows; {}", tail(&push_us));
-    let first =
-        format!("from the call to the first ACK of a live flow that decides by it; {}", tail(&first_us));
-    Ok(vec![
-        Figure::alone("push.snapshot", "us", &write_us).noted(write),
-        Figure::alone("push.snapshot.checked", "us", &push_us).noted(push),
-        Figure::alone("push.snapshot.live", "us", &first_us).noted(first),
-    ])
+    let copy = "a plain copy of the image";
+    let figures = [
+        ("push.snapshot", plain::PIPE, &whole, "from a file's bytes: hash, bounds, proof, write and flip"),
+        ("push.snapshot.load", plain::PIPE, &load, "the datapath's part: proof, write and flip"),
+        ("push.snapshot.write", copy, &write, "write and flip: the datapath's part less its proof"),
+        (
+            "push.snapshot.live",
+            plain::PIPE,
+            &first,
+            "from the start of the datapath's part to the first ACK of a live flow that decides by it",
+        ),
+    ];
+    Ok(figures
+        .map(|(name, baseline, pairs, what)| {
+            let note = format!("{what}; {}", tail(pairs));
+            Figure::paired(name, "us", baseline, pairs, &proof).noted(note)
+        })
+        .into())
 }
 
-/// What each push took.
+/// What each push took, microseconds, beside its baseline.
 #[derive(Default)]
 struct Took {
-    /// Less its check.
-    write_us: Vec<f64>,
-    /// All of it.
-    push_us: Vec<f64>,
-    /// From its start to the first ACK that decides by it.
-    first_us: Vec<f64>,
+    /// From the snapshot's bytes on.
+    whole: Vec<Pair>,
+    /// The datapath's part.
+    load: Vec<Pair>,
+    /// The same less its proof.
+    write: Vec<Pair>,
+    /// From the start of the datapath's part to the first ACK that decides by it.
+    first: Vec<Pair>,
 }
 
-fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<Took, BenchError> {
-    let (shape, mut images) = (shape()?, different(&shape()?)?);
+fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Took, Proof), BenchError> {
+    let policies = Aurora::default().policies();
+    let shipped = policies.first().ok_or_else(|| BenchError::Missing("Aurora has no policy".into()))?;
+    let (bytes, shape) = (&*shipped.snapshot, *parsed(&shipped.snapshot)?.shape());
     datapath.define_slot(SLOT, &shape)?;
-    datapath.push(SLOT, named(&mut images, 1), Part::Active)?;
+    push(datapath, bytes, NonZeroU32::MIN)?;
     datapath.install(PROGRAM, &compile(FOLLOW)?)?;
     let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
     veth::connect(&a, &b)?;
@@ -135,25 +157,67 @@ fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<Took, BenchError> {
         _ => None,
     })?;
     datapath.set_program(flow, PROGRAM, &[])?;
-    let mut took = Took::default();
-    for uid in 2..PUSHES as u32 + 2 {
-        let image = named(&mut images, uid);
-        let (pushed_us, start) = (clock_us(), Instant::now());
-        datapath.push(SLOT, image, Part::Active)?;
-        let pushed = start.elapsed();
-        let start = Instant::now();
-        black_box(check_image(SLOT, &shape, black_box(image)))?;
-        took.push_us.push(pushed.as_nanos() as f64 / 1e3);
-        took.write_us.push(pushed.saturating_sub(start.elapsed()).as_nanos() as f64 / 1e3);
+    let (mut took, mut pipe) = (Took::default(), Pipe::start()?);
+    let mut witness = Witness::new(Steering::Policy(Some(PROGRAM)));
+    for uid in (2..PUSHES as u32 + 2).filter_map(NonZeroU32::new) {
+        let pushed = push(datapath, bytes, uid)?;
+        let proof = time_us(|| check_image(SLOT, &shape, black_box(&pushed.image)))?;
+        let mut copied = vec![0; pushed.image.len()];
+        let copy = time_us(|| {
+            black_box(&mut copied).copy_from_slice(black_box(&pushed.image));
+            Ok(())
+        })?;
         let ack_us = wait_for(datapath, |e| match e {
-            Event::Report { values, at_us, .. } if values.first() == Some(&uid.into()) => Some(*at_us),
+            Event::Report { values, at_us, .. } if values.first() == Some(&uid.get().into()) => Some(*at_us),
             _ => None,
         })?;
+        let flows = datapath.flows();
+        witness.look(&flows);
+        let pipe_us = pipe.round_trip_us()?;
+        took.whole.push((pushed.whole_us, pipe_us));
+        took.load.push((pushed.load_us, pipe_us));
+        took.write.push(((pushed.load_us - proof).max(0.0), copy));
         // The ACK's time is when the stack began with it, which may be before the push that it met.
-        took.first_us.push(ack_us.saturating_sub(pushed_us) as f64);
+        took.first.push((ack_us.saturating_sub(pushed.at_us) as f64, pipe_us));
         std::thread::sleep(PAUSE);
     }
-    Ok(took)
+    let deployed = Proof::exactly("snapshots that decided", took.first.len() as u64, PUSHES as u64)?;
+    Ok((took, deployed.and(&witness.prove_steered(1)?)))
+}
+
+/// One push.
+struct Pushed {
+    image: Arc<[u64]>,
+    /// When the datapath's part began.
+    at_us: u64,
+    whole_us: f64,
+    load_us: f64,
+}
+
+/// Pushes a snapshot's bytes as the agent does: parses and checks them, and has the datapath load them.
+fn push(datapath: &mut EbpfDatapath, bytes: &[u8], uid: NonZeroU32) -> Result<Pushed, BenchError> {
+    let start = Instant::now();
+    let snapshot = parsed(black_box(bytes))?;
+    let image: Arc<[u64]> = snapshot.image(&DeployOptions { uid, ..DeployOptions::ONLY }).into();
+    let command = Command::Push { slot: SLOT, image: Arc::clone(&image), part: Part::Active };
+    let (at_us, loading) = (clock_us(), Instant::now());
+    command.execute(datapath)?;
+    let (load_us, whole_us) = (us(loading), us(start));
+    Ok(Pushed { image, at_us, whole_us, load_us })
+}
+
+fn parsed(bytes: &[u8]) -> Result<Snapshot, BenchError> {
+    Snapshot::parse(bytes).map_err(|e| BenchError::Missing(format!("a snapshot as shipped: {e}")))
+}
+
+fn time_us<T>(what: impl FnOnce() -> Result<T, DatapathError>) -> Result<f64, BenchError> {
+    let start = Instant::now();
+    black_box(what()?);
+    Ok(us(start))
+}
+
+fn us(since: Instant) -> f64 {
+    since.elapsed().as_nanos() as f64 / 1e3
 }
 
 fn wait_for<T>(
@@ -218,10 +282,13 @@ fn torn() -> Result<Figure, BenchError> {
     let pushes = pushes.map_err(|_| BenchError::Missing("the pushing thread panicked".to_owned()))??;
     let took = start.elapsed();
     let torn = bench.get().regs[program.reg("Report.torn").map_or(0, usize::from)];
-    let dropped = u64::from(DECISIONS.wrapping_sub(bench.policy().decisions)).saturating_sub(native);
-    Ok(Figure::alone("push.snapshot.torn", "decisions", &[torn as f64]).noted(format!(
-        "of {DECISIONS} under {pushes} pushes in {:.1} s; {dropped} that a push overtook were dropped, {native} found \
-         no snapshot",
+    let decided = u64::from(bench.policy().decisions);
+    let dropped = u64::from(DECISIONS).saturating_sub(decided + native);
+    let proof = Proof::counted("decisions", decided)?.and(&Proof::counted("pushes", pushes.into())?);
+    let pair = (torn as f64, f64::from(DECISIONS));
+    let figure = Figure::paired("push.snapshot.torn", "decisions", "all decisions", &[pair], &proof);
+    Ok(figure.or_zero().noted(format!(
+        "under {pushes} pushes in {:.1} s; {dropped} that a push overtook were dropped, {native} found no snapshot",
         took.as_secs_f64()
     )))
 }

@@ -14,7 +14,8 @@ use ccplane_program::ir::Program;
 use crate::agent::{OurAgent, Portus, START};
 use crate::cores::OneCore;
 use crate::error::{BenchError, context};
-use crate::figure::{Figure, percentile};
+use crate::figure::Figure;
+use crate::proof::Proof;
 use crate::steer;
 use crate::v1::V1;
 
@@ -70,24 +71,21 @@ fn open_probe(options: &Options, program: &Program) -> Result<Probe, BenchError>
     }
 }
 
+/// A conversation with an agent: one round trip, nanoseconds.
+type Conversation<'a> = Box<dyn FnMut() -> Result<u64, BenchError> + 'a>;
+
 /// Runs the benchmark.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
     let _one_core = OneCore::nth(0);
     let program = steer::compile(&CcpReno::default())?;
-    let portus = Portus::start().map_err(|e| e.to_string());
+    let portus = Portus::start()?;
     let mut figures = Vec::new();
     for wake in ["sleep", "spin"] {
         for channel in ["kernel", "unix"] {
             let agent = OurAgent::start("ccp-reno", wake, channel == "kernel")?;
-            let theirs = match &portus {
-                Ok(portus) => {
-                    let mut v1 = V1::start(&portus.socket, agent.dir.path().join("portus-datapath.sock"))?;
-                    v1.start_flow(SID)?;
-                    Ok(v1)
-                }
-                Err(why) => Err(why.clone()),
-            };
-            let ours: Box<dyn Fn() -> Result<u64, BenchError>> = if channel == "kernel" {
+            let mut theirs = V1::start(&portus.socket, agent.dir.path().join("portus-datapath.sock"))?;
+            theirs.start_flow(SID)?;
+            let mut ours: Conversation<'_> = if channel == "kernel" {
                 let flow = idle_flow(&agent.options.name)?;
                 let probe = open_probe(&agent.options, &program)?;
                 Box::new(move || {
@@ -102,46 +100,36 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
             for (load, gap, block) in
                 [("back-to-back", Duration::ZERO, BLOCK), ("idle", IDLE_GAP, IDLE_BLOCK)]
             {
-                let (mut took, mut baseline) = (Vec::new(), Vec::new());
-                for _ in 0..BLOCKS {
-                    for _ in 0..block {
-                        std::thread::sleep(gap);
-                        took.push(ours()? as f64 / 1e3);
-                    }
-                    if let Ok(theirs) = &theirs {
-                        for _ in 0..block {
-                            std::thread::sleep(gap);
-                            baseline.push(theirs.round_trip(SID)? as f64 / 1e3);
-                        }
-                    }
+                let time =
+                    |trip: &mut dyn FnMut() -> Result<u64, BenchError>| -> Result<Vec<f64>, BenchError> {
+                        (0..block)
+                            .map(|_| {
+                                std::thread::sleep(gap);
+                                Ok(trip()? as f64 / 1e3)
+                            })
+                            .collect()
+                    };
+                let mut blocks = Vec::new();
+                for n in 0..BLOCKS {
+                    let mut theirs = || theirs.round_trip(SID);
+                    // Who goes first alternates.
+                    blocks.push(if n % 2 == 0 {
+                        let ours = time(&mut ours)?;
+                        (ours, time(&mut theirs)?)
+                    } else {
+                        let theirs = time(&mut theirs)?;
+                        (time(&mut ours)?, theirs)
+                    });
                 }
-                for quantile in [(0.5, "p50"), (0.99, "p99")] {
-                    let name = format!("agent.rtt.{channel}.{wake}.{load}.{}", quantile.1);
-                    figures.push(figure(name, quantile, &took, &baseline, theirs.as_ref().err()));
+                let answered: usize = blocks.iter().map(|(ours, _)| ours.len()).sum();
+                let proof = Proof::exactly("reports answered", answered as u64, (block * BLOCKS) as u64)?;
+                for (q, label) in [(0.5, "p50"), (0.99, "p99")] {
+                    let name = format!("agent.rtt.{channel}.{wake}.{load}.{label}");
+                    let baseline = format!("portus over unix datagrams, {label}");
+                    figures.push(Figure::blocks(name, "us", baseline, (&blocks, q), &proof));
                 }
             }
         }
     }
     Ok(figures)
-}
-
-fn figure(
-    name: String,
-    (q, label): (f64, &str),
-    values: &[f64],
-    theirs: &[f64],
-    missing: Option<&String>,
-) -> Figure {
-    let value = percentile(values, q);
-    let baseline = percentile(theirs, q);
-    let figure = Figure { value, ..Figure::alone(name, "us", values) };
-    match missing {
-        Some(why) => figure.noted(why.clone()),
-        None => Figure {
-            baseline: Some(baseline),
-            baseline_name: Some(format!("portus over unix datagrams, {label}")),
-            ratio: Some(value / baseline),
-            ..figure
-        },
-    }
 }

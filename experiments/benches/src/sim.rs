@@ -10,6 +10,8 @@ use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, SimError, Source, Wake};
 
 use crate::error::BenchError;
 use crate::figure::Figure;
+use crate::plain;
+use crate::proof::{self, Proof, Steering, Witness};
 use crate::steer;
 
 const RUNS: usize = 9;
@@ -31,22 +33,25 @@ struct Cost {
     packets: u64,
     ns: u64,
     memory_bytes: u64,
+    proof: Proof,
 }
 
 impl Cost {
     fn ns_per_packet(&self) -> f64 {
-        self.ns as f64 / self.packets.max(1) as f64
+        self.ns as f64 / self.packets as f64
     }
 }
 
 /// Simulated packets per second on one core.
 pub fn speed() -> Result<Vec<Figure>, BenchError> {
     let lab = Lab::new()?;
-    let mut per_second = Vec::new();
+    let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        per_second.push(1e9 / lab.run(1, SPEED_BIT_PER_S, SPEED_PACKETS)?.ns_per_packet());
+        let cost = lab.run(1, SPEED_BIT_PER_S, SPEED_PACKETS)?;
+        pairs.push((1e9 / cost.ns_per_packet(), plain::heap_turns_per_s()));
+        proofs.push(cost.proof);
     }
-    Ok(vec![Figure::alone("sim.speed", "packets/s", &per_second)])
+    Ok(vec![Figure::paired("sim.speed", "packets/s", plain::HEAP_TURN, &pairs, &proof::all(&proofs)?)])
 }
 
 /// Time for each packet and memory for each flow, with many flows against one.
@@ -54,16 +59,30 @@ pub fn flows() -> Result<Vec<Figure>, BenchError> {
     let lab = Lab::new()?;
     let mut figures = Vec::new();
     for flows in FLOWS {
-        let (mut times, mut memory) = (Vec::new(), Vec::new());
+        let (mut times, mut memory, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..RUNS {
             let one = lab.run(1, SHARE_BIT_PER_S, FLOWS_PACKETS)?;
             let many = lab.run(flows, flows * SHARE_BIT_PER_S, FLOWS_PACKETS)?;
             times.push((many.ns_per_packet(), one.ns_per_packet()));
             let kib_per_flow = |cost: &Cost, n: u64| cost.memory_bytes as f64 / 1024.0 / n as f64;
             memory.push((kib_per_flow(&many, flows), kib_per_flow(&one, 1)));
+            proofs.push(many.proof.and(&one.proof));
         }
-        figures.push(Figure::paired(format!("sim.flows.time.{flows}"), "ns/packet", "one flow", &times));
-        figures.push(Figure::paired(format!("sim.flows.memory.{flows}"), "KiB/flow", "one flow", &memory));
+        let proof = proof::all(&proofs)?;
+        figures.push(Figure::paired(
+            format!("sim.flows.time.{flows}"),
+            "ns/packet",
+            "one flow",
+            &times,
+            &proof,
+        ));
+        figures.push(Figure::paired(
+            format!("sim.flows.memory.{flows}"),
+            "KiB/flow",
+            "one flow",
+            &memory,
+            &proof,
+        ));
     }
     Ok(figures)
 }
@@ -103,16 +122,23 @@ impl Lab {
         let until_us = packets * WIRE_BITS * 1_000_000 / bit_per_s;
         let start = |n: u64| FlowConfig { start_us: n * 10, ..FlowConfig::new(Source::Bulk, DELAY_US) };
         (0..flows).map(|n| sim.add_flow(&start(n))).collect::<Result<Vec<_>, SimError>>()?;
+        let mut witness = Witness::new(Steering::Program(Some(RENO)));
         let started = Instant::now();
         sim.run(until_us, TICK_US, &mut |_, wake, datapath| match wake {
             Wake::Event(Event::Created { flow, .. }) => {
                 // Bulk flows don't end.
                 datapath.set_program(flow, RENO, &self.fields).unwrap_or_default();
             }
-            Wake::Event(_) => {}
-            Wake::Tick => datapath.heartbeat(),
+            Wake::Event(event) => witness.hear(&event),
+            Wake::Tick => {
+                datapath.heartbeat();
+                witness.look(&datapath.flows());
+            }
         });
         let ns = started.elapsed().as_nanos() as u64;
-        Ok(Cost { packets: sim.network().sent(), ns, memory_bytes: sim.memory_bytes() as u64 })
+        witness.look(&sim.flows());
+        let packets = sim.network().sent();
+        let proof = witness.prove_part(flows as usize)?.and(&Proof::counted("packets sent", packets)?);
+        Ok(Cost { packets, ns, memory_bytes: sim.memory_bytes() as u64, proof })
     }
 }

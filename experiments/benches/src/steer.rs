@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ccplane_alg::{Algorithm, Control};
-use ccplane_contract::{Datapath, Field};
+use ccplane_contract::{Datapath, Event, Field, Forward};
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rules, drive};
 use ccplane_ebpf::{EbpfDatapath, Options, clock_us};
 use ccplane_emulator::veth;
@@ -16,8 +16,11 @@ use ccplane_program::ir::Program;
 use ccplane_runner::traffic::FlowConfig;
 
 use crate::error::{BenchError, context};
+use crate::proof::{Steering, Witness};
 
-const WAIT: Duration = Duration::from_millis(50);
+const WAIT: Duration = Duration::from_millis(20);
+/// Between two looks at the flows.
+const LOOK: Duration = Duration::from_millis(20);
 const HEARTBEAT_US: u64 = 100_000;
 const MAX_FLOWS: usize = 64;
 const KERNEL: DatapathId = DatapathId(0);
@@ -29,6 +32,7 @@ pub const LONG: Duration = Duration::from_secs(60);
 pub struct Steered {
     /// The congestion control's name.
     pub name: String,
+    witness: Arc<Mutex<Witness>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<(), BenchError>>>,
     _run_dir: tempfile::TempDir,
@@ -83,25 +87,65 @@ impl Steered {
         let catalog = Catalog::new(vec![algorithm], 1).map_err(|e| wrong(&e))?;
         let config = Config { max_flows: MAX_FLOWS, heartbeat_us: HEARTBEAT_US, ..Config::default() };
         let mut core = Core::new(catalog, rules, config).map_err(|e| wrong(&e))?;
-        let mut datapath = EbpfDatapath::attach(options)?;
-        core.attach(KERNEL, datapath.capabilities(), clock_us()).map_err(|e| wrong(&e))?;
-        if drive(&mut core, KERNEL, &mut datapath, clock_us()).refused > 0 {
+        let witness = Arc::new(Mutex::new(Witness::new(Steering::Program(None))));
+        let mut datapath = Watched { inner: EbpfDatapath::attach(options)?, witness: Arc::clone(&witness) };
+        let attached = core.attach(KERNEL, datapath.capabilities(), clock_us()).map_err(|e| wrong(&e));
+        if attached.is_err() || drive(&mut core, KERNEL, &mut datapath, clock_us()).refused > 0 {
             // Its flows would run the native algorithm, and the figure would be another one's.
-            datapath.detach()?;
+            datapath.inner.detach()?;
+            attached?;
             return Err(wrong(&"the kernel refused it"));
         }
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
-            let mut waited = Ok(());
+            let (mut waited, mut looked) = (Ok(()), Instant::now());
             while waited.is_ok() && !stopped.load(Relaxed) {
                 drive(&mut core, KERNEL, &mut datapath, clock_us());
-                waited = context("wait for events", datapath.wait(WAIT));
+                if looked.elapsed() >= LOOK {
+                    let flows = datapath.inner.flows();
+                    locked(&datapath.witness).look(&flows);
+                    looked = Instant::now();
+                }
+                waited = context("wait for events", datapath.inner.wait(WAIT));
             }
-            datapath.detach()?;
+            datapath.inner.detach()?;
             waited
         });
-        Ok(Steered { name, stop, thread: Some(thread), _run_dir: run_dir })
+        Ok(Steered { name, witness, stop, thread: Some(thread), _run_dir: run_dir })
+    }
+
+    /// What was seen of the flows since it was restarted.
+    pub fn witness(&self) -> MutexGuard<'_, Witness> {
+        locked(&self.witness)
+    }
+}
+
+fn locked(witness: &Mutex<Witness>) -> MutexGuard<'_, Witness> {
+    witness.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A datapath whose reports are heard on their way to the agent.
+struct Watched {
+    inner: EbpfDatapath,
+    witness: Arc<Mutex<Witness>>,
+}
+
+impl Forward for Watched {
+    fn inner(&self) -> &dyn Datapath {
+        &self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Datapath {
+        &mut self.inner
+    }
+
+    fn forward_poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+        let before = events.len();
+        let polled = self.inner.poll(max, events);
+        let mut witness = locked(&self.witness);
+        events.iter().skip(before).for_each(|event| witness.hear(event));
+        polled
     }
 }
 

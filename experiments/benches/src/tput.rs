@@ -9,6 +9,7 @@ use ccplane_runner::traffic::BulkFlow;
 
 use crate::error::BenchError;
 use crate::figure::Figure;
+use crate::proof::{self, Proof};
 use crate::steer::{self, Steered};
 
 const RUN: Duration = Duration::from_millis(1500);
@@ -25,31 +26,39 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     let steered = Steered::start("t", Arc::new(ccplane_algs::Reno::default()))?;
     let mut figures = Vec::new();
     for flows in FLOWS {
+        let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
         // One run of each to warm up.
-        for name in [steered.name.as_str(), "reno"] {
-            gbps(&a, &b, name, flows)?;
-        }
-        let mut pairs = Vec::new();
-        for n in 0..PAIRS {
-            // Who goes first alternates too.
-            let ours_first = n % 2 == 0;
-            let mut ours = 0.0;
-            if ours_first {
-                ours = gbps(&a, &b, &steered.name, flows)?;
+        for n in 0..=PAIRS {
+            let ours = || ours(&steered, &a, &b, flows);
+            let kernel = || gbps(&a, &b, "reno", flows).map(|(gbps, _)| gbps);
+            // Who goes first alternates.
+            let ((ours, proof), kernel) = if n % 2 == 0 {
+                let ours = ours()?;
+                (ours, kernel()?)
+            } else {
+                let kernel = kernel()?;
+                (ours()?, kernel)
+            };
+            if n > 0 {
+                pairs.push((ours, kernel));
+                proofs.push(proof);
             }
-            let kernel = gbps(&a, &b, "reno", flows)?;
-            if !ours_first {
-                ours = gbps(&a, &b, &steered.name, flows)?;
-            }
-            pairs.push((ours, kernel));
         }
-        figures.push(Figure::paired(format!("tput.ebpf.reno.{flows}"), "Gb/s", "kernel reno", &pairs));
+        let (name, proof) = (format!("tput.ebpf.reno.{flows}"), proof::all(&proofs)?);
+        figures.push(Figure::paired(name, "Gb/s", "the kernel's Reno", &pairs, &proof));
     }
     Ok(figures)
 }
 
-/// Goodput of `flows` flows together.
-fn gbps(a: &Namespace, b: &Namespace, congestion: &str, flows: usize) -> Result<f64, BenchError> {
+/// Goodput of flows under our program, and the proof that they ran it.
+fn ours(steered: &Steered, a: &Namespace, b: &Namespace, flows: usize) -> Result<(f64, Proof), BenchError> {
+    steered.witness().restart();
+    let (gbps, bytes) = gbps(a, b, &steered.name, flows)?;
+    Ok((gbps, steered.witness().prove_whole(flows, bytes)?))
+}
+
+/// Goodput of `flows` flows together, and the bytes that they have moved.
+fn gbps(a: &Namespace, b: &Namespace, congestion: &str, flows: usize) -> Result<(f64, u64), BenchError> {
     let epoch = Instant::now();
     let config = steer::bulk(congestion, RUN);
     let started: Vec<BulkFlow> =
@@ -58,5 +67,5 @@ fn gbps(a: &Namespace, b: &Namespace, congestion: &str, flows: usize) -> Result<
     for flow in started {
         bytes += flow.finish()?.received_bytes;
     }
-    Ok(bytes as f64 * 8.0 / RUN.as_secs_f64() / 1e9)
+    Ok((bytes as f64 * 8.0 / RUN.as_secs_f64() / 1e9, bytes))
 }

@@ -348,8 +348,8 @@ impl Libccp {
     }
 
     /// Nanoseconds of one `ccp_invoke`, over `times` of them on these ACKs over and over, `gap_us` apart, each
-    /// starting from the window that the one before left; and the last code that was not 0.
-    pub fn time(&mut self, acks: &[Prims], gap_us: u64, times: u32, mut cwnd: u32) -> (f64, i32) {
+    /// starting from the window that the one before left; the last code that was not 0; and the window at the end.
+    pub fn time(&mut self, acks: &[Prims], gap_us: u64, times: u32, mut cwnd: u32) -> (f64, i32, u32) {
         let acks: Vec<_> =
             acks.iter().map(|p| (p.get(Prim::AckNow) as u64, CcpPrimitives::new(p, 0, 0))).collect();
         let mut code = 0;
@@ -367,7 +367,7 @@ impl Libccp {
             }
             cwnd = SINK.with_borrow(|s| s.cwnd).unwrap_or(cwnd);
         }
-        (start.elapsed().as_nanos() as f64 / f64::from(times), code)
+        (start.elapsed().as_nanos() as f64 / f64::from(times), code, cwnd)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_alg::{Algorithm, FlowInfo};
 use ccplane_algs::Reno;
-use ccplane_contract::{Datapath, Event as Happened, Field, Mode, Part, ProgramUid};
+use ccplane_contract::{Datapath, Event as Happened, Field, Part, ProgramUid};
 use ccplane_engine::{Ack, Engine, EngineConfig, Handle, Sampled, engine};
 use ccplane_program::ir::{Prim, Program};
 use ccplane_program::vm::Prims;
@@ -22,7 +22,9 @@ use ccplane_quic::{Config, Control, Endpoint, WindowOnly, Wire};
 use super::flow::{aurora, compile, reno_fields, socket};
 use super::missing;
 use crate::error::{BenchError, context};
-use crate::figure::Figure;
+use crate::figure::{Figure, Pair};
+use crate::nn::{self, Networks};
+use crate::proof::{self, Proof, Steering, Witness};
 
 const ACKS: usize = 20_000;
 const ROUNDS: usize = 99;
@@ -56,24 +58,32 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     fields.push((Field::Cwnd, (FLIGHT * MSS) as i64));
     let (ask, remember) = (compile(ASK)?, compile(REMEMBER)?);
     let rtt = an_estimator()?;
+    let networks = Networks::new()?;
     let (mut program, mut controller, mut decision) = (Vec::new(), Vec::new(), Vec::new());
+    let mut proofs = Vec::new();
+    let (reno_steers, asks) = (Steering::Program(Some(UID)), Steering::Policy(Some(UID)));
     // The first round warms up.
     for round in 0..=ROUNDS {
-        let empty = time_engine(&compile(EMPTY)?, &[])?;
-        let of_engine = time_engine(&reno, &fields)?;
-        let of_controller = time_controller(&reno, &fields, &rtt)?;
-        let of_decision = time_engine(&ask, &[])? - time_engine(&remember, &[])?;
+        let (empty, empty_proof) = time_engine(&compile(EMPTY)?, &[], Steering::Empty(UID))?;
+        let (of_engine, engine_proof) = time_engine(&reno, &fields, reno_steers)?;
+        let (of_controller, controller_proof) = time_controller(&reno, &fields, &rtt)?;
+        let (asking, asking_proof) = time_engine(&ask, &[], asks)?;
+        let (remembering, remembering_proof) = time_engine(&remember, &[], Steering::Empty(UID))?;
+        let plain = nn::time(&networks.states, |cells| networks.plain.infer(cells));
         if round > 0 {
             program.push((of_engine, empty));
             controller.push((of_controller, of_engine));
-            decision.push(of_decision);
+            decision.push((asking - remembering, plain));
+            proofs.extend([empty_proof, engine_proof, controller_proof, asking_proof, remembering_proof]);
         }
     }
+    let (decision, proof): (Vec<Pair>, Proof) = (decision, proof::all(&proofs)?);
     Ok(vec![
-        Figure::paired("ack.quic.reno", "ns", "the engine under an empty program", &program),
-        Figure::paired("ack.quic.reno.controller", "ns", "the engine alone", &controller)
+        Figure::paired("ack.quic.reno", "ns", "the engine under an empty program", &program, &proof),
+        Figure::paired("ack.quic.reno.controller", "ns", "the engine alone", &controller, &proof)
             .noted("two packets sent and acknowledged, their stamps, delivery rate and RTT, and the engine"),
-        Figure::alone("ack.quic.decision", "ns", &decision).noted("with Aurora's snapshot"),
+        Figure::paired("ack.quic.decision", "ns", "a plain int8 loop", &decision, &proof)
+            .noted("with Aurora's snapshot, above a program that does not ask"),
     ])
 }
 
@@ -88,8 +98,12 @@ fn set_up(program: &Program) -> Result<(Engine, Handle), BenchError> {
     Ok((engine, handle))
 }
 
-/// Nanoseconds of one ACK.
-fn time_engine(program: &Program, fields: &[(Field, i64)]) -> Result<f64, BenchError> {
+/// Nanoseconds of one ACK, and the proof that the program took them all.
+fn time_engine(
+    program: &Program,
+    fields: &[(Field, i64)],
+    steering: Steering,
+) -> Result<(f64, Proof), BenchError> {
     let (engine, mut handle) = set_up(program)?;
     let address = SocketAddr::from(([127, 0, 0, 1], 4433));
     let info = FlowInfo {
@@ -126,12 +140,23 @@ fn time_engine(program: &Program, fields: &[(Field, i64)]) -> Result<f64, BenchE
     for n in 0..ACKS as u64 {
         let (now_us, rtt_us) = (1 + n * GAP_US, RTT_US + n * 37 % 700);
         ack.prims.set(Prim::AckNow, now_us as i64).set(Prim::FlowRttSampleUs, rtt_us as i64);
+        (ack.sampled.delivered, ack.sampled.bytes_acked) = (2 * (n + 1), 2 * (n + 1) * MSS);
         black_box(flow.on_ack(black_box(&ack)));
     }
     let ns = began.elapsed().as_nanos() as f64 / ACKS as f64;
-    match flow.last_decision().mode {
-        Mode::Program => Ok(ns),
-        mode => Err(missing(format!("a flow has left its program: {mode:?}"))),
+    Ok((ns, witnessed(&mut handle, steering)?))
+}
+
+/// That the one flow of an engine ran its program on all [`ACKS`], from its first on.
+fn witnessed(handle: &mut Handle, steering: Steering) -> Result<Proof, BenchError> {
+    let mut witness = Witness::new(steering);
+    witness.look(&handle.flows());
+    let mut events = Vec::new();
+    handle.poll(ACKS, &mut events);
+    events.iter().for_each(|event| witness.hear(event));
+    match steering {
+        Steering::Program(_) => Ok(witness.prove_whole(1, 2 * MSS * ACKS as u64)?),
+        _ => Ok(witness.prove_started(1)?),
     }
 }
 
@@ -140,7 +165,7 @@ fn time_controller(
     program: &Program,
     fields: &[(Field, i64)],
     rtt: &RttEstimator,
-) -> Result<f64, BenchError> {
+) -> Result<(f64, Proof), BenchError> {
     let (engine, mut handle) = set_up(program)?;
     let start = Instant::now();
     let mut controller = Arc::new(WindowOnly::new(engine)).build(start, MSS as u16);
@@ -164,7 +189,8 @@ fn time_controller(
         turn(&mut controller, n);
         black_box(controller.window());
     }
-    Ok(began.elapsed().as_nanos() as f64 / ACKS as f64)
+    let ns = began.elapsed().as_nanos() as f64 / ACKS as f64;
+    Ok((ns, witnessed(&mut handle, Steering::Program(Some(UID)))?))
 }
 
 /// quinn makes them only for connections: one of a connection that came to be.

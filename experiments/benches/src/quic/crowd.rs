@@ -19,6 +19,7 @@ use super::flow::{compile, reno_fields, socket};
 use super::missing;
 use crate::error::{BenchError, context};
 use crate::figure::Figure;
+use crate::proof::{self, Proof, Unproven};
 
 const CONNECTIONS: usize = 1000;
 /// What each of them fetches, bytes.
@@ -43,19 +44,21 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     }
     // Both ends of a transfer come to a sum; one alone tells what it is to be.
     let expected = fetch(folder.path(), EACH, 1)?.sums;
-    let (mut right, mut seconds, mut steered) = (Vec::new(), Vec::new(), usize::MAX);
+    let (mut right, mut seconds, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..RUNS {
         let one = fetch(folder.path(), ALL, 1)?;
         let crowd = fetch(folder.path(), EACH, CONNECTIONS)?;
-        right.push(crowd.sums.iter().filter(|sum| expected.contains(sum)).count() as f64);
+        let sound = crowd.sums.iter().filter(|sum| expected.contains(sum)).count();
+        proofs.push(crowd.proof(CONNECTIONS)?.and(&one.proof(1)?));
+        proofs.push(Proof::exactly("right hashes", sound as u64, CONNECTIONS as u64)?);
+        right.push((sound as f64, CONNECTIONS as f64));
         seconds.push((crowd.seconds, one.seconds));
-        steered = steered.min(crowd.steered);
     }
+    let proof = proof::all(&proofs)?;
     Ok(vec![
-        Figure::alone("quic.connections", "connections", &right).noted(format!(
-            "that moved {FILE_BYTES} bytes with the right hash, of {CONNECTIONS} at once; the program steered {steered}"
-        )),
-        Figure::paired("quic.connections.time", "s", "one connection that moves as much", &seconds).noted(
+        Figure::paired("quic.connections", "connections", "those that were made at once", &right, &proof)
+            .noted(format!("that moved {FILE_BYTES} bytes with the right hash, all under the program")),
+        Figure::paired("quic.connections.time", "s", "one connection that moves as much", &seconds, &proof).noted(
             format!("{all_bytes} bytes, from the first request, with all connected, to the last hash; one thread has both ends"),
         ),
     ])
@@ -65,8 +68,17 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
 struct Crowd {
     sums: Vec<Sha256Sum>,
     seconds: f64,
-    /// Flows that the agent gave the program.
-    steered: usize,
+    /// Flows that the agent gave the program, and those that have reported from it.
+    steered: [usize; 2],
+}
+
+impl Crowd {
+    /// That all flows ran the program.
+    fn proof(&self, flows: usize) -> Result<Proof, Unproven> {
+        let [given, reported] = self.steered;
+        let given = Proof::exactly("flows that were given the program", given as u64, flows as u64)?;
+        Ok(given.and(&Proof::exactly("flows whose program reported", reported as u64, flows as u64)?))
+    }
 }
 
 /// So many connections of one endpoint to another; once all are there, each fetches `name`.
@@ -119,7 +131,11 @@ fn fetch(folder: &Path, name: &str, connections: usize) -> Result<Crowd, BenchEr
             ready.insert(id);
         }
     }
-    Ok(Crowd { sums, seconds: began.elapsed().as_secs_f64(), steered: ends.steered.len() })
+    Ok(Crowd {
+        sums,
+        seconds: began.elapsed().as_secs_f64(),
+        steered: [ends.steered.len(), ends.reported.len()],
+    })
 }
 
 /// Both endpoints, and the agent of the server's, on one thread.
@@ -130,6 +146,7 @@ struct Ends {
     agent: Handle,
     fields: Vec<(Field, i64)>,
     steered: BTreeSet<FlowId>,
+    reported: BTreeSet<FlowId>,
     events: Vec<Happened>,
     /// When this is over.
     until: Instant,
@@ -156,6 +173,7 @@ impl Ends {
             agent,
             fields: reno_fields(&reno),
             steered: BTreeSet::new(),
+            reported: BTreeSet::new(),
             events: Vec::new(),
             until: Instant::now() + PATIENCE,
         })
@@ -174,9 +192,13 @@ impl Ends {
         self.events.clear();
         self.agent.poll(EVENTS, &mut self.events);
         for event in &self.events {
-            if let Happened::Created { flow, .. } = event {
-                self.agent.set_program(*flow, UID, &self.fields)?;
-                self.steered.insert(*flow);
+            match event {
+                Happened::Created { flow, .. } => {
+                    self.agent.set_program(*flow, UID, &self.fields)?;
+                    self.steered.insert(*flow);
+                }
+                Happened::Report { flow, program: UID, .. } => drop(self.reported.insert(*flow)),
+                _ => {}
             }
         }
         context("turn", self.client.turn(if busy { Duration::ZERO } else { longest }))

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use ccplane_alg::{Algorithm, Control, FlowInfo};
 use ccplane_algs::{Aurora, Reno};
-use ccplane_contract::{Datapath, Event as Happened, Field, FlowStats, Mode, Part, ProgramUid};
+use ccplane_contract::{Datapath, Event as Happened, Field, Part, ProgramUid};
 use ccplane_engine::{EngineConfig, Handle, engine};
 use ccplane_program::ir::Program;
 use ccplane_quantize::snapshot::{DeployOptions, Snapshot};
-use ccplane_quic::quinn_proto::{ClientConfig, PathStats, ServerConfig};
+use ccplane_quic::quinn_proto::congestion::{ControllerFactory, CubicConfig, NewRenoConfig};
+use ccplane_quic::quinn_proto::{ClientConfig, ConnectionStats, PathStats, ServerConfig};
 use ccplane_quic::tls::{self, Identity, Trust};
 use ccplane_quic::{self as quic, Config, Dir, Endpoint, Event, Read, StreamEvent, UdpWire, Wire};
 
@@ -22,6 +23,7 @@ use super::metered::Metered;
 use super::{WARM, missing};
 use crate::cores::OneCore;
 use crate::error::{BenchError, context};
+use crate::proof::{self, Proof, Witness};
 
 const PROTOCOL: &[u8] = b"ccplane-bench";
 /// What may wait to be sent or acknowledged; the same at stock quinn.
@@ -33,6 +35,8 @@ pub const CHUNK: &[u8] = &[7; 1 << 16];
 /// How long a handshake may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 const TURN: Duration = Duration::from_millis(1);
+/// Between two looks at who steers the flow.
+const LOOK: Duration = Duration::from_millis(10);
 const UID: ProgramUid = ProgramUid(1);
 
 /// Who steers the flow.
@@ -44,6 +48,25 @@ pub enum Steering<'a> {
     Rate { bytes_per_s: u64 },
     /// The engine's own Reno.
     Native,
+    /// A controller of quinn's, with none of ours behind it.
+    Quinn(QuinnControl),
+}
+
+/// Controllers that come with quinn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QuinnControl {
+    NewReno,
+    Cubic,
+}
+
+impl QuinnControl {
+    /// What makes them, as quinn sets them up.
+    pub fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
+        match self {
+            QuinnControl::NewReno => Arc::new(NewRenoConfig::default()),
+            QuinnControl::Cubic => Arc::new(CubicConfig::default()),
+        }
+    }
 }
 
 /// A flow to run.
@@ -63,6 +86,8 @@ pub struct Run {
     /// What the sender counted of the path, from the flow's beginning.
     #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "only DPDK's figures tell of it"))]
     pub path: PathStats,
+    /// That what was to steer the flow did.
+    pub proof: Proof,
 }
 
 impl Run {
@@ -127,7 +152,7 @@ impl Flow<'_> {
     /// the flow's own first. Then quinn paces.
     ///
     /// # Errors
-    /// No connection; one of them is not under its program any more.
+    /// No connection; one of them was not steered as it was to be throughout.
     pub fn heard_by(
         &self,
         others: &[Steering<'_>],
@@ -153,9 +178,9 @@ impl Flow<'_> {
             let measured = measure(&shared, self.time, &|| sink.is_finished() || source.is_finished());
             shared.stop.store(true, Relaxed);
             sink.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-            let (bursts, path) = source.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            let Sent { bursts, path, proof } = source.join().unwrap_or_else(|panic| resume_unwind(panic))?;
             let (received_bytes, sent_bytes, seconds) = measured?;
-            Ok::<_, BenchError>(Run { received_bytes, sent_bytes, seconds, bursts, path })
+            Ok::<_, BenchError>(Run { received_bytes, sent_bytes, seconds, bursts, path, proof })
         })?;
         Ok((run, times))
     }
@@ -166,6 +191,9 @@ impl Flow<'_> {
         others: &[Steering<'_>],
         times: &Times,
     ) -> Result<(quic::Control, Vec<Agent>), BenchError> {
+        if let Steering::Quinn(control) = self.steering {
+            return Ok((quic::Control::Quinn(control.factory()), Vec::new()));
+        }
         let (mut engines, mut agents) = (Vec::new(), Vec::new());
         for steering in std::iter::once(&self.steering).chain(others) {
             let (engine, handle) = engine(EngineConfig::new("quic"), Arc::new(|| {}));
@@ -180,7 +208,14 @@ impl Flow<'_> {
     }
 }
 
-/// Writes until it is told to stop: the lengths of bursts, and what was counted of the path.
+/// What a sender tells.
+struct Sent {
+    bursts: Vec<u32>,
+    path: PathStats,
+    proof: Proof,
+}
+
+/// Writes until it is told to stop.
 fn send(
     wire: impl Wire,
     tls: ClientConfig,
@@ -188,7 +223,7 @@ fn send(
     control: quic::Control,
     mut agents: Vec<Agent>,
     shared: &Shared,
-) -> Result<(Vec<u32>, PathStats), BenchError> {
+) -> Result<Sent, BenchError> {
     let wire = Metered::new(wire, &shared.sent_bytes);
     let mut endpoint = Endpoint::new(wire, control, config());
     let id = endpoint.connect(tls, to, "localhost").map_err(missing)?;
@@ -206,11 +241,21 @@ fn send(
         let (Some(stream), Some(mut connection)) = (stream, endpoint.connection(id)) else { continue };
         while connection.write_bytes(stream, &mut CHUNK.into()).map_err(missing)? == CHUNK.len() {}
     }
-    agents.iter_mut().try_for_each(Agent::is_obeyed)?;
-    let path = endpoint.connection(id).map(|connection| connection.stats().path).unwrap_or_default();
+    let received_bytes = shared.received_bytes.load(Relaxed);
+    let stats = endpoint.connection(id).map(|connection| connection.stats()).unwrap_or_default();
+    let mut proof = heard_of(&stats)?;
+    for agent in &mut agents {
+        proof = proof.and(&agent.prove(received_bytes)?);
+    }
     endpoint.close(0, "done");
     context("turn", endpoint.turn(Duration::ZERO))?;
-    Ok((endpoint.wire().bursts().to_vec(), path))
+    Ok(Sent { bursts: endpoint.wire().bursts().to_vec(), path: stats.path, proof })
+}
+
+/// That the peer acknowledged what a connection sent.
+pub fn heard_of(stats: &ConnectionStats) -> Result<Proof, BenchError> {
+    let acks = Proof::counted("ACK frames", stats.frame_rx.acks)?;
+    Ok(acks.and(&Proof::counted("packets sent", stats.path.sent_packets)?))
 }
 
 /// Takes what comes on any stream.
@@ -253,17 +298,32 @@ fn measure(shared: &Shared, time: Duration, ended: &dyn Fn() -> bool) -> Result<
     Ok((after.0 - before.0, after.1 - before.1, seconds))
 }
 
-/// Sets the program on the flow, and lives.
+/// Sets the program on the flow, lives, and looks whether the flow runs it.
 struct Agent {
     handle: Handle,
     fields: Option<Vec<(Field, i64)>>,
     events: Vec<Happened>,
+    witness: Witness,
+    /// Whether the program counts what is acknowledged, and reports it.
+    counts: bool,
+    looked: Instant,
 }
 
 impl Agent {
     fn new(steering: Steering<'_>, mut handle: Handle) -> Result<Agent, BenchError> {
+        let agent = |handle, fields, steering, counts| Agent {
+            handle,
+            fields,
+            events: Vec::new(),
+            witness: Witness::new(steering),
+            counts,
+            looked: Instant::now(),
+        };
         let (program, fields) = match steering {
-            Steering::Native => return Ok(Agent { handle, fields: None, events: Vec::new() }),
+            // quinn's own has no flow of ours, and no agent.
+            Steering::Native | Steering::Quinn(_) => {
+                return Ok(agent(handle, None, proof::Steering::Native, true));
+            }
             Steering::Program { source, set } => {
                 let program = compile(source)?;
                 let mut fields = reno_fields(&program);
@@ -275,7 +335,10 @@ impl Agent {
             }
             Steering::Rate { bytes_per_s } => {
                 let source = format!(
-                    "(def (Report (rate 0))) (when true (:= Rate {bytes_per_s}) (:= Cwnd {SEND_WINDOW_BYTES}))"
+                    "(def (Report (acked 0)))
+                    (when true (:= Report.acked (+ Report.acked Ack.bytes_acked))
+                        (:= Rate {bytes_per_s}) (:= Cwnd {SEND_WINDOW_BYTES}) (fallthrough))
+                    (when (> Micros 10000) (:= Micros 0) (report))"
                 );
                 (compile(&source)?, Vec::new())
             }
@@ -284,25 +347,30 @@ impl Agent {
         handle.define_slot(0, snapshot.shape())?;
         handle.push(0, &snapshot.image(&DeployOptions::ONLY), Part::Active)?;
         handle.install(UID, &program)?;
-        Ok(Agent { handle, fields: Some(fields), events: Vec::new() })
+        let counts = program.reg("Report.acked").is_some();
+        let steering = match (program.policy_inputs() > 0, counts) {
+            (true, _) => proof::Steering::Policy(Some(UID)),
+            (false, true) => proof::Steering::Program(Some(UID)),
+            (false, false) => proof::Steering::Empty(UID),
+        };
+        Ok(agent(handle, Some(fields), steering, counts))
     }
 
-    /// Its flow runs its program, if it has one.
-    fn is_obeyed(&mut self) -> Result<(), BenchError> {
-        if self.fields.is_none() {
-            return Ok(());
-        }
-        match self.handle.flows().first() {
-            Some(flow) if flow.mode == Mode::Program => Ok(()),
-            Some(flow) => {
-                let FlowStats { mode, srtt_us, lost, policy, .. } = flow;
-                let policy = policy.map(|p| format!(", its policy: {p:?}")).unwrap_or_default();
-                Err(missing(format!(
-                    "a flow has left its program: {mode:?} at {srtt_us} us, {lost} packets lost{policy}"
-                )))
-            }
-            None => Err(missing("a flow has ended")),
-        }
+    /// That its flow, of which `moved_bytes` have arrived, was steered as it is to be.
+    fn prove(&mut self, moved_bytes: u64) -> Result<Proof, BenchError> {
+        self.turn()?;
+        self.look();
+        let proof = if self.counts {
+            self.witness.prove_whole(1, moved_bytes)
+        } else {
+            self.witness.prove_steered(1)
+        };
+        Ok(proof?)
+    }
+
+    fn look(&mut self) {
+        self.looked = Instant::now();
+        self.witness.look(&self.handle.flows());
     }
 
     fn turn(&mut self) -> Result<(), BenchError> {
@@ -310,9 +378,13 @@ impl Agent {
         self.events.clear();
         self.handle.poll(256, &mut self.events);
         for event in &self.events {
+            self.witness.hear(event);
             if let (Happened::Created { flow, .. }, Some(fields)) = (event, &self.fields) {
                 self.handle.set_program(*flow, UID, fields)?;
             }
+        }
+        if self.looked.elapsed() >= LOOK {
+            self.look();
         }
         Ok(())
     }

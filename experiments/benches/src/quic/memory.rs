@@ -16,6 +16,7 @@ use super::missing;
 use super::network::{MemoryWire, Network, Stock};
 use crate::error::{BenchError, context};
 use crate::figure::Figure;
+use crate::proof::{self, Proof, Steering, Witness};
 
 const CONNECTIONS: usize = 1000;
 /// Those that send at the same time.
@@ -37,19 +38,21 @@ const ROUNDS: usize = 3;
 
 /// `quic.memory`
 pub fn run() -> Result<Vec<Figure>, BenchError> {
-    let (mut above, mut pairs) = (Vec::new(), Vec::new());
+    let (mut above, mut pairs, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let stock = bytes_each(&mut |network, _| Ok(Box::new(StockClient::new(network))))?;
-        let ours = bytes_each(&mut |network, at| Ok(Box::new(OurClient::new(network, at)?)))?;
-        above.push(ours - stock);
+        let (stock, stock_proof) = bytes_each(&mut |network, _| Ok(Box::new(StockClient::new(network))))?;
+        let (ours, proof) = bytes_each(&mut |network, at| Ok(Box::new(OurClient::new(network, at)?)))?;
+        above.push((ours - stock, stock));
         pairs.push((ours, stock));
+        proofs.push(proof.and(&stock_proof));
     }
+    let proof = proof::all(&proofs)?;
     Ok(vec![
-        Figure::alone("quic.memory", "B", &above).noted(format!(
+        Figure::paired("quic.memory", "B", "stock quinn-proto's own", &above, &proof).noted(format!(
             "beyond quinn's own, each of {CONNECTIONS} connections that have sent {SENT_BYTES} bytes under a program; \
              wanted: at most 16384"
         )),
-        Figure::paired("quic.memory.connection", "B", "stock quinn-proto", &pairs)
+        Figure::paired("quic.memory.connection", "B", "stock quinn-proto", &pairs, &proof)
             .noted("with what its endpoint and the receiver at the other end keep of it"),
     ])
 }
@@ -61,12 +64,14 @@ trait Client {
     fn turn(&mut self, now: Instant) -> Result<(), BenchError>;
     /// Has the `n`th connection send as much as there is room for; how much there was.
     fn send(&mut self, n: usize, data: &[u8]) -> Result<usize, BenchError>;
+    /// That its connections were steered as they are to be.
+    fn prove(&mut self) -> Result<Proof, BenchError>;
 }
 
 type Make<'a> = dyn FnMut(&Network, Instant) -> Result<Box<dyn Client>, BenchError> + 'a;
 
 /// What a connection of this client's takes once it has sent, its receiver's end and all.
-fn bytes_each(make: &mut Make<'_>) -> Result<f64, BenchError> {
+fn bytes_each(make: &mut Make<'_>) -> Result<(f64, Proof), BenchError> {
     let mut now = Instant::now();
     let network = Network::new(DELAY);
     let identity = Identity::self_signed(&["localhost"]).map_err(missing)?;
@@ -102,7 +107,9 @@ fn bytes_each(make: &mut Make<'_>) -> Result<f64, BenchError> {
         server.turn(now)?;
         client.turn(now)?;
     }
-    Ok((in_use_bytes()? as f64 - before as f64) / CONNECTIONS as f64)
+    let each = (in_use_bytes()? as f64 - before as f64) / CONNECTIONS as f64;
+    let moved = Proof::exactly("bytes received", server.received_bytes(), (CONNECTIONS * SENT_BYTES) as u64)?;
+    Ok((each, moved.and(&client.prove()?)))
 }
 
 /// Stock quinn-proto.
@@ -136,6 +143,14 @@ impl Client for StockClient {
         let Some(stream) = *stream else { return Ok(0) };
         Ok(connection.send_stream(stream).write(data).unwrap_or(0))
     }
+
+    fn prove(&mut self) -> Result<Proof, BenchError> {
+        let mut acks = 0;
+        for n in 0..CONNECTIONS {
+            acks += self.stock.connection(n).map_or(0, |connection| connection.stats().frame_rx.acks);
+        }
+        Ok(Proof::counted("ACK frames", acks)?)
+    }
 }
 
 /// Our driver, with an agent whose program runs on every flow.
@@ -144,6 +159,7 @@ struct OurClient {
     agent: Handle,
     events: Vec<Happened>,
     connections: Vec<(ConnectionId, Option<StreamId>)>,
+    reports: u64,
 }
 
 impl OurClient {
@@ -154,7 +170,7 @@ impl OurClient {
         agent.install(UID, &super::flow::compile(&source)?)?;
         let config = Config { idle_timeout: Duration::MAX, keep_alive: None, ..Config::default() };
         let endpoint = Endpoint::at(network.client(), engine, config, at);
-        Ok(OurClient { endpoint, agent, events: Vec::new(), connections: Vec::new() })
+        Ok(OurClient { endpoint, agent, events: Vec::new(), connections: Vec::new(), reports: 0 })
     }
 }
 
@@ -176,8 +192,10 @@ impl Client for OurClient {
         self.events.clear();
         self.agent.poll(CONNECTIONS, &mut self.events);
         for event in &self.events {
-            if let Happened::Created { flow, .. } = event {
-                self.agent.set_program(*flow, UID, &[])?;
+            match event {
+                Happened::Created { flow, .. } => self.agent.set_program(*flow, UID, &[])?,
+                Happened::Report { program: UID, .. } => self.reports += 1,
+                _ => {}
             }
         }
         Ok(())
@@ -193,6 +211,13 @@ impl Client for OurClient {
         }
         let Some(stream) = *stream else { return Ok(0) };
         connection.write(stream, data).map_err(missing)
+    }
+
+    fn prove(&mut self) -> Result<Proof, BenchError> {
+        let mut witness = Witness::new(Steering::Program(Some(UID)));
+        witness.look(&self.agent.flows());
+        let reports = Proof::counted("reports", self.reports)?;
+        Ok(reports.and(&witness.prove_started(CONNECTIONS)?))
     }
 }
 

@@ -19,12 +19,15 @@ pub use self::ack::run as ack;
 #[cfg(feature = "dpdk")]
 pub use self::ack::{ASK, EMPTY, REMEMBER};
 pub use self::crowd::run as connections;
-use self::flow::{Flow, Steering};
+use self::flow::{Flow, QuinnControl, Steering};
 pub use self::memory::run as memory;
 use crate::error::BenchError;
-use crate::figure::{Figure, percentile};
+use crate::figure::{Figure, Pair, percentile};
+use crate::proof::{self, Proof};
 
 const PAIRS: usize = 7;
+/// Runs of each rate.
+const PACED_RUNS: usize = 3;
 const RUN: Duration = Duration::from_millis(1500);
 /// Left out at a run's beginning: slow start.
 const WARM: Duration = Duration::from_millis(700);
@@ -37,54 +40,100 @@ const ASKING: &str =
     "(when (> Micros 10000) (:= Micros 0) (history 10 Report.rtt_us Report.acked Report.lost)
     (:= Rate 125000000) (policy 0) (:= Rate 0) (fallthrough))";
 
-/// `tput.quic`: goodput of a flow, against one of stock quinn with its Cubic.
+/// What `tput.quic` runs in each round.
+#[derive(Clone, Copy)]
+enum Contender<'a> {
+    /// quinn under its own driver.
+    Stock(QuinnControl),
+    /// Whatever steers, under our driver.
+    Ours(Steering<'a>),
+}
+
+impl Contender<'_> {
+    /// Goodput, Gb/s, and the proof of who steered.
+    fn run(self) -> Result<(f64, Proof), BenchError> {
+        match self {
+            Contender::Stock(control) => stock::goodput_gbit(control, WARM, RUN),
+            Contender::Ours(steering) => {
+                let run = Flow { steering, time: RUN }.run()?;
+                Ok((run.goodput_gbit(), run.proof))
+            }
+        }
+    }
+}
+
+const STOCK_CUBIC: (usize, &str) = (0, "stock quinn with its Cubic");
+const STOCK_NEWRENO: (usize, &str) = (1, "stock quinn with its NewReno");
+const DRIVER_NEWRENO: (usize, &str) = (3, "quinn's NewReno under our driver");
+/// A row of `tput.quic`: its name, whose goodput it is, and whose its baseline's.
+const ROWS: [(&str, usize, (usize, &str)); 6] = [
+    ("tput.quic.reno", 4, STOCK_CUBIC),
+    ("tput.quic.snapshot", 5, STOCK_CUBIC),
+    ("tput.quic.native", 6, STOCK_CUBIC),
+    // What the driver does: the same controller under both.
+    ("tput.quic.driver.cubic", 2, STOCK_CUBIC),
+    ("tput.quic.driver.newreno", 3, STOCK_NEWRENO),
+    // What the program does: the same driver under both.
+    ("tput.quic.program", 4, DRIVER_NEWRENO),
+];
+
+/// `tput.quic`: goodput of a flow under our driver and program, stock quinn, and quinn's controllers under our driver.
 pub fn tput() -> Result<Vec<Figure>, BenchError> {
     let reno = Reno::default().programs()[0].source;
     let asking = with_clause(reno, ASKING);
-    let runs = [
-        ("tput.quic.reno", Steering::Program { source: reno, set: &[] }),
-        ("tput.quic.snapshot", Steering::Program { source: &asking, set: &[] }),
-        ("tput.quic.native", Steering::Native),
+    let contenders = [
+        Contender::Stock(QuinnControl::Cubic),
+        Contender::Stock(QuinnControl::NewReno),
+        Contender::Ours(Steering::Quinn(QuinnControl::Cubic)),
+        Contender::Ours(Steering::Quinn(QuinnControl::NewReno)),
+        Contender::Ours(Steering::Program { source: reno, set: &[] }),
+        Contender::Ours(Steering::Program { source: &asking, set: &[] }),
+        Contender::Ours(Steering::Native),
     ];
-    let mut figures = Vec::new();
-    for (name, steering) in runs {
-        let flow = Flow { steering, time: RUN };
-        let mut pairs = Vec::new();
-        // One run of each to warm up.
-        for n in 0..=PAIRS {
+    let mut rounds = Vec::new();
+    // One round to warm up.
+    for round in 0..=PAIRS {
+        let mut runs: Vec<Option<(f64, Proof)>> = vec![None; contenders.len()];
+        for n in 0..contenders.len() {
             // Who goes first alternates.
-            let (ours, stock);
-            if n % 2 == 0 {
-                ours = flow.run()?.goodput_gbit();
-                stock = stock::goodput_gbit(WARM, RUN)?;
-            } else {
-                stock = stock::goodput_gbit(WARM, RUN)?;
-                ours = flow.run()?.goodput_gbit();
-            }
-            if n > 0 {
-                pairs.push((ours, stock));
-            }
+            let n = (n + round) % contenders.len();
+            runs[n] = Some(contenders[n].run()?);
         }
-        figures.push(Figure::paired(name, "Gb/s", "stock quinn with its Cubic", &pairs));
+        if round > 0 {
+            rounds.push(runs.into_iter().flatten().collect::<Vec<_>>());
+        }
     }
-    Ok(figures)
+    ROWS.iter()
+        .map(|(name, of, (against, baseline))| {
+            let pairs: Vec<Pair> = rounds.iter().map(|runs| (runs[*of].0, runs[*against].0)).collect();
+            let proofs = rounds.iter().flat_map(|runs| [&runs[*of].1, &runs[*against].1]);
+            Ok(Figure::paired(*name, "Gb/s", *baseline, &pairs, &proof::all(proofs)?))
+        })
+        .collect()
 }
 
 /// `pace.quic`: the rate at which a flow leaves, against the one that its program decided; and its bursts.
 pub fn pace() -> Result<Vec<Figure>, BenchError> {
-    let mut figures = Vec::new();
-    for mbit in RATES_MBIT {
-        let flow = Flow { steering: Steering::Rate { bytes_per_s: mbit * 125_000 }, time: PACED_RUN };
-        let run = flow.run()?;
-        let bursts: Vec<f64> = run.bursts.iter().map(|datagrams| f64::from(*datagrams)).collect();
-        let note =
-            format!("bursts: p50 {}, p99 {} datagrams", percentile(&bursts, 0.5), percentile(&bursts, 0.99));
-        let pair = (run.sent_mbit(), mbit as f64);
-        figures.push(
-            Figure::paired(format!("pace.quic.{mbit}"), "Mb/s", "the decided rate", &[pair]).noted(note),
-        );
+    RATES_MBIT.iter().map(|mbit| paced(&format!("pace.quic.{mbit}"), *mbit, &mut |flow| flow.run())).collect()
+}
+
+/// Runs of one decided rate.
+pub fn paced(
+    name: &str,
+    mbit: u64,
+    run: &mut dyn FnMut(&Flow<'_>) -> Result<flow::Run, BenchError>,
+) -> Result<Figure, BenchError> {
+    let flow = Flow { steering: Steering::Rate { bytes_per_s: mbit * 125_000 }, time: PACED_RUN };
+    let (mut pairs, mut bursts, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..PACED_RUNS {
+        let run = run(&flow)?;
+        bursts.extend(run.bursts.iter().map(|datagrams| f64::from(*datagrams)));
+        pairs.push((run.sent_mbit(), mbit as f64));
+        proofs.push(run.proof);
     }
-    Ok(figures)
+    let (p50, p99) = (percentile(&bursts, 0.5), percentile(&bursts, 0.99));
+    let figure = Figure::paired(name, "Mb/s", "the decided rate", &pairs, &proof::all(&proofs)?);
+    Ok(figure.noted(format!("bursts: p50 {p50}, p99 {p99} datagrams")))
 }
 
 /// The program with another clause before its own.

@@ -1,4 +1,4 @@
-//! The baseline: quinn as it comes, with its Cubic, one runtime a thread.
+//! The baseline: quinn as it comes, with a controller of its own, one runtime a thread.
 
 use std::net::SocketAddr;
 use std::panic::resume_unwind;
@@ -12,19 +12,21 @@ use ccplane_quic::tls::{self, Identity, Trust};
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn::{Endpoint, EndpointConfig, TokioRuntime, TransportConfig, VarInt};
 
-use super::flow::{CHUNK, RECEIVE_WINDOW_BYTES, SEND_WINDOW_BYTES};
+use super::flow::{CHUNK, QuinnControl, RECEIVE_WINDOW_BYTES, SEND_WINDOW_BYTES, heard_of};
 use super::missing;
 use crate::cores::OneCore;
 use crate::error::{BenchError, context};
+use crate::proof::Proof;
 
 const PROTOCOL: &[u8] = b"stock";
 
-fn transport() -> Arc<TransportConfig> {
+fn transport(control: QuinnControl) -> Arc<TransportConfig> {
     let mut transport = TransportConfig::default();
     transport
         .stream_receive_window(VarInt::from_u32(RECEIVE_WINDOW_BYTES))
         .receive_window(VarInt::from_u32(RECEIVE_WINDOW_BYTES))
-        .send_window(SEND_WINDOW_BYTES);
+        .send_window(SEND_WINDOW_BYTES)
+        .congestion_controller_factory(control.factory());
     Arc::new(transport)
 }
 
@@ -44,14 +46,18 @@ fn runtime() -> Result<tokio::runtime::Runtime, BenchError> {
     context("start a runtime", tokio::runtime::Builder::new_current_thread().enable_all().build())
 }
 
-/// What the application receives in `time` after `warm`, Gb/s.
-pub fn goodput_gbit(warm: Duration, time: Duration) -> Result<f64, BenchError> {
+/// What the application receives in `time` after `warm`, Gb/s, and the proof that the peer acknowledged it.
+pub fn goodput_gbit(
+    control: QuinnControl,
+    warm: Duration,
+    time: Duration,
+) -> Result<(f64, Proof), BenchError> {
     let identity = Identity::self_signed(&["localhost"]).map_err(missing)?;
     let trust = Trust::Pinned(identity.fingerprint());
     let mut server = tls::server(identity, PROTOCOL).map_err(missing)?;
     let mut client = tls::client(trust, PROTOCOL).map_err(missing)?;
-    server.transport_config(transport());
-    client.transport_config(transport());
+    server.transport_config(transport(control));
+    client.transport_config(transport(control));
     let (received, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let (at, listening) = mpsc::channel();
     thread::scope(|scope| {
@@ -77,9 +83,9 @@ pub fn goodput_gbit(warm: Duration, time: Duration) -> Result<f64, BenchError> {
         thread::sleep(time);
         let gbit = (received.load(Relaxed) - before) as f64 * 8e-9 / from.elapsed().as_secs_f64();
         stop.store(true, Relaxed);
-        source.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        let proof = source.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         sink.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-        Ok(gbit)
+        Ok((gbit, proof))
     })
 }
 
@@ -101,7 +107,7 @@ async fn receive(
     Ok(())
 }
 
-async fn send(config: quinn::ClientConfig, to: SocketAddr, stop: &AtomicBool) -> Result<(), BenchError> {
+async fn send(config: quinn::ClientConfig, to: SocketAddr, stop: &AtomicBool) -> Result<Proof, BenchError> {
     let endpoint = Endpoint::new(EndpointConfig::default(), None, socket()?, Arc::new(TokioRuntime));
     let endpoint = context("start quinn", endpoint)?;
     let connecting = endpoint.connect_with(config, to, "localhost").map_err(missing)?;
@@ -110,7 +116,8 @@ async fn send(config: quinn::ClientConfig, to: SocketAddr, stop: &AtomicBool) ->
     while !stop.load(Relaxed) {
         stream.write_chunk(CHUNK.into()).await.map_err(missing)?;
     }
+    let proof = heard_of(&connection.stats())?;
     connection.close(VarInt::from_u32(0), b"done");
     endpoint.wait_idle().await;
-    Ok(())
+    Ok(proof)
 }

@@ -1,5 +1,5 @@
 //! Times libccp's VM: reads a program, fields and ACKs as JSON from standard input (see the benchmarks' `oracle`
-//! module), writes `{"ns_per_ack": x}`.
+//! module), writes `{"ns_per_ack": x, "acks": n, "cwnd_before": n, "cwnd_after": n}`.
 
 use std::process::ExitCode;
 
@@ -8,6 +8,7 @@ use ccplane_program::ir::Prim;
 use ccplane_program::stock::{self, StockReg};
 use ccplane_program::vm::Prims;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 #[derive(Deserialize)]
 struct Stream {
@@ -22,7 +23,7 @@ const UID: u32 = 7;
 /// Invocations before the clock starts.
 const WARM_UP: u32 = 10_000;
 
-fn run() -> Result<f64, String> {
+fn run() -> Result<Value, String> {
     let stream: Stream = serde_json::from_reader(std::io::stdin()).map_err(|e| e.to_string())?;
     let program = ccplane_program::compile(&stream.source).map_err(|e| format!("{e:?}"))?;
     let stock = stock::lower(&program).map_err(|e| e.to_string())?;
@@ -58,15 +59,17 @@ fn run() -> Result<f64, String> {
     }
     libccp.time(&acks, stream.gap_us, WARM_UP, cwnd);
     match libccp.time(&acks, stream.gap_us, stream.times, cwnd) {
-        (ns, 0) => Ok(ns),
-        (_, code) => Err(format!("libccp aborted the program with code {code}")),
+        (ns, 0, after) => Ok(json!({
+            "ns_per_ack": ns, "acks": stream.times, "cwnd_before": cwnd, "cwnd_after": after,
+        })),
+        (_, code, _) => Err(format!("libccp aborted the program with code {code}")),
     }
 }
 
 fn main() -> ExitCode {
     match run() {
-        Ok(ns) => {
-            println!("{{\"ns_per_ack\": {ns}}}");
+        Ok(timed) => {
+            println!("{timed}");
             ExitCode::SUCCESS
         }
         Err(e) => {

@@ -1,10 +1,11 @@
-//! A portus agent that steers every flow as CCP's Reno does, on /tmp/ccp/NAME: the baseline of `agent.rtt`.
+//! A portus agent that steers every flow as CCP's Reno does, on /tmp/ccp/NAME: the baseline of `agent.rtt`, `agent.rss` and
+//! `ipc.ring`. It sleeps on its socket, or with `--poll` looks again and again.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
 
 use portus::ipc::unix::Socket;
-use portus::ipc::{BackendBuilder, Blocking, Ipc};
+use portus::ipc::{BackendBuilder, Blocking, Ipc, Nonblocking};
 use portus::lang::Scope;
 use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report, RunBuilder};
 
@@ -60,19 +61,22 @@ impl<I: Ipc> Flow for CcpRenoFlow<I> {
     }
 }
 
+fn run<T: Sync + Send + 'static>(socket: Socket<T>) -> portus::Result<()> {
+    RunBuilder::new(BackendBuilder { sock: socket }).default_alg(CcpReno).run()
+}
+
 fn main() -> ExitCode {
-    let Some(name) = std::env::args().nth(1) else {
-        eprintln!("usage: ccplane-portus NAME");
-        return ExitCode::from(2);
-    };
-    let socket = match Socket::<Blocking>::new(&name) {
-        Ok(socket) => socket,
-        Err(e) => {
-            eprintln!("ccplane-portus: {e:?}");
-            return ExitCode::FAILURE;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let ran = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [name] => Socket::<Blocking>::new(name).and_then(run),
+        // `Nonblocking::new` leaves the socket blocking.
+        [name, "--poll"] => Socket::<Nonblocking>::new_with_skbuf(name, None, None).and_then(run),
+        _ => {
+            eprintln!("usage: ccplane-portus NAME [--poll]");
+            return ExitCode::from(2);
         }
     };
-    match RunBuilder::new(BackendBuilder { sock: socket }).default_alg(CcpReno).run() {
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("ccplane-portus: {e:?}");

@@ -1,0 +1,577 @@
+//! Proof that what a figure is about ran while it was measured.
+//!
+//! A figure is made with a [`Proof`], which holds only counts that are not 0. A live flow's is made by a [`Witness`], which
+//! looks at the flow from the start of a measurement to its end: its program ran throughout, packets were acknowledged, and
+//! the program counted about as many of their bytes as the transport did. All else is an [`Unproven`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ccplane_contract::{Event, FlowId, FlowStats, Mode, ProgramUid};
+use serde::{Serialize, Serializer};
+
+/// Of the bytes that a flow moves its program counts at least this share: before the agent has set the program, and after
+/// the last report, it counts nothing.
+pub const MIN_COVERAGE: f64 = 0.9;
+/// The same of a part of a flow, whose ends lie between two reports.
+pub const MIN_PART_COVERAGE: f64 = 0.75;
+
+/// Why a figure is worth nothing.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum Unproven {
+    /// Something that must have happened did not.
+    #[error("{what} did not grow while it was measured: {before} before, {after} after")]
+    Idle {
+        /// What is counted.
+        what: &'static str,
+        /// The count when the measurement began.
+        before: u64,
+        /// The count when it ended.
+        after: u64,
+    },
+    /// Something happened another number of times than it must have.
+    #[error("{what}: {counted} counted, {wanted} wanted")]
+    Count {
+        /// What is counted.
+        what: &'static str,
+        /// How many there were.
+        counted: u64,
+        /// How many there must have been.
+        wanted: u64,
+    },
+    /// The flow was steered by the native algorithm.
+    #[error("flow {flow:?} has left its program: {mode:?} after {looks} looks; its policy: {policy}")]
+    LeftProgram {
+        /// The flow.
+        flow: FlowId,
+        /// How it was steered.
+        mode: Mode,
+        /// Looks at it before.
+        looks: u32,
+        /// What is known of its policy.
+        policy: String,
+    },
+    /// The flow never ran its program.
+    #[error("flow {flow:?} never ran its program: {mode:?} at all of {looks} looks")]
+    NeverRan {
+        /// The flow.
+        flow: FlowId,
+        /// How it was steered.
+        mode: Mode,
+        /// Looks at it.
+        looks: u32,
+    },
+    /// The flow was to run the native algorithm.
+    #[error("flow {flow:?} is not steered by the native algorithm: {mode:?}")]
+    NotNative {
+        /// The flow.
+        flow: FlowId,
+        /// How it was steered.
+        mode: Mode,
+    },
+    /// Another program steered the flow.
+    #[error("flow {flow:?} runs program {found:?}, not {wanted:?}")]
+    Replaced {
+        /// The flow.
+        flow: FlowId,
+        /// The program that is measured.
+        wanted: Option<ProgramUid>,
+        /// The program that was there.
+        found: Option<ProgramUid>,
+    },
+    /// The datapath carried fewer flows than there were.
+    #[error("the datapath steered {found} flows, {wanted} ran")]
+    NoFlow {
+        /// Flows that it steered.
+        found: usize,
+        /// Flows that were measured.
+        wanted: usize,
+    },
+    /// The program saw too few of the acknowledged bytes.
+    #[error("programs counted {counted} of {acked} acknowledged bytes, fewer than {least}")]
+    Coverage {
+        /// Bytes that programs have counted.
+        counted: u64,
+        /// Bytes that the flows have moved.
+        acked: u64,
+        /// Bytes that programs must have counted.
+        least: u64,
+    },
+    /// A figure is no number above 0, or stands on no sample.
+    #[error("{figure} is {value} over {samples} samples beside a baseline of {baseline}")]
+    NoFigure {
+        /// The figure.
+        figure: String,
+        /// Its value.
+        value: f64,
+        /// Its baseline.
+        baseline: f64,
+        /// Samples.
+        samples: usize,
+    },
+}
+
+/// What was counted while something was measured. None of the counts is 0.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Proof(BTreeMap<&'static str, u64>);
+
+impl Proof {
+    /// Proof by one count.
+    ///
+    /// # Errors
+    /// It is 0.
+    pub fn counted(what: &'static str, count: u64) -> Result<Proof, Unproven> {
+        Proof::grown(what, 0, count)
+    }
+
+    /// Proof by a counter that has grown.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn grown(what: &'static str, before: u64, after: u64) -> Result<Proof, Unproven> {
+        match after.checked_sub(before) {
+            Some(grown) if grown > 0 => Ok(Proof(BTreeMap::from([(what, grown)]))),
+            _ => Err(Unproven::Idle { what, before, after }),
+        }
+    }
+
+    /// Proof by a count that must be `wanted`.
+    ///
+    /// # Errors
+    /// It is another one, or 0.
+    pub fn exactly(what: &'static str, counted: u64, wanted: u64) -> Result<Proof, Unproven> {
+        if counted != wanted {
+            return Err(Unproven::Count { what, counted, wanted });
+        }
+        Proof::counted(what, counted)
+    }
+
+    /// Both; counts of the same things are added.
+    #[must_use]
+    pub fn and(mut self, other: &Proof) -> Proof {
+        for (what, count) in &other.0 {
+            *self.0.entry(what).or_default() += count;
+        }
+        self
+    }
+
+    /// Counts and what they are of.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.iter().map(|(what, count)| (*what, *count))
+    }
+}
+
+/// All of the proofs of a measurement's parts.
+///
+/// # Errors
+/// There are none.
+pub fn all<'a>(parts: impl IntoIterator<Item = &'a Proof>) -> Result<Proof, Unproven> {
+    let sum = parts.into_iter().fold(None, |sum: Option<Proof>, part| match sum {
+        None => Some(part.clone()),
+        Some(sum) => Some(sum.and(part)),
+    });
+    sum.ok_or(Unproven::Idle { what: "runs", before: 0, after: 0 })
+}
+
+impl Serialize for Proof {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(&self.0)
+    }
+}
+
+/// How the flows are to be steered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Steering {
+    /// By a program, this one if it is known; each of its reports begins with the bytes acknowledged since it started.
+    Program(Option<ProgramUid>),
+    /// By a program that asks a policy.
+    Policy(Option<ProgramUid>),
+    /// By this program, which does nothing, so that it cannot count.
+    Empty(ProgramUid),
+    /// By the datapath's native algorithm.
+    Native,
+}
+
+impl Steering {
+    fn program(self) -> Option<ProgramUid> {
+        match self {
+            Steering::Program(uid) | Steering::Policy(uid) => uid,
+            Steering::Empty(uid) => Some(uid),
+            Steering::Native => None,
+        }
+    }
+}
+
+/// What a datapath said of a flow at a look.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    mode: Mode,
+    delivered: u64,
+    bytes_acked: u64,
+    decisions: u32,
+}
+
+/// A flow under watch.
+#[derive(Debug)]
+struct Watched {
+    first: Look,
+    last: Look,
+    looks: u32,
+    /// Whether it was found under its program.
+    steered: bool,
+    reports: u64,
+    /// The first and the last count of bytes that its program has reported.
+    counted: Option<(i64, i64)>,
+}
+
+/// Watches flows while they are measured. What goes wrong is kept until it is to prove.
+#[derive(Debug)]
+pub struct Witness {
+    steering: Steering,
+    flows: BTreeMap<FlowId, Watched>,
+    /// Flows of earlier measurements, which may be about to end.
+    earlier: BTreeSet<FlowId>,
+    fault: Option<Unproven>,
+}
+
+impl Witness {
+    /// No flow has been seen yet.
+    pub fn new(steering: Steering) -> Witness {
+        Witness { steering, flows: BTreeMap::new(), earlier: BTreeSet::new(), fault: None }
+    }
+
+    /// Looks at all flows of a datapath.
+    pub fn look(&mut self, flows: &[FlowStats]) {
+        flows.iter().for_each(|flow| self.look_at(flow));
+    }
+
+    fn look_at(&mut self, stats: &FlowStats) {
+        let flow = stats.flow;
+        if self.earlier.contains(&flow) {
+            return;
+        }
+        let now = Look {
+            mode: stats.mode,
+            delivered: stats.delivered,
+            bytes_acked: stats.bytes_acked,
+            decisions: stats.policy.map_or(0, |policy| policy.decisions),
+        };
+        let fresh = || Watched { first: now, last: now, looks: 0, steered: false, reports: 0, counted: None };
+        let watched = self.flows.entry(flow).or_insert_with(fresh);
+        let fault = fault(self.steering, watched, stats);
+        watched.steered |= now.mode == Mode::Program;
+        watched.last = now;
+        watched.looks += 1;
+        if self.fault.is_none() {
+            self.fault = fault;
+        }
+    }
+
+    /// Hears a datapath's event.
+    pub fn hear(&mut self, event: &Event) {
+        let Event::Report { flow, program, values, .. } = event else { return };
+        if self.earlier.contains(flow) {
+            return;
+        }
+        if let (None, Some(wanted)) = (&self.fault, self.steering.program().filter(|uid| uid != program)) {
+            let (wanted, found) = (Some(wanted), Some(*program));
+            self.fault = Some(Unproven::Replaced { flow: *flow, wanted, found });
+        }
+        let Some(watched) = self.flows.get_mut(flow) else { return };
+        watched.reports += 1;
+        if let Some(bytes) = values.first() {
+            watched.counted = Some((watched.counted.map_or(*bytes, |(first, _)| first), *bytes));
+        }
+    }
+
+    /// Forgets what was seen, and leaves the flows seen out from now on: another measurement begins, of other flows.
+    pub fn restart(&mut self) {
+        self.earlier.extend(std::mem::take(&mut self.flows).into_keys());
+        self.fault = None;
+    }
+
+    /// That `flows` flows were steered as they were to be, whole flows that moved `moved_bytes` between them.
+    ///
+    /// # Errors
+    /// [`Unproven`].
+    pub fn prove_whole(&self, flows: usize, moved_bytes: u64) -> Result<Proof, Unproven> {
+        let counted = |f: &Watched| f.counted.map_or(0, |(_, last)| last.max(0) as u64);
+        self.prove(self.prove_started(flows)?, (moved_bytes, MIN_COVERAGE), counted)
+    }
+
+    /// That `flows` flows were steered as they were to be from the first look to the last.
+    ///
+    /// # Errors
+    /// [`Unproven`].
+    pub fn prove_part(&self, flows: usize) -> Result<Proof, Unproven> {
+        let acked = self.flows.values().map(|f| f.last.bytes_acked.saturating_sub(f.first.bytes_acked)).sum();
+        let counted = |f: &Watched| f.counted.map_or(0, |(first, last)| (last - first).max(0) as u64);
+        self.prove(self.prove_steered(flows)?, (acked, MIN_PART_COVERAGE), counted)
+    }
+
+    /// That `flows` flows were steered as they were to be, by programs whose reports somebody else counts, from the first
+    /// look to the last.
+    ///
+    /// # Errors
+    /// [`Unproven`].
+    pub fn prove_steered(&self, flows: usize) -> Result<Proof, Unproven> {
+        self.steered(flows, |f| (f.first.delivered, f.first.decisions.into()))
+    }
+
+    /// The same of flows whose start was measured, so that all that they have counted is of the measurement.
+    ///
+    /// # Errors
+    /// [`Unproven`].
+    pub fn prove_started(&self, flows: usize) -> Result<Proof, Unproven> {
+        self.steered(flows, |_| (0, 0))
+    }
+
+    /// `before`: packets delivered and decisions of a flow when the measurement began.
+    fn steered(&self, flows: usize, before: fn(&Watched) -> (u64, u64)) -> Result<Proof, Unproven> {
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone());
+        }
+        if self.flows.len() < flows || flows == 0 {
+            return Err(Unproven::NoFlow { found: self.flows.len(), wanted: flows });
+        }
+        let sum = |of: &dyn Fn(&Watched) -> u64| self.flows.values().map(of).sum::<u64>();
+        let delivered = sum(&|f| f.last.delivered);
+        let proof = Proof::grown("packets acknowledged", sum(&|f| before(f).0), delivered)?
+            .and(&Proof::counted("looks", sum(&|f| f.looks.into()))?);
+        if self.steering == Steering::Native {
+            return Ok(proof);
+        }
+        if let Some((flow, never)) = self.flows.iter().find(|(_, f)| !f.steered) {
+            return Err(Unproven::NeverRan { flow: *flow, mode: never.last.mode, looks: never.looks });
+        }
+        if !matches!(self.steering, Steering::Policy(_)) {
+            return Ok(proof);
+        }
+        let decisions = sum(&|f| f.last.decisions.into());
+        Ok(proof.and(&Proof::grown("decisions", sum(&|f| before(f).1), decisions)?))
+    }
+
+    /// The same of flows whose programs count the bytes that are acknowledged, and report them.
+    fn prove(
+        &self,
+        steered: Proof,
+        (acked, share): (u64, f64),
+        counted: impl Fn(&Watched) -> u64,
+    ) -> Result<Proof, Unproven> {
+        if matches!(self.steering, Steering::Empty(_) | Steering::Native) {
+            return Ok(steered);
+        }
+        if let Some(idle) = self.flows.values().find(|f| f.reports == 0) {
+            let after = idle.reports;
+            return Err(Unproven::Idle { what: "reports", before: 0, after });
+        }
+        let sum = |of: &dyn Fn(&Watched) -> u64| self.flows.values().map(of).sum::<u64>();
+        let proof = steered.and(&Proof::counted("reports", sum(&|f| f.reports))?);
+        let (counted, least) = (sum(&counted), (share * acked as f64) as u64);
+        if counted < least {
+            return Err(Unproven::Coverage { counted, acked, least });
+        }
+        Ok(proof.and(&Proof::counted("bytes that programs counted", counted)?))
+    }
+}
+
+/// What is wrong with a flow at a look.
+fn fault(steering: Steering, watched: &Watched, stats: &FlowStats) -> Option<Unproven> {
+    let (flow, mode) = (stats.flow, stats.mode);
+    if steering == Steering::Native {
+        return (mode == Mode::Program).then_some(Unproven::NotNative { flow, mode });
+    }
+    let (wanted, found) = (steering.program(), stats.program);
+    if mode == Mode::Program && wanted.is_some() && found != wanted {
+        return Some(Unproven::Replaced { flow, wanted, found });
+    }
+    // A flow begins without a program. What must not be is that it loses it.
+    (watched.steered && mode != Mode::Program).then(|| Unproven::LeftProgram {
+        flow,
+        mode,
+        looks: watched.looks,
+        policy: stats.policy.map_or_else(|| "none".to_owned(), |policy| format!("{policy:?}")),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use ccplane_contract::FlowInfo;
+    use ccplane_infer::FlowPolicy;
+
+    const FLOW: FlowId = FlowId(7);
+    const UID: ProgramUid = ProgramUid(3);
+
+    fn stats(mode: Mode, program: Option<ProgramUid>, acked: u64) -> FlowStats {
+        let address = ([127, 0, 0, 1], 1).into();
+        let info = FlowInfo {
+            mss_bytes: 1000,
+            init_cwnd_bytes: 10_000,
+            local: address,
+            remote: address,
+            cgroup: None,
+            min_rtt_us: None,
+        };
+        FlowStats {
+            flow: FLOW,
+            info,
+            mode,
+            program,
+            snd_cwnd: 10,
+            snd_ssthresh: u32::MAX,
+            mss_bytes: 1000,
+            srtt_us: 1,
+            min_rtt_us: 1,
+            pacing_rate: 0,
+            bytes_acked: acked * 1000,
+            delivered: acked,
+            lost: 0,
+            unacked: 0,
+            faults: 0,
+            reports: 0,
+            policy: None,
+            sampled_at_us: 0,
+        }
+    }
+
+    fn report(program: ProgramUid, bytes: i64) -> Event {
+        Event::Report { flow: FLOW, program, seq: 1, at_us: 1, values: [bytes].into_iter().collect() }
+    }
+
+    /// A flow that starts natively, gets its program, and moves a million bytes under it.
+    fn healthy(steering: Steering) -> Witness {
+        let mut witness = Witness::new(steering);
+        witness.look(&[stats(Mode::NativeNoProgram, None, 0)]);
+        witness.look(&[stats(Mode::Program, Some(UID), 1)]);
+        witness.hear(&report(UID, 0));
+        witness.look(&[stats(Mode::Program, Some(UID), 1000)]);
+        witness.hear(&report(UID, 999_000));
+        witness
+    }
+
+    #[test]
+    fn a_flow_that_ran_is_proved_by_its_counts() {
+        let proof = healthy(Steering::Program(Some(UID))).prove_whole(1, 1_000_000).unwrap();
+        let counts: BTreeMap<_, _> = proof.counts().collect();
+        assert_eq!((counts["packets acknowledged"], counts["reports"], counts["looks"]), (1000, 2, 3));
+        assert_eq!(counts["bytes that programs counted"], 999_000);
+        assert!(healthy(Steering::Program(None)).prove_part(1).is_ok());
+    }
+
+    #[test]
+    fn no_acks_are_an_error() {
+        let mut witness = Witness::new(Steering::Program(None));
+        for _ in 0..3 {
+            witness.look(&[stats(Mode::Program, Some(UID), 5)]);
+            witness.hear(&report(UID, 5000));
+        }
+        let error = witness.prove_part(1).unwrap_err();
+        assert_eq!(error, Unproven::Idle { what: "packets acknowledged", before: 5, after: 5 });
+    }
+
+    #[test]
+    fn a_flow_that_fell_to_native_is_an_error_though_it_came_back() {
+        for mode in [Mode::NativeAgentSilent, Mode::NativePolicy, Mode::NativeNoProgram] {
+            let mut witness = healthy(Steering::Program(Some(UID)));
+            witness.look(&[stats(mode, Some(UID), 1001)]);
+            witness.look(&[stats(Mode::Program, Some(UID), 1002)]);
+            let error = witness.prove_whole(1, 1_000_000).unwrap_err();
+            assert!(matches!(error, Unproven::LeftProgram { mode: m, looks: 3, .. } if m == mode), "{error}");
+        }
+    }
+
+    /// Between two looks a flow may be native, and under its program at both.
+    #[test]
+    fn a_fall_between_two_looks_shows_in_the_bytes() {
+        let mut witness = healthy(Steering::Program(Some(UID)));
+        witness.look(&[stats(Mode::Program, Some(UID), 2000)]);
+        witness.hear(&report(UID, 1_100_000));
+        let error = witness.prove_part(1).unwrap_err();
+        assert_eq!(error, Unproven::Coverage { counted: 1_100_000, acked: 2_000_000, least: 1_500_000 });
+        assert!(witness.prove_whole(1, 1_200_000).is_ok());
+    }
+
+    #[test]
+    fn another_program_is_an_error() {
+        let other = ProgramUid(4);
+        let replaced = Unproven::Replaced { flow: FLOW, wanted: Some(UID), found: Some(other) };
+        let mut witness = healthy(Steering::Program(Some(UID)));
+        witness.look(&[stats(Mode::Program, Some(other), 1001)]);
+        assert_eq!(witness.prove_whole(1, 1_000_000).unwrap_err(), replaced);
+        // One that came and went between two looks has reported.
+        let mut witness = healthy(Steering::Program(Some(UID)));
+        witness.hear(&report(other, 1_000_000));
+        assert_eq!(witness.prove_whole(1, 1_000_000).unwrap_err(), replaced);
+    }
+
+    #[test]
+    fn a_datapath_that_is_not_there_is_an_error() {
+        let none = Witness::new(Steering::Program(None));
+        assert_eq!(none.prove_whole(1, 1_000_000), Err(Unproven::NoFlow { found: 0, wanted: 1 }));
+        let one = healthy(Steering::Program(None));
+        assert_eq!(one.prove_whole(8, 1_000_000), Err(Unproven::NoFlow { found: 1, wanted: 8 }));
+    }
+
+    #[test]
+    fn a_measurement_knows_nothing_of_the_flows_before() {
+        let mut witness = healthy(Steering::Program(Some(UID)));
+        witness.look(&[stats(Mode::NativeAgentSilent, Some(UID), 1001)]);
+        witness.restart();
+        witness.look(&[stats(Mode::NativeAgentSilent, Some(UID), 1002)]);
+        assert_eq!(witness.prove_whole(1, 1), Err(Unproven::NoFlow { found: 0, wanted: 1 }));
+    }
+
+    #[test]
+    fn a_program_that_never_ran_or_never_reported_is_an_error() {
+        let mut never = Witness::new(Steering::Program(None));
+        let mut silent = Witness::new(Steering::Program(None));
+        for acked in 0..3 {
+            never.look(&[stats(Mode::NativeNoProgram, Some(UID), acked)]);
+            silent.look(&[stats(Mode::Program, Some(UID), acked)]);
+        }
+        assert!(matches!(never.prove_part(1), Err(Unproven::NeverRan { looks: 3, .. })));
+        let idle = Unproven::Idle { what: "reports", before: 0, after: 0 };
+        assert_eq!(silent.prove_part(1), Err(idle));
+    }
+
+    #[test]
+    fn a_policy_must_have_decided() {
+        let decided = |decisions| {
+            let mut stats = stats(Mode::Program, Some(UID), 1000 + u64::from(decisions));
+            stats.policy = Some(FlowPolicy { decisions, ..FlowPolicy::default() });
+            stats
+        };
+        let mut witness = healthy(Steering::Policy(Some(UID)));
+        let idle = Unproven::Idle { what: "decisions", before: 0, after: 0 };
+        assert_eq!(witness.prove_whole(1, 1_000_000).unwrap_err(), idle);
+        witness.look(&[decided(5)]);
+        assert!(witness.prove_whole(1, 1_000_000).unwrap().counts().any(|c| c == ("decisions", 5)));
+    }
+
+    #[test]
+    fn a_native_flow_must_be_native() {
+        let mut witness = Witness::new(Steering::Native);
+        witness.look(&[stats(Mode::NativeNoProgram, None, 0)]);
+        witness.look(&[stats(Mode::NativeNoProgram, None, 9)]);
+        assert!(witness.prove_part(1).is_ok());
+        witness.look(&[stats(Mode::Program, Some(UID), 10)]);
+        assert_eq!(
+            witness.prove_part(1).unwrap_err(),
+            Unproven::NotNative { flow: FLOW, mode: Mode::Program }
+        );
+    }
+
+    #[test]
+    fn a_proof_holds_no_zero() {
+        assert!(Proof::counted("ACKs", 0).is_err());
+        assert!(Proof::grown("ACKs", 5, 4).is_err());
+        assert_eq!(
+            Proof::exactly("decisions", 9, 10),
+            Err(Unproven::Count { what: "decisions", counted: 9, wanted: 10 })
+        );
+        assert!(all([]).is_err());
+        let two = all([&Proof::counted("ACKs", 2).unwrap(), &Proof::counted("ACKs", 3).unwrap()]).unwrap();
+        assert_eq!(serde_json::to_string(&two).unwrap(), r#"{"ACKs":5}"#);
+    }
+}
