@@ -10,6 +10,9 @@ pub const FIGURE_VERSION: u32 = 2;
 /// Values measured one right after the other: of what the figure is about, and of its baseline.
 pub type Pair = (f64, f64);
 
+/// Many values of each, measured one right after the other.
+pub type Block = (Vec<f64>, Vec<f64>);
+
 /// One figure: a value beside its baseline, from one run that alternated between the two.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Figure {
@@ -78,7 +81,7 @@ impl Figure {
         name: impl Into<String>,
         unit: &'static str,
         baseline_name: impl Into<String>,
-        (blocks, q): (&[(Vec<f64>, Vec<f64>)], f64),
+        (blocks, q): (&[Block], f64),
         proof: &Proof,
     ) -> Figure {
         let pairs: Vec<Pair> = blocks.iter().map(|(a, b)| (percentile(a, q), percentile(b, q))).collect();

@@ -24,7 +24,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::agent::{OurAgent, Portus, START};
 use crate::cores::OneCore;
 use crate::error::{BenchError, context};
-use crate::figure::Figure;
+use crate::figure::{Block, Figure};
 use crate::proof::Proof;
 use crate::v1::V1;
 
@@ -373,7 +373,7 @@ fn measure(prefix: &str, wake: &str, mode: Mode, other: usize) -> Result<Vec<Fig
     for one in all {
         let answered: usize = one.blocks.iter().map(Vec::len).sum();
         let proof = Proof::exactly("messages answered", answered as u64, (BLOCK * BLOCKS) as u64)?;
-        let blocks: Vec<(Vec<f64>, Vec<f64>)> = one.blocks.into_iter().zip(baseline.clone()).collect();
+        let blocks: Vec<Block> = one.blocks.into_iter().zip(baseline.clone()).collect();
         for (q, label) in [(0.5, "p50"), (0.99, "p99")] {
             let name = format!("{prefix}.{}.{label}", one.name);
             let baseline = format!("portus over its unix datagrams{how}, {label}");
