@@ -17,7 +17,7 @@ test: ## everything that CI checks
 	@.ci/setup test
 	@.ci/checks
 
-attack:  ## every figure; needs root and a quiet machine
+bench: build ## every figure; needs root and a quiet machine
 	cargo build --release --quiet -p ccplane-oracle
 	$(CCPLANE) bench --all
 

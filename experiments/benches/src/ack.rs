@@ -312,3 +312,77 @@ fn beat(datapath: &mut EbpfDatapath, time: Duration, witness: &mut Witness) -> O
         std::thread::sleep(BEAT);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::proof::Unproven;
+    use ccplane_contract::Mode;
+
+    /// On a live flow of the kernel: each way in which a figure would not be Reno's is an error.
+    #[test]
+    fn a_live_flow_that_is_not_steered_is_no_figure() {
+        let missing = ccplane_ebpf::checks().into_iter().find(|check| !check.ok).map(|check| check.found);
+        if let Some(why) = missing.or((!ccplane_emulator::netns::available()).then(|| "no namespaces".into()))
+        {
+            ccplane_testing::skipped("a_live_flow_that_is_not_steered_is_no_figure", why);
+            return;
+        }
+        let (program, mut fields) = reno().unwrap();
+        fields.retain(|(field, _)| *field != Field::Cwnd);
+        let tried = steer::attached("w", |datapath, name| {
+            datapath.install(RENO, &program)?;
+            datapath.install_empty(EMPTY)?;
+            let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
+            veth::connect(&a, &b)?;
+            let mut watch = |datapath: &mut EbpfDatapath| {
+                let mut witness = Witness::new(Steering::Program(Some(RENO)));
+                let created = beat(datapath, WINDOW, &mut witness);
+                (created, witness.prove_part(1))
+            };
+            let mut found = vec![watch(datapath).1];
+            let traffic = BulkFlow::start(&steer::bulk(name, steer::LONG), &a, &b, Instant::now())?;
+            let (flow, never) = watch(datapath);
+            found.push(never);
+            let flow = flow.ok_or_else(|| BenchError::Missing("no flow".into()))?;
+            let settle = |datapath: &mut EbpfDatapath| {
+                beat(datapath, WINDOW, &mut Witness::new(Steering::Native));
+            };
+            datapath.set_program(flow, RENO, &fields)?;
+            settle(datapath);
+            found.push(watch(datapath).1);
+            datapath.set_program(flow, EMPTY, &[])?;
+            settle(datapath);
+            found.push(watch(datapath).1);
+            datapath.set_program(flow, RENO, &fields)?;
+            settle(datapath);
+            // Half of a window under the program, half under the kernel's Reno.
+            let mut witness = Witness::new(Steering::Program(Some(RENO)));
+            beat(datapath, WINDOW, &mut witness);
+            datapath.release(flow)?;
+            beat(datapath, WINDOW, &mut witness);
+            found.push(witness.prove_part(1));
+            let _account = context("account BPF run time", account())?;
+            let mut live = Live { datapath, flow, fields: &fields, witness };
+            traffic.stop();
+            traffic.finish()?;
+            found.push(match live.per_ack(Behind::Reno) {
+                Err(BenchError::Unproven(why)) => Err(why),
+                Err(BenchError::Datapath(_)) => Err(Unproven::NoFlow { found: 0, wanted: 1 }),
+                Err(other) => return Err(other),
+                Ok((_, proof)) => Ok(proof),
+            });
+            Ok(found)
+        });
+        let found = tried.unwrap();
+        assert_eq!(found[0], Err(Unproven::NoFlow { found: 0, wanted: 1 }), "no flow");
+        assert!(matches!(found[1], Err(Unproven::NeverRan { mode: Mode::NativeNoProgram, .. })), "{found:?}");
+        assert!(found[2].is_ok(), "under Reno: {found:?}");
+        let replaced = matches!(found[3], Err(Unproven::Replaced { found: Some(EMPTY), .. }));
+        assert!(replaced, "another program: {found:?}");
+        let left = matches!(found[4], Err(Unproven::LeftProgram { mode: Mode::NativeNoProgram, .. }));
+        assert!(left, "fell to native: {found:?}");
+        assert!(found[5].is_err(), "no ACKs: {found:?}");
+    }
+}

@@ -142,3 +142,95 @@ impl Lab {
         Ok(Cost { packets, ns, memory_bytes: sim.memory_bytes() as u64, proof })
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::proof::Unproven;
+    use ccplane_contract::Mode;
+
+    const TICKS: u64 = 40;
+    const OTHER: ProgramUid = ProgramUid(2);
+    const COUNTS: &str = "(def (Report (acked 0)))
+        (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))
+        (when (> Micros 10000) (:= Micros 0) (report))";
+
+    /// What a run proves in which `meddle` is called at each tick, with its number.
+    fn proved(meddle: &mut dyn FnMut(u64, &mut dyn Datapath)) -> Result<Proof, Unproven> {
+        let lab = Lab::new().unwrap();
+        let capacity = Capacity::Rate { bit_per_s: SHARE_BIT_PER_S };
+        let link = LinkConfig::new(capacity, DELAY_US * 1000, QueueLimit::Packets(20));
+        let mut sim = SimDatapath::new(SimConfig::new(vec![link], 1)).unwrap();
+        sim.install(RENO, &lab.program).unwrap();
+        sim.install(OTHER, &ccplane_program::compile(COUNTS).unwrap()).unwrap();
+        sim.add_flow(&FlowConfig::new(Source::Bulk, DELAY_US)).unwrap();
+        let mut witness = Witness::new(Steering::Program(Some(RENO)));
+        let mut tick = 0;
+        sim.run(TICKS * TICK_US, TICK_US, &mut |_, wake, datapath| match wake {
+            Wake::Event(Event::Created { flow, .. }) => {
+                datapath.set_program(flow, RENO, &lab.fields).unwrap();
+            }
+            Wake::Event(event) => witness.hear(&event),
+            Wake::Tick => {
+                tick += 1;
+                if !(20..30).contains(&tick) {
+                    datapath.heartbeat();
+                }
+                meddle(tick, datapath);
+                // Looks are far apart: what happens between two of them must show, too.
+                if tick % 10 == 5 {
+                    witness.look(&datapath.flows());
+                }
+            }
+        });
+        witness.look(&sim.flows());
+        witness.prove_part(1)
+    }
+
+    /// As if the agent lived all the time.
+    fn alive(datapath: &mut dyn Datapath) {
+        datapath.heartbeat();
+    }
+
+    #[test]
+    fn a_sound_run_is_proved() {
+        let proof = proved(&mut |_, datapath| alive(datapath)).unwrap();
+        assert!(proof.counts().all(|(_, count)| count > 0));
+    }
+
+    #[test]
+    fn a_flow_whose_agent_fell_silent_is_no_figure() {
+        let error = proved(&mut |_, _| {}).unwrap_err();
+        assert!(matches!(error, Unproven::LeftProgram { mode: Mode::NativeAgentSilent, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_flow_that_was_released_is_no_figure_though_its_program_came_back() {
+        let lab = Lab::new().unwrap();
+        // Between the looks at 15 and 25.
+        let released = proved(&mut |tick, datapath| {
+            alive(datapath);
+            let flow = datapath.flows().first().map(|f| f.flow);
+            match (tick, flow) {
+                (16, Some(flow)) => datapath.release(flow).unwrap(),
+                (24, Some(flow)) => datapath.set_program(flow, RENO, &lab.fields).unwrap(),
+                _ => {}
+            }
+        });
+        assert!(matches!(released, Err(Unproven::Coverage { .. })), "{released:?}");
+    }
+
+    #[test]
+    fn a_flow_whose_program_was_replaced_is_no_figure() {
+        let replaced = proved(&mut |tick, datapath| {
+            alive(datapath);
+            let flow = datapath.flows().first().map(|f| f.flow);
+            if let (16, Some(flow)) = (tick, flow) {
+                datapath.set_program(flow, OTHER, &[]).unwrap();
+            }
+        });
+        let Err(Unproven::Replaced { flow, .. }) = &replaced else { panic!("{replaced:?}") };
+        assert_eq!(replaced, Err(Unproven::Replaced { flow: *flow, wanted: Some(RENO), found: Some(OTHER) }));
+    }
+}
