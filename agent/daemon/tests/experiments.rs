@@ -82,6 +82,21 @@ fn bench_lists_what_there_is() {
     }
 }
 
+/// Beside no baseline there is no figure: the program of the other side is not where this copy of ours lies.
+#[test]
+fn bench_fails_where_the_other_side_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("ccplane");
+    fs::copy(env!("CARGO_BIN_EXE_ccplane"), &alone).unwrap();
+    let output = std::process::Command::new(&alone).args(["bench", "agent.rss", "--json"]).output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(1), ""), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("agent.rss: no baseline: ccplane-portus is not built"),
+        "{}",
+        stderr(&output)
+    );
+}
+
 #[test]
 fn link_shells_return_as_their_command_does() {
     if let Some(missing) = ccplane_runner::demo::missing_for_links().first() {

@@ -73,6 +73,17 @@ impl Process {
         context("signal an agent", kill(process, signal).map_err(Into::into))
     }
 
+    /// How often its threads have gone to sleep so far (proc(5), voluntary_ctxt_switches).
+    pub fn sleeps(&self) -> Result<u64, BenchError> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id()));
+        let sleeps = |thread: std::fs::DirEntry| -> Option<u64> {
+            let status = std::fs::read_to_string(thread.path().join("status")).ok()?;
+            let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?;
+            line.trim().parse().ok()
+        };
+        Ok(context("list an agent's threads", threads)?.flatten().filter_map(sleeps).sum())
+    }
+
     /// Resident memory, MiB.
     pub fn rss_mib(&self) -> Result<f64, BenchError> {
         let path = format!("/proc/{}/status", self.0.id());

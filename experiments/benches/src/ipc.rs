@@ -21,11 +21,11 @@ use ccplane_contract::{
 use ccplane_program::ir::Program;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::agent::{OurAgent, Portus, START};
+use crate::agent::{OurAgent, Portus, Process, START};
 use crate::cores::OneCore;
 use crate::error::{BenchError, context};
 use crate::figure::{Block, Figure};
-use crate::proof::Proof;
+use crate::proof::{Proof, Unproven};
 use crate::v1::V1;
 
 /// Round trips of one block; blocks alternate.
@@ -333,6 +333,15 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     Ok(figures)
 }
 
+/// That an agent that is to poll did: it slept far less often than it answered.
+fn never_slept(before: u64, after: u64) -> Result<(), Unproven> {
+    let counted = after.saturating_sub(before);
+    if counted > BLOCK as u64 / 10 {
+        return Err(Unproven::Count { what: "sleeps of an agent that is to poll", counted, wanted: 0 });
+    }
+    Ok(())
+}
+
 fn measure(prefix: &str, wake: &str, mode: Mode, other: usize) -> Result<Vec<Figure>, BenchError> {
     let there = OneCore::nth(other);
     let agent = OurAgent::start("ccp-reno", wake, false)?;
@@ -364,7 +373,17 @@ fn measure(prefix: &str, wake: &str, mode: Mode, other: usize) -> Result<Vec<Fig
         for one in &mut all {
             agent.process.pause(one.asks != Asks::Ours)?;
             portus.process.pause(one.asks != Asks::Portus)?;
+            let asked = match one.asks {
+                Asks::Ours => Some(&agent.process),
+                Asks::Portus => Some(&portus.process),
+                Asks::None => None,
+            };
+            let sleeps = |process: Option<&Process>| process.map_or(Ok(0), Process::sleeps);
+            let before = sleeps(asked)?;
             one.blocks.push((one.block)()?);
+            if polls {
+                never_slept(before, sleeps(asked)?)?;
+            }
         }
     }
     let baseline = all.pop().map(|portus| portus.blocks).unwrap_or_default();
@@ -381,4 +400,16 @@ fn measure(prefix: &str, wake: &str, mode: Mode, other: usize) -> Result<Vec<Fig
         }
     }
     Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_sleeps_does_not_poll() {
+        assert!(never_slept(5, 5).is_ok() && never_slept(5, 100).is_ok());
+        let slept = Unproven::Count { what: "sleeps of an agent that is to poll", counted: 2000, wanted: 0 };
+        assert_eq!(never_slept(5, 2005), Err(slept));
+    }
 }

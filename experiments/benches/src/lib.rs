@@ -62,7 +62,7 @@ pub const ALL: &[Bench] = &[
     },
     Bench {
         name: "push.ebpf.live",
-        what: "a loaded program to the first ACK of a live flow on it, against a byte over a pipe and back",
+        what: "a loaded program to the first ACK of a live flow on it, against a byte into a pipe and out of it",
         seconds: 10,
         run: push::live,
     },

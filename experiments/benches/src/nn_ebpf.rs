@@ -50,7 +50,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
         wide.push((w16.time(RUNS)?, loops[1]));
         let (ns, proof) = decision.time()?;
         decided.push(proof);
-        all.push((ns, narrow));
+        all.push((ns, loops[0]));
     }
     let same = "run by the kernel; the same bits as the oracle on every state";
     let (int8, float32) = ("a plain int8 loop in user space", "a float32 loop in user space");
@@ -58,7 +58,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
         Figure::paired("nn.ebpf.aurora", "ns", int8, &plain, &agreed).noted(same),
         Figure::paired("nn.ebpf.aurora.float", "ns", float32, &float, &agreed),
         Figure::paired("nn.ebpf.aurora.w16", "ns", float32, &wide, &agreed).noted(same),
-        Figure::paired("nn.ebpf.aurora.decision", "ns", "its inference", &all, &proof::all(&decided)?)
+        Figure::paired("nn.ebpf.aurora.decision", "ns", int8, &all, &proof::all(&decided)?)
             .noted("all of (policy slot): snapshot, inference, bound, action map, monitor"),
     ])
 }

@@ -381,7 +381,8 @@ fn fault(steering: Steering, watched: &Watched, stats: &FlowStats) -> Option<Unp
         return (mode == Mode::Program).then_some(Unproven::NotNative { flow, mode });
     }
     let (wanted, found) = (steering.program(), stats.program);
-    if mode == Mode::Program && wanted.is_some() && found != wanted {
+    // None: it is about to be released, which shows in the mode of its next ACK.
+    if mode == Mode::Program && wanted.is_some() && found.is_some() && found != wanted {
         return Some(Unproven::Replaced { flow, wanted, found });
     }
     // A flow begins without a program. What must not be is that it loses it.

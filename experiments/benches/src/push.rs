@@ -76,7 +76,7 @@ fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Vec<Pair>, Proof),
 }
 
 fn push(datapath: &mut EbpfDatapath, flow: FlowId) -> Result<(Vec<Pair>, Proof), BenchError> {
-    let (mut pairs, mut pipe) = (Vec::with_capacity(PUSHES), Pipe::start()?);
+    let (mut pairs, mut pipe) = (Vec::with_capacity(PUSHES), Pipe::new()?);
     let mut witness = Witness::new(Steering::Program(None));
     for n in 0..PUSHES {
         let uid = if n % 2 == 0 { A } else { B };
@@ -89,7 +89,7 @@ fn push(datapath: &mut EbpfDatapath, flow: FlowId) -> Result<(Vec<Pair>, Proof),
         let flows = datapath.flows();
         witness.look(&flows);
         // The ACK's time is when the stack began with it, which may be before the push that it met.
-        pairs.push((first_ack_us.saturating_sub(pushed_us) as f64, pipe.round_trip_us()?));
+        pairs.push((first_ack_us.saturating_sub(pushed_us) as f64, pipe.turn_us()?));
         std::thread::sleep(PAUSE);
     }
     let first = Proof::exactly("first reports of a program", pairs.len() as u64, PUSHES as u64)?;

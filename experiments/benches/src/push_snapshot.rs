@@ -157,7 +157,7 @@ fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Took, Proof), Benc
         _ => None,
     })?;
     datapath.set_program(flow, PROGRAM, &[])?;
-    let (mut took, mut pipe) = (Took::default(), Pipe::start()?);
+    let (mut took, mut pipe) = (Took::default(), Pipe::new()?);
     let mut witness = Witness::new(Steering::Policy(Some(PROGRAM)));
     for uid in (2..PUSHES as u32 + 2).filter_map(NonZeroU32::new) {
         let pushed = push(datapath, bytes, uid)?;
@@ -173,7 +173,7 @@ fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Took, Proof), Benc
         })?;
         let flows = datapath.flows();
         witness.look(&flows);
-        let pipe_us = pipe.round_trip_us()?;
+        let pipe_us = pipe.turn_us()?;
         took.whole.push((pushed.whole_us, pipe_us));
         took.load.push((pushed.load_us, pipe_us));
         took.write.push(((pushed.load_us - proof).max(0.0), copy));

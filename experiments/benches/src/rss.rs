@@ -13,10 +13,10 @@ const REPORTS: u32 = 3;
 
 /// Runs the benchmark.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
+    let portus = Portus::start()?;
     let agent = OurAgent::start("ccp-reno", "sleep", false)?;
     let empty = agent.process.rss_mib()?;
     let (ours, proof) = full(&agent.process, &agent.socket, &agent.dir.path().join("datapath.sock"))?;
-    let portus = Portus::start()?;
     let at = agent.dir.path().join("portus-datapath.sock");
     let (theirs, their_proof) = full(&portus.process, &portus.socket, &at)?;
     let figure = Figure::paired("agent.rss", "MiB", "portus", &[(ours, theirs)], &proof.and(&their_proof));

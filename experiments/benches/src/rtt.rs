@@ -43,7 +43,7 @@ fn kernel_round_trip(probe: &Probe) -> Result<u64, BenchError> {
 }
 
 /// An idle connection in a namespace of its own, under the agent's congestion control.
-fn idle_flow(name: &str) -> Result<(Namespace, TcpStream, TcpStream), BenchError> {
+pub fn idle_flow(name: &str) -> Result<(Namespace, TcpStream, TcpStream), BenchError> {
     let namespace = Namespace::anonymous()?;
     let connect = || -> std::io::Result<(TcpStream, TcpStream)> {
         let listener = TcpListener::bind("127.0.0.1:0")?;

@@ -174,7 +174,7 @@ mod tests {
             Wake::Event(event) => witness.hear(&event),
             Wake::Tick => {
                 tick += 1;
-                if !(20..30).contains(&tick) {
+                if !(20..37).contains(&tick) {
                     datapath.heartbeat();
                 }
                 meddle(tick, datapath);
