@@ -1,7 +1,7 @@
 //! `push.snapshot`: what a push costs, how soon flows decide by a new snapshot, and whether any decision ever sees half of one.
 //!
-//! A push is what the agent does with the bytes of a snapshot: they are parsed, their hash and bounds are checked, and
-//! the datapath proves once more that no sum of the network overflows, writes the image into a free buffer and flips the slot.
+//! A push is what the agent does with the bytes of a snapshot: they are parsed, their hash and bounds are checked, it is admitted
+//! (as it comes, unsigned), and the datapath proves once more that no sum of the network overflows, writes the image into a free buffer and flips the slot.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -22,7 +22,7 @@ use ccplane_emulator::veth;
 use ccplane_infer::image::{self, map};
 use ccplane_infer::{Bits, Model, Shape};
 use ccplane_program::vm::{Flow, Prims};
-use ccplane_quantize::snapshot::{DeployOptions, Snapshot};
+use ccplane_quantize::snapshot::{Admission, DeployOptions, Snapshot, Trust};
 use ccplane_runner::traffic::BulkFlow;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
@@ -197,7 +197,8 @@ struct Pushed {
 /// Pushes a snapshot's bytes as the agent does: parses and checks them, and has the datapath load them.
 fn push(datapath: &mut EbpfDatapath, bytes: &[u8], uid: NonZeroU32) -> Result<Pushed, BenchError> {
     let start = Instant::now();
-    let snapshot = parsed(black_box(bytes))?;
+    let admitted = Trust::Any.admit(parsed(black_box(bytes))?, &Admission::default());
+    let snapshot = admitted.map_err(|e| BenchError::Missing(format!("a snapshot as shipped: {e}")))?;
     let image: Arc<[u64]> = snapshot.image(&DeployOptions { uid, ..DeployOptions::ONLY }).into();
     let command = Command::Push { slot: SLOT, image: Arc::clone(&image), part: Part::Active };
     let (at_us, loading) = (clock_us(), Instant::now());
