@@ -8,7 +8,7 @@ use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, Field, Flow
 use ccplane_contract::{Part, SlotStats, SlotTable, check_fields};
 use ccplane_infer::Shape;
 use ccplane_netsim::workload::Arrival;
-use ccplane_netsim::{CrossConfig, FlowIndex, Network, Occurrence};
+use ccplane_netsim::{CrossConfig, FlowIndex, LinkChange, Network, Occurrence};
 use ccplane_program::ir::{MAX_REGS, Program};
 use std::collections::BTreeMap;
 
@@ -131,6 +131,14 @@ impl SimDatapath {
     /// The first field outside its limits; nothing is changed then.
     pub fn add_cross(&mut self, config: &CrossConfig) -> Result<u32, SimError> {
         Ok(self.net.add_cross(config)?)
+    }
+
+    /// Makes a link another from now on.
+    ///
+    /// # Errors
+    /// The first field outside its limits, or there is no such link or rate; nothing is changed then.
+    pub fn change_link(&mut self, link: u8, change: &LinkChange) -> Result<(), SimError> {
+        Ok(self.net.change_link(link, change)?)
     }
 
     /// How long a flow took from its start until its last byte was acknowledged, or it was closed, microseconds;

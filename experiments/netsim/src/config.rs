@@ -121,6 +121,17 @@ pub struct LinkConfig {
     pub outages: Vec<Outage>,
 }
 
+/// What becomes of a link while it runs; what is `None` stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LinkChange {
+    /// Its rate from the next packet on, bits per second; links that follow a trace have none.
+    pub bit_per_s: Option<u64>,
+    /// Its propagation delay, nanoseconds. Packets stay in order: after a shorter one they wait for those under way.
+    pub delay_ns: Option<u64>,
+    /// Probability that a packet is lost before it reaches the queue, millionths.
+    pub loss_ppm: Option<u32>,
+}
+
 /// How a receiver acknowledges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Acks {
@@ -185,6 +196,12 @@ pub enum ConfigError {
     OutageOrder {
         /// Which, from 0.
         index: usize,
+    },
+    /// The rate of a link that follows a trace cannot be changed.
+    #[error("link {link} follows a trace: it has no bit_per_s to change")]
+    NoRate {
+        /// The index.
+        link: u8,
     },
     /// A path crosses a link that does not exist.
     #[error("link {found} does not exist, the network has {links}")]
@@ -259,6 +276,14 @@ impl LinkConfig {
             free_from_ns = outage.until_ns + 1;
         }
         Ok(())
+    }
+}
+
+impl LinkChange {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        within("bit_per_s", self.bit_per_s.unwrap_or(1), 1, MAX_RATE_BIT_PER_S)?;
+        within("delay_ns", self.delay_ns.unwrap_or(0), 0, MAX_DELAY_NS)?;
+        within("loss_ppm", self.loss_ppm.unwrap_or(0).into(), 0, PPM.into())
     }
 }
 

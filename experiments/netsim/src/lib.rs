@@ -33,7 +33,9 @@ mod topology;
 pub mod trace;
 pub mod workload;
 
-pub use config::{Acks, Capacity, ConfigError, Discipline, LinkConfig, Outage, PathConfig, QueueLimit};
+pub use config::{
+    Acks, Capacity, ConfigError, Discipline, LinkChange, LinkConfig, Outage, PathConfig, QueueLimit,
+};
 pub use cross::{CrossConfig, CrossPattern, CrossStats, CrossTimes};
 pub use link::LinkStats;
 pub use network::{ACK_BYTES, FlowIndex, MAX_CROSS, Network, Occurrence, Segment, TIMERS_PER_FLOW};

@@ -3,7 +3,7 @@
 //! A link keeps no clock and schedules nothing itself: [`Link::enqueue`] and [`Link::serve`] say when it wants
 //! to be served next.
 
-use crate::config::{Capacity, LinkConfig, Outage, PPM};
+use crate::config::{Capacity, LinkChange, LinkConfig, Outage, PPM};
 use crate::network::Packet;
 use crate::queue::Queue;
 use crate::trace::{OPPORTUNITY_BYTES, Schedule};
@@ -88,7 +88,7 @@ impl Link {
         Link {
             server,
             queue: Queue::new(config, seed, index),
-            loss_threshold: (u64::from(config.loss_ppm) << 32) / u64::from(PPM),
+            loss_threshold: loss_threshold(config.loss_ppm),
             rng,
             in_service: None,
             asked: false,
@@ -97,6 +97,18 @@ impl Link {
             jitter: (config.jitter_ns > 0).then(jitter),
             stats: LinkStats::default(),
         }
+    }
+
+    /// Makes it another; false if it follows a trace and was to have another rate: nothing is changed then.
+    pub(crate) fn change(&mut self, change: &LinkChange) -> bool {
+        match (&mut self.server, change.bit_per_s) {
+            (_, None) => {}
+            (Server::Rate { bit_per_s, remainder }, Some(rate)) => (*bit_per_s, *remainder) = (rate, 0),
+            (Server::Trace(_), Some(_)) => return false,
+        }
+        self.delay_ns = change.delay_ns.unwrap_or(self.delay_ns);
+        self.loss_threshold = change.loss_ppm.map_or(self.loss_threshold, loss_threshold);
+        true
     }
 
     /// Offers a packet. Packets that don't get through go to `drop`. When the link, idle until now, wants to be
@@ -269,6 +281,11 @@ impl Link {
     pub(crate) fn packets(&self) -> impl Iterator<Item = &Packet> {
         self.in_service.iter().map(|s| &s.packet).chain(self.queue.packets())
     }
+}
+
+/// Of 2^32.
+fn loss_threshold(loss_ppm: u32) -> u64 {
+    (u64::from(loss_ppm) << 32) / u64::from(PPM)
 }
 
 #[inline]

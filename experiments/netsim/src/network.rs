@@ -1,6 +1,6 @@
 //! The network: links, paths, receivers and timers around one event queue.
 
-use crate::config::{ConfigError, LinkConfig, PathConfig, check_counts, check_flows, within};
+use crate::config::{ConfigError, LinkChange, LinkConfig, PathConfig, check_counts, check_flows, within};
 use crate::cross::{Cross, CrossConfig, CrossStats};
 use crate::events::{EventQueue, LaneId, Next};
 use crate::link::{Link, LinkStats};
@@ -249,6 +249,18 @@ impl Network {
             self.events.schedule_rare(config.start_ns.max(self.now_ns), Single::Cross(index as u32));
         }
         Ok(index as u32)
+    }
+
+    /// Makes a link another from now on; the packet in service leaves as it would have.
+    ///
+    /// # Errors
+    /// The first field outside its limits, or there is no such link or rate; nothing is changed then.
+    pub fn change_link(&mut self, link: u8, change: &LinkChange) -> Result<(), ConfigError> {
+        change.check()?;
+        let links = self.links.len();
+        let changed =
+            self.links.get_mut(usize::from(link)).ok_or(ConfigError::NoLink { found: link, links })?;
+        if changed.change(change) { Ok(()) } else { Err(ConfigError::NoRate { link }) }
     }
 
     /// Virtual time, nanoseconds.

@@ -3,7 +3,8 @@
 
 use ccplane_netsim::trace::Trace;
 use ccplane_netsim::{
-    Acks, Capacity, ConfigError, FlowIndex, LinkConfig, Network, Occurrence, PathConfig, QueueLimit, Segment,
+    Acks, Capacity, ConfigError, FlowIndex, LinkChange, LinkConfig, Network, Occurrence, PathConfig,
+    QueueLimit, Segment,
 };
 use proptest::prelude::*;
 
@@ -318,4 +319,41 @@ proptest! {
         prop_assert_eq!(w.net.sent(), w.sent.iter().sum::<u64>());
         prop_assert_eq!(w.net.sent(), gone + arrived + w.net.in_network());
     }
+}
+
+/// Half of the rate, three times the delay, and then everything is lost.
+#[test]
+fn a_link_changes_while_it_runs() {
+    let mut w = World::new(vec![rate(12)], 1);
+    w.flow(&path(&[0]), 40);
+    w.run(S);
+    let change = LinkChange { bit_per_s: Some(6_000_000), delay_ns: Some(30 * MS), loss_ppm: None };
+    w.net.change_link(0, &change).unwrap();
+    assert_eq!(w.net.base_rtt_ns(0), Some(40 * MS));
+    w.run(2 * S);
+    let before = w.acked[0];
+    w.run(3 * S);
+    assert_eq!(w.acked[0] - before, 500);
+    // 40 in flight, one leaves each 2 ms.
+    assert_eq!(w.last_rtt_ns[0], 80 * MS);
+    // Shorter again: nobody overtakes, none is lost, and the 15 that were under way come beside those behind them.
+    w.net.change_link(0, &LinkChange { delay_ns: Some(0), ..LinkChange::default() }).unwrap();
+    w.run(4 * S);
+    assert_eq!(w.acked[0] - before - 500, 515);
+    w.net.change_link(0, &LinkChange { loss_ppm: Some(1_000_000), ..LinkChange::default() }).unwrap();
+    w.run(5 * S);
+    assert_eq!(w.net.link_stats(0).unwrap().lost, 40);
+}
+
+#[test]
+fn a_change_that_cannot_be_changes_nothing() {
+    let trace = Trace::parse("1\n").unwrap();
+    let mut net = Network::new(vec![rate(12), link(Capacity::Trace { trace, repeat: true })], 1).unwrap();
+    let slow = LinkChange { bit_per_s: Some(1), delay_ns: Some(0), loss_ppm: None };
+    assert_eq!(net.change_link(1, &slow), Err(ConfigError::NoRate { link: 1 }));
+    assert_eq!(net.change_link(2, &slow), Err(ConfigError::NoLink { found: 2, links: 2 }));
+    let lossy = LinkChange { loss_ppm: Some(1_000_001), delay_ns: Some(0), bit_per_s: None };
+    assert!(matches!(net.change_link(0, &lossy), Err(ConfigError::OutOfRange { field: "loss_ppm", .. })));
+    let flow = net.add_flow(&path(&[0, 1])).unwrap();
+    assert_eq!(net.base_rtt_ns(flow), Some(30 * MS));
 }

@@ -8,7 +8,7 @@ use ccplane_core::{
     AttachError, Catalog, CatalogError, Config, Core, Counters, DatapathId, NATIVE, Rule, Rules, RulesError,
     drive,
 };
-use ccplane_netsim::{CrossConfig, LinkConfig};
+use ccplane_netsim::{CrossConfig, LinkChange, LinkConfig};
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, SimError, Source};
 
 const SIM: DatapathId = DatapathId(0);
@@ -45,6 +45,25 @@ pub struct Simulation {
     pub flows: Vec<SimFlow>,
     /// Traffic without congestion control beside them.
     pub cross: Vec<CrossConfig>,
+    /// What becomes of links, in order of time.
+    pub changes: Vec<SimChange>,
+}
+
+/// What becomes of a link at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SimChange {
+    /// When, microseconds.
+    pub at_us: u64,
+    /// The link.
+    pub link: u8,
+    /// How it changes.
+    pub change: LinkChange,
+}
+
+/// What works beside a simulation's agent, such as a learner: it hears of rows and decisions, and may propose snapshots.
+pub trait Beside {
+    /// Called after each turn of the agent's loop, with virtual time in microseconds.
+    fn turned(&mut self, core: &mut Core, now_us: u64);
 }
 
 impl Simulation {
@@ -62,6 +81,7 @@ impl Simulation {
             min_rto_us: DEFAULT_MIN_RTO_US,
             flows: Vec::new(),
             cross: Vec::new(),
+            changes: Vec::new(),
         }
     }
 }
@@ -119,7 +139,7 @@ pub enum SimulateError {
     Stopped,
 }
 
-/// Simulates to the end. `look` is called every `look_every_us` of virtual time, and says whether to go on.
+/// Simulates to the end, with nothing beside the agent. `look` is called every `look_every_us` of virtual time, and says whether to go on.
 ///
 /// # Errors
 /// An algorithm that there is not, a number outside its limits, or `look` said to stop.
@@ -128,6 +148,20 @@ pub fn run(
     algorithms: &[Arc<dyn Algorithm>],
     look_every_us: u64,
     look: &mut dyn FnMut(&SimDatapath) -> bool,
+) -> Result<Simulated, SimulateError> {
+    run_beside(simulation, algorithms, look_every_us, look, None)
+}
+
+/// The same with something beside the agent, which then samples its flows' paths with each batch of rows.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_beside(
+    simulation: &Simulation,
+    algorithms: &[Arc<dyn Algorithm>],
+    look_every_us: u64,
+    look: &mut dyn FnMut(&SimDatapath) -> bool,
+    mut beside: Option<&mut (dyn Beside + '_)>,
 ) -> Result<Simulated, SimulateError> {
     if simulation.flows.len() > MAX_FLOWS {
         return Err(SimulateError::TooMany { found: simulation.flows.len(), limit: MAX_FLOWS });
@@ -145,7 +179,11 @@ pub fn run(
     let port = |name: &str| FIRST_PORT + names.iter().position(|n| *n == name).unwrap_or(0) as u16;
     let rule = |name: &&str| Rule { remote_port: Some(port(name)..=port(name)), ..Rule::any(name) };
     let rules = Rules { rules: names.iter().map(rule).collect(), default: NATIVE.to_owned() };
-    let mut core = Core::new(Catalog::new(algorithms.to_vec(), 1)?, rules, Config::default())?;
+    let mut limits = Config::default();
+    if beside.is_some() {
+        limits.look_us = limits.batch_us;
+    }
+    let mut core = Core::new(Catalog::new(algorithms.to_vec(), 1)?, rules, limits)?;
     core.attach(SIM, datapath.capabilities(), 0)?;
 
     let mut flows = Vec::with_capacity(simulation.flows.len());
@@ -153,6 +191,7 @@ pub fn run(
         simulation.flows.iter().enumerate().filter_map(|(n, f)| Some((f.stop_us?, n))).collect();
     closing.sort_unstable_by_key(|c| std::cmp::Reverse(*c));
     let mut next_look_us = look_every_us.max(1);
+    let mut changes = simulation.changes.iter().peekable();
     while datapath.now_us() < simulation.duration_us {
         // Flows are added as their time comes, so that those to come cost nothing.
         let horizon_us = simulation.duration_us.min(datapath.now_us() + TICK_US).min(next_look_us);
@@ -160,8 +199,12 @@ pub fn run(
             flows.push(add(&mut datapath, flow, port(&flow.algorithm), simulation)?);
         }
         let until_us = closing.last().map_or(horizon_us, |(at_us, _)| horizon_us.min(*at_us));
+        let until_us = changes.peek().map_or(until_us, |change| until_us.min(change.at_us));
         datapath.step_to_event(until_us);
         let now_us = datapath.now_us();
+        while let Some(change) = changes.next_if(|change| change.at_us <= now_us) {
+            datapath.change_link(change.link, &change.change)?;
+        }
         while let Some((_, flow)) = closing.pop_if(|(at_us, _)| *at_us <= now_us) {
             if let Some(id) = flows.get(flow) {
                 // One that has ended on its own is closed already.
@@ -169,6 +212,9 @@ pub fn run(
             }
         }
         drive(&mut core, SIM, &mut datapath, now_us);
+        if let Some(beside) = &mut beside {
+            beside.turned(&mut core, now_us);
+        }
         if now_us >= next_look_us {
             next_look_us += look_every_us.max(1);
             if !look(&datapath) {
@@ -236,6 +282,37 @@ mod tests {
         assert!(done.counters.reports > 0);
         let again = run(&simulation(), &algorithms, 1_000_000, &mut |_| true).unwrap();
         assert_eq!(acked(&done), acked(&again));
+    }
+
+    /// From half of the rate and twice the delay on.
+    #[test]
+    fn links_change_in_time() {
+        let link = LinkConfig::new(
+            Capacity::Rate { bit_per_s: u32::MAX.into() },
+            20_000_000,
+            QueueLimit::Packets(60),
+        );
+        let mut simulation = simulation();
+        simulation.flows.truncate(1);
+        (simulation.return_delay_us, simulation.return_link) = (0, Some(1));
+        simulation.links.push(link);
+        let slow = LinkChange { bit_per_s: Some(6_000_000), delay_ns: Some(40_000_000), loss_ppm: None };
+        let far = LinkChange { delay_ns: Some(40_000_000), ..LinkChange::default() };
+        let change = |link, change| SimChange { at_us: 5_000_000, link, change };
+        simulation.changes = vec![change(0, slow), change(1, far)];
+        let done = run(&simulation, &ccplane_algs::all(), TICK_US, &mut |_| true).unwrap();
+        let samples = done.datapath.samples(done.flows[0]);
+        let between = |from_us: u64, to_us: u64| {
+            let inside: Vec<_> = samples.iter().filter(|s| s.at_us > from_us && s.at_us <= to_us).collect();
+            let packets = inside.last().unwrap().delivered - inside[0].delivered;
+            (
+                packets * 1000 / (to_us - from_us - 100_000) * 1000,
+                inside.iter().map(|s| s.srtt_us).min().unwrap(),
+            )
+        };
+        let (before, after) = (between(2_000_000, 5_000_000), between(7_000_000, 10_000_000));
+        assert!((950..=1000).contains(&before.0) && (470..=500).contains(&after.0), "{before:?} {after:?}");
+        assert!(before.1 < 80_000 && after.1 >= 80_000, "{before:?} {after:?}");
     }
 
     #[test]

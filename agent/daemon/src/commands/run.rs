@@ -10,7 +10,7 @@ use ccplane_alg::Algorithm;
 use ccplane_contract::Datapath;
 use ccplane_core::{NATIVE, Rule, Rules};
 use ccplane_report::experiment::{Compared, comparisons};
-use ccplane_runner::experiment::agents::{Agent, Agents, BoxError, Steer, SteeredFlow, Waker};
+use ccplane_runner::experiment::agents::{Agent, Agents, Beside, BoxError, Steer, SteeredFlow, Waker};
 use ccplane_runner::experiment::{self, Ended, Options, Progress, results_path};
 use ccplane_runner::host;
 use ccplane_runner::plan::{Known, Overrides, Plan, PlanError, shipped};
@@ -249,6 +249,10 @@ impl Agents for OwnAgents {
         let started =
             OwnLoop::start_embedded(&self.located, &steered, &algorithms, make(waker), woken, learns);
         Ok(self.agent(started.map_err(|failure| BoxError::from(failure.message()))?))
+    }
+
+    fn learner(&mut self, algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Box<dyn Beside>, BoxError> {
+        crate::learning::beside(algorithm, seed)
     }
 }
 

@@ -1,10 +1,17 @@
 //! What the flows' paths are like, from what their datapath samples of them.
 
+use super::change::Block;
 use super::mailbox::LoopId;
 use ccplane_algs::Largest;
 use ccplane_core::{Batch, DatapathId, Measure};
 use std::collections::{BTreeMap, VecDeque};
 
+/// A block of samples, microseconds.
+const BLOCK_US: u64 = 1_000_000;
+/// Packets without which a share of losses says little.
+const LEAST_PACKETS: f64 = 200.0;
+/// A flow is followed as long as it delivers this share of what the busiest does.
+const FOLLOWED_SHARE: f64 = 0.5;
 /// How far back samples count, microseconds of the datapath's clock; but never fewer than [`LEAST_SAMPLES`].
 const WINDOW_US: u64 = 4_000_000;
 /// Samples of one flow, at least and at most.
@@ -49,11 +56,30 @@ pub(super) struct Estimator {
     flows: BTreeMap<FlowName, VecDeque<Measure>>,
     /// What they have delivered together, payload bytes per second.
     most: Largest,
+    /// The flow whose path is followed from second to second.
+    main: Option<FlowName>,
+    /// When the second ends that is under way, microseconds; 0 before the first.
+    block_ends_us: u64,
+    /// Packets that met no queue and have not been told of yet: delivered and lost.
+    unqueued: (f64, f64),
+}
+
+/// A second of a path.
+pub(super) struct Second {
+    pub(super) block: Block,
+    /// The path is another than the second before: the flow that was followed has gone, or delivers little.
+    pub(super) is_another: bool,
 }
 
 impl Default for Estimator {
     fn default() -> Estimator {
-        Estimator { flows: BTreeMap::new(), most: Largest::within(MEMORY_US) }
+        Estimator {
+            flows: BTreeMap::new(),
+            most: Largest::within(MEMORY_US),
+            main: None,
+            block_ends_us: 0,
+            unqueued: (0.0, 0.0),
+        }
     }
 }
 
@@ -97,6 +123,43 @@ impl Estimator {
         for samples in self.flows.values_mut() {
             samples.drain(..samples.len().saturating_sub(1));
         }
+        self.unqueued = (0.0, 0.0);
+    }
+
+    /// The next second that has ended by now, of a flow that stays the same where it can, and of those whose round trips are
+    /// like its own; `None` also where nothing was delivered.
+    pub(super) fn second(&mut self, now_us: u64) -> Option<Second> {
+        if self.block_ends_us == 0 || now_us >= self.block_ends_us + 2 * BLOCK_US {
+            // The first, or nothing has come for long.
+            self.block_ends_us = now_us + BLOCK_US;
+        }
+        if now_us < self.block_ends_us {
+            return None;
+        }
+        let to_us = self.block_ends_us;
+        self.block_ends_us += BLOCK_US;
+        let parts: BTreeMap<FlowName, Part> =
+            self.flows.iter().filter_map(|(name, samples)| Some((*name, part(samples, to_us)?))).collect();
+        let (busiest, most) = parts.iter().max_by(|a, b| a.1.bytes_per_s.total_cmp(&b.1.bytes_per_s))?;
+        let before = self.main.and_then(|name| parts.get(&name));
+        let followed = before.filter(|p| p.bytes_per_s >= FOLLOWED_SHARE * most.bytes_per_s);
+        let like = |p: &Part, of: &Part| !apart(p.base_us, of.base_us, SAME_RTT.ln());
+        // One that has gone may have shared its path with the busiest: of that nothing is known any more.
+        let is_another = self.main.is_some() && followed.is_none() && !before.is_some_and(|p| like(p, most));
+        let main = followed.unwrap_or(most);
+        if followed.is_none() {
+            self.main = Some(*busiest);
+        }
+        let all = || parts.values().filter(|p| like(p, main));
+        let (delivered, lost) = all().map(|p| p.unqueued).fold(self.unqueued, |a, b| (a.0 + b.0, a.1 + b.1));
+        let is_enough = delivered + lost >= LEAST_PACKETS;
+        self.unqueued = if is_enough { (0.0, 0.0) } else { (delivered, lost) };
+        let block = Block {
+            bytes_per_s: all().map(|p| p.bytes_per_s).sum(),
+            rtt_us: main.rtt_us,
+            loss: is_enough.then(|| lost / (delivered + lost)),
+        };
+        Some(Second { block, is_another })
     }
 
     /// The path of the flow that delivers most, and of those whose round trips are like its own.
@@ -113,6 +176,43 @@ impl Estimator {
 /// Whether two values are further apart than this, in logarithms.
 pub(super) fn apart(a: f64, b: f64, limit: f64) -> bool {
     (a.max(1e-9) / b.max(1e-9)).ln().abs() > limit
+}
+
+/// One flow's part of a second.
+struct Part {
+    bytes_per_s: f64,
+    rtt_us: f64,
+    /// Shortest round trip of the flow's life.
+    base_us: f64,
+    /// Packets delivered and lost while there was no queue.
+    unqueued: (f64, f64),
+}
+
+/// The samples of the second until `to_us`.
+fn part(samples: &VecDeque<Measure>, to_us: u64) -> Option<Part> {
+    let inside = |m: &Measure| m.at_us > to_us.saturating_sub(BLOCK_US) && m.at_us <= to_us;
+    let pairs = || samples.iter().zip(samples.iter().skip(1)).filter(|(_, after)| inside(after));
+    let us: u64 = pairs().map(|(before, after)| after.at_us.saturating_sub(before.at_us)).sum();
+    let packets: f64 = pairs().map(interval).map(|i| i.delivered).sum();
+    let last = samples.back()?;
+    if us == 0 || packets < 1.0 {
+        return None;
+    }
+    let rtts = || samples.iter().skip(1).map(|m| f64::from(m.srtt_us));
+    let (least_us, most_us) = (rtts().fold(f64::INFINITY, f64::min), rtts().fold(0.0, f64::max));
+    let empty_us = empty_us(least_us, most_us, least_us);
+    let unqueued = pairs().map(interval).filter(|i| i.srtt_us <= empty_us);
+    Some(Part {
+        bytes_per_s: packets * last.bytes_acked as f64 / last.delivered.max(1) as f64 * 1e6 / us as f64,
+        rtt_us: pairs().map(|(_, after)| f64::from(after.srtt_us)).fold(f64::INFINITY, f64::min),
+        base_us: f64::from(last.min_rtt_us),
+        unqueued: unqueued.fold((0.0, 0.0), |(delivered, lost), i| (delivered + i.delivered, lost + i.lost)),
+    })
+}
+
+/// Round trips up to this had no queue.
+fn empty_us(least_us: f64, most_us: f64, rtt_us: f64) -> f64 {
+    least_us + (EMPTY_QUEUE * rtt_us).min(EMPTY_SHARE * (most_us - least_us))
 }
 
 fn path(samples: &VecDeque<Measure>) -> Option<Path> {
@@ -134,7 +234,7 @@ fn path(samples: &VecDeque<Measure>) -> Option<Path> {
     if !(rtt_us > 0.0 && rtt_us.is_finite()) {
         return None;
     }
-    let empty_us = least_us + (EMPTY_QUEUE * rtt_us).min(EMPTY_SHARE * (most_us - least_us));
+    let empty_us = empty_us(least_us, most_us, rtt_us);
     let empty = |i: &&Interval| i.srtt_us <= empty_us;
     let sums = |(delivered, lost): (f64, f64), i: &Interval| (delivered + i.delivered, lost + i.lost);
     let (delivered, lost) = intervals.iter().filter(empty).fold((0.0, 0.0), sums);

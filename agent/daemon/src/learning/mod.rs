@@ -4,7 +4,9 @@
 //! the loops, whose cores decide ([`ccplane_core::PushRules`]). A learner that panics, hangs or falls behind costs
 //! learning: flows decide on what they have.
 
+mod budget;
 mod candidate;
+mod change;
 mod decisions;
 mod deployed;
 mod estimate;
@@ -13,16 +15,21 @@ mod live;
 mod mailbox;
 mod offer;
 mod resumed;
+mod simulated;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_change;
 mod thread;
 mod twin;
 
 pub(crate) use decisions::DecisionLog;
 pub(crate) use learner::Learn;
+use learner::Meter;
 pub(crate) use mailbox::LoopId;
 pub(crate) use offer::{Ask, Offer};
 pub(crate) use resumed::{Beginning, resume};
+pub(crate) use simulated::beside;
 pub(crate) use thread::{Gauges, Shares};
 
 use crate::config::{Learn as LearnConfig, LearnMode};
@@ -156,13 +163,9 @@ impl Learning {
             let beginning = beginning.take_if(|beginning| beginning.algorithm == algorithm.name());
             Some(Pupil { algorithm: in_use(algorithm, rules), policy, beginning, view })
         };
-        let shares = Shares {
-            steady_percent: config.cpu_percent.get() as u32,
-            burst_percent: config.burst_cpu_percent.get() as u32,
-        };
         Ok(Learning {
             pupils: algorithms.iter().filter(|_| on).filter_map(pupil).collect(),
-            shares,
+            shares: Shares::of(config),
             mode: config.mode,
             noise: config.noise() as f32,
             log,
@@ -260,7 +263,7 @@ fn learner(
     let deployments = Deployments::new(name, policy, snapshot, folder);
     match mode {
         LearnMode::Off => None,
-        LearnMode::Twin => Some(Box::new(Twin::new(algorithm, deployments, seed))),
+        LearnMode::Twin => Some(Box::new(Twin::new(algorithm, deployments, seed, Meter::Thread))),
         LearnMode::Live => match Live::new(name, deployments, noise, seed) {
             Ok(live) => Some(Box::new(live)),
             Err(error) => {

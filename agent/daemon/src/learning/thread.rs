@@ -1,8 +1,10 @@
 //! A learner's thread: what processors leave over, a share of one core, and nothing but learning lost if it fails.
 
+use super::budget::Budget;
 use super::learner::{Learn, Pressure};
 use super::mailbox::{Mail, Mailbox};
 use crate::agent::privileges;
+use crate::config::Learn as LearnConfig;
 use ccplane_core::Candidate;
 use ccplane_snapshot::Hash;
 use nix::time::{ClockId, clock_gettime};
@@ -16,7 +18,7 @@ use tracing::{error, info, warn};
 /// Processor time after which a step ends once what it has begun is done: some tens of milliseconds where that is an update
 /// of thousands of rows or a comparison of policies. The share is kept all the same, over turns that are longer then; and
 /// nobody waits for a step, not at the agent's end either.
-const STEP: Duration = Duration::from_millis(5);
+pub(super) const STEP: Duration = Duration::from_millis(5);
 /// How long a learner waits for rows before it looks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The scheduler's least favourable priority.
@@ -24,13 +26,23 @@ const LOWEST_PRIORITY: i32 = 19;
 /// With so many processors, learners keep to the last quarter of them; with fewer they may run on all.
 const SPARE_CPUS: usize = 4;
 
-/// Shares of one core, percent.
+/// Shares of one core, percent; what a burst may use beyond the steady share is bounded by [`super::budget`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shares {
     /// In the steady state.
     pub(crate) steady_percent: u32,
     /// While it adapts.
     pub(crate) burst_percent: u32,
+}
+
+impl Shares {
+    /// As the configuration says.
+    pub(super) fn of(config: &LearnConfig) -> Shares {
+        Shares {
+            steady_percent: config.cpu_percent.get() as u32,
+            burst_percent: config.burst_cpu_percent.get() as u32,
+        }
+    }
 }
 
 /// What a learner has used and done, for others to look at.
@@ -97,8 +109,10 @@ fn learn(
     let mut patience = PATIENCE;
     // Of what was offered last.
     let mut refused: Option<Arc<AtomicBool>> = None;
+    let clock = Instant::now();
+    let mut budget = Budget::new(shares, Duration::ZERO);
     while let Some(Mail { decisions, batches }) = mailbox.take(patience) {
-        let (began, cpu) = (Instant::now(), cpu_time());
+        let (began, cpu) = (clock.elapsed(), cpu_time());
         decisions.iter().for_each(|d| learner.hear(d));
         for (from, batch) in &batches {
             gauges.rows.fetch_add(batch.rows.len() as u64, Relaxed);
@@ -121,11 +135,7 @@ fn learn(
         gauges.cpu_us.fetch_add(used.as_micros() as u64, Relaxed);
         let pressure = learner.pressure();
         gauges.adapting.store(pressure == Pressure::Adapting, Relaxed);
-        let percent =
-            if pressure == Pressure::Adapting { shares.burst_percent } else { shares.steady_percent };
-        // So long a turn keeps to its share; what it lay waiting for a core counts.
-        let turn = used * 100 / percent.max(1);
-        std::thread::sleep(turn.saturating_sub(began.elapsed()));
+        std::thread::sleep(budget.rest(used, began, clock.elapsed(), pressure));
         patience = if pressure == Pressure::Steady { PATIENCE } else { Duration::ZERO };
     }
 }

@@ -11,6 +11,8 @@ use ccplane_contract::Datapath;
 pub use ccplane_engine::Waker;
 use ccplane_results::AgentUse;
 
+pub use crate::sim::Beside;
+
 /// What went wrong in the caller's code.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -43,6 +45,12 @@ pub trait Agents {
         rules: &[Steer],
         make: &mut dyn FnMut(Waker) -> Box<dyn Datapath + Send>,
     ) -> Result<Box<dyn Agent>, BoxError>;
+
+    /// What improves `algorithm`'s policies beside simulated flows, in their virtual time; all chance comes from `seed`.
+    ///
+    /// # Errors
+    /// Nothing can be learned.
+    fn learner(&mut self, algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Box<dyn Beside>, BoxError>;
 }
 
 /// An agent at work. Dropping it detaches.
@@ -88,6 +96,10 @@ impl Agents for NoAgents {
         _: &[Steer],
         _: &mut dyn FnMut(Waker) -> Box<dyn Datapath + Send>,
     ) -> Result<Box<dyn Agent>, BoxError> {
+        Err(Box::new(NoAgent))
+    }
+
+    fn learner(&mut self, _: &Arc<dyn Algorithm>, _: u64) -> Result<Box<dyn Beside>, BoxError> {
         Err(Box::new(NoAgent))
     }
 }

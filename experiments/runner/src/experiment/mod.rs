@@ -116,7 +116,7 @@ impl Job<'_> {
 
     fn run(&self, agents: &mut dyn Agents, pulse: &mut Pulse<'_>) -> Result<Measured> {
         let mut measured = match self.contender.datapath {
-            Datapath::Sim => simulated::run(self, pulse)?,
+            Datapath::Sim => simulated::run(self, agents, pulse)?,
             Datapath::Kernel | Datapath::Ebpf | Datapath::Quic | Datapath::Dpdk => {
                 live::run(self, agents, pulse)?
             }

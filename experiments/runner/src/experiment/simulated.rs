@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use ccplane_alg::{Algorithm, configure};
 use ccplane_contract::Mode;
-use ccplane_netsim::{self as netsim, Capacity, LinkConfig, LinkStats, QueueLimit};
+use ccplane_netsim::{self as netsim, Capacity, LinkChange, LinkConfig, LinkStats, QueueLimit};
 use ccplane_results::{AgentUse, Completion, Completions, Flow, LinkUse, Measured, Series};
 use ccplane_sim::{SimDatapath, Source};
 
+use super::agents::Agents;
 use super::live::DRAIN;
 use super::stats::percentiles;
 use super::{Job, Pulse};
 use crate::error::{Error, Result};
 use crate::plan::{Datagrams, Discipline, Link, Medium, Queue, Traffic};
-use crate::sim::{self, SimFlow, Simulated, Simulation};
+use crate::sim::{self, SimChange, SimFlow, Simulated, Simulation};
 
 /// Virtual time between two looks at the queue, microseconds.
 const LOOK_EVERY_US: u64 = 1_000;
@@ -23,21 +24,25 @@ const TUN_HEADER_BYTES: u16 = ccplane_emulator::path::TUN_HEADER_BYTES as u16;
 const LOOKS_PER_BEAT: u64 = 64;
 
 /// Runs the job in virtual time.
-pub(super) fn run(job: &Job<'_>, pulse: &mut Pulse<'_>) -> Result<Measured> {
+pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>) -> Result<Measured> {
     let algorithms = algorithms(job)?;
+    let learns = algorithms.iter().find(|a| job.contender.learning && a.name() == job.contender.algorithm);
+    let mut learner = learns.map(|a| agents.learner(a, job.seed)).transpose().map_err(Error::Agent)?;
     let arrivals = job.arrivals();
     let simulation = simulation(job, &arrivals);
     let mut marks = Marks::new(job);
     let mut beaten = Ok(());
     let mut looks = 0;
-    let done = sim::run(&simulation, &algorithms, LOOK_EVERY_US, &mut |datapath| {
+    let mut look = |datapath: &SimDatapath| {
         marks.look(datapath);
         looks += 1;
         if looks % LOOKS_PER_BEAT == 0 {
             beaten = pulse.beat();
         }
         beaten.is_ok()
-    });
+    };
+    let beside = learner.as_deref_mut();
+    let done = sim::run_beside(&simulation, &algorithms, LOOK_EVERY_US, &mut look, beside);
     beaten?;
     let done = done?;
     Ok(measured(job, &simulation, &done, &marks))
@@ -101,6 +106,7 @@ fn simulation(job: &Job<'_>, arrivals: &[ccplane_netsim::workload::Arrival]) -> 
         min_rto_us: job.scenario.simulator.min_rto_us,
         flows,
         cross,
+        changes: changes(link),
         ..Simulation::new(return_delay_us, duration_us, job.seed)
     }
 }
@@ -144,10 +150,21 @@ fn capacity(medium: &Medium) -> Capacity {
     }
 }
 
-/// The ways back: no link where nothing limits them but their delay.
+/// What becomes of the link and of its way back.
+fn changes(link: &Link) -> Vec<SimChange> {
+    let of = |c: &crate::plan::Change| {
+        let delay_ns = c.delay_us.map(|us| us * 1000);
+        let there = LinkChange { bit_per_s: c.bit_per_s, delay_ns, loss_ppm: c.loss_ppm };
+        let back = LinkChange { delay_ns, ..LinkChange::default() };
+        [(0, there), (1, back)].map(|(link, change)| SimChange { at_us: c.at_ms * 1000, link, change })
+    };
+    link.changes.iter().flat_map(of).collect()
+}
+
+/// The ways back: no link where nothing limits them but a delay that stays as it is.
 fn way_back(link: &Link) -> Option<LinkConfig> {
     let capacity = match &link.way_back {
-        Medium::Veth | Medium::Unlimited => return None,
+        Medium::Veth | Medium::Unlimited if link.changes.is_empty() => return None,
         medium => capacity(medium),
     };
     Some(LinkConfig {
@@ -157,21 +174,21 @@ fn way_back(link: &Link) -> Option<LinkConfig> {
 }
 
 /// The link's counters at both ends of the measured window, and its queue between them.
-struct Marks {
+struct Marks<'a> {
     from_us: u64,
     to_us: u64,
-    rate_bit_per_s: u64,
+    link: &'a Link,
     from: Option<LinkStats>,
     to: Option<LinkStats>,
     queue_delays_us: Vec<u64>,
 }
 
-impl Marks {
-    fn new(job: &Job<'_>) -> Marks {
+impl<'a> Marks<'a> {
+    fn new(job: &Job<'a>) -> Marks<'a> {
         Marks {
             from_us: job.plan.warmup_ms * 1000,
             to_us: job.plan.duration_ms * 1000,
-            rate_bit_per_s: job.scenario.link.medium.rate_bit_per_s().unwrap_or(0),
+            link: &job.scenario.link,
             from: None,
             to: None,
             queue_delays_us: Vec::new(),
@@ -189,14 +206,29 @@ impl Marks {
             self.to = stats;
         }
         let queued_bits = datapath.network().queue_bytes(0).unwrap_or(0) * 8;
-        self.queue_delays_us.extend((queued_bits * 1_000_000).checked_div(self.rate_bit_per_s));
+        self.queue_delays_us
+            .extend((queued_bits * 1_000_000).checked_div(self.rate_bit_per_s(now_us / 1000)));
+    }
+
+    fn rate_bit_per_s(&self, at_ms: u64) -> u64 {
+        let changed = self.link.changes.iter().take_while(|c| c.at_ms <= at_ms).filter_map(|c| c.bit_per_s);
+        changed.last().or(self.link.medium.rate_bit_per_s()).unwrap_or(0)
+    }
+
+    /// What the link could have carried in the measured window.
+    fn capacity_bits(&self) -> u128 {
+        let inside = |ms: &u64| *ms > self.from_us / 1000 && *ms < self.to_us / 1000;
+        let starts: Vec<u64> = self.link.changes.iter().map(|c| c.at_ms).filter(inside).collect();
+        let (first, last) = (self.from_us / 1000, self.to_us / 1000);
+        let from = std::iter::once(first).chain(starts.iter().copied());
+        let to = starts.iter().copied().chain([last]);
+        from.zip(to).map(|(a, b)| u128::from(self.rate_bit_per_s(a)) * u128::from(b - a) / 1000).sum()
     }
 
     fn link_use(&self) -> Option<LinkUse> {
         let (from, to) = (self.from?, self.to?);
         let bits = u128::from(to.departed_bytes - from.departed_bytes) * 8;
-        let capacity = u128::from(self.rate_bit_per_s) * u128::from(self.to_us - self.from_us) / 1_000_000;
-        let share_ppm = (bits * 1_000_000).checked_div(capacity)?;
+        let share_ppm = (bits * 1_000_000).checked_div(self.capacity_bits())?;
         Some(LinkUse {
             utilisation_ppm: u64::try_from(share_ppm).unwrap_or(u64::MAX),
             departed_pkts: to.departed - from.departed,
@@ -208,7 +240,7 @@ impl Marks {
     }
 }
 
-fn measured(job: &Job<'_>, simulation: &Simulation, done: &Simulated, marks: &Marks) -> Measured {
+fn measured(job: &Job<'_>, simulation: &Simulation, done: &Simulated, marks: &Marks<'_>) -> Measured {
     let mut measured = Measured { link: marks.link_use(), ..Measured::default() };
     let mut agent = AgentUse { reports: done.counters.reports, ..AgentUse::default() };
     let mut short = Vec::new();

@@ -157,10 +157,6 @@ pub(super) fn together(
                 let message = "the simulator has no reordering, copies or policer; leave this contender out";
                 return refuse(format!("algorithm[{n}].datapath"), message);
             }
-            if simulated && !scenario.link.changes.is_empty() {
-                let message = "the simulator's links do not change; leave this contender out";
-                return refuse(format!("algorithm[{n}].datapath"), message);
-            }
             for (b, background) in scenario.background.iter().enumerate() {
                 let same = background.algorithm == contender.algorithm
                     && background.datapath == contender.datapath

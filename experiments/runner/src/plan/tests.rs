@@ -248,7 +248,7 @@ fn refusals_say_where_and_what_would_be_right() {
         (
             "\"kernel\"",
             "\"kernel\"\nlearning = true",
-            "9:12: algorithm[0].learning: an agent learns beside flows on datapath = \"ebpf\", \"quic\" or \"dpdk\" only",
+            "9:12: algorithm[0].learning: nobody learns beside the kernel's own algorithms",
         ),
         (
             "\"ebpf\"",

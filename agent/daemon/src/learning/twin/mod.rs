@@ -2,7 +2,7 @@
 //!
 //! A live flow gives some twenty intervals a second, and learning from them takes exploration noise on live flows. A
 //! simulated one gives tens of thousands and harms nobody. So the path is estimated from what the datapath samples
-//! ([`super::estimate`]); when it has changed, training ([`training`]) goes on from what is deployed in links drawn around
+//! ([`super::estimate`]); when it has changed ([`super::change`]), training ([`training`]) goes on from what is deployed in links drawn around
 //! the estimate, until rewards on a fixed set of them stand still; and the result is quantised on, and compared with what
 //! is deployed on, the states that live flows visit, and those that it visits itself in the twin, where they may be soon. That it is better on live flows is for the trial to show.
 //!
@@ -12,11 +12,11 @@
 mod training;
 
 use super::candidate::{Claim, States, candidate};
+use super::change::Watch;
 use super::deployed::Deployments;
 use super::estimate::{Estimator, Path};
-use super::learner::{Learn, Pressure};
+use super::learner::{Learn, Meter, Pressure};
 use super::mailbox::LoopId;
-use super::thread::cpu_time;
 use ccplane_alg::Algorithm;
 use ccplane_core::{Batch, Candidate, Decision, Verdict};
 use ccplane_learn::Preference;
@@ -51,20 +51,26 @@ struct Settled {
 pub(crate) struct Twin {
     algorithm: Arc<dyn Algorithm>,
     seed: u64,
+    meter: Meter,
     schedule: Schedule,
     deployments: Deployments,
     /// What waits for a verdict, and what does not any more.
     offered: Option<Hash>,
     withdrawn: Option<Hash>,
     estimator: Estimator,
-    /// The path is not what is known; samples from before that are forgotten.
-    suspected: bool,
+    watch: Watch,
+    /// Whether the path may be another than what was trained for: it is looked at once, when enough is known of it.
+    is_unsure: bool,
+    /// Flows go back and forth between what was offered and what is deployed.
+    is_on_trial: bool,
     states: States,
     /// What live flows prefer, percents, latest last; empty where the policy takes no preference.
     preferences: VecDeque<[i32; 3]>,
     settled: Option<Settled>,
     training: Option<Box<Training>>,
-    trainings: u64,
+    pub(super) trainings: u64,
+    /// Changes of the path so far.
+    pub(super) changes: u64,
     /// A policy that waits for live states to be held against.
     ready: Option<(Path, Trained)>,
     /// The datapath's clock, microseconds.
@@ -73,45 +79,64 @@ pub(crate) struct Twin {
 
 impl Twin {
     /// Of flows of `algorithm`, which start with what `deployments` say.
-    pub(crate) fn new(algorithm: Arc<dyn Algorithm>, deployments: Deployments, seed: u64) -> Twin {
+    pub(super) fn new(
+        algorithm: Arc<dyn Algorithm>,
+        deployments: Deployments,
+        seed: u64,
+        meter: Meter,
+    ) -> Twin {
         Twin {
             algorithm,
             seed,
+            meter,
             schedule: SCHEDULE,
             deployments,
             offered: None,
             withdrawn: None,
             estimator: Estimator::default(),
-            suspected: false,
+            watch: Watch::default(),
+            is_unsure: true,
+            is_on_trial: false,
             states: States::default(),
             preferences: VecDeque::new(),
             settled: None,
             training: None,
             trainings: 0,
+            changes: 0,
             ready: None,
             now_us: 0,
         }
     }
 
+    /// Follows the path from second to second; what is known of it from before a change is forgotten.
+    fn watch(&mut self) {
+        while let Some(second) = self.estimator.second(self.now_us) {
+            if second.is_another {
+                self.watch.restart();
+                self.is_unsure = true;
+            }
+            if let Some(quantity) = self.watch.push(second.block, self.is_on_trial) {
+                info!(algorithm = self.algorithm.name(), %quantity, "the path has changed");
+                self.changes += 1;
+                self.estimator.forget();
+                self.states.clear();
+                self.is_unsure = true;
+            }
+        }
+    }
+
     /// Starts to train, if the path is not what was trained for.
     fn look(&mut self) {
+        let due = self.settled.and_then(|s| s.retry_at_us).is_some_and(|at_us| at_us <= self.now_us);
+        let is_free = self.training.is_none() && self.offered.is_none();
+        if !(self.is_unsure || due && is_free) || !self.watch.is_anchored() {
+            return;
+        }
         let Some(path) = self.estimator.path(self.now_us) else { return };
+        self.is_unsure = false;
         let training = self.training.as_ref().map(|t| &t.path).or(self.ready.as_ref().map(|(p, ..)| p));
-        let settled = self.settled.as_ref();
-        let known = training.or(settled.map(|s| &s.path));
-        if known.is_some_and(|known| covers(known, &path)) {
-            self.suspected = false;
-            let due = settled.and_then(|s| s.retry_at_us).is_some_and(|at_us| at_us <= self.now_us);
-            if training.is_none() && self.offered.is_none() && due {
-                self.begin(path);
-            }
-        } else if !self.suspected {
-            // The samples may be of before and after; the first ones are of a flow's start.
-            self.suspected = true;
-            self.estimator.forget();
-            self.states.clear();
-        } else {
-            self.suspected = false;
+        let known = training.or(self.settled.as_ref().map(|s| &s.path));
+        if known.is_none_or(|known| !covers(known, &path)) || due && is_free {
             self.begin(path);
         }
     }
@@ -121,13 +146,15 @@ impl Twin {
         // What was learned for another path is not wanted any more, also where it is being tried.
         self.ready = None;
         self.withdrawn = self.offered.take();
+        self.is_on_trial = false;
         let seed = self.seed.wrapping_add(self.trainings << 32);
         let of = |p: &[i32; 3]| Preference::new(p[0] as f32, p[1] as f32, p[2] as f32);
         let preferences = self.preferences.iter().filter_map(of).collect();
         let policy = self.deployments.policy();
         match Training::new(self.schedule, self.algorithm.clone(), policy, path, preferences, seed) {
-            Ok(training) => {
-                info!(algorithm = self.algorithm.name(), ?path, "the path has changed: training in its twin");
+            Ok(mut training) => {
+                self.meter.simulated(training.take_decisions());
+                info!(algorithm = self.algorithm.name(), ?path, "training in a twin of the path");
                 self.training = Some(Box::new(training));
             }
             Err(error) => {
@@ -142,7 +169,9 @@ impl Twin {
     fn train(&mut self) {
         let Some(training) = &mut self.training else { return };
         let path = training.path;
-        let trained = match training.turn() {
+        let turned = training.turn();
+        self.meter.simulated(training.take_decisions());
+        let trained = match turned {
             Ok(None) => return,
             Ok(Some(trained)) => trained,
             Err(error) => {
@@ -210,6 +239,7 @@ impl Learn for Twin {
                 self.prefer(&row.inputs);
             }
         }
+        self.watch();
         self.look();
     }
 
@@ -219,8 +249,13 @@ impl Learn for Twin {
             return;
         }
         match decision.verdict {
-            Verdict::Trial { .. } => return,
+            Verdict::Trial { .. } => {
+                self.is_on_trial = true;
+                return;
+            }
             Verdict::Promoted | Verdict::Pushed => {
+                // What flows decide by now may show more of the path.
+                self.is_unsure = true;
                 if let Some(path) = self.settled.map(|s| s.path) {
                     self.settle(path, true);
                 }
@@ -228,6 +263,9 @@ impl Learn for Twin {
             _ => debug!(verdict = decision.verdict.name(), "the twin's policy is not taken"),
         }
         self.offered = None;
+        if std::mem::take(&mut self.is_on_trial) {
+            self.watch.restart();
+        }
     }
 
     fn not_asked(&mut self) {
@@ -239,11 +277,15 @@ impl Learn for Twin {
     }
 
     fn step(&mut self, budget: Duration) -> Option<Candidate> {
-        let start = cpu_time();
-        while self.training.is_some() && cpu_time().saturating_sub(start) < budget {
+        let start = self.meter.used();
+        while self.training.is_some() && self.meter.used().saturating_sub(start) < budget {
             self.train();
         }
         self.offer()
+    }
+
+    fn used(&self) -> Duration {
+        self.meter.used()
     }
 
     fn pressure(&self) -> Pressure {
@@ -309,12 +351,12 @@ pub(crate) mod tests {
         let (policy, snapshot) = policy_and_snapshot(1);
         let deployments = Deployments::new("aurora", policy, snapshot, None);
         let algorithm: Arc<dyn Algorithm> = Arc::new(ccplane_algs::Aurora::default());
-        Twin { schedule: SMALL, ..Twin::new(algorithm, deployments, 1) }
+        Twin { schedule: SMALL, ..Twin::new(algorithm, deployments, 1, Meter::Thread) }
     }
 
-    /// Five seconds of a flow of this rate that fills a short queue, from `at_s` on.
-    fn five_seconds(twin: &mut Twin, at_s: u64, mbit: u64) {
-        for cells in states(twin.deployments.policy(), 25).into_iter().enumerate() {
+    /// Twelve seconds of a flow of this rate that fills a short queue, from `at_s` on.
+    fn twelve_seconds(twin: &mut Twin, at_s: u64, mbit: u64) {
+        for cells in states(twin.deployments.policy(), 60).into_iter().enumerate() {
             let (n, inputs) = (at_s * 5 + cells.0 as u64, cells.1);
             let measure = Measure {
                 flow: FlowId(1),
@@ -352,38 +394,38 @@ pub(crate) mod tests {
     fn a_path_that_has_changed_is_learned_once() {
         let mut twin = twin();
         assert_eq!(twin.pressure(), Pressure::Steady, "nothing is known of the path");
-        five_seconds(&mut twin, 0, 10);
+        twelve_seconds(&mut twin, 0, 10);
         let candidate = learn(&mut twin).expect("a candidate");
         let evidence = *candidate.origin.evidence().unwrap();
         assert!(evidence.converged && evidence.gain.unwrap() > 0.0 && evidence.safe, "{evidence:?}");
         assert!(evidence.fidelity_mean > 0.05, "{evidence:?}");
         let hash = candidate.snapshot.hash();
         assert_eq!(candidate.snapshot.shape(), twin.deployments.snapshot().shape());
-        five_seconds(&mut twin, 5, 10);
+        twelve_seconds(&mut twin, 12, 10);
         assert_eq!(twin.pressure(), Pressure::Steady, "it waits for a verdict");
         twin.hear(&decided(hash, Verdict::Promoted));
         assert_eq!(twin.deployments.snapshot().hash(), hash);
-        five_seconds(&mut twin, 10, 10);
+        twelve_seconds(&mut twin, 24, 10);
         assert_eq!(twin.pressure(), Pressure::Steady, "the path is as it was");
-        five_seconds(&mut twin, 15, 40);
+        twelve_seconds(&mut twin, 36, 40);
         assert_eq!(twin.pressure(), Pressure::Adapting);
         assert_eq!(twin.withdrawn(), None, "nothing is on trial");
         let next = learn(&mut twin).expect("a candidate");
         twin.hear(&decided(next.snapshot.hash(), Verdict::RolledBack(Why::Worse)));
         assert_eq!(twin.deployments.snapshot().hash(), hash, "what was rolled back is forgotten");
-        five_seconds(&mut twin, 20, 40);
+        twelve_seconds(&mut twin, 48, 40);
         assert_eq!(twin.pressure(), Pressure::Steady, "not at once again");
-        five_seconds(&mut twin, 20 + RETRY_US / 1_000_000, 40);
+        twelve_seconds(&mut twin, 48 + RETRY_US / 1_000_000, 40);
         assert_eq!(twin.pressure(), Pressure::Adapting, "but some time later");
     }
 
     #[test]
     fn samples_of_before_and_after_a_change_are_not_mixed() {
         let mut twin = twin();
-        five_seconds(&mut twin, 0, 10);
+        twelve_seconds(&mut twin, 0, 10);
         let known = twin.training.as_ref().unwrap().path;
         assert!((known.bytes_per_s / 1_250_000.0 - 1.0).abs() < 0.05, "{known:?}");
-        five_seconds(&mut twin, 5, 80);
+        twelve_seconds(&mut twin, 12, 80);
         let path = twin.training.as_ref().unwrap().path;
         assert!((path.bytes_per_s / 10_000_000.0 - 1.0).abs() < 0.05, "{path:?}");
     }
@@ -391,10 +433,10 @@ pub(crate) mod tests {
     #[test]
     fn what_was_learned_for_another_path_is_withdrawn() {
         let mut twin = twin();
-        five_seconds(&mut twin, 0, 10);
+        twelve_seconds(&mut twin, 0, 10);
         let candidate = learn(&mut twin).expect("a candidate");
         twin.hear(&decided(candidate.snapshot.hash(), Verdict::Trial { share: 1, trying: 1, flows: 1 }));
-        five_seconds(&mut twin, 5, 40);
+        twelve_seconds(&mut twin, 12, 40);
         assert_eq!((twin.withdrawn(), twin.withdrawn()), (Some(candidate.snapshot.hash()), None));
         assert_eq!(twin.pressure(), Pressure::Adapting);
     }

@@ -112,6 +112,8 @@ pub(super) struct Training {
     seed: u64,
     episodes: u64,
     updates: u64,
+    /// Decisions that were simulated since they were last asked for.
+    decisions: u64,
     /// What it began with, and its reward on the links of comparison.
     deployed: Policy,
     baseline: f64,
@@ -152,6 +154,7 @@ impl Training {
             seed,
             episodes: 0,
             updates: 0,
+            decisions: 0,
             deployed: policy.clone(),
             baseline: 0.0,
             rewards: Vec::new(),
@@ -172,7 +175,9 @@ impl Training {
         // Not among the links of comparison.
         let drawn = self.seed.wrapping_add(2 * self.schedule.evaluations + self.episodes);
         self.links.episode(drawn, self.schedule.episode_steps, &mut recorder);
-        self.rollout.append(&recorder.take());
+        let recorded = recorder.take();
+        self.decisions += recorded.len() as u64;
+        self.rollout.append(&recorded);
         if self.rollout.len() < self.schedule.update_steps {
             return Ok(None);
         }
@@ -234,7 +239,13 @@ impl Training {
             let drawn = self.seed.wrapping_add(set * self.schedule.evaluations + n);
             self.links.episode(drawn, self.schedule.episode_steps, &mut judge);
         }
+        self.decisions += judge.asked as u64;
         Ok(judge)
+    }
+
+    /// Decisions that were simulated since this was last asked.
+    pub(super) fn take_decisions(&mut self) -> u64 {
+        std::mem::take(&mut self.decisions)
     }
 }
 

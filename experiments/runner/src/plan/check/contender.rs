@@ -108,11 +108,9 @@ fn contender(
 /// An agent improves policies, of live flows.
 fn can_learn(field: &str, name: &str, datapath: Datapath, known: &Known<'_>) -> Checked<()> {
     let learned = |a: &&Arc<dyn Algorithm>| !a.policies().is_empty();
-    if matches!(datapath, Datapath::Kernel | Datapath::Sim) {
-        return refuse(
-            format!("{field}.learning"),
-            "an agent learns beside flows on datapath = \"ebpf\", \"quic\" or \"dpdk\" only",
-        );
+    if datapath == Datapath::Kernel {
+        let message = "nobody learns beside the kernel's own algorithms; datapath = \"ebpf\", say, is ours";
+        return refuse(format!("{field}.learning"), message);
     }
     if find(name, known).filter(learned).is_none() {
         let names: Vec<&str> = known.algorithms.iter().filter(learned).map(|a| a.name()).collect();

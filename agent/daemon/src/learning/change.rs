@@ -1,0 +1,292 @@
+//! Whether a path has changed, or is only busy: a CUSUM chart (Page, Biometrika 1954) of each quantity, with a stated rate of
+//! false alarms.
+//!
+//! Each second of a path gives one value of each quantity, as a logarithm: what its flows delivered, the shortest round trip,
+//! the share lost where there was no queue. (Queues are left out: they are what flows and cross traffic make, and no policy is
+//! trained anew for theirs.) After a restart the first [`ANCHOR`] values anchor a chart at their median. From then on a
+//! value's distance `d` from the anchor scores `d / k - 1`, at least -1 and at most [`MOST`], in a sum for each direction that
+//! never falls below 0; the alarm is at [`LIMIT`]. `k` is half of the least change that matters, or [`NOISE`] times the scale
+//! of the noise, whichever is more. Bounded scores, medians and quantiles: no single value, however far out, moves much.
+//!
+//! *The limit.* Scores of noise have a negative mean, so a sum of independent ones reaches `h` once in `exp(theta h)` values or
+//! less often, where the mean of `exp(theta score)` is 1 (Lorden, Annals of Mathematical Statistics 1971). For Student's t with three
+//! degrees of freedom, whose tails are as heavy as any that has a variance, `theta` is above 2.4 (a test computes it). Noise
+//! that stays for `c` values counts as one value in `c`: `c exp(theta h / c)`. With [`LIMIT`] and `c = 2`, six charts of one
+//! value a second have less than one false alarm an hour; independent ones less than one in a year.
+//!
+//! *The noise.* Its scale is the 90th percentile of deviations, of those that ended in no alarm, or 1.48 times their median,
+//! whichever is more; it outlives a restart, as what crosses a path does. Where a path comes back to what it was within
+//! [`MEMORY`] changes, that was no change but noise too: a competitor that comes and goes is learned as what it is.
+//!
+//! What this amounts to on simulated links is measured in [`super::tests_change`].
+
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Values that anchor a chart.
+pub(super) const ANCHOR: usize = 4;
+/// An anchor follows the median of so many values while nothing is suspected.
+const ANCHOR_GROWS_TO: usize = 30;
+/// Most that one value scores.
+const MOST: f64 = 2.0;
+/// The sum that is an alarm.
+const LIMIT: f64 = 10.0;
+/// What a distance is held against, in scales of the noise.
+const NOISE: f64 = 1.5;
+/// Deviations that the noise is taken from: of four minutes, or of half an hour, whichever have more of it.
+const LATEST: usize = 240;
+const DEVIATIONS: usize = 1800;
+/// Earlier anchors that are remembered.
+const MEMORY: usize = 8;
+/// Seconds that a path stays as it is, or it has not changed: what did lasted less crossed it.
+const STAYS: u64 = 40;
+/// Each alarm of so many seconds that was false raises the limit by as much as it is, up to so many times.
+const WARY: u64 = 1800;
+const WARIEST: f64 = 5.0;
+/// A normal distribution's standard deviation is this many of its median absolute deviations, and its 90th percentile of
+/// absolute deviations this many standard deviations.
+const OF_MEDIAN: f64 = 1.4826;
+const P90: f64 = 1.645;
+
+/// What is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Quantity {
+    Rate,
+    Rtt,
+    Loss,
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Quantity::Rate => "rate",
+            Quantity::Rtt => "round trip",
+            Quantity::Loss => "loss",
+        })
+    }
+}
+
+/// The least changes that matter, natural logarithms: by half, by a quarter, by two (of the share lost and [`LOSS_FLOOR`]).
+const LEAST: [(Quantity, f64); 3] =
+    [(Quantity::Rate, 0.405), (Quantity::Rtt, 0.223), (Quantity::Loss, 0.693)];
+/// Added to a share of packets lost before its logarithm: what is below it matters little.
+const LOSS_FLOOR: f64 = 0.01;
+
+/// One second of a path.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Block {
+    /// What its flows delivered together, payload bytes per second.
+    pub(super) bytes_per_s: f64,
+    /// Shortest smoothed round trip, microseconds.
+    pub(super) rtt_us: f64,
+    /// Share of packets lost while there was no queue, where enough were sent.
+    pub(super) loss: Option<f64>,
+}
+
+/// The charts of a path.
+#[derive(Debug)]
+pub(super) struct Watch {
+    charts: [Chart; LEAST.len()],
+    /// The latest seconds, for trials.
+    latest: VecDeque<Block>,
+    /// Seconds so far, when the last alarm was, and when it showed of late that one had been false.
+    seconds: u64,
+    alarm: Option<u64>,
+    false_alarms: VecDeque<u64>,
+}
+
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch {
+            charts: LEAST.map(|(_, least)| Chart::new(least)),
+            latest: VecDeque::new(),
+            seconds: 0,
+            alarm: None,
+            false_alarms: VecDeque::new(),
+        }
+    }
+}
+
+impl Watch {
+    /// In a trial flows go back and forth between two policies, never three windows of four seconds on the same: the better of
+    /// so many seconds is of the path.
+    const TRIAL: usize = 9;
+
+    /// Takes one second of the path; the quantity that has changed, if one has. `on_trial`: policies take turns.
+    pub(super) fn push(&mut self, block: Block, on_trial: bool) -> Option<Quantity> {
+        if self.latest.len() >= Watch::TRIAL {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(block);
+        let back = if on_trial { Watch::TRIAL } else { 1 };
+        let seen = || self.latest.iter().rev().take(back);
+        let bytes_per_s = seen().map(|b| b.bytes_per_s).fold(0.0, f64::max);
+        let rtt_us = seen().map(|b| b.rtt_us).fold(f64::INFINITY, f64::min);
+        let loss = block.loss.map(|loss| seen().filter_map(|b| b.loss).fold(loss, f64::min));
+        let values = [
+            Some(bytes_per_s.max(1.0).ln()),
+            Some(rtt_us.max(1.0).ln()),
+            loss.map(|loss| (loss + LOSS_FLOOR).ln()),
+        ];
+        self.seconds += 1;
+        while self.false_alarms.front().is_some_and(|at| at + WARY < self.seconds) {
+            self.false_alarms.pop_front();
+        }
+        let limit = LIMIT * (1.0 + self.false_alarms.len() as f64).min(WARIEST);
+        let mut changed = None;
+        for ((chart, value), (quantity, _)) in self.charts.iter_mut().zip(values).zip(LEAST) {
+            if value.is_some_and(|value| chart.push(value, limit)) {
+                changed.get_or_insert(quantity);
+            }
+        }
+        let returned = self.charts.iter_mut().filter_map(|chart| chart.returned.take()).count() > 0;
+        let since = self.alarm.map(|at| self.seconds - at);
+        let is_short = changed.is_some() && since.is_some_and(|since| since < STAYS);
+        if returned || is_short {
+            self.false_alarms.push_back(self.seconds);
+        }
+        if changed.is_some() {
+            self.alarm = Some(self.seconds);
+            self.restart_charts(is_short);
+        }
+        changed
+    }
+
+    /// Whether enough is known since the last restart. Losses may take longer to tell.
+    pub(super) fn is_anchored(&self) -> bool {
+        self.charts.iter().take(2).all(Chart::is_anchored)
+    }
+
+    /// Begins anew, without an alarm: the path is another, or its flows have another policy.
+    pub(super) fn restart(&mut self) {
+        self.restart_charts(false);
+    }
+
+    fn restart_charts(&mut self, is_short: bool) {
+        self.latest.clear();
+        self.charts.iter_mut().for_each(|chart| chart.restart(is_short));
+    }
+}
+
+/// One quantity.
+#[derive(Debug)]
+struct Chart {
+    least: f64,
+    /// The first values since the restart, as far as nothing was suspected.
+    anchors: Vec<f64>,
+    centre: f64,
+    deviations: VecDeque<f64>,
+    /// Sums of the two directions, and the deviations since one of them left 0.
+    sums: [f64; 2],
+    suspected: Vec<f64>,
+    /// Where it was anchored before, and for how many values, latest last.
+    before: VecDeque<(f64, usize)>,
+    /// The same, where that was for a short while only.
+    passed_by: Option<(f64, usize)>,
+    /// It has been anchored where it was before.
+    returned: Option<()>,
+    values: usize,
+}
+
+impl Chart {
+    fn new(least: f64) -> Chart {
+        Chart {
+            least,
+            anchors: Vec::new(),
+            centre: 0.0,
+            deviations: VecDeque::new(),
+            sums: [0.0; 2],
+            suspected: Vec::new(),
+            before: VecDeque::new(),
+            passed_by: None,
+            returned: None,
+            values: 0,
+        }
+    }
+
+    fn is_anchored(&self) -> bool {
+        self.anchors.len() >= ANCHOR
+    }
+
+    fn push(&mut self, value: f64, limit: f64) -> bool {
+        self.values += 1;
+        if !self.is_anchored() {
+            self.anchors.push(value);
+            if self.is_anchored() {
+                self.anchor();
+            }
+            return false;
+        }
+        let (distance, k) = (value - self.centre, self.k());
+        let score = |d: f64| (d / k - 1.0).clamp(-1.0, MOST);
+        self.sums = [self.sums[0] + score(distance), self.sums[1] + score(-distance)].map(|s| s.max(0.0));
+        self.suspected.push(distance.abs());
+        if self.sums == [0.0; 2] {
+            // It has passed: noise. One direction's end may be the other's beginning.
+            let passed = std::mem::take(&mut self.suspected);
+            passed.into_iter().for_each(|deviation| self.note(deviation));
+            if self.anchors.len() < ANCHOR_GROWS_TO {
+                self.anchors.push(value);
+                self.centre = quantile(self.anchors.clone(), 0.5);
+            }
+        }
+        self.sums.iter().any(|sum| *sum >= limit)
+    }
+
+    /// What a distance is held against.
+    fn k(&self) -> f64 {
+        let scale = [LATEST, DEVIATIONS].map(|count| {
+            let deviations: Vec<f64> = self.deviations.iter().rev().take(count).copied().collect();
+            (OF_MEDIAN * quantile(deviations.clone(), 0.5)).max(quantile(deviations, 0.9) / P90)
+        });
+        (self.least / 2.0).max(NOISE * scale[0].max(scale[1]))
+    }
+
+    fn note(&mut self, deviation: f64) {
+        if self.deviations.len() >= DEVIATIONS {
+            self.deviations.pop_front();
+        }
+        self.deviations.push_back(deviation);
+    }
+
+    fn anchor(&mut self) {
+        self.centre = quantile(self.anchors.clone(), 0.5);
+        for value in self.anchors.clone() {
+            self.note((value - self.centre).abs());
+        }
+        if let Some((centre, values)) = self.passed_by.take() {
+            (0..values).for_each(|_| self.note((centre - self.centre).abs()));
+        }
+        // What it comes back from was noise.
+        let returned = |(centre, _): &(f64, usize)| (centre - self.centre).abs() < self.least / 2.0;
+        let Some(at) = self.before.iter().rposition(returned) else { return };
+        let between: Vec<(f64, usize)> = self.before.drain(at + 1..).collect();
+        self.returned =
+            between.iter().any(|(centre, _)| (centre - self.centre).abs() >= self.least).then_some(());
+        for (centre, values) in between {
+            let deviation = (centre - self.centre).abs();
+            (0..values.min(LATEST / 2)).for_each(|_| self.note(deviation));
+        }
+    }
+
+    fn restart(&mut self, is_short: bool) {
+        if self.is_anchored() && is_short {
+            self.passed_by = Some((self.centre, self.values));
+        } else if self.is_anchored() {
+            if self.before.len() >= MEMORY {
+                self.before.pop_front();
+            }
+            self.before.push_back((self.centre, self.values));
+        }
+        self.anchors.clear();
+        self.suspected.clear();
+        (self.sums, self.values) = ([0.0; 2], 0);
+    }
+}
+
+/// Of values; 0 without any.
+fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let last = values.len().saturating_sub(1) as f64;
+    values.get((last * share).round() as usize).copied().unwrap_or(0.0)
+}
