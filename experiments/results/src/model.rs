@@ -81,6 +81,9 @@ pub struct Comparison {
     pub against: String,
     /// In this scenario only; `None`: in each.
     pub scenario: Option<String>,
+    /// All scenarios' runs in one figure, rather than one for each.
+    #[serde(default)]
+    pub together: bool,
     /// Largest allowed |ratio - 1|, millionths.
     pub within_ppm: Option<u64>,
     /// Largest allowed ratio, millionths.

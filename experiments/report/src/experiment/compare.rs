@@ -10,8 +10,8 @@ use crate::statistics::{Estimate, Ratio};
 pub struct Verdict<'a> {
     /// What was asked.
     pub comparison: &'a Comparison,
-    /// Index of the scenario.
-    pub scenario: usize,
+    /// Index of the scenario; `None`: all together.
+    pub scenario: Option<usize>,
     /// The contender's own figure, in the metric's unit.
     pub ours: Option<Estimate>,
     /// The other's.
@@ -47,22 +47,28 @@ pub enum Outcome {
 pub fn verdicts<'a>(view: &View<'a>) -> Vec<Verdict<'a>> {
     let mut verdicts = Vec::new();
     for comparison in &view.results.header.plan.comparisons {
+        if comparison.together {
+            verdicts.push(verdict(view, comparison, None));
+            continue;
+        }
         for (i, scenario) in view.scenarios().iter().enumerate() {
             if comparison.scenario.as_ref().is_none_or(|name| *name == scenario.name) {
-                verdicts.push(verdict(view, comparison, i));
+                verdicts.push(verdict(view, comparison, Some(i)));
             }
         }
     }
     verdicts
 }
 
-fn verdict<'a>(view: &View<'a>, comparison: &'a Comparison, scenario: usize) -> Verdict<'a> {
+fn verdict<'a>(view: &View<'a>, comparison: &'a Comparison, scenario: Option<usize>) -> Verdict<'a> {
     let metric = comparison.metric;
     let runs = |name: &str| {
         let contender = view.contenders().iter().position(|c| c.name == name);
-        contender.map_or(&[][..], |c| view.runs(scenario, c))
+        let scenarios = scenario.map_or(0..view.scenarios().len(), |s| s..s + 1);
+        let of = |s| contender.into_iter().flat_map(move |c| view.runs(s, c).iter().copied());
+        scenarios.flat_map(of).collect::<Vec<_>>()
     };
-    let (of, against) = (runs(&comparison.of), runs(&comparison.against));
+    let (of, against) = (&runs(&comparison.of)[..], &runs(&comparison.against)[..]);
     let (ours, theirs, ratio) = match figures::completion_percentile(metric) {
         Some(p) => {
             let times = |m: &Measured| {
@@ -105,7 +111,7 @@ pub fn pairs<T>(
     value: impl Fn(&Measured) -> Option<T>,
 ) -> Vec<(T, T)> {
     let pair = |run: &Repeat<'_>| {
-        let other = against.iter().find(|o| o.repeat == run.repeat)?;
+        let other = against.iter().find(|o| (o.scenario, o.repeat) == (run.scenario, run.repeat))?;
         Some((value(run.measured)?, value(other.measured)?))
     };
     of.iter().filter_map(pair).collect()
@@ -164,6 +170,7 @@ mod tests {
             of: "a".into(),
             against: "b".into(),
             scenario: None,
+            together: false,
             within_ppm: None,
             at_most_ppm: None,
             at_least_ppm: None,

@@ -74,7 +74,7 @@ struct Cell<'v, 'a> {
 /// Algorithms by links and datapaths; `None` if some comparison is not one within a family.
 pub fn matrix(view: &View<'_>, verdicts: &[Verdict<'_>]) -> Option<Markup> {
     let cells: Vec<Cell<'_, '_>> = verdicts.iter().map(|v| cell(view, v)).collect::<Option<_>>()?;
-    let mut columns: Vec<(usize, Datapath)> = Vec::new();
+    let mut columns: Vec<(Option<usize>, Datapath)> = Vec::new();
     let mut blocks: Vec<&Block> = Vec::new();
     for cell in &cells {
         let column = (cell.verdict.scenario, cell.datapath);
@@ -90,7 +90,7 @@ pub fn matrix(view: &View<'_>, verdicts: &[Verdict<'_>]) -> Option<Markup> {
     };
     let table = html! {
         thead {
-            tr { th scope="col" {} @for group in groups { th.group scope="colgroup" colspan=(group.len()) { (view.scenarios()[group[0].0].name) } } }
+            tr { th scope="col" {} @for group in groups { th.group scope="colgroup" colspan=(group.len()) { (view.scenario_name(group[0].0)) } } }
             tr { (head("Algorithm", "")) @for (_, datapath) in &columns { (head(datapath.name(), "")) } }
         }
         @for block in blocks {

@@ -86,7 +86,7 @@ pub fn verdicts(view: &View<'_>, verdicts: &[Verdict<'_>]) -> Markup {
                     tr {
                         th.wide scope="row" {
                             (unit.title) @if !unit.unit.is_empty() { span.unit { ", " (unit.unit) } }
-                            small { (v.comparison.of) " against " (v.comparison.against) @if several { " · " (view.scenarios()[v.scenario].name) } }
+                            small { (v.comparison.of) " against " (v.comparison.against) @if several { " · " (view.scenario_name(v.scenario)) } }
                         }
                         td { (badge(v.outcome)) }
                         (ratio(v.ratio))

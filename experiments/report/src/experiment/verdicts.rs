@@ -14,7 +14,7 @@ use super::view::View;
 pub struct Compared {
     /// Of what.
     pub metric: Metric,
-    /// In which scenario.
+    /// In which scenario; "all together" of comparisons over all.
     pub scenario: String,
     /// The contender.
     pub of: String,
@@ -47,7 +47,7 @@ fn compared(view: &View<'_>, verdict: &Verdict<'_>) -> Compared {
     let comparison = verdict.comparison;
     Compared {
         metric: comparison.metric,
-        scenario: view.scenarios().get(verdict.scenario).map(|s| s.name.clone()).unwrap_or_default(),
+        scenario: view.scenario_name(verdict.scenario).to_owned(),
         of: comparison.of.clone(),
         against: comparison.against.clone(),
         ratio: verdict.ratio.map(|r| r.ratio),

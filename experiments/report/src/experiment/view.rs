@@ -27,6 +27,8 @@ pub struct View<'a> {
 /// A run that ended well.
 #[derive(Clone, Copy)]
 pub struct Repeat<'a> {
+    /// Index of its scenario.
+    pub scenario: usize,
     /// Counts from 0.
     pub repeat: u32,
     /// What it measured.
@@ -82,7 +84,8 @@ impl<'a> View<'a> {
         let runs = good
             .into_iter()
             .map(|(key, repeats)| {
-                (key, repeats.into_iter().map(|(repeat, measured)| Repeat { repeat, measured }).collect())
+                let of = |(repeat, measured)| Repeat { scenario: key.0, repeat, measured };
+                (key, repeats.into_iter().map(of).collect())
             })
             .collect();
         let contenders = &results.header.contenders;
@@ -98,6 +101,12 @@ impl<'a> View<'a> {
     /// The scenarios.
     pub fn scenarios(&self) -> &'a [Scenario] {
         &self.results.header.scenarios
+    }
+
+    /// What a scenario is called; `None` stands for all of them.
+    pub fn scenario_name(&self, scenario: Option<usize>) -> &str {
+        let named = |s: usize| self.scenarios().get(s).map_or("", |s| s.name.as_str());
+        scenario.map_or("all together", named)
     }
 
     /// The contenders.

@@ -215,6 +215,7 @@ fn comparison(metric: Metric, of: &str, against: &str) -> Comparison {
         of: of.into(),
         against: against.into(),
         scenario: None,
+        together: false,
         within_ppm: None,
         at_most_ppm: None,
         at_least_ppm: None,

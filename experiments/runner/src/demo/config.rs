@@ -14,7 +14,7 @@ pub(super) const LOSS_SEED: u64 = 1;
 pub const MAX_FLOWS: usize = 32;
 
 /// What the learning demo's links become: Mb/s, milliseconds each way, share of data packets lost: twice the loss that
-/// policies are trained on.
+/// policies are trained on. Frozen by a test beside the plans' links (`plan/tests.rs`): no tuning of the twin changes them unseen.
 const LEARNED_CHANGE: (u32, u64, f64) = (12, 30, 0.1);
 
 /// One stretch of the links' behaviour.

@@ -66,7 +66,12 @@ pub(super) fn scenarios(
     for (n, source_link) in plan.link.iter().enumerate() {
         let mut link = link::link(n, source_link, known)?;
         link.changes = changes::changes(n, source_link, &link, duration_ms)?;
-        let traffic = traffic::traffic(source, &link, duration_ms)?;
+        let mut traffic = traffic::traffic(source, &link, duration_ms)?;
+        match (&mut traffic, source_link.flows) {
+            (_, None) => {}
+            (Traffic::Bulk { flows, .. }, Some(own)) => *flows = own.small(),
+            _ => return refuse(format!("link[{n}].flows"), "only bulk flows are counted"),
+        }
         let sent = match &traffic {
             Traffic::Bulk { flows, stagger_ms, .. } => {
                 if u64::from(flows - 1) * stagger_ms >= duration_ms {
@@ -105,7 +110,10 @@ pub(super) fn scenarios(
         scenarios.push(Scenario { name, parameters, link, traffic, background, datagrams, simulator });
     }
     if scenarios.is_empty() {
-        return refuse("link", "at least one [[link]] is needed, such as rate_mbit = 24, delay_ms = 20");
+        return refuse(
+            "link",
+            "at least one [[link]] is needed, such as rate_mbit = 24, delay_ms = 20; or [random]",
+        );
     }
     unique(scenarios.iter().zip(0..).map(|(s, n)| (s.name.as_str(), format!("link[{n}]"))), "links")?;
     Ok(scenarios)

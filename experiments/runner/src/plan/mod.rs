@@ -21,6 +21,7 @@ mod check;
 mod error;
 mod model;
 mod number;
+mod random;
 pub mod shipped;
 mod source;
 mod sweep;
@@ -110,6 +111,8 @@ impl Plan {
         for Point { parameters, document } in points {
             let mut source: PlanSource = ccplane_document::value(document.clone()).map_err(refuse)?;
             source.override_by(overrides);
+            let drawn = source.random.as_ref().map(|random| random::links(random, source.duration_s.get()));
+            source.link.extend(drawn.into_iter().flatten());
             let more = check::scenarios(&source, &parameters, known)
                 .map_err(|problem| refuse(ccplane_document::locate(&document, problem)))?;
             scenarios.extend(more);

@@ -41,6 +41,7 @@ shipped![
     "goodput",
     "placements",
     "adapt",
+    "adapt-random",
     "share",
     "overhead",
     "everywhere",

@@ -33,7 +33,9 @@ pub(super) struct PlanSource {
     pub sample_ms: Option<Whole<10, 60_000>>,
     pub repeats: Option<Whole<1, 1000>>,
     pub seed: Option<Whole<0, { i64::MAX as u64 }>>,
+    #[serde(default)]
     pub link: Vec<LinkSource>,
+    pub random: Option<RandomSource>,
     pub traffic: Option<TrafficSource>,
     #[serde(default)]
     pub simulator: SimulatorSource,
@@ -72,7 +74,16 @@ impl PlanSource {
     }
 }
 
+/// Links that change at random.
 #[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RandomSource {
+    pub seed: Whole<0, { u32::MAX as u64 }>,
+    pub links: Whole<1, { super::MAX_SCENARIOS as u64 }>,
+    pub changes: Whole<0, { super::MAX_CHANGES as u64 }>,
+}
+
+#[derive(Clone, Deserialize, Debug, Default)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LinkSource {
     pub name: Option<String>,
@@ -97,6 +108,7 @@ pub(super) struct LinkSource {
     pub duplicate: Option<Share>,
     pub policer_mbit: Option<Mbit>,
     pub policer_bytes: Option<Whole<1_514, 1_073_741_824>>,
+    pub flows: Option<Whole<1, { super::MAX_FLOWS as u64 }>>,
     #[serde(default)]
     pub change: Vec<ChangeSource>,
 }
@@ -219,6 +231,8 @@ pub(super) struct CompareSource {
     pub against: Option<String>,
     pub across: Option<Datapath>,
     pub scenario: Option<String>,
+    #[serde(default)]
+    pub together: bool,
     pub within: Option<Ppm<0, 100_000_000>>,
     pub at_most: Option<Ppm<0, 1_000_000_000>>,
     pub at_least: Option<Ppm<0, 1_000_000_000>>,

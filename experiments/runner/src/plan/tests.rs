@@ -462,3 +462,78 @@ fn shipped_plans_are_sound_and_take_their_time() {
         )
     );
 }
+
+/// What learning is judged by does not change with it: who changes these links changes these hashes, in view of everybody.
+#[test]
+fn links_that_learning_is_judged_by_are_frozen() {
+    use sha2::{Digest, Sha256};
+    let algorithms = ccplane_algs::all();
+    let traces = |name: &str| shipped::trace(Path::new(""), name);
+    let known = Known { algorithms: &algorithms, kernel: None, traces: &traces, cellular: None };
+    let hash = |decides: String| {
+        let digest = Sha256::digest(decides);
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let plan = |name: &str| {
+        let plan = shipped::load(name, &known, Overrides::default()).unwrap();
+        // In words, so that a field that is added to the type changes nothing.
+        let link = |s: &Scenario| format!("{}: {}, {:?}", s.name, s.link, s.traffic);
+        let links: Vec<String> = plan.scenarios.iter().map(link).collect();
+        (hash(format!("{} {} {links:#?}", plan.duration_ms, plan.seed)), links)
+    };
+    let (adapt, random) = (plan("adapt"), plan("adapt-random"));
+    let seconds = std::time::Duration::from_secs;
+    let demo = crate::demo::DemoConfig::learned(String::new(), seconds(1), seconds(1));
+    let phase = |p: &crate::demo::PhasePlan| format!("{:?} {:?} {:?}", p.shape, p.one_way_delay, p.loss);
+    let phases: Vec<String> = demo.phases.iter().map(phase).collect();
+    let text = format!("{:?} {} {phases:#?}", demo.one_way_delay, demo.queue_packets);
+    let found = [adapt.0.as_str(), random.0.as_str(), &hash(text.clone())];
+    let frozen = ["?", "?", "?"];
+    assert_eq!(found, frozen, "{:#?}\n{:#?}\n{text}", adapt.1, random.1);
+}
+
+#[test]
+fn random_links_are_drawn_from_their_seed() {
+    let text = |seed: u64, links: u64| {
+        let random = format!("[random]\nseed = {seed}\nlinks = {links}\nchanges = 3\n");
+        GOOD.replace("[[link]]\nrate_mbit = 24\ndelay_ms = 20\n", &random)
+            .replace("duration_s = 10", "duration_s = 80")
+    };
+    let links = |seed, count| parse(&text(seed, count)).unwrap().scenarios;
+    let all = links(100, 50);
+    assert_eq!(all[..10], links(100, 10), "more links change none");
+    assert_ne!(all[0].link, links(101, 1)[0].link);
+    for scenario in &all {
+        let link = &scenario.link;
+        assert_eq!(link.changes.iter().map(|c| c.at_ms).collect::<Vec<_>>(), [20_000, 40_000, 60_000]);
+        for at_ms in [0, 20_000, 40_000, 60_000] {
+            let now = link.at(at_ms);
+            let rate = now.medium.rate_bit_per_s().unwrap();
+            assert!((4_000_000..=60_000_000).contains(&rate) && now.loss_ppm <= 80_000, "{now}");
+            assert!((5_000..=60_000).contains(&now.delay_us), "{now}");
+        }
+        assert!(link.changes.iter().all(|c| c.bit_per_s.or(c.delay_us).is_some() || c.loss_ppm.is_some()));
+    }
+    let share = |is: &dyn Fn(&Scenario) -> bool| all.iter().filter(|s| is(s)).count();
+    let lossless = share(&|s| s.link.loss_ppm == 0);
+    let alone = share(&|s| matches!(s.traffic, Traffic::Bulk { flows: 1, .. }));
+    let slow = share(&|s| s.link.medium.rate_bit_per_s() < Some(15_500_000));
+    assert!(
+        [lossless, alone].iter().all(|n| (8..=26).contains(n)) && (15..=35).contains(&slow),
+        "{lossless} {alone} {slow}"
+    );
+    let shipped = parse_shipped_seed("adapt-random");
+    assert!(shipped >= 200, "seeds below are not for judging: {shipped}");
+    let both = parse(
+        &text(100, 2).replace("[random]", "[[link]]\nrate_mbit = 24\ndelay_ms = 20\nflows = 3\n[random]"),
+    );
+    let both = both.unwrap();
+    assert_eq!(both.scenarios.len(), 3);
+    assert!(matches!(both.scenarios[0].traffic, Traffic::Bulk { flows: 3, .. }));
+}
+
+fn parse_shipped_seed(name: &str) -> u64 {
+    let plan = shipped::PLANS.iter().find(|p| p.name == name).unwrap();
+    let table: toml::Table = plan.source.parse().unwrap();
+    table["random"]["seed"].as_integer().unwrap() as u64
+}

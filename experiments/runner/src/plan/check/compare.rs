@@ -20,12 +20,16 @@ pub(in crate::plan) fn comparisons(
             let message = format!("no scenario is called `{name}`; there are {}", names.join("; "));
             return refuse(field("scenario"), message);
         }
+        if source.together && source.scenario.is_some() {
+            return refuse(field("together"), "with `scenario` there is one only");
+        }
         for (of, against) in compared(&field, source, contenders)? {
             comparisons.extend(source.metric.all().iter().map(|metric| Comparison {
                 metric: *metric,
                 of: of.clone(),
                 against: against.clone(),
                 scenario: source.scenario.clone(),
+                together: source.together,
                 within_ppm: source.within.map(|w| w.get()),
                 at_most_ppm: source.at_most.map(|w| w.get()),
                 at_least_ppm: source.at_least.map(|w| w.get()),
