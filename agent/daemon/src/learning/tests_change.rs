@@ -132,84 +132,77 @@ fn watched(simulation: &Simulation) -> Vec<(u64, String)> {
     watcher.alarms
 }
 
+/// Hours of each busy link, and the seeds of the runs: from [`SEEDS`] on; the constants were chosen on 1 and 2.
+const HOURS: u64 = 1;
+const SEEDS: u64 = 200;
+
+/// At most one alarm in an hour of a flow on links that stay as they are, whatever crosses them: over all of them, the first
+/// minutes included, in which it is learned what noise is. Printed for each: nobody should have to believe it.
 #[test]
-fn temporary_null() {
-    for busy in BUSY {
-        let start = std::time::Instant::now();
-        let mut all = Vec::new();
-        for seed in 1..=2 {
-            let alarms = watched(&busy.simulation("aurora-still", 3600, seed));
-            all.push(
-                alarms
-                    .iter()
-                    .filter(|(at, _)| *at > 0)
-                    .map(|(at, q)| format!("{}{}", at / S, &q[..2]))
-                    .collect::<Vec<_>>(),
-            );
-        }
-        eprintln!("{:50} {all:?} {:.1?}", busy.name, start.elapsed());
+fn busy_links_have_not_changed() {
+    let (mut alarms, mut flow_hours) = (0, 0);
+    for (n, busy) in (0..).zip(BUSY) {
+        let found = watched(&busy.simulation("aurora-still", HOURS * 3600, SEEDS + n));
+        let when: Vec<String> = found.iter().map(|(at, what)| format!("{what} at {} s", at / S)).collect();
+        println!("{}: {} alarms in {HOURS} h: {}", busy.name, found.len(), when.join(", "));
+        assert!(found.len() <= 12, "{}: {when:?}", busy.name);
+        alarms += found.len();
+        flow_hours += HOURS as usize * busy.flows;
     }
+    println!("{alarms} alarms in {flow_hours} hours of a flow");
+    assert!(alarms <= flow_hours, "{alarms} alarms in {flow_hours} hours of a flow");
 }
 
-#[test]
-fn temporary_old_twin() {
-    for busy in BUSY {
-        let start = std::time::Instant::now();
-        let algorithms = ccplane_algs::all();
-        let aurora = algorithms.iter().find(|a| a.name() == "aurora").unwrap();
-        let mut twin = super::simulated::Simulated::new(aurora, 1).unwrap();
-        run_beside(&busy.simulation("aurora", 600, 1), &algorithms, S, &mut |_| true, Some(&mut twin))
-            .unwrap();
-        eprintln!(
-            "{:50} {} changes, {} trainings {:.1} cpu s {:.1?}",
-            busy.name,
-            twin.twin.changes,
-            twin.twin.trainings,
-            super::Learn::used(&twin.twin).as_secs_f64(),
-            start.elapsed()
-        );
-    }
+/// Seconds from a change to its alarm, 60 where there was none, in order.
+fn delays(busy: &Busy, there: LinkChange, back: LinkChange, seeds: u64) -> Vec<u64> {
+    const AT_S: u64 = 120;
+    let there = LinkChange { loss_ppm: there.loss_ppm.map(|l| l + busy.loss_ppm), ..there };
+    let change = |link, change| SimChange { at_us: AT_S * S, link, change };
+    let changes = vec![change(0, there), change(1, back)];
+    let delay = |seed| {
+        let simulation = busy.simulation("aurora-still", AT_S + 60, SEEDS + seed);
+        let found = watched(&Simulation { changes: changes.clone(), ..simulation });
+        let after = found.iter().find(|(at, _)| *at >= AT_S * S);
+        after.map_or(60, |(at, _)| (at - AT_S * S).div_ceil(S))
+    };
+    let mut all: Vec<u64> = (0..seeds).map(delay).collect();
+    all.sort_unstable();
+    all
 }
 
+/// On links that are quiet, lossy, or crossed each half second: 20 s at most, half of them within 9 s.
 #[test]
-fn temporary_changes() {
+fn changes_are_told_in_seconds() {
+    const RUNS: u64 = 5;
+    let none = LinkChange::default();
+    let mbit = |mbit: u64| LinkChange { bit_per_s: Some(mbit * 1_000_000), ..none };
+    let far = LinkChange { delay_ns: Some(30_000_000), ..none };
     let changes = [
-        (
-            "x2 rate",
-            LinkChange { bit_per_s: Some(24_000_000), ..LinkChange::default() },
-            LinkChange::default(),
-        ),
-        (
-            "/2 rate",
-            LinkChange { bit_per_s: Some(6_000_000), ..LinkChange::default() },
-            LinkChange::default(),
-        ),
-        (
-            "+20 ms",
-            LinkChange { delay_ns: Some(30_000_000), ..LinkChange::default() },
-            LinkChange { delay_ns: Some(30_000_000), ..LinkChange::default() },
-        ),
-        ("+3 % loss", LinkChange { loss_ppm: Some(30_000), ..LinkChange::default() }, LinkChange::default()),
+        ("twice the rate", mbit(24), none),
+        ("half the rate", mbit(6), none),
+        ("20 ms more", far, far),
+        ("3 % more loss", LinkChange { loss_ppm: Some(30_000), ..none }, none),
     ];
-    for busy in BUSY {
+    for (n, busy) in BUSY.iter().enumerate() {
         for (name, there, back) in changes {
-            let mut delays = Vec::new();
-            for seed in 1..=6 {
-                let there = LinkChange { loss_ppm: there.loss_ppm.map(|l| l + busy.loss_ppm), ..there };
-                let change = |link, change| SimChange { at_us: 120 * S, link, change };
-                let simulation = Simulation {
-                    changes: vec![change(0, there), change(1, back)],
-                    ..busy.simulation("aurora-still", 180, seed)
-                };
-                let alarms = watched(&simulation);
-                delays.push(
-                    alarms
-                        .iter()
-                        .find(|(at, _)| *at >= 120 * S)
-                        .map(|(at, q)| format!("{:.1}{}", (at - 120 * S) as f64 / 1e6, &q[..2])),
-                );
-            }
-            eprintln!("{:45} {name:10} {delays:?}", busy.name);
+            let all = delays(busy, there, back, RUNS);
+            println!("{}, {name}: {all:?} s", busy.name);
+            let (median, most) = (all[all.len() / 2], all[all.len() - 1]);
+            assert!(n > 1 || median <= 10 && most <= 20, "{}, {name}: {all:?}", busy.name);
         }
     }
+}
+
+/// The twin itself on the link that it had trained 35 times for in ten minutes: it trains, and tries again what came to nothing.
+#[test]
+fn a_busy_link_is_trained_for_within_the_budget() {
+    let algorithms = ccplane_algs::all();
+    let aurora = algorithms.iter().find(|a| a.name() == "aurora").unwrap();
+    let mut beside = super::simulated::Simulated::new(aurora, SEEDS).unwrap();
+    let busy = BUSY.iter().find(|b| b.name.ends_with("each 3 s")).unwrap();
+    let simulation = busy.simulation("aurora", 180, SEEDS);
+    run_beside(&simulation, &algorithms, S, &mut |_| true, Some(&mut beside)).unwrap();
+    let (twin, used) = (&beside.twin, super::Learn::used(&beside.twin).as_secs_f64());
+    println!("{} changes, {} trainings, {used:.1} s of a core in 180 s", twin.changes, twin.trainings);
+    assert!(twin.changes <= 2 && (1..=4).contains(&twin.trainings), "{} {}", twin.changes, twin.trainings);
 }
