@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo test build bench fuzz loom mahimahi torch clean
+.PHONY: help setup demo test build bench fuzz loom nightly mahimahi torch clean
 
 CCPLANE := target/release/ccplane
 
@@ -26,6 +26,9 @@ fuzz: ## the fuzz targets, FUZZ_SECONDS (60) each
 
 loom: ## what threads and processes share without locks, under every interleaving
 	@.ci/loom
+
+nightly: ## the shipped policies, trained anew by their recorded commands: the same bits, or which differ
+	@.ci/nightly
 
 mahimahi: ## the real mahimahi, to compare with, in target/mahimahi (nothing is installed)
 	@.ci/mahimahi target/mahimahi
