@@ -21,8 +21,8 @@ bench: build ## every figure; needs root and a quiet machine
 	cargo build --release --quiet -p ccplane-oracle
 	$(CCPLANE) bench --all
 
-fuzz: ## the fuzz targets, FUZZ_SECONDS (60) each
-	@.ci/fuzz $${FUZZ_SECONDS:-60}
+fuzz: ## the fuzz targets, FUZZ_SECONDS (60) each, or FUZZ_COUNT inputs each; says how many inputs each has had
+	@.ci/fuzz $(if $(FUZZ_COUNT),--count $(FUZZ_COUNT),$${FUZZ_SECONDS:-60})
 
 loom: ## what threads and processes share without locks, under every interleaving
 	@.ci/loom

@@ -5,9 +5,9 @@ use nix::dir::Dir;
 use nix::fcntl::{AT_FDCWD, AtFlags, Flock, FlockArg, OFlag, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Modes of what is made here.
@@ -190,12 +190,8 @@ impl Folder {
 /// It is somebody else's, others may read it, it is no plain file, or longer than `limit` bytes.
 pub fn read_secret(path: &Path, limit: usize) -> Result<String, OwnedError> {
     let failed = |source| OwnedError::Io { path: path.to_owned(), source };
-    let file = fs::OpenOptions::new();
-    let file = {
-        use std::os::unix::fs::OpenOptionsExt;
-        let mut options = file;
-        options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).map_err(failed)?
-    };
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).map_err(failed)?;
     let bytes = read_owned(path, file, SEEN_BY_OTHERS, limit)?;
     String::from_utf8(bytes).map_err(|e| failed(io::Error::other(e)))
 }
@@ -231,7 +227,7 @@ fn owned(path: &Path, stat: &FileStat, forbidden: u32) -> Result<(), OwnedError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::Permissions;
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     #[test]

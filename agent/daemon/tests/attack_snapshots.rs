@@ -106,7 +106,7 @@ fn only_secrets_that_are_secret_sign() {
 fn begins_with(dir: &Path, more: &[&str]) -> Result<(Option<String>, String), (Option<i32>, String)> {
     fs::create_dir_all(dir.join("served")).unwrap();
     let first = ["quic", "serve", "served", "--listen", "127.0.0.1:0", "--json", "--config", "c.toml"];
-    let arguments = [&first, &["--algorithm", "aurora", "--learn", "--keep", "kept"], more].concat();
+    let arguments = [&first[..], &["--algorithm", "aurora", "--learn", "--keep", "kept"], more].concat();
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command.args(arguments).current_dir(dir).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

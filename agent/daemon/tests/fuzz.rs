@@ -11,6 +11,8 @@ mod documents;
 use std::path::Path;
 
 use ccplane::config::{Config, DEFAULT_TOML};
+use ccplane::control::Request;
+use ccplane_testing::fuzz::{Fuzz, shape};
 
 /// What the defaults leave out.
 const FULL: &str = r#"
@@ -53,5 +55,94 @@ fn configurations() {
         if let Some(text) = documents::spliced(&good, input) {
             check(&text);
         }
+    });
+}
+
+#[test]
+fn configurations_counted() {
+    let tokens = [
+        "\n",
+        "=",
+        "[",
+        "]",
+        "[[rule]]",
+        "{",
+        "}",
+        "\"",
+        ",",
+        "true",
+        "1",
+        "-1",
+        "nan",
+        "1e999",
+        "learn.",
+        "mode",
+        "keys",
+        "agent.",
+        "control",
+        "socket",
+        "limits",
+        "max_flows",
+        "metrics",
+        "algorithm",
+        "remote_port",
+        "cgroup",
+        "parameters",
+    ];
+    let target = Fuzz::new("config", env!("CARGO_MANIFEST_DIR")).seeds([FULL]).tokens(tokens).max_bytes(512);
+    target.part(2_000).run(|bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        check(&text);
+        match Config::parse(Path::new("c.toml"), &text, None) {
+            Ok(config) => config.rules.len() as u64,
+            Err(refusal) => documents::way(&refusal),
+        }
+    });
+}
+
+#[test]
+fn requests_counted() {
+    let tokens = [
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"",
+        ":",
+        ",",
+        "null",
+        "true",
+        "-1",
+        "1e999",
+        "\"request\"",
+        "\"version\"",
+        "\"push\"",
+        "\"qlog\"",
+        "\"set_rules\"",
+        "\"snapshot\"",
+        "\"slot\"",
+        "\"canary\"",
+        "\"force\"",
+        "\"filter\"",
+        "\"rules\"",
+        "\"netns\"",
+        "\\u0000",
+    ];
+    let seeds = [
+        r#"{"request":"version"}"#,
+        r#"{"request":"set_rules","default_algorithm":"reno","rules":[{"algorithm":"cubic","remote_port":443}]}"#,
+        r#"{"request":"adopt","from":"cubic","netns":"/x"}"#,
+        r#"{"request":"qlog","filter":{}}"#,
+        r#"{"request":"push","snapshot":"00ff","slot":1,"canary":0.5,"force":false,"allow_older":true}"#,
+        r#"{"request":"rollback","slot":255}"#,
+    ];
+    let target = Fuzz::new("control-request", env!("CARGO_MANIFEST_DIR")).seeds(seeds).tokens(tokens);
+    target.max_bytes(256).run(|bytes| match serde_json::from_slice::<Request>(bytes) {
+        Ok(request) => {
+            let again = serde_json::to_vec(&request).unwrap();
+            assert_eq!(serde_json::from_slice::<Request>(&again).unwrap(), request);
+            shape(&request)
+        }
+        Err(error) => shape(&error.classify()),
     });
 }

@@ -7,6 +7,7 @@ mod toys;
 
 use ccplane_learn::curves::{EventWriter, read_events};
 use ccplane_learn::{ActorCritic, Checkpoint, Learner, Native, Policy, PpoConfig, Progress};
+use ccplane_testing::fuzz::{Fuzz, shape};
 
 fn check(bytes: &[u8]) {
     if let Ok(policy) = Policy::from_bytes(bytes) {
@@ -102,5 +103,30 @@ fn altered_events() {
             event.truncate(event.len().saturating_sub(usize::from(*cut)));
         }
         check(&framed(&event));
+    });
+}
+
+#[test]
+fn policies_counted() {
+    let policy = toys::policy(1, &[1], None).to_bytes().unwrap();
+    let tokens = [
+        "{",
+        "}",
+        "\"",
+        "[0,4]",
+        "\"dtype\":\"F32\"",
+        "\"shape\":",
+        "\"data_offsets\":",
+        "actor.0.weight",
+        "log_std",
+    ];
+    let target = Fuzz::new("policy", env!("CARGO_MANIFEST_DIR")).seeds([&policy]).tokens(tokens);
+    target.max_bytes(policy.len() + 64).part(2_000).run(|bytes| match Policy::from_bytes(bytes) {
+        Ok(policy) => {
+            // Not compared: a weight that is no number is not equal to itself.
+            assert!(Policy::from_bytes(&policy.to_bytes().unwrap()).is_ok());
+            1
+        }
+        Err(error) => shape(&error),
     });
 }

@@ -4,6 +4,8 @@
 //! error descriptor itself and to the file that [`LOG`] names. `make test` prints that file at its end.
 #![forbid(unsafe_code)]
 
+pub mod fuzz;
+
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::Write;

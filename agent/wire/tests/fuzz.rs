@@ -6,6 +6,7 @@
 
 mod support;
 
+use ccplane_testing::fuzz::{Fuzz, shape};
 use ccplane_wire::{EncodeError, Out, SliceOut, v1, v2};
 
 fn check_v1(bytes: &[u8]) {
@@ -129,5 +130,44 @@ fn v2_bodies_of_every_type() {
         let mut bytes = [&b"CCPL"[..], &[2, minor % 3, *ty, 0], &len.to_le_bytes(), &[0; 4]].concat();
         bytes.extend(body);
         check_v2(&bytes);
+    });
+}
+
+/// In which way the first messages are taken: their types, or what is wrong with them.
+fn ways(taken: impl Iterator<Item = u64>) -> u64 {
+    taken.take(3).fold(0, |all: u64, way| all.rotate_left(21) ^ way)
+}
+
+#[test]
+fn v1_counted() {
+    let seeds = [support::v1_to_agent(), support::v1_to_datapath()].concat();
+    Fuzz::new("wire-v1", env!("CARGO_MANIFEST_DIR")).seeds(seeds).max_bytes(512).run(|bytes| {
+        check_v1(bytes);
+        ways(v1::frames(bytes).map(|frame| match frame {
+            Err(error) => shape(&error),
+            Ok(frame) => match (v1::ToAgent::parse(frame), v1::ToDatapath::parse(frame)) {
+                (Ok(msg), _) => shape(&msg),
+                (_, Ok(msg)) => shape(&msg),
+                (Err(agent), Err(datapath)) => shape(&agent) ^ shape(&datapath).rotate_left(9),
+            },
+        }))
+    });
+}
+
+#[test]
+fn v2_counted() {
+    let mut seeds: Vec<Vec<u8>> = support::v2_to_agent().into_iter().map(|(_, _, bytes)| bytes).collect();
+    seeds.extend(support::v2_to_datapath().into_iter().map(|(_, _, bytes)| bytes));
+    Fuzz::new("wire-v2", env!("CARGO_MANIFEST_DIR")).seeds(seeds).max_bytes(512).run(|bytes| {
+        check_v2(bytes);
+        ways(v2::frames(bytes).map(|frame| match frame {
+            Err(error) => shape(&error),
+            Ok(frame) => match (v2::ToAgent::parse(frame), v2::ToDatapath::parse(frame)) {
+                (Ok(Some(msg)), _) => shape(&msg),
+                (_, Ok(Some(msg))) => shape(&msg),
+                (Err(agent), Err(datapath)) => shape(&agent) ^ shape(&datapath).rotate_left(9),
+                (agent, datapath) => shape(&agent) ^ shape(&datapath).rotate_left(9) ^ 1,
+            },
+        }))
     });
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use ccplane_channel::ring::{self, MAX_RECORD_BYTES, MIN_BYTES, Reader, Writer};
 use ccplane_channel::{Record, SharedWords, Transport};
+use ccplane_testing::fuzz::Fuzz;
 use ccplane_wire::v2::ToDatapath;
 use common::{Agent, Toy};
 
@@ -74,5 +75,37 @@ fn what_an_agent_says() {
         assert!(toy.heartbeats > before, "it still listens");
         agent.forget();
         toy.forget();
+    });
+}
+
+/// Sequences of writes, reads and changed words; nine bytes say one step.
+#[test]
+fn ring_counted() {
+    const STEP_BYTES: usize = 9;
+    let (memory, _) = SharedWords::create(ring::words_of(MIN_BYTES)).unwrap();
+    let memory = Arc::new(memory);
+    let step =
+        |what: u8, at: u16, value: u64| [&[what][..], &at.to_le_bytes(), &value.to_le_bytes()[..6]].concat();
+    let seeds = [
+        [step(0, 3, 1), step(3, 0, 0)].concat(),
+        [step(0, 63, 9), step(0, 63, 9), step(3, 0, 0), step(3, 0, 0), step(0, 1, 1)].concat(),
+        [step(2, 0, 40), step(3, 0, 0), step(1, 9, u64::MAX), step(3, 0, 0)].concat(),
+    ];
+    let (mut ops, mut record) = (Vec::new(), Record::default());
+    Fuzz::new("ring", env!("CARGO_MANIFEST_DIR")).seeds(seeds).max_bytes(16 * STEP_BYTES).run(|bytes| {
+        ops.clear();
+        ops.extend(bytes.chunks_exact(STEP_BYTES).map(|step| {
+            let mut value = [0; 8];
+            value[..6].copy_from_slice(&step[3..]);
+            (step[0], u16::from_le_bytes([step[1], step[2]]), u64::from_le_bytes(value))
+        }));
+        check(&memory, &ops);
+        // What is left in it then, and what a reader that comes later makes of that.
+        let mut reader = Reader::new(Arc::clone(&memory), 0, MIN_BYTES).unwrap();
+        let mut way = 0;
+        while let Ok(true) = reader.read(&mut record) {
+            way += 1;
+        }
+        way
     });
 }

@@ -9,6 +9,7 @@ mod support;
 use std::path::Path;
 
 use ccplane_results::{Record, Results, read_from};
+use ccplane_testing::fuzz::{Fuzz, shape};
 use support::{header, run};
 
 fn line(record: &Record) -> Vec<u8> {
@@ -41,5 +42,36 @@ fn reader() {
             bytes[at] = change[2];
         }
         check(&bytes);
+    });
+}
+
+#[test]
+fn results_counted() {
+    let tokens = [
+        "\n",
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"",
+        ":",
+        ",",
+        "null",
+        "true",
+        "-1",
+        "1e999",
+        "\"record\":",
+        "\"run\"",
+        "\"header\"",
+    ];
+    let good = written(&Results { header: header(), runs: vec![run("a", 0)] });
+    let lines: Vec<&[u8]> = good.split_inclusive(|byte| *byte == b'\n').collect();
+    let target = Fuzz::new("results", env!("CARGO_MANIFEST_DIR")).seeds([&good[..], lines[0]]).tokens(tokens);
+    target.max_bytes(good.len() + 256).part(2_000).run(|bytes| {
+        check(bytes);
+        match read_from(bytes, Path::new("fuzz")) {
+            Ok(results) => results.runs.len() as u64,
+            Err(error) => shape(&error),
+        }
     });
 }

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use ccplane_netsim::trace::Trace;
 use ccplane_runner::plan::{Known, Overrides, Plan, PlanError, shipped};
+use ccplane_testing::fuzz::Fuzz;
 
 fn check(text: &str) {
     let algorithms = ccplane_algs::all();
@@ -31,6 +32,58 @@ fn plans() {
         check(&String::from_utf8_lossy(input));
         if let Some(text) = documents::spliced(&good, input) {
             check(&text);
+        }
+    });
+}
+
+#[test]
+fn plans_counted() {
+    let tokens = [
+        "\n",
+        "=",
+        "[",
+        "]",
+        "{",
+        "}",
+        "\"",
+        ",",
+        "true",
+        "1",
+        "-1",
+        "nan",
+        "1e999",
+        "title",
+        "duration_s",
+        "repeats",
+        "link",
+        "rate_mbit",
+        "delay_ms",
+        "queue",
+        "algorithm",
+        "datapath",
+        "\"ebpf\"",
+        "\"sim\"",
+        "\"kernel\"",
+        "traffic",
+    ];
+    let good = "title = \"t\"\nduration_s = 8\nrepeats = 2\nlink = [{ rate_mbit = 24, delay_ms = 20 }]\n\
+                algorithm = [{ algorithm = \"reno\", datapath = \"sim\" }]\n";
+    let target = Fuzz::new("plan", env!("CARGO_MANIFEST_DIR")).seeds([good]).tokens(tokens).max_bytes(512);
+    let algorithms = ccplane_algs::all();
+    let traces = |_: &str| Trace::parse("1\n").map_err(|e| e.to_string());
+    let known = Known { algorithms: &algorithms, kernel: None, traces: &traces, cellular: None };
+    target.part(2_000).run(|bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        match Plan::parse(Path::new("p.toml"), &text, &known, Overrides::default()) {
+            Ok(plan) => {
+                assert!(plan.runs() > 0 && plan.warmup_ms < plan.duration_ms);
+                1
+            }
+            Err(PlanError::Refused(refusal)) => {
+                documents::points_into(&text, &refusal);
+                documents::way(&refusal)
+            }
+            Err(other) => panic!("{other}"),
         }
     });
 }

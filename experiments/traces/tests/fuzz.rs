@@ -3,6 +3,7 @@
 //! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`.
 #![allow(clippy::unwrap_used)]
 
+use ccplane_testing::fuzz::{Fuzz, shape};
 use ccplane_traces::log::LinkLog;
 use ccplane_traces::plot;
 use ccplane_traces::rates::{rates_of, trace_of};
@@ -87,5 +88,37 @@ fn series_of_any_numbers() {
         };
         let text: String = pairs.iter().map(line).collect();
         check_series(&text, Some(u32::from(*ms)));
+    });
+}
+
+#[test]
+fn logs_counted() {
+    let tokens = [
+        "\n",
+        " # 1504",
+        " + 56",
+        " - 1504 3",
+        " d 2 3008",
+        "# queue: infinite\n",
+        "# base timestamp: 0\n",
+        "37",
+        "4294967296",
+    ];
+    let short =
+        "# mahimahi mm-link (Uplink) [12] > up.log\n# base timestamp: 35\n36 # 1504\n37 + 56\n40 - 56 3\n";
+    let target = Fuzz::new("mm-link-log", env!("CARGO_MANIFEST_DIR")).seeds([LOG, short]).tokens(tokens);
+    target.max_bytes(512).run(|bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        match LinkLog::parse(&text) {
+            Ok(log) => {
+                let events = text.lines().filter(|line| !line.starts_with('#')).count();
+                assert_eq!(log.events.len(), events);
+                let Ok(figures) = log.figures() else { return 1 };
+                assert!(figures.throughput_mbit_per_s.is_finite() && figures.duration_ms > 0);
+                assert!(figures.queueing_delay_p50_ms <= figures.queueing_delay_p95_ms);
+                2 + events.min(8) as u64
+            }
+            Err(error) => shape(&error),
+        }
     });
 }

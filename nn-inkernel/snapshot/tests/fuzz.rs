@@ -7,8 +7,12 @@
 mod support;
 
 use ccplane_infer::{Bits, Prepared};
-use ccplane_snapshot::{DeployOptions, Snapshot};
+use ccplane_snapshot::{DeployOptions, Snapshot, SnapshotError};
+use ccplane_testing::fuzz::{Fuzz, shape};
 use support::{TERMS, forge, key, snapshot};
+
+/// A signature's section, at the end of a file.
+const SIGNATURE_BYTES: usize = 120;
 
 fn check(bytes: &[u8]) {
     let Ok(snapshot) = Snapshot::parse(bytes) else { return };
@@ -44,4 +48,26 @@ fn mutated_content() {
     check(&mutate(&(false, Vec::new(), 255)));
     assert!(Snapshot::parse(&mutate(&(true, Vec::new(), 255))).is_ok());
     bolero::check!().with_type::<(bool, Vec<(u16, u8)>, u8)>().for_each(|m| check(&mutate(m)));
+}
+
+/// Of the content alone, its hash set right; bytes at the end are the signature's.
+#[test]
+fn snapshots_counted() {
+    let signed = snapshot(Bits::W8).sign(&key(), TERMS).to_bytes();
+    let target =
+        Fuzz::new("snapshot", env!("CARGO_MANIFEST_DIR")).seeds([signed[48..].to_vec()]).max_bytes(1024);
+    target.run(|bytes| {
+        let (content, signature) = bytes.split_at(bytes.len().saturating_sub(SIGNATURE_BYTES));
+        let mut file = forge(&signed, |whole| content.clone_into(whole));
+        file.truncate(file.len() - SIGNATURE_BYTES);
+        file.extend(signature);
+        check(&file);
+        match Snapshot::parse(&file) {
+            Ok(snapshot) => u64::from(snapshot.check_signature().is_ok()),
+            Err(SnapshotError::Spec(error)) => shape(&error),
+            Err(SnapshotError::Network(error)) => shape(&error),
+            Err(SnapshotError::Truncated { field, .. }) => field.len() as u64,
+            Err(error) => shape(&error),
+        }
+    });
 }

@@ -1,4 +1,5 @@
 //! What fuzz targets of documents have in common.
+#![allow(dead_code, reason = "each target uses its part")]
 
 use ccplane_document::DocumentError;
 
@@ -30,4 +31,11 @@ pub fn points_into(text: &str, refusal: &DocumentError) {
     let DocumentError::Invalid { line, column, text: shown, .. } = refusal else { panic!("{refusal}") };
     assert_eq!(text.lines().nth(line - 1).unwrap_or_default(), shown);
     assert!(*column <= shown.chars().count() + 1, "{line}:{column}");
+}
+
+/// Which sentence a refusal is, without the names and numbers in it.
+pub fn way(refusal: &DocumentError) -> u64 {
+    let text = refusal.to_string();
+    let words = text.rsplit('\n').next().unwrap_or_default().chars().filter(|c| c.is_alphabetic());
+    words.take(24).fold(7, |way: u64, c| way.wrapping_mul(31).wrapping_add(u64::from(u32::from(c))))
 }

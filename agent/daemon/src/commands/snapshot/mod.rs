@@ -61,13 +61,13 @@ pub(crate) fn verify(args: &SnapshotVerifyArgs) -> Result<ExitCode, Failure> {
         let Some(by) = snapshot.signature() else {
             return print(&format!("{hash}: ok, not signed\n")).map(|()| ExitCode::SUCCESS);
         };
-        let (by, terms) = (by.key_hex(), show::terms(by));
+        let (by, terms) = (by.key_hex(), show::terms(by, now_s()));
         print(&format!("{hash}: whole; signature not checked: no key (it names {by}; {terms})\n"))?;
         return Ok(ExitCode::from(NOT_CHECKED));
     }
     let admission = Admission { now_s: now_s(), newest: None, allow_older: args.allow_older };
     let trusted = Trust::SignedBy(keys).admit(snapshot, &admission).map_err(wrong)?;
-    let by = trusted.signature().map(|by| format!("{}, {}", by.key_hex(), show::terms(by)));
+    let by = trusted.signature().map(|by| format!("{}, {}", by.key_hex(), show::terms(by, now_s())));
     print(&format!("{hash}: ok, signed by {}\n", by.unwrap_or_default()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! What people and programs read of a snapshot.
 
+use super::{SECONDS_PER_DAY, now_s};
 use crate::commands::table;
 use ccplane_infer::tables;
 use ccplane_snapshot::{
@@ -75,7 +76,8 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     let signs = if fidelity.both_signs() { "" } else { ": one sign only" };
     line("actions", format!("{min:.3} to {max:.3}{signs}"));
     line("origin", origin(snapshot.provenance()));
-    let signed = snapshot.signature().map(|s| format!("by {}, not checked here; {}", s.key_hex(), terms(s)));
+    let signed =
+        snapshot.signature().map(|s| format!("by {}, not checked here; {}", s.key_hex(), terms(s, now_s())));
     line("signed", signed.unwrap_or_else(|| "no".to_owned()));
     let rows: Vec<Vec<String>> = snapshot
         .spec()
@@ -87,13 +89,14 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     out + "\n" + &table(&["input", "counts from .. to", "visited"], &rows)
 }
 
-/// A signature's sequence number and expiry.
-pub(super) fn terms(signature: &Signature) -> String {
-    match signature.terms() {
-        None => "without sequence number and expiry".to_owned(),
-        Some(Terms { sequence, expires_s }) => {
-            format!("sequence {sequence}, expires {expires_s} s after 1970 began")
-        }
+/// A signature's sequence number and what is left of its validity.
+pub(super) fn terms(signature: &Signature, now_s: u64) -> String {
+    let Some(Terms { sequence, expires_s }) = signature.terms() else {
+        return "without sequence number and expiry".to_owned();
+    };
+    match expires_s.checked_sub(now_s) {
+        None | Some(0) => format!("sequence {sequence}, expired"),
+        Some(left_s) => format!("sequence {sequence}, valid for {} days", left_s.div_ceil(SECONDS_PER_DAY)),
     }
 }
 

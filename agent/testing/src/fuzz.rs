@@ -1,0 +1,283 @@
+//! Counted fuzzing on stable Rust: inputs are drawn from a corpus and changed; those that are taken in a new way join it.
+//!
+//! A target's corpus is a file of one input a line, in hexadecimal digits, below its crate's `tests/corpus`. `cargo test`
+//! replays it and draws [`PART`] inputs more from a fixed seed; `.ci/fuzz` asks for more by the variables below.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::fs::{self, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write as _;
+use std::mem::{Discriminant, discriminant};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// How many inputs to draw.
+pub const EXECUTIONS: &str = "CCPLANE_FUZZ_EXECUTIONS";
+/// What they are drawn from; 1 unless given.
+pub const SEED: &str = "CCPLANE_FUZZ_SEED";
+/// A file to which counts are appended: target, executions, seed, seconds.
+pub const COUNTS: &str = "CCPLANE_FUZZ_COUNTS";
+/// Set: the corpus file is written anew, with what was found.
+pub const KEEP: &str = "CCPLANE_FUZZ_KEEP";
+
+/// Inputs that `cargo test` draws.
+pub const PART: u64 = 20_000;
+/// Counts are appended each so many inputs, so that a run that is stopped has counted.
+const CHUNK: u64 = 1 << 20;
+/// Inputs of a corpus, at most, and those that are kept in its file.
+const MAX_CORPUS: usize = 512;
+const MAX_KEPT: usize = 48;
+/// Longest input that joins a corpus, bytes.
+const MAX_KEPT_BYTES: usize = 1024;
+/// Changes to one input, at most.
+const MAX_CHANGES: u64 = 6;
+
+/// A fuzz target.
+pub struct Fuzz {
+    name: &'static str,
+    file: PathBuf,
+    corpus: Vec<Vec<u8>>,
+    tokens: Vec<Vec<u8>>,
+    max_bytes: usize,
+    executions: Option<u64>,
+}
+
+/// Which of its type's variants a value is, as a number.
+pub fn shape<T>(value: &T) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    Hash::hash::<DefaultHasher>(&discriminant(value) as &Discriminant<T>, &mut hasher);
+    hasher.finish()
+}
+
+/// Drawn numbers: SplitMix64.
+#[derive(Clone, Debug)]
+pub struct Draw(u64);
+
+impl Draw {
+    /// From a seed.
+    pub fn new(seed: u64) -> Draw {
+        Draw(seed)
+    }
+
+    /// Any number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`; 0 if that is 0.
+    pub fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.next()) * n as u128) >> 64) as usize
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// Prints what made a target panic.
+struct Watch<'a> {
+    target: &'a str,
+    input: Vec<u8>,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("fuzz target {}: input {}", self.target, to_hex(&self.input));
+        }
+    }
+}
+
+impl Fuzz {
+    /// A target of the crate whose manifest is in `manifest_dir`; names are unique.
+    pub fn new(name: &'static str, manifest_dir: &str) -> Fuzz {
+        let file = PathBuf::from(manifest_dir).join("tests/corpus").join(format!("{name}.hex"));
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let corpus = text.lines().map(|line| from_hex(line).expect("a corpus is of hexadecimal digits"));
+        let corpus = corpus.collect();
+        Fuzz { name, file, corpus, tokens: Vec::new(), max_bytes: 1 << 14, executions: None }
+    }
+
+    /// Good inputs to begin with.
+    #[must_use]
+    pub fn seeds<S: AsRef<[u8]>>(mut self, seeds: impl IntoIterator<Item = S>) -> Fuzz {
+        self.corpus.extend(seeds.into_iter().map(|seed| seed.as_ref().to_vec()));
+        self
+    }
+
+    /// Pieces that are put into inputs.
+    #[must_use]
+    pub fn tokens<S: AsRef<[u8]>>(mut self, tokens: impl IntoIterator<Item = S>) -> Fuzz {
+        self.tokens.extend(tokens.into_iter().map(|token| token.as_ref().to_vec()));
+        self
+    }
+
+    /// Longest input, bytes.
+    #[must_use]
+    pub fn max_bytes(mut self, max_bytes: usize) -> Fuzz {
+        self.max_bytes = max_bytes;
+        self
+    }
+
+    /// How many inputs `cargo test` draws, where [`PART`] takes too long.
+    #[must_use]
+    pub fn part(mut self, executions: u64) -> Fuzz {
+        self.executions = Some(executions);
+        self
+    }
+
+    /// Runs `body` on the corpus, then on inputs drawn from it. `body` says in which way it took an input: those taken in a
+    /// way that none was before join the corpus.
+    pub fn run(mut self, mut body: impl FnMut(&[u8]) -> u64) {
+        let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+        let executions = number(EXECUTIONS).unwrap_or(self.executions.unwrap_or(PART));
+        let seed = number(SEED).unwrap_or(1);
+        if self.corpus.is_empty() {
+            self.corpus.push(Vec::new());
+        }
+        let mut watch = Watch { target: self.name, input: Vec::new() };
+        let mut ways = HashSet::new();
+        let mut found: Vec<Vec<u8>> = Vec::new();
+        for input in &self.corpus {
+            watch.input.clone_from(input);
+            if ways.insert(body(input)) && input.len() <= MAX_KEPT_BYTES {
+                found.push(input.clone());
+            }
+        }
+        let mut draw = Draw::new(seed);
+        let (mut since, mut counted) = (Instant::now(), 0);
+        for n in 1..=executions {
+            self.draw(&mut draw, &mut watch.input);
+            let way = body(&watch.input);
+            if ways.len() < MAX_CORPUS && ways.insert(way) && watch.input.len() <= MAX_KEPT_BYTES {
+                self.corpus.push(watch.input.clone());
+                found.push(watch.input.clone());
+            }
+            if n.is_multiple_of(CHUNK) || n == executions {
+                self.count(n - counted, seed, since);
+                (since, counted) = (Instant::now(), n);
+            }
+        }
+        if std::env::var_os(KEEP).is_some() {
+            self.keep(&mut found);
+        }
+    }
+
+    /// One of the corpus, changed in a few places.
+    fn draw(&self, draw: &mut Draw, input: &mut Vec<u8>) {
+        input.clear();
+        input.extend_from_slice(&self.corpus[draw.below(self.corpus.len())]);
+        for _ in 0..=draw.next() % MAX_CHANGES {
+            self.change(draw, input);
+        }
+        input.truncate(self.max_bytes);
+    }
+
+    fn change(&self, draw: &mut Draw, input: &mut Vec<u8>) {
+        const NUMBERS: [u64; 8] = [0, 1, 0x7f, 0xff, 0xffff, 0x7fff_ffff, 0x7fff_ffff_ffff_ffff, u64::MAX];
+        let at = draw.below(input.len() + 1);
+        let len = draw.below((input.len() - at).min(64) + 1);
+        match draw.below(10) {
+            0 => input.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << draw.below(8)),
+            1 => input.get_mut(at).into_iter().for_each(|byte| *byte = draw.next() as u8),
+            2 => input.insert(at, draw.next() as u8),
+            3 => drop(input.drain(at..at + len)),
+            4 => input.truncate(at),
+            5 => {
+                // A piece of it, once more.
+                let end = input.len();
+                input.extend_from_within(at..at + len);
+                input[at..].rotate_right(len.min(end - at));
+            }
+            6 => {
+                let bytes = NUMBERS[draw.below(NUMBERS.len())].to_le_bytes();
+                let width = 1 << draw.below(4);
+                input.iter_mut().skip(at).zip(&bytes[..width]).for_each(|(to, from)| *to = *from);
+            }
+            7 => {
+                let other = &self.corpus[draw.below(self.corpus.len())];
+                let from = draw.below(other.len() + 1);
+                let piece = &other[from..other.len().min(from + 64)];
+                input.splice(at..at + len, piece.iter().copied());
+            }
+            _ if self.tokens.is_empty() => input.push(draw.next() as u8),
+            _ => {
+                let token = &self.tokens[draw.below(self.tokens.len())];
+                let end = if draw.one_in(2) { at } else { at + len };
+                input.splice(at..end, token.iter().copied());
+            }
+        }
+    }
+
+    fn count(&self, executions: u64, seed: u64, since: Instant) {
+        let Some(path) = std::env::var_os(COUNTS) else { return };
+        let line = format!("{} {executions} {seed} {:.1}\n", self.name, since.elapsed().as_secs_f64());
+        let file = OpenOptions::new().append(true).create(true).open(&path);
+        file.and_then(|mut file| file.write_all(line.as_bytes()))
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+
+    /// Shortest first.
+    fn keep(&self, found: &mut Vec<Vec<u8>>) {
+        found.sort_by_key(Vec::len);
+        found.truncate(MAX_KEPT);
+        found.sort();
+        found.dedup();
+        let lines: String =
+            found.iter().filter(|i| !i.is_empty()).map(|input| to_hex(input) + "\n").collect();
+        let written = fs::create_dir_all(self.file.parent().expect("it is in a folder"));
+        written
+            .and_then(|()| fs::write(&self.file, lines))
+            .unwrap_or_else(|error| panic!("{}: {error}", self.file.display()));
+    }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |c: u8| char::from(c).to_digit(16);
+    let byte = |pair: &[u8]| u8::try_from(digit(pair[0])? << 4 | digit(*pair.get(1)?)?).ok();
+    text.as_bytes().chunks(2).map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_in_a_new_way_is_built_upon() {
+        // Four right bytes in a row are found one after the other, where blind draws would take 2^32.
+        let mut deepest = 0;
+        Fuzz::new("test", "/nonexistent").part(200_000).run(|input| {
+            let depth = input.iter().zip(b"CCPL").take_while(|(a, b)| a == b).count();
+            deepest = deepest.max(depth);
+            depth as u64
+        });
+        assert_eq!(deepest, 4);
+    }
+
+    #[test]
+    fn draws_are_the_same_from_one_seed() {
+        let drawn = || {
+            let mut all = Vec::new();
+            Fuzz::new("test", "/nonexistent").seeds(["seed"]).tokens(["token"]).part(100).run(|input| {
+                all.push(input.to_vec());
+                0
+            });
+            all
+        };
+        assert_eq!(drawn(), drawn());
+        assert_eq!(from_hex(&to_hex(b"\x00\xffa")).unwrap(), b"\x00\xffa");
+        assert!(from_hex("0").is_none() && from_hex("zz").is_none());
+    }
+}
