@@ -4,6 +4,7 @@ use crate::bucket::Bucket;
 use crate::controller::{Seen, Steered};
 use crate::driver::canonical;
 use crate::revival::{Revival, Unanswered};
+use crate::tls::{CertificateDer, Fingerprint};
 use bytes::Bytes;
 use quinn_proto::{
     ClosedStream, ConnectionError, ConnectionStats, Dir, FinishError, ReadError, ReadableError, StreamEvent,
@@ -106,6 +107,22 @@ impl Connection<'_> {
     /// Whether the handshake still goes on.
     pub fn is_handshaking(&self) -> bool {
         self.slot.quic.is_handshaking()
+    }
+
+    /// The fingerprint of the peer's certificate, if it showed one and the handshake is done; the peer has its key.
+    pub fn peer_fingerprint(&self) -> Option<Fingerprint> {
+        let identity = self.slot.quic.crypto_session().peer_identity()?;
+        identity.downcast_ref::<Vec<CertificateDer<'static>>>()?.first().map(Fingerprint::of)
+    }
+
+    /// Bytes that both ends derive from this connection's secrets and nobody else knows; `None` while it is handshaking.
+    pub fn export_key(&self, label: &[u8]) -> Option<[u8; 32]> {
+        if self.is_handshaking() {
+            return None;
+        }
+        let mut key = [0; 32];
+        self.slot.quic.crypto_session().export_keying_material(&mut key, label, &[]).ok()?;
+        Some(key)
     }
 
     /// quinn's counters.

@@ -2,11 +2,14 @@
 
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use quinn_proto::{ClientConfig, ServerConfig};
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme, version::TLS13};
+pub(crate) use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme, version::TLS13, ConfigBuilder};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,10 +47,10 @@ pub enum TlsError {
 
 /// The SHA-256 of a certificate, as `openssl x509 -fingerprint -sha256` says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fingerprint([u8; 32]);
+pub struct Fingerprint(pub(crate) [u8; 32]);
 
 impl Fingerprint {
-    fn of(certificate: &CertificateDer<'_>) -> Fingerprint {
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Fingerprint {
         Fingerprint(Sha256::digest(certificate).into())
     }
 }
@@ -77,7 +80,7 @@ impl std::str::FromStr for Fingerprint {
     }
 }
 
-/// A server's certificate and its key.
+/// A certificate and its key: a server's, or those of a client that shows who it is.
 #[derive(Debug)]
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
@@ -137,10 +140,27 @@ pub enum Trust {
 /// # Errors
 /// Certificate and key do not fit together.
 pub fn server(identity: Identity, protocol: &[u8]) -> Result<ServerConfig, TlsError> {
-    let mut tls = rustls::ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&TLS13])?
-        .with_no_client_auth()
-        .with_single_cert(identity.chain, identity.key)?;
+    serving(identity, protocol, false)
+}
+
+/// The same; clients may show who they are, and their [fingerprints](crate::Connection::peer_fingerprint) are checked by the
+/// application.
+///
+/// # Errors
+/// Certificate and key do not fit together.
+pub fn server_that_asks(identity: Identity, protocol: &[u8]) -> Result<ServerConfig, TlsError> {
+    serving(identity, protocol, true)
+}
+
+fn serving(identity: Identity, protocol: &[u8], asks: bool) -> Result<ServerConfig, TlsError> {
+    let builder =
+        rustls::ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
+    let builder = if asks {
+        builder.with_client_cert_verifier(Arc::new(Verifier { pinned: None, provider: provider() }))
+    } else {
+        builder.with_no_client_auth()
+    };
+    let mut tls = builder.with_single_cert(identity.chain, identity.key)?;
     tls.alpn_protocols = vec![protocol.to_vec()];
     Ok(ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?)))
 }
@@ -150,6 +170,18 @@ pub fn server(identity: Identity, protocol: &[u8]) -> Result<ServerConfig, TlsEr
 /// # Errors
 /// `File`, `NoCertificate`.
 pub fn client(trust: Trust, protocol: &[u8]) -> Result<ClientConfig, TlsError> {
+    client_as(trust, None, protocol)
+}
+
+/// The same, as the owner of this identity where the server asks.
+///
+/// # Errors
+/// `File`, `NoCertificate`; certificate and key do not fit together.
+pub fn client_as(
+    trust: Trust,
+    identity: Option<Identity>,
+    protocol: &[u8],
+) -> Result<ClientConfig, TlsError> {
     let builder =
         rustls::ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
     let pinned = match trust {
@@ -158,15 +190,22 @@ pub fn client(trust: Trust, protocol: &[u8]) -> Result<ClientConfig, TlsError> {
         Trust::Authorities(path) => {
             let mut roots = RootCertStore::empty();
             certificates(&path)?.into_iter().try_for_each(|authority| roots.add(authority))?;
-            return finish(builder.with_root_certificates(roots).with_no_client_auth(), protocol);
+            return finish(builder.with_root_certificates(roots), identity, protocol);
         }
     };
     let verifier = Arc::new(Verifier { pinned, provider: provider() });
-    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
-    finish(builder.with_no_client_auth(), protocol)
+    finish(builder.dangerous().with_custom_certificate_verifier(verifier), identity, protocol)
 }
 
-fn finish(mut tls: rustls::ClientConfig, protocol: &[u8]) -> Result<ClientConfig, TlsError> {
+fn finish(
+    builder: ConfigBuilder<rustls::ClientConfig, WantsClientCert>,
+    identity: Option<Identity>,
+    protocol: &[u8],
+) -> Result<ClientConfig, TlsError> {
+    let mut tls = match identity {
+        Some(Identity { chain, key }) => builder.with_client_auth_cert(chain, key)?,
+        None => builder.with_no_client_auth(),
+    };
     tls.alpn_protocols = vec![protocol.to_vec()];
     Ok(ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?)))
 }
@@ -220,6 +259,48 @@ impl ServerCertVerifier for Verifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Takes any certificate of a client's that has its key, or none: what a fingerprint allows is the application's to say.
+impl ClientCertVerifier for Verifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        ServerCertVerifier::verify_tls12_signature(self, message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        ServerCertVerifier::verify_tls13_signature(self, message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        ServerCertVerifier::supported_verify_schemes(self)
     }
 }
 

@@ -61,7 +61,7 @@ impl Outgoing {
         for _ in 0..PARTS_AT_ONCE {
             if self.part.is_empty() {
                 match self.sum {
-                    None => self.part = self.next()?,
+                    None => self.part = self.next().map_err(FilesError::Read)?,
                     Some(sum) => {
                         connection.finish(stream)?;
                         return Ok(Moved::All(sum));
@@ -130,7 +130,7 @@ impl Incoming {
                 data.split_to(data.len().min(usize::try_from(self.left_bytes).unwrap_or(usize::MAX)));
             self.left_bytes -= content.len() as u64;
             self.hasher.update(&content);
-            sink.write_all(&content)?;
+            sink.write_all(&content).map_err(FilesError::Write)?;
             self.sent_sum.extend_from_slice(&data);
             if self.sent_sum.len() > size_of::<Sha256Sum>() {
                 return Err(FilesError::Protocol { what: "it sent more than it said" });

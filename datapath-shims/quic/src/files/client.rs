@@ -2,7 +2,7 @@
 
 use super::body::{Incoming, Moved, Outgoing};
 use super::line::LineReader;
-use super::{FilesError, MAX_LINE_BYTES, Sha256Sum};
+use super::{FilesError, MAX_LINE_BYTES, READ_FAILED, Sha256Sum, Token};
 use crate::{Connection, Dir, StreamError, StreamId};
 use bytes::Bytes;
 use std::io;
@@ -80,7 +80,7 @@ impl Transfer {
         Ok(Transfer { stream: open(connection)?, state, total_bytes: None })
     }
 
-    /// Sends `length_bytes` of `source` as a file.
+    /// Sends `length_bytes` of `source` as a file, as one who has the token if there is one.
     ///
     /// # Errors
     /// As [`Transfer::get`].
@@ -89,8 +89,13 @@ impl Transfer {
         name: &str,
         source: impl io::Read + Send + 'static,
         length_bytes: u64,
+        token: Option<&Token>,
     ) -> Result<Transfer, FilesError> {
-        let request = line(format!("put {length_bytes} {name}"))?;
+        let proof = token.and_then(|token| token.prove(connection)).map(Sha256Sum);
+        let request = line(match proof {
+            Some(proof) => format!("put-with {proof} {length_bytes} {name}"),
+            None => format!("put {length_bytes} {name}"),
+        })?;
         let state = State::Sending(Outgoing::new(request, Box::new(source), length_bytes));
         Ok(Transfer { stream: open(connection)?, state, total_bytes: Some(length_bytes) })
     }
@@ -151,9 +156,9 @@ impl Transfer {
                 }
             },
             State::Receiving { mut content, mut sink } => {
-                match content.receive(connection, stream, &mut sink)? {
+                match content.receive(connection, stream, &mut sink).map_err(unreadable)? {
                     Moved::All(sum) => {
-                        sink.flush()?;
+                        sink.flush().map_err(FilesError::Write)?;
                         (State::Ended, Some(Step::Done(self.done(sum))))
                     }
                     moved => (State::Receiving { content, sink }, Some(told(moved))),
@@ -193,6 +198,16 @@ fn line(text: String) -> Result<String, FilesError> {
         return Err(FilesError::Refused { reason: "the name is too long, or has a line feed".to_owned() });
     }
     Ok(text + "\n")
+}
+
+/// A server's reset in its own words.
+fn unreadable(error: FilesError) -> FilesError {
+    match error {
+        FilesError::Stream(StreamError::Reset { code }) if code == u64::from(READ_FAILED) => {
+            FilesError::Unreadable
+        }
+        error => error,
+    }
 }
 
 /// What follows an `ok`.

@@ -1,14 +1,19 @@
 //! A folder that is served, and nothing outside it: the kernel resolves names beneath it (`openat2`), so that neither `..`
 //! nor a symbolic link leads out, also not one that is made meanwhile.
 
-use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2, renameat};
-use nix::sys::stat::Mode;
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use super::newfile::NewFile;
+use super::tree::{Amount, count};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A quota that seems to be used up is counted anew, but not more often than this.
+const RECOUNT_AFTER: Duration = Duration::from_secs(10);
 
 /// Why a name is not served, in words for who asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -16,8 +21,8 @@ pub enum Refused {
     /// Neither `get NAME` nor `put LENGTH NAME`.
     #[error("no such request")]
     Request,
-    /// The name is not a relative one of a file.
-    #[error("not a name of a file in the folder")]
+    /// The name is not a relative one of a file that is not hidden.
+    #[error("not a name of a file in the folder, or a hidden one")]
     Name,
     /// No such file.
     #[error("no such file")]
@@ -28,6 +33,28 @@ pub enum Refused {
     /// The folder is served to be read.
     #[error("the folder is not writable: serve it with --writable")]
     ReadOnly,
+    /// Who asks has shown neither a token nor a certificate that the server knows.
+    #[error("only writers that the server knows may put: give its token with --token, or a certificate with --cert and --key")]
+    NotAWriter,
+    /// The token is not the server's.
+    #[error("the token is not the server's")]
+    WrongToken,
+    /// The file is larger than the server takes.
+    #[error("the file has {bytes} bytes, the server takes files of at most {max_bytes}")]
+    TooLarge {
+        /// Of the file.
+        bytes: u64,
+        /// Of the server.
+        max_bytes: u64,
+    },
+    /// With the file there would be more in the folder than the server allows.
+    #[error("the folder has room for {files} more files and {bytes} more bytes by the server's quota")]
+    Quota {
+        /// That may still be put.
+        files: u64,
+        /// That may still be put.
+        bytes: u64,
+    },
     /// The server itself may not, or has no room.
     #[error("the server cannot: {0}")]
     System(Errno),
@@ -36,122 +63,223 @@ pub enum Refused {
 impl From<Errno> for Refused {
     fn from(errno: Errno) -> Refused {
         match errno {
-            Errno::ENOENT | Errno::ENOTDIR => Refused::NotFound,
+            Errno::NOENT | Errno::NOTDIR => Refused::NotFound,
             // Where a name leads out of the folder, or in circles.
-            Errno::EXDEV | Errno::ELOOP => Refused::Name,
-            Errno::EISDIR => Refused::NotAFile,
+            Errno::XDEV | Errno::LOOP => Refused::Name,
+            Errno::ISDIR => Refused::NotAFile,
             errno => Refused::System(errno),
         }
     }
 }
 
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Refused {
+        Refused::System(errno(&error))
+    }
+}
+
+impl From<Refused> for io::Error {
+    fn from(refused: Refused) -> io::Error {
+        match refused {
+            Refused::System(errno) => errno.into(),
+            Refused::NotFound => io::ErrorKind::NotFound.into(),
+            other => io::Error::other(other),
+        }
+    }
+}
+
+/// How much may be put into a folder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quota {
+    /// Of one file.
+    pub max_file_bytes: u64,
+    /// Of all regular files beneath the folder together, those that were there before included.
+    pub max_bytes: u64,
+    /// The regular files beneath the folder, those that were there before included.
+    pub max_files: u64,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Quota { max_file_bytes: 4 << 30, max_bytes: 16 << 30, max_files: 10_000 }
+    }
+}
+
+/// What is in a folder by the last count and what was put since, with what is promised to files on their way.
+#[derive(Debug)]
+struct Usage {
+    there: Amount,
+    promised: Amount,
+    counted: Instant,
+}
+
 /// A folder.
 pub struct Folder {
     root: OwnedFd,
-    writable: bool,
+    quota: Option<Quota>,
+    usage: Arc<Mutex<Usage>>,
 }
 
 impl Folder {
-    /// Serves what is beneath `path`; if `writable`, files may be put there.
+    /// Serves what is beneath `path`, to be read.
     ///
     /// # Errors
     /// It is not a folder, or not one that may be read.
-    pub fn open(path: &Path, writable: bool) -> io::Result<Folder> {
-        let how = OpenHow::new().flags(OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC);
-        Ok(Folder { root: openat2(AT_FDCWD, path, how)?, writable })
+    pub fn open(path: &Path) -> io::Result<Folder> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let root = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::empty())?;
+        let (there, promised) = Default::default();
+        let usage = Arc::new(Mutex::new(Usage { there, promised, counted: Instant::now() }));
+        Ok(Folder { root, quota: None, usage })
     }
 
-    fn beneath(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
-        let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-        let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve);
-        openat2(&self.root, path, how)
+    /// The same, to be written to as well. It counts what is there, and removes unfinished files that killed servers left.
+    ///
+    /// # Errors
+    /// As [`Folder::open`], or there are too many files to count.
+    pub fn writable(path: &Path, quota: Quota) -> io::Result<Folder> {
+        let folder = Folder::open(path)?;
+        lock(&folder.usage).there = count(&folder.root)?;
+        Ok(Folder { quota: Some(quota), ..folder })
+    }
+
+    /// Whether files may be put there at all.
+    pub fn is_writable(&self) -> bool {
+        self.quota.is_some()
+    }
+
+    fn beneath(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        openat2(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
     }
 
     /// A file to read, and its length in bytes.
     ///
     /// # Errors
-    /// All but `ReadOnly`.
+    /// `Name`, `NotFound`, `NotAFile`, `System`.
     pub fn read(&self, name: &str) -> Result<(File, u64), Refused> {
         let path = checked(name)?;
         // A pipe without a writer must not hold up the server.
-        let file = File::from(self.beneath(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)?);
-        let metadata = file.metadata().map_err(|e| Refused::System(errno(&e)))?;
+        let file = File::from(self.beneath(path, OFlags::RDONLY | OFlags::NONBLOCK)?);
+        let metadata = file.metadata()?;
         if metadata.is_file() { Ok((file, metadata.len())) } else { Err(Refused::NotAFile) }
     }
 
-    /// A file to write; it appears under its name when it is [kept](NewFile::keep). `unique` tells files apart that are
-    /// written at the same time.
+    /// A file of this length to write; it appears under its name when it is [kept](PutFile::keep).
     ///
     /// # Errors
-    /// All.
-    pub fn create(&self, name: &str, unique: u64) -> Result<NewFile, Refused> {
+    /// All but those of a request and of who may write.
+    pub fn create(&self, name: &str, bytes: u64) -> Result<PutFile, Refused> {
         let path = checked(name)?;
-        if !self.writable {
-            return Err(Refused::ReadOnly);
-        }
+        let quota = self.quota.ok_or(Refused::ReadOnly)?;
         let file_name = path.file_name().and_then(|n| n.to_str()).ok_or(Refused::Name)?;
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let folder = self.beneath(parent, OFlag::O_DIRECTORY | OFlag::O_RDONLY)?;
-        let temporary = format!(".{unique:016x}-{}.part", std::process::id());
-        let how = OpenHow::new()
-            .flags(OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC)
-            .mode(Mode::from_bits_truncate(0o644));
-        let file = File::from(openat2(&folder, temporary.as_str(), how)?);
-        Ok(NewFile { file, folder, temporary: Some(temporary), name: file_name.to_owned() })
+        let parent = self.beneath(parent, OFlags::DIRECTORY | OFlags::RDONLY)?;
+        let promise = self.promise(quota, bytes)?;
+        let own = parent.try_clone()?;
+        let file = NewFile::create(parent, file_name.to_owned())?;
+        Ok(PutFile { file, parent: own, name: file_name.to_owned(), promise })
     }
+
+    /// Sets room aside for a file, if the quota has it.
+    fn promise(&self, quota: Quota, bytes: u64) -> Result<Promise, Refused> {
+        if bytes > quota.max_file_bytes {
+            return Err(Refused::TooLarge { bytes, max_bytes: quota.max_file_bytes });
+        }
+        let mut usage = lock(&self.usage);
+        let mut left = usage.left(quota);
+        if (left.files == 0 || left.bytes < bytes) && usage.counted.elapsed() >= RECOUNT_AFTER {
+            // Others may have removed files.
+            usage.there = count(&self.root)?;
+            usage.counted = Instant::now();
+            left = usage.left(quota);
+        }
+        if left.files == 0 || left.bytes < bytes {
+            return Err(Refused::Quota { files: left.files, bytes: left.bytes });
+        }
+        usage.promised.files += 1;
+        usage.promised.bytes += bytes;
+        Ok(Promise { bytes, usage: Arc::clone(&self.usage) })
+    }
+}
+
+impl Usage {
+    fn left(&self, quota: Quota) -> Amount {
+        let used = |there: u64, promised: u64| there.saturating_add(promised);
+        Amount {
+            files: quota.max_files.saturating_sub(used(self.there.files, self.promised.files)),
+            bytes: quota.max_bytes.saturating_sub(used(self.there.bytes, self.promised.bytes)),
+        }
+    }
+}
+
+/// Room of the quota that is set aside for a file on its way, until it is dropped.
+struct Promise {
+    bytes: u64,
+    usage: Arc<Mutex<Usage>>,
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        let mut usage = lock(&self.usage);
+        usage.promised.files -= 1;
+        usage.promised.bytes -= self.bytes;
+    }
+}
+
+fn lock(usage: &Mutex<Usage>) -> MutexGuard<'_, Usage> {
+    usage.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn errno(error: &io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
+/// A relative path whose parts are all plain names: not hidden, and without what a terminal would obey.
 fn checked(name: &str) -> Result<&Path, Refused> {
     let path = Path::new(name);
-    let normal = path.components().all(|c| matches!(c, Component::Normal(_)));
-    if normal && !name.is_empty() && !name.ends_with('/') && !name.contains('\0') {
-        Ok(path)
-    } else {
-        Err(Refused::Name)
-    }
+    let plain = |part: Component<'_>| match part {
+        Component::Normal(part) => !part.as_encoded_bytes().starts_with(b"."),
+        _ => false,
+    };
+    let well_formed = !name.is_empty() && !name.ends_with('/') && !name.contains(char::is_control);
+    if well_formed && path.components().all(plain) { Ok(path) } else { Err(Refused::Name) }
 }
 
-/// A file that is being written. Gone when it is dropped before it was kept.
-pub struct NewFile {
-    file: File,
-    folder: OwnedFd,
-    temporary: Option<String>,
+/// A file that a client puts. Gone when it is dropped before it was kept.
+pub struct PutFile {
+    file: NewFile,
+    parent: OwnedFd,
     name: String,
+    promise: Promise,
 }
 
-impl NewFile {
+impl PutFile {
     /// Puts it where it belongs, in place of what was there.
     ///
     /// # Errors
     /// `NotAFile`, `System`.
-    pub fn keep(mut self) -> Result<(), Refused> {
-        if let Some(temporary) = &self.temporary {
-            renameat(&self.folder, temporary.as_str(), &self.folder, self.name.as_str())?;
-            self.temporary = None;
+    pub fn keep(self) -> Result<(), Refused> {
+        let PutFile { file, parent, name, promise } = self;
+        let before = statat(&parent, name.as_str(), AtFlags::SYMLINK_NOFOLLOW).ok();
+        let before = before.filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        file.keep()?;
+        let there = &mut lock(&promise.usage).there;
+        there.bytes = there.bytes.saturating_add(promise.bytes);
+        match before {
+            Some(stat) => there.bytes = there.bytes.saturating_sub(stat.st_size.cast_unsigned()),
+            None => there.files += 1,
         }
         Ok(())
     }
 }
 
-impl io::Write for NewFile {
+impl io::Write for PutFile {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         self.file.write(data)
     }
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
-            // Nothing can be done about one that stays.
-            let _ = unlinkat(self.folder.as_fd(), temporary.as_str(), UnlinkatFlags::NoRemoveDir);
-        }
     }
 }
 
@@ -181,7 +309,7 @@ mod tests {
         symlink(dir.path(), served.join("up")).unwrap();
         symlink("in/file", served.join("within")).unwrap();
         symlink("loop", served.join("loop")).unwrap();
-        let folder = Folder::open(&served, true).unwrap();
+        let folder = Folder::writable(&served, Quota::default()).unwrap();
         for name in ["in/file", "within"] {
             let (mut file, length) = folder.read(name).unwrap();
             let mut content = String::new();
@@ -200,12 +328,16 @@ mod tests {
             ".",
             "in/file/",
             "nul\0",
+            ".hidden",
+            "in/.hidden/file",
+            "esc\u{1b}[2J",
+            "c1\u{9b}2J",
             "out",
             "up/secret",
             "loop",
         ] {
             assert_eq!(folder.read(name).err(), Some(Refused::Name), "{name:?}");
-            let created = folder.create(name, 1).err();
+            let created = folder.create(name, 4).err();
             assert!(
                 created == Some(Refused::Name) || ["out", "loop"].contains(&name),
                 "{name:?}: {created:?}"
@@ -215,7 +347,7 @@ mod tests {
         assert_eq!(folder.read("none").err(), Some(Refused::NotFound));
         assert_eq!(folder.read("none/none").err(), Some(Refused::NotFound));
         assert_eq!(folder.read("in/file/none").err(), Some(Refused::NotFound));
-        assert_eq!(folder.create("none/new", 1).err(), Some(Refused::NotFound));
+        assert_eq!(folder.create("none/new", 4).err(), Some(Refused::NotFound));
         assert_eq!(std::fs::read(dir.path().join("secret")).unwrap(), b"secret");
     }
 
@@ -223,13 +355,13 @@ mod tests {
     fn what_is_put_is_there_when_it_is_whole() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "old").unwrap();
-        let folder = Folder::open(dir.path(), true).unwrap();
-        let mut kept = folder.create("file", 1).unwrap();
-        let mut dropped = folder.create("other", 2).unwrap();
+        let folder = Folder::writable(dir.path(), Quota::default()).unwrap();
+        let mut kept = folder.create("file", 4).unwrap();
+        let mut dropped = folder.create("other", 4).unwrap();
         kept.write_all(b"new").unwrap();
         dropped.write_all(b"half").unwrap();
         assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"old");
-        assert_eq!(names(dir.path()).len(), 3);
+        assert_eq!(names(dir.path()), ["file"], "nothing to guess, and nothing to serve");
         kept.keep().unwrap();
         drop(dropped);
         assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"new");
@@ -243,8 +375,8 @@ mod tests {
         std::fs::create_dir(&served).unwrap();
         std::fs::write(dir.path().join("secret"), "secret").unwrap();
         symlink("../secret", served.join("out")).unwrap();
-        let folder = Folder::open(&served, true).unwrap();
-        let mut file = folder.create("out", 1).unwrap();
+        let folder = Folder::writable(&served, Quota::default()).unwrap();
+        let mut file = folder.create("out", 4).unwrap();
         file.write_all(b"mine").unwrap();
         file.keep().unwrap();
         assert_eq!(std::fs::read(dir.path().join("secret")).unwrap(), b"secret");
@@ -254,8 +386,45 @@ mod tests {
     #[test]
     fn a_folder_to_read_takes_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::open(dir.path(), false).unwrap();
-        assert_eq!(folder.create("file", 1).err(), Some(Refused::ReadOnly));
-        assert!(Folder::open(&dir.path().join("none"), false).is_err());
+        let folder = Folder::open(dir.path()).unwrap();
+        assert_eq!(folder.create("file", 4).err(), Some(Refused::ReadOnly));
+        assert!(Folder::open(&dir.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn a_quota_holds_for_files_on_their_way_and_after() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("in")).unwrap();
+        std::fs::write(dir.path().join("in/there"), [7; 40]).unwrap();
+        let quota = Quota { max_file_bytes: 50, max_bytes: 100, max_files: 3 };
+        let folder = Folder::writable(dir.path(), quota).unwrap();
+        let refused = |name: &str, bytes: u64| folder.create(name, bytes).err();
+        assert_eq!(refused("a", 51), Some(Refused::TooLarge { bytes: 51, max_bytes: 50 }));
+        let a = folder.create("a", 50).unwrap();
+        assert_eq!(refused("b", 11), Some(Refused::Quota { files: 1, bytes: 10 }), "it is promised");
+        drop(a);
+        let mut a = folder.create("a", 50).unwrap();
+        a.write_all(&[7; 50]).unwrap();
+        a.keep().unwrap();
+        assert_eq!(refused("b", 11), Some(Refused::Quota { files: 1, bytes: 10 }), "it is there");
+        // What replaces a file takes its place.
+        let mut smaller = folder.create("a", 5).unwrap();
+        smaller.write_all(&[7; 5]).unwrap();
+        smaller.keep().unwrap();
+        let b = folder.create("b", 11).unwrap();
+        assert_eq!(refused("c", 0), Some(Refused::Quota { files: 0, bytes: 44 }));
+        b.keep().unwrap();
+        assert_eq!(refused("c", 0), Some(Refused::Quota { files: 0, bytes: 44 }));
+    }
+
+    #[test]
+    fn a_quota_hears_of_files_that_others_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("there"), [7; 40]).unwrap();
+        let folder = Folder::writable(dir.path(), Quota { max_bytes: 40, ..Quota::default() }).unwrap();
+        std::fs::remove_file(dir.path().join("there")).unwrap();
+        assert!(folder.create("a", 1).is_err(), "it was counted just now");
+        lock(&folder.usage).counted -= RECOUNT_AFTER;
+        assert!(folder.create("a", 1).is_ok());
     }
 }

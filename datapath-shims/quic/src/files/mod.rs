@@ -1,23 +1,34 @@
 //! Files over streams: what `ccplane quic` speaks.
 //!
 //! A client opens a bidirectional stream for each file and says in a line what it wants; names are UTF-8, relative, with
-//! `/` between folders. Content is followed by its SHA-256, 32 bytes, and the stream's end.
+//! `/` between folders, no part of them begins with a dot, and they have no control characters. Content is followed by its
+//! SHA-256, 32 bytes, and the stream's end.
 //!
 //! ```text
 //! get NAME\n                                   ok LENGTH\n CONTENT SHA256      or   no REASON\n
 //! put LENGTH NAME\n CONTENT SHA256             ok\n                            or   no REASON\n
+//! put-with PROOF LENGTH NAME\n CONTENT SHA256  the same
 //! ```
+//!
+//! Anyone may get. Who puts shows a certificate in the handshake, or with `put-with` that it has the server's [`Token`]: PROOF
+//! is, in hexadecimal, the HMAC-SHA256 under the token of 32 bytes that TLS exports for the connection. A file that a server
+//! cannot read to its end is reset with the code [`READ_FAILED`].
 
 mod body;
 mod client;
 mod folder;
 mod line;
+mod newfile;
 mod server;
+mod tree;
+mod writers;
 
 pub use body::Sha256Sum;
 pub use client::{Done, Progress, Step, Transfer};
-pub use folder::{Folder, Refused};
+pub use folder::{Folder, PutFile, Quota, Refused};
+pub use newfile::NewFile;
 pub use server::{Served, Server};
+pub use writers::{Token, TokenError, Writers};
 
 use crate::StreamError;
 
@@ -27,6 +38,8 @@ pub const PROTOCOL: &[u8] = b"ccplane-files/1";
 pub const MAX_LINE_BYTES: usize = 2048;
 /// Streams are given up with this code where an end cannot go on.
 const FAILED: u32 = 1;
+/// A server gives up a file with this code where it cannot read it to its end: there is no room for words in its content.
+pub const READ_FAILED: u32 = 2;
 
 /// Why a file did not arrive.
 #[derive(Debug, thiserror::Error)]
@@ -51,10 +64,16 @@ pub enum FilesError {
         /// What it did.
         what: &'static str,
     },
+    /// The server could not read the file to its end.
+    #[error("the server could not read the file to its end: it became shorter, or its disk failed")]
+    Unreadable,
     /// The stream broke.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// The file here could not be read or written.
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
+    /// The file here could not be read.
+    #[error("cannot read the file: {0}")]
+    Read(std::io::Error),
+    /// The file here could not be written.
+    #[error("cannot write the file: {0}")]
+    Write(std::io::Error),
 }

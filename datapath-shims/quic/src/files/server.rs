@@ -1,9 +1,11 @@
 //! The side that has the folder.
 
 use super::body::{Incoming, Moved, Outgoing};
-use super::folder::{Folder, NewFile, Refused};
+use super::folder::{Folder, PutFile, Refused};
 use super::line::LineReader;
-use super::{FAILED, FilesError, Sha256Sum};
+use super::writers::{Proof, Writers};
+use super::{FAILED, FilesError, READ_FAILED, Sha256Sum};
+use crate::tls::Fingerprint;
 use crate::{Connection, ConnectionId, Dir, Endpoint, Event, StreamEvent, StreamId, Wire};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,12 +16,11 @@ type Key = (ConnectionId, StreamId);
 /// Serves a folder to an endpoint's connections.
 pub struct Server {
     folder: Folder,
+    writers: Writers,
     transfers: BTreeMap<Key, Serving>,
     /// Those that may go on.
     active: VecDeque<Key>,
     served: VecDeque<Served>,
-    /// Names files that are being written.
-    count: u64,
 }
 
 /// A request that is over.
@@ -51,7 +52,7 @@ struct Serving {
 enum State {
     Asked(LineReader),
     Sending(Outgoing),
-    Receiving(Incoming, NewFile),
+    Receiving(Incoming, PutFile),
     /// The last words, and what to say of it all then.
     Answering(Bytes, Result<Sha256Sum, FilesError>),
     Over,
@@ -60,26 +61,34 @@ enum State {
 /// What a line asks for.
 enum Request<'a> {
     Get { name: &'a str },
-    Put { length_bytes: u64, name: &'a str },
+    Put { proof: Option<Proof>, length_bytes: u64, name: &'a str },
 }
 
 fn parse(line: &str) -> Option<Request<'_>> {
+    let put = |proof, rest: &'_ str| {
+        let (length, name) = rest.split_once(' ')?;
+        Some((proof, length.parse().ok()?, name.len()))
+    };
     let (verb, rest) = line.split_once(' ')?;
-    match verb {
-        "get" => Some(Request::Get { name: rest }),
-        "put" => {
-            let (length, name) = rest.split_once(' ')?;
-            Some(Request::Put { length_bytes: length.parse().ok()?, name })
+    let (proof, length_bytes, name_length) = match verb {
+        "get" => return Some(Request::Get { name: rest }),
+        "put" => put(None, rest)?,
+        "put-with" => {
+            let (proof, rest) = rest.split_once(' ')?;
+            // A fingerprint is written in the same way.
+            let proof: Fingerprint = proof.parse().ok()?;
+            put(Some(proof.0), rest)?
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some(Request::Put { proof, length_bytes, name: &line[line.len() - name_length..] })
 }
 
 impl Server {
-    /// Of this folder.
-    pub fn new(folder: Folder) -> Server {
+    /// Of this folder, into which these may put files if it is writable.
+    pub fn new(folder: Folder, writers: Writers) -> Server {
         let (transfers, active, served) = Default::default();
-        Server { folder, transfers, active, served, count: 0 }
+        Server { folder, writers, transfers, active, served }
     }
 
     /// To be told of every event of the endpoint.
@@ -121,8 +130,7 @@ impl Server {
             let Some(mut serving) = self.transfers.remove(&key) else { continue };
             let Some(mut connection) = endpoint.connection(key.0) else { continue };
             serving.queued = false;
-            self.count += 1;
-            let outcome = match serving.advance(&self.folder, self.count, &mut connection, key.1) {
+            let outcome = match serving.advance(&self.folder, &self.writers, &mut connection, key.1) {
                 Ok(Went::On(moved)) => {
                     self.transfers.insert(key, serving);
                     if moved == Moved::Some {
@@ -132,8 +140,9 @@ impl Server {
                 }
                 Ok(Went::Over(outcome)) => outcome,
                 Err(e) => {
+                    let code = if matches!(e, FilesError::Read(_)) { READ_FAILED } else { FAILED };
                     // Whichever of the two directions is still open.
-                    let _ = connection.reset(key.1, FAILED);
+                    let _ = connection.reset(key.1, code);
                     let _ = connection.stop(key.1, FAILED);
                     Err(e)
                 }
@@ -155,7 +164,7 @@ impl Serving {
     fn advance(
         &mut self,
         folder: &Folder,
-        unique: u64,
+        writers: &Writers,
         connection: &mut Connection<'_>,
         stream: StreamId,
     ) -> Result<Went, FilesError> {
@@ -164,16 +173,14 @@ impl Serving {
                 State::Asked(mut line) => match line.read(connection, stream)? {
                     None => return Ok(self.blocked(State::Asked(line), Moved::Blocked)),
                     Some((line, first)) => {
-                        self.state = match self.begin(folder, unique, &line, first) {
+                        self.state = match self.begin(folder, writers, connection, &line, first) {
                             Ok(state) => state,
-                            Err(refused) => {
-                                let reason = refused.to_string();
-                                // It need not send on; where it has sent all, there is nothing to stop.
-                                let _ = connection.stop(stream, FAILED);
-                                let answer = format!("no {reason}\n").into();
-                                State::Answering(answer, Err(FilesError::Refused { reason }))
-                            }
+                            Err(refused) => refuse(connection, stream, refused),
                         };
+                        if matches!(self.state, State::Sending(_)) {
+                            // Nothing more is wanted of it; where it has sent all, there is nothing to stop.
+                            let _ = connection.stop(stream, FAILED);
+                        }
                         self.request = line;
                     }
                 },
@@ -182,18 +189,20 @@ impl Serving {
                     moved => return Ok(self.blocked(State::Sending(content), moved)),
                 },
                 State::Receiving(mut content, mut file) => {
-                    match content.receive(connection, stream, &mut file)? {
-                        Moved::All(sum) => {
-                            let (answer, outcome) = match file.keep() {
-                                Ok(()) => ("ok\n".into(), Ok(sum)),
-                                Err(refused) => {
-                                    let reason = refused.to_string();
-                                    (format!("no {reason}\n").into(), Err(FilesError::Refused { reason }))
-                                }
+                    match content.receive(connection, stream, &mut file) {
+                        Ok(Moved::All(sum)) => {
+                            self.state = match file.keep() {
+                                Ok(()) => State::Answering("ok\n".into(), Ok(sum)),
+                                Err(refused) => refuse(connection, stream, refused),
                             };
-                            self.state = State::Answering(answer, outcome);
                         }
-                        moved => return Ok(self.blocked(State::Receiving(content, file), moved)),
+                        Ok(moved) => return Ok(self.blocked(State::Receiving(content, file), moved)),
+                        // The client is told: its disk has room, ours has not.
+                        Err(FilesError::Write(e)) => {
+                            drop(file);
+                            self.state = refuse(connection, stream, Refused::from(e));
+                        }
+                        Err(e) => return Err(e),
                     }
                 }
                 State::Answering(mut answer, outcome) => {
@@ -214,7 +223,14 @@ impl Serving {
         Went::On(moved)
     }
 
-    fn begin(&mut self, folder: &Folder, unique: u64, line: &str, first: Bytes) -> Result<State, Refused> {
+    fn begin(
+        &mut self,
+        folder: &Folder,
+        writers: &Writers,
+        connection: &Connection<'_>,
+        line: &str,
+        first: Bytes,
+    ) -> Result<State, Refused> {
         match parse(line).ok_or(Refused::Request)? {
             Request::Get { name } => {
                 let (file, length_bytes) = folder.read(name)?;
@@ -225,13 +241,24 @@ impl Serving {
                     length_bytes,
                 )))
             }
-            Request::Put { length_bytes, name } => {
+            Request::Put { proof, length_bytes, name } => {
                 self.bytes = length_bytes;
-                let file = folder.create(name, unique)?;
+                if folder.is_writable() {
+                    writers.admit(connection, proof.as_ref())?;
+                }
+                let file = folder.create(name, length_bytes)?;
                 Ok(State::Receiving(Incoming::new(length_bytes, first), file))
             }
         }
     }
+}
+
+/// The client is to hear why, and need not send on.
+fn refuse(connection: &mut Connection<'_>, stream: StreamId, refused: Refused) -> State {
+    let reason = refused.to_string();
+    // Where it has sent all, there is nothing to stop.
+    let _ = connection.stop(stream, FAILED);
+    State::Answering(format!("no {reason}\n").into(), Err(FilesError::Refused { reason }))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use ccplane_algs::all;
 use ccplane_contract::Datapath;
 use ccplane_core::{Catalog, Config as CoreConfig, Core, DatapathId, Rules, drive};
 use ccplane_engine::{Engine, EngineConfig, Handle, engine, engine_with_clock};
-use ccplane_quic::files::{Done, FilesError, Folder, PROTOCOL, Server, Step, Transfer};
+use ccplane_quic::files::{Done, FilesError, Folder, PROTOCOL, Server, Step, Transfer, Writers};
 use ccplane_quic::tls::{self, Identity, Trust};
 use ccplane_quic::{Config, ConnectionError, ConnectionId, Endpoint, Event, UdpWire, Wire};
 use rand_chacha::ChaCha8Rng;
@@ -105,7 +105,7 @@ pub fn folder_with(bytes: usize) -> (tempfile::TempDir, [u8; 32]) {
 }
 
 pub fn serve(path: &Path) -> Server {
-    Server::new(Folder::open(path, true).unwrap())
+    Server::new(Folder::open(path).unwrap(), Writers::default())
 }
 
 /// A server's configuration and a client's that trusts it.

@@ -1,0 +1,60 @@
+//! How much is beneath a folder.
+
+use super::newfile::sweep;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Names that are counted in one folder that is served to be written to.
+const MAX_ENTRIES: u64 = 1_000_000;
+
+/// Regular files beneath a folder.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Amount {
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+}
+
+/// Counts the files beneath `root`, and removes what killed servers left there. It follows no symbolic link.
+///
+/// # Errors
+/// A folder cannot be read, or there are more than [`MAX_ENTRIES`].
+pub(super) fn count(root: &OwnedFd) -> io::Result<Amount> {
+    let (mut amount, mut entries) = (Amount::default(), 0);
+    let mut folders = vec![PathBuf::from(".")];
+    while let Some(path) = folders.pop() {
+        let folder = match open_folder(root, &path) {
+            // Gone meanwhile, replaced by something else, or not ours to read, so that nothing is put there either.
+            Err(_) if path != Path::new(".") => continue,
+            opened => opened?,
+        };
+        for entry in Dir::read_from(&folder)? {
+            let entry = entry?;
+            entries += 1;
+            if entries > MAX_ENTRIES {
+                return Err(io::Error::other(format!("more than {MAX_ENTRIES} names beneath it")));
+            }
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if name == "." || name == ".." {
+                continue;
+            }
+            sweep(&folder, name);
+            let Ok(stat) = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => folders.push(path.join(name)),
+                FileType::RegularFile => {
+                    amount.files += 1;
+                    amount.bytes = amount.bytes.saturating_add(stat.st_size.cast_unsigned());
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(amount)
+}
+
+fn open_folder(root: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    openat2(root, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+}
