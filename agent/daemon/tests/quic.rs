@@ -8,14 +8,13 @@ use ccplane_alg::Algorithm;
 use ccplane_emulator::netns::Namespace;
 use ccplane_snapshot::Snapshot;
 use ccplane_testing::{Mishap, assert_never_stalled};
+use common::serve::{Serve, content, endless, wait_for_some};
 use common::{Home, stderr, stdout, wait_for};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::io::Read;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -23,86 +22,17 @@ use std::time::{Duration, Instant};
 /// one of three processes up.
 const STALL: Duration = Duration::from_millis(500 + 800);
 
-/// `ccplane quic serve`, killed when dropped.
-struct Serve {
-    child: Child,
-    /// What it says; `None` once nobody listens.
-    lines: Option<BufReader<std::process::ChildStdout>>,
-    address: String,
-    fingerprint: String,
-    /// What its flows begin with, where that was kept.
-    snapshot: Option<String>,
-}
-
-impl Serve {
-    fn start(home: &Home, more: &[&str]) -> Serve {
-        Serve::start_as(home, more, |command| command.stderr(Stdio::piped()))
-    }
-
-    /// As [`Serve::start`], but its process is set up by the test, standard error too.
-    fn start_as(home: &Home, more: &[&str], set_up: impl FnOnce(&mut Command) -> &mut Command) -> Serve {
-        let folder = home.path("served");
-        fs::create_dir_all(&folder).unwrap();
-        let folder = folder.to_str().unwrap();
-        let arguments = ["quic", "serve", folder, "--listen", "127.0.0.1:0", "--json"];
-        let mut command = home.command(&[&arguments, more].concat());
-        let mut child = set_up(&mut command).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let first = next(&mut lines);
-        let text = |key: &str| first[key].as_str().unwrap().to_owned();
-        let (address, fingerprint) = (text("address"), text("fingerprint"));
-        let snapshot = first["snapshot"].as_str().map(str::to_owned);
-        Serve { child, lines: Some(lines), address, fingerprint, snapshot }
-    }
-
-    fn client(&self, home: &Home, verb: &str, more: &[&str]) -> Output {
-        home.run(&[&["quic", verb, &self.address, "--fingerprint", &self.fingerprint], more].concat())
-    }
-
-    /// What it says of the next request.
-    fn said(&mut self) -> Value {
-        next(self.lines.as_mut().unwrap())
-    }
-
-    /// Interrupts it; its exit code.
-    fn interrupt(&mut self) -> Option<i32> {
-        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT).unwrap();
-        let mut ended = None;
-        wait_for("the server ends", || {
-            ended = self.child.try_wait().unwrap();
-            ended
-        });
-        ended.unwrap().code()
-    }
-}
-
-impl Drop for Serve {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn next(lines: &mut impl BufRead) -> Value {
-    let mut line = String::new();
-    lines.read_line(&mut line).unwrap();
-    serde_json::from_str(&line).unwrap()
-}
-
-fn content(path: &Path, bytes: usize) -> Vec<u8> {
-    let content: Vec<u8> = (0..bytes).map(|n| (n * 7 + n / 251) as u8).collect();
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, &content).unwrap();
-    content
-}
-
 #[test]
 fn files_come_and_go() {
     let home = Home::new("");
     let sent = content(&home.path("served/in/file"), 3_000_000);
     let trace = home.path("trace.qlog");
-    let mut serve =
-        Serve::start(&home, &["--writable", "--algorithm", "cubic", "--qlog", trace.to_str().unwrap()]);
+    let token = home.path("token");
+    let token = token.to_str().unwrap();
+    let mut serve = Serve::start(
+        &home,
+        &["--writable", "--token", token, "--algorithm", "cubic", "--qlog", trace.to_str().unwrap()],
+    );
 
     let fetched = home.path("fetched");
     let got = serve.client(&home, "get", &["in/file", "-o", fetched.to_str().unwrap(), "--json"]);
@@ -117,8 +47,8 @@ fn files_come_and_go() {
     assert!(got.status.success() && got.stdout == sent);
     serve.said();
 
-    let put =
-        serve.client(&home, "put", &[fetched.to_str().unwrap(), "--as", "in/copy", "--algorithm", "bbr"]);
+    let sends = [fetched.to_str().unwrap(), "--as", "in/copy", "--token", token, "--algorithm", "bbr"];
+    let put = serve.client(&home, "put", &sends);
     assert!(put.status.success(), "{}", stderr(&put));
     assert!(stdout(&put).starts_with("in/copy: 3.0 MB in "), "{}", stdout(&put));
     assert_eq!(fs::read(home.path("served/in/copy")).unwrap(), sent);
@@ -196,40 +126,30 @@ fn a_server_goes_on_when_nobody_reads_what_it_says() {
 const MISSED_WITHIN: Duration = Duration::from_secs(13);
 const BEHIND: Duration = Duration::from_secs(5);
 
-/// More than moves while a test looks, and none of it on the disk.
-fn endless(path: &Path) {
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::File::create(path).unwrap().set_len(1 << 40).unwrap();
-}
-
-/// Once a file in `folder` that is still being written has something.
-fn wait_for_some(folder: &Path) {
-    wait_for("some of it arrives", || {
-        let mut parts = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let part = parts.find(|path| path.extension().is_some_and(|e| e == "part"))?;
-        fs::metadata(part).ok().filter(|m| m.len() > 0)
-    });
-}
-
 #[test]
 fn a_server_that_is_killed_is_missed_in_time() {
     let home = Home::new("");
     endless(&home.path("served/file"));
     endless(&home.path("file"));
-    let mut serve = Serve::start(&home, &["--algorithm", "reno", "--writable"]);
+    let token = home.path("token");
+    let token = token.to_str().unwrap();
+    let mut serve = Serve::start(
+        &home,
+        &["--algorithm", "reno", "--writable", "--token", token, "--max-file", "2T", "--quota", "3T"],
+    );
     let (output, file) = (home.path("fetched/new"), home.path("file"));
     fs::create_dir(home.path("fetched")).unwrap();
-    let client = |verb: &str, more: [&str; 3]| {
+    let client = |verb: &str, more: &[&str]| {
         let trust = ["--fingerprint", &serve.fingerprint];
-        let arguments = [&["quic", verb, &serve.address], &trust[..], &more[..]].concat();
+        let arguments = [&["quic", verb, &serve.address], &trust[..], more].concat();
         home.command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let clients = [
-        client("get", ["file", "-o", output.to_str().unwrap()]),
-        client("put", [file.to_str().unwrap(), "--as", "new"]),
+        client("get", &["file", "-o", output.to_str().unwrap()]),
+        client("put", &[file.to_str().unwrap(), "--as", "new", "--token", token]),
     ];
-    wait_for_some(&home.path("fetched"));
-    wait_for_some(&home.path("served"));
+    wait_for_some(&clients[0], &home.path("fetched"));
+    wait_for_some(&serve.child, &home.path("served"));
     serve.child.kill().unwrap();
     let began = Instant::now();
     for client in clients {
@@ -335,7 +255,7 @@ fn elsewhere<'c>(command: &'c mut Command, home: &Home, namespace: &Namespace) -
 #[test]
 fn the_machines_agent_steers_flows_of_another_network_namespace() {
     if !ccplane_emulator::netns::available() {
-        return ccplane_testing::skipped("another network namespace's flows", "needs root");
+        return ccplane_testing::skipped("flows of another network namespace", "namespaces need root");
     }
     let home = Home::new("default_algorithm = \"reno\"\n");
     endless(&home.path("served/endless"));

@@ -1,11 +1,15 @@
 //! What an endpoint and its connections are set up with.
 
+use crate::budget::{LEAST_WINDOW_BYTES, MEMORY_BYTES};
 use quinn_proto::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Connections of an endpoint, those that come in beyond are refused.
 pub const MAX_CONNECTIONS: usize = 10_000;
+
+/// The application's code with which a connection ends that there is no room for; its reason says of what.
+pub const NO_ROOM: u32 = 2;
 
 /// Changes what [`Config`] has no field for.
 pub type Tune = Arc<dyn Fn(&mut TransportConfig) + Send + Sync>;
@@ -23,14 +27,19 @@ pub struct Config {
     pub max_mtu_bytes: u16,
     /// What a peer may send on one stream before it is read, bytes.
     pub stream_window_bytes: u32,
-    /// What a peer may send on all streams before it is read, bytes.
+    /// What a peer may send on all streams before it is read, bytes, once the window has grown to it.
     pub receive_window_bytes: u32,
-    /// What may wait to be sent or acknowledged on all streams, bytes.
+    /// What may wait to be sent or acknowledged on all streams, bytes, if there is memory for it.
     pub send_window_bytes: u64,
-    /// Streams of each direction that a peer may have open at once.
-    pub max_streams: u32,
-    /// Connections at once, at most [`MAX_CONNECTIONS`].
+    /// Streams in both directions that a peer may have open at once.
+    pub max_bidi_streams: u32,
+    /// Streams in one direction that a peer may have open at once.
+    pub max_uni_streams: u32,
+    /// Connections at once, at most [`MAX_CONNECTIONS`] and as many as there is memory for
+    /// ([`CONNECTION_BYTES`](crate::CONNECTION_BYTES)).
     pub max_connections: usize,
+    /// What connections and their buffers may hold together, bytes. Windows grow within it.
+    pub memory_bytes: u64,
     /// What random numbers of the protocol come from, where runs are to repeat; keys are always random.
     pub seed: Option<[u8; 32]>,
     /// Called on every connection's transport configuration last.
@@ -49,8 +58,10 @@ impl Default for Config {
             receive_window_bytes: 64 << 20,
             send_window_bytes: 32 << 20,
             // quinn keeps a place for each from the start; those for more than 112 take twice the memory.
-            max_streams: 100,
+            max_bidi_streams: 100,
+            max_uni_streams: 100,
             max_connections: MAX_CONNECTIONS,
+            memory_bytes: MEMORY_BYTES,
             seed: None,
             tune: None,
         }
@@ -63,6 +74,12 @@ impl Config {
     pub fn missed_within(&self) -> Option<Duration> {
         IdleTimeout::try_from(self.idle_timeout).ok()?;
         Some(self.idle_timeout + self.keep_alive.unwrap_or_default())
+    }
+
+    /// The receive window of a connection that has read nothing, bytes.
+    fn first_window_bytes(&self) -> u32 {
+        // The least window is a small constant.
+        self.receive_window_bytes.min(LEAST_WINDOW_BYTES as u32)
     }
 
     /// As quinn takes it; its congestion controller is still to be set.
@@ -78,10 +95,10 @@ impl Config {
             .initial_mtu(self.initial_mtu_bytes)
             .mtu_discovery_config(Some(discovery))
             .stream_receive_window(VarInt::from_u32(self.stream_window_bytes))
-            .receive_window(VarInt::from_u32(self.receive_window_bytes))
+            .receive_window(VarInt::from_u32(self.first_window_bytes()))
             .send_window(self.send_window_bytes)
-            .max_concurrent_bidi_streams(VarInt::from_u32(self.max_streams))
-            .max_concurrent_uni_streams(VarInt::from_u32(self.max_streams))
+            .max_concurrent_bidi_streams(VarInt::from_u32(self.max_bidi_streams))
+            .max_concurrent_uni_streams(VarInt::from_u32(self.max_uni_streams))
             .datagram_receive_buffer_size(None);
         transport
     }

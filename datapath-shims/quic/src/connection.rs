@@ -1,6 +1,8 @@
 //! One connection of an endpoint, as its application uses it.
 
+use crate::admission::Stage;
 use crate::bucket::Bucket;
+use crate::budget::{Account, Buffer, PART_BYTES};
 use crate::controller::{Seen, Steered};
 use crate::driver::canonical;
 use crate::revival::{Revival, Unanswered};
@@ -11,7 +13,8 @@ use quinn_proto::{
     StreamId, VarInt, WriteError,
 };
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Names a connection of an endpoint. Never reused.
@@ -83,13 +86,29 @@ pub(crate) struct Slot {
     pub(crate) unanswered: Option<Unanswered>,
     /// Its path is back, and its peer was not heard yet.
     pub(crate) revival: Option<Revival>,
+    pub(crate) account: Arc<Account>,
+    pub(crate) stage: Stage,
+    /// Where its peer came from at first.
+    pub(crate) came_from: IpAddr,
+    pub(crate) began: Instant,
+    /// When its handshake is looked at if it is not done.
+    pub(crate) handshake_until: Option<Instant>,
+    /// Bytes that were read from its streams.
+    pub(crate) read_bytes: u64,
+    /// Streams that wait for memory, each once in the endpoint's queue.
+    pub(crate) starved: Vec<StreamId>,
 }
+
+/// Streams that wait for memory, the longest first.
+pub(crate) type Starved = VecDeque<(ConnectionId, StreamId)>;
 
 /// A connection, borrowed from its endpoint. What is written or closed here leaves with the endpoint's next turn.
 pub struct Connection<'a> {
     pub(crate) id: ConnectionId,
     pub(crate) slot: &'a mut Slot,
     pub(crate) ready: &'a mut VecDeque<u32>,
+    pub(crate) starved: &'a mut Starved,
+    pub(crate) most_window_bytes: u64,
     pub(crate) now: Instant,
 }
 
@@ -152,11 +171,33 @@ impl Connection<'_> {
     /// # Errors
     /// `Closed`, `Stopped`.
     pub fn write(&mut self, stream: StreamId, data: &[u8]) -> Result<usize, StreamError> {
-        let written = self.slot.quic.send_stream(stream).write(data);
-        self.written(written)
+        let mut written = 0;
+        for part in data.chunks(PART_BYTES) {
+            let Some(mut buffer) = self.buffer(stream, part.len()) else { break };
+            let size = buffer.len();
+            buffer.copy_from_slice(&part[..size]);
+            let mut bytes = buffer.into();
+            written += self.write_bytes(stream, &mut bytes)?;
+            if !bytes.is_empty() {
+                break;
+            }
+        }
+        Ok(written)
     }
 
-    /// The same without a copy: takes from the front of `data` what there is room for.
+    /// Memory for what is to be written to this stream, at most `wanted_bytes` and [`PART_BYTES`]. `None`: there is none now
+    /// ([`StreamEvent::Writable`] says when).
+    pub fn buffer(&mut self, stream: StreamId, wanted_bytes: usize) -> Option<Buffer> {
+        let buffer = self.slot.account.buffer(wanted_bytes);
+        if buffer.is_none() && !self.slot.starved.contains(&stream) {
+            self.slot.starved.push(stream);
+            self.starved.push_back((self.id, stream));
+        }
+        buffer
+    }
+
+    /// The same without a copy: takes from the front of `data` what there is room for. Unless it is a
+    /// [`buffer`](Connection::buffer), its memory is not counted.
     ///
     /// # Errors
     /// `Closed`, `Stopped`.
@@ -213,11 +254,24 @@ impl Connection<'_> {
             Err(ReadError::Blocked) => Ok(Read::Blocked),
             Err(ReadError::Reset(code)) => Err(StreamError::Reset { code: code.into_inner() }),
         };
-        // The peer may be told that it may send more.
-        if chunks.finalize().should_transmit() {
+        // The peer may be told that it may send more, which waits to be sent if nothing was read now.
+        if chunks.finalize().should_transmit() && read != Ok(Read::Blocked) {
             self.wake();
         }
+        if let Ok(Read::Data(data)) = &read {
+            self.slot.read_bytes += data.len() as u64;
+            self.widen();
+        }
         read
+    }
+
+    /// Lets the peer send more before it is read, if there is memory for it.
+    fn widen(&mut self) {
+        let wider = self.slot.account.widen(self.slot.read_bytes, self.most_window_bytes);
+        if let Some(wider) = wider.and_then(|bytes| VarInt::from_u64(bytes).ok()) {
+            self.slot.quic.set_receive_window(wider);
+            self.wake();
+        }
     }
 
     /// Does not want to read on.

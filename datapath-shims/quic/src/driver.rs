@@ -1,20 +1,23 @@
 //! The connections of an endpoint and what each has to do next: no sockets, no clock.
 
+use crate::admission::{Admission, HANDSHAKE_FOR, Knock, Stage, UNVALIDATED_FOR, Verdict};
 use crate::bucket::Bucket;
-use crate::config::{Config, MAX_CONNECTIONS};
-use crate::connection::{ConnectionId, Event, Slot};
+use crate::budget::{Budget, Memory};
+use crate::config::{Config, MAX_CONNECTIONS, NO_ROOM};
+use crate::connection::{Connection, ConnectionId, Event, Slot, Starved};
 use crate::controller::{Observer, Origin, Steered};
 use crate::revival::Unanswered;
 use crate::wire::{Datagram, Wire};
 use ccplane_engine::Engine;
-use quinn_proto::congestion::ControllerFactory;
+use bytes::Bytes;
+use quinn_proto::congestion::{ControllerFactory, NewRenoConfig};
 use quinn_proto::{
-    ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EndpointConfig, Incoming, ServerConfig,
-    Transmit, TransportConfig,
+    ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EndpointConfig, EndpointEvent, Incoming,
+    ServerConfig, StreamEvent, Transmit, TransportConfig, VarInt,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,8 +25,10 @@ use std::time::Instant;
 const SENDS_PER_TURN: usize = 32;
 /// Bytes of one send: what a kernel takes for segmentation.
 const SEND_BYTES: usize = 65_000;
-/// Answers without a connection (refusals, resets, versions) that wait to be sent; further ones are dropped.
-const MAX_REPLIES: usize = 64;
+/// Answers without a connection (tokens, refusals, resets, versions) that wait to be sent; further ones are dropped.
+const MAX_REPLIES: usize = 512;
+/// Streams without memory that one turn looks at.
+const FED_PER_TURN: usize = 64;
 
 /// Who controls congestion.
 #[derive(Clone)]
@@ -70,6 +75,12 @@ pub(crate) struct Driver {
     /// By quinn's handles, which it gives out anew.
     slots: Vec<Option<Box<Slot>>>,
     open: usize,
+    budget: Budget,
+    admission: Admission,
+    starved: Starved,
+    /// Of those, how many are still to be looked at since memory was given back, and how often it had been by then.
+    to_feed: usize,
+    releases: usize,
     generation: u32,
     /// One entry a connection, never later than what it waits for.
     timers: BTreeSet<(Instant, u32)>,
@@ -96,6 +107,8 @@ impl Driver {
         // At least 1200 and at most 65527 are what it refuses otherwise.
         let _ = endpoint.max_udp_payload_size(config.max_mtu_bytes.clamp(1472, 65_527));
         endpoint.rng_seed(config.seed);
+        let budget = Budget::new(config.memory_bytes);
+        let most = config.max_connections.min(MAX_CONNECTIONS).min(budget.capacity());
         Driver {
             quic: quinn_proto::Endpoint::new(Arc::new(endpoint), None, !may_fragment, None),
             config,
@@ -104,6 +117,11 @@ impl Driver {
             local,
             slots: Vec::new(),
             open: 0,
+            budget,
+            admission: Admission::new(most),
+            starved: Starved::new(),
+            to_feed: 0,
+            releases: 0,
             generation: 0,
             timers: BTreeSet::new(),
             ready: VecDeque::new(),
@@ -128,6 +146,10 @@ impl Driver {
         self.open
     }
 
+    pub(crate) fn memory(&self) -> Memory {
+        self.budget.memory()
+    }
+
     /// When the next timer runs out.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
@@ -136,6 +158,7 @@ impl Driver {
     /// Whether there is something to do that waits for nothing.
     pub(crate) fn is_busy(&self) -> bool {
         !self.events.is_empty()
+            || (!self.starved.is_empty() && (self.to_feed > 0 || self.releases != self.budget.releases()))
             || (self.stuck.is_none() && !(self.ready.is_empty() && self.replies.is_empty()))
     }
 
@@ -146,9 +169,18 @@ impl Driver {
         self.slots.iter().enumerate().filter_map(id).collect()
     }
 
-    pub(crate) fn slot(&mut self, id: ConnectionId) -> Option<(&mut Slot, &mut VecDeque<u32>)> {
+    pub(crate) fn connection(&mut self, id: ConnectionId) -> Option<Connection<'_>> {
         let slot = self.slots.get_mut(id.index as usize)?.as_deref_mut()?;
-        (slot.generation == id.generation).then_some((slot, &mut self.ready))
+        let most_window_bytes = self.config.receive_window_bytes.into();
+        let (ready, starved, now) = (&mut self.ready, &mut self.starved, self.now);
+        (slot.generation == id.generation).then_some(Connection {
+            id,
+            slot,
+            ready,
+            starved,
+            most_window_bytes,
+            now,
+        })
     }
 
     pub(crate) fn connect(
@@ -159,7 +191,7 @@ impl Driver {
     ) -> Result<ConnectionId, ConnectError> {
         client.transport_config(self.transport(remote, self.local));
         let (handle, quic) = self.quic.connect(self.now, client, remote, server_name)?;
-        Ok(self.insert(handle, quic))
+        Ok(self.insert(handle, quic, Stage::Own, remote.ip()))
     }
 
     /// A connection's own, since its controllers are.
@@ -178,7 +210,25 @@ impl Driver {
         Arc::new(transport)
     }
 
-    fn insert(&mut self, handle: ConnectionHandle, quic: quinn_proto::Connection) -> ConnectionId {
+    /// Of one that is only told why it is not let in: no flow of the datapath's, and nothing to send on.
+    fn curt_transport(&self) -> Arc<TransportConfig> {
+        let mut transport = self.config.transport();
+        transport
+            // Who is told that there is none looks no further for the reason.
+            .max_concurrent_bidi_streams(VarInt::from_u32(1))
+            .max_concurrent_uni_streams(VarInt::from_u32(0))
+            .keep_alive_interval(None)
+            .congestion_controller_factory(Arc::new(NewRenoConfig::default()));
+        Arc::new(transport)
+    }
+
+    fn insert(
+        &mut self,
+        handle: ConnectionHandle,
+        quic: quinn_proto::Connection,
+        stage: Stage,
+        came_from: IpAddr,
+    ) -> ConnectionId {
         let ConnectionHandle(n) = handle;
         // quinn numbers connections from 0 without gaps to speak of, and there are at most MAX_CONNECTIONS.
         let index = n as u32;
@@ -193,7 +243,19 @@ impl Driver {
             queued: false,
             unanswered: None,
             revival: None,
+            account: self.budget.open(),
+            stage,
+            came_from,
+            began: self.now,
+            handshake_until: match stage {
+                Stage::Own | Stage::Established => None,
+                Stage::Handshake { validated: false } => Some(self.now + UNVALIDATED_FOR),
+                Stage::Handshake { validated: true } | Stage::TurnedAway(_) => Some(self.now + HANDSHAKE_FOR),
+            },
+            read_bytes: 0,
+            starved: Vec::new(),
         };
+        self.admission.enter(stage, came_from);
         slot.wake(index, &mut self.ready);
         if self.slots.len() <= n {
             self.slots.resize_with(n + 1, || None);
@@ -222,16 +284,31 @@ impl Driver {
 
     fn accept(&mut self, incoming: Incoming, mut reply: Vec<u8>) {
         let Some(mut server) = self.server.clone() else { return self.quic.ignore(incoming) };
-        if self.open >= self.config.max_connections.min(MAX_CONNECTIONS) {
-            let refusal = self.quic.refuse(incoming, &mut reply);
-            return self.reply(refusal, reply);
-        }
         let remote = incoming.remote_address();
+        let validated = incoming.remote_address_validated();
+        let knock = Knock { address: remote.ip(), validated, has_room: self.budget.has_room() };
+        let stage = match self.admission.judge(knock) {
+            Verdict::Accept(stage) => stage,
+            Verdict::Retry => {
+                // Whose address is not validated may always be asked to show it.
+                if let Ok(transmit) = self.quic.retry(incoming, &mut reply) {
+                    self.reply(transmit, reply);
+                }
+                return;
+            }
+            Verdict::Refuse => {
+                let refusal = self.quic.refuse(incoming, &mut reply);
+                return self.reply(refusal, reply);
+            }
+        };
         let ip = incoming.local_ip().unwrap_or(self.local.ip());
-        server.transport_config(self.transport(remote, SocketAddr::new(ip, self.local.port())));
+        server.transport_config(match stage {
+            Stage::TurnedAway(_) => self.curt_transport(),
+            _ => self.transport(remote, SocketAddr::new(ip, self.local.port())),
+        });
         match self.quic.accept(incoming, self.now, &mut reply, Some(Arc::new(server))) {
             Ok((handle, quic)) => {
-                self.insert(handle, quic);
+                self.insert(handle, quic, stage, remote.ip());
             }
             Err(refused) => {
                 tracing::debug!(%remote, cause = %refused.cause, "not accepted");
@@ -266,14 +343,69 @@ impl Driver {
             self.timers.remove(&(at, index));
             if let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) {
                 slot.timer = None;
+                if slot.handshake_until.is_some_and(|until| until <= self.now) && self.overdue(index) {
+                    continue;
+                }
+                let Some(slot) = self.slots[index as usize].as_deref_mut() else { continue };
                 slot.quic.handle_timeout(self.now);
                 slot.wake(index, &mut self.ready);
             }
         }
     }
 
+    /// A handshake has taken its time. True: it is forgotten, without a word.
+    fn overdue(&mut self, index: u32) -> bool {
+        let crowded = self.admission.is_crowded();
+        let Some(slot) = self.slots[index as usize].as_deref_mut() else { return false };
+        slot.handshake_until = None;
+        if !slot.quic.is_handshaking() {
+            return false;
+        }
+        let end = slot.began + HANDSHAKE_FOR;
+        let hurries = crowded && slot.stage == (Stage::Handshake { validated: false });
+        if self.now < end && !hurries {
+            // Where there is room, a slow or lossy path has more time.
+            slot.handshake_until = Some(end.min(self.now + UNVALIDATED_FOR));
+            return false;
+        }
+        self.quic.handle_event(ConnectionHandle(index as usize), EndpointEvent::drained());
+        self.remove(index);
+        true
+    }
+
+    /// Forgets a connection that quinn's endpoint has forgotten.
+    fn remove(&mut self, index: u32) {
+        let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::take) else { return };
+        if let Some(at) = slot.timer {
+            self.timers.remove(&(at, index));
+        }
+        self.admission.leave(slot.stage, slot.came_from);
+        self.open -= 1;
+    }
+
+    /// Tells streams that waited for memory, if some was given back and they have room now.
+    fn feed(&mut self) {
+        let releases = self.budget.releases();
+        if std::mem::replace(&mut self.releases, releases) != releases {
+            self.to_feed = self.starved.len();
+        }
+        for _ in 0..self.to_feed.min(FED_PER_TURN) {
+            self.to_feed -= 1;
+            let Some((id, stream)) = self.starved.pop_front() else { break };
+            let slot = self.slots.get_mut(id.index as usize).and_then(Option::as_deref_mut);
+            let Some(slot) = slot.filter(|slot| slot.generation == id.generation) else { continue };
+            if slot.account.room(1) == 0 {
+                self.starved.push_back((id, stream));
+            } else {
+                slot.starved.retain(|waiting| *waiting != stream);
+                self.events.push_back((id, Event::Stream(StreamEvent::Writable { id: stream })));
+            }
+        }
+    }
+
     /// Hands out events, and sends what may be sent.
     pub(crate) fn transmit(&mut self, wire: &mut dyn Wire) -> io::Result<()> {
+        self.feed();
         if !self.clear(wire)? {
             self.hold();
             return Ok(());
@@ -342,23 +474,29 @@ impl Driver {
         }
         let id = ConnectionId { index, generation: slot.generation };
         while let Some(event) = slot.quic.poll() {
-            match event {
-                quinn_proto::Event::Connected => self.events.push_back((id, Event::Connected)),
-                quinn_proto::Event::Stream(event) => self.events.push_back((id, Event::Stream(event))),
-                quinn_proto::Event::ConnectionLost { reason } => {
-                    self.events.push_back((id, Event::Closed(reason)));
-                }
+            if let (Stage::TurnedAway(why), quinn_proto::Event::Connected) = (slot.stage, &event) {
+                slot.quic.close(self.now, NO_ROOM.into(), Bytes::from_static(why.as_bytes()));
+            }
+            let event = match event {
+                // Nobody is to hear of it.
+                _ if matches!(slot.stage, Stage::TurnedAway(_)) => continue,
+                quinn_proto::Event::Connected => Event::Connected,
+                quinn_proto::Event::Stream(event) => Event::Stream(event),
+                quinn_proto::Event::ConnectionLost { reason } => Event::Closed(reason),
                 quinn_proto::Event::HandshakeDataReady
                 | quinn_proto::Event::DatagramReceived
-                | quinn_proto::Event::DatagramsUnblocked => {}
+                | quinn_proto::Event::DatagramsUnblocked => continue,
+            };
+            if let (Stage::Handshake { .. }, Event::Connected) = (slot.stage, &event) {
+                self.admission.leave(slot.stage, slot.came_from);
+                slot.stage = Stage::Established;
+                slot.handshake_until = None;
+                self.admission.enter(slot.stage, slot.came_from);
             }
+            self.events.push_back((id, event));
         }
         if drained {
-            if let Some(at) = slot.timer {
-                self.timers.remove(&(at, index));
-            }
-            self.slots[n] = None;
-            self.open -= 1;
+            self.remove(index);
         }
         !drained
     }
@@ -406,7 +544,7 @@ impl Driver {
     fn schedule(&mut self, index: u32) {
         let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
         let probe = slot.revival.map(|revival| revival.at());
-        let due = [slot.quic.poll_timeout(), slot.paced_until, probe];
+        let due = [slot.quic.poll_timeout(), slot.paced_until, probe, slot.handshake_until];
         let Some(due) = due.into_iter().flatten().min() else { return };
         match slot.timer {
             Some(at) if at <= due => {}

@@ -1,5 +1,6 @@
 //! An endpoint: connections over a wire, and the loop that its application turns.
 
+use crate::budget::Memory;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionId, Event};
 use crate::driver::{Control, Driver};
@@ -56,14 +57,17 @@ impl<W: Wire> Endpoint<W> {
 
     /// A connection, unless it is gone.
     pub fn connection(&mut self, id: ConnectionId) -> Option<Connection<'_>> {
-        let now = self.driver.now;
-        let (slot, ready) = self.driver.slot(id)?;
-        Some(Connection { id, slot, ready, now })
+        self.driver.connection(id)
     }
 
     /// The connections that there are, also those that are being closed.
     pub fn connections(&self) -> Vec<ConnectionId> {
         self.driver.ids()
+    }
+
+    /// What they hold in memory by the endpoint's count.
+    pub fn memory(&self) -> Memory {
+        self.driver.memory()
     }
 
     /// How many there are.

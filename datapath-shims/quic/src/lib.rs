@@ -32,12 +32,18 @@
 //! A peer that is gone is missed in time: with [`Config`] as it is by default a transfer fails within 13 s, of which 10 s are
 //! the idle timeout and 3 s that of a sign of life ([`Config::missed_within`]).
 //!
+//! What strangers can make an endpoint hold is bounded: connections and their buffers share [`Config::memory_bytes`], a client
+//! beyond [`MAX_UNVALIDATED`] shows by a token that it hears what is sent to its address before anything is kept of it, one
+//! network has at most half of the connections, and who is not let in is told why, with the code [`NO_ROOM`].
+//!
 //! `examples/transfer.rs` moves a file's worth of bytes, steered by an agent in the same process; `examples/stock_quinn.rs` does so
 //! under quinn's own driver, for those who keep it: [`WindowOnly`].
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod admission;
 mod bucket;
+mod budget;
 mod config;
 mod connection;
 mod controller;
@@ -52,8 +58,10 @@ pub mod tls;
 mod udp;
 mod wire;
 
+pub use admission::MAX_UNVALIDATED;
 pub use bucket::BURST;
-pub use config::{Config, MAX_CONNECTIONS, Tune};
+pub use budget::{Buffer, CONNECTION_BYTES, MEMORY_BYTES, Memory, PART_BYTES};
+pub use config::{Config, MAX_CONNECTIONS, NO_ROOM, Tune};
 pub use connection::{Connection, ConnectionId, Event, Read, StreamError};
 pub use controller::{BACKLOG_BYTES, Observer, Seen, WindowOnly};
 pub use driver::Control;

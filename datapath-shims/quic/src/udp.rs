@@ -114,9 +114,8 @@ impl Wire for UdpWire {
         };
         let mut count = 0;
         for (meta, buffer) in metas.iter().zip(&slices).take(messages) {
-            let mut payload = BytesMut::from(&buffer[..meta.len]);
-            while !payload.is_empty() {
-                let one = payload.split_to(meta.stride.clamp(1, payload.len()));
+            // Each has memory of its own, so that one that is kept keeps no others.
+            for one in buffer[..meta.len].chunks(meta.stride.max(1)).map(BytesMut::from) {
                 let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
                 each(Datagram { remote: meta.addr, local_ip: meta.dst_ip, ecn, payload: one });
                 count += 1;

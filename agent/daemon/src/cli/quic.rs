@@ -46,9 +46,31 @@ pub(crate) struct QuicSteering {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Memory for connections and their buffers, at most: what does not fit waits or is refused. k, M and G are powers of 1000,
+    /// Ki, Mi and Gi of 1024.
+    #[arg(long, value_name = "SIZE", default_value = "256Mi", value_parser = size)]
+    pub(crate) memory: u64,
+
     #[cfg(feature = "dpdk")]
     #[command(flatten)]
     pub(crate) port: QuicPort,
+}
+
+/// "4G" or "512Mi" in bytes.
+fn size(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 7] = [
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("k", 1_000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+        ("T", 1_000_000_000_000),
+    ];
+    let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
+    let (number, bytes) = unit.unwrap_or((text, 1));
+    let number: u64 = number.parse().map_err(|_| "a size is a number, with k, M, G, T, Ki, Mi or Gi after it")?;
+    number.checked_mul(bytes).ok_or_else(|| "too large".to_owned())
 }
 
 /// A port that the kernel's network stack has no part in.
@@ -82,8 +104,9 @@ fn neighbour(text: &str) -> Result<(std::net::IpAddr, ccplane_dpdk::net::Mac), S
 
 /// Serve a folder, until interrupted.
 ///
-/// Nothing outside the folder is served, whatever a name or a symbolic link in it says. The certificate is made for this
-/// run unless one is given; clients that have its fingerprint can be sure of whom they talk to.
+/// Nothing outside the folder is served, whatever a name or a symbolic link in it says, and nothing in it whose name begins with
+/// a dot. Anyone who reaches the address may fetch; only clients with the token or a known certificate may put. The server's
+/// certificate is made for this run unless one is given; clients that have its fingerprint can be sure of whom they talk to.
 #[derive(Args, Debug)]
 pub(crate) struct QuicServeArgs {
     #[command(flatten)]
@@ -93,8 +116,8 @@ pub(crate) struct QuicServeArgs {
     #[arg(value_name = "FOLDER", default_value = ".")]
     pub(crate) folder: PathBuf,
 
-    /// Where to listen.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:4433")]
+    /// Where to listen; `[::]:4433` for every address of this machine.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4433")]
     pub(crate) listen: String,
 
     /// Learn beside the flows, in this process, as `[learn]` in the configuration says: an algorithm with a policy goes on
@@ -113,9 +136,32 @@ pub(crate) struct QuicServeArgs {
     #[arg(long, requires = "keep")]
     pub(crate) allow_older: bool,
 
-    /// Let clients put files there.
-    #[arg(long)]
+    /// Let clients put files there that have the token or a certificate that is known. A file appears when all of it has
+    /// arrived, in place of one that had its name.
+    #[arg(long, requires = "writers")]
     pub(crate) writable: bool,
+
+    /// Who has the same token may put: a file that only you may read and write (0600), 16 to 4096 bytes. One with a random
+    /// token is made where there is none.
+    #[arg(long, value_name = "FILE", group = "writers", requires = "writable")]
+    pub(crate) token: Option<PathBuf>,
+
+    /// Who has the key of the certificate with this SHA-256 may put, as `openssl x509 -fingerprint -sha256` prints it; may be
+    /// given again.
+    #[arg(long, value_name = "SHA256", group = "writers", requires = "writable")]
+    pub(crate) writer: Vec<String>,
+
+    /// All files in the folder together have at most so many bytes.
+    #[arg(long, value_name = "SIZE", default_value = "16Gi", value_parser = size)]
+    pub(crate) quota: u64,
+
+    /// So many files may be in the folder.
+    #[arg(long, value_name = "FILES", default_value_t = 10_000)]
+    pub(crate) quota_files: u64,
+
+    /// A file that is put has at most so many bytes.
+    #[arg(long, value_name = "SIZE", default_value = "4Gi", value_parser = size)]
+    pub(crate) max_file: u64,
 
     /// The certificate, PEM, with those that signed it after it.
     #[arg(long, value_name = "FILE", requires = "key")]
@@ -161,7 +207,7 @@ pub(crate) struct QuicGetArgs {
     pub(crate) name: String,
 
     /// Write to FILE, `-` for standard output, instead of one of the same name here. A file is there when all of it has
-    /// arrived.
+    /// arrived, in place of one that had its name.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -186,4 +232,16 @@ pub(crate) struct QuicPutArgs {
     /// Its name there; its own unless given.
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) name: Option<String>,
+
+    /// Show the server that you have its token: the file that it was started with, or a copy. The token itself is not sent.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token: Option<PathBuf>,
+
+    /// Show the server this certificate, PEM.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// Its private key, PEM.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
 }

@@ -53,10 +53,24 @@ pub(crate) fn snapshot(command: &SnapshotCommand) -> Result<ExitCode, Failure> {
     .map(|()| ExitCode::SUCCESS)
 }
 
-/// Prints one JSON object on one line.
+/// Prints one JSON object on one line, with nothing in it that a terminal obeys.
 fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(Failure::runtime)?;
-    print(&format!("{text}\n"))
+    // JSON escapes control characters below 32 only; whichever are left are within strings.
+    let json = |c: char| format!("\\u{:04x}", u32::from(c));
+    print(&format!("{}\n", escaped(&text, json)))
+}
+
+/// Text of someone else's, as it may be shown: what a terminal would obey, or what changes the direction of text, is escaped.
+fn shown(text: &str) -> String {
+    escaped(text, |c| c.escape_default().to_string())
+}
+
+fn escaped(text: &str, escape: impl Fn(char) -> String) -> String {
+    let obeyed = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if obeyed(c) { escape(c) } else { c.to_string() }).collect()
 }
 
 /// Prints text.
@@ -89,10 +103,19 @@ fn table(header: &[&str], rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn tables_align() {
         let text =
-            super::table(&["a", "long"], &[vec!["wide".into(), "x".into()], vec!["b".into(), "y".into()]]);
+            table(&["a", "long"], &[vec!["wide".into(), "x".into()], vec!["b".into(), "y".into()]]);
         assert_eq!(text, "a     long\nwide  x\nb     y\n");
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_escaped() {
+        assert_eq!(shown("\u{1b}]0;x\u{7} \u{9b}2J \u{202e}é\r\n"), "\\u{1b}]0;x\\u{7} \\u{9b}2J \\u{202e}é\\r\\n");
+        let json = escaped("\u{9b}\u{7f}", |c| format!("\\u{:04x}", u32::from(c)));
+        assert_eq!(json, "\\u009b\\u007f");
     }
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod lab;
+pub mod serve;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -17,7 +17,7 @@ use ccplane_core::{Catalog, Config as CoreConfig, Core, DatapathId, Rules, drive
 use ccplane_dpdk::{DpdkWire, Eal, EalOptions, Idle, Memory, Port, PortOptions, WireOptions};
 use ccplane_emulator::netns::Namespace;
 use ccplane_engine::{EngineConfig, Handle, engine};
-use ccplane_quic::files::{Folder, PROTOCOL, Server, Step, Transfer};
+use ccplane_quic::files::{Folder, PROTOCOL, Server, Step, Transfer, Writers};
 use ccplane_quic::quinn_proto::{ClientConfig, ServerConfig};
 use ccplane_quic::tls::{self, Identity, Trust};
 use ccplane_quic::{Config, Endpoint, Event, UdpWire, Wire};
@@ -222,7 +222,7 @@ impl Work for Serve<'_> {
         let (engine, handle) = engine(EngineConfig::new("dpdk"), Arc::new(|| {}));
         let mut endpoint = Endpoint::new(self.bad.over(wire, 1), engine, self.config);
         endpoint.serve(Some(self.tls));
-        let mut files = Server::new(Folder::open(self.folder, true).unwrap());
+        let mut files = Server::new(Folder::open(self.folder).unwrap(), Writers::default());
         let (mut agent, began) = (Agent::new(handle), Instant::now());
         while !(self.shared.ended.load(Relaxed) && endpoint.is_empty()) && began.elapsed() < 2 * PATIENCE {
             endpoint.turn(Duration::from_millis(1)).unwrap();

@@ -1,13 +1,11 @@
 //! Content and its hash, in and out, a bounded part at a time.
 
 use super::FilesError;
-use crate::{Connection, Read, StreamId};
-use bytes::{Bytes, BytesMut};
+use crate::{Buffer, Connection, PART_BYTES, Read, StreamId};
+use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::io;
 
-/// Content is read, hashed and written in parts of this size, bytes.
-const PART_BYTES: usize = 1 << 16;
 /// Parts that one call moves, so that other transfers and the connections' packets have their turn.
 const PARTS_AT_ONCE: usize = 16;
 
@@ -60,13 +58,18 @@ impl Outgoing {
     ) -> Result<Moved, FilesError> {
         for _ in 0..PARTS_AT_ONCE {
             if self.part.is_empty() {
-                match self.sum {
-                    None => self.part = self.next().map_err(FilesError::Read)?,
-                    Some(sum) => {
-                        connection.finish(stream)?;
-                        return Ok(Moved::All(sum));
-                    }
+                if let Some(sum) = self.sum {
+                    connection.finish(stream)?;
+                    return Ok(Moved::All(sum));
                 }
+                self.part = if self.left_bytes == 0 {
+                    self.end()
+                } else {
+                    let wanted = usize::try_from(self.left_bytes).unwrap_or(PART_BYTES);
+                    // The file is read as far as there is memory, and no further.
+                    let Some(buffer) = connection.buffer(stream, wanted) else { return Ok(Moved::Blocked) };
+                    self.next(buffer).map_err(FilesError::Read)?
+                };
             }
             if connection.write_bytes(stream, &mut self.part)? == 0 {
                 return Ok(Moved::Blocked);
@@ -75,18 +78,17 @@ impl Outgoing {
         Ok(Moved::Some)
     }
 
-    fn next(&mut self) -> io::Result<Bytes> {
-        if self.left_bytes == 0 {
-            let sum = Sha256Sum(self.hasher.finalize_reset().into());
-            self.sum = Some(sum);
-            return Ok(Bytes::copy_from_slice(&sum.0));
-        }
-        let most = PART_BYTES.min(usize::try_from(self.left_bytes).unwrap_or(PART_BYTES));
-        let mut part = BytesMut::zeroed(most);
+    fn end(&mut self) -> Bytes {
+        let sum = Sha256Sum(self.hasher.finalize_reset().into());
+        self.sum = Some(sum);
+        Bytes::copy_from_slice(&sum.0)
+    }
+
+    fn next(&mut self, mut part: Buffer) -> io::Result<Bytes> {
         self.source.read_exact(&mut part)?;
-        self.hasher.update(&part);
-        self.left_bytes -= most as u64;
-        Ok(part.freeze())
+        self.hasher.update(&part[..]);
+        self.left_bytes -= part.len() as u64;
+        Ok(part.into())
     }
 }
 

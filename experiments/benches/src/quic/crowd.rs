@@ -10,7 +10,7 @@ use ccplane_alg::Algorithm;
 use ccplane_algs::Reno;
 use ccplane_contract::{Datapath, Event as Happened, Field, FlowId, ProgramUid};
 use ccplane_engine::{EngineConfig, Handle, engine};
-use ccplane_quic::files::{Folder, PROTOCOL, Server, Sha256Sum, Step, Transfer};
+use ccplane_quic::files::{Folder, PROTOCOL, Server, Sha256Sum, Step, Transfer, Writers};
 use ccplane_quic::quinn_proto::ServerConfig;
 use ccplane_quic::tls::{self, Identity, Trust};
 use ccplane_quic::{Config, ConnectionId, Endpoint, Event, UdpWire, Wire};
@@ -169,7 +169,7 @@ impl Ends {
         Ok(Ends {
             server,
             client: Endpoint::new(socket()?, client_engine, config),
-            files: Server::new(context("open a folder", Folder::open(folder, false))?),
+            files: Server::new(context("open a folder", Folder::open(folder))?, Writers::default()),
             agent,
             fields: reno_fields(&reno),
             steered: BTreeSet::new(),

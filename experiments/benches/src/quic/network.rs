@@ -134,7 +134,7 @@ impl Stock {
         let mut cubic = CubicConfig::default();
         cubic.initial_window(WINDOW_BYTES);
         // Tables of streams are as large as at ours.
-        let streams = Config::default().max_streams.into();
+        let streams = Config::default().max_bidi_streams.into();
         transport
             .max_idle_timeout(None)
             .max_concurrent_bidi_streams(streams)

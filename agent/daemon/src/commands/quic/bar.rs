@@ -26,7 +26,7 @@ impl Bar {
     pub(super) fn new(name: &str) -> Bar {
         let now = Instant::now();
         let shown = stderr().is_terminal();
-        Bar { name: name.to_owned(), shown, next_draw: now, since: (now, 0), mbit_per_s: None }
+        Bar { name: crate::commands::shown(name), shown, next_draw: now, since: (now, 0), mbit_per_s: None }
     }
 
     /// Draws, if it is time to.

@@ -5,16 +5,16 @@ use super::steering::{LearnsAs, Steering};
 use super::wire;
 use super::{NAP, QuicError, interrupted, mbit_per_s, size};
 use crate::cli::{QuicGetArgs, QuicPutArgs, QuicSteering, QuicTrust};
-use crate::commands::{print, print_json};
+use crate::commands::{print, print_json, shown};
 use crate::control::ModeName;
 use crate::failure::Failure;
 use ccplane_alg::Algorithm;
-use ccplane_quic::files::{Done, FilesError, PROTOCOL, Step, Transfer};
-use ccplane_quic::tls::{self, Trust};
+use ccplane_quic::files::{Done, FilesError, NewFile, PROTOCOL, Refused, Step, Token, Transfer};
+use ccplane_quic::tls::{self, Identity, Trust};
 use ccplane_quic::{Config, Connection, ConnectionId, Endpoint, Event, Seen, Wire};
 use serde::Serialize;
-use std::fs::File;
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,17 +47,29 @@ pub(super) fn get(args: &QuicGetArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
             .map(PathBuf::from)
             .ok_or_else(|| Failure::input(QuicError::NoName(args.name.clone(), "output")))?,
     };
-    let mut client = Client::start(&args.steering, &args.trust, &args.server, algorithms)?;
+    let mut client = Client::start(&args.steering, &args.trust, &args.server, None, algorithms)?;
     if output.as_os_str() == "-" {
         let sink = io::stdout();
         let moved = client.run(&args.name, |connection| Transfer::get(connection, &args.name, sink))?;
         // Standard output is the file's.
         return client.end(&args.name, moved, None);
     }
-    let file = NewFile::create(&output)?;
-    let sink = file.file.try_clone()?;
+    let failed = |source| Failure::input(QuicError::File { path: output.clone(), source });
+    let there = fs::metadata(&output).ok();
+    if there.as_ref().is_some_and(fs::Metadata::is_dir) {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    if there.is_some_and(|there| !there.is_file()) {
+        // A device or a pipe is written to, not replaced.
+        let sink = File::options().write(true).open(&output).map_err(failed)?;
+        let moved = client.run(&args.name, |connection| Transfer::get(connection, &args.name, sink))?;
+        return client.end(&args.name, moved, Some(args.steering.json));
+    }
+    let file = NewFile::at(&output).map_err(failed)?;
+    let sink = file.writer()?;
     let moved = client.run(&args.name, |connection| Transfer::get(connection, &args.name, sink))?;
-    file.keep()?;
+    let failed = |e: Refused| QuicError::File { path: output.clone(), source: e.into() };
+    file.keep().map_err(|e| Failure::runtime(failed(e)))?;
     client.end(&args.name, moved, Some(args.steering.json))
 }
 
@@ -75,8 +87,21 @@ pub(super) fn put(args: &QuicPutArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
         .as_deref()
         .or(own)
         .ok_or_else(|| Failure::input(QuicError::NoName(args.file.display().to_string(), "as")))?;
-    let mut client = Client::start(&args.steering, &args.trust, &args.server, algorithms)?;
-    let moved = client.run(name, |connection| Transfer::put(connection, name, file, metadata.len()))?;
+    let token = match &args.token {
+        Some(path) => Some(
+            Token::load(path)
+                .map_err(|source| Failure::input(QuicError::Token { path: path.clone(), source }))?,
+        ),
+        None => None,
+    };
+    let identity = match (&args.cert, &args.key) {
+        (Some(cert), Some(key)) => Some(Identity::load(cert, key).map_err(Failure::input)?),
+        _ => None,
+    };
+    let mut client = Client::start(&args.steering, &args.trust, &args.server, identity, algorithms)?;
+    let moved = client.run(name, |connection| {
+        Transfer::put(connection, name, file, metadata.len(), token.as_ref())
+    })?;
     client.end(name, moved, Some(args.steering.json))
 }
 
@@ -86,6 +111,11 @@ struct Client {
     endpoint: Endpoint<Box<dyn Wire>>,
     id: ConnectionId,
     remote: SocketAddr,
+}
+
+/// A client has no use for streams that a server would open.
+fn config(args: &QuicSteering) -> Config {
+    Config { max_bidi_streams: 0, max_uni_streams: 0, memory_bytes: args.memory, ..Config::default() }
 }
 
 /// What came of a transfer.
@@ -100,6 +130,7 @@ impl Client {
         args: &QuicSteering,
         trust: &QuicTrust,
         server: &str,
+        identity: Option<Identity>,
         algorithms: &[Arc<dyn Algorithm>],
     ) -> Result<Client, Failure> {
         let (host, _) =
@@ -113,10 +144,10 @@ impl Client {
             (None, Some(path)) => Trust::Authorities(path.clone()),
             (None, None) => Trust::Anyone,
         };
-        let tls = tls::client(trust, PROTOCOL).map_err(Failure::input)?;
+        let tls = tls::client_as(trust, identity, PROTOCOL).map_err(Failure::input)?;
         let wire = wire::connect(args, remote)?;
         let steering = Steering::start(args, LearnsAs::No, algorithms)?;
-        let mut endpoint = Endpoint::new(wire, steering.control(), Config::default());
+        let mut endpoint = Endpoint::new(wire, steering.control(), config(args));
         let id = endpoint.connect(tls, remote, host).map_err(Failure::input)?;
         Ok(Client { steering, endpoint, id, remote })
     }
@@ -180,7 +211,8 @@ impl Client {
         match json {
             None => Ok(()),
             Some(false) => print(&format!(
-                "{name}: {} in {:.2} s, {rate:.1} Mb/s, SHA-256 {}\n",
+                "{}: {} in {:.2} s, {rate:.1} Mb/s, SHA-256 {}\n",
+                shown(name),
                 size(done.bytes),
                 took.as_secs_f64(),
                 done.sum
@@ -196,45 +228,6 @@ impl Client {
                 lost_packets: seen.map(|seen| seen.sampled.lost),
                 mode: seen.map(|seen| seen.decided.mode.into()),
             }),
-        }
-    }
-}
-
-/// A file beside the one that it becomes. Gone when it is dropped before it was kept.
-struct NewFile {
-    file: File,
-    temporary: PathBuf,
-    path: PathBuf,
-    kept: bool,
-}
-
-impl NewFile {
-    fn create(path: &Path) -> Result<NewFile, Failure> {
-        let failed = |source| Failure::input(QuicError::File { path: path.to_owned(), source });
-        let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-        if path.is_dir() {
-            return Err(failed(io::ErrorKind::IsADirectory.into()));
-        }
-        let hidden = format!(".{}.{}.part", name.to_string_lossy(), std::process::id());
-        let temporary = path.with_file_name(hidden);
-        let file = File::create_new(&temporary).map_err(failed)?;
-        Ok(NewFile { file, temporary, path: path.to_owned(), kept: false })
-    }
-
-    fn keep(mut self) -> Result<(), Failure> {
-        let failed = |source| Failure::runtime(QuicError::File { path: self.path.clone(), source });
-        self.file.flush().map_err(failed)?;
-        std::fs::rename(&self.temporary, &self.path).map_err(failed)?;
-        self.kept = true;
-        Ok(())
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if !self.kept {
-            // Nothing can be done about one that stays.
-            let _ = std::fs::remove_file(&self.temporary);
         }
     }
 }

@@ -10,9 +10,11 @@ mod wire;
 use crate::cli::QuicCommand;
 use crate::failure::Failure;
 use ccplane_alg::Algorithm;
-use ccplane_quic::files::FilesError;
+use super::shown;
+use ccplane_quic::files::{FilesError, TokenError};
+use ccplane_quic::quinn_proto::TransportErrorCode;
 use ccplane_quic::{Config, ConnectionError};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use std::fmt;
 use std::io;
@@ -42,6 +44,8 @@ enum QuicError {
     Listen { at: String, source: io::Error },
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    Token { path: PathBuf, source: TokenError },
     #[error("{}: not a regular file", .0.display())]
     NotAFile(PathBuf),
     #[error("no file name in `{0}`; give one with --{1}")]
@@ -50,13 +54,13 @@ enum QuicError {
     Connect { remote: SocketAddr, reason: ConnectionError },
     #[error("the connection to {remote} is lost: {}", Why(reason))]
     Lost { remote: SocketAddr, reason: ConnectionError },
-    #[error("{name}: {source}")]
+    #[error("{}: {}", shown(name), shown(&source.to_string()))]
     Transfer { name: String, source: FilesError },
     #[error("interrupted")]
     Interrupted,
 }
 
-/// As the protocol says it, but for a peer that says nothing any more: after how long.
+/// As the protocol says it, but for a peer that says nothing any more: after how long. A peer's own words are escaped.
 struct Why<'a>(&'a ConnectionError);
 
 impl fmt::Display for Why<'_> {
@@ -65,7 +69,15 @@ impl fmt::Display for Why<'_> {
             ConnectionError::TimedOut => {
                 write!(f, "no sign of life for {} s", Config::default().idle_timeout.as_secs())
             }
-            other => other.fmt(f),
+            ConnectionError::ApplicationClosed(close) if !close.reason.is_empty() => {
+                f.write_str(&shown(&String::from_utf8_lossy(&close.reason)))
+            }
+            ConnectionError::ConnectionClosed(close)
+                if close.error_code == TransportErrorCode::CONNECTION_REFUSED =>
+            {
+                f.write_str("it takes no more connections now; try again later")
+            }
+            other => f.write_str(&shown(&other.to_string())),
         }
     }
 }
@@ -87,6 +99,8 @@ fn interrupted() -> io::Result<Arc<AtomicBool>> {
         flag::register_conditional_shutdown(signal, SIGNALLED, Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
     }
+    // A file beyond the process's limit is a write that fails, not the process's end.
+    flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
     Ok(stop)
 }
 

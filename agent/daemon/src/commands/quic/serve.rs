@@ -6,21 +6,23 @@ use super::{NAP, QuicError, interrupted, size};
 use crate::agent::privileges;
 use crate::cli::{QuicServeArgs, QuicSteering};
 use crate::commands::deployments::learner_text;
-use crate::commands::{print, print_json};
+use crate::commands::{print, print_json, shown};
 use crate::confine::{Role, Threads, confine};
 use crate::control::LearnerRecord;
 use crate::failure::Failure;
 use ccplane_alg::Algorithm;
-use ccplane_quic::files::{Folder, PROTOCOL, Served, Server};
+use ccplane_quic::files::{Folder, PROTOCOL, Quota, Served, Server, Token, Writers};
 use ccplane_quic::tls::{self, Identity};
 use ccplane_quic::{Config, Endpoint, Wire};
 use serde::Serialize;
-use std::io::{Write, stderr};
+use std::io::{self, Write, stderr};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+/// Files that a client may ask for at once over one connection.
+const FILES_AT_ONCE: u32 = 8;
 /// How long closed connections may take to say goodbye.
 const GOODBYE: Duration = Duration::from_millis(200);
 
@@ -54,41 +56,36 @@ struct Learned {
 
 /// `ccplane quic serve`
 pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
-    let folder = Folder::open(&args.folder, args.writable)
+    let folder = open(args)
         .map_err(|source| Failure::input(QuicError::File { path: args.folder.clone(), source }))?;
+    let writers = writers(args)?;
     let identity = match (&args.cert, &args.key) {
         (Some(cert), Some(key)) => Identity::load(cert, key),
         _ => Identity::self_signed(&["localhost"]),
     };
     let identity = identity.map_err(Failure::input)?;
     let fingerprint = identity.fingerprint().to_string();
-    let tls = tls::server(identity, PROTOCOL).map_err(Failure::input)?;
+    let tls = match writers.certificates.is_empty() {
+        true => tls::server(identity, PROTOCOL),
+        false => tls::server_that_asks(identity, PROTOCOL),
+    };
+    let tls = tls.map_err(Failure::input)?;
     let (wire, receive_buffer_bytes) = wire::listen(&args.steering, &args.listen)?;
     let address = wire.local_addr();
     let stop = interrupted()?;
     let mut steering = Steering::start(&args.steering, learns(args), algorithms)?;
     let kept = steering.kept().map(|snapshot| snapshot.to_string());
-    let mut endpoint = Endpoint::new(wire, steering.control(), Config::default());
+    let mut endpoint = Endpoint::new(wire, steering.control(), config(args));
     endpoint.serve(Some(tls));
     let mut said = Said::default();
     said.try_to(if args.steering.json {
         let writable = args.writable;
         print_json(&Listening { address, fingerprint, writable, receive_buffer_bytes, snapshot: kept })
     } else {
-        let port = address.port();
-        let mode = if args.writable { "to read and write" } else { "to read" };
-        let buffer = receive_buffer_bytes.map(|bytes| format!("; receive buffer {}", size(bytes as u64)));
-        let kept = kept.map(|snapshot| format!("policies go on from snapshot {snapshot}\n"));
-        print(&format!(
-            "{} on {address}, {mode}{}\n{}fetch from it with\n  ccplane quic get HOST:{port} NAME \
-             --fingerprint {fingerprint}\n",
-            args.folder.display(),
-            buffer.unwrap_or_default(),
-            kept.unwrap_or_default(),
-        ))
+        print(&greeting(args, address, &fingerprint, receive_buffer_bytes, kept))
     })?;
     confine_serving(&args.steering);
-    let mut files = Server::new(folder);
+    let mut files = Server::new(folder, writers);
     let mut busy = false;
     while !stop.load(Relaxed) {
         endpoint.turn(if busy { Duration::ZERO } else { NAP })?;
@@ -121,6 +118,73 @@ fn confine_serving(args: &QuicSteering) {
     confine(role, Threads::All);
 }
 
+/// The folder, and how much may be put into it.
+fn open(args: &QuicServeArgs) -> io::Result<Folder> {
+    if !args.writable {
+        return Folder::open(&args.folder);
+    }
+    let quota =
+        Quota { max_file_bytes: args.max_file, max_bytes: args.quota, max_files: args.quota_files };
+    Folder::writable(&args.folder, quota)
+}
+
+/// Who may put.
+fn writers(args: &QuicServeArgs) -> Result<Writers, Failure> {
+    let token = match &args.token {
+        Some(path) => {
+            let failed = |source| Failure::input(QuicError::Token { path: path.clone(), source });
+            Some(Token::load_or_make(path).map_err(failed)?)
+        }
+        None => None,
+    };
+    let certificates: Result<_, _> = args.writer.iter().map(|text| text.parse()).collect();
+    Ok(Writers { token, certificates: certificates.map_err(Failure::input)? })
+}
+
+/// A client opens a stream for each file, and sends nothing else.
+fn config(args: &QuicServeArgs) -> Config {
+    Config {
+        max_bidi_streams: FILES_AT_ONCE,
+        max_uni_streams: 0,
+        memory_bytes: args.steering.memory,
+        ..Config::default()
+    }
+}
+
+/// Where it serves what, and how to fetch from it and send to it.
+fn greeting(
+    args: &QuicServeArgs,
+    address: SocketAddr,
+    fingerprint: &str,
+    receive_buffer_bytes: Option<usize>,
+    kept: Option<String>,
+) -> String {
+    let host = if address.ip().is_unspecified() { "HOST".to_owned() } else { address.ip().to_string() };
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let at = format!("{host}:{}", address.port());
+    let buffer = receive_buffer_bytes.map(|bytes| format!("; receive buffer {}", size(bytes as u64)));
+    let mode = if args.writable { "for all to read, for those you authorise to write" } else { "to read" };
+    let mut text = format!("{} on {address}, {mode}{}\n", args.folder.display(), buffer.unwrap_or_default());
+    if let Some(kept) = kept {
+        text += &format!("policies go on from snapshot {kept}\n");
+    }
+    text += &format!("fetch from it with\n  ccplane quic get {at} NAME --fingerprint {fingerprint}\n");
+    if let Some(token) = &args.token {
+        let token = token.display();
+        text += &format!(
+            "send to it with a copy of {token}, as mode 0600, which authorises whoever has it\n  ccplane quic put {at} FILE \
+             --fingerprint {fingerprint} --token {token}\n"
+        );
+    }
+    if !args.writer.is_empty() {
+        text += &format!(
+            "send to it with a certificate whose fingerprint was given with --writer\n  ccplane quic put {at} FILE \
+             --fingerprint {fingerprint} --cert CERT --key KEY\n"
+        );
+    }
+    text
+}
+
 /// As the flags say.
 fn learns(args: &QuicServeArgs) -> LearnsAs<'_> {
     match &args.keep {
@@ -150,10 +214,10 @@ impl Said {
             print_json(&Request { remote, request, bytes, sha256, error })
         } else {
             // What a peer sent is shown without what a terminal would obey.
-            let request = request.escape_debug();
+            let request = shown(&request);
             match outcome {
                 Ok(_) => print(&format!("{remote}: {request}: {}\n", size(bytes))),
-                Err(e) => print(&format!("{remote}: {request}: {e}\n")),
+                Err(e) => print(&format!("{remote}: {request}: {}\n", shown(&e.to_string()))),
             }
         })
     }
