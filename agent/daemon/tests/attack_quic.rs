@@ -82,7 +82,10 @@ fn only_writers_put_and_each_hears_why_not() {
     assert!(put("one").status.success());
     assert!(put("one").status.success(), "in its own place");
     assert!(put("two").status.success());
-    refused(&["--as", "three", "--token", &token], "the folder has room for 1 more files and 50000 more bytes");
+    refused(
+        &["--as", "three", "--token", &token],
+        "the folder has room for 1 more files and 50000 more bytes",
+    );
     content(&home.path("file"), 150_001);
     refused(&["--as", "large", "--token", &token], "the server takes files of at most 150000");
     assert_eq!(names(&home.path("served")), ["one", "two"]);
@@ -107,9 +110,20 @@ fn a_certificate_that_is_known_may_put() {
     let home = Home::new("");
     content(&home.path("file"), 1000);
     let key = |name: &str| {
-        let [cert, key] = ["cert", "key"].map(|kind| home.path(&format!("{name}.{kind}")).to_str().unwrap().to_owned());
+        let [cert, key] =
+            ["cert", "key"].map(|kind| home.path(&format!("{name}.{kind}")).to_str().unwrap().to_owned());
         let made = Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=w"])
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+                "-nodes",
+                "-subj",
+                "/CN=w",
+            ])
             .args(["-keyout", &key, "-out", &cert])
             .output();
         made.ok().filter(|made| made.status.success()).map(|_| (cert, key))
@@ -212,7 +226,8 @@ fn links_lead_nowhere() {
     }
     content(&home.path("mine"), 50);
     let mine = home.path("mine");
-    let put = |name: &str| serve.client(&home, "put", &[mine.to_str().unwrap(), "--as", name, "--token", &token]);
+    let put =
+        |name: &str| serve.client(&home, "put", &[mine.to_str().unwrap(), "--as", name, "--token", &token]);
     assert!(!put("folder/new").status.success());
     assert!(put("file").status.success(), "the link is replaced");
     assert_eq!(fs::read(home.path("secret")).unwrap().len(), 100);
@@ -291,7 +306,8 @@ fn terminals_obey_no_stranger() {
     for json in [true, false] {
         let out = home.path("out");
         let folder = home.path("served");
-        let mut flags = vec!["quic", "serve", folder.to_str().unwrap(), "--listen", "127.0.0.1:0", "--algorithm", "reno"];
+        let mut flags =
+            vec!["quic", "serve", folder.to_str().unwrap(), "--listen", "127.0.0.1:0", "--algorithm", "reno"];
         flags.extend(json.then_some("--json"));
         let mut command = home.command(&flags);
         let child = command.stdout(fs::File::create(&out).unwrap()).stderr(Stdio::null()).spawn().unwrap();
@@ -350,7 +366,9 @@ impl SlowReaders {
     fn start(serve: &Serve, count: usize) -> SlowReaders {
         let (mut endpoint, trust) = (crowd(), trust(serve));
         let to = serve.address.parse().unwrap();
-        (0..count).for_each(|_| drop(endpoint.connect(trust.clone(), to, "localhost").unwrap()));
+        for _ in 0..count {
+            endpoint.connect(trust.clone(), to, "localhost").unwrap();
+        }
         let (mut transfers, began) = (Vec::new(), Instant::now());
         while transfers.len() < count {
             assert!(began.elapsed() < common::PATIENCE, "{} of {count} connected", transfers.len());

@@ -183,7 +183,10 @@ mod tests {
         let mut admission = Admission::new(100);
         for n in 0..50 {
             let address = format!("2001:db8:0:{n:x}::1");
-            assert!(matches!(admission.judge(knock(&address, true)), Verdict::Accept(Stage::Handshake { .. })));
+            assert!(matches!(
+                admission.judge(knock(&address, true)),
+                Verdict::Accept(Stage::Handshake { .. })
+            ));
             admission.enter(Stage::Established, address.parse().unwrap());
         }
         let refused = admission.judge(knock("2001:db8:0:ff::1", true));
@@ -197,7 +200,10 @@ mod tests {
         let mut admission = Admission::new(10);
         let full = Knock { has_room: false, ..knock("192.0.2.1", true) };
         let told = admission.judge(full);
-        assert!(matches!(told, Verdict::Accept(Stage::TurnedAway(why)) if why.contains("memory")), "{told:?}");
+        assert!(
+            matches!(told, Verdict::Accept(Stage::TurnedAway(why)) if why.contains("memory")),
+            "{told:?}"
+        );
         assert_eq!(admission.judge(Knock { validated: false, ..full }), Verdict::Retry);
         let Verdict::Accept(stage) = told else { unreachable!() };
         (0..MAX_TURNED_AWAY).for_each(|_| admission.enter(stage, full.address));

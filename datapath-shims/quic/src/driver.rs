@@ -8,8 +8,8 @@ use crate::connection::{Connection, ConnectionId, Event, Slot, Starved};
 use crate::controller::{Observer, Origin, Steered};
 use crate::revival::Unanswered;
 use crate::wire::{Datagram, Wire};
-use ccplane_engine::Engine;
 use bytes::Bytes;
+use ccplane_engine::Engine;
 use quinn_proto::congestion::{ControllerFactory, NewRenoConfig};
 use quinn_proto::{
     ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EndpointConfig, EndpointEvent, Incoming,

@@ -5,11 +5,13 @@ use quinn_proto::{ClientConfig, ServerConfig};
 use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
-use rustls::pki_types::pem::{self, PemObject};
 pub(crate) use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme, version::TLS13, ConfigBuilder};
+use rustls::{
+    ConfigBuilder, DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme, version::TLS13,
+};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

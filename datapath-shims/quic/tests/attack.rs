@@ -152,7 +152,11 @@ fn lone_initials_keep_nobody_out_and_are_not_amplified() {
         // Of many networks, and of one that has many ports.
         for k in n..n + each {
             let one = Ipv4Addr::from_bits(0x0b00_0000 + (k << 8));
-            let (ip, port) = if k % 2 == 0 { (one, 4000) } else { (Ipv4Addr::new(12, 0, 0, 1), 1024 + (k % 60_000) as u16) };
+            let (ip, port) = if k % 2 == 0 {
+                (one, 4000)
+            } else {
+                (Ipv4Addr::new(12, 0, 0, 1), 1024 + (k % 60_000) as u16)
+            };
             attacked.lone_initial(SocketAddr::from((ip, port)));
         }
         attacked.pass();
@@ -162,7 +166,8 @@ fn lone_initials_keep_nobody_out_and_are_not_amplified() {
             let mut more = initials;
             let got = attacked.fetch(&mut client, HONEST_WITHIN, |attacked| {
                 more += 1;
-                attacked.lone_initial(SocketAddr::from((Ipv4Addr::from_bits(0x0c10_0000 + (more << 8)), 4000)));
+                attacked
+                    .lone_initial(SocketAddr::from((Ipv4Addr::from_bits(0x0c10_0000 + (more << 8)), 4000)));
             });
             honest = Some(got);
         }

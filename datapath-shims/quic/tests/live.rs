@@ -4,7 +4,7 @@
 mod common;
 
 use ccplane_contract::{Datapath, Mode};
-use ccplane_quic::{Config, Endpoint, UdpWire};
+use ccplane_quic::{Config, ConnectionError, Endpoint, NO_ROOM, UdpWire};
 use common::{Agent, Ended, Fetch, folder_with, live_engine, loopback, serve};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -108,7 +108,13 @@ fn connections_beyond_the_limit_are_refused() {
     run(&mut server, &mut client, folder.path(), &mut fetches, &mut || {});
     let ended = || fetches.values().map(|f| f.ended.as_ref().unwrap());
     assert_eq!(ended().filter(|e| e.sum() == Some(sum)).count(), 3);
-    assert_eq!(ended().filter(|e| matches!(e, Ended::Lost(_))).count(), 2);
+    let told = |ended: &Ended| match ended {
+        Ended::Lost(ConnectionError::ApplicationClosed(close)) => {
+            close.error_code.into_inner() == u64::from(NO_ROOM) && close.reason.starts_with(b"the server has")
+        }
+        _ => false,
+    };
+    assert_eq!(ended().filter(|e| told(e)).count(), 2, "{:?}", ended().collect::<Vec<_>>());
 }
 
 #[test]

@@ -69,7 +69,8 @@ fn size(text: &str) -> Result<u64, String> {
     ];
     let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
     let (number, bytes) = unit.unwrap_or((text, 1));
-    let number: u64 = number.parse().map_err(|_| "a size is a number, with k, M, G, T, Ki, Mi or Gi after it")?;
+    let number: u64 =
+        number.parse().map_err(|_| "a size is a number, with k, M, G, T, Ki, Mi or Gi after it")?;
     number.checked_mul(bytes).ok_or_else(|| "too large".to_owned())
 }
 

@@ -68,7 +68,8 @@ fn shown(text: &str) -> String {
 
 fn escaped(text: &str, escape: impl Fn(char) -> String) -> String {
     let obeyed = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     text.chars().map(|c| if obeyed(c) { escape(c) } else { c.to_string() }).collect()
 }
@@ -107,14 +108,16 @@ mod tests {
 
     #[test]
     fn tables_align() {
-        let text =
-            table(&["a", "long"], &[vec!["wide".into(), "x".into()], vec!["b".into(), "y".into()]]);
+        let text = table(&["a", "long"], &[vec!["wide".into(), "x".into()], vec!["b".into(), "y".into()]]);
         assert_eq!(text, "a     long\nwide  x\nb     y\n");
     }
 
     #[test]
     fn what_a_terminal_would_obey_is_escaped() {
-        assert_eq!(shown("\u{1b}]0;x\u{7} \u{9b}2J \u{202e}é\r\n"), "\\u{1b}]0;x\\u{7} \\u{9b}2J \\u{202e}é\\r\\n");
+        assert_eq!(
+            shown("\u{1b}]0;x\u{7} \u{9b}2J \u{202e}é\r\n"),
+            "\\u{1b}]0;x\\u{7} \\u{9b}2J \\u{202e}é\\r\\n"
+        );
         let json = escaped("\u{9b}\u{7f}", |c| format!("\\u{:04x}", u32::from(c)));
         assert_eq!(json, "\\u009b\\u007f");
     }

@@ -34,7 +34,9 @@ pub enum Refused {
     #[error("the folder is not writable: serve it with --writable")]
     ReadOnly,
     /// Who asks has shown neither a token nor a certificate that the server knows.
-    #[error("only writers that the server knows may put: give its token with --token, or a certificate with --cert and --key")]
+    #[error(
+        "only writers that the server knows may put: give its token with --token, or a certificate with --cert and --key"
+    )]
     NotAWriter,
     /// The token is not the server's.
     #[error("the token is not the server's")]

@@ -5,7 +5,8 @@
 
 use super::Refused;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fstat, linkat, mkdirat, openat, renameat, unlinkat,
+    AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fstat, linkat, mkdirat, openat, renameat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;

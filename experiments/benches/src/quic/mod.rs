@@ -8,6 +8,7 @@ mod heard;
 mod memory;
 mod metered;
 mod network;
+mod slow;
 mod stock;
 
 use std::time::Duration;

@@ -99,9 +99,8 @@ pub(super) fn put(args: &QuicPutArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
         _ => None,
     };
     let mut client = Client::start(&args.steering, &args.trust, &args.server, identity, algorithms)?;
-    let moved = client.run(name, |connection| {
-        Transfer::put(connection, name, file, metadata.len(), token.as_ref())
-    })?;
+    let moved = client
+        .run(name, |connection| Transfer::put(connection, name, file, metadata.len(), token.as_ref()))?;
     client.end(name, moved, Some(args.steering.json))
 }
 

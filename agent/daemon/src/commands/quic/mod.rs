@@ -7,10 +7,10 @@ mod steering;
 mod trace;
 mod wire;
 
+use super::shown;
 use crate::cli::QuicCommand;
 use crate::failure::Failure;
 use ccplane_alg::Algorithm;
-use super::shown;
 use ccplane_quic::files::{FilesError, TokenError};
 use ccplane_quic::quinn_proto::TransportErrorCode;
 use ccplane_quic::{Config, ConnectionError};

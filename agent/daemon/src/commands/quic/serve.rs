@@ -14,6 +14,7 @@ use ccplane_alg::Algorithm;
 use ccplane_quic::files::{Folder, PROTOCOL, Quota, Served, Server, Token, Writers};
 use ccplane_quic::tls::{self, Identity};
 use ccplane_quic::{Config, Endpoint, Wire};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use std::io::{self, Write, stderr};
 use std::net::SocketAddr;
@@ -56,8 +57,8 @@ struct Learned {
 
 /// `ccplane quic serve`
 pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
-    let folder = open(args)
-        .map_err(|source| Failure::input(QuicError::File { path: args.folder.clone(), source }))?;
+    let folder =
+        open(args).map_err(|source| Failure::input(QuicError::File { path: args.folder.clone(), source }))?;
     let writers = writers(args)?;
     let identity = match (&args.cert, &args.key) {
         (Some(cert), Some(key)) => Identity::load(cert, key),
@@ -84,6 +85,7 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
     } else {
         print(&greeting(args, address, &fingerprint, receive_buffer_bytes, kept))
     })?;
+    raise_descriptors();
     confine_serving(&args.steering);
     let mut files = Server::new(folder, writers);
     let mut busy = false;
@@ -123,8 +125,7 @@ fn open(args: &QuicServeArgs) -> io::Result<Folder> {
     if !args.writable {
         return Folder::open(&args.folder);
     }
-    let quota =
-        Quota { max_file_bytes: args.max_file, max_bytes: args.quota, max_files: args.quota_files };
+    let quota = Quota { max_file_bytes: args.max_file, max_bytes: args.quota, max_files: args.quota_files };
     Folder::writable(&args.folder, quota)
 }
 
@@ -139,6 +140,15 @@ fn writers(args: &QuicServeArgs) -> Result<Writers, Failure> {
     };
     let certificates: Result<_, _> = args.writer.iter().map(|text| text.parse()).collect();
     Ok(Writers { token, certificates: certificates.map_err(Failure::input)? })
+}
+
+/// Every file on its way takes a descriptor: as many as this process may have at all.
+fn raise_descriptors() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, most, most)
+    {
+        tracing::debug!(%error, "the limit of descriptors stays");
+    }
 }
 
 /// A client opens a stream for each file, and sends nothing else.
