@@ -97,6 +97,11 @@ impl Budget {
         }
     }
 
+    /// Keeps no buffers to be used again.
+    pub(crate) fn tidy(&self) {
+        *self.0.spare.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
+    }
+
     fn take(&self, bytes: usize) -> Box<[u8]> {
         let spare = || self.0.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let kept = if bytes == PART_BYTES { spare() } else { None };

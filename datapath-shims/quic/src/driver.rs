@@ -7,6 +7,7 @@ use crate::config::{Config, MAX_CONNECTIONS, NO_ROOM};
 use crate::connection::{Connection, ConnectionId, Event, Slot, Starved};
 use crate::controller::{Observer, Origin, Steered};
 use crate::revival::Unanswered;
+use crate::sys::trim_heap;
 use crate::wire::{Datagram, Wire};
 use bytes::Bytes;
 use ccplane_engine::Engine;
@@ -27,6 +28,8 @@ const SENDS_PER_TURN: usize = 32;
 const SEND_BYTES: usize = 65_000;
 /// Answers without a connection (tokens, refusals, resets, versions) that wait to be sent; further ones are dropped.
 const MAX_REPLIES: usize = 512;
+/// So many connections fewer than there were are worth giving memory back.
+const TIDY_FROM: usize = 32;
 /// Streams without memory that one turn looks at.
 const FED_PER_TURN: usize = 64;
 
@@ -75,6 +78,8 @@ pub(crate) struct Driver {
     /// By quinn's handles, which it gives out anew.
     slots: Vec<Option<Box<Slot>>>,
     open: usize,
+    /// The most that were open since memory was given back.
+    peak: usize,
     budget: Budget,
     admission: Admission,
     starved: Starved,
@@ -117,6 +122,7 @@ impl Driver {
             local,
             slots: Vec::new(),
             open: 0,
+            peak: 0,
             budget,
             admission: Admission::new(most),
             starved: Starved::new(),
@@ -381,6 +387,20 @@ impl Driver {
         }
         self.admission.leave(slot.stage, slot.came_from);
         self.open -= 1;
+    }
+
+    /// Gives memory back to the system once half of the connections are gone.
+    pub(crate) fn tidy(&mut self) {
+        self.peak = self.peak.max(self.open);
+        if self.peak - self.open < TIDY_FROM || self.open > self.peak / 2 {
+            return;
+        }
+        self.peak = self.open;
+        let used = self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        self.slots.truncate(used);
+        self.slots.shrink_to_fit();
+        self.budget.tidy();
+        trim_heap();
     }
 
     /// Tells streams that waited for memory, if some was given back and they have room now.

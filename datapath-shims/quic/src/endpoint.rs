@@ -123,6 +123,7 @@ impl<W: Wire> Endpoint<W> {
             driver.revive();
         }
         driver.expire();
+        driver.tidy();
         driver.transmit(&mut self.wire)
     }
 

@@ -38,7 +38,7 @@
 //!
 //! `examples/transfer.rs` moves a file's worth of bytes, steered by an agent in the same process; `examples/stock_quinn.rs` does so
 //! under quinn's own driver, for those who keep it: [`WindowOnly`].
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admission;
@@ -54,6 +54,7 @@ mod forward;
 mod links;
 mod revival;
 mod stamps;
+mod sys;
 pub mod tls;
 mod udp;
 mod wire;

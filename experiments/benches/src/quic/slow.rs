@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ccplane_quic::files::{PROTOCOL, Transfer};
 use ccplane_quic::quinn_proto::congestion::NewRenoConfig;
 use ccplane_quic::tls::{self, Trust};
-use ccplane_quic::{Config, Control, Endpoint, Event, MEMORY_BYTES, UdpWire};
+use ccplane_quic::{Config, Control, Endpoint, Event, MEMORY_BYTES, Tune, UdpWire};
 use serde::Deserialize;
 
 use super::flow::socket;
@@ -20,6 +20,8 @@ use crate::figure::Figure;
 
 const READERS: usize = 1000;
 const FILE_BYTES: u64 = 100_000_000;
+/// What each lets the server send before it reads.
+const WINDOW_BYTES: u32 = 64 << 20;
 /// What they hold is looked at for so long after the last of them has asked.
 const HELD_FOR: Duration = Duration::from_secs(5);
 /// How long they may take to ask, or the server to give back what they held.
@@ -60,8 +62,9 @@ pub fn figures() -> Result<Vec<Figure>, BenchError> {
         let before = resident_bytes(&served)?;
         let mut readers = ask(&served.listening)?;
         let (mut most, began) = (0.0_f64, Instant::now());
+        // They acknowledge nothing meanwhile.
         while began.elapsed() < HELD_FOR {
-            turn(&mut readers)?;
+            std::thread::sleep(TURN);
             most = most.max(resident_bytes(&served)?);
         }
         held.push((most, MEMORY_BYTES as f64));

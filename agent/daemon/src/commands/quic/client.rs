@@ -157,7 +157,7 @@ impl Client {
         name: &str,
         begin: impl FnOnce(&mut Connection<'_>) -> Result<Transfer, FilesError>,
     ) -> Result<Ended, Failure> {
-        let failed = |source| Failure::runtime(QuicError::Transfer { name: name.to_owned(), source });
+        let failed = |cause| Failure::runtime(QuicError::Transfer { name: name.to_owned(), cause });
         let (stop, mut bar, began) = (interrupted()?, Bar::new(name), Instant::now());
         let (mut begin, mut transfer, mut step) = (Some(begin), None, Step::Waits);
         loop {

@@ -54,8 +54,8 @@ enum QuicError {
     Connect { remote: SocketAddr, reason: ConnectionError },
     #[error("the connection to {remote} is lost: {}", Why(reason))]
     Lost { remote: SocketAddr, reason: ConnectionError },
-    #[error("{}: {}", shown(name), shown(&source.to_string()))]
-    Transfer { name: String, source: FilesError },
+    #[error("{}: {}", shown(name), shown(&cause.to_string()))]
+    Transfer { name: String, cause: FilesError },
     #[error("interrupted")]
     Interrupted,
 }
