@@ -2,7 +2,7 @@
 
 use crate::admission::Stage;
 use crate::bucket::Bucket;
-use crate::budget::{Account, Buffer, PART_BYTES};
+use crate::budget::{Account, Buffer};
 use crate::controller::{Seen, Steered};
 use crate::driver::canonical;
 use crate::revival::{Revival, Unanswered};
@@ -172,20 +172,20 @@ impl Connection<'_> {
     /// `Closed`, `Stopped`.
     pub fn write(&mut self, stream: StreamId, data: &[u8]) -> Result<usize, StreamError> {
         let mut written = 0;
-        for part in data.chunks(PART_BYTES) {
-            let Some(mut buffer) = self.buffer(stream, part.len()) else { break };
+        while written < data.len() {
+            let Some(mut buffer) = self.buffer(stream, data.len() - written) else { break };
             let size = buffer.len();
-            buffer.copy_from_slice(&part[..size]);
-            let mut bytes = buffer.into();
-            written += self.write_bytes(stream, &mut bytes)?;
-            if !bytes.is_empty() {
+            buffer.copy_from_slice(&data[written..written + size]);
+            let taken = self.write_bytes(stream, &mut buffer.into())?;
+            written += taken;
+            if taken < size {
                 break;
             }
         }
         Ok(written)
     }
 
-    /// Memory for what is to be written to this stream, at most `wanted_bytes` and [`PART_BYTES`]. `None`: there is none now
+    /// Memory for what is to be written to this stream, at most `wanted_bytes` and [`PART_BYTES`](crate::PART_BYTES). `None`: there is none now
     /// ([`StreamEvent::Writable`] says when).
     pub fn buffer(&mut self, stream: StreamId, wanted_bytes: usize) -> Option<Buffer> {
         let buffer = self.slot.account.buffer(wanted_bytes);

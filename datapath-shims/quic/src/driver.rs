@@ -2,7 +2,7 @@
 
 use crate::admission::{Admission, HANDSHAKE_FOR, Knock, Stage, UNVALIDATED_FOR, Verdict};
 use crate::bucket::Bucket;
-use crate::budget::{Budget, Memory};
+use crate::budget::{Budget, Memory, PART_BYTES};
 use crate::config::{Config, MAX_CONNECTIONS, NO_ROOM};
 use crate::connection::{Connection, ConnectionId, Event, Slot, Starved};
 use crate::controller::{Observer, Origin, Steered};
@@ -414,7 +414,7 @@ impl Driver {
             let Some((id, stream)) = self.starved.pop_front() else { break };
             let slot = self.slots.get_mut(id.index as usize).and_then(Option::as_deref_mut);
             let Some(slot) = slot.filter(|slot| slot.generation == id.generation) else { continue };
-            if slot.account.room(1) == 0 {
+            if slot.account.room(PART_BYTES) == 0 {
                 self.starved.push_back((id, stream));
             } else {
                 slot.starved.retain(|waiting| *waiting != stream);

@@ -6,7 +6,9 @@ mod common;
 use ccplane_quic::files::Server;
 use ccplane_quic::quinn_proto::congestion::NewRenoConfig;
 use ccplane_quic::quinn_proto::{ClientConfig, Transmit};
-use ccplane_quic::{Config, Control, Datagram, Endpoint, MAX_UNVALIDATED, Wire};
+use ccplane_quic::{
+    Config, Control, Datagram, Dir, Endpoint, Event, MAX_UNVALIDATED, Read, StreamEvent, Wire,
+};
 use ccplane_testing::attack_scale;
 use common::{CLIENT, Fetch, Link, MemoryWire, Net, SERVER, folder_with, pair, serve};
 use std::cell::RefCell;
@@ -216,4 +218,47 @@ fn clients_that_never_read_hold_no_more_than_the_memory() {
         attacked.pass();
     }
     assert_eq!(attacked.server.memory().used_bytes, 0, "all of it is given back");
+}
+
+#[test]
+fn what_is_written_arrives_in_order_however_little_memory_there_is() {
+    let net = Net::new(Link::new(1000, 10), 1);
+    let (tls, trust) = pair();
+    let mut server = Endpoint::at(net.wire(SERVER), control(), Config::default(), net.now());
+    server.serve(Some(tls));
+    // Room for its buffers of 16 KiB and for little else.
+    let config = Config { memory_bytes: 300 << 10, ..Config::default() };
+    let mut client = Endpoint::at(net.wire(CLIENT), control(), config, net.now());
+    let id = client.connect(trust, SERVER.parse().unwrap(), "localhost").unwrap();
+    let sent: Vec<u8> = (0..1_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let (mut written, mut streams, mut got) = (0, Vec::new(), Vec::new());
+    for _ in 0..20_000 {
+        net.set_now(net.now() + Duration::from_millis(1));
+        client.turn_at(net.now()).unwrap();
+        while let Some((_, event)) = client.poll() {
+            let mut connection = client.connection(id).unwrap();
+            match event {
+                Event::Connected => streams.extend(connection.open(Dir::Uni)),
+                Event::Stream(StreamEvent::Writable { .. }) => {}
+                _ => continue,
+            }
+            written += connection.write(streams[0], &sent[written..]).unwrap();
+        }
+        server.turn_at(net.now()).unwrap();
+        while let Some((id, event)) = server.poll() {
+            let mut connection = server.connection(id).unwrap();
+            let stream = match event {
+                Event::Stream(StreamEvent::Opened { dir }) => connection.accept(dir).unwrap(),
+                Event::Stream(StreamEvent::Readable { id }) => id,
+                _ => continue,
+            };
+            while let Ok(Read::Data(data)) = connection.read(stream, 1 << 16) {
+                got.extend_from_slice(&data);
+            }
+        }
+        if got.len() == sent.len() {
+            break;
+        }
+    }
+    assert!(got == sent, "{} of {} arrived, {written} written", got.len(), sent.len());
 }
