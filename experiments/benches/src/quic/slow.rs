@@ -105,8 +105,12 @@ fn ask(to: &Listening) -> Result<Endpoint<UdpWire>, BenchError> {
     let trust = Trust::Pinned(to.fingerprint.parse().map_err(missing)?);
     let trust = tls::client(trust, PROTOCOL).map_err(missing)?;
     let control = Control::Quinn(Arc::new(NewRenoConfig::default()));
-    let mut readers =
-        Endpoint::new(socket()?, control, Config { memory_bytes: u64::MAX, ..Config::default() });
+    // They let the server send a lot.
+    let tune: Tune = Arc::new(|transport| {
+        transport.receive_window(WINDOW_BYTES.into());
+    });
+    let config = Config { memory_bytes: u64::MAX, tune: Some(tune), ..Config::default() };
+    let mut readers = Endpoint::new(socket()?, control, config);
     for _ in 0..READERS {
         readers.connect(trust.clone(), to.address, "localhost").map_err(missing)?;
     }
