@@ -268,19 +268,32 @@ mod tests {
 
     #[test]
     fn lines_counted() {
-        let seeds = ["get a/b", "put 3 name", "put 18446744073709551615 x", "get "];
-        let tokens = ["get ", "put ", " ", "/", "..", "0", "18446744073709551616", "-1", "\0", "\u{1b}[2J"];
+        let proof = "put-with 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff 3 name";
+        let seeds = ["get a/b", "put 3 name", proof, "put 18446744073709551615 x", "get "];
+        let tokens = [
+            "get ",
+            "put ",
+            "put-with ",
+            " ",
+            "/",
+            "..",
+            "0",
+            "18446744073709551616",
+            "-1",
+            "\0",
+            "\u{1b}[2J",
+        ];
         let target = Fuzz::new("quic-file-line", env!("CARGO_MANIFEST_DIR")).seeds(seeds).tokens(tokens);
-        target.max_bytes(64).run(|bytes| match parse(&String::from_utf8_lossy(bytes)) {
+        target.max_bytes(128).run(|bytes| match parse(&String::from_utf8_lossy(bytes)) {
             None => 0,
             // It is what was said, and nothing else.
             Some(Request::Get { name }) => {
                 assert_eq!(String::from_utf8_lossy(bytes), format!("get {name}"));
                 1
             }
-            Some(Request::Put { length_bytes, name }) => {
+            Some(Request::Put { length_bytes, name, proof }) => {
                 assert!(String::from_utf8_lossy(bytes).ends_with(&format!(" {name}")));
-                2 + u64::from(length_bytes > u64::from(u32::MAX))
+                2 + u64::from(length_bytes > u64::from(u32::MAX)) + 2 * u64::from(proof.is_some())
             }
         });
     }
