@@ -145,7 +145,7 @@ struct Took {
 fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Took, Proof), BenchError> {
     let policies = Aurora::default().policies();
     let shipped = policies.first().ok_or_else(|| BenchError::Missing("Aurora has no policy".into()))?;
-    let (bytes, shape) = (&*shipped.snapshot, *parsed(&shipped.snapshot)?.shape());
+    let (bytes, shape) = (shipped.snapshot, *parsed(shipped.snapshot)?.shape());
     datapath.define_slot(SLOT, &shape)?;
     push(datapath, bytes, NonZeroU32::MIN)?;
     datapath.install(PROGRAM, &compile(FOLLOW)?)?;
