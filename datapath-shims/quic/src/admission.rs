@@ -12,8 +12,10 @@ pub const MAX_UNVALIDATED: usize = 64;
 const MAX_UNVALIDATED_OF_PREFIX: usize = 16;
 /// How long such a handshake may take where they are many.
 pub(crate) const UNVALIDATED_FOR: Duration = Duration::from_secs(3);
-/// How long any handshake may take.
-pub(crate) const HANDSHAKE_FOR: Duration = Duration::from_secs(10);
+/// How long any handshake may take whose client goes on with it; one that is silent has the idle timeout.
+pub(crate) const HANDSHAKE_FOR: Duration = Duration::from_secs(30);
+/// How long a token of a Retry is good: a client on a crowded path repeats it, further and further apart.
+pub(crate) const TOKEN_FOR: Duration = Duration::from_secs(60);
 /// Connections at once that are accepted only to say why they are not: a refusal before the handshake has no words.
 const MAX_TURNED_AWAY: usize = 64;
 /// One prefix has at most this part of the connections ...

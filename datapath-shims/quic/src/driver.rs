@@ -1,6 +1,6 @@
 //! The connections of an endpoint and what each has to do next: no sockets, no clock.
 
-use crate::admission::{Admission, HANDSHAKE_FOR, Knock, Stage, UNVALIDATED_FOR, Verdict};
+use crate::admission::{Admission, HANDSHAKE_FOR, Knock, Stage, TOKEN_FOR, UNVALIDATED_FOR, Verdict};
 use crate::bucket::Bucket;
 use crate::budget::{Budget, Memory, PART_BYTES};
 use crate::config::{Config, MAX_CONNECTIONS, NO_ROOM};
@@ -20,7 +20,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Sends of one turn, before what has arrived is looked at again.
 const SENDS_PER_TURN: usize = 32;
@@ -30,6 +30,8 @@ const SEND_BYTES: usize = 65_000;
 const MAX_REPLIES: usize = 512;
 /// So many connections fewer than there were are worth giving memory back.
 const TIDY_FROM: usize = 32;
+/// How long after that it is given back.
+const TIDY_AFTER: Duration = Duration::from_secs(1);
 /// Streams without memory that one turn looks at.
 const FED_PER_TURN: usize = 64;
 
@@ -80,6 +82,8 @@ pub(crate) struct Driver {
     open: usize,
     /// The most that were open since memory was given back.
     peak: usize,
+    /// When memory is given back next.
+    tidy_at: Option<Instant>,
     budget: Budget,
     admission: Admission,
     starved: Starved,
@@ -123,6 +127,7 @@ impl Driver {
             slots: Vec::new(),
             open: 0,
             peak: 0,
+            tidy_at: None,
             budget,
             admission: Admission::new(most),
             starved: Starved::new(),
@@ -139,7 +144,10 @@ impl Driver {
         }
     }
 
-    pub(crate) fn set_server(&mut self, server: Option<ServerConfig>) {
+    pub(crate) fn set_server(&mut self, mut server: Option<ServerConfig>) {
+        if let Some(server) = &mut server {
+            server.retry_token_lifetime(TOKEN_FOR);
+        }
         self.quic.set_server_config(server.clone().map(Arc::new));
         self.server = server;
     }
@@ -392,10 +400,15 @@ impl Driver {
     /// Gives memory back to the system once half of the connections are gone.
     pub(crate) fn tidy(&mut self) {
         self.peak = self.peak.max(self.open);
-        if self.peak - self.open < TIDY_FROM || self.open > self.peak / 2 {
+        if self.peak - self.open >= TIDY_FROM && self.open <= self.peak / 2 {
+            self.peak = self.open;
+            // Others go with these, and the agent forgets their flows after them.
+            self.tidy_at = Some(self.now + TIDY_AFTER);
+        }
+        if self.tidy_at.is_none_or(|at| at > self.now) {
             return;
         }
-        self.peak = self.open;
+        self.tidy_at = None;
         let used = self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         self.slots.truncate(used);
         self.slots.shrink_to_fit();
