@@ -1,6 +1,8 @@
 //! Golden trajectories: what window and rate an algorithm had after each operation of each scenario, in integers, in
 //! one file an algorithm. A change of an algorithm's decisions is a diff of its file.
 //!
+//! They hold an algorithm to what it did, not to what it should do: `ORACLES.md` says which have a model of that besides.
+//!
 //! Where they differ on purpose, run the test with [`BLESS`] set in the environment and read the diff.
 
 use crate::{Bounds, Failure, Scenario, Trajectory, check, scenario};
