@@ -26,7 +26,7 @@ const HEADER_BYTES: u32 = 52;
 const START: Duration = Duration::from_secs(3);
 const MEASURED: Duration = Duration::from_millis(2500);
 /// A machine that holds everything up for a while spoils one window; an algorithm that is slow spoils each.
-const WINDOWS: usize = 4;
+const WINDOWS: u32 = 4;
 /// Longer than the agent's thread waits for a processor.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For what the sender's timer has backed off to when the link is back.
@@ -190,7 +190,7 @@ impl Lab {
     /// Notes what each flow uses of what it can reach: the most in one of some windows, if one is not enough.
     fn phase(&mut self, name: &'static str, due: impl Fn(&Subject) -> (u64, u64)) -> Result<(), LiveError> {
         let mut most: Vec<Phase> = Vec::new();
-        for _ in 0..WINDOWS {
+        for window in 1..=WINDOWS {
             let (before, from) = (self.stats(name)?, Instant::now());
             self.pass(MEASURED)?;
             let after = self.stats(name)?;
@@ -208,7 +208,14 @@ impl Lab {
             };
             most = measured.iter().enumerate().map(better).collect();
             if most.iter().all(|phase| phase.used_percent >= phase.floor_percent) {
+                ccplane_testing::tried(name, window, WINDOWS);
                 break;
+            }
+            for (subject, Phase { used_percent, floor_percent, .. }) in self.subjects.iter().zip(&most) {
+                if used_percent < floor_percent {
+                    let measured = format!("{}: {used_percent} of {floor_percent} %", subject.algorithm);
+                    ccplane_testing::missed(name, window, WINDOWS, measured);
+                }
             }
         }
         for (subject, phase) in self.subjects.iter_mut().zip(most) {
