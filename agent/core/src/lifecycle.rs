@@ -19,7 +19,8 @@ impl Core {
         if self.flows.contains_key(&(id, flow)) {
             return;
         }
-        attached.queue.steered(flow);
+        // It may have been refused before.
+        attached.queue.forget(|steered| steered == flow);
         if self.stopping || self.flows.len() >= self.config.max_flows {
             self.counters.flows_refused += 1;
             attached.queue.push(Command::Release { flow });

@@ -52,7 +52,7 @@ impl Queue {
         self.actions.push_back(Action { id, command });
     }
 
-    /// Flows have ended, perhaps some that were never taken in: they need no release any more.
+    /// Flows have ended, or are taken in after all: they need no release any more.
     pub fn forget(&mut self, is_over: impl Fn(FlowId) -> bool) {
         self.releasing.retain(|flow, _| !is_over(*flow));
         if self.releases > 0 {
@@ -69,11 +69,6 @@ impl Queue {
         } else {
             self.releasing.remove(&flow);
         }
-    }
-
-    /// A flow is steered: no release that failed is asked for again.
-    pub fn steered(&mut self, flow: FlowId) {
-        self.releasing.remove(&flow);
     }
 
     fn release_again(&mut self) {

@@ -106,6 +106,45 @@ fn a_slot_whose_push_was_refused_stays_so_when_its_definition_ends_later() {
     assert!(matches!(flow.native(), Some(NativeReason::SlotRefused { slot: 3, .. })), "{:?}", flow.native());
 }
 
+/// Refused while the table was full, it is taken in when there is room: what it once was to be released is void.
+#[test]
+fn a_flow_that_is_taken_in_after_all_is_not_released() {
+    let catalog = ccplane_core::Catalog::new(vec![std::sync::Arc::new(Told::new("a"))], 10).unwrap();
+    let config = Config { max_flows: 1, ..Config::default() };
+    let mut core = Core::new(catalog, Rules::all("a"), config).unwrap();
+    core.attach(DP, Fake::default().capabilities(), 0).unwrap();
+    take(&mut core);
+    core.event(DP, created(1), 0);
+    core.event(DP, created(2), 0);
+    core.event(DP, closed(1), 0);
+    core.event(DP, created(2), 0);
+    let taken = take(&mut core);
+    assert!(
+        matches!(taken[..], [Action { command: Command::SetProgram { flow: FlowId(2), .. }, .. }]),
+        "{taken:?}"
+    );
+}
+
+/// The slot cannot be defined, and holds another agent's canary: its roll-back stands.
+#[test]
+fn a_definition_that_is_refused_leaves_what_is_asked_of_the_slot() {
+    let (mut core, mut fake) = (core_with(vec![learned("a")]), Fake { policies: Some(0), ..Fake::default() });
+    core.attach(DP, fake.capabilities(), 0).unwrap();
+    let stats = SlotStats {
+        slot: 3,
+        shape: *snapshot(0).shape(),
+        active: Some(SnapshotUid(7)),
+        active_name: [0; 4],
+        canary: Some(SnapshotUid(8)),
+        canary_share: 1,
+        last_good: None,
+    };
+    fake.slots.insert(3, stats);
+    fake.refuse_slot = Some(DatapathError::NoSlot(3));
+    ccplane_core::drive(&mut core, DP, &mut fake, 0);
+    assert_eq!((fake.slots[&3].active, fake.slots[&3].canary), (Some(SnapshotUid(7)), None));
+}
+
 /// What is on its way cannot be taken back: nothing else is pushed until it has ended.
 #[test]
 fn a_look_at_a_slot_does_not_end_a_push_that_is_on_its_way() {

@@ -274,7 +274,9 @@ impl Machine {
         };
         let error = Arc::new(error);
         self.state = SlotState::Refused(error.clone());
-        if let Some(Asked::Push { deployment, .. }) = self.asked.take() {
+        // What is on its way has an end of its own.
+        let waits = |asked: &mut Asked| matches!(asked, Asked::Push { .. }) && !self.is_sent;
+        if let Some(Asked::Push { deployment, .. }) = self.asked.take_if(waits) {
             self.decide_on(&deployment, None, Verdict::Refused(error), now_us);
         }
     }

@@ -85,6 +85,11 @@ impl Link {
         self.answers.len()
     }
 
+    /// Whether a command on a slot's snapshots is on its way, or its result.
+    pub fn moves_snapshots(&self) -> bool {
+        self.slots.values().any(|outstanding| *outstanding > 0)
+    }
+
     fn due_us(&mut self, last_us: Option<u64>, now_us: u64) -> u64 {
         let due_us = now_us + self.random.below(self.delay_us);
         due_us.max(last_us.unwrap_or(0))

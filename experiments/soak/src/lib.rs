@@ -1,0 +1,75 @@
+//! A soak: a real agent whose flows learn, for hours, while what a day brings happens to it, drawn from a seed.
+//!
+//! Long and short TCP flows cross an emulated link between namespaces of their own, files are fetched from a QUIC server that the
+//! agent steers; the agent is stopped, killed and frozen, snapshots are pushed and rolled back by hand, the link is made anew.
+//! [`Sample`]s go to a JSON Lines file; at the end a robust slope of each quantity ([`slope`]) is held against its
+//! [`BOUNDS`], and nothing may be left in the kernel. Whatever ends a run, but SIGKILL, ends what it started.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod cast;
+mod random;
+mod run;
+mod sample;
+pub mod slope;
+mod verdict;
+
+pub use run::{Config, Counts, Outcome, run};
+pub use sample::{Process, Sample};
+pub use verdict::{BOUNDS, Bound, Judged, Per, Verdict, judge, table};
+
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+/// Why a soak could not be run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What was tried, and the system's answer.
+    #[error("{what}: {error}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The answer.
+        error: std::io::Error,
+    },
+    /// The link could not be made.
+    #[error("the emulated link: {0}")]
+    Link(#[from] ccplane_emulator::Error),
+    /// A process ended by itself.
+    #[error("{what} ended by itself with {status}; its log is {}", log.display())]
+    Ended {
+        /// Which.
+        what: &'static str,
+        /// How.
+        status: ExitStatus,
+        /// What it said.
+        log: PathBuf,
+    },
+    /// Something did not happen in time.
+    #[error("{what}: not within {seconds} s")]
+    Late {
+        /// What.
+        what: &'static str,
+        /// The time that it had.
+        seconds: u64,
+    },
+    /// A process said something else than expected.
+    #[error("{what} said {said:?}")]
+    Said {
+        /// Which.
+        what: &'static str,
+        /// Its words.
+        said: String,
+    },
+}
+
+/// Names what was tried.
+pub(crate) trait Context<T> {
+    fn context(self, what: impl FnOnce() -> String) -> Result<T, Error>;
+}
+
+impl<T, E: Into<std::io::Error>> Context<T> for Result<T, E> {
+    fn context(self, what: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|error| Error::Io { what: what(), error: error.into() })
+    }
+}

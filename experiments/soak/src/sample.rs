@@ -1,0 +1,99 @@
+//! What is looked at: processes through /proc, and what they leave in file systems.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// A process at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Process {
+    /// How many of its kind ran before it.
+    pub life: u64,
+    /// Seconds since it started.
+    pub age_s: u64,
+    /// Resident memory, KiB.
+    pub rss_kib: u64,
+    /// Open descriptors.
+    pub fds: u64,
+    /// Those of BPF maps, programs and links.
+    pub bpf_fds: u64,
+    /// Threads.
+    pub threads: u64,
+}
+
+/// Everything at a moment.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    /// Seconds since the start.
+    pub at_s: f64,
+    /// The agent, while it runs.
+    pub agent: Option<Process>,
+    /// The QUIC server.
+    pub server: Option<Process>,
+    /// This process, which has the flows' sockets.
+    pub soak: Process,
+    /// What the agent has pinned.
+    pub pins: u64,
+    /// Network namespaces that any of the processes holds, or that are named after this one.
+    pub namespaces: u64,
+    /// The run directory without logs, KiB.
+    pub run_dir_kib: u64,
+    /// The logs, KiB.
+    pub logs_kib: u64,
+    /// Flows under way.
+    pub flows: u64,
+}
+
+impl Process {
+    /// Looks at a process; `None` if it has gone. Adds the network namespaces that it holds.
+    pub(crate) fn look(pid: u32, namespaces: &mut BTreeSet<String>) -> Option<Process> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let field = |name: &str| -> Option<u64> {
+            let line = status.lines().find(|line| line.starts_with(name))?;
+            line.split_whitespace().nth(1)?.parse().ok()
+        };
+        let mut process =
+            Process { rss_kib: field("VmRSS:")?, threads: field("Threads:")?, ..Process::default() };
+        for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {
+            let Ok(target) = fs::read_link(entry.path()) else { continue };
+            let target = target.to_string_lossy();
+            process.fds += 1;
+            process.bpf_fds += u64::from(target.starts_with("anon_inode:bpf"));
+            if target.starts_with("net:[") {
+                namespaces.insert(target.into_owned());
+            }
+        }
+        Some(process)
+    }
+}
+
+/// Files below a folder: how many, and their bytes, apart for those that `is_log` says yes to.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Files {
+    pub(crate) count: u64,
+    pub(crate) bytes: u64,
+    pub(crate) log_bytes: u64,
+}
+
+/// What is below a folder; what vanishes meanwhile does not count.
+pub(crate) fn files(folder: &Path, is_log: &dyn Fn(&Path) -> bool) -> Files {
+    let mut files = Files::default();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(metadata) = fs::symlink_metadata(entry.path()) else { continue };
+        if metadata.is_dir() {
+            let below = files(&entry.path(), is_log);
+            files.count += below.count;
+            files.bytes += below.bytes;
+            files.log_bytes += below.log_bytes;
+            continue;
+        }
+        files.count += 1;
+        if is_log(&entry.path()) {
+            files.log_bytes += metadata.len();
+        } else {
+            files.bytes += metadata.len();
+        }
+    }
+    files
+}
