@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo test build bench fuzz loom nightly mahimahi torch clean
+.PHONY: help setup demo test build attack bench fuzz sim soak loom nightly mahimahi torch clean
 
 CCPLANE := target/release/ccplane
 
@@ -17,12 +17,23 @@ test: ## everything that CI checks
 	@.ci/setup test
 	@.ci/checks
 
+attack: ## every attack of the tests in full: other users, hostile peers, dying machines; as root
+	@.ci/setup test
+	@.ci/attack
+
 bench: build ## every figure; needs root and a quiet machine
 	cargo build --release --quiet -p ccplane-oracle
 	$(CCPLANE) bench --all
 
 fuzz: ## the fuzz targets, FUZZ_SECONDS (60) each, or FUZZ_COUNT inputs each; says how many inputs each has had
 	@.ci/fuzz $(if $(FUZZ_COUNT),--count $(FUZZ_COUNT),$${FUZZ_SECONDS:-60})
+
+sim: ## the agent's core through faults of all kinds, CCPLANE_SEEDS (100000) runs in virtual time
+	CCPLANE_SEEDS=$${CCPLANE_SEEDS:-100000} cargo test --release -p ccplane-core --test endurance -- --nocapture
+
+soak: build ## a real agent under faults for SOAK_HOURS (1): fails where anything grows; needs root
+	cargo build --release --quiet -p ccplane-soak
+	target/release/ccplane-soak --hours $${SOAK_HOURS:-1} --seed $${SOAK_SEED:-1}
 
 loom: ## what threads and processes share without locks, under every interleaving
 	@.ci/loom

@@ -44,7 +44,7 @@ macro_rules! bound {
 
 /// All that is looked at. Memory may grow by what an allocator's fragments and a learner's buffers take; what is counted in whole
 /// things may not grow by one in an hour.
-pub const BOUNDS: [Bound; 14] = [
+pub static BOUNDS: [Bound; 14] = [
     bound!("agent: memory", "KiB", Agent, 8192.0, |s| s.agent.map(|p| p.rss_kib as f64)),
     bound!("agent: descriptors", "", Agent, 1.0, |s| s.agent.map(|p| p.fds as f64)),
     bound!("agent: BPF objects", "", Agent, 1.0, |s| s.agent.map(|p| p.bpf_fds as f64)),
