@@ -78,22 +78,22 @@ pub(crate) struct Files {
 
 /// What is below a folder; what vanishes meanwhile does not count.
 pub(crate) fn files(folder: &Path, is_log: &dyn Fn(&Path) -> bool) -> Files {
-    let mut files = Files::default();
+    let mut found = Files::default();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(metadata) = fs::symlink_metadata(entry.path()) else { continue };
         if metadata.is_dir() {
             let below = files(&entry.path(), is_log);
-            files.count += below.count;
-            files.bytes += below.bytes;
-            files.log_bytes += below.log_bytes;
+            found.count += below.count;
+            found.bytes += below.bytes;
+            found.log_bytes += below.log_bytes;
             continue;
         }
-        files.count += 1;
+        found.count += 1;
         if is_log(&entry.path()) {
-            files.log_bytes += metadata.len();
+            found.log_bytes += metadata.len();
         } else {
-            files.bytes += metadata.len();
+            found.bytes += metadata.len();
         }
     }
-    files
+    found
 }
