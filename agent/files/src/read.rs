@@ -87,7 +87,8 @@ pub fn read(file: &Path, bound: Bound) -> Result<Vec<u8>, ReadError> {
     // Opening a pipe that nobody writes to would wait for ever.
     let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(file).map_err(unreadable)?;
-    let kind = opened.metadata().map_err(unreadable)?.file_type();
+    let meta = opened.metadata().map_err(unreadable)?;
+    let kind = meta.file_type();
     if !kind.is_file() {
         let found = if kind.is_dir() {
             "a directory"
@@ -99,6 +100,10 @@ pub fn read(file: &Path, bound: Bound) -> Result<Vec<u8>, ReadError> {
             "no file"
         };
         return Err(ReadError::NotRegular { file: file.to_owned(), found, what: bound.what });
+    }
+    // What is too large is not read at all; what grows meanwhile, no further than its bound.
+    if meta.len() > bound.bytes {
+        return Err(ReadError::TooLarge { file: file.to_owned(), what: bound.what, limit: bound.bytes });
     }
     read_from(opened, file, bound)
 }

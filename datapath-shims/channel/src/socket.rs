@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::cmsg_space;
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
 use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, UnixCredentials, bind,
     connect, recvmsg, send, setsockopt, socket, sockopt,
 };
+use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{Uid, geteuid};
 
 use crate::end::Parts;
@@ -168,8 +170,21 @@ fn bind_in(fd: &OwnedFd, place: &Path, prefix: &str) -> io::Result<PathBuf> {
         Err(errno) => return Err(errno.into()),
     }
     // As it was made it does for an agent of ours, or of root.
-    let _ = std::fs::set_permissions(&path, Permissions::from_mode(SOCKET_MODE));
+    let _ = open_to_all(&path);
     Ok(path)
+}
+
+/// Lets every user write to the socket at `path`, if it is one of ours: in a place of others', something else may have been
+/// put there meanwhile. The mode is set on what was looked at, by its descriptor.
+fn open_to_all(path: &Path) -> io::Result<()> {
+    let fd = open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
+    let stat = fstat(&fd)?;
+    let is_socket = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFSOCK;
+    if !is_socket || stat.st_uid != geteuid().as_raw() || stat.st_nlink != 1 {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let by_descriptor = Path::new("/proc/self/fd").join(fd.as_raw_fd().to_string());
+    std::fs::set_permissions(by_descriptor, Permissions::from_mode(SOCKET_MODE))
 }
 
 #[cfg(test)]
@@ -193,6 +208,21 @@ mod tests {
         drop(socket);
         assert!(!name.exists());
         name
+    }
+
+    #[test]
+    fn only_a_socket_of_ours_is_opened_to_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let (socket, file, link) = (dir.path().join("s"), dir.path().join("f"), dir.path().join("l"));
+        let _bound = UnixDatagram::bind(&socket).unwrap();
+        open_to_all(&socket).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(&socket), SOCKET_MODE);
+        std::fs::write(&file, "precious").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(open_to_all(&file).is_err() && open_to_all(&link).is_err());
+        assert_eq!(mode(&file), 0o400);
     }
 
     #[test]
