@@ -311,7 +311,6 @@ mod tests {
         refused("a namespace of its own", unshare(CloneFlags::CLONE_NEWUSER));
         refused("signal another process", kill(getppid(), None::<Signal>));
         refused("signal this one", kill(Pid::this(), None::<Signal>));
-        refused("be another user", nix::unistd::setuid(1.into()));
         refused("a limit", nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, 1, 1));
         refused("a root of its own", nix::unistd::chroot("/"));
         refused(

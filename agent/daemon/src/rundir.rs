@@ -308,7 +308,8 @@ mod tests {
     #[test]
     fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
         let base = tempfile::tempdir().unwrap();
-        let path = base.path().join("socket");
+        let path = base.path().join("owner's/socket");
+        prepare(parent(&path).unwrap()).unwrap();
         let bind = |kind| {
             let mut name = SocketName::new(&path, Others::Nothing).unwrap();
             let bound = name.bind(kind, SockFlag::empty());
