@@ -543,7 +543,11 @@ impl World {
             let theirs: Vec<_> = theirs.filter(|_| !ours.is_empty()).collect();
             let moving = link.as_ref().is_some_and(Link::moves_snapshots);
             let slot_refused = place.refused.slots.contains(&SLOT);
-            assert!(ours == theirs || slot_refused || moving, "datapath {}: slots {ours:?} and {theirs:?}", id.0);
+            assert!(
+                ours == theirs || slot_refused || moving,
+                "datapath {}: slots {ours:?} and {theirs:?}",
+                id.0
+            );
         }
     }
 
