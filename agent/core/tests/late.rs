@@ -145,6 +145,29 @@ fn a_definition_that_is_refused_leaves_what_is_asked_of_the_slot() {
     assert_eq!((fake.slots[&3].active, fake.slots[&3].canary), (Some(SnapshotUid(7)), None));
 }
 
+/// The canary may be there still: to roll back would drop that, and be taken for the active snapshot's end.
+#[test]
+fn nothing_is_rolled_back_by_hand_before_a_look_at_what_a_failed_command_has_done() {
+    let (mut core, mut fake) = (core_with(vec![learned("a")]), Fake { policies: Some(0), ..Fake::default() });
+    core.attach(DP, fake.capabilities(), 0).unwrap();
+    ccplane_core::drive(&mut core, DP, &mut fake, 0);
+    let by_hand = ccplane_core::Origin::Operator { share: None, force: true };
+    let forced = ccplane_core::Candidate { snapshot: snapshot(9), origin: by_hand };
+    core.propose("a", 3, &forced, 0);
+    core.propose("a", 3, &candidate(20), 0);
+    ccplane_core::drive(&mut core, DP, &mut fake, 0);
+    core.propose("a", 3, &candidate(20), 0);
+    ccplane_core::drive(&mut core, DP, &mut fake, 0);
+    core.roll_back(3).unwrap();
+    take(&mut core).iter().for_each(|action| core.result(action.id, failed()));
+    assert_eq!(core.roll_back(3), Err(Some(Verdict::Busy)));
+    for now_us in [2_000_000, 4_000_000] {
+        ccplane_core::drive(&mut core, DP, &mut fake, now_us);
+    }
+    assert_eq!(fake.slots[&3].canary, None, "the look has found it");
+    assert_eq!(core.roll_back(3), Ok(()));
+}
+
 /// What is on its way cannot be taken back: nothing else is pushed until it has ended.
 #[test]
 fn a_look_at_a_slot_does_not_end_a_push_that_is_on_its_way() {

@@ -71,8 +71,9 @@ pub(crate) struct Machine {
     asked: Option<Asked>,
     /// Whether that is on its way to the datapath, so that it can no more be taken back.
     is_sent: bool,
-    /// The datapath has a canary that is not ours, as of the last look: a roll-back drops that first.
-    has_orphan: bool,
+    /// The datapath may have a canary that is not ours: the last look found one, or a command has failed since. A roll-back
+    /// would drop that first.
+    may_have_orphan: bool,
     /// The datapath could not do it yet: it is asked again at the next tick.
     retry: bool,
     /// When flows were last worth something, microseconds: at most as many as there are flows.
@@ -104,7 +105,7 @@ impl Machine {
             trial: None,
             asked: None,
             is_sent: false,
-            has_orphan: false,
+            may_have_orphan: false,
             retry: false,
             rewarded: BTreeMap::new(),
             tripped: BTreeSet::new(),
@@ -231,10 +232,10 @@ impl Machine {
     /// # Errors
     /// Why not.
     pub fn roll_back(&mut self) -> Result<Command, Verdict> {
-        if self.asked.is_some() {
+        if self.asked.is_some() || self.may_have_orphan {
             return Err(Verdict::Busy);
         }
-        if self.trial.is_none() && self.last_good.is_none() && !self.has_orphan {
+        if self.trial.is_none() && self.last_good.is_none() {
             let nothing = DatapathError::NoSnapshot { slot: self.slot, what: "last good snapshot" };
             return Err(Verdict::Refused(Arc::new(nothing)));
         }
@@ -242,7 +243,6 @@ impl Machine {
     }
 
     fn ask_rollback(&mut self, why: Why) -> Command {
-        let why = if self.has_orphan { Why::Orphaned } else { why };
         self.asked = Some(Asked::Rollback(why));
         Command::Rollback { slot: self.slot }
     }
@@ -330,7 +330,7 @@ impl Machine {
 
     fn pushed(&mut self, deployment: Deployment, trial: Option<(Box<Switchback>, Canaries)>, now_us: u64) {
         self.tripped.clear();
-        self.has_orphan = false;
+        self.may_have_orphan = false;
         let Some((switchback, canaries)) = trial else {
             self.decide_on(&deployment, None, Verdict::Pushed, now_us);
             self.last_good = self.active.replace(deployment).or(self.last_good.take());
@@ -344,7 +344,7 @@ impl Machine {
 
     fn rolled_back(&mut self, why: Why, now_us: u64) {
         self.tripped.clear();
-        self.has_orphan = false;
+        self.may_have_orphan = false;
         if let Some(trial) = self.trial.take() {
             self.end(&trial, Verdict::RolledBack(why), now_us);
         } else if why != Why::Orphaned
@@ -356,6 +356,7 @@ impl Machine {
     }
 
     fn refused(&mut self, asked: Asked, error: DatapathError, now_us: u64) {
+        self.may_have_orphan = true;
         let error = Arc::new(error);
         match asked {
             Asked::Push { deployment, .. } => {
@@ -451,7 +452,7 @@ impl Machine {
             self.end(&gone, Verdict::RolledBack(Why::Gone), now_us);
         }
         let orphan = find(stats.canary).filter(|_| self.trial.is_none());
-        self.has_orphan = orphan.is_some();
+        self.may_have_orphan = orphan.is_some();
         let orphan = orphan?;
         self.decide_on(&orphan, None, Verdict::RolledBack(Why::Orphaned), now_us);
         Some(self.ask_rollback(Why::Orphaned))
