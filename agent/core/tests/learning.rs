@@ -102,7 +102,7 @@ fn bad_policies_are_refused_when_the_catalog_is_made() {
     let mut broken = learned("a");
     let mut bytes = broken.policies[0].snapshot.to_vec();
     *bytes.last_mut().unwrap() ^= 1;
-    broken.policies[0].snapshot = bytes.into();
+    broken.policies[0].snapshot = bytes.leak();
     assert!(matches!(refused(vec![broken]), CatalogError::Snapshot { algorithm: "a", slot: 3, .. }));
     let mut far = learned("a");
     far.policies[0].slot = 16;

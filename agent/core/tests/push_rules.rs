@@ -10,7 +10,7 @@ use ccplane_snapshot::TrustedSnapshot;
 use common::learned::{WORTHY, learned, snapshot};
 use common::{DP, Fake, core_with, created};
 use proptest::prelude::*;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 const FLOWS: u64 = 6;
 /// By place: good ones, one that is unsafe, and one that is not worth it.

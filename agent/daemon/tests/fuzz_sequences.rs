@@ -86,7 +86,7 @@ impl Rogue {
             }
             11 => bytes.extend(&self.last[..usize::from(a).min(self.last.len())]),
             _ if self.is_v2 => {
-                let request = if b % 4 == 0 { u32::from(a) } else { self.asked.pop().unwrap_or(0) };
+                let request = if b.is_multiple_of(4) { u32::from(a) } else { self.asked.pop().unwrap_or(0) };
                 let message = match what % 12 {
                     0 => hello("rogue"),
                     1 => v2::ToAgent::Created { flow, info: info() },
@@ -95,9 +95,9 @@ impl Rogue {
                     4 => v2::ToAgent::Done,
                     5 => v2::ToAgent::Refused(DatapathError::NoFlow(flow)),
                     6 => v2::ToAgent::Dropped { count: u64::from(b) },
-                    7 => v2::ToAgent::Heartbeat { now_us: u64::from(a) << b % 56 },
+                    7 => v2::ToAgent::Heartbeat { now_us: u64::from(a) << (b % 56) },
                     _ if b % 4 == 1 => v2::ToAgent::Bye { reason: ByeReason::Stopping, text: "so long" },
-                    _ => v2::ToAgent::FlowStats { last: b % 2 == 0, flows: (&[]).into() },
+                    _ => v2::ToAgent::FlowStats { last: b.is_multiple_of(2), flows: (&[]).into() },
                 };
                 let _ = message.encode(request, &mut bytes);
             }

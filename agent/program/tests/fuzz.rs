@@ -2,6 +2,7 @@
 //!
 //! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
 //! `cargo bolero test -p ccplane-program --test fuzz source` runs one guided by coverage.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -61,7 +61,7 @@ impl Draw {
     }
 
     /// Any number.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -70,7 +70,7 @@ impl Draw {
 
     /// A number below `n`; 0 if that is 0.
     pub fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
+        ((u128::from(self.next_u64()) * n as u128) >> 64) as usize
     }
 
     /// True once in `n` times.
@@ -172,7 +172,7 @@ impl Fuzz {
     fn draw(&self, draw: &mut Draw, input: &mut Vec<u8>) {
         input.clear();
         input.extend_from_slice(&self.corpus[draw.below(self.corpus.len())]);
-        for _ in 0..=draw.next() % MAX_CHANGES {
+        for _ in 0..=draw.next_u64() % MAX_CHANGES {
             self.change(draw, input);
         }
         input.truncate(self.max_bytes);
@@ -184,8 +184,8 @@ impl Fuzz {
         let len = draw.below((input.len() - at).min(64) + 1);
         match draw.below(10) {
             0 => input.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << draw.below(8)),
-            1 => input.get_mut(at).into_iter().for_each(|byte| *byte = draw.next() as u8),
-            2 => input.insert(at, draw.next() as u8),
+            1 => input.get_mut(at).into_iter().for_each(|byte| *byte = draw.next_u64() as u8),
+            2 => input.insert(at, draw.next_u64() as u8),
             3 => drop(input.drain(at..at + len)),
             4 => input.truncate(at),
             5 => {
@@ -205,7 +205,7 @@ impl Fuzz {
                 let piece = &other[from..other.len().min(from + 64)];
                 input.splice(at..at + len, piece.iter().copied());
             }
-            _ if self.tokens.is_empty() => input.push(draw.next() as u8),
+            _ if self.tokens.is_empty() => input.push(draw.next_u64() as u8),
             _ => {
                 let token = &self.tokens[draw.below(self.tokens.len())];
                 let end = if draw.one_in(2) { at } else { at + len };
@@ -251,6 +251,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -227,7 +227,7 @@ fn a_constant_rate_meets_the_same_queue() {
 #[test]
 fn auroras_snapshot_decides_the_same() {
     let aurora: Arc<dyn Algorithm> = Arc::new(ccplane_algs::Aurora::default());
-    let snapshot = Snapshot::parse(&aurora.policies()[0].snapshot).unwrap();
+    let snapshot = Snapshot::parse(aurora.policies()[0].snapshot).unwrap();
     for path in PATHS.into_iter().chain(SHARED) {
         agree(path, &aurora, Some(&snapshot), 1, 5.0);
     }

@@ -106,7 +106,8 @@ pub fn judge(samples: &[Sample], duration_s: f64) -> Vec<Judged> {
         }
         let lives: Vec<_> = lives.into_values().collect();
         let values = || lives.iter().flatten().map(|(_, value)| *value);
-        let range = values().next().zip(values().next_back()).map(|(a, b)| (a, b, values().fold(a, f64::max)));
+        let range =
+            values().next().zip(values().next_back()).map(|(a, b)| (a, b, values().fold(a, f64::max)));
         let verdict = match slope(&lives) {
             None => Verdict::Unknown,
             Some(slope) if slope.low > bound.per_hour => Verdict::Grows(slope),

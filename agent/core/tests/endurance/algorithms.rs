@@ -2,7 +2,7 @@
 
 use crate::common::learned::{LEARNED, snapshot};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, PolicySource, ProgramSource, Report, Row};
-use ccplane_snapshot::Snapshot;
+use ccplane_snapshot::TrustedSnapshot;
 use std::sync::{Arc, LazyLock};
 
 /// Its policy's slot.
@@ -17,9 +17,9 @@ const PLAIN: &str = "
 (when true (:= Report.acked Ack.bytes_acked) (report))";
 
 /// Snapshots by number; the first is the one that is shipped.
-pub static SNAPSHOTS: LazyLock<Vec<Arc<Snapshot>>> =
+pub static SNAPSHOTS: LazyLock<Vec<TrustedSnapshot>> =
     LazyLock::new(|| [0, 9, -9, 20, -20, 60, -60, 127].map(snapshot).to_vec());
-static SHIPPED: LazyLock<Arc<[u8]>> = LazyLock::new(|| SNAPSHOTS[0].to_bytes().into());
+static SHIPPED: LazyLock<Vec<u8>> = LazyLock::new(|| SNAPSHOTS[0].to_bytes());
 
 /// All of them.
 pub fn all() -> Vec<Arc<dyn Algorithm>> {
@@ -43,7 +43,7 @@ impl Algorithm for Simulated {
     }
 
     fn policies(&self) -> Vec<PolicySource> {
-        let policy = || PolicySource { slot: SLOT, snapshot: SHIPPED.clone(), policy: Arc::default() };
+        let policy = || PolicySource { slot: SLOT, snapshot: &SHIPPED, policy: Arc::default() };
         if self.name == "learned" { vec![policy()] } else { Vec::new() }
     }
 

@@ -30,7 +30,7 @@ pub(crate) enum Learns {
     /// What is learned ends with the loop.
     Forgets,
     /// What is promoted is kept in this folder; flows begin with what was kept there, if it is given.
-    Keeps(Folder, Option<Beginning>),
+    Keeps(Folder, Option<Box<Beginning>>),
 }
 
 impl From<bool> for Learns {
@@ -94,7 +94,7 @@ impl OwnLoop {
                 return start(&located.config, core, Post::none());
             }
             Learns::Forgets => (None, None),
-            Learns::Keeps(folder, beginning) => (Some(folder), beginning),
+            Learns::Keeps(folder, beginning) => (Some(folder), beginning.map(|beginning| *beginning)),
         };
         let core = core(algorithms, rules, &learns_on(located), KERNEL_LOOP, beginning.as_ref())?;
         let (located, learning) = learning(located, rules, algorithms, folder, beginning)?;

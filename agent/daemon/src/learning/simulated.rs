@@ -47,7 +47,7 @@ impl Simulated {
         let source = algorithm.policies().into_iter().next().filter(|p| !p.policy.is_empty());
         let source = source.ok_or(NoPolicy(name))?;
         let policy = Policy::from_bytes(&source.policy)?;
-        let snapshot = Arc::new(Snapshot::parse(&source.snapshot)?);
+        let snapshot = Arc::new(Snapshot::parse(source.snapshot)?);
         let deployments = Deployments::new(name, policy, snapshot, None);
         let twin = Twin::new(algorithm.clone(), deployments, seed, Meter::Nominal { decisions: 0 });
         let shares = Shares::of(&LearnConfig::default());

@@ -385,6 +385,7 @@ fn crowd() -> Results {
             if datapath != Datapath::Ebpf {
                 results.header.plan.comparisons.push(Comparison {
                     metric: Metric::ThroughputBps,
+                    together: false,
                     of: name,
                     against: format!("{algorithm} ebpf"),
                     scenario: None,

@@ -206,7 +206,7 @@ fn keeps(
         let _ = writeln!(stderr(), "ccplane quic: flows begin with the snapshot that ships: {error}");
         None
     });
-    Ok(Learns::Keeps(folder, beginning))
+    Ok(Learns::Keeps(folder, beginning.map(Box::new)))
 }
 
 fn trace(args: &QuicSteering, algorithm: &'static str) -> Result<Option<Arc<Mutex<Trace>>>, Failure> {
