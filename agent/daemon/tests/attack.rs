@@ -370,7 +370,7 @@ fn files_without_end_are_refused_at_once_with_their_name() {
         &["prog", "check"],
         &["snapshot", "inspect"],
         &["snapshot", "verify"],
-        &["snapshot", "build", "--out", "/dev/null"],
+        &["snapshot", "build", "--out", "/dev/null", "--policy"],
         &["run"],
     ];
     for command in commands {

@@ -14,6 +14,7 @@ use ccplane_wire::v2::{self, ByeReason, Clock, Features};
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -239,6 +240,7 @@ impl World {
         }
         for peer in &self.joined {
             if let Some(datapath) = self.hub.peer(*peer) {
+                datapath.heartbeat();
                 drive(&mut self.core, id(*peer), datapath, self.now_us);
             }
         }
@@ -365,6 +367,7 @@ fn answered(mut client: UnixStream) -> Vec<bool> {
 #[test]
 fn control_clients_counted() {
     let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let path = dir.path().join("control.sock");
     let served = path.clone();
     let (ready, is_ready) = std::sync::mpsc::channel();

@@ -312,7 +312,10 @@ impl Datapath for V1Peer {
 
     /// libccp leaves its fallback at any message: an update of nothing is the smallest.
     fn heartbeat(&mut self) {
-        let Some(sid) = self.flows.values().next().map(|f| f.sid) else { return };
+        let Some(sid) = self.flows.values().next().map(|f| f.sid) else {
+            // Nothing can be sent to it, so nothing else tells that it has gone.
+            return self.link.look_for_other();
+        };
         let update = ToDatapath::Update(Update { sid, fields: List::from(&[][..]) });
         if let Err(error) = self.link.send(|out| update.encode(out)) {
             debug!(%error, "heartbeat");
