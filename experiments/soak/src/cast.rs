@@ -6,6 +6,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -24,7 +25,9 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new(ccplane: &Path) -> Result<Home, Error> {
-        let folder = tempfile::Builder::new().prefix("ccplane-soak-").tempdir();
+        // The agent's sockets want a folder of nobody else's.
+        let private = fs::Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix("ccplane-soak-").permissions(private).tempdir();
         let folder = folder.context(|| "make a folder".to_owned())?;
         let name = format!("soak_{}", std::process::id());
         let path = |of: &str| folder.path().join(of);
@@ -106,7 +109,7 @@ impl Actor {
     /// Fails if it has ended.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         match self.ended() {
-            Some(status) => Err(Error::Ended { what: self.what, status, log: self.log.clone() }),
+            Some(status) => Err(Error::Ended { what: self.what, status, said: last_line(&self.log) }),
             None => Ok(()),
         }
     }
@@ -141,6 +144,12 @@ impl Drop for Actor {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The last that a process has said.
+pub(crate) fn last_line(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    text.lines().next_back().unwrap_or_default().to_owned()
 }
 
 /// Starts an agent and waits until it serves.

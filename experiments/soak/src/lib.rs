@@ -18,7 +18,6 @@ pub use run::{Config, Counts, Outcome, run};
 pub use sample::{Process, Sample};
 pub use verdict::{BOUNDS, Bound, Judged, Per, Verdict, judge, table};
 
-use std::path::PathBuf;
 use std::process::ExitStatus;
 
 /// Why a soak could not be run to its end.
@@ -35,15 +34,15 @@ pub enum Error {
     /// The link could not be made.
     #[error("the emulated link: {0}")]
     Link(#[from] ccplane_emulator::Error),
-    /// A process ended by itself.
-    #[error("{what} ended by itself with {status}; its log is {}", log.display())]
+    /// A process ended by itself, or in another way than it should.
+    #[error("{what} ended with {status}; it last said {said:?}")]
     Ended {
         /// Which.
         what: &'static str,
         /// How.
         status: ExitStatus,
-        /// What it said.
-        log: PathBuf,
+        /// Its last words.
+        said: String,
     },
     /// Something did not happen in time.
     #[error("{what}: not within {seconds} s")]

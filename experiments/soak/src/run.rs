@@ -261,10 +261,10 @@ impl Scene {
         match self.random.between(0, 6) {
             0 => {
                 if let Some(agent) = self.agent.take() {
-                    let log = self.home.path("agent.log");
                     let status = agent.end(Signal::SIGTERM)?;
                     if !status.success() {
-                        return Err(Error::Ended { what: "an agent that was to stop", status, log });
+                        let said = cast::last_line(&self.home.path("agent.log"));
+                        return Err(Error::Ended { what: "an agent that was to stop", status, said });
                     }
                 }
                 self.counts.stops += 1;

@@ -32,33 +32,35 @@ pub struct Bound {
     pub per: Per,
     /// By how much it may grow in an hour.
     pub per_hour: f64,
+    /// Growth over all that was looked at that is none yet: what fills once.
+    pub least: f64,
     /// Its value.
     pub value: fn(&Sample) -> Option<f64>,
 }
 
 macro_rules! bound {
-    ($name:literal, $unit:literal, $per:ident, $per_hour:literal, $value:expr) => {
-        Bound { name: $name, unit: $unit, per: Per::$per, per_hour: $per_hour, value: $value }
+    ($name:literal, $unit:literal, $per:ident, $per_hour:literal, $least:literal, $value:expr) => {
+        Bound { name: $name, unit: $unit, per: Per::$per, per_hour: $per_hour, least: $least, value: $value }
     };
 }
 
 /// All that is looked at. Memory may grow by what an allocator's fragments and a learner's buffers take; what is counted in whole
 /// things may not grow by one in an hour.
 pub static BOUNDS: [Bound; 14] = [
-    bound!("agent: memory", "KiB", Agent, 8192.0, |s| s.agent.map(|p| p.rss_kib as f64)),
-    bound!("agent: descriptors", "", Agent, 1.0, |s| s.agent.map(|p| p.fds as f64)),
-    bound!("agent: BPF objects", "", Agent, 1.0, |s| s.agent.map(|p| p.bpf_fds as f64)),
-    bound!("agent: threads", "", Agent, 1.0, |s| s.agent.map(|p| p.threads as f64)),
-    bound!("agents: memory at the same age", "KiB", Run, 8192.0, settled_agent),
-    bound!("QUIC server: memory", "KiB", Server, 8192.0, |s| s.server.map(|p| p.rss_kib as f64)),
-    bound!("QUIC server: descriptors", "", Server, 1.0, |s| s.server.map(|p| p.fds as f64)),
-    bound!("QUIC server: threads", "", Server, 1.0, |s| s.server.map(|p| p.threads as f64)),
-    bound!("soak: descriptors", "", Run, 2.0, |s| Some(s.soak.fds as f64)),
-    bound!("soak: threads", "", Run, 2.0, |s| Some(s.soak.threads as f64)),
-    bound!("pins", "", Run, 1.0, |s| s.agent.map(|_| s.pins as f64)),
-    bound!("network namespaces", "", Run, 1.0, |s| Some(s.namespaces as f64)),
-    bound!("run directory", "KiB", Run, 1024.0, |s| Some(s.run_dir_kib as f64)),
-    bound!("logs", "KiB", Run, 8192.0, |s| Some(s.logs_kib as f64)),
+    bound!("agent: memory", "KiB", Agent, 8192.0, 4096.0, |s| s.agent.map(|p| p.rss_kib as f64)),
+    bound!("agent: descriptors", "", Agent, 1.0, 1.0, |s| s.agent.map(|p| p.fds as f64)),
+    bound!("agent: BPF objects", "", Agent, 1.0, 1.0, |s| s.agent.map(|p| p.bpf_fds as f64)),
+    bound!("agent: threads", "", Agent, 1.0, 1.0, |s| s.agent.map(|p| p.threads as f64)),
+    bound!("agents: memory at the same age", "KiB", Run, 8192.0, 4096.0, settled_agent),
+    bound!("QUIC server: memory", "KiB", Server, 8192.0, 4096.0, |s| s.server.map(|p| p.rss_kib as f64)),
+    bound!("QUIC server: descriptors", "", Server, 1.0, 1.0, |s| s.server.map(|p| p.fds as f64)),
+    bound!("QUIC server: threads", "", Server, 1.0, 1.0, |s| s.server.map(|p| p.threads as f64)),
+    bound!("soak: descriptors", "", Run, 2.0, 1.0, |s| Some(s.soak.fds as f64)),
+    bound!("soak: threads", "", Run, 2.0, 1.0, |s| Some(s.soak.threads as f64)),
+    bound!("pins", "", Run, 1.0, 1.0, |s| s.agent.map(|_| s.pins as f64)),
+    bound!("network namespaces", "", Run, 1.0, 1.0, |s| Some(s.namespaces as f64)),
+    bound!("run directory", "KiB", Run, 1024.0, 1024.0, |s| Some(s.run_dir_kib as f64)),
+    bound!("logs", "KiB", Run, 8192.0, 4096.0, |s| Some(s.logs_kib as f64)),
 ];
 
 /// An agent's memory where its first seconds are over, whichever agent it is.
@@ -110,12 +112,20 @@ pub fn judge(samples: &[Sample], duration_s: f64) -> Vec<Judged> {
             values().next().zip(values().next_back()).map(|(a, b)| (a, b, values().fold(a, f64::max)));
         let verdict = match slope(&lives) {
             None => Verdict::Unknown,
-            Some(slope) if slope.low > bound.per_hour => Verdict::Grows(slope),
+            Some(slope) if slope.low > bound.per_hour && slope.low * hours(&lives) > bound.least => {
+                Verdict::Grows(slope)
+            }
             Some(slope) => Verdict::Holds(slope),
         };
         Judged { bound, range, verdict }
     };
     BOUNDS.iter().map(judge).collect()
+}
+
+/// How long lives were looked at, all together.
+fn hours(lives: &[Vec<(f64, f64)>]) -> f64 {
+    let span = |life: &Vec<(f64, f64)>| life.first().zip(life.last()).map_or(0.0, |(a, b)| b.0 - a.0);
+    lives.iter().map(span).sum::<f64>() / 3600.0
 }
 
 /// All of it, for people.
@@ -198,6 +208,16 @@ mod tests {
         assert_eq!(growing(&samples(leak)), ["network namespaces"]);
         let leak = |s: &mut Sample| s.agent.as_mut().unwrap().rss_kib += 5000 * s.agent.unwrap().life;
         assert_eq!(growing(&samples(leak)), ["agents: memory at the same age"]);
+    }
+
+    /// A cache that fills by a megabyte in a minute's run would be 60 an hour.
+    #[test]
+    fn what_fills_in_a_short_run_is_no_leak() {
+        let grows = |s: &mut Sample| s.server.as_mut().unwrap().rss_kib += s.at_s as u64 * 20;
+        let all = samples(grows);
+        let short = judge(&all[..12], 120.0);
+        assert!(!short.iter().any(|j| matches!(j.verdict, Verdict::Grows(_))), "{}", table(&short));
+        assert_eq!(growing(&all), ["QUIC server: memory"]);
     }
 
     #[test]
