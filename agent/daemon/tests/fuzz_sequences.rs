@@ -12,7 +12,7 @@ use ccplane_testing::fuzz::Fuzz;
 use ccplane_wire::v1::{self, AddrOrder};
 use ccplane_wire::v2::{self, ByeReason, Clock, Features};
 use std::future::Future;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -205,7 +205,11 @@ impl World {
                 let request = if matches!(answer, v2::ToAgent::Heartbeat { .. }) { 0 } else { frame.request };
                 let mut bytes = Vec::new();
                 answer.encode(request, &mut bytes).unwrap();
-                self.good.socket.send(&bytes).unwrap();
+                // The queue is everyone's.
+                while let Err(error) = self.good.socket.send(&bytes) {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    self.turn(1);
+                }
             }
         }
     }

@@ -51,7 +51,8 @@ fn what_is_no_program_text_is_refused() {
     assert_eq!(ccplane(&["prog", "check", "/nonexistent.fold"]).status.code(), Some(2));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p.fold");
-    for (bytes, why) in [(vec![b'('; 1 << 19], "more than"), (vec![b'(', 0xff, 0xfe], "byte 1 is not UTF-8")] {
+    for (bytes, why) in [(vec![b'('; 1 << 19], "more than"), (vec![b'(', 0xff, 0xfe], "byte 1 is not UTF-8")]
+    {
         fs::write(&path, bytes).unwrap();
         let output = ccplane(&["prog", "check", path.to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(2));

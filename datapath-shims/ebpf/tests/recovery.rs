@@ -446,7 +446,7 @@ fn death() -> Result<(), String> {
     all_in(Mode::Program);
     // What a kill does: descriptors and memory go, nothing is undone.
     let died: Vec<Mishap> = [&reno, &cubic, &paced].map(|lane| mishap(&lane.flow, "an agent's death")).into();
-    drop(agent.stop().0);
+    agent.stop().0.leave();
     sleep_s(WINDOW_S + 1);
     all_in(Mode::NativeAgentSilent);
     let mut wrong = Vec::new();
