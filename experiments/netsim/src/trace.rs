@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(refusal("99999999999999999999999"), (Some(1), TraceReason::TooLate { found: u64::MAX }));
         assert_eq!(refusal("0\n0\n"), (Some(2), TraceReason::ZeroDuration));
         let error = Trace::load(Path::new("/nonexistent/lte.up")).unwrap_err();
-        assert_eq!(error.to_string(), "/nonexistent/lte.up: cannot be read: entity not found");
+        assert_eq!(error.to_string(), "/nonexistent/lte.up: No such file or directory (os error 2)");
         let error = TraceError { file: Some("a.up".into()), ..Trace::parse("3\nx").unwrap_err() };
         assert_eq!(error.to_string(), r#"a.up:2: expected a timestamp in milliseconds, found "x""#);
     }

@@ -306,7 +306,7 @@ mod tests {
             let inside: Vec<_> = samples.iter().filter(|s| s.at_us > from_us && s.at_us <= to_us).collect();
             let packets = inside.last().unwrap().delivered - inside[0].delivered;
             (
-                packets * 1000 / (to_us - from_us - 100_000) * 1000,
+                packets * 1_000_000 / (to_us - from_us - 100_000),
                 inside.iter().map(|s| s.srtt_us).min().unwrap(),
             )
         };
