@@ -127,7 +127,7 @@ pub fn run(config: &Config) -> Result<Outcome, Error> {
     let mut out = File::create(&config.samples).context(|| format!("write {}", config.samples.display()))?;
     let mut scene = Scene::new(config)?;
     let every = (config.duration / 360).clamp(Duration::from_secs(1), SAMPLE_EVERY);
-    let gap_ms = u64::try_from(config.duration.as_millis() / 60).unwrap_or(u64::MAX).clamp(4000, 60_000);
+    let gap_ms = u64::try_from(config.duration.as_millis() / 60).unwrap_or(u64::MAX).clamp(4000, 180_000);
     let (mut samples, mut sample_at, mut fault_at) = (Vec::new(), scene.start, scene.start);
     fault_at += Duration::from_millis(gap_ms);
     while scene.start.elapsed() < config.duration && !stop.load(Ordering::Relaxed) {

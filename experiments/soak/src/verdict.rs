@@ -8,7 +8,8 @@ use std::fmt::Write;
 /// The part of a run that does not count, as a share of it, and the most of it: caches fill.
 const WARM_UP_SHARE: f64 = 0.2;
 const MAX_WARM_UP_S: f64 = 600.0;
-/// The same of a process's life.
+/// The same of a process's life: lives are shorter.
+const LIFE_WARM_UP_SHARE: f64 = 1.0 / 60.0;
 const MAX_LIFE_WARM_UP_S: f64 = 120.0;
 
 /// Over what a quantity is looked at.
@@ -92,7 +93,7 @@ pub struct Judged {
 /// Holds the samples of a run of `duration_s` against every bound.
 pub fn judge(samples: &[Sample], duration_s: f64) -> Vec<Judged> {
     let warm_up_s = (WARM_UP_SHARE * duration_s).min(MAX_WARM_UP_S);
-    let life_warm_up_s = warm_up_s.min(MAX_LIFE_WARM_UP_S);
+    let life_warm_up_s = (LIFE_WARM_UP_SHARE * duration_s).min(MAX_LIFE_WARM_UP_S);
     let judge = |bound: &'static Bound| {
         let mut lives: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
         for sample in samples.iter().filter(|s| s.at_s >= warm_up_s) {
