@@ -1,11 +1,11 @@
-//! How much the core keeps, counted.
+//! Counts of everything that the core keeps.
 
 use crate::Core;
 
-/// What the core keeps at the moment: what a leak would show in.
+/// The number of entries in each of the core's tables; one that only grows is a leak.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Held {
-    /// Flows.
+    /// Flows that have started and not ended.
     pub flows: usize,
     /// Actions that wait to be taken.
     pub queued: usize,

@@ -48,7 +48,7 @@ pub struct Config {
     pub samples: PathBuf,
 }
 
-/// How often what happened.
+/// Counts of events in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Long flows that were started.

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 /// Its policy's slot.
 pub const SLOT: u8 = 3;
-/// What a misbehaving algorithm's panics say.
+/// The message with which a misbehaving algorithm panics.
 pub const PANIC: &str = "told to";
 /// Their names, in order of registration.
 pub const NAMES: [&str; 3] = ["plain", "learned", "rude"];

@@ -12,16 +12,16 @@ use std::io::ErrorKind;
 /// Events taken from the datapath at once.
 const MAX_EVENTS: usize = 64;
 
-/// What happens to a command on its way.
+/// The fate of a command on its way to the datapath.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Arrives,
     IsLost,
-    /// It is carried out, and said not to be.
+    /// The datapath carries it out but reports a failure.
     ResultIsLost,
 }
 
-/// What comes from the datapath.
+/// A message from the datapath to the agent.
 enum Up {
     Event(Event),
     List(Vec<FlowStats>),

@@ -59,7 +59,7 @@ const TWICE_EVERY: u64 = 20;
 /// Failures after which no more are looked for.
 const MAX_FAILURES: usize = 10;
 
-/// How often what happened.
+/// Counts of events in a run.
 type Tally = BTreeMap<&'static str, u64>;
 
 fn setting(name: &str) -> Option<u64> {

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Silence of the agent after which flows run natively, microseconds.
 pub const HEARTBEAT_TIMEOUT_US: u64 = 500_000;
 
-/// What goes wrong, each so many times out of a thousand.
+/// The chance of each fault, per thousand.
 #[derive(Clone, Copy, Default)]
 pub struct Weather {
     /// A command is refused for no lasting reason.
@@ -36,7 +36,7 @@ pub struct Weather {
     pub garbage: u64,
 }
 
-/// What a datapath is, for as long as it lives.
+/// The settings of a datapath, fixed while it lives.
 #[derive(Clone, Copy, Debug)]
 pub struct Traits {
     /// Results come at once; else over a [`Link`](crate::link::Link).
@@ -50,7 +50,7 @@ pub struct Traits {
     pub refuses_slot: bool,
 }
 
-/// What commands of the present agent were refused.
+/// Commands of the present agent that the datapath refused.
 #[derive(Default)]
 pub struct Refused {
     pub installs: BTreeSet<ProgramUid>,
@@ -246,7 +246,7 @@ impl Place {
         self.programs.retain(|uid, p| p.wanted || handle.remove(*uid).is_err());
     }
 
-    /// What holds of it at all times.
+    /// Asserts the invariants that hold after every step.
     pub fn check(&mut self) {
         assert!(self.programs.len() <= self.traits.max_programs, "more programs than fit");
         for slot in self.handle.slots() {
