@@ -49,6 +49,7 @@ pub(crate) fn run(
         source: Source::Bulk,
         start_us: 0,
         stop_us: None,
+        extra_delay_us: 0,
     };
     let duration_us = scenario.duration_ms * 1000;
     let simulation = Simulation {
@@ -108,7 +109,9 @@ fn flow(name: &str, algorithm: &str, sim: &SimDatapath, id: FlowId, duration_ms:
 /// What a link can carry, on the report's time axis.
 pub(crate) fn capacity(capacity: &Capacity, duration_ms: u64) -> Vec<report::Capacity> {
     let (trace, repeat) = match capacity {
-        Capacity::Rate { bit_per_s } => return vec![report::Capacity { t_ms: 0, capacity_bps: *bit_per_s }],
+        Capacity::Rate { bit_per_s } | Capacity::Slots { bit_per_s } => {
+            return vec![report::Capacity { t_ms: 0, capacity_bps: *bit_per_s }];
+        }
         Capacity::Trace { trace, repeat } => (trace, *repeat),
     };
     let bins = ccplane_runner::capacity::of_trace(trace, repeat, duration_ms);

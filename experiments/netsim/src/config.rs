@@ -16,6 +16,8 @@ pub const MAX_HOPS: usize = 16;
 pub const MAX_FLOWS: usize = 1 << 20;
 /// Bytes that a link may add to a packet.
 pub const MAX_OVERHEAD_BYTES: u16 = 1024;
+/// Largest bucket of a policer, bytes.
+pub const MAX_POLICER_BYTES: u64 = 1 << 30;
 /// Segments that one ACK may wait for.
 pub const MAX_ACK_EVERY: u8 = 64;
 /// A loss probability of 1.
@@ -27,6 +29,12 @@ pub enum Capacity {
     /// A constant rate; a packet departs when its last bit was served.
     Rate {
         /// Bits per second, wire bytes counted.
+        bit_per_s: u64,
+    },
+    /// Delivery opportunities of 1504 bytes at equal distances, whether they are used or not, as the emulator's constant rates:
+    /// a packet that arrives waits in the queue for its own.
+    Slots {
+        /// Bits per second, wire bytes and overhead counted.
         bit_per_s: u64,
     },
     /// Delivery opportunities of a mahimahi trace. Packets may span opportunities; what an opportunity has left
@@ -119,6 +127,54 @@ pub struct LinkConfig {
     pub overhead_bytes: u16,
     /// When it serves nothing: in order of time, apart from each other.
     pub outages: Vec<Outage>,
+    /// What else happens to packets before the queue.
+    pub ingress: Ingress,
+}
+
+/// What happens to packets before a link's queue, beside their independent loss; nothing by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ingress {
+    /// Probability that a packet comes twice, millionths.
+    pub duplicate_ppm: u32,
+    /// Losses in bursts.
+    pub burst_loss: Option<BurstLoss>,
+    /// Drops what exceeds a rate.
+    pub policer: Option<Policer>,
+    /// Largest extra delay of a packet, drawn uniformly for each, nanoseconds. Packets stay in order.
+    pub jitter_ns: u64,
+    /// Packets that others overtake.
+    pub reorder: Option<Reorder>,
+}
+
+/// Losses in bursts (Gilbert 1960, Elliott 1963): two states, either of which loses packets independently. It begins good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BurstLoss {
+    /// Probability to turn bad, for each packet in the good state, millionths.
+    pub to_bad_ppm: u32,
+    /// Probability to turn good, for each packet in the bad state, millionths, above 0.
+    pub to_good_ppm: u32,
+    /// Probability to lose a packet in the good state, millionths.
+    pub loss_good_ppm: u32,
+    /// Probability to lose a packet in the bad state, millionths.
+    pub loss_bad_ppm: u32,
+}
+
+/// A token bucket that drops what exceeds it, and delays nothing. It begins full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policer {
+    /// Tokens per second, bits.
+    pub bit_per_s: u64,
+    /// The bucket's size, bytes.
+    pub burst_bytes: u64,
+}
+
+/// Packets held back, so that later ones overtake them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reorder {
+    /// Probability that a packet is held back, millionths.
+    pub ppm: u32,
+    /// For how long, nanoseconds.
+    pub hold_ns: u64,
 }
 
 /// What becomes of a link while it runs; what is `None` stays.
@@ -242,13 +298,14 @@ impl LinkConfig {
             discipline: Discipline::DropTail,
             overhead_bytes: 0,
             outages: Vec::new(),
+            ingress: Ingress::default(),
         }
     }
 
     /// # Errors
     /// The first field outside its limits.
     pub fn check(&self) -> Result<(), ConfigError> {
-        if let Capacity::Rate { bit_per_s } = self.capacity {
+        if let Capacity::Rate { bit_per_s } | Capacity::Slots { bit_per_s } = self.capacity {
             within("bit_per_s", bit_per_s, 1, MAX_RATE_BIT_PER_S)?;
         }
         within("delay_ns", self.delay_ns, 0, MAX_DELAY_NS)?;
@@ -256,6 +313,7 @@ impl LinkConfig {
         within("loss_ppm", self.loss_ppm.into(), 0, PPM.into())?;
         within("overhead_bytes", self.overhead_bytes.into(), 0, MAX_OVERHEAD_BYTES.into())?;
         self.queue.check("queue packets", "queue bytes")?;
+        self.ingress.check()?;
         match self.discipline {
             Discipline::DropTail | Discipline::DropHead => {}
             Discipline::EcnThreshold { mark_at } => mark_at.check("mark_at packets", "mark_at bytes")?,
@@ -284,6 +342,29 @@ impl LinkChange {
         within("bit_per_s", self.bit_per_s.unwrap_or(1), 1, MAX_RATE_BIT_PER_S)?;
         within("delay_ns", self.delay_ns.unwrap_or(0), 0, MAX_DELAY_NS)?;
         within("loss_ppm", self.loss_ppm.unwrap_or(0).into(), 0, PPM.into())
+    }
+}
+
+impl Ingress {
+    fn check(&self) -> Result<(), ConfigError> {
+        let share = |field, ppm: u32| within(field, ppm.into(), 0, PPM.into());
+        share("duplicate_ppm", self.duplicate_ppm)?;
+        within("ingress jitter_ns", self.jitter_ns, 0, MAX_DELAY_NS)?;
+        if let Some(burst) = self.burst_loss {
+            share("burst to_bad_ppm", burst.to_bad_ppm)?;
+            within("burst to_good_ppm", burst.to_good_ppm.into(), 1, PPM.into())?;
+            share("burst loss_good_ppm", burst.loss_good_ppm)?;
+            share("burst loss_bad_ppm", burst.loss_bad_ppm)?;
+        }
+        if let Some(policer) = self.policer {
+            within("policer bit_per_s", policer.bit_per_s, 1, MAX_RATE_BIT_PER_S)?;
+            within("policer burst_bytes", policer.burst_bytes, 1, MAX_POLICER_BYTES)?;
+        }
+        if let Some(reorder) = self.reorder {
+            share("reorder ppm", reorder.ppm)?;
+            within("reorder hold_ns", reorder.hold_ns, 0, MAX_DELAY_NS)?;
+        }
+        Ok(())
     }
 }
 

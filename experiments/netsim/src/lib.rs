@@ -25,6 +25,7 @@
 mod config;
 mod cross;
 pub mod events;
+mod ingress;
 mod link;
 mod network;
 mod queue;
@@ -34,7 +35,8 @@ pub mod trace;
 pub mod workload;
 
 pub use config::{
-    Acks, Capacity, ConfigError, Discipline, LinkChange, LinkConfig, Outage, PathConfig, QueueLimit,
+    Acks, BurstLoss, Capacity, ConfigError, Discipline, Ingress, LinkChange, LinkConfig, Outage, PathConfig,
+    Policer, QueueLimit, Reorder,
 };
 pub use cross::{CrossConfig, CrossPattern, CrossStats, CrossTimes};
 pub use link::LinkStats;

@@ -3,7 +3,8 @@
 //! A link keeps no clock and schedules nothing itself: [`Link::enqueue`] and [`Link::serve`] say when it wants
 //! to be served next.
 
-use crate::config::{Capacity, LinkChange, LinkConfig, Outage, PPM};
+use crate::config::{Capacity, Ingress, LinkChange, LinkConfig, Outage};
+use crate::ingress::{Processes, Way, threshold};
 use crate::network::Packet;
 use crate::queue::Queue;
 use crate::trace::{OPPORTUNITY_BYTES, Schedule};
@@ -13,6 +14,7 @@ use rand_core::{RngCore, SeedableRng};
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
+const OPPORTUNITY_BITS_NS: u64 = OPPORTUNITY_BYTES as u64 * 8 * NS_PER_S;
 /// Streams of the seed for jitter, past those of losses.
 const JITTER_STREAM: u64 = 1 << 33;
 
@@ -21,8 +23,12 @@ const JITTER_STREAM: u64 = 1 << 33;
 pub struct LinkStats {
     /// Packets offered.
     pub arrived: u64,
-    /// Packets lost at random.
+    /// Packets lost at random, alone or in bursts.
     pub lost: u64,
+    /// Packets that the policer dropped.
+    pub policed: u64,
+    /// Copies that were made of packets; each also counts as offered.
+    pub duplicated: u64,
     /// Packets that the queue dropped, full or not.
     pub dropped: u64,
     /// Packets that the queue marked.
@@ -47,6 +53,7 @@ pub(crate) struct Link {
     outages: Box<[Outage]>,
     delay_ns: u64,
     jitter: Option<Box<Jitter>>,
+    ingress: Option<Box<Processes>>,
     stats: LinkStats,
 }
 
@@ -67,7 +74,50 @@ enum Server {
         bit_per_s: u64,
         remainder: u64,
     },
+    Slots(Slots),
     Trace(Schedule),
+}
+
+/// Opportunities at equal distances.
+struct Slots {
+    bit_per_s: u64,
+    /// When the next one comes, and what the division by the rate left of it.
+    next_ns: u64,
+    remainder: u64,
+}
+
+impl Slots {
+    fn new(bit_per_s: u64) -> Slots {
+        let mut slots = Slots { bit_per_s, next_ns: 0, remainder: 0 };
+        slots.skip(1);
+        slots
+    }
+
+    /// Passes by so many.
+    fn skip(&mut self, count: u64) {
+        let bits_ns = u128::from(count) * u128::from(OPPORTUNITY_BITS_NS) + u128::from(self.remainder);
+        let rate = u128::from(self.bit_per_s);
+        self.next_ns = self.next_ns.saturating_add(u64::try_from(bits_ns / rate).unwrap_or(u64::MAX));
+        self.remainder = (bits_ns % rate) as u64;
+    }
+
+    /// Passes by all that come no later than this.
+    fn seek(&mut self, now_ns: u64) {
+        if self.next_ns <= now_ns {
+            let missed = u128::from(now_ns - self.next_ns) * u128::from(self.bit_per_s);
+            self.skip(u64::try_from(missed / u128::from(OPPORTUNITY_BITS_NS)).unwrap_or(u64::MAX));
+        }
+        while self.next_ns <= now_ns {
+            self.step();
+        }
+    }
+
+    #[inline]
+    fn step(&mut self) {
+        let bits_ns = OPPORTUNITY_BITS_NS + self.remainder;
+        self.next_ns += bits_ns / self.bit_per_s;
+        self.remainder = bits_ns % self.bit_per_s;
+    }
 }
 
 impl Link {
@@ -77,6 +127,7 @@ impl Link {
         rng.set_stream(index as u64);
         let server = match &config.capacity {
             Capacity::Rate { bit_per_s } => Server::Rate { bit_per_s: *bit_per_s, remainder: 0 },
+            Capacity::Slots { bit_per_s } => Server::Slots(Slots::new(*bit_per_s)),
             Capacity::Trace { trace, repeat } => Server::Trace(trace.schedule(*repeat)),
         };
         let jitter = || {
@@ -88,13 +139,15 @@ impl Link {
         Link {
             server,
             queue: Queue::new(config, seed, index),
-            loss_threshold: loss_threshold(config.loss_ppm),
+            loss_threshold: threshold(config.loss_ppm),
             rng,
             in_service: None,
             asked: false,
             outages: config.outages.clone().into(),
             delay_ns: config.delay_ns,
             jitter: (config.jitter_ns > 0).then(jitter),
+            ingress: (config.ingress != Ingress::default())
+                .then(|| Box::new(Processes::new(&config.ingress, seed, index))),
             stats: LinkStats::default(),
         }
     }
@@ -104,15 +157,47 @@ impl Link {
         match (&mut self.server, change.bit_per_s) {
             (_, None) => {}
             (Server::Rate { bit_per_s, remainder }, Some(rate)) => (*bit_per_s, *remainder) = (rate, 0),
+            (Server::Slots(slots), Some(rate)) => (slots.bit_per_s, slots.remainder) = (rate, 0),
             (Server::Trace(_), Some(_)) => return false,
         }
         self.delay_ns = change.delay_ns.unwrap_or(self.delay_ns);
-        self.loss_threshold = change.loss_ppm.map_or(self.loss_threshold, loss_threshold);
+        self.loss_threshold = change.loss_ppm.map_or(self.loss_threshold, threshold);
         true
     }
 
-    /// Offers a packet. Packets that don't get through go to `drop`. When the link, idle until now, wants to be
-    /// served, nanoseconds.
+    /// Whether more than independent loss happens to packets before its queue.
+    #[inline]
+    pub(crate) fn has_ingress(&self) -> bool {
+        self.ingress.is_some()
+    }
+
+    /// Counts a packet that is offered; whether it is lost on its own.
+    #[inline]
+    pub(crate) fn loses(&mut self) -> bool {
+        self.stats.arrived += 1;
+        let lost = self.loss_threshold > 0 && u64::from(self.rng.next_u32()) < self.loss_threshold;
+        self.stats.lost += u64::from(lost);
+        lost
+    }
+
+    /// Whether the packet that is offered next comes twice.
+    pub(crate) fn copies(&mut self) -> bool {
+        let copies = self.ingress.as_mut().is_some_and(|ingress| ingress.copies());
+        self.stats.duplicated += u64::from(copies);
+        copies
+    }
+
+    /// The way to its queue of a packet that is not lost on its own.
+    pub(crate) fn way(&mut self, now_ns: u64, packet: &Packet) -> Way {
+        let Some(ingress) = &mut self.ingress else { return Way::Straight };
+        let way = ingress.way(now_ns, self.queue.size(packet));
+        self.stats.lost += u64::from(way == Way::Lost);
+        self.stats.policed += u64::from(way == Way::Policed);
+        way
+    }
+
+    /// Takes a packet into the queue. Packets that don't get through go to `drop`. When the link, idle until now, wants
+    /// to be served, nanoseconds.
     #[inline]
     pub(crate) fn enqueue(
         &mut self,
@@ -120,12 +205,6 @@ impl Link {
         packet: Packet,
         drop: &mut impl FnMut(Packet),
     ) -> Option<u64> {
-        self.stats.arrived += 1;
-        if self.loss_threshold > 0 && u64::from(self.rng.next_u32()) < self.loss_threshold {
-            self.stats.lost += 1;
-            drop(packet);
-            return None;
-        }
         if !self.asked && self.queue.is_empty() && self.in_service.is_none() {
             self.start(now_ns, packet, drop)
         } else {
@@ -145,7 +224,7 @@ impl Link {
     }
 
     fn start(&mut self, now_ns: u64, packet: Packet, drop: &mut impl FnMut(Packet)) -> Option<u64> {
-        if let Server::Trace(_) = self.server {
+        if let Server::Slots(_) | Server::Trace(_) = self.server {
             // An opportunity may be a long time off: until then the packet waits, as in mahimahi.
             self.wait(now_ns, packet, drop);
             if self.queue.is_empty() {
@@ -160,6 +239,10 @@ impl Link {
                 self.queue.pass_by(now_ns);
                 self.in_service = Some(InService { packet, bytes_left: 0 });
                 Some(finish_ns(&self.outages, now_ns, ns))
+            }
+            Server::Slots(slots) => {
+                slots.seek(now_ns);
+                Some(finish_ns(&self.outages, slots.next_ns, 0))
             }
             Server::Trace(schedule) => {
                 schedule.seek(now_ns / NS_PER_MS + 1);
@@ -192,7 +275,7 @@ impl Link {
                     finish_ns(&self.outages, now_ns, ns)
                 })
             }
-            Server::Trace(_) => self.use_opportunity(now_ns, depart, drop),
+            Server::Slots(_) | Server::Trace(_) => self.use_opportunity(now_ns, depart, drop),
         };
         self.asked = next_ns.is_some();
         next_ns
@@ -223,13 +306,19 @@ impl Link {
             self.note_departure(&service.packet);
             depart(service.packet);
         }
-        let Server::Trace(schedule) = &mut self.server else { return None };
-        schedule.next();
-        // An idle link finds its place in the trace again when the next packet arrives.
-        if self.in_service.is_none() && self.queue.is_empty() {
-            return None;
+        // An idle link finds its place again when the next packet arrives.
+        let idle = self.in_service.is_none() && self.queue.is_empty();
+        match &mut self.server {
+            Server::Rate { .. } => None,
+            Server::Slots(slots) => {
+                slots.seek(now_ns);
+                (!idle).then(|| finish_ns(&self.outages, slots.next_ns, 0))
+            }
+            Server::Trace(schedule) => {
+                schedule.next();
+                if idle { None } else { next_opportunity_ns(schedule, &self.outages) }
+            }
         }
-        next_opportunity_ns(schedule, &self.outages)
     }
 
     #[inline]
@@ -281,11 +370,6 @@ impl Link {
     pub(crate) fn packets(&self) -> impl Iterator<Item = &Packet> {
         self.in_service.iter().map(|s| &s.packet).chain(self.queue.packets())
     }
-}
-
-/// Of 2^32.
-fn loss_threshold(loss_ppm: u32) -> u64 {
-    (u64::from(loss_ppm) << 32) / u64::from(PPM)
 }
 
 #[inline]

@@ -3,6 +3,7 @@
 use crate::config::{ConfigError, LinkChange, LinkConfig, PathConfig, check_counts, check_flows, within};
 use crate::cross::{Cross, CrossConfig, CrossStats};
 use crate::events::{EventQueue, LaneId, Next};
+use crate::ingress::Way;
 use crate::link::{Link, LinkStats};
 use crate::receiver::{Ack, Delivery, Receiver, ReceiverStats, Reply};
 use std::collections::BTreeMap;
@@ -101,7 +102,12 @@ impl Packet {
 #[derive(Clone, Copy)]
 enum Single {
     ServeLink(u8),
-    Timer { flow: FlowIndex, timer: u8 },
+    /// The packet held back in this place reaches its link's queue.
+    Enter(u32),
+    Timer {
+        flow: FlowIndex,
+        timer: u8,
+    },
     Cross(u32),
     Wake(u64),
 }
@@ -109,6 +115,8 @@ enum Single {
 #[derive(Clone, Copy)]
 enum InFlight {
     Packet(Packet),
+    /// Before this link's queue.
+    Entering(u8, Packet),
     /// Behind the last link of its way back.
     Ack {
         flow: FlowIndex,
@@ -163,6 +171,11 @@ pub struct Network {
     links: Vec<Link>,
     /// Each link's propagation.
     link_lanes: Vec<LaneId>,
+    /// Each link's way to its queue, for packets that jitter delays.
+    entry_lanes: Vec<LaneId>,
+    /// Packets that others overtake, and the links that they enter; the free places of it.
+    held: Vec<Option<(u8, Packet)>>,
+    held_free: Vec<u32>,
     lines: BTreeMap<Line, LaneId>,
     paths: Vec<Path>,
     cross: Vec<Cross>,
@@ -186,6 +199,9 @@ impl Network {
             now_ns: 0,
             seed,
             link_lanes: links.iter().map(|_| events.add_lane()).collect(),
+            entry_lanes: links.iter().map(|_| events.add_lane()).collect(),
+            held: Vec::new(),
+            held_free: Vec::new(),
             links: links.iter().enumerate().map(|(n, c)| Link::new(c, seed, n)).collect(),
             events,
             lines: BTreeMap::new(),
@@ -324,7 +340,18 @@ impl Network {
                 Next::Lane(_, InFlight::Ack { flow, cumulative, deliveries }) => {
                     self.hand_out(flow, cumulative, deliveries)
                 }
+                Next::Lane(_, InFlight::Entering(link, packet)) => {
+                    self.enqueue(link, packet);
+                    None
+                }
                 Next::Single(Single::ServeLink(link)) => self.serve(link),
+                Next::Single(Single::Enter(place)) => {
+                    if let Some((link, packet)) = self.held.get_mut(place as usize).and_then(Option::take) {
+                        self.held_free.push(place);
+                        self.enqueue(link, packet);
+                    }
+                    None
+                }
                 Next::Single(Single::Timer { flow, timer }) => self.timer_due(flow, timer),
                 Next::Single(Single::Cross(source)) => self.cross_due(source),
                 Next::Single(Single::Wake(token)) => {
@@ -398,10 +425,11 @@ impl Network {
     fn count(&self, counts: impl Fn(&Packet) -> bool) -> u64 {
         let held = self.links.iter().flat_map(Link::packets);
         let propagating = self.events.in_lanes().filter_map(|what| match what {
-            InFlight::Packet(packet) => Some(packet),
+            InFlight::Packet(packet) | InFlight::Entering(_, packet) => Some(packet),
             InFlight::Ack { .. } => None,
         });
-        held.chain(propagating).filter(|packet| counts(packet)).count() as u64
+        let held_back = self.held.iter().flatten().map(|(_, packet)| packet);
+        held.chain(propagating).chain(held_back).filter(|packet| counts(packet)).count() as u64
     }
 
     /// Memory that it has allocated at the moment, bytes.
@@ -447,6 +475,50 @@ impl Network {
 
     #[inline]
     fn offer(&mut self, link: u8, packet: Packet) {
+        let l = &mut self.links[usize::from(link)];
+        if l.has_ingress() {
+            return self.impair(link, packet);
+        }
+        if l.loses() {
+            return self.note(3, packet.flow, packet.tx);
+        }
+        self.enqueue(link, packet);
+    }
+
+    /// What happens to a packet before the link's queue.
+    #[cold]
+    fn impair(&mut self, link: u8, packet: Packet) {
+        let index = usize::from(link);
+        let copies = if self.links[index].copies() { 2 } else { 1 };
+        for _ in 0..copies {
+            let l = &mut self.links[index];
+            let way = if l.loses() { Way::Lost } else { l.way(self.now_ns, &packet) };
+            match way {
+                Way::Lost | Way::Policed => self.note(3, packet.flow, packet.tx),
+                Way::Straight => self.enqueue(link, packet),
+                Way::Behind(ns) => {
+                    let what = InFlight::Entering(link, packet);
+                    self.events.append(self.entry_lanes[index], self.now_ns + ns, what);
+                }
+                Way::Held(ns) => {
+                    let place = self.hold(link, packet);
+                    self.events.schedule_rare(self.now_ns + ns, Single::Enter(place));
+                }
+            }
+        }
+    }
+
+    fn hold(&mut self, link: u8, packet: Packet) -> u32 {
+        let place = self.held_free.pop().unwrap_or_else(|| {
+            self.held.push(None);
+            self.held.len() as u32 - 1
+        });
+        self.held[place as usize] = Some((link, packet));
+        place
+    }
+
+    #[inline]
+    fn enqueue(&mut self, link: u8, packet: Packet) {
         let mut digest = self.digest;
         let now_ns = self.now_ns;
         let ask_ns = self.links[usize::from(link)].enqueue(now_ns, packet, &mut |gone| {
