@@ -95,6 +95,17 @@ pub enum Pacing {
     Window,
 }
 
+/// How a sender hands segments to the network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Stack {
+    /// Each on its own, as soon as window and pacing allow it.
+    #[default]
+    Segments,
+    /// As Linux: in trains for segmentation offload, of a millisecond's bytes but two segments at least, which leave together and are
+    /// paced as one; with tail loss probes (RFC 8985, section 7).
+    Linux,
+}
+
 /// One flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowConfig {
@@ -110,6 +121,8 @@ pub struct FlowConfig {
     pub init_cwnd_packets: u32,
     /// Pacing where no rate was set.
     pub pacing: Pacing,
+    /// How segments leave.
+    pub stack: Stack,
     /// Least that the retransmission timeout exceeds the RTT by, microseconds; for links of a data centre,
     /// where Linux's 200 ms are ten thousand round trips.
     pub min_rto_us: u32,
@@ -133,6 +146,7 @@ impl FlowConfig {
             mss_bytes: ETHERNET_MSS_BYTES,
             init_cwnd_packets: INIT_CWND_PACKETS,
             pacing: Pacing::AckClocked,
+            stack: Stack::default(),
             min_rto_us: (MIN_RTO_NS / 1000) as u32,
             local: address(1, 40_000),
             remote: address(2, 5001),

@@ -1,9 +1,10 @@
 //! One flow: a sender, what steers it, and the window and pacing that come of the two.
 
-use crate::config::{FlowConfig, HEADER_BYTES, MAX_SAMPLES, Pacing, Source};
+use crate::config::{FlowConfig, HEADER_BYTES, MAX_SAMPLES, Pacing, Source, Stack};
 use crate::program::Installed;
 use crate::reduction::Reduction;
 use crate::sender::{Acked, Expired, Recovery, Sender};
+use crate::trains::{Situation, Trains, most_segments, quota};
 use ccplane_contract::{Field, FlowId, FlowInfo, FlowStats, Mode, ProgramUid, SlotTable};
 use ccplane_engine::helm::Helm;
 use ccplane_engine::steering::Staged;
@@ -76,6 +77,10 @@ pub(crate) struct Flow {
     has_backlog: bool,
     /// When the last packet left, and its payload.
     last_sent: Option<(u64, u64)>,
+    /// Of [`Stack::Linux`].
+    trains: Option<Trains>,
+    /// A tail loss probe is to be sent, whatever the window.
+    probe_due: bool,
 }
 
 impl Flow {
@@ -102,7 +107,7 @@ impl Flow {
             ended_us: None,
             pacing: config.pacing,
             index,
-            sender: Sender::new(u64::from(config.min_rto_us) * 1000),
+            sender: Sender::new(u64::from(config.min_rto_us) * 1000, config.stack == Stack::Linux),
             helm: Helm::new(cwnd_packets, config.mss_bytes),
             staged: Staged::default(),
             policy: FlowPolicy::default(),
@@ -110,6 +115,8 @@ impl Flow {
             reduction: Reduction::default(),
             has_backlog: false,
             last_sent: None,
+            trains: (config.stack == Stack::Linux).then(Trains::default),
+            probe_due: false,
         }
     }
 
@@ -165,12 +172,13 @@ impl Flow {
     pub(crate) fn on_loss_timer(&mut self, now_ns: u64, agent_silent: bool) {
         let (was, in_flight) = (self.sender.recovery(), self.sender.in_flight_packets);
         let expired = self.sender.on_timer(now_ns);
+        self.probe_due = expired == Expired::Probe;
         self.choose_mode(agent_silent);
         if self.helm.mode() != Mode::Program {
             match expired {
                 Expired::Timeout => self.helm.reno.on_timeout(in_flight),
                 Expired::Losses if self.entered_recovery(was) => self.helm.reno.on_loss(in_flight),
-                Expired::Losses | Expired::Nothing => {}
+                Expired::Losses | Expired::Probe | Expired::Nothing => {}
             }
         }
         self.apply_window(&Acked::default(), self.entered_recovery(was));
@@ -271,35 +279,96 @@ impl Flow {
 
     /// Sends what window, pacing and application allow, and sets the flow's timers.
     pub(crate) fn transmit(&mut self, now_ns: u64, net: &mut Network) {
-        let rate = self.pacing_rate();
         self.has_backlog = true;
+        if std::mem::take(&mut self.probe_due) {
+            self.send_one(now_ns, net);
+        }
+        match self.trains {
+            None => self.transmit_segments(now_ns, net),
+            Some(trains) => self.trains = Some(self.transmit_trains(now_ns, net, trains)),
+        }
+        net.set_timer(self.index, LOSS_TIMER, self.sender.deadline_ns());
+    }
+
+    fn transmit_segments(&mut self, now_ns: u64, net: &mut Network) {
+        let rate = self.pacing_rate();
         while self.sender.in_flight_packets < self.window_packets {
             let due_ns = self.next_paced_ns(rate);
             if due_ns > now_ns {
                 net.set_timer(self.index, PACING_TIMER, Some(due_ns));
                 break;
             }
-            let payload_bytes = self.unsent_bytes(now_ns).min(self.mss_bytes.into()) as u32;
-            let Some(out) = self.sender.send(now_ns, payload_bytes) else {
+            if self.send_one(now_ns, net).is_none() {
                 self.has_backlog = false;
                 break;
-            };
-            // An MSS is at most 16 KiB.
-            let bytes = (out.payload_bytes + HEADER_BYTES) as u16;
-            net.send(self.index, Segment { seq: out.seq, tx: out.tx, bytes });
-            self.last_sent = Some((now_ns, out.payload_bytes.into()));
+            }
         }
-        net.set_timer(self.index, LOSS_TIMER, self.sender.deadline_ns());
+    }
+
+    /// As `tcp_write_xmit` in Linux's tcp_output.c; returns the trains' new state.
+    fn transmit_trains(&mut self, now_ns: u64, net: &mut Network, mut trains: Trains) -> Trains {
+        let rate = self.pacing_rate();
+        let sizing_rate = if rate > 0 { rate } else { self.window_rate() };
+        let (min_rtt_us, mss_bytes) = (self.sender.rtt.min_ns() / 1000, u64::from(self.mss_bytes));
+        let most_segments = most_segments(sizing_rate, min_rtt_us, mss_bytes);
+        while self.has_backlog && self.sender.in_flight_packets < self.window_packets {
+            if rate > 0 && trains.due_ns() > now_ns {
+                net.set_timer(self.index, PACING_TIMER, Some(trains.due_ns()));
+                break;
+            }
+            let situation = Situation {
+                now_ns,
+                window: self.window_packets,
+                in_flight: self.sender.in_flight_packets,
+                most_segments,
+                in_recovery: self.sender.recovery().is_some(),
+                oldest_sent_ns: self.sender.oldest_sent_ns(),
+                srtt_ns: self.sender.rtt.srtt_ns(),
+            };
+            if trains.defers(&situation) {
+                break;
+            }
+            let segments = quota(self.window_packets, self.sender.in_flight_packets).min(most_segments);
+            let (mut sent, mut bytes) = (0, 0);
+            while sent < segments {
+                let Some(payload_bytes) = self.send_one(now_ns, net) else {
+                    self.has_backlog = false;
+                    break;
+                };
+                sent += 1;
+                bytes += payload_bytes;
+            }
+            if sent > 0 {
+                trains.leave(now_ns, sent, bytes, rate);
+            }
+        }
+        trains
+    }
+
+    /// Sends one segment, whatever the window; its payload bytes, if there is one to send.
+    fn send_one(&mut self, now_ns: u64, net: &mut Network) -> Option<u64> {
+        let payload_bytes = self.unsent_bytes(now_ns).min(self.mss_bytes.into()) as u32;
+        let out = self.sender.send(now_ns, payload_bytes)?;
+        // An MSS is at most 16 KiB.
+        let bytes = (out.payload_bytes + HEADER_BYTES) as u16;
+        net.send(self.index, Segment { seq: out.seq, tx: out.tx, bytes });
+        self.last_sent = Some((now_ns, out.payload_bytes.into()));
+        Some(out.payload_bytes.into())
     }
 
     /// Bytes per second; 0 when ACK-clocked.
     fn pacing_rate(&self) -> u64 {
-        let rate = self.helm.program_rate();
-        if rate > 0 {
-            return rate;
+        match self.helm.program_rate() {
+            0 if self.pacing == Pacing::AckClocked => 0,
+            0 => self.window_rate(),
+            rate => rate,
         }
+    }
+
+    /// What Linux would pace the window at (`tcp_update_pacing_rate`), bytes per second; 0 before the first RTT sample.
+    fn window_rate(&self) -> u64 {
         let srtt_ns = self.sender.rtt.srtt_ns();
-        if self.pacing == Pacing::AckClocked || srtt_ns == 0 {
+        if srtt_ns == 0 {
             return 0;
         }
         let wanted = self.helm.wanted_packets();

@@ -13,8 +13,11 @@
 //! proportional rate reduction (RFC 6937), as in our kernel datapath. Without a program, or with an agent that has
 //! fallen silent, a flow runs a native Reno, which answers marks (RFC 3168) too.
 //!
-//! Left out, and of no consequence to what `experiments/validation` compares with the kernel: tail loss probes,
-//! undo of spurious recoveries, segmentation offload, receive windows.
+//! By [`Stack::Segments`] each segment leaves on its own; [`Stack::Linux`] sends in trains for segmentation offload and probes for lost
+//! tails, as Linux does, which decides what a flow carries where queues hold a few packets.
+//!
+//! Left out, and of no consequence to what `experiments/validation` compares with the kernel: undo of spurious recoveries, receive
+//! windows, a receiver's joining of segments that arrive at the same time.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -27,8 +30,9 @@ mod program;
 mod reduction;
 mod rtt;
 mod sender;
+mod trains;
 
-pub use config::{FlowConfig, Pacing, SimConfig, SimError, Source};
+pub use config::{FlowConfig, Pacing, SimConfig, SimError, Source, Stack};
 pub use datapath::{SimDatapath, Wake};
 pub use executor::SimExecutor;
 pub use flow::Sample;

@@ -3,13 +3,16 @@
 //! Segments are numbered in order of the stream, transmissions in order of sending, so that a retransmission
 //! that is lost again is found like any other loss (as in RACK, RFC 8985, and QUIC, RFC 9002).
 
-use crate::rtt::Rtt;
+use crate::rtt::{MIN_RTO_NS, Rtt};
 use ccplane_engine::rate::{RateSample, RateSampler, SendStamp};
 use ccplane_netsim::Delivery;
 use std::collections::VecDeque;
 
 /// Later transmissions delivered that mean a loss (RFC 6675 `DupThresh`).
 const DUP_THRESHOLD: u64 = 3;
+
+/// What a probe waits beyond two round trips at least: two of Linux's jiffies (`TCP_TIMEOUT_MIN`) at 250 a second.
+const MIN_PROBE_NS: u64 = 8_000_000;
 
 /// Why a flow is in recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +58,8 @@ pub(crate) enum Expired {
     Nothing,
     /// Packets were overdue and are marked lost.
     Losses,
+    /// Nothing was heard for two round trips: a segment more is to be sent, so that what comes back tells of losses.
+    Probe,
     /// The retransmission timeout: everything in flight is marked lost.
     Timeout,
 }
@@ -110,6 +115,11 @@ pub(crate) struct Sender {
     lost_unreported: u64,
     rto_at_ns: Option<u64>,
     overdue_at_ns: Option<u64>,
+    /// Whether it probes for lost tails (RFC 8985, section 7).
+    probes: bool,
+    probe_at_ns: Option<u64>,
+    /// No further probe until `una` reaches the segment.
+    probed_until: Option<u64>,
     rates: RateSampler,
     pub(crate) rtt: Rtt,
     /// The last valid sample.
@@ -125,8 +135,8 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// A sender whose retransmission timeout exceeds the RTT by at least this.
-    pub(crate) fn new(min_rto_ns: u64) -> Sender {
+    /// A sender whose retransmission timeout exceeds the RTT by at least this; `probes`: with tail loss probes.
+    pub(crate) fn new(min_rto_ns: u64, probes: bool) -> Sender {
         Sender {
             una: 0,
             segments: VecDeque::new(),
@@ -140,6 +150,9 @@ impl Sender {
             lost_unreported: 0,
             rto_at_ns: None,
             overdue_at_ns: None,
+            probes,
+            probe_at_ns: None,
+            probed_until: None,
             rates: RateSampler::default(),
             rtt: Rtt::new(min_rto_ns),
             rate: RateSample::default(),
@@ -181,6 +194,7 @@ impl Sender {
         acked.in_order_bytes = self.bytes_acked - before;
         self.find_losses(now_ns);
         self.arm_rto(now_ns);
+        self.arm_probe(now_ns);
         acked.lost_packets = std::mem::take(&mut self.lost_unreported);
         acked.was_timeout = std::mem::take(&mut self.timeout_unreported);
         acked
@@ -232,8 +246,9 @@ impl Sender {
             return if self.find_losses(now_ns) { Expired::Losses } else { Expired::Nothing };
         }
         if !due(self.rto_at_ns) {
-            return Expired::Nothing;
+            return if due(self.probe_at_ns) { self.probe(now_ns) } else { Expired::Nothing };
         }
+        self.probe_at_ns = None;
         self.rtt.back_off();
         while !self.transmissions.is_empty() {
             self.forget_first();
@@ -247,10 +262,7 @@ impl Sender {
 
     /// When [`Sender::on_timer`] has something to do.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        match (self.rto_at_ns, self.overdue_at_ns) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [self.rto_at_ns, self.overdue_at_ns, self.probe_at_ns].into_iter().flatten().min()
     }
 
     /// Sends a lost segment again, else up to `payload_bytes` of new data; `None` when there is neither.
@@ -273,6 +285,7 @@ impl Sender {
         self.in_flight_packets += 1;
         self.in_flight_bytes += u64::from(payload_bytes);
         self.arm_rto(now_ns);
+        self.arm_probe(now_ns);
         Some(Outgoing { seq, tx, payload_bytes })
     }
 
@@ -284,6 +297,11 @@ impl Sender {
     /// Why it is in recovery, if it is.
     pub(crate) fn recovery(&self) -> Option<Recovery> {
         self.recovery.map(|(why, _)| why)
+    }
+
+    /// When the oldest segment in flight left, by its latest transmission.
+    pub(crate) fn oldest_sent_ns(&self) -> Option<u64> {
+        self.transmissions.iter().find(|t| t.in_flight).map(|t| t.stamp.sent_ns)
     }
 
     /// Whether all that was sent has arrived.
@@ -381,6 +399,25 @@ impl Sender {
         None
     }
 
+    /// As `tcp_schedule_loss_probe` in Linux's tcp_output.c; the timeout comes first where it is sooner.
+    fn arm_probe(&mut self, now_ns: u64) {
+        self.probed_until = self.probed_until.filter(|until| self.una < *until);
+        let calm = self.recovery.is_none() && self.probed_until.is_none() && self.in_flight_packets > 0;
+        self.probe_at_ns = (self.probes && calm).then(|| {
+            let slack_ns = if self.in_flight_packets == 1 { MIN_RTO_NS } else { MIN_PROBE_NS };
+            let at_ns = now_ns + 2 * self.rtt.srtt_ns() + slack_ns;
+            self.rto_at_ns.map_or(at_ns, |rto_at_ns| at_ns.min(rto_at_ns.saturating_sub(1)))
+        });
+    }
+
+    /// The probe is due; the timeout counts from it.
+    fn probe(&mut self, now_ns: u64) -> Expired {
+        self.probe_at_ns = None;
+        self.probed_until = Some(self.next_seq() + 1);
+        self.rto_at_ns = Some(now_ns + self.rtt.rto_ns());
+        Expired::Probe
+    }
+
     /// The timer runs while anything is not yet delivered (RFC 6298 section 5).
     fn arm_rto(&mut self, now_ns: u64) {
         if self.all_delivered() {
@@ -394,14 +431,13 @@ impl Sender {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rtt::MIN_RTO_NS;
 
     const MS: u64 = 1_000_000;
     const BYTES: u32 = 1000;
 
     /// A sender with transmissions 0..n, one a millisecond from time 0.
     fn sent(n: u64) -> Sender {
-        let mut sender = Sender::new(MIN_RTO_NS);
+        let mut sender = Sender::new(MIN_RTO_NS, false);
         for tx in 0..n {
             let out = Outgoing { seq: tx, tx, payload_bytes: BYTES };
             assert_eq!(sender.send(tx * MS, BYTES), Some(out));
@@ -450,6 +486,25 @@ mod tests {
         assert_eq!((s.recovery(), s.in_flight_packets), (Some(Recovery::Fast), 0));
         let next = s.on_ack(95 * MS, &ack(0));
         assert_eq!((next.lost_packets, next.was_timeout), (1, false), "told on the next ACK");
+    }
+
+    #[test]
+    fn a_silent_tail_is_probed_once() {
+        let mut s = sent(3);
+        s.probes = true;
+        s.on_ack(40 * MS, &ack(0));
+        // Two round trips of 40 ms, and two jiffies.
+        assert_eq!(s.deadline_ns(), Some(128 * MS));
+        assert_eq!(s.on_timer(128 * MS), Expired::Probe);
+        assert_eq!(s.send(128 * MS, BYTES).map(|o| o.seq), Some(3));
+        assert_eq!(
+            s.deadline_ns(),
+            Some(128 * MS + s.rtt.rto_ns()),
+            "no second one; the timeout counts anew"
+        );
+        // The probe arrives: what was sent before it is lost.
+        let heard = s.on_ack(170 * MS, &ack(3));
+        assert_eq!((heard.lost_packets, s.recovery()), (2, Some(Recovery::Fast)));
     }
 
     #[test]
