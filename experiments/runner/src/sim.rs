@@ -9,7 +9,7 @@ use ccplane_core::{
     drive,
 };
 use ccplane_netsim::{CrossConfig, LinkChange, LinkConfig};
-use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, SimError, Source};
+use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, SimError, Source, Stack};
 
 const SIM: DatapathId = DatapathId(0);
 /// Longest virtual time between two looks of the agent at its datapath.
@@ -41,6 +41,8 @@ pub struct Simulation {
     pub agent_latency_us: u64,
     /// Least that retransmission timeouts exceed the RTT by, microseconds.
     pub min_rto_us: u32,
+    /// How senders hand segments over.
+    pub stack: Stack,
     /// In order of their start.
     pub flows: Vec<SimFlow>,
     /// Traffic without congestion control beside them.
@@ -79,6 +81,7 @@ impl Simulation {
             seed,
             agent_latency_us: 0,
             min_rto_us: DEFAULT_MIN_RTO_US,
+            stack: Stack::default(),
             flows: Vec::new(),
             cross: Vec::new(),
             changes: Vec::new(),
@@ -99,6 +102,8 @@ pub struct SimFlow {
     pub start_us: u64,
     /// When it is closed, microseconds; `None`: it goes on.
     pub stop_us: Option<u64>,
+    /// Delay before the link, microseconds.
+    pub extra_delay_us: u64,
 }
 
 /// What has been simulated.
@@ -233,8 +238,10 @@ fn add(
 ) -> Result<FlowId, SimError> {
     let mut config = FlowConfig::new(flow.source, simulation.return_delay_us);
     config.min_rto_us = simulation.min_rto_us;
+    config.stack = simulation.stack;
     config.start_us = flow.start_us;
     config.path.links = vec![flow.link];
+    config.path.access_delay_ns = flow.extra_delay_us * 1000;
     config.path.return_links = simulation.return_link.into_iter().collect();
     config.remote.set_port(port);
     datapath.add_flow(&config)
@@ -254,6 +261,7 @@ mod tests {
             source: Source::Bulk,
             start_us,
             stop_us,
+            extra_delay_us: 0,
         };
         let flows = vec![flow("reno", 0, None), flow("cubic", 2_000_000, Some(6_000_000))];
         Simulation { links: vec![link], flows, ..Simulation::new(20_000, 10_000_000, 1) }

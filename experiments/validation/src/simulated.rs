@@ -4,7 +4,7 @@ use crate::{Capacity, Error, Outcome, Point, SAMPLE_EVERY_US, Scenario, check, c
 use ccplane_contract::Datapath;
 use ccplane_core::{Config, DatapathId, Rules, drive};
 use ccplane_netsim::{Capacity as NetCapacity, LinkConfig, QueueLimit};
-use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source};
+use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source, Stack};
 
 const SIM: DatapathId = DatapathId(0);
 /// Longest virtual time between two looks of the agent.
@@ -21,7 +21,8 @@ pub fn simulate(scenario: &Scenario) -> Result<Outcome, Error> {
     let mut config = SimConfig::new(vec![link(scenario)], 1);
     config.sample_every_us = SAMPLE_EVERY_US;
     let mut sim = SimDatapath::new(config)?;
-    let flow = sim.add_flow(&FlowConfig::new(Source::Bulk, scenario.one_way_delay_us))?;
+    let flow = FlowConfig { stack: Stack::Linux, ..FlowConfig::new(Source::Bulk, scenario.one_way_delay_us) };
+    let flow = sim.add_flow(&flow)?;
     let mut core = core(Rules::all(&scenario.algorithm), Config::default().heartbeat_us)?;
     core.attach(SIM, sim.capabilities(), 0).map_err(|e| Error::Core(e.to_string()))?;
     while sim.now_us() < scenario.until_us {
@@ -40,20 +41,12 @@ pub fn simulate(scenario: &Scenario) -> Result<Outcome, Error> {
     Ok(Outcome { points: points.collect(), packet_bytes })
 }
 
-/// The emulator's link in the simulator's terms. The emulator serves opportunities of 1504 bytes: on a constant rate a
-/// packet waits in the queue for its own, where the simulator has it in service already.
+/// The emulator's link in the simulator's terms.
 fn link(scenario: &Scenario) -> LinkConfig {
-    let (capacity, queue_packets) = match &scenario.capacity {
-        Capacity::Rate(bit_per_s) => {
-            (NetCapacity::Rate { bit_per_s: *bit_per_s }, scenario.queue_packets.saturating_sub(1).max(1))
-        }
-        Capacity::Trace(trace) => {
-            (NetCapacity::Trace { trace: trace.clone(), repeat: true }, scenario.queue_packets)
-        }
+    let capacity = match &scenario.capacity {
+        Capacity::Rate(bit_per_s) => NetCapacity::Slots { bit_per_s: *bit_per_s },
+        Capacity::Trace(trace) => NetCapacity::Trace { trace: trace.clone(), repeat: true },
     };
-    let delay_ns = scenario.one_way_delay_us * 1000;
-    LinkConfig {
-        overhead_bytes: TUN_HEADER_BYTES,
-        ..LinkConfig::new(capacity, delay_ns, QueueLimit::Packets(queue_packets))
-    }
+    let (delay_ns, queue) = (scenario.one_way_delay_us * 1000, QueueLimit::Packets(scenario.queue_packets));
+    LinkConfig { overhead_bytes: TUN_HEADER_BYTES, ..LinkConfig::new(capacity, delay_ns, queue) }
 }

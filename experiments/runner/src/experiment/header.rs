@@ -106,7 +106,17 @@ fn traffic(scenario: &plan::Scenario) -> String {
                 ms => format!(", {} s apart", seconds(*ms)),
             };
             let tool = if *tool == Tool::Iperf3 { " (iperf3)" } else { "" };
-            format!("{}{apart}{tool}", flows(*n))
+            let later = match scenario.start_ms {
+                0 => String::new(),
+                ms => format!(" from {} s", seconds(ms)),
+            };
+            let further: Vec<String> =
+                scenario.extra_delays_us.iter().map(|us| plan::decimal(*us, 1000)).collect();
+            let further = match further.as_slice() {
+                [] => String::new(),
+                ms => format!(", {} ms further away", ms.join(", ")),
+            };
+            format!("{}{apart}{later}{further}{tool}", flows(*n))
         }
         Traffic::ShortFlows { sizes, load_ppm } => {
             let load = plan::decimal((*load_ppm).into(), 10_000);
@@ -120,6 +130,14 @@ fn traffic(scenario: &plan::Scenario) -> String {
     for b in &scenario.background {
         let (from, to) = (seconds(b.start_ms), seconds(b.stop_ms));
         text.push_str(&format!("; beside {} of {} from {from} to {to} s", flows(b.flows), b.algorithm));
+    }
+    for s in &scenario.short {
+        let (from, to) = (seconds(s.start_ms), seconds(s.stop_ms));
+        let load = plan::decimal(s.load_ppm.into(), 10_000);
+        let (algorithm, sizes) = (&s.algorithm, s.sizes.name());
+        text.push_str(&format!(
+            "; beside short flows of {algorithm}, sizes {sizes}, {load} % load, from {from} to {to} s"
+        ));
     }
     for d in &scenario.datagrams {
         let (from, to) = (seconds(d.start_ms), seconds(d.stop_ms));

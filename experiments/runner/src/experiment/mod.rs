@@ -23,8 +23,8 @@ use ccplane_results::{Contender, Datapath, Measured, Outcome, Results, Run};
 use crate::demo::{Missing, missing_for_links};
 use crate::error::{Error, Result};
 use crate::host;
-use crate::plan::{MAX_ARRIVALS, Plan, Scenario, Tool, Traffic};
-use agents::Agents;
+use crate::plan::{MAX_ARRIVALS, Plan, Scenario, ShortBackground, Tool, Traffic};
+use agents::{Agents, NoAgents};
 pub use header::header;
 use progress::Estimate;
 pub use progress::Progress;
@@ -105,6 +105,20 @@ impl Job<'_> {
         }
     }
 
+    /// The short flows beside the contender's; the same for every contender of one repeat.
+    fn short_arrivals(&self) -> Vec<Vec<Arrival>> {
+        let rate = self.scenario.link.medium.rate_bit_per_s().unwrap_or(0);
+        let most = usize::try_from(2 * MAX_ARRIVALS).unwrap_or(usize::MAX);
+        let of = |(short, n): (&ShortBackground, u64)| {
+            let (from_us, end_us) = (short.start_ms * 1000, short.stop_ms * 1000);
+            let seed = self.seed ^ (n + 1);
+            let arrivals = Arrivals::new(&short.sizes, short.load_ppm, rate, seed).into_iter().flatten();
+            let later = arrivals.map(|a| Arrival { start_us: a.start_us + from_us, ..a });
+            later.take_while(|a| a.start_us < end_us).take(most).collect()
+        };
+        self.scenario.short.iter().zip(0..).map(of).collect()
+    }
+
     /// What the short flows' sizes are called.
     fn distribution(&self) -> String {
         match &self.scenario.traffic {
@@ -139,6 +153,21 @@ impl Pulse<'_> {
         (self.draw)();
         if (self.stopped)() { Err(Error::Stopped) } else { Ok(()) }
     }
+}
+
+/// Runs a contender of a plan once in the simulator, all by itself: other threads may run others.
+///
+/// # Errors
+/// A number that the simulator refuses, or the contender is no simulated one.
+pub fn simulate(
+    plan: &Plan,
+    scenario: &Scenario,
+    contender: &Contender,
+    seed: u64,
+    algorithms: &[Arc<dyn Algorithm>],
+) -> Result<Measured> {
+    let job = Job { plan, scenario, contender, seed, algorithms };
+    job.run(&mut NoAgents, &mut Pulse { stopped: &|| false, draw: &mut || {} })
 }
 
 /// Runs what of the plan has not been run yet. Each run is on disk before the next one starts; a failed one is recorded and

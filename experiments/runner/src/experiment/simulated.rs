@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use ccplane_alg::{Algorithm, configure};
 use ccplane_contract::Mode;
-use ccplane_netsim::{self as netsim, Capacity, LinkChange, LinkConfig, LinkStats, QueueLimit};
+use ccplane_netsim::workload::Arrival;
+use ccplane_netsim::{self as netsim, Capacity, Ingress, LinkChange, LinkConfig, LinkStats, QueueLimit};
 use ccplane_results::{AgentUse, Completion, Completions, Flow, LinkUse, Measured, Series};
-use ccplane_sim::{SimDatapath, Source};
+use ccplane_sim::{SimDatapath, Source, Stack};
 
 use super::agents::Agents;
 use super::live::DRAIN;
 use super::stats::percentiles;
 use super::{Job, Pulse};
 use crate::error::{Error, Result};
-use crate::plan::{Datagrams, Discipline, Link, Medium, Queue, Traffic};
+use crate::plan::{BurstLoss, Datagrams, Discipline, Impairments, Link, Medium, Policer, Queue, Traffic};
 use crate::sim::{self, SimChange, SimFlow, Simulated, Simulation};
 
 /// Virtual time between two looks at the queue, microseconds.
@@ -51,6 +52,7 @@ pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>)
 /// All of ours, the contender's and the background's with their parameters.
 fn algorithms(job: &Job<'_>) -> Result<Vec<Arc<dyn Algorithm>>> {
     let background = job.scenario.background.iter().map(|b| (&b.algorithm, &b.parameters));
+    let background = background.chain(job.scenario.short.iter().map(|s| (&s.algorithm, &s.parameters)));
     let asked: Vec<_> = background.chain([(&job.contender.algorithm, &job.contender.parameters)]).collect();
     let configured = |algorithm: &Arc<dyn Algorithm>| {
         let values = asked.iter().rev().find(|(name, _)| *name == algorithm.name()).map(|(_, p)| *p);
@@ -61,7 +63,7 @@ fn algorithms(job: &Job<'_>) -> Result<Vec<Arc<dyn Algorithm>>> {
     used.map(configured).collect()
 }
 
-fn simulation(job: &Job<'_>, arrivals: &[ccplane_netsim::workload::Arrival]) -> Simulation {
+fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
     let plan = job.plan;
     let link = &job.scenario.link;
     let flow = |algorithm: &str, source, start_us, stop_us| SimFlow {
@@ -70,6 +72,7 @@ fn simulation(job: &Job<'_>, arrivals: &[ccplane_netsim::workload::Arrival]) -> 
         source,
         start_us,
         stop_us,
+        extra_delay_us: 0,
     };
     let mut flows = Vec::new();
     let mut duration_us = plan.duration_ms * 1000;
@@ -77,8 +80,11 @@ fn simulation(job: &Job<'_>, arrivals: &[ccplane_netsim::workload::Arrival]) -> 
         Traffic::Bulk { flows: count, stagger_ms, .. } => {
             flows.extend(
                 (0..u64::from(count))
-                    .map(|n| flow(&job.contender.algorithm, Source::Bulk, n * stagger_ms * 1000, None)),
+                    .map(|n| (job.scenario.start_ms + n * stagger_ms) * 1000)
+                    .map(|start_us| flow(&job.contender.algorithm, Source::Bulk, start_us, None)),
             );
+            let extra_us = job.scenario.extra_delays_us.iter().cycle();
+            flows.iter_mut().zip(extra_us).for_each(|(flow, extra_us)| flow.extra_delay_us = *extra_us);
         }
         Traffic::ShortFlows { .. } | Traffic::Incast { .. } => {
             duration_us += DRAIN.as_micros() as u64;
@@ -94,16 +100,24 @@ fn simulation(job: &Job<'_>, arrivals: &[ccplane_netsim::workload::Arrival]) -> 
             flows.push(flow(&background.algorithm, Source::Bulk, start_us, Some(stop_us)));
         }
     }
+    for (short, arrivals) in job.scenario.short.iter().zip(job.short_arrivals()) {
+        let one = |a: Arrival| {
+            flow(&short.algorithm, Source::Bytes(a.bytes), a.start_us, Some(short.stop_ms * 1000))
+        };
+        flows.extend(arrivals.into_iter().map(one));
+    }
     flows.sort_by_key(|f| f.start_us);
     let cross = job.scenario.datagrams.iter().map(Datagrams::source).collect();
-    let back = way_back(link);
+    let emulated = job.scenario.simulator.emulated;
+    let back = way_back(link, emulated);
     let return_delay_us = if back.is_some() { 0 } else { link.delay_us };
     Simulation {
         return_link: back.as_ref().map(|_| 1),
-        links: std::iter::once(simulated(link)).chain(back).collect(),
+        links: std::iter::once(simulated(link, emulated)).chain(back).collect(),
         sample_every_us: plan.sample_ms * 1000,
         agent_latency_us: job.scenario.simulator.agent_latency_us,
         min_rto_us: job.scenario.simulator.min_rto_us,
+        stack: if emulated { Stack::Linux } else { Stack::Segments },
         flows,
         cross,
         changes: changes(link),
@@ -112,9 +126,37 @@ fn simulation(job: &Job<'_>, arrivals: &[ccplane_netsim::workload::Arrival]) -> 
 }
 
 /// The simulator's terms.
-fn simulated(link: &Link) -> LinkConfig {
-    let Queue { discipline, packets, bytes } = link.queue;
-    let queue = match (packets, bytes) {
+fn simulated(link: &Link, emulated: bool) -> LinkConfig {
+    let (queue, discipline) = waiting(link.queue);
+    LinkConfig {
+        loss_ppm: link.loss_ppm,
+        ingress: ingress(&link.impairments),
+        discipline,
+        overhead_bytes: TUN_HEADER_BYTES,
+        ..LinkConfig::new(capacity(&link.medium, emulated), link.delay_us * 1000, queue)
+    }
+}
+
+fn ingress(asked: &Impairments) -> Ingress {
+    let burst_loss = |burst: BurstLoss| {
+        let (to_bad_ppm, to_good_ppm) = burst.chances_ppm();
+        netsim::BurstLoss { to_bad_ppm, to_good_ppm, loss_good_ppm: 0, loss_bad_ppm: netsim::workload::PPM }
+    };
+    let policer = |p: Policer| netsim::Policer { bit_per_s: p.bit_per_s, burst_bytes: p.burst_bytes };
+    let reorder = netsim::Reorder { ppm: asked.reorder_ppm, hold_ns: asked.reorder_us * 1000 };
+    Ingress {
+        duplicate_ppm: asked.duplicate_ppm,
+        burst_loss: asked.burst_loss.map(burst_loss),
+        policer: asked.policer.map(policer),
+        jitter_ns: asked.jitter_us * 1000,
+        reorder: (asked.reorder_ppm > 0).then_some(reorder),
+    }
+}
+
+/// Where a queue ends, and what it drops before.
+fn waiting(queue: Queue) -> (QueueLimit, netsim::Discipline) {
+    let Queue { discipline, packets, bytes } = queue;
+    let limit = match (packets, bytes) {
         (Some(packets), _) => QueueLimit::Packets(packets),
         (None, bytes) => QueueLimit::Bytes(bytes.unwrap_or(u64::MAX)),
     };
@@ -131,18 +173,13 @@ fn simulated(link: &Link) -> LinkConfig {
             netsim::Discipline::Pie { target_ns, max_burst_ns, ecn: false }
         }
     };
-    LinkConfig {
-        loss_ppm: link.loss_ppm,
-        jitter_ns: ns(link.impairments.jitter_us),
-        discipline,
-        overhead_bytes: TUN_HEADER_BYTES,
-        ..LinkConfig::new(capacity(&link.medium), ns(link.delay_us), queue)
-    }
+    (limit, discipline)
 }
 
-fn capacity(medium: &Medium) -> Capacity {
+fn capacity(medium: &Medium, emulated: bool) -> Capacity {
     match medium {
         Medium::Trace { trace, .. } => Capacity::Trace { trace: trace.clone(), repeat: true },
+        Medium::Rate(bit_per_s) if emulated => Capacity::Slots { bit_per_s: *bit_per_s },
         Medium::Rate(bit_per_s) => Capacity::Rate { bit_per_s: *bit_per_s },
         Medium::Veth | Medium::Unlimited => {
             Capacity::Rate { bit_per_s: netsim::workload::MAX_CAPACITY_BIT_PER_S }
@@ -162,14 +199,19 @@ fn changes(link: &Link) -> Vec<SimChange> {
 }
 
 /// The ways back: no link where nothing limits them but a delay that stays as it is.
-fn way_back(link: &Link) -> Option<LinkConfig> {
+fn way_back(link: &Link, emulated: bool) -> Option<LinkConfig> {
     let capacity = match &link.way_back {
-        Medium::Veth | Medium::Unlimited if link.changes.is_empty() => return None,
-        medium => capacity(medium),
+        Medium::Veth | Medium::Unlimited if link.changes.is_empty() && link.return_loss_ppm == 0 => {
+            return None;
+        }
+        medium => capacity(medium, emulated),
     };
+    let (queue, discipline) = waiting(link.return_queue);
     Some(LinkConfig {
         overhead_bytes: TUN_HEADER_BYTES,
-        ..LinkConfig::new(capacity, link.delay_us * 1000, QueueLimit::Bytes(u64::MAX))
+        loss_ppm: link.return_loss_ppm,
+        discipline,
+        ..LinkConfig::new(capacity, link.delay_us * 1000, queue)
     })
 }
 
@@ -232,7 +274,7 @@ impl<'a> Marks<'a> {
         Some(LinkUse {
             utilisation_ppm: u64::try_from(share_ppm).unwrap_or(u64::MAX),
             departed_pkts: to.departed - from.departed,
-            dropped_pkts: to.dropped - from.dropped,
+            dropped_pkts: to.dropped + to.policed - from.dropped - from.policed,
             lost_pkts: to.lost - from.lost,
             marked_pkts: 0,
             queue_delay_us: percentiles(self.queue_delays_us.clone()),
@@ -251,6 +293,10 @@ fn measured(job: &Job<'_>, simulation: &Simulation, done: &Simulated, marks: &Ma
         let samples = done.datapath.samples(*id);
         agent.faults += stats.faults;
         if let Source::Bytes(bytes) = flow.source {
+            if flow.stop_us.is_some() {
+                // Background.
+                continue;
+            }
             let counts = flow.start_us >= job.plan.warmup_ms * 1000;
             match done.datapath.completion_us(*id) {
                 // The sender learns of the end when the last acknowledgement has come back.
@@ -264,8 +310,9 @@ fn measured(job: &Job<'_>, simulation: &Simulation, done: &Simulated, marks: &Ma
             }
             continue;
         }
-        agent.unsteered_flows += u64::from(stats.mode != Mode::Program);
         let background = flow.stop_us.map(|_| flow.algorithm.clone());
+        // Background is closed at its end, which hands it to the native algorithm.
+        agent.unsteered_flows += u64::from(background.is_none() && stats.mode != Mode::Program);
         let name = if background.is_some() {
             numbers.1 += 1;
             format!("background {}", numbers.1)

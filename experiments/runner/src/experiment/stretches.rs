@@ -80,6 +80,8 @@ mod tests {
         Link {
             medium: Medium::Rate(rate(10_000_000)),
             way_back: Medium::Unlimited,
+            return_queue: Queue::default(),
+            return_loss_ppm: 0,
             delay_us: 20_000,
             queue: Queue::default(),
             loss_ppm: 0,

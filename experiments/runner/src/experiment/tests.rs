@@ -5,7 +5,6 @@ use std::io::Write as _;
 
 use ccplane_results::Results;
 
-use super::agents::NoAgents;
 use super::*;
 use crate::plan::{Known, Overrides};
 

@@ -72,9 +72,11 @@ pub(super) fn scenarios(
             (Traffic::Bulk { flows, .. }, Some(own)) => *flows = own.small(),
             _ => return refuse(format!("link[{n}].flows"), "only bulk flows are counted"),
         }
+        let start_ms = source.start_s.map_or(0, |s| s.get());
+        let extra_delays_us: Vec<u64> = source.extra_delay_ms.iter().map(|d| d.get()).collect();
         let sent = match &traffic {
             Traffic::Bulk { flows, stagger_ms, .. } => {
-                if u64::from(flows - 1) * stagger_ms >= duration_ms {
+                if start_ms + u64::from(flows - 1) * stagger_ms >= duration_ms {
                     return refuse("traffic.stagger_s", "the last flow would start after the run's end");
                 }
                 *flows
@@ -82,8 +84,9 @@ pub(super) fn scenarios(
             Traffic::Incast { senders, .. } => *senders,
             Traffic::ShortFlows { .. } => 0,
         };
-        let (background, datagrams) =
-            background::all(&plan.background, source_link.name.as_deref(), duration_ms, known)?;
+        let beside =
+            background::all(&plan.background, (source_link.name.as_deref(), &link), duration_ms, known)?;
+        let background::Beside { flows: background, datagrams, short } = beside;
         if background.iter().map(|b| b.flows).sum::<u32>() + sent > MAX_FLOWS {
             return refuse("background", format_args!("more than {MAX_FLOWS} flows at once"));
         }
@@ -105,9 +108,21 @@ pub(super) fn scenarios(
         let simulator = Simulator {
             agent_latency_us: plan.simulator.agent_latency_us.map_or(0, |l| l.get()),
             min_rto_us: plan.simulator.min_rto_ms.map_or(DEFAULT_MIN_RTO_US, |r| r.small()),
+            emulated: plan.simulator.emulated.unwrap_or(false),
         };
         let name = called + &swept;
-        scenarios.push(Scenario { name, parameters, link, traffic, background, datagrams, simulator });
+        scenarios.push(Scenario {
+            name,
+            parameters,
+            link,
+            traffic,
+            start_ms,
+            extra_delays_us,
+            background,
+            short,
+            datagrams,
+            simulator,
+        });
     }
     if scenarios.is_empty() {
         return refuse(
@@ -160,10 +175,19 @@ pub(super) fn together(
                 let message = "an agent steers one datapath in a run: background on ebpf, or this contender";
                 return refuse(format!("algorithm[{n}].datapath"), message);
             }
-            let hard = &scenario.link.impairments;
-            if simulated && (hard.reorder_ppm > 0 || hard.duplicate_ppm > 0 || hard.policer.is_some()) {
-                let message = "the simulator has no reordering, copies or policer; leave this contender out";
+            let only = [
+                ("traffic.extra_delay_ms", !scenario.extra_delays_us.is_empty()),
+                ("short flows as background", !scenario.short.is_empty()),
+            ];
+            if let Some((what, _)) = only.iter().find(|(_, set)| *set && !simulated) {
+                let message = format!("{what}: simulated only; datapath = \"sim\", or leave it out");
                 return refuse(format!("algorithm[{n}].datapath"), message);
+            }
+            for short in scenario.short.iter().filter(|s| s.algorithm == contender.algorithm) {
+                if short.parameters != contender.parameters {
+                    let message = "short flows of the contender's algorithm have its parameters";
+                    return refuse(format!("algorithm[{n}].parameters"), message);
+                }
             }
             for (b, background) in scenario.background.iter().enumerate() {
                 let same = background.algorithm == contender.algorithm

@@ -37,8 +37,8 @@ use ccplane_results::{Comparison, Contender, Datapath};
 
 pub use error::PlanError;
 pub use model::{
-    Background, Change, Datagrams, Discipline, Impairments, Link, Medium, Periods, Plan, Policer, Queue,
-    Scenario, Simulator, Tool, Traffic,
+    Background, BurstLoss, Change, Datagrams, Discipline, Impairments, Link, Medium, Periods, Plan, Policer,
+    Queue, Scenario, ShortBackground, Simulator, Tool, Traffic,
 };
 pub(crate) use number::decimal;
 use source::PlanSource;

@@ -54,8 +54,15 @@ pub struct Scenario {
     pub link: Link,
     /// What each contender sends.
     pub traffic: Traffic,
+    /// When the first of the contender's bulk flows starts, milliseconds.
+    pub start_ms: u64,
+    /// What the contender's bulk flows have of delay in the data's direction beside the link's, microseconds, one after the other
+    /// and over again; simulated only.
+    pub extra_delays_us: Vec<u64>,
     /// What others send at the same time.
     pub background: Vec<Background>,
+    /// Short flows of others at the same time; simulated only.
+    pub short: Vec<ShortBackground>,
     /// Datagrams that cross the link at the same time, whatever becomes of them.
     pub datagrams: Vec<Datagrams>,
     /// Of simulated contenders.
@@ -69,6 +76,8 @@ pub struct Simulator {
     pub agent_latency_us: u64,
     /// Least that retransmission timeouts exceed the RTT by, microseconds.
     pub min_rto_us: u32,
+    /// Whether senders are as Linux's, with trains for segmentation offload, and constant rates as the emulator's, in opportunities.
+    pub emulated: bool,
 }
 
 /// A link. The data's direction has the bottleneck; acknowledgements come back with the same delay, unhindered unless
@@ -79,6 +88,10 @@ pub struct Link {
     pub medium: Medium,
     /// How fast it delivers what comes back.
     pub way_back: Medium,
+    /// What waits there.
+    pub return_queue: Queue,
+    /// Probability that an acknowledgement is lost, millionths.
+    pub return_loss_ppm: u32,
     /// Propagation delay of each direction, microseconds.
     pub delay_us: u64,
     /// What waits at the bottleneck.
@@ -121,6 +134,8 @@ pub struct Change {
 /// What happens to data packets beside loss; nothing by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Impairments {
+    /// Losses in bursts.
+    pub burst_loss: Option<BurstLoss>,
     /// Largest extra delay, microseconds; packets stay in order.
     pub jitter_us: u64,
     /// Probability that a packet is held back so that others overtake it, millionths.
@@ -132,6 +147,29 @@ pub struct Impairments {
     /// A token bucket that drops what exceeds it.
     pub policer: Option<Policer>,
 }
+
+/// Losses in bursts of a mean length, in which every packet is lost (Gilbert 1960).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BurstLoss {
+    /// Share of all packets that is lost, millionths, below half.
+    pub share_ppm: u32,
+    /// Mean length of a burst, packets.
+    pub packets: u32,
+}
+
+impl BurstLoss {
+    /// The chance that a burst begins with a packet, and that it ends with one, millionths.
+    #[must_use]
+    pub fn chances_ppm(self) -> (u32, u32) {
+        let end = 1_000_000 / self.packets.max(1);
+        let share = u64::from(self.share_ppm.min(MAX_BURST_SHARE_PPM));
+        let begin = u64::from(end) * share / (1_000_000 - share);
+        (begin as u32, end)
+    }
+}
+
+/// Most of all packets that are lost in bursts.
+pub(super) const MAX_BURST_SHARE_PPM: u32 = 500_000;
 
 /// A token bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -284,6 +322,23 @@ pub struct Background {
     pub stop_ms: u64,
 }
 
+/// Short flows of an algorithm that compete with every contender's.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ShortBackground {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// Parameters that the plan sets.
+    pub parameters: BTreeMap<String, i64>,
+    /// Of their sizes.
+    pub sizes: FlowSizes,
+    /// Share of the link's mean rate that they ask for, millionths.
+    pub load_ppm: u32,
+    /// When they start, milliseconds.
+    pub start_ms: u64,
+    /// When those left stop, milliseconds.
+    pub stop_ms: u64,
+}
+
 /// Packets without congestion control that cross the data's direction (UDP).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagrams {
@@ -336,7 +391,10 @@ impl fmt::Display for Link {
         write!(f, "{}", self.impairments)?;
         match &self.way_back {
             Medium::Unlimited | Medium::Veth => {}
-            medium => write!(f, ", back {medium}")?,
+            medium => write!(f, ", back {medium}, {}", self.return_queue)?,
+        }
+        if self.return_loss_ppm > 0 {
+            write!(f, ", {} % of what comes back lost", decimal(self.return_loss_ppm.into(), 10_000))?;
         }
         self.changes.iter().try_for_each(|change| write!(f, "; {change}"))
     }
@@ -357,6 +415,9 @@ impl fmt::Display for Change {
 impl fmt::Display for Impairments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (ms, percent) = (|us: u64| decimal(us, 1000), |ppm: u32| decimal(ppm.into(), 10_000));
+        if let Some(BurstLoss { share_ppm, packets }) = self.burst_loss {
+            write!(f, ", {} % lost in bursts of {packets}", percent(share_ppm))?;
+        }
         if self.jitter_us > 0 {
             write!(f, ", jitter to {} ms", ms(self.jitter_us))?;
         }

@@ -62,6 +62,7 @@ impl PlanSource {
         self.duration_s = Seconds::nearest(to);
         stretch(&mut self.warmup_s);
         if let Some(traffic) = &mut self.traffic {
+            stretch(&mut traffic.start_s);
             stretch(&mut traffic.stagger_s);
         }
         for background in &mut self.background {
@@ -92,6 +93,9 @@ pub(super) struct LinkSource {
     pub medium: Option<MediumName>,
     pub return_trace: Option<String>,
     pub return_rate_mbit: Option<Mbit>,
+    pub return_queue: Option<QueueName>,
+    pub return_queue_packets: Option<Whole<1, 1_048_576>>,
+    pub return_loss: Option<Share>,
     pub delay_ms: Option<Millis>,
     pub queue: Option<QueueName>,
     pub queue_packets: Option<Whole<1, 1_048_576>>,
@@ -102,6 +106,8 @@ pub(super) struct LinkSource {
     pub pie_target_ms: Option<QueueTime>,
     pub pie_burst_ms: Option<QueueTime>,
     pub loss: Option<Share>,
+    pub burst_loss: Option<Share>,
+    pub burst_packets: Option<Whole<1, 1_000>>,
     pub jitter_ms: Option<Millis>,
     pub reorder: Option<Share>,
     pub reorder_ms: Option<Millis>,
@@ -146,6 +152,7 @@ pub(super) enum QueueName {
 pub(super) struct SimulatorSource {
     pub agent_latency_us: Option<Whole<0, 60_000_000>>,
     pub min_rto_ms: Option<Scaled<1000, 1, 60_000_000>>,
+    pub emulated: Option<bool>,
 }
 
 #[derive(Clone, Deserialize, Debug, Default)]
@@ -153,7 +160,10 @@ pub(super) struct SimulatorSource {
 pub(super) struct TrafficSource {
     pub kind: Option<KindName>,
     pub flows: Option<Whole<1, { super::MAX_FLOWS as u64 }>>,
+    pub start_s: Option<Seconds<0>>,
     pub stagger_s: Option<Seconds<0>>,
+    #[serde(default)]
+    pub extra_delay_ms: Vec<Millis>,
     pub tool: Option<ToolName>,
     pub distribution: Option<String>,
     pub load: Option<Ppm<1_000, 2_000_000>>,
@@ -204,6 +214,7 @@ pub(super) enum PlacementName {
 pub(super) enum BackgroundKind {
     Bulk,
     Udp,
+    ShortFlows,
 }
 
 #[derive(Clone, Deserialize, Debug)]
@@ -213,6 +224,8 @@ pub(super) struct BackgroundSource {
     pub kind: Option<BackgroundKind>,
     pub algorithm: Option<String>,
     pub rate_mbit: Option<Mbit>,
+    pub distribution: Option<String>,
+    pub load: Option<Ppm<1_000, 2_000_000>>,
     pub on_ms: Option<Scaled<1000, 1_000, 60_000_000>>,
     pub off_ms: Option<Scaled<1000, 1_000, 60_000_000>>,
     pub datapath: Option<Datapath>,

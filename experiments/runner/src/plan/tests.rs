@@ -255,6 +255,36 @@ fn refusals_say_where_and_what_would_be_right() {
             "\"ebpf\"\nplacement = \"snapshot\"",
             "12:13: algorithm[1].placement: `reno` asks no policy",
         ),
+        (
+            "delay_ms = 20",
+            "delay_ms = 20\nburst_packets = 5",
+            "6:17: link[0].burst_packets: `burst_loss`, the share",
+        ),
+        (
+            "delay_ms = 20",
+            "delay_ms = 20\nburst_loss = 0.6",
+            "6:14: link[0].burst_loss: at most half of the packets",
+        ),
+        (
+            "delay_ms = 20",
+            "delay_ms = 20\nreturn_queue_packets = 5",
+            "6:24: link[0].return_queue_packets: nothing waits on a way back without",
+        ),
+        (
+            "delay_ms = 20",
+            "delay_ms = 20\nreturn_rate_mbit = 1\nreturn_queue = \"drophead\"",
+            "7:16: link[0].return_queue: return_queue_packets is needed, too",
+        ),
+        (
+            "[[algorithm]]",
+            "[traffic]\nextra_delay_ms = [5]\n[[algorithm]]",
+            "10:12: algorithm[0].datapath: traffic.extra_delay_ms: simulated only",
+        ),
+        (
+            "[[algorithm]]",
+            "[[background]]\nalgorithm = \"cubic\"\nload = 0.1\n[[algorithm]]",
+            "8:8: background[0].load: only with kind = \"short-flows\"",
+        ),
         ("delay_ms = 20", "delay_ms = 20\nreorder_ms = 5", "6:14: link[0].reorder_ms: `reorder`, the share"),
         (
             "delay_ms = 20",
@@ -269,7 +299,7 @@ fn refusals_say_where_and_what_would_be_right() {
         (
             "[[algorithm]]",
             "[traffic]\nload = 0.5\n[[algorithm]]",
-            "7:8: traffic.load: not of this kind of traffic, which takes flows, stagger_s, tool",
+            "7:8: traffic.load: not of this kind of traffic, which takes flows, start_s, stagger_s, extra_delay_ms, tool",
         ),
         (
             "[[algorithm]]",

@@ -136,7 +136,7 @@ fn contender(job: &Job<'_>, congestion: &str, flows: u32, stagger_ms: u64) -> Ve
         congestion: congestion.to_owned(),
         datapath: job.contender.datapath,
         port: CONTENDER_PORT + n as u16,
-        start_ms: u64::from(n) * stagger_ms,
+        start_ms: job.scenario.start_ms + u64::from(n) * stagger_ms,
         stop_ms: job.plan.duration_ms,
         steered: is_steered(job.contender.datapath),
     };

@@ -9,7 +9,7 @@ use ccplane_emulator::{
 use ccplane_results::{LinkUse, Percentiles};
 
 use crate::error::Result;
-use crate::plan::{Change, Discipline, Impairments, Link, Medium, Policer, Queue};
+use crate::plan::{BurstLoss, Change, Discipline, Impairments, Link, Medium, Policer, Queue};
 
 /// Two namespaces and what joins them. Both go when it is dropped.
 pub(super) enum Road {
@@ -93,6 +93,8 @@ pub(super) fn emulated(link: &Link, seed: u64) -> LinkConfig {
     let mut config = LinkConfig::symmetric(Shape::Unlimited, link.delay_us);
     config.up = up;
     config.down = path(&link.way_back);
+    config.down.queue = queue(link.return_queue, seed);
+    config.down.loss = Loss { probability: share(link.return_loss_ppm), seed: !seed };
     config
 }
 
@@ -119,7 +121,13 @@ fn impairments(asked: &Impairments, seed: u64) -> emulator::Impairments {
     let jitter = emulator::Jitter { max_us: asked.jitter_us, reorder: false };
     let reorder = emulator::Reorder { probability: share(asked.reorder_ppm), hold_us: asked.reorder_us };
     let policer = |p: Policer| emulator::Policer { bit_per_s: p.bit_per_s, burst_bytes: p.burst_bytes };
+    let burst_loss = |burst: BurstLoss| {
+        let (begin_ppm, end_ppm) = burst.chances_ppm();
+        let (to_bad, to_good) = (share(begin_ppm), share(end_ppm));
+        emulator::BurstLoss { to_bad, to_good, loss_good: 0.0, loss_bad: 1.0 }
+    };
     emulator::Impairments {
+        burst_loss: asked.burst_loss.map(burst_loss),
         jitter: (asked.jitter_us > 0).then_some(jitter),
         reorder: (asked.reorder_ppm > 0).then_some(reorder),
         duplicate: share(asked.duplicate_ppm),

@@ -1,30 +1,40 @@
 //! What crosses a link beside every contender: flows of other algorithms, and datagrams.
 
 use super::contender::algorithm;
+use super::traffic::{DEFAULT_LOAD_PPM, arrivals, sizes};
 use super::{Checked, refuse};
 use crate::plan::Known;
-use crate::plan::model::{Background, Datagrams, Periods};
+use crate::plan::model::{Background, Datagrams, Link, Periods, ShortBackground};
 use crate::plan::source::{BackgroundKind, BackgroundSource, LinkSource};
 use ccplane_results::Datapath;
+
+/// What crosses one link.
+#[derive(Default)]
+pub(super) struct Beside {
+    pub(super) flows: Vec<Background>,
+    pub(super) datagrams: Vec<Datagrams>,
+    pub(super) short: Vec<ShortBackground>,
+}
 
 /// All of `[[background]]` that crosses the link of this name.
 pub(super) fn all(
     sources: &[BackgroundSource],
-    link: Option<&str>,
+    (name, link): (Option<&str>, &Link),
     duration_ms: u64,
     known: &Known<'_>,
-) -> Checked<(Vec<Background>, Vec<Datagrams>)> {
-    let (mut flows, mut datagrams) = (Vec::new(), Vec::new());
-    let crosses = |links: &Vec<String>| links.iter().any(|name| Some(name.as_str()) == link);
+) -> Checked<Beside> {
+    let mut beside = Beside::default();
+    let crosses = |links: &Vec<String>| links.iter().any(|l| Some(l.as_str()) == name);
     for (n, source) in sources.iter().enumerate().filter(|(_, s)| s.links.as_ref().is_none_or(crosses)) {
         let field = format!("background[{n}]");
         let times = times(&field, source, duration_ms)?;
         match source.kind.unwrap_or(BackgroundKind::Bulk) {
-            BackgroundKind::Bulk => flows.push(bulk(&field, source, times, known)?),
-            BackgroundKind::Udp => datagrams.push(udp(&field, source, times)?),
+            BackgroundKind::Bulk => beside.flows.push(bulk(&field, source, times, known)?),
+            BackgroundKind::Udp => beside.datagrams.push(udp(&field, source, times)?),
+            BackgroundKind::ShortFlows => beside.short.push(short(&field, source, link, times, known)?),
         }
     }
-    Ok((flows, datagrams))
+    Ok(beside)
 }
 
 /// Each link that background is said to cross is there.
@@ -69,6 +79,7 @@ fn bulk(
     if let Some((key, _)) = set.iter().find(|(_, set)| *set) {
         return refuse(format!("{field}.{key}"), "only with kind = \"udp\"");
     }
+    of_short_flows(field, source)?;
     let Some(name) = &source.algorithm else {
         return refuse(field, "algorithm = \"cubic\", or kind = \"udp\", is needed");
     };
@@ -88,6 +99,49 @@ fn bulk(
     })
 }
 
+fn of_short_flows(field: &str, source: &BackgroundSource) -> Checked<()> {
+    let set = [("distribution", source.distribution.is_some()), ("load", source.load.is_some())];
+    match set.iter().find(|(_, set)| *set) {
+        Some((key, _)) => refuse(format!("{field}.{key}"), "only with kind = \"short-flows\""),
+        None => Ok(()),
+    }
+}
+
+fn short(
+    field: &str,
+    source: &BackgroundSource,
+    link: &Link,
+    (start_ms, stop_ms): (u64, u64),
+    known: &Known<'_>,
+) -> Checked<ShortBackground> {
+    let set = [
+        ("rate_mbit", source.rate_mbit.is_some()),
+        ("on_ms", source.on_ms.is_some()),
+        ("off_ms", source.off_ms.is_some()),
+        ("flows", source.flows.is_some()),
+        ("datapath", source.datapath.is_some()),
+    ];
+    if let Some((key, _)) = set.iter().find(|(_, set)| *set) {
+        let message = "not of short flows, which take algorithm, load, distribution, start_s, stop_s";
+        return refuse(format!("{field}.{key}"), message);
+    }
+    let Some(name) = &source.algorithm else {
+        return refuse(field, "algorithm = \"cubic\" is needed");
+    };
+    algorithm(field, name, Datapath::Sim, &source.parameters, known)?;
+    let sizes = sizes(&format!("{field}.distribution"), source.distribution.as_deref())?;
+    let load_ppm = source.load.map_or(DEFAULT_LOAD_PPM, |l| l.small());
+    arrivals(&format!("{field}.load"), &sizes, load_ppm, link, stop_ms - start_ms)?;
+    Ok(ShortBackground {
+        algorithm: name.clone(),
+        parameters: source.parameters.clone(),
+        sizes,
+        load_ppm,
+        start_ms,
+        stop_ms,
+    })
+}
+
 fn udp(field: &str, source: &BackgroundSource, (start_ms, stop_ms): (u64, u64)) -> Checked<Datagrams> {
     let set = [
         ("algorithm", source.algorithm.is_some()),
@@ -99,6 +153,7 @@ fn udp(field: &str, source: &BackgroundSource, (start_ms, stop_ms): (u64, u64)) 
         let message = "not of datagrams, which take rate_mbit, on_ms, off_ms, start_s, stop_s";
         return refuse(format!("{field}.{key}"), message);
     }
+    of_short_flows(field, source)?;
     let Some(rate) = source.rate_mbit else {
         return refuse(field, "rate_mbit, the datagrams' rate, is needed");
     };

@@ -2,7 +2,9 @@
 
 use super::{Checked, refuse};
 use crate::plan::Known;
-use crate::plan::model::{Discipline, Impairments, Link, Medium, Policer, Queue};
+use crate::plan::model::{
+    BurstLoss, Discipline, Impairments, Link, MAX_BURST_SHARE_PPM, Medium, Policer, Queue,
+};
 use crate::plan::source::{LinkSource, MediumName, QueueName};
 
 /// Bytes of a full packet, by which a queue's length in bandwidth-delay products is counted.
@@ -51,6 +53,10 @@ pub(super) fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<
             ("policer_mbit", source.policer_mbit.is_some()),
             ("return_trace", source.return_trace.is_some()),
             ("return_rate_mbit", source.return_rate_mbit.is_some()),
+            ("return_queue", source.return_queue.is_some()),
+            ("return_queue_packets", source.return_queue_packets.is_some()),
+            ("return_loss", source.return_loss.is_some()),
+            ("burst_loss", source.burst_loss.is_some()),
             ("change", !source.change.is_empty()),
         ];
         return match set.iter().find(|(_, set)| *set) {
@@ -74,14 +80,46 @@ pub(super) fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<
     let queue = queue(n, source, medium.rate_bit_per_s(), delay.get())?;
     let loss_ppm = source.loss.map_or(0, |share| share.small());
     let impairments = impairments(n, source)?;
-    let changes = Vec::new();
-    Ok(Link { medium, way_back, delay_us: delay.get(), queue, loss_ppm, impairments, changes })
+    Ok(Link {
+        return_queue: return_queue(n, source, &way_back)?,
+        return_loss_ppm: source.return_loss.map_or(0, |share| share.small()),
+        medium,
+        way_back,
+        delay_us: delay.get(),
+        queue,
+        loss_ppm,
+        impairments,
+        changes: Vec::new(),
+    })
+}
+
+/// What waits on the way back: everything, unless the plan sets a length.
+fn return_queue(n: usize, source: &LinkSource, way_back: &Medium) -> Checked<Queue> {
+    let field = |key: &str| format!("link[{n}].{key}");
+    let Some(packets) = source.return_queue_packets else {
+        return match source.return_queue {
+            None | Some(QueueName::Infinite) => Ok(Queue::default()),
+            Some(_) => refuse(field("return_queue"), "return_queue_packets is needed, too"),
+        };
+    };
+    if *way_back == Medium::Unlimited {
+        let message = "nothing waits on a way back without return_rate_mbit or return_trace";
+        return refuse(field("return_queue_packets"), message);
+    }
+    let discipline = match source.return_queue {
+        None | Some(QueueName::Droptail) => Discipline::DropTail,
+        Some(QueueName::Drophead) => Discipline::DropHead,
+        Some(_) => return refuse(field("return_queue"), "with a length, droptail or drophead"),
+    };
+    Ok(Queue { discipline, packets: Some(packets.small()), bytes: None })
 }
 
 fn veth() -> Link {
     Link {
         medium: Medium::Veth,
         way_back: Medium::Veth,
+        return_queue: Queue::default(),
+        return_loss_ppm: 0,
         delay_us: 0,
         queue: Queue::default(),
         loss_ppm: 0,
@@ -90,6 +128,8 @@ fn veth() -> Link {
     }
 }
 
+/// Mean length of a burst of losses unless the plan says, packets.
+const DEFAULT_BURST_PACKETS: u32 = 4;
 /// How long packets are held back unless the plan says.
 const DEFAULT_REORDER_US: u64 = 5_000;
 /// A policer's bucket unless the plan says, in time of its rate, milliseconds.
@@ -108,7 +148,21 @@ fn impairments(n: usize, source: &LinkSource) -> Checked<Impairments> {
         let default = (rate.get() / 8000 * DEFAULT_POLICER_MS).max(MIN_POLICER_BYTES);
         Policer { bit_per_s: rate.get(), burst_bytes: source.policer_bytes.map_or(default, |b| b.get()) }
     });
+    if source.burst_packets.is_some() && source.burst_loss.is_none() {
+        return refuse(
+            field("burst_packets"),
+            "`burst_loss`, the share of packets lost in bursts, is needed",
+        );
+    }
+    let burst_loss = source.burst_loss.map(|share| BurstLoss {
+        share_ppm: share.small(),
+        packets: source.burst_packets.map_or(DEFAULT_BURST_PACKETS, |p| p.small()),
+    });
+    if burst_loss.is_some_and(|burst| burst.share_ppm > MAX_BURST_SHARE_PPM) {
+        return refuse(field("burst_loss"), "at most half of the packets can be lost in bursts");
+    }
     Ok(Impairments {
+        burst_loss: burst_loss.filter(|burst| burst.share_ppm > 0),
         jitter_us: source.jitter_ms.map_or(0, |j| j.get()),
         reorder_ppm: source.reorder.map_or(0, |r| r.small()),
         reorder_us: source.reorder_ms.map_or(DEFAULT_REORDER_US, |r| r.get()),

@@ -11,7 +11,9 @@ pub(super) fn traffic(source: &TrafficSource, link: &Link, duration_ms: u64) -> 
     let kind = source.kind.unwrap_or(KindName::Bulk);
     let set = [
         ("flows", source.flows.is_some(), &[KindName::Bulk][..]),
+        ("start_s", source.start_s.is_some(), &[KindName::Bulk]),
         ("stagger_s", source.stagger_s.is_some(), &[KindName::Bulk]),
+        ("extra_delay_ms", !source.extra_delay_ms.is_empty(), &[KindName::Bulk]),
         ("tool", source.tool.is_some(), &[KindName::Bulk]),
         ("distribution", source.distribution.is_some(), &[KindName::ShortFlows]),
         ("load", source.load.is_some(), &[KindName::ShortFlows]),
@@ -55,6 +57,9 @@ fn bulk(source: &TrafficSource) -> Checked<Traffic> {
     if tool == Tool::Iperf3 && stagger_ms > 0 {
         return refuse("traffic.stagger_s", "iperf3 starts its flows together; tool = \"native\" can");
     }
+    if tool == Tool::Iperf3 && source.start_s.is_some() {
+        return refuse("traffic.start_s", "iperf3 starts its flows at once; tool = \"native\" can wait");
+    }
     if tool == Tool::Iperf3 && flows > MAX_IPERF3_FLOWS {
         return refuse("traffic.flows", format_args!("iperf3 takes at most {MAX_IPERF3_FLOWS} flows"));
     }
@@ -64,37 +69,50 @@ fn bulk(source: &TrafficSource) -> Checked<Traffic> {
 /// `iperf3 --parallel` takes so many.
 const MAX_IPERF3_FLOWS: u32 = 128;
 
+/// Share of the link's rate that short flows ask for unless the plan says, millionths.
+pub(super) const DEFAULT_LOAD_PPM: u32 = 500_000;
+
 fn short_flows(source: &TrafficSource, link: &Link, duration_ms: u64) -> Checked<Traffic> {
     let sizes = match (source.distribution.as_deref(), source.bytes) {
         (None, Some(bytes)) => FlowSizes::fixed(bytes.get()),
         (Some(_), Some(_)) => {
             return refuse("traffic.bytes", "`distribution` is set, too; only one can be");
         }
-        (name, None) => {
-            let name = name.unwrap_or("web-search");
-            match FlowSizes::named(name) {
-                Some(sizes) => sizes,
-                None => {
-                    return refuse(
-                        "traffic.distribution",
-                        format_args!("no distribution is called `{name}`; there are web-search, data-mining"),
-                    );
-                }
-            }
-        }
+        (name, None) => sizes("traffic.distribution", name)?,
     };
+    if link.medium.rate_bit_per_s().is_none() {
+        let message = "a load is a share of the link's rate: the link needs rate_mbit or trace";
+        return refuse("traffic.kind", message);
+    }
+    let load_ppm = source.load.map_or(DEFAULT_LOAD_PPM, |l| l.small());
+    arrivals("traffic.load", &sizes, load_ppm, link, duration_ms)?;
+    Ok(Traffic::ShortFlows { sizes, load_ppm })
+}
+
+/// Flow sizes by their distribution's name; web search's without one.
+pub(super) fn sizes(field: &str, name: Option<&str>) -> Checked<FlowSizes> {
+    let name = name.unwrap_or("web-search");
+    let message = || format!("no distribution is called `{name}`; there are web-search, data-mining");
+    FlowSizes::named(name).map_or_else(|| refuse(field, message()), Ok)
+}
+
+/// Whether so many short flows can be run.
+pub(super) fn arrivals(
+    field: &str,
+    sizes: &FlowSizes,
+    load_ppm: u32,
+    link: &Link,
+    duration_ms: u64,
+) -> Checked<()> {
     let Some(rate_bit_per_s) = link.medium.rate_bit_per_s() else {
-        return refuse(
-            "traffic.kind",
-            "a load is a share of the link's rate: the link needs rate_mbit or trace",
-        );
+        let message = "a load is a share of the link's rate: the link needs rate_mbit or trace";
+        return refuse(field, message);
     };
-    let load_ppm = source.load.map_or(500_000, |l| l.small());
     let bits = u128::from(rate_bit_per_s) * u128::from(duration_ms) / 1000 * u128::from(load_ppm) / 1_000_000;
     let flows = bits / 8 / u128::from(sizes.mean_bytes());
     if flows > u128::from(MAX_ARRIVALS) {
         let message = format!("about {flows} flows in one run, at most {MAX_ARRIVALS} are allowed");
-        return refuse("traffic.load", message);
+        return refuse(field, message);
     }
-    Ok(Traffic::ShortFlows { sizes, load_ppm })
+    Ok(())
 }
