@@ -1,0 +1,88 @@
+//! Draws of one link's parameters.
+
+use rand_chacha::ChaCha8Rng;
+use rand_core::{RngCore, SeedableRng};
+
+use crate::family::Family;
+use crate::link::Set;
+
+/// Shares of a range, in hundredths, that a set draws from: the ends are for sets that are used less.
+const INNER: [(Set, f64); 3] = [(Set::Training, 0.1), (Set::Validation, 0.05), (Set::Test, 0.0)];
+
+/// Random numbers of one link, and the part of each range that its set reaches.
+pub(crate) struct Draw {
+    random: ChaCha8Rng,
+    margin: f64,
+}
+
+impl Draw {
+    pub(crate) fn new(family: Family, set: Set, number: u32) -> Draw {
+        let mut random = ChaCha8Rng::seed_from_u64(set.seed());
+        random.set_stream(u64::from(number) << 16 | family as u64);
+        let margin = INNER.iter().find(|(of, _)| *of == set).map_or(0.0, |(_, margin)| *margin);
+        Draw { random, margin }
+    }
+
+    /// Uniform in 0 to 1, without the ends that the set does not reach.
+    fn share(&mut self) -> f64 {
+        let uniform = f64::from(self.random.next_u32()) / f64::from(u32::MAX);
+        self.margin + (1.0 - 2.0 * self.margin) * uniform
+    }
+
+    /// Uniform between the two.
+    pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
+        rounded(low + (high - low) * self.share())
+    }
+
+    /// Uniform between the two on a logarithmic scale.
+    pub(crate) fn scaled(&mut self, low: f64, high: f64) -> f64 {
+        rounded((low.ln() + (high / low).ln() * self.share()).exp())
+    }
+
+    pub(crate) fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.random.next_u32() as usize % choices.len()]
+    }
+
+    pub(crate) fn coin(&mut self) -> bool {
+        self.random.next_u32() & 1 == 0
+    }
+
+    /// A seed that no other draw has.
+    pub(crate) fn seed(&mut self) -> u32 {
+        self.random.next_u32()
+    }
+}
+
+/// Three digits, which is what a plan shows.
+fn rounded(value: f64) -> f64 {
+    let scale = 10f64.powi(2 - value.abs().max(1e-9).log10().floor() as i32);
+    let scaled = (value * scale).round() / scale;
+    if scaled >= 100.0 { scaled.round() } else { scaled }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_digits_stay() {
+        for (value, expected) in [(12.3456, 12.3), (0.012_345, 0.0123), (987.6, 988.0), (3.0, 3.0)] {
+            assert!((rounded(value) - expected).abs() < 1e-12, "{value}");
+        }
+    }
+
+    #[test]
+    fn only_the_test_reaches_the_ends() {
+        let ends = |set| {
+            let all: Vec<f64> =
+                (0..2000).map(|n| Draw::new(Family::Steady, set, n).between(0.0, 100.0)).collect();
+            all.iter().fold((f64::MAX, 0f64), |(low, high), v| (low.min(*v), high.max(*v)))
+        };
+        let (low, high) = ends(Set::Training);
+        assert!((10.0..11.0).contains(&low) && (89.0..=90.0).contains(&high), "{low} {high}");
+        let (low, high) = ends(Set::Validation);
+        assert!((5.0..6.0).contains(&low) && (94.0..=95.0).contains(&high), "{low} {high}");
+        let (low, high) = ends(Set::Test);
+        assert!(low < 1.0 && high > 99.0, "{low} {high}");
+    }
+}

@@ -1,0 +1,32 @@
+//! The league: algorithms ranked on hundreds of links that nobody made for them.
+//!
+//! A [`Family`] is a kind of link, such as those with random loss; [`Link::draw`] draws its members from ranges by number. A
+//! [`Set`] is for training, for validation or for the final test: the three have seeds of their own, and only the test reaches the
+//! outermost ends of ranges. A [`Fixture`] is one algorithm on one link; [`play`] runs them on all cores, each in a virtual time of
+//! its own, so that results do not depend on cores or order. [`Table`] scores them, [`page`] draws them.
+//!
+//! A link is a plan, as `ccplane run` takes it: [`Link::plan`] is its text.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod cell;
+mod draw;
+mod error;
+mod family;
+mod link;
+pub mod page;
+mod play;
+mod record;
+mod score;
+mod text;
+mod traces;
+
+pub use cell::{Cell, Goal};
+pub use error::LeagueError;
+pub use family::Family;
+pub use link::{Link, MAX_LINKS, Set};
+pub use play::{Fixture, play};
+pub use record::{Use, record};
+pub use score::{Standing, Table, Worst};
+pub use text::{heat, table, worst};
+pub use traces::trace;

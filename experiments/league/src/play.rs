@@ -1,0 +1,111 @@
+//! Fixtures on all cores.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use ccplane_alg::Algorithm;
+use ccplane_runner::experiment;
+use ccplane_runner::plan::Known;
+
+use crate::cell::Cell;
+use crate::error::LeagueError;
+use crate::link::Link;
+use crate::traces::trace;
+
+/// One algorithm on one link.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Fixture {
+    /// The link.
+    pub link: Link,
+    /// The algorithm's name.
+    pub algorithm: String,
+}
+
+impl Fixture {
+    /// Plays it in the simulator.
+    ///
+    /// # Errors
+    /// The plan is refused, or the run fails.
+    pub fn play(&self, algorithms: &[Arc<dyn Algorithm>]) -> Result<Cell, LeagueError> {
+        let known = Known { algorithms, kernel: None, traces: &trace, cellular: None };
+        let plan = self.link.plan(&self.algorithm, "sim", &known)?;
+        let (Some(scenario), Some(contender)) = (plan.scenarios.first(), plan.contenders.first()) else {
+            return Err(LeagueError::NoLink { found: self.link.to_string() });
+        };
+        // As `ccplane run` of the same plan.
+        let seed = experiment::seed(&plan, experiment::Slot { repeat: 0, scenario: 0, contender: 0 });
+        let measured = experiment::simulate(&plan, scenario, contender, seed, algorithms);
+        let measured = measured.map_err(|source| LeagueError::Run {
+            algorithm: self.algorithm.clone(),
+            link: self.link.to_string(),
+            source: Box::new(source),
+        })?;
+        let family = self.link.family.name();
+        Ok(Cell::new(&self.link.to_string(), family, self.link.goal(), &self.algorithm, &measured))
+    }
+}
+
+/// Plays all of them on so many cores; the cells come in the fixtures' order, whoever is done first. `done` hears of each as it ends,
+/// and says whether to go on.
+///
+/// # Errors
+/// The first fixture's, in their order, that could not be played. Stopped early, the cells so far.
+pub fn play(
+    fixtures: &[Fixture],
+    algorithms: &[Arc<dyn Algorithm>],
+    cores: usize,
+    done: &(dyn Fn(&Cell) -> bool + Sync),
+) -> Result<Vec<Cell>, LeagueError> {
+    let next = AtomicUsize::new(0);
+    let cells: Mutex<Vec<(usize, Result<Cell, LeagueError>)>> =
+        Mutex::new(Vec::with_capacity(fixtures.len()));
+    thread::scope(|scope| {
+        for _ in 0..cores.clamp(1, fixtures.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(fixture) = fixtures.get(n) else { return };
+                    let cell = fixture.play(algorithms);
+                    let go_on = cell.as_ref().is_ok_and(done);
+                    cells.lock().unwrap_or_else(PoisonError::into_inner).push((n, cell));
+                    if !go_on {
+                        next.fetch_max(fixtures.len(), Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let mut cells = cells.into_inner().unwrap_or_else(PoisonError::into_inner);
+    cells.sort_by_key(|(n, _)| *n);
+    cells.into_iter().map(|(_, cell)| cell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::Family;
+    use crate::link::Set;
+
+    #[test]
+    fn results_depend_on_neither_cores_nor_company() {
+        let algorithms = ccplane_algs::all();
+        let fixture = |family, algorithm: &str| {
+            let link = Link { family, set: Set::Training, number: 3 };
+            Fixture { link, algorithm: algorithm.to_owned() }
+        };
+        let fixtures: Vec<Fixture> = [Family::Cellular, Family::LumpyReturn, Family::Jitter]
+            .into_iter()
+            .flat_map(|family| ["reno", "copa"].map(|algorithm| fixture(family, algorithm)))
+            .collect();
+        let one = play(&fixtures, &algorithms, 1, &|_| true).unwrap();
+        assert_eq!(one.len(), 6);
+        assert!(one.iter().all(|cell| cell.throughput_bps > 0 && cell.mean_rtt_us > 0), "{one:?}");
+        assert_eq!(play(&fixtures, &algorithms, 3, &|_| true).unwrap(), one);
+        let alone = play(&fixtures[4..5], &algorithms, 1, &|_| true).unwrap();
+        assert_eq!(alone[0], one[4]);
+        assert_eq!(play(&fixtures, &algorithms, 1, &|_| false).unwrap().len(), 1);
+        let unknown = play(&[fixture(Family::Steady, "none")], &algorithms, 1, &|_| true).unwrap_err();
+        assert!(unknown.to_string().contains("steady/training/3"), "{unknown}");
+    }
+}

@@ -1,0 +1,65 @@
+//! The table, the heat map and the worst links, for a terminal.
+
+use std::fmt::Write as _;
+
+use crate::score::Table;
+
+/// One line for each algorithm.
+#[must_use]
+pub fn table(table: &Table) -> String {
+    let mut text = format!(
+        "{:<14} {:>5} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6} {:>7} {:>8}\n",
+        "algorithm", "links", "won %", "undom %", "score", "low", "share", "jain", "loss %", "settle s"
+    );
+    for (name, s) in &table.total {
+        let two = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), |f| format!("{f:.2}"));
+        let _ = writeln!(
+            text,
+            "{name:<14} {:>5} {:>6.0} {:>7.0} {:>6.2} {:>6.2} {:>6} {:>6} {:>7.2} {:>8}",
+            s.links,
+            s.won * 100.0,
+            s.undominated * 100.0,
+            s.mean_score,
+            s.low_score,
+            two(s.fair_share),
+            two(s.jain),
+            s.loss * 100.0,
+            two(s.settled_s),
+        );
+    }
+    text
+}
+
+/// Mean score over the best, in hundredths, by family and algorithm.
+#[must_use]
+pub fn heat(table: &Table) -> String {
+    let mut text = format!("{:<14}", "score, of 100");
+    table.total.iter().for_each(|(name, _)| {
+        let _ = write!(text, " {name:>8.8}");
+    });
+    text.push('\n');
+    for (family, standings) in &table.families {
+        let _ = write!(text, "{family:<14}");
+        for (name, _) in &table.total {
+            let figure = standings
+                .get(name)
+                .map_or_else(|| "-".to_owned(), |s| format!("{:.0}", s.mean_score * 100.0));
+            let _ = write!(text, " {figure:>8}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// An algorithm's worst links, with the command that replays each.
+#[must_use]
+pub fn worst(table: &Table, algorithm: &str) -> String {
+    let mut text = String::new();
+    for worst in table.worst.get(algorithm).into_iter().flatten() {
+        let (link, best) = (&worst.link, &worst.best);
+        let both = if best == algorithm { best.clone() } else { format!("{algorithm},{best}") };
+        let _ =
+            writeln!(text, "{:.2} of {best}'s: ccplane league --link {link} --algorithm {both}", worst.score);
+    }
+    text
+}
