@@ -1,6 +1,7 @@
 //! The command line: every flag, once.
 
 mod distill;
+mod league;
 mod quic;
 mod snapshot;
 mod snapshot_file;
@@ -8,6 +9,7 @@ mod trace;
 mod train;
 
 pub(crate) use distill::*;
+pub(crate) use league::*;
 pub(crate) use quic::*;
 pub(crate) use snapshot::*;
 pub(crate) use snapshot_file::*;
@@ -54,6 +56,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     Sim(SimArgs),
     Run(RunArgs),
+    League(LeagueArgs),
     Quic(QuicArgs),
     Trace(TraceArgs),
     Train(TrainArgs),

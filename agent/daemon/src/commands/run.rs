@@ -203,8 +203,8 @@ fn text(ended: &Ended, report: Option<&Path>) -> String {
 }
 
 /// Steers by a loop of this process; each run has its own.
-struct OwnAgents {
-    located: Located,
+pub(super) struct OwnAgents {
+    pub(super) located: Located,
 }
 
 impl OwnAgents {

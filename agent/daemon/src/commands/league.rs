@@ -1,0 +1,287 @@
+//! `ccplane league`: algorithms ranked on drawn links.
+
+use super::print;
+use super::run::OwnAgents;
+use crate::cli::{LeagueArgs, OpenSet};
+use crate::failure::Failure;
+use ccplane_alg::Algorithm;
+use ccplane_league::{Cell, Family, Fixture, LeagueError, Link, Set, Table, Use, page, play, record, trace};
+use ccplane_results::{Measured, Outcome};
+use ccplane_runner::experiment::{self, Options, Progress, results_path};
+use ccplane_runner::host;
+use ccplane_runner::plan::Known;
+use serde::Serialize;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
+
+/// Who plays unless `--algorithm` says.
+const PLAYERS: [&str; 7] = ["reno", "cubic", "vegas", "bbr", "copa", "aurora", "mocc"];
+/// The two worlds agree within this share of throughput and of mean RTT.
+const AGREES: f64 = 0.05;
+/// Cells between two lines of progress.
+const CELLS_PER_LINE: usize = 50;
+
+/// `ccplane league`
+pub(crate) fn league(args: &LeagueArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<ExitCode, Failure> {
+    crate::agent::log_if_asked();
+    let names = players(args, algorithms).map_err(Failure::input)?;
+    let first = names.first().cloned().unwrap_or_default();
+    if let Some(link) = &args.show {
+        let link = open(link).map_err(Failure::input)?;
+        return print(&link.text(&first, "sim")).map(|()| ExitCode::SUCCESS);
+    }
+    let links = links(args).map_err(Failure::input)?;
+    if args.test {
+        written_down(args, &names)?;
+    }
+    let fixtures: Vec<Fixture> = links
+        .iter()
+        .flat_map(|link| names.iter().map(|name| Fixture { link: *link, algorithm: name.clone() }))
+        .collect();
+    let cores =
+        args.cores.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let played = AtomicUsize::new(0);
+    let done = |_: &Cell| {
+        let played = played.fetch_add(1, Ordering::Relaxed) + 1;
+        if played.is_multiple_of(CELLS_PER_LINE) {
+            eprintln!("ccplane: {played} of {} runs", fixtures.len());
+        }
+        true
+    };
+    let cells = play(&fixtures, algorithms, cores, &done).map_err(Failure::runtime)?;
+    let table = Table::new(&cells);
+    let about = format!("{} links, {} runs; {}", links.len(), cells.len(), names.join(", "));
+    write(args, &cells, &table, &about)?;
+    let agreement = match args.live > 0.0 {
+        true => Some(live(args, &links, &names, &cells, algorithms)?),
+        false => None,
+    };
+    if args.json {
+        super::print_json(&Ranked { table: &table, live: agreement.as_ref() })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = format!("{}\n{}", ccplane_league::table(&table), ccplane_league::heat(&table));
+    let worst = ccplane_league::worst(&table, &first);
+    if !worst.is_empty() {
+        text.push_str(&format!("\n{first}'s worst links\n{worst}"));
+    }
+    if let Some(agreement) = &agreement {
+        text.push_str(&agreement.text());
+    }
+    text.push_str(&format!("\n{}\n", args.results.join("league.html").display()));
+    print(&text).map(|()| ExitCode::SUCCESS)
+}
+
+/// The names that were asked for, all of them there.
+fn players(args: &LeagueArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<Vec<String>, LeagueError> {
+    let known: Vec<&'static str> = algorithms.iter().map(|a| a.name()).collect();
+    if args.algorithm.is_empty() {
+        return Ok(PLAYERS.iter().filter(|p| known.contains(p)).map(|p| (*p).to_owned()).collect());
+    }
+    match args.algorithm.iter().find(|name| !known.contains(&name.as_str())) {
+        Some(found) => Err(LeagueError::NoAlgorithm { found: found.clone(), known }),
+        None => Ok(args.algorithm.clone()),
+    }
+}
+
+/// A link by its name, unless it is one of the test.
+fn open(name: &str) -> Result<Link, LeagueError> {
+    let link: Link = name.parse()?;
+    if link.set == Set::Test { Err(LeagueError::Sealed { link: name.to_owned() }) } else { Ok(link) }
+}
+
+fn links(args: &LeagueArgs) -> Result<Vec<Link>, LeagueError> {
+    if let Some(link) = &args.link {
+        return Ok(vec![open(link)?]);
+    }
+    let families: Vec<Family> = match args.family.is_empty() {
+        true => Family::ALL.to_vec(),
+        false => args.family.iter().map(|f| f.parse()).collect::<Result<_, _>>()?,
+    };
+    let set = match (args.test, args.set) {
+        (true, _) => Set::Test,
+        (false, OpenSet::Training) => Set::Training,
+        (false, OpenSet::Validation) => Set::Validation,
+    };
+    let of = |family: Family| (0..args.links).map(move |number| Link { family, set, number });
+    Ok(families.into_iter().flat_map(of).collect())
+}
+
+fn written_down(args: &LeagueArgs, names: &[String]) -> Result<(), Failure> {
+    let run = host::run_now(std::env::args().collect::<Vec<_>>().join(" "));
+    let of = Use {
+        at: host::rfc3339(SystemTime::now()),
+        command: run.command,
+        commit: run.git_commit,
+        algorithms: names.to_vec(),
+        links: args.links,
+    };
+    record(&args.book, &of).map_err(Failure::runtime)?;
+    eprintln!("ccplane: this use of the test links is written down in {}; commit it", args.book.display());
+    Ok(())
+}
+
+fn write(args: &LeagueArgs, cells: &[Cell], table: &Table, about: &str) -> Result<(), Failure> {
+    fs::create_dir_all(&args.results)?;
+    let mut lines = Vec::new();
+    for cell in cells {
+        serde_json::to_writer(&mut lines, cell).map_err(Failure::runtime)?;
+        writeln!(lines)?;
+    }
+    fs::write(args.results.join("league.jsonl"), lines)?;
+    fs::write(args.results.join("league.html"), page::html(table, about))?;
+    Ok(())
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Ranked<'a> {
+    #[serde(flatten)]
+    table: &'a Table,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<&'a Agreement>,
+}
+
+/// How the kernel's flows did beside the simulated ones.
+#[derive(Serialize, Default)]
+struct Agreement {
+    /// Pairs of a simulated and a kernel's run.
+    runs: usize,
+    /// Share of them whose throughput and mean RTT differ by a twentieth at most.
+    agree: f64,
+    /// Share of links whose best algorithm in the kernel is within a tenth of the best in the simulator.
+    same_winner: f64,
+    /// Links that could not be repeated, since they are simulated only.
+    left_out: usize,
+    pairs: Vec<Pair>,
+}
+
+#[derive(Serialize)]
+struct Pair {
+    link: String,
+    algorithm: String,
+    /// The kernel's throughput and mean RTT over the simulator's.
+    throughput: f64,
+    rtt: f64,
+}
+
+impl Agreement {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "\nlive: {:.0} % of {} runs agree within {:.0} %; {:.0} % of winners stand; {} links left out\n",
+            self.agree * 100.0,
+            self.runs,
+            AGREES * 100.0,
+            self.same_winner * 100.0,
+            self.left_out
+        );
+        for pair in self.pairs.iter().filter(|p| !p.agrees()) {
+            let Pair { link, algorithm, throughput, rtt } = pair;
+            text.push_str(&format!(
+                "  {algorithm} on {link}: throughput x {throughput:.2}, RTT x {rtt:.2}\n"
+            ));
+        }
+        text
+    }
+}
+
+impl Pair {
+    fn agrees(&self) -> bool {
+        (self.throughput - 1.0).abs() <= AGREES && (self.rtt - 1.0).abs() <= AGREES
+    }
+}
+
+/// Repeats a share of the links in the kernel, evenly over the families.
+fn live(
+    args: &LeagueArgs,
+    links: &[Link],
+    names: &[String],
+    cells: &[Cell],
+    algorithms: &[Arc<dyn Algorithm>],
+) -> Result<Agreement, Failure> {
+    let mut agents = OwnAgents { located: args.place.locate(None)? };
+    let mut agreement = Agreement::default();
+    let (mut owed, mut winners) = (0.0, (0, 0));
+    for link in links {
+        owed += args.live;
+        if owed < 1.0 {
+            continue;
+        }
+        owed -= 1.0;
+        let mut kernel = Vec::new();
+        for name in names {
+            match run_live(args, *link, name, algorithms, &mut agents)? {
+                Some(measured) => kernel.push(Cell::new(
+                    &link.to_string(),
+                    link.family.name(),
+                    link.goal(),
+                    name,
+                    &measured,
+                )),
+                None => break,
+            }
+        }
+        if kernel.len() < names.len() {
+            agreement.left_out += 1;
+            continue;
+        }
+        let simulated: Vec<&Cell> = cells.iter().filter(|c| c.link == link.to_string()).collect();
+        for (kernel, simulated) in kernel.iter().zip(&simulated) {
+            agreement.pairs.push(pair(kernel, simulated));
+        }
+        winners.1 += 1;
+        winners.0 += usize::from(stands(&kernel, &simulated));
+    }
+    agreement.runs = agreement.pairs.len();
+    let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
+    agreement.agree = share(agreement.pairs.iter().filter(|p| p.agrees()).count(), agreement.runs);
+    agreement.same_winner = share(winners.0, winners.1);
+    Ok(agreement)
+}
+
+fn pair(kernel: &Cell, simulated: &Cell) -> Pair {
+    let ratio = |of: u64, to: u64| of.max(1) as f64 / to.max(1) as f64;
+    Pair {
+        link: kernel.link.clone(),
+        algorithm: kernel.algorithm.clone(),
+        throughput: ratio(kernel.throughput_bps, simulated.throughput_bps),
+        rtt: ratio(kernel.mean_rtt_us, simulated.mean_rtt_us),
+    }
+}
+
+/// Whether the kernel's best is among the simulator's winners.
+fn stands(kernel: &[Cell], simulated: &[&Cell]) -> bool {
+    let best = kernel.iter().max_by(|a, b| a.score().total_cmp(&b.score()));
+    let most = simulated.iter().map(|c| c.score()).fold(0.0, f64::max);
+    let here = best.and_then(|best| simulated.iter().find(|c| c.algorithm == best.algorithm));
+    here.is_some_and(|cell| cell.score() >= 0.9 * most)
+}
+
+/// One run in the kernel; `None` where the plan can only be simulated.
+fn run_live(
+    args: &LeagueArgs,
+    link: Link,
+    name: &str,
+    algorithms: &[Arc<dyn Algorithm>],
+    agents: &mut OwnAgents,
+) -> Result<Option<Measured>, Failure> {
+    let known = Known { algorithms, kernel: None, traces: &trace, cellular: None };
+    let Ok(plan) = link.plan(name, "ebpf", &known) else { return Ok(None) };
+    let directory: PathBuf = Path::new(&args.results).join("live").join(link.to_string());
+    fs::create_dir_all(&directory)?;
+    let mut results = results_path(&directory, &plan);
+    results.set_file_name(format!("{name}.jsonl"));
+    let options = Options { results, force: true, command: String::new() };
+    let mut progress = Progress::stderr();
+    let ended = experiment::run(&plan, &options, algorithms, agents, &|| false, &mut progress);
+    let ended = ended.map_err(Failure::runtime)?;
+    Ok(ended.results.runs.into_iter().rev().find_map(|run| match run.outcome {
+        Outcome::Ok(measured) => Some(*measured),
+        Outcome::Failed { .. } => None,
+    }))
+}
