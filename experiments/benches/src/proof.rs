@@ -12,8 +12,6 @@ use serde::{Serialize, Serializer};
 /// Of the bytes that a flow moves its program counts at least this share: before the agent has set the program, and after
 /// the last report, it counts nothing.
 pub const MIN_COVERAGE: f64 = 0.9;
-/// The same of a part of a flow, whose ends lie between two reports.
-pub const MIN_PART_COVERAGE: f64 = 0.75;
 
 /// Why a figure is worth nothing.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -208,6 +206,7 @@ struct Look {
     delivered: u64,
     bytes_acked: u64,
     decisions: u32,
+    sampled_at_us: u64,
 }
 
 /// A flow under watch.
@@ -219,8 +218,29 @@ struct Watched {
     /// Whether it was found under its program.
     steered: bool,
     reports: u64,
-    /// The first and the last count of bytes that its program has reported.
-    counted: Option<(i64, i64)>,
+    /// The last count of bytes that its program has reported.
+    counted: Option<i64>,
+    /// From a sample that follows a report to the last one that a report follows.
+    span: Option<Span>,
+}
+
+/// Part of a flow: what it moves there its program counts between the reports around it.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    /// Bytes acknowledged at its first sample, and bytes counted by the report before.
+    from: (u64, i64),
+    /// The same at its last sample, and by the report after; none yet.
+    to: Option<(u64, i64)>,
+}
+
+impl Span {
+    fn acked(&self) -> u64 {
+        self.to.map_or(0, |(acked, _)| acked.saturating_sub(self.from.0))
+    }
+
+    fn counted(&self) -> u64 {
+        self.to.map_or(0, |(_, counted)| counted.saturating_sub(self.from.1).max(0) as u64)
+    }
 }
 
 /// Watches flows while they are measured. What goes wrong is kept until it is to prove.
@@ -254,11 +274,23 @@ impl Witness {
             delivered: stats.delivered,
             bytes_acked: stats.bytes_acked,
             decisions: stats.policy.map_or(0, |policy| policy.decisions),
+            sampled_at_us: stats.sampled_at_us,
         };
-        let fresh = || Watched { first: now, last: now, looks: 0, steered: false, reports: 0, counted: None };
+        let fresh = || Watched {
+            first: now,
+            last: now,
+            looks: 0,
+            steered: false,
+            reports: 0,
+            counted: None,
+            span: None,
+        };
         let watched = self.flows.entry(flow).or_insert_with(fresh);
         let fault = fault(self.steering, watched, stats);
         watched.steered |= now.mode == Mode::Program;
+        if let Some(counted) = watched.counted {
+            watched.span.get_or_insert(Span { from: (now.bytes_acked, counted), to: None });
+        }
         watched.last = now;
         watched.looks += 1;
         if self.fault.is_none() {
@@ -268,7 +300,7 @@ impl Witness {
 
     /// Hears a datapath's event.
     pub fn hear(&mut self, event: &Event) {
-        let Event::Report { flow, program, values, .. } = event else { return };
+        let Event::Report { flow, program, values, at_us, .. } = event else { return };
         if self.earlier.contains(flow) {
             return;
         }
@@ -279,7 +311,14 @@ impl Witness {
         let Some(watched) = self.flows.get_mut(flow) else { return };
         watched.reports += 1;
         if let Some(bytes) = values.first() {
-            watched.counted = Some((watched.counted.map_or(*bytes, |(first, _)| first), *bytes));
+            watched.counted = Some(*bytes);
+            let last = watched.last;
+            if let Some(span) = &mut watched.span
+                && *at_us >= last.sampled_at_us
+                && span.to.is_none_or(|(acked, _)| acked < last.bytes_acked)
+            {
+                span.to = Some((last.bytes_acked, *bytes));
+            }
         }
     }
 
@@ -294,8 +333,8 @@ impl Witness {
     /// # Errors
     /// [`Unproven`].
     pub fn prove_whole(&self, flows: usize, moved_bytes: u64) -> Result<Proof, Unproven> {
-        let counted = |f: &Watched| f.counted.map_or(0, |(_, last)| last.max(0) as u64);
-        self.prove(self.prove_started(flows)?, (moved_bytes, MIN_COVERAGE), counted)
+        let counted = |f: &Watched| f.counted.map_or(0, |bytes| bytes.max(0) as u64);
+        self.prove(self.prove_started(flows)?, moved_bytes, counted)
     }
 
     /// That `flows` flows were steered as they were to be from the first look to the last.
@@ -303,9 +342,9 @@ impl Witness {
     /// # Errors
     /// [`Unproven`].
     pub fn prove_part(&self, flows: usize) -> Result<Proof, Unproven> {
-        let acked = self.flows.values().map(|f| f.last.bytes_acked.saturating_sub(f.first.bytes_acked)).sum();
-        let counted = |f: &Watched| f.counted.map_or(0, |(first, last)| (last - first).max(0) as u64);
-        self.prove(self.prove_steered(flows)?, (acked, MIN_PART_COVERAGE), counted)
+        let acked = self.flows.values().map(|f| f.span.map_or(0, |span| span.acked())).sum();
+        let counted = |f: &Watched| f.span.map_or(0, |span| span.counted());
+        self.prove(self.prove_steered(flows)?, acked, counted)
     }
 
     /// That `flows` flows were steered as they were to be, by programs whose reports somebody else counts, from the first
@@ -354,7 +393,7 @@ impl Witness {
     fn prove(
         &self,
         steered: Proof,
-        (acked, share): (u64, f64),
+        acked: u64,
         counted: impl Fn(&Watched) -> u64,
     ) -> Result<Proof, Unproven> {
         if matches!(self.steering, Steering::Empty(_) | Steering::Native) {
@@ -366,7 +405,9 @@ impl Witness {
         }
         let sum = |of: &dyn Fn(&Watched) -> u64| self.flows.values().map(of).sum::<u64>();
         let proof = steered.and(&Proof::counted("reports", sum(&|f| f.reports))?);
-        let (counted, least) = (sum(&counted), (share * acked as f64) as u64);
+        // Of no bytes any count would be enough.
+        Proof::counted("bytes acknowledged between reports", acked)?;
+        let (counted, least) = (sum(&counted), (MIN_COVERAGE * acked as f64) as u64);
         if counted < least {
             return Err(Unproven::Coverage { counted, acked, least });
         }
@@ -446,6 +487,7 @@ mod tests {
         witness.look(&[stats(Mode::NativeNoProgram, None, 0)]);
         witness.look(&[stats(Mode::Program, Some(UID), 1)]);
         witness.hear(&report(UID, 0));
+        witness.look(&[stats(Mode::Program, Some(UID), 500)]);
         witness.look(&[stats(Mode::Program, Some(UID), 1000)]);
         witness.hear(&report(UID, 999_000));
         witness
@@ -455,7 +497,7 @@ mod tests {
     fn a_flow_that_ran_is_proved_by_its_counts() {
         let proof = healthy(Steering::Program(Some(UID))).prove_whole(1, 1_000_000).unwrap();
         let counts: BTreeMap<_, _> = proof.counts().collect();
-        assert_eq!((counts["packets acknowledged"], counts["reports"], counts["looks"]), (1000, 2, 3));
+        assert_eq!((counts["packets acknowledged"], counts["reports"], counts["looks"]), (1000, 2, 4));
         assert_eq!(counts["bytes that programs counted"], 999_000);
         assert!(healthy(Steering::Program(None)).prove_part(1).is_ok());
     }
@@ -478,7 +520,7 @@ mod tests {
             witness.look(&[stats(mode, Some(UID), 1001)]);
             witness.look(&[stats(Mode::Program, Some(UID), 1002)]);
             let error = witness.prove_whole(1, 1_000_000).unwrap_err();
-            assert!(matches!(error, Unproven::LeftProgram { mode: m, looks: 3, .. } if m == mode), "{error}");
+            assert!(matches!(error, Unproven::LeftProgram { mode: m, looks: 4, .. } if m == mode), "{error}");
         }
     }
 
@@ -489,7 +531,7 @@ mod tests {
         witness.look(&[stats(Mode::Program, Some(UID), 2000)]);
         witness.hear(&report(UID, 1_100_000));
         let error = witness.prove_part(1).unwrap_err();
-        assert_eq!(error, Unproven::Coverage { counted: 1_100_000, acked: 2_000_000, least: 1_500_000 });
+        assert_eq!(error, Unproven::Coverage { counted: 1_100_000, acked: 1_500_000, least: 1_350_000 });
         assert!(witness.prove_whole(1, 1_200_000).is_ok());
     }
 

@@ -347,13 +347,7 @@ impl Agent {
         handle.define_slot(0, snapshot.shape())?;
         handle.push(0, &snapshot.image(&DeployOptions::ONLY), Part::Active)?;
         handle.install(UID, &program)?;
-        let counts = program.reg("Report.acked").is_some();
-        let steering = match (program.policy_inputs() > 0, counts) {
-            (true, _) => proof::Steering::Policy(Some(UID)),
-            (false, true) => proof::Steering::Program(Some(UID)),
-            (false, false) => proof::Steering::Empty(UID),
-        };
-        Ok(agent(handle, Some(fields), steering, counts))
+        Ok(agent(handle, Some(fields), proved_by(&program), counts(&program)))
     }
 
     /// That its flow, of which `moved_bytes` have arrived, was steered as it is to be.
@@ -390,6 +384,20 @@ impl Agent {
     }
 }
 
+/// Whether a program counts what is acknowledged, and reports it.
+fn counts(program: &Program) -> bool {
+    program.reg("Report.acked").is_some()
+}
+
+/// What shows that a program ran: decisions where it asks, a history alone decides nothing; else what it counts.
+fn proved_by(program: &Program) -> proof::Steering {
+    match (program.policy_slots().is_empty(), counts(program)) {
+        (false, _) => proof::Steering::Policy(Some(UID)),
+        (true, true) => proof::Steering::Program(Some(UID)),
+        (true, false) => proof::Steering::Empty(UID),
+    }
+}
+
 /// Aurora's shipped snapshot.
 pub fn aurora() -> Result<Snapshot, BenchError> {
     let policies = Aurora::default().policies();
@@ -417,4 +425,19 @@ pub fn reno_fields(program: &Program) -> Vec<(Field, i64)> {
     Reno::default().flow(&info, &mut control);
     let named = control.requests().flat_map(|request| request.fields);
     named.filter_map(|(name, value)| program.reg(name).map(|reg| (Field::Reg(reg), *value))).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::quic::ack::{ASK, EMPTY, REMEMBER};
+
+    #[test]
+    fn only_a_program_that_asks_is_proved_by_decisions() {
+        let by = |source: &str| proved_by(&compile(source).unwrap());
+        assert_eq!(by(ASK), proof::Steering::Policy(Some(UID)));
+        assert_eq!([by(REMEMBER), by(EMPTY)], [proof::Steering::Empty(UID); 2]);
+        assert_eq!(by(Reno::default().programs()[0].source), proof::Steering::Program(Some(UID)));
+    }
 }
