@@ -115,8 +115,14 @@ pub(crate) struct Sender {
     lost_unreported: u64,
     rto_at_ns: Option<u64>,
     overdue_at_ns: Option<u64>,
-    /// Whether it probes for lost tails (RFC 8985, section 7).
-    probes: bool,
+    /// Whether it finds losses by time as RACK does and probes for lost tails (RFC 8985).
+    rack: bool,
+    /// Delivered with a hole before them, and not yet in order (`tp->sacked_out`).
+    sacked: u64,
+    /// RTT of the last ACK's newest packet (`rack.rtt_us`).
+    newest_rtt_ns: u64,
+    /// Whether a segment arrived after one that had been sent later (`tp->reord_seen`).
+    reordered: bool,
     probe_at_ns: Option<u64>,
     /// No further probe until `una` reaches the segment.
     probed_until: Option<u64>,
@@ -135,8 +141,8 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// A sender whose retransmission timeout exceeds the RTT by at least this; `probes`: with tail loss probes.
-    pub(crate) fn new(min_rto_ns: u64, probes: bool) -> Sender {
+    /// A sender whose retransmission timeout exceeds the RTT by at least this; `rack`: as in RFC 8985, not as in RFC 9002.
+    pub(crate) fn new(min_rto_ns: u64, rack: bool) -> Sender {
         Sender {
             una: 0,
             segments: VecDeque::new(),
@@ -150,7 +156,10 @@ impl Sender {
             lost_unreported: 0,
             rto_at_ns: None,
             overdue_at_ns: None,
-            probes,
+            rack,
+            sacked: 0,
+            newest_rtt_ns: 0,
+            reordered: false,
             probe_at_ns: None,
             probed_until: None,
             rates: RateSampler::default(),
@@ -179,12 +188,14 @@ impl Sender {
             let Some(stamp) = transmission.map(|t| t.stamp) else { continue };
             oldest = oldest.filter(|s| s.sent_ns <= stamp.sent_ns).or(Some(stamp));
             newest = newest.filter(|s| s.sent_ns > stamp.sent_ns).or(Some(stamp));
+            self.reordered |= self.largest_delivered_tx.is_some_and(|largest| delivery.tx < largest);
             self.largest_delivered_tx = self.largest_delivered_tx.max(Some(delivery.tx));
         }
         if bytes > 0 {
             // As in Linux (`tcp_clean_rtx_queue`): what an ACK waited for counts in the smoothed RTT, not in the sample.
             if let (Some(oldest), Some(newest)) = (oldest, newest) {
                 acked.rtt_ns = Some(now_ns - newest.sent_ns);
+                self.newest_rtt_ns = now_ns - newest.sent_ns;
                 self.rtt.sample(now_ns - oldest.sent_ns, now_ns - newest.sent_ns);
             }
             let sample = self.rates.on_delivered(now_ns, bytes, newest, self.rtt.min_ns());
@@ -211,6 +222,7 @@ impl Sender {
         } else {
             acked.misordered_packets += 1;
             acked.misordered_bytes += bytes;
+            self.sacked += 1;
         }
         if delivery.marked {
             acked.marked_packets += 1;
@@ -339,11 +351,14 @@ impl Sender {
     }
 
     fn advance(&mut self) {
+        let first = self.una;
         while let Some(segment) = self.segments.front().filter(|s| s.state == State::Delivered) {
             self.bytes_acked += u64::from(segment.payload_bytes);
             self.segments.pop_front();
             self.una += 1;
         }
+        // All but the one that filled the hole.
+        self.sacked = self.sacked.saturating_sub((self.una - first).saturating_sub(1));
         if self.recovery.is_some_and(|(_, until)| self.una >= until) {
             self.recovery = None;
         }
@@ -353,12 +368,13 @@ impl Sender {
     fn find_losses(&mut self, now_ns: u64) -> bool {
         self.overdue_at_ns = None;
         let before = self.lost_packets;
-        let delay_ns = self.rtt.loss_delay_ns();
+        let delay_ns = if self.rack { self.rack_delay_ns() } else { self.rtt.loss_delay_ns() };
         while let Some(first) = self.transmissions.front() {
             if first.in_flight {
                 let Some(largest) = self.largest_delivered_tx.filter(|tx| self.first_tx < *tx) else { break };
                 let overdue_at_ns = first.stamp.sent_ns + delay_ns;
-                if self.first_tx + DUP_THRESHOLD > largest && overdue_at_ns > now_ns {
+                let passed_by = !self.rack && self.first_tx + DUP_THRESHOLD <= largest;
+                if !passed_by && overdue_at_ns > now_ns {
                     self.overdue_at_ns = Some(overdue_at_ns);
                     break;
                 }
@@ -370,6 +386,13 @@ impl Sender {
             self.recovery = Some((Recovery::Fast, self.next_seq()));
         }
         found
+    }
+
+    /// How long after it was sent a packet is lost if a later one was delivered (`tcp_rack_reo_wnd` in Linux's tcp_recovery.c).
+    fn rack_delay_ns(&self) -> u64 {
+        let at_once = !self.reordered && (self.recovery.is_some() || self.sacked >= DUP_THRESHOLD);
+        let window_ns = (self.rtt.min_ns() / 4).min(self.rtt.srtt_ns() / 8);
+        if at_once { 0 } else { self.newest_rtt_ns + window_ns }
     }
 
     /// Forgets the first transmission; what was still in flight of it is lost.
@@ -403,7 +426,7 @@ impl Sender {
     fn arm_probe(&mut self, now_ns: u64) {
         self.probed_until = self.probed_until.filter(|until| self.una < *until);
         let calm = self.recovery.is_none() && self.probed_until.is_none() && self.in_flight_packets > 0;
-        self.probe_at_ns = (self.probes && calm).then(|| {
+        self.probe_at_ns = (self.rack && calm).then(|| {
             let slack_ns = if self.in_flight_packets == 1 { MIN_RTO_NS } else { MIN_PROBE_NS };
             let at_ns = now_ns + 2 * self.rtt.srtt_ns() + slack_ns;
             self.rto_at_ns.map_or(at_ns, |rto_at_ns| at_ns.min(rto_at_ns.saturating_sub(1)))
@@ -488,10 +511,35 @@ mod tests {
         assert_eq!((next.lost_packets, next.was_timeout), (1, false), "told on the next ACK");
     }
 
+    /// RFC 8985, section 6.2, step 4: three packets above the hole, or a recovery under way, need no further wait.
+    #[test]
+    fn rack_waits_for_a_quarter_of_the_rtt_but_not_in_recovery() {
+        let mut s = sent(8);
+        s.rack = true;
+        // Packet 0 is lost: one later delivery is not enough.
+        assert_eq!(s.on_ack(80 * MS, &ack(1)).lost_packets, 0);
+        // Sent at 0; RTT 79 ms; a quarter of the smallest RTT is more than an eighth of the smoothed one.
+        assert_eq!(s.overdue_at_ns, Some(79 * MS + 79 * MS / 8));
+        assert_eq!(s.on_ack(82 * MS, &ack(3)).lost_packets, 0, "two holes, two above");
+        let third = s.on_ack(83 * MS, &ack(4));
+        assert_eq!((third.lost_packets, s.recovery()), (2, Some(Recovery::Fast)), "both");
+        // In recovery the first later delivery is enough, of retransmissions too.
+        assert_eq!(s.send(84 * MS, BYTES).map(|o| (o.seq, o.tx)), Some((0, 8)));
+        assert_eq!(s.send(85 * MS, BYTES).map(|o| (o.seq, o.tx)), Some((2, 9)));
+        assert_eq!(s.on_ack(165 * MS, &retransmitted(2, 9)).lost_packets, 4, "5, 6, 7, and 0 again");
+        // What is reordered is waited for.
+        let mut s = sent(8);
+        s.rack = true;
+        s.on_ack(80 * MS, &ack(2));
+        s.on_ack(81 * MS, &ack(1));
+        assert_eq!(s.on_ack(82 * MS, &[4, 5, 6].map(|seq| ack(seq)[0])).lost_packets, 0);
+        assert!(s.overdue_at_ns.is_some_and(|at_ns| at_ns > 82 * MS));
+    }
+
     #[test]
     fn a_silent_tail_is_probed_once() {
         let mut s = sent(3);
-        s.probes = true;
+        s.rack = true;
         s.on_ack(40 * MS, &ack(0));
         // Two round trips of 40 ms, and two jiffies.
         assert_eq!(s.deadline_ns(), Some(128 * MS));
