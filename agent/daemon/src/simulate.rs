@@ -6,7 +6,7 @@ use ccplane_netsim::trace::Trace;
 use ccplane_netsim::{Capacity, LinkConfig};
 use ccplane_report::{self as report, Flow, Sample, Totals};
 use ccplane_runner::sim::{self, SimFlow, SimulateError, Simulation};
-use ccplane_sim::{SimDatapath, Source};
+use ccplane_sim::{SimDatapath, Source, Stack};
 use std::sync::Arc;
 
 /// Flows of one simulation.
@@ -50,6 +50,7 @@ pub(crate) fn run(
         start_us: 0,
         stop_us: None,
         extra_delay_us: 0,
+        stack: Stack::default(),
     };
     let duration_us = scenario.duration_ms * 1000;
     let simulation = Simulation {

@@ -21,6 +21,8 @@
 //!    for as long as it is that size. At each invocation, after what was staged, a register that holds the size of the
 //!    invocation before becomes that of now; one that its program's start left at the size of the flow's start does too.
 //!    (Datapaths of the [full language](Capabilities::full_language); a stock CCP one cannot.)
+//! 9. What leaves at once follows rate and queue: below 24 Mb/s a paced flow whose queue (smoothed less smallest RTT, times its
+//!    rate) holds less than four segments sends them one by one, so that a link with room for one packet loses none.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

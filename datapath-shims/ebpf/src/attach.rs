@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::btf::{self, Btf, BtfError};
 use crate::error::{EbpfError, os};
-use crate::kernel::{Kernel, OPS};
+use crate::kernel::{Kernel, MIN_TSO_SEGS, OPS};
 use crate::layout::{LAYOUT_VERSION, ctl};
 use crate::maps::{OpenMaps, page_bytes};
 use crate::options::Options;
@@ -57,7 +57,8 @@ fn register(
         Ok(())
     };
     let mut loaded = Vec::new();
-    for member in OPS {
+    let has = |member| btf.func_member("tcp_congestion_ops", member).is_ok();
+    for member in OPS.into_iter().filter(|member| *member != MIN_TSO_SEGS || has(member)) {
         let insns = tcp::member(member, kernel, maps.fds())?;
         let (index, _) = btf.func_member("tcp_congestion_ops", member)?;
         let to = AttachTo { btf_id: kernel.ops_type, expected: index };

@@ -91,8 +91,11 @@ const SAMPLE_FIELDS: &[(&str, &str)] = &[
     ("rs.acked_sacked", "acked_sacked"),
 ];
 
-/// The struct_ops members that we fill; `cong_control` is the last.
-pub const OPS: [&str; 6] = ["init", "release", "ssthresh", "undo_cwnd", "set_state", "cong_control"];
+/// The struct_ops members that we fill, those that not every kernel has first; `cong_control` is the last.
+pub const OPS: [&str; 7] =
+    [MIN_TSO_SEGS, "init", "release", "ssthresh", "undo_cwnd", "set_state", "cong_control"];
+/// Kernels with another hook in its place keep their own trains.
+pub const MIN_TSO_SEGS: &str = "min_tso_segs";
 const OPS_STRUCT: &str = "tcp_congestion_ops";
 
 impl Kernel {

@@ -104,6 +104,8 @@ pub enum Stack {
     /// As Linux: in trains for segmentation offload, of a millisecond's bytes but two segments at least, which leave together and are
     /// paced as one; with tail loss probes (RFC 8985, section 7).
     Linux,
+    /// As Linux under our BPF datapath: trains may be of one segment where the rate is low and the queue short.
+    Steered,
 }
 
 /// One flow.

@@ -4,7 +4,7 @@ use crate::config::{FlowConfig, HEADER_BYTES, MAX_SAMPLES, Pacing, Source, Stack
 use crate::program::Installed;
 use crate::reduction::Reduction;
 use crate::sender::{Acked, Expired, Recovery, Sender};
-use crate::trains::{Situation, Trains, most_segments, quota};
+use crate::trains::{PAIR, Situation, Trains, least_segments, most_segments, quota};
 use ccplane_contract::{Field, FlowId, FlowInfo, FlowStats, Mode, ProgramUid, SlotTable};
 use ccplane_engine::helm::Helm;
 use ccplane_engine::steering::Staged;
@@ -77,7 +77,8 @@ pub(crate) struct Flow {
     has_backlog: bool,
     /// When the last packet left, and its payload.
     last_sent: Option<(u64, u64)>,
-    /// Of [`Stack::Linux`].
+    stack: Stack,
+    /// Of stacks that are Linux's.
     trains: Option<Trains>,
     /// A tail loss probe is to be sent, whatever the window.
     probe_due: bool,
@@ -107,7 +108,7 @@ impl Flow {
             ended_us: None,
             pacing: config.pacing,
             index,
-            sender: Sender::new(u64::from(config.min_rto_us) * 1000, config.stack == Stack::Linux),
+            sender: Sender::new(u64::from(config.min_rto_us) * 1000, config.stack != Stack::Segments),
             helm: Helm::new(cwnd_packets, config.mss_bytes),
             staged: Staged::default(),
             policy: FlowPolicy::default(),
@@ -115,7 +116,8 @@ impl Flow {
             reduction: Reduction::default(),
             has_backlog: false,
             last_sent: None,
-            trains: (config.stack == Stack::Linux).then(Trains::default),
+            stack: config.stack,
+            trains: (config.stack != Stack::Segments).then(Trains::default),
             probe_due: false,
         }
     }
@@ -310,7 +312,12 @@ impl Flow {
         let rate = self.pacing_rate();
         let sizing_rate = if rate > 0 { rate } else { self.window_rate() };
         let (min_rtt_us, mss_bytes) = (self.sender.rtt.min_ns() / 1000, u64::from(self.mss_bytes));
-        let most_segments = most_segments(sizing_rate, min_rtt_us, mss_bytes);
+        let queue_us = (self.sender.rtt.srtt_ns() / 1000).saturating_sub(min_rtt_us);
+        let least = match self.stack {
+            Stack::Steered => least_segments(sizing_rate, queue_us, mss_bytes),
+            Stack::Segments | Stack::Linux => PAIR,
+        };
+        let most_segments = most_segments(sizing_rate, min_rtt_us, mss_bytes, least);
         while self.has_backlog && self.sender.in_flight_packets < self.window_packets {
             if rate > 0 && trains.due_ns() > now_ns {
                 net.set_timer(self.index, PACING_TIMER, Some(trains.due_ns()));

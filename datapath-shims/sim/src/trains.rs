@@ -5,7 +5,11 @@ const NS_PER_MS: u64 = 1_000_000;
 /// `sk_pacing_shift`'s default: a train is what leaves in about a millisecond.
 const PACING_SHIFT: u32 = 10;
 /// `tcp_min_tso_segs`' default.
-const MIN_SEGMENTS: u64 = 2;
+pub(crate) const PAIR: u64 = 2;
+/// At this rate, bytes per second, two segments of 1500 bytes are a millisecond's.
+const PAIRED_BYTES_PER_S: u64 = 3_000_000;
+/// Segments that a steered flow's queue holds before they leave in pairs.
+const PAIRED_QUEUE_SEGMENTS: u64 = 4;
 /// `tcp_tso_rtt_log`'s default: where the RTT is short, trains are long.
 const TSO_RTT_LOG: u32 = 9;
 /// `sk_gso_max_size` of a device that takes IPv4 trains of 64 KiB.
@@ -15,14 +19,22 @@ const WIN_DIVISOR: u64 = 3;
 /// Segments at a flow's start that are not paced.
 const UNPACED_SEGMENTS: u64 = 10;
 
-/// Most segments of a train at this rate in bytes a second (`tcp_tso_autosize`).
-pub(crate) fn most_segments(bytes_per_s: u64, min_rtt_us: u64, mss_bytes: u64) -> u64 {
+/// Least segments of a steered flow's train, as `min_tso_segs` of our BPF datapath (`tcp.rs`) has them.
+pub(crate) fn least_segments(bytes_per_s: u64, queue_us: u64, mss_bytes: u64) -> u64 {
+    let queued_bytes = bytes_per_s.saturating_mul(queue_us) / 1_000_000;
+    let paired = bytes_per_s >= PAIRED_BYTES_PER_S
+        || queue_us > 0 && queued_bytes >= PAIRED_QUEUE_SEGMENTS * mss_bytes;
+    if paired { PAIR } else { 1 }
+}
+
+/// Most segments of a train, and no fewer than `least`, at this rate in bytes a second (`tcp_tso_autosize`).
+pub(crate) fn most_segments(bytes_per_s: u64, min_rtt_us: u64, mss_bytes: u64, least: u64) -> u64 {
     let further = match min_rtt_us >> TSO_RTT_LOG {
         shift @ 0..32 => GSO_MAX_BYTES >> shift,
         _ => 0,
     };
     let bytes = ((bytes_per_s >> PACING_SHIFT) + further).min(GSO_MAX_BYTES);
-    (bytes / mss_bytes.max(1)).max(MIN_SEGMENTS)
+    (bytes / mss_bytes.max(1)).max(least)
 }
 
 /// Segments that a train may have where so many are in flight (`tcp_cwnd_test`): half of the window at most.
@@ -90,11 +102,19 @@ mod tests {
 
     #[test]
     fn trains_are_a_millisecond_long_and_two_segments_at_least() {
-        let segments = |mbit: u64, rtt_ms: u64| most_segments(mbit * 125_000, rtt_ms * 1000, MSS);
+        let segments = |mbit: u64, rtt_ms: u64| most_segments(mbit * 125_000, rtt_ms * 1000, MSS, PAIR);
         // 12 Mb/s: 1464 bytes in 1/1024 s.
         assert_eq!((segments(12, 40), segments(48, 40), segments(1000, 40)), (2, 4, 45));
         // 4 ms are 7 times 512 us: 512 bytes more. Below 512 us, all of 64 KiB.
         assert_eq!((segments(12, 4), segments(12, 1), segments(12, 0)), (2, 23, 45));
+    }
+
+    #[test]
+    fn steered_flows_leave_in_pairs_where_the_rate_or_the_queue_has_room() {
+        let least = |mbit: u64, queue_ms: u64| least_segments(mbit * 125_000, queue_ms * 1000, MSS);
+        // 12 Mb/s: 4 segments are 3.9 ms.
+        assert_eq!([(12, 0), (12, 3), (12, 4), (23, 0), (24, 0)].map(|(r, q)| least(r, q)), [1, 1, 2, 1, 2]);
+        assert_eq!(most_segments(1_500_000, 40_000, MSS, 1), 1);
     }
 
     #[test]

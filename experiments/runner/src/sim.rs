@@ -41,8 +41,6 @@ pub struct Simulation {
     pub agent_latency_us: u64,
     /// Least that retransmission timeouts exceed the RTT by, microseconds.
     pub min_rto_us: u32,
-    /// How senders hand segments over.
-    pub stack: Stack,
     /// In order of their start.
     pub flows: Vec<SimFlow>,
     /// Traffic without congestion control beside them.
@@ -81,7 +79,6 @@ impl Simulation {
             seed,
             agent_latency_us: 0,
             min_rto_us: DEFAULT_MIN_RTO_US,
-            stack: Stack::default(),
             flows: Vec::new(),
             cross: Vec::new(),
             changes: Vec::new(),
@@ -104,6 +101,8 @@ pub struct SimFlow {
     pub stop_us: Option<u64>,
     /// Delay before the link, microseconds.
     pub extra_delay_us: u64,
+    /// How it hands segments over.
+    pub stack: Stack,
 }
 
 /// What has been simulated.
@@ -238,7 +237,7 @@ fn add(
 ) -> Result<FlowId, SimError> {
     let mut config = FlowConfig::new(flow.source, simulation.return_delay_us);
     config.min_rto_us = simulation.min_rto_us;
-    config.stack = simulation.stack;
+    config.stack = flow.stack;
     config.start_us = flow.start_us;
     config.path.links = vec![flow.link];
     config.path.access_delay_ns = flow.extra_delay_us * 1000;
@@ -262,6 +261,7 @@ mod tests {
             start_us,
             stop_us,
             extra_delay_us: 0,
+            stack: Stack::default(),
         };
         let flows = vec![flow("reno", 0, None), flow("cubic", 2_000_000, Some(6_000_000))];
         Simulation { links: vec![link], flows, ..Simulation::new(20_000, 10_000_000, 1) }

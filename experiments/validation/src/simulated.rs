@@ -21,7 +21,8 @@ pub fn simulate(scenario: &Scenario) -> Result<Outcome, Error> {
     let mut config = SimConfig::new(vec![link(scenario)], 1);
     config.sample_every_us = SAMPLE_EVERY_US;
     let mut sim = SimDatapath::new(config)?;
-    let flow = FlowConfig { stack: Stack::Linux, ..FlowConfig::new(Source::Bulk, scenario.one_way_delay_us) };
+    let flow =
+        FlowConfig { stack: Stack::Steered, ..FlowConfig::new(Source::Bulk, scenario.one_way_delay_us) };
     let flow = sim.add_flow(&flow)?;
     let mut core = core(Rules::all(&scenario.algorithm), Config::default().heartbeat_us)?;
     core.attach(SIM, sim.capabilities(), 0).map_err(|e| Error::Core(e.to_string()))?;

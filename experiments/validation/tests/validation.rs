@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use ccplane_netsim::trace::Trace;
-use ccplane_testing::{missed, tried};
+use ccplane_testing::{missed, tried, within_tries};
 use ccplane_validation::{Capacity, Error, Outcome, Scenario, emulate, simulate};
 use std::path::Path;
 
@@ -104,4 +104,30 @@ fn what_there_is_not_is_refused() {
     let scenario = Scenario { algorithm: "nothing".into(), ..scenarios().remove(0) };
     assert_eq!(simulate(&scenario).unwrap_err().to_string(), "no algorithm `nothing`");
     assert!(matches!(emulate(&[scenario], "c"), Err(Error::NoAlgorithm(_))));
+}
+
+/// Behind room for one packet half of each pair would be lost: a flow whose queue is short leaves in single segments.
+#[test]
+fn a_paced_flow_fills_a_link_whose_queue_holds_one_packet() {
+    const CHECK: &str = "a_paced_flow_fills_a_link_whose_queue_holds_one_packet";
+    const TRIES: u32 = 4;
+    let scenario = Scenario {
+        name: "copa, 12 Mb/s, 20 ms, 1 packet".to_owned(),
+        algorithm: "copa".to_owned(),
+        capacity: Capacity::Rate(12_000_000),
+        one_way_delay_us: 10_000,
+        queue_packets: 1,
+        from_us: 2_000_000,
+        until_us: 8_000_000,
+    };
+    within_tries(CHECK, TRIES, |n| match emulate(std::slice::from_ref(&scenario), &format!("d{n}")) {
+        Err(Error::Missing(what)) => {
+            ccplane_testing::skipped(CHECK, what);
+            Ok(())
+        }
+        outcomes => {
+            let mbit = outcomes.unwrap()[0].throughput_bit_per_s(&scenario) / 1e6;
+            if mbit > 6.0 { Ok(()) } else { Err(format!("{mbit:.2} Mb/s of 12")) }
+        }
+    });
 }

@@ -6,7 +6,7 @@ use super::mailbox::LoopId;
 use ccplane_core::Core;
 use ccplane_netsim::{Capacity, CrossConfig, CrossPattern, LinkChange, LinkConfig, QueueLimit};
 use ccplane_runner::sim::{Beside, SimChange, SimFlow, Simulation, run_beside};
-use ccplane_sim::Source;
+use ccplane_sim::{Source, Stack};
 
 const S: u64 = 1_000_000;
 
@@ -68,6 +68,8 @@ impl Busy {
             source,
             start_us,
             stop_us,
+            extra_delay_us: 0,
+            stack: Stack::default(),
         };
         let mut flows: Vec<SimFlow> =
             (0..self.flows as u64).map(|n| flow(algorithm, Source::Bulk, n * S / 2, None)).collect();

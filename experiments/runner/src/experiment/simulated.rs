@@ -6,7 +6,7 @@ use ccplane_alg::{Algorithm, configure};
 use ccplane_contract::Mode;
 use ccplane_netsim::workload::Arrival;
 use ccplane_netsim::{self as netsim, Capacity, Ingress, LinkChange, LinkConfig, LinkStats, QueueLimit};
-use ccplane_results::{AgentUse, Completion, Completions, Flow, LinkUse, Measured, Series};
+use ccplane_results::{AgentUse, Completion, Completions, Datapath, Flow, LinkUse, Measured, Series};
 use ccplane_sim::{SimDatapath, Source, Stack};
 
 use super::agents::Agents;
@@ -66,6 +66,8 @@ fn algorithms(job: &Job<'_>) -> Result<Vec<Arc<dyn Algorithm>>> {
 fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
     let plan = job.plan;
     let link = &job.scenario.link;
+    let emulated = job.scenario.simulator.emulated;
+    let (ours, kernels) = if emulated { (Stack::Steered, Stack::Linux) } else { Default::default() };
     let flow = |algorithm: &str, source, start_us, stop_us| SimFlow {
         algorithm: algorithm.to_owned(),
         link: 0,
@@ -73,6 +75,7 @@ fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
         start_us,
         stop_us,
         extra_delay_us: 0,
+        stack: ours,
     };
     let mut flows = Vec::new();
     let mut duration_us = plan.duration_ms * 1000;
@@ -97,18 +100,20 @@ fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
     for background in &job.scenario.background {
         for _ in 0..background.flows {
             let (start_us, stop_us) = (background.start_ms * 1000, background.stop_ms * 1000);
-            flows.push(flow(&background.algorithm, Source::Bulk, start_us, Some(stop_us)));
+            let stack = if background.datapath == Datapath::Kernel { kernels } else { ours };
+            let rival = flow(&background.algorithm, Source::Bulk, start_us, Some(stop_us));
+            flows.push(SimFlow { stack, ..rival });
         }
     }
     for (short, arrivals) in job.scenario.short.iter().zip(job.short_arrivals()) {
-        let one = |a: Arrival| {
-            flow(&short.algorithm, Source::Bytes(a.bytes), a.start_us, Some(short.stop_ms * 1000))
+        let one = |a: Arrival| SimFlow {
+            stack: kernels,
+            ..flow(&short.algorithm, Source::Bytes(a.bytes), a.start_us, Some(short.stop_ms * 1000))
         };
         flows.extend(arrivals.into_iter().map(one));
     }
     flows.sort_by_key(|f| f.start_us);
     let cross = job.scenario.datagrams.iter().map(Datagrams::source).collect();
-    let emulated = job.scenario.simulator.emulated;
     let back = way_back(link, emulated);
     let return_delay_us = if back.is_some() { 0 } else { link.delay_us };
     Simulation {
@@ -117,7 +122,6 @@ fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
         sample_every_us: plan.sample_ms * 1000,
         agent_latency_us: job.scenario.simulator.agent_latency_us,
         min_rto_us: job.scenario.simulator.min_rto_us,
-        stack: if emulated { Stack::Linux } else { Stack::Segments },
         flows,
         cross,
         changes: changes(link),
