@@ -614,6 +614,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
 
+    /// Run nothing: draw the plots of one scenario of the results that are there. Reports of more than 1,000 runs come without plots.
+    #[arg(long, value_name = "SCENARIO", conflicts_with_all = ["check", "force", "json"])]
+    pub(crate) plots: Option<String>,
+
     /// Repeats, in place of the plan's. Raised, the runs that are there count.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeats: Option<u32>,

@@ -50,6 +50,9 @@ pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<E
     if args.check {
         return print(&checked(&plan)).map(|()| ExitCode::SUCCESS);
     }
+    if let Some(scenario) = &args.plots {
+        return plots(args, &plan, scenario);
+    }
     if !plan.left_out.is_empty() {
         let names = plan.left_out.join(", ");
         eprintln!(
@@ -73,6 +76,27 @@ pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<E
     let ended = experiment::run(&plan, &options, algorithms, &mut agents, &stopped, &mut progress)
         .map_err(Failure::runtime)?;
     finish(args, &plan, &ended)
+}
+
+/// Draws one scenario of the results that are there.
+fn plots(args: &RunArgs, plan: &Plan, scenario: &str) -> Result<ExitCode, Failure> {
+    let results = ccplane_results::read(&results_path(&args.results, plan)).map_err(Failure::input)?;
+    let directory = args.report.as_ref().unwrap_or(&args.results);
+    let files = ccplane_report::experiment::write_scenario(&results, scenario, directory, &plan.name);
+    match files.map_err(Failure::runtime)? {
+        Some(files) => print(&format!("{}\n", files.html.display())).map(|()| ExitCode::SUCCESS),
+        None => {
+            let known = results.header.scenarios.iter().take(10).map(|s| s.name.clone()).collect();
+            Err(Failure::input(NoScenario { found: scenario.to_owned(), known }))
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("no scenario is called `{found}`; the first are {}", .known.join(", "))]
+struct NoScenario {
+    found: String,
+    known: Vec<String>,
 }
 
 fn overrides(args: &RunArgs) -> Overrides {

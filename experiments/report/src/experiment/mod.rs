@@ -20,12 +20,15 @@ mod view;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ccplane_results::Results;
+use ccplane_results::{Header, Results};
 
 use crate::ReportError;
 use crate::draw::{Figure, png, scene, svg};
 
 pub use verdicts::{Compared, comparisons};
+
+/// Results of more runs than this are not drawn: their report has tables only, and [`write_scenario`] draws what is asked for.
+pub const MAX_DRAWN_RUNS: usize = 1000;
 
 /// The files of a report.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,10 +37,10 @@ pub struct Files {
     pub html: PathBuf,
     /// One row for each run and flow, with all its figures.
     pub csv: PathBuf,
-    /// One row for each sample of each flow.
-    pub series_csv: PathBuf,
-    /// One row for each short flow that completed.
-    pub fct_csv: PathBuf,
+    /// One row for each sample of each flow; of reports that are drawn.
+    pub series_csv: Option<PathBuf>,
+    /// One row for each short flow that completed; of reports that are drawn.
+    pub fct_csv: Option<PathBuf>,
     /// Each chart of the page twice: as SVG, then as PNG. All in the folder `NAME-charts`.
     pub charts: Vec<PathBuf>,
 }
@@ -45,37 +48,62 @@ pub struct Files {
 /// The page alone, as one HTML text. Its links are to the files that [`write`] puts beside it for a report of that `name`.
 #[must_use]
 pub fn html(results: &Results, name: &str) -> String {
-    page::page(&view::View::new(results), name).0
+    page::page(&view::View::new(results), name, is_drawn(results)).0
 }
 
 /// Writes the report of `results` into `dir`, which is made if it is not there: `NAME.html`, `NAME.csv`, `NAME-series.csv`,
 /// `NAME-fct.csv` and, in `NAME-charts`, each chart as SVG and PNG. A former report's files are written over, and its charts
-/// removed.
+/// removed. Of more than [`MAX_DRAWN_RUNS`] runs: `NAME.html` and `NAME.csv`.
 ///
 /// # Errors
 /// `Io` names the file; `Picture` the chart.
 pub fn write(results: &Results, dir: &Path, name: &str) -> Result<Files, ReportError> {
+    let drawn = is_drawn(results);
     let view = view::View::new(results);
-    let (html, figures) = page::page(&view, name);
+    let (html, figures) = page::page(&view, name, drawn);
     let charts = dir.join(page::Drawing::folder(name));
     make_folder(dir)?;
     clear(&charts)?;
     let mut files = Files {
         html: dir.join(format!("{name}.html")),
         csv: dir.join(format!("{name}.csv")),
-        series_csv: dir.join(format!("{name}-series.csv")),
-        fct_csv: dir.join(format!("{name}-fct.csv")),
+        series_csv: drawn.then(|| dir.join(format!("{name}-series.csv"))),
+        fct_csv: drawn.then(|| dir.join(format!("{name}-fct.csv"))),
         charts: Vec::new(),
     };
     put(&files.html, html.as_bytes())?;
     put(&files.csv, export::runs(results).as_bytes())?;
-    put(&files.series_csv, export::series(results).as_bytes())?;
-    put(&files.fct_csv, export::completions(results).as_bytes())?;
+    if let Some(path) = &files.series_csv {
+        put(path, export::series(results).as_bytes())?;
+    }
+    if let Some(path) = &files.fct_csv {
+        put(path, export::completions(results).as_bytes())?;
+    }
     if !figures.is_empty() {
         make_folder(&charts)?;
     }
     files.charts = write_charts(&figures, &charts)?;
     Ok(files)
+}
+
+/// Writes the report of one scenario of `results`, as [`write`] does, with its plots; `None` if there is none of that name.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_scenario(
+    results: &Results,
+    scenario: &str,
+    dir: &Path,
+    name: &str,
+) -> Result<Option<Files>, ReportError> {
+    let Some(only) = results.header.scenarios.iter().find(|s| s.name == scenario) else { return Ok(None) };
+    let header = Header { scenarios: vec![only.clone()], ..results.header.clone() };
+    let runs = results.runs.iter().filter(|run| run.scenario == scenario).cloned().collect();
+    write(&Results { header, runs }, dir, &format!("{name}-{}", charts::slug(scenario))).map(Some)
+}
+
+fn is_drawn(results: &Results) -> bool {
+    results.runs.len() <= MAX_DRAWN_RUNS
 }
 
 /// Pictures take the most time: each processor draws a part.

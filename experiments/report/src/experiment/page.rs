@@ -21,12 +21,14 @@ pub struct Drawing {
     name: String,
     /// Every chart on the page, in its order.
     pub figures: Vec<Figure>,
+    /// Whether scenarios have charts.
+    drawn: bool,
 }
 
 impl Drawing {
     /// Of the report `name`.
-    pub fn new(name: &str) -> Self {
-        Self { name: name.into(), figures: Vec::new() }
+    pub fn new(name: &str, drawn: bool) -> Self {
+        Self { name: name.into(), figures: Vec::new(), drawn }
     }
 
     /// The folder of the charts' files, beside the page.
@@ -72,9 +74,9 @@ fn url(name: &str) -> String {
         .collect()
 }
 
-/// The page, and the charts on it.
-pub fn page(view: &View<'_>, name: &str) -> (String, Vec<Figure>) {
-    let mut drawing = Drawing::new(name);
+/// The page, and the charts on it; without those of scenarios where it is not `drawn`.
+pub fn page(view: &View<'_>, name: &str, drawn: bool) -> (String, Vec<Figure>) {
+    let mut drawing = Drawing::new(name, drawn);
     let plan = &view.results.header.plan;
     let title = if plan.title.is_empty() { &plan.name } else { &plan.title };
     let content = html! {
@@ -84,11 +86,17 @@ pub fn page(view: &View<'_>, name: &str) -> (String, Vec<Figure>) {
             @if !plan.about.is_empty() { p.lead { (plan.about) } }
             (facts(view))
         }
+        @if !drawn {
+            p.hint {
+                "So many runs are not drawn. Plots of one scenario: "
+                code { "ccplane run PLAN --plots '" (view.scenarios().first().map_or("SCENARIO", |s| &s.name)) "'" }
+            }
+        }
         (in_short(view))
         @for sweep in view.sweeps() { (sweep_section(view, &sweep, &mut drawing)) }
         (paste(view))
         (runs(view))
-        (footer(view, name))
+        (footer(view, name, drawn))
     };
     (shell::page(title, content), drawing.figures)
 }
@@ -215,6 +223,16 @@ fn scenario_content(view: &View<'_>, index: usize, drawing: &mut Drawing) -> Mar
     if view.all_runs(index).next().is_none() {
         return html! { p.hint { (what.join(" · ")) } p.empty { "No run has ended well." } };
     }
+    if !drawing.drawn {
+        return html! {
+            p.hint { (what.join(" · ")) }
+            (tables::summary(view, &summary(view, index)))
+            @if let Some(table) = tables::stretches(view, index) { (table) }
+            @if charts.has_several_flows() { (tables::fairness(view, index)) }
+            @if let Some(table) = tables::completions(view, index, &charts) { (table) }
+            (notes(view, index))
+        };
+    }
     let by_family = !view.families.is_empty();
     let (over_time, windows) =
         if by_family { (charts.families(), None) } else { (charts.over_time(), charts.windows()) };
@@ -327,7 +345,7 @@ fn runs(view: &View<'_>) -> Markup {
     }
 }
 
-fn footer(view: &View<'_>, name: &str) -> Markup {
+fn footer(view: &View<'_>, name: &str, drawn: bool) -> Markup {
     let header = &view.results.header;
     let host = &header.host;
     let kernel = header.contenders.iter().any(|c| c.datapath == Datapath::Kernel);
@@ -351,9 +369,12 @@ fn footer(view: &View<'_>, name: &str) -> Markup {
                     details { summary { "The plan" } pre { code { (header.plan.source) } } }
                 }
                 p {
-                    "Figures: " a href=(format!("{}.csv", url(name))) { "runs and flows" } ", "
-                    a href=(format!("{}-series.csv", url(name))) { "series" } ", "
-                    a href=(format!("{}-fct.csv", url(name))) { "completion times" } "."
+                    "Figures: " a href=(format!("{}.csv", url(name))) { "runs and flows" }
+                    @if drawn {
+                        ", " a href=(format!("{}-series.csv", url(name))) { "series" } ", "
+                        a href=(format!("{}-fct.csv", url(name))) { "completion times" }
+                    }
+                    "."
                 }
             }
         }

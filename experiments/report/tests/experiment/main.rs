@@ -5,13 +5,15 @@ mod fixture;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use ccplane_report::experiment::{self, Files};
 use ccplane_results::{
     Comparison, Completion, Completions, Contender, Cpu, Datapath, Flow, LinkUse, Measured, Metric, Outcome,
-    Percentiles, Results, Run, Series,
+    Percentiles, Results, Run, Scenario, Series,
 };
 use fixture::{REPEATS, changing, results, whole_plan};
 use proptest::prelude::*;
@@ -235,9 +237,9 @@ fn figures_as_csv() {
     assert_eq!(column(&runs, "run_jain_ppm")[0].len(), 6, "all but fair: 99xxxx");
 
     let Outcome::Ok(first) = &results.runs[0].outcome else { panic!("the first run is good") };
-    let series = rows(&files.series_csv);
+    let series = rows(files.series_csv.as_deref().unwrap());
     assert_eq!(column(&series, "cwnd_pkts")[3], first.flows[0].series.cwnd_pkts[3].to_string());
-    let fct = rows(&files.fct_csv);
+    let fct = rows(files.fct_csv.as_deref().unwrap());
     assert_eq!(fct.len(), 1 + 25 * 400);
 }
 
@@ -274,6 +276,60 @@ fn text_is_escaped_everywhere() {
     for svg in files.charts.iter().filter(|c| c.extension().unwrap() == "svg") {
         assert!(!fs::read_to_string(svg).unwrap().contains("<img"));
     }
+}
+
+/// 5,000 runs of 34 s with samples each 100 ms, of one link each and seven algorithms.
+#[test]
+fn a_large_report_is_small_and_a_scenario_is_drawn_on_demand() {
+    const LINKS: usize = 750;
+    let few = results(|s| s.name.starts_with("fixed"));
+    let Outcome::Ok(measured) = &few.runs[0].outcome else { panic!("the first run is good") };
+    let mut measured = measured.clone();
+    for flow in &mut measured.flows {
+        let series = &mut flow.series;
+        for column in [
+            &mut series.t_ms,
+            &mut series.throughput_bps,
+            &mut series.srtt_us,
+            &mut series.cwnd_pkts,
+            &mut series.pacing_bps,
+        ] {
+            *column = (0..340).map(|n| n * 100).collect();
+        }
+    }
+    let mut results = Results { runs: Vec::new(), ..few.clone() };
+    results.header.plan.repeats = 1;
+    results.header.plan.comparisons.clear();
+    let (scenario, contender) = (few.header.scenarios[0].clone(), few.header.contenders[0].clone());
+    let name = |n: usize| format!("link {n}");
+    results.header.scenarios = (0..LINKS)
+        .map(|n| Scenario { name: name(n), parameters: BTreeMap::new(), ..scenario.clone() })
+        .collect();
+    results.header.contenders =
+        (0..7).map(|n| Contender { name: format!("algorithm {n}"), ..contender.clone() }).collect();
+    for link in 0..LINKS {
+        results.runs.extend((0..7).map(|n| Run {
+            scenario: name(link),
+            contender: format!("algorithm {n}"),
+            outcome: Outcome::Ok(measured.clone()),
+            ..few.runs[0].clone()
+        }));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let begun = Instant::now();
+    let files = experiment::write(&results, dir.path(), "large").unwrap();
+    let took = begun.elapsed();
+    let bytes: u64 = fs::read_dir(dir.path()).unwrap().map(|f| f.unwrap().metadata().unwrap().len()).sum();
+    assert!(took.as_secs() < 30 && bytes < 20_000_000, "{took:?}, {bytes} bytes");
+    assert!(files.charts.is_empty() && files.series_csv.is_none());
+    let page = fs::read_to_string(&files.html).unwrap();
+    assert_sound(&page);
+    assert!(page.contains("link 749") && page.contains("--plots"));
+
+    let drawn = experiment::write_scenario(&results, "link 7", dir.path(), "large").unwrap().unwrap();
+    assert!(drawn.html.ends_with("large-link-7.html") && !drawn.charts.is_empty());
+    assert!(!fs::read_to_string(&drawn.html).unwrap().contains("link 8"));
+    assert!(experiment::write_scenario(&results, "link", dir.path(), "large").unwrap().is_none());
 }
 
 #[test]

@@ -4,6 +4,7 @@ pub mod agents;
 mod cpu;
 mod header;
 mod live;
+mod parallel;
 mod progress;
 mod schedule;
 mod simulated;
@@ -11,6 +12,7 @@ mod stats;
 mod store;
 mod stretches;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -247,7 +249,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Returns how many failed, and whether it was stopped.
+    /// Returns how many failed, and whether it was stopped. Runs that are simulated alone come first, on all cores.
     fn run_all<W: std::io::Write>(
         &mut self,
         store: &mut Store,
@@ -255,25 +257,24 @@ impl Session<'_> {
         stopped: &dyn Fn() -> bool,
         progress: &mut Progress<W>,
     ) -> std::result::Result<(u64, bool), StoreError> {
-        let mut failed = 0;
-        for (n, slot) in self.pending.clone().into_iter().enumerate() {
-            let contender = &self.plan.contenders[slot.contender];
-            let scenario = &self.plan.scenarios[slot.scenario];
-            let label = format!("{}, {}, repeat {}", contender.name, scenario.name, slot.repeat + 1);
-            let tried = store.runs(&scenario.name, &contender.name, slot.repeat).count() as u32;
+        let (simulated, rest): (Vec<Slot>, Vec<Slot>) =
+            self.pending.iter().copied().partition(|slot| self.is_simulated_alone(*slot));
+        let (mut failed, interrupted) = self.run_simulated(&simulated, store, stopped, progress)?;
+        if interrupted {
+            return Ok((failed, true));
+        }
+        for (n, slot) in rest.iter().copied().enumerate() {
+            let tried = self.tried(store, slot);
             let mut ended_well = false;
             for attempt in tried + 1..=tried + ATTEMPTS {
-                let left = self.pending[n..].iter().map(|s| self.expected(*s)).sum();
-                progress.run(label.clone(), self.expected(slot), left);
+                let left = rest[n..].iter().map(|s| self.expected(*s)).sum();
+                progress.run(self.label(slot), self.expected(slot), left);
                 let mut draw = || progress.draw();
                 let mut pulse = Pulse { stopped, draw: &mut draw };
                 let Some(run) = self.attempt(slot, attempt, agents, &mut pulse) else {
                     return Ok((failed, true));
                 };
-                ended_well = matches!(run.outcome, Outcome::Ok(_));
-                let said = said(&run.outcome);
-                store.append(run)?;
-                progress.ran(ended_well, &said);
+                ended_well = self.keep(slot, run, store, progress)?;
                 if ended_well {
                     break;
                 }
@@ -283,6 +284,77 @@ impl Session<'_> {
         Ok((failed, false))
     }
 
+    fn run_simulated<W: std::io::Write>(
+        &mut self,
+        slots: &[Slot],
+        store: &mut Store,
+        stopped: &dyn Fn() -> bool,
+        progress: &mut Progress<W>,
+    ) -> std::result::Result<(u64, bool), StoreError> {
+        if slots.is_empty() {
+            return Ok((0, false));
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from).min(slots.len());
+        let worker = Session { estimate: Estimate::default(), pending: Vec::new(), ..*self };
+        let tried: HashMap<Slot, u32> = slots.iter().map(|slot| (*slot, self.tried(store, *slot))).collect();
+        let run = |slot: Slot, halted: &dyn Fn() -> bool| {
+            let mut runs = Vec::new();
+            for attempt in 1..=ATTEMPTS {
+                let mut pulse = Pulse { stopped: halted, draw: &mut || {} };
+                let run = worker.attempt(slot, tried[&slot] + attempt, &mut NoAgents, &mut pulse)?;
+                let ended_well = matches!(run.outcome, Outcome::Ok(_));
+                runs.push(run);
+                if ended_well {
+                    break;
+                }
+            }
+            Some(runs)
+        };
+        let mut keeper =
+            Keeper { session: self, store, stopped, progress, cores, left: slots.len(), failed: 0 };
+        keeper.announce(slots[0]);
+        let interrupted = parallel::run_all(slots, cores, &run, &mut keeper)?;
+        Ok((keeper.failed, interrupted))
+    }
+
+    /// Whether a run needs neither the machine to itself nor an agent of the caller's.
+    fn is_simulated_alone(&self, slot: Slot) -> bool {
+        let contender = &self.plan.contenders[slot.contender];
+        contender.datapath == Datapath::Sim && !contender.learning
+    }
+
+    fn label(&self, slot: Slot) -> String {
+        let contender = &self.plan.contenders[slot.contender];
+        let scenario = &self.plan.scenarios[slot.scenario];
+        format!("{}, {}, repeat {}", contender.name, scenario.name, slot.repeat + 1)
+    }
+
+    /// Attempts that the results hold.
+    fn tried(&self, store: &Store, slot: Slot) -> u32 {
+        let contender = &self.plan.contenders[slot.contender];
+        let scenario = &self.plan.scenarios[slot.scenario];
+        store.runs(&scenario.name, &contender.name, slot.repeat).count() as u32
+    }
+
+    /// Writes a run down; whether it ended well.
+    fn keep<W: std::io::Write>(
+        &mut self,
+        slot: Slot,
+        run: Run,
+        store: &mut Store,
+        progress: &mut Progress<W>,
+    ) -> std::result::Result<bool, StoreError> {
+        let ended_well = matches!(run.outcome, Outcome::Ok(_));
+        if ended_well {
+            let simulated = self.plan.contenders[slot.contender].datapath == Datapath::Sim;
+            self.estimate.add(simulated, Duration::from_millis(run.wall_ms));
+        }
+        let said = said(&run.outcome);
+        store.append(run)?;
+        progress.ran(ended_well, &said);
+        Ok(ended_well)
+    }
+
     fn expected(&self, slot: Slot) -> Duration {
         let simulated = self.plan.contenders[slot.contender].datapath == Datapath::Sim;
         self.estimate.of(simulated, Duration::from_millis(self.plan.duration_ms))
@@ -290,7 +362,7 @@ impl Session<'_> {
 
     /// One run; `None` if it was stopped.
     fn attempt(
-        &mut self,
+        &self,
         slot: Slot,
         attempt: u32,
         agents: &mut dyn Agents,
@@ -308,10 +380,6 @@ impl Session<'_> {
             Err(_) if (pulse.stopped)() => return None,
             Err(error) => Outcome::Failed { error: error.to_string() },
         };
-        let took = begun.elapsed();
-        if matches!(outcome, Outcome::Ok(_)) {
-            self.estimate.add(contender.datapath == Datapath::Sim, took);
-        }
         Some(Run {
             scenario: scenario.name.clone(),
             contender: contender.name.clone(),
@@ -319,9 +387,49 @@ impl Session<'_> {
             attempt,
             seed,
             started_at,
-            wall_ms: took.as_millis() as u64,
+            wall_ms: begun.elapsed().as_millis() as u64,
             outcome,
         })
+    }
+}
+
+/// Writes simulated runs down as they come.
+struct Keeper<'a, 'p, W> {
+    session: &'a mut Session<'p>,
+    store: &'a mut Store,
+    stopped: &'a dyn Fn() -> bool,
+    progress: &'a mut Progress<W>,
+    cores: usize,
+    /// Slots to come.
+    left: usize,
+    failed: u64,
+}
+
+impl<W: std::io::Write> Keeper<'_, '_, W> {
+    fn announce(&mut self, slot: Slot) {
+        let expected = self.session.expected(slot) / self.cores as u32;
+        let label = self.session.label(slot);
+        self.progress.run(label, expected, expected * u32::try_from(self.left).unwrap_or(u32::MAX));
+    }
+}
+
+impl<W: std::io::Write> parallel::Taker for Keeper<'_, '_, W> {
+    type Error = StoreError;
+
+    fn take(&mut self, slot: Slot, attempts: Vec<Run>) -> std::result::Result<(), StoreError> {
+        let mut ended_well = false;
+        for run in attempts {
+            self.announce(slot);
+            ended_well = self.session.keep(slot, run, self.store, self.progress)?;
+        }
+        self.left -= 1;
+        self.failed += u64::from(!ended_well);
+        Ok(())
+    }
+
+    fn stops(&mut self) -> bool {
+        self.progress.draw();
+        (self.stopped)()
     }
 }
 
