@@ -5,6 +5,7 @@ use rand_core::{RngCore, SeedableRng};
 
 use crate::family::Family;
 use crate::link::Set;
+use crate::traces::recordings;
 
 /// Shares of a range, in hundredths, that a set draws from: the ends are for sets that are used less.
 const INNER: [(Set, f64); 3] = [(Set::Training, 0.1), (Set::Validation, 0.05), (Set::Test, 0.0)];
@@ -12,6 +13,7 @@ const INNER: [(Set, f64); 3] = [(Set::Training, 0.1), (Set::Validation, 0.05), (
 /// Random numbers of one link, and the part of each range that its set reaches.
 pub(crate) struct Draw {
     random: ChaCha8Rng,
+    set: Set,
     margin: f64,
 }
 
@@ -20,7 +22,7 @@ impl Draw {
         let mut random = ChaCha8Rng::seed_from_u64(set.seed());
         random.set_stream(u64::from(number) << 16 | family as u64);
         let margin = INNER.iter().find(|(of, _)| *of == set).map_or(0.0, |(_, margin)| *margin);
-        Draw { random, margin }
+        Draw { random, set, margin }
     }
 
     /// Uniform in 0 to 1, without the ends that the set does not reach.
@@ -45,6 +47,13 @@ impl Draw {
 
     pub(crate) fn coin(&mut self) -> bool {
         self.random.next_u32() & 1 == 0
+    }
+
+    /// One of the recorded drives that the set has.
+    pub(crate) fn recording(&mut self) -> String {
+        let names = recordings(self.set);
+        let n = self.random.next_u32() as usize % names.len();
+        names[n].clone()
     }
 
     /// A seed that no other draw has.

@@ -28,10 +28,16 @@ pub enum LeagueError {
         found: String,
     },
     /// A test link, outside `--final`.
-    #[error("{link} is a test link: those are played by --final only")]
+    #[error("{link} is a test link: those are played by --final only, which writes it down")]
     Sealed {
         /// The link's name.
         link: String,
+    },
+    /// Uses of the test cannot be written down there.
+    #[error("{}: uses of the test links are written to a file under version control; `git add` it first", .path.display())]
+    Book {
+        /// The file.
+        path: PathBuf,
     },
     /// A drawn link makes no plan.
     #[error("{link}: {why}")]

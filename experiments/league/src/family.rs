@@ -62,7 +62,7 @@ families! {
     Burst "burst" Alone,
     /// A token bucket that drops.
     Policer "policer" Alone,
-    /// A rate that wanders as on cellular links.
+    /// A rate that wanders as on cellular links, drawn by models of recorded drives.
     Cellular "cellular" Alone,
     /// Delay that varies by packet.
     Jitter "jitter" Alone,
@@ -90,6 +90,8 @@ families! {
     Unresponsive "unresponsive" Alone,
     /// Beside short flows.
     ShortFlows "short-flows" Alone,
+    /// Minutes of recorded cellular drives.
+    Recorded "recorded" Alone,
 }
 
 impl FromStr for Family {
@@ -163,6 +165,7 @@ impl Family {
             }
             Family::Policer => plain(policed(draw)),
             Family::Cellular => Spec { duration_s: 40, warmup_s: 0, tables: cellular(draw) },
+            Family::Recorded => Spec { duration_s: 40, warmup_s: 0, tables: recorded(draw) },
             Family::Wifi => plain(wifi(draw)),
             Family::SlowReturn | Family::LumpyReturn | Family::LossyReturn => plain(self.way_back(draw)),
             Family::Steps => Spec { duration_s: 40, warmup_s: 0, tables: steps(draw) },
@@ -235,10 +238,18 @@ fn policed(draw: &mut Draw) -> String {
 }
 
 fn cellular(draw: &mut Draw) -> String {
-    let low = draw.scaled(300.0, 6000.0) as u32;
-    let high = (f64::from(low) * draw.scaled(3.0, 20.0)) as u32;
-    let step_ms = draw.of(&[20u32, 50, 100, 200, 500]);
-    let name = format!("cellular:{low}:{high}:{step_ms}:{}", draw.seed());
+    let (of, percent) = (draw.recording(), draw.scaled(50.0, 200.0) as u32);
+    radio(draw, |draw| format!("fitted:{of}:{percent}:{}", draw.seed()))
+}
+
+fn recorded(draw: &mut Draw) -> String {
+    let of = draw.recording();
+    // From anywhere but the last tenth, which may be shorter than a run.
+    radio(draw, |draw| format!("recorded:{of}:{}", draw.seed() % 900_000))
+}
+
+fn radio(draw: &mut Draw, name: impl Fn(&mut Draw) -> String) -> String {
+    let name = name(draw);
     trace_link(&name, draw.between(10.0, 60.0), draw.scaled(30.0, 1000.0) as u32)
 }
 

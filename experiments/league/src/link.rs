@@ -3,14 +3,17 @@
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use ccplane_alg::Algorithm;
 use ccplane_runner::plan::{Known, Overrides, Plan};
 
 use crate::cell::Goal;
 use crate::draw::Draw;
 use crate::error::LeagueError;
 use crate::family::{Family, Spec};
-use crate::traces::trace;
+use crate::record::Permit;
+use crate::traces::Traces;
 
 /// Links of one family in one set.
 pub const MAX_LINKS: u32 = 1 << 16;
@@ -49,18 +52,49 @@ impl Set {
     }
 }
 
-/// A member of a family. Its name, `steady/validation/3`, says all of it.
+/// A member of a family. Its name, `steady/validation/3`, says all of it. One of the test is made with a [`Permit`] only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Link {
-    /// The family.
-    pub family: Family,
-    /// What it is for.
-    pub set: Set,
-    /// Counts from 0.
-    pub number: u32,
+    family: Family,
+    set: Set,
+    number: u32,
 }
 
 impl Link {
+    /// A link for training or validation; `number` counts from 0.
+    ///
+    /// # Errors
+    /// It is one of the test, or has too large a number.
+    pub fn new(family: Family, set: Set, number: u32) -> Result<Link, LeagueError> {
+        let link = Link { family, set, number };
+        match (set, number) {
+            (_, MAX_LINKS..) => Err(LeagueError::NoLink { found: link.to_string() }),
+            (Set::Test, _) => Err(LeagueError::Sealed { link: link.to_string() }),
+            _ => Ok(link),
+        }
+    }
+
+    /// A link of the test.
+    ///
+    /// # Errors
+    /// Its number is too large.
+    pub fn test(_: &Permit, family: Family, number: u32) -> Result<Link, LeagueError> {
+        let link = Link { family, set: Set::Test, number };
+        if number < MAX_LINKS { Ok(link) } else { Err(LeagueError::NoLink { found: link.to_string() }) }
+    }
+
+    /// The family.
+    #[must_use]
+    pub fn family(self) -> Family {
+        self.family
+    }
+
+    /// What it is for.
+    #[must_use]
+    pub fn set(self) -> Set {
+        self.set
+    }
+
     /// What makes an algorithm good there.
     #[must_use]
     pub fn goal(self) -> Goal {
@@ -73,14 +107,20 @@ impl Link {
         self.set.seed() ^ u64::from(self.number) << 40 ^ (self.family as u64) << 32
     }
 
-    /// The plan's text, with this algorithm on this datapath.
+    /// The plan's text, with these algorithms on this datapath.
     #[must_use]
-    pub fn text(self, algorithm: &str, datapath: &str) -> String {
+    pub fn text(self, algorithms: &[&str], datapath: &str) -> String {
         let mut draw = Draw::new(self.family, self.set, self.number);
         let Spec { duration_s, warmup_s, tables } = self.family.draw(&mut draw);
+        let contender = |algorithm: &&str| {
+            format!(
+                "[[algorithm]]\nalgorithm = \"{algorithm}\"\nname = \"{algorithm}\"\ndatapath = \"{datapath}\"\n\n"
+            )
+        };
+        let contenders: String = algorithms.iter().map(contender).collect();
         format!(
-            "title = \"{self}\"\nduration_s = {duration_s}\nwarmup_s = {warmup_s}\nrepeats = 1\nseed = {}\n\n[simulator]\nemulated = true\n\n{tables}\n\
-             [[algorithm]]\nalgorithm = \"{algorithm}\"\nname = \"{algorithm}\"\ndatapath = \"{datapath}\"\n",
+            "title = \"{self}\"\nduration_s = {duration_s}\nwarmup_s = {warmup_s}\nrepeats = 1\nseed = {}\n\n[simulator]\nemulated = true\n\n\
+             {tables}\n{contenders}",
             self.seed()
         )
     }
@@ -89,10 +129,17 @@ impl Link {
     ///
     /// # Errors
     /// What the plan's parser refuses, such as an algorithm that there is not.
-    pub fn plan(self, algorithm: &str, datapath: &str, known: &Known<'_>) -> Result<Plan, LeagueError> {
+    pub fn plan(
+        self,
+        algorithms: &[&str],
+        datapath: &str,
+        known: &[Arc<dyn Algorithm>],
+        traces: &Traces,
+    ) -> Result<Plan, LeagueError> {
         let name = self.to_string();
-        let known = Known { traces: &trace, ..*known };
-        let text = self.text(algorithm, datapath);
+        let trace = |name: &str| traces.trace(name);
+        let known = Known { algorithms: known, kernel: None, traces: &trace, cellular: None };
+        let text = self.text(algorithms, datapath);
         Plan::parse(Path::new(&name), &text, &known, Overrides::default())
             .map_err(|why| LeagueError::Plan { link: name, why: why.to_string() })
     }
@@ -113,8 +160,11 @@ impl FromStr for Link {
         let mut next = || parts.next().ok_or_else(refused);
         let (family, set, number) = (next()?.parse()?, next()?, next()?);
         let set = Set::ALL.into_iter().find(|s| s.name() == set).ok_or_else(refused)?;
-        let number = number.parse().ok().filter(|n| *n < MAX_LINKS).ok_or_else(refused)?;
-        Ok(Link { family, set, number })
+        let number = number.parse().map_err(|_| refused())?;
+        Link::new(family, set, number).map_err(|error| match error {
+            LeagueError::Sealed { .. } => error,
+            _ => refused(),
+        })
     }
 }
 
@@ -123,19 +173,26 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    fn links(numbers: u32) -> impl Iterator<Item = Link> {
+        let sets = move |family: Family| Set::ALL.into_iter().map(move |set| (family, set));
+        let all = Family::ALL.iter().copied().flat_map(sets);
+        all.flat_map(move |(family, set)| (0..numbers).map(move |number| Link { family, set, number }))
+    }
+
     #[test]
     fn every_member_of_every_family_makes_a_plan_and_its_name_says_all() {
         let algorithms = ccplane_algs::all();
-        let known = Known { algorithms: &algorithms, kernel: None, traces: &trace, cellular: None };
-        for family in Family::ALL.iter().copied() {
-            for set in Set::ALL {
-                for number in 0..12 {
-                    let link = Link { family, set, number };
-                    let plan = link.plan("copa", "sim", &known).unwrap();
-                    assert_eq!((plan.runs(), plan.scenarios.len()), (1, 1));
-                    assert_eq!(link.to_string().parse::<Link>().unwrap(), link);
-                    assert_eq!(link.text("copa", "sim"), link.text("copa", "sim"));
-                }
+        let traces = Traces::default();
+        for link in links(12) {
+            if link.family == Family::Recorded && !traces.has_recorded(link.set) {
+                // Recordings are in no repository.
+                continue;
+            }
+            let plan = link.plan(&["copa", "reno"], "sim", &algorithms, &traces).unwrap();
+            assert_eq!((plan.runs(), plan.scenarios.len()), (2, 1));
+            assert_eq!(link.text(&["copa"], "sim"), link.text(&["copa"], "sim"));
+            if link.set != Set::Test {
+                assert_eq!(link.to_string().parse::<Link>().unwrap(), link);
             }
         }
         assert!("steady/validation".parse::<Link>().is_err());
@@ -143,21 +200,27 @@ mod tests {
         assert!("none/test/1".parse::<Link>().unwrap_err().to_string().contains("there are steady"));
     }
 
+    /// Neither a name nor the library makes a test link; what a book was opened for does.
+    #[test]
+    fn test_links_are_sealed() {
+        for sealed in ["steady/test/1".parse(), Link::new(Family::Steady, Set::Test, 1)] {
+            assert!(matches!(sealed, Err(LeagueError::Sealed { .. })), "{sealed:?}");
+        }
+        assert!(Link::new(Family::Steady, Set::Training, MAX_LINKS).is_err());
+        let link = Link::test(&Permit::of_tests(), Family::Steady, 1).unwrap();
+        assert_eq!(link.to_string(), "steady/test/1");
+    }
+
     /// No link is in two sets: all texts but the titles differ, and so do the seeds.
     #[test]
     fn sets_share_nothing() {
         let (mut texts, mut seeds) = (BTreeSet::new(), BTreeSet::new());
         let mut count = 0;
-        for family in Family::ALL.iter().copied() {
-            for set in Set::ALL {
-                for number in 0..40 {
-                    let link = Link { family, set, number };
-                    let text = link.text("reno", "sim");
-                    texts.insert(text.split_once("[[link]]").unwrap().1.to_owned() + family.name());
-                    seeds.insert(link.seed());
-                    count += 1;
-                }
-            }
+        for link in links(40) {
+            let text = link.text(&["reno"], "sim");
+            texts.insert(text.split_once("[[link]]").unwrap().1.to_owned() + link.family.name());
+            seeds.insert(link.seed());
+            count += 1;
         }
         assert_eq!((texts.len(), seeds.len()), (count, count));
     }

@@ -8,9 +8,9 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max
 table{border-collapse:collapse;margin:1em 0}th,td{padding:.25em .6em;text-align:right}th:first-child,td:first-child{text-align:left}\
 th{border-bottom:1px solid #999}code{background:#f2f2f2;padding:.1em .3em}";
 
-/// The page. `about` says what was played.
+/// The page. `about` says what was played, `program` plays it again.
 #[must_use]
-pub fn html(table: &Table, about: &str) -> String {
+pub fn html(table: &Table, about: &str, program: &str) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>League</title><style>{STYLE}</style>\n\
          <h1>League</h1>\n<p>{}</p>\n",
@@ -18,7 +18,7 @@ pub fn html(table: &Table, about: &str) -> String {
     );
     page.push_str(
         "<table><tr><th>algorithm<th>links<th>won<th>not dominated<th>score<th>its 5th percentile\
-         <th>fair share<th>Jain<th>loss<th>settled</tr>\n",
+         <th>fair share<th>fair<th>least<th>Jain<th>loss<th>settled</tr>\n",
     );
     for (name, s) in &table.total {
         let or = |figure: Option<f64>, unit: &str| {
@@ -26,7 +26,7 @@ pub fn html(table: &Table, about: &str) -> String {
         };
         let _ = writeln!(
             page,
-            "<tr><td>{}<td>{}<td>{:.0} %<td>{:.0} %<td>{:.2}<td>{:.2}<td>{}<td>{}<td>{:.2} %<td>{}</tr>",
+            "<tr><td>{}<td>{}<td>{:.0} %<td>{:.0} %<td>{:.2}<td>{:.2}<td>{}<td>{}<td>{}<td>{}<td>{:.2} %<td>{}</tr>",
             escaped(name),
             s.links,
             s.won * 100.0,
@@ -34,6 +34,8 @@ pub fn html(table: &Table, about: &str) -> String {
             s.mean_score,
             s.low_score,
             or(s.fair_share, ""),
+            s.fair.map_or_else(|| "–".to_owned(), |f| format!("{:.0} %", f * 100.0)),
+            or(s.least_share, ""),
             or(s.jain, ""),
             s.loss * 100.0,
             or(s.settled_s, " s"),
@@ -41,7 +43,7 @@ pub fn html(table: &Table, about: &str) -> String {
     }
     page.push_str(
         "</table>\n<p>Won: a score within a tenth of the best contender's. Score: throughput squared over mean RTT, beside others \
-         the nearness to the fair share, among its own kind the first times Jain's index; here over the best contender's.</p>\n\
+         the nearness to the fair share, among its own kind the first times Jain's index; here over the best contender's. Fair: links with 0.8 to 1.25 of the fair share.</p>\n\
          <h2>By family</h2>\n<table><tr><th>score, of 100",
     );
     table.total.iter().for_each(|(name, _)| {
@@ -68,7 +70,7 @@ pub fn html(table: &Table, about: &str) -> String {
     page.push_str("</table>\n<h2>Worst links</h2>\n");
     for (name, _) in &table.total {
         let _ = writeln!(page, "<h3>{}</h3>\n<ul>", escaped(name));
-        for line in crate::text::worst(table, name).lines() {
+        for line in crate::text::worst(table, name, program).lines() {
             let (score, command) = line.split_once(": ").unwrap_or(("", line));
             let _ = writeln!(page, "<li>{}: <code>{}</code></li>", escaped(score), escaped(command));
         }
@@ -108,7 +110,7 @@ mod tests {
             })
             .collect();
         let begun = Instant::now();
-        let page = html(&Table::new(&cells), "5,000 runs");
+        let page = html(&Table::new(&cells), "5,000 runs", "ccplane");
         assert!(begun.elapsed().as_secs() < 10);
         assert!(page.len() < 100_000, "{}", page.len());
         assert!(page.contains("--algorithm a,") && page.contains("&lt;e&gt;") && !page.contains("<e>"));

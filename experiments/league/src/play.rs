@@ -6,12 +6,11 @@ use std::thread;
 
 use ccplane_alg::Algorithm;
 use ccplane_runner::experiment;
-use ccplane_runner::plan::Known;
 
 use crate::cell::Cell;
 use crate::error::LeagueError;
 use crate::link::Link;
-use crate::traces::trace;
+use crate::traces::Traces;
 
 /// One algorithm on one link.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -27,9 +26,8 @@ impl Fixture {
     ///
     /// # Errors
     /// The plan is refused, or the run fails.
-    pub fn play(&self, algorithms: &[Arc<dyn Algorithm>]) -> Result<Cell, LeagueError> {
-        let known = Known { algorithms, kernel: None, traces: &trace, cellular: None };
-        let plan = self.link.plan(&self.algorithm, "sim", &known)?;
+    pub fn play(&self, algorithms: &[Arc<dyn Algorithm>], traces: &Traces) -> Result<Cell, LeagueError> {
+        let plan = self.link.plan(&[self.algorithm.as_str()], "sim", algorithms, traces)?;
         let (Some(scenario), Some(contender)) = (plan.scenarios.first(), plan.contenders.first()) else {
             return Err(LeagueError::NoLink { found: self.link.to_string() });
         };
@@ -41,7 +39,7 @@ impl Fixture {
             link: self.link.to_string(),
             source: Box::new(source),
         })?;
-        let family = self.link.family.name();
+        let family = self.link.family().name();
         Ok(Cell::new(&self.link.to_string(), family, self.link.goal(), &self.algorithm, &measured))
     }
 }
@@ -54,6 +52,7 @@ impl Fixture {
 pub fn play(
     fixtures: &[Fixture],
     algorithms: &[Arc<dyn Algorithm>],
+    traces: &Traces,
     cores: usize,
     done: &(dyn Fn(&Cell) -> bool + Sync),
 ) -> Result<Vec<Cell>, LeagueError> {
@@ -66,7 +65,7 @@ pub fn play(
                 loop {
                     let n = next.fetch_add(1, Ordering::Relaxed);
                     let Some(fixture) = fixtures.get(n) else { return };
-                    let cell = fixture.play(algorithms);
+                    let cell = fixture.play(algorithms, traces);
                     let go_on = cell.as_ref().is_ok_and(done);
                     cells.lock().unwrap_or_else(PoisonError::into_inner).push((n, cell));
                     if !go_on {
@@ -89,23 +88,24 @@ mod tests {
 
     #[test]
     fn results_depend_on_neither_cores_nor_company() {
-        let algorithms = ccplane_algs::all();
+        let (algorithms, traces) = (ccplane_algs::all(), Traces::default());
         let fixture = |family, algorithm: &str| {
-            let link = Link { family, set: Set::Training, number: 3 };
+            let link = Link::new(family, Set::Training, 3).unwrap();
             Fixture { link, algorithm: algorithm.to_owned() }
         };
         let fixtures: Vec<Fixture> = [Family::Cellular, Family::LumpyReturn, Family::Jitter]
             .into_iter()
             .flat_map(|family| ["reno", "copa"].map(|algorithm| fixture(family, algorithm)))
             .collect();
-        let one = play(&fixtures, &algorithms, 1, &|_| true).unwrap();
+        let one = play(&fixtures, &algorithms, &traces, 1, &|_| true).unwrap();
         assert_eq!(one.len(), 6);
         assert!(one.iter().all(|cell| cell.throughput_bps > 0 && cell.mean_rtt_us > 0), "{one:?}");
-        assert_eq!(play(&fixtures, &algorithms, 3, &|_| true).unwrap(), one);
-        let alone = play(&fixtures[4..5], &algorithms, 1, &|_| true).unwrap();
+        assert_eq!(play(&fixtures, &algorithms, &traces, 3, &|_| true).unwrap(), one);
+        let alone = play(&fixtures[4..5], &algorithms, &traces, 1, &|_| true).unwrap();
         assert_eq!(alone[0], one[4]);
-        assert_eq!(play(&fixtures, &algorithms, 1, &|_| false).unwrap().len(), 1);
-        let unknown = play(&[fixture(Family::Steady, "none")], &algorithms, 1, &|_| true).unwrap_err();
+        assert_eq!(play(&fixtures, &algorithms, &traces, 1, &|_| false).unwrap().len(), 1);
+        let unknown =
+            play(&[fixture(Family::Steady, "none")], &algorithms, &traces, 1, &|_| true).unwrap_err();
         assert!(unknown.to_string().contains("steady/training/3"), "{unknown}");
     }
 }

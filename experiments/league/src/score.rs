@@ -1,6 +1,7 @@
 //! What all cells together say.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use serde::Serialize;
 
@@ -8,6 +9,8 @@ use crate::cell::{Cell, Goal};
 
 /// A score this near to the best one wins.
 const WINS: f64 = 0.9;
+/// Shares of the fair share that count as fair.
+const FAIR: RangeInclusive<f64> = 0.8..=1.25;
 /// Links that are shown as the worst.
 const WORST: usize = 10;
 
@@ -27,6 +30,12 @@ pub struct Standing {
     /// Median share of the fair share; of links with rivals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fair_share: Option<f64>,
+    /// Share of those links with 0.8 to 1.25 of the fair share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fair: Option<f64>,
+    /// The least share of the fair share on any of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub least_share: Option<f64>,
     /// Mean of Jain's index; of links that it shares with its own kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jain: Option<f64>,
@@ -124,6 +133,8 @@ fn standing<'a>(placed: impl Iterator<Item = &'a Placed<'a>>) -> Standing {
     };
     let ratios: Vec<f64> = all.iter().map(|p| p.ratio).collect();
     let settled: Vec<f64> = all.iter().filter_map(|p| p.cell.settled_ms).map(|ms| ms as f64 / 1e3).collect();
+    let shares = figures(Goal::Beside, |c| c.fair_share_ppm as f64 / 1e6);
+    let fair: Vec<f64> = shares.iter().map(|s| f64::from(u8::from(FAIR.contains(s)))).collect();
     let jain = figures(Goal::Own, |c| c.jain_ppm as f64 / 1e6);
     let losses: Vec<f64> = all.iter().map(|p| p.cell.loss_ppm as f64 / 1e6).collect();
     Standing {
@@ -132,7 +143,9 @@ fn standing<'a>(placed: impl Iterator<Item = &'a Placed<'a>>) -> Standing {
         undominated: share(&|p| !p.dominated),
         mean_score: mean(&ratios).unwrap_or(0.0),
         low_score: quantile(ratios, 0.05).unwrap_or(0.0),
-        fair_share: quantile(figures(Goal::Beside, |c| c.fair_share_ppm as f64 / 1e6), 0.5),
+        fair_share: quantile(shares.clone(), 0.5),
+        fair: mean(&fair),
+        least_share: quantile(shares, 0.0),
         jain: mean(&jain),
         loss: mean(&losses).unwrap_or(0.0),
         settled_s: quantile(settled, 0.5),
@@ -196,6 +209,23 @@ mod tests {
             (table.worst["b"][0].link.as_str(), table.worst["b"][0].best.as_str()),
             ("steady/test/1", "a")
         );
+    }
+
+    #[test]
+    fn shares_of_the_fair_share_are_counted() {
+        let beside = |n: usize, ppm| Cell {
+            goal: Goal::Beside,
+            fair_share_ppm: ppm,
+            ..cell(&format!("beside-cubic/training/{n}"), "a", 10, 10)
+        };
+        let cells: Vec<Cell> = [300_000, 800_000, 1_000_000, 1_300_000]
+            .into_iter()
+            .enumerate()
+            .map(|(n, s)| beside(n, s))
+            .collect();
+        let standing = Table::new(&cells).total[0].1.clone();
+        assert_eq!((standing.fair, standing.least_share), (Some(0.5), Some(0.3)));
+        assert_eq!(Table::new(&[cell("steady/training/0", "a", 1, 1)]).total[0].1.fair, None);
     }
 
     /// Parts of a league that are played apart and put together again score as one.

@@ -8,20 +8,33 @@ use crate::score::Table;
 #[must_use]
 pub fn table(table: &Table) -> String {
     let mut text = format!(
-        "{:<14} {:>5} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6} {:>7} {:>8}\n",
-        "algorithm", "links", "won %", "undom %", "score", "low", "share", "jain", "loss %", "settle s"
+        "{:<14} {:>5} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>7} {:>8}\n",
+        "algorithm",
+        "links",
+        "won %",
+        "undom %",
+        "score",
+        "low",
+        "share",
+        "fair %",
+        "least",
+        "jain",
+        "loss %",
+        "settle s"
     );
     for (name, s) in &table.total {
         let two = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), |f| format!("{f:.2}"));
         let _ = writeln!(
             text,
-            "{name:<14} {:>5} {:>6.0} {:>7.0} {:>6.2} {:>6.2} {:>6} {:>6} {:>7.2} {:>8}",
+            "{name:<14} {:>5} {:>6.0} {:>7.0} {:>6.2} {:>6.2} {:>6} {:>6} {:>6} {:>6} {:>7.2} {:>8}",
             s.links,
             s.won * 100.0,
             s.undominated * 100.0,
             s.mean_score,
             s.low_score,
             two(s.fair_share),
+            s.fair.map_or_else(|| "-".to_owned(), |f| format!("{:.0}", f * 100.0)),
+            two(s.least_share),
             two(s.jain),
             s.loss * 100.0,
             two(s.settled_s),
@@ -51,15 +64,18 @@ pub fn heat(table: &Table) -> String {
     text
 }
 
-/// An algorithm's worst links, with the command that replays each.
+/// An algorithm's worst links, with the command of `program` that replays each.
 #[must_use]
-pub fn worst(table: &Table, algorithm: &str) -> String {
+pub fn worst(table: &Table, algorithm: &str, program: &str) -> String {
     let mut text = String::new();
     for worst in table.worst.get(algorithm).into_iter().flatten() {
         let (link, best) = (&worst.link, &worst.best);
         let both = if best == algorithm { best.clone() } else { format!("{algorithm},{best}") };
-        let _ =
-            writeln!(text, "{:.2} of {best}'s: ccplane league --link {link} --algorithm {both}", worst.score);
+        let _ = writeln!(
+            text,
+            "{:.2} of {best}'s: {program} league --link {link} --algorithm {both}",
+            worst.score
+        );
     }
     text
 }

@@ -26,10 +26,10 @@ pub(crate) struct LeagueArgs {
     pub(crate) set: OpenSet,
 
     /// The test links. Writes the use down before it plays them, and nothing may be chosen by them.
-    #[arg(long = "final", conflicts_with_all = ["set", "link", "show"])]
+    #[arg(long = "final", conflicts_with_all = ["set", "link", "show", "plots"])]
     pub(crate) test: bool,
 
-    /// Where uses of the test links are written down, under version control.
+    /// Where uses of the test links are written down: a file that git has in its index.
     #[arg(long, value_name = "FILE", default_value = "experiments/league/uses.jsonl", requires = "test")]
     pub(crate) book: PathBuf,
 
@@ -44,6 +44,14 @@ pub(crate) struct LeagueArgs {
     /// Print a link's plan, as `ccplane run` takes it where it has no drawn trace, and exit.
     #[arg(long, value_name = "LINK")]
     pub(crate) show: Option<String>,
+
+    /// Draw the link's plots: flows over time, throughput against delay, as `ccplane run` draws them.
+    #[arg(long, requires = "link", conflicts_with = "live")]
+    pub(crate) plots: bool,
+
+    /// Where mahimahi's recorded traces are; without them the family `recorded` is left out.
+    #[arg(long, value_name = "DIR", default_value = "target/traces")]
+    pub(crate) traces: PathBuf,
 
     /// Repeat this share of the links on emulated ones with kernel flows, 0 to 1, and say how well the two agree.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = super::share)]

@@ -5,11 +5,13 @@ use super::run::OwnAgents;
 use crate::cli::{LeagueArgs, OpenSet};
 use crate::failure::Failure;
 use ccplane_alg::Algorithm;
-use ccplane_league::{Cell, Family, Fixture, LeagueError, Link, Set, Table, Use, page, play, record, trace};
+use ccplane_league::{
+    Cell, Family, Fixture, LeagueError, Link, Permit, Set, Table, Traces, Use, page, play, record,
+};
 use ccplane_results::{Measured, Outcome};
+use ccplane_runner::experiment::agents::NoAgents;
 use ccplane_runner::experiment::{self, Options, Progress, results_path};
 use ccplane_runner::host;
-use ccplane_runner::plan::Known;
 use serde::Serialize;
 use std::fs;
 use std::io::Write as _;
@@ -32,12 +34,15 @@ pub(crate) fn league(args: &LeagueArgs, algorithms: &[Arc<dyn Algorithm>]) -> Re
     let names = players(args, algorithms).map_err(Failure::input)?;
     let first = names.first().cloned().unwrap_or_default();
     if let Some(link) = &args.show {
-        let link = open(link).map_err(Failure::input)?;
-        return print(&link.text(&first, "sim")).map(|()| ExitCode::SUCCESS);
+        let link: Link = link.parse().map_err(Failure::input)?;
+        return print(&link.text(&[&first], "sim")).map(|()| ExitCode::SUCCESS);
     }
-    let links = links(args).map_err(Failure::input)?;
-    if args.test {
-        written_down(args, &names)?;
+    let families = families(args).map_err(Failure::input)?;
+    let permit = if args.test { Some(written_down(args, &names)?) } else { None };
+    let traces = Traces { folder: args.traces.clone() };
+    let links = links(args, &families, permit.as_ref(), &traces).map_err(Failure::input)?;
+    if let (true, Some(link)) = (args.plots, links.first()) {
+        return plots(args, *link, &names, algorithms, &traces);
     }
     let fixtures: Vec<Fixture> = links
         .iter()
@@ -53,12 +58,12 @@ pub(crate) fn league(args: &LeagueArgs, algorithms: &[Arc<dyn Algorithm>]) -> Re
         }
         true
     };
-    let cells = play(&fixtures, algorithms, cores, &done).map_err(Failure::runtime)?;
+    let cells = play(&fixtures, algorithms, &traces, cores, &done).map_err(Failure::runtime)?;
     let table = Table::new(&cells);
     let about = format!("{} links, {} runs; {}", links.len(), cells.len(), names.join(", "));
     write(args, &cells, &table, &about)?;
     let agreement = match args.live > 0.0 {
-        true => Some(live(args, &links, &names, &cells, algorithms)?),
+        true => Some(live(args, &links, &names, &cells, &Ground { algorithms, traces: &traces })?),
         false => None,
     };
     if args.json {
@@ -66,7 +71,7 @@ pub(crate) fn league(args: &LeagueArgs, algorithms: &[Arc<dyn Algorithm>]) -> Re
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = format!("{}\n{}", ccplane_league::table(&table), ccplane_league::heat(&table));
-    let worst = ccplane_league::worst(&table, &first);
+    let worst = ccplane_league::worst(&table, &first, &program());
     if !worst.is_empty() {
         text.push_str(&format!("\n{first}'s worst links\n{worst}"));
     }
@@ -77,11 +82,22 @@ pub(crate) fn league(args: &LeagueArgs, algorithms: &[Arc<dyn Algorithm>]) -> Re
     print(&text).map(|()| ExitCode::SUCCESS)
 }
 
-/// The names that were asked for, all of them there.
+/// The name of this command: that of an outside crate has its own.
+fn program() -> String {
+    let path = std::env::args().next().unwrap_or_default();
+    Path::new(&path)
+        .file_name()
+        .map_or_else(|| "ccplane".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The names that were asked for, all of them there. Without any: an outside crate's own, then those that come with ccplane.
 fn players(args: &LeagueArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<Vec<String>, LeagueError> {
     let known: Vec<&'static str> = algorithms.iter().map(|a| a.name()).collect();
     if args.algorithm.is_empty() {
-        return Ok(PLAYERS.iter().filter(|p| known.contains(p)).map(|p| (*p).to_owned()).collect());
+        let ours: Vec<&str> = ccplane_algs::all().iter().map(|a| a.name()).collect();
+        let outside = known.iter().filter(|name| !ours.contains(name));
+        let players = outside.chain(PLAYERS.iter().filter(|p| known.contains(p)));
+        return Ok(players.map(|p| (*p).to_owned()).collect());
     }
     match args.algorithm.iter().find(|name| !known.contains(&name.as_str())) {
         Some(found) => Err(LeagueError::NoAlgorithm { found: found.clone(), known }),
@@ -89,30 +105,70 @@ fn players(args: &LeagueArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<Vec<S
     }
 }
 
-/// A link by its name, unless it is one of the test.
-fn open(name: &str) -> Result<Link, LeagueError> {
-    let link: Link = name.parse()?;
-    if link.set == Set::Test { Err(LeagueError::Sealed { link: name.to_owned() }) } else { Ok(link) }
-}
-
-fn links(args: &LeagueArgs) -> Result<Vec<Link>, LeagueError> {
-    if let Some(link) = &args.link {
-        return Ok(vec![open(link)?]);
+fn families(args: &LeagueArgs) -> Result<Vec<Family>, LeagueError> {
+    match args.family.is_empty() {
+        true => Ok(Family::ALL.to_vec()),
+        false => args.family.iter().map(|f| f.parse()).collect(),
     }
-    let families: Vec<Family> = match args.family.is_empty() {
-        true => Family::ALL.to_vec(),
-        false => args.family.iter().map(|f| f.parse()).collect::<Result<_, _>>()?,
-    };
-    let set = match (args.test, args.set) {
-        (true, _) => Set::Test,
-        (false, OpenSet::Training) => Set::Training,
-        (false, OpenSet::Validation) => Set::Validation,
-    };
-    let of = |family: Family| (0..args.links).map(move |number| Link { family, set, number });
-    Ok(families.into_iter().flat_map(of).collect())
 }
 
-fn written_down(args: &LeagueArgs, names: &[String]) -> Result<(), Failure> {
+fn links(
+    args: &LeagueArgs,
+    families: &[Family],
+    permit: Option<&Permit>,
+    traces: &Traces,
+) -> Result<Vec<Link>, LeagueError> {
+    if let Some(link) = &args.link {
+        return Ok(vec![link.parse()?]);
+    }
+    let set = match (permit, args.set) {
+        (Some(_), _) => Set::Test,
+        (None, OpenSet::Training) => Set::Training,
+        (None, OpenSet::Validation) => Set::Validation,
+    };
+    let mut links = Vec::new();
+    for family in families {
+        if *family == Family::Recorded && !traces.has_recorded(set) {
+            eprintln!(
+                "ccplane: left out: {}: not all of its traces are in {}; `.ci/traces target/traces` fetches them",
+                family.name(),
+                traces.folder.display()
+            );
+            continue;
+        }
+        for number in 0..args.links {
+            links.push(match permit {
+                Some(permit) => Link::test(permit, *family, number)?,
+                None => Link::new(*family, set, number)?,
+            });
+        }
+    }
+    Ok(links)
+}
+
+/// Runs one link as `ccplane run` does, and draws it.
+fn plots(
+    args: &LeagueArgs,
+    link: Link,
+    names: &[String],
+    algorithms: &[Arc<dyn Algorithm>],
+    traces: &Traces,
+) -> Result<ExitCode, Failure> {
+    let contenders: Vec<&str> = names.iter().map(String::as_str).collect();
+    let plan = link.plan(&contenders, "sim", algorithms, traces).map_err(Failure::input)?;
+    let name = link.to_string().replace('/', "-");
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let results = args.results.join(format!("{name}.jsonl"));
+    let options = Options { results, force: true, command };
+    let (mut agents, mut progress) = (NoAgents, Progress::stderr());
+    let ended = experiment::run(&plan, &options, algorithms, &mut agents, &|| false, &mut progress)
+        .map_err(Failure::runtime)?;
+    let files = ccplane_report::experiment::write(&ended.results, &args.results, &name);
+    let files = files.map_err(Failure::runtime)?;
+    print(&format!("{}\n", files.html.display())).map(|()| ExitCode::SUCCESS)
+}
+
+fn written_down(args: &LeagueArgs, names: &[String]) -> Result<Permit, Failure> {
     let run = host::run_now(std::env::args().collect::<Vec<_>>().join(" "));
     let of = Use {
         at: host::rfc3339(SystemTime::now()),
@@ -121,9 +177,9 @@ fn written_down(args: &LeagueArgs, names: &[String]) -> Result<(), Failure> {
         algorithms: names.to_vec(),
         links: args.links,
     };
-    record(&args.book, &of).map_err(Failure::runtime)?;
+    let permit = record(&args.book, &of).map_err(Failure::input)?;
     eprintln!("ccplane: this use of the test links is written down in {}; commit it", args.book.display());
-    Ok(())
+    Ok(permit)
 }
 
 fn write(args: &LeagueArgs, cells: &[Cell], table: &Table, about: &str) -> Result<(), Failure> {
@@ -134,7 +190,7 @@ fn write(args: &LeagueArgs, cells: &[Cell], table: &Table, about: &str) -> Resul
         writeln!(lines)?;
     }
     fs::write(args.results.join("league.jsonl"), lines)?;
-    fs::write(args.results.join("league.html"), page::html(table, about))?;
+    fs::write(args.results.join("league.html"), page::html(table, about, &program()))?;
     Ok(())
 }
 
@@ -196,13 +252,19 @@ impl Pair {
     }
 }
 
+/// What links are played with.
+struct Ground<'a> {
+    algorithms: &'a [Arc<dyn Algorithm>],
+    traces: &'a Traces,
+}
+
 /// Repeats a share of the links in the kernel, evenly over the families.
 fn live(
     args: &LeagueArgs,
     links: &[Link],
     names: &[String],
     cells: &[Cell],
-    algorithms: &[Arc<dyn Algorithm>],
+    ground: &Ground<'_>,
 ) -> Result<Agreement, Failure> {
     let mut agents = OwnAgents { located: args.place.locate(None)? };
     let mut agreement = Agreement::default();
@@ -215,10 +277,10 @@ fn live(
         owed -= 1.0;
         let mut kernel = Vec::new();
         for name in names {
-            match run_live(args, *link, name, algorithms, &mut agents)? {
+            match run_live(args, *link, name, ground, &mut agents)? {
                 Some(measured) => kernel.push(Cell::new(
                     &link.to_string(),
-                    link.family.name(),
+                    link.family().name(),
                     link.goal(),
                     name,
                     &measured,
@@ -267,18 +329,17 @@ fn run_live(
     args: &LeagueArgs,
     link: Link,
     name: &str,
-    algorithms: &[Arc<dyn Algorithm>],
+    ground: &Ground<'_>,
     agents: &mut OwnAgents,
 ) -> Result<Option<Measured>, Failure> {
-    let known = Known { algorithms, kernel: None, traces: &trace, cellular: None };
-    let Ok(plan) = link.plan(name, "ebpf", &known) else { return Ok(None) };
+    let Ok(plan) = link.plan(&[name], "ebpf", ground.algorithms, ground.traces) else { return Ok(None) };
     let directory: PathBuf = Path::new(&args.results).join("live").join(link.to_string());
     fs::create_dir_all(&directory)?;
     let mut results = results_path(&directory, &plan);
     results.set_file_name(format!("{name}.jsonl"));
     let options = Options { results, force: true, command: String::new() };
     let mut progress = Progress::stderr();
-    let ended = experiment::run(&plan, &options, algorithms, agents, &|| false, &mut progress);
+    let ended = experiment::run(&plan, &options, ground.algorithms, agents, &|| false, &mut progress);
     let ended = ended.map_err(Failure::runtime)?;
     Ok(ended.results.runs.into_iter().rev().find_map(|run| match run.outcome {
         Outcome::Ok(measured) => Some(*measured),
