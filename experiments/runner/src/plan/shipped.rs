@@ -45,6 +45,7 @@ shipped![
     "share",
     "overhead",
     "everywhere",
+    "agreement",
 ];
 
 const TRACES: [(&str, &str); 2] = [
