@@ -17,6 +17,7 @@
 mod body;
 mod client;
 mod folder;
+mod keeper;
 mod line;
 mod newfile;
 mod server;

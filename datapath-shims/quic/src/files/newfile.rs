@@ -5,7 +5,7 @@
 
 use super::Refused;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fstat, linkat, mkdirat, openat, renameat,
+    AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fstat, fsync, linkat, mkdirat, openat, renameat,
     unlinkat,
 };
 use rustix::io::Errno;
@@ -80,11 +80,22 @@ impl NewFile {
         self.file.try_clone()
     }
 
-    /// Gives it its name, in place of what had it.
+    /// Gives it its name, in place of what had it. Its content is on the disk before, the name afterwards: a machine that loses
+    /// its power keeps all of it or what was there.
     ///
     /// # Errors
     /// `NotAFile`: a folder has the name. `System`.
     pub fn keep(mut self) -> Result<(), Refused> {
+        fsync(&self.file)?;
+        self.name()?;
+        match fsync(&self.parent) {
+            // A file system that flushes no folders.
+            Err(Errno::INVAL) => Ok(()),
+            flushed => Ok(flushed?),
+        }
+    }
+
+    fn name(&mut self) -> Result<(), Refused> {
         let stage = match self.stage.take() {
             Some(stage) => stage,
             None => {
@@ -225,6 +236,39 @@ mod tests {
                 assert_eq!(std::fs::read(dir.path().join(name)).unwrap(), b"whole");
             }
             assert_eq!(names(dir.path()), ["new", "old"], "nothing else is left");
+        }
+    }
+
+    /// A disk that fails while it is flushed, for the calling thread, as the kernel has it: by a filter of system calls.
+    fn break_disk() {
+        use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+        let flushes = [libc::SYS_fsync, libc::SYS_fdatasync].map(|call| (call, Vec::new()));
+        let fails = SeccompAction::Errno(libc::EIO as u32);
+        let arch = std::env::consts::ARCH.try_into().unwrap();
+        let filter = SeccompFilter::new(flushes.into(), SeccompAction::Allow, fails, arch).unwrap();
+        let program: BpfProgram = filter.try_into().unwrap();
+        apply_filter(&program).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_on_the_disk_gets_no_name() {
+        for create in [NewFile::create as Create, NewFile::staged] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join("old"), "old").unwrap();
+            let kept = std::thread::scope(|scope| {
+                let keep = || {
+                    break_disk();
+                    ["old", "new"].map(|name| {
+                        let mut file = create(open(dir.path()), name.to_owned()).unwrap();
+                        file.write_all(b"lost").unwrap();
+                        file.keep()
+                    })
+                };
+                scope.spawn(keep).join().unwrap()
+            });
+            assert_eq!(kept, [Err(Refused::System(Errno::IO)); 2]);
+            assert_eq!(names(dir.path()), ["old"]);
+            assert_eq!(std::fs::read(dir.path().join("old")).unwrap(), b"old");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::body::{Incoming, Moved, Outgoing};
 use super::folder::{Folder, PutFile, Refused};
+use super::keeper::Keeper;
 use super::line::LineReader;
 use super::writers::{Proof, Writers};
 use super::{FAILED, FilesError, READ_FAILED, Sha256Sum};
@@ -21,6 +22,8 @@ pub struct Server {
     /// Those that may go on.
     active: VecDeque<Key>,
     served: VecDeque<Served>,
+    /// From the first file on that was put.
+    keeper: Option<Keeper<Key>>,
 }
 
 /// A request that is over.
@@ -39,6 +42,8 @@ pub struct Served {
 /// How far a transfer went.
 enum Went {
     On(Moved),
+    /// A file has arrived, to be kept before that is said.
+    Whole(PutFile),
     Over(Result<Sha256Sum, FilesError>),
 }
 
@@ -53,6 +58,8 @@ enum State {
     Asked(LineReader),
     Sending(Outgoing),
     Receiving(Incoming, PutFile),
+    /// All of it is here, and on its way to the disk.
+    Keeping(Sha256Sum),
     /// The last words, and what to say of it all then.
     Answering(Bytes, Result<Sha256Sum, FilesError>),
     Over,
@@ -87,8 +94,8 @@ fn parse(line: &str) -> Option<Request<'_>> {
 impl Server {
     /// Of this folder, into which these may put files if it is writable.
     pub fn new(folder: Folder, writers: Writers) -> Server {
-        let (transfers, active, served) = Default::default();
-        Server { folder, writers, transfers, active, served }
+        let (transfers, active, served, keeper) = Default::default();
+        Server { folder, writers, transfers, active, served, keeper }
     }
 
     /// To be told of every event of the endpoint.
@@ -125,6 +132,7 @@ impl Server {
 
     /// Goes on with every transfer that can, a little each. True: there is more to do at once.
     pub fn advance<W: Wire>(&mut self, endpoint: &mut Endpoint<W>) -> bool {
+        self.hear_of_kept(endpoint);
         for _ in 0..self.active.len() {
             let Some(key) = self.active.pop_front() else { break };
             let Some(mut serving) = self.transfers.remove(&key) else { continue };
@@ -136,6 +144,11 @@ impl Server {
                     if moved == Moved::Some {
                         self.wake(key);
                     }
+                    continue;
+                }
+                Ok(Went::Whole(file)) => {
+                    self.keep(key, &mut serving, &mut connection, file);
+                    self.transfers.insert(key, serving);
                     continue;
                 }
                 Ok(Went::Over(outcome)) => outcome,
@@ -151,6 +164,43 @@ impl Server {
             self.served.push_back(Served { remote: connection.remote(), request, bytes, outcome });
         }
         !self.active.is_empty()
+    }
+
+    /// Whether files are on their way to the disk: [`advance`](Server::advance) tells their clients, and nothing else says when.
+    pub fn keeps(&self) -> bool {
+        self.keeper.as_ref().is_some_and(|keeper| keeper.open() > 0)
+    }
+
+    fn keep(&mut self, key: Key, serving: &mut Serving, connection: &mut Connection<'_>, file: PutFile) {
+        if self.keeper.is_none() {
+            match Keeper::start() {
+                Ok(keeper) => self.keeper = Some(keeper),
+                Err(e) => {
+                    serving.state = refuse(connection, key.1, Refused::from(e));
+                    serving.queued = true;
+                    self.active.push_back(key);
+                }
+            }
+        }
+        if let Some(keeper) = &mut self.keeper {
+            keeper.keep(key, file);
+        }
+    }
+
+    /// Files that have got their names since, or have not.
+    fn hear_of_kept<W: Wire>(&mut self, endpoint: &mut Endpoint<W>) {
+        while let Some((key, kept)) = self.keeper.as_mut().and_then(Keeper::poll) {
+            // Whose client is gone hears nothing of it.
+            let Some(mut connection) = endpoint.connection(key.0) else { continue };
+            let Some(serving) = self.transfers.get_mut(&key) else { continue };
+            if let State::Keeping(sum) = serving.state {
+                serving.state = match kept {
+                    Ok(()) => State::Answering("ok\n".into(), Ok(sum)),
+                    Err(refused) => refuse(&mut connection, key.1, refused),
+                };
+                self.wake(key);
+            }
+        }
     }
 
     /// Takes a request that is over, oldest first.
@@ -191,10 +241,8 @@ impl Serving {
                 State::Receiving(mut content, mut file) => {
                     match content.receive(connection, stream, &mut file) {
                         Ok(Moved::All(sum)) => {
-                            self.state = match file.keep() {
-                                Ok(()) => State::Answering("ok\n".into(), Ok(sum)),
-                                Err(refused) => refuse(connection, stream, refused),
-                            };
+                            self.state = State::Keeping(sum);
+                            return Ok(Went::Whole(file));
                         }
                         Ok(moved) => return Ok(self.blocked(State::Receiving(content, file), moved)),
                         // The client is told: its disk has room, ours has not.
@@ -205,6 +253,7 @@ impl Serving {
                         Err(e) => return Err(e),
                     }
                 }
+                State::Keeping(sum) => return Ok(self.blocked(State::Keeping(sum), Moved::Blocked)),
                 State::Answering(mut answer, outcome) => {
                     connection.write_bytes(stream, &mut answer)?;
                     if !answer.is_empty() {

@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// Files that a client may ask for at once over one connection.
 const FILES_AT_ONCE: u32 = 8;
+/// How long a turn may wait while files are on their way to the disk, whose clients wait to hear of it.
+const KEEPING_NAP: Duration = Duration::from_millis(2);
 /// How long closed connections may take to say goodbye.
 const GOODBYE: Duration = Duration::from_millis(200);
 
@@ -90,7 +92,11 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
     let mut files = Server::new(folder, writers);
     let mut busy = false;
     while !stop.load(Relaxed) {
-        endpoint.turn(if busy { Duration::ZERO } else { NAP })?;
+        endpoint.turn(match (busy, files.keeps()) {
+            (true, _) => Duration::ZERO,
+            (false, true) => KEEPING_NAP,
+            (false, false) => NAP,
+        })?;
         while let Some((id, event)) = endpoint.poll() {
             files.on_event(&mut endpoint, id, &event);
         }
