@@ -184,20 +184,20 @@ fn the_same_policy_on_unequal_flows_is_found_better_or_worse_as_seldom_as_stated
     eprintln!(
         "two unequal flows: {better} better, {no_worse} no worse, {worse} worse, {open} open of {seeds}"
     );
-    // 5 % each at most; 2.5 deviations of that count beyond.
-    assert!(better <= 31 && worse <= 31, "{better} better, {worse} worse");
+    // As is stated, and 2.5 deviations of that count beyond.
+    assert!(better <= 31 && worse <= 100, "{better} better, {worse} worse");
     // Eight flows: two try it, six show what changes meanwhile.
     let eight: Vec<u64> = (0..8).collect();
     let [better, _, worse, _] =
         counts(&eight, seeds, &|flow, _, _, noise| Some(-(flow as f64) + 0.2 * noise));
-    assert!(better <= 31 && worse <= 31, "{better} better, {worse} worse");
+    assert!(better <= 31 && worse <= 100, "{better} better, {worse} worse");
 }
 
 #[test]
 fn the_same_policy_in_little_noise_is_taken_in_the_end() {
     let [better, no_worse, worse, open] = counts(&[1], 100, &lasting(0.0, 0.05));
     assert!(
-        better + no_worse >= 88 && open == 0,
+        better + no_worse >= 75 && open == 0,
         "{better} better, {no_worse} no worse, {worse} worse, {open} open"
     );
     let ended = ended(&[1], 1, &lasting(0.0, 0.0));
@@ -230,10 +230,35 @@ fn a_large_effect_is_decided_early() {
     }
     let (median_s, longest_s) = times(&[1], 50, &lasting(ln_2, 0.1));
     assert!(median_s <= 32.2 && longest_s <= 40.2, "twice the rate: {median_s} s, at most {longest_s} s");
-    // All of it lost.
+    // All of it lost: in the candidate's first window.
     let ended = ended(&[1], 1, &lasting(-3.0, 0.3));
-    assert_eq!((ended.verdict, ended.comparison.unwrap().pairs), (Verdict::RolledBack(Why::Worse), 2));
-    assert!(ended.took_us <= 24_200_000);
+    assert_eq!((ended.verdict, ended.comparison), (Verdict::RolledBack(Why::Worse), None));
+    assert!(ended.took_us <= 4_200_000, "{} us", ended.took_us);
+}
+
+#[test]
+fn harm_is_ended_sooner_than_help_is_taken() {
+    for (size, deviation) in [(0.2, 0.3), (0.2, 0.5), (0.7, 0.5)] {
+        let mean = |more| {
+            let took = (0..60).map(|seed| ended(&[1], seed, &lasting(more, deviation)).took_us as f64 / 1e6);
+            took.sum::<f64>() / 60.0
+        };
+        let (help, harm) = (mean(size), mean(-size));
+        eprintln!("{size} in {deviation}: help {help:.1} s, harm {harm:.1} s");
+        assert!(harm < 0.9 * help, "{size} in {deviation}: help {help:.1} s, harm {harm:.1} s");
+    }
+}
+
+/// Flows that decide often have short windows; a window takes four seconds where they decide seldom.
+#[test]
+fn a_window_lasts_as_long_as_its_flows_need() {
+    let took = |batch_us: u64| {
+        // As many rows in each batch interval, whatever its length.
+        let mut world = World::new(&[1], batch_us, 1);
+        world.trial(&lasting(0.5, 0.05)).took_us as f64 / 1e6
+    };
+    let [often, seldom] = [50_000, 400_000].map(took);
+    assert!(often < 0.4 * seldom && seldom <= 40.4, "{often} s, {seldom} s");
 }
 
 #[test]
@@ -250,9 +275,9 @@ fn a_change_of_the_link_decides_nothing() {
     for seed in 0..120 {
         assert!(!decided(seed, 0.0), "by the change at {} s alone", 0.4 * seed as f64);
     }
-    // Of noise there may be 5 % to either side.
+    // Of noise there may be 5 % and 20 %.
     let by_chance = (0..120).filter(|seed| decided(*seed, 0.1)).count();
-    assert!(by_chance <= 18, "{by_chance} of 120");
+    assert!(by_chance <= 40, "{by_chance} of 120");
 }
 
 #[test]
@@ -261,12 +286,9 @@ fn a_drift_decides_nothing() {
         let drift = move |_, _, at_s: f64, noise| Some(per_s * at_s + deviation * noise);
         let seeds = 60;
         let [better, _, worse, _] = counts(&[1], seeds, &drift);
-        // None is due to the drift: of noise there may be 5 % to either side.
-        let limit = if deviation > 0.0 { 8 } else { 0 };
-        assert!(
-            better <= limit && worse <= limit,
-            "{per_s}/s in {deviation}: {better} better, {worse} worse"
-        );
+        // None is due to the drift: of noise there may be as many as is stated.
+        let (help, harm) = if deviation > 0.0 { (8, 20) } else { (0, 0) };
+        assert!(better <= help && worse <= harm, "{per_s}/s in {deviation}: {better} better, {worse} worse");
     }
 }
 

@@ -1,25 +1,31 @@
-//! Whether a candidate is better than what it is to replace: Student's test on pairs of windows.
+//! Whether a candidate is better than what it is to replace: a sequential test on pairs of windows.
 //!
 //! A pair is two windows that follow each other, one under the candidate and one under the active snapshot; its difference
 //! is one measurement ([`super::switchback`] says of what). Where one is more than [`OUTLIER`] times as far from 0 as half
 //! of them are, it counts as that far only (it is winsorised): a flow that starts, or a link that steps, makes one large
-//! difference that says little of the others' spread. With `d` the mean of `n` of them, `s` its standard error and
-//! `t` Student's one-sided 1 % quantile at `n - 1` degrees of freedom, the candidate is *better* once `d - t s > 0` and
-//! *worse* once `d + t s < 0`. It is looked at after 3, 4, 6, 9 and 12 pairs, each time at a fifth of 5 % to either side, so
-//! that looking often proves nothing by chance (Bonferroni): of two equal policies one is found better, or worse, in at
-//! most one trial of twenty. At the last look it is *no worse* if `d - t s > -margin`: what its learner wants is taken where
-//! it costs nothing that can be measured.
+//! difference that says little of the others' spread.
 //!
-//! A candidate that starves its flows is not given three pairs: two in a row that are worse by [`COLLAPSE`] end its trial.
-//! One would not do: a link that loses its rate between two windows looks the same.
+//! *The test* is a mixture sequential probability ratio test for a mean of unknown variance (Lai, Annals of Statistics 1976;
+//! Wang and Ramdas, Anytime-valid t-tests, 2023). With `S` the sum of `n` differences and `V` that of their squares, the
+//! evidence against equal policies is `sqrt(m / (n + m)) (1 - S^2 / ((n + m) V))^(-n/2)`, where `m` is [`MIXTURE`]. Of equal
+//! policies it reaches `1 / a` with probability `a` at most, however often it is looked at, so it is looked at after each
+//! pair. Harm needs less evidence than help: of two equal policies the candidate is found *worse* in at most
+//! [`FALSE_WORSE`] of all trials, and *better* in at most [`FALSE_BETTER`]. What is wrongly found worse costs learning; what is
+//! wrongly found better would cost flows. The same evidence, of differences less a margin, tells at the end whether the
+//! candidate is *no worse*: what its learner wants is taken where it costs nothing that can be measured.
+//!
+//! Two pairs in a row that are worse by [`COLLAPSE`] end a trial whatever their spread. One would not do: a link that loses
+//! its rate between two windows looks the same.
 
-/// Pairs at each look, and Student's quantile at 99 % with one degree of freedom fewer.
-const LOOKS: [(u32, f64); 5] =
-    [(3, 6.964_557), (4, 4.540_703), (6, 3.364_930), (9, 2.896_459), (12, 2.718_079)];
-/// The same for two pairs, which are looked at for a collapse only.
-const TWO_PAIRS: (u32, f64) = (2, 31.820_516);
 /// Pairs that a trial takes, at most.
-pub const MAX_PAIRS: u32 = LOOKS[LOOKS.len() - 1].0;
+pub const MAX_PAIRS: u32 = 12;
+/// How often a candidate that is as good as the active snapshot is found better, at most.
+pub const FALSE_BETTER: f64 = 0.05;
+/// How often it is found worse, at most.
+pub const FALSE_WORSE: f64 = 0.2;
+/// One over the variance of the effects that the test is made for, in variances of a difference: those of some 2.6 standard
+/// deviations, which three or four pairs tell.
+const MIXTURE: f64 = 0.15;
 /// Differences beyond so many medians of their sizes are outliers.
 const OUTLIER: f64 = 2.0;
 /// How much worse a pair is that tells of a collapse, in units of the rewards' scale: a logarithm of the rate fell so.
@@ -80,37 +86,38 @@ pub struct Comparison {
     pub finding: Finding,
 }
 
-/// Looks at `pairs`, oldest first, if it is time to. `margin_share`: how much less is still no worse, as a share of the
-/// rewards' scale.
+/// Looks at `pairs`, oldest first; `None` where they are too few to show anything. `margin_share`: how much less is still no
+/// worse, as a share of the rewards' scale.
 pub(super) fn look(pairs: &[Pair], margin_share: f64) -> Option<Comparison> {
     let last = pairs.last()?;
     let count = pairs.len() as u32;
     let n = f64::from(count);
+    if count < 2 {
+        return None;
+    }
     let mean = |of: fn(&Pair) -> f64| pairs.iter().map(of).sum::<f64>() / n;
     let (canary_mean, active_mean) = (mean(|p| p.candidate), mean(|p| p.active));
     let differences = winsorised(pairs);
     let difference = differences.iter().sum::<f64>() / n;
-    let scale = active_mean.abs().max(LEAST_SCALE);
-    let collapsed = |pair: &Pair| pair.difference < -COLLAPSE * scale;
-    let collapsed = matches!(pairs, [.., before, last] if collapsed(before) && collapsed(last));
-    let is_look = LOOKS.iter().any(|(at, _)| *at == count);
-    if !is_look && !collapsed {
-        return None;
-    }
-    let (_, quantile) = LOOKS.iter().copied().rfind(|(at, _)| *at <= count).unwrap_or(TWO_PAIRS);
-    let squares: f64 = differences.iter().map(|d| (d - difference).powi(2)).sum();
-    let error = (squares / (n - 1.0).max(1.0) / n).sqrt();
-    let uncertainty = quantile * error;
+    let scale = scale(active_mean);
+    let collapsed = matches!(pairs, [.., before, last] if has_collapsed(before) && has_collapsed(last));
+    let variance = differences.iter().map(|d| (d - difference).powi(2)).sum::<f64>() / n;
+    let (to_better, to_worse) = (interval(n, variance, FALSE_BETTER), interval(n, variance, FALSE_WORSE));
     let margin = margin_share * scale;
-    let finding = if collapsed || difference + uncertainty < 0.0 {
+    let finding = if collapsed || difference + to_worse < 0.0 {
         Finding::Worse
-    } else if difference - uncertainty > 0.0 {
+    } else if difference - to_better > 0.0 {
         Finding::Better
-    } else if count == MAX_PAIRS && difference - uncertainty > -margin {
+    } else if count == MAX_PAIRS && difference - to_better > -margin {
         Finding::NoWorse
     } else {
         Finding::Open
     };
+    let uncertainty = if finding == Finding::Worse { to_worse } else { to_better };
+    if finding == Finding::Open && !uncertainty.is_finite() {
+        return None;
+    }
+    let error = (variance / (n - 1.0)).sqrt();
     let t = if difference == 0.0 { 0.0 } else { difference / error };
     Some(Comparison {
         pairs: count,
@@ -126,6 +133,26 @@ pub(super) fn look(pairs: &[Pair], margin_share: f64) -> Option<Comparison> {
     })
 }
 
+/// Whether a pair of windows tells of a collapse.
+pub(super) fn has_collapsed(pair: &Pair) -> bool {
+    pair.difference < -COLLAPSE * scale(pair.active)
+}
+
+/// What differences of rewards are held against.
+fn scale(reward: f64) -> f64 {
+    reward.abs().max(LEAST_SCALE)
+}
+
+/// How far from the mean of `n` differences of this variance the truth may be: half the width of the confidence sequence whose
+/// side misses it with probability `misses` at most. Infinite where so few can show nothing.
+fn interval(n: f64, variance: f64, misses: f64) -> f64 {
+    // Noise is symmetric: each side has half of the errors.
+    let evidence = 1.0 / (2.0 * misses);
+    let share = 1.0 - ((MIXTURE / (n + MIXTURE)).sqrt() / evidence).powf(2.0 / n);
+    let taken = share * (n + MIXTURE);
+    if taken >= n { f64::INFINITY } else { (variance * taken / (n - taken)).sqrt() }
+}
+
 /// The pairs' differences, without outliers.
 fn winsorised(pairs: &[Pair]) -> Vec<f64> {
     let mut sizes: Vec<f64> = pairs.iter().map(|p| p.difference.abs()).collect();
@@ -138,6 +165,22 @@ fn winsorised(pairs: &[Pair]) -> Vec<f64> {
 mod tests {
     use super::*;
 
+    /// Normal numbers (splitmix64, Irwin-Hall of twelve).
+    struct Random(u64);
+
+    impl Random {
+        fn uniform(&mut self) -> f64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((x ^ x >> 31) >> 11) as f64 / (1u64 << 53) as f64
+        }
+
+        fn normal(&mut self) -> f64 {
+            (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
+        }
+    }
+
     fn pairs(differences: &[f64]) -> Vec<Pair> {
         let pair = |d: &f64| Pair { candidate: *d, difference: *d, flows: 1, ..Pair::default() };
         differences.iter().map(pair).collect()
@@ -148,14 +191,47 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_few_and_each_is_harder_to_pass_the_earlier_it_is() {
+    fn harm_is_told_by_less_than_help() {
         assert_eq!(finding(&[1.0]), None);
-        assert_eq!(finding(&[1.0; 2]), None);
-        assert_eq!(finding(&[1.0; 5]), None);
-        // t is 5: enough of four pairs, not of three.
+        assert_eq!(finding(&[0.8, 1.0]), None, "two pairs promote nothing");
+        assert_eq!(finding(&[-0.6, -0.5]), Some(Finding::Worse));
+        assert_eq!(finding(&[1.0; 3]), Some(Finding::Better));
         assert_eq!(finding(&[0.8, 1.0, 1.4]), Some(Finding::Open));
         assert_eq!(finding(&[0.6, 1.0, 1.4, 1.0]), Some(Finding::Better));
-        assert_eq!(finding(&[-0.6, -0.5, -0.6]), Some(Finding::Worse));
+        // The same spread to either side.
+        let spread = [1.0, 0.3, 0.9, 0.5];
+        assert_eq!(finding(&spread), Some(Finding::Open));
+        assert_eq!(finding(&spread.map(|d| -d)), Some(Finding::Worse));
+    }
+
+    /// Looked at after each pair, equal policies are told apart as seldom as is said: differences that are normal, of two
+    /// sizes by turns, and as heavy as has a variance.
+    #[test]
+    fn errors_are_as_seldom_as_stated() {
+        const TRIALS: u32 = 20_000;
+        let mut rng = Random(1);
+        for kind in 0..3 {
+            let (mut better, mut worse) = (0, 0);
+            for _ in 0..TRIALS {
+                let mut pairs = Vec::new();
+                let finding = (0..MAX_PAIRS).find_map(|n| {
+                    let size = match kind {
+                        0 => 1.0,
+                        1 => f64::from(1 + 4 * (n % 2)),
+                        _ => 1.0 / ((0..3).map(|_| rng.normal().powi(2)).sum::<f64>() / 3.0).sqrt(),
+                    };
+                    let difference = 0.1 * size * rng.normal();
+                    pairs.push(Pair { difference, ..Pair::default() });
+                    look(&pairs, 0.0).map(|c| c.finding).filter(|f| *f != Finding::Open)
+                });
+                better += u32::from(finding == Some(Finding::Better));
+                worse += u32::from(finding == Some(Finding::Worse));
+            }
+            let share = |count: u32| f64::from(count) / f64::from(TRIALS);
+            println!("{kind}: better {:.3}, worse {:.3}", share(better), share(worse));
+            assert!(share(better) <= FALSE_BETTER && share(worse) <= FALSE_WORSE, "{kind}: {better} {worse}");
+            assert!(worse > 2 * better, "harm needs less evidence");
+        }
     }
 
     #[test]
@@ -172,11 +248,12 @@ mod tests {
     #[test]
     fn one_step_decides_nothing() {
         for step in [-1.0, -9.0, 9.0] {
-            for count in [3, 4, 6, 9] {
+            for count in 2..MAX_PAIRS as usize {
                 for at in 0..count {
                     let mut differences = vec![0.0; count];
                     differences[at] = step;
-                    assert_eq!(finding(&differences), Some(Finding::Open), "{step} at {at} of {count}");
+                    let found = finding(&differences).unwrap_or(Finding::Open);
+                    assert_eq!(found, Finding::Open, "{step} at {at} of {count}");
                 }
             }
         }
@@ -187,17 +264,22 @@ mod tests {
         assert_eq!(finding(&[-3.0, -1.2]), Some(Finding::Worse));
         assert_eq!(finding(&[-3.0, -0.9]), None);
         // Of rewards around 10, a loss of 3 is none.
-        let pair = Pair { active: 10.0, difference: -3.0, ..Pair::default() };
-        assert_eq!(look(&[pair; 2], 0.05), None);
+        let pair = |difference| Pair { active: 10.0, difference, ..Pair::default() };
+        assert!(has_collapsed(&Pair { active: 2.0, ..pair(-3.0) }) && !has_collapsed(&pair(-3.0)));
+        assert_eq!(look(&[pair(-3.0), pair(-1.2)], 0.05), None);
     }
 
     #[test]
     fn numbers() {
         let c = look(&pairs(&[1.0, 2.0, 3.0]), 0.05).unwrap();
         assert_eq!((c.pairs, c.difference, c.canary_mean, c.margin), (3, 2.0, 2.0, 0.05));
-        assert!(
-            (c.t - 2.0 * 3f64.sqrt()).abs() < 1e-12 && (c.uncertainty - 6.964_557 / 3f64.sqrt()).abs() < 1e-9
-        );
+        assert!((c.t - 2.0 * 3f64.sqrt()).abs() < 1e-12);
+        // Were all differences less by this, the evidence would be just enough.
+        let less: Vec<f64> = [1.0, 2.0, 3.0].iter().map(|d| d - 2.0 + c.uncertainty).collect();
+        let (sum, squares) = (less.iter().sum::<f64>(), less.iter().map(|d| d * d).sum::<f64>());
+        let evidence =
+            (MIXTURE / (3.0 + MIXTURE)).sqrt() * (1.0 - sum * sum / ((3.0 + MIXTURE) * squares)).powf(-1.5);
+        assert!((evidence * 2.0 * FALSE_BETTER - 1.0).abs() < 1e-9, "{evidence}");
     }
 
     /// A flow that starts makes the first pair; the others agree.

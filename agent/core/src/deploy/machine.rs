@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 /// A flow without a reward for so long is idle: a trial cannot count on it. Microseconds.
 const IDLE_US: u64 = 5_000_000;
+/// The weight of a new reward in the mean of late: of the last thirty or so.
+const RECENT_WEIGHT: f64 = 1.0 / 32.0;
 /// With fewer flows than this that are not idle, all of them go back and forth: a share would leave one or two, and what
 /// the others do says little of what changes for those.
 const FEW_FLOWS: usize = 8;
@@ -49,6 +51,15 @@ struct Canaries {
     flows: usize,
 }
 
+/// A flow's rewards of late.
+#[derive(Clone, Copy)]
+struct Recent {
+    /// When the last one came, microseconds.
+    at_us: u64,
+    /// Their mean outside trials, each new one [`RECENT_WEIGHT`] of it.
+    mean: Option<f64>,
+}
+
 /// What was asked of the datapath and has not ended.
 enum Asked {
     Push { deployment: Deployment, image: Arc<[u64]>, part: Part, trial: Option<(Box<Switchback>, Canaries)> },
@@ -76,8 +87,8 @@ pub(crate) struct Machine {
     may_have_orphan: bool,
     /// The datapath could not do it yet: it is asked again at the next tick.
     retry: bool,
-    /// When flows were last worth something, microseconds: at most as many as there are flows.
-    rewarded: BTreeMap<FlowId, u64>,
+    /// What flows' decisions were worth of late: at most as many as there are flows.
+    rewarded: BTreeMap<FlowId, Recent>,
     /// Flows that left a deployment, by the monitor.
     tripped: BTreeSet<FlowId>,
     pub decided: Vec<Decision>,
@@ -154,7 +165,8 @@ impl Machine {
         let (part, trial) = match (share, &self.active) {
             (Some(share), Some(active)) => {
                 let canaries = self.choose(share, flows, now_us);
-                let trial = Switchback::new(self.windows, uid.0, active.uid.0, canaries.share);
+                let before = self.rewarded.iter().filter_map(|(flow, r)| Some((*flow, r.mean?))).collect();
+                let trial = Switchback::new(self.windows, uid.0, active.uid.0, canaries.share, before);
                 (Part::Canary { share: trial.current_share() }, Some((Box::new(trial), canaries)))
             }
             _ => (Part::Active, None),
@@ -179,7 +191,7 @@ impl Machine {
     fn choose(&self, share: f64, flows: &[FlowId], now_us: u64) -> Canaries {
         let all = Canaries { share: ALL, trying: flows.len(), flows: flows.len() };
         let is_idle =
-            |flow: &FlowId| self.rewarded.get(flow).is_none_or(|at| now_us >= at.saturating_add(IDLE_US));
+            |flow: &FlowId| self.rewarded.get(flow).is_none_or(|r| now_us >= r.at_us.saturating_add(IDLE_US));
         let mut places: Vec<u16> = flows.iter().filter(|f| !is_idle(f)).map(|f| place(*f)).collect();
         if places.len() < FEW_FLOWS {
             return all;
@@ -390,9 +402,13 @@ impl Machine {
 
     /// A flow's action under deployment `uid` was this good.
     pub fn reward(&mut self, flow: FlowId, uid: u32, reward: f64, now_us: u64) {
-        self.rewarded.insert(flow, now_us);
+        let recent = self.rewarded.entry(flow).or_insert(Recent { at_us: now_us, mean: None });
+        recent.at_us = now_us;
         if let Some(trial) = &mut self.trial {
             trial.switchback.reward(flow, uid, reward);
+        } else if self.active.as_ref().is_some_and(|active| active.uid.0 == uid) {
+            let mean = recent.mean.unwrap_or(reward);
+            recent.mean = Some(mean + RECENT_WEIGHT * (reward - mean));
         }
     }
 

@@ -43,7 +43,7 @@ pub struct PushRules {
     pub canary_share: f64,
     /// How much less reward is still no worse, as a share of the active snapshot's mean, or of 1 if that is more.
     pub margin: f64,
-    /// The first part of a trial's windows, which does not count: queues are still those of the other snapshot.
+    /// The first part of a trial's windows at most, which does not count: queues are still those of the other snapshot.
     /// Microseconds.
     pub settle_us: u64,
     /// Whether a flow keeps its snapshot while a buffer holds it. Nothing can be tried then: [`Verdict::Pinned`].

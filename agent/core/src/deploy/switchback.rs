@@ -6,19 +6,28 @@
 //! make a pair; of every flow with rewards in both, the difference of its means counts, and of all flows alike. What
 //! changed meanwhile for the flows that are no canaries is taken off (difference in differences).
 //!
-//! The candidate leads for two windows that do not count. Then pairs come in blocks of two, in the order `a c c a` or `c a a c`: a drift cancels. Which it is, the deployment's number
+//! A window is over when its flows have decided often enough, so it is shorter where round trips are, and at the latest after
+//! four seconds.
+//!
+//! The candidate leads for two windows that do not count, unless flows are worth so much less in them than before that it has
+//! collapsed, which ends the trial. Then pairs come in blocks of two, in the order `a c c a` or `c a a c`: a drift cancels. Which it is, the deployment's number
 //! decides as a coin would, so that nothing that comes and goes with a period keeps step for long. What a change of the
 //! path within a pair does, stays in that pair.
 //!
 //! Windows are counted in batch intervals, after which rows are taken: so they are right whatever a datapath's clock says.
 
-use super::compare::{Comparison, Finding, MAX_PAIRS, Pair, look};
+use super::compare::{Comparison, Finding, MAX_PAIRS, Pair, has_collapsed, look};
 use ccplane_contract::FlowId;
 use ccplane_infer::spread;
 use std::collections::BTreeMap;
 
-/// How much of a window counts, microseconds.
+/// How much of a window counts at most, microseconds.
 const MEASURED_US: u64 = 2_400_000;
+/// A flow's decisions after which it has settled, and those that are measured then: with them a window is over.
+const SETTLE_DECISIONS: f64 = 32.0;
+const MEASURED_DECISIONS: f64 = 48.0;
+/// Batch intervals of either part, at least.
+const LEAST_BATCHES: u32 = 3;
 /// Windows under the candidate before the first that counts: where the active snapshot has got its flows to after the path
 /// changed is no place that either would keep them in.
 const LEAD: u32 = 2;
@@ -27,7 +36,7 @@ const MAX_TRIED: u32 = MAX_PAIRS + 4;
 /// Flows whose rewards are summed in one window; those of further ones are dropped.
 const MAX_SUMS: usize = 1 << 16;
 
-/// A window's parts, in batch intervals.
+/// A window's parts in batch intervals, at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Windows {
     settle: u32,
@@ -41,7 +50,7 @@ impl Windows {
         Windows { settle: batches(settle_us), measured: batches(MEASURED_US).max(1) }
     }
 
-    /// Batch intervals of one window.
+    /// Batch intervals of the longest window.
     fn batches(self) -> u32 {
         self.settle + self.measured
     }
@@ -57,6 +66,8 @@ impl Windows {
 struct Sum {
     rewards: f64,
     count: f64,
+    /// Rewards before the flow had settled.
+    unsettled: f64,
 }
 
 /// What is to be done at the end of a batch interval.
@@ -80,10 +91,13 @@ pub(super) struct Switchback {
     share: u16,
     /// Windows to come that do not count.
     lead: u32,
-    /// Windows that have ended, and batch intervals of this one.
+    /// Windows that have ended, batch intervals of this part of the present one, and whether it is the part that counts.
     window: u32,
     batch: u32,
+    is_settled: bool,
     sums: BTreeMap<FlowId, Sum>,
+    /// Each flow's mean before the trial.
+    before: BTreeMap<FlowId, f64>,
     /// Each flow's mean in the first window of this pair.
     first: BTreeMap<FlowId, f64>,
     pairs: Vec<Pair>,
@@ -92,7 +106,14 @@ pub(super) struct Switchback {
 }
 
 impl Switchback {
-    pub fn new(windows: Windows, candidate: u32, active: u32, share: u16) -> Switchback {
+    /// `before`: what each flow's decisions were worth of late.
+    pub fn new(
+        windows: Windows,
+        candidate: u32,
+        active: u32,
+        share: u16,
+        before: BTreeMap<FlowId, f64>,
+    ) -> Switchback {
         Switchback {
             windows,
             candidate,
@@ -101,7 +122,9 @@ impl Switchback {
             lead: LEAD,
             window: 0,
             batch: 0,
+            is_settled: windows.settle == 0,
             sums: BTreeMap::new(),
+            before,
             first: BTreeMap::new(),
             pairs: Vec::new(),
             last: None,
@@ -124,35 +147,71 @@ impl Switchback {
 
     /// Entries that it keeps of single flows.
     pub fn flow_entries(&self) -> usize {
-        self.sums.len() + self.first.len()
+        self.sums.len() + self.first.len() + self.before.len()
     }
 
     /// What a flow's action under deployment `uid` was worth.
     pub fn reward(&mut self, flow: FlowId, uid: u32, reward: f64) {
         let expected = if self.tries() && self.is_canary(flow) { self.candidate } else { self.active };
         let room = self.sums.len() < MAX_SUMS || self.sums.contains_key(&flow);
-        if uid != expected || self.lead > 0 || self.batch < self.windows.settle || !room {
+        if uid != expected || !room {
             return;
         }
         let sum = self.sums.entry(flow).or_default();
-        sum.rewards += reward;
-        sum.count += 1.0;
+        if self.is_settled {
+            sum.rewards += reward;
+            sum.count += 1.0;
+        } else {
+            sum.unsettled += 1.0;
+        }
+    }
+
+    /// Decisions of a flow in this part of the window, on average over those that decide.
+    fn decisions(&self) -> f64 {
+        let of = |s: &Sum| if self.is_settled { s.count } else { s.unsettled };
+        let (sum, flows) =
+            self.sums.values().map(of).filter(|n| *n > 0.0).fold((0.0, 0.0), |(s, n), x| (s + x, n + 1.0));
+        sum / f64::max(flows, 1.0)
+    }
+
+    /// Whether this part of the window has ended with this batch interval.
+    fn part_ends(&mut self) -> bool {
+        self.batch += 1;
+        let (most, decisions) = if self.is_settled {
+            (self.windows.measured, MEASURED_DECISIONS)
+        } else {
+            (self.windows.settle, SETTLE_DECISIONS)
+        };
+        let ends = self.batch >= most || self.batch >= LEAST_BATCHES && self.decisions() >= decisions;
+        if ends {
+            self.batch = 0;
+        }
+        ends
     }
 
     /// A batch interval has ended.
     pub fn end_batch(&mut self, margin_share: f64) -> Turn {
-        self.batch += 1;
-        if self.batch < self.windows.batches() {
+        if !self.part_ends() {
             return Turn::Wait;
         }
-        self.batch = 0;
+        if !self.is_settled {
+            self.is_settled = true;
+            return Turn::Wait;
+        }
+        self.is_settled = self.windows.settle == 0;
+        let sums = std::mem::take(&mut self.sums);
+        let means: BTreeMap<FlowId, f64> = sums
+            .into_iter()
+            .filter(|(_, s)| s.count > 0.0)
+            .map(|(flow, s)| (flow, s.rewards / s.count))
+            .collect();
         if self.lead > 0 {
             self.lead -= 1;
+            if self.pair(&means, &self.before).is_some_and(|pair| has_collapsed(&pair)) {
+                return Turn::Over(Finding::Worse);
+            }
             return if self.tries() { Turn::Wait } else { Turn::Switch };
         }
-        let sums = std::mem::take(&mut self.sums);
-        let means: BTreeMap<FlowId, f64> =
-            sums.into_iter().map(|(flow, s)| (flow, s.rewards / s.count)).collect();
         let tried = self.tries();
         self.window += 1;
         if !self.window.is_multiple_of(2) {
