@@ -5,7 +5,7 @@
 mod common;
 
 use ccplane_testing::{attack_scale, skipped};
-use common::{Agent, Home, PATIENCE, as_nobody, stderr, wait_for};
+use common::{Agent, Home, PATIENCE, as_nobody, stderr, taken, wait_for};
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use std::fs::{self, Permissions};
@@ -417,23 +417,17 @@ fn what_is_wrong_in_a_configuration_is_said_with_file_and_line() {
 fn a_running_agent_has_given_up_what_it_does_not_need() {
     let Some(attached) = Attached::new("powers", "default_algorithm = \"aurora\"") else { return };
     let agent = attached.home.agent();
-    let mut threads = 0;
-    for task in fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap() {
-        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
-        let field = |name: &str| {
-            let value = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_else(|| panic!("{name}"));
-            value.trim().to_owned()
-        };
-        assert_eq!((field("NoNewPrivs:"), field("Seccomp:")), ("1".into(), "2".into()), "{status}");
-        for set in ["CapInh:", "CapBnd:", "CapAmb:"] {
-            assert_eq!(field(set), "0".repeat(16), "{set} {status}");
-        }
-        let permitted = u64::from_str_radix(&field("CapPrm:"), 16).unwrap();
-        let most = if field("Name:") == "ccp-kernel" { 5 } else { 0 };
-        assert!(permitted.count_ones() <= most, "{status}");
-        threads += 1;
+    taken::assert_confined(agent.pid(), 5);
+    let threads = taken::threads(agent.pid());
+    assert!(threads.len() >= 3, "{threads:?}");
+    for thread in threads.iter().filter(|thread| taken::field(thread, "Name") != "ccp-kernel") {
+        assert_eq!(taken::field(thread, "CapPrm"), "0".repeat(16));
     }
-    assert!(threads >= 3, "{threads}");
+    #[cfg(target_arch = "x86_64")]
+    taken::assert_can_do_little(agent.pid());
+    #[cfg(not(target_arch = "x86_64"))]
+    skipped("system calls of an agent that is taken over", "they are made on x86-64 only");
+    assert!(attached.home.run(&["status"]).status.success(), "it lives");
 }
 
 /// `doctor` under fewer capabilities says which one is missing, before an agent fails for it.

@@ -10,6 +10,10 @@
 use crate::confine::{Role, Threads, confine};
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
+use nix::errno::Errno;
+use nix::sys::prctl::set_keepcaps;
+use nix::unistd::{Uid, User, initgroups, setresgid, setresuid};
+use std::ffi::CString;
 use tracing::{debug, warn};
 
 /// What the kernel datapath's loop keeps.
@@ -31,27 +35,41 @@ pub(crate) const PORT: &[Capability] = &[
     Capability::CAP_IPC_LOCK,
 ];
 
+/// What it takes to become another user.
+pub(crate) const TO_CHANGE_USER: &[Capability] = &[Capability::CAP_SETUID, Capability::CAP_SETGID];
+
 /// What everything else keeps.
 pub(crate) const NOTHING: &[Capability] = &[];
 
 /// What a loop's thread keeps once it has attached.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Powers {
+pub(crate) struct Powers {
     /// Its capabilities.
-    pub(super) capabilities: &'static [Capability],
+    pub(crate) capabilities: &'static [Capability],
     /// Its system calls; all of them where there is no role to keep to.
-    pub(super) role: Option<Role>,
+    pub(crate) role: Option<Role>,
+}
+
+/// Why a process does not become another user.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UserError {
+    #[error("no user `{0}` on this machine: give a name or a number that it knows")]
+    Unknown(String),
+    #[error("cannot become user {user}, which only root can: {source}")]
+    System { user: String, source: Errno },
+    #[error("cannot become user {0} for good")]
+    WayBack(String),
 }
 
 impl Powers {
     /// A loop that needs no privilege, beside other work of its process.
     pub(super) const NONE: Powers = Powers { capabilities: NOTHING, role: None };
 
-    /// Gives up everything else, for the calling thread and those that it starts.
-    pub(super) fn keep_only(self) {
+    /// Gives up all other capabilities, for the calling thread and those that it starts, and system calls for these threads.
+    pub(crate) fn keep_only(self, threads: Threads) {
         keep(self.capabilities);
         if let Some(role) = self.role {
-            confine(role, Threads::This);
+            confine(role, threads);
         }
     }
 }
@@ -79,6 +97,26 @@ pub(crate) fn no_way_back() {
         // Whoever may not drop it has nothing in it that could come back: no_new_privs is set.
         Err(error) => debug!(%error, "the bounding set stays"),
     }
+}
+
+/// Makes all threads of this process another user's for good. The calling one may keep these capabilities; all others have none.
+pub(crate) fn become_user(name: &str, wanted: &[Capability]) -> Result<(), UserError> {
+    let found = match name.parse() {
+        Ok(uid) => User::from_uid(Uid::from_raw(uid)),
+        Err(_) => User::from_name(name),
+    };
+    let failed = |source| UserError::System { user: name.to_owned(), source };
+    let user = found.map_err(failed)?.ok_or_else(|| UserError::Unknown(name.to_owned()))?;
+    set_keepcaps(!wanted.is_empty()).map_err(failed)?;
+    let groups_of = CString::new(user.name).map_err(|_| UserError::Unknown(name.to_owned()))?;
+    initgroups(&groups_of, user.gid).map_err(failed)?;
+    setresgid(user.gid, user.gid, user.gid).map_err(failed)?;
+    setresuid(user.uid, user.uid, user.uid).map_err(failed)?;
+    keep(wanted);
+    if !user.uid.is_root() && setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)).is_ok() {
+        return Err(UserError::WayBack(name.to_owned()));
+    }
+    Ok(())
 }
 
 fn limit_to(wanted: &[Capability]) -> Result<CapsHashSet, CapsError> {

@@ -5,6 +5,7 @@ use super::privileges::Powers;
 use super::source::Source;
 use crate::clock;
 use crate::config::{Agent, Unix, Wake};
+use crate::confine::Threads;
 use crate::control::{
     Counters, DatapathRecord, DecisionRecord, DeploymentRecord, FlowRecord, ProgramRecord, SlotRecord,
 };
@@ -179,7 +180,7 @@ impl Worker {
                     return Ok(());
                 }
             };
-            powers.keep_only();
+            powers.keep_only(Threads::This);
             let _ = attached.send(Ok(()));
             let (taps, verdicts) = (Taps::default(), BTreeMap::new());
             Loop { core, source, pace, metrics, post, verdicts, taps, inbox, stop }.run()

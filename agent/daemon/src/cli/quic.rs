@@ -171,6 +171,11 @@ pub(crate) struct QuicServeArgs {
     /// Its private key, PEM.
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
+
+    /// Be this user, by name or number, as soon as the address is taken and certificate, key and token are read: files are
+    /// served, put and kept as that user may. Needs root.
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
 }
 
 /// Whom a client trusts.

@@ -3,6 +3,7 @@
 
 pub mod lab;
 pub mod serve;
+pub mod taken;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -1,7 +1,7 @@
 //! `ccplane quic get` and `put`.
 
 use super::bar::Bar;
-use super::steering::{LearnsAs, Steering};
+use super::steering::{LearnsAs, Steering, Surroundings};
 use super::wire;
 use super::{NAP, QuicError, interrupted, mbit_per_s, size};
 use crate::cli::{QuicGetArgs, QuicPutArgs, QuicSteering, QuicTrust};
@@ -145,7 +145,8 @@ impl Client {
         };
         let tls = tls::client_as(trust, identity, PROTOCOL).map_err(Failure::input)?;
         let wire = wire::connect(args, remote)?;
-        let steering = Steering::start(args, LearnsAs::No, algorithms)?;
+        let around = Surroundings::look(args, algorithms)?;
+        let steering = Steering::start(args, LearnsAs::No, algorithms, around)?;
         let mut endpoint = Endpoint::new(wire, steering.control(), config(args));
         let id = endpoint.connect(tls, remote, host).map_err(Failure::input)?;
         Ok(Client { steering, endpoint, id, remote })

@@ -1,13 +1,13 @@
 //! `ccplane quic serve`.
 
-use super::steering::{LearnsAs, Steering};
+use super::steering::{LearnsAs, Steering, Surroundings};
 use super::wire;
 use super::{NAP, QuicError, interrupted, size};
-use crate::agent::privileges;
+use crate::agent::privileges::{self, Powers};
 use crate::cli::{QuicServeArgs, QuicSteering};
 use crate::commands::deployments::learner_text;
 use crate::commands::{print, print_json, shown};
-use crate::confine::{Role, Threads, confine};
+use crate::confine::{Role, Threads};
 use crate::control::LearnerRecord;
 use crate::failure::Failure;
 use ccplane_alg::Algorithm;
@@ -59,8 +59,7 @@ struct Learned {
 
 /// `ccplane quic serve`
 pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
-    let folder =
-        open(args).map_err(|source| Failure::input(QuicError::File { path: args.folder.clone(), source }))?;
+    privileges::no_way_back();
     let writers = writers(args)?;
     let identity = match (&args.cert, &args.key) {
         (Some(cert), Some(key)) => Identity::load(cert, key),
@@ -73,13 +72,27 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
         false => tls::server_that_asks(identity, PROTOCOL),
     };
     let tls = tls.map_err(Failure::input)?;
+    let around = Surroundings::look(&args.steering, algorithms)?;
+    let powers = powers(&args.steering);
+    if wire::is_port(&args.steering) {
+        // Libraries of a port start threads, which have what this one has then.
+        let to_change = if args.user.is_some() { privileges::TO_CHANGE_USER } else { privileges::NOTHING };
+        privileges::keep(&[powers.capabilities, to_change].concat());
+    }
     let (wire, receive_buffer_bytes) = wire::listen(&args.steering, &args.listen)?;
     let address = wire.local_addr();
     let stop = interrupted()?;
-    let mut steering = Steering::start(&args.steering, learns(args), algorithms)?;
+    if let Some(name) = &args.user {
+        privileges::become_user(name, powers.capabilities).map_err(Failure::input)?;
+    }
+    let folder =
+        open(args).map_err(|source| Failure::input(QuicError::File { path: args.folder.clone(), source }))?;
+    let mut steering = Steering::start(&args.steering, learns(args), algorithms, around)?;
     let kept = steering.kept().map(|snapshot| snapshot.to_string());
     let mut endpoint = Endpoint::new(wire, steering.control(), config(args));
     endpoint.serve(Some(tls));
+    raise_descriptors();
+    powers.keep_only(Threads::All);
     let mut said = Said::default();
     said.try_to(if args.steering.json {
         let writable = args.writable;
@@ -87,8 +100,6 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
     } else {
         print(&greeting(args, address, &fingerprint, receive_buffer_bytes, kept))
     })?;
-    raise_descriptors();
-    confine_serving(&args.steering);
     let mut files = Server::new(folder, writers);
     let mut busy = false;
     while !stop.load(Relaxed) {
@@ -117,13 +128,11 @@ pub(super) fn serve(args: &QuicServeArgs, algorithms: &[Arc<dyn Algorithm>]) -> 
     said.learned(learners, args.steering.json)
 }
 
-/// Gives up, once its wire, its folder and its agent are there, all capabilities and system calls that serving does without.
-fn confine_serving(args: &QuicSteering) {
-    privileges::no_way_back();
-    let (keeps, role) =
+/// What it keeps of its capabilities and system calls once its wire, its folder and its agent are there.
+fn powers(args: &QuicSteering) -> Powers {
+    let (capabilities, role) =
         if wire::is_port(args) { (privileges::PORT, Role::Port) } else { (privileges::NOTHING, Role::Plain) };
-    privileges::keep(keeps);
-    confine(role, Threads::All);
+    Powers { capabilities, role: Some(role) }
 }
 
 /// The folder, and how much may be put into it.

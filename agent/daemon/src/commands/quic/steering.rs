@@ -3,7 +3,7 @@
 use super::QuicError;
 use super::trace::Trace;
 use super::wire::kind;
-use crate::agent::{Learns, OwnLoop, waker};
+use crate::agent::{Learns, OwnLoop, privileges, waker};
 use crate::cli::QuicSteering;
 use crate::control::{LearnerRecord, Request, Response, ask};
 use crate::failure::Failure;
@@ -95,19 +95,39 @@ impl Machine {
     }
 }
 
+/// The configuration, and whether the machine's agent runs, as a process sees it that has not changed its user yet.
+pub(super) struct Surroundings {
+    located: Located,
+    /// Of whoever may ask it.
+    agent_runs: bool,
+}
+
+impl Surroundings {
+    /// Looks around.
+    pub(super) fn look(
+        args: &QuicSteering,
+        algorithms: &[Arc<dyn Algorithm>],
+    ) -> Result<Surroundings, Failure> {
+        let known: Vec<&'static str> = algorithms.iter().map(|a| a.name()).collect();
+        let located = args.place.locate(Some(&known))?;
+        let timeout = located.config.control.timeout_ms.millis();
+        let asked = || ask(&located.control_socket, timeout, &Request::Version);
+        // Where an algorithm is named, nobody needs to know.
+        let agent_runs = args.algorithm.is_none() && matches!(asked(), Ok(Response::Version(_)));
+        Ok(Surroundings { located, agent_runs })
+    }
+}
+
 impl Steering {
     /// Starts, as the flags say. What learns does so beside the flows, which the machine's agent is not asked to.
     pub(super) fn start(
         args: &QuicSteering,
         learns: LearnsAs<'_>,
         algorithms: &[Arc<dyn Algorithm>],
+        Surroundings { located, agent_runs }: Surroundings,
     ) -> Result<Steering, Failure> {
         let known: Vec<&'static str> = algorithms.iter().map(|a| a.name()).collect();
-        let located = args.place.locate(Some(&known))?;
-        let timeout = located.config.control.timeout_ms.millis();
-        let runs =
-            || matches!(ask(&located.control_socket, timeout, &Request::Version), Ok(Response::Version(_)));
-        let to_machine = args.agent || (args.algorithm.is_none() && matches!(learns, LearnsAs::No) && runs());
+        let to_machine = args.agent || (matches!(learns, LearnsAs::No) && agent_runs);
         let name = match &args.algorithm {
             Some(name) => name.as_str(),
             None => &located.config.default_algorithm,
@@ -121,9 +141,9 @@ impl Steering {
             let clock = engine.clone();
             let now_us = move || clock.now_us(Instant::now());
             let socket = located.datapath_socket()?;
-            let link = spawn(&socket, Box::new(datapath), now_us, options)?;
+            let link = without_capabilities(|| spawn(&socket, Box::new(datapath), now_us, options))?;
             let patience = Some(Instant::now() + PATIENCE);
-            let agent = Agent::Machine(Machine { link, patience, socket, runs: runs() });
+            let agent = Agent::Machine(Machine { link, patience, socket, runs: agent_runs });
             return Ok(Steering { engine, agent, trace: trace(args, "agent")?, kept: None });
         }
         let chosen = algorithms
@@ -189,6 +209,17 @@ impl Steering {
         }
         self.trace.as_ref().map_or(Ok(()), Trace::finish)
     }
+}
+
+/// Does this on a thread that has no capability, so that those that it starts have none either.
+fn without_capabilities<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let work = || {
+            privileges::keep(privileges::NOTHING);
+            work()
+        };
+        scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// The folder, and what flows begin with of what it keeps. What is not taken is said.
