@@ -9,7 +9,7 @@ use ccplane_contract::suite::behaviour::{Harness, HarnessError, behave};
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, Forward};
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source};
-use ccplane_testing::{Mishap, assert_never_stalled};
+use ccplane_testing::{Mishap, STALL, WATCHED, assert_never_stalled};
 use common::{Home, wait_for};
 use nix::sys::signal::Signal;
 use std::path::Path;
@@ -20,9 +20,6 @@ use std::time::{Duration, Instant};
 
 const MS: u64 = 1000;
 const TIMEOUT_US: u64 = 500 * MS;
-/// Longest stall that a mishap may cost a flow of a datapath in real time: until its agent is missed, a few round trips (50 ms),
-/// and how long a busy machine holds the datapath's thread up.
-const STALL: Duration = Duration::from_micros(TIMEOUT_US + 4 * 50 * MS + 800 * MS);
 /// How far the simulation goes between two turns of the serving side.
 const STEP_US: u64 = 5 * MS;
 
@@ -227,7 +224,7 @@ impl Serving {
 
     /// Ends it, whose flow never stalled for longer than [`STALL`].
     fn assert_never_stalled(mut self, mishaps: &[Mishap]) {
-        let shows_us = mishaps.last().unwrap().at_us + STALL.as_micros() as u64;
+        let shows_us = mishaps.last().unwrap().at_us + WATCHED.as_micros() as u64;
         std::thread::sleep(Duration::from_micros(shows_us.saturating_sub(micros(self.started))));
         self.stop.store(true, Ordering::Relaxed);
         let acked = self.thread.take().unwrap().join().unwrap();
@@ -259,8 +256,7 @@ fn steered(home: &Home, algorithm: &str) -> serde_json::Value {
     })
 }
 
-#[test]
-fn a_flow_survives_its_agent_and_is_steered_by_the_next() {
+fn a_flow_survives_its_agent_and_is_steered_by_the_next() -> Option<()> {
     for (transport, configured) in
         [(Transport::Ring, "ring"), (Transport::Socket, "ring"), (Transport::Ring, "socket")]
     {
@@ -285,6 +281,7 @@ fn a_flow_survives_its_agent_and_is_steered_by_the_next() {
         });
         assert_eq!(left.count(), 0, "its socket is removed");
     }
+    Some(())
 }
 
 /// A learned algorithm decides in the datapath of another process.
@@ -300,5 +297,15 @@ fn a_policy_decides_behind_the_channel() {
             (flow["policy"]["decisions"].as_u64() > Some(3)).then(|| flow["policy"].clone())
         });
         assert!(policy["snapshot"].is_string(), "{policy}");
+    }
+}
+
+/// Each time to a new flow.
+mod mishaps {
+    use ccplane_testing::repeated;
+
+    #[test]
+    fn a_flow_survives_its_agent_and_is_steered_by_the_next() {
+        repeated(1, super::a_flow_survives_its_agent_and_is_steered_by_the_next);
     }
 }

@@ -4,13 +4,14 @@
 mod common;
 
 use ccplane_emulator::netns::{self, Namespace};
-use ccplane_testing::{Mishap, assert_never_stalled};
-use common::{Home, stderr, wait_for};
+use ccplane_testing::{Mishap, STALL, WATCHED, assert_never_stalled};
+use common::{Home, stderr, taken, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,9 +25,6 @@ const FAST_MBIT: u32 = 200;
 /// How long an agent says nothing: longer than datapaths wait for it.
 const SILENCE: Duration = Duration::from_millis(1500);
 
-/// Longest stall that a mishap may cost a flow: until its agent is missed (500 ms), a few round trips with a full queue (50 ms),
-/// and how long a busy machine holds a poll loop or a look up.
-const STALL: Duration = Duration::from_millis(500 + 4 * 50 + 800);
 /// Between two looks at what the link has carried.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -66,6 +64,11 @@ impl Scene {
     /// `None`, said loudly, where there can be none. Namespaces are named by `tag`. The cable goes through a bridge, which lets
     /// [`SLOW_MBIT`] through to the client.
     fn new(tag: &str) -> Option<Scene> {
+        Scene::over(tag, "af_packet", &[])
+    }
+
+    /// The same with this kind of port and more flags for the server.
+    fn over(tag: &str, kind: &str, more: &[&str]) -> Option<Scene> {
         if !netns::available() || Command::new("ip").arg("-V").output().is_err() {
             ccplane_testing::skipped(tag, "needs root, /dev/net/tun and iproute2");
             return None;
@@ -80,9 +83,12 @@ impl Scene {
         fs::create_dir_all(home.path("served")).unwrap();
         fs::write(home.path("served/file"), &content).unwrap();
         let agent = agent(&home, &b);
+        // Whoever the server is: it is to find the folder, in which the agent runs already.
+        fs::set_permissions(home.dir(), fs::Permissions::from_mode(0o711)).unwrap();
         let folder = home.path("served");
-        let serve = ["quic", "serve", folder.to_str().unwrap(), "--json", "--port", "af_packet:veth0"];
-        let mut serve = home.command(&[&serve[..], &["--address", "10.9.0.2/24"]].concat());
+        let port = format!("{kind}:veth0");
+        let serve = ["quic", "serve", folder.to_str().unwrap(), "--json", "--port", &port];
+        let mut serve = home.command(&[&serve[..], &["--address", "10.9.0.2/24"], more].concat());
         let mut serve = Running(b.enter(serve.stdout(Stdio::piped())).unwrap().spawn().unwrap());
         let (mut said, mut first) = (BufReader::new(serve.0.stdout.take().unwrap()), String::new());
         said.read_line(&mut first).unwrap();
@@ -158,7 +164,7 @@ impl Carried {
     }
 
     fn assert_never_stalled(self, mishaps: &[Mishap]) {
-        let shows = Duration::from_micros(mishaps.last().unwrap().at_us) + STALL;
+        let shows = Duration::from_micros(mishaps.last().unwrap().at_us) + WATCHED;
         std::thread::sleep(shows.saturating_sub(self.started.elapsed()));
         self.stop.store(true, Relaxed);
         assert_never_stalled(&self.thread.join().unwrap(), mishaps, STALL);
@@ -198,9 +204,38 @@ fn files_go_over_ports_and_the_machines_agent_steers_them() {
     scene.ends_well(get);
 }
 
+/// Under the filter and with the few capabilities that a port's end takes.
 #[test]
-fn an_agent_hangs_dies_and_comes_back_and_the_file_arrives() {
-    let Some(mut scene) = Scene::new("dpdk-agent") else { return };
+fn a_server_over_a_port_can_do_little_and_leaves_no_program_on_it() {
+    const CAPABILITIES: u32 = 6;
+    for (kind, flags) in [("af_packet", &[][..]), ("af_xdp", &[]), ("af_xdp", &["--user", "nobody"])] {
+        let Some(mut scene) = Scene::over("dpdk-powers", kind, flags) else { return };
+        let pid = scene.serve.0.id();
+        taken::assert_confined(pid, CAPABILITIES);
+        let uid = if flags.is_empty() { "0" } else { "65534" };
+        for thread in taken::threads(pid) {
+            assert_eq!(taken::field(&thread, "Uid"), [uid; 4].join("\t"), "{kind}");
+        }
+        #[cfg(target_arch = "x86_64")]
+        taken::assert_can_do_little(pid);
+        shape(&scene.between, "change", FAST_MBIT);
+        let mut get = scene.get();
+        assert!(get.0.wait().unwrap().success(), "{kind}");
+        assert!(fs::read(scene.home.path("new")).unwrap() == scene.content, "{kind}");
+        let has_program = || {
+            let shown =
+                scene.b.enter(Command::new("ip").args(["-d", "link", "show", "veth0"])).unwrap().output();
+            String::from_utf8(shown.unwrap().stdout).unwrap().contains("xdp")
+        };
+        assert_eq!(has_program(), kind == "af_xdp");
+        kill(Pid::from_raw(pid as i32), Signal::SIGINT).unwrap();
+        assert_eq!(scene.serve.0.wait().unwrap().code(), Some(0), "{kind}");
+        assert!(!has_program(), "{kind}");
+    }
+}
+
+fn an_agent_hangs_dies_and_comes_back_and_the_file_arrives() -> Option<()> {
+    let mut scene = Scene::new("dpdk-agent")?;
     let get = scene.get();
     wait_for("a flow over DPDK that the agent steers", || scene.is_steered());
     let carried = Carried::watch(&scene.between);
@@ -220,6 +255,7 @@ fn an_agent_hangs_dies_and_comes_back_and_the_file_arrives() {
     wait_for("another agent steers", || scene.is_steered());
     carried.assert_never_stalled(&[hangs, wakes, dies, other]);
     scene.ends_well(get);
+    Some(())
 }
 
 #[test]
@@ -231,4 +267,14 @@ fn a_port_that_cannot_be_had_is_said_with_the_reason() {
     assert!(stderr(&output).contains("no network interface ccp-nonesuch"), "{}", stderr(&output));
     let output = home.run(&[&common[..], &["eth0"]].concat());
     assert!(stderr(&output).contains("names no port"), "{}", stderr(&output));
+}
+
+/// Each time to a new flow.
+mod mishaps {
+    use ccplane_testing::repeated;
+
+    #[test]
+    fn an_agent_hangs_dies_and_comes_back_and_the_file_arrives() {
+        repeated(1, super::an_agent_hangs_dies_and_comes_back_and_the_file_arrives);
+    }
 }

@@ -4,7 +4,11 @@
 
 mod common;
 
-use common::lab::{LINK_MBIT, Lab, acked, acked_at_least, assert_never_stalled, kill_9, mishap};
+use ccplane_emulator::{Direction, Loss};
+use ccplane_testing::STALL;
+use common::lab::{
+    LINK_MBIT, Lab, SAMPLE_EVERY, acked, acked_at_least, assert_never_stalled, kill_9, mishap, sample,
+};
 use common::{Home, as_nobody, stderr, stdout, wait_for};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -12,6 +16,7 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -23,9 +28,8 @@ const TRIES: u32 = 3;
 /// The flow fills the link.
 const WARM_UP: Duration = Duration::from_secs(3);
 
-#[test]
-fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() {
-    let Some(lab) = Lab::new("kill9", "cubic") else { return };
+fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() -> Option<()> {
+    let lab = Lab::new("kill9", "cubic")?;
     let agent = lab.home.agent();
     let flow = lab.flow();
     lab.wait_for_mode("program");
@@ -54,6 +58,7 @@ fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() {
     wait_for("the adopted flow reports", || (reports() > so_far).then_some(()));
     assert_never_stalled(flow, &[killed, adopted]);
     drop(next);
+    Some(())
 }
 
 /// The receiving side of a connection: its program is set when it starts, and starts when it has sent something.
@@ -80,9 +85,8 @@ fn a_flow_that_sends_nothing_is_said_to_wait_for_its_first_ack() {
     assert!(record()["waits_for_ack"].is_null(), "{}", record());
 }
 
-#[test]
-fn a_hung_agents_flow_runs_natively_and_flows_says_so() {
-    let Some(lab) = Lab::new("hung", "reno") else { return };
+fn a_hung_agents_flow_runs_natively_and_flows_says_so() -> Option<()> {
+    let lab = Lab::new("hung", "reno")?;
     let agent = lab.home.agent();
     let flow = lab.flow();
     lab.wait_for_mode("program");
@@ -102,11 +106,11 @@ fn a_hung_agents_flow_runs_natively_and_flows_says_so() {
     wait_for("the agent answers again", || lab.flows()["silent"].is_null().then_some(()));
     lab.wait_for_mode("program");
     assert_never_stalled(flow, &[hung, woken]);
+    Some(())
 }
 
-#[test]
-fn a_stopped_agent_leaves_the_kernel_as_it_was() {
-    let Some(lab) = Lab::new("stop", "cubic") else { return };
+fn a_stopped_agent_leaves_the_kernel_as_it_was() -> Option<()> {
+    let lab = Lab::new("stop", "cubic")?;
     let mut agent = lab.home.agent();
     let flow = lab.flow();
     lab.wait_for_mode("program");
@@ -118,11 +122,11 @@ fn a_stopped_agent_leaves_the_kernel_as_it_was() {
     assert!(!lab.pin_dir().exists() && !lab.home.path("bpf").exists());
     assert_never_stalled(flow, &[stopped]);
     wait_for("the congestion control is gone", || (!lab.is_registered()).then_some(()));
+    Some(())
 }
 
-#[test]
-fn doctor_removes_what_a_killed_agent_left() {
-    let Some(lab) = Lab::new("clean", "reno") else { return };
+fn doctor_removes_what_a_killed_agent_left() -> Option<()> {
+    let lab = Lab::new("clean", "reno")?;
     let agent = lab.home.agent();
     let flow = lab.flow();
     lab.wait_for_mode("program");
@@ -139,6 +143,7 @@ fn doctor_removes_what_a_killed_agent_left() {
     wait_for("the congestion control is gone", || (!lab.is_registered()).then_some(()));
     let output = lab.home.run(&["flows"]);
     assert!(stderr(&output).contains("no agent runs"), "{}", stderr(&output));
+    Some(())
 }
 
 #[test]
@@ -291,4 +296,48 @@ fn a_flow_is_measured_and_traced_until_it_ends() {
     let unknown = lab.home.run(&["qlog", "999999"]);
     assert_eq!(unknown.status.code(), Some(1));
     assert!(stderr(&unknown).contains("there is no such flow"), "{}", stderr(&unknown));
+}
+
+/// What holds these flows to a bound finds one that keeps a flow longer than that.
+#[test]
+fn a_stall_of_a_live_flow_is_found() {
+    let Some(lab) = Lab::new("stalls", "reno") else { return };
+    let flow = lab.flow_of("reno");
+    let acked = || sample(&flow).info.bytes_acked;
+    let dark = |probability| lab.link.set_loss(Direction::Up, Loss { probability, seed: 1 }).unwrap();
+    wait_for("the flow runs", || (acked() > 1 << 20).then_some(()));
+    let darkness = mishap(&flow, "a link in the dark");
+    dark(1.0);
+    std::thread::sleep(STALL + SAMPLE_EVERY);
+    dark(0.0);
+    let before = acked();
+    wait_for("it goes on", || (acked() > before).then_some(()));
+    let found = catch_unwind(AssertUnwindSafe(|| assert_never_stalled(flow, &[darkness])));
+    let said = found.unwrap_err().downcast::<String>().unwrap();
+    assert!(said.contains("a link in the dark: the flow stalls for "), "{said}");
+}
+
+/// Each time to a new flow.
+mod mishaps {
+    use ccplane_testing::repeated;
+
+    #[test]
+    fn a_flow_survives_kill_9_and_the_next_agent_adopts_it() {
+        repeated(1, super::a_flow_survives_kill_9_and_the_next_agent_adopts_it);
+    }
+
+    #[test]
+    fn a_hung_agents_flow_runs_natively_and_flows_says_so() {
+        repeated(1, super::a_hung_agents_flow_runs_natively_and_flows_says_so);
+    }
+
+    #[test]
+    fn a_stopped_agent_leaves_the_kernel_as_it_was() {
+        repeated(2, super::a_stopped_agent_leaves_the_kernel_as_it_was);
+    }
+
+    #[test]
+    fn doctor_removes_what_a_killed_agent_left() {
+        repeated(2, super::doctor_removes_what_a_killed_agent_left);
+    }
 }

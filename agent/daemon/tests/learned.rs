@@ -89,9 +89,8 @@ fn push(lab: &Lab, file: &str) {
     assert_eq!(stdout(&output), "ebpf slot 0: pushed\n");
 }
 
-#[test]
-fn flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over() {
-    let Some(lab) = Lab::with("lasts", "aurora", STEADY) else { return };
+fn flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over() -> Option<()> {
+    let lab = Lab::with("lasts", "aurora", STEADY)?;
     let agent = lab.home.agent();
     let flow = lab.flow();
     let first = wait_for_decisions(&lab, 10);
@@ -123,11 +122,11 @@ fn flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over() {
     wait_for_uid(&lab, pushed);
     wait_for_decisions(&lab, 10);
     assert_never_stalled(flow, &[died, taken_over]);
+    Some(())
 }
 
-#[test]
-fn a_trial_ends_with_the_agent_that_began_it() {
-    let Some(lab) = Lab::with("orphan", "aurora", STEADY) else { return };
+fn a_trial_ends_with_the_agent_that_began_it() -> Option<()> {
+    let lab = Lab::with("orphan", "aurora", STEADY)?;
     let agent = lab.home.agent();
     let flow = lab.flow();
     let first = wait_for_decisions(&lab, 10);
@@ -148,6 +147,7 @@ fn a_trial_ends_with_the_agent_that_began_it() {
     wait_for_uid(&lab, first.uid);
     wait_for_decisions(&lab, 10);
     assert_never_stalled(flow, &[died, taken_over]);
+    Some(())
 }
 
 /// A client that pushes two snapshots in turns, as fast as the agent answers, until it does not.
@@ -180,10 +180,9 @@ impl Pusher {
     }
 }
 
-#[test]
-fn an_agent_killed_while_it_pushes_leaves_the_slot_whole() {
+fn an_agent_killed_while_it_pushes_leaves_the_slot_whole() -> Option<()> {
     const ROUNDS: u64 = 6;
-    let Some(lab) = Lab::with("torn", "aurora", STEADY) else { return };
+    let lab = Lab::with("torn", "aurora", STEADY)?;
     let mut flow = None;
     let (mut uids, mut mishaps) = (BTreeSet::new(), Vec::new());
     for round in 0..ROUNDS {
@@ -212,6 +211,7 @@ fn an_agent_killed_while_it_pushes_leaves_the_slot_whole() {
     assert!(!different.contains(&pushed) && uids.iter().max().unwrap() < &pushed, "{pushed} after {uids:?}");
     wait_for_uid(&lab, pushed);
     assert_never_stalled(flow.unwrap(), &mishaps);
+    Some(())
 }
 
 #[test]
@@ -336,9 +336,8 @@ fn threads(pid: u32, name: &str) -> Vec<PathBuf> {
     tasks.filter(named).collect()
 }
 
-#[test]
-fn a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows() {
-    let Some(lab) = Lab::new("hangs", "aurora") else { return };
+fn a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows() -> Option<()> {
+    let lab = Lab::new("hangs", "aurora")?;
     let mut agent = lab.home.agent();
     let flow = lab.flow();
     let rows = || lab.home.json(&["status"])["counters"]["rows"].as_u64().unwrap();
@@ -349,7 +348,10 @@ fn a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows() {
     let tid = learner[0].file_name().unwrap().to_str().unwrap().parse().unwrap();
     let stopped = match Stopped::new(tid) {
         Ok(stopped) => stopped,
-        Err(errno) => return ccplane_testing::skipped("hangs", format_args!("ptrace: {errno}")),
+        Err(errno) => {
+            ccplane_testing::skipped("hangs", format_args!("ptrace: {errno}"));
+            return None;
+        }
     };
     let hung = mishap(&flow, "a learner that hangs");
     let (taken_before, rows_before) = (taken(), rows());
@@ -371,6 +373,7 @@ fn a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows() {
     drop(stopped);
     assert_eq!(agent.wait(), Some(0), "{}", lab.home.log());
     assert_never_stalled(flow, &[hung, ended]);
+    Some(())
 }
 
 /// Times that a thread has slept.
@@ -410,4 +413,29 @@ fn rows_wake_nobody_until_their_batch_is_due() {
     );
     assert!((slept as f64) < rows as f64 / 4.0, "{slept} times for {rows} rows");
     drop(flow);
+}
+
+/// Each time to a new flow.
+mod mishaps {
+    use ccplane_testing::repeated;
+
+    #[test]
+    fn flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over() {
+        repeated(1, super::flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over);
+    }
+
+    #[test]
+    fn a_trial_ends_with_the_agent_that_began_it() {
+        repeated(1, super::a_trial_ends_with_the_agent_that_began_it);
+    }
+
+    #[test]
+    fn an_agent_killed_while_it_pushes_leaves_the_slot_whole() {
+        repeated(1, super::an_agent_killed_while_it_pushes_leaves_the_slot_whole);
+    }
+
+    #[test]
+    fn a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows() {
+        repeated(1, super::a_learner_that_hangs_holds_up_neither_reports_nor_commands_nor_flows);
+    }
 }

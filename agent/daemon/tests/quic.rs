@@ -7,7 +7,7 @@ mod common;
 use ccplane_alg::Algorithm;
 use ccplane_emulator::netns::Namespace;
 use ccplane_snapshot::Snapshot;
-use ccplane_testing::{Mishap, assert_never_stalled};
+use ccplane_testing::{Mishap, STALL, assert_never_stalled};
 use common::serve::{Serve, content, endless, wait_for_some};
 use common::{Home, stderr, stdout, wait_for};
 use nix::sys::signal::Signal;
@@ -17,10 +17,6 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-
-/// Longest stall that a flow's agent may cost it by its death: until it is missed (500 ms), and how long a busy machine holds
-/// one of three processes up.
-const STALL: Duration = Duration::from_millis(500 + 800);
 
 #[test]
 fn files_come_and_go() {
@@ -291,8 +287,7 @@ fn the_machines_agent_steers_flows_of_another_network_namespace() {
     assert_eq!(serve.interrupt(), Some(0));
 }
 
-#[test]
-fn the_machines_agent_steers() {
+fn the_machines_agent_steers() -> Option<()> {
     let home = Home::new("default_algorithm = \"reno\"\n");
     let sent = content(&home.path("served/file"), 40_000_000);
     let agent = home.agent();
@@ -343,4 +338,15 @@ fn the_machines_agent_steers() {
     });
     assert!(client.wait().unwrap().success());
     assert!(got == sent, "what arrived is something else");
+    Some(())
+}
+
+/// Each time to a new flow.
+mod mishaps {
+    use ccplane_testing::repeated;
+
+    #[test]
+    fn the_machines_agent_steers() {
+        repeated(2, super::the_machines_agent_steers);
+    }
 }

@@ -82,6 +82,13 @@ pub fn longest_stall_us(samples: impl IntoIterator<Item = (u64, u64)>, from_us: 
     longest_us
 }
 
+/// Longest stall that a mishap of its agent may cost a flow. It waits for nobody: a retransmission timeout (200 ms), a round trip
+/// with a full queue, and what a loaded machine holds up whoever carries or samples it.
+pub const STALL: Duration = Duration::from_secs(1);
+
+/// How long after its last mishap a flow is watched: longer than an agent's silence goes unnoticed here, and a stall after that.
+pub const WATCHED: Duration = Duration::from_secs(2);
+
 /// What happens to a flow, and when on the clock of its samples.
 pub struct Mishap {
     /// What happens, in words.
@@ -101,8 +108,35 @@ pub fn assert_never_stalled(samples: &[(u64, u64)], mishaps: &[Mishap], limit: D
     for (Mishap { what, at_us }, end_us) in mishaps.iter().zip(ends) {
         let until = samples.iter().copied().take_while(|(sampled_us, _)| *sampled_us <= end_us);
         let stall = Duration::from_micros(longest_stall_us(until, *at_us));
+        log(&line(format_args!("STALLED: {what}: {} ms of {}", stall.as_millis(), limit.as_millis())));
         assert!(stall <= limit, "{what}: the flow stalls for {stall:?}, more than {limit:?}");
-        eprintln!("{what}: stalls at most {stall:?}");
+    }
+}
+
+/// The environment variable that says how often each mishap is repeated.
+pub const REPEATS: &str = "CCPLANE_REPEATS";
+/// How often it is under `make attack`.
+const ATTACK_REPEATS: u32 = 10;
+
+/// Repeats what happens to a flow, each time to a new one: `part` times in `make test`, ten times in `make attack`, or as often as
+/// [`REPEATS`] says. `None` ends it: the machine cannot run it, which was said.
+pub fn repeated(part: u32, mut once: impl FnMut() -> Option<()>) {
+    /// Says in which one it was.
+    struct Round(u32, u32);
+    impl Drop for Round {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("in repeat {} of {}", self.0, self.1);
+            }
+        }
+    }
+    let asked = std::env::var(REPEATS).ok().map(|text| text.parse().expect("a number of repeats"));
+    let repeats = asked.unwrap_or(attack_scale(part, part.max(ATTACK_REPEATS)));
+    for n in 1..=repeats {
+        let _round = Round(n, repeats);
+        if once().is_none() {
+            break;
+        }
     }
 }
 
@@ -152,6 +186,16 @@ mod tests {
         let never = [(0, 5), (100, 5), (20_000_000, 5)];
         assert_eq!(longest_stall_us(never, 50), 19_999_950);
         assert_eq!(longest_stall_us([], 50), 0);
+    }
+
+    #[test]
+    fn a_mishap_is_repeated_until_it_cannot_be() {
+        let mut count = 0;
+        repeated(3, || {
+            count += 1;
+            (count < 2).then_some(())
+        });
+        assert_eq!(count, 2);
     }
 
     #[test]

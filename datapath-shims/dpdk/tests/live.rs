@@ -173,9 +173,8 @@ fn reflect(mut wire: impl Wire, child: &mut Child) {
     }
 }
 
-#[test]
-fn a_port_that_was_down_goes_on() {
-    let Some(cable) = Cable::new("down") else { return };
+fn a_port_that_was_down_goes_on() -> Option<()> {
+    let cable = Cable::new("down")?;
     cable.kernel_at_a();
     for kind in KINDS {
         let _server = Running::serve(&cable.b, &format!("{kind}:veth0"));
@@ -185,6 +184,7 @@ fn a_port_that_was_down_goes_on() {
         ip(&cable.b, "link set veth0 up");
         asked_by_kernel(&cable.a, kind, "10.9.0.2:7", PATIENCE);
     }
+    Some(())
 }
 
 /// Answers come to whichever queue the fanout chooses; each asker gets its own.
@@ -230,4 +230,14 @@ fn a_tap_port_computes_checksums_itself() {
     child.kill().unwrap();
     let text = said(&child.wait_with_output().unwrap());
     assert!(text.contains("udp: true"), "{text}");
+}
+
+/// Each time to a new flow.
+mod mishaps {
+    use ccplane_testing::repeated;
+
+    #[test]
+    fn a_port_that_was_down_goes_on() {
+        repeated(2, super::a_port_that_was_down_goes_on);
+    }
 }

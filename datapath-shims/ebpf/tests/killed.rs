@@ -120,7 +120,11 @@ fn push_for_ever(options: Options, mut uid: u32) -> ! {
 /// This test again, as the agent that pushes.
 fn pusher(options: &Options, first_uid: u32) -> Child {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole", "--nocapture"]);
+    command.args([
+        "--exact",
+        "mishaps::an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole",
+        "--nocapture",
+    ]);
     command.env(RUN_DIR, &options.run_dir).env(NAME, &options.name).env(FIRST_UID, first_uid.to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
 }
@@ -145,13 +149,12 @@ fn wait_for_uid(options: &Options, uid: u32) -> FlowPolicy {
     }
 }
 
-#[test]
-fn an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole() {
+fn an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole() -> Option<()> {
     if let (Ok(run_dir), Ok(name), Ok(uid)) = (env::var(RUN_DIR), env::var(NAME), env::var(FIRST_UID)) {
         let (run_dir, uid) = (run_dir.into(), uid.parse().unwrap());
         push_for_ever(Options { run_dir, name, heartbeat_timeout: HEARTBEAT, ..Options::default() }, uid);
     }
-    let Some(mut lab) = Lab::new("killed") else { return };
+    let mut lab = Lab::new("killed")?;
     lab.options.heartbeat_timeout = HEARTBEAT;
     let (mut datapath, mut images, program) = (lab.attach(), different(), watcher());
     datapath.define_slot(SLOT, &shape()).unwrap();
@@ -205,4 +208,15 @@ fn an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole() {
     stats(&mut datapath, flow, true, |f| f.faults > 0);
     assert_never_stalled(traffic, &mishaps, || datapath.heartbeat());
     datapath.detach().unwrap();
+    Some(())
+}
+
+/// Each time to a new flow.
+mod mishaps {
+    use ccplane_testing::repeated;
+
+    #[test]
+    fn an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole() {
+        repeated(1, super::an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole);
+    }
 }

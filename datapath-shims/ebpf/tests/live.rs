@@ -241,9 +241,8 @@ fn rate_paces_without_fq() {
     datapath.detach().unwrap();
 }
 
-#[test]
-fn a_silent_agent_leaves_flows_to_the_native_algorithm() {
-    let Some(lab) = Lab::new("silent") else { return };
+fn a_silent_agent_leaves_flows_to_the_native_algorithm() -> Option<()> {
+    let lab = Lab::new("silent")?;
     let mut datapath = attach(&lab);
     let traffic = lab.own_flow();
     let flow = created(&mut datapath, &traffic);
@@ -263,11 +262,11 @@ fn a_silent_agent_leaves_flows_to_the_native_algorithm() {
     assert!(2 * back.snd_cwnd >= silent.snd_cwnd, "{back:?}");
     assert_never_stalled(traffic, &[silence, heard], || datapath.heartbeat());
     datapath.detach().unwrap();
+    Some(())
 }
 
-#[test]
-fn flows_outlive_the_agent_and_the_next_one_finds_them() {
-    let Some(lab) = Lab::new("outlive") else { return };
+fn flows_outlive_the_agent_and_the_next_one_finds_them() -> Option<()> {
+    let lab = Lab::new("outlive")?;
     let mut first = attach(&lab);
     let traffic = lab.own_flow();
     let flow = created(&mut first, &traffic);
@@ -291,6 +290,7 @@ fn flows_outlive_the_agent_and_the_next_one_finds_them() {
     stats(&mut second, flow, true, |f| f.snd_cwnd == 7);
     assert_never_stalled(traffic, &[died, found_again], || second.heartbeat());
     second.detach().unwrap();
+    Some(())
 }
 
 /// Whatever ends the agent's use of it: an error further on, a panic.
@@ -459,9 +459,8 @@ fn helper_agent() {
     }
 }
 
-#[test]
-fn an_agent_that_is_killed_leaves_its_flows_running() {
-    let Some(lab) = Lab::new("killed") else { return };
+fn an_agent_that_is_killed_leaves_its_flows_running() -> Option<()> {
+    let lab = Lab::new("killed")?;
     let mut helper = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "helper_agent"])
         .env(HELPER, format!("{},{}", lab.options.run_dir.display(), lab.options.name))
@@ -492,6 +491,7 @@ fn an_agent_that_is_killed_leaves_its_flows_running() {
     assert_never_stalled(traffic, &[killed, next], || datapath.heartbeat());
     datapath.detach().unwrap();
     assert!(!lab.registered());
+    Some(())
 }
 
 /// In a mount namespace of the test's own, where mounts are seen by nobody else.
@@ -535,4 +535,24 @@ fn pins_lie_in_the_systems_bpf_file_system_where_there_is_one() {
         assert!(!dir.exists() && !lab.registered());
     };
     std::thread::scope(|s| s.spawn(private).join()).unwrap();
+}
+
+/// Each time to a new flow.
+mod mishaps {
+    use ccplane_testing::repeated;
+
+    #[test]
+    fn a_silent_agent_leaves_flows_to_the_native_algorithm() {
+        repeated(2, super::a_silent_agent_leaves_flows_to_the_native_algorithm);
+    }
+
+    #[test]
+    fn flows_outlive_the_agent_and_the_next_one_finds_them() {
+        repeated(2, super::flows_outlive_the_agent_and_the_next_one_finds_them);
+    }
+
+    #[test]
+    fn an_agent_that_is_killed_leaves_its_flows_running() {
+        repeated(2, super::an_agent_that_is_killed_leaves_its_flows_running);
+    }
 }

@@ -17,8 +17,8 @@ use ccplane_ebpf::{EbpfDatapath, clock_us, read_flows};
 use ccplane_emulator::{Direction, Emulator, LinkConfig, Loss, Queue, Shape};
 use ccplane_runner::tcp_info::CaState;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
-use ccplane_testing::{Mishap, assert_never_stalled, within_tries};
-use common::{LONG, Lab, STALL, can_run, created, mishap, wait_until};
+use ccplane_testing::{Mishap, STALL, assert_never_stalled, within_tries};
+use common::{LONG, Lab, can_run, created, mishap, wait_until};
 
 const LINK_MBIT: u32 = 12;
 const DELAY_US: u64 = 10_000;

@@ -4,20 +4,24 @@
 mod common;
 
 use ccplane_contract::{Datapath, Mode};
+use ccplane_engine::engine;
 use ccplane_quic::{Config, ConnectionError, Endpoint, NO_ROOM, UdpWire};
-use common::{Agent, Ended, Fetch, folder_with, live_engine, loopback, serve};
+use ccplane_testing::{Mishap, STALL, WATCHED, assert_never_stalled};
+use common::{Agent, Ended, Fetch, engine_config, folder_with, live_engine, loopback, serve};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Turns both ends, on one thread, until every fetch has ended.
+/// Turns both ends, on one thread, until every fetch has ended, or `each` says that it is enough.
 fn run(
     server: &mut Endpoint<UdpWire>,
     client: &mut Endpoint<UdpWire>,
     folder: &std::path::Path,
     fetches: &mut BTreeMap<ccplane_quic::ConnectionId, Fetch>,
-    each: &mut dyn FnMut(),
+    each: &mut dyn FnMut() -> ControlFlow<()>,
 ) {
     let mut files = serve(folder);
     let end = Instant::now() + PATIENCE;
@@ -43,7 +47,9 @@ fn run(
             }
             open -= usize::from(!ended && fetch.ended.is_some());
         }
-        each();
+        if each().is_break() {
+            break;
+        }
     }
 }
 
@@ -61,6 +67,7 @@ fn every_algorithm_moves_a_file() {
         run(&mut server, &mut client, folder.path(), &mut fetches, &mut || {
             agent.turn(began.elapsed().as_micros() as u64);
             steered |= agent.handle.flows().iter().any(|flow| flow.mode == Mode::Program);
+            ControlFlow::Continue(())
         });
         let ended = fetches[&id].ended.as_ref().unwrap();
         assert_eq!(ended.sum(), Some(sum), "{}: {ended:?}", algorithm.name());
@@ -86,6 +93,7 @@ fn a_thousand_connections_on_one_endpoint() {
     run(&mut server, &mut client, folder.path(), &mut fetches, &mut || {
         agent.turn(began.elapsed().as_micros() as u64);
         most = most.max(agent.handle.flows().len());
+        ControlFlow::Continue(())
     });
     let wrong: Vec<&Ended> =
         fetches.values().filter_map(|f| f.ended.as_ref()).filter(|e| e.sum() != Some(sum)).collect();
@@ -105,7 +113,7 @@ fn connections_beyond_the_limit_are_refused() {
         let id = client.connect(trust.clone(), to, "localhost").unwrap();
         fetches.insert(id, Fetch::new(id));
     }
-    run(&mut server, &mut client, folder.path(), &mut fetches, &mut || {});
+    run(&mut server, &mut client, folder.path(), &mut fetches, &mut || ControlFlow::Continue(()));
     let ended = || fetches.values().map(|f| f.ended.as_ref().unwrap());
     assert_eq!(ended().filter(|e| e.sum() == Some(sum)).count(), 3);
     let told = |ended: &Ended| match ended {
@@ -142,7 +150,57 @@ fn a_socket_of_both_families_shows_ipv4_as_it_is() {
     let mut remotes = std::collections::BTreeSet::new();
     run(&mut server, &mut client, folder.path(), &mut fetches, &mut || {
         remotes.extend(handle.flows().iter().map(|flow| flow.info.remote.ip()));
+        ControlFlow::Continue(())
     });
     assert_eq!(fetches[&id].ended.as_ref().unwrap().sum(), Some(sum));
     assert_eq!(remotes.into_iter().collect::<Vec<_>>(), ["127.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
+}
+
+/// It falls silent in the midst of a file, is heard again, and is gone for good.
+fn an_agent_that_comes_and_goes_costs_no_stall() -> Option<()> {
+    /// Between two turns of both ends: more than fits into a turn is not moved, so that the file takes long enough.
+    const NAP: Duration = Duration::from_millis(5);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::File::create(folder.path().join("file")).unwrap().set_len(1 << 40).unwrap();
+    let (server_engine, handle) = engine(engine_config(), Arc::new(|| {}));
+    let (mut server, mut client, trust) = loopback(server_engine, live_engine().0, &Config::default());
+    let to = ccplane_quic::Wire::local_addr(server.wire());
+    let id = client.connect(trust, to, "localhost").unwrap();
+    let mut fetches = BTreeMap::from([(id, Fetch::new(id))]);
+    let mut agent = Agent::new(handle, "cubic");
+    let began = Instant::now();
+    let (mut acked, mut mishaps) = (Vec::new(), Vec::<Mishap>::new());
+    run(&mut server, &mut client, folder.path(), &mut fetches, &mut || {
+        std::thread::sleep(NAP);
+        let now_us = began.elapsed().as_micros() as u64;
+        let Some(flow) = agent.handle.flows().first().cloned() else {
+            agent.turn(now_us);
+            return ControlFlow::Continue(());
+        };
+        acked.push((now_us, flow.bytes_acked));
+        let happens = match (mishaps.len(), flow.mode) {
+            (0, Mode::Program) if flow.bytes_acked > 1 << 20 => "an agent that falls silent",
+            (1, Mode::NativeAgentSilent) => "an agent that is heard again",
+            (2, Mode::Program) => "an agent that is gone",
+            (0 | 2, _) => {
+                agent.turn(now_us);
+                return ControlFlow::Continue(());
+            }
+            (3, _) if now_us > mishaps[2].at_us + WATCHED.as_micros() as u64 => return ControlFlow::Break(()),
+            _ => return ControlFlow::Continue(()),
+        };
+        mishaps.push(Mishap { what: happens.to_owned(), at_us: now_us });
+        ControlFlow::Continue(())
+    });
+    assert_eq!(mishaps.len(), 3, "all of it came too early");
+    assert_never_stalled(&acked, &mishaps, STALL);
+    Some(())
+}
+
+/// Each time to a new flow.
+mod mishaps {
+    #[test]
+    fn an_agent_that_comes_and_goes_costs_no_stall() {
+        ccplane_testing::repeated(2, super::an_agent_that_comes_and_goes_costs_no_stall);
+    }
 }

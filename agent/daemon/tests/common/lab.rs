@@ -3,7 +3,7 @@
 use super::{Agent, Home, wait_for};
 use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
-use ccplane_testing::{Mishap, skipped, within_tries};
+use ccplane_testing::{Mishap, STALL, WATCHED, skipped, within_tries};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -20,13 +20,6 @@ pub const LINK_MBIT: u32 = 20;
 const DELAY_US: u64 = 10_000;
 /// What labs are configured with unless they say otherwise: longer than a busy machine keeps an agent waiting.
 const PACE: &str = "agent.heartbeat_timeout_ms = 1000\ncontrol.timeout_ms = 5000\n";
-/// After this long without a heartbeat a flow of a lab runs natively, where its configuration does not say otherwise.
-const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest stall that a mishap may cost a flow: until its agent is missed, and a few round trips with a full queue (50 ms).
-const STALL: Duration = HEARTBEAT_TIMEOUT.saturating_add(Duration::from_millis(4 * 50)).saturating_add(SLACK);
-/// A retransmission timeout (200 ms), and how long a busy machine holds a link or a sampler up.
-const SLACK: Duration = Duration::from_millis(800);
-
 pub struct Lab {
     pub home: Home,
     pub name: String,
@@ -146,7 +139,7 @@ pub fn mishap(flow: &BulkFlow, what: impl Into<String>) -> Mishap {
 pub fn assert_never_stalled(flow: BulkFlow, mishaps: &[Mishap]) {
     let last_us = mishaps.last().unwrap().at_us;
     wait_for("a stall would show", || {
-        (sample(&flow).at_us > last_us + STALL.as_micros() as u64).then_some(())
+        (sample(&flow).at_us > last_us + WATCHED.as_micros() as u64).then_some(())
     });
     flow.stop();
     let outcome = flow.finish().unwrap();

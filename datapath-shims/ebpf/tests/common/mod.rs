@@ -11,7 +11,7 @@ use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::{Emulator, LinkConfig, veth};
 use ccplane_runner::tcp_info::TcpInfo;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
-use ccplane_testing::{Mishap, skipped};
+use ccplane_testing::{Mishap, STALL, WATCHED, skipped};
 
 /// Longer than any test.
 pub const LONG: Duration = Duration::from_secs(600);
@@ -19,9 +19,6 @@ pub const LONG: Duration = Duration::from_secs(600);
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Longer than a test's thread waits for a processor.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest stall that a mishap may cost a flow: until its agent is missed, a few round trips with a full queue (40 ms), a
-/// retransmission timeout (200 ms), and how long a busy machine holds a link or a sampler up.
-pub const STALL: Duration = HEARTBEAT_TIMEOUT.saturating_add(Duration::from_millis(4 * 40 + 800));
 /// Between two looks.
 const NAP: Duration = Duration::from_millis(5);
 
@@ -177,7 +174,7 @@ pub fn mishap(traffic: &BulkFlow, what: &str) -> Mishap {
 /// Ends a flow, which from each mishap to the next, and from the last one until now, was never without progress for longer
 /// than [`STALL`]. Where the last one was shortly before, it is awaited for as long as shows a stall; `meanwhile` is done then.
 pub fn assert_never_stalled(traffic: BulkFlow, mishaps: &[Mishap], mut meanwhile: impl FnMut()) {
-    let shows_us = mishaps.last().unwrap().at_us + STALL.as_micros() as u64;
+    let shows_us = mishaps.last().unwrap().at_us + WATCHED.as_micros() as u64;
     while traffic.latest().unwrap().at_us <= shows_us {
         meanwhile();
         std::thread::sleep(NAP);
