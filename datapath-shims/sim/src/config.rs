@@ -102,7 +102,7 @@ pub enum Stack {
     #[default]
     Segments,
     /// As Linux: in trains for segmentation offload, of a millisecond's bytes but two segments at least, which leave together and are
-    /// paced as one; with tail loss probes (RFC 8985, section 7).
+    /// paced as one; with losses found and tails probed by time (RFC 8985); behind a hole its receiver's ACKs are compressed.
     Linux,
     /// As Linux under our BPF datapath: trains may be of one segment where the rate is low and the queue short.
     Steered,

@@ -1,7 +1,7 @@
 //! The datapath: a network, its flows, the installed programs, and the channel to the agent.
 
 use crate::channel::Channel;
-use crate::config::{FlowConfig, SimConfig, SimError, Source, check_mss};
+use crate::config::{FlowConfig, SimConfig, SimError, Source, Stack, check_mss};
 use crate::flow::{Flow, Invoked, LOSS_TIMER, Sample};
 use crate::program::Installed;
 use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid};
@@ -100,7 +100,8 @@ impl SimDatapath {
     /// The first field outside its limits; nothing is changed then.
     pub fn add_flow(&mut self, config: &FlowConfig) -> Result<FlowId, SimError> {
         config.check()?;
-        let config = FlowConfig { start_us: config.start_us.max(self.now_us()), ..config.clone() };
+        let mut config = FlowConfig { start_us: config.start_us.max(self.now_us()), ..config.clone() };
+        config.path.acks.compress |= config.stack != Stack::Segments;
         let index = self.net.add_flow(&config.path)?;
         self.flows.push(Flow::new(index, &config));
         self.net.wake_at(config.start_us.saturating_mul(NS_PER_US), Task::Start(index).token());

@@ -199,14 +199,18 @@ pub struct Acks {
     pub quick: u8,
     /// ACKs are let go together, each time so many nanoseconds have passed; 0: each on its own.
     pub aggregate_ns: u64,
+    /// Whether ACKs of a hole are Linux's: they name up to three blocks, and all but the first three of them wait for others, a
+    /// twentieth of the round trip but at most a millisecond (`tcp_comp_sack_delay_ns`).
+    pub compress: bool,
 }
 
 impl Acks {
     /// Each segment at once.
-    pub const EACH: Acks = Acks { every: 1, delay_ns: 0, quick: 0, aggregate_ns: 0 };
+    pub const EACH: Acks = Acks { every: 1, delay_ns: 0, quick: 0, aggregate_ns: 0, compress: false };
     /// As Linux does for bulk data: each second segment or after 40 ms (`TCP_DELACK_MIN`), but 16 at once at the
     /// start (`TCP_MAX_QUICKACKS`).
-    pub const LINUX: Acks = Acks { every: 2, delay_ns: 40_000_000, quick: 16, aggregate_ns: 0 };
+    pub const LINUX: Acks =
+        Acks { every: 2, delay_ns: 40_000_000, quick: 16, aggregate_ns: 0, compress: false };
 }
 
 impl Default for Acks {

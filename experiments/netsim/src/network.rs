@@ -244,7 +244,12 @@ impl Network {
             receiver: Receiver::new(config.acks),
             timers: [Timer { deadline_ns: NEVER_NS, scheduled_ns: NEVER_NS }; TIMERS_PER_FLOW + 1],
         });
-        Ok(self.paths.len() as FlowIndex - 1)
+        let index = self.paths.len() as FlowIndex - 1;
+        let rtt_ns = self.base_rtt_ns(index).unwrap_or(0);
+        if let Some(path) = self.paths.last_mut() {
+            path.receiver.set_base_rtt(rtt_ns);
+        }
+        Ok(index)
     }
 
     fn line(&mut self, line: Line) -> LaneId {
@@ -603,7 +608,8 @@ impl Network {
             return self.events.append(path.back.lane, at_ns + path.back.ns, ack);
         };
         let (seq, tx) = (cumulative, deliveries);
-        let packet = Packet { flow, bytes: ACK_BYTES, hop: 0, flags: flag::ACK, seq, tx };
+        let packet =
+            Packet { flow, bytes: ACK_BYTES + path.receiver.sack_bytes(), hop: 0, flags: flag::ACK, seq, tx };
         match path.release {
             None => self.offer(first, packet),
             Some(lane) => {

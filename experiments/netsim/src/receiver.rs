@@ -12,6 +12,15 @@ pub const MAX_AHEAD_SEGMENTS: u64 = 1 << 21;
 /// A flow that was idle for so long has its first segments acknowledged at once (Linux: the retransmission
 /// timeout).
 const IDLE_NS: u64 = 200_000_000;
+/// Longest wait of a compressed ACK (`tcp_comp_sack_delay_ns`), and the part of a round trip that it is at most.
+const COMPRESS_NS: u64 = 1_000_000;
+const COMPRESS_PART: u64 = 20;
+/// Most SACK blocks beside timestamps, and what they take, aligned (`TCPOLEN_SACK_BASE_ALIGNED`, `TCPOLEN_SACK_PERBLOCK`).
+const SACK_BLOCKS: u16 = 3;
+const SACK_OPTION_BYTES: u16 = 4;
+const SACK_BLOCK_BYTES: u16 = 8;
+/// ACKs of a hole that don't wait (`TCP_FASTRETRANS_THRESH`).
+const UNCOMPRESSED: u8 = 3;
 
 /// What an acknowledgement says, with enough for a sender to do what SACK and timestamps (RFC 7323) allow. What
 /// else it covers: [`crate::Network::acked`].
@@ -51,6 +60,10 @@ pub enum Reply {
 #[derive(Clone, Debug)]
 pub struct Receiver {
     acks: Acks,
+    /// How long ACKs of a hole wait; 0: they don't.
+    compress_ns: u64,
+    /// The hole that is told of, and how often it was at once.
+    told: (u64, u8),
     cumulative: u64,
     /// Whether segment `cumulative + i` has arrived; the first entry is always false.
     ahead: VecDeque<bool>,
@@ -86,6 +99,8 @@ impl Receiver {
     pub fn new(acks: Acks) -> Receiver {
         Receiver {
             acks,
+            compress_ns: 0,
+            told: (u64::MAX, 0),
             cumulative: 0,
             ahead: VecDeque::new(),
             log: VecDeque::new(),
@@ -99,6 +114,11 @@ impl Receiver {
         }
     }
 
+    /// The round trip of its flow's path, without queues.
+    pub(crate) fn set_base_rtt(&mut self, rtt_ns: u64) {
+        self.compress_ns = if self.acks.compress { COMPRESS_NS.min(rtt_ns / COMPRESS_PART) } else { 0 };
+    }
+
     /// Takes a segment of so many wire bytes.
     #[inline]
     pub fn on_segment(&mut self, now_ns: u64, delivery: Delivery, bytes: u16) -> Reply {
@@ -106,6 +126,7 @@ impl Receiver {
         self.stats.arrived += 1;
         self.stats.marked += u64::from(marked);
         let in_order = seq == self.cumulative && self.ahead.is_empty();
+        let behind_hole = seq > self.cumulative;
         if seq < self.cumulative {
             self.stats.duplicates += 1;
         } else if in_order {
@@ -117,11 +138,26 @@ impl Receiver {
         self.log.push_back(delivery);
         // A hole, its end, a duplicate and a change of marks are told at once (RFC 5681 section 4.2, RFC 8257
         // section 3.2).
+        if behind_hole && self.compress_ns > 0 && marked == self.last_marked {
+            return self.tell_hole();
+        }
         if self.acks.every <= 1 || !in_order || marked != self.last_marked {
             self.last_marked = marked;
             return Reply::Now;
         }
         self.may_wait(now_ns, bytes)
+    }
+
+    /// As `__tcp_ack_snd_check` in Linux's tcp_input.c.
+    fn tell_hole(&mut self) -> Reply {
+        if self.told.0 != self.cumulative {
+            self.told = (self.cumulative, 0);
+        }
+        if self.told.1 < UNCOMPRESSED {
+            self.told.1 += 1;
+            return Reply::Now;
+        }
+        Reply::Within(self.compress_ns)
     }
 
     fn may_wait(&mut self, now_ns: u64, bytes: u16) -> Reply {
@@ -168,6 +204,22 @@ impl Receiver {
     pub fn acknowledge(&mut self) -> (u64, u64) {
         self.unacknowledged_bytes = 0;
         (self.cumulative, self.log_start + self.log.len() as u64)
+    }
+
+    /// Bytes of the SACK option of an ACK that is made now, beside timestamps (RFC 2018): none without a hole.
+    pub(crate) fn sack_bytes(&self) -> u16 {
+        if !self.acks.compress {
+            return 0;
+        }
+        let (mut blocks, mut inside) = (0, false);
+        for here in self.ahead.iter().copied() {
+            blocks += u16::from(here && !inside);
+            inside = here;
+            if blocks == SACK_BLOCKS {
+                break;
+            }
+        }
+        if blocks == 0 { 0 } else { SACK_OPTION_BYTES + blocks * SACK_BLOCK_BYTES }
     }
 
     /// Takes the log up to delivery number `until`, for the sender that an ACK has reached.
@@ -256,6 +308,30 @@ mod tests {
         let idle: String =
             (25..30).map(|seq| arrive(seq, 1500, false, if seq == 25 { 201 } else { 1 })).collect();
         assert_eq!(idle, "AAA.A", "quick again after idling");
+    }
+
+    /// The first three of a hole are told at once, further ones within a twentieth of the round trip; what fills it, at once.
+    #[test]
+    fn acks_of_a_hole_are_compressed_as_by_linux() {
+        let replies = |rtt_ns, compress| {
+            let mut r = Receiver::new(Acks { quick: 0, compress, ..Acks::LINUX });
+            r.set_base_rtt(rtt_ns);
+            [1, 2, 3, 4, 5, 0].map(|seq| r.on_segment(0, segment(seq), 1500))
+        };
+        let (now, wait) = (Reply::Now, |ns| Reply::Within(ns));
+        assert_eq!(replies(10 * MS, true), [now, now, now, wait(MS / 2), wait(MS / 2), now]);
+        assert_eq!(replies(100 * MS, true)[3], wait(MS));
+        assert_eq!(replies(10 * MS, false), [now; 6]);
+    }
+
+    #[test]
+    fn acks_name_three_blocks_at_most() {
+        let mut r = Receiver::new(Acks { compress: true, ..Acks::EACH });
+        let sizes = [0, 2, 3, 5, 7, 9, 1].map(|seq| {
+            r.on_segment(0, segment(seq), 1500);
+            r.sack_bytes()
+        });
+        assert_eq!(sizes, [0, 12, 12, 20, 28, 28, 28]);
     }
 
     #[test]
