@@ -13,6 +13,9 @@ use super::Slot;
 /// Between two looks at whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// Makes all attempts of a slot; `None` if it was stopped, which the second argument says.
+pub(super) type Attempts<'a> = dyn Fn(Slot, &dyn Fn() -> bool) -> Option<Vec<Run>> + Sync + 'a;
+
 /// What the runs are handed to, on the thread that asked for them.
 pub(super) trait Taker {
     /// Why a run could not be taken.
@@ -25,12 +28,12 @@ pub(super) trait Taker {
     fn stops(&mut self) -> bool;
 }
 
-/// Runs these slots on so many cores; `taker` gets them in their order, whoever is done first. `run` gives up when its second argument
-/// says so. Returns whether it was stopped before its end.
+/// Runs these slots on so many cores; `taker` gets them in their order, whoever is done first. Returns whether it was stopped before
+/// its end.
 pub(super) fn run_all<T: Taker>(
     slots: &[Slot],
     cores: usize,
-    run: &(dyn Fn(Slot, &dyn Fn() -> bool) -> Option<Vec<Run>> + Sync),
+    run: &Attempts<'_>,
     taker: &mut T,
 ) -> Result<bool, T::Error> {
     let (next, halt) = (AtomicUsize::new(0), AtomicBool::new(false));

@@ -170,5 +170,6 @@ fn simulated_background_and_short_flows() {
     assert_eq!(measured.flows.len(), 1);
     let background = &measured.flows[0];
     assert_eq!((background.background.as_deref(), background.start_ms), (Some("cubic"), 500));
+    assert_eq!(measured.agent.unwrap().unsteered_flows, 0, "what its end hands over is no miss");
     assert!(background.end_ms <= 1_500, "{}", background.end_ms);
 }
