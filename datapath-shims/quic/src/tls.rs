@@ -1,5 +1,6 @@
 //! Who the ends are: certificates, and whom a client trusts. Always TLS 1.3, by ring.
 
+use ccplane_files::{Bound, ReadError, read};
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use quinn_proto::{ClientConfig, ServerConfig};
 use rustls::client::WantsClientCert;
@@ -16,9 +17,17 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What a file of certificates may have: all of a system's authorities have a quarter of a megabyte.
+const CERTIFICATES: Bound = Bound { what: "a file of certificates", bytes: 8 << 20 };
+/// And one of a key.
+const KEY: Bound = Bound { what: "a private key", bytes: 64 << 10 };
+
 /// Why an end could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
+    /// A file is not read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
     /// A file is not what it should be.
     #[error("{}: {reason}", path.display())]
     File {
@@ -104,11 +113,11 @@ impl Identity {
     /// From PEM files; the certificate's may go on with those that signed it.
     ///
     /// # Errors
-    /// `File`, `NoCertificate`.
+    /// `Read`, `File`, `NoCertificate`.
     pub fn load(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
         Ok(Identity {
             chain: certificates(certificate)?,
-            key: PrivateKeyDer::from_pem_file(key)
+            key: PrivateKeyDer::from_pem_slice(&read(key, KEY)?)
                 .map_err(|reason| TlsError::File { path: key.to_owned(), reason })?,
         })
     }
@@ -121,7 +130,7 @@ impl Identity {
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let wrong = |reason| TlsError::File { path: path.to_owned(), reason };
-    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(wrong)?.collect();
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path, CERTIFICATES)?).collect();
     let found = found.map_err(wrong)?;
     if found.is_empty() { Err(TlsError::NoCertificate { path: path.to_owned() }) } else { Ok(found) }
 }
@@ -332,5 +341,11 @@ mod tests {
         std::fs::write(&empty, "").unwrap();
         let refused = client(Trust::Authorities(empty), b"x").unwrap_err().to_string();
         assert!(refused.ends_with("no certificate in it"), "{refused}");
+        let large = dir.path().join("large.pem");
+        std::fs::File::create(&large).unwrap().set_len(CERTIFICATES.bytes + 1).unwrap();
+        let authorities =
+            |path: &Path| client(Trust::Authorities(path.to_owned()), b"x").unwrap_err().to_string();
+        assert!(authorities(&large).contains("more than 8388608 bytes"), "{}", authorities(&large));
+        assert!(authorities(Path::new("/dev/zero")).contains("regular file"));
     }
 }
