@@ -242,17 +242,11 @@ impl<'a> Scene<'a> {
                 }
             }
             (6, Some(stream)) => {
-                self.client
-                    .connection(self.id)
-                    .into_iter()
-                    .for_each(|mut c| drop(c.reset(stream, number.into())));
+                let _ = self.client.connection(self.id).map(|mut c| c.reset(stream, number.into()));
                 self.said(stream).broken = true;
             }
             (7, Some(stream)) => {
-                self.client
-                    .connection(self.id)
-                    .into_iter()
-                    .for_each(|mut c| drop(c.stop(stream, number.into())));
+                let _ = self.client.connection(self.id).map(|mut c| c.stop(stream, number.into()));
                 self.said(stream).broken = true;
             }
             (8, _) => (0..number % 8).for_each(|_| self.tick()),
