@@ -119,7 +119,7 @@ fn a_start_that_fails_after_attaching_leaves_nothing() {
 #[test]
 fn an_agent_short_of_descriptors_or_address_space_leaves_nothing_and_says_so() {
     let Some(attached) = Attached::new("short", "") else { return };
-    let descriptors = attack_scale(vec![20, 24, 34, 40, 48], (8..64).collect());
+    let descriptors = attack_scale(vec![9, 20, 24, 34, 40, 48], (8..64).collect());
     for count in descriptors {
         let status = attached.limited(&format!("--nofile={count}"));
         let log = attached.home.log();

@@ -33,11 +33,13 @@ use observed::Observed;
 pub(crate) use own_loop::{Learns, OwnLoop};
 use privileges::Powers;
 use source::{Peers, Source};
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 use worker::{Pace, Query, Worker, heartbeat_us};
@@ -56,6 +58,9 @@ const UIDS_PER_LOOP_BITS: u32 = UIDS_PER_RUN_BITS - 1;
 
 /// Time between two looks at flows' policies where no learner needs more, microseconds.
 const LOOK_US: u64 = 1_000_000;
+
+/// Descriptors of tokio's runtime: two of its poller, three of its signals; and some to spare.
+const RUNTIME_DESCRIPTORS: usize = 8;
 
 /// How often the agent looks whether its run directory is still there.
 const LOOK_AT_RUN_DIR: Duration = Duration::from_millis(500);
@@ -88,7 +93,7 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     let run_dir = located.run_dir()?.to_owned();
     privileges::no_way_back();
     let lock = InstanceLock::acquire(&rundir::prepare(&run_dir)?)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = runtime()?;
     // Before anything is attached: a signal that comes while the agent starts is not to end it there and then.
     let signals = runtime.block_on(async { Signals::new() })?;
     let mut observed = Observed::new(&located.config);
@@ -105,6 +110,13 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     privileges::keep(privileges::NOTHING);
     let running = Running { args, located: &located, lock, algorithms: names, signals, workers };
     runtime.block_on(running.serve(observed, ByHand { learners, admissions }))
+}
+
+/// Where there are descriptors for it: tokio panics where it has none for its signals.
+fn runtime() -> io::Result<Runtime> {
+    let spare: io::Result<Vec<File>> = (0..RUNTIME_DESCRIPTORS).map(|_| File::open("/dev/null")).collect();
+    drop(spare?);
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
 /// What only the algorithms know of rules: whether they take the parameters.
