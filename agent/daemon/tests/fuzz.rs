@@ -12,7 +12,7 @@ use std::path::Path;
 
 use ccplane::config::{Config, DEFAULT_TOML};
 use ccplane::control::Request;
-use ccplane_testing::fuzz::{Fuzz, shape};
+use ccplane_testing::fuzz::{Fuzz, JSON, TOML, shape};
 
 /// What the defaults leave out.
 const FULL: &str = r#"
@@ -61,20 +61,7 @@ fn configurations() {
 #[test]
 fn configurations_counted() {
     let tokens = [
-        "\n",
-        "=",
-        "[",
-        "]",
         "[[rule]]",
-        "{",
-        "}",
-        "\"",
-        ",",
-        "true",
-        "1",
-        "-1",
-        "nan",
-        "1e999",
         "learn.",
         "mode",
         "keys",
@@ -89,7 +76,11 @@ fn configurations_counted() {
         "cgroup",
         "parameters",
     ];
-    let target = Fuzz::new("config", env!("CARGO_MANIFEST_DIR")).seeds([FULL]).tokens(tokens).max_bytes(512);
+    let target = Fuzz::new("config", env!("CARGO_MANIFEST_DIR"))
+        .seeds([FULL])
+        .tokens(TOML)
+        .tokens(tokens)
+        .max_bytes(512);
     target.part(2_000).run(|bytes| {
         let text = String::from_utf8_lossy(bytes);
         check(&text);
@@ -103,17 +94,6 @@ fn configurations_counted() {
 #[test]
 fn requests_counted() {
     let tokens = [
-        "{",
-        "}",
-        "[",
-        "]",
-        "\"",
-        ":",
-        ",",
-        "null",
-        "true",
-        "-1",
-        "1e999",
         "\"request\"",
         "\"version\"",
         "\"push\"",
@@ -136,7 +116,8 @@ fn requests_counted() {
         r#"{"request":"push","snapshot":"00ff","slot":1,"canary":0.5,"force":false,"allow_older":true}"#,
         r#"{"request":"rollback","slot":255}"#,
     ];
-    let target = Fuzz::new("control-request", env!("CARGO_MANIFEST_DIR")).seeds(seeds).tokens(tokens);
+    let target =
+        Fuzz::new("control-request", env!("CARGO_MANIFEST_DIR")).seeds(seeds).tokens(JSON).tokens(tokens);
     target.max_bytes(256).run(|bytes| match serde_json::from_slice::<Request>(bytes) {
         Ok(request) => {
             let again = serde_json::to_vec(&request).unwrap();

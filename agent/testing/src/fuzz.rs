@@ -33,6 +33,11 @@ const MAX_KEPT_BYTES: usize = 1024;
 /// Changes to one input, at most.
 const MAX_CHANGES: u64 = 6;
 
+/// Pieces of any JSON.
+pub const JSON: &[&str] = &["{", "}", "[", "]", "\"", ":", ",", "null", "true", "-1", "1e999"];
+/// Pieces of any TOML.
+pub const TOML: &[&str] = &["\n", "=", "[", "]", "{", "}", "\"", ",", "true", "1", "-1", "nan", "1e999"];
+
 /// A fuzz target.
 pub struct Fuzz {
     name: &'static str,
@@ -110,7 +115,7 @@ impl Fuzz {
         self
     }
 
-    /// Pieces that are put into inputs.
+    /// Pieces that are put into inputs, beside those that were given before.
     #[must_use]
     pub fn tokens<S: AsRef<[u8]>>(mut self, tokens: impl IntoIterator<Item = S>) -> Fuzz {
         self.tokens.extend(tokens.into_iter().map(|token| token.as_ref().to_vec()));

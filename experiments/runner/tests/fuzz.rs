@@ -11,7 +11,7 @@ use std::path::Path;
 
 use ccplane_netsim::trace::Trace;
 use ccplane_runner::plan::{Known, Overrides, Plan, PlanError, shipped};
-use ccplane_testing::fuzz::Fuzz;
+use ccplane_testing::fuzz::{Fuzz, TOML};
 
 fn check(text: &str) {
     let algorithms = ccplane_algs::all();
@@ -39,19 +39,6 @@ fn plans() {
 #[test]
 fn plans_counted() {
     let tokens = [
-        "\n",
-        "=",
-        "[",
-        "]",
-        "{",
-        "}",
-        "\"",
-        ",",
-        "true",
-        "1",
-        "-1",
-        "nan",
-        "1e999",
         "title",
         "duration_s",
         "repeats",
@@ -68,7 +55,11 @@ fn plans_counted() {
     ];
     let good = "title = \"t\"\nduration_s = 8\nrepeats = 2\nlink = [{ rate_mbit = 24, delay_ms = 20 }]\n\
                 algorithm = [{ algorithm = \"reno\", datapath = \"sim\" }]\n";
-    let target = Fuzz::new("plan", env!("CARGO_MANIFEST_DIR")).seeds([good]).tokens(tokens).max_bytes(512);
+    let target = Fuzz::new("plan", env!("CARGO_MANIFEST_DIR"))
+        .seeds([good])
+        .tokens(TOML)
+        .tokens(tokens)
+        .max_bytes(512);
     let algorithms = ccplane_algs::all();
     let traces = |_: &str| Trace::parse("1\n").map_err(|e| e.to_string());
     let known = Known { algorithms: &algorithms, kernel: None, traces: &traces, cellular: None };
