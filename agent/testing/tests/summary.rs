@@ -95,6 +95,16 @@ fn a_run_that_skips_nothing_but_the_advisory_database_passes_in_ci() {
 }
 
 #[test]
+fn the_longest_stall_is_summed_up() {
+    let lines = "STALLED: kill -9: 20 ms of 1000\nSTALLED: stop: it said 7 ms of 8: 153 ms of 1000\n";
+    let (passes, text) = Log::with(lines).sum_up("true");
+    assert!(
+        passes && text.contains("2 mishaps of flows' agents; the longest stall of a flow: 153 ms\n"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_log_that_is_not_there_is_no_clean_run() {
     let nowhere = tempfile::tempdir().unwrap().path().join("said");
     let (passes, text) = run(Command::new(root().join(".ci/summary")).arg(&nowhere));
