@@ -233,6 +233,10 @@ impl Algorithm for Aurora {
         }]
     }
 
+    fn reserve(&self) -> Vec<Arc<[u8]>> {
+        vec![Arc::from(&include_bytes!("../policies/aurora-lossy.safetensors")[..])]
+    }
+
     fn parameters(&self) -> &'static [Parameter] {
         &[SLACK_US, INTERVAL_US, MIN_RTT_WINDOW_US]
     }

@@ -55,6 +55,12 @@ pub trait Algorithm: Send + Sync {
         Vec::new()
     }
 
+    /// Float policies for the first slot that were trained for other conditions, as the content of policy files: what
+    /// improves the policy while flows run may try them before it trains.
+    fn reserve(&self) -> Vec<Arc<[u8]>> {
+        Vec::new()
+    }
+
     /// What [`Algorithm::configured`] takes.
     fn parameters(&self) -> &'static [Parameter] {
         &[]

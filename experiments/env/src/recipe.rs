@@ -6,7 +6,7 @@ mod identity;
 pub use adapt::Adaptation;
 
 use crate::{
-    Decider, EnvError, Family, Integer, Learning, Links, NoDecider, Outcome, Prepared, PublishedLinks,
+    Decider, EnvError, Family, Integer, Learning, Links, NoDecider, Outcome, Prepared, PublishedLinks, Range,
     RealLinks, outcome, spec,
 };
 use ccplane_alg::Algorithm;
@@ -133,6 +133,16 @@ impl Recipe {
             },
             ..Recipe::aurora()?
         })
+    }
+
+    /// The same on links nine in ten of which lose 0.5 to 20 % of all packets at random; published ones stay as they are.
+    #[must_use]
+    pub fn lossy(self) -> Recipe {
+        let family = match self.family {
+            Family::Real(links) => Family::Real(RealLinks { lossy: 0.9, loss: Range(0.005, 0.2), ..links }),
+            published @ Family::Published(_) => published,
+        };
+        Recipe { family, ..self }
     }
 
     /// What it is trained in.

@@ -68,6 +68,8 @@ pub(crate) enum Learns {
 pub(crate) enum Links {
     /// 1 to 200 Mb/s, 5 to 300 ms, changing, lossy, shared.
     Real,
+    /// The same, with 0.5 to 20 % random loss on nine in ten.
+    Lossy,
     /// As PCC-RL's simulator draws them.
     Published,
 }

@@ -11,6 +11,7 @@ use ccplane_learn::{
 };
 use ccplane_quantize::Options;
 use ccplane_snapshot::{Fidelity, Provenance};
+use clap::ValueEnum;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -72,7 +73,7 @@ pub(crate) fn train(args: &TrainArgs) -> Result<(), Failure> {
     let recipe = configured(args)?;
     let name = match args.config {
         Links::Real => recipe.algorithm.name().to_owned(),
-        Links::Published => format!("{}-published", recipe.algorithm.name()),
+        links => format!("{}-{}", recipe.algorithm.name(), named(links)),
     };
     let files = Files { dir: args.out.clone(), name };
     std::fs::create_dir_all(&files.dir).map_err(|e| file(&files.dir, e))?;
@@ -127,8 +128,15 @@ pub(crate) fn recipe(algorithm: Learns, links: Links) -> Result<Recipe, Failure>
         (Learns::Aurora, Links::Published) => Recipe::published(),
         (Learns::Mocc, Links::Real) => Recipe::mocc(),
         (Learns::Mocc, Links::Published) => return Err(Failure::input(TrainError::NotPublished)),
+        (Learns::Aurora, Links::Lossy) => Recipe::aurora().map(Recipe::lossy),
+        (Learns::Mocc, Links::Lossy) => Recipe::mocc().map(Recipe::lossy),
     };
     recipe.map_err(Failure::runtime)
+}
+
+/// The name on the command line.
+fn named(links: Links) -> String {
+    links.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn configured(args: &TrainArgs) -> Result<Recipe, Failure> {
@@ -256,10 +264,7 @@ fn command(args: &TrainArgs) -> String {
         Learns::Aurora => "aurora",
         Learns::Mocc => "mocc",
     };
-    let config = match args.config {
-        Links::Real => "real",
-        Links::Published => "published",
-    };
+    let config = named(args.config);
     let steps = args.steps.map_or_else(String::new, |n| format!(" --steps {n}"));
     let backend = match args.backend {
         Backend::Native => "",

@@ -3,10 +3,12 @@
 //!
 //! Each second of a path gives one value of each quantity, as a logarithm: what its flows delivered, the shortest round trip,
 //! the share lost where there was no queue. (Queues are left out: they are what flows and cross traffic make, and no policy is
-//! trained anew for theirs.) After a restart the first [`ANCHOR`] values anchor a chart at their median. From then on a
-//! value's distance `d` from the anchor scores `d / k - 1`, at least -1 and at most [`MOST`], in a sum for each direction that
-//! never falls below 0; the alarm is at [`LIMIT`]. `k` is half of the least change that matters, or [`NOISE`] times the scale
-//! of the noise, whichever is more. Bounded scores, medians and quantiles: no single value, however far out, moves much.
+//! trained anew for theirs.) After a restart the first [`ANCHOR`] values anchor a chart at their median; after an alarm its
+//! latest ones do, which have led to it. From then on a value's distance `d` from the anchor scores `d / k - 1`, at least -1
+//! and at most [`MOST`], in a sum for each direction that never falls below 0; the alarm is at [`LIMIT`]. `k` is half of the
+//! least change that matters, or [`NOISE`] times the scale of the noise, whichever is more. Bounded scores, medians and
+//! quantiles: no single value, however far out, moves much. While a policy is on trial, nothing that it may have made better
+//! is a change.
 //!
 //! *The limit.* Scores of noise have a negative mean, so a sum of independent ones reaches `h` once in `exp(theta h)` values or
 //! less often, where the mean of `exp(theta score)` is 1 (Lorden, Annals of Mathematical Statistics 1971). For Student's t
@@ -16,7 +18,7 @@
 //!
 //! *The noise.* Its scale is the 90th percentile of deviations, of those that ended in no alarm, or 1.48 times their median,
 //! whichever is more; it outlives a restart, as what crosses a path does. An alarm was false where the path comes back to what
-//! it was within [`MEMORY`] changes, or changes again within [`STAYS`] seconds: what was between is noise from then on, and the limit
+//! it was within [`MEMORY`] changes, or the same quantity changes the other way within [`STAYS`] seconds: what was between is noise from then on, and the limit
 //! is higher for half an hour. So most of what comes and goes is learned as what it is; what alternates evenly, each 20 s, is still told at times.
 //!
 //! What this amounts to on simulated links is measured by `tests_change.rs` beside this: see FIGURES.
@@ -94,7 +96,7 @@ pub(super) struct Watch {
     latest: VecDeque<Block>,
     /// Seconds so far, when the last alarm was, and when it showed of late that one had been false.
     seconds: u64,
-    alarm: Option<u64>,
+    alarm: Option<(u64, Quantity, Side)>,
     false_alarms: VecDeque<u64>,
 }
 
@@ -138,21 +140,33 @@ impl Watch {
         let limit = LIMIT * (1.0 + self.false_alarms.len() as f64).min(WARIEST);
         let mut changed = None;
         for ((chart, value), (quantity, _)) in self.charts.iter_mut().zip(values).zip(LEAST) {
-            if value.is_some_and(|value| chart.push(value, limit)) {
-                changed.get_or_insert(quantity);
+            // The better of two policies may be what brings more, sooner, or with less loss.
+            let unwatched =
+                on_trial.then_some(if quantity == Quantity::Rate { Side::Up } else { Side::Down });
+            if let Some(side) = value.and_then(|value| chart.push(value, self.seconds, limit, unwatched)) {
+                changed.get_or_insert((quantity, side));
             }
         }
         let returned = self.charts.iter_mut().filter_map(|chart| chart.returned.take()).count() > 0;
-        let since = self.alarm.map(|at| self.seconds - at);
-        let is_short = changed.is_some() && since.is_some_and(|since| since < STAYS);
+        // Further the same way, or of something else, the same change goes on.
+        let is_short = self.alarm.zip(changed).is_some_and(|((at, before, side), (quantity, now))| {
+            self.seconds - at < STAYS && before == quantity && side != now
+        });
         if returned || is_short {
             self.false_alarms.push_back(self.seconds);
         }
-        if changed.is_some() {
-            self.alarm = Some(self.seconds);
+        if let Some((quantity, side)) = changed {
+            self.alarm = Some((self.seconds, quantity, side));
+            // The latest values are what the path is like now.
+            let now: Vec<Vec<f64>> = self.charts.iter().map(|chart| chart.latest(self.seconds)).collect();
             self.restart_charts(is_short);
+            for (chart, values) in self.charts.iter_mut().zip(now) {
+                values.into_iter().for_each(|value| {
+                    chart.push(value, self.seconds, limit, None);
+                });
+            }
         }
-        changed
+        changed.map(|(quantity, _)| quantity)
     }
 
     /// Whether enough is known since the last restart. Losses may take longer to tell.
@@ -171,6 +185,13 @@ impl Watch {
     }
 }
 
+/// A direction of changes, by its place among a chart's sums.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    Up,
+    Down,
+}
+
 /// One quantity.
 #[derive(Debug)]
 struct Chart {
@@ -178,6 +199,8 @@ struct Chart {
     /// The first values since the restart, as far as nothing was suspected.
     anchors: Vec<f64>,
     centre: f64,
+    /// The latest values and their seconds.
+    recent: VecDeque<(u64, f64)>,
     deviations: VecDeque<f64>,
     /// The scale of the noise, and deviations that it does not know of yet.
     scale: f64,
@@ -200,6 +223,7 @@ impl Chart {
             least,
             anchors: Vec::new(),
             centre: 0.0,
+            recent: VecDeque::new(),
             deviations: VecDeque::new(),
             scale: 0.0,
             unknown: 0,
@@ -216,29 +240,45 @@ impl Chart {
         self.anchors.len() >= ANCHOR
     }
 
-    fn push(&mut self, value: f64, limit: f64) -> bool {
+    /// The values of the latest [`ANCHOR`] seconds.
+    fn latest(&self, now: u64) -> Vec<f64> {
+        self.recent.iter().filter(|(at, _)| at + ANCHOR as u64 > now).map(|(_, value)| *value).collect()
+    }
+
+    /// Takes the value of the second `now`; the direction, if it is an alarm. Where one side is not watched, nothing is learned of noise.
+    fn push(&mut self, value: f64, now: u64, limit: f64, unwatched: Option<Side>) -> Option<Side> {
         self.values += 1;
+        if self.recent.len() >= ANCHOR {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((now, value));
         if !self.is_anchored() {
             self.anchors.push(value);
             if self.is_anchored() {
                 self.anchor();
             }
-            return false;
+            return None;
         }
         let (distance, k) = (value - self.centre, self.k());
         let score = |d: f64| (d / k - 1.0).clamp(-1.0, MOST);
         self.sums = [self.sums[0] + score(distance), self.sums[1] + score(-distance)].map(|s| s.max(0.0));
+        if let Some(side) = unwatched {
+            self.sums[side as usize] = 0.0;
+        }
         self.suspected.push(distance.abs());
         if self.sums == [0.0; 2] {
             // It has passed: noise. One direction's end may be the other's beginning.
             let passed = std::mem::take(&mut self.suspected);
+            if unwatched.is_some() {
+                return None;
+            }
             passed.into_iter().for_each(|deviation| self.note(deviation));
             if self.anchors.len() < ANCHOR_GROWS_TO {
                 self.anchors.push(value);
                 self.centre = quantile(self.anchors.clone(), 0.5);
             }
         }
-        self.sums.iter().any(|sum| *sum >= limit)
+        [Side::Up, Side::Down].into_iter().find(|side| self.sums[*side as usize] >= limit)
     }
 
     /// What a distance is held against.
@@ -370,7 +410,7 @@ mod tests {
             assert_eq!(seconds(&mut watch, 60, BLOCK), None);
             assert!(watch.is_anchored());
             assert_eq!(seconds(&mut watch, 10, changed), Some((7, quantity)));
-            assert!(!watch.is_anchored());
+            assert!(watch.is_anchored(), "by what has led to the alarm");
             assert_eq!(seconds(&mut watch, 60, changed), None, "once");
         }
         let mut watch = Watch::default();
@@ -388,6 +428,15 @@ mod tests {
             // a c c a
             let is_candidate = (n / 4 % 4 == 1) || (n / 4 % 4 == 2);
             assert_eq!(watch.push(if is_candidate { worse } else { BLOCK }, true), None, "{n}");
+        }
+        // Nor one that delivers four times as much, with half of the round trip and without the loss.
+        let mut better = Watch::default();
+        let poor = Block { loss: Some(0.05), ..BLOCK };
+        seconds(&mut better, 60, poor);
+        let much = Block { bytes_per_s: 4e6, rtt_us: 2e4, loss: Some(0.0) };
+        for n in 0..64 {
+            let is_candidate = (n / 4 % 4 == 1) || (n / 4 % 4 == 2);
+            assert_eq!(better.push(if is_candidate { much } else { poor }, true), None, "{n}");
         }
         let half = |block: Block| Block { bytes_per_s: block.bytes_per_s / 2.0, ..block };
         let told = (0..40).position(|n| {

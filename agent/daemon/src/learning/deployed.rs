@@ -5,6 +5,7 @@
 //! processes that begin slots of their own with it.
 
 use crate::owned::{Folder, OwnedError};
+use ccplane_alg::Algorithm;
 use ccplane_core::{Decision, Verdict};
 use ccplane_learn::{Policy, PolicyError};
 use ccplane_snapshot::{Hash, MAX_SNAPSHOT_BYTES, Snapshot, SnapshotError};
@@ -14,6 +15,8 @@ use tracing::{info, warn};
 
 /// Learned policies that are remembered, and kept in the directory.
 const MAX_KNOWN: usize = 8;
+/// Policies that may take the place of what is deployed, at most.
+const MAX_OTHERS: usize = 6;
 /// Deployments that a roll-back may go back over.
 const MAX_HISTORY: usize = 32;
 /// A float policy and its snapshot, by the snapshot's name.
@@ -53,6 +56,8 @@ struct Known {
 pub(crate) struct Deployments {
     algorithm: &'static str,
     shipped: Known,
+    /// Float policies for other conditions, as the algorithm brings them.
+    reserve: Vec<Policy>,
     /// Latest last.
     learned: VecDeque<Known>,
     /// What was deployed to all flows, latest last; never empty.
@@ -70,12 +75,45 @@ impl Deployments {
     ) -> Deployments {
         let hash = snapshot.hash();
         let shipped = Known { hash, policy, snapshot };
-        Deployments { algorithm, shipped, learned: VecDeque::new(), history: [hash].into(), folder }
+        let (reserve, learned) = (Vec::new(), VecDeque::new());
+        Deployments { algorithm, shipped, reserve, learned, history: [hash].into(), folder }
+    }
+
+    /// With the policies that `algorithm` brings for other conditions. One that cannot be read, or is none for this slot, is
+    /// left out.
+    pub(crate) fn with_reserve(mut self, algorithm: &dyn Algorithm) -> Deployments {
+        for bytes in algorithm.reserve() {
+            match Policy::from_bytes(&bytes) {
+                Ok(policy) if policy.spec() == self.shipped.policy.spec() => self.reserve.push(policy),
+                Ok(_) => warn!(algorithm = self.algorithm, "a policy in reserve has other inputs"),
+                Err(error) => warn!(algorithm = self.algorithm, %error, "a policy in reserve cannot be read"),
+            }
+        }
+        self
+    }
+
+    /// What flows might decide by instead: what came in reserve, and what they have decided by before.
+    pub(crate) fn others(&self) -> Vec<Policy> {
+        let active = self.latest().hash;
+        let mut others: Vec<Policy> = self.reserve.clone();
+        for hash in self.history.iter().rev().chain([&self.shipped.hash]).filter(|hash| **hash != active) {
+            if others.len() >= MAX_OTHERS {
+                break;
+            }
+            others.extend(self.policy_of(*hash).filter(|policy| !others.contains(policy)).cloned());
+        }
+        others.retain(|policy| *policy != *self.policy());
+        others
     }
 
     /// The float policy that flows decide by, as far as it is known.
     pub(crate) fn policy(&self) -> &Policy {
         &self.latest().policy
+    }
+
+    /// What ships with the algorithm, or what an earlier agent left it.
+    pub(crate) fn shipped(&self) -> &Policy {
+        &self.shipped.policy
     }
 
     /// Its integers.

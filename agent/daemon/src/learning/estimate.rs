@@ -14,6 +14,8 @@ const LEAST_PACKETS: f64 = 200.0;
 const FOLLOWED_SHARE: f64 = 0.5;
 /// How far back samples count, microseconds of the datapath's clock; but never fewer than [`LEAST_SAMPLES`].
 const WINDOW_US: u64 = 4_000_000;
+/// What is kept where the path has changed: it has been like that for longer.
+const LATE_US: u64 = 3_000_000;
 /// Samples of one flow, at least and at most.
 const LEAST_SAMPLES: usize = 10;
 const MAX_SAMPLES: usize = 64;
@@ -118,10 +120,12 @@ impl Estimator {
         }
     }
 
-    /// Only what comes from now on counts.
-    pub(super) fn forget(&mut self) {
+    /// Only what comes from now on counts, and what flows have been like of late: a change is told some seconds after it.
+    pub(super) fn forget(&mut self, now_us: u64) {
         for samples in self.flows.values_mut() {
-            samples.drain(..samples.len().saturating_sub(1));
+            while samples.len() > 1 && samples.front().is_some_and(|m| m.at_us + LATE_US < now_us) {
+                samples.pop_front();
+            }
         }
         self.unqueued = (0.0, 0.0);
     }
@@ -338,8 +342,9 @@ mod tests {
     fn little_is_nothing() {
         assert_eq!(Estimator::default().path(0), None);
         let mut estimator = estimator(|m| vec![m]);
-        estimator.forget();
-        assert_eq!(estimator.path(5_000_000), None);
+        assert!(estimator.path(5_000_000).is_some());
+        estimator.forget(9_000_000);
+        assert_eq!(estimator.path(9_000_000), None);
     }
 
     #[test]

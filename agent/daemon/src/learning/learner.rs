@@ -20,7 +20,7 @@ pub(crate) enum Pressure {
 pub(super) enum Meter {
     /// What the learner's thread has used.
     Thread,
-    /// What so many simulated decisions cost on a machine of the usual kind: in virtual time runs are the same everywhere.
+    /// What learning from so many decisions costs on a machine of the usual kind: in virtual time runs are the same everywhere.
     Nominal {
         /// Decisions so far.
         decisions: u64,
@@ -28,6 +28,9 @@ pub(super) enum Meter {
 }
 
 impl Meter {
+    /// Nothing was decided yet.
+    pub(super) const NOMINAL: Meter = Meter::Nominal { decisions: 0 };
+
     /// What a decision costs in simulation, its share of the updates included: measured with two learners' cores at work, 25
     /// to 60 us, the less the faster the machine.
     const NOMINAL_DECISION: Duration = Duration::from_micros(40);
@@ -42,7 +45,7 @@ impl Meter {
         }
     }
 
-    /// So many decisions were simulated.
+    /// So many decisions were simulated, or learned from.
     pub(super) fn simulated(&mut self, count: u64) {
         if let Meter::Nominal { decisions } = self {
             *decisions += count;

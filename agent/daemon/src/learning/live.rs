@@ -2,7 +2,7 @@
 
 use super::candidate::{Claim, LEAST_STATES, States, candidate};
 use super::deployed::Deployments;
-use super::learner::{Learn, Pressure};
+use super::learner::{Learn, Meter, Pressure};
 use super::mailbox::LoopId;
 use ccplane_core::{Batch, Candidate, DatapathId, Decision, Verdict};
 use ccplane_learn::LearnError;
@@ -22,6 +22,7 @@ pub(crate) struct Live {
     name: &'static str,
     online: OnlineLearner,
     noise: f32,
+    meter: Meter,
     deployments: Deployments,
     /// What waits for a verdict.
     offered: Option<Hash>,
@@ -40,6 +41,7 @@ impl Live {
         deployments: Deployments,
         noise: f32,
         seed: u64,
+        meter: Meter,
     ) -> Result<Live, LearnError> {
         let online =
             OnlineLearner::new(deployments.policy(), OnlineConfig { seed, ..OnlineConfig::default() })?;
@@ -47,6 +49,7 @@ impl Live {
             name,
             online,
             noise,
+            meter,
             deployments,
             offered: None,
             flows: BTreeMap::new(),
@@ -165,6 +168,7 @@ impl Learn for Live {
             Ok(None) => return None,
             Ok(Some(OnlineUpdate { update, rows, mean_reward, shift, .. })) => {
                 self.updates = update;
+                self.meter.simulated(rows as u64);
                 debug!(algorithm = self.name, update, rows, mean_reward, shift, "learned from live rows");
             }
             Err(error) => {
@@ -174,6 +178,10 @@ impl Learn for Live {
             }
         }
         self.offer()
+    }
+
+    fn used(&self) -> Duration {
+        self.meter.used()
     }
 
     fn pressure(&self) -> Pressure {
@@ -199,7 +207,7 @@ mod tests {
         let (policy, snapshot) = policy_and_snapshot(1);
         let hash = snapshot.hash();
         let deployments = Deployments::new("aurora", policy.clone(), snapshot, None);
-        let mut live = Live::new("aurora", deployments, NOISE, 1).unwrap();
+        let mut live = Live::new("aurora", deployments, NOISE, 1, Meter::Thread).unwrap();
         live.hear(&Decision { uid: Some(SnapshotUid(DEPLOYED)), ..decided(hash, Verdict::Pushed) });
         (live, policy)
     }

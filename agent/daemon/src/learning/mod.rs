@@ -260,11 +260,11 @@ fn learner(
     };
     let seed = policy.provenance.seed;
     info!(algorithm = name, mode = mode.name(), steps = policy.provenance.steps, "learning");
-    let deployments = Deployments::new(name, policy, snapshot, folder);
+    let deployments = Deployments::new(name, policy, snapshot, folder).with_reserve(&*algorithm);
     match mode {
         LearnMode::Off => None,
         LearnMode::Twin => Some(Box::new(Twin::new(algorithm, deployments, seed, Meter::Thread))),
-        LearnMode::Live => match Live::new(name, deployments, noise, seed) {
+        LearnMode::Live => match Live::new(name, deployments, noise, seed, Meter::Thread) {
             Ok(live) => Some(Box::new(live)),
             Err(error) => {
                 warn!(algorithm = name, %error, "nothing is learned");

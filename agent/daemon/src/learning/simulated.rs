@@ -1,7 +1,7 @@
-//! A twin beside simulated flows, in their virtual time: plans whose contenders learn on `sim`, and tests.
+//! A learner beside simulated flows, in their virtual time: plans whose contenders learn on `sim`, and tests.
 //!
-//! It goes as a learner's thread does ([`super::thread`]), by the same budget of processor time, but a decision in the twin
-//! costs what it costs on a machine of the usual kind ([`Meter`]), so that a run is the same everywhere.
+//! It goes as a learner's thread does ([`super::thread`]), by the same budget of processor time, but a decision that it learns
+//! from costs what it costs on a machine of the usual kind ([`Meter`]), so that a run is the same everywhere.
 
 use super::budget::Budget;
 use super::deployed::Deployments;
@@ -23,7 +23,7 @@ use std::time::Duration;
 /// # Errors
 /// The algorithm has no policy, or one that cannot be read.
 pub(crate) fn beside(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Box<dyn Beside>, BoxError> {
-    Ok(Box::new(Simulated::new(algorithm, seed)?))
+    Ok(Box::new(Simulated::twin(algorithm, seed)?))
 }
 
 /// The algorithm has no policy.
@@ -31,9 +31,9 @@ pub(crate) fn beside(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Box<dy
 #[error("`{0}` has no policy to improve")]
 struct NoPolicy(&'static str);
 
-/// A twin and what its thread would keep.
-pub(super) struct Simulated {
-    pub(super) twin: Twin,
+/// A learner and what its thread would keep.
+pub(super) struct Simulated<L> {
+    pub(super) learner: L,
     algorithm: &'static str,
     slot: u8,
     budget: Budget,
@@ -41,43 +41,55 @@ pub(super) struct Simulated {
     rested_at: Duration,
 }
 
-impl Simulated {
-    pub(super) fn new(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Simulated, BoxError> {
+impl Simulated<Twin> {
+    pub(super) fn twin(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Simulated<Twin>, BoxError> {
+        Simulated::new(algorithm, |deployments| {
+            let deployments = deployments.with_reserve(&**algorithm);
+            Ok(Twin::new(algorithm.clone(), deployments, seed, Meter::NOMINAL))
+        })
+    }
+}
+
+impl<L: Learn> Simulated<L> {
+    /// `make` makes the learner of flows that begin with what ships with the algorithm.
+    pub(super) fn new(
+        algorithm: &Arc<dyn Algorithm>,
+        make: impl FnOnce(Deployments) -> Result<L, BoxError>,
+    ) -> Result<Simulated<L>, BoxError> {
         let name = algorithm.name();
         let source = algorithm.policies().into_iter().next().filter(|p| !p.policy.is_empty());
         let source = source.ok_or(NoPolicy(name))?;
         let policy = Policy::from_bytes(&source.policy)?;
         let snapshot = Arc::new(Snapshot::parse(source.snapshot)?);
-        let deployments = Deployments::new(name, policy, snapshot, None);
-        let twin = Twin::new(algorithm.clone(), deployments, seed, Meter::Nominal { decisions: 0 });
+        let learner = make(Deployments::new(name, policy, snapshot, None))?;
         let shares = Shares::of(&LearnConfig::default());
         let budget = Budget::new(shares, Duration::ZERO);
-        Ok(Simulated { twin, algorithm: name, slot: source.slot, budget, rested_at: Duration::ZERO })
+        Ok(Simulated { learner, algorithm: name, slot: source.slot, budget, rested_at: Duration::ZERO })
     }
 }
 
-impl Beside for Simulated {
+impl<L: Learn> Beside for Simulated<L> {
     fn turned(&mut self, core: &mut Core, now_us: u64) {
-        let before = self.twin.used();
-        core.take_decisions().iter().for_each(|decision| self.twin.hear(decision));
+        let before = self.learner.used();
+        core.take_decisions().iter().for_each(|decision| self.learner.hear(decision));
         for batch in core.take_rows().iter().filter(|b| b.algorithm == self.algorithm) {
-            self.twin.take(LoopId(0), batch);
+            self.learner.take(LoopId(0), batch);
         }
-        if let Some(candidate) = self.twin.withdrawn() {
+        if let Some(candidate) = self.learner.withdrawn() {
             core.withdraw(self.algorithm, self.slot, candidate);
         }
         let now = Duration::from_micros(now_us);
-        let mut used = self.twin.used().saturating_sub(before);
+        let mut used = self.learner.used().saturating_sub(before);
         while self.rested_at <= now {
-            let start = self.twin.used();
-            let candidate = self.twin.step(STEP);
-            used += self.twin.used().saturating_sub(start);
+            let start = self.learner.used();
+            let candidate = self.learner.step(STEP);
+            used += self.learner.used().saturating_sub(start);
             if let Some(candidate) = candidate
                 && !core.propose(self.algorithm, self.slot, &candidate, now_us)
             {
-                self.twin.not_asked();
+                self.learner.not_asked();
             }
-            let pressure = self.twin.pressure();
+            let pressure = self.learner.pressure();
             let ended = self.rested_at + used;
             self.rested_at = ended + self.budget.rest(used, self.rested_at, ended, pressure);
             used = Duration::ZERO;

@@ -121,7 +121,7 @@ impl Beside for Watcher {
                 }
                 if let Some(quantity) = self.watch.push(second.block, false) {
                     self.alarms.push((now_us, quantity.to_string()));
-                    self.estimator.forget();
+                    self.estimator.forget(self.now_us);
                 }
             }
         }
@@ -200,11 +200,11 @@ fn changes_are_told_in_seconds() {
 fn a_busy_link_is_trained_for_within_the_budget() {
     let algorithms = ccplane_algs::all();
     let aurora = algorithms.iter().find(|a| a.name() == "aurora").unwrap();
-    let mut beside = super::simulated::Simulated::new(aurora, SEEDS).unwrap();
+    let mut beside = super::simulated::Simulated::twin(aurora, SEEDS).unwrap();
     let busy = BUSY.iter().find(|b| b.name.ends_with("each 3 s")).unwrap();
     let simulation = busy.simulation("aurora", 180, SEEDS);
     run_beside(&simulation, &algorithms, S, &mut |_| true, Some(&mut beside)).unwrap();
-    let (twin, used) = (&beside.twin, super::Learn::used(&beside.twin).as_secs_f64());
+    let (twin, used) = (&beside.learner, super::Learn::used(&beside.learner).as_secs_f64());
     println!("{} changes, {} trainings, {used:.1} s of a core in 180 s", twin.changes, twin.trainings);
     assert!(twin.changes <= 2 && (1..=4).contains(&twin.trainings), "{} {}", twin.changes, twin.trainings);
 }

@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{debug, info, warn};
-use training::{SCHEDULE, Schedule, Trained, Training, covers};
+use training::{Known, SCHEDULE, Schedule, Trained, Training, covers};
 
 /// Preferences of live flows that are trained for: the latest.
 const MAX_PREFERENCES: usize = 16;
@@ -118,7 +118,7 @@ impl Twin {
             if let Some(quantity) = self.watch.push(second.block, self.is_on_trial) {
                 info!(algorithm = self.algorithm.name(), %quantity, "the path has changed");
                 self.changes += 1;
-                self.estimator.forget();
+                self.estimator.forget(self.now_us);
                 self.states.clear();
                 self.is_unsure = true;
             }
@@ -151,7 +151,11 @@ impl Twin {
         let of = |p: &[i32; 3]| Preference::new(p[0] as f32, p[1] as f32, p[2] as f32);
         let preferences = self.preferences.iter().filter_map(of).collect();
         let policy = self.deployments.policy();
-        match Training::new(self.schedule, self.algorithm.clone(), policy, path, preferences, seed) {
+        // What was known came to nothing here.
+        let is_new = self.settled.is_none_or(|s| s.vain == 0 || !covers(&s.path, &path));
+        let others = if is_new { self.deployments.others() } else { Vec::new() };
+        let known = Known { shipped: self.deployments.shipped().clone(), others };
+        match Training::new(self.schedule, self.algorithm.clone(), policy, known, path, preferences, seed) {
             Ok(mut training) => {
                 self.meter.simulated(training.take_decisions());
                 info!(algorithm = self.algorithm.name(), ?path, "training in a twin of the path");
@@ -436,7 +440,10 @@ pub(crate) mod tests {
         twelve_seconds(&mut twin, 0, 10);
         let candidate = learn(&mut twin).expect("a candidate");
         twin.hear(&decided(candidate.snapshot.hash(), Verdict::Trial { share: 1, trying: 1, flows: 1 }));
+        // That it delivers more may be the candidate's doing.
         twelve_seconds(&mut twin, 12, 40);
+        assert_eq!(twin.withdrawn(), None);
+        (24..60).step_by(12).for_each(|at_s| twelve_seconds(&mut twin, at_s, 2));
         assert_eq!((twin.withdrawn(), twin.withdrawn()), (Some(candidate.snapshot.hash()), None));
         assert_eq!(twin.pressure(), Pressure::Adapting);
     }

@@ -13,6 +13,11 @@ use std::sync::Arc;
 
 /// By how much rewards may rise over [`Schedule::still`] comparisons where they stand still.
 const STILL_RISE: f64 = 0.01;
+/// By how much a policy may be worse than what ships on links that people have; what it loses beyond that is taken off its
+/// gain, for the path may be like any of them next.
+const MOST_LOST: f64 = 0.05;
+/// One episode in so many is on such a link.
+const GENERAL_EVERY: u64 = 3;
 /// By how much a policy must be better in simulation to be worth a try: less could hardly be shown on live flows.
 const LEAST_GAIN: f64 = 0.05;
 /// Deviation of actions in simulation, natural logarithm, at least and at most. What was trained to its end hardly
@@ -92,6 +97,14 @@ pub(super) enum TrainingError {
     Learner(#[from] LearnError),
 }
 
+/// Policies beside what is deployed.
+pub(super) struct Known {
+    /// What ships with the algorithm.
+    pub(super) shipped: Policy,
+    /// What might take the place of what is deployed.
+    pub(super) others: Vec<Policy>,
+}
+
 /// What came of one.
 pub(super) struct Trained {
     pub(super) policy: Policy,
@@ -106,7 +119,14 @@ pub(super) struct Training {
     schedule: Schedule,
     pub(super) path: Path,
     links: Links,
-    learner: Native,
+    /// Links that people have, and what ships with the algorithm for them.
+    general: Links,
+    shipped: Policy,
+    config: PpoConfig,
+    /// Policies that are to be compared with what is deployed before any is trained.
+    others: Vec<Policy>,
+    /// Learns from the best of them on; none before that is known.
+    learner: Option<Native>,
     rollout: Rollout,
     preferences: Vec<Preference>,
     seed: u64,
@@ -114,7 +134,7 @@ pub(super) struct Training {
     updates: u64,
     /// Decisions that were simulated since they were last asked for.
     decisions: u64,
-    /// What it began with, and its reward on the links of comparison.
+    /// What is deployed, and its reward on the links of comparison.
     deployed: Policy,
     baseline: f64,
     rewards: Vec<f64>,
@@ -126,10 +146,14 @@ impl Training {
         schedule: Schedule,
         algorithm: Arc<dyn Algorithm>,
         policy: &Policy,
+        known: Known,
         path: Path,
         preferences: Vec<Preference>,
         seed: u64,
     ) -> Result<Training, TrainingError> {
+        let Known { shipped, others } = known;
+        let everywhere = Family::Real(RealLinks { rivals: 0.0, ..RealLinks::default() });
+        let general = Links::new(algorithm.clone(), None, everywhere, policy.spec().clone())?;
         let links = Links::new(algorithm, None, family(&path), policy.spec().clone())?;
         let config = PpoConfig {
             learning_rate: LEARNING_RATE,
@@ -140,15 +164,16 @@ impl Training {
             entropy_coef: 0.0,
             ..PpoConfig::default()
         };
-        let log_std = policy.log_std().clamp(LOG_STD.0, LOG_STD.1);
-        let explores = policy.with_parameters(policy.actor().clone(), policy.critic().clone(), log_std);
-        let learner = Native::new(&explores.map_err(LearnError::from)?, config)?;
         let rollout = Rollout::new(policy.architecture().inputs);
         let mut training = Training {
             schedule,
             path,
             links,
-            learner,
+            general,
+            shipped,
+            config,
+            others,
+            learner: None,
             rollout,
             preferences,
             seed,
@@ -165,30 +190,69 @@ impl Training {
         Ok(training)
     }
 
-    /// One episode, and an update when there are enough; what came of it, once it has ended.
+    /// The next policy that is known is compared, or one episode simulated, and an update made when there are enough; what
+    /// came of it, once it has ended.
     pub(super) fn turn(&mut self) -> Result<Option<Trained>, TrainingError> {
-        let config = *self.learner.config();
+        if let Some(policy) = self.others.pop() {
+            let found = self.judge(&policy, 0)?.mean();
+            if found > self.best.0 {
+                self.best = (found, policy);
+            }
+            return if self.others.is_empty() { self.known() } else { Ok(None) };
+        }
+        let mut learner = match self.learner.take() {
+            Some(learner) => learner,
+            None => self.learner()?,
+        };
+        let trained = self.learn(&mut learner);
+        self.learner = Some(learner);
+        trained
+    }
+
+    /// The best of what is known already, where it is better by enough: then there is no need to train.
+    fn known(&mut self) -> Result<Option<Trained>, TrainingError> {
+        if self.best.1 == self.deployed {
+            return Ok(None);
+        }
+        let (gain, states) = self.gain()?;
+        let claim = Claim { converged: true, stability: 0.0, gain: Some(gain) };
+        let policy = self.best.1.clone();
+        Ok((gain > 0.0).then_some(Trained { policy, claim, updates: 0, states }))
+    }
+
+    /// What learns from the best policy so far.
+    fn learner(&self) -> Result<Native, TrainingError> {
+        let policy = &self.best.1;
+        let log_std = policy.log_std().clamp(LOG_STD.0, LOG_STD.1);
+        let explores = policy.with_parameters(policy.actor().clone(), policy.critic().clone(), log_std);
+        Ok(Native::new(&explores.map_err(LearnError::from)?, self.config)?)
+    }
+
+    /// One episode, and an update when there are enough.
+    fn learn(&mut self, learner: &mut Native) -> Result<Option<Trained>, TrainingError> {
         self.episodes += 1;
         let mut recorder =
-            Recorder::new(self.learner.policy(), &config, Rng::new(self.seed, &[1, self.episodes]));
+            Recorder::new(learner.policy(), &self.config, Rng::new(self.seed, &[1, self.episodes]));
         self.prefer()?;
         // Not among the links of comparison.
         let drawn = self.seed.wrapping_add(2 * self.schedule.evaluations + self.episodes);
-        self.links.episode(drawn, self.schedule.episode_steps, &mut recorder);
+        let is_general = self.episodes.is_multiple_of(GENERAL_EVERY);
+        let links = if is_general { &mut self.general } else { &mut self.links };
+        links.episode(drawn, self.schedule.episode_steps, &mut recorder);
         let recorded = recorder.take();
         self.decisions += recorded.len() as u64;
         self.rollout.append(&recorded);
         if self.rollout.len() < self.schedule.update_steps {
             return Ok(None);
         }
-        let empty = Rollout::new(self.learner.policy().architecture().inputs);
+        let empty = Rollout::new(learner.policy().architecture().inputs);
         let rollout = std::mem::replace(&mut self.rollout, empty);
-        self.learner.update(&rollout, LEARNING_RATE, &mut Rng::new(self.seed, &[2, self.updates]))?;
+        learner.update(&rollout, LEARNING_RATE, &mut Rng::new(self.seed, &[2, self.updates]))?;
         self.updates += 1;
         if !self.updates.is_multiple_of(self.schedule.evaluate_every) {
             return Ok(None);
         }
-        let policy = self.learner.policy().clone();
+        let policy = learner.policy().clone();
         let found = self.judge(&policy, 0)?.mean();
         self.rewards.push(found);
         if found > self.best.0 {
@@ -208,7 +272,9 @@ impl Training {
         } else {
             self.preferences.get(n % self.preferences.len()).copied()
         };
-        preference.map_or(Ok(()), |preference| self.links.prefer(preference))
+        let Some(preference) = preference else { return Ok(()) };
+        self.general.prefer(preference)?;
+        self.links.prefer(preference)
     }
 
     /// What came of it, if it has.
@@ -221,12 +287,22 @@ impl Training {
         if !converged && self.updates < self.schedule.max_updates {
             return Ok(None);
         }
-        // The best of many is so in part by luck: links that neither has been chosen on say by how much it is better.
+        let (gain, states) = self.gain()?;
+        let claim = Claim { converged, stability, gain: Some(gain) };
+        Ok(Some(Trained { policy: self.best.1.clone(), claim, updates: self.updates, states }))
+    }
+
+    /// By how much the best policy is better than what is deployed, less what is worth no trial and what it loses elsewhere,
+    /// and states that it sees. The best of many is so in part by luck: links that neither has been chosen on tell.
+    fn gain(&mut self) -> Result<(f64, Vec<Vec<i32>>), TrainingError> {
         let (policy, deployed) = (self.best.1.clone(), self.deployed.clone());
         let judge = self.judge(&policy, 1)?;
         let gain = judge.mean() - self.judge(&deployed, 1)?.mean() - LEAST_GAIN;
-        let claim = Claim { converged, stability, gain: Some(gain) };
-        Ok(Some(Trained { policy, claim, updates: self.updates, states: judge.states }))
+        if gain <= 0.0 {
+            return Ok((gain, judge.states));
+        }
+        let lost = self.judge_elsewhere(&self.shipped.clone())? - self.judge_elsewhere(&policy)?;
+        Ok((gain - (lost - MOST_LOST).max(0.0), judge.states))
     }
 
     /// Runs a policy, without exploration, on one set of links.
@@ -241,6 +317,14 @@ impl Training {
         }
         self.decisions += judge.asked as u64;
         Ok(judge)
+    }
+
+    /// What a policy is worth on links that people have.
+    fn judge_elsewhere(&mut self, policy: &Policy) -> Result<f64, EnvError> {
+        std::mem::swap(&mut self.links, &mut self.general);
+        let judge = self.judge(policy, 1);
+        std::mem::swap(&mut self.links, &mut self.general);
+        Ok(judge?.mean())
     }
 
     /// Decisions that were simulated since this was last asked.
