@@ -15,6 +15,7 @@ mod ccp_reno;
 mod constant;
 mod copa;
 mod cubic;
+mod dual;
 mod interval;
 mod largest;
 mod mocc;
@@ -32,6 +33,7 @@ pub use ccp_reno::{CcpReno, CcpRenoConfig};
 pub use constant::{Constant, ConstantConfig};
 pub use copa::{Copa, CopaConfig};
 pub use cubic::{Cubic, CubicConfig};
+pub use dual::{Dual, DualConfig};
 pub use largest::Largest;
 pub use mocc::{Mocc, MoccConfig};
 pub use nimbus::{Nimbus, NimbusConfig};
@@ -76,6 +78,7 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
         Arc::new(Vegas::default()),
         Arc::new(Copa::default()),
         Arc::new(Nimbus::default()),
+        Arc::new(Dual::default()),
         Arc::new(Aurora::default()),
         Arc::new(Mocc::default()),
         Arc::new(Distilled::default()),
