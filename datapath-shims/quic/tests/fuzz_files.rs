@@ -219,7 +219,7 @@ impl<'a> Scene<'a> {
                 let cut = usize::from(number) % line.len();
                 self.say(
                     stream,
-                    if number % 2 == 0 { &line.as_bytes()[..cut] } else { &line.as_bytes()[cut..] },
+                    if number.is_multiple_of(2) { &line.as_bytes()[..cut] } else { &line.as_bytes()[cut..] },
                 );
             }
             (3, Some(stream)) => self.say(stream, &vec![b'x'; usize::from(number) / 4]),
@@ -237,9 +237,8 @@ impl<'a> Scene<'a> {
                 self.say(stream, &[more, sum].concat());
             }
             (5, Some(stream)) => {
-                if self.client.connection(self.id).is_some_and(|mut c| c.finish(stream).is_ok()) {
-                    self.said(stream).finished = true;
-                }
+                let finished = self.client.connection(self.id).is_some_and(|mut c| c.finish(stream).is_ok());
+                self.said(stream).finished |= finished;
             }
             (6, Some(stream)) => {
                 let _ = self.client.connection(self.id).map(|mut c| c.reset(stream, number.into()));
@@ -257,9 +256,11 @@ impl<'a> Scene<'a> {
             }
             (10, _) => {
                 self.leave();
-                self.connect(number % 2 == 0);
+                self.connect(number.is_multiple_of(2));
             }
-            (11, Some(stream)) => self.say(stream, &[number, b'\n'][..1 + usize::from(number % 3 == 0)]),
+            (11, Some(stream)) => {
+                self.say(stream, &[number, b'\n'][..1 + usize::from(number.is_multiple_of(3))])
+            }
             _ => {}
         }
     }
