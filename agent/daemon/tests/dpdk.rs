@@ -83,8 +83,10 @@ impl Scene {
         fs::create_dir_all(home.path("served")).unwrap();
         fs::write(home.path("served/file"), &content).unwrap();
         let agent = agent(&home, &b);
-        // Whoever the server is: it is to find the folder, in which the agent runs already.
-        fs::set_permissions(home.dir(), fs::Permissions::from_mode(0o711)).unwrap();
+        if !more.is_empty() {
+            // Another user is to find the folder. The agent runs in it already; the next one would not trust it.
+            fs::set_permissions(home.dir(), fs::Permissions::from_mode(0o711)).unwrap();
+        }
         let folder = home.path("served");
         let port = format!("{kind}:veth0");
         let serve = ["quic", "serve", folder.to_str().unwrap(), "--json", "--port", &port];
