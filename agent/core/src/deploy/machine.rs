@@ -509,6 +509,12 @@ impl Machine {
     pub fn forget(&mut self, flow: FlowId) {
         self.tripped.remove(&flow);
         self.rewarded.remove(&flow);
+        if let Some(trial) = &mut self.trial {
+            trial.switchback.forget(flow);
+        }
+        if let Some(Asked::Push { trial: Some((switchback, _)), .. }) = &mut self.asked {
+            switchback.forget(flow);
+        }
     }
 
     fn decide(&mut self, of: Option<&Candidate>, uid: Option<SnapshotUid>, verdict: Verdict, now_us: u64) {

@@ -150,6 +150,11 @@ impl Switchback {
         self.sums.len() + self.first.len() + self.before.len()
     }
 
+    /// A flow ended. What it was worth in this window still counts.
+    pub fn forget(&mut self, flow: FlowId) {
+        self.before.remove(&flow);
+    }
+
     /// What a flow's action under deployment `uid` was worth.
     pub fn reward(&mut self, flow: FlowId, uid: u32, reward: f64) {
         let expected = if self.tries() && self.is_canary(flow) { self.candidate } else { self.active };
@@ -209,6 +214,9 @@ impl Switchback {
             self.lead -= 1;
             if self.pair(&means, &self.before).is_some_and(|pair| has_collapsed(&pair)) {
                 return Turn::Over(Finding::Worse);
+            }
+            if self.lead == 0 {
+                self.before.clear();
             }
             return if self.tries() { Turn::Wait } else { Turn::Switch };
         }
