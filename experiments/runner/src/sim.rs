@@ -41,8 +41,6 @@ pub struct Simulation {
     pub agent_latency_us: u64,
     /// Least that retransmission timeouts exceed the RTT by, microseconds.
     pub min_rto_us: u32,
-    /// Standard deviation of the exploration noise on policies' actions, Q16; 0 for none.
-    pub noise_q16: u32,
     /// In order of their start.
     pub flows: Vec<SimFlow>,
     /// Traffic without congestion control beside them.
@@ -81,7 +79,6 @@ impl Simulation {
             seed,
             agent_latency_us: 0,
             min_rto_us: DEFAULT_MIN_RTO_US,
-            noise_q16: 0,
             flows: Vec::new(),
             cross: Vec::new(),
             changes: Vec::new(),
@@ -187,7 +184,6 @@ pub fn run_beside(
     let rule = |name: &&str| Rule { remote_port: Some(port(name)..=port(name)), ..Rule::any(name) };
     let rules = Rules { rules: names.iter().map(rule).collect(), default: NATIVE.to_owned() };
     let mut limits = Config::default();
-    limits.push.noise_q16 = simulation.noise_q16;
     if beside.is_some() {
         limits.look_us = limits.batch_us;
     }

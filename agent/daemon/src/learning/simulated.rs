@@ -32,8 +32,8 @@ pub(crate) fn beside(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Box<dy
 struct NoPolicy(&'static str);
 
 /// A learner and what its thread would keep.
-pub(super) struct Simulated<L> {
-    pub(super) learner: L,
+pub(super) struct Simulated {
+    pub(super) learner: Twin,
     algorithm: &'static str,
     slot: u8,
     budget: Budget,
@@ -41,34 +41,23 @@ pub(super) struct Simulated<L> {
     rested_at: Duration,
 }
 
-impl Simulated<Twin> {
-    pub(super) fn twin(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Simulated<Twin>, BoxError> {
-        Simulated::new(algorithm, |deployments| {
-            let deployments = deployments.with_reserve(&**algorithm);
-            Ok(Twin::new(algorithm.clone(), deployments, seed, Meter::NOMINAL))
-        })
-    }
-}
-
-impl<L: Learn> Simulated<L> {
-    /// `make` makes the learner of flows that begin with what ships with the algorithm.
-    pub(super) fn new(
-        algorithm: &Arc<dyn Algorithm>,
-        make: impl FnOnce(Deployments) -> Result<L, BoxError>,
-    ) -> Result<Simulated<L>, BoxError> {
+impl Simulated {
+    /// The twin of flows that begin with what ships with the algorithm.
+    pub(super) fn twin(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Simulated, BoxError> {
         let name = algorithm.name();
         let source = algorithm.policies().into_iter().next().filter(|p| !p.policy.is_empty());
         let source = source.ok_or(NoPolicy(name))?;
         let policy = Policy::from_bytes(&source.policy)?;
         let snapshot = Arc::new(Snapshot::parse(source.snapshot)?);
-        let learner = make(Deployments::new(name, policy, snapshot, None))?;
+        let deployments = Deployments::new(name, policy, snapshot, None).with_reserve(&**algorithm);
+        let learner = Twin::new(algorithm.clone(), deployments, seed, Meter::NOMINAL);
         let shares = Shares::of(&LearnConfig::default());
         let budget = Budget::new(shares, Duration::ZERO);
         Ok(Simulated { learner, algorithm: name, slot: source.slot, budget, rested_at: Duration::ZERO })
     }
 }
 
-impl<L: Learn> Beside for Simulated<L> {
+impl Beside for Simulated {
     fn turned(&mut self, core: &mut Core, now_us: u64) {
         let before = self.learner.used();
         core.take_decisions().iter().for_each(|decision| self.learner.hear(decision));
