@@ -213,6 +213,7 @@ struct Look {
 #[derive(Debug)]
 struct Watched {
     first: Look,
+    previous: Look,
     last: Look,
     looks: u32,
     /// Whether it was found under its program.
@@ -278,6 +279,7 @@ impl Witness {
         };
         let fresh = || Watched {
             first: now,
+            previous: now,
             last: now,
             looks: 0,
             steered: false,
@@ -291,6 +293,7 @@ impl Witness {
         if let Some(counted) = watched.counted {
             watched.span.get_or_insert(Span { from: (now.bytes_acked, counted), to: None });
         }
+        watched.previous = watched.last;
         watched.last = now;
         watched.looks += 1;
         if self.fault.is_none() {
@@ -312,12 +315,13 @@ impl Witness {
         watched.reports += 1;
         if let Some(bytes) = values.first() {
             watched.counted = Some(*bytes);
-            let last = watched.last;
-            if let Some(span) = &mut watched.span
-                && *at_us >= last.sampled_at_us
-                && span.to.is_none_or(|(acked, _)| acked < last.bytes_acked)
+            // Reports are heard after the look that follows them: the sample before them may be the one before the last.
+            let before =
+                [watched.last, watched.previous].into_iter().find(|look| look.sampled_at_us <= *at_us);
+            if let (Some(span), Some(before)) = (&mut watched.span, before)
+                && span.to.map_or(span.from.0, |(acked, _)| acked) < before.bytes_acked
             {
-                span.to = Some((last.bytes_acked, *bytes));
+                span.to = Some((before.bytes_acked, *bytes));
             }
         }
     }
@@ -500,6 +504,26 @@ mod tests {
         assert_eq!((counts["packets acknowledged"], counts["reports"], counts["looks"]), (1000, 2, 4));
         assert_eq!(counts["bytes that programs counted"], 999_000);
         assert!(healthy(Steering::Program(None)).prove_part(1).is_ok());
+    }
+
+    /// A report that is older than the look before it was heard still ends a part.
+    #[test]
+    fn reports_may_be_heard_late() {
+        let at = |acked| FlowStats { sampled_at_us: acked * 10, ..stats(Mode::Program, Some(UID), acked) };
+        let hear = |at_us, bytes| match report(UID, bytes) {
+            Event::Report { flow, program, seq, values, .. } => {
+                Event::Report { flow, program, seq, at_us, values }
+            }
+            other => other,
+        };
+        let mut witness = Witness::new(Steering::Program(Some(UID)));
+        for n in 1..10 {
+            witness.look(&[at(100 * n)]);
+            witness.hear(&hear(1000 * n - 50, 100_000 * n as i64 - 5000));
+        }
+        assert!(
+            witness.prove_part(1).unwrap().counts().any(|c| c == ("bytes that programs counted", 800_000))
+        );
     }
 
     #[test]
