@@ -136,7 +136,7 @@ impl Algorithm for Copa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ack, Bench, MSS, assert_stock_limits};
+    use crate::testing::{Ack, Bench, MSS, assert_stock_limits, rated_acks};
     use ccplane_alg::configure;
     use ccplane_program::ir::Prim;
     use proptest::prelude::*;
@@ -367,21 +367,6 @@ mod tests {
         2896, 5792, 11584, 23168, 46336, 92672, 121606, 118710, 115814, 112917, 110021, 104190, 85564, 88433, 91280,
     ];
 
-    prop_compose! {
-        fn acks()(
-            bytes in prop_oneof![Just(0), Just(MSS), 0..1i64 << 30],
-            lost in prop_oneof![8 => Just(0), 1 => 1..100i64],
-            ecn in prop_oneof![9 => Just(0), 1 => 1..10i64],
-            timeout in prop::bool::weighted(0.02),
-            rtt_us in prop_oneof![Just(0), 1..10_000_000i64],
-            in_flight in 0..1i64 << 31,
-            after_us in prop_oneof![0..2_000i64, 0..20_000_000i64],
-            rate in prop_oneof![Just(0), 0..1i64 << 40],
-        ) -> (i64, Ack, i64) {
-            (after_us, Ack { bytes, lost, ecn, timeout, rtt_us, in_flight }, rate)
-        }
-    }
-
     proptest! {
         /// Whatever a datapath says, stock CCP would not abort ([`Bench::ack`] checks) and the bounds hold.
         #[test]
@@ -389,7 +374,7 @@ mod tests {
             mss in 1..=65_535u32,
             cwnd in 1..1i64 << 30,
             inverse_delta_packets in 1..=1024u32,
-            stream in prop::collection::vec(acks(), 1..200),
+            stream in prop::collection::vec(rated_acks(), 1..200),
         ) {
             let config = CopaConfig { inverse_delta_packets, ..CopaConfig::default() };
             let mut bench = Bench::new(&Copa { config }, mss, cwnd);

@@ -128,7 +128,7 @@ impl Algorithm for Dual {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ack, Bench, MSS};
+    use crate::testing::{Ack, Bench, MSS, rated_acks};
     use ccplane_alg::configure;
     use ccplane_program::ir::Prim;
     use proptest::prelude::*;
@@ -292,28 +292,13 @@ mod tests {
         assert_eq!(Bench::new(&*set, MSS as u32, 10 * MSS).reg("report_us"), 0);
     }
 
-    prop_compose! {
-        fn acks()(
-            bytes in prop_oneof![Just(0), Just(MSS), 0..1i64 << 30],
-            lost in prop_oneof![8 => Just(0), 1 => 1..100i64],
-            ecn in prop_oneof![9 => Just(0), 1 => 1..10i64],
-            timeout in prop::bool::weighted(0.02),
-            rtt_us in prop_oneof![Just(0), 1..10_000_000i64],
-            in_flight in 0..1i64 << 31,
-            after_us in prop_oneof![0..2_000i64, 0..20_000_000i64],
-            rate in prop_oneof![Just(0), 0..1i64 << 40],
-        ) -> (i64, Ack, i64) {
-            (after_us, Ack { bytes, lost, ecn, timeout, rtt_us, in_flight }, rate)
-        }
-    }
-
     proptest! {
         /// Whatever a datapath says, nothing saturates ([`Bench::ack`] checks) and the bounds hold.
         #[test]
         fn any_stream_keeps_the_bounds(
             mss in 1..=65_535u32,
             cwnd in 1..1i64 << 30,
-            stream in prop::collection::vec(acks(), 1..200),
+            stream in prop::collection::vec(rated_acks(), 1..200),
         ) {
             let mut bench = Bench::new(&Dual::default(), mss, cwnd);
             for (after_us, ack, rate) in stream {

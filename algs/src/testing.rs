@@ -6,6 +6,7 @@ use ccplane_program::compile;
 use ccplane_program::ir::{Dst, INFINITY, Inst, MAX_REGS, MAX_TMPS, Op, Prim, Program, RegKind, Src, Type};
 use ccplane_program::stock::{STOCK_INFINITY, lower};
 use ccplane_program::vm::{Flow, Prims};
+use proptest::prelude::*;
 
 /// Segment size of the tests, bytes.
 pub(crate) const MSS: i64 = 1448;
@@ -272,5 +273,21 @@ impl Stock {
             Src::Rate => self.rate,
             Src::Micros | Src::PolicyAction | Src::PolicySnapshot => panic!("no program here reads {src:?}"),
         }
+    }
+}
+
+prop_compose! {
+    /// Any ACK: microseconds since the one before, what it says, and the delivery rate, bytes a second.
+    pub(crate) fn rated_acks()(
+        bytes in prop_oneof![Just(0), Just(MSS), 0..1i64 << 30],
+        lost in prop_oneof![8 => Just(0), 1 => 1..100i64],
+        ecn in prop_oneof![9 => Just(0), 1 => 1..10i64],
+        timeout in prop::bool::weighted(0.02),
+        rtt_us in prop_oneof![Just(0), 1..10_000_000i64],
+        in_flight in 0..1i64 << 31,
+        after_us in prop_oneof![0..2_000i64, 0..20_000_000i64],
+        rate in prop_oneof![Just(0), 0..1i64 << 40],
+    ) -> (i64, Ack, i64) {
+        (after_us, Ack { bytes, lost, ecn, timeout, rtt_us, in_flight }, rate)
     }
 }

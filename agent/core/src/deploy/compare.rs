@@ -21,7 +21,7 @@
 pub const MAX_PAIRS: u32 = 12;
 /// How often a candidate that is as good as the active snapshot is found better, at most.
 pub const FALSE_BETTER: f64 = 0.05;
-/// How often it is found worse, at most.
+/// Highest share of equal candidates that the test may find worse.
 pub const FALSE_WORSE: f64 = 0.2;
 /// One over the variance of the effects that the test is made for, in variances of a difference: those of some 2.6 standard
 /// deviations, which three or four pairs tell.
@@ -138,7 +138,7 @@ pub(super) fn has_collapsed(pair: &Pair) -> bool {
     pair.difference < -COLLAPSE * scale(pair.active)
 }
 
-/// What differences of rewards are held against.
+/// The unit in which differences from this reward are measured.
 fn scale(reward: f64) -> f64 {
     reward.abs().max(LEAST_SCALE)
 }

@@ -21,7 +21,7 @@ use ccplane_contract::FlowId;
 use ccplane_infer::spread;
 use std::collections::BTreeMap;
 
-/// How much of a window counts at most, microseconds.
+/// Longest part of a window that counts, microseconds.
 const MEASURED_US: u64 = 2_400_000;
 /// A flow's decisions after which it has settled, and those that are measured then: with them a window is over.
 const SETTLE_DECISIONS: f64 = 32.0;

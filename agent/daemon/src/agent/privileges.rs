@@ -35,7 +35,7 @@ pub(crate) const PORT: &[Capability] = &[
     Capability::CAP_IPC_LOCK,
 ];
 
-/// What it takes to become another user.
+/// Capabilities that a process needs to change its user and groups.
 pub(crate) const TO_CHANGE_USER: &[Capability] = &[Capability::CAP_SETUID, Capability::CAP_SETGID];
 
 /// What everything else keeps.
@@ -50,7 +50,7 @@ pub(crate) struct Powers {
     pub(crate) role: Option<Role>,
 }
 
-/// Why a process does not become another user.
+/// A process could not change its user.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UserError {
     #[error("no user `{0}` on this machine: give a name or a number that it knows")]

@@ -21,7 +21,7 @@ pub(crate) struct LeagueArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) family: Vec<String>,
 
-    /// Which links.
+    /// The set that the links are drawn from.
     #[arg(long, value_name = "SET", value_enum, default_value_t = OpenSet::Validation)]
     pub(crate) set: OpenSet,
 
@@ -61,7 +61,7 @@ pub(crate) struct LeagueArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) cores: Option<u16>,
 
-    /// Where the cells and the page go; made if it is not there.
+    /// The directory for the cells and the page; it is made if it is missing.
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(crate) results: PathBuf,
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
-/// Who plays unless `--algorithm` says.
+/// The algorithms that play without `--algorithm`.
 const PLAYERS: [&str; 8] = ["reno", "cubic", "vegas", "bbr", "copa", "dual", "aurora", "mocc"];
 /// The two worlds agree within this share of throughput and of mean RTT.
 const AGREES: f64 = 0.05;
@@ -194,7 +194,7 @@ fn write(args: &LeagueArgs, cells: &[Cell], table: &Table, about: &str) -> Resul
     Ok(())
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Ranked<'a> {
     #[serde(flatten)]
@@ -203,7 +203,7 @@ struct Ranked<'a> {
     live: Option<&'a Agreement>,
 }
 
-/// How the kernel's flows did beside the simulated ones.
+/// How well kernel flows and simulated ones agree.
 #[derive(Serialize, Default)]
 struct Agreement {
     /// Pairs of a simulated and a kernel's run.
@@ -252,7 +252,7 @@ impl Pair {
     }
 }
 
-/// What links are played with.
+/// The algorithms and traces that links are played with.
 struct Ground<'a> {
     algorithms: &'a [Arc<dyn Algorithm>],
     traces: &'a Traces,

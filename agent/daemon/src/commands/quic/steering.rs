@@ -103,7 +103,7 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Looks around.
+    /// Reads the configuration, and finds whether an agent runs.
     pub(super) fn look(
         args: &QuicSteering,
         algorithms: &[Arc<dyn Algorithm>],
