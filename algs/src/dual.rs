@@ -4,45 +4,53 @@
 //!
 //! # What is measured
 //! - **Rate** `bw`: the largest delivery rate of the last one to two `srtt`s.
-//! - **Queue** `queue_us`: the standing RTT (smallest of a quarter to half an `srtt`) less `min_us`, the smallest of 15 to 30 s.
-//! - **Allowed queue** `own`: what the flow itself queues: `k` packets at its rate, `k` being the larger of two and half of the
-//!   square root of `bw min_us` in packets (of 40 ms at most, so that long paths do not get more), and half of the ACK gap. **ACK gap** `gap`: for how long ACKs stay away, more than two
-//!   packets' time, in each of two rounds (receive offload, Wi-Fi, a lumpy way back).
-//! - **Limit**: twice `k` packets' time at `top`, the largest rate that the flow has had (halved each 15 s), and a millisecond; at most half of
-//!   `min_us` and 10 ms; and half of the ACK gap. By `top`, not `bw`: who was starved does not take the queue for its own.
+//! - **Queue** `queue_us`: the standing RTT (the smallest of a quarter to half an `srtt`) less `min_us`, the smallest of 15 to 30 s.
+//! - **Noise** `var`: how far the mean RTT of a quarter of an `srtt` lies above its smallest, averaged over eight quarters. Jitter,
+//!   aggregated frames and segments that leave in trains show here; a queue that stands or a rate that changes slowly does not.
+//! - **ACK gap** `gap`: the time for which ACKs stay away, beyond two packets' time, in each of two rounds (receive offload, Wi-Fi, a
+//!   lumpy way back); at most `2 min_us` or 250 ms.
+//! - **Allowed queue** `own`: `k` packets at the flow's rate and half of the gap. `k` is the larger of two and half of the square root of
+//!   `bw min_us` in packets (of 40 ms at most, so that long paths do not get more), and twice the noise.
+//! - **Limit**: twice the time of `k` packets at `top` (the largest rate so far, halved each 15 s) and a millisecond; at most half of
+//!   `min_us` and 10 ms; and half of the gap, or all of it where it is longer than `min_us`. `top` stands here in the place of `bw`
+//!   since a starved flow would take the rivals' queue for its own.
 //!
 //! # Modes
 //! ```text
-//!            start is over, or the queue is above the limit for 3 srtt
-//!     ┌─► DELAY 0 ───────────────────────────────► SUSPECT 2 ──queue went──► DELAY
-//!     │     │ ▲ └─loss─► LOOK 5 ─► back              │ queue stayed
+//!            the start is over, or the queue is above the limit for an srtt
+//!     ┌─► DELAY 0 ────────────────────────────────► SUSPECT 2 ──queue went──► DELAY
+//!     │     │ ▲ └─loss─► LOOK 5 ─► back               │ queue stayed
 //!     │     │ └──────── RTT stays too: path is longer ── DEEP 4 (not at the start)
-//!     │                                              │ RTT falls: a rival
-//!     └── twice ── queue went ── CHECK 3 ◄──time── COMPETE 1 ◄─┘
-//!                                  └─queue stayed───►┘
+//!     │                                               │ RTT changes: a rival
+//!     ├── twice ── queue went ── CHECK 3 ◄──time── COMPETE 1 ◄─┘
+//!     │                            └─queue stayed───►┘ │
+//!     └───────────── carries less than half of before ─┘
 //! ```
-//! - **DELAY** (0): window `bw (min_us + gap)` and `k` packets. While the queue is shorter than half of what is allowed a gain grows, from
-//!   1/32 to 1, doubling each round; so the flow starts, and finds new room. Above three times what is allowed the gain is 15/16 of
-//!   the latest rate. Losses alone change nothing.
-//! - **SUSPECT** (2): the flow drains its own share of the queue: 0.83 `bw min_us` for 2.5 `srtt`. If the RTT comes within the limit,
-//!   nobody else holds the queue up.
-//! - **DEEP** (4): a quarter of the window for two `srtt`. With a rival the RTT falls by the flow's share of what is in flight; where it
-//!   does not fall by 1/32 there was no queue: the path is longer now, and `min_us` starts anew.
-//! - **COMPETE** (1): CUBIC with the window from before the test; at the flow's start four times that, which others have filled.
-//! - **CHECK** (3): as SUSPECT, out of competition: when CUBIC is back at its last maximum or is late by 2 s, after 6 round
-//!   trips at first, later up to 3 s. A loss ends it. Two successes in a row lead back to DELAY.
+//! - **DELAY** (0): the window is `bw (min_us + gap)` and `k` packets, the pacing rate 1.05 `bw`. While the queue is shorter than half of
+//!   what is allowed a gain grows from 1/32 to 1 and doubles each round: so the flow starts, and finds new room. A round in which a
+//!   quarter of the window was lost keeps the gain at 1/16 for four `srtt`s. Above three times the allowed queue the window follows 15/16
+//!   of the latest rate. A congestion mark does so for an `srtt`. Losses alone change nothing else.
+//! - **SUSPECT** (2): the flow drains its own share of the queue: 0.83 `bw min_us` for at most 8 `srtt`s. Flows of this kind see the
+//!   same queue and drain it together, so it goes within half of the limit (or 1.25 packets' time): nobody else holds it up, and the
+//!   rate from before the test is taken up again.
+//! - **DEEP** (4): a quarter of the window for two `srtt`s. Where the RTT changed by less than 1/64 during the last three `srtt`s of
+//!   SUSPECT and by less than 1/32 now, and the flow is not starved, there was no queue: the path is longer, and `min_us` starts anew.
+//! - **COMPETE** (1): CUBIC with the window from before the test; at the flow's start with four times that, which others have filled.
+//! - **CHECK** (3): as SUSPECT for 2.5 `srtt`s, out of competition: when CUBIC is back at its last maximum or is late by 2 s, first
+//!   after 6 round trips, then up to 8 s. A loss ends it. Two successes in a row lead back to DELAY.
 //! - **LOOK** (5): who joins a queue that never empties takes it for the path. On a loss in DELAY, once a second or less often, the flow
-//!   halves its window for two `srtt`: if it hogs the link, that alone shows a smaller `min_us`, and the queue then counts.
+//!   halves its window for two `srtt`s: where it hogs the link, that alone shows a smaller `min_us`, and the queue then counts.
 //!
 //! # Registers that are not named so in a paper
-//! `hold`: the window to come back to. `boost`: the gain, in 1/1024. `pint`: round trips between two checks, times 4 for each that
-//! failed. `succ`: checks that succeeded. `look`: seconds between two looks. `base`: the RTT, or `min_us`, before a test.
+//! `hold`: the window to come back to. `bw_hold`: the rate before a suspicion. `boost`: the gain, in 1/1024. `pint`: round trips between
+//! two checks, doubled by each that failed. `base`: in SUSPECT and DEEP the RTT to compare with, in LOOK `min_us`, in COMPETE and CHECK
+//! the checks that succeeded. `look`: seconds between two looks. `pkt`: 1.25 packets' time at the rate before a test.
 //!
 //! # Known weaknesses
-//! A delay-mode flow that a rival has starved before it suspects has too little in flight for DEEP to tell (some links beside CUBIC, many
-//! beside Reno, end below half of the fair share). Who joins one CUBIC flow on a 24 Mb/s link
-//! of 40 ms and two BDPs of queue was found in DELAY for ten seconds, and has a third of the link; no simulated test holds this yet. On some links flows of its own kind take each other for rivals. Losses
-//! behind queues of a few packets are not answered. On a way back slower than the data's, ACKs that wait count as a queue.
+//! Beside CUBIC a third to half of the links end outside 0.8 to 1.25 of the fair share; beside BBR nearly all do. On a way back slower
+//! than the data's, ACKs that wait count as a queue. Behind queues of one or two packets 10 to 20 % are lost. A cellular link that stops
+//! for seconds can leave the flow in competition with itself until a check succeeds. Some groups of more than eight flows of its own
+//! kind take each other for rivals.
 //!
 //! Beyond stock CCP's registers and instructions. The agent decides nothing.
 
@@ -58,8 +66,7 @@ struct DualFlow;
 // Behaviour
 
 impl Flow for DualFlow {
-    /// Reports are for those who watch: `acked`, `lost`, `timeouts`; `srtt_us`, `min_us`, `standing_us`, `queue_us`; `bw`, `mode`,
-    /// `boost` and `hold`.
+    /// Reports are for those who watch: `acked`, `lost`; `srtt_us`, `min_us`, `standing_us`, `queue_us`; `bw`, `mode`, `boost`, `hold`.
     fn on_report(&mut self, _now_us: u64, _report: &Report<'_>, _control: &mut Control) {}
 }
 
@@ -140,28 +147,37 @@ mod tests {
     const CHECK: i64 = 3;
     const LOOK: i64 = 5;
 
-    /// A path of 100 segments: what the flow and others have in flight beyond them is queued.
+    /// A path of 100 segments; more in flight, of this flow and others, is queued.
     struct Path {
         bench: Bench,
+        base_us: i64,
+        /// Segments of this flow in flight: each ACK sends none, one or two, until the window is full.
+        flight: i64,
         others: i64,
+        /// A bit for each mode of the last round.
+        seen: u32,
     }
 
     impl Path {
         fn new() -> Path {
-            Path { bench: Bench::new(&Dual::default(), MSS as u32, 10 * MSS), others: 0 }
+            let bench = Bench::new(&Dual::default(), MSS as u32, 10 * MSS);
+            Path { bench, base_us: BASE_US, flight: 10, others: 0, seen: 0 }
         }
 
+        /// A round trip's ACKs.
         fn round(&mut self) {
-            let segments = (self.bench.cwnd() / MSS).max(1);
-            let rtt_us = BASE_US * (segments + self.others).max(100) / 100;
-            let rate = segments * MSS * 1_000_000 / rtt_us;
-            for _ in 0..segments {
-                self.one(rtt_us / segments, rtt_us, rate, 0);
+            self.seen = 0;
+            for _ in 0..self.flight {
+                let room = 100 * self.base_us / BASE_US;
+                let rtt_us = self.base_us * (self.flight + self.others).max(room) / room;
+                self.one(rtt_us / self.flight, rtt_us, self.flight * MSS * 1_000_000 / rtt_us, 0);
+                self.seen |= 1 << self.mode();
+                self.flight += (self.bench.cwnd() / MSS - self.flight).clamp(-1, 1);
             }
         }
 
         fn one(&mut self, after_us: i64, rtt_us: i64, rate: i64, lost: i64) {
-            let in_flight = self.bench.cwnd() - MSS;
+            let in_flight = self.flight * MSS;
             self.bench.ack_with(
                 after_us,
                 Ack { bytes: MSS, rtt_us, in_flight, lost, ..Ack::default() },
@@ -180,10 +196,11 @@ mod tests {
             self.bench.reg("Report.mode")
         }
 
-        /// Rounds until the mode is this one, and how many they were.
+        /// Plays rounds until one has this mode, and says how many they were.
         fn until(&mut self, mode: i64) -> u32 {
+            self.seen = 0;
             for n in 0..400 {
-                if self.mode() == mode {
+                if self.mode() == mode || self.seen & (1 << mode) != 0 {
                     return n;
                 }
                 self.round();
@@ -237,20 +254,16 @@ mod tests {
         path.until(DELAY);
         let took_us = path.bench.now_us - from_us;
         assert!(took_us < 5_000_000, "{took_us}");
-        assert_eq!(path.bench.reg("succ"), 0);
     }
 
     #[test]
     fn a_path_that_becomes_longer_is_not_a_rival() {
         let mut path = Path::settled();
         let rtt_us = 2 * BASE_US;
+        path.base_us = rtt_us;
         let mut competed = 0;
         for _ in 0..40 {
-            let segments = path.bench.cwnd() / MSS;
-            let rtt_us = rtt_us * segments.max(200) / 200;
-            for _ in 0..segments {
-                path.one(rtt_us / segments, rtt_us, segments * MSS * 1_000_000 / rtt_us, 0);
-            }
+            path.round();
             competed += i64::from(path.mode() == COMPETE);
         }
         assert_eq!((competed, path.mode()), (0, DELAY));
@@ -278,6 +291,7 @@ mod tests {
         path.bench.set("min_was", 2 * BASE_US);
         path.others = 100;
         (0..5).for_each(|_| path.round());
+        path.until(DELAY);
         path.lose(2 * BASE_US);
         assert_eq!(path.mode(), LOOK);
         path.until(DELAY);
