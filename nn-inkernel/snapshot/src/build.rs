@@ -2,6 +2,7 @@
 
 use crate::format;
 use crate::keys::{Signature, SigningKey, Terms, VerifyingKey};
+use crate::network::Maker;
 use crate::{Calibration, Fidelity, Hash, Network, PolicySpec, Provenance, SnapshotError};
 use ccplane_infer::{MAX_INPUTS, NOISE_DEVIATION, Shape, image, lanes, tables};
 use serde::{Deserialize, Serialize};
@@ -51,16 +52,6 @@ pub struct Snapshot {
     parts: Parts,
     hash: Hash,
     signature: Option<Signature>,
-    maker: Maker,
-}
-
-/// Who has made a snapshot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Maker {
-    /// This process, or it was built in.
-    Us,
-    /// Nobody knows: it was read.
-    Anyone,
 }
 
 impl PartialEq for Snapshot {
@@ -86,14 +77,14 @@ impl DeployOptions {
 }
 
 impl Snapshot {
-    /// A snapshot of these parts.
+    /// A snapshot of these parts, which is from where its network is from.
     ///
     /// # Errors
     /// What [`Snapshot::parse`] would say of its bytes.
     pub fn new(parts: Parts) -> Result<Snapshot, SnapshotError> {
         format::check(&parts)?;
         let hash = format::hash_of(&format::content(&parts));
-        let snapshot = Snapshot { parts, hash, signature: None, maker: Maker::Us };
+        let snapshot = Snapshot { parts, hash, signature: None };
         let found = snapshot.to_bytes().len();
         if found > format::MAX_SNAPSHOT_BYTES {
             return Err(SnapshotError::TooLarge { found });
@@ -114,8 +105,7 @@ impl Snapshot {
     /// # Errors
     /// The first field that is wrong. Never panics.
     pub fn parse(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
-        let (parts, hash, signature) = format::parse(bytes)?;
-        Ok(Snapshot { parts, hash, signature, maker: Maker::Anyone })
+        Snapshot::read(bytes, Maker::Anyone)
     }
 
     /// Reads the bytes of a file that was built into this program, which vouches for it.
@@ -123,12 +113,18 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::parse`].
     pub fn built_in(bytes: &'static [u8]) -> Result<Snapshot, SnapshotError> {
-        Snapshot::parse(bytes).map(|snapshot| Snapshot { maker: Maker::Us, ..snapshot })
+        Snapshot::read(bytes, Maker::Us)
     }
 
-    /// Whether it was read, from a file or a socket: then only a signature can vouch for it.
+    fn read(bytes: &[u8], maker: Maker) -> Result<Snapshot, SnapshotError> {
+        let (parts, hash, signature) = format::parse(bytes)?;
+        let parts = Parts { network: parts.network.made_by(maker), ..parts };
+        Ok(Snapshot { parts, hash, signature })
+    }
+
+    /// Whether its network was read, from a file or a socket: then only a signature can vouch for it.
     pub fn is_from_elsewhere(&self) -> bool {
-        self.maker == Maker::Anyone
+        self.parts.network.maker() == Maker::Anyone
     }
 
     /// The file's bytes. The same snapshot always gives the same ones.

@@ -15,13 +15,35 @@ pub struct Layer {
 }
 
 /// An integer network whose sums cannot overflow.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+///
+/// It remembers whether it was read from outside, so that a snapshot cannot lose that by being taken apart and put together.
+#[derive(Clone, Debug)]
 pub struct Network {
     shape: Shape,
     layers: Vec<Layer>,
     out_mult: i64,
     out_shift: u32,
+    maker: Maker,
 }
+
+/// Who has made a network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Maker {
+    /// This process made it, or was built with it.
+    Us,
+    /// It was read, and nothing says who made it.
+    Anyone,
+}
+
+/// Networks of the same numbers are equal, whoever made them.
+impl PartialEq for Network {
+    fn eq(&self, other: &Network) -> bool {
+        let numbers = |n: &Network| (n.out_mult, n.out_shift);
+        self.shape == other.shape && self.layers == other.layers && numbers(self) == numbers(other)
+    }
+}
+
+impl Eq for Network {}
 
 /// Why there is no such network. Layers and neurons count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -113,7 +135,16 @@ impl Network {
         if out_shift > MAX_OUT_SHIFT {
             return Err(NetworkError::OutShift { found: out_shift });
         }
-        Ok(Network { shape, layers, out_mult, out_shift })
+        Ok(Network { shape, layers, out_mult, out_shift, maker: Maker::Us })
+    }
+
+    /// The same network, made by `maker`.
+    pub(crate) fn made_by(self, maker: Maker) -> Network {
+        Network { maker, ..self }
+    }
+
+    pub(crate) fn maker(&self) -> Maker {
+        self.maker
     }
 
     /// Its widths.

@@ -74,6 +74,27 @@ fn signatures_are_by_one_key_on_one_snapshot() {
     assert!(Trust::Any.admit(Snapshot::parse(&plain.to_bytes()).unwrap(), &NOW).is_ok());
 }
 
+/// A snapshot that was read does not become ours by being taken apart, nor does its network under other parts.
+#[test]
+fn what_was_read_is_not_ours_in_pieces() {
+    let plain = snapshot(Bits::W8);
+    let signed = plain.clone().sign(&key(), TERMS);
+    let read = || Snapshot::parse(&signed.to_bytes()).unwrap();
+    let rebuilt = Snapshot::new(read().into_parts()).unwrap();
+    let mut parts = plain.clone().into_parts();
+    parts.network = read().network().clone();
+    let dressed = Snapshot::new(parts).unwrap();
+    for (what, theirs) in [("rebuilt", rebuilt), ("dressed", dressed)] {
+        assert_eq!(theirs, plain, "{what}: the same numbers");
+        assert_eq!(Trust::OURS.admit(theirs.clone(), &NOW), Err(SnapshotError::Unsigned), "{what}");
+        assert_eq!(trust().admit(theirs, &NOW), Err(SnapshotError::Unsigned), "{what}");
+    }
+    // What was built in stays ours when a part of it is changed.
+    let mut parts = Snapshot::built_in(plain.to_bytes().leak()).unwrap().into_parts();
+    parts.provenance.seed += 1;
+    assert!(Trust::OURS.admit(Snapshot::new(parts).unwrap(), &NOW).is_ok());
+}
+
 #[test]
 fn what_is_older_or_has_expired_is_refused() {
     let signed =
