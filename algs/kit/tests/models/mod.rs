@@ -10,19 +10,27 @@ pub trait Model {
     fn begin(&mut self, cwnd: f64);
     fn on_ack(&mut self, ack: &Ack);
     fn cwnd(&self) -> f64;
-    /// What was in flight at the last decrease is not acknowledged yet, or half a round trip more has not passed: programs have
-    /// no sequence numbers, and take one and a half round trips for it.
+    /// What was in flight at the last decrease is not acknowledged yet, or as many round trips have not passed as the algorithm,
+    /// which has no sequence numbers, takes for it.
     fn is_recovering(&self) -> bool;
 }
 
 /// Which ACKs belong to a decrease: RFC 6582's recovery point, by bytes instead of sequence numbers.
-#[derive(Default)]
 struct Recovery {
+    /// How long it lasts at least, round trips.
+    round_trips: f64,
     acked: f64,
     point: f64,
     ends_s: f64,
     rtt_s: f64,
     ongoing: bool,
+}
+
+/// Of a program: one and a half round trips.
+impl Default for Recovery {
+    fn default() -> Recovery {
+        Recovery { round_trips: 1.5, acked: 0.0, point: 0.0, ends_s: 0.0, rtt_s: 0.0, ongoing: false }
+    }
 }
 
 impl Recovery {
@@ -35,7 +43,7 @@ impl Recovery {
         if begins {
             *self = Recovery {
                 point: self.acked + ack.in_flight,
-                ends_s: ack.at_s + 1.5 * self.rtt_s,
+                ends_s: ack.at_s + self.round_trips * self.rtt_s,
                 ongoing: true,
                 ..*self
             };
@@ -50,6 +58,13 @@ pub struct Reno {
     cwnd: f64,
     ssthresh: f64,
     recovery: Recovery,
+}
+
+impl Reno {
+    /// Where a recovery lasts so many round trips at least.
+    pub fn recovering_for(round_trips: f64) -> Reno {
+        Reno { recovery: Recovery { round_trips, ..Recovery::default() }, ..Reno::default() }
+    }
 }
 
 impl Model for Reno {
