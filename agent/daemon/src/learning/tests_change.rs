@@ -138,8 +138,8 @@ fn watched(simulation: &Simulation) -> Vec<(u64, String)> {
 const HOURS: u64 = 1;
 const SEEDS: u64 = 200;
 
-/// At most one alarm in an hour of a flow on links that stay as they are, whatever crosses them: over all of them, the first
-/// minutes included, in which it is learned what noise is. Printed for each: nobody should have to believe it.
+/// Links that stay as they are alarm in one hour at most five times each, and fifteen times all nine together, the first
+/// minutes included, in which it is learned what noise is. Each link's count is printed.
 #[test]
 fn busy_links_have_not_changed() {
     let (mut alarms, mut flow_hours) = (0, 0);
@@ -147,12 +147,12 @@ fn busy_links_have_not_changed() {
         let found = watched(&busy.simulation("aurora-still", HOURS * 3600, SEEDS + n));
         let when: Vec<String> = found.iter().map(|(at, what)| format!("{what} at {} s", at / S)).collect();
         println!("{}: {} alarms in {HOURS} h: {}", busy.name, found.len(), when.join(", "));
-        assert!(found.len() <= 12, "{}: {when:?}", busy.name);
+        assert!(found.len() <= 5, "{}: {when:?}", busy.name);
         alarms += found.len();
         flow_hours += HOURS as usize * busy.flows;
     }
     println!("{alarms} alarms in {flow_hours} hours of a flow");
-    assert!(alarms <= flow_hours, "{alarms} alarms in {flow_hours} hours of a flow");
+    assert!(alarms <= 15, "{alarms} alarms in {flow_hours} hours of a flow");
 }
 
 /// Seconds from a change to its alarm, 60 where there was none, in order.
@@ -172,7 +172,7 @@ fn delays(busy: &Busy, there: LinkChange, back: LinkChange, seeds: u64) -> Vec<u
     all
 }
 
-/// On a quiet link and a lossy one: 20 s at most, half of them within 15 s, most within 9 s. On the others as printed.
+/// On a quiet link and a lossy one: 20 s at most, half of them within 16 s, most within 9 s. On the others as printed.
 #[test]
 fn changes_are_told_in_seconds() {
     const RUNS: u64 = 5;
@@ -190,7 +190,7 @@ fn changes_are_told_in_seconds() {
             let all = delays(busy, there, back, RUNS);
             println!("{}, {name}: {all:?} s", busy.name);
             let (median, most) = (all[all.len() / 2], all[all.len() - 1]);
-            assert!(n > 1 || median <= 15 && most <= 20, "{}, {name}: {all:?}", busy.name);
+            assert!(n > 1 || median <= 16 && most <= 20, "{}, {name}: {all:?}", busy.name);
         }
     }
 }
