@@ -1,17 +1,21 @@
 //! The system calls that the agent and `quic serve` keep once they run; all others fail with EPERM.
 //!
 //! The list was measured (strace(1)) on runs with live flows of every datapath, learning, metrics, files and DPDK ports, with
-//! the neighbours of each call added that another libc, or another kernel, may use in its place. A refused call fails and
-//! shows in the log as what failed; it does not end the agent, on which flows depend. No process can be started, no memory
+//! the neighbours of each call added that another libc, or another kernel, may use in its place. A refused call fails, shows in
+//! the log as what failed, and in the kernel's as an audit record (type 1326) with the call's number; it does not end the
+//! agent, on which flows depend. No process can be started, no memory
 //! be made executable, no other process be looked into, and nothing be mounted, loaded or entered.
 
+use ccplane_seccomp::{Refusals, apply};
 use libc::c_long;
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, apply_filter, apply_filter_all_threads,
+    SeccompRule, TargetArch,
 };
 use std::collections::BTreeMap;
 use tracing::{debug, warn};
+
+pub(crate) use ccplane_seccomp::Threads;
 
 /// What a thread does that is confined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,22 +28,13 @@ pub(crate) enum Role {
     Port,
 }
 
-/// Which threads are confined.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Threads {
-    /// The calling one, and those that it starts.
-    This,
-    /// All of the process.
-    All,
-}
-
 /// Why a filter is not there.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfineError {
     #[error("no filter for this processor: {0}")]
     Filter(#[from] BackendError),
     #[error("{0}")]
-    Apply(#[from] seccompiler::Error),
+    Apply(#[from] std::io::Error),
 }
 
 /// Confines threads for good. That a kernel cannot is no reason not to run.
@@ -51,13 +46,9 @@ pub(crate) fn confine(role: Role, threads: Threads) {
 }
 
 fn try_confine(role: Role, threads: Threads) -> Result<(), ConfineError> {
-    let apply = |program: &BpfProgram| match threads {
-        Threads::This => apply_filter(program),
-        Threads::All => apply_filter_all_threads(program),
-    };
-    // The first: the second one no longer lets filters be made.
-    apply(&without_clone3()?)?;
-    Ok(apply(&filter(role)?)?)
+    // The first: the second one no longer lets filters be made. libc tries clone3(2) for each thread.
+    apply(&without_clone3()?, threads, Refusals::Silent)?;
+    Ok(apply(&filter(role)?, threads, Refusals::Logged)?)
 }
 
 /// clone3(2) takes its flags by reference, where no filter sees them: libc does with clone(2) where there is no other.

@@ -1,0 +1,58 @@
+//! Installs seccomp filters, as seccompiler does, and with the flag that it has no way to set: `SECCOMP_FILTER_FLAG_LOG`.
+//!
+//! Under that flag the kernel logs every call that the filter refuses (seccomp(2)), as an audit record of type 1326 with the
+//! process, its executable and the call's number: in the audit daemon's log where one runs, else in the kernel's, limited to
+//! the rate of its messages.
+
+use libc::{c_long, sock_filter, sock_fprog};
+use nix::errno::Errno;
+use seccompiler::BpfProgram;
+use std::io;
+
+/// Which threads a filter is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Threads {
+    /// The calling one, and those that it starts.
+    This,
+    /// All of the process.
+    All,
+}
+
+/// Whether the kernel logs what a filter refuses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusals {
+    /// It does.
+    Logged,
+    /// It does not: callers are expected to try, and to take another way.
+    Silent,
+}
+
+/// Installs `program` for good; the threads cannot gain privileges any more.
+///
+/// # Errors
+/// `EINVAL` of a program that the kernel does not take or has no room for, `ESRCH` where a thread cannot be reached, or what
+/// else the system refuses.
+pub fn apply(program: &BpfProgram, threads: Threads, refusals: Refusals) -> io::Result<()> {
+    nix::sys::prctl::set_no_new_privs()?;
+    let len = u16::try_from(program.len()).map_err(|_| Errno::EINVAL)?;
+    let same = |i: &seccompiler::sock_filter| sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
+    let mut filter: Vec<sock_filter> = program.iter().map(same).collect();
+    let program = sock_fprog { len, filter: filter.as_mut_ptr() };
+    let of_threads = if threads == Threads::All { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
+    let of_refusals = if refusals == Refusals::Logged { libc::SECCOMP_FILTER_FLAG_LOG } else { 0 };
+    // SAFETY: `program` and the `len` instructions that it points to live until the call returns, which copies them.
+    let told: c_long = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            of_threads | of_refusals,
+            &raw const program,
+        )
+    };
+    match told {
+        0 => Ok(()),
+        -1 => Err(io::Error::last_os_error()),
+        // The thread that stands in the way of all having it.
+        _ => Err(Errno::ESRCH.into()),
+    }
+}
