@@ -97,15 +97,23 @@ fn a_start_that_fails_after_attaching_leaves_nothing() {
     let in_the_way = attached.home.path("plain");
     fs::write(&in_the_way, "precious").unwrap();
     let cases = [
-        (format!("metrics.listen = \"{port}\""), "Address already in use"),
-        ("metrics.listen = \"192.0.2.1:9\"\nmetrics.allow_remote = true".to_owned(), "192.0.2.1:9"),
-        (format!("datapath.unix.socket = {in_the_way:?}"), "not a socket"),
+        (format!("metrics.listen = \"{port}\""), "metrics.listen", "Address already in use"),
+        (
+            "metrics.listen = \"192.0.2.1:9\"\nmetrics.allow_remote = true".to_owned(),
+            "metrics.listen",
+            "192.0.2.1:9",
+        ),
+        (format!("datapath.unix.socket = {in_the_way:?}"), "datapath.unix.socket", "not a socket"),
     ];
-    for (more, said) in cases {
+    for (more, field, said) in cases {
         attached.configure(&more);
+        let text = fs::read_to_string(attached.home.config()).unwrap();
+        let line = text.lines().position(|line| line.starts_with(field)).unwrap() + 1;
+        let place = format!("{}:{line}:{}: {field}: ", attached.home.config().display(), field.len() + 4);
         let output = attached.home.run(&["agent"]);
         assert_eq!(output.status.code(), Some(1), "{more}");
-        assert!(stderr(&output).contains(said), "{more}: {}", stderr(&output));
+        let complaint = stderr(&output);
+        assert!(complaint.contains(said) && complaint.contains(&place), "{more}: {complaint}");
         assert!(
             stderr(&output).contains("kernel datapath attached"),
             "it fails afterwards: {}",

@@ -8,4 +8,4 @@ mod read;
 
 pub use directory::{Directory, DirectoryError, Others};
 pub use lock::{Hold, LockError, LockFile};
-pub use read::{Bound, ReadError, read, read_from, read_text, text};
+pub use read::{Bound, ReadError, open, read, read_from, read_text, text};

@@ -1,6 +1,6 @@
 //! Reads that end: of regular files or of standard input, up to a bound for each kind of content.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -78,11 +78,11 @@ impl ReadError {
     }
 }
 
-/// The content of a regular file within a bound.
+/// A regular file within a bound, open for reading piece by piece.
 ///
 /// # Errors
 /// [`ReadError`], but not `NotText`.
-pub fn read(file: &Path, bound: Bound) -> Result<Vec<u8>, ReadError> {
+pub fn open(file: &Path, bound: Bound) -> Result<File, ReadError> {
     let unreadable = |source| ReadError::Unreadable { file: file.to_owned(), source };
     // Opening a pipe that nobody writes to would wait for ever.
     let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
@@ -101,11 +101,19 @@ pub fn read(file: &Path, bound: Bound) -> Result<Vec<u8>, ReadError> {
         };
         return Err(ReadError::NotRegular { file: file.to_owned(), found, what: bound.what });
     }
-    // What is too large is not read at all; what grows meanwhile, no further than its bound.
+    // What is too large is not read at all.
     if meta.len() > bound.bytes {
         return Err(ReadError::TooLarge { file: file.to_owned(), what: bound.what, limit: bound.bytes });
     }
-    read_from(opened, file, bound)
+    Ok(opened)
+}
+
+/// The content of a regular file within a bound.
+///
+/// # Errors
+/// [`ReadError`], but not `NotText`.
+pub fn read(file: &Path, bound: Bound) -> Result<Vec<u8>, ReadError> {
+    read_from(open(file, bound)?, file, bound)
 }
 
 /// What `input`, which messages call `name`, holds within a bound.

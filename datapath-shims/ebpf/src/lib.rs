@@ -40,6 +40,6 @@ pub use datapath::{EbpfDatapath, account};
 pub use error::EbpfError;
 pub use layout::MAX_PROGRAMS;
 pub use listing::listing;
-pub use options::{MAX_FLOWS, Options};
+pub use options::{MAX_FLOWS, MAX_NAME, Options, is_name};
 pub use outside::{Check, CleanReport, View, checks, clean, read_flows};
 pub use sys::{monotonic_us as clock_us, run_when_idle};

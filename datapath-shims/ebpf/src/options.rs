@@ -9,7 +9,7 @@ use crate::layout::INDEX_BITS;
 /// Most flows that can be asked for.
 pub const MAX_FLOWS: u32 = 1 << INDEX_BITS;
 /// Longest name of a congestion control (`TCP_CA_NAME_MAX` less its zero).
-const MAX_NAME: usize = 15;
+pub const MAX_NAME: usize = 15;
 /// Shortest heartbeat timeout.
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 
@@ -44,12 +44,16 @@ impl Default for Options {
     }
 }
 
+/// Whether a congestion control can have this name.
+pub fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
 impl Options {
     pub(crate) fn check(&self) -> Result<(), EbpfError> {
         let bad = |field, value: String, limit: String| Err(EbpfError::BadOption { field, value, limit });
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         for (field, name) in [("name", &self.name), ("handback", &self.handback)] {
-            if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(plain) {
+            if !is_name(name) {
                 return bad(field, name.clone(), format!("1 to {MAX_NAME} letters, digits or _"));
             }
         }

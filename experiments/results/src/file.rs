@@ -7,10 +7,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use ccplane_files::{Bound, ReadError};
+
 use crate::model::{Header, Record, Run, SCHEMA_VERSION};
 
-/// A line is no longer than this: far more than hours of samples of hundreds of flows.
-const MAX_LINE_BYTES: u64 = 1 << 30;
+/// The bound of a results file, which holds a line for each run.
+pub const RESULTS: Bound = Bound { what: "a file of results", bytes: 4 << 30 };
+/// The longest line, bytes: hours of samples of a hundred flows.
+const MAX_LINE_BYTES: u64 = 256 << 20;
 /// A torn line is looked for in pieces of this size, from the file's end.
 const PIECE_BYTES: u64 = 1 << 16;
 
@@ -34,6 +38,9 @@ pub enum ResultsError {
         /// What it said.
         error: std::io::Error,
     },
+    /// It is no regular file, or larger than [`RESULTS`] allows.
+    #[error(transparent)]
+    Unread(#[from] ReadError),
     /// A line is no record.
     #[error("{path}:{line}: {error}")]
     Json {
@@ -146,8 +153,9 @@ fn write_line(file: &mut File, record: &Record) -> std::io::Result<()> {
 /// # Errors
 /// The first line that is wrong.
 pub fn read(path: &Path) -> Result<Results, ResultsError> {
-    let file = File::open(path).map_err(|error| ResultsError::Io { path: path.to_owned(), error })?;
-    read_from(BufReader::new(file), path)
+    let file = ccplane_files::open(path, RESULTS)?;
+    // What grows meanwhile is read no further than its bound.
+    read_from(BufReader::new(file.take(RESULTS.bytes)), path)
 }
 
 /// Reads what a file of the name `path` holds.

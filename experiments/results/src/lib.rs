@@ -11,7 +11,7 @@
 mod file;
 mod model;
 
-pub use file::{Results, ResultsError, append, create, read, read_from, repair};
+pub use file::{RESULTS, Results, ResultsError, append, create, read, read_from, repair};
 pub use model::{
     AgentUse, Capacity, Change, Comparison, Completion, Completions, Contender, Cpu, Datapath, Flow, Header,
     Host, Link, LinkUse, Measured, Metric, Outcome, PaperFigure, Percentiles, Plan, Record, Run,

@@ -5,8 +5,9 @@ mod support;
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::Path;
 
-use ccplane_results::{ResultsError, append, create, read, repair};
+use ccplane_results::{RESULTS, ResultsError, append, create, read, repair};
 use proptest::prelude::*;
 use support::{any_run, header, run};
 
@@ -54,7 +55,7 @@ fn a_torn_line_may_be_long() {
 fn refusals_name_file_and_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.jsonl");
-    assert!(matches!(read(&path), Err(ResultsError::Io { path: p, .. }) if p == path));
+    assert!(matches!(read(&path), Err(ResultsError::Unread(why)) if why.file() == path));
     create(&path, &header()).unwrap();
     assert!(matches!(create(&path, &header()), Err(ResultsError::Io { .. })), "never written over");
     let first = std::fs::read_to_string(&path).unwrap();
@@ -70,6 +71,32 @@ fn refusals_name_file_and_line() {
     assert!(said("\u{1}\n").contains("r.jsonl:1: "));
     let newer = r#"{"record":"header","schema":2,"plan":"of another kind"}"#;
     assert!(said(&format!("{newer}\n")).ends_with("format version 2, this ccplane reads 1"));
+}
+
+#[test]
+fn what_has_no_end_is_refused_before_it_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pipe, large) = (dir.path().join("pipe"), dir.path().join("large.jsonl"));
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::fs::File::create(&large).unwrap().set_len(RESULTS.bytes + 1).unwrap();
+    for (path, why) in [
+        (Path::new("/dev/zero"), "is a device: a file of results is read from a regular file"),
+        (&pipe, "is a pipe: a file of results is read from a regular file"),
+        (&large, "more than 4294967296 bytes, the most that a file of results may have"),
+    ] {
+        assert_eq!(read(path).unwrap_err().to_string(), format!("{}: {why}", path.display()));
+    }
+}
+
+/// Half a line of a quarter of a gigabyte is no record, and no more of it is read.
+#[test]
+fn a_line_without_end_is_refused_with_its_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.jsonl");
+    create(&path, &header()).unwrap();
+    let file = OpenOptions::new().append(true).open(&path).unwrap();
+    file.set_len(300 << 20).unwrap();
+    assert!(matches!(read(&path), Err(ResultsError::Long { line: 2, .. })));
 }
 
 proptest! {

@@ -35,7 +35,7 @@ use privileges::Powers;
 use source::{Peers, Source};
 use std::fs::File;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -101,7 +101,7 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     let admissions = Admissions::open(learn.trust(), learn.state.as_deref()).map_err(Failure::runtime)?;
     let policies = Folder::open(&run_dir.join(POLICIES)).map_err(Failure::runtime)?;
     let learning = Learning::new(learn, algorithms, &rules, Some(policies), None)?;
-    let workers = start_loops(&located, &rules, algorithms, &mut observed, &learning)?;
+    let workers = start_loops(args, &located, &rules, algorithms, &mut observed, &learning)?;
     let learners = learning.views();
     observed.learners(learners.clone());
     // Learners inherit it.
@@ -159,7 +159,13 @@ fn log_to_stderr(configured: &str) {
     let _ = to.with_ansi(std::io::stderr().is_terminal()).try_init();
 }
 
+/// What the system refuses a field of the configuration, with its line and column.
+fn refused(config: Option<&Path>, field: &str, why: &Failure) -> Failure {
+    Failure::runtime(Config::refusal(config, Problem::new(field, why.message())))
+}
+
 fn start_loops(
+    args: &AgentArgs,
     located: &Located,
     rules: &Rules,
     algorithms: &[Arc<dyn Algorithm>],
@@ -209,8 +215,11 @@ fn start_loops(
         let core = core(algorithms, rules, config, PEERS_LOOP, None)?;
         let post = learning.post(PEERS_LOOP);
         let powers = Powers { role: Some(Role::Plain), ..Powers::NONE };
-        let worker = Worker::spawn("peers", powers, core, pace, metrics.clone(), post, attach)
-            .map_err(Failure::runtime)?;
+        let worker = Worker::spawn("peers", powers, core, pace, metrics.clone(), post, attach);
+        let worker = worker.map_err(Failure::runtime).map_err(|why| match config.datapath.unix.socket {
+            Some(_) => refused(args.place.config.as_deref(), "datapath.unix.socket", &why),
+            None => why,
+        })?;
         observed.started("peers", metrics, &worker);
         workers.push(worker);
     }
@@ -273,7 +282,9 @@ impl Running<'_> {
         let rules = (config.default_algorithm.clone(), config.rules.len());
         let handle = Arc::new(Handle::new(queries, self.algorithms.clone(), timeout, rules, by_hand));
         let serving = server.serve(Arc::clone(&handle) as Arc<dyn Answer>);
-        let observing = observed.serve(&config.metrics).await.map_err(Failure::runtime)?;
+        let refused =
+            |error| refused(self.args.place.config.as_deref(), "metrics.listen", &Failure::runtime(error));
+        let observing = observed.serve(&config.metrics).await.map_err(refused)?;
         info!(pid = std::process::id(), socket = %self.located.control_socket.display(), "agent runs");
 
         let stopping = async {

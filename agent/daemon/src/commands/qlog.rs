@@ -3,9 +3,14 @@
 use crate::cli::QlogArgs;
 use crate::control::{Request, Response, open};
 use crate::failure::Failure;
-use crate::qlog::{Filter, Format, header};
+use crate::qlog::{Bounded, Filter, Format, MAX_TRACE_BYTES, header};
 use std::fs::File;
 use std::io::{BufRead, ErrorKind, Write};
+
+/// The trace has reached its bound.
+#[derive(Debug, thiserror::Error)]
+#[error("the trace has {MAX_TRACE_BYTES} bytes, the most that one file gets: what came later is not in it")]
+struct Full;
 
 /// `ccplane qlog`
 pub(crate) fn qlog(args: &QlogArgs) -> Result<(), Failure> {
@@ -15,14 +20,19 @@ pub(crate) fn qlog(args: &QlogArgs) -> Result<(), Failure> {
     let timeout = located.config.control.timeout_ms.millis();
     let (response, records) = open(&located.control_socket, timeout, &Request::Qlog { filter })?;
     let Response::Qlog { reference_ms } = response else { return Err(super::control::unexpected(response)) };
-    let mut to: Box<dyn Write> = match &args.output {
-        Some(path) => Box::new(File::create(path)?),
-        None => Box::new(std::io::stdout().lock()),
+    let (to, bytes): (Box<dyn Write>, u64) = match &args.output {
+        Some(path) => (Box::new(File::create(path)?), MAX_TRACE_BYTES),
+        None => (Box::new(std::io::stdout().lock()), u64::MAX),
     };
-    let mut put = |record: &str| match to.write_all(format.frame(record).as_bytes()).and_then(|()| to.flush())
-    {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::ReaderLeft),
-        other => other.map_err(Failure::from),
+    let mut to = Bounded::new(to, bytes);
+    let mut put = |record: &str| {
+        let written = to.put(format.frame(record).as_bytes()).and_then(|fits| to.flush().map(|()| fits));
+        match written {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure::runtime(Full)),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::ReaderLeft),
+            Err(error) => Err(error.into()),
+        }
     };
     put(&header(format, reference_ms, "TCP").to_string())?;
     records.lines().try_for_each(|record| put(&record?))

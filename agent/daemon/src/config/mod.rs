@@ -428,6 +428,18 @@ impl Config {
         if self.datapath.ebpf.mode == Switch::Off && self.datapath.unix.mode == OnOff::Off {
             return Err(Problem::new("datapath", "all are off: at least one of ebpf and unix must be used"));
         }
+        let ebpf = &self.datapath.ebpf;
+        for (field, name) in [("name", &ebpf.name), ("handback", &ebpf.handback)] {
+            if !ccplane_ebpf::is_name(name) {
+                return Err(Problem::new(
+                    format!("datapath.ebpf.{field}"),
+                    format_args!(
+                        "`{name}` is no congestion control's name: 1 to {} letters, digits or _",
+                        ccplane_ebpf::MAX_NAME
+                    ),
+                ));
+            }
+        }
         if let Some(address) = self.metrics.listen
             && !address.ip().is_loopback()
             && !self.metrics.allow_remote

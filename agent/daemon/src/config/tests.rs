@@ -64,7 +64,7 @@ fn the_printed_example_rule_parses() {
 }
 
 /// (text, line, column, field, part of the message)
-const REFUSED: [(&str, usize, usize, &str, &str); 22] = [
+const REFUSED: [(&str, usize, usize, &str, &str); 30] = [
     ("[learn]\npin = true", 2, 7, "learn.pin", "cannot try what is learned"),
     ("x y", 1, 3, "", "expected"),
     ("colour = 1", 1, 1, "colour", "unknown field"),
@@ -99,6 +99,26 @@ const REFUSED: [(&str, usize, usize, &str, &str); 22] = [
         "rule[0].remote",
         "the network is 10.0.0.0/8",
     ),
+    (
+        "[[rule]]\nalgorithm = \"reno\"\nremote = \"10.0.0.0/33\"",
+        3,
+        10,
+        "rule[0].remote",
+        "is not address/length",
+    ),
+    ("[[rule]]\nalgorithm = \"reno\"\nremote_port = 0", 3, 15, "rule[0].remote_port", "a port, 1 to 65535"),
+    (
+        "[[rule]]\nalgorithm = \"reno\"\nremote_port = \"9-8\"",
+        3,
+        15,
+        "rule[0].remote_port",
+        "a range such as",
+    ),
+    ("[metrics]\nlisten = \"127.0.0.1\"", 2, 10, "metrics.listen", "invalid socket address"),
+    ("[metrics]\nlisten = \"[::1]:65536\"", 2, 10, "metrics.listen", "invalid socket address"),
+    ("[metrics]\nlisten = \"0.0.0.0:9090\"", 2, 10, "metrics.listen", "not a loopback address"),
+    ("[datapath.ebpf]\nname = \"my cc\"", 2, 8, "datapath.ebpf.name", "1 to 15 letters"),
+    ("[datapath.ebpf]\nhandback = \"\"", 2, 12, "datapath.ebpf.handback", "1 to 15 letters"),
 ];
 
 #[test]

@@ -22,7 +22,7 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Why there is no endpoint.
 #[derive(Debug, thiserror::Error)]
-#[error("metrics.listen: {address}: {source}")]
+#[error("{address}: {source}")]
 pub(crate) struct EndpointError {
     address: SocketAddr,
     source: io::Error,

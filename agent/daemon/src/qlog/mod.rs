@@ -3,9 +3,11 @@
 //! Nothing is watched while nobody asks. A subscriber's queue is bounded, and what does not fit is counted and dropped:
 //! the loop never waits for a reader.
 
+mod bounded;
 mod record;
 mod tap;
 
+pub(crate) use bounded::{Bounded, MAX_TRACE_BYTES};
 pub(crate) use record::{Decided, Event, Format, Metrics, Program, Record, State, dropped, header};
 pub(crate) use tap::{Subscriber, Taps};
 
