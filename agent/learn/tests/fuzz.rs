@@ -6,8 +6,11 @@
 mod toys;
 
 use ccplane_learn::curves::{EventWriter, read_events};
-use ccplane_learn::{ActorCritic, Checkpoint, Learner, Native, Policy, PpoConfig, Progress};
+use ccplane_learn::{
+    ActorCritic, Checkpoint, Learner, Native, Policy, PolicyError, PpoConfig, PreferenceBlock, Progress,
+};
 use ccplane_testing::fuzz::{Fuzz, shape};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 fn check(bytes: &[u8]) {
     if let Ok(policy) = Policy::from_bytes(bytes) {
@@ -106,9 +109,24 @@ fn altered_events() {
     });
 }
 
+/// Why it is refused, as the words of the refusal: numbers and what the input itself says tell nothing.
+fn way(error: &PolicyError) -> u64 {
+    let text = error.to_string();
+    let quoted = text.split('`').step_by(2).flat_map(str::chars);
+    let words: String = quoted.filter(|c| c.is_ascii_lowercase() || *c == ' ').take(80).collect();
+    let mut hasher = DefaultHasher::new();
+    words.hash(&mut hasher);
+    hasher.finish() ^ shape(error)
+}
+
 #[test]
 fn policies_counted() {
-    let policy = toys::policy(1, &[1], None).to_bytes().unwrap();
+    let [policy, deep, asked] = [
+        toys::policy(1, &[1], None),
+        toys::policy(2, &[3, 2], None),
+        toys::policy(3, &[3], Some(PreferenceBlock { inputs: 2, width: 1 })),
+    ]
+    .map(|policy| policy.to_bytes().unwrap());
     let tokens = [
         "{",
         "}",
@@ -118,15 +136,26 @@ fn policies_counted() {
         "\"shape\":",
         "\"data_offsets\":",
         "actor.0.weight",
+        "actor.1.bias",
+        "critic.0.weight",
         "log_std",
+        "\\\"format\\\":1",
+        "\\\"preference\\\":",
+        "F64",
+        "null",
+        "relu",
     ];
-    let target = Fuzz::new("policy", env!("CARGO_MANIFEST_DIR")).seeds([&policy]).tokens(tokens);
-    target.max_bytes(policy.len() + 64).part(2_000).run(|bytes| match Policy::from_bytes(bytes) {
-        Ok(policy) => {
-            // Not compared: a weight that is no number is not equal to itself.
-            assert!(Policy::from_bytes(&policy.to_bytes().unwrap()).is_ok());
-            1
+    let target =
+        Fuzz::new("policy", env!("CARGO_MANIFEST_DIR")).seeds([&policy, &deep, &asked]).tokens(tokens);
+    let longest = deep.len().max(asked.len());
+    target.max_bytes(longest + 64).max_kept_bytes(longest + 64).part(2_000).run(|bytes| {
+        match Policy::from_bytes(bytes) {
+            Ok(policy) => {
+                // Not compared: a weight that is no number is not equal to itself.
+                assert!(Policy::from_bytes(&policy.to_bytes().unwrap()).is_ok());
+                1
+            }
+            Err(error) => way(&error),
         }
-        Err(error) => shape(&error),
     });
 }

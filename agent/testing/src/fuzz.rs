@@ -28,7 +28,7 @@ const CHUNK: u64 = 1 << 20;
 /// Inputs of a corpus, at most, and those that are kept in its file.
 const MAX_CORPUS: usize = 512;
 const MAX_KEPT: usize = 48;
-/// Longest input that joins a corpus, bytes.
+/// Longest input that joins a corpus, bytes, unless a target says otherwise.
 const MAX_KEPT_BYTES: usize = 1024;
 /// Changes to one input, at most.
 const MAX_CHANGES: u64 = 6;
@@ -45,6 +45,7 @@ pub struct Fuzz {
     corpus: Vec<Vec<u8>>,
     tokens: Vec<Vec<u8>>,
     max_bytes: usize,
+    max_kept_bytes: usize,
     executions: Option<u64>,
 }
 
@@ -105,7 +106,8 @@ impl Fuzz {
         let text = fs::read_to_string(&file).unwrap_or_default();
         let corpus = text.lines().map(|line| from_hex(line).expect("a corpus is of hexadecimal digits"));
         let corpus = corpus.collect();
-        Fuzz { name, file, corpus, tokens: Vec::new(), max_bytes: 1 << 14, executions: None }
+        let (max_bytes, max_kept_bytes) = (1 << 14, MAX_KEPT_BYTES);
+        Fuzz { name, file, corpus, tokens: Vec::new(), max_bytes, max_kept_bytes, executions: None }
     }
 
     /// Good inputs to begin with.
@@ -126,6 +128,13 @@ impl Fuzz {
     #[must_use]
     pub fn max_bytes(mut self, max_bytes: usize) -> Fuzz {
         self.max_bytes = max_bytes;
+        self
+    }
+
+    /// Longest input that joins the corpus, bytes: for targets whose smallest good input is longer than others'.
+    #[must_use]
+    pub fn max_kept_bytes(mut self, max_kept_bytes: usize) -> Fuzz {
+        self.max_kept_bytes = max_kept_bytes;
         self
     }
 
@@ -150,7 +159,7 @@ impl Fuzz {
         let mut found: Vec<Vec<u8>> = Vec::new();
         for input in &self.corpus {
             watch.input.clone_from(input);
-            if ways.insert(body(input)) && input.len() <= MAX_KEPT_BYTES {
+            if ways.insert(body(input)) && input.len() <= self.max_kept_bytes {
                 found.push(input.clone());
             }
         }
@@ -159,7 +168,7 @@ impl Fuzz {
         for n in 1..=executions {
             self.draw(&mut draw, &mut watch.input);
             let way = body(&watch.input);
-            if ways.len() < MAX_CORPUS && ways.insert(way) && watch.input.len() <= MAX_KEPT_BYTES {
+            if ways.len() < MAX_CORPUS && ways.insert(way) && watch.input.len() <= self.max_kept_bytes {
                 self.corpus.push(watch.input.clone());
                 found.push(watch.input.clone());
             }
@@ -270,6 +279,22 @@ mod tests {
             depth as u64
         });
         assert_eq!(deepest, 4);
+    }
+
+    /// Of a target whose good inputs are long, what is built upon is long.
+    #[test]
+    fn long_inputs_are_built_upon_where_a_target_says_so() {
+        let longest = |target: Fuzz| {
+            let mut longest = 0;
+            target.tokens([vec![0; 2 * MAX_KEPT_BYTES]]).max_bytes(1 << 16).part(20_000).run(|input| {
+                longest = longest.max(input.len());
+                input.len() as u64 / 1024
+            });
+            longest
+        };
+        let target = || Fuzz::new("test", "/nonexistent");
+        assert!(longest(target()) <= MAX_KEPT_BYTES + MAX_CHANGES as usize * (2 * MAX_KEPT_BYTES + 64));
+        assert_eq!(longest(target().max_kept_bytes(1 << 16)), 1 << 16);
     }
 
     #[test]
