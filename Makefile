@@ -38,7 +38,7 @@ soak: build ## a real agent under faults for SOAK_HOURS (1): fails where anythin
 loom: ## what threads and processes share without locks, under every interleaving
 	@.ci/loom
 
-nightly: ## the shipped policies, trained anew by their recorded commands: the same bits, or which differ
+nightly: ## the shipped policies, trained anew by their recorded commands: the same bits, or which differ; learning on random links pays
 	@.ci/nightly
 
 mahimahi: ## the real mahimahi, to compare with, in target/mahimahi (nothing is installed)

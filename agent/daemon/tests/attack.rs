@@ -183,11 +183,20 @@ fn several_signals_at_once_do_not_skip_the_clean_up() {
         attached.assert_clean("signals");
     }
     // As it starts: before it is attached, while it attaches, and after.
-    for round in 0..attack_scale(6, 60) {
+    let reached: [(&str, &dyn Fn() -> bool); 6] = [
+        ("it has begun", &|| true),
+        ("it has its lock", &|| attached.home.path("agent.lock").exists()),
+        ("it pins", &|| attached.pins().iter().any(|pin| pin.exists())),
+        ("it is registered", &|| attached.is_registered()),
+        ("it is attached", &|| attached.home.log().contains("kernel datapath attached")),
+        ("it runs", &|| attached.home.log().contains("agent runs")),
+    ];
+    for (what, has_reached) in reached.iter().cycle().take(attack_scale(6, 60)) {
+        let _ = fs::remove_file(attached.home.path("agent.lock"));
         let log = fs::File::create(attached.home.path("log")).unwrap();
         let mut command = attached.home.command(&["agent"]);
         let mut child = command.stderr(log).stdout(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(20 * round));
+        wait_for(what, || has_reached().then_some(()));
         let pid = nix::unistd::Pid::from_raw(child.id() as i32);
         let _ = nix::sys::signal::kill(pid, Signal::SIGTERM);
         let _ = nix::sys::signal::kill(pid, Signal::SIGTERM);

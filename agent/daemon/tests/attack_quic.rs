@@ -486,6 +486,8 @@ fn slow_readers_do_not_take_the_memory() {
     const MIB: u64 = 1 << 20;
     /// What a server has before anyone connects, and what of its memory the allocator keeps afterwards.
     const KEPT: u64 = 24 * MIB;
+    /// Looks in a row without growth after which no more comes.
+    const STEADY_LOOKS: u32 = 100;
     let readers: usize = attack_scale(120, 1000);
     let memory = readers as u64 * MIB / 2;
     let home = Home::new("");
@@ -499,18 +501,25 @@ fn slow_readers_do_not_take_the_memory() {
     });
     let before = rss(&serve.child);
     let mut slow = SlowReaders::start(&serve, readers);
-    // They acknowledge nothing from here on, so that nothing of it goes.
-    let (mut held, began) = (0, Instant::now());
-    while began.elapsed() < Duration::from_secs(3) {
-        held = held.max(rss(&serve.child) - before);
+    // They acknowledge nothing from here on, so that nothing of it goes: it has all that it will hold when it holds no more.
+    let (mut held, mut steady) = (0, 0);
+    wait_for("the server holds what it may", || {
+        let now = rss(&serve.child).saturating_sub(before);
+        steady = if now > held { 0 } else { steady + 1 };
+        held = held.max(now);
         assert!(held < memory, "{} MiB of {} MiB", held / MIB, memory / MIB);
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        (steady >= STEADY_LOOKS).then_some(())
+    });
     let got = serve.client(&home, "get", &["file", "-o", "-"]);
     assert!(got.status.success() && got.stdout == sent, "{}", stderr(&got));
     assert_eq!(slow.transfers.len(), readers);
     slow.endpoint.close(0, "done");
-    slow.pass(Duration::from_millis(500));
+    // Each connection drains for three timeouts and is gone then.
+    let began = Instant::now();
+    while !slow.endpoint.is_empty() {
+        assert!(began.elapsed() < common::PATIENCE, "{} connections are left", slow.endpoint.len());
+        slow.pass(Duration::from_millis(10));
+    }
     let mut after = 0;
     wait_for("the memory is given back", || {
         after = rss(&serve.child);

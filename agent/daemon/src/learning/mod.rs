@@ -19,6 +19,8 @@ mod simulated;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_adapt;
+#[cfg(test)]
 mod tests_change;
 mod thread;
 mod twin;

@@ -69,6 +69,8 @@ pub(crate) struct Twin {
     settled: Option<Settled>,
     training: Option<Box<Training>>,
     pub(super) trainings: u64,
+    /// Offers that flows decide by now, or did.
+    pub(super) promotions: u64,
     /// Changes of the path so far.
     pub(super) changes: u64,
     /// A policy that waits for live states to be held against.
@@ -102,6 +104,7 @@ impl Twin {
             settled: None,
             training: None,
             trainings: 0,
+            promotions: 0,
             changes: 0,
             ready: None,
             now_us: 0,
@@ -258,6 +261,7 @@ impl Learn for Twin {
                 return;
             }
             Verdict::Promoted | Verdict::Pushed => {
+                self.promotions += 1;
                 // What flows decide by now may show more of the path.
                 self.is_unsure = true;
                 if let Some(path) = self.settled.map(|s| s.path) {
