@@ -14,7 +14,7 @@ use common::{Home, wait_for};
 use nix::sys::signal::Signal;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -191,6 +191,8 @@ struct Serving {
     stop: Arc<AtomicBool>,
     connected: Arc<AtomicBool>,
     started: Instant,
+    /// How long its thread has waited for a processor, microseconds. The thread is the flow, so that such time is no stall.
+    waited_us: Arc<AtomicU64>,
     /// Ends with what the flow had acknowledged at each turn: when, microseconds, and how many bytes.
     thread: Option<JoinHandle<Vec<(u64, u64)>>>,
 }
@@ -199,7 +201,8 @@ impl Serving {
     fn start(agent: &Path, transport: Transport) -> Serving {
         let [stop, connected] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let (agent, stopped, state) = (agent.to_owned(), Arc::clone(&stop), Arc::clone(&connected));
-        let started = Instant::now();
+        let (started, waited_us) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+        let waited = Arc::clone(&waited_us);
         let thread = std::thread::spawn(move || {
             let options = ServeOptions { transport, ..ServeOptions::new("test").unwrap() };
             let mut served = Served::connect(&agent, options);
@@ -208,24 +211,31 @@ impl Serving {
                 let now_us = datapath.start.elapsed().as_micros() as u64;
                 let turn = served.turn(&mut datapath, now_us);
                 state.store(turn.connected, Ordering::Relaxed);
-                acked.extend(datapath.sim.flows().first().map(|flow| (micros(started), flow.bytes_acked)));
+                waited.store(run_delay_us(), Ordering::Relaxed);
+                let at_us = micros(started).saturating_sub(waited.load(Ordering::Relaxed));
+                acked.extend(datapath.sim.flows().first().map(|flow| (at_us, flow.bytes_acked)));
                 served.wait(Duration::from_millis(2)).unwrap();
             }
             served.farewell();
             acked
         });
-        Serving { stop, connected, started, thread: Some(thread) }
+        Serving { stop, connected, started, waited_us, thread: Some(thread) }
     }
 
     /// Something is about to happen to its flow.
     fn mishap(&self, what: &str) -> Mishap {
-        Mishap { what: what.to_owned(), at_us: micros(self.started) }
+        Mishap { what: what.to_owned(), at_us: self.now_us() }
+    }
+
+    /// On the clock of the flow's samples.
+    fn now_us(&self) -> u64 {
+        micros(self.started).saturating_sub(self.waited_us.load(Ordering::Relaxed))
     }
 
     /// Ends it, whose flow never stalled for longer than [`STALL`].
     fn assert_never_stalled(mut self, mishaps: &[Mishap]) {
         let shows_us = mishaps.last().unwrap().at_us + WATCHED.as_micros() as u64;
-        std::thread::sleep(Duration::from_micros(shows_us.saturating_sub(micros(self.started))));
+        wait_for("it has been watched", || (self.now_us() >= shows_us).then_some(()));
         self.stop.store(true, Ordering::Relaxed);
         let acked = self.thread.take().unwrap().join().unwrap();
         assert!(acked.last().unwrap().0 > mishaps[0].at_us);
@@ -242,6 +252,13 @@ impl Drop for Serving {
         self.stop.store(true, Ordering::Relaxed);
         let _ = self.thread.take().map(JoinHandle::join);
     }
+}
+
+/// How long this thread has waited for a processor: the second number of its schedstat (sched-stats in the kernel's
+/// documentation); 0 where the kernel does not count that.
+fn run_delay_us() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0) / 1000
 }
 
 fn micros(since: Instant) -> u64 {

@@ -14,7 +14,8 @@
 //! less often, where the mean of `exp(theta score)` is 1 (Lorden, Annals of Mathematical Statistics 1971). For Student's t
 //! with three degrees of freedom, whose variance hardly exists, `theta` is above 2.3 (a test computes it). Noise that stays for
 //! `c` values counts as one value in `c`: `c exp(theta h / c)`. With [`LIMIT`] and `c = 3`, six charts of one value a second
-//! have less than one false alarm in a day, if the noise's scale were known; with the estimate it was one in 14 hours; what stays longer is told from a change only by what follows.
+//! have less than one false alarm in a day by this, as if the scale of the noise were known; with its estimate, a hundred hours
+//! of such noise had seven. What stays longer is told from a change only by what follows.
 //!
 //! *The noise.* Its scale is the 90th percentile of deviations, of those that ended in no alarm, or 1.48 times their median,
 //! whichever is more; it outlives a restart, as what crosses a path does. An alarm was false where the path comes back to what

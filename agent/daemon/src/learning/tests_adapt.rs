@@ -2,8 +2,8 @@
 
 use super::simulated::Simulated;
 use ccplane_alg::Algorithm;
-use ccplane_core::Core;
 use ccplane_contract::Datapath;
+use ccplane_core::Core;
 use ccplane_results::Outcome;
 use ccplane_runner::experiment::agents::{Agent, Agents, Beside, BoxError, NoAgents, Steer, Waker};
 use ccplane_runner::experiment::{self, Options, Progress};
