@@ -108,6 +108,23 @@ mod tests {
         assert!((5.9..=6.01).contains(&all), "{all} s");
     }
 
+    /// Time in which it did nothing fills the bucket, and no more than that.
+    #[test]
+    fn who_has_rested_for_hours_has_one_burst_and_no_more() {
+        let mut budget = Budget::new(SHARES, Duration::ZERO);
+        let rested = STEP + budget.rest(STEP, Duration::ZERO, STEP, Pressure::Steady);
+        let begun = rested + Duration::from_secs(5 * 3600);
+        let (mut now, mut used) = (begun, Duration::ZERO);
+        while now < begun + Duration::from_secs(120) {
+            let began = now;
+            now += STEP;
+            used += STEP;
+            now += budget.rest(STEP, began, now, Pressure::Adapting).max(Duration::from_micros(1));
+        }
+        let used = used.as_secs_f64();
+        assert!((71.9..=72.1).contains(&used), "a minute and a tenth of two: {used} s");
+    }
+
     proptest! {
         /// Whatever a learner does, and whichever part of it is looked at.
         #[test]
