@@ -30,7 +30,10 @@
 //! point says; a snapshot's inputs end at four smallest RTTs and three packets sent for one that arrived.
 
 use crate::interval::{DEFAULT_SLACK_US, Interval, Rows, SLACK_US, mss_bytes, set};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report};
+use crate::{bounded_rate, window_of};
+use ccplane_alg::{
+    Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, ProgramSource, Report,
+};
 use std::sync::Arc;
 
 /// The slot that `aurora.fold` asks.
@@ -223,6 +226,18 @@ impl Algorithm for Aurora {
             rows: Rows::new(SLOT, Vec::new()),
             reference: None,
         })
+    }
+
+    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
+        let flow = self.flow(info, control);
+        let min_us = from.min_rtt_us.into();
+        control.update(&[
+            ("start_rate", bounded_rate(from.rate_bytes_per_s)),
+            ("min_is", min_us),
+            ("min_was", min_us),
+            ("Cwnd", window_of(from.window_bytes(info.mss_bytes))),
+        ]);
+        flow
     }
 
     fn policies(&self) -> Vec<PolicySource> {

@@ -26,8 +26,8 @@
 //!
 //! It does not run on stock CCP: it has some twenty control registers too many for libccp, and twice its instructions.
 
-use crate::{DEFAULT_REPORT_US, MAX_MSS_BYTES, REPORT_US};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
+use crate::{DEFAULT_REPORT_US, MAX_MSS_BYTES, REPORT_US, bounded_rate, window_of};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, ProgramSource, Report};
 use std::sync::Arc;
 
 // State
@@ -149,6 +149,22 @@ impl Algorithm for Bbr {
             ],
         );
         Box::new(BbrFlow)
+    }
+
+    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
+        let flow = self.flow(info, control);
+        let rate = bounded_rate(from.rate_bytes_per_s);
+        // The filter holds the rate, and three rounds that brought no more end STARTUP.
+        control.update(&[
+            ("bw1", rate),
+            ("bw2", rate),
+            ("bw3", rate),
+            ("full_bw", rate),
+            ("full_rounds", 3),
+            ("handshake_us", from.min_rtt_us.into()),
+            ("Cwnd", window_of(from.window_bytes(info.mss_bytes))),
+        ]);
+        flow
     }
 
     fn parameters(&self) -> &'static [Parameter] {

@@ -36,8 +36,8 @@
 //!
 //! Bounds: the program keeps `Cwnd` within 1 GiB and segments are at most 64 KiB, so no product passes 2^63.
 
-use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, SSTHRESH_BYTES, fields};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
+use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, SSTHRESH_BYTES, fields, window_of};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, ProgramSource, Report};
 use std::sync::Arc;
 
 // State
@@ -93,6 +93,14 @@ impl Algorithm for Cubic {
         let CubicConfig { initial_ssthresh_bytes, report_us } = self.config;
         control.set_program("cubic", &fields(info.mss_bytes, initial_ssthresh_bytes, report_us));
         Box::new(CubicFlow)
+    }
+
+    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
+        let flow = self.flow(info, control);
+        let window = window_of(from.window_bytes(info.mss_bytes));
+        // Past slow start; nothing paces the flow that another arm paced.
+        control.update(&[("ssthresh", window), ("Cwnd", window), ("Rate", 0)]);
+        flow
     }
 
     fn parameters(&self) -> &'static [Parameter] {

@@ -54,20 +54,30 @@
 //!
 //! Beyond stock CCP's registers and instructions. The agent decides nothing.
 
-use crate::{DEFAULT_REPORT_US, MAX_MSS_BYTES, REPORT_US};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
+use crate::{DEFAULT_REPORT_US, MAX_MSS_BYTES, REPORT_US, bounded_rate, window_of};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, ProgramSource, Report};
 use std::sync::Arc;
 
 // State
 
-/// The agent's side of a flow. Every decision is the program's, so there is none.
-struct DualFlow;
+/// The agent's side of a flow. Every decision is the program's, so it only remembers the last report's mode.
+#[derive(Default)]
+struct DualFlow {
+    mode: Option<i64>,
+}
 
 // Behaviour
 
 impl Flow for DualFlow {
     /// Reports are for those who watch: `acked`, `lost`; `srtt_us`, `min_us`, `standing_us`, `queue_us`; `bw`, `mode`, `boost`, `hold`.
-    fn on_report(&mut self, _now_us: u64, _report: &Report<'_>, _control: &mut Control) {}
+    fn on_report(&mut self, _now_us: u64, report: &Report<'_>, _control: &mut Control) {
+        self.mode = report.get("mode");
+    }
+
+    fn rivals(&self) -> Option<bool> {
+        // COMPETE and CHECK.
+        self.mode.map(|mode| mode == 1 || mode == 3)
+    }
 }
 
 // Config
@@ -111,7 +121,21 @@ impl Algorithm for Dual {
             ("report_us", i64::from(self.config.report_us)),
         ];
         control.set_program("dual", &fields);
-        Box::new(DualFlow)
+        Box::new(DualFlow::default())
+    }
+
+    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
+        let flow = self.flow(info, control);
+        let (window, min_us) = (window_of(from.drained_window_bytes(info.mss_bytes)), from.min_rtt_us.into());
+        // A maximum says that the start is over.
+        control.update(&[
+            ("min_is", min_us),
+            ("min_was", min_us),
+            ("w_max", window),
+            ("top", bounded_rate(from.rate_bytes_per_s)),
+            ("Cwnd", window),
+        ]);
+        flow
     }
 
     fn parameters(&self) -> &'static [Parameter] {

@@ -21,6 +21,7 @@ mod largest;
 mod mocc;
 mod nimbus;
 pub mod placed;
+mod portfolio;
 mod reno;
 #[cfg(test)]
 mod testing;
@@ -38,6 +39,7 @@ pub use largest::Largest;
 pub use mocc::{Mocc, MoccConfig};
 pub use nimbus::{Nimbus, NimbusConfig};
 pub use placed::{Distilled, InAgent, Still};
+pub use portfolio::{Arm, ArmsError, Portfolio, PortfolioConfig, Utility};
 pub use reno::{Reno, RenoConfig};
 pub use vegas::{Vegas, VegasConfig};
 
@@ -85,8 +87,19 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
     ];
     let in_agent = [InAgent::aurora(), InAgent::mocc()].into_iter().flatten();
     all.extend(in_agent.map(|placed| Arc::new(placed) as Arc<dyn Algorithm>));
+    all.push(Arc::new(Portfolio::default()));
     all.extend(Still::aurora().map(|still| Arc::new(still) as Arc<dyn Algorithm>));
     all
+}
+
+/// A window as programs hold it, bytes.
+fn window_of(bytes: u64) -> i64 {
+    bytes.clamp(1, MAX_WINDOW_BYTES) as i64
+}
+
+/// A rate as programs hold it, bytes per second.
+fn bounded_rate(bytes_per_s: u64) -> i64 {
+    i64::from(u32::try_from(bytes_per_s).unwrap_or(u32::MAX - 1).max(1))
 }
 
 /// The parameters that every program here takes.

@@ -13,7 +13,10 @@ use crate::Aurora;
 use crate::interval::{DEFAULT_SLACK_US, Interval, Rows, SLACK_US, mss_bytes, set};
 use crate::largest::Largest;
 use crate::placed::Asking;
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, PolicySource, ProgramSource, Report};
+use crate::{bounded_rate, window_of};
+use ccplane_alg::{
+    Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, ProgramSource, Report,
+};
 use ccplane_program::lang::ast::StmtKind;
 use std::sync::{Arc, LazyLock};
 
@@ -164,6 +167,18 @@ impl Algorithm for Mocc {
             rows: Rows::new(SLOT, preference.map(|w| w as i32).to_vec()),
             capacity: Largest::within(CAPACITY_US),
         })
+    }
+
+    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
+        let flow = self.flow(info, control);
+        let min_us = from.min_rtt_us.into();
+        control.update(&[
+            ("start_rate", bounded_rate(from.rate_bytes_per_s)),
+            ("min_is", min_us),
+            ("min_was", min_us),
+            ("Cwnd", window_of(from.window_bytes(info.mss_bytes))),
+        ]);
+        flow
     }
 
     fn policies(&self) -> Vec<PolicySource> {

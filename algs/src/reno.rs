@@ -23,8 +23,8 @@
 //! It keeps within stock CCP's language and limits, so it also runs on libccp: every subtraction is of a
 //! smaller number from a larger one.
 
-use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, SSTHRESH_BYTES, fields};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
+use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, SSTHRESH_BYTES, fields, window_of};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, ProgramSource, Report};
 use std::sync::Arc;
 
 // State
@@ -81,6 +81,14 @@ impl Algorithm for Reno {
         let RenoConfig { initial_ssthresh_bytes, report_us } = self.config;
         control.set_program("reno", &fields(info.mss_bytes, initial_ssthresh_bytes, report_us));
         Box::new(RenoFlow)
+    }
+
+    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
+        let flow = self.flow(info, control);
+        let window = window_of(from.window_bytes(info.mss_bytes));
+        // Past slow start; nothing paces the flow that another arm paced.
+        control.update(&[("ssthresh", window), ("Cwnd", window), ("Rate", 0)]);
+        flow
     }
 
     fn parameters(&self) -> &'static [Parameter] {

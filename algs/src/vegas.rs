@@ -25,8 +25,8 @@
 //!
 //! It keeps within stock CCP's language and limits, so it also runs on libccp.
 
-use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, fields};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
+use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, fields, window_of};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, ProgramSource, Report};
 use std::sync::Arc;
 
 /// Largest of `alpha`, `beta` and `gamma`.
@@ -115,6 +115,14 @@ impl Algorithm for Vegas {
             ],
         );
         Box::new(VegasFlow)
+    }
+
+    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
+        let flow = self.flow(info, control);
+        // Without its own queue it sees the smallest round trip at once.
+        let window = window_of(from.drained_window_bytes(info.mss_bytes));
+        control.update(&[("ssthresh", window), ("Cwnd", window), ("Rate", 0)]);
+        flow
     }
 
     fn parameters(&self) -> &'static [Parameter] {

@@ -5,8 +5,8 @@ use crate::deploy::{Machine, Origin, PushRules, SlotState};
 use crate::flow::NativeReason;
 use crate::queue::Queue;
 use crate::{Candidate, Command, DatapathId};
-use ccplane_contract::{Capabilities, DatapathError, ProgramUid};
-use std::collections::BTreeMap;
+use ccplane_contract::{Capabilities, DatapathError, FlowId, ProgramUid};
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -42,6 +42,9 @@ pub(crate) struct Attached {
     pub next_heartbeat_us: u64,
     pub next_batch_us: u64,
     pub next_look_us: u64,
+    /// The flows that may change their arm.
+    pub choosing: BTreeSet<FlowId>,
+    pub next_sample_us: u64,
 }
 
 impl Attached {

@@ -244,6 +244,14 @@ pub enum CatalogError {
         /// Inputs of the policy.
         inputs: usize,
     },
+    /// An arm that has arms itself.
+    #[error("`{arm}` cannot be an arm of algorithm `{algorithm}`: it has arms itself")]
+    NestedArms {
+        /// The algorithm.
+        algorithm: &'static str,
+        /// Its arm.
+        arm: &'static str,
+    },
     /// The algorithm panicked when it was asked for its name or programs.
     #[error("algorithm number {number} panicked: {message}")]
     Panicked {
@@ -281,6 +289,8 @@ pub(crate) struct Entry {
     pub algorithm: Arc<dyn Algorithm>,
     pub programs: Vec<Arc<Compiled>>,
     pub policies: Vec<Policy>,
+    /// The algorithms that its flows run; none where they run its own programs.
+    pub arms: Vec<&'static str>,
 }
 
 impl Entry {
@@ -300,20 +310,26 @@ impl Catalog {
     ///
     /// # Errors
     /// The first problem found.
-    pub fn new(algorithms: Vec<Arc<dyn Algorithm>>, first_uid: u32) -> Result<Catalog, CatalogError> {
+    pub fn new(mut algorithms: Vec<Arc<dyn Algorithm>>, first_uid: u32) -> Result<Catalog, CatalogError> {
+        limit("algorithms", algorithms.len(), MAX_ALGORITHMS)?;
+        add_arms(&mut algorithms)?;
         limit("algorithms", algorithms.len(), MAX_ALGORITHMS)?;
         let mut entries: Vec<Entry> = Vec::with_capacity(algorithms.len());
         let mut next_uid = first_uid;
         for (number, algorithm) in algorithms.into_iter().enumerate() {
-            let (name, sources, policies) =
-                shield(|| (algorithm.name(), algorithm.programs(), algorithm.policies()))
-                    .map_err(|message| CatalogError::Panicked { number, message })?;
+            let ask = || {
+                let arms: Vec<&'static str> = algorithm.arms().iter().map(|arm| arm.name()).collect();
+                (algorithm.name(), algorithm.programs(), algorithm.policies(), arms)
+            };
+            let (name, sources, policies, arms) =
+                shield(ask).map_err(|message| CatalogError::Panicked { number, message })?;
             if name == NATIVE || entries.iter().any(|e| e.name == name) {
                 return Err(CatalogError::NameTaken { name });
             }
             limit("programs of one algorithm", sources.len(), MAX_PROGRAMS)?;
             let policies = parse_policies(name, policies, &entries)?;
-            let mut entry = Entry { name, algorithm, programs: Vec::with_capacity(sources.len()), policies };
+            let programs = Vec::with_capacity(sources.len());
+            let mut entry = Entry { name, algorithm, programs, policies, arms };
             for source in sources {
                 if entry.program(source.name).is_some() {
                     return Err(CatalogError::ProgramNameTaken { algorithm: name, program: source.name });
@@ -370,6 +386,33 @@ impl Catalog {
     pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|e| e.name == name)
     }
+
+    /// An algorithm and its arms: all whose programs its flows may run.
+    pub(crate) fn with_arms(&self, name: &str) -> impl Iterator<Item = &Entry> {
+        let entry = self.entry(name);
+        let arms = entry.into_iter().flat_map(|e| e.arms.iter().filter_map(|arm| self.entry(arm)));
+        entry.into_iter().chain(arms)
+    }
+}
+
+/// Adds the arms that are not among the algorithms.
+fn add_arms(algorithms: &mut Vec<Arc<dyn Algorithm>>) -> Result<(), CatalogError> {
+    let panicked = |number| move |message| CatalogError::Panicked { number, message };
+    for number in 0..algorithms.len() {
+        let of = Arc::clone(&algorithms[number]);
+        let (algorithm, arms) = shield(|| (of.name(), of.arms())).map_err(panicked(number))?;
+        for arm in arms {
+            let known = algorithms.iter().find(|a| a.name() == arm.name());
+            let is_nested = !known.unwrap_or(&arm).arms().is_empty();
+            if is_nested {
+                return Err(CatalogError::NestedArms { algorithm, arm: arm.name() });
+            }
+            if known.is_none() {
+                algorithms.push(arm);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Parses an algorithm's snapshots; `others`: the algorithms before it.

@@ -27,6 +27,8 @@ pub struct Config {
     pub batch_us: u64,
     /// Time between two looks at slots and flows while nothing is on trial, microseconds; at least `batch_us`.
     pub look_us: u64,
+    /// Time between two samples of the flows that may change their arm, microseconds.
+    pub sample_us: u64,
     /// Deployments are numbered from here, and beyond any that a datapath holds when it is attached: so that no number
     /// comes twice, an agent derives it from the time of its start.
     pub first_deployment: u32,
@@ -41,6 +43,7 @@ impl Default for Config {
             heartbeat_us: 100_000,
             batch_us: 200_000,
             look_us: 1_000_000,
+            sample_us: 100_000,
             first_deployment: 1,
             push: PushRules::default(),
         }
@@ -187,11 +190,13 @@ impl Core {
             next_heartbeat_us: now_us,
             next_batch_us: now_us.saturating_add(self.config.batch_us),
             next_look_us: now_us,
+            choosing: BTreeSet::new(),
+            next_sample_us: now_us,
         };
         let batch_us = self.config.batch_us;
         let mut deploy =
             Deploy { datapath: id, rules: &self.push_rules, next_uid: &mut self.next_uid, batch_us, now_us };
-        for entry in self.rules.names().filter_map(|name| self.catalog.entry(name)) {
+        for entry in self.rules.names().flat_map(|name| self.catalog.with_arms(name)) {
             attached.install(entry, &mut deploy);
         }
         self.datapaths.insert(id, attached);
@@ -226,7 +231,7 @@ impl Core {
         self.rules = rules;
         let (now_us, batch_us) = (self.now_us, self.config.batch_us);
         self.nothing_until_us = 0;
-        for entry in self.rules.names().filter_map(|name| self.catalog.entry(name)) {
+        for entry in self.rules.names().flat_map(|name| self.catalog.with_arms(name)) {
             for (id, attached) in &mut self.datapaths {
                 let (rules, next_uid) = (&self.push_rules, &mut self.next_uid);
                 attached.install(entry, &mut Deploy { datapath: *id, rules, next_uid, batch_us, now_us });
@@ -277,7 +282,9 @@ impl Core {
     /// When [`Core::tick`] is to be called next, microseconds; `None` if nothing is due ever.
     pub fn next_tick_us(&self) -> Option<u64> {
         let due = |d: &Attached| {
-            if d.slots.is_empty() { d.next_heartbeat_us } else { d.next_heartbeat_us.min(d.next_batch_us) }
+            let batch_us = if d.slots.is_empty() { u64::MAX } else { d.next_batch_us };
+            let sample_us = if d.choosing.is_empty() { u64::MAX } else { d.next_sample_us };
+            d.next_heartbeat_us.min(batch_us).min(sample_us)
         };
         self.datapaths.values().map(due).min().filter(|_| !self.stopping)
     }

@@ -16,7 +16,7 @@ pub struct Driven {
 
 /// Takes the datapath's events, gives them to the core, and carries out what it asks. Where the datapath
 /// dropped events, the core learns of its flows from their list; where it runs policies, what became of those is looked
-/// at now and then.
+/// at now and then; so are flows that may change their arm.
 pub fn drive(core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_us: u64) -> Driven {
     let mut events = std::mem::take(&mut core.events);
     let mut driven = Driven { events: datapath.poll(MAX_EVENTS_PER_DRIVE, &mut events), ..Driven::default() };
@@ -30,6 +30,9 @@ pub fn drive(core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_u
     core.tick(now_us);
     if core.wants_look(id, now_us) {
         core.look(id, &datapath.slots(), &datapath.flows(), now_us);
+    }
+    if core.wants_sample(id, now_us) {
+        core.sample(id, &datapath.flows(), now_us);
     }
     while let Some(action) = core.next_action(id) {
         let result = action.command.execute(datapath);

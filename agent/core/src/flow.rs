@@ -1,7 +1,8 @@
 //! What is kept of each flow, and how it is shown.
 
+use crate::shield::shield;
 use crate::{CommandError, Compiled, DatapathId};
-use ccplane_alg::{Algorithm, Flow};
+use ccplane_alg::{Algorithm, Choice, Chooser, Flow};
 use ccplane_contract::{DatapathError, FlowId, FlowInfo};
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -71,6 +72,8 @@ pub struct FlowCounters {
     pub rows: u64,
     /// Times that it was started again, for a new snapshot, after a policy had no answer.
     pub restarts: u64,
+    /// Times that it was handed to another arm.
+    pub switches: u64,
 }
 
 impl AddAssign for FlowCounters {
@@ -85,6 +88,7 @@ impl AddAssign for FlowCounters {
         self.updates += other.updates;
         self.rows += other.rows;
         self.restarts += other.restarts;
+        self.switches += other.switches;
     }
 }
 
@@ -102,6 +106,8 @@ pub struct AlgorithmCounters {
 /// A running algorithm.
 pub(crate) struct Steered {
     pub code: Box<dyn Flow>,
+    /// The algorithm's name: the flow's own, or its arm.
+    pub name: &'static str,
     /// What made it: a rule may have set parameters.
     pub algorithm: Arc<dyn Algorithm>,
     /// The program last set.
@@ -122,6 +128,8 @@ pub(crate) struct FlowState {
     pub acted: Option<(u8, u32)>,
     /// The deployment that it was last started again for.
     pub restarted_for: u32,
+    /// What chooses its arm, where its algorithm has arms.
+    pub chooser: Option<Box<dyn Chooser>>,
 }
 
 pub(crate) struct LastReport {
@@ -131,6 +139,11 @@ pub(crate) struct LastReport {
 }
 
 impl FlowState {
+    /// Whether it is steered by this algorithm, as its own or as its arm.
+    pub fn runs(&self, algorithm: &str) -> bool {
+        self.steered.as_ref().is_ok_and(|s| s.name == algorithm)
+    }
+
     /// Counts a report's sequence number: how many were lost before it; `None` if it is not newer than the last one.
     pub fn take_seq(&mut self, seq: u32) -> Option<u32> {
         let ahead = self.last_seq.map_or(1, |last| seq.wrapping_sub(last));
@@ -182,6 +195,16 @@ impl<'a> FlowView<'a> {
     /// The algorithm that the rules gave it.
     pub fn algorithm(&self) -> &'static str {
         self.state.algorithm
+    }
+    /// The arm that it runs, where its algorithm has arms.
+    pub fn arm(&self) -> Option<&'static str> {
+        self.state.chooser.as_ref()?;
+        self.state.steered.as_ref().ok().map(|s| s.name)
+    }
+    /// Why it runs that arm; `None` without arms, or if the algorithm's code panicked when it was asked.
+    pub fn choice(&self) -> Option<Choice> {
+        let chooser = self.state.chooser.as_ref()?;
+        shield(|| chooser.choice()).ok()
     }
     /// The program that it runs.
     pub fn program(&self) -> Option<&'a Compiled> {

@@ -164,8 +164,8 @@ impl Core {
     fn restart(&mut self, id: DatapathId, stats: &FlowStats, active: u32) {
         let Some(state) = self.flows.get_mut(&(id, stats.flow)) else { return };
         let Some(attached) = self.datapaths.get_mut(&id) else { return };
-        let Some(entry) = self.catalog.entry(state.algorithm) else { return };
         let Ok(steered) = &state.steered else { return };
+        let Some(entry) = self.catalog.entry(steered.name) else { return };
         let algorithm = steered.algorithm.clone();
         state.restarted_for = active;
         state.acted = None;
@@ -175,7 +175,7 @@ impl Core {
         if stats.min_rtt_us > 0 {
             state.info.min_rtt_us = Some(stats.min_rtt_us);
         }
-        match start(entry, algorithm, attached, stats.flow, state) {
+        match start(entry, algorithm, attached, stats.flow, state, None) {
             Ok(again) => {
                 if let Ok(before) = std::mem::replace(&mut state.steered, Ok(again)) {
                     self.end(before);
@@ -226,6 +226,9 @@ impl Core {
         if let crate::deploy::SlotState::Refused(error) = &machine.state {
             let error = error.clone();
             for flow in self.flows_of(id, algorithm) {
+                if self.leave_arm(id, flow) {
+                    continue;
+                }
                 self.go_native(id, flow, NativeReason::SlotRefused { slot, error: error.clone() });
             }
         }
@@ -235,7 +238,7 @@ impl Core {
     /// The steered flows of an algorithm.
     fn flows_of(&self, id: DatapathId, algorithm: &str) -> Vec<FlowId> {
         let range = (id, FlowId(u64::MIN))..=(id, FlowId(u64::MAX));
-        let steered = self.flows.range(range).filter(|(_, f)| f.algorithm == algorithm && f.steered.is_ok());
+        let steered = self.flows.range(range).filter(|(_, f)| f.runs(algorithm));
         steered.map(|((_, flow), _)| *flow).collect()
     }
 

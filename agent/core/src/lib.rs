@@ -14,6 +14,7 @@
 mod action;
 mod attached;
 mod catalog;
+mod choosing;
 mod core;
 mod deploy;
 mod drive;

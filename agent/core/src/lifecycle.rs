@@ -2,13 +2,14 @@
 
 use crate::attached::Attached;
 use crate::catalog::Entry;
+use crate::choosing::begin;
 use crate::core::Core;
 use crate::flow::{FlowState, NativeReason, Noted, Steered};
 use crate::requests::obey;
 use crate::rules::NATIVE;
 use crate::shield::shield;
 use crate::{Command, DatapathId};
-use ccplane_alg::{Algorithm, Control};
+use ccplane_alg::{Algorithm, Control, Handover};
 use ccplane_contract::{FlowId, FlowInfo};
 use std::sync::Arc;
 
@@ -38,13 +39,20 @@ impl Core {
             counters: Default::default(),
             acted: None,
             restarted_for: 0,
+            chooser: None,
         };
         // The rules were checked against the catalog: a name that it lacks is `NATIVE`.
         if let Some(entry) = self.catalog.entry(self.rules.choose(&state.info)) {
             state.algorithm = entry.name;
             let variant = self.rules.position(&state.info).and_then(|n| self.variants.get(n)?.as_ref());
             let algorithm = variant.unwrap_or(&entry.algorithm).clone();
-            state.steered = start(entry, algorithm, attached, flow, &mut state).map_err(Box::new);
+            let started = if entry.arms.is_empty() {
+                start(entry, algorithm, attached, flow, &mut state, None)
+            } else {
+                self.nothing_until_us = 0;
+                begin(&self.catalog, &*algorithm, attached, flow, &mut state)
+            };
+            state.steered = started.map_err(Box::new);
             if matches!(state.steered.as_ref().map_err(|r| &**r), Err(NativeReason::Panicked(_))) {
                 self.counters.panics += 1;
             }
@@ -61,7 +69,8 @@ impl Core {
             attached.queue.forget(|ended| ended == flow);
             attached.slots.values_mut().for_each(|s| s.forget(flow));
         }
-        let Some(state) = self.flows.remove(&(id, flow)) else { return };
+        let Some(mut state) = self.flows.remove(&(id, flow)) else { return };
+        self.end_choice(id, flow, &mut state);
         self.counters.flows_closed += 1;
         let sums = self.algorithms.entry(state.algorithm).or_default();
         sums.flows_closed += 1;
@@ -87,9 +96,14 @@ impl Core {
             return;
         }
         let broken = matches!(reason, NativeReason::Panicked(_));
+        let chooser = state.chooser.take();
         let steered = std::mem::replace(&mut state.steered, Err(Box::new(reason)));
         if let Some(attached) = self.datapaths.get_mut(&id) {
             attached.queue.push(Command::Release { flow });
+            attached.choosing.remove(&flow);
+        }
+        if let Some(chooser) = chooser {
+            self.end_chooser(chooser, broken);
         }
         match steered {
             // After a panic its state may be anything: nothing more of it is called, but for its drop.
@@ -102,23 +116,28 @@ impl Core {
     }
 }
 
-/// Starts an algorithm on a flow. `algorithm`: the entry's, or a variant of it.
+/// Starts an algorithm on a flow. `algorithm`: the entry's, or a variant of it; `from`: what it takes over from another one.
 pub(crate) fn start(
     entry: &Entry,
     algorithm: Arc<dyn Algorithm>,
     attached: &mut Attached,
     flow: FlowId,
     state: &mut FlowState,
+    from: Option<&Handover>,
 ) -> Result<Steered, NativeReason> {
     if let Some(refusal) = attached.refusal(entry) {
         return Err(refusal);
     }
     let mut control = Control::default();
-    let code = shield(|| algorithm.flow(&state.info, &mut control)).map_err(NativeReason::Panicked)?;
+    let make = || match from {
+        Some(from) => algorithm.resume(&state.info, from, &mut control),
+        None => algorithm.flow(&state.info, &mut control),
+    };
+    let code = shield(make).map_err(NativeReason::Panicked)?;
     let find = |name| entry.program(name);
     let noted = Noted { counters: &mut state.counters, last_error: &mut state.last_error };
     match obey(find, &control, None, flow, &mut attached.queue, noted) {
-        Some(program) => Ok(Steered { code, algorithm, program }),
+        Some(program) => Ok(Steered { code, name: entry.name, algorithm, program }),
         None => {
             // A destructor that panics here is the panic of an algorithm that goes native anyway.
             shield(move || drop(code)).map_err(NativeReason::Panicked)?;

@@ -74,11 +74,11 @@ impl Core {
             let taken = take_rows(&mut self.rows, attached, (id, flow), state, rows, self.now_us);
             state.counters.rows += taken;
         }
-        let FlowState { algorithm, steered, counters, last_error, .. } = state;
-        let find = |name| self.catalog.entry(algorithm)?.program(name);
+        let FlowState { steered, counters, last_error, .. } = state;
         let noted = Noted { counters, last_error };
         if let Ok(steered) = steered
             && let running = Some(&*steered.program)
+            && let find = (|name| self.catalog.entry(steered.name)?.program(name))
             && let Some(program) = obey(find, &self.control, running, flow, &mut attached.queue, noted)
         {
             steered.program = program;
@@ -110,7 +110,7 @@ fn take_rows(
             machine.reward(flow, uid, f64::from(row.reward), now_us);
         }
         row.follows &= before.is_some();
-        to.push(id, state.algorithm, flow, row);
+        to.push(id, machine.algorithm(), flow, row);
         count += 1;
     }
     count

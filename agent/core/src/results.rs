@@ -70,7 +70,10 @@ impl Core {
         *state = InstallState::Refused(error.clone());
         let program = program.clone();
         for flow in self.flow_ids(id) {
-            if self.flows.get(&(id, flow)).is_some_and(|f| f.algorithm == program.algorithm()) {
+            if self.flows.get(&(id, flow)).is_some_and(|f| f.runs(program.algorithm())) {
+                if self.leave_arm(id, flow) {
+                    continue;
+                }
                 let error = error.clone();
                 self.go_native(id, flow, NativeReason::InstallRefused { program: program.name(), error });
             }

@@ -6,8 +6,13 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod choice;
 mod rows;
 
+pub use choice::{
+    ArmEvidence, Choice, Chooser, Handover, MAX_MEMORY_BYTES, Memory, MemoryError, PathSample, Standing,
+    Switch,
+};
 pub use rows::RowBuilder;
 
 use std::net::SocketAddr;
@@ -49,6 +54,31 @@ pub trait Algorithm: Send + Sync {
 
     /// Called once when a flow starts; sets its first program through `control`.
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow>;
+
+    /// Called once when a running flow is handed over to it by another algorithm: as [`Algorithm::flow`], but from the flow's own
+    /// speed. An algorithm that has a start of its own, or looks for the smallest round trip, sets what spares it both.
+    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
+        let flow = self.flow(info, control);
+        control.update(&[("Cwnd", field(from.window_bytes(info.mss_bytes)))]);
+        flow
+    }
+
+    /// The algorithms that its flows may run in place of programs of its own; then [`Algorithm::chooser`] chooses among them.
+    /// Where the agent has one of the same name, that is the arm.
+    fn arms(&self) -> Vec<Arc<dyn Algorithm>> {
+        Vec::new()
+    }
+
+    /// Called once when a flow starts, where there are arms. Without a chooser the flow stays native.
+    fn chooser(&self, info: &FlowInfo) -> Option<Box<dyn Chooser>> {
+        let _ = info;
+        None
+    }
+
+    /// What it knows and wants kept beyond its agent's life.
+    fn memory(&self) -> Option<Arc<dyn Memory>> {
+        None
+    }
 
     /// The policies that its programs ask. Pushed before the first flow starts; improved while flows run.
     fn policies(&self) -> Vec<PolicySource> {
@@ -194,6 +224,16 @@ pub trait Flow: Send {
 
     /// Called once when the connection ends.
     fn on_close(&mut self) {}
+
+    /// Whether others fill the queue that the flow crosses; `None` where the algorithm does not tell.
+    fn rivals(&self) -> Option<bool> {
+        None
+    }
+}
+
+/// A number of bytes as a field holds it.
+pub fn field(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 /// The report registers of one program, as they were when it executed `(report)`.

@@ -136,11 +136,23 @@ impl Link {
         known: &[Arc<dyn Algorithm>],
         traces: &Traces,
     ) -> Result<Plan, LeagueError> {
+        self.plan_with(algorithms, datapath, known, traces, Overrides::default())
+    }
+
+    /// The same, but for what the caller wants otherwise.
+    pub(crate) fn plan_with(
+        self,
+        algorithms: &[&str],
+        datapath: &str,
+        known: &[Arc<dyn Algorithm>],
+        traces: &Traces,
+        overrides: Overrides,
+    ) -> Result<Plan, LeagueError> {
         let name = self.to_string();
         let trace = |name: &str| traces.trace(name);
         let known = Known { algorithms: known, kernel: None, traces: &trace, cellular: None };
         let text = self.text(algorithms, datapath);
-        Plan::parse(Path::new(&name), &text, &known, Overrides::default())
+        Plan::parse(Path::new(&name), &text, &known, overrides)
             .map_err(|why| LeagueError::Plan { link: name, why: why.to_string() })
     }
 }

@@ -6,6 +6,7 @@ use std::thread;
 
 use ccplane_alg::Algorithm;
 use ccplane_runner::experiment;
+use ccplane_runner::plan::Overrides;
 
 use crate::cell::Cell;
 use crate::error::LeagueError;
@@ -27,7 +28,17 @@ impl Fixture {
     /// # Errors
     /// The plan is refused, or the run fails.
     pub fn play(&self, algorithms: &[Arc<dyn Algorithm>], traces: &Traces) -> Result<Cell, LeagueError> {
-        let plan = self.link.plan(&[self.algorithm.as_str()], "sim", algorithms, traces)?;
+        self.play_with(algorithms, traces, Overrides::default())
+    }
+
+    /// The same, but for what the caller wants otherwise.
+    pub(crate) fn play_with(
+        &self,
+        algorithms: &[Arc<dyn Algorithm>],
+        traces: &Traces,
+        overrides: Overrides,
+    ) -> Result<Cell, LeagueError> {
+        let plan = self.link.plan_with(&[self.algorithm.as_str()], "sim", algorithms, traces, overrides)?;
         let (Some(scenario), Some(contender)) = (plan.scenarios.first(), plan.contenders.first()) else {
             return Err(LeagueError::NoLink { found: self.link.to_string() });
         };
@@ -56,6 +67,32 @@ pub fn play(
     cores: usize,
     done: &(dyn Fn(&Cell) -> bool + Sync),
 ) -> Result<Vec<Cell>, LeagueError> {
+    let stopped = AtomicUsize::new(0);
+    let one = |fixture: &Fixture| {
+        let cell = fixture.play(algorithms, traces);
+        if !cell.as_ref().is_ok_and(done) {
+            stopped.store(1, Ordering::Relaxed);
+        }
+        cell
+    };
+    on_cores_until(fixtures, cores, &one, &|| stopped.load(Ordering::Relaxed) != 0)
+}
+
+/// Plays all of them on so many cores in some way; the cells come in the fixtures' order.
+pub(crate) fn on_cores(
+    fixtures: &[Fixture],
+    cores: usize,
+    one: &(dyn Fn(&Fixture) -> Result<Cell, LeagueError> + Sync),
+) -> Result<Vec<Cell>, LeagueError> {
+    on_cores_until(fixtures, cores, one, &|| false)
+}
+
+fn on_cores_until(
+    fixtures: &[Fixture],
+    cores: usize,
+    one: &(dyn Fn(&Fixture) -> Result<Cell, LeagueError> + Sync),
+    stopped: &(dyn Fn() -> bool + Sync),
+) -> Result<Vec<Cell>, LeagueError> {
     let next = AtomicUsize::new(0);
     let cells: Mutex<Vec<(usize, Result<Cell, LeagueError>)>> =
         Mutex::new(Vec::with_capacity(fixtures.len()));
@@ -64,13 +101,9 @@ pub fn play(
             scope.spawn(|| {
                 loop {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(fixture) = fixtures.get(n) else { return };
-                    let cell = fixture.play(algorithms, traces);
-                    let go_on = cell.as_ref().is_ok_and(done);
+                    let Some(fixture) = fixtures.get(n).filter(|_| !stopped()) else { return };
+                    let cell = one(fixture);
                     cells.lock().unwrap_or_else(PoisonError::into_inner).push((n, cell));
-                    if !go_on {
-                        next.fetch_max(fixtures.len(), Ordering::Relaxed);
-                    }
                 }
             });
         }

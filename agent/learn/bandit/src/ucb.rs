@@ -87,6 +87,28 @@ impl Ucb {
         Ok(self)
     }
 
+    /// Goes on from estimates that were kept, or moved; a window begins empty.
+    ///
+    /// # Errors
+    /// `Length`, `Parameter`, `Reward`: a sum is negative or beyond its weight.
+    pub fn with_estimates(mut self, estimates: &[Estimate]) -> Result<Ucb, BanditError> {
+        if estimates.len() != self.estimates.len() {
+            return Err(BanditError::Length { found: estimates.len(), expected: self.estimates.len() });
+        }
+        for estimate in estimates {
+            within("weight", estimate.weight, 0.0, MAX_WINDOW as f64)?;
+            // A mean that rounding has moved beyond the range is within it.
+            const ROUNDING: f64 = 1e-9;
+            let over = estimate.sum - estimate.weight;
+            if !(estimate.sum >= -ROUNDING && over <= ROUNDING) {
+                return Err(BanditError::Reward { found: estimate.sum });
+            }
+        }
+        self.estimates.copy_from_slice(estimates);
+        self.recent.clear();
+        Ok(self)
+    }
+
     /// What is known of each arm.
     pub fn estimates(&self) -> &[Estimate] {
         &self.estimates

@@ -1,0 +1,172 @@
+//! Algorithms that choose among others, flow by flow and while flows run.
+
+/// A flow's path as its datapath last sampled it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PathSample {
+    /// The datapath's clock at the sample, microseconds.
+    pub at_us: u64,
+    /// Bytes acknowledged since the flow started.
+    pub bytes_acked: u64,
+    /// Packets delivered since the flow started.
+    pub delivered: u64,
+    /// Packets marked lost since the flow started.
+    pub lost: u64,
+    /// Smoothed round-trip time, microseconds; 0 before the first sample.
+    pub srtt_us: u32,
+    /// Smallest round-trip time, microseconds; 0 before the first sample.
+    pub min_rtt_us: u32,
+    /// Congestion window, bytes.
+    pub cwnd_bytes: u64,
+    /// Packets in flight.
+    pub in_flight: u32,
+    /// Maximum segment size, bytes.
+    pub mss_bytes: u32,
+    /// Whether the program decides, and not the native algorithm.
+    pub steered: bool,
+    /// What the running arm says of [rivals](crate::Flow::rivals).
+    pub rivals: Option<bool>,
+}
+
+/// What a program takes over from the one before it, so that it starts at the flow's own speed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Handover {
+    /// The datapath's clock, microseconds.
+    pub at_us: u64,
+    /// What was delivered of late, bytes per second.
+    pub rate_bytes_per_s: u64,
+    /// Smoothed round-trip time, microseconds, above 0.
+    pub srtt_us: u32,
+    /// Smallest round-trip time, microseconds, above 0.
+    pub min_rtt_us: u32,
+}
+
+impl Handover {
+    /// The window that keeps the rate while the queue stays as it is, bytes.
+    pub fn window_bytes(&self, mss_bytes: u32) -> u64 {
+        self.window(self.srtt_us, mss_bytes)
+    }
+
+    /// The window that keeps the rate once the flow's own queue is gone, bytes.
+    pub fn drained_window_bytes(&self, mss_bytes: u32) -> u64 {
+        self.window(self.min_rtt_us, mss_bytes)
+    }
+
+    fn window(&self, rtt_us: u32, mss_bytes: u32) -> u64 {
+        /// Below this an ACK clock stops (RFC 5681 section 3.1 starts with as many).
+        const LEAST_SEGMENTS: u64 = 4;
+        let bytes = u128::from(self.rate_bytes_per_s) * u128::from(rtt_us) / 1_000_000;
+        u64::try_from(bytes).unwrap_or(u64::MAX).max(LEAST_SEGMENTS * u64::from(mss_bytes))
+    }
+}
+
+/// That another arm is to steer the flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Switch {
+    /// Its name.
+    pub arm: &'static str,
+    /// What it takes over.
+    pub from: Handover,
+}
+
+/// What is known of one arm.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ArmEvidence {
+    /// Its name.
+    pub arm: &'static str,
+    /// Intervals that were measured, those of other flows on the path included.
+    pub intervals: u64,
+    /// Its utility over that of the best arm, 0 to 1; before any interval what is expected.
+    pub worth: f64,
+}
+
+/// Why a flow has its arm.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Choice {
+    /// In a few words.
+    pub why: String,
+    /// What is known of each arm.
+    pub evidence: Vec<ArmEvidence>,
+}
+
+/// Chooses the arm of one flow.
+pub trait Chooser: Send {
+    /// The arm that the flow starts with: one of `available`, which its datapath can run. Called again where an arm has been refused.
+    fn first(&mut self, available: &[&'static str]) -> &'static str;
+
+    /// Called for each sample of the flow; `None`: the arm stays.
+    fn on_sample(&mut self, sample: &PathSample) -> Option<Switch>;
+
+    /// Called once when the flow ends, or is no longer steered.
+    fn on_close(&mut self) {}
+
+    /// Why the flow has its arm, and the evidence.
+    fn choice(&self) -> Choice;
+}
+
+/// What is known of a destination, for people.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Standing {
+    /// The destination prefix.
+    pub prefix: String,
+    /// The arm that flows there start with.
+    pub arm: &'static str,
+    /// What is known of each arm.
+    pub evidence: Vec<ArmEvidence>,
+}
+
+/// What an algorithm knows and wants kept beyond its agent's life. The agent does the reading and writing.
+pub trait Memory: Send + Sync {
+    /// Counts changes, so that what has not changed is not written again.
+    fn version(&self) -> u64;
+
+    /// All that is known, as the content of a file of at most [`MAX_MEMORY_BYTES`].
+    fn export(&self) -> Vec<u8>;
+
+    /// Takes the content of such a file in place of what is known.
+    ///
+    /// # Errors
+    /// What is wrong with it; nothing is changed then.
+    fn import(&self, content: &[u8]) -> Result<(), MemoryError>;
+
+    /// What is known of each destination, for people.
+    fn standings(&self) -> Vec<Standing>;
+}
+
+/// Largest file of a [`Memory`], bytes.
+pub const MAX_MEMORY_BYTES: usize = 4 << 20;
+
+/// Why the content of a file is no memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MemoryError {
+    /// It is too large.
+    TooLarge {
+        /// Its size, bytes.
+        found: usize,
+    },
+    /// It is of another version, or none at all.
+    Header,
+    /// A line cannot be read.
+    Line {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The checksum does not fit: it was cut off or changed.
+    Checksum,
+}
+
+impl std::fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            MemoryError::TooLarge { found } => {
+                write!(f, "{found} bytes, at most {MAX_MEMORY_BYTES} are allowed")
+            }
+            MemoryError::Header => f.write_str("it does not begin as such a file does"),
+            MemoryError::Line { line, what } => write!(f, "line {line}: {what}"),
+            MemoryError::Checksum => f.write_str("its checksum does not fit: it was cut off or changed"),
+        }
+    }
+}
+
+impl std::error::Error for MemoryError {}

@@ -1,0 +1,169 @@
+//! What is known of all destinations, shared by their flows.
+
+use super::PortfolioConfig;
+use super::meter::Key;
+use super::path::{Condition, Known, Path, Why};
+use super::prefix::Prefix;
+use super::record::Record;
+use ccplane_alg::{ArmEvidence, Choice, Memory, MemoryError, PathSample, Standing};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Destinations that are remembered; those that had no flow for longest make way.
+pub(super) const MAX_PREFIXES: usize = 4096;
+/// The arm that is fair to rivals, where a portfolio has it.
+const FAIR: &str = "cubic";
+/// What beside rivals is expected of arms but the fair one, of 1.
+const SHARED_PRIOR: f64 = 0.8;
+
+/// The paths of one portfolio.
+pub(super) struct Shared {
+    paths: Mutex<Paths>,
+    keys: AtomicU64,
+}
+
+pub(super) struct Paths {
+    arms: Vec<&'static str>,
+    priors: [Vec<f64>; 2],
+    live: BTreeMap<Prefix, Path>,
+    /// Of those without flows, and when each was last used.
+    resting: BTreeMap<Prefix, (u64, Known)>,
+    uses: u64,
+    version: u64,
+}
+
+impl Shared {
+    pub(super) fn new(arms: Vec<(&'static str, f64)>) -> Shared {
+        let shared = |name: &str| if name == FAIR { 1.0 } else { SHARED_PRIOR };
+        let priors = [arms.iter().map(|(_, p)| *p).collect(), arms.iter().map(|(n, _)| shared(n)).collect()];
+        let arms = arms.into_iter().map(|(name, _)| name).collect();
+        let paths =
+            Paths { arms, priors, live: BTreeMap::new(), resting: BTreeMap::new(), uses: 0, version: 0 };
+        Shared { paths: Mutex::new(paths), keys: AtomicU64::new(0) }
+    }
+
+    /// A name for a flow.
+    pub(super) fn key(&self) -> Key {
+        self.keys.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// No code panics while it holds the lock.
+    pub(super) fn paths(&self) -> MutexGuard<'_, Paths> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Paths {
+    fn fresh(&self) -> Option<Known> {
+        let [alone, shared] = &self.priors;
+        let records = [Record::new(alone)?, Record::new(shared)?];
+        Some(Known { records, condition: Condition::Alone, min_rtt_us: 0, lost_s: 0.0, ran_s: 0.0 })
+    }
+
+    fn name(&self, arm: usize) -> &'static str {
+        self.arms.get(arm).copied().unwrap_or_default()
+    }
+
+    /// A flow comes; the name of its arm.
+    pub(super) fn join(&mut self, prefix: Prefix, key: Key, available: &[&'static str]) -> &'static str {
+        let fair = self.arms.iter().position(|arm| *arm == FAIR);
+        let has = |(n, arm): (usize, &&'static str)| available.contains(arm).then_some(n);
+        let can: Vec<usize> = self.arms.iter().enumerate().filter_map(has).collect();
+        if !self.live.contains_key(&prefix) {
+            let known = self.resting.remove(&prefix).map(|(_, known)| known).or_else(|| self.fresh());
+            let Some(known) = known else { return available.first().copied().unwrap_or_default() };
+            self.live.insert(prefix, Path::new(known, fair));
+        }
+        let arm = self.live.get_mut(&prefix).map_or(0, |path| path.join(key, can));
+        self.name(arm)
+    }
+
+    pub(super) fn leave(&mut self, prefix: Prefix, key: Key) {
+        let Some(path) = self.live.get_mut(&prefix) else { return };
+        if !path.leave(key) {
+            return;
+        }
+        let Some(path) = self.live.remove(&prefix) else { return };
+        self.uses += 1;
+        self.version += 1;
+        self.resting.insert(prefix, (self.uses, path.known));
+        while self.resting.len() > MAX_PREFIXES {
+            let oldest = self.resting.iter().min_by_key(|(_, (used, _))| *used).map(|(prefix, _)| *prefix);
+            let Some(oldest) = oldest else { break };
+            self.resting.remove(&oldest);
+        }
+    }
+
+    /// What a flow did between two samples; the name of its arm from now on.
+    pub(super) fn feed(
+        &mut self,
+        prefix: Prefix,
+        key: Key,
+        before: Option<&PathSample>,
+        now: &PathSample,
+        config: &PortfolioConfig,
+    ) -> Option<&'static str> {
+        let path = self.live.get_mut(&prefix)?;
+        path.feed(key, before, now, config);
+        self.version += 1;
+        let arm = path.arm_of(key);
+        self.arms.get(arm).copied()
+    }
+
+    fn evidence(&self, known: &Known) -> Vec<ArmEvidence> {
+        let record = known.record();
+        let best = record.mean(record.best);
+        let of = |(n, arm): (usize, &&'static str)| ArmEvidence {
+            arm,
+            intervals: record.intervals.get(n).copied().unwrap_or(0),
+            worth: (record.mean(n) - best).min(0.0).exp(),
+        };
+        self.arms.iter().enumerate().map(of).collect()
+    }
+
+    pub(super) fn choice(&self, prefix: Prefix) -> Choice {
+        let Some(path) = self.live.get(&prefix) else {
+            return Choice { why: "no flow runs".to_owned(), evidence: Vec::new() };
+        };
+        let percent = |by: f64| format!("{:+.0} %", 100.0 * by.exp_m1());
+        let why = match path.why {
+            Why::Expected => "expected to be the best, before anything is measured".to_owned(),
+            Why::Remembered => "the best on this path before".to_owned(),
+            Why::Tried => "on trial".to_owned(),
+            Why::Compared { with } => format!("compared with {}", self.name(with)),
+            Why::Better { than, by } => format!("worth {} against {}", percent(by), self.name(than)),
+            Why::Stays { than, by } => format!("{} was worth {}", self.name(than), percent(by)),
+            Why::Fair => "fair to others, who fill the queue".to_owned(),
+            Why::AloneAgain => "the others have gone".to_owned(),
+            Why::Changed => "the path has changed".to_owned(),
+        };
+        Choice { why, evidence: self.evidence(&path.known) }
+    }
+}
+
+impl Memory for Shared {
+    fn version(&self) -> u64 {
+        self.paths().version
+    }
+
+    fn export(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn import(&self, _content: &[u8]) -> Result<(), MemoryError> {
+        Err(MemoryError::Header)
+    }
+
+    fn standings(&self) -> Vec<Standing> {
+        let paths = self.paths();
+        let live = paths.live.iter().map(|(prefix, path)| (prefix, &path.known));
+        let resting = paths.resting.iter().map(|(prefix, (_, known))| (prefix, known));
+        let of = |(prefix, known): (&Prefix, &Known)| Standing {
+            prefix: prefix.to_string(),
+            arm: paths.name(known.record().best),
+            evidence: paths.evidence(known),
+        };
+        live.chain(resting).map(of).collect()
+    }
+}

@@ -1,0 +1,101 @@
+//! What an arm achieves on a path: throughput and round trips of all its flows, from their datapaths' samples.
+
+use ccplane_alg::PathSample;
+use std::collections::BTreeMap;
+
+use super::Utility;
+
+/// Names a flow among those of its prefix.
+pub(super) type Key = u64;
+
+/// What one flow did in an interval.
+#[derive(Clone, Copy, Default, Debug)]
+struct Part {
+    took_us: u64,
+    bytes: u64,
+    /// Sum of smoothed round trips by the time that they stood, us^2.
+    rtt_us2: f64,
+    /// Time in which the application had too little to send.
+    limited_us: u64,
+    /// Time in which rivals were told of, and in which the arm told either way.
+    rivals_us: u64,
+    told_us: u64,
+    /// Time without a program's decision.
+    unsteered_us: u64,
+}
+
+/// An interval of a path.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Meter {
+    parts: BTreeMap<Key, Part>,
+}
+
+/// What became of an interval.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Measured {
+    /// Logarithm of the utility.
+    pub worth: f64,
+    pub rtt_us: f64,
+    pub bytes_per_s: f64,
+    /// Whether the arm says that rivals fill the queue; `None` if it does not tell.
+    pub rivals: Option<bool>,
+    /// Whether the native algorithm decided for half of the time.
+    pub fallen: bool,
+}
+
+/// A flow with less of its window in flight than this has too little to send: one part in so many. Windows of paced algorithms are twice
+/// what they need.
+const LIMITED_PART: u64 = 5;
+
+impl Meter {
+    /// Adds what a flow did between two samples.
+    pub(super) fn add(&mut self, key: Key, before: &PathSample, now: &PathSample) {
+        let took_us = now.at_us.saturating_sub(before.at_us);
+        let part = self.parts.entry(key).or_default();
+        part.took_us += took_us;
+        part.bytes += now.bytes_acked.saturating_sub(before.bytes_acked);
+        part.rtt_us2 += f64::from(now.srtt_us) * took_us as f64;
+        let in_flight = u64::from(now.in_flight) * u64::from(now.mss_bytes);
+        part.limited_us += if in_flight * LIMITED_PART < now.cwnd_bytes { took_us } else { 0 };
+        part.unsteered_us += if now.steered { 0 } else { took_us };
+        if let Some(rivals) = now.rivals {
+            part.told_us += took_us;
+            part.rivals_us += if rivals { took_us } else { 0 };
+        }
+    }
+
+    pub(super) fn forget(&mut self, key: Key) {
+        self.parts.remove(&key);
+    }
+
+    /// What all flows achieved together; `None` if nothing was measured, or the applications had too little to send for most of
+    /// the time.
+    pub(super) fn measured(&self, utility: &Utility) -> Option<Measured> {
+        let sum = |of: fn(&Part) -> u64| self.parts.values().map(of).sum::<u64>();
+        let took_us = sum(|p| p.took_us);
+        if took_us == 0 || sum(|p| p.limited_us) * 2 > took_us {
+            return None;
+        }
+        let longest_us = self.parts.values().map(|p| p.took_us).max().unwrap_or(0);
+        // A flow that came or went in between has no share to compare.
+        let whole = self.parts.values().filter(|p| p.took_us * 2 > longest_us);
+        let rates: Vec<f64> = whole.map(|p| p.bytes as f64 * 1e6 / p.took_us.max(1) as f64).collect();
+        let bytes_per_s: f64 = rates.iter().sum();
+        let rtt_us = (self.parts.values().map(|p| p.rtt_us2).sum::<f64>() / took_us as f64).max(1.0);
+        let told_us = sum(|p| p.told_us);
+        Some(Measured {
+            worth: utility.log(bytes_per_s, rtt_us, jain(&rates)),
+            rtt_us,
+            bytes_per_s,
+            rivals: (told_us * 2 > took_us).then(|| sum(|p| p.rivals_us) * 2 > told_us),
+            fallen: sum(|p| p.unsteered_us) * 2 > took_us,
+        })
+    }
+}
+
+/// Jain's index (Jain, Chiu and Hawe, 1984).
+fn jain(rates: &[f64]) -> f64 {
+    let squares: f64 = rates.iter().map(|r| r * r).sum();
+    let sum: f64 = rates.iter().sum();
+    if squares > 0.0 { sum * sum / (squares * rates.len() as f64) } else { 1.0 }
+}

@@ -1,0 +1,349 @@
+//! One path: which arm its flows have, and what is tried next.
+
+use super::PortfolioConfig;
+use super::meter::{Key, Measured, Meter};
+use super::record::Record;
+use ccplane_alg::PathSample;
+use std::collections::BTreeMap;
+
+/// The longest interval, microseconds, and its length in round trips.
+const MAX_INTERVAL_US: u64 = 6_000_000;
+const INTERVAL_RTTS: u64 = 40;
+/// After a hand-over the queue is still the other arm's for so many round trips, and for this long at least and at most, microseconds.
+const SETTLE_RTTS: u64 = 4;
+const SETTLE_US: (u64, u64) = (200_000, 2_000_000);
+/// The same for a flow's own start.
+const START_RTTS: u64 = 15;
+const START_US: (u64, u64) = (1_500_000, 5_000_000);
+/// Beyond this and so many round trips an arm that is worth this much less is left, microseconds and a logarithm.
+const EARLY_US: u64 = 1_000_000;
+const EARLY_RTTS: u64 = 6;
+const EARLY_LOSS: f64 = std::f64::consts::LN_2;
+/// What trials may lose beyond their share of the time, seconds.
+const BURST_S: f64 = 8.0;
+/// A level that is this much another one, as a logarithm, in two intervals in a row is another path.
+const JUMP: f64 = 1.0;
+/// Beside rivals, an arm's share may differ from the fair arm's by this factor; beyond it costs this many times as a logarithm.
+const FAIR_BAND: f64 = 1.25;
+const UNFAIR_COST: f64 = 4.0;
+
+/// Who else is on the path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Condition {
+    /// Nobody who fills the queue.
+    Alone,
+    /// Others fill the queue.
+    Shared,
+}
+
+impl Condition {
+    pub(super) const ALL: [Condition; 2] = [Condition::Alone, Condition::Shared];
+}
+
+/// What is kept of a path.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Known {
+    /// By condition.
+    pub records: [Record; 2],
+    pub condition: Condition,
+    /// Smallest round trip of its flows, microseconds; 0: none yet.
+    pub min_rtt_us: u32,
+    /// What trials have lost, and the time that flows ran, seconds.
+    pub lost_s: f64,
+    pub ran_s: f64,
+}
+
+impl Known {
+    pub(super) fn record(&self) -> &Record {
+        &self.records[self.condition as usize]
+    }
+
+    fn record_mut(&mut self) -> &mut Record {
+        &mut self.records[self.condition as usize]
+    }
+}
+
+/// What is going on.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Phase {
+    /// An interval of the arm in use.
+    Hold,
+    /// One of a candidate.
+    Trial { candidate: usize, before: Measured },
+    /// The arm in use again; then the two are compared.
+    Again { candidate: usize, before: Measured, tried: Measured, trial_us: u64 },
+}
+
+/// A path with live flows.
+#[derive(Debug)]
+pub(super) struct Path {
+    pub known: Known,
+    /// The arm of beside rivals, where there is one.
+    fair: Option<usize>,
+    /// Each flow's arms that its datapath can run.
+    flows: BTreeMap<Key, Vec<usize>>,
+    /// By whose samples time passes: datapaths have clocks of their own.
+    leader: Option<Key>,
+    now_us: u64,
+    began_us: u64,
+    settle_us: u64,
+    rtt_us: u64,
+    phase: Phase,
+    arm: usize,
+    meter: Meter,
+    /// Of the last interval of the arm in use.
+    level: Option<f64>,
+    jumped: bool,
+    fair_bytes_per_s: Option<f64>,
+    pub why: Why,
+}
+
+/// Why a path has its arm.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Why {
+    /// Nothing has been measured yet.
+    Expected,
+    /// It was the best on this path before.
+    Remembered,
+    /// It is tried.
+    Tried,
+    /// It is compared with another one.
+    Compared { with: usize },
+    /// It was worth this much more than the arm before it.
+    Better { than: usize, by: f64 },
+    /// The last candidate was worth this much more, or less if negative.
+    Stays { than: usize, by: f64 },
+    /// It is fair to rivals.
+    Fair,
+    /// The rivals have gone.
+    AloneAgain,
+    /// The path has changed.
+    Changed,
+}
+
+impl Path {
+    pub(super) fn new(known: Known, fair: Option<usize>) -> Path {
+        let arm = known.record().best;
+        let measured = known.record().intervals.iter().sum::<u64>() > 0;
+        Path {
+            known,
+            fair,
+            flows: BTreeMap::new(),
+            leader: None,
+            now_us: 0,
+            began_us: 0,
+            settle_us: START_US.0,
+            rtt_us: 0,
+            phase: Phase::Hold,
+            arm,
+            meter: Meter::default(),
+            level: None,
+            jumped: false,
+            fair_bytes_per_s: None,
+            why: if measured { Why::Remembered } else { Why::Expected },
+        }
+    }
+
+    /// A flow comes; its arm.
+    pub(super) fn join(&mut self, key: Key, available: Vec<usize>) -> usize {
+        self.flows.insert(key, available);
+        self.leader.get_or_insert(key);
+        self.arm_of(key)
+    }
+
+    /// A flow goes; whether it was the last one.
+    pub(super) fn leave(&mut self, key: Key) -> bool {
+        self.flows.remove(&key);
+        self.meter.forget(key);
+        if self.leader == Some(key) {
+            self.leader = self.flows.keys().next().copied();
+        }
+        self.flows.is_empty()
+    }
+
+    /// The path's arm, or the best one that the flow's datapath can run.
+    pub(super) fn arm_of(&self, key: Key) -> usize {
+        let Some(available) = self.flows.get(&key) else { return self.arm };
+        if available.contains(&self.arm) {
+            return self.arm;
+        }
+        let record = self.known.record();
+        let best = available.iter().copied().max_by(|a, b| record.mean(*a).total_cmp(&record.mean(*b)));
+        best.unwrap_or(self.arm)
+    }
+
+    /// What a flow did between two samples.
+    pub(super) fn feed(
+        &mut self,
+        key: Key,
+        before: Option<&PathSample>,
+        now: &PathSample,
+        config: &PortfolioConfig,
+    ) {
+        let took_us = before.map_or(0, |before| now.at_us.saturating_sub(before.at_us));
+        let since_us = self.now_us.saturating_sub(self.began_us);
+        if let Some(before) = before.filter(|_| since_us >= self.settle_us && self.arm_of(key) == self.arm) {
+            self.meter.add(key, before, now);
+        }
+        if self.leader != Some(key) {
+            return;
+        }
+        if self.rtt_us == 0 {
+            self.rtt_us = now.srtt_us.into();
+            self.settle_us = (START_RTTS * self.rtt_us).clamp(START_US.0, START_US.1);
+            self.meet(now.min_rtt_us);
+        }
+        self.now_us += took_us;
+        self.known.ran_s += took_us as f64 / 1e6;
+        self.rtt_us = now.srtt_us.into();
+        self.known.min_rtt_us = now.min_rtt_us;
+        self.step(config);
+    }
+
+    /// The first round trip of a flow: is it the path that was known?
+    fn meet(&mut self, min_rtt_us: u32) {
+        let (known, found) = (f64::from(self.known.min_rtt_us), f64::from(min_rtt_us.max(1)));
+        if known > 0.0 && (found / known).ln().abs() > JUMP / 4.0 {
+            self.changed();
+        }
+    }
+
+    fn changed(&mut self) {
+        self.known.records.iter_mut().for_each(Record::doubt);
+        self.known.lost_s = self.known.lost_s.min(BURST_S / 4.0);
+        self.known.ran_s = 0.0;
+        self.level = None;
+        self.jumped = false;
+        self.fair_bytes_per_s = None;
+        self.why = Why::Changed;
+    }
+
+    fn step(&mut self, config: &PortfolioConfig) {
+        let since_us = self.now_us.saturating_sub(self.began_us);
+        let measured_us = since_us.saturating_sub(self.settle_us);
+        let interval_us =
+            (INTERVAL_RTTS * self.rtt_us).clamp(config.interval_us, MAX_INTERVAL_US.max(config.interval_us));
+        if let Phase::Trial { candidate, before } = self.phase
+            && since_us >= EARLY_US.max(EARLY_RTTS * self.rtt_us)
+            && measured_us > 0
+            && measured_us < interval_us
+            && let Some(so_far) = self.meter.measured(&config.utility)
+            && (so_far.fallen || self.worth(&so_far) < self.worth(&before) - EARLY_LOSS)
+        {
+            return self.tried(candidate, before, so_far, since_us);
+        }
+        if measured_us < interval_us {
+            return;
+        }
+        let Some(measured) = self.meter.measured(&config.utility) else {
+            // The application has little to send: nothing can be compared, and nothing is tried.
+            let best = self.known.record().best;
+            return self.enter(Phase::Hold, best);
+        };
+        match self.phase {
+            Phase::Hold => self.held(measured, config),
+            Phase::Trial { candidate, before } => self.tried(candidate, before, measured, since_us),
+            Phase::Again { candidate, before, tried, trial_us } => {
+                let by = self.worth(&tried) - (self.worth(&before) + self.worth(&measured)) / 2.0;
+                self.known.lost_s += (1.0 - by.min(0.0).exp()) * trial_us as f64 / 1e6;
+                let best = self.known.record().best;
+                if self.known.record_mut().compared(candidate, by) {
+                    self.level = Some(tried.worth);
+                    self.why = Why::Better { than: best, by };
+                    self.enter(Phase::Hold, candidate);
+                } else {
+                    self.why = Why::Stays { than: candidate, by };
+                    self.held(measured, config);
+                }
+            }
+        }
+    }
+
+    /// An interval of the arm in use has ended.
+    fn held(&mut self, measured: Measured, config: &PortfolioConfig) {
+        if self.fair == Some(self.arm) {
+            self.fair_bytes_per_s = Some(measured.bytes_per_s);
+        }
+        if self.heard_of_rivals(&measured) {
+            return;
+        }
+        if let Some(level) = self.level
+            && (measured.worth - level).abs() > JUMP
+        {
+            if self.jumped {
+                self.changed();
+            } else {
+                self.jumped = true;
+                let best = self.known.record().best;
+                return self.enter(Phase::Hold, best);
+            }
+        }
+        self.jumped = false;
+        self.level = Some(measured.worth);
+        self.known.record_mut().held();
+        let best = self.known.record().best;
+        let may = self.known.lost_s <= BURST_S + self.known.ran_s * config.cost_ppm as f64 / 1e6;
+        let all: Vec<usize> = self.available();
+        match self.known.record().candidate(&all).filter(|_| may) {
+            Some(candidate) => {
+                self.why = Why::Tried;
+                self.enter(Phase::Trial { candidate, before: measured }, candidate);
+            }
+            None => self.enter(Phase::Hold, best),
+        }
+    }
+
+    fn tried(&mut self, candidate: usize, before: Measured, tried: Measured, trial_us: u64) {
+        if self.heard_of_rivals(&tried) {
+            return;
+        }
+        let best = self.known.record().best;
+        self.why = Why::Compared { with: candidate };
+        self.enter(Phase::Again { candidate, before, tried, trial_us }, best);
+    }
+
+    /// Whether rivals have come or gone, and the arm with them. Flows of the path's own take each other for rivals: only one alone is
+    /// believed.
+    fn heard_of_rivals(&mut self, measured: &Measured) -> bool {
+        let (Some(rivals), Some(_), 1) = (measured.rivals, self.fair, self.flows.len()) else { return false };
+        let condition = if rivals { Condition::Shared } else { Condition::Alone };
+        if condition == self.known.condition {
+            return false;
+        }
+        self.known.condition = condition;
+        self.level = None;
+        self.why = if rivals { Why::Fair } else { Why::AloneAgain };
+        let best = self.known.record().best;
+        self.enter(Phase::Hold, best);
+        true
+    }
+
+    /// The worth of an interval in the path's condition.
+    fn worth(&self, measured: &Measured) -> f64 {
+        match (self.known.condition, self.fair_bytes_per_s) {
+            (Condition::Shared, Some(fair)) => {
+                let off = (measured.bytes_per_s.max(1.0) / fair.max(1.0)).ln().abs();
+                measured.worth - UNFAIR_COST * (off - FAIR_BAND.ln()).max(0.0)
+            }
+            _ => measured.worth,
+        }
+    }
+
+    /// Arms that every flow's datapath can run.
+    fn available(&self) -> Vec<usize> {
+        let count = self.known.record().intervals.len();
+        (0..count).filter(|arm| self.flows.values().all(|of| of.contains(arm))).collect()
+    }
+
+    fn enter(&mut self, phase: Phase, arm: usize) {
+        if arm != self.arm {
+            self.settle_us = (SETTLE_RTTS * self.rtt_us).clamp(SETTLE_US.0, SETTLE_US.1);
+        } else {
+            self.settle_us = 0;
+        }
+        self.arm = arm;
+        self.phase = phase;
+        self.began_us = self.now_us;
+        self.meter = Meter::default();
+    }
+}

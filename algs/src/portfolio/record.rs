@@ -1,0 +1,119 @@
+//! What is known of the arms in one condition of a path: their worths relative to the best one's.
+
+use ccplane_bandit::{Estimate, Forgetting, Ucb, UcbConfig};
+
+/// Worths are logarithms relative to the best arm's, from -SPAN to SPAN; a reward of the bandit is where they lie between.
+const SPAN: f64 = 5.0;
+/// What a prior weighs against one interval.
+const PRIOR_WEIGHT: f64 = 0.3;
+/// What older intervals keep of their weight at each new one.
+const DISCOUNT: f64 = 0.97;
+/// The padding of an arm that only its prior speaks for, as a worth, with some ten intervals measured in all: about 0.5.
+const SPREAD: f64 = 0.09 / SPAN;
+const EXPLORATION: f64 = 0.6;
+/// By how much an arm must be better to be adopted, as a worth.
+const MARGIN: f64 = 0.02;
+/// What a change of the path leaves of the weights.
+const AFTER_CHANGE: f64 = 0.25;
+
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Record {
+    bandit: Ucb,
+    pub intervals: Vec<u64>,
+    /// The arm in use.
+    pub best: usize,
+}
+
+fn reward(worth: f64) -> f64 {
+    ((worth + SPAN) / (2.0 * SPAN)).clamp(0.0, 1.0)
+}
+
+fn worth(reward: f64) -> f64 {
+    reward * 2.0 * SPAN - SPAN
+}
+
+fn bandit(estimates: &[Estimate]) -> Option<Ucb> {
+    let config =
+        UcbConfig { forgetting: Forgetting::Discount(DISCOUNT), exploration: EXPLORATION, spread: SPREAD };
+    Ucb::new(estimates.len(), config).ok()?.with_estimates(estimates).ok()
+}
+
+impl Record {
+    /// Of arms of which so much is expected, 0 to 1; `None` where there are none, or too many.
+    pub fn new(priors: &[f64]) -> Option<Record> {
+        let largest = priors.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+        let of = |prior: &f64| Estimate {
+            weight: PRIOR_WEIGHT,
+            sum: reward((prior.max(f64::MIN_POSITIVE) / largest).ln()) * PRIOR_WEIGHT,
+        };
+        let estimates: Vec<Estimate> = priors.iter().map(of).collect();
+        let best = priors.iter().position(|p| *p == largest).unwrap_or(0);
+        Some(Record { bandit: bandit(&estimates)?, intervals: vec![0; priors.len()], best })
+    }
+
+    /// As it was kept; `None` if it cannot be.
+    pub fn restore(estimates: &[Estimate], intervals: Vec<u64>, best: usize) -> Option<Record> {
+        let fits = intervals.len() == estimates.len() && best < estimates.len();
+        fits.then(|| bandit(estimates)).flatten().map(|bandit| Record { bandit, intervals, best })
+    }
+
+    pub fn estimates(&self) -> &[Estimate] {
+        self.bandit.estimates()
+    }
+
+    /// Its worth relative to the best arm's.
+    pub fn mean(&self, arm: usize) -> f64 {
+        let mean = self.estimates().get(arm).and_then(Estimate::mean);
+        mean.map_or(-SPAN, worth)
+    }
+
+    /// The arm to try next: that of the largest bound, if it may be better than the one in use.
+    pub fn candidate(&self, available: &[usize]) -> Option<usize> {
+        let of = |arm: &usize| Some((*arm, worth(self.bandit.bound(*arm)?)));
+        let others = available.iter().filter(|arm| **arm != self.best).filter_map(of);
+        let (arm, bound) = others.reduce(|best, other| if other.1 > best.1 { other } else { best })?;
+        (bound > self.mean(self.best) + MARGIN).then_some(arm)
+    }
+
+    /// Takes in that an arm was worth this much more than the best one; whether it becomes the best one.
+    pub fn compared(&mut self, arm: usize, difference: f64) -> bool {
+        let best = self.mean(self.best);
+        self.observe(arm, best + difference);
+        if arm != self.best && self.mean(arm) > best + MARGIN {
+            self.best = arm;
+            self.centre();
+            return true;
+        }
+        false
+    }
+
+    /// Counts an interval of the best arm, which keeps its worth.
+    pub fn held(&mut self) {
+        self.observe(self.best, self.mean(self.best));
+    }
+
+    fn observe(&mut self, arm: usize, worth: f64) {
+        // The arm exists and the reward is within its range.
+        let _ = self.bandit.observe(arm, reward(worth));
+        if let Some(count) = self.intervals.get_mut(arm) {
+            *count += 1;
+        }
+    }
+
+    /// Counts worths from the best arm's, so that they do not wander off.
+    fn centre(&mut self) {
+        let best = self.mean(self.best);
+        let moved = |e: &Estimate| {
+            e.mean().map_or(*e, |mean| Estimate { sum: reward(worth(mean) - best) * e.weight, ..*e })
+        };
+        let estimates: Vec<Estimate> = self.estimates().iter().map(moved).collect();
+        self.bandit = bandit(&estimates).unwrap_or_else(|| self.bandit.clone());
+    }
+
+    /// The path is another one: what was measured counts for less.
+    pub fn doubt(&mut self) {
+        let lighter = |e: &Estimate| Estimate { weight: e.weight * AFTER_CHANGE, sum: e.sum * AFTER_CHANGE };
+        let estimates: Vec<Estimate> = self.estimates().iter().map(lighter).collect();
+        self.bandit = bandit(&estimates).unwrap_or_else(|| self.bandit.clone());
+    }
+}

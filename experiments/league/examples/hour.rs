@@ -1,0 +1,53 @@
+//! Plays hours of changing links with the portfolio and with each of its arms:
+//! `hour [training|validation] [HOURS] [SEGMENTS] [SECONDS]`.
+
+use ccplane_alg::Algorithm;
+use ccplane_algs::Portfolio;
+use ccplane_league::{Hour, HourConfig, Set, Traces};
+use std::sync::Arc;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |n: usize, default: u64| args.get(n).map_or(Ok(default), |text| text.parse());
+    let set = match args.first().map_or("training", String::as_str) {
+        "training" => Set::Training,
+        "validation" => Set::Validation,
+        other => return Err(format!("there are training and validation, not {other}").into()),
+    };
+    let (hours, segments, seconds) = (number(1, 1)?, number(2, 12)?, number(3, 300)?);
+    let cores = std::thread::available_parallelism()?.get();
+    let (mut whole, mut below) = (Vec::new(), 0);
+    for hour in 0..u32::try_from(hours)? {
+        let segments = u32::try_from(segments)?;
+        let config = HourConfig { segments, segment_ms: seconds * 1000, ..HourConfig::new(set, hour) };
+        // Each hour is another destination.
+        let portfolio: Arc<dyn Algorithm> = Arc::new(Portfolio::default());
+        let played = Hour::play(&config, &portfolio, &Traces::default(), cores)?;
+        println!("hour {hour}");
+        for segment in &played.segments {
+            let arms: Vec<String> =
+                segment.arms.iter().map(|c| format!("{} {:.2}", c.algorithm, segment.reward(c))).collect();
+            println!(
+                "  {:<28} {:.2} of the best, {:.2} of cubic; {}",
+                segment.tested.link,
+                segment.of_best(),
+                segment.of_cubic().unwrap_or(f64::NAN),
+                arms.join(", ")
+            );
+            below += usize::from(segment.of_cubic().is_some_and(|of| of < 0.9));
+        }
+        let (of_single, single) = played.of_best_single();
+        println!("  {of_single:.3} of the best single arm, {single}");
+        whole.extend(played.segments);
+    }
+    let count = whole.len().max(1) as f64;
+    let mean: f64 = whole.iter().map(|s| s.of_best()).sum::<f64>() / count;
+    let good = whole.iter().filter(|s| s.of_best() >= 0.9).count() as f64;
+    let all = Hour { segments: whole };
+    let (of_single, single) = all.of_best_single();
+    println!(
+        "{of_single:.3} of the best single arm ({single}) over all; {mean:.3} of each segment's best arm on average, at least 0.9 in {:.0} % of segments; {below} below 0.9 of cubic",
+        100.0 * good / count
+    );
+    Ok(())
+}

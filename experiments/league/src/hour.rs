@@ -1,0 +1,160 @@
+//! Hours of changing links: what an algorithm that chooses loses against its arms, which do not.
+//!
+//! An hour is a row of segments, each a drawn link that flows to one and the same destination cross, from their start to their end. The
+//! algorithm under test keeps what it knows from segment to segment; each of the others begins anew, which costs it nothing.
+
+use std::sync::Arc;
+use std::thread;
+
+use ccplane_alg::Algorithm;
+use ccplane_runner::plan::Overrides;
+use rand_chacha::ChaCha8Rng;
+use rand_core::{RngCore, SeedableRng};
+
+use crate::cell::Cell;
+use crate::error::LeagueError;
+use crate::family::Family;
+use crate::link::{Link, Set};
+use crate::play::Fixture;
+use crate::traces::Traces;
+
+/// The arm that nobody may be worse off than.
+const SAFE: &str = "cubic";
+
+/// What an hour is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HourConfig {
+    /// Whose links.
+    pub set: Set,
+    /// Families that they are drawn from.
+    pub families: Vec<Family>,
+    /// How many segments.
+    pub segments: u32,
+    /// Length of each, milliseconds.
+    pub segment_ms: u64,
+    /// Which hour, from 0: hours share no link.
+    pub number: u32,
+}
+
+impl HourConfig {
+    /// Twelve segments of five minutes, of all families but those that need recordings.
+    #[must_use]
+    pub fn new(set: Set, number: u32) -> HourConfig {
+        let families = Family::ALL.iter().copied().filter(|f| *f != Family::Recorded).collect();
+        HourConfig { set, families, segments: 12, segment_ms: 300_000, number }
+    }
+
+    /// Its links.
+    ///
+    /// # Errors
+    /// A number is too large.
+    pub fn links(&self) -> Result<Vec<Link>, LeagueError> {
+        let mut random = ChaCha8Rng::seed_from_u64(self.set.seed());
+        random.set_stream(self.number.into());
+        let of = |segment: u32| {
+            let family = self.families[random.next_u32() as usize % self.families.len().max(1)];
+            // Beyond those that a league plays.
+            Link::new(family, self.set, 1000 + self.number * self.segments + segment)
+        };
+        (0..self.segments).map(of).collect()
+    }
+}
+
+/// A segment: what the tested algorithm and each arm achieved.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Segment {
+    /// The tested algorithm's.
+    pub tested: Cell,
+    /// The arms', in their order.
+    pub arms: Vec<Cell>,
+}
+
+impl Segment {
+    fn best(&self) -> f64 {
+        self.arms.iter().map(Cell::score).fold(f64::MIN_POSITIVE, f64::max)
+    }
+
+    /// A score over that of the segment's best arm.
+    #[must_use]
+    pub fn reward(&self, of: &Cell) -> f64 {
+        of.score() / self.best()
+    }
+
+    /// The tested algorithm's score over the best arm's.
+    #[must_use]
+    pub fn of_best(&self) -> f64 {
+        self.reward(&self.tested)
+    }
+
+    /// The tested algorithm's score over CUBIC's; `None` where it is no arm.
+    #[must_use]
+    pub fn of_cubic(&self) -> Option<f64> {
+        let cubic = self.arms.iter().find(|cell| cell.algorithm == SAFE)?;
+        Some(self.tested.score() / cubic.score().max(f64::MIN_POSITIVE))
+    }
+
+    /// The best arm's name.
+    #[must_use]
+    pub fn best_arm(&self) -> &str {
+        let best = self.arms.iter().max_by(|a, b| a.score().total_cmp(&b.score()));
+        best.map_or("", |cell| &cell.algorithm)
+    }
+}
+
+/// An hour that was played.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Hour {
+    /// Its segments in order.
+    pub segments: Vec<Segment>,
+}
+
+impl Hour {
+    /// Plays it: the tested algorithm's segments one after the other, the arms' on so many cores.
+    ///
+    /// # Errors
+    /// A link cannot be played.
+    pub fn play(
+        config: &HourConfig,
+        tested: &Arc<dyn Algorithm>,
+        traces: &Traces,
+        cores: usize,
+    ) -> Result<Hour, LeagueError> {
+        let links = config.links()?;
+        let overrides = Overrides { duration_ms: Some(config.segment_ms), ..Overrides::default() };
+        let mut known = ccplane_algs::all();
+        known.retain(|a| a.name() != tested.name());
+        known.push(Arc::clone(tested));
+        let names: Vec<String> = tested.arms().iter().map(|arm| arm.name().to_owned()).collect();
+        let fixture = |link: Link, name: &str| Fixture { link, algorithm: name.to_owned() };
+        let play = |fixture: &Fixture| fixture.play_with(&known, traces, overrides);
+        let fixtures: Vec<Fixture> =
+            links.iter().flat_map(|link| names.iter().map(|name| fixture(*link, name))).collect();
+        let (alone, arms) = thread::scope(|scope| {
+            let in_turn = scope.spawn(|| -> Result<Vec<Cell>, LeagueError> {
+                links.iter().map(|link| play(&fixture(*link, tested.name()))).collect()
+            });
+            let arms = crate::play::on_cores(&fixtures, cores.saturating_sub(1).max(1), &play);
+            (in_turn.join(), arms)
+        });
+        let alone = match alone {
+            Ok(cells) => cells?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        let arms = arms?;
+        let parts = arms.chunks(names.len().max(1)).map(<[Cell]>::to_vec);
+        let segments = alone.into_iter().zip(parts).map(|(tested, arms)| Segment { tested, arms }).collect();
+        Ok(Hour { segments })
+    }
+
+    /// The tested algorithm's rewards, summed, over those of the best single arm in hindsight; that arm's name.
+    #[must_use]
+    pub fn of_best_single(&self) -> (f64, String) {
+        let own: f64 = self.segments.iter().map(Segment::of_best).sum();
+        let names = self.segments.first().map_or(&[][..], |s| &s.arms).iter().enumerate();
+        let sum =
+            |n: usize| self.segments.iter().filter_map(|s| s.arms.get(n).map(|c| s.reward(c))).sum::<f64>();
+        let sums = names.map(|(n, cell)| (sum(n), cell.algorithm.clone()));
+        let best = sums.reduce(|best, other| if other.0 > best.0 { other } else { best });
+        best.map_or((0.0, String::new()), |(sum, name)| (own / sum.max(f64::MIN_POSITIVE), name))
+    }
+}
