@@ -72,11 +72,14 @@ impl Chooser for PathChooser {
         Some(Switch { arm, from: self.handover(sample) })
     }
 
-    fn on_close(&mut self) {
-        self.shared.paths().leave(self.prefix, self.key);
-    }
-
     fn choice(&self) -> Choice {
         self.shared.paths().choice(self.prefix)
+    }
+}
+
+/// However it ends.
+impl Drop for PathChooser {
+    fn drop(&mut self) {
+        self.shared.paths().leave(self.prefix, self.key);
     }
 }

@@ -2,21 +2,17 @@
 
 use super::PortfolioConfig;
 use super::meter::Key;
-use super::path::{Condition, Known, Path, Why};
+use super::path::{Expected, Known, Path, Why};
 use super::prefix::Prefix;
-use super::record::Record;
 use ccplane_alg::{ArmEvidence, Choice, Memory, MemoryError, PathSample, Standing};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Destinations that are remembered; those that had no flow for longest make way.
 pub(super) const MAX_PREFIXES: usize = 4096;
 /// The arm that is fair to rivals, where a portfolio has it.
 const FAIR: &str = "cubic";
-/// What beside rivals is expected of arms but the fair one, of 1.
-const SHARED_PRIOR: f64 = 0.8;
-
 /// The paths of one portfolio.
 pub(super) struct Shared {
     paths: Mutex<Paths>,
@@ -25,7 +21,7 @@ pub(super) struct Shared {
 
 pub(super) struct Paths {
     arms: Vec<&'static str>,
-    priors: [Vec<f64>; 2],
+    expected: Arc<Expected>,
     live: BTreeMap<Prefix, Path>,
     /// Of those without flows, and when each was last used.
     resting: BTreeMap<Prefix, (u64, Known)>,
@@ -35,11 +31,11 @@ pub(super) struct Paths {
 
 impl Shared {
     pub(super) fn new(arms: Vec<(&'static str, f64)>) -> Shared {
-        let shared = |name: &str| if name == FAIR { 1.0 } else { SHARED_PRIOR };
-        let priors = [arms.iter().map(|(_, p)| *p).collect(), arms.iter().map(|(n, _)| shared(n)).collect()];
-        let arms = arms.into_iter().map(|(name, _)| name).collect();
+        let fair = arms.iter().position(|(name, _)| *name == FAIR);
+        let (arms, priors) = arms.into_iter().unzip();
+        let expected = Arc::new(Expected { priors, fair });
         let paths =
-            Paths { arms, priors, live: BTreeMap::new(), resting: BTreeMap::new(), uses: 0, version: 0 };
+            Paths { arms, expected, live: BTreeMap::new(), resting: BTreeMap::new(), uses: 0, version: 0 };
         Shared { paths: Mutex::new(paths), keys: AtomicU64::new(0) }
     }
 
@@ -55,25 +51,19 @@ impl Shared {
 }
 
 impl Paths {
-    fn fresh(&self) -> Option<Known> {
-        let [alone, shared] = &self.priors;
-        let records = [Record::new(alone)?, Record::new(shared)?];
-        Some(Known { records, condition: Condition::Alone, min_rtt_us: 0, lost_s: 0.0, ran_s: 0.0 })
-    }
-
     fn name(&self, arm: usize) -> &'static str {
         self.arms.get(arm).copied().unwrap_or_default()
     }
 
     /// A flow comes; the name of its arm.
     pub(super) fn join(&mut self, prefix: Prefix, key: Key, available: &[&'static str]) -> &'static str {
-        let fair = self.arms.iter().position(|arm| *arm == FAIR);
         let has = |(n, arm): (usize, &&'static str)| available.contains(arm).then_some(n);
         let can: Vec<usize> = self.arms.iter().enumerate().filter_map(has).collect();
         if !self.live.contains_key(&prefix) {
-            let known = self.resting.remove(&prefix).map(|(_, known)| known).or_else(|| self.fresh());
+            let known =
+                self.resting.remove(&prefix).map(|(_, known)| known).or_else(|| self.expected.known());
             let Some(known) = known else { return available.first().copied().unwrap_or_default() };
-            self.live.insert(prefix, Path::new(known, fair));
+            self.live.insert(prefix, Path::new(known, Arc::clone(&self.expected)));
         }
         let arm = self.live.get_mut(&prefix).map_or(0, |path| path.join(key, can));
         self.name(arm)
@@ -113,11 +103,12 @@ impl Paths {
 
     fn evidence(&self, known: &Known) -> Vec<ArmEvidence> {
         let record = known.record();
-        let best = record.mean(record.best);
+        let best = record.mean(record.best).unwrap_or(0.0);
+        let expected = |arm: usize| self.expected.priors.get(arm).copied().unwrap_or(0.0);
         let of = |(n, arm): (usize, &&'static str)| ArmEvidence {
             arm,
             intervals: record.intervals.get(n).copied().unwrap_or(0),
-            worth: (record.mean(n) - best).min(0.0).exp(),
+            worth: record.mean(n).map_or_else(|| expected(n), |mean| (mean - best).min(0.0).exp()),
         };
         self.arms.iter().enumerate().map(of).collect()
     }

@@ -5,6 +5,7 @@ use super::meter::{Key, Measured, Meter};
 use super::record::Record;
 use ccplane_alg::PathSample;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The longest interval, microseconds, and its length in round trips.
 const MAX_INTERVAL_US: u64 = 6_000_000;
@@ -22,7 +23,12 @@ const EARLY_LOSS: f64 = std::f64::consts::LN_2;
 /// What trials may lose beyond their share of the time, seconds.
 const BURST_S: f64 = 8.0;
 /// A level that is this much another one, as a logarithm, in two intervals in a row is another path.
-const JUMP: f64 = 1.0;
+const JUMP: f64 = 1.5;
+/// A flow whose first smallest round trip is this much another one, as a logarithm, crosses another path.
+const OTHER_PATH: f64 = 0.25;
+/// Trials of an arm that was measured before are longer: by this factor each time, this often.
+const LONGER: u64 = 2;
+const MAX_LONGER: u32 = 2;
 /// Beside rivals, an arm's share may differ from the fair arm's by this factor; beyond it costs this many times as a logarithm.
 const FAIR_BAND: f64 = 1.25;
 const UNFAIR_COST: f64 = 4.0;
@@ -63,6 +69,26 @@ impl Known {
     }
 }
 
+/// What is expected of arms before anything is measured.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Expected {
+    /// Of each, 0 to 1.
+    pub priors: Vec<f64>,
+    /// The arm that is fair to rivals, where there is one.
+    pub fair: Option<usize>,
+}
+
+impl Expected {
+    /// Nothing is known; `None` where there are no arms, or too many.
+    pub(super) fn known(&self) -> Option<Known> {
+        let largest = self.priors.iter().copied().fold(0.0, f64::max);
+        let first = self.priors.iter().position(|p| *p == largest).unwrap_or(0);
+        let of = |best| Record::new(self.priors.len(), best);
+        let records = [of(first)?, of(self.fair.unwrap_or(first))?];
+        Some(Known { records, condition: Condition::Alone, min_rtt_us: 0, lost_s: 0.0, ran_s: 0.0 })
+    }
+}
+
 /// What is going on.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Phase {
@@ -78,8 +104,8 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Path {
     pub known: Known,
-    /// The arm of beside rivals, where there is one.
-    fair: Option<usize>,
+    /// What is expected.
+    expected: Arc<Expected>,
     /// Each flow's arms that its datapath can run.
     flows: BTreeMap<Key, Vec<usize>>,
     /// By whose samples time passes: datapaths have clocks of their own.
@@ -122,12 +148,12 @@ pub(super) enum Why {
 }
 
 impl Path {
-    pub(super) fn new(known: Known, fair: Option<usize>) -> Path {
+    pub(super) fn new(known: Known, expected: Arc<Expected>) -> Path {
         let arm = known.record().best;
         let measured = known.record().intervals.iter().sum::<u64>() > 0;
         Path {
             known,
-            fair,
+            expected,
             flows: BTreeMap::new(),
             leader: None,
             now_us: 0,
@@ -168,7 +194,8 @@ impl Path {
             return self.arm;
         }
         let record = self.known.record();
-        let best = available.iter().copied().max_by(|a, b| record.mean(*a).total_cmp(&record.mean(*b)));
+        let mean = |arm: &usize| record.mean(*arm).unwrap_or(f64::NEG_INFINITY);
+        let best = available.iter().copied().reduce(|a, b| if mean(&b) > mean(&a) { b } else { a });
         best.unwrap_or(self.arm)
     }
 
@@ -203,14 +230,20 @@ impl Path {
     /// The first round trip of a flow: is it the path that was known?
     fn meet(&mut self, min_rtt_us: u32) {
         let (known, found) = (f64::from(self.known.min_rtt_us), f64::from(min_rtt_us.max(1)));
-        if known > 0.0 && (found / known).ln().abs() > JUMP / 4.0 {
-            self.changed();
+        if known > 0.0
+            && (found / known).ln().abs() > OTHER_PATH
+            && let Some(fresh) = self.expected.known()
+        {
+            self.known = fresh;
+            self.why = Why::Changed;
+            let best = self.known.record().best;
+            self.enter(Phase::Hold, best);
         }
     }
 
     fn changed(&mut self) {
         self.known.records.iter_mut().for_each(Record::doubt);
-        self.known.lost_s = self.known.lost_s.min(BURST_S / 4.0);
+        self.known.lost_s = self.known.lost_s.min(BURST_S / 2.0);
         self.known.ran_s = 0.0;
         self.level = None;
         self.jumped = false;
@@ -259,9 +292,19 @@ impl Path {
         }
     }
 
+    fn interval_us(&self, config: &PortfolioConfig) -> u64 {
+        let longest_us = MAX_INTERVAL_US.max(config.interval_us);
+        let shortest_us = (INTERVAL_RTTS * self.rtt_us).clamp(config.interval_us, longest_us);
+        let (Phase::Trial { candidate, .. } | Phase::Again { candidate, .. }) = self.phase else {
+            return shortest_us;
+        };
+        let times = (self.known.record().weight(candidate).round() as u32).min(MAX_LONGER);
+        shortest_us * LONGER.pow(times)
+    }
+
     /// An interval of the arm in use has ended.
     fn held(&mut self, measured: Measured, config: &PortfolioConfig) {
-        if self.fair == Some(self.arm) {
+        if self.expected.fair == Some(self.arm) {
             self.fair_bytes_per_s = Some(measured.bytes_per_s);
         }
         if self.heard_of_rivals(&measured) {
@@ -284,7 +327,7 @@ impl Path {
         let best = self.known.record().best;
         let may = self.known.lost_s <= BURST_S + self.known.ran_s * config.cost_ppm as f64 / 1e6;
         let all: Vec<usize> = self.available();
-        match self.known.record().candidate(&all).filter(|_| may) {
+        match self.known.record().candidate(&all, &self.expected.priors).filter(|_| may) {
             Some(candidate) => {
                 self.why = Why::Tried;
                 self.enter(Phase::Trial { candidate, before: measured }, candidate);
@@ -305,7 +348,9 @@ impl Path {
     /// Whether rivals have come or gone, and the arm with them. Flows of the path's own take each other for rivals: only one alone is
     /// believed.
     fn heard_of_rivals(&mut self, measured: &Measured) -> bool {
-        let (Some(rivals), Some(_), 1) = (measured.rivals, self.fair, self.flows.len()) else { return false };
+        let (Some(rivals), Some(_), 1) = (measured.rivals, self.expected.fair, self.flows.len()) else {
+            return false;
+        };
         let condition = if rivals { Condition::Shared } else { Condition::Alone };
         if condition == self.known.condition {
             return false;
@@ -336,6 +381,28 @@ impl Path {
     }
 
     fn enter(&mut self, phase: Phase, arm: usize) {
+        if std::env::var_os("PF_DEBUG").is_some() {
+            let r = self.known.record();
+            let means: Vec<String> = (0..r.intervals.len())
+                .map(|a| format!("{:.2}/{:.1}", r.mean(a).unwrap_or(-9.0), r.estimates()[a].weight))
+                .collect();
+            eprintln!(
+                "{:8.2} {:?} arm {} -> {} {:?} {:?} lost {:.1} level {:?} {:?}",
+                self.now_us as f64 / 1e6,
+                self.why,
+                self.arm,
+                arm,
+                match phase {
+                    Phase::Hold => "hold",
+                    Phase::Trial { .. } => "trial",
+                    Phase::Again { .. } => "again",
+                },
+                self.known.condition,
+                self.known.lost_s,
+                self.level,
+                means
+            );
+        }
         if arm != self.arm {
             self.settle_us = (SETTLE_RTTS * self.rtt_us).clamp(SETTLE_US.0, SETTLE_US.1);
         } else {

@@ -4,12 +4,10 @@ use ccplane_bandit::{Estimate, Forgetting, Ucb, UcbConfig};
 
 /// Worths are logarithms relative to the best arm's, from -SPAN to SPAN; a reward of the bandit is where they lie between.
 const SPAN: f64 = 5.0;
-/// What a prior weighs against one interval.
-const PRIOR_WEIGHT: f64 = 0.3;
 /// What older intervals keep of their weight at each new one.
 const DISCOUNT: f64 = 0.97;
-/// The padding of an arm that only its prior speaks for, as a worth, with some ten intervals measured in all: about 0.5.
-const SPREAD: f64 = 0.09 / SPAN;
+/// How far the worths of an arm's intervals vary, as a reward: the padding of an arm that was measured once in ten intervals is 0.15.
+const SPREAD: f64 = 0.065 / (2.0 * SPAN);
 const EXPLORATION: f64 = 0.6;
 /// By how much an arm must be better to be adopted, as a worth.
 const MARGIN: f64 = 0.02;
@@ -39,16 +37,9 @@ fn bandit(estimates: &[Estimate]) -> Option<Ucb> {
 }
 
 impl Record {
-    /// Of arms of which so much is expected, 0 to 1; `None` where there are none, or too many.
-    pub fn new(priors: &[f64]) -> Option<Record> {
-        let largest = priors.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-        let of = |prior: &f64| Estimate {
-            weight: PRIOR_WEIGHT,
-            sum: reward((prior.max(f64::MIN_POSITIVE) / largest).ln()) * PRIOR_WEIGHT,
-        };
-        let estimates: Vec<Estimate> = priors.iter().map(of).collect();
-        let best = priors.iter().position(|p| *p == largest).unwrap_or(0);
-        Some(Record { bandit: bandit(&estimates)?, intervals: vec![0; priors.len()], best })
+    /// Of so many arms, nothing measured; `None` where there are none, or too many.
+    pub fn new(arms: usize, best: usize) -> Option<Record> {
+        Record::restore(&vec![Estimate::default(); arms], vec![0; arms], best)
     }
 
     /// As it was kept; `None` if it cannot be.
@@ -61,25 +52,39 @@ impl Record {
         self.bandit.estimates()
     }
 
-    /// Its worth relative to the best arm's.
-    pub fn mean(&self, arm: usize) -> f64 {
-        let mean = self.estimates().get(arm).and_then(Estimate::mean);
-        mean.map_or(-SPAN, worth)
+    /// Its worth relative to the best arm's; `None` where nothing is measured.
+    pub fn mean(&self, arm: usize) -> Option<f64> {
+        self.estimates().get(arm).and_then(Estimate::mean).map(worth)
     }
 
-    /// The arm to try next: that of the largest bound, if it may be better than the one in use.
-    pub fn candidate(&self, available: &[usize]) -> Option<usize> {
+    fn of_best(&self) -> f64 {
+        self.mean(self.best).unwrap_or(0.0)
+    }
+
+    /// How often an arm was measured of late.
+    pub fn weight(&self, arm: usize) -> f64 {
+        self.estimates().get(arm).map_or(0.0, |e| e.weight)
+    }
+
+    /// The arm to try next: that of the largest bound, if it may be better than the one in use. What is not measured has no bound; of
+    /// those the one of the largest prior.
+    pub fn candidate(&self, available: &[usize], priors: &[f64]) -> Option<usize> {
+        let prior = |arm: usize| priors.get(arm).copied().unwrap_or(0.0);
         let of = |arm: &usize| Some((*arm, worth(self.bandit.bound(*arm)?)));
         let others = available.iter().filter(|arm| **arm != self.best).filter_map(of);
-        let (arm, bound) = others.reduce(|best, other| if other.1 > best.1 { other } else { best })?;
-        (bound > self.mean(self.best) + MARGIN).then_some(arm)
+        let larger = |best: (usize, f64), other: (usize, f64)| {
+            let is_larger = other.1 > best.1 || (other.1 == best.1 && prior(other.0) > prior(best.0));
+            if is_larger { other } else { best }
+        };
+        let (arm, bound) = others.reduce(larger)?;
+        (bound > self.of_best() + MARGIN).then_some(arm)
     }
 
     /// Takes in that an arm was worth this much more than the best one; whether it becomes the best one.
     pub fn compared(&mut self, arm: usize, difference: f64) -> bool {
-        let best = self.mean(self.best);
+        let best = self.of_best();
         self.observe(arm, best + difference);
-        if arm != self.best && self.mean(arm) > best + MARGIN {
+        if arm != self.best && self.mean(arm).is_some_and(|mean| mean > best + MARGIN) {
             self.best = arm;
             self.centre();
             return true;
@@ -89,7 +94,7 @@ impl Record {
 
     /// Counts an interval of the best arm, which keeps its worth.
     pub fn held(&mut self) {
-        self.observe(self.best, self.mean(self.best));
+        self.observe(self.best, self.of_best());
     }
 
     fn observe(&mut self, arm: usize, worth: f64) {
@@ -102,7 +107,7 @@ impl Record {
 
     /// Counts worths from the best arm's, so that they do not wander off.
     fn centre(&mut self) {
-        let best = self.mean(self.best);
+        let best = self.of_best();
         let moved = |e: &Estimate| {
             e.mean().map_or(*e, |mean| Estimate { sum: reward(worth(mean) - best) * e.weight, ..*e })
         };
