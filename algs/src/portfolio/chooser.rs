@@ -5,13 +5,18 @@ use super::knowledge::Shared;
 use super::meter::Key;
 use super::prefix::Prefix;
 use ccplane_alg::{Choice, Chooser, FlowInfo, Handover, PathSample, Switch};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// A flow's rate is that of its samples of so long, microseconds, or of two round trips if they are longer.
 const RATE_US: u64 = 300_000;
 /// Samples that are kept for that.
 const MAX_SAMPLES: usize = 64;
+
+/// Least that an arm starts with: segments per round trip.
+const LEAST_SEGMENTS: u64 = 4;
+/// For so long an arm that was left may go on at its own rate, microseconds.
+const RECENT_US: u64 = 20_000_000;
 
 pub(super) struct PathChooser {
     shared: Arc<Shared>,
@@ -20,24 +25,42 @@ pub(super) struct PathChooser {
     key: Key,
     arm: &'static str,
     recent: VecDeque<PathSample>,
+    /// What each arm was handing over when it was last left.
+    left: BTreeMap<&'static str, Handover>,
 }
 
 impl PathChooser {
     pub(super) fn new(shared: Arc<Shared>, info: &FlowInfo, config: PortfolioConfig) -> PathChooser {
         let (prefix, key) = (Prefix::of(info.remote.ip()), shared.key());
-        PathChooser { shared, config, prefix, key, arm: "", recent: VecDeque::new() }
+        PathChooser { shared, config, prefix, key, arm: "", recent: VecDeque::new(), left: BTreeMap::new() }
     }
 
     fn handover(&self, now: &PathSample) -> Handover {
         let from = self.recent.front().unwrap_or(now);
         let took_us = now.at_us.saturating_sub(from.at_us).max(1);
         let bytes = now.bytes_acked.saturating_sub(from.bytes_acked);
+        let srtt_us = now.srtt_us.max(1);
+        // Nothing may have arrived of late; a rate of nothing would keep the flow from ever learning more.
+        let least = LEAST_SEGMENTS * u64::from(now.mss_bytes) * 1_000_000 / u64::from(srtt_us);
         Handover {
             at_us: now.at_us,
-            rate_bytes_per_s: bytes * 1_000_000 / took_us,
-            srtt_us: now.srtt_us.max(1),
-            min_rtt_us: now.min_rtt_us.clamp(1, now.srtt_us.max(1)),
+            rate_bytes_per_s: (bytes * 1_000_000 / took_us).max(least),
+            srtt_us,
+            min_rtt_us: now.min_rtt_us.clamp(1, srtt_us),
         }
+    }
+
+    /// What `arm` takes over: it goes on where it was left a moment ago, if that was at a higher rate and with less of a queue.
+    fn switch(&mut self, arm: &'static str, now: &PathSample) -> Switch {
+        let mut from = self.handover(now);
+        self.left.insert(self.arm, from);
+        let own = self.left.get(arm).filter(|own| now.at_us.saturating_sub(own.at_us) < RECENT_US);
+        if let Some(own) = own {
+            from.rate_bytes_per_s = from.rate_bytes_per_s.max(own.rate_bytes_per_s);
+            from.srtt_us = from.srtt_us.min(own.srtt_us);
+        }
+        self.arm = arm;
+        Switch { arm, from }
     }
 
     fn remember(&mut self, now: &PathSample) {
@@ -68,8 +91,7 @@ impl Chooser for PathChooser {
         if arm == self.arm {
             return None;
         }
-        self.arm = arm;
-        Some(Switch { arm, from: self.handover(sample) })
+        Some(self.switch(arm, sample))
     }
 
     fn choice(&self) -> Choice {

@@ -1,6 +1,7 @@
 //! What is known of all destinations, shared by their flows.
 
 use super::PortfolioConfig;
+use super::file;
 use super::meter::Key;
 use super::path::{Expected, Known, Path, Why};
 use super::prefix::Prefix;
@@ -10,9 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Destinations that are remembered; those that had no flow for longest make way.
-pub(super) const MAX_PREFIXES: usize = 4096;
+pub(super) const MAX_PREFIXES: usize = 2048;
 /// The arm that is fair to rivals, where a portfolio has it.
 const FAIR: &str = "cubic";
+/// The arm that tests for rivals, where a portfolio has it.
+const TELLER: &str = "dual";
+
 /// The paths of one portfolio.
 pub(super) struct Shared {
     paths: Mutex<Paths>,
@@ -31,9 +35,10 @@ pub(super) struct Paths {
 
 impl Shared {
     pub(super) fn new(arms: Vec<(&'static str, f64)>) -> Shared {
-        let fair = arms.iter().position(|(name, _)| *name == FAIR);
+        let place = |of: &str| arms.iter().position(|(name, _)| *name == of);
+        let (fair, teller) = (place(FAIR), place(TELLER));
         let (arms, priors) = arms.into_iter().unzip();
-        let expected = Arc::new(Expected { priors, fair });
+        let expected = Arc::new(Expected { priors, fair, teller });
         let paths =
             Paths { arms, expected, live: BTreeMap::new(), resting: BTreeMap::new(), uses: 0, version: 0 };
         Shared { paths: Mutex::new(paths), keys: AtomicU64::new(0) }
@@ -75,9 +80,14 @@ impl Paths {
             return;
         }
         let Some(path) = self.live.remove(&prefix) else { return };
-        self.uses += 1;
         self.version += 1;
-        self.resting.insert(prefix, (self.uses, path.known));
+        self.rest(prefix, path.known);
+    }
+
+    /// Remembers a path without flows.
+    fn rest(&mut self, prefix: Prefix, known: Known) {
+        self.uses += 1;
+        self.resting.insert(prefix, (self.uses, known));
         while self.resting.len() > MAX_PREFIXES {
             let oldest = self.resting.iter().min_by_key(|(_, (used, _))| *used).map(|(prefix, _)| *prefix);
             let Some(oldest) = oldest else { break };
@@ -127,6 +137,7 @@ impl Paths {
             Why::Stays { than, by } => format!("{} was worth {}", self.name(than), percent(by)),
             Why::Fair => "fair to others, who fill the queue".to_owned(),
             Why::AloneAgain => "the others have gone".to_owned(),
+            Why::Looks => "looks whether others fill the queue".to_owned(),
             Why::Changed => "the path has changed".to_owned(),
         };
         Choice { why, evidence: self.evidence(&path.known) }
@@ -139,11 +150,26 @@ impl Memory for Shared {
     }
 
     fn export(&self) -> Vec<u8> {
-        Vec::new()
+        let paths = self.paths();
+        let mut resting: Vec<(u64, &Prefix, &Known)> =
+            paths.resting.iter().map(|(prefix, (used, known))| (*used, prefix, known)).collect();
+        resting.sort_unstable_by_key(|(used, ..)| *used);
+        let resting = resting.into_iter().map(|(_, prefix, known)| (prefix, known));
+        let live = paths.live.iter().map(|(prefix, path)| (prefix, &path.known));
+        // Those in use are the last, and stay where there is no room for all.
+        let count = paths.resting.len() + paths.live.len();
+        file::write(&paths.arms, resting.chain(live).skip(count.saturating_sub(MAX_PREFIXES)))
     }
 
-    fn import(&self, _content: &[u8]) -> Result<(), MemoryError> {
-        Err(MemoryError::Header)
+    fn import(&self, content: &[u8]) -> Result<(), MemoryError> {
+        let mut paths = self.paths();
+        let read = file::read(content, &paths.arms, &paths.expected)?;
+        for (prefix, known) in read.into_iter().rev().take(MAX_PREFIXES).rev() {
+            if !paths.live.contains_key(&prefix) {
+                paths.rest(prefix, known);
+            }
+        }
+        Ok(())
     }
 
     fn standings(&self) -> Vec<Standing> {

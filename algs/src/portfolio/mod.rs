@@ -17,6 +17,7 @@
 //! The agent decides it, from the samples that datapaths take of their flows anyway; the datapath's work is that of the arm.
 
 mod chooser;
+mod file;
 mod knowledge;
 mod meter;
 mod path;

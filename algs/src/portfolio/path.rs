@@ -26,6 +26,16 @@ const BURST_S: f64 = 8.0;
 const JUMP: f64 = 1.5;
 /// A flow whose first smallest round trip is this much another one, as a logarithm, crosses another path.
 const OTHER_PATH: f64 = 0.25;
+/// Two intervals of one arm that differ by this much, as a logarithm, tell nothing of what was between them.
+const UNSTEADY: f64 = 0.7;
+/// A queue is waited for that the arm before left, as long as the round trip is this much longer than it was, but no longer than this,
+/// microseconds.
+const QUEUE_LEFT: f64 = 1.5;
+const MAX_SETTLE_US: u64 = 5_000_000;
+/// Beside rivals, an arm that can tell looks whether they have gone this often, microseconds.
+const LOOK_EVERY_US: u64 = 20_000_000;
+/// How many intervals that takes: it tests, and tests again.
+const LOOK_INTERVALS: u64 = 2;
 /// Trials of an arm that was measured before are longer: by this factor each time, this often.
 const LONGER: u64 = 2;
 const MAX_LONGER: u32 = 2;
@@ -76,6 +86,8 @@ pub(super) struct Expected {
     pub priors: Vec<f64>,
     /// The arm that is fair to rivals, where there is one.
     pub fair: Option<usize>,
+    /// The arm that can tell whether there are rivals, where there is one.
+    pub teller: Option<usize>,
 }
 
 impl Expected {
@@ -98,6 +110,8 @@ enum Phase {
     Trial { candidate: usize, before: Measured },
     /// The arm in use again; then the two are compared.
     Again { candidate: usize, before: Measured, tried: Measured, trial_us: u64 },
+    /// An arm that can tell looks for rivals.
+    Look,
 }
 
 /// A path with live flows.
@@ -120,6 +134,7 @@ pub(super) struct Path {
     /// Of the last interval of the arm in use.
     level: Option<f64>,
     jumped: bool,
+    looked_us: u64,
     fair_bytes_per_s: Option<f64>,
     pub why: Why,
 }
@@ -143,6 +158,8 @@ pub(super) enum Why {
     Fair,
     /// The rivals have gone.
     AloneAgain,
+    /// It looks whether there are rivals.
+    Looks,
     /// The path has changed.
     Changed,
 }
@@ -165,6 +182,7 @@ impl Path {
             meter: Meter::default(),
             level: None,
             jumped: false,
+            looked_us: 0,
             fair_bytes_per_s: None,
             why: if measured { Why::Remembered } else { Why::Expected },
         }
@@ -246,7 +264,6 @@ impl Path {
         self.known.lost_s = self.known.lost_s.min(BURST_S / 2.0);
         self.known.ran_s = 0.0;
         self.level = None;
-        self.jumped = false;
         self.fair_bytes_per_s = None;
         self.why = Why::Changed;
     }
@@ -256,6 +273,15 @@ impl Path {
         let measured_us = since_us.saturating_sub(self.settle_us);
         let interval_us =
             (INTERVAL_RTTS * self.rtt_us).clamp(config.interval_us, MAX_INTERVAL_US.max(config.interval_us));
+        if let Phase::Again { before, .. } = self.phase
+            && self.rtt_us as f64 > before.rtt_us * QUEUE_LEFT
+            && since_us >= self.settle_us
+            && since_us < MAX_SETTLE_US
+        {
+            self.settle_us = since_us;
+            self.meter = Meter::default();
+            return;
+        }
         if let Phase::Trial { candidate, before } = self.phase
             && since_us >= EARLY_US.max(EARLY_RTTS * self.rtt_us)
             && measured_us > 0
@@ -276,11 +302,22 @@ impl Path {
         match self.phase {
             Phase::Hold => self.held(measured, config),
             Phase::Trial { candidate, before } => self.tried(candidate, before, measured, since_us),
+            Phase::Look => {
+                self.looked_us = self.now_us;
+                if !self.heard_of_rivals(&measured) {
+                    let best = self.known.record().best;
+                    self.level = None;
+                    self.enter(Phase::Hold, best);
+                }
+            }
             Phase::Again { candidate, before, tried, trial_us } => {
                 let by = self.worth(&tried) - (self.worth(&before) + self.worth(&measured)) / 2.0;
                 self.known.lost_s += (1.0 - by.min(0.0).exp()) * trial_us as f64 / 1e6;
                 let best = self.known.record().best;
-                if self.known.record_mut().compared(candidate, by) {
+                let unsteady = (self.worth(&before) - self.worth(&measured)).abs() > UNSTEADY;
+                if unsteady {
+                    self.held(measured, config);
+                } else if self.known.record_mut().compared(candidate, by) {
                     self.level = Some(tried.worth);
                     self.why = Why::Better { than: best, by };
                     self.enter(Phase::Hold, candidate);
@@ -295,6 +332,9 @@ impl Path {
     fn interval_us(&self, config: &PortfolioConfig) -> u64 {
         let longest_us = MAX_INTERVAL_US.max(config.interval_us);
         let shortest_us = (INTERVAL_RTTS * self.rtt_us).clamp(config.interval_us, longest_us);
+        if self.phase == Phase::Look {
+            return LOOK_INTERVALS * shortest_us;
+        }
         let (Phase::Trial { candidate, .. } | Phase::Again { candidate, .. }) = self.phase else {
             return shortest_us;
         };
@@ -310,21 +350,28 @@ impl Path {
         if self.heard_of_rivals(&measured) {
             return;
         }
-        if let Some(level) = self.level
-            && (measured.worth - level).abs() > JUMP
+        let jump = self.level.map_or(0.0, |level| measured.worth - level);
+        let best = self.known.record().best;
+        if jump.abs() > JUMP && !self.jumped {
+            // Once more: it may have been a moment's.
+            self.jumped = true;
+            return self.enter(Phase::Hold, best);
+        }
+        if self.jumped && jump.abs() > JUMP {
+            self.changed();
+        }
+        let due = self.known.condition == Condition::Shared && self.now_us - self.looked_us > LOOK_EVERY_US;
+        if let Some(teller) = self.expected.teller.filter(|_| due || (self.jumped && jump < -JUMP))
+            && self.flows.len() == 1
+            && self.available().contains(&teller)
         {
-            if self.jumped {
-                self.changed();
-            } else {
-                self.jumped = true;
-                let best = self.known.record().best;
-                return self.enter(Phase::Hold, best);
-            }
+            self.jumped = false;
+            self.why = Why::Looks;
+            return self.enter(Phase::Look, teller);
         }
         self.jumped = false;
         self.level = Some(measured.worth);
         self.known.record_mut().held();
-        let best = self.known.record().best;
         let may = self.known.lost_s <= BURST_S + self.known.ran_s * config.cost_ppm as f64 / 1e6;
         let all: Vec<usize> = self.available();
         match self.known.record().candidate(&all, &self.expected.priors).filter(|_| may) {
@@ -357,6 +404,7 @@ impl Path {
         }
         self.known.condition = condition;
         self.level = None;
+        self.looked_us = self.now_us;
         self.why = if rivals { Why::Fair } else { Why::AloneAgain };
         let best = self.known.record().best;
         self.enter(Phase::Hold, best);
@@ -392,11 +440,7 @@ impl Path {
                 self.why,
                 self.arm,
                 arm,
-                match phase {
-                    Phase::Hold => "hold",
-                    Phase::Trial { .. } => "trial",
-                    Phase::Again { .. } => "again",
-                },
+                format!("{phase:?}").split(' ').next().unwrap_or_default().to_owned(),
                 self.known.condition,
                 self.known.lost_s,
                 self.level,
