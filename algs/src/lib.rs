@@ -39,7 +39,7 @@ pub use largest::Largest;
 pub use mocc::{Mocc, MoccConfig};
 pub use nimbus::{Nimbus, NimbusConfig};
 pub use placed::{Distilled, InAgent, Still};
-pub use portfolio::{Arm, ArmsError, Portfolio, PortfolioConfig, Utility};
+pub use portfolio::{Arm, ArmsError, MAX_ARMS, Portfolio, PortfolioConfig, Utility};
 pub use reno::{Reno, RenoConfig};
 pub use vegas::{Vegas, VegasConfig};
 

@@ -21,6 +21,7 @@ mod confine;
 pub mod control;
 mod failure;
 mod learning;
+mod memory;
 mod metrics;
 mod owned;
 pub mod peers;

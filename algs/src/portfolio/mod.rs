@@ -76,6 +76,12 @@ impl Default for PortfolioConfig {
     }
 }
 
+/// Mean scores over the best in the league's validation set (FIGURES.md).
+const PRIORS: [(&str, f64); 6] =
+    [("dual", 0.86), ("copa", 0.75), ("bbr", 0.71), ("mocc", 0.68), ("vegas", 0.61), ("cubic", 0.53)];
+/// Of an algorithm that does not play there.
+const UNKNOWN_PRIOR: f64 = 0.5;
+
 const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "throughput_exponent_percent",
@@ -154,22 +160,39 @@ pub struct Portfolio {
 }
 
 impl Default for Portfolio {
-    /// With priors from the league's training links (`experiments/league/examples/hour.rs` says how they were measured).
+    /// Of all that ship and are the best somewhere in the league.
     fn default() -> Self {
-        let arm = |algorithm: Arc<dyn Algorithm>, prior| Arm { algorithm, prior };
-        let arms = vec![
-            arm(Arc::new(Dual::default()), 0.86),
-            arm(Arc::new(Copa::default()), 0.75),
-            arm(Arc::new(Bbr::default()), 0.71),
-            arm(Arc::new(Mocc::default()), 0.68),
-            arm(Arc::new(Vegas::default()), 0.61),
-            arm(Arc::new(Cubic::default()), 0.53),
+        let arms: [Arc<dyn Algorithm>; 6] = [
+            Arc::new(Dual::default()),
+            Arc::new(Copa::default()),
+            Arc::new(Bbr::default()),
+            Arc::new(Mocc::default()),
+            Arc::new(Vegas::default()),
+            Arc::new(Cubic::default()),
         ];
-        Portfolio::new(arms, PortfolioConfig::default()).unwrap_or_else(|_| unreachable!())
+        Portfolio::of(arms.to_vec())
     }
 }
 
 impl Portfolio {
+    /// Of these algorithms, with the league's priors.
+    fn of(algorithms: Vec<Arc<dyn Algorithm>>) -> Portfolio {
+        let prior = |name: &str| PRIORS.iter().find(|(of, _)| *of == name).map_or(UNKNOWN_PRIOR, |(_, p)| *p);
+        let arm = |algorithm: Arc<dyn Algorithm>| Arm { prior: prior(algorithm.name()), algorithm };
+        let arms: Vec<Arm> = algorithms.into_iter().map(arm).collect();
+        let known = arms.iter().map(|arm| (arm.algorithm.name(), arm.prior)).collect();
+        Portfolio { config: PortfolioConfig::default(), arms, shared: Arc::new(Shared::new(known)) }
+    }
+
+    /// Of these algorithms; what is expected of each is its mean score in the league, where it plays there.
+    ///
+    /// # Errors
+    /// `Count`, `Unfit`.
+    pub fn among(algorithms: Vec<Arc<dyn Algorithm>>) -> Result<Portfolio, ArmsError> {
+        let portfolio = Portfolio::of(algorithms);
+        Portfolio::new(portfolio.arms, portfolio.config)
+    }
+
     /// Of these arms; the first of the largest prior starts where nothing is known.
     ///
     /// # Errors

@@ -7,14 +7,16 @@ use crate::control::{
     Answer, Counters, Flows, LearnerRecord, Request, Response, Snapshots, Status, Version, from_hex,
 };
 use crate::learning::LearnerView;
+use crate::memory;
 use crate::qlog::{self, Filter, Subscription};
 use crate::sequences::{Admissions, RefusedSnapshot};
+use ccplane_alg::Algorithm;
 use ccplane_core::{Candidate, Origin};
 use ccplane_snapshot::{Snapshot, SnapshotError};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Mutex;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::timeout;
@@ -47,6 +49,8 @@ pub(super) struct ByHand {
     pub(super) learners: Vec<LearnerView>,
     /// Whose snapshots are taken.
     pub(super) admissions: Admissions,
+    /// All of them; some know destinations.
+    pub(super) algorithms: Vec<Arc<dyn Algorithm>>,
 }
 
 impl ByHand {
@@ -152,7 +156,9 @@ impl Handle {
                 }
             }
             Request::Snapshots => {
-                let mut all = Snapshots { learners: self.by_hand.records(), ..Snapshots::default() };
+                let standings = memory::standings(&self.by_hand.algorithms);
+                let learners = self.by_hand.records();
+                let mut all = Snapshots { learners, standings, ..Snapshots::default() };
                 for (slots, decisions) in self.ask(Query::Snapshots).await? {
                     all.slots.extend(slots);
                     all.decisions.extend(decisions);

@@ -19,12 +19,14 @@ use crate::confine::{Role, Threads, confine};
 use crate::control::{Answer, Request, Response, Server, ServerLimits};
 use crate::failure::Failure;
 use crate::learning::{Ask, Beginning, Learning, LoopId, POLICIES};
-use crate::owned::Folder;
+use crate::memory::{self, Memories};
+use crate::owned::{Folder, OwnedError};
 use crate::peers::{Hub, HubOptions};
 use crate::place::Located;
 use crate::rundir::{self, InstanceLock, RunDirError};
 use crate::sequences::Admissions;
 use ccplane_alg::Algorithm;
+use ccplane_algs::Portfolio;
 use ccplane_core::{Catalog, CatalogError, Core, Rules, RulesError};
 use ccplane_document::Problem;
 pub(crate) use embedded::waker;
@@ -83,6 +85,7 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
         return crate::commands::print(&format!("{}\n", names.join("\n")));
     }
     let located = args.place.locate(Some(&names))?;
+    let algorithms = &choosing(args, algorithms, &located.config)?[..];
     let Config { default_algorithm, rules, .. } = &located.config;
     let rules = resolve_rules(default_algorithm, rules, &names).map_err(Failure::input)?;
     check_rules(args, algorithms, &rules)?;
@@ -101,6 +104,7 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     let admissions = Admissions::open(learn.trust(), learn.state.as_deref()).map_err(Failure::runtime)?;
     let policies = Folder::open(&run_dir.join(POLICIES)).map_err(Failure::runtime)?;
     let learning = Learning::new(learn, algorithms, &rules, Some(policies), None)?;
+    let memories = memories(&located, algorithms, &run_dir).map_err(Failure::runtime)?;
     let workers = start_loops(args, &located, &rules, algorithms, &mut observed, &learning)?;
     let learners = learning.views();
     observed.learners(learners.clone());
@@ -108,8 +112,46 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
     confine(Role::Plain, Threads::This);
     let _learning = learning.start(ask(workers.iter().map(Worker::queries).collect()));
     privileges::keep(privileges::NOTHING);
-    let running = Running { args, located: &located, lock, algorithms: names, signals, workers };
-    runtime.block_on(running.serve(observed, ByHand { learners, admissions }))
+    let running = Running { args, located: &located, lock, algorithms: names, signals, workers, memories };
+    runtime
+        .block_on(running.serve(observed, ByHand { learners, admissions, algorithms: algorithms.to_vec() }))
+}
+
+/// The algorithms, with a portfolio of the arms that are configured.
+fn choosing(
+    args: &AgentArgs,
+    algorithms: &[Arc<dyn Algorithm>],
+    config: &Config,
+) -> Result<Vec<Arc<dyn Algorithm>>, Failure> {
+    let mut all = algorithms.to_vec();
+    if config.portfolio.arms.is_empty() {
+        return Ok(all);
+    }
+    let refuse = |problem| Config::refusal(args.place.config.as_deref(), problem);
+    let find = |(n, name): (usize, &String)| {
+        let known = || algorithms.iter().map(|a| a.name()).collect::<Vec<_>>().join(", ");
+        let found = algorithms.iter().find(|a| a.name() == name).cloned();
+        found.ok_or_else(|| {
+            let message = format!("no algorithm is called `{name}`; there are: {}", known());
+            refuse(Problem::new(format!("portfolio.arms[{n}]"), message))
+        })
+    };
+    let arms = config.portfolio.arms.iter().enumerate().map(find).collect::<Result<Vec<_>, _>>()?;
+    let portfolio = Portfolio::among(arms).map_err(|e| refuse(Problem::new("portfolio.arms", e)))?;
+    all.retain(|a| a.name() != portfolio.name());
+    all.push(Arc::new(portfolio));
+    Ok(all)
+}
+
+/// What algorithms know of destinations, as an earlier agent left it.
+fn memories(
+    located: &Located,
+    algorithms: &[Arc<dyn Algorithm>],
+    run_dir: &Path,
+) -> Result<Memories, OwnedError> {
+    let config = &located.config.portfolio;
+    let folder = config.folder.clone().unwrap_or_else(|| run_dir.join(memory::FOLDER));
+    Memories::open(Folder::open(&folder)?, algorithms, Duration::from_secs(config.save_s.get()))
 }
 
 /// Where there are descriptors for it: tokio panics where it has none for its signals.
@@ -251,6 +293,7 @@ fn core(
         look_us: if learn.mode == LearnMode::Twin { batch_us } else { LOOK_US },
         first_deployment: first_uid() | u32::from(of.0) << UIDS_PER_LOOP_BITS,
         push: learn.push_rules(),
+        ..ccplane_core::Config::default()
     };
     let mut catalog = catalog(algorithms)?;
     if let Some(Beginning { algorithm, snapshot, .. }) = beginning
@@ -269,6 +312,7 @@ struct Running<'a> {
     algorithms: Vec<&'static str>,
     signals: Signals,
     workers: Vec<Worker>,
+    memories: Memories,
 }
 
 impl Running<'_> {
@@ -318,6 +362,7 @@ impl Running<'_> {
                     Wish::Reload => reload(self.args, handle, &self.algorithms).await,
                 },
                 _ = look.tick() => {
+                    self.memories.keep();
                     if !self.lock.is_firm() {
                         let gone = RunDirGone(self.located.run_dir()?.to_owned());
                         error!("the run directory {} was removed underneath the agent", gone.0.display());
@@ -351,6 +396,7 @@ impl Running<'_> {
             }
             outcome = outcome.and(worker.join().map_err(Failure::runtime));
         }
+        self.memories.write();
         info!("stopped");
         outcome
     }

@@ -1,11 +1,13 @@
 //! `ccplane snapshot list`, `push` and `rollback`: what the running agent deploys.
 
 use super::control::{request, unexpected};
+use super::flows::evidence;
 use super::snapshot::read_file;
 use super::{print, print_json, table};
 use crate::cli::{SnapshotListArgs, SnapshotPushArgs, SnapshotRollbackArgs};
 use crate::control::{
-    ClientError, DecisionRecord, LearnerRecord, Request, Response, SlotRecord, Snapshots, to_hex,
+    ClientError, DecisionRecord, LearnerRecord, Request, Response, SlotRecord, Snapshots, StandingRecord,
+    to_hex,
 };
 use crate::failure::Failure;
 use std::fmt::Write;
@@ -60,6 +62,9 @@ fn text(all: &Snapshots, now_s: f64) -> String {
     for learner in &all.learners {
         let _ = writeln!(out, "\n{}", learner_text(learner));
     }
+    if !all.standings.is_empty() {
+        let _ = write!(out, "\n{}", standings(&all.standings));
+    }
     if !all.decisions.is_empty() {
         let _ = write!(out, "\n{}", decisions(&all.decisions, now_s));
     }
@@ -108,6 +113,14 @@ fn slots(slots: &[SlotRecord]) -> String {
     table(&header, &rows)
 }
 
+fn standings(standings: &[StandingRecord]) -> String {
+    let row = |s: &StandingRecord| {
+        vec![s.prefix.clone(), s.algorithm.clone(), s.arm.clone(), evidence(&s.evidence)]
+    };
+    let rows: Vec<Vec<String>> = standings.iter().map(row).collect();
+    table(&["destination", "algorithm", "arm", "worth/intervals"], &rows)
+}
+
 pub(super) fn learner_text(l: &LearnerRecord) -> String {
     let state = match (l.failed, l.adapting) {
         (true, _) => "failed: nothing more is learned",
@@ -146,6 +159,7 @@ fn decisions(decisions: &[DecisionRecord], now_s: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::ArmRecord;
     use crate::control::{ComparisonRecord, DeploymentRecord, EvidenceRecord};
 
     #[test]
@@ -211,13 +225,24 @@ mod tests {
             adapting: false,
             failed: false,
         };
-        let all = Snapshots { slots: vec![slot], decisions: vec![decision], learners: vec![learner] };
+        let arm = ArmRecord { name: "copa".into(), intervals: 3, worth: 1.0 };
+        let standing = StandingRecord {
+            algorithm: "portfolio".into(),
+            prefix: "192.0.2.0/24".into(),
+            arm: "copa".into(),
+            evidence: vec![arm],
+        };
+        let (slots, decisions, learners) = (vec![slot], vec![decision], vec![learner]);
+        let all = Snapshots { slots, decisions, learners, standings: vec![standing] };
         assert_eq!(
             text(&all, 1030.0),
             "datapath  slot  algorithm  role    uid  snapshot      origin   age   flows  decisions  saturated  clipped  trips\n\
              ebpf      0     aurora     active  7    0123456789ab  learned  61 s  3      900        2          1        0\n\
              \n\
              aurora learner: steady; 5000 rows taken, 0 dropped, 1 candidates, 2.5 s of processor time\n\
+             \n\
+             destination   algorithm  arm   worth/intervals\n\
+             192.0.2.0/24  portfolio  copa  copa:1.00/3\n\
              \n\
              ago   datapath  slot  algorithm  snapshot      origin   fidelity  reward                   decision\n\
              30 s  ebpf      0     aurora     0123456789ab  learned  12.3 %    +0.500 +-0.400 (4 pairs)  promoted\n"

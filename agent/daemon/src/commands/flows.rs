@@ -2,7 +2,7 @@
 
 use super::{print, print_json, table};
 use crate::cli::FlowsArgs;
-use crate::control::{FlowRecord, Flows, ModeName, Request, Response, Silence, ask};
+use crate::control::{ArmRecord, FlowRecord, Flows, ModeName, Request, Response, Silence, ask};
 use crate::failure::Failure;
 use crate::place::Located;
 use std::cmp::Reverse;
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 const CLEAR: &str = "\x1b[2J\x1b[H";
 /// Of a terminal that does not say how high it is.
 const DEFAULT_LINES: usize = 24;
-/// Names, then figures.
-const LINES_PER_FLOW: usize = 2;
+/// Names, then figures, then its arm.
+const LINES_PER_FLOW: usize = 3;
 
 /// `ccplane flows`
 pub(crate) fn flows(args: &FlowsArgs) -> Result<(), Failure> {
@@ -112,6 +112,16 @@ fn text(flows: &Flows) -> String {
     let _ = writeln!(out, "{}", lines.next().unwrap_or_default());
     for (line, flow) in lines.zip(&flows.flows) {
         let _ = writeln!(out, "{line}\n\t {}", figures(flow));
+        if let Some(arm) = &flow.arm {
+            let _ = writeln!(
+                out,
+                "\t arm:{} ({}) switches:{} {}",
+                arm.name,
+                arm.why,
+                arm.switches,
+                evidence(&arm.evidence)
+            );
+        }
     }
     out
 }
@@ -136,6 +146,12 @@ fn mode(flow: &FlowRecord, silence: Option<&Silence>) -> String {
         (ModeName::NativeAgentSilent, None) => "native: agent silent".to_owned(),
         (ModeName::NativePolicy, _) => "native: policy tripped".to_owned(),
     }
+}
+
+/// Each arm's worth over the best one's, and how many intervals say so.
+pub(super) fn evidence(arms: &[ArmRecord]) -> String {
+    let of = |arm: &ArmRecord| format!("{}:{:.2}/{}", arm.name, arm.worth, arm.intervals);
+    arms.iter().map(of).collect::<Vec<_>>().join(" ")
 }
 
 /// One line in the vocabulary and order of `ss -tin`, as far as ours goes.
@@ -226,6 +242,7 @@ mod tests {
             cgroup: None,
             algorithm: Some("cubic".into()),
             program: Some("cubic".into()),
+            arm: None,
             mode: ModeName::Program,
             waits_for_ack: false,
             native_reason: None,
@@ -295,6 +312,20 @@ mod tests {
         };
         let flows = Flows { silent: None, flows: vec![FlowRecord { policy: Some(policy), ..record() }] };
         let expected = " faults:0 snapshot:7/0123456789ab level:last_good decisions:90 saturated:1 clipped:2 collapsed:3 trips:4\n";
+        assert!(text(&flows).ends_with(expected), "{}", text(&flows));
+    }
+
+    #[test]
+    fn an_arm_comes_with_its_reason_and_the_evidence() {
+        let arm = |name: &str, worth, intervals| ArmRecord { name: name.into(), worth, intervals };
+        let arm = crate::control::FlowArm {
+            name: "copa".into(),
+            why: "worth +12 % against dual".into(),
+            switches: 5,
+            evidence: vec![arm("dual", 0.89, 4), arm("copa", 1.0, 2)],
+        };
+        let flows = Flows { silent: None, flows: vec![FlowRecord { arm: Some(arm), ..record() }] };
+        let expected = "\n\t arm:copa (worth +12 % against dual) switches:5 dual:0.89/4 copa:1.00/2\n";
         assert!(text(&flows).ends_with(expected), "{}", text(&flows));
     }
 

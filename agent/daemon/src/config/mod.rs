@@ -7,6 +7,7 @@ mod value;
 
 pub use value::{Bounded, Key, Ports, Prefix, PrefixError, Switch, Wake};
 
+use ccplane_algs::{ArmsError, MAX_ARMS};
 use ccplane_core::{MAX_RULES, NATIVE, Necessity, PushRules, Rules};
 use ccplane_document::{DocumentError, Problem};
 use ccplane_files::Bound;
@@ -39,6 +40,7 @@ pub struct Config {
     pub datapath: Datapaths,
     pub metrics: MetricsConfig,
     pub learn: Learn,
+    pub portfolio: Portfolio,
     #[serde(rename = "rule", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
 }
@@ -54,6 +56,7 @@ impl Default for Config {
             datapath: Datapaths::default(),
             metrics: MetricsConfig::default(),
             learn: Learn::default(),
+            portfolio: Portfolio::default(),
             rules: Vec::new(),
         }
     }
@@ -247,6 +250,24 @@ impl Default for Learn {
             state: None,
             decision_log: None,
         }
+    }
+}
+
+/// What `portfolio` chooses among, and where it keeps what it knows.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Portfolio {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub arms: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+    pub save_s: Bounded<1, 3600>,
+}
+
+impl Default for Portfolio {
+    fn default() -> Portfolio {
+        Portfolio { arms: Vec::new(), folder: None, save_s: const { Bounded::new(60) } }
     }
 }
 
@@ -460,6 +481,10 @@ impl Config {
                 "learn.pin",
                 "true needs mode = \"off\": flows that keep their snapshots cannot try what is learned",
             ));
+        }
+        if self.portfolio.arms.len() > MAX_ARMS {
+            let found = self.portfolio.arms.len();
+            return Err(Problem::new("portfolio.arms", ArmsError::Count { found }));
         }
         match algorithms {
             Some(algorithms) => resolve_rules(&self.default_algorithm, &self.rules, algorithms).map(|_| ()),

@@ -10,11 +10,11 @@ mod snapshots;
 
 pub use client::{ClientError, ask, open};
 pub use protocol::{
-    Counters, DatapathRecord, FlowRecord, Flows, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, ModeName,
+    Counters, DatapathRecord, FlowArm, FlowRecord, Flows, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, ModeName,
     ProgramRecord, Request, Response, Silence, Status, Version,
 };
 pub use server::{Answer, Server, ServerLimits};
 pub use snapshots::{
-    ComparisonRecord, DecisionRecord, DeploymentRecord, EvidenceRecord, LearnerRecord, PolicyRecord,
-    SlotRecord, Snapshots, from_hex, to_hex,
+    ArmRecord, ComparisonRecord, DecisionRecord, DeploymentRecord, EvidenceRecord, LearnerRecord,
+    PolicyRecord, SlotRecord, Snapshots, StandingRecord, from_hex, to_hex,
 };

@@ -2,7 +2,7 @@
 //!
 //! The names of a flow's figures are `tcp_info`'s; see `ss(8)`.
 
-use super::snapshots::{PolicyRecord, Snapshots};
+use super::snapshots::{ArmRecord, PolicyRecord, Snapshots};
 use crate::config::Rule;
 use crate::qlog::Filter;
 use ccplane_contract::{FlowStats, Mode};
@@ -274,6 +274,27 @@ impl From<Mode> for ModeName {
     }
 }
 
+/// A flow's arm.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FlowArm {
+    /// The algorithm that it runs.
+    pub name: String,
+    /// Why, in a few words.
+    pub why: String,
+    /// Times that it was handed from one arm to another.
+    pub switches: u64,
+    /// What is known of each arm.
+    pub evidence: Vec<ArmRecord>,
+}
+
+impl FlowArm {
+    fn of(flow: FlowView<'_>) -> Option<FlowArm> {
+        let (name, choice) = (flow.arm()?.to_owned(), flow.choice()?);
+        let evidence = choice.evidence.iter().map(ArmRecord::new).collect();
+        Some(FlowArm { name, why: choice.why, switches: flow.counters().switches, evidence })
+    }
+}
+
 /// One flow.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FlowRecord {
@@ -291,6 +312,9 @@ pub struct FlowRecord {
     pub algorithm: Option<String>,
     /// Its program, by name or as `#uid`.
     pub program: Option<String>,
+    /// Which of its algorithm's arms it has, and why; absent where the algorithm does not choose among others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arm: Option<FlowArm>,
     /// How it is steered.
     pub mode: ModeName,
     /// Its program starts at its next ACK; absent if it runs, or there is none.
@@ -347,6 +371,7 @@ impl FlowRecord {
             cgroup: stats.info.cgroup,
             algorithm: known.map(|k| k.algorithm().to_owned()),
             program,
+            arm: known.and_then(FlowArm::of),
             mode: stats.mode.into(),
             waits_for_ack: stats.waits_for_ack(),
             native_reason: known.and_then(|k| k.native()).map(ToString::to_string),

@@ -1,6 +1,7 @@
 //! What is said over the control socket of policies: slots, deployments, decisions, learners.
 
 use crate::clock;
+use ccplane_alg::{ArmEvidence, Standing};
 use ccplane_core::{Comparison, Decision, Deployment, Evidence};
 use ccplane_infer::{FlowPolicy, Level};
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,53 @@ pub struct Snapshots {
     pub decisions: Vec<DecisionRecord>,
     /// By algorithm; none where nothing is learned.
     pub learners: Vec<LearnerRecord>,
+    /// What algorithms that choose among others know of destinations.
+    #[serde(default)]
+    pub standings: Vec<StandingRecord>,
+}
+
+/// What is known of one arm.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ArmRecord {
+    /// The algorithm.
+    pub name: String,
+    /// Intervals that were measured.
+    pub intervals: u64,
+    /// Its utility over the best arm's, 0 to 1; what is expected where nothing was measured.
+    pub worth: f64,
+}
+
+impl ArmRecord {
+    /// As the algorithm has it.
+    pub fn new(of: &ArmEvidence) -> ArmRecord {
+        ArmRecord { name: of.arm.to_owned(), intervals: of.intervals, worth: of.worth }
+    }
+}
+
+/// What is known of a destination.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct StandingRecord {
+    /// The algorithm that chooses.
+    pub algorithm: String,
+    /// The destination prefix.
+    pub prefix: String,
+    /// The arm that its flows have, or start with.
+    pub arm: String,
+    /// What is known of each arm.
+    pub evidence: Vec<ArmRecord>,
+}
+
+impl StandingRecord {
+    /// As the algorithm has it.
+    pub fn new(algorithm: &str, of: Standing) -> StandingRecord {
+        let evidence = of.evidence.iter().map(ArmRecord::new).collect();
+        StandingRecord {
+            algorithm: algorithm.to_owned(),
+            prefix: of.prefix,
+            arm: of.arm.to_owned(),
+            evidence,
+        }
+    }
 }
 
 /// A slot of a datapath.

@@ -1,0 +1,188 @@
+//! What algorithms know and want kept: read when the agent starts, written while it runs and when it stops.
+
+use crate::control::StandingRecord;
+use crate::owned::{Folder, OwnedError};
+use ccplane_alg::{Algorithm, MAX_MEMORY_BYTES, Memory};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// The folder, below the run directory unless configured otherwise.
+pub(crate) const FOLDER: &str = "memory";
+/// Where several agents share a folder, each names its files by its algorithms.
+const ENDING: &str = "memory";
+
+/// One algorithm's.
+struct Kept {
+    algorithm: &'static str,
+    memory: Arc<dyn Memory>,
+    /// What was last written.
+    version: Option<u64>,
+}
+
+/// Every algorithm's that has one.
+pub(crate) struct Memories {
+    folder: Folder,
+    kept: Vec<Kept>,
+    every: Duration,
+    written: Instant,
+}
+
+impl Memories {
+    /// Reads what was kept in a folder. What cannot be read is said, and begun anew; its file is replaced by the next one.
+    ///
+    /// # Errors
+    /// The folder cannot be used.
+    pub(crate) fn open(
+        folder: Folder,
+        algorithms: &[Arc<dyn Algorithm>],
+        every: Duration,
+    ) -> Result<Memories, OwnedError> {
+        let with = |a: &Arc<dyn Algorithm>| Some((a.name(), a.memory()?));
+        let kept = algorithms.iter().filter_map(with);
+        let kept = kept.map(|(algorithm, memory)| Kept { algorithm, memory, version: None }).collect();
+        let mut memories = Memories { folder, kept, every, written: Instant::now() };
+        for kept in &mut memories.kept {
+            let name = file(kept.algorithm);
+            match memories.folder.read(&name, MAX_MEMORY_BYTES) {
+                Ok(None) => {}
+                Ok(Some(content)) => match kept.memory.import(&content) {
+                    Ok(()) => kept.version = Some(kept.memory.version()),
+                    Err(error) => warn!(
+                        algorithm = kept.algorithm,
+                        file = %memories.folder.path().join(&name).display(),
+                        %error,
+                        "what was known of destinations cannot be read: it is learned anew"
+                    ),
+                },
+                Err(OwnedError::Long { path, limit }) => warn!(
+                    algorithm = kept.algorithm,
+                    file = %path.display(),
+                    limit,
+                    "what was known of destinations is too long: it is learned anew"
+                ),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(memories)
+    }
+
+    /// Writes what has changed, if it is time.
+    pub(crate) fn keep(&mut self) {
+        if self.written.elapsed() >= self.every {
+            self.write();
+        }
+    }
+
+    /// Writes what has changed; what cannot be written is said.
+    pub(crate) fn write(&mut self) {
+        self.written = Instant::now();
+        for kept in &mut self.kept {
+            let version = kept.memory.version();
+            if kept.version == Some(version) || (kept.version.is_none() && version == 0) {
+                continue;
+            }
+            match self.folder.replace(&file(kept.algorithm), &kept.memory.export()) {
+                Ok(()) => kept.version = Some(version),
+                Err(error) => {
+                    warn!(algorithm = kept.algorithm, %error, "what is known of destinations is not kept")
+                }
+            }
+        }
+    }
+}
+
+/// What is known of each destination.
+pub(crate) fn standings(algorithms: &[Arc<dyn Algorithm>]) -> Vec<StandingRecord> {
+    let of = |a: &Arc<dyn Algorithm>| Some((a.name(), a.memory()?));
+    let all = algorithms.iter().filter_map(of);
+    all.flat_map(|(name, memory)| {
+        memory.standings().into_iter().map(|s| StandingRecord::new(name, s)).collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+fn file(algorithm: &str) -> String {
+    format!("{algorithm}.{ENDING}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_alg::{FlowInfo, PathSample};
+    use ccplane_algs::Portfolio;
+
+    fn portfolio() -> Vec<Arc<dyn Algorithm>> {
+        vec![Arc::new(Portfolio::default())]
+    }
+
+    /// Half a minute of a flow whose arms all do the same.
+    fn learn(algorithms: &[Arc<dyn Algorithm>]) {
+        let info = FlowInfo {
+            mss_bytes: 1448,
+            init_cwnd_bytes: 14_480,
+            local: "192.0.2.1:1".parse().unwrap(),
+            remote: "198.51.100.7:2".parse().unwrap(),
+            cgroup: None,
+            min_rtt_us: None,
+        };
+        let mut chooser = algorithms[0].chooser(&info).unwrap();
+        chooser.first(&["dual", "copa", "cubic"]);
+        for n in 1..300u32 {
+            let sample = PathSample {
+                at_us: u64::from(n) * 100_000,
+                bytes_acked: u64::from(n) * 100_000,
+                srtt_us: 40_000,
+                min_rtt_us: 40_000,
+                cwnd_bytes: 40_000,
+                in_flight: 27,
+                mss_bytes: 1448,
+                steered: true,
+                ..PathSample::default()
+            };
+            chooser.on_sample(&sample);
+        }
+    }
+
+    fn open(path: &std::path::Path, algorithms: &[Arc<dyn Algorithm>]) -> Memories {
+        Memories::open(Folder::open(path).unwrap(), algorithms, Duration::ZERO).unwrap()
+    }
+
+    #[test]
+    fn the_next_agent_knows_what_this_one_learned() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = portfolio();
+        let mut memories = open(directory.path(), &first);
+        memories.keep();
+        assert!(!directory.path().join("portfolio.memory").exists(), "nothing was learned");
+        learn(&first);
+        memories.keep();
+        let next = portfolio();
+        assert!(standings(&next).is_empty());
+        open(directory.path(), &next);
+        assert_eq!(standings(&next), standings(&first));
+        let standing = &standings(&next)[0];
+        assert_eq!((standing.algorithm.as_str(), standing.prefix.as_str()), ("portfolio", "198.51.100.0/24"));
+        assert!(standing.evidence.iter().any(|arm| arm.intervals > 0), "{standing:?}");
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_is_begun_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = portfolio();
+        let mut memories = open(directory.path(), &first);
+        learn(&first);
+        memories.write();
+        let path = directory.path().join("portfolio.memory");
+        let whole = std::fs::read(&path).unwrap();
+        for content in [&whole[..whole.len() / 2], b"", &vec![b'x'; MAX_MEMORY_BYTES + 1]] {
+            std::fs::write(&path, content).unwrap();
+            let next = portfolio();
+            let mut memories = open(directory.path(), &next);
+            assert!(standings(&next).is_empty());
+            learn(&next);
+            memories.write();
+            assert_eq!(std::fs::read(&path).unwrap(), whole, "the same flow teaches the same");
+        }
+    }
+}
