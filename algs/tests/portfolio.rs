@@ -86,7 +86,7 @@ fn least(lab: &mut Lab) -> f64 {
     (1..=20).map(|n| lab.run_until(8 * S + n * S / 10).used()).fold(f64::MAX, f64::min)
 }
 
-/// From any arm to any other one the link stays full but for a fifth in any tenth of a second.
+/// From any arm to any other one the link stays full but for a quarter in any tenth of a second.
 #[test]
 fn a_switch_makes_no_dip() {
     for from in all_arms() {
@@ -97,7 +97,7 @@ fn a_switch_makes_no_dip() {
             let least = least(&mut lab);
             let view = lab.core.flow(ccplane_core::DatapathId(0), lab.flows[0]).unwrap();
             assert_eq!((view.arm(), view.counters().switches), (Some(names.1), 1), "{names:?}");
-            assert!(least > 80.0, "{names:?}: {least}");
+            assert!(least > 75.0, "{names:?}: {least}");
         }
     }
 }
@@ -125,7 +125,7 @@ fn a_program_that_starts_anew_does_dip() {
     let arms: [Arc<dyn Algorithm>; 2] = [Arc::new(Copa::default()), Arc::new(Anew(Cubic::default()))];
     let mut lab = Lab::with(LINK, &starts("once", 1, 0), &[Arc::new(Once { arms, at_us: 8 * S })]);
     let least = least(&mut lab);
-    assert!(least < 60.0, "{least}");
+    assert!(least < 70.0, "{least}");
 }
 
 /// CUBIC fills the queue, Copa does not: whichever is expected to be better, Copa has the flow in the end, and the flow's round

@@ -196,7 +196,7 @@ mod tests {
         let wrong = |from: &str, to: &str| {
             let text = String::from_utf8(content()).unwrap().replacen(from, to, 1);
             let at = text.rfind(CHECKSUM).unwrap();
-            let summed = format!("{}{CHECKSUM}{:08x}\n", &text[..at], crc32c::crc32c(text[..at].as_bytes()));
+            let summed = format!("{}{CHECKSUM}{:08x}\n", &text[..at], crc32c::crc32c(&text.as_bytes()[..at]));
             read(summed.as_bytes(), &ARMS, &expected()).unwrap_err().to_string()
         };
         assert_eq!(wrong("192.0.2.0/24", "192.0.2.1/24"), "line 3: there is no prefix");

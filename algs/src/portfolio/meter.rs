@@ -68,12 +68,13 @@ impl Meter {
         self.parts.remove(&key);
     }
 
-    /// What all flows achieved together; `None` if nothing was measured, or the applications had too little to send for most of
-    /// the time.
+    /// What all flows achieved together; `None` if nothing arrived (no arm has begun then), or the applications had too little to send
+    /// for most of the time.
     pub(super) fn measured(&self, utility: &Utility) -> Option<Measured> {
         let sum = |of: fn(&Part) -> u64| self.parts.values().map(of).sum::<u64>();
         let took_us = sum(|p| p.took_us);
-        if took_us == 0 || sum(|p| p.limited_us) * 2 > took_us {
+        let nothing = took_us == 0 || sum(|p| p.bytes) == 0;
+        if nothing || sum(|p| p.limited_us) * 2 > took_us {
             return None;
         }
         let longest_us = self.parts.values().map(|p| p.took_us).max().unwrap_or(0);

@@ -27,12 +27,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for segment in &played.segments {
             let arms: Vec<String> =
                 segment.arms.iter().map(|c| format!("{} {:.2}", c.algorithm, segment.reward(c))).collect();
+            let known: Vec<String> = segment
+                .known
+                .iter()
+                .flat_map(|s| s.evidence.iter().map(|e| format!("{}:{:.2}/{}", e.arm, e.worth, e.intervals)))
+                .collect();
+            let arm = segment.known.first().map_or("-", |s| s.arm);
             println!(
-                "  {:<28} {:.2} of the best, {:.2} of cubic; {}",
+                "  {:<28} {:.2} of the best, {:.2} of cubic; {}; ends with {arm}, knows {}",
                 segment.tested.link,
                 segment.of_best(),
-                segment.of_cubic().unwrap_or(f64::NAN),
-                arms.join(", ")
+                segment.of_cubic().unwrap_or(f64::NAN).min(99.0),
+                arms.join(", "),
+                known.join(" ")
             );
             below += usize::from(segment.of_cubic().is_some_and(|of| of < 0.9));
         }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use ccplane_alg::Algorithm;
+use ccplane_alg::{Algorithm, Standing};
 use ccplane_runner::plan::Overrides;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
@@ -67,6 +67,8 @@ pub struct Segment {
     pub tested: Cell,
     /// The arms', in their order.
     pub arms: Vec<Cell>,
+    /// What the tested algorithm then knew of destinations.
+    pub known: Vec<Standing>,
 }
 
 impl Segment {
@@ -130,8 +132,12 @@ impl Hour {
         let fixtures: Vec<Fixture> =
             links.iter().flat_map(|link| names.iter().map(|name| fixture(*link, name))).collect();
         let (alone, arms) = thread::scope(|scope| {
-            let in_turn = scope.spawn(|| -> Result<Vec<Cell>, LeagueError> {
-                links.iter().map(|link| play(&fixture(*link, tested.name()))).collect()
+            let in_turn = scope.spawn(|| -> Result<Vec<(Cell, Vec<Standing>)>, LeagueError> {
+                let of = |link: &Link| {
+                    let cell = play(&fixture(*link, tested.name()))?;
+                    Ok((cell, tested.memory().map(|memory| memory.standings()).unwrap_or_default()))
+                };
+                links.iter().map(of).collect()
             });
             let arms = crate::play::on_cores(&fixtures, cores.saturating_sub(1).max(1), &play);
             (in_turn.join(), arms)
@@ -142,7 +148,8 @@ impl Hour {
         };
         let arms = arms?;
         let parts = arms.chunks(names.len().max(1)).map(<[Cell]>::to_vec);
-        let segments = alone.into_iter().zip(parts).map(|(tested, arms)| Segment { tested, arms }).collect();
+        let segment = |((tested, known), arms)| Segment { tested, arms, known };
+        let segments = alone.into_iter().zip(parts).map(segment).collect();
         Ok(Hour { segments })
     }
 
@@ -156,5 +163,49 @@ impl Hour {
         let sums = names.map(|(n, cell)| (sum(n), cell.algorithm.clone()));
         let best = sums.reduce(|best, other| if other.0 > best.0 { other } else { best });
         best.map_or((0.0, String::new()), |(sum, name)| (own / sum.max(f64::MIN_POSITIVE), name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_algs::{Copa, Cubic, Dual, Portfolio};
+
+    /// Minutes on links that training has, by three arms: what the whole hour is to show (examples/hour.rs), smaller.
+    #[test]
+    fn choosing_beats_the_best_single_arm_nearly_and_is_never_far_below_cubic() {
+        let config = HourConfig {
+            families: vec![Family::Steady, Family::Deep, Family::Steps],
+            segments: 4,
+            segment_ms: 100_000,
+            ..HourConfig::new(Set::Training, 7)
+        };
+        let hour = Hour::play(&config, &portfolio(), &Traces::default(), 2).unwrap();
+        assert_eq!(hour.segments.len(), 4);
+        let (of_single, single) = hour.of_best_single();
+        assert!(of_single > 0.9, "{of_single} of {single}");
+        for segment in &hour.segments {
+            let (of_best, of_cubic) = (segment.of_best(), segment.of_cubic().unwrap());
+            assert!(of_best > 0.7 && of_cubic > 0.9, "{}: {of_best} {of_cubic}", segment.tested.link);
+            assert_eq!(segment.known.len(), 1, "all segments are one destination");
+        }
+        assert!(hour.segments[3].known[0].evidence.iter().any(|arm| arm.intervals > 0));
+        assert_eq!(Hour::play(&config, &portfolio(), &Traces::default(), 2).unwrap(), hour, "the same again");
+    }
+
+    fn portfolio() -> Arc<dyn Algorithm> {
+        let arms: [Arc<dyn Algorithm>; 3] =
+            [Arc::new(Cubic::default()), Arc::new(Dual::default()), Arc::new(Copa::default())];
+        Arc::new(Portfolio::among(arms.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn hours_share_no_link_and_none_of_the_leagues() {
+        let links = |set, number| HourConfig::new(set, number).links().unwrap();
+        let (first, second) = (links(Set::Validation, 0), links(Set::Validation, 1));
+        assert!(first.iter().all(|link| !second.contains(link)));
+        assert_eq!((first.len(), links(Set::Validation, 0)), (12, first));
+        let config = HourConfig::new(Set::Test, 0);
+        assert!(matches!(config.links(), Err(LeagueError::Sealed { .. })));
     }
 }

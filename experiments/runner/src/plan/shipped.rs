@@ -46,6 +46,7 @@ shipped![
     "overhead",
     "everywhere",
     "agreement",
+    "portfolio",
 ];
 
 const TRACES: [(&str, &str); 2] = [
