@@ -99,7 +99,13 @@ impl Algorithm for Cubic {
         let flow = self.flow(info, control);
         let window = window_of(from.window_bytes(info.mss_bytes));
         // Past slow start; nothing paces the flow that another arm paced.
-        control.update(&[("ssthresh", window), ("Cwnd", window), ("Rate", 0)]);
+        // Nor does it grow by a twentieth a round trip, as after a slow start that ended early: the window is one that others have found.
+        control.update(&[
+            ("ssthresh", window),
+            ("slowest", MAX_WINDOW_BYTES as i64),
+            ("Cwnd", window),
+            ("Rate", 0),
+        ]);
         flow
     }
 

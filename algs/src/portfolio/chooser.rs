@@ -18,34 +18,6 @@ const LEAST_SEGMENTS: u64 = 4;
 /// For so long an arm that was left may go on at its own rate, microseconds.
 const RECENT_US: u64 = 20_000_000;
 
-/// Arms that keep their own queue short: while one runs, round trips are those of the path.
-const SHORT: [&str; 3] = ["dual", "copa", "vegas"];
-/// For so long, and up to twice that, the smallest round trip of such times counts, microseconds.
-const BASE_US: u64 = 10_000_000;
-
-/// The smallest of late.
-#[derive(Default)]
-struct Base {
-    turn_us: u64,
-    is: Option<u32>,
-    was: Option<u32>,
-}
-
-impl Base {
-    fn add(&mut self, now_us: u64, srtt_us: u32) {
-        if now_us >= self.turn_us {
-            (self.was, self.is, self.turn_us) = (self.is, None, now_us + BASE_US);
-        }
-        self.is = Some(self.is.map_or(srtt_us, |is| is.min(srtt_us)));
-    }
-
-    fn get(&self, now_us: u64) -> Option<u32> {
-        // Nothing of late was added.
-        let current = now_us < self.turn_us + BASE_US;
-        [self.is, self.was].into_iter().flatten().min().filter(|_| current)
-    }
-}
-
 pub(super) struct PathChooser {
     shared: Arc<Shared>,
     config: PortfolioConfig,
@@ -55,22 +27,12 @@ pub(super) struct PathChooser {
     recent: VecDeque<PathSample>,
     /// What each arm was handing over when it was last left.
     left: BTreeMap<&'static str, Handover>,
-    base: Base,
 }
 
 impl PathChooser {
     pub(super) fn new(shared: Arc<Shared>, info: &FlowInfo, config: PortfolioConfig) -> PathChooser {
         let (prefix, key) = (Prefix::of(info.remote.ip()), shared.key());
-        PathChooser {
-            shared,
-            config,
-            prefix,
-            key,
-            arm: "",
-            recent: VecDeque::new(),
-            left: BTreeMap::new(),
-            base: Base::default(),
-        }
+        PathChooser { shared, config, prefix, key, arm: "", recent: VecDeque::new(), left: BTreeMap::new() }
     }
 
     fn handover(&self, now: &PathSample) -> Handover {
@@ -84,12 +46,7 @@ impl PathChooser {
             at_us: now.at_us,
             rate_bytes_per_s: (bytes * 1_000_000 / took_us).max(least),
             srtt_us,
-            // The connection's smallest is of a path that may have become longer.
-            min_rtt_us: self
-                .base
-                .get(now.at_us)
-                .unwrap_or(now.min_rtt_us)
-                .clamp(now.min_rtt_us.clamp(1, srtt_us), srtt_us),
+            min_rtt_us: now.min_rtt_us.clamp(1, srtt_us),
         }
     }
 
@@ -130,9 +87,6 @@ impl Chooser for PathChooser {
             return None;
         }
         self.remember(sample);
-        if SHORT.contains(&self.arm) {
-            self.base.add(sample.at_us, sample.srtt_us);
-        }
         let arm = self.shared.paths().feed(self.prefix, self.key, before.as_ref(), sample, &self.config)?;
         if arm == self.arm {
             return None;

@@ -6,8 +6,8 @@
 //! - **Worth** of an interval: `ln(throughput^2 / mean RTT)`, plus the logarithm of Jain's index among the path's flows (the league's score;
 //!   [`Utility`]). Worths are compared as ratios, so that a fast path and a slow one share what is known.
 //! - **Trials** go back and forth, `a c a`: an interval of the arm in use, one of the candidate, one of the arm in use again; the candidate is
-//!   compared with the mean of the two, so that a link that changes meanwhile tells for neither side. A candidate that carries
-//!   less than six tenths, or doubles the round trips, is left after a second. The next candidate is that of the largest upper confidence bound.
+//!   compared with the mean of the two, so that a link that changes meanwhile tells for neither side. A candidate that is worth
+//!   less than half is left after a second. The next candidate is that of the largest upper confidence bound.
 //! - **Cost**: what trials lose is added up and may be a small share of the time; a path whose level jumps is explored anew.
 //! - **Rivals**: where the arm in use says that others fill the queue ([`Flow::rivals`](ccplane_alg::Flow::rivals)), the path has the arm that is fair to
 //!   them, CUBIC; every so often an arm that can tell looks whether they have gone.

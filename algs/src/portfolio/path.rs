@@ -16,12 +16,10 @@ const SETTLE_US: (u64, u64) = (200_000, 2_000_000);
 /// The same for a flow's own start.
 const START_RTTS: u64 = 15;
 const START_US: (u64, u64) = (1_500_000, 5_000_000);
-/// Beyond this and so many round trips an arm is left that carries less than this part of what the other one did, or has round trips so
-/// many times as long, microseconds.
+/// Beyond this and so many round trips an arm that is worth this much less is left, microseconds and a logarithm.
 const EARLY_US: u64 = 1_000_000;
 const EARLY_RTTS: u64 = 6;
-const EARLY_THROUGHPUT: f64 = 0.6;
-const EARLY_RTT: f64 = 2.0;
+const EARLY_LOSS: f64 = std::f64::consts::LN_2;
 /// What trials may lose beyond their share of the time, seconds.
 const BURST_S: f64 = 8.0;
 /// A level that is this much another one, as a logarithm, in two intervals in a row is another path.
@@ -36,15 +34,6 @@ const QUEUE_LEFT: f64 = 1.5;
 const MAX_SETTLE_US: u64 = 5_000_000;
 /// Beside rivals, an arm that can tell looks whether they have gone this often, microseconds.
 const LOOK_EVERY_US: u64 = 20_000_000;
-/// How many intervals that takes: it tests, and tests again.
-const LOOK_INTERVALS: u64 = 2;
-/// After a candidate that was not better nothing is tried for so long that was tried before: twice as long each time, microseconds.
-const REST_US: (u64, u64) = (2_000_000, 32_000_000);
-/// What trials have lost is half forgiven where the path changes, but not more often than this, microseconds.
-const FORGIVEN_EVERY_US: u64 = 60_000_000;
-/// Trials of an arm that was measured before are longer: by this factor each time, this often.
-const LONGER: u64 = 2;
-const MAX_LONGER: u32 = 2;
 /// Beside rivals, an arm's share may differ from the fair arm's by this factor; beyond it costs this many times as a logarithm.
 const FAIR_BAND: f64 = 1.25;
 const UNFAIR_COST: f64 = 4.0;
@@ -137,10 +126,6 @@ pub(super) struct Path {
     level: Option<f64>,
     jumped: bool,
     looked_us: u64,
-    /// How long nothing is tried that was tried before, and until when.
-    rest_us: u64,
-    rests_until_us: u64,
-    changed_us: u64,
     fair_bytes_per_s: Option<f64>,
     pub why: Why,
 }
@@ -189,9 +174,6 @@ impl Path {
             level: None,
             jumped: false,
             looked_us: 0,
-            rest_us: REST_US.0,
-            rests_until_us: 0,
-            changed_us: 0,
             fair_bytes_per_s: None,
             why: if measured { Why::Remembered } else { Why::Expected },
         }
@@ -269,13 +251,9 @@ impl Path {
     }
 
     fn changed(&mut self) {
-        if self.now_us - self.changed_us > FORGIVEN_EVERY_US {
-            self.changed_us = self.now_us;
-            self.known.lost_s = self.known.lost_s.min(BURST_S / 2.0);
-            self.known.ran_s = 0.0;
-        }
         self.known.records.iter_mut().for_each(Record::doubt);
-        (self.rest_us, self.rests_until_us) = (REST_US.0, 0);
+        self.known.lost_s = self.known.lost_s.min(BURST_S / 2.0);
+        self.known.ran_s = 0.0;
         self.level = None;
         self.fair_bytes_per_s = None;
         self.why = Why::Changed;
@@ -284,7 +262,8 @@ impl Path {
     fn step(&mut self, config: &PortfolioConfig) {
         let since_us = self.now_us.saturating_sub(self.began_us);
         let measured_us = since_us.saturating_sub(self.settle_us);
-        let interval_us = self.interval_us(config);
+        let interval_us =
+            (INTERVAL_RTTS * self.rtt_us).clamp(config.interval_us, MAX_INTERVAL_US.max(config.interval_us));
         if let Phase::Again { before, .. } = self.phase
             && self.rtt_us as f64 > before.rtt_us * QUEUE_LEFT
             && since_us >= self.settle_us
@@ -299,7 +278,7 @@ impl Path {
             && measured_us > 0
             && measured_us < interval_us
             && let Some(so_far) = self.meter.measured(&config.utility)
-            && (so_far.fallen || is_bad(&so_far, &before))
+            && (so_far.fallen || self.worth(&so_far) < self.worth(&before) - EARLY_LOSS)
         {
             return self.tried(candidate, before, so_far, since_us);
         }
@@ -327,34 +306,18 @@ impl Path {
                 self.known.lost_s += (1.0 - by.min(0.0).exp()) * trial_us as f64 / 1e6;
                 let best = self.known.record().best;
                 let unsteady = (self.worth(&before) - self.worth(&measured)).abs() > UNSTEADY;
-                // Where the link itself has changed, nobody is adopted.
-                let by = if unsteady { by.min(0.0) } else { by };
-                if self.known.record_mut().compared(candidate, by) {
+                if unsteady {
+                    self.held(measured, config);
+                } else if self.known.record_mut().compared(candidate, by) {
                     self.level = Some(tried.worth);
                     self.why = Why::Better { than: best, by };
-                    (self.rest_us, self.rests_until_us) = (REST_US.0, 0);
                     self.enter(Phase::Hold, candidate);
                 } else {
                     self.why = Why::Stays { than: candidate, by };
-                    self.rests_until_us = self.now_us + self.rest_us;
-                    self.rest_us = (self.rest_us * 2).min(REST_US.1);
                     self.held(measured, config);
                 }
             }
         }
-    }
-
-    fn interval_us(&self, config: &PortfolioConfig) -> u64 {
-        let longest_us = MAX_INTERVAL_US.max(config.interval_us);
-        let shortest_us = (INTERVAL_RTTS * self.rtt_us).clamp(config.interval_us, longest_us);
-        if self.phase == Phase::Look {
-            return LOOK_INTERVALS * shortest_us;
-        }
-        let (Phase::Trial { candidate, .. } | Phase::Again { candidate, .. }) = self.phase else {
-            return shortest_us;
-        };
-        let times = (self.known.record().weight(candidate).round() as u32).min(MAX_LONGER);
-        shortest_us * LONGER.pow(times)
     }
 
     /// An interval of the arm in use has ended.
@@ -389,9 +352,7 @@ impl Path {
         self.known.record_mut().held();
         let may = self.known.lost_s <= BURST_S + self.known.ran_s * config.cost_ppm as f64 / 1e6;
         let all: Vec<usize> = self.available();
-        let rested = self.now_us >= self.rests_until_us;
-        let candidate = self.known.record().candidate(&all, &self.expected.priors);
-        match candidate.filter(|arm| may && (rested || self.known.record().mean(*arm).is_none())) {
+        match self.known.record().candidate(&all, &self.expected.priors).filter(|_| may) {
             Some(candidate) => {
                 self.why = Why::Tried;
                 self.enter(Phase::Trial { candidate, before: measured }, candidate);
@@ -409,17 +370,12 @@ impl Path {
         self.enter(Phase::Again { candidate, before, tried, trial_us }, best);
     }
 
-    /// Whether rivals have come or gone by what the arm that can tell says.
+    /// Whether rivals have come or gone, and the arm with them. Flows of the path's own take each other for rivals: only one alone is
+    /// believed.
     fn heard_of_rivals(&mut self, measured: &Measured) -> bool {
-        measured.rivals.is_some_and(|rivals| self.set_rivals(rivals))
-    }
-
-    /// Takes in whether there are rivals; whether that changes the arm. Flows of the path's own take each other for rivals: only one alone
-    /// is believed.
-    fn set_rivals(&mut self, rivals: bool) -> bool {
-        if self.expected.fair.is_none() || self.flows.len() != 1 {
+        let (Some(rivals), Some(_), 1) = (measured.rivals, self.expected.fair, self.flows.len()) else {
             return false;
-        }
+        };
         let condition = if rivals { Condition::Shared } else { Condition::Alone };
         if condition == self.known.condition {
             return false;
@@ -427,7 +383,6 @@ impl Path {
         self.known.condition = condition;
         self.level = None;
         self.looked_us = self.now_us;
-        (self.rest_us, self.rests_until_us) = (REST_US.0, 0);
         self.why = if rivals { Why::Fair } else { Why::AloneAgain };
         let best = self.known.record().best;
         self.enter(Phase::Hold, best);
@@ -462,9 +417,4 @@ impl Path {
         self.began_us = self.now_us;
         self.meter = Meter::default();
     }
-}
-
-/// Whether an arm does so badly that its interval need not be waited for. A queue that the arm before it has left is not its fault.
-fn is_bad(so_far: &Measured, before: &Measured) -> bool {
-    so_far.bytes_per_s < EARLY_THROUGHPUT * before.bytes_per_s || so_far.rtt_us > EARLY_RTT * before.rtt_us
 }

@@ -61,11 +61,6 @@ impl Record {
         self.mean(self.best).unwrap_or(0.0)
     }
 
-    /// How often an arm was measured of late.
-    pub fn weight(&self, arm: usize) -> f64 {
-        self.estimates().get(arm).map_or(0.0, |e| e.weight)
-    }
-
     /// The arm to try next: that of the largest bound, if it may be better than the one in use. What is not measured has no bound; of
     /// those the one of the largest prior.
     pub fn candidate(&self, available: &[usize], priors: &[f64]) -> Option<usize> {
