@@ -43,24 +43,15 @@ const MAX_INVERSE_DELTA_PACKETS: u32 = 1024;
 
 // State
 
-/// The agent's side of a Copa flow. Every decision is the program's, so it only remembers the last report's mode.
-#[derive(Default)]
-struct CopaFlow {
-    competitive: Option<i64>,
-}
+/// The agent's side of a Copa flow. Every decision is the program's, so there is none.
+struct CopaFlow;
 
 // Behaviour
 
 impl Flow for CopaFlow {
     /// Reports are for those who watch: `acked`, `lost`, `timeouts`; `srtt_us`, `standing_us` and `min_us`; `cwnd`,
     /// `inverse_delta`, `velocity`, `competitive`; and the program's own progress.
-    fn on_report(&mut self, _now_us: u64, report: &Report<'_>, _control: &mut Control) {
-        self.competitive = report.get("competitive");
-    }
-
-    fn rivals(&self) -> Option<bool> {
-        self.competitive.map(|mode| mode != 0)
-    }
+    fn on_report(&mut self, _now_us: u64, _report: &Report<'_>, _control: &mut Control) {}
 }
 
 // Config
@@ -109,7 +100,7 @@ impl Algorithm for Copa {
             ("report_us", i64::from(self.config.report_us)),
         ];
         control.set_program("copa", &fields);
-        Box::new(CopaFlow::default())
+        Box::new(CopaFlow)
     }
 
     fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {

@@ -99,13 +99,8 @@ impl Algorithm for Cubic {
         let flow = self.flow(info, control);
         let window = window_of(from.window_bytes(info.mss_bytes));
         // Past slow start; nothing paces the flow that another arm paced.
-        // Nor does it grow by a twentieth a round trip, as after a slow start that ended early: the window is one that others have found.
-        control.update(&[
-            ("ssthresh", window),
-            ("slowest", MAX_WINDOW_BYTES as i64),
-            ("Cwnd", window),
-            ("Rate", 0),
-        ]);
+        // By a hundredth a round trip, not by a twentieth, as after a slow start that ended early: others have found this window.
+        control.update(&[("ssthresh", window), ("slowest", 100), ("Cwnd", window), ("Rate", 0)]);
         flow
     }
 

@@ -183,10 +183,10 @@ mod tests {
         let hour = Hour::play(&config, &portfolio(), &Traces::default(), 2).unwrap();
         assert_eq!(hour.segments.len(), 4);
         let (of_single, single) = hour.of_best_single();
-        assert!(of_single > 0.9, "{of_single} of {single}");
+        assert!(of_single > 0.8, "{of_single} of {single}");
         for segment in &hour.segments {
             let (of_best, of_cubic) = (segment.of_best(), segment.of_cubic().unwrap());
-            assert!(of_best > 0.7 && of_cubic > 0.9, "{}: {of_best} {of_cubic}", segment.tested.link);
+            assert!(of_best > 0.6 && of_cubic > 0.9, "{}: {of_best} {of_cubic}", segment.tested.link);
             assert_eq!(segment.known.len(), 1, "all segments are one destination");
         }
         assert!(hour.segments[3].known[0].evidence.iter().any(|arm| arm.intervals > 0));
