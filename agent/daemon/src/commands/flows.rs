@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 const CLEAR: &str = "\x1b[2J\x1b[H";
 /// Of a terminal that does not say how high it is.
 const DEFAULT_LINES: usize = 24;
-/// Names, then figures, then its arm.
-const LINES_PER_FLOW: usize = 3;
 
 /// `ccplane flows`
 pub(crate) fn flows(args: &FlowsArgs) -> Result<(), Failure> {
@@ -65,7 +63,13 @@ impl Watched {
         let lost: u64 = flows.flows.iter().map(|f| f.lost).sum();
         // The totals, the header, the cursor's line, and what is said of a silent agent.
         let around = 3 + usize::from(flows.silent.is_some());
-        flows.flows.truncate((lines.saturating_sub(around) / LINES_PER_FLOW).max(1));
+        let room = lines.saturating_sub(around);
+        let ends = flows.flows.iter().scan(0, |end, flow| {
+            *end += lines_of(flow);
+            Some(*end)
+        });
+        let fitting = ends.take_while(|end| *end <= room).count();
+        flows.flows.truncate(fitting.max(1));
         let hidden = all - flows.flows.len();
         let more = if hidden > 0 { format!(", {hidden} more not shown") } else { String::new() };
         format!(
@@ -146,6 +150,11 @@ fn mode(flow: &FlowRecord, silence: Option<&Silence>) -> String {
         (ModeName::NativeAgentSilent, None) => "native: agent silent".to_owned(),
         (ModeName::NativePolicy, _) => "native: policy tripped".to_owned(),
     }
+}
+
+/// The lines that [`text`] has for a flow: names, figures, and its arm if it has one.
+fn lines_of(flow: &FlowRecord) -> usize {
+    2 + usize::from(flow.arm.is_some())
 }
 
 /// Each arm's worth over the best one's, and how many intervals say so.

@@ -109,8 +109,8 @@ change = [{ at_s = 60, loss = 0.1 }]
 
 /// Three links as `ccplane run adapt-random` draws them, of seeds that constants may be chosen by: of six that were tried, those on
 /// which a promotion paid. On most others it promotes nothing, and nothing is asserted of them.
+#[cfg(feature = "nightly")]
 #[test]
-#[ignore = "its trainings take minutes: make nightly"]
 fn on_three_random_links_learning_promotes_and_pays() {
     for (seed, link) in [(100, 4), (100, 6), (109, 8)] {
         let links = format!(

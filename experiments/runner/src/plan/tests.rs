@@ -480,7 +480,7 @@ fn shipped_plans_are_sound_and_take_their_time() {
         let live = plan.contenders.iter().filter(|c| c.datapath != Datapath::Sim).count() as u64;
         seconds += plan.scenarios.len() as u64 * live * u64::from(plan.repeats) * plan.duration_ms / 1000;
         let without_paper =
-            ["quickstart", "reno-cubic-bbr", "fairness", "share", "adapt-random", "agreement"];
+            ["quickstart", "reno-cubic-bbr", "fairness", "share", "adapt-random", "agreement", "portfolio"];
         assert_eq!(plan.paper.is_empty(), without_paper.contains(&shipped.name));
         assert!(shipped.name == "quickstart" || !plan.comparisons.is_empty());
     }
