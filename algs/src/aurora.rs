@@ -29,8 +29,7 @@
 //! As published or not, an interval has ten packets, a timeout starts the flow over, and `Rate` stays within what the last
 //! point says; a snapshot's inputs end at four smallest RTTs and three packets sent for one that arrived.
 
-use crate::interval::{DEFAULT_SLACK_US, Interval, Rows, SLACK_US, mss_bytes, set};
-use crate::{bounded_rate, window_of};
+use crate::interval::{DEFAULT_SLACK_US, Interval, Rows, SLACK_US, mss_bytes, set, start_from};
 use ccplane_alg::{
     Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, ProgramSource, Report,
 };
@@ -230,13 +229,7 @@ impl Algorithm for Aurora {
 
     fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
         let flow = self.flow(info, control);
-        let min_us = from.min_rtt_us.into();
-        control.update(&[
-            ("start_rate", bounded_rate(from.rate_bytes_per_s)),
-            ("min_is", min_us),
-            ("min_was", min_us),
-            ("Cwnd", window_of(from.window_bytes(info.mss_bytes))),
-        ]);
+        start_from(from, info, control);
         flow
     }
 

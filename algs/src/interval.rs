@@ -1,6 +1,7 @@
 //! Monitor intervals: what `aurora.fold`, and so MOCC's program, reports of one, and what it was worth.
 
-use ccplane_alg::{Control, FlowInfo, Parameter, Report, RowBuilder};
+use crate::{bounded_rate, window_of};
+use ccplane_alg::{Control, FlowInfo, Handover, Parameter, Report, RowBuilder};
 
 /// What counts as no queue, unless configured otherwise: added to each RTT before they are compared, microseconds.
 pub(crate) const DEFAULT_SLACK_US: u32 = 2000;
@@ -71,6 +72,17 @@ impl Interval {
 /// The segment size that a flow's program is told of, bytes.
 pub(crate) fn mss_bytes(info: &FlowInfo) -> f64 {
     f64::from(info.mss_bytes.clamp(1, crate::MAX_MSS_BYTES))
+}
+
+/// Starts the program at the rate, the smallest RTT and the window that another program hands over.
+pub(crate) fn start_from(from: &Handover, info: &FlowInfo, control: &mut Control) {
+    let min_us = from.min_rtt_us.into();
+    control.update(&[
+        ("start_rate", bounded_rate(from.rate_bytes_per_s)),
+        ("min_is", min_us),
+        ("min_was", min_us),
+        ("Cwnd", window_of(from.window_bytes(info.mss_bytes))),
+    ]);
 }
 
 /// What a flow's learner is told: a row for each decision, worth the mean since the one before it. Several intervals make

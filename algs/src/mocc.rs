@@ -10,10 +10,9 @@
 //! - **Preferences**: parameters of the algorithm, so a rule gives each application's flows their own.
 
 use crate::Aurora;
-use crate::interval::{DEFAULT_SLACK_US, Interval, Rows, SLACK_US, mss_bytes, set};
+use crate::interval::{DEFAULT_SLACK_US, Interval, Rows, SLACK_US, mss_bytes, set, start_from};
 use crate::largest::Largest;
 use crate::placed::Asking;
-use crate::{bounded_rate, window_of};
 use ccplane_alg::{
     Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, ProgramSource, Report,
 };
@@ -171,13 +170,7 @@ impl Algorithm for Mocc {
 
     fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
         let flow = self.flow(info, control);
-        let min_us = from.min_rtt_us.into();
-        control.update(&[
-            ("start_rate", bounded_rate(from.rate_bytes_per_s)),
-            ("min_is", min_us),
-            ("min_was", min_us),
-            ("Cwnd", window_of(from.window_bytes(info.mss_bytes))),
-        ]);
+        start_from(from, info, control);
         flow
     }
 

@@ -247,9 +247,9 @@ pub enum CatalogError {
     /// An arm that has arms itself.
     #[error("`{arm}` cannot be an arm of algorithm `{algorithm}`: it has arms itself")]
     NestedArms {
-        /// The algorithm.
+        /// The name of the algorithm that chooses.
         algorithm: &'static str,
-        /// Its arm.
+        /// The name of the arm that has arms.
         arm: &'static str,
     },
     /// The algorithm panicked when it was asked for its name or programs.

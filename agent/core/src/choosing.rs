@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::flow::{FlowState, NativeReason, Steered};
 use crate::lifecycle::start;
 use crate::shield::shield;
-use ccplane_alg::{Algorithm, Chooser, Handover, PathSample, Switch};
+use ccplane_alg::{Algorithm, Chooser, PathSample, Switch};
 use ccplane_contract::{FlowId, FlowStats, Mode};
 
 /// Starts the arm that a new flow's chooser asks for.
@@ -20,7 +20,7 @@ pub(crate) fn begin(
 ) -> Result<Steered, NativeReason> {
     let made = shield(|| algorithm.chooser(&state.info)).map_err(NativeReason::Panicked)?;
     let chooser = made.ok_or(NativeReason::NoProgram)?;
-    choose(catalog, chooser, attached, flow, state, None)
+    choose(catalog, chooser, attached, flow, state)
 }
 
 /// Starts the arm that a chooser asks for first, of those that the datapath can run; keeps the chooser if one runs.
@@ -30,7 +30,6 @@ fn choose(
     attached: &mut Attached,
     flow: FlowId,
     state: &mut FlowState,
-    from: Option<&Handover>,
 ) -> Result<Steered, NativeReason> {
     let entry = catalog.entry(state.algorithm).ok_or(NativeReason::NoProgram)?;
     let arms = || entry.arms.iter().filter_map(|arm| catalog.entry(arm));
@@ -42,7 +41,7 @@ fn choose(
     let names: Vec<&'static str> = available.iter().map(|arm| arm.name).collect();
     let wanted = shield(|| chooser.first(&names)).map_err(NativeReason::Panicked)?;
     let arm = available.iter().find(|arm| arm.name == wanted).ok_or(NativeReason::NoProgram)?;
-    let steered = start(arm, arm.algorithm.clone(), attached, flow, state, from)?;
+    let steered = start(arm, arm.algorithm.clone(), attached, flow, state, None)?;
     state.chooser = Some(chooser);
     attached.choosing.insert(flow);
     Ok(steered)
@@ -120,7 +119,7 @@ impl Core {
             return false;
         };
         let Some(chooser) = state.chooser.take() else { return false };
-        match choose(&self.catalog, chooser, attached, flow, state, None) {
+        match choose(&self.catalog, chooser, attached, flow, state) {
             Ok(after) => {
                 if let Ok(before) = std::mem::replace(&mut state.steered, Ok(after)) {
                     self.end(before);

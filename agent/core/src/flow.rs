@@ -128,7 +128,7 @@ pub(crate) struct FlowState {
     pub acted: Option<(u8, u32)>,
     /// The deployment that it was last started again for.
     pub restarted_for: u32,
-    /// What chooses its arm, where its algorithm has arms.
+    /// The chooser decides which arm the flow runs; an algorithm without arms has none.
     pub chooser: Option<Box<dyn Chooser>>,
 }
 

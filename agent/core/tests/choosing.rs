@@ -11,7 +11,7 @@ use ccplane_core::{Catalog, CatalogError, Config, Core, NativeReason, Rules, dri
 use common::{DP, Fake, Told, created, report};
 use std::sync::{Arc, Mutex};
 
-/// What choosers were called with, and what they are to answer next.
+/// A script logs every call of its choosers and holds their next answer.
 #[derive(Default)]
 struct Script {
     log: Vec<String>,

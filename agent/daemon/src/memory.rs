@@ -1,4 +1,4 @@
-//! What algorithms know and want kept: read when the agent starts, written while it runs and when it stops.
+//! Memories of algorithms, kept in files: the agent reads them when it starts, and writes them while it runs and when it stops.
 
 use crate::control::StandingRecord;
 use crate::owned::{Folder, OwnedError};
@@ -9,18 +9,18 @@ use tracing::warn;
 
 /// The folder, below the run directory unless configured otherwise.
 pub(crate) const FOLDER: &str = "memory";
-/// Where several agents share a folder, each names its files by its algorithms.
+/// The extension of a memory file, which has its algorithm's name.
 const ENDING: &str = "memory";
 
-/// One algorithm's.
+/// The memory of one algorithm.
 struct Kept {
     algorithm: &'static str,
     memory: Arc<dyn Memory>,
-    /// What was last written.
+    /// The version that was last read or written.
     version: Option<u64>,
 }
 
-/// Every algorithm's that has one.
+/// The memories of all algorithms that have one.
 pub(crate) struct Memories {
     folder: Folder,
     kept: Vec<Kept>,
@@ -38,9 +38,8 @@ impl Memories {
         algorithms: &[Arc<dyn Algorithm>],
         every: Duration,
     ) -> Result<Memories, OwnedError> {
-        let with = |a: &Arc<dyn Algorithm>| Some((a.name(), a.memory()?));
-        let kept = algorithms.iter().filter_map(with);
-        let kept = kept.map(|(algorithm, memory)| Kept { algorithm, memory, version: None }).collect();
+        let kept =
+            of(algorithms).map(|(algorithm, memory)| Kept { algorithm, memory, version: None }).collect();
         let mut memories = Memories { folder, kept, every, written: Instant::now() };
         for kept in &mut memories.kept {
             let name = file(kept.algorithm);
@@ -92,14 +91,17 @@ impl Memories {
     }
 }
 
-/// What is known of each destination.
+/// Returns the destinations that the algorithms have measured.
 pub(crate) fn standings(algorithms: &[Arc<dyn Algorithm>]) -> Vec<StandingRecord> {
-    let of = |a: &Arc<dyn Algorithm>| Some((a.name(), a.memory()?));
-    let all = algorithms.iter().filter_map(of);
-    all.flat_map(|(name, memory)| {
-        memory.standings().into_iter().map(|s| StandingRecord::new(name, s)).collect::<Vec<_>>()
-    })
-    .collect()
+    let records = |(name, memory): (&'static str, Arc<dyn Memory>)| {
+        memory.standings().into_iter().map(move |standing| StandingRecord::new(name, standing))
+    };
+    of(algorithms).flat_map(records).collect()
+}
+
+/// Returns the name and the memory of each algorithm that has one.
+fn of(algorithms: &[Arc<dyn Algorithm>]) -> impl Iterator<Item = (&'static str, Arc<dyn Memory>)> {
+    algorithms.iter().filter_map(|algorithm| Some((algorithm.name(), algorithm.memory()?)))
 }
 
 fn file(algorithm: &str) -> String {

@@ -68,7 +68,7 @@ pub struct Switch {
     pub from: Handover,
 }
 
-/// What is known of one arm.
+/// The measured worth of one arm on one path.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ArmEvidence {
     /// Its name.
@@ -84,7 +84,7 @@ pub struct ArmEvidence {
 pub struct Choice {
     /// In a few words.
     pub why: String,
-    /// What is known of each arm.
+    /// The measured worth of each arm.
     pub evidence: Vec<ArmEvidence>,
 }
 
@@ -99,18 +99,18 @@ pub trait Chooser: Send {
     /// Called once when the flow ends, or is no longer steered.
     fn on_close(&mut self) {}
 
-    /// Why the flow has its arm, and the evidence.
+    /// Returns the reason for the flow's arm, with the evidence.
     fn choice(&self) -> Choice;
 }
 
-/// What is known of a destination, for people.
+/// A destination, with the arm of its flows and each arm's worth there, for display.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Standing {
     /// The destination prefix.
     pub prefix: String,
     /// The arm that flows there start with.
     pub arm: &'static str,
-    /// What is known of each arm.
+    /// The measured worth of each arm.
     pub evidence: Vec<ArmEvidence>,
 }
 

@@ -99,7 +99,7 @@ impl Chooser for PathChooser {
     }
 }
 
-/// However it ends.
+/// The flow leaves its path on every way out, a panic included.
 impl Drop for PathChooser {
     fn drop(&mut self) {
         self.shared.paths().leave(self.prefix, self.key);

@@ -116,7 +116,7 @@ const PARAMETERS: &[Parameter] = &[
 /// An arm and what is expected of it before anything is known: the mean of its score over the best arm's, alone and as a rule.
 #[derive(Clone)]
 pub struct Arm {
-    /// The algorithm.
+    /// The algorithm that the arm runs.
     pub algorithm: Arc<dyn Algorithm>,
     /// Expected utility over the best arm's, 0 to 1.
     pub prior: f64,

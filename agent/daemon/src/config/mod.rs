@@ -253,7 +253,7 @@ impl Default for Learn {
     }
 }
 
-/// What `portfolio` chooses among, and where it keeps what it knows.
+/// The `[portfolio]` section: the arms, the folder of the memory file, and the seconds between two writes of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]

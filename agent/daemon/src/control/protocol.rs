@@ -279,11 +279,11 @@ impl From<Mode> for ModeName {
 pub struct FlowArm {
     /// The algorithm that it runs.
     pub name: String,
-    /// Why, in a few words.
+    /// The reason for this arm, in a few words.
     pub why: String,
     /// Times that it was handed from one arm to another.
     pub switches: u64,
-    /// What is known of each arm.
+    /// The measured worth of each arm on this path.
     pub evidence: Vec<ArmRecord>,
 }
 

@@ -16,15 +16,15 @@ pub struct Snapshots {
     pub decisions: Vec<DecisionRecord>,
     /// By algorithm; none where nothing is learned.
     pub learners: Vec<LearnerRecord>,
-    /// What algorithms that choose among others know of destinations.
+    /// The destinations that choosing algorithms have measured.
     #[serde(default)]
     pub standings: Vec<StandingRecord>,
 }
 
-/// What is known of one arm.
+/// The measured worth of one arm on one path.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ArmRecord {
-    /// The algorithm.
+    /// The arm's name.
     pub name: String,
     /// Intervals that were measured.
     pub intervals: u64,
@@ -39,7 +39,7 @@ impl ArmRecord {
     }
 }
 
-/// What is known of a destination.
+/// A destination, with the arm of its flows and each arm's worth there.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct StandingRecord {
     /// The algorithm that chooses.
@@ -48,7 +48,7 @@ pub struct StandingRecord {
     pub prefix: String,
     /// The arm that its flows have, or start with.
     pub arm: String,
-    /// What is known of each arm.
+    /// The measured worth of each arm there.
     pub evidence: Vec<ArmRecord>,
 }
 

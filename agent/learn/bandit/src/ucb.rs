@@ -109,7 +109,7 @@ impl Ucb {
         Ok(self)
     }
 
-    /// What is known of each arm.
+    /// Returns the estimate of each arm, in the arms' order.
     pub fn estimates(&self) -> &[Estimate] {
         &self.estimates
     }
