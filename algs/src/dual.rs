@@ -43,7 +43,7 @@
 //!
 //! # Registers that are not named so in a paper
 //! `hold`: the window to come back to. `bw_hold`: the rate before a suspicion. `boost`: the gain, in 1/1024. `pint`: round trips between
-//! two checks, doubled by each that failed. `base`: in SUSPECT and DEEP the RTT to compare with, in LOOK `min_us`, in COMPETE and CHECK
+//! two checks, doubled by each that failed. `verdict`: 0; a network's opinion where the program is `neural`'s (neural.rs). `base`: in SUSPECT and DEEP the RTT to compare with, in LOOK `min_us`, in COMPETE and CHECK
 //! the checks that succeeded. `look`: seconds between two looks. `pkt`: 1.25 packets' time at the rate before a test.
 //!
 //! # Known weaknesses
@@ -108,6 +108,22 @@ pub struct Dual {
     pub config: DualConfig,
 }
 
+impl Dual {
+    pub(crate) const PARAMETERS: &[Parameter] = &[REPORT_US];
+
+    /// Takes up what another program hands over; a largest window says that the start is over.
+    pub(crate) fn start_from(from: &Handover, info: &FlowInfo, control: &mut Control) {
+        let (window, min_us) = (window_of(from.drained_window_bytes(info.mss_bytes)), from.min_rtt_us.into());
+        control.update(&[
+            ("min_is", min_us),
+            ("min_was", min_us),
+            ("w_max", window),
+            ("top", bounded_rate(from.rate_bytes_per_s)),
+            ("Cwnd", window),
+        ]);
+    }
+}
+
 impl Algorithm for Dual {
     fn name(&self) -> &'static str {
         "dual"
@@ -128,21 +144,12 @@ impl Algorithm for Dual {
 
     fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
         let flow = self.flow(info, control);
-        let (window, min_us) = (window_of(from.drained_window_bytes(info.mss_bytes)), from.min_rtt_us.into());
-        // A maximum says that the start is over.
-        control.update(&[
-            ("min_is", min_us),
-            ("min_was", min_us),
-            ("w_max", window),
-            ("top", bounded_rate(from.rate_bytes_per_s)),
-            ("Cwnd", window),
-        ]);
+        Dual::start_from(from, info, control);
         flow
     }
 
     fn parameters(&self) -> &'static [Parameter] {
-        const PARAMETERS: &[Parameter] = &[REPORT_US];
-        PARAMETERS
+        Dual::PARAMETERS
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {

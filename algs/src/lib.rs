@@ -19,6 +19,7 @@ mod dual;
 mod interval;
 mod largest;
 mod mocc;
+mod neural;
 mod nimbus;
 pub mod placed;
 mod portfolio;
@@ -37,6 +38,7 @@ pub use cubic::{Cubic, CubicConfig};
 pub use dual::{Dual, DualConfig};
 pub use largest::Largest;
 pub use mocc::{Mocc, MoccConfig};
+pub use neural::{BOUND_Q16, DEPTH, FEATURES, INPUTS, Judge, Neural, NeuralInAgent};
 pub use nimbus::{Nimbus, NimbusConfig};
 pub use placed::{Distilled, InAgent, Still};
 pub use portfolio::{Arm, ArmsError, MAX_ARMS, Portfolio, PortfolioConfig, Utility};
@@ -81,12 +83,14 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
         Arc::new(Copa::default()),
         Arc::new(Nimbus::default()),
         Arc::new(Dual::default()),
+        Arc::new(Neural::default()),
         Arc::new(Aurora::default()),
         Arc::new(Mocc::default()),
         Arc::new(Distilled::default()),
     ];
     let in_agent = [InAgent::aurora(), InAgent::mocc()].into_iter().flatten();
     all.extend(in_agent.map(|placed| Arc::new(placed) as Arc<dyn Algorithm>));
+    all.extend(NeuralInAgent::shipped().map(|placed| Arc::new(placed) as Arc<dyn Algorithm>));
     all.push(Arc::new(Portfolio::default()));
     all.extend(Still::aurora().map(|still| Arc::new(still) as Arc<dyn Algorithm>));
     all

@@ -31,7 +31,7 @@ pub use architecture::{
 pub use back_end::{BackEnd, Device, DeviceError, MAX_THREADS, TorchOptions};
 pub use environment::{Actor, End, Environment, PreferenceError};
 pub use learner::{LearnError, Learner, LearnerState, Moments, UpdateStats};
-pub use native::{ActorCritic, Native};
+pub use native::{ActorCritic, Examples, ImitateConfig, Native, imitate};
 pub use policy::{Policy, PolicyError, Provenance};
 pub use ppo::{BETA_1, BETA_2, Decay, KL_TOLERANCE, PpoConfig, PpoError};
 pub use preference::{Goals, LANDMARKS, PIVOTS, Preference, Replay, TRANSFER_UPDATES, landmarks};

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 /// Report, control and local registers of one program, together.
-pub const MAX_REGS: usize = 64;
+pub const MAX_REGS: usize = 96;
 /// Temporaries alive within one expression.
 pub const MAX_TMPS: usize = 16;
 /// Instructions of one program.

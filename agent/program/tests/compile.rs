@@ -321,12 +321,12 @@ fn a_diagnostic_renders_as_a_compiler_does() {
 fn limits_have_a_diagnostic_each() {
     let many = |n: usize, f: &dyn Fn(usize) -> String| (0..n).map(f).collect::<String>();
     let decls = |n| format!("(def {}) (when true (report))", many(n, &|i| format!("(r{i} 0)")));
-    compiled(&decls(64));
-    assert_eq!(messages(&decls(65)), ["more than 64 registers"]);
+    compiled(&decls(96));
+    assert_eq!(messages(&decls(97)), ["more than 96 registers"]);
 
     let locals = |n| format!("(def (a 0)) (when true {})", many(n, &|i| format!("(:= l{i} 0) (:= a l{i})")));
-    compiled(&locals(63));
-    assert_eq!(messages(&locals(64)), ["more than 64 registers"]);
+    compiled(&locals(95));
+    assert_eq!(messages(&locals(96)), ["more than 96 registers"]);
 
     let clauses = |n| format!("(def) {}", many(n, &|_| "(when true)".into()));
     compiled(&clauses(64));

@@ -381,7 +381,7 @@ fn v2_programs_that_do_not_verify() {
         v2::decode_program(&[&bytes[..], &[0]].concat()),
         &format!("length: the header says {} bytes, the content takes {last}", last + 1),
     );
-    says(v2::decode_program(&[65, 0, 0, 0, 0]), "registers: 65, at most 64 are allowed");
+    says(v2::decode_program(&[97, 0, 0, 0, 0]), "registers: 97, at most 96 are allowed");
     says(v2::decode_program(&[0, 0, 0, 1, 4]), "instructions: 1025, at most 1024 are allowed");
     // One clause without a condition that sets register 200.
     let program = hex("00 00 01 0100  0000 0100 02  00 00c8 02 02");

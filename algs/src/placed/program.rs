@@ -1,6 +1,6 @@
 //! An algorithm's program as the placements need it: what its policy sees, and its clauses to change.
 
-use ccplane_program::lang::ast::{Decl, Source, StmtKind};
+use ccplane_program::lang::ast::{Decl, Source, Stmt, StmtKind};
 use ccplane_program::lang::parse;
 
 /// A program that asks one policy.
@@ -36,6 +36,12 @@ impl Asking {
         Some(Asking { slot, histories, source })
     }
 
+    /// Reads statements as they stand in a clause; `None` if they are none.
+    pub fn statements(text: &str) -> Option<Vec<Stmt>> {
+        let parsed = parse(&format!("(def) (when true {text})")).ok()?;
+        Some(parsed.clauses.into_iter().flat_map(|clause| clause.body).collect())
+    }
+
     /// Adds declarations and clauses, written as a program of their own; the clauses come before clause `at`. `None` if the text is
     /// none.
     pub fn insert(&mut self, at: usize, text: &str) -> Option<()> {
@@ -62,8 +68,7 @@ impl Asking {
                     None => body.push(statement),
                     Some(text) if text.is_empty() => {}
                     Some(text) => {
-                        let added = parse(&format!("(def) (when true {text})")).ok()?;
-                        body.extend(added.clauses.into_iter().flat_map(|c| c.body));
+                        body.extend(Asking::statements(&text)?);
                     }
                 }
             }

@@ -5,7 +5,7 @@ use ccplane_nn_codegen::bpf::{SCRATCH_BYTES, TABLES_BYTES};
 use ccplane_program::ir::{MAX_POLICY_SLOTS, MAX_REGS};
 
 /// Changes whenever anything in this file does; a pinned datapath of another version is not taken over.
-pub const LAYOUT_VERSION: u64 = 6;
+pub const LAYOUT_VERSION: u64 = 7;
 
 /// Programs that can be installed at once.
 pub const MAX_PROGRAMS: usize = 64;
@@ -81,7 +81,7 @@ pub mod rec {
     /// i64: the program's window when the kernel's last loss episode began, bytes; 0 when there is none to go
     /// back to.
     pub const UNDO_CWND: u32 = 88;
-    /// u64: which registers of `STAGE_REGS` count.
+    /// u64: which of the first 64 registers of `STAGE_REGS` count.
     pub const STAGE_MASK: u32 = 96;
     /// i64: bytes.
     pub const STAGE_CWND: u32 = 104;
@@ -143,8 +143,11 @@ pub mod rec {
     /// i64 each: the program's registers.
     pub const REGS: u32 = STAGE_REGS + 8 * MAX_REGS as u32;
 
+    /// u64: which registers of `STAGE_REGS` count, from the 65th on.
+    pub const STAGE_MASK_HIGH: u32 = REGS + 8 * MAX_REGS as u32;
+
     /// u64: the generator of its noise. First of what it keeps for policies, as `ccplane_infer::FlowPolicy` has it.
-    pub const NOISE: u32 = REGS + 8 * MAX_REGS as u32;
+    pub const NOISE: u32 = STAGE_MASK_HIGH + 8;
     /// u32: the deployment that decided last; 0 for none.
     pub const DEPLOYMENT: u32 = NOISE + 8;
     /// u32: the buffer that held it.

@@ -278,7 +278,8 @@ impl Table {
         let u32_at = |field| self.memory.u32(self.at(index, field));
         // A staged window or rate outlives a program change; registers of the old program do not.
         let mut bits = if pending { self.u32(index, rec::STAGE_BITS) } else { 0 };
-        let mut mask = if pending && change.program.is_none() { self.u64(index, rec::STAGE_MASK) } else { 0 };
+        let goes_on = pending && change.program.is_none();
+        let mut masks = STAGE_MASKS.map(|mask| if goes_on { self.u64(index, mask) } else { 0 });
         match &change.program {
             Some(start) => u32_at(rec::STAGE_SLOT).store(start.slot, Relaxed),
             None if !pending => u32_at(rec::STAGE_SLOT).store(0, Relaxed),
@@ -294,13 +295,19 @@ impl Table {
             self.memory.i64(self.at(index, rec::STAGE_RATE)).store(rate, Relaxed);
         }
         for (reg, value) in change.regs {
-            mask |= 1 << reg;
+            masks[usize::from(*reg) / 64] |= 1 << (reg % 64);
             self.memory.i64(self.at(index, rec::STAGE_REGS + 8 * u32::from(*reg))).store(*value, Relaxed);
         }
         u32_at(rec::STAGE_BITS).store(bits, Relaxed);
-        self.memory.u64(self.at(index, rec::STAGE_MASK)).store(mask, Relaxed);
+        for (field, mask) in STAGE_MASKS.into_iter().zip(masks) {
+            self.memory.u64(self.at(index, field)).store(mask, Relaxed);
+        }
     }
 }
+
+/// Where a record says which staged registers count: 64 in each word.
+const STAGE_MASKS: [u32; 2] = [rec::STAGE_MASK, rec::STAGE_MASK_HIGH];
+const _: () = assert!(ccplane_program::ir::MAX_REGS <= 64 * STAGE_MASKS.len());
 
 /// Takes a record's stage to WRITING; what it was before, or `None` if the kernel would not let go of it.
 fn claim(state: &AtomicU32) -> Option<u32> {

@@ -61,6 +61,8 @@ pub(crate) enum Learns {
     Aurora,
     /// Any preference between throughput, latency and loss.
     Mocc,
+    /// Whether rivals share the path, on the league's training links.
+    Neural,
 }
 
 /// Families of links.

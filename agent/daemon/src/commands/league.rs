@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 /// The algorithms that play without `--algorithm`.
-const PLAYERS: [&str; 8] = ["reno", "cubic", "vegas", "bbr", "copa", "dual", "aurora", "mocc"];
+const PLAYERS: [&str; 9] = ["reno", "cubic", "vegas", "bbr", "copa", "dual", "neural", "aurora", "mocc"];
 /// The two worlds agree within this share of throughput and of mean RTT.
 const AGREES: f64 = 0.05;
 /// Cells between two lines of progress.

@@ -7,6 +7,7 @@ mod deployments;
 mod distill;
 mod doctor;
 mod flows;
+mod judging;
 mod league;
 mod prog;
 mod qlog;

@@ -28,6 +28,8 @@ const SIGNALLED: i32 = 130;
 enum TrainError {
     #[error("--config published is Aurora's; MOCC has none")]
     NotPublished,
+    #[error("neural's network is trained and quantised by `ccplane train --algorithm neural`")]
+    NotNeural,
     #[error("--adapt teaches MOCC a preference: it needs --algorithm mocc")]
     NotMocc,
     #[error("a preference of {0:?}: three percents that are not all 0 are needed")]
@@ -70,6 +72,9 @@ impl Files {
 
 /// `ccplane train`
 pub(crate) fn train(args: &TrainArgs) -> Result<(), Failure> {
+    if args.algorithm == Learns::Neural {
+        return super::judging::train(args);
+    }
     let recipe = configured(args)?;
     let name = match args.config {
         Links::Real => recipe.algorithm.name().to_owned(),
@@ -127,6 +132,7 @@ pub(crate) fn recipe(algorithm: Learns, links: Links) -> Result<Recipe, Failure>
         (Learns::Aurora, Links::Real) => Recipe::aurora(),
         (Learns::Aurora, Links::Published) => Recipe::published(),
         (Learns::Mocc, Links::Real) => Recipe::mocc(),
+        (Learns::Neural, _) => return Err(Failure::input(TrainError::NotNeural)),
         (Learns::Mocc, Links::Published) => return Err(Failure::input(TrainError::NotPublished)),
         (Learns::Aurora, Links::Lossy) => Recipe::aurora().map(Recipe::lossy),
         (Learns::Mocc, Links::Lossy) => Recipe::mocc().map(Recipe::lossy),
@@ -263,6 +269,7 @@ fn command(args: &TrainArgs) -> String {
     let algorithm = match args.algorithm {
         Learns::Aurora => "aurora",
         Learns::Mocc => "mocc",
+        Learns::Neural => "neural",
     };
     let config = named(args.config);
     let steps = args.steps.map_or_else(String::new, |n| format!(" --steps {n}"));

@@ -1,5 +1,6 @@
 //! The native back end: PPO for small networks, in plain Rust, the same bits on every machine.
 
+mod imitate;
 mod network;
 mod update;
 mod vector;
@@ -7,6 +8,7 @@ mod vector;
 use crate::learner::{LearnError, Learner, LearnerState, Moments, UpdateStats};
 use crate::{Architecture, Batch, Policy, PpoConfig, Rng};
 use ccplane_quantize::Mlp;
+pub use imitate::{Examples, ImitateConfig, imitate};
 use network::{Lane, Network, Room};
 use update::{Adam, Parameters};
 

@@ -34,14 +34,14 @@ impl Parameters {
 
 /// One number for each parameter.
 #[derive(Clone, Debug)]
-struct Group {
-    actor: Vec<Lane>,
+pub(super) struct Group {
+    pub actor: Vec<Lane>,
     critic: Vec<Lane>,
     log_std: f32,
 }
 
 impl Group {
-    fn zero(parameters: &Parameters) -> Group {
+    pub fn zero(parameters: &Parameters) -> Group {
         let zero = |network: &Network| vec![[0.0; LANES]; network.parameters.len()];
         Group { actor: zero(&parameters.actor), critic: zero(&parameters.critic), log_std: 0.0 }
     }
@@ -79,7 +79,7 @@ impl Adam {
 
     /// One step down `gradient` times `scale`.
     #[inline(always)]
-    fn step(&mut self, parameters: &mut Parameters, gradient: &Group, scale: f32, rate: f32, eps: f32) {
+    pub fn step(&mut self, parameters: &mut Parameters, gradient: &Group, scale: f32, rate: f32, eps: f32) {
         self.steps += 1;
         let steps = i32::try_from(self.steps).unwrap_or(i32::MAX);
         let correct = |beta: f32| (1.0 / (1.0 - power(f64::from(beta), steps))) as f32;

@@ -63,7 +63,8 @@ pub fn pinned(algorithm: Arc<dyn Algorithm>) -> Option<Arc<dyn Algorithm>> {
     let snapshot: &[u8] = match algorithm.name() {
         "aurora" => include_bytes!("../policies/aurora.snapshot"),
         "mocc" => include_bytes!("../policies/mocc.snapshot"),
-        "aurora-still" | "aurora-fold" | "aurora-agent" | "mocc-agent" => return None,
+        "neural" => include_bytes!("../policies/neural.snapshot"),
+        "aurora-still" | "aurora-fold" | "aurora-agent" | "mocc-agent" | "neural-agent" => return None,
         _ => return Some(algorithm),
     };
     Some(Arc::new(Pinned { algorithm, snapshot }))

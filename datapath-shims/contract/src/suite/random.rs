@@ -187,9 +187,12 @@ fn fields(rng: &mut impl RngCore, program: &Program) -> Vec<(Field, i64)> {
 }
 
 fn registers(rng: &mut impl RngCore, shape: &Shape) -> Vec<RegDecl> {
-    let most = shape.regs_per_kind.min(MAX_REGS as u32 / 3);
     let mut regs = Vec::new();
-    for (kind, prefix) in [(RegKind::Report, "Report.r"), (RegKind::Control, "c"), (RegKind::Local, "l")] {
+    // Half of the room is for control registers, so that some that are set stand behind the 64th.
+    for (kind, prefix, share) in
+        [(RegKind::Report, "Report.r", 4), (RegKind::Control, "c", 2), (RegKind::Local, "l", 4)]
+    {
+        let most = shape.regs_per_kind.min(MAX_REGS as u32 / share);
         for n in 0..below(rng, most + 1) {
             let ty = if chance(rng, 25) { Type::Bool } else { Type::Num };
             let local = kind == RegKind::Local;

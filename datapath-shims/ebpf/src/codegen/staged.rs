@@ -88,11 +88,12 @@ impl Gen<'_> {
             asm.bind(skip);
         }
         asm.load(Size::B8, R::R2, REC, rec::STAGE_MASK as i16);
+        asm.load(Size::B8, R::R3, REC, rec::STAGE_MASK_HIGH as i16);
         for (n, decl) in self.program.regs().iter().enumerate() {
             if decl.kind == RegKind::Control {
                 let skip = asm.label();
-                asm.mov(R::R1, R::R2);
-                asm.alu_imm(Alu::Rsh, R::R1, n as i32);
+                asm.mov(R::R1, if n < 64 { R::R2 } else { R::R3 });
+                asm.alu_imm(Alu::Rsh, R::R1, n as i32 % 64);
                 asm.alu_imm(Alu::And, R::R1, 1);
                 asm.jump_if_imm(R::R1, Cond::Eq, 0, skip);
                 asm.load(Size::B8, R::R1, REC, rec::STAGE_REGS as i16 + 8 * n as i16);
