@@ -20,7 +20,8 @@
 //! *The noise.* Its scale is the 90th percentile of deviations, of those that ended in no alarm, or 1.48 times their median,
 //! whichever is more; it outlives a restart, as what crosses a path does. An alarm was false where the path comes back to what
 //! it was within [`MEMORY`] changes, or the same quantity changes the other way within [`STAYS`] seconds: what was between is noise from then on, and the limit
-//! is higher for an hour. So most of what comes and goes is learned as what it is; what alternates evenly, each 20 s, is still told at times.
+//! is higher for an hour. Where rate and round trip come back to what they were within [`STAYS`] seconds of an alarm, that alarm is
+//! taken back ([`Verdict::Returned`]) and nothing new is said of the path. So most of what comes and goes is learned as what it is; what alternates evenly, each 20 s, is still told at times.
 //!
 //! What this amounts to on simulated links is measured by `tests_change.rs` beside this: see FIGURES.
 
@@ -72,6 +73,15 @@ impl fmt::Display for Quantity {
     }
 }
 
+/// What a second says of the path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// The path has changed, in this quantity first.
+    Changed(Quantity),
+    /// The path is again what it was before the last alarm.
+    Returned,
+}
+
 /// The least changes that matter, natural logarithms: by half, by a quarter, by two (of the share lost and [`LOSS_FLOOR`]).
 const LEAST: [(Quantity, f64); 3] =
     [(Quantity::Rate, 0.405), (Quantity::Rtt, 0.223), (Quantity::Loss, 0.693)];
@@ -99,6 +109,8 @@ pub(super) struct Watch {
     seconds: u64,
     alarm: Option<(u64, Quantity, Side)>,
     false_alarms: VecDeque<u64>,
+    /// When the last alarm of rate or round trip was, which may be taken back, and the anchors of rate and round trip before it.
+    left: Option<(u64, [f64; 2])>,
 }
 
 impl Default for Watch {
@@ -109,6 +121,7 @@ impl Default for Watch {
             seconds: 0,
             alarm: None,
             false_alarms: VecDeque::new(),
+            left: None,
         }
     }
 }
@@ -118,22 +131,9 @@ impl Watch {
     /// so many seconds is of the path.
     const TRIAL: usize = 9;
 
-    /// Takes one second of the path; the quantity that has changed, if one has. `on_trial`: policies take turns.
-    pub(super) fn push(&mut self, block: Block, on_trial: bool) -> Option<Quantity> {
-        if self.latest.len() >= Watch::TRIAL {
-            self.latest.pop_front();
-        }
-        self.latest.push_back(block);
-        let back = if on_trial { Watch::TRIAL } else { 1 };
-        let seen = || self.latest.iter().rev().take(back);
-        let bytes_per_s = seen().map(|b| b.bytes_per_s).fold(0.0, f64::max);
-        let rtt_us = seen().map(|b| b.rtt_us).fold(f64::INFINITY, f64::min);
-        let loss = block.loss.map(|loss| seen().filter_map(|b| b.loss).fold(loss, f64::min));
-        let values = [
-            Some(bytes_per_s.max(1.0).ln()),
-            Some(rtt_us.max(1.0).ln()),
-            loss.map(|loss| (loss + LOSS_FLOOR).ln()),
-        ];
+    /// Takes one second of the path; what it says, if it says anything new. `on_trial`: policies take turns.
+    pub(super) fn push(&mut self, block: Block, on_trial: bool) -> Option<Verdict> {
+        let values = self.values(block, on_trial);
         self.seconds += 1;
         while self.false_alarms.front().is_some_and(|at| at + WARY < self.seconds) {
             self.false_alarms.pop_front();
@@ -153,21 +153,61 @@ impl Watch {
         let is_short = self.alarm.zip(changed).is_some_and(|((at, before, side), (quantity, now))| {
             self.seconds - at < STAYS && before == quantity && side != now
         });
-        if returned || is_short {
+        let is_back = (changed.is_none() || is_short) && self.is_back();
+        if returned || is_short || is_back {
             self.false_alarms.push_back(self.seconds);
         }
-        if let Some((quantity, side)) = changed {
-            self.alarm = Some((self.seconds, quantity, side));
-            // The latest values are what the path is like now.
-            let now: Vec<Vec<f64>> = self.charts.iter().map(|chart| chart.latest(self.seconds)).collect();
-            self.restart_charts(is_short);
-            for (chart, values) in self.charts.iter_mut().zip(now) {
-                values.into_iter().for_each(|value| {
-                    chart.push(value, self.seconds, limit, None);
-                });
-            }
+        if is_back {
+            (self.left, self.alarm) = (None, None);
+            self.anchor_anew(true, limit);
+            return Some(Verdict::Returned);
         }
-        changed.map(|(quantity, _)| quantity)
+        let (quantity, side) = changed?;
+        let is_seen = quantity != Quantity::Loss && self.is_anchored();
+        self.left = is_seen.then(|| (self.seconds, [0, 1].map(|n| self.charts[n].centre)));
+        self.alarm = Some((self.seconds, quantity, side));
+        self.anchor_anew(is_short, limit);
+        Some(Verdict::Changed(quantity))
+    }
+
+    /// The second's value of each quantity, as a logarithm.
+    fn values(&mut self, block: Block, on_trial: bool) -> [Option<f64>; LEAST.len()] {
+        if self.latest.len() >= Watch::TRIAL {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(block);
+        let back = if on_trial { Watch::TRIAL } else { 1 };
+        let seen = || self.latest.iter().rev().take(back);
+        let bytes_per_s = seen().map(|b| b.bytes_per_s).fold(0.0, f64::max);
+        let rtt_us = seen().map(|b| b.rtt_us).fold(f64::INFINITY, f64::min);
+        let loss = block.loss.map(|loss| seen().filter_map(|b| b.loss).fold(loss, f64::min));
+        [
+            Some(bytes_per_s.max(1.0).ln()),
+            Some(rtt_us.max(1.0).ln()),
+            loss.map(|loss| (loss + LOSS_FLOOR).ln()),
+        ]
+    }
+
+    /// Whether rate and round trip are again what they were before an alarm of less than [`STAYS`] seconds ago.
+    fn is_back(&self) -> bool {
+        let Some((at, centres)) = self.left.filter(|(at, _)| self.seconds - at < STAYS) else { return false };
+        self.seconds > at
+            && self.charts.iter().zip(centres).all(|(chart, centre)| {
+                let latest = chart.latest(self.seconds);
+                let is_near = |value: &f64| (value - centre).abs() < chart.least / 2.0;
+                latest.len() >= ANCHOR && latest.iter().all(is_near)
+            })
+    }
+
+    /// Begins anew with the latest values, which are what the path is like now.
+    fn anchor_anew(&mut self, is_short: bool, limit: f64) {
+        let now: Vec<Vec<f64>> = self.charts.iter().map(|chart| chart.latest(self.seconds)).collect();
+        self.restart_charts(is_short);
+        for (chart, values) in self.charts.iter_mut().zip(now) {
+            values.into_iter().for_each(|value| {
+                chart.push(value, self.seconds, limit, None);
+            });
+        }
     }
 
     /// Whether enough is known since the last restart. Losses may take longer to tell.
@@ -177,6 +217,7 @@ impl Watch {
 
     /// Begins anew, without an alarm: the path is another, or its flows have another policy.
     pub(super) fn restart(&mut self) {
+        self.left = None;
         self.restart_charts(false);
     }
 
@@ -388,7 +429,8 @@ mod tests {
                         let loss = Some(noisy(0.02).min(1.0));
                         block = Some(Block { bytes_per_s: noisy(1e6), rtt_us: noisy(4e4), loss });
                     }
-                    let is_alarm = block.and_then(|block| watch.push(block, false)).is_some();
+                    let verdict = block.and_then(|block| watch.push(block, false));
+                    let is_alarm = matches!(verdict, Some(Verdict::Changed(_)));
                     alarms[usize::from(second >= KNOWN_S)] += u32::from(is_alarm);
                 }
                 assert!(
@@ -401,8 +443,8 @@ mod tests {
 
     const BLOCK: Block = Block { bytes_per_s: 1e6, rtt_us: 4e4, loss: Some(0.0) };
 
-    fn seconds(watch: &mut Watch, count: usize, block: Block) -> Option<(usize, Quantity)> {
-        (1..=count).find_map(|n| watch.push(block, false).map(|quantity| (n, quantity)))
+    fn seconds(watch: &mut Watch, count: usize, block: Block) -> Option<(usize, Verdict)> {
+        (1..=count).find_map(|n| watch.push(block, false).map(|verdict| (n, verdict)))
     }
 
     #[test]
@@ -417,13 +459,31 @@ mod tests {
             let mut watch = Watch::default();
             assert_eq!(seconds(&mut watch, 60, BLOCK), None);
             assert!(watch.is_anchored());
-            assert_eq!(seconds(&mut watch, 10, changed), Some((8, quantity)));
+            assert_eq!(seconds(&mut watch, 10, changed), Some((8, Verdict::Changed(quantity))));
             assert!(watch.is_anchored(), "by what has led to the alarm");
             assert_eq!(seconds(&mut watch, 60, changed), None, "once");
         }
         let mut watch = Watch::default();
         let less = Block { bytes_per_s: 1.15e6, rtt_us: 4.4e4, loss: Some(0.003) };
         assert_eq!((seconds(&mut watch, 60, BLOCK), seconds(&mut watch, 600, less)), (None, None));
+    }
+
+    /// Half of the rate for twenty seconds is told, and taken back once the path has been what it was for four.
+    #[test]
+    fn what_passes_is_taken_back() {
+        let mut watch = Watch::default();
+        seconds(&mut watch, 60, BLOCK);
+        let half = Block { bytes_per_s: 5e5, ..BLOCK };
+        assert_eq!(seconds(&mut watch, 20, half), Some((8, Verdict::Changed(Quantity::Rate))));
+        assert_eq!(seconds(&mut watch, 12, half), None);
+        assert_eq!(seconds(&mut watch, 10, BLOCK), Some((4, Verdict::Returned)));
+        assert_eq!(seconds(&mut watch, 600, BLOCK), None, "once");
+        // What has stayed for longer is another path.
+        let mut watch = Watch::default();
+        seconds(&mut watch, 60, BLOCK);
+        seconds(&mut watch, 8, half);
+        assert_eq!(seconds(&mut watch, 60, half), None);
+        assert_eq!(seconds(&mut watch, 10, BLOCK), Some((8, Verdict::Changed(Quantity::Rate))));
     }
 
     /// Windows of four seconds on two policies, one of which delivers a quarter.

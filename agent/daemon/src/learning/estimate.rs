@@ -19,7 +19,7 @@ const LATE_US: u64 = 3_000_000;
 /// Samples of one flow, at least and at most.
 const LEAST_SAMPLES: usize = 10;
 const MAX_SAMPLES: usize = 64;
-/// For how long it is remembered what flows have delivered, microseconds.
+/// For how long it is remembered what flows have delivered and how short round trips were, microseconds.
 const MEMORY_US: u64 = 60_000_000;
 /// Flows that are followed, at most.
 const MAX_FLOWS: usize = 1024;
@@ -27,6 +27,8 @@ const MAX_FLOWS: usize = 1024;
 const LEAST_SPAN_US: u64 = 2_000_000;
 /// Round trips without a queue are within this factor of the smallest of a flow's life, or the path is another.
 const SAME_RTT: f64 = 1.25;
+/// Where no round trip of a second is within this factor of the shortest of late, a queue stands, and overflows at any time.
+const STANDING_QUEUE: f64 = 1.5;
 /// Where the queue adds less than this share of the round trip, and of what it adds at most, to the shortest of late, what is
 /// lost is lost at random: a short queue overflows where it is longest.
 const EMPTY_QUEUE: f64 = 0.25;
@@ -64,6 +66,8 @@ pub(super) struct Estimator {
     block_ends_us: u64,
     /// Packets that met no queue and have not been told of yet: delivered and lost.
     unqueued: (f64, f64),
+    /// The reciprocal of the shortest round trip since the path was last another.
+    per_rtt: Largest,
 }
 
 /// A second of a path.
@@ -81,6 +85,7 @@ impl Default for Estimator {
             main: None,
             block_ends_us: 0,
             unqueued: (0.0, 0.0),
+            per_rtt: Largest::within(MEMORY_US),
         }
     }
 }
@@ -120,14 +125,18 @@ impl Estimator {
         }
     }
 
-    /// Only what comes from now on counts, and what flows have been like of late: a change is told some seconds after it.
-    pub(super) fn forget(&mut self, now_us: u64) {
+    /// Only what comes from now on counts, and what flows have been like of late: a change is told some seconds after it. Where the
+    /// round trip has changed, earlier ones say nothing of queues any more.
+    pub(super) fn forget(&mut self, now_us: u64, is_rtt: bool) {
         for samples in self.flows.values_mut() {
             while samples.len() > 1 && samples.front().is_some_and(|m| m.at_us + LATE_US < now_us) {
                 samples.pop_front();
             }
         }
         self.unqueued = (0.0, 0.0);
+        if is_rtt {
+            self.per_rtt = Largest::within(MEMORY_US);
+        }
     }
 
     /// The next second that has ended by now, of a flow that stays the same where it can, and of those whose round trips are
@@ -155,7 +164,14 @@ impl Estimator {
             self.main = Some(*busiest);
         }
         let all = || parts.values().filter(|p| like(p, main));
-        let (delivered, lost) = all().map(|p| p.unqueued).fold(self.unqueued, |a, b| (a.0 + b.0, a.1 + b.1));
+        // A queue that stands full for seconds looks like a longer path.
+        if is_another {
+            self.per_rtt = Largest::within(MEMORY_US);
+        }
+        let shortest_us = 1.0 / self.per_rtt.update(1.0 / main.rtt_us.max(1.0), to_us);
+        let may_be_empty = |p: &&Part| p.rtt_us <= STANDING_QUEUE * shortest_us;
+        let unqueued = all().filter(may_be_empty).map(|p| p.unqueued);
+        let (delivered, lost) = unqueued.fold(self.unqueued, |a, b| (a.0 + b.0, a.1 + b.1));
         let is_enough = delivered + lost >= LEAST_PACKETS;
         self.unqueued = if is_enough { (0.0, 0.0) } else { (delivered, lost) };
         let block = Block {
@@ -317,6 +333,31 @@ mod tests {
         assert!(path.loss == 0.0 && (path.queue_bdp - 0.2).abs() < 0.01, "{path:?}");
     }
 
+    /// A queue that stands full for ten seconds, beside others' datagrams: what overflows it is not lost at random.
+    #[test]
+    fn what_a_standing_queue_loses_is_not_lost_at_random() {
+        let losses = |srtt_us: u32| {
+            let mut estimator = Estimator::default();
+            let mut losses = Vec::new();
+            for n in 0..75_u64 {
+                let is_late = n >= 25;
+                let lost = if is_late { 10 * (n - 24) } else { 0 };
+                let srtt_us = if is_late { srtt_us } else { 41_000 };
+                let measures = vec![Measure { lost, srtt_us, ..sample(n) }];
+                let (datapath, rows) = (DatapathId(0), Vec::new());
+                let batch = Batch { datapath, algorithm: "a", slot: 0, rows, dropped: 0, measures };
+                estimator.take(LoopId(0), &batch);
+                let second = estimator.second(n * 200_000);
+                losses.extend(second.filter(|_| n > 45).map(|second| second.block.loss));
+            }
+            assert!(losses.len() >= 5);
+            losses
+        };
+        assert!(losses(80_000).iter().all(Option::is_none));
+        assert!(losses(41_000).iter().flatten().all(|loss| (loss - 0.055).abs() < 0.01));
+        assert!(losses(41_000).iter().flatten().count() >= 4);
+    }
+
     /// Bytes that a hole held back come at once, with the packet that closes it.
     #[test]
     fn rates_are_what_arrived() {
@@ -343,7 +384,7 @@ mod tests {
         assert_eq!(Estimator::default().path(0), None);
         let mut estimator = estimator(|m| vec![m]);
         assert!(estimator.path(5_000_000).is_some());
-        estimator.forget(9_000_000);
+        estimator.forget(9_000_000, false);
         assert_eq!(estimator.path(9_000_000), None);
     }
 

@@ -12,7 +12,7 @@
 mod training;
 
 use super::candidate::{Claim, States, candidate};
-use super::change::Watch;
+use super::change::{Quantity, Verdict, Watch};
 use super::deployed::Deployments;
 use super::estimate::{Estimator, Path};
 use super::learner::{Learn, Meter, Pressure};
@@ -118,13 +118,22 @@ impl Twin {
                 self.watch.restart();
                 self.is_unsure = true;
             }
-            if let Some(quantity) = self.watch.push(second.block, self.is_on_trial) {
-                info!(algorithm = self.algorithm.name(), %quantity, "the path has changed");
-                self.changes += 1;
-                self.estimator.forget(self.now_us);
-                self.states.clear();
-                self.is_unsure = true;
+            let Some(verdict) = self.watch.push(second.block, self.is_on_trial) else { continue };
+            match verdict {
+                Verdict::Changed(quantity) => {
+                    info!(algorithm = self.algorithm.name(), %quantity, "the path has changed");
+                    self.changes += 1;
+                }
+                Verdict::Returned => {
+                    info!(algorithm = self.algorithm.name(), "the path is again what it was");
+                    // What was being learned since is for a path that has passed.
+                    self.training = None;
+                    self.ready = None;
+                }
             }
+            self.estimator.forget(self.now_us, verdict == Verdict::Changed(Quantity::Rtt));
+            self.states.clear();
+            self.is_unsure = true;
         }
     }
 
