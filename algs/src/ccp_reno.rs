@@ -14,9 +14,14 @@ struct CcpRenoFlow {
     ssthresh_bytes: u64,
     /// Bytes acknowledged in congestion avoidance that have not grown the window yet.
     credit_bytes: u64,
-    /// Until then further losses belong to the episode that has been answered.
-    recovery_end_us: u64,
+    /// Bytes still to be acknowledged of what was outstanding at the last decrease.
+    recovery_bytes: u64,
+    /// The last decrease was a timeout's, after which slow start goes on at once.
+    timed_out: bool,
 }
+
+/// Segments outstanding beyond the window when a loss is found: the lost one and the three duplicate ACKs that tell of it.
+const BEYOND_WINDOW_SEGMENTS: u64 = 4;
 
 // Behaviour
 
@@ -35,7 +40,10 @@ impl CcpRenoFlow {
         }
     }
 
+    /// Lowers the window once for each window of data (RFC 5681 section 3.2): later losses of what was outstanding change nothing.
     fn decrease(&mut self, timeout: bool) {
+        self.recovery_bytes = self.cwnd_bytes + BEYOND_WINDOW_SEGMENTS * self.mss_bytes;
+        self.timed_out = timeout;
         // Section 3.1, equation 4.
         self.ssthresh_bytes = (self.cwnd_bytes / 2).max(2 * self.mss_bytes);
         self.cwnd_bytes = if timeout { self.mss_bytes } else { self.ssthresh_bytes };
@@ -44,16 +52,15 @@ impl CcpRenoFlow {
 }
 
 impl Flow for CcpRenoFlow {
-    fn on_report(&mut self, now_us: u64, report: &Report<'_>, control: &mut Control) {
+    fn on_report(&mut self, _now_us: u64, report: &Report<'_>, control: &mut Control) {
         let get = |name| report.get(name).unwrap_or(0).max(0) as u64;
-        let timeout = get("timeout") != 0;
-        if timeout || get("lost") > 0 {
-            if timeout || now_us > self.recovery_end_us {
-                self.decrease(timeout);
-                self.recovery_end_us = now_us + get("rtt_us");
-            }
-        } else if now_us > self.recovery_end_us {
-            self.grow(get("acked"));
+        let (acked_bytes, timeout) = (get("acked"), get("timeout") != 0);
+        let beyond_bytes = acked_bytes.saturating_sub(self.recovery_bytes);
+        self.recovery_bytes = self.recovery_bytes.saturating_sub(acked_bytes);
+        if timeout || get("lost") > 0 && self.recovery_bytes == 0 {
+            self.decrease(timeout);
+        } else {
+            self.grow(if self.timed_out { acked_bytes } else { beyond_bytes });
         }
         self.cwnd_bytes = self.cwnd_bytes.min(MAX_WINDOW_BYTES);
         control.update(&[("Cwnd", self.cwnd_bytes as i64)]);
@@ -103,7 +110,8 @@ impl Algorithm for CcpReno {
             cwnd_bytes: info.init_cwnd_bytes.max(mss_bytes),
             ssthresh_bytes: MAX_WINDOW_BYTES,
             credit_bytes: 0,
-            recovery_end_us: 0,
+            recovery_bytes: 0,
+            timed_out: false,
         })
     }
 
@@ -136,8 +144,8 @@ mod tests {
         (flow, control)
     }
 
-    fn report(flow: &mut dyn Flow, control: &mut Control, now_us: u64, values: [i64; 4]) -> i64 {
-        let names = ["acked", "lost", "timeout", "rtt_us"].map(String::from);
+    fn report(flow: &mut dyn Flow, control: &mut Control, now_us: u64, values: [i64; 3]) -> i64 {
+        let names = ["acked", "lost", "timeout"].map(String::from);
         flow.on_report(
             now_us,
             &Report { program: "ccp-reno", names: &names, values: &values, truth: None },
@@ -161,18 +169,22 @@ mod tests {
     #[test]
     fn grows_by_what_was_acknowledged_then_by_a_segment_a_window() {
         let (mut flow, mut control) = flow();
-        assert_eq!(report(&mut *flow, &mut control, 1, [10_000, 0, 0, 20_000]), 20_000);
-        assert_eq!(report(&mut *flow, &mut control, 2, [0, 1, 0, 20_000]), 10_000);
-        // The same episode: no second decrease, no growth.
-        assert_eq!(report(&mut *flow, &mut control, 3, [5_000, 2, 0, 20_000]), 10_000);
-        assert_eq!(report(&mut *flow, &mut control, 30_000, [9_999, 0, 0, 20_000]), 10_000);
-        assert_eq!(report(&mut *flow, &mut control, 30_001, [1, 0, 0, 20_000]), 11_000);
+        assert_eq!(report(&mut *flow, &mut control, 1, [10_000, 0, 0]), 20_000);
+        assert_eq!(report(&mut *flow, &mut control, 2, [0, 1, 0]), 10_000);
+        // The same window of data, and what was sent on its duplicate ACKs: no second decrease, no growth.
+        assert_eq!(report(&mut *flow, &mut control, 3, [23_999, 2, 0]), 10_000);
+        assert_eq!(report(&mut *flow, &mut control, 4, [1, 0, 0]), 10_000);
+        assert_eq!(report(&mut *flow, &mut control, 5, [9_999, 0, 0]), 10_000);
+        assert_eq!(report(&mut *flow, &mut control, 6, [1, 0, 0]), 11_000);
+        assert_eq!(report(&mut *flow, &mut control, 7, [0, 1, 0]), 5500);
     }
 
     #[test]
     fn a_timeout_starts_over() {
         let (mut flow, mut control) = flow();
-        assert_eq!(report(&mut *flow, &mut control, 1, [0, 8, 1, 20_000]), 1000);
-        assert_eq!(report(&mut *flow, &mut control, 40_000, [1000, 0, 0, 20_000]), 2000);
+        assert_eq!(report(&mut *flow, &mut control, 1, [0, 8, 1]), 1000);
+        assert_eq!(report(&mut *flow, &mut control, 2, [1000, 0, 0]), 2000);
+        // Of the window that the timer took for lost: slow start goes on.
+        assert_eq!(report(&mut *flow, &mut control, 3, [1000, 1, 0]), 3000);
     }
 }

@@ -117,6 +117,30 @@ fn lossy() -> Vec<Operation> {
     first.into_iter().chain(troubled(false).into_iter().map(unmarked)).collect()
 }
 
+/// RFC 5681 section 3.2 and RFC 6582's recovery point: where slow start overflows the queue, all that was outstanding is answered
+/// by one decrease, though its losses are found over more than a round trip.
+#[test]
+fn ccp_reno_halves_once_where_slow_start_overflows() {
+    for queue_us in [10_000, 40_000, 160_000] {
+        let path = PathConfig { queue_us, ..PathConfig::default() };
+        let acks = acks("ccp-reno", &[("report_us", 0)], path, &[run_s(2.0)]);
+        let first = acks.iter().position(|ack| ack.is_congested).unwrap();
+        let before = acks[first - 1].cwnd;
+        let (mut left, mut losses) = (acks[first].in_flight, 0);
+        let window = acks[first..].iter().take_while(|ack| {
+            left -= ack.acked;
+            left > 0.0
+        });
+        // The agent's answer to the first one is there at the next.
+        for ack in window.skip(1) {
+            losses += u32::from(ack.is_congested);
+            assert!(!ack.is_timeout, "{ack:?}");
+            assert_eq!(ack.cwnd, (before / 2.0).floor(), "{queue_us} us of queue: {ack:?}");
+        }
+        assert!(losses > 5, "{losses} ACKs that tell of losses");
+    }
+}
+
 /// A queue that does not overflow: what is lost is lost at once, and nobody can take it for two episodes.
 fn deep() -> PathConfig {
     PathConfig { queue_us: 4_000_000, ..PathConfig::default() }
@@ -126,7 +150,8 @@ fn deep() -> PathConfig {
 #[test]
 fn ccp_reno_is_rfc_5681() {
     let acks = acks("ccp-reno", &[("report_us", 0)], deep(), &lossy());
-    assert_follows("ccp-reno", &acks, Reno::recovering_for(1.0), 3.0);
+    // The ACK that ends an episode grows nothing (section 3.2, step 6), in the model by all that it tells.
+    assert_follows("ccp-reno", &acks, Reno::recovering_for(1.0), 4.0);
 }
 
 #[test]
