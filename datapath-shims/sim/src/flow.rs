@@ -283,11 +283,14 @@ impl Flow {
     pub(crate) fn transmit(&mut self, now_ns: u64, net: &mut Network) {
         self.has_backlog = true;
         if std::mem::take(&mut self.probe_due) {
-            self.send_one(now_ns, net);
+            self.send_one(now_ns, net, false);
         }
         match self.trains {
             None => self.transmit_segments(now_ns, net),
-            Some(trains) => self.trains = Some(self.transmit_trains(now_ns, net, trains)),
+            Some(trains) => {
+                net.tell_rtt(self.index, self.sender.rtt.srtt_ns());
+                self.trains = Some(self.transmit_trains(now_ns, net, trains));
+            }
         }
         net.set_timer(self.index, LOSS_TIMER, self.sender.deadline_ns());
     }
@@ -300,7 +303,7 @@ impl Flow {
                 net.set_timer(self.index, PACING_TIMER, Some(due_ns));
                 break;
             }
-            if self.send_one(now_ns, net).is_none() {
+            if self.send_one(now_ns, net, false).is_none() {
                 self.has_backlog = false;
                 break;
             }
@@ -338,7 +341,9 @@ impl Flow {
             let segments = quota(self.window_packets, self.sender.in_flight_packets).min(most_segments);
             let (mut sent, mut bytes) = (0, 0);
             while sent < segments {
-                let Some(payload_bytes) = self.send_one(now_ns, net) else {
+                // A train of several ends with PSH (`__tcp_transmit_skb`).
+                let push = segments > 1 && sent + 1 == segments;
+                let Some(payload_bytes) = self.send_one(now_ns, net, push) else {
                     self.has_backlog = false;
                     break;
                 };
@@ -353,12 +358,12 @@ impl Flow {
     }
 
     /// Sends one segment, whatever the window; its payload bytes, if there is one to send.
-    fn send_one(&mut self, now_ns: u64, net: &mut Network) -> Option<u64> {
+    fn send_one(&mut self, now_ns: u64, net: &mut Network, push: bool) -> Option<u64> {
         let payload_bytes = self.unsent_bytes(now_ns).min(self.mss_bytes.into()) as u32;
         let out = self.sender.send(now_ns, payload_bytes)?;
         // An MSS is at most 16 KiB.
         let bytes = (out.payload_bytes + HEADER_BYTES) as u16;
-        net.send(self.index, Segment { seq: out.seq, tx: out.tx, bytes });
+        net.send(self.index, Segment { seq: out.seq, tx: out.tx, bytes, push });
         self.last_sent = Some((now_ns, out.payload_bytes.into()));
         Some(out.payload_bytes.into())
     }

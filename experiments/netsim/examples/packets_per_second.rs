@@ -17,7 +17,7 @@ fn main() -> Result<(), ConfigError> {
         let mut send = |net: &mut Network, flow: u32| {
             let seq = next_seq[flow as usize];
             next_seq[flow as usize] += 1;
-            net.send(flow, Segment { seq, tx: seq, bytes: 1500 });
+            net.send(flow, Segment { seq, tx: seq, bytes: 1500, push: false });
         };
         for n in 0..flows {
             let flow = net.add_flow(&PathConfig {

@@ -200,7 +200,8 @@ pub struct Acks {
     /// ACKs are let go together, each time so many nanoseconds have passed; 0: each on its own.
     pub aggregate_ns: u64,
     /// Whether ACKs of a hole are Linux's: they name up to three blocks, and all but the first three of them wait for others, a
-    /// twentieth of the round trip but at most a millisecond (`tcp_comp_sack_delay_ns`).
+    /// twentieth of the round trip but at most a millisecond (`tcp_comp_sack_delay_ns`). And whether a segment by which the offered
+    /// window grows is acknowledged at once, as by Linux (`tcp_grow_window`).
     pub compress: bool,
 }
 

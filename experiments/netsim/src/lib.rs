@@ -12,7 +12,7 @@
 //! let link = LinkConfig::new(capacity, 10_000_000, QueueLimit::Packets(100));
 //! let mut net = Network::new(vec![link], 1)?;
 //! let flow = net.add_flow(&PathConfig::new(vec![0], 10_000_000))?;
-//! net.send(flow, Segment { seq: 0, tx: 0, bytes: 1500 });
+//! net.send(flow, Segment { seq: 0, tx: 0, bytes: 1500, push: false });
 //! let Some(Occurrence::Ack { ack, .. }) = net.next(u64::MAX) else { panic!("the packet is acknowledged") };
 //! assert_eq!((ack.cumulative, net.now_ns()), (1, 21_000_000));
 //! # Ok::<(), ccplane_netsim::ConfigError>(())

@@ -32,6 +32,8 @@ pub struct Segment {
     pub tx: u64,
     /// Wire bytes, headers included.
     pub bytes: u16,
+    /// Whether it carries PSH: its receiver's application reads at once, which acknowledges it.
+    pub push: bool,
 }
 
 /// What happens outside the network, in answer to which the caller may send and set timers.
@@ -66,6 +68,8 @@ mod flag {
     pub(super) const ECT: u8 = 4;
     /// It is marked.
     pub(super) const CE: u8 = 8;
+    /// It carries PSH.
+    pub(super) const PUSH: u8 = 16;
 }
 
 /// A packet under way: a segment, an acknowledgement or cross traffic.
@@ -293,16 +297,25 @@ impl Network {
     /// sends nothing.
     #[inline]
     pub fn send(&mut self, flow: FlowIndex, segment: Segment) {
-        let Segment { seq, tx, bytes } = segment;
+        let Segment { seq, tx, bytes, push } = segment;
         let Some(path) = self.paths.get(flow as usize) else { return };
         self.sent += 1;
-        let packet = Packet { flow, bytes, hop: 0, flags: path.flags, seq, tx };
+        let flags = path.flags | if push { flag::PUSH } else { 0 };
+        let packet = Packet { flow, bytes, hop: 0, flags, seq, tx };
         match path.access {
             None => self.offer(path.links[0], packet),
             Some(delay) => {
                 let packet = Packet { hop: BEFORE_FIRST, ..packet };
                 self.events.append(delay.lane, self.now_ns + delay.ns, InFlight::Packet(packet));
             }
+        }
+    }
+
+    /// What a flow's timestamps tell its receiver of the round trip (RFC 7323).
+    #[inline]
+    pub fn tell_rtt(&mut self, flow: FlowIndex, rtt_ns: u64) {
+        if let Some(path) = self.paths.get_mut(flow as usize) {
+            path.receiver.set_rtt(rtt_ns);
         }
     }
 
@@ -582,7 +595,7 @@ impl Network {
         let Packet { flow, seq, tx, bytes, .. } = packet;
         let Some(path) = self.paths.get_mut(flow as usize) else { return };
         let delivery = Delivery { seq, tx, marked: packet.is(flag::CE) };
-        match path.receiver.on_segment(now_ns, delivery, bytes) {
+        match path.receiver.on_segment(now_ns, delivery, bytes, packet.is(flag::PUSH)) {
             Reply::Refused => {}
             Reply::Now => self.acknowledge(flow),
             Reply::Within(wait_ns) => {

@@ -19,6 +19,13 @@ const COMPRESS_PART: u64 = 20;
 const SACK_BLOCKS: u16 = 3;
 const SACK_OPTION_BYTES: u16 = 4;
 const SACK_BLOCK_BYTES: u16 = 8;
+/// The window that Linux offers first, and the most that it grows to by default: `tcp_rmem`, of which buffers' overhead takes
+/// a third.
+const FIRST_WINDOW_BYTES: u64 = 65_535;
+const FIRST_CLAMP_BYTES: u64 = 84_000;
+const MOST_CLAMP_BYTES: u64 = 21 << 20;
+/// What is taken for a round trip's data before any was measured (`tcp_init_buffer_space`: ten segments).
+const FIRST_MEASURED_BYTES: u64 = 14_480;
 /// ACKs of a hole that don't wait (`TCP_FASTRETRANS_THRESH`).
 const UNCOMPRESSED: u8 = 3;
 
@@ -56,10 +63,64 @@ pub enum Reply {
     Within(u64),
 }
 
+/// The window that a Linux receiver offers, as far as acknowledgements depend on it: a segment by which it grows is
+/// acknowledged at once (`tcp_grow_window`), and how far it grows follows what is read in a round trip (`tcp_rcvbuf_grow`).
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    offered_bytes: u64,
+    clamp_bytes: u64,
+    /// Read in the round trip that most was read in.
+    measured_bytes: u64,
+    /// Read since the measurement began, and when that was.
+    read_bytes: u64,
+    since_ns: u64,
+}
+
+impl Default for Window {
+    fn default() -> Window {
+        Window {
+            offered_bytes: FIRST_WINDOW_BYTES,
+            clamp_bytes: FIRST_CLAMP_BYTES,
+            measured_bytes: FIRST_MEASURED_BYTES,
+            read_bytes: 0,
+            since_ns: 0,
+        }
+    }
+}
+
+impl Window {
+    /// A segment of so many bytes was queued in order; whether the window has grown by it.
+    fn grow(&mut self, bytes: u64) -> bool {
+        let room = self.clamp_bytes.saturating_sub(self.offered_bytes);
+        self.offered_bytes += room.min(2 * bytes);
+        room > 0
+    }
+
+    /// So many bytes were read, on a path of this round trip.
+    fn read(&mut self, now_ns: u64, bytes: u64, rtt_ns: u64) {
+        self.read_bytes += bytes;
+        if now_ns - self.since_ns < rtt_ns || rtt_ns == 0 {
+            return;
+        }
+        if self.read_bytes > self.measured_bytes {
+            let more = self.read_bytes - self.measured_bytes;
+            // It is a round trip late, and the sender may double its rate meanwhile.
+            let wanted = 2 * self.read_bytes + 4 * self.read_bytes * more / self.measured_bytes;
+            self.measured_bytes = self.read_bytes;
+            self.clamp_bytes = self.clamp_bytes.max(wanted.min(MOST_CLAMP_BYTES));
+        }
+        (self.read_bytes, self.since_ns) = (0, now_ns);
+    }
+}
+
 /// Reassembly state of one flow.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     acks: Acks,
+    /// Of a Linux receiver.
+    window: Window,
+    /// The round trip, as its timestamps tell.
+    rtt_ns: u64,
     /// How long ACKs of a hole wait; 0: they don't.
     compress_ns: u64,
     /// The hole that is told of, and how often it was at once.
@@ -99,6 +160,8 @@ impl Receiver {
     pub fn new(acks: Acks) -> Receiver {
         Receiver {
             acks,
+            window: Window::default(),
+            rtt_ns: 0,
             compress_ns: 0,
             told: (u64::MAX, 0),
             cumulative: 0,
@@ -119,13 +182,19 @@ impl Receiver {
         self.compress_ns = if self.acks.compress { COMPRESS_NS.min(rtt_ns / COMPRESS_PART) } else { 0 };
     }
 
-    /// Takes a segment of so many wire bytes.
+    /// What timestamps tell of the round trip now.
+    pub(crate) fn set_rtt(&mut self, rtt_ns: u64) {
+        self.rtt_ns = rtt_ns;
+    }
+
+    /// Takes a segment of so many wire bytes, with PSH or without.
     #[inline]
-    pub fn on_segment(&mut self, now_ns: u64, delivery: Delivery, bytes: u16) -> Reply {
+    pub fn on_segment(&mut self, now_ns: u64, delivery: Delivery, bytes: u16, push: bool) -> Reply {
         let Delivery { seq, marked, .. } = delivery;
         self.stats.arrived += 1;
         self.stats.marked += u64::from(marked);
         let in_order = seq == self.cumulative && self.ahead.is_empty();
+        let before = self.cumulative;
         let behind_hole = seq > self.cumulative;
         if seq < self.cumulative {
             self.stats.duplicates += 1;
@@ -136,6 +205,11 @@ impl Receiver {
             return Reply::Refused;
         }
         self.log.push_back(delivery);
+        // What waits behind a hole takes the room that the window would grow into.
+        let has_grown = self.acks.compress && in_order && self.window.grow(u64::from(bytes));
+        if self.cumulative > before {
+            self.window.read(now_ns, (self.cumulative - before) * u64::from(bytes), self.rtt_ns);
+        }
         // A hole, its end, a duplicate and a change of marks are told at once (RFC 5681 section 4.2, RFC 8257
         // section 3.2).
         if behind_hole && self.compress_ns > 0 && marked == self.last_marked {
@@ -145,7 +219,9 @@ impl Receiver {
             self.last_marked = marked;
             return Reply::Now;
         }
-        self.may_wait(now_ns, bytes)
+        // A full segment with PSH is acknowledged when it is read (`ICSK_ACK_PUSHED`, `__tcp_cleanup_rbuf`).
+        let is_pushed = push && bytes >= self.largest_bytes;
+        self.may_wait(now_ns, bytes, has_grown || is_pushed)
     }
 
     /// As `__tcp_ack_snd_check` in Linux's tcp_input.c.
@@ -160,7 +236,7 @@ impl Receiver {
         Reply::Within(self.compress_ns)
     }
 
-    fn may_wait(&mut self, now_ns: u64, bytes: u16) -> Reply {
+    fn may_wait(&mut self, now_ns: u64, bytes: u16, at_once: bool) -> Reply {
         if now_ns - self.last_arrival_ns > IDLE_NS {
             self.quick_left = self.acks.quick;
         }
@@ -172,7 +248,9 @@ impl Receiver {
             return Reply::Now;
         }
         // As Linux: more than `every - 1` full segments wait (`__tcp_ack_snd_check`).
-        if self.unacknowledged_bytes > u32::from(self.acks.every - 1) * u32::from(self.largest_bytes) {
+        if at_once
+            || self.unacknowledged_bytes > u32::from(self.acks.every - 1) * u32::from(self.largest_bytes)
+        {
             return Reply::Now;
         }
         Reply::Within(self.acks.delay_ns)
@@ -268,8 +346,8 @@ mod tests {
     #[test]
     fn refuses_what_lies_too_far_ahead() {
         let mut r = Receiver::new(Acks::EACH);
-        assert_eq!(r.on_segment(0, segment(MAX_AHEAD_SEGMENTS), 1500), Reply::Refused);
-        assert_eq!(r.on_segment(0, segment(MAX_AHEAD_SEGMENTS - 1), 1500), Reply::Now);
+        assert_eq!(r.on_segment(0, segment(MAX_AHEAD_SEGMENTS), 1500, false), Reply::Refused);
+        assert_eq!(r.on_segment(0, segment(MAX_AHEAD_SEGMENTS - 1), 1500, false), Reply::Now);
         let stats = ReceiverStats { arrived: 2, refused: 1, bytes: 1500, ..ReceiverStats::default() };
         assert_eq!(r.stats(), stats);
     }
@@ -281,7 +359,7 @@ mod tests {
         let mut now_ns = 0;
         let mut arrive = |seq: u64, bytes: u16, marked: bool, after_ms: u64| {
             now_ns += after_ms * MS;
-            let reply = r.on_segment(now_ns, Delivery { seq, tx: seq, marked }, bytes);
+            let reply = r.on_segment(now_ns, Delivery { seq, tx: seq, marked }, bytes, false);
             if reply == Reply::Now {
                 r.acknowledge();
             }
@@ -310,13 +388,50 @@ mod tests {
         assert_eq!(idle, "AAA.A", "quick again after idling");
     }
 
+    /// Trains of two with PSH on the second: an ACK each. A single segment between them shifts the count, and each train has two.
+    #[test]
+    fn a_full_segment_with_psh_is_acknowledged() {
+        let replies = |pushes: &[bool]| -> Vec<bool> {
+            let mut r = Receiver::new(Acks { quick: 0, ..Acks::LINUX });
+            let mut arrive = |(seq, push): (u64, &bool)| {
+                let reply = r.on_segment(0, segment(seq), 1500, *push);
+                if reply == Reply::Now {
+                    r.acknowledge();
+                }
+                reply == Reply::Now
+            };
+            (0..).zip(pushes).map(&mut arrive).collect()
+        };
+        assert_eq!(replies(&[false, true, false, true]), [false, true, false, true]);
+        assert_eq!(replies(&[false, false, true, false, true]), [false, true, true, false, true]);
+    }
+
+    /// A window of 65,535 bytes grows by two segments with each, up to 84,000, and further once more is read in a round trip.
+    #[test]
+    fn a_segment_by_which_the_window_grows_is_acknowledged() {
+        let mut r = Receiver::new(Acks { quick: 0, compress: true, ..Acks::LINUX });
+        r.set_rtt(10 * MS);
+        let mut arrive = |seq: u64, now_ns| {
+            let reply = r.on_segment(now_ns, segment(seq), 1500, false);
+            if reply == Reply::Now {
+                r.acknowledge();
+            }
+            if reply == Reply::Now { 'A' } else { '.' }
+        };
+        let first: String = (0..15).map(|seq| arrive(seq, MS)).collect();
+        assert_eq!(first, "AAAAAAA.A.A.A.A");
+        // 24,000 bytes in the first round trip, not 14,480: the window may have 111,116, ten segments' growth more.
+        let second: String = (15..35).map(|seq| arrive(seq, 11 * MS)).collect();
+        assert_eq!(second, ".AAAAAAAAAA.A.A.A.A.");
+    }
+
     /// The first three of a hole are told at once, further ones within a twentieth of the round trip; what fills it, at once.
     #[test]
     fn acks_of_a_hole_are_compressed_as_by_linux() {
         let replies = |rtt_ns, compress| {
             let mut r = Receiver::new(Acks { quick: 0, compress, ..Acks::LINUX });
             r.set_base_rtt(rtt_ns);
-            [1, 2, 3, 4, 5, 0].map(|seq| r.on_segment(0, segment(seq), 1500))
+            [1, 2, 3, 4, 5, 0].map(|seq| r.on_segment(0, segment(seq), 1500, false))
         };
         let (now, wait) = (Reply::Now, |ns| Reply::Within(ns));
         assert_eq!(replies(10 * MS, true), [now, now, now, wait(MS / 2), wait(MS / 2), now]);
@@ -328,7 +443,7 @@ mod tests {
     fn acks_name_three_blocks_at_most() {
         let mut r = Receiver::new(Acks { compress: true, ..Acks::EACH });
         let sizes = [0, 2, 3, 5, 7, 9, 1].map(|seq| {
-            r.on_segment(0, segment(seq), 1500);
+            r.on_segment(0, segment(seq), 1500, false);
             r.sack_bytes()
         });
         assert_eq!(sizes, [0, 12, 12, 20, 28, 28, 28]);
@@ -339,7 +454,7 @@ mod tests {
         let mut r = Receiver::new(Acks::EACH);
         let mut acks = Vec::new();
         for seq in [0, 2, 3, 5, 1] {
-            r.on_segment(0, segment(seq), 1500);
+            r.on_segment(0, segment(seq), 1500, false);
             acks.push(r.acknowledge());
         }
         assert_eq!(acks, [(1, 1), (1, 2), (1, 3), (1, 4), (4, 5)]);
@@ -358,7 +473,7 @@ mod tests {
             for (n, seq) in segments.iter().enumerate() {
                 seen.insert(*seq);
                 let cumulative = (0..).find(|n| !seen.contains(n)).unwrap();
-                let reply = r.on_segment(0, Delivery { seq: *seq, tx: n as u64, marked: false }, 100);
+                let reply = r.on_segment(0, Delivery { seq: *seq, tx: n as u64, marked: false }, 100, false);
                 prop_assert!(reply != Reply::Refused && r.cumulative() == cumulative);
                 if reply == Reply::Now {
                     let (ack, deliveries) = r.acknowledge();

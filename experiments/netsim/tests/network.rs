@@ -53,7 +53,7 @@ impl World {
         let seq = self.sent[flow as usize];
         self.sent[flow as usize] += 1;
         self.sent_at_ns[flow as usize].push(self.net.now_ns());
-        self.net.send(flow, Segment { seq, tx: seq, bytes: WIRE_BYTES });
+        self.net.send(flow, Segment { seq, tx: seq, bytes: WIRE_BYTES, push: false });
     }
 
     fn run(&mut self, until_ns: u64) {
@@ -105,7 +105,7 @@ fn droptail_ends_where_it_is_told() {
     {
         let mut net = Network::new(vec![LinkConfig { queue, ..rate(12) }], 1).unwrap();
         let flow = net.add_flow(&path(&[0])).unwrap();
-        (0..20).for_each(|n| net.send(flow, Segment { seq: n, tx: n, bytes: WIRE_BYTES }));
+        (0..20).for_each(|n| net.send(flow, Segment { seq: n, tx: n, bytes: WIRE_BYTES, push: false }));
         assert_eq!(net.held_packets(0), Some(held));
         assert_eq!(net.link_stats(0).unwrap().dropped, 20 - held);
         let first: Vec<u64> = std::iter::from_fn(|| net.next(u64::MAX))
@@ -125,7 +125,7 @@ fn a_trace_serves_its_opportunities() {
     let config = link(Capacity::Trace { trace, repeat: true });
     let mut net = Network::new(vec![config], 1).unwrap();
     let flow = net.add_flow(&PathConfig { return_delay_ns: 0, ..path(&[0]) }).unwrap();
-    (0..7).for_each(|n| net.send(flow, Segment { seq: n, tx: n, bytes: 1504 }));
+    (0..7).for_each(|n| net.send(flow, Segment { seq: n, tx: n, bytes: 1504, push: false }));
     let mut at_ms = vec![];
     while net.next(u64::MAX).is_some() {
         at_ms.push(net.now_ns() / MS - 10);
@@ -133,7 +133,7 @@ fn a_trace_serves_its_opportunities() {
     assert_eq!(at_ms, [3, 3, 10, 13, 13, 20, 23]);
     // An idle link can't use what passed, nor the millisecond that the packet arrives in.
     net.next(43 * MS + 400_000);
-    net.send(flow, Segment { seq: 7, tx: 7, bytes: 100 });
+    net.send(flow, Segment { seq: 7, tx: 7, bytes: 100, push: false });
     assert!(net.next(u64::MAX).is_some());
     assert_eq!(net.now_ns() / MS - 10, 50);
 }
@@ -146,7 +146,7 @@ fn a_packet_larger_than_the_queue_is_dropped() {
     let mut net = Network::new(vec![small], 1).unwrap();
     let flow = net.add_flow(&path(&[0])).unwrap();
     for (seq, bytes) in [1500, 900].into_iter().enumerate() {
-        net.send(flow, Segment { seq: seq as u64, tx: seq as u64, bytes });
+        net.send(flow, Segment { seq: seq as u64, tx: seq as u64, bytes, push: false });
     }
     assert!(matches!(net.next(u64::MAX), Some(Occurrence::Ack { ack, .. }) if ack.seq == 1));
     assert_eq!((net.link_stats(0).unwrap().dropped, net.in_network()), (1, 0));
@@ -159,7 +159,7 @@ fn packets_span_opportunities() {
     let flow = net.add_flow(&PathConfig { return_delay_ns: 0, ..path(&[0]) }).unwrap();
     // 752 + 2000 bytes: done with 1.83 opportunities. 1760 more: past the trace's end.
     for (n, bytes) in [752, 2000, 1761].into_iter().enumerate() {
-        net.send(flow, Segment { seq: n as u64, tx: n as u64, bytes });
+        net.send(flow, Segment { seq: n as u64, tx: n as u64, bytes, push: false });
     }
     let mut at_ms = vec![];
     while net.next(u64::MAX).is_some() {
@@ -188,7 +188,7 @@ fn loss_comes_at_its_rate() {
         let flow = net.add_flow(&path(&[0])).unwrap();
         let n: u64 = 200_000;
         for seq in 0..n {
-            net.send(flow, Segment { seq, tx: seq, bytes: WIRE_BYTES });
+            net.send(flow, Segment { seq, tx: seq, bytes: WIRE_BYTES, push: false });
             while net.next((seq + 1) * 12_000).is_some() {}
         }
         let lost = net.link_stats(0).unwrap().lost;
@@ -200,7 +200,7 @@ fn loss_comes_at_its_rate() {
     }
     let mut net = Network::new(vec![LinkConfig { loss_ppm: 1_000_000, ..rate(10) }], 7).unwrap();
     let flow = net.add_flow(&path(&[0])).unwrap();
-    (0..100).for_each(|n| net.send(flow, Segment { seq: n, tx: n, bytes: WIRE_BYTES }));
+    (0..100).for_each(|n| net.send(flow, Segment { seq: n, tx: n, bytes: WIRE_BYTES, push: false }));
     assert_eq!(net.next(u64::MAX), None);
 }
 
@@ -210,7 +210,7 @@ fn links_lose_independently() {
     let mut net = Network::new(vec![lossy.clone(), lossy], 7).unwrap();
     let flows = [net.add_flow(&path(&[0])).unwrap(), net.add_flow(&path(&[1])).unwrap()];
     for seq in 0..64 {
-        flows.into_iter().for_each(|f| net.send(f, Segment { seq, tx: seq, bytes: WIRE_BYTES }));
+        flows.into_iter().for_each(|f| net.send(f, Segment { seq, tx: seq, bytes: WIRE_BYTES, push: false }));
     }
     let mut arrived = [vec![], vec![]];
     while let Some(Occurrence::Ack { flow, ack }) = net.next(u64::MAX) {

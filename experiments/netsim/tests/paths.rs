@@ -16,7 +16,7 @@ fn rate(mbit: u64) -> LinkConfig {
 }
 
 fn packet(seq: u64) -> Segment {
-    Segment { seq, tx: seq, bytes: 1500 }
+    Segment { seq, tx: seq, bytes: 1500, push: false }
 }
 
 /// Senders that send one segment for each that is acknowledged, and a new window when nothing comes back.
