@@ -1,7 +1,7 @@
 //! `push.snapshot`: what a push costs, how soon flows decide by a new snapshot, and whether any decision ever sees half of one.
 //!
 //! A push is what the agent does with the bytes of a snapshot: they are parsed, their hash and bounds are checked, it is admitted
-//! (as it comes, unsigned), and the datapath proves once more that no sum of the network overflows, writes the image into a free buffer and flips the slot.
+//! (every other one by its signature and its terms, the others unsigned), and the datapath proves once more that no sum of the network overflows, writes the image into a free buffer and flips the slot.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -22,7 +22,7 @@ use ccplane_emulator::veth;
 use ccplane_infer::image::{self, map};
 use ccplane_infer::{Bits, Model, Shape};
 use ccplane_program::vm::{Flow, Prims};
-use ccplane_quantize::snapshot::{Admission, DeployOptions, Snapshot, Trust};
+use ccplane_quantize::snapshot::{Admission, DeployOptions, SigningKey, Snapshot, Terms, Trust};
 use ccplane_runner::traffic::BulkFlow;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
@@ -104,7 +104,7 @@ fn live() -> Result<Vec<Figure>, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));
     }
-    let (Took { whole, load, write, first }, proof) = steer::attached("s", pushes)?;
+    let (Took { whole, signed, load, write, first }, proof) = steer::attached("s", pushes)?;
     let tail = |pairs: &[Pair]| {
         let values: Vec<f64> = pairs.iter().map(|(us, _)| *us).collect();
         format!("p90 {:.1} us, p99 {:.1} us", percentile(&values, 0.9), percentile(&values, 0.99))
@@ -112,6 +112,12 @@ fn live() -> Result<Vec<Figure>, BenchError> {
     let copy = "a plain copy of the image";
     let figures = [
         ("push.snapshot", plain::PIPE, &whole, "from a file's bytes: hash, bounds, proof, write and flip"),
+        (
+            "push.snapshot.signed",
+            "a push without a signature",
+            &signed,
+            "the same with its signature and terms checked",
+        ),
         ("push.snapshot.load", plain::PIPE, &load, "the datapath's part: proof, write and flip"),
         ("push.snapshot.write", copy, &write, "write and flip: the datapath's part less its proof"),
         (
@@ -132,8 +138,10 @@ fn live() -> Result<Vec<Figure>, BenchError> {
 /// What each push took, microseconds, beside its baseline.
 #[derive(Default)]
 struct Took {
-    /// From the snapshot's bytes on.
+    /// From the snapshot's bytes on, without a signature.
     whole: Vec<Pair>,
+    /// The same with a signature, beside the unsigned push before it.
+    signed: Vec<Pair>,
     /// The datapath's part.
     load: Vec<Pair>,
     /// The same less its proof.
@@ -146,8 +154,11 @@ fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Took, Proof), Benc
     let policies = Aurora::default().policies();
     let shipped = policies.first().ok_or_else(|| BenchError::Missing("Aurora has no policy".into()))?;
     let (bytes, shape) = (shipped.snapshot, *parsed(shipped.snapshot)?.shape());
+    let key = SigningKey::generate().map_err(|e| BenchError::Missing(format!("a key to sign with: {e}")))?;
+    let signed = parsed(bytes)?.sign(&key, Terms { sequence: 1, expires_s: u64::MAX }).to_bytes();
+    let signer = Trust::SignedBy(vec![key.verifying_key()]);
     datapath.define_slot(SLOT, &shape)?;
-    push(datapath, bytes, NonZeroU32::MIN)?;
+    push(datapath, bytes, &Trust::Any, NonZeroU32::MIN)?;
     datapath.install(PROGRAM, &compile(FOLLOW)?)?;
     let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
     veth::connect(&a, &b)?;
@@ -160,7 +171,9 @@ fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Took, Proof), Benc
     let (mut took, mut pipe) = (Took::default(), Pipe::new()?);
     let mut witness = Witness::new(Steering::Policy(Some(PROGRAM)));
     for uid in (2..PUSHES as u32 + 2).filter_map(NonZeroU32::new) {
-        let pushed = push(datapath, bytes, uid)?;
+        let is_signed = uid.get() % 2 == 1;
+        let (file, trust) = if is_signed { (&signed[..], &signer) } else { (bytes, &Trust::Any) };
+        let pushed = push(datapath, file, trust, uid)?;
         let proof = time_us(|| check_image(SLOT, &shape, black_box(&pushed.image)))?;
         let mut copied = vec![0; pushed.image.len()];
         let copy = time_us(|| {
@@ -174,7 +187,11 @@ fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Took, Proof), Benc
         let flows = datapath.flows();
         witness.look(&flows);
         let pipe_us = pipe.turn_us()?;
-        took.whole.push((pushed.whole_us, pipe_us));
+        if is_signed {
+            took.signed.extend(took.whole.last().map(|(unsigned_us, _)| (pushed.whole_us, *unsigned_us)));
+        } else {
+            took.whole.push((pushed.whole_us, pipe_us));
+        }
         took.load.push((pushed.load_us, pipe_us));
         took.write.push(((pushed.load_us - proof).max(0.0), copy));
         // The ACK's time is when the stack began with it, which may be before the push that it met.
@@ -195,9 +212,14 @@ struct Pushed {
 }
 
 /// Pushes a snapshot's bytes as the agent does: parses and checks them, and has the datapath load them.
-fn push(datapath: &mut EbpfDatapath, bytes: &[u8], uid: NonZeroU32) -> Result<Pushed, BenchError> {
+fn push(
+    datapath: &mut EbpfDatapath,
+    bytes: &[u8],
+    trust: &Trust,
+    uid: NonZeroU32,
+) -> Result<Pushed, BenchError> {
     let start = Instant::now();
-    let admitted = Trust::Any.admit(parsed(black_box(bytes))?, &Admission::default());
+    let admitted = trust.admit(parsed(black_box(bytes))?, &Admission::default());
     let snapshot = admitted.map_err(|e| BenchError::Missing(format!("a snapshot as shipped: {e}")))?;
     let image: Arc<[u64]> = snapshot.image(&DeployOptions { uid, ..DeployOptions::ONLY }).into();
     let command = Command::Push { slot: SLOT, image: Arc::clone(&image), part: Part::Active };

@@ -21,7 +21,7 @@
 //! whichever is more; it outlives a restart, as what crosses a path does. An alarm was false where the path comes back to what
 //! it was within [`MEMORY`] changes, or the same quantity changes the other way within [`STAYS`] seconds: what was between is noise from then on, and the limit
 //! is higher for an hour. Where rate and round trip come back to what they were within [`STAYS`] seconds of an alarm, that alarm is
-//! taken back ([`Verdict::Returned`]) and nothing new is said of the path. So most of what comes and goes is learned as what it is; what alternates evenly, each 20 s, is still told at times.
+//! taken back ([`Detection::Returned`]) and nothing new is said of the path. So most of what comes and goes is learned as what it is; what alternates evenly, each 20 s, is still told at times.
 //!
 //! What this amounts to on simulated links is measured by `tests_change.rs` beside this: see FIGURES.
 
@@ -75,7 +75,7 @@ impl fmt::Display for Quantity {
 
 /// What a second says of the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+pub(super) enum Detection {
     /// The path has changed, in this quantity first.
     Changed(Quantity),
     /// The path is again what it was before the last alarm.
@@ -132,7 +132,7 @@ impl Watch {
     const TRIAL: usize = 9;
 
     /// Takes one second of the path; what it says, if it says anything new. `on_trial`: policies take turns.
-    pub(super) fn push(&mut self, block: Block, on_trial: bool) -> Option<Verdict> {
+    pub(super) fn push(&mut self, block: Block, on_trial: bool) -> Option<Detection> {
         let values = self.values(block, on_trial);
         self.seconds += 1;
         while self.false_alarms.front().is_some_and(|at| at + WARY < self.seconds) {
@@ -160,14 +160,14 @@ impl Watch {
         if is_back {
             (self.left, self.alarm) = (None, None);
             self.anchor_anew(true, limit);
-            return Some(Verdict::Returned);
+            return Some(Detection::Returned);
         }
         let (quantity, side) = changed?;
         let is_seen = quantity != Quantity::Loss && self.is_anchored();
         self.left = is_seen.then(|| (self.seconds, [0, 1].map(|n| self.charts[n].centre)));
         self.alarm = Some((self.seconds, quantity, side));
         self.anchor_anew(is_short, limit);
-        Some(Verdict::Changed(quantity))
+        Some(Detection::Changed(quantity))
     }
 
     /// The second's value of each quantity, as a logarithm.
@@ -429,8 +429,8 @@ mod tests {
                         let loss = Some(noisy(0.02).min(1.0));
                         block = Some(Block { bytes_per_s: noisy(1e6), rtt_us: noisy(4e4), loss });
                     }
-                    let verdict = block.and_then(|block| watch.push(block, false));
-                    let is_alarm = matches!(verdict, Some(Verdict::Changed(_)));
+                    let detection = block.and_then(|block| watch.push(block, false));
+                    let is_alarm = matches!(detection, Some(Detection::Changed(_)));
                     alarms[usize::from(second >= KNOWN_S)] += u32::from(is_alarm);
                 }
                 assert!(
@@ -443,8 +443,8 @@ mod tests {
 
     const BLOCK: Block = Block { bytes_per_s: 1e6, rtt_us: 4e4, loss: Some(0.0) };
 
-    fn seconds(watch: &mut Watch, count: usize, block: Block) -> Option<(usize, Verdict)> {
-        (1..=count).find_map(|n| watch.push(block, false).map(|verdict| (n, verdict)))
+    fn seconds(watch: &mut Watch, count: usize, block: Block) -> Option<(usize, Detection)> {
+        (1..=count).find_map(|n| watch.push(block, false).map(|detection| (n, detection)))
     }
 
     #[test]
@@ -459,7 +459,7 @@ mod tests {
             let mut watch = Watch::default();
             assert_eq!(seconds(&mut watch, 60, BLOCK), None);
             assert!(watch.is_anchored());
-            assert_eq!(seconds(&mut watch, 10, changed), Some((8, Verdict::Changed(quantity))));
+            assert_eq!(seconds(&mut watch, 10, changed), Some((8, Detection::Changed(quantity))));
             assert!(watch.is_anchored(), "by what has led to the alarm");
             assert_eq!(seconds(&mut watch, 60, changed), None, "once");
         }
@@ -474,16 +474,16 @@ mod tests {
         let mut watch = Watch::default();
         seconds(&mut watch, 60, BLOCK);
         let half = Block { bytes_per_s: 5e5, ..BLOCK };
-        assert_eq!(seconds(&mut watch, 20, half), Some((8, Verdict::Changed(Quantity::Rate))));
+        assert_eq!(seconds(&mut watch, 20, half), Some((8, Detection::Changed(Quantity::Rate))));
         assert_eq!(seconds(&mut watch, 12, half), None);
-        assert_eq!(seconds(&mut watch, 10, BLOCK), Some((4, Verdict::Returned)));
+        assert_eq!(seconds(&mut watch, 10, BLOCK), Some((4, Detection::Returned)));
         assert_eq!(seconds(&mut watch, 600, BLOCK), None, "once");
         // What has stayed for longer is another path.
         let mut watch = Watch::default();
         seconds(&mut watch, 60, BLOCK);
         seconds(&mut watch, 8, half);
         assert_eq!(seconds(&mut watch, 60, half), None);
-        assert_eq!(seconds(&mut watch, 10, BLOCK), Some((8, Verdict::Changed(Quantity::Rate))));
+        assert_eq!(seconds(&mut watch, 10, BLOCK), Some((8, Detection::Changed(Quantity::Rate))));
     }
 
     /// Windows of four seconds on two policies, one of which delivers a quarter.

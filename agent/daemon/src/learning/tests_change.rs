@@ -1,6 +1,6 @@
 //! False alarms and delays of [`super::change`], measured on simulated links in virtual time.
 
-use super::change::{Quantity, Verdict, Watch};
+use super::change::{Detection, Quantity, Watch};
 use super::estimate::Estimator;
 use super::mailbox::LoopId;
 use ccplane_core::Core;
@@ -121,12 +121,12 @@ impl Beside for Watcher {
                 if second.is_another {
                     self.watch.restart();
                 }
-                let Some(verdict) = self.watch.push(second.block, false) else { continue };
-                match verdict {
-                    Verdict::Changed(quantity) => self.alarms.push((now_us, quantity.to_string())),
-                    Verdict::Returned => self.returns += 1,
+                let Some(detection) = self.watch.push(second.block, false) else { continue };
+                match detection {
+                    Detection::Changed(quantity) => self.alarms.push((now_us, quantity.to_string())),
+                    Detection::Returned => self.returns += 1,
                 }
-                self.estimator.forget(self.now_us, verdict == Verdict::Changed(Quantity::Rtt));
+                self.estimator.forget(self.now_us, detection == Detection::Changed(Quantity::Rtt));
             }
         }
     }

@@ -12,7 +12,7 @@
 mod training;
 
 use super::candidate::{Claim, States, candidate};
-use super::change::{Quantity, Verdict, Watch};
+use super::change::{Detection, Quantity, Watch};
 use super::deployed::Deployments;
 use super::estimate::{Estimator, Path};
 use super::learner::{Learn, Meter, Pressure};
@@ -118,20 +118,20 @@ impl Twin {
                 self.watch.restart();
                 self.is_unsure = true;
             }
-            let Some(verdict) = self.watch.push(second.block, self.is_on_trial) else { continue };
-            match verdict {
-                Verdict::Changed(quantity) => {
+            let Some(detection) = self.watch.push(second.block, self.is_on_trial) else { continue };
+            match detection {
+                Detection::Changed(quantity) => {
                     info!(algorithm = self.algorithm.name(), %quantity, "the path has changed");
                     self.changes += 1;
                 }
-                Verdict::Returned => {
+                Detection::Returned => {
                     info!(algorithm = self.algorithm.name(), "the path is again what it was");
                     // What was being learned since is for a path that has passed.
                     self.training = None;
                     self.ready = None;
                 }
             }
-            self.estimator.forget(self.now_us, verdict == Verdict::Changed(Quantity::Rtt));
+            self.estimator.forget(self.now_us, detection == Detection::Changed(Quantity::Rtt));
             self.states.clear();
             self.is_unsure = true;
         }
