@@ -14,10 +14,11 @@
 //! fallen silent, a flow runs a native Reno, which answers marks (RFC 3168) too.
 //!
 //! By [`Stack::Segments`] each segment leaves on its own; [`Stack::Linux`] sends in trains for segmentation offload and probes for lost
-//! tails, as Linux does, which decides what a flow carries where queues hold a few packets.
+//! tails, as Linux does, which decides what a flow carries where queues hold a few packets. Its receiver acknowledges at once what ends a
+//! train with PSH, and each segment by which its window grows, which decides what a slow way back lets through.
 //!
 //! Left out, and of no consequence to what `experiments/validation` compares with the kernel: undo of spurious recoveries, receive
-//! windows, a receiver's joining of segments that arrive at the same time.
+//! windows as a limit, a receiver's joining of segments that arrive at the same time.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
