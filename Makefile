@@ -10,7 +10,7 @@ build: ## the ccplane binary, in target/release
 	@.ci/setup demo
 	cargo build --release --quiet -p ccplane
 
-demo: build ## real TCP flows over emulated links, live table, HTML report
+demo: build ## ours, CUBIC and BBR on four kinds of link: live table, HTML report
 	@trace=$$(.ci/traces target/traces) && $(CCPLANE) demo $${trace:+--trace $$trace}
 
 test: ## everything that CI checks

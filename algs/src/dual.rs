@@ -80,6 +80,15 @@ impl Flow for DualFlow {
         // COMPETE and CHECK.
         self.mode.map(|mode| mode == 1 || mode == 3)
     }
+
+    fn state(&self) -> Option<&'static str> {
+        self.mode.map(|mode| match mode {
+            0 => "short queue",
+            1 => "competes",
+            2 | 3 => "tests for rivals",
+            _ => "probes the path",
+        })
+    }
 }
 
 // Config

@@ -206,6 +206,11 @@ impl<'a> FlowView<'a> {
         let chooser = self.state.chooser.as_ref()?;
         shield(|| chooser.choice()).ok()
     }
+    /// Its state as its algorithm tells it; `None` if that does not, or panicked when it was asked.
+    pub fn state(&self) -> Option<&'static str> {
+        let steered = self.state.steered.as_ref().ok()?;
+        shield(|| steered.code.state()).ok()?
+    }
     /// The program that it runs.
     pub fn program(&self) -> Option<&'a Compiled> {
         self.state.steered.as_ref().ok().map(|s| &*s.program)

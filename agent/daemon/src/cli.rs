@@ -480,31 +480,25 @@ The command's network is the link; its far end has the address $MAHIMAHI_BASE. A
 ordinary user needs no setuid and changes nothing on the host: the shell makes a user namespace, and its outside is a network
 of its own with only loopback, where --outside runs a server. Needs a /dev/net/tun that the user may open.";
 
-/// Watch a policy learn beside its flow in the kernel; and the same algorithms in the kernel, as fold programs, simulated.
+/// Watch ccplane's own algorithm, CUBIC and BBR on four kinds of link: the shipped plan `demo`, with a picture of who does best.
 ///
-/// First Aurora, which learns, Aurora as it ships, and the kernel's CUBIC and BBR, each alone on an emulated link that
-/// changes. Then Reno and Cubic, the kernel's own and ccplane's: a fixed rate, then a cellular trace. A table shows the
-/// flows while they run; at its end one HTML page shows throughput, RTT and window over time, and what was decided. Needs
-/// root for the kernel's part; without it only the simulated flows are shown, and the page says why. Ctrl-C ends it
-/// early, with a report. CCPLANE_LOG=info makes the agent say on standard error what it does.
+/// The three send at the same time, each over a link of its own: a wired one whose speed steps, a cellular one, one beside
+/// somebody else's CUBIC, a lossy one. A table shows their flows meanwhile; at the end one HTML page shows who did best where, and
+/// what ours decided. As root ours runs in the kernel; where that cannot be it runs under QUIC, and where no link can be made all
+/// three are simulated: the page says so. Ctrl-C ends it early; a page is made of the links that are done. CCPLANE_LOG=info makes
+/// the agent say on standard error what it does.
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     #[command(flatten)]
     pub(crate) place: Place,
 
-    /// The cellular trace, in mahimahi's format; without it Verizon-LTE-short.up where mahimahi-traces is installed,
-    /// else one that comes with ccplane.
+    /// A recorded cellular trace, in mahimahi's format; without it one that comes with ccplane.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// How long each of the two phases lasts.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
-    pub(crate) phase_s: u64,
-
-    /// How long the part in which Aurora learns runs after its link has changed; before, it runs a fifth of that. 0
-    /// leaves it out.
-    #[arg(long, value_name = "SECONDS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=600))]
-    pub(crate) learn_s: u64,
+    /// How long each link runs; without it as long as the plan says.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(2..=600))]
+    pub(crate) seconds: Option<u64>,
 
     /// Run our flows under QUIC in this process, as happens by itself where the kernel's flows cannot be steered: without
     /// root, or without BPF.

@@ -74,7 +74,7 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::MmLoss(args) => commands::mm_loss(args),
         Command::MmOnoff(args) => commands::mm_onoff(args),
         Command::MmImpair(args) => commands::mm_impair(args),
-        Command::Demo(args) => done(commands::demo(args, algorithms)),
+        Command::Demo(args) => commands::demo(args, algorithms),
         Command::Trace(args) => done(commands::trace(args)),
         Command::Train(args) => done(commands::train(args)),
         Command::Sim(args) => done(commands::sim(args, algorithms)),

@@ -6,6 +6,7 @@ mod common;
 use common::{Home, ccplane, stderr, stdout};
 use serde_json::Value;
 use std::fs;
+use std::process::Command;
 
 fn json(arguments: &[&str]) -> Value {
     let output = ccplane(arguments);
@@ -99,7 +100,7 @@ fn bench_fails_where_the_other_side_is_missing() {
 
 #[test]
 fn link_shells_return_as_their_command_does() {
-    if let Some(missing) = ccplane_runner::demo::missing_for_links().first() {
+    if let Some(missing) = ccplane_runner::missing_for_links().first() {
         ccplane_testing::skipped("link_shells_return_as_their_command_does", missing);
         return;
     }
@@ -111,29 +112,73 @@ fn link_shells_return_as_their_command_does() {
     assert!(stdout(&output).starts_with("100."), "{}", stdout(&output));
 }
 
-/// The whole demo, shortened: every flow it plans is in the report, or a note says why it is not.
+/// The whole demo, shortened: each contender has run on each link, or a note says why it is not as planned.
 #[test]
-fn demo_shows_kernel_fold_and_simulated_flows() {
+fn demo_compares_three_on_four_links() {
     let home = Home::new("");
     let run_dir = home.dir().display();
     home.configure(&format!("datapath.ebpf.name = \"ccd_demo\"\ndatapath.ebpf.run_dir = \"{run_dir}\"\n"));
     let report = home.path("report");
-    let figures =
-        home.json(&["demo", "--phase-s", "2", "--learn-s", "10", "--report", report.to_str().unwrap()]);
-    let names: Vec<&str> =
-        figures["flows"].as_array().unwrap().iter().map(|f| f["flow"].as_str().unwrap()).collect();
-    assert!(names.contains(&"reno ccplane sim") && names.contains(&"cubic ccplane sim"), "{names:?}");
+    let figures = home.json(&["demo", "--seconds", "6", "--report", report.to_str().unwrap()]);
+    assert_eq!((&figures["done"], &figures["failed"]), (&12.into(), &0.into()), "{figures}");
+    let links = figures["links"].as_array().unwrap();
+    assert_eq!(links.len(), 4);
     let notes = figures["notes"].as_array().unwrap();
-    if notes.is_empty() {
-        assert!(names.contains(&"reno ccplane ebpf") && names.contains(&"cubic kernel native"), "{names:?}");
-        for flow in figures["flows"].as_array().unwrap() {
-            assert!(flow["throughput_mbit_per_s"].as_f64().unwrap() > 3.0, "{flow}");
+    for link in links {
+        let contenders = link["contenders"].as_array().unwrap();
+        let datapaths: Vec<&str> = contenders.iter().map(|c| c["datapath"].as_str().unwrap()).collect();
+        if notes.is_empty() {
+            assert_eq!(datapaths, ["ebpf", "kernel", "kernel"]);
         }
-    } else {
+        for contender in contenders {
+            // CUBIC recovers from a loss in a hundred as slowly as it does.
+            assert!(contender["throughput_mbit_per_s"].as_f64().unwrap() > 1.0, "{link}");
+        }
+        assert!(contenders.iter().any(|c| c["best"] == true), "{link}");
+        assert!(link["verdict"].as_str().unwrap().contains("best"), "{link}");
+        assert!(link["decided"].as_str().unwrap().contains(" s"), "ours says what it did: {link}");
+    }
+    if !notes.is_empty() {
         ccplane_testing::skipped("the demo's kernel flows", format_args!("{notes:?}"));
     }
-    assert!(fs::read_to_string(report.join("demo.html")).unwrap().contains("reno ccplane sim"));
+    let page = fs::read_to_string(report.join("demo.html")).unwrap();
+    assert!(page.contains("figure class=\"glance\"") && page.contains("Beside CUBIC"));
+    assert!(report.join("demo-charts/at-a-glance.svg").exists());
     assert!(!home.path("bpf").exists(), "the datapath is detached");
+}
+
+/// Where nothing can be sent all three are simulated, which is said first of all.
+#[test]
+fn a_demo_without_privileges_or_namespaces_is_simulated_and_says_so() {
+    let home = Home::new("");
+    let report = home.path("report");
+    // A user namespace in which no further one can be made, and no capability is left.
+    let powerless = "echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all \"$@\"";
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "sh", "-c", powerless, "sh"]).args(arguments);
+        command.env("CCPLANE_CONFIG", home.config()).output()
+    };
+    if !run(&["true"]).is_ok_and(|output| output.status.success()) {
+        ccplane_testing::skipped(
+            "the simulated demo",
+            "no user namespace can be made, or unshare and setpriv are missing",
+        );
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_ccplane");
+    let output =
+        run(&[program, "demo", "--seconds", "6", "--json", "--report", report.to_str().unwrap()]).unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let figures: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(stderr(&output).contains("SIMULATED, nothing was sent"), "{}", stderr(&output));
+    assert_eq!(figures["done"], 12);
+    let page = fs::read_to_string(report.join("demo.html")).unwrap();
+    assert!(page.contains("<h1>SIMULATED: "));
+    for link in figures["links"].as_array().unwrap() {
+        assert!(link["contenders"].as_array().unwrap().iter().all(|c| c["datapath"] == "sim"), "{link}");
+        assert!(link["decided"].as_str().unwrap().contains("short queue"), "{link}");
+    }
 }
 
 /// `trace`: what it prints, what it refuses, and from one command into another.

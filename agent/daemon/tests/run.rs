@@ -29,7 +29,7 @@ struct Lab(Home);
 impl Lab {
     /// With `p.toml`. None, said loudly, where no link can be made.
     fn new(test: &str, plan: &str) -> Option<Lab> {
-        if let Some(missing) = ccplane_runner::demo::missing_for_links().first() {
+        if let Some(missing) = ccplane_runner::missing_for_links().first() {
             ccplane_testing::skipped(test, missing);
             return None;
         }

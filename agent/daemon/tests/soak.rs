@@ -11,7 +11,7 @@ fn half_a_minute_leaves_nothing_and_grows_nowhere() {
     if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
         return ccplane_testing::skipped(check, format!("{}: {}", missing.what, missing.found));
     }
-    if let Some(missing) = ccplane_runner::demo::missing_for_links().first() {
+    if let Some(missing) = ccplane_runner::missing_for_links().first() {
         return ccplane_testing::skipped(check, missing);
     }
     let folder = tempfile::tempdir().unwrap();

@@ -229,6 +229,11 @@ pub trait Flow: Send {
     fn rivals(&self) -> Option<bool> {
         None
     }
+
+    /// The flow's present state in two or three words for people; `None` where the algorithm does not tell.
+    fn state(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// A number of bytes as a field holds it.

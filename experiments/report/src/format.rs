@@ -102,12 +102,6 @@ pub fn tick(value: f64, step: f64) -> String {
     if decimals == 0 { count(value.max(0.0).round() as u64) } else { format!("{value:.decimals$}") }
 }
 
-/// A name from the data with its first letter in upper case.
-pub fn capitalised(name: &str) -> String {
-    let mut chars = name.chars();
-    chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

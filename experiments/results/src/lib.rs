@@ -15,5 +15,5 @@ pub use file::{RESULTS, Results, ResultsError, append, create, read, read_from, 
 pub use model::{
     AgentUse, Capacity, Change, Comparison, Completion, Completions, Contender, Cpu, Datapath, Flow, Header,
     Host, Link, LinkUse, Measured, Metric, Outcome, PaperFigure, Percentiles, Plan, Record, Run,
-    SCHEMA_VERSION, Scenario, Series, Stretch,
+    SCHEMA_VERSION, Scenario, Series, State, Stretch,
 };

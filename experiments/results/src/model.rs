@@ -386,6 +386,18 @@ pub struct Flow {
     pub retransmitted_pkts: u64,
     /// The flow over time.
     pub series: Series,
+    /// The algorithm's own states, each until the next one; empty where it tells none or nobody watched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<State>,
+}
+
+/// What a flow does from a moment on, as its algorithm tells it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct State {
+    /// Milliseconds since the run's start.
+    pub t_ms: u64,
+    /// Two or three words: "short queue", "competes".
+    pub state: String,
 }
 
 /// A flow over time: columns of the same length.

@@ -3,12 +3,36 @@
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ccplane_report::Run;
+use ccplane_results::Host;
 
-/// What is known of a run that starts now and was asked for by `command`.
+/// Sysctls that decide how TCP behaves.
+const SYSCTLS: [&str; 12] = [
+    "net.core.default_qdisc",
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_available_congestion_control",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+    "net.ipv4.tcp_sack",
+    "net.ipv4.tcp_ecn",
+    "net.ipv4.tcp_timestamps",
+    "net.ipv4.tcp_slow_start_after_idle",
+    "net.ipv4.tcp_no_metrics_save",
+];
+
+/// This machine, now, for results that `command` makes.
 #[must_use]
-pub fn run_now(command: String) -> Run {
-    Run { command, kernel: kernel(), git_commit: git_commit(), started_at: rfc3339(SystemTime::now()) }
+pub fn here(command: String) -> Host {
+    Host {
+        kernel: kernel(),
+        processors: processors(),
+        sysctls: SYSCTLS.iter().filter_map(|name| Some(((*name).to_owned(), sysctl(name)?))).collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        git_commit: git_commit(),
+        command,
+        started_at: rfc3339(SystemTime::now()),
+    }
 }
 
 /// "Linux 6.18.44 x86_64".
@@ -20,7 +44,7 @@ fn kernel() -> String {
 }
 
 /// Processors, and the model of the first.
-pub(crate) fn processors() -> String {
+fn processors() -> String {
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -28,7 +52,7 @@ pub(crate) fn processors() -> String {
 }
 
 /// A sysctl's value, blanks made single; `None` if there is none of this name.
-pub(crate) fn sysctl(name: &str) -> Option<String> {
+fn sysctl(name: &str) -> Option<String> {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
     let text = std::fs::read_to_string(path).ok()?;
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -92,9 +116,9 @@ mod tests {
     }
 
     #[test]
-    fn a_run_names_its_kernel() {
-        let run = run_now("ccplane demo".into());
-        assert!(run.kernel.starts_with("Linux "), "{}", run.kernel);
-        assert_eq!(run.command, "ccplane demo");
+    fn a_machine_names_its_kernel() {
+        let host = here("ccplane demo".into());
+        assert!(host.kernel.starts_with("Linux "), "{}", host.kernel);
+        assert_eq!(host.command, "ccplane demo");
     }
 }

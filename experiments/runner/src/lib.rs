@@ -1,20 +1,20 @@
 //! Runs TCP flows over emulated links and collects what they did.
 //!
 //! [`traffic`] is a bulk sender and receiver in given network namespaces, sampled by TCP_INFO; [`table`] shows flows while
-//! they run; [`demo`] is the experiment of `ccplane demo`: it returns a [`ccplane_report::Report`].
+//! they run; [`plan`] says what to compare and [`experiment`] runs that.
 //!
 //! Everything is released by drop: threads end, sockets are closed, namespaces are removed.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod capacity;
-pub mod demo;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod error;
 pub mod experiment;
 pub mod host;
 pub mod plan;
+mod preflight;
 pub mod quic;
 pub mod sim;
 #[allow(unsafe_code)]
@@ -24,3 +24,4 @@ pub mod tcp_info;
 pub mod traffic;
 
 pub use error::{Error, Result};
+pub use preflight::{Missing, missing_for_links};

@@ -1,4 +1,4 @@
-//! Flows in the simulator, with the agent's core beside them: what `ccplane sim`, the demo and plans run.
+//! Flows in the simulator, with the agent's core beside them: what `ccplane sim` and plans run.
 
 use std::sync::Arc;
 
@@ -9,7 +9,10 @@ use ccplane_core::{
     drive,
 };
 use ccplane_netsim::{CrossConfig, LinkChange, LinkConfig};
+use ccplane_results::{Flow, Series};
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, SimError, Source, Stack};
+
+use crate::experiment::percentiles;
 
 const SIM: DatapathId = DatapathId(0);
 /// Longest virtual time between two looks of the agent at its datapath.
@@ -244,6 +247,50 @@ fn add(
     config.path.return_links = simulation.return_link.into_iter().collect();
     config.remote.set_port(port);
     datapath.add_flow(&config)
+}
+
+/// A long flow as results have it: figures count from `warmup_us` on, acknowledged bytes and losses from its start.
+#[must_use]
+pub fn measured(datapath: &SimDatapath, id: FlowId, start_us: u64, warmup_us: u64) -> Flow {
+    let Some(stats) = datapath.stats(id) else { return Flow::default() };
+    let mss_bytes = u64::from(stats.mss_bytes.max(1));
+    let samples = datapath.samples(id);
+    let mut series = Series::default();
+    let mut before = (start_us, 0);
+    let mut rtts = Vec::new();
+    let mut warm: Option<(u64, u64)> = None;
+    for s in samples {
+        let elapsed_us = s.at_us.saturating_sub(before.0);
+        let bits = (s.delivered - before.1) * mss_bytes * 8;
+        if let Some(bps) = (bits * 1_000_000).checked_div(elapsed_us) {
+            series.t_ms.push(s.at_us / 1000);
+            series.throughput_bps.push(bps);
+            series.srtt_us.push(s.srtt_us.into());
+            series.cwnd_pkts.push(s.cwnd_bytes / mss_bytes);
+            series.pacing_bps.push(s.pacing_rate.saturating_mul(8));
+        }
+        before = (s.at_us, s.delivered);
+        if s.at_us >= warmup_us {
+            warm.get_or_insert((s.at_us, s.bytes_acked));
+            rtts.extend(Some(u64::from(s.srtt_us)).filter(|rtt| *rtt > 0));
+        }
+    }
+    let (from_us, from_bytes) = warm.unwrap_or((start_us, 0));
+    let (to_us, to_bytes) = samples.last().map_or((start_us, 0), |s| (s.at_us, s.bytes_acked));
+    let bits = to_bytes.saturating_sub(from_bytes) * 8;
+    Flow {
+        start_ms: start_us / 1000,
+        end_ms: to_us / 1000,
+        throughput_bps: bits * 1_000_000 / (to_us - from_us).max(1),
+        acked_bytes: stats.bytes_acked,
+        rtt_us: percentiles(rtts),
+        min_rtt_us: stats.min_rtt_us.into(),
+        lost_pkts: stats.lost,
+        // Every packet that is marked lost is sent again, once.
+        retransmitted_pkts: stats.lost,
+        series,
+        ..Flow::default()
+    }
 }
 
 #[cfg(test)]

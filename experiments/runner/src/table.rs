@@ -1,10 +1,9 @@
 //! Flows while they run: a table redrawn in place on a terminal, a block of plain lines every second elsewhere.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{IsTerminal, Stdout, Write};
+use std::io::Write;
 use std::time::Duration;
 
-use crate::sys;
 use crate::tcp_info::{CaState, TcpInfo};
 
 /// Throughput samples that a row's sparkline shows.
@@ -52,49 +51,45 @@ pub enum Style {
 }
 
 impl Style {
-    /// In place if standard output is a terminal that is tall enough for `rows` flows; no colours where `NO_COLOR` is set.
+    /// In place on a terminal of so many columns, plain lines elsewhere; no colours where `NO_COLOR` is set.
     #[must_use]
-    pub fn of_stdout(rows: usize) -> Self {
-        let stdout = std::io::stdout();
-        let size = if stdout.is_terminal() { sys::terminal_size(&stdout) } else { None };
-        match size {
-            Some((columns, lines)) if usize::from(lines) > rows + 3 => {
+    pub fn of(columns: Option<usize>) -> Self {
+        match columns.and_then(|columns| u16::try_from(columns).ok()) {
+            Some(columns) => {
                 Self::Redraw { columns, colour: std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) }
             }
-            _ => Self::Lines,
+            None => Self::Lines,
         }
     }
 }
 
 /// A table of flows, drawn again and again.
 #[derive(Debug)]
-pub struct Table<W> {
-    out: W,
+pub struct Table {
     style: Style,
     history: HashMap<String, VecDeque<u64>>,
     lines_drawn: usize,
     next_plain: Duration,
 }
 
-impl Table<Stdout> {
-    /// On standard output, for `rows` flows.
+impl Table {
+    /// Nothing is drawn yet.
     #[must_use]
-    pub fn stdout(rows: usize) -> Self {
-        Self::new(std::io::stdout(), Style::of_stdout(rows))
-    }
-}
-
-impl<W: Write> Table<W> {
-    /// On `out`.
-    pub fn new(out: W, style: Style) -> Self {
-        Self { out, style, history: HashMap::new(), lines_drawn: 0, next_plain: Duration::ZERO }
+    pub fn new(style: Style) -> Self {
+        Self { style, history: HashMap::new(), lines_drawn: 0, next_plain: Duration::ZERO }
     }
 
     /// Shows the flows as they are at `elapsed`; `caption` says what the link does.
     ///
     /// # Errors
     /// Whatever `out` says.
-    pub fn draw(&mut self, elapsed: Duration, caption: &str, rows: &[Row]) -> std::io::Result<()> {
+    pub fn draw(
+        &mut self,
+        out: &mut dyn Write,
+        elapsed: Duration,
+        caption: &str,
+        rows: &[Row],
+    ) -> std::io::Result<()> {
         for row in rows {
             let history = self.history.entry(row.flow.clone()).or_default();
             history.push_back(row.throughput_bps);
@@ -104,18 +99,24 @@ impl<W: Write> Table<W> {
         }
         let title = format!("{:5.1} s  {caption}", elapsed.as_secs_f64());
         match self.style {
-            Style::Redraw { columns, colour } => self.redraw(columns.into(), colour, &title, rows),
+            Style::Redraw { columns, colour } => self.redraw(out, (columns.into(), colour), &title, rows),
             Style::Lines if elapsed >= self.next_plain => {
                 self.next_plain = elapsed + PLAIN_EVERY;
-                writeln!(self.out, "{title}\n{}", header())?;
-                rows.iter().try_for_each(|row| writeln!(self.out, "{}", cells(row).trim_end()))?;
-                self.out.flush()
+                writeln!(out, "{title}\n{}", header())?;
+                rows.iter().try_for_each(|row| writeln!(out, "{}", cells(row).trim_end()))?;
+                out.flush()
             }
             Style::Lines => Ok(()),
         }
     }
 
-    fn redraw(&mut self, columns: usize, colour: bool, title: &str, rows: &[Row]) -> std::io::Result<()> {
+    fn redraw(
+        &mut self,
+        out: &mut dyn Write,
+        (columns, colour): (usize, bool),
+        title: &str,
+        rows: &[Row],
+    ) -> std::io::Result<()> {
         let most = self.history.values().flatten().copied().max().unwrap_or(0);
         let mut lines = vec![
             styled(colour, BOLD, &cut(title, columns)),
@@ -139,13 +140,8 @@ impl<W: Write> Table<W> {
         // Clears rows of flows that are gone.
         frame.push_str("\x1b[J");
         self.lines_drawn = lines.len();
-        self.out.write_all(frame.as_bytes())?;
-        self.out.flush()
-    }
-
-    /// Gives the output back.
-    pub fn into_inner(self) -> W {
-        self.out
+        out.write_all(frame.as_bytes())?;
+        out.flush()
     }
 }
 
@@ -238,18 +234,14 @@ mod tests {
         }
     }
 
-    fn drawn(table: Table<Vec<u8>>) -> String {
-        String::from_utf8(table.into_inner()).unwrap()
-    }
-
     #[test]
     fn plain_lines_once_a_second() {
-        let mut table = Table::new(Vec::new(), Style::Lines);
+        let (mut out, mut table) = (Vec::new(), Table::new(Style::Lines));
         for tick in 0..=10 {
             let elapsed = Duration::from_millis(tick * 100);
-            table.draw(elapsed, "fixed", &[row("reno", 22_900_000)]).unwrap();
+            table.draw(&mut out, elapsed, "fixed", &[row("reno", 22_900_000)]).unwrap();
         }
-        let text = drawn(table);
+        let text = String::from_utf8(out).unwrap();
         let golden = "  0.0 s  fixed
 flow                   steered by       state      cwnd ssthresh    rtt/var ms  min ms    Mb/s  pacing retrans  reports faults
 reno                   native           open         80        -      41.2/3.1    40.0    22.9    27.5      12        -      0
@@ -263,10 +255,10 @@ reno                   native           open         80        -      41.2/3.1  
 
     #[test]
     fn redraws_in_place_and_fits_the_width() {
-        let mut table = Table::new(Vec::new(), Style::Redraw { columns: 60, colour: false });
-        table.draw(Duration::ZERO, "fixed", &[row("a", 1), row("b\x1b[2J", 2)]).unwrap();
-        table.draw(Duration::from_millis(100), "fixed", &[row("a", 1)]).unwrap();
-        let text = drawn(table);
+        let (mut out, mut table) = (Vec::new(), Table::new(Style::Redraw { columns: 60, colour: false }));
+        table.draw(&mut out, Duration::ZERO, "fixed", &[row("a", 1), row("b\x1b[2J", 2)]).unwrap();
+        table.draw(&mut out, Duration::from_millis(100), "fixed", &[row("a", 1)]).unwrap();
+        let text = String::from_utf8(out).unwrap();
         assert_eq!(text.matches("\x1b[4F").count(), 1, "back over title, header and two rows");
         assert!(!text.contains("\x1b[2J"), "a name cannot write control sequences");
         for line in text.lines() {
@@ -277,11 +269,11 @@ reno                   native           open         80        -      41.2/3.1  
 
     #[test]
     fn sparklines_share_their_scale_and_are_bounded() {
-        let mut table = Table::new(Vec::new(), Style::Redraw { columns: 400, colour: true });
+        let (mut out, mut table) = (Vec::new(), Table::new(Style::Redraw { columns: 400, colour: true }));
         for _ in 0..100 {
-            table.draw(Duration::ZERO, "", &[row("a", 10), row("b", 5), row("c", 0)]).unwrap();
+            table.draw(&mut out, Duration::ZERO, "", &[row("a", 10), row("b", 5), row("c", 0)]).unwrap();
         }
-        let text = drawn(table);
+        let text = String::from_utf8(out).unwrap();
         let last =
             |c: char| text.rsplit('\n').nth(c as usize - 'a' as usize).unwrap().matches(LEVELS).count();
         assert!(text.ends_with("\x1b[J"));

@@ -30,7 +30,7 @@ pub fn emulate(scenarios: &[Scenario], tag: &str) -> Result<Vec<Outcome>, Error>
     if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
         return Err(Error::Missing(format!("{}: {}", missing.what, missing.found)));
     }
-    if let Some(missing) = ccplane_runner::demo::missing_for_links().first() {
+    if let Some(missing) = ccplane_runner::missing_for_links().first() {
         return Err(Error::Missing(missing.to_string()));
     }
     let owner_only = std::fs::Permissions::from_mode(0o700);

@@ -8,7 +8,7 @@ use crate::rundir::{self, InstanceLock};
 use caps::{CapSet, Capability};
 use ccplane_ebpf::Options;
 use ccplane_files::{Directory, DirectoryError, Others};
-use ccplane_runner::demo::missing_for_links;
+use ccplane_runner::missing_for_links;
 use nix::sys::socket::SockType;
 use serde::Serialize;
 use std::fmt::Write as _;

@@ -252,6 +252,7 @@ mod tests {
             algorithm: Some("cubic".into()),
             program: Some("cubic".into()),
             arm: None,
+            state: None,
             mode: ModeName::Program,
             waits_for_ack: false,
             native_reason: None,

@@ -169,7 +169,7 @@ fn plots(
 }
 
 fn written_down(args: &LeagueArgs, names: &[String]) -> Result<Permit, Failure> {
-    let run = host::run_now(std::env::args().collect::<Vec<_>>().join(" "));
+    let run = host::here(std::env::args().collect::<Vec<_>>().join(" "));
     let of = Use {
         at: host::rfc3339(SystemTime::now()),
         command: run.command,

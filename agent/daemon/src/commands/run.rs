@@ -59,23 +59,34 @@ pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<E
             "ccplane: left out: {names}: this ccplane was built without DPDK (cargo build --release --features dpdk)"
         );
     }
+    let ended = execute(&plan, &args.results, args.force, args.place.locate(None)?, algorithms)?;
+    finish(args, &plan, &ended)
+}
+
+/// Runs a plan until its end or a signal; its results are in `directory`.
+pub(super) fn execute(
+    plan: &Plan,
+    directory: &Path,
+    force: bool,
+    located: Located,
+    algorithms: &[Arc<dyn Algorithm>],
+) -> Result<Ended, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The first one asks, the second one ends.
         flag::register_conditional_shutdown(signal, SIGNALLED.into(), Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
     }
-    let mut agents = OwnAgents { located: args.place.locate(None)? };
+    let mut agents = OwnAgents { located };
     let options = Options {
-        results: results_path(&args.results, &plan),
-        force: args.force,
+        results: results_path(directory, plan),
+        force,
         command: std::env::args().collect::<Vec<_>>().join(" "),
     };
     let stopped = || stop.load(Ordering::Relaxed);
     let mut progress = Progress::stderr();
-    let ended = experiment::run(&plan, &options, algorithms, &mut agents, &stopped, &mut progress)
-        .map_err(Failure::runtime)?;
-    finish(args, &plan, &ended)
+    experiment::run(plan, &options, algorithms, &mut agents, &stopped, &mut progress)
+        .map_err(Failure::runtime)
 }
 
 /// Draws one scenario of the results that are there.
@@ -200,11 +211,15 @@ fn finish(args: &RunArgs, plan: &Plan, ended: &Ended) -> Result<ExitCode, Failur
     } else {
         print(&text(ended, report.as_deref()))?;
     }
-    Ok(match ended {
+    Ok(exit_code(ended))
+}
+
+pub(super) fn exit_code(ended: &Ended) -> ExitCode {
+    match ended {
         Ended { interrupted: true, .. } => ExitCode::from(SIGNALLED),
         Ended { failed: 1.., .. } => ExitCode::from(1),
         _ => ExitCode::SUCCESS,
-    })
+    }
 }
 
 fn text(ended: &Ended, report: Option<&Path>) -> String {
@@ -280,6 +295,16 @@ impl Agents for OwnAgents {
     }
 }
 
+fn steered_by(record: &FlowRecord) -> String {
+    match (record.mode, &record.program) {
+        (ModeName::Program, Some(program)) => format!("program {program}"),
+        (_, Some(program)) if record.waits_for_ack => format!("program {program} (no ACK yet)"),
+        (ModeName::Program, None) | (ModeName::NativeNoProgram, _) => "native: no program".to_owned(),
+        (ModeName::NativeAgentSilent, _) => "native: agent silent".to_owned(),
+        (ModeName::NativePolicy, _) => "native: policy tripped".to_owned(),
+    }
+}
+
 struct OwnAgent {
     /// There until it is dropped.
     own: Option<OwnLoop>,
@@ -297,7 +322,10 @@ impl Agent for OwnAgent {
             local: r.local,
             remote: r.remote,
             steered: r.mode == ModeName::Program || r.waits_for_ack,
+            steered_by: steered_by(r),
+            reports: r.reports,
             faults: r.faults,
+            state: r.arm.as_ref().map(|arm| arm.name.clone()).or_else(|| r.state.clone()),
         };
         flows.iter().map(steered).collect()
     }

@@ -3,13 +3,16 @@
 use super::{print, print_json, table};
 use crate::cli::SimArgs;
 use crate::failure::Failure;
-use crate::simulate::{self, Scenario, capacity};
+use crate::simulate::{self, Scenario, Simulated};
 use ccplane_alg::Algorithm;
 use ccplane_netsim::trace::Trace;
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
-use ccplane_report::{Flow, Link, Phase, Report, Window, summary};
+use ccplane_results::{
+    AgentUse, Contender, Datapath, Flow, Header, Link, Measured, Outcome, Plan, Results, Run, SCHEMA_VERSION,
+};
 use ccplane_runner::host;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,7 +23,7 @@ const PPM: f64 = 1e6;
 
 /// One flow's line.
 #[derive(Serialize)]
-pub(super) struct Line {
+struct Line {
     flow: String,
     algorithm: String,
     throughput_mbit_per_s: f64,
@@ -29,30 +32,33 @@ pub(super) struct Line {
     rtt_mean_ms: Option<f64>,
     rtt_p95_ms: Option<f64>,
     lost_pkts: u64,
-    reports: Option<u64>,
-    faults: Option<u64>,
+    reports: u64,
+    faults: u64,
 }
 
 /// What `--json` prints.
 #[derive(Serialize)]
-pub(super) struct Figures {
-    pub(super) flows: Vec<Line>,
-    pub(super) notes: Vec<String>,
-    pub(super) report: Option<PathBuf>,
+struct Figures {
+    flows: Vec<Line>,
+    report: Option<PathBuf>,
 }
 
 /// `ccplane sim`
 pub(crate) fn sim(args: &SimArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
     let scenario = scenario(args, algorithms)?;
     let flows = simulate::run(&scenario, algorithms).map_err(Failure::input)?;
-    let report = report(args, &scenario, flows);
-    let lines: Vec<Line> = report.flows.iter().map(|f| line(&report, f)).collect();
+    let link = link(args, &scenario);
+    let lines: Vec<Line> = flows.iter().map(|f| line(f, &link, scenario.duration_ms)).collect();
     let written = match &args.report {
-        Some(dir) => Some(ccplane_report::write_to(&report, dir, "sim").map_err(Failure::runtime)?.html),
+        Some(dir) => {
+            let results = results(&scenario, link, &flows);
+            let files = ccplane_report::experiment::write(&results, dir, "sim");
+            Some(files.map_err(Failure::runtime)?.html)
+        }
         None => None,
     };
     if args.json {
-        return print_json(&Figures { flows: lines, notes: report.notes, report: written });
+        return print_json(&Figures { flows: lines, report: written });
     }
     print(&text(&lines))?;
     written.map_or(Ok(()), |path| print(&format!("report: {}\n", path.display())))
@@ -91,53 +97,124 @@ fn scenario(args: &SimArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<Scenari
     })
 }
 
-fn report(args: &SimArgs, scenario: &Scenario, flows: Vec<Flow>) -> Report {
+/// The link in the words of results.
+fn link(args: &SimArgs, scenario: &Scenario) -> Link {
     let shape = match &args.trace {
         Some(path) => path.display().to_string(),
         None => format!("{} Mb/s", args.rate_mbit),
     };
+    let capacity = match &scenario.link.capacity {
+        Capacity::Rate { bit_per_s } | Capacity::Slots { bit_per_s } => vec![(0, *bit_per_s)],
+        Capacity::Trace { trace, repeat } => {
+            ccplane_runner::capacity::of_trace(trace, *repeat, scenario.duration_ms).collect()
+        }
+    };
+    let step = |(t_ms, capacity_bps)| ccplane_results::Capacity { t_ms, capacity_bps };
+    Link {
+        description: format!(
+            "{shape}, {} ms each way, queue {} packets, loss {}",
+            args.delay_ms, args.queue_packets, args.loss
+        ),
+        base_rtt_us: Some(2 * args.delay_ms * 1000),
+        mtu_bytes: MTU_BYTES,
+        capacity: capacity.into_iter().map(step).collect(),
+        changes: Vec::new(),
+    }
+}
+
+/// The flows as a plan's results: a contender for each algorithm, the others beside it where all share the link.
+fn results(scenario: &Scenario, link: Link, flows: &[Simulated]) -> Results {
     let share =
         if scenario.shared { "All flows share one link." } else { "Each flow has a link of its own." };
-    Report {
-        title: "Simulated flows".to_owned(),
-        summary: share.to_owned(),
-        run: host::run_now(std::env::args().collect::<Vec<_>>().join(" ")),
-        link: Link {
-            description: format!(
-                "{shape}, {} ms each way, queue {} packets, loss {}",
-                args.delay_ms, args.queue_packets, args.loss
-            ),
-            base_rtt_us: Some(2 * args.delay_ms * 1000),
-            mtu_bytes: MTU_BYTES,
-            capacity: capacity(&scenario.link.capacity, scenario.duration_ms),
+    let host = host::here(std::env::args().collect::<Vec<_>>().join(" "));
+    let mut names: Vec<&str> = Vec::new();
+    for flow in flows {
+        if !names.contains(&flow.algorithm.as_str()) {
+            names.push(&flow.algorithm);
+        }
+    }
+    let contender = |name: &&str| Contender {
+        name: (*name).to_owned(),
+        algorithm: (*name).to_owned(),
+        datapath: Datapath::Sim,
+        parameters: BTreeMap::new(),
+        learning: false,
+    };
+    let run = |name: &&str| Run {
+        scenario: link.description.clone(),
+        contender: (*name).to_owned(),
+        repeat: 0,
+        attempt: 1,
+        seed: scenario.seed,
+        started_at: host.started_at.clone(),
+        wall_ms: 0,
+        outcome: Outcome::Ok(Box::new(measured(name, scenario.shared, flows))),
+    };
+    let runs = names.iter().map(run).collect();
+    let header = Header {
+        schema: SCHEMA_VERSION,
+        plan: Plan {
+            name: "sim".to_owned(),
+            title: "Simulated flows".to_owned(),
+            about: share.to_owned(),
+            repeats: 1,
+            seed: scenario.seed,
+            duration_ms: scenario.duration_ms,
+            sample_ms: scenario.sample_every_ms,
+            ..Plan::default()
         },
-        phases: vec![Phase { label: shape, t0_ms: 0, t1_ms: scenario.duration_ms }],
-        flows,
-        learned: None,
-        notes: Vec::new(),
+        contenders: names.iter().map(contender).collect(),
+        scenarios: vec![ccplane_results::Scenario {
+            name: link.description.clone(),
+            parameters: BTreeMap::new(),
+            link,
+            traffic: String::new(),
+        }],
+        host,
+    };
+    Results { header, runs }
+}
+
+/// What the algorithm of this name did.
+fn measured(name: &str, shared: bool, flows: &[Simulated]) -> Measured {
+    let (own, others): (Vec<_>, Vec<_>) = flows.iter().partition(|f| f.algorithm == name);
+    let beside = |f: &&Simulated| Flow { background: Some(f.algorithm.clone()), ..f.flow.clone() };
+    let beside = others.iter().filter(|_| shared).map(beside);
+    let agent = AgentUse {
+        reports: own.iter().map(|f| f.reports).sum(),
+        faults: own.iter().map(|f| f.faults).sum(),
+        unsteered_flows: 0,
+    };
+    Measured {
+        flows: own.iter().map(|f| f.flow.clone()).chain(beside).collect(),
+        agent: Some(agent),
+        ..Measured::default()
     }
 }
 
-pub(super) fn line(report: &Report, flow: &Flow) -> Line {
-    let s = summary(flow, &report.link.capacity, Window::ALL);
-    let ms = |us: f64| us / 1000.0;
+fn line(simulated: &Simulated, link: &Link, duration_ms: u64) -> Line {
+    let flow = &simulated.flow;
+    let ends = link.capacity.iter().skip(1).map(|c| c.t_ms).chain([duration_ms]);
+    let steps = link.capacity.iter().zip(ends);
+    let offered: f64 =
+        steps.map(|(c, end_ms)| c.capacity_bps as f64 * end_ms.saturating_sub(c.t_ms) as f64 / 1e3).sum();
+    let rtt_ms = |us: u64| (us > 0).then_some(us as f64 / 1e3);
     Line {
         flow: flow.name.clone(),
-        algorithm: flow.algorithm.clone(),
-        throughput_mbit_per_s: s.throughput_bps.unwrap_or(0.0) / BIT_PER_MBIT,
-        utilisation: s.utilisation,
-        rtt_mean_ms: s.rtt_mean_us.map(ms),
-        rtt_p95_ms: s.rtt_p95_us.map(ms),
-        lost_pkts: s.lost_pkts,
-        reports: flow.totals.reports,
-        faults: flow.totals.faults,
+        algorithm: simulated.algorithm.clone(),
+        throughput_mbit_per_s: flow.throughput_bps as f64 / BIT_PER_MBIT,
+        utilisation: (offered > 0.0).then(|| flow.acked_bytes as f64 * 8.0 / offered),
+        rtt_mean_ms: rtt_ms(flow.rtt_us.mean),
+        rtt_p95_ms: rtt_ms(flow.rtt_us.p95),
+        lost_pkts: flow.lost_pkts,
+        reports: simulated.reports,
+        faults: simulated.faults,
     }
 }
 
-pub(super) fn text(lines: &[Line]) -> String {
+fn text(lines: &[Line]) -> String {
     let header = ["flow", "Mb/s", "of link", "RTT ms", "p95", "lost", "reports", "faults"];
     let one = |x: Option<f64>| x.map_or_else(|| "-".to_owned(), |x| format!("{x:.1}"));
-    let count = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
     let rows: Vec<Vec<String>> = lines
         .iter()
         .map(|l| {
@@ -148,8 +225,8 @@ pub(super) fn text(lines: &[Line]) -> String {
                 one(l.rtt_mean_ms),
                 one(l.rtt_p95_ms),
                 l.lost_pkts.to_string(),
-                count(l.reports),
-                count(l.faults),
+                l.reports.to_string(),
+                l.faults.to_string(),
             ]
         })
         .collect();

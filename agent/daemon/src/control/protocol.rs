@@ -315,6 +315,9 @@ pub struct FlowRecord {
     /// Which of its algorithm's arms it has, and why; absent where the algorithm does not choose among others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<FlowArm>,
+    /// Its state as its algorithm tells it, such as "competes".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
     /// How it is steered.
     pub mode: ModeName,
     /// Its program starts at its next ACK; absent if it runs, or there is none.
@@ -372,6 +375,7 @@ impl FlowRecord {
             algorithm: known.map(|k| k.algorithm().to_owned()),
             program,
             arm: known.and_then(FlowArm::of),
+            state: known.and_then(|k| k.state()).map(str::to_owned),
             mode: stats.mode.into(),
             waits_for_ack: stats.waits_for_ack(),
             native_reason: known.and_then(|k| k.native()).map(ToString::to_string),

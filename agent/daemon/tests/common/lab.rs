@@ -38,7 +38,7 @@ impl Lab {
             skipped(test, format_args!("{}: {}", missing.what, missing.found));
             return None;
         }
-        if let Some(missing) = ccplane_runner::demo::missing_for_links().first() {
+        if let Some(missing) = ccplane_runner::missing_for_links().first() {
             skipped(test, missing);
             return None;
         }

@@ -18,8 +18,6 @@ pub struct Figure {
     pub shape: Shape,
     /// The legend; empty for none.
     pub entries: Vec<Entry>,
-    /// Stretches of the horizontal axis with a name.
-    pub spans: Vec<Span>,
     /// Top to bottom.
     pub panels: Vec<Panel>,
     /// What the crosshair reads.
@@ -58,17 +56,6 @@ pub struct Entry {
     pub style: Style,
     /// How its points look, where it has points.
     pub marker: Option<Marker>,
-}
-
-/// A named stretch of the horizontal axis.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Span {
-    /// Start, in the axis' unit.
-    pub from: f64,
-    /// End, in the axis' unit.
-    pub to: f64,
-    /// Its name.
-    pub label: String,
 }
 
 /// A direction.
@@ -175,17 +162,6 @@ pub enum Mark {
         style: Style,
         /// Its corners.
         points: Vec<(f64, f64)>,
-    },
-    /// A thin line from a point to another.
-    Whisker {
-        /// Whose.
-        series: usize,
-        /// Colour.
-        style: Style,
-        /// From here.
-        from: (f64, f64),
-        /// To here.
-        to: (f64, f64),
     },
     /// A marker.
     Point {

@@ -5,7 +5,7 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::figure::{Entry, Figure, Mark, Panel, Shape, Span, Weight};
+use super::figure::{Entry, Figure, Mark, Panel, Shape, Weight};
 use super::style::{Marker, Style};
 
 /// Width and height of the SVG coordinate system; coordinates are whole numbers.
@@ -28,7 +28,6 @@ pub fn figure(figure: &Figure, files: &[(String, &str)]) -> Markup {
                     span.files { @for (file, says) in files { a href=(file) { (says) } " " } }
                 }
             }
-            @if !figure.spans.is_empty() { (spans(&figure.spans, figure.panels.first())) }
             @for (i, p) in figure.panels.iter().enumerate() {
                 (panel(figure, p, i + 1 == figure.panels.len()))
             }
@@ -75,19 +74,6 @@ fn sized_glyph(marker: Marker, style: Style, size_px: u32) -> Markup {
     html! {
         svg.glyph viewBox="0 0 16 16" width=(size_px) height=(size_px) aria-hidden="true" {
             path d=(marker.path()) stroke=(style.css()) fill=(style.css()) {}
-        }
-    }
-}
-
-fn spans(spans: &[Span], panel: Option<&Panel>) -> Markup {
-    html! {
-        @if let Some(panel) = panel {
-            div.phases {
-                @for span in spans {
-                    @let (from, to) = (panel.x.at(span.from) * 100.0, panel.x.at(span.to) * 100.0);
-                    span style=(format!("left:{from:.2}%;width:{:.2}%", (to - from).max(0.0))) { (span.label) }
-                }
-            }
         }
     }
 }
@@ -155,9 +141,6 @@ fn mark(panel: &Panel, mark: &Mark) -> Markup {
             }
             Mark::Line { series, style, weight: Weight::Faint, points } => {
                 path.faint data-flow=(series) d=(open(panel, points)) stroke=(style.css()) {}
-            }
-            Mark::Whisker { series, style, from, to } => {
-                path.whisker data-flow=(series) stroke=(style.css()) d=(open(panel, &[*from, *to])) {}
             }
             Mark::Point { .. } | Mark::Ideal { .. } => {}
         }

@@ -1,9 +1,9 @@
-//! The drawing library of both reports. A [`Figure`] is data in the reader's units; it becomes part of a page
+//! The drawing library of reports. A [`Figure`] is data in the reader's units; it becomes part of a page
 //! ([`html`]), or a [`scene`] of fixed size, and that an SVG file ([`svg`]) or a picture ([`png`]).
 
 pub mod axis;
 mod figure;
-mod font;
+pub mod font;
 pub mod html;
 mod path;
 pub mod png;
@@ -12,6 +12,6 @@ pub mod style;
 pub mod svg;
 
 pub use axis::Axis;
-pub use figure::{Entry, Figure, Mark, Panel, Readout, ReadoutSeries, Scale, Shape, Span, Weight};
-pub use path::{MAX_POINTS, thinned};
+pub use figure::{Entry, Figure, Mark, Panel, Readout, ReadoutSeries, Scale, Shape, Weight};
+pub use path::thinned;
 pub use style::{Marker, Style};

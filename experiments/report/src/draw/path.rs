@@ -1,8 +1,5 @@
 //! Lines with a bounded number of points.
 
-/// A line has at most this many points; beyond, pairs of extremes stand for runs of samples.
-pub const MAX_POINTS: usize = 1_600;
-
 /// At most `limit` points: of each run of points the smallest and the largest, in order of place.
 pub fn thinned(points: Vec<(f64, f64)>, limit: usize) -> Vec<(f64, f64)> {
     if points.len() <= limit {
@@ -23,6 +20,8 @@ pub fn thinned(points: Vec<(f64, f64)>, limit: usize) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MAX_POINTS: usize = 1_600;
 
     #[test]
     fn thinning_keeps_extremes_order_and_bound() {

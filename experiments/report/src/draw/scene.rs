@@ -85,11 +85,16 @@ const MARKER: f32 = 16.0;
 const SAMPLE: f32 = 30.0;
 const SAMPLE_GAP: f32 = 8.0;
 
-const INK: &str = "#15181c";
-const MUTED: &str = "#5b636d";
-const GRID: &str = "#e3e6ea";
-const AREA: &str = "#e9eef5";
-const EDGE_COLOUR: &str = "#a9b8cc";
+/// The colour of headings and names.
+pub const INK: &str = "#15181c";
+/// The colour of labels.
+pub const MUTED: &str = "#5b636d";
+/// The colour of a grid's lines.
+pub const GRID: &str = "#e3e6ea";
+/// The colour of shaded areas.
+pub const AREA: &str = "#e9eef5";
+/// The colour of areas' edges and of axes.
+pub const EDGE_COLOUR: &str = "#a9b8cc";
 
 /// Lays `figure` out.
 pub fn scene(figure: &Figure) -> Scene {
@@ -102,7 +107,7 @@ pub fn scene(figure: &Figure) -> Scene {
         Shape::Scatter => 420.0,
     };
     for (i, panel) in figure.panels.iter().enumerate() {
-        out.panel(figure, panel, plot_height, i + 1 == figure.panels.len());
+        out.panel(panel, plot_height, i + 1 == figure.panels.len());
     }
     let title = [figure.title.as_str(), figure.subtitle.as_str()].join(" ");
     Scene { width: WIDTH, height: out.y + EDGE / 2.0, title: title.trim().into(), items: out.items }
@@ -178,11 +183,8 @@ impl Layout {
         self.y = y + 8.0;
     }
 
-    fn panel(&mut self, figure: &Figure, panel: &Panel, plot_height: f32, last: bool) {
+    fn panel(&mut self, panel: &Panel, plot_height: f32, last: bool) {
         self.head(panel);
-        if !figure.spans.is_empty() && figure.panels.first() == Some(panel) {
-            self.spans(figure, panel);
-        }
         let frame =
             Frame { panel, left: LEFT, top: self.y + 14.0, width: WIDTH - LEFT - RIGHT, height: plot_height };
         self.grid(&frame);
@@ -216,14 +218,6 @@ impl Layout {
             });
             self.line(key[1..3].to_vec(), EDGE_COLOUR, 1.5, Vec::new());
             self.text((x + 34.0, self.y), Anchor::Start, LABEL_SIZE, Face::Regular, MUTED, &panel.area);
-        }
-    }
-
-    fn spans(&mut self, figure: &Figure, panel: &Panel) {
-        self.y += ROW - 4.0;
-        for span in &figure.spans {
-            let x = LEFT + panel.x.at(span.from) as f32 * (WIDTH - LEFT - RIGHT);
-            self.text((x + 4.0, self.y), Anchor::Start, LABEL_SIZE, Face::Regular, MUTED, &span.label);
         }
     }
 
@@ -303,16 +297,6 @@ impl Layout {
                     closed: false,
                     fill: None,
                     stroke: Some(stroke),
-                });
-            }
-            Mark::Whisker { style, from, to, .. } => {
-                let stroke =
-                    Some(Stroke { colour: style.hex(), width: 1.5, opacity: 0.6, dashes: Vec::new() });
-                self.items.push(Item::Path {
-                    points: path(&[*from, *to]),
-                    closed: false,
-                    fill: None,
-                    stroke,
                 });
             }
             Mark::Point { style, marker, at, weight, .. } => {

@@ -14,15 +14,33 @@ pub fn write(scene: &Scene) -> String {
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
         escaped(title)
     );
+    draw(&mut out, items);
+    out.push_str("</svg>\n");
+    out
+}
+
+/// An element of a page, as wide as its place and always on white.
+pub fn inline(scene: &Scene) -> String {
+    let Scene { width, height, title, items } = scene;
+    let mut out = format!(
+        "<svg role=\"img\" viewBox=\"0 0 {width} {height:.0}\" font-family=\"Roboto, 'Helvetica Neue', Arial, sans-serif\">\
+         <title>{}</title>\n",
+        escaped(title)
+    );
+    draw(&mut out, items);
+    // As HTML has it: an element that is empty is closed, too.
+    out.push_str("</svg>\n");
+    out.replace("/>", "></path>")
+}
+
+fn draw(out: &mut String, items: &[Item]) {
     for item in items {
         // Writing to a string does not fail.
         let _ = match item {
-            Item::Path { .. } => path(&mut out, item),
-            Item::Text { .. } => text(&mut out, item),
+            Item::Path { .. } => path(out, item),
+            Item::Text { .. } => text(out, item),
         };
     }
-    out.push_str("</svg>\n");
-    out
 }
 
 fn path(out: &mut String, item: &Item) -> std::fmt::Result {

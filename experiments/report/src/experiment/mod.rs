@@ -1,7 +1,7 @@
 //! The report of a plan's runs: one page, its figures as CSV, its charts as SVG and PNG.
 //!
 //! [`View`](view::View) sorts the results; `figures`, `series`, `fairness`, `compare` compute; `charts` and `sweep` make
-//! [`Figure`]s; `tables`, `summary` and `page` write the page; `export` the CSV files.
+//! [`Figure`]s; `glance` says who does best where and `picture` draws that; `tables`, `summary` and `page` write the page; `export` the CSV files.
 
 mod charts;
 mod compare;
@@ -9,7 +9,9 @@ mod export;
 mod fairness;
 mod families;
 mod figures;
+mod glance;
 mod page;
+mod picture;
 mod series;
 mod summary;
 mod sweep;
@@ -23,8 +25,10 @@ use std::path::{Path, PathBuf};
 use ccplane_results::{Header, Results};
 
 use crate::ReportError;
-use crate::draw::{Figure, png, scene, svg};
+use crate::draw::scene::{self, Scene};
+use crate::draw::{Figure, png, svg};
 
+pub use glance::{ContenderGlance, LinkGlance};
 pub use verdicts::{Compared, comparisons};
 
 /// Results of more runs than this are not drawn: their report has tables only, and [`write_scenario`] draws what is asked for.
@@ -60,7 +64,7 @@ pub fn html(results: &Results, name: &str) -> String {
 pub fn write(results: &Results, dir: &Path, name: &str) -> Result<Files, ReportError> {
     let drawn = is_drawn(results);
     let view = view::View::new(results);
-    let (html, figures) = page::page(&view, name, drawn);
+    let (html, drawing) = page::page(&view, name, drawn);
     let charts = dir.join(page::Drawing::folder(name));
     make_folder(dir)?;
     clear(&charts)?;
@@ -79,10 +83,13 @@ pub fn write(results: &Results, dir: &Path, name: &str) -> Result<Files, ReportE
     if let Some(path) = &files.fct_csv {
         put(path, export::completions(results).as_bytes())?;
     }
-    if !figures.is_empty() {
+    if drawing.picture.is_some() || !drawing.figures.is_empty() {
         make_folder(&charts)?;
     }
-    files.charts = write_charts(&figures, &charts)?;
+    if let Some(picture) = &drawing.picture {
+        files.charts.extend(write_scene(picture, page::GLANCE, &charts)?);
+    }
+    files.charts.extend(write_charts(&drawing.figures, &charts)?);
     Ok(files)
 }
 
@@ -100,6 +107,12 @@ pub fn write_scenario(
     let header = Header { scenarios: vec![only.clone()], ..results.header.clone() };
     let runs = results.runs.iter().filter(|run| run.scenario == scenario).cloned().collect();
     write(&Results { header, runs }, dir, &format!("{name}-{}", charts::slug(scenario))).map(Some)
+}
+
+/// Who does best on each link and what ours did, in words; nothing for plans of one link or of many links or contenders.
+#[must_use]
+pub fn at_a_glance(results: &Results) -> Vec<LinkGlance> {
+    glance::links(&view::View::new(results))
 }
 
 fn is_drawn(results: &Results) -> bool {
@@ -129,12 +142,15 @@ fn write_charts(figures: &[Figure], dir: &Path) -> Result<Vec<PathBuf>, ReportEr
 }
 
 fn write_chart(figure: &Figure, dir: &Path) -> Result<[PathBuf; 2], ReportError> {
-    let scene = scene::scene(figure);
-    let paths = ["svg", "png"].map(|extension| dir.join(format!("{}.{extension}", figure.name)));
+    write_scene(&scene::scene(figure), &figure.name, dir)
+}
+
+fn write_scene(scene: &Scene, name: &str, dir: &Path) -> Result<[PathBuf; 2], ReportError> {
+    let paths = ["svg", "png"].map(|extension| dir.join(format!("{name}.{extension}")));
     let [vector, picture] = &paths;
-    put(vector, svg::write(&scene).as_bytes())?;
+    put(vector, svg::write(scene).as_bytes())?;
     let bytes =
-        png::write(&scene).map_err(|e| ReportError::Picture { path: picture.clone(), why: e.to_string() })?;
+        png::write(scene).map_err(|e| ReportError::Picture { path: picture.clone(), why: e.to_string() })?;
     put(picture, &bytes)?;
     Ok(paths)
 }

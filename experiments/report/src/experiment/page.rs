@@ -3,22 +3,28 @@
 use std::collections::BTreeMap;
 
 use ccplane_results::Datapath;
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 use super::charts::{Charts, slug};
 use super::compare::{Outcome, verdicts};
 use super::fairness::{BAND, BIN_MS, HOLD_MS};
 use super::summary::{Summary, latex, markdown, summary};
 use super::view::{Sweep, View};
-use super::{families, sweep, tables};
-use crate::draw::{Figure, html as on_page};
+use super::{families, glance, picture, sweep, tables};
+use crate::draw::scene::Scene;
+use crate::draw::{Figure, html as on_page, svg};
 use crate::format;
 use crate::shell;
+
+/// The file of the picture at the top, without extension.
+pub const GLANCE: &str = "at-a-glance";
 
 /// Where the page's files are, and the charts that it shows.
 pub struct Drawing {
     /// The report's name, which its files start with.
     name: String,
+    /// The links at a glance.
+    pub picture: Option<Scene>,
     /// Every chart on the page, in its order.
     pub figures: Vec<Figure>,
     /// Whether scenarios have charts.
@@ -28,7 +34,7 @@ pub struct Drawing {
 impl Drawing {
     /// Of the report `name`.
     pub fn new(name: &str, drawn: bool) -> Self {
-        Self { name: name.into(), figures: Vec::new(), drawn }
+        Self { name: name.into(), picture: None, figures: Vec::new(), drawn }
     }
 
     /// The folder of the charts' files, beside the page.
@@ -74,8 +80,8 @@ fn url(name: &str) -> String {
         .collect()
 }
 
-/// The page, and the charts on it; without those of scenarios where it is not `drawn`.
-pub fn page(view: &View<'_>, name: &str, drawn: bool) -> (String, Vec<Figure>) {
+/// The page, and what is drawn on it; without the charts of scenarios where it is not `drawn`.
+pub fn page(view: &View<'_>, name: &str, drawn: bool) -> (String, Drawing) {
     let mut drawing = Drawing::new(name, drawn);
     let plan = &view.results.header.plan;
     let title = if plan.title.is_empty() { &plan.name } else { &plan.title };
@@ -92,13 +98,45 @@ pub fn page(view: &View<'_>, name: &str, drawn: bool) -> (String, Vec<Figure>) {
                 code { "ccplane run PLAN --plots '" (view.scenarios().first().map_or("SCENARIO", |s| &s.name)) "'" }
             }
         }
+        (at_a_glance(view, &mut drawing))
         (in_short(view))
         @for sweep in view.sweeps() { (sweep_section(view, &sweep, &mut drawing)) }
         (paste(view))
         (runs(view))
         (footer(view, name, drawn))
     };
-    (shell::page(title, content), drawing.figures)
+    (shell::page(title, content), drawing)
+}
+
+/// The first picture, and a sentence for each link: who does best, and what ours did.
+fn at_a_glance(view: &View<'_>, drawing: &mut Drawing) -> Markup {
+    let links = if drawing.drawn { glance::links(view) } else { Vec::new() };
+    if links.is_empty() {
+        return html! {};
+    }
+    let picture = drawing.picture.insert(picture::picture(view, &links));
+    let file = |extension: &str| format!("{}/{GLANCE}.{extension}", url(&Drawing::folder(&drawing.name)));
+    html! {
+        section {
+            figure.glance {
+                span.files { a href=(file("svg")) { "SVG" } a href=(file("png")) { "PNG" } }
+                (PreEscaped(svg::inline(picture)))
+            }
+            dl.glance {
+                @for link in &links {
+                    div {
+                        dt { (link.link) }
+                        dd { (link.sentence()) }
+                        @if !link.decided.is_empty() { dd.hint { "What it did — " (link.decided) } }
+                    }
+                }
+            }
+            p.hint {
+                "Best: the most throughput for the delay, throughput squared over round-trip time; beside others, the nearest to an equal share. "
+                "Within a tenth counts as level. Waiting is round-trip time beyond the path’s own."
+            }
+        }
+    }
 }
 
 fn facts(view: &View<'_>) -> Markup {

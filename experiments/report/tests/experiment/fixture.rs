@@ -122,6 +122,7 @@ fn flow(
         lost_pkts: lost,
         retransmitted_pkts: lost,
         series,
+        states: Vec::new(),
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 use ccplane_report::experiment::{self, Files};
 use ccplane_results::{
     Comparison, Completion, Completions, Contender, Cpu, Datapath, Flow, LinkUse, Measured, Metric, Outcome,
-    Percentiles, Results, Run, Scenario, Series,
+    Percentiles, Results, Run, Scenario, Series, State,
 };
 use fixture::{REPEATS, changing, results, whole_plan};
 use proptest::prelude::*;
@@ -471,4 +471,102 @@ fn a_crowd_is_shown_by_algorithm() {
     assert_eq!(count(matrix, "1.00×"), 3 * 2);
     assert!(matrix.contains("Throughput against ebpf, within 10 %"), "{matrix}");
     assert_eq!(count(&page, "✓ met"), 3 * 2, "each with its interval, too");
+}
+
+/// Three contenders on two links; the third one tells what it does.
+fn few() -> Results {
+    let mut results = results(|s| s.name.starts_with("fixed") || s.name.starts_with("cellular"));
+    let names = ["reno, kernel", "cubic, kernel", "vegas"];
+    results.header.contenders.retain(|c| names.contains(&c.name.as_str()));
+    results.runs.retain(|r| names.contains(&r.contender.as_str()));
+    results.header.plan.comparisons.clear();
+    let state = |t_ms, state: &str| State { t_ms, state: state.into() };
+    for run in results.runs.iter_mut().filter(|r| r.contender == "vegas") {
+        let Outcome::Ok(measured) = &mut run.outcome else { continue };
+        measured.flows[0].states =
+            vec![state(0, "calm <&>"), state(10_000, "tests"), state(10_500, "calm <&>")];
+    }
+    results
+}
+
+/// A run's throughput squared over its RTT, and its throughput: their means over runs.
+fn power(results: &Results, scenario: &str, contender: &str) -> f64 {
+    let of = |run: &Run| match &run.outcome {
+        Outcome::Ok(m) => Some((m.flows[0].throughput_bps as f64).powi(2) / m.flows[0].rtt_us.mean as f64),
+        Outcome::Failed { .. } => None,
+    };
+    let all: Vec<f64> = results
+        .runs
+        .iter()
+        .filter(|r| r.scenario == scenario && r.contender == contender)
+        .filter_map(of)
+        .collect();
+    all.iter().sum::<f64>() / all.len() as f64
+}
+
+#[test]
+fn few_links_of_few_contenders_are_shown_at_a_glance() {
+    let results = few();
+    let dir = tempfile::tempdir().unwrap();
+    let (files, page) = report(&results, dir.path());
+    if let Some(dir) = std::env::var_os("CCPLANE_DRAW") {
+        experiment::write(&results, dir.as_ref(), "few").unwrap();
+    }
+    let links = experiment::at_a_glance(&results);
+    assert_eq!(links.len(), 2);
+    for link in &links {
+        assert_eq!(link.contenders.len(), 3);
+        let powers: Vec<f64> = link.contenders.iter().map(|c| power(&results, &link.link, &c.name)).collect();
+        let most = powers.iter().copied().fold(0.0, f64::max);
+        for (contender, power) in link.contenders.iter().zip(&powers) {
+            // Five repeats differ a little from the one that stands for them.
+            let clear = (power / most - 0.9).abs() > 0.04;
+            assert!(!clear || contender.best == (*power > 0.9 * most), "{}: {powers:?}", link.link);
+        }
+        assert_eq!(link.decided, "vegas: calm <&> 2 times, 29.5 s; tests 0.5 s.");
+        assert!(link.contenders.iter().all(|c| c.fair_share.is_none() && c.waiting_us > 0.0));
+        assert!(page.contains(&format!("<dt>{}</dt>", link.link)), "{}", link.link);
+    }
+    assert_eq!(count(&page, "class=\"glance\""), 2, "the picture, and the sentences");
+    assert_eq!(count(&page, "calm &lt;&amp;&gt; 2 times"), 2);
+    let svg =
+        fs::read_to_string(files.charts.iter().find(|c| c.ends_with("at-a-glance.svg")).unwrap()).unwrap();
+    for text in
+        ["what the link can carry", "what vegas does", "calm &lt;&amp;&gt;", "best:", "less is better"]
+    {
+        assert!(svg.contains(text), "{text}");
+    }
+    // Three lines over time for throughput and for waiting, on each link; and the legend's three.
+    let lines = |colour: &str| count(&svg, &format!("stroke=\"{colour}\""));
+    assert_eq!([lines("#0067a5"), lines("#cf4f00"), lines("#008060")], [5, 5, 5]);
+    assert!(files.charts.iter().any(|c| c.ends_with("at-a-glance.png")));
+
+    let one = page_of(&fixture::results(|s| s.name.starts_with("fixed")));
+    assert!(!one.contains("class=\"glance\""), "one link needs no overview");
+}
+
+#[test]
+fn beside_others_the_fairest_is_best() {
+    let mut results = few();
+    // The first takes as much as the other, the second twice that, the third a quarter.
+    for run in results.runs.iter_mut().filter(|r| r.scenario.starts_with("fixed")) {
+        let Outcome::Ok(measured) = &mut run.outcome else { continue };
+        let mut other = measured.flows[0].clone();
+        other.background = Some("cubic".into());
+        let scale: fn(u64) -> u64 = match run.contender.as_str() {
+            "reno, kernel" => |bps| bps,
+            "cubic, kernel" => |bps| bps / 2,
+            _ => |bps| bps * 4,
+        };
+        other.series.throughput_bps.iter_mut().for_each(|bps| *bps = scale(*bps));
+        measured.flows.push(other);
+    }
+    let link = &experiment::at_a_glance(&results)[0];
+    let shares: Vec<f64> = link.contenders.iter().map(|c| c.fair_share.unwrap()).collect();
+    for (share, wanted) in shares.iter().zip([1.0, 4.0 / 3.0, 0.4]) {
+        assert!((share - wanted).abs() < 0.01, "{shares:?}");
+    }
+    assert_eq!(link.contenders.iter().map(|c| c.best).collect::<Vec<_>>(), [true, false, false]);
+    let said = link.sentence();
+    assert!(said.starts_with("reno, kernel shares best. reno, kernel: 100.0"), "{said}");
 }

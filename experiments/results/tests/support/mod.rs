@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ccplane_results::{
     AgentUse, Capacity, Completion, Completions, Contender, Cpu, Datapath, Flow, Header, Host, Link, LinkUse,
-    Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION, Scenario, Series, Stretch,
+    Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION, Scenario, Series, State, Stretch,
 };
 use proptest::prelude::*;
 
@@ -70,6 +70,7 @@ fn any_flow() -> impl Strategy<Value = Flow> {
                     cwnd_pkts: column(3),
                     pacing_bps: column(4),
                 },
+                states: rows.iter().map(|row| State { t_ms: row[0], state: row[1].to_string() }).collect(),
             }
         },
     )

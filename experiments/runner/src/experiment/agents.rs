@@ -1,15 +1,17 @@
 //! How a run's live flows get steered by programs: by an agent that the caller brings.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ccplane_alg::Algorithm;
 use ccplane_contract::Datapath;
 pub use ccplane_engine::Waker;
-use ccplane_results::AgentUse;
+use ccplane_results::{AgentUse, State};
 
 pub use crate::sim::Beside;
 
@@ -74,8 +76,14 @@ pub struct SteeredFlow {
     pub remote: SocketAddr,
     /// Whether its program runs, or starts at its next ACK.
     pub steered: bool,
+    /// What steers it, in words: "program reno".
+    pub steered_by: String,
+    /// Reports sent.
+    pub reports: u64,
     /// Saturations and divisions by zero in its programs.
     pub faults: u64,
+    /// Its algorithm's own state, such as "competes".
+    pub state: Option<String>,
 }
 
 /// No agent: plans whose contenders are the kernel's own or simulated.
@@ -104,62 +112,91 @@ impl Agents for NoAgents {
     }
 }
 
+/// An agent that several runs at once share; all are watched by one thread.
+pub(super) type SharedAgent = Rc<RefCell<Box<dyn Agent>>>;
+
 /// Between two looks at the agent's flows.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Between two looks at the states of flows whose runs are shown.
+const STATES_EVERY: Duration = Duration::from_millis(100);
 
 /// Looks at the agent now and then, so that a figure is known to be the program's.
 pub(super) struct Watch {
-    agent: Box<dyn Agent>,
+    agent: SharedAgent,
     /// Receivers' ports of the flows that it is to steer; their other ends are flows, too, and none of its business.
     ports: Vec<RangeInclusive<u16>>,
     next: Instant,
+    /// When states are looked at next, and since when their times count; `None`: they are not.
+    states_at: Option<(Instant, Instant)>,
     /// Senders that were not steered when looked at last: a flow that has just started may be excused once.
     suspects: HashSet<SocketAddr>,
     unsteered: HashSet<SocketAddr>,
-    faults: HashMap<SocketAddr, u64>,
+    /// Each flow as it was seen last.
+    seen: HashMap<SocketAddr, SteeredFlow>,
+    states: HashMap<SocketAddr, Vec<State>>,
 }
 
 impl Watch {
-    pub(super) fn new(agent: Box<dyn Agent>, rules: &[Steer]) -> Watch {
+    /// `shown_since`: the run's start, where its flows' states are of interest.
+    pub(super) fn new(agent: SharedAgent, rules: &[Steer], shown_since: Option<Instant>) -> Watch {
         Watch {
             agent,
             ports: rules.iter().map(|r| r.ports.clone()).collect(),
             next: Instant::now() + LOOK_EVERY,
+            states_at: shown_since.map(|epoch| (Instant::now(), epoch)),
             suspects: HashSet::new(),
             unsteered: HashSet::new(),
-            faults: HashMap::new(),
+            seen: HashMap::new(),
+            states: HashMap::new(),
         }
     }
 
-    pub(super) fn congestion(&self) -> &str {
-        self.agent.congestion()
+    /// The flow as it was seen last.
+    pub(super) fn view(&self, local: SocketAddr) -> Option<&SteeredFlow> {
+        self.seen.get(&local)
     }
 
     /// `bulk`: senders of flows that must be there.
-    pub(super) fn look(&mut self, bulk: &[SocketAddr]) {
+    pub(super) fn look(&mut self, bulk: impl Iterator<Item = SocketAddr>) {
         let now = Instant::now();
-        if now < self.next {
+        let for_states = self.states_at.filter(|(next, _)| now >= *next);
+        if now < self.next && for_states.is_none() {
             return;
         }
-        self.next = now + LOOK_EVERY;
-        let mut flows = self.agent.flows();
+        let mut flows = self.agent.borrow_mut().flows();
         flows.retain(|f| self.ports.iter().any(|ports| ports.contains(&f.remote.port())));
-        for flow in &flows {
-            self.faults.insert(flow.local, flow.faults);
+        if let Some((_, epoch)) = for_states {
+            self.states_at = Some((now + STATES_EVERY, epoch));
+            let t_ms = now.duration_since(epoch).as_millis() as u64;
+            flows.iter().for_each(|flow| self.note_state(flow, t_ms));
         }
         let steered: HashSet<SocketAddr> = flows.iter().filter(|f| f.steered).map(|f| f.local).collect();
-        let seen = flows.iter().map(|f| f.local).chain(bulk.iter().copied());
-        let suspects: HashSet<SocketAddr> = seen.filter(|local| !steered.contains(local)).collect();
-        self.unsteered.extend(suspects.intersection(&self.suspects));
-        self.suspects = suspects;
+        if now >= self.next {
+            self.next = now + LOOK_EVERY;
+            let seen = flows.iter().map(|f| f.local).chain(bulk);
+            let suspects: HashSet<SocketAddr> = seen.filter(|local| !steered.contains(local)).collect();
+            self.unsteered.extend(suspects.intersection(&self.suspects));
+            self.suspects = suspects;
+        }
+        self.seen.extend(flows.into_iter().map(|flow| (flow.local, flow)));
     }
 
-    pub(super) fn finish(mut self) -> AgentUse {
-        AgentUse {
-            reports: self.agent.reports(),
-            faults: self.faults.values().sum(),
-            unsteered_flows: self.unsteered.len() as u64,
+    fn note_state(&mut self, flow: &SteeredFlow, t_ms: u64) {
+        let Some(state) = &flow.state else { return };
+        let states = self.states.entry(flow.local).or_default();
+        if states.last().is_none_or(|last| last.state != *state) {
+            states.push(State { t_ms, state: state.clone() });
         }
+    }
+
+    /// What the agent did, all runs that share it together; and the flows' states.
+    pub(super) fn finish(self) -> (AgentUse, HashMap<SocketAddr, Vec<State>>) {
+        let used = AgentUse {
+            reports: self.agent.borrow_mut().reports(),
+            faults: self.seen.values().map(|flow| flow.faults).sum(),
+            unsteered_flows: self.unsteered.len() as u64,
+        };
+        (used, self.states)
     }
 }
 
@@ -184,21 +221,36 @@ mod tests {
     #[test]
     fn a_flow_that_stays_unsteered_is_counted_once() {
         let at = |port| SocketAddr::from(([10, 0, 0, 1], port));
-        let flow = |port, steered, faults| SteeredFlow { local: at(port), remote: at(1), steered, faults };
-        let receiver = SteeredFlow { local: at(1), remote: at(50), steered: false, faults: 0 };
+        let flow = |port, steered, faults: u64| SteeredFlow {
+            local: at(port),
+            remote: at(1),
+            steered,
+            steered_by: String::new(),
+            reports: 0,
+            faults,
+            // It changes with the faults.
+            state: Some(format!("after {faults}")),
+        };
+        let receiver = SteeredFlow { local: at(1), remote: at(50), ..flow(1, false, 0) };
         let looks = vec![
             vec![flow(1, false, 0), flow(2, false, 0), flow(3, true, 1)],
             vec![flow(1, true, 0), flow(2, false, 0), flow(3, true, 4), receiver.clone()],
             vec![flow(1, true, 0), flow(2, false, 0), flow(3, true, 4), receiver],
         ];
         let algorithm = ccplane_algs::all().remove(0);
-        let mut watch =
-            Watch::new(Box::new(Fake(looks)), &[Steer { ports: 1..=2, algorithm, learning: false }]);
+        let agent: SharedAgent = Rc::new(RefCell::new(Box::new(Fake(looks))));
+        let epoch = Instant::now();
+        let rules = [Steer { ports: 1..=2, algorithm, learning: false }];
+        let mut watch = Watch::new(agent, &rules, Some(epoch));
         for _ in 0..3 {
             watch.next = Instant::now();
+            watch.states_at = Some((Instant::now(), epoch));
             // 9 is not known to the agent at all.
-            watch.look(&[at(3), at(9)]);
+            watch.look([at(3), at(9)].into_iter());
         }
-        assert_eq!(watch.finish(), AgentUse { reports: 7, faults: 4, unsteered_flows: 2 });
+        let (used, states) = watch.finish();
+        assert_eq!(used, AgentUse { reports: 7, faults: 4, unsteered_flows: 2 });
+        let told: Vec<&str> = states[&at(3)].iter().map(|s| s.state.as_str()).collect();
+        assert_eq!((told, states[&at(2)].len()), (vec!["after 1", "after 4"], 1));
     }
 }

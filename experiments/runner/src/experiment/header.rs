@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_results::{Change, Header, Host, Link, Plan as PlanRecord, SCHEMA_VERSION, Scenario};
+use ccplane_results::{Change, Header, Link, Plan as PlanRecord, SCHEMA_VERSION, Scenario};
 use sha2::{Digest, Sha256};
 
 use crate::capacity;
@@ -11,35 +11,9 @@ use crate::plan::{self, Medium, Plan, Tool, Traffic};
 
 /// Largest IP packet of every link here, bytes.
 const MTU_BYTES: u64 = 1500;
-/// Sysctls that decide how TCP behaves.
-const SYSCTLS: [&str; 12] = [
-    "net.core.default_qdisc",
-    "net.core.rmem_max",
-    "net.core.wmem_max",
-    "net.ipv4.tcp_congestion_control",
-    "net.ipv4.tcp_available_congestion_control",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-    "net.ipv4.tcp_sack",
-    "net.ipv4.tcp_ecn",
-    "net.ipv4.tcp_timestamps",
-    "net.ipv4.tcp_slow_start_after_idle",
-    "net.ipv4.tcp_no_metrics_save",
-];
-
 /// The header of a plan's results that start now by `command`.
 #[must_use]
 pub fn header(plan: &Plan, command: String) -> Header {
-    let run = host::run_now(command);
-    let host = Host {
-        kernel: run.kernel,
-        processors: host::processors(),
-        sysctls: SYSCTLS.iter().filter_map(|name| Some(((*name).to_owned(), host::sysctl(name)?))).collect(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        git_commit: run.git_commit,
-        command: run.command,
-        started_at: run.started_at,
-    };
     Header {
         schema: SCHEMA_VERSION,
         plan: PlanRecord {
@@ -58,7 +32,7 @@ pub fn header(plan: &Plan, command: String) -> Header {
         },
         scenarios: plan.scenarios.iter().map(|s| scenario(s, plan.duration_ms)).collect(),
         contenders: plan.contenders.clone(),
-        host,
+        host: host::here(command),
     }
 }
 

@@ -22,15 +22,17 @@ use ccplane_emulator::netns;
 use ccplane_netsim::workload::{Arrival, Arrivals};
 use ccplane_results::{Contender, Datapath, Measured, Outcome, Results, Run};
 
-use crate::demo::{Missing, missing_for_links};
 use crate::error::{Error, Result};
 use crate::host;
 use crate::plan::{MAX_ARRIVALS, Plan, Scenario, ShortBackground, Tool, Traffic};
+use crate::preflight::{Missing, missing_for_links};
+use crate::table::Row;
 use agents::{Agents, NoAgents};
 pub use header::header;
 use progress::Estimate;
 pub use progress::Progress;
 pub use schedule::{Slot, schedule, seed};
+pub(crate) use stats::percentiles;
 pub use store::{Store, StoreError};
 
 /// A run is tried so often in one go.
@@ -85,6 +87,8 @@ struct Job<'a> {
     contender: &'a Contender,
     seed: u64,
     algorithms: &'a [Arc<dyn Algorithm>],
+    /// Its number among those that run at the same time.
+    lane: u16,
 }
 
 impl Job<'_> {
@@ -129,30 +133,37 @@ impl Job<'_> {
             Traffic::Incast { .. } => "incast".to_owned(),
         }
     }
-
-    fn run(&self, agents: &mut dyn Agents, pulse: &mut Pulse<'_>) -> Result<Measured> {
-        let mut measured = match self.contender.datapath {
-            Datapath::Sim => simulated::run(self, agents, pulse)?,
-            Datapath::Kernel | Datapath::Ebpf | Datapath::Quic | Datapath::Dpdk => {
-                live::run(self, agents, pulse)?
-            }
-        };
-        measured.stretches = stretches::stretches(&self.scenario.link, self.plan.duration_ms, &measured);
-        Ok(measured)
-    }
 }
 
-/// What a run calls again and again: the bar moves, and a wish to stop is heard.
+/// Runs jobs at the same time; one that is simulated runs alone. The outer error is that of all.
+fn run_jobs(
+    jobs: &[Job<'_>],
+    agents: &mut dyn Agents,
+    pulse: &mut Pulse<'_>,
+) -> Result<Vec<Result<Measured>>> {
+    let mut outcomes = match jobs {
+        [job] if job.contender.datapath == Datapath::Sim => vec![simulated::run(job, agents, pulse)],
+        _ => live::run(jobs, agents, pulse)?,
+    };
+    for (job, measured) in jobs.iter().zip(&mut outcomes) {
+        if let Ok(measured) = measured {
+            measured.stretches = stretches::stretches(&job.scenario.link, job.plan.duration_ms, measured);
+        }
+    }
+    Ok(outcomes)
+}
+
+/// What a run calls again and again: the bar moves or flows are shown, and a wish to stop is heard.
 struct Pulse<'a> {
     stopped: &'a dyn Fn() -> bool,
-    draw: &'a mut dyn FnMut(),
+    draw: &'a mut dyn FnMut(Duration, &[Row]),
 }
 
 impl Pulse<'_> {
     /// # Errors
     /// `Stopped`: the run is to be given up.
-    fn beat(&mut self) -> Result<()> {
-        (self.draw)();
+    fn beat(&mut self, elapsed: Duration, rows: &[Row]) -> Result<()> {
+        (self.draw)(elapsed, rows);
         if (self.stopped)() { Err(Error::Stopped) } else { Ok(()) }
     }
 }
@@ -168,8 +179,13 @@ pub fn simulate(
     seed: u64,
     algorithms: &[Arc<dyn Algorithm>],
 ) -> Result<Measured> {
-    let job = Job { plan, scenario, contender, seed, algorithms };
-    job.run(&mut NoAgents, &mut Pulse { stopped: &|| false, draw: &mut || {} })
+    let job = Job { plan, scenario, contender, seed, algorithms, lane: 0 };
+    simulated::run(&job, &mut NoAgents, &mut Pulse { stopped: &|| false, draw: &mut |_, _| {} }).map(
+        |measured| Measured {
+            stretches: stretches::stretches(&scenario.link, plan.duration_ms, &measured),
+            ..measured
+        },
+    )
 }
 
 /// Runs what of the plan has not been run yet. Each run is on disk before the next one starts; a failed one is recorded and
@@ -235,7 +251,7 @@ fn preflight(
         live::iperf3::check_program()?;
     }
     for contender in plan.contenders.iter().filter(|c| c.datapath == Datapath::Ebpf) {
-        let job = Job { plan, scenario: &plan.scenarios[0], contender, seed: 0, algorithms };
+        let job = Job { plan, scenario: &plan.scenarios[0], contender, seed: 0, algorithms, lane: 0 };
         agents.start(&live::rules(&job)?).map_err(Error::Agent)?;
     }
     Ok(())
@@ -263,23 +279,31 @@ impl Session<'_> {
         if interrupted {
             return Ok((failed, true));
         }
-        for (n, slot) in rest.iter().copied().enumerate() {
-            let tried = self.tried(store, slot);
-            let mut ended_well = false;
-            for attempt in tried + 1..=tried + ATTEMPTS {
-                let left = rest[n..].iter().map(|s| self.expected(*s)).sum();
-                progress.run(self.label(slot), self.expected(slot), left);
-                let mut draw = || progress.draw();
+        let groups = self.groups(&rest);
+        for (n, group) in groups.iter().enumerate() {
+            let mut open = group.clone();
+            for _ in 0..ATTEMPTS {
+                let left = groups[n..].iter().map(|group| self.expected(group[0])).sum();
+                progress.run(self.group_label(group), self.expected(group[0]), left);
+                let mut draw = |elapsed, rows: &[Row]| progress.draw(elapsed, rows);
                 let mut pulse = Pulse { stopped, draw: &mut draw };
-                let Some(run) = self.attempt(slot, attempt, agents, &mut pulse) else {
+                let tries: Vec<(Slot, u32)> =
+                    open.iter().map(|slot| (*slot, self.tried(store, *slot) + 1)).collect();
+                let Some(runs) = self.attempt(&tries, agents, &mut pulse) else {
                     return Ok((failed, true));
                 };
-                ended_well = self.keep(slot, run, store, progress)?;
-                if ended_well {
+                let mut again = Vec::new();
+                for (slot, run) in open.into_iter().zip(runs) {
+                    if !self.keep(slot, run, store, progress)? {
+                        again.push(slot);
+                    }
+                }
+                open = again;
+                if open.is_empty() {
                     break;
                 }
             }
-            failed += u64::from(!ended_well);
+            failed += open.len() as u64;
         }
         Ok((failed, false))
     }
@@ -300,8 +324,9 @@ impl Session<'_> {
         let run = |slot: Slot, halted: &dyn Fn() -> bool| {
             let mut runs = Vec::new();
             for attempt in 1..=ATTEMPTS {
-                let mut pulse = Pulse { stopped: halted, draw: &mut || {} };
-                let run = worker.attempt(slot, tried[&slot] + attempt, &mut NoAgents, &mut pulse)?;
+                let mut pulse = Pulse { stopped: halted, draw: &mut |_, _| {} };
+                let run = worker.attempt(&[(slot, tried[&slot] + attempt)], &mut NoAgents, &mut pulse)?;
+                let run = run.into_iter().next()?;
                 let ended_well = matches!(run.outcome, Outcome::Ok(_));
                 runs.push(run);
                 if ended_well {
@@ -321,6 +346,23 @@ impl Session<'_> {
     fn is_simulated_alone(&self, slot: Slot) -> bool {
         let contender = &self.plan.contenders[slot.contender];
         contender.datapath == Datapath::Sim && !contender.learning
+    }
+
+    /// Runs that go on at the same time: each alone, or all contenders of a scenario where the plan says so.
+    fn groups(&self, slots: &[Slot]) -> Vec<Vec<Slot>> {
+        let together = |slot: &Slot| {
+            let live = self.plan.contenders[slot.contender].datapath != Datapath::Sim;
+            (self.plan.at_once && live).then_some((slot.repeat, slot.scenario))
+        };
+        let same = |a: &Slot, b: &Slot| together(a).is_some() && together(a) == together(b);
+        slots.chunk_by(same).map(<[Slot]>::to_vec).collect()
+    }
+
+    fn group_label(&self, group: &[Slot]) -> String {
+        match group {
+            [slot] => self.label(*slot),
+            _ => self.plan.scenarios[group[0].scenario].name.clone(),
+        }
     }
 
     fn label(&self, slot: Slot) -> String {
@@ -351,7 +393,7 @@ impl Session<'_> {
         }
         let said = said(&run.outcome);
         store.append(run)?;
-        progress.ran(ended_well, &said);
+        progress.ran(&self.label(slot), ended_well, &said);
         Ok(ended_well)
     }
 
@@ -360,36 +402,53 @@ impl Session<'_> {
         self.estimate.of(simulated, Duration::from_millis(self.plan.duration_ms))
     }
 
-    /// One run; `None` if it was stopped.
+    /// One try of each of these runs, which go on at the same time; `None` if they were stopped.
     fn attempt(
         &self,
-        slot: Slot,
-        attempt: u32,
+        tries: &[(Slot, u32)],
         agents: &mut dyn Agents,
         pulse: &mut Pulse<'_>,
-    ) -> Option<Run> {
-        let (scenario, contender) =
-            (&self.plan.scenarios[slot.scenario], &self.plan.contenders[slot.contender]);
-        let seed = seed(self.plan, slot);
-        let job = Job { plan: self.plan, scenario, contender, seed, algorithms: self.algorithms };
+    ) -> Option<Vec<Run>> {
+        let job = |((slot, _), lane): (&(Slot, u32), u16)| Job {
+            plan: self.plan,
+            scenario: &self.plan.scenarios[slot.scenario],
+            contender: &self.plan.contenders[slot.contender],
+            seed: seed(self.plan, *slot),
+            algorithms: self.algorithms,
+            lane,
+        };
+        let jobs: Vec<Job<'_>> = tries.iter().zip(0..).map(job).collect();
         let started_at = host::rfc3339(SystemTime::now());
         let begun = Instant::now();
-        let outcome = match job.run(agents, pulse) {
-            Ok(measured) => Outcome::Ok(Box::new(measured)),
+        let outcomes: Vec<Outcome> = match run_jobs(&jobs, agents, pulse) {
             Err(Error::Stopped) => return None,
             Err(_) if (pulse.stopped)() => return None,
-            Err(error) => Outcome::Failed { error: error.to_string() },
+            Err(error) => jobs.iter().map(|_| Outcome::Failed { error: error.to_string() }).collect(),
+            Ok(outcomes) => {
+                if outcomes.iter().any(Result::is_err) && (pulse.stopped)() {
+                    return None;
+                }
+                outcomes.into_iter().map(outcome).collect()
+            }
         };
-        Some(Run {
-            scenario: scenario.name.clone(),
-            contender: contender.name.clone(),
+        let run = |((job, (slot, attempt)), outcome): ((&Job<'_>, &(Slot, u32)), Outcome)| Run {
+            scenario: job.scenario.name.clone(),
+            contender: job.contender.name.clone(),
             repeat: slot.repeat,
-            attempt,
-            seed,
-            started_at,
+            attempt: *attempt,
+            seed: job.seed,
+            started_at: started_at.clone(),
             wall_ms: begun.elapsed().as_millis() as u64,
             outcome,
-        })
+        };
+        Some(jobs.iter().zip(tries).zip(outcomes).map(run).collect())
+    }
+}
+
+fn outcome(measured: Result<Measured>) -> Outcome {
+    match measured {
+        Ok(measured) => Outcome::Ok(Box::new(measured)),
+        Err(error) => Outcome::Failed { error: error.to_string() },
     }
 }
 
@@ -428,7 +487,7 @@ impl<W: std::io::Write> parallel::Taker for Keeper<'_, '_, W> {
     }
 
     fn stops(&mut self) -> bool {
-        self.progress.draw();
+        self.progress.draw(Duration::ZERO, &[]);
         (self.stopped)()
     }
 }

@@ -4,11 +4,14 @@ use std::io::{IsTerminal, Stderr, Write};
 use std::time::{Duration, Instant};
 
 use crate::sys;
+use crate::table::{Row, Style, Table};
 
 /// Columns of the bar itself.
 const BAR: usize = 24;
 /// Between two drawings.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
+/// Lines that a table of flows has beside theirs.
+const TABLE_HEAD: usize = 3;
 /// A run in the kernel takes so much longer than its time, before any was timed.
 const OVERHEAD: Duration = Duration::from_millis(500);
 
@@ -17,6 +20,10 @@ pub struct Progress<W> {
     out: W,
     /// Columns of the terminal; `None`: plain lines.
     columns: Option<usize>,
+    /// Its lines.
+    lines: usize,
+    /// The flows of runs that are shown.
+    table: Option<Table>,
     /// Runs in all, those done, and those done before.
     total: u64,
     done: u64,
@@ -38,7 +45,8 @@ impl Progress<Stderr> {
     pub fn stderr() -> Progress<Stderr> {
         let out = std::io::stderr();
         let size = if out.is_terminal() { sys::terminal_size(&out) } else { None };
-        Progress::new(out, size.map(|(columns, _)| columns.into()))
+        let lines = size.map_or(0, |(_, lines)| lines.into());
+        Progress { lines, ..Progress::new(out, size.map(|(columns, _)| columns.into())) }
     }
 }
 
@@ -48,6 +56,8 @@ impl<W: Write> Progress<W> {
         Progress {
             out,
             columns,
+            lines: usize::MAX,
+            table: None,
             total: 0,
             done: 0,
             left: Duration::ZERO,
@@ -76,14 +86,18 @@ impl<W: Write> Progress<W> {
     /// A run starts. `left`: what it and those after it will take.
     pub(super) fn run(&mut self, label: String, expected: Duration, left: Duration) {
         self.left = left;
+        self.table = None;
         self.current = Some(Current { label, begun: Instant::now(), expected });
         self.next_draw = Instant::now();
     }
 
-    /// Draws, if it is time to.
-    pub(super) fn draw(&mut self) {
+    /// Draws the runs' flows as they are after `elapsed`, or the bar if it is time to and no flows are shown.
+    pub(super) fn draw(&mut self, elapsed: Duration, rows: &[Row]) {
+        if !rows.is_empty() {
+            return self.draw_flows(elapsed, rows);
+        }
         let (Some(columns), Some(current)) = (self.columns, &self.current) else { return };
-        if Instant::now() < self.next_draw {
+        if Instant::now() < self.next_draw || self.table.is_some() {
             return;
         }
         self.next_draw = Instant::now() + DRAW_EVERY;
@@ -95,12 +109,21 @@ impl<W: Write> Progress<W> {
         let _ = self.out.flush();
     }
 
+    fn draw_flows(&mut self, elapsed: Duration, rows: &[Row]) {
+        let Some(current) = &self.current else { return };
+        let caption = format!("of {}, {}", time(current.expected), current.label);
+        let style = Style::of(self.columns.filter(|_| self.lines > rows.len() + TABLE_HEAD));
+        let table = self.table.get_or_insert_with(|| Table::new(style));
+        // Whoever closed standard error wants to see nothing.
+        let _ = table.draw(&mut self.out, elapsed, &caption, rows);
+    }
+
     /// A run has ended, and what came of it.
-    pub(super) fn ran(&mut self, counts: bool, outcome: &str) {
+    pub(super) fn ran(&mut self, label: &str, counts: bool, outcome: &str) {
         self.done += u64::from(counts);
-        let Some(current) = self.current.take() else { return };
+        let Some(current) = &self.current else { return };
         let left = self.left.saturating_sub(current.expected);
-        let line = format!("{}/{} {}: {outcome}; {} left", self.done, self.total, current.label, time(left));
+        let line = format!("{}/{} {label}: {outcome}; {} left", self.done, self.total, time(left));
         if self.columns.is_none() || outcome.starts_with("failed") {
             self.say(&line);
         }
@@ -108,6 +131,7 @@ impl<W: Write> Progress<W> {
 
     /// Leaves the terminal as it was.
     pub(super) fn end(&mut self) {
+        self.current = None;
         if self.columns.is_some() {
             let _ = write!(self.out, "\r\x1b[K");
             let _ = self.out.flush();
@@ -174,10 +198,28 @@ mod tests {
         let mut progress = Progress::new(Vec::new(), None);
         progress.begin(4, 1);
         progress.run("reno kernel".into(), Duration::from_secs(10), Duration::from_secs(30));
-        progress.draw();
-        progress.ran(true, "24.0 Mb/s");
+        progress.draw(Duration::ZERO, &[]);
+        progress.ran("reno kernel", true, "24.0 Mb/s");
         let text = String::from_utf8(progress.into_inner()).unwrap();
         assert_eq!(text, "2/4 reno kernel: 24.0 Mb/s; 20 s left\n");
+    }
+
+    #[test]
+    fn flows_that_are_shown_take_the_bars_place() {
+        let shown = |columns: Option<usize>| {
+            let mut progress = Progress::new(Vec::new(), columns);
+            progress.begin(1, 0);
+            progress.run("a link".into(), Duration::from_secs(10), Duration::from_secs(10));
+            let row = Row { flow: "a flow".into(), ..Row::default() };
+            progress.draw(Duration::from_secs(1), &[row]);
+            progress.draw(Duration::from_secs(1), &[]);
+            String::from_utf8(progress.into_inner()).unwrap()
+        };
+        let (plain, terminal) = (shown(None), shown(Some(80)));
+        for text in [&plain, &terminal] {
+            assert!(text.contains("1.0 s  of 10 s, a link") && text.contains("a flow"), "{text}");
+        }
+        assert!(!plain.contains('\x1b') && terminal.contains("\x1b[K") && !terminal.contains('░'));
     }
 
     #[test]
@@ -185,8 +227,8 @@ mod tests {
         let mut progress = Progress::new(Vec::new(), Some(40));
         progress.begin(2, 0);
         progress.run("a".into(), Duration::from_secs(1), Duration::from_secs(2));
-        progress.draw();
-        progress.ran(false, "failed: no route");
+        progress.draw(Duration::ZERO, &[]);
+        progress.ran("a", false, "failed: no route");
         progress.end();
         let text = String::from_utf8(progress.into_inner()).unwrap();
         assert!(text.starts_with("\r░") && text.contains("\r\x1b[K0/2 a: failed: no route; 1 s left\n"));

@@ -1,12 +1,15 @@
 //! One run in the simulator.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ccplane_alg::{Algorithm, configure};
-use ccplane_contract::Mode;
+use ccplane_contract::{FlowId, Mode};
+use ccplane_core::Core;
 use ccplane_netsim::workload::Arrival;
 use ccplane_netsim::{self as netsim, Capacity, Ingress, LinkChange, LinkConfig, LinkStats, QueueLimit};
-use ccplane_results::{AgentUse, Completion, Completions, Datapath, Flow, LinkUse, Measured, Series};
+use ccplane_results::{AgentUse, Completion, Completions, Datapath, Flow, LinkUse, Measured, State};
 use ccplane_sim::{SimDatapath, Source, Stack};
 
 use super::agents::Agents;
@@ -15,12 +18,14 @@ use super::stats::percentiles;
 use super::{Job, Pulse};
 use crate::error::{Error, Result};
 use crate::plan::{BurstLoss, Datagrams, Discipline, Impairments, Link, Medium, Policer, Queue, Traffic};
-use crate::sim::{self, SimChange, SimFlow, Simulated, Simulation};
+use crate::sim::{self, Beside, SimChange, SimFlow, Simulated, Simulation};
 
 /// Virtual time between two looks at the queue, microseconds.
 const LOOK_EVERY_US: u64 = 1_000;
 /// What the emulator counts of a packet beside its IP length, as mahimahi does.
 const TUN_HEADER_BYTES: u16 = ccplane_emulator::path::TUN_HEADER_BYTES as u16;
+/// Virtual time between two looks at the flows' states, microseconds: as live ones.
+const STATES_EVERY_US: u64 = 100_000;
 /// Looks between two beats: the bar moves and Ctrl-C is heard.
 const LOOKS_PER_BEAT: u64 = 64;
 
@@ -38,15 +43,47 @@ pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>)
         marks.look(datapath);
         looks += 1;
         if looks % LOOKS_PER_BEAT == 0 {
-            beaten = pulse.beat();
+            beaten = pulse.beat(Duration::ZERO, &[]);
         }
         beaten.is_ok()
     };
-    let beside = learner.as_deref_mut();
-    let done = sim::run_beside(&simulation, &algorithms, LOOK_EVERY_US, &mut look, beside);
+    let mut states = States::default();
+    let done = if job.plan.at_once {
+        states.beside = learner.as_deref_mut();
+        sim::run_beside(&simulation, &algorithms, LOOK_EVERY_US, &mut look, Some(&mut states))
+    } else {
+        sim::run_beside(&simulation, &algorithms, LOOK_EVERY_US, &mut look, learner.as_deref_mut())
+    };
     beaten?;
     let done = done?;
-    Ok(measured(job, &simulation, &done, &marks))
+    Ok(measured(job, &simulation, &done, &marks, states.told))
+}
+
+/// Notes what the flows' algorithms say that they do, and lets a learner work on.
+#[derive(Default)]
+struct States<'a> {
+    beside: Option<&'a mut (dyn Beside + 'static)>,
+    next_us: u64,
+    told: HashMap<FlowId, Vec<State>>,
+}
+
+impl Beside for States<'_> {
+    fn turned(&mut self, core: &mut Core, now_us: u64) {
+        if let Some(beside) = &mut self.beside {
+            beside.turned(core, now_us);
+        }
+        if now_us < self.next_us {
+            return;
+        }
+        self.next_us = now_us + STATES_EVERY_US;
+        for flow in core.flows() {
+            let Some(state) = flow.state() else { continue };
+            let told = self.told.entry(flow.flow()).or_default();
+            if told.last().is_none_or(|last| last.state != state) {
+                told.push(State { t_ms: now_us / 1000, state: state.to_owned() });
+            }
+        }
+    }
 }
 
 /// All of ours, the contender's and the background's with their parameters.
@@ -286,7 +323,13 @@ impl<'a> Marks<'a> {
     }
 }
 
-fn measured(job: &Job<'_>, simulation: &Simulation, done: &Simulated, marks: &Marks<'_>) -> Measured {
+fn measured(
+    job: &Job<'_>,
+    simulation: &Simulation,
+    done: &Simulated,
+    marks: &Marks<'_>,
+    mut states: HashMap<FlowId, Vec<State>>,
+) -> Measured {
     let mut measured = Measured { link: marks.link_use(), ..Measured::default() };
     let mut agent = AgentUse { reports: done.counters.reports, ..AgentUse::default() };
     let mut short = Vec::new();
@@ -294,7 +337,6 @@ fn measured(job: &Job<'_>, simulation: &Simulation, done: &Simulated, marks: &Ma
     let mut numbers = (0, 0);
     for (flow, id) in simulation.flows.iter().zip(&done.flows) {
         let Some(stats) = done.datapath.stats(*id) else { continue };
-        let samples = done.datapath.samples(*id);
         agent.faults += stats.faults;
         if let Source::Bytes(bytes) = flow.source {
             if flow.stop_us.is_some() {
@@ -324,16 +366,9 @@ fn measured(job: &Job<'_>, simulation: &Simulation, done: &Simulated, marks: &Ma
             numbers.0 += 1;
             numbers.0.to_string()
         };
-        let mss_bytes = u64::from(stats.mss_bytes.max(1));
-        let mut long = long_flow(samples, mss_bytes, flow.start_us, job.plan.warmup_ms * 1000);
-        long.name = name;
-        long.background = background;
-        long.acked_bytes = stats.bytes_acked;
-        long.min_rtt_us = stats.min_rtt_us.into();
-        long.lost_pkts = stats.lost;
-        // Every packet that is marked lost is sent again, once.
-        long.retransmitted_pkts = stats.lost;
-        measured.flows.push(long);
+        let long = sim::measured(&done.datapath, *id, flow.start_us, job.plan.warmup_ms * 1000);
+        let states = states.remove(id).unwrap_or_default();
+        measured.flows.push(Flow { name, background, states, ..long });
     }
     measured.agent = Some(agent);
     if !matches!(job.scenario.traffic, Traffic::Bulk { .. }) {
@@ -341,38 +376,4 @@ fn measured(job: &Job<'_>, simulation: &Simulation, done: &Simulated, marks: &Ma
         measured.completions = Some(Completions { distribution, flows: short, unfinished });
     }
     measured
-}
-
-fn long_flow(samples: &[ccplane_sim::Sample], mss_bytes: u64, start_us: u64, warmup_us: u64) -> Flow {
-    let mut series = Series::default();
-    let mut before = (start_us, 0);
-    let mut rtts = Vec::new();
-    let mut warm: Option<(u64, u64)> = None;
-    for s in samples {
-        let elapsed_us = s.at_us.saturating_sub(before.0);
-        let bits = (s.delivered - before.1) * mss_bytes * 8;
-        if let Some(bps) = (bits * 1_000_000).checked_div(elapsed_us) {
-            series.t_ms.push(s.at_us / 1000);
-            series.throughput_bps.push(bps);
-            series.srtt_us.push(s.srtt_us.into());
-            series.cwnd_pkts.push(s.cwnd_bytes / mss_bytes);
-            series.pacing_bps.push(s.pacing_rate.saturating_mul(8));
-        }
-        before = (s.at_us, s.delivered);
-        if s.at_us >= warmup_us {
-            warm.get_or_insert((s.at_us, s.bytes_acked));
-            rtts.extend(Some(u64::from(s.srtt_us)).filter(|rtt| *rtt > 0));
-        }
-    }
-    let (from_us, from_bytes) = warm.unwrap_or((start_us, 0));
-    let (to_us, to_bytes) = samples.last().map_or((start_us, 0), |s| (s.at_us, s.bytes_acked));
-    let bits = to_bytes.saturating_sub(from_bytes) * 8;
-    Flow {
-        start_ms: start_us / 1000,
-        end_ms: to_us / 1000,
-        throughput_bps: bits * 1_000_000 / (to_us - from_us).max(1),
-        rtt_us: percentiles(rtts),
-        series,
-        ..Flow::default()
-    }
 }

@@ -3,7 +3,7 @@
 use ccplane_results::Percentiles;
 
 /// Of `values`, by nearest rank; zeros for none.
-pub(super) fn percentiles(mut values: Vec<u64>) -> Percentiles {
+pub(crate) fn percentiles(mut values: Vec<u64>) -> Percentiles {
     values.sort_unstable();
     let at = |percent: usize| {
         let rank = (values.len() * percent).div_ceil(100).max(1);

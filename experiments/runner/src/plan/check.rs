@@ -15,7 +15,7 @@ use ccplane_results::{Contender, Datapath, PaperFigure};
 use super::model::{Link, Medium, Scenario, Simulator, Tool, Traffic};
 use super::number::decimal;
 use super::source::{PaperSource, PlanSource, TrafficSource};
-use super::{Known, MAX_FLOWS, MAX_NAME_CHARS};
+use super::{Known, MAX_AT_ONCE, MAX_FLOWS, MAX_NAME_CHARS};
 
 pub(super) use compare::comparisons;
 pub(super) use contender::contenders;
@@ -208,6 +208,28 @@ pub(super) fn together(
         }
     }
     Ok(())
+}
+
+/// What contenders that run at the same time must keep.
+pub(super) fn at_once(scenarios: &[Scenario], contenders: &[(usize, Contender)]) -> Checked<()> {
+    if contenders.len() > MAX_AT_ONCE {
+        return refuse("at_once", format_args!("more than {MAX_AT_ONCE} contenders"));
+    }
+    for (n, scenario) in scenarios.iter().enumerate() {
+        if !matches!(scenario.traffic, Traffic::Bulk { tool: Tool::Native, .. }) {
+            return refuse("at_once", "only bulk flows by this program's own tool run at once");
+        }
+        if scenario.link.medium == Medium::Veth {
+            return refuse(
+                format!("link[{n}].medium"),
+                "at_once needs a link of their own for all contenders",
+            );
+        }
+    }
+    match contenders.iter().find(|(_, c)| c.datapath == Datapath::Dpdk) {
+        Some((n, _)) => refuse(format!("algorithm[{n}].datapath"), "dpdk does not run at_once with others"),
+        None => Ok(()),
+    }
 }
 
 /// What papers say.

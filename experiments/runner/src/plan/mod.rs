@@ -58,6 +58,8 @@ pub const MAX_ARRIVALS: u64 = 1_000_000;
 pub const MAX_CHANGES: usize = 100;
 /// Characters of a name.
 pub const MAX_NAME_CHARS: usize = 100;
+/// Contenders that run at once: each has a link, and a range of ports of its own.
+pub const MAX_AT_ONCE: usize = 8;
 /// Runs of one plan.
 pub const MAX_RUNS: u64 = 100_000;
 
@@ -150,6 +152,9 @@ fn finish(
     }
     let contenders = check::contenders(&source.algorithm, known)?;
     check::together(&scenarios, &contenders, known)?;
+    if source.at_once {
+        check::at_once(&scenarios, &contenders)?;
+    }
     let contenders: Vec<Contender> = contenders.into_iter().map(|(_, contender)| contender).collect();
     let comparisons = check::comparisons(&source.compare, &scenarios, &contenders)?;
     // All is checked, also what this build leaves out.
@@ -169,6 +174,7 @@ fn finish(
         warmup_ms,
         sample_ms: source.sample_ms.map_or(DEFAULT_SAMPLE_MS, |s| s.get()),
         repeats: source.repeats.map_or(DEFAULT_REPEATS, |r| r.small()),
+        at_once: source.at_once,
         seed: source.seed.map_or(DEFAULT_SEED, |s| s.get()),
         scenarios,
         contenders,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 use ccplane_netsim::trace::Trace;
 use ccplane_netsim::workload::FlowSizes;
@@ -29,6 +30,8 @@ pub struct Plan {
     pub sample_ms: u64,
     /// Times that each contender runs in each scenario.
     pub repeats: u32,
+    /// Whether a scenario's contenders run at the same time, each over a link of its own, and are shown while they do.
+    pub at_once: bool,
     /// What every run's seed comes from.
     pub seed: u64,
     /// At least one; names are unique.
@@ -440,7 +443,10 @@ impl fmt::Display for Medium {
             Medium::Veth => f.write_str("veth pair"),
             Medium::Unlimited => f.write_str("no limit"),
             Medium::Rate(bit_per_s) => write!(f, "{} Mb/s", decimal(*bit_per_s, 1_000_000)),
-            Medium::Trace { name, .. } => write!(f, "trace {name}"),
+            Medium::Trace { name, .. } => {
+                let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
+                write!(f, "trace {file}")
+            }
         }
     }
 }

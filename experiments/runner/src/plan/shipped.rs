@@ -30,6 +30,7 @@ macro_rules! shipped {
 
 shipped![
     "quickstart",
+    "demo",
     "reno-cubic-bbr",
     "cubic-dynamics",
     "fidelity",

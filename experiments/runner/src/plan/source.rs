@@ -32,6 +32,8 @@ pub(super) struct PlanSource {
     pub warmup_s: Option<Seconds<0>>,
     pub sample_ms: Option<Whole<10, 60_000>>,
     pub repeats: Option<Whole<1, 1000>>,
+    #[serde(default)]
+    pub at_once: bool,
     pub seed: Option<Whole<0, { i64::MAX as u64 }>>,
     #[serde(default)]
     pub link: Vec<LinkSource>,

@@ -33,10 +33,21 @@ pub(super) struct Planned {
 pub(super) struct Running {
     pub(super) planned: Planned,
     pub(super) flow: BulkFlow,
+    /// The sample that was shown last.
+    shown: Option<TcpSample>,
     /// The hosts that its ports are in; they go after it.
     #[cfg(feature = "dpdk")]
     #[expect(dead_code, reason = "held")]
     edges: Option<[ccplane_emulator::edge::Edge; 2]>,
+}
+
+impl Running {
+    /// Payload delivered since the last call, bits per second.
+    pub(super) fn throughput_bps(&mut self) -> u64 {
+        let newest = self.flow.latest();
+        let before = std::mem::replace(&mut self.shown, newest);
+        before.zip(newest).map_or(0, |(before, now)| rate_bps(&before, &now))
+    }
 }
 
 /// Starts flows at the same time: each connection takes a round trip. `engine` carries those in user space.
@@ -59,7 +70,7 @@ pub(super) fn start(
                 edges.ok_or(Error::Dpdk { why: "there is no link to be at the ends of".to_owned() })?;
             let wires = crate::dpdk::wires(&edges, planned.port)?;
             let flow = BulkFlow::start_quic(wires, engine, quic)?;
-            return Ok(Running { planned, flow, edges: Some(edges) });
+            return Ok(Running { planned, flow, shown: None, edges: Some(edges) });
         }
         let flow = match (planned.datapath, engine) {
             (Datapath::Quic, Some(engine)) => {
@@ -75,6 +86,7 @@ pub(super) fn start(
         Ok(Running {
             planned,
             flow,
+            shown: None,
             #[cfg(feature = "dpdk")]
             edges: None,
         })
@@ -112,6 +124,7 @@ fn measured(planned: &Planned, outcome: &Outcome, warmup_ms: u64, sample_ms: u64
         lost_pkts: last.info.total_retrans.into(),
         retransmitted_pkts: last.info.total_retrans.into(),
         series: series(&outcome.samples, sample_ms),
+        states: Vec::new(),
     }
 }
 
@@ -125,17 +138,22 @@ fn series(samples: &[TcpSample], sample_ms: u64) -> Series {
         if elapsed_us < sample_ms * 500 {
             continue;
         }
-        // Packets, also those acknowledged selectively: a cumulative ACK that closes a gap is no burst of the network's.
-        let packets = now.info.delivered.wrapping_sub(before.info.delivered);
-        let bits = u64::from(packets) * u64::from(now.info.snd_mss_bytes) * 8;
         series.t_ms.push(now.at_us / 1000);
-        series.throughput_bps.push(bits * 1_000_000 / elapsed_us.max(1));
+        series.throughput_bps.push(rate_bps(before, now));
         series.srtt_us.push(now.info.rtt_us.into());
         series.cwnd_pkts.push(now.info.snd_cwnd.into());
         series.pacing_bps.push(now.info.pacing_rate.checked_mul(8).unwrap_or(0));
         before = now;
     }
     series
+}
+
+/// Payload delivered between two samples, bits per second. Packets count, also those acknowledged selectively: a cumulative
+/// ACK that closes a gap is no burst of the network's.
+fn rate_bps(before: &TcpSample, now: &TcpSample) -> u64 {
+    let packets = now.info.delivered.wrapping_sub(before.info.delivered);
+    let bits = u64::from(packets) * u64::from(now.info.snd_mss_bytes) * 8;
+    bits * 1_000_000 / now.at_us.saturating_sub(before.at_us).max(1)
 }
 
 #[cfg(test)]

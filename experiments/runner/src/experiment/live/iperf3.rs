@@ -184,6 +184,7 @@ fn flow(n: usize, parts: &[Interval], begun_ms: u64, warmup_ms: u64, mss_bytes: 
         lost_pkts: retransmits,
         retransmitted_pkts: retransmits,
         series,
+        states: Vec::new(),
     }
 }
 

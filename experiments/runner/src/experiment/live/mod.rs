@@ -1,4 +1,4 @@
-//! One run in the kernel.
+//! Runs in the kernel, one or several at a time.
 
 mod bulk;
 mod datagrams;
@@ -6,7 +6,10 @@ pub mod iperf3;
 mod road;
 mod short;
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, ScopedJoinHandle};
@@ -15,13 +18,15 @@ use std::time::{Duration, Instant};
 use ccplane_alg::{Algorithm, configure};
 use ccplane_engine::{Engine, EngineConfig};
 use ccplane_netsim::workload::Arrival;
-use ccplane_results::{Completions, Datapath, Measured};
+use ccplane_results::{Completions, Datapath, Flow, Measured};
 
-use super::agents::{Agents, Steer, Watch};
+use super::agents::{Agents, SharedAgent, Steer, Watch};
 use super::cpu::{self, CpuTimes};
 use super::{Job, Pulse};
 use crate::error::{Context, Error, Result};
 use crate::plan::{Change, MAX_FLOWS, Tool, Traffic};
+use crate::table::Row;
+use crate::tcp_info::TcpInfo;
 use bulk::{Planned, Running};
 use iperf3::{Iperf3, Request};
 use road::{Road, link_use};
@@ -32,6 +37,8 @@ const CONTENDER_PORT: u16 = 10_000;
 const BACKGROUND_PORT: u16 = 20_000;
 /// Longest sleep between looks at what is due.
 const NAP: Duration = Duration::from_millis(20);
+/// Between two looks of those who watch at the flows of jobs that run at once.
+const ROWS_EVERY: Duration = Duration::from_millis(200);
 /// How long short flows may take after the run's end to complete.
 pub(super) const DRAIN: Duration = Duration::from_secs(10);
 /// A machine that lets nothing run for so long has spoilt the run; for a fifth of it, that is worth a note.
@@ -39,57 +46,103 @@ const STALL: Duration = Duration::from_secs(1);
 /// Short flows that start later than this are worth a note, microseconds.
 const LATE_US: u64 = 20_000;
 
-/// Runs the job over a link of its own. Everything is gone on return.
-pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>) -> Result<Measured> {
-    let road = Road::build(&job.scenario.link, job.seed)?;
-    let rules = rules(job)?;
-    let mut engine = None;
-    let agent = match (rules.is_empty(), user_space(job.contender.datapath)) {
-        (true, _) => None,
-        (false, None) => Some(agents.start(&rules).map_err(Error::Agent)?),
-        (false, Some(kind)) => {
-            let mut make = |waker| {
-                let (carries, handle) = ccplane_engine::engine(EngineConfig::new(kind), waker);
-                engine = Some(carries);
-                Box::new(handle) as Box<dyn ccplane_contract::Datapath + Send>
-            };
-            Some(agents.embed(&rules, &mut make).map_err(Error::Agent)?)
-        }
-    };
-    let watch = agent.map(|agent| Watch::new(agent, &rules));
-    let congestion = match (&watch, job.contender.datapath) {
-        (Some(watch), Datapath::Ebpf) => watch.congestion().to_owned(),
-        _ => job.contender.algorithm.clone(),
-    };
-    let mut planned = background(job, watch.as_ref());
-    if let Traffic::Bulk { flows, stagger_ms, tool: Tool::Native } = job.scenario.traffic {
-        planned.extend(contender(job, &congestion, flows, stagger_ms));
-    }
-    planned.sort_by_key(|p| std::cmp::Reverse(p.start_ms));
-    let shared = short::Shared::default();
-    let arrivals = job.arrivals();
+/// Runs jobs at the same time, each over a link of its own; everything is gone on return. The outer error is that of all.
+pub(super) fn run(
+    jobs: &[Job<'_>],
+    agents: &mut dyn Agents,
+    pulse: &mut Pulse<'_>,
+) -> Result<Vec<Result<Measured>>> {
+    let kernel = kernel_agent(jobs, agents)?;
+    let sites = jobs.iter().map(|job| Site::new(job, kernel.as_ref(), agents)).collect::<Result<Vec<_>>>()?;
+    drop(kernel);
     thread::scope(|scope| {
         // Ends the threads of short flows whatever happens.
-        let _halt = Halt(&shared);
+        let _halts: Vec<Halt<'_>> = sites.iter().map(|site| Halt(&site.shared)).collect();
         let epoch = Instant::now();
-        let load = Load::start(job, &road, &congestion, &arrivals, epoch, &shared, scope)?;
-        for (n, what) in job.scenario.datagrams.iter().enumerate() {
-            datagrams::start(*what, n, job.seed, &road, epoch, &shared.halt, scope)?;
-        }
-        let run = Run {
-            job,
-            road: &road,
-            watch,
-            planned,
-            engine,
-            changes: job.scenario.link.changes.iter().rev().copied().collect(),
-            running: Vec::new(),
-            epoch,
-            load,
-            overslept: Duration::ZERO,
-        };
-        run.finish(pulse, &shared)
+        let start = |(job, site)| Lane::start(job, site, epoch, scope);
+        let mut lanes = jobs.iter().zip(&sites).map(start).collect::<Result<Vec<_>>>()?;
+        let overslept = watch(&mut lanes, epoch, pulse)?;
+        Ok(lanes.into_iter().map(|lane| lane.measured(overslept, jobs.len() == 1)).collect())
     })
+}
+
+/// The one agent in the kernel for all jobs that need it; `None` if none does.
+fn kernel_agent(jobs: &[Job<'_>], agents: &mut dyn Agents) -> Result<Option<SharedAgent>> {
+    let mut all = Vec::new();
+    for job in jobs.iter().filter(|job| user_space(job.contender.datapath).is_none()) {
+        all.extend(rules(job)?);
+    }
+    if all.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Rc::new(RefCell::new(agents.start(&all).map_err(Error::Agent)?))))
+}
+
+/// Turns the lanes until all are over; returns the longest that this thread, which sleeps most of the time, woke too late.
+fn watch(lanes: &mut [Lane<'_, '_>], epoch: Instant, pulse: &mut Pulse<'_>) -> Result<Duration> {
+    let mut overslept = Duration::ZERO;
+    let mut next_rows = Duration::ZERO;
+    loop {
+        let elapsed = epoch.elapsed();
+        let mut rows = Vec::new();
+        if lanes.iter().any(|lane| lane.job.plan.at_once) && elapsed >= next_rows {
+            next_rows = elapsed + ROWS_EVERY;
+            rows = lanes.iter_mut().flat_map(Lane::rows).collect();
+        }
+        pulse.beat(elapsed, &rows)?;
+        let mut over = true;
+        for lane in lanes.iter_mut() {
+            over &= lane.turn(elapsed);
+        }
+        if over {
+            return Ok(overslept);
+        }
+        let rest = lanes.iter().filter_map(|lane| lane.next_due(elapsed)).min();
+        let rest = rest.map_or(NAP, |due| due.saturating_sub(elapsed));
+        let (asked, begun) = (rest.min(NAP), Instant::now());
+        thread::sleep(asked);
+        overslept = overslept.max(begun.elapsed().saturating_sub(asked));
+    }
+}
+
+/// What a job stands on before its time begins.
+struct Site {
+    agent: Option<SharedAgent>,
+    steered: Vec<Steer>,
+    /// What carries flows in user space.
+    engine: Option<Engine>,
+    congestion: String,
+    arrivals: Vec<Arrival>,
+    shared: short::Shared,
+    /// Dropped last.
+    road: Road,
+}
+
+impl Site {
+    fn new(job: &Job<'_>, kernel: Option<&SharedAgent>, agents: &mut dyn Agents) -> Result<Site> {
+        let road = Road::build(&job.scenario.link, job.seed)?;
+        let steered = rules(job)?;
+        let mut engine = None;
+        let agent = match (steered.is_empty(), user_space(job.contender.datapath)) {
+            (true, _) => None,
+            (false, None) => kernel.cloned(),
+            (false, Some(kind)) => {
+                let mut make = |waker| {
+                    let (carries, handle) = ccplane_engine::engine(EngineConfig::new(kind), waker);
+                    engine = Some(carries);
+                    Box::new(handle) as Box<dyn ccplane_contract::Datapath + Send>
+                };
+                let agent = agents.embed(&steered, &mut make).map_err(Error::Agent)?;
+                Some(Rc::new(RefCell::new(agent)))
+            }
+        };
+        let congestion = match (&agent, job.contender.datapath) {
+            (Some(agent), Datapath::Ebpf) => agent.borrow().congestion().to_owned(),
+            _ => job.contender.algorithm.clone(),
+        };
+        let shared = short::Shared::default();
+        Ok(Site { agent, steered, engine, congestion, arrivals: job.arrivals(), shared, road })
+    }
 }
 
 /// What an engine calls the datapath; `None` for those that are no engine's.
@@ -100,6 +153,16 @@ fn user_space(datapath: Datapath) -> Option<&'static str> {
 /// Whether live flows on it have programs.
 fn is_steered(datapath: Datapath) -> bool {
     datapath == Datapath::Ebpf || user_space(datapath).is_some()
+}
+
+/// The first port of the contender's flows: each job that runs at the same time has its own.
+fn contender_port(job: &Job<'_>) -> u16 {
+    CONTENDER_PORT + job.lane * MAX_FLOWS as u16
+}
+
+/// The first port of the background's.
+fn background_port(job: &Job<'_>) -> u16 {
+    BACKGROUND_PORT + job.lane * MAX_FLOWS as u16
 }
 
 /// What the agent is to steer; nothing if there is nothing.
@@ -117,9 +180,9 @@ pub(super) fn rules(job: &Job<'_>) -> Result<Vec<Steer>> {
     };
     if is_steered(job.contender.datapath) {
         let algorithm = find(&job.contender.algorithm, &job.contender.parameters)?;
-        add(CONTENDER_PORT, MAX_FLOWS, algorithm, job.contender.learning);
+        add(contender_port(job), MAX_FLOWS, algorithm, job.contender.learning);
     }
-    let mut port = BACKGROUND_PORT;
+    let mut port = background_port(job);
     for background in &job.scenario.background {
         if background.datapath == Datapath::Ebpf {
             add(port, background.flows, find(&background.algorithm, &background.parameters)?, false);
@@ -135,7 +198,7 @@ fn contender(job: &Job<'_>, congestion: &str, flows: u32, stagger_ms: u64) -> Ve
         background: None,
         congestion: congestion.to_owned(),
         datapath: job.contender.datapath,
-        port: CONTENDER_PORT + n as u16,
+        port: contender_port(job) + n as u16,
         start_ms: job.scenario.start_ms + u64::from(n) * stagger_ms,
         stop_ms: job.plan.duration_ms,
         steered: is_steered(job.contender.datapath),
@@ -143,19 +206,19 @@ fn contender(job: &Job<'_>, congestion: &str, flows: u32, stagger_ms: u64) -> Ve
     (0..flows).map(flow).collect()
 }
 
-fn background(job: &Job<'_>, watch: Option<&Watch>) -> Vec<Planned> {
+fn background(job: &Job<'_>, site: &Site) -> Vec<Planned> {
     let mut planned = Vec::new();
-    let mut port = BACKGROUND_PORT;
+    let mut port = background_port(job);
     for (n, background) in job.scenario.background.iter().enumerate() {
-        let congestion = match (watch, background.datapath) {
-            (Some(watch), Datapath::Ebpf) => watch.congestion(),
-            _ => &background.algorithm,
+        let congestion = match (&site.agent, background.datapath) {
+            (Some(agent), Datapath::Ebpf) => agent.borrow().congestion().to_owned(),
+            _ => background.algorithm.clone(),
         };
         for flow in 1..=background.flows {
             planned.push(Planned {
                 name: format!("background {}.{flow}", n + 1),
                 background: Some(background.algorithm.clone()),
-                congestion: congestion.to_owned(),
+                congestion: congestion.clone(),
                 datapath: background.datapath,
                 port,
                 start_ms: background.start_ms,
@@ -185,19 +248,17 @@ enum Load<'scope> {
 impl<'scope> Load<'scope> {
     fn start<'env: 'scope>(
         job: &Job<'_>,
-        road: &'env Road,
-        congestion: &'env str,
-        arrivals: &'env [Arrival],
+        site: &'env Site,
         epoch: Instant,
-        shared: &'env short::Shared,
         scope: &'scope thread::Scope<'scope, 'env>,
     ) -> Result<Load<'scope>> {
+        let Site { road, congestion, arrivals, shared, .. } = site;
         match job.scenario.traffic {
             Traffic::Bulk { tool: Tool::Native, .. } => Ok(Load::None),
             Traffic::Bulk { flows, tool: Tool::Iperf3, .. } => {
                 let request = Request {
                     congestion,
-                    port: CONTENDER_PORT,
+                    port: contender_port(job),
                     flows,
                     duration_s: job.plan.duration_ms.div_ceil(1000),
                     sample_ms: job.plan.sample_ms,
@@ -206,7 +267,7 @@ impl<'scope> Load<'scope> {
                 Ok(Load::Iperf3 { program, begun: epoch.elapsed() })
             }
             Traffic::ShortFlows { .. } | Traffic::Incast { .. } => {
-                let to = SocketAddr::new(road.receiver_ip(), CONTENDER_PORT);
+                let to = SocketAddr::new(road.receiver_ip(), contender_port(job));
                 let listener = road.receiver().run(|| TcpListener::bind(to))?.context("listen")?;
                 listener.set_nonblocking(true).context("set O_NONBLOCK")?;
                 let receive = scope.spawn(move || short::receive(&listener, shared));
@@ -228,21 +289,24 @@ impl Drop for Halt<'_> {
 }
 
 /// A run under way.
-struct Run<'a, 'scope> {
+struct Lane<'a, 'scope> {
     job: &'a Job<'a>,
-    road: &'a Road,
+    site: &'a Site,
     watch: Option<Watch>,
     /// Flows to come, the next one last.
     planned: Vec<Planned>,
-    /// What carries flows in user space.
-    engine: Option<Engine>,
     /// What becomes of the link, the next change last.
     changes: Vec<Change>,
     running: Vec<Running>,
     epoch: Instant,
     load: Load<'scope>,
-    /// Longest that this thread, which sleeps most of the time, woke too late.
-    overslept: Duration,
+    /// Counters at the start of what is measured, and at its end.
+    from: Option<Mark>,
+    to: Option<Mark>,
+    /// Processor time counts from the very start, as the payload does that it is divided by.
+    cpu: CpuTimes,
+    /// What broke it, if anything did.
+    broken: Option<Error>,
 }
 
 /// Counters at a moment.
@@ -251,52 +315,83 @@ struct Mark {
     cpu: CpuTimes,
 }
 
-impl Run<'_, '_> {
-    fn mark(&self) -> Result<Mark> {
-        Ok(Mark { link: self.road.stats(), cpu: cpu::now()? })
+impl<'a, 'scope> Lane<'a, 'scope> {
+    fn start<'env: 'scope>(
+        job: &'a Job<'a>,
+        site: &'env Site,
+        epoch: Instant,
+        scope: &'scope thread::Scope<'scope, 'env>,
+    ) -> Result<Lane<'a, 'scope>>
+    where
+        'env: 'a,
+    {
+        let load = Load::start(job, site, epoch, scope)?;
+        for (n, what) in job.scenario.datagrams.iter().enumerate() {
+            datagrams::start(*what, n, job.seed, &site.road, epoch, &site.shared.halt, scope)?;
+        }
+        let mut planned = background(job, site);
+        if let Traffic::Bulk { flows, stagger_ms, tool: Tool::Native } = job.scenario.traffic {
+            planned.extend(contender(job, &site.congestion, flows, stagger_ms));
+        }
+        planned.sort_by_key(|p| std::cmp::Reverse(p.start_ms));
+        let shown_since = job.plan.at_once.then_some(epoch);
+        let watch = site.agent.clone().map(|agent| Watch::new(agent, &site.steered, shown_since));
+        Ok(Lane {
+            job,
+            site,
+            watch,
+            planned,
+            changes: job.scenario.link.changes.iter().rev().copied().collect(),
+            running: Vec::new(),
+            epoch,
+            load,
+            from: None,
+            to: None,
+            cpu: cpu::now()?,
+            broken: None,
+        })
     }
 
-    fn finish(mut self, pulse: &mut Pulse<'_>, shared: &short::Shared) -> Result<Measured> {
-        let plan = self.job.plan;
-        let (warmup, end) = (Duration::from_millis(plan.warmup_ms), Duration::from_millis(plan.duration_ms));
-        // Processor time counts from the very start, as the payload does that it is divided by.
-        let cpu = cpu::now()?;
-        let (mut from, mut to) = (None, None);
-        loop {
-            let elapsed = self.epoch.elapsed();
-            pulse.beat()?;
-            self.start_due(elapsed)?;
-            if from.is_none() && elapsed >= warmup {
-                from = Some(Mark { cpu, ..self.mark()? });
+    fn mark(&self) -> Result<Mark> {
+        Ok(Mark { link: self.site.road.stats(), cpu: cpu::now()? })
+    }
+
+    /// Does what is due; whether nothing more is to be waited for. What breaks one lane leaves the others alone.
+    fn turn(&mut self, elapsed: Duration) -> bool {
+        if self.broken.is_none() {
+            match self.progress(elapsed) {
+                Ok(over) => return over,
+                Err(error) => self.broken = Some(error),
             }
-            if elapsed >= end {
-                if to.is_none() {
-                    to = Some(self.mark()?);
-                }
-                if self.is_over(elapsed, shared)? {
-                    break;
-                }
-            }
-            let bulk: Vec<SocketAddr> = self
-                .running
-                .iter()
-                .filter(|r| r.planned.steered && !r.flow.is_finished())
-                .map(|r| r.flow.local())
-                .collect();
-            if let Some(watch) = &mut self.watch {
-                watch.look(&bulk);
-            }
-            self.sleep(warmup, end);
         }
-        shared.halt.store(true, Ordering::Release);
-        let (Some(from), Some(to)) = (from, to) else { return Err(Error::Stopped) };
-        self.measured(&from, &to)
+        true
+    }
+
+    fn progress(&mut self, elapsed: Duration) -> Result<bool> {
+        let plan = self.job.plan;
+        self.start_due(elapsed)?;
+        if self.from.is_none() && elapsed >= Duration::from_millis(plan.warmup_ms) {
+            self.from = Some(Mark { cpu: self.cpu, ..self.mark()? });
+        }
+        if elapsed >= Duration::from_millis(plan.duration_ms) {
+            if self.to.is_none() {
+                self.to = Some(self.mark()?);
+            }
+            if self.is_over(elapsed)? {
+                return Ok(true);
+            }
+        }
+        if let Some(watch) = &mut self.watch {
+            let bulk = self.running.iter().filter(|r| r.planned.steered && !r.flow.is_finished());
+            watch.look(bulk.map(|r| r.flow.local()));
+        }
+        Ok(false)
     }
 
     /// Starts flows and changes the link.
     fn start_due(&mut self, elapsed: Duration) -> Result<()> {
         while let Some(change) = self.changes.pop_if(|c| Duration::from_millis(c.at_ms) <= elapsed) {
-            self.road.change(&change, self.job.seed ^ change.at_ms)?;
+            self.site.road.change(&change, self.job.seed ^ change.at_ms)?;
         }
         let mut due = Vec::new();
         while let Some(next) = self.planned.pop_if(|p| Duration::from_millis(p.start_ms) <= elapsed) {
@@ -305,14 +400,14 @@ impl Run<'_, '_> {
         let sample_every = Duration::from_millis(self.job.plan.sample_ms);
         if !due.is_empty() {
             due.reverse();
-            let engine = self.engine.as_ref();
-            self.running.extend(bulk::start(due, self.road, engine, sample_every, self.epoch)?);
+            let engine = self.site.engine.as_ref();
+            self.running.extend(bulk::start(due, &self.site.road, engine, sample_every, self.epoch)?);
         }
         Ok(())
     }
 
     /// Whether nothing more is to be waited for, after the run's time.
-    fn is_over(&mut self, elapsed: Duration, shared: &short::Shared) -> Result<bool> {
+    fn is_over(&mut self, elapsed: Duration) -> Result<bool> {
         let end = Duration::from_millis(self.job.plan.duration_ms);
         match &mut self.load {
             Load::None => Ok(true),
@@ -323,29 +418,58 @@ impl Run<'_, '_> {
                 program.is_finished()
             }
             Load::Short { send, arrivals, .. } => {
-                let all = shared.completed.load(Ordering::Relaxed) >= arrivals.len() as u64;
+                let all = self.site.shared.completed.load(Ordering::Relaxed) >= arrivals.len() as u64;
                 Ok(all || send.is_finished() || elapsed >= end + DRAIN)
             }
         }
     }
 
-    fn sleep(&mut self, warmup: Duration, end: Duration) {
-        let elapsed = self.epoch.elapsed();
-        let next = self.planned.last().map(|p| Duration::from_millis(p.start_ms));
-        let change = self.changes.last().map(|c| Duration::from_millis(c.at_ms));
-        let dues = [Some(warmup), Some(end), next, change].into_iter().flatten().filter(|due| *due > elapsed);
-        let rest = dues.min().map_or(NAP, |due| due.saturating_sub(elapsed));
-        let (asked, begun) = (rest.min(NAP), Instant::now());
-        thread::sleep(asked);
-        self.overslept = self.overslept.max(begun.elapsed().saturating_sub(asked));
+    /// When the next thing is due; `None` if nothing more is.
+    fn next_due(&self, elapsed: Duration) -> Option<Duration> {
+        let next = self.planned.last().map(|p| p.start_ms);
+        let change = self.changes.last().map(|c| c.at_ms);
+        let dues = [Some(self.job.plan.warmup_ms), Some(self.job.plan.duration_ms), next, change];
+        dues.into_iter().flatten().map(Duration::from_millis).filter(|due| *due > elapsed).min()
     }
 
-    fn measured(self, from: &Mark, to: &Mark) -> Result<Measured> {
-        let Run { job, watch, running, load, epoch, overslept, .. } = self;
+    /// Its flows at the moment.
+    fn rows(&mut self) -> Vec<Row> {
+        let contender = &self.job.contender;
+        let watch = self.watch.as_ref();
+        let row = |running: &mut Running| {
+            let throughput_bps = running.throughput_bps();
+            let view = watch.and_then(|w| w.view(running.flow.local()));
+            let (flow, native) = match &running.planned.background {
+                None => (contender.name.clone(), &contender.algorithm),
+                Some(algorithm) => (format!("  beside {}", contender.name), algorithm),
+            };
+            Row {
+                flow,
+                steered_by: view.map_or_else(
+                    || format!("kernel {native}"),
+                    |v| v.state.as_ref().unwrap_or(&v.steered_by).clone(),
+                ),
+                info: running.flow.latest().map_or_else(TcpInfo::default, |s| s.info),
+                throughput_bps,
+                reports: view.map(|v| v.reports),
+                faults: view.map(|v| v.faults),
+            }
+        };
+        self.running.iter_mut().filter(|r| !r.flow.is_finished()).map(row).collect()
+    }
+
+    /// What it measured; processor time is its own only if it ran `alone`.
+    fn measured(self, overslept: Duration, alone: bool) -> Result<Measured> {
+        let Lane { job, site, watch, running, load, epoch, from, to, broken, .. } = self;
+        site.shared.halt.store(true, Ordering::Release);
+        if let Some(error) = broken {
+            return Err(error);
+        }
+        let (Some(from), Some(to)) = (from, to) else { return Err(Error::Stopped) };
         if overslept > STALL {
             return Err(Error::Stalled { ms: overslept.as_millis() });
         }
-        let mut measured = Measured { cpu: Some(to.cpu.since(from.cpu)), ..Measured::default() };
+        let mut measured = Measured { cpu: alone.then(|| to.cpu.since(from.cpu)), ..Measured::default() };
         if overslept > STALL / 5 {
             measured.notes.push(format!("the machine stood still for {} ms", overslept.as_millis()));
         }
@@ -357,9 +481,15 @@ impl Run<'_, '_> {
             }
             measured.link = job.scenario.link.medium.rate_bit_per_s().map(|_| link_use(&window));
         }
-        measured.agent = watch.map(Watch::finish);
+        let mut states = HashMap::new();
+        if let Some(watch) = watch {
+            let (used, told) = watch.finish();
+            (measured.agent, states) = (Some(used), told);
+        }
         for flow in running {
-            measured.flows.push(bulk::finish(flow, job.plan.warmup_ms, job.plan.sample_ms)?);
+            let told = states.remove(&flow.flow.local()).unwrap_or_default();
+            let flow = bulk::finish(flow, job.plan.warmup_ms, job.plan.sample_ms)?;
+            measured.flows.push(Flow { states: told, ..flow });
         }
         match load {
             Load::None => {}

@@ -1,14 +1,9 @@
-//! What a machine lacks for the demo, said before anything is made.
+//! What a machine lacks for emulated links, said before anything is made.
 
 use std::path::Path;
 
 use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::shell::is_permitted;
-use ccplane_report::Datapath;
-
-use super::config::FlowPlan;
-use crate::error::Error;
-use crate::traffic::check_congestion;
 
 /// One thing that is missing and what would help.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,22 +46,4 @@ pub fn missing_for_links() -> Vec<Missing> {
         });
     }
     missing
-}
-
-/// What this flow lacks here, links aside: its congestion control.
-#[must_use]
-pub fn missing_for_flow(flow: &FlowPlan) -> Option<Missing> {
-    if flow.datapath == Datapath::CcplaneQuic {
-        return None;
-    }
-    let error = check_congestion(&flow.congestion).err()?;
-    let remedy = match &error {
-        Error::NoCongestionControl { name } if name == "ccplane" => {
-            "start the agent with its BPF datapath (`ccplane doctor` says what that needs)".into()
-        }
-        Error::NoCongestionControl { name } => format!("load the module `tcp_{name}`"),
-        Error::Restricted { .. } => "run it as root or with sudo".into(),
-        _ => "no flow can run without it".into(),
-    };
-    Some(Missing { what: format!("{}: {error}", flow.label), remedy })
 }

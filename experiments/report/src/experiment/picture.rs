@@ -1,0 +1,354 @@
+//! The picture of a plan's links at a glance: for each link what the contenders carry and how long packets wait, over time.
+
+use super::glance::{ContenderGlance, LinkGlance, spans, telling_flow};
+use super::series::{Moment, base_rtts_us, mean_capacity_bps, moments};
+use super::view::View;
+use crate::draw::font::{Face, width_px};
+use crate::draw::scene::{AREA, Anchor, EDGE_COLOUR, GRID, INK, Item, MUTED, Scene, Stroke};
+use crate::draw::{Axis, Style};
+use crate::format;
+
+const WIDTH: f32 = 1080.0;
+const MARGIN: f32 = 24.0;
+const COLUMNS: usize = 2;
+const GUTTER: f32 = 40.0;
+const CELL: f32 = (WIDTH - 2.0 * MARGIN - GUTTER) / COLUMNS as f32;
+/// Room for the vertical axis' labels, and for the figures beside a plot.
+const LEFT: f32 = 34.0;
+const FIGURES: f32 = 128.0;
+const PLOT: f32 = CELL - LEFT - FIGURES;
+const CELL_HEIGHT: f32 = 350.0;
+const CARRIED_HEIGHT: f32 = 124.0;
+const WAITING_HEIGHT: f32 = 84.0;
+const RIBBON_HEIGHT: f32 = 15.0;
+const TITLE: f32 = 19.0;
+const NAME: f32 = 15.0;
+const TEXT: f32 = 12.0;
+const ROW: f32 = 19.0;
+/// Points of a line.
+const STEPS: u64 = 68;
+/// How strongly the states are tinted, in their order.
+const TINTS: [f32; 4] = [0.12, 0.8, 0.45, 0.28];
+
+/// Draws `links`, which are of the scenarios of `view`.
+pub fn picture(view: &View<'_>, links: &[LinkGlance]) -> Scene {
+    let states = states(view);
+    let mut drawing = Drawing { view, items: Vec::new(), states };
+    let mut y = MARGIN + TITLE;
+    drawing.text((MARGIN, y), Anchor::Start, TITLE, Face::Medium, INK, &view.results.header.plan.title);
+    y += 28.0;
+    drawing.legend(y);
+    y += 34.0;
+    for (n, link) in links.iter().enumerate() {
+        let column = n % COLUMNS;
+        let at = (MARGIN + column as f32 * (CELL + GUTTER), y + (n / COLUMNS) as f32 * CELL_HEIGHT);
+        drawing.cell(at, n, link);
+    }
+    y += links.len().div_ceil(COLUMNS) as f32 * CELL_HEIGHT;
+    Scene { width: WIDTH, height: y, title: view.results.header.plan.title.clone(), items: drawing.items }
+}
+
+/// The states that flows tell, over all links, in order.
+fn states(view: &View<'_>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for scenario in 0..view.scenarios().len() {
+        for (_, run) in view.all_runs(scenario) {
+            for state in telling_flow(run.measured).into_iter().flat_map(|flow| &flow.states) {
+                if !all.contains(&state.state) {
+                    all.push(state.state.clone());
+                }
+            }
+        }
+    }
+    all
+}
+
+struct Drawing<'a> {
+    view: &'a View<'a>,
+    items: Vec<Item>,
+    states: Vec<String>,
+}
+
+/// A plot's place and axes.
+struct Plot {
+    left: f32,
+    top: f32,
+    height: f32,
+    x: Axis,
+    y: Axis,
+}
+
+impl Plot {
+    fn at(&self, (x, y): (f64, f64)) -> (f32, f32) {
+        (self.left + self.x.at(x) as f32 * PLOT, self.top + (1.0 - self.y.at(y) as f32) * self.height)
+    }
+}
+
+impl Drawing<'_> {
+    fn text(
+        &mut self,
+        at: (f32, f32),
+        anchor: Anchor,
+        size: f32,
+        face: Face,
+        colour: &'static str,
+        text: &str,
+    ) {
+        self.items.push(Item::Text { at, anchor, size, face, colour, text: text.to_owned() });
+    }
+
+    fn line(&mut self, points: Vec<(f32, f32)>, colour: &'static str, width: f32) {
+        let stroke = Some(Stroke { colour, width, opacity: 1.0, dashes: Vec::new() });
+        self.items.push(Item::Path { points, closed: false, fill: None, stroke });
+    }
+
+    fn filled(&mut self, points: Vec<(f32, f32)>, colour: &'static str, opacity: f32) {
+        self.items.push(Item::Path { points, closed: true, fill: Some((colour, opacity)), stroke: None });
+    }
+
+    /// Ours stands out.
+    fn width(&self, contender: usize) -> f32 {
+        if contender == 0 { 2.6 } else { 1.5 }
+    }
+
+    fn style(&self, contender: usize) -> Style {
+        self.view.styles[contender]
+    }
+
+    fn legend(&mut self, y: f32) {
+        let mut x = MARGIN;
+        for (n, contender) in self.view.contenders().iter().enumerate() {
+            let colour = self.style(n).hex();
+            self.line(vec![(x, y - 4.5), (x + 26.0, y - 4.5)], colour, self.width(n));
+            let face = if n == 0 { Face::Medium } else { Face::Regular };
+            self.text((x + 33.0, y), Anchor::Start, NAME, face, colour, &contender.name);
+            x += 33.0 + width_px(&contender.name, NAME, face) + 26.0;
+        }
+        self.filled(rectangle(x, y - 11.0, 18.0, 12.0), AREA, 1.0);
+        self.line(vec![(x, y - 11.0), (x + 18.0, y - 11.0)], EDGE_COLOUR, 1.0);
+        let area = "what the link can carry";
+        self.text((x + 25.0, y), Anchor::Start, TEXT, Face::Regular, MUTED, area);
+        x += 25.0 + width_px(area, TEXT, Face::Regular) + 26.0;
+        for (n, state) in self.states.clone().into_iter().enumerate() {
+            let colour = self.style(0).hex();
+            self.filled(rectangle(x, y - 11.0, 18.0, 12.0), colour, TINTS[n % TINTS.len()]);
+            self.text((x + 25.0, y), Anchor::Start, TEXT, Face::Regular, MUTED, &state);
+            x += 25.0 + width_px(&state, TEXT, Face::Regular) + 18.0;
+        }
+    }
+
+    fn cell(&mut self, (x, y): (f32, f32), scenario: usize, link: &LinkGlance) {
+        let plan = &self.view.results.header.plan;
+        let (end_ms, sample_ms) = (plan.duration_ms.max(1), plan.sample_ms);
+        self.text((x, y + NAME), Anchor::Start, NAME, Face::Medium, INK, &link.link);
+        self.best((x + CELL, y + NAME), link);
+        let shown = &self.view.scenarios()[scenario];
+        let about = shortened(&shown.link.description, CELL);
+        self.text((x, y + NAME + ROW), Anchor::Start, TEXT, Face::Regular, MUTED, &about);
+        let step_ms = end_ms.div_ceil(STEPS).max(sample_ms).max(1);
+        let timelines: Vec<(usize, Vec<Moment>)> = link
+            .contenders
+            .iter()
+            .filter_map(|c| {
+                let run = self.view.representative(scenario, c.index)?;
+                Some((c.index, averaged(&moments(run.measured, sample_ms), step_ms)))
+            })
+            .collect();
+        let capacity: Vec<(f64, f64)> = (0..end_ms.div_ceil(step_ms))
+            .map(|n| n * step_ms)
+            .filter_map(|t| {
+                Some((t as f64 / 1e3, mean_capacity_bps(&shown.link, t, end_ms.min(t + step_ms))? / 1e6))
+            })
+            .collect();
+        let base = base_rtts_us(&shown.link);
+        let carried = |m: &Moment| Some(m.throughput_bps as f64 / 1e6);
+        let waiting = |m: &Moment| {
+            let base_us = base.iter().take_while(|(t, _)| *t <= m.t_ms).last().map_or(0, |(_, us)| *us);
+            (m.srtt_us > 0).then(|| m.srtt_us.saturating_sub(base_us) as f64 / 1e3)
+        };
+        let top = y + NAME + 2.0 * ROW + 14.0;
+        let plot =
+            self.plot((x, top), CARRIED_HEIGHT, end_ms, "carried, Mb/s", &timelines, &capacity, &carried);
+        let per_second = |c: &ContenderGlance| format!("{} Mb/s", format::mbps(Some(c.throughput_bps)));
+        self.figures((x + CELL, plot.top), "more is better", &link.contenders, &per_second);
+        let top = plot.top + CARRIED_HEIGHT + 2.0 * ROW - 2.0;
+        let plot = self.plot(
+            (x, top),
+            WAITING_HEIGHT,
+            end_ms,
+            "waiting in the queue, ms",
+            &timelines,
+            &[],
+            &waiting,
+        );
+        let waits = |c: &ContenderGlance| format!("{} ms", format::ms(Some(c.waiting_us)));
+        self.figures((x + CELL, plot.top), "less is better", &link.contenders, &waits);
+        self.ribbon(&plot, scenario, link);
+    }
+
+    fn best(&mut self, at: (f32, f32), link: &LinkGlance) {
+        let mut x = at.0;
+        for contender in link.contenders.iter().filter(|c| c.best).rev() {
+            let colour = self.style(contender.index).hex();
+            self.text((x, at.1), Anchor::End, NAME, Face::Medium, colour, &contender.name);
+            x -= width_px(&contender.name, NAME, Face::Medium) + 8.0;
+        }
+        if x < at.0 {
+            self.text((x, at.1), Anchor::End, TEXT, Face::Regular, MUTED, "best:");
+        }
+    }
+
+    /// Axes, area and lines; `at`: the left end of its heading.
+    #[allow(clippy::too_many_arguments)]
+    fn plot(
+        &mut self,
+        at: (f32, f32),
+        height: f32,
+        end_ms: u64,
+        title: &str,
+        timelines: &[(usize, Vec<Moment>)],
+        area: &[(f64, f64)],
+        value: &dyn Fn(&Moment) -> Option<f64>,
+    ) -> Plot {
+        let values = || timelines.iter().flat_map(|(_, moments)| moments).filter_map(value);
+        let largest = values().fold(0.0, f64::max);
+        let edge = area.iter().map(|step| step.1).fold(0.0, f64::max);
+        // A burst of capacity must not flatten the rest.
+        let limit = if largest > 0.0 { edge.min(largest * 1.25) } else { edge };
+        let plot = Plot {
+            left: at.0 + LEFT,
+            top: at.1 + 8.0,
+            height,
+            x: Axis::to(end_ms as f64 / 1e3),
+            y: Axis::covering(largest.max(limit)),
+        };
+        self.text(at, Anchor::Start, TEXT, Face::Medium, INK, title);
+        let bottom = plot.top + height;
+        if let (Some(first), Some(last)) = (area.first(), area.last()) {
+            let mut outline = vec![(plot.at(*first).0, bottom)];
+            let ends = area.iter().skip(1).map(|step| step.0).chain([plot.x.max]);
+            for ((from, mbps), to) in area.iter().zip(ends) {
+                outline.extend([plot.at((*from, *mbps)), plot.at((to, *mbps))]);
+            }
+            outline.push((plot.at((plot.x.max, last.1)).0, bottom));
+            self.filled(outline.clone(), AREA, 1.0);
+            self.line(outline[1..outline.len() - 1].to_vec(), EDGE_COLOUR, 1.0);
+        }
+        // Every second label: the plots are low.
+        for (n, tick) in plot.y.ticks().into_iter().enumerate() {
+            let (_, y) = plot.at((0.0, tick));
+            if n > 0 {
+                self.line(vec![(plot.left, y), (plot.left + PLOT, y)], GRID, 1.0);
+            }
+            if n % 2 == 0 {
+                let label = plot.y.label(tick);
+                self.text((plot.left - 6.0, y + 4.0), Anchor::End, TEXT - 1.0, Face::Regular, MUTED, &label);
+            }
+        }
+        self.line(vec![(plot.left, bottom), (plot.left + PLOT, bottom)], EDGE_COLOUR, 1.0);
+        // Ours is drawn last, on top.
+        for (contender, moments) in timelines.iter().rev() {
+            let points: Vec<(f32, f32)> =
+                moments.iter().filter_map(|m| Some(plot.at((m.t_ms as f64 / 1e3, value(m)?)))).collect();
+            self.line(points, self.style(*contender).hex(), self.width(*contender));
+        }
+        plot
+    }
+
+    /// The contenders' means, right of a plot.
+    fn figures(
+        &mut self,
+        (right, top): (f32, f32),
+        heading: &str,
+        contenders: &[ContenderGlance],
+        figure: &dyn Fn(&ContenderGlance) -> String,
+    ) {
+        self.text((right, top - 8.0), Anchor::End, TEXT - 1.0, Face::Regular, MUTED, heading);
+        let mut y = top + 16.0;
+        for contender in contenders {
+            let colour = self.style(contender.index).hex();
+            let face = if contender.index == 0 { Face::Medium } else { Face::Regular };
+            let left = right - FIGURES + 14.0;
+            self.text((left, y), Anchor::Start, TEXT, face, colour, &contender.name);
+            self.text((right, y), Anchor::End, TEXT, face, colour, &figure(contender));
+            y += ROW;
+        }
+    }
+
+    /// What ours did, below the last plot, and the time.
+    fn ribbon(&mut self, plot: &Plot, scenario: usize, link: &LinkGlance) {
+        let mut y = plot.top + plot.height + 7.0;
+        let run = |c: &ContenderGlance| {
+            let measured = self.view.representative(scenario, c.index)?.measured;
+            Some((c.index, telling_flow(measured)?))
+        };
+        if let Some((contender, flow)) = link.contenders.iter().find_map(run) {
+            let style = self.style(contender);
+            let shown: Vec<(usize, f32, f32)> = spans(flow)
+                .filter_map(|(state, end_ms)| {
+                    let n = self.states.iter().position(|s| *s == state.state)?;
+                    let x = |ms: u64| plot.at((ms as f64 / 1e3, 0.0)).0;
+                    Some((n, x(state.t_ms), x(end_ms)))
+                })
+                .collect();
+            for (n, from, to) in shown {
+                let tint = TINTS[n % TINTS.len()];
+                self.filled(rectangle(from, y, (to - from).max(1.0), RIBBON_HEIGHT), style.hex(), tint);
+                let state = self.states[n].clone();
+                if width_px(&state, TEXT - 1.0, Face::Regular) + 8.0 < to - from {
+                    let colour = if tint > 0.6 { "#ffffff" } else { INK };
+                    let at = ((from + to) / 2.0, y + 11.5);
+                    self.text(at, Anchor::Middle, TEXT - 1.0, Face::Regular, colour, &state);
+                }
+            }
+            let name = format!("what {} does", self.view.contenders()[contender].name);
+            self.text(
+                (plot.left + PLOT + 14.0, y + 11.5),
+                Anchor::Start,
+                TEXT - 1.0,
+                Face::Regular,
+                MUTED,
+                &shortened(&name, FIGURES),
+            );
+            y += RIBBON_HEIGHT;
+        }
+        y += 14.0;
+        for tick in plot.x.ticks() {
+            let at = (plot.at((tick, 0.0)).0, y);
+            let label = format!("{} s", plot.x.label(tick));
+            self.text(at, Anchor::Middle, TEXT - 1.0, Face::Regular, MUTED, &label);
+        }
+    }
+}
+
+fn rectangle(x: f32, y: f32, width: f32, height: f32) -> Vec<(f32, f32)> {
+    vec![(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
+}
+
+/// As much of `text` as fits.
+fn shortened(text: &str, width: f32) -> String {
+    let mut shown = text.to_owned();
+    while width_px(&shown, TEXT, Face::Regular) > width && shown.pop().is_some() {}
+    if shown.len() < text.len() {
+        shown.pop();
+        shown.push('…');
+    }
+    shown
+}
+
+/// Means over equal steps of time.
+fn averaged(moments: &[Moment], step_ms: u64) -> Vec<Moment> {
+    let mut all = Vec::new();
+    for step in moments.chunk_by(|a, b| a.t_ms / step_ms == b.t_ms / step_ms) {
+        let n = step.len() as u64;
+        let mean = |of: fn(&Moment) -> u64| step.iter().map(of).fold(0, u64::saturating_add) / n;
+        let rtts = step.iter().filter(|m| m.srtt_us > 0).count() as u64;
+        all.push(Moment {
+            t_ms: mean(|m| m.t_ms),
+            throughput_bps: mean(|m| m.throughput_bps),
+            srtt_us: step.iter().map(|m| m.srtt_us).fold(0, u64::saturating_add) / rtts.max(1),
+            cwnd_pkts: mean(|m| m.cwnd_pkts),
+        });
+    }
+    all
+}
