@@ -1,4 +1,4 @@
-//! A datapath steered by a loop inside another command: the kernel's, as in `demo` and plans, or one of the command's own.
+//! A datapath steered by a loop inside another command: the kernel's, as in plans, or one of the command's own.
 
 use super::embedded::{Embedded, Woken};
 use super::privileges::{self, Powers};
@@ -8,7 +8,7 @@ use super::{KERNEL_LOOP, core};
 use crate::clock;
 use crate::config::Config;
 use crate::confine::Role;
-use crate::control::{DecisionRecord, FlowRecord, LearnerRecord, SlotRecord};
+use crate::control::{FlowRecord, LearnerRecord};
 use crate::failure::Failure;
 use crate::learning::{Beginning, LearnerView, Learning, Post, Running};
 use crate::metrics::LoopMetrics;
@@ -150,15 +150,6 @@ impl OwnLoop {
             return 0;
         }
         answered.blocking_recv().map_or(0, |status| status.counters.reports)
-    }
-
-    /// Slots of policies, and what was decided of late; nothing if the loop has ended.
-    pub(crate) fn snapshots(&self) -> (Vec<SlotRecord>, Vec<DecisionRecord>) {
-        let (answer, answered) = oneshot::channel();
-        if !self.worker.ask(Query::Snapshots(answer)) {
-            return Default::default();
-        }
-        answered.blocking_recv().unwrap_or_default()
     }
 
     /// The learners, if any.

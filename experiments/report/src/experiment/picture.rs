@@ -17,7 +17,7 @@ const CELL: f32 = (WIDTH - 2.0 * MARGIN - GUTTER) / COLUMNS as f32;
 const LEFT: f32 = 34.0;
 const FIGURES: f32 = 128.0;
 const PLOT: f32 = CELL - LEFT - FIGURES;
-const CELL_HEIGHT: f32 = 350.0;
+const CELL_HEIGHT: f32 = 398.0;
 const CARRIED_HEIGHT: f32 = 124.0;
 const WAITING_HEIGHT: f32 = 84.0;
 const RIBBON_HEIGHT: f32 = 15.0;
@@ -27,8 +27,8 @@ const TEXT: f32 = 12.0;
 const ROW: f32 = 19.0;
 /// Points of a line.
 const STEPS: u64 = 68;
-/// How strongly the states are tinted, in their order.
-const TINTS: [f32; 4] = [0.12, 0.8, 0.45, 0.28];
+/// How strongly the states are tinted: the one that lasts longest hardly, what is short so that it can be seen.
+const TINTS: [f32; 4] = [0.12, 0.42, 0.75, 1.0];
 
 /// Draws `links`, which are of the scenarios of `view`.
 pub fn picture(view: &View<'_>, links: &[LinkGlance]) -> Scene {
@@ -48,19 +48,22 @@ pub fn picture(view: &View<'_>, links: &[LinkGlance]) -> Scene {
     Scene { width: WIDTH, height: y, title: view.results.header.plan.title.clone(), items: drawing.items }
 }
 
-/// The states that flows tell, over all links, in order.
+/// The states that flows tell, over all links, the longest first.
 fn states(view: &View<'_>) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
+    let mut all: Vec<(String, u64)> = Vec::new();
     for scenario in 0..view.scenarios().len() {
         for (_, run) in view.all_runs(scenario) {
-            for state in telling_flow(run.measured).into_iter().flat_map(|flow| &flow.states) {
-                if !all.contains(&state.state) {
-                    all.push(state.state.clone());
+            for (state, end_ms) in telling_flow(run.measured).into_iter().flat_map(spans) {
+                let ms = end_ms.saturating_sub(state.t_ms);
+                match all.iter_mut().find(|(name, _)| *name == state.state) {
+                    Some((_, sum_ms)) => *sum_ms = sum_ms.saturating_add(ms),
+                    None => all.push((state.state.clone(), ms)),
                 }
             }
         }
     }
-    all
+    all.sort_by_key(|(_, ms)| std::cmp::Reverse(*ms));
+    all.into_iter().map(|(name, _)| name).collect()
 }
 
 struct Drawing<'a> {
@@ -169,8 +172,14 @@ impl Drawing<'_> {
         let top = y + NAME + 2.0 * ROW + 14.0;
         let plot =
             self.plot((x, top), CARRIED_HEIGHT, end_ms, "carried, Mb/s", &timelines, &capacity, &carried);
-        let per_second = |c: &ContenderGlance| format!("{} Mb/s", format::mbps(Some(c.throughput_bps)));
-        self.figures((x + CELL, plot.top), "more is better", &link.contenders, &per_second);
+        self.equal_share(&plot, scenario, link);
+        let beside = link.contenders.iter().any(|c| c.fair_share.is_some());
+        let carries = |c: &ContenderGlance| match c.fair_share {
+            Some(share) => format::percent(Some(share)),
+            None => format!("{} Mb/s", format::mbps(Some(c.throughput_bps))),
+        };
+        let heading = if beside { "of an equal share" } else { "more is better" };
+        self.figures((x + CELL, plot.top), heading, &link.contenders, &carries);
         let top = plot.top + CARRIED_HEIGHT + 2.0 * ROW - 2.0;
         let plot = self.plot(
             (x, top),
@@ -253,6 +262,28 @@ impl Drawing<'_> {
             self.line(points, self.style(*contender).hex(), self.width(*contender));
         }
         plot
+    }
+
+    /// What each flow would get while others run beside the contender's, if all got the same.
+    fn equal_share(&mut self, plot: &Plot, scenario: usize, link: &LinkGlance) {
+        let run = link.contenders.iter().find(|c| c.fair_share.is_some());
+        let Some(run) = run.and_then(|c| self.view.representative(scenario, c.index)) else { return };
+        let flows = &run.measured.flows;
+        let from_ms = flows.iter().map(|f| f.start_ms).max().unwrap_or(0);
+        let to_ms = flows.iter().map(|f| f.end_ms).min().unwrap_or(0);
+        let shown = &self.view.scenarios()[scenario].link;
+        let Some(bps) = mean_capacity_bps(shown, from_ms, to_ms) else { return };
+        let mbps = bps / 1e6 / flows.len().max(1) as f64;
+        let at = |ms: u64| plot.at((ms as f64 / 1e3, mbps));
+        let stroke = Some(Stroke { colour: MUTED, width: 1.2, opacity: 1.0, dashes: vec![4.0, 4.0] });
+        self.items.push(Item::Path {
+            points: vec![at(from_ms), at(to_ms)],
+            closed: false,
+            fill: None,
+            stroke,
+        });
+        let (left, y) = at(from_ms);
+        self.text((left + 6.0, y - 6.0), Anchor::Start, TEXT - 1.0, Face::Regular, MUTED, "an equal share");
     }
 
     /// The contenders' means, right of a plot.

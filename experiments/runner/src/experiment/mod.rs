@@ -358,10 +358,15 @@ impl Session<'_> {
         slots.chunk_by(same).map(<[Slot]>::to_vec).collect()
     }
 
+    /// What is shown while a group runs.
     fn group_label(&self, group: &[Slot]) -> String {
         match group {
-            [slot] => self.label(*slot),
-            _ => self.plan.scenarios[group[0].scenario].name.clone(),
+            [slot] if !self.plan.at_once => self.label(*slot),
+            _ => {
+                let (scenario, seconds) = (group[0].scenario, self.plan.duration_ms as f64 / 1e3);
+                let (n, all) = (scenario + 1, self.plan.scenarios.len());
+                format!("of {seconds} s, link {n} of {all}: {}", self.plan.scenarios[scenario].name)
+            }
         }
     }
 

@@ -111,11 +111,10 @@ impl<W: Write> Progress<W> {
 
     fn draw_flows(&mut self, elapsed: Duration, rows: &[Row]) {
         let Some(current) = &self.current else { return };
-        let caption = format!("of {}, {}", time(current.expected), current.label);
         let style = Style::of(self.columns.filter(|_| self.lines > rows.len() + TABLE_HEAD));
         let table = self.table.get_or_insert_with(|| Table::new(style));
         // Whoever closed standard error wants to see nothing.
-        let _ = table.draw(&mut self.out, elapsed, &caption, rows);
+        let _ = table.draw(&mut self.out, elapsed, &current.label, rows);
     }
 
     /// A run has ended, and what came of it.
@@ -217,7 +216,7 @@ mod tests {
         };
         let (plain, terminal) = (shown(None), shown(Some(80)));
         for text in [&plain, &terminal] {
-            assert!(text.contains("1.0 s  of 10 s, a link") && text.contains("a flow"), "{text}");
+            assert!(text.contains("1.0 s  a link") && text.contains("a flow"), "{text}");
         }
         assert!(!plain.contains('\x1b') && terminal.contains("\x1b[K") && !terminal.contains('░'));
     }
