@@ -342,6 +342,16 @@ mod tests {
     }
 
     #[test]
+    fn its_state_is_told_in_words() {
+        let told = |mode| DualFlow { mode }.state();
+        assert_eq!(told(None), None);
+        let words: Vec<&str> = (0..=5).filter_map(|mode| told(Some(mode))).collect();
+        assert_eq!(words[..2], ["short queue", "competes"]);
+        assert_eq!([words[SUSPECT as usize], words[CHECK as usize]], ["tests for rivals"; 2]);
+        assert_eq!([words[4], words[LOOK as usize]], ["probes the path"; 2]);
+    }
+
+    #[test]
     fn plans_set_how_often_it_reports() {
         let dual: Arc<dyn Algorithm> = Arc::new(Dual::default());
         let set = configure(&dual, [("report_us", 0)]).unwrap();

@@ -51,7 +51,7 @@ pub(crate) fn sim(args: &SimArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(
     let lines: Vec<Line> = flows.iter().map(|f| line(f, &link, scenario.duration_ms)).collect();
     let written = match &args.report {
         Some(dir) => {
-            let results = results(&scenario, link, &flows);
+            let results = results(&scenario, &shape(args), link, &flows);
             let files = ccplane_report::experiment::write(&results, dir, "sim");
             Some(files.map_err(Failure::runtime)?.html)
         }
@@ -97,12 +97,16 @@ fn scenario(args: &SimArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<Scenari
     })
 }
 
-/// The link in the words of results.
-fn link(args: &SimArgs, scenario: &Scenario) -> Link {
-    let shape = match &args.trace {
+/// How fast the link is, in words.
+fn shape(args: &SimArgs) -> String {
+    match &args.trace {
         Some(path) => path.display().to_string(),
         None => format!("{} Mb/s", args.rate_mbit),
-    };
+    }
+}
+
+/// The link in the words of results.
+fn link(args: &SimArgs, scenario: &Scenario) -> Link {
     let capacity = match &scenario.link.capacity {
         Capacity::Rate { bit_per_s } | Capacity::Slots { bit_per_s } => vec![(0, *bit_per_s)],
         Capacity::Trace { trace, repeat } => {
@@ -112,8 +116,11 @@ fn link(args: &SimArgs, scenario: &Scenario) -> Link {
     let step = |(t_ms, capacity_bps)| ccplane_results::Capacity { t_ms, capacity_bps };
     Link {
         description: format!(
-            "{shape}, {} ms each way, queue {} packets, loss {}",
-            args.delay_ms, args.queue_packets, args.loss
+            "{}, {} ms each way, queue {} packets, loss {}",
+            shape(args),
+            args.delay_ms,
+            args.queue_packets,
+            args.loss
         ),
         base_rtt_us: Some(2 * args.delay_ms * 1000),
         mtu_bytes: MTU_BYTES,
@@ -123,7 +130,7 @@ fn link(args: &SimArgs, scenario: &Scenario) -> Link {
 }
 
 /// The flows as a plan's results: a contender for each algorithm, the others beside it where all share the link.
-fn results(scenario: &Scenario, link: Link, flows: &[Simulated]) -> Results {
+fn results(scenario: &Scenario, link_name: &str, link: Link, flows: &[Simulated]) -> Results {
     let share =
         if scenario.shared { "All flows share one link." } else { "Each flow has a link of its own." };
     let host = host::here(std::env::args().collect::<Vec<_>>().join(" "));
@@ -141,7 +148,7 @@ fn results(scenario: &Scenario, link: Link, flows: &[Simulated]) -> Results {
         learning: false,
     };
     let run = |name: &&str| Run {
-        scenario: link.description.clone(),
+        scenario: link_name.to_owned(),
         contender: (*name).to_owned(),
         repeat: 0,
         attempt: 1,
@@ -165,7 +172,7 @@ fn results(scenario: &Scenario, link: Link, flows: &[Simulated]) -> Results {
         },
         contenders: names.iter().map(contender).collect(),
         scenarios: vec![ccplane_results::Scenario {
-            name: link.description.clone(),
+            name: link_name.to_owned(),
             parameters: BTreeMap::new(),
             link,
             traffic: String::new(),
