@@ -160,7 +160,10 @@ impl Drawing<'_> {
         let capacity: Vec<(f64, f64)> = (0..end_ms.div_ceil(step_ms))
             .map(|n| n * step_ms)
             .filter_map(|t| {
-                Some((t as f64 / 1e3, mean_capacity_bps(&shown.link, t, end_ms.min(t + step_ms))? / 1e6))
+                Some((
+                    t as f64 / 1e3,
+                    mean_capacity_bps(&shown.link, t, end_ms.min(t.saturating_add(step_ms)))? / 1e6,
+                ))
             })
             .collect();
         let base = base_rtts_us(&shown.link);
@@ -170,8 +173,7 @@ impl Drawing<'_> {
             (m.srtt_us > 0).then(|| m.srtt_us.saturating_sub(base_us) as f64 / 1e3)
         };
         let top = y + NAME + 2.0 * ROW + 14.0;
-        let plot =
-            self.plot((x, top), CARRIED_HEIGHT, end_ms, "carried, Mb/s", &timelines, &capacity, &carried);
+        let plot = self.plot((x, top), CARRIED_HEIGHT, "carried, Mb/s", &timelines, &capacity, &carried);
         self.equal_share(&plot, scenario, link);
         let beside = link.contenders.iter().any(|c| c.fair_share.is_some());
         let carries = |c: &ContenderGlance| match c.fair_share {
@@ -181,15 +183,7 @@ impl Drawing<'_> {
         let heading = if beside { "of an equal share" } else { "more is better" };
         self.figures((x + CELL, plot.top), heading, &link.contenders, &carries);
         let top = plot.top + CARRIED_HEIGHT + 2.0 * ROW - 2.0;
-        let plot = self.plot(
-            (x, top),
-            WAITING_HEIGHT,
-            end_ms,
-            "waiting in the queue, ms",
-            &timelines,
-            &[],
-            &waiting,
-        );
+        let plot = self.plot((x, top), WAITING_HEIGHT, "waiting in the queue, ms", &timelines, &[], &waiting);
         let waits = |c: &ContenderGlance| format!("{} ms", format::ms(Some(c.waiting_us)));
         self.figures((x + CELL, plot.top), "less is better", &link.contenders, &waits);
         self.ribbon(&plot, scenario, link);
@@ -208,12 +202,10 @@ impl Drawing<'_> {
     }
 
     /// Axes, area and lines; `at`: the left end of its heading.
-    #[allow(clippy::too_many_arguments)]
     fn plot(
         &mut self,
         at: (f32, f32),
         height: f32,
-        end_ms: u64,
         title: &str,
         timelines: &[(usize, Vec<Moment>)],
         area: &[(f64, f64)],
@@ -228,7 +220,7 @@ impl Drawing<'_> {
             left: at.0 + LEFT,
             top: at.1 + 8.0,
             height,
-            x: Axis::to(end_ms as f64 / 1e3),
+            x: Axis::to(self.view.results.header.plan.duration_ms.max(1) as f64 / 1e3),
             y: Axis::covering(largest.max(limit)),
         };
         self.text(at, Anchor::Start, TEXT, Face::Medium, INK, title);

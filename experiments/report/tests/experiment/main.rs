@@ -363,6 +363,7 @@ fn any_measured() -> impl Strategy<Value = Measured> {
                 cwnd_pkts: column(3).split_off(samples.len().min(1)),
                 pacing_bps: column(4),
             },
+            states: samples.iter().map(|s| State { t_ms: s[0], state: (s[1] % 3).to_string() }).collect(),
             ..Flow::default()
         }
     });
@@ -417,6 +418,12 @@ proptest! {
             })
             .collect();
         page_of(&results);
+        // The same among few contenders on two links: at a glance, too.
+        results.header.contenders.truncate(3);
+        let twin = Scenario { name: "twin".into(), ..results.header.scenarios[0].clone() };
+        results.header.scenarios.push(twin);
+        let page = page_of(&results);
+        prop_assert_eq!(page.contains("class=\"glance\""), !experiment::at_a_glance(&results).is_empty());
     }
 }
 

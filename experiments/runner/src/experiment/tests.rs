@@ -78,7 +78,7 @@ fn short_flows_are_the_same_for_all_contenders_and_from_a_seed() {
     let plan = plan(&(SIM.to_owned() + "[traffic]\nkind = \"short-flows\"\nbytes = 20_000\n"));
     let arrivals = |contender: usize, seed| {
         let (scenario, contender) = (&plan.scenarios[0], &plan.contenders[contender]);
-        Job { plan: &plan, scenario, contender, seed, algorithms: &[] }.arrivals()
+        Job { plan: &plan, scenario, contender, seed, algorithms: &[], lane: 0 }.arrivals()
     };
     assert_eq!(arrivals(0, 7), arrivals(1, 7));
     assert_ne!(arrivals(0, 7), arrivals(0, 8));
