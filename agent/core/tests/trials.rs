@@ -6,10 +6,10 @@ mod common;
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, Event, FlowId, ProgramUid, SnapshotUid};
 use ccplane_core::{
-    Candidate, Catalog, Comparison, Config, Core, Decision, Finding, MAX_PAIRS, Origin, PushRules, Rules,
-    Verdict, Why, drive,
+    Candidate, Catalog, Comparison, Config, Core, Decision, Evidence, Finding, MAX_PAIRS, Origin, PushRules,
+    Rules, Verdict, Why, drive,
 };
-use common::learned::{candidate, learned};
+use common::learned::{WORTHY, candidate, learned};
 use common::{DP, Fake, created};
 use std::sync::Arc;
 
@@ -46,6 +46,8 @@ struct World {
     now_us: u64,
     seq: u32,
     random: Random,
+    /// What the learner says that the candidate gains.
+    gain: Option<f64>,
 }
 
 /// One flow's mean reward over a batch interval: of the flow, the deployment that acts, the time in seconds since the
@@ -66,7 +68,8 @@ impl World {
         let core = Core::new(catalog, Rules::all("a"), config).unwrap();
         let fake = Fake { policies: Some(0), ..Fake::default() };
         let flows = flows.to_vec();
-        let mut world = World { core, fake, flows, batch_us, now_us: 0, seq: 0, random: Random(seed) };
+        let mut world =
+            World { core, fake, flows, batch_us, now_us: 0, seq: 0, random: Random(seed), gain: None };
         world.core.attach(DP, world.fake.capabilities(), 0).unwrap();
         for flow in world.flows.clone() {
             let event = created(flow);
@@ -112,7 +115,9 @@ impl World {
     }
 
     fn propose(&mut self) {
-        assert!(self.core.propose("a", 3, &candidate(9), self.now_us));
+        let mut candidate = candidate(9);
+        candidate.origin = Origin::Learned(Evidence { gain: self.gain, ..WORTHY });
+        assert!(self.core.propose("a", 3, &candidate, self.now_us));
         self.turn(vec![]);
     }
 
@@ -234,6 +239,28 @@ fn a_large_effect_is_decided_early() {
     let ended = ended(&[1], 1, &lasting(-3.0, 0.3));
     assert_eq!((ended.verdict, ended.comparison), (Verdict::RolledBack(Why::Worse), None));
     assert!(ended.took_us <= 4_200_000, "{} us", ended.took_us);
+}
+
+/// A flow that has come down rises slowly under the candidate: to take turns would take it down again each time.
+#[test]
+fn a_rescue_that_is_expected_and_seen_takes_no_turns() {
+    let down = |_, uid, at_s: f64, noise| {
+        let rises = if uid == TRIED { (0.4 * at_s).min(3.0) } else { 0.0 };
+        Some(-3.0 + rises + 0.1 * noise)
+    };
+    let with = |gain, reward: Reward<'_>| {
+        let mut world = World::new(&[1], BATCH_US, 1);
+        world.gain = gain;
+        world.trial(reward)
+    };
+    let rescued = with(Some(1.0), &down);
+    assert_eq!(rescued.verdict, Verdict::Promoted);
+    assert!(rescued.took_us <= 8_400_000, "{} us", rescued.took_us);
+    // Where little is expected, or nothing is seen, turns are taken.
+    let (unexpected, unseen) = (with(Some(0.1), &down), with(Some(1.0), &lasting(0.1, 0.05)));
+    for taken in [unexpected, unseen] {
+        assert!(taken.comparison.is_some() && taken.took_us > 20_000_000, "{} us", taken.took_us);
+    }
 }
 
 #[test]

@@ -30,6 +30,8 @@ const MIXTURE: f64 = 0.15;
 const OUTLIER: f64 = 2.0;
 /// How much worse a pair is that tells of a collapse, in units of the rewards' scale: a logarithm of the rate fell so.
 const COLLAPSE: f64 = 1.0;
+/// How much better flows are in a candidate's lead than before it where it has rescued them, in the same units.
+const RECOVERY: f64 = 0.5;
 /// Rewards are logarithms of rates and sums of shares. They may well be 0 on average, and still mean this much.
 const LEAST_SCALE: f64 = 1.0;
 
@@ -131,6 +133,11 @@ pub(super) fn look(pairs: &[Pair], margin_share: f64) -> Option<Comparison> {
         margin,
         finding,
     })
+}
+
+/// Whether a pair of windows tells that flows which had come down have recovered.
+pub(super) fn has_recovered(pair: &Pair) -> bool {
+    pair.difference > RECOVERY * scale(pair.active)
 }
 
 /// Whether a pair of windows tells of a collapse.

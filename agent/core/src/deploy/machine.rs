@@ -2,7 +2,7 @@
 
 use super::compare::{Comparison, Finding};
 use super::switchback::{Switchback, Turn, Windows, place};
-use super::{Candidate, Decision, Deployment, Origin, PushRules, Verdict, Why};
+use super::{Candidate, Decision, Deployment, Evidence, Origin, PushRules, Verdict, Why};
 use crate::{Command, DatapathId};
 use ccplane_contract::{DatapathError, FlowId, FlowStats, Mode, Part, SlotStats, SnapshotUid};
 use ccplane_infer::{FlowPolicy, Level, Shape};
@@ -166,7 +166,14 @@ impl Machine {
             (Some(share), Some(active)) => {
                 let canaries = self.choose(share, flows, now_us);
                 let before = self.rewarded.iter().filter_map(|(flow, r)| Some((*flow, r.mean?))).collect();
-                let trial = Switchback::new(self.windows, uid.0, active.uid.0, canaries.share, before);
+                let trial = Switchback::new(
+                    self.windows,
+                    uid.0,
+                    active.uid.0,
+                    canaries.share,
+                    before,
+                    origin.evidence().is_some_and(Evidence::is_rescue),
+                );
                 (Part::Canary { share: trial.current_share() }, Some((Box::new(trial), canaries)))
             }
             _ => (Part::Active, None),

@@ -32,6 +32,9 @@ use switchback::Windows;
 /// Policies that a difference is between, each of which was rounded to integers.
 const ROUNDED: f64 = 2.0;
 
+/// A gain from which on a candidate is a rescue, in units of a reward: a logarithm of the rate.
+const RESCUE: f64 = 0.5;
+
 /// When to push, and how to try.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PushRules {
@@ -122,6 +125,13 @@ pub struct Evidence {
     pub gain: Option<f64>,
     /// States that all of this was measured on.
     pub states: u64,
+}
+
+impl Evidence {
+    /// Whether the learner expects so much that flows by the active snapshot must have come down.
+    pub(crate) fn is_rescue(&self) -> bool {
+        self.gain.is_some_and(|gain| gain > RESCUE)
+    }
 }
 
 /// Where a candidate comes from.

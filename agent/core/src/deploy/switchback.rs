@@ -10,13 +10,14 @@
 //! four seconds.
 //!
 //! The candidate leads for two windows that do not count, unless flows are worth so much less in them than before that it has
-//! collapsed, which ends the trial. Then pairs come in blocks of two, in the order `a c c a` or `c a a c`: a drift cancels. Which it is, the deployment's number
+//! collapsed, which ends the trial; or worth so much more that it has rescued them, where its learner expects a rescue: taking
+//! turns would let them fall again. Then pairs come in blocks of two, in the order `a c c a` or `c a a c`: a drift cancels. Which it is, the deployment's number
 //! decides as a coin would, so that nothing that comes and goes with a period keeps step for long. What a change of the
 //! path within a pair does, stays in that pair.
 //!
 //! Windows are counted in batch intervals, after which rows are taken: so they are right whatever a datapath's clock says.
 
-use super::compare::{Comparison, Finding, MAX_PAIRS, Pair, has_collapsed, look};
+use super::compare::{Comparison, Finding, MAX_PAIRS, Pair, has_collapsed, has_recovered, look};
 use ccplane_contract::FlowId;
 use ccplane_infer::spread;
 use std::collections::BTreeMap;
@@ -89,6 +90,8 @@ pub(super) struct Switchback {
     active: u32,
     /// The canaries' share of the flows, in 2^-16.
     share: u16,
+    /// Whether the learner expects flows to recover that have come down.
+    is_rescue: bool,
     /// Windows to come that do not count.
     lead: u32,
     /// Windows that have ended, batch intervals of this part of the present one, and whether it is the part that counts.
@@ -106,19 +109,21 @@ pub(super) struct Switchback {
 }
 
 impl Switchback {
-    /// `before`: what each flow's decisions were worth of late.
+    /// `before`: what each flow's decisions were worth of late; `is_rescue`: the learner expects them to be worth far more.
     pub fn new(
         windows: Windows,
         candidate: u32,
         active: u32,
         share: u16,
         before: BTreeMap<FlowId, f64>,
+        is_rescue: bool,
     ) -> Switchback {
         Switchback {
             windows,
             candidate,
             active,
             share,
+            is_rescue,
             lead: LEAD,
             window: 0,
             batch: 0,
@@ -212,8 +217,12 @@ impl Switchback {
             .collect();
         if self.lead > 0 {
             self.lead -= 1;
-            if self.pair(&means, &self.before).is_some_and(|pair| has_collapsed(&pair)) {
+            let pair = self.pair(&means, &self.before);
+            if pair.is_some_and(|pair| has_collapsed(&pair)) {
                 return Turn::Over(Finding::Worse);
+            }
+            if self.lead == 0 && self.is_rescue && pair.is_some_and(|pair| has_recovered(&pair)) {
+                return Turn::Over(Finding::Better);
             }
             if self.lead == 0 {
                 self.before.clear();
