@@ -107,6 +107,27 @@ change = [{ at_s = 60, loss = 0.1 }]
     assert!(promotions > 0 && learning > 1.2 * still, "{promotions} promotions, {learning} to {still}");
 }
 
+/// A link that a few packets fill: the shipped policy keeps a queue there, and what is calmer is found by play.
+#[test]
+fn where_few_packets_fill_a_path_learning_promotes_and_pays() {
+    let link = r#"
+title = "Short"
+about = "One link of a dozen packets, on which the shipped policy keeps a queue that it does not need."
+duration_s = 90
+seed = 100
+
+[[link]]
+name = "a dozen packets"
+rate_mbit = 8.3
+delay_ms = 10
+loss = 0.012
+queue_bdp = 0.6
+change = [{ at_s = 45, loss = 0.012 }]
+"#;
+    let (promotions, learning, still) = adapts(link, "a dozen packets");
+    assert!(promotions > 0 && learning > 1.02 * still, "{promotions} promotions, {learning} to {still}");
+}
+
 /// Three links as `ccplane run adapt-random` draws them, of seeds that constants may be chosen by: of six that were tried, those on
 /// which a promotion paid. On most others it promotes nothing, and nothing is asserted of them.
 #[cfg(feature = "nightly")]

@@ -2,13 +2,15 @@
 //!
 //! A live flow gives some twenty intervals a second, and learning from them takes exploration noise on live flows. A
 //! simulated one gives tens of thousands and harms nobody. So the path is estimated from what the datapath samples
-//! ([`super::estimate`]); when it has changed ([`super::change`]), training ([`training`]) goes on from what is deployed in links drawn around
+//! ([`super::estimate`]); when it has changed ([`super::change`]), policies beside the best
+//! known one are played ([`adjust`]), and where none is better by enough training ([`training`]) goes on from what is deployed in links drawn around
 //! the estimate, until rewards on a fixed set of them stand still; and the result is quantised on, and compared with what
 //! is deployed on, the states that live flows visit, and those that it visits itself in the twin, where they may be soon. That it is better on live flows is for the trial to show.
 //!
 //! A policy that takes a preference trains under those that live flows state, and now and then under a landmark, so that
 //! the others are not forgotten.
 
+mod adjust;
 mod training;
 
 use super::candidate::{Claim, States, candidate};
@@ -166,7 +168,7 @@ impl Twin {
         // What was known came to nothing here.
         let is_new = self.settled.is_none_or(|s| s.vain == 0 || !covers(&s.path, &path));
         let others = if is_new { self.deployments.others() } else { Vec::new() };
-        let known = Known { shipped: self.deployments.shipped().clone(), others };
+        let known = Known { shipped: self.deployments.shipped().clone(), others, adjusted: is_new };
         match Training::new(self.schedule, self.algorithm.clone(), policy, known, path, preferences, seed) {
             Ok(mut training) => {
                 self.meter.simulated(training.take_decisions());
@@ -328,6 +330,7 @@ pub(crate) mod tests {
         evaluate_every: 1,
         still: 3,
         max_updates: 60,
+        tries: 0,
     };
 
     /// States all over the inputs' ranges.

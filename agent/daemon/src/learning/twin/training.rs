@@ -1,5 +1,6 @@
 //! One training in a twin: PPO from what is deployed, in links drawn around an estimate of the flows' own.
 
+use super::adjust::Search;
 use crate::learning::candidate::Claim;
 use crate::learning::estimate::{Path, apart};
 use ccplane_alg::Algorithm;
@@ -13,13 +14,25 @@ use std::sync::Arc;
 
 /// By how much rewards may rise over [`Schedule::still`] comparisons where they stand still.
 const STILL_RISE: f64 = 0.01;
-/// By how much a policy may be worse than what ships on links that people have; what it loses beyond that is taken off its
+/// By how much a policy may be worse than what ships on links that the path may change to; what it loses beyond that is taken off its
 /// gain, for the path may be like any of them next.
-const MOST_LOST: f64 = 0.05;
-/// One episode in so many is on such a link.
+const MOST_LOST: f64 = 0.02;
+/// One episode in so many is on such a link, and one in so many of those that policies are chosen by.
 const GENERAL_EVERY: u64 = 3;
+const CHOSEN_EVERY: u64 = 2;
+/// What a path may become: its rate and round trip by these factors, and many lose packets, for a policy that gives way to losses
+/// is found out there.
+const BECOMES_RATE: (f64, f64) = (0.2, 5.0);
+const BECOMES_RTT: (f64, f64) = (0.25, 4.0);
+const BECOMES_QUEUE: (f64, f64) = (0.3, 5.0);
+const BECOMES_LOSSY: f64 = 0.7;
+const BECOMES_LOSS: (f64, f64) = (0.002, 0.08);
+const BECOMES_SHARED: f64 = 0.5;
+const BECOMES_FLOWS: f64 = 4.0;
+/// By how much a policy that is known must be better to be tried before anything near to it is played.
+const QUICK_GAIN: f64 = 0.15;
 /// By how much a policy must be better in simulation to be worth a try: less could hardly be shown on live flows.
-const LEAST_GAIN: f64 = 0.05;
+const LEAST_GAIN: f64 = 0.03;
 /// Deviation of actions in simulation, natural logarithm, at least and at most. What was trained to its end hardly
 /// explores, and on a path that is new to it never finds out.
 const LOG_STD: (f32, f32) = (0.7, 1.0);
@@ -30,6 +43,8 @@ const EPOCHS: usize = 10;
 const TARGET_KL: f32 = 0.02;
 /// One simulated state in so many is kept.
 const STATE_EVERY: usize = 16;
+/// A policy that is worse on this share of the links of comparison is played on no others.
+const FIRST_LINKS: u64 = 3;
 /// One episode in so many is under a landmark preference.
 const LANDMARK_EVERY: u64 = 4;
 
@@ -51,7 +66,7 @@ const LEAST_LOSS: f64 = 5e-4;
 /// Flows of one link, at most.
 const MAX_FLOWS: usize = 8;
 /// Share of episodes that start anywhere below and above the link's rate: a change finds flows there.
-const COLD: f64 = 0.5;
+const COLD: f64 = 0.25;
 /// By how much a path may differ from what was trained for, natural logarithms.
 const RATE_LIMIT: f64 = 0.4;
 const RTT_LIMIT: f64 = 0.25;
@@ -76,6 +91,8 @@ pub(super) struct Schedule {
     pub(super) still: usize,
     /// Updates after which a training ends, converged or not.
     pub(super) max_updates: u64,
+    /// Policies beside the best known one that are played before any is trained.
+    pub(super) tries: u32,
 }
 
 /// Some seconds of a core.
@@ -86,6 +103,7 @@ pub(super) const SCHEDULE: Schedule = Schedule {
     evaluate_every: 2,
     still: 8,
     max_updates: 200,
+    tries: 24,
 };
 
 /// Why there is no training.
@@ -103,6 +121,8 @@ pub(super) struct Known {
     pub(super) shipped: Policy,
     /// What might take the place of what is deployed.
     pub(super) others: Vec<Policy>,
+    /// Whether what is near to the best of them might, too.
+    pub(super) adjusted: bool,
 }
 
 /// What came of one.
@@ -119,12 +139,17 @@ pub(super) struct Training {
     schedule: Schedule,
     pub(super) path: Path,
     links: Links,
-    /// Links that people have, and what ships with the algorithm for them.
+    /// Links that the path may change to, and what ships with the algorithm for them.
     general: Links,
     shipped: Policy,
     config: PpoConfig,
     /// Policies that are to be compared with what is deployed before any is trained.
     others: Vec<Policy>,
+    /// How many beside the best of them are still to be played.
+    tries: u32,
+    search: Option<Search>,
+    /// The best one's reward on the first of the links of comparison.
+    first: f64,
     /// Learns from the best of them on; none before that is known.
     learner: Option<Native>,
     rollout: Rollout,
@@ -151,9 +176,10 @@ impl Training {
         preferences: Vec<Preference>,
         seed: u64,
     ) -> Result<Training, TrainingError> {
-        let Known { shipped, others } = known;
-        let everywhere = Family::Real(RealLinks { rivals: 0.0, ..RealLinks::default() });
-        let general = Links::new(algorithm.clone(), None, everywhere, policy.spec().clone())?;
+        let Known { shipped, others, adjusted } = known;
+        // What is better for one preference may be worse for others.
+        let adjusted = adjusted && preferences.is_empty();
+        let general = Links::new(algorithm.clone(), None, neighbours(&path), policy.spec().clone())?;
         let links = Links::new(algorithm, None, family(&path), policy.spec().clone())?;
         let config = PpoConfig {
             learning_rate: LEARNING_RATE,
@@ -173,6 +199,9 @@ impl Training {
             shipped,
             config,
             others,
+            tries: if adjusted { schedule.tries } else { 0 },
+            search: None,
+            first: f64::NEG_INFINITY,
             learner: None,
             rollout,
             preferences,
@@ -198,7 +227,15 @@ impl Training {
             if found > self.best.0 {
                 self.best = (found, policy);
             }
-            return if self.others.is_empty() { self.known() } else { Ok(None) };
+            // Flows that have come down do not wait for what is better still.
+            let is_quick = self.best.0 > self.baseline + QUICK_GAIN;
+            let is_last = self.others.is_empty() && (self.tries == 0 || is_quick);
+            return if is_last { self.known() } else { Ok(None) };
+        }
+        if self.tries > 0 {
+            self.tries -= 1;
+            self.adjust()?;
+            return if self.tries == 0 { self.known() } else { Ok(None) };
         }
         let mut learner = match self.learner.take() {
             Some(learner) => learner,
@@ -207,6 +244,37 @@ impl Training {
         let trained = self.learn(&mut learner);
         self.learner = Some(learner);
         trained
+    }
+
+    /// Plays one policy beside the best so far; one that is worse on the first links is played on no more.
+    fn adjust(&mut self) -> Result<(), TrainingError> {
+        let first = self.schedule.evaluations.div_ceil(FIRST_LINKS);
+        let mut search = match self.search.take() {
+            Some(search) => search,
+            None => {
+                let best = self.best.1.clone();
+                let mut judge = Judge::of(&best);
+                self.play(&mut judge, 0, 0..first)?;
+                self.first = judge.mean();
+                Search::beside(best, Rng::new(self.seed, &[3]))
+            }
+        };
+        let policy = search.next()?;
+        let mut judge = Judge::of(&policy);
+        self.play(&mut judge, 0, 0..first)?;
+        let on_first = judge.mean();
+        let mut is_best = on_first > self.first;
+        if is_best {
+            self.play(&mut judge, 0, first..self.schedule.evaluations)?;
+            is_best = judge.mean() > self.best.0;
+        }
+        if is_best {
+            self.first = on_first;
+            self.best = (judge.mean(), policy);
+        }
+        search.heard(is_best);
+        self.search = Some(search);
+        Ok(())
     }
 
     /// The best of what is known already, where it is better by enough: then there is no need to train.
@@ -308,18 +376,28 @@ impl Training {
     /// Runs a policy, without exploration, on one set of links.
     fn judge(&mut self, policy: &Policy, set: u64) -> Result<Judge, EnvError> {
         let mut judge = Judge::of(policy);
-        for n in 0..self.schedule.evaluations {
-            if let Some(preference) = self.preferences.get(n as usize % self.preferences.len().max(1)) {
-                self.links.prefer(*preference)?;
-            }
-            let drawn = self.seed.wrapping_add(set * self.schedule.evaluations + n);
-            self.links.episode(drawn, self.schedule.episode_steps, &mut judge);
-        }
-        self.decisions += judge.asked as u64;
+        self.play(&mut judge, set, 0..self.schedule.evaluations)?;
         Ok(judge)
     }
 
-    /// What a policy is worth on links that people have.
+    /// Runs what `judge` judges on these links of one set; set 0 is what policies are chosen by.
+    fn play(&mut self, judge: &mut Judge, set: u64, links: std::ops::Range<u64>) -> Result<(), EnvError> {
+        let before = judge.asked;
+        for n in links {
+            if let Some(preference) = self.preferences.get(n as usize % self.preferences.len().max(1)) {
+                self.general.prefer(*preference)?;
+                self.links.prefer(*preference)?;
+            }
+            let drawn = self.seed.wrapping_add(set * self.schedule.evaluations + n);
+            let is_general = set == 0 && (n + 1).is_multiple_of(CHOSEN_EVERY);
+            let links = if is_general { &mut self.general } else { &mut self.links };
+            links.episode(drawn, self.schedule.episode_steps, judge);
+        }
+        self.decisions += (judge.asked - before) as u64;
+        Ok(())
+    }
+
+    /// What a policy is worth on links that the path may change to.
     fn judge_elsewhere(&mut self, policy: &Policy) -> Result<f64, EnvError> {
         std::mem::swap(&mut self.links, &mut self.general);
         let judge = self.judge(policy, 1);
@@ -396,6 +474,7 @@ fn family(path: &Path) -> Family {
     let around = |value: f64, (low, high): (f64, f64), min, max| between(value * low, value * high, min, max);
     let (least, most) = (path.bytes_per_s * LEAST_ROOM / BYTES_PER_MBIT, most(path) / BYTES_PER_MBIT);
     let several = path.flows.clamp(2, MAX_FLOWS) as f64;
+    let fewest = (several / 2.0).max(2.0);
     let queue = if path.queue_bdp < FILLED_BDP {
         Range(path.queue_bdp.max(UNKNOWN_QUEUE.0), UNKNOWN_QUEUE.1)
     } else {
@@ -408,11 +487,35 @@ fn family(path: &Path) -> Family {
         queue_bdp: queue,
         lossy: if path.loss > LEAST_LOSS { 0.9 } else { 0.05 },
         loss: around(path.loss.max(LEAST_LOSS), LOSSES, 1e-4, 0.3),
-        stepping: 0.1,
-        walking: if path.variation > 0.2 { 0.3 } else { 0.05 },
-        crossed: 0.1,
-        shared: if path.flows > 1 { 0.7 } else { 0.1 },
-        flows: Range(2.0, several),
+        stepping: 0.05,
+        walking: if path.variation > 0.3 { 0.3 } else { 0.05 },
+        crossed: 0.05,
+        shared: if path.flows > 1 { 0.9 } else { 0.1 },
+        flows: Range(fewest, several),
+        rivals: 0.0,
+        ..RealLinks::default()
+    })
+}
+
+/// Links that a path may change to.
+fn neighbours(path: &Path) -> Family {
+    let around = |value: f64, (low, high): (f64, f64), min: f64, max: f64| {
+        Range((value * low).clamp(min, max), (value * high).clamp(min, max))
+    };
+    // Flows that have come down do not show what the path carries.
+    let rate_mbit = path.most_bytes_per_s.max(path.bytes_per_s) / BYTES_PER_MBIT;
+    Family::Real(RealLinks {
+        rate_mbit: around(rate_mbit, BECOMES_RATE, 0.2, 10_000.0),
+        cold: COLD,
+        rtt_ms: around(path.rtt_us / 1000.0, BECOMES_RTT, 0.1, 2000.0),
+        queue_bdp: Range(BECOMES_QUEUE.0, BECOMES_QUEUE.1),
+        lossy: BECOMES_LOSSY,
+        loss: Range(BECOMES_LOSS.0, BECOMES_LOSS.1),
+        stepping: 0.05,
+        walking: 0.05,
+        crossed: 0.05,
+        shared: BECOMES_SHARED,
+        flows: Range(2.0, BECOMES_FLOWS),
         rivals: 0.0,
         ..RealLinks::default()
     })
@@ -450,6 +553,31 @@ mod tests {
         assert!(!covers(&filled, &Path { bytes_per_s: 2_600_000.0, ..PATH }));
     }
 
+    /// A path that a few packets fill: what is calmer beside the shipped policy is better there, and no worse elsewhere.
+    #[test]
+    fn what_is_calmer_is_found_by_play_before_anything_is_trained() {
+        let algorithm: Arc<dyn Algorithm> = Arc::new(ccplane_algs::Aurora::default());
+        let source = algorithm.policies().into_iter().next().unwrap();
+        let shipped = Policy::from_bytes(&source.policy).unwrap();
+        let short = Path {
+            bytes_per_s: 980_000.0,
+            most_bytes_per_s: 980_000.0,
+            flows: 1,
+            rtt_us: 20_000.0,
+            queue_bdp: 0.6,
+            loss: 0.012,
+            variation: 0.1,
+        };
+        let known = Known { shipped: shipped.clone(), others: Vec::new(), adjusted: true };
+        let mut training = Training::new(SCHEDULE, algorithm, &shipped, known, short, Vec::new(), 1).unwrap();
+        for _ in 1..SCHEDULE.tries {
+            assert!(training.turn().unwrap().is_none());
+        }
+        let found = training.turn().unwrap().expect("found by play");
+        assert_eq!(found.updates, 0);
+        assert!(found.claim.gain.is_some_and(|gain| gain > 0.0) && found.policy != shipped);
+    }
+
     #[test]
     fn every_estimate_has_links() {
         for queue_bdp in [0.0, 0.1, 3.0, 100.0] {
@@ -457,6 +585,7 @@ mod tests {
                 for rtt_us in [1.0, 1e5, 1e9] {
                     let path = Path { queue_bdp, loss, rtt_us, ..PATH };
                     assert!(family(&path).check().is_ok(), "{path:?}");
+                    assert!(neighbours(&path).check().is_ok(), "{path:?}");
                 }
             }
         }
