@@ -79,6 +79,10 @@ impl Flow for JudgedFlow {
     fn rivals(&self) -> Option<bool> {
         self.dual.rivals()
     }
+
+    fn state(&self) -> Option<&'static str> {
+        self.dual.state()
+    }
 }
 
 /// Says whether rivals are there.
@@ -266,7 +270,10 @@ mod tests {
         for (algorithm, asks) in [(&Neural::default() as &dyn Algorithm, true), (&judged(0), false)] {
             let source = algorithm.programs()[0].source;
             let program = ccplane_program::compile(source).unwrap_or_else(|e| panic!("{e:?}\n{source}"));
-            assert_eq!((program.uses_policy(), program.policy_inputs()), (asks, if asks { INPUTS } else { 0 }));
+            assert_eq!(
+                (program.uses_policy(), program.policy_inputs()),
+                (asks, if asks { INPUTS } else { 0 })
+            );
             assert!(program.regs().len() <= MAX_REGS && program.insts().len() <= MAX_INSTS);
         }
     }

@@ -81,17 +81,17 @@ fn numbers_and_truth_values_are_converted() {
     let lifted = assemble(1, &[inst(ADD, [FLAG, ONE, ONE]), inst(ADD, [CWND, timeout, ONE])]).unwrap();
     let mut flow = Flow::new(&lifted.program, 100, 0);
     let mut prims = Prims::default();
-    flow.invoke(&lifted.program, &prims, &mut [0; 64]);
+    flow.invoke(&lifted.program, &prims, &mut [0; ccplane_program::ir::MAX_REGS]);
     assert_eq!(flow.cwnd_bytes, 1);
     prims.set(ccplane_program::ir::Prim::FlowWasTimeout, 1);
-    flow.invoke(&lifted.program, &prims, &mut [0; 64]);
+    flow.invoke(&lifted.program, &prims, &mut [0; ccplane_program::ir::MAX_REGS]);
     assert_eq!(flow.cwnd_bytes, 2);
     // A comparison into the window, and a sum as the decision to report.
     let (gt, report) = (6, (2, 2));
     let lifted =
         assemble(1, &[WHEN_TRUE, inst(gt, [CWND, CWND, ONE]), inst(ADD, [report, CWND, ONE])]).unwrap();
     let mut flow = Flow::new(&lifted.program, 100, 0);
-    assert!(flow.invoke(&lifted.program, &Prims::default(), &mut [0; 64]).report);
+    assert!(flow.invoke(&lifted.program, &Prims::default(), &mut [0; ccplane_program::ir::MAX_REGS]).report);
     assert_eq!(flow.cwnd_bytes, 1);
 }
 
@@ -156,7 +156,7 @@ proptest! {
         if let Ok(lifted) = lift(expressions, &bytes) {
             let mut flow = Flow::new(&lifted.program, 14_480, 0);
             for _ in 0..3 {
-                flow.invoke(&lifted.program, &Prims::default(), &mut [0; 64]);
+                flow.invoke(&lifted.program, &Prims::default(), &mut [0; ccplane_program::ir::MAX_REGS]);
             }
         }
     }
@@ -170,7 +170,7 @@ proptest! {
         let insts: Vec<_> = entries.into_iter().map(|(op, regs)| inst(op, regs)).collect();
         let condition = condition.min(insts.len() as u32);
         if let Ok(lifted) = assemble(condition, &insts) {
-            Flow::new(&lifted.program, 14_480, 0).invoke(&lifted.program, &Prims::default(), &mut [0; 64]);
+            Flow::new(&lifted.program, 14_480, 0).invoke(&lifted.program, &Prims::default(), &mut [0; ccplane_program::ir::MAX_REGS]);
         }
     }
 }

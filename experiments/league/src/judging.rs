@@ -84,13 +84,20 @@ enum Verdicts {
     /// Somebody always is.
     Rivals,
     /// A network.
-    Network(Policy),
+    Network(Arc<Policy>),
 }
 
 /// Judges, and remembers what it was asked.
 struct Recorder {
     verdicts: Verdicts,
-    asked: Mutex<(Option<ActorCritic>, Vec<(u64, [i32; INPUTS])>)>,
+    asked: Mutex<Asked>,
+}
+
+/// What a run's judge keeps.
+struct Asked {
+    network: Option<ActorCritic>,
+    /// When each interval ended, microseconds, and its cells.
+    states: Vec<(u64, [i32; INPUTS])>,
 }
 
 impl Recorder {
@@ -99,14 +106,14 @@ impl Recorder {
             Verdicts::Network(policy) => Some(ActorCritic::new(policy)),
             _ => None,
         };
-        Recorder { verdicts, asked: Mutex::new((network, Vec::new())) }
+        Recorder { verdicts, asked: Mutex::new(Asked { network, states: Vec::new() }) }
     }
 }
 
 impl Judge for Recorder {
     fn action_q16(&self, _info: &FlowInfo, now_us: u64, cells: &[i32; INPUTS]) -> i32 {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let (network, states) = &mut *asked;
+        let Asked { network, states } = &mut *asked;
         states.push((now_us, *cells));
         match (&self.verdicts, network) {
             (Verdicts::Alone, _) => -BOUND_Q16,
@@ -165,12 +172,8 @@ pub fn judging(
     cores: usize,
     told: &dyn Fn(u32, usize),
 ) -> Result<Judged, JudgingError> {
-    let architecture = Architecture {
-        inputs: INPUTS,
-        hidden: vec![32, 16],
-        activation: Activation::Tanh,
-        preference: None,
-    };
+    let architecture =
+        Architecture { inputs: INPUTS, hidden: vec![32, 16], activation: Activation::Tanh, preference: None };
     let first = Policy::initial(architecture, spec()?, -1.0, config.seed)?;
     let mut groups = Groups::new();
     let mut policy = first.clone();
@@ -178,7 +181,7 @@ pub fn judging(
         let numbers = FIRST_LINK + round * config.links..FIRST_LINK + (round + 1) * config.links;
         let behaviours = match round {
             0 => vec![Verdicts::None, Verdicts::Alone, Verdicts::Rivals],
-            _ => vec![Verdicts::Network(policy.clone())],
+            _ => vec![Verdicts::Network(Arc::new(policy.clone()))],
         };
         for verdicts in behaviours {
             collect(Set::Training, numbers.clone(), &verdicts, traces, cores, &mut groups)?;
@@ -212,7 +215,7 @@ pub fn judging(
     };
     let snapshot = quantize(policy.actor(), policy.spec(), &visited, &options)?;
     let mut held_out = Groups::new();
-    let network = Verdicts::Network(policy.clone());
+    let network = Verdicts::Network(Arc::new(policy.clone()));
     collect(Set::Validation, 0..config.links.min(12), &network, traces, cores, &mut held_out)?;
     Ok(Judged { counts: counts(&policy, &held_out), policy, snapshot })
 }
@@ -255,17 +258,17 @@ fn collect(
         algorithms.push(Arc::new(judged) as Arc<dyn Algorithm>);
         let cell = fixture.play(&algorithms, traces)?;
         let plan = fixture.link.plan(&[NAME], "sim", &algorithms, traces)?;
-        let states = std::mem::take(&mut recorder.asked.lock().unwrap_or_else(PoisonError::into_inner).1);
+        let states =
+            std::mem::take(&mut recorder.asked.lock().unwrap_or_else(PoisonError::into_inner).states);
         let there = |kinds: &[&str], now_us: u64| {
             let mut rivals = plan.scenarios.iter().flat_map(|scenario| &scenario.background);
             rivals.any(|b| {
-                kinds.contains(&b.algorithm.as_str())
-                    && (b.start_ms..b.stop_ms).contains(&(now_us / 1000))
+                kinds.contains(&b.algorithm.as_str()) && (b.start_ms..b.stop_ms).contains(&(now_us / 1000))
             })
         };
         let step = states.len().div_ceil(OF_A_RUN).max(1);
         let examples = states.iter().enumerate().step_by(step).map(|(n, (now_us, cells))| {
-            let yes_and_no = there(&["bbr"], *now_us) && (n / step) % 2 == 0;
+            let yes_and_no = there(&["bbr"], *now_us) && (n / step).is_multiple_of(2);
             Example { cells: *cells, rivals: yes_and_no || there(&["reno", "cubic"], *now_us) }
         });
         met.lock().unwrap_or_else(PoisonError::into_inner).push((fixture.link, examples.collect()));
@@ -324,4 +327,32 @@ fn counts(policy: &Policy, groups: &Groups) -> BTreeMap<(&'static str, bool), Co
         }
     }
     counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_learns_to_tell_rivals_and_cores_do_not_matter() {
+        let train = |links, cores| {
+            let fit = ImitateConfig { epochs: 30, ..ImitateConfig::default() };
+            let config = JudgingConfig { links, rounds: 2, fit, ..JudgingConfig::default() };
+            judging(&config, &ccplane_learn::Provenance::default(), &Traces::default(), cores, &|_, _| {})
+                .unwrap()
+        };
+        let judged = train(4, 2);
+        let share = |rivals| {
+            let counts =
+                judged.counts.iter().filter(|((family, yes), _)| *family != "beside-bbr" && *yes == rivals);
+            let (right, all) =
+                counts.fold((0, 0), |(right, all), (_, count)| (right + count.right, all + count.intervals));
+            assert!(all > 50, "{:?}", judged.counts);
+            right as f64 / f64::from(u32::try_from(all).unwrap())
+        };
+        let (there, not) = (share(true), share(false));
+        eprintln!("right where rivals are: {there:.2}, where none are: {not:.2}");
+        assert!(there > 0.5 && not > 0.8, "{there} {not}");
+        assert_eq!(train(1, 1).snapshot.to_bytes(), train(1, 2).snapshot.to_bytes());
+    }
 }

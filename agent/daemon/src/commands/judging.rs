@@ -11,7 +11,9 @@ use serde::Serialize;
 /// Why neural's training does not begin, or end.
 #[derive(Debug, thiserror::Error)]
 enum JudgingError {
-    #[error("{0}: neural's network learns from examples on the league's training links and has no such choice")]
+    #[error(
+        "{0}: neural's network learns from examples on the league's training links and has no such choice"
+    )]
     NoChoice(&'static str),
     #[error("{}: {source}", path.display())]
     File { path: std::path::PathBuf, source: std::io::Error },
@@ -102,7 +104,13 @@ fn text_of(summary: &Summary) -> String {
     let row = |l: &Line| {
         let rivals = if l.rivals { "yes" } else { "no" };
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
-        vec![l.family.to_owned(), rivals.to_owned(), l.intervals.to_string(), percent(l.right), percent(l.sure_and_wrong)]
+        vec![
+            l.family.to_owned(),
+            rivals.to_owned(),
+            l.intervals.to_string(),
+            percent(l.right),
+            percent(l.sure_and_wrong),
+        ]
     };
     let rows: Vec<Vec<String>> = summary.held_out.iter().map(row).collect();
     format!("{} examples in {:.0} s\n{}\n", summary.examples, summary.seconds, table(&header, &rows))

@@ -75,10 +75,14 @@ pub fn imitate(
             }
             actor.forward(room);
             let share = 1.0 / chosen.len() as f32;
-            let deltas: Vec<f32> = chosen.iter().enumerate().map(|(n, row)| {
-                let odds = 1.0 / (1.0 + math::exp(-actor.output(room, n).clamp(-LARGEST, LARGEST)));
-                (odds - f32::from(examples.labels[*row])) * share
-            }).collect();
+            let deltas: Vec<f32> = chosen
+                .iter()
+                .enumerate()
+                .map(|(n, row)| {
+                    let odds = 1.0 / (1.0 + math::exp(-actor.output(room, n).clamp(-LARGEST, LARGEST)));
+                    (odds - f32::from(examples.labels[*row])) * share
+                })
+                .collect();
             let lanes = actor.output_deltas(room);
             lanes.fill([0.0; LANES]);
             for (lane, delta) in lanes.iter_mut().zip(&deltas) {
@@ -112,8 +116,8 @@ fn decay(parameters: &mut [Lane], share: f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
     use crate::Architecture;
+    use crate::testing;
     use ccplane_quantize::Activation;
 
     /// Rings: no line tells them apart.

@@ -22,10 +22,13 @@ const MOST_FACTOR: f64 = 2.0;
 /// Most that is added to an action, and from 0 that an input counts from.
 const MOST_ADDED: f64 = 1.5;
 
+/// What is done to the three kinds of input and to actions.
+type Start = ([(f64, f64); 3], (f64, f64));
+
 /// What is tried first: for the inflation, the ratio and what is sent the logarithm of a factor and from where it counts, then the
 /// same of actions. Found by such searches on links of seed 100: the first two cost next to nothing on any link, the others are
 /// calmer where few packets fill a link, the last is bolder where much is lost.
-const STARTS: [([(f64, f64); 3], (f64, f64)); 6] = [
+const STARTS: [Start; 6] = [
     ([(-0.29, 0.0), (0.12, 0.0), (0.03, -0.087)], (-0.22, 0.95)),
     ([(-0.25, 0.0), (0.80, 0.0), (0.51, -0.015)], (-0.62, 0.3)),
     ([(0.26, 0.0), (0.34, 0.0), (0.18, -0.05)], (-0.69, 0.2)),

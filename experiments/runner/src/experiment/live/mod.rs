@@ -316,14 +316,14 @@ struct Mark {
 }
 
 impl<'a, 'scope> Lane<'a, 'scope> {
-    fn start<'env: 'scope>(
+    fn start<'env>(
         job: &'a Job<'a>,
         site: &'env Site,
         epoch: Instant,
         scope: &'scope thread::Scope<'scope, 'env>,
     ) -> Result<Lane<'a, 'scope>>
     where
-        'env: 'a,
+        'env: 'scope + 'a,
     {
         let load = Load::start(job, site, epoch, scope)?;
         for (n, what) in job.scenario.datagrams.iter().enumerate() {
