@@ -1,7 +1,7 @@
 //! Neural: a network that judges, once per interval, whether flows that fill the queue share the path; `dual` acts on its verdict.
 //!
 //! Its program is `dual.fold` with `neural.fold` before the modes: eight features of an interval of four `srtt`s, a history of eight
-//! intervals, and `(policy 2)`. The network's action is the logarithm of the odds that loss-based rivals are there (RFC 9743's
+//! intervals, and `(policy 3)`. The network's action is the logarithm of the odds that loss-based rivals are there (RFC 9743's
 //! standard algorithms); `verdict`, in `dual.fold`, is the mean of the last verdict and this one:
 //!
 //! | verdict | dual does |
@@ -30,7 +30,7 @@ use ccplane_snapshot::{DeployOptions, Snapshot};
 use std::sync::{Arc, LazyLock};
 
 /// The slot that its program asks.
-const SLOT: u8 = 2;
+const SLOT: u8 = 3;
 /// Intervals that the network sees.
 pub const DEPTH: usize = 8;
 /// The features of an interval, in the order of their history: registers of the program's report, Q16, -1 to 1.
