@@ -127,8 +127,8 @@ fn what_no_compiler_emits_is_refused() {
     let def = |index| inst(DEF, [(0, index), (0, index), ONE]);
     assert_eq!(assemble(0, &[def(1)]), Err(LiftError::Definitions));
     assert_eq!(assemble(0, &[def(0), def(0)]), Err(LiftError::Definitions));
-    let many: Vec<_> = (0..64).map(def).collect();
-    assert!(matches!(assemble(0, &many), Err(LiftError::Verify(VerifyError::TooMany { found: 66, .. }))));
+    let many: Vec<_> = (0..96).map(def).collect();
+    assert!(matches!(assemble(0, &many), Err(LiftError::Verify(VerifyError::TooMany { found: 98, .. }))));
     let local = inst(BIND, [(3, 255), CWND, ONE]);
     assert!(matches!(assemble(0, &[local]), Err(LiftError::Verify(VerifyError::TooMany { .. }))));
 }

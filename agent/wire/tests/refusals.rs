@@ -297,21 +297,21 @@ fn v2_contents() {
     says(v2_agent(&v2_frame("0700 12000000 00000000 0108")), "reports: 2049, at most 2048 are allowed");
     says(
         v2_agent(&v2_frame(
-            "0700 2b000000 00000000 0100 0100000000000000 01000000 01000000 0100000000000000 41",
+            "0700 2b000000 00000000 0100 0100000000000000 01000000 01000000 0100000000000000 61",
         )),
-        "report 0: values: 65, at most 64 are allowed",
+        "report 0: values: 97, at most 96 are allowed",
     );
     says(
-        v2_datapath(&v2_frame("4600 24000000 00000000 0100000000000000 0100 0040 0000000000000000")),
-        "field 0: register: 64 is above the limit 63",
+        v2_datapath(&v2_frame("4600 24000000 00000000 0100000000000000 0100 0060 0000000000000000")),
+        "field 0: register: 96 is above the limit 95",
     );
     says(
         v2_datapath(&v2_frame("4600 24000000 00000000 0100000000000000 0100 0101 0000000000000000")),
         "field 0: field: 1 is not a known code",
     );
     says(
-        v2_datapath(&v2_frame("4600 1a000000 00000000 0100000000000000 4300")),
-        "fields: 67, at most 66 are allowed",
+        v2_datapath(&v2_frame("4600 1a000000 00000000 0100000000000000 6300")),
+        "fields: 99, at most 98 are allowed",
     );
     says(
         v2_datapath(&v2_frame("4100 1d000000 00000000 00 00000000 0000000000000000")),
@@ -460,10 +460,10 @@ fn v2_a_batch_ends_at_its_limits() {
     assert_eq!(batch.len(), v2::MAX_REPORTS);
     assert!(matches!(v2_agent(&out), Ok(Some(v2::ToAgent::Reports(r))) if r.len() == v2::MAX_REPORTS));
 
-    let too_many: &'static [i64] = &[0; 65];
+    let too_many: &'static [i64] = &[0; 97];
     let mut batch = v2::ReportBatch::start(&mut out).unwrap();
     assert_eq!(
         batch.push(&report(too_many)),
-        Err(EncodeError::TooMany { field: "values", found: 65, limit: 64 })
+        Err(EncodeError::TooMany { field: "values", found: 97, limit: 96 })
     );
 }

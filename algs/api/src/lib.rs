@@ -85,6 +85,11 @@ pub trait Algorithm: Send + Sync {
         Vec::new()
     }
 
+    /// Whether live flows improve a policy of it: one that ships as a float policy, too.
+    fn learns(&self) -> bool {
+        self.policies().iter().any(|policy| !policy.policy.is_empty())
+    }
+
     /// Float policies for the first slot that were trained for other conditions, as the content of policy files: what
     /// improves the policy while flows run may try them before it trains.
     fn reserve(&self) -> Vec<Arc<[u8]>> {

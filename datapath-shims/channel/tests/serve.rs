@@ -333,7 +333,7 @@ fn an_event_that_cannot_be_said_is_left_out() {
         program: ProgramUid(1),
         seq: 1,
         at_us: 1,
-        values: vec![0; 65].into(),
+        values: vec![0; ccplane_program::ir::MAX_REGS + 1].into(),
     };
     toy.events =
         vec![long, report(FlowId(1), 2), Event::Dropped { count: 3 }, Event::Closed { flow: FlowId(1) }];

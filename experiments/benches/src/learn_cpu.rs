@@ -98,7 +98,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
         return Err(BenchError::Missing("network namespaces need root".into()));
     }
     let shipped = ccplane_algs::all().into_iter().find(|a| a.name() == ALGORITHM);
-    if shipped.is_none_or(|a| a.policies().is_empty()) {
+    if !shipped.is_some_and(|a| a.learns()) {
         return Err(BenchError::Missing(format!("{ALGORITHM} ships without a policy")));
     }
     let (options, run_dir) = steer::options("l")?;

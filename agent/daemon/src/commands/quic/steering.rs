@@ -150,8 +150,8 @@ impl Steering {
             .iter()
             .find(|a| a.name() == name)
             .ok_or_else(|| Failure::input(QuicError::Algorithm { name: name.to_owned(), known }))?;
-        if !matches!(learns, LearnsAs::No) && chosen.policies().is_empty() {
-            let known = algorithms.iter().filter(|a| !a.policies().is_empty()).map(|a| a.name()).collect();
+        if !matches!(learns, LearnsAs::No) && !chosen.learns() {
+            let known = algorithms.iter().filter(|a| a.learns()).map(|a| a.name()).collect();
             return Err(Failure::input(QuicError::NoPolicy { name: name.to_owned(), known }));
         }
         let learns = match learns {

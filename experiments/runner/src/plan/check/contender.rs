@@ -107,7 +107,7 @@ fn contender(
 
 /// An agent improves policies, of live flows.
 fn can_learn(field: &str, name: &str, datapath: Datapath, known: &Known<'_>) -> Checked<()> {
-    let learned = |a: &&Arc<dyn Algorithm>| !a.policies().is_empty();
+    let learned = |a: &&Arc<dyn Algorithm>| a.learns();
     if datapath == Datapath::Kernel {
         let message = "nobody learns beside the kernel's own algorithms; datapath = \"ebpf\", say, is ours";
         return refuse(format!("{field}.learning"), message);
