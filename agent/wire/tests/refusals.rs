@@ -324,7 +324,7 @@ fn v2_contents() {
     mixed.mss_bytes = 0;
     let created = v2::ToAgent::Created { flow: FlowId(1), info: mixed };
     assert_eq!(created.encode(0, &mut Vec::new()), Err(EncodeError::Zero { field: "mss_bytes" }));
-    let bad = [(Field::Reg(64), 0)];
+    let bad = [(Field::Reg(96), 0)];
     let update = v2::ToDatapath::Update { flow: FlowId(1), fields: (&bad).into() };
     assert!(matches!(
         update.encode(0, &mut Vec::new()),

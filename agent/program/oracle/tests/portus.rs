@@ -293,8 +293,19 @@ fn published_idioms_compile_to_the_same_bytes() {
 }
 
 /// Programs that say what stock CCP has no words or room for.
-const BEYOND_STOCK: [&str; 9] =
-    ["bbr", "nimbus", "dual", "aurora", "mocc", "aurora-agent", "mocc-agent", "aurora-still", "aurora-fold"];
+const BEYOND_STOCK: [&str; 11] = [
+    "bbr",
+    "nimbus",
+    "dual",
+    "neural",
+    "neural-agent",
+    "aurora",
+    "mocc",
+    "aurora-agent",
+    "mocc-agent",
+    "aurora-still",
+    "aurora-fold",
+];
 
 /// Programs that stock CCP has room for and portus refuses, by a defect of its own: a condition that is one register.
 const REFUSED_BY_PORTUS: [(&str, &str); 1] = [("copa", "Flag expression must result in bool")];
