@@ -199,6 +199,11 @@ fn a_server_serves_as_the_user_that_it_is_told_to_be() {
             assert_eq!(taken::field(&thread, "Uid"), ["65534"; 4].join("\t"));
             assert_eq!(taken::field(&thread, "Gid"), [nobody.gid.to_string().as_str(); 4].join("\t"));
         }
+        #[cfg(target_arch = "x86_64")]
+        {
+            taken::assert_can_do_little(serve.child.id());
+            taken::assert_refusals_are_logged(serve.child.id(), NOBODY);
+        }
         let got = serve.client(&home, "get", &["file", "-o", "-"]);
         assert!(got.status.success() && got.stdout == sent, "{}", stderr(&got));
         let got = serve.client(&home, "get", &["secret", "-o", "-"]);

@@ -1,12 +1,14 @@
 //! A process as the kernel sees it, and what it could do for somebody who had taken it over.
 
 use super::wait_for;
+use ccplane_testing::skipped;
 use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Its threads' folders in /proc.
 pub fn threads(pid: u32) -> Vec<PathBuf> {
@@ -101,4 +103,30 @@ pub fn assert_can_do_little(pid: u32) {
     for (what, call, arguments) in calls {
         assert_eq!(system_call(pid, call, arguments), Err(Errno::EPERM), "{what}");
     }
+}
+
+/// The kernel's log names the process, its user and the call that it is refused. The kernel leaves records out where they come
+/// fast, so that the call is made again until one is there.
+#[cfg(target_arch = "x86_64")]
+pub fn assert_refusals_are_logged(pid: u32, uid: u32) {
+    let check = "the kernel's log of what a process is refused";
+    let logged = fs::read_to_string("/proc/sys/kernel/seccomp/actions_logged").unwrap_or_default();
+    if !logged.contains("errno") {
+        return skipped(check, "this kernel logs no refusals: kernel.seccomp.actions_logged");
+    }
+    if fs::exists("/run/auditd.pid").unwrap_or(false) {
+        return skipped(check, "an audit daemon takes the records");
+    }
+    if !Command::new("dmesg").output().is_ok_and(|output| output.status.success()) {
+        return skipped(check, "dmesg cannot be run");
+    }
+    let (user, process) = (format!(" uid={uid} "), format!(" pid={pid} "));
+    let call = format!(" syscall={} ", libc::SYS_unshare);
+    wait_for("a record of the refused call", || {
+        assert_eq!(system_call(pid, libc::SYS_unshare, [0; 3]), Err(Errno::EPERM));
+        let log = String::from_utf8_lossy(&Command::new("dmesg").output().unwrap().stdout).into_owned();
+        let is_it =
+            |line: &str| [" type=1326 ", &user, &process, &call].iter().all(|part| line.contains(part));
+        log.lines().any(is_it).then_some(())
+    });
 }
