@@ -4,7 +4,9 @@
 
 mod common;
 
+use ccplane_testing::killed::Marked;
 use ccplane_testing::{attack_scale, skipped};
+use common::lab::marked;
 use common::{Agent, Home, PATIENCE, as_nobody, stderr, taken, wait_for};
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
@@ -24,6 +26,7 @@ const LARGE_BYTES: u64 = 300 << 20;
 struct Attached {
     home: Home,
     name: String,
+    _marked: Marked,
 }
 
 impl Attached {
@@ -33,7 +36,9 @@ impl Attached {
             skipped(test, format_args!("{}: {}", missing.what, missing.found));
             return None;
         }
-        let attached = Attached { home: Home::new(""), name: format!("cca_{test}") };
+        let home = Home::new("");
+        let _marked = marked(&home);
+        let attached = Attached { home, name: format!("cca_{test}"), _marked };
         attached.configure(more);
         Some(attached)
     }

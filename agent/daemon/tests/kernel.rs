@@ -7,7 +7,8 @@ mod common;
 use ccplane_emulator::{Direction, Loss};
 use ccplane_testing::STALL;
 use common::lab::{
-    LINK_MBIT, Lab, SAMPLE_EVERY, acked, acked_at_least, assert_never_stalled, kill_9, mishap, sample,
+    LINK_MBIT, Lab, SAMPLE_EVERY, acked, acked_at_least, assert_never_stalled, kill_9, mishap, remove_left,
+    sample,
 };
 use common::{Home, as_nobody, stderr, stdout, wait_for};
 use nix::sys::signal::Signal;
@@ -340,4 +341,38 @@ mod mishaps {
     fn doctor_removes_what_a_killed_agent_left() {
         repeated(2, super::doctor_removes_what_a_killed_agent_left);
     }
+}
+
+/// Only the mark says that the bystander's test lives: its agent is dead, too.
+#[test]
+fn what_a_killed_test_has_left_is_removed_and_nothing_of_one_that_lives() {
+    /// Set for the process that is killed: the file into which it writes where its home is.
+    const VICTIM: &str = "CCPLANE_TEST_VICTIM";
+    let with_pins = |test: &str| {
+        let lab = Lab::new(test, "ccp-reno")?;
+        kill_9(lab.home.agent());
+        assert!(lab.pin_dir().exists() && lab.is_registered());
+        Some(lab)
+    };
+    if let Some(says) = std::env::var_os(VICTIM) {
+        let lab = with_pins("victim").unwrap();
+        fs::write(says, lab.home.dir().to_str().unwrap()).unwrap();
+        loop {
+            std::thread::park();
+        }
+    }
+    let Some(bystander) = with_pins("bystander") else { return };
+    let says = bystander.home.path("says");
+    let mut victim = Command::new(std::env::current_exe().unwrap());
+    let test = "what_a_killed_test_has_left_is_removed_and_nothing_of_one_that_lives";
+    let mut victim = victim.args(["--exact", test]).env(VICTIM, &says).spawn().unwrap();
+    let left =
+        wait_for("the victim's home", || fs::read_to_string(&says).ok().filter(|said| !said.is_empty()));
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    remove_left();
+    assert!(!Path::new(&left).exists(), "{left}");
+    let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    assert!(!known.split_whitespace().any(|name| name == "ccd_victim"), "{known}");
+    assert!(bystander.pin_dir().exists() && bystander.is_registered());
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fuzz;
+pub mod killed;
 
 use std::fmt::Display;
 use std::fs::OpenOptions;

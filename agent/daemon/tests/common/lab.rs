@@ -1,14 +1,16 @@
 //! An agent's home with a link of its own, and live flows of the kernel's datapath on it.
 
-use super::{Agent, Home, wait_for};
+use super::{Agent, Home, command, stderr, wait_for};
 use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
+use ccplane_testing::killed::{self, Marked};
 use ccplane_testing::{Mishap, STALL, WATCHED, skipped, within_tries};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 /// Longer than any test.
@@ -20,10 +22,31 @@ pub const LINK_MBIT: u32 = 20;
 const DELAY_US: u64 = 10_000;
 /// What labs are configured with unless they say otherwise: longer than a busy machine keeps an agent waiting.
 const PACE: &str = "agent.heartbeat_timeout_ms = 1000\ncontrol.timeout_ms = 5000\n";
+/// What directories of labs are marked with.
+const SUITE: &str = "ccplane-lab";
+
 pub struct Lab {
     pub home: Home,
     pub name: String,
     pub link: Emulator,
+    _marked: Marked,
+}
+
+/// Removes what labs of killed tests have left: directories, and congestion controls that their pins keep.
+pub fn remove_left() {
+    killed::remove(SUITE, |dir: &Path| {
+        let mut doctor = command(&["doctor", "--clean"]);
+        let output = doctor.env("CCPLANE_CONFIG", dir.join("agent.toml")).output();
+        let output = output.map_err(|error| error.to_string())?;
+        if output.status.success() { Ok(()) } else { Err(stderr(&output)) }
+    });
+}
+
+/// Marks a home that is about to have pins, and removes what was left by those that were killed.
+pub fn marked(home: &Home) -> Marked {
+    static REMOVED: Once = Once::new();
+    REMOVED.call_once(remove_left);
+    killed::mark(home.dir(), SUITE).unwrap()
 }
 
 impl Lab {
@@ -43,6 +66,7 @@ impl Lab {
             return None;
         }
         let home = Home::new("");
+        let _marked = marked(&home);
         let name = format!("ccd_{test}");
         let run_dir = home.dir().display();
         home.configure(&format!(
@@ -51,7 +75,7 @@ impl Lab {
         ));
         let mut link = LinkConfig::symmetric(Shape::mbit(LINK_MBIT), DELAY_US);
         link.up.queue = Queue::packets(50);
-        Some(Lab { home, name, link: Emulator::start(&link).unwrap() })
+        Some(Lab { home, name, link: Emulator::start(&link).unwrap(), _marked })
     }
 
     pub fn flow(&self) -> BulkFlow {

@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
@@ -11,6 +13,7 @@ use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::{Emulator, LinkConfig, veth};
 use ccplane_runner::tcp_info::TcpInfo;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
+use ccplane_testing::killed::{self, Marked};
 use ccplane_testing::{Mishap, STALL, WATCHED, skipped};
 
 /// Longer than any test.
@@ -33,6 +36,20 @@ pub struct Lab {
     pub link: Link,
     pub options: Options,
     run_dir: tempfile::TempDir,
+    _marked: Marked,
+}
+
+/// What directories of labs are marked with.
+const SUITE: &str = "ccplane-ebpf-lab";
+
+/// Removes the datapaths in a directory that a killed test has left.
+fn remove_datapaths(run_dir: &Path) -> Result<(), String> {
+    let names = fs::read_dir(run_dir.join("bpf")).into_iter().flatten().flatten();
+    for name in names.filter(|entry| entry.path().is_dir()).filter_map(|e| e.file_name().into_string().ok()) {
+        let options = Options { run_dir: run_dir.into(), name, ..Options::default() };
+        clean(&options).map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }
 
 impl Lab {
@@ -52,14 +69,17 @@ impl Lab {
     }
 
     fn on(test: &str, link: Link) -> Lab {
+        static REMOVED: Once = Once::new();
+        REMOVED.call_once(|| killed::remove(SUITE, remove_datapaths));
         let run_dir = tempfile::tempdir().unwrap();
+        let _marked = killed::mark(run_dir.path(), SUITE).unwrap();
         let options = Options {
             run_dir: run_dir.path().into(),
             name: format!("cct_{test}"),
             heartbeat_timeout: HEARTBEAT_TIMEOUT,
             ..Options::default()
         };
-        Lab { link, options, run_dir }
+        Lab { link, options, run_dir, _marked }
     }
 
     pub fn attach(&self) -> EbpfDatapath {
