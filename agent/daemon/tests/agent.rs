@@ -124,6 +124,29 @@ fn stop_waits_until_it_is_gone() {
 }
 
 #[test]
+fn readers_of_flows_are_bounded_and_who_is_refused_is_told_why() {
+    let home = Home::new("");
+    let _agent = home.agent();
+    let reads = || {
+        let mut stream = home.control();
+        stream.write_all(b"{\"request\":\"qlog\",\"filter\":{}}\n").unwrap();
+        let mut answer = String::new();
+        let mut stream = BufReader::new(stream);
+        stream.read_line(&mut answer).unwrap();
+        (stream, answer)
+    };
+    let mut readers: Vec<_> = (0..8).map(|_| reads()).collect();
+    for (_, answer) in &readers {
+        assert!(answer.contains("reference_ms"), "{answer}");
+    }
+    let refused = home.run(&["qlog", "--all"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("8 readers follow flows, the most allowed"), "{}", stderr(&refused));
+    readers.pop();
+    wait_for("a reader who left makes room", || reads().1.contains("reference_ms").then_some(()));
+}
+
+#[test]
 fn after_kill_9_the_next_agent_replaces_stale_sockets() {
     let home = Home::new("");
     let mut agent = home.agent();
