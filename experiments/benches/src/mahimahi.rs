@@ -322,3 +322,44 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
         .push(all.or_zero().noted(format!("medians of the ratios of {PAIRS} pairs of runs, {links} links")));
     Ok(figures)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// The network namespace of a process or thread, as the kernel names it.
+    fn network_of(process: &str) -> Option<PathBuf> {
+        fs::read_link(format!("/proc/{process}/ns/net")).ok()
+    }
+
+    /// Processes whose network is this namespace.
+    fn inside(network: &Path) -> Vec<String> {
+        let names = fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().into_string().ok());
+        names.filter(|name| network_of(name).as_deref() == Some(network)).collect()
+    }
+
+    #[test]
+    fn a_server_that_is_killed_leaves_no_process() {
+        let mahimahi = match Mahimahi::find() {
+            Ok(mahimahi) => mahimahi,
+            Err(missing) => {
+                ccplane_testing::skipped("a_server_that_is_killed_leaves_no_process", missing);
+                return;
+            }
+        };
+        let base = Namespace::anonymous().unwrap();
+        let network = base.run(|| network_of("thread-self")).unwrap().unwrap();
+        let mut server = mahimahi.command(&["iperf3", "-s"]);
+        let running = Running(spawn(base.enter(&mut server).unwrap()).unwrap());
+        wait_for_listener(&base).unwrap();
+        assert!(!inside(&network).is_empty());
+        drop(running);
+        let deadline = Instant::now() + PATIENCE;
+        while !inside(&network).is_empty() {
+            assert!(Instant::now() < deadline, "{:?} run on", inside(&network));
+            std::thread::sleep(POLL);
+        }
+    }
+}
