@@ -135,6 +135,20 @@ fn refusals_say_where_and_what_would_be_right() {
 }
 
 #[test]
+fn more_rules_or_arms_than_there_may_be_are_refused() {
+    let rules = |count| "[[rule]]\nalgorithm = \"reno\"\nremote_port = 1\n".repeat(count);
+    let arms = |count| format!("[portfolio]\narms = [{}]\n", "\"reno\", ".repeat(count));
+    for (allowed, refused, field, said) in [
+        (rules(MAX_RULES), rules(MAX_RULES + 1), "rule", "1025 rules, at most 1024 are allowed"),
+        (arms(MAX_ARMS), arms(MAX_ARMS + 1), "portfolio.arms", "17 arms, 1 to 16 are allowed"),
+    ] {
+        assert!(parse(&allowed).is_ok(), "{field}: {:?}", parse(&allowed));
+        let Err(DocumentError::Invalid { problem, .. }) = parse(&refused) else { panic!("{field}") };
+        assert_eq!((problem.field.as_str(), problem.message.as_str()), (field, said));
+    }
+}
+
+#[test]
 fn a_refusal_reads_like_a_compilers() {
     let error = parse("[agent]\nspin_us = 0").unwrap_err().to_string();
     assert_eq!(
