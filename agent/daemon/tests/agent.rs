@@ -139,9 +139,9 @@ fn readers_of_flows_are_bounded_and_who_is_refused_is_told_why() {
     for (_, answer) in &readers {
         assert!(answer.contains("reference_ms"), "{answer}");
     }
-    let refused = home.run(&["qlog", "--all"]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(stderr(&refused).contains("8 readers follow flows, the most allowed"), "{}", stderr(&refused));
+    // Not by `ccplane qlog`, which would read on for ever where it is not refused.
+    let (_, refused) = reads();
+    assert!(refused.contains("8 readers follow flows, the most allowed"), "{refused}");
     readers.pop();
     wait_for("a reader who left makes room", || reads().1.contains("reference_ms").then_some(()));
 }
