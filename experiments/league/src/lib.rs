@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod agreement;
 mod cell;
 mod draw;
 mod error;
@@ -23,6 +24,7 @@ mod score;
 mod text;
 mod traces;
 
+pub use agreement::{Agreement, Both, Pair};
 pub use cell::{Cell, Goal};
 pub use error::LeagueError;
 pub use family::Family;

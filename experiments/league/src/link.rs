@@ -17,6 +17,8 @@ use crate::traces::Traces;
 
 /// Links of one family in one set.
 pub const MAX_LINKS: u32 = 1 << 16;
+/// The most that links emulated at the same time carry together, bits per second; two cores emulate that much without queues of their own.
+const MAX_AT_ONCE_BIT_PER_S: u64 = 200_000_000;
 
 /// What links are for. Sets share no seed, and only the test reaches the ends of ranges.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -110,6 +112,11 @@ impl Link {
     /// The plan's text, with these algorithms on this datapath.
     #[must_use]
     pub fn text(self, algorithms: &[&str], datapath: &str) -> String {
+        self.text_with(algorithms, datapath, "")
+    }
+
+    /// The same with further keys at its head.
+    fn text_with(self, algorithms: &[&str], datapath: &str, keys: &str) -> String {
         let mut draw = Draw::new(self.family, self.set, self.number);
         let Spec { duration_s, warmup_s, tables } = self.family.draw(&mut draw);
         let contender = |algorithm: &&str| {
@@ -119,7 +126,7 @@ impl Link {
         };
         let contenders: String = algorithms.iter().map(contender).collect();
         format!(
-            "title = \"{self}\"\nduration_s = {duration_s}\nwarmup_s = {warmup_s}\nrepeats = 1\nseed = {}\n\n[simulator]\nemulated = true\n\n\
+            "title = \"{self}\"\nduration_s = {duration_s}\nwarmup_s = {warmup_s}\nrepeats = 1\nseed = {}\n{keys}\n[simulator]\nemulated = true\n\n\
              {tables}\n{contenders}",
             self.seed()
         )
@@ -139,6 +146,28 @@ impl Link {
         self.plan_with(algorithms, datapath, known, traces, Overrides::default())
     }
 
+    /// Its plan with kernel flows: all algorithms at the same time, each over a link of its own, where the machine can emulate so many; else
+    /// one after the other.
+    ///
+    /// # Errors
+    /// What the plan's parser refuses, such as a link that is simulated only.
+    pub fn live_plan(
+        self,
+        algorithms: &[&str],
+        known: &[Arc<dyn Algorithm>],
+        traces: &Traces,
+    ) -> Result<Plan, LeagueError> {
+        let in_turn = self.plan(algorithms, "ebpf", known, traces)?;
+        if algorithms.len() < 2
+            || fastest_bit_per_s(&in_turn) * algorithms.len() as u64 > MAX_AT_ONCE_BIT_PER_S
+        {
+            return Ok(in_turn);
+        }
+        let text = self.text_with(algorithms, "ebpf", "at_once = true\n");
+        // Plans with short flows run in turn only.
+        Ok(self.parsed(&text, known, traces, Overrides::default()).unwrap_or(in_turn))
+    }
+
     /// The same, but for what the caller wants otherwise.
     pub(crate) fn plan_with(
         self,
@@ -148,13 +177,31 @@ impl Link {
         traces: &Traces,
         overrides: Overrides,
     ) -> Result<Plan, LeagueError> {
+        self.parsed(&self.text(algorithms, datapath), known, traces, overrides)
+    }
+
+    fn parsed(
+        self,
+        text: &str,
+        known: &[Arc<dyn Algorithm>],
+        traces: &Traces,
+        overrides: Overrides,
+    ) -> Result<Plan, LeagueError> {
         let name = self.to_string();
         let trace = |name: &str| traces.trace(name);
         let known = Known { algorithms: known, kernel: None, traces: &trace, cellular: None };
-        let text = self.text(algorithms, datapath);
-        Plan::parse(Path::new(&name), &text, &known, overrides)
+        Plan::parse(Path::new(&name), text, &known, overrides)
             .map_err(|why| LeagueError::Plan { link: name, why: why.to_string() })
     }
+}
+
+/// The highest rate that a plan's links ever have; of a trace, its mean.
+fn fastest_bit_per_s(plan: &Plan) -> u64 {
+    let rates = plan.scenarios.iter().flat_map(|scenario| {
+        let changed = scenario.link.changes.iter().filter_map(|change| change.bit_per_s);
+        changed.chain(scenario.link.medium.rate_bit_per_s())
+    });
+    rates.max().unwrap_or(u64::MAX)
 }
 
 impl fmt::Display for Link {
@@ -210,6 +257,23 @@ mod tests {
         assert!("steady/validation".parse::<Link>().is_err());
         assert!("steady/final/1".parse::<Link>().is_err());
         assert!("none/test/1".parse::<Link>().unwrap_err().to_string().contains("there are steady"));
+    }
+
+    /// Slow links run at once, fast ones and those with short flows in turn, and those with unequal delays not at all.
+    #[test]
+    fn live_contenders_share_the_machine_where_it_can_carry_them() {
+        let (algorithms, traces) = (ccplane_algs::all(), Traces::default());
+        let live = |name: &str, contenders: &[&str]| {
+            name.parse::<Link>().unwrap().live_plan(contenders, &algorithms, &traces)
+        };
+        let at_once = |name, contenders: &[&str]| live(name, contenders).unwrap().at_once;
+        assert!(at_once("steady/validation/2", &["reno", "copa"]), "18.8 Mb/s twice");
+        assert!(!at_once("steady/validation/2", &["reno"]), "nothing beside it");
+        assert!(!at_once("shallow/validation/2", &["reno", "copa"]), "380 Mb/s twice");
+        assert!(!at_once("steps/validation/1", &["reno", "copa"]), "784 Mb/s after a step");
+        assert!(live("own-rtts/validation/0", &["reno", "copa"]).is_err());
+        let plan = live("steady/validation/2", &["reno", "copa"]).unwrap();
+        assert_eq!((plan.runs(), plan.duration_ms), (2, 20_000));
     }
 
     /// Neither a name nor the library makes a test link; what a book was opened for does.

@@ -6,11 +6,11 @@ use crate::cli::{LeagueArgs, OpenSet};
 use crate::failure::Failure;
 use ccplane_alg::Algorithm;
 use ccplane_league::{
-    Cell, Family, Fixture, LeagueError, Link, Permit, Set, Table, Traces, Use, page, play, record,
+    Agreement, Cell, Family, Fixture, LeagueError, Link, Permit, Set, Table, Traces, Use, page, play, record,
 };
-use ccplane_results::{Measured, Outcome};
+use ccplane_results::{Outcome, Run};
 use ccplane_runner::experiment::agents::NoAgents;
-use ccplane_runner::experiment::{self, Options, Progress, results_path};
+use ccplane_runner::experiment::{self, Options, Progress};
 use ccplane_runner::host;
 use serde::Serialize;
 use std::fs;
@@ -23,8 +23,6 @@ use std::time::SystemTime;
 
 /// The algorithms that play without `--algorithm`.
 const PLAYERS: [&str; 9] = ["reno", "cubic", "vegas", "bbr", "copa", "dual", "neural", "aurora", "mocc"];
-/// The two worlds agree within this share of throughput and of mean RTT.
-const AGREES: f64 = 0.05;
 /// Cells between two lines of progress.
 const CELLS_PER_LINE: usize = 50;
 
@@ -203,55 +201,6 @@ struct Ranked<'a> {
     live: Option<&'a Agreement>,
 }
 
-/// How well kernel flows and simulated ones agree.
-#[derive(Serialize, Default)]
-struct Agreement {
-    /// Pairs of a simulated and a kernel's run.
-    runs: usize,
-    /// Share of them whose throughput and mean RTT differ by a twentieth at most.
-    agree: f64,
-    /// Share of links whose best algorithm in the kernel is within a tenth of the best in the simulator.
-    same_winner: f64,
-    /// Links that could not be repeated, since they are simulated only.
-    left_out: usize,
-    pairs: Vec<Pair>,
-}
-
-#[derive(Serialize)]
-struct Pair {
-    link: String,
-    algorithm: String,
-    /// The kernel's throughput and mean RTT over the simulator's.
-    throughput: f64,
-    rtt: f64,
-}
-
-impl Agreement {
-    fn text(&self) -> String {
-        let mut text = format!(
-            "\nlive: {:.0} % of {} runs agree within {:.0} %; {:.0} % of winners stand; {} links left out\n",
-            self.agree * 100.0,
-            self.runs,
-            AGREES * 100.0,
-            self.same_winner * 100.0,
-            self.left_out
-        );
-        for pair in self.pairs.iter().filter(|p| !p.agrees()) {
-            let Pair { link, algorithm, throughput, rtt } = pair;
-            text.push_str(&format!(
-                "  {algorithm} on {link}: throughput x {throughput:.2}, RTT x {rtt:.2}\n"
-            ));
-        }
-        text
-    }
-}
-
-impl Pair {
-    fn agrees(&self) -> bool {
-        (self.throughput - 1.0).abs() <= AGREES && (self.rtt - 1.0).abs() <= AGREES
-    }
-}
-
 /// The algorithms and traces that links are played with.
 struct Ground<'a> {
     algorithms: &'a [Arc<dyn Algorithm>],
@@ -267,82 +216,60 @@ fn live(
     ground: &Ground<'_>,
 ) -> Result<Agreement, Failure> {
     let mut agents = OwnAgents { located: args.place.locate(None)? };
-    let mut agreement = Agreement::default();
-    let (mut owed, mut winners) = (0.0, (0, 0));
+    let mut lines = fs::File::create(args.results.join("league-live.jsonl"))?;
+    let mut kernel = Vec::new();
+    let mut owed = 0.0;
     for link in links {
         owed += args.live;
         if owed < 1.0 {
             continue;
         }
         owed -= 1.0;
-        let mut kernel = Vec::new();
-        for name in names {
-            match run_live(args, *link, name, ground, &mut agents)? {
-                Some(measured) => kernel.push(Cell::new(
-                    &link.to_string(),
-                    link.family().name(),
-                    link.goal(),
-                    name,
-                    &measured,
-                )),
-                None => break,
-            }
+        for cell in run_live(args, *link, names, ground, &mut agents)? {
+            serde_json::to_writer(&mut lines, &cell).map_err(Failure::runtime)?;
+            writeln!(lines)?;
+            kernel.push(cell);
         }
-        if kernel.len() < names.len() {
-            agreement.left_out += 1;
-            continue;
-        }
-        let simulated: Vec<&Cell> = cells.iter().filter(|c| c.link == link.to_string()).collect();
-        for (kernel, simulated) in kernel.iter().zip(&simulated) {
-            agreement.pairs.push(pair(kernel, simulated));
-        }
-        winners.1 += 1;
-        winners.0 += usize::from(stands(&kernel, &simulated));
     }
-    agreement.runs = agreement.pairs.len();
-    let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
-    agreement.agree = share(agreement.pairs.iter().filter(|p| p.agrees()).count(), agreement.runs);
-    agreement.same_winner = share(winners.0, winners.1);
-    Ok(agreement)
+    Ok(Agreement::new(&kernel, cells))
 }
 
-fn pair(kernel: &Cell, simulated: &Cell) -> Pair {
-    let ratio = |of: u64, to: u64| of.max(1) as f64 / to.max(1) as f64;
-    Pair {
-        link: kernel.link.clone(),
-        algorithm: kernel.algorithm.clone(),
-        throughput: ratio(kernel.throughput_bps, simulated.throughput_bps),
-        rtt: ratio(kernel.mean_rtt_us, simulated.mean_rtt_us),
-    }
-}
-
-/// Whether the kernel's best is among the simulator's winners.
-fn stands(kernel: &[Cell], simulated: &[&Cell]) -> bool {
-    let best = kernel.iter().max_by(|a, b| a.score().total_cmp(&b.score()));
-    let most = simulated.iter().map(|c| c.score()).fold(0.0, f64::max);
-    let here = best.and_then(|best| simulated.iter().find(|c| c.algorithm == best.algorithm));
-    here.is_some_and(|cell| cell.score() >= 0.9 * most)
-}
-
-/// One run in the kernel; `None` where the plan can only be simulated.
+/// One link in the kernel, by all contenders; nothing where it can only be simulated, or one of them failed.
 fn run_live(
     args: &LeagueArgs,
     link: Link,
-    name: &str,
+    names: &[String],
     ground: &Ground<'_>,
     agents: &mut OwnAgents,
-) -> Result<Option<Measured>, Failure> {
-    let Ok(plan) = link.plan(&[name], "ebpf", ground.algorithms, ground.traces) else { return Ok(None) };
+) -> Result<Vec<Cell>, Failure> {
+    let contenders: Vec<&str> = names.iter().map(String::as_str).collect();
+    let plan = match link.live_plan(&contenders, ground.algorithms, ground.traces) {
+        Ok(plan) => plan,
+        Err(why) => {
+            eprintln!("ccplane: left out: {why}");
+            return Ok(Vec::new());
+        }
+    };
     let directory: PathBuf = Path::new(&args.results).join("live").join(link.to_string());
     fs::create_dir_all(&directory)?;
-    let mut results = results_path(&directory, &plan);
-    results.set_file_name(format!("{name}.jsonl"));
+    let results = directory.join("runs.jsonl");
     let options = Options { results, force: true, command: String::new() };
     let mut progress = Progress::stderr();
     let ended = experiment::run(&plan, &options, ground.algorithms, agents, &|| false, &mut progress);
     let ended = ended.map_err(Failure::runtime)?;
-    Ok(ended.results.runs.into_iter().rev().find_map(|run| match run.outcome {
-        Outcome::Ok(measured) => Some(*measured),
-        Outcome::Failed { .. } => None,
-    }))
+    let cells = names.iter().filter_map(|name| {
+        let of = |run: &Run| match &run.outcome {
+            Outcome::Ok(measured) if run.contender == *name => {
+                Some(Cell::new(&link.to_string(), link.family().name(), link.goal(), name, measured))
+            }
+            _ => None,
+        };
+        ended.results.runs.iter().rev().find_map(of)
+    });
+    let cells: Vec<Cell> = cells.collect();
+    if cells.len() < names.len() {
+        eprintln!("ccplane: left out: {link}: a run failed");
+        return Ok(Vec::new());
+    }
+    Ok(cells)
 }
