@@ -18,12 +18,12 @@ const PACKET_BITS: f64 = 12_000.0;
 const HANDOVER_S: u32 = 15;
 
 macro_rules! families {
-    ($($(#[$doc:meta])* $variant:ident $name:literal $goal:ident,)*) => {
+    ($(#[doc = $about:literal] $variant:ident $name:literal $goal:ident,)*) => {
         /// A kind of link.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
         pub enum Family {
-            $($(#[$doc])* $variant,)*
+            $(#[doc = $about] $variant,)*
         }
 
         impl Family {
@@ -35,6 +35,14 @@ macro_rules! families {
             pub fn name(self) -> &'static str {
                 match self {
                     $(Family::$variant => $name,)*
+                }
+            }
+
+            /// What its links are like, in a sentence.
+            #[must_use]
+            pub fn about(self) -> &'static str {
+                match self {
+                    $(Family::$variant => $about.trim_ascii(),)*
                 }
             }
 
@@ -50,7 +58,7 @@ macro_rules! families {
 families! {
     /// A wired link that stays as it is, with half to four bandwidth-delay products of queue.
     Steady "steady" Alone,
-    /// Its rate steps by 2 to 4, up and down, each 5 to 20 s.
+    /// The rate steps by 2 to 4, up and down, each 5 to 20 s.
     Steps "steps" Alone,
     /// Queues of 0.05 to 0.5 bandwidth-delay products.
     Shallow "shallow" Alone,
@@ -60,7 +68,7 @@ families! {
     Loss "loss" Alone,
     /// Losses in bursts.
     Burst "burst" Alone,
-    /// A token bucket that drops.
+    /// A token bucket drops what comes faster than 0.2 to 0.8 of the link's rate.
     Policer "policer" Alone,
     /// A rate that wanders as on cellular links, drawn by models of recorded drives.
     Cellular "cellular" Alone,
@@ -84,7 +92,7 @@ families! {
     BesideBbr "beside-bbr" Beside,
     /// 2 to 16 flows of its own kind.
     Own "own" Own,
-    /// Those with unequal round trips, to 8 times.
+    /// 2 to 16 flows of its own kind with unequal round trips, to 8 times as long.
     OwnRtts "own-rtts" Own,
     /// Beside traffic that does not respond.
     Unresponsive "unresponsive" Alone,

@@ -2,23 +2,26 @@
 
 use std::fmt::Write as _;
 
+use crate::family::Family;
 use crate::score::Table;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0}th,td{padding:.25em .6em;text-align:right}th:first-child,td:first-child{text-align:left}\
-th{border-bottom:1px solid #999}code{background:#f2f2f2;padding:.1em .3em}";
+th{border-bottom:1px solid #999;vertical-align:bottom}td.about,th.about{text-align:left;color:#666}dt{font-weight:600}dd{margin:0 0 .3em 1.5em}code{background:#f2f2f2;padding:.1em .3em}";
 
 /// The page. `about` says what was played, `program` plays it again.
 #[must_use]
 pub fn html(table: &Table, about: &str, program: &str) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>League</title><style>{STYLE}</style>\n\
-         <h1>League</h1>\n<p>{}</p>\n",
+         <h1>League: algorithms on links that nobody made for them</h1>\n<p>{}. Each algorithm has played each link, drawn by number from families.</p>\n",
         escaped(about)
     );
     page.push_str(
-        "<table><tr><th>algorithm<th>links<th>won<th>not dominated<th>score<th>its 5th percentile\
-         <th>fair share<th>fair<th>least<th>Jain<th>loss<th>settled</tr>\n",
+        "<table><tr><th rowspan=\"2\">algorithm<th rowspan=\"2\">links<th rowspan=\"2\">won<th rowspan=\"2\">not dominated\
+         <th colspan=\"2\">score over the best one<th colspan=\"3\">share beside rivals<th rowspan=\"2\">Jain's index<br>of its own kind\
+         <th rowspan=\"2\">packets<br>lost<th rowspan=\"2\">time to settle<br>after a step</tr>\n\
+         <tr><th>mean<th>5th percentile<th>median<th>fair on<th>least</tr>\n",
     );
     for (name, s) in &table.total {
         let or = |figure: Option<f64>, unit: &str| {
@@ -42,14 +45,18 @@ pub fn html(table: &Table, about: &str, program: &str) -> String {
         );
     }
     page.push_str(
-        "</table>\n<p>Won: a score within a tenth of the best contender's. Score: throughput squared over mean RTT, beside others \
-         the nearness to the fair share, among its own kind the first times Jain's index; here over the best contender's. Fair: links with 0.8 to 1.25 of the fair share.</p>\n\
-         <h2>By family</h2>\n<table><tr><th>score, of 100",
+        "</table>\n<dl><dt>Score<dd>Alone on a link: throughput squared over mean round-trip time. Beside rivals: how near the flow's share is to \
+         an equal one. Among its own kind: as alone, times Jain's index, which is 1 where all flows have the same.\
+         <dt>Won<dd>Links on which the score is within a tenth of the best contender's.\
+         <dt>Not dominated<dd>Links on which nobody is clearly better in throughput or delay without being worse in the other.\
+         <dt>Share beside rivals<dd>1 is what each flow would have if all had the same; 0.8 to 1.25 of it is fair.\
+         <dt>Time to settle<dd>Median time from a step of the link's rate until 90 % of what an oracle would earn.</dl>\n\
+         <h2>By family</h2>\n<p>The mean score in hundredths of the best contender's on each link: 100 and green is the best.</p>\n<table><tr><th>family",
     );
     table.total.iter().for_each(|(name, _)| {
         let _ = write!(page, "<th>{}", escaped(name));
     });
-    page.push_str("</tr>\n");
+    page.push_str("<th class=\"about\">its links</tr>\n");
     for (family, standings) in &table.families {
         let _ = write!(page, "<tr><td>{}", escaped(family));
         for (name, _) in &table.total {
@@ -65,9 +72,13 @@ pub fn html(table: &Table, about: &str, program: &str) -> String {
                 None => page.push_str("<td>–"),
             }
         }
-        page.push_str("</tr>\n");
+        let about = family.parse::<Family>().map_or("", Family::about);
+        let _ = writeln!(page, "<td class=\"about\">{}</tr>", escaped(about));
     }
-    page.push_str("</table>\n<h2>Worst links</h2>\n");
+    page.push_str(
+        "</table>\n<h2>Worst links</h2>\n<p>Where each algorithm's score is the smallest part of the best contender's. The command plays that link again, \
+         with both; <code>--plots</code> after it draws them.</p>\n",
+    );
     for (name, _) in &table.total {
         let _ = writeln!(page, "<h3>{}</h3>\n<ul>", escaped(name));
         for line in crate::text::worst(table, name, program).lines() {

@@ -73,7 +73,7 @@ pub fn worst(table: &Table, algorithm: &str, program: &str) -> String {
         let both = if best == algorithm { best.clone() } else { format!("{algorithm},{best}") };
         let _ = writeln!(
             text,
-            "{:.2} of {best}'s: {program} league --link {link} --algorithm {both}",
+            "{:.2} of the score of {best}: {program} league --link {link} --algorithm {both}",
             worst.score
         );
     }
