@@ -173,7 +173,7 @@ impl Worker {
             let _span = info_span!("loop", name).entered();
             // Dropped at the thread's end, also by a panic.
             let _ending = ending;
-            let source = match attach(&mut core) {
+            let mut source = match attach(&mut core) {
                 Ok(source) => source,
                 Err(error) => {
                     let _ = attached.send(Err(error));
@@ -181,8 +181,10 @@ impl Worker {
                 }
             };
             powers.keep_only(Threads::This);
+            let (mut taps, verdicts) = (Taps::default(), BTreeMap::new());
+            // Programs are in place before anybody hears that it has started: the kernel takes up to a second to verify one.
+            source.drive(&mut core, clock::now_us(), &mut taps);
             let _ = attached.send(Ok(()));
-            let (taps, verdicts) = (Taps::default(), BTreeMap::new());
             Loop { core, source, pace, metrics, post, verdicts, taps, inbox, stop }.run()
         };
         let thread =
