@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) const MAX_PREFIXES: usize = 2048;
 /// The arm that is fair to rivals, where a portfolio has it.
 const FAIR: &str = "cubic";
-/// The arm that tests for rivals, where a portfolio has it.
-const TELLER: &str = "dual";
+/// The arms that can tell of rivals; a portfolio asks the first of these that it has.
+const TELLERS: [&str; 2] = ["neural", "dual"];
 
 /// The paths of one portfolio.
 pub(super) struct Shared {
@@ -36,7 +36,7 @@ pub(super) struct Paths {
 impl Shared {
     pub(super) fn new(arms: Vec<(&'static str, f64)>) -> Shared {
         let place = |of: &str| arms.iter().position(|(name, _)| *name == of);
-        let (fair, teller) = (place(FAIR), place(TELLER));
+        let (fair, teller) = (place(FAIR), TELLERS.iter().find_map(|name| place(name)));
         let (arms, priors) = arms.into_iter().unzip();
         let expected = Arc::new(Expected { priors, fair, teller });
         let paths =

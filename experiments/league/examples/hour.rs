@@ -1,5 +1,5 @@
 //! Plays hours of changing links with the portfolio and with each of its arms:
-//! `hour [training|validation] [HOURS] [SEGMENTS] [SECONDS]`.
+//! `hour [training|validation] [HOURS] [SEGMENTS] [SECONDS] [ARM,ARM,...]`.
 
 use ccplane_alg::Algorithm;
 use ccplane_algs::Portfolio;
@@ -21,7 +21,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let segments = u32::try_from(segments)?;
         let config = HourConfig { segments, segment_ms: seconds * 1000, ..HourConfig::new(set, hour) };
         // Each hour is another destination.
-        let portfolio: Arc<dyn Algorithm> = Arc::new(Portfolio::default());
+        let portfolio: Arc<dyn Algorithm> = Arc::new(match args.get(4) {
+            None => Portfolio::default(),
+            Some(names) => Portfolio::among(named(names)?)?,
+        });
         let played = Hour::play(&config, &portfolio, &Traces::default(), cores)?;
         println!("hour {hour}");
         for segment in &played.segments {
@@ -57,4 +60,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         100.0 * good / count
     );
     Ok(())
+}
+
+fn named(names: &str) -> Result<Vec<Arc<dyn Algorithm>>, String> {
+    let all = ccplane_algs::all();
+    let one = |name: &str| all.iter().find(|a| a.name() == name).cloned().ok_or_else(|| format!("no {name}"));
+    names.split(',').map(one).collect()
 }

@@ -45,6 +45,8 @@ shipped![
     "adapt-random",
     "share",
     "overhead",
+    "unshaped",
+    "rival-leaves",
     "everywhere",
     "agreement",
     "portfolio",
