@@ -4,7 +4,7 @@ pub(crate) mod file;
 
 use crate::math;
 use crate::{Architecture, ArchitectureError, Rng};
-use ccplane_quantize::{Mlp, MlpError};
+use ccplane_quantize::{Dense, Mlp, MlpError};
 use ccplane_snapshot::PolicySpec;
 use serde::{Deserialize, Serialize};
 
@@ -121,6 +121,28 @@ impl Policy {
     pub fn with_parameters(&self, actor: Mlp, critic: Mlp, log_std: f32) -> Result<Policy, PolicyError> {
         let (architecture, spec) = (self.architecture.clone(), self.spec.clone());
         Policy::new(architecture, actor, critic, log_std, spec, self.provenance.clone())
+    }
+
+    /// The policy whose weights lie this share of the way from this policy's weights to the other's.
+    ///
+    /// A policy that learned a task from another one passes, on that line, from all that it knew to all that it learned
+    /// (Wortsman et al., Robust fine-tuning of zero-shot models, CVPR 2022).
+    ///
+    /// # Errors
+    /// Networks of other widths.
+    pub fn towards(&self, other: &Policy, share: f32) -> Result<Policy, PolicyError> {
+        let part = |from: f32, to: f32| (1.0 - share) * from + share * to;
+        let mix = |from: &[f32], to: &[f32]| from.iter().zip(to).map(|(a, b)| part(*a, *b)).collect();
+        let between = |from: &Mlp, to: &Mlp| {
+            let layers = from.layers().iter().zip(to.layers()).map(|(from, to)| Dense {
+                weights: mix(&from.weights, &to.weights),
+                bias: mix(&from.bias, &to.bias),
+                ..from.clone()
+            });
+            Mlp::new(layers.collect())
+        };
+        let (actor, critic) = (between(&self.actor, &other.actor)?, between(&self.critic, &other.critic)?);
+        other.with_parameters(actor, critic, part(self.log_std, other.log_std))
     }
 }
 

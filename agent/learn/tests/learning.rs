@@ -263,6 +263,11 @@ fn landmarks_then_a_new_preference_without_forgetting() {
     let forgot = |policy: &Policy| landmarks().iter().map(|l| worth(policy, *l)).fold(0.0, f32::min);
     assert!(forgot(&with_replay) > -0.03, "{}", forgot(&with_replay));
     let without = adapt(Vec::new());
+    let between = |share: f32| report.last.towards(&without, share).unwrap();
+    assert_eq!(between(0.0).actor(), report.last.actor());
+    assert_eq!(between(1.0).actor(), without.actor());
+    let on_the_way = [0.0, 0.25, 1.0].map(|share| forgot(&between(share)));
+    assert!(on_the_way.is_sorted_by(|before, after| before > after), "{on_the_way:?}");
     assert!(forgot(&without) < forgot(&with_replay), "{} {}", forgot(&without), forgot(&with_replay));
 }
 

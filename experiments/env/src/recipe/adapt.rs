@@ -17,7 +17,14 @@ const EPISODES: usize = 24;
 /// Held-out episodes under the new preference; on these, and on those under the old ones, nothing has been chosen.
 const HELD_OUT_EPISODES: usize = 72;
 /// Held-out episodes under each old preference.
-const OLD_EPISODES: usize = 4;
+const OLD_EPISODES: usize = 32;
+/// Links on which the adapted policy is chosen, apart from those of training and of the final comparison; episodes under each landmark.
+const CHOSEN: u64 = 0xc405;
+const CHOSEN_EPISODES: usize = 16;
+/// Share of its reward that an old preference may lose on those links.
+const MOST_LOST: f32 = 0.025;
+/// Candidates lie at these shares of the way from the old weights to the adapted ones.
+const SHARES: [f32; 3] = [1.0, 0.5, 0.25];
 /// Rewards are reached at this share.
 const REACHED: f32 = 0.9;
 /// Share of a curve that its end is judged by.
@@ -101,13 +108,12 @@ impl Recipe {
         let begins = mean(&self.rewards(policy, &one, self.train.seed, EPISODES)?);
         let goals = Goals::Adapt { new: preference, old: landmarks().to_vec() };
         let (adapted, adapted_curve) = self.learn(policy, begins, goals, ADAPT_STEPS)?;
+        let adapted = self.retaining(policy, &adapted, &one)?;
         let scratch_best = scratch_curve.iter().map(|(_, reward)| *reward).fold(f32::MIN, f32::max);
         let held_out = Rng::new(self.train.seed, &[HELD_OUT]).bits();
-        let worth =
-            |policy| Ok::<_, RecipeError>(mean(&self.rewards(policy, &one, held_out, HELD_OUT_EPISODES)?));
-        let (old_before, old_after) =
-            (self.by_landmark(policy, held_out)?, self.by_landmark(&adapted, held_out)?);
-        let lost = old_before.iter().zip(&old_after).map(|(before, after)| (before - after) / before.abs());
+        let worth = |policy| self.worth(policy, &one, held_out);
+        let old = |policy| self.by_landmark(policy, held_out, OLD_EPISODES);
+        let (old_before, old_after) = (old(policy)?, old(&adapted)?);
         Ok(Adaptation {
             preference: preference.weights(),
             scratch_reward: worth(&scratch)?,
@@ -119,16 +125,38 @@ impl Recipe {
             adapted_steps_to_90: first(&adapted_curve, REACHED * scratch_best),
             old_before: mean(&old_before),
             old_after: mean(&old_after),
-            old_worst_loss: lost.fold(f32::NEG_INFINITY, f32::max),
+            old_worst_loss: worst_loss(&old_before, &old_after),
             scratch_curve,
             adapted_curve,
         })
     }
 
+    /// The policy between `before` and `adapted` that is worth most under the new preference, of those under which no landmark
+    /// loses more than [`MOST_LOST`]; `before` itself loses nothing.
+    fn retaining(&self, before: &Policy, adapted: &Policy, new: &Goals) -> Result<Policy, RecipeError> {
+        let chosen_on = Rng::new(self.train.seed, &[CHOSEN]).bits();
+        let old_before = self.by_landmark(before, chosen_on, CHOSEN_EPISODES)?;
+        let mut best = (self.worth(before, new, chosen_on)?, before.clone());
+        for share in SHARES {
+            let between = before.towards(adapted, share)?;
+            let old = self.by_landmark(&between, chosen_on, CHOSEN_EPISODES)?;
+            let worst = worst_loss(&old_before, &old);
+            let worth = self.worth(&between, new, chosen_on)?;
+            if worst <= MOST_LOST && worth > best.0 {
+                best = (worth, between);
+            }
+        }
+        Ok(best.1)
+    }
+
+    fn worth(&self, policy: &Policy, goals: &Goals, seed: u64) -> Result<f32, RecipeError> {
+        Ok(mean(&self.rewards(policy, goals, seed, HELD_OUT_EPISODES)?))
+    }
+
     /// Mean rewards under each landmark, each on the same links for every policy.
-    fn by_landmark(&self, policy: &Policy, seed: u64) -> Result<Vec<f32>, RecipeError> {
+    fn by_landmark(&self, policy: &Policy, seed: u64, episodes: usize) -> Result<Vec<f32>, RecipeError> {
         let all = Goals::Landmarks { bootstrap: 0.0 };
-        let rewards = self.rewards(policy, &all, seed, OLD_EPISODES * LANDMARKS)?;
+        let rewards = self.rewards(policy, &all, seed, episodes * LANDMARKS)?;
         let of = |n: usize| rewards.iter().skip(n).step_by(LANDMARKS).copied().collect::<Vec<f32>>();
         Ok((0..LANDMARKS).map(|n| mean(&of(n))).collect())
     }
@@ -167,6 +195,12 @@ impl Recipe {
         let report = train(&mut learner, &mut self.environments()?, &config, None, &mut curve)?;
         Ok((report.best, curve.0))
     }
+}
+
+/// The largest share of its reward that any landmark lost; negative where all gained.
+fn worst_loss(before: &[f32], after: &[f32]) -> f32 {
+    let lost = before.iter().zip(after).map(|(before, after)| (before - after) / before.abs());
+    lost.fold(f32::NEG_INFINITY, f32::max)
 }
 
 fn mean(rewards: &[f32]) -> f32 {
