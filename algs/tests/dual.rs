@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Lab, Link, S, starts};
+use common::{Lab, Link, S, Start, starts};
 
 const DELAY: i64 = 0;
 
@@ -30,5 +30,18 @@ fn its_own_kind_shares_fairly() {
         eprintln!("{flows} flows: {seen:?}, Jain {:.4}", seen.jain());
         assert!(seen.jain() >= 0.95 && seen.used() > 99.0 && seen.lost == 0, "{seen:?}");
         assert!(seen.queued / (flows as f64) < 6.0, "{seen:?}");
+    }
+}
+
+#[test]
+fn beside_bbr_behind_a_shallow_queue_it_is_not_starved() {
+    for (mbit, rtt_ms, queue_packets) in [(24, 40, 64), (84, 8, 80)] {
+        let link = Link { mbit, rtt_ms, queue_packets };
+        let both = ["dual", "bbr"].map(|algorithm| Start { algorithm, at_us: 0 });
+        let mut lab = Lab::new(link, &both);
+        lab.run_until(15 * S);
+        let seen = lab.run_until(60 * S);
+        eprintln!("{mbit} Mb/s, {rtt_ms} ms: {seen:?}");
+        assert!(seen.shares[0] > 25.0, "{seen:?}");
     }
 }

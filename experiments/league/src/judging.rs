@@ -3,7 +3,7 @@
 //! The first round plays each link three times: with no verdict (so as `dual`), with the verdict that nobody is there, and with the
 //! verdict that somebody is. Each later round plays further links with the network of the rounds before (DAgger: Ross, Gordon and
 //! Bagnell, AISTATS 2011), so that it learns from the states that it leads to. Each interval is an example, labelled by whether a
-//! flow of Reno or CUBIC shares the link then; beside BBR, against which neither of dual's modes is right, half of the labels are yes.
+//! flow of Reno or CUBIC shares the link then; beside BBR, where tests decide better than a verdict, half of the labels are yes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
