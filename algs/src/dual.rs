@@ -52,7 +52,7 @@
 //! the checks that succeeded. `lossy`: the share that competition loses, Q16. `phase`: 0 to 7 of BBR's cycle, 16 to 18 while it starts. `look`: seconds between two looks. `pkt`: 1.25 packets' time at the rate before a test.
 //!
 //! # Known weaknesses
-//! Beside CUBIC two links of five end outside 0.8 to 1.25 of the fair share; beside BBR three of five do. Who joins CUBIC in a deep queue never sees
+//! Beside CUBIC two links of three end outside 0.8 to 1.25 of the fair share; beside BBR three of five do. Who joins CUBIC in a deep queue never sees
 //! the path's own RTT, takes the least that CUBIC leaves for it, and so returns to DELAY too often: 0.37 of the fair share on 24 Mb/s,
 //! 40 ms and two BDPs of queue, simulated and on the kernel. On a way back slower
 //! than the data's, ACKs that wait count as a queue. Behind queues of one or two packets 10 to 20 % are lost. A cellular link that stops
