@@ -49,7 +49,8 @@
 //! # Registers that are not named so in a paper
 //! `hold`: the window to come back to. `bw_hold`: the rate before a suspicion. `boost`: the gain, in 1/1024. `pint`: round trips between
 //! two checks, doubled by each that failed. `verdict`: 0; a network's opinion where the program is `neural`'s (neural.rs). `base`: in SUSPECT and DEEP the RTT to compare with, in LOOK `min_us`, in COMPETE and CHECK
-//! the checks that succeeded. `lossy`: the share that competition loses, Q16. `phase`: 0 to 7 of BBR's cycle, 16 to 18 while it starts. `look`: seconds between two looks. `pkt`: 1.25 packets' time at the rate before a test.
+//! the checks that succeeded. `lossy`: the share that competition loses, Q16. `phase`: 0 to 7 of BBR's cycle, 16 to 18 while it starts.
+//! `look`: seconds between two looks. `pkt`: 1.25 packets' time at the rate before a test.
 //!
 //! # Known weaknesses
 //! Beside CUBIC two links of three end outside 0.8 to 1.25 of the fair share; beside BBR three of five do. Who joins CUBIC in a deep queue never sees

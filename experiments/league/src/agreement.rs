@@ -6,12 +6,10 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::cell::Cell;
-use crate::score::{Standing, Table};
+use crate::score::{Standing, Table, WINS};
 
 /// The two worlds agree within this share of throughput and of mean RTT.
 const AGREES: f64 = 0.05;
-/// Scores this near to each other have no order.
-const TIED: f64 = 0.9;
 
 /// The same links in both worlds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -35,7 +33,7 @@ pub struct Agreement {
 /// One algorithm's standing in both worlds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Both {
-    /// The algorithm.
+    /// Its name.
     pub algorithm: String,
     /// Its standing in the simulator.
     pub simulated: Standing,
@@ -46,9 +44,9 @@ pub struct Both {
 /// One algorithm on one link: the kernel's figures over the simulator's.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Pair {
-    /// The link.
+    /// The link's name, as [`Link`](crate::Link) reads it.
     pub link: String,
-    /// The algorithm.
+    /// The algorithm's name.
     pub algorithm: String,
     /// Ratio of throughputs.
     pub throughput: f64,
@@ -96,7 +94,8 @@ impl Agreement {
             for (n, (a_live, a)) in cells.iter().enumerate() {
                 for (b_live, b) in &cells[n + 1..] {
                     let (a, b, a_live, b_live) = (a.score(), b.score(), a_live.score(), b_live.score());
-                    if a.min(b) < TIED * a.max(b) {
+                    // Scores nearer to each other have no order.
+                    if a.min(b) < WINS * a.max(b) {
                         ordered += 1;
                         same += usize::from((a < b) == (a_live < b_live));
                     }
@@ -104,7 +103,7 @@ impl Agreement {
             }
             let most = cells.iter().map(|(_, simulated)| simulated.score()).fold(0.0, f64::max);
             let best = cells.iter().max_by(|a, b| a.0.score().total_cmp(&b.0.score()));
-            winners += usize::from(best.is_some_and(|(_, simulated)| simulated.score() >= TIED * most));
+            winners += usize::from(best.is_some_and(|(_, simulated)| simulated.score() >= WINS * most));
         }
         let table =
             |of: fn(&(&Cell, &Cell)) -> Cell| Table::new(&both.iter().map(of).collect::<Vec<_>>()).total;
@@ -171,13 +170,7 @@ impl Agreement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::Goal;
-    use ccplane_results::Measured;
-
-    fn cell(link: &str, algorithm: &str, mbit: u64, rtt_ms: u64) -> Cell {
-        let cell = Cell::new(link, "steady", Goal::Alone, algorithm, &Measured::default());
-        Cell { throughput_bps: mbit * 1_000_000, mean_rtt_us: rtt_ms * 1000, ..cell }
-    }
+    use crate::cell::testing::cell;
 
     #[test]
     fn figures_order_and_winners_are_compared_link_by_link() {

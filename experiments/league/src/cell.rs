@@ -116,6 +116,22 @@ fn jain_ppm(flows: &[&Flow]) -> u64 {
 }
 
 #[cfg(test)]
+pub(crate) mod testing {
+    use super::{Cell, Goal};
+    use ccplane_results::Measured;
+
+    /// A flow alone on a link whose name begins with its family.
+    pub(crate) fn cell(link: &str, algorithm: &str, mbit: u64, rtt_ms: u64) -> Cell {
+        let family = link.split('/').next().unwrap();
+        Cell {
+            throughput_bps: mbit * 1_000_000,
+            mean_rtt_us: rtt_ms * 1000,
+            ..Cell::new(link, family, Goal::Alone, algorithm, &Measured::default())
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use ccplane_results::{Percentiles, Stretch};

@@ -38,7 +38,7 @@ macro_rules! families {
                 }
             }
 
-            /// What its links are like, in a sentence.
+            /// A sentence that describes the links of this family.
             #[must_use]
             pub fn about(self) -> &'static str {
                 match self {

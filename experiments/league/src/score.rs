@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::cell::{Cell, Goal};
 
 /// A score this near to the best one wins.
-const WINS: f64 = 0.9;
+pub(crate) const WINS: f64 = 0.9;
 /// Shares of the fair share that count as fair.
 const FAIR: RangeInclusive<f64> = 0.8..=1.25;
 /// Links that are shown as the worst.
@@ -172,15 +172,7 @@ fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn cell(link: &str, algorithm: &str, mbit: u64, rtt_ms: u64) -> Cell {
-        let measured = ccplane_results::Measured::default();
-        Cell {
-            throughput_bps: mbit * 1_000_000,
-            mean_rtt_us: rtt_ms * 1000,
-            ..Cell::new(link, link.split('/').next().unwrap(), Goal::Alone, algorithm, &measured)
-        }
-    }
+    use crate::cell::testing::cell;
 
     #[test]
     fn the_table_says_who_wins_and_where_not() {

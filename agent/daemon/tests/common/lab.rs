@@ -22,7 +22,7 @@ pub const LINK_MBIT: u32 = 20;
 const DELAY_US: u64 = 10_000;
 /// What labs are configured with unless they say otherwise: longer than a busy machine keeps an agent waiting.
 const PACE: &str = "agent.heartbeat_timeout_ms = 1000\ncontrol.timeout_ms = 5000\n";
-/// What directories of labs are marked with.
+/// The name of the mark in directories of these tests.
 const SUITE: &str = "ccplane-lab";
 
 pub struct Lab {

@@ -39,7 +39,7 @@ pub struct Lab {
     _marked: Marked,
 }
 
-/// What directories of labs are marked with.
+/// The name of the mark in directories of these tests.
 const SUITE: &str = "ccplane-ebpf-lab";
 
 /// Removes the datapaths in a directory that a killed test has left.
