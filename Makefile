@@ -1,10 +1,10 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo test build attack bench fuzz sim soak loom nightly mahimahi torch clean
+.PHONY: help setup demo quick test build attack bench fuzz sim soak loom nightly mahimahi torch module module-test module-headers module-debug module-differential clean
 
 CCPLANE := target/release/ccplane
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /  make \1\t/; s/-%/-CRATE/' | expand -t 20
 
 build: ## the ccplane binary, in target/release
 	@.ci/setup demo
@@ -13,9 +13,15 @@ build: ## the ccplane binary, in target/release
 demo: build ## ours, CUBIC and BBR on four kinds of link: live table, HTML report
 	@trace=$$(.ci/traces target/traces) && $(CCPLANE) demo $${trace:+--trace $$trace}
 
+quick: ## format, clippy, and the tests that need no privileges: minutes, for while you work
+	@.ci/quick
+
 test: ## everything that CI checks
 	@.ci/setup test
 	@.ci/checks
+
+test-%: ## the tests of one crate, such as make test-quic; make test-cli for the ccplane command
+	@.ci/test-crate $*
 
 attack: ## every attack of the tests in full: other users, hostile peers, dying machines; as root
 	@.ci/setup test
@@ -47,6 +53,30 @@ mahimahi: ## the real mahimahi, to compare with, in target/mahimahi (nothing is 
 torch: ## libtorch for the learner's torch back end, in target/torch (nothing is installed)
 	@.ci/torch target/torch
 	@echo "now: LIBTORCH=$$(readlink -f target/torch) cargo build --release -p ccplane --features torch"
+
+module: ## the kernel module, for the running kernel, in target/module: needs its headers
+	mkdir -p target/module
+	cp -u datapath-shims/module/kernel/* target/module
+	make -C /lib/modules/$$(uname -r)/build M=$(CURDIR)/target/module modules
+	@echo "now, as root: insmod target/module/ccplane.ko"
+
+module-test: ## the kernel module in virtual machines with Debian's 6.1 and 6.12: every test at full length
+	@.ci/setup test
+	cargo build --quiet -p ccplane-agent
+	GUEST_APPEND=slub_debug=FZPU CCPLANE_TIMES=20 cargo test -p ccplane-module --test guest -- --nocapture --include-ignored host:: --skip nothing_is_found_by_kasan
+	CCPLANE_CASES=1000000 cargo test --release -p ccplane-module
+
+module-headers: ## the kernel module compiled for every kernel that Debian's archive has headers for, and for the prepared TREES given
+	@.ci/module-headers target/headers $(TREES)
+
+module-debug: ## the kernel module under KASAN and lockdep, in a virtual machine: builds that kernel first (ten minutes, once)
+	@.ci/setup test
+	@.ci/guest-debug target/guest
+	cargo build --quiet -p ccplane-agent
+	cargo test -p ccplane-module --test guest -- --nocapture --ignored host::nothing_is_found_by_kasan
+
+module-differential: ## the kernel module's interpreter against the reference VM, under ASan and UBSan: CCPLANE_CASES (1000000) random programs and mutants
+	CCPLANE_CASES=$${CCPLANE_CASES:-1000000} cargo test --release -p ccplane-module --test differential --test verifier -- --nocapture
 
 clean: ## build products, and what killed runs left in the kernel
 	-[ -x $(CCPLANE) ] && $(CCPLANE) doctor --clean

@@ -6,7 +6,7 @@
 //! to the others. The group lives in the agent: flows of any datapath that the agent serves may be in it. Rules give the weights,
 //! such as `{ algorithm = "aggregate", remote_port = 5201, parameters = { weight = 3 } }`.
 
-use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US};
+use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, report_us};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -30,8 +30,8 @@ struct Group {
     ssthresh_bytes: u64,
     /// Bytes acknowledged in congestion avoidance that have not grown the window yet.
     credit_bytes: u64,
-    /// Until so much is acknowledged, losses belong to the episode that has been answered. Bytes and not time: datapaths have
-    /// clocks of their own.
+    /// Bytes still to be acknowledged until losses belong to a new episode. Bytes and not time: datapaths have clocks
+    /// of their own.
     recovery_bytes: u64,
 }
 
@@ -115,10 +115,10 @@ impl Drop for AggregateFlow {
 
 // Config
 
-/// What can be set.
+/// The parameters of the aggregate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AggregateConfig {
-    /// A flow's part of the group's window, against the other flows' weights: 1 to [`MAX_WEIGHT`].
+    /// A flow's part of the group's window, against the other flows' weights: 1 to `MAX_WEIGHT`.
     pub weight: u32,
     /// Time between two reports, microseconds; 0 for one at each ACK. Loss is reported at once.
     pub report_us: u32,
@@ -138,7 +138,6 @@ impl Default for AggregateConfig {
 /// groups.
 #[derive(Clone, Default, Debug)]
 pub struct Aggregate {
-    /// For every flow that starts.
     pub config: AggregateConfig,
     groups: Arc<Groups>,
 }
@@ -156,6 +155,14 @@ impl Aggregate {
         group
     }
 }
+
+const WEIGHT: Parameter = Parameter {
+    name: "weight",
+    about: "a flow's part of the window that all flows to its destination share",
+    default: 1,
+    min: 1,
+    max: MAX_WEIGHT as i64,
+};
 
 impl Algorithm for Aggregate {
     fn name(&self) -> &'static str {
@@ -183,27 +190,12 @@ impl Algorithm for Aggregate {
     }
 
     fn parameters(&self) -> &'static [Parameter] {
-        &[
-            Parameter {
-                name: "weight",
-                about: "a flow's part of the window that all flows to its destination share",
-                default: 1,
-                min: 1,
-                max: MAX_WEIGHT as i64,
-            },
-            REPORT_US,
-        ]
+        &[WEIGHT, REPORT_US]
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let mut config = AggregateConfig::default();
-        for (name, value) in values {
-            match *name {
-                "weight" => config.weight = u32::try_from(*value).unwrap_or(1),
-                "report_us" => config.report_us = u32::try_from(*value).unwrap_or(DEFAULT_REPORT_US),
-                _ => {}
-            }
-        }
+        let weight = u32::try_from(WEIGHT.value_in(values)).unwrap_or(1);
+        let config = AggregateConfig { weight, report_us: report_us(values) };
         Some(Arc::new(Aggregate { config, groups: Arc::clone(&self.groups) }))
     }
 }
@@ -213,7 +205,7 @@ impl Algorithm for Aggregate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{info, window_set};
+    use crate::testing::window_set;
     use ccplane_alg::configure;
 
     /// Flows of these weights to one destination, with a window of 12,000 bytes at the start and segments of 1000.
@@ -222,13 +214,13 @@ mod tests {
         let start = |weight: &i64| {
             let mut control = Control::default();
             let weighted = configure(&algorithm, [("weight", *weight)]).unwrap();
-            let flow = weighted.flow(&info(1000, 12_000), &mut control);
+            let flow = weighted.flow(&FlowInfo::example(1000, 12_000), &mut control);
             (flow, window_set(&mut control))
         };
         weights.iter().map(start).unzip()
     }
 
-    /// What `acked`, `lost`, `timeout` make of a flow's window.
+    /// Returns the flow's window after a report of `acked`, `lost` and `timeout`.
     fn report(flow: &mut dyn Flow, values: [i64; 3]) -> i64 {
         let names = ["acked", "lost", "timeout"].map(String::from);
         let mut control = Control::default();
@@ -274,13 +266,13 @@ mod tests {
     fn other_destinations_are_other_groups() {
         let algorithm = Aggregate::default();
         let mut control = Control::default();
-        let elsewhere = FlowInfo { remote: ([127, 0, 0, 2], 2).into(), ..info(1000, 12_000) };
-        let mut here = algorithm.flow(&info(1000, 12_000), &mut control);
+        let elsewhere = FlowInfo { remote: ([127, 0, 0, 2], 2).into(), ..FlowInfo::example(1000, 12_000) };
+        let mut here = algorithm.flow(&FlowInfo::example(1000, 12_000), &mut control);
         let mut there = algorithm.flow(&elsewhere, &mut control);
         assert_eq!([report(&mut *here, [0, 1, 0]), report(&mut *there, [0, 0, 0])], [6_000, 12_000]);
         drop((here, there));
         // Nobody is left: the next one starts anew.
-        let mut again = algorithm.flow(&info(1000, 12_000), &mut control);
+        let mut again = algorithm.flow(&FlowInfo::example(1000, 12_000), &mut control);
         assert_eq!(report(&mut *again, [0, 0, 0]), 12_000);
     }
 }

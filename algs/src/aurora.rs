@@ -39,8 +39,8 @@ use std::sync::Arc;
 const SLOT: u8 = 0;
 /// Time in which the mean that throughput is held against follows it, seconds.
 const REFERENCE_S: f64 = 30.0;
-/// What the loss of everything would cost, were it not bounded. Of N flows that share a link each gains by a loss that all
-/// pay for, unless this is more than N - 1.
+/// The cost of losing everything, were it not bounded. Of N flows that share a link each gains by a loss that all pay
+/// for, unless this is more than N - 1.
 const LOSS_WEIGHT: f64 = 10.0;
 /// The worst that an interval can be worth; the best is the opposite.
 const WORST: f64 = 10.0;
@@ -101,7 +101,7 @@ impl Flow for AuroraFlow {
 
 // Config
 
-/// What an interval is worth.
+/// The rule by which an interval is rewarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reward {
     /// The paper's: `10 throughput - 1000 latency - 2000 loss`, in packets per second, seconds and a share, times 0.001.
@@ -115,32 +115,32 @@ pub enum Reward {
 }
 
 impl Reward {
-    /// Of the scale-free one: what a doubled RTT costs where a halved throughput costs 1.
+    /// The weight of latency in the scale-free reward: what a doubled RTT costs where a halved throughput costs 1.
     pub const LATENCY_WEIGHT: f64 = 0.4;
 }
 
-/// What can be set.
+/// The parameters of Aurora.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AuroraConfig {
-    /// What its learner is told.
+    /// The reward that its learner is given.
     pub reward: Reward,
     /// Whether the flow doubles its rate each RTT until its path is full, before the policy decides.
     pub doubles_at_start: bool,
-    /// What counts as no queue: added to each RTT before they are compared, microseconds.
+    /// The queueing delay that counts as none: added to each RTT before they are compared, microseconds.
     pub slack_us: u32,
     /// Least length of an interval, microseconds.
     pub interval_us: u32,
-    /// For how long the smallest RTT is remembered, microseconds.
+    /// The time that the smallest RTT is remembered for, microseconds.
     pub min_rtt_window_us: u32,
     /// The window, in smallest RTTs of the rate.
     pub window_rtts: u32,
-    /// What each interval adds to the rate beside the policy, packets an RTT.
+    /// Packets an RTT that each interval adds to the rate beside the policy.
     pub added_packets: u32,
 }
 
 impl AuroraConfig {
-    /// As published: no start of its own, nothing added to the rate, smallest RTT of the connection, all but no window; the
-    /// published reward.
+    /// Returns the published settings: no start of its own, nothing added to the rate, smallest RTT of the
+    /// connection, all but no window; the published reward.
     pub fn published() -> AuroraConfig {
         AuroraConfig {
             reward: Reward::Published,
@@ -190,10 +190,9 @@ impl Default for AuroraConfig {
 
 // Factory
 
-/// Makes Aurora flows.
+/// Makes flows that Aurora's policy paces.
 #[derive(Clone, Default, Debug)]
 pub struct Aurora {
-    /// For every flow that starts.
     pub config: AuroraConfig,
 }
 

@@ -1,7 +1,7 @@
 //! Reno the way CCP has it (SIGCOMM'18, section 2): the datapath only measures, the agent decides the window on
 //! each report. Here to be compared with: every decision waits for the agent.
 
-use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US};
+use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, report_us};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Flow for CcpRenoFlow {
 
 // Config
 
-/// What can be set.
+/// The parameters of CCP's Reno.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CcpRenoConfig {
     /// Time between two reports, microseconds; 0 for one at each ACK. Loss is reported at once.
@@ -89,7 +89,6 @@ impl Default for CcpRenoConfig {
 /// Makes flows that the agent steers report by report.
 #[derive(Clone, Default, Debug)]
 pub struct CcpReno {
-    /// For every flow that starts.
     pub config: CcpRenoConfig,
 }
 
@@ -120,13 +119,7 @@ impl Algorithm for CcpReno {
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let mut config = CcpRenoConfig::default();
-        for (name, value) in values {
-            if *name == "report_us" {
-                config.report_us = u32::try_from(*value).unwrap_or(DEFAULT_REPORT_US);
-            }
-        }
-        Some(Arc::new(CcpReno { config }))
+        Some(Arc::new(CcpReno { config: CcpRenoConfig { report_us: report_us(values) } }))
     }
 }
 
@@ -135,11 +128,11 @@ impl Algorithm for CcpReno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, MSS, assert_stock_limits, info, window_set};
+    use crate::testing::{Bench, MSS, assert_stock_limits, window_set};
 
     fn flow() -> (Box<dyn Flow>, Control) {
         let mut control = Control::default();
-        let flow = CcpReno::default().flow(&info(1000, 10_000), &mut control);
+        let flow = CcpReno::default().flow(&FlowInfo::example(1000, 10_000), &mut control);
         control.clear();
         (flow, control)
     }

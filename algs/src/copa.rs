@@ -32,126 +32,44 @@
 //! - Slow start's own queue does not count against the five round trips; the window does not grow while less than half
 //!   of it is in flight (RFC 7661), and stays at two segments or more but for the timeout.
 //!
+//! It reports `acked`, `lost`, `timeouts`; `srtt_us`, `standing_us` and `min_us`; `cwnd`, `inverse_delta`, `velocity`,
+//! `competitive`; and the program's own progress.
+//!
 //! It fits stock CCP's language and limits to the last register, so it also runs on libccp. The agent decides nothing.
 
-use crate::{DEFAULT_REPORT_US, MAX_MSS_BYTES, REPORT_US, window_of};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, ProgramSource, Report};
-use std::sync::Arc;
+use crate::{MSS_BYTES, REPORT, REPORT_US, drained_window};
+use ccplane_alg::{FoldAlgorithm, Parameter};
 
-/// Largest default of `1/delta`, packets; the program's own bound in competitive mode is 16,384.
-const MAX_INVERSE_DELTA_PACKETS: u32 = 1024;
+/// The default of `1/delta`, packets; the program's own bound in competitive mode is 16,384. Section 2.1: delta = 0.5.
+const INVERSE_DELTA: Parameter = Parameter {
+    name: "inverse_delta_packets",
+    about: "1/delta in default mode, about the packets that a flow keeps queued",
+    default: 2,
+    min: 1,
+    max: 1024,
+};
 
-// State
-
-/// The agent's side of a Copa flow. Every decision is the program's, so there is none.
-struct CopaFlow;
-
-// Behaviour
-
-impl Flow for CopaFlow {
-    /// Reports are for those who watch: `acked`, `lost`, `timeouts`; `srtt_us`, `standing_us` and `min_us`; `cwnd`,
-    /// `inverse_delta`, `velocity`, `competitive`; and the program's own progress.
-    fn on_report(&mut self, _now_us: u64, _report: &Report<'_>, _control: &mut Control) {}
-}
-
-// Config
-
-/// What can be set.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CopaConfig {
-    /// `1/delta` in default mode: about how many packets a flow keeps queued. 1 to 1024.
-    pub inverse_delta_packets: u32,
-    /// Least time between two reports of a flow, microseconds. Losses in competitive mode are reported at once.
-    pub report_us: u32,
-}
-
-// Defaults
-
-impl Default for CopaConfig {
-    /// Section 2.1: delta = 0.5.
-    fn default() -> Self {
-        CopaConfig { inverse_delta_packets: 2, report_us: DEFAULT_REPORT_US }
-    }
-}
-
-// Factory
-
-/// Makes Copa flows.
-#[derive(Clone, Default, Debug)]
-pub struct Copa {
-    /// For every flow that starts.
-    pub config: CopaConfig,
-}
-
-impl Algorithm for Copa {
-    fn name(&self) -> &'static str {
-        "copa"
-    }
-
-    fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: "copa", source: include_str!("copa.fold") }]
-    }
-
-    fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
-        let inverse_delta = self.config.inverse_delta_packets.clamp(1, MAX_INVERSE_DELTA_PACKETS);
-        let fields = [
-            ("mss", i64::from(info.mss_bytes.clamp(1, MAX_MSS_BYTES))),
-            ("inverse_delta", i64::from(inverse_delta)),
-            ("report_us", i64::from(self.config.report_us)),
-        ];
-        control.set_program("copa", &fields);
-        Box::new(CopaFlow)
-    }
-
-    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
-        let flow = self.flow(info, control);
-        let window = window_of(from.drained_window_bytes(info.mss_bytes));
-        control.update(&[("min_is", from.min_rtt_us.into()), ("Cwnd", window)]);
-        flow
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        const PARAMETERS: &[Parameter] = &[
-            Parameter {
-                name: "inverse_delta_packets",
-                about: "1/delta in default mode, about the packets that a flow keeps queued",
-                default: 2,
-                min: 1,
-                max: MAX_INVERSE_DELTA_PACKETS as i64,
-            },
-            REPORT_US,
-        ];
-        PARAMETERS
-    }
-
-    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let mut config = CopaConfig::default();
-        for (name, value) in values {
-            let value = u32::try_from(*value).unwrap_or(0);
-            match *name {
-                "inverse_delta_packets" => config.inverse_delta_packets = value,
-                "report_us" => config.report_us = value,
-                _ => {}
-            }
-        }
-        Some(Arc::new(Copa { config }))
-    }
-}
+/// Copa, which reports losses in competitive mode at once.
+pub const COPA: FoldAlgorithm = FoldAlgorithm {
+    name: "copa",
+    source: include_str!("copa.fold"),
+    parameters: &[INVERSE_DELTA, REPORT_US],
+    registers: &[MSS_BYTES, ("inverse_delta", |start| start.value(&INVERSE_DELTA)), REPORT],
+    resumed: &[("min_is", |_, from| from.min_rtt_us.into()), ("Cwnd", drained_window)],
+};
 
 // Tests
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ack, Bench, MSS, assert_stock_limits, rated_acks};
-    use ccplane_alg::configure;
+    use crate::testing::{Ack, Bench, MSS};
     use ccplane_program::ir::Prim;
-    use proptest::prelude::*;
 
     const BASE_US: i64 = 40_000;
 
     fn start(cwnd_segments: i64) -> Bench {
-        Bench::new(&Copa::default(), MSS as u32, cwnd_segments * MSS)
+        Bench::new(&COPA, MSS as u32, cwnd_segments * MSS)
     }
 
     /// A flow past slow start, at the start of a round, with an empty queue.
@@ -178,11 +96,6 @@ mod tests {
         bench.ack_with(after_us, Ack { bytes: MSS, rtt_us, in_flight, ..Ack::default() }, |prims| {
             prims.set(Prim::FlowRateIncoming, in_flight * 1_000_000 / rtt_us);
         });
-    }
-
-    #[test]
-    fn fits_stock_ccp() {
-        assert_stock_limits(&start(10).program);
     }
 
     #[test]
@@ -342,11 +255,9 @@ mod tests {
 
     #[test]
     fn plans_set_delta() {
-        let copa: Arc<dyn Algorithm> = Arc::new(Copa::default());
-        let set = configure(&copa, [("inverse_delta_packets", 10), ("report_us", 0)]).unwrap();
-        let bench = Bench::new(&*set, MSS as u32, 10 * MSS);
+        let values = [("inverse_delta_packets", 10), ("report_us", 0)];
+        let bench = Bench::configured(COPA, &values, MSS as u32, 10 * MSS);
         assert_eq!((bench.reg("inverse_delta"), bench.reg("report_us")), (10, 0));
-        assert!(configure(&copa, [("inverse_delta_packets", 0)]).is_err());
     }
 
     #[test]
@@ -373,32 +284,4 @@ mod tests {
         89836, 89838, 89839, 89840, // 62 segments: two queued
         2896, 5792, 11584, 23168, 46336, 92672, 121606, 118710, 115814, 112917, 110021, 104190, 85564, 88433, 91280,
     ];
-
-    proptest! {
-        /// Whatever a datapath says, stock CCP would not abort ([`Bench::ack`] checks) and the bounds hold.
-        #[test]
-        fn any_stream_keeps_the_bounds(
-            mss in 1..=65_535u32,
-            cwnd in 1..1i64 << 30,
-            inverse_delta_packets in 1..=1024u32,
-            stream in prop::collection::vec(rated_acks(), 1..200),
-        ) {
-            let config = CopaConfig { inverse_delta_packets, ..CopaConfig::default() };
-            let mut bench = Bench::new(&Copa { config }, mss, cwnd);
-            let (mss, inverse_delta) = (i64::from(mss), i64::from(inverse_delta_packets));
-            for (after_us, ack, rate) in stream {
-                let before = bench.cwnd();
-                bench.ack_with(after_us, ack, |prims| {
-                    prims.set(Prim::FlowRateIncoming, rate);
-                });
-                let after = bench.cwnd();
-                prop_assert!(after >= mss.min(cwnd) && after <= (2 * before).min(1 << 30));
-                prop_assert!(2 * after >= before || ack.timeout, "{before} {after}");
-                prop_assert!((1..=16_384).contains(&bench.reg("Report.inverse_delta")));
-                prop_assert!(bench.reg("Report.inverse_delta") >= inverse_delta.min(2));
-                let sampled = bench.reg("Report.standing_us") < 2_147_483_647;
-                prop_assert!(!sampled || bench.rate() > 0);
-            }
-        }
-    }
 }

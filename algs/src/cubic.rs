@@ -1,4 +1,4 @@
-//! CUBIC (RFC 9438) with HyStart, as Linux has them (`net/ipv4/tcp_cubic.c`); slow start and ECN as in [`crate::Reno`].
+//! CUBIC (RFC 9438) with HyStart, as Linux has them (`net/ipv4/tcp_cubic.c`); slow start and ECN as in [`crate::RENO`].
 //!
 //! What `cubic.fold` does, in integers; windows in bytes, `C = 0.4`, `beta = 0.7`:
 //!
@@ -29,6 +29,8 @@
 //! - **Application-limited flows** (section 5.8): neither growth nor time (`t_us`) counts unless at least half
 //!   of `Cwnd` was in flight; silence counts for at most two RTTs.
 //!
+//! It reports Reno's values, the cubic's (`w_max`, `k_ms`, `t_us`, `w_est`) and HyStart's.
+//!
 //! Growth is computed sixteen times per window (on every ACK while the window is below 16 segments), so the common
 //! ACK costs what Reno's does. Spurious decreases are undone where the datapath does it (section 4.9).
 //!
@@ -36,99 +38,26 @@
 //!
 //! Bounds: the program keeps `Cwnd` within 1 GiB and segments are at most 64 KiB, so no product passes 2^63.
 
-use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, SSTHRESH_BYTES, fields, window_of};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, ProgramSource, Report};
-use std::sync::Arc;
+use crate::{MSS_BYTES, REPORT, REPORT_US, SSTHRESH, SSTHRESH_BYTES, window};
+use ccplane_alg::FoldAlgorithm;
 
-// State
-
-/// The agent's side of a CUBIC flow. Every decision is the program's, so there is none.
-struct CubicFlow;
-
-// Behaviour
-
-impl Flow for CubicFlow {
-    /// Reports are for those who watch: Reno's values, the cubic's (`w_max`, `k_ms`, `t_us`, `w_est`) and HyStart's.
-    fn on_report(&mut self, _now_us: u64, _report: &Report<'_>, _control: &mut Control) {}
-}
-
-// Config
-
-/// What can be set.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CubicConfig {
-    /// Slow start threshold of a new flow, bytes; at most [`MAX_WINDOW_BYTES`].
-    pub initial_ssthresh_bytes: u64,
-    /// Least time between two reports of a flow, microseconds. Decreases are reported at once.
-    pub report_us: u32,
-}
-
-// Defaults
-
-impl Default for CubicConfig {
-    fn default() -> Self {
-        CubicConfig { initial_ssthresh_bytes: MAX_WINDOW_BYTES, report_us: DEFAULT_REPORT_US }
-    }
-}
-
-// Factory
-
-/// Makes CUBIC flows.
-#[derive(Clone, Default, Debug)]
-pub struct Cubic {
-    /// For every flow that starts.
-    pub config: CubicConfig,
-}
-
-impl Algorithm for Cubic {
-    fn name(&self) -> &'static str {
-        "cubic"
-    }
-
-    fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: "cubic", source: include_str!("cubic.fold") }]
-    }
-
-    fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
-        let CubicConfig { initial_ssthresh_bytes, report_us } = self.config;
-        control.set_program("cubic", &fields(info.mss_bytes, initial_ssthresh_bytes, report_us));
-        Box::new(CubicFlow)
-    }
-
-    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
-        let flow = self.flow(info, control);
-        let window = window_of(from.window_bytes(info.mss_bytes));
-        // Past slow start; nothing paces the flow that another arm paced.
-        // By a hundredth a round trip, not by a twentieth, as after a slow start that ended early: others have found this window.
-        control.update(&[("ssthresh", window), ("slowest", 100), ("Cwnd", window), ("Rate", 0)]);
-        flow
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        &[SSTHRESH_BYTES, REPORT_US]
-    }
-
-    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let mut config = CubicConfig::default();
-        for (name, value) in values {
-            match *name {
-                "initial_ssthresh_bytes" => {
-                    config.initial_ssthresh_bytes = u64::try_from(*value).unwrap_or(MAX_WINDOW_BYTES);
-                }
-                "report_us" => config.report_us = u32::try_from(*value).unwrap_or(DEFAULT_REPORT_US),
-                _ => {}
-            }
-        }
-        Some(Arc::new(Cubic { config }))
-    }
-}
+/// CUBIC with HyStart, which reports decreases at once.
+pub const CUBIC: FoldAlgorithm = FoldAlgorithm {
+    name: "cubic",
+    source: include_str!("cubic.fold"),
+    parameters: &[SSTHRESH_BYTES, REPORT_US],
+    registers: &[MSS_BYTES, SSTHRESH, REPORT],
+    // Past slow start; nothing paces the flow that another algorithm paced. It grows by at least a hundredth a round trip
+    // and not by a twentieth, as after a slow start that ended early: others have found this window.
+    resumed: &[("ssthresh", window), ("slowest", |_, _| 100), ("Cwnd", window), ("Rate", |_, _| 0)],
+};
 
 // Tests
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ack, Bench, MSS, assert_stock_limits};
+    use crate::testing::{Ack, Bench, MSS};
     use proptest::prelude::*;
 
     const RTT_US: i64 = 100_000;
@@ -143,7 +72,7 @@ mod tests {
     }
 
     fn start(cwnd_segments: i64) -> Bench {
-        Bench::new(&Cubic::default(), MSS as u32, cwnd_segments * MSS)
+        Bench::new(&CUBIC, MSS as u32, cwnd_segments * MSS)
     }
 
     /// A flow that just lost at `cwnd_segments`, for the first time; its episode is over.
@@ -175,7 +104,7 @@ mod tests {
             Model { cwnd: next, w_max, k: ((w_max - next) / 0.4).cbrt(), t: 0.0, w_est: next }
         }
 
-        /// Figure 1.
+        /// W_cubic(t) of figure 1, segments.
         fn w_cubic(&self, t: f64) -> f64 {
             0.4 * (t - self.k).powi(3) + self.w_max
         }
@@ -214,11 +143,6 @@ mod tests {
             }
         }
         worst
-    }
-
-    #[test]
-    fn keeps_within_stock_ccp() {
-        assert_stock_limits(&start(10).program);
     }
 
     #[test]
@@ -415,46 +339,12 @@ mod tests {
         247062, 275296, 291443, 298755, 300774, 300938, 302728, 309589, // w_max 300872
     ];
 
-    prop_compose! {
-        fn acks()(
-            bytes in prop_oneof![Just(0), Just(MSS), 0..1i64 << 30],
-            lost in prop_oneof![8 => Just(0), 1 => 1..100i64],
-            ecn in prop_oneof![9 => Just(0), 1 => 1..10i64],
-            timeout in prop::bool::weighted(0.02),
-            rtt_us in prop_oneof![Just(0), 1..10_000_000i64],
-            in_flight in 0..1i64 << 31,
-            after_us in prop_oneof![0..2_000i64, 0..2_000_000_000i64],
-        ) -> (i64, Ack) {
-            (after_us, Ack { bytes, lost, ecn, timeout, rtt_us, in_flight })
-        }
-    }
-
     proptest! {
-        /// Whatever a datapath says, stock CCP would not abort ([`Bench::ack`] checks) and the bounds hold.
-        #[test]
-        fn any_stream_keeps_the_bounds(
-            mss in 1..=65_535u32,
-            cwnd in 1..1i64 << 30,
-            stream in prop::collection::vec(acks(), 1..200),
-        ) {
-            let mut bench = Bench::new(&Cubic::default(), mss, cwnd);
-            let mss = i64::from(mss);
-            for (after_us, ack) in stream {
-                let before = bench.cwnd();
-                bench.ack(after_us, ack);
-                let after = bench.cwnd();
-                prop_assert!(after >= mss.min(cwnd) && after <= 1 << 30);
-                prop_assert!(after <= 2 * before.max(mss));
-                prop_assert!(bench.reg("ssthresh") >= 2 * mss || bench.reg("ssthresh") == 1 << 30);
-                prop_assert!(ack.lost + ack.ecn == 0 || after <= before.max(bench.reg("ssthresh")), "{ack:?}");
-            }
-        }
-
         /// K against the floating-point cube root, over all windows up to 1 GiB.
         #[test]
         fn k_is_the_cube_root(mss in 88..=65_535u32, exponent in 11.0..30.0f64, w_max in 0..1i64 << 30) {
             let cwnd = (exponent.exp2() as i64).max(3 * i64::from(mss)).min(1 << 30);
-            let mut bench = Bench::new(&Cubic::default(), mss, cwnd);
+            let mut bench = Bench::new(&CUBIC, mss, cwnd);
             bench.set("Report.w_max", w_max);
             lose(&mut bench, RTT_US);
             pass_episode(&mut bench, RTT_US);

@@ -9,6 +9,10 @@
 //!   aggregated frames and segments that leave in trains show here; a queue that stands or a rate that changes slowly does not.
 //! - **ACK gap** `gap`: the time for which ACKs stay away, beyond two packets' time, in each of two rounds (receive offload, Wi-Fi, a
 //!   lumpy way back); at most `2 min_us` or 250 ms.
+//!   Where gaps of successive rounds differ by less than an eighth (`lumps` counts such rounds of DELAY up to 9, and all others down; more than
+//!   4 count), the way back lets ACKs through at fixed times; in the other modes it may be rivals that space them. What ACKs wait there spreads
+//!   RTTs evenly over the gap, so half of the gap counts as no noise. A gap longer than `min_us` then counts beyond two packets' time at `top`:
+//!   at `bw`, a flow that the gap starves would see none.
 //! - **Allowed queue** `own`: `k` packets at the flow's rate and half of the gap. `k` is the larger of two and half of the square root of
 //!   `bw min_us` in packets (of 40 ms at most, so that long paths do not get more), and twice the noise; at least what 250 us carry, as
 //!   hosts' own noise on paths of microseconds is that large.
@@ -55,8 +59,8 @@
 //! # Known weaknesses
 //! Beside CUBIC two links of three end outside 0.8 to 1.25 of the fair share; beside BBR three of five do. Who joins CUBIC in a deep queue never sees
 //! the path's own RTT, takes the least that CUBIC leaves for it, and so returns to DELAY too often: 0.37 of the fair share on 24 Mb/s,
-//! 40 ms and two BDPs of queue, simulated and on the kernel. On a way back slower
-//! than the data's, ACKs that wait count as a queue. Behind queues of one or two packets 10 to 20 % are lost. A cellular link that stops
+//! 40 ms and two BDPs of queue, simulated and on the kernel. A way back that lets ACKs
+//! through each 250 ms or less often starves the flow. Behind queues of one or two packets 10 to 20 % are lost. A cellular link that stops
 //! for seconds can leave the flow in competition with itself until a check succeeds. Some groups of more than eight flows of its own
 //! kind take each other for rivals.
 //!
@@ -99,7 +103,7 @@ impl Flow for DualFlow {
 
 // Config
 
-/// What can be set.
+/// The parameters of dual.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DualConfig {
     /// Least time between two reports of a flow, microseconds.
@@ -183,7 +187,7 @@ impl Algorithm for Dual {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ack, Bench, MSS, rated_acks};
+    use crate::testing::{Ack, Bench, Extremes, MSS, rated_acks};
     use ccplane_alg::configure;
     use ccplane_program::ir::Prim;
     use proptest::prelude::*;
@@ -369,6 +373,34 @@ mod tests {
     }
 
     #[test]
+    fn acks_at_fixed_times_are_waited_for_in_delay_mode_by_a_starved_flow_too() {
+        // Four packets for each time that the way back lets ACKs through: rounds that agree, the gap, the mode.
+        let gaps = |gaps_us: [i64; 2], queue: bool| {
+            let mut path = Path::settled();
+            for gap_us in gaps_us.repeat(20) {
+                for n in 0..4 {
+                    let after_us = if n == 0 { gap_us } else { 10 };
+                    // The last packet arrives just before its ACK leaves, unless a queue held all of them up.
+                    let waited_us = if queue { gap_us } else { gap_us * (3 - n) / 4 };
+                    path.one(after_us, BASE_US + waited_us, 4 * MSS * 1_000_000 / gap_us, 0);
+                }
+                path.flight = 4;
+            }
+            (path.bench.reg("lumps"), path.bench.reg("gap"), path.mode())
+        };
+        // Two packets take 75 ms at the rate that the gap leaves.
+        let fixed = gaps([150_000; 2], false);
+        assert!(fixed.0 > 4 && fixed.1 > 120_000 && fixed.2 == DELAY, "{fixed:?}");
+        let varying = gaps([100_000, 200_000], false);
+        assert!(varying.0 <= 4 && varying.2 == DELAY, "{varying:?}");
+        let beside_others = gaps([150_000; 2], true);
+        assert!(
+            beside_others.0 <= 4 && beside_others.1 <= 75_000 && beside_others.2 != DELAY,
+            "{beside_others:?}"
+        );
+    }
+
+    #[test]
     fn its_state_is_told_in_words() {
         let told = |mode| DualFlow { mode }.state();
         assert_eq!(told(None), None);
@@ -391,7 +423,7 @@ mod tests {
         fn any_stream_keeps_the_bounds(
             mss in 1..=65_535u32,
             cwnd in 1..1i64 << 30,
-            stream in prop::collection::vec(rated_acks(), 1..200),
+            stream in prop::collection::vec(rated_acks(Extremes::USUAL), 1..200),
         ) {
             let mut bench = Bench::new(&Dual::default(), mss, cwnd);
             for (after_us, ack, rate) in stream {

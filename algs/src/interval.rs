@@ -3,7 +3,8 @@
 use crate::{bounded_rate, window_of};
 use ccplane_alg::{Control, FlowInfo, Handover, Parameter, Report, RowBuilder};
 
-/// What counts as no queue, unless configured otherwise: added to each RTT before they are compared, microseconds.
+/// The queueing delay that counts as none, unless configured otherwise: added to each RTT before they are compared,
+/// microseconds.
 pub(crate) const DEFAULT_SLACK_US: u32 = 2000;
 /// The parameter of that.
 pub(crate) const SLACK_US: Parameter = Parameter {
@@ -22,22 +23,22 @@ const US_PER_S: f64 = 1e6;
 /// The shortest round trip and the longest that count, microseconds: keeps logarithms finite.
 const RTT_US: (f64, f64) = (1.0, 1e9);
 
-/// One interval.
+/// The measurements of one interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Interval {
-    /// Packets that arrived.
+    /// Number of packets that arrived.
     pub(crate) acked: f64,
     /// Packets that were lost.
     pub(crate) lost: f64,
-    /// Of these, those that are known not to have been dropped from a queue.
+    /// Lost packets that are known not to have been dropped from a queue.
     pub(crate) lost_at_random: f64,
-    /// How long it took, seconds.
+    /// The time that it took, seconds.
     pub(crate) took_s: f64,
     /// Mean RTT of its samples, microseconds.
     pub(crate) rtt_us: f64,
     /// Smallest such mean of late, microseconds.
     pub(crate) min_us: f64,
-    /// What the flow's bottleneck carries, where someone knows it, packets per second.
+    /// The rate of the flow's bottleneck, packets per second; `None` unless the flow is simulated.
     pub(crate) link_pps: Option<f64>,
 }
 
@@ -85,17 +86,17 @@ pub(crate) fn start_from(from: &Handover, info: &FlowInfo, control: &mut Control
     ]);
 }
 
-/// What a flow's learner is told: a row for each decision, worth the mean since the one before it. Several intervals make
-/// that mean where some passed that no policy decided.
+/// Makes the rows that a flow's learner learns from: one for each decision, worth the mean since the one before it.
+/// Several intervals make that mean where some passed that no policy decided.
 pub(crate) struct Rows {
     builder: RowBuilder,
-    /// Of the rewards since the last decision.
+    /// The sum of the rewards since the last decision.
     sum: f64,
     count: f64,
 }
 
 impl Rows {
-    /// For a flow that asks `slot`, with what follows the histories in its policy's inputs.
+    /// Starts for a flow that asks `slot`; `constants` follow the histories in its policy's inputs.
     pub(crate) fn new(slot: u8, constants: Vec<i32>) -> Rows {
         Rows { builder: RowBuilder::new(slot, DEPTH, FEATURES, constants), sum: 0.0, count: 0.0 }
     }
@@ -110,7 +111,7 @@ impl Rows {
         }
     }
 
-    /// Reports were lost.
+    /// Notes that reports were lost.
     pub(crate) fn lost(&mut self) {
         self.builder.lost();
     }
@@ -128,7 +129,7 @@ pub(crate) fn set(values: &[(&'static str, i64)], fields: &mut [(&Parameter, &mu
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::testing::{MSS, info, reported};
+    use crate::testing::{MSS, reported};
     use ccplane_alg::{Algorithm, Flow, Row, Truth};
     use ccplane_program::compile;
     use ccplane_program::ir::{MAX_REGS, Prim, Program};
@@ -141,10 +142,10 @@ pub(crate) mod tests {
     pub(crate) struct Driver {
         program: Program,
         names: Vec<String>,
-        flow: vm::Flow,
+        flow: vm::ProgramState,
         agent: Box<dyn Flow>,
         now_us: i64,
-        /// What the policy does.
+        /// The policy's action, Q16.
         pub(crate) action_q16: i64,
         /// Whether the application has nothing to send.
         pub(crate) limited: bool,
@@ -152,11 +153,11 @@ pub(crate) mod tests {
         pub(crate) asked: usize,
         pub(crate) seen: Vec<Vec<i32>>,
         pub(crate) rows: Vec<Row>,
-        /// What is known of the path.
+        /// The simulator's knowledge of the path.
         pub(crate) truth: Option<Truth>,
     }
 
-    /// What happens in an interval.
+    /// The conditions of an interval.
     #[derive(Clone, Copy)]
     pub(crate) struct Step {
         /// RTTs of the first and the second half.
@@ -191,8 +192,8 @@ pub(crate) mod tests {
             let source = algorithm.programs().remove(0);
             let program = compile(source.source).unwrap_or_else(|d| panic!("{}: {d:#?}", source.name));
             let mut control = Control::default();
-            let agent = algorithm.flow(&info(MSS as u32, (window * MSS) as u64), &mut control);
-            let mut flow = vm::Flow::new(&program, window * MSS, 1_000_000);
+            let agent = algorithm.flow(&FlowInfo::example(MSS as u32, (window * MSS) as u64), &mut control);
+            let mut flow = vm::ProgramState::new(&program, window * MSS, 1_000_000);
             for request in control.requests() {
                 assert!(request.program.is_some());
                 request.fields.iter().for_each(|(name, value)| {

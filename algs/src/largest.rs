@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug)]
 pub struct Largest {
     window_us: u64,
-    /// Of the window before, and of this one.
+    /// The largest value of the window before, and of this one.
     was: f64,
     is: f64,
     since_us: u64,

@@ -1,11 +1,12 @@
 //! Congestion control algorithms, one file each with its fold program beside it.
 //!
-//! Every file keeps one order: state, behaviour, config, defaults, factory, tests. Decisions per ACK and per
-//! loss are in the `.fold` program, so no packet waits for the agent; the Rust code sets parameters.
+//! Decisions per ACK and per loss are in the `.fold` program, so no packet waits for the agent. Where the program decides
+//! everything, the file declares it as a [`FoldAlgorithm`](ccplane_alg::FoldAlgorithm). The other files keep one order:
+//! state, behaviour, config, defaults, factory, tests.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-use ccplane_alg::{Algorithm, Parameter};
+use ccplane_alg::{Algorithm, FlowInfo, Handover, Parameter, StartValue};
 use std::sync::Arc;
 
 mod aggregate;
@@ -15,6 +16,8 @@ mod ccp_reno;
 mod constant;
 mod copa;
 mod cubic;
+#[cfg(test)]
+mod declared;
 mod dual;
 mod interval;
 mod largest;
@@ -30,20 +33,20 @@ mod vegas;
 
 pub use aggregate::{Aggregate, AggregateConfig};
 pub use aurora::{Aurora, AuroraConfig, Reward};
-pub use bbr::{Bbr, BbrConfig};
+pub use bbr::BBR;
 pub use ccp_reno::{CcpReno, CcpRenoConfig};
-pub use constant::{Constant, ConstantConfig};
-pub use copa::{Copa, CopaConfig};
-pub use cubic::{Cubic, CubicConfig};
+pub use constant::CONSTANT;
+pub use copa::COPA;
+pub use cubic::CUBIC;
 pub use dual::{Dual, DualConfig};
 pub use largest::Largest;
 pub use mocc::{Mocc, MoccConfig};
 pub use neural::{BOUND_Q16, DEPTH, FEATURES, INPUTS, Judge, Neural, NeuralInAgent};
-pub use nimbus::{Nimbus, NimbusConfig};
+pub use nimbus::Nimbus;
 pub use placed::{Distilled, InAgent, Still};
 pub use portfolio::{Arm, ArmsError, MAX_ARMS, Portfolio, PortfolioConfig, Utility};
-pub use reno::{Reno, RenoConfig};
-pub use vegas::{Vegas, VegasConfig};
+pub use reno::RENO;
+pub use vegas::VEGAS;
 
 /// Largest segment a program is told of, bytes: the bounds of its arithmetic rest on it.
 pub const MAX_MSS_BYTES: u32 = 65_535;
@@ -73,14 +76,14 @@ const SSTHRESH_BYTES: Parameter = Parameter {
 /// Every algorithm of this crate, with its defaults.
 pub fn all() -> Vec<Arc<dyn Algorithm>> {
     let mut all: Vec<Arc<dyn Algorithm>> = vec![
-        Arc::new(Reno::default()),
-        Arc::new(Cubic::default()),
+        Arc::new(RENO),
+        Arc::new(CUBIC),
         Arc::new(CcpReno::default()),
         Arc::new(Aggregate::default()),
-        Arc::new(Bbr::default()),
-        Arc::new(Constant::default()),
-        Arc::new(Vegas::default()),
-        Arc::new(Copa::default()),
+        Arc::new(BBR),
+        Arc::new(CONSTANT),
+        Arc::new(VEGAS),
+        Arc::new(COPA),
         Arc::new(Nimbus::default()),
         Arc::new(Dual::default()),
         Arc::new(Neural::default()),
@@ -96,21 +99,37 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
     all
 }
 
-/// A window as programs hold it, bytes.
+/// The register of the segment size, bytes.
+const MSS_BYTES: Register = ("mss", |start| i64::from(start.info.mss_bytes.clamp(1, MAX_MSS_BYTES)));
+/// The register of [`SSTHRESH_BYTES`].
+const SSTHRESH: Register = ("ssthresh", |start| start.value(&SSTHRESH_BYTES));
+/// The register of [`REPORT_US`].
+const REPORT: Register = ("report_us", |start| start.value(&REPORT_US));
+
+/// A control register and the function that computes its first value.
+type Register = (&'static str, StartValue);
+
+/// Returns [`REPORT_US`] as set among `values`, microseconds.
+fn report_us(values: &[(&'static str, i64)]) -> u32 {
+    u32::try_from(REPORT_US.value_in(values)).unwrap_or(DEFAULT_REPORT_US)
+}
+
+/// Limits a window to what programs hold, bytes.
 fn window_of(bytes: u64) -> i64 {
     bytes.clamp(1, MAX_WINDOW_BYTES) as i64
 }
 
-/// A rate as programs hold it, bytes per second.
-fn bounded_rate(bytes_per_s: u64) -> i64 {
-    i64::from(u32::try_from(bytes_per_s).unwrap_or(u32::MAX - 1).max(1))
+/// Returns the window that keeps the rate of a flow that is taken over, bytes.
+fn window(info: &FlowInfo, from: &Handover) -> i64 {
+    window_of(from.window_bytes(info.mss_bytes))
 }
 
-/// The parameters that every program here takes.
-fn fields(mss_bytes: u32, initial_ssthresh_bytes: u64, report_us: u32) -> [(&'static str, i64); 3] {
-    [
-        ("mss", i64::from(mss_bytes.clamp(1, MAX_MSS_BYTES))),
-        ("ssthresh", initial_ssthresh_bytes.min(MAX_WINDOW_BYTES) as i64),
-        ("report_us", i64::from(report_us)),
-    ]
+/// Returns the window that keeps the rate of a flow that is taken over once its queue is gone, bytes.
+fn drained_window(info: &FlowInfo, from: &Handover) -> i64 {
+    window_of(from.drained_window_bytes(info.mss_bytes))
+}
+
+/// Limits a rate to what programs hold, bytes per second.
+fn bounded_rate(bytes_per_s: u64) -> i64 {
+    i64::from(u32::try_from(bytes_per_s).unwrap_or(u32::MAX - 1).max(1))
 }

@@ -23,7 +23,7 @@ use std::sync::{Arc, LazyLock};
 const SLOT: u8 = 1;
 /// The registers that its program has beside Aurora's.
 const PREFERENCE: &str = "(w_thr 33) (w_lat 33) (w_loss 34)";
-/// What a preference's parts sum to.
+/// The sum of a preference's parts, percent.
 pub(crate) const WHOLE_PERCENT: u32 = 100;
 /// The largest throughput counts for one to two of these, microseconds.
 const CAPACITY_US: u64 = 60_000_000;
@@ -69,16 +69,13 @@ impl Flow for MoccFlow {
 
 // Config
 
-/// What can be set. The weights of a preference count by their shares of the three's sum.
+/// The parameters of MOCC. The weights of a preference count by their shares of the three's sum.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MoccConfig {
-    /// Weight of throughput.
     pub w_thr_pct: u32,
-    /// Weight of latency.
     pub w_lat_pct: u32,
-    /// Weight of loss.
     pub w_loss_pct: u32,
-    /// What counts as no queue: added to each RTT before they are compared, microseconds.
+    /// The queueing delay that counts as none: added to each RTT before they are compared, microseconds.
     pub slack_us: u32,
 }
 
@@ -120,10 +117,9 @@ impl Default for MoccConfig {
 
 // Factory
 
-/// Makes MOCC flows.
+/// Makes flows that MOCC's policy paces.
 #[derive(Clone, Default, Debug)]
 pub struct Mocc {
-    /// For every flow that starts.
     pub config: MoccConfig,
 }
 

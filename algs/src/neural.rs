@@ -129,7 +129,7 @@ impl NeuralInAgent {
         Some(NeuralInAgent::new(Arc::new(Shipped(snapshot, image))))
     }
 
-    /// Judged by `judge`.
+    /// Makes an algorithm whose flows `judge` judges.
     #[must_use]
     pub fn new(judge: Arc<dyn Judge>) -> NeuralInAgent {
         NeuralInAgent { config: DualConfig::default(), judge }
@@ -245,7 +245,7 @@ impl Algorithm for NeuralInAgent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ack, Bench, MSS, info, rated_acks, reported};
+    use crate::testing::{Ack, Bench, Extremes, MSS, rated_acks, reported};
     use ccplane_program::ir::{MAX_INSTS, MAX_REGS, Prim};
     use proptest::prelude::*;
 
@@ -291,7 +291,7 @@ mod tests {
         let says = |interval: [i32; 8]| {
             let mut cells = [0; INPUTS];
             cells.chunks_exact_mut(FEATURES.len()).for_each(|to| to.copy_from_slice(&interval));
-            shipped.judge.action_q16(&info(1448, 14_480), 0, &cells)
+            shipped.judge.action_q16(&FlowInfo::example(1448, 14_480), 0, &cells)
         };
         let (one, none) = (1 << 16, 0);
         assert!(says([none, none, none, one, none, none, one, none]) < -2 * one);
@@ -302,7 +302,7 @@ mod tests {
         let (placed, mut control) = (judged(4 << 16), Control::default());
         let program = ccplane_program::compile(placed.programs()[0].source).unwrap();
         let names = reported(&program);
-        let mut flow = placed.flow(&info(1448, 14_480), &mut control);
+        let mut flow = placed.flow(&FlowInfo::example(1448, 14_480), &mut control);
         for (interval, verdict) in [(1, Some(2)), (1, None), (2, Some(3))] {
             control.clear();
             let values: Vec<i64> =
@@ -320,7 +320,7 @@ mod tests {
         fn without_a_verdict_it_is_dual(
             mss in 1..=9000u32,
             cwnd in 10_000..1i64 << 24,
-            stream in prop::collection::vec(rated_acks(), 1..200),
+            stream in prop::collection::vec(rated_acks(Extremes::USUAL), 1..200),
         ) {
             let (mut dual, mut neural) =
                 (Bench::new(&Dual::default(), mss, cwnd), Bench::new(&judged(0), mss, cwnd));
@@ -340,7 +340,7 @@ mod tests {
         fn any_stream_and_any_verdict_keep_the_bounds(
             mss in 1..=65_535u32,
             cwnd in 1..1i64 << 30,
-            stream in prop::collection::vec((rated_acks(), -BOUND_Q16..=BOUND_Q16), 1..200),
+            stream in prop::collection::vec((rated_acks(Extremes::USUAL), -BOUND_Q16..=BOUND_Q16), 1..200),
         ) {
             let mut bench = Bench::new(&judged(0), mss, cwnd);
             for ((after_us, ack, rate), verdict) in stream {

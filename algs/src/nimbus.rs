@@ -36,7 +36,7 @@
 //!
 //! It does not fit stock CCP's limits (its registers do not); every datapath that runs the whole language runs it.
 
-use crate::{DEFAULT_REPORT_US, MAX_MSS_BYTES, REPORT_US};
+use crate::{MAX_MSS_BYTES, REPORT_US};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource, Report};
 use std::collections::VecDeque;
 use std::f64::consts::TAU;
@@ -48,26 +48,26 @@ const SAMPLES_PER_PERIOD: u64 = 20;
 const PERIODS: usize = 25;
 /// Samples that the spectrum is taken over.
 const SAMPLES: usize = PERIODS * SAMPLES_PER_PERIOD as usize;
-/// How many samples are taken between two looks at the spectrum.
-const SAMPLES_PER_LOOK: u32 = 10;
+/// The number of samples between two tests of the spectrum.
+const SAMPLES_PER_TEST: u32 = 10;
 /// Looks in a row without elastic cross traffic after which competitive mode ends: as long as the spectrum is taken over.
-const LOOKS_TO_LEAVE: u32 = SAMPLES as u32 / SAMPLES_PER_LOOK;
-/// What z must swing by to mean anything: the link's rate over this.
+const TESTS_TO_LEAVE: u32 = SAMPLES as u32 / SAMPLES_PER_TEST;
+/// The least amplitude of z that counts is the link's rate over this.
 const MIN_SHARE_OF_LINK: f64 = 100.0;
 /// Reports kept: more than a period's.
-const MAX_SEEN: usize = 256;
-/// How long `mu` remembers, in buckets of [`MU_BUCKET_US`].
+const MAX_MEASUREMENTS: usize = 256;
+/// The time that `mu` remembers, in buckets of [`MU_BUCKET_US`].
 const MU_BUCKETS: usize = 60;
-/// See [`MU_BUCKETS`], microseconds.
+/// The length of one of [`MU_BUCKETS`], microseconds.
 const MU_BUCKET_US: u64 = 5_000_000;
 /// Largest rate that the program takes, bytes per second.
 const MAX_LINK_BYTES_PER_S: u64 = u32::MAX as u64;
 
 // State
 
-/// What one report said.
+/// The measurements of one report.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct Measurement {
     at_us: u64,
     delivered_bytes: u64,
     rtt_us: u64,
@@ -77,31 +77,31 @@ struct Seen {
 struct NimbusFlow {
     config: NimbusConfig,
     /// Reports of about the last period, oldest first.
-    seen: VecDeque<Seen>,
+    measurements: VecDeque<Measurement>,
     /// Largest delivery rates, bytes per second, each of one bucket of time, by the bucket's number.
     rates: VecDeque<(u64, u64)>,
-    /// What the program was told.
+    /// The link's rate that the program has, bytes per second.
     link_bytes_per_s: u64,
     /// Cross traffic and base rate, bytes per second, one sample per step of time, newest last.
     samples: VecDeque<(f64, u64)>,
     /// z at the last report and its time.
     last: Option<(u64, f64)>,
-    /// When the newest sample was taken.
+    /// The time when the newest sample was taken.
     sampled_us: u64,
-    since_look: u32,
+    since_test: u32,
     /// The program's count of ACKs without a backlog.
     limited: i64,
     competitive: bool,
     /// Looks in a row that found no elastic cross traffic.
-    inelastic_looks: u32,
+    inelastic_tests: u32,
 }
 
 // Behaviour
 
-/// The spectrum at the pulse's frequency over the largest above it and below its double, and the amplitude at the
-/// pulse's frequency in the samples' unit. Under a Hann window, so that a loss or a flow that starts does not drown the
-/// pulse: a step's spectrum falls with the third power of the distance instead of the first. Its peaks are three bins
-/// wide, so two bins next to each end are left out.
+/// Returns the elasticity and the amplitude at the pulse's frequency in the samples' unit. Elasticity is the spectrum
+/// at the pulse's frequency over the largest above it and below its double. A Hann window keeps a loss or a flow that
+/// starts from drowning the pulse: a step's spectrum falls with the third power of the distance instead of the first.
+/// Its peaks are three bins wide, so two bins next to each end are left out.
 fn elasticity(samples: impl ExactSizeIterator<Item = f64>) -> (f64, f64) {
     let length = samples.len() as f64;
     let hann: Vec<f64> =
@@ -120,7 +120,7 @@ fn elasticity(samples: impl ExactSizeIterator<Item = f64>) -> (f64, f64) {
     (if beside > 0.0 { at / beside } else { 0.0 }, at)
 }
 
-/// Bytes per second.
+/// Returns the mean rate, bytes per second.
 fn rate(bytes: u64, us: u64) -> u64 {
     (u128::from(bytes) * 1_000_000 / u128::from(us.max(1))).min(MAX_LINK_BYTES_PER_S.into()) as u64
 }
@@ -130,30 +130,30 @@ impl NimbusFlow {
         NimbusFlow {
             link_bytes_per_s: config.link_bytes_per_s,
             config,
-            seen: VecDeque::with_capacity(MAX_SEEN),
+            measurements: VecDeque::with_capacity(MAX_MEASUREMENTS),
             rates: VecDeque::with_capacity(MU_BUCKETS),
             samples: VecDeque::with_capacity(SAMPLES),
             last: None,
             sampled_us: 0,
-            since_look: 0,
+            since_test: 0,
             limited: 0,
             competitive: false,
-            inelastic_looks: 0,
+            inelastic_tests: 0,
         }
     }
 
     /// The newest report that is at least this old, else the oldest.
-    fn ago(&self, now: Seen, us: u64) -> Option<Seen> {
-        let old = self.seen.iter().rev().find(|s| now.at_us - s.at_us >= us);
-        old.or(self.seen.front()).copied()
+    fn ago(&self, now: Measurement, us: u64) -> Option<Measurement> {
+        let old = self.measurements.iter().rev().find(|s| now.at_us - s.at_us >= us);
+        old.or(self.measurements.front()).copied()
     }
 
     /// mu: the largest delivery rate over a period, of the last 5 min.
-    fn measure_link(&mut self, now: Seen) -> u64 {
+    fn measure_link(&mut self, now: Measurement) -> u64 {
         if self.config.link_bytes_per_s > 0 {
             return self.config.link_bytes_per_s;
         }
-        let period_us = u64::from(self.config.pulse_period_us);
+        let period_us = self.config.pulse_period_us;
         let bucket = now.at_us / MU_BUCKET_US;
         if let Some(then) = self.ago(now, period_us).filter(|then| now.at_us - then.at_us >= period_us) {
             let rate = rate(now.delivered_bytes - then.delivered_bytes, now.at_us - then.at_us);
@@ -169,8 +169,8 @@ impl NimbusFlow {
     }
 
     /// z over what was acknowledged in the last RTT.
-    fn cross_traffic(&self, now: Seen) -> Option<f64> {
-        let most_us = u64::from(self.config.pulse_period_us) / 4;
+    fn cross_traffic(&self, now: Measurement) -> Option<f64> {
+        let most_us = self.config.pulse_period_us / 4;
         let then = self.ago(now, now.rtt_us.min(most_us))?;
         let took_us = now.at_us.checked_sub(then.at_us).filter(|us| *us > 0)?;
         // When the two left.
@@ -181,8 +181,8 @@ impl NimbusFlow {
     }
 
     /// Takes samples in even steps of time up to this report, on the line from the last one.
-    fn sample(&mut self, now: Seen, base: u64) {
-        let step_us = u64::from(self.config.pulse_period_us) / SAMPLES_PER_PERIOD;
+    fn sample(&mut self, now: Measurement, base: u64) {
+        let step_us = self.config.pulse_period_us / SAMPLES_PER_PERIOD;
         let Some(z) = self.cross_traffic(now) else { return };
         let Some((last_us, last_z)) = self.last.replace((now.at_us, z)) else {
             self.sampled_us = now.at_us;
@@ -195,29 +195,29 @@ impl NimbusFlow {
                 self.samples.pop_front();
             }
             self.samples.push_back((last_z + (z - last_z) * part, base));
-            self.since_look += 1;
+            self.since_test += 1;
         }
     }
 
-    /// What was measured says nothing any more.
+    /// Forgets all samples, since measurements before a gap say nothing about those after it.
     fn forget(&mut self) {
         self.samples.clear();
-        self.seen.clear();
+        self.measurements.clear();
         self.last = None;
     }
 
-    /// The fields to set, after a look at the spectrum.
-    fn look(&mut self, srtt_us: u64) -> Option<[(&'static str, i64); 2]> {
-        if self.samples.len() < SAMPLES || self.since_look < SAMPLES_PER_LOOK {
+    /// Returns the fields to set after a test of the spectrum; `None` if the mode stays or no test is due.
+    fn detect_mode(&mut self, srtt_us: u64) -> Option<[(&'static str, i64); 2]> {
+        if self.samples.len() < SAMPLES || self.since_test < SAMPLES_PER_TEST {
             return None;
         }
-        self.since_look = 0;
+        self.since_test = 0;
         let (eta, amplitude) = elasticity(self.samples.iter().map(|(z, _)| *z));
-        let heard = amplitude * MIN_SHARE_OF_LINK >= self.link_bytes_per_s as f64;
-        let elastic = heard && eta * 1000.0 > f64::from(self.config.eta_threshold_permille);
-        self.inelastic_looks = if elastic { 0 } else { self.inelastic_looks + 1 };
-        // Back to delay mode only when a whole window of looks agrees: one loss empties the queue and hides the pulse.
-        let elastic = elastic || (self.competitive && self.inelastic_looks < LOOKS_TO_LEAVE);
+        let significant = amplitude * MIN_SHARE_OF_LINK >= self.link_bytes_per_s as f64;
+        let elastic = significant && eta * 1000.0 > f64::from(self.config.eta_threshold_permille);
+        self.inelastic_tests = if elastic { 0 } else { self.inelastic_tests + 1 };
+        // Back to delay mode only when a whole window of tests agrees: one loss empties the queue and hides the pulse.
+        let elastic = elastic || (self.competitive && self.inelastic_tests < TESTS_TO_LEAVE);
         if elastic == self.competitive {
             return None;
         }
@@ -233,10 +233,10 @@ impl NimbusFlow {
 impl Flow for NimbusFlow {
     fn on_report(&mut self, now_us: u64, report: &Report<'_>, control: &mut Control) {
         let get = |name| report.get(name).unwrap_or(0).max(0) as u64;
-        let now = Seen { at_us: now_us, delivered_bytes: get("delivered"), rtt_us: get("rtt_us") };
-        let stale_us = u64::from(self.config.pulse_period_us) / 2;
+        let now = Measurement { at_us: now_us, delivered_bytes: get("delivered"), rtt_us: get("rtt_us") };
+        let stale_us = self.config.pulse_period_us / 2;
         let limited = report.get("limited").unwrap_or(0);
-        let gap = self.seen.back().is_some_and(|last| {
+        let gap = self.measurements.back().is_some_and(|last| {
             now.at_us.saturating_sub(last.at_us) > stale_us
                 || now.at_us < last.at_us
                 || now.delivered_bytes < last.delivered_bytes
@@ -259,11 +259,11 @@ impl Flow for NimbusFlow {
         if self.link_bytes_per_s > 0 && get("slow_start") == 0 {
             self.sample(now, get("base"));
         }
-        if self.seen.len() == MAX_SEEN {
-            self.seen.pop_front();
+        if self.measurements.len() == MAX_MEASUREMENTS {
+            self.measurements.pop_front();
         }
-        self.seen.push_back(now);
-        if let Some(fields) = self.look(get("srtt_us")) {
+        self.measurements.push_back(now);
+        if let Some(fields) = self.detect_mode(get("srtt_us")) {
             control.update(&fields);
         }
     }
@@ -271,72 +271,58 @@ impl Flow for NimbusFlow {
 
 // Config
 
-/// What can be set.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NimbusConfig {
-    /// The bottleneck's rate, bytes of payload per second, at most 2^32 - 1; 0 to measure it.
-    pub link_bytes_per_s: u64,
-    /// The queueing delay that delay mode keeps, microseconds.
-    pub target_delay_us: u32,
-    /// Height of a pulse, percent of the link's rate; 0 to 50.
-    pub amplitude_percent: u32,
-    /// A pulse's period, microseconds.
-    pub pulse_period_us: u32,
-    /// From which elasticity on cross traffic is elastic, thousandths.
-    pub eta_threshold_permille: u32,
-    /// Least time between two reports of a flow, microseconds; at most a tenth of the period makes sense.
-    pub report_us: u32,
+const fn parameter(name: &'static str, about: &'static str, default: i64, min: i64, max: i64) -> Parameter {
+    Parameter { name, about, default, min, max }
 }
 
-// Defaults
+// The paper's values: 12.5 ms, a quarter of the link's rate, 5 Hz, 2.
+const LINK: Parameter = parameter(
+    "link_bytes_per_s",
+    "the bottleneck's rate; 0 to measure it",
+    0,
+    0,
+    MAX_LINK_BYTES_PER_S as i64,
+);
+const TARGET_DELAY: Parameter =
+    parameter("target_delay_us", "queueing delay that delay mode keeps", 12_500, 100, 1_000_000);
+const AMPLITUDE: Parameter =
+    parameter("amplitude_percent", "height of a pulse, of the link's rate", 25, 0, 50);
+const PULSE_PERIOD: Parameter = parameter("pulse_period_us", "a pulse's period", 200_000, 20_000, 4_000_000);
+const ETA_THRESHOLD: Parameter = parameter(
+    "eta_threshold_permille",
+    "elasticity from which cross traffic is elastic",
+    2_000,
+    1_000,
+    1_000_000,
+);
 
-impl Default for NimbusConfig {
-    /// The paper's: 12.5 ms, a quarter of the link's rate, 5 Hz, 2.
-    fn default() -> Self {
+/// The parameters that the agent's side of a flow reads.
+#[derive(Clone, Copy, Debug)]
+struct NimbusConfig {
+    /// The bottleneck's rate, payload bytes per second; 0 to measure it.
+    link_bytes_per_s: u64,
+    pulse_period_us: u64,
+    /// Cross traffic of at least this elasticity is elastic, thousandths.
+    eta_threshold_permille: u32,
+}
+
+impl NimbusConfig {
+    fn new(values: &[(&'static str, i64)]) -> NimbusConfig {
         NimbusConfig {
-            link_bytes_per_s: 0,
-            target_delay_us: 12_500,
-            amplitude_percent: 25,
-            pulse_period_us: 200_000,
-            eta_threshold_permille: 2_000,
-            report_us: DEFAULT_REPORT_US,
+            link_bytes_per_s: LINK.value_in(values) as u64,
+            pulse_period_us: PULSE_PERIOD.value_in(values) as u64,
+            eta_threshold_permille: ETA_THRESHOLD.value_in(values) as u32,
         }
     }
 }
 
 // Factory
 
-/// Makes Nimbus flows.
+/// Makes Nimbus flows; a `report_us` of at most a tenth of the pulse's period makes sense.
 #[derive(Clone, Default, Debug)]
 pub struct Nimbus {
-    /// For every flow that starts.
-    pub config: NimbusConfig,
+    values: Vec<(&'static str, i64)>,
 }
-
-const fn parameter(name: &'static str, about: &'static str, default: i64, min: i64, max: i64) -> Parameter {
-    Parameter { name, about, default, min, max }
-}
-
-const PARAMETERS: &[Parameter] = &[
-    parameter(
-        "link_bytes_per_s",
-        "the bottleneck's rate; 0 to measure it",
-        0,
-        0,
-        MAX_LINK_BYTES_PER_S as i64,
-    ),
-    parameter("target_delay_us", "queueing delay that delay mode keeps", 12_500, 100, 1_000_000),
-    parameter("amplitude_percent", "height of a pulse, of the link's rate", 25, 0, 50),
-    parameter("pulse_period_us", "a pulse's period", 200_000, 20_000, 4_000_000),
-    parameter(
-        "eta_threshold_permille",
-        "elasticity from which cross traffic is elastic",
-        2_000,
-        1_000,
-        1_000_000,
-    ),
-    REPORT_US,
-];
 
 impl Algorithm for Nimbus {
     fn name(&self) -> &'static str {
@@ -349,60 +335,28 @@ impl Algorithm for Nimbus {
 
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         let mss_bytes = i64::from(info.mss_bytes.clamp(1, MAX_MSS_BYTES));
-        let mut config = self.config.clone();
-        for parameter in PARAMETERS {
-            config.set(parameter.name, config.get(parameter.name).clamp(parameter.min, parameter.max));
-        }
+        let value = |parameter: Parameter| parameter.value_in(&self.values);
         let window = info.init_cwnd_bytes.min(crate::MAX_WINDOW_BYTES) as i64;
         let fields = [
             ("mss", mss_bytes),
             ("packet", mss_bytes),
-            ("report_us", i64::from(config.report_us)),
-            ("link", config.link_bytes_per_s as i64),
+            ("report_us", value(REPORT_US)),
+            ("link", value(LINK)),
             ("window", window.max(mss_bytes)),
-            ("target_us", i64::from(config.target_delay_us)),
-            ("amplitude", i64::from(config.amplitude_percent)),
-            ("quarter_us", i64::from(config.pulse_period_us / 4)),
+            ("target_us", value(TARGET_DELAY)),
+            ("amplitude", value(AMPLITUDE)),
+            ("quarter_us", value(PULSE_PERIOD) / 4),
         ];
         control.set_program("nimbus", &fields);
-        Box::new(NimbusFlow::new(config))
+        Box::new(NimbusFlow::new(NimbusConfig::new(&self.values)))
     }
 
     fn parameters(&self) -> &'static [Parameter] {
-        PARAMETERS
+        &[LINK, TARGET_DELAY, AMPLITUDE, PULSE_PERIOD, ETA_THRESHOLD, REPORT_US]
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let mut config = NimbusConfig::default();
-        for (name, value) in values {
-            config.set(name, *value);
-        }
-        Some(Arc::new(Nimbus { config }))
-    }
-}
-
-impl NimbusConfig {
-    fn get(&self, name: &str) -> i64 {
-        match name {
-            "link_bytes_per_s" => self.link_bytes_per_s.min(MAX_LINK_BYTES_PER_S) as i64,
-            "target_delay_us" => self.target_delay_us.into(),
-            "amplitude_percent" => self.amplitude_percent.into(),
-            "pulse_period_us" => self.pulse_period_us.into(),
-            "eta_threshold_permille" => self.eta_threshold_permille.into(),
-            _ => self.report_us.into(),
-        }
-    }
-
-    fn set(&mut self, name: &str, value: i64) {
-        let small = u32::try_from(value).unwrap_or(0);
-        match name {
-            "link_bytes_per_s" => self.link_bytes_per_s = u64::from(small),
-            "target_delay_us" => self.target_delay_us = small,
-            "amplitude_percent" => self.amplitude_percent = small,
-            "pulse_period_us" => self.pulse_period_us = small,
-            "eta_threshold_permille" => self.eta_threshold_permille = small,
-            _ => self.report_us = small,
-        }
+        Some(Arc::new(Nimbus { values: values.to_vec() }))
     }
 }
 
@@ -411,19 +365,19 @@ impl NimbusConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ack, Bench, MSS};
+    use crate::testing::{Ack, Bench, Extremes, MSS, rated_acks};
     use ccplane_alg::{Request, configure};
     use ccplane_program::ir::Prim;
     use proptest::prelude::*;
 
     const BASE_US: i64 = 50_000;
-    /// 48 Mb/s.
-    const LINK: i64 = 6_000_000;
+    /// Rate of the tests' link, bytes per second: 48 Mb/s.
+    const RATE: i64 = 6_000_000;
     const QUARTER_US: i64 = 50_000;
 
     fn start(cwnd_segments: i64) -> Bench {
-        let config = NimbusConfig { link_bytes_per_s: LINK as u64, ..NimbusConfig::default() };
-        Bench::new(&Nimbus { config }, MSS as u32, cwnd_segments * MSS)
+        let nimbus = Nimbus { values: vec![("link_bytes_per_s", RATE)] };
+        Bench::new(&nimbus, MSS as u32, cwnd_segments * MSS)
     }
 
     fn one(bench: &mut Bench, after_us: i64, segments: i64, ack: Ack) {
@@ -468,9 +422,9 @@ mod tests {
             } else {
                 -((x - 1.0) / 3.0 * std::f64::consts::PI).sin() / 3.0
             };
-            let wanted = base as f64 + 0.25 * LINK as f64 * sine;
+            let wanted = base as f64 + 0.25 * RATE as f64 * sine;
             assert!(
-                (bench.rate() as f64 - wanted).abs() < 0.001 * LINK as f64,
+                (bench.rate() as f64 - wanted).abs() < 0.001 * RATE as f64,
                 "{phase}: {} {wanted}",
                 bench.rate()
             );
@@ -478,7 +432,7 @@ mod tests {
             one(&mut bench, 100, 0, Ack { rtt_us: BASE_US, ..Ack::default() });
         }
         let mean = sum / (4 * QUARTER_US / 100);
-        assert!(mean.abs() < LINK / 1000, "pulses add nothing: {mean}");
+        assert!(mean.abs() < RATE / 1000, "pulses add nothing: {mean}");
         assert_eq!(bench.rate(), base, "the next one starts");
     }
 
@@ -492,7 +446,7 @@ mod tests {
         let window = bench.cwnd();
         assert!(window > 70 * MSS && bench.reg("Report.slow_start") == 1, "{}", window / MSS);
         assert_eq!(bench.rate(), 2 * (window * 1_000_000 / BASE_US));
-        round(&mut bench, LINK, BASE_US + 12_501);
+        round(&mut bench, RATE, BASE_US + 12_501);
         assert_eq!(bench.reg("Report.slow_start"), 0);
     }
 
@@ -510,8 +464,8 @@ mod tests {
         for (rtt_us, wanted) in [
             (62_500, 3_000_000),
             // 0.5 mu / x of 12.5 ms more, or less.
-            (50_000, 3_000_000 + LINK / 2 * 12_500 / 50_000),
-            (75_000, 3_000_000 - LINK / 2 * 12_500 / 75_000),
+            (50_000, 3_000_000 + RATE / 2 * 12_500 / 50_000),
+            (75_000, 3_000_000 - RATE / 2 * 12_500 / 75_000),
         ] {
             let base = delayed(3_000_000, rtt_us).reg("Report.base");
             assert!((base - wanted).abs() < 3_000_000 / 10, "{rtt_us}: {base} for {wanted}");
@@ -520,8 +474,8 @@ mod tests {
 
     #[test]
     fn basic_delay_stays_between_a_twentieth_and_five_quarters_of_the_link() {
-        assert_eq!(delayed(9_000_000, 50_000).reg("Report.base"), LINK * 5 / 4);
-        assert_eq!(delayed(100_000, 400_000).reg("Report.base"), LINK / 20);
+        assert_eq!(delayed(9_000_000, 50_000).reg("Report.base"), RATE * 5 / 4);
+        assert_eq!(delayed(100_000, 400_000).reg("Report.base"), RATE / 20);
     }
 
     #[test]
@@ -551,7 +505,7 @@ mod tests {
             one(&mut bench, 100, 0, Ack { lost: 1, rtt_us: BASE_US, in_flight: 99 * MSS, ..Ack::default() });
         }
         assert_eq!(bench.reg("Report.window"), 101 * MSS / 2);
-        assert_eq!(bench.cwnd(), 101 * MSS / 2 + LINK / 100, "and room for the pulse");
+        assert_eq!(bench.cwnd(), 101 * MSS / 2 + RATE / 100, "and room for the pulse");
     }
 
     #[test]
@@ -588,16 +542,16 @@ mod tests {
     #[test]
     fn golden_trajectory() {
         // A link of 48 Mb/s and 50 ms: base rate and RTT after each round trip, in kB/s and 0.1 ms.
-        let (mut bench, mut queue, mut seen) = (start(10), 0, vec![]);
+        let (mut bench, mut queue, mut measurements) = (start(10), 0, vec![]);
         for _ in 0..24 {
-            let rtt_us = BASE_US + queue * 1_000_000 / LINK;
+            let rtt_us = BASE_US + queue * 1_000_000 / RATE;
             let sent =
                 bench.rate().max(10 * MSS * 1_000_000 / BASE_US).min(bench.cwnd() * 1_000_000 / rtt_us);
-            round(&mut bench, sent.min(LINK), rtt_us);
-            queue = (queue + (sent - LINK) * rtt_us / 1_000_000).max(0);
-            seen.push((bench.reg("Report.base") / 1000, rtt_us / 100));
+            round(&mut bench, sent.min(RATE), rtt_us);
+            queue = (queue + (sent - RATE) * rtt_us / 1_000_000).max(0);
+            measurements.push((bench.reg("Report.base") / 1000, rtt_us / 100));
         }
-        assert_eq!(seen, GOLDEN);
+        assert_eq!(measurements, GOLDEN);
     }
 
     #[rustfmt::skip]
@@ -634,10 +588,9 @@ mod tests {
     #[test]
     fn cross_traffic_is_what_the_link_carries_besides() {
         // S = 3 MB/s for 20 ms; the RTT grows by 4 ms meanwhile, so the link got 24 ms' worth in 20: z = 4.2 MB/s.
-        let mut flow =
-            NimbusFlow::new(NimbusConfig { link_bytes_per_s: LINK as u64, ..NimbusConfig::default() });
-        flow.seen.push_back(Seen { at_us: 1_000_000, delivered_bytes: 0, rtt_us: 60_000 });
-        let now = Seen { at_us: 1_024_000, delivered_bytes: 60_000, rtt_us: 64_000 };
+        let mut flow = NimbusFlow::new(NimbusConfig::new(&[("link_bytes_per_s", RATE)]));
+        flow.measurements.push_back(Measurement { at_us: 1_000_000, delivered_bytes: 0, rtt_us: 60_000 });
+        let now = Measurement { at_us: 1_024_000, delivered_bytes: 60_000, rtt_us: 64_000 };
         assert_eq!(flow.cross_traffic(now).map(|z| z.round()), Some(4_200_000.0));
     }
 
@@ -649,9 +602,9 @@ mod tests {
             let t = n as f64 / 100.0;
             let sent = 2_500_000.0 + 750_000.0 * (TAU * 5.0 * t).sin();
             let cross = z(t);
-            queue = (queue + (sent + cross - LINK as f64) / 100.0).max(0.0);
-            delivered += LINK as f64 / 100.0 * sent / (sent + cross);
-            let rtt_us = BASE_US + (queue * 1e6 / LINK as f64) as i64;
+            queue = (queue + (sent + cross - RATE as f64) / 100.0).max(0.0);
+            delivered += RATE as f64 / 100.0 * sent / (sent + cross);
+            let rtt_us = BASE_US + (queue * 1e6 / RATE as f64) as i64;
             let values = [delivered as i64, rtt_us, rtt_us, 2_500_000, 0, if limited { n as i64 } else { 0 }];
             let report = Report { program: "nimbus", names: &names, values: &values, truth: None };
             flow.on_report(1_000_000 + n * 10_000, &report, &mut control);
@@ -660,7 +613,7 @@ mod tests {
     }
 
     fn watching() -> NimbusFlow {
-        NimbusFlow::new(NimbusConfig { link_bytes_per_s: LINK as u64, ..NimbusConfig::default() })
+        NimbusFlow::new(NimbusConfig::new(&[("link_bytes_per_s", RATE)]))
     }
 
     #[test]
@@ -693,24 +646,13 @@ mod tests {
             (5_000, 100_000, 25)
         );
         assert!(configure(&nimbus, [("amplitude_percent", 60)]).is_err());
-        for parameter in PARAMETERS {
-            assert_eq!(NimbusConfig::default().get(parameter.name), parameter.default, "{}", parameter.name);
-        }
     }
 
-    prop_compose! {
-        fn acks()(
-            bytes in prop_oneof![Just(0), Just(MSS), 0..1i64 << 30],
-            lost in prop_oneof![8 => Just(0), 1 => 1..100i64],
-            ecn in prop_oneof![9 => Just(0), 1 => 1..10i64],
-            timeout in prop::bool::weighted(0.02),
-            rtt_us in prop_oneof![Just(0), 1..20_000_000i64],
-            in_flight in 0..1i64 << 31,
-            after_us in prop_oneof![0..2_000i64, 0..20_000_000i64],
-            link in prop_oneof![9 => Just(None), 1 => (0..1i64 << 32, 0..2i64).prop_map(Some)],
-        ) -> (i64, Ack, Option<(i64, i64)>) {
-            (after_us, Ack { bytes, lost, ecn, timeout, rtt_us, in_flight }, link)
-        }
+    const EXTREMES: Extremes = Extremes { rtt_us: 20_000_000, ..Extremes::USUAL };
+
+    /// Sometimes what the agent sets: the link's rate and the mode.
+    fn agent() -> impl Strategy<Value = Option<(i64, i64)>> {
+        prop_oneof![9 => Just(None), 1 => (0..1i64 << 32, 0..2i64).prop_map(Some)]
     }
 
     proptest! {
@@ -719,11 +661,11 @@ mod tests {
         fn any_stream_keeps_the_bounds(
             mss in 1..=65_535u32,
             cwnd in 1..1i64 << 30,
-            stream in prop::collection::vec(acks(), 1..200),
+            stream in prop::collection::vec((rated_acks(EXTREMES), agent()), 1..200),
         ) {
             let mut bench = Bench::new(&Nimbus::default(), mss, cwnd);
             let mss = i64::from(mss);
-            for (after_us, ack, agent) in stream {
+            for ((after_us, ack, _), agent) in stream {
                 if let Some((link, competitive)) = agent {
                     bench.set("link", link);
                     bench.set("competitive", competitive);

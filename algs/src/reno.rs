@@ -20,111 +20,37 @@
 //! - **ECN** (RFC 3168 section 6.1.2): a mark is answered like a loss.
 //! - **Timeout** (RFC 5681 section 3.1): `ssthresh` as for a loss, `Cwnd` = 1 segment, then slow start.
 //!
+//! It reports `acked`, `lost` and `timeouts` since the flow started, `rtt_us`, `cwnd` and `ssthresh`.
+//!
 //! It keeps within stock CCP's language and limits, so it also runs on libccp: every subtraction is of a
 //! smaller number from a larger one.
 
-use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, SSTHRESH_BYTES, fields, window_of};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, ProgramSource, Report};
-use std::sync::Arc;
+use crate::{MSS_BYTES, REPORT, REPORT_US, SSTHRESH, SSTHRESH_BYTES, window};
+use ccplane_alg::FoldAlgorithm;
 
-// State
-
-/// The agent's side of a Reno flow. Every decision is the program's, so there is none.
-struct RenoFlow;
-
-// Behaviour
-
-impl Flow for RenoFlow {
-    /// Reports are for those who watch: `acked` and `rtt_us`, `lost` and `timeouts`, `cwnd` and `ssthresh`.
-    fn on_report(&mut self, _now_us: u64, _report: &Report<'_>, _control: &mut Control) {}
-}
-
-// Config
-
-/// What can be set.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RenoConfig {
-    /// Slow start threshold of a new flow, bytes; at most [`MAX_WINDOW_BYTES`]. RFC 5681 section 3.1:
-    /// "SHOULD be set arbitrarily high".
-    pub initial_ssthresh_bytes: u64,
-    /// Least time between two reports of a flow, microseconds. Decreases are reported at once.
-    pub report_us: u32,
-}
-
-// Defaults
-
-impl Default for RenoConfig {
-    fn default() -> Self {
-        RenoConfig { initial_ssthresh_bytes: MAX_WINDOW_BYTES, report_us: DEFAULT_REPORT_US }
-    }
-}
-
-// Factory
-
-/// Makes Reno flows.
-#[derive(Clone, Default, Debug)]
-pub struct Reno {
-    /// For every flow that starts.
-    pub config: RenoConfig,
-}
-
-impl Algorithm for Reno {
-    fn name(&self) -> &'static str {
-        "reno"
-    }
-
-    fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: "reno", source: include_str!("reno.fold") }]
-    }
-
-    fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
-        let RenoConfig { initial_ssthresh_bytes, report_us } = self.config;
-        control.set_program("reno", &fields(info.mss_bytes, initial_ssthresh_bytes, report_us));
-        Box::new(RenoFlow)
-    }
-
-    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
-        let flow = self.flow(info, control);
-        let window = window_of(from.window_bytes(info.mss_bytes));
-        // Past slow start; nothing paces the flow that another arm paced.
-        control.update(&[("ssthresh", window), ("Cwnd", window), ("Rate", 0)]);
-        flow
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        &[SSTHRESH_BYTES, REPORT_US]
-    }
-
-    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let mut config = RenoConfig::default();
-        for (name, value) in values {
-            match *name {
-                "initial_ssthresh_bytes" => {
-                    config.initial_ssthresh_bytes = u64::try_from(*value).unwrap_or(MAX_WINDOW_BYTES);
-                }
-                "report_us" => config.report_us = u32::try_from(*value).unwrap_or(DEFAULT_REPORT_US),
-                _ => {}
-            }
-        }
-        Some(Arc::new(Reno { config }))
-    }
-}
+/// Reno, which starts with RFC 5681's "arbitrarily high" slow start threshold and reports decreases at once.
+pub const RENO: FoldAlgorithm = FoldAlgorithm {
+    name: "reno",
+    source: include_str!("reno.fold"),
+    parameters: &[SSTHRESH_BYTES, REPORT_US],
+    registers: &[MSS_BYTES, SSTHRESH, REPORT],
+    // Past slow start; nothing paces the flow that another algorithm paced.
+    resumed: &[("ssthresh", window), ("Cwnd", window), ("Rate", |_, _| 0)],
+};
 
 // Tests
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ack, Bench, MSS, assert_stock_limits};
-    use ccplane_alg::configure;
-    use proptest::prelude::*;
+    use crate::testing::{Ack, Bench, MSS};
 
     const RTT_US: i64 = 40_000;
-    /// How long an episode lasts.
+    /// The time that an episode lasts.
     const EPISODE_US: i64 = RTT_US + RTT_US / 2;
 
     fn start(cwnd_segments: i64) -> Bench {
-        Bench::new(&Reno::default(), MSS as u32, cwnd_segments * MSS)
+        Bench::new(&RENO, MSS as u32, cwnd_segments * MSS)
     }
 
     /// A flow in congestion avoidance, outside recovery.
@@ -143,19 +69,9 @@ mod tests {
     }
 
     #[test]
-    fn keeps_within_stock_ccp() {
-        assert_stock_limits(&start(10).program);
-    }
-
-    #[test]
     fn slow_start_doubles_each_round_trip_and_stops_at_ssthresh() {
-        let mut bench = Bench::new(
-            &Reno {
-                config: RenoConfig { initial_ssthresh_bytes: 100 * MSS as u64 + 7, ..RenoConfig::default() },
-            },
-            MSS as u32,
-            10 * MSS,
-        );
+        let mut bench =
+            Bench::configured(RENO, &[("initial_ssthresh_bytes", 100 * MSS + 7)], MSS as u32, 10 * MSS);
         let mut windows = vec![];
         for _ in 0..4 {
             bench.round(RTT_US);
@@ -165,21 +81,6 @@ mod tests {
         assert_eq!(windows, [20 * MSS, 40 * MSS, 80 * MSS, 100 * MSS + 7]);
         bench.round(RTT_US);
         assert_eq!(bench.cwnd(), 101 * MSS + 7);
-    }
-
-    #[test]
-    fn parameters_reach_the_program() {
-        let algorithms: [Arc<dyn Algorithm>; 2] =
-            [Arc::new(Reno::default()), Arc::new(crate::Cubic::default())];
-        for algorithm in algorithms {
-            let set = [("report_us", 7), ("initial_ssthresh_bytes", 100_000)];
-            let bench = Bench::new(&*configure(&algorithm, set).unwrap(), MSS as u32, MSS);
-            assert_eq!((bench.reg("report_us"), bench.reg("ssthresh")), (7, 100_000));
-            let bench = Bench::new(&*configure(&algorithm, []).unwrap(), MSS as u32, MSS);
-            assert_eq!((bench.reg("report_us"), bench.reg("ssthresh")), (10_000, 1 << 30));
-            assert!(configure(&algorithm, [("initial_ssthresh_bytes", 0)]).is_err());
-            assert!(configure(&algorithm, [("mss", 1)]).is_err());
-        }
     }
 
     #[test]
@@ -325,39 +226,4 @@ mod tests {
         232404, 232404, 233852, //
         2896, 5792, 11584, 23168, 46336, 92672, // from one segment, towards 116926
     ];
-
-    prop_compose! {
-        fn acks()(
-            bytes in prop_oneof![Just(0), Just(MSS), 0..1i64 << 30],
-            lost in prop_oneof![8 => Just(0), 1 => 1..100i64],
-            ecn in prop_oneof![9 => Just(0), 1 => 1..10i64],
-            timeout in prop::bool::weighted(0.02),
-            rtt_us in prop_oneof![Just(0), 1..10_000_000i64],
-            in_flight in 0..1i64 << 31,
-            after_us in prop_oneof![0..2_000i64, 0..20_000_000i64],
-        ) -> (i64, Ack) {
-            (after_us, Ack { bytes, lost, ecn, timeout, rtt_us, in_flight })
-        }
-    }
-
-    proptest! {
-        /// Whatever a datapath says, stock CCP would not abort ([`Bench::ack`] checks) and the bounds hold.
-        #[test]
-        fn any_stream_keeps_the_bounds(
-            mss in 1..=65_535u32,
-            cwnd in 1..1i64 << 30,
-            stream in prop::collection::vec(acks(), 1..200),
-        ) {
-            let mut bench = Bench::new(&Reno::default(), mss, cwnd);
-            let mss = i64::from(mss);
-            for (after_us, ack) in stream {
-                let before = bench.cwnd();
-                bench.ack(after_us, ack);
-                let after = bench.cwnd();
-                prop_assert!(after >= mss.min(cwnd) && after <= (2 * before).max(before + mss));
-                prop_assert!(bench.reg("ssthresh") >= 2 * mss || bench.reg("ssthresh") == 1 << 30);
-                prop_assert!(ack.lost + ack.ecn == 0 || after <= before.max(bench.reg("ssthresh")), "{ack:?}");
-            }
-        }
-    }
 }

@@ -1,27 +1,16 @@
 //! Drives an algorithm's program with synthetic ACKs, on the reference VM and, if stock CCP can run it, on its rules
 //! at once.
 
-use ccplane_alg::{Algorithm, Control, FlowInfo};
+use ccplane_alg::{Algorithm, Control, FlowInfo, FoldAlgorithm, configure};
 use ccplane_program::compile;
 use ccplane_program::ir::{Dst, INFINITY, Inst, MAX_REGS, MAX_TMPS, Op, Prim, Program, RegKind, Src, Type};
 use ccplane_program::stock::{STOCK_INFINITY, lower};
-use ccplane_program::vm::{Flow, Prims};
+use ccplane_program::vm::{Prims, ProgramState};
 use proptest::prelude::*;
+use std::sync::Arc;
 
 /// Segment size of the tests, bytes.
 pub(crate) const MSS: i64 = 1448;
-
-/// A flow on loopback.
-pub(crate) fn info(mss_bytes: u32, cwnd_bytes: u64) -> FlowInfo {
-    FlowInfo {
-        mss_bytes,
-        init_cwnd_bytes: cwnd_bytes,
-        local: ([127, 0, 0, 1], 1).into(),
-        remote: ([127, 0, 0, 1], 2).into(),
-        cgroup: None,
-        min_rtt_us: None,
-    }
-}
 
 /// The names of what a program reports, as reports have them.
 pub(crate) fn reported(program: &Program) -> Vec<String> {
@@ -44,7 +33,7 @@ pub(crate) struct Ack {
     pub lost: i64,
     pub ecn: i64,
     pub timeout: bool,
-    /// 0: no sample.
+    /// Microseconds; 0 where there is no sample.
     pub rtt_us: i64,
     pub in_flight: i64,
 }
@@ -52,8 +41,8 @@ pub(crate) struct Ack {
 /// A flow under one algorithm's first program.
 pub(crate) struct Bench {
     pub program: Program,
-    pub flow: Flow,
-    /// Where stock CCP can run the program.
+    pub flow: ProgramState,
+    /// The same flow on stock CCP, where that can run the program.
     stock: Option<Stock>,
     pub now_us: i64,
     /// Time of each report, and its values.
@@ -66,9 +55,9 @@ impl Bench {
         let source = algorithm.programs().remove(0);
         let program = compile(source.source).unwrap_or_else(|d| panic!("{}: {d:#?}", source.name));
         let mut control = Control::default();
-        let _flow = algorithm.flow(&info(mss_bytes, cwnd_bytes as u64), &mut control);
+        let _flow = algorithm.flow(&FlowInfo::example(mss_bytes, cwnd_bytes as u64), &mut control);
         let now_us = 1_000_000;
-        let mut flow = Flow::new(&program, cwnd_bytes, now_us);
+        let mut flow = ProgramState::new(&program, cwnd_bytes, now_us);
         let mut stock = lower(&program).is_ok().then(|| Stock::new(&program, cwnd_bytes));
         for request in control.requests() {
             assert_eq!(request.program, Some(source.name));
@@ -84,12 +73,24 @@ impl Bench {
         Bench { program, flow, stock, now_us, reports: Vec::new() }
     }
 
+    /// A flow of a declared algorithm with these parameters, which must be within their ranges.
+    pub fn configured(
+        algorithm: FoldAlgorithm,
+        values: &[(&'static str, i64)],
+        mss_bytes: u32,
+        cwnd_bytes: i64,
+    ) -> Bench {
+        let algorithm: Arc<dyn Algorithm> = Arc::new(algorithm);
+        let configured = configure(&algorithm, values.iter().copied()).unwrap();
+        Bench::new(&*configured, mss_bytes, cwnd_bytes)
+    }
+
     /// One ACK, `after_us` later. Fails if stock CCP would abort on it or compute anything else.
     pub fn ack(&mut self, after_us: i64, ack: Ack) {
         self.ack_with(after_us, ack, |_| {});
     }
 
-    /// As [`Bench::ack`], with what else the datapath measured.
+    /// Like [`Bench::ack`], with what else the datapath measured.
     pub fn ack_with(&mut self, after_us: i64, ack: Ack, more: impl FnOnce(&mut Prims)) {
         self.now_us += after_us;
         let mut prims = Prims::default();
@@ -190,7 +191,7 @@ impl Stock {
         Stock { regs, cwnd: cwnd_bytes as u64, rate: 0 }
     }
 
-    fn assert_equals(&self, program: &Program, flow: &Flow, after: Ack) {
+    fn assert_equals(&self, program: &Program, flow: &ProgramState, after: Ack) {
         assert_eq!(flow.cwnd_bytes as u64, self.cwnd, "{after:?}");
         assert_eq!(flow.rate_bytes_per_s as u64, self.rate, "{after:?}");
         for (n, decl) in program.regs().iter().enumerate() {
@@ -225,7 +226,9 @@ impl Stock {
                         Dst::Rate => self.rate = value,
                         Dst::ShouldReport => report = value != 0,
                         Dst::ShouldContinue => go_on = value != 0,
-                        Dst::Micros => panic!("no program here writes {inst:?}"),
+                        Dst::Micros | Dst::Priority | Dst::Path | Dst::DecideAt => {
+                            panic!("no program here writes {inst:?}")
+                        }
                     }
                 }
             }
@@ -271,22 +274,43 @@ impl Stock {
             Src::Prim(p) => stock_number(prims.get(p)),
             Src::Cwnd => self.cwnd,
             Src::Rate => self.rate,
-            Src::Micros | Src::PolicyAction | Src::PolicySnapshot => panic!("no program here reads {src:?}"),
+            Src::Micros
+            | Src::PolicyAction
+            | Src::PolicySnapshot
+            | Src::Priority
+            | Src::Path
+            | Src::DecideAt => {
+                panic!("no program here reads {src:?}")
+            }
         }
     }
 }
 
+/// The largest values that a stream of ACKs draws.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extremes {
+    /// The longest time between two ACKs, microseconds.
+    pub silence_us: i64,
+    pub rtt_us: i64,
+    /// The largest delivery rate, bytes per second, which is drawn as often as any smaller one.
+    pub rate: i64,
+}
+
+impl Extremes {
+    pub(crate) const USUAL: Extremes = Extremes { silence_us: 20_000_000, rtt_us: 10_000_000, rate: 1 << 40 };
+}
+
 prop_compose! {
     /// Any ACK: microseconds since the one before, what it says, and the delivery rate, bytes a second.
-    pub(crate) fn rated_acks()(
+    pub(crate) fn rated_acks(extremes: Extremes)(
         bytes in prop_oneof![Just(0), Just(MSS), 0..1i64 << 30],
         lost in prop_oneof![8 => Just(0), 1 => 1..100i64],
         ecn in prop_oneof![9 => Just(0), 1 => 1..10i64],
         timeout in prop::bool::weighted(0.02),
-        rtt_us in prop_oneof![Just(0), 1..10_000_000i64],
+        rtt_us in prop_oneof![Just(0), 1..extremes.rtt_us],
         in_flight in 0..1i64 << 31,
-        after_us in prop_oneof![0..2_000i64, 0..20_000_000i64],
-        rate in prop_oneof![Just(0), 0..1i64 << 40],
+        after_us in prop_oneof![0..2_000i64, 0..extremes.silence_us],
+        rate in prop_oneof![Just(0), 0..1i64 << 40, Just(extremes.rate)],
     ) -> (i64, Ack, i64) {
         (after_us, Ack { bytes, lost, ecn, timeout, rtt_us, in_flight }, rate)
     }

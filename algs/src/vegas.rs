@@ -14,7 +14,7 @@
 //!   round without growth it is over, at the window that would queue nothing plus one segment (Linux's).
 //! - **Few samples** (Linux): a round of less than three RTT samples may be one of delayed ACKs only. Then the flow
 //!   is Reno, a segment per round, until the window is large enough to be judged.
-//! - **Loss, ECN, timeout**: as [`crate::Reno`] and as Linux's Vegas, halving once per episode. The paper's finer
+//! - **Loss, ECN, timeout**: as [`crate::RENO`] and as Linux's Vegas, halving once per episode. The paper's finer
 //!   retransmission timer (section III) is the transport's business; that only losses at the current rate count is
 //!   what the episode says.
 //! - **Application-limited flows**: no growth at the end of a round before which less than half of `Cwnd` was in flight.
@@ -23,147 +23,50 @@
 //! A late-comer that never sees the path empty takes the others' packets for part of its base RTT and gets more than its
 //! share: Vegas as it is.
 //!
+//! It reports Reno's values, `base_us`, and the bytes `queued` in the last round.
+//!
 //! It keeps within stock CCP's language and limits, so it also runs on libccp.
 
-use crate::{DEFAULT_REPORT_US, MAX_WINDOW_BYTES, REPORT_US, fields, window_of};
-use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Handover, Parameter, ProgramSource, Report};
-use std::sync::Arc;
-
-/// Largest of `alpha`, `beta` and `gamma`.
-const MAX_PACKETS: u32 = 10_000;
-// State
-
-/// The agent's side of a Vegas flow. Every decision is the program's, so there is none.
-struct VegasFlow;
-
-// Behaviour
-
-impl Flow for VegasFlow {
-    /// Reports are for those who watch: Reno's values, `base_us`, and `queued` bytes in the last round.
-    fn on_report(&mut self, _now_us: u64, _report: &Report<'_>, _control: &mut Control) {}
-}
-
-// Config
-
-/// What can be set.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct VegasConfig {
-    /// With fewer packets queued the window grows; at most 10,000.
-    pub alpha_packets: u32,
-    /// With more packets queued the window shrinks; no less than `alpha_packets` counts.
-    pub beta_packets: u32,
-    /// With more packets queued slow start ends.
-    pub gamma_packets: u32,
-    /// Slow start threshold of a new flow, bytes; at most [`MAX_WINDOW_BYTES`].
-    pub initial_ssthresh_bytes: u64,
-    /// Least time between two reports of a flow, microseconds. Decreases are reported at once.
-    pub report_us: u32,
-}
-
-// Defaults
-
-impl Default for VegasConfig {
-    /// Linux's thresholds.
-    fn default() -> Self {
-        VegasConfig {
-            alpha_packets: 2,
-            beta_packets: 4,
-            gamma_packets: 1,
-            initial_ssthresh_bytes: MAX_WINDOW_BYTES,
-            report_us: DEFAULT_REPORT_US,
-        }
-    }
-}
-
-// Factory
-
-/// Makes Vegas flows.
-#[derive(Clone, Default, Debug)]
-pub struct Vegas {
-    /// For every flow that starts.
-    pub config: VegasConfig,
-}
+use crate::{MAX_WINDOW_BYTES, MSS_BYTES, REPORT, REPORT_US, drained_window};
+use ccplane_alg::{FoldAlgorithm, Parameter};
 
 const fn packets(name: &'static str, about: &'static str, default: i64) -> Parameter {
-    Parameter { name, about, default, min: 0, max: MAX_PACKETS as i64 }
+    Parameter { name, about, default, min: 0, max: 10_000 }
 }
 
-impl Algorithm for Vegas {
-    fn name(&self) -> &'static str {
-        "vegas"
-    }
+// Linux's thresholds.
+const ALPHA: Parameter = packets("alpha_packets", "with fewer packets queued the window grows", 2);
+const BETA: Parameter = packets("beta_packets", "with more packets queued it shrinks; at least alpha", 4);
+const GAMMA: Parameter = packets("gamma_packets", "with more packets queued slow start ends", 1);
 
-    fn programs(&self) -> Vec<ProgramSource> {
-        vec![ProgramSource { name: "vegas", source: include_str!("vegas.fold") }]
-    }
-
-    fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
-        let config = &self.config;
-        let packets = |n: u32| i64::from(n.min(MAX_PACKETS));
-        let [mss, ssthresh, report_us] =
-            fields(info.mss_bytes, config.initial_ssthresh_bytes, config.report_us);
-        let alpha = packets(config.alpha_packets);
-        control.set_program(
-            "vegas",
-            &[
-                mss,
-                ssthresh,
-                report_us,
-                ("alpha", alpha),
-                ("beta", packets(config.beta_packets).max(alpha)),
-                ("gamma", packets(config.gamma_packets)),
-            ],
-        );
-        Box::new(VegasFlow)
-    }
-
-    fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
-        let flow = self.flow(info, control);
-        // Without its own queue it sees the smallest round trip at once.
-        let window = window_of(from.drained_window_bytes(info.mss_bytes));
-        control.update(&[("ssthresh", window), ("Cwnd", window), ("Rate", 0)]);
-        flow
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        const PARAMETERS: &[Parameter] = &[
-            packets("alpha_packets", "with fewer packets queued the window grows", 2),
-            packets("beta_packets", "with more packets queued it shrinks; at least alpha", 4),
-            packets("gamma_packets", "with more packets queued slow start ends", 1),
-            REPORT_US,
-        ];
-        PARAMETERS
-    }
-
-    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let mut config = VegasConfig::default();
-        for (name, value) in values {
-            let value = u32::try_from(*value).unwrap_or(0);
-            match *name {
-                "alpha_packets" => config.alpha_packets = value,
-                "beta_packets" => config.beta_packets = value,
-                "gamma_packets" => config.gamma_packets = value,
-                "report_us" => config.report_us = value,
-                _ => {}
-            }
-        }
-        Some(Arc::new(Vegas { config }))
-    }
-}
+/// Vegas with Linux's thresholds, which reports decreases at once.
+pub const VEGAS: FoldAlgorithm = FoldAlgorithm {
+    name: "vegas",
+    source: include_str!("vegas.fold"),
+    parameters: &[ALPHA, BETA, GAMMA, REPORT_US],
+    registers: &[
+        MSS_BYTES,
+        ("ssthresh", |_| MAX_WINDOW_BYTES as i64),
+        REPORT,
+        ("alpha", |start| start.value(&ALPHA)),
+        ("beta", |start| start.value(&BETA).max(start.value(&ALPHA))),
+        ("gamma", |start| start.value(&GAMMA)),
+    ],
+    // Without its own queue it sees the smallest round trip at once.
+    resumed: &[("ssthresh", drained_window), ("Cwnd", drained_window), ("Rate", |_, _| 0)],
+};
 
 // Tests
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ack, Bench, MSS, assert_stock_limits};
-    use ccplane_alg::configure;
-    use proptest::prelude::*;
+    use crate::testing::{Ack, Bench, MSS};
 
     const BASE_US: i64 = 40_000;
 
     fn start(cwnd_segments: i64) -> Bench {
-        Bench::new(&Vegas::default(), MSS as u32, cwnd_segments * MSS)
+        Bench::new(&VEGAS, MSS as u32, cwnd_segments * MSS)
     }
 
     /// The RTT at which of this window so many segments are queued.
@@ -198,11 +101,6 @@ mod tests {
             bench.cwnd() / MSS
         };
         queued.iter().map(&mut window).collect()
-    }
-
-    #[test]
-    fn keeps_within_stock_ccp() {
-        assert_stock_limits(&start(10).program);
     }
 
     #[test]
@@ -293,9 +191,8 @@ mod tests {
 
     #[test]
     fn plans_set_the_thresholds() {
-        let vegas: Arc<dyn Algorithm> = Arc::new(Vegas::default());
-        let set = configure(&vegas, [("alpha_packets", 8), ("beta_packets", 3)]).unwrap();
-        let bench = Bench::new(&*set, MSS as u32, 10 * MSS);
+        let bench =
+            Bench::configured(VEGAS, &[("alpha_packets", 8), ("beta_packets", 3)], MSS as u32, 10 * MSS);
         assert_eq!((bench.reg("alpha"), bench.reg("beta"), bench.reg("gamma")), (8, 8, 1));
     }
 
@@ -326,39 +223,4 @@ mod tests {
         // Slow start to half of 24, then a segment a round.
         2, 3, 4, 7, 8, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
     ];
-
-    prop_compose! {
-        fn acks()(
-            bytes in prop_oneof![Just(0), Just(MSS), 0..1i64 << 30],
-            lost in prop_oneof![8 => Just(0), 1 => 1..100i64],
-            ecn in prop_oneof![9 => Just(0), 1 => 1..10i64],
-            timeout in prop::bool::weighted(0.02),
-            rtt_us in prop_oneof![Just(0), 1..10_000_000i64],
-            in_flight in 0..1i64 << 31,
-            after_us in prop_oneof![0..2_000i64, 0..20_000_000i64],
-        ) -> (i64, Ack) {
-            (after_us, Ack { bytes, lost, ecn, timeout, rtt_us, in_flight })
-        }
-    }
-
-    proptest! {
-        /// Whatever a datapath says, stock CCP would not abort ([`Bench::ack`] checks) and the bounds hold.
-        #[test]
-        fn any_stream_keeps_the_bounds(
-            mss in 1..=65_535u32,
-            cwnd in 1..1i64 << 30,
-            stream in prop::collection::vec(acks(), 1..200),
-        ) {
-            let mut bench = Bench::new(&Vegas::default(), mss, cwnd);
-            let mss = i64::from(mss);
-            for (after_us, ack) in stream {
-                let before = bench.cwnd();
-                bench.ack(after_us, ack);
-                let after = bench.cwnd();
-                prop_assert!(after >= mss.min(cwnd) && after <= 2 * before + mss);
-                prop_assert!(after <= 1 << 30 && bench.reg("ssthresh") > 0);
-                prop_assert!(ack.lost + ack.ecn == 0 || after <= before.max(bench.reg("ssthresh")), "{ack:?}");
-            }
-        }
-    }
 }

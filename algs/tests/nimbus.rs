@@ -3,8 +3,8 @@
 
 mod common;
 
-use ccplane_alg::Algorithm;
-use ccplane_algs::{Constant, ConstantConfig};
+use ccplane_alg::{Algorithm, configure};
+use ccplane_algs::CONSTANT;
 use common::{Lab, Link, MSS, S, Start, WIRE_BYTES, starts};
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use std::sync::Arc;
 const LINK: Link = Link { mbit: 48, rtt_ms: 50, queue_packets: 400 };
 const TARGET_PACKETS: f64 = 50.0;
 
-/// Half of [`LINK`].
+/// Cross traffic at half of the rate of [`LINK`].
 fn constant() -> Arc<dyn Algorithm> {
-    let rate_bytes_per_s = 3_000_000 * MSS / WIRE_BYTES;
-    Arc::new(Constant { config: ConstantConfig { rate_bytes_per_s, ..ConstantConfig::default() } })
+    let rate_bytes_per_s = (3_000_000 * MSS / WIRE_BYTES) as i64;
+    let constant: Arc<dyn Algorithm> = Arc::new(CONSTANT);
+    configure(&constant, [("rate_bytes_per_s", rate_bytes_per_s)]).unwrap()
 }
 
 /// Nimbus, and this one 15 s later.

@@ -6,7 +6,8 @@ mod common;
 use ccplane_alg::{
     Algorithm, Choice, Chooser, Control, Flow, FlowInfo, Handover, PathSample, ProgramSource, Switch,
 };
-use ccplane_algs::{Arm, Bbr, Copa, Cubic, Dual, Mocc, Portfolio, PortfolioConfig, Reno, Vegas};
+use ccplane_algs::{Arm, BBR, COPA, CUBIC, Dual, Mocc, Portfolio, PortfolioConfig, RENO, VEGAS};
+use ccplane_contract::TransportStats;
 use common::{Lab, Link, S, starts};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,9 +39,10 @@ impl Chooser for OnceChooser {
         }
         let first = self.recent.front()?;
         let arm = self.to.take_if(|_| sample.at_us >= self.at_us)?;
-        let bytes = sample.bytes_acked - first.bytes_acked;
+        let bytes = sample.transport.bytes_acked - first.transport.bytes_acked;
         let rate_bytes_per_s = bytes * S / (sample.at_us - first.at_us);
-        let PathSample { at_us, srtt_us, min_rtt_us, .. } = *sample;
+        let TransportStats { srtt_us, min_rtt_us, .. } = sample.transport;
+        let at_us = sample.at_us;
         Some(Switch { arm, from: Handover { at_us, rate_bytes_per_s, srtt_us, min_rtt_us } })
     }
 
@@ -70,11 +72,11 @@ impl Algorithm for Once {
 
 fn all_arms() -> [Arc<dyn Algorithm>; 7] {
     [
-        Arc::new(Cubic::default()),
-        Arc::new(Reno::default()),
-        Arc::new(Vegas::default()),
-        Arc::new(Copa::default()),
-        Arc::new(Bbr::default()),
+        Arc::new(CUBIC),
+        Arc::new(RENO),
+        Arc::new(VEGAS),
+        Arc::new(COPA),
+        Arc::new(BBR),
         Arc::new(Dual::default()),
         Arc::new(Mocc::default()),
     ]
@@ -109,7 +111,7 @@ fn a_switch_makes_no_dip() {
 #[test]
 fn the_better_arm_is_found_against_what_is_expected() {
     let arm = |algorithm: Arc<dyn Algorithm>, prior| Arm { algorithm, prior };
-    let arms = vec![arm(Arc::new(Cubic::default()), 0.9), arm(Arc::new(Copa::default()), 0.5)];
+    let arms = vec![arm(Arc::new(CUBIC), 0.9), arm(Arc::new(COPA), 0.5)];
     let portfolio: Arc<dyn Algorithm> = Arc::new(Portfolio::new(arms, PortfolioConfig::default()).unwrap());
     let mut lab = Lab::with(LINK, &starts("portfolio", 1, 0), &[Arc::clone(&portfolio)]);
     lab.run_until(20 * S);
@@ -126,7 +128,7 @@ fn the_better_arm_is_found_against_what_is_expected() {
 #[test]
 fn flows_to_one_destination_share_what_is_known() {
     let arm = |algorithm: Arc<dyn Algorithm>, prior| Arm { algorithm, prior };
-    let arms = vec![arm(Arc::new(Cubic::default()), 0.9), arm(Arc::new(Copa::default()), 0.5)];
+    let arms = vec![arm(Arc::new(CUBIC), 0.9), arm(Arc::new(COPA), 0.5)];
     let portfolio: Arc<dyn Algorithm> = Arc::new(Portfolio::new(arms, PortfolioConfig::default()).unwrap());
     let mut lab = Lab::with(LINK, &starts("portfolio", 2, 30 * S), &[Arc::clone(&portfolio)]);
     lab.run_until(30 * S + S / 2);

@@ -52,7 +52,7 @@ impl Lab {
         }
         for flow in &self.flows {
             let stats = self.sim.stats(*flow).unwrap();
-            assert_eq!((stats.mode, stats.faults), (Mode::Program, 0), "{flow:?}");
+            assert_eq!((stats.mode, stats.transport.faults), (Mode::Program, 0), "{flow:?}");
             let view = self.core.flow(DP, *flow).unwrap();
             assert_eq!((view.native(), view.last_error()), (None, None));
         }
@@ -61,7 +61,7 @@ impl Lab {
     /// Wire bytes per second that each flow delivered from now until `until_us`.
     fn throughput(&mut self, until_us: u64) -> Vec<u64> {
         let wire = |lab: &Lab| {
-            let bytes = |f: &FlowId| lab.sim.stats(*f).unwrap().bytes_acked / MSS * WIRE_BYTES;
+            let bytes = |f: &FlowId| lab.sim.stats(*f).unwrap().transport.bytes_acked / MSS * WIRE_BYTES;
             lab.flows.iter().map(bytes).collect::<Vec<u64>>()
         };
         let (before, from_us) = (wire(self), self.sim.now_us());
@@ -191,7 +191,7 @@ fn bbr_fills_the_link_without_a_queue() {
     while lab.sim.now_us() < 9 * S {
         let until_us = lab.sim.now_us() + 10_000;
         delivered += lab.throughput(until_us)[0] / 100;
-        sum_us += u64::from(lab.sim.stats(lab.flows[0]).unwrap().srtt_us);
+        sum_us += u64::from(lab.sim.stats(lab.flows[0]).unwrap().transport.srtt_us);
         samples += 1;
     }
     let (used, rtt_us) = (percent(delivered / 7, 24), sum_us / samples);

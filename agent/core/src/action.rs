@@ -1,4 +1,4 @@
-//! What the core asks of a datapath.
+//! Commands of the core to a datapath, and their numbers.
 
 use ccplane_contract::{Datapath, DatapathError, Field, FlowId, Part, ProgramUid};
 use ccplane_infer::Shape;
@@ -23,88 +23,66 @@ pub type Fields = SmallVec<[(Field, i64); 2]>;
 /// One command for one datapath.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Action {
-    /// Its name.
     pub id: ActionId,
-    /// What to do.
     pub command: Command,
 }
 
 /// The calls of [`Datapath`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Command {
-    /// [`Datapath::install`].
     Install {
-        /// The program's uid.
         uid: ProgramUid,
-        /// The program.
         program: Arc<Program>,
     },
-    /// [`Datapath::set_program`].
+    Remove {
+        uid: ProgramUid,
+    },
     SetProgram {
-        /// The flow.
         flow: FlowId,
-        /// The program.
         uid: ProgramUid,
         /// Registers, window or rate to set with it.
         fields: Fields,
     },
-    /// [`Datapath::update`].
     Update {
-        /// The flow.
         flow: FlowId,
         /// Registers, window or rate to set.
         fields: Fields,
     },
-    /// [`Datapath::release`].
     Release {
-        /// The flow.
         flow: FlowId,
     },
-    /// [`Datapath::heartbeat`].
     Heartbeat,
-    /// [`Datapath::define_slot`].
     DefineSlot {
-        /// The slot.
         slot: u8,
-        /// What its snapshots are.
         shape: Shape,
     },
-    /// [`Datapath::push`].
     Push {
-        /// The slot.
         slot: u8,
-        /// The snapshot.
         image: Arc<[u64]>,
-        /// What for.
         part: Part,
     },
-    /// [`Datapath::share`].
     Share {
-        /// The slot.
         slot: u8,
         /// The canary's share of the flows, in 2^-16.
         share: u16,
     },
-    /// [`Datapath::promote`].
     Promote {
-        /// The slot.
         slot: u8,
     },
-    /// [`Datapath::rollback`].
     Rollback {
-        /// The slot.
         slot: u8,
     },
 }
 
 impl Command {
-    /// Makes the call.
+    /// Calls the method of `datapath` that this command stands for.
     ///
     /// # Errors
-    /// The datapath's.
+    /// The datapath refuses the command.
     pub fn execute(&self, datapath: &mut dyn Datapath) -> Result<(), DatapathError> {
         match self {
             Command::Install { uid, program } => datapath.install(*uid, program),
+            Command::Remove { uid } => datapath.remove(*uid),
             Command::SetProgram { flow, uid, fields } => datapath.set_program(*flow, *uid, fields),
             Command::Update { flow, fields } => datapath.update(*flow, fields),
             Command::Release { flow } => datapath.release(*flow),

@@ -1,7 +1,7 @@
-//! What the core keeps of a datapath: its programs, slots, and what waits for it.
+//! State of one attached datapath: its programs, slots, and waiting commands.
 
 use crate::catalog::{Compiled, Entry};
-use crate::deploy::{Machine, Origin, PushRules, SlotState};
+use crate::deploy::{Origin, PushRules, SlotDeployment, SlotState};
 use crate::flow::NativeReason;
 use crate::queue::Queue;
 use crate::{Candidate, Command, DatapathId};
@@ -13,9 +13,8 @@ use std::sync::Arc;
 /// How a program stands with a datapath.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum InstallState {
-    /// On its way.
     Pending,
-    /// It may be set on flows.
+    /// Flows may be set to it.
     Installed,
     /// Flows of its algorithm run the native algorithm there.
     Refused(Arc<DatapathError>),
@@ -24,27 +23,26 @@ pub enum InstallState {
 /// A program on a datapath.
 #[derive(Clone, Copy, Debug)]
 pub struct InstallView<'a> {
-    /// The datapath.
     pub datapath: DatapathId,
-    /// The program.
     pub program: &'a Compiled,
-    /// How it stands.
     pub state: &'a InstallState,
 }
 
 pub(crate) struct Attached {
     pub capabilities: Capabilities,
     pub programs: BTreeMap<ProgramUid, (Arc<Compiled>, InstallState)>,
-    pub slots: BTreeMap<u8, Machine>,
+    pub slots: BTreeMap<u8, SlotDeployment>,
     pub queue: Queue,
     /// Events were dropped since the flows were last reconciled.
     pub missed: bool,
     pub next_heartbeat_us: u64,
     pub next_batch_us: u64,
-    pub next_look_us: u64,
+    pub next_slots_us: u64,
     /// The flows that may change their arm.
     pub choosing: BTreeSet<FlowId>,
     pub next_sample_us: u64,
+    /// Hosted algorithms whose hosts are to be told of the flows here that are theirs.
+    pub announce: BTreeSet<&'static str>,
 }
 
 impl Attached {
@@ -59,25 +57,29 @@ impl Attached {
                 let (slot, snapshot) = (policy.slot(), policy.snapshot().clone());
                 let rules = deploy.rules.clone();
                 let (shape, batch_us) = (*snapshot.shape(), deploy.batch_us);
-                let mut machine = Machine::new(deploy.datapath, entry.name, slot, shape, rules, batch_us);
+                let mut slot_deployment =
+                    SlotDeployment::new(deploy.datapath, entry.name, slot, shape, rules, batch_us);
                 // An earlier agent's slot keeps what it holds: it is looked at before anything is pushed.
-                self.next_look_us = deploy.now_us;
-                self.queue.push(machine.define());
+                self.next_slots_us = deploy.now_us;
+                self.queue.push(slot_deployment.define());
                 let first = Candidate { snapshot, origin: Origin::Shipped };
                 let mut uid = || next_uid(deploy.next_uid);
-                if let Some(push) = machine.propose(first, &[], &mut uid, deploy.now_us) {
+                if let Some(push) = slot_deployment.propose(first, &[], &mut uid, deploy.now_us) {
                     self.queue.push(push);
                 }
-                machine
+                slot_deployment
             });
         }
-        for program in &entry.programs {
-            self.programs.entry(program.uid()).or_insert_with(|| {
-                let install = Command::Install { uid: program.uid(), program: program.program().clone() };
-                self.queue.push(install);
-                (program.clone(), InstallState::Pending)
-            });
-        }
+        entry.programs.iter().for_each(|program| self.install_program(program));
+    }
+
+    /// Asks for one program that it does not have.
+    pub fn install_program(&mut self, program: &Arc<Compiled>) {
+        self.programs.entry(program.uid()).or_insert_with(|| {
+            let install = Command::Install { uid: program.uid(), program: program.program().clone() };
+            self.queue.push(install);
+            (program.clone(), InstallState::Pending)
+        });
     }
 
     /// Whether the algorithm asks policies and the datapath runs none.
@@ -99,16 +101,22 @@ impl Attached {
         if refused.is_some() {
             return refused;
         }
-        entry.programs.iter().find_map(|p| match self.programs.get(&p.uid()) {
+        entry.programs.iter().find_map(|program| self.refusal_of(program))
+    }
+
+    /// Returns the reason for which a program does not run on this datapath.
+    pub fn refusal_of(&self, program: &Compiled) -> Option<NativeReason> {
+        match self.programs.get(&program.uid()) {
             Some((_, InstallState::Refused(error))) => {
-                Some(NativeReason::InstallRefused { program: p.name(), error: error.clone() })
+                let program = program.name().to_owned();
+                Some(NativeReason::InstallRefused { program, error: error.clone() })
             }
             _ => None,
-        })
+        }
     }
 }
 
-/// What installing policies needs of the core.
+/// Parts of the core that policies are installed with.
 pub(crate) struct Deploy<'a> {
     pub datapath: DatapathId,
     pub rules: &'a Arc<PushRules>,

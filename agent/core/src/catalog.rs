@@ -1,7 +1,7 @@
 //! The algorithms that there are, their programs compiled once, and the meaning of field names.
 
 use crate::action::Fields;
-use crate::shield::shield;
+use crate::panics::catch;
 use crate::{MAX_ALGORITHMS, MAX_FIELDS, MAX_POLICIES, MAX_PROGRAMS, NATIVE};
 use ccplane_alg::{Algorithm, PolicySource};
 use ccplane_contract::{Field, ProgramUid};
@@ -10,6 +10,7 @@ use ccplane_program::ir::{
 };
 use ccplane_program::{Diagnostic, compile};
 use ccplane_snapshot::{Admission, Snapshot, SnapshotError, Trust, TrustedSnapshot};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// How report registers are declared.
@@ -20,26 +21,37 @@ const REPORT_PREFIX: &str = "Report.";
 pub struct Compiled {
     uid: ProgramUid,
     algorithm: &'static str,
-    name: &'static str,
+    name: Cow<'static, str>,
     program: Arc<Program>,
     report_names: Vec<String>,
     pub(crate) policy_slots: Vec<u8>,
 }
 
 impl Compiled {
+    fn new(uid: u32, algorithm: &'static str, name: Cow<'static, str>, program: Program) -> Arc<Compiled> {
+        Arc::new(Compiled {
+            uid: ProgramUid(uid),
+            algorithm,
+            name,
+            report_names: report_names(&program),
+            policy_slots: program.policy_slots(),
+            program: Arc::new(program),
+        })
+    }
+
     /// The same on every datapath.
     pub fn uid(&self) -> ProgramUid {
         self.uid
     }
-    /// Whose program it is.
+    /// Returns the name of the algorithm that the program belongs to.
     pub fn algorithm(&self) -> &'static str {
         self.algorithm
     }
     /// Its name within the algorithm.
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> &str {
+        &self.name
     }
-    /// The program.
+    /// Returns the checked program.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
@@ -48,7 +60,7 @@ impl Compiled {
         &self.report_names
     }
 
-    /// What the names and values of a command mean to a datapath; appended to `resolved`, as far as they mean anything.
+    /// Resolves names of a command to a datapath's fields, and appends those with their values to `resolved`.
     pub(crate) fn resolve(
         &self,
         fields: &[(&'static str, i64)],
@@ -65,23 +77,23 @@ impl Compiled {
 
     #[inline]
     fn field(&self, name: &'static str, value: i64) -> Result<Field, CommandError> {
-        let program = self.name;
+        let program = || self.name.clone().into_owned();
         let (field, min, max) = match name {
             "Cwnd" => (Field::Cwnd, 1, MAX_CWND_BYTES),
             "Rate" => (Field::Rate, 0, MAX_RATE_BYTES_PER_S),
             _ => match self.register(name) {
                 Some((_, RegDecl { kind: RegKind::Report, .. })) => {
-                    return Err(CommandError::ReportField { program, field: name });
+                    return Err(CommandError::ReportField { program: program(), field: name });
                 }
                 Some((_, RegDecl { kind: RegKind::Local, .. })) | None => {
-                    return Err(CommandError::UnknownField { program, field: name });
+                    return Err(CommandError::UnknownField { program: program(), field: name });
                 }
                 Some((reg, RegDecl { ty: Type::Bool, .. })) => (Field::Reg(reg), 0, 1),
                 Some((reg, _)) => (Field::Reg(reg), i64::MIN, i64::MAX),
             },
         };
         if value < min || value > max {
-            return Err(CommandError::OutOfRange { program, field: name, value, min, max });
+            return Err(CommandError::OutOfRange { program: program(), field: name, value, min, max });
         }
         Ok(field)
     }
@@ -111,31 +123,25 @@ pub enum CommandError {
     /// The program has no control register of that name.
     #[error("program `{program}` has no control register `{field}`")]
     UnknownField {
-        /// The program.
-        program: &'static str,
+        program: String,
         /// The name it gave.
         field: &'static str,
     },
     /// Report registers are the program's to write.
     #[error("`{field}` of program `{program}` is a report register: only the program writes it")]
     ReportField {
-        /// The program.
-        program: &'static str,
+        program: String,
         /// The name it gave.
         field: &'static str,
     },
     /// A value that the field cannot take.
     #[error("`{field}` of program `{program}` cannot be {value}: {min} to {max} are allowed")]
     OutOfRange {
-        /// The program.
-        program: &'static str,
-        /// The field.
+        program: String,
         field: &'static str,
         /// The value it gave.
         value: i64,
-        /// The smallest allowed.
         min: i64,
-        /// The largest allowed.
         max: i64,
     },
     /// Too many fields in one command.
@@ -171,7 +177,6 @@ pub enum CatalogError {
     /// Too many of something.
     #[error("{found} {what}, at most {limit} are allowed")]
     TooMany {
-        /// What there is too much of.
         what: &'static str,
         /// How many there are.
         found: usize,
@@ -180,54 +185,30 @@ pub enum CatalogError {
     },
     /// Two algorithms of one name, or one named [`NATIVE`].
     #[error("the name `{name}` of an algorithm is taken")]
-    NameTaken {
-        /// The name.
-        name: &'static str,
-    },
+    NameTaken { name: &'static str },
     /// Two programs of one name.
     #[error("algorithm `{algorithm}` has two programs `{program}`")]
-    ProgramNameTaken {
-        /// The algorithm.
-        algorithm: &'static str,
-        /// The name.
-        program: &'static str,
-    },
+    ProgramNameTaken { algorithm: &'static str, program: &'static str },
     /// A program that does not compile.
     #[error("program `{program}` of algorithm `{algorithm}`: {}", first(diagnostics))]
     Compile {
-        /// The algorithm.
         algorithm: &'static str,
-        /// The program.
         program: &'static str,
         /// All that is wrong with it.
         diagnostics: Vec<Diagnostic>,
     },
     /// A policy's snapshot that is none.
     #[error("the snapshot of algorithm `{algorithm}` for policy slot {slot}: {reason}")]
-    Snapshot {
-        /// The algorithm.
-        algorithm: &'static str,
-        /// The slot.
-        slot: u8,
-        /// Why.
-        reason: String,
-    },
+    Snapshot { algorithm: &'static str, slot: u8, reason: String },
     /// A slot that datapaths do not have.
     #[error("algorithm `{algorithm}` uses policy slot {slot}: there are slots 0 to {}", MAX_POLICY_SLOTS - 1)]
-    NoSuchSlot {
-        /// The algorithm.
-        algorithm: &'static str,
-        /// The slot.
-        slot: u8,
-    },
+    NoSuchSlot { algorithm: &'static str, slot: u8 },
     /// Two policies for one slot.
     #[error("algorithms `{first}` and `{second}` both use policy slot {slot}")]
     SlotTaken {
-        /// The slot.
         slot: u8,
-        /// Whose it is.
         first: &'static str,
-        /// Who else wants it.
+        /// The other algorithm that asks for it.
         second: &'static str,
     },
     /// A program whose histories are not what its policy takes.
@@ -235,9 +216,7 @@ pub enum CatalogError {
         "the histories of program `{program}` of algorithm `{algorithm}` have {cells} cells, its policy takes {inputs}"
     )]
     Inputs {
-        /// The algorithm.
         algorithm: &'static str,
-        /// The program.
         program: &'static str,
         /// Cells of the program's histories.
         cells: usize,
@@ -257,7 +236,6 @@ pub enum CatalogError {
     Panicked {
         /// Its place in the list, from 0.
         number: usize,
-        /// The panic's message.
         message: String,
     },
 }
@@ -266,7 +244,7 @@ fn first(diagnostics: &[Diagnostic]) -> String {
     diagnostics.first().map(Diagnostic::to_string).unwrap_or_default()
 }
 
-/// What a slot starts with.
+/// The shape and first snapshot of a slot.
 #[derive(Clone, Debug)]
 pub struct Policy {
     slot: u8,
@@ -274,7 +252,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The slot.
+    /// Returns the slot's number.
     pub fn slot(&self) -> u8 {
         self.slot
     }
@@ -302,6 +280,8 @@ impl Entry {
 /// Every algorithm, its programs compiled.
 pub struct Catalog {
     entries: Vec<Entry>,
+    /// The uid of the next program of a hosted algorithm.
+    next_uid: u32,
 }
 
 impl Catalog {
@@ -322,7 +302,7 @@ impl Catalog {
                 (algorithm.name(), algorithm.programs(), algorithm.policies(), arms)
             };
             let (name, sources, policies, arms) =
-                shield(ask).map_err(|message| CatalogError::Panicked { number, message })?;
+                catch(ask).map_err(|message| CatalogError::Panicked { number, message })?;
             if name == NATIVE || entries.iter().any(|e| e.name == name) {
                 return Err(CatalogError::NameTaken { name });
             }
@@ -340,19 +320,12 @@ impl Catalog {
                     diagnostics,
                 })?;
                 check_policies(&entry, source.name, &program)?;
-                entry.programs.push(Arc::new(Compiled {
-                    uid: ProgramUid(next_uid),
-                    algorithm: name,
-                    name: source.name,
-                    report_names: report_names(&program),
-                    policy_slots: program.policy_slots(),
-                    program: Arc::new(program),
-                }));
+                entry.programs.push(Compiled::new(next_uid, name, source.name.into(), program));
                 next_uid = next_uid.wrapping_add(1);
             }
             entries.push(entry);
         }
-        Ok(Catalog { entries })
+        Ok(Catalog { entries, next_uid })
     }
 
     /// Lets flows of `algorithm` begin with `snapshot` in place of the one that its first policy ships with; false where
@@ -368,17 +341,38 @@ impl Catalog {
         fits
     }
 
+    /// Iterates over the names of the algorithms that others host.
+    pub(crate) fn hosted(&self) -> impl Iterator<Item = &'static str> {
+        self.entries.iter().filter(|e| e.algorithm.is_hosted()).map(|e| e.name)
+    }
+
+    /// Adds a program of a hosted algorithm.
+    pub(crate) fn add(&mut self, algorithm: &str, name: String, program: Program) -> Option<Arc<Compiled>> {
+        let entry = self.entries.iter_mut().find(|e| e.name == algorithm)?;
+        let compiled = Compiled::new(self.next_uid, entry.name, name.into(), program);
+        self.next_uid = self.next_uid.wrapping_add(1);
+        entry.programs.push(Arc::clone(&compiled));
+        Some(compiled)
+    }
+
+    /// Forgets a program of a hosted algorithm.
+    pub(crate) fn remove(&mut self, algorithm: &str, uid: ProgramUid) {
+        if let Some(entry) = self.entries.iter_mut().find(|e| e.name == algorithm) {
+            entry.programs.retain(|p| p.uid() != uid);
+        }
+    }
+
     /// The algorithms' names, in order of registration.
     pub fn names(&self) -> Vec<&'static str> {
         self.entries.iter().map(|e| e.name).collect()
     }
 
-    /// Every program.
+    /// Iterates over the programs of all algorithms.
     pub fn programs(&self) -> impl Iterator<Item = &Arc<Compiled>> {
         self.entries.iter().flat_map(|e| &e.programs)
     }
 
-    /// Every algorithm's policies.
+    /// Iterates over the policies of all algorithms, each with its algorithm's name.
     pub fn policies(&self) -> impl Iterator<Item = (&'static str, &Policy)> {
         self.entries.iter().flat_map(|e| e.policies.iter().map(|p| (e.name, p)))
     }
@@ -400,7 +394,7 @@ fn add_arms(algorithms: &mut Vec<Arc<dyn Algorithm>>) -> Result<(), CatalogError
     let panicked = |number| move |message| CatalogError::Panicked { number, message };
     for number in 0..algorithms.len() {
         let of = Arc::clone(&algorithms[number]);
-        let (algorithm, arms) = shield(|| (of.name(), of.arms())).map_err(panicked(number))?;
+        let (algorithm, arms) = catch(|| (of.name(), of.arms())).map_err(panicked(number))?;
         for arm in arms {
             let known = algorithms.iter().find(|a| a.name() == arm.name());
             let is_nested = !known.unwrap_or(&arm).arms().is_empty();

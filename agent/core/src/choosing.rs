@@ -4,9 +4,9 @@ use crate::DatapathId;
 use crate::attached::Attached;
 use crate::catalog::{Catalog, Entry};
 use crate::core::Core;
-use crate::flow::{FlowState, NativeReason, Steered};
-use crate::lifecycle::start;
-use crate::shield::shield;
+use crate::flow::{FlowState, NativeReason, RunningAlgorithm};
+use crate::panics::catch;
+use crate::start::start;
 use ccplane_alg::{Algorithm, Chooser, PathSample, Switch};
 use ccplane_contract::{FlowId, FlowStats, Mode};
 
@@ -17,8 +17,8 @@ pub(crate) fn begin(
     attached: &mut Attached,
     flow: FlowId,
     state: &mut FlowState,
-) -> Result<Steered, NativeReason> {
-    let made = shield(|| algorithm.chooser(&state.info)).map_err(NativeReason::Panicked)?;
+) -> Result<RunningAlgorithm, NativeReason> {
+    let made = catch(|| algorithm.chooser(&state.info)).map_err(NativeReason::Panicked)?;
     let chooser = made.ok_or(NativeReason::NoProgram)?;
     choose(catalog, chooser, attached, flow, state)
 }
@@ -30,7 +30,7 @@ fn choose(
     attached: &mut Attached,
     flow: FlowId,
     state: &mut FlowState,
-) -> Result<Steered, NativeReason> {
+) -> Result<RunningAlgorithm, NativeReason> {
     let entry = catalog.entry(state.algorithm).ok_or(NativeReason::NoProgram)?;
     let arms = || entry.arms.iter().filter_map(|arm| catalog.entry(arm));
     let available: Vec<&Entry> = arms().filter(|arm| attached.refusal(arm).is_none()).collect();
@@ -39,7 +39,7 @@ fn choose(
         return Err(refused.unwrap_or(NativeReason::NoProgram));
     }
     let names: Vec<&'static str> = available.iter().map(|arm| arm.name).collect();
-    let wanted = shield(|| chooser.first(&names)).map_err(NativeReason::Panicked)?;
+    let wanted = catch(|| chooser.first(&names)).map_err(NativeReason::Panicked)?;
     let arm = available.iter().find(|arm| arm.name == wanted).ok_or(NativeReason::NoProgram)?;
     let steered = start(arm, arm.algorithm.clone(), attached, flow, state, None)?;
     state.chooser = Some(chooser);
@@ -66,14 +66,14 @@ impl Core {
             let Some(state) = self.flows.get_mut(&(id, stats.flow)) else { continue };
             let (Some(chooser), Ok(steered)) = (&mut state.chooser, &state.steered) else { continue };
             // Nothing is known of a program that has not begun.
-            if stats.waits_for_ack() || stats.srtt_us == 0 {
+            if stats.waits_for_ack() || stats.transport.srtt_us == 0 {
                 continue;
             }
             let ask = || {
                 let sample = sample(stats, steered.code.rivals());
                 chooser.on_sample(&sample)
             };
-            match shield(ask) {
+            match catch(ask) {
                 Ok(None) => {}
                 Ok(Some(switch)) => self.switch(id, stats, &switch),
                 Err(message) => {
@@ -95,8 +95,8 @@ impl Core {
             return self.go_native(id, stats.flow, NativeReason::NoProgram);
         };
         state.acted = None;
-        state.info.mss_bytes = stats.mss_bytes;
-        state.info.init_cwnd_bytes = switch.from.window_bytes(stats.mss_bytes);
+        state.info.mss_bytes = stats.transport.mss_bytes;
+        state.info.init_cwnd_bytes = switch.from.window_bytes(stats.transport.mss_bytes);
         state.info.min_rtt_us = Some(switch.from.min_rtt_us);
         match start(arm, arm.algorithm.clone(), attached, stats.flow, state, Some(&switch.from)) {
             Ok(after) => {
@@ -145,7 +145,7 @@ impl Core {
 
     /// `broken`: after a panic nothing of it is called but its drop.
     pub(crate) fn end_chooser(&mut self, mut chooser: Box<dyn Chooser>, broken: bool) {
-        let ended = shield(move || {
+        let ended = catch(move || {
             if !broken {
                 chooser.on_close();
             }
@@ -158,14 +158,7 @@ impl Core {
 fn sample(stats: &FlowStats, rivals: Option<bool>) -> PathSample {
     PathSample {
         at_us: stats.sampled_at_us,
-        bytes_acked: stats.bytes_acked,
-        delivered: stats.delivered,
-        lost: stats.lost,
-        srtt_us: stats.srtt_us,
-        min_rtt_us: stats.min_rtt_us,
-        cwnd_bytes: u64::from(stats.snd_cwnd) * u64::from(stats.mss_bytes),
-        in_flight: stats.unacked,
-        mss_bytes: stats.mss_bytes,
+        transport: stats.transport,
         steered: stats.mode == Mode::Program,
         rivals,
     }

@@ -5,18 +5,20 @@
 use crate::attached::{Attached, Deploy, InstallView};
 use crate::catalog::Catalog;
 use crate::deploy::{Decision, PushRules};
+use crate::fallback::{Fallback, Fallbacks};
 use crate::flow::{AlgorithmCounters, FlowState, FlowView, NativeReason};
+use crate::host::Hosts;
 use crate::queue::Queue;
 use crate::rows::Rows;
 use crate::rules::{Rules, RulesError};
 use crate::variants::variants;
-use crate::{DatapathId, MAX_DATAPATHS, MAX_FLOWS};
+use crate::{DatapathId, FALLBACK, MAX_DATAPATHS, MAX_FLOWS};
 use ccplane_alg::{Algorithm, Control};
 use ccplane_contract::{Capabilities, Event, FlowId, FlowStats};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Limits and periods.
+/// Limits of the core, and its periods in microseconds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Flows known at once, on all datapaths; further ones run their native algorithm.
@@ -26,7 +28,7 @@ pub struct Config {
     /// Time between two batches of rows, microseconds.
     pub batch_us: u64,
     /// Time between two looks at slots and flows while nothing is on trial, microseconds; at least `batch_us`.
-    pub look_us: u64,
+    pub slots_every_us: u64,
     /// Time between two samples of the flows that may change their arm, microseconds.
     pub sample_us: u64,
     /// Deployments are numbered from here, and beyond any that a datapath holds when it is attached: so that no number
@@ -42,7 +44,7 @@ impl Default for Config {
             max_flows: MAX_FLOWS,
             heartbeat_us: 100_000,
             batch_us: 200_000,
-            look_us: 1_000_000,
+            slots_every_us: 1_000_000,
             sample_us: 100_000,
             first_deployment: 1,
             push: PushRules::default(),
@@ -50,12 +52,11 @@ impl Default for Config {
     }
 }
 
-/// What was counted since the core was made.
+/// Events counted since the core was made.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
     /// Flows that were taken in.
     pub flows_created: u64,
-    /// Flows that ended.
     pub flows_closed: u64,
     /// Flows left to their native algorithm because the table was full.
     pub flows_refused: u64,
@@ -65,7 +66,6 @@ pub struct Counters {
     pub stray_reports: u64,
     /// Events that datapaths dropped.
     pub dropped_events: u64,
-    /// Panics of algorithms.
     pub panics: u64,
     /// Actions that datapaths refused.
     pub refused_actions: u64,
@@ -81,13 +81,11 @@ pub enum AttachError {
     /// The name is in use.
     #[error("datapath {0:?} is attached already")]
     Attached(DatapathId),
-    /// Too many.
     #[error("{limit} datapaths are attached, the most there may be")]
     TooMany {
         /// How many may be.
         limit: usize,
     },
-    /// The agent stops.
     #[error("the agent stops")]
     Stopping,
 }
@@ -98,7 +96,6 @@ pub struct Core {
     push_rules: Arc<PushRules>,
     pub(crate) catalog: Catalog,
     pub(crate) rules: Rules,
-    /// Each rule's algorithm.
     pub(crate) variants: Vec<Option<Arc<dyn Algorithm>>>,
     pub(crate) datapaths: BTreeMap<DatapathId, Attached>,
     pub(crate) flows: BTreeMap<(DatapathId, FlowId), FlowState>,
@@ -124,8 +121,12 @@ pub struct Core {
     pub(crate) events: Vec<Event>,
     /// Room for what one call of an algorithm asks for.
     pub(crate) control: Control,
+    pub(crate) fallbacks: Fallbacks,
+    /// A flow that is about to be created, and the congestion control that its owner asks for.
+    pub(crate) requested: Option<(DatapathId, FlowId, Box<str>)>,
     /// By algorithm: flows that were created and closed, and the sums of those that are gone.
     pub(crate) algorithms: BTreeMap<&'static str, AlgorithmCounters>,
+    pub(crate) hosts: Hosts,
 }
 
 impl Core {
@@ -137,6 +138,7 @@ impl Core {
         rules.check(&catalog.names())?;
         let variants = variants(&catalog, &rules)?;
         Ok(Core {
+            hosts: Hosts::new(catalog.hosted()),
             next_uid: config.first_deployment,
             push_rules: Arc::new(config.push.clone()),
             config,
@@ -157,6 +159,8 @@ impl Core {
             counters: Counters::default(),
             events: Vec::new(),
             control: Control::default(),
+            fallbacks: Fallbacks::default(),
+            requested: None,
             algorithms: BTreeMap::new(),
         })
     }
@@ -189,14 +193,16 @@ impl Core {
             missed: false,
             next_heartbeat_us: now_us,
             next_batch_us: now_us.saturating_add(self.config.batch_us),
-            next_look_us: now_us,
+            next_slots_us: now_us,
             choosing: BTreeSet::new(),
             next_sample_us: now_us,
+            announce: BTreeSet::new(),
         };
         let batch_us = self.config.batch_us;
         let mut deploy =
             Deploy { datapath: id, rules: &self.push_rules, next_uid: &mut self.next_uid, batch_us, now_us };
-        for entry in self.rules.names().flat_map(|name| self.catalog.with_arms(name)) {
+        let fallback = (!attached.capabilities.has_native()).then_some(FALLBACK);
+        for entry in self.rules.names().chain(fallback).flat_map(|name| self.catalog.with_arms(name)) {
             attached.install(entry, &mut deploy);
         }
         self.datapaths.insert(id, attached);
@@ -289,6 +295,11 @@ impl Core {
         self.datapaths.values().map(due).min().filter(|_| !self.stopping)
     }
 
+    /// Notes, before a flow's `Created`, the congestion control that its owner asks for by name.
+    pub fn request(&mut self, id: DatapathId, flow: FlowId, name: &str) {
+        self.requested = Some((id, flow, name.into()));
+    }
+
     /// Takes in what happened in a datapath.
     pub fn event(&mut self, id: DatapathId, event: Event, now_us: u64) {
         self.now_us = self.now_us.max(now_us);
@@ -338,6 +349,11 @@ impl Core {
         }
     }
 
+    /// Takes the algorithms that datapaths without a native one could not run, each told once.
+    pub fn take_fallbacks(&mut self) -> Vec<Fallback> {
+        self.fallbacks.take()
+    }
+
     /// Every flow, by datapath and name.
     pub fn flows(&self) -> impl Iterator<Item = FlowView<'_>> {
         self.flows.iter().map(|((datapath, flow), state)| FlowView {
@@ -347,7 +363,7 @@ impl Core {
         })
     }
 
-    /// One flow.
+    /// Returns the view of one flow, if the core knows it.
     pub fn flow(&self, datapath: DatapathId, flow: FlowId) -> Option<FlowView<'_>> {
         self.flows.get(&(datapath, flow)).map(|state| FlowView { datapath, flow, state })
     }
@@ -360,7 +376,7 @@ impl Core {
         })
     }
 
-    /// The attached datapaths.
+    /// Iterates over the attached datapaths and their capabilities.
     pub fn datapaths(&self) -> impl Iterator<Item = (DatapathId, &Capabilities)> {
         self.datapaths.iter().map(|(id, attached)| (*id, &attached.capabilities))
     }
@@ -375,12 +391,12 @@ impl Core {
         &self.rules
     }
 
-    /// What was counted.
+    /// Returns the counters since the core was made.
     pub fn counters(&self) -> Counters {
         Counters { rows: self.rows.taken, dropped_rows: self.rows.dropped, ..self.counters }
     }
 
-    /// What was counted of each algorithm that has had flows, the native one included.
+    /// Returns the counters of each algorithm that has had flows, the native one included.
     pub fn algorithms(&self) -> BTreeMap<&'static str, AlgorithmCounters> {
         let mut sums = self.algorithms.clone();
         for state in self.flows.values() {

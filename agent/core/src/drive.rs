@@ -1,14 +1,13 @@
 //! One turn of the loop around a datapath.
 
 use crate::{Core, DatapathId, MAX_EVENTS_PER_DRIVE};
-use ccplane_contract::Datapath;
+use ccplane_contract::{Datapath, Event};
 
-/// What one turn did.
+/// Work done in one turn.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Driven {
     /// Events taken. [`MAX_EVENTS_PER_DRIVE`] means that more may wait.
     pub events: usize,
-    /// Actions carried out.
     pub actions: usize,
     /// Those among them that the datapath refused.
     pub refused: usize,
@@ -21,6 +20,11 @@ pub fn drive(core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_u
     let mut events = std::mem::take(&mut core.events);
     let mut driven = Driven { events: datapath.poll(MAX_EVENTS_PER_DRIVE, &mut events), ..Driven::default() };
     for event in events.drain(..) {
+        if let Event::Created { flow, .. } = &event
+            && let Some(name) = datapath.requested(*flow)
+        {
+            core.request(id, *flow, name);
+        }
         core.event(id, event, now_us);
     }
     core.events = events;
@@ -28,11 +32,14 @@ pub fn drive(core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_u
         core.reconcile(id, datapath.flows(), now_us);
     }
     core.tick(now_us);
-    if core.wants_look(id, now_us) {
-        core.look(id, &datapath.slots(), &datapath.flows(), now_us);
+    if core.wants_slots(id, now_us) {
+        core.observe_slots(id, &datapath.slots(), &datapath.flows(), now_us);
     }
     if core.wants_sample(id, now_us) {
         core.sample(id, &datapath.flows(), now_us);
+    }
+    if core.wants_windows(id) {
+        core.announce(id, &datapath.flows());
     }
     while let Some(action) = core.next_action(id) {
         let result = action.command.execute(datapath);
@@ -41,4 +48,10 @@ pub fn drive(core: &mut Core, id: DatapathId, datapath: &mut dyn Datapath, now_u
         core.result(action.id, result);
     }
     driven
+}
+
+/// Code that runs after each turn of a core in the core's own time, such as a learner beside simulated flows.
+pub trait Companion {
+    /// Takes rows and decisions from `core` and may propose snapshots; `now_us` is the core's time, microseconds.
+    fn turned(&mut self, core: &mut Core, now_us: u64);
 }

@@ -1,7 +1,8 @@
-//! What is kept of each flow, and how it is shown.
+//! State of each flow, and its public view.
 
-use crate::shield::shield;
-use crate::{CommandError, Compiled, DatapathId};
+use crate::host::HostReason;
+use crate::panics::catch;
+use crate::{CommandError, Compiled, DatapathId, FALLBACK};
 use ccplane_alg::{Algorithm, Choice, Chooser, Flow};
 use ccplane_contract::{DatapathError, FlowId, FlowInfo};
 use std::ops::AddAssign;
@@ -18,38 +19,27 @@ pub enum NativeReason {
     NoProgram,
     /// The datapath refused to install a program of the algorithm.
     #[error("the datapath refused program `{program}`: {error}")]
-    InstallRefused {
-        /// The program.
-        program: &'static str,
-        /// The datapath's reason.
-        error: Arc<DatapathError>,
-    },
+    InstallRefused { program: String, error: Arc<DatapathError> },
     /// The datapath runs no policies.
     #[error("the algorithm asks policies, and a datapath of kind {kind} runs none")]
-    NoPolicies {
-        /// The datapath's kind.
-        kind: &'static str,
-    },
+    NoPolicies { kind: &'static str },
     /// The datapath refused a policy slot of the algorithm, or its first snapshot.
     #[error("the datapath refused policy slot {slot}: {error}")]
-    SlotRefused {
-        /// The slot.
-        slot: u8,
-        /// The datapath's reason.
-        error: Arc<DatapathError>,
-    },
+    SlotRefused { slot: u8, error: Arc<DatapathError> },
     /// The datapath refused to run the program on the flow.
     #[error("the datapath did not set the program: {0}")]
     SetRefused(DatapathError),
     /// The algorithm's code panicked.
     #[error("the algorithm panicked: {0}")]
     Panicked(String),
-    /// The agent stops.
     #[error("the agent stops")]
     Stopping,
+    /// The algorithm of another process does not steer the flow.
+    #[error("{0}")]
+    Hosted(HostReason),
 }
 
-/// What was counted of one flow.
+/// Events counted for one flow.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FlowCounters {
     /// Reports that its algorithm saw.
@@ -92,7 +82,7 @@ impl AddAssign for FlowCounters {
     }
 }
 
-/// What was counted of all flows of one algorithm.
+/// Events counted for all flows of one algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct AlgorithmCounters {
     /// Flows that were given to it.
@@ -103,12 +93,12 @@ pub struct AlgorithmCounters {
     pub flows: FlowCounters,
 }
 
-/// A running algorithm.
-pub(crate) struct Steered {
+/// An algorithm that runs on a flow, with its program.
+pub(crate) struct RunningAlgorithm {
     pub code: Box<dyn Flow>,
     /// The algorithm's name: the flow's own, or its arm.
     pub name: &'static str,
-    /// What made it: a rule may have set parameters.
+    /// The algorithm that made `code`, with the parameters that a rule set.
     pub algorithm: Arc<dyn Algorithm>,
     /// The program last set.
     pub program: Arc<Compiled>,
@@ -117,7 +107,9 @@ pub(crate) struct Steered {
 pub(crate) struct FlowState {
     pub info: FlowInfo,
     pub algorithm: &'static str,
-    pub steered: Result<Steered, Box<NativeReason>>,
+    pub steered: Result<RunningAlgorithm, Box<NativeReason>>,
+    /// The reason why it runs [`FALLBACK`] in place of its algorithm, where it does.
+    pub fell_back: Option<Box<NativeReason>>,
     pub created_us: u64,
     pub last_seq: Option<u32>,
     /// Time, program and values of the last report.
@@ -158,13 +150,13 @@ impl FlowState {
     }
 }
 
-/// Where it is noted what became of an algorithm's commands.
-pub(crate) struct Noted<'a> {
+/// Counters and last error of one flow, to which refused commands are added.
+pub(crate) struct FlowLog<'a> {
     pub counters: &'a mut FlowCounters,
     pub last_error: &'a mut Option<Box<CommandError>>,
 }
 
-impl Noted<'_> {
+impl FlowLog<'_> {
     pub fn refuse(&mut self, error: CommandError) {
         self.counters.refused_commands += 1;
         *self.last_error = Some(Box::new(error));
@@ -180,21 +172,21 @@ pub struct FlowView<'a> {
 }
 
 impl<'a> FlowView<'a> {
-    /// Where it runs.
+    /// Returns the datapath that carries the flow.
     pub fn datapath(&self) -> DatapathId {
         self.datapath
     }
-    /// Its name there.
+    /// Returns the flow's number within its datapath.
     pub fn flow(&self) -> FlowId {
         self.flow
     }
-    /// What was known when it started.
+    /// Returns the facts known when the flow started.
     pub fn info(&self) -> &'a FlowInfo {
         &self.state.info
     }
-    /// The algorithm that the rules gave it.
+    /// The algorithm that the rules gave it, or [`FALLBACK`] where its datapath cannot run that one.
     pub fn algorithm(&self) -> &'static str {
-        self.state.algorithm
+        if self.state.fell_back.is_some() { FALLBACK } else { self.state.algorithm }
     }
     /// The arm that it runs, where its algorithm has arms.
     pub fn arm(&self) -> Option<&'static str> {
@@ -204,16 +196,20 @@ impl<'a> FlowView<'a> {
     /// Why it runs that arm; `None` without arms, or if the algorithm's code panicked when it was asked.
     pub fn choice(&self) -> Option<Choice> {
         let chooser = self.state.chooser.as_ref()?;
-        shield(|| chooser.choice()).ok()
+        catch(|| chooser.choice()).ok()
     }
     /// Its state as its algorithm tells it; `None` if that does not, or panicked when it was asked.
     pub fn state(&self) -> Option<&'static str> {
         let steered = self.state.steered.as_ref().ok()?;
-        shield(|| steered.code.state()).ok()?
+        catch(|| steered.code.state()).ok()?
     }
     /// The program that it runs.
     pub fn program(&self) -> Option<&'a Compiled> {
         self.state.steered.as_ref().ok().map(|s| &*s.program)
+    }
+    /// The algorithm that the rules give it and its datapath cannot run, with the reason; [`FALLBACK`] runs instead.
+    pub fn instead_of(&self) -> Option<(&'static str, &'a NativeReason)> {
+        self.state.fell_back.as_deref().map(|reason| (self.state.algorithm, reason))
     }
     /// Why it runs no program.
     pub fn native(&self) -> Option<&'a NativeReason> {
@@ -236,7 +232,7 @@ impl<'a> FlowView<'a> {
     pub fn last_error(&self) -> Option<&'a CommandError> {
         self.state.last_error.as_deref()
     }
-    /// What was counted.
+    /// Returns the flow's counters.
     pub fn counters(&self) -> FlowCounters {
         self.state.counters
     }

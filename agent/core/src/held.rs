@@ -30,7 +30,8 @@ impl Core {
             let (queued, unanswered) = attached.queue.len();
             held.queued += queued;
             held.unanswered += unanswered;
-            held.slot_flows += attached.slots.values().map(|machine| machine.flow_entries()).sum::<usize>();
+            held.slot_flows +=
+                attached.slots.values().map(|slot_deployment| slot_deployment.flow_entries()).sum::<usize>();
         }
         held
     }

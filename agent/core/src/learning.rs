@@ -1,9 +1,9 @@
 //! The core's part in learning: rows out, snapshots in, and what becomes of flows whose policy had no answer.
 
 use crate::attached::{Attached, next_uid};
-use crate::deploy::Machine;
+use crate::deploy::SlotDeployment;
 use crate::flow::NativeReason;
-use crate::lifecycle::start;
+use crate::start::start;
 use crate::{Batch, Candidate, Core, DatapathId, Decision, Deployment, MAX_DECISIONS, Measure, Verdict};
 use ccplane_contract::{DatapathError, FlowId, FlowStats, Mode, SlotStats, SnapshotUid};
 use ccplane_snapshot::Hash;
@@ -12,17 +12,12 @@ use std::collections::VecDeque;
 /// A slot of a datapath.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotView<'a> {
-    /// The datapath.
     pub datapath: DatapathId,
-    /// The slot.
     pub slot: u8,
-    /// Whose it is.
     pub algorithm: &'static str,
-    /// What flows decide by.
     pub active: Option<&'a Deployment>,
-    /// What some flows try.
+    /// The deployment in a trial, if one is under way.
     pub canary: Option<&'a Deployment>,
-    /// What flows fall back to.
     pub last_good: Option<&'a Deployment>,
 }
 
@@ -35,23 +30,23 @@ impl Core {
     /// Every slot of every datapath.
     pub fn slots(&self) -> impl Iterator<Item = SlotView<'_>> {
         self.datapaths.iter().flat_map(|(datapath, attached)| {
-            attached.slots.iter().map(|(slot, machine)| SlotView {
+            attached.slots.iter().map(|(slot, slot_deployment)| SlotView {
                 datapath: *datapath,
                 slot: *slot,
-                algorithm: machine.algorithm(),
-                active: machine.active.as_ref(),
-                canary: machine.canary(),
-                last_good: machine.last_good.as_ref(),
+                algorithm: slot_deployment.algorithm(),
+                active: slot_deployment.active.as_ref(),
+                canary: slot_deployment.canary(),
+                last_good: slot_deployment.last_good.as_ref(),
             })
         })
     }
 
-    /// What was decided of late, oldest first.
+    /// Iterates over the recent decisions, oldest first; at most [`MAX_DECISIONS`].
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
         self.decisions.iter()
     }
 
-    /// What was decided since the last call, oldest first; at most [`MAX_DECISIONS`].
+    /// Takes the decisions since the last call, oldest first; at most [`MAX_DECISIONS`].
     pub fn take_decisions(&mut self) -> VecDeque<Decision> {
         std::mem::take(&mut self.decided)
     }
@@ -65,10 +60,12 @@ impl Core {
             let flows = self.flows_of(id, algorithm);
             let Some(attached) = self.datapaths.get_mut(&id) else { continue };
             let Attached { slots, queue, .. } = attached;
-            let Some(machine) = slots.get_mut(&slot).filter(|s| s.algorithm() == algorithm) else { continue };
+            let Some(slot_deployment) = slots.get_mut(&slot).filter(|s| s.algorithm() == algorithm) else {
+                continue;
+            };
             found = true;
             let mut uid = || next_uid(&mut self.next_uid);
-            if let Some(push) = machine.propose(candidate.clone(), &flows, &mut uid, now_us) {
+            if let Some(push) = slot_deployment.propose(candidate.clone(), &flows, &mut uid, now_us) {
                 queue.push(push);
             }
         }
@@ -89,8 +86,8 @@ impl Core {
     pub fn roll_back(&mut self, slot: u8) -> Result<(), Option<Verdict>> {
         let mut outcome = Err(None);
         for attached in self.datapaths.values_mut() {
-            let Some(machine) = attached.slots.get_mut(&slot) else { continue };
-            match machine.roll_back() {
+            let Some(slot_deployment) = attached.slots.get_mut(&slot) else { continue };
+            match slot_deployment.roll_back() {
                 Ok(command) => {
                     attached.queue.push(command);
                     outcome = Ok(());
@@ -104,25 +101,25 @@ impl Core {
 
     /// Whether a datapath's slots and flows are to be looked at.
     #[inline]
-    pub fn wants_look(&self, id: DatapathId, now_us: u64) -> bool {
+    pub fn wants_slots(&self, id: DatapathId, now_us: u64) -> bool {
         now_us >= self.nothing_until_us && self.is_look_due(id, now_us)
     }
 
     fn is_look_due(&self, id: DatapathId, now_us: u64) -> bool {
-        self.datapaths.get(&id).is_some_and(|d| !d.slots.is_empty() && now_us >= d.next_look_us)
+        self.datapaths.get(&id).is_some_and(|d| !d.slots.is_empty() && now_us >= d.next_slots_us)
     }
 
     /// Takes in a datapath's slots and flows: what an earlier agent left in the slots, which flows the monitor has taken
     /// off a snapshot, and which wait for another one.
-    pub fn look(&mut self, id: DatapathId, slots: &[SlotStats], flows: &[FlowStats], now_us: u64) {
+    pub fn observe_slots(&mut self, id: DatapathId, slots: &[SlotStats], flows: &[FlowStats], now_us: u64) {
         let Some(attached) = self.datapaths.get_mut(&id) else { return };
         let mut busy = false;
         for stats in slots {
             for uid in [stats.active, stats.canary, stats.last_good].into_iter().flatten() {
                 self.next_uid = beyond(self.next_uid, uid);
             }
-            let Some(machine) = attached.slots.get_mut(&stats.slot) else { continue };
-            if let Some(command) = machine.sync(stats, now_us) {
+            let Some(slot_deployment) = attached.slots.get_mut(&stats.slot) else { continue };
+            if let Some(command) = slot_deployment.sync(stats, now_us) {
                 attached.queue.push(command);
             }
         }
@@ -133,26 +130,26 @@ impl Core {
             let Ok(steered) = &state.steered else { continue };
             let Some(policy) = &stats.policy else { continue };
             for slot in &steered.program.policy_slots {
-                let Some(machine) = attached.slots.get_mut(slot) else { continue };
+                let Some(slot_deployment) = attached.slots.get_mut(slot) else { continue };
                 asking[usize::from(*slot)] += 1;
-                machine.watch(stats, policy);
-                self.rows.measure(id, machine.algorithm(), *slot, Measure::from(stats));
-                let active = machine.active.as_ref().map_or(0, |d| d.uid.0);
+                slot_deployment.watch(stats, policy);
+                self.rows.measure(id, slot_deployment.algorithm(), *slot, Measure::from(stats));
+                let active = slot_deployment.active.as_ref().map_or(0, |d| d.uid.0);
                 let is_new = active != 0 && active != policy.level_uid && active != state.restarted_for;
                 if stats.mode == Mode::NativePolicy && is_new {
                     fallen.push((stats, active));
                 }
             }
         }
-        for (slot, machine) in &mut attached.slots {
-            if let Some(command) = machine.watched(asking[usize::from(*slot)]) {
+        for (slot, slot_deployment) in &mut attached.slots {
+            if let Some(command) = slot_deployment.watched(asking[usize::from(*slot)]) {
                 attached.queue.push(command);
             }
-            busy |= machine.is_busy();
+            busy |= slot_deployment.is_busy();
         }
         let period_us =
-            if busy { self.config.batch_us } else { self.config.look_us.max(self.config.batch_us) };
-        attached.next_look_us = now_us.saturating_add(period_us);
+            if busy { self.config.batch_us } else { self.config.slots_every_us.max(self.config.batch_us) };
+        attached.next_slots_us = now_us.saturating_add(period_us);
         for (stats, active) in fallen {
             self.restart(id, stats, active);
         }
@@ -171,9 +168,9 @@ impl Core {
         state.acted = None;
         state.counters.restarts += 1;
         state.info.init_cwnd_bytes =
-            u64::from(stats.snd_cwnd).saturating_mul(u64::from(stats.mss_bytes)).max(1);
-        if stats.min_rtt_us > 0 {
-            state.info.min_rtt_us = Some(stats.min_rtt_us);
+            u64::from(stats.transport.snd_cwnd).saturating_mul(u64::from(stats.transport.mss_bytes)).max(1);
+        if stats.transport.min_rtt_us > 0 {
+            state.info.min_rtt_us = Some(stats.transport.min_rtt_us);
         }
         match start(entry, algorithm, attached, stats.flow, state, None) {
             Ok(again) => {
@@ -188,20 +185,20 @@ impl Core {
         }
     }
 
-    /// What is due in slots.
+    /// Advances every slot's deployment to `now_us` and queues the commands that are due.
     pub(crate) fn tick_slots(&mut self, now_us: u64) {
         for attached in self.datapaths.values_mut() {
             let Attached { slots, queue, next_batch_us, .. } = attached;
             if slots.is_empty() {
                 continue;
             }
-            slots.values_mut().filter_map(Machine::tick).for_each(|command| queue.push(command));
+            slots.values_mut().filter_map(SlotDeployment::tick).for_each(|command| queue.push(command));
             if now_us < *next_batch_us {
                 continue;
             }
             *next_batch_us = now_us.saturating_add(self.config.batch_us);
             self.rows_due = true;
-            slots.values_mut().filter_map(Machine::end_batch).for_each(|command| queue.push(command));
+            slots.values_mut().filter_map(SlotDeployment::end_batch).for_each(|command| queue.push(command));
         }
         self.collect();
     }
@@ -216,14 +213,14 @@ impl Core {
     ) {
         let now_us = self.now_us;
         let attached = self.datapaths.get_mut(&id);
-        let Some(machine) = attached.and_then(|a| a.slots.get_mut(&slot)) else { return };
+        let Some(slot_deployment) = attached.and_then(|a| a.slots.get_mut(&slot)) else { return };
         if deploys {
-            machine.done(result, now_us);
+            slot_deployment.done(result, now_us);
         } else {
-            machine.defined(result, now_us);
+            slot_deployment.defined(result, now_us);
         }
-        let algorithm = machine.algorithm();
-        if let crate::deploy::SlotState::Refused(error) = &machine.state {
+        let algorithm = slot_deployment.algorithm();
+        if let crate::deploy::SlotState::Refused(error) = &slot_deployment.state {
             let error = error.clone();
             for flow in self.flows_of(id, algorithm) {
                 if self.leave_arm(id, flow) {
@@ -244,8 +241,8 @@ impl Core {
 
     /// Keeps what the slots have decided.
     pub(crate) fn collect(&mut self) {
-        for machine in self.datapaths.values_mut().flat_map(|d| d.slots.values_mut()) {
-            for decision in machine.decided.drain(..) {
+        for slot_deployment in self.datapaths.values_mut().flat_map(|d| d.slots.values_mut()) {
+            for decision in slot_deployment.decided.drain(..) {
                 for to in [&mut self.decisions, &mut self.decided] {
                     if to.len() >= MAX_DECISIONS {
                         to.pop_front();

@@ -5,9 +5,9 @@
 //! reads no clock, so the same inputs give the same outputs; the daemon, the simulator and the tests run
 //! the same code. [`drive`] is the loop's body around one [`Datapath`](ccplane_contract::Datapath).
 //!
-//! An algorithm's code runs behind a shield: if it panics, its flow goes to the datapath's native
+//! A panic of an algorithm's code is caught: its flow goes to the datapath's native
 //! algorithm with that as the stated reason, and the agent goes on. (Built with `panic = "abort"` there is
-//! no such shield.)
+//! nothing to catch it.)
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -18,17 +18,21 @@ mod choosing;
 mod core;
 mod deploy;
 mod drive;
+mod fallback;
 mod flow;
 mod held;
+mod host;
+mod hosting;
 mod learning;
 mod lifecycle;
+mod panics;
 mod queue;
 mod reports;
 mod requests;
 mod results;
 mod rows;
 mod rules;
-mod shield;
+mod start;
 mod variants;
 
 pub use crate::core::{AttachError, Config, Core, Counters};
@@ -39,22 +43,28 @@ pub use deploy::{
     Candidate, Comparison, Decision, Deployment, Evidence, Finding, MAX_PAIRS, Necessity, Origin, PushRules,
     Verdict, Why,
 };
-pub use drive::{Driven, drive};
+pub use drive::{Companion, Driven, drive};
+pub use fallback::Fallback;
 pub use flow::{AlgorithmCounters, FlowCounters, FlowView, NativeReason};
 pub use held::Held;
+pub use host::{HostError, HostEvent, HostReason, HostedFlow};
+pub use hosting::MAX_HOSTED_PROGRAMS;
 pub use learning::SlotView;
+pub use panics::panic_message;
 pub use rows::{Batch, Measure};
 pub use rules::{NATIVE, Rule, Rules, RulesError};
 
+/// The algorithm of flows that their own cannot steer, on datapaths without a native one.
+pub const FALLBACK: &str = "reno";
 /// Flows known at once, unless configured otherwise; further ones stay with their native algorithm.
 pub const MAX_FLOWS: usize = 65_536;
 /// Datapaths attached at once.
 pub const MAX_DATAPATHS: usize = 4096;
-/// Algorithms registered.
+/// Algorithms that one catalog registers.
 pub const MAX_ALGORITHMS: usize = 256;
 /// Fold programs of one algorithm.
 pub const MAX_PROGRAMS: usize = 64;
-/// Rules in force.
+/// Rules that one core has in force.
 pub const MAX_RULES: usize = 1024;
 /// Commands that an algorithm may give in one call.
 pub const MAX_COMMANDS_PER_CALL: usize = 16;

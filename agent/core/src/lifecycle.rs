@@ -1,17 +1,14 @@
 //! How flows start, end, and go to their native algorithm.
 
-use crate::attached::Attached;
-use crate::catalog::Entry;
 use crate::choosing::begin;
 use crate::core::Core;
-use crate::flow::{FlowState, NativeReason, Noted, Steered};
-use crate::requests::obey;
+use crate::flow::{FlowState, NativeReason, RunningAlgorithm};
+use crate::host::HostedFlow;
+use crate::panics::catch;
 use crate::rules::NATIVE;
-use crate::shield::shield;
+use crate::start::start;
 use crate::{Command, DatapathId};
-use ccplane_alg::{Algorithm, Control, Handover};
 use ccplane_contract::{FlowId, FlowInfo};
-use std::sync::Arc;
 
 impl Core {
     /// Takes a flow in. A flow that is known already stays as it is: datapaths may tell twice.
@@ -28,10 +25,14 @@ impl Core {
             return;
         }
         self.counters.flows_created += 1;
+        let requested = self.requested.take().filter(|(at, of, _)| (*at, *of) == (id, flow));
+        let requested = requested.as_ref().map(|(_, _, name)| &**name);
+        let rule = self.rules.position(&info, requested);
         let mut state = FlowState {
             info,
             algorithm: NATIVE,
             steered: Err(Box::new(NativeReason::Rule)),
+            fell_back: None,
             created_us: now_us,
             last_seq: None,
             last_report: None,
@@ -42,11 +43,13 @@ impl Core {
             chooser: None,
         };
         // The rules were checked against the catalog: a name that it lacks is `NATIVE`.
-        if let Some(entry) = self.catalog.entry(self.rules.choose(&state.info)) {
+        if let Some(entry) = self.catalog.entry(self.rules.name(rule)) {
             state.algorithm = entry.name;
-            let variant = self.rules.position(&state.info).and_then(|n| self.variants.get(n)?.as_ref());
+            let variant = rule.and_then(|n| self.variants.get(n)?.as_ref());
             let algorithm = variant.unwrap_or(&entry.algorithm).clone();
-            let started = if entry.arms.is_empty() {
+            let started = if let Some(host) = self.hosts.get(entry.name) {
+                Err(NativeReason::Hosted(host.begin(HostedFlow { datapath: id, flow }, &state.info)))
+            } else if entry.arms.is_empty() {
                 start(entry, algorithm, attached, flow, &mut state, None)
             } else {
                 self.nothing_until_us = 0;
@@ -57,7 +60,10 @@ impl Core {
                 self.counters.panics += 1;
             }
         }
-        if state.steered.is_err() {
+        let refused = state.steered.as_ref().err().map(|reason| (**reason).clone());
+        if let Some(reason) = refused
+            && !self.fallbacks.fall_back(&self.catalog, attached, flow, &mut state, reason)
+        {
             attached.queue.push(Command::Release { flow });
         }
         self.algorithms.entry(state.algorithm).or_default().flows_created += 1;
@@ -71,6 +77,9 @@ impl Core {
         }
         let Some(mut state) = self.flows.remove(&(id, flow)) else { return };
         self.end_choice(id, flow, &mut state);
+        if let Some(host) = self.hosts.get(state.algorithm) {
+            host.ended(HostedFlow { datapath: id, flow });
+        }
         self.counters.flows_closed += 1;
         let sums = self.algorithms.entry(state.algorithm).or_default();
         sums.flows_closed += 1;
@@ -81,9 +90,9 @@ impl Core {
     }
 
     /// Lets the algorithm's code see the end of its flow, and drops it.
-    pub(crate) fn end(&mut self, steered: Steered) {
-        let Steered { mut code, .. } = steered;
-        let ended = shield(move || {
+    pub(crate) fn end(&mut self, steered: RunningAlgorithm) {
+        let RunningAlgorithm { mut code, .. } = steered;
+        let ended = catch(move || {
             code.on_close();
             drop(code);
         });
@@ -97,51 +106,21 @@ impl Core {
         }
         let broken = matches!(reason, NativeReason::Panicked(_));
         let chooser = state.chooser.take();
-        let steered = std::mem::replace(&mut state.steered, Err(Box::new(reason)));
+        let steered = std::mem::replace(&mut state.steered, Err(Box::new(reason.clone())));
         if let Some(attached) = self.datapaths.get_mut(&id) {
-            attached.queue.push(Command::Release { flow });
             attached.choosing.remove(&flow);
+            if !self.fallbacks.fall_back(&self.catalog, attached, flow, state, reason) {
+                attached.queue.push(Command::Release { flow });
+            }
         }
         if let Some(chooser) = chooser {
             self.end_chooser(chooser, broken);
         }
         match steered {
             // After a panic its state may be anything: nothing more of it is called, but for its drop.
-            Ok(steered) if broken => {
-                self.counters.panics += u64::from(shield(move || drop(steered)).is_err())
-            }
+            Ok(steered) if broken => self.counters.panics += u64::from(catch(move || drop(steered)).is_err()),
             Ok(steered) => self.end(steered),
             Err(_) => {}
-        }
-    }
-}
-
-/// Starts an algorithm on a flow. `algorithm`: the entry's, or a variant of it; `from`: what it takes over from another one.
-pub(crate) fn start(
-    entry: &Entry,
-    algorithm: Arc<dyn Algorithm>,
-    attached: &mut Attached,
-    flow: FlowId,
-    state: &mut FlowState,
-    from: Option<&Handover>,
-) -> Result<Steered, NativeReason> {
-    if let Some(refusal) = attached.refusal(entry) {
-        return Err(refusal);
-    }
-    let mut control = Control::default();
-    let make = || match from {
-        Some(from) => algorithm.resume(&state.info, from, &mut control),
-        None => algorithm.flow(&state.info, &mut control),
-    };
-    let code = shield(make).map_err(NativeReason::Panicked)?;
-    let find = |name| entry.program(name);
-    let noted = Noted { counters: &mut state.counters, last_error: &mut state.last_error };
-    match obey(find, &control, None, flow, &mut attached.queue, noted) {
-        Some(program) => Ok(Steered { code, name: entry.name, algorithm, program }),
-        None => {
-            // A destructor that panics here is the panic of an algorithm that goes native anyway.
-            shield(move || drop(code)).map_err(NativeReason::Panicked)?;
-            Err(NativeReason::NoProgram)
         }
     }
 }

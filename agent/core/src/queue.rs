@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Waiting {
     Install(ProgramUid),
+    Remove(ProgramUid),
     SetProgram(FlowId),
     Update(FlowId),
     Release(FlowId),
@@ -25,7 +26,6 @@ pub(crate) struct Queue {
     /// By number, ascending, as they were taken.
     waiting: VecDeque<(u64, Waiting)>,
     heartbeat_queued: bool,
-    /// Releases among `actions`.
     releases: usize,
     /// Flows whose release was taken, and whether it has failed.
     releasing: BTreeMap<FlowId, bool>,
@@ -60,6 +60,13 @@ impl Queue {
             self.actions.retain(|a| !matches!(a.command, Command::Release { flow } if is_over(flow)));
             self.releases -= before - self.actions.len();
         }
+    }
+
+    /// Drops what was asked for a flow's program before, since another algorithm takes the flow.
+    pub fn drop_commands(&mut self, of: FlowId) {
+        self.actions.retain(|a| {
+            !matches!(a.command, Command::SetProgram { flow, .. } | Command::Update { flow, .. } if flow == of)
+        });
     }
 
     /// How a release ended. One that failed is asked for again with the next heartbeat, unless the flow has ended.
@@ -121,6 +128,7 @@ impl Queue {
             let waiting = match action.command {
                 Command::Update { flow, .. } => Waiting::Update(flow),
                 Command::Install { uid, .. } => Waiting::Install(uid),
+                Command::Remove { uid } => Waiting::Remove(uid),
                 Command::SetProgram { flow, .. } => Waiting::SetProgram(flow),
                 Command::Release { flow } => {
                     self.releases -= 1;
@@ -142,7 +150,7 @@ impl Queue {
         }
     }
 
-    /// What the action was, if its result was still owed.
+    /// Takes the action off the list of those unanswered; `None` if it is not there.
     pub fn answered(&mut self, id: ActionId) -> Option<Waiting> {
         // Almost always the one that was taken last.
         if self.waiting.back().is_some_and(|(number, _)| *number == id.number) {
@@ -176,7 +184,7 @@ mod tests {
         Command::Update { flow: FlowId(1), fields: Fields::new() }
     }
 
-    /// What fails half-way leaves no trace: neither a command nor a number.
+    /// A command whose fields cannot be filled takes neither room nor a number.
     #[test]
     fn a_command_that_cannot_be_filled_is_not_there() {
         let mut queue = Queue::new(DatapathId(3), 7);

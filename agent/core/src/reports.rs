@@ -4,10 +4,10 @@
 use crate::DatapathId;
 use crate::attached::Attached;
 use crate::core::Core;
-use crate::flow::{FlowState, LastReport, NativeReason, Noted};
-use crate::requests::obey;
+use crate::flow::{FlowLog, FlowState, LastReport, NativeReason};
+use crate::panics::catch;
+use crate::requests::queue_requests;
 use crate::rows::Rows;
-use crate::shield::shield;
 use ccplane_alg::{Control, Report, Row};
 use ccplane_contract::{FlowId, ProgramUid};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Core {
         if lost > 0 {
             // What the policy did in between is not known.
             state.acted = None;
-            if let Err(message) = shield(|| steered.code.on_lost_reports(lost)) {
+            if let Err(message) = catch(|| steered.code.on_lost_reports(lost)) {
                 self.counters.panics += 1;
                 return self.go_native(id, flow, NativeReason::Panicked(message));
             }
@@ -52,7 +52,7 @@ impl Core {
         let names = steered.program.report_names();
         let report = Report { program: steered.program.name(), names, values, truth: None };
         let control = &mut self.control;
-        let outcome = shield(|| steered.code.on_report(at_us, &report, control));
+        let outcome = catch(|| steered.code.on_report(at_us, &report, control));
         match &mut state.last_report {
             Some(last) if Arc::ptr_eq(&last.program, &steered.program) => {
                 last.at_us = at_us;
@@ -75,11 +75,12 @@ impl Core {
             state.counters.rows += taken;
         }
         let FlowState { steered, counters, last_error, .. } = state;
-        let noted = Noted { counters, last_error };
+        let log = FlowLog { counters, last_error };
         if let Ok(steered) = steered
             && let running = Some(&*steered.program)
             && let find = (|name| self.catalog.entry(steered.name)?.program(name))
-            && let Some(program) = obey(find, &self.control, running, flow, &mut attached.queue, noted)
+            && let Some(program) =
+                queue_requests(find, &self.control, running, flow, &mut attached.queue, log)
         {
             steered.program = program;
         }
@@ -99,18 +100,18 @@ fn take_rows(
 ) -> u64 {
     let mut count = 0;
     for mut row in rows {
-        let machine = attached.slots.get_mut(&row.slot);
-        let (true, Some(machine)) = (row.reward.is_finite(), machine) else {
+        let slot_deployment = attached.slots.get_mut(&row.slot);
+        let (true, Some(slot_deployment)) = (row.reward.is_finite(), slot_deployment) else {
             // Nobody hears of this action: the next reward is not that of the one before it.
             state.acted = None;
             continue;
         };
         let before = state.acted.replace((row.slot, row.snapshot)).filter(|(slot, _)| *slot == row.slot);
         if let Some((_, uid)) = before {
-            machine.reward(flow, uid, f64::from(row.reward), now_us);
+            slot_deployment.reward(flow, uid, f64::from(row.reward), now_us);
         }
         row.follows &= before.is_some();
-        to.push(id, machine.algorithm(), flow, row);
+        to.push(id, slot_deployment.algorithm(), flow, row);
         count += 1;
     }
     count

@@ -2,7 +2,7 @@
 
 use crate::attached::{Attached, InstallState};
 use crate::core::Core;
-use crate::flow::{FlowState, NativeReason, Noted};
+use crate::flow::{FlowLog, FlowState, NativeReason};
 use crate::queue::Waiting;
 use crate::{Action, ActionId, Command, CommandError, DatapathId};
 use ccplane_contract::{DatapathError, FlowId, ProgramUid};
@@ -22,7 +22,10 @@ impl Core {
             | Command::Share { slot, .. }
             | Command::Promote { slot }
             | Command::Rollback { slot } => slots.get_mut(slot).is_some_and(|s| s.send(command)),
-            Command::Install { .. } | Command::Release { .. } | Command::Heartbeat => true,
+            Command::Install { .. }
+            | Command::Remove { .. }
+            | Command::Release { .. }
+            | Command::Heartbeat => true,
         })
     }
 
@@ -38,6 +41,11 @@ impl Core {
         if let Waiting::Release(flow) = waiting {
             let failed = result.as_ref().is_err_and(|e| !matches!(e, DatapathError::NoFlow(_)));
             attached.queue.released(flow, failed);
+        }
+        if let Waiting::Remove(uid) = waiting
+            && !matches!(result, Err(DatapathError::ProgramInUse { .. }))
+        {
+            attached.programs.remove(&uid);
         }
         let Err(error) = result else {
             if let Waiting::Install(uid) = waiting
@@ -56,10 +64,14 @@ impl Core {
             Waiting::Update(flow) => {
                 if let Some(state) = self.flows.get_mut(&(id.datapath, flow)) {
                     let FlowState { counters, last_error, .. } = state;
-                    Noted { counters, last_error }.refuse(CommandError::Datapath(error));
+                    FlowLog { counters, last_error }.refuse(CommandError::Datapath(error));
                 }
             }
-            Waiting::Release(_) | Waiting::Heartbeat | Waiting::DefineSlot(_) | Waiting::Deploy(_) => {}
+            Waiting::Remove(_)
+            | Waiting::Release(_)
+            | Waiting::Heartbeat
+            | Waiting::DefineSlot(_)
+            | Waiting::Deploy(_) => {}
         }
     }
 
@@ -69,13 +81,23 @@ impl Core {
         let error = Arc::new(error);
         *state = InstallState::Refused(error.clone());
         let program = program.clone();
+        let host = self.hosts.get(program.algorithm());
+        if let Some(host) = host {
+            host.refused(uid, &error);
+        }
+        let hosted = host.is_some();
         for flow in self.flow_ids(id) {
-            if self.flows.get(&(id, flow)).is_some_and(|f| f.runs(program.algorithm())) {
+            // Programs of a host come one by one: its flows that run others go on.
+            let concerned = |f: &FlowState| match hosted {
+                true => f.steered.as_ref().is_ok_and(|s| s.program.uid() == uid),
+                false => f.runs(program.algorithm()),
+            };
+            if self.flows.get(&(id, flow)).is_some_and(concerned) {
                 if self.leave_arm(id, flow) {
                     continue;
                 }
-                let error = error.clone();
-                self.go_native(id, flow, NativeReason::InstallRefused { program: program.name(), error });
+                let (program, error) = (program.name().to_owned(), error.clone());
+                self.go_native(id, flow, NativeReason::InstallRefused { program, error });
             }
         }
     }

@@ -2,50 +2,29 @@
 
 use crate::{DatapathId, MAX_MEASURES, MAX_ROWS};
 use ccplane_alg::Row;
-use ccplane_contract::{FlowId, FlowStats};
+use ccplane_contract::{FlowId, FlowStats, TransportStats};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A flow's path as its datapath last sampled it: what a learner's picture of the link is made from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Measure {
-    /// The flow.
     pub flow: FlowId,
     /// The datapath's clock at the sample, microseconds.
     pub at_us: u64,
-    /// Bytes acknowledged since the flow started.
-    pub bytes_acked: u64,
-    /// Packets delivered since the flow started.
-    pub delivered: u64,
-    /// Packets marked lost since the flow started.
-    pub lost: u64,
-    /// Smoothed round-trip time, microseconds.
-    pub srtt_us: u32,
-    /// Smallest round-trip time, microseconds.
-    pub min_rtt_us: u32,
+    pub transport: TransportStats,
 }
 
 impl From<&FlowStats> for Measure {
     fn from(stats: &FlowStats) -> Measure {
-        Measure {
-            flow: stats.flow,
-            at_us: stats.sampled_at_us,
-            bytes_acked: stats.bytes_acked,
-            delivered: stats.delivered,
-            lost: stats.lost,
-            srtt_us: stats.srtt_us,
-            min_rtt_us: stats.min_rtt_us,
-        }
+        Measure { flow: stats.flow, at_us: stats.sampled_at_us, transport: stats.transport }
     }
 }
 
 /// The intervals of one slot's flows in one batch interval.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Batch {
-    /// The datapath.
     pub datapath: DatapathId,
-    /// Whose flows they are.
     pub algorithm: &'static str,
-    /// The slot.
     pub slot: u8,
     /// Oldest first; a flow's in order.
     pub rows: Vec<(FlowId, Row)>,
@@ -63,7 +42,7 @@ struct Buffer {
     measures: Vec<Measure>,
 }
 
-/// Every slot's rows.
+/// Rows that wait for their learners, by datapath and slot.
 #[derive(Default)]
 pub(crate) struct Rows {
     buffers: BTreeMap<(DatapathId, u8), Buffer>,

@@ -1,4 +1,4 @@
-//! Which algorithm a new flow gets: an ordered list of rules, the first match decides.
+//! Ordered rules that choose a new flow's algorithm; the first match decides.
 
 use crate::MAX_RULES;
 use ccplane_alg::ParameterError;
@@ -15,10 +15,10 @@ pub const NATIVE: &str = "native";
 pub struct Rule {
     /// The socket's cgroup (v2 id).
     pub cgroup: Option<u64>,
-    /// The sender's port.
     pub local_port: Option<RangeInclusive<u16>>,
-    /// The receiver's port.
     pub remote_port: Option<RangeInclusive<u16>>,
+    /// The congestion control that the flow's owner asked its datapath for by name, as CCP's CREATE carries it.
+    pub requested: Option<String>,
     /// Where the receiver's address lies. An IPv4 prefix also matches IPv4-mapped IPv6 addresses.
     pub remote: Option<IpNet>,
     /// The algorithm's name, or [`NATIVE`].
@@ -34,17 +34,19 @@ impl Rule {
             cgroup: None,
             local_port: None,
             remote_port: None,
+            requested: None,
             remote: None,
             algorithm: algorithm.to_owned(),
             parameters: Vec::new(),
         }
     }
 
-    /// Whether all conditions hold for a flow.
-    pub fn matches(&self, flow: &FlowInfo) -> bool {
+    /// Whether all conditions hold for a flow, whose owner asked for `requested`.
+    pub fn matches(&self, flow: &FlowInfo, requested: Option<&str>) -> bool {
         let within =
             |ports: &Option<RangeInclusive<u16>>, port| ports.as_ref().is_none_or(|p| p.contains(&port));
         self.cgroup.is_none_or(|id| flow.cgroup == Some(id))
+            && self.requested.as_deref().is_none_or(|name| requested == Some(name))
             && within(&self.local_port, flow.local.port())
             && within(&self.remote_port, flow.remote.port())
             && self.remote.is_none_or(|prefix| covers(prefix, flow.remote.ip()))
@@ -71,13 +73,18 @@ impl Rules {
     }
 
     /// The name that a flow's first matching rule gives.
-    pub fn choose(&self, flow: &FlowInfo) -> &str {
-        self.position(flow).map_or(&self.default, |n| &self.rules[n].algorithm)
+    pub fn choose(&self, flow: &FlowInfo, requested: Option<&str>) -> &str {
+        self.name(self.position(flow, requested))
     }
 
     /// A flow's first matching rule, from 0.
-    pub(crate) fn position(&self, flow: &FlowInfo) -> Option<usize> {
-        self.rules.iter().position(|r| r.matches(flow))
+    pub(crate) fn position(&self, flow: &FlowInfo, requested: Option<&str>) -> Option<usize> {
+        self.rules.iter().position(|r| r.matches(flow, requested))
+    }
+
+    /// The name that a rule gives, or the default.
+    pub(crate) fn name(&self, rule: Option<usize>) -> &str {
+        rule.and_then(|n| self.rules.get(n)).map_or(&self.default, |rule| &rule.algorithm)
     }
 
     /// Every name that the rules give, the default last.
@@ -112,7 +119,6 @@ impl Rules {
 /// Why rules are refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RulesError {
-    /// Too many.
     #[error("{found} rules, at most {limit} are allowed")]
     TooMany {
         /// How many there are.
@@ -141,7 +147,6 @@ pub enum RulesError {
     Parameters {
         /// The rule's index, from 0.
         rule: usize,
-        /// Why.
         error: ParameterError,
     },
     /// The algorithm's code panicked, or it would run other programs with these parameters.
@@ -149,9 +154,7 @@ pub enum RulesError {
     Unconfigurable {
         /// The rule's index, from 0.
         rule: usize,
-        /// The algorithm.
         algorithm: &'static str,
-        /// Why.
         message: String,
     },
 }
@@ -210,8 +213,12 @@ mod tests {
             ("192.0.2.9:91", "192.0.2.1:5001", None, "f"),
             ("192.0.2.9:91", "192.0.2.1:5002", None, NATIVE),
         ] {
-            assert_eq!(rules.choose(&flow(local, remote, cgroup)), expected, "{local} {remote}");
+            assert_eq!(rules.choose(&flow(local, remote, cgroup), None), expected, "{local} {remote}");
         }
+        let named = Rules { rules: vec![rule("a", |r| r.requested = Some("x".to_owned()))], ..rules };
+        let flow = flow("10.0.0.1:91", "10.0.0.2:443", None);
+        let chosen = [Some("x"), Some("y"), None].map(|name| named.choose(&flow, name));
+        assert_eq!(chosen, ["a", NATIVE, NATIVE]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Algorithms as rules configure them: one for each rule, sharing programs and policies.
 
 use crate::catalog::{Catalog, Entry};
-use crate::shield::shield;
+use crate::panics::catch;
 use crate::{Rules, RulesError};
 use ccplane_alg::{Algorithm, configure};
 use std::sync::Arc;
@@ -28,9 +28,9 @@ fn variant(
     }
     let wrong = |message| RulesError::Unconfigurable { rule, algorithm: entry.name, message };
     let values = parameters.iter().map(|(name, value)| (name.as_str(), *value));
-    let algorithm = shield(|| configure(&entry.algorithm, values))
+    let algorithm = catch(|| configure(&entry.algorithm, values))
         .map_err(wrong)?
         .map_err(|error| RulesError::Parameters { rule, error })?;
-    let same = shield(|| algorithm.programs() == entry.algorithm.programs()).map_err(wrong)?;
+    let same = catch(|| algorithm.programs() == entry.algorithm.programs()).map_err(wrong)?;
     if same { Ok(algorithm) } else { Err(wrong("its programs would be others".to_owned())) }
 }

@@ -6,7 +6,7 @@ mod common;
 use ccplane_alg::{
     Algorithm, Choice, Chooser, Control, Flow, FlowInfo, Handover, PathSample, ProgramSource, Switch,
 };
-use ccplane_contract::{Datapath, DatapathError, FlowId, FlowStats, Mode};
+use ccplane_contract::{Datapath, DatapathError, FlowId, FlowStats, Mode, TransportStats};
 use ccplane_core::{Catalog, CatalogError, Config, Core, NativeReason, Rules, drive};
 use common::{DP, Fake, Told, created, report};
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ impl Chooser for ToldChooser {
     }
     fn on_sample(&mut self, sample: &PathSample) -> Option<Switch> {
         let mut script = self.0.lock().unwrap();
-        script.log.push(format!("{} acked at {}", sample.bytes_acked, sample.at_us));
+        script.log.push(format!("{} acked at {}", sample.transport.bytes_acked, sample.at_us));
         let panics = script.panics;
         let arm = script.next.take();
         drop(script);
@@ -84,9 +84,12 @@ fn stats(acked: u64) -> FlowStats {
     let listed = fake.flows().remove(0);
     FlowStats {
         mode: Mode::Program,
-        srtt_us: 50_000,
-        min_rtt_us: 40_000,
-        bytes_acked: acked,
+        transport: TransportStats {
+            srtt_us: 50_000,
+            min_rtt_us: 40_000,
+            bytes_acked: acked,
+            ..listed.transport
+        },
         sampled_at_us: acked,
         ..listed
     }

@@ -1,4 +1,4 @@
-//! What the core does with events, commands and refusals.
+//! The core's answers to events, commands and refusals.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -139,9 +139,10 @@ fn gaps_late_stale_and_malformed_reports_are_counted() {
 #[test]
 fn bad_names_and_values_are_typed_errors_and_change_nothing() {
     type Act = fn(&mut Control);
-    let unknown = |field| CommandError::UnknownField { program: "main", field };
-    let report_field = |field| CommandError::ReportField { program: "main", field };
-    let range = |field, value, min, max| CommandError::OutOfRange { program: "main", field, value, min, max };
+    let unknown = |field| CommandError::UnknownField { program: "main".into(), field };
+    let report_field = |field| CommandError::ReportField { program: "main".into(), field };
+    let range =
+        |field, value, min, max| CommandError::OutOfRange { program: "main".into(), field, value, min, max };
     let cases: [(Act, CommandError); 8] = [
         (|c| c.update(&[("mss", 1), ("msss", 1)]), unknown("msss")),
         (|c| c.update(&[("scratch", 1)]), unknown("scratch")),
@@ -189,7 +190,10 @@ fn an_algorithm_without_a_program_leaves_the_flow_native() {
     assert_eq!(turn(&mut core, &mut fake, vec![created(5)])[2..], ["release 5"]);
     let flow = core.flow(DP, FlowId(5)).unwrap();
     assert_eq!(flow.native(), Some(&NativeReason::NoProgram));
-    assert_eq!(flow.last_error(), Some(&CommandError::UnknownField { program: "main", field: "typo" }));
+    assert_eq!(
+        flow.last_error(),
+        Some(&CommandError::UnknownField { program: "main".into(), field: "typo" })
+    );
     assert_eq!(flow.counters().refused_commands, 2);
 }
 
@@ -211,6 +215,50 @@ fn a_refused_install_leaves_its_algorithms_flows_native() {
     let calls = turn(&mut core, &mut fake, vec![created(7)]);
     assert_eq!(calls[2..], ["set 7 12 [(Reg(2), 1400)]"]);
     assert_eq!((core.counters().refused_actions, core.counters().stray_reports), (1, 1));
+}
+
+/// A datapath without a native algorithm: whose algorithm cannot run, runs Reno, and that is told once.
+#[test]
+fn flows_without_a_native_algorithm_fall_back_to_reno() {
+    let (mut core, mut fake) = (core_with(vec![Told::new("odd"), Told::new("reno")]), Fake::default());
+    fake.is_stock = true;
+    fake.refuse_install =
+        Some((11, DatapathError::Refused { at: Some(3), reason: "too complex".to_owned() }));
+    let calls = turn(&mut core, &mut fake, vec![created(5)]);
+    assert_eq!(calls[..4], ["install 10", "install 11", "install 12", "install 13"]);
+    assert_eq!(calls[4..], ["set 5 12 [(Reg(2), 1400)]"], "not released");
+    assert_eq!(turn(&mut core, &mut fake, vec![created(6)]), ["set 6 12 [(Reg(2), 1400)]"]);
+    for flow in [5, 6] {
+        let view = core.flow(DP, FlowId(flow)).unwrap();
+        assert_eq!((view.algorithm(), view.native()), ("reno", None));
+        let (algorithm, reason) = view.instead_of().unwrap();
+        assert!(algorithm == "odd" && reason.to_string().contains("too complex"), "{algorithm}: {reason}");
+    }
+    let [told] = &core.take_fallbacks()[..] else { panic!("once") };
+    assert_eq!((told.kind, told.algorithm, told.instead), ("fake", "odd", Some("reno")));
+    turn(&mut core, &mut fake, vec![report(5, 12, 1, 0), Event::Closed { flow: FlowId(5) }]);
+    assert_eq!(core.counters().reports, 1);
+    assert_eq!(core.algorithms()["odd"].flows_closed, 1, "counted as the rules' algorithm");
+
+    // Reno itself is refused: nothing is left to run, and that is told, too.
+    fake.refuse_set = Some(DatapathError::ProgramsFull { limit: 0 });
+    assert_eq!(turn(&mut core, &mut fake, vec![created(7)])[1..], ["release 7"]);
+    core.set_rules(Rules::all(NATIVE)).unwrap();
+    assert_eq!(turn(&mut core, &mut fake, vec![created(8)]), ["release 8"]);
+    let told: Vec<_> = core.take_fallbacks().iter().map(|f| (f.algorithm, f.instead)).collect();
+    assert_eq!(told, [(NATIVE, None)]);
+}
+
+/// The name that a flow's owner asks for is a condition of rules.
+#[test]
+fn a_requested_name_is_a_condition() {
+    let (mut core, mut fake) = (core_with(vec![Told::new("a"), Told::new("b")]), Fake::default());
+    let rules = vec![Rule { requested: Some("mine".to_owned()), ..Rule::any("b") }];
+    core.set_rules(Rules { rules, default: "a".to_owned() }).unwrap();
+    fake.requests = [(6, "mine"), (7, "other")].into();
+    turn(&mut core, &mut fake, vec![created(5), created(6), created(7), created(8)]);
+    let chosen = [5, 6, 7, 8].map(|flow| core.flow(DP, FlowId(flow)).unwrap().algorithm());
+    assert_eq!(chosen, ["a", "b", "a", "a"]);
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn apply(core: &mut Core, step: &Step, now_us: u64, out: &mut String) {
     }
 }
 
-/// What holds at all times.
+/// Checks the invariants that hold at all times.
 fn check(core: &Core) {
     let counters = core.counters();
     assert_eq!(counters.flows_created, counters.flows_closed + core.flows().count() as u64);

@@ -168,7 +168,7 @@ fn nothing_is_rolled_back_by_hand_before_a_look_at_what_a_failed_command_has_don
     assert_eq!(core.roll_back(3), Ok(()));
 }
 
-/// What is on its way cannot be taken back: nothing else is pushed until it has ended.
+/// A push that is on its way cannot be taken back, so nothing else is pushed until it has ended.
 #[test]
 fn a_look_at_a_slot_does_not_end_a_push_that_is_on_its_way() {
     let (mut core, define, push) = defined_and_pushed();
@@ -181,7 +181,7 @@ fn a_look_at_a_slot_does_not_end_a_push_that_is_on_its_way() {
         canary_share: 0,
         last_good: None,
     };
-    core.look(DP, &[stats], &[], 0);
+    core.observe_slots(DP, &[stats], &[], 0);
     core.propose("a", 3, &candidate(9), 0);
     core.result(define.id, Ok(()));
     core.result(push.id, Ok(()));

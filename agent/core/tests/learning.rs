@@ -3,7 +3,7 @@
 
 mod common;
 
-use ccplane_alg::Algorithm;
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource};
 use ccplane_contract::ProgramUid;
 use ccplane_contract::{Datapath, DatapathError, Event, FlowId, Mode, SlotStats, SnapshotUid};
 use ccplane_core::{
@@ -131,7 +131,7 @@ fn rows_come_in_batches_and_lost_reports_are_told() {
     assert!(core.take_rows().is_empty());
 }
 
-/// What a flow's learner and its trial are told of each row: whether it follows the one before.
+/// Returns for each row whether it follows the one before, as a flow's learner and trial are told.
 fn follows(events: Vec<Event>) -> Vec<bool> {
     let (mut core, mut fake) = (core(), fake());
     turn(&mut core, &mut fake, 0, vec![created(5)]);
@@ -279,13 +279,48 @@ fn by_hand_to_the_last_good_one() {
     assert_eq!(verdicts(&mut core), ["pushed", "pushed", "rolled back by hand"]);
 }
 
+/// Takes a window for its flows, up to 99 bytes; above 9 its program would be another.
+struct Tuned(i64);
+
+impl Algorithm for Tuned {
+    fn name(&self) -> &'static str {
+        "tuned"
+    }
+
+    fn programs(&self) -> Vec<ProgramSource> {
+        let source =
+            if self.0 > 9 { "(def (a 1)) (when true (report))" } else { "(def (a 0)) (when true (report))" };
+        vec![ProgramSource { name: "tuned", source }]
+    }
+
+    fn flow(&self, _info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
+        control.set_program("tuned", &[("Cwnd", self.0)]);
+        learned("a").flow(&info(1), &mut Control::default())
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        &[Parameter { name: "window_bytes", about: "", default: 1, min: 1, max: 99 }]
+    }
+
+    fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
+        values.last().map(|(_, value)| Arc::new(Tuned(*value)) as Arc<dyn Algorithm>)
+    }
+}
+
 #[test]
 fn rules_carry_parameters() {
-    let mut rule = ccplane_core::Rule::any("a");
-    rule.parameters = vec![("speed".to_owned(), 3)];
-    let catalog = Catalog::new(vec![Arc::new(learned("a"))], 10).unwrap();
-    let rules = Rules { rules: vec![rule], default: "native".to_owned() };
-    let refused = Core::new(catalog, rules, Config::default()).err().unwrap();
-    assert_eq!(refused.to_string(), "rule 0: no parameter `speed`; the algorithm takes none");
-    let _ = info(1);
+    let core = |name: &str, value: i64| {
+        let mut rule = ccplane_core::Rule::any("tuned");
+        rule.parameters = vec![(name.to_owned(), value)];
+        let catalog = Catalog::new(vec![Arc::new(Tuned(1))], 10).unwrap();
+        Core::new(catalog, Rules { rules: vec![rule], default: "native".to_owned() }, Config::default())
+    };
+    let refused = |name, value| core(name, value).err().unwrap().to_string();
+    assert_eq!(refused("speed", 3), "rule 0: no parameter `speed`; there are window_bytes");
+    assert_eq!(refused("window_bytes", 0), "rule 0: window_bytes is 0, allowed are 1..=99");
+    assert_eq!(refused("window_bytes", 100), "rule 0: window_bytes is 100, allowed are 1..=99");
+    let other = refused("window_bytes", 10);
+    assert!(other.contains("its programs would be others"), "{other}");
+    let started = turn(&mut core("window_bytes", 7).unwrap(), &mut fake(), 0, vec![created(5)]);
+    assert_eq!(started, ["install 10", "set 5 10 [(Cwnd, 7)]"]);
 }

@@ -62,7 +62,7 @@ struct World {
     fake: Fake,
     now_us: u64,
     seq: u32,
-    /// What was active when the trial under way began.
+    /// The active snapshot when the trial under way began.
     before: Option<SnapshotUid>,
     /// Candidates that were offered, and decisions that ended one.
     offered: usize,

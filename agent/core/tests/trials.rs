@@ -46,7 +46,7 @@ struct World {
     now_us: u64,
     seq: u32,
     random: Random,
-    /// What the learner says that the candidate gains.
+    /// The gain that the learner expects of the candidate.
     gain: Option<f64>,
 }
 
@@ -88,7 +88,7 @@ impl World {
         self.fake.take_calls();
     }
 
-    /// Whose the next action of a flow is.
+    /// Returns the deployment that decides a flow's next action.
     fn decides(&self, flow: u64) -> u32 {
         let slot = &self.fake.slots[&3];
         let tries = (ccplane_infer::spread(flow) >> 48) < u64::from(slot.canary_share);

@@ -15,11 +15,11 @@ use seccompiler::{
 use std::collections::BTreeMap;
 use tracing::{debug, warn};
 
-pub(crate) use ccplane_seccomp::Threads;
+pub use ccplane_seccomp::Threads;
 
-/// What a thread does that is confined.
+/// Task of a confined thread, which decides its system calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
+pub enum Role {
     /// Files, sockets, threads, time.
     Plain,
     /// The same, and the kernel datapath: BPF, other network namespaces, our own mount's end.
@@ -30,7 +30,7 @@ pub(crate) enum Role {
 
 /// Why a filter is not there.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfineError {
+pub enum ConfineError {
     #[error("no filter for this processor: {0}")]
     Filter(#[from] BackendError),
     #[error("{0}")]
@@ -38,7 +38,7 @@ pub(crate) enum ConfineError {
 }
 
 /// Confines threads for good. That a kernel cannot is no reason not to run.
-pub(crate) fn confine(role: Role, threads: Threads) {
+pub fn confine(role: Role, threads: Threads) {
     match try_confine(role, threads) {
         Ok(()) => debug!(?role, ?threads, "system calls are filtered"),
         Err(error) => warn!(%error, "system calls are not filtered"),
@@ -190,6 +190,7 @@ const PLAIN: &[c_long] = &[
     libc::SYS_mkdirat,
     libc::SYS_unlinkat,
     libc::SYS_linkat,
+    libc::SYS_symlinkat,
     libc::SYS_renameat,
     libc::SYS_renameat2,
     libc::SYS_copy_file_range,
@@ -226,7 +227,7 @@ const PLAIN: &[c_long] = &[
     libc::SYS_recvmmsg,
 ];
 
-/// What x86-64 has beside, and its libc uses.
+/// Older system calls that only x86-64 has and its libc uses.
 #[cfg(target_arch = "x86_64")]
 const LEGACY: &[c_long] = &[
     libc::SYS_arch_prctl,
@@ -239,6 +240,7 @@ const LEGACY: &[c_long] = &[
     libc::SYS_rmdir,
     libc::SYS_unlink,
     libc::SYS_link,
+    libc::SYS_symlink,
     libc::SYS_rename,
     libc::SYS_chmod,
     libc::SYS_getdents,
@@ -294,7 +296,7 @@ mod tests {
         Errno::from_raw(error.raw_os_error().unwrap_or(0))
     }
 
-    /// What somebody would try who had taken over a thread of the agent.
+    /// Makes the system calls that an intruder in a thread of the agent would try.
     fn attack(role: Role) {
         confine(role, Threads::This);
         refused("start a process", Command::new("/bin/true").status().map_err(errno));

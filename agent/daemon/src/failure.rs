@@ -16,7 +16,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// At run time.
+    /// Wraps an error that happened at run time.
     pub fn runtime(error: impl Error + 'static) -> Failure {
         Failure::Runtime(Box::new(error))
     }
@@ -26,7 +26,7 @@ impl Failure {
         Failure::Input(Box::new(error))
     }
 
-    /// What the process returns.
+    /// Returns the exit code of the process.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Runtime(_) => ExitCode::from(1),
@@ -51,14 +51,30 @@ impl Failure {
     }
 }
 
-impl From<ccplane_document::DocumentError> for Failure {
-    fn from(error: ccplane_document::DocumentError) -> Failure {
+/// The exit code of a command that came to `result`; a failure is said on standard error in `program`'s name.
+pub fn exit(program: &str, result: Result<ExitCode, Failure>) -> ExitCode {
+    result.unwrap_or_else(|failure| {
+        if !matches!(failure, Failure::ReaderLeft) {
+            eprintln!("{program}: {}", failure.message());
+        }
+        failure.exit_code()
+    })
+}
+
+impl From<ccplane_files::document::DocumentError> for Failure {
+    fn from(error: ccplane_files::document::DocumentError) -> Failure {
         Failure::input(error)
     }
 }
 
 impl From<crate::rundir::RunDirError> for Failure {
     fn from(error: crate::rundir::RunDirError) -> Failure {
+        Failure::runtime(error)
+    }
+}
+
+impl From<ccplane_files::SocketError> for Failure {
+    fn from(error: ccplane_files::SocketError) -> Failure {
         Failure::runtime(error)
     }
 }

@@ -113,6 +113,7 @@ mod tests {
     use super::*;
     use ccplane_alg::{FlowInfo, PathSample};
     use ccplane_algs::Portfolio;
+    use ccplane_contract::TransportStats;
 
     fn portfolio() -> Vec<Arc<dyn Algorithm>> {
         vec![Arc::new(Portfolio::default())]
@@ -133,12 +134,15 @@ mod tests {
         for n in 1..300u32 {
             let sample = PathSample {
                 at_us: u64::from(n) * 100_000,
-                bytes_acked: u64::from(n) * 100_000,
-                srtt_us: 40_000,
-                min_rtt_us: 40_000,
-                cwnd_bytes: 40_000,
-                in_flight: 27,
-                mss_bytes: 1448,
+                transport: TransportStats {
+                    bytes_acked: u64::from(n) * 100_000,
+                    srtt_us: 40_000,
+                    min_rtt_us: 40_000,
+                    snd_cwnd: 27,
+                    unacked: 27,
+                    mss_bytes: 1448,
+                    ..TransportStats::default()
+                },
                 steered: true,
                 ..PathSample::default()
             };

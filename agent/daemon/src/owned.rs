@@ -1,4 +1,4 @@
-//! Folders and files of this user's alone, opened once and checked by what was opened, so that no name can be changed for
+//! Folders and files that only this user may change. Each is opened once and checked by descriptor, so that no name can be changed for
 //! another in between.
 
 use nix::dir::Dir;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Modes of what is made here.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
-/// What group and others must not have: writing, and for secrets anything.
+/// Permission bits that group and others must not have: write, and for secrets any.
 const WRITTEN_BY_OTHERS: u32 = 0o022;
 const SEEN_BY_OTHERS: u32 = 0o077;
 /// Entries of a folder that are looked at, at most.
@@ -24,42 +24,24 @@ const MAX_ENTRIES: usize = 4096;
 pub enum OwnedError {
     /// A system call failed.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// Somebody else's, or others may write to it, or read it.
     #[error("{}: must be of user {uid} and not be {open_to}, is of user {owner} with mode {mode:04o}: mend it with chown and chmod, or name another", path.display())]
     Foreign {
         /// The folder or file.
         path: PathBuf,
-        /// Who must own it.
+        /// The user who must own it.
         uid: u32,
-        /// What others must not do.
+        /// Access that others must not have, in words.
         open_to: &'static str,
-        /// Who does.
         owner: u32,
-        /// Its permission bits.
         mode: u32,
     },
     /// Neither a folder nor a plain file.
     #[error("{}: {what} is needed, without links", path.display())]
-    Kind {
-        /// What is there.
-        path: PathBuf,
-        /// What should be.
-        what: &'static str,
-    },
-    /// Too long.
+    Kind { path: PathBuf, what: &'static str },
     #[error("{}: more than {limit} bytes", path.display())]
-    Long {
-        /// The file.
-        path: PathBuf,
-        /// Its limit.
-        limit: usize,
-    },
+    Long { path: PathBuf, limit: usize },
 }
 
 /// A folder of this user's, to which nobody else writes.
@@ -99,7 +81,7 @@ impl Folder {
         &self.path
     }
 
-    /// What a file of this user's holds; `None` where there is none of that name.
+    /// Reads a file of this user; `None` where no file has that name.
     ///
     /// # Errors
     /// It is somebody else's, others may write to it, it is no plain file, or longer than `limit` bytes.

@@ -1,4 +1,4 @@
-//! Which sequence number of each algorithm's signed snapshots was taken last, kept on disk: an older one is a replay.
+//! Sequence numbers of the last signed snapshots admitted, kept on disk by algorithm: an older one is a replay.
 //!
 //! A file of lines, an algorithm and a number each. It is read and written under a lock, so that agents and file servers
 //! share it. What cannot be read or written admits nothing.
@@ -19,7 +19,7 @@ const MAX_ALGORITHMS: usize = 256;
 
 /// Why a snapshot from elsewhere is not taken.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RefusedSnapshot {
+pub enum RefusedSnapshot {
     #[error("{0}")]
     Snapshot(#[from] SnapshotError),
     #[error("which sequence numbers were taken is not known: {0}")]
@@ -34,9 +34,9 @@ pub(crate) enum RefusedSnapshot {
     Full { path: PathBuf },
 }
 
-/// Whose snapshots are taken, and which were.
+/// Admission of snapshots by signer and sequence number.
 #[derive(Debug)]
-pub(crate) struct Admissions {
+pub struct Admissions {
     trust: Trust,
     /// Where numbers are kept; opened at the start, before any right is given up.
     state: Option<Folder>,
@@ -47,7 +47,7 @@ impl Admissions {
     ///
     /// # Errors
     /// Signatures are asked for and the folder cannot be used.
-    pub(crate) fn open(trust: Trust, state: Option<&Path>) -> Result<Admissions, RefusedSnapshot> {
+    pub fn open(trust: Trust, state: Option<&Path>) -> Result<Admissions, RefusedSnapshot> {
         let state = match (&trust, state.map(Path::to_owned).or_else(default_state)) {
             (Trust::Any, _) => None,
             (Trust::SignedBy(_), None) => return Err(RefusedSnapshot::NoPlace),
@@ -64,11 +64,7 @@ impl Admissions {
     ///
     /// # Errors
     /// [`Trust::admit`] refuses it, or what was taken cannot be read or written.
-    pub(crate) fn admit(
-        &self,
-        snapshot: Snapshot,
-        allow_older: bool,
-    ) -> Result<TrustedSnapshot, RefusedSnapshot> {
+    pub fn admit(&self, snapshot: Snapshot, allow_older: bool) -> Result<TrustedSnapshot, RefusedSnapshot> {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let Some(folder) = &self.state else {
             return Ok(self.trust.admit(snapshot, &Admission { now_s, newest: None, allow_older })?);

@@ -2,19 +2,17 @@
 //! the text.
 //!
 //! `cargo test` runs it for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
-//! `cargo bolero test -p ccplane --test fuzz configurations` runs it guided by coverage.
+//! `cargo bolero test -p ccplane-agent --test fuzz configurations` runs it guided by coverage.
 #![allow(clippy::unwrap_used, missing_docs)]
-
-#[path = "../../document/tests/support/mod.rs"]
-mod documents;
 
 use std::path::Path;
 
-use ccplane::config::{Config, DEFAULT_TOML};
-use ccplane::control::Request;
+use ccplane_agent::config::{Config, DEFAULT_TOML};
+use ccplane_agent::control::Request;
+use ccplane_testing::document;
 use ccplane_testing::fuzz::{Fuzz, JSON, TOML, shape};
 
-/// What the defaults leave out.
+/// Keys that the default configuration leaves out.
 const FULL: &str = r#"
 default_algorithm = "reno"
 [control]
@@ -40,7 +38,7 @@ fn check(text: &str) -> bool {
             true
         }
         Err(refusal) => {
-            documents::points_into(text, &refusal);
+            document::points_into(text, &refusal);
             false
         }
     }
@@ -52,7 +50,7 @@ fn configurations() {
     good.iter().for_each(|text| assert!(check(text), "{:?}", Config::parse(Path::new("c"), text, None)));
     bolero::check!().for_each(|input: &[u8]| {
         check(&String::from_utf8_lossy(input));
-        if let Some(text) = documents::spliced(&good, input) {
+        if let Some(text) = document::spliced(&good, input) {
             check(&text);
         }
     });
@@ -86,7 +84,7 @@ fn configurations_counted() {
         check(&text);
         match Config::parse(Path::new("c.toml"), &text, None) {
             Ok(config) => config.rules.len() as u64,
-            Err(refusal) => documents::way(&refusal),
+            Err(refusal) => document::way(&refusal),
         }
     });
 }

@@ -2,10 +2,10 @@
 //! hub and the agent's core; clients of the control socket, against its server. Whoever keeps to the rules is served on.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use ccplane::control::{Answer, Request, Response, Server, ServerLimits};
-use ccplane::peers::{Change, Hub, HubOptions, PeerId};
-use ccplane::qlog::{Filter, Subscription};
+use ccplane_agent::control::{Answer, Request, Response, Server, ServerLimits};
+use ccplane_agent::qlog::{Filter, Subscription};
 use ccplane_channel::Wake;
+use ccplane_channel::hub::{Change, Hub, HubOptions, PeerId};
 use ccplane_contract::{Datapath, DatapathError, FlowId, FlowInfo};
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rules, drive};
 use ccplane_testing::fuzz::Fuzz;
@@ -32,21 +32,14 @@ const MAX_FLOWS: u32 = 8;
 const TURN_US: u64 = 200_000;
 
 fn info() -> FlowInfo {
-    FlowInfo {
-        mss_bytes: 1448,
-        init_cwnd_bytes: 14_480,
-        local: "10.0.0.1:5000".parse().unwrap(),
-        remote: "10.0.0.2:6000".parse().unwrap(),
-        cgroup: None,
-        min_rtt_us: None,
-    }
+    FlowInfo::example(1448, 14_480)
 }
 
 /// A datapath played by an input.
 struct Rogue {
     socket: UnixDatagram,
     is_v2: bool,
-    /// What it was sent and has not answered: requests, and programs by their names on the wire.
+    /// Requests and program numbers that the peer was sent and has not answered.
     asked: Vec<u32>,
     programs: Vec<u32>,
     last: Vec<u8>,
@@ -346,7 +339,7 @@ impl Answer for Toy {
 /// Clients that the toy's server serves at once.
 const CLIENTS: usize = 3;
 
-/// What is said to lines, in their order: done, or refused.
+/// Returns for each line, in order, whether the answer is expected to be a success.
 fn expected(said: &[u8]) -> Vec<bool> {
     let lines = said.split_inclusive(|byte| *byte == b'\n');
     let done = |line: &[u8]| {

@@ -1,9 +1,9 @@
-//! What flows meet, and what the teacher does about it.
+//! Collects the inputs that flows meet, with the teacher's actions.
 
 use std::sync::Arc;
 
 use ccplane_alg::Algorithm;
-use ccplane_env::{Decider, Family, Moves, Prepared, Quiet, RealLinks, run};
+use ccplane_env::{ActionMap, Decider, Family, NoObserver, Prepared, RealLinks, run};
 use ccplane_infer::Model;
 use ccplane_learn::Policy;
 use ccplane_program::vm::{Decision, Knobs};
@@ -15,11 +15,9 @@ use crate::{DistillError, Student};
 
 const ONE_Q16: f64 = 65536.0;
 
-/// Who is distilled.
+/// The network that is distilled.
 pub enum Teacher {
-    /// An integer network.
     Snapshot(Box<Snapshot>, Vec<u64>),
-    /// A float network.
     Policy(Box<Policy>),
 }
 
@@ -37,7 +35,7 @@ impl From<Policy> for Teacher {
 }
 
 impl Teacher {
-    /// What goes in and what becomes of the action.
+    /// Returns the meaning of the teacher's inputs and of its action.
     pub fn spec(&self) -> &PolicySpec {
         match self {
             Teacher::Snapshot(snapshot, _) => snapshot.spec(),
@@ -45,7 +43,7 @@ impl Teacher {
         }
     }
 
-    /// Its action on a history, bounded, Q16.
+    /// Returns the teacher's action on a history, bounded, Q16.
     pub fn action_q16(&self, cells: &[i32]) -> i64 {
         let action = match self {
             Teacher::Snapshot(snapshot, image) => {
@@ -66,7 +64,6 @@ impl Teacher {
 /// A state that was met.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
-    /// The candidates' values.
     pub(crate) values: Vec<i64>,
     /// The teacher's action, Q16.
     pub(crate) action_q16: i64,
@@ -82,7 +79,7 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) fn new(algorithm: Arc<dyn Algorithm>, layout: Layout) -> Result<Ground, DistillError> {
-        let rival: Arc<dyn Algorithm> = Arc::new(ccplane_algs::Cubic::default());
+        let rival: Arc<dyn Algorithm> = Arc::new(ccplane_algs::CUBIC);
         let algorithms = vec![Prepared::new(algorithm)?, Prepared::new(rival)?];
         let candidates = Input::candidates(&layout);
         Ok(Ground { algorithms, family: Family::Real(RealLinks::default()), layout, candidates })
@@ -102,7 +99,7 @@ impl Ground {
             let scenario = self.family.draw(seed, steps, true);
             let mut walker =
                 Walker { ground: self, teacher, student, flows: Vec::new(), samples: &mut samples, rewards };
-            run(&scenario, &self.algorithms, seed, steps, &mut walker, &mut Quiet);
+            run(&scenario, &self.algorithms, seed, steps, &mut walker, &mut NoObserver);
             rewards = walker.rewards;
         }
         (samples, rewards.0 / rewards.1.max(1) as f64)
@@ -130,7 +127,7 @@ impl Decider for Walker<'_> {
         let values = self.ground.candidates.iter().map(|input| inputs.get(*input)).collect();
         self.samples.push(Sample { values, action_q16: label });
         let action_q16 = self.student.map_or(label, |student| student.action_q16(|input| inputs.get(input)));
-        Moves::new(spec).apply(action_q16, knobs);
+        ActionMap::new(spec).apply(action_q16, knobs);
         Decision::Action { action_q16, snapshot: 1 }
     }
 

@@ -108,7 +108,7 @@ fn declarations(names: &Names<'_>, student: &Student) -> String {
     format!("(def {})\n", declared.join(" "))
 }
 
-/// What is kept of an interval.
+/// Returns the statements that keep an interval's features.
 fn memory(names: &Names<'_>, student: &Student, spec: &PolicySpec) -> String {
     let mut text = String::new();
     let histories = &names.asking.histories;

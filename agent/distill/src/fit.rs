@@ -150,7 +150,7 @@ struct Growing {
 
 #[derive(Clone, Copy)]
 struct Split {
-    /// By how much the squared errors fall.
+    /// The amount by which the squared errors fall.
     gain: f64,
     input: usize,
     threshold: i64,

@@ -1,4 +1,4 @@
-//! What a tree sees of a history.
+//! The inputs of a tree, computed from a history.
 
 use ccplane_snapshot::PolicySpec;
 
@@ -7,7 +7,7 @@ use ccplane_snapshot::PolicySpec;
 pub enum Input {
     /// The newest interval's value of a feature.
     Now(usize),
-    /// That of the interval before.
+    /// The feature's value in the interval before.
     Before(usize),
     /// A moving average: after each interval `(tenths * old + (10 - tenths) * new) / 10`.
     Average(usize, u8),
@@ -28,19 +28,18 @@ impl Input {
     }
 }
 
-/// How a policy's cells are laid out: intervals of features, then constants.
+/// The layout of a policy's cells: intervals of features, then constants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// Values of an interval.
     pub features: usize,
-    /// Intervals.
     pub depth: usize,
-    /// What ends the cells.
+    /// Number of constants at the end of the cells.
     pub constants: usize,
 }
 
 impl Layout {
-    /// Cells of all.
+    /// Returns the number of history cells.
     pub const fn cells(&self) -> usize {
         self.features * self.depth + self.constants
     }
@@ -50,7 +49,7 @@ impl Layout {
 #[derive(Clone, Debug)]
 pub struct Inputs {
     layout: Layout,
-    /// Of each feature and constant, as the policy clips it.
+    /// The range of each feature and constant, as the policy clips it.
     ranges: Vec<(i64, i64)>,
     cells: Vec<i32>,
     before: Vec<i64>,
@@ -59,7 +58,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Before the first interval: all 0.
+    /// Starts before the first interval: all 0.
     pub fn new(layout: Layout, spec: &PolicySpec) -> Inputs {
         let range = |n: usize| spec.inputs().get(n).map_or((0, 0), |f| (f.lo.into(), f.hi.into()));
         let constants = layout.features * layout.depth..layout.cells();
@@ -97,7 +96,7 @@ impl Inputs {
         self.cells.resize(self.layout.cells(), 0);
     }
 
-    /// An input's value.
+    /// Returns the value of one input.
     pub fn get(&self, input: Input) -> i64 {
         match input {
             Input::Now(feature) => self.now[feature],
@@ -123,7 +122,7 @@ mod tests {
     const LAYOUT: Layout = Layout { features: 1, depth: 3, constants: 0 };
     const HALF: Input = Input::Average(0, 5);
 
-    /// What is left of these intervals, when a flow asks after so many of them each.
+    /// Returns the inputs after these intervals, of a flow that asks after so many of them each time.
     fn asked_after(intervals: &[i32], counts: &[usize]) -> Inputs {
         let feature = |n| Feature { name: format!("x[{n}]"), lo: -1000, hi: 1000 };
         let action =

@@ -34,10 +34,10 @@ pub const MAX_LEAVES: usize = 24;
 /// Most inputs of a tree: what fits a program's registers.
 pub const MAX_TREE_INPUTS: usize = 10;
 
-/// How a policy is distilled.
+/// The settings of a distillation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DistillConfig {
-    /// What the episodes and what they meet come from.
+    /// The seed of the episodes and of the links in them.
     pub seed: u64,
     /// Leaves, 1 to [`MAX_LEAVES`].
     pub leaves: usize,
@@ -57,40 +57,24 @@ impl Default for DistillConfig {
     }
 }
 
-/// Why nothing was distilled.
+/// The reason why nothing was distilled.
 #[derive(Debug, thiserror::Error)]
 pub enum DistillError {
-    /// No such environment.
     #[error(transparent)]
     Environment(#[from] EnvError),
     /// A number outside its limits.
     #[error("{field} is {found}, 1 to {limit} are allowed")]
-    Config {
-        /// Which.
-        field: &'static str,
-        /// As it is.
-        found: usize,
-        /// The largest.
-        limit: usize,
-    },
+    Config { field: &'static str, found: usize, limit: usize },
     /// A program that cannot be derived from the algorithm's own.
     #[error("algorithm {algorithm}: {why}")]
-    Program {
-        /// The algorithm.
-        algorithm: &'static str,
-        /// What is in the way.
-        why: &'static str,
-    },
+    Program { algorithm: &'static str, why: &'static str },
     /// The program that came of it does not compile.
     #[error("the distilled program does not compile: {first}")]
     Compile {
-        /// What is said of it first.
+        /// The compiler's first diagnostic.
         first: String,
     },
     /// No decision was asked for.
     #[error("no flow asked its policy in {episodes} episodes")]
-    Silent {
-        /// How many there were.
-        episodes: usize,
-    },
+    Silent { episodes: usize },
 }

@@ -23,31 +23,28 @@ const RANDOM_HISTORIES: usize = 20_000;
 const RANDOM: u64 = 7;
 const HELD_OUT: u64 = 1 << 40;
 
-/// What came of it.
+/// The tree and its program, with a report of their quality.
 #[derive(Clone, Debug)]
 pub struct Distilled {
     /// The algorithm's program with the tree in place of the question to the policy.
     pub program: String,
-    /// The tree.
     pub student: Student,
-    /// What was lost.
     pub report: Report,
 }
 
-/// What was lost.
+/// The differences between the tree and its teacher.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
-    /// Whose policy.
     pub algorithm: String,
     /// Leaves of the tree.
     pub leaves: usize,
-    /// Its inputs, those that help most first.
+    /// The tree's inputs, those that help most first.
     pub inputs: Vec<String>,
     /// States that it was fitted to.
     pub states: usize,
-    /// On states of other episodes, under the student.
+    /// Errors on states of other episodes, under the student.
     pub visited: Errors,
-    /// On histories drawn at random from the inputs' ranges, which flows hardly meet.
+    /// Errors on histories drawn at random from the inputs' ranges, which flows hardly meet.
     pub random: Errors,
     /// Mean reward of the same other episodes under the teacher ...
     pub teacher_reward: f64,
@@ -55,7 +52,6 @@ pub struct Report {
     pub student_reward: f64,
     /// Registers of the program.
     pub registers: usize,
-    /// Its instructions.
     pub instructions: usize,
     /// Whether stock CCP can run it.
     pub stock: Stock,
@@ -64,11 +60,9 @@ pub struct Report {
 /// Distances between the student's and the teacher's actions, shares of the action range.
 #[derive(Clone, Copy, PartialEq, Default, Debug, Serialize)]
 pub struct Errors {
-    /// Mean.
     pub mean: f64,
-    /// 95th percentile.
+    /// The 95th percentile.
     pub p95: f64,
-    /// Largest.
     pub max: f64,
     /// Share of states in which one wants more and the other less.
     pub opposite: f64,
@@ -78,9 +72,8 @@ pub struct Errors {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stock {
-    /// It is.
     Fits,
-    /// It is not, for this reason.
+    /// Stock CCP cannot run the program, for this reason.
     Refused(String),
 }
 
@@ -203,7 +196,7 @@ fn errors(student: &Student, samples: &[Sample], candidates: &[Input]) -> Errors
     }
 }
 
-/// As a person would say it: "ratio", "ratio before", "mean of ratio, 0.8 old".
+/// Spells an input for people: "ratio", "ratio before", "mean of ratio, 0.8 old".
 fn spelt(input: Input, asking: &Asking) -> String {
     let names: Vec<&str> =
         asking.histories.iter().flat_map(|(_, n)| n).map(|n| n.trim_start_matches("Report.")).collect();

@@ -3,18 +3,16 @@
 use crate::inputs::Input;
 use serde::Serialize;
 
-/// What a leaf's sum is divided by.
+/// The divisor of a leaf's sum.
 pub const ONE: i64 = 1 << 16;
 
 /// A node of the tree.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Node {
-    /// Two halves.
     Split {
         /// Place of the input that decides.
         input: usize,
-        /// Below it, left.
         threshold: i64,
         /// Place of the left half's node.
         left: usize,
@@ -23,7 +21,6 @@ pub enum Node {
     },
     /// `(bias + sum of weight * input) / 2^16` is the action, Q16.
     Leaf {
-        /// Q32.
         bias: i64,
         /// One for each input, Q16.
         weights: Vec<i64>,
@@ -33,7 +30,6 @@ pub enum Node {
 /// A policy as a tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Student {
-    /// What it sees.
     pub inputs: Vec<Input>,
     /// The first is the root; the others come after the node that names them.
     pub nodes: Vec<Node>,
@@ -42,7 +38,7 @@ pub struct Student {
 }
 
 impl Student {
-    /// Its action, bounded, Q16.
+    /// Returns the student's action, bounded, Q16.
     pub fn action_q16(&self, value: impl Fn(Input) -> i64) -> i64 {
         let mut at = 0;
         loop {
@@ -61,7 +57,7 @@ impl Student {
         }
     }
 
-    /// How many leaves there are.
+    /// Returns the number of leaves.
     pub fn leaves(&self) -> usize {
         self.nodes.iter().filter(|node| matches!(node, Node::Leaf { .. })).count()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource};
 use ccplane_algs::Aurora;
 use ccplane_env::spec::{Steps, aurora};
-use ccplane_env::{Decider, Family, Measured, Moves, Prepared, Quiet, Range, RealLinks, run};
+use ccplane_env::{ActionMap, Decider, Family, Measured, NoObserver, Prepared, Range, RealLinks, run};
 use ccplane_learn::{Architecture, Policy, Provenance};
 use ccplane_program::vm::{Decision, Knobs};
 use ccplane_quantize::{Activation, Dense, Mlp};
@@ -63,7 +63,7 @@ fn what_cannot_be_distilled_is_refused() {
     let long = DistillConfig { rounds: 100, episodes: 1000, steps: 21, ..quick() };
     let long = refused(Arc::new(Aurora::default()), long).to_string();
     assert_eq!(long, "the product of rounds, episodes and steps is 2100000, 1 to 2000000 are allowed");
-    let reno = refused(Arc::new(ccplane_algs::Reno::default()), quick());
+    let reno = refused(Arc::new(ccplane_algs::RENO), quick());
     assert_eq!(reno.to_string(), "algorithm reno: its program asks no policy");
     let mocc = refused(Arc::new(ccplane_algs::Mocc::default()), quick());
     assert!(matches!(mocc, DistillError::Program { why, .. } if why.contains("other inputs")), "{mocc}");
@@ -83,7 +83,7 @@ impl Decider for InPlace<'_> {
         }
         self.flows[agent].update(cells);
         let action_q16 = self.student.action_q16(|input| self.flows[agent].get(input));
-        Moves::new(self.teacher.spec()).apply(action_q16, knobs);
+        ActionMap::new(self.teacher.spec()).apply(action_q16, knobs);
         Decision::Action { action_q16, snapshot: 1 }
     }
 }
@@ -127,9 +127,9 @@ fn the_program_decides_bit_for_bit_what_the_tree_decides() {
         // By time alone: the written program counts no decisions.
         scenario.until_ns = scenario.until_ns.min(10_000_000_000);
         let mut in_place = InPlace { student: &student, teacher: teacher(), flows: Vec::new() };
-        let asked = counts(run(&scenario, &asking, seed, usize::MAX, &mut in_place, &mut Quiet));
+        let asked = counts(run(&scenario, &asking, seed, usize::MAX, &mut in_place, &mut NoObserver));
         let mut silent = InPlace { student: &student, teacher: teacher(), flows: Vec::new() };
-        let alone = counts(run(&scenario, &written, seed, usize::MAX, &mut silent, &mut Quiet));
+        let alone = counts(run(&scenario, &written, seed, usize::MAX, &mut silent, &mut NoObserver));
         assert_eq!(asked, alone, "seed {seed}");
         delivered += asked[0].0;
     }

@@ -1,4 +1,4 @@
-//! Directories that nobody else can change: opened once, checked by descriptor, used by descriptor.
+//! Directories that nobody else can change: they are opened once, then checked and used by descriptor.
 
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
@@ -12,65 +12,53 @@ use nix::fcntl::{AtFlags, OFlag, open, openat};
 use nix::sys::stat::{FileStat, Mode, fchmod, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 
-/// Permission bits, those of set-id and sticky among them.
+/// Permission bits, including set-id and sticky.
 const MODE_BITS: u32 = 0o7777;
-/// What owner-only directories have.
+/// Permissions of an owner-only directory.
 const OWNER_ONLY: Mode = Mode::S_IRWXU;
 
-/// What other users may do in a directory.
+/// Permissions that other users may have on a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Others {
-    /// Nothing: the mode is 0700.
+    /// No permission: the mode is 0700.
     Nothing,
-    /// Look, but not write.
-    Look,
+    /// Other users may list the directory, but not write to it.
+    Read,
 }
 
 impl Others {
     fn forbidden(self) -> u32 {
         match self {
             Others::Nothing => 0o077,
-            Others::Look => 0o022,
+            Others::Read => 0o022,
         }
     }
 }
 
-/// Why a directory is not used.
+/// Reasons why a directory is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     /// A system call failed.
     #[error("{what} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
     /// Something else is in its place.
     #[error("{}: is a symbolic link, or no directory", path.display())]
-    NotADirectory {
-        /// The path.
-        path: PathBuf,
-    },
-    /// Others could change what is in it.
-    #[error("{}: must be a directory of user {uid} {}, is of user {owner} with mode {mode:04o}", path.display(), match others { Others::Nothing => "with mode 0700", Others::Look => "that nobody else can write to" })]
+    NotADirectory { path: PathBuf },
+    /// Other users could change the directory's content.
+    #[error("{}: must be a directory of user {uid} {}, is of user {owner} with mode {mode:04o}", path.display(), match others { Others::Nothing => "with mode 0700", Others::Read => "that nobody else can write to" })]
     Open {
-        /// The directory.
         path: PathBuf,
-        /// Who must own it.
+        /// The user that must own the directory.
         uid: u32,
-        /// Who does.
+        /// The user that owns the directory.
         owner: u32,
-        /// Its permission bits.
         mode: u32,
-        /// What others may do.
+        /// Permissions that other users may have.
         others: Others,
     },
 }
 
-/// An open directory of this user's that nobody else can write to.
+/// An open directory that belongs to this user and that nobody else can write to.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
@@ -78,7 +66,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory, which is made, owner-only, if it is not there.
+    /// Opens a directory; creates it with mode 0700 if it does not exist.
     ///
     /// # Errors
     /// [`DirectoryError`].
@@ -94,7 +82,7 @@ impl Directory {
         Directory::open(path, others)
     }
 
-    /// As [`Directory::create`], for one that has no other use: if it is ours, its mode is set.
+    /// As [`Directory::create`], for a directory that serves nothing else: its mode is set if it is ours.
     ///
     /// # Errors
     /// [`DirectoryError`].
@@ -111,7 +99,7 @@ impl Directory {
         check(fd, path, Others::Nothing)
     }
 
-    /// Opens a directory that is there.
+    /// Opens an existing directory.
     ///
     /// # Errors
     /// [`DirectoryError`].
@@ -119,7 +107,7 @@ impl Directory {
         check(open_nofollow(path)?, path, others)
     }
 
-    /// Another handle on it.
+    /// Duplicates the directory's descriptor.
     ///
     /// # Errors
     /// `Io`.
@@ -128,20 +116,20 @@ impl Directory {
         Ok(Directory { fd, path: self.path.clone() })
     }
 
-    /// Where it was opened.
+    /// The path that the directory was opened at.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A path of what is called `name` in this very directory, whatever has become of [`Directory::path`].
+    /// A path to the entry `name` of this very directory, even if [`Directory::path`] now leads elsewhere.
     pub fn by_descriptor(&self, name: &OsStr) -> PathBuf {
         Path::new("/proc/self/fd").join(self.fd.as_raw_fd().to_string()).join(name)
     }
 
-    /// What is called `name`, links not followed; `None` if there is nothing.
+    /// The status of the entry `name`, without following links; `None` if there is no such entry.
     ///
     /// # Errors
-    /// What fstatat(2) says.
+    /// The error of fstatat(2).
     pub fn stat(&self, name: &OsStr) -> io::Result<Option<FileStat>> {
         match fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -150,18 +138,18 @@ impl Directory {
         }
     }
 
-    /// Removes the file called `name`.
+    /// Removes the file `name`.
     ///
     /// # Errors
-    /// What unlinkat(2) says.
+    /// The error of unlinkat(2).
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// Opens, and makes if need be, the owner's file called `name`; links are not followed.
+    /// Opens the file `name` without following links; creates it for the owner alone if it does not exist.
     ///
     /// # Errors
-    /// What openat(2) says.
+    /// The error of openat(2).
     pub fn open_file(&self, name: &OsStr) -> io::Result<OwnedFd> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         Ok(openat(&self.fd, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?)
@@ -213,7 +201,7 @@ mod tests {
         assert_eq!(mode(&path), 0o700);
         for (bits, looks, writes) in [(0o755, true, false), (0o1777, false, false), (0o720, false, false)] {
             fs::set_permissions(&path, Permissions::from_mode(bits)).unwrap();
-            assert_eq!(Directory::open(&path, Others::Look).is_ok(), looks, "{bits:o}");
+            assert_eq!(Directory::open(&path, Others::Read).is_ok(), looks, "{bits:o}");
             assert_eq!(Directory::open(&path, Others::Nothing).is_ok(), writes, "{bits:o}");
             assert_eq!(mode(&path), bits, "what is refused is left as it is");
         }
@@ -221,7 +209,7 @@ mod tests {
         assert_eq!(mode(&path), 0o700);
         if geteuid().is_root() {
             chown(&path, Some(1), None).unwrap();
-            for refused in [Directory::open(&path, Others::Look), Directory::create_own(&path)] {
+            for refused in [Directory::open(&path, Others::Read), Directory::create_own(&path)] {
                 assert!(matches!(refused, Err(DirectoryError::Open { owner: 1, .. })), "{refused:?}");
             }
         }
@@ -236,7 +224,7 @@ mod tests {
         let place = base.path().join("place");
         symlink(&target, &place).unwrap();
         let refused = |path: &Path| {
-            for tried in [Directory::create(path, Others::Look), Directory::create_own(path)] {
+            for tried in [Directory::create(path, Others::Read), Directory::create_own(path)] {
                 assert!(matches!(tried, Err(DirectoryError::NotADirectory { .. })), "{tried:?}");
             }
         };
@@ -251,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_is_done_in_the_directory_that_was_checked() {
+    fn operations_use_the_directory_that_was_checked() {
         let base = tempfile::tempdir().unwrap();
         let (path, aside) = (base.path().join("dir"), base.path().join("aside"));
         let directory = Directory::create(&path, Others::Nothing).unwrap();

@@ -1,11 +1,17 @@
-//! Files opened with care: what is read has a bound, directories are checked by descriptor, lock files name their holder.
+//! Careful file access: reads are bounded, directories are checked by descriptor, and lock files name their holder.
+//! [`monotonic_us`] is the clock that processes on one machine share.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod clock;
 mod directory;
+pub mod document;
 mod lock;
 mod read;
+mod socket;
 
+pub use clock::monotonic_us;
 pub use directory::{Directory, DirectoryError, Others};
-pub use lock::{Hold, LockError, LockFile};
+pub use lock::{LockError, LockFile, LockState};
 pub use read::{Bound, ReadError, open, read, read_from, read_text, text};
+pub use socket::{SocketError, SocketName, parent, remove_stale_socket};

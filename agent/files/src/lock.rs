@@ -1,4 +1,4 @@
-//! Lock files: held by one process, which they name, until it ends however it ends.
+//! Lock files: one process holds each and writes its number into it; the lock ends with the process.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,47 +11,39 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::directory::{Directory, DirectoryError};
 
-/// Longest process number, digits.
+/// Digits of a process number, at most.
 const MAX_PID_DIGITS: u64 = 20;
 
-/// Why a lock is not held.
+/// Reasons why a lock is not held.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process holds it.
+    /// Another process holds the lock.
     #[error("{} is locked{}", path.display(), pid.map(|p| format!(" by pid {p}")).unwrap_or_default())]
     Held {
-        /// The lock file.
         path: PathBuf,
-        /// The holder, where the file says so.
+        /// The holder's process number, if the file contains it.
         pid: Option<u32>,
     },
     /// A system call failed.
     #[error("{what} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Its directory cannot be used.
+    Io { what: &'static str, path: PathBuf, source: io::Error },
+    /// The lock's directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
 }
 
-/// What has become of a lock that was taken.
+/// The state of a lock that was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hold {
-    /// It keeps others out.
-    Firm,
-    /// Its file was removed: the next process that asks gets a lock of its own.
-    Lost,
-    /// Another file is in its place: another process may hold that.
+pub enum LockState {
+    /// The lock still keeps other processes out.
+    Held,
+    /// The lock file was removed: the next process gets a lock of its own.
+    Removed,
+    /// Another file has taken its place: another process may hold that one.
     Replaced,
 }
 
-/// A lock file that this process holds; removed when dropped.
+/// A lock file that this process holds; dropping it removes the file.
 #[derive(Debug)]
 pub struct LockFile {
     file: Flock<File>,
@@ -61,7 +53,7 @@ pub struct LockFile {
 }
 
 impl LockFile {
-    /// Takes the lock called `name` and writes our process number into it.
+    /// Takes the lock `name` and writes this process's number into it.
     ///
     /// # Errors
     /// [`LockError`].
@@ -93,16 +85,16 @@ impl LockFile {
         Ok(LockFile { file, directory: directory.try_clone()?, name, path })
     }
 
-    /// Where it is.
+    /// The lock file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it still keeps others out.
-    pub fn hold(&self) -> Hold {
-        let Ok(there) = fs::symlink_metadata(&self.path) else { return Hold::Lost };
+    /// Whether the lock still keeps other processes out.
+    pub fn state(&self) -> LockState {
+        let Ok(there) = fs::symlink_metadata(&self.path) else { return LockState::Removed };
         let same = self.file.metadata().is_ok_and(|o| (o.dev(), o.ino()) == (there.dev(), there.ino()));
-        if same { Hold::Firm } else { Hold::Replaced }
+        if same { LockState::Held } else { LockState::Replaced }
     }
 }
 
@@ -138,20 +130,20 @@ mod tests {
     }
 
     #[test]
-    fn one_process_holds_it_and_nothing_is_left() {
+    fn one_process_holds_the_lock_and_leaves_no_file() {
         let (_base, directory) = directory();
         let held = LockFile::take(&directory, NAME).unwrap();
         match LockFile::take(&directory, NAME) {
             Err(LockError::Held { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
             other => panic!("{other:?}"),
         }
-        assert_eq!(held.hold(), Hold::Firm);
+        assert_eq!(held.state(), LockState::Held);
         drop(held);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn what_a_killed_process_left_is_taken_over() {
+    fn the_lock_of_a_killed_process_is_taken_over() {
         let (_base, directory) = directory();
         fs::write(directory.path().join(NAME), "123456789012").unwrap();
         let _held = LockFile::take(&directory, NAME).unwrap();
@@ -162,11 +154,11 @@ mod tests {
         let (_base, directory) = directory();
         let first = LockFile::take(&directory, NAME).unwrap();
         fs::remove_file(first.path()).unwrap();
-        assert_eq!(first.hold(), Hold::Lost);
+        assert_eq!(first.state(), LockState::Removed);
         let second = LockFile::take(&directory, NAME).unwrap();
-        assert_eq!((first.hold(), second.hold()), (Hold::Replaced, Hold::Firm));
+        assert_eq!((first.state(), second.state()), (LockState::Replaced, LockState::Held));
         drop(first);
-        assert_eq!(second.hold(), Hold::Firm, "the other's is not removed");
+        assert_eq!(second.state(), LockState::Held, "the other's is not removed");
     }
 
     #[test]

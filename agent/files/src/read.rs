@@ -1,4 +1,4 @@
-//! Reads that end: of regular files or of standard input, up to a bound for each kind of content.
+//! Bounded reads of regular files and of standard input, with a bound for each kind of content.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -7,52 +7,44 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
-/// A kind of content and the most bytes that it may have.
+/// A kind of content and its size limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
-    /// The kind, as messages name it: "a configuration".
+    /// The kind as error messages name it, such as "a configuration".
     pub what: &'static str,
-    /// The most bytes.
+    /// The size limit, bytes.
     pub bytes: u64,
 }
 
-/// Why a file is not read.
+/// Reasons why a file is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The system refuses.
+    /// The system refuses to open or read the file.
     #[error("{}: {source}", file.display())]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It is a device, a pipe, a directory ...
+    Unreadable { file: PathBuf, source: io::Error },
+    /// The file is a device, a pipe, a directory or the like.
     #[error("{}: is {found}: {what} is read from a regular file", file.display())]
     NotRegular {
-        /// The file.
         file: PathBuf,
-        /// What it is instead.
+        /// The file's actual type.
         found: &'static str,
         /// The kind of content.
         what: &'static str,
     },
-    /// It is larger than its kind may be.
+    /// The file is larger than its kind may be.
     #[error("{}: more than {limit} bytes, the most that {what} may have", file.display())]
     TooLarge {
-        /// The file.
         file: PathBuf,
         /// The kind of content.
         what: &'static str,
-        /// The most bytes.
+        /// The size limit, bytes.
         limit: u64,
     },
-    /// It is no text.
+    /// The file is not text.
     #[error("{}:{line}: byte {at} is not UTF-8 text", file.display())]
     NotText {
-        /// The file.
         file: PathBuf,
-        /// Line, from 1.
+        /// The line of the first wrong byte, counted from 1.
         line: usize,
         /// Offset of the first wrong byte.
         at: usize,
@@ -70,7 +62,7 @@ impl ReadError {
         }
     }
 
-    /// What is wrong, without the file's name, for messages that have it already.
+    /// The reason without the file's name, for messages that already have it.
     pub fn reason(&self) -> String {
         let text = self.to_string();
         let name = format!("{}:", self.file().display());
@@ -78,7 +70,7 @@ impl ReadError {
     }
 }
 
-/// A regular file within a bound, open for reading piece by piece.
+/// Opens a regular file within a bound, for reading piece by piece.
 ///
 /// # Errors
 /// [`ReadError`], but not `NotText`.
@@ -108,7 +100,7 @@ pub fn open(file: &Path, bound: Bound) -> Result<File, ReadError> {
     Ok(opened)
 }
 
-/// The content of a regular file within a bound.
+/// Reads a regular file within a bound.
 ///
 /// # Errors
 /// [`ReadError`], but not `NotText`.
@@ -116,7 +108,7 @@ pub fn read(file: &Path, bound: Bound) -> Result<Vec<u8>, ReadError> {
     read_from(open(file, bound)?, file, bound)
 }
 
-/// What `input`, which messages call `name`, holds within a bound.
+/// Reads `input`, which messages call `name`, within a bound.
 ///
 /// # Errors
 /// `Unreadable`, `TooLarge`.
@@ -131,7 +123,7 @@ pub fn read_from(input: impl Read, name: &Path, bound: Bound) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// The text of a regular file within a bound.
+/// Reads the text of a regular file within a bound.
 ///
 /// # Errors
 /// [`ReadError`].
@@ -139,7 +131,7 @@ pub fn read_text(file: &Path, bound: Bound) -> Result<String, ReadError> {
     text(read(file, bound)?, file)
 }
 
-/// Bytes of `name` as text.
+/// Decodes the bytes of `name` as text.
 ///
 /// # Errors
 /// `NotText`.
@@ -162,7 +154,7 @@ mod tests {
     const BOUND: Bound = Bound { what: "a note", bytes: 8 };
 
     #[test]
-    fn what_is_read_is_a_regular_file_within_its_bound() {
+    fn only_regular_files_within_their_bound_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("note");
         fs::write(&file, "12345678").unwrap();
@@ -194,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_refused_with_its_line() {
+    fn files_that_are_not_text_are_refused_with_their_line() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("note");
         fs::write(&file, b"a\nb\n\xff").unwrap();

@@ -1,4 +1,4 @@
-//! How long an update takes by either back end, in turns: 2048 rows, 4 epochs, Aurora's networks and larger ones.
+//! The time that an update takes by either back end, in turns: 2048 rows, 4 epochs, Aurora's networks and larger ones.
 //!
 //! `LIBTORCH=$(readlink -f target/torch) cargo run --release -p ccplane-learn --features torch --example back_ends`
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! What a policy's networks look like, and the weights that they start from.
+//! The shape of a policy's networks, and the weights that they start from.
 
 use crate::Rng;
 use ccplane_quantize::{Activation, Dense};
@@ -29,34 +29,27 @@ pub struct Architecture {
     pub inputs: usize,
     /// Neurons of each hidden layer.
     pub hidden: Vec<usize>,
-    /// Of the hidden layers; the output is linear.
+    /// The activation of the hidden layers; the output is linear.
     #[serde(with = "ActivationName")]
     pub activation: Activation,
-    /// Where the preference goes.
+    /// The inputs that hold the preference, and the width of their sub-network.
     pub preference: Option<PreferenceBlock>,
 }
 
-/// Why there is no such network.
+/// The reason why there is no such network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ArchitectureError {
     /// No or too many inputs.
     #[error("{found} inputs, 1 to {MAX_INPUTS} are allowed")]
-    Inputs {
-        /// How many.
-        found: usize,
-    },
+    Inputs { found: usize },
     /// No or too many hidden layers.
     #[error("{found} hidden layers, 1 to {MAX_HIDDEN} are allowed")]
-    Hidden {
-        /// How many.
-        found: usize,
-    },
+    Hidden { found: usize },
     /// A layer of none or too many neurons.
     #[error("hidden layer {layer} has {found} neurons, 1 to {MAX_NEURONS} are allowed")]
     Neurons {
-        /// Which, from 1.
+        /// The layer's number, counted from 1.
         layer: usize,
-        /// How many.
         found: usize,
     },
     /// Nothing would be left for the state.
@@ -64,11 +57,8 @@ pub enum ArchitectureError {
         "the preference takes {inputs} of {of_inputs} inputs and {width} of {of_neurons} neurons: some must be left"
     )]
     Preference {
-        /// Its inputs.
         inputs: usize,
-        /// All.
         of_inputs: usize,
-        /// Its neurons.
         width: usize,
         /// All of the first hidden layer.
         of_neurons: usize,

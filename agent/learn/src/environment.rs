@@ -1,13 +1,13 @@
-//! What can be learned in.
+//! The environments that agents learn in.
 
 use crate::Preference;
 
-/// How an agent's step ended.
+/// The way an agent's step ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// The episode goes on.
     No,
-    /// It was cut off: the value of what follows counts.
+    /// The episode was cut off, so that the value of the last observation counts.
     Truncated,
 }
 
@@ -21,24 +21,22 @@ pub trait Actor {
     fn outcome(&mut self, agent: usize, reward: f32, end: End, observation: &[f32]);
 }
 
-/// Why an environment takes no preference.
+/// The reason why an environment takes no preference.
 #[derive(Debug, thiserror::Error)]
 pub enum PreferenceError {
-    /// It has one reward.
     #[error("the environment has one reward, whatever is preferred")]
     OneReward,
-    /// What it runs does not take it.
     #[error("the environment does not take the preference: {0}")]
     Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Something to learn in: episodes of one or more agents.
+/// An environment to learn in: episodes of one or more agents.
 pub trait Environment: Send {
     /// Numbers in an observation.
     fn observation_len(&self) -> usize;
 
-    /// What its agents want in the episodes that follow. An environment that takes it appends the preference to its
-    /// observations and rewards by it.
+    /// Sets the preference of its agents in the episodes that follow. An environment that takes it appends the
+    /// preference to its observations and rewards by it.
     ///
     /// # Errors
     /// It does not take it: episodes would be what they were before.

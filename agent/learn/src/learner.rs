@@ -1,10 +1,10 @@
-//! What learns.
+//! The trait of learners and the state that they go on from.
 
-use crate::{Architecture, ArchitectureError, Batch, Policy, PolicyError, PpoConfig, PpoError, Rng};
+use crate::{Architecture, Batch, LearnError, Policy, PpoConfig, Rng};
 
 /// Improves a policy by what it did. Back ends agree on what an update means (see [`PpoConfig`]) but for rounding.
 pub trait Learner: Send {
-    /// What the networks look like.
+    /// Returns the shape of the networks.
     fn architecture(&self) -> &Architecture;
 
     /// The settings of its updates.
@@ -40,14 +40,14 @@ pub trait Learner: Send {
     fn restore(&mut self, state: &LearnerState) -> Result<(), LearnError>;
 }
 
-/// What came of an update. Means over all rows that were gone through, unless it says otherwise.
+/// Statistics of an update: means over all rows that were gone through, unless a field says otherwise.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct UpdateStats {
     /// The clipped objective, negated.
     pub policy_loss: f32,
     /// Squared error of the values.
     pub value_loss: f32,
-    /// Of the policy after the update, nats.
+    /// Entropy of the policy after the update, nats.
     pub entropy: f32,
     /// Mean `(r - 1) - ln r` of the last epoch, nats.
     pub approx_kl: f32,
@@ -57,88 +57,23 @@ pub struct UpdateStats {
     pub explained_variance: f32,
     /// The gradient's norm before it was clipped: mean over the minibatches.
     pub grad_norm: f32,
-    /// Epochs that ran.
     pub epochs: usize,
 }
 
-/// Adam's memory.
+/// The moments that Adam keeps of the gradient.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Moments {
     /// First moments. Order: the actor's layers, each weights row by row as in [`ccplane_quantize::Dense`] and then
     /// biases; the critic's; `log_std`.
     pub first: Vec<f32>,
-    /// Second moments, likewise.
+    /// Second moments of all parameters, in the same order.
     pub second: Vec<f32>,
-    /// Steps done.
     pub steps: u64,
 }
 
 /// A learner's whole state.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LearnerState {
-    /// The policy.
     pub policy: Policy,
-    /// The optimiser.
     pub moments: Moments,
-}
-
-/// Why something cannot be learned by.
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
-pub enum LearnError {
-    /// Another network than the learner's.
-    #[error("a network {found:?}, the learner's is {expected:?}")]
-    Architecture {
-        /// What was given.
-        found: Box<Architecture>,
-        /// The learner's.
-        expected: Box<Architecture>,
-    },
-    /// A batch whose arrays do not fit.
-    #[error("{found} {what} in a batch of {rows} rows, {expected} are needed")]
-    Batch {
-        /// Which array.
-        what: &'static str,
-        /// Its length.
-        found: usize,
-        /// Rows of the batch.
-        rows: usize,
-        /// What its length should be.
-        expected: usize,
-    },
-    /// A batch of nothing.
-    #[error("a batch without rows")]
-    Empty,
-    /// Moments that are not one for each parameter.
-    #[error("{found} moments for {expected} parameters")]
-    Moments {
-        /// How many.
-        found: usize,
-        /// How many there should be.
-        expected: usize,
-    },
-    /// Parameters became infinite or no numbers.
-    #[error(
-        "the update of a batch of {rows} rows left parameters that are not finite: learning has diverged"
-    )]
-    Diverged {
-        /// Rows of the batch.
-        rows: usize,
-    },
-    /// The library below a back end refused.
-    #[error("{name}: {message}")]
-    BackEnd {
-        /// The library.
-        name: &'static str,
-        /// Why.
-        message: String,
-    },
-    /// No such network.
-    #[error(transparent)]
-    NoArchitecture(#[from] ArchitectureError),
-    /// No such settings.
-    #[error(transparent)]
-    Config(#[from] PpoError),
-    /// No such policy.
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
 }

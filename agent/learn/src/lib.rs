@@ -8,8 +8,11 @@
 
 mod architecture;
 mod back_end;
+mod batch;
 pub mod curves;
+mod device;
 mod environment;
+mod error;
 mod learner;
 pub mod math;
 mod native;
@@ -28,15 +31,18 @@ mod train;
 pub use architecture::{
     Architecture, ArchitectureError, MAX_HIDDEN, MAX_INPUTS, MAX_NEURONS, PreferenceBlock,
 };
-pub use back_end::{BackEnd, Device, DeviceError, MAX_THREADS, TorchOptions};
+pub use back_end::BackEnd;
+pub use batch::{Batch, Trajectory};
+pub use device::{Device, DeviceError, MAX_THREADS, TorchOptions};
 pub use environment::{Actor, End, Environment, PreferenceError};
-pub use learner::{LearnError, Learner, LearnerState, Moments, UpdateStats};
+pub use error::LearnError;
+pub use learner::{Learner, LearnerState, Moments, UpdateStats};
 pub use native::{ActorCritic, Examples, ImitateConfig, Native, imitate};
 pub use policy::{Policy, PolicyError, Provenance};
 pub use ppo::{BETA_1, BETA_2, Decay, KL_TOLERANCE, PpoConfig, PpoError};
 pub use preference::{Goals, LANDMARKS, PIVOTS, Preference, Replay, TRANSFER_UPDATES, landmarks};
 pub use rng::Rng;
-pub use rollout::{Batch, Recorder, Trajectory, log_prob};
+pub use rollout::{Recorder, log_prob};
 #[cfg(feature = "torch")]
 pub use torch::Torch;
 pub use train::{

@@ -13,7 +13,7 @@ pub use file::PolicyError;
 /// Characters of a command or a hash in a provenance, at most.
 pub const MAX_TEXT: usize = 4096;
 
-/// Where a policy comes from.
+/// The origin of a policy.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
@@ -27,7 +27,7 @@ pub struct Provenance {
     pub parent: Option<String>,
 }
 
-/// What a learner learns: an actor, its critic, and the deviation of its actions.
+/// The result of learning: an actor, its critic, and the deviation of its actions.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Policy {
     architecture: Architecture,
@@ -35,7 +35,6 @@ pub struct Policy {
     critic: Mlp,
     log_std: f32,
     spec: PolicySpec,
-    /// Where it comes from.
     pub provenance: Provenance,
 }
 
@@ -84,7 +83,7 @@ impl Policy {
         Ok(Policy { architecture, actor, critic, log_std, spec, provenance })
     }
 
-    /// What its networks look like.
+    /// Returns the shape of the policy's networks.
     pub fn architecture(&self) -> &Architecture {
         &self.architecture
     }
@@ -94,7 +93,7 @@ impl Policy {
         &self.actor
     }
 
-    /// Observation -> value.
+    /// Returns the network that values observations.
     pub fn critic(&self) -> &Mlp {
         &self.critic
     }
@@ -109,7 +108,7 @@ impl Policy {
         math::exp(self.log_std)
     }
 
-    /// What goes in and what comes out.
+    /// Returns the meaning of the policy's inputs and of its action.
     pub fn spec(&self) -> &PolicySpec {
         &self.spec
     }

@@ -22,25 +22,24 @@ pub const BETA_2: f32 = 0.999;
 /// An epoch's KL estimate may be this many times the target before the update ends.
 pub const KL_TOLERANCE: f32 = 1.5;
 
-/// What becomes of the learning rate.
+/// The course of the learning rate over a training.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decay {
-    /// It stays.
     Constant,
-    /// It falls to 0 at the end of training.
+    /// The learning rate falls to 0 at the end of training.
     Linear,
 }
 
-/// PPO's settings.
+/// The hyperparameters of PPO.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PpoConfig {
-    /// What a reward one step later counts.
+    /// Discount of a reward that comes one step later.
     pub gamma: f32,
     /// Lambda of generalised advantage estimation (Schulman et al., 2016).
     pub gae_lambda: f32,
-    /// How far the ratio may move, either way.
+    /// The bound on how far the ratio moves, either way.
     pub clip: f32,
     /// Weight of the entropy bonus.
     pub entropy_coef: f32,
@@ -48,9 +47,7 @@ pub struct PpoConfig {
     pub value_coef: f32,
     /// Adam's step size, at first.
     pub learning_rate: f32,
-    /// What becomes of it.
     pub decay: Decay,
-    /// Adam's epsilon.
     pub eps: f32,
     /// Largest norm of a gradient.
     pub max_grad_norm: Option<f32>,
@@ -69,7 +66,7 @@ pub struct PpoConfig {
 }
 
 impl Default for PpoConfig {
-    /// What trains small networks on small batches quickly.
+    /// Values that train small networks on small batches quickly.
     fn default() -> PpoConfig {
         PpoConfig {
             gamma: 0.99,
@@ -143,12 +140,8 @@ impl PpoConfig {
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 #[error("{name} is {value}, {lo} to {hi} is allowed")]
 pub struct PpoError {
-    /// Its name.
     pub name: &'static str,
-    /// What it was.
     pub value: f32,
-    /// The least allowed.
     pub lo: f32,
-    /// The most.
     pub hi: f32,
 }

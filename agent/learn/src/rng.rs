@@ -21,7 +21,7 @@ impl Rng {
         Rng { key, drawn: 0 }
     }
 
-    /// Its key and how many numbers were drawn: all there is to keep.
+    /// Returns the key and the count of numbers drawn, which are the whole state.
     pub fn state(&self) -> (u64, u64) {
         (self.key, self.drawn)
     }
@@ -31,7 +31,7 @@ impl Rng {
         Rng { key, drawn }
     }
 
-    /// 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.drawn = self.drawn.wrapping_add(1);
         mix(self.key.wrapping_add(self.drawn.wrapping_mul(GOLDEN)))

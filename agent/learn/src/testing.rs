@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Helpers that several tests share.
 
 use crate::{Architecture, Policy};
 use ccplane_snapshot::{Action, ActionMap, Feature, PolicySpec};

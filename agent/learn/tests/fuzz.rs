@@ -5,7 +5,6 @@
 
 mod toys;
 
-use ccplane_learn::curves::{EventWriter, read_events};
 use ccplane_learn::{
     ActorCritic, Checkpoint, Learner, Native, Policy, PolicyError, PpoConfig, PreferenceBlock, Progress,
 };
@@ -29,7 +28,6 @@ fn check(bytes: &[u8]) {
         let mut learner = Native::new(&toys::policy(2, &[3], None), PpoConfig::default()).unwrap();
         let _ = learner.restore(&checkpoint.state);
     }
-    let _ = read_events(bytes);
 }
 
 /// A safetensors file with bytes of its header, or of what follows, replaced.
@@ -70,46 +68,7 @@ fn altered_checkpoints() {
     });
 }
 
-/// TFRecord's checksum: CRC-32C, rotated by 15 bits, plus a constant.
-fn masked_crc(bytes: &[u8]) -> [u8; 4] {
-    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
-}
-
-/// Events altered under checksums that are right: those of the records, not what they hold, are checked first.
-#[test]
-fn altered_events() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut writer = EventWriter::create(directory.path()).unwrap();
-    writer.write(1, &[("a/b".to_owned(), 0.5), ("c".to_owned(), -1.0)]).unwrap();
-    writer.write(1 << 40, &[("a/b".to_owned(), f32::MAX)]).unwrap();
-    let path = std::fs::read_dir(directory.path()).unwrap().next().unwrap().unwrap().path();
-    let file = std::fs::read(path).unwrap();
-    let (mut events, mut rest) = (Vec::new(), file.as_slice());
-    while !rest.is_empty() {
-        let length = u64::from_le_bytes(*rest.first_chunk().unwrap()) as usize;
-        events.push(rest[12..12 + length].to_vec());
-        rest = &rest[16 + length..];
-    }
-    let framed = |data: &[u8]| {
-        let length = (data.len() as u64).to_le_bytes();
-        [&length[..], &masked_crc(&length), data, &masked_crc(data)].concat()
-    };
-    assert_eq!(events.iter().flat_map(|event| framed(event)).collect::<Vec<_>>(), file);
-    assert_eq!(read_events(&file).unwrap().len(), 3);
-    bolero::check!().with_type::<(u8, Vec<(u8, u8)>, u8)>().for_each(|(which, edits, cut)| {
-        let mut event = events[usize::from(*which) % events.len()].clone();
-        for (at, to) in edits {
-            let at = usize::from(*at) % event.len();
-            event[at] = *to;
-        }
-        if *cut < 32 {
-            event.truncate(event.len().saturating_sub(usize::from(*cut)));
-        }
-        check(&framed(&event));
-    });
-}
-
-/// Why it is refused, as the words of the refusal: numbers and what the input itself says tell nothing.
+/// The reason why it is refused, as the words of the refusal: numbers and what the input itself says tell nothing.
 fn way(error: &PolicyError) -> u64 {
     let text = error.to_string();
     let quoted = text.split('`').step_by(2).flat_map(str::chars);

@@ -3,7 +3,7 @@
 
 mod toys;
 
-use ccplane_learn::curves::{EventWriter, JsonLines, read_events};
+use ccplane_learn::curves::JsonLines;
 use ccplane_learn::{
     Actor, Checkpoint, Decay, End, Environment, Evaluation, Goals, Learner, Native, Observer, Plateau,
     Policy, PpoConfig, Preference, PreferenceError, Rng, Stop, TrainConfig, TrainError, TrainReport, Update,
@@ -101,16 +101,16 @@ fn the_same_bits_on_every_machine() {
     );
 }
 
-/// Stops after an update; keeps what it heard.
+/// Stops after an update; records what it observes.
 #[derive(Default)]
-struct Heard {
+struct Recorded {
     stop_after: Option<u64>,
     updates: Vec<Update>,
     evaluations: Vec<Evaluation>,
     checkpoints: Vec<Checkpoint>,
 }
 
-impl Observer for Heard {
+impl Observer for Recorded {
     fn updated(&mut self, update: &Update) -> std::io::Result<()> {
         self.updates.push(*update);
         Ok(())
@@ -133,14 +133,14 @@ fn a_resumed_training_is_an_uninterrupted_one() {
     let plateau = Some(Plateau { window: 1, patience: 1000, min_gain: 0.0 });
     let config = TrainConfig { eval_every: 2, plateau, ..config(14_000) };
     let learner = || Native::new(&toys::policy(2, &[16, 16], None), ppo()).unwrap();
-    let mut whole = Heard::default();
+    let mut whole = Recorded::default();
     let report = train(&mut learner(), &mut tracking(3), &config, None, &mut whole).unwrap();
     for stop_after in [1, 4, 5] {
-        let mut first = Heard { stop_after: Some(stop_after), ..Heard::default() };
+        let mut first = Recorded { stop_after: Some(stop_after), ..Recorded::default() };
         let stopped = train(&mut learner(), &mut tracking(3), &config, None, &mut first).unwrap();
         assert_eq!((stopped.stop, stopped.progress.updates), (Stop::Observer, stop_after));
         let from = first.checkpoints.last().unwrap();
-        let mut second = Heard::default();
+        let mut second = Recorded::default();
         let resumed = train(&mut learner(), &mut tracking(3), &config, Some(from), &mut second).unwrap();
         assert_eq!(resumed, report);
         assert_eq!([first.updates, second.updates].concat(), whole.updates);
@@ -184,15 +184,12 @@ fn curves_say_what_the_observer_hears() {
     let path = directory.path().join("curves.jsonl");
     let config = TrainConfig { eval_every: 2, ..config(4_000) };
     let mut learner = Native::new(&toys::policy(2, &[8], None), ppo()).unwrap();
-    let mut observers: Vec<Box<dyn Observer>> = vec![
-        Box::new(JsonLines::create(&path).unwrap()),
-        Box::new(EventWriter::create(&directory.path().join("events")).unwrap()),
-        Box::new(Heard::default()),
-    ];
+    let mut observers: Vec<Box<dyn Observer>> =
+        vec![Box::new(JsonLines::create(&path).unwrap()), Box::new(Recorded::default())];
     let report = train(&mut learner, &mut tracking(1), &config, None, &mut observers).unwrap();
     let mut again = Native::new(&toys::policy(2, &[8], None), ppo()).unwrap();
-    let mut heard = Heard::default();
-    train(&mut again, &mut tracking(1), &config, None, &mut heard).unwrap();
+    let mut recorded = Recorded::default();
+    train(&mut again, &mut tracking(1), &config, None, &mut recorded).unwrap();
 
     let text = std::fs::read_to_string(&path).unwrap();
     let lines: Vec<serde_json::Value> =
@@ -200,31 +197,27 @@ fn curves_say_what_the_observer_hears() {
     let of = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).cloned().collect::<Vec<_>>();
     let number = |line: &serde_json::Value, name: &str| line[name].as_f64().unwrap() as f32;
     assert_eq!((of("update").len(), of("evaluation").len()), (4, 2));
-    for (line, update) in of("update").iter().zip(&heard.updates) {
+    for (line, update) in of("update").iter().zip(&recorded.updates) {
         assert_eq!(
             (line["update"].as_u64(), line["step"].as_u64()),
             (Some(update.update), Some(update.steps))
         );
         assert_eq!(number(line, "mean_reward"), update.mean_reward);
         assert_eq!(number(line, "value_loss"), update.stats.value_loss);
+        assert_eq!(number(line, "entropy"), update.stats.entropy);
         assert!(number(line, "seconds") >= 0.0);
     }
-    assert_eq!(number(&of("evaluation")[1], "mean_reward"), heard.evaluations[1].mean_reward);
+    assert_eq!(number(&of("evaluation")[1], "mean_reward"), recorded.evaluations[1].mean_reward);
     assert_eq!(of("evaluation")[1]["rewards"].as_array().unwrap().len(), 20);
 
-    let events = std::fs::read_dir(directory.path().join("events")).unwrap().next().unwrap().unwrap().path();
-    let scalars = read_events(&std::fs::read(events).unwrap()).unwrap();
-    let curve =
-        |tag: &str| scalars.iter().filter(|s| s.tag == tag).map(|s| (s.step, s.value)).collect::<Vec<_>>();
-    let updates: Vec<(u64, f32)> = heard.updates.iter().map(|u| (u.steps, u.stats.entropy)).collect();
-    assert_eq!(curve("train/entropy"), updates);
-    let evaluations: Vec<(u64, f32)> = heard.evaluations.iter().map(|e| (e.steps, e.mean_reward)).collect();
-    assert_eq!(curve("evaluation/mean_reward"), evaluations);
-    assert_eq!(report.progress.steps, heard.updates[3].steps);
+    for (line, evaluation) in of("evaluation").iter().zip(&recorded.evaluations) {
+        assert_eq!(line["step"].as_u64(), Some(evaluation.steps));
+    }
+    assert_eq!(report.progress.steps, recorded.updates[3].steps);
 
     // Killed while it wrote the last line; then on from the second update, and from nothing.
     std::fs::write(&path, &text[..text.len() - 9]).unwrap();
-    drop(JsonLines::resume(&path, heard.updates[1].steps).unwrap());
+    drop(JsonLines::resume(&path, recorded.updates[1].steps).unwrap());
     let kept = std::fs::read_to_string(&path).unwrap();
     assert_eq!((kept.lines().count(), text.starts_with(&kept)), (3, true));
     drop(JsonLines::resume(&path, u64::MAX).unwrap());
@@ -271,7 +264,7 @@ fn landmarks_then_a_new_preference_without_forgetting() {
     assert!(forgot(&without) < forgot(&with_replay), "{} {}", forgot(&without), forgot(&with_replay));
 }
 
-/// What takes no preference is not trained for one as if it did.
+/// An environment without preferences refuses to be trained for one.
 #[test]
 fn a_refused_preference_ends_a_training() {
     let goals = Goals::One(Preference::new(1.0, 1.0, 1.0).unwrap());
@@ -302,7 +295,7 @@ impl Environment for Asked {
     }
 }
 
-/// As many updates and episodes as MOCC's recipe has, a hundredth of its decisions.
+/// The settings have as many updates and episodes as MOCC's recipe, and a hundredth of its decisions.
 #[test]
 fn landmarks_are_met_one_after_the_other() {
     let asked = std::sync::Arc::default();

@@ -23,7 +23,7 @@ struct Flows {
     rng: Rng,
     deployed: ActorCritic,
     uid: u32,
-    /// What each flow's last action was worth.
+    /// The reward of each flow's last action.
     rewards: Vec<f32>,
 }
 

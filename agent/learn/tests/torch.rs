@@ -69,7 +69,7 @@ fn agree(a: &UpdateStats, b: &UpdateStats) {
     }
 }
 
-/// What may be special about an update.
+/// Returns architectures and settings that cover the special cases of an update.
 fn cases() -> Vec<(Architecture, PpoConfig)> {
     let base = PpoConfig { minibatch: 64, target_kl: None, ..PpoConfig::default() };
     vec![

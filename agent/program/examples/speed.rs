@@ -1,10 +1,10 @@
-//! Nanoseconds per ACK of the reference VM and of [`Machine`], in turns, on a program that measures monitor intervals, or on one of your own.
+//! Nanoseconds per ACK of the reference VM and of [`FastVm`], in turns, on a program that measures monitor intervals, or on one of your own.
 //!
 //! `cargo run --release -p ccplane-program --example speed [FILE]`
 
 use ccplane_program::compile;
 use ccplane_program::ir::{MAX_REGS, Prim};
-use ccplane_program::vm::{Flow, Machine, NoPolicies, Outcome, Prims};
+use ccplane_program::vm::{FastVm, NoPolicies, Outcome, Prims, ProgramState};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -44,14 +44,14 @@ fn main() {
         Err(d) => return eprintln!("{}", d[0].render("program", &source)),
     };
     let acks: Vec<Prims> = (0..ACKS as i64).map(ack).collect();
-    let mut machine = match Machine::new(&program) {
+    let mut machine = match FastVm::new(&program) {
         Ok(machine) => machine,
         Err(e) => return eprintln!("{e}"),
     };
     let (mut reference, mut fast, mut every) = (Vec::new(), Vec::new(), 0.0);
     for _ in 0..ROUNDS {
         let mut report = [0; MAX_REGS];
-        let start = Flow::new(&program, 14_480, 0);
+        let start = ProgramState::new(&program, 14_480, 0);
         let (ns, acks_a_report) = time(&acks, start.clone(), |flow, prims| {
             flow.invoke_with(&program, prims, &mut NoPolicies, &mut report)
         });
@@ -72,7 +72,11 @@ fn main() {
 }
 
 /// Nanoseconds per ACK, and ACKs per report.
-fn time(acks: &[Prims], mut flow: Flow, mut invoke: impl FnMut(&mut Flow, &Prims) -> Outcome) -> (f64, f64) {
+fn time(
+    acks: &[Prims],
+    mut flow: ProgramState,
+    mut invoke: impl FnMut(&mut ProgramState, &Prims) -> Outcome,
+) -> (f64, f64) {
     let (start, mut reports) = (Instant::now(), 0);
     for n in 0..TIMES {
         let mut prims = acks[n % ACKS];

@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 use core::fmt::{self, Write};
 
-use crate::ir::{Dst, INFINITY, Inst, Op, Program, RegId, RegKind, Src, Type};
+use crate::ir::{Dst, Hook, INFINITY, Inst, Op, Program, RegId, RegKind, Src, Type};
 use crate::lang::words::spelling;
 
 /// The whole program, one register or instruction a line.
@@ -22,6 +22,9 @@ pub fn instruction(program: &Program, inst: &Inst) -> String {
         Dst::Tmp(t) => tmp(t),
         Dst::Cwnd => "Cwnd".into(),
         Dst::Rate => "Rate".into(),
+        Dst::Priority => "Priority".into(),
+        Dst::Path => "Path".into(),
+        Dst::DecideAt => "DecideAt".into(),
         Dst::Micros => "Micros".into(),
         Dst::ShouldReport => "report".into(),
         Dst::ShouldContinue => "fallthrough".into(),
@@ -36,6 +39,9 @@ pub fn instruction(program: &Program, inst: &Inst) -> String {
 }
 
 fn write_program(out: &mut String, program: &Program) -> fmt::Result {
+    if program.hook() != Hook::Ack {
+        writeln!(out, "hook {}", program.hook().name())?;
+    }
     for (n, r) in program.regs().iter().enumerate() {
         let kind = match r.kind {
             RegKind::Report => "report",
@@ -93,6 +99,9 @@ fn src(program: &Program, src: Src) -> String {
         Src::Prim(p) => p.name().into(),
         Src::Cwnd => "Cwnd".into(),
         Src::Rate => "Rate".into(),
+        Src::Priority => "Priority".into(),
+        Src::Path => "Path".into(),
+        Src::DecideAt => "DecideAt".into(),
         Src::Micros => "Micros".into(),
         Src::PolicyAction => "Policy.action".into(),
         Src::PolicySnapshot => "Policy.snapshot".into(),

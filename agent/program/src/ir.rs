@@ -1,6 +1,6 @@
 //! The intermediate representation of a fold program: small, typed, verified once.
 //!
-//! A program is a register file and a list of clauses. Each invocation (one ACK) runs the clauses in
+//! A program is a hook, a register file and a list of clauses. Each invocation (at [`Hook::Ack`] one ACK) runs the clauses in
 //! order: the guard's instructions, then, if the guard is true, the body's. A clause that ran ends the
 //! invocation unless `(fallthrough)` was executed; as in libccp, one `(fallthrough)` holds for the rest
 //! of the invocation.
@@ -11,6 +11,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+
+pub use crate::hook::{ACK_PRIM_COUNT, Hook, MAX_PATHS, MAX_PRIORITY, PAST_SIZES, PRIM_COUNT, Prim, Type};
 
 /// Report, control and local registers of one program, together.
 pub const MAX_REGS: usize = 96;
@@ -35,105 +37,7 @@ pub const MAX_CWND_BYTES: i64 = 1 << 40;
 /// Largest rate a program can set, in bytes per second.
 pub const MAX_RATE_BYTES_PER_S: i64 = 1 << 40;
 
-/// What a datapath measures, per ACK. The numbers are libccp's register indices.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Prim {
-    /// In-order bytes newly acknowledged.
-    AckBytesAcked = 0,
-    /// Bytes newly acknowledged out of order (SACK).
-    AckBytesMisordered = 1,
-    /// Newly acknowledged bytes that carried a congestion mark.
-    AckEcnBytes = 2,
-    /// Newly acknowledged packets that carried a congestion mark.
-    AckEcnPackets = 3,
-    /// Packets newly marked lost.
-    AckLostPktsSample = 4,
-    /// The datapath's monotonic clock, microseconds.
-    AckNow = 5,
-    /// In-order packets newly acknowledged.
-    AckPacketsAcked = 6,
-    /// Packets newly acknowledged out of order.
-    AckPacketsMisordered = 7,
-    /// Bytes in flight after this ACK.
-    FlowBytesInFlight = 8,
-    /// Bytes in the send buffer.
-    FlowBytesPending = 9,
-    /// Packets in flight after this ACK.
-    FlowPacketsInFlight = 10,
-    /// Delivery rate, bytes per second.
-    FlowRateIncoming = 11,
-    /// Sending rate, bytes per second.
-    FlowRateOutgoing = 12,
-    /// Round-trip time sample, microseconds; [`INFINITY`] when this ACK gave none.
-    FlowRttSampleUs = 13,
-    /// True on the first ACK processed after a retransmission timeout.
-    FlowWasTimeout = 14,
-}
-
-/// How many primitives there are.
-pub const PRIM_COUNT: usize = 15;
-
-impl Prim {
-    /// Every primitive, in index order.
-    pub const ALL: [Prim; PRIM_COUNT] = [
-        Prim::AckBytesAcked,
-        Prim::AckBytesMisordered,
-        Prim::AckEcnBytes,
-        Prim::AckEcnPackets,
-        Prim::AckLostPktsSample,
-        Prim::AckNow,
-        Prim::AckPacketsAcked,
-        Prim::AckPacketsMisordered,
-        Prim::FlowBytesInFlight,
-        Prim::FlowBytesPending,
-        Prim::FlowPacketsInFlight,
-        Prim::FlowRateIncoming,
-        Prim::FlowRateOutgoing,
-        Prim::FlowRttSampleUs,
-        Prim::FlowWasTimeout,
-    ];
-
-    /// The name that programs use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Prim::AckBytesAcked => "Ack.bytes_acked",
-            Prim::AckBytesMisordered => "Ack.bytes_misordered",
-            Prim::AckEcnBytes => "Ack.ecn_bytes",
-            Prim::AckEcnPackets => "Ack.ecn_packets",
-            Prim::AckLostPktsSample => "Ack.lost_pkts_sample",
-            Prim::AckNow => "Ack.now",
-            Prim::AckPacketsAcked => "Ack.packets_acked",
-            Prim::AckPacketsMisordered => "Ack.packets_misordered",
-            Prim::FlowBytesInFlight => "Flow.bytes_in_flight",
-            Prim::FlowBytesPending => "Flow.bytes_pending",
-            Prim::FlowPacketsInFlight => "Flow.packets_in_flight",
-            Prim::FlowRateIncoming => "Flow.rate_incoming",
-            Prim::FlowRateOutgoing => "Flow.rate_outgoing",
-            Prim::FlowRttSampleUs => "Flow.rtt_sample_us",
-            Prim::FlowWasTimeout => "Flow.was_timeout",
-        }
-    }
-
-    /// Its type.
-    pub const fn ty(self) -> Type {
-        match self {
-            Prim::FlowWasTimeout => Type::Bool,
-            _ => Type::Num,
-        }
-    }
-}
-
-/// The type of a value.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Type {
-    /// Signed 64-bit integer.
-    Num,
-    /// 0 or 1.
-    Bool,
-}
-
-/// Who sees a register, and who may write it.
+/// The parties that see a register and that may write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegKind {
     /// Leaves with each report, in declaration order.
@@ -144,14 +48,12 @@ pub enum RegKind {
     Local,
 }
 
-/// One declared register.
+/// A register that a program declares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RegDecl {
-    /// As the program spells it, `Report.` prefix included.
+    /// The name as the program spells it, `Report.` prefix included.
     pub name: String,
-    /// Who sees it.
     pub kind: RegKind,
-    /// Its type.
     pub ty: Type,
     /// Reset to `init` after each report.
     pub volatile: bool,
@@ -162,23 +64,26 @@ pub struct RegDecl {
 /// Index into a program's register file; below [`MAX_REGS`] in a verified program.
 pub type RegId = u8;
 
-/// What an instruction reads.
+/// An operand that an instruction reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Src {
-    /// A number.
     Imm(i64),
-    /// A truth value.
     Bool(bool),
-    /// A register.
     Reg(RegId),
     /// A temporary, below [`MAX_TMPS`].
     Tmp(u8),
     /// A primitive of this ACK.
     Prim(Prim),
-    /// Congestion window, bytes.
+    /// The congestion window, bytes.
     Cwnd,
     /// Pacing rate, bytes per second; 0 when the program has set none.
     Rate,
+    /// The flow's priority, 0 (served first) to [`MAX_PRIORITY`].
+    Priority,
+    /// The number of the flow's path, below [`MAX_PATHS`].
+    Path,
+    /// The count of sent bytes from which on the program runs again.
+    DecideAt,
     /// Microseconds since the program started or last wrote `Micros`.
     Micros,
     /// The last answer of a policy, Q16, after noise and bound; 0 before the first, and if it was none.
@@ -187,17 +92,21 @@ pub enum Src {
     PolicySnapshot,
 }
 
-/// What an instruction writes.
+/// The place that an instruction writes its result to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dst {
-    /// A register.
     Reg(RegId),
-    /// A temporary.
     Tmp(u8),
-    /// Congestion window, bytes.
+    /// The congestion window, bytes.
     Cwnd,
     /// Pacing rate, bytes per second.
     Rate,
+    /// The flow's priority.
+    Priority,
+    /// The number of the flow's path.
+    Path,
+    /// The count of sent bytes from which on the program runs again.
+    DecideAt,
     /// Moves the origin of `Micros` so that it reads this value now.
     Micros,
     /// `(report)`: true sends a report when the invocation ends.
@@ -219,25 +128,16 @@ pub enum Op {
     Mul,
     /// `a / b` toward zero, saturating; 0 when `b` is 0.
     Div,
-    /// `a == b`.
     Eq,
-    /// `a < b`.
     Lt,
-    /// `a > b`.
     Gt,
-    /// `a <= b`.
     Le,
-    /// `a >= b`.
     Ge,
-    /// The smaller.
     Min,
-    /// The larger.
     Max,
     /// The later of two 32-bit sequence numbers; the other one where one is 0. See [`crate::vm::wrapped_max`].
     MaxWrap,
-    /// Both true.
     And,
-    /// At least one true.
     Or,
     /// `(a*old + (10-a)*b) / 10`, each step saturating; `b` when `old` is 0.
     Ewma,
@@ -260,16 +160,13 @@ impl Op {
     }
 }
 
-/// One instruction.
+/// An operation with its operands and the place of its result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Inst {
-    /// The operation.
     pub op: Op,
-    /// Where the result goes; ignored by [`Op::History`] and [`Op::Policy`].
+    /// The place of the result; ignored by [`Op::History`] and [`Op::Policy`].
     pub dst: Dst,
-    /// First operand.
     pub a: Src,
-    /// Second operand.
     pub b: Src,
 }
 
@@ -282,7 +179,7 @@ pub struct Clause {
     pub guard_insts: u16,
     /// Instructions of the body, which follow the guard's.
     pub body_insts: u16,
-    /// Where the guard's value is once its instructions ran.
+    /// The place of the guard's value once its instructions ran.
     pub guard: Src,
 }
 
@@ -318,22 +215,38 @@ impl HistoryDecl {
 /// A verified program: immutable, every index in range, every operand of the right type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
+    hook: Hook,
     regs: Vec<RegDecl>,
     insts: Vec<Inst>,
     clauses: Vec<Clause>,
     histories: Vec<HistoryDecl>,
+    lines: Lines,
 }
 
-/// What a program that was assembled by hand (or by the compiler) may be refused for.
+/// The lines of a source text that registers and instructions come from; programs are equal whatever their lines.
+#[derive(Clone, Default, Debug)]
+struct Lines {
+    regs: Vec<u32>,
+    insts: Vec<u32>,
+}
+
+impl PartialEq for Lines {
+    fn eq(&self, _: &Lines) -> bool {
+        true
+    }
+}
+
+impl Eq for Lines {}
+
+/// The reasons to refuse a program, whether a hand or the compiler assembled it.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum VerifyError {
     /// More of `what` than `limit`.
     TooMany {
-        /// What there is too much of.
+        /// The kind of item of which there are too many.
         what: &'static str,
-        /// How many were found.
         found: usize,
-        /// How many are allowed.
         limit: usize,
     },
     /// Instruction `inst` names a register, temporary or history that does not exist.
@@ -343,6 +256,11 @@ pub enum VerifyError {
     },
     /// Instruction `inst` (or the guard of clause `inst`) has an operand of the wrong type.
     BadType {
+        /// Index of the instruction.
+        inst: usize,
+    },
+    /// Instruction `inst` (or the guard of clause `inst`) reads or sets what the program's hook does not have.
+    NotOfHook {
         /// Index of the instruction.
         inst: usize,
     },
@@ -378,6 +296,9 @@ impl fmt::Display for VerifyError {
             }
             VerifyError::BadIndex { inst } => write!(f, "instruction {inst}: index out of range"),
             VerifyError::BadType { inst } => write!(f, "instruction {inst}: operand of the wrong type"),
+            VerifyError::NotOfHook { inst } => {
+                write!(f, "instruction {inst}: not to be had at the program's hook")
+            }
             VerifyError::BadClause { clause } => write!(f, "clause {clause}: instructions out of range"),
             VerifyError::UnsetTmp { inst } => {
                 write!(f, "instruction {inst}: temporary read before it was written")
@@ -394,7 +315,7 @@ impl fmt::Display for VerifyError {
 impl core::error::Error for VerifyError {}
 
 impl Program {
-    /// Verifies the parts of a program.
+    /// Verifies the parts of a program of [`Hook::Ack`].
     ///
     /// # Errors
     /// The first rule of [`VerifyError`] that they break.
@@ -404,16 +325,49 @@ impl Program {
         clauses: Vec<Clause>,
         histories: Vec<HistoryDecl>,
     ) -> Result<Program, VerifyError> {
-        let program = Program { regs, insts, clauses, histories };
+        Program::at(Hook::Ack, regs, insts, clauses, histories)
+    }
+
+    /// Verifies the parts of a program of any hook.
+    ///
+    /// # Errors
+    /// The first rule of [`VerifyError`] that they break.
+    pub fn at(
+        hook: Hook,
+        regs: Vec<RegDecl>,
+        insts: Vec<Inst>,
+        clauses: Vec<Clause>,
+        histories: Vec<HistoryDecl>,
+    ) -> Result<Program, VerifyError> {
+        let program = Program { hook, regs, insts, clauses, histories, lines: Lines::default() };
         program.verify()?;
         Ok(program)
     }
 
+    /// Remembers the line of the source text, from 1, of each register and each instruction.
+    pub(crate) fn with_lines(self, regs: Vec<u32>, insts: Vec<u32>) -> Program {
+        Program { lines: Lines { regs, insts }, ..self }
+    }
+
+    /// The line that declares or first binds a register; `None` for a program that no text was compiled to.
+    pub fn reg_line(&self, reg: usize) -> Option<u32> {
+        self.lines.regs.get(reg).copied()
+    }
+
+    /// The line that an instruction comes from; `None` for a program that no text was compiled to.
+    pub fn inst_line(&self, inst: usize) -> Option<u32> {
+        self.lines.insts.get(inst).copied()
+    }
+
+    /// Returns the place where the program decides.
+    pub fn hook(&self) -> Hook {
+        self.hook
+    }
     /// Declared registers: report, then control, then local.
     pub fn regs(&self) -> &[RegDecl] {
         &self.regs
     }
-    /// All instructions.
+    /// Returns the instructions of all clauses, in program order.
     pub fn insts(&self) -> &[Inst] {
         &self.insts
     }
@@ -421,7 +375,7 @@ impl Program {
     pub fn clauses(&self) -> &[Clause] {
         &self.clauses
     }
-    /// The histories.
+    /// Returns the histories that the program keeps for its policies.
     pub fn histories(&self) -> &[HistoryDecl] {
         &self.histories
     }
@@ -447,7 +401,7 @@ impl Program {
         }
         slots
     }
-    /// How many registers a report carries: those with index below this.
+    /// Returns the number of registers that a report carries: those with an index below this.
     pub fn report_len(&self) -> usize {
         self.regs.iter().filter(|r| r.kind == RegKind::Report).count()
     }
@@ -573,11 +527,23 @@ impl Program {
                     want(!i.op.reads_dst())?;
                     *tmps.get_mut(usize::from(t)).ok_or(VerifyError::BadIndex { inst: n })? = Some(result);
                 }
-                Dst::Cwnd | Dst::Rate | Dst::Micros => want(result == Type::Num)?,
+                Dst::Cwnd | Dst::Rate => {
+                    self.at_hook(self.hook.sets_window(), n)?;
+                    want(result == Type::Num)?;
+                }
+                Dst::Priority | Dst::Path | Dst::DecideAt => {
+                    self.at_hook(!self.hook.sets_window(), n)?;
+                    want(result == Type::Num)?;
+                }
+                Dst::Micros => want(result == Type::Num)?,
                 Dst::ShouldReport | Dst::ShouldContinue => want(result == Type::Bool && !i.op.reads_dst())?,
             }
         }
         Ok(())
+    }
+
+    fn at_hook(&self, has: bool, inst: usize) -> Result<(), VerifyError> {
+        if has { Ok(()) } else { Err(VerifyError::NotOfHook { inst }) }
     }
 
     fn src_type(&self, src: Src, tmps: &[Option<Type>; MAX_TMPS], inst: usize) -> Result<Type, VerifyError> {
@@ -589,8 +555,12 @@ impl Program {
                 .get(usize::from(t))
                 .ok_or(VerifyError::BadIndex { inst })?
                 .ok_or(VerifyError::UnsetTmp { inst }),
-            Src::Prim(p) => Ok(p.ty()),
-            Src::Cwnd | Src::Rate | Src::Micros | Src::PolicyAction | Src::PolicySnapshot => Ok(Type::Num),
+            Src::Prim(p) => self.at_hook(p.is_of(self.hook), inst).map(|()| p.ty()),
+            Src::Cwnd | Src::Rate => self.at_hook(self.hook.sets_window(), inst).map(|()| Type::Num),
+            Src::Priority | Src::Path | Src::DecideAt => {
+                self.at_hook(!self.hook.sets_window(), inst).map(|()| Type::Num)
+            }
+            Src::Micros | Src::PolicyAction | Src::PolicySnapshot => Ok(Type::Num),
         }
     }
 }

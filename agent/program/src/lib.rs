@@ -10,9 +10,14 @@
 extern crate alloc;
 
 pub mod disasm;
+mod hook;
 pub mod ir;
 pub mod lang;
 pub mod stock;
 pub mod vm;
 
 pub use lang::{Diagnostic, compile};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

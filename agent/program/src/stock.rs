@@ -13,32 +13,46 @@
 //!
 //! What no lowering can mend: libccp computes with unsigned numbers and abandons an invocation midway at an
 //! underflow, a division by zero and some overflows; its infinity is 4294967295; `Ack.now` moves during an
-//! invocation; `Cwnd` and `Rate` are cut to 32 bits, and `Rate` is not applied when 0; an immediate has 31 bits.
+//! invocation; `Cwnd` and `Rate` are cut to 32 bits, and `Rate` is not applied when 0; an immediate has 32 bits.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
-use crate::ir::{Clause, Dst, INFINITY, Inst, Op, Prim, Program, RegDecl, RegId, RegKind, Src};
+use crate::ir::{Clause, Dst, Hook, INFINITY, Inst, Op, Prim, Program, RegDecl, RegId, RegKind, Src};
 use crate::lang::words::spelling;
 
 mod lift;
 
 pub use lift::{LiftError, Lifted, lift, measured};
 
-/// Report registers.
-pub const MAX_REPORTS: usize = 16;
-/// Control registers, those that the lowering adds included.
-pub const MAX_CONTROLS: usize = 16;
-/// Locals.
-pub const MAX_LOCALS: usize = 6;
+/// Limits of a program that differ between libccp and portus's compiler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The most report registers.
+    pub reports: usize,
+    /// The most control registers, those that the lowering adds included.
+    pub controls: usize,
+    /// The most local registers.
+    pub locals: usize,
+    /// The largest immediate, and the largest initial value.
+    pub immediate: i64,
+}
+
+impl Limits {
+    /// The limits of the datapath itself (serialize.h); the largest 32-bit number is its infinity.
+    pub const LIBCCP: Limits =
+        Limits { reports: 110, controls: 110, locals: 8, immediate: STOCK_INFINITY as i64 - 1 };
+    /// The limits of portus's compiler.
+    pub const PORTUS: Limits = Limits { reports: 16, controls: 16, locals: 6, immediate: (1 << 31) - 1 };
+}
+
 /// Temporaries of one expression.
 pub const MAX_TMPS: usize = 8;
 /// Instructions. libccp accepts one more and then never returns: its 8-bit index wraps.
 pub const MAX_INSTS: usize = 255;
-/// Largest immediate, and largest initial value.
-pub const MAX_IMMEDIATE: i64 = (1 << 31) - 1;
 /// libccp's `+infinity`, also what it reads as `Flow.rtt_sample_us` when there is no sample.
 pub const STOCK_INFINITY: u32 = u32::MAX;
 /// The initial value that libccp replaces by infinity.
@@ -56,7 +70,7 @@ pub struct StockReg {
 }
 
 impl StockReg {
-    /// Congestion window, bytes.
+    /// The congestion window, bytes.
     pub const CWND: StockReg = implicit(4);
     /// Pacing rate, bytes per second.
     pub const RATE: StockReg = implicit(5);
@@ -88,7 +102,7 @@ const fn tmp(index: u32) -> StockReg {
     StockReg { kind: TMP, index }
 }
 
-/// libccp's operations.
+/// An operation as libccp's bytecode numbers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum StockOp {
@@ -124,19 +138,20 @@ impl Stock {
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
-    /// How many expressions (clauses) there are.
+    /// Returns the number of expressions (clauses).
     pub fn num_expressions(&self) -> u32 {
         self.expressions as u32
     }
-    /// How many instructions there are, initialisations included.
+    /// Returns the number of instructions, initialisations included.
     pub fn num_instructions(&self) -> u32 {
         self.instructions as u32
     }
-    /// How many values a MEASURE message of this program carries; value `i` is that of register `i`.
+    /// Returns the number of values that a MEASURE message of this program carries; value `i` is that of register
+    /// `i`.
     pub fn report_len(&self) -> usize {
         self.reports
     }
-    /// Where the register is.
+    /// Returns libccp's place of the register.
     pub fn reg(&self, reg: RegId) -> Option<StockReg> {
         self.regs.get(usize::from(reg)).copied()
     }
@@ -144,6 +159,22 @@ impl Stock {
     pub fn update_reg(&self, reg: RegId) -> Option<StockReg> {
         let stock = self.reg(reg)?;
         matches!(stock.kind, CONTROL | VOLATILE_CONTROL).then_some(stock)
+    }
+}
+
+/// The name of one of libccp's register types, in words.
+pub fn kind_name(kind: u8) -> &'static str {
+    match kind {
+        CONTROL => "control",
+        IMMEDIATE => "immediate",
+        IMPLICIT => "implicit",
+        LOCAL => "local",
+        PRIMITIVE => "primitive",
+        VOLATILE_REPORT => "volatile report",
+        REPORT => "report",
+        TMP => "temporary",
+        VOLATILE_CONTROL => "volatile control",
+        _ => "unknown",
     }
 }
 
@@ -155,39 +186,34 @@ pub fn reported(value: u64) -> i64 {
     }
 }
 
-/// Why a program cannot run on a stock datapath.
+/// The reason why a program cannot run on a stock datapath.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Refusal {
     /// More of `what` than `limit`.
     TooMany {
-        /// What there is too much of.
+        /// The kind of item of which there are too many.
         what: &'static str,
-        /// How many the program needs.
         found: usize,
-        /// How many there are.
         limit: usize,
     },
     /// An expression of clause `clause` needs too many temporaries.
     TooManyTmps {
         /// Index of the clause.
         clause: usize,
-        /// How many there are.
         limit: usize,
     },
     /// Instruction `inst` uses a number that is negative or too large.
     Immediate {
         /// Index of the instruction in our IR.
         inst: usize,
-        /// The number.
         value: i64,
         /// The largest number allowed.
         limit: i64,
     },
     /// A register's initial value is negative, too large, or the one that libccp reads as infinity.
     Init {
-        /// The register.
         reg: String,
-        /// Its initial value.
         value: i64,
         /// The largest number allowed.
         limit: i64,
@@ -201,55 +227,111 @@ pub enum Refusal {
     },
 }
 
+impl Refusal {
+    /// The line of the program's text that is too much; `None` where no single line is, or the text is not known.
+    pub fn line(&self, program: &Program) -> Option<u32> {
+        let nth = |kind, n| {
+            let mut of_kind = program.regs().iter().enumerate().filter(move |(_, r)| r.kind == kind);
+            of_kind.nth(n).map(|(reg, _)| reg)
+        };
+        match self {
+            Refusal::TooMany { what: REPORTS, limit, .. } => program.reg_line(nth(RegKind::Report, *limit)?),
+            Refusal::TooMany { what: CONTROLS, limit, .. } => {
+                program.reg_line(nth(RegKind::Control, *limit)?)
+            }
+            Refusal::TooMany { what: LOCALS, limit, .. } => program.reg_line(nth(RegKind::Local, *limit)?),
+            Refusal::TooMany { .. } => None,
+            Refusal::TooManyTmps { clause, .. } => {
+                program.inst_line(program.clauses().get(*clause)?.guard_range().start)
+            }
+            Refusal::Immediate { inst, .. } | Refusal::Unsupported { inst, .. } => program.inst_line(*inst),
+            Refusal::Init { reg, .. } => {
+                program.reg_line(program.regs().iter().position(|decl| decl.name == *reg)?)
+            }
+        }
+    }
+
+    /// The reason in words, with its line of the program's text where there is one.
+    pub fn explain(&self, program: &Program) -> String {
+        match self.line(program) {
+            Some(line) => format!("line {line}: {}", Reason(self)),
+            None => format!("{}", Reason(self)),
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("stock CCP datapaths cannot run this program: ")?;
-        match self {
+        write!(f, "stock CCP datapaths cannot run this program: {}", Reason(self))
+    }
+}
+
+/// A refusal without the words that say who refuses.
+struct Reason<'a>(&'a Refusal);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
             Refusal::TooMany { what, found, limit } => {
-                write!(f, "it needs {found} {what}, they have {limit}")
+                write!(f, "it needs {found} {what}, stock CCP has {limit}")
             }
-            Refusal::TooManyTmps { clause, limit } => {
-                write!(f, "an expression in clause {clause} needs more than {limit} temporaries")
+            Refusal::TooManyTmps { limit, .. } => {
+                write!(f, "an expression needs more than {limit} temporaries, all that stock CCP has")
             }
-            Refusal::Immediate { inst, value, limit } => {
-                write!(f, "instruction {inst} uses {value}, numbers must be between 0 and {limit}")
+            Refusal::Immediate { value, limit, .. } => {
+                write!(f, "it uses {value}, stock CCP's numbers are between 0 and {limit}")
             }
             Refusal::Init { reg, value, .. } if *value == INFINITY_MARK => {
-                write!(f, "`{reg}` starts at {value}, which they read as infinity")
+                write!(f, "`{reg}` starts at {value}, which stock CCP reads as infinity")
             }
             Refusal::Init { reg, value, limit } => {
-                write!(f, "`{reg}` starts at {value}, numbers must be between 0 and {limit}")
+                write!(f, "`{reg}` starts at {value}, stock CCP's numbers are between 0 and {limit}")
             }
-            Refusal::Unsupported { inst, feature } => write!(f, "instruction {inst} is `{feature}`"),
+            Refusal::Unsupported { feature, .. } => write!(f, "stock CCP has no `{feature}`"),
         }
     }
 }
 
 impl core::error::Error for Refusal {}
 
-/// How results reach their registers.
+/// The way results reach their registers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
-    /// As portus: each operation gets a temporary of its own, a bind copies it.
+    /// Lowers as portus does: each operation gets a temporary of its own, a bind copies it.
     Portus,
     /// Temporaries are reused, operations write registers directly.
     Compact,
 }
 
-/// Lowers a program.
+/// Lowers a program to libccp's bytecode.
 ///
 /// # Errors
-/// The first limit of stock datapaths that it exceeds.
+/// The first limit of libccp that it exceeds.
 pub fn lower(program: &Program) -> Result<Stock, Refusal> {
-    match Lowering::run(program, Style::Portus) {
+    lower_within(program, &Limits::LIBCCP)
+}
+
+/// Lowers a program to libccp's bytecode within these limits.
+///
+/// # Errors
+/// The first limit that it exceeds.
+pub fn lower_within(program: &Program, limits: &Limits) -> Result<Stock, Refusal> {
+    if program.hook() != Hook::Ack {
+        return Err(Refusal::Unsupported { inst: 0, feature: HOOK });
+    }
+    match Lowering::run(program, limits, Style::Portus) {
         Err(Refusal::TooManyTmps { .. } | Refusal::TooMany { what: INSTRUCTIONS, .. }) => {
-            Lowering::run(program, Style::Compact)
+            Lowering::run(program, limits, Style::Compact)
         }
         done => done,
     }
 }
 
+const REPORTS: &str = "report registers";
+const CONTROLS: &str = "control registers";
+const LOCALS: &str = "locals";
 const INSTRUCTIONS: &str = "instructions";
+const HOOK: &str = "hook";
 
 #[derive(Clone, Copy)]
 struct StockInst {
@@ -261,6 +343,7 @@ struct StockInst {
 
 struct Lowering<'p> {
     program: &'p Program,
+    limits: &'p Limits,
     style: Style,
     regs: Vec<StockReg>,
     insts: Vec<StockInst>,
@@ -271,19 +354,20 @@ struct Lowering<'p> {
     tmps: [u32; crate::ir::MAX_TMPS],
 }
 
-/// What an instruction's surroundings demand of it.
+/// The demands that an instruction's surroundings make on its lowering.
 #[derive(Clone, Copy, Default)]
 struct Context {
     /// Temporaries of the IR that hold a value before it, one bit each.
     live: u32,
-    /// Its boolean result is kept in a register, so it must be 0 or 1.
+    /// Whether a register keeps its boolean result, which must be 0 or 1 then.
     kept: bool,
 }
 
 impl Lowering<'_> {
-    fn run(program: &Program, style: Style) -> Result<Stock, Refusal> {
+    fn run(program: &Program, limits: &Limits, style: Style) -> Result<Stock, Refusal> {
         let mut lowering = Lowering {
             program,
+            limits,
             style,
             regs: Vec::new(),
             insts: Vec::new(),
@@ -336,9 +420,9 @@ impl Lowering<'_> {
             self.regs.push(StockReg { kind, index: *count });
             *count += 1;
         }
-        limit("report registers", reports as usize, MAX_REPORTS)?;
-        limit("control registers", controls as usize, MAX_CONTROLS)?;
-        limit("locals", locals as usize, MAX_LOCALS)?;
+        limit(REPORTS, reports as usize, self.limits.reports)?;
+        limit(CONTROLS, controls as usize, self.limits.controls)?;
+        limit(LOCALS, locals as usize, self.limits.locals)?;
         self.initialise()?;
         Ok(reports as usize)
     }
@@ -356,8 +440,11 @@ impl Lowering<'_> {
         for (decl, reg) in defs {
             let value = match decl.init {
                 INFINITY => STOCK_INFINITY,
-                v if (0..=MAX_IMMEDIATE).contains(&v) && v != INFINITY_MARK => v as u32,
-                value => return Err(Refusal::Init { reg: decl.name.clone(), value, limit: MAX_IMMEDIATE }),
+                v if (0..=self.limits.immediate).contains(&v) && v != INFINITY_MARK => v as u32,
+                value => {
+                    let limit = self.limits.immediate;
+                    return Err(Refusal::Init { reg: decl.name.clone(), value, limit });
+                }
             };
             self.insts.push(StockInst { op: StockOp::Def, res: reg, left: reg, right: immediate(value) });
         }
@@ -521,6 +608,9 @@ impl Lowering<'_> {
             }
             Dst::Cwnd => StockReg::CWND,
             Dst::Rate => StockReg::RATE,
+            Dst::Priority | Dst::Path | Dst::DecideAt => {
+                return Err(Refusal::Unsupported { inst: 0, feature: HOOK });
+            }
             Dst::Micros => StockReg::MICROS,
             Dst::ShouldReport => StockReg::SHOULD_REPORT,
             Dst::ShouldContinue => StockReg::SHOULD_CONTINUE,
@@ -534,14 +624,17 @@ impl Lowering<'_> {
     fn src(&self, src: Src, inst: usize) -> Result<StockReg, Refusal> {
         Ok(match src {
             Src::Imm(INFINITY) => immediate(STOCK_INFINITY),
-            Src::Imm(v) if (0..=MAX_IMMEDIATE).contains(&v) => immediate(v as u32),
-            Src::Imm(value) => return Err(Refusal::Immediate { inst, value, limit: MAX_IMMEDIATE }),
+            Src::Imm(v) if (0..=self.limits.immediate).contains(&v) => immediate(v as u32),
+            Src::Imm(value) => return Err(Refusal::Immediate { inst, value, limit: self.limits.immediate }),
             Src::Bool(b) => immediate(u32::from(b)),
             Src::Reg(r) => self.reg(r),
             Src::Tmp(t) => tmp(self.tmps.get(usize::from(t)).copied().unwrap_or(0)),
             Src::Prim(p) => StockReg { kind: PRIMITIVE, index: p as u32 },
             Src::Cwnd => StockReg::CWND,
             Src::Rate => StockReg::RATE,
+            Src::Priority | Src::Path | Src::DecideAt => {
+                return Err(Refusal::Unsupported { inst, feature: HOOK });
+            }
             Src::Micros => StockReg::MICROS,
             Src::PolicyAction => return Err(Refusal::Unsupported { inst, feature: "Policy.action" }),
             Src::PolicySnapshot => return Err(Refusal::Unsupported { inst, feature: "Policy.snapshot" }),
@@ -593,7 +686,7 @@ fn contexts(insts: &[Inst], mut live: u32) -> Vec<Context> {
     contexts
 }
 
-/// For each register, whether it is a local that an invocation may read before it binds it.
+/// Returns for each register whether it is a local that an invocation may read before it binds it.
 fn carried_locals(program: &Program) -> Vec<bool> {
     let is_local = |r: RegId| program.regs().get(usize::from(r)).is_some_and(|d| d.kind == RegKind::Local);
     let mut carried = alloc::vec![false; program.regs().len()];

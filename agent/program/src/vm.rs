@@ -1,22 +1,30 @@
 //! The reference executor: what a program means. No allocation, no panics, no float.
 //!
-//! Every other executor (BPF, C, [`Machine`]) gives the same bits on the same input.
+//! Every other executor (BPF, C, [`FastVm`]) gives the same bits on the same input.
 
-mod machine;
+mod fast;
 
-pub use machine::{Machine, TooManyConstants};
+pub use fast::{FastVm, TooManyConstants};
 
+use crate::ir::{
+    ACK_PRIM_COUNT, MAX_PATHS, MAX_POLICY_INPUTS, MAX_PRIORITY, PRIM_COUNT, Prim, Program, RegKind, Src,
+};
 use crate::ir::{Clause, Dst, INFINITY, Inst, MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS, Op};
-use crate::ir::{MAX_POLICY_INPUTS, PRIM_COUNT, Prim, Program, RegKind, Src};
+
+/// The values of a hook's primitives at one invocation.
+pub trait Measured {
+    /// Returns the value of one primitive; 0 for one of another hook.
+    fn get(&self, prim: Prim) -> i64;
+}
 
 /// The primitives of one ACK, indexed by [`Prim`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Prims([i64; PRIM_COUNT]);
+pub struct Prims([i64; ACK_PRIM_COUNT]);
 
 impl Default for Prims {
     /// All zero, and no RTT sample.
     fn default() -> Self {
-        let mut p = Prims([0; PRIM_COUNT]);
+        let mut p = Prims([0; ACK_PRIM_COUNT]);
         p.set(Prim::FlowRttSampleUs, 0);
         p
     }
@@ -26,28 +34,71 @@ impl Prims {
     /// Sets one primitive. An RTT sample of 0 or less means "none" and reads as [`INFINITY`], as in libccp;
     /// `Flow.was_timeout` becomes 0 or 1.
     pub fn set(&mut self, prim: Prim, value: i64) -> &mut Self {
-        self.0[prim as usize] = match prim {
-            Prim::FlowRttSampleUs if value <= 0 => INFINITY,
-            Prim::FlowWasTimeout => i64::from(value != 0),
-            _ => value,
-        };
+        if let Some(at) = self.0.get_mut(prim as usize) {
+            *at = match prim {
+                Prim::FlowRttSampleUs if value <= 0 => INFINITY,
+                Prim::FlowWasTimeout => i64::from(value != 0),
+                _ => value,
+            };
+        }
         self
     }
-    /// Reads one primitive.
+    /// Returns the value of one primitive; 0 for one of another hook.
+    #[inline]
     pub fn get(&self, prim: Prim) -> i64 {
-        self.0[prim as usize]
+        self.0.get(prim as usize).copied().unwrap_or(0)
+    }
+}
+
+impl Measured for Prims {
+    #[inline]
+    fn get(&self, prim: Prim) -> i64 {
+        Prims::get(self, prim)
+    }
+}
+
+/// The primitives of a packet or of a flow's start, indexed by [`Prim`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SendPrims([i64; PRIM_COUNT - ACK_PRIM_COUNT]);
+
+impl Default for SendPrims {
+    fn default() -> Self {
+        SendPrims([0; PRIM_COUNT - ACK_PRIM_COUNT])
+    }
+}
+
+impl SendPrims {
+    /// Sets one primitive; one of [`crate::ir::Hook::Ack`] is left out.
+    pub fn set(&mut self, prim: Prim, value: i64) -> &mut Self {
+        if let Some(at) = (prim as usize).checked_sub(ACK_PRIM_COUNT) {
+            self.0[at] = value;
+        }
+        self
+    }
+}
+
+impl Measured for SendPrims {
+    #[inline]
+    fn get(&self, prim: Prim) -> i64 {
+        (prim as usize).checked_sub(ACK_PRIM_COUNT).map_or(0, |at| self.0[at])
     }
 }
 
 /// One flow's state under one program.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Flow {
+pub struct ProgramState {
     /// The register file, in the program's declaration order.
     pub regs: [i64; MAX_REGS],
     /// Congestion window, bytes. Kept exactly; a datapath rounds a copy to packets.
     pub cwnd_bytes: i64,
     /// Pacing rate, bytes per second; 0 when the program has set none.
     pub rate_bytes_per_s: i64,
+    /// Priority, 0 (served first) to [`MAX_PRIORITY`].
+    pub priority: i64,
+    /// The number of the path, below [`MAX_PATHS`].
+    pub path: i64,
+    /// The count of sent bytes from which on the program runs again.
+    pub decide_at_bytes: i64,
     /// The clock when `Micros` read 0, microseconds.
     pub micros_zero_us: i64,
     /// Saturations and divisions by zero since the flow started.
@@ -60,26 +111,25 @@ pub struct Flow {
     pub snapshot: u32,
 }
 
-/// What a policy's decision may change.
+/// The state that a policy's decision may change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Knobs {
-    /// Congestion window, bytes.
+    /// The congestion window, bytes.
     pub cwnd_bytes: i64,
     /// Pacing rate, bytes per second; 0 when none was set.
     pub rate_bytes_per_s: i64,
 }
 
-/// How a policy's decision ended.
+/// The outcome of a policy's decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
     /// The action, Q16, by this deployment.
     Action {
-        /// After noise and bound.
+        /// The action after noise and bound, Q16.
         action_q16: i64,
-        /// Which deployment decided.
         snapshot: u32,
     },
-    /// There is none to be had: the flow becomes the native algorithm's when the invocation ends.
+    /// No decision can be had: the flow becomes the native algorithm's when the invocation ends.
     Native,
 }
 
@@ -89,7 +139,7 @@ pub trait Policies {
     fn decide(&mut self, slot: u8, inputs: &[i32], knobs: &mut Knobs) -> Decision;
 }
 
-/// Has no snapshots.
+/// A policy source without snapshots, under which no policy ever decides.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct NoPolicies;
 
@@ -99,10 +149,10 @@ impl Policies for NoPolicies {
     }
 }
 
-/// What one invocation asks of the datapath, beyond [`Flow::cwnd_bytes`] and [`Flow::rate_bytes_per_s`].
+/// The requests of one invocation to the datapath, beyond [`ProgramState::cwnd_bytes`] and [`ProgramState::rate_bytes_per_s`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Send a report: the first [`Program::report_len`] values that [`Flow::invoke`] left in its buffer.
+    /// Send a report: the first [`Program::report_len`] values that [`ProgramState::invoke`] left in its buffer.
     pub report: bool,
     /// A policy was asked.
     pub asked: bool,
@@ -110,20 +160,23 @@ pub struct Outcome {
     pub native: bool,
 }
 
-impl Flow {
+impl ProgramState {
     /// A flow that starts running `program` at `now_us` with this window.
-    pub fn new(program: &Program, cwnd_bytes: i64, now_us: i64) -> Flow {
-        let mut flow = Flow::idle(cwnd_bytes);
+    pub fn new(program: &Program, cwnd_bytes: i64, now_us: i64) -> ProgramState {
+        let mut flow = ProgramState::idle(cwnd_bytes);
         flow.start(program, now_us);
         flow
     }
 
     /// A flow under no program yet, with this window.
-    pub fn idle(cwnd_bytes: i64) -> Flow {
-        Flow {
+    pub fn idle(cwnd_bytes: i64) -> ProgramState {
+        ProgramState {
             regs: [0; MAX_REGS],
             cwnd_bytes,
             rate_bytes_per_s: 0,
+            priority: 0,
+            path: 0,
+            decide_at_bytes: 0,
             micros_zero_us: 0,
             faults: 0,
             histories: [0; MAX_POLICY_INPUTS],
@@ -145,24 +198,26 @@ impl Flow {
         self.snapshot = 0;
     }
 
-    /// Runs `program`, which asks no policy, on one ACK: [`Flow::invoke_with`] and [`NoPolicies`].
+    /// Runs `program`, which asks no policy, on one ACK: [`ProgramState::invoke_with`] and [`NoPolicies`].
     pub fn invoke(&mut self, program: &Program, prims: &Prims, report: &mut [i64; MAX_REGS]) -> Outcome {
         self.invoke_with(program, prims, &mut NoPolicies, report)
     }
 
     /// Runs `program` on one ACK. If the outcome says report, `report` holds the register file as the
     /// program left it, and the volatile registers are back at their initial values.
-    pub fn invoke_with<P: Policies + ?Sized>(
+    pub fn invoke_with<P: Policies + ?Sized, M: Measured>(
         &mut self,
         program: &Program,
-        prims: &Prims,
+        prims: &M,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
     ) -> Outcome {
-        let now_us = prims.get(Prim::AckNow);
+        let now_us = prims.get(program.hook().clock());
         let (cwnd_before, rate_before) = (self.cwnd_bytes, self.rate_bytes_per_s);
+        let (priority_before, path_before) = (self.priority, self.path);
         let mut run = Run {
             prims,
+            now_us,
             tmps: [0; MAX_TMPS],
             micros_us: now_us.saturating_sub(self.micros_zero_us),
             should_report: false,
@@ -188,6 +243,13 @@ impl Flow {
             self.rate_bytes_per_s = rate_before;
         }
         self.rate_bytes_per_s = self.rate_bytes_per_s.min(MAX_RATE_BYTES_PER_S);
+        // Nor is a priority or a path that there never is.
+        if !(0..=MAX_PRIORITY).contains(&self.priority) {
+            self.priority = priority_before;
+        }
+        if !(0..MAX_PATHS as i64).contains(&self.path) {
+            self.path = path_before;
+        }
         if outcome.report {
             *report = self.regs;
             for (reg, decl) in self.regs.iter_mut().zip(program.regs()) {
@@ -200,11 +262,12 @@ impl Flow {
     }
 }
 
-struct Run<'a, P: ?Sized> {
-    flow: &'a mut Flow,
+struct Run<'a, P: ?Sized, M> {
+    flow: &'a mut ProgramState,
     program: &'a Program,
     policies: &'a mut P,
-    prims: &'a Prims,
+    prims: &'a M,
+    now_us: i64,
     tmps: [i64; MAX_TMPS],
     micros_us: i64,
     should_report: bool,
@@ -213,7 +276,7 @@ struct Run<'a, P: ?Sized> {
     native: bool,
 }
 
-impl<P: Policies + ?Sized> Run<'_, P> {
+impl<P: Policies + ?Sized, M: Measured> Run<'_, P, M> {
     /// Runs one clause; true if its guard held.
     fn clause(&mut self, clause: &Clause) -> bool {
         let program = self.program;
@@ -277,6 +340,9 @@ impl<P: Policies + ?Sized> Run<'_, P> {
             Src::Prim(p) => self.prims.get(p),
             Src::Cwnd => self.flow.cwnd_bytes,
             Src::Rate => self.flow.rate_bytes_per_s,
+            Src::Priority => self.flow.priority,
+            Src::Path => self.flow.path,
+            Src::DecideAt => self.flow.decide_at_bytes,
             Src::Micros => self.micros_us,
             Src::PolicyAction => self.flow.action_q16,
             Src::PolicySnapshot => i64::from(self.flow.snapshot),
@@ -324,9 +390,12 @@ impl<P: Policies + ?Sized> Run<'_, P> {
             Dst::Tmp(t) => self.tmps[usize::from(t) % MAX_TMPS] = value,
             Dst::Cwnd => self.flow.cwnd_bytes = value,
             Dst::Rate => self.flow.rate_bytes_per_s = value,
+            Dst::Priority => self.flow.priority = value,
+            Dst::Path => self.flow.path = value,
+            Dst::DecideAt => self.flow.decide_at_bytes = value,
             Dst::Micros => {
                 self.micros_us = value;
-                self.flow.micros_zero_us = self.prims.get(Prim::AckNow).saturating_sub(value);
+                self.flow.micros_zero_us = self.now_us.saturating_sub(value);
             }
             Dst::ShouldReport => self.should_report = value != 0,
             Dst::ShouldContinue => self.should_continue = value != 0,
@@ -340,6 +409,9 @@ impl<P: Policies + ?Sized> Run<'_, P> {
             Dst::Tmp(t) => self.read(Src::Tmp(t)),
             Dst::Cwnd => self.flow.cwnd_bytes,
             Dst::Rate => self.flow.rate_bytes_per_s,
+            Dst::Priority => self.flow.priority,
+            Dst::Path => self.flow.path,
+            Dst::DecideAt => self.flow.decide_at_bytes,
             Dst::Micros => self.micros_us,
             Dst::ShouldReport => i64::from(self.should_report),
             Dst::ShouldContinue => i64::from(self.should_continue),

@@ -1,9 +1,11 @@
-//! What the compiler accepts, what it emits, and what it says about the rest.
+//! Tests the programs that the compiler accepts, the code that it emits, and its diagnostics.
 #![allow(clippy::unwrap_used)]
 
 use ccplane_program::compile;
-use ccplane_program::ir::{Dst, INFINITY, Inst, Op, Prim, Program, RegKind, Src, Type};
+use ccplane_program::disasm::disassemble;
+use ccplane_program::ir::{Dst, Hook, INFINITY, Inst, MAX_REGS, Op, Prim, Program, RegKind, Src, Type};
 use ccplane_program::lang::{MAX_DEPTH, MAX_DIAGNOSTICS, parse};
+use ccplane_program::vm::{NoPolicies, ProgramState, SendPrims};
 
 const RENO: &str = "
 # Counts, and reports once per window or on loss.
@@ -43,7 +45,7 @@ fn refusals(source: &str) -> Vec<String> {
     compile(source).expect_err("accepted").iter().map(ToString::to_string).collect()
 }
 
-/// What each diagnostic says.
+/// Returns the message of each diagnostic.
 fn messages(source: &str) -> Vec<String> {
     compile(source).expect_err("accepted").iter().map(|d| d.problem.to_string()).collect()
 }
@@ -127,7 +129,7 @@ fn minus_is_an_operator_at_the_head_and_a_sign_elsewhere() {
     );
 }
 
-/// As Copa's program for portus does it.
+/// The numbers are used as by Copa's program for portus.
 #[test]
 fn a_number_takes_a_boolean() {
     let p = compiled(
@@ -431,4 +433,40 @@ fn a_text_full_of_mistakes_is_refused_quickly() {
     }
     let names: String = (0..10_000).map(|n| format!("(:= n{n} m{n}) ")).collect();
     assert_eq!(compile(&format!("(def) (when true {names})")).unwrap_err().len(), MAX_DIAGNOSTICS);
+}
+
+/// A program decides where its first form says, and has the primitives and outputs of that hook only.
+#[test]
+fn hooks() {
+    let by_size = "(hook send)
+(def (Report (volatile sent 0)) (threshold 100000))
+(when (< Flow.bytes_sent threshold) (:= Priority 0) (:= DecideAt threshold))
+(when true (:= Priority 5) (:= DecideAt +infinity) (:= Report.sent Flow.bytes_sent) (report))
+";
+    let program = compile(by_size).unwrap();
+    assert_eq!(program.hook(), Hook::Send);
+    assert!(disassemble(&program).starts_with("hook send\n"));
+    let mut flow = ProgramState::new(&program, 0, 0);
+    for (sent, priority, decide_at) in [(0, 0, 100_000), (99_999, 0, 100_000), (100_000, 5, INFINITY)] {
+        let mut prims = SendPrims::default();
+        prims.set(Prim::FlowBytesSent, sent);
+        let outcome = flow.invoke_with(&program, &prims, &mut NoPolicies, &mut [0; MAX_REGS]);
+        assert_eq!(
+            (flow.priority, flow.decide_at_bytes, outcome.report),
+            (priority, decide_at, priority == 5)
+        );
+    }
+    assert_eq!(compile("(hook ack) (def) (when true (:= Cwnd 1))"), compile("(def) (when true (:= Cwnd 1))"));
+    for (refused, why) in [
+        ("(hook recv) (def) (when true)", "`(hook ack)`, `(hook send)` or `(hook connect)`"),
+        ("(hook) (def) (when true)", "`(hook ack)`"),
+        ("(hook send) (def) (when true (:= Priority Flow.rtt_sample_us))", "Flow.rtt_sample_us"),
+        ("(hook connect) (def) (when true (:= Priority Flow.bytes_sent))", "Flow.bytes_sent"),
+        ("(hook send) (def) (when true (:= Path Cwnd))", "Cwnd"),
+        ("(def) (when true (:= Cwnd Path0.rtt_us))", "Path0.rtt_us"),
+        ("(hook send) (def (Priority 0)) (when true)", "Priority"),
+    ] {
+        let diagnostics = compile(refused).unwrap_err();
+        assert!(diagnostics[0].render("x.fold", refused).contains(why), "{refused}: {diagnostics:?}");
+    }
 }

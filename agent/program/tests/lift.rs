@@ -1,11 +1,11 @@
-//! What is refused of stock bytecode, and that nothing panics. That the rest does what it did is tested against
-//! libccp: `oracle/tests/lift.rs`.
+//! Tests the refusals of stock bytecode, and that nothing panics. `oracle/tests/lift.rs` tests the rest against
+//! libccp.
 #![allow(clippy::unwrap_used)]
 
 use ccplane_program::compile;
 use ccplane_program::ir::{INFINITY, RegKind, VerifyError};
 use ccplane_program::stock::{LiftError, Lifted, StockReg, lift, lower, measured, reported};
-use ccplane_program::vm::{Flow, Prims};
+use ccplane_program::vm::{Prims, ProgramState};
 use proptest::prelude::*;
 
 const SOURCE: &str = "
@@ -35,7 +35,7 @@ fn assemble(condition: u32, insts: &[[u8; 16]]) -> Result<Lifted, LiftError> {
     lift(1, &[bytes, insts.concat()].concat())
 }
 
-/// Of operation, result, left and right.
+/// Encodes an instruction of operation, result, left and right.
 fn inst(op: u8, [res, left, right]: [(u8, u8); 3]) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[0] = op;
@@ -79,7 +79,7 @@ fn numbers_and_truth_values_are_converted() {
     // Cwnd += was_timeout + 1; a guard that is a number.
     let timeout = (4, 14);
     let lifted = assemble(1, &[inst(ADD, [FLAG, ONE, ONE]), inst(ADD, [CWND, timeout, ONE])]).unwrap();
-    let mut flow = Flow::new(&lifted.program, 100, 0);
+    let mut flow = ProgramState::new(&lifted.program, 100, 0);
     let mut prims = Prims::default();
     flow.invoke(&lifted.program, &prims, &mut [0; ccplane_program::ir::MAX_REGS]);
     assert_eq!(flow.cwnd_bytes, 1);
@@ -90,7 +90,7 @@ fn numbers_and_truth_values_are_converted() {
     let (gt, report) = (6, (2, 2));
     let lifted =
         assemble(1, &[WHEN_TRUE, inst(gt, [CWND, CWND, ONE]), inst(ADD, [report, CWND, ONE])]).unwrap();
-    let mut flow = Flow::new(&lifted.program, 100, 0);
+    let mut flow = ProgramState::new(&lifted.program, 100, 0);
     assert!(flow.invoke(&lifted.program, &Prims::default(), &mut [0; ccplane_program::ir::MAX_REGS]).report);
     assert_eq!(flow.cwnd_bytes, 1);
 }
@@ -154,7 +154,7 @@ proptest! {
             bytes[at] = value;
         }
         if let Ok(lifted) = lift(expressions, &bytes) {
-            let mut flow = Flow::new(&lifted.program, 14_480, 0);
+            let mut flow = ProgramState::new(&lifted.program, 14_480, 0);
             for _ in 0..3 {
                 flow.invoke(&lifted.program, &Prims::default(), &mut [0; ccplane_program::ir::MAX_REGS]);
             }
@@ -170,7 +170,7 @@ proptest! {
         let insts: Vec<_> = entries.into_iter().map(|(op, regs)| inst(op, regs)).collect();
         let condition = condition.min(insts.len() as u32);
         if let Ok(lifted) = assemble(condition, &insts) {
-            Flow::new(&lifted.program, 14_480, 0).invoke(&lifted.program, &Prims::default(), &mut [0; ccplane_program::ir::MAX_REGS]);
+            ProgramState::new(&lifted.program, 14_480, 0).invoke(&lifted.program, &Prims::default(), &mut [0; ccplane_program::ir::MAX_REGS]);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Histories and policies, on the reference VM and on [`Machine`].
+//! Histories and policies, on the reference VM and on [`FastVm`].
 #![allow(clippy::unwrap_used)]
 
 use ccplane_program::compile;
 use ccplane_program::ir::{MAX_REGS, Prim, Program};
-use ccplane_program::vm::{Decision, Flow, Knobs, Machine, NoPolicies, Outcome, Policies, Prims};
+use ccplane_program::vm::{Decision, FastVm, Knobs, NoPolicies, Outcome, Policies, Prims, ProgramState};
 
 /// Answers with what it was given, and keeps what it was asked.
 struct Scripted {
@@ -37,13 +37,13 @@ fn ack(bytes: i64) -> Prims {
 /// One ACK, on both; what they agree on.
 fn invoke(
     program: &Program,
-    flow: &mut Flow,
+    flow: &mut ProgramState,
     prims: &Prims,
     policies: &mut Scripted,
 ) -> (Outcome, [i64; MAX_REGS]) {
     let (mut fast, mut reports) = (flow.clone(), [[0; MAX_REGS]; 2]);
     let mut same = Scripted::new(policies.answer, policies.knobs.cwnd_bytes, policies.knobs.rate_bytes_per_s);
-    let mut machine = Machine::new(program).unwrap();
+    let mut machine = FastVm::new(program).unwrap();
     let outcome = machine.invoke_with(&mut fast, prims, &mut same, &mut reports[1]);
     assert_eq!(machine.regs(), &fast.regs[..program.regs().len()]);
     policies.asked.clear();
@@ -62,7 +62,7 @@ fn a_policy_sees_all_histories_and_the_window_that_the_clause_has_left() {
     )
     .unwrap();
     assert_eq!((program.policy_inputs(), program.policy_slots()), (7, vec![5]));
-    let mut flow = Flow::new(&program, 14_480, 0);
+    let mut flow = ProgramState::new(&program, 14_480, 0);
     let mut policies = Scripted::new(ACTION, 30_000, 40_000);
     let (outcome, _) = invoke(&program, &mut flow, &ack(10), &mut policies);
     assert_eq!(outcome, Outcome { report: true, asked: true, native: false });
@@ -86,7 +86,7 @@ fn the_rest_of_the_program_sees_the_decision() {
             (:= Report.snapshot Policy.snapshot) (report))",
     )
     .unwrap();
-    let mut flow = Flow::new(&program, 14_480, 0);
+    let mut flow = ProgramState::new(&program, 14_480, 0);
     let (_, report) = invoke(&program, &mut flow, &ack(0), &mut Scripted::new(ACTION, 5, 6));
     assert_eq!(report[..5], [5, 6, -70_000, u32::MAX.into(), 0]);
     let (_, report) = invoke(&program, &mut flow, &ack(0), &mut Scripted::new(ACTION, -5, -6));
@@ -103,7 +103,7 @@ fn without_an_answer_the_invocation_ends_as_it_would() {
          (when true (history 1 Report.x) (policy 0) (:= Report.x 9) (:= Cwnd 3000) (report))",
     )
     .unwrap();
-    let mut flow = Flow::new(&program, 14_480, 0);
+    let mut flow = ProgramState::new(&program, 14_480, 0);
     let (outcome, report) =
         invoke(&program, &mut flow, &ack(0), &mut Scripted::new(Decision::Native, 77, 77));
     assert_eq!(outcome, Outcome { report: true, asked: true, native: true });
@@ -122,7 +122,7 @@ fn without_an_answer_there_is_no_last_action() {
             (:= Report.action Policy.action) (:= Report.snapshot Policy.snapshot) (report))",
     )
     .unwrap();
-    let mut flow = Flow::new(&program, 14_480, 0);
+    let mut flow = ProgramState::new(&program, 14_480, 0);
     let (_, report) = invoke(&program, &mut flow, &ack(0), &mut Scripted::new(ACTION, 3000, 0));
     assert_eq!(report[..2], [-70_000, u32::MAX.into()]);
     let (_, report) = invoke(&program, &mut flow, &ack(0), &mut Scripted::new(Decision::Native, 0, 0));
@@ -135,9 +135,9 @@ fn a_machine_holds_so_many_constants() {
         let body: String = (0..constants).map(|n| format!("(:= x (+ x {}))", 1000 + n)).collect();
         compile(&format!("(def (x 0)) (when true {body})")).unwrap()
     };
-    let limit = Machine::new(&program(500)).unwrap_err().limit;
-    assert!(Machine::new(&program(limit)).is_ok());
-    assert!(Machine::new(&program(limit + 1)).is_err());
+    let limit = FastVm::new(&program(500)).unwrap_err().limit;
+    assert!(FastVm::new(&program(limit)).is_ok());
+    assert!(FastVm::new(&program(limit + 1)).is_err());
     let repeated = "(:= x (+ x 7))".repeat(900);
-    assert!(Machine::new(&compile(&format!("(def (x 0)) (when true {repeated})")).unwrap()).is_ok());
+    assert!(FastVm::new(&compile(&format!("(def (x 0)) (when true {repeated})")).unwrap()).is_ok());
 }

@@ -1,14 +1,16 @@
-//! What holds for every text, every program and every ACK.
+//! Tests properties of any text, any program and any ACK.
 
 mod common;
 
-use ccplane_program::ir::{Clause, Dst, Inst, MAX_REGS, Op, Prim, Program, RegDecl, RegKind, Src, Type};
-use ccplane_program::vm::Flow;
+use ccplane_program::ir::{
+    Clause, Dst, Hook, Inst, MAX_REGS, Op, Prim, Program, RegDecl, RegKind, Src, Type,
+};
+use ccplane_program::vm::ProgramState;
 use common::{Choices, compiler_answers, program, vm_does_what_the_text_says};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const TOKENS: [&str; 44] = [
+const TOKENS: [&str; 46] = [
     "(",
     ")",
     "(",
@@ -43,6 +45,8 @@ const TOKENS: [&str; 44] = [
     "b",
     "Cwnd",
     "Rate",
+    "Priority",
+    "(hook send)",
     "Micros",
     "Ack.now",
     "Flow.was_timeout",
@@ -104,7 +108,7 @@ proptest! {
     fn any_verified_program_runs(bytes in vec(any::<u8>(), 20..400)) {
         let choices = &mut Choices(&bytes);
         let program = verified(choices);
-        let mut flow = Flow::new(&program, 14480, 0);
+        let mut flow = ProgramState::new(&program, 14480, 0);
         flow.regs = std::array::from_fn(|_| choices.number());
         for _ in 0..5 {
             let now_us = choices.number();
@@ -141,6 +145,7 @@ fn verified(choices: &mut Choices<'_>) -> Program {
         Op::History,
         Op::Policy,
     ];
+    let hook = Hook::ALL[choices.below(Hook::ALL.len())];
     let regs: Vec<RegDecl> =
         [(RegKind::Report, Type::Num), (RegKind::Control, Type::Bool), (RegKind::Local, Type::Num)]
             .into_iter()
@@ -149,14 +154,16 @@ fn verified(choices: &mut Choices<'_>) -> Program {
             .collect();
     let build = |insts: &[Inst], guard| {
         let clause = Clause { start: 0, guard_insts: 0, body_insts: insts.len() as u16, guard };
-        Program::new(regs.clone(), insts.to_vec(), vec![clause], Vec::new())
+        Program::at(hook, regs.clone(), insts.to_vec(), vec![clause], Vec::new())
     };
     let mut insts = Vec::new();
     while !choices.0.is_empty() && insts.len() < 40 {
         let op = OPS[choices.below(OPS.len())];
-        let dst = match choices.below(10) {
+        let dst = match choices.below(12) {
             0 => Dst::Cwnd,
             1 => Dst::Rate,
+            10 => Dst::Priority,
+            11 => Dst::Path,
             2 => Dst::Micros,
             3 => Dst::ShouldReport,
             4 => Dst::ShouldContinue,
@@ -173,7 +180,7 @@ fn verified(choices: &mut Choices<'_>) -> Program {
 }
 
 fn src(choices: &mut Choices<'_>) -> Src {
-    match choices.below(8) {
+    match choices.below(13) {
         0 => Src::Imm(choices.number()),
         1 => Src::Bool(choices.below(2) == 1),
         2 => Src::Reg(choices.byte() % 4),
@@ -183,6 +190,8 @@ fn src(choices: &mut Choices<'_>) -> Src {
         6 => Src::Micros,
         7 => Src::PolicyAction,
         8 => Src::PolicySnapshot,
+        9 => Src::Priority,
+        10 => Src::DecideAt,
         _ => Src::Tmp(choices.byte() % 17),
     }
 }

@@ -1,33 +1,33 @@
-//! Installs seccomp filters, as seccompiler does, and with the flag that it has no way to set: `SECCOMP_FILTER_FLAG_LOG`.
+//! Installs seccomp filters with `SECCOMP_FILTER_FLAG_LOG`, which the seccompiler crate cannot set.
 //!
-//! Under that flag the kernel logs every call that the filter refuses (seccomp(2)), as an audit record of type 1326 with the
-//! process, its executable and the call's number: in the audit daemon's log where one runs, else in the kernel's, limited to
-//! the rate of its messages.
+//! Under that flag the kernel logs every refused call (seccomp(2)) as an audit record of type 1326 with the process,
+//! its executable and the call's number. The record goes to the audit daemon's log if one runs, else to the kernel's,
+//! limited to the rate of its messages.
 
 use libc::{c_long, sock_filter, sock_fprog};
 use nix::errno::Errno;
 use seccompiler::BpfProgram;
 use std::io;
 
-/// Which threads a filter is for.
+/// The threads that a filter applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Threads {
-    /// The calling one, and those that it starts.
+    /// The calling thread, and threads that it starts later.
     This,
-    /// All of the process.
+    /// All threads of the process.
     All,
 }
 
-/// Whether the kernel logs what a filter refuses.
+/// Whether the kernel logs refused calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusals {
-    /// It does.
+    /// The kernel logs each refused call.
     Logged,
-    /// It does not: callers are expected to try, and to take another way.
+    /// The kernel does not log: callers are expected to try a call and to fall back.
     Silent,
 }
 
-/// Installs `program` for good; the threads cannot gain privileges any more.
+/// Installs `program` for good; the threads can no longer gain privileges.
 ///
 /// # Errors
 /// `EINVAL` of a program that the kernel does not take or has no room for, `ESRCH` where a thread cannot be reached, or what
@@ -52,7 +52,7 @@ pub fn apply(program: &BpfProgram, threads: Threads, refusals: Refusals) -> io::
     match told {
         0 => Ok(()),
         -1 => Err(io::Error::last_os_error()),
-        // The thread that stands in the way of all having it.
+        // The kernel names the thread that it could not synchronise.
         _ => Err(Errno::ESRCH.into()),
     }
 }

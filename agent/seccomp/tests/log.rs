@@ -1,4 +1,4 @@
-//! What a filter refuses is in the kernel's log, with the process and the call.
+//! A refused call appears in the kernel's log, with the process and the call's number.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use ccplane_seccomp::{Refusals, Threads, apply};
@@ -14,9 +14,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long a record may take.
+/// The longest wait for a record.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Set for the process that this test starts again, to be refused.
+/// Environment variable of the child process whose calls are refused.
 const REFUSED: &str = "CCPLANE_TEST_REFUSED";
 
 fn be_refused(refusals: Refusals) {
@@ -28,7 +28,7 @@ fn be_refused(refusals: Refusals) {
     assert_eq!(mkdirat(AT_FDCWD, "never", Mode::empty()), Err(Errno::EPERM));
 }
 
-/// The kernel's messages that come from now on.
+/// Kernel messages from now on.
 struct Messages(std::fs::File);
 
 impl Messages {
@@ -49,7 +49,7 @@ impl Messages {
         loop {
             match self.0.read(&mut buffer) {
                 Ok(len) => all.push(String::from_utf8_lossy(&buffer[..len]).into_owned()),
-                // Overwritten before it was read.
+                // The message was overwritten before it was read.
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
                 Err(_) => return all,
             }
@@ -58,13 +58,13 @@ impl Messages {
 }
 
 #[test]
-fn what_is_refused_is_logged_where_it_is_asked_for() {
+fn refused_calls_are_logged_if_asked_for() {
     match std::env::var(REFUSED).as_deref() {
         Ok("logged") => return be_refused(Refusals::Logged),
         Ok(_) => return be_refused(Refusals::Silent),
         Err(_) => {}
     }
-    let test = "what_is_refused_is_logged_where_it_is_asked_for";
+    let test = "refused_calls_are_logged_if_asked_for";
     let logged = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_logged").unwrap_or_default();
     if !logged.contains("errno") {
         return skipped(test, "this kernel logs no refusals: kernel.seccomp.actions_logged");
@@ -80,7 +80,7 @@ fn what_is_refused_is_logged_where_it_is_asked_for() {
         format!(" pid={} ", child.id())
     };
     let (silent, logged) = (run("silent"), run("logged"));
-    // The kernel writes them by a thread of its own, in their order.
+    // The kernel writes records from a thread of its own, in order.
     let (start, mut records) = (Instant::now(), Vec::new());
     let of = |child: &str, records: &[String]| -> Vec<String> {
         records.iter().filter(|m| m.contains("type=1326") && m.contains(child)).cloned().collect()

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 /// How many inputs to draw.
 pub const EXECUTIONS: &str = "CCPLANE_FUZZ_EXECUTIONS";
-/// What they are drawn from; 1 unless given.
+/// The environment variable that seeds the inputs; 1 unless given.
 pub const SEED: &str = "CCPLANE_FUZZ_SEED";
 /// A file to which counts are appended: target, executions, seed, seconds.
 pub const COUNTS: &str = "CCPLANE_FUZZ_COUNTS";
@@ -28,17 +28,17 @@ const CHUNK: u64 = 1 << 20;
 /// Inputs of a corpus, at most, and those that are kept in its file.
 const MAX_CORPUS: usize = 512;
 const MAX_KEPT: usize = 48;
-/// Longest input that joins a corpus, bytes, unless a target says otherwise.
+/// The longest input that joins a corpus, bytes, unless a target sets another limit.
 const MAX_KEPT_BYTES: usize = 1024;
 /// Changes to one input, at most.
 const MAX_CHANGES: u64 = 6;
 
-/// Pieces of any JSON.
+/// Tokens for mutations of JSON.
 pub const JSON: &[&str] = &["{", "}", "[", "]", "\"", ":", ",", "null", "true", "-1", "1e999"];
-/// Pieces of any TOML.
+/// Tokens for mutations of TOML.
 pub const TOML: &[&str] = &["\n", "=", "[", "]", "{", "}", "\"", ",", "true", "1", "-1", "nan", "1e999"];
 
-/// A fuzz target.
+/// A fuzz target with its corpus and its limits.
 pub struct Fuzz {
     name: &'static str,
     file: PathBuf,
@@ -49,24 +49,24 @@ pub struct Fuzz {
     executions: Option<u64>,
 }
 
-/// Which of its type's variants a value is, as a number.
+/// Hashes the variant of an enum value, without its fields.
 pub fn shape<T>(value: &T) -> u64 {
     let mut hasher = DefaultHasher::new();
     Hash::hash::<DefaultHasher>(&discriminant(value) as &Discriminant<T>, &mut hasher);
     hasher.finish()
 }
 
-/// Drawn numbers: SplitMix64.
+/// A random number generator: SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Draw(u64);
 
 impl Draw {
-    /// From a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Draw {
         Draw(seed)
     }
 
-    /// Any number.
+    /// Draws 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -124,7 +124,7 @@ impl Fuzz {
         self
     }
 
-    /// Longest input, bytes.
+    /// Limits the length of inputs, bytes.
     #[must_use]
     pub fn max_bytes(mut self, max_bytes: usize) -> Fuzz {
         self.max_bytes = max_bytes;
@@ -236,7 +236,7 @@ impl Fuzz {
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
-    /// Shortest first.
+    /// Saves the shortest of the found inputs.
     fn keep(&self, found: &mut Vec<Vec<u8>>) {
         found.sort_by_key(Vec::len);
         found.truncate(MAX_KEPT);

@@ -1,11 +1,16 @@
-//! What tests say beside pass and fail: checks that were skipped, tries that missed, and how long an attack lasts.
+//! Messages of tests beside pass and fail: skipped checks, failed tries, and the scale of attacks.
 //!
 //! The test runner captures what a passing test prints, so [`skipped`] and [`missed`] write one line each to the standard
 //! error descriptor itself and to the file that [`LOG`] names. `make test` prints that file at its end.
 #![forbid(unsafe_code)]
 
+pub mod document;
 pub mod fuzz;
+pub mod guest;
 pub mod killed;
+mod wait;
+
+pub use wait::{PATIENCE, wait_for, wait_until, wait_within};
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -90,11 +95,11 @@ pub const STALL: Duration = Duration::from_secs(1);
 /// How long after its last mishap a flow is watched: longer than an agent's silence goes unnoticed here, and a stall after that.
 pub const WATCHED: Duration = Duration::from_secs(2);
 
-/// What happens to a flow, and when on the clock of its samples.
+/// A fault that a test injects, and its time on the clock of the flow's samples.
 pub struct Mishap {
-    /// What happens, in words.
+    /// The fault in words.
     pub what: String,
-    /// When, microseconds.
+    /// The time, microseconds.
     pub at_us: u64,
 }
 
@@ -114,7 +119,7 @@ pub fn assert_never_stalled(samples: &[(u64, u64)], mishaps: &[Mishap], limit: D
     }
 }
 
-/// The environment variable that says how often each mishap is repeated.
+/// The environment variable for how often each mishap is repeated.
 pub const REPEATS: &str = "CCPLANE_REPEATS";
 /// How often it is under `make attack`.
 const ATTACK_REPEATS: u32 = 10;

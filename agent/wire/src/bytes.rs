@@ -2,7 +2,7 @@
 
 use crate::{DecodeError, EncodeError};
 
-/// What is left of a message.
+/// The unread rest of a message.
 #[derive(Clone, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -94,7 +94,7 @@ pub trait Out {
     /// Bytes written so far.
     fn written(&self) -> usize;
 
-    /// Appends `bytes`.
+    /// Appends `bytes` to the message.
     ///
     /// # Errors
     /// [`EncodeError::Full`]; nothing is written then.
@@ -143,7 +143,7 @@ impl<'a> SliceOut<'a> {
         SliceOut { buf, written: 0 }
     }
 
-    /// What has been written.
+    /// Returns the bytes written so far.
     pub fn as_bytes(&self) -> &[u8] {
         self.buf.get(..self.written).unwrap_or_default()
     }

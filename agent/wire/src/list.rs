@@ -2,24 +2,24 @@
 
 use std::fmt;
 
-use crate::bytes::Reader;
+use crate::bytes::{Reader, put_count};
 use crate::{DecodeError, EncodeError, Out};
 
-/// What a [`List`] can hold. Public in name only: nobody else adds elements to the protocols.
+/// An element type of a [`List`]. The trait is public in name only: no other crate adds elements to the protocols.
 pub trait Item<'a>: Sized + Clone {
-    /// What one element is called in an error.
+    /// The element's name in errors.
     const WHAT: &'static str;
     /// Bytes of an element, where so many bytes are always one.
     const BYTES: Option<usize> = None;
 
-    /// Takes one element.
+    /// Reads and checks one element.
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError>;
     /// Checks and passes over one element.
     #[inline]
     fn skip(r: &mut Reader<'a>) -> Result<(), DecodeError> {
         Self::read(r).map(drop)
     }
-    /// Appends the element.
+    /// Appends the element to a message.
     fn write(&self, out: &mut impl Out) -> Result<(), EncodeError>;
 }
 
@@ -52,7 +52,7 @@ impl<'a, T, const N: usize> From<&'a [T; N]> for List<'a, T> {
 }
 
 impl<'a, T> List<'a, T> {
-    /// How many elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         match self.0 {
             Repr::Wire { len, .. } => len,
@@ -199,4 +199,25 @@ impl<'a> Item<'a> for i64 {
     fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
         out.put(&self.to_le_bytes())
     }
+}
+
+#[inline]
+pub(crate) fn read_list<'a, T: Item<'a>>(
+    r: &mut Reader<'a>,
+    field: &'static str,
+    limit: usize,
+) -> Result<List<'a, T>, DecodeError> {
+    let n = r.count(field, limit)?;
+    List::read(r, n)
+}
+
+#[inline]
+pub(crate) fn write_list<'a, T: Item<'a>>(
+    out: &mut impl Out,
+    field: &'static str,
+    list: &List<'a, T>,
+    limit: usize,
+) -> Result<(), EncodeError> {
+    put_count(out, field, list.len(), limit)?;
+    list.write(out)
 }

@@ -193,7 +193,7 @@ fn v2_flow_statistics_with_a_policy() {
     assert_eq!(v2::ToAgent::parse(frame), Ok(Some(msg)));
 }
 
-/// What minor version 0 says at the start of a conversation is understood, and lacks what it does not know.
+/// Messages of minor version 0 are understood, and lack the fields that it does not know.
 #[test]
 fn v2_of_minor_version_0() {
     let (hello, _, bytes) = support::v2_to_agent().remove(0);

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use ccplane_contract::{
     DatapathError, Field, FlowId, FlowInfo, FlowStats, Mode, Part, ProgramUid, SlotStats, SnapshotUid,
+    TransportStats,
 };
 use ccplane_infer::{Bits, FlowPolicy, Level, Noise, Shape};
 use ccplane_program::ir::{
@@ -50,7 +51,7 @@ fn index<const LIMIT: u8>() -> impl Strategy<Value = Index<LIMIT>> {
 }
 
 fn v1_source() -> impl Strategy<Value = Reg> {
-    prop_oneof![v1_target(), any::<u32>().prop_map(Reg::Imm), select(&Prim::ALL[..]).prop_map(Reg::Prim),]
+    prop_oneof![v1_target(), any::<u32>().prop_map(Reg::Imm), select(&Prim::ACK[..]).prop_map(Reg::Prim),]
 }
 
 fn v1_target() -> impl Strategy<Value = Reg> {
@@ -170,8 +171,11 @@ prop_compose! {
         let [snd_cwnd, snd_ssthresh, mss_bytes, srtt_us, min_rtt_us, unacked] = small;
         let [flow, pacing_rate, bytes_acked, delivered, lost, faults, reports, sampled_at_us] = large;
         FlowStats {
-            flow: FlowId(flow), info, mode, program, snd_cwnd, snd_ssthresh, mss_bytes, srtt_us, min_rtt_us,
-            pacing_rate, bytes_acked, delivered, lost, unacked, faults, reports, policy, sampled_at_us,
+            flow: FlowId(flow), info, mode, program, policy, sampled_at_us,
+            transport: TransportStats {
+                snd_cwnd, snd_ssthresh: Some(snd_ssthresh).filter(|n| *n != u32::MAX), mss_bytes, srtt_us, min_rtt_us,
+                pacing_rate, bytes_acked, delivered, lost, unacked, faults, reports,
+            },
         }
     }
 }

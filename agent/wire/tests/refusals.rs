@@ -1,4 +1,4 @@
-//! What is refused, and how the refusal reads.
+//! Tests of refused messages and of the texts of their errors.
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -1,38 +1,32 @@
 //! Algorithms that choose among others, flow by flow and while flows run.
 
+use ccplane_contract::TransportStats;
+
 /// A flow's path as its datapath last sampled it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PathSample {
     /// The datapath's clock at the sample, microseconds.
     pub at_us: u64,
-    /// Bytes acknowledged since the flow started.
-    pub bytes_acked: u64,
-    /// Packets delivered since the flow started.
-    pub delivered: u64,
-    /// Packets marked lost since the flow started.
-    pub lost: u64,
-    /// Smoothed round-trip time, microseconds; 0 before the first sample.
-    pub srtt_us: u32,
-    /// Smallest round-trip time, microseconds; 0 before the first sample.
-    pub min_rtt_us: u32,
-    /// Congestion window, bytes.
-    pub cwnd_bytes: u64,
-    /// Packets in flight.
-    pub in_flight: u32,
-    /// Maximum segment size, bytes.
-    pub mss_bytes: u32,
+    pub transport: TransportStats,
     /// Whether the program decides, and not the native algorithm.
     pub steered: bool,
-    /// What the running arm says of [rivals](crate::Flow::rivals).
+    /// The answer of the running arm about [rivals](crate::Flow::rivals).
     pub rivals: Option<bool>,
 }
 
-/// What a program takes over from the one before it, so that it starts at the flow's own speed.
+impl PathSample {
+    /// Returns the congestion window, bytes.
+    pub fn cwnd_bytes(&self) -> u64 {
+        u64::from(self.transport.snd_cwnd) * u64::from(self.transport.mss_bytes)
+    }
+}
+
+/// The measurements that a program takes over from the one before it, so that it starts at the flow's own speed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Handover {
     /// The datapath's clock, microseconds.
     pub at_us: u64,
-    /// What was delivered of late, bytes per second.
+    /// The delivery rate of late, bytes per second.
     pub rate_bytes_per_s: u64,
     /// Smoothed round-trip time, microseconds, above 0.
     pub srtt_us: u32,
@@ -52,37 +46,35 @@ impl Handover {
     }
 
     fn window(&self, rtt_us: u32, mss_bytes: u32) -> u64 {
-        /// Below this an ACK clock stops (RFC 5681 section 3.1 starts with as many).
+        /// The smallest window under which an ACK clock goes on (RFC 5681 section 3.1 starts with as many).
         const LEAST_SEGMENTS: u64 = 4;
         let bytes = u128::from(self.rate_bytes_per_s) * u128::from(rtt_us) / 1_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX).max(LEAST_SEGMENTS * u64::from(mss_bytes))
     }
 }
 
-/// That another arm is to steer the flow.
+/// A decision that another arm is to steer the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Switch {
-    /// Its name.
     pub arm: &'static str,
-    /// What it takes over.
+    /// The measurements that the arm starts from.
     pub from: Handover,
 }
 
 /// The measured worth of one arm on one path.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ArmEvidence {
-    /// Its name.
     pub arm: &'static str,
     /// Intervals that were measured, those of other flows on the path included.
     pub intervals: u64,
-    /// Its utility over that of the best arm, 0 to 1; before any interval what is expected.
+    /// The arm's utility over that of the best arm, 0 to 1; before any interval the expected one.
     pub worth: f64,
 }
 
-/// Why a flow has its arm.
+/// The reason why a flow has its arm.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Choice {
-    /// In a few words.
+    /// The reason in a few words.
     pub why: String,
     /// The measured worth of each arm.
     pub evidence: Vec<ArmEvidence>,
@@ -106,7 +98,6 @@ pub trait Chooser: Send {
 /// A destination, with the arm of its flows and each arm's worth there, for display.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Standing {
-    /// The destination prefix.
     pub prefix: String,
     /// The arm that flows there start with.
     pub arm: &'static str,
@@ -114,7 +105,7 @@ pub struct Standing {
     pub evidence: Vec<ArmEvidence>,
 }
 
-/// What an algorithm knows and wants kept beyond its agent's life. The agent does the reading and writing.
+/// Knowledge that an algorithm wants kept beyond its agent's life. The agent does the reading and writing.
 pub trait Memory: Send + Sync {
     /// Counts changes, so that what has not changed is not written again.
     fn version(&self) -> u64;
@@ -128,28 +119,25 @@ pub trait Memory: Send + Sync {
     /// What is wrong with it; nothing is changed then.
     fn import(&self, content: &[u8]) -> Result<(), MemoryError>;
 
-    /// What is known of each destination, for people.
+    /// Returns the worth of the arms at each destination, for display.
     fn standings(&self) -> Vec<Standing>;
 }
 
 /// Largest file of a [`Memory`], bytes.
 pub const MAX_MEMORY_BYTES: usize = 4 << 20;
 
-/// Why the content of a file is no memory.
+/// The reason why the content of a file is no memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum MemoryError {
-    /// It is too large.
-    TooLarge {
-        /// Its size, bytes.
-        found: usize,
-    },
-    /// It is of another version, or none at all.
+    /// The file is larger than [`MAX_MEMORY_BYTES`].
+    TooLarge { found: usize },
+    /// The header is of another version, or there is none.
     Header,
     /// A line cannot be read.
     Line {
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
         what: &'static str,
     },
     /// The checksum does not fit: it was cut off or changed.

@@ -7,33 +7,19 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod choice;
+mod fold;
 mod rows;
 
 pub use choice::{
     ArmEvidence, Choice, Chooser, Handover, MAX_MEMORY_BYTES, Memory, MemoryError, PathSample, Standing,
     Switch,
 };
+pub use fold::{FoldAlgorithm, ResumedValue, Start, StartValue};
 pub use rows::RowBuilder;
 
-use std::net::SocketAddr;
+pub use ccplane_contract::FlowInfo;
+use std::any::Any;
 use std::sync::Arc;
-
-/// What is known of a flow when it starts.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FlowInfo {
-    /// Maximum segment size, bytes of payload.
-    pub mss_bytes: u32,
-    /// Congestion window when the algorithm takes over, bytes.
-    pub init_cwnd_bytes: u64,
-    /// The sender's address.
-    pub local: SocketAddr,
-    /// The receiver's address.
-    pub remote: SocketAddr,
-    /// The cgroup (v2 id) that the socket belongs to, where the datapath knows.
-    pub cgroup: Option<u64>,
-    /// The smallest round-trip time so far, that of the handshake, microseconds; where the datapath knows.
-    pub min_rtt_us: Option<u32>,
-}
 
 /// The source of one fold program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +31,7 @@ pub struct ProgramSource {
 }
 
 /// An algorithm: makes one [`Flow`] for each connection.
-pub trait Algorithm: Send + Sync {
+pub trait Algorithm: Any + Send + Sync {
     /// The name that rules, plans and reports use: short, lower case.
     fn name(&self) -> &'static str;
 
@@ -75,7 +61,7 @@ pub trait Algorithm: Send + Sync {
         None
     }
 
-    /// What it knows and wants kept beyond its agent's life.
+    /// Returns the knowledge to keep beyond its agent's life.
     fn memory(&self) -> Option<Arc<dyn Memory>> {
         None
     }
@@ -96,13 +82,19 @@ pub trait Algorithm: Send + Sync {
         Vec::new()
     }
 
-    /// What [`Algorithm::configured`] takes.
+    /// Whether others run it, such as a portus agent: its programs come while flows run, and neither [`Algorithm::flow`] nor
+    /// [`Algorithm::programs`] is asked for any.
+    fn is_hosted(&self) -> bool {
+        false
+    }
+
+    /// Returns the parameters that [`Algorithm::configured`] takes.
     fn parameters(&self) -> &'static [Parameter] {
         &[]
     }
 
-    /// This algorithm with these parameters, the others at their defaults. `None` if
-    /// it takes none. Callers use [`configure`], which checks names and ranges before.
+    /// Makes the algorithm with these parameters, the others at their defaults; `None` if it takes none. Callers use
+    /// [`configure`], which checks names and ranges before.
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
         let _ = values;
         None
@@ -125,15 +117,14 @@ pub struct PolicySource {
 pub struct Row {
     /// The datapath's clock when the interval ended, microseconds.
     pub at_us: u64,
-    /// The policy slot.
     pub slot: u8,
     /// The deployment that decided: `Policy.snapshot`.
     pub snapshot: u32,
-    /// What the policy saw when the interval ended: the program's history cells.
+    /// The policy's inputs when the interval ended: the program's history cells.
     pub inputs: Vec<i32>,
-    /// What it then did: `Policy.action`, Q16, noise included.
+    /// The policy's action on those inputs: `Policy.action`, Q16, noise included.
     pub action_q16: i32,
-    /// How good the interval was that ended: what came of the flow's action before this one.
+    /// The reward of the interval that ended, which the flow's action before this one led to.
     pub reward: f32,
     /// Whether the flow's row before this one is that of its action before this one, so that the reward is what came of
     /// it. An algorithm says true; the agent corrects it where rows between them are missing.
@@ -143,35 +134,47 @@ pub struct Row {
 /// A number that plans and rules may set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameter {
-    /// As plans spell it; ends in its unit.
+    /// The name as plans spell it, which ends in its unit.
     pub name: &'static str,
-    /// What it does, in a few words.
+    /// The effect, in a few words.
     pub about: &'static str,
-    /// Its value unless set.
     pub default: i64,
-    /// The smallest allowed.
     pub min: i64,
-    /// The largest allowed.
     pub max: i64,
 }
 
-/// Why parameters were refused.
+impl Parameter {
+    /// Returns this parameter's value among those set, limited to its range; its default where it is not set.
+    pub fn value_in(&self, values: &[(&'static str, i64)]) -> i64 {
+        let set = values.iter().rev().find(|(name, _)| *name == self.name);
+        set.map_or(self.default, |(_, value)| (*value).clamp(self.min, self.max))
+    }
+}
+
+/// The reason why parameters were refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ParameterError {
     /// The algorithm takes no parameter of this name.
     Unknown {
-        /// The name.
         name: String,
-        /// Those that it takes.
+        /// The parameters that it takes.
         known: Vec<&'static str>,
     },
-    /// Outside its range.
     OutOfRange {
-        /// The parameter.
         parameter: Parameter,
-        /// The value.
         found: i64,
     },
+}
+
+impl ParameterError {
+    /// Returns the name of the parameter that is refused.
+    pub fn parameter(&self) -> &str {
+        match self {
+            ParameterError::Unknown { name, .. } => name,
+            ParameterError::OutOfRange { parameter, .. } => parameter.name,
+        }
+    }
 }
 
 impl std::fmt::Display for ParameterError {
@@ -253,18 +256,18 @@ pub struct Report<'a> {
     pub program: &'a str,
     /// Register names, `Report.` prefix left out, in the order of `values`.
     pub names: &'a [String],
-    /// Register values.
     pub values: &'a [i64],
-    /// Where the flow is simulated: what no datapath can see. It may shape a reward, never a decision.
+    /// The path's true state where the flow is simulated, which no datapath can see. It may shape a reward, never a
+    /// decision.
     pub truth: Option<Truth>,
 }
 
-/// What a simulator knows of a flow's path.
+/// A simulator's knowledge of a flow's path, which no datapath can see.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Truth {
     /// The flow's fair share of what its bottleneck carries now, payload bytes per second.
     pub link_bytes_per_s: f64,
-    /// Of the packets found lost since the last report, those that no queue dropped.
+    /// Packets found lost since the last report that no queue dropped.
     pub random_losses: u32,
 }
 
@@ -277,11 +280,11 @@ impl Report<'_> {
     }
 }
 
-/// What an algorithm asks of its flow's datapath. Applied together, at the flow's next ACK.
+/// The requests of an algorithm to its flow's datapath, applied together at the flow's next ACK.
 #[derive(Default, Debug)]
 pub struct Control {
     requests: Vec<Requested>,
-    /// Of all requests, in order.
+    /// The fields of all requests, in order.
     fields: Vec<(&'static str, i64)>,
     rows: Vec<Row>,
 }
@@ -289,7 +292,7 @@ pub struct Control {
 #[derive(Clone, Copy, Debug)]
 struct Requested {
     program: Option<&'static str>,
-    /// Where its fields start.
+    /// The index of its first field.
     from: usize,
 }
 
@@ -351,5 +354,54 @@ impl Control {
     pub fn clear(&mut self) {
         self.requests.clear();
         self.fields.clear();
+    }
+}
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes `gain` from 1 to 4, and remembers it.
+    struct Tuned(i64);
+
+    impl Algorithm for Tuned {
+        fn name(&self) -> &'static str {
+            if self.0 == 4 { "set to four" } else { "as it ships" }
+        }
+
+        fn programs(&self) -> Vec<ProgramSource> {
+            Vec::new()
+        }
+
+        fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
+            unreachable!("no flow starts")
+        }
+
+        fn parameters(&self) -> &'static [Parameter] {
+            &[Parameter { name: "gain", about: "", default: 2, min: 1, max: 4 }]
+        }
+
+        fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
+            values.last().map(|(_, value)| Arc::new(Tuned(*value)) as Arc<dyn Algorithm>)
+        }
+    }
+
+    #[test]
+    fn parameters_that_an_algorithm_does_not_take_or_allow_are_refused() {
+        let shipped: Arc<dyn Algorithm> = Arc::new(Tuned(2));
+        let refused = |values: &[(&str, i64)]| {
+            let error = configure(&shipped, values.iter().copied()).err().unwrap();
+            (error.parameter().to_owned(), error.to_string())
+        };
+        let says = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+        assert_eq!(refused(&[("gain", 4), ("loss", 1)]), says("loss", "no parameter `loss`; there are gain"));
+        assert_eq!(refused(&[("gain", 0)]), says("gain", "gain is 0, allowed are 1..=4"));
+        assert_eq!(refused(&[("gain", 5)]), says("gain", "gain is 5, allowed are 1..=4"));
+        assert_eq!(configure(&shipped, [("gain", 4)]).unwrap().name(), "set to four");
+        assert_eq!(configure(&shipped, [("gain", 1)]).unwrap().name(), "as it ships");
     }
 }

@@ -23,8 +23,8 @@ pub struct RowBuilder {
 }
 
 impl RowBuilder {
-    /// For a flow whose program has just been set: `depth` intervals, all 0, of the report registers `features`, spelt
-    /// without `Report.`; then `constants`, which end every row's inputs.
+    /// Starts for a flow whose program has just been set. Its inputs are `depth` intervals, all 0, of the report
+    /// registers `features`, spelt without `Report.`; then `constants`, which end every row's inputs.
     pub fn new(slot: u8, depth: usize, features: &'static [&'static str], constants: Vec<i32>) -> RowBuilder {
         let cells = vec![0; depth * features.len()];
         RowBuilder { slot, features, constants, cells, unknown: 0, depth }
@@ -73,7 +73,7 @@ impl RowBuilder {
     }
 }
 
-/// As a history's cells hold it.
+/// Saturates a value to 32 bits, as a history's cells hold it.
 fn saturate(value: i64) -> i32 {
     value.clamp(i32::MIN.into(), i32::MAX.into()) as i32
 }

@@ -14,28 +14,23 @@ use std::sync::Arc;
 /// The environment variable that has goldens written instead of compared.
 pub const BLESS: &str = "CCPLANE_BLESS";
 
-/// Why goldens do not hold.
+/// The reason why goldens do not hold.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum GoldenError {
     /// The algorithm broke an invariant on the way.
     #[error(transparent)]
     Failed(#[from] Failure),
     /// The file cannot be read or written.
     #[error("{path}: {error}; set {BLESS}=1 to write it")]
-    File {
-        /// The file.
-        path: String,
-        /// The system's word.
-        error: std::io::Error,
-    },
-    /// A line differs.
+    File { path: String, error: std::io::Error },
+    /// A line of the golden differs.
     #[error(
         "{path}:{line}: the golden has `{golden}`, the algorithm `{found}`; if that is meant, set {BLESS}=1 to rewrite it"
     )]
     Differs {
-        /// The file.
         path: String,
-        /// Counts from 1.
+        /// The line's number, counted from 1.
         line: usize,
         /// The file's line; empty past its end.
         golden: String,

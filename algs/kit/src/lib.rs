@@ -1,4 +1,4 @@
-//! What every congestion control algorithm must bear, on every datapath.
+//! A conformance suite for congestion control algorithms, on every datapath.
 //!
 //! An algorithm's own crate needs this much:
 //!
@@ -21,7 +21,7 @@
 //! That drives the whole algorithm, its agent's side through the real core and its programs on the reference VM, with
 //! streams of [`Operation`]s (the [standard scenarios](scenario), their beginnings, and random streams that shrink),
 //! checks the [invariants](Violation) after each ACK and that the flow comes back after any trouble, replays it all on
-//! the other [executors](replay), bit for bit, and runs it over [live](live) datapaths. [`golden`] keeps
+//! the other [executors](replay), bit for bit, and runs it over [live] datapaths. [`golden`] keeps
 //! trajectories in files.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -48,7 +48,7 @@ use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunne
 use rig::Rig;
 use std::sync::Arc;
 
-/// How long the flow is measured after trouble, microseconds.
+/// The time that the flow is measured after trouble, microseconds.
 const MEASURED_US: u64 = 1_000_000;
 /// Random streams unless the environment variable [`CASES`] says otherwise.
 const DEFAULT_CASES: u32 = 32;
@@ -58,19 +58,18 @@ pub const CASES: &str = "CCPLANE_CASES";
 /// Runs a stream and checks the invariants after each ACK.
 ///
 /// # Errors
-/// The first that is broken.
+/// The first invariant that is broken.
 pub fn check(
     algorithm: &Arc<dyn Algorithm>,
     path: PathConfig,
     operations: &[Operation],
     bounds: &Bounds,
 ) -> Result<Trajectory, Violation> {
-    let mut rig = Rig::new(algorithm, path, bounds)?;
-    let points = operations.iter().map(|o| rig.operate(*o)).collect::<Result<Vec<_>, _>>()?;
+    let (rig, points) = run(algorithm, path, operations, bounds)?;
     Ok(rig.into_trajectory(points))
 }
 
-/// As [`check`], and the flow must come back on a clean path afterwards.
+/// Like [`check`], and the flow must come back on a clean path afterwards.
 ///
 /// # Errors
 /// The first invariant that is broken, or [`Violation::Stalled`].
@@ -80,8 +79,7 @@ pub fn check_recovery(
     operations: &[Operation],
     bounds: &Bounds,
 ) -> Result<Trajectory, Violation> {
-    let mut rig = Rig::new(algorithm, path, bounds)?;
-    let points = operations.iter().map(|o| rig.operate(*o)).collect::<Result<Vec<_>, _>>()?;
+    let (mut rig, points) = run(algorithm, path, operations, bounds)?;
     let Bounds { settle_us, floor_percent, .. } = *bounds;
     // A hundred round trips, where those are longer than the default path's.
     let settle_us = settle_us.max(100 * u64::from(path.rtt_us + path.queue_us / 2));
@@ -93,6 +91,18 @@ pub fn check_recovery(
         return Err(Violation::Stalled { operation, settle_us, used_percent, floor_percent });
     }
     Ok(rig.into_trajectory(points))
+}
+
+/// Returns the rig after the stream, and a point after each operation.
+fn run(
+    algorithm: &Arc<dyn Algorithm>,
+    path: PathConfig,
+    operations: &[Operation],
+    bounds: &Bounds,
+) -> Result<(Rig, Vec<Point>), Violation> {
+    let mut rig = Rig::new(algorithm, path, bounds)?;
+    let points = operations.iter().map(|o| rig.operate(*o)).collect::<Result<Vec<_>, _>>()?;
+    Ok((rig, points))
 }
 
 /// Every standard scenario, and whether the flow comes back after each of its beginnings that ends in trouble.
@@ -137,7 +147,7 @@ pub fn check_random(algorithm: &Arc<dyn Algorithm>, bounds: &Bounds, cases: u32)
     }
 }
 
-/// How many random streams to run.
+/// Returns the number of random streams to run.
 pub fn cases() -> u32 {
     std::env::var(CASES).ok().and_then(|v| v.parse().ok()).unwrap_or(DEFAULT_CASES)
 }

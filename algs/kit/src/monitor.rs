@@ -7,26 +7,23 @@ use ccplane_program::vm;
 /// Whether the program has told the agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reported {
-    /// On this ACK.
     Now,
-    /// Not on this ACK.
+    /// A report is not due on this ACK.
     NotYet,
-    /// Not on this ACK, and the program asks a policy: its reports are rows of intervals, of which there are none where the
-    /// application limited them.
+    /// A report is not due on this ACK. The program asks a policy: its reports are rows of intervals, of which there
+    /// are none where the application limited them.
     NoRow,
 }
 
-/// Watches one flow.
+/// Checks the invariants of one flow.
 pub(crate) struct Monitor {
     bounds: Bounds,
     /// The smallest segment so far, bytes.
     min_mss_bytes: i64,
-    /// The largest.
     max_mss_bytes: i64,
     faults: u64,
-    /// The last ACK.
     acked_us: Option<u64>,
-    /// Since when a report has been due in the end: the last one, or the first ACK.
+    /// The time since which a report has been due in the end: the last one, or the first ACK.
     reported_us: Option<u64>,
     max_rtt_us: u64,
 }
@@ -49,13 +46,13 @@ impl Monitor {
         self.max_mss_bytes = self.max_mss_bytes.max(mss_bytes.into());
     }
 
-    /// After the program has run on an ACK.
+    /// Checks the invariants after the program has run on an ACK.
     pub(crate) fn after(
         &mut self,
         operation: usize,
         at_us: u64,
         prims: &vm::Prims,
-        flow: &vm::Flow,
+        flow: &vm::ProgramState,
         reported: Reported,
     ) -> Result<(), Violation> {
         let (cwnd_bytes, rate) = (flow.cwnd_bytes, flow.rate_bytes_per_s);

@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 /// Later deliveries after which a packet is taken for lost (RFC 5681's duplicate ACKs).
 const REORDERING_PACKETS: u64 = 3;
-/// As Linux has it.
+/// The least retransmission timeout, which is Linux's.
 const MIN_RTO_US: u64 = 200_000;
 /// Doublings of the timer.
 const MAX_BACKOFF: u32 = 6;
 /// Packets in flight, whatever the window: the send buffer.
 const MAX_FLIGHT: usize = 8192;
-/// What a bulk flow says of its send buffer, past what is in flight, bytes.
+/// The content of a bulk flow's send buffer beyond the packets in flight, bytes.
 const BULK_PENDING_BYTES: u64 = 4 << 20;
 
 /// A bottleneck and its flow.
@@ -57,7 +57,7 @@ enum State {
     Sacked,
 }
 
-/// What a transmission remembers of its flow's deliveries.
+/// The flow's state when a packet was transmitted, for the delivery rate.
 #[derive(Clone, Copy, Debug)]
 struct Stamp {
     delivered: u64,
@@ -69,7 +69,6 @@ struct Stamp {
 struct Packet {
     bytes: u64,
     state: State,
-    /// Counts transmissions.
     tx: u64,
     sent_us: u64,
     retransmitted: bool,
@@ -85,7 +84,7 @@ struct Arrival {
     seq: u64,
 }
 
-/// What one ACK has said so far.
+/// The sums over the packets that one ACK covers.
 #[derive(Default)]
 struct Acked {
     packets: i64,
@@ -102,9 +101,9 @@ struct Acked {
 pub(crate) struct Path {
     pub(crate) config: PathConfig,
     now_us: u64,
-    /// When the bottleneck has sent all that it has, nanoseconds.
+    /// The time when the bottleneck has sent all that it has, nanoseconds.
     free_ns: u64,
-    /// By sequence number, from `first_seq`.
+    /// The packets by sequence number, from `first_seq`.
     packets: VecDeque<Packet>,
     first_seq: u64,
     next_tx: u64,
@@ -119,11 +118,11 @@ pub(crate) struct Path {
     srtt_us: u64,
     min_rtt_us: u64,
     backoff: u32,
-    /// Since when the timer runs.
+    /// The time since which the timer runs.
     timer_us: u64,
     /// The timer has run out, and no ACK has come since.
     timed_out: bool,
-    /// Nothing is sent until the timer runs out.
+    /// The sender waits until the timer runs out.
     stalled: bool,
     delivered: u64,
     delivered_us: u64,
@@ -190,7 +189,7 @@ impl Path {
         self.stalled = !self.flight.is_empty();
     }
 
-    /// As [`Path::lose_all`], and so is what is sent for the next `us` microseconds.
+    /// Like [`Path::lose_all`], and so is what is sent for the next `us` microseconds.
     pub(crate) fn black_out(&mut self, us: u64) {
         self.arrivals.clear();
         self.dark_until_us = self.now_us + us;
@@ -284,7 +283,8 @@ impl Path {
         }
     }
 
-    /// When the ACK of a packet that is sent now arrives, and whether the packet was marked; `None`: lost.
+    /// Returns the time when the ACK of a packet that is sent now arrives, and whether the packet was marked; `None`:
+    /// lost.
     fn carry(&mut self, bytes: u64) -> Option<(u64, bool)> {
         let now_ns = self.now_us * 1000;
         let queue_us = self.free_ns.saturating_sub(now_ns) / 1000;
@@ -323,7 +323,7 @@ impl Path {
         self.prims(&acked, was_timeout)
     }
 
-    /// One packet's ACK.
+    /// Handles the arrival of one packet's ACK.
     fn arrive(&mut self, arrival: Arrival, acked: &mut Acked) {
         let Some(index) = arrival.seq.checked_sub(self.first_seq) else { return };
         let Some(packet) = self.packets.get_mut(index as usize) else { return };

@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 const DATAPATH: DatapathId = DatapathId(0);
 const FLOW: FlowId = FlowId(1);
-/// When flows start: not at 0, which programs may take for "never".
+/// The time when flows start: not at 0, which programs may take for "never".
 pub(crate) const START_US: u64 = 1_000_000;
-/// How often the agent looks after its heartbeats, at least, and takes rows.
+/// The longest time between the agent's heartbeats, microseconds; it also takes rows then.
 const TICK_US: u64 = 100_000;
 
 /// Window and rate after an operation.
@@ -33,16 +33,15 @@ pub struct Point {
     pub rate_bytes_per_s: i64,
 }
 
-/// What a stream did to a flow.
+/// The trajectory of a flow under a stream of operations.
 #[derive(Clone, Debug)]
 pub struct Trajectory {
-    /// After each operation.
     pub points: Vec<Point>,
     /// ACKs that the program ran on.
     pub acks: usize,
     /// Reports that the agent saw.
     pub reports: usize,
-    /// Packets found lost.
+    /// Number of packets found lost.
     pub lost_packets: i64,
     /// Timeouts that the program was told of.
     pub timeouts: usize,
@@ -72,7 +71,14 @@ impl Recorder {
 
 impl Datapath for Recorder {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { kind: "kit", max_programs: 64, max_flows: 1, policy: true, full_language: true }
+        Capabilities {
+            kind: "kit",
+            max_programs: 64,
+            max_flows: 1,
+            policy: true,
+            full_language: true,
+            hooks: ccplane_contract::ON_ACKS,
+        }
     }
     fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
         self.slots.check(program)?;
@@ -144,7 +150,7 @@ pub(crate) struct Rig {
     datapath: Recorder,
     path: Path,
     initial: PathConfig,
-    flow: vm::Flow,
+    flow: vm::ProgramState,
     policy: FlowPolicy,
     /// Steps that the program has seen.
     applied: usize,
@@ -169,14 +175,7 @@ impl Rig {
         core.attach(DATAPATH, datapath.capabilities(), START_US)?;
         drive(&mut core, DATAPATH, &mut datapath, START_US);
         let cwnd_bytes = u64::from(config.mss_bytes) * u64::from(config.init_cwnd_packets);
-        let info = FlowInfo {
-            mss_bytes: config.mss_bytes.into(),
-            init_cwnd_bytes: cwnd_bytes,
-            local: ([10, 0, 0, 1], 40_000).into(),
-            remote: ([10, 0, 0, 2], 5001).into(),
-            cgroup: None,
-            min_rtt_us: None,
-        };
+        let info = FlowInfo::example(config.mss_bytes.into(), cwnd_bytes);
         datapath.events.push(Event::Created { flow: FLOW, info });
         drive(&mut core, DATAPATH, &mut datapath, START_US);
         let rig = Rig {
@@ -184,7 +183,7 @@ impl Rig {
             datapath,
             path: Path::new(config, START_US),
             initial: config,
-            flow: vm::Flow::idle(cwnd_bytes as i64),
+            flow: vm::ProgramState::idle(cwnd_bytes as i64),
             policy: FlowPolicy::default(),
             applied: 0,
             seq: 0,
@@ -199,7 +198,7 @@ impl Rig {
         Ok(rig)
     }
 
-    /// One operation.
+    /// Performs one operation and returns the flow's state after it.
     pub(crate) fn operate(&mut self, operation: Operation) -> Result<Point, Violation> {
         let path = &mut self.path;
         match operation {
@@ -319,7 +318,7 @@ impl Rig {
         Ok(())
     }
 
-    /// What the agent has asked for since the last ACK, as [`ccplane_contract::suite::Reference`] does it.
+    /// Applies the agent's requests since the last ACK, as [`ccplane_contract::suite::Reference`] does it.
     fn apply_staged(&mut self, now_us: i64) {
         let (mut start, mut fields) = (None, Vec::<(Field, i64)>::new());
         for step in &self.datapath.steps[self.applied..] {
@@ -331,6 +330,7 @@ impl Rig {
                 }
                 Step::Update(more) => fields.extend_from_slice(more),
                 Step::Invoke(_)
+                | Step::Decide(_)
                 | Step::Push { .. }
                 | Step::Promote(_)
                 | Step::Rollback(_)

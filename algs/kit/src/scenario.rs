@@ -6,18 +6,15 @@ use crate::path::PathConfig;
 /// A stream with a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scenario {
-    /// Names the golden.
     pub name: &'static str,
-    /// Where.
     pub path: PathConfig,
-    /// What happens.
     pub operations: Vec<Operation>,
 }
 
 /// One round trip of the default path without a queue.
 const ROUND: Operation = Run { us: 40_000 };
 
-/// So many times the same.
+/// Repeats an operation `count` times.
 fn times(count: usize, operation: Operation) -> Vec<Operation> {
     vec![operation; count]
 }

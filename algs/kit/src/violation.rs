@@ -1,4 +1,4 @@
-//! What an algorithm must keep to, and how it can fail to.
+//! The bounds that an algorithm must keep, and the ways to break them.
 
 use crate::operation::Operation;
 use crate::path::PathConfig;
@@ -18,16 +18,17 @@ pub struct Bounds {
     /// Longest time between two reports while ACKs come, microseconds, besides two of the longest RTTs seen. Not for
     /// programs that ask a policy.
     pub report_us: u64,
-    /// After any trouble, on a clean path, a flow gets back to this share of the path's rate, percent ...
+    /// The share of a clean path's rate that a flow gets back to after trouble, percent.
     pub floor_percent: u64,
-    /// ... within so long, microseconds, counted from the first ACK; a hundred times the RTT of the default path.
+    /// The time in which it gets back, microseconds, counted from the first ACK; a hundred times the RTT of the default path.
     pub settle_us: u64,
-    /// What the algorithm sends at most by design, bytes per second; the share is of this where the path is faster.
+    /// The largest rate that the algorithm sends at by design, bytes per second; the share is of this where the path
+    /// is faster.
     pub ceiling_bytes_per_s: Option<u64>,
 }
 
 impl Bounds {
-    /// What a flow should get to on a path of this rate, bytes per second.
+    /// Returns the rate that a flow should reach on a path of this rate, bytes per second.
     pub(crate) fn reachable(&self, bytes_per_s: u64) -> u64 {
         self.ceiling_bytes_per_s.map_or(bytes_per_s, |ceiling| ceiling.min(bytes_per_s)).max(1)
     }
@@ -48,14 +49,15 @@ impl Default for Bounds {
     }
 }
 
-/// How an algorithm broke an invariant. `operation` counts the stream's operations from 0; times are on the flow's
-/// clock, which starts at one second.
+/// A broken invariant. `operation` counts the stream's operations from 0; times are on the flow's clock, which starts
+/// at one second.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Violation {
-    /// It cannot be registered with an agent.
+    /// The algorithm cannot be registered with an agent.
     #[error("the agent refuses it: {0}")]
     Catalog(#[from] CatalogError),
-    /// Its name cannot be a rule.
+    /// The algorithm's name cannot be a rule.
     #[error("the agent refuses it: {0}")]
     Rules(#[from] RulesError),
     /// The agent's core refused the test's datapath.
@@ -63,32 +65,18 @@ pub enum Violation {
     Attach(#[from] AttachError),
     /// The agent gave the flow to the native algorithm.
     #[error("operation {operation}: the flow runs natively: {reason}")]
-    Unsteered {
-        /// The operation.
-        operation: usize,
-        /// The agent's reason.
-        reason: String,
-    },
+    Unsteered { operation: usize, reason: String },
     /// The algorithm asked for something that there is not.
     #[error("operation {operation}: a command was refused: {error}")]
-    Refused {
-        /// The operation.
-        operation: usize,
-        /// Why.
-        error: CommandError,
-    },
+    Refused { operation: usize, error: CommandError },
     /// The window left its bounds.
     #[error("operation {operation}, {at_us} us: the window is {cwnd_bytes} bytes, allowed are {min}..={max}")]
     Window {
-        /// The operation.
         operation: usize,
-        /// When.
         at_us: u64,
-        /// The window, bytes.
         cwnd_bytes: i64,
         /// The smallest allowed: a segment.
         min: i64,
-        /// The largest allowed.
         max: i64,
     },
     /// The rate left its bounds.
@@ -96,37 +84,23 @@ pub enum Violation {
         "operation {operation}, {at_us} us: the rate is {rate_bytes_per_s} B/s, allowed are 0 and {min}..={max}"
     )]
     Rate {
-        /// The operation.
         operation: usize,
-        /// When.
         at_us: u64,
         /// The rate, bytes per second.
         rate_bytes_per_s: i64,
-        /// The smallest allowed.
         min: i64,
-        /// The largest allowed.
         max: i64,
     },
     /// A saturation or a division by zero.
     #[error("operation {operation}, {at_us} us: {faults} saturations or divisions by zero")]
-    Fault {
-        /// The operation.
-        operation: usize,
-        /// When.
-        at_us: u64,
-        /// How many on this ACK.
-        faults: u64,
-    },
+    Fault { operation: usize, at_us: u64, faults: u64 },
     /// No report for too long.
     #[error("operation {operation}, {at_us} us: no report for {silent_us} us, allowed are {limit_us}")]
     Silent {
-        /// The operation.
         operation: usize,
-        /// When.
         at_us: u64,
-        /// Since the last report, microseconds.
+        /// The time since the last report, microseconds.
         silent_us: u64,
-        /// What was allowed.
         limit_us: u64,
     },
     /// The flow did not come back after trouble.
@@ -138,19 +112,13 @@ pub enum Violation {
         operation: usize,
         /// The time it had, microseconds.
         settle_us: u64,
-        /// What it used, percent of the path's rate.
+        /// The flow's rate, percent of the path's.
         used_percent: u64,
-        /// What was due.
         floor_percent: u64,
     },
     /// An executor did not do what the reference VM did.
     #[error("{executor} differs from the reference: {}", brief(divergence))]
-    Diverged {
-        /// Which.
-        executor: String,
-        /// How.
-        divergence: Divergence,
-    },
+    Diverged { executor: String, divergence: Divergence },
 }
 
 /// A divergence without the script, which may be megabytes.
@@ -166,15 +134,12 @@ fn brief(divergence: &Divergence) -> String {
 /// A violation with what led to it: paste the operations into [`crate::check`] to see it again.
 #[derive(thiserror::Error)]
 pub struct Failure {
-    /// The algorithm.
     pub algorithm: &'static str,
     /// A scenario's name, or `random`.
     pub scenario: String,
-    /// Where.
     pub path: PathConfig,
-    /// What happened; of a random stream the smallest part that still fails.
+    /// The operations that fail; of a random stream the smallest part that still does.
     pub operations: Vec<Operation>,
-    /// What broke.
     pub violation: Box<Violation>,
 }
 
@@ -185,7 +150,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// As [`fmt::Display`]: what a failed `unwrap` shows is to be read by people.
+/// Like [`fmt::Display`]: what a failed `unwrap` shows is to be read by people.
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -12,20 +12,20 @@ use ccplane_program::ir::Prim;
 use models::{Cubic, MSS, Model, Reno};
 use std::collections::BTreeMap;
 
-/// What an ACK tells, and the window that the algorithm then has; bytes and seconds.
+/// The measurements of an ACK, and the window that the algorithm then has; bytes and seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Ack {
     at_s: f64,
     acked: f64,
     in_flight: f64,
-    /// Losses or marks.
+    /// Whether packets were lost or marked.
     is_congested: bool,
     is_timeout: bool,
-    /// Where there is a sample.
+    /// The RTT sample; `None` where there is none.
     rtt_s: Option<f64>,
     cwnd: f64,
     rate_per_s: f64,
-    /// What was delivered per second, as the datapath measured it.
+    /// The delivery rate, as the datapath measured it.
     delivery_per_s: f64,
 }
 
@@ -376,14 +376,7 @@ fn nimbus_pulses_and_keeps_its_delay_as_its_paper_says() {
 fn an_aggregate_of_three_flows_is_one_of_rfc_5681_shared_by_weight() {
     const MSS_BYTES: u32 = 1448;
     let algorithm = ccplane_algs::all().into_iter().find(|a| a.name() == "aggregate").unwrap();
-    let info = FlowInfo {
-        mss_bytes: MSS_BYTES,
-        init_cwnd_bytes: 10 * u64::from(MSS_BYTES),
-        local: ([10, 0, 0, 1], 1).into(),
-        remote: ([10, 0, 0, 2], 2).into(),
-        cgroup: None,
-        min_rtt_us: None,
-    };
+    let info = FlowInfo::example(MSS_BYTES, 10 * u64::from(MSS_BYTES));
     let mut control = Control::default();
     let mut flows: Vec<(f64, Box<dyn Flow>)> = (1..=3_i64)
         .map(|weight| {

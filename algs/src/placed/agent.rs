@@ -25,18 +25,18 @@ const DECIDED: &str = "
         (:= Rate decided)
         (:= before Report.rate)
         (:= delivered (/ (* (* Report.acked mss) 1000000) (max Report.took_us 1))))";
-/// What ends that clause.
+/// The end of that clause.
 const NEXT: &str = "(def) (when true (:= decided 0) (:= over true))";
 /// In place of the first history: an interval is over.
 const INTERVAL: &str = "(:= Report.intervals (+ Report.intervals 1)) (:= Report.asked 0)";
-/// What ends the program.
+/// The end of the program.
 const REPORTS: &str = "
     (def)
     (when (>= (- Ack.now reported_us) report_us) (:= reported_us Ack.now) (report))";
 
 // State
 
-/// What does not differ between an algorithm's flows.
+/// The data that all flows of an algorithm share.
 #[derive(Debug)]
 struct Version {
     name: &'static str,
@@ -62,7 +62,7 @@ enum Cell {
 /// The agent's side of a flow.
 struct InAgentFlow {
     version: &'static Version,
-    /// What the algorithm set when the flow started.
+    /// The fields that the algorithm set when the flow started.
     fields: Vec<(&'static str, i64)>,
     /// The last report's count of intervals.
     intervals: i64,
@@ -273,7 +273,7 @@ impl Algorithm for InAgent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, info, reported};
+    use crate::testing::{Bench, reported};
     use ccplane_alg::Request;
 
     /// A flow of `aurora-agent`, and the names of what its program reports.
@@ -281,7 +281,7 @@ mod tests {
         let placed = InAgent::aurora().unwrap();
         let program = ccplane_program::compile(placed.programs()[0].source).unwrap();
         let mut control = Control::default();
-        let flow = placed.flow(&info(1000, 10_000), &mut control);
+        let flow = placed.flow(&FlowInfo::example(1000, 10_000), &mut control);
         control.clear();
         (placed, flow, control, reported(&program))
     }

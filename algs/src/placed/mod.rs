@@ -21,7 +21,7 @@ impl Flow for Unattended {
     fn on_report(&mut self, _now_us: u64, _report: &Report<'_>, _control: &mut Control) {}
 }
 
-/// What `algorithm` sets when a flow starts.
+/// Returns the fields that `algorithm` sets when a flow starts.
 fn fields_of(algorithm: &dyn Algorithm, info: &FlowInfo) -> Vec<(&'static str, i64)> {
     let mut asked = Control::default();
     drop(algorithm.flow(info, &mut asked));

@@ -77,7 +77,7 @@ impl Asking {
         Some(())
     }
 
-    /// A register's declaration.
+    /// Returns the declaration of a register.
     pub fn decl(&self, name: &str) -> Option<&Decl> {
         self.source.decls.iter().find(|d| d.name.text == name)
     }

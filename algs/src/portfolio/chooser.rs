@@ -25,7 +25,7 @@ pub(super) struct PathChooser {
     key: Key,
     arm: &'static str,
     recent: VecDeque<PathSample>,
-    /// What each arm was handing over when it was last left.
+    /// The measurements that each arm handed over when it was last left.
     left: BTreeMap<&'static str, Handover>,
 }
 
@@ -38,19 +38,20 @@ impl PathChooser {
     fn handover(&self, now: &PathSample) -> Handover {
         let from = self.recent.front().unwrap_or(now);
         let took_us = now.at_us.saturating_sub(from.at_us).max(1);
-        let bytes = now.bytes_acked.saturating_sub(from.bytes_acked);
-        let srtt_us = now.srtt_us.max(1);
+        let bytes = now.transport.bytes_acked.saturating_sub(from.transport.bytes_acked);
+        let srtt_us = now.transport.srtt_us.max(1);
         // Nothing may have arrived of late; a rate of nothing would keep the flow from ever learning more.
-        let least = LEAST_SEGMENTS * u64::from(now.mss_bytes) * 1_000_000 / u64::from(srtt_us);
+        let least = LEAST_SEGMENTS * u64::from(now.transport.mss_bytes) * 1_000_000 / u64::from(srtt_us);
         Handover {
             at_us: now.at_us,
             rate_bytes_per_s: (bytes * 1_000_000 / took_us).max(least),
             srtt_us,
-            min_rtt_us: now.min_rtt_us.clamp(1, srtt_us),
+            min_rtt_us: now.transport.min_rtt_us.clamp(1, srtt_us),
         }
     }
 
-    /// What `arm` takes over: it goes on where it was left a moment ago, if that was at a higher rate and with less of a queue.
+    /// Switches to `arm`. It goes on where it was left a moment ago, if that was at a higher rate and with less of
+    /// a queue.
     fn switch(&mut self, arm: &'static str, now: &PathSample) -> Switch {
         let mut from = self.handover(now);
         self.left.insert(self.arm, from);
@@ -64,7 +65,7 @@ impl PathChooser {
     }
 
     fn remember(&mut self, now: &PathSample) {
-        let span_us = RATE_US.max(2 * u64::from(now.srtt_us));
+        let span_us = RATE_US.max(2 * u64::from(now.transport.srtt_us));
         self.recent.push_back(*now);
         let too_old = |s: &PathSample| now.at_us.saturating_sub(s.at_us) > span_us;
         while self.recent.len() > MAX_SAMPLES

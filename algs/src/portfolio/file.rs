@@ -41,7 +41,7 @@ pub(super) fn write<'a>(arms: &[&str], all: impl Iterator<Item = (&'a Prefix, &'
     text.into_bytes()
 }
 
-/// What a file holds of these arms; what it says of others is left out.
+/// Reads the knowledge of these arms from a file; its lines of other arms are left out.
 pub(super) fn read(
     content: &[u8],
     arms: &[&str],
@@ -214,7 +214,7 @@ mod tests {
     }
 
     proptest! {
-        /// No content panics.
+        /// Random content never panics.
         #[test]
         fn any_content_is_read_or_refused(content in prop::collection::vec(any::<u8>(), 0..500), body in "[a-z0-9./:| \n-]{0,300}") {
             let _ = read(&content, &ARMS, &expected());

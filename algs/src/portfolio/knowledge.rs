@@ -1,4 +1,4 @@
-//! What is known of all destinations, shared by their flows.
+//! Knowledge of all destinations, shared by their flows.
 
 use super::PortfolioConfig;
 use super::file;
@@ -95,7 +95,7 @@ impl Paths {
         }
     }
 
-    /// What a flow did between two samples; the name of its arm from now on.
+    /// Takes in a flow's progress between two samples; returns the name of its arm from now on.
     pub(super) fn feed(
         &mut self,
         prefix: Prefix,

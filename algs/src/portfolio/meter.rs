@@ -1,4 +1,4 @@
-//! What an arm achieves on a path: throughput and round trips of all its flows, from their datapaths' samples.
+//! Measures the throughput and round trips of an arm's flows on a path, from their datapaths' samples.
 
 use ccplane_alg::PathSample;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use super::Utility;
 /// Names a flow among those of its prefix.
 pub(super) type Key = u64;
 
-/// What one flow did in an interval.
+/// The progress of one flow in an interval.
 #[derive(Clone, Copy, Default, Debug)]
 struct Part {
     took_us: u64,
@@ -30,7 +30,7 @@ pub(super) struct Meter {
     parts: BTreeMap<Key, Part>,
 }
 
-/// What became of an interval.
+/// The result of an interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Measured {
     /// Logarithm of the utility.
@@ -53,10 +53,10 @@ impl Meter {
         let took_us = now.at_us.saturating_sub(before.at_us);
         let part = self.parts.entry(key).or_default();
         part.took_us += took_us;
-        part.bytes += now.bytes_acked.saturating_sub(before.bytes_acked);
-        part.rtt_us2 += f64::from(now.srtt_us) * took_us as f64;
-        let in_flight = u64::from(now.in_flight) * u64::from(now.mss_bytes);
-        part.limited_us += if in_flight * LIMITED_PART < now.cwnd_bytes { took_us } else { 0 };
+        part.bytes += now.transport.bytes_acked.saturating_sub(before.transport.bytes_acked);
+        part.rtt_us2 += f64::from(now.transport.srtt_us) * took_us as f64;
+        let in_flight = u64::from(now.transport.unacked) * u64::from(now.transport.mss_bytes);
+        part.limited_us += if in_flight * LIMITED_PART < now.cwnd_bytes() { took_us } else { 0 };
         part.unsteered_us += if now.steered { 0 } else { took_us };
         if let Some(rivals) = now.rivals {
             part.told_us += took_us;
@@ -68,8 +68,8 @@ impl Meter {
         self.parts.remove(&key);
     }
 
-    /// What all flows achieved together; `None` if nothing arrived (no arm has begun then), or the applications had too little to send
-    /// for most of the time.
+    /// Returns the measurement of all flows together. `None` if nothing arrived (no arm has begun then), or the
+    /// applications had too little to send for most of the time.
     pub(super) fn measured(&self, utility: &Utility) -> Option<Measured> {
         let sum = |of: fn(&Part) -> u64| self.parts.values().map(of).sum::<u64>();
         let took_us = sum(|p| p.took_us);

@@ -24,7 +24,7 @@ mod path;
 mod prefix;
 mod record;
 
-use crate::{Bbr, Copa, Cubic, Dual, Mocc, Vegas};
+use crate::{BBR, COPA, CUBIC, Dual, Mocc, VEGAS};
 use ccplane_alg::{Algorithm, Chooser, Control, Flow, FlowInfo, Memory, Parameter, ProgramSource};
 use chooser::PathChooser;
 use knowledge::Shared;
@@ -35,7 +35,7 @@ pub const MAX_ARMS: usize = 16;
 
 // Config
 
-/// What an interval is worth.
+/// The rule by which an interval is valued.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Utility {
     /// The exponent of throughput; that of the mean RTT is -1.
@@ -51,12 +51,11 @@ impl Utility {
     }
 }
 
-/// Whom flows may run, and how they choose.
+/// The settings by which flows choose among arms.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PortfolioConfig {
-    /// What is maximised.
     pub utility: Utility,
-    /// Shortest interval, microseconds.
+    /// The shortest interval, microseconds.
     pub interval_us: u64,
     /// Share of the time that trials may lose in the long run, millionths.
     pub cost_ppm: u64,
@@ -77,7 +76,7 @@ impl Default for PortfolioConfig {
 }
 
 /// Mean scores over the best one on the league's training links, 30 of each family; of `neural`, dual's and the 0.01 that it has over it
-/// on validation links.
+/// on 20 of each.
 const PRIORS: [(&str, f64); 7] = [
     ("neural", 0.89),
     ("dual", 0.88),
@@ -139,10 +138,7 @@ pub enum ArmsError {
         found: usize,
     },
     /// One has arms itself, or is named twice.
-    Unfit {
-        /// Its name.
-        arm: &'static str,
-    },
+    Unfit { arm: &'static str },
 }
 
 impl std::fmt::Display for ArmsError {
@@ -172,11 +168,11 @@ impl Default for Portfolio {
     fn default() -> Self {
         let arms: [Arc<dyn Algorithm>; 6] = [
             Arc::new(Dual::default()),
-            Arc::new(Copa::default()),
-            Arc::new(Bbr::default()),
+            Arc::new(COPA),
+            Arc::new(BBR),
             Arc::new(Mocc::default()),
-            Arc::new(Vegas::default()),
-            Arc::new(Cubic::default()),
+            Arc::new(VEGAS),
+            Arc::new(CUBIC),
         ];
         Portfolio::of(arms.to_vec())
     }

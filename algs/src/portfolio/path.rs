@@ -20,7 +20,7 @@ const START_US: (u64, u64) = (1_500_000, 5_000_000);
 const EARLY_US: u64 = 1_000_000;
 const EARLY_RTTS: u64 = 6;
 const EARLY_LOSS: f64 = std::f64::consts::LN_2;
-/// What trials may lose beyond their share of the time, seconds.
+/// The loss that trials may cause beyond their share of the time, seconds.
 const BURST_S: f64 = 8.0;
 /// A level that is this much another one, as a logarithm, in two intervals in a row is another path.
 const JUMP: f64 = 1.5;
@@ -28,8 +28,8 @@ const JUMP: f64 = 1.5;
 const OTHER_PATH: f64 = 0.25;
 /// Two intervals of one arm that differ by this much, as a logarithm, tell nothing of what was between them.
 const UNSTEADY: f64 = 0.7;
-/// A queue is waited for that the arm before left, as long as the round trip is this much longer than it was, but no longer than this,
-/// microseconds.
+/// A switch waits for the queue of the arm before, while the round trip is this much longer than it was.
+/// It waits no longer than [`MAX_SETTLE_US`].
 const QUEUE_LEFT: f64 = 1.5;
 const MAX_SETTLE_US: u64 = 5_000_000;
 /// Beside rivals, an arm that can tell looks whether they have gone this often, microseconds.
@@ -38,7 +38,7 @@ const LOOK_EVERY_US: u64 = 20_000_000;
 const FAIR_BAND: f64 = 1.25;
 const UNFAIR_COST: f64 = 4.0;
 
-/// Who else is on the path.
+/// The presence of rivals on the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Condition {
     /// Nobody who fills the queue.
@@ -47,15 +47,14 @@ pub(super) enum Condition {
     Shared,
 }
 
-/// What is kept of a path.
+/// The knowledge of a path that is kept.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Known {
-    /// By condition.
     pub records: [Record; 2],
     pub condition: Condition,
     /// Smallest round trip of its flows, microseconds; 0: none yet.
     pub min_rtt_us: u32,
-    /// What trials have lost, and the time that flows ran, seconds.
+    /// The loss that trials have caused, and the time that flows ran, seconds.
     pub lost_s: f64,
     pub ran_s: f64,
 }
@@ -70,7 +69,7 @@ impl Known {
     }
 }
 
-/// What is expected of arms before anything is measured.
+/// The worths that arms are expected to have before anything is measured.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Expected {
     /// Of each, 0 to 1.
@@ -92,7 +91,7 @@ impl Expected {
     }
 }
 
-/// What is going on.
+/// The state of the choice on the path.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Phase {
     /// An interval of the arm in use.
@@ -109,7 +108,6 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Path {
     pub known: Known,
-    /// What is expected.
     expected: Arc<Expected>,
     /// Each flow's arms that its datapath can run.
     flows: BTreeMap<Key, Vec<usize>>,
@@ -135,21 +133,28 @@ pub(super) struct Path {
 pub(super) enum Why {
     /// Nothing has been measured yet.
     Expected,
-    /// It was the best on this path before.
+    /// The arm was the best on this path before.
     Remembered,
-    /// It is tried.
     Tried,
-    /// It is compared with another one.
-    Compared { with: usize },
-    /// It was worth this much more than the arm before it.
-    Better { than: usize, by: f64 },
+    /// The arm is compared with another one.
+    Compared {
+        with: usize,
+    },
+    /// The arm was worth this much more than the arm before it.
+    Better {
+        than: usize,
+        by: f64,
+    },
     /// The last candidate was worth this much more, or less if negative.
-    Stays { than: usize, by: f64 },
-    /// It is fair to rivals.
+    Stays {
+        than: usize,
+        by: f64,
+    },
+    /// The arm is fair to rivals.
     Fair,
     /// The rivals have gone.
     AloneAgain,
-    /// It looks whether there are rivals.
+    /// The arm tests whether there are rivals.
     Looks,
     /// The path has changed.
     Changed,
@@ -208,7 +213,7 @@ impl Path {
         best.unwrap_or(self.arm)
     }
 
-    /// What a flow did between two samples.
+    /// Takes in a flow's progress between two samples.
     pub(super) fn feed(
         &mut self,
         key: Key,
@@ -225,14 +230,14 @@ impl Path {
             return;
         }
         if self.rtt_us == 0 {
-            self.rtt_us = now.srtt_us.into();
+            self.rtt_us = now.transport.srtt_us.into();
             self.settle_us = (START_RTTS * self.rtt_us).clamp(START_US.0, START_US.1);
-            self.meet(now.min_rtt_us);
+            self.meet(now.transport.min_rtt_us);
         }
         self.now_us += took_us;
         self.known.ran_s += took_us as f64 / 1e6;
-        self.rtt_us = now.srtt_us.into();
-        self.known.min_rtt_us = now.min_rtt_us;
+        self.rtt_us = now.transport.srtt_us.into();
+        self.known.min_rtt_us = now.transport.min_rtt_us;
         self.step(config);
     }
 

@@ -1,17 +1,17 @@
-//! What is known of the arms in one condition of a path: their worths relative to the best one's.
+//! Knowledge of the arms in one condition of a path: their worths relative to the best one's.
 
 use ccplane_bandit::{Estimate, Forgetting, Ucb, UcbConfig};
 
 /// Worths are logarithms relative to the best arm's, from -SPAN to SPAN; a reward of the bandit is where they lie between.
 const SPAN: f64 = 5.0;
-/// What older intervals keep of their weight at each new one.
+/// The share of their weight that older intervals keep at each new one.
 const DISCOUNT: f64 = 0.97;
 /// How far the worths of an arm's intervals vary, as a reward: the padding of an arm that was measured once in ten intervals is 0.15.
 const SPREAD: f64 = 0.065 / (2.0 * SPAN);
 const EXPLORATION: f64 = 0.6;
 /// By how much an arm must be better to be adopted, as a worth.
 const MARGIN: f64 = 0.02;
-/// What a change of the path leaves of the weights.
+/// The share of the weights that a change of the path leaves.
 const AFTER_CHANGE: f64 = 0.25;
 
 #[derive(Clone, PartialEq, Debug)]

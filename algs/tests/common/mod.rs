@@ -24,7 +24,7 @@ pub struct Link {
     pub queue_packets: u32,
 }
 
-/// A bulk flow.
+/// An algorithm's bulk flow and the time of its start.
 pub struct Start {
     pub algorithm: &'static str,
     pub at_us: u64,
@@ -41,7 +41,7 @@ pub struct Lab {
     link: Link,
 }
 
-/// What was seen over some time.
+/// Measurements over some time.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Of the link, by each flow, percent.
@@ -109,7 +109,7 @@ impl Lab {
             let Some(view) = self.core.flow(DP, *flow) else { continue };
             assert_eq!((view.native(), view.last_error()), (None, None));
             let stats = self.sim.stats(*flow).unwrap();
-            assert_eq!((stats.mode, stats.faults), (Mode::Program, 0), "{flow:?}");
+            assert_eq!((stats.mode, stats.transport.faults), (Mode::Program, 0), "{flow:?}");
         }
         let after = self.counts();
         let possible = (self.link.mbit * 1_000_000 / 8 * (until_us - from_us)) as f64 / 1e6;
@@ -125,7 +125,9 @@ impl Lab {
 
     /// Bytes acknowledged and packets lost of each flow.
     fn counts(&self) -> Vec<(u64, u64)> {
-        let count = |flow: &FlowId| self.sim.stats(*flow).map_or((0, 0), |s| (s.bytes_acked, s.lost));
+        let count = |flow: &FlowId| {
+            self.sim.stats(*flow).map_or((0, 0), |s| (s.transport.bytes_acked, s.transport.lost))
+        };
         self.flows.iter().map(count).collect()
     }
 

@@ -2,8 +2,8 @@
 //! for both sides to sleep on.
 //!
 //! They are sockets because each call on one can say by itself that it does not wait. Whether a call on an eventfd or a pipe
-//! waits is a flag of the open file, which the other side shares and may change. Who sleeps on a socket also wakes when
-//! the process at the other end dies.
+//! waits is a flag of the open file, which the other side shares and may change. A sleeper on a socket also wakes when the
+//! process at the other end dies.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,17 +17,17 @@ use nix::sys::socket::{
 use crate::ring::{self, ReadError, Reader, Record, WriteError, Writer};
 use crate::sys::{MemoryError, SharedWords};
 
-/// Bytes of each ring, unless the agent says otherwise.
+/// Default size of each ring, bytes.
 pub const RING_BYTES: usize = 1 << 18;
-/// Wake-ups, a byte each, taken in one go; more are there at the next one.
+/// Most wake-ups, a byte each, that one call takes; the next call takes the rest.
 const MAX_WAKES: usize = 64;
 
-/// What the agent hands to the datapath.
+/// The file descriptors that the agent hands to the datapath.
 #[derive(Debug)]
 pub struct Parts {
-    /// Both rings.
+    /// The shared memory of both rings.
     pub memory: OwnedFd,
-    /// What the datapath sleeps on, and wakes the agent by: a connected stream socket.
+    /// A connected stream socket, on which the datapath sleeps and by which it wakes the agent.
     pub bell: OwnedFd,
 }
 
@@ -56,7 +56,7 @@ pub enum RingError {
     /// No sockets to sleep on can be had.
     #[error("socketpair: {0}")]
     Bell(io::Error),
-    /// What was handed over to sleep on is something else.
+    /// The descriptor to sleep on is not a stream socket.
     #[error("what wakes this end is no stream socket")]
     NoBell,
     /// No ring has such a size.
@@ -65,10 +65,7 @@ pub enum RingError {
         ring::MIN_BYTES,
         ring::MAX_BYTES
     )]
-    Size {
-        /// What was said.
-        found: usize,
-    },
+    Size { found: usize },
 }
 
 /// An end: frames go in and come out, nothing ever waits.
@@ -153,16 +150,16 @@ impl End {
         self.reader.doze()
     }
 
-    /// Says that it does not sleep any more.
+    /// Clears the flag that the reader sleeps.
     pub fn awake(&self) {
         self.reader.awake();
     }
 
-    /// Takes the wake-ups that made [`AsFd`] readable. False: nobody is at the other end any more.
+    /// Takes the wake-ups that made [`AsFd`] readable; returns false if the other end is gone.
     pub fn take_wakes(&self) -> bool {
         match recv(self.bell.as_raw_fd(), &mut [0; MAX_WAKES], MsgFlags::MSG_DONTWAIT) {
             Ok(0) => false,
-            // Nothing to take is no harm: another look was worth as much.
+            // Nothing to take does no harm.
             Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => true,
             Err(_) => false,
         }

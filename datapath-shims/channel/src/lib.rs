@@ -3,7 +3,7 @@
 //! A datapath says HELLO over the agent's unix datagram socket ([`ccplane_wire::v2`]). Where both want it, the WELCOME
 //! brings a piece of sealed shared memory with two rings ([`ring`], [`End`]), over which a report takes some hundred
 //! nanoseconds; else everything goes over the socket. [`Served`] is the datapath's side of that for any
-//! [`Datapath`](ccplane_contract::Datapath); the agent's side is in its daemon.
+//! [`Datapath`](ccplane_contract::Datapath), [`hub::Hub`] the agent's.
 //!
 //! Neither side ever waits for the other. An agent that does not read leaves events in the datapath's own bounded
 //! queue, which counts what does not fit. An agent that goes away is looked for again; meanwhile flows go on by their
@@ -12,7 +12,9 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod clock;
 mod end;
+pub mod hub;
 #[cfg(all(loom, test))]
 mod model;
 pub mod ring;
@@ -22,7 +24,7 @@ mod socket;
 mod sys;
 mod waker;
 
-/// What loom checks the orderings of (`make loom`).
+/// The atomics, which are loom's where `make loom` checks the orderings.
 mod atomic {
     #[cfg(all(loom, test))]
     pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -35,5 +37,5 @@ pub use end::{End, Parts, RING_BYTES, RingError};
 pub use ring::Record;
 pub use serve::{Link, ServeOptions, Served, Transport, Turn, spawn};
 pub use socket::{SOCKET_PREFIX, may_speak};
-pub use sys::{MemoryError, SharedWords};
+pub use sys::{MemoryError, SharedWords, unread_bytes};
 pub use waker::Waker;

@@ -1,32 +1,16 @@
 //! The ring's protocol under loom: every way in which two threads may run, and every value that its orderings let a load see.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use loom::model::Builder;
 use loom::sync::Notify;
 use loom::thread;
 
-use crate::atomic::AtomicU64;
 use crate::ring::{self, MIN_BYTES, Reader, Record, WriteError, Writer};
-use crate::sys::{MemoryError, SharedWords};
+use crate::sys::SharedWords;
 
 /// Switches between threads that nothing asked for, in one run.
 const PREEMPTIONS: usize = 3;
-
-/// Words of this process alone, which loom follows.
-#[derive(Debug)]
-pub(crate) struct Mapping(Box<[AtomicU64]>);
-
-impl Mapping {
-    pub(crate) fn new(_file: impl AsFd, len: usize) -> Result<Mapping, MemoryError> {
-        Ok(Mapping((0..len).map(|_| AtomicU64::new(0)).collect()))
-    }
-
-    pub(crate) fn words(&self) -> &[AtomicU64] {
-        &self.0
-    }
-}
 
 fn ends() -> (Writer, Reader) {
     let (memory, _) = SharedWords::create(ring::words_of(MIN_BYTES)).unwrap();

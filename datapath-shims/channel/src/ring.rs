@@ -1,4 +1,4 @@
-//! A ring of one writer and one reader in shared memory, whose other end nobody trusts.
+//! A ring of one writer and one reader in shared memory. Neither end trusts the other.
 //!
 //! ```text
 //! line 0  head: lines read so far     line 1  1 while the reader sleeps     line 2 on: a power of two of lines of data
@@ -7,12 +7,12 @@
 //!         mark of its first line: the line's number << 17 | its length in bytes; those of the others stay as they were
 //! ```
 //! Lines are numbered for ever, from the number of lines in the ring on: what stood in a line before has a lower number,
-//! and is no record. A short record is one cache line, and the reader looks at that very line: one line goes from core to
+//! and is no record. A short record is one cache line, and the reader polls that very line: one line goes from core to
 //! core, and no position beside it. A mark is written last: a writer that dies in the middle of a record has not
 //! published it.
 //!
 //! Each end keeps its own position in its own memory. What it reads of the other end's is checked against that before it
-//! is used, and a record is copied out before anyone looks at it.
+//! is used, and a record is copied out before it is parsed.
 
 use std::sync::Arc;
 
@@ -59,25 +59,23 @@ pub enum WriteError {
     /// The reader has not made room for it yet.
     #[error("the ring is full")]
     Full,
-    /// It never fits.
+    /// The record is longer than a ring takes.
     #[error("{found} bytes, at most {MAX_RECORD_BYTES} are allowed")]
     TooLong {
-        /// Its length.
+        /// Length of the record, bytes.
         found: usize,
     },
-    /// What the reader says of itself cannot be.
+    /// The reader's position is impossible.
     #[error("the reader's position {found} is not within {capacity} lines before {tail}")]
     Corrupt {
-        /// The reader's position.
         found: u64,
-        /// The writer's.
         tail: u64,
         /// Lines of the ring.
         capacity: u64,
     },
 }
 
-/// What the writer says cannot be.
+/// An impossible value of the writer's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReadError {
     /// Of where a record is.
@@ -85,18 +83,14 @@ pub enum ReadError {
     Position {
         /// The number in the mark, of those that a mark holds.
         found: u64,
-        /// The reader's position.
         head: u64,
     },
-    /// Of a record.
+    /// The length of a record is impossible.
     #[error("a record of {found} bytes, at most {MAX_RECORD_BYTES} are allowed")]
-    Length {
-        /// Its length.
-        found: u64,
-    },
+    Length { found: u64 },
 }
 
-/// A cache line.
+/// One cache line of the ring.
 type Line = [AtomicU64; LINE];
 
 /// One ring in shared words: where it starts, and how long its data is.
@@ -126,7 +120,7 @@ impl Ring {
         &lines[self.start + at]
     }
 
-    /// How many lines the reader says that it has read.
+    /// The number of lines that the reader claims to have read.
     #[inline]
     fn head(&self) -> &AtomicU64 {
         &self.line(HEAD)[0]
@@ -152,10 +146,9 @@ const fn lines_of(bytes: usize) -> u64 {
     if lines == 0 { 1 } else { lines }
 }
 
-/// What a line's mark says.
+/// The meaning of a line's mark.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    /// Nothing new.
     Old,
     /// A record of so many bytes.
     Record(u64),
@@ -169,7 +162,7 @@ const fn mark(number: u64, len: usize) -> u64 {
     (number << LEN_BITS) | len as u64
 }
 
-/// What a mark in the line of this number says.
+/// Decodes the mark in the line of this number.
 #[inline]
 const fn marked(word: u64, number: u64) -> Mark {
     let found = word >> LEN_BITS;
@@ -181,19 +174,19 @@ const fn marked(word: u64, number: u64) -> Mark {
     }
 }
 
-/// The writer's end.
+/// The writing end of a ring.
 #[derive(Debug)]
 pub struct Writer {
     ring: Ring,
     /// The number of the next line.
     tail: u64,
-    /// The reader's position when it was last looked at.
+    /// The reader's last known position.
     head: u64,
 }
 
 impl Writer {
-    /// Writes into the ring of `bytes` that starts at word `start`, a multiple of a line's, which nobody has written to.
-    /// `None` where no such ring is valid or fits.
+    /// Writes into the ring of `bytes` that starts at word `start`, a multiple of a line's. It must be unwritten.
+    /// Returns `None` where no such ring is valid or fits.
     pub fn new(memory: Arc<SharedWords>, start: usize, bytes: usize) -> Option<Writer> {
         let ring = Ring::new(memory, start, bytes)?;
         let first = ring.capacity;
@@ -211,17 +204,17 @@ impl Writer {
         }
         let need = lines_of(bytes.len());
         if self.tail - self.head + need > self.ring.capacity {
-            self.look_for_room(need)?;
+            self.update_room(need)?;
         }
         self.put(bytes);
         self.tail += need;
-        // Between the store of the mark and the look at the flag; the reader has its own between flag and mark.
+        // Orders the store of the mark before the load of the flag; the reader has its own between flag and mark.
         fence(Ordering::SeqCst);
         let asleep = self.ring.asleep();
         Ok(asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0)
     }
 
-    fn look_for_room(&mut self, need: u64) -> Result<(), WriteError> {
+    fn update_room(&mut self, need: u64) -> Result<(), WriteError> {
         let (tail, capacity) = (self.tail, self.ring.capacity);
         // The reader counts what it has read; lines are numbered from the ring's length on.
         let found = self.ring.head().load(Ordering::Acquire);
@@ -245,7 +238,7 @@ impl Writer {
     }
 }
 
-/// What fits behind a line's mark.
+/// Copies as many bytes as fit behind a line's mark.
 #[inline]
 fn put_line([_, line @ ..]: &Line, bytes: &[u8]) {
     let (whole, rest) = bytes.as_chunks::<WORD>();
@@ -256,7 +249,7 @@ fn put_line([_, line @ ..]: &Line, bytes: &[u8]) {
     }
 }
 
-/// The reader's end.
+/// The reading end of a ring.
 #[derive(Debug)]
 pub struct Reader {
     ring: Ring,
@@ -265,8 +258,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads the ring of `bytes` that starts at word `start`, a multiple of a line's, which nobody has read. `None` where no
-    /// such ring is valid or fits.
+    /// Reads the ring of `bytes` that starts at word `start`, a multiple of a line's. It must be unread. Returns `None`
+    /// where no such ring is valid or fits.
     pub fn new(memory: Arc<SharedWords>, start: usize, bytes: usize) -> Option<Reader> {
         let ring = Ring::new(memory, start, bytes)?;
         let head = ring.capacity;
@@ -279,7 +272,7 @@ impl Reader {
         (marked(line[0].load(Ordering::Acquire), self.head), line)
     }
 
-    /// Whether anything was written that was not read: one look at one word.
+    /// Whether a record waits to be read, by the load of one word.
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.next().0 != Mark::Old
@@ -305,7 +298,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// Says that the reader is about to sleep. False: something is there, so that it must not; nothing is said then.
+    /// Sets the flag that the reader sleeps; returns false, with the flag clear, if a record waits and it must not sleep.
     pub fn doze(&self) -> bool {
         let asleep = self.ring.asleep();
         // Swapped, so that it comes after whatever the writer has swapped there.
@@ -332,7 +325,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// What was read last.
+    /// Returns the bytes of the last record.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }

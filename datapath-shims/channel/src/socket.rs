@@ -1,6 +1,6 @@
 //! The datapath's datagram socket to the agent.
 //!
-//! It is connected: the kernel lets nobody but the agent send to it.
+//! It is connected, so that the kernel lets only the agent send to it.
 
 use std::fs::Permissions;
 use std::io::{self, IoSliceMut};
@@ -26,32 +26,34 @@ use crate::sys;
 pub const SOCKET_PREFIX: &str = "datapath-";
 /// Start of their names elsewhere.
 const SOCKET_PREFIX_ELSEWHERE: &str = "ccplane-datapath-";
-/// Whoever reaches a datapath's socket may write to it, as far as its mode goes: an agent may be another user than we are,
-/// and the kernel lets nobody but the agent send.
+/// Permissions of a datapath's socket. All users may write, since the agent may be another user than the datapath; the
+/// kernel lets only the agent send.
 const SOCKET_MODE: u32 = 0o666;
 
 /// Sockets that this process has made.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// Connected to one agent: only that one is heard. Never blocks; its name is removed when it is dropped.
+/// A socket that is connected to one agent, and receives from no other. Never blocks; its name is removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
     path: Option<PathBuf>,
 }
 
-/// What [`Socket::receive`] found.
+/// A result of [`Socket::receive`].
 #[derive(Debug)]
 pub(crate) enum Received {
     /// The buffer holds `bytes` bytes, and these file descriptors came along.
-    Datagram { bytes: usize, fds: Vec<OwnedFd> },
-    /// Nothing is waiting.
+    Datagram {
+        bytes: usize,
+        fds: Vec<OwnedFd>,
+    },
     Nothing,
     /// Nobody is at the other end any more.
     Gone,
 }
 
-/// How [`Socket::send`] ended.
+/// A result of [`Socket::send`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sent {
     Yes,

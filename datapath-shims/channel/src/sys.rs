@@ -1,11 +1,13 @@
-//! Shared memory as atomic words, and file descriptors that came with a message. All of the crate's `unsafe` is here.
+//! Shared memory as atomic words, file descriptors that came with a message, and what a socket's peer has not read. All of the crate's `unsafe` is here.
 //!
 //! Whatever is in memory that another process can write to changes at any time. It is read and written as atomic words
 //! only, so that no value of it, and no moment at which it changes, is undefined behaviour here; that the file cannot
 //! shrink under the mapping is what its seals are checked for.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -13,8 +15,19 @@ use nix::unistd::ftruncate;
 
 use crate::atomic::AtomicU64;
 
-/// What a file must be sealed against before it is mapped: with its size fixed, no access can fault.
+/// Seals that a file must have before it is mapped; with its size fixed, no access can fault.
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
+
+/// Returns the bytes that were sent on a unix datagram socket and that no receiver has read yet, as the kernel accounts them.
+///
+/// # Errors
+/// The error of ioctl(2).
+pub fn unread_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ writes one int, and `bytes` is one that lives beyond the call.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(usize::try_from(bytes).unwrap_or(0)) }
+}
 
 /// Words that another process maps too.
 #[derive(Debug)]
@@ -23,28 +36,15 @@ pub struct SharedWords(Mapping);
 /// Why memory of another process is not mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The system failed.
+    /// A system call failed.
     #[error("{what}: {source}")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { what: &'static str, source: io::Error },
     /// Its size could still be changed under the mapping.
     #[error("the shared memory is not sealed: {found:#x}")]
-    NotSealed {
-        /// Its seals.
-        found: i32,
-    },
-    /// It is not of the size that was told.
+    NotSealed { found: i32 },
+    /// The file's size differs from the one that was announced.
     #[error("the shared memory has {found} bytes, not {expected}")]
-    Size {
-        /// What it has.
-        found: i64,
-        /// What was told.
-        expected: usize,
-    },
+    Size { found: i64, expected: usize },
 }
 
 impl MemoryError {
@@ -84,16 +84,45 @@ impl SharedWords {
         Mapping::new(file, len).map(SharedWords)
     }
 
-    /// The words.
+    /// Maps the first `len` words of a character device, whose driver keeps that memory for as long as it is mapped.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn of_device(device: &File, len: usize) -> Result<SharedWords, MemoryError> {
+        if !device.metadata().is_ok_and(|m| m.file_type().is_char_device()) {
+            return Err(MemoryError::io("map a device")(nix::errno::Errno::ENODEV));
+        }
+        Mapping::new(device, len).map(SharedWords)
+    }
+
+    /// Returns the mapped words.
     pub fn words(&self) -> &[AtomicU64] {
         self.0.words()
     }
 }
 
-#[cfg(all(loom, test))]
-use crate::model::Mapping;
-#[cfg(not(all(loom, test)))]
 use mapping::Mapping;
+
+/// Words of this process alone, which loom follows.
+#[cfg(all(loom, test))]
+mod mapping {
+    use std::os::fd::AsFd;
+
+    use super::{AtomicU64, MemoryError};
+
+    #[derive(Debug)]
+    pub(super) struct Mapping(Box<[AtomicU64]>);
+
+    impl Mapping {
+        pub(super) fn new(_file: impl AsFd, len: usize) -> Result<Mapping, MemoryError> {
+            Ok(Mapping((0..len).map(|_| AtomicU64::new(0)).collect()))
+        }
+
+        pub(super) fn words(&self) -> &[AtomicU64] {
+            &self.0
+        }
+    }
+}
 
 #[cfg(not(all(loom, test)))]
 mod mapping {
@@ -129,8 +158,8 @@ mod mapping {
         }
 
         pub(super) fn words(&self) -> &[AtomicU64] {
-            // SAFETY: the mapping is page-aligned, `len` words long for good (its file is sealed), readable and writable,
-            // and lives as long as `self`; all bit patterns are words, and all access, here and in the other process as
+            // SAFETY: the mapping is page-aligned, `len` words long for good (its file is sealed, or a device), readable and
+            // writable, and lives as long as `self`; all bit patterns are words, and all access, here and in the other process as
             // far as it concerns us, is atomic.
             unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
         }

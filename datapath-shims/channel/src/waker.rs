@@ -1,4 +1,4 @@
-//! What a transport calls when something happened that the agent is to hear of at once.
+//! The waker that a transport calls on an event that the agent is to get at once.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,12 +15,11 @@ pub struct Waker(Arc<Shared>);
 struct Shared {
     event: EventFd,
     asleep: AtomicBool,
-    /// Counts the calls.
     calls: AtomicU32,
 }
 
 impl Waker {
-    /// A waker that nobody sleeps on.
+    /// Creates a waker for a thread that is awake.
     ///
     /// # Errors
     /// The system gives no eventfd.
@@ -29,7 +28,7 @@ impl Waker {
         Ok(Waker(Arc::new(Shared { event, asleep: AtomicBool::new(false), calls: AtomicU32::new(0) })))
     }
 
-    /// Something is there to be taken.
+    /// Wakes the serving thread, if it sleeps.
     pub fn wake(&self) {
         self.0.calls.fetch_add(1, Ordering::SeqCst);
         if self.0.asleep.load(Ordering::SeqCst) && self.0.asleep.swap(false, Ordering::SeqCst) {
@@ -38,12 +37,13 @@ impl Waker {
         }
     }
 
-    /// How often it was called, so far.
+    /// Returns the number of calls so far.
     pub(crate) fn calls(&self) -> u32 {
         self.0.calls.load(Ordering::SeqCst)
     }
 
-    /// About to sleep, having looked after call `calls`. False: it was called since, and nobody may sleep.
+    /// Announces a sleep after the work of call `calls`; returns false if there was another call, so that the thread must not
+    /// sleep.
     pub(crate) fn doze(&self, calls: u32) -> bool {
         self.0.asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -54,7 +54,7 @@ impl Waker {
         quiet
     }
 
-    /// Not asleep any more.
+    /// Ends the sleep.
     pub(crate) fn awake(&self) {
         self.0.asleep.store(false, Ordering::SeqCst);
         let _ = self.0.event.read();

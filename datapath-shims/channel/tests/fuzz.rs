@@ -16,7 +16,7 @@ use ccplane_testing::fuzz::Fuzz;
 use ccplane_wire::v2::ToDatapath;
 use common::{Agent, Toy};
 
-/// What a reader and a writer meet, by turns: (what, where, value).
+/// Runs a reader and a writer by turns on damaged memory; each operation is (kind, place, value).
 fn check(memory: &Arc<SharedWords>, ops: &[(u8, u16, u64)]) {
     memory.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
     let mut writer = Writer::new(Arc::clone(memory), 0, MIN_BYTES).unwrap();

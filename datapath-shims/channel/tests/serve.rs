@@ -17,7 +17,7 @@ use common::{Agent, Toy, report};
 const PROGRAM: &str = "(def (Report (volatile acked 0)) (gain 3)) \
                        (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
 const BOTH: [Transport; 2] = [Transport::Ring, Transport::Socket];
-/// Who sleeps so long was not woken; a busy machine takes far less.
+/// A sleep of this length means that the thread was not woken; a busy machine takes far less.
 const ASLEEP: Duration = Duration::from_secs(60);
 const WOKEN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -27,18 +27,18 @@ fn install(uid: u32) -> ToDatapath<'static> {
 
 /// Turns until nothing more is to be done; what the agent hears.
 fn settle(agent: &mut Agent, toy: &mut Toy) -> Vec<(u32, String)> {
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..20 {
         agent.turn(toy);
-        heard.extend(agent.heard());
+        received.extend(agent.received());
     }
-    heard
+    received
 }
 
-fn starts(heard: &[(u32, String)], expected: &[(u32, &str)]) {
-    let same = heard.len() == expected.len()
-        && heard.iter().zip(expected).all(|(h, e)| h.0 == e.0 && h.1.starts_with(e.1));
-    assert!(same, "{heard:?}, expected {expected:?}");
+fn starts(received: &[(u32, String)], expected: &[(u32, &str)]) {
+    let same = received.len() == expected.len()
+        && received.iter().zip(expected).all(|(h, e)| h.0 == e.0 && h.1.starts_with(e.1));
+    assert!(same, "{received:?}, expected {expected:?}");
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn commands_are_done_and_answered() {
         agent.say(&ToDatapath::Heartbeat { now_us: 1 }, 0);
         agent.say(&ToDatapath::Release { flow: FlowId(7) }, 5);
         agent.say(&ToDatapath::Remove { uid: ProgramUid(1) }, 6);
-        let heard = settle(&mut agent, &mut toy);
+        let received = settle(&mut agent, &mut toy);
         starts(
-            &heard,
+            &received,
             &[
                 (1, "Installed"),
                 (2, "Refused"),
@@ -98,9 +98,9 @@ fn slots_are_pushed_to_and_listed() {
         agent.say(&ToDatapath::Promote { slot: 3 }, 7);
         agent.say(&ToDatapath::Rollback { slot: 3 }, 8);
         agent.say(&ToDatapath::GetSlots, 9);
-        let heard = settle(&mut agent, &mut toy);
+        let received = settle(&mut agent, &mut toy);
         starts(
-            &heard,
+            &received,
             &[
                 (1, "Done"),
                 (2, "Done"),
@@ -134,9 +134,9 @@ fn a_busy_slot_is_tried_again() {
     toy.busy = u32::MAX;
     agent.say(&push, 4);
     agent.say(&ToDatapath::GetSlots, 5);
-    let mut heard = settle(&mut agent, &mut toy);
-    heard.extend(settle(&mut agent, &mut toy));
-    starts(&heard, &[(4, "Refused(SlotBusy"), (5, "Slots")]);
+    let mut received = settle(&mut agent, &mut toy);
+    received.extend(settle(&mut agent, &mut toy));
+    starts(&received, &[(4, "Refused(SlotBusy"), (5, "Slots")]);
 }
 
 /// An agent that does not read keeps neither the datapath's thread nor its heartbeats; what it missed is still in the
@@ -166,7 +166,7 @@ fn an_agent_that_does_not_read_holds_nobody_up() {
         // Now it reads: nothing of what was taken is lost.
         let (mut next, mut turns) = (1, 0);
         while next <= total {
-            for (_, said) in agent.heard() {
+            for (_, said) in agent.received() {
                 while said.contains(&format!("seq: {next},")) {
                     next += 1;
                 }
@@ -213,8 +213,8 @@ fn the_next_agent_finds_what_is_there() {
         agent.say(&ToDatapath::Bye { reason: ByeReason::Protocol, text: "say HELLO first" }, 0);
         agent.connect(&mut toy);
         agent.say(&install(11), 3);
-        let heard = settle(&mut agent, &mut toy);
-        assert!(heard.contains(&(3, "Installed { uid: ProgramUid(11) }".to_owned())), "{heard:?}");
+        let received = settle(&mut agent, &mut toy);
+        assert!(received.contains(&(3, "Installed { uid: ProgramUid(11) }".to_owned())), "{received:?}");
         agent.say(&ToDatapath::Bye { reason: ByeReason::Stopping, text: "" }, 0);
         agent.turn(&mut toy);
         assert_eq!(
@@ -245,7 +245,7 @@ fn garbage_ends_the_conversation() {
         toy.start_flow(FlowId(7));
         agent.say_bytes(b"CCPL\x02\x01garbage");
         assert!(!agent.turn(&mut toy).connected);
-        assert!(agent.heard().iter().any(|(_, said)| said.starts_with("Bye { reason: Protocol")));
+        assert!(agent.received().iter().any(|(_, said)| said.starts_with("Bye { reason: Protocol")));
         agent.connect(&mut toy);
         assert!(settle(&mut agent, &mut toy).iter().any(|(_, said)| said.starts_with("Created")));
     }
@@ -306,7 +306,7 @@ fn an_agent_that_dies_is_missed_in_time() {
     }
 }
 
-/// What an agent says before it goes is done, however soon it is found gone.
+/// The commands that an agent sends before it goes take effect, however soon it is found gone.
 #[test]
 fn an_agents_last_words_are_heard() {
     for transport in BOTH {
@@ -357,17 +357,20 @@ fn a_thread_serves_a_datapath() {
         let start = Instant::now();
         let now_us = move || start.elapsed().as_micros() as u64;
         let link = ccplane_channel::spawn(&agent.path(), Box::new(toy), now_us, options).unwrap();
-        let mut heard = Vec::new();
-        while !heard.iter().any(|(request, _)| *request == 1) {
-            assert!(start.elapsed() < WOKEN_WITHIN, "{heard:?}");
+        let mut received = Vec::new();
+        while !received.iter().any(|(request, _)| *request == 1) {
+            assert!(start.elapsed() < WOKEN_WITHIN, "{received:?}");
             if agent.take_hellos() {
                 agent.say(&ToDatapath::GetFlows, 1);
             }
-            heard.extend(agent.heard_in_ring());
+            received.extend(agent.received_in_ring());
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(link.is_connected() && link.commands() > 0);
         drop(link);
-        assert!(agent.heard().iter().any(|(_, said)| said.starts_with("Bye { reason: Stopping")), "{wake:?}");
+        assert!(
+            agent.received().iter().any(|(_, said)| said.starts_with("Bye { reason: Stopping")),
+            "{wake:?}"
+        );
     }
 }

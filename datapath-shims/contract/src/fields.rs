@@ -1,4 +1,4 @@
-//! What a field update does, the same in every shim.
+//! Checks and applies field updates, the same way in every shim.
 
 use crate::{DatapathError, Field};
 use ccplane_program::ir::{MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Program, RegId, RegKind, Type};
@@ -34,7 +34,7 @@ pub fn check_fields(program: Option<&Program>, fields: &[(Field, i64)]) -> Resul
 /// Sets `fields` in order. As when a program writes them, a window that is not positive or a negative rate is
 /// no decision, and both are clamped to what a program can set; a boolean register becomes 0 or 1. Fields that
 /// [`check_fields`] would refuse are left alone.
-pub fn apply_fields(flow: &mut vm::Flow, program: &Program, fields: &[(Field, i64)]) {
+pub fn apply_fields(flow: &mut vm::ProgramState, program: &Program, fields: &[(Field, i64)]) {
     for (field, value) in fields.iter().copied() {
         match field {
             Field::Cwnd if value > 0 => flow.cwnd_bytes = value.min(MAX_CWND_BYTES),

@@ -14,12 +14,12 @@ pub trait Forward {
     /// Carries out the commands.
     fn inner_mut(&mut self) -> &mut dyn Datapath;
 
-    /// [`Datapath::flows`].
+    /// Lists the flows, as [`Datapath::flows`] does.
     fn forward_flows(&mut self) -> Vec<FlowStats> {
         self.inner_mut().flows()
     }
 
-    /// [`Datapath::poll`].
+    /// Takes events, as [`Datapath::poll`] does.
     fn forward_poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
         self.inner_mut().poll(max, events)
     }
@@ -45,6 +45,9 @@ impl<T: Forward> Datapath for T {
     }
     fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
         self.inner_mut().update(flow, fields)
+    }
+    fn requested(&self, flow: FlowId) -> Option<&str> {
+        self.inner().requested(flow)
     }
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
         self.inner_mut().release(flow)

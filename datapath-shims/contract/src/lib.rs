@@ -1,4 +1,4 @@
-//! What a datapath shim must do.
+//! The contract that every datapath shim keeps.
 //!
 //! A shim carries flows, runs installed programs on their ACKs, and speaks with the agent only through
 //! [`Datapath`]: commands go in, [`Event`]s come out. Its promises:
@@ -21,29 +21,62 @@
 //!    for as long as it is that size. At each invocation, after what was staged, a register that holds the size of the
 //!    invocation before becomes that of now; one that its program's start left at the size of the flow's start does too.
 //!    (Datapaths of the [full language](Capabilities::full_language); a stock CCP one cannot.)
-//! 9. What leaves at once follows rate and queue: below 24 Mb/s a paced flow whose queue (smoothed less smallest RTT, times its
-//!    rate) holds less than four segments sends them one by one, so that a link with room for one packet loses none.
+//! 9. Below [`PAIRED_BYTES_PER_S`] (24 Mb/s) a paced flow whose queue (smoothed less smallest RTT, times its rate) holds less
+//!    than [`PAIRED_QUEUE_SEGMENTS`] sends them one by one, so that a link with room for one packet loses none.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod fields;
 mod forward;
+mod pairing;
+pub mod registry;
 pub mod slots;
 pub mod suite;
 
 pub use fields::{MSS_REGISTER, apply_fields, check_fields, mss_register};
 pub use forward::Forward;
+pub use pairing::{PAIRED_BYTES_PER_S, PAIRED_QUEUE_SEGMENTS};
 pub use slots::SlotTable;
 
-pub use ccplane_alg::FlowInfo;
 use ccplane_infer::image::NAME_WORDS;
 use ccplane_infer::{FlowPolicy, Shape};
-use ccplane_program::ir::{Program, RegId};
+use ccplane_program::ir::{Hook, Program, RegId};
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
+use std::net::SocketAddr;
 
 /// Names a flow within one datapath. Never reused while the datapath lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct FlowId(pub u64);
+
+/// Facts about a flow that are known when it starts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlowInfo {
+    /// Maximum segment size, bytes of payload.
+    pub mss_bytes: u32,
+    /// Congestion window when the algorithm takes over, bytes.
+    pub init_cwnd_bytes: u64,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    /// The cgroup (v2 id) that the socket belongs to, where the datapath knows.
+    pub cgroup: Option<u64>,
+    /// The smallest round-trip time so far, that of the handshake, microseconds; where the datapath knows.
+    pub min_rtt_us: Option<u32>,
+}
+
+impl FlowInfo {
+    /// Returns an example for tests and benches: a flow from 10.0.0.1:40000 to 10.0.0.2:5001.
+    pub fn example(mss_bytes: u32, init_cwnd_bytes: u64) -> FlowInfo {
+        FlowInfo {
+            mss_bytes,
+            init_cwnd_bytes,
+            local: ([10, 0, 0, 1], 40_000).into(),
+            remote: ([10, 0, 0, 2], 5001).into(),
+            cgroup: None,
+            min_rtt_us: None,
+        }
+    }
+}
 
 /// Names an installed program. Chosen by the agent; never reused by it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -54,14 +87,14 @@ pub struct ProgramUid(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct SnapshotUid(pub u32);
 
-/// What a snapshot is pushed for.
+/// The part that a pushed snapshot plays in its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// All flows of the slot. What was active becomes the last good one; a canary is dropped.
     Active,
-    /// This share of the flows, in 2^-16, chosen by their ids. A canary that there is already is dropped.
+    /// A share of the flows, chosen by their ids, tries the snapshot. An earlier canary is dropped.
     Canary {
-        /// The share.
+        /// The share of the flows, in units of 2^-16.
         share: u16,
     },
 }
@@ -71,21 +104,21 @@ pub enum Part {
 pub struct SlotStats {
     /// Its number in programs.
     pub slot: u8,
-    /// What all its snapshots are.
+    /// The shape of all snapshots in the slot.
     pub shape: Shape,
-    /// What flows decide by.
+    /// The snapshot that decides for all flows but the canary's.
     pub active: Option<SnapshotUid>,
     /// The name in the head of its image ([`image::NAME`](ccplane_infer::image::NAME)); 0 for none.
     pub active_name: [u64; NAME_WORDS],
-    /// What a share of the flows decides by.
+    /// The snapshot that decides for a share of the flows.
     pub canary: Option<SnapshotUid>,
-    /// That share, in 2^-16.
+    /// The canary's share of the flows, in units of 2^-16.
     pub canary_share: u16,
-    /// What flows fall back to.
+    /// The snapshot that flows fall back to.
     pub last_good: Option<SnapshotUid>,
 }
 
-/// What the agent may set from outside.
+/// A value of a flow that the agent may set from outside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Field {
     /// A control register of the flow's program.
@@ -96,7 +129,12 @@ pub enum Field {
     Rate,
 }
 
-/// What a datapath can do; fixed while it is attached.
+/// The hooks of a datapath that decides on ACKs.
+pub const ON_ACKS: &[Hook] = &[Hook::Ack];
+/// The hooks of a datapath that decides on packets on their way out.
+pub const ON_PACKETS: &[Hook] = &[Hook::Send, Hook::Connect];
+
+/// The abilities of a datapath; fixed while it is attached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// "sim", "ebpf", "ccp-v1" ...
@@ -109,12 +147,20 @@ pub struct Capabilities {
     pub policy: bool,
     /// Whether it runs all of the language, or only what stock CCP bytecode expresses.
     pub full_language: bool,
+    /// The hooks whose programs it runs.
+    pub hooks: &'static [Hook],
+}
+
+impl Capabilities {
+    /// Whether flows without a program run a native algorithm; stock CCP datapaths have none and keep the window.
+    pub fn has_native(&self) -> bool {
+        self.full_language
+    }
 }
 
 /// How a flow is steered at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// By its program.
     Program,
     /// By the native algorithm, because no program was set, or has started yet: [`FlowStats::waits_for_ack`].
     NativeNoProgram,
@@ -128,18 +174,28 @@ pub enum Mode {
 /// One flow as its datapath last sampled it, in `tcp_info`'s vocabulary.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowStats {
-    /// Its name.
     pub flow: FlowId,
-    /// What was known when it started.
     pub info: FlowInfo,
-    /// How it is steered.
     pub mode: Mode,
     /// The program set on it, if any.
     pub program: Option<ProgramUid>,
+    pub transport: TransportStats,
+    /// The state of its policy, where its program asks one.
+    pub policy: Option<FlowPolicy>,
+    /// The datapath's clock at the sample, microseconds.
+    pub sampled_at_us: u64,
+}
+
+/// Linux's slow start threshold before the first one is set (`TCP_INFINITE_SSTHRESH`), packets.
+pub const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
+
+/// Transport statistics of a flow, named as in `tcp_info`; shared by samples, metrics, the control socket and algorithms.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct TransportStats {
     /// Congestion window, packets.
     pub snd_cwnd: u32,
-    /// Slow start threshold, packets; `u32::MAX` when none was set.
-    pub snd_ssthresh: u32,
+    /// Slow start threshold, packets; `None` before the first one is set.
+    pub snd_ssthresh: Option<u32>,
     /// Maximum segment size, bytes.
     pub mss_bytes: u32,
     /// Smoothed round-trip time, microseconds; 0 before the first sample.
@@ -154,16 +210,26 @@ pub struct FlowStats {
     pub delivered: u64,
     /// Packets marked lost since the flow started.
     pub lost: u64,
-    /// Packets in flight.
+    /// Packets in flight, as far as the sender knows.
     pub unacked: u32,
     /// Saturations and divisions by zero in its programs.
     pub faults: u64,
-    /// Reports sent.
+    /// Reports that its programs have sent.
     pub reports: u64,
-    /// What its policy has decided, where its program asks one.
-    pub policy: Option<FlowPolicy>,
-    /// The datapath's clock at the sample, microseconds.
-    pub sampled_at_us: u64,
+}
+
+impl TransportStats {
+    /// Returns a slow start threshold, packets; `None` where it is infinite, because none was set.
+    pub fn ssthresh(packets: u64) -> Option<u32> {
+        u32::try_from(packets).ok().filter(|packets| *packets < INFINITE_SSTHRESH)
+    }
+}
+
+impl TransportStats {
+    /// Returns the statistics of a flow that has sent nothing, with its window in packets of `mss_bytes`.
+    pub fn new(mss_bytes: u32, snd_cwnd: u32) -> TransportStats {
+        TransportStats { mss_bytes, snd_cwnd, ..TransportStats::default() }
+    }
 }
 
 impl FlowStats {
@@ -177,19 +243,16 @@ impl FlowStats {
 /// The values of a report: no allocation where a program has no more report registers than most.
 pub type Values = SmallVec<[i64; 8]>;
 
-/// What happened in a datapath.
+/// An event in a datapath.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     /// A flow started (or was adopted, or was found running after the agent restarted).
     Created {
-        /// Its name.
         flow: FlowId,
-        /// What is known of it.
         info: FlowInfo,
     },
     /// A program executed `(report)`.
     Report {
-        /// The flow.
         flow: FlowId,
         /// The program that reported.
         program: ProgramUid,
@@ -197,17 +260,13 @@ pub enum Event {
         seq: u32,
         /// The datapath's clock at the ACK, microseconds.
         at_us: u64,
-        /// The report registers.
         values: Values,
     },
-    /// A flow ended.
     Closed {
-        /// Its name.
         flow: FlowId,
     },
     /// Events that did not fit the channel since the last of these.
     Dropped {
-        /// How many.
         count: u64,
     },
 }
@@ -223,46 +282,28 @@ pub enum DatapathError {
     },
     /// The table of programs is full.
     #[error("{limit} programs are installed, the most this datapath holds")]
-    ProgramsFull {
-        /// Its size.
-        limit: usize,
-    },
+    ProgramsFull { limit: usize },
     /// No such slot, or it was never defined.
     #[error("policy slot {0} is not defined")]
     NoSlot(u8),
     /// The slot is defined, with another shape.
     #[error("policy slot {slot} holds snapshots of another shape")]
-    OtherShape {
-        /// The slot.
-        slot: u8,
-    },
+    OtherShape { slot: u8 },
     /// Nothing to promote or to go back to.
     #[error("policy slot {slot} holds no {what}")]
-    NoSnapshot {
-        /// The slot.
-        slot: u8,
-        /// What is missing.
-        what: &'static str,
-    },
+    NoSnapshot { slot: u8, what: &'static str },
     /// Every buffer of the slot may still be read. Try again in a millisecond.
     #[error("every buffer of policy slot {slot} is in use")]
-    SlotBusy {
-        /// The slot.
-        slot: u8,
-    },
+    SlotBusy { slot: u8 },
     /// The image is not what a datapath takes.
     #[error("not an image: {reason}")]
-    BadImage {
-        /// What is wrong.
-        reason: String,
-    },
-    /// No such program.
+    BadImage { reason: String },
+    /// The program is not installed.
     #[error("program {0:?} is not installed")]
     NoProgram(ProgramUid),
     /// The program is in use.
     #[error("program {uid:?} runs on {flows} flows")]
     ProgramInUse {
-        /// The program.
         uid: ProgramUid,
         /// Flows that run it.
         flows: usize,
@@ -281,19 +322,18 @@ pub enum DatapathError {
         /// The checker's last words.
         reason: String,
     },
-    /// The operating system said no.
+    /// A system call failed.
     #[error("{what}: {errno}")]
     Os {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// The error.
         errno: std::io::ErrorKind,
     },
 }
 
 /// The agent's handle on a datapath. No call waits for a packet, and no packet waits for a call.
 pub trait Datapath {
-    /// What it can do.
+    /// Returns the datapath's kind, limits and abilities.
     fn capabilities(&self) -> Capabilities;
 
     /// Installs a program under a new uid.
@@ -383,6 +423,12 @@ pub trait Datapath {
         Vec::new()
     }
 
+    /// The congestion control that a flow's owner asked the datapath for by name; `None` where it asked for none.
+    fn requested(&self, flow: FlowId) -> Option<&str> {
+        let _ = flow;
+        None
+    }
+
     /// Says that the agent is alive. To be called at least twice per heartbeat timeout.
     fn heartbeat(&mut self);
 
@@ -390,6 +436,7 @@ pub trait Datapath {
     fn flows(&mut self) -> Vec<FlowStats>;
 
     /// Takes what happened since the last call, oldest first, at most `max` events; appends to `events` and
-    /// returns how many.
+    /// Takes the events since the last call, oldest first and at most `max`; appends them to `events` and returns
+    /// their number.
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize;
 }

@@ -1,4 +1,5 @@
-//! Policy slots: what the commands on them do, the same in every shim, and the slots of a datapath in user space.
+//! Policy slots: the effect of each command on them, the same in every shim, and the slot table of user-space
+//! datapaths.
 
 use crate::{DatapathError, Part, SlotStats, SnapshotUid};
 use ccplane_infer::image::{self, FEATURES, NAME_WORDS};
@@ -110,7 +111,7 @@ pub fn dropped(from: Control, to: Control) -> impl Iterator<Item = u8> {
     (0..BUFFERS as u8).filter(move |b| has_part(&from, *b) && !has_part(&to, *b))
 }
 
-/// What a slot with these images shows to the agent; `name` of the image in a buffer.
+/// Returns a slot's state as the agent sees it; `name` reads the name from the image in a buffer.
 pub fn slot_stats(
     slot: u8,
     shape: &Shape,
@@ -142,7 +143,6 @@ pub struct SlotTable {
 struct Entry {
     shape: Shape,
     control: Control,
-    /// Of the shape's size, or empty.
     images: [Arc<[u64]>; BUFFERS],
     /// The images' networks, unless the table is plain.
     networks: [Option<Arc<Prepared>>; BUFFERS],
@@ -165,7 +165,7 @@ impl SlotTable {
         SlotTable { plain: true, ..SlotTable::default() }
     }
 
-    /// As [`Datapath::define_slot`](crate::Datapath::define_slot).
+    /// Gives a slot its shape, as [`Datapath::define_slot`](crate::Datapath::define_slot).
     ///
     /// # Errors
     /// `NoSlot`, `OtherShape`.
@@ -209,7 +209,7 @@ impl SlotTable {
         Ok(())
     }
 
-    /// As [`Datapath::share`](crate::Datapath::share).
+    /// Changes the canary's share, as [`Datapath::share`](crate::Datapath::share).
     ///
     /// # Errors
     /// `NoSlot`, `NoSnapshot`.
@@ -219,7 +219,7 @@ impl SlotTable {
         Ok(())
     }
 
-    /// As [`Datapath::promote`](crate::Datapath::promote).
+    /// Makes the canary active, as [`Datapath::promote`](crate::Datapath::promote).
     ///
     /// # Errors
     /// `NoSlot`, `NoSnapshot`.
@@ -229,7 +229,7 @@ impl SlotTable {
         Ok(())
     }
 
-    /// As [`Datapath::rollback`](crate::Datapath::rollback).
+    /// Drops the canary or goes back, as [`Datapath::rollback`](crate::Datapath::rollback).
     ///
     /// # Errors
     /// `NoSlot`, `NoSnapshot`.
@@ -243,7 +243,7 @@ impl SlotTable {
         Ok(())
     }
 
-    /// As [`Datapath::slots`](crate::Datapath::slots).
+    /// Lists the defined slots, as [`Datapath::slots`](crate::Datapath::slots).
     pub fn stats(&self) -> Vec<SlotStats> {
         let defined = self.slots.iter().zip(0..).filter_map(|(entry, slot)| Some((slot, entry.as_deref()?)));
         let stats = |(slot, entry): (u8, &Entry)| {
@@ -266,7 +266,7 @@ impl SlotTable {
         check_policies(program, |slot| self.shape(slot))
     }
 
-    /// What answers the policies of the flow named `key`, whose state is `flow`.
+    /// Answers the policies of the flow whose id is `key` and whose policy state is `flow`.
     pub fn policies<'a>(&'a self, key: u64, flow: &'a mut FlowPolicy) -> SlotPolicies<'a> {
         SlotPolicies { table: self, key, flow }
     }

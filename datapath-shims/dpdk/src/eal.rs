@@ -1,4 +1,4 @@
-//! DPDK's environment abstraction layer: started once a process.
+//! DPDK's environment abstraction layer (EAL), which a process starts once.
 
 use std::ffi::CString;
 use std::fs;
@@ -11,35 +11,35 @@ use nix::unistd::Pid;
 use crate::error::Error;
 use crate::ffi;
 
-/// Where the kernel says how many hugepages are free.
+/// The kernel's folder of hugepage counts.
 const HUGEPAGES: &str = "/sys/kernel/mm/hugepages";
-/// What buffers live in where nothing else is said: enough for two queues.
+/// Memory for packet buffers by default, MiB: enough for two queues.
 const DEFAULT_MEMORY_MIB: u32 = 128;
 
-/// Where packet buffers live.
+/// The kind of pages that packet buffers live in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Memory {
-    /// In hugepages if enough are free, else without.
+    /// Hugepages if enough are free, else plain pages.
     #[default]
     Auto,
-    /// In hugepages: what NICs need.
+    /// Hugepages, which NICs need.
     Huge,
-    /// In plain pages: enough for virtual ports.
+    /// Plain pages, which suffice for virtual ports.
     Plain,
 }
 
-/// What EAL is told.
+/// Options of DPDK's start.
 #[derive(Debug, Clone)]
 pub struct EalOptions {
-    /// Where packet buffers live.
+    /// The kind of pages that packet buffers live in.
     pub memory: Memory,
-    /// How much, MiB.
+    /// Memory for packet buffers, MiB.
     pub memory_mib: u32,
-    /// The processor that EAL's own first thread stays on, and none that polls; `None`: one of those allowed.
+    /// The processor that EAL's main thread stays on, which should not poll a port; `None` for one that is allowed.
     pub core: Option<usize>,
-    /// What the names of its run-time files begin with.
+    /// Prefix of the names of EAL's run-time files.
     pub file_prefix: String,
-    /// PCI addresses of the NICs that it may take, such as `0000:01:00.0`; empty: it does not look at the bus.
+    /// PCI addresses of the NICs that it may use, such as `0000:01:00.0`; if empty, it does not scan the bus.
     pub pci: Vec<String>,
 }
 
@@ -55,12 +55,12 @@ impl Default for EalOptions {
     }
 }
 
-/// That DPDK runs in this process. It runs until the process ends.
+/// Proof that DPDK runs in this process. It runs until the process ends.
 #[derive(Debug, Clone)]
 pub struct Eal(());
 
 impl Eal {
-    /// Starts DPDK. It gets a thread of its own for that, so the caller's affinity stays as it is.
+    /// Starts DPDK on a thread of its own, so that the caller's affinity stays as it is.
     ///
     /// # Errors
     /// [`Error::AlreadyStarted`], [`Error::Hugepages`], after which it may be tried again; [`Error::Start`] with DPDK's own
@@ -77,11 +77,11 @@ impl Eal {
             .map_err(Error::Thread)?
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        started.map(|()| Eal(())).map_err(|errno| Error::Start { errno, said: said() })
+        started.map(|()| Eal(())).map_err(|errno| Error::Start { errno, said: last_messages() })
     }
 }
 
-/// EAL's command line. Only names that are checked elsewhere, or NUL, could make it something else.
+/// Builds EAL's command line. Only a name with NUL could make it something else; other names are checked elsewhere.
 fn arguments(options: &EalOptions, free_mib: u32) -> Result<Vec<CString>, Error> {
     let wanted_mib = options.memory_mib;
     let huge = match options.memory {
@@ -128,9 +128,9 @@ fn free_hugepages_mib() -> u32 {
     u32::try_from(kib.sum::<u64>() / 1024).unwrap_or(u32::MAX)
 }
 
-/// What DPDK said last, on one line.
-pub(crate) fn said() -> String {
-    let text = ffi::said();
+/// The messages that DPDK logged last, on one line.
+pub(crate) fn last_messages() -> String {
+    let text = ffi::take_log();
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() { "it gave no reason".to_owned() } else { lines.join("; ") }
 }

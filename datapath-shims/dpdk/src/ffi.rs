@@ -6,32 +6,32 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Frames that one receive brings.
+/// Frames that one receive call takes, at most.
 pub(crate) const BURST: usize = 64;
 /// Frames that may wait in [`Tx`] for room in the port's ring.
 pub(crate) const BACKLOG: usize = 256;
 /// Buffers fetched from the pool at once.
 const FETCH: usize = 32;
-/// Bytes of DPDK's own words that are kept for an error.
+/// Longest log message of DPDK that an error quotes, bytes.
 const SAID_BYTES: usize = 4096;
 
-/// The IPv4 header's checksum: found right, or to be filled in. These are shim.c's, too.
+/// The IPv4 header's checksum is verified (received) or to be filled in (sent). These bits are shim.c's, too.
 pub(crate) const SUM_IP: u8 = 1;
-/// UDP's or ICMPv6's.
+/// The UDP or ICMPv6 checksum is verified or to be filled in.
 pub(crate) const SUM_UDP: u8 = 2;
-/// The packet is IPv6's.
+/// The packet is IPv6.
 pub(crate) const IS_V6: u8 = 4;
 /// A checksum was found wrong.
 pub(crate) const SUM_BAD: u8 = 8;
-/// The frame goes on in another buffer.
+/// The frame continues in another buffer.
 pub(crate) const IS_CUT: u8 = 16;
 
 /// A packet buffer, `struct rte_mbuf`.
 enum Mbuf {}
-/// Where buffers come from, `struct rte_mempool`.
+/// A pool of packet buffers, `struct rte_mempool`.
 enum Mempool {}
 
-/// What a port can do: `struct ccp_info`.
+/// The capabilities of a port, `struct ccp_info`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Info {
@@ -67,7 +67,7 @@ unsafe extern "C" {
     fn ccp_free(mbufs: *mut *mut Mbuf, n: c_uint);
     fn ccp_dress(mbuf: *mut Mbuf, bytes: u16, hints: u8);
     fn ccp_send(port: u16, queue: u16, mbufs: *mut *mut Mbuf, n: c_uint) -> c_uint;
-    // DPDK's own, exported as they are.
+    // DPDK exports these as they are.
     fn rte_eal_hotplug_add(bus: *const c_char, name: *const c_char, args: *const c_char) -> c_int;
     fn rte_eal_hotplug_remove(bus: *const c_char, name: *const c_char) -> c_int;
     fn rte_eth_dev_get_port_by_name(name: *const c_char, port: *mut u16) -> c_int;
@@ -76,7 +76,7 @@ unsafe extern "C" {
     fn rte_thread_unregister();
 }
 
-/// An errno of DPDK's.
+/// An errno that DPDK returned.
 pub(crate) type Refusal = nix::errno::Errno;
 
 fn checked(result: c_int) -> Result<(), Refusal> {
@@ -92,8 +92,8 @@ pub(crate) fn start(args: Vec<CString>) -> Result<(), Refusal> {
     checked(unsafe { ccp_start(argc, argv.as_mut_ptr()) })
 }
 
-/// What DPDK has logged since the last call.
-pub(crate) fn said() -> String {
+/// Takes the messages that DPDK has logged since the last call.
+pub(crate) fn take_log() -> String {
     let mut text = [0_u8; SAID_BYTES];
     // SAFETY: `text` has room for the bytes it is said to have; a terminating NUL is among those written.
     unsafe { ccp_log_take(text.as_mut_ptr().cast(), text.len()) };
@@ -107,13 +107,13 @@ pub(crate) fn interface_mtu_bytes(name: &CStr) -> Option<u16> {
     u32::try_from(mtu).ok().map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX))
 }
 
-/// Whether an interface of the namespace that the socket was made in is up and has a carrier.
+/// Whether an interface in the namespace of `socket` is up and has a carrier.
 pub(crate) fn interface_runs(socket: BorrowedFd<'_>, name: &CStr) -> bool {
     // SAFETY: `name` is a C string, and the socket is open.
     unsafe { ccp_interface_runs(socket.as_raw_fd(), name.as_ptr()) == 1 }
 }
 
-/// A thread's place among DPDK's, which gives it a cache of packet buffers.
+/// A thread's registration with DPDK, which gives it a cache of packet buffers.
 struct Place;
 
 impl Drop for Place {
@@ -123,7 +123,7 @@ impl Drop for Place {
     }
 }
 
-/// Takes the calling thread among DPDK's; where there is no place left, it works without a cache.
+/// Registers the calling thread with DPDK; if there is no place left, it works without a cache.
 fn enter_thread() {
     thread_local! {
         static PLACE: OnceCell<Option<Place>> = const { OnceCell::new() };
@@ -134,17 +134,17 @@ fn enter_thread() {
     });
 }
 
-/// Making, starting and closing ports is for one thread at a time, in DPDK and in what its drivers use.
+/// Locks the control of ports: only one thread at a time may make, start or close one, in DPDK and its drivers.
 fn control() -> MutexGuard<'static, ()> {
     static CONTROL: Mutex<()> = Mutex::new(());
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A port, running from [`Device::run`] until it is dropped.
+/// A port that runs from [`Device::run`] until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Device {
     port: u16,
-    /// Its name, if it was plugged in here.
+    /// The device's name, if it was plugged in here.
     plugged: Option<CString>,
     running: bool,
     pools: Vec<NonNull<Mempool>>,
@@ -157,7 +157,7 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Makes a virtual port: `name` begins with its driver's.
+    /// Makes a virtual port, whose `name` begins with its driver's.
     pub fn plug(name: CString, args: &CStr) -> Result<Device, Refusal> {
         let plugging = control();
         // SAFETY: three C strings.
@@ -168,7 +168,7 @@ impl Device {
         Ok(device)
     }
 
-    /// A port that EAL found when it started.
+    /// Finds a port that EAL discovered when it started.
     pub fn find(name: &CStr) -> Result<Device, Refusal> {
         let mut port = 0;
         // SAFETY: a C string, and a place for the number.
@@ -182,7 +182,7 @@ impl Device {
         checked(unsafe { ccp_info(self.port, &raw mut info) }).map(|()| info)
     }
 
-    /// Sets its queues up, each with a pool of its own of `mbufs` buffers with `room` bytes, and starts it.
+    /// Sets up the queues, each with its own pool of `mbufs` buffers of `room` bytes, and starts the port.
     pub fn run(&mut self, queues: u16, mbufs: u32, room: u16) -> Result<(), Refusal> {
         let _alone = control();
         // SAFETY: the port is there, and was not started yet: `Port::open` does so once.
@@ -227,14 +227,14 @@ impl Drop for Device {
     }
 }
 
-/// A queue's receiving side: one burst at a time.
+/// The receiving side of a queue, which holds one burst at a time.
 pub(crate) struct Rx {
     mbufs: [*mut Mbuf; BURST],
     data: [*mut u8; BURST],
     bytes: [u16; BURST],
     hints: [u8; BURST],
     count: usize,
-    /// The next frame to hand out.
+    /// Index of the next frame to hand out.
     at: usize,
     queue: u16,
     device: Arc<Device>,
@@ -250,7 +250,7 @@ impl Rx {
         Rx { mbufs, data, bytes, hints, count: 0, at: 0, queue, device: device.clone() }
     }
 
-    /// Whether a frame is there: of the last burst, or of a new one.
+    /// Whether a frame is available, from the last burst or a new one.
     pub fn fill(&mut self) -> bool {
         if self.at < self.count {
             return true;
@@ -266,7 +266,7 @@ impl Rx {
         self.count > 0
     }
 
-    /// The next frame of the burst with its hints.
+    /// Takes the next frame of the burst with its hints.
     pub fn next(&mut self) -> Option<(&[u8], u8)> {
         let at = self.at;
         (at < self.count).then(|| {
@@ -290,7 +290,7 @@ impl Drop for Rx {
     }
 }
 
-/// A queue's sending side: frames are written into buffers, kept in order, and handed to the port as it has room.
+/// The sending side of a queue: frames are written into buffers, kept in order, and given to the port as it has room.
 pub(crate) struct Tx {
     spare: [*mut Mbuf; FETCH],
     data: [*mut u8; FETCH],
@@ -316,7 +316,7 @@ impl Tx {
         self.count
     }
 
-    /// A frame: `write` fills in the buffer and returns how much of it, with hints. False if there is no buffer, or
+    /// Queues a frame: `write` fills the buffer and returns the length and hints. False if there is no buffer, or
     /// nothing was written.
     pub fn push(&mut self, write: impl FnOnce(&mut [u8]) -> Option<(usize, u8)>) -> bool {
         if self.count == BACKLOG || !self.has_spare() {
@@ -333,7 +333,7 @@ impl Tx {
         true
     }
 
-    /// Hands the port what it takes.
+    /// Gives the port as many frames as it takes.
     pub fn flush(&mut self) {
         if self.count == 0 {
             return;

@@ -29,11 +29,13 @@ mod eal;
 mod error;
 #[allow(unsafe_code)]
 mod ffi;
+mod name;
 pub mod net;
 mod port;
 mod wire;
 
 pub use eal::{Eal, EalOptions, Memory};
 pub use error::Error;
-pub use port::{MAX_MTU_BYTES, Port, PortName, PortNameError, PortOptions};
+pub use name::{PortName, PortNameError};
+pub use port::{MAX_MTU_BYTES, Port, PortOptions};
 pub use wire::{Counters, DpdkWire, Idle, MAX_SEGMENTS, WireOptions};

@@ -1,4 +1,4 @@
-//! [`Wire`] over a queue of a port.
+//! A queue of a DPDK port as a [`Wire`] for QUIC.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,76 +14,78 @@ use quinn_proto::{EcnCodepoint, Transmit};
 
 use crate::error::Error;
 use crate::ffi::{self, BACKLOG, Rx, Tx};
-use crate::net::frame::{Dropped, Frame, Headers, Talk, Verified};
+use crate::net::frame::{Dropped, Frame, Headers, Resolution, Verified};
 use crate::net::{Drops, Interface, InterfaceConfig, Mac, Path};
 use crate::port::{BUFFER_BYTES, Port};
 
-/// Datagrams of one send; they are cut here.
+/// Datagrams of one send, at most; payloads are cut into segments here.
 pub const MAX_SEGMENTS: usize = 32;
-/// Frames taken in one receive.
+/// Frames taken in one receive call, at most.
 const MAX_RECEIVE: usize = 256;
-/// Frames collected before the port is given them.
+/// Frames collected before they are given to the port.
 const SEND_BURST: usize = 32;
-/// What one queue may have to say to another, not yet heard.
+/// Messages between two queues that wait to be read, at most.
 const MAX_PASSED: usize = 1024;
-/// Bytes of the chunks that payloads are cut from.
+/// Size of the chunks that payloads are cut from, bytes.
 const CHUNK_BYTES: usize = 32 * 1024;
-/// How often the link is looked at.
+/// Time between two checks of the link.
 const LINK_EVERY: Duration = Duration::from_millis(100);
-/// The first of the UDP ports that are anyone's (RFC 6335), and how many there are.
+/// The first dynamic UDP port (RFC 6335), and the number of such ports.
 const DYNAMIC_PORTS: (u16, u16) = (49_152, 16_384);
 
-/// What a poll loop does where nothing has arrived.
+/// Behaviour of a poll loop when nothing has arrived.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Idle {
-    /// Looks again: lowest delay, and all of a core.
+    /// Polls again at once: lowest delay, and all of a core.
     #[default]
     Spin,
-    /// Sleeps that long, then looks again.
+    /// Sleeps for this long, then polls again.
     Pause(Duration),
 }
 
-/// How datagrams go over a port.
+/// Options of wires over a port.
 #[derive(Debug, Clone, Default)]
 pub struct WireOptions {
     /// The port's addresses, each with the prefix that is on the link.
     pub addresses: Vec<IpNet>,
-    /// Who forwards what is not on the link: at most one of each family.
+    /// Gateways for destinations that are not on the link, at most one of each family.
     pub gateways: Vec<IpAddr>,
-    /// Neighbours that need not be asked for.
+    /// Permanent neighbours, which are not asked for.
     pub neighbours: Vec<(IpAddr, Mac)>,
-    /// The UDP port of all queues: an endpoint on each, for servers; the port's RSS keeps a connection on its queue.
-    /// 0: each queue takes one of its own, and what RSS brings to another queue is passed on, which suits clients.
+    /// The UDP port of all queues, which suits servers: the port's RSS keeps a connection on its queue.
+    ///
+    /// With 0 each queue takes a port of its own, which suits clients: datagrams that RSS brings to another queue are
+    /// passed on.
     pub udp_port: u16,
-    /// What a poll loop does where nothing has arrived.
+    /// Behaviour of a poll loop when nothing has arrived.
     pub idle: Idle,
 }
 
-/// What went over a wire since the beginning.
+/// Counters of a wire since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Datagrams handed over.
+    /// Datagrams received.
     pub received: u64,
     /// Datagrams given to the port, or waiting for their next hop.
     pub sent: u64,
-    /// Datagrams that the pool had no buffer for.
+    /// Datagrams lost because the pool had no buffer.
     pub no_buffer: u64,
-    /// Datagrams and talk passed to another queue, and lost because it did not listen.
+    /// Datagrams and neighbour messages lost because the queue that they were passed to did not read them.
     pub not_passed: u64,
-    /// What went nowhere.
+    /// Frames and datagrams that were dropped.
     pub drops: Drops,
 }
 
-/// What one queue's thread tells another's.
-enum Passed {
-    Talk(Talk),
+/// A message from one queue's thread to another's.
+enum QueueMessage {
+    Resolution(Resolution),
     Datagram(Datagram),
 }
 
 /// Another queue of the same port.
 struct Sibling {
     udp_port: u16,
-    inbox: SyncSender<Passed>,
+    inbox: SyncSender<QueueMessage>,
 }
 
 /// A queue of a port as a wire.
@@ -94,21 +96,21 @@ pub struct DpdkWire {
     udp_port: u16,
     idle: Idle,
     siblings: Vec<Sibling>,
-    inbox: Receiver<Passed>,
-    /// What `wait` has taken from the inbox already.
-    passed: Option<Passed>,
-    /// Payloads are cut off its front.
+    inbox: Receiver<QueueMessage>,
+    /// A message that `wait` has taken from the inbox already.
+    passed: Option<QueueMessage>,
+    /// Payloads are cut off the front of this chunk.
     chunk: BytesMut,
     counters: Counters,
-    /// Whether the link was up when it was last looked at, and when it is looked at next.
+    /// Whether the link was up at the last check, and the time of the next one.
     link: (bool, Instant),
-    /// It came up, and nobody was told yet.
+    /// Whether the link came up and the endpoint was not told yet.
     came_up: bool,
     port: Arc<Port>,
 }
 
 impl DpdkWire {
-    /// A wire over each of a port's queues.
+    /// Makes a wire over each of a port's queues.
     ///
     /// # Errors
     /// [`Error::Config`]: addresses that contradict each other.
@@ -152,27 +154,28 @@ impl DpdkWire {
         Ok(wires)
     }
 
-    /// The port below.
+    /// The port that the wire sends and receives on.
     pub fn port(&self) -> &Port {
         &self.port
     }
 
-    /// What went over it.
+    /// Counters since the wire was opened.
     pub fn counters(&self) -> Counters {
         Counters { drops: self.interface.drops(), ..self.counters }
     }
 
-    /// Whether the link was up at the last look, at most a tenth of a second ago.
+    /// Whether the link was up at the last check, at most a tenth of a second ago.
     pub fn is_up(&self) -> bool {
         self.link.0
     }
 
-    /// What is to do beside datagrams: hear the other queues, look at the link, ask for neighbours, send what is ready.
+    /// Does the work beside datagrams: reads messages of other queues, checks the link, asks for neighbours, sends
+    /// ready frames.
     fn serve(&mut self, now: Instant) {
         if now >= self.link.1 {
             let was_up = std::mem::replace(&mut self.link, (self.port.is_up(), now + LINK_EVERY)).0;
             if self.link.0 && !was_up {
-                // The switch, and who talked to us, may have forgotten where we are.
+                // The switch and our peers may have forgotten our address.
                 self.interface.announce();
                 self.came_up = true;
             }
@@ -192,8 +195,8 @@ impl DpdkWire {
         let mut datagrams = 0;
         while let Some(passed) = self.passed.take().or_else(|| self.inbox.try_recv().ok()) {
             match passed {
-                Passed::Talk(talk) => self.interface.hear(talk, now),
-                Passed::Datagram(datagram) => {
+                QueueMessage::Resolution(message) => self.interface.learn(message, now),
+                QueueMessage::Datagram(datagram) => {
                     each(datagram);
                     datagrams += 1;
                 }
@@ -230,14 +233,14 @@ impl Wire for DpdkWire {
                             datagrams += 1;
                         } else if let Some(sibling) = siblings.iter().find(|sibling| sibling.udp_port == to) {
                             counters.not_passed +=
-                                u64::from(sibling.inbox.try_send(Passed::Datagram(owned)).is_err());
+                                u64::from(sibling.inbox.try_send(QueueMessage::Datagram(owned)).is_err());
                         }
                     }
-                    // Answers come to one queue; all need them.
-                    Ok(Frame::Talk(talk)) => {
+                    // Answers come to one queue, but all queues need them.
+                    Ok(Frame::Resolution(message)) => {
                         for sibling in siblings.iter() {
                             counters.not_passed +=
-                                u64::from(sibling.inbox.try_send(Passed::Talk(talk)).is_err());
+                                u64::from(sibling.inbox.try_send(QueueMessage::Resolution(message)).is_err());
                         }
                     }
                     Err(_) => {}
@@ -349,7 +352,7 @@ fn take<'f>(
     interface.receive(bytes, verified, now)
 }
 
-/// A payload of its own, cut from a chunk that many share.
+/// Copies a payload into memory cut from a chunk that many payloads share.
 fn cut(chunk: &mut BytesMut, payload: &[u8]) -> BytesMut {
     if chunk.capacity() < payload.len() {
         chunk.reserve(CHUNK_BYTES.max(payload.len()));
@@ -363,7 +366,7 @@ fn copy(frame: &[u8], to: &mut [u8]) -> Option<(usize, u8)> {
     Some((frame.len(), 0))
 }
 
-/// A UDP port for a queue: another for each process and queue.
+/// Chooses a dynamic UDP port that differs by process and queue.
 fn dynamic_port(queue: u16) -> u16 {
     let (first, many) = DYNAMIC_PORTS;
     let process = (std::process::id() % u32::from(many)) as u16;

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use transfer::{CLIENT, SERVER, UDP_PORT, wires};
 
-/// What is sent in one step arrives in the next.
+/// A datagram sent in one step arrives in the next.
 const STEP: Duration = Duration::from_micros(500);
 
 struct Steps(Instant);

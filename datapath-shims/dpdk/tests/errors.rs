@@ -1,10 +1,10 @@
-//! What goes wrong is said, with what to do about it. Needs neither root nor hugepages.
+//! Errors name their remedy. Needs neither root nor hugepages.
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
-/// Who has no privileges.
+/// The user ID of nobody, who has no privileges.
 const NOBODY: u32 = 65_534;
 
 fn echo(args: &[&str]) -> Command {
@@ -13,7 +13,7 @@ fn echo(args: &[&str]) -> Command {
     command
 }
 
-/// Runs it for a second as nobody, if we may become that; and as ourselves otherwise.
+/// Runs the echo for a second as nobody if we may become that user, else as ourselves.
 fn unprivileged(args: &[&str]) -> Output {
     let mut command = echo(args);
     command.args(["serve", "--seconds", "1"]);
@@ -75,7 +75,7 @@ fn a_drivers_own_words_are_passed_on() {
 
 #[test]
 fn missing_hugepages_are_told() {
-    /// More than any machine has.
+    /// More memory than any machine has, MiB.
     const WANTED_MIB: &str = "1000000000";
     let text = refused(&unprivileged(&["vdev:net_null", "--hugepages", "--memory-mib", WANTED_MIB]));
     let said = format!("{WANTED_MIB} MiB of hugepages, and ");

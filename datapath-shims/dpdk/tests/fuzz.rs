@@ -1,7 +1,7 @@
-//! Fuzz targets: no frame panics an interface; whatever it answers is well formed.
+//! Fuzz targets: no frame panics an interface, and its answers are well formed.
 //!
-//! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
-//! `cargo bolero test -p ccplane-dpdk --test fuzz mangled_frames` runs one guided by coverage.
+//! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero, `cargo bolero test -p
+//! ccplane-dpdk --test fuzz mangled_frames` runs one guided by coverage.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -32,7 +32,7 @@ fn interface() -> Interface {
     interface
 }
 
-/// One of each kind of frame that an interface listens to.
+/// One of each kind of frame that an interface handles.
 fn frames() -> Vec<Vec<u8>> {
     let (v4, v6) = (Ipv4Addr::new(10, 0, 0, 2), Ipv6Addr::from(0xfd00_u128 << 112 | 2));
     let mut all = vec![Vec::new(); 5];
@@ -62,7 +62,7 @@ fn frames() -> Vec<Vec<u8>> {
     all
 }
 
-/// What it answers, another interface understands.
+/// Another interface parses every answer.
 fn check(interface: &mut Interface, bytes: &[u8], now: Instant) {
     let verified =
         Verified { ip: bytes.first().is_some_and(|b| b & 2 != 0), transport: bytes.len().is_multiple_of(2) };
@@ -88,7 +88,7 @@ fn arbitrary_frames() {
     bolero::check!().for_each(|bytes: &[u8]| check(&mut interface(), bytes, now));
 }
 
-/// A whole history on one interface: which frame, what of it is changed (byte, value), how long after the last (ms).
+/// A history on one interface: which frame, its changed byte and value, and the time since the last one (ms).
 #[test]
 fn mangled_frames() {
     let frames = frames();
@@ -106,7 +106,7 @@ fn mangled_frames() {
     });
 }
 
-/// A flood from ever new neighbours leaves the tables within their bounds, and who was known goes on.
+/// A flood of new neighbours leaves the tables within their bounds, and known neighbours stay reachable.
 #[test]
 fn a_flood_of_neighbours() {
     let (mut interface, now) = (interface(), Instant::now());

@@ -1,4 +1,4 @@
-//! Packet buffers in hugepages, which are made where they are missing and given back.
+//! Packet buffers in hugepages, which are reserved where they are missing and released again.
 #![allow(clippy::unwrap_used)]
 
 mod cable;
@@ -9,24 +9,24 @@ use std::fs;
 use cable::Cable;
 use ccplane_dpdk::Memory;
 use ccplane_quic::Config;
-use transfer::{Bad, Fetch, eal, folder_with};
+use transfer::{Faults, Fetch, eal, folder_with};
 
-/// For both ports.
+/// Memory for both ports, MiB.
 const MEMORY_MIB: u32 = 128;
 const PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// A number of pages, out of a file of the kernel's; 0 where there is no such file.
+/// Reads a number of pages from a kernel file; 0 if there is no such file.
 fn pages(file: &str) -> u32 {
     fs::read_to_string(format!("{PAGES}/{file}")).map_or(0, |pages| pages.trim().parse().unwrap())
 }
 
-/// Hugepages that were made; giving them back leaves as many as there were. Those in use then are freed with their process.
+/// Reserved hugepages; releasing them restores the former number. Pages in use then are freed with their process.
 struct Made {
     before: u32,
 }
 
 impl Made {
-    /// As many as are missing for `wanted` free ones; why not, where the kernel has no memory in one piece or refuses.
+    /// Reserves as many as are missing for `wanted` free ones; fails if the kernel has no contiguous memory or refuses.
     fn at_least(wanted: u32) -> Result<Made, String> {
         let made = Made { before: pages("nr_hugepages") };
         let missing = wanted.saturating_sub(pages("free_hugepages"));
@@ -62,7 +62,7 @@ fn files_arrive_whole_out_of_hugepages() {
     let left = pages("free_hugepages");
     assert!(left + wanted <= free, "{free} were free, {left} are: DPDK has taken others");
     let (folder, sum) = folder_with(8 << 20);
-    let (kinds, config, bad) = (["af_packet", "af_packet"], Config::default(), Bad::default());
-    let went = Fetch { cable: &cable, kinds, folder: folder.path(), config, bad }.run(|_| {});
-    assert_eq!(went.fetched, Ok(sum));
+    let (kinds, config, faults) = (["af_packet", "af_packet"], Config::default(), Faults::default());
+    let outcome = Fetch { cable: &cable, kinds, folder: folder.path(), config, faults }.run(|_| {});
+    assert_eq!(outcome.fetched, Ok(sum));
 }

@@ -1,4 +1,4 @@
-//! Ports on a veth pair between two namespaces of ours: DPDK at one end, DPDK or the kernel at the other.
+//! Ports on a veth pair between two namespaces: DPDK at one end, DPDK or the kernel at the other.
 #![allow(clippy::unwrap_used)]
 
 mod cable;
@@ -11,17 +11,15 @@ use std::time::{Duration, Instant};
 use cable::{Cable, ip};
 use ccplane_emulator::netns::Namespace;
 use ccplane_quic::{UdpWire, Wire};
-use ccplane_testing::within_tries;
+use ccplane_testing::{PATIENCE, wait_until, within_tries};
 use quinn_proto::Transmit;
 
 /// The kinds of ports that need no NIC.
 const KINDS: [&str; 2] = ["af_packet", "af_xdp"];
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
 const TRIES: u32 = 4;
 const ECHO: &str = env!("CARGO_BIN_EXE_dpdk-echo");
 
-/// `dpdk-echo` at one end, with addresses ending in `last`.
+/// Starts `dpdk-echo` at one end, with addresses ending in `last`.
 fn echo(namespace: &Namespace, port: &str, last: u8, args: &[&str]) -> Command {
     let mut command = Command::new(ECHO);
     let addresses = [format!("--address=10.9.0.{last}/24"), format!("--address=fd09::{last}/64")];
@@ -30,7 +28,7 @@ fn echo(namespace: &Namespace, port: &str, last: u8, args: &[&str]) -> Command {
     command
 }
 
-/// A process that is ended with the test.
+/// A process that is killed when the test ends.
 struct Running(Option<Child>);
 
 impl Running {
@@ -57,7 +55,7 @@ fn question(number: u8) -> Vec<u8> {
     vec![number; 1 + usize::from(number) * 331 % 1400]
 }
 
-/// The kernel asks until it is answered.
+/// Asks from a kernel socket until an answer arrives.
 fn asked_by_kernel(namespace: &Namespace, kind: &str, to: &str, within: Duration) {
     let to: SocketAddr = to.parse().unwrap();
     namespace
@@ -73,12 +71,12 @@ fn asked_by_kernel(namespace: &Namespace, kind: &str, to: &str, within: Duration
                 match socket.recv_from(&mut buffer) {
                     Ok((len, from)) => {
                         assert_eq!(from, to);
-                        // To this question, or to one that was asked before.
+                        // An answer to this question or to an earlier one.
                         assert_eq!(buffer[..len], question(buffer[0]));
                         return;
                     }
                     Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                    // What ICMP said while nobody was there.
+                    // An ICMP error from while the peer was down.
                     Err(_) => std::thread::sleep(Duration::from_millis(100)),
                 }
                 assert!(start.elapsed() < within, "{kind}: {to} does not answer");
@@ -94,7 +92,7 @@ fn two_ports_talk_to_each_other() {
         let port = format!("{kind}:veth0");
         let _server = Running::serve(&cable.b, &port);
         for remote in ["10.9.0.2:7", "[fd09::2]:7"] {
-            // The first questions may go to a port that is not there yet.
+            // The first questions may be sent before the port is there.
             let start = Instant::now();
             let output = loop {
                 let output = echo(&cable.a, &port, 1, &["ask", remote, "--count", "500"]).output().unwrap();
@@ -106,7 +104,7 @@ fn two_ports_talk_to_each_other() {
             assert!(output.status.success(), "{kind} {remote}: {text}");
             assert!(text.contains("500 of 500 answered, 0 of them wrong"), "{kind}: {text}");
             assert!(text.contains("checksum: 0") && text.contains("malformed: 0"), "{kind}: {text}");
-            // What the libraries below say is in errors, and nowhere else.
+            // Messages of the libraries appear in errors only.
             assert!(output.stderr.is_empty(), "{kind}: {text}");
         }
     }
@@ -130,7 +128,7 @@ fn the_kernel_finds_a_port_and_talks_to_it() {
     }
 }
 
-/// A port asks for the kernel's address, in both families; the kernel checks checksums and returns ECN marks as they came.
+/// A port asks for the kernel's address in both families; the kernel checks checksums and returns ECN marks unchanged.
 #[test]
 fn a_port_finds_the_kernel_and_talks_to_it() {
     let Some(cable) = Cable::new("port_asks") else { return };
@@ -154,7 +152,7 @@ fn a_port_finds_the_kernel_and_talks_to_it() {
     }
 }
 
-/// Sends back what comes to a wire, until `child` has ended.
+/// Sends each datagram back over a wire, until `child` has ended.
 fn reflect(mut wire: impl Wire, child: &mut Child) {
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -187,7 +185,7 @@ fn a_port_that_was_down_goes_on() -> Option<()> {
     Some(())
 }
 
-/// Answers come to whichever queue the fanout chooses; each asker gets its own.
+/// Answers come to any queue that the fanout chooses, and each asker gets its own.
 #[test]
 fn queues_share_a_port() {
     let Some(cable) = Cable::new("queues") else { return };
@@ -210,19 +208,11 @@ fn a_tap_port_computes_checksums_itself() {
     let Some(cable) = Cable::new("tap") else { return };
     let mut server =
         Running(Some(echo(&cable.a, "tap:ccp0", 2, &["serve", "--seconds", "600"]).spawn().unwrap()));
-    let start = Instant::now();
-    while start.elapsed() < PATIENCE
-        && !cable
-            .a
-            .enter(Command::new("ip").args(["link", "show", "ccp0"]))
-            .unwrap()
-            .output()
-            .unwrap()
-            .status
-            .success()
-    {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let is_there = || {
+        let mut show = Command::new("ip");
+        cable.a.enter(show.args(["link", "show", "ccp0"])).unwrap().output().unwrap().status.success()
+    };
+    wait_until("the tap device", is_there);
     ip(&cable.a, "address add 10.9.0.1/24 dev ccp0");
     ip(&cable.a, "link set ccp0 up");
     asked_by_kernel(&cable.a, "tap", "10.9.0.2:7", PATIENCE);
@@ -232,7 +222,7 @@ fn a_tap_port_computes_checksums_itself() {
     assert!(text.contains("udp: true"), "{text}");
 }
 
-/// Each time to a new flow.
+/// Each mishap happens to a new flow.
 mod mishaps {
     use ccplane_testing::repeated;
 

@@ -1,4 +1,4 @@
-//! Frames against smoltcp's reading and writing of them, and interfaces talking to each other.
+//! Frames checked against smoltcp's reader and writer, and interfaces that talk to each other.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -6,7 +6,7 @@ mod support;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ccplane_dpdk::net::frame::{self, Dropped, Frame, Headers, Offload, Talk, Verified};
+use ccplane_dpdk::net::frame::{self, Dropped, Frame, Headers, Offload, Resolution, Verified};
 use ccplane_dpdk::net::{ConfigError, Interface, InterfaceConfig, Mac, Path};
 use etherparse::ArpOperation;
 use proptest::prelude::*;
@@ -74,20 +74,20 @@ fn is(frame: &Frame<'_>, expected: &Read) -> bool {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_by_smoltcp_and_by_us(expected in datagram()) {
+    fn frames_that_we_write_are_read_by_smoltcp_and_by_us(expected in datagram()) {
         let frame = written(&expected, Offload::default());
         prop_assert_eq!(&read_udp(&frame).unwrap(), &expected);
         prop_assert!(is(&parsed(&frame).unwrap(), &expected));
     }
 
     #[test]
-    fn what_smoltcp_writes_is_read_by_us(expected in datagram(), padding in 0..40_usize) {
+    fn frames_that_smoltcp_writes_are_read_by_us(expected in datagram(), padding in 0..40_usize) {
         let mut frame = write_udp(&expected);
         frame.resize(frame.len() + padding, 0);
         prop_assert!(is(&parsed(&frame).unwrap(), &expected));
     }
 
-    /// A NIC sums from the UDP header on, with what it finds in the checksum's field.
+    /// A NIC sums from the UDP header on, starting with the checksum field's value.
     #[test]
     fn a_port_that_fills_checksums_in_gets_what_it_needs(expected in datagram()) {
         let whole = written(&expected, Offload::default());
@@ -104,7 +104,7 @@ proptest! {
         prop_assert_eq!(frame, whole);
     }
 
-    /// What a veth pair hands over: the kernel left the checksum to a NIC.
+    /// A frame as a veth pair hands it over: the kernel left the checksum to a NIC.
     #[test]
     fn unfinished_checksums_pass_where_they_are_expected(expected in datagram()) {
         let frame = written(&expected, Offload { ip: false, udp: true });
@@ -126,7 +126,7 @@ proptest! {
         prop_assert!(unchecked || parsed(&frame).is_err(), "{at}: {:?}", parsed(&frame));
     }
 
-    /// Whatever is a datagram to us is the same one to smoltcp.
+    /// Whatever we parse as a datagram, smoltcp parses as the same one.
     #[test]
     fn no_mangled_frame_means_something_else_to_smoltcp(
         expected in datagram(),
@@ -175,7 +175,7 @@ proptest! {
         repr.emit(&mut ArpPacket::new_unchecked(&mut theirs[14..]));
         prop_assert_eq!(&theirs, &bytes);
         let unusable = sender.is_multicast() || sender.is_broadcast() || sender.is_unspecified();
-        let says = Frame::Talk(Talk::Says { address: sender.into(), mac: Mac(from), overrides: true });
+        let says = Frame::Resolution(Resolution::Advertisement { address: sender.into(), mac: Mac(from), overrides: true });
         prop_assert_eq!(parsed(&bytes), if unusable { Err(Dropped::Invalid) } else { Ok(says) });
     }
 
@@ -185,13 +185,13 @@ proptest! {
         let theirs = Ipv6Addr::from(0xfd00_u128 << 112 | u128::from(b));
         let mut bytes = Vec::new();
         frame::write_solicitation((ours, Mac(from)), theirs, None, &mut bytes);
-        let asked = Talk::Asks { target: theirs.into(), sender: Some((ours.into(), Mac(from))) };
-        prop_assert_eq!(parsed(&bytes), Ok(Frame::Talk(asked)));
+        let asked = Resolution::Solicitation { target: theirs.into(), sender: Some((ours.into(), Mac(from))) };
+        prop_assert_eq!(parsed(&bytes), Ok(Frame::Resolution(asked)));
         let lladdr = Some(EthernetAddress(from).into());
         prop_assert_eq!(ndisc(&bytes), NdiscRepr::NeighborSolicit { target_addr: theirs, lladdr });
         frame::write_advertisement((ours, Mac(from)), Some((theirs, Mac(at))), &mut bytes);
-        let said = Talk::Says { address: ours.into(), mac: Mac(from), overrides: true };
-        prop_assert_eq!(parsed(&bytes), Ok(Frame::Talk(said)));
+        let said = Resolution::Advertisement { address: ours.into(), mac: Mac(from), overrides: true };
+        prop_assert_eq!(parsed(&bytes), Ok(Frame::Resolution(said)));
         let flags = NdiscNeighborFlags::SOLICITED | NdiscNeighborFlags::OVERRIDE;
         prop_assert_eq!(ndisc(&bytes), NdiscRepr::NeighborAdvert { flags, target_addr: ours, lladdr });
         bytes[21] -= 1;
@@ -199,7 +199,7 @@ proptest! {
     }
 }
 
-/// As smoltcp reads it, its checksum and hop limit checked.
+/// Parses neighbour discovery with smoltcp, checksum and hop limit included.
 fn ndisc(frame: &[u8]) -> NdiscRepr<'_> {
     let ethernet = EthernetFrame::new_unchecked(frame);
     let ip = Ipv6Packet::new_checked(ethernet.payload()).unwrap();
@@ -232,7 +232,7 @@ fn config(last: u8) -> InterfaceConfig {
     }
 }
 
-/// Everything that is ready goes to the other side; returns the payloads that arrived there.
+/// Moves all ready frames to the other side; returns the payloads that arrived there.
 fn carry(from: &mut Interface, to: &mut Interface, now: Instant) -> Vec<Vec<u8>> {
     let mut arrived = Vec::new();
     while let Some(frame) = from.ready() {
@@ -304,9 +304,11 @@ fn the_gateway_takes_what_is_not_on_the_link() {
     a.poll(now);
     let asked = a.ready().unwrap();
     let target = IpAddr::from([10, 0, 0, 254]);
-    let expected =
-        Talk::Asks { target, sender: Some((IpAddr::from([10, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 1]))) };
-    assert_eq!(parsed(&asked), Ok(Frame::Talk(expected)));
+    let expected = Resolution::Solicitation {
+        target,
+        sender: Some((IpAddr::from([10, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 1]))),
+    };
+    assert_eq!(parsed(&asked), Ok(Frame::Resolution(expected)));
     let mut nowhere = |to: &str| matches!(a.path(None, 1, to.parse().unwrap(), 0, now), Path::None);
     // No gateway of that family; groups; ourselves; nobody.
     for to in ["[2001:db8::1]:7", "224.0.0.1:7", "255.255.255.255:7", "10.0.0.1:7", "0.0.0.0:7"] {
@@ -316,7 +318,7 @@ fn the_gateway_takes_what_is_not_on_the_link() {
 }
 
 #[test]
-fn given_neighbours_are_not_asked_for() {
+fn permanent_neighbours_are_not_asked_for() {
     let at = Mac([2, 0, 0, 0, 0, 42]);
     let far = IpAddr::from([192, 0, 2, 1]);
     let mut a = Interface::new(InterfaceConfig { neighbours: vec![(far, at)], ..config(1) }).unwrap();
@@ -344,7 +346,7 @@ fn advertised(last: u8) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_not_for_us_is_counted_and_not_answered() {
+fn frames_for_others_are_counted_and_not_answered() {
     let (mut a, now) = (interface(1), Instant::now());
     while a.ready().is_some() {}
     let ours: SocketAddr = "10.0.0.1:9".parse().unwrap();
@@ -395,12 +397,12 @@ fn a_probe_for_our_address_is_answered() {
     let answer = a.ready().unwrap();
     assert_eq!(frame::station(&answer), Some(Mac::BROADCAST));
     assert!(
-        matches!(parsed(&answer), Ok(Frame::Talk(Talk::Says { address, .. })) if address == IpAddr::from([10, 0, 0, 1]))
+        matches!(parsed(&answer), Ok(Frame::Resolution(Resolution::Advertisement { address, .. })) if address == IpAddr::from([10, 0, 0, 1]))
     );
 }
 
 #[test]
-fn what_contradicts_itself_is_refused() {
+fn contradictory_configurations_are_refused() {
     let refused = |change: &dyn Fn(&mut InterfaceConfig)| {
         let mut config = config(1);
         change(&mut config);
@@ -421,7 +423,7 @@ fn what_contradicts_itself_is_refused() {
 }
 
 proptest! {
-    /// Over a link that loses frames of resolution, too: what was sent arrives in order and once, or is counted lost.
+    /// Over a link that loses frames, of resolution too, each datagram arrives in order and once, or is counted lost.
     #[test]
     fn datagrams_wait_for_resolution_and_keep_their_order(losses in proptest::collection::vec(any::<bool>(), 40)) {
         let (mut a, mut b, mut now) = (interface(1), interface(2), Instant::now());

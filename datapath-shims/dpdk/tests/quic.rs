@@ -1,4 +1,4 @@
-//! Files over QUIC over DPDK: at both ends, and at one with the kernel's sockets at the other; steered by an agent's program.
+//! Files over QUIC over DPDK, under an agent's program: with DPDK at both ends, and with kernel sockets at one.
 #![allow(clippy::unwrap_used)]
 
 mod cable;
@@ -6,10 +6,10 @@ mod transfer;
 
 use cable::Cable;
 use ccplane_quic::Config;
-use transfer::{Bad, Fetch, folder_with, on_queues};
+use transfer::{Faults, Fetch, folder_with, on_queues};
 
 const FILE_BYTES: usize = 8 << 20;
-/// Connections that all come to the same of two queues once in 2^63 runs.
+/// So many connections use only one of two queues once in 2^63 runs.
 const MANY: usize = 64;
 
 #[test]
@@ -20,14 +20,14 @@ fn files_arrive_whole_over_dpdk_and_between_dpdk_and_the_kernel() {
     {
         // DPDK 22.11 gives an interface back to af_xdp only when the process ends: each pair has its own.
         let Some(cable) = Cable::new(&format!("quic-{}-{}", kinds[0], kinds[1])) else { return };
-        let (config, bad) = (Config::default(), Bad::default());
-        let went = Fetch { cable: &cable, kinds, folder: folder.path(), config, bad }.run(|_| {});
-        assert_eq!(went.fetched, Ok(sum), "{kinds:?}");
-        assert!(went.steered, "{kinds:?}: no program ran");
+        let (config, faults) = (Config::default(), Faults::default());
+        let outcome = Fetch { cable: &cable, kinds, folder: folder.path(), config, faults }.run(|_| {});
+        assert_eq!(outcome.fetched, Ok(sum), "{kinds:?}");
+        assert!(outcome.steered, "{kinds:?}: no program ran");
     }
 }
 
-/// A connection stays on the queue that the kernel's fanout, in the place of a NIC's RSS, chooses for it.
+/// A connection stays on the queue that the kernel's fanout (in place of a NIC's RSS) chooses for it.
 #[test]
 fn a_port_with_two_queues_serves_on_both() {
     let Some(cable) = Cable::new("quic-queues") else { return };

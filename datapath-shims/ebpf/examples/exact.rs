@@ -1,5 +1,5 @@
-//! `cargo run --release -p ccplane-ebpf --example exact -- 10000000 [SEED]`: holds every executor of snapshots against
-//! the oracle on so many inputs, random and adversarial.
+//! Holds every executor of snapshots against the oracle on random and adversarial inputs: `cargo run --release -p
+//! ccplane-ebpf --example exact -- 10000000 [SEED]`.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/exact/mod.rs"]

@@ -1,27 +1,27 @@
 //! Arithmetic that takes more than an instruction or two: the rare cases of saturating operations.
 //!
-//! [`crate::codegen`] puts this out of line. STACK_A and STACK_B are lost.
+//! [`crate::codegen`] emits this out of line. STACK_A and STACK_B are lost.
 
-use crate::codegen::{REC, STACK_A, STACK_B};
+use crate::frame::{REC, STACK_A, STACK_B};
 use crate::layout::rec;
-use ccplane_asm::{Alu, Asm, Cond, Label, R, Size};
+use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Label, R, Size};
 
-/// `reg += u32::MAX`.
+/// Emits `reg += u32::MAX`.
 pub fn add_u32_max(asm: &mut Asm, reg: R) {
-    // + u32::MAX as + 2^32 - 1, in immediates that BPF can hold.
+    // u32::MAX is added as 2^32 - 1, in immediates that BPF can hold.
     asm.alu_imm(Alu::Add, reg, i32::MAX);
     asm.alu_imm(Alu::Add, reg, i32::MAX);
     asm.alu_imm(Alu::Add, reg, 1);
 }
 
-/// R0, a wrapped sum or difference, becomes the bound that it passed.
+/// Emits the saturation of R0, a wrapped sum or difference: it becomes the bound that it passed.
 pub fn saturate_by_sign(asm: &mut Asm) {
     asm.alu_imm(Alu::Arsh, R::R0, 63);
     asm.mov_imm(R::R1, i64::MIN);
     asm.alu(Alu::Xor, R::R0, R::R1);
 }
 
-/// R0 = R1 - R2, saturating, not counted; goes on at `done`. R1 and R2 are lost.
+/// Emits R0 = R1 - R2, saturating but not counted; continues at `done`. R1 and R2 are lost.
 pub fn saturating_sub_uncounted(asm: &mut Asm, done: Label) {
     asm.mov(R::R0, R::R1);
     asm.alu(Alu::Sub, R::R0, R::R2);
@@ -32,14 +32,14 @@ pub fn saturating_sub_uncounted(asm: &mut Asm, done: Label) {
     saturate_by_sign(asm);
 }
 
-/// Counts a fault; R1 is lost.
+/// Emits the count of a fault; R1 is lost.
 pub fn fault(asm: &mut Asm) {
     asm.load(Size::B8, R::R1, REC, rec::FAULTS as i16);
     asm.alu_imm(Alu::Add, R::R1, 1);
     asm.store(Size::B8, REC, rec::FAULTS as i16, R::R1);
 }
 
-/// R1 and R2 become their magnitudes.
+/// Emits R1 = |R1| and R2 = |R2|.
 fn magnitudes(asm: &mut Asm) {
     for r in [R::R1, R::R2] {
         let positive = asm.label();
@@ -49,7 +49,7 @@ fn magnitudes(asm: &mut Asm) {
     }
 }
 
-/// R0 = R1 * R2, saturating.
+/// Emits R0 = R1 * R2, saturating.
 pub fn slow_mul(asm: &mut Asm, back: Label) {
     let overflow = asm.label();
     asm.mov_imm(R::R0, 0);
@@ -81,7 +81,7 @@ pub fn slow_mul(asm: &mut Asm, back: Label) {
     fault(asm);
 }
 
-/// R0 = R1 / R2 toward zero, saturating; 0 when R2 is 0.
+/// Emits R0 = R1 / R2 toward zero, saturating; 0 when R2 is 0.
 pub fn slow_div(asm: &mut Asm, back: Label) {
     let (by_zero, divide, overflow) = (asm.label(), asm.label(), asm.label());
     asm.jump_if_imm(R::R2, Cond::Eq, 0, by_zero);

@@ -1,4 +1,4 @@
-//! Puts the datapath into the kernel, or finds the one that is there.
+//! Attaches the datapath to the kernel, or finds the one that is attached.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -13,12 +13,12 @@ use crate::pins;
 use crate::refusal::last_lines;
 use crate::sys::{self, AttachTo, ProgType, Shared};
 use crate::tcp;
-use ccplane_asm::Insn;
+use ccplane_nn_codegen::asm::Insn;
 
 /// `TCP_CONG_NON_RESTRICTED`: any user, and any network namespace, may choose it.
 const TCP_CONG_NON_RESTRICTED: u32 = 1;
 
-/// Attaches and pins; also hands out `cong_control`.
+/// Attaches and pins the datapath; also returns `cong_control`.
 pub fn create(options: &Options, btf: &Btf, kernel: &Kernel) -> Result<(OpenMaps, OwnedFd), EbpfError> {
     let maps = OpenMaps::create(options.max_flows)?;
     {
@@ -26,24 +26,36 @@ pub fn create(options: &Options, btf: &Btf, kernel: &Kernel) -> Result<(OpenMaps
         page.u64(ctl::VERSION as usize).store(LAYOUT_VERSION, Relaxed);
         page.u32(ctl::MAX_FLOWS as usize).store(options.max_flows, Relaxed);
         page.u64(ctl::TIMEOUT_US as usize).store(options.heartbeat_timeout.as_micros() as u64, Relaxed);
-        page.u64(ctl::HEARTBEAT_US as usize).store(sys::monotonic_us(), Release);
+        page.u64(ctl::HEARTBEAT_US as usize).store(ccplane_files::monotonic_us(), Release);
         maps.slot_memory()?.fill_tables();
     }
-    let (ops, link, dispatcher) = register(options, btf, kernel, &maps)?;
+    let (ops, link, dispatcher) = register(&options.name, btf, kernel, &maps)?;
     let dir = pins::create(&options.run_dir, &options.name)?;
     for (name, fd) in maps.named() {
         pins::pin(&dir, name, fd)?;
     }
     pins::pin(&dir, "ops", &ops)?;
-    // The link last: it says that the rest is there.
+    // The link comes last: its pin shows that the rest is there.
     pins::pin(&dir, pins::LINK, &link)?;
     Ok((maps, dispatcher))
 }
 
-/// Loads the members' programs, fills the struct_ops map and registers the congestion control. Returns the
+/// Registers the datapath under a further name, too, and pins that.
+pub fn register_also(
+    name: &str,
+    options: &Options,
+    btf: &Btf,
+    kernel: &Kernel,
+    maps: &OpenMaps,
+) -> Result<(), EbpfError> {
+    let (_, link, _) = register(name, btf, kernel, maps)?;
+    pins::pin_named(&pins::directory(&options.run_dir, &options.name), name, &link)
+}
+
+/// Loads the members' programs, fills the struct_ops map and registers the congestion control `name`. Returns the
 /// map, the link and `cong_control`.
 fn register(
-    options: &Options,
+    name: &str,
     btf: &Btf,
     kernel: &Kernel,
     maps: &OpenMaps,
@@ -66,7 +78,7 @@ fn register(
         put(member, &(fd.as_raw_fd() as u64).to_ne_bytes())?;
         loaded.push(fd);
     }
-    put("name", options.name.as_bytes())?;
+    put("name", name.as_bytes())?;
     put("flags", &TCP_CONG_NON_RESTRICTED.to_ne_bytes())?;
     let own_btf = os("load BTF", sys::btf_load(&btf::minimal_blob()))?;
     let id = btf.struct_id(VALUE_TYPE)?;
@@ -75,14 +87,14 @@ fn register(
         sys::map_create_struct_ops("ccplane_ops", value.len() as u32, id, &own_btf),
     )?;
     os("fill the struct_ops map", sys::map_update(&ops, &0u32.to_ne_bytes(), &value))?;
-    let link = os(format!("register the congestion control `{}`", options.name), sys::link_struct_ops(&ops))?;
+    let link = os(format!("register the congestion control `{name}`"), sys::link_struct_ops(&ops))?;
     // `cong_control` is the last of OPS.
     let dispatcher =
         loaded.pop().ok_or_else(|| BtfError::NoType { kind: "function", name: "cong_control".into() })?;
     Ok((ops, link, dispatcher))
 }
 
-/// Loads a program of ours.
+/// Loads a program of this crate.
 ///
 /// # Errors
 /// [`EbpfError::Verifier`].

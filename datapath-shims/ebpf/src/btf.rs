@@ -2,41 +2,34 @@
 
 use std::collections::HashMap;
 
-/// Why BTF could not give what was asked.
+/// Reasons why BTF could not give what was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum BtfError {
-    /// The file cannot be read.
+    /// The BTF file cannot be read.
     #[error("{path}: {source}")]
-    Read {
-        /// The file.
-        path: String,
-        /// The error.
-        source: std::io::Error,
-    },
-    /// The blob is not BTF, or is cut short.
+    Read { path: String, source: std::io::Error },
+    /// The blob is not BTF or is cut short; with the offset of the first bad byte.
     #[error("malformed BTF at byte {0}")]
     Malformed(usize),
     /// The running kernel has no such type or function.
     #[error("this kernel has no {kind} `{name}`")]
     NoType {
-        /// "struct", "function" ...
+        /// The kind of type: "struct", "function" and so on.
         kind: &'static str,
-        /// Its name.
         name: String,
     },
     /// The structure has no such field.
     #[error("this kernel's struct {owner} has no field `{field}`")]
     NoField {
-        /// The structure.
         owner: String,
-        /// The path that was asked.
+        /// The dotted path of the field.
         field: String,
     },
 }
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_BYTES: usize = 24;
-/// Deepest chain of typedefs and modifiers that is followed.
+/// Longest chain of typedefs and modifiers that is followed.
 const MAX_CHAIN: usize = 32;
 
 const KIND_INT: u32 = 1;
@@ -70,11 +63,11 @@ pub struct Btf {
 /// A field found by path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// Bytes from the start of the outermost structure.
+    /// Offset from the start of the outermost structure, bytes.
     pub offset: u32,
-    /// Bytes; 1 for a bit field of at most one byte.
+    /// Size in bytes; 1 for a bit field of at most one byte.
     pub bytes: u32,
-    /// For a bit field: its lowest bit within the byte at `offset`, and its width.
+    /// Lowest bit within the byte at `offset` and width, for a bit field.
     pub bits: Option<(u32, u32)>,
 }
 
@@ -82,7 +75,7 @@ struct TypeRec {
     kind: u32,
     vlen: usize,
     bitfields: bool,
-    /// Size or referred type.
+    /// The size or the referenced type.
     arg: u32,
     /// Where the record's tail starts.
     tail: usize,
@@ -99,7 +92,7 @@ impl Btf {
         Btf::parse(data)
     }
 
-    /// Parses a blob.
+    /// Parses a blob of BTF.
     ///
     /// # Errors
     /// `Malformed`, with the first byte that makes no sense.

@@ -1,16 +1,16 @@
-//! The agent's handle: attaches the datapath, installs programs, takes events.
+//! The agent's handle: it attaches the datapath, installs programs, and polls events.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::Duration;
 
-use ccplane_contract::slots::check_policies;
+use ccplane_contract::registry::{self, Programs, Shim};
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Part, ProgramUid, SlotStats,
-    check_fields,
+    Capabilities, Datapath, DatapathError, Event, FlowId, FlowStats, Part, ProgramUid, SlotStats,
 };
 use ccplane_infer::Shape;
 use ccplane_program::ir::{MAX_POLICY_SLOTS, MAX_REGS, Program};
@@ -33,31 +33,34 @@ use crate::slots::SlotMemory;
 use crate::sys::{self, AttachTo, ProgType};
 use crate::table::{Change, Start, Values, index_of};
 
-/// While the result is open, the kernel accounts the run time of BPF programs, at a small cost to each run.
+/// Enables the kernel's accounting of BPF run time while the result is open, at a small cost to each run.
 ///
 /// # Errors
-/// What bpf(2) says.
+/// The error of bpf(2).
 pub fn account() -> std::io::Result<OwnedFd> {
     sys::enable_stats()
 }
 
-/// An installed program.
-struct Installed {
-    uid: ProgramUid,
+/// A program that is loaded into the kernel.
+#[derive(Clone)]
+pub struct Loaded {
+    /// Index into the kernel's array of programs.
+    slot: usize,
     instance: u32,
-    program: Program,
-    /// Kept open: the program array alone does not count as a user.
-    _fd: OwnedFd,
+    /// The open program, which the kernel's array alone does not keep.
+    _fd: Arc<OwnedFd>,
 }
 
 /// A flow that the agent was told of.
-struct Known {
+struct KnownFlow {
     flow: FlowId,
-    /// The slot of the program set on it.
-    slot: Option<usize>,
+    /// The program that this agent set on it last.
+    program: Option<ProgramUid>,
+    /// The name by which its socket chose the datapath, where that is not the datapath's own.
+    requested: Option<Box<str>>,
 }
 
-/// Linux TCP as a datapath. Dropped, it is taken out of the kernel, unless [`EbpfDatapath::leave`] was called.
+/// Linux TCP as a datapath. Dropping it removes it from the kernel, unless [`EbpfDatapath::leave`] was called.
 pub struct EbpfDatapath {
     options: Options,
     kernel: Kernel,
@@ -67,21 +70,22 @@ pub struct EbpfDatapath {
     /// The policy slots that this agent has defined, a bit each.
     defined: u32,
     ring: Ring,
-    slots: Vec<Option<Installed>>,
-    /// By record.
-    known: HashMap<u32, Known>,
+    programs: Programs<Loaded>,
+    /// The flows by record index.
+    known: HashMap<u32, KnownFlow>,
     /// Events that wait to be polled.
     pending: VecDeque<Event>,
-    /// Drops in the kernel that were told.
+    /// Dropped events that were reported already.
     dropped: u64,
-    /// Our `cong_control`, if we loaded it ourselves: its account is every ACK's.
+    /// The program `cong_control`, if this process loaded it: its accounting covers every ACK.
     dispatcher: Option<OwnedFd>,
     attachment: Attachment,
 }
 
 impl EbpfDatapath {
-    /// Attaches the datapath, or takes over the one that a previous agent left, whose flows are then told as
-    /// created. A table that is taken over keeps its size.
+    /// Attaches the datapath, or takes over the one that a previous agent left; its flows are then reported as created.
+    ///
+    /// A table that is taken over keeps its size.
     ///
     /// # Errors
     /// [`EbpfError`]; nothing is left behind.
@@ -92,20 +96,23 @@ impl EbpfDatapath {
         let kernel = Kernel::new(&btf)?;
         if pins::exists(&options.run_dir, &options.name) {
             let maps = OpenMaps::open(&pins::directory(&options.run_dir, &options.name))?;
-            // Until it is taken over it stays as it is.
+            register_names(&options, &btf, &kernel, &maps)?;
+            // The datapath stays as it is until it is taken over.
             let mut datapath = EbpfDatapath::over(options, kernel, maps, None, attachment)?;
             datapath.attachment.own();
             return Ok(datapath);
         }
-        // A kill between two pins may have left some.
+        // An agent killed between two pins may have left some.
+        let names = pins::names(&options.run_dir, &options.name);
         pins::remove(&options.run_dir, &options.name)?;
-        movement::wait_unregistered(&options.name)?;
+        movement::wait_all_unregistered(&names, &options.name)?;
         attachment.own();
         let (maps, dispatcher) = attach::create(&options, &btf, &kernel)?;
+        register_names(&options, &btf, &kernel, &maps)?;
         EbpfDatapath::over(options, kernel, maps, Some(dispatcher), attachment)
     }
 
-    /// The handle on what is attached.
+    /// Makes a handle on the attached datapath.
     fn over(
         options: Options,
         kernel: Kernel,
@@ -117,7 +124,7 @@ impl EbpfDatapath {
         let policies = maps.slot_memory()?;
         let ring_fd = os("duplicate a descriptor", maps.ring.try_clone())?;
         let ring = os("map the event ring", Ring::new(ring_fd, RING_BYTES, page_bytes()))?;
-        // What the previous agent did not read is told anew from the flow table.
+        // Events that the previous agent did not read are replaced by those made from the flow table.
         ring.drain(|_| true);
         let control = &memory.ctl;
         control.u64(ctl::TIMEOUT_US as usize).store(options.heartbeat_timeout.as_micros() as u64, Relaxed);
@@ -133,7 +140,8 @@ impl EbpfDatapath {
             policies,
             defined: 0,
             ring,
-            slots: (0..MAX_PROGRAMS).map(|_| None).collect(),
+            // Fields are staged for the instance of a program.
+            programs: Programs::new(MAX_PROGRAMS).keeping_native(),
             known: HashMap::new(),
             pending: VecDeque::new(),
             dropped,
@@ -141,13 +149,13 @@ impl EbpfDatapath {
             attachment,
         };
         datapath.heartbeat();
-        datapath.look_around();
+        datapath.reconcile();
         Ok(datapath)
     }
 
-    /// Tells of the flows that started and ended without an event that we saw.
-    fn look_around(&mut self) {
-        let gone = |known: &Known| self.memory.table.index(known.flow).is_none();
+    /// Queues events for flows that started or ended without an event that we saw.
+    fn reconcile(&mut self) {
+        let gone = |known: &KnownFlow| self.memory.table.index(known.flow).is_none();
         let gone: Vec<FlowId> = self.known.values().filter(|k| gone(k)).map(|k| k.flow).collect();
         gone.into_iter().for_each(|flow| self.closed(flow));
         let live: Vec<FlowId> = self.memory.table.live().map(|(_, flow)| flow).collect();
@@ -158,9 +166,12 @@ impl EbpfDatapath {
         if self.known.get(&index_of(flow)).is_some_and(|k| k.flow == flow) {
             return;
         }
-        // A flow that has ended since is not worth telling of: nothing is known of it any more.
+        // A flow that has ended since is not worth reporting: nothing is known of it any more.
         let Some(info) = self.memory.table.info(flow) else { return };
-        if let Some(before) = self.known.insert(index_of(flow), Known { flow, slot: None }) {
+        let chosen = self.memory.table.chosen_name(flow);
+        let requested = chosen.filter(|name| *name != self.options.name).map(Box::from);
+        let known = KnownFlow { flow, program: None, requested };
+        if let Some(before) = self.known.insert(index_of(flow), known) {
             self.pending.push_back(Event::Closed { flow: before.flow });
         }
         self.pending.push_back(Event::Created { flow, info });
@@ -173,8 +184,10 @@ impl EbpfDatapath {
         }
     }
 
-    /// Hands every flow to [`Options::handback`], in every network namespace that can be reached, and removes
-    /// the datapath from the kernel. Returns how many flows were moved.
+    /// Detaches the datapath: hands every flow to [`Options::handback`], in every reachable network namespace, and
+    /// removes the datapath from the kernel.
+    ///
+    /// Returns how many flows were moved.
     ///
     /// # Errors
     /// [`EbpfError`] if flows could not be moved or a pin could not be removed; what could be done is done.
@@ -182,7 +195,7 @@ impl EbpfDatapath {
         self.take_out()
     }
 
-    /// Leaves the datapath and its flows to the next agent, as one that is killed does.
+    /// Leaves the datapath and its flows to the next agent, as a killed agent does.
     pub fn leave(mut self) {
         self.attachment.disown();
     }
@@ -196,12 +209,19 @@ impl EbpfDatapath {
     }
 
     fn hand_back(&self) -> Result<u64, EbpfError> {
-        let to = movement::available(&self.options.handback);
-        movement::move_flows(&self.kernel, &self.options.name, to, None)
+        movement::hand_back(&self.kernel, &self.options)
     }
 
-    /// Moves the running TCP flows of congestion control `from` to this datapath: those of the network
-    /// namespace at `netns` (such as /run/netns/NAME), or of every one that can be reached. Returns how many.
+    /// The names of [`Options::requests`] under which sockets cannot choose this datapath: the kernel has others of that name.
+    pub fn names_taken(&self) -> Vec<&str> {
+        let ours = pins::names(&self.options.run_dir, &self.options.name);
+        let wanted = self.options.requests.iter().filter(|name| **name != self.options.name);
+        wanted.filter(|name| !ours.contains(name)).map(String::as_str).collect()
+    }
+
+    /// Moves running TCP flows of congestion control `from` to this datapath; returns how many.
+    ///
+    /// It moves those of the network namespace at `netns` (such as /run/netns/NAME), or of every reachable one.
     ///
     /// # Errors
     /// [`EbpfError`] when a namespace or the iterator cannot be used.
@@ -209,17 +229,25 @@ impl EbpfDatapath {
         movement::move_flows(&self.kernel, from, &self.options.name, netns)
     }
 
-    /// Sleeps until an event arrives, or `timeout` passed.
+    /// Sleeps until an event arrives, or `timeout` passes.
     ///
     /// # Errors
-    /// What poll(2) says.
+    /// The error of poll(2).
     pub fn wait(&self, timeout: Duration) -> std::io::Result<()> {
+        self.wait_also(timeout, None)
+    }
+
+    /// As [`EbpfDatapath::wait`], and ends early when `also` becomes readable.
+    ///
+    /// # Errors
+    /// The error of poll(2).
+    pub fn wait_also(&self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> std::io::Result<()> {
         let waiting = self.memory.ctl.u32(ctl::WAITING as usize);
         waiting.store(1, SeqCst);
-        // A producer that looked before the store did not wake us: look again before sleeping.
+        // A producer that read the flag before the store did not wake us: check again before sleeping.
         fence(SeqCst);
         let slept = if self.ring.is_empty() && self.pending.is_empty() {
-            self.ring.sleep(timeout.as_millis().min(u128::from(u16::MAX)) as u16)
+            self.ring.sleep(timeout.as_millis().min(u128::from(u16::MAX)) as u16, also)
         } else {
             Ok(())
         };
@@ -227,134 +255,104 @@ impl EbpfDatapath {
         slept
     }
 
-    /// Nanoseconds and ACKs that the kernel has accounted to this datapath, programs included, while an
-    /// [`account`] was open. None for a datapath that was taken over.
+    /// The nanoseconds and ACKs that the kernel has accounted to this datapath, programs included, while an [`account`]
+    /// was open.
+    ///
+    /// `None` for a datapath that was taken over.
     ///
     /// # Errors
-    /// What bpf(2) says.
+    /// The error of bpf(2).
     pub fn accounted(&self) -> std::io::Result<Option<(u64, u64)>> {
         self.dispatcher.as_ref().map(sys::prog_stats).transpose()
     }
 
-    /// Installs a program that returns at once: what a benchmark of programs starts counting from. The window
-    /// of a flow that runs it stays as it is.
+    /// Installs a program that returns at once, as the baseline of benchmarks.
+    ///
+    /// The window of a flow that runs it stays as it is.
     ///
     /// # Errors
     /// As [`Datapath::install`].
     pub fn install_empty(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
         let nothing = ccplane_program::ir::Program::new(Vec::new(), Vec::new(), Vec::new(), Vec::new())
             .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
-        let mut asm = ccplane_asm::Asm::default();
+        let mut asm = ccplane_nn_codegen::asm::Asm::default();
         asm.exit0();
         let done = asm.finish().map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
-        let slot = self.slot_for(uid)?;
-        self.put(slot, uid, NO_INSTANCE, &nothing, &Compiled::plain(done.insns))
+        self.programs.check_room(uid)?;
+        let slot = self.free_slot()?;
+        let loaded = self.put(slot, NO_INSTANCE, &Compiled::plain(done.insns))?;
+        self.programs.insert(uid, Arc::new(nothing), loaded);
+        Ok(())
     }
 
-    /// A free slot for a new program.
-    fn slot_for(&self, uid: ProgramUid) -> Result<usize, DatapathError> {
-        if self.slot(uid).is_ok() {
-            let reason = format!("a program is already installed as {}", uid.0);
-            return Err(DatapathError::Refused { at: None, reason });
-        }
-        let free = (0..MAX_PROGRAMS).find(|n| self.slots[*n].is_none() && self.users(*n) == 0);
+    /// Returns a slot that holds no program, and whose last one no flow runs any more.
+    fn free_slot(&self) -> Result<usize, DatapathError> {
+        let is_taken = |slot| self.programs.iter().any(|(_, program)| program.loaded.slot == slot);
+        let free = (0..MAX_PROGRAMS).find(|slot| !is_taken(*slot) && self.users(*slot) == 0);
         free.ok_or(DatapathError::ProgramsFull { limit: MAX_PROGRAMS })
     }
 
-    /// Loads a compiled program and puts it into its slot.
-    fn put(
-        &mut self,
-        slot: usize,
-        uid: ProgramUid,
-        instance: u32,
-        program: &Program,
-        compiled: &Compiled,
-    ) -> Result<(), DatapathError> {
+    /// Loads a compiled program and puts it into a slot.
+    fn put(&self, slot: usize, instance: u32, compiled: &Compiled) -> Result<Loaded, DatapathError> {
         let to = AttachTo { btf_id: self.kernel.ops_type, expected: self.kernel.cong_control };
         let fd = sys::prog_load(ProgType::StructOps, "ccplane_fold", &compiled.insns, to)
             .map_err(|e| refusal(compiled, &e))?;
         sys::map_update(&self.maps.slots, &(slot as u32).to_ne_bytes(), &fd.as_raw_fd().to_ne_bytes())
             .map_err(|e| os_error("put the program into its slot", &e))?;
-        self.slots[slot] = Some(Installed { uid, instance, program: program.clone(), _fd: fd });
-        Ok(())
+        Ok(Loaded { slot, instance, _fd: Arc::new(fd) })
     }
 
-    /// The shape of a slot that this agent has defined: what the one before left there is what it wanted.
-    fn shape(&self, slot: u8) -> Option<Shape> {
-        let defined = usize::from(slot) < MAX_POLICY_SLOTS && self.defined & 1 << slot != 0;
-        defined.then(|| self.policies.shape(slot)).flatten()
-    }
-
-    /// Whether an event waits to be polled; no system call.
+    /// Whether an event waits to be polled; makes no system call.
     pub fn has_events(&self) -> bool {
         !self.ring.is_empty() || !self.pending.is_empty()
     }
 
-    /// The slot of an installed program.
-    fn slot(&self, uid: ProgramUid) -> Result<(usize, &Installed), DatapathError> {
-        let found = self
-            .slots
-            .iter()
-            .enumerate()
-            .find_map(|(n, s)| s.as_ref().filter(|s| s.uid == uid).map(|s| (n, s)));
-        found.ok_or(DatapathError::NoProgram(uid))
-    }
-
-    /// Flows that run the program in a slot, or are about to.
+    /// The number of flows that run the program in a slot, or are about to.
     fn users(&self, slot: usize) -> usize {
         let slot = slot as u32 + 1;
         self.memory.table.live().filter(|(index, _)| self.memory.table.slots(*index).contains(&slot)).count()
     }
 
     /// The flow's entry, if the flow lives.
-    fn known(&mut self, flow: FlowId) -> Result<&mut Known, DatapathError> {
+    fn known(&mut self, flow: FlowId) -> Result<&mut KnownFlow, DatapathError> {
         if self.memory.table.index(flow).is_none() {
             return Err(DatapathError::NoFlow(flow));
         }
-        // It may be listed before its event is polled.
+        // The flow may be in the table before its event is polled.
         self.created(flow);
         let entry = self.known.get_mut(&index_of(flow)).filter(|k| k.flow == flow);
         entry.ok_or(DatapathError::NoFlow(flow))
     }
 
-    fn stage(
-        &self,
-        flow: FlowId,
-        installed: &Installed,
-        program: Option<Start>,
-        fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        check_fields(Some(&installed.program), fields)?;
-        let values = Values::new(&installed.program, fields);
-        let change = Change {
-            program,
-            instance: installed.instance,
-            cwnd: values.cwnd,
-            rate: values.rate,
-            regs: &values.regs,
-        };
-        if self.memory.table.stage(flow, &change) { Ok(()) } else { Err(DatapathError::NoFlow(flow)) }
-    }
-
-    fn take(&mut self, record: Taken) {
+    fn take(&mut self, record: CopiedEvent) {
         let flow = FlowId(record.flow);
         match record.kind {
             event::CREATED => self.created(flow),
             event::CLOSED => self.closed(flow),
             _ => {
                 let known = self.known.get(&index_of(flow)).is_some_and(|k| k.flow == flow);
-                let by = self.slots.iter().flatten().find(|s| s.instance == record.instance);
-                if let (Some(by), true) = (by, known) {
-                    let Taken { seq, at_us, values, .. } = record;
-                    self.pending.push_back(Event::Report { flow, program: by.uid, seq, at_us, values });
+                let by = self.programs.iter().find(|(_, p)| p.loaded.instance == record.instance);
+                if let (Some((program, _)), true) = (by, known) {
+                    let CopiedEvent { seq, at_us, values, .. } = record;
+                    self.pending.push_back(Event::Report { flow, program, seq, at_us, values });
                 }
             }
         }
     }
 }
 
+/// Registers the names of [`Options::requests`] that nothing else has.
+fn register_names(options: &Options, btf: &Btf, kernel: &Kernel, maps: &OpenMaps) -> Result<(), EbpfError> {
+    for name in &options.requests {
+        if !movement::is_registered(name)? {
+            attach::register_also(name, options, btf, kernel, maps)?;
+        }
+    }
+    Ok(())
+}
+
 /// An event, copied out of the ring.
-struct Taken {
+struct CopiedEvent {
     kind: i32,
     flow: u64,
     seq: u32,
@@ -363,10 +361,10 @@ struct Taken {
     values: ccplane_contract::Values,
 }
 
-impl Taken {
-    fn new(record: Record<'_>) -> Taken {
+impl CopiedEvent {
+    fn new(record: Record<'_>) -> CopiedEvent {
         let len = record.u32(event::LEN).min(MAX_REGS as u32);
-        Taken {
+        CopiedEvent {
             kind: record.u32(event::KIND) as i32,
             flow: record.u64(event::FLOW),
             seq: record.u32(event::SEQ),
@@ -380,7 +378,7 @@ impl Taken {
 impl Drop for EbpfDatapath {
     fn drop(&mut self) {
         if self.attachment.is_ours() {
-            // Whoever wants to know calls `detach`.
+            // Callers that need the error call `detach`.
             let _ = self.take_out();
         }
     }
@@ -388,6 +386,66 @@ impl Drop for EbpfDatapath {
 
 fn os_error(what: &str, e: &std::io::Error) -> DatapathError {
     DatapathError::Os { what: what.into(), errno: e.kind() }
+}
+
+impl Shim for EbpfDatapath {
+    type Loaded = Loaded;
+
+    fn programs(&self) -> &Programs<Loaded> {
+        &self.programs
+    }
+
+    fn programs_mut(&mut self) -> &mut Programs<Loaded> {
+        &mut self.programs
+    }
+
+    /// Only slots that this agent has defined count; the others are as the one before left them.
+    fn slot_shape(&self, slot: u8) -> Option<Shape> {
+        let defined = usize::from(slot) < MAX_POLICY_SLOTS && self.defined & 1 << slot != 0;
+        defined.then(|| self.policies.shape(slot)).flatten()
+    }
+
+    fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<Loaded, DatapathError> {
+        let slot = self.free_slot()?;
+        let instance = self.memory.ctl.u64(ctl::NEXT_INSTANCE as usize).fetch_add(1, Relaxed) as u32 + 1;
+        let host = TcpHost { kernel: &self.kernel, maps: self.maps.fds(), instance };
+        let shapes = self.policies.shapes(self.maps.fds().policy);
+        let compiled = codegen::compile(program, instance, &host, &shapes)
+            .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
+        self.put(slot, instance, &compiled)
+    }
+
+    fn unload(&mut self, _: ProgramUid, loaded: &Loaded) -> Result<(), DatapathError> {
+        sys::map_delete(&self.maps.slots, &(loaded.slot as u32).to_ne_bytes())
+            .map_err(|e| os_error("empty a slot", &e))
+    }
+
+    fn count_users(&self, _: ProgramUid, loaded: &Loaded) -> usize {
+        self.users(loaded.slot)
+    }
+
+    fn program_of(&mut self, flow: FlowId) -> Result<Option<ProgramUid>, DatapathError> {
+        Ok(self.known(flow)?.program)
+    }
+
+    fn stage(&mut self, flow: FlowId, change: registry::Change<'_, Loaded>) -> Result<(), DatapathError> {
+        let registry::Change { program, starts, fields } = change;
+        let Some((uid, registry::Entry { program, loaded, .. })) = program else { return Ok(()) };
+        let values = Values::new(&program, fields);
+        let start = Start { slot: loaded.slot as u32 + 1, uid: uid.0 };
+        let change = Change {
+            program: starts.then_some(start),
+            instance: loaded.instance,
+            cwnd: values.cwnd,
+            rate: values.rate,
+            regs: &values.regs,
+        };
+        if !self.memory.table.stage(flow, &change) {
+            return Err(DatapathError::NoFlow(flow));
+        }
+        self.known(flow)?.program = Some(uid);
+        Ok(())
+    }
 }
 
 impl Datapath for EbpfDatapath {
@@ -398,53 +456,15 @@ impl Datapath for EbpfDatapath {
             max_flows: self.memory.table.records() as usize,
             policy: true,
             full_language: true,
+            hooks: ccplane_contract::ON_ACKS,
         }
     }
 
-    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
-        check_policies(program, |slot| self.shape(slot))?;
-        let slot = self.slot_for(uid)?;
-        let instance = self.memory.ctl.u64(ctl::NEXT_INSTANCE as usize).fetch_add(1, Relaxed) as u32 + 1;
-        let host = TcpHost { kernel: &self.kernel, maps: self.maps.fds(), instance };
-        let compiled =
-            codegen::compile(program, instance, &host, &self.policies.shapes(self.maps.fds().policy))
-                .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
-        self.put(slot, uid, instance, program, &compiled)
-    }
+    ccplane_contract::program_commands!();
 
-    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
-        let (slot, _) = self.slot(uid)?;
-        let flows = self.users(slot);
-        if flows > 0 {
-            return Err(DatapathError::ProgramInUse { uid, flows });
-        }
-        sys::map_delete(&self.maps.slots, &(slot as u32).to_ne_bytes())
-            .map_err(|e| os_error("empty a slot", &e))?;
-        self.slots[slot] = None;
-        Ok(())
-    }
-
-    fn set_program(
-        &mut self,
-        flow: FlowId,
-        uid: ProgramUid,
-        fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        self.known(flow)?;
-        let (slot, installed) = self.slot(uid)?;
-        let start = Start { slot: slot as u32 + 1, uid: uid.0 };
-        self.stage(flow, installed, Some(start), fields)?;
-        self.known(flow)?.slot = Some(slot);
-        Ok(())
-    }
-
-    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
-        let slot = self.known(flow)?.slot;
-        match (slot.and_then(|s| self.slots[s].as_ref()), fields.first()) {
-            (Some(installed), _) => self.stage(flow, installed, None, fields),
-            (None, Some((field, _))) => Err(DatapathError::BadField(*field)),
-            (None, None) => Ok(()),
-        }
+    fn requested(&self, flow: FlowId) -> Option<&str> {
+        let known = self.known.get(&index_of(flow)).filter(|known| known.flow == flow)?;
+        known.requested.as_deref()
     }
 
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
@@ -457,12 +477,12 @@ impl Datapath for EbpfDatapath {
         {
             return Err(DatapathError::NoFlow(flow));
         }
-        self.known(flow)?.slot = None;
+        self.known(flow)?.program = None;
         Ok(())
     }
 
     /// Slots outlive the agent. The next one may define them with other shapes, before it installs programs that ask
-    /// them: flows of the one before then find no answer.
+    /// them: flows of the previous agent then get no answer.
     fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
         if usize::from(slot) >= MAX_POLICY_SLOTS {
             return Err(DatapathError::NoSlot(slot));
@@ -472,26 +492,26 @@ impl Datapath for EbpfDatapath {
             return Err(DatapathError::OtherShape { slot });
         }
         if other {
-            self.policies.define(slot, shape, sys::monotonic_us());
+            self.policies.define(slot, shape, ccplane_files::monotonic_us());
         }
         self.defined |= bit;
         Ok(())
     }
 
     fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
-        self.policies.push(slot, image, part, sys::monotonic_us())
+        self.policies.push(slot, image, part, ccplane_files::monotonic_us())
     }
 
     fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
-        self.policies.share(slot, share, sys::monotonic_us())
+        self.policies.share(slot, share, ccplane_files::monotonic_us())
     }
 
     fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.policies.promote(slot, sys::monotonic_us())
+        self.policies.promote(slot, ccplane_files::monotonic_us())
     }
 
     fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.policies.rollback(slot, sys::monotonic_us())
+        self.policies.rollback(slot, ccplane_files::monotonic_us())
     }
 
     fn slots(&mut self) -> Vec<SlotStats> {
@@ -499,7 +519,7 @@ impl Datapath for EbpfDatapath {
     }
 
     fn heartbeat(&mut self) {
-        self.memory.ctl.u64(ctl::HEARTBEAT_US as usize).store(sys::monotonic_us(), Release);
+        self.memory.ctl.u64(ctl::HEARTBEAT_US as usize).store(ccplane_files::monotonic_us(), Release);
     }
 
     fn flows(&mut self) -> Vec<FlowStats> {
@@ -512,7 +532,7 @@ impl Datapath for EbpfDatapath {
         self.ring.drain(|record| {
             let fits = taken.len() < room;
             if fits {
-                taken.push(Taken::new(record));
+                taken.push(CopiedEvent::new(record));
             }
             fits
         });
@@ -524,7 +544,7 @@ impl Datapath for EbpfDatapath {
             self.pending.push_back(Event::Dropped { count: dropped - self.dropped });
             self.dropped = dropped;
             // Starts and ends of flows may be among them.
-            self.look_around();
+            self.reconcile();
         }
         let count = max.min(self.pending.len());
         events.extend(self.pending.drain(..count));

@@ -1,22 +1,22 @@
-//! `cong_control`: on each ACK samples statistics, claims what the agent staged, looks after the heartbeat and
-//! tail-calls the flow's program. Where there is none, or the agent is silent, it runs the kernel's own Reno on
-//! the spot.
+//! Assembles `cong_control`, the program that the kernel runs on each ACK.
+//!
+//! It samples statistics, claims what the agent staged, checks the heartbeat and tail-calls the flow's program. If
+//! there is none, or the agent is silent, it runs the kernel's own Reno on the spot.
 
 use crate::codegen::claim;
-use crate::kernel::{Kernel, Maps, TCP_CA_CWR, TCP_CA_LOSS, lookup};
+use crate::kernel::{Kernel, Maps, TCP_CA_CWR, TCP_CA_LOSS, lookup, sample, take_window};
 use crate::layout::{NO_INSTANCE, STAGE_RELEASE, ctl, mode, rec, stage};
-use crate::tcp::{sample, take_window};
-use ccplane_asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
+use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
 
-/// The context, the socket, the flow's record (0 for none), the time of the ACK.
+/// Registers of the context, the socket, the flow's record (0 for none) and the ACK's time.
 const CTX: R = R::R6;
 const SK: R = R::R7;
 const RECORD: R = R::R8;
 const NOW: R = R::R9;
-/// The control page, until the first call.
+/// Register of the control page, until the first call.
 const CTL: R = R::R3;
 
-/// Assembles `cong_control`.
+/// Assembles the program `cong_control`.
 ///
 /// # Errors
 /// A bug in this file.
@@ -61,7 +61,7 @@ pub fn dispatcher(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     asm.alu_imm(Alu::Sub, R::R3, 1);
     asm.call(Helper::TailCall);
 
-    // Only a slot that was emptied gets here from above.
+    // Only a slot that was emptied falls through to here.
     asm.bind(no_program);
     asm.load(Size::B4, R::R4, RECORD, rec::MODE as i16);
     asm.jump_if_imm(R::R4, Cond::Eq, mode::POLICY as i32, native);
@@ -77,7 +77,7 @@ pub fn dispatcher(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     asm.mov_imm(RECORD, 0);
     native_reno(&mut asm, k);
 
-    // What this ACK brought is the program's first: the native algorithm noted what came before.
+    // What this ACK brought is the program's first sample: the native algorithm has recorded what came before.
     asm.bind(resume);
     asm.store_imm(Size::B4, RECORD, rec::MODE as i16, mode::PROGRAM as i32);
     take_window(&mut asm, k, SK, RECORD);
@@ -90,7 +90,7 @@ pub fn dispatcher(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     asm.finish().map(|done| done.insns)
 }
 
-/// R1 and R2 are lost.
+/// Emits a jump to `silent` if the agent's heartbeat is too old. R1 and R2 are lost.
 fn jump_if_silent(asm: &mut Asm, silent: Label) {
     asm.load(Size::B8, R::R1, CTL, ctl::HEARTBEAT_US as i16);
     asm.load(Size::B8, R::R2, CTL, ctl::TIMEOUT_US as i16);
@@ -98,9 +98,11 @@ fn jump_if_silent(asm: &mut Asm, silent: Label) {
     asm.jump_if(NOW, Cond::Gt, R::R1, silent);
 }
 
-/// Claims a change for the program that runs next, and carries out the dispatcher's part of it: which program
-/// that is. A change for [`NO_INSTANCE`] ends there. Under a silent agent changes wait, as its programs do; so do
-/// fields that are set while a policy's lack of an answer keeps the program from running, for the next one to find.
+/// Emits the claim of a change for the program that runs next, and the dispatcher's part of it: the choice of that
+/// program.
+///
+/// A change for [`NO_INSTANCE`] ends there. Under a silent agent, changes wait, as its programs do; so do fields that
+/// are set while a policy's lack of an answer keeps the program from running, for the next one to find.
 fn claim_change(asm: &mut Asm, done: Label) {
     let (keep, start, steered, runs) = (asm.label(), asm.label(), asm.label(), asm.label());
     jump_if_silent(asm, done);
@@ -128,14 +130,14 @@ fn claim_change(asm: &mut Asm, done: Label) {
     asm.jump(done);
 }
 
-/// Lets go of a claimed change. R1 is lost.
+/// Emits the release of a claimed change. R1 is lost.
 fn end_change(asm: &mut Asm) {
     asm.mov_imm(R::R1, i64::from(stage::EMPTY));
     asm.xchg(Size::B4, RECORD, rec::STAGE_STATE as i16, R::R1);
 }
 
-/// Before the native algorithm runs: the mode becomes R4, a claimed change that found no program is void, and a
-/// flow that its program paced gets a window that it can use without.
+/// Emits the switch to the native algorithm: the mode becomes R4, a claimed change without a program is dropped, and a
+/// paced flow gets a window that it can use without pacing.
 fn hand_over(asm: &mut Asm, k: &Kernel) {
     let (unclaimed, done) = (asm.label(), asm.label());
     asm.load(Size::B4, R::R1, RECORD, rec::STAGE_STATE as i16);
@@ -150,9 +152,9 @@ fn hand_over(asm: &mut Asm, k: &Kernel) {
     asm.bind(done);
 }
 
-/// The kernel's Reno, with what a `cong_control` must do besides, and the end.
+/// Emits the kernel's Reno, with the other duties of a `cong_control`, and the end.
 fn native_reno(asm: &mut Asm, k: &Kernel) {
-    /// The rate sample, in NOW's place.
+    /// The register of the rate sample, which replaces NOW.
     const RS: R = NOW;
     let (grow, pace, unknown) = (asm.label(), asm.label(), asm.label());
     asm.load(Size::B8, RS, CTX, k.rs_arg);
@@ -172,7 +174,7 @@ fn native_reno(asm: &mut Asm, k: &Kernel) {
     k.get(asm, R::R1, SK, "snd_cwnd");
     k.default_pacing(asm, SK, R::R1);
     asm.jump_if_imm(RECORD, Cond::Eq, 0, unknown);
-    k.note(asm, SK, RECORD);
+    k.save_counters(asm, SK, RECORD);
     asm.bind(unknown);
     asm.exit0();
 }

@@ -1,77 +1,70 @@
-//! What can go wrong when the datapath is attached, read or removed.
+//! Errors of attaching, reading and removing the datapath.
 
 use std::path::PathBuf;
 
 use crate::btf::BtfError;
-use ccplane_asm::AsmError;
+use ccplane_nn_codegen::asm::AsmError;
 
-/// Why the datapath could not be attached, read or removed.
+/// Reasons why the datapath could not be attached, read or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum EbpfError {
-    /// Another agent holds it.
+    /// Another agent holds the lock.
     #[error("another agent{} steers this kernel's flows ({} is locked)", pid.map(|p| format!(" (pid {p})")).unwrap_or_default(), lock.display())]
     Busy {
-        /// The holder, if it said.
+        /// The holder's process number, if its lock file has it.
         pid: Option<u32>,
-        /// Its lock file.
         lock: PathBuf,
     },
-    /// A lock cannot be had.
+    /// The lock cannot be taken.
     #[error(transparent)]
     Lock(#[from] ccplane_files::LockError),
     /// Another agent has started while this one's lock file was gone.
     #[error("{} was replaced while this agent ran: what is attached is left to the agent that holds it now", .0.display())]
     Replaced(PathBuf),
-    /// Nothing is attached.
+    /// No datapath is pinned in this directory.
     #[error("no datapath is attached ({} does not exist)", .0.display())]
     NotAttached(PathBuf),
-    /// What is pinned was made by another version of ccplane.
+    /// Another version of ccplane pinned the datapath.
     #[error("the datapath pinned in {} has layout {found}, this ccplane has {ours}: run `ccplane doctor --clean`", dir.display())]
     OtherVersion {
-        /// The pin directory.
         dir: PathBuf,
-        /// The pinned datapath's layout version.
+        /// The layout version of the pinned datapath.
         found: u64,
-        /// Ours.
+        /// The layout version of this program.
         ours: u64,
     },
     /// An option is out of range.
     #[error("{field} = {value}: {limit}")]
     BadOption {
-        /// The option.
         field: &'static str,
-        /// What it was.
         value: String,
-        /// What it may be.
+        /// The allowed values.
         limit: String,
     },
-    /// The kernel lacks something.
+    /// The kernel lacks a type, field or function.
     #[error(transparent)]
     Btf(#[from] BtfError),
-    /// A program of ours could not be assembled.
+    /// A program of this crate could not be assembled.
     #[error(transparent)]
     Asm(#[from] AsmError),
-    /// The verifier refused a program of ours.
+    /// The verifier refused a program of this crate.
     #[error("the kernel refused `{program}`: {source}\n{log}")]
     Verifier {
-        /// Which one.
         program: String,
-        /// The error.
         source: std::io::Error,
         /// The end of the verifier's log.
         log: String,
     },
-    /// The operating system said no.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Os {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// The error.
         source: std::io::Error,
     },
 }
 
-/// Adds what was tried to an I/O error.
+/// Adds the operation to an I/O error.
 pub(crate) fn os<T>(what: impl Into<String>, r: std::io::Result<T>) -> Result<T, EbpfError> {
     r.map_err(|source| EbpfError::Os { what: what.into(), source })
 }

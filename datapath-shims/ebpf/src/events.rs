@@ -1,17 +1,19 @@
-//! Events into the ring buffer.
+//! Code that writes events to the ring buffer.
 
-use crate::codegen::{FLAG_ASKED, FLAGS, REC, prim_slot};
+use crate::frame::{FLAG_ASKED, FLAGS, REC, load_prim};
 use crate::kernel::{Kernel, Maps};
 use crate::layout::{ctl, event, rec};
-use ccplane_asm::{Alu, Asm, Cond, Helper, Label, R, Size};
+use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Helper, Label, R, Size};
 use ccplane_program::ir::Prim;
 
-/// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP`.
+/// The flags `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP`.
 const RB_NO_WAKEUP: i64 = 1;
 const RB_FORCE_WAKEUP: i64 = 2;
 
-/// Reserves an event of `len` values of the flow in [`REC`], fills its head and leaves it in R0; jumps to `full`
-/// (counted) when there is no room.
+/// Emits the reservation of an event of `len` values of the flow in [`REC`]; it fills the head and leaves the event in
+/// R0.
+///
+/// Jumps to `full` when there is no room, which is counted.
 fn begin_event(asm: &mut Asm, maps: Maps, kind: i32, len: usize, full: Label) {
     let ok = asm.label();
     asm.map(R::R1, maps.ring);
@@ -30,8 +32,10 @@ fn begin_event(asm: &mut Asm, maps: Maps, kind: i32, len: usize, full: Label) {
     asm.store_imm(Size::B4, R::R0, event::LEN as i16, len as i32);
 }
 
-/// Submits the event in R0, of the flow in [`REC`]; wakes the agent only if it said that it sleeps, and, where a
-/// program that `asks` reports, only if it asked no policy: that is a row of a batch.
+/// Emits the submission of the event in R0, of the flow in [`REC`].
+///
+/// It wakes the agent only if the agent sleeps; and, if a program that `asks` reports, only if the program asked no
+/// policy: else the report is a row of a batch.
 fn submit_event(asm: &mut Asm, maps: Maps, asks: bool) {
     let quiet = asm.label();
     asm.mov(R::R1, R::R0);
@@ -39,8 +43,9 @@ fn submit_event(asm: &mut Asm, maps: Maps, asks: bool) {
         asm.mov_imm(R::R2, RB_NO_WAKEUP);
         asm.jump_if_imm(FLAGS, Cond::Set, FLAG_ASKED, quiet);
     }
-    // The agent says that it sleeps, then looks for events; here it is the other way round, and the processor
-    // must not reorder that. Any atomic operation is a full barrier; this one hits a line that is ours already.
+    // The agent first says that it sleeps, then checks for events; this side works in the opposite order, and the
+    // processor must not reorder it. Any atomic operation is a full barrier; this one is on a line that is ours
+    // already.
     asm.mov_imm(R::R2, 0);
     asm.fetch_add(REC, rec::ID as i16, R::R2);
     asm.map_value(R::R3, maps.ctl, 0);
@@ -52,7 +57,7 @@ fn submit_event(asm: &mut Asm, maps: Maps, asks: bool) {
     asm.call(Helper::RingbufSubmit);
 }
 
-/// Sends the report registers of the flow in [`REC`], for the program `instance`, which `asks` policies or not.
+/// Emits the report of the flow in [`REC`] by the program `instance`, which `asks` policies or not.
 pub fn send_report(asm: &mut Asm, maps: Maps, instance: u32, report_len: usize, asks: bool) {
     let full = asm.label();
     asm.load(Size::B4, R::R1, REC, rec::SEQ as i16);
@@ -62,7 +67,7 @@ pub fn send_report(asm: &mut Asm, maps: Maps, instance: u32, report_len: usize, 
     asm.load(Size::B4, R::R1, REC, rec::SEQ as i16);
     asm.store(Size::B4, R::R0, event::SEQ as i16, R::R1);
     asm.store_imm(Size::B4, R::R0, event::INSTANCE as i16, instance as i32);
-    asm.load(Size::B8, R::R1, R::R10, prim_slot(Prim::AckNow));
+    load_prim(asm, R::R1, Prim::AckNow);
     asm.store(Size::B8, R::R0, event::AT_US as i16, R::R1);
     for n in 0..report_len {
         asm.load(Size::B8, R::R1, REC, rec::REGS as i16 + 8 * n as i16);
@@ -72,7 +77,7 @@ pub fn send_report(asm: &mut Asm, maps: Maps, instance: u32, report_len: usize, 
     asm.bind(full);
 }
 
-/// Tells the agent that the flow in [`REC`] started or ended. R6 is the socket.
+/// Emits the event that the flow in [`REC`] started or ended. R6 is the socket.
 pub fn lifecycle_event(asm: &mut Asm, k: &Kernel, maps: Maps, kind: i32, full: Label) {
     begin_event(asm, maps, kind, 0, full);
     asm.store_imm(Size::B4, R::R0, event::SEQ as i16, 0);

@@ -1,21 +1,23 @@
 //! The [`Host`] in which compiled programs run on TCP flows.
 
-use crate::codegen::{Host, REC, no_sample_is_infinity};
+use crate::codegen::{Host, no_sample_is_infinity};
 use crate::events::send_report;
+use crate::frame::REC;
 use crate::kernel::{Kernel, Maps, TCP_CA_CWR, TCP_CA_LOSS, TCP_CA_RECOVERY, lookup};
 use crate::layout::{FLAG_TIMEOUT, mode, rec};
-use ccplane_asm::{Alu, Asm, Cond, R, Size};
+use ccplane_nn_codegen::asm::{Alu, Asm, Cond, R, Size};
 use ccplane_program::ir::Prim;
 
 /// `SK_PACING_NEEDED` (include/net/sock.h): the stack paces by itself, without fq.
 const SK_PACING_NEEDED: i32 = 1;
 /// `sk_max_pacing_rate` of a socket that has none: all ones.
 const NO_MAX_PACING_RATE: i32 = -1;
-/// `SK_PACING_NONE`.
+/// The value `SK_PACING_NONE`.
 const SK_PACING_NONE: i32 = 0;
-/// Above this rate, bytes per second, the stack's own pacing is off, unless the application has set a rate that is not to be
-/// exceeded (`SO_MAX_PACING_RATE`): a full segment of 64 KB takes less than 52 us, and a timer for each costs a third of the
-/// throughput (plan `overhead`). The window goes on limiting.
+/// Rate above which the stack's own pacing is off, bytes per second; the window goes on limiting.
+///
+/// A full segment of 64 KB takes less than 52 us there, and a timer for each costs a third of the throughput (plan
+/// `overhead`). Pacing stays on if the application has set a rate that is not to be exceeded (`SO_MAX_PACING_RATE`).
 const UNPACED_ABOVE: i32 = 1_250_000_000;
 const USEC_PER_SEC: i32 = 1_000_000;
 /// Smallest window applied, packets.
@@ -23,16 +25,14 @@ const MIN_CWND_PKTS: i64 = 1;
 
 /// Runs a compiled program on a TCP flow. R6 is the socket, R8 the rate sample.
 pub struct TcpHost<'a> {
-    /// The running kernel.
     pub kernel: &'a Kernel,
-    /// The datapath's maps.
     pub maps: Maps,
     /// Identifies the program in its reports.
     pub instance: u32,
 }
 
 impl TcpHost<'_> {
-    /// R1 = rs->delivered * mss * 1e6 / interval, or 0.
+    /// Emits R1 = rs->delivered * mss * 1e6 / interval, or 0.
     fn rate(&self, asm: &mut Asm, interval: &str) {
         let k = self.kernel;
         let (none, done) = (asm.label(), asm.label());
@@ -51,7 +51,7 @@ impl TcpHost<'_> {
         asm.bind(done);
     }
 
-    /// R1 = packets newly SACKed on this ACK.
+    /// Emits R1 = packets newly SACKed on this ACK.
     fn newly_sacked(&self, asm: &mut Asm) {
         let some = asm.label();
         self.kernel.get(asm, R::R1, R::R6, "sacked_out");
@@ -118,7 +118,7 @@ impl Host for TcpHost<'_> {
                 self.times_mss(asm);
             }
             Prim::AckLostPktsSample => {
-                // Not rate_sample.losses: it leaves out what a timer (RTO, RACK) marked between two ACKs.
+                // rate_sample.losses would leave out what a timer (RTO, RACK) marked between two ACKs.
                 k.get(asm, R::R1, R::R6, "lost");
                 asm.load(Size::B4, R::R2, REC, rec::LAST_LOST as i16);
                 asm.alu(Alu::Sub, R::R1, R::R2);
@@ -145,6 +145,8 @@ impl Host for TcpHost<'_> {
                 asm.load(Size::B4, R::R1, REC, rec::FLAGS as i16);
                 asm.alu_imm(Alu::And, R::R1, FLAG_TIMEOUT);
             }
+            // The registry refuses programs of other hooks.
+            _ => asm.mov_imm(R::R1, 0),
         }
     }
 
@@ -168,8 +170,8 @@ impl Host for TcpHost<'_> {
         asm.jump_if(R::R1, Cond::Le, R::R2, clamped);
         asm.mov(R::R1, R::R2);
         asm.bind(clamped);
-        // What is paced comes out in no burst when the window is kept through a loss: recovery leaves it alone, and only
-        // counts, for the native algorithm if the program gives up in the middle.
+        // A paced flow sends no burst when its window is kept through a loss: recovery leaves the window alone, and
+        // only counts, for the native algorithm if the program gives up in the middle.
         k.get(asm, R::R2, R::R6, "ca_state");
         asm.jump_if_imm(R::R2, Cond::Lt, TCP_CA_CWR, kept);
         asm.jump_if_imm(R::R2, Cond::Eq, TCP_CA_LOSS, repaired);
@@ -209,7 +211,7 @@ impl Host for TcpHost<'_> {
         k.set(asm, R::R6, "pacing_status", R::R1);
         asm.bind(pacing_on);
         asm.bind(done);
-        k.note(asm, R::R6, REC);
+        k.save_counters(asm, R::R6, REC);
     }
 
     fn report(&self, asm: &mut Asm, report_len: usize, asks: bool) {

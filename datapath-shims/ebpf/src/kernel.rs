@@ -1,41 +1,42 @@
-//! The running kernel as the programs see it: where the fields of a socket are, and the fragments of code that
-//! need no more than a socket.
+//! The running kernel as programs see it: offsets of socket fields, and code fragments that need only a socket.
 
 use crate::btf::{Btf, BtfError, Field};
-use crate::codegen::STACK_HOST;
+use crate::frame::STACK_HOST;
 use crate::layout::rec;
-use ccplane_asm::{Alu, Asm, Cond, Helper, Label, R, Size};
+use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Helper, Label, R, Size};
 
-/// The kernel's `enum tcp_ca_state` (include/uapi/linux/tcp.h).
+/// Values of the kernel's `enum tcp_ca_state` (include/uapi/linux/tcp.h).
 pub const TCP_CA_CWR: i32 = 2;
+/// The state of fast recovery.
 pub const TCP_CA_RECOVERY: i32 = 3;
+/// The state after a retransmission timeout.
 pub const TCP_CA_LOSS: i32 = 4;
 const USEC_PER_SEC: i64 = 1_000_000;
 /// The kernel's defaults of `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`.
 const PACING_SS_PERCENT: i64 = 200;
 const PACING_CA_PERCENT: i64 = 120;
-/// `TCP_INIT_CWND` (include/net/tcp.h), packets.
+/// The kernel's initial window `TCP_INIT_CWND` (include/net/tcp.h), packets.
 const INIT_CWND_PKTS: i32 = 10;
-/// Scratch slots of the host.
+/// First scratch slot of the host.
 pub const STACK_KEY: i16 = STACK_HOST;
+/// Second scratch slot of the host.
 pub const STACK_S1: i16 = STACK_HOST - 8;
 
-/// Where the running kernel keeps what the programs read and write.
+/// Offsets and ids of the running kernel that the programs use.
 pub struct Kernel {
     fields: std::collections::HashMap<&'static str, Field>,
     /// The current minimum of `tcp_sock.rtt_min`.
     pub rtt_min: i16,
-    /// The way from a socket to the id of its cgroup, pointer by pointer, where the kernel has cgroups.
+    /// The pointers from a socket to the id of its cgroup, if the kernel has cgroups.
     pub cgroup: Option<(i16, i16, i16)>,
-    /// `inet_connection_sock.icsk_ca_ops`, in a socket.
+    /// Offset of `inet_connection_sock.icsk_ca_ops` in a socket.
     pub icsk_ca_ops: i16,
-    /// `tcp_congestion_ops.name`.
     pub ca_name: i16,
     /// Offset of `rate_sample` in `cong_control`'s arguments.
     pub rs_arg: i16,
-    /// `struct tcp_congestion_ops`.
+    /// BTF type of `struct tcp_congestion_ops`.
     pub ops_type: u32,
-    /// Its member `cong_control`.
+    /// Index of the member `cong_control`.
     pub cong_control: u32,
     /// The BTF id of `tcp_reno_cong_avoid`.
     pub reno_cong_avoid: u32,
@@ -47,7 +48,7 @@ pub struct Kernel {
     pub iter_func: u32,
 }
 
-/// Fields by short name: where they are, and in what.
+/// Fields by short name, each with its structure and path.
 const SOCK_FIELDS: &[(&str, &str)] = &[
     ("ca_priv", "inet_conn.icsk_ca_priv"),
     ("ca_state", "inet_conn.icsk_ca_state"),
@@ -91,15 +92,15 @@ const SAMPLE_FIELDS: &[(&str, &str)] = &[
     ("rs.acked_sacked", "acked_sacked"),
 ];
 
-/// The struct_ops members that we fill, those that not every kernel has first; `cong_control` is the last.
+/// The struct_ops members that this datapath fills: those that some kernels lack come first, `cong_control` last.
 pub const OPS: [&str; 7] =
     [MIN_TSO_SEGS, "init", "release", "ssthresh", "undo_cwnd", "set_state", "cong_control"];
-/// Kernels with another hook in its place keep their own trains.
+/// Kernels with another hook in its place keep their own segment bursts.
 pub const MIN_TSO_SEGS: &str = "min_tso_segs";
 const OPS_STRUCT: &str = "tcp_congestion_ops";
 
 impl Kernel {
-    /// Finds everything in the kernel's BTF.
+    /// Finds all offsets and ids in the kernel's BTF.
     ///
     /// # Errors
     /// The first thing that this kernel lacks.
@@ -144,7 +145,7 @@ impl Kernel {
         })
     }
 
-    /// Where the field is; 0 if this kernel lacks it (see [`Kernel::has`]).
+    /// The field's offset; 0 if this kernel lacks it (see [`Kernel::has`]).
     pub fn off(&self, name: &str) -> i16 {
         self.fields.get(name).map_or(0, |f| f.offset as i16)
     }
@@ -154,7 +155,7 @@ impl Kernel {
         self.fields.contains_key(name)
     }
 
-    /// `to = base->name`, zero-extended; a bit field is shifted down.
+    /// Emits `to = base->name`, zero-extended; a bit field is shifted down.
     pub fn get(&self, asm: &mut Asm, to: R, base: R, name: &str) {
         let Some(f) = self.fields.get(name) else { return asm.mov_imm(to, 0) };
         asm.load(Size::of(f.bytes).unwrap_or(Size::B8), to, base, f.offset as i16);
@@ -166,13 +167,13 @@ impl Kernel {
         }
     }
 
-    /// `base->name = from`.
+    /// Emits `base->name = from`.
     pub fn set(&self, asm: &mut Asm, base: R, name: &str, from: R) {
         let Some(f) = self.fields.get(name) else { return };
         asm.store(Size::of(f.bytes).unwrap_or(Size::B8), base, f.offset as i16, from);
     }
 
-    /// `to = packets in flight`; `scratch` is lost.
+    /// Emits `to = packets in flight`; `scratch` is lost.
     pub fn in_flight(&self, asm: &mut Asm, to: R, sk: R, scratch: R) {
         self.get(asm, to, sk, "packets_out");
         for (name, op) in [("sacked_out", Alu::Sub), ("lost_out", Alu::Sub), ("retrans_out", Alu::Add)] {
@@ -181,8 +182,10 @@ impl Kernel {
         }
     }
 
-    /// `tcp_update_pacing_rate`, which the kernel leaves to a `cong_control`: segmentation offload sizes its
-    /// bursts by the rate even where nothing paces. `cwnd` (R1) in packets; R0-R3 are lost.
+    /// Emits `tcp_update_pacing_rate`, which the kernel leaves to a `cong_control`. `cwnd` (R1) is in packets; R0-R3
+    /// are lost.
+    ///
+    /// Segmentation offload sizes its bursts by the rate even where nothing paces.
     pub fn default_pacing(&self, asm: &mut Asm, sk: R, cwnd: R) {
         let (slow_start, larger, no_srtt, bounded) = (asm.label(), asm.label(), asm.label(), asm.label());
         // srtt_us is kept times 8.
@@ -210,8 +213,8 @@ impl Kernel {
         self.set(asm, sk, "pacing_rate", R::R0);
     }
 
-    /// Turns `R1`, a window in packets, into what may be out after this ACK while losses are repaired (from the
-    /// state `from` on).
+    /// Emits the limit on packets in flight after this ACK while losses are repaired (from the state `from` on): `R1`, a
+    /// window in packets, becomes this limit.
     ///
     /// - Recovery: proportional rate reduction (RFC 6937, `tcp_cwnd_reduction` in tcp_input.c), towards this window
     ///   instead of `snd_ssthresh`. The kernel's own is off while a `cong_control` is set, and so is its count of what
@@ -285,8 +288,10 @@ impl Kernel {
         asm.bind(done);
     }
 
-    /// Keeps the count that [`Kernel::conserve`] goes by, where the kernel reduces the window (from TCP_CA_CWR on, before
-    /// TCP_CA_LOSS): R5 = delivered since that began, R4 = sent since, R3 = delivered by this ACK. R0 is lost.
+    /// Emits the update of [`Kernel::conserve`]'s counts where the kernel reduces the window (from TCP_CA_CWR on,
+    /// before TCP_CA_LOSS).
+    ///
+    /// R5 = delivered since that began, R4 = sent since, R3 = delivered by this ACK. R0 is lost.
     pub fn count_delivered(&self, asm: &mut Asm, sk: R, rs: R, record: R) {
         let (counted, count) = (asm.label(), asm.label());
         self.get(asm, R::R3, rs, "rs.acked_sacked");
@@ -301,8 +306,9 @@ impl Kernel {
         asm.bind(counted);
     }
 
-    /// A flow that its program paced gets a window that it can use without pacing: what it has in flight. Goes on at
-    /// `done` where there is nothing to change. R1 and R2 are lost.
+    /// Emits a window that a paced flow can use without pacing: what it has in flight.
+    ///
+    /// Continues at `done` where there is nothing to change. R1 and R2 are lost.
     pub fn unpace(&self, asm: &mut Asm, sk: R, rs: R, record: R, done: Label) {
         let enough = asm.label();
         asm.load(Size::B8, R::R1, record, rec::RATE as i16);
@@ -319,44 +325,45 @@ impl Kernel {
         self.set(asm, sk, "snd_ssthresh", R::R1);
     }
 
-    /// Notes in the record what the next ACK's differences are taken from. R1 is lost.
-    pub fn note(&self, asm: &mut Asm, sk: R, record: R) {
-        for (name, to, size) in [
+    /// Emits the copy of socket fields to offsets in the record, in these sizes. R1 is lost.
+    pub fn copy(&self, asm: &mut Asm, sk: R, record: R, fields: &[(&str, u32, Size)]) {
+        for (name, to, size) in fields {
+            self.get(asm, R::R1, sk, name);
+            asm.store(*size, record, *to as i16, R::R1);
+        }
+    }
+
+    /// Emits the copy of the counters that the next ACK's differences are taken from. R1 is lost.
+    pub fn save_counters(&self, asm: &mut Asm, sk: R, record: R) {
+        let fields = [
             ("bytes_acked", rec::LAST_BYTES_ACKED, Size::B8),
             ("sacked_out", rec::LAST_SACKED, Size::B4),
             ("delivered_ce", rec::LAST_CE, Size::B4),
             ("lost", rec::LAST_LOST, Size::B4),
-        ] {
-            self.get(asm, R::R1, sk, name);
-            asm.store(size, record, to as i16, R::R1);
-        }
+        ];
+        self.copy(asm, sk, record, &fields);
         asm.store_imm(Size::B4, record, rec::FLAGS as i16, 0);
     }
 }
 
-/// Where `cong_control` with `args` arguments, each in eight bytes, has the rate sample: it is the last one.
+/// Offset of the rate sample, the last of `cong_control`'s `args` arguments of eight bytes each.
 fn rate_sample_arg(args: usize) -> i16 {
     8 * (args as i16 - 1)
 }
 
-/// The maps, by descriptor.
+/// The maps' descriptors.
 #[derive(Clone, Copy)]
 pub struct Maps {
-    /// The control page.
     pub ctl: i32,
-    /// Flow records.
     pub flows: i32,
     /// Indices of free records.
     pub free: i32,
-    /// Events.
     pub ring: i32,
-    /// Programs.
     pub slots: i32,
-    /// Policy slots.
     pub policy: i32,
 }
 
-/// `R0 = &flows[ca_priv - 1]`, or a jump to `none`. R1, R2 are lost.
+/// Emits `R0 = &flows[ca_priv - 1]`, or a jump to `none`. R1 and R2 are lost.
 pub fn lookup(asm: &mut Asm, k: &Kernel, maps: Maps, sk: R, none: Label) {
     asm.load(Size::B4, R::R1, sk, k.off("ca_priv"));
     asm.jump_if_imm(R::R1, Cond::Eq, 0, none);
@@ -367,6 +374,34 @@ pub fn lookup(asm: &mut Asm, k: &Kernel, maps: Maps, sk: R, none: Label) {
     asm.alu_imm(Alu::Add, R::R2, i32::from(STACK_KEY));
     asm.call(Helper::MapLookupElem);
     asm.jump_if_imm(R::R0, Cond::Eq, 0, none);
+}
+
+/// Emits the program's initial window, which is the flow's current one. R1 and R2 are lost.
+pub fn take_window(asm: &mut Asm, k: &Kernel, sk: R, record: R) {
+    k.get(asm, R::R1, sk, "snd_cwnd");
+    k.get(asm, R::R2, sk, "mss_cache");
+    asm.alu(Alu::Mul, R::R1, R::R2);
+    asm.store(Size::B8, record, rec::CWND as i16, R::R1);
+    asm.store_imm(Size::B8, record, rec::UNDO_CWND as i16, 0);
+}
+
+/// Emits the copy of the flow's statistics into its record. R1 is lost.
+pub fn sample(asm: &mut Asm, k: &Kernel, sk: R, record: R) {
+    let fields = [
+        ("snd_cwnd", rec::SND_CWND, Size::B4),
+        ("snd_ssthresh", rec::SND_SSTHRESH, Size::B4),
+        ("mss_cache", rec::MSS, Size::B4),
+        ("srtt_us", rec::SRTT_8US, Size::B4),
+        ("packets_out", rec::PACKETS_OUT, Size::B4),
+        ("pacing_rate", rec::PACING_RATE, Size::B8),
+        ("bytes_acked", rec::BYTES_ACKED, Size::B8),
+        ("delivered", rec::DELIVERED, Size::B4),
+        ("lost", rec::LOST, Size::B4),
+        ("tcp_mstamp", rec::SAMPLED_AT_US, Size::B8),
+    ];
+    k.copy(asm, sk, record, &fields);
+    asm.load(Size::B4, R::R1, sk, k.rtt_min);
+    asm.store(Size::B4, record, rec::MIN_RTT_US as i16, R::R1);
 }
 
 #[cfg(test)]

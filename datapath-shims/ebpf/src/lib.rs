@@ -1,5 +1,6 @@
-//! Linux TCP as a datapath: fold programs compiled to BPF instructions by the agent itself, verified and JITed
-//! by the kernel, and run by a struct_ops congestion control on live flows.
+//! Linux TCP as a datapath: fold programs run on live flows by a struct_ops congestion control.
+//!
+//! The agent itself compiles them to BPF instructions, which the kernel verifies and JITs.
 //!
 //! No compiler and no kernel headers are needed, at build time or at run time: field offsets come from the
 //! running kernel's BTF. What is attached is pinned, so that flows go on when the agent dies; [`clean`]
@@ -15,6 +16,7 @@ mod datapath;
 mod dispatch;
 mod error;
 mod events;
+mod frame;
 mod host;
 mod kernel;
 mod layout;
@@ -36,10 +38,11 @@ mod tcp;
 pub mod testrun;
 
 pub use btf::BtfError;
+pub use ccplane_files::monotonic_us as clock_us;
 pub use datapath::{EbpfDatapath, account};
 pub use error::EbpfError;
 pub use layout::MAX_PROGRAMS;
 pub use listing::listing;
-pub use options::{MAX_FLOWS, MAX_NAME, Options, is_name};
+pub use options::{MAX_FLOWS, MAX_NAME, MAX_REQUESTS, Options, is_name};
 pub use outside::{Check, CleanReport, View, checks, clean, read_flows};
-pub use sys::{monotonic_us as clock_us, run_when_idle};
+pub use sys::run_when_idle;

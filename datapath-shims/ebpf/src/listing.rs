@@ -11,15 +11,16 @@ use crate::error::EbpfError;
 use crate::host::TcpHost;
 use crate::kernel::{Kernel, Maps};
 use crate::policy::Slots;
-use ccplane_asm::Insn;
 use ccplane_infer::Shape;
+use ccplane_nn_codegen::asm::Insn;
 
 /// The first half of a 64-bit load, which takes two instructions.
 const LD_IMM64: u8 = 0x18;
 
-/// The BPF instructions that a program becomes on this machine's kernel, each stretch under the instruction of
-/// ours that it is for. Map descriptors are shown as 0. `shapes`: those of the policy slots that it may ask; one whose
-/// shape is not among them has no answer.
+/// Lists the BPF instructions that a program becomes on this machine's kernel, grouped by our instruction.
+///
+/// Map descriptors are shown as 0. `shapes` are those of the policy slots that the program may ask; one whose shape is
+/// missing has no answer.
 ///
 /// # Errors
 /// The kernel's type information cannot be read, or a jump gets too long.
@@ -50,7 +51,7 @@ pub fn listing(program: &Program, shapes: &[(u8, Shape)]) -> Result<String, Ebpf
     Ok(out)
 }
 
-/// What the instructions that follow are for.
+/// The heading of a group of instructions.
 fn header(program: &Program, slots: &Slots, slot: Option<u8>, ir: Option<usize>) -> String {
     let Some(slot) = slot else {
         let instruction = ir.and_then(|n| program.insts().get(n)).map(|i| disasm::instruction(program, i));
@@ -142,7 +143,7 @@ fn jump(code: u8, regs: u8, off: i16, imm: i32, dst: &str, operand: &str) -> Str
 #[cfg(test)]
 mod tests {
     use super::text;
-    use ccplane_asm::{Alu, Asm, Cond, Insn, R, Size};
+    use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Insn, R, Size};
 
     fn last(build: impl FnOnce(&mut Asm)) -> String {
         let mut asm = Asm::default();

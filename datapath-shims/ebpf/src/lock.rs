@@ -1,14 +1,15 @@
-//! What keeps a second agent out: of a run directory, and of a datapath's name. The kernel knows a congestion control,
-//! and the system's BPF file system its pins, by the name alone.
+//! Locks that keep a second agent out of a run directory and of a datapath's name.
+//!
+//! The kernel knows a congestion control, and the system's BPF file system its pins, by the name alone.
 
 use std::path::Path;
 
-use ccplane_files::{Directory, Hold, LockError, LockFile, Others};
+use ccplane_files::{Directory, LockError, LockFile, LockState, Others};
 
 use crate::error::EbpfError;
 use crate::options::Options;
 
-/// Where the locks of names lie, wherever the run directory is. Nobody but root can get in the way there.
+/// Folder of the locks of names, independent of the run directory. Only root can write to it.
 const NAMES_DIR: &str = "/run/ccplane";
 /// The lock of a run directory.
 const RUN_DIR_LOCK: &str = "ebpf.lock";
@@ -35,15 +36,15 @@ impl Lock {
         })
     }
 
-    /// The lock file, if any, in whose place is another one: an agent that started since may hold that.
+    /// The lock file in whose place is another one, if any: an agent that started since may hold that one.
     pub fn replaced(&self) -> Option<&Path> {
-        let replaced = |lock: &&LockFile| lock.hold() == Hold::Replaced;
+        let replaced = |lock: &&LockFile| lock.state() == LockState::Replaced;
         [&self.run_dir, &self.name].into_iter().find(replaced).map(LockFile::path)
     }
 }
 
 fn take(dir: &Path, name: &str) -> Result<LockFile, EbpfError> {
-    let directory = Directory::create(dir, Others::Look).map_err(LockError::from)?;
+    let directory = Directory::create(dir, Others::Read).map_err(LockError::from)?;
     LockFile::take(&directory, name).map_err(|error| match error {
         LockError::Held { path, pid } => EbpfError::Busy { pid, lock: path },
         error => EbpfError::Lock(error),
@@ -74,7 +75,7 @@ mod tests {
         let held = Lock::take_in(&names, &here, "one").unwrap();
         assert_eq!(busy(Lock::take_in(&names, &there, "one")), names.join("ebpf-one.lock"));
         assert_eq!(busy(Lock::take_in(&names, &here, "two")), here.join("ebpf.lock"));
-        // Who was refused holds nothing.
+        // An agent that was refused holds nothing.
         let other = Lock::take_in(&names, &there, "two").unwrap();
         drop(held);
         let held = Lock::take_in(&names, &here, "one").unwrap();

@@ -13,7 +13,7 @@ use crate::slots::SlotMemory;
 use crate::sys::{self, MapType, Shared};
 use crate::table::Table;
 
-/// The maps, open.
+/// Open descriptors of all maps.
 pub struct OpenMaps {
     pub ctl: OwnedFd,
     pub flows: OwnedFd,
@@ -24,7 +24,7 @@ pub struct OpenMaps {
 }
 
 impl OpenMaps {
-    /// New maps, with every record free.
+    /// Creates maps in which every record is free.
     pub fn create(max_flows: u32) -> Result<OpenMaps, EbpfError> {
         let map = |kind, name: &str, key, value, entries, flags| {
             os(format!("create map {name}"), sys::map_create(kind, name, key, value, entries, flags))
@@ -43,7 +43,7 @@ impl OpenMaps {
         Ok(maps)
     }
 
-    /// Each with the name of its pin.
+    /// The maps, each with the name of its pin.
     pub fn named(&self) -> [(&'static str, &OwnedFd); 6] {
         [
             ("ctl", &self.ctl),
@@ -55,7 +55,7 @@ impl OpenMaps {
         ]
     }
 
-    /// The maps pinned in `dir`.
+    /// Opens the maps pinned in `dir`.
     pub fn open(dir: &Path) -> Result<OpenMaps, EbpfError> {
         let maps = OpenMaps {
             ctl: pins::open(dir, "ctl")?,
@@ -79,7 +79,7 @@ impl OpenMaps {
         Ok(SlotMemory::new(os("map the policy slots", Shared::new(&self.policy, 0, bytes, true))?))
     }
 
-    /// Their descriptors, for programs.
+    /// The maps' descriptors, for programs.
     pub fn fds(&self) -> Maps {
         Maps {
             ctl: self.ctl.as_raw_fd(),
@@ -92,7 +92,7 @@ impl OpenMaps {
     }
 }
 
-/// Bytes of a page of memory.
+/// Size of a page of memory, bytes.
 pub fn page_bytes() -> usize {
     nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().map_or(4096, |v| v as usize)
 }
@@ -117,10 +117,10 @@ impl Memory {
     /// How long the agent has been silent.
     pub fn silence(&self) -> Duration {
         let last = self.ctl.u64(ctl::HEARTBEAT_US as usize).load(Relaxed);
-        Duration::from_micros(sys::monotonic_us().saturating_sub(last))
+        Duration::from_micros(ccplane_files::monotonic_us().saturating_sub(last))
     }
 
-    /// Whether that is longer than flows wait for it.
+    /// Whether the silence exceeds the heartbeat timeout.
     pub fn is_silent(&self) -> bool {
         self.silence() > Duration::from_micros(self.ctl.u64(ctl::TIMEOUT_US as usize).load(Relaxed))
     }

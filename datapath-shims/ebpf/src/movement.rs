@@ -17,43 +17,53 @@ use crate::attach::load;
 use crate::error::{EbpfError, os};
 use crate::kernel::Kernel;
 use crate::maps::page_bytes;
+use crate::options::Options;
+use crate::pins;
 use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
-use ccplane_asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
+use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-/// How long the kernel may take to let a congestion control go.
+/// The longest wait for the kernel to release a congestion control.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
-/// Stack of the thread that walks a namespace's flows: little, since address space may be short when an agent stops.
+/// Stack of the thread that walks a namespace's flows, bytes: little, since address space may be short when an agent
+/// stops.
 const WALK_STACK_BYTES: usize = 128 << 10;
-/// Largest list of congestion controls.
+/// Largest list of congestion controls that is read.
 const LIST: Bound = Bound { what: "a list of congestion controls", bytes: 64 << 10 };
 /// The congestion control that every kernel has.
 const ALWAYS_THERE: &str = "reno";
 
-/// Offsets in the iterator's map: 16 bytes each for the name of the congestion control whose flows move and of
-/// the one that they get; u64: flows moved.
+/// Offsets in the iterator's map.
+///
+/// It holds the name of the congestion control whose flows move and of the one that they get (16 bytes each), then a
+/// u64 count of moved flows.
 const FROM: u32 = 0;
 const TO: u32 = 16;
 const MOVED: u32 = 32;
 const BYTES: u32 = 40;
 
-/// `wanted`, if this kernel has it; else Reno.
+/// The congestion control `wanted` if this kernel has it; else Reno.
 pub fn available(wanted: &str) -> &str {
     if is_registered(wanted).unwrap_or(false) { wanted } else { ALWAYS_THERE }
 }
 
-fn is_registered(name: &str) -> Result<bool, EbpfError> {
+/// Whether this kernel has a congestion control of this name.
+pub fn is_registered(name: &str) -> Result<bool, EbpfError> {
     let list = ccplane_files::read_text(Path::new(AVAILABLE), LIST);
     let list = list.map_err(|error| std::io::Error::other(error.to_string()));
     Ok(os("list congestion controls", list)?.split_whitespace().any(|n| n == name))
 }
 
-/// Waits until no congestion control of this name is registered: the kernel lets a link go some time after
-/// its last pin and descriptor.
+/// Waits until no congestion control of these names is registered: the kernel releases a link some time after its last
+/// pin and descriptor.
 ///
 /// # Errors
-/// It is still there after [`GONE_WITHIN`], or that cannot be told.
-pub fn wait_unregistered(name: &str) -> Result<(), EbpfError> {
+/// One is still there after [`GONE_WITHIN`], or the kernel's list cannot be read.
+pub fn wait_all_unregistered(further: &[String], own: &str) -> Result<(), EbpfError> {
+    further.iter().map(String::as_str).chain([own]).try_for_each(wait_unregistered)
+}
+
+fn wait_unregistered(name: &str) -> Result<(), EbpfError> {
     let start = Instant::now();
     while is_registered(name)? {
         if start.elapsed() > GONE_WITHIN {
@@ -63,6 +73,16 @@ pub fn wait_unregistered(name: &str) -> Result<(), EbpfError> {
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
+}
+
+/// Hands the flows of a datapath, under all of its names, to [`Options::handback`]. Returns how many.
+pub fn hand_back(kernel: &Kernel, options: &Options) -> Result<u64, EbpfError> {
+    let to = available(&options.handback);
+    let mut moved = move_flows(kernel, &options.name, to, None)?;
+    for name in pins::names(&options.run_dir, &options.name) {
+        moved += move_flows(kernel, &name, to, None)?;
+    }
+    Ok(moved)
 }
 
 /// Moves the flows of `from` to `to`, in the namespace at `netns` or in all. Returns how many.
@@ -80,7 +100,7 @@ pub fn move_flows(kernel: &Kernel, from: &str, to: &str, netns: Option<&Path>) -
         None => {
             let mut lacking = None;
             for path in namespaces()? {
-                // One that went away since, or that we may not enter, has no flow that we could move.
+                // A namespace that has gone, or that we may not enter, has no flow that we could move.
                 lacking = walk(&link, &path).err().filter(is_lack).or(lacking);
             }
             lacking.map_or(Ok(()), Err)?;
@@ -99,7 +119,8 @@ fn put_name(memory: &Shared, at: u32, name: &str) {
     }
 }
 
-/// Whether an error is this process's lack of descriptors, memory or threads, and not a namespace that is closed to it.
+/// Whether an error means that this process lacks descriptors, memory or threads, and not that a namespace is closed to
+/// it.
 fn is_lack(error: &EbpfError) -> bool {
     let EbpfError::Os { source, .. } = error else { return false };
     let errno = source.raw_os_error().map(Errno::from_raw);
@@ -117,7 +138,7 @@ fn namespaces() -> Result<Vec<PathBuf>, EbpfError> {
         .collect())
 }
 
-/// Runs the iterator over one namespace. Its instance belongs to the namespace of the thread that makes it.
+/// Runs the iterator over one namespace. An instance belongs to the namespace of the thread that makes it.
 fn walk(link: &OwnedFd, netns: &Path) -> Result<(), EbpfError> {
     let what = || format!("walk the flows of {}", netns.display());
     let run = || -> std::io::Result<()> {
@@ -134,12 +155,12 @@ fn walk(link: &OwnedFd, netns: &Path) -> Result<(), EbpfError> {
     os(what(), walked)
 }
 
-/// An iterator over the TCP sockets of a namespace that moves those of one congestion control to another.
+/// Assembles an iterator over the TCP sockets of a namespace that moves those of one congestion control to another.
 ///
 /// # Errors
 /// A bug in this file.
 fn mover(k: &Kernel, map: i32) -> Result<Vec<Insn>, AsmError> {
-    /// `IPPROTO_TCP` and `TCP_CONGESTION`.
+    /// The socket level `IPPROTO_TCP` and option `TCP_CONGESTION`.
     const SOL_TCP: i64 = 6;
     const TCP_CONGESTION: i64 = 13;
     const NAME_BYTES: i64 = 16;

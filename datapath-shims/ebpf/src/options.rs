@@ -1,4 +1,4 @@
-//! How to attach.
+//! Options for attaching the datapath.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,28 +6,33 @@ use std::time::Duration;
 use crate::error::EbpfError;
 use crate::layout::INDEX_BITS;
 
-/// Most flows that can be asked for.
+/// The largest flow table that can be asked for.
 pub const MAX_FLOWS: u32 = 1 << INDEX_BITS;
 /// Longest name of a congestion control (`TCP_CA_NAME_MAX` less its zero).
 pub const MAX_NAME: usize = 15;
-/// Shortest heartbeat timeout.
+/// Most further names of one datapath.
+pub const MAX_REQUESTS: usize = 16;
+/// The shortest heartbeat timeout allowed.
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// How to attach.
+/// Options for attaching the datapath.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where a lock file, and our own BPF file system if need be, lie. One agent at a time has it.
+    /// Folder of the lock file, and of our own BPF file system if needed. One agent at a time has it.
     pub run_dir: PathBuf,
     /// The congestion control's name, as in `TCP_CONGESTION` and `ss`; also names the pin directory.
     /// One agent at a time has it, whatever its run directory.
     pub name: String,
+    /// Further names, at most [`MAX_REQUESTS`]: a socket that chooses one asks for what that name stands for. Names that the
+    /// kernel has already are left to it.
+    pub requests: Vec<String>,
     /// Records in the flow table, at most [`MAX_FLOWS`].
     pub max_flows: u32,
     /// Silence of the agent after which flows run the native algorithm.
     pub heartbeat_timeout: Duration,
     /// Least time between two samples of a flow's statistics.
     pub sample_interval: Duration,
-    /// The congestion control that flows get when the datapath is detached; Reno where it is not known.
+    /// The congestion control that flows get when the datapath is detached; Reno if the kernel does not have it.
     pub handback: String,
 }
 
@@ -36,6 +41,7 @@ impl Default for Options {
         Options {
             run_dir: PathBuf::from("/run/ccplane"),
             name: "ccplane".into(),
+            requests: Vec::new(),
             max_flows: 4096,
             heartbeat_timeout: Duration::from_secs(1),
             sample_interval: Duration::from_millis(10),
@@ -52,10 +58,15 @@ pub fn is_name(name: &str) -> bool {
 impl Options {
     pub(crate) fn check(&self) -> Result<(), EbpfError> {
         let bad = |field, value: String, limit: String| Err(EbpfError::BadOption { field, value, limit });
-        for (field, name) in [("name", &self.name), ("handback", &self.handback)] {
+        let requests = self.requests.iter().map(|name| ("requests", name));
+        for (field, name) in [("name", &self.name), ("handback", &self.handback)].into_iter().chain(requests)
+        {
             if !is_name(name) {
                 return bad(field, name.clone(), format!("1 to {MAX_NAME} letters, digits or _"));
             }
+        }
+        if self.requests.len() > MAX_REQUESTS {
+            return bad("requests", self.requests.len().to_string(), format!("at most {MAX_REQUESTS} names"));
         }
         if self.max_flows == 0 || self.max_flows > MAX_FLOWS {
             return bad("max_flows", self.max_flows.to_string(), format!("1 to {MAX_FLOWS}"));

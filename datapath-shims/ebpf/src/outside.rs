@@ -1,5 +1,5 @@
-//! What can be done without attaching: reading the flows of a datapath whose agent may be dead or hung,
-//! removing what a dead agent left, and saying what this machine can run.
+//! Operations that need no attached agent: reading the flows of a datapath whose agent may be dead or hung, removing
+//! what a dead agent left, and checking what this machine can run.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,11 +25,10 @@ pub struct View {
     pub agent_pid: u32,
     /// How long that agent has been silent.
     pub silence: Duration,
-    /// Whether that is longer than the heartbeat timeout, so that flows run the native algorithm.
+    /// Whether the silence exceeds the heartbeat timeout, so that flows run the native algorithm.
     pub silent: bool,
     /// Flows that found the table full and run the native algorithm.
     pub table_full: u64,
-    /// The flows.
     pub flows: Vec<FlowStats>,
 }
 
@@ -53,7 +52,7 @@ pub fn read_flows(options: &Options) -> Result<View, EbpfError> {
     })
 }
 
-/// What [`clean`] did.
+/// The result of [`clean`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CleanReport {
     /// Flows that were handed to another congestion control.
@@ -62,8 +61,8 @@ pub struct CleanReport {
     pub removed: Vec<PathBuf>,
 }
 
-/// Removes a datapath whose agent is dead, of whatever version: hands its flows to [`Options::handback`] and
-/// removes the pins.
+/// Removes a datapath whose agent is dead, of whatever version: hands its flows to [`Options::handback`] and removes
+/// the pins.
 ///
 /// # Errors
 /// [`EbpfError::BadOption`]; [`EbpfError::Busy`] while an agent of that name or run directory lives;
@@ -73,32 +72,31 @@ pub fn clean(options: &Options) -> Result<CleanReport, EbpfError> {
     let _lock = Lock::take(options)?;
     let mut report = CleanReport::default();
     if pins::exists(&options.run_dir, &options.name) {
-        // What cannot be moved must not keep the pins from going.
-        let moved = || -> Result<u64, EbpfError> {
-            let to = movement::available(&options.handback);
-            movement::move_flows(&Kernel::new(&Btf::kernel()?)?, &options.name, to, None)
-        };
+        // Flows that cannot be moved must not keep the pins from being removed.
+        let moved =
+            || -> Result<u64, EbpfError> { movement::hand_back(&Kernel::new(&Btf::kernel()?)?, options) };
         report.flows_moved = moved().unwrap_or(0);
     }
+    let names = pins::names(&options.run_dir, &options.name);
     report.removed = pins::remove(&options.run_dir, &options.name)?;
-    movement::wait_unregistered(&options.name)?;
+    movement::wait_all_unregistered(&names, &options.name)?;
     Ok(report)
 }
 
-/// One thing that the datapath needs.
+/// One requirement of the datapath.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Check {
-    /// What is needed.
+    /// The requirement.
     pub what: &'static str,
-    /// Whether it is there.
+    /// Whether the requirement is met.
     pub ok: bool,
-    /// What was found.
+    /// The observed state.
     pub found: String,
-    /// What to do about it, if it is not there.
+    /// How to meet the requirement if it is not met.
     pub remedy: &'static str,
 }
 
-/// Whether this machine can run the datapath, need by need.
+/// Checks requirement by requirement whether this machine can run the datapath.
 pub fn checks() -> Vec<Check> {
     let check = |what, result: Result<String, String>, remedy| match result {
         Ok(found) => Check { what, ok: true, found, remedy: "" },

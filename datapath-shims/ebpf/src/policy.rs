@@ -1,15 +1,15 @@
-//! `(policy slot)` and `(history ...)` as BPF instructions: all that [`ccplane_infer::Slot::decide`] does.
+//! Assembles `(policy slot)` and `(history ...)` as BPF instructions, equivalent to [`ccplane_infer::Slot::decide`].
 //!
 //! A slot's decision is a subprogram of its own, which programs call with the flow's record. A decision reads the
-//! control word once and nothing that it decides changes the record before it has found the image's uid as it was when
-//! it began: the agent clears the uid before it writes to a buffer, so a decision that was overtaken there is dropped:
-//! the flow keeps its program, rate and window, and its row says that no snapshot decided. Like the kernel's own sequence counters without barriers, that needs a
-//! processor that keeps loads in order (x86 does); on others the time that passes before a buffer is used again
-//! ([`crate::slots`]) does the work.
+//! control word once, and changes the record only after it has found the image's uid as it was when it began. The agent
+//! clears the uid before it writes to a buffer, so a decision that was overtaken there is dropped: the flow keeps its
+//! program, rate and window, and its row says that no snapshot decided. Like the kernel's own sequence counters without
+//! barriers, that needs a processor that keeps loads in order (x86 does); on others the time that passes before a
+//! buffer is used again ([`crate::slots`]) does the work.
 
-use ccplane_asm::{Alu, Asm, Cond, Label, R, Size};
 use ccplane_infer::image::{self, PIN, TROUBLE_UP, map};
 use ccplane_infer::{BUFFERS, Level, Shape};
+use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Label, R, Size};
 use ccplane_nn_codegen::bpf::{Places, infer};
 use ccplane_program::ir::{MAX_POLICY_INPUTS, MAX_POLICY_SLOTS, Program};
 
@@ -18,37 +18,37 @@ use crate::layout::{policy, rec};
 /// The slots that programs are compiled against: the map that holds them, and their shapes.
 #[derive(Clone, Copy)]
 pub struct Slots {
-    /// By descriptor.
+    /// The map's descriptor.
     pub map: i32,
-    /// `None` where a slot is not defined.
+    /// The shapes of the slots; `None` where a slot is not defined.
     pub shapes: [Option<Shape>; MAX_POLICY_SLOTS],
 }
 
 impl Slots {
-    /// No slot is defined.
+    /// The state in which no slot is defined.
     pub const NONE: Slots = Slots { map: 0, shapes: [None; MAX_POLICY_SLOTS] };
 }
 
-/// What the subprogram of [`decide`] returns in R0: the flow is the native algorithm's from now on.
+/// Result of [`decide`]'s subprogram in R0: the native algorithm controls the flow from now on.
 pub const NATIVE: i32 = 0;
-/// Anything else.
+/// Result of [`decide`]'s subprogram in all other cases.
 const DECIDED: i32 = 1;
 
-/// In the subprogram: the image, and the flow's record.
+/// Registers of the image and of the flow's record in the subprogram.
 const IMAGE: R = R::R6;
 const REC: R = R::R7;
-/// Which buffer; then what was wrong with the decision.
+/// Register of the buffer's number, and later of the defects of the decision.
 const BUFFER: R = R::R8;
 const BAD: R = R::R8;
 const SATURATED: i32 = 1;
 const CLIPPED: i32 = 2;
 const COLLAPSED: i32 = 4;
 
-/// The subprogram's stack.
+/// Offsets in the subprogram's stack.
 const STACK_UID: i16 = -8;
 const STACK_BUFFER: i16 = -16;
 
-/// [`ccplane_infer::spread`]'s factor.
+/// The factor of [`ccplane_infer::spread`].
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn field(asm: &mut Asm, to: R, offset: u32) {
@@ -63,7 +63,7 @@ fn of_image(asm: &mut Asm, size: Size, to: R, offset: usize) {
     asm.load(size, to, IMAGE, offset as i16);
 }
 
-/// `value` becomes `bound` unless `value cond bound`.
+/// Emits `value = bound` unless `value cond bound`.
 fn clamp(asm: &mut Asm, value: R, cond: Cond, bound: R) {
     let within = asm.label();
     asm.jump_if(value, cond, bound, within);
@@ -71,7 +71,7 @@ fn clamp(asm: &mut Asm, value: R, cond: Cond, bound: R) {
     asm.bind(within);
 }
 
-/// IMAGE = the image in buffer `buffer`, which is below [`BUFFERS`]; R1 is lost.
+/// Emits IMAGE = the image in buffer `buffer`, which is below [`BUFFERS`]; R1 is lost.
 fn point_at(asm: &mut Asm, map: i32, slot: u8, buffer: R) {
     asm.mov(R::R1, buffer);
     asm.alu_imm(Alu::Lsh, R::R1, policy::IMAGE_SHIFT as i32);
@@ -79,7 +79,7 @@ fn point_at(asm: &mut Asm, map: i32, slot: u8, buffer: R) {
     asm.alu(Alu::Add, IMAGE, R::R1);
 }
 
-/// `to` = the buffer at `shift` of the control word in R2; jumps to `none` where there is none.
+/// Emits `to` = the buffer at `shift` of the control word in R2; jumps to `none` if there is none.
 fn part(asm: &mut Asm, to: R, shift: i32, none: Label) {
     asm.mov(to, R::R2);
     asm.alu_imm(Alu::Rsh, to, shift);
@@ -88,7 +88,7 @@ fn part(asm: &mut Asm, to: R, shift: i32, none: Label) {
     asm.jump_if_imm(to, Cond::Gt, BUFFERS as i32 - 1, none);
 }
 
-/// `to` = the flow's key, spread; `scratch` is lost.
+/// Emits `to` = the flow's key, spread; `scratch` is lost.
 fn spread_key(asm: &mut Asm, to: R, scratch: R) {
     asm.load(Size::B8, to, REC, rec::ID as i16);
     asm.alu_imm(Alu::Add, to, 1);
@@ -96,7 +96,7 @@ fn spread_key(asm: &mut Asm, to: R, scratch: R) {
     asm.alu(Alu::Mul, to, scratch);
 }
 
-/// The subprogram that decides in `slot` for the record in R1: [`NATIVE`] in R0, or not.
+/// Emits the subprogram that decides in `slot` for the record in R1; R0 becomes [`NATIVE`] or not.
 pub fn decide(asm: &mut Asm, slots: &Slots, slot: u8) {
     let Some(shape) = slots.shapes.get(usize::from(slot)).copied().flatten() else {
         asm.mov_imm(R::R0, NATIVE.into());
@@ -105,7 +105,8 @@ pub fn decide(asm: &mut Asm, slots: &Slots, slot: u8) {
     let (native, overtaken) = (asm.label(), asm.label());
     asm.mov(REC, R::R1);
     choose(asm, slots.map, slot, native);
-    // A buffer that has a part, or that a flow is pinned to, holds an image: none there now is one taken away.
+    // A buffer that has a part, or that a flow is pinned to, holds an image; if it holds none, the image was taken
+    // away.
     of_image(asm, Size::B4, R::R1, image::UID);
     asm.jump_if_imm(R::R1, Cond::Eq, 0, overtaken);
     of_image(asm, Size::B8, R::R2, image::SHAPE);
@@ -135,7 +136,7 @@ pub fn decide(asm: &mut Asm, slots: &Slots, slot: u8) {
     asm.load(Size::B8, R::R4, R::R10, STACK_UID);
     of_image(asm, Size::B4, R::R1, image::UID);
     asm.jump_if(R::R1, Cond::Ne, R::R4, overtaken);
-    // R0 the action, R3 the knob's value, R9 where it goes, R4 the uid.
+    // R0 is the action, R3 the new rate or window, R9 its address, R4 the uid.
     asm.store(Size::B8, R::R9, 0, R::R3);
     asm.store(Size::B8, REC, rec::ACTION as i16, R::R0);
     set_field(asm, rec::SNAPSHOT, R::R4);
@@ -146,7 +147,7 @@ pub fn decide(asm: &mut Asm, slots: &Slots, slot: u8) {
     watch(asm);
     asm.mov_imm(R::R0, DECIDED.into());
     asm.exit();
-    // A row that paired these inputs with the action before would teach what never happened.
+    // A row that paired these inputs with the action before would be a false sample.
     asm.bind(overtaken);
     forget(asm, REC);
     asm.mov_imm(R::R0, DECIDED.into());
@@ -156,9 +157,9 @@ pub fn decide(asm: &mut Asm, slots: &Slots, slot: u8) {
     asm.exit();
 }
 
-/// BUFFER = the buffer that the flow decides by, IMAGE = its image; jumps to `native` if there is none.
+/// Emits BUFFER = the buffer that the flow decides by, IMAGE = its image; jumps to `native` if there is none.
 fn choose(asm: &mut Asm, map: i32, slot: u8, native: Label) {
-    /// What the slot gives the flow.
+    /// Register of the buffer that the slot gives the flow.
     const CHOICE: R = R::R3;
     let (active, chosen, unpinned, fallen, found) =
         (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
@@ -193,7 +194,7 @@ fn choose(asm: &mut Asm, map: i32, slot: u8, native: Label) {
     let ready = asm.label();
     asm.jump(found);
 
-    // What the slot gives now, not what the flow is pinned to: a push is the way back up.
+    // The slot's own choice, not the pinned one: a push lets a flow come back up.
     let (still, give_up) = (asm.label(), asm.label());
     asm.bind(fallen);
     asm.mov(BUFFER, CHOICE);
@@ -226,7 +227,7 @@ fn choose(asm: &mut Asm, map: i32, slot: u8, native: Label) {
     asm.bind(ready);
 }
 
-/// Adds the flow's noise to the action in R0, where the snapshot asks for it, and bounds it again. R1-R4 are lost.
+/// Emits the flow's noise, added to the action in R0 and bounded, if the snapshot asks for it. R1-R4 are lost.
 fn noise(asm: &mut Asm) {
     /// The mean of four 16-bit numbers, times 4.
     const MEAN: i32 = 131_070;
@@ -261,13 +262,13 @@ fn noise(asm: &mut Asm) {
     asm.bind(none);
 }
 
-/// Bounds the network's action in R0; BAD says whether that changed it. R1 is lost.
+/// Emits the bound on the network's action in R0; BAD says whether that changed it. R1 is lost.
 fn saturate(asm: &mut Asm) {
     asm.mov_imm(BAD, 0);
     bound(asm, |asm| asm.alu_imm(Alu::Or, BAD, SATURATED));
 }
 
-/// Bounds the action in R0, and does `changed` where that changes it. R1 is lost.
+/// Emits the bound on the action in R0, with `changed` run where that changes it. R1 is lost.
 fn bound(asm: &mut Asm, changed: impl Fn(&mut Asm)) {
     let (not_above, not_below) = (asm.label(), asm.label());
     of_image(asm, Size::B4, R::R1, image::ACTION_BOUND_Q16);
@@ -281,9 +282,10 @@ fn bound(asm: &mut Asm, changed: impl Fn(&mut Asm)) {
     }
 }
 
-/// R9 points at what the action in R0 changes, R3 is its new value. R1, R2, R4, R5 are lost.
+/// Emits the action map: R9 = the address of what the action in R0 changes, R3 = its new value. R1, R2, R4, R5 are
+/// lost.
 fn apply(asm: &mut Asm) {
-    /// The knob, its old value, its bounds, and by how much it changes, Q20.
+    /// Registers of the address, the old value, its bounds, and the change, Q20.
     const KNOB: R = R::R9;
     const OLD: R = R::R2;
     const NEW: R = R::R3;
@@ -296,7 +298,7 @@ fn apply(asm: &mut Asm) {
     asm.mov(KNOB, REC);
     asm.jump_if_imm(R::R1, Cond::Eq, map::RATE as i32, rate);
     asm.jump_if_imm(R::R1, Cond::Eq, map::CWND as i32, cwnd);
-    // Nothing: a word that nobody reads.
+    // With no map, R9 points at a word that nobody reads.
     asm.alu_imm(Alu::Add, KNOB, rec::SCRATCH as i32);
     asm.mov_imm(NEW, 0);
     asm.jump(done);
@@ -336,14 +338,14 @@ fn apply(asm: &mut Asm) {
     asm.bind(done);
 }
 
-/// Adds 1 to a count; R1 is lost.
+/// Emits the increment of a count; R1 is lost.
 fn count(asm: &mut Asm, offset: u32) {
     field(asm, R::R1, offset);
     asm.alu_imm(Alu::Add, R::R1, 1);
     set_field(asm, offset, R::R1);
 }
 
-/// The monitor. R4 is the deployment, R5 its limit; R1 and R2 are lost.
+/// Emits the monitor. R4 is the deployment, R5 its limit; R1 and R2 are lost.
 fn watch(asm: &mut Asm) {
     const TROUBLE: R = R::R2;
     let (good, fits, watched, first, done) =
@@ -385,8 +387,8 @@ fn watch(asm: &mut Asm) {
     asm.bind(done);
 }
 
-/// Appends the registers of a history to its cells, in the record `record`: the oldest interval makes room. R1 and R2
-/// are lost.
+/// Emits the append of a history's registers to its cells in `record`, which drops the oldest interval. R1 and R2 are
+/// lost.
 pub fn append(asm: &mut Asm, program: &Program, history: usize, record: R) {
     let Some(decl) = program.histories().get(history) else { return };
     let cells = program.history_cells(history);
@@ -394,7 +396,7 @@ pub fn append(asm: &mut Asm, program: &Program, history: usize, record: R) {
     let (interval, kept) = (decl.regs.len(), cells.end - decl.regs.len());
     let mut n = cells.start;
     while n < kept {
-        // Two cells at once, where both places allow it.
+        // Two cells move at once, where both places allow it.
         let two = n.is_multiple_of(2) && interval.is_multiple_of(2) && n + 1 < kept;
         let size = if two { Size::B8 } else { Size::B4 };
         asm.load(size, R::R1, record, cell(n + interval));
@@ -413,13 +415,13 @@ pub fn append(asm: &mut Asm, program: &Program, history: usize, record: R) {
     }
 }
 
-/// There is no last action, in the record `record`.
+/// Emits the reset of the last action in `record`.
 pub fn forget(asm: &mut Asm, record: R) {
     asm.store_imm(Size::B8, record, rec::ACTION as i16, 0);
     asm.store_imm(Size::B4, record, rec::SNAPSHOT as i16, 0);
 }
 
-/// What starts anew with a program, in the record `record`.
+/// Emits the reset of what starts anew with a program in `record`.
 pub fn start(asm: &mut Asm, program: &Program, record: R) {
     forget(asm, record);
     let asks = !program.policy_slots().is_empty();

@@ -1,14 +1,16 @@
-//! Makes a flow's program report when we want it to, to time how long the agent takes to answer. Everything but
-//! the ACK is real: the program's code, the event ring, the flow's record.
+//! Makes a flow's program report on demand, to time how long the agent takes to answer.
+//!
+//! Everything but the ACK is real: the program's code, the event ring, the flow's record.
 
 use std::os::fd::OwnedFd;
 
 use ccplane_program::ir::{Prim, Program};
 
 use crate::attach::load;
-use crate::codegen::{self, Host, REC, STACK_HOST, claim_staged, no_sample_is_infinity};
+use crate::codegen::{self, Host, claim_staged, no_sample_is_infinity};
 use crate::error::{EbpfError, os};
 use crate::events::send_report;
+use crate::frame::{REC, STACK_HOST};
 use crate::kernel::Maps;
 use crate::layout::rec;
 use crate::maps::{Memory, OpenMaps};
@@ -16,9 +18,9 @@ use crate::options::Options;
 use crate::pins;
 use crate::policy::Slots;
 use crate::sys::{self, AttachTo, ProgType};
-use ccplane_asm::{Alu, Asm, Cond, Helper, R, Size};
+use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Helper, R, Size};
 
-/// The made-up ACK: one segment, 20 ms after the one before it was sent.
+/// Segment size of the made-up ACK: one segment, 20 ms after the one before it was sent.
 const MSS: i64 = 1448;
 const RTT_US: i64 = 20_000;
 const STEP_US: i32 = 1_000_000;
@@ -46,7 +48,7 @@ impl Host for ProbeHost {
     fn load_prim(&self, asm: &mut Asm, prim: Prim) {
         match prim {
             Prim::AckNow => {
-                // A clock on which every interval of the program has passed.
+                // The clock is far enough ahead that every interval of the program has passed.
                 asm.load(Size::B8, R::R1, REC, rec::MICROS_ZERO as i16);
                 asm.alu_imm(Alu::Add, R::R1, STEP_US);
             }
@@ -59,15 +61,15 @@ impl Host for ProbeHost {
             _ => asm.mov_imm(R::R1, 0),
         }
     }
-    /// What the flow's own ACKs left.
+    /// Loads the size that the flow's own ACKs left.
     fn load_mss(&self, asm: &mut Asm) {
-        asm.load(Size::B4, R::R1, REC, rec::TOLD_MSS as i16);
+        asm.load(Size::B4, R::R1, REC, rec::PROGRAM_MSS as i16);
     }
     fn apply(&self, _: &mut Asm) {}
     fn report(&self, asm: &mut Asm, report_len: usize, asks: bool) {
         send_report(asm, self.maps, self.instance, report_len, asks);
     }
-    /// The flow's own ACKs go on with its program.
+    /// Does nothing: the flow's own ACKs go on with its program.
     fn give_up(&self, _: &mut Asm) {}
     fn leave(&self, asm: &mut Asm) {
         asm.exit0();
@@ -103,7 +105,7 @@ impl Probe {
     /// Runs the program once; what the agent staged before is applied first.
     ///
     /// # Errors
-    /// What bpf(2) says.
+    /// The error of bpf(2).
     pub fn invoke(&self) -> Result<(), EbpfError> {
         os("run the probe", sys::test_run(&self.fd, 1)).map(drop)
     }

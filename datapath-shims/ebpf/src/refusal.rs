@@ -1,4 +1,4 @@
-//! What the kernel's verifier says, in terms of the program that it refused.
+//! Refusals by the kernel's verifier, in terms of the refused program.
 
 use ccplane_contract::DatapathError;
 
@@ -8,14 +8,16 @@ use crate::sys::LoadError;
 /// Lines of the verifier's log that a refusal quotes.
 const LOG_LINES: usize = 6;
 
-/// The last words of a log.
+/// The last lines of a log.
 pub fn last_lines(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|l| !l.is_empty() && !l.starts_with("processed ")).collect();
     lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }
 
-/// The BPF instruction at which the verifier stopped: the one that its last words name (checks of the program's
-/// shape do), or else the last one that it walked through.
+/// The BPF instruction at which the verifier stopped.
+///
+/// The log's last lines name it where checks of the program's shape fail; else it is the last instruction walked
+/// through.
 fn refused_at(log: &str) -> Option<usize> {
     for line in log.lines().rev().filter(|l| !l.starts_with("processed ")) {
         if let Some((number, rest)) = line.trim_start().split_once(':')
@@ -32,7 +34,7 @@ fn refused_at(log: &str) -> Option<usize> {
     None
 }
 
-/// The refusal of a compiled program.
+/// Makes an error of the refusal of a compiled program.
 pub fn refusal(compiled: &Compiled, e: &LoadError) -> DatapathError {
     let words = last_lines(&e.log);
     let reason = if words.is_empty() { e.errno.to_string() } else { format!("{}: {words}", e.errno) };
@@ -42,11 +44,12 @@ pub fn refusal(compiled: &Compiled, e: &LoadError) -> DatapathError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codegen::{self, Host, REC};
+    use crate::codegen::{self, Host};
+    use crate::frame::REC;
     use crate::layout::rec;
     use crate::policy::Slots;
     use crate::sys::{self, AttachTo, MapType, ProgType};
-    use ccplane_asm::{Asm, R, Size};
+    use ccplane_nn_codegen::asm::{Asm, R, Size};
     use ccplane_program::ir::Prim;
     use std::os::fd::AsRawFd;
 
@@ -65,13 +68,13 @@ invalid access to map value, value_size=784 off=784 size=8
 R7 min value is outside of the allowed memory range
 processed 9 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_states 0 mark_read 0
 ";
-    /// Recorded there too: what is refused before the walk begins.
+    /// Recorded on Linux 6.18: a refusal before the walk begins.
     const SHAPE: &str = "jump out of range from insn 1 to 42
 processed 0 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_states 0 mark_read 0
 ";
 
     #[test]
-    fn the_log_tells_where_it_stopped() {
+    fn the_log_names_the_instruction_where_it_stopped() {
         assert_eq!(refused_at(OUT_OF_BOUNDS), Some(9));
         assert_eq!(refused_at(SHAPE), Some(1));
         assert_eq!(refused_at(""), None);
@@ -81,7 +84,7 @@ processed 0 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_stat
         assert_eq!(words.lines().count(), LOG_LINES);
     }
 
-    /// Whose record has room for two registers only.
+    /// A host whose record has room for two registers only.
     struct SmallRecord(i32);
 
     impl Host for SmallRecord {

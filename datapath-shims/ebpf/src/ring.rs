@@ -1,19 +1,19 @@
 //! The consumer's side of a BPF ring buffer, read without system calls.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::sys::Shared;
 
-/// Bits of a record's length (include/uapi/linux/bpf.h).
+/// Flag bits in a record's length (include/uapi/linux/bpf.h).
 const BUSY: u32 = 1 << 31;
 const DISCARD: u32 = 1 << 30;
 const HEADER_BYTES: u64 = 8;
 
-/// A ring buffer's one consumer.
+/// The only consumer of a ring buffer.
 pub struct Ring {
     map: OwnedFd,
     consumer: Shared,
@@ -30,13 +30,15 @@ impl Ring {
         Ok(Ring { map, consumer, producer, page, mask: bytes as u64 - 1 })
     }
 
-    /// Whether nothing waits to be read.
+    /// Whether the ring has no complete record.
     pub fn is_empty(&self) -> bool {
         self.consumer.u64(0).load(Relaxed) == self.producer.u64(0).load(Acquire)
     }
 
-    /// Hands complete records to `take`, oldest first, until there is none, one is still being written, or
-    /// `take` returns false (the record it refused stays).
+    /// Hands complete records to `take`, oldest first.
+    ///
+    /// It stops when there is none left, when one is still being written, or when `take` returns false (the record it
+    /// refused stays).
     pub fn drain(&self, mut take: impl FnMut(Record<'_>) -> bool) {
         let mut at = self.consumer.u64(0).load(Relaxed);
         while at < self.producer.u64(0).load(Acquire) {
@@ -55,17 +57,20 @@ impl Ring {
         }
     }
 
-    /// Sleeps until a producer wakes the consumer, or `timeout_ms` passed. An interrupted sleep ends early.
-    pub fn sleep(&self, timeout_ms: u16) -> io::Result<()> {
-        let mut fds = [PollFd::new(self.map.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, PollTimeout::from(timeout_ms)) {
+    /// Sleeps until a producer wakes the consumer, `also` becomes readable, or `timeout_ms` passes. An interrupted sleep ends
+    /// early.
+    pub fn sleep(&self, timeout_ms: u16, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let ring = PollFd::new(self.map.as_fd(), PollFlags::POLLIN);
+        let mut fds = [ring, PollFd::new(also.unwrap_or(self.map.as_fd()), PollFlags::POLLIN)];
+        let count = if also.is_some() { 2 } else { 1 };
+        match poll(&mut fds[..count], PollTimeout::from(timeout_ms)) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(e) => Err(e.into()),
         }
     }
 }
 
-/// One record, still in the ring.
+/// A record that is still in the ring.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
     ring: &'a Shared,
@@ -74,11 +79,11 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// A word; 0 past the record's end.
+    /// Reads a word; 0 past the record's end.
     pub fn u32(&self, offset: u32) -> u32 {
         if offset + 4 > self.bytes { 0 } else { self.ring.u32(self.at + offset as usize).load(Relaxed) }
     }
-    /// A double word; 0 past the record's end.
+    /// Reads a double word; 0 past the record's end.
     pub fn u64(&self, offset: u32) -> u64 {
         if offset + 8 > self.bytes { 0 } else { self.ring.u64(self.at + offset as usize).load(Relaxed) }
     }

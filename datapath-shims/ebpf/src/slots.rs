@@ -1,8 +1,8 @@
-//! The policy slots as the agent sees them: snapshots in memory that programs read at any time.
+//! The policy slots on the agent's side: snapshots in memory that programs read at any time.
 //!
 //! A push writes to a buffer that has had no part for a while, its uid first (0) and last, and then changes the slot's
-//! control word: one store, by which every decision that begins after it goes. What the commands do to the parts is the
-//! contract's ([`ccplane_contract::slots`]).
+//! control word. That is one store, and every decision that begins after it uses the new word. The commands' effects on
+//! the parts are the contract's ([`ccplane_contract::slots`]).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
@@ -20,22 +20,24 @@ use crate::layout::policy;
 use crate::policy::Slots;
 use crate::sys::Shared;
 
-/// How long a buffer rests after it lost its part. A decision that has chosen it takes well under a microsecond; one
-/// whose processor is taken away for longer than this finds the uid changed.
+/// Time for which a buffer rests after it lost its part, microseconds.
+///
+/// A decision that has chosen it takes well under a microsecond; one whose processor is taken away for longer than this
+/// finds the uid changed.
 pub const GRACE_US: u64 = 100;
 
-/// All slots.
+/// The memory of all slots.
 pub struct SlotMemory {
     memory: Shared,
 }
 
 impl SlotMemory {
-    /// `memory` maps all of them.
+    /// Wraps `memory`, which maps all of them.
     pub fn new(memory: Shared) -> SlotMemory {
         SlotMemory { memory }
     }
 
-    /// Writes the tables of activations, which programs expect there.
+    /// Writes the tables of activations for the programs.
     pub fn fill_tables(&self) {
         for (n, word) in bpf::tables().into_iter().enumerate() {
             self.memory.u64(policy::TABLES as usize + 8 * n).store(word, Relaxed);
@@ -54,12 +56,12 @@ impl SlotMemory {
         Shape::from_code(self.memory.u64(self.block(slot, policy::SHAPE)).load(Relaxed))
     }
 
-    /// What programs are compiled against, where the map is `map`.
+    /// The slots that programs are compiled against, for the map `map`.
     pub fn shapes(&self, map: i32) -> Slots {
         Slots { map, shapes: std::array::from_fn(|slot| self.shape(slot as u8)) }
     }
 
-    /// Defines a slot, which then is empty; one that never had a shape has no buffers to rest.
+    /// Defines a slot, which is then empty; the buffers of a slot that never had a shape need no rest.
     pub fn define(&self, slot: u8, shape: &Shape, now_us: u64) {
         let now_us = if self.shape(slot).is_some() { now_us } else { 0 };
         self.memory.u64(self.block(slot, policy::CONTROL)).store(Control::EMPTY.to_word(), Release);
@@ -70,7 +72,7 @@ impl SlotMemory {
         self.memory.u64(self.block(slot, policy::SHAPE)).store(shape.code(), Relaxed);
     }
 
-    /// As [`ccplane_contract::Datapath::push`].
+    /// Pushes a snapshot as [`ccplane_contract::Datapath::push`] does.
     pub fn push(&self, slot: u8, image: &[u64], part: Part, now_us: u64) -> Result<(), DatapathError> {
         let shape = self.shape(slot).ok_or(DatapathError::NoSlot(slot))?;
         let uid = check_image(slot, &shape, image)?;
@@ -90,7 +92,7 @@ impl SlotMemory {
         Ok(())
     }
 
-    /// As [`ccplane_contract::Datapath::share`].
+    /// Changes the canary's share as [`ccplane_contract::Datapath::share`] does.
     pub fn share(&self, slot: u8, share: u16, now_us: u64) -> Result<(), DatapathError> {
         self.shape(slot).ok_or(DatapathError::NoSlot(slot))?;
         let control = self.control(slot);
@@ -98,7 +100,7 @@ impl SlotMemory {
         Ok(())
     }
 
-    /// As [`ccplane_contract::Datapath::promote`].
+    /// Promotes the canary as [`ccplane_contract::Datapath::promote`] does.
     pub fn promote(&self, slot: u8, now_us: u64) -> Result<(), DatapathError> {
         self.shape(slot).ok_or(DatapathError::NoSlot(slot))?;
         let control = self.control(slot);
@@ -106,7 +108,7 @@ impl SlotMemory {
         Ok(())
     }
 
-    /// As [`ccplane_contract::Datapath::rollback`].
+    /// Rolls back as [`ccplane_contract::Datapath::rollback`] does.
     pub fn rollback(&self, slot: u8, now_us: u64) -> Result<(), DatapathError> {
         self.shape(slot).ok_or(DatapathError::NoSlot(slot))?;
         let control = self.control(slot);
@@ -116,7 +118,7 @@ impl SlotMemory {
         Ok(())
     }
 
-    /// As [`ccplane_contract::Datapath::slots`].
+    /// The slots' states as [`ccplane_contract::Datapath::slots`] gives them.
     pub fn stats(&self) -> Vec<SlotStats> {
         let defined = (0..MAX_POLICY_SLOTS as u8).filter_map(|slot| Some((slot, self.shape(slot)?)));
         defined.map(|(slot, shape)| self.slot_stats(slot, &shape)).collect()
@@ -152,7 +154,7 @@ impl SlotMemory {
         self.memory.u64(self.retired(slot, buffer)).store(now_us, Relaxed);
     }
 
-    /// Writes an image: whoever reads a uid has all of what it names.
+    /// Writes an image so that a reader of its uid sees the whole of it.
     fn write(&self, slot: u8, buffer: u8, image: &[u64]) {
         let at = policy::image(slot, buffer) as usize;
         self.uid(slot, buffer).store(0, Relaxed);
@@ -164,7 +166,7 @@ impl SlotMemory {
         self.uid(slot, buffer).store(u32_at(image, UID), Release);
     }
 
-    /// Changes the parts, at once; buffers that lost theirs begin to rest.
+    /// Changes the parts at once; buffers that lost theirs begin to rest.
     fn change(&self, slot: u8, from: Control, to: Control, now_us: u64) {
         self.memory.u64(self.block(slot, policy::CONTROL)).store(to.to_word(), Release);
         dropped(from, to).for_each(|buffer| self.retire(slot, buffer, now_us));
@@ -198,12 +200,12 @@ mod tests {
         (stats.active, stats.last_good)
     }
 
-    /// Wherever in a push an agent dies, the next one finds the slot as it was, and all buffers can be used again.
+    /// An agent may die anywhere in a push: the next one finds the slot unchanged, and all buffers can be used again.
     #[test]
     fn a_push_that_was_not_finished_has_no_part() {
         let shape = Shape::new(Bits::W8, &[3, 4, 1]).unwrap();
         let image = images::idle(&shape, 3);
-        // The uid cleared and so many words written; at last all of them, the uid too, and no part changed.
+        // The uid is cleared and some words are written; at last all of them and the uid, but no part is changed.
         for words in 0..=image.len() {
             let file = tempfile::tempfile().unwrap();
             file.set_len(policy::BYTES.into()).unwrap();

@@ -1,4 +1,4 @@
-//! The bpf(2) calls that this shim needs, shared memory on maps, clock and scheduler. All of the crate's `unsafe` is here.
+//! System calls of this crate: bpf(2), shared memory on maps, and the scheduler. All of the crate's `unsafe` is here.
 
 use std::ffi::CString;
 use std::io;
@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
-use ccplane_asm::Insn;
+use ccplane_nn_codegen::asm::Insn;
 
-/// `enum bpf_map_type`.
+/// Map types of `enum bpf_map_type`.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub enum MapType {
@@ -20,7 +20,7 @@ pub enum MapType {
     Ringbuf = 27,
 }
 
-/// `enum bpf_prog_type`.
+/// Program types of `enum bpf_prog_type`.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub enum ProgType {
@@ -29,11 +29,13 @@ pub enum ProgType {
     StructOps = 27,
 }
 
+/// Flag `BPF_F_MMAPABLE`: user space can map the array.
 pub const F_MMAPABLE: u32 = 1 << 10;
+/// Flag `BPF_F_LINK`: the struct_ops map is registered through a link.
 pub const F_LINK: u32 = 1 << 13;
-/// `BPF_TRACE_ITER`, the attach type of iterator programs.
+/// The attach type `BPF_TRACE_ITER` of iterator programs.
 pub const TRACE_ITER: u32 = 28;
-/// `BPF_STRUCT_OPS`, the attach type of a struct_ops link.
+/// The attach type `BPF_STRUCT_OPS` of a struct_ops link.
 const ATTACH_STRUCT_OPS: u32 = 44;
 
 const CMD_MAP_CREATE: i64 = 0;
@@ -49,9 +51,9 @@ const CMD_LINK_CREATE: i64 = 28;
 const CMD_ENABLE_STATS: i64 = 32;
 const CMD_ITER_CREATE: i64 = 33;
 
-/// Bytes of the `union bpf_attr` that we pass; the kernel takes any size and zero-checks what it does not know.
+/// Size of the `union bpf_attr` that we pass, bytes; the kernel takes any size and zero-checks what it does not know.
 const ATTR_BYTES: usize = 168;
-/// Bytes of verifier log that we keep.
+/// Size of the verifier log that we keep, bytes.
 const LOG_BYTES: usize = 1 << 20;
 
 /// A `union bpf_attr`, filled by offset.
@@ -103,6 +105,7 @@ fn c_path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
 }
 
+/// Creates a map.
 pub fn map_create(
     kind: MapType,
     name: &str,
@@ -121,7 +124,7 @@ pub fn map_create(
         .call_fd(CMD_MAP_CREATE)
 }
 
-/// A struct_ops map, whose value is the kernel type `value_type_id`.
+/// Creates a struct_ops map, whose value is the kernel type `value_type_id`.
 pub fn map_create_struct_ops(
     name: &str,
     value_bytes: u32,
@@ -146,19 +149,20 @@ pub fn map_update(map: &OwnedFd, key: &[u8], value: &[u8]) -> io::Result<()> {
     Attr::new().fd(0, map).u64(8, key_ptr).u64(16, addr(value.as_ptr())).call(CMD_MAP_UPDATE).map(drop)
 }
 
+/// Deletes one element.
 pub fn map_delete(map: &OwnedFd, key: &[u8]) -> io::Result<()> {
     Attr::new().fd(0, map).u64(8, addr(key.as_ptr())).call(CMD_MAP_DELETE).map(drop)
 }
 
-/// A program that the verifier refused, or that could not be loaded for another reason.
+/// The failure of a program's load, by the verifier or for another reason.
 #[derive(Debug)]
 pub struct LoadError {
     pub errno: io::Error,
-    /// The verifier's log; empty when it said nothing.
+    /// The verifier's log; empty when there is none.
     pub log: String,
 }
 
-/// What a program attaches to.
+/// The target that a program attaches to.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttachTo {
     /// A type or function of the kernel's BTF.
@@ -167,7 +171,7 @@ pub struct AttachTo {
     pub expected: u32,
 }
 
-/// Loads a program; the verifier's log is asked for only when it refuses.
+/// Loads a program; asks for the verifier's log only when it refuses.
 pub fn prog_load(kind: ProgType, name: &str, insns: &[Insn], to: AttachTo) -> Result<OwnedFd, LoadError> {
     let license = c"Dual MIT/GPL";
     let attr = || {
@@ -184,7 +188,7 @@ pub fn prog_load(kind: ProgType, name: &str, insns: &[Insn], to: AttachTo) -> Re
         Ok(fd) => Ok(fd),
         Err(errno) => {
             let mut log = Vec::new();
-            // A process that is short of memory does without.
+            // A process that is short of memory goes without a log.
             if log.try_reserve_exact(LOG_BYTES).is_err() {
                 return Err(LoadError { errno, log: String::new() });
             }
@@ -203,16 +207,19 @@ pub fn prog_load(kind: ProgType, name: &str, insns: &[Insn], to: AttachTo) -> Re
     }
 }
 
+/// Pins an object at a path.
 pub fn pin(fd: &OwnedFd, path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
     Attr::new().u64(0, addr(path.as_ptr())).fd(8, fd).call(CMD_OBJ_PIN).map(drop)
 }
 
+/// Opens a pinned object.
 pub fn get_pinned(path: &Path) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     Attr::new().u64(0, addr(path.as_ptr())).call_fd(CMD_OBJ_GET)
 }
 
+/// Loads a BTF blob.
 pub fn btf_load(blob: &[u8]) -> io::Result<OwnedFd> {
     Attr::new().u64(0, addr(blob.as_ptr())).u32(16, blob.len() as u32).call_fd(CMD_BTF_LOAD)
 }
@@ -222,22 +229,22 @@ pub fn link_struct_ops(map: &OwnedFd) -> io::Result<OwnedFd> {
     Attr::new().fd(0, map).u32(8, ATTACH_STRUCT_OPS).call_fd(CMD_LINK_CREATE)
 }
 
-/// A link for an iterator program.
+/// Makes a link for an iterator program.
 pub fn link_iter(prog: &OwnedFd) -> io::Result<OwnedFd> {
     Attr::new().fd(0, prog).u32(8, TRACE_ITER).call_fd(CMD_LINK_CREATE)
 }
 
-/// A readable instance of an iterator link; it walks the calling thread's network namespace.
+/// Makes a readable instance of an iterator link, which walks the calling thread's network namespace.
 pub fn iter_create(link: &OwnedFd) -> io::Result<OwnedFd> {
     Attr::new().fd(0, link).call_fd(CMD_ITER_CREATE)
 }
 
-/// While this descriptor is open, the kernel accounts run time and count of every BPF program.
+/// Makes the kernel account run time and count of every BPF program while the descriptor is open.
 pub fn enable_stats() -> io::Result<OwnedFd> {
     Attr::new().u32(0, 0).call_fd(CMD_ENABLE_STATS)
 }
 
-/// Nanoseconds and runs that the kernel has accounted to a program.
+/// The nanoseconds and runs that the kernel has accounted to a program.
 pub fn prog_stats(prog: &OwnedFd) -> io::Result<(u64, u64)> {
     // struct bpf_prog_info: run_time_ns at 192, run_cnt at 200.
     let mut info = [0u8; 232];
@@ -263,8 +270,9 @@ pub fn test_run(prog: &OwnedFd, repeat: u32) -> io::Result<(u32, u32)> {
     Ok((attr.get_u32(4), attr.get_u32(36)))
 }
 
-/// A shared mapping of a map's memory. Words are read and written atomically, since the kernel side runs
-/// concurrently.
+/// A shared mapping of a map's memory.
+///
+/// Words are read and written atomically, since the kernel side runs concurrently.
 pub struct Shared {
     base: *mut u8,
     bytes: usize,
@@ -294,14 +302,17 @@ impl Shared {
         // SAFETY: in bounds and aligned, by the assertion; the mapping is page-aligned.
         unsafe { self.base.add(offset).cast() }
     }
+    /// The 32-bit word at an offset, bytes.
     pub fn u32(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: `at` gives an in-bounds aligned pointer that lives as long as the mapping.
         unsafe { &*self.at(offset) }
     }
+    /// The 64-bit word at an offset, bytes.
     pub fn u64(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: as above.
         unsafe { &*self.at(offset) }
     }
+    /// The signed 64-bit word at an offset, bytes.
     pub fn i64(&self, offset: usize) -> &AtomicI64 {
         // SAFETY: as above.
         unsafe { &*self.at(offset) }
@@ -315,8 +326,7 @@ impl Drop for Shared {
     }
 }
 
-/// Has the calling thread run only where a processor has nothing else to do (`SCHED_IDLE`, sched(7)); no privilege is
-/// needed for that.
+/// Makes the calling thread run only where a processor is idle (`SCHED_IDLE`, sched(7)); this needs no privilege.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -325,12 +335,4 @@ pub fn run_when_idle() -> io::Result<()> {
     // SAFETY: the kernel reads one `sched_param`, which lives across the call; 0 is the calling thread.
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// CLOCK_MONOTONIC, microseconds: the clock that TCP's `tcp_mstamp` counts.
-pub fn monotonic_us() -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes into a live timespec; this clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
-    t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
 }

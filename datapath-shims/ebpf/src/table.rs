@@ -1,31 +1,33 @@
-//! The flow table as the agent sees it: records in memory shared with the kernel programs.
+//! The flow table on the agent's side: records in memory shared with the kernel programs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use ccplane_contract::{Field, FlowId, FlowInfo, FlowStats, Mode, ProgramUid};
+use ccplane_contract::{Field, FlowId, FlowInfo, FlowStats, Mode, ProgramUid, TransportStats};
 use ccplane_infer::{FlowPolicy, Level, Noise};
 use ccplane_program::ir::{MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Program, Type};
 
 use crate::layout::{INDEX_BITS, mode, rec, stage};
 use crate::sys::Shared;
 
-/// How often a claim is tried while the kernel applies the previous change. That takes well under a microsecond,
-/// unless a hypervisor takes the processor away in the middle: after the first tries each one yields.
+/// Tries of a claim while the kernel applies the previous change.
+///
+/// That takes well under a microsecond, unless a hypervisor takes the processor away in the middle: after the first
+/// tries each one yields.
 const CLAIM_TRIES: u32 = 100_000;
 const CLAIM_SPINS: u32 = 1000;
 
 /// The id of no flow.
 pub const FREE: FlowId = FlowId(0);
 
-/// The record in which a flow is, if it lives.
+/// The index of the flow's record, if the flow lives.
 pub fn index_of(flow: FlowId) -> u32 {
     (flow.0 & ((1 << INDEX_BITS) - 1)) as u32
 }
 
-/// All records.
+/// All flow records.
 pub struct Table {
     memory: Shared,
     records: u32,
@@ -37,35 +39,36 @@ pub struct Change<'a> {
     pub program: Option<Start>,
     /// The instance of the program that the change is meant for.
     pub instance: u32,
-    /// Bytes.
+    /// The window, bytes.
     pub cwnd: Option<i64>,
-    /// Bytes per second.
+    /// The pacing rate, bytes per second.
     pub rate: Option<i64>,
-    /// Register and value.
+    /// Registers with their new values.
     pub regs: &'a [(u8, i64)],
 }
 
 /// A program to start.
 pub struct Start {
-    /// Its slot, plus 1; or [`crate::layout::STAGE_RELEASE`].
+    /// The program's slot, plus 1; or [`crate::layout::STAGE_RELEASE`].
     pub slot: u32,
-    /// Its uid, for whoever reads the table without the agent; 0 for none.
+    /// The program's uid, for readers of the table without the agent; 0 for none.
     pub uid: u32,
 }
 
 /// Field updates in the form in which they are staged.
 #[derive(Default)]
 pub struct Values {
-    /// Bytes.
+    /// The window, bytes.
     pub cwnd: Option<i64>,
-    /// Bytes per second.
+    /// The pacing rate, bytes per second.
     pub rate: Option<i64>,
-    /// Register and value.
+    /// Registers with their new values.
     pub regs: Vec<(u8, i64)>,
 }
 
 impl Values {
-    /// As [`ccplane_contract::apply_fields`] takes them: what is no decision is left out, the rest bounded.
+    /// Converts field updates as [`ccplane_contract::apply_fields`] does: values that are no decision are left out, the
+    /// rest bounded.
     pub fn new(program: &Program, fields: &[(Field, i64)]) -> Values {
         let mut values = Values::default();
         for (field, value) in fields {
@@ -84,12 +87,12 @@ impl Values {
 }
 
 impl Table {
-    /// `memory` maps at least `records` records.
+    /// Wraps `memory`, which maps at least `records` records.
     pub fn new(memory: Shared, records: u32) -> Table {
         Table { memory, records }
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub fn records(&self) -> u32 {
         self.records
     }
@@ -104,7 +107,7 @@ impl Table {
         self.memory.u64(self.at(index, field)).load(Relaxed)
     }
 
-    /// The flows and their records.
+    /// Lists the live flows with their records.
     pub fn live(&self) -> impl Iterator<Item = (u32, FlowId)> + '_ {
         (0..self.records).map(|index| (index, self.id(index))).filter(|(_, flow)| *flow != FREE)
     }
@@ -120,16 +123,16 @@ impl Table {
         FlowId(self.memory.u64(self.at(index, rec::ID)).load(Acquire))
     }
 
-    /// What `read` says of a flow's record, unless the flow ended meanwhile.
+    /// Reads a flow's record with `read`, unless the flow ended meanwhile.
     fn of<T>(&self, flow: FlowId, read: impl FnOnce(u32) -> T) -> Option<T> {
         let index = self.index(flow)?;
         let value = read(index);
-        // What was read is the flow's only if the record still is.
+        // The value is the flow's only if the record still is.
         fence(Acquire);
         (self.u64(index, rec::ID) == flow.0).then_some(value)
     }
 
-    /// The slot (plus 1) that the flow runs or is to run; 0 for none.
+    /// The slots (plus 1) that the flow runs and is to run; 0 for none.
     pub fn slots(&self, index: u32) -> [u32; 2] {
         let staged = match self.memory.u32(self.at(index, rec::STAGE_STATE)).load(Acquire) {
             stage::EMPTY => 0,
@@ -148,9 +151,17 @@ impl Table {
         self.memory.u32(self.at(index, rec::STAGE_STATE)).load(Acquire) == stage::READY
     }
 
-    /// What is fixed about a flow, if it still lives.
+    /// The fixed properties of a flow, if it still lives.
     pub fn info(&self, flow: FlowId) -> Option<FlowInfo> {
         self.of(flow, |index| self.read_info(index))
+    }
+
+    /// The name of the congestion control that the flow's socket chose, if the flow still lives.
+    pub fn chosen_name(&self, flow: FlowId) -> Option<String> {
+        let read = |index| [0, 8].map(|at| self.u64(index, rec::CHOSEN + at).to_ne_bytes());
+        let bytes = self.of(flow, read)?.concat();
+        let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        Some(String::from_utf8_lossy(name).into_owned())
     }
 
     fn read_info(&self, index: u32) -> FlowInfo {
@@ -180,8 +191,10 @@ impl Table {
         }
     }
 
-    /// The last sample of each flow. `silent` says that the agent's heartbeat is late by now, which the record
-    /// itself only learns at the flow's next ACK.
+    /// The last sample of each flow.
+    ///
+    /// `silent` says that the agent's heartbeat is late by now, which the record itself only learns at the flow's next
+    /// ACK.
     pub fn all_stats(&self, silent: bool) -> Vec<FlowStats> {
         self.live()
             .filter_map(|(_, flow)| self.of(flow, |index| self.read_stats(flow, index, silent)))
@@ -200,37 +213,35 @@ impl Table {
             info: self.read_info(index),
             mode: match self.u32(index, rec::MODE) {
                 mode::AGENT_SILENT => Mode::NativeAgentSilent,
-                // Not for lack of an agent, unless a program that it has set waits.
+                // The cause is not the missing agent, unless a program that it has set waits.
                 mode::POLICY if self.slots(index)[1] == 0 => Mode::NativePolicy,
-                // Under a silent agent a change that waits goes on waiting.
+                // Under a silent agent a waiting change goes on waiting.
                 now if silent && (now == mode::PROGRAM || uid != 0) => Mode::NativeAgentSilent,
                 mode::PROGRAM => Mode::Program,
                 mode::POLICY => Mode::NativePolicy,
                 _ => Mode::NativeNoProgram,
             },
             program: (uid != 0).then_some(ProgramUid(uid)),
-            snd_cwnd: self.u32(index, rec::SND_CWND),
-            snd_ssthresh: match self.u32(index, rec::SND_SSTHRESH) {
-                // TCP_INFINITE_SSTHRESH
-                0x7fff_ffff => u32::MAX,
-                v => v,
+            transport: TransportStats {
+                snd_cwnd: self.u32(index, rec::SND_CWND),
+                snd_ssthresh: TransportStats::ssthresh(self.u32(index, rec::SND_SSTHRESH).into()),
+                mss_bytes: self.u32(index, rec::MSS),
+                srtt_us: self.u32(index, rec::SRTT_8US) / 8,
+                min_rtt_us: self.min_rtt_us(index).unwrap_or(0),
+                pacing_rate: self.u64(index, rec::PACING_RATE),
+                bytes_acked: self.u64(index, rec::BYTES_ACKED),
+                delivered: u64::from(self.u32(index, rec::DELIVERED)),
+                lost: u64::from(self.u32(index, rec::LOST)),
+                unacked: self.u32(index, rec::PACKETS_OUT),
+                faults: self.u64(index, rec::FAULTS),
+                reports: u64::from(self.u32(index, rec::SEQ)),
             },
-            mss_bytes: self.u32(index, rec::MSS),
-            srtt_us: self.u32(index, rec::SRTT_8US) / 8,
-            min_rtt_us: self.min_rtt_us(index).unwrap_or(0),
-            pacing_rate: self.u64(index, rec::PACING_RATE),
-            bytes_acked: self.u64(index, rec::BYTES_ACKED),
-            delivered: u64::from(self.u32(index, rec::DELIVERED)),
-            lost: u64::from(self.u32(index, rec::LOST)),
-            unacked: self.u32(index, rec::PACKETS_OUT),
-            faults: self.u64(index, rec::FAULTS),
-            reports: u64::from(self.u32(index, rec::SEQ)),
             policy: (uid != 0 && self.u32(index, rec::ASKS) != 0).then(|| self.policy(index)),
             sampled_at_us: self.u64(index, rec::SAMPLED_AT_US),
         }
     }
 
-    /// What a flow keeps for its policies.
+    /// The policy state of a flow.
     pub fn policy(&self, index: u32) -> FlowPolicy {
         let u32 = |field| self.u32(index, field);
         FlowPolicy {
@@ -252,14 +263,15 @@ impl Table {
         }
     }
 
-    /// Stages a change for the flow's next ACK, beside what is staged already. False if the flow has ended, or its
-    /// record could not be claimed.
+    /// Stages a change for the flow's next ACK, merged with what is staged already.
+    ///
+    /// False if the flow has ended, or its record could not be claimed.
     pub fn stage(&self, flow: FlowId, change: &Change<'_>) -> bool {
         let Some(index) = self.index(flow) else { return false };
         let state = self.memory.u32(self.at(index, rec::STAGE_STATE));
         let Some(previous) = claim(state) else { return false };
-        // From here on a new flow on the record would start with EMPTY, and `publish` fail. One that started
-        // before shows in the id.
+        // From here on a new flow on the record would start with EMPTY, and `publish` fail. One that started before
+        // shows in the id.
         let publish = |to| state.compare_exchange(stage::WRITING, to, Release, Relaxed).is_ok();
         if self.id(index) != flow {
             publish(stage::EMPTY);
@@ -305,11 +317,11 @@ impl Table {
     }
 }
 
-/// Where a record says which staged registers count: 64 in each word.
+/// Offsets of the masks of staged registers: 64 in each word.
 const STAGE_MASKS: [u32; 2] = [rec::STAGE_MASK, rec::STAGE_MASK_HIGH];
 const _: () = assert!(ccplane_program::ir::MAX_REGS <= 64 * STAGE_MASKS.len());
 
-/// Takes a record's stage to WRITING; what it was before, or `None` if the kernel would not let go of it.
+/// Takes a record's stage to WRITING; returns its former value, or `None` if the kernel would not let go of it.
 fn claim(state: &AtomicU32) -> Option<u32> {
     for n in 0..CLAIM_TRIES {
         let now = state.load(Relaxed);

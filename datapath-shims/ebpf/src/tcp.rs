@@ -2,17 +2,14 @@
 
 use crate::dispatch::dispatcher;
 use crate::events::lifecycle_event;
-use crate::kernel::{Kernel, Maps, STACK_KEY, STACK_S1, TCP_CA_LOSS, lookup};
+use crate::kernel::{Kernel, Maps, STACK_KEY, STACK_S1, TCP_CA_LOSS, lookup, sample, take_window};
 use crate::layout::{FLAG_TIMEOUT, INDEX_BITS, ctl, event, mode, rec};
-use ccplane_asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
+use ccplane_contract::{PAIRED_BYTES_PER_S, PAIRED_QUEUE_SEGMENTS};
+use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, R, Size};
 
-/// At this pacing rate, bytes per second, two segments of 1500 bytes are a millisecond's.
-const PAIRED_BYTES_PER_S: i64 = 3_000_000;
-/// Segments that a flow's queue holds before they leave in pairs.
-const PAIRED_QUEUE_SEGMENTS: i32 = 4;
 const USEC_PER_SEC: i32 = 1_000_000;
 
-/// The program of one struct_ops member.
+/// Assembles the program of one struct_ops member.
 ///
 /// # Errors
 /// A bug in this file.
@@ -28,8 +25,9 @@ pub fn member(name: &str, k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError>
     }
 }
 
-/// A loss episode begins: what the kernel's Reno says, which also notes the window that the program has before
-/// it hears of the loss.
+/// Assembles `ssthresh`: a loss episode begins.
+///
+/// It returns what the kernel's Reno returns, and records the window that the program has before it learns of the loss.
 fn ssthresh(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Asm::default();
     let unknown = asm.label();
@@ -44,8 +42,10 @@ fn ssthresh(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     asm.finish().map(|done| done.insns)
 }
 
-/// The episode was for nothing: packets were late, not lost (RFC 3522, RFC 3708, RFC 5682). The program gets its
-/// window back, unless the agent has set another since, and does not hear of what it has not heard of yet.
+/// Assembles `undo_cwnd`: the episode was spurious, because packets were late, not lost (RFC 3522, RFC 3708, RFC 5682).
+///
+/// The program gets its window back, unless the agent has set another since, and is not told of losses that it has not
+/// been told of yet.
 fn undo_cwnd(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Asm::default();
     let (unknown, keep) = (asm.label(), asm.label());
@@ -80,14 +80,16 @@ fn set_state(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     asm.finish().map(|done| done.insns)
 }
 
-/// Least segments of a train (`tcp_tso_autosize`): two, as the kernel's default, where the flow has a queue of some segments; one
-/// where it has not, since behind room for one packet half of each pair is lost. From 24 Mb/s on a millisecond holds two anyway.
+/// Assembles `min_tso_segs`: the least segments of a burst (`tcp_tso_autosize`).
+///
+/// It is two, as the kernel's default, where the flow has a queue of some segments, and one where it has not: behind room for
+/// one packet half of each pair is lost. From [`PAIRED_BYTES_PER_S`] on a millisecond holds two anyway.
 fn min_tso_segs(k: &Kernel) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Asm::default();
     let (one, two) = (asm.label(), asm.label());
     asm.load(Size::B8, R::R6, R::R1, 0);
     k.get(&mut asm, R::R2, R::R6, "pacing_rate");
-    asm.mov_imm(R::R3, PAIRED_BYTES_PER_S);
+    asm.mov_imm(R::R3, i64::from(PAIRED_BYTES_PER_S));
     asm.jump_if(R::R2, Cond::Ge, R::R3, two);
     // srtt_us is kept times 8.
     k.get(&mut asm, R::R1, R::R6, "srtt_us");
@@ -98,7 +100,7 @@ fn min_tso_segs(k: &Kernel) -> Result<Vec<Insn>, AsmError> {
     asm.alu(Alu::Mul, R::R1, R::R2);
     asm.alu_imm(Alu::Div, R::R1, USEC_PER_SEC);
     k.get(&mut asm, R::R3, R::R6, "mss_cache");
-    asm.alu_imm(Alu::Mul, R::R3, PAIRED_QUEUE_SEGMENTS);
+    asm.alu_imm(Alu::Mul, R::R3, PAIRED_QUEUE_SEGMENTS as i32);
     asm.jump_if(R::R1, Cond::Lt, R::R3, one);
     asm.bind(two);
     asm.mov_imm(R::R0, 2);
@@ -109,7 +111,7 @@ fn min_tso_segs(k: &Kernel) -> Result<Vec<Insn>, AsmError> {
     asm.finish().map(|done| done.insns)
 }
 
-/// Takes a free record for the flow and says that it started.
+/// Assembles `init`: takes a free record for the flow and reports that it started.
 fn init(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Asm::default();
     let (full, out) = (asm.label(), asm.label());
@@ -126,14 +128,14 @@ fn init(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     lookup(&mut asm, k, maps, R::R6, out);
     asm.mov(R::R7, R::R0);
 
-    // All but what a program sets when it starts.
+    // All fields but those that a program sets when it starts.
     for off in (0..rec::STAGE_REGS).chain(rec::NOISE..rec::HISTORY).step_by(8) {
         asm.store_imm(Size::B8, R::R7, off as i16, 0);
     }
     asm.store_imm(Size::B4, R::R7, rec::MODE as i16, mode::NO_PROGRAM as i32);
     identity(&mut asm, k);
     take_window(&mut asm, k, R::R6, R::R7);
-    k.note(&mut asm, R::R6, R::R7);
+    k.save_counters(&mut asm, R::R6, R::R7);
     sample(&mut asm, k, R::R6, R::R7);
 
     // The id comes last: a record with an id is complete.
@@ -178,7 +180,7 @@ fn release(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     asm.finish().map(|done| done.insns)
 }
 
-/// Copies what names the flow into its record.
+/// Emits the copy of the flow's addresses and ports, and of the name that its socket chose, into its record.
 fn identity(asm: &mut Asm, k: &Kernel) {
     let (v6, done) = (asm.label(), asm.label());
     k.get(asm, R::R1, R::R6, "family");
@@ -208,6 +210,14 @@ fn identity(asm: &mut Asm, k: &Kernel) {
         }
     }
     asm.bind(done);
+    let unnamed = asm.label();
+    asm.load(Size::B8, R::R1, R::R6, k.icsk_ca_ops);
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, unnamed);
+    for word in (0..16).step_by(8) {
+        asm.load(Size::B8, R::R2, R::R1, k.ca_name + word);
+        asm.store(Size::B8, R::R7, rec::CHOSEN as i16 + word, R::R2);
+    }
+    asm.bind(unnamed);
     if let Some((cgroup, kn, id)) = k.cgroup {
         let none = asm.label();
         asm.load(Size::B8, R::R1, R::R6, cgroup);
@@ -218,34 +228,4 @@ fn identity(asm: &mut Asm, k: &Kernel) {
         asm.store(Size::B8, R::R7, rec::CGROUP as i16, R::R1);
         asm.bind(none);
     }
-}
-
-/// Starts the program's window from the one that the flow has. R1 and R2 are lost.
-pub fn take_window(asm: &mut Asm, k: &Kernel, sk: R, record: R) {
-    k.get(asm, R::R1, sk, "snd_cwnd");
-    k.get(asm, R::R2, sk, "mss_cache");
-    asm.alu(Alu::Mul, R::R1, R::R2);
-    asm.store(Size::B8, record, rec::CWND as i16, R::R1);
-    asm.store_imm(Size::B8, record, rec::UNDO_CWND as i16, 0);
-}
-
-/// Copies the flow's statistics into its record. R1 is lost.
-pub fn sample(asm: &mut Asm, k: &Kernel, sk: R, record: R) {
-    for (name, to, size) in [
-        ("snd_cwnd", rec::SND_CWND, Size::B4),
-        ("snd_ssthresh", rec::SND_SSTHRESH, Size::B4),
-        ("mss_cache", rec::MSS, Size::B4),
-        ("srtt_us", rec::SRTT_8US, Size::B4),
-        ("packets_out", rec::PACKETS_OUT, Size::B4),
-        ("pacing_rate", rec::PACING_RATE, Size::B8),
-        ("bytes_acked", rec::BYTES_ACKED, Size::B8),
-        ("delivered", rec::DELIVERED, Size::B4),
-        ("lost", rec::LOST, Size::B4),
-        ("tcp_mstamp", rec::SAMPLED_AT_US, Size::B8),
-    ] {
-        k.get(asm, R::R1, sk, name);
-        asm.store(size, record, to as i16, R::R1);
-    }
-    asm.load(Size::B4, R::R1, sk, k.rtt_min);
-    asm.store(Size::B4, record, rec::MIN_RTT_US as i16, R::R1);
 }

@@ -1,5 +1,7 @@
-//! Runs compiled programs in the kernel on primitives that we make up, without a flow: what the conformance
-//! suite and the benchmarks drive. The fold's code is the same as on live flows; only the host differs.
+//! Runs compiled programs in the kernel on made-up primitives, without a flow; the conformance suite and the benchmarks
+//! use it.
+//!
+//! The fold's code is the same as on live flows; only the host differs.
 
 mod inference;
 
@@ -9,26 +11,31 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use ccplane_contract::slots::check_policies;
-use ccplane_contract::suite::{Executor, ExecutorError, Observation, PolicyObservation, Script, Step};
+use ccplane_contract::suite::{
+    Executor, ExecutorError, Observation, PolicyObservation, Script, Sending, Step,
+};
 use ccplane_contract::{DatapathError, Field, FlowId, Part};
 use ccplane_infer::{FlowPolicy, Shape};
-use ccplane_program::ir::{MAX_REGS, Prim, Program};
-use ccplane_program::vm::{Flow, Outcome, Prims};
+use ccplane_program::ir::{ACK_PRIM_COUNT, Hook, MAX_REGS, PRIM_COUNT, Prim, Program};
+use ccplane_program::vm::{Measured, Outcome, Prims, ProgramState};
 
-use crate::codegen::{self, FLAG_ASKED, FLAGS, Host, REC, claim_staged};
+use crate::codegen::{self, Host, claim_staged};
 use crate::error::{EbpfError, os};
+use crate::frame::{FLAG_ASKED, FLAGS, REC};
 use crate::layout::{policy, rec, stage};
 use crate::maps::page_bytes;
 use crate::slots::{GRACE_US, SlotMemory};
 use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
 use crate::table::{Change, FREE, Start, Table, Values};
-use ccplane_asm::{Alu, Asm, R, Size};
+use ccplane_nn_codegen::asm::{Alu, Asm, R, Size};
 
 /// ACKs that a stream holds; a power of two.
 pub const STREAM_ACKS: usize = 256;
-/// Offsets in the exchange map: how many invocations there were, microseconds that the clock moves with each,
-/// whether the program reported, how the last invocation ended that may have asked a policy ([`FLAGS`]), how often the
-/// flow was given up, the flow's segment size, what was reported, and the primitives of each ACK of the stream.
+/// Offsets in the exchange map.
+///
+/// In order: the number of invocations, the microseconds that the clock moves with each, whether the program reported,
+/// how the last invocation that may have asked a policy ended ([`FLAGS`]), how often the flow was given up, the flow's
+/// segment size, the reported values, and the primitives of each ACK of the stream.
 const COUNT: u32 = 0;
 const GAP_US: u32 = 8;
 const REPORTED: u32 = 16;
@@ -38,8 +45,17 @@ const MSS: u32 = 40;
 const VALUES: u32 = 48;
 const STREAM: u32 = VALUES + 8 * MAX_REGS as u32;
 const ACK_SHIFT: u32 = 7;
-const EXCHANGE_BYTES: u32 = STREAM + ((STREAM_ACKS as u32) << ACK_SHIFT);
-const _: () = assert!(8 * ccplane_program::ir::PRIM_COUNT <= 1 << ACK_SHIFT);
+/// The last place has room for the primitives of a packet, too.
+const EXCHANGE_BYTES: u32 = STREAM + ((STREAM_ACKS as u32) << ACK_SHIFT) + 8 * PRIM_COUNT as u32;
+const _: () = assert!(8 * ACK_PRIM_COUNT <= 1 << ACK_SHIFT);
+
+/// The place of a primitive among those of its hook; those of packets take the room of several ACKs.
+fn stream_index(prim: Prim) -> u16 {
+    match prim as u16 {
+        ack if ack < ACK_PRIM_COUNT as u16 => ack,
+        other => other - ACK_PRIM_COUNT as u16,
+    }
+}
 
 /// R8 points at the primitives of this ACK.
 struct TestHost {
@@ -64,7 +80,7 @@ impl Host for TestHost {
         claim_staged(asm);
     }
     fn load_prim(&self, asm: &mut Asm, prim: Prim) {
-        asm.load(Size::B8, R::R1, R::R8, 8 * prim as i16);
+        asm.load(Size::B8, R::R1, R::R8, 8 * stream_index(prim) as i16);
         if prim == Prim::AckNow {
             asm.map_value(R::R2, self.exchange, 0);
             asm.load(Size::B8, R::R3, R::R2, COUNT as i16);
@@ -109,9 +125,9 @@ pub struct Bench {
     memory: Shared,
     table: Table,
     slots: SlotMemory,
-    /// By which buffers rest, microseconds.
+    /// The clock by which buffers rest, microseconds.
     now_us: u64,
-    /// The flow's name.
+    /// The id of the record's flow.
     flow: FlowId,
     io: Shared,
 }
@@ -121,12 +137,12 @@ pub struct Loaded {
     fd: OwnedFd,
     instance: u32,
     program: Program,
-    /// BPF instructions, before the kernel's own rewriting.
+    /// Number of BPF instructions, before the kernel's own rewriting.
     pub insns: usize,
 }
 
 impl Bench {
-    /// Makes the maps.
+    /// Creates the maps of a bench.
     ///
     /// # Errors
     /// [`EbpfError::Os`], usually for lack of CAP_BPF.
@@ -151,12 +167,12 @@ impl Bench {
         Ok(Bench { record, exchange, policy, memory, table, slots, now_us, flow, io })
     }
 
-    /// Defines a policy slot, which then is empty, before programs are loaded that ask it.
+    /// Defines a policy slot, which is then empty, before programs that ask it are loaded.
     pub fn define_slot(&mut self, slot: u8, shape: &Shape) {
         self.slots.define(slot, shape, self.now_us);
     }
 
-    /// Pushes a snapshot; buffers are taken to have rested long enough.
+    /// Pushes a snapshot, with all buffers taken to have rested long enough.
     ///
     /// # Errors
     /// As [`ccplane_contract::Datapath::push`], without `SlotBusy`.
@@ -170,7 +186,7 @@ impl Bench {
     /// # Errors
     /// As [`ccplane_contract::Datapath::push`].
     pub fn push_now(&self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
-        self.slots.push(slot, image, part, sys::monotonic_us())
+        self.slots.push(slot, image, part, ccplane_files::monotonic_us())
     }
 
     /// Compiles and loads a program.
@@ -193,13 +209,16 @@ impl Bench {
     }
 
     /// Puts a flow's state into the record, with nothing staged.
-    pub fn set(&self, flow: &Flow) {
+    pub fn set(&self, flow: &ProgramState) {
         self.memory.u32(rec::STAGE_STATE as usize).store(stage::EMPTY, Relaxed);
         for (n, v) in flow.regs.iter().enumerate() {
             self.memory.i64(rec::REGS as usize + 8 * n).store(*v, Relaxed);
         }
         self.memory.i64(rec::CWND as usize).store(flow.cwnd_bytes, Relaxed);
         self.memory.i64(rec::RATE as usize).store(flow.rate_bytes_per_s, Relaxed);
+        self.memory.i64(rec::PRIORITY as usize).store(flow.priority, Relaxed);
+        self.memory.i64(rec::PATH as usize).store(flow.path, Relaxed);
+        self.memory.i64(rec::DECIDE_AT as usize).store(flow.decide_at_bytes, Relaxed);
         self.memory.i64(rec::MICROS_ZERO as usize).store(flow.micros_zero_us, Relaxed);
         self.memory.u64(rec::FAULTS as usize).store(flow.faults, Relaxed);
         for (n, v) in flow.histories.iter().enumerate() {
@@ -209,7 +228,7 @@ impl Bench {
         self.memory.u32(rec::SNAPSHOT as usize).store(flow.snapshot, Relaxed);
     }
 
-    /// Makes the flow a new one: its name, and nothing kept for policies.
+    /// Makes the record's flow a new one with this id and no policy state.
     pub fn rename(&mut self, flow: FlowId) {
         self.flow = flow;
         for at in (rec::NOISE..rec::HISTORY).step_by(8) {
@@ -217,28 +236,31 @@ impl Bench {
         }
     }
 
-    /// What the flow keeps for its policies.
+    /// The policy state of the flow.
     pub fn policy(&self) -> FlowPolicy {
         self.table.policy(0)
     }
 
-    /// How often the program gave the flow up in the last [`Bench::time`] or [`Bench::invoke`].
+    /// How often the program gave up the flow in the last [`Bench::time`] or [`Bench::invoke`].
     pub fn given_up(&self) -> u64 {
         self.io.u64(GIVEN_UP as usize).load(Relaxed)
     }
 
     /// Reads the flow's state back.
-    pub fn get(&self) -> Flow {
+    pub fn get(&self) -> ProgramState {
         let mut regs = [0; MAX_REGS];
         for (n, v) in regs.iter_mut().enumerate() {
             *v = self.memory.i64(rec::REGS as usize + 8 * n).load(Relaxed);
         }
         let histories =
             std::array::from_fn(|n| self.memory.u32(rec::HISTORY as usize + 4 * n).load(Relaxed) as i32);
-        Flow {
+        ProgramState {
             regs,
             cwnd_bytes: self.memory.i64(rec::CWND as usize).load(Relaxed),
             rate_bytes_per_s: self.memory.i64(rec::RATE as usize).load(Relaxed),
+            priority: self.memory.i64(rec::PRIORITY as usize).load(Relaxed),
+            path: self.memory.i64(rec::PATH as usize).load(Relaxed),
+            decide_at_bytes: self.memory.i64(rec::DECIDE_AT as usize).load(Relaxed),
             micros_zero_us: self.memory.i64(rec::MICROS_ZERO as usize).load(Relaxed),
             faults: self.memory.u64(rec::FAULTS as usize).load(Relaxed),
             histories,
@@ -247,12 +269,13 @@ impl Bench {
         }
     }
 
-    /// Stages field updates, and a start of the program if `start`, as the agent does for live flows. False if
-    /// the record could not be claimed.
+    /// Stages field updates, and a start of the program if `start`, as the agent does for live flows.
+    ///
+    /// False if the record could not be claimed.
     pub fn stage(&self, to: &Loaded, start: bool, fields: &[(Field, i64)]) -> bool {
         let Values { cwnd, rate, regs } = Values::new(&to.program, fields);
         let program = start.then_some(Start { slot: 1, uid: 0 });
-        // A name says where in the table the flow is; a made-up one does not.
+        // An id contains the flow's place in the table; a made-up one does not.
         let id = self.memory.u64(rec::ID as usize);
         id.store(FREE.0, Relaxed);
         let change = Change { program, instance: to.instance, cwnd, rate, regs: &regs };
@@ -268,12 +291,12 @@ impl Bench {
     pub fn invoke(
         &self,
         program: &Loaded,
-        prims: &Prims,
+        prims: &impl Measured,
         report: &mut [i64; MAX_REGS],
     ) -> Result<Outcome, EbpfError> {
         self.io.u64(COUNT as usize).store(0, Relaxed);
         self.io.u64(GAP_US as usize).store(0, Relaxed);
-        self.put(0, prims);
+        self.put(0, program.program.hook(), prims);
         for at in [REPORTED, ENDED, GIVEN_UP] {
             self.io.u64(at as usize).store(0, Relaxed);
         }
@@ -289,15 +312,16 @@ impl Bench {
         Ok(Outcome { report: reported, asked, native })
     }
 
-    fn put(&self, ack: usize, prims: &Prims) {
-        for prim in Prim::ALL {
-            let at = STREAM as usize + (ack << ACK_SHIFT) + 8 * prim as usize;
+    fn put(&self, place: usize, hook: Hook, prims: &impl Measured) {
+        for prim in hook.prims() {
+            let at = STREAM as usize + (place << ACK_SHIFT) + usize::from(8 * stream_index(prim));
             self.io.i64(at).store(prims.get(prim), Relaxed);
         }
     }
 
-    /// Invokes the program `times` times in one go, on these ACKs over and over, `gap_us` apart; mean
-    /// nanoseconds of an invocation, with what surrounds it (see an empty program for that).
+    /// Invokes the program `times` times in one go, on these ACKs over and over, `gap_us` apart.
+    ///
+    /// Returns the mean nanoseconds of an invocation, including what surrounds it (see an empty program for that).
     ///
     /// # Errors
     /// As [`Bench::invoke`].
@@ -309,7 +333,7 @@ impl Bench {
         times: u32,
     ) -> Result<u32, EbpfError> {
         for (n, prims) in acks.iter().enumerate() {
-            self.put(n, prims);
+            self.put(n, Hook::Ack, prims);
         }
         self.io.u64(COUNT as usize).store(0, Relaxed);
         self.io.u64(GAP_US as usize).store(gap_us, Relaxed);
@@ -318,7 +342,7 @@ impl Bench {
     }
 }
 
-/// The contract's suite, and whatever else replays scripts, in the kernel.
+/// Runs the contract's suite, and other replays of scripts, in the kernel.
 impl Executor for Bench {
     fn execute(&mut self, script: &Script) -> Result<Vec<Observation>, ExecutorError> {
         for (slot, shape) in &script.slots {
@@ -332,7 +356,7 @@ impl Executor for Bench {
         };
         let mut current = get(0)?;
         self.rename(script.flow);
-        self.set(&Flow::idle(script.cwnd_bytes));
+        self.set(&ProgramState::idle(script.cwnd_bytes));
         self.memory.u32(rec::FIRST_MSS as usize).store(script.mss_bytes, Relaxed);
         let segment_size = |bench: &Bench, bytes| bench.io.u32(MSS as usize).store(bytes, Relaxed);
         segment_size(self, script.mss_bytes);
@@ -352,6 +376,7 @@ impl Executor for Bench {
                 Step::Rollback(slot) => self.slots.rollback(*slot, self.now_us)?,
                 Step::SegmentSize { mss_bytes } => segment_size(self, *mss_bytes),
                 Step::Invoke(prims) => seen.push(self.observe(current, prims, &mut native)?),
+                Step::Decide(prims) => seen.push(self.observe(current, &**prims, &mut native)?),
             }
         }
         Ok(seen)
@@ -360,14 +385,18 @@ impl Executor for Bench {
     fn policies(&self) -> bool {
         true
     }
+
+    fn hooks(&self) -> &'static [Hook] {
+        &Hook::ALL
+    }
 }
 
 impl Bench {
-    /// One ACK of a script. `native` says that the flow is the native algorithm's, and runs no program.
+    /// Observes one ACK of a script. `native` says that the native algorithm controls the flow, and no program runs.
     fn observe(
         &self,
         current: &Loaded,
-        prims: &Prims,
+        prims: &impl Measured,
         native: &mut bool,
     ) -> Result<Observation, ExecutorError> {
         let mut report = [0; MAX_REGS];
@@ -383,6 +412,7 @@ impl Bench {
             rate_bytes_per_s: flow.rate_bytes_per_s,
             faults: flow.faults,
             report: outcome.report.then(|| report[..program.report_len()].to_vec()),
+            sending: Sending::of(&flow),
             policy: Some(PolicyObservation::new(
                 program,
                 &flow,
@@ -404,7 +434,7 @@ mod tests {
 
     const ASK: &str = "(def (Report (x 0))) (when true (history 1 Report.x) (policy 0) (report))";
 
-    /// The agent takes the buffer away that a decision goes by, before it has read a word of it.
+    /// The agent takes the buffer of a decision away before the decision has read a word of it.
     #[test]
     fn a_decision_that_a_push_overtakes_is_dropped_and_its_row_with_it() {
         let mut bench = match Bench::new() {
@@ -418,7 +448,12 @@ mod tests {
         bench.push(0, &image, Part::Active).unwrap();
         let program = compile(ASK).unwrap();
         let loaded = bench.load(&program, 1).unwrap();
-        bench.set(&Flow { rate_bytes_per_s: 1 << 20, action_q16: 9, snapshot: 7, ..Flow::idle(14_480) });
+        bench.set(&ProgramState {
+            rate_bytes_per_s: 1 << 20,
+            action_q16: 9,
+            snapshot: 7,
+            ..ProgramState::idle(14_480)
+        });
         let ask = || {
             let outcome = bench.invoke(&loaded, &Prims::default(), &mut [0; MAX_REGS]).unwrap();
             (outcome.asked, outcome.native, bench.get().snapshot, bench.policy().decisions)

@@ -12,8 +12,8 @@ use ccplane_emulator::{LinkConfig, Queue, Shape};
 use ccplane_runner::traffic::BulkFlow;
 use common::Lab;
 
-/// Fast enough that a report on each ACK fills the event ring within seconds, and slow enough that it does not
-/// between two heartbeats.
+/// Fast enough that a report on each ACK fills the event ring within seconds, and slow enough that it does not between
+/// two heartbeats.
 const LINK_MBIT: u32 = 100;
 const DELAY_US: u64 = 1_000;
 const QUEUE_PACKETS: u32 = 50;

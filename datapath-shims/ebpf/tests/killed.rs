@@ -1,5 +1,6 @@
-//! An agent that is killed while it pushes snapshots without pause, again and again: flows decide on, every decision by
-//! all of one snapshot, and the next agent goes on from what the slot holds.
+//! An agent that is killed while it pushes snapshots without pause, again and again.
+//!
+//! Flows decide on, each decision by the whole of one snapshot, and the next agent goes on from what the slot holds.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -7,7 +8,7 @@ mod common;
 use std::env;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ccplane_contract::suite::images;
 use ccplane_contract::{Datapath, DatapathError, Field, Mode, Part, ProgramUid, SnapshotUid};
@@ -15,7 +16,8 @@ use ccplane_ebpf::{EbpfDatapath, Options, read_flows};
 use ccplane_infer::image::{self, map};
 use ccplane_infer::{Bits, FlowPolicy, Model, Shape};
 use ccplane_program::ir::Program;
-use common::{Lab, PATIENCE, assert_never_stalled, created, kernel_says, mishap, stats, wait_until};
+use ccplane_testing::wait_for;
+use common::{Lab, assert_never_stalled, created, kernel_says, mishap, stats, wait_until};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use rand_chacha::ChaCha8Rng;
@@ -23,20 +25,20 @@ use rand_core::SeedableRng;
 
 const SLOT: u8 = 0;
 const WATCHER: ProgramUid = ProgramUid(1);
-/// Aurora's network.
+/// Widths of Aurora's network.
 const WIDTHS: [usize; 4] = [30, 32, 16, 1];
-/// Different snapshots: not as many as a slot has buffers, or each buffer would always get the same one.
+/// Number of different snapshots: not the number of a slot's buffers, or each buffer would always get the same one.
 const DIFFERENT: u32 = 7;
 /// The largest action that an image may have.
 const BOUND_Q16: u32 = 1 << 24;
 const KILLS: u32 = 16;
-/// Numbers of one agent's pushes.
+/// Deployment numbers reserved for one agent's pushes.
 const UIDS: u32 = 1_000_000;
-/// Pushes that flows decided by before their agent is killed.
+/// Pushes that flows decide by before their agent is killed.
 const PUSHES: u32 = 100;
-/// Flows do not miss an agent between two.
+/// Heartbeat timeout, long enough that flows do not miss an agent between two.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// The options of who is to push, and the first number, for this test's own child process.
+/// Environment variables for this test's own child process: the pushing agent's options and its first number.
 const RUN_DIR: &str = "CCPLANE_TEST_RUN_DIR";
 const NAME: &str = "CCPLANE_TEST_NAME";
 const FIRST_UID: &str = "CCPLANE_TEST_FIRST_UID";
@@ -45,7 +47,7 @@ fn shape() -> Shape {
     Shape::new(Bits::W8, &WIDTHS).unwrap()
 }
 
-/// Images that change nothing of a flow, and their actions on inputs of 0, which all differ.
+/// Makes images that change nothing of a flow, with their actions on inputs of 0, which all differ.
 fn different() -> Vec<(Vec<u64>, i64)> {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut all: Vec<(Vec<u64>, i64)> = Vec::new();
@@ -77,8 +79,9 @@ fn named(images: &mut [(Vec<u64>, i64)], uid: u32) -> &[u64] {
     image
 }
 
-/// Knows the action of each snapshot by `e0` ...; a decision that is another's is a fault: these are counted where they
-/// outlive the agent. One that a push overtook is nobody's.
+/// A program that knows the action of each snapshot by `e0` ... and counts decisions with another's action.
+///
+/// The counts outlive the agent; a decision that a push overtook belongs to no snapshot.
 fn watcher() -> Program {
     let names: Vec<String> = (0..DIFFERENT).map(|n| format!("e{n}")).collect();
     let declared: String = names.iter().map(|e| format!("({e} 0)")).collect();
@@ -98,7 +101,7 @@ fn watcher() -> Program {
     ccplane_program::compile(&source).unwrap()
 }
 
-/// What the child does: pushes as fast as buffers rest, until it is killed.
+/// The child process: pushes as fast as buffers rest, until it is killed.
 fn push_for_ever(options: Options, mut uid: u32) -> ! {
     set_pdeathsig(Signal::SIGKILL).unwrap();
     let (mut datapath, mut images) = (EbpfDatapath::attach(options).unwrap(), different());
@@ -117,7 +120,7 @@ fn push_for_ever(options: Options, mut uid: u32) -> ! {
     }
 }
 
-/// This test again, as the agent that pushes.
+/// Starts this test again, as the agent that pushes.
 fn pusher(options: &Options, first_uid: u32) -> Child {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args([
@@ -129,24 +132,17 @@ fn pusher(options: &Options, first_uid: u32) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// What the flow decides by, all of it.
+/// The policy state of the flow.
 fn policy(options: &Options) -> FlowPolicy {
     let flows = read_flows(options).unwrap().flows;
-    assert_eq!((flows[0].mode, flows[0].faults), (Mode::Program, 0), "{:?}", flows[0]);
+    assert_eq!((flows[0].mode, flows[0].transport.faults), (Mode::Program, 0), "{:?}", flows[0]);
     flows[0].policy.unwrap()
 }
 
-/// Once the flow has decided by a snapshot from `uid` on.
+/// Waits until the flow has decided by a snapshot from `uid` on.
 fn wait_for_uid(options: &Options, uid: u32) -> FlowPolicy {
-    let start = Instant::now();
-    loop {
-        let policy = policy(options);
-        if policy.uid >= uid {
-            return policy;
-        }
-        assert!(start.elapsed() < PATIENCE, "{policy:?}: not at {uid}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let decided = || Some(policy(options)).filter(|policy| policy.uid >= uid);
+    wait_for(&format!("a decision by {uid}"), decided)
 }
 
 fn an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole() -> Option<()> {
@@ -175,7 +171,7 @@ fn an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole() -> Option<()> 
         let first = kill * UIDS;
         let mut agent = pusher(&lab.options, first);
         wait_for_uid(&lab.options, first + PUSHES);
-        // Each time at another place of the loop.
+        // Each kill hits another place of the loop.
         std::thread::sleep(Duration::from_micros(u64::from(kill) * 137));
         mishaps.push(mishap(&traffic, &format!("kill -9 number {kill}")));
         agent.kill().unwrap();
@@ -200,18 +196,18 @@ fn an_agent_killed_in_the_midst_of_a_push_leaves_the_slot_whole() -> Option<()> 
     datapath.push(SLOT, named(&mut images, next), Part::Active).unwrap();
     let decides = stats(&mut datapath, flow, true, |f| f.policy.is_some_and(|p| p.uid == next));
     assert_eq!(datapath.slots()[0].active, Some(SnapshotUid(next)));
-    assert_eq!((decides.mode, decides.faults), (Mode::Program, 0));
+    assert_eq!((decides.mode, decides.transport.faults), (Mode::Program, 0));
 
-    // Decisions that are not what was expected would have been seen.
+    // Wrong decisions would have been counted.
     datapath.install(WATCHER, &program).unwrap();
     datapath.set_program(flow, WATCHER, &[]).unwrap();
-    stats(&mut datapath, flow, true, |f| f.faults > 0);
+    stats(&mut datapath, flow, true, |f| f.transport.faults > 0);
     assert_never_stalled(traffic, &mishaps, || datapath.heartbeat());
     datapath.detach().unwrap();
     Some(())
 }
 
-/// Each time to a new flow.
+/// Each mishap happens to a new flow.
 mod mishaps {
     use ccplane_testing::repeated;
 

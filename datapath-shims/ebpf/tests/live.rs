@@ -27,7 +27,7 @@ use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 const FIXED: ProgramUid = ProgramUid(1);
 const COUNTER: ProgramUid = ProgramUid(2);
 
-/// A datapath with both programs.
+/// Attaches a datapath with both programs.
 fn attach(lab: &Lab) -> EbpfDatapath {
     let mut datapath = lab.attach();
     datapath.install(FIXED, &fixed()).unwrap();
@@ -35,7 +35,7 @@ fn attach(lab: &Lab) -> EbpfDatapath {
     datapath
 }
 
-/// Leaves the window alone; counts ACKs since it started and reports every 5 ms.
+/// A program that leaves the window alone, counts ACKs since it started and reports every 5 ms.
 fn fixed() -> Program {
     ccplane_program::compile(
         "(def (Report (acks 0) (window 0)) (step 1))
@@ -48,7 +48,7 @@ fn fixed() -> Program {
     .unwrap()
 }
 
-/// Reports every 5 ms what was acknowledged since the last report; paces if told to.
+/// A program that reports every 5 ms what was acknowledged since the last report; it paces if told to.
 fn counter() -> Program {
     ccplane_program::compile(
         "(def (Report (volatile acked 0) (volatile lost 0)) (pace 0))
@@ -68,7 +68,7 @@ fn programs_steer_live_flows() {
     let mut datapath = attach(&lab);
     let traffic = lab.own_flow();
     let flow = created(&mut datapath, &traffic);
-    stats(&mut datapath, flow, true, |f| f.mode == Mode::NativeNoProgram && f.bytes_acked > 0);
+    stats(&mut datapath, flow, true, |f| f.mode == Mode::NativeNoProgram && f.transport.bytes_acked > 0);
 
     let step = fixed().reg("step").unwrap();
     datapath.set_program(flow, FIXED, &[(Field::Cwnd, 20 * 1448), (Field::Reg(step), 1_000_000)]).unwrap();
@@ -77,12 +77,12 @@ fn programs_steer_live_flows() {
     assert!(values[0] >= 1_000_000 && values[0] % 1_000_000 == 0, "the field counted from the first ACK");
     let (second, _) = report(&mut datapath, flow, FIXED);
     assert_eq!(second, first + 1);
-    let seen = stats(&mut datapath, flow, true, |f| f.snd_cwnd == 20);
+    let seen = stats(&mut datapath, flow, true, |f| f.transport.snd_cwnd == 20);
     assert_eq!((seen.mode, seen.program), (Mode::Program, Some(FIXED)));
     kernel_says(&traffic, "the kernel agrees", |info| info.snd_cwnd == 20);
 
     datapath.update(flow, &[(Field::Cwnd, 33 * 1448 + 1447)]).unwrap();
-    stats(&mut datapath, flow, true, |f| f.snd_cwnd == 33);
+    stats(&mut datapath, flow, true, |f| f.transport.snd_cwnd == 33);
 
     // A program that starts again starts from its initial registers, and the old one's reports end.
     datapath.set_program(flow, COUNTER, &[]).unwrap();
@@ -104,7 +104,7 @@ fn programs_steer_live_flows() {
     assert!(!lab.registered());
 }
 
-/// The sender's way out carries so much from now on.
+/// Sets the MTU of the sender's interface.
 fn set_mtu(lab: &Lab, mtu_bytes: u32) {
     let mut ip = Command::new("ip");
     ip.args(["link", "set", "dev", veth::DEVICE, "mtu", &mtu_bytes.to_string()]);
@@ -113,7 +113,7 @@ fn set_mtu(lab: &Lab, mtu_bytes: u32) {
 
 #[test]
 fn programs_know_the_segment_size_of_now() {
-    /// IPv4, TCP, timestamps.
+    /// Header bytes of a segment: IPv4, TCP, timestamps.
     const HEADERS: i64 = 52;
     let (first, second) = (ProgramUid(3), ProgramUid(4));
     let Some(lab) = Lab::new("mtu") else { return };
@@ -130,7 +130,7 @@ fn programs_know_the_segment_size_of_now() {
     let mss = Field::Reg(program.reg("mss").unwrap());
     let traffic = lab.own_flow();
     let flow = created(&mut datapath, &traffic);
-    let info = stats(&mut datapath, flow, true, |f| f.bytes_acked > 0).info;
+    let info = stats(&mut datapath, flow, true, |f| f.transport.bytes_acked > 0).info;
     assert_eq!(i64::from(info.mss_bytes), 1500 - HEADERS);
     let at_start = [(mss, i64::from(info.mss_bytes))];
     let becomes = |datapath: &mut EbpfDatapath, by, size| {
@@ -147,18 +147,19 @@ fn programs_know_the_segment_size_of_now() {
         becomes(&mut datapath, first, i64::from(mtu_bytes) - HEADERS);
         let is_applied =
             |mss_bytes: u32, cwnd: u32| (i64::from(mss_bytes), cwnd) == (i64::from(mtu_bytes) - HEADERS, 10);
-        let now = stats(&mut datapath, flow, true, |f| is_applied(f.mss_bytes, f.snd_cwnd));
+        let now =
+            stats(&mut datapath, flow, true, |f| is_applied(f.transport.mss_bytes, f.transport.snd_cwnd));
         let start = (now.info.mss_bytes, now.info.init_cwnd_bytes);
         assert_eq!(start, (info.mss_bytes, info.init_cwnd_bytes), "those of the start");
         kernel_says(&traffic, "the kernel agrees", |info| is_applied(info.snd_mss_bytes, info.snd_cwnd));
     }
-    // The agent knows that of the start.
+    // The agent knows the segment size of the flow's start.
     datapath.set_program(flow, second, &at_start).unwrap();
     becomes(&mut datapath, second, 1400 - HEADERS);
     datapath.update(flow, &[(mss, 700)]).unwrap();
     becomes(&mut datapath, second, 700);
     set_mtu(&lab, 1200);
-    let shrunk = stats(&mut datapath, flow, true, |f| i64::from(f.mss_bytes) == 1200 - HEADERS);
+    let shrunk = stats(&mut datapath, flow, true, |f| i64::from(f.transport.mss_bytes) == 1200 - HEADERS);
     let size = wait_for(&mut datapath, "report after that", |e| match e {
         Event::Report { at_us, values, .. } if *at_us > shrunk.sampled_at_us => Some(values[0]),
         _ => None,
@@ -171,7 +172,7 @@ fn programs_know_the_segment_size_of_now() {
 fn a_program_in_time_sees_the_first_ack() {
     const BYTES: u64 = 100 * 1448;
     const TOTAL: ProgramUid = ProgramUid(3);
-    /// For a machine that was too busy to be in time.
+    /// Tries for a machine that is too busy to be in time.
     const TRIES: u32 = 10;
     let Some(lab) = Lab::over("first", &LinkConfig::symmetric(Shape::mbit(100), 200_000)) else { return };
     let mut datapath = lab.attach();
@@ -196,7 +197,7 @@ fn a_program_in_time_sees_the_first_ack() {
         datapath.set_program(flow, TOTAL, &[]).unwrap();
         let listed = datapath.flows();
         // The SYN is one.
-        let in_time = listed.iter().find(|f| f.flow == flow).unwrap().bytes_acked <= 1;
+        let in_time = listed.iter().find(|f| f.flow == flow).unwrap().transport.bytes_acked <= 1;
         if in_time { Ok(traffic) } else { Err("the program came after the first ACK") }
     };
     let traffic = within_tries("a program in time for the first ACK", TRIES, |_| try_once());
@@ -218,7 +219,7 @@ fn rate_paces_without_fq() {
     let pace = counter().reg("pace").unwrap();
     let rate = 1_250_000;
     datapath.set_program(flow, COUNTER, &[(Field::Reg(pace), rate)]).unwrap();
-    stats(&mut datapath, flow, true, |f| f.pacing_rate == rate as u64);
+    stats(&mut datapath, flow, true, |f| f.transport.pacing_rate == rate as u64);
     let mut beats = |count| {
         for _ in 0..count {
             datapath.heartbeat();
@@ -227,12 +228,12 @@ fn rate_paces_without_fq() {
         stats(&mut datapath, flow, true, |_| true)
     };
     let mut last = beats(4);
-    // Windows of a second. A machine that holds the flow up for a while fails one of them, not all.
+    // Each window is a second. A machine that holds the flow up for a while fails one of them, not all.
     within_tries("a flow paced at 1.25 MB/s", 5, |_| {
         let (before, now) = (last.clone(), beats(20));
         last = now.clone();
-        let got =
-            (now.bytes_acked - before.bytes_acked) * 1_000_000 / (now.sampled_at_us - before.sampled_at_us);
+        let got = (now.transport.bytes_acked - before.transport.bytes_acked) * 1_000_000
+            / (now.sampled_at_us - before.sampled_at_us);
         // A cable carries a thousand times as much.
         assert!(got < 2 * rate as u64, "{got} B/s");
         // The stack counts payload; TSO bursts and timers cost a little.
@@ -247,10 +248,10 @@ fn a_silent_agent_leaves_flows_to_the_native_algorithm() -> Option<()> {
     let traffic = lab.own_flow();
     let flow = created(&mut datapath, &traffic);
     datapath.set_program(flow, FIXED, &[(Field::Cwnd, 5 * 1448)]).unwrap();
-    stats(&mut datapath, flow, true, |f| f.mode == Mode::Program && f.snd_cwnd == 5);
+    stats(&mut datapath, flow, true, |f| f.mode == Mode::Program && f.transport.snd_cwnd == 5);
     let silence = mishap(&traffic, "a silent agent");
     // No heartbeat: the kernel's Reno grows the window from where it was.
-    let silent = stats(&mut datapath, flow, false, |f| f.snd_cwnd > 20);
+    let silent = stats(&mut datapath, flow, false, |f| f.transport.snd_cwnd > 20);
     assert_eq!(silent.mode, Mode::NativeAgentSilent);
     let view = read_flows(&lab.options).unwrap();
     assert!(view.silent && view.silence >= lab.options.heartbeat_timeout);
@@ -258,8 +259,8 @@ fn a_silent_agent_leaves_flows_to_the_native_algorithm() -> Option<()> {
     let heard = mishap(&traffic, "an agent that is heard again");
     // Back: the program resumes from the window that the flow then has.
     let back = stats(&mut datapath, flow, true, |f| f.mode == Mode::Program);
-    // Had it kept its own, that would be 5. The native algorithm may have halved it meanwhile.
-    assert!(2 * back.snd_cwnd >= silent.snd_cwnd, "{back:?}");
+    // With its own window kept, that would be 5. The native algorithm may have halved it meanwhile.
+    assert!(2 * back.transport.snd_cwnd >= silent.transport.snd_cwnd, "{back:?}");
     assert_never_stalled(traffic, &[silence, heard], || datapath.heartbeat());
     datapath.detach().unwrap();
     Some(())
@@ -271,7 +272,7 @@ fn flows_outlive_the_agent_and_the_next_one_finds_them() -> Option<()> {
     let traffic = lab.own_flow();
     let flow = created(&mut first, &traffic);
     first.set_program(flow, FIXED, &[(Field::Cwnd, 9 * 1448)]).unwrap();
-    stats(&mut first, flow, true, |f| f.snd_cwnd == 9);
+    stats(&mut first, flow, true, |f| f.transport.snd_cwnd == 9);
     let died = mishap(&traffic, "an agent that is gone");
     // What a kill does: descriptors and memory go, nothing is undone.
     first.leave();
@@ -287,13 +288,13 @@ fn flows_outlive_the_agent_and_the_next_one_finds_them() -> Option<()> {
     assert_eq!(found, flow);
     second.set_program(found, COUNTER, &[(Field::Cwnd, 7 * 1448)]).unwrap();
     report(&mut second, flow, COUNTER);
-    stats(&mut second, flow, true, |f| f.snd_cwnd == 7);
+    stats(&mut second, flow, true, |f| f.transport.snd_cwnd == 7);
     assert_never_stalled(traffic, &[died, found_again], || second.heartbeat());
     second.detach().unwrap();
     Some(())
 }
 
-/// Whatever ends the agent's use of it: an error further on, a panic.
+/// The datapath is removed whatever ends the agent's use of it: an error further on, a panic.
 #[test]
 fn a_datapath_that_is_dropped_is_taken_out_of_the_kernel() {
     let Some(lab) = Lab::new("dropped") else { return };
@@ -359,7 +360,7 @@ fn running_flows_of_another_algorithm_are_adopted() {
         _ => None,
     });
     datapath.set_program(flow, FIXED, &[(Field::Cwnd, 11 * 1448)]).unwrap();
-    stats(&mut datapath, flow, true, |f| f.snd_cwnd == 11);
+    stats(&mut datapath, flow, true, |f| f.transport.snd_cwnd == 11);
     assert!(datapath.detach().unwrap() >= 1, "handed back");
 }
 
@@ -399,7 +400,7 @@ fn ipv6_flows_are_named_by_their_addresses() {
     // 1500 bytes less the headers and the timestamp option: 20 bytes smaller than IPv4's.
     assert_eq!((info.mss_bytes, info.init_cwnd_bytes), (1428, 14_280));
     datapath.set_program(flow, FIXED, &[(Field::Cwnd, 12 * 1428)]).unwrap();
-    stats(&mut datapath, flow, true, |f| f.snd_cwnd == 12 && f.min_rtt_us >= 2_000);
+    stats(&mut datapath, flow, true, |f| f.transport.snd_cwnd == 12 && f.transport.min_rtt_us >= 2_000);
     datapath.detach().unwrap();
 }
 
@@ -411,10 +412,10 @@ fn an_empty_program_leaves_the_window_alone() {
     let traffic = lab.own_flow();
     let flow = created(&mut datapath, &traffic);
     datapath.set_program(flow, FIXED, &[(Field::Cwnd, 13 * 1448)]).unwrap();
-    stats(&mut datapath, flow, true, |f| f.snd_cwnd == 13);
+    stats(&mut datapath, flow, true, |f| f.transport.snd_cwnd == 13);
     datapath.set_program(flow, ProgramUid(3), &[]).unwrap();
-    stats(&mut datapath, flow, true, |f| f.snd_cwnd == 13 && f.program == Some(ProgramUid(3)));
-    // And nothing keeps the next one from starting.
+    stats(&mut datapath, flow, true, |f| f.transport.snd_cwnd == 13 && f.program == Some(ProgramUid(3)));
+    // Nothing keeps the next agent from starting.
     datapath.set_program(flow, COUNTER, &[]).unwrap();
     report(&mut datapath, flow, COUNTER);
     datapath.detach().unwrap();
@@ -434,10 +435,11 @@ fn an_attach_that_fails_leaves_nothing() {
     lab.attach().detach().unwrap();
 }
 
-/// Set for the process that [`an_agent_that_is_killed_leaves_its_flows_running`] kills: run directory and name.
+/// Environment variable of the process that [`an_agent_that_is_killed_leaves_its_flows_running`] kills: run directory
+/// and name.
 const HELPER: &str = "CCPLANE_TEST_AGENT";
 
-/// The agent to be killed; nothing unless it is asked for.
+/// The agent to be killed; does nothing unless the variable is set.
 #[test]
 fn helper_agent() {
     let Ok(place) = std::env::var(HELPER) else { return };
@@ -469,7 +471,8 @@ fn an_agent_that_is_killed_leaves_its_flows_running() -> Option<()> {
         .unwrap();
     wait_until("the helper attaches", || lab.registered());
     let traffic = lab.own_flow();
-    let steered = || read_flows(&lab.options).is_ok_and(|v| v.flows.iter().any(|f| f.snd_cwnd == 9));
+    let steered =
+        || read_flows(&lab.options).is_ok_and(|v| v.flows.iter().any(|f| f.transport.snd_cwnd == 9));
     wait_until("it steers the flow", steered);
     assert!(matches!(EbpfDatapath::attach(lab.options.clone()), Err(EbpfError::Busy { .. })));
     let killed = mishap(&traffic, "kill -9");
@@ -487,14 +490,14 @@ fn an_agent_that_is_killed_leaves_its_flows_running() -> Option<()> {
     let flow = created(&mut datapath, &traffic);
     datapath.set_program(flow, COUNTER, &[(Field::Cwnd, 7 * 1448)]).unwrap();
     report(&mut datapath, flow, COUNTER);
-    stats(&mut datapath, flow, true, |f| f.snd_cwnd == 7 && f.mode == Mode::Program);
+    stats(&mut datapath, flow, true, |f| f.transport.snd_cwnd == 7 && f.mode == Mode::Program);
     assert_never_stalled(traffic, &[killed, next], || datapath.heartbeat());
     datapath.detach().unwrap();
     assert!(!lab.registered());
     Some(())
 }
 
-/// In a mount namespace of the test's own, where mounts are seen by nobody else.
+/// Runs in a mount namespace of the test's own, whose mounts nobody else sees.
 #[test]
 fn pins_lie_in_the_systems_bpf_file_system_where_there_is_one() {
     let Some(lab) = Lab::new("bpffs") else { return };
@@ -537,7 +540,7 @@ fn pins_lie_in_the_systems_bpf_file_system_where_there_is_one() {
     std::thread::scope(|s| s.spawn(private).join()).unwrap();
 }
 
-/// Each time to a new flow.
+/// Each mishap happens to a new flow.
 mod mishaps {
     use ccplane_testing::repeated;
 

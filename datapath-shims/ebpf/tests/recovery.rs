@@ -1,5 +1,6 @@
-//! Losses and what follows them: the shipped algorithms and the native fallback over an emulated link, beside the
-//! kernel's own on links of their own, at the same time.
+//! Loss recovery of the shipped algorithms and the native fallback over an emulated link.
+//!
+//! The kernel's own algorithms run beside them, on links of their own and at the same time.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -22,13 +23,13 @@ use common::{LONG, Lab, can_run, created, mishap, wait_until};
 
 const LINK_MBIT: u32 = 12;
 const DELAY_US: u64 = 10_000;
-/// One bandwidth-delay product of the link and the round trip.
+/// One bandwidth-delay product of the link, packets.
 const QUEUE_PACKETS: u32 = 20;
 const SAMPLE_US: u64 = 5_000;
-/// A machine that holds links and flows up for a while spoils one run. What is wrong with a datapath spoils each.
+/// Tries: a busy machine spoils one run, a wrong datapath spoils each.
 const TRIES: u32 = 3;
 const DP: DatapathId = DatapathId(0);
-/// Ports tell the algorithms apart.
+/// The port of each algorithm.
 const RENO_PORT: u16 = 5001;
 const CUBIC_PORT: u16 = 5002;
 const NATIVE_PORT: u16 = 5003;
@@ -45,7 +46,7 @@ struct Agent {
     thread: Option<JoinHandle<(EbpfDatapath, Reports)>>,
 }
 
-/// The last report of each flow, by its remote port.
+/// Registers of the last report of each flow, by its remote port.
 type Reports = HashMap<u16, Vec<(String, i64)>>;
 
 impl Agent {
@@ -83,19 +84,19 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // A failed test is failed already.
+        // A failed test has failed already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
 /// A flow on a link of its own.
-struct Lane {
+struct LoadedLink {
     flow: BulkFlow,
     emulator: Emulator,
 }
 
-impl Lane {
-    fn start(congestion: &str, port: u16, link: &LinkConfig) -> Lane {
+impl LoadedLink {
+    fn start(congestion: &str, port: u16, link: &LinkConfig) -> LoadedLink {
         let emulator = Emulator::start(link).unwrap();
         let config = FlowConfig {
             congestion: congestion.into(),
@@ -106,15 +107,15 @@ impl Lane {
         };
         let flow =
             BulkFlow::start(&config, emulator.sender_ns(), emulator.receiver_ns(), Instant::now()).unwrap();
-        Lane { flow, emulator }
+        LoadedLink { flow, emulator }
     }
 }
 
-/// What a flow did.
+/// Measurements of a flow.
 struct Figures {
     name: &'static str,
     samples: Vec<TcpSample>,
-    /// Registers of its program's last report; none for the kernel's own.
+    /// Registers of its program's last report; empty for the kernel's own.
     report: Vec<(String, i64)>,
 }
 
@@ -141,15 +142,17 @@ impl Figures {
         of.iter().map(|s| u64::from(s.info.rtt_us)).sum::<u64>() / of.len() as u64
     }
 
-    /// Most packets sent again between two samples, which is the time of five packets on the link; those that came late are
-    /// left out.
+    /// Most packets retransmitted between two samples, without those that came late.
+    ///
+    /// The time between two samples is that of five packets on the link.
     fn worst_burst(&self) -> u32 {
         let in_time = self.samples.windows(2).filter(|w| w[1].at_us - w[0].at_us < 2 * SAMPLE_US);
         in_time.map(|w| w[1].info.total_retrans - w[0].info.total_retrans).max().unwrap()
     }
 
-    /// From the start of a fast recovery to its first retransmission, microseconds: the median, as the time of single ones is
-    /// also that of whoever takes the samples.
+    /// Median time from the start of a fast recovery to its first retransmission, microseconds.
+    ///
+    /// Single times depend on the thread that samples, too.
     fn first_retransmission_us(&self) -> u64 {
         let in_recovery = |s: &TcpSample| s.info.ca_state == CaState::Recovery;
         let mut all = Vec::new();
@@ -196,7 +199,7 @@ impl Figures {
     }
 }
 
-/// Each of ours and the kernel's that it is held against.
+/// Our flows, each with the kernel's flow that it is compared with.
 struct Compared {
     reno: [Figures; 2],
     cubic: [Figures; 2],
@@ -204,13 +207,13 @@ struct Compared {
 }
 
 impl Compared {
-    /// It sends no more again at once than twice what the kernel's own does.
+    /// Checks that ours retransmits at most twice as much at once as the kernel's own.
     fn no_burst(&self, ours: &Figures) -> Result<(), String> {
         let (burst, theirs) = (ours.worst_burst(), self.reno[1].worst_burst());
         ensure(burst <= 2 * theirs, || format!("{}: {burst} at once, the kernel's {theirs}", ours.name))
     }
 
-    /// Ours, the kernel's.
+    /// Pairs of our flow and the kernel's.
     fn pairs(&self) -> [(&Figures, &Figures); 3] {
         let ([a, b], [c, d]) = (&self.reno, &self.cubic);
         [(a, b), (c, d), (&self.native, b)]
@@ -218,7 +221,7 @@ impl Compared {
 }
 
 /// Runs our Reno and Cubic, the native fallback and the kernel's Reno and Cubic at the same time.
-fn compare(test: &str, link: &LinkConfig, during: impl Fn(&[Lane])) -> Compared {
+fn compare(test: &str, link: &LinkConfig, during: impl Fn(&[LoadedLink])) -> Compared {
     let lab = Lab::new(test).unwrap();
     let agent = Agent::start(lab.attach());
     let own = lab.options.name.as_str();
@@ -229,7 +232,7 @@ fn compare(test: &str, link: &LinkConfig, during: impl Fn(&[Lane])) -> Compared 
         ("kernel cubic", "cubic", CUBIC_PORT),
         ("native", own, NATIVE_PORT),
     ];
-    let running = lanes.map(|(_, congestion, port)| Lane::start(congestion, port, link));
+    let running = lanes.map(|(_, congestion, port)| LoadedLink::start(congestion, port, link));
     during(&running);
     let (datapath, reports) = agent.stop();
     let mut figures = running.into_iter().zip(lanes).map(|(lane, (name, congestion, port))| {
@@ -249,7 +252,7 @@ fn compare(test: &str, link: &LinkConfig, during: impl Fn(&[Lane])) -> Compared 
 fn hold(
     test: &str,
     link: &LinkConfig,
-    during: impl Fn(&[Lane]),
+    during: impl Fn(&[LoadedLink]),
     (from_s, to_s): (u64, u64),
     judge: impl Fn(&Compared) -> Result<(), String>,
 ) {
@@ -345,7 +348,7 @@ fn random_losses_are_repaired_as_by_the_kernels_own() {
 #[test]
 fn a_blackout_ends_in_a_timeout_and_a_slow_start() {
     const DARK_S: (u64, u64) = (4, 6);
-    let during = |lanes: &[Lane]| {
+    let during = |lanes: &[LoadedLink]| {
         let lose = |probability| {
             let loss = Loss { probability, seed: 1 };
             lanes.iter().for_each(|l| l.emulator.set_loss(Direction::Up, loss).unwrap());
@@ -363,7 +366,7 @@ fn a_blackout_ends_in_a_timeout_and_a_slow_start() {
             let dark = ours.between(DARK_S.0 + 1, DARK_S.1);
             let single = dark.iter().all(|s| s.info.snd_cwnd == 1);
             ensure(single, || format!("{name}: not one packet at a time in the dark"))?;
-            // Light at 6 s; the timer, backed off, at 8 s at the latest.
+            // The link is lit again at 6 s; the backed-off timer fires at 8 s at the latest.
             let (acked, theirs) = (ours.acked(9, 12), kernels.acked(9, 12));
             ensure(acked * 100 >= theirs * 85, || {
                 format!("{name}: {acked} bytes after it, the kernel's {theirs}")
@@ -380,7 +383,7 @@ fn a_blackout_ends_in_a_timeout_and_a_slow_start() {
 
 #[test]
 fn a_timeout_for_nothing_is_undone() {
-    let during = |lanes: &[Lane]| {
+    let during = |lanes: &[LoadedLink]| {
         let delay = |us| lanes.iter().for_each(|l| l.emulator.set_delay_us(Direction::Down, us).unwrap());
         for _ in 0..3 {
             sleep_s(2);
@@ -424,19 +427,19 @@ fn an_agents_death_costs_no_throughput() {
     }
 }
 
-/// One run: what each flow carries before its agent dies, and after.
+/// One run: the throughput of each flow before its agent dies, and after.
 fn death() -> Result<(), String> {
     const WARM_UP_S: u64 = 4;
     const WINDOW_S: u64 = 8;
     let lab = Lab::new("death").unwrap();
     let mut datapath = lab.attach();
     let own = lab.options.name.as_str();
-    let paced = Lane::start(own, NATIVE_PORT, &link());
+    let paced = LoadedLink::start(own, NATIVE_PORT, &link());
     let flow = created(&mut datapath, &paced.flow);
     datapath.install(PACED_UID, &ccplane_program::compile(PACED).unwrap()).unwrap();
     datapath.set_program(flow, PACED_UID, &[]).unwrap();
     let agent = Agent::start(datapath);
-    let [reno, cubic] = [RENO_PORT, CUBIC_PORT].map(|port| Lane::start(own, port, &link()));
+    let [reno, cubic] = [RENO_PORT, CUBIC_PORT].map(|port| LoadedLink::start(own, port, &link()));
     sleep_s(WARM_UP_S + WINDOW_S);
     let all_in = |mode: Mode| {
         wait_until(&format!("{mode:?}"), || {
@@ -454,7 +457,7 @@ fn death() -> Result<(), String> {
         lane.flow.stop();
         let samples = lane.flow.finish().unwrap().samples;
         let acked: Vec<_> = samples.iter().map(|s| (s.at_us, s.info.bytes_acked)).collect();
-        // At the first try: no window makes up for a stall.
+        // This must hold at the first try: no window makes up for a stall.
         assert_never_stalled(&acked, &[died], STALL);
         let figures = Figures { name, samples, report: Vec::new() };
         let killed_s = WARM_UP_S + WINDOW_S;

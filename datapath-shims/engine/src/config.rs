@@ -1,12 +1,12 @@
-//! What an engine is made of.
+//! Configuration of an engine.
 
 /// Most events that a queue holds; each takes about half a kibibyte.
 pub(crate) const MAX_EVENT_CAPACITY: usize = 1 << 20;
 
-/// A datapath in user space.
+/// Configuration of a datapath in user space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineConfig {
-    /// What its capabilities call it: "quic", "dpdk".
+    /// The datapath's kind in its capabilities, such as "quic" or "dpdk".
     pub kind: &'static str,
     /// Flows that can be steered at once; further ones are not announced and run the native algorithm.
     pub max_flows: usize,

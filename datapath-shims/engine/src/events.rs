@@ -1,13 +1,17 @@
 //! Events on their way to the agent: records of one size in a bounded queue.
 
-use crate::core::Waker;
 use ccplane_contract::{Event, FlowId, FlowInfo, ProgramUid};
 use ccplane_program::ir::MAX_REGS;
 use crossbeam_queue::ArrayQueue;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What happened, without anything on the heap.
+/// Called when an event was queued that wakes the agent. Runs on the flow's thread, within its ACK: it must neither wait
+/// nor take long.
+pub type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// An event that holds nothing on the heap.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // Most are reports, and a queue's places are of one size.
 pub(crate) enum Record {
@@ -32,7 +36,7 @@ impl From<Record> for Event {
 /// The flows' end of the queue.
 pub(crate) struct Events {
     queue: ArrayQueue<Record>,
-    /// That did not fit, since the reader last asked.
+    /// Events that did not fit, since the reader last took the count.
     dropped: AtomicU64,
     batch_us: u64,
     /// The batch that the last row belonged to.
@@ -127,7 +131,6 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     fn counted(capacity: usize, batch_us: u64) -> (Events, Arc<AtomicU64>) {
         let wakes = Arc::new(AtomicU64::new(0));

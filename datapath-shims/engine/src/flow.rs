@@ -1,15 +1,15 @@
-//! One flow: what happens on each of its ACKs.
+//! One flow, and the work on each of its ACKs.
 
+use crate::controller::FlowController;
 use crate::core::Core;
-use crate::desk::Shared;
 use crate::events::Record;
-use crate::helm::Helm;
+use crate::mailbox::SharedFlow;
 use crate::native::MAX_CWND_PACKETS;
 use crate::program::Loaded;
+use crate::runner::Runnable;
 use crate::sample::Sample;
-use crate::steering::Ready;
 use arc_swap::{ArcSwap, Cache};
-use ccplane_contract::{FlowId, Mode, ProgramUid, SlotTable, SnapshotUid};
+use ccplane_contract::{FlowId, FlowInfo, Mode, ProgramUid, SlotTable, SnapshotUid};
 use ccplane_infer::FlowPolicy;
 use ccplane_program::ir::{MAX_REGS, Prim};
 use ccplane_program::vm::{Decision, Knobs, Policies, Prims};
@@ -21,21 +21,22 @@ const SAMPLE_EVERY_US: u64 = 1000;
 /// One ACK, after the transport has dealt with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ack {
-    /// What a program sees. `Ack.now` is the engine's clock.
+    /// The primitives that a program sees. `Ack.now` is the engine's clock.
     pub prims: Prims,
     /// Packets delivered by it, in order or not.
     pub packets: u64,
-    /// It found losses or marks of packets that were sent after the last such episode began: a window is cut once for each.
+    /// Whether a new congestion event began: losses or marks of packets sent after the last one. A window is cut once
+    /// for each.
     pub new_loss_episode: bool,
-    /// The first ACK after everything in flight was given up (TCP's retransmission timeout, QUIC's persistent congestion).
+    /// Whether this is the first ACK after all in flight was given up (TCP's timeout, QUIC's persistent congestion).
     pub timeout: bool,
-    /// The window, not the application, kept the flow from sending more: it may grow.
+    /// Whether the window, not the application, kept the flow from sending more, so that it may grow.
     pub window_limited: bool,
-    /// For the flow's statistics.
+    /// The transport's counters for the flow's statistics.
     pub sampled: Sampled,
 }
 
-/// What a transport counts of a flow, for [`ccplane_contract::FlowStats`].
+/// Counters and RTTs that a transport keeps of a flow, for [`ccplane_contract::FlowStats`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Sampled {
     /// Smoothed round-trip time, microseconds; 0 before the first sample.
@@ -48,13 +49,12 @@ pub struct Sampled {
     pub delivered: u64,
     /// Packets marked lost since the flow started.
     pub lost: u64,
-    /// Packets in flight.
     pub unacked: u32,
 }
 
-/// What a transport is to apply.
+/// The congestion window and pacing rate that a transport applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Steer {
+pub struct SendLimits {
     /// Congestion window, bytes: from one segment to [`MAX_CWND_PACKETS`] of them. As many whole segments may be in flight as
     /// fit.
     pub cwnd_bytes: u64,
@@ -62,10 +62,9 @@ pub struct Steer {
     pub rate: u64,
 }
 
-/// What last decided, for traces.
+/// The latest decision on a flow, for traces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Decided {
-    /// Who steers.
+pub struct LastDecision {
     pub mode: Mode,
     /// The program that runs, or ran until its policy had no answer.
     pub program: Option<ProgramUid>,
@@ -73,40 +72,40 @@ pub struct Decided {
     pub slot: Option<u8>,
     /// The snapshot that decided last, since the program started; none if it had no answer.
     pub snapshot: Option<SnapshotUid>,
-    /// Its action, Q16.
+    /// The action of that snapshot, Q16.
     pub action_q16: i64,
     /// Decisions since the flow started.
     pub decisions: u32,
 }
 
-/// One flow. Belongs to its transport's controller; when it is dropped, the flow has ended.
+/// One flow, owned by its transport's controller. Dropping it ends the flow.
 pub struct FlowEngine {
-    helm: Helm<Loaded>,
-    steer: Steer,
-    shared: Arc<Shared>,
+    controller: FlowController<Loaded>,
+    limits: SendLimits,
+    shared: Arc<SharedFlow>,
     core: Arc<Core>,
-    policies: Asked,
+    policies: FlowPolicies,
     next_sample_us: u64,
-    /// Until then the native algorithm neither grows nor answers marks.
+    /// The time until which the native algorithm neither grows nor answers marks, microseconds.
     recovery_until_us: u64,
-    /// [`FlowEngine::on_timeout`] has said what the next ACK tells of.
+    /// Whether [`FlowEngine::on_timeout`] has handled the timeout that the next ACK reports.
     timeout_answered: bool,
     announced: bool,
     reports: u32,
-    /// What the last report held.
+    /// The registers of the last report.
     report: [i64; MAX_REGS],
 }
 
-/// The policies of one flow. Its copy of the current table is looked at with one load; what a thread needs to take another
-/// one is allocated when its first flow starts.
-struct Asked {
+/// The policies of one flow. Its copy of the current table costs one load to check; the memory that a thread needs to
+/// take another is allocated when its first flow starts.
+struct FlowPolicies {
     flow: FlowId,
     slots: Cache<Arc<ArcSwap<SlotTable>>, Arc<SlotTable>>,
     state: FlowPolicy,
     last: Option<u8>,
 }
 
-impl Policies for Asked {
+impl Policies for FlowPolicies {
     #[inline]
     fn decide(&mut self, slot: u8, inputs: &[i32], knobs: &mut Knobs) -> Decision {
         self.last = Some(slot);
@@ -115,16 +114,20 @@ impl Policies for Asked {
 }
 
 impl FlowEngine {
-    pub(crate) fn new(core: Arc<Core>, shared: Arc<Shared>, announced: bool, now_us: u64) -> FlowEngine {
+    /// Starts a flow with an id that was never used before.
+    pub(crate) fn start(core: &Arc<Core>, id: FlowId, info: FlowInfo, now_us: u64) -> FlowEngine {
+        let shared = Arc::new(SharedFlow::new(id, info, now_us));
+        let announced = core.announce(&shared);
         let info = &shared.info;
-        let helm = Helm::new(info.init_cwnd_bytes / u64::from(info.mss_bytes.max(1)), info.mss_bytes);
+        let controller =
+            FlowController::new(info.init_cwnd_bytes / u64::from(info.mss_bytes.max(1)), info.mss_bytes);
         let slots = Cache::new(Arc::clone(&core.slots));
         FlowEngine {
-            steer: steer(&helm),
-            helm,
-            policies: Asked { flow: shared.id, slots, state: FlowPolicy::default(), last: None },
+            limits: limits(&controller),
+            controller,
+            policies: FlowPolicies { flow: shared.id, slots, state: FlowPolicy::default(), last: None },
             shared,
-            core,
+            core: Arc::clone(core),
             next_sample_us: now_us,
             recovery_until_us: 0,
             timeout_answered: false,
@@ -134,79 +137,79 @@ impl FlowEngine {
         }
     }
 
-    /// Its name.
+    /// The flow's id in its datapath.
     pub fn id(&self) -> FlowId {
         self.shared.id
     }
 
-    /// One ACK: what the agent staged takes effect, then program or native algorithm decides.
-    pub fn on_ack(&mut self, ack: &Ack) -> Steer {
+    /// Processes one ACK: staged updates take effect, then the program or the native algorithm decides.
+    pub fn on_ack(&mut self, ack: &Ack) -> SendLimits {
         let now = ack.prims.get(Prim::AckNow);
         let now_us = now.max(0) as u64;
-        let before = self.helm.mode();
+        let before = self.controller.mode();
         let silent = self.core.is_silent(now_us);
-        if self.shared.has_news() {
-            self.shared.take(&mut self.helm, silent, now);
+        if self.shared.has_updates() {
+            self.shared.take(&mut self.controller, silent, now);
         } else {
-            self.helm.choose(self.helm.mode_now(silent, false));
+            self.controller.choose(self.controller.mode_now(silent, false));
         }
         let (mut reported, mut is_row) = (false, false);
-        if self.helm.mode() == Mode::Program {
-            let outcome = self.helm.invoke(&ack.prims, &mut self.policies, &mut self.report);
+        if self.controller.mode() == Mode::Program {
+            let outcome = self.controller.invoke(&ack.prims, &mut self.policies, &mut self.report);
             (reported, is_row) = (outcome.report, outcome.asked);
             self.timeout_answered &= !ack.timeout;
         } else {
             self.native(ack, now_us);
         }
-        self.steer = steer(&self.helm);
-        if reported || now_us >= self.next_sample_us || self.helm.mode() != before {
+        self.limits = limits(&self.controller);
+        if reported || now_us >= self.next_sample_us || self.controller.mode() != before {
             self.reports = self.reports.wrapping_add(u32::from(reported));
             self.sample(&ack.sampled, now_us);
         }
         if reported {
             self.report(is_row, now_us);
         }
-        self.steer
+        self.limits
     }
 
-    /// Everything in flight was given up: the native algorithm starts over, a program sees it at the next ACK.
-    pub fn on_timeout(&mut self, in_flight_packets: u64) -> Steer {
+    /// Restarts the native algorithm after all in flight was given up; a program sees that at the next ACK.
+    pub fn on_timeout(&mut self, in_flight_packets: u64) -> SendLimits {
         self.timeout_answered = true;
-        if self.helm.mode() != Mode::Program {
-            self.helm.reno.on_timeout(in_flight_packets);
+        if self.controller.mode() != Mode::Program {
+            self.controller.reno.on_timeout(in_flight_packets);
             self.recovery_until_us = 0;
         }
-        self.steer = steer(&self.helm);
-        self.steer
+        self.limits = limits(&self.controller);
+        self.limits
     }
 
-    /// The segment size from now on.
+    /// Sets the segment size, bytes.
     pub fn set_mss(&mut self, mss_bytes: u32) {
-        self.helm.set_mss(mss_bytes);
-        self.steer = steer(&self.helm);
+        self.controller.set_mss(mss_bytes);
+        self.limits = limits(&self.controller);
     }
 
-    /// What is to be applied now.
-    pub fn steer(&self) -> Steer {
-        self.steer
+    /// The window and rate to apply now.
+    pub fn limits(&self) -> SendLimits {
+        self.limits
     }
 
-    /// What last decided.
-    pub fn last_decision(&self) -> Decided {
-        let steering = self.helm.steering();
-        let snapshot = steering.flow().snapshot;
-        Decided {
-            mode: self.helm.mode(),
-            program: steering.running().map(Ready::uid),
+    /// The latest decision, for traces.
+    pub fn last_decision(&self) -> LastDecision {
+        let runner = self.controller.runner();
+        let snapshot = runner.flow().snapshot;
+        LastDecision {
+            mode: self.controller.mode(),
+            program: runner.running().map(Runnable::uid),
             slot: self.policies.last,
             snapshot: (snapshot != 0).then_some(SnapshotUid(snapshot)),
-            action_q16: steering.flow().action_q16,
+            action_q16: runner.flow().action_q16,
             decisions: self.policies.state.decisions,
         }
     }
 
-    /// Growth rests for a round trip after a cut (RFC 6582; RFC 9002 section 7.3.2), marks are answered once in one
-    /// (RFC 3168 section 6.1.2).
+    /// Runs Reno on one ACK: growth pauses for a round trip after a cut (RFC 6582; RFC 9002 section 7.3.2), and marks
+    /// are answered once in one (RFC 3168 section 6.1.2).
     #[inline(never)]
     fn native(&mut self, ack: &Ack, now_us: u64) {
         let count = |prim| ack.prims.get(prim).max(0) as u64;
@@ -215,7 +218,7 @@ impl FlowEngine {
             let after = count(Prim::FlowPacketsInFlight);
             after.saturating_add(ack.packets).saturating_add(count(Prim::AckLostPktsSample))
         };
-        let reno = &mut self.helm.reno;
+        let reno = &mut self.controller.reno;
         if ack.timeout && !std::mem::take(&mut self.timeout_answered) {
             reno.on_timeout(in_flight());
             self.recovery_until_us = 0;
@@ -228,7 +231,7 @@ impl FlowEngine {
     }
 
     fn report(&mut self, is_row: bool, at_us: u64) {
-        let Some(running) = self.helm.steering().running() else { return };
+        let Some(running) = self.controller.runner().running() else { return };
         let record = Record::Report {
             flow: self.shared.id,
             program: running.uid(),
@@ -247,46 +250,46 @@ impl FlowEngine {
     fn sample(&mut self, sampled: &Sampled, now_us: u64) {
         self.next_sample_us = now_us.saturating_add(SAMPLE_EVERY_US);
         self.shared.samples.write(Sample {
-            mode: self.helm.mode(),
+            mode: self.controller.mode(),
             at_us: now_us,
-            snd_cwnd: self.helm.wanted_packets(),
-            snd_ssthresh: self.helm.reno.ssthresh_packets,
-            mss_bytes: self.helm.mss_bytes() as u32,
+            snd_cwnd: self.controller.wanted_packets(),
+            snd_ssthresh: self.controller.reno.ssthresh_packets,
+            mss_bytes: self.controller.mss_bytes() as u32,
             srtt_us: sampled.srtt_us,
             min_rtt_us: sampled.min_rtt_us,
-            pacing_rate: self.steer.rate,
+            pacing_rate: self.limits.rate,
             bytes_acked: sampled.bytes_acked,
             delivered: sampled.delivered,
             lost: sampled.lost,
             unacked: sampled.unacked,
-            faults: self.helm.steering().flow().faults,
+            faults: self.controller.runner().flow().faults,
             reports: self.reports,
             policy: self.policies.state,
         });
     }
 
-    /// For [`EngineExecutor`](crate::EngineExecutor).
-    pub(crate) fn helm(&self) -> &Helm<Loaded> {
-        &self.helm
+    /// Exposes the controller to [`EngineExecutor`](crate::EngineExecutor).
+    pub(crate) fn controller(&self) -> &FlowController<Loaded> {
+        &self.controller
     }
 
-    /// For [`EngineExecutor`](crate::EngineExecutor): whether a policy was asked since this was called last.
+    /// Whether a policy was asked since the last call, for [`EngineExecutor`](crate::EngineExecutor).
     pub(crate) fn has_asked(&mut self) -> bool {
         self.policies.last.take().is_some()
     }
 
-    /// For [`EngineExecutor`](crate::EngineExecutor).
+    /// Exposes the policy state to [`EngineExecutor`](crate::EngineExecutor).
     pub(crate) fn policy(&self) -> &FlowPolicy {
         &self.policies.state
     }
 }
 
-/// Within the bounds that are applied; registers keep what the program set.
+/// Clamps window and rate to the bounds that are applied; registers keep the program's values.
 #[inline]
-fn steer(helm: &Helm<Loaded>) -> Steer {
-    let mss_bytes = helm.mss_bytes();
-    let cwnd_bytes = helm.wanted_bytes().clamp(mss_bytes, MAX_CWND_PACKETS * mss_bytes);
-    Steer { cwnd_bytes, rate: helm.program_rate() }
+fn limits(controller: &FlowController<Loaded>) -> SendLimits {
+    let mss_bytes = controller.mss_bytes();
+    let cwnd_bytes = controller.wanted_bytes().clamp(mss_bytes, MAX_CWND_PACKETS * mss_bytes);
+    SendLimits { cwnd_bytes, rate: controller.program_rate() }
 }
 
 impl Drop for FlowEngine {

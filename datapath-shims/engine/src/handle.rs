@@ -1,23 +1,26 @@
-//! The agent's end.
+//! The agent's end of an engine.
 
-use crate::core::{Clock, Core};
-use crate::desk::Shared;
+use crate::core::Core;
 use crate::events::Reader;
+use crate::mailbox::SharedFlow;
 use crate::program::Installed;
-use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid};
-use ccplane_contract::{Part, SlotStats, SlotTable, check_fields};
+use ccplane_contract::registry::{Change, Programs, Shim};
+use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, FlowId, FlowStats, ProgramUid};
+use ccplane_contract::{Part, SlotStats, SlotTable};
 use ccplane_infer::Shape;
 use ccplane_program::ir::Program;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// An engine's flows, as the agent steers them.
+/// The datapath's clock, microseconds, as ACKs tell it.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// An engine's flows under the agent's commands.
 pub struct Handle {
     core: Arc<Core>,
     clock: Clock,
-    programs: BTreeMap<ProgramUid, Arc<Installed>>,
+    programs: Programs<Arc<Installed>>,
     slots: SlotTable,
-    /// Tables of slots that flows may still hold, so that none of them is the one to free it.
+    /// Slot tables that flows may still hold; the handle frees them, so that no flow does.
     retired: Vec<Arc<SlotTable>>,
     reader: Reader,
 }
@@ -25,20 +28,21 @@ pub struct Handle {
 impl Handle {
     pub(crate) fn new(core: Arc<Core>, clock: Clock) -> Handle {
         let slots = SlotTable::clone(&core.slots.load());
-        let (programs, retired, reader) = Default::default();
+        let programs = Programs::new(core.config.max_programs);
+        let (retired, reader) = Default::default();
         Handle { core, clock, programs, slots, retired, reader }
     }
 
-    fn flow(&self, flow: FlowId) -> Result<Arc<Shared>, DatapathError> {
+    fn flow(&self, flow: FlowId) -> Result<Arc<SharedFlow>, DatapathError> {
         self.core.flows().get(&flow).cloned().ok_or(DatapathError::NoFlow(flow))
     }
 
-    /// All flows, as of now.
-    fn all(&self) -> Vec<Arc<Shared>> {
+    /// Returns all announced flows, as of now.
+    fn all(&self) -> Vec<Arc<SharedFlow>> {
         self.core.flows().values().cloned().collect()
     }
 
-    /// Changes the slots, at once for every flow.
+    /// Changes the slots for all flows at once.
     fn change(
         &mut self,
         change: impl FnOnce(&mut SlotTable) -> Result<(), DatapathError>,
@@ -47,6 +51,49 @@ impl Handle {
         self.retired.push(self.core.slots.swap(Arc::new(self.slots.clone())));
         // A table that is not current can only lose holders.
         self.retired.retain(|table| Arc::strong_count(table) > 1);
+        Ok(())
+    }
+}
+
+impl Shim for Handle {
+    type Loaded = Arc<Installed>;
+
+    fn programs(&self) -> &Programs<Arc<Installed>> {
+        &self.programs
+    }
+
+    fn programs_mut(&mut self) -> &mut Programs<Arc<Installed>> {
+        &mut self.programs
+    }
+
+    fn slot_shape(&self, slot: u8) -> Option<Shape> {
+        self.slots.shape(slot)
+    }
+
+    fn load(&mut self, uid: ProgramUid, program: &Arc<Program>) -> Result<Arc<Installed>, DatapathError> {
+        Ok(Arc::new(Installed::new(uid, program)))
+    }
+
+    fn count_users(&self, uid: ProgramUid, _: &Arc<Installed>) -> usize {
+        self.all().iter().filter(|flow| flow.lock().uses(uid)).count()
+    }
+
+    fn program_of(&mut self, flow: FlowId) -> Result<Option<ProgramUid>, DatapathError> {
+        Ok(self.flow(flow)?.lock().set.as_ref().map(|set| set.named.uid))
+    }
+
+    fn stage(&mut self, flow: FlowId, change: Change<'_, Arc<Installed>>) -> Result<(), DatapathError> {
+        let flow = self.flow(flow)?;
+        match change.program.filter(|_| change.starts) {
+            Some((_, entry)) => {
+                let loaded = entry.loaded.load();
+                drop(flow.stage(|mailbox| mailbox.set(entry.loaded, loaded, change.fields)));
+            }
+            None => drop(flow.stage(|mailbox| {
+                mailbox.staged.stage_fields(change.fields);
+                mailbox.take_discarded()
+            })),
+        }
         Ok(())
     }
 }
@@ -60,61 +107,14 @@ impl Datapath for Handle {
             max_flows: config.max_flows,
             policy: true,
             full_language: true,
+            hooks: ccplane_contract::ON_ACKS,
         }
     }
 
-    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
-        self.slots.check(program)?;
-        if self.programs.contains_key(&uid) {
-            let reason = format!("a program is already installed as {}", uid.0);
-            return Err(DatapathError::Refused { at: None, reason });
-        }
-        let limit = self.core.config.max_programs;
-        if self.programs.len() >= limit {
-            return Err(DatapathError::ProgramsFull { limit });
-        }
-        self.programs.insert(uid, Arc::new(Installed::new(uid, program)));
-        Ok(())
-    }
-
-    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
-        if !self.programs.contains_key(&uid) {
-            return Err(DatapathError::NoProgram(uid));
-        }
-        let flows = self.all().iter().filter(|flow| flow.lock().uses(uid)).count();
-        if flows > 0 {
-            return Err(DatapathError::ProgramInUse { uid, flows });
-        }
-        self.programs.remove(&uid);
-        Ok(())
-    }
-
-    fn set_program(
-        &mut self,
-        flow: FlowId,
-        uid: ProgramUid,
-        fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        let program = self.programs.get(&uid).ok_or(DatapathError::NoProgram(uid))?;
-        let flow = self.flow(flow)?;
-        check_fields(Some(&program.program), fields)?;
-        let (program, loaded) = (Arc::clone(program), program.load());
-        drop(flow.stage(|desk| desk.set(program, loaded, fields)));
-        Ok(())
-    }
-
-    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
-        let flow = self.flow(flow)?;
-        let spent = flow.stage(|desk| {
-            check_fields(desk.set.as_ref().map(|set| &*set.program), fields)?;
-            desk.staged.stage_fields(fields);
-            Ok(desk.sweep())
-        });
-        spent.map(drop)
-    }
+    ccplane_contract::program_commands!();
 
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        drop(self.flow(flow)?.stage(|desk| desk.release()));
+        drop(self.flow(flow)?.stage(|mailbox| mailbox.release()));
         Ok(())
     }
 
@@ -143,17 +143,17 @@ impl Datapath for Handle {
     }
 
     fn heartbeat(&mut self) {
-        self.core.heard((self.clock)());
+        self.core.note_heartbeat((self.clock)());
     }
 
     fn flows(&mut self) -> Vec<FlowStats> {
-        let stats = |flow: Arc<Shared>| {
-            let mut desk = flow.lock();
-            let (spent, set) = (desk.sweep(), desk.set.clone());
-            drop(desk);
-            drop(spent);
+        let stats = |flow: Arc<SharedFlow>| {
+            let mut mailbox = flow.lock();
+            let (discarded, set) = (mailbox.take_discarded(), mailbox.set.clone());
+            drop(mailbox);
+            drop(discarded);
             let asks_policy = set.as_ref().is_some_and(|set| set.asks_policy);
-            flow.samples.read().stats(flow.id, &flow.info, set.map(|set| set.uid), asks_policy)
+            flow.samples.read().stats(flow.id, &flow.info, set.map(|set| set.named.uid), asks_policy)
         };
         self.all().into_iter().map(stats).collect()
     }

@@ -1,16 +1,16 @@
-//! What datapaths in user space have in common: programs on flows, policy slots, the agent's commands.
+//! The common part of datapaths in user space: programs on flows, policy slots, the agent's commands.
 //!
 //! [`engine`] makes a datapath without a transport. The transport holds the [`Engine`] and makes one [`FlowEngine`] for each
-//! connection, which it asks on each ACK what window and rate to apply. The agent holds the [`Handle`], a
+//! connection, which returns the window and rate to apply on each ACK. The agent holds the [`Handle`], a
 //! [`Datapath`](ccplane_contract::Datapath), on any thread.
 //!
-//! Neither waits for the other. What the agent stages lies at the flow's desk behind a lock that the flow only tries: while
-//! the agent writes, the next ACK takes it. Machines are made, and dropped, by the handle. Slots are read from an
-//! atomically swapped table, so that a decision sees one whole snapshot. Reports go as records of one size into a bounded
-//! queue, statistics into words under a sequence counter. [`FlowEngine::on_ack`] uses no float, allocates nothing, and
-//! reads no clock but the ACK's.
+//! Neither waits for the other. The agent stages updates in the flow's mailbox, whose lock the flow only tries: while the agent
+//! holds it, the next ACK takes the updates. The handle makes and drops the machines that run programs. Slots are read from an
+//! atomically swapped table, so that a decision sees one whole snapshot. Reports are records of one size in a bounded queue;
+//! statistics are words under a sequence counter. [`FlowEngine::on_ack`] uses no float, allocates nothing, and reads no clock
+//! but the ACK's.
 //!
-//! [`steering`], [`helm`], [`native`] and [`rate`] are the parts that other datapaths are made of too.
+//! [`runner`], [`controller`], [`native`] and [`rate`] are the parts that other datapaths are made of too.
 //!
 //! ```
 //! use ccplane_contract::{Datapath, Field, FlowInfo, ProgramUid};
@@ -33,8 +33,8 @@
 //! prims.set(Prim::AckNow, 20_000).set(Prim::AckBytesAcked, 1200);
 //! let (new_loss_episode, timeout, window_limited) = (false, false, true);
 //! let sampled = Sampled::default();
-//! let steer = flow.on_ack(&Ack { prims, packets: 1, new_loss_episode, timeout, window_limited, sampled });
-//! assert_eq!((steer.cwnd_bytes, steer.rate), (50_001, 1_000_000));
+//! let limits = flow.on_ack(&Ack { prims, packets: 1, new_loss_episode, timeout, window_limited, sampled });
+//! assert_eq!((limits.cwnd_bytes, limits.rate), (50_001, 1_000_000));
 //! # Ok(())
 //! # }
 //! ```
@@ -42,23 +42,24 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod config;
+pub mod controller;
 mod core;
-mod desk;
+mod engine;
 mod events;
 mod executor;
 mod flow;
 mod handle;
-pub mod helm;
+mod mailbox;
 #[cfg(all(loom, test))]
 mod model;
 pub mod native;
 mod program;
 pub mod rate;
+pub mod runner;
 mod sample;
 mod sequence;
-pub mod steering;
 
-/// What loom checks the orderings of (`make loom`).
+/// The synchronisation primitives, which are loom's where `make loom` checks the orderings.
 mod sync {
     #[cfg(all(loom, test))]
     pub(crate) use loom::{
@@ -77,7 +78,9 @@ mod sync {
 }
 
 pub use crate::config::EngineConfig;
-pub use crate::core::{Clock, Engine, Waker, engine, engine_with_clock};
+pub use crate::engine::{Engine, engine, engine_with_clock};
+pub use crate::events::Waker;
 pub use crate::executor::EngineExecutor;
-pub use crate::flow::{Ack, Decided, FlowEngine, Sampled, Steer};
-pub use crate::handle::Handle;
+pub use crate::flow::{Ack, FlowEngine, LastDecision, Sampled, SendLimits};
+pub use crate::handle::{Clock, Handle};
+pub use crate::program::SharedProgram;

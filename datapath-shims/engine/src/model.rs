@@ -1,105 +1,97 @@
-//! What a flow and the agent share, under loom: every way in which two threads may run, and every value that its orderings let
-//! a load see.
+//! A loom model of the state that a flow shares with the agent: all interleavings of two threads, and every value
+//! that the orderings allow a load to see.
 
-use crate::desk::Shared;
-use crate::helm::Helm;
+use crate::controller::FlowController;
+use crate::mailbox::SharedFlow;
 use crate::program::{Installed, Loaded};
+use crate::runner::Runnable;
 use crate::sequence::SequenceCell;
-use crate::steering::Ready;
 use ccplane_contract::{Field, FlowId, FlowInfo, Mode, ProgramUid};
 use loom::model::Builder;
 use loom::thread;
 use std::sync::Arc;
 
 const MSS_BYTES: u32 = 1000;
-/// Switches between threads that nothing asked for, in one run, where there are too many runs to try all.
+/// Most preemptions in one run of a model that has too many runs to try all.
 const PREEMPTIONS: usize = 3;
 
 fn info() -> FlowInfo {
-    let end = std::net::SocketAddr::from(([10, 0, 0, 1], 1));
-    FlowInfo {
-        mss_bytes: MSS_BYTES,
-        init_cwnd_bytes: 10_000,
-        local: end,
-        remote: end,
-        cgroup: None,
-        min_rtt_us: None,
+    FlowInfo::example(MSS_BYTES, 10_000)
+}
+
+/// Takes the updates, as a flow does at the start of an ACK.
+fn on_ack(shared: &SharedFlow, controller: &mut FlowController<Loaded>) {
+    if shared.has_updates() {
+        shared.take(controller, false, 1);
     }
 }
 
-/// What a flow does at the start of an ACK.
-fn on_ack(shared: &Shared, helm: &mut Helm<Loaded>) {
-    if shared.has_news() {
-        shared.take(helm, false, 1);
-    }
-}
-
-/// The agent and a flow at one desk: the flow ends up with all that was staged, in its order, whenever its ACKs come.
-fn desk(stage: fn(&Shared, &Arc<Installed>), check: fn(&Helm<Loaded>)) {
+/// Runs the agent and a flow on one mailbox: the flow ends with all staged changes, in order, whenever its ACKs come.
+fn mailbox(stage: fn(&SharedFlow, &Arc<Installed>), check: fn(&FlowController<Loaded>)) {
     let program = ccplane_program::compile("(def (x 0)) (when true (:= x 1))").unwrap();
-    let installed = Arc::new(Installed::new(ProgramUid(1), &program));
+    let installed = Arc::new(Installed::new(ProgramUid(1), &Arc::new(program)));
     loom::model(move || {
-        let shared = Arc::new(Shared::new(FlowId(1), info(), 0));
+        let shared = Arc::new(SharedFlow::new(FlowId(1), info(), 0));
         let (agents, installed) = (Arc::clone(&shared), Arc::clone(&installed));
         let agent = thread::spawn(move || stage(&agents, &installed));
-        let mut helm = Helm::new(10, MSS_BYTES);
-        (0..2).for_each(|_| on_ack(&shared, &mut helm));
+        let mut controller = FlowController::new(10, MSS_BYTES);
+        (0..2).for_each(|_| on_ack(&shared, &mut controller));
         agent.join().unwrap();
         // What it was in the midst of comes with the next ACK, and nothing after that.
-        on_ack(&shared, &mut helm);
-        assert!(!shared.has_news());
-        check(&helm);
+        on_ack(&shared, &mut controller);
+        assert!(!shared.has_updates());
+        check(&controller);
     });
 }
 
-fn set(shared: &Shared, installed: &Arc<Installed>, cwnd: i64) {
+fn set(shared: &SharedFlow, installed: &Arc<Installed>, cwnd: i64) {
     let loaded = installed.load();
-    drop(shared.stage(|desk| desk.set(Arc::clone(installed), loaded, &[(Field::Cwnd, cwnd)])));
+    drop(shared.stage(|mailbox| mailbox.set(Arc::clone(installed), loaded, &[(Field::Cwnd, cwnd)])));
 }
 
-fn cwnd(shared: &Shared, bytes: i64) {
-    shared.stage(|desk| desk.staged.stage_fields(&[(Field::Cwnd, bytes)]));
+fn cwnd(shared: &SharedFlow, bytes: i64) {
+    shared.stage(|mailbox| mailbox.staged.stage_fields(&[(Field::Cwnd, bytes)]));
 }
 
 #[test]
 fn what_is_staged_reaches_the_flow() {
-    desk(
+    mailbox(
         |shared, installed| {
             set(shared, installed, 20_000);
             cwnd(shared, 30_000);
         },
-        |helm| {
-            assert_eq!(helm.mode(), Mode::Program);
-            assert_eq!(helm.steering().running().map(Ready::uid), Some(ProgramUid(1)));
-            assert_eq!(helm.wanted_bytes(), 30_000);
+        |controller| {
+            assert_eq!(controller.mode(), Mode::Program);
+            assert_eq!(controller.runner().running().map(Runnable::uid), Some(ProgramUid(1)));
+            assert_eq!(controller.wanted_bytes(), 30_000);
         },
     );
 }
 
 #[test]
 fn what_is_released_is_forgotten_whatever_was_staged_before() {
-    desk(
+    mailbox(
         |shared, installed| {
             set(shared, installed, 20_000);
-            drop(shared.stage(|desk| desk.release()));
+            drop(shared.stage(|mailbox| mailbox.release()));
         },
-        |helm| {
-            assert_eq!(helm.mode(), Mode::NativeNoProgram);
-            assert!(helm.steering().running().is_none());
+        |controller| {
+            assert_eq!(controller.mode(), Mode::NativeNoProgram);
+            assert!(controller.runner().running().is_none());
         },
     );
 }
 
-/// The agent looks at the desk while the flow is at an ACK of its own: neither keeps the other's from being done.
+/// The agent reads the mailbox during an ACK of the flow; neither makes the other lose an update.
 #[test]
-fn a_look_at_the_desk_loses_nothing() {
-    desk(
+fn reading_the_mailbox_loses_no_update() {
+    mailbox(
         |shared, installed| {
             set(shared, installed, 20_000);
             assert!(shared.lock().uses(ProgramUid(1)));
-            drop(shared.lock().sweep());
+            drop(shared.lock().take_discarded());
         },
-        |helm| assert_eq!(helm.wanted_bytes(), 20_000),
+        |controller| assert_eq!(controller.wanted_bytes(), 20_000),
     );
 }
 

@@ -1,14 +1,13 @@
-//! What a flow runs when no program steers it: Reno (RFC 5681, RFC 6582), counted in packets.
+//! The native algorithm of a flow without a program: Reno (RFC 5681, RFC 6582), counted in packets.
 
 /// Largest window that is applied, packets.
 pub const MAX_CWND_PACKETS: u64 = 1 << 20;
 /// Smallest slow start threshold, packets (RFC 5681 equation 4).
 const MIN_SSTHRESH_PACKETS: u64 = 2;
 
-/// Reno's state.
+/// State of the native Reno of one flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Reno {
-    /// Congestion window, packets.
     pub cwnd_packets: u64,
     /// Slow start threshold, packets; `u64::MAX` before the first loss.
     pub ssthresh_packets: u64,

@@ -1,91 +1,134 @@
-//! Installed programs, and what a flow runs of one: a machine of its own.
+//! Installed programs in two forms: a machine for each flow, or one that all flows of a thread share.
 
-use crate::steering::Ready;
+use crate::runner::{NamedProgram, Runnable};
 use ccplane_contract::{Field, ProgramUid, apply_fields};
 use ccplane_program::ir::{MAX_REGS, Program};
-use ccplane_program::vm::{Flow, Machine, Outcome, Policies, Prims};
+use ccplane_program::vm::{FastVm, Measured, Outcome, Policies, ProgramState};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
-/// An installed program, laid out once.
+/// An installed program, compiled once.
 #[derive(Debug)]
-pub(crate) struct Installed {
-    pub(crate) uid: ProgramUid,
-    pub(crate) program: Arc<Program>,
+pub struct Installed {
+    pub(crate) named: NamedProgram,
     pub(crate) asks_policy: bool,
     /// Unless it has too many constants.
-    machine: Option<Machine>,
+    machine: Option<FastVm>,
 }
 
 impl Installed {
-    pub(crate) fn new(uid: ProgramUid, program: &Program) -> Installed {
+    pub(crate) fn new(uid: ProgramUid, program: &Arc<Program>) -> Installed {
         Installed {
-            uid,
-            program: Arc::new(program.clone()),
+            named: NamedProgram { uid, program: Arc::clone(program) },
             asks_policy: program.uses_policy(),
-            machine: Machine::new(program).ok(),
+            machine: FastVm::new(program).ok(),
         }
     }
 
-    /// For one flow.
+    /// Makes a copy for one flow.
     pub(crate) fn load(&self) -> Loaded {
         let machine = self.machine.clone().map(Box::new);
-        Loaded { uid: self.uid, program: Arc::clone(&self.program), machine }
+        Loaded { named: self.named.clone(), machine }
     }
 }
 
-/// A program on one flow. The machine holds the flow's registers.
+/// A program on one flow, whose machine holds the flow's registers.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    uid: ProgramUid,
-    program: Arc<Program>,
-    machine: Option<Box<Machine>>,
+    named: NamedProgram,
+    machine: Option<Box<FastVm>>,
 }
 
-impl Ready for Loaded {
-    fn uid(&self) -> ProgramUid {
-        self.uid
+impl Runnable for Loaded {
+    fn named(&self) -> &NamedProgram {
+        &self.named
     }
 
-    fn program(&self) -> &Program {
-        &self.program
-    }
-
-    fn start(&mut self, flow: &mut Flow, now_us: i64) {
-        flow.start(&self.program, now_us);
+    fn start(&mut self, flow: &mut ProgramState, now_us: i64) {
+        flow.start(&self.named.program, now_us);
         if let Some(machine) = &mut self.machine {
             machine.load(flow);
         }
     }
 
-    fn set(&mut self, flow: &mut Flow, fields: &[(Field, i64)]) {
+    fn set(&mut self, flow: &mut ProgramState, fields: &[(Field, i64)]) {
         if let Some(machine) = &self.machine {
             let regs = machine.regs();
             flow.regs[..regs.len()].copy_from_slice(regs);
         }
-        apply_fields(flow, &self.program, fields);
+        apply_fields(flow, &self.named.program, fields);
         if let Some(machine) = &mut self.machine {
             machine.load(flow);
         }
     }
 
     #[inline]
-    fn invoke<P: Policies + ?Sized>(
+    fn invoke<P: Policies + ?Sized, M: Measured>(
         &mut self,
-        flow: &mut Flow,
-        prims: &Prims,
+        flow: &mut ProgramState,
+        prims: &M,
         policies: &mut P,
         report: &mut [i64; MAX_REGS],
     ) -> Outcome {
         match &mut self.machine {
             Some(machine) => machine.step(flow, prims, policies, report),
-            None => flow.invoke_with(&self.program, prims, policies, report),
+            None => flow.invoke_with(&self.named.program, prims, policies, report),
         }
     }
 
-    fn regs<'a>(&'a self, flow: &'a Flow) -> &'a [i64] {
+    fn regs<'a>(&'a self, flow: &'a ProgramState) -> &'a [i64] {
         match &self.machine {
             Some(machine) => machine.regs(),
-            None => &flow.regs[..self.program.regs().len()],
+            None => &flow.regs[..self.named.program.regs().len()],
         }
+    }
+}
+
+/// An installed program for flows of one thread, which share its machine, so that it stays in the processor's cache.
+#[derive(Clone, Debug)]
+pub struct SharedProgram {
+    named: NamedProgram,
+    /// The machine that runs it, unless the program has too many constants.
+    machine: Option<Rc<RefCell<FastVm>>>,
+}
+
+impl SharedProgram {
+    /// Compiles a program that was installed under this uid.
+    pub fn new(uid: ProgramUid, program: &Arc<Program>) -> SharedProgram {
+        let machine = FastVm::new(program).ok().map(|machine| Rc::new(RefCell::new(machine)));
+        SharedProgram { named: NamedProgram { uid, program: Arc::clone(program) }, machine }
+    }
+}
+
+impl Runnable for SharedProgram {
+    fn named(&self) -> &NamedProgram {
+        &self.named
+    }
+
+    fn start(&mut self, flow: &mut ProgramState, now_us: i64) {
+        flow.start(&self.named.program, now_us);
+    }
+
+    fn set(&mut self, flow: &mut ProgramState, fields: &[(Field, i64)]) {
+        apply_fields(flow, &self.named.program, fields);
+    }
+
+    #[inline]
+    fn invoke<P: Policies + ?Sized, M: Measured>(
+        &mut self,
+        flow: &mut ProgramState,
+        prims: &M,
+        policies: &mut P,
+        report: &mut [i64; MAX_REGS],
+    ) -> Outcome {
+        match &self.machine {
+            Some(machine) => machine.borrow_mut().invoke_with(flow, prims, policies, report),
+            None => flow.invoke_with(&self.named.program, prims, policies, report),
+        }
+    }
+
+    fn regs<'a>(&'a self, flow: &'a ProgramState) -> &'a [i64] {
+        &flow.regs[..self.named.program.regs().len()]
     }
 }

@@ -2,7 +2,7 @@
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// What a transmission remembers of its flow's deliveries when it was sent.
+/// The state of a flow's deliveries when a transmission left.
 #[derive(Clone, Copy, Debug)]
 pub struct SendStamp {
     /// When it was sent, nanoseconds.

@@ -1,12 +1,12 @@
 //! A flow's statistics, as its thread leaves them for the agent.
 
 use crate::sequence::SequenceCell;
-use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode, ProgramUid};
+use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode, ProgramUid, TransportStats};
 use ccplane_infer::{FlowPolicy, Level, Noise};
 
 const WORDS: usize = 21;
 
-/// What a flow says of itself.
+/// A flow's statistics as its own thread last wrote them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sample {
     pub(crate) mode: Mode,
@@ -102,7 +102,7 @@ impl Sample {
         }
     }
 
-    /// As the contract has it, beside what is known of the flow elsewhere.
+    /// Converts to the contract's type, with the facts that are stored elsewhere.
     pub(crate) fn stats(
         &self,
         flow: FlowId,
@@ -116,18 +116,20 @@ impl Sample {
             info: info.clone(),
             mode: self.mode,
             program,
-            snd_cwnd: packets(self.snd_cwnd),
-            snd_ssthresh: packets(self.snd_ssthresh),
-            mss_bytes: self.mss_bytes,
-            srtt_us: self.srtt_us,
-            min_rtt_us: self.min_rtt_us,
-            pacing_rate: self.pacing_rate,
-            bytes_acked: self.bytes_acked,
-            delivered: self.delivered,
-            lost: self.lost,
-            unacked: self.unacked,
-            faults: self.faults,
-            reports: self.reports.into(),
+            transport: TransportStats {
+                snd_cwnd: packets(self.snd_cwnd),
+                snd_ssthresh: TransportStats::ssthresh(self.snd_ssthresh),
+                mss_bytes: self.mss_bytes,
+                srtt_us: self.srtt_us,
+                min_rtt_us: self.min_rtt_us,
+                pacing_rate: self.pacing_rate,
+                bytes_acked: self.bytes_acked,
+                delivered: self.delivered,
+                lost: self.lost,
+                unacked: self.unacked,
+                faults: self.faults,
+                reports: self.reports.into(),
+            },
             policy: asks_policy.then_some(self.policy),
             sampled_at_us: self.at_us,
         }

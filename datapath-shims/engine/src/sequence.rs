@@ -6,7 +6,7 @@ use crate::sync::{AtomicU64, fence, spin_loop, yield_now};
 /// Attempts to read before the writer's thread is given the processor.
 const SPINS: u32 = 100;
 
-/// `N` words.
+/// `N` words that are always read as one of the arrays that were written.
 #[derive(Debug)]
 pub(crate) struct SequenceCell<const N: usize> {
     /// Odd while the words are written.
@@ -19,12 +19,12 @@ impl<const N: usize> SequenceCell<N> {
         SequenceCell { sequence: AtomicU64::new(0), words: words.map(AtomicU64::new) }
     }
 
-    /// Only one thread may.
+    /// Writes the words; only one thread may.
     #[inline]
     pub(crate) fn write(&self, words: [u64; N]) {
         let sequence = self.sequence.load(Relaxed);
         self.sequence.store(sequence.wrapping_add(1), Relaxed);
-        // Who reads one of the words below reads the odd number too.
+        // A reader of one of the words below reads the odd number too.
         fence(Release);
         for (to, word) in self.words.iter().zip(words) {
             to.store(word, Relaxed);
@@ -32,7 +32,7 @@ impl<const N: usize> SequenceCell<N> {
         self.sequence.store(sequence.wrapping_add(2), Release);
     }
 
-    /// What was written last, whole.
+    /// Returns the array that was written last.
     pub(crate) fn read(&self) -> [u64; N] {
         let mut tries = 0u32;
         loop {

@@ -1,19 +1,19 @@
-//! What happens on an ACK neither allocates nor frees; what a flow keeps is small.
+//! Tests that an ACK neither allocates nor frees, and that a flow takes little memory.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use ccplane_algs::{Aurora, Reno};
+use ccplane_algs::{Aurora, RENO};
 use ccplane_contract::{Datapath, Field, Part};
 use ccplane_engine::{EngineConfig, FlowEngine};
-use ccplane_program::vm::Machine;
+use ccplane_program::vm::FastVm;
 use ccplane_snapshot::{DeployOptions, Snapshot};
 use common::{PROGRAM, drain, fields, info, install, manual, steered};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::num::NonZeroU32;
 
-/// What a flow may keep beside its transport's own, bytes.
+/// Most memory that a flow may take beside its transport's own, bytes.
 const MOST_BYTES_A_FLOW: isize = 8 << 10;
 
 thread_local! {
@@ -82,13 +82,12 @@ fn an_ack_neither_allocates_nor_frees() {
     }
 
     // Fields, another program, and none: what ran is dropped by the handle.
-    let reno =
-        ccplane_program::compile(ccplane_alg::Algorithm::programs(&Reno::default())[0].source).unwrap();
+    let reno = ccplane_program::compile(ccplane_alg::Algorithm::programs(&RENO)[0].source).unwrap();
     let other = ccplane_contract::ProgramUid(2);
     handle.install(other, &reno).unwrap();
     handle.update(flow.id(), &[(Field::Cwnd, 100_000)]).unwrap();
     quiet(&mut flow, 180_000..180_100);
-    handle.set_program(flow.id(), other, &fields(&Reno::default(), &reno)).unwrap();
+    handle.set_program(flow.id(), other, &fields(&RENO, &reno)).unwrap();
     handle.remove(PROGRAM).unwrap_err();
     quiet(&mut flow, 180_100..190_000);
     handle.remove(PROGRAM).unwrap();
@@ -97,7 +96,10 @@ fn an_ack_neither_allocates_nor_frees() {
     quiet(&mut flow, 190_000..200_000);
 
     let held = drain(&mut handle).len();
-    assert!(held >= 512 && handle.flows()[0].reports > 1024, "{held}: the queue was full meanwhile");
+    assert!(
+        held >= 512 && handle.flows()[0].transport.reports > 1024,
+        "{held}: the queue was full meanwhile"
+    );
 }
 
 #[test]
@@ -117,7 +119,7 @@ fn a_flow_is_small() {
         flows.push(flow);
     }
     let heap = (BYTES.get() - before) / FLOWS as isize;
-    let (own, machine) = (size_of::<FlowEngine>() as isize, size_of::<Machine>());
+    let (own, machine) = (size_of::<FlowEngine>() as isize, size_of::<FastVm>());
     eprintln!("a flow under Aurora: {own} bytes and {heap} on the heap, of which a machine's {machine}");
     assert!(own + heap <= MOST_BYTES_A_FLOW, "{own} and {heap} bytes");
 }

@@ -3,10 +3,10 @@
 
 mod common;
 
-use ccplane_algs::{Aurora, Reno};
+use ccplane_algs::{Aurora, RENO};
 use ccplane_contract::{Datapath, DatapathError, Event, Field, FlowId, Mode, ProgramUid, SnapshotUid};
 use ccplane_engine::native::MAX_CWND_PACKETS;
-use ccplane_engine::{Ack, EngineConfig, FlowEngine, Handle, Steer};
+use ccplane_engine::{Ack, EngineConfig, FlowEngine, Handle, SendLimits};
 use ccplane_program::ir::{MAX_RATE_BYTES_PER_S, Prim};
 use common::link::Link;
 use common::{MS, MSS, PROGRAM, S, ack, acks, created, drain, fields, info, install, manual, steered};
@@ -26,8 +26,8 @@ fn idle(handle: &mut Handle) -> ProgramUid {
     uid
 }
 
-fn packets(steer: Steer) -> u64 {
-    steer.cwnd_bytes / MSS
+fn packets(limits: SendLimits) -> u64 {
+    limits.cwnd_bytes / MSS
 }
 
 fn mode(handle: &mut Handle) -> Mode {
@@ -58,7 +58,7 @@ fn further_flows_are_native_and_unannounced() {
 #[test]
 fn a_flow_is_created_before_it_reports_and_closed_after() {
     let (engine, mut handle, _) = manual(CONFIG);
-    let mut flow = steered(&engine, &mut handle, &Reno::default());
+    let mut flow = steered(&engine, &mut handle, &RENO);
     acks(&mut flow, 0..1000, 1000);
     let id = flow.id();
     drop(flow);
@@ -76,14 +76,14 @@ fn what_is_applied_is_bounded_and_what_is_read_is_not() {
     let uid = idle(&mut handle);
     let mut flow = engine.flow(info(), 0);
     handle.set_program(flow.id(), uid, &[(Field::Cwnd, 1), (Field::Rate, 0)]).unwrap();
-    assert_eq!(flow.on_ack(&ack(0, 100)), Steer { cwnd_bytes: MSS, rate: 0 });
+    assert_eq!(flow.on_ack(&ack(0, 100)), SendLimits { cwnd_bytes: MSS, rate: 0 });
     handle.update(flow.id(), &[(Field::Cwnd, i64::MAX), (Field::Rate, i64::MAX)]).unwrap();
-    let most = Steer { cwnd_bytes: MAX_CWND_PACKETS * MSS, rate: MAX_RATE_BYTES_PER_S as u64 };
+    let most = SendLimits { cwnd_bytes: MAX_CWND_PACKETS * MSS, rate: MAX_RATE_BYTES_PER_S as u64 };
     assert_eq!(flow.on_ack(&ack(1, 100)), most);
     handle.update(flow.id(), &[(Field::Cwnd, 50_000), (Field::Rate, 7)]).unwrap();
-    assert_eq!(flow.on_ack(&ack(2, 100)), Steer { cwnd_bytes: 50_000, rate: 7 });
+    assert_eq!(flow.on_ack(&ack(2, 100)), SendLimits { cwnd_bytes: 50_000, rate: 7 });
     flow.set_mss(60_000);
-    assert_eq!(flow.steer(), Steer { cwnd_bytes: 60_000, rate: 7 }, "a segment has become larger");
+    assert_eq!(flow.limits(), SendLimits { cwnd_bytes: 60_000, rate: 7 }, "a segment has become larger");
     handle.release(flow.id()).unwrap();
     assert_eq!(flow.on_ack(&ack(3, 100)).rate, 0, "the native algorithm sets no rate");
 }
@@ -163,9 +163,9 @@ fn the_native_algorithm_fills_a_link() {
     link.pass(10 * S);
     let after = link.handle.flows()[0].clone();
     // 12 Mb/s, of which 1448 bytes a segment.
-    let share = (after.bytes_acked - before.bytes_acked) * 8 / 120;
+    let share = (after.transport.bytes_acked - before.transport.bytes_acked) * 8 / 120;
     assert!((940_000..=1_001_000).contains(&share), "{share} millionths");
-    assert!(after.lost > before.lost && after.mode == Mode::NativeNoProgram, "{after:?}");
+    assert!(after.transport.lost > before.transport.lost && after.mode == Mode::NativeNoProgram, "{after:?}");
 }
 
 #[test]
@@ -177,19 +177,19 @@ fn a_silent_agents_flow_goes_on_from_its_window_and_comes_back_to_it() {
         .set_program(flow.id(), uid, &[(Field::Cwnd, 20 * MSS as i64 + 5), (Field::Rate, 1_000_000)])
         .unwrap();
     let at = |flow: &mut FlowEngine, us| flow.on_ack(&event(us, 1, 0, |_| ()));
-    assert_eq!(at(&mut flow, 500_000), Steer { cwnd_bytes: 20 * MSS + 5, rate: 1_000_000 });
+    assert_eq!(at(&mut flow, 500_000), SendLimits { cwnd_bytes: 20 * MSS + 5, rate: 1_000_000 });
     assert_eq!(mode(&mut handle), Mode::Program);
-    assert_eq!(at(&mut flow, 500_001), Steer { cwnd_bytes: 20 * MSS, rate: 0 });
+    assert_eq!(at(&mut flow, 500_001), SendLimits { cwnd_bytes: 20 * MSS, rate: 0 });
     assert_eq!(mode(&mut handle), Mode::NativeAgentSilent, "a change of mode is seen at once");
     // What is staged meanwhile waits, a program that was never started included.
     handle.update(flow.id(), &[(Field::Rate, 5)]).unwrap();
     for n in 0..19 {
         at(&mut flow, 510_000 + n);
     }
-    assert_eq!(flow.steer(), Steer { cwnd_bytes: 21 * MSS, rate: 0 }, "it grows");
+    assert_eq!(flow.limits(), SendLimits { cwnd_bytes: 21 * MSS, rate: 0 }, "it grows");
     clock.store(600_000, std::sync::atomic::Ordering::Relaxed);
     handle.heartbeat();
-    assert_eq!(at(&mut flow, 600_001), Steer { cwnd_bytes: 21 * MSS, rate: 5 });
+    assert_eq!(at(&mut flow, 600_001), SendLimits { cwnd_bytes: 21 * MSS, rate: 5 });
     assert_eq!(mode(&mut handle), Mode::Program);
     assert_eq!(flow.last_decision().program, Some(uid));
 }
@@ -246,7 +246,7 @@ fn a_sample_is_a_millisecond_old_at_most_and_as_new_as_the_last_report() {
         let now_us = 1 + n * 100;
         let stats = &handle.flows()[0];
         assert_eq!(stats.sampled_at_us, 1 + (now_us - 1) / 1000 * 1000);
-        assert_eq!(stats.bytes_acked, 2 * MSS * (1 + (stats.sampled_at_us - 1) / 100));
+        assert_eq!(stats.transport.bytes_acked, 2 * MSS * (1 + (stats.sampled_at_us - 1) / 100));
     }
     handle.set_program(flow.id(), PROGRAM, &[]).unwrap();
     drain(&mut handle);
@@ -256,7 +256,7 @@ fn a_sample_is_a_millisecond_old_at_most_and_as_new_as_the_last_report() {
         for event in drain(&mut handle) {
             let Event::Report { at_us, seq, .. } = event else { panic!("{event:?}") };
             let stats = &handle.flows()[0];
-            assert_eq!((stats.sampled_at_us, stats.reports), (at_us, seq.into()));
+            assert_eq!((stats.sampled_at_us, stats.transport.reports), (at_us, seq.into()));
             reports += 1;
         }
     }
@@ -292,7 +292,7 @@ fn a_policys_decisions_can_be_followed() {
     assert_eq!((decided.action_q16, 1), (row[at("Report.action")], row[at("Report.snapshot")]));
     let policy = handle.flows()[0].policy.unwrap();
     assert_eq!(policy.decisions, 100);
-    assert!(flow.steer().rate > 0);
+    assert!(flow.limits().rate > 0);
 }
 
 #[test]

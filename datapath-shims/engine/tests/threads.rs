@@ -45,7 +45,7 @@ fn image(rng: &mut ChaCha8Rng, shape: &Shape, uid: u32) -> Vec<u64> {
     image
 }
 
-/// What a snapshot decides when it sees these.
+/// Returns the action of a snapshot on these inputs.
 fn decides(shape: &Shape, image: &[u64], inputs: [i32; DEPTH]) -> i64 {
     let mut table = SlotTable::plain();
     table.define(SLOT, shape).unwrap();
@@ -64,7 +64,7 @@ struct Agent {
     rng: ChaCha8Rng,
     shape: Shape,
     fields: Vec<Field>,
-    /// What each snapshot decides, with its history filling and full.
+    /// The actions of each snapshot, with its history filling and full.
     actions: BTreeMap<u32, Vec<i64>>,
     next: i64,
     last: i64,
@@ -147,7 +147,11 @@ impl Agent {
             _ => {
                 let stats = &self.handle.flows()[0];
                 assert_eq!(stats.flow, self.flow);
-                assert_eq!(stats.delivered * common::MSS, stats.bytes_acked, "a sample is whole");
+                assert_eq!(
+                    stats.transport.delivered * common::MSS,
+                    stats.transport.bytes_acked,
+                    "a sample is whole"
+                );
                 Ok(())
             }
         };
@@ -234,7 +238,11 @@ fn nothing_is_torn_and_nothing_is_lost_uncounted() {
     agent.listen(256);
     assert_eq!(agent.last, agent.next, "the last update is there");
     let stats = &agent.handle.flows()[0];
-    assert_eq!(u64::from(agent.seq) + trailing(&agent), stats.reports, "every report came or was counted");
+    assert_eq!(
+        u64::from(agent.seq) + trailing(&agent),
+        stats.transport.reports,
+        "every report came or was counted"
+    );
     assert!(agent.has_seen_enough(), "{} dropped, by snapshots: {:?}", agent.dropped, agent.seen);
     let (policy, decisions) = (stats.policy.unwrap(), flow.last_decision().decisions);
     assert_eq!(policy.decisions, decisions, "the last report's sample is the last");

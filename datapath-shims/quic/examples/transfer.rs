@@ -1,4 +1,4 @@
-//! Congestion control that an application brings along: a transfer over QUIC, steered by an agent in the same process.
+//! A transfer over QUIC whose congestion control runs in an agent in the same process.
 //!
 //! ```text
 //! cargo run --release -p ccplane-quic --example transfer -- bbr
@@ -24,13 +24,13 @@ fn main() {
     let trust = Trust::Pinned(identity.fingerprint());
     let to = serve(identity);
 
-    // A datapath and its agent.
+    // The datapath and its agent.
     let (engine, mut datapath) = engine(EngineConfig::new("quic"), Arc::new(|| {}));
     let catalog = Catalog::new(ccplane_algs::all(), 1).unwrap();
     let mut core = Core::new(catalog, Rules::all(&algorithm), Default::default()).unwrap();
     core.attach(HERE, datapath.capabilities(), 0).unwrap();
 
-    // A connection whose flow they steer.
+    // A connection whose flow they control.
     let mut endpoint =
         Endpoint::new(UdpWire::bind("127.0.0.1:0".parse().unwrap()).unwrap(), engine, Config::default());
     let id = endpoint.connect(tls::client(trust, PROTOCOL).unwrap(), to, "localhost").unwrap();
@@ -59,7 +59,7 @@ fn main() {
             }
         }
     }
-    let seen = endpoint.connection(id).and_then(|connection| connection.seen()).unwrap();
+    let seen = endpoint.connection(id).and_then(|connection| connection.flow_state()).unwrap();
     println!(
         "{algorithm}: {:.0} Mb/s, window {} kB, rtt {} us, {} packets lost, steered by {:?}",
         BYTES as f64 * 8e-6 / began.elapsed().as_secs_f64(),
@@ -72,7 +72,7 @@ fn main() {
     endpoint.turn(Duration::ZERO).unwrap();
 }
 
-/// A server in a thread of its own, without an agent: what it sends are acknowledgements.
+/// A server in a thread of its own, without an agent: it sends only acknowledgements.
 fn serve(identity: Identity) -> SocketAddr {
     let wire = UdpWire::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let at = wire.local_addr();

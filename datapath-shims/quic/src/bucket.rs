@@ -1,25 +1,26 @@
-//! A token bucket: lets a flow send at the rate that was decided.
+//! A token bucket that limits a flow to the decided rate.
 
 use std::time::{Duration, Instant};
 
-/// Credit that a flow saves up while its loop is late, or while it has nothing to send, in time at its rate: with a quantum
-/// more it is the longest burst.
+/// The credit that a flow saves up, in time at its rate, while its loop is late or it has nothing to send.
+///
+/// With a quantum more it is the longest burst.
 pub const BURST: Duration = Duration::from_millis(2);
-/// What is sent at once where the loop is on time, in time at the flow's rate: a system call every quarter of a
-/// millisecond, whatever the rate.
+/// The amount sent at once where the loop is on time, in time at the flow's rate: a system call every quarter of a
+/// millisecond at any rate.
 const QUANTUM: Duration = Duration::from_micros(250);
 /// The largest quantum, bytes: one segmentation offload.
 const MAX_QUANTUM_BYTES: i64 = 64_000;
-/// Beyond that a rate is no limit, bytes per second.
+/// A larger rate is no limit, bytes per second.
 const MAX_RATE: u64 = 1 << 36;
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// One flow's bucket.
+/// The token bucket of one flow.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
-    /// Bytes per second; 0: it does not limit.
+    /// The rate, bytes per second; 0 for no limit.
     rate: i64,
-    /// Times 10^9, so that no refill is rounded away; below 0 where the last burst was larger.
+    /// The credit times 10^9, so that no refill is rounded away; below 0 where the last burst was larger.
     credit_byte_ns: i64,
     filled_at: Instant,
 }
@@ -29,7 +30,7 @@ impl Bucket {
         Bucket { rate: 0, credit_byte_ns: 0, filled_at: now }
     }
 
-    /// From now on this rate, bytes per second; 0 for none.
+    /// Sets the rate, bytes per second; 0 for no limit.
     pub(crate) fn set_rate(&mut self, now: Instant, rate: u64) {
         let rate = rate.min(MAX_RATE) as i64;
         if rate != self.rate {
@@ -38,7 +39,7 @@ impl Bucket {
         }
     }
 
-    /// How many datagrams of this size may leave now; `Err`: none before then.
+    /// The number of datagrams of this size that may leave now; `Err` has the time before which none may.
     pub(crate) fn allowance(&mut self, now: Instant, mtu_bytes: u16) -> Result<usize, Instant> {
         if self.rate == 0 {
             return Ok(usize::MAX);
@@ -54,7 +55,7 @@ impl Bucket {
         Ok((self.credit_byte_ns / NS_PER_S / mtu_bytes).max(1) as usize)
     }
 
-    /// So many bytes left.
+    /// Takes the credit of bytes that left.
     pub(crate) fn charge(&mut self, bytes: usize) {
         if self.rate != 0 {
             self.credit_byte_ns -= bytes as i64 * NS_PER_S;
@@ -64,7 +65,7 @@ impl Bucket {
     fn fill(&mut self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.filled_at);
         self.filled_at = self.filled_at.max(now);
-        // A debt of one offload at the slowest rate outlasts any time that counts: what is capped is only the product.
+        // A debt of one offload at the slowest rate outlasts any time that counts: only the product is capped.
         let elapsed_ns = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
         let earned = self.rate.saturating_mul(elapsed_ns);
         self.credit_byte_ns = self.credit_byte_ns.saturating_add(earned);
@@ -79,7 +80,7 @@ impl Bucket {
         self.bytes_in(QUANTUM).min(MAX_QUANTUM_BYTES).max(mtu_bytes)
     }
 
-    /// A burst, and what was too little to be sent before.
+    /// The bucket's depth: a burst, and the remainder that was too little to be sent before.
     fn depth_bytes(&self, mtu_bytes: i64) -> i64 {
         self.bytes_in(BURST) + self.quantum_bytes(mtu_bytes)
     }
@@ -91,7 +92,7 @@ mod tests {
 
     const MTU: u16 = 1200;
 
-    /// What a flow sends in a second that always has more, looked at every `step`.
+    /// Simulates a flow that always has more to send: what it sends in a second, polled every `step`.
     fn sent_in_a_second(rate: u64, step: Duration) -> (usize, usize) {
         let start = Instant::now();
         let mut bucket = Bucket::new(start);
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_carries_a_seconds_worth() {
+    fn a_second_carries_the_decided_rate() {
         for rate in [12_500, 1_250_000, 12_500_000, 125_000_000, 1_250_000_000_u64] {
             for step_us in [1, 50, 400, 1900] {
                 let step = Duration::from_micros(step_us);
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn says_when() {
+    fn a_flow_without_credit_learns_when_it_may_send() {
         let start = Instant::now();
         let mut bucket = Bucket::new(start);
         assert_eq!(bucket.allowance(start, MTU), Ok(usize::MAX), "no rate, no limit");
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_time_is_worth_one_burst() {
+    fn an_idle_flow_saves_up_one_burst() {
         let start = Instant::now();
         let mut bucket = Bucket::new(start);
         bucket.set_rate(start, 120_000_000);
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_rate_counts_from_now() {
+    fn a_new_rate_applies_from_now_on() {
         let start = Instant::now();
         let mut bucket = Bucket::new(start);
         bucket.set_rate(start, 12_000_000);

@@ -1,52 +1,56 @@
-//! What the connections of an endpoint may hold in memory together.
+//! The memory that the connections of an endpoint share.
 //!
-//! A connection that is admitted is charged for itself, a least send buffer and a least receive window, so that it can always go
-//! on. What it buffers beyond is shared by dynamic thresholds (Choudhury and Hahne, 1998): a connection may hold an eighth of what
-//! is free. One alone has a lot, a thousand have little each, and there is always some left for those that come.
+//! An admitted connection is charged for its state, a least send buffer and a least receive window, so that it can
+//! always go on. Buffers beyond that share the rest by dynamic thresholds (Choudhury and Hahne, 1998): a connection may
+//! hold an eighth of the free memory. A single connection gets a lot, each of a thousand gets little, and new
+//! connections always find some.
 
 use bytes::Bytes;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What an endpoint's connections may hold unless it is said otherwise, bytes.
+/// The memory of an endpoint's connections by default, bytes.
 pub const MEMORY_BYTES: u64 = 256 << 20;
-/// What a connection is charged when it is admitted, bytes: quinn's state and ours, TLS, a least send buffer, a least receive
-/// window. `quic.memory.slow-readers` measures it.
+/// The charge for an admitted connection, bytes: quinn's state and ours, TLS, a least send buffer, a least receive
+/// window.
+///
+/// `quic.memory.slow-readers` measures it.
 pub const CONNECTION_BYTES: u64 = 128 << 10;
 /// The send buffer that every connection has, bytes.
 const LEAST_BUFFER_BYTES: usize = 16 << 10;
 /// The receive window that every connection has, bytes.
 pub(crate) const LEAST_WINDOW_BYTES: u64 = 32 << 10;
-/// What is copied into a send buffer at once at most, bytes.
+/// The largest copy into a send buffer, bytes.
 pub const PART_BYTES: usize = 64 << 10;
-/// A connection's buffers take at most this part of what is free.
+/// A connection's buffers take at most this fraction of the free memory.
 const SHARE: u64 = 8;
-/// This part of the memory is kept for connections to come; buffers do not take it.
+/// The fraction of the memory that is reserved for new connections; buffers do not take it.
 const RESERVE: u64 = 4;
-/// What a byte of a receive window may cost: quinn's reassembly holds at most two and a half times what it buffers.
+/// The cost of a byte of receive window, as a fraction: quinn's reassembly holds at most two and a half times what it
+/// buffers.
 const WINDOW_COST: (u64, u64) = (5, 2);
-/// Buffers of [`PART_BYTES`] that are kept to be used again.
+/// Buffers of [`PART_BYTES`] that are kept for reuse, at most.
 const MAX_SPARE: usize = 32;
 
-/// The memory of an endpoint.
+/// The shared memory of an endpoint.
 #[derive(Clone)]
 pub(crate) struct Budget(Arc<Shared>);
 
 struct Shared {
     total_bytes: u64,
     used_bytes: AtomicU64,
-    /// How often something was given back.
+    /// Number of releases.
     releases: AtomicUsize,
     spare: Mutex<Vec<Box<[u8]>>>,
 }
 
-/// What an endpoint's connections hold.
+/// Memory that an endpoint's connections hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// By the budget's count, bytes.
+    /// The charged memory, bytes.
     pub used_bytes: u64,
-    /// At most, bytes.
+    /// The limit, bytes.
     pub total_bytes: u64,
 }
 
@@ -60,12 +64,12 @@ impl Budget {
         Memory { used_bytes: self.0.used_bytes.load(Relaxed), total_bytes: self.0.total_bytes }
     }
 
-    /// It grows whenever there may be room for those who had none.
+    /// Number of releases so far: it grows whenever a connection without room may find some.
     pub(crate) fn releases(&self) -> usize {
         self.0.releases.load(Relaxed)
     }
 
-    /// Connections that it has room for, those included that there are.
+    /// The number of connections that fit, including those that there are.
     pub(crate) fn capacity(&self) -> usize {
         usize::try_from(self.0.total_bytes / CONNECTION_BYTES).unwrap_or(usize::MAX)
     }
@@ -76,14 +80,14 @@ impl Budget {
         used_bytes.saturating_add(CONNECTION_BYTES) <= total_bytes
     }
 
-    /// Charges for a connection, whether there is room or not.
+    /// Charges for a connection, whether it fits or not.
     pub(crate) fn open(&self) -> Arc<Account> {
         self.0.used_bytes.fetch_add(CONNECTION_BYTES, Relaxed);
         let (buffered_bytes, window_bytes) = (AtomicUsize::new(0), AtomicU64::new(LEAST_WINDOW_BYTES));
         Arc::new(Account { budget: self.clone(), buffered_bytes, window_bytes })
     }
 
-    /// What one connection's buffers may hold now, bytes.
+    /// The memory that one connection's buffers may hold now, bytes.
     fn share_bytes(&self) -> u64 {
         let Memory { used_bytes, total_bytes } = self.memory();
         (total_bytes - total_bytes / RESERVE).saturating_sub(used_bytes) / SHARE
@@ -97,7 +101,7 @@ impl Budget {
         }
     }
 
-    /// Keeps no buffers to be used again.
+    /// Frees the buffers that were kept for reuse.
     pub(crate) fn tidy(&self) {
         *self.0.spare.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
     }
@@ -118,25 +122,25 @@ impl Budget {
     }
 }
 
-/// One connection's part of the memory.
+/// The account of one connection's memory.
 pub(crate) struct Account {
     budget: Budget,
-    /// In its send buffers.
+    /// Bytes in its send buffers.
     buffered_bytes: AtomicUsize,
-    /// What its peer may send before it is read.
+    /// Bytes that its peer may send before they are read.
     window_bytes: AtomicU64,
 }
 
 impl Account {
-    /// How much of `wanted_bytes` may be buffered now; 0 where there is no room.
+    /// The part of `wanted_bytes` that may be buffered now; 0 if there is no room.
     pub(crate) fn room(&self, wanted_bytes: usize) -> usize {
         let share = usize::try_from(self.budget.share_bytes()).unwrap_or(usize::MAX);
         let left = share.max(LEAST_BUFFER_BYTES).saturating_sub(self.buffered_bytes.load(Relaxed));
-        // Rather nothing than crumbs.
+        // A tiny buffer would not be worth it.
         if left >= wanted_bytes.min(LEAST_BUFFER_BYTES) { left.min(wanted_bytes) } else { 0 }
     }
 
-    /// A buffer of at most this size, and of none if there is no room.
+    /// Makes a buffer of at most this size; `None` if there is no room.
     pub(crate) fn buffer(self: &Arc<Account>, wanted_bytes: usize) -> Option<Buffer> {
         let bytes = self.room(wanted_bytes.min(PART_BYTES));
         if bytes == 0 && wanted_bytes > 0 {
@@ -147,7 +151,8 @@ impl Account {
         Some(Buffer { data: self.budget.take(bytes), account: Arc::clone(self) })
     }
 
-    /// Widens the receive window to what suits a connection that has read so much, if there is room. Its size then, if it grew.
+    /// Widens the receive window to suit a connection that has read so much, if there is room. Returns its size if it
+    /// grew.
     pub(crate) fn widen(&self, read_bytes: u64, most_bytes: u64) -> Option<u64> {
         let before = self.window_bytes.load(Relaxed);
         let mut after = before;
@@ -169,25 +174,26 @@ impl Account {
     }
 }
 
-/// What is charged for a send buffer beyond that of every connection.
+/// The charge for a send buffer beyond the least one of every connection.
 fn buffered_cost(bytes: usize) -> u64 {
     bytes.saturating_sub(LEAST_BUFFER_BYTES) as u64
 }
 
-/// The same for a receive window.
+/// The charge for a receive window beyond the least one of every connection.
 fn window_cost(bytes: u64) -> u64 {
     bytes.saturating_sub(LEAST_WINDOW_BYTES) * WINDOW_COST.0 / WINDOW_COST.1
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
-        // Buffers keep it, so that there are none.
+        // The reserve is kept from buffers, not from connections.
         let window = window_cost(self.window_bytes.load(Relaxed));
         self.budget.charge(CONNECTION_BYTES + window, 0);
     }
 }
 
-/// A part of what is sent, to be filled. It counts from here on until the peer has it all, or the connection is gone.
+/// A buffer for a part of what is sent. It is charged from here on until the peer has it all, or the connection is
+/// gone.
 pub struct Buffer {
     data: Box<[u8]>,
     account: Arc<Account>,
@@ -224,7 +230,7 @@ impl Drop for Buffer {
         let before = self.account.buffered_bytes.fetch_sub(data.len(), Relaxed);
         let budget = &self.account.budget;
         budget.charge(buffered_cost(before), buffered_cost(before - data.len()));
-        // One's own share has grown, also where nothing was charged.
+        // The connection's own share has grown, also where nothing was charged.
         budget.0.releases.fetch_add(1, Relaxed);
         budget.give_back(data);
     }
@@ -236,7 +242,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Takes all that there is room for.
+    /// Takes all buffers that there is room for.
     fn fill(account: &Arc<Account>) -> Vec<Buffer> {
         std::iter::from_fn(|| account.buffer(PART_BYTES)).collect()
     }
@@ -246,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn one_has_a_lot_and_many_have_some_each() {
+    fn one_connection_gets_much_memory_and_many_get_some_each() {
         let budget = Budget::new(256 * MIB);
         let alone = budget.open();
         let buffers = fill(&alone);
@@ -256,12 +262,12 @@ mod tests {
         assert!(kept.iter().all(|buffers| held(buffers) >= LEAST_BUFFER_BYTES as u64));
         let Memory { used_bytes, total_bytes } = budget.memory();
         assert!(used_bytes <= total_bytes, "{used_bytes}");
-        // Buffers do not keep others out.
+        // Buffers do not keep other connections out.
         assert!(budget.has_room() && used_bytes <= total_bytes - total_bytes / RESERVE, "{used_bytes}");
     }
 
     #[test]
-    fn all_of_it_comes_back() {
+    fn all_memory_is_released() {
         let budget = Budget::new(64 * MIB);
         let accounts: Vec<_> = (0..budget.capacity()).map(|_| budget.open()).collect();
         assert!(!budget.has_room());

@@ -1,48 +1,49 @@
-//! What an endpoint and its connections are set up with.
+//! The configuration of an endpoint and its connections.
 
 use crate::budget::{LEAST_WINDOW_BYTES, MEMORY_BYTES};
 use quinn_proto::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Connections of an endpoint, those that come in beyond are refused.
+/// Connections of an endpoint, at most; further incoming ones are refused.
 pub const MAX_CONNECTIONS: usize = 10_000;
 
-/// The application's code with which a connection ends that there is no room for; its reason says of what.
+/// The application error code of a connection that is refused for lack of room; its reason says of what.
 pub const NO_ROOM: u32 = 2;
 
-/// Changes what [`Config`] has no field for.
+/// Changes quinn's settings for which [`Config`] has no field.
 pub type Tune = Arc<dyn Fn(&mut TransportConfig) + Send + Sync>;
 
-/// How connections behave.
+/// The settings of an endpoint and its connections.
 #[derive(Clone)]
 pub struct Config {
-    /// A peer that is silent for so long is gone; where there is a `keep_alive`, for so long after that was not answered.
+    /// Silence of the peer after which the connection ends; with a `keep_alive`, counted from one that was not
+    /// answered.
     pub idle_timeout: Duration,
-    /// A connection with nothing to say shows that it lives so often; `None`: it does not.
+    /// Interval at which an idle connection sends keep-alives; `None` for none.
     pub keep_alive: Option<Duration>,
-    /// The UDP payload that every path is taken to carry, bytes, at least 1200; discovery goes on from there.
+    /// The UDP payload that every path is assumed to carry, bytes, at least 1200; MTU discovery starts there.
     pub initial_mtu_bytes: u16,
-    /// The largest UDP payload that discovery tries, bytes.
+    /// The largest UDP payload that MTU discovery tries, bytes.
     pub max_mtu_bytes: u16,
-    /// What a peer may send on one stream before it is read, bytes.
+    /// Bytes that a peer may send on one stream before they are read.
     pub stream_window_bytes: u32,
-    /// What a peer may send on all streams before it is read, bytes, once the window has grown to it.
+    /// Bytes that a peer may send on all streams before they are read, once the window has grown to it.
     pub receive_window_bytes: u32,
-    /// What may wait to be sent or acknowledged on all streams, bytes, if there is memory for it.
+    /// Bytes that may wait to be sent or acknowledged on all streams, if there is memory for them.
     pub send_window_bytes: u64,
-    /// Streams in both directions that a peer may have open at once.
+    /// Bidirectional streams that a peer may have open at once.
     pub max_bidi_streams: u32,
-    /// Streams in one direction that a peer may have open at once.
+    /// Unidirectional streams that a peer may have open at once.
     pub max_uni_streams: u32,
     /// Connections at once, at most [`MAX_CONNECTIONS`] and as many as there is memory for
     /// ([`CONNECTION_BYTES`](crate::CONNECTION_BYTES)).
     pub max_connections: usize,
-    /// What connections and their buffers may hold together, bytes. Windows grow within it.
+    /// Memory of all connections and their buffers, bytes. Windows grow within it.
     pub memory_bytes: u64,
-    /// What random numbers of the protocol come from, where runs are to repeat; keys are always random.
+    /// The seed of the protocol's random numbers, for runs that are to repeat; keys are always random.
     pub seed: Option<[u8; 32]>,
-    /// Called on every connection's transport configuration last.
+    /// Called last on every connection's transport configuration.
     pub tune: Option<Tune>,
 }
 
@@ -52,7 +53,7 @@ impl Default for Config {
             idle_timeout: Duration::from_secs(10),
             keep_alive: Some(Duration::from_secs(3)),
             initial_mtu_bytes: 1200,
-            // Ethernet's, over IPv6.
+            // Ethernet's MTU, over IPv6.
             max_mtu_bytes: 1452,
             stream_window_bytes: 32 << 20,
             receive_window_bytes: 64 << 20,
@@ -69,8 +70,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How long a peer that is gone may go unnoticed at most: its last word is answered by a sign of life of ours, and the
-    /// idle timeout counts from there (RFC 9000 section 10.1). `None`: for ever.
+    /// The longest time for which a vanished peer may go unnoticed; `None` for ever.
+    ///
+    /// The peer's last packet is followed by a keep-alive of ours, and the idle timeout counts from there (RFC 9000
+    /// section 10.1).
     pub fn missed_within(&self) -> Option<Duration> {
         IdleTimeout::try_from(self.idle_timeout).ok()?;
         Some(self.idle_timeout + self.keep_alive.unwrap_or_default())
@@ -82,12 +85,12 @@ impl Config {
         self.receive_window_bytes.min(LEAST_WINDOW_BYTES as u32)
     }
 
-    /// As quinn takes it; its congestion controller is still to be set.
+    /// Converts to quinn's configuration; its congestion controller is still to be set.
     pub(crate) fn transport(&self) -> TransportConfig {
         let mut transport = TransportConfig::default();
         let mut discovery = MtuDiscoveryConfig::default();
         discovery.upper_bound(self.max_mtu_bytes.max(self.initial_mtu_bytes));
-        // A time beyond what the protocol can say (2^62 ms) is none.
+        // A time beyond what the protocol can express (2^62 ms) is none.
         let idle = IdleTimeout::try_from(self.idle_timeout).ok();
         transport
             .max_idle_timeout(idle)

@@ -3,8 +3,7 @@
 use crate::admission::Stage;
 use crate::bucket::Bucket;
 use crate::budget::{Account, Buffer};
-use crate::controller::{Seen, Steered};
-use crate::driver::canonical;
+use crate::controller::{QuicController, QuicFlowState};
 use crate::revival::{Revival, Unanswered};
 use crate::tls::{CertificateDer, Fingerprint};
 use bytes::Bytes;
@@ -17,51 +16,51 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Names a connection of an endpoint. Never reused.
+/// The identifier of a connection, which is never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ConnectionId {
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }
 
-/// What happened to a connection.
+/// An event of a connection.
 #[derive(Debug)]
 pub enum Event {
     /// The handshake is done: streams may be opened.
     Connected,
-    /// Something about its streams.
+    /// An event of its streams.
     Stream(StreamEvent),
-    /// It ended, by the peer, an error or the idle timeout. Nothing more comes of it.
+    /// The peer, an error or the idle timeout ended the connection. No further event follows.
     Closed(ConnectionError),
 }
 
-/// What a stream has to read.
+/// The result of reading a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Read {
     /// The next bytes.
     Data(Bytes),
-    /// Nothing now; [`StreamEvent::Readable`] says when.
+    /// No data now; [`StreamEvent::Readable`] announces more.
     Blocked,
-    /// All was read.
+    /// All data was read.
     End,
 }
 
-/// Why a stream cannot go on.
+/// Reasons why a stream cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StreamError {
-    /// It is not open in this direction, or not any more.
+    /// The stream is not open in this direction, or not any more.
     #[error("the stream is closed")]
     Closed,
-    /// The peer does not want to read on.
+    /// The peer stopped reading.
     #[error("the peer stopped the stream with code {code}")]
     Stopped {
-        /// What it means is the application's.
+        /// The application's error code.
         code: u64,
     },
     /// The peer gave up sending.
     #[error("the peer reset the stream with code {code}")]
     Reset {
-        /// What it means is the application's.
+        /// The application's error code.
         code: u64,
     },
 }
@@ -72,26 +71,26 @@ impl From<ClosedStream> for StreamError {
     }
 }
 
-/// What the driver keeps of a connection.
+/// The driver's state of a connection.
 pub(crate) struct Slot {
     pub(crate) generation: u32,
     pub(crate) quic: quinn_proto::Connection,
     pub(crate) bucket: Bucket,
-    /// When its bucket lets it send on, while that is what it waits for.
+    /// When its bucket lets it send again, while it waits for that.
     pub(crate) paced_until: Option<Instant>,
-    /// When the driver looks at it next, as in its queue of timers.
+    /// Its next timer, as in the driver's queue.
     pub(crate) timer: Option<Instant>,
-    /// It is in the queue of those with something to do.
+    /// Whether it is in the queue of connections with something to do.
     pub(crate) queued: bool,
     pub(crate) unanswered: Option<Unanswered>,
-    /// Its path is back, and its peer was not heard yet.
+    /// Probes, while its path is back and its peer was not heard yet.
     pub(crate) revival: Option<Revival>,
     pub(crate) account: Arc<Account>,
     pub(crate) stage: Stage,
-    /// Where its peer came from at first.
+    /// The peer's first address.
     pub(crate) came_from: IpAddr,
     pub(crate) began: Instant,
-    /// When its handshake is looked at if it is not done.
+    /// When the handshake is checked if it is not done.
     pub(crate) handshake_until: Option<Instant>,
     /// Bytes that were read from its streams.
     pub(crate) read_bytes: u64,
@@ -102,7 +101,7 @@ pub(crate) struct Slot {
 /// Streams that wait for memory, the longest first.
 pub(crate) type Starved = VecDeque<(ConnectionId, StreamId)>;
 
-/// A connection, borrowed from its endpoint. What is written or closed here leaves with the endpoint's next turn.
+/// A connection, borrowed from its endpoint. Writes and closes take effect with the endpoint's next turn.
 pub struct Connection<'a> {
     pub(crate) id: ConnectionId,
     pub(crate) slot: &'a mut Slot,
@@ -113,12 +112,12 @@ pub struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    /// Its name.
+    /// The connection's identifier.
     pub fn id(&self) -> ConnectionId {
         self.id
     }
 
-    /// Its peer's address, which may change.
+    /// The peer's address, which may change.
     pub fn remote(&self) -> SocketAddr {
         canonical(self.slot.quic.remote_address())
     }
@@ -134,7 +133,7 @@ impl Connection<'_> {
         identity.downcast_ref::<Vec<CertificateDer<'static>>>()?.first().map(Fingerprint::of)
     }
 
-    /// Bytes that both ends derive from this connection's secrets and nobody else knows; `None` while it is handshaking.
+    /// Derives bytes from this connection's secrets that only its two ends know; `None` while it is handshaking.
     pub fn export_key(&self, label: &[u8]) -> Option<[u8; 32]> {
         if self.is_handshaking() {
             return None;
@@ -144,29 +143,30 @@ impl Connection<'_> {
         Some(key)
     }
 
-    /// quinn's counters.
+    /// quinn's counters of the connection.
     pub fn stats(&self) -> ConnectionStats {
         self.slot.quic.stats()
     }
 
-    /// Its flow after the last ACK: window, rate, who decided them, what the path is like. `None` before the first ACK, and
-    /// where one of quinn's controllers is at work.
-    pub fn seen(&self) -> Option<Seen> {
-        Steered::of(&self.slot.quic)?.seen()
+    /// The flow after the last ACK: window, rate, who decided them, path statistics.
+    ///
+    /// `None` before the first ACK, and where a controller of quinn's is used.
+    pub fn flow_state(&self) -> Option<QuicFlowState> {
+        QuicController::of(&self.slot.quic)?.flow_state()
     }
 
-    /// Opens a stream; `None` where the peer allows no more now ([`StreamEvent::Available`] says when).
+    /// Opens a stream; `None` if the peer allows no more now ([`StreamEvent::Available`] announces more).
     pub fn open(&mut self, dir: Dir) -> Option<StreamId> {
         self.slot.quic.streams().open(dir)
     }
 
-    /// Takes a stream that the peer opened ([`StreamEvent::Opened`]).
+    /// Accepts a stream that the peer opened ([`StreamEvent::Opened`]).
     pub fn accept(&mut self, dir: Dir) -> Option<StreamId> {
         self.slot.quic.streams().accept(dir)
     }
 
-    /// Writes as much as there is room for and says how much; 0 where there is none
-    /// ([`StreamEvent::Writable`] says when).
+    /// Writes as much as there is room for and returns how much; 0 if there is none ([`StreamEvent::Writable`]
+    /// announces room).
     ///
     /// # Errors
     /// `Closed`, `Stopped`.
@@ -185,8 +185,10 @@ impl Connection<'_> {
         Ok(written)
     }
 
-    /// Memory for what is to be written to this stream, at most `wanted_bytes` and [`PART_BYTES`](crate::PART_BYTES). `None`: there is none now
-    /// ([`StreamEvent::Writable`] says when).
+    /// Allocates a buffer for data to be written to this stream, at most `wanted_bytes` and
+    /// [`PART_BYTES`](crate::PART_BYTES).
+    ///
+    /// `None` if there is no memory now ([`StreamEvent::Writable`] announces some).
     pub fn buffer(&mut self, stream: StreamId, wanted_bytes: usize) -> Option<Buffer> {
         let buffer = self.slot.account.buffer(wanted_bytes);
         if buffer.is_none() && !self.slot.starved.contains(&stream) {
@@ -196,8 +198,9 @@ impl Connection<'_> {
         buffer
     }
 
-    /// The same without a copy: takes from the front of `data` what there is room for. Unless it is a
-    /// [`buffer`](Connection::buffer), its memory is not counted.
+    /// Writes without a copy: takes from the front of `data` what there is room for.
+    ///
+    /// Unless it is a [`buffer`](Connection::buffer), its memory is not counted.
     ///
     /// # Errors
     /// `Closed`, `Stopped`.
@@ -218,7 +221,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Nothing more will be written. [`StreamEvent::Finished`] says when the peer has it all.
+    /// Ends the writing side. [`StreamEvent::Finished`] announces that the peer has it all.
     ///
     /// # Errors
     /// `Closed`, `Stopped`.
@@ -230,7 +233,7 @@ impl Connection<'_> {
         })
     }
 
-    /// Gives up sending; what was not acknowledged yet may be lost.
+    /// Gives up sending; data that was not acknowledged yet may be lost.
     ///
     /// # Errors
     /// `Closed`.
@@ -254,7 +257,7 @@ impl Connection<'_> {
             Err(ReadError::Blocked) => Ok(Read::Blocked),
             Err(ReadError::Reset(code)) => Err(StreamError::Reset { code: code.into_inner() }),
         };
-        // The peer may be told that it may send more, which waits to be sent if nothing was read now.
+        // The peer may have to be told that it may send more, even if nothing was read now.
         if chunks.finalize().should_transmit() && read != Ok(Read::Blocked) {
             self.wake();
         }
@@ -274,7 +277,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Does not want to read on.
+    /// Tells the peer to stop sending.
     ///
     /// # Errors
     /// `Closed`.
@@ -289,7 +292,8 @@ impl Connection<'_> {
         self.wake();
     }
 
-    /// The local address has changed: the peer is to learn the new one, and this side uses another of its names there.
+    /// Migrates after a change of the local address: the peer learns the new one, and a new connection ID is used
+    /// there.
     pub fn migrate(&mut self) {
         self.slot.quic.local_address_changed();
         self.wake();
@@ -301,25 +305,25 @@ impl Connection<'_> {
 }
 
 impl Slot {
-    /// It has something to do.
+    /// Queues the connection, which has something to do.
     pub(crate) fn wake(&mut self, index: u32, ready: &mut VecDeque<u32>) {
         if !std::mem::replace(&mut self.queued, true) {
             ready.push_back(index);
         }
     }
 
-    /// Its peer was heard.
-    pub(crate) fn hear(&mut self, now: Instant) {
+    /// Notes that the peer was heard.
+    pub(crate) fn on_receive(&mut self, now: Instant) {
         let (unanswered, rtt) = (self.unanswered.take(), self.quic.rtt());
         if unanswered.is_some_and(|sent| sent.was_probed(rtt)) {
-            // What it asked for in vain may well be answered now.
+            // A request that got no answer may well be answered now.
             self.revival = Some(Revival::new(now));
         } else if self.revival.is_some_and(|revival| revival.is_answered(now, rtt)) {
             self.revival = None;
         }
     }
 
-    /// Its path is up again. Whether it asks its peer at once.
+    /// Starts probing after the path has come up again; says whether a probe leaves at once.
     pub(crate) fn revive(&mut self, now: Instant) -> bool {
         let silent = self.unanswered.is_some_and(|sent| sent.is_long(now, self.quic.rtt()));
         if silent && !self.quic.is_closed() {
@@ -328,7 +332,7 @@ impl Slot {
         silent
     }
 
-    /// Whether a probe is due. It is one datagram that neither window nor rate hold back.
+    /// Whether a probe is due. It is one datagram that neither window nor rate holds back.
     pub(crate) fn takes_probe(&mut self, now: Instant) -> bool {
         let due = self.revival.is_some_and(|revival| revival.at() <= now);
         if due {
@@ -337,4 +341,9 @@ impl Slot {
         }
         due
     }
+}
+
+/// An IPv4 address as one, also where a socket of both families shows it as IPv6: rules use this form.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -1,20 +1,21 @@
-//! The engine as quinn's congestion controller: measures per packet, asks the program once per ACK frame, and once more
-//! where one tells of losses or marks.
+//! The engine as quinn's congestion controller.
 //!
-//! What quinn shows of a flow, and what programs read:
+//! It measures per packet, asks the program once per ACK frame, and once more if the frame reports losses or marks.
 //!
-//! - Packets of QUIC are not in the order of a stream: every acknowledged byte is `Ack.bytes_acked`, and what is
-//!   acknowledged after something that was sent later is misordered as well.
-//! - Sizes are those of QUIC packets, so a segment is a UDP payload; what a program takes for one follows what discovery of
-//!   the path's MTU finds, and a black hole takes away.
-//! - Losses come as bytes; they count as packets of full size. A mark (CE) comes as one, however many there were.
-//! - How much waits to be sent is not said, only whether anything did: a backlog is [`BACKLOG_BYTES`].
-//! - Persistent congestion (RFC 9002 section 7.6) is what a retransmission timeout is elsewhere.
+//! How programs see a QUIC flow:
+//!
+//! - Packets of QUIC are not in the order of a stream: every acknowledged byte is `Ack.bytes_acked`, and one that is
+//!   acknowledged after a byte sent later is misordered as well.
+//! - Sizes are those of QUIC packets, so a segment is a UDP payload; its size follows MTU discovery, and shrinks where the
+//!   path is a black hole.
+//! - quinn reports losses in bytes; they count as packets of full size. It reports marks (CE) as one, whatever their number.
+//! - quinn says whether data waits to be sent, not how much: a backlog counts as [`BACKLOG_BYTES`].
+//! - Persistent congestion (RFC 9002 section 7.6) counts as a retransmission timeout.
 
 use crate::stamps::{MAX_STAMPS, Stamps};
 use ccplane_contract::{FlowId, FlowInfo};
 use ccplane_engine::rate::{RateSample, RateSampler, SendStamp};
-use ccplane_engine::{Ack, Decided, Engine, FlowEngine, Sampled, Steer};
+use ccplane_engine::{Ack, Engine, FlowEngine, LastDecision, Sampled, SendLimits};
 use ccplane_program::ir::Prim;
 use ccplane_program::vm::Prims;
 use quinn_proto::RttEstimator;
@@ -25,46 +26,45 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-/// What a flow that has more to send says of it, bytes past those in flight.
+/// Backlog that a flow with more to send reports, bytes past those in flight.
 pub const BACKLOG_BYTES: u64 = 4 << 20;
-/// Packets of a new flow's window (RFC 9002 section 7.2).
+/// Initial window of a flow, packets (RFC 9002 section 7.2).
 const INITIAL_WINDOW_PACKETS: u64 = 10;
-/// That window is at most this, or two packets, bytes.
+/// The initial window is at most this or two packets, bytes.
 const INITIAL_WINDOW_BYTES: u64 = 14_720;
 
 /// Called after each invocation of a flow's program, or of its native algorithm, on the thread that drives the flow.
-pub type Observer = Arc<dyn Fn(&Seen) + Send + Sync>;
+pub type Observer = Arc<dyn Fn(&QuicFlowState) + Send + Sync>;
 
-/// A flow after an ACK.
+/// The state of a flow after an ACK.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
-    /// When it was.
+pub struct QuicFlowState {
+    /// The time of the ACK.
     pub at: Instant,
-    /// The flow.
     pub flow: FlowId,
-    /// Window and rate in force.
-    pub steer: Steer,
-    /// Who decided them.
-    pub decided: Decided,
+    /// The window and rate in force.
+    pub steer: SendLimits,
+    /// The decider: the program or the native algorithm.
+    pub decided: LastDecision,
     /// The local address and the peer's; `None` where quinn's own driver has the connection.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
     /// Maximum segment size, bytes.
     pub mss_bytes: u32,
-    /// What is known of the path.
+    /// Statistics of the path.
     pub sampled: Sampled,
     /// The last RTT sample, microseconds; 0 for none.
     pub latest_rtt_us: u64,
-    /// In flight, bytes.
+    /// Bytes in flight.
     pub in_flight_bytes: u64,
 }
 
-/// Makes the controllers of one connection, as many as paths it comes to have.
+/// Makes the controllers of one connection, one for each of its paths.
 pub(crate) struct Origin {
     pub(crate) engine: Engine,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     pub(crate) observer: Option<Observer>,
-    /// The path at work.
+    /// The path in use.
     path: Mutex<Weak<Path>>,
 }
 
@@ -83,16 +83,18 @@ impl ControllerFactory for Origin {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let path = Arc::new(Path::new(Arc::clone(&self), now, current_mtu));
         let mut at_work = self.path.lock().unwrap_or_else(PoisonError::into_inner);
-        // quinn keeps the old path for as long as the new one may turn out to be none. Its flow has ended; if it comes
-        // back, it is another one.
+        // quinn keeps the old path as long as the new one may turn out to be unusable. Its flow has ended; if the path
+        // comes back, it is another flow.
         if let Some(old) = std::mem::replace(&mut *at_work, Arc::downgrade(&path)).upgrade() {
             old.flow().engine = None;
         }
-        Box::new(Steered { acked: Acked::default(), newest: None, path })
+        Box::new(QuicController { acked: Acked::default(), newest: None, path })
     }
 }
 
-/// The engine for those who keep quinn's own driver: give it to
+/// The engine for applications that keep quinn's own driver.
+///
+/// Give it to
 /// [`TransportConfig::congestion_controller_factory`](quinn_proto::TransportConfig::congestion_controller_factory).
 ///
 /// Only the window is a program's then: quinn paces by its own rule, at 1.25 windows a round trip, whatever rate a program
@@ -103,7 +105,7 @@ pub struct WindowOnly {
 }
 
 impl WindowOnly {
-    /// Controllers of this engine.
+    /// Makes controllers of this engine.
     pub fn new(engine: Engine) -> WindowOnly {
         WindowOnly { engine }
     }
@@ -117,7 +119,7 @@ impl ControllerFactory for WindowOnly {
     }
 }
 
-/// What an ACK frame has told so far.
+/// Measurements of the current ACK frame so far.
 #[derive(Clone, Copy, Default, Debug)]
 struct Acked {
     bytes: u64,
@@ -127,64 +129,64 @@ struct Acked {
     newest: Option<Instant>,
 }
 
-/// The controller. Where a path takes over from another of the same connection, both have one state.
+/// The controller of a path. A path that takes over from another of the same connection shares its state.
 #[derive(Clone)]
-pub(crate) struct Steered {
+pub(crate) struct QuicController {
     acked: Acked,
-    /// When the newest packet left that earlier frames acknowledged.
+    /// When the newest packet acknowledged by earlier frames was sent.
     newest: Option<Instant>,
     path: Arc<Path>,
 }
 
-/// What quinn and the driver read, and what only ACKs touch.
+/// The shared part, read by quinn and the driver, and the part for ACKs only.
 struct Path {
-    /// Bytes that may be in flight, as quinn compares them.
+    /// The congestion window, bytes, as quinn compares it.
     window: AtomicU64,
-    /// Bytes per second; 0 for none.
+    /// The pacing rate, bytes per second; 0 for none.
     rate: AtomicU64,
-    /// Only one of a connection's paths is at work, so nobody waits for it.
-    flow: Mutex<Flow>,
+    /// The flow, uncontended since only one of a connection's paths is in use.
+    flow: Mutex<QuicFlow>,
 }
 
 impl Path {
     fn new(origin: Arc<Origin>, now: Instant, mtu: u16) -> Path {
-        let flow = Flow::new(origin, now, mtu);
+        let flow = QuicFlow::new(origin, now, mtu);
         Path { window: AtomicU64::new(flow.allowed()), rate: AtomicU64::new(0), flow: Mutex::new(flow) }
     }
 
-    fn flow(&self) -> MutexGuard<'_, Flow> {
+    fn flow(&self) -> MutexGuard<'_, QuicFlow> {
         self.flow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn publish(&self, flow: &Flow) {
+    fn publish(&self, flow: &QuicFlow) {
         self.window.store(flow.allowed(), Relaxed);
         self.rate.store(flow.steer.rate, Relaxed);
     }
 }
 
-impl Steered {
-    /// The controller in force on a connection, unless it is one of quinn's.
-    pub(crate) fn of(connection: &quinn_proto::Connection) -> Option<Steered> {
+impl QuicController {
+    /// The controller of a connection, unless it is one of quinn's.
+    pub(crate) fn of(connection: &quinn_proto::Connection) -> Option<QuicController> {
         connection.congestion_state().clone_box().into_any().downcast().ok().map(|this| *this)
     }
 
-    /// From now on anything may leave; until [`hold`](Steered::hold).
+    /// Lifts the window until [`hold`](QuicController::hold): anything may leave.
     pub(crate) fn lift(&self) {
         self.path.window.store(u64::MAX, Relaxed);
     }
 
-    /// The window is in force again.
+    /// Puts the window in force again.
     pub(crate) fn hold(&self) {
         self.path.publish(&self.path.flow());
     }
 
-    /// The flow as it was after its last ACK; `None` before the first.
-    pub(crate) fn seen(&self) -> Option<Seen> {
-        self.path.flow().seen()
+    /// The flow after its last ACK; `None` before the first.
+    pub(crate) fn flow_state(&self) -> Option<QuicFlowState> {
+        self.path.flow().flow_state()
     }
 }
 
-impl Controller for Steered {
+impl Controller for QuicController {
     fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
         self.path.flow().on_sent(now, bytes);
     }
@@ -231,7 +233,7 @@ impl Controller for Steered {
     fn metrics(&self) -> ControllerMetrics {
         let mut metrics = ControllerMetrics::default();
         metrics.congestion_window = self.window();
-        // quinn says bits.
+        // quinn's field is in bits.
         metrics.pacing_rate =
             Some(self.path.rate.load(Relaxed)).filter(|rate| *rate > 0).map(|rate| rate * 8);
         metrics
@@ -251,36 +253,36 @@ impl Controller for Steered {
 }
 
 /// A flow's measurements, and its end of the engine.
-struct Flow {
+struct QuicFlow {
     origin: Arc<Origin>,
-    /// From the first ACK on: a connection that nobody answers is no flow.
+    /// Made at the first ACK: an unanswered connection is no flow.
     engine: Option<FlowEngine>,
-    /// What times count from.
+    /// The origin of its times.
     started: Instant,
-    steer: Steer,
+    steer: SendLimits,
     mss_bytes: u64,
     in_flight_bytes: u64,
     app_limited: bool,
-    /// Losses of what left before then are of an episode that was answered.
+    /// Losses of packets sent before this time belong to an episode that was answered.
     answered: Option<Instant>,
     rates: RateSampler,
     stamps: Stamps,
-    /// The last valid sample.
+    /// The last valid rate sample.
     rate: RateSample,
     latest_rtt_us: u64,
     sampled: Sampled,
     invoked_at: Instant,
 }
 
-impl Flow {
-    fn new(origin: Arc<Origin>, now: Instant, mtu: u16) -> Flow {
+impl QuicFlow {
+    fn new(origin: Arc<Origin>, now: Instant, mtu: u16) -> QuicFlow {
         let mss_bytes = u64::from(mtu.max(1));
         let cwnd_bytes = (INITIAL_WINDOW_PACKETS * mss_bytes).min(INITIAL_WINDOW_BYTES.max(2 * mss_bytes));
-        Flow {
+        QuicFlow {
             origin,
             engine: None,
             started: now,
-            steer: Steer { cwnd_bytes, rate: 0 },
+            steer: SendLimits { cwnd_bytes, rate: 0 },
             mss_bytes,
             in_flight_bytes: 0,
             app_limited: false,
@@ -294,7 +296,7 @@ impl Flow {
         }
     }
 
-    /// The window as quinn takes it, which keeps what is in flight below and not at it.
+    /// The window for quinn, which keeps bytes in flight below it and not at it.
     fn allowed(&self) -> u64 {
         self.steer.cwnd_bytes.max(self.mss_bytes).saturating_add(1)
     }
@@ -332,10 +334,10 @@ impl Flow {
         ] {
             prims.set(prim, signed(value));
         }
-        self.invoke(now, prims, acked.packets, Trouble::default());
+        self.invoke(now, prims, acked.packets, CongestionEvent::default());
     }
 
-    /// As RFC 6298 smooths it, without the peer's delay of ACKs taken off, as TCP does.
+    /// Smooths the RTT as RFC 6298 does, without the peer's ACK delay taken off, as TCP does.
     fn sample_rtt(&mut self, rtt_us: u64) {
         self.latest_rtt_us = rtt_us;
         let rtt_us = u32::try_from(rtt_us).unwrap_or(u32::MAX);
@@ -367,10 +369,10 @@ impl Flow {
         ] {
             prims.set(prim, signed(value));
         }
-        self.invoke(now, prims, 0, Trouble { new_episode, timeout: persistent });
+        self.invoke(now, prims, 0, CongestionEvent { new_episode, timeout: persistent });
     }
 
-    /// What every invocation reads alike.
+    /// The primitives that every invocation has in common.
     fn prims(&self, now: Instant) -> Prims {
         let mut prims = Prims::default();
         let pending = if self.app_limited { 0 } else { BACKLOG_BYTES };
@@ -387,7 +389,7 @@ impl Flow {
         prims
     }
 
-    fn invoke(&mut self, now: Instant, prims: Prims, packets: u64, trouble: Trouble) {
+    fn invoke(&mut self, now: Instant, prims: Prims, packets: u64, event: CongestionEvent) {
         self.sampled.unacked = u32::try_from(self.packets(self.in_flight_bytes)).unwrap_or(u32::MAX);
         let engine = match &mut self.engine {
             Some(engine) => engine,
@@ -407,20 +409,20 @@ impl Flow {
         self.steer = engine.on_ack(&Ack {
             prims,
             packets,
-            new_loss_episode: trouble.new_episode,
-            timeout: trouble.timeout,
+            new_loss_episode: event.new_episode,
+            timeout: event.timeout,
             window_limited: !self.app_limited,
             sampled: self.sampled,
         });
         self.invoked_at = now;
-        if let (Some(observer), Some(seen)) = (&self.origin.observer, self.seen()) {
+        if let (Some(observer), Some(seen)) = (&self.origin.observer, self.flow_state()) {
             observer(&seen);
         }
     }
 
-    fn seen(&self) -> Option<Seen> {
+    fn flow_state(&self) -> Option<QuicFlowState> {
         let engine = self.engine.as_ref()?;
-        Some(Seen {
+        Some(QuicFlowState {
             at: self.invoked_at,
             flow: engine.id(),
             steer: self.steer,
@@ -437,20 +439,21 @@ impl Flow {
         self.mss_bytes = u64::from(mtu.max(1));
         if let Some(engine) = &mut self.engine {
             engine.set_mss(mtu.into());
-            self.steer = engine.steer();
+            self.steer = engine.limits();
         }
     }
 }
 
-/// What a connection costs beyond quinn's own, bytes; the engine keeps some hundred more for the agent.
+/// Largest memory of a flow beyond quinn's own, bytes; the engine keeps some hundred more for the agent.
 const MAX_FLOW_BYTES: usize = 16 << 10;
 const _: () = assert!(
-    size_of::<Steered>() + size_of::<Path>() + MAX_STAMPS * size_of::<SendStamp>() < MAX_FLOW_BYTES - 2048
+    size_of::<QuicController>() + size_of::<Path>() + MAX_STAMPS * size_of::<SendStamp>()
+        < MAX_FLOW_BYTES - 2048
 );
 
-/// What an ACK frame said of losses.
+/// The loss episode and timeout that an invocation reports.
 #[derive(Clone, Copy, Default)]
-struct Trouble {
+struct CongestionEvent {
     new_episode: bool,
     timeout: bool,
 }

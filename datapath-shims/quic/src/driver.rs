@@ -1,11 +1,13 @@
-//! The connections of an endpoint and what each has to do next: no sockets, no clock.
+//! The connections of an endpoint and the next work of each, without sockets or clock.
 
-use crate::admission::{Admission, HANDSHAKE_FOR, Knock, Stage, TOKEN_FOR, UNVALIDATED_FOR, Verdict};
+use crate::admission::{
+    Admission, ConnectionAttempt, HANDSHAKE_FOR, Stage, TOKEN_FOR, UNVALIDATED_FOR, Verdict,
+};
 use crate::bucket::Bucket;
 use crate::budget::{Budget, Memory, PART_BYTES};
 use crate::config::{Config, MAX_CONNECTIONS, NO_ROOM};
-use crate::connection::{Connection, ConnectionId, Event, Slot, Starved};
-use crate::controller::{Observer, Origin, Steered};
+use crate::connection::{Connection, ConnectionId, Event, Slot, Starved, canonical};
+use crate::controller::{Observer, Origin, QuicController};
 use crate::revival::Unanswered;
 use crate::sys::trim_heap;
 use crate::wire::{Datagram, Wire};
@@ -23,32 +25,32 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Sends of one turn, before what has arrived is looked at again.
+/// Sends of one turn, before arrived datagrams are read again.
 const SENDS_PER_TURN: usize = 32;
-/// Bytes of one send: what a kernel takes for segmentation.
+/// Bytes of one send: the most that a kernel takes for segmentation.
 const SEND_BYTES: usize = 65_000;
-/// Answers without a connection (tokens, refusals, resets, versions) that wait to be sent; further ones are dropped.
+/// Answers without a connection (tokens, refusals, resets, versions) that wait to be sent, at most; further ones are
+/// dropped.
 const MAX_REPLIES: usize = 512;
-/// So many connections fewer than there were are worth giving memory back.
+/// The number of connections must fall by this much before memory is given back.
 const TIDY_FROM: usize = 32;
-/// How long after that it is given back.
+/// Time until memory is given back after that.
 const TIDY_AFTER: Duration = Duration::from_secs(1);
-/// Length of the IDs by which peers address connections, bytes.
+/// Length of our connection IDs, bytes.
 const CONNECTION_ID_BYTES: usize = 8;
-/// Streams without memory that one turn looks at.
+/// Streams waiting for memory that one turn serves, at most.
 const FED_PER_TURN: usize = 64;
 
-/// Who controls congestion.
+/// The congestion control of an endpoint.
 #[derive(Clone)]
 pub enum Control {
-    /// Programs, or the engine's native algorithm where there is none.
+    /// Programs control flows, or the engine's native algorithm where there is none.
     Engine {
-        /// Where flows come to be.
+        /// The engine that flows are created in.
         engine: Engine,
-        /// Sees every invocation.
         observer: Option<Observer>,
     },
-    /// A controller of quinn's, which no agent steers.
+    /// A controller of quinn's, which no agent controls.
     Quinn(Arc<dyn ControllerFactory + Send + Sync>),
 }
 
@@ -58,17 +60,17 @@ impl From<Engine> for Control {
     }
 }
 
-/// What there was no room for, or what belongs to no connection.
+/// Datagrams that there was no room for, or that belong to no connection.
 struct Outgoing {
     transmit: Transmit,
     payload: Vec<u8>,
 }
 
-/// What an attempt to send came to.
+/// The result of an attempt to send.
 enum Sent {
-    /// Something left, and there may be more.
+    /// A datagram left, and there may be more.
     Some,
-    /// There is nothing, or nothing may.
+    /// There is nothing to send, or nothing may be sent.
     Nothing,
     /// The wire has no room.
     NoRoom,
@@ -80,27 +82,27 @@ pub(crate) struct Driver {
     control: Control,
     server: Option<ServerConfig>,
     local: SocketAddr,
-    /// By quinn's handles, which it gives out anew.
+    /// Connections by quinn's handles, which are reused.
     slots: Vec<Option<Box<Slot>>>,
     open: usize,
-    /// The most that were open since memory was given back.
+    /// The most connections that were open since memory was given back.
     peak: usize,
     /// When memory is given back next.
     tidy_at: Option<Instant>,
     budget: Budget,
     admission: Admission,
     starved: Starved,
-    /// Of those, how many are still to be looked at since memory was given back, and how often it had been by then.
+    /// How many of those are still to be served since memory was given back, and the number of releases by then.
     to_feed: usize,
     releases: usize,
     generation: u32,
-    /// One entry a connection, never later than what it waits for.
+    /// One entry per connection, never later than its next deadline.
     timers: BTreeSet<(Instant, u32)>,
-    /// Those with something to do, each once.
+    /// Connections with something to do, each once.
     pub(crate) ready: VecDeque<u32>,
     pub(crate) events: VecDeque<(ConnectionId, Event)>,
     replies: VecDeque<Outgoing>,
-    /// Goes out first once there is room.
+    /// The first datagrams to leave once there is room.
     stuck: Option<Outgoing>,
     buffer: Vec<u8>,
     /// The time of the turn.
@@ -116,7 +118,7 @@ impl Driver {
         now: Instant,
     ) -> Driver {
         let mut endpoint = EndpointConfig::default();
-        // At least 1200 and at most 65527 are what it refuses otherwise.
+        // quinn refuses values below 1200 or above 65527.
         let _ = endpoint.max_udp_payload_size(config.max_mtu_bytes.clamp(1472, 65_527));
         endpoint.rng_seed(config.seed);
         endpoint.cid_generator(connection_ids);
@@ -168,12 +170,12 @@ impl Driver {
         self.budget.memory()
     }
 
-    /// When the next timer runs out.
+    /// When the next timer expires.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Whether there is something to do that waits for nothing.
+    /// Whether there is work that waits for nothing.
     pub(crate) fn is_busy(&self) -> bool {
         !self.events.is_empty()
             || (!self.starved.is_empty() && (self.to_feed > 0 || self.releases != self.budget.releases()))
@@ -212,7 +214,7 @@ impl Driver {
         Ok(self.insert(handle, quic, Stage::Own, remote.ip()))
     }
 
-    /// A connection's own, since its controllers are.
+    /// The transport configuration of one connection, which has its own controllers.
     fn transport(&self, remote: SocketAddr, local: SocketAddr) -> Arc<TransportConfig> {
         let mut transport = self.config.transport();
         let (remote, local) = (canonical(remote), canonical(local));
@@ -228,11 +230,12 @@ impl Driver {
         Arc::new(transport)
     }
 
-    /// Of one that is only told why it is not let in: no flow of the datapath's, and nothing to send on.
-    fn curt_transport(&self) -> Arc<TransportConfig> {
+    /// The transport configuration of a connection that is only told why it is refused: without a flow, and without
+    /// data to send.
+    fn refusal_transport(&self) -> Arc<TransportConfig> {
         let mut transport = self.config.transport();
         transport
-            // Who is told that there is none looks no further for the reason.
+            // A peer that is told of no room ignores the reason otherwise.
             .max_concurrent_bidi_streams(VarInt::from_u32(1))
             .max_concurrent_uni_streams(VarInt::from_u32(0))
             .keep_alive_interval(None)
@@ -268,7 +271,7 @@ impl Driver {
             handshake_until: match stage {
                 Stage::Own | Stage::Established => None,
                 Stage::Handshake { validated: false } => Some(self.now + UNVALIDATED_FOR),
-                Stage::Handshake { validated: true } | Stage::TurnedAway(_) => Some(self.now + HANDSHAKE_FOR),
+                Stage::Handshake { validated: true } | Stage::Refused(_) => Some(self.now + HANDSHAKE_FOR),
             },
             read_bytes: 0,
             starved: Vec::new(),
@@ -291,7 +294,7 @@ impl Driver {
             Some(DatagramEvent::ConnectionEvent(ConnectionHandle(n), event)) => {
                 if let Some(slot) = self.slots.get_mut(n).and_then(Option::as_deref_mut) {
                     slot.quic.handle_event(event);
-                    slot.hear(self.now);
+                    slot.on_receive(self.now);
                     slot.wake(n as u32, &mut self.ready);
                 }
             }
@@ -304,11 +307,11 @@ impl Driver {
         let Some(mut server) = self.server.clone() else { return self.quic.ignore(incoming) };
         let remote = incoming.remote_address();
         let validated = incoming.remote_address_validated();
-        let knock = Knock { address: remote.ip(), validated, has_room: self.budget.has_room() };
-        let stage = match self.admission.judge(knock) {
+        let attempt = ConnectionAttempt { address: remote.ip(), validated, has_room: self.budget.has_room() };
+        let stage = match self.admission.judge(attempt) {
             Verdict::Accept(stage) => stage,
             Verdict::Retry => {
-                // Whose address is not validated may always be asked to show it.
+                // A client whose address is not validated may always be asked to validate it.
                 if let Ok(transmit) = self.quic.retry(incoming, &mut reply) {
                     self.reply(transmit, reply);
                 }
@@ -321,7 +324,7 @@ impl Driver {
         };
         let ip = incoming.local_ip().unwrap_or(self.local.ip());
         server.transport_config(match stage {
-            Stage::TurnedAway(_) => self.curt_transport(),
+            Stage::Refused(_) => self.refusal_transport(),
             _ => self.transport(remote, SocketAddr::new(ip, self.local.port())),
         });
         match self.quic.accept(incoming, self.now, &mut reply, Some(Arc::new(server))) {
@@ -344,7 +347,7 @@ impl Driver {
         }
     }
 
-    /// The wire has come up: whoever heard nothing for a while asks at once.
+    /// Handles a wire that has come up: connections that heard nothing for a while probe at once.
     pub(crate) fn revive(&mut self) {
         for (slot, index) in self.slots.iter_mut().zip(0..) {
             if let Some(slot) = slot.as_deref_mut()
@@ -355,7 +358,7 @@ impl Driver {
         }
     }
 
-    /// Timers that have run out.
+    /// Handles the expired timers.
     pub(crate) fn expire(&mut self) {
         while let Some((at, index)) = self.timers.first().copied().filter(|(at, _)| *at <= self.now) {
             self.timers.remove(&(at, index));
@@ -371,7 +374,7 @@ impl Driver {
         }
     }
 
-    /// A handshake has taken its time. True: it is forgotten, without a word.
+    /// Checks a handshake that has taken its time; true if it is overdue and forgotten without an answer.
     fn overdue(&mut self, index: u32) -> bool {
         let crowded = self.admission.is_crowded();
         let Some(slot) = self.slots[index as usize].as_deref_mut() else { return false };
@@ -382,7 +385,7 @@ impl Driver {
         let end = slot.began + HANDSHAKE_FOR;
         let hurries = crowded && slot.stage == (Stage::Handshake { validated: false });
         if self.now < end && !hurries {
-            // Where there is room, a slow or lossy path has more time.
+            // With enough room, a slow or lossy path has more time.
             slot.handshake_until = Some(end.min(self.now + UNVALIDATED_FOR));
             return false;
         }
@@ -406,7 +409,7 @@ impl Driver {
         self.peak = self.peak.max(self.open);
         if self.peak - self.open >= TIDY_FROM && self.open <= self.peak / 2 {
             self.peak = self.open;
-            // Others go with these, and the agent forgets their flows after them.
+            // More connections will go with these, and the agent forgets their flows after them.
             self.tidy_at = Some(self.now + TIDY_AFTER);
         }
         if self.tidy_at.is_none_or(|at| at > self.now) {
@@ -420,7 +423,7 @@ impl Driver {
         trim_heap();
     }
 
-    /// Tells streams that waited for memory, if some was given back and they have room now.
+    /// Wakes streams that waited for memory, if some was released and they have room now.
     fn feed(&mut self) {
         let releases = self.budget.releases();
         if std::mem::replace(&mut self.releases, releases) != releases {
@@ -440,7 +443,7 @@ impl Driver {
         }
     }
 
-    /// Hands out events, and sends what may be sent.
+    /// Delivers events, and sends what may be sent.
     pub(crate) fn transmit(&mut self, wire: &mut dyn Wire) -> io::Result<()> {
         self.feed();
         if !self.clear(wire)? {
@@ -469,7 +472,8 @@ impl Driver {
         wire.flush()
     }
 
-    /// There is no room: those with something to do wait for it, but for what needs none. A wire may stay so for good.
+    /// Handles a wire without room: connections wait for it, except with work that needs none. A wire may stay full for
+    /// good.
     fn hold(&mut self) {
         for _ in 0..self.ready.len() {
             let Some(index) = self.ready.pop_front() else { break };
@@ -486,7 +490,7 @@ impl Driver {
         }
     }
 
-    /// What waits for room, then replies. False: there is no room.
+    /// Sends the datagrams that waited for room, then replies. False if there is no room.
     fn clear(&mut self, wire: &mut dyn Wire) -> io::Result<bool> {
         while let Some(next) = self.stuck.take().or_else(|| self.replies.pop_front()) {
             if !wire.send(&next.transmit, &next.payload)? {
@@ -497,7 +501,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Passes on what a connection has for the endpoint and for the application. False: it is gone.
+    /// Moves a connection's events to the endpoint and the application. False if the connection is gone.
     fn settle(&mut self, index: u32) -> bool {
         let n = index as usize;
         let Some(slot) = self.slots.get_mut(n).and_then(Option::as_deref_mut) else { return false };
@@ -511,12 +515,12 @@ impl Driver {
         }
         let id = ConnectionId { index, generation: slot.generation };
         while let Some(event) = slot.quic.poll() {
-            if let (Stage::TurnedAway(why), quinn_proto::Event::Connected) = (slot.stage, &event) {
+            if let (Stage::Refused(why), quinn_proto::Event::Connected) = (slot.stage, &event) {
                 slot.quic.close(self.now, NO_ROOM.into(), Bytes::from_static(why.as_bytes()));
             }
             let event = match event {
-                // Nobody is to hear of it.
-                _ if matches!(slot.stage, Stage::TurnedAway(_)) => continue,
+                // The application never knew of this connection.
+                _ if matches!(slot.stage, Stage::Refused(_)) => continue,
                 quinn_proto::Event::Connected => Event::Connected,
                 quinn_proto::Event::Stream(event) => Event::Stream(event),
                 quinn_proto::Event::ConnectionLost { reason } => Event::Closed(reason),
@@ -538,13 +542,13 @@ impl Driver {
         !drained
     }
 
-    /// One send, if the connection has something and its bucket allows it.
+    /// Sends once, if the connection has data and its bucket allows it.
     fn send(&mut self, index: u32, wire: &mut dyn Wire) -> io::Result<Sent> {
         let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return Ok(Sent::Nothing);
         };
         let mtu_bytes = slot.quic.current_mtu();
-        // A connection's last words are not held back.
+        // A connection's last packet is not held back.
         let rate = if slot.quic.is_closed() { 0 } else { rate_of(&slot.quic) };
         slot.bucket.set_rate(self.now, rate);
         slot.paced_until = None;
@@ -560,10 +564,10 @@ impl Driver {
             }
         };
         self.buffer.clear();
-        let lifted = probes.then(|| Steered::of(&slot.quic)).flatten();
-        lifted.iter().for_each(Steered::lift);
+        let lifted = probes.then(|| QuicController::of(&slot.quic)).flatten();
+        lifted.iter().for_each(QuicController::lift);
         let transmit = slot.quic.poll_transmit(self.now, datagrams, &mut self.buffer);
-        lifted.iter().for_each(Steered::hold);
+        lifted.iter().for_each(QuicController::hold);
         let Some(transmit) = transmit else { return Ok(Sent::Nothing) };
         slot.unanswered = Some(Unanswered::and(slot.unanswered, self.now));
         slot.bucket.charge(transmit.size);
@@ -577,7 +581,7 @@ impl Driver {
         Ok(Sent::NoRoom)
     }
 
-    /// Sees to it that the connection is looked at in time. A timer that runs out too early costs a look, and no more.
+    /// Sets the connection's timer. A timer that expires too early costs one check, and no more.
     fn schedule(&mut self, index: u32) {
         let Some(slot) = self.slots.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
         let probe = slot.revival.map(|revival| revival.at());
@@ -596,20 +600,17 @@ impl Driver {
     }
 }
 
-/// All 64 bits of an ID are random. quinn's own choice has 24 that are, and the ID in a Retry is not compared with those in use:
-/// among a thousand connections one in a few thousand clients was told another's ID, and never heard again.
+/// Makes connection IDs of 64 random bits.
+///
+/// quinn's own choice has 24 random bits, and the ID in a Retry is not compared with those in use: among a thousand
+/// connections one in a few thousand clients got another's ID, and never had an answer.
 fn connection_ids() -> Box<dyn ConnectionIdGenerator> {
     Box::new(RandomConnectionIdGenerator::new(CONNECTION_ID_BYTES))
 }
 
-/// An IPv4 address as one, also where a socket of both families shows it as IPv6: rules go by it.
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
-/// Bytes per second; 0 where only quinn's own pacer is at work.
+/// The pacing rate, bytes per second; 0 if only quinn's own pacer is used.
 fn rate_of(quic: &quinn_proto::Connection) -> u64 {
-    // Bits, as qlog has them.
+    // The metric is in bits, as in qlog.
     quic.congestion_state().metrics().pacing_rate.map_or(0, |bit_per_s| bit_per_s / 8)
 }
 
@@ -619,7 +620,7 @@ mod tests {
 
     #[test]
     fn connection_ids_do_not_repeat() {
-        // Of 24 random bits, so many would hold some seventy repeats.
+        // With 24 random bits, so many would have some seventy repeats.
         const MANY: usize = 50_000;
         let mut ids = connection_ids();
         let distinct: BTreeSet<_> = (0..MANY).map(|_| ids.generate_cid().to_vec()).collect();

@@ -10,25 +10,26 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Datagrams from which on a turn goes on to timers and sends, while more may wait.
+/// Datagrams after which a turn goes on to timers and sends, while more may wait.
 const RECEIVED_PER_TURN: usize = 256;
 
-/// Connections over one wire. One thread has it: each [`turn`](Endpoint::turn) receives, runs timers and sends; what
-/// happened is taken by [`poll`](Endpoint::poll).
+/// Connections over one wire, for one thread.
+///
+/// Each [`turn`](Endpoint::turn) receives, runs timers and sends; [`poll`](Endpoint::poll) takes the events.
 pub struct Endpoint<W> {
     wire: W,
     driver: Driver,
-    /// The last turn received something: there may be more.
+    /// Whether the last turn received something: there may be more.
     received: bool,
 }
 
 impl<W: Wire> Endpoint<W> {
-    /// Over `wire`, without a server.
+    /// Makes an endpoint over `wire`, without a server.
     pub fn new(wire: W, control: impl Into<Control>, config: Config) -> Endpoint<W> {
         Endpoint::at(wire, control, config, Instant::now())
     }
 
-    /// The same where time is the caller's, for [`turn_at`](Endpoint::turn_at).
+    /// As [`new`](Endpoint::new), with time from the caller, for [`turn_at`](Endpoint::turn_at).
     pub fn at(wire: W, control: impl Into<Control>, mut config: Config, now: Instant) -> Endpoint<W> {
         let most_bytes = wire.max_payload_bytes();
         config.max_mtu_bytes = config.max_mtu_bytes.min(most_bytes);
@@ -37,7 +38,7 @@ impl<W: Wire> Endpoint<W> {
         Endpoint { wire, driver, received: false }
     }
 
-    /// From now on connections are accepted with this; `None`: no more.
+    /// Accepts connections with this configuration from now on; `None` for no more.
     pub fn serve(&mut self, server: Option<ServerConfig>) {
         self.driver.set_server(server);
     }
@@ -55,38 +56,37 @@ impl<W: Wire> Endpoint<W> {
         self.driver.connect(client, remote, server_name)
     }
 
-    /// A connection, unless it is gone.
+    /// Borrows a connection, unless it is gone.
     pub fn connection(&mut self, id: ConnectionId) -> Option<Connection<'_>> {
         self.driver.connection(id)
     }
 
-    /// The connections that there are, also those that are being closed.
+    /// Lists the connections, including those that are being closed.
     pub fn connections(&self) -> Vec<ConnectionId> {
         self.driver.ids()
     }
 
-    /// What they hold in memory by the endpoint's count.
+    /// The memory charged to the connections.
     pub fn memory(&self) -> Memory {
         self.driver.memory()
     }
 
-    /// How many there are.
+    /// The number of connections.
     pub fn len(&self) -> usize {
         self.driver.open()
     }
 
-    /// Whether there are none.
+    /// Whether there are no connections.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes what happened, oldest first.
+    /// Takes the oldest event.
     pub fn poll(&mut self) -> Option<(ConnectionId, Event)> {
         self.driver.events.pop_front()
     }
 
-    /// Waits until there is something to do, at most so long, and does it. Returns with something to
-    /// [`poll`](Endpoint::poll), or without.
+    /// Waits at most `longest` for work, and does it. Returns with an event to [`poll`](Endpoint::poll), or without.
     ///
     /// # Errors
     /// The wire is broken.
@@ -102,14 +102,14 @@ impl<W: Wire> Endpoint<W> {
         self.turn_at(Instant::now())
     }
 
-    /// Does what there is to do at this time, which must not be before that of the last turn, without waiting.
+    /// Does the work that is due at this time without waiting. The time must not be before that of the last turn.
     ///
     /// # Errors
     /// The wire is broken.
     pub fn turn_at(&mut self, now: Instant) -> io::Result<()> {
         let driver = &mut self.driver;
         driver.now = driver.now.max(now);
-        // What has come for a connection by now is answered once.
+        // Datagrams that have come for a connection by now are answered once.
         let mut datagrams = 0;
         while datagrams < RECEIVED_PER_TURN {
             let count = self.wire.receive(&mut |datagram| driver.receive(datagram))?;
@@ -127,17 +127,17 @@ impl<W: Wire> Endpoint<W> {
         driver.transmit(&mut self.wire)
     }
 
-    /// When the next turn is due, unless something arrives or the application does something before.
+    /// When the next turn is due, unless a datagram arrives or the application does something before.
     pub fn deadline(&self) -> Option<Instant> {
         if self.received || self.driver.is_busy() { Some(self.driver.now) } else { self.driver.deadline() }
     }
 
-    /// The wire.
+    /// The wire that the endpoint sends and receives on.
     pub fn wire(&self) -> &W {
         &self.wire
     }
 
-    /// Goes on over another wire, as when the machine changed its network: a client's connections migrate with it.
+    /// Moves to another wire, as after a change of network: a client's connections migrate with it.
     pub fn rebind(&mut self, wire: W) {
         self.driver.set_local(wire.local_addr());
         self.wire = wire;

@@ -1,4 +1,4 @@
-//! A wire around another one.
+//! Wires that wrap another wire.
 
 use crate::wire::{Datagram, Wire};
 use quinn_proto::Transmit;
@@ -6,38 +6,39 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A wire that leaves everything to another one; what goes over it and when may differ. For meters, and for tests that spoil
-/// datagrams.
+/// A wire that forwards everything to another one, with changes to what goes over it and when.
+///
+/// Meters use it, and tests that damage datagrams.
 pub trait Forward {
-    /// The other one.
+    /// The wrapped wire.
     type Inner: Wire + ?Sized;
 
-    /// Says what it is.
+    /// The wrapped wire.
     fn inner(&self) -> &Self::Inner;
 
-    /// Carries the datagrams.
+    /// The wrapped wire, to send and receive with.
     fn inner_mut(&mut self) -> &mut Self::Inner;
 
-    /// [`Wire::receive`].
+    /// Receives as [`Wire::receive`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Wire::receive`].
     fn forward_receive(&mut self, each: &mut dyn FnMut(Datagram)) -> io::Result<usize> {
         self.inner_mut().receive(each)
     }
 
-    /// [`Wire::send`].
+    /// Sends as [`Wire::send`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Wire::send`].
     fn forward_send(&mut self, to: &Transmit, payload: &[u8]) -> io::Result<bool> {
         self.inner_mut().send(to, payload)
     }
 
-    /// [`Wire::wait`].
+    /// Waits as [`Wire::wait`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Wire::wait`].
     fn forward_wait(&mut self, timeout: Duration) -> io::Result<()> {
         self.inner_mut().wait(timeout)
     }

@@ -64,7 +64,7 @@ pub use bucket::BURST;
 pub use budget::{Buffer, CONNECTION_BYTES, MEMORY_BYTES, Memory, PART_BYTES};
 pub use config::{Config, MAX_CONNECTIONS, NO_ROOM, Tune};
 pub use connection::{Connection, ConnectionId, Event, Read, StreamError};
-pub use controller::{BACKLOG_BYTES, Observer, Seen, WindowOnly};
+pub use controller::{BACKLOG_BYTES, Observer, QuicFlowState, WindowOnly};
 pub use driver::Control;
 pub use endpoint::Endpoint;
 pub use forward::Forward;

@@ -1,4 +1,4 @@
-//! What the kernel says of the links of this network namespace (rtnetlink(7)).
+//! News of the links of this network namespace from the kernel (rtnetlink(7)).
 
 use nix::errno::Errno;
 use nix::libc::{
@@ -9,17 +9,17 @@ use nix::sys::socket::{
 };
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Bytes of a message that are looked at: `struct nlmsghdr`, and `struct ifinfomsg` behind it.
+/// Bytes of a message that are read: `struct nlmsghdr`, and `struct ifinfomsg` behind it.
 const LOOKED_AT: usize = 32;
-/// Where they have the message's type and the interface's flags.
+/// Offset of the message's type, before that of the interface's flags.
 const TYPE_AT: usize = 4;
 const FLAGS_AT: usize = 24;
 
-/// News of links and addresses.
+/// A socket that receives news of links and addresses.
 pub(crate) struct Links(OwnedFd);
 
 impl Links {
-    /// `None` where the system lets nobody listen.
+    /// Opens the socket; `None` if the system does not allow it.
     pub(crate) fn listen() -> Option<Links> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let heard = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute).ok()?;
@@ -28,18 +28,18 @@ impl Links {
         Some(Links(heard))
     }
 
-    /// To wait for news.
+    /// The socket, to wait for news.
     pub(crate) fn fd(&self) -> &OwnedFd {
         &self.0
     }
 
-    /// Whether a link runs, or an address is there, that may not have before; since this was asked last.
+    /// Whether a link came up or an address was added since the last call.
     pub(crate) fn came_up(&self) -> bool {
         let (mut message, mut came_up) = ([0; LOOKED_AT], false);
         loop {
             match recv(self.0.as_raw_fd(), &mut message, MsgFlags::empty()) {
                 Ok(bytes) => came_up |= is_up(&message[..bytes.min(LOOKED_AT)]),
-                // There was more than it could keep: it may have been that.
+                // News was lost because there was too much: it may have been that.
                 Err(Errno::ENOBUFS) => came_up = true,
                 Err(Errno::EINTR) => {}
                 Err(_) => return came_up,
@@ -48,13 +48,13 @@ impl Links {
     }
 }
 
-/// Whether a message tells of a link that runs, or of an address.
+/// Whether a message reports a running link or a new address.
 fn is_up(message: &[u8]) -> bool {
     let kind = message.get(TYPE_AT..TYPE_AT + 2).and_then(|bytes| bytes.try_into().ok());
     let flags = message.get(FLAGS_AT..FLAGS_AT + 4).and_then(|bytes| bytes.try_into().ok());
     match (kind.map(u16::from_ne_bytes), flags.map(u32::from_ne_bytes)) {
         (Some(RTM_NEWADDR), _) => true,
-        // A carrier's flag is there at once, the other one only once the kernel has come to terms with it.
+        // The carrier's flag is set at once, the other one only once the kernel has handled the change.
         (Some(RTM_NEWLINK), Some(flags)) => flags & (IFF_RUNNING | IFF_LOWER_UP) as u32 != 0,
         _ => false,
     }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_came_from_what_went() {
+    fn links_that_come_up_are_told_from_links_that_go_down() {
         let running = IFF_RUNNING as u32 | 1;
         assert!(is_up(&message(RTM_NEWLINK, running)));
         assert!(!is_up(&message(RTM_NEWLINK, 1)), "no carrier");

@@ -1,20 +1,24 @@
-//! Probes of a connection whose path is back. QUIC's own wait for twice as long each time that nobody answered
-//! (RFC 9002 section 6.2), so that one that was down for seconds would stay silent for as long again.
+//! Probes of a connection whose path is back.
+//!
+//! QUIC's own wait twice as long each time that nobody answered (RFC 9002 section 6.2), so a connection whose path was
+//! down for seconds would stay silent for as long again.
 
 use std::time::{Duration, Instant};
 
-/// Who was heard within this time, or two round trips, has missed nothing: the next of QUIC's own probes is no further away.
+/// A peer heard within this time, or two round trips, has missed nothing: the next of QUIC's own probes is no further
+/// away.
 pub(crate) const SILENCE: Duration = Duration::from_millis(200);
-/// Between the first two probes; it doubles. A path may be up before its routes, neighbours and switches are.
+/// Time between the first two probes; it doubles. A path may be up before its routes, neighbours and switches are.
 const FIRST_GAP: Duration = Duration::from_millis(50);
-/// Probes that go unanswered before QUIC's own take over again.
+/// Probes without an answer before QUIC's own take over again.
 const PROBES: u32 = 7;
 
-/// Sends from which on a silence is one of the peer's: an acknowledgement needs no answer, and a sign of life after it is no
-/// more than one send.
+/// Unanswered sends from which on the peer counts as silent.
+///
+/// An acknowledgement needs no answer, and a keep-alive after it is no more than one send.
 const SENDS: u32 = 3;
 
-/// What a connection has sent since it heard its peer.
+/// Packets sent since the peer was last heard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unanswered {
     first: Instant,
@@ -23,7 +27,7 @@ pub(crate) struct Unanswered {
 }
 
 impl Unanswered {
-    /// Something leaves, after these.
+    /// Counts a packet that leaves after these.
     pub(crate) fn and(before: Option<Unanswered>, now: Instant) -> Unanswered {
         match before {
             Some(before) => Unanswered { last: now, sends: before.sends.saturating_add(1), ..before },
@@ -36,7 +40,7 @@ impl Unanswered {
         now.saturating_duration_since(self.first) >= SILENCE.max(2 * rtt)
     }
 
-    /// Whether it has: what is heard of it now comes after QUIC's own probes.
+    /// Whether the peer was probed by QUIC: what is heard of it now follows QUIC's own probes.
     pub(crate) fn was_probed(&self, rtt: Duration) -> bool {
         self.sends >= SENDS && self.is_long(self.last, rtt)
     }
@@ -48,12 +52,12 @@ pub(crate) struct Revival {
     at: Instant,
     gap: Duration,
     left: u32,
-    /// When the first of them left.
+    /// When the first of them was sent.
     asked: Option<Instant>,
 }
 
 impl Revival {
-    /// The first probe is due now.
+    /// Makes probes of which the first is due now.
     pub(crate) fn new(now: Instant) -> Revival {
         Revival { at: now, gap: FIRST_GAP, left: PROBES, asked: None }
     }
@@ -63,13 +67,14 @@ impl Revival {
         self.at
     }
 
-    /// A probe leaves now: what is left of them.
+    /// Counts a probe that leaves now; returns the remaining ones.
     pub(crate) fn after_one(self, now: Instant) -> Option<Revival> {
         let (left, asked) = (self.left - 1, self.asked.or(Some(now)));
         (left > 0).then_some(Revival { at: now + self.gap, gap: 2 * self.gap, left, asked })
     }
 
-    /// Whether what is heard now may be an answer: what waited in queues for the path comes sooner than one can.
+    /// Whether a packet heard now may be an answer: packets that waited in queues for the path arrive sooner than one
+    /// can.
     pub(crate) fn is_answered(&self, now: Instant, rtt: Duration) -> bool {
         self.asked.is_some_and(|asked| now >= asked + rtt / 2)
     }
@@ -80,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_kept_sending_was_not_heard() {
+    fn a_peer_is_silent_only_if_several_sends_went_unanswered() {
         let (start, rtt) = (Instant::now(), Duration::from_millis(20));
         let sent_at = |at_ms: &[u64]| {
             let at = |ms: &u64| start + Duration::from_millis(*ms);
@@ -97,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_come_further_and_further_apart_and_end() {
+    fn gaps_between_probes_double_and_probes_end() {
         let start = Instant::now();
         let (mut revival, mut at_ms) = (Some(Revival::new(start)), Vec::new());
         while let Some(next) = revival {
@@ -108,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_too_soon_is_no_answer() {
+    fn a_packet_sooner_than_a_round_trip_is_no_answer() {
         let (start, rtt) = (Instant::now(), Duration::from_millis(20));
         let revival = Revival::new(start);
         assert!(!revival.is_answered(start + 9 * rtt, rtt), "nothing was asked");

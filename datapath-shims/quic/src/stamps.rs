@@ -1,23 +1,26 @@
-//! What a flow's transmissions remember of its deliveries, by the time they left: quinn names an acknowledged packet by
-//! nothing else.
+//! Delivery state at the time of each transmission, for rate samples.
+//!
+//! quinn names an acknowledged packet by its send time only, so that is the key.
 
 use ccplane_engine::rate::SendStamp;
 use std::collections::VecDeque;
 
-/// Stamps that are kept. Where a window is sent in more calls than that, fewer are taken, evenly: a rate is then taken over
-/// a little more than the round trip, and stays a rate that was.
+/// Stamps that are kept, at most.
+///
+/// Where a window is sent in more calls than that, fewer are taken, evenly: a rate is then sampled over a little more
+/// than the round trip.
 pub(crate) const MAX_STAMPS: usize = 256;
 
-/// The stamps of what is in flight, oldest first, at most one for all that left at the same time.
+/// The stamps of packets in flight, oldest first, at most one per send time.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Stamps {
     kept: VecDeque<SendStamp>,
-    /// Least time between two, nanoseconds.
+    /// Least time between two stamps, nanoseconds.
     gap_ns: u64,
 }
 
 impl Stamps {
-    /// Something left, not before anything else did.
+    /// Adds the stamp of a packet sent now, not before any other one.
     pub(crate) fn push(&mut self, stamp: SendStamp) {
         if self.kept.back().is_some_and(|last| stamp.sent_ns <= last.sent_ns + self.gap_ns) {
             return;
@@ -42,7 +45,7 @@ impl Stamps {
         });
     }
 
-    /// The stamp of what left at this time, or of the last that is kept before it. Older ones are forgotten.
+    /// Takes the stamp of this send time, or the last one kept before it. Older ones are forgotten.
     pub(crate) fn take(&mut self, sent_ns: u64) -> Option<SendStamp> {
         let until = self.kept.partition_point(|stamp| stamp.sent_ns <= sent_ns);
         let found = self.kept.get(until.checked_sub(1)?).copied();
@@ -69,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_left_then_or_before() {
+    fn the_stamp_of_a_send_time_or_the_last_before_is_found() {
         let mut stamps = Stamps::default();
         assert_eq!(take(&mut stamps, 5), None);
         sent_at(&mut stamps, [10, 20, 20, 30, 40]);

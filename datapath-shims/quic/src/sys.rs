@@ -1,4 +1,4 @@
-//! The allocator, asked to give back what is free.
+//! Control of the system's allocator.
 #![allow(unsafe_code)]
 
 /// Returns free pages of the heap to the system. glibc keeps those that lie between others in use until it is asked.

@@ -1,4 +1,4 @@
-//! Who the ends are: certificates, and whom a client trusts. Always TLS 1.3, by ring.
+//! Certificates, and the servers and clients that an end trusts. Always TLS 1.3, by ring.
 
 use ccplane_files::{Bound, ReadError, read};
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
@@ -17,46 +17,42 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a file of certificates may have: all of a system's authorities have a quarter of a megabyte.
+/// Largest file of certificates: a system's whole list of authorities has a quarter of a megabyte.
 const CERTIFICATES: Bound = Bound { what: "a file of certificates", bytes: 8 << 20 };
-/// And one of a key.
+/// Largest file of a private key.
 const KEY: Bound = Bound { what: "a private key", bytes: 64 << 10 };
 
-/// Why an end could not be set up.
+/// Reasons why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not read.
+    /// A file cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A file is not what it should be.
+    /// A file has the wrong content.
     #[error("{}: {reason}", path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         reason: pem::Error,
     },
-    /// No certificate in the file.
+    /// The file has no certificate.
     #[error("{}: no certificate in it", path.display())]
-    NoCertificate {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The certificate could not be made.
+    NoCertificate { path: PathBuf },
+    /// The certificate could not be generated.
     #[error("cannot make a certificate: {0}")]
     Generate(#[from] rcgen::Error),
-    /// Certificate and key do not fit together, or not into TLS.
+    /// Certificate and key do not match, or are not usable in TLS.
     #[error(transparent)]
     Rustls(#[from] rustls::Error),
     /// QUIC has no keys for its first packets.
     #[error(transparent)]
     Suite(#[from] NoInitialCipherSuite),
-    /// Not 32 bytes in hexadecimal.
+    /// The text is not 32 bytes in hexadecimal.
     #[error("`{0}` is not a fingerprint: 64 hexadecimal digits, colons between them or not")]
     Fingerprint(String),
 }
 
-/// The SHA-256 of a certificate, as `openssl x509 -fingerprint -sha256` says it.
+/// The SHA-256 of a certificate, as `openssl x509 -fingerprint -sha256` shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fingerprint(pub(crate) [u8; 32]);
 
@@ -91,7 +87,7 @@ impl std::str::FromStr for Fingerprint {
     }
 }
 
-/// A certificate and its key: a server's, or those of a client that shows who it is.
+/// A certificate and its key: a server's, or a client's.
 #[derive(Debug)]
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
@@ -99,7 +95,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A new key, with a certificate for these names that nobody but itself has signed.
+    /// Generates a key with a self-signed certificate for these names.
     ///
     /// # Errors
     /// A name is none.
@@ -110,7 +106,7 @@ impl Identity {
         Ok(Identity { chain: vec![made.cert.der().clone()], key })
     }
 
-    /// From PEM files; the certificate's may go on with those that signed it.
+    /// Loads certificate and key from PEM files; the certificate's file may continue with its chain.
     ///
     /// # Errors
     /// `Read`, `File`, `NoCertificate`.
@@ -122,7 +118,7 @@ impl Identity {
         })
     }
 
-    /// What clients may pin.
+    /// The certificate's fingerprint, which clients may pin.
     pub fn fingerprint(&self) -> Fingerprint {
         self.chain.first().map_or(Fingerprint([0; 32]), Fingerprint::of)
     }
@@ -135,18 +131,18 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     if found.is_empty() { Err(TlsError::NoCertificate { path: path.to_owned() }) } else { Ok(found) }
 }
 
-/// Whom a client takes for its server.
+/// The servers that a client trusts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trust {
-    /// Who has the key of the certificate with this fingerprint, whatever its name.
+    /// The holder of the key of the certificate with this fingerprint, whatever its name.
     Pinned(Fingerprint),
-    /// Who has a certificate for the server's name that an authority in this PEM file signed.
+    /// Servers with a certificate for their name that an authority in this PEM file signed.
     Authorities(PathBuf),
-    /// Anyone. What is sent may be read by anyone, and what comes may be anyone's.
+    /// Any server. Anyone may read and forge the data.
     Anyone,
 }
 
-/// A server that speaks `protocol` (its ALPN name).
+/// The configuration of a server that speaks `protocol` (its ALPN name).
 ///
 /// # Errors
 /// Certificate and key do not fit together.
@@ -154,8 +150,9 @@ pub fn server(identity: Identity, protocol: &[u8]) -> Result<ServerConfig, TlsEr
     serving(identity, protocol, false)
 }
 
-/// The same; clients may show who they are, and their [fingerprints](crate::Connection::peer_fingerprint) are checked by the
-/// application.
+/// The configuration of a server that asks for client certificates.
+///
+/// The application checks their [fingerprints](crate::Connection::peer_fingerprint).
 ///
 /// # Errors
 /// Certificate and key do not fit together.
@@ -176,7 +173,7 @@ fn serving(identity: Identity, protocol: &[u8], asks: bool) -> Result<ServerConf
     Ok(ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?)))
 }
 
-/// A client that speaks `protocol` (its ALPN name).
+/// The configuration of a client that speaks `protocol` (its ALPN name).
 ///
 /// # Errors
 /// `File`, `NoCertificate`.
@@ -184,7 +181,7 @@ pub fn client(trust: Trust, protocol: &[u8]) -> Result<ClientConfig, TlsError> {
     client_as(trust, None, protocol)
 }
 
-/// The same, as the owner of this identity where the server asks.
+/// The configuration of a client that shows this identity where the server asks.
 ///
 /// # Errors
 /// `File`, `NoCertificate`; certificate and key do not fit together.
@@ -225,11 +222,43 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Compares the certificate with what was pinned, if anything was; the server must have its key in either case.
+/// Compares the certificate with the pinned one, if any; the server must have its key in either case.
 #[derive(Debug)]
 struct Verifier {
     pinned: Option<Fingerprint>,
     provider: Arc<CryptoProvider>,
+}
+
+/// The methods of both kinds of verifiers that check signatures of handshakes: QUIC has no TLS before 1.3.
+macro_rules! tls13_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _certificate: &CertificateDer<'_>,
+            _signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(rustls::Error::General("QUIC is TLS 1.3".to_owned()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            verify_tls13_signature(
+                message,
+                certificate,
+                signed,
+                &self.provider.signature_verification_algorithms,
+            )
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.provider.signature_verification_algorithms.supported_schemes()
+        }
+    };
 }
 
 impl ServerCertVerifier for Verifier {
@@ -250,30 +279,10 @@ impl ServerCertVerifier for Verifier {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("QUIC is TLS 1.3".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+    tls13_signatures!();
 }
 
-/// Takes any certificate of a client's that has its key, or none: what a fingerprint allows is the application's to say.
+/// Accepts any client certificate whose key the client has, or none: the application decides on the fingerprint.
 impl ClientCertVerifier for Verifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
@@ -292,27 +301,7 @@ impl ClientCertVerifier for Verifier {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        ServerCertVerifier::verify_tls12_signature(self, message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        ServerCertVerifier::verify_tls13_signature(self, message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        ServerCertVerifier::supported_verify_schemes(self)
-    }
+    tls13_signatures!();
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A kernel socket as a [`Wire`]: segmentation offload both ways and ECN through quinn-udp, buffers that are sized.
+//! A kernel socket as a [`Wire`]: segmentation offload both ways and ECN through quinn-udp, with sized buffers.
 
 use crate::links::Links;
 use crate::wire::{Datagram, Wire};
@@ -14,35 +14,35 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// What the buffers are asked to be, bytes: 30 ms at 4 Gb/s.
+/// The requested size of each socket buffer, bytes: 30 ms at 4 Gb/s.
 pub const BUFFER_BYTES: usize = 16 << 20;
-/// Buffers of one receive call; each takes what the kernel put together of one peer's datagrams.
+/// Buffers of one receive call; each takes the datagrams of one peer that the kernel merged.
 const RECEIVE_BATCH: usize = 16;
-/// The longest of those (`UDP_GRO`).
+/// Longest merged datagrams (`UDP_GRO`), bytes.
 const RECEIVE_BYTES: usize = 1 << 16;
-/// Who never waits hears of links that often.
+/// Time between two checks for news of links, for endpoints that never wait.
 const LINKS_EVERY: Duration = Duration::from_millis(50);
 
-/// A UDP socket.
+/// A UDP socket as a wire.
 pub struct UdpWire {
     socket: UdpSocket,
     state: UdpSocketState,
     local: SocketAddr,
     buffers: Buffers,
     received: Box<[u8]>,
-    /// The kernel had no room.
+    /// Whether the kernel had no room.
     full: bool,
     links: Option<Links>,
-    /// When they were heard last; `None`: they have something to say.
+    /// When news of links was last read; `None` if some waits.
     links_at: Option<Instant>,
 }
 
-/// What the kernel granted of [`BUFFER_BYTES`].
+/// The sizes that the kernel granted of [`BUFFER_BYTES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Buffers {
-    /// For what arrives, bytes. Too little, and bursts are lost here that the path delivered.
+    /// The receive buffer, bytes. If it is too small, bursts are lost here that the path delivered.
     pub receive_bytes: usize,
-    /// For what is sent, bytes.
+    /// The send buffer, bytes.
     pub send_bytes: usize,
 }
 
@@ -55,10 +55,10 @@ impl UdpWire {
         UdpWire::over(UdpSocket::bind(local)?)
     }
 
-    /// Takes a socket that is bound.
+    /// Takes a bound socket.
     ///
     /// # Errors
-    /// It cannot be set up for QUIC.
+    /// The socket cannot be set up for QUIC.
     pub fn over(socket: UdpSocket) -> io::Result<UdpWire> {
         let state = UdpSocketState::new((&socket).into())?;
         let local = socket.local_addr()?;
@@ -68,12 +68,12 @@ impl UdpWire {
         Ok(UdpWire { socket, state, local, buffers, received, full: false, links, links_at })
     }
 
-    /// What the kernel granted.
+    /// The buffer sizes that the kernel granted.
     pub fn buffers(&self) -> Buffers {
         self.buffers
     }
 
-    /// Goes on over another socket, as when the machine changed its network. Connections of a client migrate with it.
+    /// Moves to another socket, as after a change of network. A client's connections migrate with it.
     ///
     /// # Errors
     /// The address is taken or not one of this host's; the wire is as it was then.
@@ -83,13 +83,13 @@ impl UdpWire {
     }
 }
 
-/// Past the system's limit where we may (`CAP_NET_ADMIN`), else up to it.
+/// Sizes the buffers, past the system's limit if we may (`CAP_NET_ADMIN`), else up to it.
 fn size_buffers(socket: &UdpSocket) -> nix::Result<Buffers> {
     setsockopt(socket, sockopt::RcvBufForce, &BUFFER_BYTES)
         .or_else(|_| setsockopt(socket, sockopt::RcvBuf, &BUFFER_BYTES))?;
     setsockopt(socket, sockopt::SndBufForce, &BUFFER_BYTES)
         .or_else(|_| setsockopt(socket, sockopt::SndBuf, &BUFFER_BYTES))?;
-    // The kernel doubles what it is asked for, for its own use, and says so (socket(7)).
+    // The kernel doubles the requested size, for its own use, and reports the double (socket(7)).
     let granted = |kernel_bytes: usize| kernel_bytes / 2;
     Ok(Buffers {
         receive_bytes: granted(getsockopt(socket, sockopt::RcvBuf)?),
@@ -114,7 +114,7 @@ impl Wire for UdpWire {
         };
         let mut count = 0;
         for (meta, buffer) in metas.iter().zip(&slices).take(messages) {
-            // Each has memory of its own, so that one that is kept keeps no others.
+            // Each payload has memory of its own, so that one that is kept keeps no others.
             for one in buffer[..meta.len].chunks(meta.stride.max(1)).map(BytesMut::from) {
                 let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
                 each(Datagram { remote: meta.addr, local_ip: meta.dst_ip, ecn, payload: one });
@@ -132,7 +132,7 @@ impl Wire for UdpWire {
             segment_size: to.segment_size,
             src_ip: to.src_ip,
         };
-        // Any other error is of this datagram alone, and logged.
+        // Any other error concerns this datagram alone, and is logged.
         match self.state.send((&self.socket).into(), &transmit) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -188,7 +188,7 @@ impl Wire for UdpWire {
     }
 }
 
-/// Nothing there, or what is there is the echo of a datagram that a peer or router refused.
+/// Whether no datagram is there, or the error is the echo of a datagram that a peer or router refused.
 fn transient(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable, WouldBlock,

@@ -1,4 +1,4 @@
-//! What strangers can make an endpoint hold or send, in virtual time.
+//! Attacks by strangers on an endpoint's memory and bandwidth, in virtual time.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const STEP: Duration = Duration::from_millis(5);
-/// How long an honest client may take for its file of 64 KiB over a path of 20 ms, whatever others do.
+/// The longest an honest client may take for its file of 64 KiB over a path of 20 ms, during any attack.
 const HONEST_WITHIN: Duration = Duration::from_secs(1);
-/// What a server may send to an address that is not validated, of what it received from there (RFC 9000 section 8).
+/// Bytes that a server may send to an unvalidated address for each byte received from it (RFC 9000 section 8).
 const AMPLIFICATION: u64 = 3;
 
 fn control() -> Control {
@@ -93,13 +93,13 @@ impl Attacked {
         (client, Fetch::new(id))
     }
 
-    /// One Initial from this address, and nothing more.
+    /// Sends one Initial from this address, and nothing more.
     fn lone_initial(&self, address: SocketAddr) {
         let (mut client, _) = self.client(&address.to_string());
         client.turn_at(self.net.now()).unwrap();
     }
 
-    /// Time passes for the server.
+    /// Turns the server through one step of time.
     fn pass(&mut self) {
         let now = self.net.now() + STEP;
         self.net.set_now(now);
@@ -116,7 +116,7 @@ impl Attacked {
         self.most = self.most.max(self.server.len());
     }
 
-    /// Until this client has its file; each step something else happens as well.
+    /// Runs until this client has its file; each step calls `each` as well.
     fn fetch(
         &mut self,
         (client, fetch): &mut (Endpoint<MemoryWire>, Fetch),
@@ -163,7 +163,7 @@ fn lone_initials_keep_nobody_out_and_are_not_amplified() {
         }
         attacked.pass();
         if n >= initials / 2 && honest.is_none() {
-            // In the midst of it.
+            // In the midst of the transfer.
             let mut client = attacked.client(CLIENT);
             let mut more = initials;
             let got = attacked.fetch(&mut client, HONEST_WITHIN, |attacked| {
@@ -175,7 +175,7 @@ fn lone_initials_keep_nobody_out_and_are_not_amplified() {
         }
     }
     assert_eq!(honest, Some(sum));
-    // The honest one, and it may be closing still.
+    // The honest client counts, and may be closing still.
     assert!(attacked.most <= MAX_UNVALIDATED + 2, "{} connections at once", attacked.most);
     let honest: SocketAddr = CLIENT.parse().unwrap();
     let counts = attacked.counts.borrow().clone();
@@ -190,17 +190,17 @@ fn lone_initials_keep_nobody_out_and_are_not_amplified() {
 
 #[test]
 fn clients_that_never_read_hold_no_more_than_the_memory() {
-    /// Once all are served: in which what may be buffered is.
+    /// Steps in which buffers fill up once all clients are served.
     const SETTLED_STEPS: u32 = 50;
-    /// All of them; their last try in this time is the fourth.
+    /// Time in which all clients are served; their last try in it is the fourth.
     const SERVED_WITHIN: Duration = Duration::from_secs(10);
     let readers: usize = attack_scale(100, 1000);
     let memory_bytes = readers as u64 * (256 << 10);
     let (mut attacked, sum) = Attacked::new(8 << 20, Config { memory_bytes, ..Config::default() });
     let mut slow: Vec<_> =
         (0..readers).map(|n| attacked.client(&format!("11.{}.{}.1:4000", n / 250, n % 250))).collect();
-    // They connect and ask, and read nothing of what comes. Of the many that are asked to show their address at once, some do not
-    // hear that, and ask again after a second.
+    // The clients connect and ask, and read nothing. Of the many that are asked to validate their address at once, some
+    // do not get that, and ask again after a second.
     let (began, mut settled) = (attacked.net.now(), 0);
     while settled < SETTLED_STEPS {
         attacked.pass();
@@ -229,12 +229,12 @@ fn clients_that_never_read_hold_no_more_than_the_memory() {
 }
 
 #[test]
-fn what_is_written_arrives_in_order_however_little_memory_there_is() {
+fn data_arrives_in_order_with_little_memory() {
     let net = Net::new(Link::new(1000, 10), 1);
     let (tls, trust) = pair();
     let mut server = Endpoint::at(net.wire(SERVER), control(), Config::default(), net.now());
     server.serve(Some(tls));
-    // Room for its buffers of 16 KiB and for little else.
+    // There is room for its buffers of 16 KiB and for little else.
     let config = Config { memory_bytes: 300 << 10, ..Config::default() };
     let mut client = Endpoint::at(net.wire(CLIENT), control(), config, net.now());
     let id = client.connect(trust, SERVER.parse().unwrap(), "localhost").unwrap();

@@ -1,5 +1,7 @@
-//! A fuzz target of sequences: clients that ask for files and put them over several streams at once, a piece at a time, out of
-//! order, with wrong proofs, hashes and lengths, and that reset, stop or leave. What is in the folder is what was put whole.
+//! A fuzz target of sequences of file requests; the folder must hold exactly the files that were put whole.
+//!
+//! Clients ask for files and put them over several streams at once, a piece at a time, out of order, with wrong proofs,
+//! hashes and lengths, and they reset, stop or leave.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -17,18 +19,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of an input that say one step: what, and a number.
+/// Bytes of an input that encode one step: its kind, and a number.
 const STEP_BYTES: usize = 2;
 const MAX_STEPS: usize = 64;
 const MAX_STREAMS: usize = 6;
-/// Of all that is put here, the largest and all together, bytes.
+/// The largest file put here and the size of all together, bytes.
 const QUOTA: Quota = Quota { max_file_bytes: 300, max_bytes: 1000, max_files: 6 };
-/// What is there to be fetched.
+/// Content of the file that can be fetched.
 const SERVED: &[u8] = b"what was there before";
 const TICK: Duration = Duration::from_millis(2);
-/// In which everything that has begun ends, or waits for the client.
+/// Ticks in which everything that has begun ends, or waits for the client.
 const SETTLED_TICKS: u32 = 40;
-/// What is asked for. `{proof}` is one that is not right.
+/// Request lines. `{proof}` is replaced by a wrong proof.
 const LINES: [&str; 14] = [
     "get served\n",
     "get none\n",
@@ -46,18 +48,18 @@ const LINES: [&str; 14] = [
     "put 5 served\n",
 ];
 
-/// What one stream has said, and heard.
+/// Bytes that one stream has sent and received.
 #[derive(Default)]
-struct Said {
+struct Exchange {
     sent: Vec<u8>,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     finished: bool,
-    /// It was reset, or its answer is not wanted.
+    /// Whether the stream was reset, or its answer is not wanted.
     broken: bool,
 }
 
-impl Said {
-    /// The name and the content, where all of it is a file that may be put by whoever may.
+impl Exchange {
+    /// The name and the content, if all of it is a file that may be put.
     fn put(&self) -> Option<(String, &[u8])> {
         let end = self.sent.iter().position(|byte| *byte == b'\n')?;
         let line = std::str::from_utf8(&self.sent[..end]).ok()?;
@@ -79,14 +81,14 @@ struct Scene<'a> {
     trusts: &'a [ClientConfig; 2],
     token: &'a Token,
     id: ConnectionId,
-    /// Its certificate is one that may put.
+    /// Whether the client's certificate is one that may put.
     certified: bool,
-    streams: BTreeMap<StreamId, Said>,
-    /// Of all connections.
+    streams: BTreeMap<StreamId, Exchange>,
+    /// Files put over all connections.
     put: Vec<(String, Vec<u8>)>,
-    /// One that keeps to the rules, beside the others.
+    /// A transfer that keeps to the rules, beside the others.
     honest: Option<Transfer>,
-    /// What came of requests, in order.
+    /// Outcomes of requests, in order.
     outcomes: Vec<u64>,
 }
 
@@ -140,15 +142,16 @@ impl<'a> Scene<'a> {
         self.remember();
     }
 
-    /// What its streams have put; none of them is there any more.
+    /// Records what its streams have put; none of them is there any more.
     fn remember(&mut self) {
-        for said in std::mem::take(&mut self.streams).into_values() {
-            let put = said.put().filter(|_| self.certified).map(|(name, content)| (name, content.to_vec()));
-            let taken = said.heard == b"ok\n" && said.sent.starts_with(b"put");
+        for exchange in std::mem::take(&mut self.streams).into_values() {
+            let put =
+                exchange.put().filter(|_| self.certified).map(|(name, content)| (name, content.to_vec()));
+            let taken = exchange.received == b"ok\n" && exchange.sent.starts_with(b"put");
             assert!(put.is_some() || !taken, "what was taken was not put");
             self.put.extend(put);
         }
-        // It may have been taken before that could be said.
+        // The connection may have been lost before the answer arrived.
         self.put.extend(self.honest.take().map(|_| ("honest".to_owned(), HONEST.to_vec())));
     }
 
@@ -181,9 +184,9 @@ impl<'a> Scene<'a> {
             assert!(!matches!(event, Event::Closed(_)), "nobody is thrown out: {event:?}");
         }
         if let Some(mut connection) = self.client.connection(self.id) {
-            for (stream, said) in &mut self.streams {
+            for (stream, exchange) in &mut self.streams {
                 while let Ok(Read::Data(data)) = connection.read(*stream, 4096) {
-                    said.heard.extend_from_slice(&data);
+                    exchange.received.extend_from_slice(&data);
                 }
             }
             if let Some(honest) = &mut self.honest {
@@ -210,7 +213,7 @@ impl<'a> Scene<'a> {
         match (what % 12, stream) {
             (0, _) if self.streams.len() < MAX_STREAMS => {
                 let opened = self.client.connection(self.id).and_then(|mut c| c.open(Dir::Bi));
-                opened.into_iter().for_each(|stream| drop(self.streams.insert(stream, Said::default())));
+                opened.into_iter().for_each(|stream| drop(self.streams.insert(stream, Exchange::default())));
             }
             (1, Some(stream)) => self.say(stream, line(number / 8).as_bytes()),
             // A part of a line, from its beginning or from within.
@@ -223,7 +226,7 @@ impl<'a> Scene<'a> {
                 );
             }
             (3, Some(stream)) => self.say(stream, &vec![b'x'; usize::from(number) / 4]),
-            // What is left of the content that was promised, and its hash, right or wrong.
+            // The rest of the promised content, and its hash, right or wrong.
             (4, Some(stream)) => {
                 let sent = &self.streams[&stream].sent;
                 let Some(end) = sent.iter().position(|byte| *byte == b'\n') else { return };
@@ -238,15 +241,15 @@ impl<'a> Scene<'a> {
             }
             (5, Some(stream)) => {
                 let finished = self.client.connection(self.id).is_some_and(|mut c| c.finish(stream).is_ok());
-                self.said(stream).finished |= finished;
+                self.exchange(stream).finished |= finished;
             }
             (6, Some(stream)) => {
                 let _ = self.client.connection(self.id).map(|mut c| c.reset(stream, number.into()));
-                self.said(stream).broken = true;
+                self.exchange(stream).broken = true;
             }
             (7, Some(stream)) => {
                 let _ = self.client.connection(self.id).map(|mut c| c.stop(stream, number.into()));
-                self.said(stream).broken = true;
+                self.exchange(stream).broken = true;
             }
             (8, _) => (0..number % 8).for_each(|_| self.tick()),
             (9, _) if self.honest.is_none() => {
@@ -265,25 +268,28 @@ impl<'a> Scene<'a> {
         }
     }
 
-    fn said(&mut self, stream: StreamId) -> &mut Said {
+    fn exchange(&mut self, stream: StreamId) -> &mut Exchange {
         self.streams.get_mut(&stream).unwrap()
     }
 
     fn say(&mut self, stream: StreamId, data: &[u8]) {
         let Some(mut connection) = self.client.connection(self.id) else { return };
-        // What a server does not want it need not get.
+        // A client need not receive what the server refuses.
         let written = connection.write(stream, data).unwrap_or(0);
-        self.said(stream).sent.extend_from_slice(&data[..written]);
+        self.exchange(stream).sent.extend_from_slice(&data[..written]);
     }
 
-    /// All has come to rest: who put well heard so, and what is there was put.
+    /// Checks the state when all has come to rest: each put that got an `ok` is in the folder, and no other file is.
     fn end(&mut self, folder: &Path) {
         self.settle();
         let room = self.outcomes.len();
-        for said in self.streams.values().filter(|said| self.certified && !said.broken) {
-            if said.put().is_some() {
-                let heard = String::from_utf8_lossy(&said.heard);
-                assert!(heard == "ok\n" || heard.starts_with("no "), "{heard:?} after {room} requests");
+        for exchange in self.streams.values().filter(|exchange| self.certified && !exchange.broken) {
+            if exchange.put().is_some() {
+                let received = String::from_utf8_lossy(&exchange.received);
+                assert!(
+                    received == "ok\n" || received.starts_with("no "),
+                    "{received:?} after {room} requests"
+                );
             }
         }
         assert!(self.honest.is_none(), "who keeps to the rules is served beside the others");
@@ -311,7 +317,7 @@ fn line(number: u8) -> String {
     LINES[usize::from(number) % LINES.len()].replace("{proof}", &"5a".repeat(32))
 }
 
-/// One step an item: what, and its number.
+/// Encodes steps as an input: their kinds and numbers.
 fn steps(steps: &[(u8, u8)]) -> Vec<u8> {
     steps.iter().flat_map(|(what, number)| [*what, *number]).collect()
 }
@@ -328,7 +334,7 @@ fn files_sequences_counted() {
         [tls::client(pinned(), PROTOCOL).unwrap(), tls::client_as(pinned(), Some(known), PROTOCOL).unwrap()];
     let server = tls::server_that_asks(own, PROTOCOL).unwrap();
     let seeds = [
-        // A file put whole, at once; the same in pieces, beside an honest one and a get.
+        // A file put whole, at once; the same in pieces, beside an honest transfer and a get.
         steps(&[(0, 0), (1, 32), (4, 1), (5, 0), (8, 7)]),
         steps(&[
             (0, 0),
@@ -344,10 +350,10 @@ fn files_sequences_counted() {
             (5, 0),
             (8, 7),
         ]),
-        // A wrong hash; a reset in the midst of it; a stop; one who may not.
+        // A wrong hash; a reset in the midst of it; a stop; a client that may not put.
         steps(&[(0, 0), (1, 40), (4, 7), (5, 0), (0, 0), (1, 56), (3, 40), (8, 2), (6, 1), (7, 0)]),
         steps(&[(10, 1), (0, 0), (1, 32), (4, 1), (5, 0), (0, 0), (1, 80), (4, 1), (5, 1), (9, 0), (8, 7)]),
-        // Leaves while the server keeps what it put.
+        // The client leaves while the server keeps what it put.
         steps(&[(0, 0), (1, 32), (4, 1), (5, 0), (8, 1), (10, 0), (0, 0), (1, 48), (4, 0), (5, 0)]),
     ];
     let target = Fuzz::new("quic-files-sequences", env!("CARGO_MANIFEST_DIR")).seeds(seeds).part(400);

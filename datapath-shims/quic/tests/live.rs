@@ -1,4 +1,4 @@
-//! Over kernel sockets on loopback.
+//! Transfers over kernel sockets on loopback.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Turns both ends, on one thread, until every fetch has ended, or `each` says that it is enough.
+/// Turns both ends, on one thread, until every fetch has ended, or `each` returns true.
 fn run(
     server: &mut Endpoint<UdpWire>,
     client: &mut Endpoint<UdpWire>,
@@ -156,9 +156,9 @@ fn a_socket_of_both_families_shows_ipv4_as_it_is() {
     assert_eq!(remotes.into_iter().collect::<Vec<_>>(), ["127.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
 }
 
-/// It falls silent in the midst of a file, is heard again, and is gone for good.
+/// The agent falls silent in the midst of a file, is heard again, and is gone for good.
 fn an_agent_that_comes_and_goes_costs_no_stall() -> Option<()> {
-    /// Between two turns of both ends: more than fits into a turn is not moved, so that the file takes long enough.
+    /// Pause between two turns of both ends: a turn moves a bounded amount, so the file takes long enough.
     const NAP: Duration = Duration::from_millis(5);
     let folder = tempfile::tempdir().unwrap();
     std::fs::File::create(folder.path().join("file")).unwrap().set_len(1 << 40).unwrap();
@@ -177,9 +177,9 @@ fn an_agent_that_comes_and_goes_costs_no_stall() -> Option<()> {
             agent.turn(now_us);
             return ControlFlow::Continue(());
         };
-        acked.push((now_us, flow.bytes_acked));
+        acked.push((now_us, flow.transport.bytes_acked));
         let happens = match (mishaps.len(), flow.mode) {
-            (0, Mode::Program) if flow.bytes_acked > 1 << 20 => "an agent that falls silent",
+            (0, Mode::Program) if flow.transport.bytes_acked > 1 << 20 => "an agent that falls silent",
             (1, Mode::NativeAgentSilent) => "an agent that is heard again",
             (2, Mode::Program) => "an agent that is gone",
             (0 | 2, _) => {
@@ -197,7 +197,7 @@ fn an_agent_that_comes_and_goes_costs_no_stall() -> Option<()> {
     Some(())
 }
 
-/// Each time to a new flow.
+/// Each mishap happens to a new flow.
 mod mishaps {
     #[test]
     fn an_agent_that_comes_and_goes_costs_no_stall() {

@@ -4,10 +4,10 @@
 use ccplane_contract::Event;
 use std::collections::VecDeque;
 
-/// A bounded queue of events. A gap is marked with [`Event::Dropped`] where it is.
+/// A bounded queue of events, in which [`Event::Dropped`] marks a gap in its place.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// With the time from which on the agent sees them, nanoseconds.
+    /// The events with the time from which the agent sees them, nanoseconds.
     events: VecDeque<(u64, Event)>,
     capacity: usize,
     dropped: u64,
@@ -18,7 +18,7 @@ impl Channel {
         Channel { events: VecDeque::new(), capacity, dropped: 0 }
     }
 
-    /// An event that the agent sees at `due_ns`, and with it all before it.
+    /// Queues an event that the agent sees at `due_ns`, with all events before it.
     pub(crate) fn push(&mut self, due_ns: u64, event: Event) {
         self.events
             .iter_mut()
@@ -57,7 +57,7 @@ impl Channel {
         }
     }
 
-    /// When the last event becomes visible.
+    /// The time from which the agent sees the last event, nanoseconds.
     pub(crate) fn last_due_ns(&self) -> Option<u64> {
         self.events.back().map(|(due_ns, _)| *due_ns)
     }

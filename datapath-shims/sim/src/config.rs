@@ -1,4 +1,4 @@
-//! What a simulated datapath and its flows are made of.
+//! Configuration of a simulated datapath and its flows.
 
 use crate::rtt::MIN_RTO_NS;
 use ccplane_engine::native::MAX_CWND_PACKETS;
@@ -16,17 +16,16 @@ const MAX_AGENT_LATENCY_US: u64 = 60_000_000;
 pub(crate) const HEADER_BYTES: u32 = 52;
 /// Payload of a full segment on Ethernet, with the timestamp option.
 const ETHERNET_MSS_BYTES: u32 = 1448;
-/// RFC 6928.
+/// Window at a flow's start (RFC 6928).
 const INIT_CWND_PACKETS: u32 = 10;
 const MIN_MSS_BYTES: u32 = 64;
 const MAX_MSS_BYTES: u32 = 16_384;
 /// Samples kept per flow; later ones are not taken.
 pub(crate) const MAX_SAMPLES: usize = 1 << 20;
 
-/// A simulated datapath.
+/// Configuration of a simulated datapath.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
-    /// The network's links.
     pub links: Vec<LinkConfig>,
     /// Decides every random loss.
     pub seed: u64,
@@ -70,18 +69,17 @@ impl SimConfig {
     }
 }
 
-/// What a flow's application writes.
+/// The data that a flow's application writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
     /// Always more than can be sent.
     Bulk,
-    /// This many bytes at the start; the flow closes when they are acknowledged.
+    /// So many bytes at the start, after whose acknowledgement the flow closes.
     Bytes(u64),
     /// So many bytes at the start and again each interval.
     Chunks {
         /// Bytes of one write.
         bytes: u32,
-        /// Between writes, microseconds.
         every_us: u32,
     },
 }
@@ -108,14 +106,13 @@ pub enum Stack {
     Steered,
 }
 
-/// One flow.
+/// Configuration of one simulated flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowConfig {
     /// When it starts, microseconds of virtual time.
     pub start_us: u64,
-    /// What it carries.
     pub source: Source,
-    /// Its way through the network.
+    /// The flow's path through the network.
     pub path: PathConfig,
     /// Payload of a full segment, bytes.
     pub mss_bytes: u32,
@@ -123,14 +120,12 @@ pub struct FlowConfig {
     pub init_cwnd_packets: u32,
     /// Pacing where no rate was set.
     pub pacing: Pacing,
-    /// How segments leave.
     pub stack: Stack,
-    /// Least that the retransmission timeout exceeds the RTT by, microseconds; for links of a data centre,
+    /// Least time by which the retransmission timeout exceeds the RTT, microseconds; for links of a data centre,
     /// where Linux's 200 ms are ten thousand round trips.
     pub min_rto_us: u32,
     /// The sender's address as the agent sees it.
     pub local: SocketAddr,
-    /// The receiver's.
     pub remote: SocketAddr,
     /// The cgroup that the agent sees.
     pub cgroup: Option<u64>,

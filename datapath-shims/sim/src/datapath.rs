@@ -2,28 +2,29 @@
 
 use crate::channel::Channel;
 use crate::config::{FlowConfig, SimConfig, SimError, Source, Stack, check_mss};
-use crate::flow::{Flow, Invoked, LOSS_TIMER, Sample};
-use crate::program::Installed;
-use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ProgramUid};
-use ccplane_contract::{Part, SlotStats, SlotTable, check_fields};
+use crate::flow::{Invoked, LOSS_TIMER, Sample, SimFlow};
+use ccplane_contract::SlotTable;
+use ccplane_contract::registry::{Change, Programs, Shim};
+use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, FlowId, FlowStats, ProgramUid};
+use ccplane_engine::SharedProgram;
+use ccplane_engine::runner::Runnable;
 use ccplane_infer::Shape;
 use ccplane_netsim::workload::Arrival;
 use ccplane_netsim::{CrossConfig, FlowIndex, LinkChange, Network, Occurrence};
 use ccplane_program::ir::{MAX_REGS, Program};
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const NS_PER_US: u64 = 1000;
 
-/// Why [`SimDatapath::run`] calls the agent.
+/// The reason for which [`SimDatapath::run`] calls the agent.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Wake {
-    /// Something happened.
     Event(Event),
-    /// Its interval has passed: time for heartbeats and timers.
+    /// The agent's interval has passed, which is the time for heartbeats and timers.
     Tick,
 }
 
-/// What a wake-up of the network stands for; its token holds the kind and the flow.
+/// The reason for a wake-up of the network; its token holds the kind and the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Task {
     Start(FlowIndex),
@@ -54,18 +55,18 @@ impl Task {
     }
 }
 
-/// Simulated flows that run fold programs. See the [crate's page](crate).
+/// Simulated flows that run fold programs, as the [crate's page](crate) describes.
 pub struct SimDatapath {
     config: SimConfig,
     net: Network,
-    /// By network index, which is also the flow's id; ended ones stay for their samples.
-    flows: Vec<Flow>,
+    /// The flows by network index, which is also their id; ended flows stay for their samples.
+    flows: Vec<SimFlow>,
     announced: usize,
-    programs: BTreeMap<ProgramUid, Installed>,
+    programs: Programs<SharedProgram>,
     slots: SlotTable,
     channel: Channel,
     heartbeat_ns: u64,
-    /// What the last report held.
+    /// The registers of the last report.
     report: [i64; MAX_REGS],
 }
 
@@ -81,12 +82,13 @@ impl SimDatapath {
             net.wake_at(0, Task::Sample.token());
         }
         let channel = Channel::new(config.event_capacity);
+        let programs = Programs::new(config.max_programs);
         Ok(SimDatapath {
             config,
             net,
             flows: Vec::new(),
             announced: 0,
-            programs: BTreeMap::new(),
+            programs,
             slots: SlotTable::new(),
             channel,
             heartbeat_ns: 0,
@@ -103,7 +105,7 @@ impl SimDatapath {
         let mut config = FlowConfig { start_us: config.start_us.max(self.now_us()), ..config.clone() };
         config.path.acks.compress |= config.stack != Stack::Segments;
         let index = self.net.add_flow(&config.path)?;
-        self.flows.push(Flow::new(index, &config));
+        self.flows.push(SimFlow::new(index, &config));
         self.net.wake_at(config.start_us.saturating_mul(NS_PER_US), Task::Start(index).token());
         Ok(FlowId(index.into()))
     }
@@ -169,7 +171,7 @@ impl SimDatapath {
         Ok(())
     }
 
-    /// Virtual time, microseconds.
+    /// The current virtual time, microseconds.
     pub fn now_us(&self) -> u64 {
         self.net.now_ns() / NS_PER_US
     }
@@ -192,8 +194,8 @@ impl SimDatapath {
 
     /// Memory that it holds at the moment, bytes: what its flows, network and channel have allocated.
     pub fn memory_bytes(&self) -> usize {
-        let unused = (self.flows.capacity() - self.flows.len()) * size_of::<Flow>();
-        let flows: usize = self.flows.iter().map(Flow::memory_bytes).sum();
+        let unused = (self.flows.capacity() - self.flows.len()) * size_of::<SimFlow>();
+        let flows: usize = self.flows.iter().map(SimFlow::memory_bytes).sum();
         size_of::<Self>() + unused + flows + self.net.memory_bytes() + self.channel.memory_bytes()
     }
 
@@ -305,7 +307,7 @@ impl SimDatapath {
     fn report(&mut self, index: usize, values: Vec<i64>, is_row: bool) {
         let at_us = self.now_us();
         let Some(f) = self.flows.get_mut(index) else { return };
-        let Some(program) = f.program().map(|p| p.uid) else { return };
+        let Some(program) = f.program().map(Runnable::uid) else { return };
         f.reports = f.reports.wrapping_add(1);
         let event = Event::Report { flow: f.id, program, seq: f.reports, at_us, values: values.into() };
         let batch_ns = self.config.batch_us * NS_PER_US;
@@ -320,7 +322,7 @@ impl SimDatapath {
         self.tell_at(self.net.now_ns(), event);
     }
 
-    /// Leaves for the agent at `sent_ns`.
+    /// Queues an event that leaves for the agent at `sent_ns`.
     fn tell_at(&mut self, sent_ns: u64, event: Event) {
         let due_ns = sent_ns + self.config.agent_latency_us * NS_PER_US;
         if due_ns > self.net.now_ns() && self.channel.last_due_ns() != Some(due_ns) {
@@ -357,14 +359,47 @@ impl SimDatapath {
         self.net.now_ns() - self.heartbeat_ns > timeout_ns
     }
 
-    fn live(&mut self, flow: FlowId) -> Option<&mut Flow> {
+    fn live(&mut self, flow: FlowId) -> Option<&mut SimFlow> {
         let index = usize::try_from(flow.0).ok()?;
         self.flows.get_mut(index).filter(|f| !f.ended)
     }
 
     /// A flow that the agent knows of.
-    fn steerable(&mut self, flow: FlowId) -> Result<&mut Flow, DatapathError> {
+    fn controllable(&mut self, flow: FlowId) -> Result<&mut SimFlow, DatapathError> {
         self.live(flow).filter(|f| f.announced).ok_or(DatapathError::NoFlow(flow))
+    }
+}
+
+impl Shim for SimDatapath {
+    type Loaded = SharedProgram;
+
+    fn programs(&self) -> &Programs<SharedProgram> {
+        &self.programs
+    }
+
+    fn programs_mut(&mut self) -> &mut Programs<SharedProgram> {
+        &mut self.programs
+    }
+
+    fn slot_shape(&self, slot: u8) -> Option<Shape> {
+        self.slots.shape(slot)
+    }
+
+    fn load(&mut self, uid: ProgramUid, program: &Arc<Program>) -> Result<SharedProgram, DatapathError> {
+        Ok(SharedProgram::new(uid, program))
+    }
+
+    fn count_users(&self, uid: ProgramUid, _: &SharedProgram) -> usize {
+        self.flows.iter().filter(|f| f.uses(uid)).count()
+    }
+
+    fn program_of(&mut self, flow: FlowId) -> Result<Option<ProgramUid>, DatapathError> {
+        Ok(self.controllable(flow)?.program().map(Runnable::uid))
+    }
+
+    fn stage(&mut self, flow: FlowId, change: Change<'_, SharedProgram>) -> Result<(), DatapathError> {
+        self.controllable(flow)?.stage(change);
+        Ok(())
     }
 }
 
@@ -376,82 +411,18 @@ impl Datapath for SimDatapath {
             max_flows: self.config.max_flows,
             policy: true,
             full_language: true,
+            hooks: ccplane_contract::ON_ACKS,
         }
     }
 
-    fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
-        self.slots.check(program)?;
-        if self.programs.contains_key(&uid) {
-            let reason = format!("a program is already installed as {}", uid.0);
-            return Err(DatapathError::Refused { at: None, reason });
-        }
-        if self.programs.len() >= self.config.max_programs {
-            return Err(DatapathError::ProgramsFull { limit: self.config.max_programs });
-        }
-        self.programs.insert(uid, Installed::new(uid, program));
-        Ok(())
-    }
-
-    fn remove(&mut self, uid: ProgramUid) -> Result<(), DatapathError> {
-        if !self.programs.contains_key(&uid) {
-            return Err(DatapathError::NoProgram(uid));
-        }
-        let running = self.flows.iter().filter(|f| f.uses(uid)).count();
-        if running > 0 {
-            return Err(DatapathError::ProgramInUse { uid, flows: running });
-        }
-        self.programs.remove(&uid);
-        Ok(())
-    }
-
-    fn set_program(
-        &mut self,
-        flow: FlowId,
-        uid: ProgramUid,
-        fields: &[(Field, i64)],
-    ) -> Result<(), DatapathError> {
-        let program = self.programs.get(&uid).cloned().ok_or(DatapathError::NoProgram(uid))?;
-        let flow = self.steerable(flow)?;
-        check_fields(Some(&program.program), fields)?;
-        flow.stage_program(program, fields);
-        Ok(())
-    }
-
-    fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
-        let flow = self.steerable(flow)?;
-        check_fields(flow.program().map(|p| &*p.program), fields)?;
-        flow.stage_fields(fields);
-        Ok(())
-    }
+    ccplane_contract::program_commands!();
 
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        self.steerable(flow)?.release();
+        self.controllable(flow)?.release();
         Ok(())
     }
 
-    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
-        self.slots.define(slot, shape)
-    }
-
-    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
-        self.slots.push(slot, image, part)
-    }
-
-    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
-        self.slots.share(slot, share)
-    }
-
-    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.slots.promote(slot)
-    }
-
-    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
-        self.slots.rollback(slot)
-    }
-
-    fn slots(&mut self) -> Vec<SlotStats> {
-        self.slots.stats()
-    }
+    ccplane_contract::slot_commands!(slots);
 
     fn heartbeat(&mut self) {
         self.heartbeat_ns = self.net.now_ns();

@@ -1,12 +1,13 @@
-//! The suite's way into the part of this shim that runs programs.
+//! The suite's access to the part of this shim that runs programs.
 
-use crate::program::Installed;
-use ccplane_contract::suite::{Executor, ExecutorError, Observation, PolicyObservation, Script, Step};
+use ccplane_contract::suite::{Executor, ExecutorError, Observation, Script, Step};
 use ccplane_contract::{FlowId, ProgramUid, SlotTable, check_fields};
-use ccplane_engine::steering::{Staged, Steering};
+use ccplane_engine::SharedProgram;
+use ccplane_engine::runner::{ProgramRunner, Runnable, Staged};
 use ccplane_infer::FlowPolicy;
-use ccplane_program::ir::{MAX_REGS, Prim};
-use ccplane_program::vm::Prims;
+use ccplane_program::ir::{Hook, MAX_REGS, Prim};
+use ccplane_program::vm::Measured;
+use std::sync::Arc;
 
 /// Runs scripts through the code that steers simulated flows.
 #[derive(Clone, Copy, Default, Debug)]
@@ -14,17 +15,17 @@ pub struct SimExecutor;
 
 impl Executor for SimExecutor {
     fn execute(&mut self, script: &Script) -> Result<Vec<Observation>, ExecutorError> {
-        let programs: Vec<Installed> = script
+        let programs: Vec<SharedProgram> = script
             .programs
             .iter()
             .zip(0..)
-            .map(|(program, uid)| Installed::new(ProgramUid(uid), program))
+            .map(|(program, uid)| SharedProgram::new(ProgramUid(uid), &Arc::new(program.clone())))
             .collect();
         let get =
             |n: usize| programs.get(n).cloned().ok_or("the script names a program that it does not hold");
-        let mut flow = Flow {
+        let mut flow = ScriptFlow {
             name: script.flow,
-            steering: Steering::new(script.cwnd_bytes, script.mss_bytes.into()),
+            runner: ProgramRunner::new(script.cwnd_bytes, script.mss_bytes.into()),
             mss_bytes: script.mss_bytes,
             staged: Staged::default(),
             policy: FlowPolicy::default(),
@@ -35,12 +36,12 @@ impl Executor for SimExecutor {
         for step in &script.steps {
             match step {
                 Step::Update(fields) => {
-                    check_fields(flow.program().map(|p| &*p.program), fields)?;
+                    check_fields(flow.program().map(Runnable::program), fields)?;
                     flow.staged.stage_fields(fields);
                 }
                 Step::SetProgram { program, fields } => {
                     let program = get(*program)?;
-                    check_fields(Some(&program.program), fields)?;
+                    check_fields(Some(program.program()), fields)?;
                     flow.staged.stage_program(program, fields);
                 }
                 Step::Push { slot, image, part } => {
@@ -52,6 +53,7 @@ impl Executor for SimExecutor {
                 Step::Rollback(slot) => slots.rollback(*slot)?,
                 Step::SegmentSize { mss_bytes } => flow.mss_bytes = *mss_bytes,
                 Step::Invoke(prims) => seen.push(flow.invoke(prims, &slots)?),
+                Step::Decide(prims) => seen.push(flow.invoke(&**prims, &slots)?),
             }
         }
         Ok(seen)
@@ -60,39 +62,38 @@ impl Executor for SimExecutor {
     fn policies(&self) -> bool {
         true
     }
+
+    fn hooks(&self) -> &'static [Hook] {
+        &Hook::ALL
+    }
 }
 
-struct Flow {
+struct ScriptFlow {
     name: FlowId,
-    steering: Steering<Installed>,
+    runner: ProgramRunner<SharedProgram>,
     mss_bytes: u32,
-    staged: Staged<Installed>,
+    staged: Staged<SharedProgram>,
     policy: FlowPolicy,
 }
 
-impl Flow {
+impl ScriptFlow {
     /// The program that will run at the next ACK.
-    fn program(&self) -> Option<&Installed> {
-        self.staged.program().or(self.steering.running())
+    fn program(&self) -> Option<&SharedProgram> {
+        self.staged.program().or(self.runner.running())
     }
 
-    fn invoke(&mut self, prims: &Prims, slots: &SlotTable) -> Result<Observation, ExecutorError> {
+    fn invoke(&mut self, prims: &impl Measured, slots: &SlotTable) -> Result<Observation, ExecutorError> {
         let (mut report, mut reported, mut asked) = ([0; MAX_REGS], false, false);
-        if self.staged.program().is_some() || !self.steering.gave_up() {
-            self.steering.take(&mut self.staged, prims.get(Prim::AckNow));
+        if self.staged.program().is_some() || !self.runner.lacks_decision() {
+            let clock = self.program().map_or(Prim::AckNow, |program| program.program().hook().clock());
+            self.runner.take(&mut self.staged, prims.get(clock));
             let mut policies = slots.policies(self.name.0, &mut self.policy);
-            let outcome = self.steering.invoke(self.mss_bytes.into(), prims, &mut policies, &mut report);
+            let outcome = self.runner.invoke(self.mss_bytes.into(), prims, &mut policies, &mut report);
             (reported, asked) = (outcome.report, outcome.asked);
         }
-        let program = &self.program().ok_or("the flow has no program")?.program;
-        let (vm, native) = (self.steering.flow(), self.steering.gave_up());
-        Ok(Observation {
-            regs: self.steering.regs().to_vec(),
-            cwnd_bytes: vm.cwnd_bytes,
-            rate_bytes_per_s: vm.rate_bytes_per_s,
-            faults: vm.faults,
-            report: reported.then(|| report[..program.report_len()].to_vec()),
-            policy: Some(PolicyObservation::new(program, vm, &self.policy, asked, native)),
-        })
+        let mut seen = self.runner.observe(&self.policy, asked).ok_or("the flow has no program")?;
+        let len = self.runner.running().map_or(0, |running| running.program().report_len());
+        seen.report = reported.then(|| report[..len].to_vec());
+        Ok(seen)
     }
 }

@@ -1,13 +1,14 @@
-//! One flow: a sender, what steers it, and the window and pacing that come of the two.
+//! One flow: its sender, its flow controller, and the window and pacing that result.
 
 use crate::config::{FlowConfig, HEADER_BYTES, MAX_SAMPLES, Pacing, Source, Stack};
-use crate::program::Installed;
 use crate::reduction::Reduction;
 use crate::sender::{Acked, Expired, Recovery, Sender};
 use crate::trains::{PAIR, Situation, Trains, least_segments, most_segments, quota};
-use ccplane_contract::{Field, FlowId, FlowInfo, FlowStats, Mode, ProgramUid, SlotTable};
-use ccplane_engine::helm::Helm;
-use ccplane_engine::steering::Staged;
+use ccplane_contract::registry::Change;
+use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode, ProgramUid, SlotTable, TransportStats};
+use ccplane_engine::SharedProgram;
+use ccplane_engine::controller::FlowController;
+use ccplane_engine::runner::{Runnable, Staged};
 use ccplane_infer::FlowPolicy;
 use ccplane_netsim::{Delivery, FlowIndex, Network, Segment};
 use ccplane_program::ir::{MAX_REGS, Prim};
@@ -17,14 +18,13 @@ use ccplane_program::vm::Prims;
 pub(crate) const LOSS_TIMER: u8 = 0;
 /// The network timer for the next paced packet.
 pub(crate) const PACING_TIMER: u8 = 1;
-/// What a bulk flow says of its send buffer, past what is in flight.
+/// Bytes that a bulk flow reports in its send buffer, beyond those in flight.
 const BULK_PENDING_BYTES: u64 = 4 << 20;
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// One flow at one time, for plots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// Virtual time, microseconds.
     pub at_us: u64,
     /// Congestion window as the program or the native algorithm wants it, bytes.
     pub cwnd_bytes: u64,
@@ -42,16 +42,16 @@ pub struct Sample {
     pub lost: u64,
 }
 
-/// What a program did on an ACK, besides setting window and rate.
+/// The effects of a program on an ACK, besides window and rate.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Invoked {
     /// The report registers, if it reported.
     pub(crate) report: Option<Vec<i64>>,
-    /// It asked a policy: a report is a row of a batch.
+    /// Whether it asked a policy, which makes a report a row of a batch.
     pub(crate) asked: bool,
 }
 
-pub(crate) struct Flow {
+pub(crate) struct SimFlow {
     pub(crate) id: FlowId,
     /// Whether the agent knows of it.
     pub(crate) announced: bool,
@@ -62,15 +62,15 @@ pub(crate) struct Flow {
     mss_bytes: u32,
     pub(crate) source: Source,
     pub(crate) start_us: u64,
-    /// When it ended, microseconds of virtual time.
+    /// The time of its end, microseconds of virtual time.
     pub(crate) ended_us: Option<u64>,
     pacing: Pacing,
     index: FlowIndex,
     sender: Sender,
-    helm: Helm<Installed>,
-    staged: Staged<Installed>,
+    controller: FlowController<SharedProgram>,
+    staged: Staged<SharedProgram>,
     policy: FlowPolicy,
-    /// The window applied: what the program or Reno wants, held back in recovery.
+    /// The window applied, packets: that of the program or Reno, held back in recovery.
     window_packets: u64,
     reduction: Reduction,
     /// Whether the application had more to send than it was allowed to.
@@ -78,17 +78,17 @@ pub(crate) struct Flow {
     /// When the last packet left, and its payload.
     last_sent: Option<(u64, u64)>,
     stack: Stack,
-    /// Of stacks that are Linux's.
+    /// The trains of a stack that is Linux's.
     trains: Option<Trains>,
-    /// A tail loss probe is to be sent, whatever the window.
+    /// Whether a tail loss probe is to be sent, whatever the window.
     probe_due: bool,
 }
 
-impl Flow {
-    pub(crate) fn new(index: FlowIndex, config: &FlowConfig) -> Flow {
+impl SimFlow {
+    pub(crate) fn new(index: FlowIndex, config: &FlowConfig) -> SimFlow {
         let cwnd_packets = u64::from(config.init_cwnd_packets);
         let cwnd_bytes = cwnd_packets * u64::from(config.mss_bytes);
-        Flow {
+        SimFlow {
             id: FlowId(index.into()),
             announced: false,
             ended: false,
@@ -109,7 +109,7 @@ impl Flow {
             pacing: config.pacing,
             index,
             sender: Sender::new(u64::from(config.min_rto_us) * 1000, config.stack != Stack::Segments),
-            helm: Helm::new(cwnd_packets, config.mss_bytes),
+            controller: FlowController::new(cwnd_packets, config.mss_bytes),
             staged: Staged::default(),
             policy: FlowPolicy::default(),
             window_packets: cwnd_packets,
@@ -122,13 +122,13 @@ impl Flow {
         }
     }
 
-    /// The handshake is over, which took the path's round trip: the first RTT sample, as in Linux.
+    /// Ends the handshake, whose round trip is the first RTT sample, as in Linux.
     pub(crate) fn connected(&mut self, base_rtt_ns: u64) {
         self.sender.rtt.sample(base_rtt_ns, base_rtt_ns);
         self.info.min_rtt_us = u32::try_from(base_rtt_ns / 1000).ok().filter(|us| *us != 0);
     }
 
-    /// An ACK arrived: steers, and hands out what the program reported.
+    /// Processes an ACK; returns what the program reported.
     pub(crate) fn on_ack(
         &mut self,
         now_ns: u64,
@@ -140,18 +140,18 @@ impl Flow {
         let (was, in_flight) = (self.sender.recovery(), self.sender.in_flight_packets);
         let acked = self.sender.on_ack(now_ns, deliveries);
         self.choose_mode(agent_silent);
-        let invoked = if self.helm.mode() == Mode::Program {
+        let invoked = if self.controller.mode() == Mode::Program {
             let prims = self.prims(now_ns, &acked);
             self.invoke(&prims, slots, report)
         } else {
             if self.entered_recovery(was) {
-                self.helm.reno.on_loss(in_flight);
+                self.controller.reno.on_loss(in_flight);
             }
             if acked.marked_packets > 0 && self.sender.recovery().is_none() && self.sender.answers_mark() {
-                self.helm.reno.on_loss(in_flight);
+                self.controller.reno.on_loss(in_flight);
             }
             if self.has_backlog && self.sender.recovery() != Some(Recovery::Fast) {
-                self.helm.reno.on_ack(acked.packets());
+                self.controller.reno.on_ack(acked.packets());
             }
             Invoked::default()
         };
@@ -161,25 +161,25 @@ impl Flow {
 
     fn invoke(&mut self, prims: &Prims, slots: &SlotTable, report: &mut [i64; MAX_REGS]) -> Invoked {
         if !self.staged.is_empty() {
-            self.helm.take(&mut self.staged, prims.get(Prim::AckNow));
+            self.controller.take(&mut self.staged, prims.get(Prim::AckNow));
         }
         let mut policies = slots.policies(self.id.0, &mut self.policy);
-        let outcome = self.helm.invoke(prims, &mut policies, report);
-        let values = |program: &Installed| report[..program.program.report_len()].to_vec();
-        let running = self.helm.steering().running().filter(|_| outcome.report);
+        let outcome = self.controller.invoke(prims, &mut policies, report);
+        let values = |program: &SharedProgram| report[..program.program().report_len()].to_vec();
+        let running = self.controller.runner().running().filter(|_| outcome.report);
         Invoked { report: running.map(values), asked: outcome.asked }
     }
 
-    /// The loss timer ran out.
+    /// Processes an expiry of the loss timer.
     pub(crate) fn on_loss_timer(&mut self, now_ns: u64, agent_silent: bool) {
         let (was, in_flight) = (self.sender.recovery(), self.sender.in_flight_packets);
         let expired = self.sender.on_timer(now_ns);
         self.probe_due = expired == Expired::Probe;
         self.choose_mode(agent_silent);
-        if self.helm.mode() != Mode::Program {
+        if self.controller.mode() != Mode::Program {
             match expired {
-                Expired::Timeout => self.helm.reno.on_timeout(in_flight),
-                Expired::Losses if self.entered_recovery(was) => self.helm.reno.on_loss(in_flight),
+                Expired::Timeout => self.controller.reno.on_timeout(in_flight),
+                Expired::Losses if self.entered_recovery(was) => self.controller.reno.on_loss(in_flight),
                 Expired::Losses | Expired::Probe | Expired::Nothing => {}
             }
         }
@@ -191,50 +191,45 @@ impl Flow {
     }
 
     fn choose_mode(&mut self, agent_silent: bool) {
-        self.helm.choose(self.mode_now(agent_silent));
+        self.controller.choose(self.mode_now(agent_silent));
     }
 
     fn mode_now(&self, agent_silent: bool) -> Mode {
-        self.helm.mode_now(agent_silent, self.staged.program().is_some())
+        self.controller.mode_now(agent_silent, self.staged.program().is_some())
     }
 
     /// The program that will run at the next ACK.
-    pub(crate) fn program(&self) -> Option<&Installed> {
-        self.staged.program().or(self.helm.steering().running())
+    pub(crate) fn program(&self) -> Option<&SharedProgram> {
+        self.controller.next_program(&self.staged)
     }
 
     /// Whether it runs the program, or is about to.
     pub(crate) fn uses(&self, uid: ProgramUid) -> bool {
-        [self.staged.program(), self.helm.steering().running()].into_iter().flatten().any(|p| p.uid == uid)
+        self.controller.uses(&self.staged, uid)
     }
 
-    /// At its next ACK: starts a program, then sets its fields.
-    pub(crate) fn stage_program(&mut self, program: Installed, fields: &[(Field, i64)]) {
-        self.staged.stage_program(program, fields);
-    }
-
-    /// At its next ACK: sets fields.
-    pub(crate) fn stage_fields(&mut self, fields: &[(Field, i64)]) {
-        self.staged.stage_fields(fields);
+    /// Stages a change for the next ACK.
+    pub(crate) fn stage(&mut self, change: Change<'_, SharedProgram>) {
+        self.staged.stage(change);
     }
 
     /// Hands the flow to the native algorithm now, from its current window.
     pub(crate) fn release(&mut self) {
-        self.helm.release();
+        self.controller.release();
         self.staged.clear();
     }
 
     /// Changes the segment size from the next new segment on.
     pub(crate) fn set_mss(&mut self, mss_bytes: u32) {
         self.mss_bytes = mss_bytes;
-        self.helm.set_mss(mss_bytes);
+        self.controller.set_mss(mss_bytes);
     }
 
     /// In recovery the window comes down, and up again, as packets leave the network (as our kernel datapath does it): what a
     /// program keeps through a loss must not come out in one burst, which pacing sees to where it sets a rate. After a timeout
     /// it is slow start.
     fn apply_window(&mut self, acked: &Acked, entered_recovery: bool) {
-        let (wanted, in_flight) = (self.helm.wanted_packets(), self.sender.in_flight_packets);
+        let (wanted, in_flight) = (self.controller.wanted_packets(), self.sender.in_flight_packets);
         self.window_packets = match self.sender.recovery() {
             None => wanted,
             Some(Recovery::Fast) => {
@@ -242,7 +237,7 @@ impl Flow {
                     self.reduction = Reduction::from(self.window_packets, self.sender.transmissions());
                 }
                 self.reduction.delivered_packets += acked.packets();
-                if self.helm.program_rate() > 0 {
+                if self.controller.program_rate() > 0 {
                     wanted
                 } else {
                     self.reduction.window(wanted, in_flight, self.sender.transmissions(), acked)
@@ -370,21 +365,22 @@ impl Flow {
 
     /// Bytes per second; 0 when ACK-clocked.
     fn pacing_rate(&self) -> u64 {
-        match self.helm.program_rate() {
+        match self.controller.program_rate() {
             0 if self.pacing == Pacing::AckClocked => 0,
             0 => self.window_rate(),
             rate => rate,
         }
     }
 
-    /// What Linux would pace the window at (`tcp_update_pacing_rate`), bytes per second; 0 before the first RTT sample.
+    /// The rate at which Linux paces the window (`tcp_update_pacing_rate`), bytes per second; 0 before the first RTT
+    /// sample.
     fn window_rate(&self) -> u64 {
         let srtt_ns = self.sender.rtt.srtt_ns();
         if srtt_ns == 0 {
             return 0;
         }
-        let wanted = self.helm.wanted_packets();
-        let slow_start = wanted < self.helm.reno.ssthresh_packets / 2;
+        let wanted = self.controller.wanted_packets();
+        let slow_start = wanted < self.controller.reno.ssthresh_packets / 2;
         let percent = if slow_start { 200 } else { 120 };
         let window_bytes = u128::from(wanted * u64::from(self.mss_bytes));
         (window_bytes * percent / 100 * u128::from(NS_PER_S) / u128::from(srtt_ns)).max(1) as u64
@@ -421,7 +417,7 @@ impl Flow {
         }
     }
 
-    /// It carries nothing more.
+    /// Ends the flow, which carries nothing more.
     pub(crate) fn end(&mut self, now_us: u64) {
         self.ended = true;
         self.ended_us = Some(now_us);
@@ -451,20 +447,22 @@ impl Flow {
             flow: self.id,
             info: self.info.clone(),
             mode: self.mode_now(agent_silent),
-            program: program.map(|p| p.uid),
-            snd_cwnd: packets(self.window_packets),
-            snd_ssthresh: packets(self.helm.reno.ssthresh_packets),
-            mss_bytes: self.mss_bytes,
-            srtt_us: us(sender.rtt.srtt_ns()),
-            min_rtt_us: us(sender.rtt.min_ns()),
-            pacing_rate: self.pacing_rate(),
-            bytes_acked: sender.bytes_acked,
-            delivered: sender.delivered_packets,
-            lost: sender.lost_packets,
-            unacked: packets(sender.in_flight_packets),
-            faults: self.helm.steering().flow().faults,
-            reports: self.reports.into(),
-            policy: program.filter(|p| p.program.uses_policy()).map(|_| self.policy),
+            program: program.map(Runnable::uid),
+            transport: TransportStats {
+                snd_cwnd: packets(self.window_packets),
+                snd_ssthresh: TransportStats::ssthresh(self.controller.reno.ssthresh_packets),
+                mss_bytes: self.mss_bytes,
+                srtt_us: us(sender.rtt.srtt_ns()),
+                min_rtt_us: us(sender.rtt.min_ns()),
+                pacing_rate: self.pacing_rate(),
+                bytes_acked: sender.bytes_acked,
+                delivered: sender.delivered_packets,
+                lost: sender.lost_packets,
+                unacked: packets(sender.in_flight_packets),
+                faults: self.controller.runner().flow().faults,
+                reports: self.reports.into(),
+            },
+            policy: program.filter(|p| p.program().uses_policy()).map(|_| self.policy),
             sampled_at_us: now_us,
         }
     }
@@ -475,7 +473,7 @@ impl Flow {
         }
         self.samples.push(Sample {
             at_us,
-            cwnd_bytes: self.helm.wanted_bytes(),
+            cwnd_bytes: self.controller.wanted_bytes(),
             pacing_rate: self.pacing_rate(),
             srtt_us: u32::try_from(self.sender.rtt.srtt_ns() / 1000).unwrap_or(u32::MAX),
             bytes_acked: self.sender.bytes_acked,

@@ -17,7 +17,7 @@
 //! tails, as Linux does, which decides what a flow carries where queues hold a few packets. Its receiver acknowledges at once what ends a
 //! train with PSH, and each segment by which its window grows, which decides what a slow way back lets through.
 //!
-//! Left out, and of no consequence to what `experiments/validation` compares with the kernel: undo of spurious recoveries, receive
+//! Left out, and of no consequence to what `experiments/runner/tests/validation` compares with the kernel: undo of spurious recoveries, receive
 //! windows as a limit, a receiver's joining of segments that arrive at the same time.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -27,7 +27,6 @@ mod config;
 mod datapath;
 mod executor;
 mod flow;
-mod program;
 mod reduction;
 mod rtt;
 mod sender;

@@ -2,22 +2,21 @@
 
 use crate::sender::Acked;
 
-/// One recovery. Packets.
+/// State of one recovery, in packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Reduction {
     prior_window: u64,
     transmissions_before: u64,
-    /// Since it began.
     pub(crate) delivered_packets: u64,
 }
 
 impl Reduction {
-    /// A recovery begins, with this window, after so many transmissions.
+    /// Begins a recovery with this window, after so many transmissions.
     pub(crate) fn from(prior_window: u64, transmissions: u64) -> Reduction {
         Reduction { prior_window, transmissions_before: transmissions, delivered_packets: 0 }
     }
 
-    /// What may be in flight after this ACK, on the way to the window that is `wanted`.
+    /// Most packets in flight after this ACK, on the way to the window that is `wanted`.
     pub(crate) fn window(&self, wanted: u64, in_flight: u64, transmissions: u64, acked: &Acked) -> u64 {
         let sent = transmissions - self.transmissions_before;
         let window = if in_flight > wanted {

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// Later transmissions delivered that mean a loss (RFC 6675 `DupThresh`).
 const DUP_THRESHOLD: u64 = 3;
 
-/// What a probe waits beyond two round trips at least: two of Linux's jiffies (`TCP_TIMEOUT_MIN`) at 250 a second.
+/// Least time that a probe waits beyond two round trips: two of Linux's jiffies (`TCP_TIMEOUT_MIN`) at 250 a second.
 const MIN_PROBE_NS: u64 = 8_000_000;
 
 /// Why a flow is in recovery.
@@ -23,7 +23,7 @@ pub(crate) enum Recovery {
     Timeout,
 }
 
-/// What one ACK changed.
+/// The changes that one ACK made.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Acked {
     /// Payload bytes by which the in-order stream grew, as the kernel's `tp->bytes_acked`: what was delivered
@@ -36,12 +36,11 @@ pub(crate) struct Acked {
     pub(crate) misordered_bytes: u64,
     /// Packets marked lost since the last ACK, by this one or by a timer.
     pub(crate) lost_packets: u64,
-    /// Delivered marked (CE).
     pub(crate) marked_packets: u64,
     pub(crate) marked_bytes: u64,
-    /// RTT of the packet sent last, unless only forgotten transmissions were delivered.
+    /// RTT of the packet sent last, nanoseconds; none if only forgotten transmissions were delivered.
     pub(crate) rtt_ns: Option<u64>,
-    /// This is the first ACK since the retransmission timer ran out.
+    /// Whether this is the first ACK since the retransmission timer expired.
     pub(crate) was_timeout: bool,
 }
 
@@ -51,14 +50,13 @@ impl Acked {
     }
 }
 
-/// What the loss timer found.
+/// The result of an expiry of the loss timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Expired {
-    /// Nothing was due.
     Nothing,
     /// Packets were overdue and are marked lost.
     Losses,
-    /// Nothing was heard for two round trips: a segment more is to be sent, so that what comes back tells of losses.
+    /// No ACK came for two round trips: one more segment is sent, whose ACK reveals losses.
     Probe,
     /// The retransmission timeout: everything in flight is marked lost.
     Timeout,
@@ -99,7 +97,7 @@ struct Transmission {
 pub(crate) struct Sender {
     /// First segment not delivered in order (TCP's `SND.UNA`).
     una: u64,
-    /// From `una` on.
+    /// The segments from `una` on.
     segments: VecDeque<Segment>,
     /// Number of the first transmission in `transmissions`.
     first_tx: u64,
@@ -107,7 +105,7 @@ pub(crate) struct Sender {
     /// Segments to retransmit; those that meanwhile arrived are skipped.
     lost: VecDeque<u64>,
     largest_delivered_tx: Option<u64>,
-    /// Until `una` reaches the segment.
+    /// The kind of recovery, which lasts until `una` reaches the segment.
     recovery: Option<(Recovery, u64)>,
     /// Marks are answered again from this segment on.
     mark_answered_until: u64,
@@ -134,9 +132,8 @@ pub(crate) struct Sender {
     pub(crate) in_flight_bytes: u64,
     pub(crate) delivered_packets: u64,
     pub(crate) lost_packets: u64,
-    /// In order.
     pub(crate) bytes_acked: u64,
-    /// First transmissions only.
+    /// Payload bytes sent for the first time.
     pub(crate) bytes_sent: u64,
 }
 

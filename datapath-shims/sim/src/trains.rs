@@ -1,20 +1,18 @@
 //! How Linux's TCP hands segments over: in trains, for segmentation offload. All of it is in net/ipv4/tcp_output.c.
 
+use ccplane_contract::{PAIRED_BYTES_PER_S, PAIRED_QUEUE_SEGMENTS};
+
 const NS_PER_S: u64 = 1_000_000_000;
 const NS_PER_MS: u64 = 1_000_000;
 /// `sk_pacing_shift`'s default: a train is what leaves in about a millisecond.
 const PACING_SHIFT: u32 = 10;
-/// `tcp_min_tso_segs`' default.
+/// Segments of the smallest train (`tcp_min_tso_segs`' default).
 pub(crate) const PAIR: u64 = 2;
-/// At this rate, bytes per second, two segments of 1500 bytes are a millisecond's.
-const PAIRED_BYTES_PER_S: u64 = 3_000_000;
-/// Segments that a steered flow's queue holds before they leave in pairs.
-const PAIRED_QUEUE_SEGMENTS: u64 = 4;
 /// `tcp_tso_rtt_log`'s default: where the RTT is short, trains are long.
 const TSO_RTT_LOG: u32 = 9;
 /// `sk_gso_max_size` of a device that takes IPv4 trains of 64 KiB.
 const GSO_MAX_BYTES: u64 = 65_536;
-/// `tcp_tso_win_divisor`'s default.
+/// Share of the window that is not deferred (`tcp_tso_win_divisor`'s default).
 const WIN_DIVISOR: u64 = 3;
 /// Segments at a flow's start that are not paced.
 const UNPACED_SEGMENTS: u64 = 10;
@@ -22,8 +20,8 @@ const UNPACED_SEGMENTS: u64 = 10;
 /// Least segments of a steered flow's train, as `min_tso_segs` of our BPF datapath (`tcp.rs`) has them.
 pub(crate) fn least_segments(bytes_per_s: u64, queue_us: u64, mss_bytes: u64) -> u64 {
     let queued_bytes = bytes_per_s.saturating_mul(queue_us) / 1_000_000;
-    let paired = bytes_per_s >= PAIRED_BYTES_PER_S
-        || queue_us > 0 && queued_bytes >= PAIRED_QUEUE_SEGMENTS * mss_bytes;
+    let paired = bytes_per_s >= u64::from(PAIRED_BYTES_PER_S)
+        || queue_us > 0 && queued_bytes >= u64::from(PAIRED_QUEUE_SEGMENTS) * mss_bytes;
     if paired { PAIR } else { 1 }
 }
 
@@ -42,7 +40,7 @@ pub(crate) fn quota(window: u64, in_flight: u64) -> u64 {
     window.saturating_sub(in_flight).min((window / 2).max(1))
 }
 
-/// What a sender knows when it may wait for a fuller train.
+/// The sender's state when it may wait for a fuller train.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation {
     pub(crate) now_ns: u64,
@@ -55,7 +53,7 @@ pub(crate) struct Situation {
     pub(crate) srtt_ns: u64,
 }
 
-/// When trains leave.
+/// The times at which trains leave.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Trains {
     /// `tcp_wstamp_ns`: when the last train left; a paced flow's next one leaves no sooner.

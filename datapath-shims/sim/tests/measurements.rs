@@ -1,4 +1,4 @@
-//! What programs are told, held against what happened.
+//! Tests that hold the primitives of programs against what the network did.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -118,8 +118,8 @@ fn a_blackout_shows_as_timeouts() {
     let stats = seen.sim.stats(seen.flow).unwrap();
     // The timer ran out about three times in two seconds; the program learned of it once, when ACKs came back.
     assert_eq!(seen.get("timeouts"), 1);
-    assert_eq!(seen.get("lost") as u64, stats.lost);
-    assert_eq!(seen.get("packets") as u64, stats.delivered);
+    assert_eq!(seen.get("lost") as u64, stats.transport.lost);
+    assert_eq!(seen.get("packets") as u64, stats.transport.delivered);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn flows_past_the_limit_run_natively_and_unannounced() {
     assert_eq!((events.len(), sim.flows().len()), (2, 2));
     assert!(sim.update(flows[2], &[]).is_err());
     let third = sim.stats(flows[2]).unwrap();
-    assert!(third.delivered > 100 && third.mode == Mode::NativeNoProgram);
+    assert!(third.transport.delivered > 100 && third.mode == Mode::NativeNoProgram);
     // A place that falls free goes to the next flow that starts.
     sim.close(flows[0]).unwrap();
     let next = sim.add_flow(&FlowConfig { start_us: S, ..FlowConfig::new(Source::Bulk, 10 * MS) }).unwrap();
@@ -154,19 +154,19 @@ proptest! {
         let link = LinkConfig { loss_ppm, ..rate(12, queue) };
         let seen = run(link, seed, Source::Bytes(bytes), packets, 1000 * S);
         let stats = seen.sim.stats(seen.flow).unwrap();
-        prop_assert_eq!((stats.bytes_acked, stats.delivered), (bytes, segments));
-        prop_assert_eq!(stats.unacked, 0);
+        prop_assert_eq!((stats.transport.bytes_acked, stats.transport.delivered), (bytes, segments));
+        prop_assert_eq!(stats.transport.unacked, 0);
         prop_assert_eq!(seen.get("bytes") as u64, bytes);
         prop_assert_eq!(seen.get("packets") as u64, segments);
-        prop_assert_eq!(seen.get("lost") as u64, stats.lost);
+        prop_assert_eq!(seen.get("lost") as u64, stats.transport.lost);
         prop_assert_eq!(seen.get("in_flight"), 0);
         let network = seen.sim.network();
         let link = network.link_stats(0).unwrap();
         let receiver = network.receiver_stats(0).unwrap();
-        prop_assert_eq!(network.sent(), segments + stats.lost);
+        prop_assert_eq!(network.sent(), segments + stats.transport.lost);
         // A timeout may give up what is only late; nothing else does.
-        prop_assert_eq!(stats.lost, link.lost + link.dropped + receiver.duplicates);
-        if stats.lost == 0 || seen.get("timeouts") == 0 {
+        prop_assert_eq!(stats.transport.lost, link.lost + link.dropped + receiver.duplicates);
+        if stats.transport.lost == 0 || seen.get("timeouts") == 0 {
             prop_assert_eq!(receiver.duplicates, 0);
         }
     }

@@ -1,4 +1,4 @@
-//! What trains of segments do to links whose queues hold few packets.
+//! Tests of segment trains on links whose queues hold few packets.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,7 +12,7 @@ fn run(stack: Stack, queue_packets: u32, packets: u64, rate: u64) -> (SimDatapat
     let mut sim = sim(link(Capacity::Slots { bit_per_s: 12_032_000 }, queue_packets));
     let flow = sim.add_flow(&FlowConfig { stack, ..flow(Source::Bulk) }).unwrap();
     run_constant(&mut sim, 10 * S, packets, rate as i64);
-    let delivered = sim.stats(flow).unwrap().delivered;
+    let delivered = sim.stats(flow).unwrap().transport.delivered;
     (sim, delivered)
 }
 

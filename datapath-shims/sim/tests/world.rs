@@ -24,7 +24,7 @@ fn on(topology: &Topology, seed: u64) -> (SimDatapath, Vec<FlowId>) {
 }
 
 fn delivered(sim: &SimDatapath, flow: FlowId) -> u64 {
-    sim.stats(flow).unwrap().delivered
+    sim.stats(flow).unwrap().transport.delivered
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn marks_are_answered_without_loss() {
         let (mut sim, flows) = on(&paths, 1);
         sim.step_until(30 * S);
         let stats = sim.network().link_stats(0).unwrap();
-        let lost: u64 = flows.iter().map(|f| sim.stats(*f).unwrap().lost).sum();
+        let lost: u64 = flows.iter().map(|f| sim.stats(*f).unwrap().transport.lost).sum();
         let total: u64 = flows.iter().map(|f| delivered(&sim, *f)).sum();
         assert!(total > 26_000, "{total}");
         assert_eq!((lost == 0, stats.marked > 20), (ecn, ecn), "{lost} lost, {stats:?}");
@@ -93,14 +93,14 @@ fn lost_acknowledgements_lose_nothing() {
     let flow = sim.add_flow(&FlowConfig { path, ..FlowConfig::new(source, 0) }).unwrap();
     sim.step_until(60 * S);
     let stats = sim.stats(flow).unwrap();
-    assert_eq!((stats.bytes_acked, stats.delivered), (10_000 * MSS, 10_000));
+    assert_eq!((stats.transport.bytes_acked, stats.transport.delivered), (10_000 * MSS, 10_000));
     let network = sim.network();
     let (there, back) = (network.link_stats(0).unwrap(), network.link_stats(1).unwrap());
     assert!(back.lost > 1000, "{back:?}");
     // A timeout may repeat what had arrived; each transmission beyond the segments was marked lost.
-    assert_eq!(network.sent(), 10_000 + stats.lost);
+    assert_eq!(network.sent(), 10_000 + stats.transport.lost);
     let receiver = network.receiver_stats(0).unwrap();
-    assert_eq!(stats.lost, there.dropped + receiver.duplicates);
+    assert_eq!(stats.transport.lost, there.dropped + receiver.duplicates);
     assert!(receiver.duplicates < 50, "{receiver:?}");
     // 10 s at the link's rate.
     assert!(sim.completion_us(flow).unwrap() < 12 * S);
@@ -172,7 +172,7 @@ fn the_agent_takes_its_time() {
         assert!(seen.len() > 50 && seen.iter().all(|(at_us, now_us)| now_us - at_us == latency_us));
         let first_ack_us = if latency_us < 20_100 { 20_100 } else { 40_200 };
         assert_eq!(seen[0].0, first_ack_us, "the program starts at the first ACK after it was set");
-        assert_eq!(sim.stats(flow).unwrap().faults, 0);
+        assert_eq!(sim.stats(flow).unwrap().transport.faults, 0);
         let late = SimConfig { agent_latency_us: u64::MAX, ..SimConfig::new(vec![rate(1, 1)], 1) };
         assert!(SimDatapath::new(late).is_err());
     }
@@ -235,7 +235,7 @@ fn incast_at_microseconds() {
         let flows: Vec<FlowId> = (0..64).map(|_| sim.add_flow(&config).unwrap()).collect();
         sim.step_until(2 * S);
         let last_us = flows.iter().map(|f| sim.completion_us(*f).unwrap()).max().unwrap();
-        (last_us, sim.stats(flows[0]).unwrap().min_rtt_us)
+        (last_us, sim.stats(flows[0]).unwrap().transport.min_rtt_us)
     };
     let mark = Discipline::EcnThreshold { mark_at: QueueLimit::Packets(30) };
     // 64 * 70 segments of 1.2 us each: 5.4 ms at the least.

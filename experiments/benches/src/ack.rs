@@ -3,37 +3,36 @@
 //! the dispatcher with the kernel's own Reno behind it.
 
 use std::hint::black_box;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ccplane_alg::{Algorithm, Control, FlowInfo};
-use ccplane_algs::Reno;
+use ccplane_algs::RENO;
 use ccplane_contract::{Datapath, Event, Field, FlowId, ProgramUid};
 use ccplane_ebpf::testrun::{Bench, STREAM_ACKS};
 use ccplane_ebpf::{EbpfDatapath, account};
 use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::veth;
 use ccplane_program::ir::{MAX_REGS, Prim, Program};
-use ccplane_program::vm::{Flow, Prims};
+use ccplane_program::vm::{Prims, ProgramState};
 use ccplane_runner::traffic::BulkFlow;
 
 use crate::error::{BenchError, context};
 use crate::figure::{Figure, Pair};
 use crate::oracle::{self, Stream};
-use crate::proof::{self, Proof, Steering, Witness};
+use crate::proof::{self, Proof, SteeredBy, Witness};
 use crate::steer;
 
-const MSS: i64 = 1448;
+pub(crate) const MSS: i64 = 1448;
 /// ACKs are this far apart, as at about 1 Gb/s with two segments an ACK.
-const GAP_US: u64 = 23;
+pub(crate) const GAP_US: u64 = 23;
 const RTT_US: i64 = 20_000;
-/// In flight, bytes: what the above makes in one round trip.
-const FLIGHT: i64 = RTT_US / GAP_US as i64 * 2 * MSS;
-const ACKS: u32 = 400_000;
+/// The bytes in flight: the product of rate and round trip above.
+pub(crate) const FLIGHT: i64 = RTT_US / GAP_US as i64 * 2 * MSS;
+pub(crate) const ACKS: u32 = 400_000;
 const ROUNDS: usize = 9;
 
 /// A steady flow: ACKs of two segments, round trips that wander by a few per cent, no loss.
-fn acks() -> [Prims; STREAM_ACKS] {
+pub(crate) fn acks() -> [Prims; STREAM_ACKS] {
     std::array::from_fn(|n| {
         let mut prims = Prims::default();
         prims
@@ -50,22 +49,14 @@ fn acks() -> [Prims; STREAM_ACKS] {
 }
 
 fn info() -> FlowInfo {
-    let any = SocketAddr::from(([0, 0, 0, 0], 0));
-    FlowInfo {
-        mss_bytes: MSS as u32,
-        init_cwnd_bytes: 10 * MSS as u64,
-        local: any,
-        remote: any,
-        cgroup: None,
-        min_rtt_us: None,
-    }
+    FlowInfo::example(MSS as u32, 10 * MSS as u64)
 }
 
 /// The Reno program, and the fields that it starts with: in congestion avoidance.
-fn reno() -> Result<(Program, Vec<(Field, i64)>), BenchError> {
-    let program = steer::compile(&Reno::default())?;
+pub(crate) fn reno() -> Result<(Program, Vec<(Field, i64)>), BenchError> {
+    let program = steer::compile(&RENO)?;
     let mut control = Control::default();
-    Reno::default().flow(&info(), &mut control);
+    RENO.flow(&info(), &mut control);
     let mut fields = steer::fields(&program, &control);
     if let Some(reg) = program.reg("ssthresh") {
         fields.push((Field::Reg(reg), FLIGHT / 2));
@@ -74,7 +65,7 @@ fn reno() -> Result<(Program, Vec<(Field, i64)>), BenchError> {
     Ok((program, fields))
 }
 
-const LIBCCP: &str = "libccp's VM";
+pub(crate) const LIBCCP: &str = "libccp's VM";
 
 /// `ack.ebpf.reno`: on a live flow, and the fold alone.
 pub fn ebpf() -> Result<Vec<Figure>, BenchError> {
@@ -96,12 +87,12 @@ fn stream() -> Result<(Figure, Figure), BenchError> {
     let acks = acks();
     let bench = Bench::new()?;
     let (loaded, empty) = (bench.load(&program, 1)?, bench.load(&nothing, 2)?);
-    let baseline = Stream::new(steer::source(&Reno::default()), &program, &fields, &acks, GAP_US, ACKS)?;
+    let baseline = Stream::new(steer::source(&RENO), &program, &fields, &acks, GAP_US, ACKS)?;
     let counter = usize::from(register(&program, "Report.acked")?);
     let (mut kernel, mut vm, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let idle = bench.time(&empty, &acks, GAP_US, ACKS)?;
-        bench.set(&Flow::new(&program, FLIGHT, 0));
+        bench.set(&ProgramState::new(&program, FLIGHT, 0));
         bench.stage(&loaded, true, &fields);
         let busy = bench.time(&loaded, &acks, GAP_US, ACKS)?;
         let (reference, flow) = time_vm(&program, &fields, &acks);
@@ -121,13 +112,13 @@ fn stream() -> Result<(Figure, Figure), BenchError> {
     Ok((fold, Figure::paired("ack.vm.reno", "ns", LIBCCP, &vm, &proof)))
 }
 
-fn register(program: &Program, name: &str) -> Result<u8, BenchError> {
+pub(crate) fn register(program: &Program, name: &str) -> Result<u8, BenchError> {
     program.reg(name).ok_or_else(|| BenchError::Program(vec![format!("Reno has no {name}")]))
 }
 
 /// Nanoseconds of the reference VM, and where the flow got to.
-fn time_vm(program: &Program, fields: &[(Field, i64)], acks: &[Prims; STREAM_ACKS]) -> (f64, Flow) {
-    let mut flow = Flow::new(program, FLIGHT, acks[0].get(Prim::AckNow) + GAP_US as i64);
+fn time_vm(program: &Program, fields: &[(Field, i64)], acks: &[Prims; STREAM_ACKS]) -> (f64, ProgramState) {
+    let mut flow = ProgramState::new(program, FLIGHT, acks[0].get(Prim::AckNow) + GAP_US as i64);
     ccplane_contract::apply_fields(&mut flow, program, fields);
     let mut report = [0; MAX_REGS];
     let start = Instant::now();
@@ -139,17 +130,17 @@ fn time_vm(program: &Program, fields: &[(Field, i64)], acks: &[Prims; STREAM_ACK
     (start.elapsed().as_nanos() as f64 / f64::from(ACKS), flow)
 }
 
-const RENO: ProgramUid = ProgramUid(1);
-const EMPTY: ProgramUid = ProgramUid(2);
+const RENO_UID: ProgramUid = ProgramUid(1);
+const EMPTY_UID: ProgramUid = ProgramUid(2);
 const WINDOW: Duration = Duration::from_millis(200);
 const BEAT: Duration = Duration::from_millis(20);
 /// Flows, and rounds on each; libccp runs between two flows, when nothing else does.
 const BLOCKS: usize = 5;
 const ROUNDS_EACH: usize = 5;
 
-/// What may be behind the dispatcher.
+/// The program that the dispatcher runs.
 #[derive(Clone, Copy)]
-enum Behind {
+enum Dispatched {
     Reno,
     /// A program that returns at once.
     Nothing,
@@ -157,12 +148,12 @@ enum Behind {
     Native,
 }
 
-const BEHIND: [Behind; 3] = [Behind::Reno, Behind::Nothing, Behind::Native];
+const DISPATCHED: [Dispatched; 3] = [Dispatched::Reno, Dispatched::Nothing, Dispatched::Native];
 
-/// What an ACK cost with each of [`BEHIND`], nanoseconds.
-type Costs = [f64; BEHIND.len()];
+/// The time of an ACK with each of [`DISPATCHED`], nanoseconds.
+type Costs = [f64; DISPATCHED.len()];
 
-/// A flow over a veth pair, and the datapath that is switched between what steers it.
+/// A flow over a veth pair, and the datapath whose programs are switched.
 struct Live<'a> {
     datapath: &'a mut EbpfDatapath,
     flow: FlowId,
@@ -170,15 +161,14 @@ struct Live<'a> {
     witness: Witness,
 }
 
-/// Flows over a veth pair, steered by one after the other of [`BEHIND`].
+/// Flows over a veth pair, steered by one after the other of [`DISPATCHED`].
 fn live() -> Result<Vec<Figure>, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));
     }
     let (program, mut fields) = reno()?;
-    let baseline =
-        Stream::new(steer::source(&Reno::default()), &program, &fields, &acks(), GAP_US, ACKS / 4)?;
-    // The window stays what the flow has.
+    let baseline = Stream::new(steer::source(&RENO), &program, &fields, &acks(), GAP_US, ACKS / 4)?;
+    // The window stays the flow's own.
     fields.retain(|(field, _)| *field != Field::Cwnd);
     let (costs, proof) =
         steer::attached("a", |datapath, name| alternate(datapath, name, &program, &fields, &baseline))?;
@@ -213,7 +203,7 @@ fn live() -> Result<Vec<Figure>, BenchError> {
     ])
 }
 
-/// Costs beside libccp's, and the proof that they are of what they are to be of.
+/// Costs beside libccp's, and the proof that the programs ran.
 fn alternate(
     datapath: &mut EbpfDatapath,
     name: &str,
@@ -221,8 +211,8 @@ fn alternate(
     fields: &[(Field, i64)],
     baseline: &Stream,
 ) -> Result<(Vec<(Costs, f64)>, Proof), BenchError> {
-    datapath.install(RENO, program)?;
-    datapath.install_empty(EMPTY)?;
+    datapath.install(RENO_UID, program)?;
+    datapath.install_empty(EMPTY_UID)?;
     let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
     veth::connect(&a, &b)?;
     let _account = context("account BPF run time", account())?;
@@ -230,17 +220,17 @@ fn alternate(
     for _ in 0..BLOCKS {
         let traffic = BulkFlow::start(&steer::bulk(name, steer::LONG), &a, &b, Instant::now())?;
         // The native algorithm first: its slow start gives the window that the measurement runs at.
-        let mut unknown = Witness::new(Steering::Native);
+        let mut unknown = Witness::new(SteeredBy::Native);
         let flow = beat(datapath, 2 * WINDOW, &mut unknown)
             .ok_or_else(|| BenchError::Missing("the flow did not start within its time".into()))?;
         let mut live = Live { datapath, flow, fields, witness: unknown };
         let mut block = Vec::new();
         for n in 0..ROUNDS_EACH {
-            let mut round = [0.0; BEHIND.len()];
-            for turn in 0..BEHIND.len() {
-                // Who goes first alternates.
-                let which = (n + turn) % BEHIND.len();
-                let (ns, proof) = live.per_ack(BEHIND[which])?;
+            let mut round = [0.0; DISPATCHED.len()];
+            for turn in 0..DISPATCHED.len() {
+                // The order alternates.
+                let which = (n + turn) % DISPATCHED.len();
+                let (ns, proof) = live.per_ack(DISPATCHED[which])?;
                 round[which] = ns;
                 proofs.push(proof);
             }
@@ -258,20 +248,20 @@ fn alternate(
 }
 
 impl Live<'_> {
-    /// Nanoseconds per ACK over the next window, and the proof of who steered the flow in it.
-    fn per_ack(&mut self, behind: Behind) -> Result<(f64, Proof), BenchError> {
-        let steering = match behind {
-            Behind::Reno => {
-                self.datapath.set_program(self.flow, RENO, self.fields)?;
-                Steering::Program(Some(RENO))
+    /// Measures nanoseconds per ACK over the next window, and proves which program ran in it.
+    fn per_ack(&mut self, dispatched: Dispatched) -> Result<(f64, Proof), BenchError> {
+        let steering = match dispatched {
+            Dispatched::Reno => {
+                self.datapath.set_program(self.flow, RENO_UID, self.fields)?;
+                SteeredBy::Program(Some(RENO_UID))
             }
-            Behind::Nothing => {
-                self.datapath.set_program(self.flow, EMPTY, &[])?;
-                Steering::Empty(EMPTY)
+            Dispatched::Nothing => {
+                self.datapath.set_program(self.flow, EMPTY_UID, &[])?;
+                SteeredBy::Empty(EMPTY_UID)
             }
-            Behind::Native => {
+            Dispatched::Native => {
                 self.datapath.release(self.flow)?;
-                Steering::Native
+                SteeredBy::Native
             }
         };
         // It is in force from the next ACK on, and sampled a while later.
@@ -291,14 +281,14 @@ impl Live<'_> {
     }
 }
 
-/// Lets time pass, with heartbeats and looks at the flows; the flow that started meanwhile, if one did.
+/// Lets time pass, with heartbeats and polls of the flows; the flow that started meanwhile, if one did.
 fn beat(datapath: &mut EbpfDatapath, time: Duration, witness: &mut Witness) -> Option<FlowId> {
     let start = Instant::now();
     let (mut created, mut events) = (None, Vec::new());
     loop {
         datapath.heartbeat();
         let flows = datapath.flows();
-        witness.look(&flows);
+        witness.observe(&flows);
         datapath.poll(1024, &mut events);
         for event in events.drain(..) {
             witness.hear(&event);
@@ -333,12 +323,12 @@ mod tests {
         let (program, mut fields) = reno().unwrap();
         fields.retain(|(field, _)| *field != Field::Cwnd);
         let tried = steer::attached("w", |datapath, name| {
-            datapath.install(RENO, &program)?;
-            datapath.install_empty(EMPTY)?;
+            datapath.install(RENO_UID, &program)?;
+            datapath.install_empty(EMPTY_UID)?;
             let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
             veth::connect(&a, &b)?;
             let watch = |datapath: &mut EbpfDatapath| {
-                let mut witness = Witness::new(Steering::Program(Some(RENO)));
+                let mut witness = Witness::new(SteeredBy::Program(Some(RENO_UID)));
                 let created = beat(datapath, WINDOW, &mut witness);
                 (created, witness.prove_part(1))
             };
@@ -348,18 +338,18 @@ mod tests {
             found.push(never);
             let flow = flow.ok_or_else(|| BenchError::Missing("no flow".into()))?;
             let settle = |datapath: &mut EbpfDatapath| {
-                beat(datapath, WINDOW, &mut Witness::new(Steering::Native));
+                beat(datapath, WINDOW, &mut Witness::new(SteeredBy::Native));
             };
-            datapath.set_program(flow, RENO, &fields)?;
+            datapath.set_program(flow, RENO_UID, &fields)?;
             settle(datapath);
             found.push(watch(datapath).1);
-            datapath.set_program(flow, EMPTY, &[])?;
+            datapath.set_program(flow, EMPTY_UID, &[])?;
             settle(datapath);
             found.push(watch(datapath).1);
-            datapath.set_program(flow, RENO, &fields)?;
+            datapath.set_program(flow, RENO_UID, &fields)?;
             settle(datapath);
             // Half of a window under the program, half under the kernel's Reno.
-            let mut witness = Witness::new(Steering::Program(Some(RENO)));
+            let mut witness = Witness::new(SteeredBy::Program(Some(RENO_UID)));
             beat(datapath, WINDOW, &mut witness);
             datapath.release(flow)?;
             beat(datapath, WINDOW, &mut witness);
@@ -367,11 +357,11 @@ mod tests {
             drop(traffic);
             // A connection on which nothing is sent.
             let _idle = rtt::idle_flow(name)?;
-            let flow = beat(datapath, WINDOW, &mut Witness::new(Steering::Native))
+            let flow = beat(datapath, WINDOW, &mut Witness::new(SteeredBy::Native))
                 .ok_or_else(|| BenchError::Missing("no idle flow".into()))?;
             let _account = context("account BPF run time", account())?;
             let mut live = Live { datapath, flow, fields: &fields, witness };
-            found.push(match live.per_ack(Behind::Reno) {
+            found.push(match live.per_ack(Dispatched::Reno) {
                 Err(BenchError::Unproven(why)) => Err(why),
                 Err(other) => return Err(other),
                 Ok((_, proof)) => Ok(proof),
@@ -382,7 +372,7 @@ mod tests {
         assert_eq!(found[0], Err(Unproven::NoFlow { found: 0, wanted: 1 }), "no flow");
         assert!(matches!(found[1], Err(Unproven::NeverRan { mode: Mode::NativeNoProgram, .. })), "{found:?}");
         assert!(found[2].is_ok(), "under Reno: {found:?}");
-        let replaced = matches!(found[3], Err(Unproven::Replaced { found: Some(EMPTY), .. }));
+        let replaced = matches!(found[3], Err(Unproven::Replaced { found: Some(EMPTY_UID), .. }));
         assert!(replaced, "another program: {found:?}");
         let left = matches!(found[4], Err(Unproven::LeftProgram { mode: Mode::NativeNoProgram, .. }));
         assert!(left, "fell to native: {found:?}");

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ccplane_ebpf::Options;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::Deserialize;
 
 use crate::error::{BenchError, context};
 use crate::{oracle, steer};
@@ -28,9 +29,8 @@ impl Drop for Process {
 
 /// Our agent, in a process of its own, with `wake` as configured.
 pub struct OurAgent {
-    /// The process.
     pub process: Process,
-    /// Of its kernel datapath.
+    /// The options of its kernel datapath.
     pub options: Options,
     /// Where datapaths of other processes reach it.
     pub socket: PathBuf,
@@ -41,6 +41,15 @@ pub struct OurAgent {
 impl OurAgent {
     /// With only the kernel datapath, or only the unix socket: a busy agent takes a core for each.
     pub fn start(algorithm: &str, wake: &str, kernel: bool) -> Result<OurAgent, BenchError> {
+        OurAgent::configured(algorithm, wake, kernel, "")
+    }
+
+    /// With the kernel datapath, whose flows the portus agent at `socket` steers.
+    pub fn of_portus(wake: &str, socket: &Path) -> Result<OurAgent, BenchError> {
+        OurAgent::configured("portus", wake, true, &format!("[portus]\nsocket = \"{}\"\n", socket.display()))
+    }
+
+    fn configured(algorithm: &str, wake: &str, kernel: bool, more: &str) -> Result<OurAgent, BenchError> {
         let (options, dir) = steer::options("r")?;
         let socket = dir.path().join("ccp.sock");
         let config = dir.path().join("ccplane.toml");
@@ -48,7 +57,7 @@ impl OurAgent {
         let text = format!(
             "default_algorithm = \"{algorithm}\"\nlog = \"error\"\n[agent]\nwake = \"{wake}\"\nspin_us = {SPIN_US}\n[control]\n\
              socket = \"{}\"\n[datapath.ebpf]\nmode = \"{}\"\nname = \"{}\"\nrun_dir = \"{}\"\n[datapath.unix]\n\
-             mode = \"{}\"\nsocket = \"{}\"\n",
+             mode = \"{}\"\nsocket = \"{}\"\n{more}",
             at("control.sock"),
             if kernel { "on" } else { "off" },
             options.name,
@@ -63,6 +72,29 @@ impl OurAgent {
         wait_for(&dir.path().join("control.sock"))?;
         Ok(OurAgent { process, options, socket, dir })
     }
+
+    /// The flows that `ccplane flows` lists.
+    pub fn flows(&self) -> Result<Vec<Listed>, BenchError> {
+        let mut command = Command::new(oracle::find("ccplane")?);
+        command.args(["flows", "--json", "--socket"]).arg(self.dir.path().join("control.sock"));
+        let output = context("ask the agent for its flows", command.stdin(Stdio::null()).output())?;
+        let listed: List = serde_json::from_slice(&output.stdout)
+            .map_err(|error| BenchError::Missing(format!("the agent does not list its flows: {error}")))?;
+        Ok(listed.flows)
+    }
+}
+
+/// A flow as `ccplane flows --json` has it.
+#[derive(Deserialize)]
+pub struct Listed {
+    pub algorithm: Option<String>,
+    pub mode: String,
+    pub reports: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct List {
+    flows: Vec<Listed>,
 }
 
 impl Process {
@@ -84,7 +116,7 @@ impl Process {
         Ok(context("list an agent's threads", threads)?.flatten().filter_map(sleeps).sum())
     }
 
-    /// Resident memory, MiB.
+    /// The process's resident memory, MiB.
     pub fn rss_mib(&self) -> Result<f64, BenchError> {
         let path = format!("/proc/{}/status", self.0.id());
         let status = context("read an agent's memory", std::fs::read_to_string(path))?;
@@ -104,31 +136,38 @@ impl Drop for OurAgent {
 
 /// A portus agent that steers as `ccp-reno` does, in a process of its own.
 pub struct Portus {
-    /// The process.
     pub process: Process,
-    /// Where datapaths reach it.
+    /// The unix socket that datapaths send to.
     pub socket: PathBuf,
 }
 
 impl Portus {
-    /// That sleeps on its socket, as it comes.
+    /// Starts portus as it is shipped: it sleeps on its socket.
     ///
     /// # Errors
-    /// It is not built, or does not start.
+    /// Portus is not built, or does not start.
     pub fn start() -> Result<Portus, BenchError> {
-        Portus::with(&[])
+        Portus::with("", &[])
     }
 
-    /// That polls its socket, by portus's own way to do so: a socket that does not block.
+    /// Starts one beside others; `tag` is part of its socket's name.
     ///
     /// # Errors
-    /// As [`Portus::start`].
-    pub fn polling() -> Result<Portus, BenchError> {
-        Portus::with(&["--poll"])
+    /// The same as of [`Portus::start`].
+    pub fn tagged(tag: &str) -> Result<Portus, BenchError> {
+        Portus::with(tag, &[])
     }
 
-    fn with(flags: &[&str]) -> Result<Portus, BenchError> {
-        let name = format!("ccplane-bench-{}", std::process::id());
+    /// Starts portus polling a socket that does not block, which is portus's own option.
+    ///
+    /// # Errors
+    /// The same as of [`Portus::start`].
+    pub fn polling() -> Result<Portus, BenchError> {
+        Portus::with("", &["--poll"])
+    }
+
+    fn with(tag: &str, flags: &[&str]) -> Result<Portus, BenchError> {
+        let name = format!("ccplane-bench{tag}-{}", std::process::id());
         let socket = Path::new("/tmp/ccp").join(&name);
         let mut command = Command::new(oracle::find("ccplane-portus")?);
         command.arg(&name).args(flags).stdin(Stdio::null()).stderr(Stdio::null());

@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ccplane_alg::Algorithm;
-use ccplane_algs::Reno;
+use ccplane_algs::RENO;
 use ccplane_dpdk::{DpdkWire, Eal, EalOptions, Idle, Memory, Port, PortOptions, WireOptions};
 use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::veth;
@@ -13,10 +13,10 @@ use ccplane_quic::quinn_proto::PathStats;
 use ccplane_quic::{UdpWire, Wire};
 
 use crate::error::{BenchError, context};
-use crate::figure::{Figure, percentile};
+use crate::figure::{Figure, in_turn, percentile};
 use crate::nn::{self, Networks};
 use crate::proof::{self, Proof};
-use crate::quic::flow::{Flow, Run, Steering};
+use crate::quic::flow::{BenchFlow, CongestionControl, Run};
 use crate::quic::{self, ASK, EMPTY, REMEMBER};
 
 const KINDS: [&str; 2] = ["af_packet", "af_xdp"];
@@ -35,15 +35,15 @@ const DEVICE: &str = "veth0";
 /// Addresses of the ports, which the kernel does not have.
 const PORTS: [&str; 2] = ["10.254.253.1", "10.254.253.2"];
 const UDP_PORT: u16 = 4433;
-/// What the ACK costs without a program to speak of.
+/// The baseline: an ACK whose program does nothing.
 const EMPTY_CONTROLLER: &str = "all of an ACK under an empty program";
-/// For both ports of each kind.
+/// The memory of both ports of a kind, MiB.
 const MEMORY_MIB: u32 = 256;
 
 /// `tput.dpdk`: goodput of a flow under Reno's program, against the same over kernel sockets on another such cable.
 pub fn tput() -> Result<Vec<Figure>, BenchError> {
-    let source = Reno::default().programs()[0].source;
-    let flow = Flow { steering: Steering::Program { source, set: &[] }, time: RUN };
+    let source = RENO.programs()[0].source;
+    let flow = BenchFlow { steering: CongestionControl::Program { source, set: &[] }, time: RUN };
     let mut figures = Vec::new();
     for kind in KINDS {
         // Of its own: an XDP program takes all that arrives, and a packet socket gets a copy.
@@ -51,15 +51,7 @@ pub fn tput() -> Result<Vec<Figure>, BenchError> {
         let (mut pairs, mut proofs, mut path) = (Vec::new(), Vec::new(), PathStats::default());
         // One run of each to warm up.
         for n in 0..=PAIRS {
-            // Who goes first alternates.
-            let (ours, sockets);
-            if n % 2 == 0 {
-                ours = cable.over_ports(&flow)?;
-                sockets = plain.over_sockets(&flow)?;
-            } else {
-                sockets = plain.over_sockets(&flow)?;
-                ours = cable.over_ports(&flow)?;
-            }
+            let (ours, sockets) = in_turn(n, || cable.over_ports(&flow), || plain.over_sockets(&flow))?;
             if n > 0 {
                 pairs.push((ours.goodput_gbit(), sockets.goodput_gbit()));
                 proofs.push(ours.proof.and(&sockets.proof));
@@ -81,8 +73,8 @@ pub fn tput() -> Result<Vec<Figure>, BenchError> {
 /// `ack.dpdk.reno`: what Reno's program, and a decision by Aurora's snapshot, add to what a controller does on an ACK of a
 /// live flow. The flow runs Reno; beside it controllers under other programs hear the same ACKs, each timed.
 pub fn ack() -> Result<Vec<Figure>, BenchError> {
-    let source = Reno::default().programs()[0].source;
-    let others = [EMPTY, REMEMBER, ASK].map(|source| Steering::Program { source, set: &[] });
+    let source = RENO.programs()[0].source;
+    let others = [EMPTY, REMEMBER, ASK].map(|source| CongestionControl::Program { source, set: &[] });
     let cable = Cable::with_ports(KINDS[0])?;
     let (mut program, mut controller, mut decision) = (Vec::new(), Vec::new(), Vec::new());
     let (mut acks, mut gbit, mut slow_start, mut proofs) = (0, Vec::new(), Vec::new(), Vec::new());
@@ -90,8 +82,9 @@ pub fn ack() -> Result<Vec<Figure>, BenchError> {
     for n in 0..ACK_RUNS + SLOW_START_RUNS {
         let avoids = n < ACK_RUNS;
         let set: &[(&str, i64)] = if avoids { &[("ssthresh", ACK_SSTHRESH_BYTES)] } else { &[] };
-        let flow = Flow { steering: Steering::Program { source, set }, time: RUN };
-        let (run, times) = cable.with_wires(|source, sink, to| flow.heard_by(&others, source, sink, to))?;
+        let flow = BenchFlow { steering: CongestionControl::Program { source, set }, time: RUN };
+        let (run, times) =
+            cable.with_wires(|source, sink, to| flow.run_with_listeners(&others, source, sink, to))?;
         let times = times.lock().unwrap_or_else(PoisonError::into_inner);
         let [reno, empty, remember, ask] = &**times else { return Err(missing("a flow without ACKs")) };
         proofs.push(run.proof.clone().and(&Proof::counted("ACKs timed", reno.len() as u64)?));
@@ -134,7 +127,7 @@ pub fn pace() -> Result<Vec<Figure>, BenchError> {
     Ok(figures)
 }
 
-/// The mean of the middle four fifths: the clock's steps are coarser than a median is to be, and an interrupt is no ACK's.
+/// The mean of the middle four fifths: a median would show the clock's steps, and a full mean the interrupts.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -174,7 +167,7 @@ impl Cable {
         Ok(cable)
     }
 
-    fn over_ports(&self, flow: &Flow<'_>) -> Result<Run, BenchError> {
+    fn over_ports(&self, flow: &BenchFlow<'_>) -> Result<Run, BenchError> {
         self.with_wires(|source, sink, to| flow.over(source, sink, to))
     }
 
@@ -191,7 +184,7 @@ impl Cable {
         run(source, sink, to)
     }
 
-    fn over_sockets(&self, flow: &Flow<'_>) -> Result<Run, BenchError> {
+    fn over_sockets(&self, flow: &BenchFlow<'_>) -> Result<Run, BenchError> {
         let bind =
             |end: usize| context("bind", self.ends[end].run(|| UdpWire::bind((veth::ENDS[end], 0).into()))?);
         let (source, sink) = (bind(0)?, bind(1)?);

@@ -15,7 +15,7 @@ use crate::figure::Figure;
 use crate::proof::{self, Proof, Unproven};
 use crate::steer;
 
-/// What the shells run: it says who it is and where the outside is, then holds the namespace.
+/// The command in the shells: prints its process id and the outside's address, then holds the namespace.
 const COMMAND: &str = "echo $$ $MAHIMAHI_BASE; exec sleep 600";
 const CEILING_MBIT: u32 = 1000;
 const CEILING_RUNS: usize = 5;
@@ -34,17 +34,17 @@ const PING_TIMEOUT: Duration = Duration::from_secs(2);
 const MS_PER_S: f64 = 1e3;
 
 /// Commands behind shells, and the namespaces at both ends. The shells end when this is dropped.
-pub(crate) struct Behind {
+pub(crate) struct ShellPath {
     shells: Child,
     pub(crate) inside: Namespace,
     pub(crate) outside: Namespace,
-    /// The outside's address.
+    /// The address of the shells' outside end.
     pub(crate) base: IpAddr,
 }
 
-impl Behind {
+impl ShellPath {
     /// Starts `ccplane` with these words in a namespace of its own.
-    pub(crate) fn start(words: &[&str]) -> Result<Behind, BenchError> {
+    pub(crate) fn start(words: &[&str]) -> Result<ShellPath, BenchError> {
         if !ccplane_emulator::netns::available() {
             return Err(BenchError::Missing("network namespaces need root".into()));
         }
@@ -66,7 +66,7 @@ impl Behind {
         let found =
             parsed.map(|(pid, base)| Ok::<_, BenchError>((Namespace::of_process(pid)?, base))).transpose();
         match found {
-            Ok(Some((inside, base))) => Ok(Behind { shells, inside, outside, base }),
+            Ok(Some((inside, base))) => Ok(ShellPath { shells, inside, outside, base }),
             failed => {
                 let _ = shells.kill();
                 let _ = shells.wait();
@@ -113,7 +113,7 @@ impl Behind {
     }
 }
 
-impl Drop for Behind {
+impl Drop for ShellPath {
     fn drop(&mut self) {
         // Whatever the shells made ends with them.
         let _ = self.shells.kill();
@@ -121,12 +121,12 @@ impl Drop for Behind {
     }
 }
 
-/// `emu.ceiling`
+/// Measures `emu.ceiling`: one flow through a trace of 1000 Mb/s.
 pub fn ceiling() -> Result<Vec<Figure>, BenchError> {
     let directory = context("make a directory", tempfile::tempdir())?;
     let trace = constant(directory.path(), CEILING_MBIT)?;
     let exe = exe()?;
-    let behind = Behind::start(&["mm-delay", "1", &exe, "mm-link", &trace, &trace])?;
+    let behind = ShellPath::start(&["mm-delay", "1", &exe, "mm-link", &trace, &trace])?;
     let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
     for _ in 0..CEILING_RUNS {
         let bytes = behind.bulk(CEILING_RUN)?;
@@ -137,7 +137,7 @@ pub fn ceiling() -> Result<Vec<Figure>, BenchError> {
     Ok(vec![Figure::paired("emu.ceiling", "Mb/s", "the trace", &pairs, &proof::all(&proofs)?).noted(note)])
 }
 
-/// `emu.const12`
+/// Measures `emu.const12`: Cubic's share of a constant trace of 12 Mb/s.
 pub fn const12() -> Result<Vec<Figure>, BenchError> {
     let directory = context("make a directory", tempfile::tempdir())?;
     let trace = constant(directory.path(), CONST_MBIT)?;
@@ -147,7 +147,7 @@ pub fn const12() -> Result<Vec<Figure>, BenchError> {
     words.extend(["--uplink-queue", "droptail", "--uplink-queue-args", CONST_QUEUE]);
     let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
     for _ in 0..CONST_RUNS {
-        let mut behind = Behind::start(&words)?;
+        let mut behind = ShellPath::start(&words)?;
         proofs.push(Proof::counted("bytes received", behind.bulk(CONST_RUN)?)?);
         // By SIGTERM, which the shells pass on, so that the log is whole.
         let pid = nix::unistd::Pid::from_raw(behind.shells.id() as i32);
@@ -167,9 +167,9 @@ pub fn const12() -> Result<Vec<Figure>, BenchError> {
     Ok(vec![Figure::paired("emu.const12", "fraction", what, &pairs, &proof::all(&proofs)?).noted(note)])
 }
 
-/// `emu.delay`
+/// Measures `emu.delay`: the error of the mean round trip through `mm-delay`.
 pub fn delay() -> Result<Vec<Figure>, BenchError> {
-    let behind = Behind::start(&["mm-delay", &DELAY_MS.to_string()])?;
+    let behind = ShellPath::start(&["mm-delay", &DELAY_MS.to_string()])?;
     let nominal_ms = f64::from(2 * DELAY_MS);
     let mut pairs = Vec::new();
     for _ in 0..DELAY_RUNS {

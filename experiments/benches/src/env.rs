@@ -1,4 +1,4 @@
-//! `sim.env`: what a training step costs.
+//! `sim.env`: the time of a training step.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ const RUNS: u64 = 9;
 /// Episodes of a run, and decisions of each: as published.
 const EPISODES: u64 = 40;
 const STEPS: usize = 400;
-/// What the published Python simulator (PCC-RL, `network_sim.py`) made on such a machine, on another day.
+/// Steps per second of the published Python simulator (PCC-RL, `network_sim.py`), on such a machine, on another day.
 const PUBLISHED_STEPS_PER_S: f64 = 880.0;
 
 /// Runs of the network alone that one baseline takes.
 const FORWARDS: u64 = 100_000;
 
-/// A network decides, as in training; what comes of it is counted.
+/// A network that decides as in training; outcomes are counted.
 struct Counting {
     networks: ActorCritic,
     steps: u64,
     outcomes: u64,
-    /// What the network was last shown.
+    /// The last inputs of the network.
     seen: Vec<f32>,
 }
 

@@ -9,36 +9,30 @@ pub enum BenchError {
     /// The machine lacks something.
     #[error("{0}")]
     Missing(String),
-    /// What was to be measured did not run, or not as it was to.
+    /// The measured code did not run, or not as intended.
     #[error("no figure: {0}")]
     Unproven(#[from] crate::proof::Unproven),
     /// A shipped program does not compile.
     #[error("a shipped program does not compile: {}", .0.join("; "))]
     Program(Vec<String>),
-    /// The kernel datapath.
     #[error(transparent)]
     Ebpf(#[from] ccplane_ebpf::EbpfError),
     /// A command to the datapath.
     #[error(transparent)]
     Datapath(#[from] ccplane_contract::DatapathError),
-    /// The simulator.
     #[error(transparent)]
     Sim(#[from] ccplane_sim::SimError),
-    /// Namespaces.
     #[error(transparent)]
     Emulator(#[from] ccplane_emulator::Error),
-    /// Traffic.
     #[error(transparent)]
     Traffic(#[from] ccplane_runner::Error),
-    /// A link's log.
     #[error(transparent)]
     Log(#[from] ccplane_traces::Error),
-    /// The operating system said no.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Os {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// The error.
         source: std::io::Error,
     },
 }

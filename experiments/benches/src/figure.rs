@@ -1,4 +1,4 @@
-//! What a benchmark measured.
+//! Figures: the result of a benchmark beside its baseline.
 
 use serde::Serialize;
 
@@ -7,26 +7,44 @@ use crate::proof::{Proof, Unproven};
 /// The version of a figure's JSON. 2: each has a baseline, a ratio with its spread, and a proof.
 pub const FIGURE_VERSION: u32 = 2;
 
-/// Values measured one right after the other: of what the figure is about, and of its baseline.
+/// Two values measured one right after the other: the figure's and the baseline's.
 pub type Pair = (f64, f64);
 
 /// Many values of each, measured one right after the other.
 pub type Block = (Vec<f64>, Vec<f64>);
 
+/// Runs ours and theirs one right after the other, ours first in even rounds, so that the order alternates.
+///
+/// # Errors
+/// One of them fails.
+pub fn in_turn<A, B, E>(
+    round: usize,
+    ours: impl FnOnce() -> Result<A, E>,
+    theirs: impl FnOnce() -> Result<B, E>,
+) -> Result<(A, B), E> {
+    if round.is_multiple_of(2) {
+        let ours = ours()?;
+        Ok((ours, theirs()?))
+    } else {
+        let theirs = theirs()?;
+        Ok((ours()?, theirs))
+    }
+}
+
 /// One figure: a value beside its baseline, from one run that alternated between the two.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Figure {
-    /// [`FIGURE_VERSION`].
+    /// The format's version, [`FIGURE_VERSION`].
     pub version: u32,
-    /// Such as `tput.ebpf.reno.8`.
+    /// The name, such as `tput.ebpf.reno.8`.
     pub name: String,
-    /// The median.
+    /// The median of all samples.
     pub value: f64,
-    /// Such as `ns`.
+    /// The unit, such as `ns`.
     pub unit: &'static str,
     /// The baseline's median, in the same unit.
     pub baseline: f64,
-    /// What the baseline is.
+    /// The name of the baseline.
     pub baseline_name: String,
     /// The median of each pair's value / baseline. Absent only where baselines may be 0, and all are.
     pub ratio: Option<f64>,
@@ -36,9 +54,9 @@ pub struct Figure {
     pub samples: usize,
     /// The quartiles of the value.
     pub spread: [f64; 2],
-    /// What was counted while it was measured.
+    /// The counts that prove that the measured code ran.
     pub proof: Proof,
-    /// What the reader must know besides.
+    /// A remark that a reader needs to understand the figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Whether 0 is a value like any other.
@@ -102,7 +120,7 @@ impl Figure {
         self
     }
 
-    /// Whether it is one.
+    /// Checks that the values are a figure: positive numbers from at least one sample.
     ///
     /// # Errors
     /// It stands on nothing, or value or baseline is no number above 0.

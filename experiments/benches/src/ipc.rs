@@ -3,7 +3,7 @@
 //! `bare`: a thread at the other end of the rings sends back what it gets, 64 bytes each way. `agent`: our agent's
 //! process decodes a report, lets its core and `ccp-reno` decide, and encodes the update; the datapath's side is
 //! [`Served`] around a datapath that does nothing else. `socket`: the same over unix datagrams. Portus does as much over
-//! its own, which neither end sleeps on where ours do not: they look again and again, as portus's socket that does not block
+//! its own, which neither end sleeps on where ours do not: they poll, as portus's socket that does not block
 //! has it. Blocks of all of them alternate; who is not measured stands still. The datapath is on one core and the agent on another, but for `same-core`,
 //! where both are on one.
 
@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use ccplane_channel::{End, RING_BYTES, Record, ServeOptions, Served, Transport, Wake};
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, ProgramUid, Values,
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, ProgramUid,
+    TransportStats, Values,
 };
 use ccplane_program::ir::Program;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -33,10 +34,10 @@ const BLOCK: usize = 2000;
 const BLOCKS: usize = 6;
 /// An answer that takes longer is lost.
 const LOST: Duration = Duration::from_secs(1);
-/// How long "spin" looks before it sleeps: longer than a round trip.
+/// How long "spin" polls before it sleeps: longer than a round trip.
 const SPIN: Duration = Duration::from_micros(50);
-/// Looks at the ring between two looks at the clock, which costs as much as some of them.
-const LOOKS: u32 = 64;
+/// Polls of the ring between two reads of the clock, which costs as much as some of them.
+const POLLS: u32 = 64;
 const MESSAGE_BYTES: usize = 64;
 const SID: u32 = 1;
 const MSS: u32 = 1448;
@@ -60,20 +61,20 @@ enum Mode {
 fn wait(end: &mut End, record: &mut Record, mode: Mode, stop: &AtomicBool) -> Result<(), BenchError> {
     let missing = |e: &dyn std::fmt::Display| BenchError::Missing(format!("the rings broke: {e}"));
     let start = Instant::now();
-    let mut looks = 0_u32;
+    let mut polls = 0_u32;
     while !end.receive(record).map_err(|e| missing(&e))? {
-        looks = looks.wrapping_add(1);
+        polls = polls.wrapping_add(1);
         if mode != Mode::Sleep {
             std::hint::spin_loop();
-            if !looks.is_multiple_of(LOOKS) {
+            if !polls.is_multiple_of(POLLS) {
                 continue;
             }
         }
         if stop.load(Ordering::Relaxed) || start.elapsed() > LOST {
             return Err(missing(&"nothing comes"));
         }
-        let looked_enough = mode == Mode::Sleep || (mode == Mode::Spin && start.elapsed() > SPIN);
-        if looked_enough && end.doze() {
+        let polled_enough = mode == Mode::Sleep || (mode == Mode::Spin && start.elapsed() > SPIN);
+        if polled_enough && end.doze() {
             let polled = poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::from(100_u16));
             end.awake();
             if polled.is_ok_and(|n| n > 0) {
@@ -114,7 +115,7 @@ impl Bare {
         Ok(Bare { end, record: Record::default(), mode, stop, echo: Some(echo) })
     }
 
-    /// Nanoseconds.
+    /// Runs one round trip and returns its time, nanoseconds.
     fn round_trip(&mut self) -> Result<u64, BenchError> {
         let start = Instant::now();
         let sent = self.end.send(&[0x5a; MESSAGE_BYTES]);
@@ -136,7 +137,7 @@ impl Drop for Bare {
 #[derive(Default)]
 struct Probe {
     program: Option<ProgramUid>,
-    /// A report is to be taken.
+    /// Whether a report is waiting.
     due: bool,
     seq: u32,
     updates: u64,
@@ -146,15 +147,7 @@ impl Probe {
     const FLOW: FlowId = FlowId(1);
 
     fn info() -> FlowInfo {
-        let end = |port| ([127, 0, 0, 1], port).into();
-        FlowInfo {
-            mss_bytes: MSS,
-            init_cwnd_bytes: u64::from(10 * MSS),
-            local: end(4242),
-            remote: end(4243),
-            cgroup: None,
-            min_rtt_us: None,
-        }
+        FlowInfo::example(MSS, u64::from(10 * MSS))
     }
 
     fn report(&mut self) {
@@ -165,7 +158,14 @@ impl Probe {
 
 impl Datapath for Probe {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { kind: "sim", max_programs: 64, max_flows: 1, policy: false, full_language: true }
+        Capabilities {
+            kind: "sim",
+            max_programs: 64,
+            max_flows: 1,
+            policy: false,
+            full_language: true,
+            hooks: ccplane_contract::ON_ACKS,
+        }
     }
     fn install(&mut self, _: ProgramUid, _: &Program) -> Result<(), DatapathError> {
         Ok(())
@@ -193,18 +193,12 @@ impl Datapath for Probe {
             info,
             mode: ccplane_contract::Mode::Program,
             program: self.program,
-            snd_cwnd: 10,
-            snd_ssthresh: u32::MAX,
-            mss_bytes: MSS,
-            srtt_us: 0,
-            min_rtt_us: 0,
-            pacing_rate: 0,
-            bytes_acked: 0,
-            delivered: 0,
-            lost: 0,
-            unacked: 0,
-            faults: 0,
-            reports: u64::from(self.seq),
+            transport: TransportStats {
+                snd_cwnd: 10,
+                mss_bytes: MSS,
+                reports: u64::from(self.seq),
+                ..TransportStats::default()
+            },
             policy: None,
             sampled_at_us: 0,
         }]
@@ -258,7 +252,7 @@ impl Conversation {
         self.served.turn(&mut self.probe, now_us);
     }
 
-    /// Nanoseconds.
+    /// Runs one round trip and returns its time, nanoseconds.
     fn round_trip(&mut self) -> Result<u64, BenchError> {
         let before = self.probe.updates;
         let start = Instant::now();
@@ -269,7 +263,7 @@ impl Conversation {
         while self.probe.updates == before {
             match self.mode {
                 Mode::Sleep => context("wait for the agent", self.served.wait(LOST))?,
-                Mode::Busy | Mode::Spin => self.look(),
+                Mode::Busy | Mode::Spin => self.poll(),
             }
             if self.served.turn(&mut self.probe, now_us).is_busy() {
                 continue;
@@ -286,9 +280,9 @@ impl Conversation {
         Ok(start.elapsed().as_nanos() as u64)
     }
 
-    /// Looks whether something is there, some times at most.
-    fn look(&self) {
-        for _ in 0..LOOKS {
+    /// Polls the ring a bounded number of times.
+    fn poll(&self) {
+        for _ in 0..POLLS {
             if self.served.is_ready() {
                 return;
             }
@@ -297,18 +291,18 @@ impl Conversation {
     }
 }
 
-/// What one block measures, and what came of it so far.
+/// One contender and its round trips so far.
 struct Measured<'a> {
     name: &'static str,
-    asks: Asks,
+    agent: AgentKind,
     block: Box<dyn FnMut() -> Result<Vec<f64>, BenchError> + 'a>,
-    /// Microseconds, block by block.
+    /// Round trips of each block, microseconds.
     blocks: Vec<Vec<f64>>,
 }
 
-/// Which agent is needed: one that polls would take the core from whoever else is measured there.
+/// The agent that a contender needs; one that polls would take the core from the others, so it runs only then.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asks {
+enum AgentKind {
     Ours,
     Portus,
     None,
@@ -319,7 +313,7 @@ fn block(mut round_trip: impl FnMut() -> Result<u64, BenchError>) -> Result<Vec<
     (0..BLOCK).map(|_| Ok(round_trip()? as f64 / 1e3)).collect()
 }
 
-/// Runs the benchmark.
+/// Measures `ipc.ring`: round trips between a datapath and an agent over each channel.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
     if OneCore::all().len() < 2 {
         return Err(BenchError::Missing("ipc.ring needs two cores: a datapath's and an agent's".into()));
@@ -333,7 +327,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     Ok(figures)
 }
 
-/// That an agent that is to poll did: it slept far less often than it answered.
+/// Checks that an agent polled: it slept far less often than it answered.
 fn never_slept(before: u64, after: u64) -> Result<(), Unproven> {
     let counted = after.saturating_sub(before);
     if counted > BLOCK as u64 / 10 {
@@ -362,21 +356,21 @@ fn measure(prefix: &str, wake: &str, mode: Mode, other: usize) -> Result<Vec<Fig
         let mut bare = Bare::start(mode, &cores, other)?;
         block(|| bare.round_trip())
     };
-    let one = |name, asks, block| Measured { name, asks, block, blocks: Vec::new() };
+    let one = |name, agent, block| Measured { name, agent, block, blocks: Vec::new() };
     let mut all: Vec<Measured<'_>> = vec![
-        one("bare", Asks::None, Box::new(bare)),
-        one("agent", Asks::Ours, Box::new(|| block(|| ring.round_trip()))),
-        one("socket", Asks::Ours, Box::new(|| block(|| socket.round_trip()))),
-        one("portus", Asks::Portus, Box::new(|| block(|| v1.round_trip(SID)))),
+        one("bare", AgentKind::None, Box::new(bare)),
+        one("agent", AgentKind::Ours, Box::new(|| block(|| ring.round_trip()))),
+        one("socket", AgentKind::Ours, Box::new(|| block(|| socket.round_trip()))),
+        one("portus", AgentKind::Portus, Box::new(|| block(|| v1.round_trip(SID)))),
     ];
     for _ in 0..BLOCKS {
         for one in &mut all {
-            agent.process.pause(one.asks != Asks::Ours)?;
-            portus.process.pause(one.asks != Asks::Portus)?;
-            let asked = match one.asks {
-                Asks::Ours => Some(&agent.process),
-                Asks::Portus => Some(&portus.process),
-                Asks::None => None,
+            agent.process.pause(one.agent != AgentKind::Ours)?;
+            portus.process.pause(one.agent != AgentKind::Portus)?;
+            let asked = match one.agent {
+                AgentKind::Ours => Some(&agent.process),
+                AgentKind::Portus => Some(&portus.process),
+                AgentKind::None => None,
             };
             let sleeps = |process: Option<&Process>| process.map_or(Ok(0), Process::sleeps);
             let before = sleeps(asked)?;

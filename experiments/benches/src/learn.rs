@@ -20,7 +20,7 @@ const ROUNDS: usize = 49;
 const SAME: f32 = 1e-3;
 const BASELINE: &str = "its forward runs alone, one row after the other, tanh from the library";
 
-/// `learn.native`
+/// Measures `learn.native`: one PPO update, and one action of the network.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
     let missing = |e: &dyn std::fmt::Display| BenchError::Missing(e.to_string());
     let architecture = Architecture::aurora();
@@ -79,7 +79,7 @@ fn act_ns(policy: &Policy, batch: &Batch) -> (f64, f64) {
     (time(&mut |row| networks.mean(row)), time(&mut |row| policy.actor().forward(row, &mut scratch)))
 }
 
-/// That both give the same actions but for the rounding.
+/// Checks that both give the same actions but for the rounding.
 fn agreed(policy: &Policy, batch: &Batch) -> Result<Proof, Unproven> {
     let (mut networks, mut scratch) = (ActorCritic::new(policy), Scratch::default());
     let rows = batch.observations.chunks_exact(batch.observation_len);

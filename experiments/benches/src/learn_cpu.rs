@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use ccplane_ebpf::Options;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
 
-use crate::emu::{self, Behind};
+use crate::emu::{self, ShellPath};
 use crate::error::{BenchError, context};
 use crate::figure::{Figure, Pair};
-use crate::proof::{Proof, Steering, Witness};
+use crate::proof::{Proof, SteeredBy, Witness};
 use crate::steer;
 
 const ALGORITHM: &str = "aurora";
@@ -25,11 +25,11 @@ const LINK_MBIT: u32 = 80;
 const DELAY_MS: &str = "10";
 const UP: Duration = Duration::from_secs(10);
 const DOWN: Duration = Duration::from_secs(10);
-/// Until the learner finds that it does not know the path, and until it does: what it takes meanwhile is another figure.
+/// The learner first finds that it does not know the path, then learns it: the processor time until then is another figure.
 const NOTICES: Duration = Duration::from_secs(30);
 const ADAPTS: Duration = Duration::from_secs(90);
-/// Between two looks at the learner.
-const LOOK: Duration = Duration::from_millis(200);
+/// The time between two polls of the learner.
+const POLL_EVERY: Duration = Duration::from_millis(200);
 const WINDOW: Duration = Duration::from_secs(2);
 /// The same while it adapts, which may take no longer than some seconds.
 const ADAPTING_WINDOW: Duration = Duration::from_millis(500);
@@ -55,7 +55,7 @@ impl Drop for Agent {
             if !matches!(self.process.try_wait(), Ok(None)) {
                 return;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_EVERY);
         }
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -86,13 +86,13 @@ impl Agent {
                 let what = if adapts { "has not begun to adapt" } else { "still adapts" };
                 return Err(BenchError::Missing(format!("the learner {what} after {patience:?}")));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_EVERY);
         }
         Ok(())
     }
 }
 
-/// Runs the benchmark.
+/// Measures `agent.learn.cpu`: the processor time of the learner beside live flows.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));
@@ -106,13 +106,13 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     let name = agent.options.name.clone();
     let trace = emu::constant(run_dir.path(), LINK_MBIT)?;
     let exe = emu::exe()?;
-    let path = Behind::start(&["mm-delay", DELAY_MS, &exe, "mm-link", &trace, &trace])?;
+    let path = ShellPath::start(&["mm-delay", DELAY_MS, &exe, "mm-link", &trace, &trace])?;
     let epoch = Instant::now();
     let receiver = SocketAddr::new(path.base, 0);
     let config = FlowConfig { receiver, ..steer::bulk(&name, steer::LONG + NOTICES + ADAPTS) };
     let start = || BulkFlow::start(&config, &path.inside, &path.outside, epoch);
     let flows: Vec<BulkFlow> = (0..FLOWS).map(|_| start()).collect::<Result<_, _>>()?;
-    let mut witness = Witness::new(Steering::Policy(None));
+    let mut witness = Witness::new(SteeredBy::Policy(None));
     agent.wait_until(true, NOTICES)?;
     let adapting = agent.adapting(&mut witness)?;
     let (rest, spoilt) = agent.at_rest(&mut witness)?;
@@ -133,7 +133,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     ])
 }
 
-/// What threads have used, percent of a core: the learner's, and all others of the agent.
+/// Measures processor time, percent of a core, of the learner's thread and of the agent's others.
 struct Meter<'a> {
     agent: &'a Agent,
     from: Instant,
@@ -153,14 +153,14 @@ impl Meter<'_> {
 }
 
 impl Agent {
-    /// What the learner takes in windows in which it adapts from start to end.
+    /// Measures the learner's processor time in windows throughout which it adapts.
     fn adapting(&self, witness: &mut Witness) -> Result<Vec<Pair>, BenchError> {
         let (since, mut pairs) = (Instant::now(), Vec::new());
         loop {
             let meter = Meter::start(self)?;
             thread::sleep(ADAPTING_WINDOW);
             let pair = meter.stop()?;
-            self.look(witness)?;
+            self.poll(witness)?;
             if !self.adapts()? {
                 return Ok(pairs);
             }
@@ -171,14 +171,14 @@ impl Agent {
         }
     }
 
-    /// What it takes in windows in which it does not adapt, and how many others there were.
+    /// Measures the same in windows without adaptation; also returns the number of windows discarded.
     fn at_rest(&self, witness: &mut Witness) -> Result<(Vec<Pair>, usize), BenchError> {
         let (mut pairs, mut spoilt) = (Vec::new(), 0);
         while pairs.len() < WINDOWS {
             let meter = Meter::start(self)?;
             thread::sleep(WINDOW);
             let pair = meter.stop()?;
-            self.look(witness)?;
+            self.poll(witness)?;
             if !self.adapts()? {
                 pairs.push(pair);
                 continue;
@@ -194,13 +194,13 @@ impl Agent {
         Ok((pairs, spoilt))
     }
 
-    /// Looks at the flows, in the memory that the kernel's programs share.
-    fn look(&self, witness: &mut Witness) -> Result<(), BenchError> {
-        witness.look(&ccplane_ebpf::read_flows(&self.options)?.flows);
+    /// Polls the flows, in the memory that the kernel's programs share.
+    fn poll(&self, witness: &mut Witness) -> Result<(), BenchError> {
+        witness.observe(&ccplane_ebpf::read_flows(&self.options)?.flows);
         Ok(())
     }
 
-    /// What the learner's thread and all others have used so far.
+    /// Reads the processor time that the learner's thread and all others have used so far.
     fn cpu(&self) -> Result<[Duration; 2], BenchError> {
         let threads = threads_cpu(self.process.id())?;
         let sum = |learner: bool| {
@@ -239,7 +239,7 @@ fn start(options: Options, dir: &Path) -> Result<Agent, BenchError> {
     Ok(agent)
 }
 
-/// The names of the threads of process `pid`, and what each has used (proc(5), schedstat).
+/// The names of the threads of process `pid`, and the processor time of each (proc(5), schedstat).
 fn threads_cpu(pid: u32) -> Result<Vec<(String, Duration)>, BenchError> {
     let threads = context("list an agent's threads", std::fs::read_dir(format!("/proc/{pid}/task")))?;
     let used = |thread: std::fs::DirEntry| {

@@ -2,6 +2,7 @@
 
 mod ack;
 mod agent;
+mod bridge;
 mod cores;
 #[cfg(feature = "dpdk")]
 mod dpdk;
@@ -13,6 +14,7 @@ mod ipc;
 mod learn;
 mod learn_cpu;
 pub mod mahimahi;
+mod module;
 mod nn;
 mod nn_ebpf;
 mod oracle;
@@ -34,18 +36,18 @@ pub use error::BenchError;
 pub use figure::{FIGURE_VERSION, Figure};
 pub use proof::{Proof, Unproven};
 
-/// A benchmark.
+/// A benchmark that `ccplane bench` offers.
 pub struct Bench {
-    /// What `ccplane bench NAME` takes; its figures' names start with it.
+    /// The name for `ccplane bench NAME`; its figures' names start with it.
     pub name: &'static str,
-    /// What it measures, and against what.
+    /// The measured quantity and its baseline, for `--list`.
     pub what: &'static str,
-    /// About how long it takes, seconds.
+    /// The approximate run time, seconds.
     pub seconds: u32,
     run: fn() -> Result<Vec<Figure>, BenchError>,
 }
 
-/// Every benchmark.
+/// All benchmarks, in the order in which `--all` runs them.
 pub const ALL: &[Bench] = &[
     Bench {
         name: "ack.ebpf.reno",
@@ -59,6 +61,12 @@ pub const ALL: &[Bench] = &[
         what: "time per ACK of Reno in the reference VM, against libccp's VM",
         seconds: 4,
         run: ack::vm,
+    },
+    Bench {
+        name: "ack.module.reno",
+        what: "time per ACK of Reno in the kernel module's interpreter, in user space, against libccp's VM and the same program as BPF",
+        seconds: 6,
+        run: module::reno,
     },
     Bench {
         name: "push.ebpf.live",
@@ -83,6 +91,13 @@ pub const ALL: &[Bench] = &[
         what: "report, agent, update: over the kernel's channel and the unix socket, against portus",
         seconds: 40,
         run: rtt::run,
+    },
+    Bench {
+        name: "ccp.bridge",
+        what: "a portus agent's flow over our kernel datapath on an emulated link: throughput and mean round trip, against the same \
+               agent over stock libccp; report, agent, portus, update against portus alone",
+        seconds: 110,
+        run: bridge::run,
     },
     Bench {
         name: "ipc.ring",
@@ -153,6 +168,13 @@ pub const ALL: &[Bench] = &[
                user space; and all of (policy slot)",
         seconds: 2,
         run: nn_ebpf::run,
+    },
+    Bench {
+        name: "nn.module.aurora",
+        what: "one inference of a network of Aurora's size by the kernel module's code, in user space, against plain int8 and float32 \
+               loops",
+        seconds: 2,
+        run: module::aurora,
     },
     Bench {
         name: "learn.native",
@@ -240,7 +262,7 @@ pub const ALL: &[Bench] = &[
 /// Runs the benchmark called `name`.
 ///
 /// # Errors
-/// [`BenchError`], also where what was measured did not run; nothing is left behind.
+/// [`BenchError`], also where the measured code did not run; nothing is left behind.
 pub fn run(name: &str) -> Result<Vec<Figure>, BenchError> {
     let bench = ALL.iter().find(|b| b.name == name).ok_or_else(|| BenchError::Unknown(name.into()))?;
     let _quiet = quiet::Quiet::ask();

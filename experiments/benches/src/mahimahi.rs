@@ -33,20 +33,20 @@ const IPERF3_PORT: &str = ":1451";
 const LISTEN: &str = "0A";
 /// Since the link's start, when both loads have long begun and slow start is over.
 const FROM_MS: u32 = 2_000;
-/// What a run may take beyond the time that it sends for.
+/// The time that a run may take beyond its sending time.
 const PATIENCE: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(20);
 /// Pairs of runs, one of each tool.
 const PAIRS: usize = 5;
 const SECONDS: u32 = 16;
 
-/// The real mahimahi.
+/// An installation of the original mahimahi.
 #[derive(Clone, Debug)]
 pub struct Mahimahi {
     run: PathBuf,
 }
 
-/// What iperf3 sends.
+/// The traffic that iperf3 sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Load {
     /// One TCP flow under the kernel's CUBIC.
@@ -67,9 +67,9 @@ impl Load {
 /// A pair of runs over the same link.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Pair {
-    /// ccplane's.
+    /// Figures of ccplane's shells.
     pub ours: Figures,
-    /// mahimahi's.
+    /// Figures of mahimahi's shells.
     pub theirs: Figures,
 }
 
@@ -117,7 +117,7 @@ impl Mahimahi {
                 let keep = keep.filter(|_| n == 0).map(|dir| dir.join(name));
                 self.measure(ours.then_some(ccplane), load, dir.path(), seconds, keep.as_deref())
             };
-            // Who goes first alternates too.
+            // The order alternates too.
             let first = run(n % 2 == 0)?;
             let second = run(n % 2 != 0)?;
             let (ours, theirs) = if n % 2 == 0 { (first, second) } else { (second, first) };
@@ -190,7 +190,7 @@ impl Drop for Running {
     }
 }
 
-/// Waits until somebody listens at iperf3's port in the namespace.
+/// Waits until a server listens at iperf3's port in the namespace.
 fn wait_for_listener(namespace: &Namespace) -> Result<(), BenchError> {
     let deadline = Instant::now() + PATIENCE;
     let listens = |file: &str| {
@@ -210,7 +210,7 @@ fn wait_for_listener(namespace: &Namespace) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Quiet but for errors.
+/// Starts a command whose output is dropped and whose errors are kept.
 fn spawn(command: &mut Command) -> Result<Child, BenchError> {
     context("start a link", command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn())
 }

@@ -16,14 +16,14 @@ use crate::proof::{Proof, Unproven};
 /// Aurora's network (ICML'19): 10 intervals of three features.
 const WIDTHS: [usize; 4] = [30, 32, 16, 1];
 const STATES: usize = 64;
-/// Inferences between two looks at the clock: shorter than a scheduler's slice.
-const BATCH: usize = 4096;
+/// Inferences between two reads of the clock: shorter than a scheduler's slice.
+pub(crate) const BATCH: usize = 4096;
 const ROUNDS: usize = 99;
 
-/// What is measured, in this order.
+/// The number of contenders in each round.
 const RUNS: usize = 4;
 
-/// `nn.simd.aurora`
+/// Measures `nn.simd.aurora`: Aurora's network in user space.
 pub fn simd() -> Result<Vec<Figure>, BenchError> {
     let networks = Networks::new()?;
     let mut times: [Vec<f64>; RUNS] = Default::default();
@@ -80,11 +80,12 @@ pub struct Networks {
     pub float: Float,
     /// The snapshots' images, with their shapes.
     pub images: [(Shape, Vec<u64>); 2],
-    /// That both compute what the oracle does.
+    /// The proof that both networks compute the same as the oracle.
     agreed: Proof,
 }
 
 impl Networks {
+    /// Quantises and compiles networks of both widths, and checks them against the oracle.
     pub fn new() -> Result<Networks, BenchError> {
         let spec = spec(WIDTHS[0]).map_err(|e| BenchError::Missing(e.to_string()))?;
         let mlp = mlp()?;
@@ -119,7 +120,7 @@ fn prepare(snapshot: &Snapshot, states: &[Vec<i32>]) -> Result<(Box<Prepared>, P
     Ok((Box::new(prepared), agreed))
 }
 
-/// That a network computes on all states what the oracle does.
+/// Proves that a network computes the same as the oracle on all states.
 pub fn agreed(
     states: &[Vec<i32>],
     infer: impl Fn(&[i32]) -> Inference,
@@ -161,7 +162,7 @@ fn mlp() -> Result<Mlp, BenchError> {
 struct Random(u64);
 
 impl Random {
-    /// Uniform in [-1, 1).
+    /// Draws a number uniform in [-1, 1).
     fn signed(&mut self) -> f32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -187,6 +188,7 @@ impl Plain {
         Plain { layers: layers.collect(), tanh: std::array::from_fn(table) }
     }
 
+    /// Computes the network's output on these inputs.
     pub fn infer(&self, cells: &[i32]) -> i64 {
         let (mut x, mut y) = ([0i8; 32], [0i8; 32]);
         for (x, cell) in x.iter_mut().zip(cells) {
@@ -218,6 +220,7 @@ impl Float {
         Float { layers: mlp.layers().iter().map(columns).collect() }
     }
 
+    /// Computes the network's output on these inputs.
     pub fn infer(&self, cells: &[i32]) -> i64 {
         let mut x = [0f32; 32];
         for (x, cell) in x.iter_mut().zip(cells) {

@@ -5,7 +5,7 @@ use ccplane_contract::Part;
 use ccplane_ebpf::testrun::{Bench, InferenceBench, STREAM_ACKS};
 use ccplane_infer::{Model, Shape, image};
 use ccplane_program::ir::Program;
-use ccplane_program::vm::{Flow, Prims};
+use ccplane_program::vm::{Prims, ProgramState};
 
 use crate::error::BenchError;
 use crate::figure::Figure;
@@ -17,19 +17,19 @@ const ROWS_LOG2: u32 = 3;
 const RUNS: u32 = 100_000;
 const ROUNDS: usize = 15;
 const SLOT: u8 = 0;
-/// Any window, bytes.
+/// The congestion window, bytes; its size does not matter.
 const CWND: i64 = 100_000;
 
-/// Decides on each ACK.
+/// A program that asks the policy on each ACK.
 const ASK: &str = "(def (Report (a 0) (b 0) (c 0)))
     (when (< Ack.now 0) (history 10 Report.a Report.b Report.c))
     (when true (:= Report.a 0) (policy 0))";
-/// Does not.
+/// The same program without asking the policy.
 const IDLE: &str = "(def (Report (a 0) (b 0) (c 0)))
     (when (< Ack.now 0) (history 10 Report.a Report.b Report.c))
     (when true (:= Report.a 0))";
 
-/// `nn.ebpf.aurora`
+/// Measures `nn.ebpf.aurora`: Aurora's network in the kernel.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
     let networks = Networks::new()?;
     let [narrow, wide] = &networks.images;
@@ -100,7 +100,7 @@ impl Decision {
         bench.push(SLOT, &image, Part::Active)?;
         let (ask, idle) = (compile(ASK)?, compile(IDLE)?);
         let (ask_loaded, idle) = (bench.load(&ask, 1)?, bench.load(&idle, 2)?);
-        bench.set(&Flow::new(&ask, CWND, 0));
+        bench.set(&ProgramState::new(&ask, CWND, 0));
         Ok(Decision { bench, ask: ask_loaded, idle })
     }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{BenchError, context};
 use crate::proof::{Proof, Unproven};
 
-/// What `ccplane-libccp` reads: a program's source, fields by name, ACKs, and how often to go through them.
+/// The input of `ccplane-libccp`: a program's source, fields by name, ACKs, and the number of repetitions.
 #[derive(Serialize)]
 pub struct Stream {
     source: String,
@@ -51,7 +51,7 @@ impl Stream {
         Ok(Stream {
             source: source.into(),
             fields: named.collect(),
-            acks: acks.iter().map(|p| Prim::ALL.iter().map(|prim| p.get(*prim)).collect()).collect(),
+            acks: acks.iter().map(|p| Prim::ACK.iter().map(|prim| p.get(*prim)).collect()).collect(),
             gap_us,
             times,
         })
@@ -67,7 +67,7 @@ struct Timed {
 }
 
 impl Timed {
-    /// That libccp ran the program on all ACKs: their number, and the window, which they all let grow.
+    /// Proves that libccp ran the program on all ACKs, by their number and by the growth of the window.
     fn proof(&self, wanted: u32) -> Result<Proof, Unproven> {
         let acks = Proof::exactly("ACKs of libccp", self.acks, wanted.into())?;
         Ok(acks.and(&Proof::grown("bytes of libccp's window", self.cwnd_before, self.cwnd_after)?))

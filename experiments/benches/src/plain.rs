@@ -1,4 +1,4 @@
-//! Baselines that any machine has: their speed tells how fast the host is at the moment.
+//! Baselines that any machine has: their speed shows how fast the host is at the moment.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,18 +12,19 @@ use crate::error::{BenchError, context};
 const HEAP: u64 = 64;
 const HEAP_TURNS: u64 = 1_000_000;
 
-/// What [`Pipe::turn_us`] is called in figures.
+/// The name of [`Pipe::turn_us`] in figures.
 pub const PIPE: &str = "a byte into a pipe and out of it";
-/// What [`heap_turns_per_s`] is called in figures.
+/// The name of [`heap_turns_per_s`] in figures.
 pub const HEAP_TURN: &str = "turns of a plain binary heap of 64 numbers";
 
-/// Both ends of a pipe. Nobody is woken: that would be up to where threads run.
+/// Both ends of a pipe, in one thread: a wake-up would depend on where threads run.
 pub struct Pipe {
     to: PipeWriter,
     from: PipeReader,
 }
 
 impl Pipe {
+    /// Opens a pipe.
     pub fn new() -> Result<Pipe, BenchError> {
         let (from, to) = context("make a pipe", pipe())?;
         Ok(Pipe { to, from })
@@ -38,7 +39,7 @@ impl Pipe {
     }
 }
 
-/// How often per second a plain heap gives up its smallest number and takes another: what an event queue does at least.
+/// Measures how often per second a plain heap gives up its smallest number and takes another: the least work of an event queue.
 pub fn heap_turns_per_s() -> f64 {
     let mut heap: BinaryHeap<Reverse<u64>> = (0..HEAP).map(Reverse).collect();
     let start = Instant::now();

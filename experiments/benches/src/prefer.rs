@@ -13,7 +13,7 @@ use crate::proof::Proof;
 /// Throughput, latency, loss, in percent: none is a landmark.
 const UNSEEN: [[f32; 3]; 3] = [[85.0, 10.0, 5.0], [5.0, 85.0, 10.0], [35.0, 30.0, 35.0]];
 
-/// Decisions until 90 % of the reward that learning from nothing reaches, and what the old preferences lose.
+/// Decisions until 90 % of the reward that learning from nothing reaches, and the loss of the old preferences.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
     let failed = |error: &dyn std::error::Error| BenchError::Missing(format!("learn.prefer: {error}"));
     let shipped = Mocc::default().policies();
@@ -84,7 +84,7 @@ fn steps(name: &str, of: &str, all: &[(&Adaptation, [Option<u64>; 2])], proof: &
     ))
 }
 
-/// Who never got there needs more than all that it learned from: at least that counts.
+/// The steps until the target was reached; all steps of the curve where it never was, a lower bound.
 fn within(reached: Option<u64>, curve: &[(u64, f32)]) -> f64 {
     reached.unwrap_or(last(curve)) as f64
 }

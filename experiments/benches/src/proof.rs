@@ -1,7 +1,7 @@
-//! Proof that what a figure is about ran while it was measured.
+//! Proof that the code that a figure is about ran while it was measured.
 //!
 //! A figure is made with a [`Proof`], which holds only counts that are not 0. A live flow's is made by a [`Witness`], which
-//! looks at the flow from the start of a measurement to its end: its program ran throughout, packets were acknowledged, and
+//! polls the flow from the start of a measurement to its end: its program ran throughout, packets were acknowledged, and
 //! the program counted about as many of their bytes as the transport did. All else is an [`Unproven`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ pub enum Unproven {
     /// Something that must have happened did not.
     #[error("{what} did not grow while it was measured: {before} before, {after} after")]
     Idle {
-        /// What is counted.
+        /// The counted quantity.
         what: &'static str,
         /// The count when the measurement began.
         before: u64,
@@ -29,47 +29,43 @@ pub enum Unproven {
     /// Something happened another number of times than it must have.
     #[error("{what}: {counted} counted, {wanted} wanted")]
     Count {
-        /// What is counted.
+        /// The counted quantity.
         what: &'static str,
-        /// How many there were.
+        /// The actual count.
         counted: u64,
-        /// How many there must have been.
+        /// The expected count.
         wanted: u64,
     },
     /// The flow was steered by the native algorithm.
-    #[error("flow {flow:?} has left its program: {mode:?} after {looks} looks; its policy: {policy}")]
+    #[error("flow {flow:?} has left its program: {mode:?} after {polls} polls; its policy: {policy}")]
     LeftProgram {
-        /// The flow.
         flow: FlowId,
-        /// How it was steered.
+        /// The mode in which the flow ran.
         mode: Mode,
-        /// Looks at it before.
-        looks: u32,
-        /// What is known of its policy.
+        /// Polls of the flow before.
+        polls: u32,
+        /// The state of the flow's policy, as far as known.
         policy: String,
     },
     /// The flow never ran its program.
-    #[error("flow {flow:?} never ran its program: {mode:?} at all of {looks} looks")]
+    #[error("flow {flow:?} never ran its program: {mode:?} at all of {polls} polls")]
     NeverRan {
-        /// The flow.
         flow: FlowId,
-        /// How it was steered.
+        /// The mode in which the flow ran.
         mode: Mode,
-        /// Looks at it.
-        looks: u32,
+        /// Polls of the flow.
+        polls: u32,
     },
     /// The flow was to run the native algorithm.
     #[error("flow {flow:?} is not steered by the native algorithm: {mode:?}")]
     NotNative {
-        /// The flow.
         flow: FlowId,
-        /// How it was steered.
+        /// The mode in which the flow ran.
         mode: Mode,
     },
     /// Another program steered the flow.
     #[error("flow {flow:?} runs program {found:?}, not {wanted:?}")]
     Replaced {
-        /// The flow.
         flow: FlowId,
         /// The program that is measured.
         wanted: Option<ProgramUid>,
@@ -79,7 +75,7 @@ pub enum Unproven {
     /// The datapath carried fewer flows than there were.
     #[error("the datapath steered {found} flows, {wanted} ran")]
     NoFlow {
-        /// Flows that it steered.
+        /// Flows that the datapath steered.
         found: usize,
         /// Flows that were measured.
         wanted: usize,
@@ -97,18 +93,15 @@ pub enum Unproven {
     /// A figure is no number above 0, or stands on no sample.
     #[error("{figure} is {value} over {samples} samples beside a baseline of {baseline}")]
     NoFigure {
-        /// The figure.
+        /// The figure's name.
         figure: String,
-        /// Its value.
         value: f64,
-        /// Its baseline.
         baseline: f64,
-        /// Samples.
         samples: usize,
     },
 }
 
-/// What was counted while something was measured. None of the counts is 0.
+/// Counts taken during a measurement, none of which is 0.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proof(BTreeMap<&'static str, u64>);
 
@@ -116,7 +109,7 @@ impl Proof {
     /// Proof by one count.
     ///
     /// # Errors
-    /// It is 0.
+    /// The count is 0.
     pub fn counted(what: &'static str, count: u64) -> Result<Proof, Unproven> {
         Proof::grown(what, 0, count)
     }
@@ -124,7 +117,7 @@ impl Proof {
     /// Proof by a counter that has grown.
     ///
     /// # Errors
-    /// It has not.
+    /// The count has not grown.
     pub fn grown(what: &'static str, before: u64, after: u64) -> Result<Proof, Unproven> {
         match after.checked_sub(before) {
             Some(grown) if grown > 0 => Ok(Proof(BTreeMap::from([(what, grown)]))),
@@ -152,7 +145,7 @@ impl Proof {
         self
     }
 
-    /// Counts and what they are of.
+    /// The counts, each with the name of the counted quantity.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().map(|(what, count)| (*what, *count))
     }
@@ -161,7 +154,7 @@ impl Proof {
 /// All of the proofs of a measurement's parts.
 ///
 /// # Errors
-/// There are none.
+/// There are no parts.
 pub fn all<'a>(parts: impl IntoIterator<Item = &'a Proof>) -> Result<Proof, Unproven> {
     let sum = parts.into_iter().fold(None, |sum: Option<Proof>, part| match sum {
         None => Some(part.clone()),
@@ -176,9 +169,9 @@ impl Serialize for Proof {
     }
 }
 
-/// How the flows are to be steered.
+/// The control that a flow is expected to run under.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Steering {
+pub enum SteeredBy {
     /// By a program, this one if it is known; each of its reports begins with the bytes acknowledged since it started.
     Program(Option<ProgramUid>),
     /// By a program that asks a policy.
@@ -189,19 +182,19 @@ pub enum Steering {
     Native,
 }
 
-impl Steering {
+impl SteeredBy {
     fn program(self) -> Option<ProgramUid> {
         match self {
-            Steering::Program(uid) | Steering::Policy(uid) => uid,
-            Steering::Empty(uid) => Some(uid),
-            Steering::Native => None,
+            SteeredBy::Program(uid) | SteeredBy::Policy(uid) => uid,
+            SteeredBy::Empty(uid) => Some(uid),
+            SteeredBy::Native => None,
         }
     }
 }
 
-/// What a datapath said of a flow at a look.
+/// A datapath's statistics of a flow at one poll.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct Poll {
     mode: Mode,
     delivered: u64,
     bytes_acked: u64,
@@ -212,10 +205,10 @@ struct Look {
 /// A flow under watch.
 #[derive(Debug)]
 struct Watched {
-    first: Look,
-    previous: Look,
-    last: Look,
-    looks: u32,
+    first: Poll,
+    previous: Poll,
+    last: Poll,
+    polls: u32,
     /// Whether it was found under its program.
     steered: bool,
     reports: u64,
@@ -244,10 +237,10 @@ impl Span {
     }
 }
 
-/// Watches flows while they are measured. What goes wrong is kept until it is to prove.
+/// Watches flows while they are measured. A fault is kept, and returned when a proof is asked for.
 #[derive(Debug)]
 pub struct Witness {
-    steering: Steering,
+    steering: SteeredBy,
     flows: BTreeMap<FlowId, Watched>,
     /// Flows of earlier measurements, which may be about to end.
     earlier: BTreeSet<FlowId>,
@@ -255,13 +248,13 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// No flow has been seen yet.
-    pub fn new(steering: Steering) -> Witness {
+    /// Creates a witness that has seen no flow yet.
+    pub fn new(steering: SteeredBy) -> Witness {
         Witness { steering, flows: BTreeMap::new(), earlier: BTreeSet::new(), fault: None }
     }
 
-    /// Looks at all flows of a datapath.
-    pub fn look(&mut self, flows: &[FlowStats]) {
+    /// Records one poll of all flows of a datapath.
+    pub fn observe(&mut self, flows: &[FlowStats]) {
         flows.iter().for_each(|flow| self.look_at(flow));
     }
 
@@ -270,10 +263,10 @@ impl Witness {
         if self.earlier.contains(&flow) {
             return;
         }
-        let now = Look {
+        let now = Poll {
             mode: stats.mode,
-            delivered: stats.delivered,
-            bytes_acked: stats.bytes_acked,
+            delivered: stats.transport.delivered,
+            bytes_acked: stats.transport.bytes_acked,
             decisions: stats.policy.map_or(0, |policy| policy.decisions),
             sampled_at_us: stats.sampled_at_us,
         };
@@ -281,7 +274,7 @@ impl Witness {
             first: now,
             previous: now,
             last: now,
-            looks: 0,
+            polls: 0,
             steered: false,
             reports: 0,
             counted: None,
@@ -295,13 +288,13 @@ impl Witness {
         }
         watched.previous = watched.last;
         watched.last = now;
-        watched.looks += 1;
+        watched.polls += 1;
         if self.fault.is_none() {
             self.fault = fault;
         }
     }
 
-    /// Hears a datapath's event.
+    /// Records an event of the datapath.
     pub fn hear(&mut self, event: &Event) {
         let Event::Report { flow, program, values, at_us, .. } = event else { return };
         if self.earlier.contains(flow) {
@@ -315,9 +308,9 @@ impl Witness {
         watched.reports += 1;
         if let Some(bytes) = values.first() {
             watched.counted = Some(*bytes);
-            // Reports are heard after the look that follows them: the sample before them may be the one before the last.
+            // Reports arrive after the poll that follows them: the sample before them may be the one before the last.
             let before =
-                [watched.last, watched.previous].into_iter().find(|look| look.sampled_at_us <= *at_us);
+                [watched.last, watched.previous].into_iter().find(|poll| poll.sampled_at_us <= *at_us);
             if let (Some(span), Some(before)) = (&mut watched.span, before)
                 && span.to.map_or(span.from.0, |(acked, _)| acked) < before.bytes_acked
             {
@@ -326,13 +319,13 @@ impl Witness {
         }
     }
 
-    /// Forgets what was seen, and leaves the flows seen out from now on: another measurement begins, of other flows.
+    /// Begins another measurement, of other flows: the flows seen so far are ignored from now on.
     pub fn restart(&mut self) {
         self.earlier.extend(std::mem::take(&mut self.flows).into_keys());
         self.fault = None;
     }
 
-    /// That `flows` flows were steered as they were to be, whole flows that moved `moved_bytes` between them.
+    /// Proves that `flows` whole flows, which moved `moved_bytes` together, were steered as intended.
     ///
     /// # Errors
     /// [`Unproven`].
@@ -341,7 +334,7 @@ impl Witness {
         self.prove(self.prove_started(flows)?, moved_bytes, counted)
     }
 
-    /// That `flows` flows were steered as they were to be from the first look to the last.
+    /// Proves that `flows` flows were steered as intended from the first poll to the last.
     ///
     /// # Errors
     /// [`Unproven`].
@@ -351,8 +344,8 @@ impl Witness {
         self.prove(self.prove_steered(flows)?, acked, counted)
     }
 
-    /// That `flows` flows were steered as they were to be, by programs whose reports somebody else counts, from the first
-    /// look to the last.
+    /// Proves that `flows` flows were steered as intended from the first poll to the last, where others count their
+    /// programs' reports.
     ///
     /// # Errors
     /// [`Unproven`].
@@ -379,14 +372,14 @@ impl Witness {
         let sum = |of: &dyn Fn(&Watched) -> u64| self.flows.values().map(of).sum::<u64>();
         let delivered = sum(&|f| f.last.delivered);
         let proof = Proof::grown("packets acknowledged", sum(&|f| before(f).0), delivered)?
-            .and(&Proof::counted("looks", sum(&|f| f.looks.into()))?);
-        if self.steering == Steering::Native {
+            .and(&Proof::counted("looks", sum(&|f| f.polls.into()))?);
+        if self.steering == SteeredBy::Native {
             return Ok(proof);
         }
         if let Some((flow, never)) = self.flows.iter().find(|(_, f)| !f.steered) {
-            return Err(Unproven::NeverRan { flow: *flow, mode: never.last.mode, looks: never.looks });
+            return Err(Unproven::NeverRan { flow: *flow, mode: never.last.mode, polls: never.polls });
         }
-        if !matches!(self.steering, Steering::Policy(_)) {
+        if !matches!(self.steering, SteeredBy::Policy(_)) {
             return Ok(proof);
         }
         let decisions = sum(&|f| f.last.decisions.into());
@@ -400,7 +393,7 @@ impl Witness {
         acked: u64,
         counted: impl Fn(&Watched) -> u64,
     ) -> Result<Proof, Unproven> {
-        if matches!(self.steering, Steering::Empty(_) | Steering::Native) {
+        if matches!(self.steering, SteeredBy::Empty(_) | SteeredBy::Native) {
             return Ok(steered);
         }
         if let Some(idle) = self.flows.values().find(|f| f.reports == 0) {
@@ -419,10 +412,10 @@ impl Witness {
     }
 }
 
-/// What is wrong with a flow at a look.
-fn fault(steering: Steering, watched: &Watched, stats: &FlowStats) -> Option<Unproven> {
+/// Returns the fault that one poll of a flow shows, if any.
+fn fault(steering: SteeredBy, watched: &Watched, stats: &FlowStats) -> Option<Unproven> {
     let (flow, mode) = (stats.flow, stats.mode);
-    if steering == Steering::Native {
+    if steering == SteeredBy::Native {
         return (mode == Mode::Program).then_some(Unproven::NotNative { flow, mode });
     }
     let (wanted, found) = (steering.program(), stats.program);
@@ -434,7 +427,7 @@ fn fault(steering: Steering, watched: &Watched, stats: &FlowStats) -> Option<Unp
     (watched.steered && mode != Mode::Program).then(|| Unproven::LeftProgram {
         flow,
         mode,
-        looks: watched.looks,
+        polls: watched.polls,
         policy: stats.policy.map_or_else(|| "none".to_owned(), |policy| format!("{policy:?}")),
     })
 }
@@ -444,38 +437,28 @@ fn fault(steering: Steering, watched: &Watched, stats: &FlowStats) -> Option<Unp
 mod tests {
     use super::*;
     use ccplane_contract::FlowInfo;
+    use ccplane_contract::TransportStats;
     use ccplane_infer::FlowPolicy;
 
     const FLOW: FlowId = FlowId(7);
     const UID: ProgramUid = ProgramUid(3);
 
     fn stats(mode: Mode, program: Option<ProgramUid>, acked: u64) -> FlowStats {
-        let address = ([127, 0, 0, 1], 1).into();
-        let info = FlowInfo {
-            mss_bytes: 1000,
-            init_cwnd_bytes: 10_000,
-            local: address,
-            remote: address,
-            cgroup: None,
-            min_rtt_us: None,
-        };
+        let info = FlowInfo::example(1000, 10_000);
         FlowStats {
             flow: FLOW,
             info,
             mode,
             program,
-            snd_cwnd: 10,
-            snd_ssthresh: u32::MAX,
-            mss_bytes: 1000,
-            srtt_us: 1,
-            min_rtt_us: 1,
-            pacing_rate: 0,
-            bytes_acked: acked * 1000,
-            delivered: acked,
-            lost: 0,
-            unacked: 0,
-            faults: 0,
-            reports: 0,
+            transport: TransportStats {
+                snd_cwnd: 10,
+                mss_bytes: 1000,
+                srtt_us: 1,
+                min_rtt_us: 1,
+                bytes_acked: acked * 1000,
+                delivered: acked,
+                ..TransportStats::default()
+            },
             policy: None,
             sampled_at_us: 0,
         }
@@ -486,29 +469,29 @@ mod tests {
     }
 
     /// A flow that starts natively, gets its program, and moves a million bytes under it.
-    fn healthy(steering: Steering) -> Witness {
+    fn healthy(steering: SteeredBy) -> Witness {
         let mut witness = Witness::new(steering);
-        witness.look(&[stats(Mode::NativeNoProgram, None, 0)]);
-        witness.look(&[stats(Mode::Program, Some(UID), 1)]);
+        witness.observe(&[stats(Mode::NativeNoProgram, None, 0)]);
+        witness.observe(&[stats(Mode::Program, Some(UID), 1)]);
         witness.hear(&report(UID, 0));
-        witness.look(&[stats(Mode::Program, Some(UID), 500)]);
-        witness.look(&[stats(Mode::Program, Some(UID), 1000)]);
+        witness.observe(&[stats(Mode::Program, Some(UID), 500)]);
+        witness.observe(&[stats(Mode::Program, Some(UID), 1000)]);
         witness.hear(&report(UID, 999_000));
         witness
     }
 
     #[test]
     fn a_flow_that_ran_is_proved_by_its_counts() {
-        let proof = healthy(Steering::Program(Some(UID))).prove_whole(1, 1_000_000).unwrap();
+        let proof = healthy(SteeredBy::Program(Some(UID))).prove_whole(1, 1_000_000).unwrap();
         let counts: BTreeMap<_, _> = proof.counts().collect();
         assert_eq!((counts["packets acknowledged"], counts["reports"], counts["looks"]), (1000, 2, 4));
         assert_eq!(counts["bytes that programs counted"], 999_000);
-        assert!(healthy(Steering::Program(None)).prove_part(1).is_ok());
+        assert!(healthy(SteeredBy::Program(None)).prove_part(1).is_ok());
     }
 
-    /// A report that is older than the look before it was heard still ends a part.
+    /// A report that is older than the poll before its arrival still ends a part.
     #[test]
-    fn reports_may_be_heard_late() {
+    fn reports_may_arrive_late() {
         let at = |acked| FlowStats { sampled_at_us: acked * 10, ..stats(Mode::Program, Some(UID), acked) };
         let hear = |at_us, bytes| match report(UID, bytes) {
             Event::Report { flow, program, seq, values, .. } => {
@@ -516,9 +499,9 @@ mod tests {
             }
             other => other,
         };
-        let mut witness = Witness::new(Steering::Program(Some(UID)));
+        let mut witness = Witness::new(SteeredBy::Program(Some(UID)));
         for n in 1..10 {
-            witness.look(&[at(100 * n)]);
+            witness.observe(&[at(100 * n)]);
             witness.hear(&hear(1000 * n - 50, 100_000 * n as i64 - 5000));
         }
         assert!(
@@ -528,9 +511,9 @@ mod tests {
 
     #[test]
     fn no_acks_are_an_error() {
-        let mut witness = Witness::new(Steering::Program(None));
+        let mut witness = Witness::new(SteeredBy::Program(None));
         for _ in 0..3 {
-            witness.look(&[stats(Mode::Program, Some(UID), 5)]);
+            witness.observe(&[stats(Mode::Program, Some(UID), 5)]);
             witness.hear(&report(UID, 5000));
         }
         let error = witness.prove_part(1).unwrap_err();
@@ -540,19 +523,19 @@ mod tests {
     #[test]
     fn a_flow_that_fell_to_native_is_an_error_though_it_came_back() {
         for mode in [Mode::NativeAgentSilent, Mode::NativePolicy, Mode::NativeNoProgram] {
-            let mut witness = healthy(Steering::Program(Some(UID)));
-            witness.look(&[stats(mode, Some(UID), 1001)]);
-            witness.look(&[stats(Mode::Program, Some(UID), 1002)]);
+            let mut witness = healthy(SteeredBy::Program(Some(UID)));
+            witness.observe(&[stats(mode, Some(UID), 1001)]);
+            witness.observe(&[stats(Mode::Program, Some(UID), 1002)]);
             let error = witness.prove_whole(1, 1_000_000).unwrap_err();
-            assert!(matches!(error, Unproven::LeftProgram { mode: m, looks: 4, .. } if m == mode), "{error}");
+            assert!(matches!(error, Unproven::LeftProgram { mode: m, polls: 4, .. } if m == mode), "{error}");
         }
     }
 
-    /// Between two looks a flow may be native, and under its program at both.
+    /// Between two polls a flow may be native, and under its program at both.
     #[test]
-    fn a_fall_between_two_looks_shows_in_the_bytes() {
-        let mut witness = healthy(Steering::Program(Some(UID)));
-        witness.look(&[stats(Mode::Program, Some(UID), 2000)]);
+    fn a_fall_between_two_polls_shows_in_the_bytes() {
+        let mut witness = healthy(SteeredBy::Program(Some(UID)));
+        witness.observe(&[stats(Mode::Program, Some(UID), 2000)]);
         witness.hear(&report(UID, 1_100_000));
         let error = witness.prove_part(1).unwrap_err();
         assert_eq!(error, Unproven::Coverage { counted: 1_100_000, acked: 1_500_000, least: 1_350_000 });
@@ -563,41 +546,41 @@ mod tests {
     fn another_program_is_an_error() {
         let other = ProgramUid(4);
         let replaced = Unproven::Replaced { flow: FLOW, wanted: Some(UID), found: Some(other) };
-        let mut witness = healthy(Steering::Program(Some(UID)));
-        witness.look(&[stats(Mode::Program, Some(other), 1001)]);
+        let mut witness = healthy(SteeredBy::Program(Some(UID)));
+        witness.observe(&[stats(Mode::Program, Some(other), 1001)]);
         assert_eq!(witness.prove_whole(1, 1_000_000).unwrap_err(), replaced);
-        // One that came and went between two looks has reported.
-        let mut witness = healthy(Steering::Program(Some(UID)));
+        // One that came and went between two polls has reported.
+        let mut witness = healthy(SteeredBy::Program(Some(UID)));
         witness.hear(&report(other, 1_000_000));
         assert_eq!(witness.prove_whole(1, 1_000_000).unwrap_err(), replaced);
     }
 
     #[test]
     fn a_datapath_that_is_not_there_is_an_error() {
-        let none = Witness::new(Steering::Program(None));
+        let none = Witness::new(SteeredBy::Program(None));
         assert_eq!(none.prove_whole(1, 1_000_000), Err(Unproven::NoFlow { found: 0, wanted: 1 }));
-        let one = healthy(Steering::Program(None));
+        let one = healthy(SteeredBy::Program(None));
         assert_eq!(one.prove_whole(8, 1_000_000), Err(Unproven::NoFlow { found: 1, wanted: 8 }));
     }
 
     #[test]
     fn a_measurement_knows_nothing_of_the_flows_before() {
-        let mut witness = healthy(Steering::Program(Some(UID)));
-        witness.look(&[stats(Mode::NativeAgentSilent, Some(UID), 1001)]);
+        let mut witness = healthy(SteeredBy::Program(Some(UID)));
+        witness.observe(&[stats(Mode::NativeAgentSilent, Some(UID), 1001)]);
         witness.restart();
-        witness.look(&[stats(Mode::NativeAgentSilent, Some(UID), 1002)]);
+        witness.observe(&[stats(Mode::NativeAgentSilent, Some(UID), 1002)]);
         assert_eq!(witness.prove_whole(1, 1), Err(Unproven::NoFlow { found: 0, wanted: 1 }));
     }
 
     #[test]
     fn a_program_that_never_ran_or_never_reported_is_an_error() {
-        let mut never = Witness::new(Steering::Program(None));
-        let mut silent = Witness::new(Steering::Program(None));
+        let mut never = Witness::new(SteeredBy::Program(None));
+        let mut silent = Witness::new(SteeredBy::Program(None));
         for acked in 0..3 {
-            never.look(&[stats(Mode::NativeNoProgram, Some(UID), acked)]);
-            silent.look(&[stats(Mode::Program, Some(UID), acked)]);
+            never.observe(&[stats(Mode::NativeNoProgram, Some(UID), acked)]);
+            silent.observe(&[stats(Mode::Program, Some(UID), acked)]);
         }
-        assert!(matches!(never.prove_part(1), Err(Unproven::NeverRan { looks: 3, .. })));
+        assert!(matches!(never.prove_part(1), Err(Unproven::NeverRan { polls: 3, .. })));
         let idle = Unproven::Idle { what: "reports", before: 0, after: 0 };
         assert_eq!(silent.prove_part(1), Err(idle));
     }
@@ -609,20 +592,20 @@ mod tests {
             stats.policy = Some(FlowPolicy { decisions, ..FlowPolicy::default() });
             stats
         };
-        let mut witness = healthy(Steering::Policy(Some(UID)));
+        let mut witness = healthy(SteeredBy::Policy(Some(UID)));
         let idle = Unproven::Idle { what: "decisions", before: 0, after: 0 };
         assert_eq!(witness.prove_whole(1, 1_000_000).unwrap_err(), idle);
-        witness.look(&[decided(5)]);
+        witness.observe(&[decided(5)]);
         assert!(witness.prove_whole(1, 1_000_000).unwrap().counts().any(|c| c == ("decisions", 5)));
     }
 
     #[test]
     fn a_native_flow_must_be_native() {
-        let mut witness = Witness::new(Steering::Native);
-        witness.look(&[stats(Mode::NativeNoProgram, None, 0)]);
-        witness.look(&[stats(Mode::NativeNoProgram, None, 9)]);
+        let mut witness = Witness::new(SteeredBy::Native);
+        witness.observe(&[stats(Mode::NativeNoProgram, None, 0)]);
+        witness.observe(&[stats(Mode::NativeNoProgram, None, 9)]);
         assert!(witness.prove_part(1).is_ok());
-        witness.look(&[stats(Mode::Program, Some(UID), 10)]);
+        witness.observe(&[stats(Mode::Program, Some(UID), 10)]);
         assert_eq!(
             witness.prove_part(1).unwrap_err(),
             Unproven::NotNative { flow: FLOW, mode: Mode::Program }

@@ -12,10 +12,10 @@ use ccplane_runner::traffic::BulkFlow;
 use crate::error::BenchError;
 use crate::figure::{Figure, Pair, percentile};
 use crate::plain::{self, Pipe};
-use crate::proof::{Proof, Steering, Witness};
+use crate::proof::{Proof, SteeredBy, Witness};
 use crate::steer;
 
-/// Reports on its first ACK and a while later, counts what is acknowledged, and leaves the window alone.
+/// A program that reports on its first ACK and a while later, counts acknowledged bytes, and leaves the window alone.
 const ANNOUNCE: &str = "(def (Report (acked 0)) (announced 0))
     (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))
     (when (|| (== announced 0) (> Micros 5000)) (:= announced 1) (:= Micros 0) (report))";
@@ -46,7 +46,7 @@ fn fifty() -> Result<Program, BenchError> {
     Ok(program)
 }
 
-/// `push.ebpf.live`
+/// Measures `push.ebpf.live`: the time from a loaded program to the first ACK of a live flow on it.
 pub fn live() -> Result<Vec<Figure>, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));
@@ -77,7 +77,7 @@ fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Vec<Pair>, Proof),
 
 fn push(datapath: &mut EbpfDatapath, flow: FlowId) -> Result<(Vec<Pair>, Proof), BenchError> {
     let (mut pairs, mut pipe) = (Vec::with_capacity(PUSHES), Pipe::new()?);
-    let mut witness = Witness::new(Steering::Program(None));
+    let mut witness = Witness::new(SteeredBy::Program(None));
     for n in 0..PUSHES {
         let uid = if n % 2 == 0 { A } else { B };
         let pushed_us = ccplane_ebpf::clock_us();
@@ -87,7 +87,7 @@ fn push(datapath: &mut EbpfDatapath, flow: FlowId) -> Result<(Vec<Pair>, Proof),
             _ => None,
         })?;
         let flows = datapath.flows();
-        witness.look(&flows);
+        witness.observe(&flows);
         // The ACK's time is when the stack began with it, which may be before the push that it met.
         pairs.push((first_ack_us.saturating_sub(pushed_us) as f64, pipe.turn_us()?));
         std::thread::sleep(PAUSE);
@@ -96,7 +96,7 @@ fn push(datapath: &mut EbpfDatapath, flow: FlowId) -> Result<(Vec<Pair>, Proof),
     Ok((pairs, first.and(&witness.prove_steered(1)?)))
 }
 
-/// `push.ebpf.install`
+/// Measures `push.ebpf.install`: the time to compile, load, verify and install a program of 50 instructions.
 pub fn install() -> Result<Vec<Figure>, BenchError> {
     let program = fifty()?;
     let (pairs, proof) = steer::attached("i", |datapath, _| {

@@ -21,7 +21,7 @@ use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::veth;
 use ccplane_infer::image::{self, map};
 use ccplane_infer::{Bits, Model, Shape};
-use ccplane_program::vm::{Flow, Prims};
+use ccplane_program::vm::{Prims, ProgramState};
 use ccplane_quantize::snapshot::{Admission, DeployOptions, SigningKey, Snapshot, Terms, Trust};
 use ccplane_runner::traffic::BulkFlow;
 use rand_chacha::ChaCha8Rng;
@@ -31,17 +31,17 @@ use crate::error::BenchError;
 use crate::figure::{Figure, Pair, percentile};
 use crate::nn_ebpf::compile;
 use crate::plain::{self, Pipe};
-use crate::proof::{Proof, Steering, Witness};
+use crate::proof::{Proof, SteeredBy, Witness};
 use crate::steer;
 
 const SLOT: u8 = 0;
 const PROGRAM: ProgramUid = ProgramUid(1);
-/// Aurora's network.
+/// The layers' widths of Aurora's network.
 const WIDTHS: [usize; 4] = [30, 32, 16, 1];
 const PUSHES: usize = 2000;
-/// Between pushes, so that they find the flow at any moment.
+/// The pause between pushes, so that they come at any moment of the flow.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Between two looks for the row, which wakes nobody.
+/// The time between two polls for the row, which wakes nobody.
 const LOOK: Duration = Duration::from_micros(200);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Different snapshots: not as many as a slot has buffers, or each buffer would always get the same one.
@@ -49,7 +49,7 @@ const DIFFERENT: usize = 7;
 /// The largest action that an image may have.
 const BOUND_Q16: i64 = 1 << 24;
 const DECISIONS: u32 = 10_000_000;
-/// Decisions of one call.
+/// Decisions that one call makes.
 const CHUNK: u32 = 500_000;
 
 /// Decides on each ACK, always from the same rate, heeds nothing of it, and reports when another snapshot decides.
@@ -59,7 +59,7 @@ const FOLLOW: &str = "(def (Report (uid 0) (b 0) (c 0)))
     (when (|| (< Policy.snapshot Report.uid) (> Policy.snapshot Report.uid))
       (:= Report.uid Policy.snapshot) (report))";
 
-/// `push.snapshot`
+/// Measures `push.snapshot`: pushes of snapshots to a live flow.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
     let mut figures = live()?;
     figures.push(torn()?);
@@ -99,12 +99,12 @@ fn named(images: &mut [(Vec<u64>, i64)], uid: u32) -> &[u64] {
     image
 }
 
-/// On a live flow: what pushes cost, whole and in parts, and from their start to the first ACK that decides by them.
+/// Measures pushes to a live flow, whole and in parts, and the time from their start to the first ACK that decides by them.
 fn live() -> Result<Vec<Figure>, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));
     }
-    let (Took { whole, signed, load, write, first }, proof) = steer::attached("s", pushes)?;
+    let (PushTimes { whole, signed, load, write, first }, proof) = steer::attached("s", pushes)?;
     let tail = |pairs: &[Pair]| {
         let values: Vec<f64> = pairs.iter().map(|(us, _)| *us).collect();
         format!("p90 {:.1} us, p99 {:.1} us", percentile(&values, 0.9), percentile(&values, 0.99))
@@ -135,22 +135,22 @@ fn live() -> Result<Vec<Figure>, BenchError> {
         .into())
 }
 
-/// What each push took, microseconds, beside its baseline.
+/// The time of each push, microseconds, beside its baseline.
 #[derive(Default)]
-struct Took {
+struct PushTimes {
     /// From the snapshot's bytes on, without a signature.
     whole: Vec<Pair>,
     /// The same with a signature, beside the unsigned push before it.
     signed: Vec<Pair>,
-    /// The datapath's part.
+    /// The part of a push that the datapath does.
     load: Vec<Pair>,
-    /// The same less its proof.
+    /// The datapath's part without the check of the snapshot.
     write: Vec<Pair>,
     /// From the start of the datapath's part to the first ACK that decides by it.
     first: Vec<Pair>,
 }
 
-fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Took, Proof), BenchError> {
+fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(PushTimes, Proof), BenchError> {
     let policies = Aurora::default().policies();
     let shipped = policies.first().ok_or_else(|| BenchError::Missing("Aurora has no policy".into()))?;
     let (bytes, shape) = (shipped.snapshot, *parsed(shipped.snapshot)?.shape());
@@ -168,8 +168,8 @@ fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Took, Proof), Benc
         _ => None,
     })?;
     datapath.set_program(flow, PROGRAM, &[])?;
-    let (mut took, mut pipe) = (Took::default(), Pipe::new()?);
-    let mut witness = Witness::new(Steering::Policy(Some(PROGRAM)));
+    let (mut took, mut pipe) = (PushTimes::default(), Pipe::new()?);
+    let mut witness = Witness::new(SteeredBy::Policy(Some(PROGRAM)));
     for uid in (2..PUSHES as u32 + 2).filter_map(NonZeroU32::new) {
         let is_signed = uid.get() % 2 == 1;
         let (file, trust) = if is_signed { (&signed[..], &signer) } else { (bytes, &Trust::Any) };
@@ -185,7 +185,7 @@ fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Took, Proof), Benc
             _ => None,
         })?;
         let flows = datapath.flows();
-        witness.look(&flows);
+        witness.observe(&flows);
         let pipe_us = pipe.turn_us()?;
         if is_signed {
             took.signed.extend(took.whole.last().map(|(unsigned_us, _)| (pushed.whole_us, *unsigned_us)));
@@ -202,7 +202,7 @@ fn pushes(datapath: &mut EbpfDatapath, name: &str) -> Result<(Took, Proof), Benc
     Ok((took, deployed.and(&witness.prove_steered(1)?)))
 }
 
-/// One push.
+/// A snapshot that was pushed.
 struct Pushed {
     image: Arc<[u64]>,
     /// When the datapath's part began.
@@ -285,7 +285,7 @@ fn torn() -> Result<Figure, BenchError> {
     bench.define_slot(SLOT, &shape);
     bench.push(SLOT, named(&mut images, 1), Part::Active)?;
     let loaded = bench.load(&program, 1)?;
-    bench.set(&Flow::new(&program, 1 << 16, 0));
+    bench.set(&ProgramState::new(&program, 1 << 16, 0));
     let expected = (0..DIFFERENT).filter_map(|n| {
         let reg = program.reg(&format!("e{n}"))?;
         Some((Field::Reg(reg), images[n].1))

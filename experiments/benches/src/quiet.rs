@@ -7,13 +7,13 @@ use std::fs;
 const AUTOGROUP: &str = "/proc/self/autogroup";
 const FIRST: &str = "-20";
 
-/// This session goes first while it lives; then it is as it was.
+/// Raises this session's scheduling priority until dropped.
 pub struct Quiet {
     before: Option<String>,
 }
 
 impl Quiet {
-    /// Without the kernel's or the user's permission, nothing changes.
+    /// Raises the priority; without the kernel's or the user's permission nothing changes.
     pub fn ask() -> Quiet {
         // "/autogroup-123 nice 0"
         let text = fs::read_to_string(AUTOGROUP).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `agent.rss`: what the agent takes with 10,000 flows, against portus with as many.
+//! `agent.rss`: the memory of the agent with 10,000 flows, against portus with as many.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::v1::V1;
 const FLOWS: u32 = 10_000;
 const REPORTS: u32 = 3;
 
-/// Runs the benchmark.
+/// Measures `agent.rss`: the memory of an agent with 10,000 flows, beside portus.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
     let portus = Portus::start()?;
     let agent = OurAgent::start("ccp-reno", "sleep", false)?;

@@ -14,22 +14,25 @@ use ccplane_program::ir::Program;
 use crate::agent::{OurAgent, Portus, START};
 use crate::cores::OneCore;
 use crate::error::{BenchError, context};
-use crate::figure::Figure;
+use crate::figure::{Block, Figure, in_turn};
 use crate::proof::Proof;
 use crate::steer;
 use crate::v1::V1;
 
 /// Round trips of one block; blocks of the three alternate.
 const BLOCK: usize = 1500;
-const IDLE_BLOCK: usize = 400;
-const BLOCKS: usize = 6;
-const IDLE_GAP: Duration = Duration::from_millis(1);
+/// Round trips of one block whose round trips have idle gaps between them.
+pub const IDLE_BLOCK: usize = 400;
+/// Blocks of each conversation.
+pub const BLOCKS: usize = 6;
+/// The gap before each round trip of an idle block.
+pub const IDLE_GAP: Duration = Duration::from_millis(1);
 /// An answer that takes longer is lost.
 const LOST: Duration = Duration::from_secs(1);
 const SID: u32 = 1;
 
 /// One round trip over the kernel datapath's channel, nanoseconds.
-fn kernel_round_trip(probe: &Probe) -> Result<u64, BenchError> {
+pub fn kernel_round_trip(probe: &Probe) -> Result<u64, BenchError> {
     let start = Instant::now();
     probe.invoke()?;
     while !probe.is_answered() {
@@ -56,7 +59,8 @@ pub fn idle_flow(name: &str) -> Result<(Namespace, TcpStream, TcpStream), BenchE
     Ok((namespace, to, from))
 }
 
-fn open_probe(options: &Options, program: &Program) -> Result<Probe, BenchError> {
+/// A probe on the agent's flow, once its program is set.
+pub fn open_probe(options: &Options, program: &Program) -> Result<Probe, BenchError> {
     let start = Instant::now();
     loop {
         match Probe::open(options, program) {
@@ -74,7 +78,25 @@ fn open_probe(options: &Options, program: &Program) -> Result<Probe, BenchError>
 /// A conversation with an agent: one round trip, nanoseconds.
 type Conversation<'a> = Box<dyn FnMut() -> Result<u64, BenchError> + 'a>;
 
-/// Runs the benchmark.
+/// Times round trips of both in [`BLOCKS`] blocks, whose order alternates, each trip after a gap; microseconds.
+pub fn blocks(
+    block: usize,
+    gap: Duration,
+    mut ours: impl FnMut() -> Result<u64, BenchError>,
+    mut theirs: impl FnMut() -> Result<u64, BenchError>,
+) -> Result<Vec<Block>, BenchError> {
+    let time = |trip: &mut dyn FnMut() -> Result<u64, BenchError>| -> Result<Vec<f64>, BenchError> {
+        (0..block)
+            .map(|_| {
+                std::thread::sleep(gap);
+                Ok(trip()? as f64 / 1e3)
+            })
+            .collect()
+    };
+    (0..BLOCKS).map(|n| in_turn(n, || time(&mut ours), || time(&mut theirs))).collect()
+}
+
+/// Measures `agent.rtt`: the time from a report to its update, beside portus.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
     let _one_core = OneCore::nth(0);
     let program = steer::compile(&CcpReno::default())?;
@@ -100,27 +122,8 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
             for (load, gap, block) in
                 [("back-to-back", Duration::ZERO, BLOCK), ("idle", IDLE_GAP, IDLE_BLOCK)]
             {
-                let time =
-                    |trip: &mut dyn FnMut() -> Result<u64, BenchError>| -> Result<Vec<f64>, BenchError> {
-                        (0..block)
-                            .map(|_| {
-                                std::thread::sleep(gap);
-                                Ok(trip()? as f64 / 1e3)
-                            })
-                            .collect()
-                    };
-                let mut blocks = Vec::new();
-                for n in 0..BLOCKS {
-                    let mut theirs = || theirs.round_trip(SID);
-                    // Who goes first alternates.
-                    blocks.push(if n % 2 == 0 {
-                        let ours = time(&mut ours)?;
-                        (ours, time(&mut theirs)?)
-                    } else {
-                        let theirs = time(&mut theirs)?;
-                        (time(&mut ours)?, theirs)
-                    });
-                }
+                let mut theirs = || theirs.round_trip(SID);
+                let blocks = blocks(block, gap, &mut ours, &mut theirs)?;
                 let answered: usize = blocks.iter().map(|(ours, _)| ours.len()).sum();
                 let proof = Proof::exactly("reports answered", answered as u64, (block * BLOCKS) as u64)?;
                 for (q, label) in [(0.5, "p50"), (0.99, "p99")] {

@@ -1,4 +1,4 @@
-//! `sim.speed` and `sim.flows`: what a simulated packet costs, with the Reno program on every flow.
+//! `sim.speed` and `sim.flows`: the time per simulated packet, with the Reno program on every flow.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, SimError, Source, Wake};
 use crate::error::BenchError;
 use crate::figure::Figure;
 use crate::plain;
-use crate::proof::{self, Proof, Steering, Witness};
+use crate::proof::{self, Proof, SteeredBy, Witness};
 use crate::steer;
 
 const RUNS: usize = 9;
@@ -28,7 +28,7 @@ const SHARE_BIT_PER_S: u64 = 12_000_000;
 const FLOWS_PACKETS: u64 = 1_000_000;
 const FLOWS: [u64; 4] = [1, 10, 100, 1000];
 
-/// What one simulation cost.
+/// The packets and the run time of one simulation.
 struct Cost {
     packets: u64,
     ns: u64,
@@ -87,7 +87,7 @@ pub fn flows() -> Result<Vec<Figure>, BenchError> {
     Ok(figures)
 }
 
-/// The program, and what the algorithm sets on a new flow.
+/// The program, and the fields that the algorithm sets on a new flow.
 struct Lab {
     program: Program,
     fields: Vec<(Field, i64)>,
@@ -95,7 +95,7 @@ struct Lab {
 
 impl Lab {
     fn new() -> Result<Lab, BenchError> {
-        let reno = ccplane_algs::Reno::default();
+        let reno = ccplane_algs::RENO;
         let program = steer::compile(&reno)?;
         let flow = FlowConfig::new(Source::Bulk, DELAY_US);
         let info = FlowInfo {
@@ -122,7 +122,7 @@ impl Lab {
         let until_us = packets * WIRE_BITS * 1_000_000 / bit_per_s;
         let start = |n: u64| FlowConfig { start_us: n * 10, ..FlowConfig::new(Source::Bulk, DELAY_US) };
         (0..flows).map(|n| sim.add_flow(&start(n))).collect::<Result<Vec<_>, SimError>>()?;
-        let mut witness = Witness::new(Steering::Program(Some(RENO)));
+        let mut witness = Witness::new(SteeredBy::Program(Some(RENO)));
         let started = Instant::now();
         sim.run(until_us, TICK_US, &mut |_, wake, datapath| match wake {
             Wake::Event(Event::Created { flow, .. }) => {
@@ -132,11 +132,11 @@ impl Lab {
             Wake::Event(event) => witness.hear(&event),
             Wake::Tick => {
                 datapath.heartbeat();
-                witness.look(&datapath.flows());
+                witness.observe(&datapath.flows());
             }
         });
         let ns = started.elapsed().as_nanos() as u64;
-        witness.look(&sim.flows());
+        witness.observe(&sim.flows());
         let packets = sim.network().sent();
         let proof = witness.prove_part(flows as usize)?.and(&Proof::counted("packets sent", packets)?);
         Ok(Cost { packets, ns, memory_bytes: sim.memory_bytes() as u64, proof })
@@ -156,7 +156,7 @@ mod tests {
         (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))
         (when (> Micros 10000) (:= Micros 0) (report))";
 
-    /// What a run proves in which `meddle` is called at each tick, with its number.
+    /// Runs a simulation in which `meddle` is called at each tick with its number, and returns its proof.
     fn proved(meddle: &mut dyn FnMut(u64, &mut dyn Datapath)) -> Result<Proof, Unproven> {
         let lab = Lab::new().unwrap();
         let capacity = Capacity::Rate { bit_per_s: SHARE_BIT_PER_S };
@@ -165,7 +165,7 @@ mod tests {
         sim.install(RENO, &lab.program).unwrap();
         sim.install(OTHER, &ccplane_program::compile(COUNTS).unwrap()).unwrap();
         sim.add_flow(&FlowConfig::new(Source::Bulk, DELAY_US)).unwrap();
-        let mut witness = Witness::new(Steering::Program(Some(RENO)));
+        let mut witness = Witness::new(SteeredBy::Program(Some(RENO)));
         let mut tick = 0;
         sim.run(TICKS * TICK_US, TICK_US, &mut |_, wake, datapath| match wake {
             Wake::Event(Event::Created { flow, .. }) => {
@@ -178,13 +178,13 @@ mod tests {
                     datapath.heartbeat();
                 }
                 meddle(tick, datapath);
-                // Looks are far apart: what happens between two of them must show, too.
+                // Polls are far apart: changes between two of them must show, too.
                 if tick % 10 == 5 {
-                    witness.look(&datapath.flows());
+                    witness.observe(&datapath.flows());
                 }
             }
         });
-        witness.look(&sim.flows());
+        witness.observe(&sim.flows());
         witness.prove_part(1)
     }
 
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_flow_that_was_released_is_no_figure_though_its_program_came_back() {
         let lab = Lab::new().unwrap();
-        // Between the looks at 15 and 25.
+        // Between the polls at 15 and 25.
         let released = proved(&mut |tick, datapath| {
             alive(datapath);
             let flow = datapath.flows().first().map(|f| f.flow);

@@ -16,11 +16,11 @@ use ccplane_program::ir::Program;
 use ccplane_runner::traffic::FlowConfig;
 
 use crate::error::{BenchError, context};
-use crate::proof::{Steering, Witness};
+use crate::proof::{SteeredBy, Witness};
 
 const WAIT: Duration = Duration::from_millis(20);
-/// Between two looks at the flows.
-const LOOK: Duration = Duration::from_millis(20);
+/// The time between two polls of the flows.
+const POLL_EVERY: Duration = Duration::from_millis(20);
 const HEARTBEAT_US: u64 = 100_000;
 const MAX_FLOWS: usize = 64;
 const KERNEL: DatapathId = DatapathId(0);
@@ -28,8 +28,8 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 /// Longer than any benchmark: its flows are stopped.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// Attached while it lives.
-pub struct Steered {
+/// An agent in this process that steers every flow of its kernel datapath; detached when dropped.
+pub struct EmbeddedAgent {
     /// The congestion control's name.
     pub name: String,
     witness: Arc<Mutex<Witness>>,
@@ -38,7 +38,7 @@ pub struct Steered {
     _run_dir: tempfile::TempDir,
 }
 
-/// Options for a datapath that is in nobody's way: `tag` makes its name.
+/// Options for a datapath beside any other; `tag` is part of its name.
 pub fn options(tag: &str) -> Result<(Options, tempfile::TempDir), BenchError> {
     let owner_only = std::fs::Permissions::from_mode(0o700);
     let run_dir =
@@ -47,8 +47,8 @@ pub fn options(tag: &str) -> Result<(Options, tempfile::TempDir), BenchError> {
     Ok((Options { run_dir: run_dir.path().into(), name, ..Options::default() }, run_dir))
 }
 
-/// Runs `body` with a datapath attached that is in nobody's way, and detaches it whatever comes of that: what is pinned
-/// stays in the kernel otherwise.
+/// Runs `body` with a datapath attached beside any other, and detaches it whatever the result: pinned objects would
+/// stay in the kernel otherwise.
 pub fn attached<T>(
     tag: &str,
     body: impl FnOnce(&mut EbpfDatapath, &str) -> Result<T, BenchError>,
@@ -74,12 +74,12 @@ pub fn compile(algorithm: &dyn Algorithm) -> Result<Program, BenchError> {
         .map_err(|e| BenchError::Program(e.iter().map(|d| d.to_string()).collect()))
 }
 
-impl Steered {
+impl EmbeddedAgent {
     /// Attaches a datapath and steers every flow on it by `algorithm`.
     ///
     /// # Errors
     /// When it cannot be attached or the program is refused.
-    pub fn start(tag: &str, algorithm: Arc<dyn Algorithm>) -> Result<Steered, BenchError> {
+    pub fn start(tag: &str, algorithm: Arc<dyn Algorithm>) -> Result<EmbeddedAgent, BenchError> {
         let (options, run_dir) = options(tag)?;
         let name = options.name.clone();
         let rules = Rules::all(algorithm.name());
@@ -87,7 +87,7 @@ impl Steered {
         let catalog = Catalog::new(vec![algorithm], 1).map_err(|e| wrong(&e))?;
         let config = Config { max_flows: MAX_FLOWS, heartbeat_us: HEARTBEAT_US, ..Config::default() };
         let mut core = Core::new(catalog, rules, config).map_err(|e| wrong(&e))?;
-        let witness = Arc::new(Mutex::new(Witness::new(Steering::Program(None))));
+        let witness = Arc::new(Mutex::new(Witness::new(SteeredBy::Program(None))));
         let mut datapath = Watched { inner: EbpfDatapath::attach(options)?, witness: Arc::clone(&witness) };
         let attached = core.attach(KERNEL, datapath.capabilities(), clock_us()).map_err(|e| wrong(&e));
         if attached.is_err() || drive(&mut core, KERNEL, &mut datapath, clock_us()).refused > 0 {
@@ -99,23 +99,23 @@ impl Steered {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
-            let (mut waited, mut looked) = (Ok(()), Instant::now());
+            let (mut waited, mut polled_at) = (Ok(()), Instant::now());
             while waited.is_ok() && !stopped.load(Relaxed) {
                 drive(&mut core, KERNEL, &mut datapath, clock_us());
-                if looked.elapsed() >= LOOK {
+                if polled_at.elapsed() >= POLL_EVERY {
                     let flows = datapath.inner.flows();
-                    locked(&datapath.witness).look(&flows);
-                    looked = Instant::now();
+                    locked(&datapath.witness).observe(&flows);
+                    polled_at = Instant::now();
                 }
                 waited = context("wait for events", datapath.inner.wait(WAIT));
             }
             datapath.inner.detach()?;
             waited
         });
-        Ok(Steered { name, witness, stop, thread: Some(thread), _run_dir: run_dir })
+        Ok(EmbeddedAgent { name, witness, stop, thread: Some(thread), _run_dir: run_dir })
     }
 
-    /// What was seen of the flows since it was restarted.
+    /// The witness of the flows since its last restart.
     pub fn witness(&self) -> MutexGuard<'_, Witness> {
         locked(&self.witness)
     }
@@ -125,7 +125,7 @@ fn locked(witness: &Mutex<Witness>) -> MutexGuard<'_, Witness> {
     witness.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A datapath whose reports are heard on their way to the agent.
+/// A datapath whose reports pass through a witness on their way to the agent.
 struct Watched {
     inner: EbpfDatapath,
     witness: Arc<Mutex<Witness>>,
@@ -160,13 +160,13 @@ pub fn bulk(congestion: &str, duration: Duration) -> FlowConfig {
     }
 }
 
-/// What an algorithm asks of a new flow, in the datapath's terms.
+/// The fields that an algorithm sets on a new flow, as registers of the program.
 pub fn fields(program: &Program, control: &Control) -> Vec<(Field, i64)> {
     let named = control.requests().flat_map(|request| request.fields);
     named.filter_map(|(name, value)| program.reg(name).map(|reg| (Field::Reg(reg), *value))).collect()
 }
 
-impl Drop for Steered {
+impl Drop for EmbeddedAgent {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {

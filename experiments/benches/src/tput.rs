@@ -8,37 +8,30 @@ use ccplane_emulator::veth;
 use ccplane_runner::traffic::BulkFlow;
 
 use crate::error::BenchError;
-use crate::figure::Figure;
+use crate::figure::{Figure, in_turn};
 use crate::proof::{self, Proof};
-use crate::steer::{self, Steered};
+use crate::steer::{self, EmbeddedAgent};
 
 const RUN: Duration = Duration::from_millis(1500);
 const PAIRS: usize = 7;
 const FLOWS: [usize; 2] = [1, 8];
 
-/// Runs the benchmark.
+/// Measures `tput.ebpf.reno`: unshaped throughput beside the kernel's Reno.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
     if !ccplane_emulator::netns::available() {
         return Err(BenchError::Missing("network namespaces need root".into()));
     }
     let (a, b) = (Namespace::anonymous()?, Namespace::anonymous()?);
     veth::connect(&a, &b)?;
-    let steered = Steered::start("t", Arc::new(ccplane_algs::Reno::default()))?;
+    let agent = EmbeddedAgent::start("t", Arc::new(ccplane_algs::RENO))?;
     let mut figures = Vec::new();
     for flows in FLOWS {
         let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
         // One run of each to warm up.
         for n in 0..=PAIRS {
-            let ours = || ours(&steered, &a, &b, flows);
+            let ours = || ours(&agent, &a, &b, flows);
             let kernel = || gbps(&a, &b, "reno", flows).map(|(gbps, _)| gbps);
-            // Who goes first alternates.
-            let ((ours, proof), kernel) = if n % 2 == 0 {
-                let ours = ours()?;
-                (ours, kernel()?)
-            } else {
-                let kernel = kernel()?;
-                (ours()?, kernel)
-            };
+            let ((ours, proof), kernel) = in_turn(n, ours, kernel)?;
             if n > 0 {
                 pairs.push((ours, kernel));
                 proofs.push(proof);
@@ -51,10 +44,15 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
 }
 
 /// Goodput of flows under our program, and the proof that they ran it.
-fn ours(steered: &Steered, a: &Namespace, b: &Namespace, flows: usize) -> Result<(f64, Proof), BenchError> {
-    steered.witness().restart();
-    let (gbps, bytes) = gbps(a, b, &steered.name, flows)?;
-    Ok((gbps, steered.witness().prove_whole(flows, bytes)?))
+fn ours(
+    agent: &EmbeddedAgent,
+    a: &Namespace,
+    b: &Namespace,
+    flows: usize,
+) -> Result<(f64, Proof), BenchError> {
+    agent.witness().restart();
+    let (gbps, bytes) = gbps(a, b, &agent.name, flows)?;
+    Ok((gbps, agent.witness().prove_whole(flows, bytes)?))
 }
 
 /// Goodput of `flows` flows together, and the bytes that they have moved.

@@ -22,7 +22,7 @@ pub struct V1 {
     agent: PathBuf,
     path: PathBuf,
     program_uid: u32,
-    /// Whether it looks for answers again and again, instead of sleeping.
+    /// Whether it polls for answers instead of sleeping.
     polls: bool,
 }
 

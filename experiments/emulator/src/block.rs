@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use crate::emulator::Addresses;
-use crate::error::ConfigError;
+use crate::addresses::Addresses;
+use crate::refusal::ConfigError;
 
 /// How many bits longer the prefix of an outermost part is than that of the whole: 127 shells side by side.
 const OUTERMOST_BITS: u8 = 7;

@@ -5,16 +5,16 @@
 
 use ccplane_netsim::trace::OPPORTUNITY_BYTES;
 
-use crate::path::{Event, Packet};
-use crate::queue::{Queue, Waiting};
+use crate::event::{Event, Packet};
+use crate::queue::{PacketQueue, Queue};
 use crate::shape::{Opportunities, Shape};
 
 /// A queue and what drains it.
 #[derive(Debug)]
 pub(crate) struct Bottleneck<H> {
-    /// `None`: unlimited.
+    /// The delivery opportunities; `None` stands for an unlimited rate.
     opportunities: Option<Opportunities>,
-    queue: Waiting<H>,
+    queue: PacketQueue<H>,
     /// The packet in transmission and its bytes left, above 0; it counts for no limit.
     in_transit: Option<(Packet<H>, u32)>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Bottleneck<H> {
 impl<H> Bottleneck<H> {
     pub(crate) fn new(shape: &Shape, queue: Queue, now_ns: u64) -> Bottleneck<H> {
         let opportunities = shape.opportunities(now_ns);
-        Bottleneck { opportunities, queue: Waiting::new(queue, now_ns), in_transit: None }
+        Bottleneck { opportunities, queue: PacketQueue::new(queue), in_transit: None }
     }
 
     /// A packet comes at its `arrived_ns`.

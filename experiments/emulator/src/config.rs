@@ -1,15 +1,13 @@
-//! What a link is like, checked before anything is made.
+//! The configuration of a link, checked before anything is made.
 
 use std::fs::File;
 use std::path::PathBuf;
 
-use crate::error::ConfigError;
 use crate::impair::{self, Impairments, Loss};
 use crate::queue::Queue;
+use crate::refusal::{ConfigError, check_delay_us, check_range};
 use crate::shape::Shape;
 
-/// Longest propagation delay of one direction, microseconds.
-pub const MAX_DELAY_US: u64 = 10_000_000;
 /// Packets that one direction can hold at once unless configured: 1.5 GB x 8 / 65536, or half a second at 1.5 Gb/s.
 pub const DEFAULT_BUFFER_PACKETS: u32 = 1 << 16;
 /// Most packets that one direction can hold at once: 1.5 GiB of memory.
@@ -18,13 +16,11 @@ pub const MAX_BUFFER_PACKETS: u32 = 1 << 20;
 /// One direction of a link.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PathConfig {
-    /// Propagation delay, microseconds, at most [`MAX_DELAY_US`].
+    /// Propagation delay, microseconds, at most [`MAX_DELAY_US`](crate::MAX_DELAY_US).
     pub delay_us: u64,
     /// How fast the bottleneck delivers.
     pub shape: Shape,
-    /// What waits there.
     pub queue: Queue,
-    /// Random loss.
     pub loss: Loss,
     /// Burst losses, outages, a policer, copies, jitter, reordering; by default none.
     pub impairments: Impairments,
@@ -57,24 +53,6 @@ impl PathConfig {
         check_delay_us(fields.delay, self.delay_us)?;
         let buffer_packets = f64::from(self.buffer_packets);
         check_range(fields.buffer, buffer_packets, 1.0, f64::from(MAX_BUFFER_PACKETS), "packets")
-    }
-}
-
-pub(crate) fn check_delay_us(field: &'static str, delay_us: u64) -> Result<(), ConfigError> {
-    check_range(field, delay_us as f64, 0.0, MAX_DELAY_US as f64, "us")
-}
-
-pub(crate) fn check_range(
-    field: &'static str,
-    found: f64,
-    low: f64,
-    high: f64,
-    unit: &'static str,
-) -> Result<(), ConfigError> {
-    if (low..=high).contains(&found) {
-        Ok(())
-    } else {
-        Err(ConfigError::OutOfRange { field, found, low, high, unit })
     }
 }
 
@@ -150,7 +128,7 @@ pub struct LinkConfig {
     pub up: PathConfig,
     /// From the receiver to the sender.
     pub down: PathConfig,
-    /// What the logs' headers say made the link.
+    /// The command line that the headers of logs give for the link.
     pub command_line: String,
     /// The shells around it, as the logs' headers name them: `[delay 20 ms] `; empty: none.
     pub shell_prefix: String,
@@ -176,7 +154,7 @@ impl LinkConfig {
         }
     }
 
-    /// Checks every number.
+    /// Checks the range of every number.
     ///
     /// # Errors
     /// The first field that is wrong.
@@ -214,7 +192,7 @@ mod tests {
             config.check().unwrap_err().to_string()
         };
         assert_eq!(
-            refusal(|c| c.up.delay_us = MAX_DELAY_US + 1),
+            refusal(|c| c.up.delay_us = crate::MAX_DELAY_US + 1),
             "up.delay_us: 10000001 is outside 0..=10000000 us"
         );
         assert!(refusal(|c| c.down.loss.probability = 1.5).starts_with("down.loss.probability: 1.5"));

@@ -23,11 +23,11 @@ const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 /// A host; it goes when it is dropped.
 #[derive(Debug)]
 pub struct Edge {
-    /// Where [`DEVICE`] is.
+    /// The namespace that holds [`DEVICE`].
     pub namespace: Namespace,
     /// The host's, in a network of [`PREFIX_LEN`] bits that exists only here.
     pub address: Ipv4Addr,
-    /// The router's.
+    /// The address of the router.
     pub gateway: Ipv4Addr,
 }
 

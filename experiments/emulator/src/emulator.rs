@@ -1,13 +1,13 @@
 //! Two namespaces and the link between them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-use crate::config::{Direction, LinkConfig, check_delay_us};
+use crate::addresses::Addresses;
+use crate::config::{Direction, LinkConfig};
 use crate::error::Result;
+use crate::half_link::Change;
 use crate::impair::Loss;
-use crate::lane::Change;
 use crate::link::Link;
 use crate::netns::Namespace;
+use crate::refusal::check_delay_us;
 use crate::shape::Shape;
 use crate::stats::LinkStats;
 use crate::tun::Tun;
@@ -17,27 +17,6 @@ pub const DEVICE: &str = "ccp0";
 
 /// Of both ends' IPv4 addresses: the two and no more.
 const PREFIX_LEN: u8 = 30;
-
-/// An end's addresses; the same in every emulator, whose namespaces see nothing of each other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Addresses {
-    /// In a /30.
-    pub v4: Ipv4Addr,
-    /// Unique local (RFC 4193), in a /126.
-    pub v6: Ipv6Addr,
-}
-
-impl Addresses {
-    const SENDER: Addresses =
-        Addresses { v4: Ipv4Addr::new(10, 99, 0, 1), v6: Ipv6Addr::new(0xfdcc, 0x9a6e, 0, 0, 0, 0, 0, 1) };
-    const RECEIVER: Addresses =
-        Addresses { v4: Ipv4Addr::new(10, 99, 0, 2), v6: Ipv6Addr::new(0xfdcc, 0x9a6e, 0, 0, 0, 0, 0, 2) };
-
-    /// With the prefix length of the IPv4 address, and as many host bits in the IPv6 one.
-    pub(crate) fn with_prefixes(self, prefix_len: u8) -> [(IpAddr, u8); 2] {
-        [(self.v4.into(), prefix_len), (self.v6.into(), prefix_len + 96)]
-    }
-}
 
 /// An emulated link between a sender's and a receiver's namespace. Any number may run at once.
 ///
@@ -91,12 +70,12 @@ impl Emulator {
         &self.receiver
     }
 
-    /// The sender's addresses.
+    /// Returns the sender's addresses.
     pub fn sender_addresses(&self) -> Addresses {
         Addresses::SENDER
     }
 
-    /// The receiver's addresses.
+    /// Returns the receiver's addresses.
     pub fn receiver_addresses(&self) -> Addresses {
         Addresses::RECEIVER
     }
@@ -128,7 +107,7 @@ impl Emulator {
         self.link.change(direction, Change::Loss(loss))
     }
 
-    /// The counters now.
+    /// Returns a snapshot of the counters.
     pub fn stats(&self) -> LinkStats {
         self.link.stats()
     }

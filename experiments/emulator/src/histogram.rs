@@ -72,7 +72,7 @@ impl DelayHistogram {
             .map(middle_us)
     }
 
-    /// What was counted after `earlier`, a snapshot of this same histogram.
+    /// Returns the delays counted after `earlier`, a snapshot of this same histogram.
     pub fn since(&self, earlier: &DelayHistogram) -> DelayHistogram {
         let mut window = self.clone();
         for (count, before) in window.counts.iter_mut().zip(earlier.counts.iter()) {

@@ -9,15 +9,17 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod addresses;
 mod block;
 mod bottleneck;
 mod config;
 pub mod edge;
 mod emulator;
 mod error;
+mod event;
+mod half_link;
 mod histogram;
 pub mod impair;
-mod lane;
 mod link;
 pub mod log;
 mod netlink;
@@ -26,6 +28,7 @@ mod offload;
 pub mod path;
 mod pool;
 pub mod queue;
+mod refusal;
 pub mod shape;
 pub mod shell;
 mod stats;
@@ -34,13 +37,15 @@ mod sys;
 mod tun;
 pub mod veth;
 
+pub use addresses::Addresses;
 pub use block::Block;
-pub use config::{Direction, LinkConfig, MAX_BUFFER_PACKETS, MAX_DELAY_US, PathConfig};
-pub use emulator::{Addresses, Emulator};
-pub use error::{ConfigError, Error, Result};
+pub use config::{Direction, LinkConfig, MAX_BUFFER_PACKETS, PathConfig};
+pub use emulator::Emulator;
+pub use error::{Error, Result};
 pub use histogram::DelayHistogram;
 pub use impair::{BurstLoss, Impairments, Jitter, Loss, Outages, Policer, Reorder};
 pub use queue::Queue;
+pub use refusal::{ConfigError, MAX_DELAY_US};
 pub use shape::Shape;
 pub use shell::run_shell;
 pub use stats::{DirectionStats, LinkStats};

@@ -14,7 +14,7 @@ use nix::time::clock_gettime;
 
 use crate::config::{Direction, LinkConfig, Logs};
 use crate::error::{Context, Error, Result};
-use crate::lane::{Change, Lane};
+use crate::half_link::{Change, HalfLink};
 use crate::stats::LinkStats;
 use crate::sys;
 use crate::tun::Tun;
@@ -26,9 +26,9 @@ const MAX_SLEEP_NS: u64 = 100_000_000;
 /// Descriptors that the thread waits for: two devices, the timer, the wake-up.
 const MAX_EVENTS: usize = 4;
 
-/// What the thread is told.
+/// A command to the thread.
 #[derive(Debug)]
-enum Order {
+enum Command {
     Change(Direction, Change),
     Stop,
 }
@@ -36,7 +36,7 @@ enum Order {
 /// A running link; dropping it stops the thread.
 #[derive(Debug)]
 pub(crate) struct Link {
-    orders: Sender<Order>,
+    commands: Sender<Command>,
     wake: Arc<EventFd>,
     stats: Arc<Mutex<LinkStats>>,
     thread: Option<JoinHandle<Result<()>>>,
@@ -47,20 +47,20 @@ impl Link {
     pub(crate) fn start(config: &LinkConfig, logs: Logs, sender: Tun, receiver: Tun) -> Result<Link> {
         config.check()?;
         let clock = Clock::start()?;
-        let lanes = [
-            Lane::new("Uplink", config, &config.up, logs.up)?,
-            Lane::new("Downlink", config, &config.down, logs.down)?,
+        let halves = [
+            HalfLink::new("Uplink", config, &config.up, logs.up)?,
+            HalfLink::new("Downlink", config, &config.down, logs.down)?,
         ];
         let wake = Arc::new(
             EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
                 .context("open", "an eventfd")?,
         );
-        let (orders, inbox) = channel();
+        let (commands, inbox) = channel();
         let stats = Arc::new(Mutex::new(LinkStats::default()));
         let forwarder = Forwarder {
             clock,
             tuns: [sender, receiver],
-            lanes,
+            halves,
             inbox,
             timer: Timer::new(clock)?,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("open", "an epoll")?,
@@ -72,16 +72,16 @@ impl Link {
             .name("ccp-link".into())
             .spawn(move || forwarder.run())
             .map_err(Error::Thread)?;
-        Ok(Link { orders, wake, stats, thread: Some(thread) })
+        Ok(Link { commands, wake, stats, thread: Some(thread) })
     }
 
     pub(crate) fn change(&self, direction: Direction, change: Change) -> Result<()> {
-        self.order(Order::Change(direction, change))
+        self.command(Command::Change(direction, change))
     }
 
-    fn order(&self, order: Order) -> Result<()> {
+    fn command(&self, command: Command) -> Result<()> {
         let stopped = || Error::Stopped("its thread has ended; stop() tells why".into());
-        self.orders.send(order).map_err(|_| stopped())?;
+        self.commands.send(command).map_err(|_| stopped())?;
         self.wake.write(1).map(drop).context("wake", "the link")
     }
 
@@ -97,7 +97,7 @@ impl Link {
     pub(crate) fn stop(&mut self) -> Result<LinkStats> {
         let Some(thread) = self.thread.take() else { return Ok(self.stats()) };
         // Fails only if the thread has ended already.
-        let _ = self.order(Order::Stop);
+        let _ = self.command(Command::Stop);
         thread.join().unwrap_or_else(|_| Err(Error::Stopped("its thread panicked".into())))?;
         Ok(self.stats())
     }
@@ -174,8 +174,8 @@ struct Forwarder {
     /// The sender's and the receiver's.
     tuns: [Tun; 2],
     /// Up, from the sender's device to the receiver's, and down.
-    lanes: [Lane; 2],
-    inbox: Receiver<Order>,
+    halves: [HalfLink; 2],
+    inbox: Receiver<Command>,
     timer: Timer,
     epoll: Epoll,
     wake: Arc<EventFd>,
@@ -196,7 +196,7 @@ impl Forwarder {
         // Else a busy machine shows as delay. Without the permission the link is only as punctual as other threads are.
         let _ = sys::run_first();
         let forwarded = self.forward();
-        let [up, down] = self.lanes;
+        let [up, down] = self.halves;
         up.finish().and(down.finish()).and(forwarded)
     }
 
@@ -204,7 +204,7 @@ impl Forwarder {
         let mut events = [EpollEvent::empty(); MAX_EVENTS];
         loop {
             let now_ns = self.clock.now_ns()?;
-            if self.advance(now_ns) == Turn::Stop {
+            if self.advance(now_ns) == NextStep::Stop {
                 return Ok(());
             }
             self.timer.set(self.wake_up_ns(now_ns))?;
@@ -217,25 +217,27 @@ impl Forwarder {
         }
     }
 
-    /// Lets leave what is due, and does what was ordered.
-    fn advance(&mut self, now_ns: u64) -> Turn {
+    /// Sends the packets that are due, and executes commands.
+    fn advance(&mut self, now_ns: u64) -> NextStep {
         let mut stats = locked(&self.stats);
         let LinkStats { at_ns, up: up_stats, down: down_stats } = &mut *stats;
         let [sender, receiver] = &self.tuns;
-        let [up, down] = &mut self.lanes;
+        let [up, down] = &mut self.halves;
         up.advance(now_ns, receiver, up_stats);
         down.advance(now_ns, sender, down_stats);
-        while let Ok(order) = self.inbox.try_recv() {
-            match order {
-                Order::Change(Direction::Up, change) => up.apply(now_ns, change, receiver, up_stats),
-                Order::Change(Direction::Down, change) => down.apply(now_ns, change, sender, down_stats),
-                Order::Stop => return Turn::Stop,
+        let mut next = NextStep::Wait;
+        while let Ok(command) = self.inbox.try_recv() {
+            match command {
+                Command::Change(Direction::Up, change) => up.apply(now_ns, change, receiver, up_stats),
+                Command::Change(Direction::Down, change) => down.apply(now_ns, change, sender, down_stats),
+                Command::Stop => next = NextStep::Stop,
             }
         }
         *at_ns = now_ns;
+        // The last step observes too, so that its counters add up.
         up.observe(up_stats);
         down.observe(down_stats);
-        Turn::Wait
+        next
     }
 
     /// Takes what waits at the descriptors that are ready.
@@ -243,7 +245,7 @@ impl Forwarder {
         let now_ns = self.clock.now_ns()?;
         let mut stats = locked(&self.stats);
         for event in ready {
-            match (event.data(), &self.tuns, &mut self.lanes) {
+            match (event.data(), &self.tuns, &mut self.halves) {
                 (0, [sender, _], [up, _]) => up.read(now_ns, sender, &mut stats.up)?,
                 (1, [_, receiver], [_, down]) => down.read(now_ns, receiver, &mut stats.down)?,
                 (3, ..) => drop(self.wake.read()),
@@ -254,14 +256,14 @@ impl Forwarder {
     }
 
     fn wake_up_ns(&self, now_ns: u64) -> u64 {
-        let next_ns = self.lanes.iter().filter_map(Lane::next_ns).min().unwrap_or(u64::MAX);
+        let next_ns = self.halves.iter().filter_map(HalfLink::next_ns).min().unwrap_or(u64::MAX);
         next_ns.clamp(now_ns + MIN_SLEEP_NS, now_ns + MAX_SLEEP_NS)
     }
 }
 
-/// What the thread does next.
+/// The next step of the thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Turn {
+enum NextStep {
     Wait,
     Stop,
 }

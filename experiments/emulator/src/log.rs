@@ -8,20 +8,20 @@ use std::io::{self, Write};
 
 use ccplane_netsim::trace::OPPORTUNITY_BYTES;
 
-use crate::path::Event;
+use crate::event::Event;
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// What a log's header says.
+/// The contents of a log's header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header<'a> {
-    /// `Uplink` or `Downlink`.
+    /// The direction's name, `Uplink` or `Downlink`.
     pub link: &'a str,
     /// Where the opportunities come from.
     pub trace: String,
     /// Where the log goes.
     pub log: String,
-    /// What made the link.
+    /// The command that made the link.
     pub command_line: &'a str,
     /// The queue, as [`crate::Queue`] prints it.
     pub queue: String,
@@ -43,7 +43,7 @@ pub struct LogWriter<W: Write> {
 }
 
 impl<W: Write> LogWriter<W> {
-    /// Writes the header.
+    /// Starts a log with its header.
     ///
     /// # Errors
     /// What the writer says.
@@ -91,7 +91,7 @@ impl<W: Write> LogWriter<W> {
         }
     }
 
-    /// Flushes.
+    /// Flushes the log and returns its writer.
     ///
     /// # Errors
     /// The first error of all writes.

@@ -19,16 +19,17 @@ use nix::sys::signal::kill;
 use nix::unistd::{Pid, geteuid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::error::{ConfigError, Context, Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::netlink::Netlink;
+use crate::refusal::ConfigError;
 use crate::sys;
+
+pub use crate::refusal::MAX_TAG;
 
 /// Where iproute2 keeps named namespaces.
 const DIRECTORY: &str = "/run/netns";
-/// What the names of ours begin with; the owner's process id and a tag follow, separated by `-`.
+/// The prefix of our namespaces' names. The owner's process id and a tag follow, separated by `-`.
 pub const PREFIX: &str = "ccp";
-/// Longest tag, in bytes.
-pub const MAX_TAG: usize = 64;
 
 /// The names that this process has bound and not yet removed.
 static OWNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -95,12 +96,11 @@ impl Namespace {
         self.name.as_deref()
     }
 
-    /// The namespace itself.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// What tells it from all others: device and inode.
+    /// Returns its device and inode, which tell it from all other namespaces.
     pub(crate) fn identity(&self) -> Result<(u64, u64)> {
         let found = nix::sys::stat::fstat(&self.fd).context("look at", self)?;
         Ok((found.st_dev, found.st_ino))

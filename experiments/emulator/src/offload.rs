@@ -27,7 +27,7 @@ const TCP_FLAGS: usize = 13;
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
-/// What goes before a packet, in the machine's byte order.
+/// The header before a packet, in the machine's byte order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Vnet {
     flags: u8,
@@ -69,7 +69,7 @@ impl Vnet {
         [self.flags, self.gso_type, a, b, c, d, e, f, g, h]
     }
 
-    /// What goes before a packet that is written alone.
+    /// Returns the header of a packet that is written alone.
     pub(crate) fn alone(checksum: Checksum) -> Vnet {
         let flags = if checksum == Checksum::default() { 0 } else { NEEDS_CSUM };
         Vnet { flags, checksum, ..Vnet::default() }
@@ -105,7 +105,7 @@ impl<'a> Train<'a> {
         (fits && long_enough).then_some(Train { packet, tcp, header_len, segment_bytes })
     }
 
-    /// Segments in it.
+    /// Returns the number of segments.
     pub(crate) fn len(self) -> usize {
         (self.packet.len() - self.header_len).div_ceil(self.segment_bytes)
     }

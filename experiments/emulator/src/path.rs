@@ -10,64 +10,7 @@ use crate::config::PathConfig;
 use crate::impair::{Chance, DelayLine, Loss, Losses, Stream, TokenBucket};
 use crate::shape::Shape;
 
-/// What mahimahi counts beside the IP packet.
-pub const TUN_HEADER_BYTES: u32 = 4;
-
-/// A packet at the bottleneck.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Packet<H> {
-    /// The caller's.
-    pub handle: H,
-    /// Bytes.
-    pub size: u32,
-    /// When it came to the bottleneck, nanoseconds; where it never did, when it ended.
-    pub arrived_ns: u64,
-}
-
-/// What happens on a path, in order of time. Every packet sent ends in exactly one `Loss`, `Policed`, `Drop` or `Departure`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event<H> {
-    /// A packet was lost as it entered: at random, in a burst or in an outage.
-    Loss {
-        /// When, nanoseconds.
-        at_ns: u64,
-        /// The packet.
-        packet: Packet<H>,
-    },
-    /// The policer dropped a packet as it entered.
-    Policed {
-        /// When, nanoseconds.
-        at_ns: u64,
-        /// The packet.
-        packet: Packet<H>,
-    },
-    /// A packet came to the bottleneck.
-    Arrival {
-        /// When, nanoseconds.
-        at_ns: u64,
-        /// Bytes.
-        size: u32,
-    },
-    /// The bottleneck could deliver 1504 bytes.
-    Opportunity {
-        /// When, nanoseconds.
-        at_ns: u64,
-    },
-    /// The queue dropped a packet: it had no room, or by its control law.
-    Drop {
-        /// When, nanoseconds.
-        at_ns: u64,
-        /// The packet.
-        packet: Packet<H>,
-    },
-    /// A packet left.
-    Departure {
-        /// When, nanoseconds.
-        at_ns: u64,
-        /// The packet.
-        packet: Packet<H>,
-    },
-}
+pub use crate::event::{Event, Packet, TUN_HEADER_BYTES};
 
 /// One direction of a link.
 #[derive(Debug)]
@@ -98,7 +41,7 @@ impl<H> Path<H> {
         chance.strikes(random)
     }
 
-    /// A packet enters.
+    /// Sends a packet of `size` bytes into the path.
     pub fn send(&mut self, now_ns: u64, handle: H, size: u32, sink: &mut impl FnMut(Event<H>)) {
         if self.losses.strike(now_ns) {
             sink(Event::Loss { at_ns: now_ns, packet: Packet { handle, size, arrived_ns: now_ns } });
@@ -138,7 +81,7 @@ impl<H> Path<H> {
         self.losses.set_independent(loss);
     }
 
-    /// Packets under propagation.
+    /// Returns the number of packets under propagation.
     pub fn delayed_packets(&self) -> usize {
         self.line.len()
     }

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use ccplane_netsim::trace::{OPPORTUNITY_BYTES, Schedule, Trace, TraceError};
 
-use crate::config::check_range;
-use crate::error::ConfigError;
+use crate::refusal::{ConfigError, check_range};
 
 /// Slowest constant rate, bits per second.
 pub const MIN_RATE_BIT_PER_S: u64 = 1_000;
@@ -27,7 +26,6 @@ pub enum Shape {
     },
     /// One opportunity of 1504 bytes at each timestamp of a trace.
     Trace {
-        /// The timestamps.
         trace: Trace,
         /// Whether the trace starts over at its end; else the link delivers nothing after it (`--once`).
         repeat: bool,

@@ -2,8 +2,9 @@
 
 use ccplane_netsim::trace::OPPORTUNITY_BYTES;
 
+use crate::event::Event;
 use crate::histogram::DelayHistogram;
-use crate::path::{Event, Path};
+use crate::path::Path;
 
 /// One direction's counters since the start, or of a window ([`DirectionStats::since`]). Bytes count 4 more a packet than its
 /// IP length, as in mahimahi's logs.
@@ -12,7 +13,7 @@ use crate::path::{Event, Path};
 /// since the start at all times.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DirectionStats {
-    /// Packets that entered.
+    /// Packets that entered the path.
     pub offered_packets: u64,
     /// Packets lost at random, in a burst or in an outage.
     pub lost_packets: u64,
@@ -24,15 +25,12 @@ pub struct DirectionStats {
     pub delayed_packets: u64,
     /// Packets that came to the bottleneck.
     pub arrived_packets: u64,
-    /// Their bytes.
     pub arrived_bytes: u64,
     /// Packets that the queue dropped: no room, or its control law.
     pub dropped_packets: u64,
-    /// Their bytes.
     pub dropped_bytes: u64,
     /// Packets that left the bottleneck.
     pub delivered_packets: u64,
-    /// Their bytes.
     pub delivered_bytes: u64,
     /// Packets waiting at the bottleneck or in transmission now.
     pub queued_packets: u64,

@@ -7,11 +7,9 @@ use std::time::{Duration, Instant};
 
 use ccplane_emulator::{Direction, Emulator, LinkConfig, Loss, Queue, Shape, netns};
 use ccplane_netsim::trace::Trace;
-use ccplane_testing::within_tries;
+use ccplane_testing::{PATIENCE, wait_for, within_tries};
 
 const PORT: u16 = 5001;
-/// Far longer than a busy machine takes.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Of a link that is measured: what holds the machine up for a while spoils one.
 const TRIES: u32 = 4;
 
@@ -202,15 +200,9 @@ fn losses_repeat_with_their_seed() {
         for n in 0..200u64 {
             sender.send(&n.to_le_bytes()).unwrap();
         }
-        let start = Instant::now();
-        let up = loop {
-            let up = emulator.stats().up;
-            if up.lost_packets + up.delivered_packets == 200 {
-                break up;
-            }
-            assert!(start.elapsed() < PATIENCE, "{up:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        };
+        let up = wait_for("each packet is lost or delivered", || {
+            Some(emulator.stats().up).filter(|up| up.lost_packets + up.delivered_packets == 200)
+        });
         for _ in 0..up.delivered_packets {
             receiver.recv(&mut buffer).unwrap();
             seen.push(u64::from_le_bytes(buffer));

@@ -1,4 +1,5 @@
-//! What processes leave behind, and commands behind link shells. This file is its own child: the first argument says which.
+//! Tests of the traces that processes leave behind, and of commands behind link shells. The file is its own child
+//! process, whose role is the first argument.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -12,12 +13,11 @@ use std::time::{Duration, Instant};
 use ccplane_emulator::netns::{self, Namespace};
 use ccplane_emulator::shell::{MmLink, Shell, mm_delay, mm_loss, mm_onoff};
 use ccplane_emulator::{Direction, Emulator, LinkConfig, Shape, run_shell};
+use ccplane_testing::{PATIENCE, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const PORT: u16 = 5002;
-/// Far longer than a busy machine takes.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Enough for one of them to be held up by nothing but links.
 const PINGS: &str = "40";
 
@@ -123,14 +123,6 @@ fn is_held(namespace: &str) -> bool {
         || std::fs::read_dir("/proc").unwrap().flatten().any(|entry| holds(entry.path()))
 }
 
-fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not in {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 fn shell(shell: ccplane_emulator::Result<ccplane_emulator::shell::Shell>, argv: &[String]) -> ExitCode {
     match shell.and_then(|shell| run_shell(&shell, argv)) {
         Ok(status) => ExitCode::from(status.code().unwrap_or(1) as u8),
@@ -230,7 +222,7 @@ fn a_killed_emulator_leaves_nothing() {
     assert!(namespaces.len() == 2 && namespaces.iter().all(|namespace| is_held(namespace)), "{line}");
     signal(&child, Signal::SIGKILL);
     child.wait().unwrap();
-    eventually("both namespaces are gone", || !namespaces.iter().any(|namespace| is_held(namespace)));
+    wait_until("both namespaces are gone", || !namespaces.iter().any(|namespace| is_held(namespace)));
 }
 
 /// Runs this program's `arguments` in a namespace where an echo server answers.
@@ -351,11 +343,11 @@ fn killed_shells_leave_nothing() {
         let victim_pid = if victim == "outer" { child.id() as i32 } else { inner.parse().unwrap() };
         kill(Pid::from_raw(victim_pid), Signal::SIGKILL).unwrap();
         child.wait().unwrap();
-        eventually("the processes are gone", || {
+        wait_until("the processes are gone", || {
             [shell, sleep, inner].iter().all(|pid| !Path::new("/proc").join(pid).exists())
         });
-        eventually("the namespaces are gone", || !is_held(namespace) && !is_held(&middle));
-        eventually("the device is gone", || devices(&base) == 1);
+        wait_until("the namespaces are gone", || !is_held(namespace) && !is_held(&middle));
+        wait_until("the device is gone", || devices(&base) == 1);
     }
 }
 

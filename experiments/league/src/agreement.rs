@@ -1,4 +1,4 @@
-//! How well what is simulated agrees with kernel flows over emulated links.
+//! How well simulated flows agree with kernel flows over emulated links.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -33,7 +33,6 @@ pub struct Agreement {
 /// One algorithm's standing in both worlds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Both {
-    /// Its name.
     pub algorithm: String,
     /// Its standing in the simulator.
     pub simulated: Standing,
@@ -46,11 +45,10 @@ pub struct Both {
 pub struct Pair {
     /// The link's name, as [`Link`](crate::Link) reads it.
     pub link: String,
-    /// The algorithm's name.
     pub algorithm: String,
-    /// Ratio of throughputs.
+    /// The kernel's throughput over the simulator's.
     pub throughput: f64,
-    /// Ratio of mean RTTs.
+    /// The kernel's mean RTT over the simulator's.
     pub rtt: f64,
 }
 

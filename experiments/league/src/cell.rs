@@ -1,11 +1,11 @@
-//! What one algorithm achieved on one link.
+//! The results of one algorithm on one link.
 
-use ccplane_results::{Flow, Measured};
+use ccplane_results::{FlowResult, Measured};
 use serde::{Deserialize, Serialize};
 
 const PPM: u64 = 1_000_000;
 
-/// What makes an algorithm good on a link.
+/// The measure by which algorithms are scored on a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Goal {
@@ -20,13 +20,10 @@ pub enum Goal {
 /// One algorithm on one link; a line of the results.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Cell {
-    /// The link's name.
     pub link: String,
-    /// Its family.
     pub family: String,
-    /// What counts there.
+    /// The measure of the link's family.
     pub goal: Goal,
-    /// The algorithm.
     pub algorithm: String,
     /// Of all its flows, bits per second of payload after the warm-up.
     pub throughput_bps: u64,
@@ -50,10 +47,10 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// What a run says of one algorithm on one link.
+    /// Computes the cell of one algorithm on one link from a run.
     #[must_use]
     pub fn new(link: &str, family: &str, goal: Goal, algorithm: &str, measured: &Measured) -> Cell {
-        let own: Vec<&Flow> = measured.flows.iter().filter(|f| f.background.is_none()).collect();
+        let own: Vec<&FlowResult> = measured.flows.iter().filter(|f| f.background.is_none()).collect();
         let count = own.len().max(1) as u64;
         let throughput_bps: u64 = own.iter().map(|f| f.throughput_bps).sum();
         let total_bps: u64 = measured.flows.iter().map(|f| f.throughput_bps).sum();
@@ -97,7 +94,7 @@ impl Cell {
         const CLEARLY: f64 = 1.05;
         let (thr, rtt) = (self.throughput_bps as f64, self.mean_rtt_us as f64);
         let (their_thr, their_rtt) = (other.throughput_bps as f64, other.mean_rtt_us as f64);
-        // Who carries nothing has no delay to be proud of.
+        // An algorithm that carries nothing gets no credit for its delay.
         if thr == 0.0 {
             return false;
         }
@@ -108,7 +105,7 @@ impl Cell {
 /// Payload of a full packet.
 const PAYLOAD_BYTES: u64 = 1448;
 
-fn jain_ppm(flows: &[&Flow]) -> u64 {
+fn jain_ppm(flows: &[&FlowResult]) -> u64 {
     let sum: u128 = flows.iter().map(|f| u128::from(f.throughput_bps)).sum();
     let squares: u128 = flows.iter().map(|f| u128::from(f.throughput_bps).pow(2)).sum();
     let jain = (sum * sum * u128::from(PPM)).checked_div(squares * flows.len() as u128);
@@ -136,14 +133,14 @@ mod tests {
     use super::*;
     use ccplane_results::{Percentiles, Stretch};
 
-    fn flow(background: bool, throughput_bps: u64) -> Flow {
-        Flow {
+    fn flow(background: bool, throughput_bps: u64) -> FlowResult {
+        FlowResult {
             background: background.then(|| "cubic".to_owned()),
             throughput_bps,
             rtt_us: Percentiles { mean: 20_000, p95: 30_000, ..Percentiles::default() },
             acked_bytes: 98 * PAYLOAD_BYTES,
             lost_pkts: 2,
-            ..Flow::default()
+            ..FlowResult::default()
         }
     }
 

@@ -3,8 +3,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-use crate::family::Family;
-use crate::link::Set;
+use crate::set::Set;
 use crate::traces::recordings;
 
 /// Shares of a range, in hundredths, that a set draws from: the ends are for sets that are used less.
@@ -18,9 +17,10 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    pub(crate) fn new(family: Family, set: Set, number: u32) -> Draw {
+    /// Draws of a set; each `stream` has its own.
+    pub(crate) fn new(set: Set, stream: u64) -> Draw {
         let mut random = ChaCha8Rng::seed_from_u64(set.seed());
-        random.set_stream(u64::from(number) << 16 | family as u64);
+        random.set_stream(stream);
         let margin = INNER.iter().find(|(of, _)| *of == set).map_or(0.0, |(_, margin)| *margin);
         Draw { random, set, margin }
     }
@@ -31,7 +31,7 @@ impl Draw {
         self.margin + (1.0 - 2.0 * self.margin) * uniform
     }
 
-    /// Uniform between the two.
+    /// Draws a number uniform between the two.
     pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
         rounded(low + (high - low) * self.share())
     }
@@ -62,7 +62,7 @@ impl Draw {
     }
 }
 
-/// Three digits, which is what a plan shows.
+/// Rounds to three digits, as plans show them.
 fn rounded(value: f64) -> f64 {
     let scale = 10f64.powi(2 - value.abs().max(1e-9).log10().floor() as i32);
     let scaled = (value * scale).round() / scale;
@@ -83,8 +83,7 @@ mod tests {
     #[test]
     fn only_the_test_reaches_the_ends() {
         let ends = |set| {
-            let all: Vec<f64> =
-                (0..2000).map(|n| Draw::new(Family::Steady, set, n).between(0.0, 100.0)).collect();
+            let all: Vec<f64> = (0..2000).map(|n| Draw::new(set, n).between(0.0, 100.0)).collect();
             all.iter().fold((f64::MAX, 0f64), |(low, high), v| (low.min(*v), high.max(*v)))
         };
         let (low, high) = ends(Set::Training);

@@ -11,7 +11,7 @@ use crate::error::LeagueError;
 const MBIT: (f64, f64) = (0.5, 1000.0);
 /// Those of links whose runs are long or have many flows.
 const CROWDED_MBIT: (f64, f64) = (4.0, 200.0);
-/// Round trips, milliseconds.
+/// The range of round trips, milliseconds.
 const RTT_MS: (f64, f64) = (2.0, 300.0);
 const PACKET_BITS: f64 = 12_000.0;
 /// Between two hand-overs of a satellite link, seconds.
@@ -112,7 +112,7 @@ impl FromStr for Family {
     }
 }
 
-/// What a plan holds beside title and algorithms.
+/// The parts of a plan beside title and algorithms.
 pub(crate) struct Spec {
     pub(crate) duration_s: u32,
     pub(crate) warmup_s: u32,
@@ -122,7 +122,7 @@ pub(crate) struct Spec {
 /// A wired link's numbers.
 struct Wire {
     mbit: f64,
-    /// Of each direction.
+    /// The delay of each direction, milliseconds.
     delay_ms: f64,
     queue_packets: u32,
 }
@@ -150,7 +150,7 @@ fn trace_link(name: &str, delay_ms: f64, queue_packets: u32) -> String {
 }
 
 impl Family {
-    /// The next member.
+    /// Draws the next link of the family.
     pub(crate) fn draw(self, draw: &mut Draw) -> Spec {
         let plain = |tables: String| Spec { duration_s: 20, warmup_s: 0, tables };
         let wire = |draw: &mut Draw| Wire::draw(draw, MBIT, (0.5, 4.0), 4).text();

@@ -14,25 +14,25 @@ use rand_core::{RngCore, SeedableRng};
 use crate::cell::Cell;
 use crate::error::LeagueError;
 use crate::family::Family;
-use crate::link::{Link, Set};
+use crate::link::Link;
 use crate::play::Fixture;
+use crate::set::Set;
 use crate::traces::Traces;
 
-/// The arm that nobody may be worse off than.
+/// The arm that the tested algorithm may not be worse than.
 const SAFE: &str = "cubic";
 
-/// What an hour is made of.
+/// The configuration of an hour.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HourConfig {
-    /// Whose links.
+    /// The set that its links are drawn from.
     pub set: Set,
-    /// Families that they are drawn from.
+    /// The families that its links are drawn from.
     pub families: Vec<Family>,
-    /// How many segments.
     pub segments: u32,
-    /// Length of each, milliseconds.
+    /// The length of each segment, milliseconds.
     pub segment_ms: u64,
-    /// Which hour, from 0: hours share no link.
+    /// The number of the hour, from 0; hours share no link.
     pub number: u32,
 }
 
@@ -44,7 +44,7 @@ impl HourConfig {
         HourConfig { set, families, segments: 12, segment_ms: 300_000, number }
     }
 
-    /// Its links.
+    /// Draws the links of the hour's segments.
     ///
     /// # Errors
     /// A number is too large.
@@ -63,11 +63,11 @@ impl HourConfig {
 /// A segment: what the tested algorithm and each arm achieved.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Segment {
-    /// The tested algorithm's.
+    /// The cell of the tested algorithm.
     pub tested: Cell,
-    /// The arms', in their order.
+    /// The cells of the arms, in their order.
     pub arms: Vec<Cell>,
-    /// What the tested algorithm then knew of destinations.
+    /// The tested algorithm's knowledge of destinations at the end of the segment.
     pub known: Vec<Standing>,
 }
 
@@ -95,7 +95,7 @@ impl Segment {
         Some(self.tested.score() / cubic.score().max(f64::MIN_POSITIVE))
     }
 
-    /// The best arm's name.
+    /// The name of the best arm.
     #[must_use]
     pub fn best_arm(&self) -> &str {
         let best = self.arms.iter().max_by(|a, b| a.score().total_cmp(&b.score()));
@@ -106,7 +106,7 @@ impl Segment {
 /// An hour that was played.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Hour {
-    /// Its segments in order.
+    /// The segments in order.
     pub segments: Vec<Segment>,
 }
 
@@ -169,7 +169,7 @@ impl Hour {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccplane_algs::{Copa, Cubic, Dual, Portfolio};
+    use ccplane_algs::{COPA, CUBIC, Dual, Portfolio};
 
     /// Minutes on links that training has, by three arms: what the whole hour is to show (examples/hour.rs), smaller.
     #[test]
@@ -194,8 +194,7 @@ mod tests {
     }
 
     fn portfolio() -> Arc<dyn Algorithm> {
-        let arms: [Arc<dyn Algorithm>; 3] =
-            [Arc::new(Cubic::default()), Arc::new(Dual::default()), Arc::new(Copa::default())];
+        let arms: [Arc<dyn Algorithm>; 3] = [Arc::new(CUBIC), Arc::new(Dual::default()), Arc::new(COPA)];
         Arc::new(Portfolio::among(arms.to_vec()).unwrap())
     }
 

@@ -5,7 +5,10 @@
 //! Bagnell, AISTATS 2011), so that it learns from the states that it leads to. Each interval is an example, labelled by whether a
 //! flow of Reno or CUBIC shares the link then; beside BBR, where tests decide better than a verdict, half of the labels are yes.
 
+mod checkpoint;
+
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_alg::{Algorithm, FlowInfo};
@@ -15,11 +18,16 @@ use ccplane_learn::{
 };
 use ccplane_quantize::{Activation, Options, QuantizeError, quantize};
 use ccplane_snapshot::{Action, ActionMap, Feature, Guards, PolicySpec, Snapshot, SpecError};
+use sha2::{Digest, Sha256};
+
+use checkpoint::Checkpoint;
+pub use checkpoint::CheckpointError;
 
 use crate::error::LeagueError;
 use crate::family::Family;
-use crate::link::{Link, Set};
+use crate::link::Link;
 use crate::play::{Fixture, on_cores};
+use crate::set::Set;
 use crate::traces::Traces;
 
 /// The name under which the judged flows play.
@@ -38,7 +46,7 @@ const ONE_Q16: i32 = 1 << 16;
 /// How the network is trained.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JudgingConfig {
-    /// What the first weights and the order of examples come from.
+    /// Seeds the initial weights and the order of examples.
     pub seed: u64,
     /// Links of each family in a round.
     pub links: u32,
@@ -54,47 +62,59 @@ impl Default for JudgingConfig {
     }
 }
 
+/// Where a training keeps its state after each round.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keeping {
+    /// The checkpoint.
+    pub file: PathBuf,
+    /// Whether it goes on from the state that is there.
+    pub resume: bool,
+}
+
 /// Why no network was trained.
 #[derive(Debug, thiserror::Error)]
 pub enum JudgingError {
     /// A link could not be played.
     #[error(transparent)]
     League(#[from] LeagueError),
+    /// Its state could not be kept or taken up.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// The network could not be fitted.
     #[error(transparent)]
     Learn(#[from] LearnError),
-    /// The network is none.
+    /// The network is refused.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// Its inputs are none.
+    /// The network's inputs are refused.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// It cannot be quantised.
+    /// The network cannot be quantised.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
 }
 
-/// What judges the flows of one run.
+/// The judge of the flows of one run.
 #[derive(Clone)]
 enum Verdicts {
-    /// Nobody: dual.
+    /// No judge, as in `dual`.
     None,
-    /// Nobody is ever there.
+    /// Always says that there are no rivals.
     Alone,
-    /// Somebody always is.
+    /// Always says that there are rivals.
     Rivals,
-    /// A network.
+    /// Asks a network.
     Network(Arc<Policy>),
 }
 
-/// Judges, and remembers what it was asked.
+/// A judge that records the states that it was asked about.
 struct Recorder {
     verdicts: Verdicts,
-    asked: Mutex<Asked>,
+    state: Mutex<JudgeState>,
 }
 
-/// What a run's judge keeps.
-struct Asked {
+/// The state of a run's judge.
+struct JudgeState {
     network: Option<ActorCritic>,
     /// When each interval ended, microseconds, and its cells.
     states: Vec<(u64, [i32; INPUTS])>,
@@ -106,14 +126,14 @@ impl Recorder {
             Verdicts::Network(policy) => Some(ActorCritic::new(policy)),
             _ => None,
         };
-        Recorder { verdicts, asked: Mutex::new(Asked { network, states: Vec::new() }) }
+        Recorder { verdicts, state: Mutex::new(JudgeState { network, states: Vec::new() }) }
     }
 }
 
 impl Judge for Recorder {
     fn action_q16(&self, _info: &FlowInfo, now_us: u64, cells: &[i32; INPUTS]) -> i32 {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let Asked { network, states } = &mut *asked;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let JudgeState { network, states } = &mut *state;
         states.push((now_us, *cells));
         match (&self.verdicts, network) {
             (Verdicts::Alone, _) => -BOUND_Q16,
@@ -130,7 +150,7 @@ impl Judge for Recorder {
 }
 
 /// An interval of a flow, and whether rivals were there.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Debug)]
 struct Example {
     cells: [i32; INPUTS],
     rivals: bool,
@@ -142,55 +162,63 @@ type Groups = BTreeMap<(Family, u8, bool), Vec<Example>>;
 /// How often the sign of a network's action is right.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Count {
-    /// Intervals.
     pub intervals: usize,
-    /// Those on which it says what is so.
+    /// Intervals on which the verdict is right.
     pub right: usize,
-    /// Those on which it is sure (odds of e squared) of what is not so.
+    /// Intervals on which it is wrong with certainty (odds of e squared).
     pub sure_and_wrong: usize,
 }
 
 /// A network and how well it judges.
 #[derive(Debug)]
 pub struct Judged {
-    /// The float network.
+    /// The network in floating point.
     pub policy: Policy,
-    /// Its integers.
+    /// The quantised network.
     pub snapshot: Snapshot,
-    /// On validation links that it judged itself: by family, and by whether rivals were there.
+    /// Verdicts on validation links, by family and by whether rivals were there.
     pub counts: BTreeMap<(&'static str, bool), Count>,
 }
 
-/// Trains the network. `told` hears of each round's examples.
+/// Trains the network. `told` is called with each round's examples.
 ///
 /// # Errors
-/// The first link that cannot be played; what does not make a network.
+/// A link cannot be played, the network is refused, or the state cannot be kept or taken up.
 pub fn judging(
     config: &JudgingConfig,
     provenance: &ccplane_learn::Provenance,
     traces: &Traces,
     cores: usize,
+    keeping: Option<&Keeping>,
     told: &dyn Fn(u32, usize),
 ) -> Result<Judged, JudgingError> {
     let architecture =
         Architecture { inputs: INPUTS, hidden: vec![32, 16], activation: Activation::Tanh, preference: None };
     let first = Policy::initial(architecture, spec()?, -1.0, config.seed)?;
-    let mut groups = Groups::new();
-    let mut policy = first.clone();
-    for round in 0..config.rounds {
+    let fingerprint = fingerprint(config);
+    let mut state = match keeping {
+        Some(Keeping { file, resume: true }) => Checkpoint::read(file, &fingerprint)?,
+        _ => Checkpoint { fingerprint, rounds: 0, policy: first.clone(), groups: Groups::new() },
+    };
+    for round in state.rounds..config.rounds {
         let numbers = FIRST_LINK + round * config.links..FIRST_LINK + (round + 1) * config.links;
         let behaviours = match round {
             0 => vec![Verdicts::None, Verdicts::Alone, Verdicts::Rivals],
-            _ => vec![Verdicts::Network(Arc::new(policy.clone()))],
+            _ => vec![Verdicts::Network(Arc::new(state.policy.clone()))],
         };
         for verdicts in behaviours {
-            collect(Set::Training, numbers.clone(), &verdicts, traces, cores, &mut groups)?;
+            collect(Set::Training, numbers.clone(), &verdicts, traces, cores, &mut state.groups)?;
         }
-        told(round, groups.values().map(Vec::len).sum());
+        told(round, state.groups.values().map(Vec::len).sum());
         let mut rng = Rng::new(config.seed, &[u64::from(round)]);
-        let examples = balanced(&groups, first.spec(), &mut rng);
-        policy = imitate(&first, &examples, &config.fit, &mut rng)?;
+        let examples = balanced(&state.groups, first.spec(), &mut rng);
+        state.policy = imitate(&first, &examples, &config.fit, &mut rng)?;
+        state.rounds = round + 1;
+        if let Some(keeping) = keeping {
+            state.write(&keeping.file)?;
+        }
     }
+    let Checkpoint { mut policy, groups, .. } = state;
     policy.provenance = ccplane_learn::Provenance {
         seed: config.seed,
         steps: groups.values().map(|examples| examples.len() as u64).sum(),
@@ -220,7 +248,18 @@ pub fn judging(
     Ok(Judged { counts: counts(&policy, &held_out), policy, snapshot })
 }
 
-/// What the network sees and says.
+/// Everything that a training's bits depend on: its settings and the program of its flows.
+fn fingerprint(config: &JudgingConfig) -> String {
+    let judged = NeuralInAgent::new(Arc::new(Recorder::new(Verdicts::None)));
+    let mut digest = Sha256::new();
+    for program in judged.programs() {
+        digest.update(program.source);
+    }
+    let program: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{config:?}, program {program}")
+}
+
+/// The inputs and the output of the network.
 fn spec() -> Result<PolicySpec, SpecError> {
     let feature = |n: usize, name: &str| Feature { name: format!("{name}[{n}]"), lo: -ONE_Q16, hi: ONE_Q16 };
     let inputs = (0..DEPTH).flat_map(|n| FEATURES.iter().map(move |name| feature(n, name))).collect();
@@ -234,7 +273,7 @@ fn spec() -> Result<PolicySpec, SpecError> {
     PolicySpec::new("neural", inputs, action)
 }
 
-/// Plays these links of all families and adds what the flows met.
+/// Plays these links of all families, and adds the flows' intervals.
 fn collect(
     set: Set,
     numbers: std::ops::Range<u32>,
@@ -259,7 +298,7 @@ fn collect(
         let cell = fixture.play(&algorithms, traces)?;
         let plan = fixture.link.plan(&[NAME], "sim", &algorithms, traces)?;
         let states =
-            std::mem::take(&mut recorder.asked.lock().unwrap_or_else(PoisonError::into_inner).states);
+            std::mem::take(&mut recorder.state.lock().unwrap_or_else(PoisonError::into_inner).states);
         let there = |kinds: &[&str], now_us: u64| {
             let mut rivals = plan.scenarios.iter().flat_map(|scenario| &scenario.background);
             rivals.any(|b| {
@@ -283,7 +322,7 @@ fn collect(
         Verdicts::Network(_) => 3,
     };
     for (link, examples) in met {
-        // Its own kind that competes is to each of them what CUBIC is.
+        // A competing flow of its own kind counts as a rival, as CUBIC does.
         if behaviour == 2 && matches!(link.family(), Family::Own | Family::OwnRtts) {
             continue;
         }
@@ -311,7 +350,7 @@ fn balanced(groups: &Groups, spec: &PolicySpec, rng: &mut Rng) -> Examples {
 }
 
 fn counts(policy: &Policy, groups: &Groups) -> BTreeMap<(&'static str, bool), Count> {
-    /// Odds of e squared.
+    /// A verdict with odds of e squared.
     const SURE: f32 = 2.0;
     let mut network = ActorCritic::new(policy);
     let mut counts: BTreeMap<(&'static str, bool), Count> = BTreeMap::new();
@@ -338,8 +377,8 @@ mod tests {
         let train = |links, cores| {
             let fit = ImitateConfig { epochs: 30, ..ImitateConfig::default() };
             let config = JudgingConfig { links, rounds: 2, fit, ..JudgingConfig::default() };
-            judging(&config, &ccplane_learn::Provenance::default(), &Traces::default(), cores, &|_, _| {})
-                .unwrap()
+            let provenance = ccplane_learn::Provenance::default();
+            judging(&config, &provenance, &Traces::default(), cores, None, &|_, _| {}).unwrap()
         };
         let judged = train(4, 2);
         let share = |rivals| {
@@ -354,5 +393,42 @@ mod tests {
         eprintln!("right where rivals are: {there:.2}, where none are: {not:.2}");
         assert!(there > 0.5 && not > 0.8, "{there} {not}");
         assert_eq!(train(1, 1).snapshot.to_bytes(), train(1, 2).snapshot.to_bytes());
+    }
+
+    #[test]
+    fn a_training_that_was_cut_off_goes_on_to_the_same_bits() {
+        let fit = ImitateConfig { epochs: 2, ..ImitateConfig::default() };
+        let config = JudgingConfig { links: 1, rounds: 3, fit, ..JudgingConfig::default() };
+        let train = |config: &JudgingConfig, keeping: Option<&Keeping>, told: &dyn Fn(u32, usize)| {
+            let provenance = ccplane_learn::Provenance::default();
+            judging(config, &provenance, &Traces::default(), 2, keeping, told)
+        };
+        let bits = |judged: Judged| (judged.policy.to_bytes().unwrap(), judged.snapshot.to_bytes());
+        let whole = bits(train(&config, None, &|_, _| {}).unwrap());
+
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("neural.checkpoint");
+        let keeping = |resume| Some(Keeping { file: file.clone(), resume });
+        let none = train(&config, keeping(true).as_ref(), &|_, _| {}).unwrap_err();
+        assert!(none.to_string().contains("neural.checkpoint"), "{none}");
+        let cut_off = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            train(&config, keeping(false).as_ref(), &|round, _| assert!(round < 2, "cut off"))
+        }));
+        assert!(cut_off.is_err());
+
+        let rounds = Mutex::new(Vec::new());
+        let resumed = train(&config, keeping(true).as_ref(), &|round, _| rounds.lock().unwrap().push(round));
+        assert_eq!(bits(resumed.unwrap()), whole);
+        assert_eq!(rounds.into_inner().unwrap(), [2]);
+
+        let other = JudgingConfig { seed: 2, ..config };
+        let refused = train(&other, keeping(true).as_ref(), &|_, _| {}).unwrap_err();
+        assert!(refused.to_string().contains("other settings"), "{refused}");
+        let bytes = std::fs::read(&file).unwrap();
+        std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+        assert!(matches!(
+            train(&other, keeping(true).as_ref(), &|_, _| {}).unwrap_err(),
+            JudgingError::Checkpoint(CheckpointError::Safetensors(_))
+        ));
     }
 }

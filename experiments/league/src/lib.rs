@@ -1,6 +1,6 @@
-//! The league: algorithms ranked on hundreds of links that nobody made for them.
+//! The league: algorithms ranked on hundreds of links that are drawn at random.
 //!
-//! A [`Family`] is a kind of link, such as those with random loss; [`Link::draw`] draws its members from ranges by number. A
+//! A [`Family`] is a kind of link, such as those with random loss; `Link::draw` draws its members from ranges by number. A
 //! [`Set`] is for training, for validation or for the final test: the three have seeds of their own, and only the test reaches the
 //! outermost ends of ranges. A [`Fixture`] is one algorithm on one link; [`play`] runs them on all cores, each in a virtual time of
 //! its own, so that results do not depend on cores or order. [`Table`] scores them, [`page`] draws them.
@@ -21,6 +21,7 @@ pub mod page;
 mod play;
 mod record;
 mod score;
+mod set;
 mod text;
 mod traces;
 
@@ -29,10 +30,11 @@ pub use cell::{Cell, Goal};
 pub use error::LeagueError;
 pub use family::Family;
 pub use hour::{Hour, HourConfig, Segment};
-pub use judging::{Count, Judged, JudgingConfig, JudgingError, judging};
-pub use link::{Link, MAX_LINKS, Set};
+pub use judging::{CheckpointError, Count, Judged, JudgingConfig, JudgingError, Keeping, judging};
+pub use link::{Link, MAX_LINKS};
 pub use play::{Fixture, play};
 pub use record::{Permit, Use, record};
 pub use score::{Standing, Table, Worst};
+pub use set::Set;
 pub use text::{heat, table, worst};
 pub use traces::{Traces, recordings};

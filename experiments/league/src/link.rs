@@ -13,6 +13,7 @@ use crate::draw::Draw;
 use crate::error::LeagueError;
 use crate::family::{Family, Spec};
 use crate::record::Permit;
+use crate::set::Set;
 use crate::traces::Traces;
 
 /// Links of one family in one set.
@@ -20,41 +21,7 @@ pub const MAX_LINKS: u32 = 1 << 16;
 /// The most that links emulated at the same time carry together, bits per second; two cores emulate that much without queues of their own.
 const MAX_AT_ONCE_BIT_PER_S: u64 = 200_000_000;
 
-/// What links are for. Sets share no seed, and only the test reaches the ends of ranges.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Set {
-    /// What policies are trained on.
-    Training,
-    /// What choices are made by.
-    Validation,
-    /// What is measured once all choices are made.
-    Test,
-}
-
-impl Set {
-    /// All of them.
-    pub const ALL: [Set; 3] = [Set::Training, Set::Validation, Set::Test];
-
-    /// As commands and names spell it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Set::Training => "training",
-            Set::Validation => "validation",
-            Set::Test => "test",
-        }
-    }
-
-    pub(crate) fn seed(self) -> u64 {
-        match self {
-            Set::Training => 0x7261_696e,
-            Set::Validation => 0x7661_6c69,
-            Set::Test => 0x7465_7374,
-        }
-    }
-}
-
-/// A member of a family. Its name, `steady/validation/3`, says all of it. One of the test is made with a [`Permit`] only.
+/// A member of a family, identified by its name, such as `steady/validation/3`. A test link needs a [`Permit`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Link {
     family: Family,
@@ -85,19 +52,19 @@ impl Link {
         if number < MAX_LINKS { Ok(link) } else { Err(LeagueError::NoLink { found: link.to_string() }) }
     }
 
-    /// The family.
+    /// The link's family.
     #[must_use]
     pub fn family(self) -> Family {
         self.family
     }
 
-    /// What it is for.
+    /// The set that the link belongs to.
     #[must_use]
     pub fn set(self) -> Set {
         self.set
     }
 
-    /// What makes an algorithm good there.
+    /// The measure by which algorithms are scored on the link.
     #[must_use]
     pub fn goal(self) -> Goal {
         self.family.goal()
@@ -117,7 +84,7 @@ impl Link {
 
     /// The same with further keys at its head.
     fn text_with(self, algorithms: &[&str], datapath: &str, keys: &str) -> String {
-        let mut draw = Draw::new(self.family, self.set, self.number);
+        let mut draw = Draw::new(self.set, u64::from(self.number) << 16 | self.family as u64);
         let Spec { duration_s, warmup_s, tables } = self.family.draw(&mut draw);
         let contender = |algorithm: &&str| {
             format!(
@@ -132,10 +99,10 @@ impl Link {
         )
     }
 
-    /// Its plan, checked.
+    /// Returns the link's plan, checked.
     ///
     /// # Errors
-    /// What the plan's parser refuses, such as an algorithm that there is not.
+    /// The plan's parser refuses it, for instance because of an unknown algorithm.
     pub fn plan(
         self,
         algorithms: &[&str],
@@ -168,7 +135,7 @@ impl Link {
         Ok(self.parsed(&text, known, traces, Overrides::default()).unwrap_or(in_turn))
     }
 
-    /// The same, but for what the caller wants otherwise.
+    /// The same plan with changes that the caller asks for.
     pub(crate) fn plan_with(
         self,
         algorithms: &[&str],
@@ -276,7 +243,7 @@ mod tests {
         assert_eq!((plan.runs(), plan.duration_ms), (2, 20_000));
     }
 
-    /// Neither a name nor the library makes a test link; what a book was opened for does.
+    /// Neither a name nor the library makes a test link; a use written into a book does.
     #[test]
     fn test_links_are_sealed() {
         for sealed in ["steady/test/1".parse(), Link::new(Family::Steady, Set::Test, 1)] {

@@ -9,7 +9,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max
 table{border-collapse:collapse;margin:1em 0}th,td{padding:.25em .6em;text-align:right}th:first-child,td:first-child{text-align:left}\
 th{border-bottom:1px solid #999;vertical-align:bottom}td{white-space:nowrap}td.about,th.about{text-align:left;color:#666;white-space:normal}dt{font-weight:600}dd{margin:0 0 .3em 1.5em}code{background:#f2f2f2;padding:.1em .3em}";
 
-/// The page. `about` says what was played, `program` plays it again.
+/// Renders the page. `about` names the links, `program` is the command that plays them again.
 #[must_use]
 pub fn html(table: &Table, about: &str, program: &str) -> String {
     let mut page = format!(

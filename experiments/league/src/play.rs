@@ -1,4 +1,4 @@
-//! Fixtures on all cores.
+//! Plays fixtures, each an algorithm on a link, on all cores.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,9 +16,7 @@ use crate::traces::Traces;
 /// One algorithm on one link.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Fixture {
-    /// The link.
     pub link: Link,
-    /// The algorithm's name.
     pub algorithm: String,
 }
 
@@ -31,7 +29,7 @@ impl Fixture {
         self.play_with(algorithms, traces, Overrides::default())
     }
 
-    /// The same, but for what the caller wants otherwise.
+    /// The same plan with changes that the caller asks for.
     pub(crate) fn play_with(
         &self,
         algorithms: &[Arc<dyn Algorithm>],
@@ -55,8 +53,8 @@ impl Fixture {
     }
 }
 
-/// Plays all of them on so many cores; the cells come in the fixtures' order, whoever is done first. `done` hears of each as it ends,
-/// and says whether to go on.
+/// Plays all fixtures on so many cores, and returns the cells in the fixtures' order. `done` is called as each one ends,
+/// and returns whether to go on.
 ///
 /// # Errors
 /// The first fixture's, in their order, that could not be played. Stopped early, the cells so far.
@@ -117,7 +115,7 @@ fn on_cores_until(
 mod tests {
     use super::*;
     use crate::family::Family;
-    use crate::link::Set;
+    use crate::set::Set;
 
     #[test]
     fn results_depend_on_neither_cores_nor_company() {

@@ -12,19 +12,19 @@ use crate::error::LeagueError;
 /// One use of the test set; a line of the book.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Use {
-    /// When: RFC 3339, UTC.
+    /// The time of the use, RFC 3339, UTC.
     pub at: String,
-    /// The command line.
+    /// The command line of the use.
     pub command: String,
     /// The commit of the program.
     pub commit: String,
-    /// What was ranked.
+    /// The ranked algorithms.
     pub algorithms: Vec<String>,
     /// Links of each family.
     pub links: u32,
 }
 
-/// A use of the test links that is written down: what [`crate::Link::test`] asks for.
+/// A use of the test links that is written down, which [`crate::Link::test`] needs.
 #[derive(Debug)]
 pub struct Permit(());
 

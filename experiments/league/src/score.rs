@@ -1,4 +1,4 @@
-//! What all cells together say.
+//! Standings: the cells of each algorithm, aggregated over links.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -17,7 +17,7 @@ const WORST: usize = 10;
 /// An algorithm, over all links or those of one family.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Standing {
-    /// Links played.
+    /// The number of links played.
     pub links: usize,
     /// Share of links on which its score is within a tenth of the best.
     pub won: f64,
@@ -49,11 +49,10 @@ pub struct Standing {
 /// A link on which an algorithm does badly.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Worst {
-    /// The link.
     pub link: String,
     /// Its score over the best one.
     pub score: f64,
-    /// Who was the best.
+    /// The algorithm with the best score there.
     pub best: String,
 }
 
@@ -66,7 +65,7 @@ struct Placed<'a> {
     dominated: bool,
 }
 
-/// Every algorithm's standing.
+/// The standings of all algorithms.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Table {
     /// Over all links, the best winning rate first.

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde::Deserialize;
 
-use crate::link::Set;
+use crate::set::Set;
 
 /// Length of a drawn trace, milliseconds; it repeats.
 const DURATION_MS: u32 = 60_000;
@@ -19,7 +19,7 @@ const MODELS: &str = include_str!("../cellular.jsonl");
 /// Seeds that are tried until a drawn minute delivers anything.
 const TRIES: u64 = 16;
 
-/// Drives of each set; what one has is of no other, neither the recording nor its model.
+/// Drives of each set. No two sets share a drive, neither its recording nor its model.
 const DRIVES: [(Set, &[&str]); 3] = [
     (Set::Training, &["Verizon-LTE-driving", "TMobile-UMTS-driving"]),
     (Set::Validation, &["Verizon-LTE-short", "TMobile-LTE-short", "ATT-LTE-driving"]),

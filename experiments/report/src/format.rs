@@ -3,7 +3,7 @@
 /// Between groups of three digits, and between a number and its unit.
 const THIN_SPACE: char = '\u{202f}';
 
-/// What stands where there is no value.
+/// The text in place of a missing value.
 pub const NONE: &str = "–";
 
 /// A count: `12 345`.

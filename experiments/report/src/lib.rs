@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod draw;
+pub mod draw;
 mod error;
 pub mod experiment;
 mod format;

@@ -1,4 +1,4 @@
-//! What every page has: head, style, script.
+//! The frame of every page: head, style and script.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -7,7 +7,7 @@ const SCRIPT: &str = include_str!("assets/report.js");
 /// Nothing is fetched, whatever the data says.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// A page.
+/// Returns a whole page with the given content.
 pub fn page(title: &str, content: Markup) -> String {
     html! {
         (DOCTYPE)

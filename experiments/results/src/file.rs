@@ -1,4 +1,4 @@
-//! Results on disk.
+//! Reads and writes results files.
 //!
 //! Each record is one line, written at once and synced. A crash can only tear the last line; [`read`] does not count such a line and
 //! [`repair`] cuts it off, so that an interrupted plan goes on where it was.
@@ -15,13 +15,12 @@ use crate::model::{Header, Record, Run, SCHEMA_VERSION};
 pub const RESULTS: Bound = Bound { what: "a file of results", bytes: 4 << 30 };
 /// The longest line, bytes: hours of samples of a hundred flows.
 const MAX_LINE_BYTES: u64 = 256 << 20;
-/// A torn line is looked for in pieces of this size, from the file's end.
+/// The size of the pieces in which the end of the file is searched for a torn line, bytes.
 const PIECE_BYTES: u64 = 1 << 16;
 
 /// A results file, read.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Results {
-    /// Its first line.
     pub header: Header,
     /// Its runs, in the order in which they ended.
     pub runs: Vec<Run>,
@@ -30,59 +29,42 @@ pub struct Results {
 /// Why results could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
-    /// The file system said no.
+    /// The file could not be read or written.
     #[error("{path}: {error}")]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// What it said.
-        error: std::io::Error,
-    },
-    /// It is no regular file, or larger than [`RESULTS`] allows.
+    Io { path: PathBuf, error: std::io::Error },
+    /// The file is not a regular one, or is larger than [`RESULTS`] allows.
     #[error(transparent)]
     Unread(#[from] ReadError),
     /// A line is no record.
     #[error("{path}:{line}: {error}")]
     Json {
-        /// Which file.
         path: PathBuf,
-        /// Counts from 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// Where and why.
         error: serde_json::Error,
     },
     /// The first line is no header, or a further one is.
     #[error("{path}:{line}: expected {expected}")]
     Order {
-        /// Which file.
         path: PathBuf,
-        /// Counts from 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// What had to be there.
+        /// The record that was expected there.
         expected: &'static str,
     },
     /// Its last line has no end; [`repair`] cuts it off.
     #[error("{path}: its last line is torn")]
-    Torn {
-        /// Which file.
-        path: PathBuf,
-    },
+    Torn { path: PathBuf },
     /// A line is too long.
     #[error("{path}:{line}: longer than {MAX_LINE_BYTES} bytes")]
     Long {
-        /// Which file.
         path: PathBuf,
-        /// Counts from 1.
+        /// The number of the line, from 1.
         line: usize,
     },
     /// Written by another version.
     #[error("{path}: format version {found}, this ccplane reads {SCHEMA_VERSION}")]
-    Version {
-        /// Which file.
-        path: PathBuf,
-        /// Its version.
-        found: u32,
-    },
+    Version { path: PathBuf, found: u32 },
 }
 
 /// Starts a file with its header. It must not be there yet.
@@ -193,7 +175,7 @@ pub fn read_from(mut input: impl BufRead, path: &Path) -> Result<Results, Result
     Ok(Results { header, runs })
 }
 
-/// Refuses another version before its fields are looked at: they may be others.
+/// Refuses another version before its fields are read, which may differ.
 fn check_version(line: &[u8], path: &Path) -> Result<(), ResultsError> {
     #[derive(serde::Deserialize)]
     struct Versioned {

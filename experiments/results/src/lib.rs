@@ -1,4 +1,4 @@
-//! What a plan's runs measured: one JSON record a line, versioned.
+//! The results of a plan's runs as versioned JSON Lines.
 //!
 //! The first line is the [`Header`]: the plan, the scenarios, the contenders, the host. Every further line is a [`Run`]:
 //! one contender in one scenario, once, failed or not. A run's line is written when the run has ended, so a file cut short holds
@@ -13,7 +13,7 @@ mod model;
 
 pub use file::{RESULTS, Results, ResultsError, append, create, read, read_from, repair};
 pub use model::{
-    AgentUse, Capacity, Change, Comparison, Completion, Completions, Contender, Cpu, Datapath, Flow, Header,
-    Host, Link, LinkUse, Measured, Metric, Outcome, PaperFigure, Percentiles, Plan, Record, Run,
+    AgentUse, Capacity, Change, Comparison, Completion, Completions, Contender, Cpu, Datapath, FlowResult,
+    Header, Host, Link, LinkUse, Measured, Metric, Outcome, PaperFigure, Percentiles, Plan, Record, Run,
     SCHEMA_VERSION, Scenario, Series, State, Stretch,
 };

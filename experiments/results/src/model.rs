@@ -1,4 +1,4 @@
-//! The records.
+//! The records of a results file.
 
 use std::collections::BTreeMap;
 
@@ -11,35 +11,33 @@ pub const SCHEMA_VERSION: u32 = 1;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub enum Record {
-    /// The first line.
+    /// The first record of a file.
     Header(Box<Header>),
-    /// Every further one.
+    /// A record after the first.
     Run(Box<Run>),
 }
 
-/// What was planned, and where it runs.
+/// The plan, its scenarios and contenders, and the machine that runs it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Header {
-    /// [`SCHEMA_VERSION`].
+    /// The version of the format, [`SCHEMA_VERSION`].
     pub schema: u32,
-    /// The plan.
     pub plan: Plan,
     /// The links and their traffic, one for each point of a sweep.
     pub scenarios: Vec<Scenario>,
-    /// What is compared, in the plan's order.
+    /// The contenders in the plan's order.
     pub contenders: Vec<Contender>,
-    /// Where it runs.
     pub host: Host,
 }
 
-/// The plan.
+/// A plan's name, texts, times and comparisons.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Plan {
     /// Short: the plan file's name without `.toml`.
     pub name: String,
-    /// The report's heading.
+    /// The heading of the report.
     pub title: String,
-    /// What it shows, in a sentence or two.
+    /// The report's first paragraph, a sentence or two.
     pub about: String,
     /// The plan file, whole.
     pub source: String,
@@ -47,17 +45,17 @@ pub struct Plan {
     pub digest: String,
     /// Times that each contender runs in each scenario.
     pub repeats: u32,
-    /// What every run's seed comes from.
+    /// The seed from which every run's seed follows.
     pub seed: u64,
     /// Length of a run, milliseconds.
     pub duration_ms: u64,
-    /// What is left out of a run's figures at its start, milliseconds.
+    /// Time at a run's start that figures leave out, milliseconds.
     pub warmup_ms: u64,
     /// Between samples of a series, milliseconds.
     pub sample_ms: u64,
-    /// What the report must compare and state.
+    /// The comparisons that the report makes.
     pub comparisons: Vec<Comparison>,
-    /// What a paper says that belongs beside ours.
+    /// Figures from papers, which the report shows beside the measured ones.
     pub paper: Vec<PaperFigure>,
 }
 
@@ -66,16 +64,14 @@ pub struct Plan {
 pub struct PaperFigure {
     /// Paper and figure or section: "CCP, section 7.2, figure 6".
     pub source: String,
-    /// What it says.
+    /// The statement of the paper.
     pub says: String,
 }
 
 /// One contender's figure against another's: the ratio of their means over runs of the same repeat.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Of what.
     pub metric: Metric,
-    /// The contender's name.
     pub of: String,
     /// The name of the one that it is compared with.
     pub against: String,
@@ -94,7 +90,25 @@ pub struct Comparison {
     pub paper: Option<String>,
 }
 
-/// What can be compared.
+impl Comparison {
+    /// Compares two contenders in every scenario, without limits.
+    #[must_use]
+    pub fn new(metric: Metric, of: &str, against: &str) -> Comparison {
+        Comparison {
+            metric,
+            of: of.to_owned(),
+            against: against.to_owned(),
+            scenario: None,
+            together: false,
+            within_ppm: None,
+            at_most_ppm: None,
+            at_least_ppm: None,
+            paper: None,
+        }
+    }
+}
+
+/// A quantity that contenders can be compared by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -116,7 +130,7 @@ pub enum Metric {
     LossPpm,
     /// Jain's index of the flows' throughputs while all of them run, millionths.
     JainPpm,
-    /// A contender's flow's throughput against the mean of all flows', background included, millionths.
+    /// A contender's flow's throughput against the mean of all flows', background included, while all of them run, millionths.
     FairSharePpm,
     /// Median completion time of short flows, microseconds.
     FctP50Us,
@@ -144,13 +158,12 @@ pub struct Scenario {
     pub name: String,
     /// The values that a sweep gave it, by the plan's key: `link.rate_mbit` -> `24`.
     pub parameters: BTreeMap<String, String>,
-    /// The link.
     pub link: Link,
-    /// What crosses it, in words: "4 bulk flows, 5 s apart".
+    /// Its traffic in words: "4 bulk flows, 5 s apart".
     pub traffic: String,
 }
 
-/// A link.
+/// The bottleneck of a scenario.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Link {
     /// In words: rate or trace, delay, queue, loss.
@@ -161,7 +174,7 @@ pub struct Link {
     pub mtu_bytes: u64,
     /// Capacity over time: each value holds until the next one's time. Empty when it has no limit.
     pub capacity: Vec<Capacity>,
-    /// What became of it while a run lasted, in order of time.
+    /// Changes of the link during a run, in order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
 }
@@ -169,7 +182,7 @@ pub struct Link {
 /// A link from a moment on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Change {
-    /// From when, milliseconds.
+    /// The start of this capacity, milliseconds.
     pub t_ms: u64,
     /// In words: what changed.
     pub description: String,
@@ -180,20 +193,20 @@ pub struct Change {
 /// A link's capacity from a moment on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Capacity {
-    /// From when, milliseconds.
+    /// The time of the change, milliseconds.
     pub t_ms: u64,
     /// Bits per second, of IP packets.
     pub capacity_bps: u64,
 }
 
-/// What is compared.
+/// An algorithm on a datapath with its parameters.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Contender {
     /// Unique in plan and file: "reno in the kernel's program".
     pub name: String,
     /// "reno", "cubic" ...: the kernel's own for [`Datapath::Kernel`], else one of ours.
     pub algorithm: String,
-    /// What carries its flows.
+    /// The datapath of its flows.
     pub datapath: Datapath,
     /// Parameters of the algorithm that the plan sets.
     pub parameters: BTreeMap<String, i64>,
@@ -210,7 +223,7 @@ impl Contender {
     }
 }
 
-/// What carries a contender's flows and decides their windows.
+/// The datapath that carries a contender's flows and decides their windows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Datapath {
@@ -239,7 +252,7 @@ impl Datapath {
     }
 }
 
-/// Where it ran.
+/// The machine and software of the runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Host {
     /// Kernel release and machine, as `uname` names them.
@@ -248,11 +261,9 @@ pub struct Host {
     pub processors: String,
     /// The sysctls that matter to TCP, as they were.
     pub sysctls: BTreeMap<String, String>,
-    /// Version of ccplane.
     pub version: String,
     /// The commit of the source that ran; empty when unknown.
     pub git_commit: String,
-    /// The command line.
     pub command: String,
     /// When it started: RFC 3339, UTC.
     pub started_at: String,
@@ -261,11 +272,9 @@ pub struct Host {
 /// One contender in one scenario, once.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Run {
-    /// The scenario's name.
     pub scenario: String,
-    /// The contender's name.
     pub contender: String,
-    /// Counts from 0.
+    /// The number of the repeat, from 0.
     pub repeat: u32,
     /// Counts from 1; a failed run is tried once more.
     pub attempt: u32,
@@ -275,52 +284,48 @@ pub struct Run {
     pub started_at: String,
     /// How long it took, milliseconds of real time.
     pub wall_ms: u64,
-    /// What came of it.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// What came of a run.
+/// The outcome of a run: figures, or the reason of its failure.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It ran to its end.
+    /// The run ended well.
     Ok(Box<Measured>),
-    /// It did not.
-    Failed {
-        /// Why.
-        error: String,
-    },
+    /// The run failed.
+    Failed { error: String },
 }
 
-/// What a run measured.
+/// The figures of a run.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
     /// The data's direction of the bottleneck, from the end of the warm-up on; `None` where the link has no bottleneck.
     pub link: Option<LinkUse>,
     /// Long flows, in order of their start. Empty when there are short ones only.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<FlowResult>,
     /// The time between two changes of the link, in order; empty where it does not change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stretches: Vec<Stretch>,
-    /// Short flows.
+    /// The completion times of short flows.
     pub completions: Option<Completions>,
     /// The whole machine's processor time; `None` in the simulator.
     pub cpu: Option<Cpu>,
-    /// What the agent did; `None` without one.
+    /// The agent's counters; `None` without an agent.
     pub agent: Option<AgentUse>,
     /// The client's report of iperf3, as it printed it; `None` where it was not used.
     pub iperf3: Option<serde_json::Value>,
-    /// What a reader should know.
+    /// Remarks on the run for the reader.
     pub notes: Vec<String>,
 }
 
-/// What a link carried.
+/// The packets and bytes that a link carried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LinkUse {
     /// Share of its capacity used, millionths.
     pub utilisation_ppm: u64,
-    /// Packets that left.
+    /// Packets that left the link.
     pub departed_pkts: u64,
     /// Packets that the queue had no room for, or that it dropped to signal.
     pub dropped_pkts: u64,
@@ -339,7 +344,7 @@ pub struct LinkUse {
 pub struct Stretch {
     /// From when, milliseconds since the run's start.
     pub from_ms: u64,
-    /// Until when.
+    /// The end of the time, milliseconds.
     pub to_ms: u64,
     /// Mean reward, of the oracle's, millionths.
     pub reward_ppm: u64,
@@ -348,22 +353,18 @@ pub struct Stretch {
     pub reached_ms: Option<u64>,
 }
 
-/// Of a distribution.
+/// The mean and percentiles of a distribution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Percentiles {
-    /// Arithmetic mean.
     pub mean: u64,
-    /// Median.
     pub p50: u64,
-    /// 95th percentile.
     pub p95: u64,
-    /// 99th percentile.
     pub p99: u64,
 }
 
-/// A long flow.
+/// A bulk flow with its figures and series.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Flow {
+pub struct FlowResult {
     /// Unique in the run.
     pub name: String,
     /// Whether it is the contender's; else it is background traffic, of this algorithm.
@@ -382,16 +383,16 @@ pub struct Flow {
     pub min_rtt_us: u64,
     /// Packets that the sender took for lost.
     pub lost_pkts: u64,
-    /// Packets sent again.
+    /// Retransmitted packets.
     pub retransmitted_pkts: u64,
     /// The flow over time.
     pub series: Series,
-    /// The algorithm's own states, each until the next one; empty where it tells none or nobody watched.
+    /// The algorithm's own states, each until the next one; empty where it has none or they were not observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<State>,
 }
 
-/// What a flow does from a moment on, as its algorithm tells it.
+/// The state that a flow's algorithm reports from a moment on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct State {
     /// Milliseconds since the run's start.
@@ -409,7 +410,6 @@ pub struct Series {
     pub throughput_bps: Vec<u64>,
     /// Smoothed round-trip time, microseconds; 0 before the first measurement.
     pub srtt_us: Vec<u64>,
-    /// Congestion window, packets.
     pub cwnd_pkts: Vec<u64>,
     /// Pacing rate, bits per second; 0 when the flow is not paced.
     pub pacing_bps: Vec<u64>,
@@ -418,7 +418,7 @@ pub struct Series {
 /// Short flows: those that completed, and how many did not.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Completions {
-    /// "web-search", "data-mining" ...
+    /// The name of the distribution of sizes, such as "web-search" or "data-mining".
     pub distribution: String,
     /// Those that completed, in order of their start.
     pub flows: Vec<Completion>,
@@ -431,7 +431,7 @@ pub struct Completions {
 pub struct Completion {
     /// When it was asked for, microseconds since the run's start.
     pub start_us: u64,
-    /// Payload, bytes.
+    /// The payload, bytes.
     pub bytes: u64,
     /// From then until the receiver had all of it, microseconds.
     pub fct_us: u64,
@@ -440,23 +440,23 @@ pub struct Completion {
 /// The machine's processor time during a run, milliseconds, all processors together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Cpu {
-    /// In user space.
+    /// Time in user space, milliseconds.
     pub user_ms: u64,
     /// In the kernel, interrupts included.
     pub system_ms: u64,
     /// Part of `system_ms`: soft interrupts.
     pub softirq_ms: u64,
-    /// Idle or waiting.
+    /// Time idle or waiting for I/O, milliseconds.
     pub idle_ms: u64,
 }
 
-/// What the agent did in a run.
+/// The agent's counters of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct AgentUse {
-    /// Reports that it heard.
+    /// Reports that it received.
     pub reports: u64,
     /// Saturations and divisions by zero in its flows' programs.
     pub faults: u64,
-    /// Flows that were not steered by their program when looked at, and should have been.
+    /// Flows that a poll found without the program that they should have run.
     pub unsteered_flows: u64,
 }

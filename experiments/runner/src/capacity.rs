@@ -1,4 +1,4 @@
-//! What links could have carried, for reports.
+//! The capacity of links over time, for reports.
 
 use ccplane_netsim::trace::{OPPORTUNITY_BYTES, Trace};
 use ccplane_results::Capacity;

@@ -9,12 +9,11 @@ use ipnet::{IpNet, Ipv4Net};
 
 use crate::error::{Error, Result};
 
-/// A poll loop sleeps so long where nothing has arrived: both ends and the link share the machine's cores.
+/// The sleep of a poll loop after nothing has arrived: both ends and the link share the machine's cores.
 const PAUSE: Duration = Duration::from_micros(50);
 /// Packet buffers of a port, MiB; and of all that a run may have.
 const MEMORY_MIB: u32 = 512;
 
-/// What stops a run.
 fn failed(error: impl std::fmt::Display) -> Error {
     Error::Dpdk { why: error.to_string() }
 }

@@ -1,8 +1,8 @@
-//! What can go wrong, with values.
+//! Errors of runs, with the values that explain them.
 
 use nix::errno::Errno;
 
-/// The crate's result.
+/// The result of fallible functions in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why an experiment could not run.
@@ -12,36 +12,26 @@ pub enum Error {
     #[error(
         "congestion control {name:?} is not registered in this kernel (see net.ipv4.tcp_available_congestion_control)"
     )]
-    NoCongestionControl {
-        /// As asked for.
-        name: String,
-    },
+    NoCongestionControl { name: String },
     /// The congestion control is registered, but not for this caller.
     #[error("congestion control {name:?} is restricted: using it needs CAP_NET_ADMIN")]
-    Restricted {
-        /// As asked for.
-        name: String,
-    },
+    Restricted { name: String },
     /// A system call failed.
     #[error("{what}: {errno}")]
     Os {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the kernel said.
         errno: Errno,
     },
-    /// A stream failed.
     #[error("{what}: {error}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What came back.
         error: std::io::Error,
     },
     /// The receiver did not answer in time.
     #[error("no connection to {remote} within {timeout_ms} ms")]
     ConnectTimeout {
-        /// The receiver.
         remote: std::net::SocketAddr,
         /// How long was waited.
         timeout_ms: u128,
@@ -52,9 +42,8 @@ pub enum Error {
     /// A configuration that cannot run; `field` names what is wrong.
     #[error("{field}: {reason}")]
     Config {
-        /// The field.
         field: &'static str,
-        /// What is wrong with it, and the limit.
+        /// The violated limit, in words.
         reason: String,
     },
     /// The link could not be made or changed.
@@ -62,44 +51,33 @@ pub enum Error {
     Link(#[from] ccplane_emulator::Error),
     /// No algorithm of this name; a plan that was checked names none such.
     #[error("no algorithm is called `{name}`")]
-    NoAlgorithm {
-        /// The name.
-        name: String,
-    },
+    NoAlgorithm { name: String },
     /// A parameter that the algorithm does not take; a plan that was checked has none such.
     #[error(transparent)]
     Parameter(ccplane_alg::ParameterError),
     /// The agent could not start.
     #[error("the agent could not start: {0}")]
     Agent(Box<dyn std::error::Error + Send + Sync>),
-    /// The machine let nothing run for so long that the run says nothing.
+    /// The machine paused for so long that the run is worthless.
     #[error("the machine stood still for {ms} ms: it is too busy, or was suspended")]
-    Stalled {
-        /// How long.
-        ms: u128,
-    },
-    /// iperf3 failed.
+    Stalled { ms: u128 },
     #[error("iperf3: {why}")]
     Iperf3 {
-        /// What it said, or how it ended.
+        /// Its message, or its exit status.
         why: String,
     },
     /// A QUIC connection failed.
     #[error("QUIC: {why}")]
     Quic {
-        /// What quinn or TLS said.
+        /// The message of quinn or TLS.
         why: String,
     },
-    /// DPDK failed.
     #[error("DPDK: {why}")]
-    Dpdk {
-        /// What it said.
-        why: String,
-    },
+    Dpdk { why: String },
     /// The simulator refused the scenario.
     #[error(transparent)]
     Sim(#[from] crate::sim::SimulateError),
-    /// It was asked to stop.
+    /// The caller asked to stop.
     #[error("stopped")]
     Stopped,
     /// Something that the caller's hooks did failed.

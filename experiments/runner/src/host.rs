@@ -1,4 +1,4 @@
-//! What this machine is, for a report.
+//! Describes this machine for a report.
 
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,7 +21,7 @@ const SYSCTLS: [&str; 12] = [
     "net.ipv4.tcp_no_metrics_save",
 ];
 
-/// This machine, now, for results that `command` makes.
+/// Describes this machine now, for results that `command` makes.
 #[must_use]
 pub fn here(command: String) -> Host {
     Host {
@@ -35,7 +35,7 @@ pub fn here(command: String) -> Host {
     }
 }
 
-/// "Linux 6.18.44 x86_64".
+/// Returns the kernel's name, release and machine: "Linux 6.18.44 x86_64".
 fn kernel() -> String {
     nix::sys::utsname::uname().map_or_else(
         |_| String::new(),

@@ -10,9 +10,11 @@
 pub mod capacity;
 #[cfg(feature = "dpdk")]
 mod dpdk;
+pub mod echo;
 mod error;
 pub mod experiment;
 pub mod host;
+mod percentiles;
 pub mod plan;
 mod preflight;
 pub mod quic;

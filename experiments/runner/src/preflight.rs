@@ -1,4 +1,4 @@
-//! What a machine lacks for emulated links, said before anything is made.
+//! Finds what a machine lacks for emulated links before any is made.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use ccplane_emulator::shell::is_permitted;
 /// One thing that is missing and what would help.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missing {
-    /// What, and how it shows.
+    /// The missing ability, and how it shows.
     pub what: String,
-    /// What to do about it.
+    /// The command or setting that provides it.
     pub remedy: String,
 }
 
@@ -20,7 +20,7 @@ impl std::fmt::Display for Missing {
     }
 }
 
-/// What emulated links lack here; nothing if they can be made.
+/// Returns each ability that emulated links need and this machine lacks.
 #[must_use]
 pub fn missing_for_links() -> Vec<Missing> {
     let mut missing = Vec::new();

@@ -9,6 +9,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ccplane_contract::INFINITE_SSTHRESH;
 use ccplane_emulator::netns::Namespace;
 use ccplane_engine::{Engine, EngineConfig, engine};
 use ccplane_quic::tls::{self, Identity, Trust};
@@ -17,26 +18,25 @@ use ccplane_quic::{
 };
 
 use crate::error::{Context, Error, Result};
-use crate::tcp_info::{NO_SSTHRESH, TcpInfo};
+use crate::tcp_info::TcpInfo;
 use crate::traffic::{
     BulkFlow, CHUNK_BYTES, CONNECT_TIMEOUT, DRAIN, End, NAP, Sent, Shared, TcpSample, join,
 };
 
-/// What both ends say that they speak.
+/// The application protocol that both ends name in the handshake.
 const PROTOCOL: &[u8] = b"ccplane-bulk";
-/// Whom the server's certificate names.
+/// The name in the server's certificate.
 const NAME: &str = "localhost";
 /// IP packets that every link here carries, bytes.
 const PACKET_BYTES: u16 = 1500;
 
-/// What a flow does.
+/// The endpoints, algorithm and end of a QUIC flow.
 #[derive(Clone, Copy, Debug)]
 pub struct QuicPlan {
-    /// Ends so long after the epoch.
+    /// The end of the flow, after the epoch.
     pub duration: Duration,
-    /// Time between samples.
     pub sample_every: Duration,
-    /// What samples and the duration count from.
+    /// The origin of the times of samples and of the duration.
     pub epoch: Instant,
 }
 
@@ -127,11 +127,11 @@ fn info(connection: &Connection<'_>) -> TcpInfo {
     let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
     let empty = TcpInfo {
         snd_mss_bytes: small(mss_bytes),
-        snd_ssthresh: NO_SSTHRESH,
+        snd_ssthresh: INFINITE_SSTHRESH,
         min_rtt_us: u32::MAX,
         ..TcpInfo::default()
     };
-    let Some(seen) = connection.seen() else { return empty };
+    let Some(seen) = connection.flow_state() else { return empty };
     let sampled = seen.sampled;
     TcpInfo {
         snd_cwnd: small(seen.steer.cwnd_bytes / mss_bytes),
@@ -189,7 +189,7 @@ fn send<W: Wire>(
             match event {
                 Event::Connected => {
                     stream = endpoint.connection(id).and_then(|mut connection| connection.open(Dir::Uni));
-                    // Whoever waited too long is gone.
+                    // The receiver of the result has given up.
                     let _ = connected.try_send(());
                 }
                 Event::Closed(reason) => return Err(Error::Quic { why: reason.to_string() }),

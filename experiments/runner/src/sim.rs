@@ -5,30 +5,29 @@ use std::sync::Arc;
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, FlowId};
 use ccplane_core::{
-    AttachError, Catalog, CatalogError, Config, Core, Counters, DatapathId, NATIVE, Rule, Rules, RulesError,
-    drive,
+    AttachError, Catalog, CatalogError, Companion, Config, Core, Counters, DatapathId, NATIVE, Rule, Rules,
+    RulesError, drive,
 };
 use ccplane_netsim::{CrossConfig, LinkChange, LinkConfig};
-use ccplane_results::{Flow, Series};
+use ccplane_results::{FlowResult, Series};
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, SimError, Source, Stack};
 
-use crate::experiment::percentiles;
+use crate::percentiles::percentiles;
 
 const SIM: DatapathId = DatapathId(0);
-/// Longest virtual time between two looks of the agent at its datapath.
+/// The longest virtual time between two polls of the datapath by the agent, microseconds.
 const TICK_US: u64 = 50_000;
 /// The receiver's port of the first algorithm's flows, by which the rules tell algorithms apart.
 const FIRST_PORT: u16 = 5001;
 const DEFAULT_SAMPLE_EVERY_US: u64 = 100_000;
-/// Linux's TCP_RTO_MIN.
+/// The value of Linux's TCP_RTO_MIN, microseconds.
 const DEFAULT_MIN_RTO_US: u32 = 200_000;
 /// Flows of one simulation.
 pub const MAX_FLOWS: usize = 1 << 20;
 
-/// What is simulated. Every flow crosses one link.
+/// The links, flows and times of a simulation. Every flow crosses one link.
 #[derive(Clone, Debug)]
 pub struct Simulation {
-    /// The links.
     pub links: Vec<LinkConfig>,
     /// Delay of the way back, microseconds.
     pub return_delay_us: u64,
@@ -38,7 +37,7 @@ pub struct Simulation {
     pub duration_us: u64,
     /// Between a flow's samples, microseconds.
     pub sample_every_us: u64,
-    /// Decides random losses.
+    /// The seed of random losses.
     pub seed: u64,
     /// From a report to the agent's update, microseconds.
     pub agent_latency_us: u64,
@@ -48,25 +47,17 @@ pub struct Simulation {
     pub flows: Vec<SimFlow>,
     /// Traffic without congestion control beside them.
     pub cross: Vec<CrossConfig>,
-    /// What becomes of links, in order of time.
+    /// Changes of links, in order of time.
     pub changes: Vec<SimChange>,
 }
 
-/// What becomes of a link at a moment.
+/// A change of a link at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimChange {
-    /// When, microseconds.
     pub at_us: u64,
-    /// The link.
+    /// The index of the link.
     pub link: u8,
-    /// How it changes.
     pub change: LinkChange,
-}
-
-/// What works beside a simulation's agent, such as a learner: it hears of rows and decisions, and may propose snapshots.
-pub trait Beside {
-    /// Called after each turn of the agent's loop, with virtual time in microseconds.
-    fn turned(&mut self, core: &mut Core, now_us: u64);
 }
 
 impl Simulation {
@@ -92,11 +83,9 @@ impl Simulation {
 /// A flow to simulate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SimFlow {
-    /// The algorithm's name.
     pub algorithm: String,
     /// The link that it crosses.
     pub link: u8,
-    /// What it carries.
     pub source: Source,
     /// When it starts, microseconds.
     pub start_us: u64,
@@ -108,20 +97,19 @@ pub struct SimFlow {
     pub stack: Stack,
 }
 
-/// What has been simulated.
+/// The result of a simulation.
 pub struct Simulated {
     /// The datapath, with what it has counted.
     pub datapath: SimDatapath,
     /// The flows' names there, in the order of [`Simulation::flows`].
     pub flows: Vec<FlowId>,
-    /// What the agent has counted.
+    /// The agent's counters.
     pub counters: Counters,
 }
 
 /// Why nothing was simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
-    /// Too many flows.
     #[error("{found} flows, at most {limit} are allowed")]
     TooMany {
         /// How many there are.
@@ -141,22 +129,22 @@ pub enum SimulateError {
     /// The core does not take the datapath.
     #[error("attach the simulated datapath: {0}")]
     Attach(#[from] AttachError),
-    /// The caller's look said to stop.
+    /// The caller asked to stop.
     #[error("stopped")]
     Stopped,
 }
 
-/// Simulates to the end, with nothing beside the agent. `look` is called every `look_every_us` of virtual time, and says whether to go on.
+/// Simulates to the end, with nothing beside the agent. `poll` is called every `poll_every_us` of virtual time, and says whether to go on.
 ///
 /// # Errors
-/// An algorithm that there is not, a number outside its limits, or `look` said to stop.
+/// An algorithm that there is not, a number outside its limits, or `poll` returned false.
 pub fn run(
     simulation: &Simulation,
     algorithms: &[Arc<dyn Algorithm>],
-    look_every_us: u64,
-    look: &mut dyn FnMut(&SimDatapath) -> bool,
+    poll_every_us: u64,
+    poll: &mut dyn FnMut(&SimDatapath) -> bool,
 ) -> Result<Simulated, SimulateError> {
-    run_beside(simulation, algorithms, look_every_us, look, None)
+    run_beside(simulation, algorithms, poll_every_us, poll, None)
 }
 
 /// The same with something beside the agent, which then samples its flows' paths with each batch of rows.
@@ -166,9 +154,9 @@ pub fn run(
 pub fn run_beside(
     simulation: &Simulation,
     algorithms: &[Arc<dyn Algorithm>],
-    look_every_us: u64,
-    look: &mut dyn FnMut(&SimDatapath) -> bool,
-    mut beside: Option<&mut (dyn Beside + '_)>,
+    poll_every_us: u64,
+    poll: &mut dyn FnMut(&SimDatapath) -> bool,
+    mut beside: Option<&mut (dyn Companion + '_)>,
 ) -> Result<Simulated, SimulateError> {
     if simulation.flows.len() > MAX_FLOWS {
         return Err(SimulateError::TooMany { found: simulation.flows.len(), limit: MAX_FLOWS });
@@ -188,7 +176,7 @@ pub fn run_beside(
     let rules = Rules { rules: names.iter().map(rule).collect(), default: NATIVE.to_owned() };
     let mut limits = Config::default();
     if beside.is_some() {
-        limits.look_us = limits.batch_us;
+        limits.slots_every_us = limits.batch_us;
     }
     let mut core = Core::new(Catalog::new(algorithms.to_vec(), 1)?, rules, limits)?;
     core.attach(SIM, datapath.capabilities(), 0)?;
@@ -197,11 +185,11 @@ pub fn run_beside(
     let mut closing: Vec<(u64, usize)> =
         simulation.flows.iter().enumerate().filter_map(|(n, f)| Some((f.stop_us?, n))).collect();
     closing.sort_unstable_by_key(|c| std::cmp::Reverse(*c));
-    let mut next_look_us = look_every_us.max(1);
+    let mut next_poll_us = poll_every_us.max(1);
     let mut changes = simulation.changes.iter().peekable();
     while datapath.now_us() < simulation.duration_us {
         // Flows are added as their time comes, so that those to come cost nothing.
-        let horizon_us = simulation.duration_us.min(datapath.now_us() + TICK_US).min(next_look_us);
+        let horizon_us = simulation.duration_us.min(datapath.now_us() + TICK_US).min(next_poll_us);
         while let Some(flow) = simulation.flows.get(flows.len()).filter(|f| f.start_us <= horizon_us) {
             flows.push(add(&mut datapath, flow, port(&flow.algorithm), simulation)?);
         }
@@ -222,9 +210,9 @@ pub fn run_beside(
         if let Some(beside) = &mut beside {
             beside.turned(&mut core, now_us);
         }
-        if now_us >= next_look_us {
-            next_look_us += look_every_us.max(1);
-            if !look(&datapath) {
+        if now_us >= next_poll_us {
+            next_poll_us += poll_every_us.max(1);
+            if !poll(&datapath) {
                 return Err(SimulateError::Stopped);
             }
         }
@@ -251,9 +239,9 @@ fn add(
 
 /// A long flow as results have it: figures count from `warmup_us` on, acknowledged bytes and losses from its start.
 #[must_use]
-pub fn measured(datapath: &SimDatapath, id: FlowId, start_us: u64, warmup_us: u64) -> Flow {
-    let Some(stats) = datapath.stats(id) else { return Flow::default() };
-    let mss_bytes = u64::from(stats.mss_bytes.max(1));
+pub fn measured(datapath: &SimDatapath, id: FlowId, start_us: u64, warmup_us: u64) -> FlowResult {
+    let Some(stats) = datapath.stats(id) else { return FlowResult::default() };
+    let mss_bytes = u64::from(stats.transport.mss_bytes.max(1));
     let samples = datapath.samples(id);
     let mut series = Series::default();
     let mut before = (start_us, 0);
@@ -278,18 +266,18 @@ pub fn measured(datapath: &SimDatapath, id: FlowId, start_us: u64, warmup_us: u6
     let (from_us, from_bytes) = warm.unwrap_or((start_us, 0));
     let (to_us, to_bytes) = samples.last().map_or((start_us, 0), |s| (s.at_us, s.bytes_acked));
     let bits = to_bytes.saturating_sub(from_bytes) * 8;
-    Flow {
+    FlowResult {
         start_ms: start_us / 1000,
         end_ms: to_us / 1000,
         throughput_bps: bits * 1_000_000 / (to_us - from_us).max(1),
-        acked_bytes: stats.bytes_acked,
+        acked_bytes: stats.transport.bytes_acked,
         rtt_us: percentiles(rtts),
-        min_rtt_us: stats.min_rtt_us.into(),
-        lost_pkts: stats.lost,
+        min_rtt_us: stats.transport.min_rtt_us.into(),
+        lost_pkts: stats.transport.lost,
         // Every packet that is marked lost is sent again, once.
-        retransmitted_pkts: stats.lost,
+        retransmitted_pkts: stats.transport.lost,
         series,
-        ..Flow::default()
+        ..FlowResult::default()
     }
 }
 
@@ -315,19 +303,19 @@ mod tests {
     }
 
     fn acked(done: &Simulated) -> Vec<u64> {
-        done.flows.iter().map(|id| done.datapath.stats(*id).unwrap().bytes_acked).collect()
+        done.flows.iter().map(|id| done.datapath.stats(*id).unwrap().transport.bytes_acked).collect()
     }
 
     #[test]
     fn flows_start_and_stop_in_time_and_runs_repeat() {
         let algorithms = ccplane_algs::all();
-        let mut looks = 0;
+        let mut polls = 0;
         let done = run(&simulation(), &algorithms, 1_000_000, &mut |_| {
-            looks += 1;
+            polls += 1;
             true
         })
         .unwrap();
-        assert_eq!(looks, 10);
+        assert_eq!(polls, 10);
         let (reno, cubic) = (done.flows[0], done.flows[1]);
         let total: u64 = acked(&done).iter().sum();
         assert!((10_500_000..=12_000_000).contains(&(total * 8 / 10)), "{total}");

@@ -24,9 +24,8 @@ const RESET: &str = "\x1b[0m";
 pub struct Row {
     /// Its name; unique in the table.
     pub flow: String,
-    /// What steers it: "native", a program's name ...
+    /// The name of what decides for the flow, such as "native" or a program's name.
     pub steered_by: String,
-    /// What the kernel says.
     pub info: TcpInfo,
     /// Payload delivered since the draw before, bits per second.
     pub throughput_bps: u64,
@@ -39,9 +38,8 @@ pub struct Row {
 /// How a table is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Style {
-    /// Redrawn in place, cut to so many columns; with colours if asked for.
+    /// A table that is redrawn in place and cut to the width of the terminal.
     Redraw {
-        /// The terminal's width.
         columns: u16,
         /// Whether to use colours.
         colour: bool,
@@ -51,7 +49,7 @@ pub enum Style {
 }
 
 impl Style {
-    /// In place on a terminal of so many columns, plain lines elsewhere; no colours where `NO_COLOR` is set.
+    /// Returns the style for a terminal of this width, or plain lines without one; `NO_COLOR` turns colours off.
     #[must_use]
     pub fn of(columns: Option<usize>) -> Self {
         match columns.and_then(|columns| u16::try_from(columns).ok()) {
@@ -216,7 +214,7 @@ mod tests {
     fn row(flow: &str, throughput_bps: u64) -> Row {
         let info = TcpInfo {
             snd_cwnd: 80,
-            snd_ssthresh: crate::tcp_info::NO_SSTHRESH,
+            snd_ssthresh: ccplane_contract::INFINITE_SSTHRESH,
             rtt_us: 41_200,
             rttvar_us: 3_100,
             min_rtt_us: 40_050,

@@ -5,13 +5,12 @@ use std::os::fd::AsFd;
 
 use libc::tcp_info as raw;
 
+use ccplane_contract::TransportStats;
+
 use crate::error::{Context, Result};
 use crate::sys;
 
-/// The slow start threshold of a flow that has none (`TCP_INFINITE_SSTHRESH`).
-pub const NO_SSTHRESH: u32 = 0x7fff_ffff;
-
-/// `enum tcp_ca_state`.
+/// The congestion state of a socket: the kernel's `enum tcp_ca_state`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CaState {
     /// Nothing bad has been seen.
@@ -59,9 +58,8 @@ pub struct TcpInfo {
     pub ca_state: CaState,
     /// Maximum segment size, bytes of payload.
     pub snd_mss_bytes: u32,
-    /// Congestion window, packets.
     pub snd_cwnd: u32,
-    /// Slow start threshold, packets; [`NO_SSTHRESH`] when none was set.
+    /// Slow start threshold, packets; [`INFINITE_SSTHRESH`](ccplane_contract::INFINITE_SSTHRESH) when none was set.
     pub snd_ssthresh: u32,
     /// Smoothed round-trip time, microseconds.
     pub rtt_us: u32,
@@ -69,7 +67,6 @@ pub struct TcpInfo {
     pub rttvar_us: u32,
     /// Smallest round-trip time in the kernel's window (five minutes), microseconds; `u32::MAX` before the first.
     pub min_rtt_us: u32,
-    /// Packets in flight.
     pub unacked: u32,
     /// Packets in flight now marked lost.
     pub lost: u32,
@@ -135,8 +132,7 @@ impl TcpInfo {
     /// The slow start threshold, if one was set.
     #[must_use]
     pub fn ssthresh(&self) -> Option<u32> {
-        // TCP_INFINITE_SSTHRESH, include/net/tcp.h.
-        (self.snd_ssthresh < NO_SSTHRESH).then_some(self.snd_ssthresh)
+        TransportStats::ssthresh(self.snd_ssthresh.into())
     }
 }
 

@@ -32,12 +32,12 @@ pub const MAX_SAMPLES: usize = 1 << 20;
 
 /// Bytes for one write or read.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
-/// How long a thread sleeps at most before it looks whether to stop.
+/// The longest sleep of a thread before it checks whether to stop.
 pub(crate) const NAP: Duration = Duration::from_millis(20);
 /// How long the receiver waits for the connection's end after the sender is done.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 
-/// What a flow does.
+/// The endpoints, algorithm and end of a bulk flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowConfig {
     /// TCP_CONGESTION, by the name that the kernel has registered.
@@ -73,7 +73,6 @@ impl FlowConfig {
 pub struct TcpSample {
     /// Since the epoch given to [`BulkFlow::start`], microseconds.
     pub at_us: u64,
-    /// What the kernel said.
     pub info: TcpInfo,
 }
 
@@ -84,11 +83,10 @@ pub enum End {
     Duration,
     /// All its bytes were acknowledged.
     Bytes,
-    /// It was stopped.
     Stopped,
 }
 
-/// What a flow did.
+/// The result of a flow that has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// In order of time; the first right after the connection was made, the last right before it was closed.
@@ -97,11 +95,10 @@ pub struct Outcome {
     pub samples_dropped: u64,
     /// Bytes that the receiving application read.
     pub received_bytes: u64,
-    /// Why it ended.
     pub end: End,
 }
 
-/// What both threads and the handle share.
+/// State that both threads and the handle share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
@@ -125,7 +122,7 @@ pub struct BulkFlow {
     pub(crate) receiver: Option<JoinHandle<Result<u64>>>,
 }
 
-/// What a sender has to tell.
+/// The sender's result.
 #[derive(Debug)]
 pub(crate) struct Sent {
     pub(crate) samples: Vec<TcpSample>,
@@ -193,19 +190,19 @@ impl BulkFlow {
         Ok(flow)
     }
 
-    /// The sender's address.
+    /// Returns the sender's address.
     #[must_use]
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// The receiver's address.
+    /// Returns the receiver's address.
     #[must_use]
     pub fn remote(&self) -> SocketAddr {
         self.remote
     }
 
-    /// The newest sample.
+    /// Returns the newest sample, if there is one.
     #[must_use]
     pub fn latest(&self) -> Option<TcpSample> {
         *self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner)

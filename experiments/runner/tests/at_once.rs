@@ -6,11 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ccplane_core::Companion;
 use ccplane_emulator::netns::available;
-use ccplane_results::{Flow, Measured, Outcome, Run};
-use ccplane_runner::experiment::agents::{
-    Agent, Agents, Beside, BoxError, NoAgents, Steer, SteeredFlow, Waker,
-};
+use ccplane_results::{FlowResult, Measured, Outcome, Run};
+use ccplane_runner::experiment::agents::{Agent, AgentFlow, AgentRule, Agents, BoxError, NoAgents, Waker};
 use ccplane_runner::experiment::{self, Ended, Options, Progress};
 use ccplane_runner::missing_for_links;
 use ccplane_runner::plan::{Known, Overrides, Plan};
@@ -74,7 +73,7 @@ fn measured(run: &Run) -> &Measured {
 }
 
 /// Means of throughput (Mb/s) and RTT (ms) after `from_ms` and until `to_ms`.
-fn means(flow: &Flow, from_ms: u64, to_ms: u64) -> (f64, f64) {
+fn means(flow: &FlowResult, from_ms: u64, to_ms: u64) -> (f64, f64) {
     let inside: Vec<usize> = (0..flow.series.t_ms.len())
         .filter(|i| (from_ms + 1..=to_ms).contains(&flow.series.t_ms[*i]))
         .collect();
@@ -126,24 +125,28 @@ fn flows_follow_their_links_side_by_side_and_one_that_breaks_costs_no_other_its_
 
 /// Says of every flow that it is steered, by an agent that there is not: the flows run the kernel's Reno.
 struct FakeAgents {
-    started: RefCell<Vec<Vec<Steer>>>,
+    started: RefCell<Vec<Vec<AgentRule>>>,
 }
 
 struct FakeAgent(u64);
 
 impl Agents for FakeAgents {
-    fn start(&mut self, rules: &[Steer]) -> Result<Box<dyn Agent>, BoxError> {
+    fn start(&mut self, rules: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError> {
         self.started.borrow_mut().push(rules.to_vec());
         Ok(Box::new(FakeAgent(0)))
     }
     fn embed(
         &mut self,
-        _: &[Steer],
+        _: &[AgentRule],
         _: &mut dyn FnMut(Waker) -> Box<dyn ccplane_contract::Datapath + Send>,
     ) -> Result<Box<dyn Agent>, BoxError> {
         Err("not asked for".into())
     }
-    fn learner(&mut self, _: &Arc<dyn ccplane_alg::Algorithm>, _: u64) -> Result<Box<dyn Beside>, BoxError> {
+    fn learner(
+        &mut self,
+        _: &Arc<dyn ccplane_alg::Algorithm>,
+        _: u64,
+    ) -> Result<Box<dyn Companion>, BoxError> {
         Err("not asked for".into())
     }
 }
@@ -152,7 +155,7 @@ impl Agent for FakeAgent {
     fn congestion(&self) -> &str {
         "reno"
     }
-    fn flows(&mut self) -> Vec<SteeredFlow> {
+    fn flows(&mut self) -> Vec<AgentFlow> {
         self.0 += 1;
         Vec::new()
     }
@@ -172,7 +175,7 @@ fn one_agent_steers_all_that_run_at_once_each_by_ports_of_its_own() {
     assert_eq!(ended.done, 2);
     let started = agents.started.into_inner();
     // The preflight asks for each contender; the runs then share one.
-    let named = |rules: &Vec<Steer>| rules.iter().map(|r| r.algorithm.name()).collect::<Vec<_>>();
+    let named = |rules: &Vec<AgentRule>| rules.iter().map(|r| r.algorithm.name()).collect::<Vec<_>>();
     assert_eq!(
         started.iter().map(named).collect::<Vec<_>>(),
         [vec!["reno"], vec!["cubic"], vec!["reno", "cubic"]]

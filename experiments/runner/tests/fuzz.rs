@@ -4,13 +4,11 @@
 //! `cargo bolero test -p ccplane-runner --test fuzz plans` runs it guided by coverage.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[path = "../../../agent/document/tests/support/mod.rs"]
-mod documents;
-
 use std::path::Path;
 
 use ccplane_netsim::trace::Trace;
 use ccplane_runner::plan::{Known, Overrides, Plan, PlanError, shipped};
+use ccplane_testing::document;
 use ccplane_testing::fuzz::{Fuzz, TOML};
 
 fn check(text: &str) {
@@ -19,7 +17,7 @@ fn check(text: &str) {
     let known = Known { algorithms: &algorithms, kernel: None, traces: &traces, cellular: None };
     match Plan::parse(Path::new("p.toml"), text, &known, Overrides::default()) {
         Ok(plan) => assert!(plan.runs() > 0 && plan.warmup_ms < plan.duration_ms),
-        Err(PlanError::Refused(refusal)) => documents::points_into(text, &refusal),
+        Err(PlanError::Refused(refusal)) => document::points_into(text, &refusal),
         Err(other) => panic!("{other}"),
     }
 }
@@ -30,7 +28,7 @@ fn plans() {
     good.iter().for_each(|text| check(text));
     bolero::check!().for_each(|input: &[u8]| {
         check(&String::from_utf8_lossy(input));
-        if let Some(text) = documents::spliced(&good, input) {
+        if let Some(text) = document::spliced(&good, input) {
             check(&text);
         }
     });
@@ -71,8 +69,8 @@ fn plans_counted() {
                 1
             }
             Err(PlanError::Refused(refusal)) => {
-                documents::points_into(&text, &refusal);
-                documents::way(&refusal)
+                document::points_into(&text, &refusal);
+                document::way(&refusal)
             }
             Err(other) => panic!("{other}"),
         }

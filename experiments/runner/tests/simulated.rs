@@ -1,10 +1,10 @@
-//! What a plan's keys do to simulated flows: each figure follows from the link.
+//! The effects of a plan's keys on simulated flows; each expected figure follows from the link.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 
 use ccplane_netsim::trace::Trace;
-use ccplane_results::{Flow, Measured};
+use ccplane_results::{FlowResult, Measured};
 use ccplane_runner::experiment;
 use ccplane_runner::plan::{Known, Overrides, Plan};
 
@@ -29,7 +29,7 @@ fn run(algorithm: &str, link: &str, tables: &str) -> Measured {
     measured
 }
 
-fn own(measured: &Measured) -> Vec<&Flow> {
+fn own(measured: &Measured) -> Vec<&FlowResult> {
     measured.flows.iter().filter(|f| f.background.is_none()).collect()
 }
 

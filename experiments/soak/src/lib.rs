@@ -1,4 +1,4 @@
-//! A soak: a real agent whose flows learn, for hours, while what a day brings happens to it, drawn from a seed.
+//! A soak: a real agent whose flows learn runs for hours under faults that are drawn from a seed.
 //!
 //! Long and short TCP flows cross an emulated link between namespaces of their own, files are fetched from a QUIC server that the
 //! agent steers; the agent is stopped, killed and frozen, snapshots are pushed and rolled back by hand, the link is made anew.
@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod cast;
+mod processes;
 mod random;
 mod run;
 mod sample;
@@ -15,7 +15,7 @@ pub mod slope;
 mod verdict;
 
 pub use run::{Config, Counts, Outcome, run};
-pub use sample::{Process, Sample};
+pub use sample::{ProcessSample, Sample};
 pub use verdict::{BOUNDS, Bound, Judged, Per, Verdict, judge, table};
 
 use std::process::ExitStatus;
@@ -23,12 +23,11 @@ use std::process::ExitStatus;
 /// Why a soak could not be run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was tried, and the system's answer.
+    /// A system call failed.
     #[error("{what}: {error}")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         what: String,
-        /// The answer.
         error: std::io::Error,
     },
     /// The link could not be made.
@@ -37,32 +36,25 @@ pub enum Error {
     /// A process ended by itself, or in another way than it should.
     #[error("{what} ended with {status}; it last said {said:?}")]
     Ended {
-        /// Which.
         what: &'static str,
-        /// How.
         status: ExitStatus,
-        /// Its last words.
+        /// The last lines of its log.
         said: String,
     },
     /// Something did not happen in time.
     #[error("{what}: not within {seconds} s")]
     Late {
-        /// What.
+        /// The event that was awaited.
         what: &'static str,
-        /// The time that it had.
+        /// The time limit, seconds.
         seconds: u64,
     },
-    /// A process said something else than expected.
+    /// A process printed something unexpected.
     #[error("{what} said {said:?}")]
-    Said {
-        /// Which.
-        what: &'static str,
-        /// Its words.
-        said: String,
-    },
+    UnexpectedOutput { what: &'static str, said: String },
 }
 
-/// Names what was tried.
+/// Adds the action that failed to an I/O error.
 pub(crate) trait Context<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T, Error>;
 }

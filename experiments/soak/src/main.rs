@@ -18,11 +18,11 @@ struct Args {
     #[arg(long, value_name = "FILE", default_value = "algs/policies/aurora.snapshot")]
     snapshot: PathBuf,
 
-    /// How long, hours.
+    /// The length of the soak, hours.
     #[arg(long, value_name = "HOURS", default_value_t = 1.0)]
     hours: f64,
 
-    /// What happens when is drawn from it.
+    /// Seeds the times of all faults.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 

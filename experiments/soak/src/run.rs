@@ -1,8 +1,8 @@
-//! A run: flows, files, what happens to the agent, and samples.
+//! A run: flows, files, faults of the agent, and samples.
 
-use crate::cast::{self, Actor, Home, Server};
+use crate::processes::{self, Home, Server, SoakProcess};
 use crate::random::Random;
-use crate::sample::{Process, Sample, files};
+use crate::sample::{ProcessSample, Sample, files};
 use crate::{Context, Error};
 use ccplane_emulator::netns::clean_leftovers;
 use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at what is due.
+/// The time between two turns of the loop.
 const TURN: Duration = Duration::from_millis(50);
 /// Time between two samples; in runs of less than an hour the 360th part of it, but a second at least.
 const SAMPLE_EVERY: Duration = Duration::from_secs(10);
-/// Long flows at once.
+/// Long flows that run at once.
 const LONG_FLOWS: usize = 4;
 /// Short flows at once, at most.
 const SHORT_FLOWS: usize = 8;
@@ -33,18 +33,17 @@ const FILE_BYTES: usize = 8 << 20;
 /// The slot of Aurora's policy.
 const SLOT: &str = "0";
 
-/// What to run.
+/// The configuration of a soak.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The `ccplane` command.
     pub ccplane: PathBuf,
-    /// A snapshot of Aurora's, to push by hand.
+    /// A snapshot of Aurora's that is pushed by command.
     pub snapshot: PathBuf,
-    /// How long.
     pub duration: Duration,
-    /// What happens when is drawn from it.
+    /// Seeds the times of all faults.
     pub seed: u64,
-    /// Where samples go, as JSON Lines.
+    /// The file that samples are written to, as JSON Lines.
     pub samples: PathBuf,
 }
 
@@ -59,7 +58,7 @@ pub struct Counts {
     pub failed_flows: u64,
     /// Files that were fetched.
     pub files: u64,
-    /// Those that were not.
+    /// Files that could not be fetched.
     pub failed_files: u64,
     /// Agents that were stopped.
     pub stops: u64,
@@ -67,57 +66,56 @@ pub struct Counts {
     pub kills: u64,
     /// Times that the agent was frozen.
     pub freezes: u64,
-    /// Snapshots that were pushed by hand.
+    /// Snapshots that were pushed by command.
     pub pushes: u64,
-    /// Roll-backs by hand.
+    /// Snapshots that were rolled back by command.
     pub roll_backs: u64,
     /// Links that were made anew.
     pub links: u64,
 }
 
-/// What a run has shown.
+/// The results of a soak.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// In order of time.
+    /// All samples in order of time.
     pub samples: Vec<Sample>,
-    /// What happened.
     pub counts: Counts,
-    /// How long it took, seconds.
+    /// The duration of the run, seconds.
     pub took_s: f64,
-    /// A signal has ended it before its time.
+    /// Whether a signal ended the run early.
     pub interrupted: bool,
-    /// What was left in the kernel, or in file systems.
+    /// Objects that were left in the kernel or in file systems.
     pub left: Vec<String>,
 }
 
 /// A flow, and when it is ended.
-struct Flow {
+struct SoakFlow {
     flow: BulkFlow,
     until: Instant,
     is_short: bool,
 }
 
-struct Scene {
+struct Soak {
     config: Config,
     random: Random,
     counts: Counts,
     lives: u64,
     start: Instant,
     // Dropped in this order: flows before their link, everything before its folder.
-    flows: Vec<Flow>,
-    fetch: Option<Actor>,
+    flows: Vec<SoakFlow>,
+    fetch: Option<SoakProcess>,
     server: Server,
-    agent: Option<Actor>,
+    agent: Option<SoakProcess>,
     /// A stopped or killed agent's successor starts then; a frozen one goes on.
     change_at: Option<Instant>,
     link: Emulator,
     home: Home,
 }
 
-/// Runs a soak.
+/// Runs a soak until its time is over or a signal comes.
 ///
 /// # Errors
-/// What could not be started, or ended by itself. Everything that was started is ended then, too.
+/// A process could not be started, or ended by itself. All started processes are ended then, too.
 pub fn run(config: &Config) -> Result<Outcome, Error> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -125,21 +123,21 @@ pub fn run(config: &Config) -> Result<Outcome, Error> {
     }
     clean_leftovers();
     let mut out = File::create(&config.samples).context(|| format!("write {}", config.samples.display()))?;
-    let mut scene = Scene::new(config)?;
+    let mut soak = Soak::new(config)?;
     let every = (config.duration / 360).clamp(Duration::from_secs(1), SAMPLE_EVERY);
     let gap_ms = u64::try_from(config.duration.as_millis() / 60).unwrap_or(u64::MAX).clamp(4000, 180_000);
-    let (mut samples, mut sample_at, mut fault_at) = (Vec::new(), scene.start, scene.start);
+    let (mut samples, mut sample_at, mut fault_at) = (Vec::new(), soak.start, soak.start);
     fault_at += Duration::from_millis(gap_ms);
-    while scene.start.elapsed() < config.duration && !stop.load(Ordering::Relaxed) {
+    while soak.start.elapsed() < config.duration && !stop.load(Ordering::Relaxed) {
         let now = Instant::now();
-        scene.turn(now)?;
+        soak.turn(now)?;
         if now >= fault_at {
-            scene.fault(now)?;
-            fault_at = now + Duration::from_millis(scene.random.between(gap_ms / 2, gap_ms * 3 / 2));
+            soak.fault(now)?;
+            fault_at = now + Duration::from_millis(soak.random.between(gap_ms / 2, gap_ms * 3 / 2));
         }
         if now >= sample_at {
             sample_at = now + every;
-            let sample = scene.sample();
+            let sample = soak.sample();
             let line = serde_json::to_string(&sample).map_err(std::io::Error::from);
             let written = line.and_then(|line| writeln!(out, "{line}"));
             written.context(|| format!("write {}", config.samples.display()))?;
@@ -147,22 +145,22 @@ pub fn run(config: &Config) -> Result<Outcome, Error> {
         }
         std::thread::sleep(TURN);
     }
-    let (took_s, interrupted) = (scene.start.elapsed().as_secs_f64(), stop.load(Ordering::Relaxed));
-    let (counts, left) = scene.finish()?;
+    let (took_s, interrupted) = (soak.start.elapsed().as_secs_f64(), stop.load(Ordering::Relaxed));
+    let (counts, left) = soak.finish()?;
     Ok(Outcome { samples, counts, took_s, interrupted, left })
 }
 
-impl Scene {
-    fn new(config: &Config) -> Result<Scene, Error> {
+impl Soak {
+    fn new(config: &Config) -> Result<Soak, Error> {
         let home = Home::new(&config.ccplane)?;
         let served = home.path("served");
         fs::create_dir(&served).context(|| "make a folder to serve".to_owned())?;
         fs::write(served.join("file"), vec![7; FILE_BYTES]).context(|| "write a file to serve".to_owned())?;
         let mut random = Random::new(config.seed);
         let link = new_link(&mut random)?;
-        let agent = cast::agent(&home, 0)?;
-        let server = cast::server(&home, &served)?;
-        Ok(Scene {
+        let agent = processes::agent(&home, 0)?;
+        let server = processes::server(&home, &served)?;
+        Ok(Soak {
             config: config.clone(),
             random,
             counts: Counts::default(),
@@ -178,9 +176,9 @@ impl Scene {
         })
     }
 
-    /// What is due: flows and files end and others start, an agent comes back.
+    /// Does what is due: ends flows and files, starts others, restarts the agent.
     fn turn(&mut self, now: Instant) -> Result<(), Error> {
-        self.server.actor.check()?;
+        self.server.process.check()?;
         if let Some(agent) = &mut self.agent {
             agent.check()?;
         }
@@ -190,7 +188,7 @@ impl Scene {
                 Some(frozen) => frozen.signal(Signal::SIGCONT),
                 None => {
                     self.lives += 1;
-                    self.agent = Some(cast::agent(&self.home, self.lives)?);
+                    self.agent = Some(processes::agent(&self.home, self.lives)?);
                 }
             }
         }
@@ -206,12 +204,12 @@ impl Scene {
                 self.start_flow(now, true);
             }
         }
-        if let Some(ended) = self.fetch.as_mut().and_then(Actor::ended) {
+        if let Some(ended) = self.fetch.as_mut().and_then(SoakProcess::ended) {
             self.fetch = None;
             *(if ended.success() { &mut self.counts.files } else { &mut self.counts.failed_files }) += 1;
         }
         if self.fetch.is_none() && self.random.between(0, 40) == 0 {
-            self.fetch = Some(cast::fetch(&self.home, &self.server, "file")?);
+            self.fetch = Some(processes::fetch(&self.home, &self.server, "file")?);
         }
         Ok(())
     }
@@ -229,7 +227,7 @@ impl Scene {
         match BulkFlow::start(&config, self.link.sender_ns(), self.link.receiver_ns(), now) {
             Ok(flow) => {
                 self.counts.long_flows += u64::from(!is_short);
-                self.flows.push(Flow { flow, until, is_short });
+                self.flows.push(SoakFlow { flow, until, is_short });
             }
             Err(error) => self.failed(&error),
         }
@@ -241,8 +239,9 @@ impl Scene {
     }
 
     fn end_flows(&mut self, now: Instant) {
-        let over: Vec<Flow> = self.flows.extract_if(.., |f| f.flow.is_finished() || now >= f.until).collect();
-        for Flow { flow, is_short, .. } in over {
+        let over: Vec<SoakFlow> =
+            self.flows.extract_if(.., |f| f.flow.is_finished() || now >= f.until).collect();
+        for SoakFlow { flow, is_short, .. } in over {
             let all = flow.is_finished();
             flow.stop();
             match flow.finish() {
@@ -252,7 +251,7 @@ impl Scene {
         }
     }
 
-    /// Something happens, unless the last has not passed.
+    /// Injects a fault, unless the last one is still in effect.
     fn fault(&mut self, now: Instant) -> Result<(), Error> {
         if self.change_at.is_some() {
             return Ok(());
@@ -263,7 +262,7 @@ impl Scene {
                 if let Some(agent) = self.agent.take() {
                     let status = agent.end(Signal::SIGTERM)?;
                     if !status.success() {
-                        let said = cast::last_line(&self.home.path("agent.log"));
+                        let said = processes::last_line(&self.home.path("agent.log"));
                         return Err(Error::Ended { what: "an agent that was to stop", status, said });
                     }
                 }
@@ -301,13 +300,13 @@ impl Scene {
 
     fn sample(&self) -> Sample {
         let mut held = BTreeSet::new();
-        let mut look = |actor: &Actor| {
-            let process = Process::look(actor.pid(), &mut held)?;
-            Some(Process { life: actor.life, age_s: actor.age_s(), ..process })
+        let mut sample_of = |process: &SoakProcess| {
+            let sample = ProcessSample::take(process.pid(), &mut held)?;
+            Some(ProcessSample { life: process.life, age_s: process.age_s(), ..sample })
         };
-        let agent = self.agent.as_ref().and_then(&mut look);
-        let server = look(&self.server.actor);
-        let soak = Process::look(std::process::id(), &mut held).unwrap_or_default();
+        let agent = self.agent.as_ref().and_then(&mut sample_of);
+        let server = sample_of(&self.server.process);
+        let soak = ProcessSample::take(std::process::id(), &mut held).unwrap_or_default();
         let pins = self.home.pins().iter().map(|folder| files(folder, &|_| false).count).sum();
         let is_log = |path: &Path| path.extension().is_some_and(|e| e == "log");
         let in_folder = files(self.home.folder(), &is_log);
@@ -324,18 +323,18 @@ impl Scene {
         }
     }
 
-    /// Ends everything, and looks at what is left.
+    /// Ends everything, and lists what is left behind.
     fn finish(self) -> Result<(Counts, Vec<String>), Error> {
-        let Scene { flows, fetch, server, agent, change_at, link, home, counts, .. } = self;
+        let Soak { flows, fetch, server, agent, change_at, link, home, counts, .. } = self;
         drop((flows, fetch));
         if change_at.is_some() {
             agent.iter().for_each(|frozen| frozen.signal(Signal::SIGCONT));
         }
-        server.actor.end(Signal::SIGINT)?;
+        server.process.end(Signal::SIGINT)?;
         // Whatever was killed and not started again has left its part to be cleaned up.
         let agent = match agent {
             Some(agent) => agent,
-            None => cast::agent(&home, u64::MAX)?,
+            None => processes::agent(&home, u64::MAX)?,
         };
         agent.end(Signal::SIGTERM)?;
         drop(link);

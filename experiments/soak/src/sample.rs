@@ -1,4 +1,4 @@
-//! What is looked at: processes through /proc, and what they leave in file systems.
+//! Samples of processes, through /proc, and of the files that they leave.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -7,54 +7,53 @@ use std::path::Path;
 
 /// A process at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Process {
-    /// How many of its kind ran before it.
+pub struct ProcessSample {
+    /// The number of processes of its kind that ran before it.
     pub life: u64,
     /// Seconds since it started.
     pub age_s: u64,
-    /// Resident memory, KiB.
     pub rss_kib: u64,
-    /// Open descriptors.
     pub fds: u64,
-    /// Those of BPF maps, programs and links.
+    /// Open descriptors of BPF maps, programs and links.
     pub bpf_fds: u64,
-    /// Threads.
     pub threads: u64,
 }
 
-/// Everything at a moment.
+/// All quantities at a moment.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Sample {
     /// Seconds since the start.
     pub at_s: f64,
     /// The agent, while it runs.
-    pub agent: Option<Process>,
-    /// The QUIC server.
-    pub server: Option<Process>,
-    /// This process, which has the flows' sockets.
-    pub soak: Process,
-    /// What the agent has pinned.
+    pub agent: Option<ProcessSample>,
+    pub server: Option<ProcessSample>,
+    /// The process of the soak itself, which has the flows' sockets.
+    pub soak: ProcessSample,
+    /// Objects that the agent has pinned in BPF file systems.
     pub pins: u64,
     /// Network namespaces that any of the processes holds, or that are named after this one.
     pub namespaces: u64,
     /// The run directory without logs, KiB.
     pub run_dir_kib: u64,
-    /// The logs, KiB.
+    /// The size of all logs, KiB.
     pub logs_kib: u64,
-    /// Flows under way.
+    /// Flows that are under way.
     pub flows: u64,
 }
 
-impl Process {
-    /// Looks at a process; `None` if it has gone. Adds the network namespaces that it holds.
-    pub(crate) fn look(pid: u32, namespaces: &mut BTreeSet<String>) -> Option<Process> {
+impl ProcessSample {
+    /// Samples a process and adds the network namespaces that it holds; `None` if it has gone.
+    pub(crate) fn take(pid: u32, namespaces: &mut BTreeSet<String>) -> Option<ProcessSample> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let field = |name: &str| -> Option<u64> {
             let line = status.lines().find(|line| line.starts_with(name))?;
             line.split_whitespace().nth(1)?.parse().ok()
         };
-        let mut process =
-            Process { rss_kib: field("VmRSS:")?, threads: field("Threads:")?, ..Process::default() };
+        let mut process = ProcessSample {
+            rss_kib: field("VmRSS:")?,
+            threads: field("Threads:")?,
+            ..ProcessSample::default()
+        };
         for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {
             let Ok(target) = fs::read_link(entry.path()) else { continue };
             let target = target.to_string_lossy();
@@ -68,7 +67,7 @@ impl Process {
     }
 }
 
-/// Files below a folder: how many, and their bytes, apart for those that `is_log` says yes to.
+/// The number and bytes of files below a folder; those of logs apart.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Files {
     pub(crate) count: u64,
@@ -76,7 +75,7 @@ pub(crate) struct Files {
     pub(crate) log_bytes: u64,
 }
 
-/// What is below a folder; what vanishes meanwhile does not count.
+/// Sums the files below a folder; files that vanish meanwhile do not count.
 pub(crate) fn files(folder: &Path, is_log: &dyn Fn(&Path) -> bool) -> Files {
     let mut found = Files::default();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -14,11 +14,11 @@ const MAX_SAMPLES: usize = 3000;
 /// A slope, in units of the quantity an hour.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Slope {
-    /// The median.
+    /// The median of the slopes between pairs of samples.
     pub median: f64,
     /// The lower end of its 95 % interval.
     pub low: f64,
-    /// The upper end.
+    /// The upper end of its 95 % interval.
     pub high: f64,
     /// Samples that it comes from.
     pub samples: usize,
@@ -63,7 +63,7 @@ mod tests {
         (0..count).map(|i| (10.0 * i as f64, value(10.0 * i as f64, i))).collect()
     }
 
-    /// From -1 to 1.
+    /// Returns the `i`th pseudo-random number, from -1 to 1.
     fn noise(i: u64) -> f64 {
         (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }

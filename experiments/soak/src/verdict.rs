@@ -1,6 +1,6 @@
-//! What may grow by how much, and whether it did.
+//! The growth that each quantity may show, and whether it showed more.
 
-use crate::sample::{Process, Sample};
+use crate::sample::{ProcessSample, Sample};
 use crate::slope::{Slope, slope};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,10 +12,10 @@ const MAX_WARM_UP_S: f64 = 600.0;
 const LIFE_WARM_UP_SHARE: f64 = 1.0 / 60.0;
 const MAX_LIFE_WARM_UP_S: f64 = 120.0;
 
-/// Over what a quantity is looked at.
+/// The span over which the growth of a quantity is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Per {
-    /// The whole run.
+    /// The whole run, across lives of its processes.
     Run,
     /// Each life of the agent.
     Agent,
@@ -25,17 +25,15 @@ pub enum Per {
 
 /// The most that a quantity may grow.
 pub struct Bound {
-    /// Its name.
     pub name: &'static str,
-    /// Its unit.
     pub unit: &'static str,
-    /// Over what it is looked at.
+    /// The span over which its growth is measured.
     pub per: Per,
-    /// By how much it may grow in an hour.
+    /// The growth per hour that is allowed.
     pub per_hour: f64,
-    /// Growth over all that was looked at that is none yet: what fills once.
+    /// Total growth up to which the quantity counts as steady: caches that fill once.
     pub least: f64,
-    /// Its value.
+    /// Reads the value from a sample; `None` where it has none.
     pub value: fn(&Sample) -> Option<f64>,
 }
 
@@ -45,8 +43,8 @@ macro_rules! bound {
     };
 }
 
-/// All that is looked at. Memory may grow by what an allocator's fragments and a learner's buffers take, and an agent's once by what the twin's
-/// first search fills, 6 MiB so far; what is counted in whole
+/// The bounds of all quantities. Memory may grow by an allocator's fragments and a learner's buffers. An agent's may grow once by the memory of the twin's
+/// first search, 6 MiB so far. Quantities that are counted in whole
 /// things may not grow by one in an hour.
 pub static BOUNDS: [Bound; 14] = [
     bound!("agent: memory", "KiB", Agent, 8192.0, 16384.0, |s| s.agent.map(|p| p.rss_kib as f64)),
@@ -70,24 +68,22 @@ fn settled_agent(sample: &Sample) -> Option<f64> {
     sample.agent.filter(|p| p.age_s >= 10).map(|p| p.rss_kib as f64)
 }
 
-/// What a quantity did.
+/// The outcome of a quantity against its bound.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Verdict {
-    /// It grows by no more than it may, as far as was shown.
+    /// The samples do not show more growth than allowed.
     Holds(Slope),
-    /// It surely grows by more.
+    /// The 95 % interval lies above the allowed growth.
     Grows(Slope),
-    /// There are too few samples.
+    /// The samples are too few to tell.
     Unknown,
 }
 
 /// A quantity that was held against its bound.
 pub struct Judged {
-    /// The bound.
     pub bound: &'static Bound,
-    /// Its first value that counts, its last, and the most of all.
+    /// The first value that counts, the last one, and the largest.
     pub range: Option<(f64, f64, f64)>,
-    /// What it did.
     pub verdict: Verdict,
 }
 
@@ -98,8 +94,8 @@ pub fn judge(samples: &[Sample], duration_s: f64) -> Vec<Judged> {
     let judge = |bound: &'static Bound| {
         let mut lives: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
         for sample in samples.iter().filter(|s| s.at_s >= warm_up_s) {
-            let process: Option<Process> = match bound.per {
-                Per::Run => Some(Process { age_s: u64::MAX, ..Process::default() }),
+            let process: Option<ProcessSample> = match bound.per {
+                Per::Run => Some(ProcessSample { age_s: u64::MAX, ..ProcessSample::default() }),
                 Per::Agent => sample.agent,
                 Per::Server => sample.server,
             };
@@ -169,12 +165,18 @@ mod tests {
     fn samples(change: impl Fn(&mut Sample)) -> Vec<Sample> {
         let sample = |n: u64| {
             let at_s = 10 * n;
-            let process = Process { rss_kib: 20_000, fds: 30, bpf_fds: 12, threads: 6, ..Process::default() };
-            let agent = Process { life: at_s / 1200, age_s: at_s % 1200, ..process };
+            let process = ProcessSample {
+                rss_kib: 20_000,
+                fds: 30,
+                bpf_fds: 12,
+                threads: 6,
+                ..ProcessSample::default()
+            };
+            let agent = ProcessSample { life: at_s / 1200, age_s: at_s % 1200, ..process };
             let mut sample = Sample {
                 at_s: at_s as f64,
                 agent: Some(agent),
-                server: Some(Process { age_s: at_s, ..process }),
+                server: Some(ProcessSample { age_s: at_s, ..process }),
                 soak: process,
                 pins: 9,
                 namespaces: 2,

@@ -1,13 +1,11 @@
-//! What can go wrong: where, what was found, what would be right.
+//! Errors with their place, the value found and the right values.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use ccplane_netsim::trace::{MAX_OPPORTUNITIES, TraceError};
 
-use crate::log::LogReason;
-use crate::markov::ModelError;
-use crate::series::SeriesReason;
+use crate::reason::{LogReason, ModelError, SeriesReason};
 
 /// Where in the input: `a.log:3`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -28,67 +26,59 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is refused.
+/// An input that is refused.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum Error {
     /// A number outside its range.
     #[error("{field}: {found} is outside {low}..={high} {unit}")]
     OutOfRange {
-        /// Its name.
         field: &'static str,
-        /// Its value.
         found: f64,
-        /// The smallest allowed.
         low: f64,
-        /// The largest.
         high: f64,
-        /// Of all three.
+        /// The unit of all three values.
         unit: &'static str,
     },
     /// More opportunities than a trace may have.
     #[error(
         "the trace would have {found} lines, above the limit of {MAX_OPPORTUNITIES}: make it shorter or slower"
     )]
-    TooLong {
-        /// How many.
-        found: u64,
-    },
+    TooLong { found: u64 },
     /// A rate of 0 all along.
     #[error("the rate is 0 throughout: a trace needs at least one opportunity")]
     NoRate,
-    /// A trace.
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// A series of numbers.
     #[error("{place}: {reason}")]
-    Series {
-        /// Where.
-        place: Place,
-        /// Why.
-        reason: SeriesReason,
-    },
-    /// A link log.
+    Series { place: Place, reason: SeriesReason },
     #[error("{place}: {reason}")]
-    Log {
-        /// Where.
-        place: Place,
-        /// Why.
-        reason: LogReason,
-    },
-    /// A fitted model.
+    Log { place: Place, reason: LogReason },
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The file as a whole is refused, though no single line is wrong.
+    #[error("{}: {source}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: Box<Error>,
+    },
 }
 
 impl Error {
     /// The same, with the file that the text came from.
     #[must_use]
     pub fn in_file(mut self, path: impl Into<PathBuf>) -> Error {
-        let file = Some(path.into());
+        let file = path.into();
         match &mut self {
-            Error::Trace(error) => error.file = file,
-            Error::Series { place, .. } | Error::Log { place, .. } => place.file = file,
-            Error::OutOfRange { .. } | Error::TooLong { .. } | Error::NoRate | Error::Model(_) => {}
+            Error::Trace(error) => error.file = Some(file),
+            Error::Series { place, .. } | Error::Log { place, .. } => place.file = Some(file),
+            Error::TooLong { .. } | Error::NoRate => {
+                return Error::File { file, source: Box::new(self) };
+            }
+            // Options, models and what names its file already.
+            Error::OutOfRange { .. } | Error::Model(_) | Error::File { .. } => {}
         }
         self
     }

@@ -11,10 +11,12 @@
 
 pub mod cellular;
 mod error;
+mod limits;
 pub mod log;
 pub mod markov;
 pub mod plot;
 pub mod rates;
+mod reason;
 pub mod series;
 pub mod shape;
 pub mod stats;

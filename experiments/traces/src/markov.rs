@@ -16,9 +16,10 @@ use crate::error::{Error, check_range};
 use crate::rates::{MAX_BIT_PER_S, Step};
 use crate::summary::whole_windows;
 
-/// States of a model, at most.
-pub const MAX_STATES: usize = 256;
-/// Contexts that a fit looks for.
+pub use crate::limits::{MAX_STATES, MAX_STEP_MS, MIN_WINDOWS};
+pub use crate::reason::ModelError;
+
+/// The number of contexts in a fit.
 pub const CONTEXTS: usize = 8;
 /// Rates within each, windows without any not counted.
 pub const RATES_PER_CONTEXT: usize = 6;
@@ -26,61 +27,8 @@ pub const RATES_PER_CONTEXT: usize = 6;
 pub const CONTEXT_MS: u32 = 1_000;
 /// Length of a fit's windows.
 pub const DEFAULT_STEP_MS: u32 = 100;
-/// Longest window.
-pub const MAX_STEP_MS: u32 = 60_000;
-/// Windows that a trace must have to be fitted.
-pub const MIN_WINDOWS: usize = 100;
 
 const _: () = assert!(CONTEXTS * (RATES_PER_CONTEXT + 1) <= MAX_STATES);
-
-/// Why a model is refused.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ModelError {
-    /// A trace that is too short to be fitted.
-    #[error("the trace has {windows} windows of {step_ms} ms: a fit needs at least {MIN_WINDOWS}")]
-    TooShort {
-        /// How many there are.
-        windows: usize,
-        /// How long they are.
-        step_ms: u32,
-    },
-    /// A step out of range.
-    #[error("step_ms: {found} is outside 1..={MAX_STEP_MS}")]
-    Step {
-        /// Its value.
-        found: u32,
-    },
-    /// No state, or too many.
-    #[error("states_bit_per_s: {found} states, expected 1 to {MAX_STATES}")]
-    States {
-        /// How many.
-        found: usize,
-    },
-    /// A rate past the limit.
-    #[error("states_bit_per_s[{state}]: {found} is past the limit of {MAX_BIT_PER_S}")]
-    Rate {
-        /// Which state, from 0.
-        state: usize,
-        /// Its rate.
-        found: u64,
-    },
-    /// The table has another size than the states ask for.
-    #[error("transitions{}: {found} entries, expected {expected}, one a state", row.map(|r| format!("[{r}]")).unwrap_or_default())]
-    Shape {
-        /// Which row, from 0; `None`: the table.
-        row: Option<usize>,
-        /// How many entries it has.
-        found: usize,
-        /// How many states there are.
-        expected: usize,
-    },
-    /// A state that nothing follows.
-    #[error("transitions[{row}]: all 0, so that nothing could follow state {row}")]
-    DeadEnd {
-        /// Which row, from 0.
-        row: usize,
-    },
-}
 
 /// A fitted chain. Serialised as it stands; what is read is checked.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

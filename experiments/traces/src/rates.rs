@@ -4,12 +4,12 @@ use ccplane_netsim::trace::{MAX_OPPORTUNITIES, MAX_TIMESTAMP_MS, OPPORTUNITY_BYT
 
 use crate::error::{Error, check_range};
 
-/// Fastest rate of a trace that is made here, bits per second.
-pub const MAX_BIT_PER_S: u64 = 100_000_000_000;
+pub use crate::limits::MAX_BIT_PER_S;
+
 /// Bits that one opportunity delivers.
 pub const OPPORTUNITY_BITS: u64 = OPPORTUNITY_BYTES as u64 * 8;
 
-/// A rate in bits per second for a millisecond is so many thousandths of a bit.
+/// Thousandths of a bit that one opportunity delivers; a rate in bits per second gives its own number of them each millisecond.
 const OPPORTUNITY_MILLIBITS: u64 = OPPORTUNITY_BITS * 1000;
 
 /// A rate for some time.
@@ -17,7 +17,7 @@ const OPPORTUNITY_MILLIBITS: u64 = OPPORTUNITY_BITS * 1000;
 pub struct Step {
     /// How long it holds, milliseconds; above 0.
     pub duration_ms: u32,
-    /// 0 to [`MAX_BIT_PER_S`].
+    /// The rate, 0 to [`MAX_BIT_PER_S`].
     pub bit_per_s: u64,
 }
 
@@ -65,7 +65,8 @@ pub fn trace_of(steps: &[Step]) -> Result<Trace, Error> {
     Ok(Trace::from_opportunities_ms(opportunities_ms)?)
 }
 
-/// What a trace's first lap delivers in each interval; the last may be shorter, and its rate is over its own length.
+/// Returns the rate of a trace's first lap in each interval. The last interval may be shorter, and its rate is over its
+/// own length.
 ///
 /// An opportunity at a boundary belongs to the interval that it ends, as [`trace_of`] places it.
 ///

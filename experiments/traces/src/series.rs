@@ -11,17 +11,17 @@ use ccplane_netsim::trace::MAX_TIMESTAMP_MS;
 use crate::error::{Error, Place, check_range};
 use crate::rates::{MAX_BIT_PER_S, OPPORTUNITY_BITS, Step};
 
-/// Lines of one series.
-pub const MAX_LINES: usize = 1 << 24;
+pub use crate::limits::MAX_LINES;
+pub use crate::reason::SeriesReason;
+
 /// Of a wrong line, how much is shown.
 const SHOWN_CHARS: usize = 40;
 
-/// What the numbers count.
+/// The unit of the numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// Packets of 1504 bytes (a trace's opportunities) per second.
     Pps,
-    /// Megabits per second.
     Mbps,
 }
 
@@ -34,7 +34,7 @@ impl Unit {
         }
     }
 
-    /// Its short name.
+    /// Returns its short name.
     pub fn name(self) -> &'static str {
         match self {
             Unit::Pps => "pps",
@@ -43,64 +43,7 @@ impl Unit {
     }
 }
 
-/// Why a series is refused.
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
-pub enum SeriesReason {
-    /// Neither `VALUE` nor `TIME,VALUE`.
-    #[error("expected one number, or a time in seconds and a number with a comma between, found {found:?}")]
-    NotNumbers {
-        /// The line, cut to a printable length.
-        found: String,
-    },
-    /// A line of the other kind than those before.
-    #[error("expected {expected} number(s) as on the lines before, found {found:?}")]
-    Mixed {
-        /// Numbers a line.
-        expected: usize,
-        /// The line, cut to a printable length.
-        found: String,
-    },
-    /// A value below 0 or past the fastest rate.
-    #[error("{found} is outside 0..={limit} {unit}")]
-    Value {
-        /// As read.
-        found: f64,
-        /// The largest allowed.
-        limit: f64,
-        /// Of both.
-        unit: &'static str,
-    },
-    /// A time below 0 or past a day.
-    #[error("time {found} s is outside 0..={limit} s")]
-    Time {
-        /// As read.
-        found: f64,
-        /// The largest allowed.
-        limit: u64,
-    },
-    /// A time no later than the one before, in whole milliseconds.
-    #[error("time {found} s is less than 1 ms after {previous} s")]
-    NotLater {
-        /// As read, to the millisecond.
-        found: f64,
-        /// The line's before.
-        previous: f64,
-    },
-    /// One number a line, and no interval.
-    #[error("one number a line needs an interval (--interval-ms)")]
-    NoInterval,
-    /// Only one line with a time, and no interval: how long it holds is open.
-    #[error("a single time needs an interval (--interval-ms), for how long its value holds")]
-    OnlyTime,
-    /// No number at all.
-    #[error("no numbers")]
-    Empty,
-    /// More lines than [`MAX_LINES`].
-    #[error("more than {MAX_LINES} lines")]
-    TooLong,
-}
-
-/// Parses a series.
+/// Parses a series of rates over time.
 ///
 /// `interval_ms` is how long each number holds, or, of `time,value` lines, the last.
 ///
@@ -141,7 +84,7 @@ pub fn write(steps: &[Step], unit: Unit, times: bool) -> String {
 
 struct Reader {
     unit: Unit,
-    /// Bits per second.
+    /// Rates, bits per second.
     values: Vec<u64>,
     /// Empty if the lines have no times.
     starts_ms: Vec<u32>,
@@ -258,6 +201,8 @@ mod tests {
         assert!(refusal("0,2\n", None).starts_with("a.csv: a single time needs"));
         assert_eq!(refusal("# nothing\n", None), "a.csv: no numbers");
         assert!(refusal("1", Some(0)).starts_with("interval: 0 is outside"));
+        let silent = crate::rates::trace_of(&parse("0\n0\n", Unit::Mbps, Some(5)).unwrap()).unwrap_err();
+        assert!(silent.in_file("a.csv").to_string().starts_with("a.csv: the rate is 0 throughout"));
     }
 
     proptest! {

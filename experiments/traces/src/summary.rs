@@ -10,7 +10,7 @@ use crate::stats::{mean, percentile, std_dev};
 /// The windows that rates are summed up over, milliseconds.
 pub const WINDOWS_MS: [u32; 2] = [100, 1000];
 
-/// What a trace comes to.
+/// The figures of a trace.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Summary {
     /// Of a lap, milliseconds.
@@ -32,19 +32,12 @@ pub struct Window {
     pub window_ms: u32,
     /// How many there are.
     pub count: usize,
-    /// Slowest.
     pub min_mbit_per_s: f64,
-    /// 5th percentile.
     pub p5_mbit_per_s: f64,
-    /// 25th percentile.
     pub p25_mbit_per_s: f64,
-    /// Median.
     pub p50_mbit_per_s: f64,
-    /// 75th percentile.
     pub p75_mbit_per_s: f64,
-    /// 95th percentile.
     pub p95_mbit_per_s: f64,
-    /// Fastest.
     pub max_mbit_per_s: f64,
     /// Standard deviation over mean; 0 when nothing is delivered.
     pub coefficient_of_variation: f64,

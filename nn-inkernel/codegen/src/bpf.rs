@@ -4,35 +4,35 @@
 //! [scratch space](SCRATCH_BYTES); the [tables](TABLES_BYTES) lie in a map. Sums of a block of groups stay in
 //! registers while the layer's inputs pass by once.
 
-use ccplane_asm::{Alu, Asm, Cond, R, Size};
+use crate::asm::{Alu, Asm, Cond, R, Size};
 use ccplane_infer::image::{FEATURE_BYTES, FEATURES, OUT_MULT, OUT_SHIFT, feature};
 use ccplane_infer::{Bits, MAX_WIDTH, Shape, tables};
 
-/// An index into a table's class is taken modulo this, for the verifier: images hold smaller ones.
+/// Table indices are taken modulo this, for the verifier; those in images are smaller.
 const BASES: usize = 1 << 15;
-/// Entries after the last class that the verifier believes to be reached: the widest table index, and one more.
+/// Entries after the last class that the verifier takes for reachable: the widest table index, and one more.
 const SLACK: usize = tables::STRIDE_W16;
 const _: () = assert!(tables::CLASSES * tables::STRIDE_W16 <= BASES + SLACK);
 const _: () = assert!((tables::CLASSES - 1) * tables::STRIDE_W16 < BASES);
 
-/// Where the 8-bit tables are among the tables. Their entries have 127 added, and are unsigned.
+/// Offset of the 8-bit tables, bytes. Their entries have 127 added and are unsigned.
 const W8_AT: usize = 0;
-/// Where the 16-bit tables are. Their entries have 8191 added, and are unsigned.
+/// Offset of the 16-bit tables, bytes. Their entries have 8191 added and are unsigned.
 const W16_AT: usize = (BASES + SLACK).next_multiple_of(8);
-/// Bytes of the tables.
+/// Size of the tables, bytes.
 pub const TABLES_BYTES: usize = (W16_AT + 2 * (BASES + SLACK)).next_multiple_of(8);
 
-/// Offsets in the scratch space: the activations of a layer, i64 each; its sums, a word a group; the count of clipped
-/// inputs, u32.
+/// Offsets in the scratch space: the activations of a layer (i64 each), its sums (a word a group), the count of clipped
+/// inputs (u32).
 const ACTIVATIONS: usize = 0;
 const SUMS: usize = ACTIVATIONS + 8 * MAX_WIDTH;
 const CLIPPED: usize = SUMS + 8 * MAX_WIDTH.div_ceil(Bits::W16.lanes());
-/// Bytes of scratch space.
+/// Size of the scratch space, bytes.
 pub const SCRATCH_BYTES: usize = CLIPPED + 8;
 
-/// Sums that are made at once, R0 to R5.
+/// Registers of the sums that are computed at once.
 const BLOCK: [R; 6] = [R::R0, R::R1, R::R2, R::R3, R::R4, R::R5];
-/// An activation, and a product.
+/// Registers of an activation and of a product.
 const X: R = R::R8;
 const PRODUCT: R = R::R9;
 
@@ -55,23 +55,23 @@ pub fn tables() -> Vec<u64> {
         .collect()
 }
 
-/// Where the generated code finds what.
+/// Registers and offsets that the generated code uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
-    /// Points at the image: R6 or R7.
+    /// The register that points at the image: R6 or R7.
     pub image: R,
-    /// Points at the caller's memory: the other of the two.
+    /// The register that points at the caller's memory: R7 or R6.
     pub memory: R,
-    /// Offset of the inputs there, i32 each.
+    /// Offset of the inputs in the caller's memory, i32 each.
     pub inputs: i16,
-    /// Offset of the scratch space there, [`SCRATCH_BYTES`], a multiple of 8.
+    /// Offset of the scratch space in the caller's memory, [`SCRATCH_BYTES`] long; a multiple of 8.
     pub scratch: i16,
     /// The array map that holds the tables, by descriptor, and their offset in it.
     pub tables: (i32, u32),
 }
 
 impl Places {
-    /// The offset from `memory` of the u32 that counts the inputs that were clipped.
+    /// Offset from `memory` of the u32 that counts the clipped inputs.
     pub fn clipped(&self) -> i16 {
         self.scratch + CLIPPED as i16
     }
@@ -83,8 +83,9 @@ impl Places {
     }
 }
 
-/// Leaves the action, before noise and bound, in R0, and the number of clipped inputs at [`Places::clipped`]. R1-R5,
-/// R8 and R9 are lost.
+/// Emits the inference: R0 becomes the action before noise and bound, [`Places::clipped`] the number of clipped inputs.
+///
+/// R1-R5, R8 and R9 are lost.
 pub fn infer(asm: &mut Asm, shape: &Shape, at: &Places) {
     normalise(asm, shape, at);
     let last = shape.layers() - 1;
@@ -95,7 +96,7 @@ pub fn infer(asm: &mut Asm, shape: &Shape, at: &Places) {
     output(asm, shape, last, at);
 }
 
-/// Inputs become the first layer's activations. What clips is out of line.
+/// Emits the conversion of inputs to the first layer's activations, with clipping out of line.
 fn normalise(asm: &mut Asm, shape: &Shape, at: &Places) {
     const HALF: R = R::R5;
     let done = asm.label();
@@ -137,7 +138,7 @@ fn normalise(asm: &mut Asm, shape: &Shape, at: &Places) {
     asm.bind(done);
 }
 
-/// Activations become a hidden layer's sums.
+/// Emits the computation of a hidden layer's sums from its activations.
 fn sums(asm: &mut Asm, shape: &Shape, layer: usize, at: &Places) {
     let (inputs, groups) = (shape.layer(layer).0, shape.groups(layer));
     for first in (0..groups).step_by(BLOCK.len()) {
@@ -160,9 +161,9 @@ fn sums(asm: &mut Asm, shape: &Shape, layer: usize, at: &Places) {
     }
 }
 
-/// A hidden layer's sums become the next one's activations.
+/// Emits the computation of the next layer's activations from a hidden layer's sums.
 fn activate(asm: &mut Asm, shape: &Shape, layer: usize, at: &Places) {
-    /// The tables, and a group's sums.
+    /// Registers of the tables and of a group's sums.
     const TABLES: R = R::R5;
     const WORD: R = R::R4;
     let (bits, neurons) = (shape.bits(), shape.layer(layer).1);
@@ -197,8 +198,8 @@ fn activate(asm: &mut Asm, shape: &Shape, layer: usize, at: &Places) {
     }
 }
 
-/// R1, which points at a 16-bit table's entry, becomes the value between that and the next, as the lane's lower bits
-/// say. R2 and R3 are lost.
+/// Emits the interpolation between the entry of a 16-bit table that R1 points at and the next one; R1 becomes the
+/// result. R2 and R3 are lost.
 fn interpolate(asm: &mut Asm, word: R, lane: usize) {
     const FRACTION_BITS: i32 = 10;
     asm.load(Size::B2, R::R2, R::R1, 0);
@@ -212,7 +213,8 @@ fn interpolate(asm: &mut Asm, word: R, lane: usize) {
     asm.alu(Alu::Add, R::R1, R::R2);
 }
 
-/// R0 becomes the action. Even and odd inputs are summed apart, so that neither waits for the other.
+/// Emits the output's sum; R0 becomes the action. Even and odd inputs are summed apart, so that neither sum waits for
+/// the other.
 fn output(asm: &mut Asm, shape: &Shape, layer: usize, at: &Places) {
     let bits = shape.bits();
     asm.load(Size::B8, R::R0, at.image, shape.bias_at(layer) as i16);

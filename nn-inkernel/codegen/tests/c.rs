@@ -70,7 +70,7 @@ fn inference_gives_the_oracles_bits() {
     });
 }
 
-/// A word that gives parts to buffers at random, some of which do not exist.
+/// Draws a control word that gives parts to buffers, some of which do not exist.
 fn control(rng: &mut impl RngCore) -> Control {
     let mut buffer =
         || (!rng.next_u32().is_multiple_of(4)).then_some((rng.next_u32() % BUFFERS as u32) as u8);
@@ -125,7 +125,7 @@ fn decisions_are_the_oracles() {
     });
 }
 
-/// An image whose bounds and limits are often met.
+/// Draws an image whose bounds and limits are often met.
 fn adversarial(rng: &mut rand_chacha::ChaCha8Rng, shape: &Shape) -> Vec<u64> {
     let mut words = networks::image(rng, shape);
     image::set_u32(&mut words, image::CLIP_LIMIT, below(rng, shape.inputs() + 1) as u32);

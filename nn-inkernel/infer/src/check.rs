@@ -1,75 +1,57 @@
-//! Whether words are an image that datapaths may run.
+//! Validation of images: whether words are an image that datapaths may run.
 
 use crate::image::{self, feature};
 use crate::{Shape, lanes, tables};
 use core::fmt;
 
-/// Bytes of an image's head that hold nothing: after the name, up to the inputs' specs.
+/// Bytes of an image's head that are reserved: after the name, up to the input specs.
 const RESERVED: core::ops::Range<usize> = image::NAME + 8 * image::NAME_WORDS..image::FEATURES;
 
-/// Why words are no image of a shape. Layers, neurons and inputs count from 1.
+/// Reasons why words are not an image of a shape. Layers, neurons and inputs count from 1.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImageError {
-    /// Not as long as its shape says.
+    /// The image's length differs from its shape's.
     Length {
-        /// How long it is, bytes.
+        /// The image's length, bytes.
         found: usize,
-        /// How long it should be.
+        /// The shape's image length, bytes.
         expected: usize,
     },
-    /// Of another shape.
+    /// The image is of another shape.
     Shape {
-        /// The code in the image.
+        /// The shape code in the image.
         found: u64,
-        /// The shape's.
+        /// The code of the expected shape.
         expected: u64,
     },
-    /// A number outside its limits.
-    Range {
-        /// Which.
-        field: &'static str,
-        /// What it is.
-        found: i64,
-        /// The smallest allowed.
-        min: i64,
-        /// The largest allowed.
-        max: i64,
-    },
-    /// A word that is kept for later is not 0.
+    /// A number is outside its limits.
+    Range { field: &'static str, found: i64, min: i64, max: i64 },
+    /// A reserved word is not 0.
     Reserved {
-        /// Where it is, bytes.
+        /// Offset of the word, bytes.
         at: usize,
     },
-    /// An input's range is none, or its factor does not belong to it.
-    Feature {
-        /// Which.
-        input: usize,
-    },
-    /// A word that no weights of 16 bits make up.
-    Weights {
-        /// Its layer.
-        layer: usize,
-        /// Its input.
-        input: usize,
-    },
-    /// A neuron's sum could leave its lane.
+    /// An input's range is empty, or its factor does not match the range.
+    Feature { input: usize },
+    /// A word is not a packing of 16-bit weights.
+    Weights { layer: usize, input: usize },
+    /// A neuron's sum could overflow its lane.
     Overflow {
-        /// Its layer.
         layer: usize,
-        /// Which in its layer.
+        /// The neuron's number within its layer.
         neuron: usize,
-        /// How far its sum can get.
+        /// The largest magnitude that the sum can reach.
         reach: i64,
-        /// Where the lane ends.
+        /// The largest magnitude that the lane can hold.
         limit: i64,
     },
-    /// Not where a table starts.
+    /// A table index is not the start of a table.
     Table {
-        /// Its layer.
         layer: usize,
-        /// Which in its layer.
+        /// The neuron's number within its layer.
         neuron: usize,
-        /// The entry.
+        /// The refused table index.
         found: u32,
     },
 }
@@ -106,7 +88,7 @@ impl fmt::Display for ImageError {
 
 impl core::error::Error for ImageError {}
 
-/// Checks all that an executor relies on; that no sum overflows is proved from the weights.
+/// Checks everything that an executor relies on; it proves from the weights that no sum overflows.
 ///
 /// # Errors
 /// The first word that is wrong.

@@ -1,63 +1,65 @@
-//! An image's words. Offsets in bytes from its start; values little-endian and naturally aligned.
+//! The words of an image. Offsets are in bytes from its start; values are little-endian and naturally aligned.
 
 use crate::NOISE_DEVIATION;
 
-/// u32: names the deployment; 0 while the image is being written. Never reused.
+/// u32: the deployment's number, never reused; 0 while the image is being written.
 pub const UID: usize = 0;
-/// u32: at most so many inputs of a decision outside their range, else the decision counts as clipped.
+/// u32: a decision with more inputs than this outside their range counts as clipped.
 pub const CLIP_LIMIT: usize = 4;
-/// u64: [`Shape::code`](crate::Shape::code).
+/// u64: the [shape's code](crate::Shape::code).
 pub const SHAPE: usize = 8;
-/// i32: the largest action either way, Q16.
+/// i32: the largest magnitude of an action, Q16.
 pub const ACTION_BOUND_Q16: usize = 16;
-/// u32: [`map`].
+/// u32: the action map, a value of [`map`].
 pub const MAP: usize = 20;
-/// i64: the output's factor.
+/// i64: the output's scale factor.
 pub const OUT_MULT: usize = 24;
-/// u32: by how much the product is shifted to the right; below 64.
+/// u32: bits by which the output's product is shifted to the right; below 64.
 pub const OUT_SHIFT: usize = 32;
-/// u32: the trouble at which a flow leaves this deployment; 0 for never. See [`TROUBLE_UP`].
+/// u32: the trouble count at which a flow leaves this deployment; 0 for never. See [`TROUBLE_UP`].
 pub const TRIP_LIMIT: usize = 36;
-/// i64: what an action of 1 changes, Q20.
+/// i64: the change that an action of 1 makes, Q20.
 pub const STEP_Q20: usize = 40;
-/// i64: smallest rate (bytes per second) or window (bytes) that the map sets; at least 1.
+/// i64: the smallest rate (bytes per second) or window (bytes) that the map sets; at least 1.
 pub const KNOB_MIN: usize = 48;
-/// i64: the largest; at most 2^40.
+/// i64: the largest rate (bytes per second) or window (bytes) that the map sets; at most 2^40.
 pub const KNOB_MAX: usize = 56;
 /// i64: exploration noise: its standard deviation in Q16 times 2^16 over [`NOISE_DEVIATION`]; 0 for none.
 pub const NOISE_MULT: usize = 64;
-/// u32: [`PIN`] or 0.
+/// u32: flags; [`PIN`] or 0.
 pub const FLAGS: usize = 72;
-/// [`NAME_WORDS`] words: the snapshot's name, its content's hash, so that whoever finds the image knows what it is. Decides
-/// nothing; 0 where there is none.
+/// [`NAME_WORDS`] words: the snapshot's name, which is its content's hash; 0 where there is none.
+///
+/// It identifies an image found in memory and has no effect on decisions.
 pub const NAME: usize = 80;
-/// Size of the name.
+/// Words of the name.
 pub const NAME_WORDS: usize = 4;
-/// First of the inputs' specs; up to here reserved words are 0.
+/// The first input spec; reserved words before it are 0.
 pub const FEATURES: usize = 128;
-/// Size of one.
+/// Bytes of an input spec.
 pub const FEATURE_BYTES: usize = 16;
 
-/// Offsets in an input's spec.
+/// Offsets in an input spec.
 pub mod feature {
-    use crate::Bits;
+    use crate::bits::Bits;
 
-    /// i32: values below count as this.
+    /// i32: the lower end of the range; smaller values count as this.
     pub const LO: usize = 0;
-    /// i32: values above count as this; more than LO.
+    /// i32: the upper end of the range, more than LO; larger values count as this.
     pub const HI: usize = 4;
-    /// u64: `2 A 2^32 / (hi - lo)`, rounded.
+    /// u64: the scale factor `2 A 2^32 / (hi - lo)`, rounded.
     pub const MULT: usize = 8;
 
-    /// What belongs at [`MULT`] for a range: at most 2^46, so that no product overflows, and such that a scaled input
-    /// is at most `2 A`.
+    /// The scale factor at [`MULT`] for a range.
+    ///
+    /// It is at most 2^46, so that no product overflows, and a scaled input is at most `2 A`.
     pub fn mult(bits: Bits, lo: i32, hi: i32) -> u64 {
         let span = (i64::from(hi) - i64::from(lo)).unsigned_abs().max(1);
         (((bits.max_activation() as u64 * 2) << 32) + span / 2) / span
     }
 }
 
-/// Largest bound of an action, Q16: 256.
+/// Largest bound of an action: 256, in Q16.
 pub const MAX_BOUND_Q16: u32 = 1 << 24;
 /// Largest change that one action makes, `bound * step`, Q20: to five times the value or a fifth of it.
 pub const MAX_CHANGE_Q20: u64 = 1 << 22;
@@ -70,39 +72,41 @@ pub const MAX_OUT_SHIFT: u32 = 63;
 /// Largest factor of noise: a deviation of 2^16 = 2^32 in Q16.
 pub const MAX_NOISE_MULT: i64 = (1 << 48) / NOISE_DEVIATION + 1;
 
-/// Values of [`MAP`]: what becomes of an action.
+/// Values of [`MAP`]: how an action changes the flow.
 pub mod map {
-    /// Nothing: the program reads `Policy.action` and decides itself.
+    /// The action changes nothing: the program reads `Policy.action` and decides itself.
     pub const NONE: u32 = 0;
-    /// With `d = |action| * step`: `Rate * (1 + d)`, or `Rate / (1 + d)` where the action is negative (Aurora).
+    /// The action scales `Rate`: with `d = |action| * step`, to `Rate * (1 + d)`, or to `Rate / (1 + d)` if the action
+    /// is negative (Aurora).
     pub const RATE: u32 = 1;
-    /// The same on `Cwnd`.
+    /// The action scales `Cwnd` in the same way.
     pub const CWND: u32 = 2;
 }
 
-/// Bit of [`FLAGS`]: a flow that has decided by this deployment keeps it while a buffer holds it.
+/// Bit of [`FLAGS`]: a flow that has decided by this deployment keeps it as long as a buffer holds it.
 pub const PIN: u32 = 1;
-/// What a decision that saturates, has clipped inputs or leaves the knob at its minimum adds to a flow's trouble.
-/// Any other decision takes 1 away.
+/// A bad decision adds this much to a flow's trouble count; any other decision takes 1 away.
+///
+/// A decision is bad if it saturates, has clipped inputs, or leaves the rate or window at its minimum.
 pub const TROUBLE_UP: u32 = 4;
 
-/// The u32 at byte `at`; 0 beyond the end.
+/// Reads the u32 at byte `at`; 0 beyond the end.
 pub fn u32_at(image: &[u64], at: usize) -> u32 {
     let word = image.get(at / 8).copied().unwrap_or(0);
     (word >> (8 * ((at % 8) & 4))) as u32
 }
 
-/// The word at byte `at`; 0 beyond the end.
+/// Reads the word at byte `at`; 0 beyond the end.
 pub fn u64_at(image: &[u64], at: usize) -> u64 {
     image.get(at / 8).copied().unwrap_or(0)
 }
 
-/// The signed word at byte `at`.
+/// Reads the signed word at byte `at`; 0 beyond the end.
 pub fn i64_at(image: &[u64], at: usize) -> i64 {
     u64_at(image, at) as i64
 }
 
-/// Sets the u32 at byte `at`; nothing beyond the end.
+/// Sets the u32 at byte `at`; does nothing beyond the end.
 pub fn set_u32(image: &mut [u64], at: usize, value: u32) {
     let shift = 8 * ((at % 8) & 4);
     if let Some(word) = image.get_mut(at / 8) {
@@ -110,7 +114,7 @@ pub fn set_u32(image: &mut [u64], at: usize, value: u32) {
     }
 }
 
-/// Sets the word at byte `at`; nothing beyond the end.
+/// Sets the word at byte `at`; does nothing beyond the end.
 pub fn set_u64(image: &mut [u64], at: usize, value: u64) {
     if let Some(word) = image.get_mut(at / 8) {
         *word = value;

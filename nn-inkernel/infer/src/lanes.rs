@@ -1,16 +1,17 @@
-//! Words of lanes: how an image holds biases and weights.
+//! Packing of biases and weights into the lanes of an image's words.
 
 use crate::Bits;
 
 /// Lanes of a word, at most.
 pub const MAX_LANES: usize = 3;
 
-/// The word of a group's weights, of 16 bits: `sum w_l 2^(b l)`, so that a lane borrows from the one above it.
+/// Packs a group's 16-bit weights into one word: `sum w_l 2^(b l)`, so that a negative lane borrows from the one above
+/// it.
 pub fn pack_weights(bits: Bits, weights: impl IntoIterator<Item = i64>) -> u64 {
     pack(bits, weights)
 }
 
-/// The word of a group's biases, each with the lane's offset.
+/// Packs a group's biases into one word, adding the lane's offset to each.
 pub fn pack_biases(bits: Bits, biases: impl IntoIterator<Item = i64>) -> u64 {
     pack(bits, biases.into_iter().map(|bias| bias + bits.lane_offset()))
 }
@@ -20,7 +21,7 @@ fn pack(bits: Bits, lanes: impl IntoIterator<Item = i64>) -> u64 {
     lanes.fold(0, |word, (l, lane)| word.wrapping_add((lane as u64) << (bits.lane_bits() * l as u32)))
 }
 
-/// The weights in a word, 0 for lanes that `bits` has not. `None` if something is left over: no weights pack to it.
+/// Unpacks the weights of a word, with 0 for lanes that `bits` does not have; `None` if no weights pack to this word.
 pub fn unpack_weights(bits: Bits, word: u64) -> Option<[i64; MAX_LANES]> {
     let unused = 64 - bits.lane_bits();
     let (mut lanes, mut rest) = ([0; MAX_LANES], i128::from(word as i64));
@@ -31,7 +32,7 @@ pub fn unpack_weights(bits: Bits, word: u64) -> Option<[i64; MAX_LANES]> {
     (rest == 0).then_some(lanes)
 }
 
-/// The biases in a word, without the lanes' offset.
+/// Unpacks the biases of a word and takes the lane's offset off each.
 pub fn unpack_biases(bits: Bits, word: u64) -> [i64; MAX_LANES] {
     let mask = bits.lane_offset() * 2 - 1;
     let mut lanes = [0; MAX_LANES];

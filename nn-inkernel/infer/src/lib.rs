@@ -1,4 +1,4 @@
-//! What a snapshot means: integer inference for datapaths. No float, no allocation, no panics.
+//! Integer inference for datapaths: no float, no allocation, no panics.
 //!
 //! A datapath holds a snapshot as an *image*: words whose places follow from the network's [`Shape`] alone
 //! ([`image`]), so that one generated program serves every snapshot of that shape. [`Model::infer`] is the
@@ -25,8 +25,15 @@
 #[cfg(feature = "std")]
 extern crate std;
 
+/// Runs the README's example as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
+mod bits;
 mod check;
 pub mod image;
+mod kernel;
 pub mod lanes;
 mod model;
 mod noise;
@@ -36,21 +43,22 @@ mod simd;
 mod slot;
 pub mod tables;
 
+pub use bits::Bits;
 pub use check::{ImageError, check};
+pub use kernel::Kernel;
 pub use model::{Inference, Model};
 pub use noise::{NOISE_DEVIATION, Noise, spread};
 pub use prepared::Prepared;
-pub use shape::{Bits, Shape, ShapeError};
-pub use simd::Kernel;
+pub use shape::{Shape, ShapeError};
 pub use slot::{Control, FlowPolicy, Knobs, Level, Slot, Verdict, apply};
 
-/// Inputs of a network: all cells of a program's histories.
+/// Largest number of inputs of a network: all cells of a program's histories.
 pub const MAX_INPUTS: usize = 64;
-/// Neurons of a hidden layer.
+/// Largest number of neurons of a hidden layer.
 pub const MAX_WIDTH: usize = 64;
-/// Layers of weights, the output's included.
+/// Largest number of layers of weights, including the output's.
 pub const MAX_LAYERS: usize = 4;
-/// Bytes of an image, at most.
+/// Largest size of an image, bytes.
 pub const MAX_IMAGE_BYTES: usize = 1 << 15;
-/// Snapshots that a slot holds at once: the active one, a canary, the last good one, and one to write to.
+/// Snapshots that a slot holds at once: the active one, a canary, the last good one, and a buffer to write to.
 pub const BUFFERS: usize = 4;

@@ -1,16 +1,16 @@
-//! Inference, as every executor does it.
+//! The reference inference: every executor computes this.
 
 use crate::image::{self, feature};
 use crate::{MAX_WIDTH, Shape, tables};
 
-/// A snapshot's image, read as its shape says.
+/// A snapshot's image, read by its shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Model<'a> {
     shape: &'a Shape,
     image: &'a [u64],
 }
 
-/// What a network made of its inputs.
+/// The result of an inference.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Inference {
     /// The action before noise and bound, Q16.
@@ -20,7 +20,7 @@ pub struct Inference {
 }
 
 impl<'a> Model<'a> {
-    /// The network in `image`; `None` unless it is of this shape.
+    /// Wraps the network in `image`; `None` unless it is of this shape.
     #[inline]
     pub fn new(shape: &'a Shape, image: &'a [u64]) -> Option<Model<'a>> {
         let fits =
@@ -70,7 +70,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The lane of neuron `n`, and the word that holds it.
+    /// Computes the lane of neuron `n`, and the word that holds it.
     fn lane(&self, layer: usize, n: usize, x: &[i64; MAX_WIDTH]) -> (u64, u64) {
         let (bits, groups) = (self.shape.bits(), self.shape.groups(layer));
         let group = n / bits.lanes();

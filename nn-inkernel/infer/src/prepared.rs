@@ -1,44 +1,46 @@
 //! A network laid out for a processor's vector unit.
 
 use crate::image::{self, feature};
-use crate::simd;
-use crate::{Bits, ImageError, Inference, Kernel, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH, Shape, check, lanes};
+use crate::kernel::Kernel;
+use crate::{Bits, ImageError, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH, Shape, check, lanes};
 
-/// Sums that the widest vector holds; widths are padded to it.
+/// Sums that the widest vector holds; widths are padded to a multiple of it.
 pub(crate) const STEP: usize = 16;
 /// Weights of the widest hidden layers and of the output.
 const MAX_WEIGHTS: usize = (MAX_LAYERS - 1) * MAX_WIDTH * MAX_WIDTH + MAX_WIDTH;
 
-/// An image unpacked: weights of 16 bits, sums of 32. Gives the same bits as [`Model::infer`](crate::Model::infer),
-/// several times faster. 28 KB: box it. Make it when a snapshot is pushed, not when a flow decides.
+/// An unpacked image, with weights of 16 bits and sums of 32. It gives the same bits as
+/// [`Model::infer`](crate::Model::infer), several times faster.
+///
+/// It takes 28 KB, so box it, and make it when a snapshot is pushed rather than when a flow decides.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub struct Prepared {
-    /// Hidden layers: for each pair of inputs, for each output (padded), the two weights. The output layer: one row,
-    /// padded with zeros.
+    /// Weights of hidden layers: for each pair of inputs and each output (padded), the two weights; the output layer
+    /// has one row, padded with zeros.
     pub(crate) weights: [i16; MAX_WEIGHTS],
-    /// Layer by layer, hidden ones with the lane's offset (modulo 2^32); padded with zeros.
+    /// Biases by layer, those of hidden layers with the lane's offset (modulo 2^32); padded with zeros.
     pub(crate) biases: [[i32; MAX_WIDTH]; MAX_LAYERS],
     pub(crate) tables: [[u32; MAX_WIDTH]; MAX_LAYERS],
     pub(crate) features: Features,
     pub(crate) bits: Bits,
-    /// (inputs, outputs) of each layer.
+    /// Numbers of inputs and outputs of each layer.
     pub(crate) layers: [(usize, usize); MAX_LAYERS],
     pub(crate) depth: usize,
-    out_mult: i64,
-    out_shift: u32,
+    pub(crate) out_mult: i64,
+    pub(crate) out_shift: u32,
     uid: u32,
-    kernel: Kernel,
+    pub(crate) kernel: Kernel,
 }
 
-/// The inputs' specs, one array a field. What lies beyond the inputs clips nothing.
+/// The input specs, one array a field. Elements beyond the inputs clip nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Features {
     pub lo: [i32; MAX_INPUTS],
     pub hi: [i32; MAX_INPUTS],
-    /// The factors' upper halves ...
+    /// The upper halves of the scale factors.
     pub mult_hi: [u32; MAX_INPUTS],
-    /// ... and lower ones.
+    /// The lower halves of the scale factors.
     pub mult_lo: [u32; MAX_INPUTS],
 }
 
@@ -46,12 +48,12 @@ impl Prepared {
     /// Checks an image and lays it out.
     ///
     /// # Errors
-    /// [`ImageError`]: what [`check`] says.
+    /// Everything that [`check()`] refuses.
     pub fn new(shape: &Shape, image: &[u64]) -> Result<Prepared, ImageError> {
         Prepared::with(shape, image, Kernel::best())
     }
 
-    /// As [`Prepared::new`], for code that is said, not the fastest.
+    /// As [`Prepared::new`], with a chosen kernel instead of the fastest.
     ///
     /// # Errors
     /// [`ImageError`].
@@ -84,16 +86,9 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// The deployment that the image names.
+    /// The number of the deployment in the image.
     pub fn uid(&self) -> u32 {
         self.uid
-    }
-
-    /// Runs the network. Missing inputs count as 0.
-    pub fn infer(&self, inputs: &[i32]) -> Inference {
-        let (sum, clipped_inputs) = simd::run(self.kernel, self, inputs);
-        let product = i64::from(sum).wrapping_mul(self.out_mult);
-        Inference { action_q16: product >> (self.out_shift & 63), clipped_inputs }
     }
 
     fn lay_out_features(&mut self, shape: &Shape, image: &[u64]) {
@@ -107,7 +102,7 @@ impl Prepared {
         }
     }
 
-    /// Puts a layer's weights at `start`. `check` has been here: each word is weights of 16 bits.
+    /// Unpacks a layer's weights from `start` on. [`check()`] has proved that each word packs 16-bit weights.
     fn lay_out(&mut self, shape: &Shape, image: &[u64], layer: usize, start: usize) {
         let ((inputs, outputs), bits) = (shape.layer(layer), shape.bits());
         let (groups, hidden) = (shape.groups(layer), layer + 1 < shape.layers());
@@ -129,12 +124,12 @@ impl Prepared {
     }
 }
 
-/// Numbers that a hidden layer's weights take, padding included.
+/// Length of a hidden layer's weights, padding included.
 pub(crate) fn hidden_len((inputs, outputs): (usize, usize)) -> usize {
     inputs.next_multiple_of(2) * outputs.next_multiple_of(STEP)
 }
 
-/// Numbers that the output layer's weights take, padding included.
+/// Length of the output layer's weights, padding included.
 pub(crate) fn output_len(inputs: usize) -> usize {
     inputs.next_multiple_of(STEP)
 }

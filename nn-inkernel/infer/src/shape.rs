@@ -1,46 +1,9 @@
-//! The shape of a network, and where its image keeps what.
+//! The shape of a network, and the offsets in its image.
 
+use crate::bits::Bits;
 use crate::image::{FEATURE_BYTES, FEATURES};
 use crate::{MAX_IMAGE_BYTES, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH};
 use core::fmt;
-
-/// How wide activations are, and with them sums. Weights have 16 bits either way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[repr(u8)]
-pub enum Bits {
-    /// Activations in +-127, three sums to a word.
-    W8 = 8,
-    /// Activations in +-8191, two sums to a word.
-    W16 = 16,
-}
-
-impl Bits {
-    /// Largest activation.
-    pub const fn max_activation(self) -> i64 {
-        match self {
-            Bits::W8 => 127,
-            Bits::W16 => 8191,
-        }
-    }
-    /// Sums in one word.
-    pub const fn lanes(self) -> usize {
-        match self {
-            Bits::W8 => 3,
-            Bits::W16 => 2,
-        }
-    }
-    /// Bits of one sum.
-    pub const fn lane_bits(self) -> u32 {
-        match self {
-            Bits::W8 => 21,
-            Bits::W16 => 32,
-        }
-    }
-    /// What is added to a sum so that its lane is never negative.
-    pub const fn lane_offset(self) -> i64 {
-        1 << (self.lane_bits() - 1)
-    }
-}
 
 /// The widths of a network's layers and of its numbers. The output is one action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -48,39 +11,30 @@ pub struct Shape {
     bits: Bits,
     layers: u8,
     widths: [u8; MAX_LAYERS + 1],
-    /// What follows from the others, at hand for each decision.
+    /// Derived from the other fields, precomputed for each decision.
     image_bytes: u32,
     code: u64,
 }
 
-/// Why there is no such shape.
+/// Reasons why there is no such shape.
+#[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShapeError {
-    /// No or too many layers of weights.
-    Layers {
-        /// How many.
-        found: usize,
-    },
-    /// No or too many inputs.
-    Inputs {
-        /// How many.
-        found: usize,
-    },
-    /// A hidden layer without or with too many neurons.
+    /// The network has no or too many layers of weights.
+    Layers { found: usize },
+    /// The network has no or too many inputs.
+    Inputs { found: usize },
+    /// A hidden layer has no or too many neurons.
     Width {
-        /// Which, from 1.
+        /// The layer's number, counted from 1.
         layer: usize,
-        /// How many.
         found: usize,
     },
     /// The output is not one number.
-    Outputs {
-        /// How many.
-        found: usize,
-    },
+    Outputs { found: usize },
     /// The image would not fit its buffer.
     Image {
-        /// How large it would be, bytes.
+        /// The image's size, bytes.
         bytes: usize,
     },
 }
@@ -104,7 +58,7 @@ impl fmt::Display for ShapeError {
 impl core::error::Error for ShapeError {}
 
 impl Shape {
-    /// A network of these widths: inputs, hidden layers, 1.
+    /// Makes a shape of these widths: inputs, hidden layers, 1.
     ///
     /// # Errors
     /// The first width outside its limits.
@@ -134,7 +88,7 @@ impl Shape {
         if bytes > MAX_IMAGE_BYTES { Err(ShapeError::Image { bytes }) } else { Ok(shape) }
     }
 
-    /// The shape that [`Shape::code`] gave this number; `None` for any other number.
+    /// The shape whose [`Shape::code`] this is; `None` for any other number.
     pub fn from_code(code: u64) -> Option<Shape> {
         let bits = [Bits::W8, Bits::W16].into_iter().find(|bits| *bits as u64 == code & 0xff)?;
         let widths: [usize; MAX_LAYERS + 1] =
@@ -143,40 +97,40 @@ impl Shape {
         (shape.code() == code).then_some(shape)
     }
 
-    /// How wide its numbers are.
+    /// The width of the network's numbers.
     pub const fn bits(&self) -> Bits {
         self.bits
     }
-    /// Layers of weights, the output's included.
+    /// Layers of weights, including the output's.
     pub const fn layers(&self) -> usize {
         self.layers as usize
     }
-    /// How many inputs.
+    /// The number of inputs.
     pub const fn inputs(&self) -> usize {
         self.widths[0] as usize
     }
-    /// What goes into and out of layer `layer`, from 0. (0, 0) if there is none.
+    /// The numbers of inputs and outputs of layer `layer`, counted from 0; (0, 0) if there is no such layer.
     pub fn layer(&self, layer: usize) -> (usize, usize) {
         if layer >= self.layers() {
             return (0, 0);
         }
         (usize::from(self.widths[layer]), usize::from(self.widths[layer + 1]))
     }
-    /// Words of sums in layer `layer`.
+    /// Words that hold the sums of layer `layer`.
     pub fn groups(&self, layer: usize) -> usize {
         self.layer(layer).1.div_ceil(self.bits.lanes())
     }
-    /// Where layer `layer` keeps its biases: one word a group. Bytes from the image's start.
+    /// Offset of layer `layer`'s biases, bytes: one word a group.
     pub fn bias_at(&self, layer: usize) -> usize {
         let before: usize = (0..layer.min(self.layers())).map(|l| self.layer_bytes(l)).sum();
         FEATURES + FEATURE_BYTES * self.inputs() + before
     }
-    /// Where it keeps its weights: for each input one word a group.
+    /// Offset of layer `layer`'s weights, bytes: for each input one word a group.
     pub fn weights_at(&self, layer: usize) -> usize {
         self.bias_at(layer) + 8 * self.groups(layer)
     }
-    /// Where a hidden layer keeps which table each neuron uses: a u32 a neuron, an index into
-    /// [`tables::W8`](crate::tables::W8) or [`tables::W16`](crate::tables::W16).
+    /// Offset of a hidden layer's table indices, bytes: a u32 a neuron, an index into [`tables::W8`](crate::tables::W8)
+    /// or [`tables::W16`](crate::tables::W16).
     pub fn tables_at(&self, layer: usize) -> usize {
         self.weights_at(layer) + 8 * self.groups(layer) * self.layer(layer).0
     }

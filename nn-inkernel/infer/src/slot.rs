@@ -1,13 +1,13 @@
-//! A policy slot: which of its snapshots a flow decides by, and what becomes of the decision.
+//! A policy slot: it chooses the snapshot that a flow decides by, and applies the decision.
 
 use crate::image::{self, TROUBLE_UP, map};
 use crate::noise::spread;
 use crate::{BUFFERS, Inference, Model, Noise, Shape};
 
-/// A slot's control word: which buffer plays which part. One word, so that it is read and written at once.
+/// A slot's control word: the part that each buffer plays. It is one word, so that it is read and written atomically.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Control {
-    /// The buffer that flows decide by.
+    /// The buffer that most flows decide by.
     pub active: Option<u8>,
     /// The buffer that a share of the flows decides by.
     pub canary: Option<u8>,
@@ -18,10 +18,11 @@ pub struct Control {
 }
 
 impl Control {
-    /// No snapshot at all.
+    /// The control word of an empty slot.
     pub const EMPTY: Control = Control { active: None, canary: None, last_good: None, canary_share: 0 };
 
-    /// Bits 0-7 the active buffer plus 1, 8-15 the canary's, 16-23 the last good one's, 32-47 the share.
+    /// Packs the control word: bits 0-7 the active buffer plus 1, 8-15 the canary's, 16-23 the last good one's, 32-47
+    /// the share.
     pub fn to_word(self) -> u64 {
         let buffer = |b: Option<u8>| b.map_or(0, |b| u64::from(b) + 1);
         buffer(self.active)
@@ -30,7 +31,7 @@ impl Control {
             | u64::from(self.canary_share) << 32
     }
 
-    /// Reads a word; a buffer that does not exist counts as none.
+    /// Unpacks a control word; a buffer that does not exist counts as none.
     pub fn from_word(word: u64) -> Control {
         let buffer = |shift: u32| match (word >> shift) as u8 {
             n @ 1.. if usize::from(n) <= BUFFERS => Some(n - 1),
@@ -45,12 +46,12 @@ impl Control {
     }
 }
 
-/// What a decision may change.
+/// The window and rate that a decision may change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Knobs {
-    /// Congestion window, bytes.
+    /// The congestion window, bytes.
     pub cwnd_bytes: i64,
-    /// Pacing rate, bytes per second; 0 for none.
+    /// The pacing rate, bytes per second; 0 for none.
     pub rate_bytes_per_s: i64,
 }
 
@@ -58,74 +59,70 @@ pub struct Knobs {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(u32)]
 pub enum Level {
-    /// By what the slot gives it.
+    /// The flow decides by the snapshot that the slot gives it.
     #[default]
     Chosen = 0,
-    /// By the active snapshot where that was the canary's trouble, else by the last good one.
+    /// The flow decides by the active snapshot if the canary tripped it, else by the last good one.
     LastGood = 1,
-    /// By the native algorithm.
+    /// The native algorithm controls the flow.
     Native = 2,
 }
 
-/// What a flow keeps for `(policy ...)`, besides its histories.
+/// A flow's state for `(policy ...)`, besides its histories.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FlowPolicy {
-    /// Its noise.
     pub noise: Noise,
     /// The deployment that decided last; 0 before the first decision.
     pub uid: u32,
-    /// The buffer that held it.
+    /// The buffer that held the deployment in `uid`.
     pub buffer: u32,
-    /// How far it has fallen back ...
+    /// How far the flow has fallen back.
     pub level: Level,
-    /// ... from this deployment: a slot that gives it another one starts over.
+    /// The deployment that the flow fell back from: another one in the slot resets the level.
     pub level_uid: u32,
-    /// The monitor's count: see [`TROUBLE_UP`].
+    /// The monitor's trouble count: see [`TROUBLE_UP`].
     pub trouble: u32,
-    /// Decisions.
     pub decisions: u32,
-    /// Decisions whose action was out of bounds, before noise.
+    /// Decisions whose action was out of bounds before noise.
     pub saturated: u32,
     /// Decisions with too many inputs out of range.
     pub clipped: u32,
-    /// Decisions that left rate or window at the map's minimum.
+    /// Decisions that left the rate or window at the map's minimum.
     pub collapsed: u32,
-    /// Times that the monitor made it fall back.
+    /// Times that the monitor made the flow fall back.
     pub trips: u32,
 }
 
-/// How `(policy ...)` ended.
+/// The outcome of `(policy ...)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// By this deployment.
+    /// A deployment decided.
     Decided {
         /// The action after noise and bound, Q16.
         action_q16: i64,
-        /// The deployment.
         uid: u32,
     },
-    /// Not at all: the flow is the native algorithm's from now on.
+    /// No snapshot decided: the native algorithm controls the flow from now on.
     Native,
 }
 
-/// A slot as one decision sees it.
+/// A consistent view of a slot for one decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot<'a> {
-    /// What all its images are.
+    /// The shape of all images of the slot.
     pub shape: &'a Shape,
-    /// Which is which, read once.
+    /// The control word, read once.
     pub control: Control,
-    /// The images.
     pub images: [&'a [u64]; BUFFERS],
 }
 
 impl Slot<'_> {
-    /// Decides for the flow named `key`.
+    /// Decides for the flow with key `key`.
     pub fn decide(&self, key: u64, flow: &mut FlowPolicy, inputs: &[i32], knobs: &mut Knobs) -> Verdict {
         self.decide_with(key, flow, knobs, |_, model| model.infer(inputs))
     }
 
-    /// As [`Slot::decide`], where `infer` runs the network in the buffer that is chosen, as [`Model::infer`] does.
+    /// As [`Slot::decide`], with an `infer` that runs the network in the chosen buffer as [`Model::infer`] does.
     #[inline]
     pub fn decide_with(
         &self,
@@ -160,7 +157,7 @@ impl Slot<'_> {
         Verdict::Decided { action_q16: action, uid }
     }
 
-    /// The buffer that the flow decides by, which may make it fall back; `None` if there is none.
+    /// Chooses the buffer that the flow decides by, which may make the flow fall back; `None` if there is none.
     #[inline]
     fn choose(&self, key: u64, flow: &mut FlowPolicy) -> Option<u8> {
         let slots_choice = match self.control.canary {
@@ -180,7 +177,7 @@ impl Slot<'_> {
             // A canary's flow goes back to the active snapshot, any other one to the last good.
             let another = |buffer: &u8| uid_in(*buffer) != flow.level_uid;
             let good = [self.control.active, self.control.last_good].into_iter().flatten().find(another);
-            // What the slot gives now, not what the flow is pinned to: a push is the way back up.
+            // The slot's own choice, not the pinned one: a push lets a flow come back up.
             buffer = slots_choice?;
             if uid_in(buffer) != flow.level_uid {
                 flow.level = Level::Chosen;
@@ -197,7 +194,7 @@ impl Slot<'_> {
         Some(buffer)
     }
 
-    /// The monitor.
+    /// Updates the trouble count after a decision and falls back at the limit.
     fn watch(&self, flow: &mut FlowPolicy, image: &[u64], bad: bool) {
         flow.trouble =
             if bad { flow.trouble.saturating_add(TROUBLE_UP) } else { flow.trouble.saturating_sub(1) };
@@ -217,7 +214,7 @@ impl Slot<'_> {
     }
 }
 
-/// Applies the action map that `image` begins with; true if that left the knob at its minimum.
+/// Applies the action map of `image`; true if that left the rate or window at its minimum.
 #[inline]
 pub fn apply(image: &[u64], action_q16: i64, knobs: &mut Knobs) -> bool {
     let knob = match image::u32_at(image, image::MAP) {

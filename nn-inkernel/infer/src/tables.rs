@@ -1,4 +1,4 @@
-//! The activation functions as tables: the same constants in every executor, made from integers alone.
+//! The activation functions as tables: the same constants in every executor, made with integer arithmetic.
 //!
 //! A sum's lane stands for a number in `[-2^e, 2^e)`. Tables 0 to 7 hold tanh for e = 0 to 7; tables 8 to 15 hold
 //! relu, divided by `2^-d`, d = 0 to 7: the layer's activations stand for up to `2^(e-d)`.
@@ -19,7 +19,7 @@ pub static W8: [i8; CLASSES * STRIDE_W8] = w8();
 /// 16-bit tables: the function at the 2049 ends of 2048 intervals, times 8191; then one padding entry.
 pub static W16: [i16; CLASSES * STRIDE_W16] = w16();
 
-/// Entries of a table of this width: tables start at its multiples.
+/// Entries of a table of this width; tables start at its multiples.
 pub const fn stride(bits: Bits) -> usize {
     match bits {
         Bits::W8 => STRIDE_W8,
@@ -27,7 +27,7 @@ pub const fn stride(bits: Bits) -> usize {
     }
 }
 
-/// What the table that starts at entry `base` makes of a lane; 0 beyond the tables' end.
+/// Looks up a lane in the table that starts at entry `base`; 0 beyond the tables' end.
 #[inline]
 pub fn activation(bits: Bits, base: usize, lane: u64) -> i64 {
     match bits {
@@ -48,7 +48,7 @@ const ONE: u128 = 1 << Q;
 const FINE: u32 = 10;
 const POWERS: usize = 20;
 
-/// `exp(-2^(k-10))` for each k.
+/// Computes `exp(-2^(k-10))` for each k.
 const fn powers() -> [u128; POWERS] {
     let x = ONE >> FINE;
     // The exponential series; x^6 / 720 is below 2^-69.
@@ -73,7 +73,7 @@ const fn powers() -> [u128; POWERS] {
 
 const EXP: [u128; POWERS] = powers();
 
-/// `round(scale * tanh(half / 2^11))`. `half` is below 2^20 either way.
+/// Computes `round(scale * tanh(half / 2^11))`; `half` is below 2^20 in magnitude.
 const fn tanh(half: i64, scale: i64) -> i64 {
     // exp(-2x) with 2x in units of 2^-10.
     let bits = half.unsigned_abs();
@@ -90,7 +90,7 @@ const fn tanh(half: i64, scale: i64) -> i64 {
     if half < 0 { -y } else { y }
 }
 
-/// `round(scale * max(0, half / 2^11))`, at most `scale`.
+/// Computes `round(scale * max(0, half / 2^11))`, at most `scale`.
 const fn relu(half: i64, scale: i64) -> i64 {
     let y = (half * scale + (1 << 10)) >> 11;
     if y < 0 {

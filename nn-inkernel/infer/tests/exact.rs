@@ -1,4 +1,4 @@
-//! [`Model`] against arithmetic that knows no lanes; goldens; images that are refused.
+//! [`Model`] against plain arithmetic without lanes; goldens; refused images.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -37,7 +37,7 @@ fn layers(shape: &Shape, words: &[u64]) -> Vec<Layer> {
     (0..shape.layers()).map(of).collect()
 }
 
-/// The network in numbers that cannot overflow; every sum is seen to stay in its lane.
+/// Runs the network in numbers that cannot overflow, and asserts that every sum stays in its lane.
 fn exact(shape: &Shape, words: &[u64], layers: &[Layer], cells: &[i32]) -> i64 {
     let (a, offset) = (i128::from(shape.bits().max_activation()), i128::from(shape.bits().lane_offset()));
     let mut x: Vec<i128> = (0..shape.inputs())
@@ -91,7 +91,7 @@ fn lanes_give_what_plain_arithmetic_gives() {
     }
 }
 
-/// The inputs that drive a neuron of the first layer as far as it goes, either way.
+/// Inputs that drive a neuron of the first layer to either end of its range.
 #[test]
 fn the_worst_inputs_stay_in_their_lanes() {
     let mut reached = 0;

@@ -12,7 +12,7 @@ use ccplane_infer::{
 };
 use rand_core::RngCore;
 
-/// Which image, what is changed of it (a byte's place, its new value), and what seeds inputs and knobs.
+/// A test case: which image, changes to it (a byte's offset and new value), and a seed for inputs and knobs.
 type Case = (u8, Vec<(u16, u8)>, u64);
 
 /// Valid images of all kinds of shapes.
@@ -28,7 +28,7 @@ fn images() -> Vec<(Shape, Vec<u64>)> {
     (0..).zip(both).map(made).collect()
 }
 
-/// Whether it was an image still.
+/// Whether the words were still an image.
 fn run(shape: &Shape, words: &[u64], seed: u64) -> bool {
     let prepared = Prepared::new(shape, words);
     assert_eq!(prepared.as_ref().err(), check(shape, words).err().as_ref());

@@ -5,7 +5,7 @@ mod support;
 
 use ccplane_infer::{Kernel, Model, Prepared};
 
-/// Random networks and what each is run on; the example `agree` runs more.
+/// Number of random networks; the example `agree` runs more.
 const NETWORKS: u64 = 400;
 const INPUTS: usize = 500;
 

@@ -1,4 +1,4 @@
-//! What `(policy slot)` does: which snapshot decides, what becomes of the action, when a flow falls back.
+//! `(policy slot)`: which snapshot decides, how the action is applied, when a flow falls back.
 #![allow(clippy::unwrap_used)]
 
 use ccplane_infer::image::{self, TROUBLE_UP, feature, map};
@@ -41,7 +41,6 @@ fn snapshot(uid: u32, change: impl FnOnce(&mut Vec<u64>)) -> Vec<u64> {
     words
 }
 
-/// A slot's images.
 struct Held([Vec<u64>; BUFFERS]);
 
 impl Held {

@@ -1,20 +1,20 @@
-//! Layers as integers: scales, weights, biases.
+//! Conversion of layers to integers: scales, weights, biases.
 
 use crate::QuantizeError;
 use crate::mlp::{Activation, Dense, Mlp};
 use ccplane_infer::{Bits, tables};
 use ccplane_snapshot::{Layer, PolicySpec};
 
-/// States that scales and biases are fitted to, of each kind; of more, every n-th.
+/// States of each kind that scales and biases are fitted to, at most; of more states, every n-th is taken.
 const FIT: usize = 4096;
-/// Tanh tables reach `2^7`, relu tables `2^7` times the layer's full scale.
+/// Largest exponent of a table: tanh tables reach `2^7`, relu tables `2^7` times the layer's full scale.
 const MAX_EXPONENT: u32 = 7;
-/// Of the output's lane, left free for the bias's correction.
+/// Share of the output's lane that is used; the rest is left for the bias's correction.
 const OUTPUT_HEADROOM: f64 = 0.98;
-/// The output's factor has so many bits: its rounding is far below an action's.
+/// Bits of the output's factor: its rounding is far below an action's.
 const OUT_MULT_BITS: i32 = 31;
 const MAX_OUT_SHIFT: i32 = 63;
-/// Below this share of states on a neuron's slope its bias stays as it is.
+/// A neuron's bias stays as it is if fewer than this share of states lie on its slope.
 const MIN_SLOPE: f64 = 1e-3;
 
 /// An integer network, not yet proved.
@@ -26,17 +26,17 @@ pub(crate) struct Built {
     pub sums: Vec<u32>,
 }
 
-/// States on their way through the layers: as floats, and as integers.
-struct Flow {
+/// The states on their way through the layers, as floats and as integers.
+struct Activations {
     exact: Vec<Vec<f32>>,
     rounded: Vec<Vec<i64>>,
-    /// The first so many were visited.
+    /// The first states, up to this number, were visited by the policy.
     visited: usize,
     /// The number that a full-scale integer stands for.
     scale: f64,
 }
 
-/// A neuron as integers.
+/// A neuron's weights, bias and scale as integers.
 struct Neuron {
     weights: Vec<i16>,
     bias: i32,
@@ -51,7 +51,7 @@ pub(crate) fn build(
     visited: &[&[i32]],
     off: &[Vec<i32>],
 ) -> Result<Built, QuantizeError> {
-    let mut flow = Flow::new(bits, spec, visited, off);
+    let mut flow = Activations::new(bits, spec, visited, off);
     let mut built = Built { layers: Vec::new(), out_mult: 1, out_shift: 0, sums: Vec::new() };
     for (n, dense) in mlp.layers().iter().enumerate() {
         let exact = flow.sums(dense);
@@ -77,13 +77,13 @@ pub(crate) fn build(
     Ok(built)
 }
 
-/// How far a sum of row `output` can get, if inputs are at most `scale`.
+/// How far a sum of row `output` can get if inputs are at most `scale`.
 fn reach(dense: &Dense, output: usize, scale: f64) -> f64 {
     let weights: f64 = dense.row(output).iter().map(|w| f64::from(w.abs())).sum();
     weights * scale + f64::from(dense.bias[output].abs())
 }
 
-/// The neuron whose lane ends at `full_scale`; `None` if its sum could leave it.
+/// Quantises a neuron whose lane ends at `full_scale`; `None` if its sum could leave the lane.
 fn neuron(bits: Bits, dense: &Dense, output: usize, scale: f64, full_scale: f64) -> Option<Neuron> {
     let unit = bits.lane_offset() as f64 / full_scale;
     let per_weight = unit * scale / bits.max_activation() as f64;
@@ -109,7 +109,7 @@ fn bias_limit(bits: Bits, weights: &[i16]) -> i64 {
 
 type Hidden = (Vec<Neuron>, Vec<u8>, f64);
 
-/// Each neuron on the finest table that it can be proved on.
+/// Puts each neuron on the finest table whose proof succeeds.
 fn tanh(bits: Bits, layer: usize, dense: &Dense, scale: f64) -> Result<Hidden, QuantizeError> {
     let (mut neurons, mut tables) = (Vec::new(), Vec::new());
     for output in 0..dense.outputs {
@@ -126,7 +126,7 @@ fn tanh(bits: Bits, layer: usize, dense: &Dense, scale: f64) -> Result<Hidden, Q
     Ok((neurons, tables, 1.0))
 }
 
-/// The layer's full scale is the largest activation on any state; beyond it activations saturate.
+/// Quantises a relu layer, whose full scale is the largest activation on any state; beyond it activations saturate.
 fn relu(
     bits: Bits,
     layer: usize,
@@ -153,7 +153,7 @@ fn relu(
     Ok((neurons, tables, full))
 }
 
-/// The output has no table, so its lane may end anywhere: just beyond what the sum can reach.
+/// Quantises the output, which has no table: its lane ends just beyond the largest possible sum.
 fn output(bits: Bits, layer: usize, dense: &Dense, scale: f64) -> Result<Neuron, QuantizeError> {
     let reach = reach(dense, 0, scale);
     let limit = max_output_scale(bits);
@@ -167,12 +167,12 @@ fn output(bits: Bits, layer: usize, dense: &Dense, scale: f64) -> Result<Neuron,
     Err(QuantizeError::Reach { layer, neuron: 1, reach, limit })
 }
 
-/// One unit of a sum, in Q16, is at least `2^(OUT_MULT_BITS - 1 - MAX_OUT_SHIFT)`.
+/// The smallest full scale of the output: one unit of a sum is at least `2^(OUT_MULT_BITS - 1 - MAX_OUT_SHIFT)` in Q16.
 fn min_output_scale(bits: Bits) -> f64 {
     bits.lane_offset() as f64 / 65536.0 * 2f64.powi(OUT_MULT_BITS - 1 - MAX_OUT_SHIFT)
 }
 
-/// And below `2^OUT_MULT_BITS`.
+/// The largest full scale of the output: one unit of a sum is below `2^OUT_MULT_BITS` in Q16.
 fn max_output_scale(bits: Bits) -> f64 {
     bits.lane_offset() as f64 / 65536.0 * 2f64.powi(OUT_MULT_BITS - 1)
 }
@@ -186,8 +186,8 @@ fn factor(bits: Bits, full_scale: f64) -> (i64, u32) {
     ((unit * 2f64.powi(shift)).round() as i64, shift as u32)
 }
 
-impl Flow {
-    fn new(bits: Bits, spec: &PolicySpec, visited: &[&[i32]], off: &[Vec<i32>]) -> Flow {
+impl Activations {
+    fn new(bits: Bits, spec: &PolicySpec, visited: &[&[i32]], off: &[Vec<i32>]) -> Activations {
         let some = |len: usize| len.div_ceil(FIT).max(1);
         let mut states: Vec<&[i32]> = visited.iter().step_by(some(visited.len())).copied().collect();
         let count = states.len();
@@ -202,17 +202,17 @@ impl Flow {
             })
             .collect();
         let rounded = exact.iter().map(|x| x.iter().map(|x| (x * max).round() as i64).collect()).collect();
-        Flow { exact, rounded, visited: count, scale: 1.0 }
+        Activations { exact, rounded, visited: count, scale: 1.0 }
     }
 
-    /// The float sums of a layer, of every state.
+    /// The float sums of a layer for every state.
     fn sums(&self, dense: &Dense) -> Vec<Vec<f32>> {
         let of = |x: &Vec<f32>| (0..dense.outputs).map(|n| dense.sum(n, x)).collect();
         self.exact.iter().map(of).collect()
     }
 
-    /// Moves a bias so that the neuron is right on average where the policy has been, each state weighted by the
-    /// activation's slope there.
+    /// Moves a bias so that the neuron's mean error on visited states is zero, each state weighted by the activation's
+    /// slope there.
     fn correct(
         &self,
         bits: Bits,

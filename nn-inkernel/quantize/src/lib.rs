@@ -1,4 +1,4 @@
-//! From a float network to a snapshot, with a report of what was lost.
+//! Quantisation: from a float network to a snapshot, with a report of the error.
 //!
 //! Each neuron gets the finest scale at which its sum provably stays in its lane; biases are then corrected so that
 //! no neuron is off on average where the policy has been. The two networks are compared on visited states and off the
@@ -20,35 +20,34 @@ use ccplane_snapshot::{
     Fidelity, Guards, Network, NetworkError, Parts, PolicySpec, Provenance, Snapshot, SnapshotError,
 };
 
-/// Visited states that are used; of more, every n-th.
+/// Visited states that are used, at most; of more, every n-th is taken.
 pub const MAX_VISITED: usize = 1 << 15;
 
-/// How wide the integers are.
+/// The width of the integers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Width {
-    /// 8 bits where that is within the budget, else 16.
+    /// 8 bits if that is within the budget, else 16.
     #[default]
     Auto,
-    /// 8 bits: of activations; weights have 16 either way.
+    /// 8 bits for activations; weights have 16 either way.
     W8,
-    /// 16 bits.
+    /// 16 bits for activations.
     W16,
 }
 
-/// How to quantise.
+/// Options of the quantisation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
-    /// How wide the integers are.
     pub bits: Width,
-    /// Largest mean error on visited states, in shares of the action's range (`2 * bound`).
+    /// Largest mean error allowed on visited states, in shares of the action's range (`2 * bound`).
     pub budget_visited: f64,
-    /// Largest mean error off the policy's path.
+    /// Largest mean error allowed off the policy's path, in the same shares.
     pub budget_off: f64,
-    /// Decides the states off the path.
+    /// The seed of the states off the path.
     pub seed: u64,
-    /// When a datapath's monitor steps in; [`Guards::for_inputs`] unless given.
+    /// Limits at which a datapath's monitor steps in; [`Guards::for_inputs`] unless given.
     pub guards: Option<Guards>,
-    /// Where the network comes from.
+    /// The origin of the network.
     pub provenance: Provenance,
 }
 
@@ -65,65 +64,60 @@ impl Default for Options {
     }
 }
 
-/// Why a network became no snapshot. Layers and neurons count from 1.
+/// Reasons why a network cannot be quantised. Layers and neurons count from 1.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum QuantizeError {
-    /// Network and spec do not have as many inputs.
+    /// Network and spec have different numbers of inputs.
     #[error("the network has {found} inputs, the policy's spec {expected}")]
     Inputs {
-        /// The network's.
+        /// The network's inputs.
         found: usize,
-        /// The spec's.
+        /// The spec's inputs.
         expected: usize,
     },
-    /// No state was visited: nothing to compare on.
+    /// There are no visited states to compare on.
     #[error("no visited states: the networks are compared on states that the policy visits")]
     NoStates,
     /// A state has too few or too many cells.
     #[error("visited state {state} has {found} cells, the policy has {expected} inputs")]
     State {
-        /// Which, from 0.
+        /// The state's index, from 0.
         state: usize,
-        /// How many cells.
         found: usize,
-        /// How many there should be.
         expected: usize,
     },
-    /// No datapath holds such a network.
+    /// No datapath holds a network of this shape.
     #[error(transparent)]
     Shape(#[from] ShapeError),
     /// A sum can grow beyond every scale.
     #[error("neuron {neuron} of layer {layer}: its sum can reach {reach}, at most {limit} can be held")]
     Reach {
-        /// Its layer.
         layer: usize,
-        /// Which in its layer.
+        /// The neuron's number within its layer.
         neuron: usize,
-        /// How far its sum can get.
+        /// The largest magnitude that the sum can reach.
         reach: f64,
-        /// The largest scale.
         limit: f64,
     },
-    /// The integer network is not true enough.
+    /// The integer network's error exceeds the budget.
     #[error(
         "not true enough with {} bits: mean error {:.4} on visited states (budget {budget_visited}), \
          {:.4} off them (budget {budget_off}), in shares of the action's range",
         *bits as u8, fidelity.visited_mean_error, fidelity.off_mean_error
     )]
     OverBudget {
-        /// How wide its integers are.
+        /// The width of its integers.
         bits: Bits,
-        /// How it compares.
         fidelity: Fidelity,
-        /// What was allowed on visited states.
+        /// Largest mean error allowed on visited states.
         budget_visited: f64,
-        /// What was allowed off them.
+        /// Largest mean error allowed off the policy's path.
         budget_off: f64,
     },
     /// The integer network does not run.
     #[error("the integer network's image is of another shape: it cannot be compared with the float network")]
     Unmeasured,
-    /// The integer network is not one.
+    /// The integer network is not valid.
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// The parts do not make a snapshot.
@@ -131,8 +125,9 @@ pub enum QuantizeError {
     Snapshot(#[from] SnapshotError),
 }
 
-/// Makes a snapshot of `mlp`. `visited` are states that the policy visits, as history cells: what the integer scales
-/// are fitted to and where the error is measured. Deterministic.
+/// Makes a snapshot of `mlp`, deterministically. `visited` are states that the policy visits, as history cells.
+///
+/// The integer scales are fitted to these states, and the error is measured there.
 ///
 /// # Errors
 /// [`QuantizeError`]; with [`Width::Auto`] that of 16 bits.
@@ -163,7 +158,7 @@ pub fn quantize(
     }
 }
 
-/// One network and what it is measured on.
+/// One network and the states that it is measured on.
 struct Job<'a> {
     mlp: &'a Mlp,
     spec: &'a PolicySpec,

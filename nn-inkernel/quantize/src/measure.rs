@@ -1,10 +1,10 @@
-//! How an integer network compares with its float network.
+//! Comparison of an integer network with its float network.
 
 use crate::mlp::{Mlp, Scratch};
 use ccplane_infer::Model;
 use ccplane_snapshot::{Calibration, DeployOptions, Fidelity, Snapshot};
 
-/// Runs both networks on every state; `None` if there is no integer network to run.
+/// Runs both networks on every state; `None` if the integer network does not run.
 pub(crate) fn fidelity(
     mlp: &Mlp,
     snapshot: &Snapshot,
@@ -45,7 +45,7 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Mean and largest error.
+    /// Measures the mean and largest error.
     fn errors<'s>(&mut self, states: impl ExactSizeIterator<Item = &'s [i32]>) -> (f64, f64) {
         let count = states.len().max(1) as f64;
         let (mut total, mut max) = (0.0, 0.0f64);
@@ -70,7 +70,7 @@ impl Comparison<'_> {
     }
 }
 
-/// What visited states reach.
+/// The ranges that inputs and sums reach on visited states.
 pub(crate) fn calibration(visited: &[&[i32]], sums: Vec<u32>) -> Calibration {
     let width = visited.first().map_or(0, |state| state.len());
     let inputs = (0..width)

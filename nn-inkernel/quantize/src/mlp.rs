@@ -1,26 +1,23 @@
-//! A float network: what was learned, before it becomes integers.
+//! Float networks, as they are trained.
 
-/// What a hidden neuron makes of its sum.
+/// The activation function of a hidden neuron.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Activation {
-    /// The hyperbolic tangent.
     Tanh,
-    /// The sum where it is positive, else 0.
+    /// The sum if it is positive, else 0.
     Relu,
 }
 
-/// A layer in which every output sees every input.
+/// A layer in which every output depends on every input.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Dense {
-    /// Numbers in.
     pub inputs: usize,
-    /// Numbers out.
     pub outputs: usize,
-    /// Row by row: all inputs of output 0, then of output 1 ...
+    /// Weights row by row: all inputs of output 0, then of output 1, and so on.
     pub weights: Vec<f32>,
-    /// One for each output.
+    /// Biases, one for each output.
     pub bias: Vec<f32>,
-    /// `None`: linear.
+    /// The activation function; `None` for a linear layer.
     pub activation: Option<Activation>,
 }
 
@@ -30,69 +27,43 @@ pub struct Mlp {
     layers: Vec<Dense>,
 }
 
-/// Why layers are no network. Layers count from 1.
+/// Reasons why layers are not a network. Layers count from 1.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MlpError {
-    /// There are none.
+    /// There are no layers.
     #[error("a network has at least one layer")]
     NoLayers,
-    /// A layer without inputs or outputs.
+    /// A layer has no inputs or no outputs.
     #[error("layer {layer} is empty: {inputs} inputs, {outputs} outputs")]
-    Empty {
-        /// Which.
-        layer: usize,
-        /// Numbers in.
-        inputs: usize,
-        /// Numbers out.
-        outputs: usize,
-    },
-    /// Not as many weights or biases as the widths say.
+    Empty { layer: usize, inputs: usize, outputs: usize },
+    /// The number of weights or biases differs from the widths.
     #[error("layer {layer} has {found} {what}, its widths say {expected}")]
     Count {
-        /// Which.
         layer: usize,
-        /// `weights` or `biases`.
+        /// The array: `weights` or `biases`.
         what: &'static str,
-        /// How many there are.
         found: usize,
-        /// How many there should be.
         expected: usize,
     },
-    /// A layer does not take what the one before gives.
+    /// A layer's inputs differ from the outputs of the layer before.
     #[error("layer {layer} takes {found} numbers, the one before gives {expected}")]
-    Widths {
-        /// Which.
-        layer: usize,
-        /// What it takes.
-        found: usize,
-        /// What it is given.
-        expected: usize,
-    },
-    /// Infinite or not a number.
+    Widths { layer: usize, found: usize, expected: usize },
+    /// A weight or bias is infinite or not a number.
     #[error("layer {layer} has a {what} that is not finite")]
     NotFinite {
-        /// Which.
         layer: usize,
-        /// `weight` or `bias`.
+        /// The array: `weight` or `bias`.
         what: &'static str,
     },
     /// A hidden layer is linear.
     #[error("layer {layer} is hidden and needs an activation function")]
-    LinearHidden {
-        /// Which.
-        layer: usize,
-    },
+    LinearHidden { layer: usize },
     /// The last layer is not one linear output.
     #[error("the last layer is one linear output: it has {outputs} outputs, activation {activation:?}")]
-    Output {
-        /// Numbers out.
-        outputs: usize,
-        /// What it makes of them.
-        activation: Option<Activation>,
-    },
+    Output { outputs: usize, activation: Option<Activation> },
 }
 
-/// Room for [`Mlp::forward`].
+/// Reusable buffers of [`Mlp::forward`].
 #[derive(Clone, Default, Debug)]
 pub struct Scratch {
     from: Vec<f32>,
@@ -135,7 +106,7 @@ impl Dense {
 }
 
 impl Activation {
-    /// The function.
+    /// Computes the activation of a sum.
     pub fn apply(self, sum: f32) -> f32 {
         match self {
             Activation::Tanh => sum.tanh(),
@@ -145,7 +116,7 @@ impl Activation {
 }
 
 impl Mlp {
-    /// A network of these layers.
+    /// Makes a network of these layers.
     ///
     /// # Errors
     /// The first that does not fit.
@@ -174,12 +145,12 @@ impl Mlp {
         &self.layers
     }
 
-    /// Inputs, hidden layers, 1.
+    /// The widths: inputs, hidden layers, 1.
     pub fn widths(&self) -> Vec<usize> {
         self.layers.iter().take(1).map(|l| l.inputs).chain(self.layers.iter().map(|l| l.outputs)).collect()
     }
 
-    /// The action for an input in [-1, 1], not bounded. Allocates only while `scratch` is new.
+    /// Computes the unbounded action for an input in [-1, 1]. Allocates only while `scratch` is new.
     pub fn forward(&self, input: &[f32], scratch: &mut Scratch) -> f32 {
         scratch.from.clear();
         scratch.from.extend_from_slice(input);

@@ -1,4 +1,4 @@
-//! States off the policy's path.
+//! States off the policy's path, on which the error is measured too.
 
 use ccplane_snapshot::{Feature, PolicySpec};
 use rand_chacha::ChaCha8Rng;
@@ -8,10 +8,10 @@ use rand_core::{RngCore, SeedableRng};
 const EACH: usize = 4096;
 /// Steps of a random walk.
 const WALK: usize = 64;
-/// Of a walk's step: at most this part of an input's range.
+/// Largest step of a walk: this fraction of an input's range.
 const STRIDE: u64 = 16;
 
-/// Uniform over the inputs' ranges; corners; random walks that start where the policy has been.
+/// Draws states: uniform over the inputs' ranges; corners; random walks that start at visited states.
 pub(crate) fn off_path(spec: &PolicySpec, visited: &[&[i32]], seed: u64) -> Vec<Vec<i32>> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut states = Vec::with_capacity(3 * EACH);
@@ -44,7 +44,7 @@ fn span(feature: &Feature) -> u64 {
     (i64::from(feature.hi) - i64::from(feature.lo)).unsigned_abs()
 }
 
-/// A number below `n`, which is at most 2^32; near enough to uniform.
+/// Draws a number below `n`, which is at most 2^32, nearly uniformly.
 fn below(rng: &mut ChaCha8Rng, n: u64) -> u64 {
     ((u128::from(rng.next_u64()) * u128::from(n)) >> 64) as u64
 }

@@ -1,4 +1,4 @@
-//! Integer networks are true to their float networks, on the policy's path and off it; what cannot be is refused.
+//! The error of integer networks on the policy's path and off it; networks beyond the budget are refused.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -16,7 +16,7 @@ fn errors(snapshot: &Snapshot) -> (f64, f64) {
     (snapshot.fidelity().visited_mean_error, snapshot.fidelity().off_mean_error)
 }
 
-/// The budget is 1 % and 2 %; what 8 bits come to is far below it.
+/// 8 bits stay far below the budget of 1 % and 2 %.
 #[test]
 fn eight_bits_hold_an_aurora() {
     let (spec, visited) = (aurora(), states(&aurora(), 4_000, 1));
@@ -45,7 +45,7 @@ fn sixteen_bits_are_a_tenth_as_far_off() {
     }
 }
 
-/// Where 8 bits are too coarse, 16 are taken without asking; where those are, nothing is.
+/// If 8 bits are too coarse, 16 are taken; if those are, the network is refused.
 #[test]
 fn the_width_follows_the_budget() {
     let (spec, visited) = (aurora(), states(&aurora(), 1_000, 3));
@@ -86,7 +86,7 @@ fn every_depth_activation_and_range_works() {
     }
 }
 
-/// Inputs at the spec's ends give the full scale, in the float and in the integer network.
+/// Inputs at the spec's ends give the full scale in the float and in the integer network.
 #[test]
 fn a_linear_policy_is_exact_to_its_inputs_rounding() {
     let linear = |w: f32, b: f32| {
@@ -126,7 +126,7 @@ fn the_same_network_gives_the_same_snapshot() {
 }
 
 #[test]
-fn what_cannot_be_held_is_refused() {
+fn networks_that_no_datapath_holds_are_refused() {
     let visited = states(&wide(), 100, 7);
     let refuse =
         |mlp: &Mlp, visited: &[Vec<i32>]| quantize(mlp, &wide(), visited, &Options::default()).unwrap_err();

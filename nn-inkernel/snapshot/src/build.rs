@@ -1,52 +1,16 @@
-//! A snapshot, and the image that a datapath gets of it.
+//! Snapshots, and the images that datapaths get of them.
 
 use crate::format;
 use crate::keys::{Signature, SigningKey, Terms, VerifyingKey};
 use crate::network::Maker;
-use crate::{Calibration, Fidelity, Hash, Network, PolicySpec, Provenance, SnapshotError};
-use ccplane_infer::{MAX_INPUTS, NOISE_DEVIATION, Shape, image, lanes, tables};
-use serde::{Deserialize, Serialize};
+use crate::{
+    Calibration, Fidelity, Guards, Hash, MAX_SNAPSHOT_BYTES, Network, Parts, PolicySpec, Provenance,
+    SnapshotError,
+};
+use ccplane_infer::{NOISE_DEVIATION, Shape, image, lanes, tables};
 use std::num::NonZeroU32;
 
-/// When a datapath's monitor steps in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Guards {
-    /// The trouble at which a flow falls back: each bad decision adds
-    /// [`TROUBLE_UP`](ccplane_infer::image::TROUBLE_UP), each good one takes 1 away. 0: never.
-    pub trip_limit: u32,
-    /// So many inputs of a decision may be outside their range before the decision counts as bad.
-    pub clip_limit: u32,
-}
-
-impl Guards {
-    /// Largest trip limit.
-    pub const MAX_TRIP_LIMIT: u32 = 1 << 24;
-
-    /// For a policy of so many inputs: falls back after 16 bad decisions in a row, or when more than one in five is;
-    /// half of the inputs may be out of range.
-    pub fn for_inputs(inputs: usize) -> Guards {
-        Guards { trip_limit: 64, clip_limit: (inputs.min(MAX_INPUTS) / 2) as u32 }
-    }
-}
-
-/// What makes up a snapshot.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Parts {
-    /// What goes in and what becomes of the action.
-    pub spec: PolicySpec,
-    /// The network.
-    pub network: Network,
-    /// When a datapath's monitor steps in.
-    pub guards: Guards,
-    /// What visited states reach.
-    pub calibration: Calibration,
-    /// How true it is to the float network.
-    pub fidelity: Fidelity,
-    /// Where it comes from.
-    pub provenance: Provenance,
-}
-
-/// A policy as integers: immutable, and right by construction.
+/// A policy as integers: immutable, and valid by construction.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     parts: Parts,
@@ -60,40 +24,40 @@ impl PartialEq for Snapshot {
     }
 }
 
-/// How a snapshot is deployed.
+/// Options of one deployment of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeployOptions {
-    /// Names the deployment; never reused.
+    /// The deployment's number, which is never reused.
     pub uid: NonZeroU32,
     /// Standard deviation of the exploration noise on actions, Q16; 0 for none.
     pub noise_q16: u32,
-    /// Whether a flow that has decided by this deployment keeps it while a buffer holds it.
+    /// Whether a flow that has decided by this deployment keeps it as long as a buffer holds it.
     pub pin: bool,
 }
 
 impl DeployOptions {
-    /// Of the one deployment there is, as it was built.
+    /// Options for a snapshot that is deployed once and as it was built.
     pub const ONLY: DeployOptions = DeployOptions { uid: NonZeroU32::MIN, noise_q16: 0, pin: false };
 }
 
 impl Snapshot {
-    /// A snapshot of these parts, which is from where its network is from.
+    /// Makes a snapshot of these parts, with the origin of its network.
     ///
     /// # Errors
-    /// What [`Snapshot::parse`] would say of its bytes.
+    /// The error of [`Snapshot::parse`] on its bytes.
     pub fn new(parts: Parts) -> Result<Snapshot, SnapshotError> {
         format::check(&parts)?;
         let hash = format::hash_of(&format::content(&parts));
         let snapshot = Snapshot { parts, hash, signature: None };
         let found = snapshot.to_bytes().len();
-        if found > format::MAX_SNAPSHOT_BYTES {
+        if found > MAX_SNAPSHOT_BYTES {
             return Err(SnapshotError::TooLarge { found });
         }
         Ok(snapshot)
     }
 
-    /// Reads a file's bytes. Whatever a snapshot is bound to is checked anew; that no sum overflows is proved from the
-    /// weights. A signature is read, not checked: see [`Snapshot::verify`].
+    /// Reads a file's bytes. Every limit is checked anew; that no sum overflows is proved from the weights. A signature
+    /// is read, not checked: see [`Snapshot::verify`].
     ///
     /// The bytes, little-endian: `CCPLSNAP`, u32 format version, u32 length of the content, SHA-256 of the three of
     /// magic, version and content; then the content; then nothing or a signature. The content is sections in the order
@@ -108,7 +72,7 @@ impl Snapshot {
         Snapshot::read(bytes, Maker::Anyone)
     }
 
-    /// Reads the bytes of a file that was built into this program, which vouches for it.
+    /// Reads the bytes of a file that was built into this program and is trusted for it.
     ///
     /// # Errors
     /// As [`Snapshot::parse`].
@@ -122,73 +86,73 @@ impl Snapshot {
         Ok(Snapshot { parts, hash, signature })
     }
 
-    /// Whether its network was read, from a file or a socket: then only a signature can vouch for it.
+    /// Whether its network was read from a file or a socket, so that only a signature can vouch for it.
     pub fn is_from_elsewhere(&self) -> bool {
         self.parts.network.maker() == Maker::Anyone
     }
 
-    /// The file's bytes. The same snapshot always gives the same ones.
+    /// Encodes the snapshot as a file's bytes. The same snapshot always gives the same bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         format::file(&format::content(&self.parts), self.signature.as_ref())
     }
 
-    /// Its name: the hash of its content. Signing does not change it.
+    /// The snapshot's name: the hash of its content. Signing does not change it.
     pub fn hash(&self) -> Hash {
         self.hash
     }
 
-    /// What goes in and what becomes of the action.
+    /// The policy's inputs and action.
     pub fn spec(&self) -> &PolicySpec {
         &self.parts.spec
     }
 
-    /// The network's shape: what a slot must be defined as to hold it.
+    /// The network's shape; a slot must be defined with the same one to hold the snapshot.
     pub fn shape(&self) -> &Shape {
         self.parts.network.shape()
     }
 
-    /// The network.
+    /// The integer network.
     pub fn network(&self) -> &Network {
         &self.parts.network
     }
 
-    /// When a datapath's monitor steps in.
+    /// Limits at which a datapath's monitor steps in.
     pub fn guards(&self) -> Guards {
         self.parts.guards
     }
 
-    /// What visited states reach.
+    /// The ranges that visited states reach.
     pub fn calibration(&self) -> &Calibration {
         &self.parts.calibration
     }
 
-    /// How true it is to the float network.
+    /// The error against the float network.
     pub fn fidelity(&self) -> &Fidelity {
         &self.parts.fidelity
     }
 
-    /// Where it comes from.
+    /// The snapshot's origin.
     pub fn provenance(&self) -> &Provenance {
         &self.parts.provenance
     }
 
-    /// What makes it up, to make another one from.
+    /// Takes the snapshot apart, to make another one of its parts.
     pub fn into_parts(self) -> Parts {
         self.parts
     }
 
-    /// The signature, if it has one.
+    /// The signature, if the snapshot has one.
     pub fn signature(&self) -> Option<&Signature> {
         self.signature.as_ref()
     }
 
-    /// The snapshot signed by `key` on these terms, in place of whatever signature it had.
+    /// Signs the snapshot with `key` on these terms; replaces its signature, if any.
     pub fn sign(mut self, key: &SigningKey, terms: Terms) -> Snapshot {
         self.signature = Some(key.sign(&self.hash, terms));
         self
     }
 
-    /// Checks that the signature, if there is one, is by the key that it names. Whose key that is remains unknown.
+    /// Checks that the signature, if there is one, is by the key that it names. Nothing says who owns that key.
     ///
     /// # Errors
     /// [`SnapshotError::Corrupt`].
@@ -198,7 +162,7 @@ impl Snapshot {
         if key.has_signed(&self.hash, signature) { Ok(()) } else { Err(SnapshotError::Corrupt) }
     }
 
-    /// Checks that `key` has signed it.
+    /// Checks that `key` has signed the snapshot.
     ///
     /// # Errors
     /// [`SnapshotError::Unsigned`], [`SnapshotError::Signature`].

@@ -1,54 +1,47 @@
-//! Why a file is no snapshot.
+//! Errors of reading, making and admitting snapshots.
 
 use crate::{FORMAT_VERSION, Hash, MAX_SNAPSHOT_BYTES, NetworkError, SpecError};
 
-/// Why bytes, or parts, are no snapshot: which field, and what its limit is.
+/// Reasons why bytes or parts are not a snapshot, with the field and its limit.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// Too long to be one.
+    /// The input is longer than any snapshot.
     #[error("{found} bytes, at most {MAX_SNAPSHOT_BYTES} are allowed")]
-    TooLarge {
-        /// How many bytes.
-        found: usize,
-    },
-    /// It does not begin as snapshots do.
+    TooLarge { found: usize },
+    /// The input does not begin with the magic bytes.
     #[error("not a snapshot: it does not begin with \"CCPLSNAP\"")]
     Magic,
-    /// Of another format.
+    /// The format version is another one.
     #[error("format version {found}: this program reads version {FORMAT_VERSION}")]
-    Version {
-        /// Which.
-        found: u32,
-    },
-    /// It ends too early.
+    Version { found: u32 },
+    /// The input ends too early.
     #[error("{field}: {needed} bytes are needed at byte {at}, {left} are left")]
     Truncated {
-        /// What was being read.
+        /// The field that was being read.
         field: &'static str,
-        /// Where it begins.
+        /// Offset of the field, bytes.
         at: usize,
-        /// How long it is.
+        /// Length of the field, bytes.
         needed: usize,
-        /// How much there is.
+        /// Bytes that are left.
         left: usize,
     },
-    /// Bytes after the end of a section or of the file.
+    /// Bytes follow the end of a section or of the file.
     #[error("{field}: {left} bytes too many")]
     Trailing {
-        /// What has ended.
+        /// The section that has ended, or the file.
         field: &'static str,
-        /// How many follow.
         left: usize,
     },
-    /// Another section than the one that comes here.
+    /// A section is not the one expected here.
     #[error("section {found} where {expected} belongs")]
     Section {
-        /// Its tag.
+        /// The section's tag.
         found: u32,
-        /// The tag that belongs here.
+        /// The expected tag.
         expected: u32,
     },
-    /// Altered since it was made.
+    /// The content was altered.
     #[error("altered: its content hashes to {computed}, it says {stored}")]
     Altered {
         /// The hash in the file.
@@ -56,76 +49,58 @@ pub enum SnapshotError {
         /// The hash of the content.
         computed: Hash,
     },
-    /// A number outside its limits.
+    /// A number is outside its limits.
     #[error("{field} is {found}, {min} to {max} are allowed")]
-    Range {
-        /// Which number.
-        field: &'static str,
-        /// What it was.
-        found: i64,
-        /// The smallest allowed.
-        min: i64,
-        /// The largest allowed.
-        max: i64,
-    },
-    /// Not UTF-8, too long, or with control characters.
+    Range { field: &'static str, found: i64, min: i64, max: i64 },
+    /// A text is not UTF-8, is too long, or has control characters.
     #[error("{field}: no text of at most {max} bytes")]
     Text {
-        /// Which text.
         field: &'static str,
-        /// Its limit, bytes.
+        /// The text's limit, bytes.
         max: usize,
     },
-    /// Not a number, or outside its limits: an error as a share of the action's range, a mean above its largest.
+    /// A share is not a number or is outside its limits: an error as a share of the action's range, or a mean above its
+    /// largest.
     #[error("{field} is {found}, 0 to {max} are allowed")]
-    Share {
-        /// Which number.
-        field: &'static str,
-        /// What it was.
-        found: f64,
-        /// The largest allowed.
-        max: f64,
-    },
+    Share { field: &'static str, found: f64, max: f64 },
     /// The policy's inputs or action are wrong.
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// The network is wrong.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// Spec and network do not have as many inputs.
+    /// Spec and network have different numbers of inputs.
     #[error("{field}: {found}, the network has {expected}")]
     Disagree {
-        /// What is counted.
+        /// The quantity that is counted.
         field: &'static str,
-        /// How many there are.
         found: usize,
-        /// How many there should be.
         expected: usize,
     },
-    /// Not signed, where only signed ones are taken.
+    /// The snapshot is not signed, but only signed ones are taken.
     #[error("not signed: only signed snapshots are taken")]
     Unsigned,
-    /// Signed by a key that is not trusted.
+    /// An untrusted key signed the snapshot.
     #[error("signed by {key}, which is not trusted")]
     UnknownSigner {
         /// The key, in hexadecimal.
         key: String,
     },
-    /// The signature is not this key's on this snapshot.
+    /// The signature does not match the key and the snapshot.
     #[error("the signature is not by this key on this snapshot")]
     Signature,
-    /// The signature is not by the key that it names.
+    /// The signature does not match the key that it names.
     #[error("the signature is corrupt: it is not by the key that it names, on this snapshot")]
     Corrupt,
-    /// Signed by an earlier version.
+    /// An earlier version signed the snapshot, without terms.
     #[error("signed without a sequence number and an expiry, as earlier versions did: sign it anew")]
     NoTerms,
-    /// The signature's validity has ended.
+    /// The signature has expired.
     #[error(
         "its signature expired {days} days ago: sign it anew, or take it all the same with --allow-older"
     )]
     Expired {
-        /// How long ago, whole days.
+        /// Whole days since it expired.
         days: u64,
     },
     /// A later snapshot of the algorithm was taken before.
@@ -133,9 +108,9 @@ pub enum SnapshotError {
         "its sequence number is {sequence}, one with {newest} was taken before: take it all the same with --allow-older"
     )]
     Older {
-        /// The signature's number.
+        /// The signature's sequence number.
         sequence: u64,
-        /// The largest so far.
+        /// The largest sequence number taken so far.
         newest: u64,
     },
 }

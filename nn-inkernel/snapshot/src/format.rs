@@ -1,17 +1,12 @@
-//! The bytes of a snapshot. What they mean is on [`Snapshot::parse`](crate::Snapshot::parse).
+//! The encoding of snapshots; [`Snapshot::parse`](crate::Snapshot::parse) describes it.
 
 use crate::keys::{Signature, Terms};
 use crate::{
-    Action, ActionMap, Calibration, Feature, Fidelity, Guards, Hash, Layer, MAX_NAME_BYTES, MAX_TEXT_BYTES,
-    Network, Parts, PolicySpec, Provenance, SnapshotError,
+    Action, ActionMap, Calibration, FORMAT_VERSION, Feature, Fidelity, Guards, Hash, Layer, MAX_NAME_BYTES,
+    MAX_SNAPSHOT_BYTES, MAX_TEXT_BYTES, Network, Parts, PolicySpec, Provenance, SnapshotError,
 };
 use ccplane_infer::{Bits, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH};
 use sha2::{Digest, Sha256};
-
-/// The format that this program reads and writes.
-pub const FORMAT_VERSION: u32 = 1;
-/// Bytes of a snapshot, at most.
-pub const MAX_SNAPSHOT_BYTES: usize = 1 << 16;
 
 const MAGIC: &[u8; 8] = b"CCPLSNAP";
 const HEADER_BYTES: usize = 48;
@@ -22,7 +17,7 @@ const GUARDS: u32 = 3;
 const CALIBRATION: u32 = 4;
 const FIDELITY: u32 = 5;
 const PROVENANCE: u32 = 6;
-/// As earlier versions signed.
+/// Tag of a signature by an earlier version.
 const SIGNATURE_WITHOUT_TERMS: u32 = 7;
 const SIGNATURE: u32 = 8;
 
@@ -65,7 +60,7 @@ pub(crate) fn content(parts: &Parts) -> Vec<u8> {
     out
 }
 
-/// What neither [`PolicySpec`] nor [`Network`] has checked.
+/// Checks the fields that neither [`PolicySpec`] nor [`Network`] has checked.
 pub(crate) fn check(parts: &Parts) -> Result<(), SnapshotError> {
     let shape = parts.network.shape();
     let agree = |field, found, expected| {
@@ -104,7 +99,7 @@ fn range(field: &'static str, found: i64, min: i64, max: i64) -> Result<(), Snap
     if (min..=max).contains(&found) { Ok(()) } else { Err(SnapshotError::Range { field, found, min, max }) }
 }
 
-/// No control characters: people print it on terminals.
+/// Refuses control characters, because people print texts on terminals.
 fn check_text(field: &'static str, text: &str, max: usize) -> Result<(), SnapshotError> {
     let good = text.len() <= max && !text.chars().any(char::is_control);
     if good { Ok(()) } else { Err(SnapshotError::Text { field, max }) }
@@ -118,7 +113,7 @@ fn put_u64(out: &mut Vec<u8>, value: u64) {
     out.extend(value.to_le_bytes());
 }
 
-/// Every text is bounded far below 2^32 bytes.
+/// Appends a text; every text is bounded far below 2^32 bytes.
 fn put_text(out: &mut Vec<u8>, text: &str) {
     put_u32(out, text.len() as u32);
     out.extend(text.as_bytes());
@@ -240,7 +235,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<(Parts, Hash, Option<Signature>), Sn
     Ok((parts, computed, signature))
 }
 
-/// Reads from `at` on; never beyond `bytes`.
+/// Reads from `at` on, and never beyond `bytes`.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,

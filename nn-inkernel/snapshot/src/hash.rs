@@ -1,25 +1,24 @@
-//! A snapshot's name.
+//! The hash that names a snapshot.
 
 use ccplane_infer::image;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// SHA-256 of a snapshot's content, its signature left out. Shown in hexadecimal.
+/// SHA-256 of a snapshot's content without its signature, shown in hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Hash(pub [u8; 32]);
 
-/// Text that is no hash.
+/// The text is not a hash.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{found:?} is no hash: 64 hexadecimal digits")]
 pub struct HashError {
-    /// The text.
     pub found: String,
 }
 
 impl Hash {
-    /// The name in an image's head ([`ccplane_infer::image::NAME`]); `None` if it has none.
+    /// The name in an image's head ([`ccplane_infer::image::NAME`]); `None` if the image has none.
     pub fn from_words(words: [u64; image::NAME_WORDS]) -> Option<Hash> {
         let mut hash = [0; 32];
         for (bytes, word) in hash.as_chunks_mut::<8>().0.iter_mut().zip(words) {
@@ -28,7 +27,7 @@ impl Hash {
         (words != [0; image::NAME_WORDS]).then_some(Hash(hash))
     }
 
-    /// The first 12 digits: what people read.
+    /// The first 12 digits, for display.
     pub fn short(&self) -> String {
         to_hex(&self.0[..6])
     }

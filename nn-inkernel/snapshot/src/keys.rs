@@ -1,4 +1,4 @@
-//! Signatures: who vouches for a snapshot (ed25519, RFC 8032).
+//! Signatures that vouch for snapshots (ed25519, RFC 8032).
 
 use crate::Hash;
 use crate::hash::{from_hex, to_hex};
@@ -6,27 +6,27 @@ use ed25519_dalek as dalek;
 use ed25519_dalek::Signer as _;
 use std::fmt;
 
-/// Goes before what is signed, so that a signature means nothing elsewhere.
+/// Prefix of the signed bytes, so that a signature is valid for nothing else.
 const DOMAIN: &[u8] = b"ccplane snapshot 2\0";
-/// The same of signatures without terms, which earlier versions made.
+/// Prefix of the bytes that earlier versions signed, without terms.
 const DOMAIN_WITHOUT_TERMS: &[u8] = b"ccplane snapshot\0";
-/// The first word of a secret key's file, and of a public one's: the digits alone do not tell them apart.
+/// First words of a secret and of a public key's file: the digits alone do not tell them apart.
 const SECRET_WORD: &str = "ccplane-secret-key";
 const PUBLIC_WORD: &str = "ccplane-public-key";
 
-/// Signs snapshots. As a file: `ccplane-secret-key`, 64 hexadecimal digits and a line feed.
+/// A secret key that signs snapshots. As a file: `ccplane-secret-key`, 64 hexadecimal digits and a line feed.
 pub struct SigningKey(dalek::SigningKey);
 
-/// Checks signatures. As a file: `ccplane-public-key`, 64 hexadecimal digits and a line feed.
+/// A public key that checks signatures. As a file: `ccplane-public-key`, 64 hexadecimal digits and a line feed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct VerifyingKey(dalek::VerifyingKey);
 
-/// For how long a signature holds, and which snapshots it comes after. Part of what is signed.
+/// The validity and order of a signature, which are part of the signed bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// Later snapshots of an algorithm have larger numbers.
+    /// Sequence number: later snapshots of an algorithm have larger ones.
     pub sequence: u64,
-    /// The end of its validity, seconds since 1970.
+    /// The end of the validity, seconds since 1970.
     pub expires_s: u64,
 }
 
@@ -38,27 +38,27 @@ pub struct Signature {
     pub(crate) terms: Option<Terms>,
 }
 
-/// Text that is no key.
+/// Reasons why a text is not a key.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KeyError {
-    /// A public key where a secret one is needed.
+    /// The key is public, but a secret one is needed.
     #[error("this is a public key: a secret one is needed to sign, the file without `.pub`")]
     Public,
-    /// A secret key where a public one is needed.
+    /// The key is secret, but a public one is needed.
     #[error("this is a secret key: its public one is needed, the file with `.pub`")]
     Secret,
-    /// Digits alone where a secret key is needed.
+    /// The text has digits alone, but a secret key is needed.
     #[error(
         "a secret key begins with `ccplane-secret-key`; digits alone, as earlier versions wrote, may be a public one"
     )]
     Untagged,
-    /// Not 64 hexadecimal digits.
+    /// The text is not 64 hexadecimal digits.
     #[error("a key is 64 hexadecimal digits, this has {found} characters")]
     Text {
-        /// How many characters there were.
+        /// The number of characters.
         found: usize,
     },
-    /// Not a point of the curve, or one of small order.
+    /// The key is not a point of the curve, or one of small order.
     #[error("no ed25519 key: {0}")]
     Point(String),
     /// The system gave no randomness.
@@ -67,7 +67,7 @@ pub enum KeyError {
 }
 
 impl SigningKey {
-    /// A new key, from the system's randomness.
+    /// Generates a key from the system's randomness.
     ///
     /// # Errors
     /// [`KeyError::Random`].
@@ -89,12 +89,12 @@ impl SigningKey {
         key_bytes(digits).map(|bytes| SigningKey(dalek::SigningKey::from_bytes(&bytes)))
     }
 
-    /// A key file's text. Secret.
+    /// The text of the key's file, which is secret.
     pub fn to_text(&self) -> String {
         format!("{SECRET_WORD} {}\n", to_hex(&self.0.to_bytes()))
     }
 
-    /// What others check its signatures with.
+    /// The public key that checks this key's signatures.
     pub fn verifying_key(&self) -> VerifyingKey {
         VerifyingKey(self.0.verifying_key())
     }
@@ -123,12 +123,12 @@ impl VerifyingKey {
         if key.is_weak() { Err(KeyError::Point("of small order".to_owned())) } else { Ok(VerifyingKey(key)) }
     }
 
-    /// A key file's text.
+    /// The text of the key's file.
     pub fn to_text(&self) -> String {
         format!("{PUBLIC_WORD} {}\n", self.to_hex())
     }
 
-    /// Its digits.
+    /// The key in hexadecimal.
     pub fn to_hex(&self) -> String {
         to_hex(self.0.as_bytes())
     }
@@ -137,7 +137,7 @@ impl VerifyingKey {
         self.0.to_bytes()
     }
 
-    /// Whether `signature` is this key's, on this hash.
+    /// Whether this key has made `signature` on this hash.
     pub(crate) fn has_signed(&self, hash: &Hash, signature: &Signature) -> bool {
         let message = message(hash, signature.terms);
         self.0.verify_strict(&message, &dalek::Signature::from_bytes(&signature.signature)).is_ok()
@@ -145,12 +145,12 @@ impl VerifyingKey {
 }
 
 impl Signature {
-    /// The key that it claims to be by, in hexadecimal.
+    /// The key that the signature claims to be by, in hexadecimal.
     pub fn key_hex(&self) -> String {
         to_hex(&self.key)
     }
 
-    /// Its terms; none where an earlier version signed.
+    /// The signature's terms; `None` if an earlier version signed.
     pub fn terms(&self) -> Option<Terms> {
         self.terms
     }

@@ -1,4 +1,4 @@
-//! An integer network.
+//! Integer networks whose sums are proved not to overflow.
 
 use ccplane_infer::image::{MAX_OUT_MULT, MAX_OUT_SHIFT};
 use ccplane_infer::{Bits, Shape, ShapeError, tables};
@@ -6,17 +6,17 @@ use ccplane_infer::{Bits, Shape, ShapeError, tables};
 /// A layer of an integer network.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Layer {
-    /// Row by row: all inputs of output 0, then of output 1 ...
+    /// Weights row by row: all inputs of output 0, then of output 1, and so on.
     pub weights: Vec<i16>,
-    /// One for each output.
+    /// Biases, one for each output.
     pub biases: Vec<i32>,
-    /// Which of the [`tables`] each output uses: 0 to 7 tanh, 8 to 15 relu. Empty in the last layer.
+    /// The [`tables`] index of each output: 0 to 7 tanh, 8 to 15 relu. Empty in the last layer.
     pub tables: Vec<u8>,
 }
 
 /// An integer network whose sums cannot overflow.
 ///
-/// It remembers whether it was read from outside, so that a snapshot cannot lose that by being taken apart and put together.
+/// It remembers whether it was read from outside, even if a snapshot is taken apart and put together again.
 #[derive(Clone, Debug)]
 pub struct Network {
     shape: Shape,
@@ -26,16 +26,16 @@ pub struct Network {
     maker: Maker,
 }
 
-/// Who has made a network.
+/// The origin of a network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Maker {
-    /// This process made it, or was built with it.
+    /// The network was made by this process or built into it.
     Us,
-    /// It was read, and nothing says who made it.
+    /// The network was read, and only a signature can vouch for it.
     Anyone,
 }
 
-/// Networks of the same numbers are equal, whoever made them.
+/// Networks of the same numbers are equal, whatever their origin.
 impl PartialEq for Network {
     fn eq(&self, other: &Network) -> bool {
         let numbers = |n: &Network| (n.out_mult, n.out_shift);
@@ -45,22 +45,19 @@ impl PartialEq for Network {
 
 impl Eq for Network {}
 
-/// Why there is no such network. Layers and neurons count from 1.
+/// Reasons why there is no such network. Layers and neurons count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// Its widths are outside their limits.
+    /// The widths are outside their limits.
     #[error("network: {0}")]
     Shape(#[from] ShapeError),
-    /// Not as many numbers as the shape says.
+    /// The number of elements differs from the shape's.
     #[error("network: layer {layer} has {found} {what}, its shape says {expected}")]
     Count {
-        /// Which.
         layer: usize,
-        /// `layers`, `weights`, `biases` or `tables`.
+        /// The array: `layers`, `weights`, `biases` or `tables`.
         what: &'static str,
-        /// How many there are.
         found: usize,
-        /// How many there should be.
         expected: usize,
     },
     /// A neuron's sum could leave its lane.
@@ -69,43 +66,34 @@ pub enum NetworkError {
          and must be below {limit}"
     )]
     Overflow {
-        /// Its layer.
         layer: usize,
-        /// Which in its layer.
+        /// The neuron's number within its layer.
         neuron: usize,
-        /// Largest activation.
+        /// The largest magnitude of an activation.
         max_activation: i64,
-        /// How far its sum can get.
+        /// The largest magnitude that the sum can reach.
         reach: i64,
-        /// Where the lane ends.
+        /// The largest magnitude that the lane can hold.
         limit: i64,
     },
-    /// No such table.
+    /// A neuron's table does not exist.
     #[error("network: neuron {neuron} of layer {layer} uses table {found}, there are {}", tables::CLASSES)]
     Table {
-        /// Its layer.
         layer: usize,
-        /// Which in its layer.
+        /// The neuron's number within its layer.
         neuron: usize,
-        /// The table.
         found: u8,
     },
-    /// An output factor outside its limits.
+    /// The output's factor is outside its limits.
     #[error("network: out_mult is {found}, 1 to {MAX_OUT_MULT} are allowed")]
-    OutMult {
-        /// What it was.
-        found: i64,
-    },
-    /// An output shift outside its limits.
+    OutMult { found: i64 },
+    /// The output's shift is outside its limits.
     #[error("network: out_shift is {found}, at most {MAX_OUT_SHIFT} is allowed")]
-    OutShift {
-        /// What it was.
-        found: u32,
-    },
+    OutShift { found: u32 },
 }
 
 impl Network {
-    /// A network of these widths (inputs, hidden layers, 1), which takes the action `sum * out_mult >> out_shift`, Q16.
+    /// Makes a network of these widths (inputs, hidden layers, 1), with the action `sum * out_mult >> out_shift`, Q16.
     ///
     /// # Errors
     /// The first number that is outside its limits; [`NetworkError::Overflow`] unless every neuron's sum is proved to
@@ -138,7 +126,7 @@ impl Network {
         Ok(Network { shape, layers, out_mult, out_shift, maker: Maker::Us })
     }
 
-    /// The same network, made by `maker`.
+    /// The same network with origin `maker`.
     pub(crate) fn made_by(self, maker: Maker) -> Network {
         Network { maker, ..self }
     }
@@ -147,27 +135,27 @@ impl Network {
         self.maker
     }
 
-    /// Its widths.
+    /// The widths of the network's layers and numbers.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Its layers, the first one first.
+    /// The layers, the first one first.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
 
-    /// The output's factor.
+    /// The scale factor of the output.
     pub fn out_mult(&self) -> i64 {
         self.out_mult
     }
 
-    /// By how much the output's product is shifted to the right.
+    /// Bits by which the output's product is shifted to the right.
     pub fn out_shift(&self) -> u32 {
         self.out_shift
     }
 
-    /// Inputs, hidden layers, 1.
+    /// The widths: inputs, hidden layers, 1.
     pub fn widths(&self) -> Vec<usize> {
         let outputs = (0..self.shape.layers()).map(|l| self.shape.layer(l).1);
         std::iter::once(self.shape.inputs()).chain(outputs).collect()
@@ -189,7 +177,7 @@ impl Layer {
     }
 }
 
-/// How far a neuron's sum can get either way.
+/// The largest magnitude that a neuron's sum can reach.
 fn reach(row: &[i16], bias: i32, max_activation: i64) -> i64 {
     let weights: i64 = row.iter().map(|w| i64::from(w.unsigned_abs())).sum();
     weights * max_activation + i64::from(bias.unsigned_abs())

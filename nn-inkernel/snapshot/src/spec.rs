@@ -1,38 +1,39 @@
-//! What a policy is beside its network: what its inputs mean and what becomes of its action.
+//! The inputs and the action of a policy: what they mean, apart from its network.
 
 pub use ccplane_infer::image::{MAX_BOUND_Q16, MAX_CHANGE_Q20, MAX_KNOB};
 
 use ccplane_infer::{MAX_INPUTS, image};
 use serde::{Deserialize, Serialize};
 
-/// Bytes of an algorithm's or an input's name, at most.
+/// Longest name of an algorithm or an input, bytes.
 pub const MAX_NAME_BYTES: usize = 64;
 /// One input of a policy: a cell of the program's histories.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Feature {
-    /// Such as `latency_ratio[0]`.
+    /// The input's name, such as `latency_ratio[0]`.
     pub name: String,
-    /// Values below count as this. -1 to the network.
+    /// The lower end, which the network sees as -1; smaller values count as this.
     pub lo: i32,
-    /// Values above count as this; more than `lo`. 1 to the network.
+    /// The upper end, more than `lo`, which the network sees as 1; larger values count as this.
     pub hi: i32,
 }
 
-/// What an action changes.
+/// The quantity that an action changes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ActionMap {
-    /// Nothing: the program reads `Policy.action` and decides itself.
+    /// The action changes nothing: the program reads `Policy.action` and decides itself.
     None,
-    /// With `d = |action| * step`: `Rate * (1 + d)`, or `Rate / (1 + d)` where the action is negative (Aurora).
+    /// The action scales `Rate`: with `d = |action| * step`, to `Rate * (1 + d)`, or to `Rate / (1 + d)` if the action
+    /// is negative (Aurora).
     Rate,
-    /// The same on `Cwnd`.
+    /// The action scales `Cwnd` in the same way.
     Cwnd,
 }
 
 impl ActionMap {
-    /// The image's number for it.
+    /// The map's number in an image.
     pub const fn code(self) -> u32 {
         match self {
             ActionMap::None => image::map::NONE,
@@ -41,7 +42,7 @@ impl ActionMap {
         }
     }
 
-    /// From the image's number.
+    /// The map with this number in an image.
     pub const fn from_code(code: u32) -> Option<ActionMap> {
         match code {
             image::map::NONE => Some(ActionMap::None),
@@ -52,23 +53,22 @@ impl ActionMap {
     }
 }
 
-/// What becomes of a policy's action.
+/// The limits and the effect of a policy's action.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Action {
-    /// What it changes.
     pub map: ActionMap,
     /// The largest action either way, Q16: 1 to [`MAX_BOUND_Q16`].
     pub bound_q16: u32,
-    /// What an action of 1 changes, Q20; with the bound it changes at most [`MAX_CHANGE_Q20`].
+    /// The change that an action of 1 makes, Q20; with the bound it changes at most [`MAX_CHANGE_Q20`].
     pub step_q20: u32,
     /// Smallest rate (bytes per second) or window (bytes) that the map sets; at least 1.
     pub knob_min: i64,
-    /// The largest; at most [`MAX_KNOB`].
+    /// Largest rate (bytes per second) or window (bytes) that the map sets; at most [`MAX_KNOB`].
     pub knob_max: i64,
 }
 
-/// A policy beside its network: inputs and action, checked.
+/// The checked inputs and action of a policy.
 ///
 /// A float network is trained on exactly what [`PolicySpec::normalise`] gives; its integer snapshot rounds that.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -87,57 +87,43 @@ struct Fields {
     action: Action,
 }
 
-/// Why there is no such policy.
+/// Reasons why there is no such policy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SpecError {
-    /// A name that is empty, too long or has characters other than visible ASCII.
+    /// A name is empty, too long, or has characters other than visible ASCII.
     #[error("{field}: {name:?} is no name: 1 to {MAX_NAME_BYTES} visible ASCII characters")]
     Name {
-        /// Whose.
+        /// The field that the name is of.
         field: &'static str,
-        /// What it was.
         name: String,
     },
-    /// No or too many inputs.
+    /// The policy has no or too many inputs.
     #[error("inputs: {found}, 1 to {MAX_INPUTS} are allowed")]
-    Inputs {
-        /// How many.
-        found: usize,
-    },
-    /// An input without a range.
+    Inputs { found: usize },
+    /// An input has an empty range.
     #[error("input {name}: lo {lo} is not below hi {hi}")]
     Range {
-        /// Its name.
+        /// The input's name.
         name: String,
-        /// Lower end.
         lo: i32,
-        /// Upper end.
         hi: i32,
     },
-    /// A bound outside its limits.
+    /// The action's bound is outside its limits.
     #[error("action.bound_q16: {found}, 1 to {MAX_BOUND_Q16} are allowed")]
-    Bound {
-        /// What it was.
-        found: u32,
-    },
+    Bound { found: u32 },
     /// An action could change too much at once.
     #[error("action.step_q20: bound * step is {found} / 2^20, at most {MAX_CHANGE_Q20} / 2^20 is allowed")]
     Change {
-        /// Bound times step, Q20.
+        /// The bound times the step, Q20.
         found: u64,
     },
-    /// Rate or window bounds that are not a range within the limits.
+    /// The rate or window bounds are not a range within the limits.
     #[error("action.knob_min {min}, action.knob_max {max}: 1 <= min < max <= {MAX_KNOB} is needed")]
-    Knob {
-        /// Lower end.
-        min: i64,
-        /// Upper end.
-        max: i64,
-    },
+    Knob { min: i64, max: i64 },
 }
 
 impl PolicySpec {
-    /// A policy of `algorithm`, with one feature for each input, in the order of the program's history cells.
+    /// Makes a policy of `algorithm`, with one feature for each input, in the order of the program's history cells.
     ///
     /// # Errors
     /// The first field outside its limits.
@@ -166,17 +152,19 @@ impl PolicySpec {
         &self.algorithm
     }
 
-    /// One for each input.
+    /// The input specs, in the order of the history cells.
     pub fn inputs(&self) -> &[Feature] {
         &self.inputs
     }
 
-    /// What becomes of an action.
+    /// The limits and the effect of an action.
     pub fn action(&self) -> &Action {
         &self.action
     }
 
-    /// What the float network sees of a program's history cells: each clipped to its range, then linear to [-1, 1].
+    /// Converts a program's history cells to the float network's inputs: each clipped to its range, then linear to [-1,
+    /// 1].
+    ///
     /// Missing cells count as 0, as they do in a datapath. Writes as many numbers as there are inputs and room.
     pub fn normalise(&self, cells: &[i32], out: &mut [f32]) {
         for (n, (feature, to)) in self.inputs.iter().zip(out).enumerate() {
@@ -188,7 +176,7 @@ impl PolicySpec {
 }
 
 impl Action {
-    /// The bound as a number.
+    /// The action's bound as a float.
     pub fn bound(&self) -> f64 {
         f64::from(self.bound_q16) / 65536.0
     }

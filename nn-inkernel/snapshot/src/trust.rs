@@ -1,27 +1,27 @@
-//! Whose snapshots may decide: the one way from a snapshot to one that a slot may hold.
+//! Admission: the only way from a snapshot to one that a slot may hold.
 
 use crate::{Snapshot, SnapshotError, VerifyingKey};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Whose snapshots are taken.
+/// The signers whose snapshots are admitted.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum Trust {
-    /// Anyone's, signed or not.
+    /// Any snapshot is admitted, signed or not.
     #[default]
     Any,
-    /// Those that one of these keys has signed, and those that this process made or was built with.
+    /// Snapshots signed by one of these keys are admitted, and those that this process made or was built with.
     SignedBy(Vec<VerifyingKey>),
 }
 
-/// What a signature's terms are held against.
+/// The limits that a signature's terms are checked against.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Admission {
-    /// The time, seconds since 1970.
+    /// The current time, seconds since 1970.
     pub now_s: u64,
-    /// The largest sequence number taken of this algorithm so far.
+    /// The largest sequence number of this algorithm admitted so far.
     pub newest: Option<u64>,
-    /// Whether snapshots that are older, or have expired, are taken all the same.
+    /// Whether older or expired snapshots are admitted all the same.
     pub allow_older: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct Admission {
 pub struct TrustedSnapshot(Arc<Snapshot>);
 
 impl TrustedSnapshot {
-    /// The snapshot.
+    /// The admitted snapshot, shared.
     pub fn shared(&self) -> &Arc<Snapshot> {
         &self.0
     }
@@ -45,10 +45,10 @@ impl Deref for TrustedSnapshot {
 }
 
 impl Trust {
-    /// Of those that this process made or was built with, and no others.
+    /// Admits only snapshots that this process made or was built with.
     pub const OURS: Trust = Trust::SignedBy(Vec::new());
 
-    /// Takes `snapshot`, or says why not.
+    /// Admits `snapshot`, or says why not.
     ///
     /// # Errors
     /// [`SnapshotError::Unsigned`], [`SnapshotError::UnknownSigner`], [`SnapshotError::Signature`],

@@ -19,7 +19,7 @@ fn trust() -> Trust {
     Trust::SignedBy(vec![key().verifying_key()])
 }
 
-/// As what arrives is admitted.
+/// Parses and admits bytes as a datapath's agent does.
 fn arrives(bytes: &[u8], admission: &Admission) -> Result<TrustedSnapshot, SnapshotError> {
     trust().admit(Snapshot::parse(bytes)?, admission)
 }
@@ -76,7 +76,7 @@ fn signatures_are_by_one_key_on_one_snapshot() {
 
 /// A snapshot that was read does not become ours by being taken apart, nor does its network under other parts.
 #[test]
-fn what_was_read_is_not_ours_in_pieces() {
+fn parts_of_a_snapshot_that_was_read_stay_untrusted() {
     let plain = snapshot(Bits::W8);
     let signed = plain.clone().sign(&key(), TERMS);
     let read = || Snapshot::parse(&signed.to_bytes()).unwrap();
@@ -96,7 +96,7 @@ fn what_was_read_is_not_ours_in_pieces() {
 }
 
 #[test]
-fn what_is_older_or_has_expired_is_refused() {
+fn older_and_expired_snapshots_are_refused() {
     let signed =
         |sequence, expires_s| snapshot(Bits::W8).sign(&key(), Terms { sequence, expires_s }).to_bytes();
     let bytes = signed(7, 2_000);
@@ -121,7 +121,8 @@ fn what_is_older_or_has_expired_is_refused() {
     assert_eq!(arrives(&forged, &allowed), Err(SnapshotError::Signature));
 }
 
-/// As version 0.1 signed, by the key of [`key`]: read, shown, and not admitted where signatures are asked for.
+/// A signature as version 0.1 made it, by the key of [`key`]: read, shown, and not admitted where signatures are asked
+/// for.
 #[test]
 fn a_signature_without_terms_admits_nothing() {
     use ed25519_dalek::Signer as _;
@@ -146,7 +147,7 @@ fn a_signature_without_terms_admits_nothing() {
 }
 
 #[test]
-fn keys_are_what_they_are_called() {
+fn keys_of_the_wrong_kind_are_refused() {
     let key = SigningKey::generate().unwrap();
     let (secret, public) = (key.to_text(), key.verifying_key().to_text());
     assert_eq!(SigningKey::from_text(&secret).unwrap().to_text(), secret);

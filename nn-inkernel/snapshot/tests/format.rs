@@ -1,4 +1,4 @@
-//! Files read as they were written, and nothing else reads.
+//! Files read back as they were written, and nothing else is read.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -71,7 +71,7 @@ fn images_are_what_datapaths_take() {
 }
 
 #[test]
-fn what_is_cut_off_longer_or_altered_is_refused() {
+fn truncated_extended_and_altered_files_are_refused() {
     let bytes = snapshot(Bits::W8).to_bytes();
     for len in 0..bytes.len() {
         assert!(
@@ -101,7 +101,7 @@ fn what_is_cut_off_longer_or_altered_is_refused() {
 
 /// Forged content with a right hash gets no further than honest content.
 #[test]
-fn forged_content_is_refused_by_what_it_says() {
+fn forged_content_is_refused_by_its_fields() {
     let bytes = snapshot(Bits::W8).to_bytes();
     let find = |needle: &[u8]| bytes[48..].windows(needle.len()).position(|w| w == needle).unwrap();
     let forged = |at: usize, with: &[u8]| {

@@ -1,7 +1,7 @@
-//! Fuzz targets: no input panics; whatever parses is right, and encodes as the same bytes.
+//! Fuzz targets: no input panics; whatever parses is valid and encodes as the same bytes.
 //!
-//! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero,
-//! `cargo bolero test -p ccplane-snapshot --test fuzz arbitrary_bytes` runs one guided by coverage.
+//! `cargo test` runs each for a second, or for `BOLERO_RANDOM_TEST_TIME_MS`; with cargo-bolero, `cargo bolero test -p
+//! ccplane-snapshot --test fuzz arbitrary_bytes` runs one guided by coverage.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -50,7 +50,7 @@ fn mutated_content() {
     bolero::check!().with_type::<(bool, Vec<(u16, u8)>, u8)>().for_each(|m| check(&mutate(m)));
 }
 
-/// Of the content alone, its hash set right; bytes at the end are the signature's.
+/// Replaces bytes of the content alone and corrects its hash; bytes at the end are the signature's.
 #[test]
 fn snapshots_counted() {
     let signed = snapshot(Bits::W8).sign(&key(), TERMS).to_bytes();

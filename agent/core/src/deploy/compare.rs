@@ -8,7 +8,7 @@
 //! *The test* is a mixture sequential probability ratio test for a mean of unknown variance (Lai, Annals of Statistics 1976;
 //! Wang and Ramdas, Anytime-valid t-tests, 2023). With `S` the sum of `n` differences and `V` that of their squares, the
 //! evidence against equal policies is `sqrt(m / (n + m)) (1 - S^2 / ((n + m) V))^(-n/2)`, where `m` is [`MIXTURE`]. Of equal
-//! policies it reaches `1 / a` with probability `a` at most, however often it is looked at, so it is looked at after each
+//! policies it reaches `1 / a` with probability `a` at most, however often it is analysis at, so it is analysis at after each
 //! pair. Harm needs less evidence than help: of two equal policies the candidate is found *worse* in at most
 //! [`FALSE_WORSE`] of all trials, and *better* in at most [`FALSE_BETTER`]. What is wrongly found worse costs learning; what is
 //! wrongly found better would cost flows. The same evidence, of differences less a margin, tells at the end whether the
@@ -35,16 +35,14 @@ const RECOVERY: f64 = 0.5;
 /// Rewards are logarithms of rates and sums of shares. They may well be 0 on average, and still mean this much.
 const LEAST_SCALE: f64 = 1.0;
 
-/// What a look has shown.
+/// Outcome of one interim analysis of a trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finding {
     /// The candidate is better.
     Better,
     /// At the last look it is at most the margin worse.
     NoWorse,
-    /// It is worse.
     Worse,
-    /// Nothing is shown.
     Open,
 }
 
@@ -66,7 +64,6 @@ pub(super) struct Pair {
 /// A trial at one look.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Comparison {
-    /// Pairs of windows.
     pub pairs: u32,
     /// Flows that were compared with themselves in the last pair.
     pub flows: u32,
@@ -84,13 +81,12 @@ pub struct Comparison {
     pub uncertainty: f64,
     /// How much less is still no worse.
     pub margin: f64,
-    /// What follows.
     pub finding: Finding,
 }
 
 /// Looks at `pairs`, oldest first; `None` where they are too few to show anything. `margin_share`: how much less is still no
 /// worse, as a share of the rewards' scale.
-pub(super) fn look(pairs: &[Pair], margin_share: f64) -> Option<Comparison> {
+pub(super) fn interim_analysis(pairs: &[Pair], margin_share: f64) -> Option<Comparison> {
     let last = pairs.last()?;
     let count = pairs.len() as u32;
     let n = f64::from(count);
@@ -194,7 +190,7 @@ mod tests {
     }
 
     fn finding(differences: &[f64]) -> Option<Finding> {
-        look(&pairs(differences), 0.05).map(|c| c.finding)
+        interim_analysis(&pairs(differences), 0.05).map(|c| c.finding)
     }
 
     #[test]
@@ -229,7 +225,7 @@ mod tests {
                     };
                     let difference = 0.1 * size * rng.normal();
                     pairs.push(Pair { difference, ..Pair::default() });
-                    look(&pairs, 0.0).map(|c| c.finding).filter(|f| *f != Finding::Open)
+                    interim_analysis(&pairs, 0.0).map(|c| c.finding).filter(|f| *f != Finding::Open)
                 });
                 better += u32::from(finding == Some(Finding::Better));
                 worse += u32::from(finding == Some(Finding::Worse));
@@ -273,12 +269,12 @@ mod tests {
         // Of rewards around 10, a loss of 3 is none.
         let pair = |difference| Pair { active: 10.0, difference, ..Pair::default() };
         assert!(has_collapsed(&Pair { active: 2.0, ..pair(-3.0) }) && !has_collapsed(&pair(-3.0)));
-        assert_eq!(look(&[pair(-3.0), pair(-1.2)], 0.05), None);
+        assert_eq!(interim_analysis(&[pair(-3.0), pair(-1.2)], 0.05), None);
     }
 
     #[test]
     fn numbers() {
-        let c = look(&pairs(&[1.0, 2.0, 3.0]), 0.05).unwrap();
+        let c = interim_analysis(&pairs(&[1.0, 2.0, 3.0]), 0.05).unwrap();
         assert_eq!((c.pairs, c.difference, c.canary_mean, c.margin), (3, 2.0, 2.0, 0.05));
         assert!((c.t - 2.0 * 3f64.sqrt()).abs() < 1e-12);
         // Were all differences less by this, the evidence would be just enough.
@@ -293,7 +289,7 @@ mod tests {
     #[test]
     fn an_outlier_does_not_hide_what_the_others_say() {
         let started = [2.25, 0.4, 0.55, 0.2, 0.35, 0.58];
-        let c = look(&pairs(&started), 0.05).unwrap();
+        let c = interim_analysis(&pairs(&started), 0.05).unwrap();
         assert_eq!(c.finding, Finding::Better, "{c:?}");
         assert!((c.difference - (1.1 + 0.4 + 0.55 + 0.2 + 0.35 + 0.58) / 6.0).abs() < 1e-12);
     }

@@ -1,4 +1,4 @@
-//! What is pushed, and why: LiteFlow's rules (SIGCOMM'22 section 3.2) and a canary.
+//! Deployment of snapshots by LiteFlow's rules (SIGCOMM'22 section 3.2) and by trials on a share of the flows.
 //!
 //! A learner offers a [`Candidate`] with its [`Evidence`]. It is pushed if it is
 //!
@@ -16,11 +16,11 @@
 //! Whatever is proposed ends in one [`Decision`], with its numbers; what is tried has one when that begins, too.
 
 mod compare;
-mod machine;
+mod slot;
 mod switchback;
 
 pub use compare::{Comparison, Finding, MAX_PAIRS};
-pub(crate) use machine::{Machine, SlotState};
+pub(crate) use slot::{SlotDeployment, SlotState};
 
 use crate::DatapathId;
 use ccplane_contract::{DatapathError, SnapshotUid};
@@ -33,14 +33,14 @@ use switchback::Windows;
 const ROUNDED: f64 = 2.0;
 
 /// A gain from which on a candidate is a rescue, in units of a reward: a logarithm of the rate.
-const RESCUE: f64 = 0.5;
+const RESCUE: f64 = 0.2;
 
 /// When to push, and how to try.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PushRules {
     /// By how much of the output range a candidate must decide otherwise.
     pub alpha: f64,
-    /// Which loss of fidelity that is.
+    /// The measure of fidelity loss that a push must exceed.
     pub necessity: Necessity,
     /// Share of the flows that try it, above 0 and below 1.
     pub canary_share: f64,
@@ -96,14 +96,13 @@ impl PushRules {
 /// Over the visited states of the last batch, which difference of two policies counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Necessity {
-    /// The mean.
     Mean,
     /// The smallest, as LiteFlow has it. Two continuous policies that cross somewhere in the batch have almost none,
     /// however far apart they are elsewhere.
     Min,
 }
 
-/// What the learner measured of a candidate.
+/// Measurements of a candidate by its learner.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Evidence {
     /// Whether tuning has converged.
@@ -113,7 +112,6 @@ pub struct Evidence {
     /// Smallest difference from the active snapshot on the last batch, as a share of the output range: of what both span
     /// there.
     pub fidelity_min: f64,
-    /// The mean difference.
     pub fidelity_mean: f64,
     /// Whether its decisions are within their bounds on nearly all of the calibration set and on most adversarial corners, as
     /// the learner counts them.
@@ -137,7 +135,7 @@ impl Evidence {
 /// Where a candidate comes from.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Origin {
-    /// It came with its algorithm.
+    /// Built into its algorithm.
     Shipped,
     /// The slot held it when the agent attached.
     TakenOver,
@@ -153,7 +151,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The learner's numbers.
+    /// Returns the learner's measurements, if a learner made the candidate.
     pub fn evidence(&self) -> Option<&Evidence> {
         if let Origin::Learned(evidence) = self { Some(evidence) } else { None }
     }
@@ -180,7 +178,6 @@ pub struct Candidate {
 /// A snapshot in a slot.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Deployment {
-    /// Its name there.
     pub uid: SnapshotUid,
     /// The snapshot's name; unknown if an earlier agent pushed it and its image does not say.
     pub snapshot: Option<Hash>,
@@ -201,7 +198,6 @@ pub enum Why {
     Withdrawn,
     /// The datapath's monitor took flows off it.
     Tripped,
-    /// By hand.
     Operator,
     /// An earlier agent left it on trial.
     Orphaned,
@@ -209,7 +205,7 @@ pub enum Why {
     Gone,
 }
 
-/// What was decided.
+/// Outcome of a push or of a trial.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Verdict {
     /// Not pushed: tuning has not converged.
@@ -238,7 +234,6 @@ pub enum Verdict {
         share: u16,
         /// Flows that try it.
         trying: usize,
-        /// All flows.
         flows: usize,
     },
     /// All flows take it.
@@ -298,16 +293,14 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What became of a snapshot, with the numbers.
+/// Record of one decision on a snapshot, with the numbers that led to it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Decision {
     /// When, microseconds on the agent's clock.
     pub at_us: u64,
     /// Where; nowhere if no datapath has the slot.
     pub datapath: Option<DatapathId>,
-    /// The slot.
     pub slot: u8,
-    /// Whose slot.
     pub algorithm: &'static str,
     /// The snapshot's name; unknown if an earlier agent pushed it.
     pub snapshot: Option<Hash>,
@@ -317,7 +310,6 @@ pub struct Decision {
     pub origin: Origin,
     /// The last look at its trial.
     pub comparison: Option<Comparison>,
-    /// What was decided.
     pub verdict: Verdict,
 }
 

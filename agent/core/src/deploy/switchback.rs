@@ -17,7 +17,7 @@
 //!
 //! Windows are counted in batch intervals, after which rows are taken: so they are right whatever a datapath's clock says.
 
-use super::compare::{Comparison, Finding, MAX_PAIRS, Pair, has_collapsed, has_recovered, look};
+use super::compare::{Comparison, Finding, MAX_PAIRS, Pair, has_collapsed, has_recovered, interim_analysis};
 use ccplane_contract::FlowId;
 use ccplane_infer::spread;
 use std::collections::BTreeMap;
@@ -71,10 +71,9 @@ struct Sum {
     unsettled: f64,
 }
 
-/// What is to be done at the end of a batch interval.
+/// Step that a trial takes at the end of a batch interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Turn {
-    /// Nothing.
     Wait,
     /// Canary flows are to decide by the other snapshot: [`Switchback::current_share`].
     Switch,
@@ -104,7 +103,6 @@ pub(super) struct Switchback {
     /// Each flow's mean in the first window of this pair.
     first: BTreeMap<FlowId, f64>,
     pairs: Vec<Pair>,
-    /// The last look.
     pub last: Option<Comparison>,
 }
 
@@ -160,7 +158,7 @@ impl Switchback {
         self.before.remove(&flow);
     }
 
-    /// What a flow's action under deployment `uid` was worth.
+    /// Takes the reward of a flow's action under deployment `uid`.
     pub fn reward(&mut self, flow: FlowId, uid: u32, reward: f64) {
         let expected = if self.tries() && self.is_canary(flow) { self.candidate } else { self.active };
         let room = self.sums.len() < MAX_SUMS || self.sums.contains_key(&flow);
@@ -238,9 +236,9 @@ impl Switchback {
             let (candidate, active) = if tried { (means, first) } else { (first, means) };
             if let Some(pair) = self.pair(&candidate, &active) {
                 self.pairs.push(pair);
-                let looked = look(&self.pairs, margin_share);
-                self.last = looked.or(self.last);
-                let finding = looked.map_or(Finding::Open, |c| c.finding);
+                let analysis = interim_analysis(&self.pairs, margin_share);
+                self.last = analysis.or(self.last);
+                let finding = analysis.map_or(Finding::Open, |c| c.finding);
                 if finding != Finding::Open || self.pairs.len() as u32 == MAX_PAIRS {
                     return Turn::Over(finding);
                 }

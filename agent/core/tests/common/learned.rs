@@ -66,7 +66,7 @@ pub fn candidate(bias: i32) -> Candidate {
     Candidate { snapshot: snapshot(bias), origin: Origin::Learned(WORTHY) }
 }
 
-/// What speaks for a push.
+/// Evidence that every push rule accepts.
 pub const WORTHY: Evidence = Evidence {
     converged: true,
     stability: 0.01,

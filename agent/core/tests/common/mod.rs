@@ -6,7 +6,7 @@ pub mod learned;
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, PolicySource, ProgramSource, Report};
 use ccplane_contract::{
     Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, Mode, Part, ProgramUid,
-    SlotStats, SnapshotUid,
+    SlotStats, SnapshotUid, TransportStats,
 };
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rules};
 use ccplane_infer::{FlowPolicy, Shape, image};
@@ -31,7 +31,6 @@ pub struct Told {
     pub on_report: OnReport,
     pub on_close: fn(),
     pub policies: Vec<PolicySource>,
-    /// What was called.
     pub log: Arc<Mutex<Vec<String>>>,
 }
 
@@ -139,6 +138,10 @@ pub struct Fake {
     pub policies: Option<usize>,
     pub slots: BTreeMap<u8, SlotStats>,
     pub refuse_slot: Option<DatapathError>,
+    /// Runs stock CCP bytecode, and nothing where there is no program.
+    pub is_stock: bool,
+    /// The names that flows ask for.
+    pub requests: BTreeMap<u64, &'static str>,
     /// Mode and policy of flows that are listed otherwise than steered.
     pub watched: BTreeMap<u64, (Mode, FlowPolicy)>,
 }
@@ -156,7 +159,8 @@ impl Datapath for Fake {
             max_programs: 64,
             max_flows: 1 << 20,
             policy: self.policies.is_some(),
-            full_language: true,
+            full_language: !self.is_stock,
+            hooks: ccplane_contract::ON_ACKS,
         }
     }
     fn install(&mut self, uid: ProgramUid, _program: &Program) -> Result<(), DatapathError> {
@@ -181,6 +185,9 @@ impl Datapath for Fake {
     fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
         self.calls.push(format!("update {} {fields:?}", flow.0));
         self.refuse_update.clone().map_or(Ok(()), Err)
+    }
+    fn requested(&self, flow: FlowId) -> Option<&str> {
+        self.requests.get(&flow.0).copied()
     }
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
         self.calls.push(format!("release {}", flow.0));
@@ -255,18 +262,11 @@ impl Datapath for Fake {
             info: info.clone(),
             mode: policy(flow).map_or(Mode::NativeNoProgram, |(mode, _)| mode),
             program: None,
-            snd_cwnd: 10,
-            snd_ssthresh: u32::MAX,
-            mss_bytes: info.mss_bytes,
-            srtt_us: 0,
-            min_rtt_us: 0,
-            pacing_rate: 0,
-            bytes_acked: 0,
-            delivered: 0,
-            lost: 0,
-            unacked: 0,
-            faults: 0,
-            reports: 0,
+            transport: TransportStats {
+                snd_cwnd: 10,
+                mss_bytes: info.mss_bytes,
+                ..TransportStats::default()
+            },
             policy: policy(flow).map(|(_, policy)| policy),
             sampled_at_us: 0,
         };

@@ -1,11 +1,11 @@
-//! What the simulated agents run: an algorithm that changes programs, one that learns, and one that misbehaves.
+//! Algorithms of the simulated agents: one changes programs, one learns, and one misbehaves.
 
 use crate::common::learned::{LEARNED, snapshot};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, PolicySource, ProgramSource, Report, Row};
 use ccplane_snapshot::TrustedSnapshot;
 use std::sync::{Arc, LazyLock};
 
-/// Its policy's slot.
+/// Policy slot of the algorithm that learns.
 pub const SLOT: u8 = 3;
 /// The message with which a misbehaving algorithm panics.
 pub const PANIC: &str = "told to";
@@ -21,7 +21,7 @@ pub static SNAPSHOTS: LazyLock<Vec<TrustedSnapshot>> =
     LazyLock::new(|| [0, 9, -9, 20, -20, 60, -60, 127].map(snapshot).to_vec());
 static SHIPPED: LazyLock<Vec<u8>> = LazyLock::new(|| SNAPSHOTS[0].to_bytes());
 
-/// All of them.
+/// Returns every algorithm of the simulated agents.
 pub fn all() -> Vec<Arc<dyn Algorithm>> {
     NAMES.map(|name| Arc::new(Simulated { name }) as Arc<dyn Algorithm>).to_vec()
 }

@@ -1,4 +1,4 @@
-//! What became of snapshots: whatever is offered ends in one decision, whatever is tried in one more.
+//! Ledger of snapshots: each offer ends in one decision, and each trial in one more.
 
 use ccplane_contract::SnapshotUid;
 use ccplane_core::{DatapathId, Decision, Origin, Verdict, Why};
@@ -22,7 +22,7 @@ struct Account {
     deployments: BTreeMap<SnapshotUid, State>,
 }
 
-/// One agent's decisions.
+/// The account of each datapath under one agent.
 #[derive(Default)]
 pub struct Ledger(BTreeMap<DatapathId, Account>);
 

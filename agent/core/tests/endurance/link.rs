@@ -149,7 +149,7 @@ impl Link {
                 Some((_, Up::Look(slots, flows, commands))) => {
                     self.looking = false;
                     if commands == self.slot_commands {
-                        core.look(place.id, &slots, &flows, now_us);
+                        core.observe_slots(place.id, &slots, &flows, now_us);
                     }
                 }
                 None => break,
@@ -157,7 +157,7 @@ impl Link {
         }
         self.deliver_results(core, place, now_us);
         core.tick(now_us);
-        if core.wants_look(place.id, now_us) && !self.looking {
+        if core.wants_slots(place.id, now_us) && !self.looking {
             if self.looked {
                 self.looking = true;
                 let due_us = self.due_us(self.down.back().map(|(due, ..)| *due), now_us);
@@ -165,7 +165,7 @@ impl Link {
             } else {
                 // The datapath said so when it introduced itself.
                 self.looked = true;
-                core.look(place.id, &place.slots(), &[], now_us);
+                core.observe_slots(place.id, &place.slots(), &[], now_us);
             }
         }
         self.take_actions(core, place, now_us);

@@ -240,7 +240,7 @@ impl Place {
         Event::Report { flow, program, seq, at_us: random.next(), values }
     }
 
-    /// What no agent wants and no flow runs goes, as the channel's end has it.
+    /// Drops programs that no agent wants and no flow runs, as the channel's end does.
     fn tidy(&mut self) {
         let handle = &mut self.handle;
         self.programs.retain(|uid, p| p.wanted || handle.remove(*uid).is_err());

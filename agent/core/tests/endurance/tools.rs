@@ -44,7 +44,7 @@ impl Random {
     }
 }
 
-/// What happened in a run: a hash of all lines, which are printed where the run is replayed.
+/// Events of a run: a hash of all lines, which are printed where the run is replayed.
 #[derive(Clone)]
 pub struct Trace(Rc<RefCell<Lines>>);
 
@@ -55,7 +55,6 @@ struct Lines {
 }
 
 impl fmt::Write for Lines {
-    /// FNV-1a.
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         self.hash = text.bytes().fold(self.hash, add);

@@ -24,7 +24,6 @@ const SLACK: u64 = 2;
 const OFFERS: u32 = 4;
 /// Turns in which an agent that stops hands its flows over.
 const HAND_OVER_TURNS: u32 = 40;
-/// Datapaths at once.
 const MAX_PLACES: usize = 3;
 /// Flows of one datapath that are opened at most.
 const MAX_FLOWS: usize = 24;
@@ -46,7 +45,7 @@ impl Station {
 struct Agent {
     core: Core,
     ledger: Ledger,
-    /// It takes no turns before then.
+    /// The agent takes no turns before this time, microseconds.
     hangs_until_us: u64,
     /// Its learner takes no rows before then.
     learner_hangs_until_us: u64,
@@ -54,7 +53,7 @@ struct Agent {
     given: BTreeMap<(DatapathId, FlowId), &'static str>,
 }
 
-/// A run.
+/// One run from one seed.
 pub struct World {
     random: Random,
     trace: Trace,
@@ -71,7 +70,7 @@ pub struct World {
     /// When the next agent starts.
     away_until_us: u64,
     first_uid: u32,
-    /// What one look at the core keeps at most, by its limits.
+    /// The most that a core may hold by its limits.
     most: Held,
     /// How often things happened, for a look at whether a run tries what it should.
     pub tally: BTreeMap<&'static str, u64>,
@@ -489,7 +488,7 @@ impl World {
 
     // ---- What holds
 
-    /// What holds after every step.
+    /// Checks the invariants that hold after every step.
     fn check(&mut self) {
         self.stations.iter_mut().for_each(|s| s.place.check());
         let Some(agent) = &mut self.agent else { return };
@@ -503,8 +502,10 @@ impl World {
             assert!(core.datapaths().any(|(id, _)| id == key.0), "a flow without a datapath");
             assert!(flow.program().is_some() != flow.native().is_some(), "{key:?}: one program, or native");
             assert!(flow.program().is_none_or(|p| p.algorithm() == flow.algorithm()), "another's program");
-            let chosen =
-                NAMES.into_iter().find(|name| core.rules().choose(flow.info()) == *name).unwrap_or(NATIVE);
+            let chosen = NAMES
+                .into_iter()
+                .find(|name| core.rules().choose(flow.info(), None) == *name)
+                .unwrap_or(NATIVE);
             let given = *agent.given.entry(key).or_insert(chosen);
             assert_eq!(flow.algorithm(), given, "{key:?} runs what the rules said when it was taken in");
         }
@@ -588,7 +589,7 @@ fn check_flow(place: &Place, stats: &FlowStats, flow: FlowView<'_>) {
             NativeReason::NoPolicies { .. } => !place.traits.policy,
             NativeReason::SlotRefused { slot, .. } => refused.slots.contains(slot),
             NativeReason::SetRefused(_) => refused.sets.contains(&id),
-            NativeReason::Stopping => false,
+            NativeReason::Stopping | NativeReason::Hosted(_) => false,
         };
         assert!(sound, "{id:?} is native for no reason: {reason}");
         return;

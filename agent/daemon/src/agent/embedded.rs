@@ -1,25 +1,29 @@
 //! A datapath in this very process, steered by a loop beside it: application-integrated congestion control.
 
 use super::source::{Source, records, samples};
-use crate::clock;
 use crate::control::FlowRecord;
 use crate::metrics::FlowSample;
 use crate::qlog::Taps;
+use ccplane_channel::clock;
 use ccplane_contract::Datapath;
 use ccplane_core::{Core, DatapathId, Driven};
 use ccplane_ebpf::EbpfError;
 use ccplane_engine::Waker;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tracing::warn;
 
-/// The loop's end of a [`Waker`].
-pub(crate) struct Woken(Receiver<()>);
+/// How often the host of an algorithm is looked at while the datapath is quiet.
+const LOOK_AT_HOST: Duration = Duration::from_millis(1);
 
-/// What a datapath calls when it has an event, and what its loop waits on.
-pub(crate) fn waker() -> (Waker, Woken) {
+/// The loop's end of a [`Waker`].
+pub struct Woken(Receiver<()>);
+
+/// Makes a waker for a datapath's events, and the end on which its loop waits.
+pub fn waker() -> (Waker, Woken) {
     let (call, called) = sync_channel(1);
     // Full: the loop has been called already.
     let call = move || {
@@ -51,7 +55,9 @@ impl Source for Embedded {
         taps.drive(core, Embedded::ID, &mut *self.datapath, now_us)
     }
 
-    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        // One thread cannot wait for a channel and a descriptor at once.
+        let timeout = if also.is_some() { timeout.min(LOOK_AT_HOST) } else { timeout };
         match self.woken.0.recv_timeout(timeout) {
             Ok(()) | Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => Err(io::ErrorKind::NotConnected.into()),

@@ -1,7 +1,6 @@
 //! Answers the control socket's requests, by asking the loops.
 
 use super::worker::{LoopStatus, Pushed, Query};
-use crate::clock;
 use crate::config::{Rule, resolve_rules};
 use crate::control::{
     Answer, Counters, Flows, LearnerRecord, Request, Response, Snapshots, Status, Version, from_hex,
@@ -11,6 +10,7 @@ use crate::memory;
 use crate::qlog::{self, Filter, Subscription};
 use crate::sequences::{Admissions, RefusedSnapshot};
 use ccplane_alg::Algorithm;
+use ccplane_channel::clock;
 use ccplane_core::{Candidate, Origin};
 use ccplane_snapshot::{Snapshot, SnapshotError};
 use std::future::Future;
@@ -44,10 +44,9 @@ enum Unfit {
     Share(f64),
 }
 
-/// What concerns snapshots.
+/// Parts of the agent that serve requests on snapshots.
 pub(super) struct ByHand {
     pub(super) learners: Vec<LearnerView>,
-    /// Whose snapshots are taken.
     pub(super) admissions: Admissions,
     /// All of them; some know destinations.
     pub(super) algorithms: Vec<Arc<dyn Algorithm>>,
@@ -74,7 +73,7 @@ impl ByHand {
     }
 }
 
-/// What the control socket sees of the agent.
+/// The agent as the control socket sees it.
 pub(super) struct Handle {
     loops: Vec<SyncSender<Query>>,
     algorithms: Vec<&'static str>,

@@ -8,31 +8,35 @@ mod embedded;
 mod handle;
 mod observed;
 mod own_loop;
-pub(crate) mod privileges;
+pub mod privileges;
 mod source;
 mod worker;
 
-use crate::cli::AgentArgs;
-use crate::clock;
-use crate::config::{Config, DEFAULT_TOML, LearnMode, OnOff, Switch, Transport, resolve_rules};
+use crate::args::AgentArgs;
+use crate::config::{
+    CcpKernel, CcpLink, Config, DEFAULT_TOML, LearnMode, OnOff, Switch, Transport, resolve_rules,
+};
 use crate::confine::{Role, Threads, confine};
 use crate::control::{Answer, Request, Response, Server, ServerLimits};
 use crate::failure::Failure;
 use crate::learning::{Ask, Beginning, Learning, LoopId, POLICIES};
 use crate::memory::{self, Memories};
 use crate::owned::{Folder, OwnedError};
-use crate::peers::{Hub, HubOptions};
 use crate::place::Located;
 use crate::rundir::{self, InstanceLock, RunDirError};
 use crate::sequences::Admissions;
 use ccplane_alg::Algorithm;
 use ccplane_algs::Portfolio;
+use ccplane_bridge::{Links, Options, Portus};
+use ccplane_channel::clock;
+use ccplane_channel::hub::{Hub, HubOptions, KernelLink, KernelLinkError};
 use ccplane_core::{Catalog, CatalogError, Core, Rules, RulesError};
-use ccplane_document::Problem;
-pub(crate) use embedded::waker;
+use ccplane_files::SocketError;
+use ccplane_files::document::Problem;
+pub use embedded::waker;
 use handle::{ByHand, Handle};
 use observed::Observed;
-pub(crate) use own_loop::{Learns, OwnLoop};
+pub use own_loop::{Learns, OwnLoop};
 use privileges::Powers;
 use source::{Peers, Source};
 use std::fs::File;
@@ -44,7 +48,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
-use worker::{Pace, Query, Worker, heartbeat_us};
+use worker::{Pace, Partners, Query, Worker, heartbeat_us};
 
 /// Uids of programs, and of deployments, in one run of the agent. Runs that start in different seconds use different
 /// ones, for a day and more, so that a datapath never takes what an agent that died left for one of ours. Deployments
@@ -58,8 +62,8 @@ const PEERS_LOOP: LoopId = LoopId(1);
 /// Each loop numbers its deployments in a part of a run's uids, so that a learner can tell them apart.
 const UIDS_PER_LOOP_BITS: u32 = UIDS_PER_RUN_BITS - 1;
 
-/// Time between two looks at flows' policies where no learner needs more, microseconds.
-const LOOK_US: u64 = 1_000_000;
+/// Time between two readings of the slots where no learner needs more, microseconds.
+const SLOTS_EVERY_US: u64 = 1_000_000;
 
 /// Descriptors of tokio's runtime: two of its poller, three of its signals; and some to spare.
 const RUNTIME_DESCRIPTORS: usize = 8;
@@ -74,15 +78,16 @@ const FAREWELL: Duration = Duration::from_secs(1);
 #[error("the run directory {} was removed underneath the agent: it has handed its flows back and ended", .0.display())]
 struct RunDirGone(PathBuf);
 
-/// `ccplane agent`
-pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
+/// Runs `ccplane agent` to its end.
+pub fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
     if args.print_default_config {
-        return crate::commands::print(DEFAULT_TOML);
+        return crate::output::print(DEFAULT_TOML);
     }
+    let algorithms = &with_portus(algorithms)[..];
     let catalog = catalog(algorithms)?;
     let names = catalog.names();
     if args.list_algorithms {
-        return crate::commands::print(&format!("{}\n", names.join("\n")));
+        return crate::output::print(&format!("{}\n", names.join("\n")));
     }
     let located = args.place.locate(Some(&names))?;
     let algorithms = &choosing(args, algorithms, &located.config)?[..];
@@ -117,6 +122,13 @@ pub(crate) fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Resu
         .block_on(running.serve(observed, ByHand { learners, admissions, algorithms: algorithms.to_vec() }))
 }
 
+/// The algorithms, with the one that a portus agent hosts.
+pub fn with_portus(algorithms: &[Arc<dyn Algorithm>]) -> Vec<Arc<dyn Algorithm>> {
+    let mut all = algorithms.to_vec();
+    all.push(Arc::new(Portus));
+    all
+}
+
 /// The algorithms, with a portfolio of the arms that are configured.
 fn choosing(
     args: &AgentArgs,
@@ -129,8 +141,10 @@ fn choosing(
     }
     let refuse = |problem| Config::refusal(args.place.config.as_deref(), problem);
     let find = |(n, name): (usize, &String)| {
-        let known = || algorithms.iter().map(|a| a.name()).collect::<Vec<_>>().join(", ");
-        let found = algorithms.iter().find(|a| a.name() == name).cloned();
+        // Flows of others' algorithms cannot be tried with an arm's programs: these have none yet.
+        let own = || algorithms.iter().filter(|a| !a.is_hosted());
+        let known = || own().map(|a| a.name()).collect::<Vec<_>>().join(", ");
+        let found = own().find(|a| a.name() == name).cloned();
         found.ok_or_else(|| {
             let message = format!("no algorithm is called `{name}`; there are: {}", known());
             refuse(Problem::new(format!("portfolio.arms[{n}]"), message))
@@ -143,7 +157,7 @@ fn choosing(
     Ok(all)
 }
 
-/// What algorithms know of destinations, as an earlier agent left it.
+/// Loads what algorithms learned of destinations under earlier agents.
 fn memories(
     located: &Located,
     algorithms: &[Arc<dyn Algorithm>],
@@ -161,13 +175,15 @@ fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// What only the algorithms know of rules: whether they take the parameters.
+/// Checks the parameters of rules with the algorithms that are to take them.
 fn check_rules(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>], rules: &Rules) -> Result<(), Failure> {
     let Err(error) = Core::new(catalog(algorithms)?, rules.clone(), ccplane_core::Config::default()) else {
         return Ok(());
     };
     let problem = match &error {
-        RulesError::Parameters { rule, error } => Problem::new(format!("rule[{rule}].parameters"), error),
+        RulesError::Parameters { rule, error } => {
+            Problem::new(format!("rule[{rule}].parameters.{}", error.parameter()), error)
+        }
         RulesError::Unconfigurable { rule, .. } => Problem::new(format!("rule[{rule}].parameters"), &error),
         RulesError::EmptyPorts { rule } => Problem::new(format!("rule[{rule}]"), &error),
         _ => Problem::new("rule", &error),
@@ -187,7 +203,7 @@ fn first_uid() -> u32 {
 }
 
 /// Logs to standard error, where `CCPLANE_LOG` asks for it: commands that bring an agent of their own draw there.
-pub(crate) fn log_if_asked() {
+pub fn log_if_asked() {
     if std::env::var_os("CCPLANE_LOG").is_some() {
         log_to_stderr("off");
     }
@@ -201,7 +217,7 @@ fn log_to_stderr(configured: &str) {
     let _ = to.with_ansi(std::io::stderr().is_terminal()).try_init();
 }
 
-/// What the system refuses a field of the configuration, with its line and column.
+/// Names the line and column of the field whose value the system refuses.
 fn refused(config: Option<&Path>, field: &str, why: &Failure) -> Failure {
     Failure::runtime(Config::refusal(config, Problem::new(field, why.message())))
 }
@@ -217,7 +233,8 @@ fn start_loops(
     let config = &located.config;
     let pace = Pace::new(&config.agent);
     let mut workers = Vec::new();
-    if config.datapath.ebpf.mode == Switch::Off {
+    let module = &config.datapath.module;
+    if config.datapath.ebpf.mode == Switch::Off && !module.is_wanted() {
         info!(why = "datapath.ebpf.mode is off", "kernel datapath off");
     } else {
         let metrics = observed.of_loop("kernel");
@@ -234,7 +251,7 @@ fn start_loops(
                 observed.started("kernel", metrics, &worker);
                 workers.push(worker);
             }
-            Err(error) if config.datapath.ebpf.mode == Switch::Auto => {
+            Err(error) if config.datapath.ebpf.mode == Switch::Auto && module.mode != Switch::On => {
                 warn!(why = %error, "kernel datapath off; `ccplane doctor` says what is missing");
             }
             Err(error) => return Err(Failure::runtime(error)),
@@ -250,14 +267,25 @@ fn start_loops(
             heartbeat_timeout: config.agent.heartbeat_timeout_ms.millis(),
             session: clock::now_us() ^ (u64::from(std::process::id()) << 48),
         };
+        // Here, since the loop's thread has no privileges.
+        let link = ccp_kernel(&config.datapath.ccp_kernel).map_err(|error| {
+            let why = Failure::runtime(error);
+            refused(args.place.config.as_deref(), "datapath.ccp_kernel.link", &why)
+        })?;
         let attach = move |_: &mut Core| -> Result<Box<dyn Source>, RunDirError> {
-            Ok(Box::new(Peers::new(Hub::bind(&socket, options)?)))
+            let mut hub = Hub::bind(&socket, options)?;
+            if let Some(link) = link {
+                hub.listen(link).map_err(|error| SocketError::io("wait beside", &socket, error))?;
+            }
+            Ok(Box::new(Peers::new(hub)))
         };
         let metrics = observed.of_loop("peers");
         let core = core(algorithms, rules, config, PEERS_LOOP, None)?;
         let post = learning.post(PEERS_LOOP);
         let powers = Powers { role: Some(Role::Plain), ..Powers::NONE };
-        let worker = Worker::spawn("peers", powers, core, pace, metrics.clone(), post, attach);
+        let partners =
+            Partners { metrics: metrics.clone(), post, hosts: hosts(located, "peers", algorithms)? };
+        let worker = Worker::spawn("peers", powers, core, pace, partners, attach);
         let worker = worker.map_err(Failure::runtime).map_err(|why| match config.datapath.unix.socket {
             Some(_) => refused(args.place.config.as_deref(), "datapath.unix.socket", &why),
             None => why,
@@ -268,12 +296,41 @@ fn start_loops(
     Ok(workers)
 }
 
+/// Opens the link to ccp-kernel that is configured.
+fn ccp_kernel(config: &CcpKernel) -> Result<Option<KernelLink>, KernelLinkError> {
+    match config.link {
+        CcpLink::Off => Ok(None),
+        CcpLink::Netlink => KernelLink::netlink().map(Some),
+        CcpLink::Device => KernelLink::device(&config.device).map(Some),
+    }
+}
+
 /// How learners ask: every loop; whether it reached one.
 fn ask(loops: Vec<SyncSender<Query>>) -> impl Fn(Ask) -> bool + Clone + Send + 'static {
     move |ask| {
         let sent = |to: &SyncSender<Query>| to.try_send(Query::Learner(ask.clone())).is_ok();
         loops.iter().filter(|to| sent(to)).count() > 0
     }
+}
+
+/// The name of the kernel's loop to its hosts.
+const KERNEL_HOSTS: &str = "kernel";
+
+/// A loop's ways to a portus agent and to algorithms hosted in this process. Each loop is a datapath of its own to them.
+fn hosts(located: &Located, of: &str, algorithms: &[Arc<dyn Algorithm>]) -> Result<Links, Failure> {
+    let config = &located.config.portus;
+    let folder = match &config.own {
+        Some(folder) => folder.as_path(),
+        None => located.run_dir()?,
+    };
+    let options = Options {
+        socket: config.socket.clone(),
+        takes_kernel_flows: of == KERNEL_HOSTS,
+        own: folder.join(format!("portus-{of}.sock")),
+        silence_us: config.silence_ms.get() * 1000,
+        max_flows: config.max_flows.count(),
+    };
+    Links::new(options, algorithms, || privileges::keep(privileges::NOTHING)).map_err(Failure::runtime)
 }
 
 fn core(
@@ -290,7 +347,7 @@ fn core(
         heartbeat_us: heartbeat_us(&config.agent),
         batch_us,
         // The twin is made from what is seen of the flows' paths.
-        look_us: if learn.mode == LearnMode::Twin { batch_us } else { LOOK_US },
+        slots_every_us: if learn.mode == LearnMode::Twin { batch_us } else { SLOTS_EVERY_US },
         first_deployment: first_uid() | u32::from(of.0) << UIDS_PER_LOOP_BITS,
         push: learn.push_rules(),
         ..ccplane_core::Config::default()
@@ -408,7 +465,7 @@ struct Signals {
     hangup: Signal,
 }
 
-/// What a signal asks for.
+/// Request that a signal stands for.
 enum Wish {
     Stop,
     Reload,

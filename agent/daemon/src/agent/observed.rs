@@ -19,7 +19,7 @@ use tracing::{info, warn};
 /// How long a loop may take to answer.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// What is observed; nothing where metrics are off.
+/// The metrics of all loops; empty where metrics are off.
 pub(super) struct Observed {
     metrics: Option<Metrics>,
     loops: Vec<(&'static str, LoopMetrics)>,
@@ -38,7 +38,7 @@ impl Observed {
         self.learners = learners;
     }
 
-    /// What a loop is to count.
+    /// Returns the counters of the loop of this name.
     pub(super) fn of_loop(&self, name: &'static str) -> Option<LoopMetrics> {
         self.metrics.as_ref().map(|m| m.of_loop(name))
     }

@@ -2,10 +2,9 @@
 
 use super::embedded::{Embedded, Woken};
 use super::privileges::{self, Powers};
-use super::source::{Kernel, Source};
-use super::worker::{Pace, Query, SpawnError, Worker};
+use super::source::{Kernel, Module, Source, open_module};
+use super::worker::{Pace, Partners, Query, SpawnError, Worker};
 use super::{KERNEL_LOOP, core};
-use crate::clock;
 use crate::config::Config;
 use crate::confine::Role;
 use crate::control::{FlowRecord, LearnerRecord};
@@ -15,21 +14,22 @@ use crate::metrics::LoopMetrics;
 use crate::owned::Folder;
 use crate::place::Located;
 use ccplane_alg::Algorithm;
+use ccplane_channel::clock;
 use ccplane_contract::Datapath;
 use ccplane_core::{Core, Rules};
 use ccplane_ebpf::{EbpfDatapath, EbpfError};
 use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+use tracing::warn;
 
 /// Whether policies are learned beside their flows.
 #[derive(Debug)]
-pub(crate) enum Learns {
-    /// They are not.
+pub enum Learns {
     No,
-    /// What is learned ends with the loop.
+    /// Policies that are learned end with the loop.
     Forgets,
-    /// What is promoted is kept in this folder; flows begin with what was kept there, if it is given.
+    /// Promoted policies are kept in this folder, and flows begin with the given one.
     Keeps(Folder, Option<Box<Beginning>>),
 }
 
@@ -40,7 +40,7 @@ impl From<bool> for Learns {
 }
 
 /// A running loop; [`OwnLoop::stop`] detaches.
-pub(crate) struct OwnLoop {
+pub struct OwnLoop {
     /// They end before it.
     learners: Option<Running>,
     worker: Worker,
@@ -49,7 +49,7 @@ pub(crate) struct OwnLoop {
 
 impl OwnLoop {
     /// Attaches and steers by `rules`. The inner error says why the kernel's flows cannot be steered.
-    pub(crate) fn start(
+    pub fn start(
         located: &Located,
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
@@ -59,7 +59,7 @@ impl OwnLoop {
 
     /// As [`OwnLoop::start`]; algorithms with a policy learn beside their flows, as the configuration says, but also where it
     /// says that none is to learn: whoever calls this lists its flows as learning.
-    pub(crate) fn start_learning(
+    pub fn start_learning(
         located: &Located,
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
@@ -72,7 +72,7 @@ impl OwnLoop {
 
     /// Steers a datapath of this process by `rules`; it calls for the loop by what `woken` belongs to. What learns does
     /// so as in [`OwnLoop::start_learning`].
-    pub(crate) fn start_embedded(
+    pub fn start_embedded(
         located: &Located,
         rules: &Rules,
         algorithms: &[Arc<dyn Algorithm>],
@@ -85,7 +85,9 @@ impl OwnLoop {
                 Ok(Box::new(Embedded::new(datapath, woken, core)))
             };
             let pace = Pace::new(&config.agent);
-            let spawned = Worker::spawn("embedded", Powers::NONE, core, pace, None, post, attach);
+            let hosts = super::hosts(located, &format!("embedded-{}", std::process::id()), algorithms)?;
+            let partners = Partners { metrics: None, post, hosts };
+            let spawned = Worker::spawn("embedded", Powers::NONE, core, pace, partners, attach);
             Ok(OwnLoop { worker: spawned.map_err(Failure::runtime)?, learners: None, views: Vec::new() })
         };
         let (folder, beginning) = match learns.into() {
@@ -119,15 +121,26 @@ impl OwnLoop {
     ) -> Result<Result<OwnLoop, EbpfError>, Failure> {
         let config = &located.config;
         let options = located.ebpf_options();
+        let module = config.datapath.module.clone();
         let attach = move |core: &mut Core| -> Result<Box<dyn Source>, EbpfError> {
+            if let Some(datapath) = open_module(&module, options.heartbeat_timeout)? {
+                return Ok(Box::new(Module::new(&module.device, datapath, core, clock::now_us())));
+            }
             let name = options.name.clone();
             let datapath = EbpfDatapath::attach(options)?;
+            for requested in datapath.names_taken() {
+                warn!(
+                    "the kernel has a congestion control `{requested}` of its own: sockets that choose it are not ccplane's"
+                );
+            }
             Ok(Box::new(Kernel::new(&name, datapath, core, clock::now_us())))
         };
         let core = core(algorithms, rules, config, KERNEL_LOOP, None)?;
         let pace = Pace::new(&config.agent);
         let powers = Powers { capabilities: privileges::KERNEL, role };
-        match Worker::spawn("kernel", powers, core, pace, metrics, post, attach) {
+        let partners =
+            Partners { metrics, post, hosts: super::hosts(located, super::KERNEL_HOSTS, algorithms)? };
+        match Worker::spawn("kernel", powers, core, pace, partners, attach) {
             Ok(worker) => Ok(Ok(OwnLoop { worker, learners: None, views: Vec::new() })),
             Err(SpawnError::Attach(error)) => Ok(Err(error)),
             Err(other) => Err(Failure::runtime(other)),
@@ -135,7 +148,7 @@ impl OwnLoop {
     }
 
     /// The flows as they are; none if the loop has ended.
-    pub(crate) fn flows(&self) -> Vec<FlowRecord> {
+    pub fn flows(&self) -> Vec<FlowRecord> {
         let (answer, answered) = oneshot::channel();
         if !self.worker.ask(Query::Flows(answer)) {
             return Vec::new();
@@ -144,7 +157,7 @@ impl OwnLoop {
     }
 
     /// Reports heard since the start; 0 if the loop has ended.
-    pub(crate) fn reports(&self) -> u64 {
+    pub fn reports(&self) -> u64 {
         let (answer, answered) = oneshot::channel();
         if !self.worker.ask(Query::Status(answer)) {
             return 0;
@@ -153,7 +166,7 @@ impl OwnLoop {
     }
 
     /// The learners, if any.
-    pub(crate) fn learners(&self) -> Vec<LearnerRecord> {
+    pub fn learners(&self) -> Vec<LearnerRecord> {
         self.views.iter().map(LearnerView::record).collect()
     }
 
@@ -161,7 +174,7 @@ impl OwnLoop {
     ///
     /// # Errors
     /// The loop panicked, or something is left in the kernel.
-    pub(crate) fn stop(self) -> Result<(), Failure> {
+    pub fn stop(self) -> Result<(), Failure> {
         drop(self.learners);
         self.worker.join().map_err(Failure::runtime)
     }

@@ -1,4 +1,4 @@
-//! What the agent keeps of root's powers once it is attached.
+//! Capabilities that the agent keeps once it is attached.
 //!
 //! The kernel datapath's loop keeps what it needs until its end: loading BPF programs (`CAP_BPF`, `CAP_PERFMON`:
 //! kernel/bpf/syscall.c) and TCP congestion controls (`CAP_NET_ADMIN`), and, to take flows back from every network
@@ -16,7 +16,7 @@ use nix::unistd::{Uid, User, initgroups, setresgid, setresuid};
 use std::ffi::CString;
 use tracing::{debug, warn};
 
-/// What the kernel datapath's loop keeps.
+/// Capabilities of the kernel datapath's loop.
 pub(super) const KERNEL: &[Capability] = &[
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,
@@ -25,8 +25,8 @@ pub(super) const KERNEL: &[Capability] = &[
     Capability::CAP_SYS_PTRACE,
 ];
 
-/// What a DPDK port in use keeps: its XDP program and its rings go when it ends.
-pub(crate) const PORT: &[Capability] = &[
+/// Capabilities of a process with a DPDK port, which removes its XDP program and rings when it ends.
+pub const PORT: &[Capability] = &[
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,
     Capability::CAP_NET_ADMIN,
@@ -36,23 +36,22 @@ pub(crate) const PORT: &[Capability] = &[
 ];
 
 /// Capabilities that a process needs to change its user and groups.
-pub(crate) const TO_CHANGE_USER: &[Capability] = &[Capability::CAP_SETUID, Capability::CAP_SETGID];
+pub const TO_CHANGE_USER: &[Capability] = &[Capability::CAP_SETUID, Capability::CAP_SETGID];
 
-/// What everything else keeps.
-pub(crate) const NOTHING: &[Capability] = &[];
+/// Capabilities of every other thread.
+pub const NOTHING: &[Capability] = &[];
 
-/// What a loop's thread keeps once it has attached.
+/// Capabilities and filter of a loop's thread once it has attached.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Powers {
-    /// Its capabilities.
-    pub(crate) capabilities: &'static [Capability],
+pub struct Powers {
+    pub capabilities: &'static [Capability],
     /// Its system calls; all of them where there is no role to keep to.
-    pub(crate) role: Option<Role>,
+    pub role: Option<Role>,
 }
 
 /// A process could not change its user.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum UserError {
+pub enum UserError {
     #[error("no user `{0}` on this machine: give a name or a number that it knows")]
     Unknown(String),
     #[error("cannot become user {user}, which only root can: {source}")]
@@ -66,7 +65,7 @@ impl Powers {
     pub(super) const NONE: Powers = Powers { capabilities: NOTHING, role: None };
 
     /// Gives up all other capabilities, for the calling thread and those that it starts, and system calls for these threads.
-    pub(crate) fn keep_only(self, threads: Threads) {
+    pub fn keep_only(self, threads: Threads) {
         keep(self.capabilities);
         if let Some(role) = self.role {
             confine(role, threads);
@@ -76,7 +75,7 @@ impl Powers {
 
 /// Gives up all but `wanted`, for the calling thread and those that it starts. Having more than needed is no reason
 /// not to run.
-pub(crate) fn keep(wanted: &[Capability]) {
+pub fn keep(wanted: &[Capability]) {
     match limit_to(wanted) {
         Ok(kept) => debug!(?kept, "capabilities"),
         Err(error) => warn!(%error, "capabilities could not be given up"),
@@ -85,7 +84,7 @@ pub(crate) fn keep(wanted: &[Capability]) {
 
 /// Sees to it that what is given up does not come back with another program, for the calling thread and those that it
 /// starts.
-pub(crate) fn no_way_back() {
+pub fn no_way_back() {
     if let Err(error) = nix::sys::prctl::set_no_new_privs() {
         warn!(%error, "no_new_privs could not be set");
     }
@@ -100,7 +99,7 @@ pub(crate) fn no_way_back() {
 }
 
 /// Makes all threads of this process another user's for good. The calling one may keep these capabilities; all others have none.
-pub(crate) fn become_user(name: &str, wanted: &[Capability]) -> Result<(), UserError> {
+pub fn become_user(name: &str, wanted: &[Capability]) -> Result<(), UserError> {
     let found = match name.parse() {
         Ok(uid) => User::from_uid(Uid::from_raw(uid)),
         Err(_) => User::from_name(name),

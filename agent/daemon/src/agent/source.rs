@@ -1,22 +1,27 @@
-//! What a loop of the agent drives: the kernel's datapath, or all datapaths of other processes.
+//! Datapaths that a loop of the agent drives: the kernel's, or all of other processes.
 
-use crate::clock;
+use crate::config;
 use crate::control::FlowRecord;
-use crate::metrics::{FlowSample, Totals};
-use crate::peers::{Change, Hub, Peer, PeerId};
+use crate::metrics::FlowSample;
 use crate::qlog::Taps;
+use ccplane_channel::clock;
+use ccplane_channel::hub::{Change, Hub, Peer, PeerId};
 use ccplane_contract::{Datapath, FlowStats};
-use ccplane_core::{Core, DatapathId, Driven, NATIVE};
+use ccplane_core::{Core, DatapathId, Driven, Fallback, NATIVE};
 use ccplane_ebpf::{EbpfDatapath, EbpfError};
+use ccplane_module::{ModuleDatapath, ModuleError};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// Datagrams taken in one go.
 const MAX_DATAGRAMS: usize = 1024;
 /// How long rings are looked at without letting others run, who may wait for the core, microseconds.
 const LOOK_US: u64 = 10;
+/// Time between two looks at the name of the datapaths' socket, microseconds.
+const NAME_EVERY_US: u64 = 1_000_000;
 /// How soon a full socket is tried again: nothing tells when its owner has read.
 const RETRY_FULL: Duration = Duration::from_millis(1);
 
@@ -25,8 +30,8 @@ pub(super) trait Source {
     /// Drives every datapath once.
     fn drive(&mut self, core: &mut Core, now_us: u64, taps: &mut Taps) -> Driven;
 
-    /// Blocks until a datapath has something, or `timeout` passed.
-    fn wait(&mut self, timeout: Duration) -> io::Result<()>;
+    /// Blocks until a datapath has something, `also` becomes readable, or `timeout` passed.
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()>;
 
     /// Between two turns of a loop that does not sleep: lets others run, unless there is something to look at.
     /// Takes and returns the time of the loop's last look at the clock, microseconds.
@@ -64,7 +69,7 @@ pub(super) trait Source {
     fn detach(self: Box<Self>) -> Result<(), EbpfError>;
 }
 
-/// Linux TCP.
+/// The kernel's TCP datapath.
 pub(super) struct Kernel {
     datapath: EbpfDatapath,
 }
@@ -72,7 +77,7 @@ pub(super) struct Kernel {
 impl Kernel {
     const ID: DatapathId = DatapathId(0);
 
-    /// What was just attached under `name`.
+    /// Attaches `core` to the kernel's `datapath`, which was just loaded as `name`.
     pub(super) fn new(name: &str, mut datapath: EbpfDatapath, core: &mut Core, now_us: u64) -> Kernel {
         let capabilities = datapath.capabilities();
         let (flows_adopted, max_flows) = (datapath.flows().len(), capabilities.max_flows);
@@ -89,8 +94,8 @@ impl Source for Kernel {
         taps.drive(core, Kernel::ID, &mut self.datapath, now_us)
     }
 
-    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        self.datapath.wait(timeout)
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.datapath.wait_also(timeout, also)
     }
 
     fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
@@ -112,16 +117,98 @@ impl Source for Kernel {
     }
 }
 
+/// The kernel's TCP flows under the kernel module.
+pub(super) struct Module {
+    datapath: ModuleDatapath,
+}
+
+impl Module {
+    /// Attaches `core` to the module's `datapath`, whose device was just opened.
+    pub(super) fn new(device: &Path, datapath: ModuleDatapath, core: &mut Core, now_us: u64) -> Module {
+        let capabilities = datapath.capabilities();
+        let max_flows = capabilities.max_flows;
+        match core.attach(Kernel::ID, capabilities, now_us) {
+            Ok(()) => info!(device = %device.display(), max_flows, "kernel module attached"),
+            Err(error) => warn!(%error, "attach the kernel module"),
+        }
+        Module { datapath }
+    }
+}
+
+/// Opens the module's device as `wanted`; `None` where it is not to be used, or is not there and need not be.
+pub(super) fn open_module(
+    wanted: &config::Module,
+    heartbeat_timeout: Duration,
+) -> Result<Option<ModuleDatapath>, EbpfError> {
+    if !wanted.is_wanted() {
+        return Ok(None);
+    }
+    match ModuleDatapath::open(&wanted.device, heartbeat_timeout) {
+        Ok(datapath) => Ok(Some(datapath)),
+        Err(ModuleError::Os { what, path, source }) => {
+            Err(EbpfError::Os { what: format!("{what} {}", path.display()), source })
+        }
+        Err(ModuleError::Greet { path, source }) => {
+            Err(EbpfError::Os { what: format!("greet {}", path.display()), source: io::Error::other(source) })
+        }
+    }
+}
+
+impl Source for Module {
+    fn drive(&mut self, core: &mut Core, now_us: u64, taps: &mut Taps) -> Driven {
+        taps.drive(core, Kernel::ID, &mut self.datapath, now_us)
+    }
+
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.datapath.wait_also(if self.has_backlog() { timeout.min(RETRY_FULL) } else { timeout }, also)
+    }
+
+    fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
+        records(Kernel::ID, &mut self.datapath, core)
+    }
+
+    fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
+        samples(Kernel::ID, &mut self.datapath, core)
+    }
+
+    fn has_backlog(&self) -> bool {
+        self.datapath.has_backlog()
+    }
+
+    fn detach(self: Box<Self>) -> Result<(), EbpfError> {
+        self.datapath.detach();
+        info!("kernel module detached");
+        Ok(())
+    }
+}
+
 /// The datapaths of other processes.
 pub(super) struct Peers {
     hub: Hub,
     joined: Vec<PeerId>,
     changes: Vec<Change>,
+    /// The time of the next look at the socket's name, microseconds; `None` once it led elsewhere.
+    next_name_us: Option<u64>,
 }
 
 impl Peers {
     pub(super) fn new(hub: Hub) -> Peers {
-        Peers { hub, joined: Vec::new(), changes: Vec::new() }
+        Peers { hub, joined: Vec::new(), changes: Vec::new(), next_name_us: Some(0) }
+    }
+
+    /// Says, once, that datapaths do not reach this agent any more.
+    fn look_at_name(&mut self, now_us: u64) {
+        if self.next_name_us.is_none_or(|next_us| now_us < next_us) {
+            return;
+        }
+        self.next_name_us = Some(now_us.saturating_add(NAME_EVERY_US));
+        if !self.hub.is_reachable() {
+            self.next_name_us = None;
+            error!(
+                "the datapaths' socket was removed or replaced, as a portus agent does that starts: new datapaths do not reach \
+                 this agent; end the other one and restart this one, or give one of them another socket"
+            );
+        }
     }
 
     fn id(peer: PeerId) -> DatapathId {
@@ -161,6 +248,7 @@ impl Peers {
 
 impl Source for Peers {
     fn drive(&mut self, core: &mut Core, now_us: u64, taps: &mut Taps) -> Driven {
+        self.look_at_name(now_us);
         let datagrams = self.hub.receive(MAX_DATAGRAMS, now_us, &mut self.changes);
         let mut driven = self.follow(core, now_us, taps);
         for id in &self.joined {
@@ -169,11 +257,12 @@ impl Source for Peers {
             }
         }
         driven.events = driven.events.max(datagrams);
+        core.take_fallbacks().iter().for_each(tell);
         driven
     }
 
-    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        self.hub.wait(if self.hub.has_backlog() { timeout.min(RETRY_FULL) } else { timeout })
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.hub.wait_also(if self.hub.has_backlog() { timeout.min(RETRY_FULL) } else { timeout }, also)
     }
 
     fn pause(&mut self, now_us: u64) -> u64 {
@@ -213,6 +302,20 @@ impl Source for Peers {
     }
 }
 
+/// Warns of an algorithm that a kind of datapath cannot run.
+fn tell(fallback: &Fallback) {
+    let Fallback { kind, algorithm, reason, instead } = fallback;
+    match instead {
+        Some(instead) => warn!(algorithm, datapath = kind, %reason, "flows run {instead} instead"),
+        None => warn!(
+            algorithm,
+            datapath = kind,
+            %reason,
+            "flows keep their first window: this datapath has no algorithm of its own"
+        ),
+    }
+}
+
 pub(super) fn records(id: DatapathId, datapath: &mut dyn Datapath, core: &Core) -> Vec<FlowRecord> {
     let kind = datapath.capabilities().kind;
     let name = |mut record: FlowRecord| {
@@ -234,9 +337,7 @@ pub(super) fn samples(id: DatapathId, datapath: &mut dyn Datapath, core: &Core) 
         id: (id, s.flow),
         algorithm: core.flow(id, s.flow).map_or(NATIVE, |f| f.algorithm()),
         mode: s.mode,
-        cwnd_packets: s.snd_cwnd,
-        srtt_us: s.srtt_us,
-        totals: Totals { delivered: s.delivered, lost: s.lost, acked: s.bytes_acked, faults: s.faults },
+        transport: s.transport,
         policy: s.policy,
     };
     datapath.flows().iter().map(sample).collect()

@@ -3,7 +3,6 @@
 
 use super::privileges::Powers;
 use super::source::Source;
-use crate::clock;
 use crate::config::{Agent, Unix, Wake};
 use crate::confine::Threads;
 use crate::control::{
@@ -12,6 +11,8 @@ use crate::control::{
 use crate::learning::{Ask, Offer, Post};
 use crate::metrics::{DatapathSample, LoopMetrics, LoopSample};
 use crate::qlog::{Subscriber, Taps};
+use ccplane_bridge::Links;
+use ccplane_channel::clock;
 use ccplane_contract::Capabilities;
 use ccplane_core::{Candidate, Core, DatapathId, Decision, InstallState, Rules, RulesError};
 use ccplane_ebpf::EbpfError;
@@ -40,7 +41,7 @@ const STANDSTILL: Duration = Duration::from_secs(2);
 /// Heartbeats in one heartbeat timeout: one may be late, or lost, without harm.
 const HEARTBEATS_PER_TIMEOUT: u64 = 4;
 
-/// What a loop can be asked.
+/// Request to a loop's thread.
 pub(super) enum Query {
     Flows(oneshot::Sender<Vec<FlowRecord>>),
     Status(oneshot::Sender<LoopStatus>),
@@ -51,9 +52,8 @@ pub(super) enum Query {
     SetRules(Rules, oneshot::Sender<Result<(), RulesError>>),
     /// Congestion control and network namespace; answered with `None` where there is no kernel datapath.
     Adopt(String, Option<PathBuf>, oneshot::Sender<Option<Result<u64, EbpfError>>>),
-    /// Slots and decisions.
     Snapshots(oneshot::Sender<(Vec<SlotRecord>, Vec<DecisionRecord>)>),
-    /// What a learner wants of an algorithm's slot.
+    /// A learner's request for an algorithm's slot.
     Learner(Ask),
     /// A snapshot by hand, for a slot or its algorithm's; answered with what was decided.
     Push(Candidate, Option<u8>, oneshot::Sender<Vec<Pushed>>),
@@ -61,7 +61,7 @@ pub(super) enum Query {
     Rollback(u8, oneshot::Sender<Result<(), Option<String>>>),
 }
 
-/// What one datapath has decided on a push by hand.
+/// Decision of one datapath on a push by an operator.
 pub(super) struct Pushed {
     /// Whether flows decide by the snapshot.
     pub(super) done: bool,
@@ -135,7 +135,6 @@ pub(super) enum SpawnError<E> {
 /// How a loop ended that did not end well.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoopError {
-    /// It panicked.
     #[error("a loop of the agent ended unexpectedly; its flows run their native algorithm")]
     Panicked,
     /// Flows or pins are left in the kernel.
@@ -153,6 +152,14 @@ pub(super) struct Worker {
     pub(super) ended: oneshot::Receiver<()>,
 }
 
+/// The parties that a loop talks to besides its datapaths.
+pub(super) struct Partners {
+    pub(super) metrics: Option<LoopMetrics>,
+    pub(super) post: Post,
+    /// The ways to a portus agent and to algorithms hosted in this process.
+    pub(super) hosts: Links,
+}
+
 impl Worker {
     /// Starts a thread, attaches there, gives up all that `powers` do not name, and runs.
     pub(super) fn spawn<E: Send + 'static>(
@@ -160,10 +167,10 @@ impl Worker {
         powers: Powers,
         mut core: Core,
         pace: Pace,
-        metrics: Option<LoopMetrics>,
-        post: Post,
+        partners: Partners,
         attach: impl FnOnce(&mut Core) -> Result<Box<dyn Source>, E> + Send + 'static,
     ) -> Result<Worker, SpawnError<E>> {
+        let Partners { metrics, post, hosts } = partners;
         let (queries, inbox) = sync_channel(MAX_QUERIES);
         let (ending, ended) = oneshot::channel::<()>();
         let (attached, outcome) = sync_channel(1);
@@ -185,7 +192,7 @@ impl Worker {
             // Programs are in place before anybody hears that it has started: the kernel takes up to a second to verify one.
             source.drive(&mut core, clock::now_us(), &mut taps);
             let _ = attached.send(Ok(()));
-            Loop { core, source, pace, metrics, post, verdicts, taps, inbox, stop }.run()
+            Loop { core, source, pace, metrics, post, hosts, verdicts, taps, inbox, stop }.run()
         };
         let thread =
             std::thread::Builder::new().name(format!("ccp-{name}")).spawn(run).map_err(SpawnError::Thread)?;
@@ -243,6 +250,7 @@ struct Loop {
     pace: Pace,
     metrics: Option<LoopMetrics>,
     post: Post,
+    hosts: Links,
     /// Decisions so far, by algorithm and verdict.
     verdicts: BTreeMap<(&'static str, &'static str), u64>,
     taps: Taps,
@@ -256,7 +264,12 @@ impl Loop {
         let mut now_us = clock::now_us();
         let (mut spin_until_us, mut attend_us) = (now_us, now_us);
         loop {
-            let driven = self.source.drive(&mut self.core, now_us, &mut self.taps);
+            let mut driven = self.source.drive(&mut self.core, now_us, &mut self.taps);
+            if self.hosts.turned(&mut self.core, now_us) {
+                let again = self.source.drive(&mut self.core, now_us, &mut self.taps);
+                driven.events += again.events;
+                driven.refused += again.refused;
+            }
             let busy = driven.events > 0;
             // Once a turn, and where nobody waits for it: the datapath has its answers.
             let turned_us = clock::now_us();
@@ -332,7 +345,7 @@ impl Loop {
         let timeout = due.unwrap_or(self.pace.poll_interval).min(self.pace.poll_interval);
         // poll(2) counts milliseconds: rounding down would make it a busy loop at the end.
         let timeout = timeout.max(Duration::from_millis(1));
-        if let Err(error) = self.source.wait(timeout) {
+        if let Err(error) = self.source.wait(timeout, self.hosts.ready()) {
             warn!(%error, "wait for the datapath");
             std::thread::sleep(timeout);
         }
@@ -501,6 +514,7 @@ impl Loop {
     /// Hands every flow to its native algorithm and detaches.
     fn hand_over(mut self) -> Result<(), LoopError> {
         self.core.shutdown();
+        self.hosts.turned(&mut self.core, clock::now_us());
         let start = Instant::now();
         loop {
             self.source.drive(&mut self.core, clock::now_us(), &mut self.taps);
@@ -520,7 +534,9 @@ impl Loop {
 mod tests {
     use super::*;
     use crate::metrics::FlowSample;
+    use ccplane_bridge::Options;
     use ccplane_core::{Catalog, Config, Driven, NATIVE};
+    use std::os::fd::BorrowedFd;
     use std::sync::atomic::AtomicU64;
 
     /// Has one event at its first turn, then none.
@@ -535,7 +551,7 @@ mod tests {
             let events = usize::from(self.turns.fetch_add(1, Relaxed) == 0);
             Driven { events, ..Driven::default() }
         }
-        fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        fn wait(&mut self, timeout: Duration, _: Option<BorrowedFd<'_>>) -> io::Result<()> {
             self.sleeps.fetch_add(1, Relaxed);
             std::thread::sleep(timeout);
             Ok(())
@@ -562,7 +578,13 @@ mod tests {
         let core = Core::new(catalog, Rules::all(NATIVE), Config::default()).unwrap();
         let source = Box::new(idle.clone());
         let attach = move |_: &mut Core| Ok::<Box<dyn Source>, io::Error>(source);
-        let worker = Worker::spawn("idle", Powers::NONE, core, pace, None, Post::none(), attach);
+        let nobody = PathBuf::from("/nonexistent");
+        let (silence_us, max_flows) = (ccplane_bridge::SILENCE_US, ccplane_bridge::MAX_FLOWS);
+        let options =
+            Options { socket: nobody.clone(), own: nobody, silence_us, max_flows, takes_kernel_flows: false };
+        let hosts = Links::new(options, &[], || ()).unwrap();
+        let partners = Partners { metrics: None, post: Post::none(), hosts };
+        let worker = Worker::spawn("idle", Powers::NONE, core, pace, partners, attach);
         let worker = worker.map_err(|_| "no loop").unwrap();
         let watched = watch(&idle);
         worker.join().unwrap();

@@ -8,9 +8,10 @@ mod value;
 pub use value::{Bounded, Key, Ports, Prefix, PrefixError, Switch, Wake};
 
 use ccplane_algs::{ArmsError, MAX_ARMS};
+use ccplane_bridge::PORTUS;
 use ccplane_core::{MAX_RULES, NATIVE, Necessity, PushRules, Rules};
-use ccplane_document::{DocumentError, Problem};
 use ccplane_files::Bound;
+use ccplane_files::document::{DocumentError, Problem};
 use ccplane_snapshot::Trust;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -41,6 +42,7 @@ pub struct Config {
     pub metrics: MetricsConfig,
     pub learn: Learn,
     pub portfolio: Portfolio,
+    pub portus: Portus,
     #[serde(rename = "rule", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
 }
@@ -57,12 +59,13 @@ impl Default for Config {
             metrics: MetricsConfig::default(),
             learn: Learn::default(),
             portfolio: Portfolio::default(),
+            portus: Portus::default(),
             rules: Vec::new(),
         }
     }
 }
 
-/// The control socket.
+/// Section `[control]`: the control socket.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -83,7 +86,7 @@ impl Default for Control {
     }
 }
 
-/// The datapath loop.
+/// Section `[agent]`: periods of the datapath loops.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -105,7 +108,7 @@ impl Default for Agent {
     }
 }
 
-/// Bounds.
+/// Section `[limits]`: bounds of flows and memory.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -119,16 +122,18 @@ impl Default for Limits {
     }
 }
 
-/// The datapaths.
+/// Section `[datapath]`: the datapaths that are attached.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct Datapaths {
     pub ebpf: Ebpf,
+    pub module: Module,
     pub unix: Unix,
+    pub ccp_kernel: CcpKernel,
 }
 
-/// Linux TCP.
+/// Section `[datapath.ebpf]`: the kernel's TCP.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -150,6 +155,32 @@ impl Default for Ebpf {
             max_flows: const { Bounded::new(4096) },
             sample_interval_ms: const { Bounded::new(10) },
             handback: "cubic".to_owned(),
+        }
+    }
+}
+
+/// Section `[datapath.module]`: the kernel's TCP under the kernel module.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Module {
+    pub mode: Switch,
+    pub device: PathBuf,
+}
+
+impl Default for Module {
+    fn default() -> Module {
+        Module { mode: Switch::Auto, device: PathBuf::from(ccplane_module::DEFAULT_DEVICE) }
+    }
+}
+
+impl Module {
+    /// Whether the agent is to use the module: always, or because it is loaded.
+    pub fn is_wanted(&self) -> bool {
+        match self.mode {
+            Switch::On => true,
+            Switch::Auto => self.device.exists(),
+            Switch::Off => false,
         }
     }
 }
@@ -183,7 +214,32 @@ impl Default for Unix {
     }
 }
 
-/// The metrics endpoint.
+/// Section `[datapath.ccp_kernel]`: CCP's own kernel module.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct CcpKernel {
+    pub link: CcpLink,
+    pub device: PathBuf,
+}
+
+impl Default for CcpKernel {
+    fn default() -> CcpKernel {
+        CcpKernel { link: CcpLink::Off, device: PathBuf::from("/dev/ccpkp") }
+    }
+}
+
+/// The link to ccp-kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum CcpLink {
+    Off,
+    Netlink,
+    Device,
+}
+
+/// Section `[metrics]`: the Prometheus endpoint.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -271,6 +327,29 @@ impl Default for Portfolio {
     }
 }
 
+/// Section `[portus]`: the agent of the algorithm "portus".
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Portus {
+    pub socket: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own: Option<PathBuf>,
+    pub silence_ms: Bounded<100, 60_000>,
+    pub max_flows: Bounded<1, 65_536>,
+}
+
+impl Default for Portus {
+    fn default() -> Portus {
+        Portus {
+            socket: PathBuf::from("/tmp/ccp/portus"),
+            own: None,
+            silence_ms: const { Bounded::new(ccplane_bridge::SILENCE_US / 1000) },
+            max_flows: const { Bounded::new(ccplane_bridge::MAX_FLOWS as u64) },
+        }
+    }
+}
+
 impl Learn {
     /// The same, but on, also where the agent itself is not to learn: for flows that are there to show learning.
     #[must_use]
@@ -284,7 +363,7 @@ impl Learn {
         if self.mode == LearnMode::Live { self.noise_percent.get() as f64 / 100.0 } else { 0.0 }
     }
 
-    /// What the core is told.
+    /// Returns the push rules in the core's units.
     pub fn push_rules(&self) -> PushRules {
         let share = |percent: u64| percent as f64 / 100.0;
         PushRules {
@@ -301,7 +380,7 @@ impl Learn {
         }
     }
 
-    /// Whose snapshots are taken, whichever way they come.
+    /// Returns whose snapshots are admitted, whichever way they come.
     pub fn trust(&self) -> Trust {
         if self.require_signed {
             Trust::SignedBy(self.keys.iter().map(Key::get).collect())
@@ -311,15 +390,14 @@ impl Learn {
     }
 }
 
-/// What is learned from.
+/// Source of the experience that policies are improved with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LearnMode {
     /// A simulation of the flows' own link.
     Twin,
-    /// What live flows do, with exploration noise on their actions.
+    /// The decisions of live flows, with exploration noise on their actions.
     Live,
-    /// Nothing.
     Off,
 }
 
@@ -334,23 +412,21 @@ impl LearnMode {
     }
 }
 
-/// Which difference of two policies makes a push necessary.
+/// Measure of the difference between two policies that makes a push necessary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NecessityName {
     /// The mean over the last states.
     Mean,
-    /// The smallest.
     Min,
 }
 
-/// What datapaths in other processes are spoken with over.
+/// Transports to datapaths in other processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
     /// Rings in shared memory, where the datapath takes them.
     Ring,
-    /// The socket.
     Socket,
 }
 
@@ -358,13 +434,11 @@ pub enum Transport {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnOff {
-    /// Used.
     On,
-    /// Not used.
     Off,
 }
 
-/// Which algorithm steers the flows for which all conditions hold.
+/// Assignment of an algorithm to the flows for which all conditions hold.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -379,6 +453,9 @@ pub struct Rule {
     /// The receiver's port or ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote_port: Option<Ports>,
+    /// The congestion control that the flow's owner asked its datapath for by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested: Option<String>,
     /// Where the receiver's address lies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<Prefix>,
@@ -392,11 +469,25 @@ impl Rule {
         self.cgroup.is_none()
             && self.local_port.is_none()
             && self.remote_port.is_none()
+            && self.requested.is_none()
             && self.remote.is_none()
     }
 }
 
 impl Config {
+    /// The names of rules by which sockets may choose the kernel datapath besides its own, in their order.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for name in self.rules.iter().filter_map(|rule| rule.requested.as_ref()) {
+            let is_new =
+                ccplane_ebpf::is_name(name) && *name != self.datapath.ebpf.name && !names.contains(name);
+            if is_new && names.len() < ccplane_ebpf::MAX_REQUESTS {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+
     /// Reads `path`, or [`DEFAULT_PATH`] if there is one, or takes the defaults. `algorithms` are the names that
     /// rules may use; `None` leaves that to the agent.
     ///
@@ -407,14 +498,14 @@ impl Config {
         Config::parse(file, &text, algorithms)
     }
 
-    /// What is wrong with a field of the file that [`Config::load`] reads, with its line and column.
+    /// Names the line and column of a problem in the file that [`Config::load`] reads.
     pub fn refusal(path: Option<&Path>, problem: Problem) -> DocumentError {
         let (file, text) = match Config::source(path) {
             Ok(source) => source,
             Err(error) => return error,
         };
-        let placed = match ccplane_document::parse(&text) {
-            Ok(document) => ccplane_document::locate(&document, problem),
+        let placed = match ccplane_files::document::parse(&text) {
+            Ok(document) => ccplane_files::document::locate(&document, problem),
             Err(placed) => placed,
         };
         DocumentError::at(file, &text, placed)
@@ -426,7 +517,7 @@ impl Config {
             None if Path::new(DEFAULT_PATH).exists() => Path::new(DEFAULT_PATH),
             None => return Ok((Path::new("the built-in defaults"), DEFAULT_TOML.to_owned())),
         };
-        Ok((path, ccplane_document::read(path, CONFIGURATION)?))
+        Ok((path, ccplane_files::document::read(path, CONFIGURATION)?))
     }
 
     /// Parses the text of a configuration file; `file` is for the error.
@@ -435,14 +526,14 @@ impl Config {
     /// The first problem, with its line, column and field.
     pub fn parse(file: &Path, text: &str, algorithms: Option<&[&str]>) -> Result<Config, DocumentError> {
         let refuse = |placed| DocumentError::at(file, text, placed);
-        let document = ccplane_document::parse(text).map_err(refuse)?;
-        let config: Config = ccplane_document::value(document.clone()).map_err(refuse)?;
-        let placed = |problem| refuse(ccplane_document::locate(&document, problem));
+        let document = ccplane_files::document::parse(text).map_err(refuse)?;
+        let config: Config = ccplane_files::document::value(document.clone()).map_err(refuse)?;
+        let placed = |problem| refuse(ccplane_files::document::locate(&document, problem));
         config.check(algorithms).map_err(placed)?;
         Ok(config)
     }
 
-    /// What no single value shows.
+    /// Checks the conditions that involve several values.
     fn check(&self, algorithms: Option<&[&str]>) -> Result<(), Problem> {
         tracing_subscriber::EnvFilter::try_new(&self.log)
             .map_err(|e| Problem::new("log", format_args!("not a log filter: {e}")))?;
@@ -460,6 +551,20 @@ impl Config {
                     ),
                 ));
             }
+        }
+        let mut named = self.rules.iter().map(|r| r.algorithm.as_str()).chain([&*self.default_algorithm]);
+        if self.datapath.unix.socket.as_ref() == Some(&self.portus.socket) && named.any(|name| name == PORTUS)
+        {
+            return Err(Problem::new(
+                "datapath.unix.socket",
+                "portus.socket is the same: the agent would be given its own flows for ever",
+            ));
+        }
+        if self.datapath.ccp_kernel.link != CcpLink::Off && self.datapath.unix.mode == OnOff::Off {
+            return Err(Problem::new(
+                "datapath.ccp_kernel.link",
+                "the loop that hears it is off: set datapath.unix.mode to \"on\"",
+            ));
         }
         if let Some(address) = self.metrics.listen
             && !address.ip().is_loopback()
@@ -518,7 +623,7 @@ pub fn resolve_rules(default: &str, rules: &[Rule], algorithms: &[&str]) -> Resu
     let resolve = |(n, rule): (usize, &Rule)| {
         known(&format!("rule[{n}].algorithm"), &rule.algorithm)?;
         if rule.is_unconditional() {
-            let expected = "needs a condition: cgroup, local_port, remote_port or remote";
+            let expected = "needs a condition: cgroup, local_port, remote_port, requested or remote";
             return Err(Problem::new(format!("rule[{n}]"), expected));
         }
         let cgroup = rule.cgroup.as_deref().map(cgroup_id).transpose();
@@ -526,6 +631,7 @@ pub fn resolve_rules(default: &str, rules: &[Rule], algorithms: &[&str]) -> Resu
             cgroup: cgroup.map_err(|message| Problem::new(format!("rule[{n}].cgroup"), message))?,
             local_port: rule.local_port.as_ref().map(Ports::range),
             remote_port: rule.remote_port.as_ref().map(Ports::range),
+            requested: rule.requested.clone(),
             remote: rule.remote.map(Prefix::get),
             algorithm: rule.algorithm.clone(),
             parameters: rule.parameters.clone().into_iter().collect(),

@@ -20,6 +20,7 @@ fn every_key_is_printed_with_its_documentation() {
     config.datapath.unix.socket = Some("/run/ccplane/ccp.sock".into());
     config.datapath.unix.wake = Some(Wake::Spin);
     config.datapath.unix.spin_us = Some(Bounded::new(50));
+    config.portus.own = Some("/run/ccplane".into());
     config.metrics.listen = Some("127.0.0.1:9090".parse().unwrap());
     let tree = toml::Table::try_from(&config).unwrap();
     let mut keys = Vec::new();
@@ -64,7 +65,14 @@ fn the_printed_example_rule_parses() {
 }
 
 /// (text, line, column, field, part of the message)
-const REFUSED: [(&str, usize, usize, &str, &str); 30] = [
+const REFUSED: [(&str, usize, usize, &str, &str); 31] = [
+    (
+        "default_algorithm = \"portus\"\n[datapath.unix]\nsocket = \"/tmp/ccp/portus\"",
+        3,
+        10,
+        "datapath.unix.socket",
+        "its own flows for ever",
+    ),
     ("[learn]\npin = true", 2, 7, "learn.pin", "cannot try what is learned"),
     ("x y", 1, 3, "", "expected"),
     ("colour = 1", 1, 1, "colour", "unknown field"),

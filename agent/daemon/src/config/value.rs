@@ -19,7 +19,7 @@ impl<const MIN: u64, const MAX: u64> Bounded<MIN, MAX> {
         Bounded(value)
     }
 
-    /// The number.
+    /// Returns the number, which is within its range.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -62,7 +62,7 @@ impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Bounded<MIN, MAX>
 pub struct Prefix(IpNet);
 
 impl Prefix {
-    /// The prefix.
+    /// Returns the address prefix.
     pub fn get(self) -> IpNet {
         self.0
     }
@@ -71,12 +71,9 @@ impl Prefix {
 /// Why a text is no prefix.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PrefixError {
-    /// It does not parse.
+    /// The text is no address prefix.
     #[error("`{found}` is not address/length, such as 10.0.0.0/8 or 2001:db8::/32")]
-    Form {
-        /// The text.
-        found: String,
-    },
+    Form { found: String },
     /// Bits beyond the prefix are set.
     #[error("host bits are set; the network is {network}")]
     HostBits {
@@ -160,7 +157,7 @@ impl de::Visitor<'_> for PortsVisitor {
 pub struct Key(VerifyingKey);
 
 impl Key {
-    /// The key.
+    /// Returns the public key.
     pub fn get(&self) -> VerifyingKey {
         self.0
     }
@@ -186,7 +183,6 @@ pub enum Switch {
     On,
     /// Used where it can be.
     Auto,
-    /// Not used.
     Off,
 }
 
@@ -198,7 +194,6 @@ pub enum Wake {
     Sleep,
     /// Polls for a while after the last event, then sleeps.
     Spin,
-    /// Polls without pause.
     Busy,
 }
 

@@ -14,42 +14,30 @@ const STAT: Bound = Bound { what: "a process's state", bytes: 4096 };
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens there.
     #[error("no agent runs at {} ({source}); start one with `ccplane agent`", socket.display())]
     NoAgent {
         /// Where it was looked for.
         socket: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// The socket may not be used.
     #[error("{}: {source}", socket.display())]
-    Unreachable {
-        /// The socket.
-        socket: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Unreachable { socket: PathBuf, source: io::Error },
     /// An agent listens and does not answer.
     #[error("agent pid {pid} has not answered for {timeout:?}{}", if *stopped { format!(": it is stopped by a signal, `kill -CONT {pid}` has it go on") } else { String::new() })]
     Silent {
-        /// Its process.
         pid: u32,
         /// How long the command waited.
         timeout: Duration,
         /// Whether a signal has stopped it (SIGSTOP), as far as /proc tells.
         stopped: bool,
     },
-    /// It ended in the midst of the request.
+    /// The agent ended in the midst of the request.
     #[error("agent pid {pid} ended without an answer; `ccplane doctor --clean` removes what it left")]
-    HungUp {
-        /// Its process.
-        pid: u32,
-    },
-    /// It answered what is no response.
+    HungUp { pid: u32 },
+    /// The answer is no response.
     #[error("the agent's answer cannot be read: {0}")]
     Garbled(#[from] serde_json::Error),
-    /// It refused.
     #[error("the agent refused: {0}")]
     Refused(String),
 }

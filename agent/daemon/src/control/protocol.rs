@@ -1,7 +1,8 @@
-//! What is said over the control socket: one JSON object a line, a request and then its response.
+//! Messages of the control socket: one JSON object a line, a request and then its response.
 //!
 //! The names of a flow's figures are `tcp_info`'s; see `ss(8)`.
 
+use super::figures::Figures;
 use super::snapshots::{ArmRecord, PolicyRecord, Snapshots};
 use crate::config::Rule;
 use crate::qlog::Filter;
@@ -16,11 +17,10 @@ pub const MAX_REQUEST_BYTES: usize = 256 << 10;
 /// Longest response that a client takes, bytes.
 pub const MAX_RESPONSE_BYTES: usize = 1 << 30;
 
-/// What a client asks.
+/// Request of a client.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// Who answers.
     Version,
     /// The agent's state and counters.
     Status,
@@ -37,16 +37,14 @@ pub enum Request {
     },
     /// Takes over the running TCP flows of another congestion control.
     Adopt {
-        /// Its name.
         from: String,
         /// Only flows of the network namespace at this path; without it, of every one that can be reached.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         netns: Option<PathBuf>,
     },
-    /// What happens to flows from now on: a [`Response::Qlog`], then a qlog record a line, until the flow ends or the
+    /// Streams events of flows: a [`Response::Qlog`], then a qlog record a line, until the flow ends or the
     /// client leaves.
     Qlog {
-        /// Which flows.
         filter: Filter,
     },
     /// Every policy slot, what it holds, and what was decided of late.
@@ -69,34 +67,27 @@ pub enum Request {
     },
     /// Drops what a slot has on trial, else goes back to its last good snapshot.
     Rollback {
-        /// The slot.
         slot: u8,
     },
     /// Hands all flows to their native fallback, detaches and ends the agent; answered when that is done.
     Stop,
 }
 
-/// What the agent answers.
+/// Response of the agent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "response", rename_all = "snake_case")]
 pub enum Response {
-    /// To [`Request::Version`].
     Version(Version),
-    /// To [`Request::Status`].
     Status(Status),
-    /// To [`Request::Flows`].
     Flows(Flows),
-    /// To [`Request::Programs`].
     Programs {
         /// In order of name.
         programs: Vec<ProgramRecord>,
     },
-    /// To [`Request::Adopt`].
     Adopted {
         /// How many flows were taken over.
         flows: u64,
     },
-    /// To [`Request::Snapshots`].
     Snapshots(Snapshots),
     /// To [`Request::Push`], where at least one datapath has taken it: what each has decided.
     Pushed {
@@ -110,7 +101,6 @@ pub enum Response {
     },
     /// To [`Request::Stop`], when the agent has detached.
     Stopped {
-        /// What went wrong, if anything did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
     },
@@ -118,24 +108,20 @@ pub enum Response {
     Done,
     /// The request was refused; nothing is changed.
     Error {
-        /// Why.
         message: String,
     },
 }
 
-/// Who answers.
+/// Version and process of the agent that answers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Version {
-    /// The agent's version.
     pub version: String,
-    /// Its process.
     pub pid: u32,
 }
 
 /// The agent's state and counters.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// Its process.
     pub pid: u32,
     /// Seconds since it started.
     pub uptime_s: u64,
@@ -143,33 +129,28 @@ pub struct Status {
     pub default_algorithm: String,
     /// How many rules are in force.
     pub rules: usize,
-    /// Each attached datapath.
     pub datapaths: Vec<DatapathRecord>,
     /// Since the agent started.
     pub counters: Counters,
 }
 
-/// One attached datapath.
+/// An attached datapath and the state of its programs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DatapathRecord {
-    /// "ebpf", "ccp-v1" ...
     pub kind: String,
     /// Flows known to the agent.
     pub flows: usize,
     /// The most that can be steered.
     pub max_flows: usize,
-    /// Programs installed.
     pub programs: usize,
     /// The most that can be installed.
     pub max_programs: usize,
 }
 
-/// What the agent counted since it started.
+/// Events that the agent counted since it started.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Counters {
-    /// Flows taken in.
     pub flows_created: u64,
-    /// Flows that ended.
     pub flows_closed: u64,
     /// Flows left to their native algorithm because there were too many.
     pub flows_refused: u64,
@@ -179,7 +160,6 @@ pub struct Counters {
     pub stray_reports: u64,
     /// Events that datapaths dropped because the agent was too slow.
     pub dropped_events: u64,
-    /// Panics of algorithms.
     pub panics: u64,
     /// Commands that datapaths refused.
     pub refused_commands: u64,
@@ -194,7 +174,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Adds another loop's.
+    /// Adds the counters of another loop.
     pub fn add(&mut self, other: &Counters) {
         self.flows_created += other.flows_created;
         self.flows_closed += other.flows_closed;
@@ -210,7 +190,7 @@ impl Counters {
     }
 }
 
-/// One program.
+/// An installed program and the datapaths that hold it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProgramRecord {
     /// The algorithm that it belongs to.
@@ -219,11 +199,9 @@ pub struct ProgramRecord {
     pub program: String,
     /// The datapath that holds it.
     pub datapath: String,
-    /// Its name there.
     pub uid: u32,
     /// Instructions of its intermediate representation.
     pub instructions: usize,
-    /// Registers, all kinds.
     pub registers: usize,
     /// Why the datapath refused it; absent if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -253,7 +231,6 @@ pub struct Silence {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModeName {
-    /// By its program.
     Program,
     /// Natively: no program was set, or it has not started yet ([`FlowRecord::waits_for_ack`]).
     NativeNoProgram,
@@ -274,7 +251,7 @@ impl From<Mode> for ModeName {
     }
 }
 
-/// A flow's arm.
+/// The arm that a flow runs, and why.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FlowArm {
     /// The algorithm that it runs.
@@ -295,16 +272,27 @@ impl FlowArm {
     }
 }
 
-/// One flow.
+/// An algorithm that a flow does without, and the reason.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct InsteadOf {
+    pub algorithm: String,
+    pub why: String,
+}
+
+impl InsteadOf {
+    fn of(flow: FlowView<'_>) -> Option<InsteadOf> {
+        let (algorithm, why) = flow.instead_of()?;
+        Some(InsteadOf { algorithm: algorithm.to_owned(), why: why.to_string() })
+    }
+}
+
+/// A flow with its figures.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FlowRecord {
     /// The datapath that carries it.
     pub datapath: String,
-    /// Its name there.
     pub flow: u64,
-    /// The sender.
     pub local: SocketAddr,
-    /// The receiver.
     pub remote: SocketAddr,
     /// The socket's cgroup (v2 id), where known.
     pub cgroup: Option<u64>,
@@ -312,7 +300,7 @@ pub struct FlowRecord {
     pub algorithm: Option<String>,
     /// Its program, by name or as `#uid`.
     pub program: Option<String>,
-    /// Which of its algorithm's arms it has, and why; absent where the algorithm does not choose among others.
+    /// The arm that the flow runs; absent where its algorithm has no arms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<FlowArm>,
     /// Its state as its algorithm tells it, such as "competes".
@@ -326,34 +314,15 @@ pub struct FlowRecord {
     /// Why the agent left it to the native algorithm, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native_reason: Option<String>,
+    /// The algorithm that the rules give it and its datapath cannot run; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instead_of: Option<InsteadOf>,
     /// The last command of its algorithm that was not carried out, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// Congestion window, packets.
-    pub snd_cwnd: u32,
-    /// Slow start threshold, packets; absent when none was set.
-    pub snd_ssthresh: Option<u32>,
-    /// Maximum segment size, bytes.
-    pub mss_bytes: u32,
-    /// Smoothed round-trip time, microseconds.
-    pub srtt_us: u32,
-    /// Smallest round-trip time, microseconds.
-    pub min_rtt_us: u32,
-    /// Pacing rate, bytes per second.
-    pub pacing_rate: u64,
-    /// Bytes acknowledged.
-    pub bytes_acked: u64,
-    /// Packets delivered.
-    pub delivered: u64,
-    /// Packets marked lost.
-    pub lost: u64,
-    /// Packets in flight.
-    pub unacked: u32,
-    /// Reports sent.
-    pub reports: u64,
-    /// Saturations and divisions by zero in its programs.
-    pub faults: u64,
-    /// What its policy has decided, where its program asks one.
+    #[serde(flatten)]
+    pub transport: Figures,
+    /// Decisions of the flow's policy; absent where its program asks none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyRecord>,
 }
@@ -379,19 +348,9 @@ impl FlowRecord {
             mode: stats.mode.into(),
             waits_for_ack: stats.waits_for_ack(),
             native_reason: known.and_then(|k| k.native()).map(ToString::to_string),
+            instead_of: known.and_then(InsteadOf::of),
             last_error: known.and_then(|k| k.last_error()).map(ToString::to_string),
-            snd_cwnd: stats.snd_cwnd,
-            snd_ssthresh: (stats.snd_ssthresh != u32::MAX).then_some(stats.snd_ssthresh),
-            mss_bytes: stats.mss_bytes,
-            srtt_us: stats.srtt_us,
-            min_rtt_us: stats.min_rtt_us,
-            pacing_rate: stats.pacing_rate,
-            bytes_acked: stats.bytes_acked,
-            delivered: stats.delivered,
-            lost: stats.lost,
-            unacked: stats.unacked,
-            reports: stats.reports,
-            faults: stats.faults,
+            transport: Figures::from(stats),
             policy: stats.policy.as_ref().map(PolicyRecord::new),
         }
     }

@@ -1,11 +1,11 @@
 //! The agent's end of the control socket.
 
 use super::protocol::{MAX_REQUEST_BYTES, Request, Response};
-use crate::clock;
 use crate::qlog::{self, Filter, Subscription};
-use crate::rundir::{RunDirError, SocketName};
+use ccplane_channel::clock;
 use ccplane_channel::may_speak;
 use ccplane_files::Others;
+use ccplane_files::{SocketError, SocketName};
 use nix::sys::socket::{Backlog, SockFlag, SockType, listen};
 use std::future::Future;
 use std::io;
@@ -23,9 +23,9 @@ use tracing::{Instrument, debug, debug_span, warn};
 /// Pause after a failed `accept`, so that a lack of descriptors does not become a busy loop.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// What answers requests.
+/// Handler of the requests that a server reads.
 pub trait Answer: Send + Sync + 'static {
-    /// Answers one request.
+    /// Returns the response to `request`.
     fn answer(&self, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send + '_>>;
 
     /// Starts a stream of events, or says why there is none.
@@ -35,7 +35,7 @@ pub trait Answer: Send + Sync + 'static {
     ) -> Pin<Box<dyn Future<Output = Result<Subscription, String>> + Send + '_>>;
 }
 
-/// What clients may take of the agent.
+/// Limits on clients of the control socket.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerLimits {
     /// Clients served at once.
@@ -58,9 +58,9 @@ impl Server {
     ///
     /// # Errors
     /// Its directory is not ours, a live process listens there, or the path cannot be bound.
-    pub fn bind(path: &Path, limits: ServerLimits) -> Result<Server, RunDirError> {
+    pub fn bind(path: &Path, limits: ServerLimits) -> Result<Server, SocketError> {
         let mut name = SocketName::new(path, Others::Nothing)?;
-        let io = |what| move |source| RunDirError::io(what, path, source);
+        let io = |what| move |source| SocketError::io(what, path, source);
         let socket = name.bind(SockType::Stream, SockFlag::SOCK_NONBLOCK)?;
         listen(&socket, Backlog::MAXCONN).map_err(|errno| io("listen on")(errno.into()))?;
         let listener = UnixListener::from_std(socket.into()).map_err(io("listen on"))?;
@@ -72,7 +72,7 @@ impl Server {
         self.name.is_there()
     }
 
-    /// Serves until dropped.
+    /// Serves clients until the future is dropped.
     pub async fn serve(&self, answer: Arc<dyn Answer>) {
         let slots = Arc::new(Semaphore::new(self.limits.clients));
         loop {

@@ -1,7 +1,7 @@
-//! What is said over the control socket of policies: slots, deployments, decisions, learners.
+//! Records of the control socket on policies: slots, deployments, decisions, learners.
 
-use crate::clock;
 use ccplane_alg::{ArmEvidence, Standing};
+use ccplane_channel::clock;
 use ccplane_core::{Comparison, Decision, Deployment, Evidence};
 use ccplane_infer::{FlowPolicy, Level};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Snapshots {
     /// By datapath and number.
     pub slots: Vec<SlotRecord>,
-    /// What was decided of late, oldest first.
+    /// Recent decisions, oldest first.
     pub decisions: Vec<DecisionRecord>,
     /// By algorithm; none where nothing is learned.
     pub learners: Vec<LearnerRecord>,
@@ -24,7 +24,6 @@ pub struct Snapshots {
 /// The measured worth of one arm on one path.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ArmRecord {
-    /// The arm's name.
     pub name: String,
     /// Intervals that were measured.
     pub intervals: u64,
@@ -44,7 +43,6 @@ impl ArmRecord {
 pub struct StandingRecord {
     /// The algorithm that chooses.
     pub algorithm: String,
-    /// The destination prefix.
     pub prefix: String,
     /// The arm that its flows have, or start with.
     pub arm: String,
@@ -68,13 +66,10 @@ impl StandingRecord {
 /// A slot of a datapath.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SlotRecord {
-    /// The datapath's kind.
     pub datapath: String,
-    /// The slot.
     pub slot: u8,
-    /// Whose it is.
     pub algorithm: String,
-    /// What it holds: the active one, the one on trial, the last good one.
+    /// The active deployment, the one on trial, and the last good one.
     pub deployments: Vec<DeploymentRecord>,
 }
 
@@ -83,7 +78,6 @@ pub struct SlotRecord {
 pub struct DeploymentRecord {
     /// "active", "canary" or "last good".
     pub role: String,
-    /// Its name there.
     pub uid: u32,
     /// The snapshot's content hash; absent if an earlier agent pushed it.
     pub snapshot: Option<String>,
@@ -134,7 +128,7 @@ impl DeploymentRecord {
     }
 }
 
-/// What a flow's policy has decided.
+/// Decisions of a flow's policy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PolicyRecord {
     /// The deployment that decided last; 0 before the first decision.
@@ -144,7 +138,6 @@ pub struct PolicyRecord {
     pub snapshot: Option<String>,
     /// "chosen", "last_good" or "native": how far the monitor has made it fall back.
     pub level: String,
-    /// Decisions.
     pub decisions: u32,
     /// Those out of bounds.
     pub saturated: u32,
@@ -157,7 +150,7 @@ pub struct PolicyRecord {
 }
 
 impl PolicyRecord {
-    /// A datapath's sample.
+    /// Converts a datapath's sample.
     pub fn new(policy: &FlowPolicy) -> PolicyRecord {
         let level = match policy.level {
             Level::Chosen => "chosen",
@@ -182,11 +175,8 @@ impl PolicyRecord {
 pub struct DecisionRecord {
     /// When, seconds since 1970.
     pub time_s: f64,
-    /// The datapath's kind.
     pub datapath: String,
-    /// Whose slot.
     pub algorithm: String,
-    /// The slot.
     pub slot: u8,
     /// The snapshot's content hash; absent if an earlier agent pushed it.
     pub snapshot: Option<String>,
@@ -194,11 +184,10 @@ pub struct DecisionRecord {
     pub uid: Option<u32>,
     /// Where it comes from.
     pub origin: String,
-    /// What was decided, in one word.
+    /// Outcome of the decision in one word.
     pub verdict: String,
     /// And in a few.
     pub text: String,
-    /// The learner's numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<EvidenceRecord>,
     /// The trial's, at its last look.
@@ -227,7 +216,7 @@ impl DecisionRecord {
     }
 }
 
-/// What a learner measured of a candidate: [`Evidence`].
+/// A learner's measurements of a candidate ([`Evidence`]).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct EvidenceRecord {
     /// Whether tuning has converged.
@@ -236,7 +225,6 @@ pub struct EvidenceRecord {
     pub stability: f64,
     /// Smallest difference from the active snapshot, share of the output range.
     pub fidelity_min: f64,
-    /// The mean difference.
     pub fidelity_mean: f64,
     /// Whether its bounds hold.
     pub safe: bool,
@@ -303,10 +291,9 @@ impl ComparisonRecord {
     }
 }
 
-/// A learner.
+/// State of one learner.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LearnerRecord {
-    /// Whose.
     pub algorithm: String,
     /// Rows that it took.
     pub rows: u64,

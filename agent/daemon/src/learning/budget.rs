@@ -8,18 +8,46 @@
 //! A training takes 5 to 20 s of a core, so a full bucket is three or more, and one that was emptied is full again after ten
 //! minutes.
 
-use super::learner::Pressure;
-use super::thread::Shares;
+use crate::config::Learn as LearnConfig;
+use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
 /// Processor time beyond the steady share that a learner may have saved up.
 pub(super) const BURST: Duration = Duration::from_secs(60);
 
+/// The need for processor time that a learner states.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Pressure {
+    /// The learner waits for rows, under conditions that it knows.
+    Steady,
+    /// The learner learns conditions that have changed.
+    Adapting,
+}
+
+/// Shares of one core, percent; [`Budget`] bounds the use of bursts beyond the steady share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shares {
+    /// In the steady state.
+    pub(crate) steady_percent: u32,
+    /// While it adapts.
+    pub(crate) burst_percent: u32,
+}
+
+impl Shares {
+    /// As the configuration says.
+    pub(super) fn of(config: &LearnConfig) -> Shares {
+        Shares {
+            steady_percent: config.cpu_percent.get() as u32,
+            burst_percent: config.burst_cpu_percent.get() as u32,
+        }
+    }
+}
+
 /// Processor time that may be used. The clock is the caller's.
 #[derive(Debug)]
 pub(super) struct Budget {
     shares: Shares,
-    /// What the bucket holds, nanoseconds; below 0 while a step was longer than what was left.
+    /// Tokens in the bucket, nanoseconds; below 0 after a step that took longer than what was left.
     tokens_ns: i64,
     filled_at: Duration,
 }
@@ -56,6 +84,11 @@ impl Budget {
 
 fn nanos(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Returns the processor time that this thread has used.
+pub(super) fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 #[cfg(test)]

@@ -4,11 +4,13 @@ use ccplane_core::{Candidate, Evidence, Origin};
 use ccplane_infer::{Bits, Model};
 use ccplane_learn::{Policy, Rng};
 use ccplane_quantize::{Options, QuantizeError, Width, quantize};
-use ccplane_snapshot::{Admission, DeployOptions, PolicySpec, Provenance, Snapshot, Trust};
+use ccplane_snapshot::{Admission, DeployOptions, Feature, PolicySpec, Provenance, Snapshot, Trust};
 use std::collections::VecDeque;
 
 /// States without which nothing is offered: less says nothing of what flows do.
 pub(super) const LEAST_STATES: usize = 64;
+/// How far inputs are moved to the ends of their ranges, as shares of the way.
+const WIDENED: [f64; 2] = [0.25, 0.5];
 /// States that are kept.
 const MAX_STATES: usize = 2048;
 /// Decisions at the action's bound, or with inputs out of range, that are still safe: a share of the visited states. The
@@ -20,7 +22,7 @@ const MAX_BAD_CORNERS: f64 = 0.5;
 const DRAWN_CORNERS: usize = 256;
 const CORNERS_SEED: u64 = 1;
 
-/// What live flows have seen of late, as history cells.
+/// Recent inputs of live flows, as history cells.
 #[derive(Default)]
 pub(super) struct States(VecDeque<Vec<i32>>);
 
@@ -41,13 +43,28 @@ impl States {
         States(self.0.iter().cloned().chain(others).collect())
     }
 
-    /// What was seen under other conditions says nothing of these.
+    /// These and the latest one with every input moved this share of the way to either end of its range: flows that stay where they
+    /// are visit too little to tell whether a policy still speeds up and slows down.
+    pub(super) fn widened(&self, inputs: &[Feature]) -> States {
+        let latest = self.0.back().map_or(&[][..], Vec::as_slice);
+        let moved = |share: f64, end: fn(&Feature) -> i32| {
+            let cell = |(cell, feature): (&i32, &Feature)| {
+                let (from, to) = (f64::from(*cell), f64::from(end(feature)));
+                (from + share * (to - from)) as i32
+            };
+            latest.iter().zip(inputs).map(cell).collect()
+        };
+        let wide = WIDENED.iter().flat_map(|share| [moved(*share, |f| f.lo), moved(*share, |f| f.hi)]);
+        self.with(wide.collect())
+    }
+
+    /// Forgets states that were seen under other conditions.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// What a learner knows of its candidate.
+/// A learner's expectation of its candidate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
     pub(super) converged: bool,
@@ -106,7 +123,7 @@ struct Compared {
     /// is there for what hardly happens, and says little of what a policy does.
     min: f64,
     mean: f64,
-    /// What the bound allows, in such ranges.
+    /// The bound, in such ranges.
     bounds_per_range: f64,
     /// Shares of the candidate's decisions, on these states and at corners.
     bad: f64,
@@ -171,13 +188,13 @@ mod tests {
 
     const CLAIM: Claim = Claim { converged: true, stability: 0.0, gain: Some(1.0) };
 
-    /// What ships with an algorithm.
+    /// Returns the policy and snapshot that ship with an algorithm.
     fn shipped(algorithm: &dyn Algorithm) -> (Policy, Snapshot) {
         let source = algorithm.policies().into_iter().next().unwrap();
         (Policy::from_bytes(&source.policy).unwrap(), Snapshot::built_in(source.snapshot).unwrap())
     }
 
-    /// This far from the middle of the inputs' ranges, as a share of them.
+    /// Returns states at distance `share` from the middle of the inputs' ranges, as a share of those.
     fn around(policy: &Policy, share: f64, seed: u64) -> States {
         let mut rng = Rng::new(seed, &[]);
         let mut states = States::default();

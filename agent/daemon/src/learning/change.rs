@@ -36,7 +36,12 @@ const ANCHOR_GROWS_TO: usize = 30;
 const MOST: f64 = 2.0;
 /// The sum that is an alarm.
 const LIMIT: f64 = 16.0;
-/// What a distance is held against, in scales of the noise.
+/// Share of the limit that the charts of delivery rate and of losses must reach together to tell a flow's collapse.
+/// Two independent sums reach 1.25 limits together no more often than one reaches its own.
+const JOINT: f64 = 1.25;
+/// Share of the limit that each of the two must reach.
+const LEAST_JOINT: f64 = 0.5;
+/// Reference value of the charts, in scales of the noise.
 const NOISE: f64 = 1.5;
 /// Deviations that the noise is taken from: of four minutes, or of half an hour, whichever have more of it.
 const LATEST: usize = 240;
@@ -55,7 +60,7 @@ const WARIEST: f64 = 5.0;
 const OF_MEDIAN: f64 = 1.4826;
 const P90: f64 = 1.645;
 
-/// What is watched.
+/// A quantity of the path whose changes are detected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Quantity {
     Rate,
@@ -73,7 +78,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// What a second says of the path.
+/// Verdict on the path after one more second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Detection {
     /// The path has changed, in this quantity first.
@@ -91,7 +96,7 @@ const LOSS_FLOOR: f64 = 0.01;
 /// One second of a path.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Block {
-    /// What its flows delivered together, payload bytes per second.
+    /// Delivery rate of the path's flows together, payload bytes per second.
     pub(super) bytes_per_s: f64,
     /// Shortest smoothed round trip, microseconds.
     pub(super) rtt_us: f64,
@@ -148,6 +153,9 @@ impl Watch {
                 changed.get_or_insert((quantity, side));
             }
         }
+        if changed.is_none() && !on_trial && self.has_collapsed(limit) {
+            changed = Some((Quantity::Rate, Side::Down));
+        }
         let returned = self.charts.iter_mut().filter_map(|chart| chart.returned.take()).count() > 0;
         // Further the same way, or of something else, the same change goes on.
         let is_short = self.alarm.zip(changed).is_some_and(|((at, before, side), (quantity, now))| {
@@ -168,6 +176,12 @@ impl Watch {
         self.alarm = Some((self.seconds, quantity, side));
         self.anchor_anew(is_short, limit);
         Some(Detection::Changed(quantity))
+    }
+
+    /// Whether less arrives and more is lost, by both charts together.
+    fn has_collapsed(&self, limit: f64) -> bool {
+        let sums = [self.charts[0].sums[Side::Down as usize], self.charts[2].sums[Side::Up as usize]];
+        sums.iter().all(|sum| *sum >= LEAST_JOINT * limit) && sums.iter().sum::<f64>() >= JOINT * limit
     }
 
     /// The second's value of each quantity, as a logarithm.
@@ -221,6 +235,17 @@ impl Watch {
         self.restart_charts(false);
     }
 
+    /// Begins anew under another policy. Where flows recover by it, their path has not come back to what it was: the alarm before was
+    /// not false.
+    pub(super) fn restart_under_another_policy(&mut self) {
+        self.restart();
+        self.alarm = None;
+        for chart in &mut self.charts {
+            chart.before.clear();
+            chart.passed_by = None;
+        }
+    }
+
     fn restart_charts(&mut self, is_short: bool) {
         self.latest.clear();
         self.charts.iter_mut().for_each(|chart| chart.restart(is_short));
@@ -254,7 +279,7 @@ struct Chart {
     before: VecDeque<(f64, usize)>,
     /// The same, where that was for a short while only.
     passed_by: Option<(f64, usize)>,
-    /// It has been anchored where it was before.
+    /// The chart was anchored where it had been before.
     returned: Option<()>,
     values: usize,
 }
@@ -323,7 +348,7 @@ impl Chart {
         [Side::Up, Side::Down].into_iter().find(|side| self.sums[*side as usize] >= limit)
     }
 
-    /// What a distance is held against.
+    /// Returns the chart's reference value.
     fn k(&mut self) -> f64 {
         // A few of many hardly move a quantile.
         if self.unknown > self.deviations.len() / KNOWN {
@@ -455,6 +480,10 @@ mod tests {
             (Block { rtt_us: 6e4, ..BLOCK }, Quantity::Rtt),
             (Block { loss: Some(0.03), ..BLOCK }, Quantity::Loss),
         ];
+        let collapsed = Block { bytes_per_s: 2e5, loss: Some(0.1), ..BLOCK };
+        let mut watch = Watch::default();
+        assert_eq!(seconds(&mut watch, 60, BLOCK), None);
+        assert_eq!(seconds(&mut watch, 10, collapsed), Some((5, Detection::Changed(Quantity::Rate))));
         for (changed, quantity) in changes {
             let mut watch = Watch::default();
             assert_eq!(seconds(&mut watch, 60, BLOCK), None);
@@ -484,6 +513,25 @@ mod tests {
         seconds(&mut watch, 8, half);
         assert_eq!(seconds(&mut watch, 60, half), None);
         assert_eq!(seconds(&mut watch, 10, BLOCK), Some((8, Detection::Changed(Quantity::Rate))));
+    }
+
+    /// Flows come down, another policy takes them up again, and the next change is told as soon as any.
+    #[test]
+    fn a_rescue_is_no_false_alarm() {
+        for (is_rescued, told_after) in [(true, 8), (false, 16)] {
+            let mut watch = Watch::default();
+            seconds(&mut watch, 60, BLOCK);
+            let quarter = Block { bytes_per_s: 2.5e5, ..BLOCK };
+            assert!(seconds(&mut watch, 50, quarter).is_some());
+            seconds(&mut watch, 50, quarter);
+            if is_rescued {
+                watch.restart_under_another_policy();
+            }
+            seconds(&mut watch, 60, BLOCK);
+            let further = Block { rtt_us: 3e5, ..BLOCK };
+            let told = Some((told_after, Detection::Changed(Quantity::Rtt)));
+            assert_eq!(seconds(&mut watch, 60, further), told, "{is_rescued}");
+        }
     }
 
     /// Windows of four seconds on two policies, one of which delivers a quarter.

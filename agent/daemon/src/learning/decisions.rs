@@ -1,4 +1,4 @@
-//! What was decided, for people and programs: a line in the log, a JSON object in a file.
+//! Decisions on snapshots for people and programs: a line in the log, a JSON object in a file.
 
 use crate::agent::privileges;
 use crate::control::DecisionRecord;

@@ -1,4 +1,4 @@
-//! What flows decide by, as a learner goes on from it: the float policies behind a slot's snapshots.
+//! Float policies behind a slot's snapshots, from which a learner goes on.
 //!
 //! Those that were learned are kept in the run directory, which lives as long as the slots do: an agent that takes a slot
 //! over finds what its snapshot was made from. Which of them an algorithm's flows decide by is written down beside them, for
@@ -33,7 +33,7 @@ const MAX_POLICY_BYTES: usize = 64 << 20;
 
 /// Why something is not kept, or what was kept is not used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KeepError {
+pub enum KeepError {
     #[error(transparent)]
     Owned(#[from] OwnedError),
     #[error("a kept snapshot: {0}")]
@@ -60,7 +60,7 @@ pub(crate) struct Deployments {
     reserve: Vec<Policy>,
     /// Latest last.
     learned: VecDeque<Known>,
-    /// What was deployed to all flows, latest last; never empty.
+    /// Policies deployed to all flows, latest last; never empty.
     history: VecDeque<Hash>,
     folder: Option<Folder>,
 }
@@ -92,7 +92,7 @@ impl Deployments {
         self
     }
 
-    /// What flows might decide by instead: what came in reserve, and what they have decided by before.
+    /// Returns policies that flows might decide by instead: those in reserve, and those deployed before.
     pub(crate) fn others(&self) -> Vec<Policy> {
         let active = self.latest().hash;
         let mut others: Vec<Policy> = self.reserve.clone();
@@ -111,7 +111,7 @@ impl Deployments {
         &self.latest().policy
     }
 
-    /// What ships with the algorithm, or what an earlier agent left it.
+    /// Returns the policy that ships with the algorithm, or that an earlier agent left.
     pub(crate) fn shipped(&self) -> &Policy {
         &self.shipped.policy
     }
@@ -132,7 +132,7 @@ impl Deployments {
     }
 
     /// Follows what the slot decides.
-    pub(crate) fn hear(&mut self, decision: &Decision) {
+    pub(crate) fn on_decision(&mut self, decision: &Decision) {
         let Some(hash) = decision.snapshot else { return };
         let before = self.latest().hash;
         match decision.verdict {
@@ -156,7 +156,7 @@ impl Deployments {
         }
     }
 
-    /// What flows decide by, of which something is known.
+    /// Returns the latest deployed policy that is known.
     fn latest(&self) -> &Known {
         self.history.iter().rev().find_map(|hash| self.known(*hash)).unwrap_or(&self.shipped)
     }
@@ -247,7 +247,7 @@ fn write(folder: &Folder, algorithm: &str, known: &Known) -> Result<(), KeepErro
     Ok(removed?)
 }
 
-/// What this algorithm's learners have kept, oldest first.
+/// Lists the policies that this algorithm's learners have kept, oldest first.
 fn manifest(folder: &Folder, algorithm: &str) -> Result<Vec<Hash>, OwnedError> {
     let bytes = folder.read(&format!("{algorithm}.{MANIFEST}"), MAX_MANIFEST_BYTES)?.unwrap_or_default();
     // A line that is no hash lists nothing.
@@ -269,7 +269,7 @@ fn active_in(folder: &Folder, name: &str) -> Result<Option<Hash>, OwnedError> {
     Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()?.parse().ok()))
 }
 
-/// What this algorithm's flows decided by when it was last written down in `folder`; `None` where that was not learned.
+/// Reads the learned policy that `folder` names as the algorithm's latest; `None` where none was learned.
 ///
 /// # Errors
 /// It cannot be used.
@@ -280,7 +280,7 @@ pub(crate) fn latest(folder: &Folder, algorithm: &str) -> Result<Option<(Policy,
     }
 }
 
-/// What was kept under this name; `None` where nothing was.
+/// Reads the policy kept under this hash; `None` where none was.
 fn read(folder: &Folder, hash: Hash) -> Result<Option<(Policy, Snapshot)>, KeepError> {
     let Some(bytes) = folder.read(&name(hash, SNAPSHOT), MAX_SNAPSHOT_BYTES)? else { return Ok(None) };
     let snapshot = Snapshot::parse(&bytes)?;
@@ -311,19 +311,19 @@ mod tests {
         for (policy, snapshot) in [&one, &two] {
             of.made(policy.clone(), snapshot.clone());
             assert_ne!(of.snapshot().hash(), snapshot.hash(), "offered is not deployed");
-            of.hear(&decided(snapshot.hash(), Verdict::Promoted));
+            of.on_decision(&decided(snapshot.hash(), Verdict::Promoted));
             assert_eq!((of.snapshot().hash(), of.policy()), (snapshot.hash(), policy));
         }
-        of.hear(&decided(one.1.hash(), Verdict::RolledBack(Why::Worse)));
+        of.on_decision(&decided(one.1.hash(), Verdict::RolledBack(Why::Worse)));
         assert_eq!(of.policy(), &two.0, "another was rolled back");
-        of.hear(&decided(two.1.hash(), Verdict::RolledBack(Why::Tripped)));
+        of.on_decision(&decided(two.1.hash(), Verdict::RolledBack(Why::Tripped)));
         assert_eq!(of.policy(), &one.0);
-        of.hear(&decided(Hash([7; 32]), Verdict::Pushed));
+        of.on_decision(&decided(Hash([7; 32]), Verdict::Pushed));
         assert_eq!(of.policy(), &one.0, "of what was pushed by hand nothing is known");
 
         // An agent that comes later takes the slot over.
         let mut next = start(&shipped);
-        next.hear(&decided(two.1.hash(), Verdict::TakenOver));
+        next.on_decision(&decided(two.1.hash(), Verdict::TakenOver));
         assert_eq!(next.policy(), &two.0);
     }
 
@@ -336,7 +336,7 @@ mod tests {
         for n in 1..MAX_KNOWN as u64 + 3 {
             let (policy, snapshot) = policy_and_snapshot(n);
             of.made(policy, snapshot.clone());
-            of.hear(&decided(snapshot.hash(), Verdict::Promoted));
+            of.on_decision(&decided(snapshot.hash(), Verdict::Promoted));
         }
         let folder = Folder::open(directory.path()).unwrap();
         let active = || latest(&folder, "aurora").unwrap().unwrap().1.hash();
@@ -353,7 +353,7 @@ mod tests {
         for n in 101..101 + 2 * MAX_KNOWN as u64 {
             let (policy, snapshot) = policy_and_snapshot(n);
             other.made(policy, snapshot.clone());
-            other.hear(&decided(snapshot.hash(), Verdict::Promoted));
+            other.on_decision(&decided(snapshot.hash(), Verdict::Promoted));
         }
         assert_eq!(active(), before);
     }
@@ -381,7 +381,7 @@ mod tests {
         for n in 1..2 * MAX_KNOWN as u64 + 3 {
             let (policy, snapshot) = policy_and_snapshot(n);
             of.made(policy, snapshot.clone());
-            of.hear(&decided(snapshot.hash(), Verdict::Promoted));
+            of.on_decision(&decided(snapshot.hash(), Verdict::Promoted));
         }
         for (name, bytes) in strangers.iter().chain(&also) {
             assert_eq!(&std::fs::read(directory.path().join(name)).unwrap(), bytes, "{name}");

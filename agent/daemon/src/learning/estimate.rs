@@ -1,4 +1,4 @@
-//! What the flows' paths are like, from what their datapath samples of them.
+//! Estimates of the flows' paths from their datapath's samples.
 
 use super::change::Block;
 use super::mailbox::LoopId;
@@ -14,7 +14,7 @@ const LEAST_PACKETS: f64 = 200.0;
 const FOLLOWED_SHARE: f64 = 0.5;
 /// How far back samples count, microseconds of the datapath's clock; but never fewer than [`LEAST_SAMPLES`].
 const WINDOW_US: u64 = 4_000_000;
-/// What is kept where the path has changed: it has been like that for longer.
+/// Samples kept after a change of the path, microseconds: the change began before it was detected.
 const LATE_US: u64 = 3_000_000;
 /// Samples of one flow, at least and at most.
 const LEAST_SAMPLES: usize = 10;
@@ -29,15 +29,16 @@ const LEAST_SPAN_US: u64 = 2_000_000;
 const SAME_RTT: f64 = 1.25;
 /// Where no round trip of a second is within this factor of the shortest of late, a queue stands, and overflows at any time.
 const STANDING_QUEUE: f64 = 1.5;
-/// Where the queue adds less than this share of the round trip, and of what it adds at most, to the shortest of late, what is
-/// lost is lost at random: a short queue overflows where it is longest.
+/// Queues shorter than this share of the round trip are taken for empty, and losses there for random ones: a short queue
+/// overflows where it is longest.
 const EMPTY_QUEUE: f64 = 0.25;
+/// The same, as a share of the longest queue.
 const EMPTY_SHARE: f64 = 1.0 / 3.0;
 
 /// A path.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Path {
-    /// What its flows have delivered together, payload bytes per second: the sum of their 90th percentiles.
+    /// Delivery rate of all flows together, payload bytes per second: the sum of their 90th percentiles.
     pub(super) bytes_per_s: f64,
     /// The most that they have delivered within a minute or two: what came down may not have.
     pub(super) most_bytes_per_s: f64,
@@ -58,7 +59,7 @@ type FlowName = (LoopId, DatapathId, u64);
 /// Every flow's samples.
 pub(super) struct Estimator {
     flows: BTreeMap<FlowName, VecDeque<Measure>>,
-    /// What they have delivered together, payload bytes per second.
+    /// Largest delivery rates of all flows together, payload bytes per second.
     most: Largest,
     /// The flow whose path is followed from second to second.
     main: Option<FlowName>,
@@ -139,7 +140,7 @@ impl Estimator {
         }
     }
 
-    /// The next second that has ended by now, of a flow that stays the same where it can, and of those whose round trips are
+    /// Returns the next second that has ended by now, of one flow and of those whose round trips are
     /// like its own; `None` also where nothing was delivered.
     pub(super) fn second(&mut self, now_us: u64) -> Option<Second> {
         if self.block_ends_us == 0 || now_us >= self.block_ends_us + 2 * BLOCK_US {
@@ -218,14 +219,16 @@ fn part(samples: &VecDeque<Measure>, to_us: u64) -> Option<Part> {
     if us == 0 || packets < 1.0 {
         return None;
     }
-    let rtts = || samples.iter().skip(1).map(|m| f64::from(m.srtt_us));
+    let rtts = || samples.iter().skip(1).map(|m| f64::from(m.transport.srtt_us));
     let (least_us, most_us) = (rtts().fold(f64::INFINITY, f64::min), rtts().fold(0.0, f64::max));
     let empty_us = empty_us(least_us, most_us, least_us);
     let unqueued = pairs().map(interval).filter(|i| i.srtt_us <= empty_us);
     Some(Part {
-        bytes_per_s: packets * last.bytes_acked as f64 / last.delivered.max(1) as f64 * 1e6 / us as f64,
-        rtt_us: pairs().map(|(_, after)| f64::from(after.srtt_us)).fold(f64::INFINITY, f64::min),
-        base_us: f64::from(last.min_rtt_us),
+        bytes_per_s: packets * last.transport.bytes_acked as f64 / last.transport.delivered.max(1) as f64
+            * 1e6
+            / us as f64,
+        rtt_us: pairs().map(|(_, after)| f64::from(after.transport.srtt_us)).fold(f64::INFINITY, f64::min),
+        base_us: f64::from(last.transport.min_rtt_us),
         unqueued: unqueued.fold((0.0, 0.0), |(delivered, lost), i| (delivered + i.delivered, lost + i.lost)),
     })
 }
@@ -237,7 +240,7 @@ fn empty_us(least_us: f64, most_us: f64, rtt_us: f64) -> f64 {
 
 fn path(samples: &VecDeque<Measure>) -> Option<Path> {
     let (first, last) = (samples.front()?, samples.back()?);
-    let packets = last.delivered.saturating_sub(first.delivered) as f64;
+    let packets = last.transport.delivered.saturating_sub(first.transport.delivered) as f64;
     if last.at_us.saturating_sub(first.at_us) < LEAST_SPAN_US || packets < 1.0 {
         return None;
     }
@@ -246,10 +249,10 @@ fn path(samples: &VecDeque<Measure>) -> Option<Path> {
     rates.sort_unstable_by(f64::total_cmp);
     let rate = *rates.get(rates.len() * 9 / 10)?;
     // What holes hold back is acknowledged later: bytes come in bursts, packets do not.
-    let packet_bytes = last.bytes_acked as f64 / last.delivered as f64;
+    let packet_bytes = last.transport.bytes_acked as f64 / last.transport.delivered as f64;
     let seen = |f: fn(f64, f64) -> f64, start| intervals.iter().map(|i| i.srtt_us).fold(start, f);
     let (least_us, most_us) = (seen(f64::min, f64::INFINITY), seen(f64::max, 0.0));
-    let ever_us = f64::from(last.min_rtt_us);
+    let ever_us = f64::from(last.transport.min_rtt_us);
     let rtt_us = if ever_us > 0.0 && least_us < SAME_RTT * ever_us { ever_us } else { least_us };
     if !(rtt_us > 0.0 && rtt_us.is_finite()) {
         return None;
@@ -274,10 +277,12 @@ fn path(samples: &VecDeque<Measure>) -> Option<Path> {
 
 fn interval((before, after): (&Measure, &Measure)) -> Interval {
     let seconds = after.at_us.saturating_sub(before.at_us).max(1) as f64 / 1e6;
+    let (before, after) = (&before.transport, &after.transport);
+    let delivered = after.delivered.saturating_sub(before.delivered) as f64;
     Interval {
-        packets_per_s: after.delivered.saturating_sub(before.delivered) as f64 / seconds,
+        packets_per_s: delivered / seconds,
         srtt_us: f64::from(after.srtt_us),
-        delivered: after.delivered.saturating_sub(before.delivered) as f64,
+        delivered,
         lost: after.lost.saturating_sub(before.lost) as f64,
     }
 }
@@ -285,20 +290,25 @@ fn interval((before, after): (&Measure, &Measure)) -> Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccplane_contract::FlowId;
+    use ccplane_contract::{FlowId, TransportStats};
 
     /// A flow of 10 Mb/s and 40 ms that loses one packet in a hundred, and fills a queue of 40 ms in the end.
     fn sample(n: u64) -> Measure {
         let full = n >= 20;
-        Measure {
-            flow: FlowId(7),
-            at_us: n * 200_000,
+        let transport = TransportStats {
             bytes_acked: n * 250_000,
             delivered: n * 172,
             lost: n * 2 + if full { 50 * (n - 19) } else { 0 },
             srtt_us: if full { 80_000 } else { 41_000 },
             min_rtt_us: 40_000,
-        }
+            ..TransportStats::default()
+        };
+        Measure { flow: FlowId(7), at_us: n * 200_000, transport }
+    }
+
+    /// A measure whose transport's statistics `change` makes of this one's.
+    fn changed(m: Measure, change: impl FnOnce(TransportStats) -> TransportStats) -> Measure {
+        Measure { transport: change(m.transport), ..m }
     }
 
     /// The samples of `0..25` that `change` makes of this.
@@ -321,13 +331,14 @@ mod tests {
         assert!((path.queue_bdp - 1.0).abs() < 0.01 && (path.loss - 0.0115).abs() < 0.001, "{path:?}");
     }
 
-    /// What overflows a queue of a fifth of the round trip is not lost at random.
+    /// Packets that overflow a queue of a fifth of the round trip are not counted as random losses.
     #[test]
     fn a_short_queue_overflows_where_it_is_longest() {
         let change = |m: Measure| {
-            let full = m.srtt_us > 41_000;
-            let lost = if full { m.lost - 2 * (m.at_us / 200_000) } else { 0 };
-            vec![Measure { lost, srtt_us: if full { 48_000 } else { 41_000 }, ..m }]
+            let full = m.transport.srtt_us > 41_000;
+            let lost = if full { m.transport.lost - 2 * (m.at_us / 200_000) } else { 0 };
+            let srtt_us = if full { 48_000 } else { 41_000 };
+            vec![changed(m, |transport| TransportStats { lost, srtt_us, ..transport })]
         };
         let path = estimator(change).path(5_000_000).unwrap();
         assert!(path.loss == 0.0 && (path.queue_bdp - 0.2).abs() < 0.01, "{path:?}");
@@ -343,7 +354,8 @@ mod tests {
                 let is_late = n >= 25;
                 let lost = if is_late { 10 * (n - 24) } else { 0 };
                 let srtt_us = if is_late { srtt_us } else { 41_000 };
-                let measures = vec![Measure { lost, srtt_us, ..sample(n) }];
+                let measures =
+                    vec![changed(sample(n), |transport| TransportStats { lost, srtt_us, ..transport })];
                 let (datapath, rows) = (DatapathId(0), Vec::new());
                 let batch = Batch { datapath, algorithm: "a", slot: 0, rows, dropped: 0, measures };
                 estimator.take(LoopId(0), &batch);
@@ -361,7 +373,10 @@ mod tests {
     /// Bytes that a hole held back come at once, with the packet that closes it.
     #[test]
     fn rates_are_what_arrived() {
-        let change = |m: Measure| vec![Measure { bytes_acked: m.bytes_acked / 2_000_000 * 2_000_000, ..m }];
+        let change = |m: Measure| {
+            let bytes_acked = m.transport.bytes_acked / 2_000_000 * 2_000_000;
+            vec![changed(m, |transport| TransportStats { bytes_acked, ..transport })]
+        };
         let path = estimator(change).path(5_000_000).unwrap();
         assert!((path.bytes_per_s / 1_250_000.0 - 1.0).abs() < 0.05, "{path:?}");
     }
@@ -369,9 +384,10 @@ mod tests {
     #[test]
     fn flows_with_like_round_trips_share_a_path() {
         let others = |m: Measure| {
-            let (bytes_acked, delivered) = (m.bytes_acked / 2, m.delivered / 2);
-            let far = Measure { flow: FlowId(9), srtt_us: 130_000, min_rtt_us: 120_000, ..m };
-            let far = Measure { bytes_acked, delivered, ..far };
+            let (bytes_acked, delivered) = (m.transport.bytes_acked / 2, m.transport.delivered / 2);
+            let (srtt_us, min_rtt_us) = (130_000, 120_000);
+            let transport = TransportStats { bytes_acked, delivered, srtt_us, min_rtt_us, ..m.transport };
+            let far = Measure { flow: FlowId(9), transport, ..m };
             vec![m, Measure { flow: FlowId(8), ..m }, far]
         };
         let path = estimator(others).path(5_000_000).unwrap();

@@ -1,26 +1,17 @@
-//! What a learning thread runs.
+//! Learners as their threads run them.
 
+use super::budget::{Pressure, cpu_time};
 use super::mailbox::LoopId;
-use super::thread::cpu_time;
 use ccplane_core::{Batch, Candidate, Decision};
 use ccplane_snapshot::Hash;
 use std::time::Duration;
 
-/// How much a learner has to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pressure {
-    /// Nothing until more rows come: it follows conditions that it knows.
-    Steady,
-    /// Conditions have changed: it learns them.
-    Adapting,
-}
-
-/// What learning costs, as processor time.
+/// Meter of the processor time that learning takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Meter {
-    /// What the learner's thread has used.
+    /// The time that the learner's thread has used.
     Thread,
-    /// What learning from so many decisions costs on a machine of the usual kind: in virtual time runs are the same everywhere.
+    /// A nominal time for each decision learned from, so that runs in virtual time are the same everywhere.
     Nominal {
         /// Decisions so far.
         decisions: u64,
@@ -31,7 +22,7 @@ impl Meter {
     /// Nothing was decided yet.
     pub(super) const NOMINAL: Meter = Meter::Nominal { decisions: 0 };
 
-    /// What a decision costs in simulation, its share of the updates included: measured with two learners' cores at work, 25
+    /// Nominal time of a simulated decision, its share of the updates included; measured with two learners' cores at work as 25
     /// to 60 us, the less the faster the machine.
     const NOMINAL_DECISION: Duration = Duration::from_micros(40);
 
@@ -58,8 +49,8 @@ pub(crate) trait Learn {
     /// Takes rows of its flows.
     fn take(&mut self, from: LoopId, batch: &Batch);
 
-    /// Hears what a slot of its algorithm has decided: what flows decide by, and what became of its candidates.
-    fn hear(&mut self, decision: &Decision);
+    /// Takes a decision on a snapshot of its algorithm's slot.
+    fn on_decision(&mut self, decision: &Decision);
 
     /// Nobody could be asked to try its last candidate.
     fn not_asked(&mut self);

@@ -1,12 +1,17 @@
-//! Learning from the rows of live flows alone: PPO on what they did, exploration noise included.
+//! Learning from live flows alone: PPO on what they did, exploration noise included; and trials of policies beside the deployed one.
+//!
+//! One flow makes some twenty rows a second, of which PPO needs thousands for a step. A trial compares two whole policies by some hundred rows
+//! and needs no noise, so flows meanwhile try the policies in reserve, then those that [`super::adjust`] draws near the deployed one.
 
+use super::adjust::{LIVE_STARTS, Search};
+use super::budget::Pressure;
 use super::candidate::{Claim, LEAST_STATES, States, candidate};
 use super::deployed::Deployments;
-use super::learner::{Learn, Meter, Pressure};
+use super::learner::{Learn, Meter};
 use super::mailbox::LoopId;
 use ccplane_core::{Batch, Candidate, DatapathId, Decision, Verdict};
-use ccplane_learn::LearnError;
 use ccplane_learn::online::{OnlineConfig, OnlineLearner, OnlineRow, OnlineUpdate};
+use ccplane_learn::{LearnError, Policy, Rng};
 use ccplane_snapshot::Hash;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,8 +19,60 @@ use tracing::{debug, info, warn};
 
 /// Flows that are told apart; of more, all are forgotten.
 const MAX_FLOWS: usize = 1 << 16;
+/// The stream of random numbers that policies to be tried are drawn from.
+const PLAYED: u64 = 4;
 /// Updates between two candidates: a policy that moves little is offered seldom.
 const UPDATES_PER_OFFER: u64 = 8;
+
+/// Policies that flows try in a row without taking one; then there is no further trial until they decide by another policy.
+const MOST_FAILED: u32 = 24;
+
+/// Policies beside what is deployed that live flows try, one after the other.
+struct Play {
+    /// The snapshot that flows decide by.
+    deployed: Hash,
+    /// Known policies that were not tried yet.
+    known: Vec<Policy>,
+    search: Option<Search>,
+    /// Trials in a row after which flows kept what they had.
+    failed: u32,
+    /// Names the random stream.
+    seed: u64,
+}
+
+impl Play {
+    fn new(deployments: &Deployments, seed: u64) -> Play {
+        let (deployed, known) = (deployments.snapshot().hash(), deployments.others());
+        Play { deployed, known, search: None, failed: 0, seed }
+    }
+
+    /// The next policy to be tried.
+    fn next(&mut self, deployments: &Deployments) -> Result<Option<Policy>, LearnError> {
+        if self.deployed != deployments.snapshot().hash() {
+            *self = Play::new(deployments, self.seed.wrapping_add(1));
+        }
+        // What is better for one preference may be worse for others.
+        let takes_preference = deployments.policy().architecture().preference.is_some();
+        if self.failed >= MOST_FAILED || takes_preference {
+            return Ok(None);
+        }
+        if let Some(policy) = self.known.pop() {
+            return Ok(Some(policy));
+        }
+        let beside =
+            || Search::beside(deployments.policy().clone(), &LIVE_STARTS, Rng::new(self.seed, &[PLAYED]));
+        self.search.get_or_insert_with(beside).next().map(Some)
+    }
+
+    /// Hears whether flows decide by the policy that they tried last.
+    fn on_verdict(&mut self, taken: Option<Hash>) {
+        self.failed = if taken.is_some() { 0 } else { self.failed + 1 };
+        self.deployed = taken.unwrap_or(self.deployed);
+        if let Some(search) = &mut self.search {
+            search.on_verdict(taken.is_some());
+        }
+    }
+}
 
 /// Learns from live flows.
 pub(crate) struct Live {
@@ -24,8 +81,12 @@ pub(crate) struct Live {
     noise: f32,
     meter: Meter,
     deployments: Deployments,
-    /// What waits for a verdict.
+    /// The policy that waits for a verdict, and whether flows try it because it lies near.
     offered: Option<Hash>,
+    is_played: bool,
+    play: Play,
+    /// Offers that flows decided by, or do.
+    pub(super) promotions: u64,
     flows: BTreeMap<(LoopId, DatapathId, u64), u64>,
     states: States,
     next_flow: u64,
@@ -43,6 +104,7 @@ impl Live {
         seed: u64,
         meter: Meter,
     ) -> Result<Live, LearnError> {
+        let play = Play::new(&deployments, seed);
         let online =
             OnlineLearner::new(deployments.policy(), OnlineConfig { seed, ..OnlineConfig::default() })?;
         Ok(Live {
@@ -52,6 +114,9 @@ impl Live {
             meter,
             deployments,
             offered: None,
+            is_played: false,
+            play,
+            promotions: 0,
             flows: BTreeMap::new(),
             states: States::default(),
             next_flow: 0,
@@ -94,18 +159,32 @@ impl Live {
     }
 
     fn offer(&mut self) -> Option<Candidate> {
-        let stability = self.online.stability();
-        if self.offered.is_some()
-            || !stability.converged
-            || self.states.len() < LEAST_STATES
-            || self.updates < self.offered_at + UPDATES_PER_OFFER
-        {
+        if self.offered.is_some() || self.states.len() < LEAST_STATES {
             return None;
         }
-        self.offered_at = self.updates;
-        let policy = self.online.policy();
-        let claim = Claim { converged: stability.converged, stability: stability.slope, gain: None };
-        match candidate(&policy, self.deployments.snapshot(), &self.states, claim) {
+        let stability = self.online.stability();
+        self.is_played = !stability.converged || self.updates < self.offered_at + UPDATES_PER_OFFER;
+        let (policy, stability) = if self.is_played {
+            match self.play.next(&self.deployments) {
+                Ok(policy) => (policy?, 0.0),
+                Err(error) => {
+                    warn!(algorithm = self.name, %error, "no policy beside what is deployed");
+                    self.play.on_verdict(None);
+                    return None;
+                }
+            }
+        } else {
+            self.offered_at = self.updates;
+            (self.online.policy(), stability.slope)
+        };
+        self.propose(policy, stability)
+    }
+
+    fn propose(&mut self, policy: Policy, stability: f64) -> Option<Candidate> {
+        let claim = Claim { converged: true, stability, gain: None };
+        let widened = self.is_played.then(|| self.states.widened(policy.spec().inputs()));
+        let states = widened.as_ref().unwrap_or(&self.states);
+        match candidate(&policy, self.deployments.snapshot(), states, claim) {
             Ok(candidate) => {
                 self.offered = Some(candidate.snapshot.hash());
                 self.deployments.made(policy, candidate.snapshot.shared().clone());
@@ -113,6 +192,9 @@ impl Live {
             }
             Err(error) => {
                 info!(algorithm = self.name, %error, verdict = "unsafe", "not pushed");
+                if self.is_played {
+                    self.play.on_verdict(None);
+                }
                 None
             }
         }
@@ -138,8 +220,18 @@ impl Learn for Live {
         }
     }
 
-    fn hear(&mut self, decision: &Decision) {
-        self.deployments.hear(decision);
+    fn on_decision(&mut self, decision: &Decision) {
+        self.deployments.on_decision(decision);
+        let Decision { at_us, verdict, comparison, origin, .. } = decision;
+        let evidence = origin.evidence();
+        debug!(
+            algorithm = self.name,
+            at_us,
+            verdict = verdict.name(),
+            ?comparison,
+            ?evidence,
+            "the slot has decided"
+        );
         // Of what was pushed by hand it is not known what it was made from: its rows are not learned from.
         if let (Some(uid), Verdict::Trial { .. } | Verdict::Pushed | Verdict::TakenOver) =
             (decision.uid, &decision.verdict)
@@ -152,7 +244,18 @@ impl Learn for Live {
         }
         match decision.verdict {
             Verdict::Trial { .. } => return,
-            Verdict::Promoted | Verdict::Pushed => self.online.unsettle(),
+            Verdict::Promoted | Verdict::Pushed => {
+                self.promotions += 1;
+                if self.is_played {
+                    self.play.on_verdict(self.offered);
+                    self.restart();
+                } else {
+                    self.online.unsettle();
+                }
+            }
+            // What could not be tried is neither good nor bad.
+            Verdict::Busy if self.is_played => {}
+            _ if self.is_played => self.play.on_verdict(None),
             Verdict::RolledBack(_) | Verdict::Unsafe => self.restart(),
             _ => {}
         }
@@ -165,7 +268,7 @@ impl Learn for Live {
 
     fn step(&mut self, _budget: Duration) -> Option<Candidate> {
         match self.online.learn() {
-            Ok(None) => return None,
+            Ok(None) => {}
             Ok(Some(OnlineUpdate { update, rows, mean_reward, shift, .. })) => {
                 self.updates = update;
                 self.meter.simulated(rows as u64);
@@ -194,7 +297,7 @@ mod tests {
     use super::*;
     use crate::learning::twin::tests::{decided, policy_and_snapshot};
     use ccplane_alg::Row;
-    use ccplane_contract::{FlowId, SnapshotUid};
+    use ccplane_contract::{FlowId, SnapshotUid, TransportStats};
     use ccplane_core::{Measure, Why};
     use ccplane_learn::{ActorCritic, Policy, Rng};
 
@@ -208,7 +311,8 @@ mod tests {
         let hash = snapshot.hash();
         let deployments = Deployments::new("aurora", policy.clone(), snapshot, None);
         let mut live = Live::new("aurora", deployments, NOISE, 1, Meter::Thread).unwrap();
-        live.hear(&Decision { uid: Some(SnapshotUid(DEPLOYED)), ..decided(hash, Verdict::Pushed) });
+        live.play.failed = MOST_FAILED;
+        live.on_decision(&Decision { uid: Some(SnapshotUid(DEPLOYED)), ..decided(hash, Verdict::Pushed) });
         (live, policy)
     }
 
@@ -255,7 +359,7 @@ mod tests {
         let counts = live.online.counts();
         assert_eq!((counts.taken, counts.unknown_deployment), (4, 1));
         // Of what is pushed by hand it is not known what it was made from.
-        live.hear(&Decision { uid: Some(SnapshotUid(8)), ..decided(Hash([9; 32]), Verdict::Pushed) });
+        live.on_decision(&Decision { uid: Some(SnapshotUid(8)), ..decided(Hash([9; 32]), Verdict::Pushed) });
         waiting(&mut live, [row(8)]);
         assert_eq!(live.online.counts().unknown_deployment, 2);
     }
@@ -276,19 +380,33 @@ mod tests {
         assert_eq!(waiting(&mut live, [row(DEPLOYED)]), 4, "rows of others were dropped");
         live.take(LOOP, &dropped(0));
         assert_eq!(live.online.waiting(), 4, "its own were");
-        let of = |flow| Measure {
-            flow: FlowId(flow),
-            at_us: 0,
-            bytes_acked: 0,
-            delivered: 0,
-            lost: 0,
-            srtt_us: 0,
-            min_rtt_us: 0,
-        };
+        let of = |flow| Measure { flow: FlowId(flow), at_us: 0, transport: TransportStats::default() };
         live.take(LOOP, &Batch { measures: vec![of(1)], ..batch(Vec::new()) });
         assert_eq!(waiting(&mut live, [row(DEPLOYED)]), 5, "it still runs");
         live.take(LOOP, &Batch { measures: vec![of(2)], ..batch(Vec::new()) });
         assert_eq!(waiting(&mut live, [row(DEPLOYED)]), 5, "another flow of its name");
+    }
+
+    #[test]
+    fn flows_try_policies_near_until_many_have_failed() {
+        let (mut live, deployed) = live();
+        live.play.failed = 0;
+        act(&mut live, &deployed, &mut Rng::new(3, &[]));
+        let trials = |live: &mut Live, verdict: &Verdict| {
+            let tried = (0..2 * MOST_FAILED).map_while(|_| {
+                let hash = live.step(Duration::ZERO)?.snapshot.hash();
+                assert!(live.step(Duration::ZERO).is_none(), "one trial at a time");
+                live.on_decision(&decided(hash, verdict.clone()));
+                Some(hash)
+            });
+            tried.collect::<BTreeSet<Hash>>().len()
+        };
+        assert_eq!(trials(&mut live, &Verdict::RolledBack(Why::Worse)), MOST_FAILED as usize);
+        assert_eq!(live.deployments.policy().actor(), deployed.actor());
+        live.play.failed = MOST_FAILED - 1;
+        assert_eq!(trials(&mut live, &Verdict::Promoted), 2 * MOST_FAILED as usize, "each is a beginning");
+        assert_ne!(live.deployments.policy().actor(), deployed.actor());
+        assert_eq!(live.online.policy().actor(), live.deployments.policy().actor(), "it goes on from there");
     }
 
     #[test]
@@ -309,16 +427,16 @@ mod tests {
         assert_ne!(learned.actor(), deployed.actor());
         // Its canaries' rows are understood.
         let flows = Verdict::Trial { share: 1 << 14, trying: 1, flows: 4 };
-        live.hear(&Decision { uid: Some(SnapshotUid(8)), ..decided(hash, flows) });
+        live.on_decision(&Decision { uid: Some(SnapshotUid(8)), ..decided(hash, flows) });
         waiting(&mut live, [row(8)]);
         assert_eq!(live.online.counts().unknown_deployment, 0);
-        live.hear(&decided(hash, Verdict::RolledBack(Why::Worse)));
+        live.on_decision(&decided(hash, Verdict::RolledBack(Why::Worse)));
         assert_eq!(live.online.policy().actor(), deployed.actor());
         assert_eq!((live.online.waiting(), live.offered), (0, None));
 
         let next = until_offered(&mut live);
         let learned = live.online.policy();
-        live.hear(&decided(next.snapshot.hash(), Verdict::Promoted));
+        live.on_decision(&decided(next.snapshot.hash(), Verdict::Promoted));
         assert_eq!(live.deployments.snapshot().hash(), next.snapshot.hash());
         assert_eq!(live.online.policy().actor(), learned.actor(), "it goes on from there");
         assert!(!live.online.stability().converged, "and what it brings is to be seen");

@@ -17,16 +17,16 @@ const MAX_WAITING_DECISIONS: usize = 1024;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct LoopId(pub(crate) u8);
 
-/// What came since a learner last looked.
+/// Messages since the learner's last poll.
 #[derive(Default)]
 pub(super) struct Mail {
-    /// What its slots have decided. Goes before the batches.
+    /// Decisions on its snapshots, to be handled before the batches.
     pub(super) decisions: Vec<Decision>,
     /// Rows, oldest first.
     pub(super) batches: Vec<(LoopId, Batch)>,
 }
 
-/// What waits. Of too much the oldest makes way.
+/// Waiting messages; where they are too many, the oldest are dropped.
 #[derive(Default)]
 struct Queue {
     decisions: VecDeque<Decision>,

@@ -1,9 +1,10 @@
 //! Learning beside live flows: a thread for each algorithm that has a policy.
 //!
-//! The loops post rows and decisions into a learner's [`mailbox`] and never wait; a learner offers candidates by asking
+//! The loops post rows and decisions into a learner's mailbox and never wait; a learner offers candidates by asking
 //! the loops, whose cores decide ([`ccplane_core::PushRules`]). A learner that panics, hangs or falls behind costs
 //! learning: flows decide on what they have.
 
+mod adjust;
 mod budget;
 mod candidate;
 mod change;
@@ -25,14 +26,17 @@ mod tests_change;
 mod thread;
 mod twin;
 
+pub(crate) use budget::Shares;
 pub(crate) use decisions::DecisionLog;
+pub use deployed::KeepError;
 pub(crate) use learner::Learn;
 use learner::Meter;
 pub(crate) use mailbox::LoopId;
 pub(crate) use offer::{Ask, Offer};
-pub(crate) use resumed::{Beginning, resume};
-pub(crate) use simulated::beside;
-pub(crate) use thread::{Gauges, Shares};
+pub(crate) use resumed::Beginning;
+pub use resumed::{ResumeError, resume};
+pub use simulated::beside;
+pub(crate) use thread::Gauges;
 
 use crate::config::{Learn as LearnConfig, LearnMode};
 use crate::control::LearnerRecord;
@@ -82,7 +86,7 @@ impl Post {
         }
     }
 
-    /// What no learner could take at once.
+    /// Posts again the messages that no learner could take at once.
     pub(crate) fn flush(&mut self) {
         self.learners.values_mut().for_each(Poster::flush);
     }
@@ -91,10 +95,8 @@ impl Post {
 /// A learner as others see it.
 #[derive(Clone)]
 pub(crate) struct LearnerView {
-    /// Whose.
     pub(crate) algorithm: &'static str,
     mailbox: Mailbox,
-    /// What it has done.
     pub(crate) gauges: Arc<Gauges>,
 }
 
@@ -109,7 +111,7 @@ impl LearnerView {
         self.mailbox.dropped()
     }
 
-    /// What is said of it.
+    /// Returns the learner's state for the control socket.
     pub(crate) fn record(&self) -> LearnerRecord {
         LearnerRecord {
             algorithm: self.algorithm.to_owned(),
@@ -123,7 +125,7 @@ impl LearnerView {
     }
 }
 
-struct Pupil {
+struct PendingLearner {
     algorithm: Arc<dyn Algorithm>,
     policy: PolicySource,
     beginning: Option<Beginning>,
@@ -132,7 +134,7 @@ struct Pupil {
 
 /// All learners.
 pub(crate) struct Learning {
-    pupils: Vec<Pupil>,
+    pending: Vec<PendingLearner>,
     shares: Shares,
     mode: LearnMode,
     noise: f32,
@@ -158,15 +160,15 @@ impl Learning {
         let on = config.mode != LearnMode::Off;
         // One learner an algorithm: of its first policy.
         let mut beginning = beginning;
-        let pupil = |algorithm: &Arc<dyn Algorithm>| {
+        let pending_learner = |algorithm: &Arc<dyn Algorithm>| {
             // Without a float policy there is nothing to go on from.
             let policy = algorithm.policies().into_iter().next().filter(|p| !p.policy.is_empty())?;
             let view = LearnerView::new(algorithm.name());
             let beginning = beginning.take_if(|beginning| beginning.algorithm == algorithm.name());
-            Some(Pupil { algorithm: in_use(algorithm, rules), policy, beginning, view })
+            Some(PendingLearner { algorithm: in_use(algorithm, rules), policy, beginning, view })
         };
         Ok(Learning {
-            pupils: algorithms.iter().filter(|_| on).filter_map(pupil).collect(),
+            pending: algorithms.iter().filter(|_| on).filter_map(pending_learner).collect(),
             shares: Shares::of(config),
             mode: config.mode,
             noise: config.noise() as f32,
@@ -175,21 +177,21 @@ impl Learning {
         })
     }
 
-    /// What a loop posts to.
+    /// Returns the post of one loop.
     pub(crate) fn post(&self, from: LoopId) -> Post {
-        let poster = |p: &Pupil| (p.view.algorithm, Poster::new(p.view.mailbox.clone(), from));
-        Post { learners: self.pupils.iter().map(poster).collect(), log: self.log.clone() }
+        let poster = |p: &PendingLearner| (p.view.algorithm, Poster::new(p.view.mailbox.clone(), from));
+        Post { learners: self.pending.iter().map(poster).collect(), log: self.log.clone() }
     }
 
     /// The learners, to look at.
     pub(crate) fn views(&self) -> Vec<LearnerView> {
-        self.pupils.iter().map(|p| p.view.clone()).collect()
+        self.pending.iter().map(|p| p.view.clone()).collect()
     }
 
     /// Starts the threads; `ask` asks the loops, and says whether it reached one.
     pub(crate) fn start(self, ask: impl Fn(Ask) -> bool + Clone + Send + 'static) -> Running {
         let mut mailboxes = Vec::new();
-        for Pupil { algorithm, policy, beginning, view } in self.pupils {
+        for PendingLearner { algorithm, policy, beginning, view } in self.pending {
             let (name, slot, ask) = (view.algorithm, policy.slot, ask.clone());
             let unkept = |error: &OwnedError| warn!(algorithm = name, %error, "what it learns is not kept");
             let folder = self.folder.as_ref().and_then(|f| f.reopen().inspect_err(unkept).ok());

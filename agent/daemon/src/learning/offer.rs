@@ -1,20 +1,19 @@
 //! A candidate on its way to the loops, which ends in a decision wherever it ends.
 
 use super::DecisionLog;
-use crate::clock;
+use ccplane_channel::clock;
 use ccplane_core::{Candidate, Decision};
 use ccplane_snapshot::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What a learner asks of the loops.
+/// Request of a learner to the loops.
 #[derive(Clone)]
 pub(crate) enum Ask {
     /// To try its candidate.
     Try(Arc<Offer>),
     /// Not to try this one any more.
     Withdraw {
-        /// Whose slot.
         algorithm: &'static str,
         /// The slot.
         slot: u8,
@@ -26,14 +25,13 @@ pub(crate) enum Ask {
 /// A candidate for a slot. Loops share it, and those whose datapaths have the slot decide on it; if none has, that is
 /// its decision, made when the last of them lets go.
 pub(crate) struct Offer {
-    /// Whose slot.
     pub(crate) algorithm: &'static str,
     /// The slot.
     pub(crate) slot: u8,
     /// For it.
     pub(crate) candidate: Candidate,
     taken: AtomicBool,
-    /// Who offers it looks here, as whoever lets go of it last is to wait for nobody.
+    /// Set by the loop that refuses the offer; the learner polls it, so that no loop waits.
     refused: Arc<AtomicBool>,
     log: DecisionLog,
 }

@@ -7,17 +7,17 @@ use ccplane_alg::{Algorithm, PolicySource};
 use ccplane_learn::Policy;
 use ccplane_snapshot::{Hash, Snapshot, TrustedSnapshot};
 
-/// What an algorithm's flows begin with, and learning goes on from, in place of what ships.
+/// Policy and snapshot that an algorithm's flows begin with instead of the shipped ones.
 #[derive(Debug)]
-pub(crate) struct Beginning {
-    pub(crate) algorithm: &'static str,
-    pub(crate) policy: Policy,
-    pub(crate) snapshot: TrustedSnapshot,
+pub struct Beginning {
+    pub algorithm: &'static str,
+    pub policy: Policy,
+    pub snapshot: TrustedSnapshot,
 }
 
 /// Why what is kept is not begun with.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ResumeError {
+pub enum ResumeError {
     #[error(transparent)]
     Kept(#[from] KeepError),
     #[error("kept snapshot {hash}: {source}")]
@@ -26,11 +26,11 @@ pub(crate) enum ResumeError {
     Unfit { hash: Hash },
 }
 
-/// What `folder` keeps of the algorithm; nothing where nothing is kept.
+/// Reads the policy that `folder` keeps for the algorithm; `None` where it keeps none.
 ///
 /// # Errors
 /// What is kept there is not trusted, cannot be read, or is not what the algorithm's programs can ask.
-pub(crate) fn resume(
+pub fn resume(
     algorithm: &dyn Algorithm,
     folder: &Folder,
     admissions: &Admissions,
@@ -97,24 +97,24 @@ mod tests {
             of.made(policy, snapshot);
         }
         assert_eq!(begins(), None, "made, not promoted");
-        of.hear(&decided(hashes[0], Verdict::Promoted));
+        of.on_decision(&decided(hashes[0], Verdict::Promoted));
         assert_eq!(begins(), Some(hashes[0]));
-        of.hear(&decided(hashes[1], Verdict::Promoted));
+        of.on_decision(&decided(hashes[1], Verdict::Promoted));
         assert_eq!(begins(), Some(hashes[1]));
-        of.hear(&decided(hashes[1], Verdict::RolledBack(Why::Tripped)));
+        of.on_decision(&decided(hashes[1], Verdict::RolledBack(Why::Tripped)));
         assert_eq!(begins(), Some(hashes[0]), "rolled back");
-        of.hear(&decided(hashes[0], Verdict::RolledBack(Why::Tripped)));
+        of.on_decision(&decided(hashes[0], Verdict::RolledBack(Why::Tripped)));
         assert_eq!(begins(), None, "rolled back to what it began with, which is not kept");
 
         // One process more: it begins with what is kept, and falls back on that.
-        of.hear(&decided(hashes[1], Verdict::Promoted));
+        of.on_decision(&decided(hashes[1], Verdict::Promoted));
         let (policy, begun) = deployed::latest(&Folder::open(path).unwrap(), "aurora").unwrap().unwrap();
         let mut next = deployments("aurora", (policy, Arc::new(begun)), path);
         let (policy, third) = learned(3);
         next.made(policy, third.clone());
-        next.hear(&decided(third.hash(), Verdict::Promoted));
+        next.on_decision(&decided(third.hash(), Verdict::Promoted));
         assert_eq!(begins(), Some(third.hash()));
-        next.hear(&decided(third.hash(), Verdict::RolledBack(Why::Worse)));
+        next.on_decision(&decided(third.hash(), Verdict::RolledBack(Why::Worse)));
         assert_eq!(begins(), Some(hashes[1]));
     }
 
@@ -125,7 +125,7 @@ mod tests {
         let mut of = deployments("mocc", learned(0), path);
         let (policy, one) = learned(1);
         of.made(policy, one.clone());
-        of.hear(&decided(one.hash(), Verdict::Promoted));
+        of.on_decision(&decided(one.hash(), Verdict::Promoted));
         let aurora = || begins_with(&Aurora::default(), path);
         assert_eq!(aurora().unwrap(), None, "another's");
         let mocc = begins_with(&Mocc::default(), path);
@@ -146,7 +146,7 @@ mod tests {
         let mut of = deployments("aurora", learned(0), kept.path());
         let (policy, one) = learned(1);
         of.made(policy, one.clone());
-        of.hear(&decided(one.hash(), Verdict::Promoted));
+        of.on_decision(&decided(one.hash(), Verdict::Promoted));
         let (key, other) = (SigningKey::generate().unwrap(), SigningKey::generate().unwrap());
         let resumes = |allow_older| {
             let trust = Trust::SignedBy(vec![key.verifying_key()]);

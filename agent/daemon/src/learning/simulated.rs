@@ -3,27 +3,38 @@
 //! It goes as a learner's thread does ([`super::thread`]), by the same budget of processor time, but a decision that it learns
 //! from costs what it costs on a machine of the usual kind ([`Meter`]), so that a run is the same everywhere.
 
-use super::budget::Budget;
+use super::budget::{Budget, Pressure, Shares};
 use super::deployed::Deployments;
-use super::learner::{Learn, Meter, Pressure};
+use super::learner::{Learn, Meter};
+use super::live::Live;
 use super::mailbox::LoopId;
-use super::thread::{STEP, Shares};
+use super::thread::STEP;
 use super::twin::Twin;
-use crate::config::Learn as LearnConfig;
+use crate::config::{Learn as LearnConfig, LearnMode};
 use ccplane_alg::Algorithm;
-use ccplane_core::Core;
+use ccplane_core::{Companion, Core, PushRules};
 use ccplane_learn::Policy;
-use ccplane_runner::experiment::agents::{Beside, BoxError};
 use ccplane_snapshot::Snapshot;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A learner of this algorithm beside simulated flows; nothing is kept when it ends.
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// A learner of this algorithm beside simulated flows; nothing is kept when it ends. Simulated flows explore with no noise, so `live`
+/// learns by trials alone there.
 ///
 /// # Errors
 /// The algorithm has no policy, or one that cannot be read.
-pub(crate) fn beside(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Box<dyn Beside>, BoxError> {
-    Ok(Box::new(Simulated::twin(algorithm, seed)?))
+pub fn beside(
+    algorithm: &Arc<dyn Algorithm>,
+    seed: u64,
+    mode: LearnMode,
+) -> Result<Box<dyn Companion>, BoxError> {
+    Ok(match mode {
+        LearnMode::Live => Box::new(Simulated::live(algorithm, seed)?),
+        LearnMode::Twin | LearnMode::Off => Box::new(Simulated::twin(algorithm, seed)?),
+    })
 }
 
 /// The algorithm has no policy.
@@ -32,8 +43,8 @@ pub(crate) fn beside(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Box<dy
 struct NoPolicy(&'static str);
 
 /// A learner and what its thread would keep.
-pub(super) struct Simulated {
-    pub(super) learner: Twin,
+pub(super) struct Simulated<L> {
+    pub(super) learner: L,
     algorithm: &'static str,
     slot: u8,
     budget: Budget,
@@ -41,26 +52,46 @@ pub(super) struct Simulated {
     rested_at: Duration,
 }
 
-impl Simulated {
+impl Simulated<Twin> {
     /// The twin of flows that begin with what ships with the algorithm.
-    pub(super) fn twin(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Simulated, BoxError> {
+    pub(super) fn twin(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Simulated<Twin>, BoxError> {
+        let twin = |deployments| Ok(Twin::new(algorithm.clone(), deployments, seed, Meter::NOMINAL));
+        Simulated::of(algorithm, twin)
+    }
+}
+
+impl Simulated<Live> {
+    /// Learns from the flows themselves, which begin with what ships with the algorithm.
+    pub(super) fn live(algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Simulated<Live>, BoxError> {
+        let noise = PushRules::default().noise_q16 as f32 / 65536.0;
+        Simulated::of(algorithm, |deployments| {
+            Ok(Live::new(algorithm.name(), deployments, noise, seed, Meter::NOMINAL)?)
+        })
+    }
+}
+
+impl<L: Learn> Simulated<L> {
+    fn of(
+        algorithm: &Arc<dyn Algorithm>,
+        learner: impl FnOnce(Deployments) -> Result<L, BoxError>,
+    ) -> Result<Simulated<L>, BoxError> {
         let name = algorithm.name();
         let source = algorithm.policies().into_iter().next().filter(|p| !p.policy.is_empty());
         let source = source.ok_or(NoPolicy(name))?;
         let policy = Policy::from_bytes(&source.policy)?;
         let snapshot = Arc::new(Snapshot::parse(source.snapshot)?);
         let deployments = Deployments::new(name, policy, snapshot, None).with_reserve(&**algorithm);
-        let learner = Twin::new(algorithm.clone(), deployments, seed, Meter::NOMINAL);
         let shares = Shares::of(&LearnConfig::default());
         let budget = Budget::new(shares, Duration::ZERO);
+        let learner = learner(deployments)?;
         Ok(Simulated { learner, algorithm: name, slot: source.slot, budget, rested_at: Duration::ZERO })
     }
 }
 
-impl Beside for Simulated {
+impl<L: Learn> Companion for Simulated<L> {
     fn turned(&mut self, core: &mut Core, now_us: u64) {
         let before = self.learner.used();
-        core.take_decisions().iter().for_each(|decision| self.learner.hear(decision));
+        core.take_decisions().iter().for_each(|decision| self.learner.on_decision(decision));
         for batch in core.take_rows().iter().filter(|b| b.algorithm == self.algorithm) {
             self.learner.take(LoopId(0), batch);
         }
@@ -70,7 +101,7 @@ impl Beside for Simulated {
         let now = Duration::from_micros(now_us);
         let mut used = self.learner.used().saturating_sub(before);
         while self.rested_at <= now {
-            let start = self.learner.used();
+            let (start, before) = (self.learner.used(), self.learner.pressure());
             let candidate = self.learner.step(STEP);
             used += self.learner.used().saturating_sub(start);
             if let Some(candidate) = candidate
@@ -80,7 +111,7 @@ impl Beside for Simulated {
             }
             let pressure = self.learner.pressure();
             let ended = self.rested_at + used;
-            self.rested_at = ended + self.budget.rest(used, self.rested_at, ended, pressure);
+            self.rested_at = ended + self.budget.rest(used, self.rested_at, ended, pressure.max(before));
             used = Duration::ZERO;
             if pressure == Pressure::Steady {
                 self.rested_at = self.rested_at.max(now);

@@ -3,7 +3,7 @@
 use super::mailbox::{LoopId, Mailbox, Poster};
 use super::{DecisionLog, Learn, LearnerView, Learning, Post, Running, Shares, thread};
 use crate::config;
-use crate::learning::learner::Pressure;
+use crate::learning::budget::Pressure;
 use ccplane_alg::{Algorithm, Control, FlowInfo, Row, configure};
 use ccplane_contract::FlowId;
 use ccplane_core::{Batch, Candidate, DatapathId, Decision, MAX_ROWS, Origin, Rule, Rules, Verdict};
@@ -28,7 +28,7 @@ impl Learn for Hung {
         let _ = self.entered.send(());
         let _ = self.go_on.recv();
     }
-    fn hear(&mut self, _: &Decision) {}
+    fn on_decision(&mut self, _: &Decision) {}
     fn not_asked(&mut self) {}
     fn step(&mut self, _: Duration) -> Option<Candidate> {
         None
@@ -135,7 +135,7 @@ fn learning_is_of_the_variant_that_the_first_rule_configures() {
             None,
             None,
         );
-        fields(&*learning.unwrap().pupils[0].algorithm)
+        fields(&*learning.unwrap().pending[0].algorithm)
     };
     let of = |slack_us: i64| fields(&*configure(&aurora, [("slack_us", slack_us)]).unwrap());
     let default = fields(&*aurora);
@@ -150,16 +150,9 @@ fn learning_is_of_the_variant_that_the_first_rule_configures() {
     );
 }
 
-/// What a flow's program begins with.
+/// Returns the fields that a flow's program begins with.
 fn fields(algorithm: &dyn Algorithm) -> Vec<(&'static str, i64)> {
-    let info = FlowInfo {
-        mss_bytes: 1448,
-        init_cwnd_bytes: 14_480,
-        local: ([127, 0, 0, 1], 1).into(),
-        remote: ([127, 0, 0, 1], 2).into(),
-        cgroup: None,
-        min_rtt_us: None,
-    };
+    let info = FlowInfo::example(1448, 14_480);
     let mut control = Control::default();
     algorithm.flow(&info, &mut control);
     control.requests().flat_map(|request| request.fields.to_vec()).collect()

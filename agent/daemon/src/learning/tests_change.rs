@@ -3,9 +3,9 @@
 use super::change::{Detection, Quantity, Watch};
 use super::estimate::Estimator;
 use super::mailbox::LoopId;
-use ccplane_core::Core;
+use ccplane_core::{Companion, Core};
 use ccplane_netsim::{Capacity, CrossConfig, CrossPattern, LinkChange, LinkConfig, QueueLimit};
-use ccplane_runner::sim::{Beside, SimChange, SimFlow, Simulation, run_beside};
+use ccplane_runner::sim::{SimChange, SimFlow, Simulation, run_beside};
 use ccplane_sim::{Source, Stack};
 
 const S: u64 = 1_000_000;
@@ -112,7 +112,7 @@ struct Watcher {
     returns: usize,
 }
 
-impl Beside for Watcher {
+impl Companion for Watcher {
     fn turned(&mut self, core: &mut Core, now_us: u64) {
         for batch in core.take_rows() {
             self.now_us = batch.measures.iter().map(|m| m.at_us).fold(self.now_us, u64::max);
@@ -142,7 +142,7 @@ fn watched(simulation: &Simulation) -> Watcher {
 const HOURS: u64 = 1;
 const SEEDS: u64 = 200;
 
-/// Links that stay as they are alarm in one hour at most four times each, and ten times all nine together, the first minutes
+/// Constant links alarm in one hour at most four times each, and ten times all nine together. The first minutes are
 /// included, in which it is learned what noise is. Each link's count is printed, and how many alarms were taken back.
 #[test]
 fn busy_links_have_not_changed() {

@@ -1,13 +1,11 @@
 //! A learner's thread: what processors leave over, a share of one core, and nothing but learning lost if it fails.
 
-use super::budget::Budget;
-use super::learner::{Learn, Pressure};
+use super::budget::{Budget, Pressure, Shares, cpu_time};
+use super::learner::Learn;
 use super::mailbox::{Mail, Mailbox};
 use crate::agent::privileges;
-use crate::config::Learn as LearnConfig;
 use ccplane_core::Candidate;
 use ccplane_snapshot::Hash;
-use nix::time::{ClockId, clock_gettime};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,26 +24,7 @@ const LOWEST_PRIORITY: i32 = 19;
 /// With so many processors, learners keep to the last quarter of them; with fewer they may run on all.
 const SPARE_CPUS: usize = 4;
 
-/// Shares of one core, percent; what a burst may use beyond the steady share is bounded by [`super::budget`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Shares {
-    /// In the steady state.
-    pub(crate) steady_percent: u32,
-    /// While it adapts.
-    pub(crate) burst_percent: u32,
-}
-
-impl Shares {
-    /// As the configuration says.
-    pub(super) fn of(config: &LearnConfig) -> Shares {
-        Shares {
-            steady_percent: config.cpu_percent.get() as u32,
-            burst_percent: config.burst_cpu_percent.get() as u32,
-        }
-    }
-}
-
-/// What a learner has used and done, for others to look at.
+/// Counters of a learner, for other threads to read.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     /// Processor time, microseconds.
@@ -56,11 +35,11 @@ pub(crate) struct Gauges {
     pub(crate) candidates: AtomicU64,
     /// Whether conditions have changed and it learns them.
     pub(crate) adapting: AtomicBool,
-    /// It panicked: nothing more is learned.
+    /// The learner panicked, and nothing more is learned.
     pub(crate) failed: AtomicBool,
 }
 
-/// What a learner wants of whoever has its slot.
+/// Request of a learner to the loops that hold its slot.
 pub(super) enum Wish {
     /// The flag becomes true if nobody takes it.
     Try(Candidate, Arc<AtomicBool>),
@@ -113,7 +92,7 @@ fn learn(
     let mut budget = Budget::new(shares, Duration::ZERO);
     while let Some(Mail { decisions, batches }) = mailbox.take(patience) {
         let (began, cpu) = (clock.elapsed(), cpu_time());
-        decisions.iter().for_each(|d| learner.hear(d));
+        decisions.iter().for_each(|d| learner.on_decision(d));
         for (from, batch) in &batches {
             gauges.rows.fetch_add(batch.rows.len() as u64, Relaxed);
             learner.take(*from, batch);
@@ -124,6 +103,8 @@ fn learn(
         if let Some(candidate) = learner.withdrawn() {
             ask(Wish::Withdraw(candidate));
         }
+        // The step that ends a training is part of it: at the steady share its offer would wait for ten times as long as it took.
+        let before = learner.pressure();
         if let Some(candidate) = learner.step(STEP) {
             gauges.candidates.fetch_add(1, Relaxed);
             let flag = refused.insert(Arc::default()).clone();
@@ -135,7 +116,7 @@ fn learn(
         gauges.cpu_us.fetch_add(used.as_micros() as u64, Relaxed);
         let pressure = learner.pressure();
         gauges.adapting.store(pressure == Pressure::Adapting, Relaxed);
-        std::thread::sleep(budget.rest(used, began, clock.elapsed(), pressure));
+        std::thread::sleep(budget.rest(used, began, clock.elapsed(), pressure.max(before)));
         patience = if pressure == Pressure::Steady { PATIENCE } else { Duration::ZERO };
     }
 }
@@ -168,11 +149,6 @@ fn stand_back() {
     }
 }
 
-/// What this thread has used.
-pub(super) fn cpu_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,7 +173,7 @@ mod tests {
         fn take(&mut self, _: LoopId, batch: &Batch) {
             assert_ne!(batch.slot, BAD_SLOT, "told to");
         }
-        fn hear(&mut self, _: &Decision) {}
+        fn on_decision(&mut self, _: &Decision) {}
         fn not_asked(&mut self) {}
         fn step(&mut self, budget: Duration) -> Option<Candidate> {
             let start = cpu_time();
@@ -262,7 +238,7 @@ mod tests {
 
     impl Learn for Offering {
         fn take(&mut self, _: LoopId, _: &Batch) {}
-        fn hear(&mut self, _: &Decision) {}
+        fn on_decision(&mut self, _: &Decision) {}
         fn not_asked(&mut self) {
             self.offers = true;
             let _ = self.told.send(());

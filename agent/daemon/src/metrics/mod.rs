@@ -8,7 +8,7 @@ mod sampler;
 mod server;
 
 pub(crate) use registry::{LoopMetrics, Metrics};
-pub(crate) use sampler::{DatapathSample, FlowSample, LoopSample, Sampler, Totals};
+pub(crate) use sampler::{DatapathSample, FlowSample, LoopSample, Sampler};
 pub(crate) use server::{Endpoint, EndpointError, Page, serve};
 
 use std::time::Duration;

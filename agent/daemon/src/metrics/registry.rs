@@ -81,7 +81,7 @@ impl EncodeLabelValue for ModeLabel {
     }
 }
 
-/// What a loop itself touches.
+/// Metrics that a loop updates itself.
 #[derive(Clone, Debug)]
 pub(crate) struct LoopMetrics {
     handling: Histogram,
@@ -156,7 +156,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// An empty registry.
+    /// Makes a registry without loops or flows.
     pub(crate) fn new() -> Metrics {
         let mut metrics = Metrics {
             registry: Registry::with_prefix("ccplane"),
@@ -198,7 +198,7 @@ impl Metrics {
         metrics
     }
 
-    /// What the loop of this name touches.
+    /// Returns the metrics of the loop of this name.
     pub(crate) fn of_loop(&self, name: &'static str) -> LoopMetrics {
         let handling = self.handling.get_or_create(&LoopLabel { r#loop: name }).clone();
         LoopMetrics { handling, turned_us: Arc::default() }

@@ -4,10 +4,10 @@ use super::registry::{
     AlgorithmLabel, DatapathLabel, FlowLabels, Level, LoopLabel, LoopMetrics, Metrics, ModeLabels,
     VerdictLabels,
 };
-use crate::clock;
 use crate::control::Counters;
 use crate::learning::LearnerView;
-use ccplane_contract::{FlowId, Mode};
+use ccplane_channel::clock;
+use ccplane_contract::{FlowId, Mode, TransportStats};
 use ccplane_core::{AlgorithmCounters, DatapathId};
 use ccplane_infer::FlowPolicy;
 use prometheus_client::metrics::counter::Counter;
@@ -18,41 +18,20 @@ use std::sync::atomic::Ordering::Relaxed;
 /// One flow at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FlowSample {
-    /// Its datapath's kind.
     pub(crate) datapath: &'static str,
     /// Its name in the loop.
     pub(crate) id: (DatapathId, FlowId),
-    /// Whose it is.
     pub(crate) algorithm: &'static str,
     /// How it is steered.
     pub(crate) mode: Mode,
-    /// Congestion window, packets.
-    pub(crate) cwnd_packets: u32,
-    /// Smoothed RTT, microseconds; 0 before the first sample.
-    pub(crate) srtt_us: u32,
-    /// Since it started.
-    pub(crate) totals: Totals,
-    /// What its policy has decided, where its program asks one.
+    pub(crate) transport: TransportStats,
+    /// Decisions of the flow's policy; `None` where its program asks none.
     pub(crate) policy: Option<FlowPolicy>,
-}
-
-/// What a flow counts since it started.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Totals {
-    /// Packets.
-    pub(crate) delivered: u64,
-    /// Packets.
-    pub(crate) lost: u64,
-    /// Bytes.
-    pub(crate) acked: u64,
-    /// Saturations and divisions by zero.
-    pub(crate) faults: u64,
 }
 
 /// One datapath at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DatapathSample {
-    /// Its kind.
     pub(crate) kind: &'static str,
     /// Flows that it can steer.
     pub(crate) max_flows: usize,
@@ -62,12 +41,10 @@ pub(crate) struct DatapathSample {
     pub(crate) max_programs: usize,
 }
 
-/// A loop's answer.
+/// Answer of one loop to a request for samples.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoopSample {
-    /// Its flows.
     pub(crate) flows: Vec<FlowSample>,
-    /// Its datapaths.
     pub(crate) datapaths: Vec<DatapathSample>,
     /// By algorithm, since the agent started.
     pub(crate) algorithms: BTreeMap<&'static str, AlgorithmCounters>,
@@ -82,7 +59,7 @@ pub(crate) struct Sampler {
     metrics: Metrics,
     loops: Vec<(&'static str, LoopMetrics)>,
     learners: Vec<LearnerView>,
-    last: HashMap<(usize, DatapathId, FlowId), Totals>,
+    last: HashMap<(usize, DatapathId, FlowId), TransportStats>,
 }
 
 impl Sampler {
@@ -200,20 +177,20 @@ impl Sampler {
                 let (datapath, algorithm) = (f.datapath, f.algorithm);
                 m.flows.get_or_create(&ModeLabels { datapath, algorithm, mode: f.mode.into() }).inc();
                 let labels = FlowLabels { datapath, algorithm };
-                if f.srtt_us > 0 {
-                    m.srtt.get_or_create(&labels).observe(f64::from(f.srtt_us) / 1e6);
+                if f.transport.srtt_us > 0 {
+                    m.srtt.get_or_create(&labels).observe(f64::from(f.transport.srtt_us) / 1e6);
                 }
-                m.cwnd.get_or_create(&labels).observe(f.cwnd_packets.into());
+                m.cwnd.get_or_create(&labels).observe(f.transport.snd_cwnd.into());
                 let key = (n, f.id.0, f.id.1);
                 let before = self.last.get(&key).copied().unwrap_or_default();
                 let grow = |family: &Family<FlowLabels, Counter>, now: u64, before: u64| {
                     family.get_or_create(&labels).inc_by(now.saturating_sub(before));
                 };
-                grow(&m.delivered, f.totals.delivered, before.delivered);
-                grow(&m.lost, f.totals.lost, before.lost);
-                grow(&m.acked_bytes, f.totals.acked, before.acked);
-                grow(&m.faults, f.totals.faults, before.faults);
-                last.insert(key, f.totals);
+                grow(&m.delivered, f.transport.delivered, before.delivered);
+                grow(&m.lost, f.transport.lost, before.lost);
+                grow(&m.acked_bytes, f.transport.bytes_acked, before.bytes_acked);
+                grow(&m.faults, f.transport.faults, before.faults);
+                last.insert(key, f.transport);
             }
         }
         self.last = last;

@@ -47,7 +47,7 @@ impl Endpoint {
         Ok(Endpoint { listener, clients, timeout })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the endpoint listens.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -59,7 +59,7 @@ pub(crate) trait Page: Send + Sync + 'static {
     fn text(&self) -> Pin<Box<dyn Future<Output = Option<String>> + Send + '_>>;
 }
 
-/// Serves until dropped.
+/// Serves scrapes until the future is dropped.
 pub(crate) async fn serve(endpoint: Endpoint, page: Arc<dyn Page>) {
     let slots = Arc::new(Semaphore::new(endpoint.clients));
     loop {
@@ -151,7 +151,7 @@ impl Status {
     }
 }
 
-/// What a head asks for, and whether the answer has a body (RFC 9110 section 9.3.2: not to HEAD).
+/// Parses a request's head into the answer's status and whether it has a body (RFC 9110 section 9.3.2: not to HEAD).
 pub(super) fn parse(head: &[u8]) -> (Status, bool) {
     let line = head.split(|b| *b == b'\r').next().unwrap_or_default();
     let parts: Vec<&[u8]> = line.split(|b| *b == b' ').collect();

@@ -1,7 +1,7 @@
 use super::server::{Status, parse};
 use super::*;
 use crate::learning::LearnerView;
-use ccplane_contract::{FlowId, Mode};
+use ccplane_contract::{FlowId, Mode, TransportStats};
 use ccplane_core::{AlgorithmCounters, DatapathId, FlowCounters};
 use std::collections::BTreeSet;
 
@@ -20,9 +20,14 @@ fn sample(flow: u64, delivered: u64) -> LoopSample {
             id: (DatapathId(0), FlowId(flow)),
             algorithm: "cubic",
             mode: Mode::Program,
-            cwnd_packets: 40,
-            srtt_us: 20_000,
-            totals: Totals { delivered, lost: 3, acked: delivered * 1448, faults: 0 },
+            transport: TransportStats {
+                snd_cwnd: 40,
+                srtt_us: 20_000,
+                delivered,
+                lost: 3,
+                bytes_acked: delivered * 1448,
+                ..TransportStats::default()
+            },
             policy: None,
         }],
         datapaths: vec![DatapathSample { kind: "ebpf", max_flows: 4096, programs: 2, max_programs: 64 }],
@@ -71,7 +76,7 @@ fn counters_grow_and_levels_follow() {
 #[test]
 fn a_loop_that_is_silent_is_down_and_nothing_is_counted_twice() {
     let (mut sampler, of_loop) = sampler();
-    of_loop.turned(crate::clock::now_us(), Some(std::time::Duration::from_micros(20)));
+    of_loop.turned(ccplane_channel::clock::now_us(), Some(std::time::Duration::from_micros(20)));
     sampler.add(&[Some(sample(1, 100))]);
     sampler.add(&[None]);
     has(&sampler.text().unwrap(), r#"ccplane_loop_up{loop="kernel"} 0"#);

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 /// The most bytes of a trace file: hours of a busy flow.
-pub(crate) const MAX_TRACE_BYTES: u64 = 1 << 30;
+pub const MAX_TRACE_BYTES: u64 = 1 << 30;
 
 /// Writes whole records up to a bound, and counts those that do not fit.
-pub(crate) struct Bounded<W> {
+pub struct Bounded<W> {
     to: W,
     /// Bytes that may still be written; 0 once a record has not fitted, so that no later one follows a gap.
     left: u64,
@@ -14,12 +14,13 @@ pub(crate) struct Bounded<W> {
 }
 
 impl<W: Write> Bounded<W> {
-    pub(crate) fn new(to: W, bytes: u64) -> Bounded<W> {
+    /// Wraps `to`, which is to take `bytes` bytes at most.
+    pub fn new(to: W, bytes: u64) -> Bounded<W> {
         Bounded { to, left: bytes, left_out: 0 }
     }
 
     /// Writes a record if it fits; whether it did.
-    pub(crate) fn put(&mut self, record: &[u8]) -> io::Result<bool> {
+    pub fn put(&mut self, record: &[u8]) -> io::Result<bool> {
         match self.left.checked_sub(record.len() as u64) {
             Some(left) => {
                 self.left = left;
@@ -33,12 +34,13 @@ impl<W: Write> Bounded<W> {
         }
     }
 
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
+    /// Flushes the writer below.
+    pub fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
     }
 
     /// Records that did not fit.
-    pub(crate) fn left_out(&self) -> u64 {
+    pub fn left_out(&self) -> u64 {
         self.left_out
     }
 }

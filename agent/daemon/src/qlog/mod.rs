@@ -1,4 +1,4 @@
-//! What happens to flows, as a qlog stream for whoever asks: the tap in the loops, and the records on the wire.
+//! Events of flows as a qlog stream: the tap in the loops, and the records that readers get.
 //!
 //! Nothing is watched while nobody asks. A subscriber's queue is bounded, and what does not fit is counted and dropped:
 //! the loop never waits for a reader.
@@ -7,9 +7,9 @@ mod bounded;
 mod record;
 mod tap;
 
-pub(crate) use bounded::{Bounded, MAX_TRACE_BYTES};
-pub(crate) use record::{Decided, Event, Format, Metrics, Program, Record, State, dropped, header};
-pub(crate) use tap::{Subscriber, Taps};
+pub use bounded::{Bounded, MAX_TRACE_BYTES};
+pub use record::{Decided, Event, Format, Metrics, Program, Record, State, dropped, header};
+pub use tap::{Subscriber, Taps};
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use std::sync::atomic::AtomicU64;
 use tokio::sync::mpsc;
 
 /// Records that wait for one reader.
-pub(crate) const MAX_QUEUED: usize = 4096;
-/// Readers at once.
-pub(crate) const MAX_SUBSCRIBERS: usize = 8;
+pub const MAX_QUEUED: usize = 4096;
+/// Readers that one loop serves at once.
+pub const MAX_SUBSCRIBERS: usize = 8;
 
-/// Which flows are asked for.
+/// Selection of the flows whose events a reader wants.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Filter {
@@ -39,18 +39,18 @@ impl Filter {
     }
 }
 
-/// A reader's end.
+/// Receiving end of a stream of records.
 pub struct Subscription {
     /// Ends when no flow that was asked for can come any more.
-    pub(crate) records: mpsc::Receiver<Record>,
+    pub records: mpsc::Receiver<Record>,
     /// Records that did not fit so far.
-    pub(crate) dropped: Arc<AtomicU64>,
+    pub dropped: Arc<AtomicU64>,
     /// The agent's clock when it began, microseconds.
-    pub(crate) since_us: u64,
+    pub since_us: u64,
 }
 
 /// Both ends of a stream.
-pub(crate) fn channel(filter: &Filter, since_us: u64) -> (Subscriber, Subscription) {
+pub fn channel(filter: &Filter, since_us: u64) -> (Subscriber, Subscription) {
     let (to, records) = mpsc::channel(MAX_QUEUED);
     let dropped = Arc::new(AtomicU64::new(0));
     let subscriber = Subscriber::new(filter.clone(), to, Arc::clone(&dropped));

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What qlog calls the serialisation.
+/// Serialisation of a qlog file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Format {
+pub enum Format {
     /// RFC 7464: each record between a record separator and a line feed.
     JsonSeq,
     /// A record a line.
@@ -17,7 +17,7 @@ pub(crate) enum Format {
 
 impl Format {
     /// A record as it stands in the file.
-    pub(crate) fn frame(self, record: &str) -> String {
+    pub fn frame(self, record: &str) -> String {
         match self {
             Format::JsonSeq => format!("\u{1e}{record}\n"),
             Format::Ndjson => format!("{record}\n"),
@@ -27,7 +27,7 @@ impl Format {
 
 /// The first record (draft-ietf-quic-qlog-main-schema, "QlogFileSeq"). `reference_ms`: when the events' times count from,
 /// milliseconds since 1970; `protocol`: that of its flows.
-pub(crate) fn header(format: Format, reference_ms: f64, protocol: &str) -> Value {
+pub fn header(format: Format, reference_ms: f64, protocol: &str) -> Value {
     json!({
         "qlog_version": "0.3",
         "qlog_format": match format { Format::JsonSeq => "JSON-SEQ", Format::Ndjson => "NDJSON" },
@@ -40,19 +40,19 @@ pub(crate) fn header(format: Format, reference_ms: f64, protocol: &str) -> Value
     })
 }
 
-/// A program's names.
+/// Name and uid of a program.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Program {
-    pub(crate) name: String,
+pub struct Program {
+    pub name: String,
     /// Report registers, in report order.
-    pub(crate) reports: Vec<String>,
+    pub reports: Vec<String>,
     /// All registers, in order.
-    pub(crate) registers: Vec<String>,
+    pub registers: Vec<String>,
 }
 
-/// What a flow does, for `recovery:congestion_state_updated`.
+/// State of a flow for `recovery:congestion_state_updated`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub enum State {
     SlowStart,
     CongestionAvoidance,
     Recovery,
@@ -68,32 +68,32 @@ impl State {
     }
 }
 
-/// A flow's figures.
+/// Figures of a flow for `recovery:metrics_updated`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Metrics {
-    pub(crate) cwnd_bytes: u64,
-    pub(crate) in_flight_bytes: u64,
-    pub(crate) in_flight_packets: u32,
-    pub(crate) srtt_us: u32,
-    pub(crate) min_rtt_us: u32,
-    pub(crate) ssthresh_bytes: Option<u64>,
-    pub(crate) pacing_bytes_per_s: u64,
+pub struct Metrics {
+    pub cwnd_bytes: u64,
+    pub in_flight_bytes: u64,
+    pub in_flight_packets: u32,
+    pub srtt_us: u32,
+    pub min_rtt_us: u32,
+    pub ssthresh_bytes: Option<u64>,
+    pub pacing_bytes_per_s: u64,
 }
 
-/// What a policy decided.
+/// Decisions of a policy since the last record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Decided {
-    pub(crate) slot: u8,
+pub struct Decided {
+    pub slot: u8,
     /// The deployment; none if the policy had no answer.
-    pub(crate) snapshot: Option<u32>,
-    pub(crate) action_q16: i64,
+    pub snapshot: Option<u32>,
+    pub action_q16: i64,
     /// Pacing rate that came of it, bytes per second.
-    pub(crate) rate: u64,
+    pub rate: u64,
 }
 
-/// What happened.
+/// Event of a flow.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Event {
+pub enum Event {
     FlowStarted { local: SocketAddr, remote: SocketAddr, mss_bytes: u32, algorithm: &'static str },
     ProgramChanged { program: Arc<Program>, fields: Vec<(String, i64)> },
     FieldsUpdated { fields: Vec<(String, i64)> },
@@ -106,15 +106,14 @@ pub(crate) enum Event {
     FlowEnded,
 }
 
-/// What happened to which flow, when.
+/// An event with its flow and time.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Record {
+pub struct Record {
     /// The agent's clock, microseconds.
-    pub(crate) at_us: u64,
-    /// The datapath's kind.
-    pub(crate) datapath: &'static str,
-    pub(crate) flow: u64,
-    pub(crate) event: Event,
+    pub at_us: u64,
+    pub datapath: &'static str,
+    pub flow: u64,
+    pub event: Event,
 }
 
 fn named<'a>(values: impl IntoIterator<Item = (&'a String, &'a i64)>) -> Value {
@@ -127,14 +126,14 @@ fn ms(us: u32) -> f64 {
 
 impl Record {
     /// As a line; times count from `since_us`.
-    pub(crate) fn line(&self, since_us: u64) -> String {
+    pub fn line(&self, since_us: u64) -> String {
         let (name, data) = self.event.named();
         line(self.at_us, since_us, Some((self.datapath, self.flow)), name, data)
     }
 }
 
 /// Says that records were dropped.
-pub(crate) fn dropped(count: u64, at_us: u64, since_us: u64) -> String {
+pub fn dropped(count: u64, at_us: u64, since_us: u64) -> String {
     line(at_us, since_us, None, "ccplane:events_dropped", json!({ "count": count }))
 }
 

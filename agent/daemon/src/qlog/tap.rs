@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 const METRICS_EVERY_US: u64 = 20_000;
 
 /// Where one reader's records go.
-pub(crate) struct Subscriber {
+pub struct Subscriber {
     filter: Filter,
     to: mpsc::Sender<Record>,
     dropped: Arc<AtomicU64>,
@@ -29,17 +29,17 @@ impl Subscriber {
     }
 
     /// Another handle on the same reader, for another loop.
-    pub(crate) fn share(&self) -> Subscriber {
+    pub fn share(&self) -> Subscriber {
         Subscriber { filter: self.filter.clone(), to: self.to.clone(), dropped: Arc::clone(&self.dropped) }
     }
 
     /// Whether it asks for this flow.
-    pub(crate) fn takes(&self, datapath: &str, flow: u64) -> bool {
+    pub fn takes(&self, datapath: &str, flow: u64) -> bool {
         self.filter.takes(datapath, flow)
     }
 
     /// Whether it asks for one flow.
-    pub(crate) fn wants_one(&self) -> bool {
+    pub fn wants_one(&self) -> bool {
         self.filter.flow.is_some()
     }
 
@@ -52,7 +52,7 @@ impl Subscriber {
     }
 }
 
-/// What passed between a datapath and the core in one turn.
+/// Message between a datapath and the core in one turn.
 enum Passed {
     Event(Happened),
     SetProgram { flow: FlowId, uid: ProgramUid, fields: Vec<(Field, i64)> },
@@ -60,8 +60,8 @@ enum Passed {
     Release { flow: FlowId },
 }
 
-/// What was last said of a flow.
-struct Said {
+/// Figures of a flow in its last record.
+struct Logged {
     program: Option<ProgramUid>,
     mode: Mode,
     metrics: Option<Metrics>,
@@ -71,35 +71,35 @@ struct Said {
 
 /// The readers of one loop.
 #[derive(Default)]
-pub(crate) struct Taps {
+pub struct Taps {
     subscribers: Vec<Subscriber>,
-    said: HashMap<(DatapathId, FlowId), Said>,
+    logged: HashMap<(DatapathId, FlowId), Logged>,
     programs: HashMap<ProgramUid, Arc<Program>>,
-    looked_us: HashMap<DatapathId, u64>,
+    observed_us: HashMap<DatapathId, u64>,
 }
 
 impl Taps {
     /// Takes a reader in; false if there are too many. Flows that run are told of as they are looked at next.
-    pub(crate) fn subscribe(&mut self, subscriber: Subscriber) -> bool {
+    pub fn subscribe(&mut self, subscriber: Subscriber) -> bool {
         self.prune();
         if self.subscribers.len() >= MAX_SUBSCRIBERS {
             return false;
         }
         self.subscribers.push(subscriber);
-        self.said.clear();
-        self.looked_us.clear();
+        self.logged.clear();
+        self.observed_us.clear();
         true
     }
 
     fn prune(&mut self) {
         self.subscribers.retain(|s| !s.to.is_closed());
         if self.subscribers.is_empty() {
-            self.said.clear();
+            self.logged.clear();
         }
     }
 
     /// [`drive`], watched while there are readers.
-    pub(crate) fn drive(
+    pub fn drive(
         &mut self,
         core: &mut Core,
         id: DatapathId,
@@ -119,14 +119,14 @@ impl Taps {
         }
         let to = At { id, kind, now_us };
         // First what is there, so that no report comes before its flow has.
-        let due = self.looked_us.get(&id).is_none_or(|at| now_us - at >= METRICS_EVERY_US);
+        let due = self.observed_us.get(&id).is_none_or(|at| now_us - at >= METRICS_EVERY_US);
         if due || passed.iter().any(|p| matches!(p, Passed::Event(Happened::Created { .. }))) {
-            self.looked_us.insert(id, now_us);
+            self.observed_us.insert(id, now_us);
             let told =
                 |flow| passed.iter().any(|p| matches!(p, Passed::SetProgram { flow: f, .. } if *f == flow));
             for stats in inner.flows() {
                 let program = stats.program.filter(|_| !told(stats.flow));
-                self.look(&to, core, &stats, program);
+                self.observe(&to, core, &stats, program);
             }
         }
         for passed in passed {
@@ -160,11 +160,11 @@ impl Taps {
     }
 
     /// A flow as it is now: what is new about it. `program`: what it runs, unless that is told anyway.
-    fn look(&mut self, at: &At, core: &Core, stats: &FlowStats, program: Option<ProgramUid>) {
+    fn observe(&mut self, at: &At, core: &Core, stats: &FlowStats, program: Option<ProgramUid>) {
         let key = (at.id, stats.flow);
-        let mss_bytes = u64::from(stats.mss_bytes);
-        if !self.said.contains_key(&key) {
-            let (local, remote, mss_bytes) = (stats.info.local, stats.info.remote, stats.mss_bytes);
+        let mss_bytes = u64::from(stats.transport.mss_bytes);
+        if !self.logged.contains_key(&key) {
+            let (local, remote, mss_bytes) = (stats.info.local, stats.info.remote, stats.transport.mss_bytes);
             let algorithm = core.flow(at.id, stats.flow).map_or(NATIVE, |f| f.algorithm());
             self.tell(at, stats.flow, Event::FlowStarted { local, remote, mss_bytes, algorithm });
             if let Some(uid) = program {
@@ -172,54 +172,54 @@ impl Taps {
                 self.tell(at, stats.flow, changed);
             }
         }
-        let said = self.said.remove(&key).unwrap_or(Said {
+        let logged = self.logged.remove(&key).unwrap_or(Logged {
             program: stats.program,
             mode: stats.mode,
             metrics: None,
             state: None,
-            lost: stats.lost,
+            lost: stats.transport.lost,
         });
-        if said.mode != stats.mode {
-            let changed = Event::ModeChanged { old: said.mode.into(), new: stats.mode.into() };
+        if logged.mode != stats.mode {
+            let changed = Event::ModeChanged { old: logged.mode.into(), new: stats.mode.into() };
             self.tell(at, stats.flow, changed);
         }
-        let ssthresh = Some(stats.snd_ssthresh).filter(|s| *s != u32::MAX);
+        let ssthresh = stats.transport.snd_ssthresh;
         let metrics = Metrics {
-            cwnd_bytes: u64::from(stats.snd_cwnd) * mss_bytes,
-            in_flight_bytes: u64::from(stats.unacked) * mss_bytes,
-            in_flight_packets: stats.unacked,
-            srtt_us: stats.srtt_us,
-            min_rtt_us: stats.min_rtt_us,
+            cwnd_bytes: u64::from(stats.transport.snd_cwnd) * mss_bytes,
+            in_flight_bytes: u64::from(stats.transport.unacked) * mss_bytes,
+            in_flight_packets: stats.transport.unacked,
+            srtt_us: stats.transport.srtt_us,
+            min_rtt_us: stats.transport.min_rtt_us,
             ssthresh_bytes: ssthresh.map(|s| u64::from(s) * mss_bytes),
-            pacing_bytes_per_s: stats.pacing_rate,
+            pacing_bytes_per_s: stats.transport.pacing_rate,
         };
-        if said.metrics != Some(metrics) {
+        if logged.metrics != Some(metrics) {
             self.tell(at, stats.flow, Event::MetricsUpdated(metrics));
         }
-        let state = if stats.lost > said.lost {
+        let state = if stats.transport.lost > logged.lost {
             State::Recovery
-        } else if ssthresh.is_some_and(|s| stats.snd_cwnd >= s) {
+        } else if ssthresh.is_some_and(|s| stats.transport.snd_cwnd >= s) {
             State::CongestionAvoidance
-        } else if ssthresh.is_none() && stats.lost > 0 {
+        } else if ssthresh.is_none() && stats.transport.lost > 0 {
             // Programs keep their threshold to themselves: after a loss a flow is taken to be past it.
             State::CongestionAvoidance
         } else {
             State::SlowStart
         };
-        if said.state != Some(state) {
-            self.tell(at, stats.flow, Event::StateUpdated { old: said.state, new: state });
+        if logged.state != Some(state) {
+            self.tell(at, stats.flow, Event::StateUpdated { old: logged.state, new: state });
         }
-        let said = Said {
-            program: stats.program.or(said.program),
+        let logged = Logged {
+            program: stats.program.or(logged.program),
             mode: stats.mode,
             metrics: Some(metrics),
             state: Some(state),
-            lost: stats.lost,
+            lost: stats.transport.lost,
         };
-        self.said.insert(key, said);
+        self.logged.insert(key, logged);
     }
 
-    /// What passed, in order.
+    /// Emits the records of one message.
     fn pass(&mut self, at: &At, passed: Passed) {
         match passed {
             Passed::Event(Happened::Report { flow, program, seq, at_us, values }) => {
@@ -228,7 +228,7 @@ impl Taps {
             }
             Passed::Event(Happened::Closed { flow }) => {
                 self.tell(at, flow, Event::FlowEnded);
-                self.said.remove(&(at.id, flow));
+                self.logged.remove(&(at.id, flow));
                 // Who asked for this flow alone has all there is.
                 let done = |s: &Subscriber| s.filter.flow == Some(flow.0) && s.filter.takes(at.kind, flow.0);
                 self.subscribers.retain(|s| !done(s));
@@ -236,14 +236,14 @@ impl Taps {
             Passed::Event(Happened::Created { .. } | Happened::Dropped { .. }) => {}
             Passed::SetProgram { flow, uid, fields } => {
                 let program = self.program(uid);
-                if let Some(said) = self.said.get_mut(&(at.id, flow)) {
-                    said.program = Some(uid);
+                if let Some(logged) = self.logged.get_mut(&(at.id, flow)) {
+                    logged.program = Some(uid);
                 }
                 let fields = name(&program, &fields);
                 self.tell(at, flow, Event::ProgramChanged { program, fields });
             }
             Passed::Update { flow, fields } => {
-                let uid = self.said.get(&(at.id, flow)).and_then(|s| s.program);
+                let uid = self.logged.get(&(at.id, flow)).and_then(|s| s.program);
                 let program = self.program(uid.unwrap_or(ProgramUid(0)));
                 self.tell(at, flow, Event::FieldsUpdated { fields: name(&program, &fields) });
             }
@@ -252,7 +252,7 @@ impl Taps {
     }
 }
 
-/// Where and when.
+/// Datapath and time of a message.
 struct At {
     id: DatapathId,
     kind: &'static str,

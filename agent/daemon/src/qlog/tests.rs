@@ -1,5 +1,7 @@
 use super::*;
-use ccplane_contract::{Capabilities, Datapath, DatapathError, Event as Happened, Field, FlowId, FlowInfo};
+use ccplane_contract::{
+    Capabilities, Datapath, DatapathError, Event as Happened, Field, FlowId, FlowInfo, TransportStats,
+};
 use ccplane_contract::{FlowStats, Mode, ProgramUid};
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rules};
 use serde_json::Value;
@@ -15,7 +17,14 @@ struct Fake {
 
 impl Datapath for Fake {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { kind: "fake", max_programs: 8, max_flows: 8, policy: false, full_language: true }
+        Capabilities {
+            kind: "fake",
+            max_programs: 8,
+            max_flows: 8,
+            policy: false,
+            full_language: true,
+            hooks: ccplane_contract::ON_ACKS,
+        }
     }
     fn install(&mut self, _: ProgramUid, _: &ccplane_program::ir::Program) -> Result<(), DatapathError> {
         Ok(())
@@ -57,14 +66,7 @@ struct Lab {
 const FLOW: FlowId = FlowId(7);
 
 fn info() -> FlowInfo {
-    FlowInfo {
-        mss_bytes: 1000,
-        init_cwnd_bytes: 10_000,
-        local: ([10, 0, 0, 1], 1).into(),
-        remote: ([10, 0, 0, 2], 2).into(),
-        cgroup: None,
-        min_rtt_us: None,
-    }
+    FlowInfo::example(1000, 10_000)
 }
 
 impl Lab {
@@ -88,18 +90,15 @@ impl Lab {
             info: info(),
             mode: Mode::NativeNoProgram,
             program: None,
-            snd_cwnd: 10,
-            snd_ssthresh: u32::MAX,
-            mss_bytes: 1000,
-            srtt_us: 20_500,
-            min_rtt_us: 20_000,
-            pacing_rate: 500_000,
-            bytes_acked: 0,
-            delivered: 0,
-            lost: 0,
-            unacked: 4,
-            faults: 0,
-            reports: 0,
+            transport: TransportStats {
+                snd_cwnd: 10,
+                mss_bytes: 1000,
+                srtt_us: 20_500,
+                min_rtt_us: 20_000,
+                pacing_rate: 500_000,
+                unacked: 4,
+                ..TransportStats::default()
+            },
             policy: None,
             sampled_at_us: 0,
         });
@@ -144,7 +143,7 @@ fn a_flows_life_in_order() {
     assert!(lab.taps.subscribe(subscriber));
     lab.start();
     lab.report(1);
-    lab.fake.flow.as_mut().unwrap().lost = 2;
+    lab.fake.flow.as_mut().unwrap().transport.lost = 2;
     lab.turn(vec![]);
     lab.turn(vec![Happened::Closed { flow: FLOW }]);
     let seen = records(&mut subscription);

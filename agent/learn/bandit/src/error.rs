@@ -1,54 +1,32 @@
-//! Why a bandit refuses a number.
+//! The reason why a bandit refuses a number.
 
 use crate::{MAX_ARMS, MAX_EXPERTS};
 
-/// Why a bandit refuses a number; nothing is changed then.
+/// The reason why a bandit refuses a number; nothing is changed then.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 pub enum BanditError {
     /// The number of arms is outside its range.
     #[error("{found} arms, 1 to {MAX_ARMS} are allowed")]
-    Arms {
-        /// How many there were.
-        found: usize,
-    },
+    Arms { found: usize },
     /// The number of experts is outside its range.
     #[error("{found} experts, 1 to {MAX_EXPERTS} are allowed")]
-    Experts {
-        /// How many there were.
-        found: usize,
-    },
+    Experts { found: usize },
     /// A parameter is outside its range.
     #[error("{name} is {found}, {min} to {max} are allowed")]
-    Parameter {
-        /// The parameter.
-        name: &'static str,
-        /// Its value.
-        found: f64,
-        /// The smallest allowed.
-        min: f64,
-        /// The largest allowed.
-        max: f64,
-    },
+    Parameter { name: &'static str, found: f64, min: f64, max: f64 },
     /// A reward is not within 0 to 1.
     #[error("a reward is {found}, 0 to 1 are allowed")]
-    Reward {
-        /// The reward.
-        found: f64,
-    },
+    Reward { found: f64 },
     /// There is no such arm.
     #[error("arm {found} of {arms} does not exist")]
     NoArm {
         /// The arm, from 0.
         found: usize,
-        /// How many there are.
         arms: usize,
     },
     /// A probability is not above 0 and at most 1.
     #[error("a draw's probability is {found}, above 0 and at most 1 are allowed")]
-    Probability {
-        /// The probability.
-        found: f64,
-    },
+    Probability { found: f64 },
     /// An expert's advice is no distribution over the arms.
     #[error("the advice of expert {expert} is no distribution over the arms")]
     Advice {
@@ -57,12 +35,7 @@ pub enum BanditError {
     },
     /// A list has a wrong length.
     #[error("{found} entries, {expected} are needed")]
-    Length {
-        /// How many there were.
-        found: usize,
-        /// How many there must be.
-        expected: usize,
-    },
+    Length { found: usize, expected: usize },
 }
 
 pub(crate) fn within(name: &'static str, found: f64, min: f64, max: f64) -> Result<f64, BanditError> {

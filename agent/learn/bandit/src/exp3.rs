@@ -4,14 +4,14 @@ use crate::error::{BanditError, arms, reward, within};
 use crate::weights::{Draw, draw, mixed, normalise, softmax};
 use rand_core::RngCore;
 
-/// What can be set.
+/// The parameters of Exp3.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Exp3Config {
     /// The probability of a uniform draw, above 0 and at most 1.
     pub gamma: f64,
     /// Exp3.S: the share of all weights that each arm gets at each reward, 0 to 1; 0 is Exp3.
     pub share: f64,
-    /// By what weights' logarithms are multiplied at each reward, above 0 and at most 1; 1 forgets nothing.
+    /// The factor of the weights' logarithms at each reward, above 0 and at most 1; 1 forgets nothing.
     pub discount: f64,
 }
 
@@ -50,7 +50,7 @@ impl Exp3 {
         mixed(&softmax(&self.logs), self.config.gamma)
     }
 
-    /// Draws an arm.
+    /// Draws an arm at random by the present probabilities.
     pub fn draw(&self, random: &mut impl RngCore) -> Draw {
         draw(&self.probabilities(), random)
     }

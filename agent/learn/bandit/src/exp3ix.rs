@@ -12,7 +12,7 @@ pub struct Exp3Ix {
 }
 
 impl Exp3Ix {
-    /// With this learning rate, above 0 and at most 1; half of it is the implicit exploration.
+    /// Starts with this learning rate, above 0 and at most 1; half of it is the implicit exploration.
     ///
     /// # Errors
     /// `Arms`, `Parameter`.
@@ -33,7 +33,7 @@ impl Exp3Ix {
         softmax(&logs)
     }
 
-    /// Draws an arm.
+    /// Draws an arm at random by the present probabilities.
     pub fn draw(&self, random: &mut impl RngCore) -> Draw {
         draw(&self.probabilities(), random)
     }

@@ -5,13 +5,12 @@ use crate::error::{BanditError, arms, reward, within};
 use crate::weights::{Draw, draw, mixed, normalise, softmax};
 use rand_core::RngCore;
 
-/// How far the sum of an expert's probabilities may be from 1.
+/// The largest difference of the sum of an expert's probabilities from 1.
 const ROUNDING: f64 = 1e-6;
 
 /// A draw and what each expert had advised of its arm: to be kept until its reward is known.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Advised {
-    /// The draw.
     pub draw: Draw,
     /// The probability that each expert gave the arm.
     pub advice: Vec<f64>,
@@ -26,7 +25,7 @@ pub struct Exp4 {
 }
 
 impl Exp4 {
-    /// With equal weights; `gamma` is the probability of a uniform draw, above 0 and at most 1.
+    /// Starts with equal weights; `gamma` is the probability of a uniform draw, above 0 and at most 1.
     ///
     /// # Errors
     /// `Arms`, `Experts`, `Parameter`.

@@ -4,19 +4,18 @@ use crate::MAX_WINDOW;
 use crate::error::{BanditError, arm, arms, reward, within};
 use std::collections::VecDeque;
 
-/// How older rewards lose their weight.
+/// The way older rewards lose their weight.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Forgetting {
-    /// By this factor at each later reward, above 0 and at most 1; 1 forgets nothing and is UCB1.
+    /// Each later reward multiplies the weight by this factor, above 0 and at most 1; 1 forgets nothing and is UCB1.
     Discount(f64),
     /// All at once, when so many later ones have come; 1 to [`MAX_WINDOW`].
     Window(usize),
 }
 
-/// What can be set.
+/// The parameters of UCB.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct UcbConfig {
-    /// How rewards are forgotten.
     pub forgetting: Forgetting,
     /// The factor xi below the root, 0 to 100; above 1/2 the papers' bounds hold.
     pub exploration: f64,
@@ -24,12 +23,11 @@ pub struct UcbConfig {
     pub spread: f64,
 }
 
-/// What is known of an arm.
+/// The discounted statistics of an arm.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Estimate {
-    /// Rewards, each by what weight it has left.
+    /// Sum of the weights that the rewards have left.
     pub weight: f64,
-    /// Their weighted sum.
     pub sum: f64,
 }
 
@@ -51,12 +49,12 @@ impl Estimate {
 pub struct Ucb {
     config: UcbConfig,
     estimates: Vec<Estimate>,
-    /// Those in the window, oldest first; none where rewards are discounted.
+    /// The rewards in the window, oldest first; empty where rewards are discounted.
     recent: VecDeque<(usize, f64)>,
 }
 
 impl Ucb {
-    /// Knows nothing yet.
+    /// Makes a learner that has seen no rewards.
     ///
     /// # Errors
     /// `Arms`, `Parameter`.

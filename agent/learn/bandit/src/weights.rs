@@ -37,7 +37,7 @@ pub(crate) fn normalise(logs: &mut [f64]) {
     logs.iter_mut().for_each(|log| *log -= largest);
 }
 
-/// With probability `gamma` uniform, else as `of` says.
+/// Mixes `of` with the uniform distribution, which has probability `gamma`.
 pub(crate) fn mixed(of: &[f64], gamma: f64) -> Vec<f64> {
     let uniform = gamma / of.len() as f64;
     of.iter().map(|p| (1.0 - gamma) * p + uniform).collect()

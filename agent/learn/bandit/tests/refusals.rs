@@ -1,4 +1,4 @@
-//! What is refused, and that it changes nothing.
+//! Tests that invalid input is refused and changes nothing.
 #![allow(clippy::unwrap_used)]
 
 use ccplane_bandit::{

@@ -156,7 +156,8 @@ fn shares_and_discounts_follow_a_change() {
     assert!(sharing > plain + 500.0 && forgetting > plain + 500.0, "{plain} {sharing} {forgetting}");
 }
 
-/// With a discount of 1 - 1/(4 sqrt(T/P)), or a window of some 2 sqrt(T ln T/P), for P changes, the new best arm is found.
+/// The new best arm is found with a discount of 1 - 1/(4 sqrt(T/P)), for P changes. So it is with a window of some 2
+/// sqrt(T ln T/P).
 #[test]
 fn ucb_that_forgets_follows_changes() {
     let of = rotating(5);
@@ -173,7 +174,7 @@ fn ucb_that_forgets_follows_changes() {
     assert!(best(&steady) - ucb(&steady, Forgetting::Discount(1.0)) < t / 50.0);
 }
 
-/// After a long time in which arm 2 was the best: of the last tenth of all rounds, those in which it is still drawn.
+/// After a long time in which arm 2 was the best, counts its draws in the last tenth of all rounds.
 #[test]
 fn ucb_that_forgets_leaves_an_arm_that_has_become_bad_and_ucb1_does_not() {
     let stays = |forgetting| {

@@ -1,9 +1,7 @@
-//! Training curves: JSON Lines, TensorBoard event files, a line on the terminal.
+//! Training curves as JSON Lines, and a line of progress on the terminal.
 
-mod tensorboard;
 mod terminal;
 
-pub use tensorboard::{EventError, EventWriter, Scalar, read_events};
 pub use terminal::ProgressLine;
 
 use crate::{Evaluation, Observer, Policy, Update};
@@ -13,7 +11,7 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
-/// The scalars of an update by their names in all curves.
+/// Returns the numbers of an update with their names on the curves.
 fn scalars(update: &Update) -> [(&'static str, f32); 11] {
     let stats = &update.stats;
     [
@@ -97,19 +95,7 @@ impl Observer for JsonLines {
     }
 }
 
-/// Curves for TensorBoard: `train/...` and `evaluation/mean_reward`, by decisions learned from.
-impl Observer for EventWriter {
-    fn updated(&mut self, update: &Update) -> std::io::Result<()> {
-        let names = scalars(update).map(|(name, value)| (format!("train/{name}"), value));
-        self.write(update.steps, &names)
-    }
-
-    fn evaluated(&mut self, evaluation: &Evaluation, _policy: &Policy) -> std::io::Result<()> {
-        self.write(evaluation.steps, &[("evaluation/mean_reward".to_owned(), evaluation.mean_reward)])
-    }
-}
-
-/// All of them hear everything, in turn; any of them may stop the training.
+/// All of them are called in turn; any of them may stop the training.
 impl Observer for Vec<Box<dyn Observer>> {
     fn updated(&mut self, update: &Update) -> std::io::Result<()> {
         self.iter_mut().try_for_each(|observer| observer.updated(update))

@@ -1,4 +1,4 @@
-//! How a training goes, on one line of a terminal.
+//! The progress of a training on one line of a terminal.
 
 use crate::{Evaluation, Observer, Policy, Update};
 use std::io::{IsTerminal, Write};
@@ -29,7 +29,7 @@ impl Default for ProgressLine {
 }
 
 impl ProgressLine {
-    /// Ends the line.
+    /// Ends the line that the progress was drawn on.
     pub fn finish(&self) {
         if self.terminal {
             eprintln!();

@@ -3,7 +3,7 @@
 use super::network::{LANES, Lane};
 use super::update::{Adam, Group, Parameters};
 use super::{ActorCritic, fill};
-use crate::learner::LearnError;
+use crate::error::LearnError;
 use crate::{Policy, Rng, math};
 use ccplane_quantize::Mlp;
 
@@ -16,7 +16,7 @@ pub struct Examples {
     pub labels: Vec<bool>,
 }
 
-/// How an actor is fitted to examples.
+/// The settings of fitting an actor to examples.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ImitateConfig {
     /// Passes over all examples.
@@ -25,7 +25,7 @@ pub struct ImitateConfig {
     pub minibatch: usize,
     /// Adam's step at first; it falls linearly to a tenth.
     pub learning_rate: f32,
-    /// What is taken off each parameter in a step, as a share of it and of the step.
+    /// Share of each parameter that a step of size 1 takes off.
     pub weight_decay: f32,
 }
 
@@ -102,9 +102,9 @@ pub fn imitate(
         .map_err(|_| LearnError::Diverged { rows })
 }
 
-/// Keeps exponentials finite.
+/// The bound that keeps exponentials finite.
 const LARGEST: f32 = 30.0;
-/// Adam's.
+/// The epsilon of Adam's denominator.
 const EPSILON: f32 = 1e-8;
 
 fn decay(parameters: &mut [Lane], share: f32) {

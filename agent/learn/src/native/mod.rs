@@ -5,7 +5,8 @@ mod network;
 mod update;
 mod vector;
 
-use crate::learner::{LearnError, Learner, LearnerState, Moments, UpdateStats};
+use crate::error::LearnError;
+use crate::learner::{Learner, LearnerState, Moments, UpdateStats};
 use crate::{Architecture, Batch, Policy, PpoConfig, Rng};
 use ccplane_quantize::Mlp;
 pub use imitate::{Examples, ImitateConfig, imitate};
@@ -84,7 +85,7 @@ fn fill(to: &mut [Lane], row: &[f32]) {
     to[row.len()..].fill(0.0);
 }
 
-/// The native learner.
+/// The learner that computes on this process's own threads, without libtorch.
 #[derive(Clone, Debug)]
 pub struct Native {
     policy: Policy,
@@ -107,7 +108,7 @@ impl Native {
         Ok(Native { policy: policy.clone(), config, parameters, adam, networks })
     }
 
-    /// From here on `log_std` is this and is not learned.
+    /// Sets `log_std`, which is not learned from here on.
     pub(crate) fn fix_log_std(&mut self, log_std: f32) {
         let (actor, critic) = (self.policy.actor().clone(), self.policy.critic().clone());
         if let Ok(policy) = self.policy.with_parameters(actor, critic, log_std) {

@@ -10,7 +10,7 @@ use ccplane_quantize::{Activation, Dense, Mlp};
 
 /// Numbers side by side.
 pub(super) const LANES: usize = 8;
-/// Those numbers.
+/// As many numbers as stand side by side.
 pub(super) type Lane = [f32; LANES];
 
 const ZERO: Lane = [0.0; LANES];
@@ -26,7 +26,7 @@ const fn lanes(numbers: usize) -> usize {
     numbers.div_ceil(LANES)
 }
 
-/// Where one layer's numbers are.
+/// The places of one layer's numbers.
 #[derive(Clone, Copy, Debug)]
 struct Layer {
     inputs: usize,
@@ -51,7 +51,6 @@ impl Layer {
 #[derive(Clone, Debug)]
 pub(super) struct Network {
     layers: Vec<Layer>,
-    /// All layers' parameters.
     pub parameters: Vec<Lane>,
     /// All layers' weights with inputs and outputs exchanged, which the way back needs; no biases.
     back: Vec<Lane>,
@@ -63,7 +62,7 @@ pub(super) struct Network {
 #[derive(Clone, Default, Debug)]
 pub(super) struct Room {
     rows: usize,
-    /// What goes into each layer, and the last one's output.
+    /// The input of each layer, and the output of the last one.
     pub activations: Vec<Vec<Lane>>,
     /// The loss's derivatives by each layer's sums.
     pub deltas: Vec<Vec<Lane>>,
@@ -122,7 +121,7 @@ impl Network {
         lanes(self.inputs())
     }
 
-    /// Its layers, as they are now.
+    /// Returns the layers with their present parameters.
     pub fn dense(&self) -> Vec<Dense> {
         let numbers = self.to_numbers(&self.parameters);
         let mut rest = numbers.as_slice();
@@ -139,7 +138,7 @@ impl Network {
         self.layers.iter().map(dense).collect()
     }
 
-    /// Where number `n` of each layer (weights row by row, then biases) stands: layer's lane, position in it.
+    /// Returns the place of number `n` of each layer (weights row by row, then biases): layer's lane, position in it.
     fn place(layer: &Layer, n: usize) -> (usize, usize) {
         let (output, input) = match n.checked_sub(layer.inputs * layer.outputs) {
             Some(output) => (output, layer.inputs),
@@ -148,7 +147,7 @@ impl Network {
         (layer.at + output / LANES * (layer.inputs + 1) + input, output % LANES)
     }
 
-    /// From the order of [`Moments`](crate::Moments) to lanes.
+    /// Packs parameters in the order of [`Moments`](crate::Moments) into lanes.
     pub fn to_lanes(&self, numbers: &[f32]) -> Vec<Lane> {
         let mut all = vec![ZERO; self.layers.last().map_or(0, |l| l.parameters().end)];
         let mut numbers = numbers.iter();
@@ -161,7 +160,7 @@ impl Network {
         all
     }
 
-    /// And back.
+    /// Unpacks lanes to the parameters in a policy's order.
     pub fn to_numbers(&self, all: &[Lane]) -> Vec<f32> {
         let of = |layer: &Layer| {
             let layer = *layer;
@@ -173,7 +172,7 @@ impl Network {
         self.layers.iter().flat_map(of).collect()
     }
 
-    /// To be called when the parameters have changed, before the next [`Network::backward`].
+    /// Prepares [`Network::backward`]; call it when the parameters have changed.
     #[inline(always)]
     pub fn transpose(&mut self) {
         // The first layer's is not needed.
@@ -222,7 +221,7 @@ impl Network {
         &mut room.deltas[self.layers.len() - 1]
     }
 
-    /// From the output's derivatives in `room` to those by all parameters.
+    /// Goes from the output's derivatives in `room` to those by all parameters.
     #[inline(always)]
     pub fn backward(&self, room: &mut Room, gradient: &mut [Lane]) {
         for (n, layer) in self.layers.iter().enumerate().rev() {

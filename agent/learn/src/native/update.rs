@@ -3,7 +3,8 @@
 use super::network::{LANES, Lane, Network, Room};
 use super::vector::wide;
 use super::{ActorCritic, fill};
-use crate::learner::{LearnError, Moments, UpdateStats};
+use crate::error::LearnError;
+use crate::learner::{Moments, UpdateStats};
 use crate::math;
 use crate::rollout::log_prob;
 use crate::{BETA_1, BETA_2, Batch, KL_TOLERANCE, PpoConfig, Rng};
@@ -47,7 +48,7 @@ impl Group {
     }
 }
 
-/// The optimiser.
+/// The Adam optimiser and its moments.
 #[derive(Clone, Debug)]
 pub(super) struct Adam {
     first: Group,
@@ -132,7 +133,7 @@ impl Step {
     }
 }
 
-/// What minibatches add up.
+/// The statistics that minibatches add to.
 #[derive(Default)]
 struct Sums {
     rows: usize,
@@ -211,7 +212,7 @@ impl<'a> Work<'a> {
     fn new(parameters: &Parameters, config: &'a PpoConfig, batch: &'a Batch) -> Work<'a> {
         let mut advantages = batch.advantages.clone();
         if config.normalise_advantages {
-            crate::rollout::normalise(&mut advantages);
+            crate::batch::normalise(&mut advantages);
         }
         let lanes = parameters.actor.input_lanes();
         let mut rows = vec![[0.0; LANES]; lanes * batch.len()];

@@ -1,4 +1,4 @@
-//! How far two policies are from each other on the same inputs.
+//! Distance of two policies on the same inputs.
 
 /// LiteFlow's alpha: an update is necessary when the smallest difference over a batch exceeds this share of the output
 /// range (Zhang et al., SIGCOMM 2022, section 3.3).
@@ -9,16 +9,13 @@ pub const NECESSITY: f32 = 0.05;
 pub struct Fidelity {
     /// The smallest: LiteFlow's fidelity loss.
     pub min: f32,
-    /// The mean.
     pub mean: f32,
-    /// The largest.
     pub max: f32,
-    /// Inputs compared.
     pub rows: usize,
 }
 
 impl Fidelity {
-    /// Of pairs of actions, which are bounded first; `None` without any.
+    /// Compares pairs of actions, which are bounded first; `None` without any.
     pub fn of(pairs: impl Iterator<Item = (f32, f32)>, bound: f32) -> Option<Fidelity> {
         let (mut min, mut max, mut sum, mut rows) = (f32::INFINITY, 0.0_f32, 0.0_f64, 0);
         for (a, b) in pairs {

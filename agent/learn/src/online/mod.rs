@@ -36,7 +36,7 @@ pub const NOISE: std::ops::RangeInclusive<f32> = 1e-4..=7.0;
 /// Largest importance weight of a row.
 pub const MAX_WEIGHT: f32 = 2.0;
 
-/// How live flows are learned from.
+/// The settings of learning from live flows.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct OnlineConfig {
     /// The updates' settings. Advantages are always normalised, each objective's by themselves.
@@ -50,7 +50,7 @@ pub struct OnlineConfig {
     pub max_flows: usize,
     /// Old objectives that are replayed beside a new one, at most: 0 for none.
     pub replayed_objectives: usize,
-    /// When the policy counts as converged.
+    /// The time when the policy counts as converged.
     pub stability: StabilityConfig,
     /// The order of rows, and which are replayed, follow from it.
     pub seed: u64,
@@ -81,37 +81,35 @@ impl Default for OnlineConfig {
 pub struct OnlineRow<'a> {
     /// The flow, by any number that is its own.
     pub flow: u64,
-    /// What its policy saw: the program's history cells.
+    /// The observation of its policy: the program's history cells.
     pub cells: &'a [i32],
-    /// What it did, Q16, noise included.
+    /// The action that it took, Q16, noise included.
     pub action_q16: i32,
-    /// What came of the flow's row before this one.
+    /// The reward of the action in the flow's row before this one.
     pub reward: f32,
     /// The deployment that decided.
     pub uid: u32,
 }
 
-/// Rows so far.
+/// The number of rows that were taken, and of those refused by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RowCounts {
-    /// Taken.
     pub taken: u64,
-    /// Of deployments that are not known (any more).
+    /// Rows of deployments that are not known (any more).
     pub unknown_deployment: u64,
-    /// Of deployments whose noise is not within [`NOISE`].
+    /// Rows of deployments whose noise is not within [`NOISE`].
     pub without_noise: u64,
-    /// With an action that the deployment would not have taken, or a reward that is no number.
+    /// Rows with an action that the deployment would not have taken, or a reward that is no number.
     pub implausible: u64,
     /// Dropped because too many waited.
     pub overflowed: u64,
 }
 
-/// What came of an online update.
+/// The statistics of an online update.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct OnlineUpdate {
-    /// Which, from 1.
+    /// The update's number, counted from 1.
     pub update: u64,
-    /// New rows.
     pub rows: usize,
     /// Rows of old objectives beside them.
     pub replayed: usize,
@@ -119,14 +117,13 @@ pub struct OnlineUpdate {
     pub mean_reward: f32,
     /// Mean change of the bounded action on the new rows, as a share of the action's range.
     pub shift: f32,
-    /// What the rows are worth for having been done by other policies: the effective sample size (Kish) of the importance
-    /// weights, as a share of the rows. 1 where the deployment is the learner's policy and no action was at its bound.
+    /// The effective sample size (Kish) of the importance weights, as a share of the rows, because other policies
+    /// acted in them. It is 1 where the deployment is the learner's policy and no action was at its bound.
     pub effective_share: f32,
-    /// What the learner says.
     pub stats: UpdateStats,
 }
 
-/// Why a row is not learned from.
+/// The reason why a row is not learned from.
 enum Refusal {
     Overflow,
     UnknownDeployment,
@@ -146,7 +143,7 @@ struct FlowRows {
     rows: Trajectory,
     cells: Vec<i32>,
     /// [`RowCounts::taken`] at its last row.
-    heard: u64,
+    last_row: u64,
 }
 
 /// Learns from live flows.
@@ -214,7 +211,7 @@ impl OnlineLearner {
                 self.counts.taken += 1;
                 self.make_room(row.flow);
                 let flow = self.flows.entry(row.flow).or_default();
-                flow.heard = self.counts.taken;
+                flow.last_row = self.counts.taken;
                 if flow.rows.rewards.len() < flow.rows.actions.len() {
                     flow.rows.rewards.push(row.reward);
                     self.waiting += 1;
@@ -242,7 +239,7 @@ impl OnlineLearner {
     /// Room for one more flow, unless it is known.
     fn make_room(&mut self, flow: u64) {
         if self.flows.len() >= self.config.max_flows && !self.flows.contains_key(&flow) {
-            let silent = self.flows.iter().min_by_key(|(_, rows)| rows.heard).map(|(flow, _)| *flow);
+            let silent = self.flows.iter().min_by_key(|(_, rows)| rows.last_row).map(|(flow, _)| *flow);
             if let Some(silent) = silent {
                 self.interrupt(silent);
             }
@@ -285,7 +282,7 @@ impl OnlineLearner {
         self.waiting
     }
 
-    /// Rows so far.
+    /// Returns the counts of rows so far.
     pub fn counts(&self) -> RowCounts {
         self.counts
     }
@@ -361,8 +358,9 @@ impl OnlineLearner {
         self.window.stability(&self.config.stability)
     }
 
-    /// How far the policy has moved from what is deployed, over the last batch's inputs: LiteFlow's condition of necessity.
-    /// `deployed` gives the deployed snapshot's action on a program's history cells. `None` before the first batch.
+    /// Measures how far the policy has moved from the deployed one over the last batch's inputs: LiteFlow's condition
+    /// of necessity. `deployed` gives the deployed snapshot's action on a program's history cells. `None` before the
+    /// first batch.
     pub fn fidelity(&mut self, mut deployed: impl FnMut(&[i32]) -> f32) -> Option<Fidelity> {
         let mut networks = ActorCritic::new(self.learner.policy());
         let (spec, observation) = (&self.spec, &mut self.observation);
@@ -406,7 +404,7 @@ impl OnlineLearner {
             batch.push(&flow.rows, &values[..n], values[n], &self.config.ppo);
             let open_cells = flow.cells.split_off(n * len);
             self.last_cells.append(&mut flow.cells);
-            *flow = FlowRows { rows: open, cells: open_cells, heard: flow.heard };
+            *flow = FlowRows { rows: open, cells: open_cells, last_row: flow.last_row };
         }
         self.closed.clear();
         self.waiting = 0;

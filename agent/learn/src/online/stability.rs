@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-/// When the policy counts as converged.
+/// The condition under which the policy counts as converged.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct StabilityConfig {
     /// Updates that are looked at: 3 to 32.

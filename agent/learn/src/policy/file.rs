@@ -19,92 +19,59 @@ pub const MAX_BYTES: usize = 64 << 20;
 const FILE: ccplane_files::Bound = ccplane_files::Bound { what: "a policy", bytes: MAX_BYTES as u64 };
 /// Bytes of a file's header, at most.
 pub const MAX_HEADER_BYTES: usize = 256 << 10;
-/// The metadata's entry.
+/// The metadata entry that holds the policy's description.
 const KEY: &str = "ccplane";
 /// The version of what stands there.
 const FORMAT: u32 = 1;
 
-/// Why something is no policy.
+/// The reason why something is no policy.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum PolicyError {
     /// Too large a file.
     #[error("{found} bytes of {what}, at most {limit} are allowed")]
     Size {
-        /// `file` or `header`.
+        /// Either `file` or `header`.
         what: &'static str,
-        /// How many.
         found: u64,
-        /// The limit.
         limit: usize,
     },
-    /// Not a safetensors file.
+    /// The bytes are not a safetensors file.
     #[error("no safetensors file: {reason}")]
-    Safetensors {
-        /// What is wrong with it.
-        reason: String,
-    },
+    Safetensors { reason: String },
     /// No or unreadable metadata.
     #[error("metadata `{KEY}`: {reason}")]
-    Metadata {
-        /// What is wrong with it.
-        reason: String,
-    },
+    Metadata { reason: String },
     /// A format of another version.
     #[error("format {found}, this version reads {FORMAT}")]
-    Format {
-        /// Its version.
-        found: u32,
-    },
+    Format { found: u32 },
     /// A tensor that should be there.
     #[error("tensor {name} is missing")]
-    Missing {
-        /// Its name.
-        name: String,
-    },
+    Missing { name: String },
     /// A tensor that should not.
     #[error("tensor {name} is not a policy's")]
-    Unknown {
-        /// Its name.
-        name: String,
-    },
+    Unknown { name: String },
     /// A tensor of another type or shape.
     #[error("tensor {name} is {found}, {expected} is needed")]
-    Tensor {
-        /// Its name.
-        name: String,
-        /// Type and shape.
-        found: String,
-        /// What they should be.
-        expected: String,
-    },
+    Tensor { name: String, found: String, expected: String },
     /// Too long a text.
     #[error("{field}: {found} bytes, at most {MAX_TEXT} are allowed")]
-    Text {
-        /// Which.
-        field: &'static str,
-        /// Its length.
-        found: usize,
-    },
-    /// No such architecture.
+    Text { field: &'static str, found: usize },
     #[error("architecture: {0}")]
     Architecture(ArchitectureError),
-    /// No such network.
     #[error("network: {0}")]
     Network(MlpError),
     /// Another network than the architecture's.
     #[error("{network} has widths {found:?}, the architecture's are {expected:?}")]
     Widths {
-        /// `actor` or `critic`.
+        /// Either `actor` or `critic`.
         network: &'static str,
-        /// Its widths.
         found: Vec<usize>,
-        /// What they should be.
         expected: Vec<usize>,
     },
     /// Another activation than the architecture's.
     #[error("{network} has other activations than its architecture")]
     Activation {
-        /// `actor` or `critic`.
+        /// Either `actor` or `critic`.
         network: &'static str,
     },
     /// A weight where the preference block has none.
@@ -112,35 +79,21 @@ pub enum PolicyError {
         "{network} has a weight from input {input} to neuron {neuron}, which its preference block excludes"
     )]
     Connection {
-        /// `actor` or `critic`.
+        /// Either `actor` or `critic`.
         network: &'static str,
-        /// Of the first layer.
+        /// The neuron of the first layer.
         neuron: usize,
-        /// From it.
         input: usize,
     },
-    /// Not one input for each feature.
+    /// There is not one feature for each input.
     #[error("{found} features for {expected} inputs")]
-    Inputs {
-        /// Features.
-        found: usize,
-        /// Inputs.
-        expected: usize,
-    },
-    /// Not a finite number.
+    Inputs { found: usize, expected: usize },
+    /// `log_std` is not a finite number.
     #[error("log_std is {found}")]
-    LogStd {
-        /// What it is.
-        found: f32,
-    },
+    LogStd { found: f32 },
     /// The file could not be read or written.
     #[error("{path}: {reason}")]
-    Io {
-        /// Which.
-        path: String,
-        /// What the system said.
-        reason: String,
-    },
+    Io { path: String, reason: String },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -254,7 +207,7 @@ impl Policy {
         Ok(Sha256::digest(self.to_bytes()?).iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Reads a file.
+    /// Reads and checks a policy file.
     ///
     /// # Errors
     /// It cannot be read, or is no policy.
@@ -270,7 +223,7 @@ impl Policy {
         write_file(path, &self.to_bytes()?)
     }
 
-    /// Its tensors, their names after `prefix`.
+    /// Returns the policy's tensors, their names after `prefix`.
     pub(crate) fn tensors(&self, prefix: &str) -> Vec<Tensor> {
         let mut all = Vec::new();
         for (name, mlp) in [("actor", &self.actor), ("critic", &self.critic)] {
@@ -324,7 +277,7 @@ pub(crate) fn read_file(path: &std::path::Path) -> Result<Vec<u8>, PolicyError> 
         .map_err(|error| PolicyError::Io { path: path.display().to_string(), reason: error.reason() })
 }
 
-/// By way of a file beside it, so that nobody ever sees half of one.
+/// Writes a file beside it and renames that, so that nobody ever sees half of one.
 pub(crate) fn write_file(path: &std::path::Path, bytes: &[u8]) -> Result<(), PolicyError> {
     use std::io::Write;
     let mut name = path.file_name().unwrap_or_default().to_owned();

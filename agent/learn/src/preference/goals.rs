@@ -1,4 +1,4 @@
-//! Which preference each episode of a training has.
+//! The choice of each training episode's preference.
 
 use super::{LANDMARKS, PIVOTS, Preference, landmarks};
 use crate::Rng;
@@ -7,14 +7,13 @@ use serde::{Deserialize, Serialize};
 /// Updates that a landmark is the new one for, in the second phase.
 pub const TRANSFER_UPDATES: u64 = 4;
 
-/// What a training is for.
+/// The preferences that a training is for.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Goals {
     /// The environment's own reward.
     #[default]
     Own,
-    /// This preference alone.
     One(Preference),
     /// Any preference: MOCC's two phases (Ma et al., EuroSys 2022, section 4.3). For the first `bootstrap` of the training
     /// the pivots in turn. Then a traversal of the other landmarks in the order of transfer, [`TRANSFER_UPDATES`] each:
@@ -28,7 +27,6 @@ pub enum Goals {
     /// old, drawn anew. So an update's loss is the average of the new objective's and a replayed one's (Ma et al.,
     /// EuroSys 2022, section 4.3).
     Adapt {
-        /// The new one.
         new: Preference,
         /// The old ones; without any, all episodes have the new one.
         old: Vec<Preference>,

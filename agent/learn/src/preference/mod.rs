@@ -1,4 +1,4 @@
-//! What a flow wants: MOCC's preferences, and in which order they are learned.
+//! MOCC's preferences among throughput, latency and loss, and the order in which they are learned.
 
 mod goals;
 mod landmarks;
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preference {
-    /// What throughput, as a share of the capacity, counts.
+    /// Weight of throughput, as a share of the capacity.
     pub throughput: f32,
-    /// What the base RTT as a share of the RTT counts.
+    /// Weight of the base RTT, as a share of the RTT.
     pub latency: f32,
-    /// What the share of packets that arrive counts.
+    /// Weight of the share of packets that arrive.
     pub loss: f32,
 }
 
@@ -35,7 +35,7 @@ impl Preference {
         [self.throughput, self.latency, self.loss]
     }
 
-    /// How far another one is: the sum of the weights' differences, 0 to 2.
+    /// Returns the distance to another preference: the sum of the weights' differences, 0 to 2.
     pub fn distance(&self, other: &Preference) -> f32 {
         self.weights().iter().zip(other.weights()).map(|(a, b)| (a - b).abs()).sum()
     }

@@ -96,7 +96,7 @@ mod tests {
         assert!(joined.rewards[..40].iter().all(|r| *r == 1.0));
         // Of 120 rows the last 100 are kept: 40 of the first batch, 60 of the second.
         assert!(joined.rewards[40..].contains(&2.0) && joined.rewards[40..].contains(&3.0));
-        let (mean, std) = crate::rollout::moments(&joined.advantages[40..]);
+        let (mean, std) = crate::batch::moments(&joined.advantages[40..]);
         assert!(mean.abs() < 1e-5 && (std - 1.0).abs() < 1e-4, "{mean} {std}");
     }
 

@@ -22,7 +22,7 @@ impl Adam {
         })
     }
 
-    /// What to go on from.
+    /// Returns the moments to go on from.
     pub fn moments(&self) -> Result<Moments, TchError> {
         Ok(Moments {
             first: Vec::try_from(&self.first)?,

@@ -22,7 +22,7 @@ pub struct Torch {
     config: PpoConfig,
     device: tch::Device,
     networks: Networks,
-    /// Flat; see [`Networks`].
+    /// All parameters in one flat tensor, as [`Networks`] lays them out.
     parameters: Tensor,
     adam: Adam,
     /// Both as they are between updates; what an update that fails goes back to.

@@ -5,7 +5,8 @@ use crate::Architecture;
 use ccplane_quantize::Activation;
 use tch::{Device, TchError, Tensor};
 
-/// How both networks and `log_std` lie in the flat tensor, in the order of [`Moments::first`](crate::Moments::first).
+/// The layout of both networks and `log_std` in the flat tensor, in the order of
+/// [`Moments::first`](crate::Moments::first).
 #[derive(Debug)]
 pub(super) struct Networks {
     /// Outputs and inputs of each layer of one network.
@@ -17,13 +18,10 @@ pub(super) struct Networks {
     mask: Option<Tensor>,
 }
 
-/// What the networks say of some observations.
+/// The networks' outputs for a batch of observations.
 pub(super) struct Outputs {
-    /// The actor's.
     pub means: Tensor,
-    /// The critic's.
     pub values: Tensor,
-    /// One number.
     pub log_std: Tensor,
 }
 

@@ -1,4 +1,4 @@
-//! How many threads libtorch computes with.
+//! The number of threads that libtorch computes with.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int};

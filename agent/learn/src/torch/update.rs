@@ -19,7 +19,7 @@ struct Rows {
     returns: Tensor,
 }
 
-/// What is learned, and by what.
+/// The networks to train and their optimiser.
 pub(super) struct Trained<'a> {
     pub networks: &'a Networks,
     pub parameters: &'a mut Tensor,
@@ -30,7 +30,6 @@ pub(super) struct Trained<'a> {
 
 /// A minibatch's losses, and what is to be told of them.
 struct Losses {
-    /// What is minimised.
     total: Tensor,
     /// [`Sums`], without the gradient's norm.
     sums: [Tensor; 4],
@@ -43,7 +42,6 @@ struct Sums {
     value: f64,
     clipped: f64,
     kl: f64,
-    /// Over minibatches.
     grad_norm: f64,
 }
 
@@ -139,7 +137,7 @@ impl Rows {
         let column = |numbers: &[f32]| Tensor::f_from_slice(numbers)?.f_to_device(device);
         let mut advantages = batch.advantages.clone();
         if normalise {
-            crate::rollout::normalise(&mut advantages);
+            crate::batch::normalise(&mut advantages);
         }
         Ok(Rows {
             observations: column(&batch.observations)?.f_view([batch.len() as i64, -1])?,
@@ -155,7 +153,7 @@ impl Rows {
         self.each(|column| column.f_index_select(0, order))
     }
 
-    /// `len` of them.
+    /// Returns `len` rows from `start` on.
     fn cut(&self, start: usize, len: usize) -> Result<Rows, TchError> {
         self.each(|column| column.f_narrow(0, start as i64, len as i64))
     }
@@ -181,7 +179,7 @@ impl Sums {
     }
 }
 
-/// Of a loss, for all parameters.
+/// Returns the gradient of a loss by all parameters.
 fn gradients(loss: &Tensor, parameters: &Tensor) -> Result<[Tensor; 1], TchError> {
     let found = Tensor::f_run_backward(&[loss], &[parameters], false, false)?;
     <[Tensor; 1]>::try_from(found)

@@ -11,11 +11,9 @@ use std::path::Path;
 /// A training's whole state after an update.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Checkpoint {
-    /// The learner's.
     pub state: LearnerState,
     /// The policy of the best evaluation so far.
     pub best: Option<Policy>,
-    /// How far it is.
     pub progress: Progress,
     /// The settings that it can only go on with, as JSON.
     pub fingerprint: String,
@@ -77,7 +75,7 @@ impl Checkpoint {
         Ok(Checkpoint { state, best, progress: meta.progress, fingerprint: meta.fingerprint })
     }
 
-    /// Reads a file.
+    /// Reads and checks a checkpoint file.
     ///
     /// # Errors
     /// It cannot be read, or is no checkpoint.
@@ -94,7 +92,7 @@ impl Checkpoint {
     }
 }
 
-/// What the best policy's tensors begin with.
+/// The prefix of the names of the best policy's tensors.
 const BEST: &str = "best.";
 
 fn bad(error: serde_json::Error) -> PolicyError {

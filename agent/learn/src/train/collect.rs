@@ -69,8 +69,8 @@ pub(super) fn collect(
     Ok(batch)
 }
 
-/// Mean reward of a decision in each of `episodes` episodes, which follow from `seed`, when `policy` decides without
-/// exploration, its actions bounded as its specification says.
+/// Returns the mean reward of a decision in each of `episodes` episodes, which follow from `seed`. `policy` decides
+/// without exploration, its actions bounded as its specification says.
 ///
 /// # Errors
 /// An environment that does not take what `goals` prefer.

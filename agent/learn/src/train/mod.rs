@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 
 /// Streams of random numbers, by use.
 mod stream {
-    pub const ORDER: u64 = 1;
-    pub const EXPLORE: u64 = 2;
-    pub const EPISODE: u64 = 3;
-    pub const GOAL: u64 = 4;
-    pub const EVALUATION: u64 = 5;
+    pub(super) const ORDER: u64 = 1;
+    pub(super) const EXPLORE: u64 = 2;
+    pub(super) const EPISODE: u64 = 3;
+    pub(super) const GOAL: u64 = 4;
+    pub(super) const EVALUATION: u64 = 5;
 }
 
-/// How a training goes.
+/// The settings of a training.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
@@ -45,12 +45,11 @@ pub struct TrainConfig {
     pub checkpoint_every: u64,
     /// Threads that run episodes; at least 1.
     pub threads: usize,
-    /// When to stop before `total_steps`.
+    /// The time when to stop before `total_steps`.
     pub plateau: Option<Plateau>,
-    /// What for.
     pub goals: Goals,
-    /// What else the bits follow from, as a digest: environments, the learner's back end. A checkpoint goes on only with
-    /// the same.
+    /// A digest of the environments and the learner's back end, from which the bits also follow. A checkpoint goes on
+    /// only with the same.
     pub identity: String,
 }
 
@@ -98,17 +97,14 @@ impl TrainConfig {
     }
 }
 
-/// How far a training is.
+/// The state of a training beside its learner.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
-    /// Updates done.
     pub updates: u64,
-    /// Decisions learned from.
     pub steps: u64,
     /// The first update, from 0, of the goals' second phase.
     pub traversal_from: Option<u64>,
-    /// The plateau's memory.
     pub plateau: PlateauState,
     /// The best evaluation's mean reward.
     pub best_reward: Option<f32>,
@@ -117,7 +113,7 @@ pub struct Progress {
 /// One update, as an observer hears of it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Update {
-    /// Which, from 1.
+    /// The update's number, counted from 1.
     pub update: u64,
     /// Decisions learned from so far.
     pub steps: u64,
@@ -127,30 +123,25 @@ pub struct Update {
     pub episodes: usize,
     /// Mean reward of a decision, exploring.
     pub mean_reward: f32,
-    /// The learning rate.
     pub learning_rate: f32,
-    /// The actions' deviation.
     pub std: f32,
-    /// What the learner says.
     pub stats: UpdateStats,
 }
 
-/// What a policy is worth, without exploration.
+/// The rewards of a policy that decides without exploration.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Evaluation {
-    /// Updates before it.
     pub update: u64,
     /// Decisions learned from before it.
     pub steps: u64,
     /// Mean over the episodes of the mean reward of a decision.
     pub mean_reward: f32,
-    /// The episodes' means.
     pub rewards: Vec<f32>,
 }
 
 /// Hears how a training goes, and may end it.
 pub trait Observer {
-    /// After each update.
+    /// Called after each update.
     ///
     /// # Errors
     /// Ends the training.
@@ -159,7 +150,7 @@ pub trait Observer {
         Ok(())
     }
 
-    /// After each evaluation.
+    /// Called after each evaluation.
     ///
     /// # Errors
     /// Ends the training.
@@ -168,7 +159,7 @@ pub trait Observer {
         Ok(())
     }
 
-    /// When a checkpoint is due, and at the end.
+    /// Called when a checkpoint is due, and at the end.
     ///
     /// # Errors
     /// Ends the training.
@@ -183,10 +174,10 @@ pub trait Observer {
     }
 }
 
-/// Hears nothing.
+/// An observer that ignores everything.
 impl Observer for () {}
 
-/// Why a training ended.
+/// The reason why a training ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// All steps are done.
@@ -197,53 +188,39 @@ pub enum Stop {
     Observer,
 }
 
-/// What a training came to.
+/// The outcome of a training.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TrainReport {
-    /// Why it ended.
     pub stop: Stop,
-    /// How far it got.
     pub progress: Progress,
     /// The policy of the best evaluation; the last one where there was none.
     pub best: Policy,
-    /// The last policy.
     pub last: Policy,
 }
 
-/// Why a training failed.
+/// The reason why a training failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// A count that has to be at least 1.
     #[error("{name} is 0, at least 1 is needed")]
-    Zero {
-        /// Which.
-        name: &'static str,
-    },
+    Zero { name: &'static str },
     /// Environments that show something else than the policy sees.
     #[error("environment {index} has observations of {found} numbers, the policy takes {expected}")]
     Observations {
-        /// Which, from 0.
+        /// The environment's index, counted from 0.
         index: usize,
-        /// Its numbers.
         found: usize,
-        /// The policy's.
         expected: usize,
     },
     /// A checkpoint of a training with other settings: going on would be neither the one nor the other.
     #[error("the checkpoint's training had other settings: {checkpoint}; now: {now}")]
-    Resume {
-        /// Then.
-        checkpoint: String,
-        /// Now.
-        now: String,
-    },
+    Resume { checkpoint: String, now: String },
     /// Episodes without a decision.
     #[error("update {update}: none of the episodes had a decision")]
     NoRows {
-        /// Which, from 1.
+        /// The update's number, counted from 1.
         update: u64,
     },
-    /// The learner failed.
     #[error(transparent)]
     Learn(#[from] LearnError),
     /// A policy is none.
@@ -252,7 +229,6 @@ pub enum TrainError {
     /// An environment does not take what the goals prefer.
     #[error(transparent)]
     Preference(#[from] PreferenceError),
-    /// The observer failed.
     #[error("what observes the training failed: {0}")]
     Observer(#[from] std::io::Error),
 }

@@ -1,9 +1,9 @@
-//! When a policy no longer improves.
+//! The detection that a policy no longer improves.
 
 use serde::{Deserialize, Serialize};
 
-/// A training has reached its plateau when the mean of the last `window` evaluations has not been better than the best
-/// such mean by `min_gain` for `patience` evaluations.
+/// The rule by which a training has reached its plateau. The mean of the last `window` evaluations has not exceeded
+/// the best such mean by `min_gain` for `patience` evaluations.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Plateau {
@@ -11,7 +11,7 @@ pub struct Plateau {
     pub window: usize,
     /// Evaluations without a gain.
     pub patience: usize,
-    /// What counts as one, as a share of the best mean's size.
+    /// The least gain that counts, as a share of the best mean's magnitude.
     pub min_gain: f32,
 }
 
@@ -21,7 +21,7 @@ impl Default for Plateau {
     }
 }
 
-/// What it remembers.
+/// The evaluations that the rule remembers.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlateauState {

@@ -8,7 +8,7 @@ use ccplane_learn::{
 use ccplane_quantize::Activation;
 use ccplane_snapshot::{Action, ActionMap, Feature, PolicySpec};
 
-/// So many inputs of -1000 to 1000, and actions of +-2.
+/// Returns a specification of so many inputs of -1000 to 1000, and actions of +-2.
 pub fn spec(inputs: usize) -> PolicySpec {
     let feature = |n| Feature { name: format!("x[{n}]"), lo: -1000, hi: 1000 };
     let action = Action { map: ActionMap::None, bound_q16: 2 << 16, step_q20: 1, knob_min: 1, knob_max: 2 };
@@ -88,7 +88,7 @@ impl Default for Tastes {
 }
 
 impl Tastes {
-    /// What an agent sees: noise, then the preference, both in [-1, 1].
+    /// Returns an agent's observation: noise, then the preference, both in [-1, 1].
     pub fn see(noise: f32, preference: &Preference) -> [f32; 4] {
         let [throughput, latency, loss] = preference.weights().map(|w| 2.0 * w - 1.0);
         [noise, throughput, latency, loss]

@@ -11,7 +11,7 @@ use ccplane_oracle::rng::Rng;
 use ccplane_program::compile;
 use ccplane_program::ir::MAX_REGS;
 use ccplane_program::stock::lower;
-use ccplane_program::vm::Flow;
+use ccplane_program::vm::ProgramState;
 
 const ACKS: usize = 200_000;
 const ROUNDS: usize = 9;
@@ -34,7 +34,7 @@ fn main() {
         let acks: Vec<_> = (0..1024u64).map(|n| ack(&mut Rng::new(n), n * 10)).collect();
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            let mut flow = Flow::new(&program, i64::from(CWND), 0);
+            let mut flow = ProgramState::new(&program, i64::from(CWND), 0);
             let mut report = [0; MAX_REGS];
             ours.push(time(|n| flow.invoke(&program, &acks[n % acks.len()], &mut report).report));
             let mut libccp = Libccp::new();

@@ -2,7 +2,7 @@
 
 use crate::libccp::{Invocation, Libccp};
 use ccplane_contract::Field;
-use ccplane_contract::suite::{Executor, ExecutorError, Observation, Script, Step};
+use ccplane_contract::suite::{Executor, ExecutorError, NO_PACKETS, Observation, Script, Sending, Step};
 use ccplane_program::ir::{INFINITY, Program, RegId, Type};
 use ccplane_program::stock::{STOCK_INFINITY, Stock, StockReg, lower, reported};
 
@@ -30,7 +30,7 @@ impl Lowered<'_> {
         fields.iter().map(named).collect()
     }
 
-    /// What a register holds, in our values.
+    /// Returns the value of a register, as our VM represents it.
     fn register(&self, libccp: &Libccp, reg: RegId, ty: Type) -> Result<i64, ExecutorError> {
         let value =
             self.stock.reg(reg).and_then(|r| libccp.register(r)).ok_or("a register that libccp lacks")?;
@@ -69,6 +69,7 @@ impl Executor for StockExecutor {
                 }
                 // What the primitives say of it is all that libccp's programs know.
                 Step::SegmentSize { .. } => {}
+                Step::Decide(_) => return Err(NO_PACKETS.into()),
                 Step::Invoke(prims) => {
                     let Invocation { code, cwnd: new_cwnd, rate: new_rate, report } =
                         libccp.invoke(prims, cwnd, rate);
@@ -86,6 +87,7 @@ impl Executor for StockExecutor {
                         rate_bytes_per_s: rate as i64,
                         faults: 0,
                         report: report.map(|values| values.into_iter().map(reported).collect()),
+                        sending: Sending::default(),
                         policy: None,
                     });
                 }

@@ -5,12 +5,11 @@ use ccplane_program::vm::Prims;
 
 use crate::rng::Rng;
 
-/// What a program may use.
+/// The language features that a generated program may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dialect {
-    /// What portus compiles.
     Portus,
-    /// What libccp can run: also `>=`, `<=`, and stateful operators on any target.
+    /// All that libccp can run, with `>=`, `<=`, and stateful operators on any target.
     Stock,
 }
 
@@ -42,7 +41,7 @@ pub fn program(rng: &mut Rng, dialect: Dialect) -> String {
 /// A random ACK at `now_us` after libccp's start.
 pub fn ack(rng: &mut Rng, now_us: u64) -> Prims {
     let mut prims = Prims::default();
-    for prim in Prim::ALL {
+    for prim in Prim::ACK {
         let value = match prim {
             Prim::AckNow => now_us as i64,
             Prim::FlowWasTimeout => i64::from(rng.one_in(20)),
@@ -293,7 +292,7 @@ impl Generator<'_> {
             (Type::Num, 0 | 1) => self.rng.below(100).to_string(),
             (Type::Num, 2) if self.rng.one_in(20) => "+infinity".to_string(),
             (Type::Num, 2) => self.rng.pick(&["Cwnd", "Rate", "Micros"]).to_string(),
-            (Type::Num, _) => Prim::ALL[self.rng.below(Prim::ALL.len() - 1)].name().to_string(),
+            (Type::Num, _) => Prim::ACK[self.rng.below(Prim::ACK.len() - 1)].name().to_string(),
         };
         self.push(&text);
     }

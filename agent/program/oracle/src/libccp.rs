@@ -4,13 +4,24 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
+use ::libccp::{Datapath, DatapathBuilder, DatapathOps, LibccpError};
 use ccplane_program::ir::{Prim, RegId};
 use ccplane_program::stock::{Stock, StockReg};
 use ccplane_program::vm::Prims;
-// Links the C library.
-use ::libccp as _;
 
-/// `struct ccp_primitives` (ccp.h).
+/// Blocks from this size on are fresh pages of the kernel; libccp's table of 1,024 flows is larger.
+const FRESH_FROM_BYTES: c_int = 64 * 1024;
+
+/// Starts a datapath of the libccp crate whose table of flows is empty.
+///
+/// The crate does not clear the table that it takes from `malloc`, so a reused block holds flows that never were.
+pub fn datapath(ops: impl DatapathOps + 'static, id: u32) -> Result<Datapath, LibccpError> {
+    // SAFETY: the call sets one number of the C library's allocator and takes no pointer.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, FRESH_FROM_BYTES) };
+    DatapathBuilder::default().with_ops(ops).with_id(id).init()
+}
+
+/// Mirrors `struct ccp_primitives` of `ccp.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct CcpPrimitives {
@@ -58,7 +69,7 @@ impl CcpPrimitives {
     }
 }
 
-/// `struct ccp_datapath_info` (ccp.h).
+/// Mirrors `struct ccp_datapath_info` of `ccp.h`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct CcpDatapathInfo {
@@ -71,7 +82,7 @@ struct CcpDatapathInfo {
     cong_alg: [c_char; 64],
 }
 
-/// `struct ccp_connection` (ccp.h).
+/// Mirrors `struct ccp_connection` of `ccp.h`.
 #[repr(C)]
 struct CcpConnection {
     index: u16,
@@ -83,7 +94,7 @@ struct CcpConnection {
     datapath: *mut CcpDatapath,
 }
 
-/// `struct ccp_datapath` (ccp.h).
+/// Mirrors `struct ccp_datapath` of `ccp.h`.
 #[repr(C)]
 struct CcpDatapath {
     set_cwnd: extern "C" fn(*mut CcpConnection, u32),
@@ -141,7 +152,7 @@ unsafe extern "C" {
 /// Size of the table of programs.
 pub const MAX_PROGRAMS: usize = 4;
 
-/// When libccp is initialised, microseconds; not 0, which it takes for "never".
+/// The time when libccp is initialised, microseconds; not 0, which it takes for "never".
 const TIME_ZERO_US: u64 = 1_000_000;
 
 #[derive(Default)]
@@ -188,14 +199,14 @@ extern "C" fn after_usecs(usecs: u64) -> u64 {
     NOW_US.get().wrapping_add(usecs)
 }
 
-/// What one invocation did.
+/// The result and the side effects of one invocation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Invocation {
     /// libccp's return value; 0 is success, the rest is in ccp_error.h.
     pub code: i32,
-    /// What it set the window to, bytes.
+    /// The window that the invocation set, bytes.
     pub cwnd: Option<u32>,
-    /// What it set the rate to, bytes per second.
+    /// The rate that the invocation set, bytes per second.
     pub rate: Option<u32>,
     /// The report it sent.
     pub report: Option<Vec<u64>>,
@@ -332,7 +343,7 @@ impl Libccp {
         AGENT_GONE.set(gone);
     }
 
-    /// What a register of the flow holds; `None` for what is no register.
+    /// Returns the value of one of the flow's registers; `None` for an index that is no register.
     pub fn register(&self, reg: StockReg) -> Option<u64> {
         // SAFETY: libccp allocated the state when the connection started, and frees it with the connection.
         let state = unsafe { &*(*self.conn).state.cast::<CcpPrivState>() };
@@ -347,8 +358,9 @@ impl Libccp {
         file.get(reg.index as usize).copied()
     }
 
-    /// Nanoseconds of one `ccp_invoke`, over `times` of them on these ACKs over and over, `gap_us` apart, each
-    /// starting from the window that the one before left; the last code that was not 0; and the window at the end.
+    /// Times `ccp_invoke` over `times` invocations on these ACKs in turn, `gap_us` apart. Each starts from the window
+    /// that the one before left. Returns the nanoseconds of one, the last code that was not 0, and the window at the
+    /// end.
     pub fn time(&mut self, acks: &[Prims], gap_us: u64, times: u32, mut cwnd: u32) -> (f64, i32, u32) {
         let acks: Vec<_> =
             acks.iter().map(|p| (p.get(Prim::AckNow) as u64, CcpPrimitives::new(p, 0, 0))).collect();
@@ -387,7 +399,7 @@ impl Drop for Libccp {
     }
 }
 
-/// `struct UpdateField[]` (serialize.h).
+/// Encodes `struct UpdateField[]` of `serialize.h`.
 fn update_bytes(fields: &[(StockReg, u64)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (reg, value) in fields {

@@ -7,11 +7,11 @@ use ccplane_program::vm::{EWMA_DENOM, Prims, wrapped_max};
 
 /// libccp's error codes (ccp_error.h).
 pub const ADD_OVERFLOW: i32 = -91;
-/// Division by zero.
+/// libccp's code for a division by zero.
 pub const DIV_BY_ZERO: i32 = -92;
-/// Multiplication overflow.
+/// libccp's code for a multiplication that overflows.
 pub const MUL_OVERFLOW: i32 = -93;
-/// Subtraction underflow.
+/// libccp's code for a subtraction that underflows.
 pub const SUB_UNDERFLOW: i32 = -94;
 
 /// One flow's registers as libccp has them.
@@ -28,7 +28,7 @@ pub struct Model {
     pub in_domain: bool,
 }
 
-/// What one invocation did.
+/// The result and the side effects of one invocation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invocation {
     /// 0, or the code with which libccp gives up.
@@ -41,7 +41,7 @@ pub struct Invocation {
     pub report: Option<Vec<u64>>,
 }
 
-/// What libccp shows where we have [`INFINITY`].
+/// The value that libccp shows where we have [`INFINITY`].
 const THEIR_INFINITY: u64 = STOCK_INFINITY as u64;
 
 fn unsigned(value: i64) -> u64 {
@@ -189,7 +189,7 @@ impl Model {
             Src::Cwnd => self.cwnd,
             Src::Rate => self.rate,
             Src::Micros => self.micros_us,
-            Src::PolicyAction | Src::PolicySnapshot => 0,
+            Src::PolicyAction | Src::PolicySnapshot | Src::Priority | Src::Path | Src::DecideAt => 0,
         }
     }
 
@@ -200,6 +200,7 @@ impl Model {
             Dst::Rate => self.rate,
             Dst::Micros => self.micros_us,
             Dst::Tmp(_) | Dst::ShouldReport | Dst::ShouldContinue => 0,
+            Dst::Priority | Dst::Path | Dst::DecideAt => 0,
         }
     }
 
@@ -218,6 +219,8 @@ impl Model {
             }
             Dst::ShouldReport => self.report = value != 0,
             Dst::ShouldContinue => self.fallthrough = value != 0,
+            // Of other hooks than ACKs, which stock programs do not have.
+            Dst::Priority | Dst::Path | Dst::DecideAt => {}
         }
     }
 }

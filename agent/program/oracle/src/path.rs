@@ -1,7 +1,8 @@
 //! ACK streams as a flow would see them: one sender behind one bottleneck, in virtual time, from a seed.
 //!
-//! Not a network to learn from (that is `experiments/netsim`): just real enough that windows grow, overflow
-//! the queue, lose packets in bursts, time out, and stand idle.
+//! Not a network to learn from (that is `datapath-shims/netsim`), and not the kit's path, which sends again, paces and
+//! measures rates, and whose goldens stand: just real enough that windows grow, overflow the queue, lose packets in
+//! bursts, time out, and stand idle.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,7 @@ const REORDERING_PKTS: u32 = 3;
 const MIN_RTO_US: u64 = 200_000;
 /// ACKs between two changes of what the application does.
 const PHASE_ACKS: u64 = 1500;
-/// How long an idle application is silent.
+/// The time that an idle application is silent.
 const IDLE_US: u64 = 7_000_000;
 /// Segments an application has to send when it limits the flow.
 const APP_LIMIT_PKTS: u64 = 4;
@@ -44,10 +45,9 @@ pub struct PathConfig {
 
 struct Packet {
     sent_us: u64,
-    /// When its ACK arrives; `None` if it is lost.
+    /// The time when its ACK arrives; `None` if it is lost.
     ack_us: Option<u64>,
     marked: bool,
-    /// Delivered after it.
     overtaken: u32,
 }
 
@@ -56,7 +56,7 @@ pub struct Path {
     config: PathConfig,
     rng: Rng,
     now_us: u64,
-    /// When the bottleneck has sent all that it has, nanoseconds.
+    /// The time when the bottleneck has sent all that it has, nanoseconds.
     free_ns: u64,
     flight: VecDeque<Packet>,
     acks: u64,
@@ -76,7 +76,7 @@ impl Path {
         (self.losses, self.timeouts)
     }
 
-    /// What the next ACK measures, if the window is `cwnd_bytes` until then.
+    /// Returns the measurements of the next ACK, if the window is `cwnd_bytes` until then.
     pub fn next_ack(&mut self, cwnd_bytes: u64) -> Prims {
         let phase = if self.config.phases { self.acks / PHASE_ACKS % 4 } else { 0 };
         if self.config.phases && self.acks.is_multiple_of(PHASE_ACKS) {

@@ -4,14 +4,12 @@ use std::cell::Cell;
 use std::panic::{catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
-/// What portus makes of a source text.
+/// The result of compiling a source text with portus.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The bytes that it would install.
     Bytes(Vec<u8>),
-    /// It refuses.
     Refused(String),
-    /// It panics.
     Panicked,
 }
 

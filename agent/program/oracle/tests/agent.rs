@@ -6,6 +6,7 @@ mod common;
 use ccplane_program::ir::Prim;
 use ccplane_program::vm::Prims;
 use common::{Flow, Home, MSS, Shim, wait_for, wait_until_steered};
+use libccp::LibccpError;
 
 /// A flow's whole life under an algorithm whose agent decides: every window is an update of the agent's.
 #[test]
@@ -100,6 +101,145 @@ fn after_kill_9_the_next_agent_steers_the_flow_again() {
         let listed = &home.flows()[0];
         assert_eq!((&listed["algorithm"], &listed["mode"]), (&algorithm.into(), &"program".into()));
     }
+}
+
+/// Each of twenty agents needs another program, which would fill libccp's table, and steers the flows that run, also one without ACKs.
+#[test]
+fn twenty_restarts_leave_room_for_programs_and_lose_no_flow() {
+    const RESTARTS: usize = 20;
+    const RUNNING: u16 = 4;
+    /// ACKs of each flow between two looks at the agent's list.
+    const ACKS: usize = 20;
+    let Some(home) = Home::new("twenty_restarts_leave_room_for_programs_and_lose_no_flow", "reno") else {
+        return;
+    };
+    let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
+    let first = home.agent();
+    let mut running: Vec<Flow<'_>> = (1..=RUNNING).map(|n| Flow::start(&shim, n)).collect();
+    let mut idle = Flow::start(&shim, RUNNING + 1);
+    wait_until_steered(&shim, &mut running);
+    idle.ack_until("the flow that will be idle is steered", |_| shim.changes.get() > usize::from(RUNNING));
+    drop(first);
+    for restart in 0..RESTARTS {
+        let algorithm = ["cubic", "vegas", "copa", "ccp-reno", "constant", "reno"][restart % 6];
+        home.configure_with(algorithm, "");
+        let _agent = home.agent();
+        let reporting = || {
+            let flows = home.flows();
+            let reports =
+                |f: &serde_json::Value| f["reports"].as_u64().unwrap() > 0 && f["mode"] == "program";
+            flows.iter().filter(|f| f["algorithm"] == algorithm && reports(f)).count()
+        };
+        // The first that the agent hears of is a new flow, so that it knows nothing of what the table holds.
+        let mut fresh = Flow::start(&shim, 1000 + restart as u16);
+        wait_for("the agent has heard of it", || {
+            shim.pump();
+            (!home.flows().is_empty()).then_some(())
+        });
+        let steered = usize::from(RUNNING) + 1;
+        wait_for("each running flow runs the new agent's program", || {
+            for _ in 0..ACKS {
+                shim.pump();
+                running.iter_mut().chain([&mut fresh]).for_each(ack_or_wait);
+            }
+            (reporting() == steered).then_some(())
+        });
+        wait_for("the idle flow runs it, too", || {
+            shim.pump();
+            ack_or_wait(&mut idle);
+            (reporting() == steered + 1).then_some(())
+        });
+    }
+    assert!(shim.clears.get() > RESTARTS, "libccp's table was cleared each time: {}", shim.clears.get());
+}
+
+/// One ACK of a flow, whose program may be missing while the agent writes the table, and must not be another flow's.
+fn ack_or_wait(flow: &mut Flow<'_>) {
+    match flow.ack() {
+        Ok(_) | Err(LibccpError::LibccpProgIsNull) => {}
+        Err(other) => panic!("libccp: {other}"),
+    }
+}
+
+/// Somebody else fills the table, or clears it: the agent notices that a flow does not report its program, and mends it.
+#[test]
+fn a_table_without_the_flows_program_is_noticed() {
+    let Some(home) = Home::new("a_table_without_the_flows_program_is_noticed", "reno") else { return };
+    let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
+    let _agent = home.agent();
+    let mut flow = Flow::start(&shim, 1);
+    flow.ack_until("the flow reports", |_| {
+        home.flows().first().is_some_and(|f| f["reports"].as_u64().unwrap() > 3)
+    });
+    shim.install_elsewhere(1, "(def (Report (stranger 0))) (when true (report))");
+    shim.change_elsewhere(1, 1);
+    let (clears, changes) = (shim.clears.get(), shim.changes.get());
+    flow.ack_until("the agent writes the table anew", |_| {
+        shim.clears.get() > clears && shim.changes.get() > changes
+    });
+    let before = home.flows()[0]["reports"].as_u64().unwrap();
+    flow.ack_until("the flow reports again", |_| home.flows()[0]["reports"].as_u64().unwrap() > before + 3);
+    assert!(home.log().contains("does not hold a program"), "{}", home.log());
+}
+
+/// The algorithms whose programs stock CCP cannot run: their flows run Reno's, and the log says so once.
+#[test]
+fn what_stock_ccp_cannot_run_falls_back_to_reno() {
+    for algorithm in ["bbr", "aurora"] {
+        let Some(home) = Home::new("what_stock_ccp_cannot_run_falls_back_to_reno", algorithm) else { return };
+        let _agent = home.agent();
+        let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
+        let mut flows = [Flow::start(&shim, 1), Flow::start(&shim, 2)];
+        wait_until_steered(&shim, &mut flows);
+        let [flow, _] = &mut flows;
+        flow.ack_until("the window opens", |f| f.cwnd() >= 20 * MSS);
+        flow.ack_until("it reports", |_| home.flows().iter().any(|f| f["reports"].as_u64().unwrap() > 3));
+        for listed in home.flows() {
+            assert_eq!((&listed["algorithm"], &listed["mode"]), (&"reno".into(), &"program".into()));
+            assert_eq!(listed["instead_of"]["algorithm"], algorithm, "{listed}");
+        }
+        let log = home.log();
+        let told: Vec<&str> = log.lines().filter(|l| l.contains("run reno instead")).collect();
+        assert!(told.len() == 1 && told[0].contains(algorithm), "{log}");
+        assert!(algorithm == "aurora" || told[0].contains("this program: "), "{log}");
+        assert!(!log.contains("cannot run stock CCP datapaths cannot run"), "{log}");
+    }
+}
+
+/// The name that CREATE carries is a condition of rules.
+#[test]
+fn a_flow_gets_the_algorithm_that_its_owner_asks_for() {
+    let Some(home) = Home::new("a_flow_gets_the_algorithm_that_its_owner_asks_for", "reno") else { return };
+    home.configure_with("reno", "[[rule]]\nrequested = \"my-vegas\"\nalgorithm = \"vegas\"\n");
+    let _agent = home.agent();
+    let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
+    let _flows =
+        [Flow::start_as(&shim, 1, "my-vegas"), Flow::start_as(&shim, 2, "other"), Flow::start(&shim, 3)];
+    wait_for("the agent knows all", || (home.flows().len() == 3).then_some(()));
+    let chosen: Vec<_> = home.flows().iter().map(|f| f["algorithm"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(chosen, ["vegas", "reno", "reno"]);
+}
+
+/// A datapath that measures nothing has no figures, until a report brings some.
+#[test]
+fn figures_are_absent_until_a_report_brings_them() {
+    let Some(home) = Home::new("figures_are_absent_until_a_report_brings_them", "reno") else { return };
+    let _agent = home.agent();
+    let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
+    let mut flow = Flow::start(&shim, 1);
+    wait_for("the agent knows it", || (home.flows().len() == 1).then_some(()));
+    let listed = &home.flows()[0];
+    for figure in ["snd_cwnd", "srtt_us", "min_rtt_us", "delivered", "lost", "bytes_acked", "pacing_rate"] {
+        assert!(listed[figure].is_null() && listed.get(figure).is_some(), "{figure}: {listed}");
+    }
+    assert_eq!((&listed["mss_bytes"], &listed["reports"]), (&MSS.into(), &0.into()));
+    let table = String::from_utf8(home.run(&["flows"]).stdout).unwrap();
+    assert!(table.contains("rtt:- minrtt:- mss:1448 cwnd:- "), "{table}");
+    flow.ack_until("it reports", |_| home.flows()[0]["reports"].as_u64().unwrap() > 3);
+    let listed = &home.flows()[0];
+    let rtt_us = listed["srtt_us"].as_u64().unwrap();
+    assert!((20_000..60_000).contains(&rtt_us) && listed["snd_cwnd"].as_u64().unwrap() >= 10, "{listed}");
+    assert!(listed["delivered"].is_null(), "{listed}");
 }
 
 /// The datapath restarts: libccp has forgotten everything, and says so.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use ccplane_alg::{Algorithm, Control, FlowInfo, Report};
-use ccplane_algs::{CcpReno, Cubic, Reno};
+use ccplane_algs::{CUBIC, CcpReno, RENO};
 use ccplane_oracle::cases;
 use ccplane_oracle::libccp::Libccp;
 use ccplane_oracle::path::{Path, PathConfig};
@@ -58,7 +58,7 @@ struct Compiled<'a> {
 }
 
 /// An algorithm that steers one flow on the reference VM.
-struct Steered {
+struct RunningAlgorithm {
     program: Program,
     stock: Stock,
     flow: Box<dyn ccplane_alg::Flow>,
@@ -66,26 +66,19 @@ struct Steered {
     start: Vec<(&'static str, i64)>,
 }
 
-impl Steered {
-    fn new(algorithm: &dyn Algorithm, mss_bytes: u64) -> Steered {
+impl RunningAlgorithm {
+    fn new(algorithm: &dyn Algorithm, mss_bytes: u64) -> RunningAlgorithm {
         let source = algorithm.programs().remove(0);
         let program = ccplane_program::compile(source.source).unwrap();
         let stock = lower(&program).unwrap();
-        let info = FlowInfo {
-            mss_bytes: mss_bytes as u32,
-            init_cwnd_bytes: 10 * mss_bytes,
-            local: ([10, 0, 0, 1], 1).into(),
-            remote: ([10, 0, 0, 2], 2).into(),
-            cgroup: None,
-            min_rtt_us: None,
-        };
+        let info = FlowInfo::example(mss_bytes as u32, 10 * mss_bytes);
         let mut control = Control::default();
         let flow = algorithm.flow(&info, &mut control);
         let last = control.requests().last().unwrap();
         assert!(last.program.is_some());
         let start = last.fields.to_vec();
         control.clear();
-        Steered { program, stock, flow, control, start }
+        RunningAlgorithm { program, stock, flow, control, start }
     }
 
     /// Fields as libccp names them.
@@ -98,7 +91,7 @@ impl Steered {
         fields.iter().map(|(name, value)| (reg(*name), *value as u64)).collect()
     }
 
-    fn apply(&self, ours: &mut vm::Flow, fields: &[(&'static str, i64)]) {
+    fn apply(&self, ours: &mut vm::ProgramState, fields: &[(&'static str, i64)]) {
         for (name, value) in fields {
             match *name {
                 "Cwnd" => ours.cwnd_bytes = *value,
@@ -108,7 +101,7 @@ impl Steered {
         }
     }
 
-    /// What the algorithm asks for on a report.
+    /// Returns the fields that the algorithm sets in answer to a report.
     fn on_report(&mut self, now_us: u64, values: &[i64]) -> Vec<(&'static str, i64)> {
         let names: Vec<String> = self.program.regs()[..values.len()]
             .iter()
@@ -141,15 +134,21 @@ fn same(program: &Program, reg: RegId, ours: i64, theirs: u64) -> bool {
 }
 
 /// Runs one flow on both.
-fn run(mut steered: Steered, compiled: &Compiled<'_>, config: &PathConfig, seed: u64, acks: u64) -> Tally {
+fn run(
+    mut running: RunningAlgorithm,
+    compiled: &Compiled<'_>,
+    config: &PathConfig,
+    seed: u64,
+    acks: u64,
+) -> Tally {
     let mut theirs = Libccp::new();
     let (expressions, instructions) = (compiled.expressions, compiled.instructions);
     assert_eq!(theirs.install_raw(UID, expressions, instructions, compiled.bytes), 0);
-    assert!(theirs.change_program(UID, &steered.stock_fields(&steered.start)) >= 0);
+    assert!(theirs.change_program(UID, &running.stock_fields(&running.start)) >= 0);
 
     let mut cwnd = 10 * config.mss_bytes;
-    let mut ours = vm::Flow::new(&steered.program, cwnd as i64, START_US as i64);
-    steered.apply(&mut ours, &steered.start);
+    let mut ours = vm::ProgramState::new(&running.program, cwnd as i64, START_US as i64);
+    running.apply(&mut ours, &running.start);
     let mut path = Path::new(config.clone(), seed, START_US);
     let mut tally = Tally { window_packets: (u64::MAX, 0), ..Tally::default() };
     let (mut report, mut rate) = ([0; MAX_REGS], 0);
@@ -162,15 +161,15 @@ fn run(mut steered: Steered, compiled: &Compiled<'_>, config: &PathConfig, seed:
             ours.micros_zero_us = now_us;
         }
         let got = theirs.invoke(&prims, cwnd as u32, rate);
-        let outcome = ours.invoke(&steered.program, &prims, &mut report);
+        let outcome = ours.invoke(&running.program, &prims, &mut report);
         let context =
             || format!("{} bytes, seed {seed}, ACK {n}: {prims:?}\n{got:?}\n{ours:?}", compiled.who);
         assert_eq!(got.code, 0, "libccp aborted: {}", context());
         assert_eq!(ours.faults, 0, "{}", context());
-        for reg in 0..steered.program.regs().len() as RegId {
-            let decl = &steered.program.regs()[usize::from(reg)];
-            let theirs = theirs.register(steered.stock.reg(reg).unwrap()).unwrap();
-            let is_same = same(&steered.program, reg, ours.regs[usize::from(reg)], theirs);
+        for reg in 0..running.program.regs().len() as RegId {
+            let decl = &running.program.regs()[usize::from(reg)];
+            let theirs = theirs.register(running.stock.reg(reg).unwrap()).unwrap();
+            let is_same = same(&running.program, reg, ours.regs[usize::from(reg)], theirs);
             assert!(is_same, "{}: {theirs}; {}", decl.name, context());
         }
         assert_eq!(got.cwnd.map(i64::from), Some(ours.cwnd_bytes), "{}", context());
@@ -179,7 +178,7 @@ fn run(mut steered: Steered, compiled: &Compiled<'_>, config: &PathConfig, seed:
         cwnd = ours.cwnd_bytes as u64;
         rate = ours.rate_bytes_per_s as u64;
         if let Some(reported_values) = &got.report {
-            let values = report[..steered.program.report_len()].to_vec();
+            let values = report[..running.program.report_len()].to_vec();
             assert_eq!(
                 values,
                 reported_values.iter().map(|v| reported(*v)).collect::<Vec<_>>(),
@@ -187,10 +186,10 @@ fn run(mut steered: Steered, compiled: &Compiled<'_>, config: &PathConfig, seed:
                 context()
             );
             tally.reports += 1;
-            let fields = steered.on_report(now_us as u64, &values);
+            let fields = running.on_report(now_us as u64, &values);
             if !fields.is_empty() {
-                assert!(theirs.update(&steered.stock_fields(&fields)) >= 0);
-                steered.apply(&mut ours, &fields);
+                assert!(theirs.update(&running.stock_fields(&fields)) >= 0);
+                running.apply(&mut ours, &fields);
             }
         }
         let packets = cwnd / config.mss_bytes;
@@ -209,13 +208,13 @@ fn run_everywhere(algorithm: &dyn Algorithm) {
     let mut total = Tally::default();
     for (seed, (name, config)) in paths().into_iter().enumerate() {
         for who in ["our", "portus's"] {
-            let steered = Steered::new(algorithm, config.mss_bytes);
-            let stock = steered.stock.clone();
+            let running = RunningAlgorithm::new(algorithm, config.mss_bytes);
+            let stock = running.stock.clone();
             let bytes = if who == "our" { stock.bytes() } else { &portus[..] };
             let expressions = stock.num_expressions();
             let instructions = (bytes.len() / ENTRY_BYTES) as u32 - expressions;
             let compiled = Compiled { who, expressions, instructions, bytes };
-            let tally = run(steered, &compiled, &config, seed as u64, acks);
+            let tally = run(running, &compiled, &config, seed as u64, acks);
             println!("{} over {name}, {who} bytes: {tally:?}", algorithm.name());
             let (least, most) = tally.window_packets;
             assert!(tally.reports > 10 && most >= 3 * least.max(1), "{name}: {tally:?}");
@@ -229,12 +228,12 @@ fn run_everywhere(algorithm: &dyn Algorithm) {
 
 #[test]
 fn reno_does_on_libccp_what_it_does_here() {
-    run_everywhere(&Reno::default());
+    run_everywhere(&RENO);
 }
 
 #[test]
 fn cubic_does_on_libccp_what_it_does_here() {
-    run_everywhere(&Cubic::default());
+    run_everywhere(&CUBIC);
 }
 
 #[test]

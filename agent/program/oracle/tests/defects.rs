@@ -18,14 +18,16 @@
 //! | libccp: locals keep what the program before left | `agent/program/oracle/tests/defects.rs::locals_start_at_zero` |
 //! | libccp: `Ack.now` moves during an invocation | `agent/program/oracle/tests/defects.rs::the_clock_is_read_once` |
 //! | libccp: IPv4 only | `agent/wire/tests/properties.rs::v1_carries_ipv4_flows_exactly_and_refuses_ipv6`, `agent/wire/tests/properties.rs::v2_flows`, `datapath-shims/ebpf/tests/live.rs::ipv6_flows_are_named_by_their_addresses` |
-//! | libccp: no version is negotiated | `agent/wire/tests/refusals.rs::v2_negotiation`, `agent/daemon/src/peers/tests.rs::strangers_are_told_what_is_wrong` |
+//! | libccp: no version is negotiated | `agent/wire/tests/refusals.rs::v2_negotiation`, `datapath-shims/channel/src/hub/tests.rs::strangers_are_told_what_is_wrong` |
 //! | libccp: a table of 10 holds 9 programs (-81) | `agent/program/oracle/tests/defects.rs::the_last_place_for_a_program_is_never_used`, `datapath-shims/sim/tests/conformance.rs::keeps_the_contract_on_live_flows`, `datapath-shims/ebpf/tests/behaviour.rs::keeps_the_contract_on_live_flows` |
-//! | libccp: an agent's first program (uid 1) wipes all others, mid-flow: two agents wipe each other's | `agent/program/oracle/tests/defects.rs::a_second_agent_wipes_the_first_ones_programs`, `agent/daemon/tests/agent.rs::a_second_agent_is_refused_and_harms_nothing`, `agent/daemon/tests/kernel.rs::a_second_agent_elsewhere_does_not_take_the_kernels_flows`, `datapath-shims/ebpf/tests/live.rs::a_second_agent_is_refused`, `agent/daemon/src/peers/tests.rs::a_libccp_flow_is_steered_from_create_to_close` |
+//! | libccp: an agent's first program (uid 1) wipes all others, mid-flow: two agents wipe each other's | `agent/program/oracle/tests/defects.rs::a_second_agent_wipes_the_first_ones_programs`, `experiments/cli/tests/agent.rs::a_second_agent_is_refused_and_harms_nothing`, `experiments/cli/tests/kernel.rs::a_second_agent_elsewhere_does_not_take_the_kernels_flows`, `datapath-shims/ebpf/tests/live.rs::a_second_agent_is_refused`, `datapath-shims/channel/src/hub/tests.rs::a_libccp_flow_is_steered_from_create_to_close`; our agent sends uid 1 only where it does not know what the table holds, with all programs after it, each flow's in its place or set again: `datapath-shims/channel/src/hub/tests.rs::a_taken_over_flow_keeps_its_fields_when_the_table_is_written_anew`, `agent/program/oracle/tests/agent.rs::twenty_restarts_leave_room_for_programs_and_lose_no_flow` |
+//! | libccp: never frees a program, and says nothing of one that it does not hold: its flow runs nothing | `agent/program/oracle/tests/agent.rs::a_table_without_the_flows_program_is_noticed`, `datapath-shims/channel/src/hub/tests.rs::a_program_that_is_not_held_is_noticed` |
 //! | libccp: without an agent a flow keeps its first window for ever | `agent/program/oracle/tests/defects.rs::a_flow_without_an_agent_is_not_steered_at_all`, `datapath-shims/ebpf/tests/live.rs::a_silent_agent_leaves_flows_to_the_native_algorithm`, `datapath-shims/sim/tests/goldens.rs::native_reno_fills_a_link` |
-//! | libccp: a flow in fallback does not come back when the agent does | `agent/program/oracle/tests/defects.rs::a_flow_in_fallback_does_not_come_back_by_itself`, `datapath-shims/sim/tests/conformance.rs::keeps_the_contract_on_live_flows`, `datapath-shims/ebpf/tests/behaviour.rs::keeps_the_contract_on_live_flows`, `agent/daemon/tests/kernel.rs::a_hung_agents_flow_runs_natively_and_flows_says_so` |
-//! | ccp-kernel: `kill -9` of the agent stops its flows | `agent/daemon/tests/kernel.rs::a_flow_survives_kill_9_and_the_next_agent_adopts_it`, `agent/program/oracle/tests/agent.rs::after_kill_9_the_next_agent_steers_the_flow_again` |
-//! | ccp-kernel: any local user's INSTALL wipes all programs | `agent/daemon/tests/agent.rs::another_user_is_refused_even_where_file_modes_let_it_in`, `agent/daemon/tests/kernel.rs::another_user_cannot_reach_the_kernels_programs` |
+//! | libccp: a flow in fallback does not come back when the agent does | `agent/program/oracle/tests/defects.rs::a_flow_in_fallback_does_not_come_back_by_itself`, `datapath-shims/sim/tests/conformance.rs::keeps_the_contract_on_live_flows`, `datapath-shims/ebpf/tests/behaviour.rs::keeps_the_contract_on_live_flows`, `experiments/cli/tests/kernel.rs::a_hung_agents_flow_runs_natively_and_flows_says_so` |
+//! | ccp-kernel: `kill -9` of the agent stops its flows | `experiments/cli/tests/kernel.rs::a_flow_survives_kill_9_and_the_next_agent_adopts_it`, `agent/program/oracle/tests/agent.rs::after_kill_9_the_next_agent_steers_the_flow_again` |
+//! | ccp-kernel: any local user's INSTALL wipes all programs | `experiments/cli/tests/agent.rs::another_user_is_refused_even_where_file_modes_let_it_in`, `experiments/cli/tests/kernel.rs::another_user_cannot_reach_the_kernels_programs` |
 //! | libccp crate: exports `log`, so that `f64::ln` crashes; builds in its own source directory | `agent/program/oracle/tests/defects.rs::float_logarithms_break_beside_libccp`, `agent/program/oracle/tests/defects.rs::nothing_else_links_libccp_or_portus`, `agent/program/tests/properties.rs::float_logarithms_are_right_beside_our_crates` |
+//! | libccp crate: takes its table of flows from `malloc` and does not clear it | `agent/program/oracle/tests/defects.rs::a_table_of_reused_memory_is_not_cleared` |
 //! | portus: `\|\|` is a sum | `agent/program/oracle/tests/defects.rs::true_or_true_is_true` |
 //! | portus: panics on comments in clauses and on some operators | `agent/program/oracle/tests/defects.rs::portus_panics` |
 //! | portus: refuses comments of two lines | `agent/program/oracle/tests/defects.rs::comments_of_two_lines` |
@@ -38,7 +40,8 @@
 //! | portus: one INSTALL datagram kills the agent | `agent/program/oracle/tests/wire.rs::messages_for_a_datapath_kill_a_portus_agent_and_are_errors_here`, `agent/program/oracle/tests/portus_agent.rs::one_datagram_kills_a_portus_agent_and_not_ours` |
 //! | portus: message types above 255 are taken for others | `agent/program/oracle/tests/wire.rs::a_type_above_one_byte_is_not_taken_for_another` |
 //! | portus: panics when it writes an algorithm's name | `agent/program/oracle/tests/wire.rs::an_algorithm_name_panics_in_portus_and_is_written_here` |
-//! | portus: a datapath that ends before it was answered ends the agent | `agent/program/oracle/tests/portus_agent.rs::a_datapath_that_vanishes_ends_a_portus_agent_and_not_ours`, `agent/daemon/src/peers/tests.rs::a_datapath_that_vanishes_closes_its_flows` |
+//! | portus: a datapath that ends before it was answered ends the agent | `agent/program/oracle/tests/portus_agent.rs::a_datapath_that_vanishes_ends_a_portus_agent_and_not_ours`, `datapath-shims/channel/src/hub/tests.rs::a_datapath_that_vanishes_closes_its_flows` |
+//! | portus: removes the socket of a live process that has its name | `agent/program/oracle/tests/portus_agent.rs::an_agent_whose_socket_portus_takes_says_so`, `agent/program/oracle/tests/portus_agent.rs::a_live_portus_keeps_its_socket` |
 //! | portus: receives 1024 bytes of a datagram | `agent/program/oracle/tests/portus_agent.rs::long_datagrams_are_heard_to_their_end` |
 #![allow(clippy::unwrap_used)]
 
@@ -47,6 +50,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ::libccp::{CongestionOps, Connection, DatapathBuilder, DatapathOps, FlowInfo};
 use ccplane_oracle::libccp::{Invocation, Libccp, MAX_PROGRAMS, update_reg};
 use ccplane_oracle::portus::{Verdict, compile as portus};
 use ccplane_program::compile;
@@ -54,8 +58,10 @@ use ccplane_program::ir::{
     Clause, Dst, Inst, MAX_REGS, Op, Prim, Program, RegDecl, RegKind, Src, Type, VerifyError,
 };
 use ccplane_program::lang::Problem;
-use ccplane_program::stock::{ENTRY_BYTES, Refusal, STOCK_INFINITY, lower, reported};
-use ccplane_program::vm::{Flow, Prims};
+use ccplane_program::stock::{ENTRY_BYTES, Limits, Refusal, STOCK_INFINITY, lower, lower_within, reported};
+use ccplane_program::vm::{Prims, ProgramState};
+use ccplane_wire::List;
+use ccplane_wire::v1::{ToDatapath, Update};
 
 const UID: u32 = 7;
 const CWND: u32 = 14480;
@@ -86,9 +92,9 @@ fn ours_on_libccp(source: &str) -> Option<Vec<i64>> {
 }
 
 /// One ACK of a program on our VM: the report and the flow afterwards.
-fn ours(source: &str) -> (Option<Vec<i64>>, Flow) {
+fn ours(source: &str) -> (Option<Vec<i64>>, ProgramState) {
     let program = compiled(source);
-    let mut flow = Flow::new(&program, i64::from(CWND), 0);
+    let mut flow = ProgramState::new(&program, i64::from(CWND), 0);
     let mut report = [0; MAX_REGS];
     let outcome = flow.invoke(&program, &Prims::default(), &mut report);
     (outcome.report.then(|| report[..program.report_len()].to_vec()), flow)
@@ -133,8 +139,8 @@ fn programs_of_256_instructions_hang() {
     assert_eq!(lower(&compiled(&binds(253))), Err(limit));
 }
 
-/// libccp takes any number of instructions, and writes those beyond its 256 over the programs that come next in its
-/// table, and then over the heap. (Here 700 end within the table.)
+/// libccp takes any number of instructions, and writes those beyond its 256 over its next programs. After those it
+/// writes over the heap. (Here 700 end within the table.)
 #[test]
 fn programs_of_700_instructions_write_over_others() {
     let Verdict::Bytes(bytes) = portus(&binds(700)) else { panic!("portus refuses 700 instructions") };
@@ -259,7 +265,7 @@ fn updates_of_unknown_fields_are_refused() {
     assert_eq!(compiled(source).reg("typo"), None);
 }
 
-/// libccp's infinity has 32 bits, an initial value of 0x3fffffff becomes it, and other numbers have 31 bits.
+/// libccp's infinity has 32 bits, an initial value of 0x3fffffff becomes it, and other numbers are below; portus's have 31.
 #[test]
 fn immediates() {
     let source = |init: &str| format!("(def (Report (a {init})))\n(when true (report))");
@@ -274,7 +280,9 @@ fn immediates() {
         Err(Refusal::Init { value: 1_073_741_823, .. })
     ));
 
-    for init in ["2147483648", "-1"] {
+    assert!(!matches!(portus(&source("2147483648")), Verdict::Bytes(_)));
+    assert_eq!(ours_on_libccp(&source("4294967294")), Some(vec![4_294_967_294]));
+    for init in ["4294967295", "-1"] {
         assert!(matches!(lower(&compiled(&source(init))), Err(Refusal::Init { .. })));
         let body = format!("(def (Report (a 0)))\n(when true (:= Report.a {init}) (report))");
         assert!(matches!(lower(&compiled(&body)), Err(Refusal::Immediate { inst: 0, .. })));
@@ -305,6 +313,15 @@ fn a_flow_in_fallback_does_not_come_back_by_itself() {
     }
     libccp.update(&[]);
     assert_eq!(ack(&mut libccp).report, Some(vec![1]));
+    // What the agent says first over ccp-kernel's links, of no flow, is enough.
+    libccp.set_agent_gone(true);
+    let codes: Vec<i32> = (0..200).map(|_| ack(&mut libccp).code).collect();
+    assert_eq!(codes[199], TIMED_OUT);
+    libccp.set_agent_gone(false);
+    let mut message = Vec::new();
+    ToDatapath::Update(Update { sid: 0, fields: List::from(&[][..]) }).encode(&mut message).unwrap();
+    libccp.receive(&message);
+    assert_eq!(ack(&mut libccp).report, Some(vec![1]));
 }
 
 /// portus's guide has them, its parser has not.
@@ -331,7 +348,9 @@ fn more_registers_than_portus_has() {
     assert!(matches!(portus(&source(16)), Verdict::Bytes(_)));
     assert!(!matches!(portus(&source(17)), Verdict::Bytes(_)));
     assert_eq!(ours(&source(60)).0, Some((0..60).collect()));
-    assert!(matches!(lower(&compiled(&source(17))), Err(Refusal::TooMany { found: 17, limit: 16, .. })));
+    let within_portus = lower_within(&compiled(&source(17)), &Limits::PORTUS);
+    assert!(matches!(within_portus, Err(Refusal::TooMany { found: 17, limit: 16, .. })));
+    assert_eq!(ours_on_libccp(&source(96)), Some((0..96).collect()), "libccp has room for 110");
     assert!(compile(&source(97)).is_err());
 }
 
@@ -430,6 +449,8 @@ fn updates_reach_their_registers() {
     assert_eq!(report(&mut libccp), Some(vec![702]), "volatile");
 }
 
+/// Exit status of the child that found no free flow.
+const TABLE_FULL: i32 = 3;
 const CHILD: &str = "CCPLANE_ORACLE_CHILD";
 
 /// Whether this process is the child that is to show defect `name`.
@@ -480,27 +501,71 @@ fn the_clock_is_read_once() {
     }
 }
 
+/// A reused block of memory, which glibc imitates with `MALLOC_PERTURB_`, leaves no flow free; fresh pages do.
+#[test]
+fn a_table_of_reused_memory_is_not_cleared() {
+    const NAME: &str = "table";
+    struct Silent;
+    impl DatapathOps for Silent {
+        fn send_msg(&mut self, _: &[u8]) {}
+    }
+    impl CongestionOps for Silent {
+        fn set_cwnd(&mut self, _: u32) {}
+        fn set_rate_abs(&mut self, _: u32) {}
+    }
+    if in_child(NAME) {
+        let theirs = DatapathBuilder::default().with_ops(Silent).init().unwrap();
+        let started = Connection::start(&theirs, Silent, FlowInfo::default()).is_ok();
+        std::process::exit(if started { 0 } else { TABLE_FULL });
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "a_table_of_reused_memory_is_not_cleared"]).env(CHILD, NAME);
+    child.stdout(Stdio::null()).stderr(Stdio::null());
+    assert_eq!(child.env("MALLOC_PERTURB_", "1").status().unwrap().code(), Some(TABLE_FULL));
+    for _ in 0..100 {
+        // A block of the table's size that is written and freed raises the size from which glibc asks the kernel.
+        std::hint::black_box(vec![0xab_u8; 1 << 20]);
+        let ours = ccplane_oracle::libccp::datapath(Silent, 0).unwrap();
+        let _flow = Connection::start(&ours, Silent, FlowInfo::default()).unwrap();
+    }
+}
+
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
 /// Its symbols clash with libc's, it writes into the registry's sources as it builds and does not look whether `make`
 /// failed: no program of ours has it.
+/// The host of portus algorithms brings none itself: its tests and example do, and no other crate depends on it.
 #[test]
 fn nothing_else_links_libccp_or_portus() {
+    const HOST: &str = "agent/bridge/portus";
     let root = workspace();
     let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
     let members = manifest.split_once("members = [").and_then(|(_, rest)| rest.split_once(']')).unwrap().0;
-    let mut manifests = 1;
+    let (mut manifests, mut hosted) = (1, 0);
     for member in members.split('"').skip(1).step_by(2).filter(|m| *m != "agent/program/oracle") {
         let text = fs::read_to_string(root.join(member).join("Cargo.toml")).unwrap();
+        let mut section = "";
         for line in text.lines().chain(manifest.lines().filter(|l| l.contains(" = "))) {
+            if line.starts_with('[') {
+                section = line;
+            }
             let name = line.split(['=', '.', ' ']).next().unwrap();
-            assert!(!["libccp", "portus", "ccplane-oracle"].contains(&name), "{member}: {line}");
+            let renamed = line.split_once("package = \"").and_then(|(_, rest)| rest.split('"').next());
+            let package = renamed.unwrap_or(name);
+            if member == HOST && ["portus", "generic_cong_avoid"].contains(&package) {
+                assert_eq!(section, "[dev-dependencies]", "{line}");
+                hosted += 1;
+                continue;
+            }
+            let apart = ["libccp", "portus", "generic_cong_avoid", "ccplane-oracle", "ccplane-portus-host"];
+            assert!(!apart.contains(&package), "{member}: {line}");
         }
         manifests += 1;
     }
-    assert!(manifests >= 10, "{members}");
+    // Two portuses, and an algorithm crate.
+    assert!(manifests >= 10 && hosted == 3, "{members}: {hosted} of portus");
 }
 
 /// The table above names tests that exist.

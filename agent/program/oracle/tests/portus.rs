@@ -14,7 +14,7 @@ const ADD: u8 = 0;
 const MAX: u8 = 9;
 const TMP_REG: u8 = 7;
 
-/// How our bytes relate to portus's.
+/// The relation of our bytes to portus's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Relation {
     /// The same, up to `||` that is kept as MAX instead of ADD.

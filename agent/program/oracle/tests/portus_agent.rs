@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -15,8 +16,9 @@ use ccplane_oracle::path::{Path, PathConfig};
 use ccplane_program::ir::{MAX_REGS, Prim};
 use ccplane_program::stock::{Lifted, StockReg, lift, lower, measured};
 use ccplane_program::vm;
+use ccplane_testing::PATIENCE;
 use ccplane_wire::v1::{Bytecode, Create, Endpoint, Field, Install, Measure, ToAgent, ToDatapath};
-use common::{Home, MSS, PATIENCE, wait_for};
+use common::{Home, MSS, wait_for};
 
 const SID: u32 = 1;
 const START_US: u64 = 1000;
@@ -28,9 +30,14 @@ struct Portus {
 }
 
 impl Portus {
+    /// Returns the path of the agent's socket.
+    fn path(name: &str) -> PathBuf {
+        PathBuf::from("/tmp/ccp").join(format!("ccplane-oracle-{name}-{}", std::process::id()))
+    }
+
     fn start(name: &str) -> Portus {
-        let name = format!("ccplane-oracle-{name}-{}", std::process::id());
-        let path = PathBuf::from("/tmp/ccp").join(&name);
+        let path = Portus::path(name);
+        let name = path.file_name().unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_ccplane-portus"))
             .arg(name)
             // Its panics are expected.
@@ -59,7 +66,7 @@ struct OurDatapath {
     /// A program that starts at the next ACK.
     staged: Option<u32>,
     updates: Vec<(Field, u64)>,
-    flow: vm::Flow,
+    flow: vm::ProgramState,
 }
 
 impl OurDatapath {
@@ -71,7 +78,7 @@ impl OurDatapath {
             program: None,
             staged: None,
             updates: Vec::new(),
-            flow: vm::Flow::new(&nothing, 10 * MSS as i64, 0),
+            flow: vm::ProgramState::new(&nothing, 10 * MSS as i64, 0),
         }
     }
 
@@ -204,7 +211,7 @@ fn a_portus_agent_steers_our_datapath() {
     ours.send(&ToAgent::Close { sid: SID });
 }
 
-/// What an agent sends, sent to an agent.
+/// A message that only an agent sends ends a portus agent that receives it; our agent goes on.
 #[test]
 fn one_datagram_kills_a_portus_agent_and_not_ours() {
     let stock =
@@ -296,4 +303,39 @@ fn long_datagrams_are_heard_to_their_end() {
     datapath.send(&long).unwrap();
     wait_for("all flows are known", || (home.flows().len() == FLOWS as usize).then_some(()));
     assert_eq!(home.json(&["status"])["counters"]["malformed_datagrams"], 0);
+}
+
+/// A portus that listens keeps its socket, and who starts an agent there is told what to do. One that has died is replaced.
+#[test]
+fn a_live_portus_keeps_its_socket() {
+    let Some(home) = Home::new("a_live_portus_keeps_its_socket", "reno") else { return };
+    let portus = Portus::start("keeps");
+    let inode = || fs::metadata(&portus.path).unwrap().ino();
+    let before = inode();
+    home.configure_at("reno", &portus.path, "");
+    let output = home.run(&["agent"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("a process listens there already; end it, or give this agent another socket"),
+        "{said}"
+    );
+    assert_eq!(inode(), before);
+    let path = portus.path.clone();
+    let mut portus = portus;
+    portus.child.kill().and_then(|()| portus.child.wait()).unwrap();
+    assert!(path.exists(), "a killed portus leaves its socket");
+    let _agent = home.agent();
+}
+
+/// portus removes what has the name of its socket: the agent that had it says so.
+#[test]
+fn an_agent_whose_socket_portus_takes_says_so() {
+    let Some(home) = Home::new("an_agent_whose_socket_portus_takes_says_so", "reno") else { return };
+    let path = Portus::path("takes");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    home.configure_at("reno", &path, "");
+    let _agent = home.agent();
+    let _portus = Portus::start("takes");
+    wait_for("the agent says so", || home.log().contains("the datapaths' socket was removed").then_some(()));
 }

@@ -11,7 +11,7 @@ use ccplane_wire::v1::{
     self, Bytecode, ChangeProg, Create, Endpoint, Field, Index, Install, Measure, ToAgent, ToDatapath, Update,
 };
 use ccplane_wire::{DecodeError, v1::frames};
-use libccp::{CongestionOps, Connection, Datapath, DatapathBuilder, DatapathOps, FlowInfo, Primitives};
+use libccp::{CongestionOps, Connection, Datapath, DatapathOps, FlowInfo, Primitives};
 use portus::lang::{self, Reg, Type};
 use portus::serialize as theirs;
 
@@ -99,11 +99,17 @@ fn what_portus_sends_parses_and_encodes_to_the_same_bytes() {
     assert_eq!(datapath_bytes(&to_datapath(&bytes)), bytes);
 }
 
-#[test]
-fn what_portus_writes_for_a_datapath_parses_and_encodes_to_the_same_bytes() {
-    let ready = theirs::serialize(&theirs::ready::Msg { id: 7 }).unwrap();
-    assert_eq!(to_agent(&ready), ToAgent::Ready { id: 7 });
-    let create = theirs::create::Msg {
+/// Returns one flow's message of creation, as ours and as portus's.
+fn create(name: Option<&str>) -> (Create<'_>, theirs::create::Msg) {
+    let ours = Create {
+        sid: 15,
+        init_cwnd_bytes: 14480,
+        mss_bytes: 1448,
+        local: Endpoint { ip: 1, port: 2 },
+        remote: Endpoint { ip: 3, port: 4 },
+        cong_alg: name,
+    };
+    let portus = theirs::create::Msg {
         sid: 15,
         init_cwnd: 14480,
         mss: 1448,
@@ -111,18 +117,18 @@ fn what_portus_writes_for_a_datapath_parses_and_encodes_to_the_same_bytes() {
         src_port: 2,
         dst_ip: 3,
         dst_port: 4,
-        cong_alg: None,
+        cong_alg: name.map(str::to_owned),
     };
-    let create = theirs::serialize(&create).unwrap();
-    let expected = Create {
-        sid: 15,
-        init_cwnd_bytes: 14480,
-        mss_bytes: 1448,
-        local: Endpoint { ip: 1, port: 2 },
-        remote: Endpoint { ip: 3, port: 4 },
-        cong_alg: None,
-    };
-    assert_eq!(to_agent(&create), ToAgent::Create(expected));
+    (ours, portus)
+}
+
+#[test]
+fn what_portus_writes_for_a_datapath_parses_and_encodes_to_the_same_bytes() {
+    let ready = theirs::serialize(&theirs::ready::Msg { id: 7 }).unwrap();
+    assert_eq!(to_agent(&ready), ToAgent::Ready { id: 7 });
+    let (ours, portus) = create(None);
+    let create = theirs::serialize(&portus).unwrap();
+    assert_eq!(to_agent(&create), ToAgent::Create(ours));
     let fields = vec![0, 1, u64::MAX];
     let measure = theirs::measure::Msg { sid: 15, program_uid: 72, num_fields: 3, fields: fields.clone() };
     let measure = theirs::serialize(&measure).unwrap();
@@ -142,26 +148,9 @@ fn what_we_send_as_a_datapath_parses_in_portus() {
 
     let longest = "a".repeat(63);
     for name in [None, Some("reno"), Some(longest.as_str())] {
-        let create = Create {
-            sid: 15,
-            init_cwnd_bytes: 14480,
-            mss_bytes: 1448,
-            local: Endpoint { ip: 1, port: 2 },
-            remote: Endpoint { ip: 3, port: 4 },
-            cong_alg: name,
-        };
-        let bytes = agent_bytes(&ToAgent::Create(create));
-        let expected = theirs::create::Msg {
-            sid: 15,
-            init_cwnd: 14480,
-            mss: 1448,
-            src_ip: 1,
-            src_port: 2,
-            dst_ip: 3,
-            dst_port: 4,
-            cong_alg: name.map(str::to_owned),
-        };
-        assert_eq!(theirs::Msg::from_buf(&bytes).unwrap(), (theirs::Msg::Cr(expected), 96));
+        let (ours, portus) = create(name);
+        let bytes = agent_bytes(&ToAgent::Create(ours));
+        assert_eq!(theirs::Msg::from_buf(&bytes).unwrap(), (theirs::Msg::Cr(portus), 96));
     }
 
     let most = vec![u64::MAX; usize::from(v1::MAX_REPORT_REGS)];
@@ -202,23 +191,23 @@ impl portus::ipc::Ipc for Pipe {
     }
 }
 
-/// What a portus algorithm saw.
+/// The events that a portus algorithm received.
 #[derive(Debug, PartialEq)]
-enum Seen {
+enum ReceivedEvent {
     Flow { sid: u32, mss: u32 },
     Acked(u64),
     Closed,
 }
 
-struct Watch(Sender<Seen>);
+struct RecordingAlgorithm(Sender<ReceivedEvent>);
 
 struct WatchedFlow {
     control: portus::Datapath<Pipe>,
     scope: lang::Scope,
-    seen: Sender<Seen>,
+    seen: Sender<ReceivedEvent>,
 }
 
-impl portus::CongAlg<Pipe> for Watch {
+impl portus::CongAlg<Pipe> for RecordingAlgorithm {
     type Flow = WatchedFlow;
 
     fn name() -> &'static str {
@@ -229,7 +218,7 @@ impl portus::CongAlg<Pipe> for Watch {
     }
     fn new_flow(&self, mut control: portus::Datapath<Pipe>, info: portus::DatapathInfo) -> WatchedFlow {
         use portus::DatapathTrait;
-        self.0.send(Seen::Flow { sid: info.sock_id, mss: info.mss }).unwrap();
+        self.0.send(ReceivedEvent::Flow { sid: info.sock_id, mss: info.mss }).unwrap();
         let scope = control.set_program("count", Some(&[("step", 5)])).unwrap();
         WatchedFlow { control, scope, seen: self.0.clone() }
     }
@@ -238,11 +227,11 @@ impl portus::CongAlg<Pipe> for Watch {
 impl portus::Flow for WatchedFlow {
     fn on_report(&mut self, _: u32, report: portus::Report) {
         use portus::DatapathTrait;
-        self.seen.send(Seen::Acked(report.get_field("Report.acked", &self.scope).unwrap())).unwrap();
+        self.seen.send(ReceivedEvent::Acked(report.get_field("Report.acked", &self.scope).unwrap())).unwrap();
         self.control.update_field(&self.scope, &[("Cwnd", 29_000)]).unwrap();
     }
     fn close(&mut self) {
-        self.seen.send(Seen::Closed).unwrap();
+        self.seen.send(ReceivedEvent::Closed).unwrap();
     }
 }
 
@@ -254,7 +243,7 @@ fn a_portus_agent_serves_a_datapath_that_speaks_through_us() {
     let (seen_tx, seen) = channel();
     let sock = Pipe { to_datapath: to_datapath_tx, from_datapath };
     let agent = portus::RunBuilder::new(portus::ipc::BackendBuilder { sock })
-        .default_alg(Watch(seen_tx))
+        .default_alg(RecordingAlgorithm(seen_tx))
         .spawn_thread()
         .run()
         .unwrap();
@@ -273,7 +262,7 @@ fn a_portus_agent_serves_a_datapath_that_speaks_through_us() {
     let bytes = inbox.recv_timeout(PATIENCE).unwrap();
     let ToDatapath::Install(install) = to_datapath(&bytes) else { panic!() };
     let uid = install.program_uid;
-    assert_eq!(seen.recv_timeout(PATIENCE), Ok(Seen::Flow { sid: 1, mss: 1448 }));
+    assert_eq!(seen.recv_timeout(PATIENCE), Ok(ReceivedEvent::Flow { sid: 1, mss: 1448 }));
     let bytes = inbox.recv_timeout(PATIENCE).unwrap();
     let step = [(Field::Control { index: Index::new(0).unwrap(), volatile: false }, 5)];
     let expected = ChangeProg { sid: 1, program_uid: uid, fields: (&step).into() };
@@ -282,13 +271,13 @@ fn a_portus_agent_serves_a_datapath_that_speaks_through_us() {
     let values = [123_456];
     let report = Measure { sid: 1, program_uid: uid, values: (&values).into() };
     to_agent.send(agent_bytes(&ToAgent::Measure(report))).unwrap();
-    assert_eq!(seen.recv_timeout(PATIENCE), Ok(Seen::Acked(123_456)));
+    assert_eq!(seen.recv_timeout(PATIENCE), Ok(ReceivedEvent::Acked(123_456)));
     let bytes = inbox.recv_timeout(PATIENCE).unwrap();
     let fields = [(Field::Cwnd, 29_000)];
     assert_eq!(to_datapath(&bytes), ToDatapath::Update(Update { sid: 1, fields: (&fields).into() }));
 
     to_agent.send(agent_bytes(&ToAgent::Close { sid: 1 })).unwrap();
-    assert_eq!(seen.recv_timeout(PATIENCE), Ok(Seen::Closed));
+    assert_eq!(seen.recv_timeout(PATIENCE), Ok(ReceivedEvent::Closed));
     agent.kill();
     agent.wait().unwrap();
 }
@@ -324,7 +313,7 @@ impl CongestionOps for Window {
 
 fn datapath() -> (Datapath, Outbox) {
     let outbox = Outbox::default();
-    let datapath = DatapathBuilder::default().with_ops(outbox.clone()).with_id(57).init().unwrap();
+    let datapath = ccplane_oracle::libccp::datapath(outbox.clone(), 57).unwrap();
     (datapath, outbox)
 }
 

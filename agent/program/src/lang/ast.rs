@@ -5,11 +5,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::diag::Span;
-use crate::ir::Op;
+use crate::ir::{Hook, Op};
 
-/// A whole program.
+/// The syntax tree of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
+    /// The place where the program decides.
+    pub hook: Hook,
     /// Declarations, in source order.
     pub decls: Vec<Decl>,
     /// Clauses, in source order.
@@ -19,13 +21,11 @@ pub struct Source {
 /// A name and where it stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name {
-    /// Its text.
     pub text: String,
-    /// Where it stands.
     pub span: Span,
 }
 
-/// One declaration.
+/// The declaration of one register.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decl {
     /// The name that the program uses, `Report.` included.
@@ -34,67 +34,55 @@ pub struct Decl {
     pub in_report: bool,
     /// Reset after each report.
     pub volatile: bool,
-    /// Initial value.
     pub init: Literal,
 }
 
-/// A literal.
+/// A number or truth value as written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Literal {
     /// A number; `+infinity` is [`crate::ir::INFINITY`].
     Num(i64),
-    /// `true` or `false`.
     Bool(bool),
 }
 
-/// `(when guard statement...)`.
+/// A clause, written as `(when guard statement...)`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct When {
-    /// The whole clause.
     pub span: Span,
-    /// When it runs.
     pub guard: Expr,
-    /// What it does.
     pub body: Vec<Stmt>,
 }
 
-/// A statement.
+/// A statement of a clause, with its place in the text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stmt {
-    /// The whole statement.
     pub span: Span,
-    /// What it does.
     pub kind: StmtKind,
 }
 
-/// What a statement does.
+/// The statements that a clause may hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StmtKind {
-    /// `(:= name value)`
+    /// Written as `(:= name value)`.
     Bind(Name, Expr),
-    /// `(report)`
     Report,
-    /// `(fallthrough)`
     Fallthrough,
-    /// `(history k name...)`
+    /// Written as `(history k name...)`.
     History(i64, Vec<Name>),
-    /// `(policy slot)`
+    /// Written as `(policy slot)`.
     Policy(i64),
 }
 
-/// An expression.
+/// An expression with its place in the text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Expr {
-    /// The whole expression.
     pub span: Span,
-    /// What it computes.
     pub kind: ExprKind,
 }
 
-/// What an expression computes.
+/// The forms that an expression may have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ExprKind {
-    /// A literal.
     Literal(Literal),
     /// The value of a register or a primitive.
     Name(String),

@@ -9,7 +9,9 @@ use alloc::vec::Vec;
 use super::ast::{Expr, ExprKind, Literal, Name, Source, Stmt, StmtKind, When};
 use super::diag::{Diagnostic, Diags, Problem, Span};
 use super::words::{spelling, suggest};
-use crate::ir::{Clause, Dst, HistoryDecl, Inst, Op, Prim, Program, RegDecl, RegId, RegKind, Src, Type};
+use crate::ir::{
+    Clause, Dst, HistoryDecl, Hook, Inst, Op, Prim, Program, RegDecl, RegId, RegKind, Src, Type,
+};
 use crate::ir::{
     MAX_CLAUSES, MAX_HISTORIES, MAX_HISTORY_DEPTH, MAX_INSTS, MAX_POLICY_INPUTS, MAX_POLICY_SLOTS, MAX_REGS,
     MAX_TMPS,
@@ -20,9 +22,30 @@ use crate::ir::{
 /// # Errors
 /// Everything that is wrong with its meaning, in source order.
 pub fn check(source: &str, program: &Source) -> Result<Program, Vec<Diagnostic>> {
+    run(source, program, Unread::Refused)
+}
+
+/// Checks as [`check`] does, and takes locals that nothing reads, as portus does.
+///
+/// # Errors
+/// Everything else that is wrong with its meaning, in source order.
+pub fn check_as_portus(source: &str, program: &Source) -> Result<Program, Vec<Diagnostic>> {
+    run(source, program, Unread::Taken)
+}
+
+/// The treatment of locals that nothing reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unread {
+    Refused,
+    Taken,
+}
+
+fn run(source: &str, program: &Source, unread: Unread) -> Result<Program, Vec<Diagnostic>> {
     let mut checker = Checker {
+        hook: program.hook,
         regs: Vec::new(),
         insts: Vec::new(),
+        inst_spans: Vec::new(),
         clauses: Vec::new(),
         histories: Vec::new(),
         live_tmps: 0,
@@ -37,7 +60,9 @@ pub fn check(source: &str, program: &Source) -> Result<Program, Vec<Diagnostic>>
         for clause in program.clauses.iter().take(MAX_CLAUSES) {
             checker.clause(clause);
         }
-        checker.unread_locals();
+        if unread == Unread::Refused {
+            checker.unread_locals();
+        }
     }
     checker.finish()
 }
@@ -48,13 +73,15 @@ struct Reg {
     span: Span,
     /// A value can be read: declared, or bound by now.
     set: bool,
-    /// Something reads it.
     read: bool,
 }
 
 struct Checker<'s> {
+    hook: Hook,
     regs: Vec<Reg>,
     insts: Vec<Inst>,
+    /// The place in the text of each instruction.
+    inst_spans: Vec<Span>,
     clauses: Vec<Clause>,
     histories: Vec<HistoryDecl>,
     /// Temporaries that hold a value still to be read, one bit each.
@@ -64,27 +91,45 @@ struct Checker<'s> {
     diags: Diags<'s>,
 }
 
-/// Where a name leads.
+/// The meaning of a name.
 enum Place {
     Reg(RegId),
     Prim(Prim),
     Cwnd,
     Rate,
+    Priority,
+    Path,
+    DecideAt,
     Micros,
     PolicyAction,
     PolicySnapshot,
 }
 
-const BUILT_IN: [(&str, Place); 5] = [
+impl Place {
+    /// Whether programs of the hook have it.
+    fn is_of(&self, hook: Hook) -> bool {
+        match self {
+            Place::Prim(prim) => prim.is_of(hook),
+            Place::Cwnd | Place::Rate => hook.sets_window(),
+            Place::Priority | Place::Path | Place::DecideAt => !hook.sets_window(),
+            Place::Reg(_) | Place::Micros | Place::PolicyAction | Place::PolicySnapshot => true,
+        }
+    }
+}
+
+const BUILT_IN: [(&str, Place); 8] = [
     ("Cwnd", Place::Cwnd),
     ("Rate", Place::Rate),
+    ("Priority", Place::Priority),
+    ("Path", Place::Path),
+    ("DecideAt", Place::DecideAt),
     ("Micros", Place::Micros),
     ("Policy.action", Place::PolicyAction),
     ("Policy.snapshot", Place::PolicySnapshot),
 ];
 
 /// Prefixes that only declared registers and primitives have.
-const PREFIXES: [&str; 4] = ["Report.", "Flow.", "Ack.", "Policy."];
+const PREFIXES: [&str; 6] = ["Report.", "Flow.", "Ack.", "Policy.", "Packet.", "Peer."];
 
 impl Checker<'_> {
     fn refuse(&mut self, span: Span, problem: Problem) {
@@ -94,8 +139,13 @@ impl Checker<'_> {
     fn finish(self) -> Result<Program, Vec<Diagnostic>> {
         let source = self.diags.source;
         self.diags.into_result(())?;
+        let ends: Vec<usize> = source.match_indices('\n').map(|(end, _)| end).collect();
+        let line = |span: Span| ends.partition_point(|end| *end < span.start) as u32 + 1;
+        let reg_lines = self.regs.iter().map(|r| line(r.span)).collect();
+        let inst_lines = self.inst_spans.iter().map(|span| line(*span)).collect();
         let regs = self.regs.into_iter().map(|r| r.decl).collect();
-        Program::new(regs, self.insts, self.clauses, self.histories)
+        Program::at(self.hook, regs, self.insts, self.clauses, self.histories)
+            .map(|program| program.with_lines(reg_lines, inst_lines))
             .map_err(|error| vec![Diagnostic::new(source, Span::default(), Problem::Unverified(error))])
     }
 
@@ -149,16 +199,15 @@ impl Checker<'_> {
         if let Some(i) = self.regs.iter().position(|r| r.decl.name == name) {
             return Some(Place::Reg(i as RegId));
         }
-        if let Some(prim) = Prim::ALL.into_iter().find(|p| p.name() == name) {
-            return Some(Place::Prim(prim));
-        }
-        BUILT_IN.into_iter().find(|(n, _)| *n == name).map(|(_, place)| place)
+        let prim = self.hook.prims().find(|p| p.name() == name).map(Place::Prim);
+        let built_in = || BUILT_IN.into_iter().find(|(n, _)| *n == name).map(|(_, place)| place);
+        prim.or_else(built_in).filter(|place| place.is_of(self.hook))
     }
 
     fn suggest(&self, name: &str) -> Option<String> {
         let regs = self.regs.iter().map(|r| r.decl.name.as_str());
-        let built_in = BUILT_IN.iter().map(|(n, _)| *n);
-        suggest(name, regs.chain(Prim::ALL.iter().map(|p| p.name())).chain(built_in))
+        let built_in = BUILT_IN.iter().filter(|(_, place)| place.is_of(self.hook)).map(|(n, _)| *n);
+        suggest(name, regs.chain(self.hook.prims().map(|p| p.name())).chain(built_in))
     }
 
     fn unknown(&mut self, name: &str, span: Span) {
@@ -182,6 +231,7 @@ impl Checker<'_> {
             return self.diags.refuse_once(span, Problem::TooMany { what: "instructions", limit: MAX_INSTS });
         }
         self.insts.push(Inst { op, dst, a, b });
+        self.inst_spans.push(span);
     }
 
     fn clause(&mut self, when: &When) {
@@ -273,7 +323,8 @@ impl Checker<'_> {
         self.emit(span, Op::History, Dst::ShouldReport, Src::Imm(index as i64), Src::Imm(0));
     }
 
-    /// Where a bind writes, and the type it must have; `None` for a local that gets its type from this bind.
+    /// Returns the place that a bind writes to, and the type it must have; `None` for a local that gets its type from
+    /// this bind.
     fn target(&mut self, name: &Name) -> Option<(Dst, Src, Option<Type>)> {
         match self.lookup(&name.text) {
             Some(Place::Reg(r)) => {
@@ -286,6 +337,9 @@ impl Checker<'_> {
             }
             Some(Place::Cwnd) => Some((Dst::Cwnd, Src::Cwnd, Some(Type::Num))),
             Some(Place::Rate) => Some((Dst::Rate, Src::Rate, Some(Type::Num))),
+            Some(Place::Priority) => Some((Dst::Priority, Src::Priority, Some(Type::Num))),
+            Some(Place::Path) => Some((Dst::Path, Src::Path, Some(Type::Num))),
+            Some(Place::DecideAt) => Some((Dst::DecideAt, Src::DecideAt, Some(Type::Num))),
             Some(Place::Micros) => Some((Dst::Micros, Src::Micros, Some(Type::Num))),
             Some(Place::Prim(_) | Place::PolicyAction | Place::PolicySnapshot) => {
                 self.refuse(name.span, Problem::ReadOnly(name.text.clone()));
@@ -454,6 +508,9 @@ impl Checker<'_> {
             Some(Place::Prim(p)) => Some((Src::Prim(p), p.ty())),
             Some(Place::Cwnd) => Some((Src::Cwnd, Type::Num)),
             Some(Place::Rate) => Some((Src::Rate, Type::Num)),
+            Some(Place::Priority) => Some((Src::Priority, Type::Num)),
+            Some(Place::Path) => Some((Src::Path, Type::Num)),
+            Some(Place::DecideAt) => Some((Src::DecideAt, Type::Num)),
             Some(Place::Micros) => Some((Src::Micros, Type::Num)),
             Some(Place::PolicyAction) => Some((Src::PolicyAction, Type::Num)),
             Some(Place::PolicySnapshot) => Some((Src::PolicySnapshot, Type::Num)),

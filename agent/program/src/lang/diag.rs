@@ -1,4 +1,4 @@
-//! What the compiler says about a source text that it refuses.
+//! The compiler's diagnostics about a source text that it refuses.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -18,7 +18,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The range `start..end`.
+    /// Makes the span of the bytes `start..end`.
     pub const fn new(start: usize, end: usize) -> Span {
         Span { start, end }
     }
@@ -28,16 +28,12 @@ impl Span {
     }
 }
 
-/// What is wrong. The `Display` form is the first line of the rendered diagnostic.
+/// The faults of a source text; the `Display` form is the first line of the rendered diagnostic.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Problem {
     /// The text is longer than a program may be.
-    SourceTooLong {
-        /// Its size.
-        bytes: usize,
-        /// The limit.
-        limit: usize,
-    },
+    SourceTooLong { bytes: usize, limit: usize },
     /// A character that no token starts with.
     BadChar(char),
     /// A token runs into the next one without white space.
@@ -51,35 +47,19 @@ pub enum Problem {
     /// A closing parenthesis without an opening one.
     Unopened,
     /// Parentheses nested too deep.
-    TooDeep {
-        /// The limit.
-        limit: usize,
-    },
+    TooDeep { limit: usize },
     /// The grammar wants something else here.
-    Expected {
-        /// What it wants.
-        expected: &'static str,
-        /// What stands there.
-        found: String,
-    },
+    Expected { expected: &'static str, found: String },
     /// A word in operator position that is no operator.
     UnknownOperator {
-        /// The word.
         found: String,
         /// The operator that was probably meant.
         suggestion: Option<String>,
-        /// It stands alone in its parentheses, as in `(timeout)`.
+        /// Whether the operator stands alone in its parentheses, as in `(timeout)`.
         alone: bool,
     },
     /// An operator with too few or too many operands.
-    WrongOperands {
-        /// The operator.
-        op: &'static str,
-        /// How many operands it takes.
-        expected: usize,
-        /// How many it was given.
-        found: usize,
-    },
+    WrongOperands { op: &'static str, expected: usize, found: usize },
     /// A statement that computes a value and drops it.
     UnusedValue,
     /// `(report)` and the like, used as a value.
@@ -91,15 +71,9 @@ pub enum Problem {
     /// A name that starts with `__`.
     ReservedName(String),
     /// A name that stock CCP would read as something else, or that is no name.
-    BadName {
-        /// The name.
-        name: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
+    BadName { name: String, reason: &'static str },
     /// A register declared twice.
     Duplicate {
-        /// Its name.
         name: String,
         /// The line of the first declaration.
         first_line: usize,
@@ -108,7 +82,6 @@ pub enum Problem {
     Shadows(String),
     /// A name that means nothing here.
     UnknownName {
-        /// The name.
         name: String,
         /// The name that was probably meant.
         suggestion: Option<String>,
@@ -117,7 +90,6 @@ pub enum Problem {
     ReadBeforeBind(String),
     /// A local that nothing reads.
     NeverRead {
-        /// The local.
         name: String,
         /// The name that was probably meant.
         suggestion: Option<String>,
@@ -126,31 +98,15 @@ pub enum Problem {
     ReadOnly(String),
     /// A value of the wrong type.
     WrongType {
-        /// The type wanted.
         expected: Type,
-        /// The type found.
         found: Type,
-        /// What wants it: an operator or a register.
+        /// The operator or register that demands the type.
         by: String,
     },
     /// More of something than a program may have.
-    TooMany {
-        /// What.
-        what: &'static str,
-        /// The limit.
-        limit: usize,
-    },
+    TooMany { what: &'static str, limit: usize },
     /// A literal outside its range.
-    OutOfRange {
-        /// What it counts.
-        what: &'static str,
-        /// The literal.
-        found: i64,
-        /// Smallest allowed.
-        min: i64,
-        /// Largest allowed.
-        max: i64,
-    },
+    OutOfRange { what: &'static str, found: i64, min: i64, max: i64 },
     /// The verifier of the IR refused what the checker let through.
     Unverified(VerifyError),
 }
@@ -211,7 +167,7 @@ impl fmt::Display for Problem {
 }
 
 impl Problem {
-    /// What stands in the source, in words; `None` where the caret says it all.
+    /// Describes the text at the fault; `None` where the caret says it all.
     pub fn found(&self) -> Option<String> {
         match self {
             Problem::BadChar(c) => Some(format!("`{}`", c.escape_debug())),
@@ -234,7 +190,7 @@ impl Problem {
         }
     }
 
-    /// What was expected at that place, in words; the label under the caret.
+    /// Describes the text that was expected at the fault, as the label under the caret.
     pub fn expected(&self) -> Option<String> {
         Some(match self {
             Problem::BadChar(_) => "a parenthesis, a number, a name or an operator".to_string(),
@@ -256,7 +212,7 @@ impl Problem {
         })
     }
 
-    /// How to mend it, where that can be said.
+    /// Suggests a correction, where there is one.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Problem::UnknownOperator { suggestion: Some(s), .. }
@@ -300,7 +256,7 @@ pub struct Diagnostic {
     pub line: usize,
     /// Column of the span's start in characters, from 1.
     pub column: usize,
-    /// What is wrong, with what was found, what was expected, and a hint.
+    /// The fault, from which follow the text found, the text expected and a hint.
     pub problem: Problem,
 }
 
@@ -356,7 +312,7 @@ impl<'s> Diags<'s> {
         }
     }
 
-    /// As [`Self::refuse`], but only once for the whole text.
+    /// Like [`Self::refuse`], but only once for the whole text.
     pub fn refuse_once(&mut self, span: Span, problem: Problem) {
         if self.list.iter().all(|d| d.problem != problem) {
             self.refuse(span, problem);

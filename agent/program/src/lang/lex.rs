@@ -7,7 +7,7 @@ use super::diag::{Diagnostic, Diags, Problem, Span};
 use super::{MAX_DEPTH, MAX_SOURCE_BYTES};
 use crate::ir::INFINITY;
 
-/// One token.
+/// A token with its place in the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Token {
     pub kind: TokenKind,
@@ -17,12 +17,12 @@ pub(super) struct Token {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TokenKind {
     /// `(`, and the index of the token that closes it.
-    Open { close: usize },
-    /// `)`
+    Open {
+        close: usize,
+    },
     Close,
     /// A run of letters, digits, `.` and `_` that starts with no digit.
     Word,
-    /// A literal.
     Number(i64),
     /// An operator made of symbols.
     Symbol,

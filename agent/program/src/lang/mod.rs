@@ -1,7 +1,7 @@
 //! The fold language: source text to [`Program`].
 //!
 //! ```text
-//! program   = (def decl* [(Report decl+)] decl*) clause+
+//! program   = [(hook ack | send | connect)] (def decl* [(Report decl+)] decl*) clause+
 //! decl      = ([volatile] name value)              value     = number | +infinity | true | false
 //! clause    = (when expr statement*)
 //! statement = (:= name expr) | (report) | (fallthrough) | (history k name+) | (policy slot)
@@ -44,8 +44,15 @@
 //! # Ok::<(), Vec<ccplane_program::Diagnostic>>(())
 //! ```
 //!
+//! # Hooks
+//! `(hook ack)`, which is also meant where nothing is said, runs on each ACK, reads `Ack.` and `Flow.` primitives, and sets
+//! `Cwnd` and `Rate`. `(hook send)` runs on a flow's packets on their way out, `(hook connect)` when a flow starts; both
+//! set `Priority` (0, served first, to 7), `Path` (the number of one of up to eight) and `DecideAt`, the count of sent bytes from
+//! which on the program runs again. What they can read is listed by [`Hook::prims`](crate::ir::Hook::prims). A priority or path out of
+//! range is no decision: the one before stays. Registers, reports, histories and policies are the same at all hooks.
+//!
 //! # Beyond portus 0.9
-//! `>=`, `<=`, negative literals (not in operator position: `(-1 2)` subtracts), `(history ...)`,
+//! `(hook ...)`, `>=`, `<=`, negative literals (not in operator position: `(-1 2)` subtracts), `(history ...)`,
 //! `(policy ...)`, `Policy.action`, `Policy.snapshot`, comments anywhere, a comment that ends the file, a clause without statements, white space
 //! before `def`, `ewma`/`if`/`!if` bound to `Cwnd`, `Rate`, `Micros` and locals, any boolean as a condition,
 //! [`MAX_REGS`](crate::ir::MAX_REGS) registers, 63-bit literals.
@@ -84,23 +91,31 @@ pub(crate) mod words;
 use alloc::vec::Vec;
 
 use crate::ir::Program;
-pub use check::check;
+pub use check::{check, check_as_portus};
 pub use diag::{Diagnostic, Problem, Span};
 pub use parse::parse;
 
 /// Size of a source text.
 pub const MAX_SOURCE_BYTES: usize = 1 << 18;
-/// Nested parentheses.
+/// The deepest nesting of parentheses that the parser accepts.
 pub const MAX_DEPTH: usize = 64;
 /// Diagnostics of one compilation; further ones are left out.
 pub const MAX_DIAGNOSTICS: usize = 100;
 /// Size of a name.
 pub const MAX_NAME_BYTES: usize = 64;
 
-/// Compiles a program.
+/// Compiles the text of a program into verified IR.
 ///
 /// # Errors
 /// Everything that is wrong with it, in source order; at least one diagnostic.
 pub fn compile(source: &str) -> Result<Program, Vec<Diagnostic>> {
     check(source, &parse(source)?)
+}
+
+/// Compiles as [`compile`] does, and takes locals that nothing reads, as portus does.
+///
+/// # Errors
+/// Everything else that is wrong with it, in source order.
+pub fn compile_as_portus(source: &str) -> Result<Program, Vec<Diagnostic>> {
+    check_as_portus(source, &parse(source)?)
 }

@@ -11,9 +11,9 @@ use super::ast::{Decl, Expr, ExprKind, Literal, Name, Source, Stmt, StmtKind, Wh
 use super::diag::{Diagnostic, Diags, Problem, Span};
 use super::lex::{Token, TokenKind, lex};
 use super::words::{Head, head, spelling, suggest_head};
-use crate::ir::Op;
+use crate::ir::{Hook, Op};
 
-/// Reads a program.
+/// Parses the text of a program into its syntax tree.
 ///
 /// # Errors
 /// Everything that is wrong with its form, in source order.
@@ -92,7 +92,7 @@ impl Parser<'_> {
         self.refuse(span, Problem::Expected { expected, found });
     }
 
-    /// Something is missing right after `item`'s last token.
+    /// Refuses the text because something is missing right after `item`'s last token.
     fn missing(&mut self, expected: &'static str, item: Option<usize>) {
         let (span, found) = match item.map(|i| self.span(i)) {
             Some(s) => (Span::new(s.end - 1, s.end), "nothing"),
@@ -102,9 +102,16 @@ impl Parser<'_> {
     }
 
     fn program(&mut self) -> Source {
-        let mut program = Source { decls: Vec::new(), clauses: Vec::new() };
+        let mut program = Source { hook: Hook::Ack, decls: Vec::new(), clauses: Vec::new() };
         let forms = self.items(0, self.tokens.len());
         let mut rest = forms.as_slice();
+        if let [first, tail @ ..] = rest
+            && let Some([word, names @ ..]) = self.list(*first).as_deref()
+            && self.is_word(*word, "hook")
+        {
+            program.hook = self.hook(*first, names);
+            rest = tail;
+        }
         match rest {
             [] => self.missing("a program that begins with `(def ...)`", None),
             [first, tail @ ..] => match self.list(*first).as_deref() {
@@ -129,6 +136,18 @@ impl Parser<'_> {
         program
     }
 
+    /// Parses the names of `(hook name)`.
+    fn hook(&mut self, form: usize, names: &[usize]) -> Hook {
+        let hook = match names {
+            [name] => Hook::named(self.text(*name)),
+            _ => None,
+        };
+        if hook.is_none() {
+            self.expected("`(hook ack)`, `(hook send)` or `(hook connect)`", *names.first().unwrap_or(&form));
+        }
+        hook.unwrap_or_default()
+    }
+
     fn decls(&mut self, items: &[usize]) -> Vec<Decl> {
         let mut decls = Vec::new();
         let mut seen_report = false;
@@ -151,7 +170,7 @@ impl Parser<'_> {
         decls
     }
 
-    /// `([volatile] name value)`
+    /// Parses a declaration, `([volatile] name value)`.
     fn decl(&mut self, item: usize, in_report: bool) -> Option<Decl> {
         const FORM: &str = "a declaration `([volatile] name initial-value)`";
         let Some(items) = self.list(item) else {
@@ -227,7 +246,7 @@ impl Parser<'_> {
         })
     }
 
-    /// What stands in operator position, and the operands. Refuses anything else.
+    /// Splits a call into its operator and operands, and refuses anything else.
     fn call(&mut self, item: usize, items: &[usize]) -> Option<(Head, Items)> {
         let Some((&first, operands)) = items.split_first() else {
             self.expected("an operator and its operands", item);
@@ -375,7 +394,7 @@ impl Parser<'_> {
 
 const _: () = assert!(MAX_NAME_BYTES == 64, "the text below says so");
 
-/// What makes this word unusable as a name.
+/// Returns the reason why this word cannot be a name.
 fn name_problem(text: &str) -> Option<Problem> {
     let reason = if text.starts_with("__") {
         return Some(Problem::ReservedName(String::from(text)));

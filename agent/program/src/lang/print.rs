@@ -4,10 +4,13 @@ use core::fmt::{self, Write};
 
 use super::ast::{Decl, Expr, ExprKind, Literal, Source, StmtKind, When};
 use super::words::spelling;
-use crate::ir::{INFINITY, Op};
+use crate::ir::{Hook, INFINITY, Op};
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.hook != Hook::Ack {
+            writeln!(f, "(hook {})", self.hook.name())?;
+        }
         f.write_str("(def")?;
         if self.decls.iter().any(|d| d.in_report) {
             f.write_str("\n    (Report")?;

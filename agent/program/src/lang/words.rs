@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::ir::Op;
 
-/// What may stand right after `(` inside a clause.
+/// The words that may stand right after `(` inside a clause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Head {
     Op(Op),

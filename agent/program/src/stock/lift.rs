@@ -1,4 +1,4 @@
-//! From stock bytecode back to our IR, so that programs of stock agents (portus) run on our executors.
+//! Lifts stock bytecode to our IR, so that programs of stock agents (portus) run on our executors.
 //!
 //! The lifted program does on each ACK what libccp's machine does, as long as that computes with numbers that
 //! both show alike: `0` to `2^63`, none of them 4294967295 but for `+infinity`. Where libccp would abandon the
@@ -24,7 +24,6 @@ use crate::ir::{
 /// A stock program as ours.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lifted {
-    /// What it does.
     pub program: Program,
     reports: u8,
     controls: u8,
@@ -37,7 +36,7 @@ impl Lifted {
         matches!(reg.kind, CONTROL | VOLATILE_CONTROL).then_some(self.reports + index)
     }
 
-    /// Where libccp keeps a register of the program.
+    /// Returns libccp's place of a register of the program.
     pub fn stock_reg(&self, reg: RegId) -> Option<StockReg> {
         let decl = self.program.regs().get(usize::from(reg))?;
         let (kind, first) = match decl.kind {
@@ -54,10 +53,11 @@ pub fn measured(value: i64) -> u64 {
     if value == INFINITY { u64::from(STOCK_INFINITY) } else { u64::try_from(value).unwrap_or(0) }
 }
 
-/// Why stock bytecode is no program of ours.
+/// The reason why stock bytecode is no program of ours.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum LiftError {
-    /// There are not as many expressions, or no whole number of instructions.
+    /// The bytes hold fewer expressions than claimed, or no whole number of instructions.
     Short,
     /// Instruction `inst` has an unknown operation, register type or register, or writes what cannot be written.
     Malformed {
@@ -232,7 +232,7 @@ struct Lifting<'a> {
     insts: &'a [StockInst],
     file: File,
     out: Vec<Inst>,
-    /// What each temporary holds; `None` before it is written.
+    /// The type of each temporary's value; `None` before it is written.
     types: [Option<Type>; TMPS],
 }
 
@@ -333,7 +333,9 @@ impl Lifting<'_> {
     /// `op` that hands on its second operand, which its destination must be able to take.
     fn bind(&mut self, n: usize, op: Op, dst: Dst, a: Src, b: Operand) -> Result<(), LiftError> {
         let (b, ty) = match dst {
-            Dst::Cwnd | Dst::Rate | Dst::Micros => (self.number(b), Type::Num),
+            Dst::Cwnd | Dst::Rate | Dst::Priority | Dst::Path | Dst::DecideAt | Dst::Micros => {
+                (self.number(b), Type::Num)
+            }
             Dst::ShouldReport | Dst::ShouldContinue => (self.truth(b), Type::Bool),
             Dst::Reg(_) | Dst::Tmp(_) => (b.src, b.ty),
         };
@@ -403,7 +405,7 @@ impl Lifting<'_> {
             (IMMEDIATE, _) if reg.index == STOCK_INFINITY => (Src::Imm(INFINITY), Type::Num),
             (IMMEDIATE, _) => (Src::Imm(i64::from(reg.index)), Type::Num),
             (PRIMITIVE, Ok(index)) => {
-                let prim = *Prim::ALL.get(usize::from(index)).ok_or(malformed)?;
+                let prim = *Prim::ACK.get(usize::from(index)).ok_or(malformed)?;
                 (Src::Prim(prim), prim.ty())
             }
             (TMP, Ok(t)) if usize::from(t) < MAX_TMPS => {

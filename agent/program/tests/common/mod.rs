@@ -4,10 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_program::ir::{INFINITY, MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Op, Prim, Type};
+use ccplane_program::ir::{
+    Hook, INFINITY, MAX_CWND_BYTES, MAX_PATHS, MAX_PRIORITY, MAX_RATE_BYTES_PER_S, Op, Prim, Type,
+};
 use ccplane_program::lang::Span;
 use ccplane_program::lang::ast::{Decl, Expr, ExprKind, Literal, Name, Source, Stmt, StmtKind, When};
-use ccplane_program::vm::{EWMA_DENOM, Prims, wrapped_max};
+use ccplane_program::vm::{EWMA_DENOM, Measured, NoPolicies, Prims, ProgramState, SendPrims, wrapped_max};
 
 /// Choices taken from bytes; all 0 once they are used up.
 pub struct Choices<'a>(pub &'a [u8]);
@@ -36,15 +38,29 @@ impl Choices<'_> {
     }
     pub fn prims(&mut self, now_us: i64) -> Prims {
         let mut prims = Prims::default();
-        for prim in Prim::ALL {
+        for prim in Prim::ACK {
             let value = if prim == Prim::AckNow { now_us } else { self.number() };
+            prims.set(prim, value);
+        }
+        prims
+    }
+    pub fn send_prims(&mut self, hook: Hook, now_us: i64) -> SendPrims {
+        let mut prims = SendPrims::default();
+        for prim in hook.prims() {
+            let value = if prim == hook.clock() { now_us } else { self.number() };
             prims.set(prim, value);
         }
         prims
     }
 }
 
+/// The names that programs of a hook set, beside registers and `Micros`.
+pub fn outputs(hook: Hook) -> &'static [&'static str] {
+    if hook.sets_window() { &["Cwnd", "Rate"] } else { &["Priority", "Path", "DecideAt"] }
+}
+
 struct Builder<'a, 'b> {
+    hook: Hook,
     choices: &'a mut Choices<'b>,
     regs: Vec<(String, Type)>,
     locals: Vec<(String, Type)>,
@@ -64,7 +80,8 @@ fn stmt(kind: StmtKind) -> Stmt {
 
 /// A program that compiles, of the whole language.
 pub fn program(choices: &mut Choices<'_>) -> Source {
-    let mut builder = Builder { choices, regs: Vec::new(), locals: Vec::new() };
+    let hook = Hook::ALL[choices.below(Hook::ALL.len())];
+    let mut builder = Builder { hook, choices, regs: Vec::new(), locals: Vec::new() };
     let decls = builder.decls();
     let clauses = 1 + builder.choices.below(4);
     let mut clauses: Vec<When> = (0..clauses).map(|_| builder.clause()).collect();
@@ -75,7 +92,7 @@ pub fn program(choices: &mut Choices<'_>) -> Source {
             last.body.push(stmt(StmtKind::Bind(name(target), expr(ExprKind::Name(local)))));
         }
     }
-    Source { decls, clauses }
+    Source { hook, decls, clauses }
 }
 
 impl Builder<'_, '_> {
@@ -124,7 +141,7 @@ impl Builder<'_, '_> {
             }
             _ => {
                 let (target, ty) = self.target();
-                let takes_booleans = !["Cwnd", "Rate", "Micros"].contains(&target.as_str());
+                let takes_booleans = target != "Micros" && !outputs(self.hook).contains(&target.as_str());
                 StmtKind::Bind(name(&target), self.right_side(ty, takes_booleans))
             }
         })
@@ -135,8 +152,8 @@ impl Builder<'_, '_> {
     }
 
     fn target(&mut self) -> (String, Type) {
-        let implicit = ["Cwnd", "Rate", "Micros"].map(|n| (n.to_string(), Type::Num));
-        let all: Vec<_> = self.regs.iter().chain(&self.locals).chain(&implicit).cloned().collect();
+        let implicit = outputs(self.hook).iter().chain(&["Micros"]).map(|n| (n.to_string(), Type::Num));
+        let all: Vec<_> = self.regs.iter().chain(&self.locals).cloned().chain(implicit).collect();
         all[self.choices.below(all.len())].clone()
     }
 
@@ -183,8 +200,14 @@ impl Builder<'_, '_> {
             .chain(&self.locals)
             .filter(|(_, t)| *t == ty)
             .map(|(n, _)| n.clone())
-            .chain(Prim::ALL.iter().filter(|p| p.ty() == ty).map(|p| p.name().to_string()))
-            .chain(["Cwnd", "Rate", "Micros"].into_iter().filter(|_| ty == Type::Num).map(String::from))
+            .chain(self.hook.prims().filter(|p| p.ty() == ty).map(|p| p.name().to_string()))
+            .chain(
+                outputs(self.hook)
+                    .iter()
+                    .chain(&["Micros"])
+                    .filter(|_| ty == Type::Num)
+                    .map(|n| n.to_string()),
+            )
             .collect();
         expr(match (self.choices.below(3), ty) {
             (0, Type::Num) => ExprKind::Literal(Literal::Num(self.choices.number())),
@@ -213,17 +236,20 @@ impl Naive {
         let mut values: BTreeMap<String, i64> =
             program.decls.iter().map(|d| (d.name.text.clone(), literal(d.init))).collect();
         values.insert("Cwnd".into(), cwnd_bytes);
-        values.insert("Rate".into(), 0);
+        for output in ["Rate", "Priority", "Path", "DecideAt"] {
+            values.insert(output.into(), 0);
+        }
         Naive { values, faults: 0, reported: false, fallthrough: false, micros_zero_us: now_us }
     }
 
     /// Runs one ACK; the values of the registers before volatile ones are reset, if it reports.
-    pub fn invoke(&mut self, program: &Source, prims: &Prims) -> Option<BTreeMap<String, i64>> {
+    pub fn invoke(&mut self, program: &Source, prims: &impl Measured) -> Option<BTreeMap<String, i64>> {
         (self.reported, self.fallthrough) = (false, false);
-        let before = (self.values["Cwnd"], self.values["Rate"]);
-        let now_us = prims.get(Prim::AckNow);
+        let before = self.values.clone();
+        let now_us = prims.get(program.hook.clock());
+        self.values.insert("the clock".into(), now_us);
         self.values.insert("Micros".into(), now_us.saturating_sub(self.micros_zero_us));
-        for prim in Prim::ALL {
+        for prim in program.hook.prims() {
             self.values.insert(prim.name().into(), prims.get(prim));
         }
         for clause in &program.clauses {
@@ -243,10 +269,18 @@ impl Naive {
                 break;
             }
         }
-        let cwnd = if self.values["Cwnd"] > 0 { self.values["Cwnd"] } else { before.0 };
-        let rate = if self.values["Rate"] >= 0 { self.values["Rate"] } else { before.1 };
-        self.values.insert("Cwnd".into(), cwnd.min(MAX_CWND_BYTES));
-        self.values.insert("Rate".into(), rate.min(MAX_RATE_BYTES_PER_S));
+        for (output, range) in [
+            ("Cwnd", 1..=i64::MAX),
+            ("Rate", 0..=i64::MAX),
+            ("Priority", 0..=MAX_PRIORITY),
+            ("Path", 0..=MAX_PATHS as i64 - 1),
+        ] {
+            if !range.contains(&self.values[output]) {
+                self.values.insert(output.into(), before[output]);
+            }
+        }
+        self.values.insert("Cwnd".into(), self.values["Cwnd"].min(MAX_CWND_BYTES));
+        self.values.insert("Rate".into(), self.values["Rate"].min(MAX_RATE_BYTES_PER_S));
         self.reported.then(|| {
             let report = self.values.clone();
             for decl in program.decls.iter().filter(|d| d.volatile) {
@@ -278,7 +312,7 @@ impl Naive {
             ExprKind::Literal(l) => Operand::Value(literal(*l)),
             ExprKind::Name(name) => Operand::Name(name.clone()),
             ExprKind::Bind(name, value) => {
-                let now_us = self.values["Ack.now"];
+                let now_us = self.values["the clock"];
                 self.bind(&name.text, value, now_us);
                 Operand::Name(name.text.clone())
             }
@@ -382,25 +416,36 @@ pub fn compiler_answers(text: &str) {
 /// The compiled program on the VM does what the syntax tree says, on `acks` ACKs drawn from `choices`.
 pub fn vm_does_what_the_text_says(choices: &mut Choices<'_>, acks: usize) {
     let ast = program(choices);
+    match ast.hook {
+        Hook::Ack => agree(choices, acks, &ast, |choices, now_us| choices.prims(now_us)),
+        hook => agree(choices, acks, &ast, |choices, now_us| choices.send_prims(hook, now_us)),
+    }
+}
+
+fn agree<'c, M: Measured>(
+    choices: &mut Choices<'c>,
+    invocations: usize,
+    ast: &Source,
+    measure: impl Fn(&mut Choices<'c>, i64) -> M,
+) {
     let text = ast.to_string();
     let compiled = match ccplane_program::compile(&text) {
         Ok(p) => p,
         Err(d) => panic!("{}", d[0].render("x.fold", &text)),
     };
     let mut now_us = i64::from(choices.byte());
-    let mut flow = ccplane_program::vm::Flow::new(&compiled, 14480, now_us);
-    let mut naive = Naive::new(&ast, 14480, now_us);
-    let (mut machine, mut fast) = (ccplane_program::vm::Machine::new(&compiled), flow.clone());
-    for _ in 0..acks {
-        let prims = choices.prims(now_us);
+    let mut flow = ProgramState::new(&compiled, 14480, now_us);
+    let mut naive = Naive::new(ast, 14480, now_us);
+    let (mut machine, mut fast) = (ccplane_program::vm::FastVm::new(&compiled), flow.clone());
+    for _ in 0..invocations {
+        let prims = measure(choices, now_us);
         let mut report = [0; ccplane_program::ir::MAX_REGS];
-        let outcome = flow.invoke(&compiled, &prims, &mut report);
-        let expected = naive.invoke(&ast, &prims);
+        let outcome = flow.invoke_with(&compiled, &prims, &mut NoPolicies, &mut report);
+        let expected = naive.invoke(ast, &prims);
         assert_eq!(outcome.report, expected.is_some(), "{text}");
         if let Ok(machine) = &mut machine {
             let mut same = [0; ccplane_program::ir::MAX_REGS];
-            let fast_outcome =
-                machine.invoke_with(&mut fast, &prims, &mut ccplane_program::vm::NoPolicies, &mut same);
+            let fast_outcome = machine.invoke_with(&mut fast, &prims, &mut NoPolicies, &mut same);
             assert_eq!((&fast, fast_outcome, same), (&flow, outcome, report), "{text}");
         }
         for (n, decl) in compiled.regs().iter().enumerate() {
@@ -413,6 +458,10 @@ pub fn vm_does_what_the_text_says(choices: &mut Choices<'_>, acks: usize) {
         }
         assert_eq!(flow.cwnd_bytes, naive.values["Cwnd"], "{text}");
         assert_eq!(flow.rate_bytes_per_s, naive.values["Rate"], "{text}");
+        let decided = [("Priority", flow.priority), ("Path", flow.path), ("DecideAt", flow.decide_at_bytes)];
+        for (output, value) in decided {
+            assert_eq!(value, naive.values[output], "{output}\n{text}");
+        }
         assert_eq!(flow.faults, naive.faults, "{text}");
         assert!((1..=MAX_CWND_BYTES).contains(&flow.cwnd_bytes), "{text}");
         assert!((0..=MAX_RATE_BYTES_PER_S).contains(&flow.rate_bytes_per_s), "{text}");

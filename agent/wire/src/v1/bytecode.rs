@@ -34,35 +34,35 @@ pub(super) const INST_BYTES: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Op {
-    /// `left + right`
+    /// Writes `left + right`.
     Add = 0,
-    /// `right`
+    /// Writes `right` as it is.
     Bind = 1,
     /// Declares `left` with initial value `right`.
     Def = 2,
-    /// `left / right`
+    /// Writes `left / right`, rounded down.
     Div = 3,
-    /// `left == right`
+    /// Writes whether `left == right`.
     Equiv = 4,
-    /// `(left*dst + (10-left)*right) / 10`
+    /// Writes `(left*dst + (10-left)*right) / 10`.
     Ewma = 5,
-    /// `left > right`
+    /// Writes whether `left > right`.
     Gt = 6,
-    /// `right` if `left`
+    /// Writes `right` if `left` is true.
     If = 7,
-    /// `left < right`
+    /// Writes whether `left < right`.
     Lt = 8,
-    /// The larger.
+    /// Writes the larger operand.
     Max = 9,
-    /// The later of two 32-bit sequence numbers.
+    /// Writes the later of two 32-bit sequence numbers.
     MaxWrap = 10,
-    /// The smaller.
+    /// Writes the smaller operand.
     Min = 11,
-    /// `left * right`
+    /// Writes `left * right`.
     Mul = 12,
-    /// `right` if not `left`
+    /// Writes `right` if `left` is false.
     NotIf = 13,
-    /// `left - right`
+    /// Writes `left - right`.
     Sub = 14,
 }
 
@@ -97,7 +97,7 @@ impl<const LIMIT: u8> Index<LIMIT> {
         if index < LIMIT { Some(Index(index)) } else { None }
     }
 
-    /// The index.
+    /// Returns the index as a number.
     pub const fn get(self) -> u8 {
         self.0
     }
@@ -111,19 +111,16 @@ impl<const LIMIT: u8> Index<LIMIT> {
     }
 }
 
-/// libccp's implicit registers.
+/// The implicit registers of libccp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Special {
     /// Where an event's condition leaves its value.
     EventFlag = 0,
-    /// `(fallthrough)`
     ShouldContinue = 1,
-    /// `(report)`
     ShouldReport = 2,
     /// Microseconds since the program started or last wrote it.
     Micros = 3,
-    /// Congestion window, bytes.
     Cwnd = 4,
     /// Pacing rate, bytes per second.
     Rate = 5,
@@ -144,34 +141,26 @@ impl Special {
 /// An operand or a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Reg {
-    /// A control register.
     Control {
-        /// Which.
         index: Index<MAX_CONTROL_REGS>,
         /// Reset at each report.
         volatile: bool,
     },
-    /// A number.
     Imm(u32),
-    /// An implicit register.
     Special(Special),
-    /// A local.
     Local(Index<MAX_LOCALS>),
-    /// What the datapath measured.
+    /// A primitive that the datapath measured.
     Prim(Prim),
-    /// A report register.
     Report {
-        /// Which.
         index: Index<MAX_REPORT_REGS>,
         /// Reset at each report.
         volatile: bool,
     },
-    /// A temporary.
     Tmp(Index<MAX_TMPS>),
 }
 
 impl Reg {
-    /// What errors call it.
+    /// Returns the register's kind as errors name it.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Reg::Control { .. } => "a control register",
@@ -199,7 +188,7 @@ impl Reg {
             1 => Reg::Imm(n),
             2 => Reg::Special(pick(&Special::ALL, n).ok_or_else(|| too_large(Special::ALL.len() - 1))?),
             3 => Reg::Local(Index::from_wire(n, field)?),
-            4 => Reg::Prim(pick(&Prim::ALL, n).ok_or_else(|| too_large(Prim::ALL.len() - 1))?),
+            4 => Reg::Prim(pick(&Prim::ACK, n).ok_or_else(|| too_large(Prim::ACK.len() - 1))?),
             5 | 6 => Reg::Report { index: Index::from_wire(n, field)?, volatile: ty == 5 },
             7 => Reg::Tmp(Index::from_wire(n, field)?),
             _ => return Err(DecodeError::Unknown { field, found: u64::from(ty) }),
@@ -225,16 +214,13 @@ fn pick<T: Copy>(all: &[T], n: u32) -> Option<T> {
     usize::try_from(n).ok().and_then(|n| all.get(n).copied())
 }
 
-/// One instruction.
+/// One instruction of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Inst {
-    /// What to do.
     pub op: Op,
     /// Where the result goes: neither an immediate nor a primitive.
     pub dst: Reg,
-    /// First operand.
     pub left: Reg,
-    /// Second operand.
     pub right: Reg,
 }
 
@@ -338,7 +324,7 @@ pub struct Bytecode<'a> {
 }
 
 impl<'a> Bytecode<'a> {
-    /// Checks typed parts.
+    /// Checks events and instructions, and makes a program of them.
     ///
     /// # Errors
     /// `TooMany` events or instructions; `NotAllowed` for a destination or a definition; `TooLarge` for an

@@ -16,10 +16,10 @@ use crate::{DecodeError, EncodeError, List, Out};
 
 /// Bytes of one updated field.
 const FIELD_BYTES: usize = 13;
-/// What errors call a field's register.
+/// The name of a field's register in errors.
 const FIELD: &str = "register";
 
-/// What an agent receives.
+/// A message to an agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToAgent<'a> {
     /// A datapath started: it has no programs and no flows.
@@ -27,18 +27,15 @@ pub enum ToAgent<'a> {
         /// The datapath's own name for itself.
         id: u32,
     },
-    /// A flow started.
     Create(Create<'a>),
-    /// A program reported.
     Measure(Measure<'a>),
     /// A flow ended: libccp sends a MEASURE of program 0 without values.
     Close {
-        /// The flow.
         sid: u32,
     },
 }
 
-/// What a datapath receives.
+/// A message to a datapath.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToDatapath<'a> {
     /// Install a program for all flows.
@@ -56,16 +53,14 @@ pub enum AddrOrder {
     /// so.
     #[default]
     Network,
-    /// As numbers.
+    /// The address as a number in the host's byte order.
     Host,
 }
 
 /// One end of a flow, as CREATE carries it: in the datapath's own [`AddrOrder`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Endpoint {
-    /// IPv4 address.
     pub ip: u32,
-    /// Port.
     pub port: u32,
 }
 
@@ -104,18 +99,15 @@ impl Endpoint {
     }
 }
 
-/// A flow started.
+/// CREATE, which announces a flow that started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Create<'a> {
     /// The flow. libccp numbers flows from 1, and reuses the numbers.
     pub sid: u32,
-    /// Congestion window, bytes.
     pub init_cwnd_bytes: u32,
     /// Maximum segment size, bytes; not 0.
     pub mss_bytes: u32,
-    /// The sender.
     pub local: Endpoint,
-    /// The receiver.
     pub remote: Endpoint,
     /// The algorithm that the datapath asks for; at most 63 bytes, without NUL. An empty name is `None`.
     pub cong_alg: Option<&'a str>,
@@ -147,7 +139,7 @@ impl<'a> Create<'a> {
         })
     }
 
-    /// What it says of the flow, if the datapath uses this order.
+    /// Returns the facts about the flow, if the datapath uses this order of address bytes.
     ///
     /// # Errors
     /// `TooLarge` when a port does not fit 16 bits.
@@ -199,10 +191,9 @@ impl<'a> Create<'a> {
     }
 }
 
-/// A program reported.
+/// MEASURE, the report of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Measure<'a> {
-    /// The flow.
     pub sid: u32,
     /// The program, by its INSTALL's uid; not 0.
     pub program_uid: u32,
@@ -211,7 +202,7 @@ pub struct Measure<'a> {
     pub values: List<'a, u64>,
 }
 
-/// Install a program.
+/// INSTALL, which gives a program to the datapath.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Install<'a> {
     /// Not used by libccp; portus sends 0.
@@ -219,16 +210,13 @@ pub struct Install<'a> {
     /// The program's name; not 0. **libccp forgets all programs when it installs uid 1**, so that this must
     /// be the first one of an agent.
     pub program_uid: u32,
-    /// The program.
     pub code: Bytecode<'a>,
 }
 
-/// What an agent can set.
+/// A value that an agent can set on a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Field {
-    /// A control register.
     Control {
-        /// Which.
         index: Index<MAX_CONTROL_REGS>,
         /// As it was declared; libccp does not care here.
         volatile: bool,
@@ -281,25 +269,23 @@ impl<'a> Item<'a> for (Field, u64) {
 /// Set fields of the running program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Update<'a> {
-    /// The flow.
     pub sid: u32,
-    /// At most [`MAX_UPDATE_FIELDS`].
+    /// The new values, at most [`MAX_UPDATE_FIELDS`].
     pub fields: List<'a, (Field, u64)>,
 }
 
 /// Run another program from its initial state, with these fields set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChangeProg<'a> {
-    /// The flow.
     pub sid: u32,
     /// The program; not 0.
     pub program_uid: u32,
-    /// At most [`MAX_CHANGE_FIELDS`].
+    /// The program's first values, at most [`MAX_CHANGE_FIELDS`].
     pub fields: List<'a, (Field, u64)>,
 }
 
 impl<'a> ToAgent<'a> {
-    /// Parses one message.
+    /// Parses one message to an agent.
     ///
     /// # Errors
     /// `Direction` for what only a datapath receives; `Short`, `Length` when the counts and the header's
@@ -332,7 +318,7 @@ impl<'a> ToAgent<'a> {
         frames(datagram).map(|frame| frame.and_then(Self::parse))
     }
 
-    /// Appends the message.
+    /// Appends the message to `out`.
     ///
     /// # Errors
     /// `TooMany` values, `Zero` for a uid or a segment size of 0, `Nul` and `TooMany` for a name, `Full`;
@@ -357,7 +343,7 @@ impl<'a> ToAgent<'a> {
 }
 
 impl<'a> ToDatapath<'a> {
-    /// Parses one message.
+    /// Parses one message to a datapath.
     ///
     /// # Errors
     /// `Direction` for what only an agent receives; `Short`, `Length` when the counts and the header's length
@@ -393,7 +379,7 @@ impl<'a> ToDatapath<'a> {
         frames(datagram).map(|frame| frame.and_then(Self::parse))
     }
 
-    /// Appends the message.
+    /// Appends the message to `out`.
     ///
     /// # Errors
     /// `TooMany` fields, `Zero` for a uid of 0, `Full`; nothing is written then.

@@ -46,26 +46,22 @@ pub const MAX_UPDATE_FIELDS: usize = 127;
 /// Fields of one CHANGE_PROG (`MAX_MUTABLE_REG`, serialize.h).
 pub const MAX_CHANGE_FIELDS: usize = 222;
 
-/// A message's type.
+/// The type of a message, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u16)]
 pub enum MsgType {
-    /// A flow started.
     Create = 0,
     /// A program reported, or a flow ended.
     Measure = 1,
-    /// Install a program.
     Install = 2,
     /// Set fields of the running program.
     UpdateField = 3,
-    /// Run another program.
     ChangeProg = 4,
-    /// A datapath started.
     Ready = 5,
 }
 
 impl MsgType {
-    /// The protocol's name.
+    /// Returns the protocol's name of the type.
     pub const fn name(self) -> &'static str {
         match self {
             MsgType::Create => "CREATE",
@@ -93,11 +89,10 @@ impl MsgType {
 /// One message whose header is right and whose content is still to be parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame<'a> {
-    /// Its type.
     pub ty: MsgType,
     /// The flow; 0 in READY and in portus's INSTALL, which concern all.
     pub sid: u32,
-    /// What follows the header.
+    /// The bytes after the header.
     pub body: &'a [u8],
 }
 

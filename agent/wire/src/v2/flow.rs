@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode, ProgramUid};
+use ccplane_contract::{FlowId, FlowInfo, FlowStats, Mode, ProgramUid, TransportStats};
 
 use super::slot::{read_policy, write_policy};
 use crate::bytes::Reader;
@@ -93,6 +93,9 @@ pub(super) fn write_info(info: &FlowInfo, out: &mut impl Out) -> Result<(), Enco
     out.put(&info.min_rtt_us.unwrap_or(0).to_le_bytes())
 }
 
+/// Slow start threshold on the wire before the first one is set.
+const NO_SSTHRESH: u32 = u32::MAX;
+
 impl<'a> Item<'a> for FlowStats {
     const WHAT: &'static str = "flow";
 
@@ -109,18 +112,20 @@ impl<'a> Item<'a> for FlowStats {
                 _ => return Err(DecodeError::Unknown { field: "mode", found: u64::from(mode) }),
             },
             program: if r.bool("program")? { Some(read_uid(r)?) } else { None },
-            snd_cwnd: r.u32("snd_cwnd")?,
-            snd_ssthresh: r.u32("snd_ssthresh")?,
-            mss_bytes: r.u32("mss_bytes")?,
-            srtt_us: r.u32("srtt_us")?,
-            min_rtt_us: r.u32("min_rtt_us")?,
-            pacing_rate: r.u64("pacing_rate")?,
-            bytes_acked: r.u64("bytes_acked")?,
-            delivered: r.u64("delivered")?,
-            lost: r.u64("lost")?,
-            unacked: r.u32("unacked")?,
-            faults: r.u64("faults")?,
-            reports: r.u64("reports")?,
+            transport: TransportStats {
+                snd_cwnd: r.u32("snd_cwnd")?,
+                snd_ssthresh: Some(r.u32("snd_ssthresh")?).filter(|n| *n != NO_SSTHRESH),
+                mss_bytes: r.u32("mss_bytes")?,
+                srtt_us: r.u32("srtt_us")?,
+                min_rtt_us: r.u32("min_rtt_us")?,
+                pacing_rate: r.u64("pacing_rate")?,
+                bytes_acked: r.u64("bytes_acked")?,
+                delivered: r.u64("delivered")?,
+                lost: r.u64("lost")?,
+                unacked: r.u32("unacked")?,
+                faults: r.u64("faults")?,
+                reports: r.u64("reports")?,
+            },
             policy: None,
             sampled_at_us: r.u64("sampled_at_us")?,
         };
@@ -144,14 +149,15 @@ impl<'a> Item<'a> for FlowStats {
         if let Some(uid) = self.program {
             write_uid(uid, out)?;
         }
-        for n in [self.snd_cwnd, self.snd_ssthresh, self.mss_bytes, self.srtt_us, self.min_rtt_us] {
+        let t = &self.transport;
+        for n in [t.snd_cwnd, t.snd_ssthresh.unwrap_or(NO_SSTHRESH), t.mss_bytes, t.srtt_us, t.min_rtt_us] {
             out.put(&n.to_le_bytes())?;
         }
-        for n in [self.pacing_rate, self.bytes_acked, self.delivered, self.lost] {
+        for n in [t.pacing_rate, t.bytes_acked, t.delivered, t.lost] {
             out.put(&n.to_le_bytes())?;
         }
-        out.put(&self.unacked.to_le_bytes())?;
-        for n in [self.faults, self.reports, self.sampled_at_us] {
+        out.put(&t.unacked.to_le_bytes())?;
+        for n in [t.faults, t.reports, self.sampled_at_us] {
             out.put(&n.to_le_bytes())?;
         }
         self.policy.as_ref().map_or(Ok(()), |policy| write_policy(policy, out))

@@ -14,7 +14,7 @@ const MAX_KIND_BYTES: usize = 31;
 /// Longest name of a datapath, bytes.
 const MAX_NAME_BYTES: usize = 63;
 
-/// What a datapath's timestamps count from.
+/// The clock that a datapath's timestamps count from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Clock {
@@ -26,7 +26,7 @@ pub enum Clock {
     Virtual = 2,
 }
 
-/// What a datapath can run, as a set; bits that this crate does not know are kept.
+/// The set of abilities of a datapath; bits that this crate does not know are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features(pub u32);
 
@@ -38,7 +38,10 @@ impl Features {
     /// Takes rings in shared memory.
     pub const RING: Features = Features(1 << 2);
 
-    /// Both sets together.
+    /// Runs programs of the hooks `send` and `connect`, and not of `ack`.
+    pub const SEND: Features = Features(1 << 3);
+
+    /// Returns the union of two sets.
     pub const fn with(self, other: Features) -> Features {
         Features(self.0 | other.0)
     }
@@ -54,21 +57,19 @@ impl Features {
 pub struct Hello<'a> {
     /// The minor versions that it speaks.
     pub minors: RangeInclusive<u8>,
-    /// What its timestamps count from.
     pub clock: Clock,
-    /// What it can run.
     pub features: Features,
-    /// Its clock, microseconds.
+    /// The datapath's clock at this message, microseconds.
     pub now_us: u64,
     /// Programs that can be installed at once.
     pub max_programs: u32,
     /// Flows that can be steered at once.
     pub max_flows: u32,
-    /// What sort of datapath it is, such as "quic"; at most 31 bytes.
+    /// The kind of the datapath, such as "quic"; at most 31 bytes.
     pub kind: &'a str,
     /// Its own name, such as a process's; at most 63 bytes.
     pub name: &'a str,
-    /// What its slots hold, perhaps of an earlier agent; none before minor version 1.
+    /// The contents of the datapath's slots, perhaps from an earlier agent; none before minor version 1.
     pub slots: List<'a, SlotStats>,
 }
 
@@ -138,11 +139,8 @@ pub enum Wake {
     /// Sleeps until it is woken.
     Sleep,
     /// Looks without pause for so long after the last message, then sleeps.
-    Spin {
-        /// Microseconds.
-        us: u32,
-    },
-    /// Looks without pause.
+    Spin { us: u32 },
+    /// The reader polls without pause.
     Busy,
 }
 
@@ -215,17 +213,14 @@ pub enum TurnedAway {
     /// No minor version is common.
     #[error("the agent speaks minor versions {min} to {max} only")]
     Version {
-        /// The agent's oldest.
+        /// The agent's oldest minor version.
         min: u8,
-        /// The agent's newest.
+        /// The agent's newest minor version.
         max: u8,
     },
-    /// It has as many as it can serve.
+    /// The agent serves as many datapaths as it can.
     #[error("the agent serves {limit} datapaths, the most it can")]
-    TooMany {
-        /// How many.
-        limit: u32,
-    },
+    TooMany { limit: u32 },
     /// Another datapath has this name.
     #[error("another datapath has this name")]
     NameTaken,

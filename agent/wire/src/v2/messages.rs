@@ -8,11 +8,11 @@ use super::flow::{read_flow, read_info, read_uid, write_flow, write_info, write_
 use super::hello::{Hello, TurnedAway, Welcome, read_slots, write_slots};
 use super::program::{encode_program, read_program};
 use super::refusal::{self, MAX_REASON_BYTES, write_clipped};
-use super::report::{MAX_REPORTS, Report};
+use super::report::{MAX_REPORTS, REPORTS, Report};
 use super::slot::{MAX_IMAGE_WORDS, read_part, read_shape, write_part, write_shape};
 use super::{Frame, encode};
-use crate::bytes::{Reader, put_count};
-use crate::list::Item;
+use crate::bytes::Reader;
+use crate::list::{read_list, write_list};
 use crate::{DecodeError, EncodeError, List, Out};
 
 /// Fields of one SET_PROGRAM or UPDATE: every register, `Cwnd` and `Rate`.
@@ -26,7 +26,6 @@ const DONE: u16 = 0x03;
 const REFUSED: u16 = 0x04;
 const CREATED: u16 = 0x05;
 const CLOSED: u16 = 0x06;
-pub(super) const REPORTS: u16 = 0x07;
 const FLOW_STATS: u16 = 0x08;
 const DROPPED: u16 = 0x09;
 const SLOTS: u16 = 0x0a;
@@ -51,22 +50,21 @@ const BYE: u16 = 0x82;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum ByeReason {
-    /// It stops.
+    /// The sender stops.
     Stopping = 0,
-    /// What it received breaks the protocol.
+    /// The sender received a message that breaks the protocol.
     Protocol = 1,
     /// The other side was silent for too long.
     Silent = 2,
 }
 
-/// What an agent receives.
+/// A message to an agent.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ToAgent<'a> {
     /// A datapath introduces itself.
     Hello(Hello<'a>),
     /// Answers INSTALL: it will run.
     Installed {
-        /// The program.
         uid: ProgramUid,
     },
     /// Answers any other command: it is done.
@@ -75,14 +73,10 @@ pub enum ToAgent<'a> {
     Refused(DatapathError),
     /// A flow started, was adopted, or was found running.
     Created {
-        /// The flow.
         flow: FlowId,
-        /// What is known of it.
         info: FlowInfo,
     },
-    /// A flow ended.
     Closed {
-        /// The flow.
         flow: FlowId,
     },
     /// Programs reported; at most [`MAX_REPORTS`].
@@ -91,31 +85,29 @@ pub enum ToAgent<'a> {
     FlowStats {
         /// No more frames follow.
         last: bool,
-        /// At most [`MAX_FLOW_STATS`].
+        /// The flows' statistics, at most [`MAX_FLOW_STATS`].
         flows: List<'a, FlowStats>,
     },
     /// Events that did not fit since the last of these.
     Dropped {
-        /// How many.
         count: u64,
     },
     /// Answers GET_SLOTS: the slots that were defined.
     Slots(List<'a, SlotStats>),
     /// The datapath is alive.
     Heartbeat {
-        /// Its clock, microseconds.
+        /// The datapath's clock, microseconds.
         now_us: u64,
     },
     /// The datapath leaves: its flows are gone for this agent.
     Bye {
-        /// Why.
         reason: ByeReason,
         /// In words; at most [`MAX_REASON_BYTES`], longer ones are cut when they are encoded.
         text: &'a str,
     },
 }
 
-/// What a datapath receives.
+/// A message to a datapath.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ToDatapath<'a> {
     /// The agent takes it on.
@@ -124,134 +116,65 @@ pub enum ToDatapath<'a> {
     TurnedAway(TurnedAway),
     /// Install a program under a new uid.
     Install {
-        /// Its name.
         uid: ProgramUid,
-        /// The program; verified.
+        /// The program, which has passed the verifier.
         program: Program,
     },
     /// Remove a program that no flow runs.
-    Remove {
-        /// The program.
-        uid: ProgramUid,
-    },
+    Remove { uid: ProgramUid },
     /// At the flow's next ACK: start the program from its initial state, then set the fields.
     SetProgram {
-        /// The flow.
         flow: FlowId,
-        /// The program.
         uid: ProgramUid,
-        /// At most [`MAX_FIELDS`].
+        /// The program's first values, at most [`MAX_FIELDS`].
         fields: List<'a, (Field, i64)>,
     },
     /// At the flow's next ACK: set the fields.
     Update {
-        /// The flow.
         flow: FlowId,
-        /// At most [`MAX_FIELDS`].
+        /// The new values, at most [`MAX_FIELDS`].
         fields: List<'a, (Field, i64)>,
     },
     /// Hand the flow to the native algorithm.
-    Release {
-        /// The flow.
-        flow: FlowId,
-    },
-    /// Ask for FLOW_STATS.
+    Release { flow: FlowId },
+    /// Asks for FLOW_STATS in answer.
     GetFlows,
     /// Say what a slot's snapshots are.
     DefineSlot {
-        /// The slot.
         slot: u8,
         /// Of all its snapshots.
         shape: Shape,
     },
     /// Put a snapshot into a slot.
     Push {
-        /// The slot.
         slot: u8,
-        /// Which part it plays there.
         part: Part,
         /// Its words, at most [`MAX_IMAGE_WORDS`]; still to be checked.
         image: List<'a, u64>,
     },
     /// Change the canary's share of the flows, in 2^-16.
     Share {
-        /// The slot.
         slot: u8,
-        /// The share.
+        /// The canary's share of the flows, in units of 2^-16.
         share: u16,
     },
     /// Make the canary active.
-    Promote {
-        /// The slot.
-        slot: u8,
-    },
+    Promote { slot: u8 },
     /// Drop the canary, or go back to the last good snapshot.
-    Rollback {
-        /// The slot.
-        slot: u8,
-    },
-    /// Ask for SLOTS.
+    Rollback { slot: u8 },
+    /// Asks for SLOTS in answer.
     GetSlots,
     /// The agent is alive.
     Heartbeat {
-        /// Its clock, microseconds.
+        /// The agent's clock, microseconds.
         now_us: u64,
     },
     /// The agent leaves: all flows go to the native algorithm.
     Bye {
-        /// Why.
         reason: ByeReason,
         /// In words; at most [`MAX_REASON_BYTES`], longer ones are cut when they are encoded.
         text: &'a str,
     },
-}
-
-#[inline]
-pub(super) fn read_field(r: &mut Reader<'_>) -> Result<Field, DecodeError> {
-    match (r.u8("field")?, r.u8("register")?) {
-        (0, reg) if usize::from(reg) < MAX_REGS => Ok(Field::Reg(reg)),
-        (0, reg) => {
-            let (found, limit) = (u64::from(reg), (MAX_REGS - 1) as u64);
-            Err(DecodeError::TooLarge { field: "register", found, limit })
-        }
-        (1, 0) => Ok(Field::Cwnd),
-        (2, 0) => Ok(Field::Rate),
-        (code, _) => Err(DecodeError::Unknown { field: "field", found: u64::from(code) }),
-    }
-}
-
-#[inline]
-fn field_bytes(field: Field) -> Result<[u8; 2], EncodeError> {
-    match field {
-        Field::Reg(reg) if usize::from(reg) >= MAX_REGS => {
-            let (found, limit) = (u64::from(reg), (MAX_REGS - 1) as u64);
-            Err(EncodeError::TooLarge { field: "register", found, limit })
-        }
-        Field::Reg(reg) => Ok([0, reg]),
-        Field::Cwnd => Ok([1, 0]),
-        Field::Rate => Ok([2, 0]),
-    }
-}
-
-#[inline]
-pub(super) fn write_field(field: Field, out: &mut impl Out) -> Result<(), EncodeError> {
-    out.put(&field_bytes(field)?)
-}
-
-impl<'a> Item<'a> for (Field, i64) {
-    const WHAT: &'static str = "field";
-
-    #[inline]
-    fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok((read_field(r)?, r.i64("value")?))
-    }
-
-    #[inline]
-    fn write(&self, out: &mut impl Out) -> Result<(), EncodeError> {
-        let [code, reg] = field_bytes(self.0)?;
-        let [v0, v1, v2, v3, v4, v5, v6, v7] = self.1.to_le_bytes();
-        out.put(&[code, reg, v0, v1, v2, v3, v4, v5, v6, v7])
-    }
 }
 
 impl<'a> Frame<'a> {
@@ -440,27 +363,6 @@ fn read_bye(r: &mut Reader<'_>) -> Result<ByeReason, DecodeError> {
         2 => ByeReason::Silent,
         found => return Err(DecodeError::Unknown { field: "reason", found: u64::from(found) }),
     })
-}
-
-#[inline]
-pub(super) fn read_list<'a, T: Item<'a>>(
-    r: &mut Reader<'a>,
-    field: &'static str,
-    limit: usize,
-) -> Result<List<'a, T>, DecodeError> {
-    let n = r.count(field, limit)?;
-    List::read(r, n)
-}
-
-#[inline]
-fn write_list<'a, T: Item<'a>>(
-    out: &mut impl Out,
-    field: &'static str,
-    list: &List<'a, T>,
-    limit: usize,
-) -> Result<(), EncodeError> {
-    put_count(out, field, list.len(), limit)?;
-    list.write(out)
 }
 
 /// The error for a message that exists, but goes the other way.

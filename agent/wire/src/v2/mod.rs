@@ -66,6 +66,7 @@
 //! of bytes. To a peer that speaks minor version 0 nothing of minor version 1 is said ([`refusal_for`],
 //! [`stats_for`]), but for what follows the known part of HELLO and WELCOME.
 
+mod field;
 mod flow;
 mod hello;
 mod messages;
@@ -94,9 +95,9 @@ pub const MAJOR: u8 = 2;
 pub const MINOR: u8 = 1;
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;
-/// The longest frame.
+/// Length of the longest frame, bytes.
 pub const MAX_FRAME_BYTES: usize = 1 << 16;
-/// Set in the type of a message that whoever does not know it may skip.
+/// Bit in a message's type by which a receiver that does not know the type may skip the message.
 pub const OPTIONAL: u16 = 1 << 15;
 
 /// One frame whose header is right and whose content is still to be parsed.
@@ -104,11 +105,10 @@ pub const OPTIONAL: u16 = 1 << 15;
 pub struct Frame<'a> {
     /// The minor version that its sender speaks.
     pub minor: u8,
-    /// Its type.
     pub ty: u16,
-    /// Which command it is, or answers; 0 for none.
+    /// The number of the command, or of the one that this answers; 0 for none.
     pub request: u32,
-    /// What follows the header.
+    /// The bytes after the header.
     pub body: &'a [u8],
 }
 
@@ -143,7 +143,7 @@ impl<'a> Frame<'a> {
         Ok(Some((Frame { minor, ty, request, body }, rest)))
     }
 
-    /// Whether it may be skipped by whoever does not know its type.
+    /// Whether a receiver that does not know the type may skip it.
     pub fn is_optional(&self) -> bool {
         self.ty & OPTIONAL != 0
     }

@@ -1,4 +1,4 @@
-//! What an agent of an older minor version does not know, in words that it does.
+//! Conversion of newer messages to those that an agent of an older minor version knows.
 
 use ccplane_contract::{DatapathError, FlowStats};
 

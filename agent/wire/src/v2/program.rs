@@ -1,7 +1,7 @@
 //! A program's canonical, compact form: what INSTALL carries.
 
 use ccplane_program::ir::{
-    Clause, Dst, HistoryDecl, Inst, MAX_CLAUSES, MAX_HISTORIES, MAX_INSTS, MAX_REGS, Op, Prim, Program,
+    Clause, Dst, HistoryDecl, Hook, Inst, MAX_CLAUSES, MAX_HISTORIES, MAX_INSTS, MAX_REGS, Op, Prim, Program,
     RegDecl, RegKind, Src, Type,
 };
 
@@ -13,6 +13,8 @@ pub const MAX_REG_NAME_BYTES: usize = 255;
 /// Registers of one history.
 pub const MAX_HISTORY_REGS: usize = MAX_REGS;
 
+/// Bits of the histories' number below those of the hook.
+const HOOK_SHIFT: u32 = 6;
 const BOOL: u8 = 1 << 2;
 const VOLATILE: u8 = 1 << 3;
 /// Bytes of the longest varint.
@@ -70,14 +72,15 @@ const fn op_number(op: Op) -> u8 {
 
 /// Appends a program in its canonical form:
 /// ```text
-/// program  regs u8 | histories u8 | clauses u8 | insts u16 | reg* | history* | clause* | inst*
+/// program  regs u8 | histories, bits 0-5, hook, bits 6-7: u8 | clauses u8 | insts u16 | reg* | history* | clause* | inst*
 /// reg      name text | kind, bits 0-1, bool bit 2, volatile bit 3: u8 | init varint
 /// history  depth u8 | n u8 | n registers u8
 /// clause   guard_insts u16 | body_insts u16 | guard operand          clauses follow each other without gaps
 /// inst     op u8 | destination u8 [index u8] | operand a | operand b
 /// operand  0 varint | 1 false | 2 true | 3 reg u8 | 4 tmp u8 | 5 prim u8 | 6 Cwnd | 7 Rate | 8 Micros
-///          | 9 Policy.action | 10 Policy.snapshot
+///          | 9 Policy.action | 10 Policy.snapshot | 11 Priority | 12 Path | 13 DecideAt
 /// dest.    0 reg u8 | 1 tmp u8 | 2 Cwnd | 3 Rate | 4 Micros | 5 ShouldReport | 6 ShouldContinue
+///          | 7 Priority | 8 Path | 9 DecideAt
 /// varint   LEB128 of the zigzag form, shortest
 /// ```
 ///
@@ -89,7 +92,12 @@ pub fn encode_program(program: &Program, out: &mut impl Out) -> Result<(), Encod
 
 fn write_program(program: &Program, out: &mut impl Out) -> Result<(), EncodeError> {
     put_u8(out, "registers", program.regs().len(), MAX_REGS)?;
-    put_u8(out, "histories", program.histories().len(), MAX_HISTORIES)?;
+    // Programs of the first hook keep the form that they had before there were others.
+    let histories = program.histories().len();
+    if histories > MAX_HISTORIES {
+        return Err(EncodeError::TooMany { field: "histories", found: histories, limit: MAX_HISTORIES });
+    }
+    out.put(&[histories as u8 | (program.hook() as u8) << HOOK_SHIFT])?;
     put_u8(out, "clauses", program.clauses().len(), MAX_CLAUSES)?;
     put_count(out, "instructions", program.insts().len(), MAX_INSTS)?;
     for reg in program.regs() {
@@ -137,7 +145,13 @@ pub fn decode_program(bytes: &[u8]) -> Result<Program, DecodeError> {
 
 pub(super) fn read_program(r: &mut Reader<'_>) -> Result<Program, DecodeError> {
     let regs = read_u8(r, "registers", MAX_REGS)?;
-    let histories = read_u8(r, "histories", MAX_HISTORIES)?;
+    let found = r.u8("histories")?;
+    let hook = Hook::ALL.get(usize::from(found >> HOOK_SHIFT)).copied();
+    let hook = hook.ok_or(DecodeError::Unknown { field: "hook", found: u64::from(found >> HOOK_SHIFT) })?;
+    let histories = usize::from(found & ((1 << HOOK_SHIFT) - 1));
+    if histories > MAX_HISTORIES {
+        return Err(DecodeError::TooMany { field: "histories", found: histories, limit: MAX_HISTORIES });
+    }
     let clauses = read_u8(r, "clauses", MAX_CLAUSES)?;
     let insts = r.count("instructions", MAX_INSTS)?;
 
@@ -150,7 +164,7 @@ pub(super) fn read_program(r: &mut Reader<'_>) -> Result<Program, DecodeError> {
     let mut start = 0_u16;
     let clauses = read_each(r, "clause", clauses, |r| {
         let (guard_insts, body_insts) = (r.u16("guard_insts")?, r.u16("body_insts")?);
-        let clause = Clause { start, guard_insts, body_insts, guard: read_src(r)? };
+        let clause = Clause { start, guard_insts, body_insts, guard: read_src(r, hook)? };
         start = u16::try_from(clause.body_range().end).map_err(|_| DecodeError::TooMany {
             field: "instructions",
             found: clause.body_range().end,
@@ -162,9 +176,9 @@ pub(super) fn read_program(r: &mut Reader<'_>) -> Result<Program, DecodeError> {
         let found = r.u8("op")?;
         let op = OPS.get(usize::from(found)).copied();
         let op = op.ok_or(DecodeError::Unknown { field: "op", found: u64::from(found) })?;
-        Ok(Inst { op, dst: read_dst(r)?, a: read_src(r)?, b: read_src(r)? })
+        Ok(Inst { op, dst: read_dst(r, hook)?, a: read_src(r, hook)?, b: read_src(r, hook)? })
     })?;
-    Ok(Program::new(regs, insts, clauses, histories)?)
+    Ok(Program::at(hook, regs, insts, clauses, histories)?)
 }
 
 fn read_each<'a, T>(
@@ -207,10 +221,13 @@ fn put_src(out: &mut impl Out, src: Src) -> Result<(), EncodeError> {
         Src::Micros => out.put(&[8]),
         Src::PolicyAction => out.put(&[9]),
         Src::PolicySnapshot => out.put(&[10]),
+        Src::Priority => out.put(&[11]),
+        Src::Path => out.put(&[12]),
+        Src::DecideAt => out.put(&[13]),
     }
 }
 
-fn read_src(r: &mut Reader<'_>) -> Result<Src, DecodeError> {
+fn read_src(r: &mut Reader<'_>, hook: Hook) -> Result<Src, DecodeError> {
     const FIELD: &str = "operand";
     Ok(match r.u8(FIELD)? {
         0 => Src::Imm(read_varint(r, FIELD)?),
@@ -220,14 +237,17 @@ fn read_src(r: &mut Reader<'_>) -> Result<Src, DecodeError> {
         4 => Src::Tmp(r.u8(FIELD)?),
         5 => {
             let found = r.u8(FIELD)?;
-            let prim = Prim::ALL.get(usize::from(found)).copied();
+            let prim = Prim::ALL.get(usize::from(found)).copied().filter(|prim| prim.is_of(hook));
             Src::Prim(prim.ok_or(DecodeError::Unknown { field: "primitive", found: u64::from(found) })?)
         }
-        6 => Src::Cwnd,
-        7 => Src::Rate,
+        6 if hook.sets_window() => Src::Cwnd,
+        7 if hook.sets_window() => Src::Rate,
         8 => Src::Micros,
         9 => Src::PolicyAction,
         10 => Src::PolicySnapshot,
+        11 if !hook.sets_window() => Src::Priority,
+        12 if !hook.sets_window() => Src::Path,
+        13 if !hook.sets_window() => Src::DecideAt,
         found => return Err(DecodeError::Unknown { field: FIELD, found: u64::from(found) }),
     })
 }
@@ -241,19 +261,25 @@ fn put_dst(out: &mut impl Out, dst: Dst) -> Result<(), EncodeError> {
         Dst::Micros => out.put(&[4]),
         Dst::ShouldReport => out.put(&[5]),
         Dst::ShouldContinue => out.put(&[6]),
+        Dst::Priority => out.put(&[7]),
+        Dst::Path => out.put(&[8]),
+        Dst::DecideAt => out.put(&[9]),
     }
 }
 
-fn read_dst(r: &mut Reader<'_>) -> Result<Dst, DecodeError> {
+fn read_dst(r: &mut Reader<'_>, hook: Hook) -> Result<Dst, DecodeError> {
     const FIELD: &str = "destination";
     Ok(match r.u8(FIELD)? {
         0 => Dst::Reg(r.u8(FIELD)?),
         1 => Dst::Tmp(r.u8(FIELD)?),
-        2 => Dst::Cwnd,
-        3 => Dst::Rate,
+        2 if hook.sets_window() => Dst::Cwnd,
+        3 if hook.sets_window() => Dst::Rate,
         4 => Dst::Micros,
         5 => Dst::ShouldReport,
         6 => Dst::ShouldContinue,
+        7 if !hook.sets_window() => Dst::Priority,
+        8 if !hook.sets_window() => Dst::Path,
+        9 if !hook.sets_window() => Dst::DecideAt,
         found => return Err(DecodeError::Unknown { field: FIELD, found: u64::from(found) }),
     })
 }

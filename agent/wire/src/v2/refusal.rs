@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 
 use ccplane_contract::DatapathError;
 
+use super::field::{read_field, write_field};
 use super::flow::{read_flow, read_uid, write_flow, write_uid};
-use super::messages::{read_field, write_field};
 use crate::bytes::{Reader, put_text};
 use crate::{DecodeError, EncodeError, Out};
 
@@ -15,7 +15,7 @@ pub const MAX_REASON_BYTES: usize = 1024;
 /// Stands for "no instruction".
 const NO_INST: u32 = u32::MAX;
 
-/// What a slot may lack, by its number; anything else becomes the first.
+/// Names of missing snapshots by their number on the wire; an unknown number becomes the first.
 const SNAPSHOTS: [&str; 3] = ["snapshot", "canary", "last good snapshot"];
 
 /// The error kinds that travel, by their numbers; any other becomes `Other`.

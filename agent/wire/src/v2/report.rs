@@ -4,11 +4,13 @@ use ccplane_contract::{FlowId, ProgramUid};
 use ccplane_program::ir::MAX_REGS;
 
 use super::flow::{read_flow, read_uid};
-use super::messages::{REPORTS, read_list};
 use super::{Frame, HEADER_BYTES, MAX_FRAME_BYTES, close, encode};
 use crate::bytes::{Reader, all_or_nothing};
-use crate::list::Item;
+use crate::list::{Item, read_list};
 use crate::{DecodeError, EncodeError, List, Out};
+
+/// The kind of a REPORTS frame.
+pub(super) const REPORTS: u16 = 0x07;
 
 /// Reports of one batch.
 pub const MAX_REPORTS: usize = 2048;
@@ -19,7 +21,6 @@ const FIXED_BYTES: usize = 8 + 4 + 4 + 8;
 /// A program executed `(report)`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report<'a> {
-    /// The flow.
     pub flow: FlowId,
     /// The program that reported.
     pub program: ProgramUid,
@@ -115,7 +116,7 @@ impl<'o, O: Out> ReportBatch<'o, O> {
         Ok(ReportBatch { out, start, len: 0 })
     }
 
-    /// Appends one report.
+    /// Appends one report to the batch.
     ///
     /// # Errors
     /// `TooMany` reports or frame bytes, or `Full`: send this batch and start another; `TooMany` values: no

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use ccplane_contract::{
     DatapathError, Field, FlowId, FlowInfo, FlowStats, Mode, Part, ProgramUid, SlotStats, SnapshotUid,
+    TransportStats,
 };
 use ccplane_infer::{Bits, FlowPolicy, Level, Noise, Shape};
 use ccplane_program::ir::{Clause, Dst, Inst, Op, Prim, Program, RegDecl, RegKind, Src, Type};
@@ -12,7 +13,7 @@ use ccplane_wire::v2::{
     self, ByeReason, Clock, Features, Hello, ToAgent, ToDatapath, TurnedAway, Wake, Welcome,
 };
 
-/// Hexadecimal, blanks ignored.
+/// Parses hexadecimal digits; blanks are ignored.
 pub fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
@@ -72,18 +73,20 @@ pub fn stats() -> FlowStats {
         },
         mode: Mode::NativeAgentSilent,
         program: Some(ProgramUid(3)),
-        snd_cwnd: 10,
-        snd_ssthresh: u32::MAX,
-        mss_bytes: 1440,
-        srtt_us: 20_000,
-        min_rtt_us: 19_000,
-        pacing_rate: 1_250_000,
-        bytes_acked: 1 << 40,
-        delivered: 12,
-        lost: 1,
-        unacked: 4,
-        faults: 2,
-        reports: 5,
+        transport: TransportStats {
+            snd_cwnd: 10,
+            snd_ssthresh: None,
+            mss_bytes: 1440,
+            srtt_us: 20_000,
+            min_rtt_us: 19_000,
+            pacing_rate: 1_250_000,
+            bytes_acked: 1 << 40,
+            delivered: 12,
+            lost: 1,
+            unacked: 4,
+            faults: 2,
+            reports: 5,
+        },
         policy: None,
         sampled_at_us: 6,
     }

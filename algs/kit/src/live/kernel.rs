@@ -1,4 +1,4 @@
-//! On live kernel flows: each algorithm on an emulated link of its own, all at once, under one agent.
+//! Live runs on kernel flows: each algorithm on an emulated link of its own, all at once, under one agent.
 
 use super::{BLACKOUT_US, LINK_BIT_PER_S, LiveError, Phase, QUEUE_PACKETS, RTT_US, SMALL_MSS_BYTES};
 use crate::Bounds;
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 const DATAPATH: DatapathId = DatapathId(0);
 const WHERE: &str = "the kernel";
-/// How long the agent waits for events at most.
+/// The time that the agent waits for events at most.
 const WAIT: Duration = Duration::from_millis(10);
-/// What is said of it where it cannot run.
+/// The name of the check in the notice that it was skipped.
 const CHECK: &str = "algorithms on kernel flows";
 /// The receiver of the first algorithm's flow; the others count up.
 const FIRST_PORT: u16 = 5001;
@@ -29,20 +29,18 @@ const MEASURED: Duration = Duration::from_millis(2500);
 const WINDOWS: u32 = 4;
 /// Longer than the agent's thread waits for a processor.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
-/// For what the sender's timer has backed off to when the link is back.
+/// The time that the sender's timer may have backed off to when the link is back.
 const TIMER: Duration = Duration::from_millis(2500);
 const RESIZED: Duration = Duration::from_millis(1500);
-/// For what the send buffer holds when the application begins to limit the flow.
+/// The time that a full send buffer takes when the application begins to limit the flow.
 const DRAINED: Duration = Duration::from_millis(1000);
-/// Of what the limited application offers, percent: it writes on a busy machine's time.
+/// The least share of the limited application's offer that is carried, percent: it writes on a busy machine's time.
 const LIMITED_FLOOR_PERCENT: u64 = 80;
 
-/// What one algorithm did.
+/// The results of one algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ran {
-    /// Its name.
+pub struct LiveResults {
     pub algorithm: &'static str,
-    /// In order.
     pub phases: Vec<Phase>,
     /// Reports that the agent saw.
     pub reports: u64,
@@ -71,7 +69,7 @@ struct Lab {
 pub fn kernel(
     name: &str,
     algorithms: &[(Arc<dyn Algorithm>, Bounds)],
-) -> Result<Option<Vec<Ran>>, LiveError> {
+) -> Result<Option<Vec<LiveResults>>, LiveError> {
     if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
         ccplane_testing::skipped(CHECK, format_args!("{}: {}", missing.what, missing.found));
         return Ok(None);
@@ -89,7 +87,7 @@ pub fn kernel(
     };
     let mut lab = Lab::new(&options, algorithms)?;
     let outcome = lab.run();
-    let ran = lab.subjects.iter().map(|s| Ran {
+    let ran = lab.subjects.iter().map(|s| LiveResults {
         algorithm: s.algorithm,
         phases: s.phases.clone(),
         reports: lab.reports(s.traffic.port()),
@@ -160,7 +158,7 @@ impl Lab {
         self.phase("after a change of the segment size", |s| {
             (s.link_rate(), s.bounds.floor_percent * 9 / 10)
         })?;
-        let sizes: Vec<_> = self.stats("segment size")?.iter().map(|f| f.mss_bytes).collect();
+        let sizes: Vec<_> = self.stats("segment size")?.iter().map(|f| f.transport.mss_bytes).collect();
         for (subject, mss_bytes) in self.subjects.iter().zip(sizes) {
             if mss_bytes > SMALL_MSS_BYTES {
                 return Err(subject.broken("segment size", format!("segments of {mss_bytes} bytes")));
@@ -197,7 +195,7 @@ impl Lab {
             let us = from.elapsed().as_micros() as u64;
             let measured = self.subjects.iter().zip(before).zip(after).map(|((subject, before), after)| {
                 let (reachable, floor_percent) = due(subject);
-                let bytes = after.bytes_acked - before.bytes_acked;
+                let bytes = after.transport.bytes_acked - before.transport.bytes_acked;
                 let used_percent = bytes * 100 * 1_000_000 / (reachable * us).max(1);
                 Phase { name, used_percent, floor_percent }
             });
@@ -231,8 +229,10 @@ impl Lab {
             let port = subject.traffic.port();
             let stats = flows.iter().find(|f| f.info.remote.port() == port).cloned();
             let stats = stats.ok_or_else(|| subject.broken(phase, "the flow is gone".into()))?;
-            if (stats.mode, stats.faults) != (Mode::Program, 0) {
-                return Err(subject.broken(phase, format!("{:?}, {} faults", stats.mode, stats.faults)));
+            if (stats.mode, stats.transport.faults) != (Mode::Program, 0) {
+                return Err(
+                    subject.broken(phase, format!("{:?}, {} faults", stats.mode, stats.transport.faults))
+                );
             }
             match self.core.flow(DATAPATH, stats.flow).and_then(|v| v.last_error()) {
                 Some(error) => Err(subject.broken(phase, error.to_string())),

@@ -8,16 +8,16 @@ mod sim;
 mod traffic;
 
 #[cfg(feature = "kernel")]
-pub use kernel::{Ran, kernel};
+pub use kernel::{LiveResults, kernel};
 pub use sim::simulated;
 
 /// The link of the live runs, bits per second.
 const LINK_BIT_PER_S: u64 = 24_000_000;
-/// Its round trip without a queue, microseconds.
+/// The link's round trip without a queue, microseconds.
 const RTT_US: u64 = 40_000;
-/// Its queue, packets: one bandwidth-delay product.
+/// The link's queue, packets: one bandwidth-delay product.
 const QUEUE_PACKETS: u32 = 80;
-/// How long it is dead.
+/// The time that it is dead.
 const BLACKOUT_US: u64 = 2_000_000;
 /// The segment size after the change, bytes.
 const SMALL_MSS_BYTES: u32 = 1_208;
@@ -25,48 +25,26 @@ const SMALL_MSS_BYTES: u32 = 1_208;
 /// A part of a live run, in which a share of the link was due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Phase {
-    /// What it is for.
     pub name: &'static str,
-    /// What the flow used of the link, percent.
+    /// The flow's goodput, percent of the link's rate.
     pub used_percent: u64,
-    /// What was due.
     pub floor_percent: u64,
 }
 
-/// How a live run failed.
+/// The failure of a live run.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LiveError {
-    /// It could not be set up.
+    /// The links or the agent could not be set up.
     #[error("{algorithm}, live: could not set up: {reason}")]
-    SetUp {
-        /// The algorithm.
-        algorithm: &'static str,
-        /// What was missing.
-        reason: String,
-    },
+    SetUp { algorithm: &'static str, reason: String },
     /// The agent did not steer the flow, or its program had faults.
     #[error("{algorithm}, live on {datapath}, {phase}: {what}")]
-    Broken {
-        /// The algorithm.
-        algorithm: &'static str,
-        /// Where.
-        datapath: &'static str,
-        /// When.
-        phase: &'static str,
-        /// What was seen.
-        what: String,
-    },
-    /// It used too little of the link.
+    Broken { algorithm: &'static str, datapath: &'static str, phase: &'static str, what: String },
+    /// The flow used too little of the link.
     #[error(
         "{algorithm}, live on {datapath}, {}: {} % of the link, at least {} are due",
         phase.name, phase.used_percent, phase.floor_percent
     )]
-    Slow {
-        /// The algorithm.
-        algorithm: &'static str,
-        /// Where.
-        datapath: &'static str,
-        /// The phase.
-        phase: Phase,
-    },
+    Slow { algorithm: &'static str, datapath: &'static str, phase: Phase },
 }

@@ -1,4 +1,4 @@
-//! On the simulated datapath.
+//! Live runs on the simulated datapath.
 
 use super::{BLACKOUT_US, LINK_BIT_PER_S, LiveError, Phase, QUEUE_PACKETS, RTT_US, SMALL_MSS_BYTES};
 use crate::Bounds;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 const DATAPATH: DatapathId = DatapathId(0);
 const S: u64 = 1_000_000;
 const TICK_US: u64 = 50_000;
-/// When the link goes dead.
+/// The time when the link goes dead.
 const DARK_AT_US: u64 = 10 * S;
 const END_US: u64 = 45 * S;
-/// Of the flow that its application limits: a tenth of the link.
+/// Bytes that a limited application writes at once.
 const CHUNK_BYTES: u32 = 30_000;
 const CHUNK_EVERY_US: u32 = 100_000;
 
@@ -69,7 +69,7 @@ impl Lab {
 
     /// Packets delivered until `until_us`, under an agent; the flow is steered at the end.
     fn run(&mut self, until_us: u64, phase: &'static str) -> Result<u64, LiveError> {
-        let before = self.stats(phase)?.bytes_acked;
+        let before = self.stats(phase)?.transport.bytes_acked;
         while self.sim.now_us() < until_us {
             let stop_us = until_us.min(self.sim.now_us() + TICK_US);
             self.sim.step_to_event(stop_us);
@@ -77,17 +77,17 @@ impl Lab {
             drive(&mut self.core, DATAPATH, &mut self.sim, now_us);
         }
         let stats = self.stats(phase)?;
-        if (stats.mode, stats.faults) != (Mode::Program, 0) {
-            return Err(self.broken(phase, format!("{:?}, {} faults", stats.mode, stats.faults)));
+        if (stats.mode, stats.transport.faults) != (Mode::Program, 0) {
+            return Err(self.broken(phase, format!("{:?}, {} faults", stats.mode, stats.transport.faults)));
         }
         let view = self.core.flow(DATAPATH, self.flow);
         if let Some(error) = view.and_then(|v| v.last_error()) {
             return Err(self.broken(phase, error.to_string()));
         }
-        Ok(stats.bytes_acked - before)
+        Ok(stats.transport.bytes_acked - before)
     }
 
-    /// As [`Lab::run`]; fails if less than `floor_percent` of `bytes_per_s` was carried.
+    /// Like [`Lab::run`]; fails if less than `floor_percent` of `bytes_per_s` was carried.
     fn phase(
         &mut self,
         name: &'static str,
@@ -122,7 +122,7 @@ fn bulk(algorithm: &Arc<dyn Algorithm>, bounds: &Bounds) -> Result<Vec<Phase>, L
     Ok(vec![start, back, resized])
 }
 
-/// What a tenth of the link can carry is carried, whatever the algorithm.
+/// Runs a flow whose application offers a tenth of the link, which every algorithm must carry.
 fn limited(algorithm: &Arc<dyn Algorithm>) -> Result<Phase, LiveError> {
     let mut lab = Lab::new(algorithm, Source::Chunks { bytes: CHUNK_BYTES, every_us: CHUNK_EVERY_US })?;
     let offered = u64::from(CHUNK_BYTES) * S / u64::from(CHUNK_EVERY_US);

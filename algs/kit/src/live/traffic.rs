@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What an application that limits its flow offers: a tenth of the link.
+/// The rate of an application that limits its flow: a tenth of the link.
 pub(super) const LIMITED_BYTES_PER_S: u64 = 300_000;
 const LIMITED_EVERY: Duration = Duration::from_millis(50);
 const LIMITED_BYTES: usize = LIMITED_BYTES_PER_S as usize / 20;
 const CHUNK_BYTES: usize = 1 << 16;
-/// How long a thread waits at most before it looks whether to stop.
+/// The time that a thread waits at most before it looks whether to stop.
 const NAP: Duration = Duration::from_millis(20);
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! What each algorithm is held to, and all of them at once.
+//! The bounds of each algorithm, and checks of all algorithms at once.
 
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, PolicySource, ProgramSource};
 use ccplane_kit::Bounds;
@@ -33,8 +33,8 @@ pub fn each(check: impl Fn(Arc<dyn Algorithm>, Bounds) + Sync) {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// A learned algorithm with a policy of the kit's own, so that what flows do does not change when the policy that ships is
-/// trained anew.
+/// A learned algorithm with a policy of the kit's own. Its flows do not change when the policy that ships is trained
+/// anew.
 struct Pinned {
     algorithm: Arc<dyn Algorithm>,
     snapshot: &'static [u8],
@@ -57,7 +57,8 @@ impl Algorithm for Pinned {
     }
 }
 
-/// What goldens are taken of; `None` if the algorithm moves as the policy that ships has it, wherever that is asked.
+/// Returns the algorithm that goldens are taken of; `None` if it moves as the policy that ships has it, wherever that
+/// is asked.
 #[allow(dead_code, reason = "each test file uses its part")]
 pub fn pinned(algorithm: Arc<dyn Algorithm>) -> Option<Arc<dyn Algorithm>> {
     let snapshot: &[u8] = match algorithm.name() {

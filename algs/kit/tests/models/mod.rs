@@ -6,18 +6,18 @@ use super::Ack;
 pub const MSS: f64 = 1448.0;
 
 pub trait Model {
-    /// From this window on.
+    /// Starts from this window.
     fn begin(&mut self, cwnd: f64);
     fn on_ack(&mut self, ack: &Ack);
     fn cwnd(&self) -> f64;
-    /// What was in flight at the last decrease is not acknowledged yet, or as many round trips have not passed as the algorithm,
-    /// which has no sequence numbers, takes for it.
+    /// Returns whether the last decrease's recovery goes on: the data then in flight is not acknowledged yet. An
+    /// algorithm without sequence numbers waits for a number of round trips instead, which also count.
     fn is_recovering(&self) -> bool;
 }
 
-/// Which ACKs belong to a decrease: RFC 6582's recovery point, by bytes instead of sequence numbers.
+/// RFC 6582's recovery point, by bytes instead of sequence numbers: the ACKs before it belong to the last decrease.
 struct Recovery {
-    /// How long it lasts at least, round trips.
+    /// The time that it lasts at least, round trips.
     round_trips: f64,
     acked: f64,
     point: f64,
@@ -26,7 +26,7 @@ struct Recovery {
     ongoing: bool,
 }
 
-/// Of a program: one and a half round trips.
+/// The recovery of a program: one and a half round trips.
 impl Default for Recovery {
     fn default() -> Recovery {
         Recovery { round_trips: 1.5, acked: 0.0, point: 0.0, ends_s: 0.0, rtt_s: 0.0, ongoing: false }
@@ -61,7 +61,7 @@ pub struct Reno {
 }
 
 impl Reno {
-    /// Where a recovery lasts so many round trips at least.
+    /// Makes a model whose recovery lasts so many round trips at least.
     pub fn recovering_for(round_trips: f64) -> Reno {
         Reno { recovery: Recovery { round_trips, ..Recovery::default() }, ..Reno::default() }
     }
@@ -101,7 +101,7 @@ pub struct Cubic {
     cwnd: f64,
     w_max: f64,
     w_est: f64,
-    /// When congestion avoidance began, and the window that it began with.
+    /// The time when congestion avoidance began, and the window that it began with.
     epoch: (f64, f64),
     recovery: Recovery,
 }

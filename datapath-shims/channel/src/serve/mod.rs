@@ -1,7 +1,7 @@
-//! The datapath's side: serves any [`Datapath`] to an agent, and looks for the agent again when it went away.
+//! The datapath's side: serves any [`Datapath`] to an agent, and reconnects when the agent went away.
 
+mod conversation;
 mod programs;
-mod talk;
 mod thread;
 
 use std::io;
@@ -21,12 +21,12 @@ use crate::Waker;
 use crate::end::{End, Parts};
 use crate::ring::Record;
 use crate::socket::{Received, Sent, Socket};
+use conversation::{Buffers, Conversation, EndReason};
 use programs::Programs;
-use talk::{Over, Room, Talk};
 
 pub use thread::{Link, spawn};
 
-/// Time between two looks for an agent, microseconds.
+/// Time between two searches for an agent, microseconds.
 const AGAIN_US: u64 = 100_000;
 /// How long an agent may take to answer a HELLO, microseconds.
 const GREETED_US: u64 = 1_000_000;
@@ -36,13 +36,13 @@ const RETRY_FULL: Duration = Duration::from_millis(1);
 const MAX_KIND_BYTES: usize = 31;
 const MAX_NAME_BYTES: usize = 63;
 
-/// What frames go over.
+/// The transport of frames between the datapath and the agent.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Transport {
     /// Rings in shared memory, where the agent offers them; else its socket.
     #[default]
     Ring,
-    /// The agent's socket.
+    /// The agent's socket alone.
     Socket,
 }
 
@@ -51,18 +51,17 @@ pub enum Transport {
 pub struct ServeOptions {
     /// The datapath's name, such as its process's; cut after 63 bytes.
     pub name: String,
-    /// What frames go over.
     pub transport: Transport,
-    /// How the serving thread waits; `None`: as the agent's configuration says.
+    /// How the serving thread waits; `None` to follow the agent's configuration.
     pub wake: Option<Wake>,
-    /// What the datapath's timestamps count from.
+    /// The clock that the datapath's timestamps count from.
     pub clock: Clock,
-    /// What the datapath calls when something happened that the agent is to hear of at once.
+    /// The waker that the datapath calls on an event that the agent is to get at once.
     pub waker: Waker,
 }
 
 impl ServeOptions {
-    /// Over rings where the agent offers them, waiting as the agent's configuration says.
+    /// Creates options for rings where the agent offers them, and for waiting as the agent's configuration asks.
     ///
     /// # Errors
     /// The system gives no eventfd.
@@ -77,12 +76,11 @@ impl ServeOptions {
     }
 }
 
-/// What one [`Served::turn`] did.
+/// The work that one [`Served::turn`] did.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Turn {
     /// Whether there is an agent.
     pub connected: bool,
-    /// Messages taken.
     pub commands: usize,
     /// Events taken from the datapath.
     pub events: usize,
@@ -102,11 +100,13 @@ pub struct Served {
     options: ServeOptions,
     state: State,
     programs: Programs,
-    room: Room,
+    buffers: Buffers,
     /// Calls of the waker that the last turn has looked after.
     calls: u32,
     /// Rings that the agent offered could not be had: they are not asked for again.
     without_ring: bool,
+    /// Somebody took HELLO and did not answer.
+    unanswered: bool,
 }
 
 #[derive(Debug)]
@@ -115,44 +115,50 @@ enum State {
     Away {
         again_us: u64,
     },
-    /// HELLO was said.
+    /// HELLO was sent and is not answered yet.
     Greeted {
         socket: Socket,
         until_us: u64,
     },
-    Talking(Box<Talk>),
+    Connected(Box<Conversation>),
 }
 
 impl Served {
-    /// At the agent whose datapath socket is, or will be, at `agent`. The first turn looks for it.
+    /// Serves the agent whose datapath socket is, or will be, at `agent`. The first turn connects to it.
     pub fn connect(agent: &Path, options: ServeOptions) -> Served {
         Served {
             agent: agent.to_owned(),
             options,
             state: State::Away { again_us: 0 },
             programs: Programs::default(),
-            room: Room { record: Record::default(), datagram: vec![0; MAX_FRAME_BYTES].into() },
+            buffers: Buffers { record: Record::default(), datagram: vec![0; MAX_FRAME_BYTES].into() },
             calls: 0,
             without_ring: false,
+            unanswered: false,
         }
+    }
+
+    /// Whether somebody listens at the agent's socket who does not answer as an agent of ours does, such as portus.
+    pub fn is_unanswered(&self) -> bool {
+        self.unanswered
     }
 
     /// Whether there is an agent.
     pub fn is_connected(&self) -> bool {
-        matches!(self.state, State::Talking(_))
+        matches!(self.state, State::Connected(_))
     }
 
-    /// What the agent said at the start: among others its heartbeat timeout.
+    /// Returns the agent's WELCOME, which holds its heartbeat timeout.
     pub fn welcome(&self) -> Option<&Welcome> {
         match &self.state {
-            State::Talking(talk) => Some(talk.welcome()),
+            State::Connected(conversation) => Some(conversation.welcome()),
             _ => None,
         }
     }
 
     /// Whether frames go over rings.
     pub fn has_ring(&self) -> bool {
-        matches!(&self.state, State::Talking(talk) if talk.ring().is_some())
+        matches!(&self.state, State::Connected(conversation) if conversation.ring().is_some())
     }
 
     /// How the serving thread is to wait.
@@ -160,11 +166,11 @@ impl Served {
         self.options.wake.or(self.welcome().map(|w| w.wake)).unwrap_or(Wake::Sleep)
     }
 
-    /// Whether anything has come in since the last turn: one look at a word where there is a ring.
+    /// Whether anything has come in since the last turn. With a ring this costs the load of one word.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        let State::Talking(talk) = &self.state else { return false };
-        talk.ring().is_none_or(End::is_ready) || self.options.waker.calls() != self.calls
+        let State::Connected(conversation) = &self.state else { return false };
+        conversation.ring().is_none_or(End::is_ready) || self.options.waker.calls() != self.calls
     }
 
     /// Takes the agent's commands, calls the datapath, answers, sends events: as far as there is any, and room.
@@ -176,11 +182,12 @@ impl Served {
             State::Away { again_us } if now_us < *again_us => {}
             State::Away { .. } => self.greet(datapath, now_us),
             State::Greeted { .. } => self.listen(datapath, now_us),
-            State::Talking(talk) => {
+            State::Connected(conversation) => {
                 turn.connected = true;
-                let turned = talk.turn(&mut self.room, datapath, &mut self.programs, now_us, &mut turn);
-                let Err(over) = turned else { return turn };
-                self.over(*over, datapath, now_us);
+                let turned =
+                    conversation.turn(&mut self.buffers, datapath, &mut self.programs, now_us, &mut turn);
+                let Err(reason) = turned else { return turn };
+                self.end(*reason, datapath, now_us);
             }
         }
         Turn { connected: self.is_connected(), ..Turn::default() }
@@ -198,12 +205,14 @@ impl Served {
                 return self.away(now_us);
             }
         };
-        let Capabilities { kind, max_programs, max_flows, policy, full_language } = datapath.capabilities();
+        let Capabilities { kind, max_programs, max_flows, policy, full_language, hooks } =
+            datapath.capabilities();
         let wants_ring = self.options.transport == Transport::Ring && !self.without_ring;
         let given = [
             (policy, Features::POLICY),
             (full_language, Features::FULL_LANGUAGE),
             (wants_ring, Features::RING),
+            (hooks == ccplane_contract::ON_PACKETS, Features::SEND),
         ];
         let slots = datapath.slots();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -235,12 +244,16 @@ impl Served {
     /// For the answer to a HELLO.
     fn listen(&mut self, datapath: &mut dyn Datapath, now_us: u64) {
         let State::Greeted { socket, until_us } = &self.state else { return };
-        let (bytes, fds) = match socket.receive(&mut self.room.datagram) {
+        let (bytes, fds) = match socket.receive(&mut self.buffers.datagram) {
             Received::Datagram { bytes, fds } => (bytes, fds),
             Received::Nothing if now_us < *until_us => return,
-            Received::Nothing | Received::Gone => return self.away(now_us),
+            Received::Nothing => {
+                self.unanswered = true;
+                return self.away(now_us);
+            }
+            Received::Gone => return self.away(now_us),
         };
-        let datagram = self.room.datagram.get(..bytes).unwrap_or_default();
+        let datagram = self.buffers.datagram.get(..bytes).unwrap_or_default();
         let answer = frames(datagram).next().map(|frame| frame.and_then(ToDatapath::parse));
         match answer {
             Some(Ok(Some(ToDatapath::Welcome(welcome)))) => self.welcomed(welcome, fds, datapath, now_us),
@@ -281,9 +294,10 @@ impl Served {
         let before = std::mem::replace(&mut self.state, State::Away { again_us: now_us });
         let State::Greeted { socket, .. } = before else { return };
         info!(agent = %self.agent.display(), ring = ring.is_some(), "served");
+        self.unanswered = false;
         self.programs.begin();
-        let talk = Talk::new(socket, ring, welcome, datapath.flows(), now_us);
-        self.state = State::Talking(Box::new(talk));
+        let conversation = Conversation::new(socket, ring, welcome, datapath.flows(), now_us);
+        self.state = State::Connected(Box::new(conversation));
     }
 
     fn go_without_ring(&mut self, now_us: u64) {
@@ -291,16 +305,16 @@ impl Served {
         self.state = State::Away { again_us: now_us };
     }
 
-    fn over(&mut self, over: Over, datapath: &mut dyn Datapath, now_us: u64) {
+    fn end(&mut self, reason: EndReason, datapath: &mut dyn Datapath, now_us: u64) {
         let before = std::mem::replace(&mut self.state, State::Away { again_us: now_us });
-        let State::Talking(mut talk) = before else { return };
-        info!(why = %over, agent = %self.agent.display(), "the agent is looked for again");
-        match over {
-            Over::Gone | Over::Left(_) => {}
+        let State::Connected(mut conversation) = before else { return };
+        info!(why = %reason, agent = %self.agent.display(), "the agent is looked for again");
+        match reason {
+            EndReason::Gone | EndReason::Left(_) => {}
             // At once: it is there.
-            Over::Anew(_) => self.greet(datapath, now_us),
-            Over::Read(_) | Over::Write(_) | Over::Decode(_) => {
-                talk.farewell(ByeReason::Protocol, &over.to_string());
+            EndReason::Anew(_) => self.greet(datapath, now_us),
+            EndReason::Read(_) | EndReason::Write(_) | EndReason::Decode(_) => {
+                conversation.farewell(ByeReason::Protocol, &reason.to_string());
                 self.away(now_us);
             }
         }
@@ -319,7 +333,9 @@ impl Served {
         let (socket, ring, held_up) = match &self.state {
             State::Away { .. } => (None, None, false),
             State::Greeted { socket, .. } => (Some(socket), None, false),
-            State::Talking(talk) => (Some(talk.socket()), talk.ring(), talk.is_held_up()),
+            State::Connected(conversation) => {
+                (Some(conversation.socket()), conversation.ring(), conversation.is_held_up())
+            }
         };
         if ring.is_some_and(|ring| !ring.doze()) {
             waker.awake();
@@ -334,8 +350,8 @@ impl Served {
         let is_ready = |n: usize| fds.get(n).is_some_and(|fd| fd.any().unwrap_or(true));
         let (socket_ready, ring_ready) = (is_ready(1), is_ready(2));
         waker.awake();
-        if let State::Talking(talk) = &mut self.state {
-            talk.awake(ring_ready, socket_ready);
+        if let State::Connected(conversation) = &mut self.state {
+            conversation.awake(ring_ready, socket_ready);
         }
         match polled {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
@@ -345,8 +361,8 @@ impl Served {
 
     /// Takes leave of the agent: the datapath's flows are gone for it.
     pub fn farewell(&mut self) {
-        if let State::Talking(talk) = &mut self.state {
-            talk.farewell(ByeReason::Stopping, "the datapath stops");
+        if let State::Connected(conversation) = &mut self.state {
+            conversation.farewell(ByeReason::Stopping, "the datapath stops");
         }
         self.state = State::Away { again_us: u64::MAX };
     }

@@ -45,7 +45,7 @@ impl Programs {
         Ok(())
     }
 
-    /// As [`Datapath::remove`].
+    /// Removes a program, as [`Datapath::remove`].
     pub(super) fn remove(
         &mut self,
         datapath: &mut dyn Datapath,

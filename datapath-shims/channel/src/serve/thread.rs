@@ -14,11 +14,11 @@ use tracing::{error, warn};
 use super::{ServeOptions, Served};
 use crate::Waker;
 
-/// How long the thread sleeps at most: how soon it looks for an agent, and says that it lives.
+/// Longest sleep of the thread, between two searches for an agent or two heartbeats.
 const NAP: Duration = Duration::from_millis(50);
-/// Looks at the ring between two looks at the clock.
-const LOOKS: usize = 64;
-/// How long the thread looks without letting others run, who may wait for its core.
+/// Polls of the ring between two reads of the clock.
+const POLLS_PER_CLOCK_READ: usize = 64;
+/// Longest time that the thread polls without yielding its core to other threads.
 const YIELD_EVERY: Duration = Duration::from_micros(50);
 
 /// A datapath that is being served; dropping it takes leave of the agent and ends the thread.
@@ -33,6 +33,7 @@ pub struct Link {
 struct Shared {
     stop: AtomicBool,
     connected: AtomicBool,
+    unanswered: AtomicBool,
     commands: AtomicU64,
 }
 
@@ -40,6 +41,11 @@ impl Link {
     /// Whether there is an agent.
     pub fn is_connected(&self) -> bool {
         self.shared.connected.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody listens at the agent's socket who does not answer as an agent of ours does, such as portus.
+    pub fn is_unanswered(&self) -> bool {
+        self.shared.unanswered.load(Ordering::Relaxed)
     }
 
     /// Messages taken from agents so far.
@@ -78,6 +84,7 @@ pub fn spawn(
         while !state.stop.load(Ordering::Relaxed) {
             let turn = served.turn(&mut *datapath, now_us());
             state.connected.store(turn.connected, Ordering::Relaxed);
+            state.unanswered.store(served.is_unanswered(), Ordering::Relaxed);
             state.commands.fetch_add(turn.commands as u64, Ordering::Relaxed);
             if turn.is_busy() {
                 busy = Instant::now();
@@ -94,7 +101,7 @@ pub fn spawn(
                     std::thread::sleep(NAP);
                 }
             } else {
-                look(&served, spin.min(YIELD_EVERY));
+                poll_until(&served, spin.min(YIELD_EVERY));
             }
         }
         served.farewell();
@@ -103,11 +110,11 @@ pub fn spawn(
     Ok(Link { shared, waker, thread: Some(thread) })
 }
 
-/// Looks for something to do, for so long, then lets others run.
-fn look(served: &Served, at_most: Duration) {
+/// Polls for work, for at most this long, then yields the processor.
+fn poll_until(served: &Served, at_most: Duration) {
     let start = Instant::now();
     loop {
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS_PER_CLOCK_READ {
             if served.is_ready() {
                 return;
             }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use ccplane_channel::{End, RING_BYTES, Record, ServeOptions, Served, Transport, Turn};
 use ccplane_contract::{
     Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowInfo, FlowStats, Mode, Part, ProgramUid,
-    SlotStats, SlotTable, check_fields,
+    SlotStats, SlotTable, TransportStats, check_fields,
 };
 use ccplane_infer::Shape;
 use ccplane_program::ir::Program;
@@ -30,14 +30,7 @@ pub struct Toy {
 }
 
 pub fn info() -> FlowInfo {
-    FlowInfo {
-        mss_bytes: 1448,
-        init_cwnd_bytes: 14_480,
-        local: "10.0.0.1:5000".parse().unwrap(),
-        remote: "10.0.0.2:6000".parse().unwrap(),
-        cgroup: None,
-        min_rtt_us: None,
-    }
+    FlowInfo::example(1448, 14_480)
 }
 
 pub fn report(flow: FlowId, seq: u32) -> Event {
@@ -68,7 +61,14 @@ impl Toy {
 
 impl Datapath for Toy {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { kind: "toy", max_programs: 4, max_flows: 1000, policy: true, full_language: true }
+        Capabilities {
+            kind: "toy",
+            max_programs: 4,
+            max_flows: 1000,
+            policy: true,
+            full_language: true,
+            hooks: ccplane_contract::ON_ACKS,
+        }
     }
     fn install(&mut self, uid: ProgramUid, program: &Program) -> Result<(), DatapathError> {
         self.slots.check(program)?;
@@ -142,18 +142,7 @@ impl Datapath for Toy {
             info: info(),
             mode: if program.is_some() { Mode::Program } else { Mode::NativeNoProgram },
             program: *program,
-            snd_cwnd: 10,
-            snd_ssthresh: u32::MAX,
-            mss_bytes: 1448,
-            srtt_us: 0,
-            min_rtt_us: 0,
-            pacing_rate: 0,
-            bytes_acked: 0,
-            delivered: 0,
-            lost: 0,
-            unacked: 0,
-            faults: 0,
-            reports: 0,
+            transport: TransportStats { snd_cwnd: 10, mss_bytes: 1448, ..TransportStats::default() },
             policy: None,
             sampled_at_us: 0,
         };
@@ -174,7 +163,7 @@ pub struct Agent {
     from: Option<UnixAddr>,
     rings: bool,
     pub now_us: u64,
-    /// What minor version it speaks.
+    /// The minor version that it speaks.
     pub minor: u8,
     record: Record,
     dir: tempfile::TempDir,
@@ -293,24 +282,24 @@ impl Agent {
     }
 
     /// Everything that waits, as (request, debug text); HEARTBEATs left out.
-    pub fn heard(&mut self) -> Vec<(u32, String)> {
-        let mut heard = self.heard_in_ring();
+    pub fn received(&mut self) -> Vec<(u32, String)> {
+        let mut received = self.received_in_ring();
         let mut buffer = vec![0; MAX_FRAME_BYTES];
         while let Ok(bytes) = self.socket.recv(&mut buffer) {
-            parse(&buffer[..bytes], &mut heard);
+            parse(&buffer[..bytes], &mut received);
         }
-        heard
+        received
     }
 
-    /// What waits in the ring.
-    pub fn heard_in_ring(&mut self) -> Vec<(u32, String)> {
-        let mut heard = Vec::new();
+    /// Returns the messages that wait in the ring.
+    pub fn received_in_ring(&mut self) -> Vec<(u32, String)> {
+        let mut received = Vec::new();
         if let Some(end) = &mut self.end {
             while end.receive(&mut self.record).unwrap() {
-                parse(self.record.bytes(), &mut heard);
+                parse(self.record.bytes(), &mut received);
             }
         }
-        heard
+        received
     }
 
     /// Leaves what waits unread.

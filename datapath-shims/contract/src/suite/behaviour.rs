@@ -1,4 +1,4 @@
-//! What a live datapath must do: promises 2 to 7 of the contract, and its refusals.
+//! Behaviour of a live datapath: promises 2 to 7 of the contract, and its refusals.
 //!
 //! Each case gets a fresh [`Harness`], which a shim provides around its datapath and some traffic.
 
@@ -19,7 +19,7 @@ pub trait Harness {
     /// # Errors
     /// What kept it from starting.
     fn start_flow(&mut self) -> Result<(), HarnessError>;
-    /// Stops the flow.
+    /// Stops the flow; it sends nothing more.
     ///
     /// # Errors
     /// What kept it from stopping.
@@ -30,7 +30,7 @@ pub trait Harness {
     fn heartbeat_timeout_us(&self) -> u64;
 }
 
-/// What a harness may fail with.
+/// The error of a harness that could not set up or run a case.
 pub type HarnessError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Makes a fresh harness.
@@ -44,20 +44,10 @@ pub enum Broken {
     NotRun(#[from] HarnessError),
     /// A command failed that had to succeed.
     #[error("{command} was refused: {error}")]
-    Refused {
-        /// The command.
-        command: &'static str,
-        /// The datapath's answer.
-        error: DatapathError,
-    },
+    Refused { command: &'static str, error: DatapathError },
     /// Something else than was promised.
     #[error("{what}: found {found}")]
-    Promise {
-        /// The promise.
-        what: &'static str,
-        /// What was seen instead.
-        found: String,
-    },
+    Promise { what: &'static str, found: String },
 }
 
 type Outcome = Result<(), Broken>;
@@ -230,7 +220,7 @@ impl Session {
     }
 
     fn progresses(&mut self, flow: FlowId, silent: bool) -> Outcome {
-        let before = self.stats(flow)?.bytes_acked;
+        let before = self.stats(flow)?.transport.bytes_acked;
         let mut after = before;
         for _ in 0..10 {
             if silent {
@@ -239,7 +229,7 @@ impl Session {
             } else {
                 self.live(SECOND_US / 4);
             }
-            after = self.stats(flow)?.bytes_acked;
+            after = self.stats(flow)?.transport.bytes_acked;
         }
         promise(after > before, "bytes are acknowledged", &(before, after))
     }
@@ -260,9 +250,13 @@ fn steered(s: &mut Session) -> Outcome {
     let stats = s.stats(flow)?;
     let steered = stats.mode == Mode::Program && stats.program == Some(A);
     promise(steered, "the program steers", &(stats.mode, stats.program))?;
-    let shown = u64::from(stats.snd_cwnd) * u64::from(stats.mss_bytes);
-    let near = shown <= 50_000 && shown + u64::from(stats.mss_bytes) > 50_000;
-    promise(near, "the window set is applied, rounded down to segments", &(stats.snd_cwnd, stats.mss_bytes))?;
+    let shown = u64::from(stats.transport.snd_cwnd) * u64::from(stats.transport.mss_bytes);
+    let near = shown <= 50_000 && shown + u64::from(stats.transport.mss_bytes) > 50_000;
+    promise(
+        near,
+        "the window set is applied, rounded down to segments",
+        &(stats.transport.snd_cwnd, stats.transport.mss_bytes),
+    )?;
     let exact = s.reports.iter().all(|r| r.values[CWND_SEEN] == 50_000);
     promise(exact, "the program sees the window to the byte", &s.reports[0].values)?;
     let dense = s.reports.iter().zip(1..).all(|(r, n)| r.seq == n);
@@ -319,7 +313,7 @@ fn silent_agent(s: &mut Session) -> Outcome {
     let stats = s.stats(flow)?;
     promise(stats.mode == Mode::NativeAgentSilent, "a silent agent's flow runs natively", &stats.mode)?;
     promise(s.reports.len() == before, "its program does not run", &(s.reports.len() - before))?;
-    let native_bytes = i64::from(stats.snd_cwnd) * i64::from(stats.mss_bytes);
+    let native_bytes = i64::from(stats.transport.snd_cwnd) * i64::from(stats.transport.mss_bytes);
     s.wait_for("the program resumes", |s| s.reports.len() > before)?;
     let resumed = s.reports[before].values[CWND_SEEN];
     let near = resumed <= 2 * native_bytes && 2 * resumed >= native_bytes;
@@ -348,7 +342,11 @@ fn smallest_window(s: &mut Session) -> Outcome {
     promise(last == Some(1), "the register keeps its exact value", &last)?;
     let stats = s.stats(flow)?;
     // A transport may need a second segment against delayed ACKs.
-    promise((1..=2).contains(&stats.snd_cwnd), "one or two segments are applied", &stats.snd_cwnd)
+    promise(
+        (1..=2).contains(&stats.transport.snd_cwnd),
+        "one or two segments are applied",
+        &stats.transport.snd_cwnd,
+    )
 }
 
 fn unknown_names(s: &mut Session) -> Outcome {

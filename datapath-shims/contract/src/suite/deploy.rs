@@ -1,8 +1,8 @@
 //! Random deployments: slots for a script's policies, and what is pushed to them while its flow runs.
 
+use super::draws::{below, chance, pick};
 use super::executor::{Script, Step};
 use super::images;
-use super::random::{below, chance, pick};
 use crate::Part;
 use crate::slots::{free_buffer, promoted, pushed, rolled_back};
 use ccplane_infer::{BUFFERS, Control, Shape};
@@ -11,7 +11,7 @@ use rand_core::RngCore;
 /// How often something is deployed before a step, percent.
 const DEPLOYMENTS_PERCENT: u32 = 10;
 
-/// A slot as the steps so far have left it, so that the next one can be obeyed.
+/// The state of a slot after the steps so far, so that the next command on it is valid.
 struct Slot {
     number: u8,
     shape: Shape,

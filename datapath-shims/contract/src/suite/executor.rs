@@ -1,11 +1,16 @@
-//! What the suite asks of a shim's program runner, and the reference that it is held against.
+//! The interface of a shim's program runner to the suite, and the reference that the runner is held against.
 
-use super::operation::START_MSS_BYTES;
 use crate::slots::SlotPolicies;
-use crate::{DatapathError, Field, FlowId, Part, SlotTable, apply_fields, mss_register};
+use crate::{
+    Datapath, DatapathError, Event, Field, FlowId, FlowInfo, ON_ACKS, Part, ProgramUid, SlotTable,
+    apply_fields, mss_register,
+};
 use ccplane_infer::{FlowPolicy, Shape};
-use ccplane_program::ir::{MAX_REGS, Prim, Program};
-use ccplane_program::vm::{Flow, Outcome, Prims};
+use ccplane_program::ir::{Hook, MAX_REGS, Program};
+use ccplane_program::vm::{Measured, Outcome, Prims, ProgramState, SendPrims};
+
+/// The segment size that a flow starts with, bytes.
+pub(super) const START_MSS_BYTES: u32 = 1448;
 
 /// One thing that happens to a flow or to the slots that its policies are in.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,52 +18,43 @@ pub enum Step {
     /// An ACK with these primitives: what was staged is applied, then the program runs. Neither happens once a policy had
     /// no answer, until a program is staged.
     Invoke(Prims),
+    /// A packet or a flow's start with these primitives, for programs of [`Hook::Send`] and [`Hook::Connect`]; else like
+    /// [`Step::Invoke`].
+    Decide(Box<SendPrims>),
     /// Stages field updates for the next ACK.
     Update(Vec<(Field, i64)>),
     /// Stages a program change, and fields to set after it, for the next ACK. Registers of the old program that
     /// were staged before are void; a staged window or rate is not.
     SetProgram {
-        /// Index into [`Script::programs`].
         program: usize,
         /// Fields of the new program.
         fields: Vec<(Field, i64)>,
     },
-    /// Pushes a snapshot.
-    Push {
-        /// The slot.
-        slot: u8,
-        /// Index into [`Script::images`].
-        image: usize,
-        /// What for.
-        part: Part,
-    },
+    /// Pushes a snapshot into a slot.
+    Push { slot: u8, image: usize, part: Part },
     /// Makes a slot's canary active.
     Promote(u8),
     /// Drops a slot's canary, or makes its last good snapshot active.
     Rollback(u8),
     /// The flow's segment size from the next ACK on.
-    SegmentSize {
-        /// Bytes.
-        mss_bytes: u32,
-    },
+    SegmentSize { mss_bytes: u32 },
 }
 
 /// Programs, and what happens to a flow that starts with the first one staged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Script {
-    /// At least one.
+    /// The programs by index; there is at least one.
     pub programs: Vec<Program>,
     /// The flow's window before its first ACK, bytes; its rate is 0.
     pub cwnd_bytes: i64,
     /// The segment size that it starts with, bytes.
     pub mss_bytes: u32,
-    /// In order.
     pub steps: Vec<Step>,
     /// The flow's name, by which canaries choose it and its noise is drawn.
     pub flow: FlowId,
     /// The slots that are defined before the programs are installed.
     pub slots: Vec<(u8, Shape)>,
-    /// What [`Step::Push`] names.
+    /// The images by index, for [`Step::Push`].
     pub images: Vec<Vec<u64>>,
 }
 
@@ -69,7 +65,7 @@ impl Script {
         Script { programs, cwnd_bytes, mss_bytes: START_MSS_BYTES, steps, flow: FlowId(1), slots, images }
     }
 
-    /// This table once its slots are defined, in which its programs could be installed.
+    /// Defines the script's slots in `table`, and checks that its programs could be installed beside them.
     ///
     /// # Errors
     /// As [`SlotTable::define`] and [`SlotTable::check`].
@@ -80,7 +76,23 @@ impl Script {
     }
 }
 
-/// What can be seen after one [`Step::Invoke`].
+/// The decision of a program about a flow's packets.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Sending {
+    pub priority: i64,
+    pub path: i64,
+    /// The count of sent bytes from which on the program runs again.
+    pub decide_at_bytes: i64,
+}
+
+impl Sending {
+    /// Returns the decision that stands for a flow.
+    pub fn of(flow: &ProgramState) -> Sending {
+        Sending { priority: flow.priority, path: flow.path, decide_at_bytes: flow.decide_at_bytes }
+    }
+}
+
+/// The observable state of a flow after one [`Step::Invoke`] or [`Step::Decide`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Observation {
     /// The program's registers, all kinds, after volatile ones were reset.
@@ -93,32 +105,30 @@ pub struct Observation {
     pub faults: u64,
     /// The report registers as reported, if the invocation reported.
     pub report: Option<Vec<i64>>,
+    pub sending: Sending,
     /// Where the executor [runs policies](Executor::policies).
     pub policy: Option<PolicyObservation>,
 }
 
-/// What can be seen of a flow's policies.
+/// The observable state of a flow's policies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicyObservation {
     /// The cells of the program's histories.
     pub histories: Vec<i32>,
-    /// `Policy.action`.
     pub action_q16: i64,
-    /// `Policy.snapshot`.
     pub snapshot: u32,
-    /// What else is kept for them.
     pub flow: FlowPolicy,
-    /// The report of this invocation, if there was one, is a row of a batch.
+    /// Whether this invocation asked a policy, which makes its report a row of a batch.
     pub asked: bool,
-    /// A policy had no answer, now or earlier: the flow is the native algorithm's.
+    /// Whether a policy had no answer, now or earlier, so that the native algorithm controls the flow.
     pub native: bool,
 }
 
 impl PolicyObservation {
-    /// What a flow that runs `program` shows.
+    /// Collects the policy state of a flow that runs `program`.
     pub fn new(
         program: &Program,
-        vm: &Flow,
+        vm: &ProgramState,
         flow: &FlowPolicy,
         asked: bool,
         native: bool,
@@ -128,6 +138,9 @@ impl PolicyObservation {
         PolicyObservation { histories, action_q16, snapshot, flow: *flow, asked, native }
     }
 }
+
+/// The answer of an executor of [`Hook::Ack`] alone to [`Step::Decide`].
+pub const NO_PACKETS: &str = "it decides on ACKs alone";
 
 /// Why an executor could not run a script at all.
 pub type ExecutorError = Box<dyn std::error::Error + Send + Sync>;
@@ -145,6 +158,86 @@ pub trait Executor {
     fn policies(&self) -> bool {
         false
     }
+
+    /// The hooks whose programs it runs.
+    fn hooks(&self) -> &'static [Hook] {
+        ON_ACKS
+    }
+}
+
+/// A datapath with the flow of one script, for [`run_script`].
+pub trait ScriptedDatapath {
+    /// The datapath, for the agent's commands.
+    fn datapath(&mut self) -> &mut dyn Datapath;
+
+    /// Starts the script's flow under the id [`Script::flow`].
+    fn start_flow(&mut self, id: FlowId, info: FlowInfo);
+
+    /// Sets the flow's segment size, bytes.
+    fn set_segment_size(&mut self, mss_bytes: u32);
+
+    /// Processes an ACK of the flow, and returns its state but for the report, which [`run_script`] takes from the events.
+    ///
+    /// # Errors
+    /// The flow has no program.
+    fn on_ack(&mut self, prims: &Prims) -> Result<Observation, ExecutorError>;
+}
+
+/// Runs a script through a datapath's own commands, ACKs and events, as one way to be an [`Executor`].
+///
+/// # Errors
+/// The first command that was refused, or ACK that failed.
+pub fn run_script(
+    script: &Script,
+    scripted: &mut dyn ScriptedDatapath,
+) -> Result<Vec<Observation>, ExecutorError> {
+    let info = FlowInfo::example(script.mss_bytes, script.mss_bytes.into());
+    scripted.start_flow(script.flow, info);
+    let datapath = scripted.datapath();
+    script.slots.iter().try_for_each(|(slot, shape)| datapath.define_slot(*slot, shape))?;
+    for (program, uid) in script.programs.iter().zip(0..) {
+        datapath.install(ProgramUid(uid), program)?;
+    }
+    datapath.set_program(script.flow, ProgramUid(0), &[(Field::Cwnd, script.cwnd_bytes)])?;
+    let mut seen = Vec::new();
+    for step in &script.steps {
+        match step {
+            Step::Update(fields) => scripted.datapath().update(script.flow, fields)?,
+            Step::SetProgram { program, fields } => {
+                scripted.datapath().set_program(script.flow, ProgramUid(*program as u32), fields)?;
+            }
+            Step::Push { slot, image, part } => {
+                let image =
+                    script.images.get(*image).ok_or("the script names an image that it does not hold")?;
+                scripted.datapath().push(*slot, image, *part)?;
+            }
+            Step::Promote(slot) => scripted.datapath().promote(*slot)?,
+            Step::Rollback(slot) => scripted.datapath().rollback(*slot)?,
+            Step::SegmentSize { mss_bytes } => scripted.set_segment_size(*mss_bytes),
+            Step::Invoke(prims) => seen.push(invoke(script.flow, scripted, prims)?),
+            Step::Decide(_) => return Err(NO_PACKETS.into()),
+        }
+    }
+    Ok(seen)
+}
+
+fn invoke(
+    flow: FlowId,
+    scripted: &mut dyn ScriptedDatapath,
+    prims: &Prims,
+) -> Result<Observation, ExecutorError> {
+    let mut seen = scripted.on_ack(prims)?;
+    let (mut events, datapath) = (Vec::new(), scripted.datapath());
+    if seen.policy.as_ref().is_some_and(|policy| policy.native && policy.asked) {
+        // To the script the window is the program's own until it is set; here the native algorithm's goes on from it.
+        datapath.update(flow, &[(Field::Cwnd, seen.cwnd_bytes)])?;
+    }
+    datapath.poll(usize::MAX, &mut events);
+    seen.report = events.into_iter().find_map(|event| match event {
+        Event::Report { values, .. } => Some(values.into_vec()),
+        _ => None,
+    });
+    Ok(seen)
 }
 
 /// The reference VM as an executor: the oracle.
@@ -158,74 +251,138 @@ impl Executor for Reference {
     fn policies(&self) -> bool {
         true
     }
+    fn hooks(&self) -> &'static [Hook] {
+        &Hook::ALL
+    }
 }
 
 fn reference(script: &Script) -> Result<Vec<Observation>, DatapathError> {
-    run(script, SlotTable::plain(), |program, flow, prims, policies, report| {
-        flow.invoke_with(&script.programs[program], prims, policies, report)
-    })
+    run(script, SlotTable::plain(), &mut Reference)
 }
 
-/// Runs a script; `invoke` runs one of its programs on an ACK.
+/// The machines that run a script's programs.
+trait Machines {
+    /// Runs the program of this index.
+    fn invoke<M: Measured>(
+        &mut self,
+        program: (usize, &Program),
+        flow: &mut ProgramState,
+        prims: &M,
+        policies: &mut SlotPolicies<'_>,
+        report: &mut [i64; MAX_REGS],
+    ) -> Outcome;
+}
+
+impl Machines for Reference {
+    fn invoke<M: Measured>(
+        &mut self,
+        (_, program): (usize, &Program),
+        flow: &mut ProgramState,
+        prims: &M,
+        policies: &mut SlotPolicies<'_>,
+        report: &mut [i64; MAX_REGS],
+    ) -> Outcome {
+        flow.invoke_with(program, prims, policies, report)
+    }
+}
+
 fn run(
     script: &Script,
     slots: SlotTable,
-    mut invoke: impl FnMut(usize, &mut Flow, &Prims, &mut SlotPolicies<'_>, &mut [i64; MAX_REGS]) -> Outcome,
+    machines: &mut impl Machines,
 ) -> Result<Vec<Observation>, DatapathError> {
     let mut slots = script.define(slots)?;
-    let mut current = 0;
-    let Some(mut program) = script.programs.first() else { return Ok(Vec::new()) };
-    let mut flow = Flow::new(program, script.cwnd_bytes, 0);
-    let (mut policy, mut native) = (FlowPolicy::default(), false);
-    let (mut start, mut fields) = (true, Vec::<(Field, i64)>::new());
-    let (mut mss_bytes, mut told_mss_bytes) = (script.mss_bytes, script.mss_bytes);
+    let Some(program) = script.programs.first() else { return Ok(Vec::new()) };
+    let mut run = Run {
+        key: script.flow.0,
+        current: 0,
+        program,
+        flow: ProgramState::new(program, script.cwnd_bytes, 0),
+        policy: FlowPolicy::default(),
+        native: false,
+        starts: true,
+        fields: Vec::new(),
+        first_mss_bytes: script.mss_bytes,
+        mss_bytes: script.mss_bytes,
+        told_mss_bytes: script.mss_bytes,
+    };
     let mut seen = Vec::new();
     for step in &script.steps {
         match step {
-            Step::Update(more) => fields.extend_from_slice(more),
+            Step::Update(more) => run.fields.extend_from_slice(more),
             Step::SetProgram { program: index, fields: first } => {
                 let Some(next) = script.programs.get(*index) else { continue };
-                (program, current, start) = (next, *index, true);
-                fields.retain(|(field, _)| !matches!(field, Field::Reg(_)));
-                fields.extend_from_slice(first);
+                (run.program, run.current, run.starts) = (next, *index, true);
+                run.fields.retain(|(field, _)| !matches!(field, Field::Reg(_)));
+                run.fields.extend_from_slice(first);
             }
             Step::Push { slot, image, part } => {
                 slots.push(*slot, script.images.get(*image).map_or(&[], Vec::as_slice), *part)?;
             }
             Step::Promote(slot) => slots.promote(*slot)?,
             Step::Rollback(slot) => slots.rollback(*slot)?,
-            Step::SegmentSize { mss_bytes: now } => mss_bytes = *now,
-            Step::Invoke(prims) => {
-                if std::mem::take(&mut start) {
-                    flow.start(program, prims.get(Prim::AckNow));
-                    (native, told_mss_bytes) = (false, script.mss_bytes);
-                }
-                let (mut reported, mut asked) = (None, false);
-                if !native {
-                    apply_fields(&mut flow, program, &std::mem::take(&mut fields));
-                    follow_mss(&mut flow, program, &mut told_mss_bytes, mss_bytes);
-                    let mut report = [0; MAX_REGS];
-                    let mut policies = slots.policies(script.flow.0, &mut policy);
-                    let outcome = invoke(current, &mut flow, prims, &mut policies, &mut report);
-                    (native, asked) = (outcome.native, outcome.asked);
-                    reported = outcome.report.then(|| report[..program.report_len()].to_vec());
-                }
-                seen.push(Observation {
-                    regs: flow.regs[..program.regs().len()].to_vec(),
-                    cwnd_bytes: flow.cwnd_bytes,
-                    rate_bytes_per_s: flow.rate_bytes_per_s,
-                    faults: flow.faults,
-                    report: reported,
-                    policy: Some(PolicyObservation::new(program, &flow, &policy, asked, native)),
-                });
-            }
+            Step::SegmentSize { mss_bytes: now } => run.mss_bytes = *now,
+            Step::Invoke(prims) => seen.push(run.invoke(machines, &slots, prims)),
+            Step::Decide(prims) => seen.push(run.invoke(machines, &slots, &**prims)),
         }
     }
     Ok(seen)
 }
 
-/// What holds the segment size that the program was told last becomes that of now.
-fn follow_mss(flow: &mut Flow, program: &Program, told_bytes: &mut u32, now_bytes: u32) {
+/// A flow of the reference.
+struct Run<'a> {
+    key: u64,
+    /// The program's index.
+    current: usize,
+    program: &'a Program,
+    flow: ProgramState,
+    policy: FlowPolicy,
+    native: bool,
+    starts: bool,
+    fields: Vec<(Field, i64)>,
+    first_mss_bytes: u32,
+    mss_bytes: u32,
+    told_mss_bytes: u32,
+}
+
+impl Run<'_> {
+    fn invoke(
+        &mut self,
+        machines: &mut impl Machines,
+        slots: &SlotTable,
+        prims: &impl Measured,
+    ) -> Observation {
+        let program = self.program;
+        if std::mem::take(&mut self.starts) {
+            self.flow.start(program, prims.get(program.hook().clock()));
+            (self.native, self.told_mss_bytes) = (false, self.first_mss_bytes);
+        }
+        let (mut reported, mut asked) = (None, false);
+        if !self.native {
+            apply_fields(&mut self.flow, program, &std::mem::take(&mut self.fields));
+            follow_mss(&mut self.flow, program, &mut self.told_mss_bytes, self.mss_bytes);
+            let mut report = [0; MAX_REGS];
+            let mut policies = slots.policies(self.key, &mut self.policy);
+            let outcome =
+                machines.invoke((self.current, program), &mut self.flow, prims, &mut policies, &mut report);
+            (self.native, asked) = (outcome.native, outcome.asked);
+            reported = outcome.report.then(|| report[..program.report_len()].to_vec());
+        }
+        let flow = &self.flow;
+        Observation {
+            regs: flow.regs[..program.regs().len()].to_vec(),
+            cwnd_bytes: flow.cwnd_bytes,
+            rate_bytes_per_s: flow.rate_bytes_per_s,
+            faults: flow.faults,
+            report: reported,
+            sending: Sending::of(flow),
+            policy: Some(PolicyObservation::new(program, flow, &self.policy, asked, self.native)),
+        }
+    }
+}
+
+/// Replaces the previous segment size by the current one in a register that holds it.
+fn follow_mss(flow: &mut ProgramState, program: &Program, told_bytes: &mut u32, now_bytes: u32) {
     let told_bytes = std::mem::replace(told_bytes, now_bytes);
     let register = mss_register(program).and_then(|register| flow.regs.get_mut(usize::from(register)));
     if let Some(held) = register.filter(|held| **held == i64::from(told_bytes)) {
@@ -236,7 +393,7 @@ fn follow_mss(flow: &mut Flow, program: &Program, told_bytes: &mut u32, now_byte
 /// How an executor differs from what was expected.
 #[derive(Debug, thiserror::Error)]
 pub enum Divergence {
-    /// It could not run the script.
+    /// The executor could not run the script.
     #[error("could not run: {0}")]
     NotRun(ExecutorError),
     /// The number of observations is wrong.
@@ -244,29 +401,16 @@ pub enum Divergence {
     Length {
         /// Invocations in the script.
         expected: usize,
-        /// Observations made.
         found: usize,
     },
     /// An invocation had other effects than the reference VM's.
     #[error("invocation {invocation}: expected {expected:?}, found {found:?}; script: {script:?}")]
-    Effect {
-        /// Counts from 0.
-        invocation: usize,
-        /// The reference VM's.
-        expected: Box<Observation>,
-        /// The executor's.
-        found: Box<Observation>,
-        /// What was run.
-        script: Box<Script>,
-    },
+    Effect { invocation: usize, expected: Box<Observation>, found: Box<Observation>, script: Box<Script> },
     /// An invocation had other effects than were worked out by hand.
     #[error("invocation {invocation}: {what} is {found:?}, not {expected}")]
     Golden {
-        /// Counts from 0.
         invocation: usize,
-        /// What was looked at.
         what: String,
-        /// By hand.
         expected: i64,
         /// The executor's; `None` if it showed no such thing.
         found: Option<i64>,
@@ -307,20 +451,34 @@ pub(super) fn observe(executor: &mut dyn Executor, script: &Script) -> Result<Ve
 mod tests {
     use super::*;
     use crate::suite::conform;
-    use ccplane_program::vm::Machine;
+    use ccplane_program::vm::FastVm;
 
-    /// [`Machine`] for the programs, vectors for the networks.
+    /// [`FastVm`] for the programs, vectors for the networks.
     struct Fast;
 
     impl Executor for Fast {
         fn execute(&mut self, script: &Script) -> Result<Vec<Observation>, ExecutorError> {
-            let mut machines = script.programs.iter().map(Machine::new).collect::<Result<Vec<_>, _>>()?;
-            Ok(run(script, SlotTable::new(), |program, flow, prims, policies, report| {
-                machines[program].invoke_with(flow, prims, policies, report)
-            })?)
+            let mut machines = script.programs.iter().map(FastVm::new).collect::<Result<Vec<_>, _>>()?;
+            Ok(run(script, SlotTable::new(), &mut machines)?)
         }
         fn policies(&self) -> bool {
             true
+        }
+        fn hooks(&self) -> &'static [Hook] {
+            &Hook::ALL
+        }
+    }
+
+    impl Machines for Vec<FastVm> {
+        fn invoke<M: Measured>(
+            &mut self,
+            (index, _): (usize, &Program),
+            flow: &mut ProgramState,
+            prims: &M,
+            policies: &mut SlotPolicies<'_>,
+            report: &mut [i64; MAX_REGS],
+        ) -> Outcome {
+            self[index].invoke_with(flow, prims, policies, report)
         }
     }
 

@@ -1,7 +1,7 @@
 //! Snapshots for tests: images of any shape, valid by construction; the random ones weighted to the values where
 //! arithmetic breaks.
 
-use super::random::{below, chance, pick};
+use super::draws::{below, chance, pick};
 use ccplane_infer::image::{
     self, FEATURE_BYTES, FEATURES, MAX_BOUND_Q16, MAX_CHANGE_Q20, MAX_KNOB, MAX_NOISE_MULT, MAX_OUT_MULT,
     MAX_OUT_SHIFT, PIN, feature, map,

@@ -9,11 +9,10 @@ use ccplane_infer::{Bits, Shape, ShapeError};
 pub(super) struct Linear {
     pub(super) uid: u32,
     pub(super) weights: [i64; 2],
-    /// Largest action.
     pub(super) bound_q16: u32,
     /// One of [`image::map`]. An action of 1 changes the knob by a quarter.
     pub(super) map: u32,
-    /// The knob's.
+    /// Smallest value of the knob, bytes or bytes per second.
     pub(super) min: u64,
     pub(super) max: u64,
     pub(super) trip_limit: u32,

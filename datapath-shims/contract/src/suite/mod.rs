@@ -10,6 +10,7 @@
 pub mod behaviour;
 pub mod cases;
 mod deploy;
+mod draws;
 mod executor;
 pub mod images;
 mod linear;
@@ -17,10 +18,12 @@ mod operation;
 pub mod random;
 
 pub use executor::{
-    Divergence, Executor, ExecutorError, Observation, PolicyObservation, Reference, Script, Step, check,
+    Divergence, Executor, ExecutorError, NO_PACKETS, Observation, PolicyObservation, Reference, Script,
+    ScriptedDatapath, Sending, Step, check, run_script,
 };
 pub use operation::{AckStream, Operation};
 
+use ccplane_program::ir::Hook;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 use std::fmt;
@@ -48,7 +51,9 @@ pub fn conform(executor: &mut dyn Executor, random_scripts: u32, seed: u64) -> C
     }
     for n in 0..random_scripts {
         let mut rng = ChaCha8Rng::seed_from_u64(seed.wrapping_add(n.into()));
-        let shape = random::Shape { policies: policies && n % 2 == 1, ..random::Shape::default() };
+        let hook = Hook::ALL[n as usize / 2 % Hook::ALL.len()];
+        let hook = if executor.hooks().contains(&hook) { hook } else { Hook::Ack };
+        let shape = random::Shape { hook, policies: policies && n % 2 == 1, ..random::Shape::default() };
         let outcome = match random::script(&mut rng, &shape) {
             Ok(script) => check(executor, &script),
             Err(e) => Err(Divergence::NotRun(e.into())),

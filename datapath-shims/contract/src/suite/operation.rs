@@ -1,39 +1,27 @@
 //! Streams of ACKs as a live flow would see them, from what happens to the flow.
 
-use super::executor::Step;
+use super::executor::{START_MSS_BYTES, Step};
 use crate::{Field, Part};
 use ccplane_program::ir::Prim;
 use ccplane_program::vm::Prims;
 
-/// What happens to a flow. One operation, one step (or none: the ones that only change what later ACKs say).
+/// An event in a flow's life; each makes one step, or none where it only changes what later ACKs carry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// An ACK of this many packets in order.
     Ack {
-        /// Packets.
         packets: u32,
         /// The RTT sample, microseconds; 0 for none.
         rtt_us: u32,
     },
     /// An ACK out of order, by which packets were marked lost.
-    Loss {
-        /// Packets selectively acknowledged.
-        misordered: u32,
-        /// Packets marked lost.
-        lost: u32,
-    },
+    Loss { misordered: u32, lost: u32 },
     /// An ACK of packets that all carried a congestion mark.
-    Ecn {
-        /// Packets.
-        packets: u32,
-    },
+    Ecn { packets: u32 },
     /// The first ACK after a retransmission timeout: one packet, everything else that was in flight is lost.
     Timeout,
     /// Virtual time passes without an ACK.
-    TimePasses {
-        /// Microseconds.
-        us: u32,
-    },
+    TimePasses { us: u32 },
     /// The segment size changes from here on.
     MtuChange {
         /// Payload bytes of a segment.
@@ -45,10 +33,7 @@ pub enum Operation {
         pending_bytes: u32,
     },
     /// Everything in flight is acknowledged, and the flow rests.
-    Idle {
-        /// How long, microseconds.
-        us: u32,
-    },
+    Idle { us: u32 },
     /// An ACK with any primitives at all.
     Raw(Prims),
     /// The agent updates fields.
@@ -62,11 +47,9 @@ pub enum Operation {
     },
     /// The agent pushes a snapshot.
     Push {
-        /// The slot.
         slot: u8,
         /// Index into the script's images.
         image: usize,
-        /// What for.
         part: Part,
     },
     /// The agent makes a slot's canary active.
@@ -74,9 +57,6 @@ pub enum Operation {
     /// The agent drops a slot's canary, or makes its last good snapshot active.
     Rollback(u8),
 }
-
-/// The segment size that a flow starts with, bytes.
-pub(super) const START_MSS_BYTES: u32 = 1448;
 
 /// A flow's side of the stream: what operations accumulate to.
 #[derive(Clone, Debug)]
@@ -88,7 +68,7 @@ pub struct AckStream {
 }
 
 impl Default for AckStream {
-    /// Ten packets of [`START_MSS_BYTES`] in flight at one second, and a full send buffer.
+    /// Ten packets of `START_MSS_BYTES` in flight at one second, and a full send buffer.
     fn default() -> Self {
         AckStream {
             now_us: 1_000_000,

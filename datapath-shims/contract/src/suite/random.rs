@@ -3,15 +3,16 @@
 //! The same seed gives the same script on every machine, so that a seed is enough to report a failure.
 
 use super::deploy::deploy;
-use super::executor::Script;
-use super::operation::{AckStream, Operation, START_MSS_BYTES};
+use super::draws::{below, chance, pick};
+use super::executor::{START_MSS_BYTES, Script, Step};
+use super::operation::{AckStream, Operation};
 use crate::{Field, FlowId, MSS_REGISTER};
 use ccplane_program::ir::{
-    Clause, Dst, HistoryDecl, Inst, MAX_CLAUSES, MAX_CWND_BYTES, MAX_HISTORIES, MAX_HISTORY_DEPTH, MAX_INSTS,
-    MAX_POLICY_INPUTS, MAX_POLICY_SLOTS, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS, Op, Prim, Program,
-    RegDecl, RegKind, Src, Type, VerifyError,
+    Clause, Dst, HistoryDecl, Hook, Inst, MAX_CLAUSES, MAX_CWND_BYTES, MAX_HISTORIES, MAX_HISTORY_DEPTH,
+    MAX_INSTS, MAX_POLICY_INPUTS, MAX_POLICY_SLOTS, MAX_RATE_BYTES_PER_S, MAX_REGS, MAX_TMPS, Op, Prim,
+    Program, RegDecl, RegKind, Src, Type, VerifyError,
 };
-use ccplane_program::vm::Prims;
+use ccplane_program::vm::{Prims, SendPrims};
 use rand_core::RngCore;
 
 /// The largest `n` with `n * n` below 2^63.
@@ -56,9 +57,10 @@ pub const EDGES: [i64; 32] = [
 /// How large random programs and streams get. Sizes are drawn evenly up to these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
+    /// The hook of all programs of a script.
+    pub hook: Hook,
     /// Registers of each kind.
     pub regs_per_kind: u32,
-    /// Clauses.
     pub clauses: u32,
     /// Instructions of one guard or one body.
     pub block_insts: u32,
@@ -72,26 +74,21 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { regs_per_kind: 6, clauses: 6, block_insts: 8, programs: 3, operations: 40, policies: false }
+        Shape {
+            hook: Hook::Ack,
+            regs_per_kind: 6,
+            clauses: 6,
+            block_insts: 8,
+            programs: 3,
+            operations: 40,
+            policies: false,
+        }
     }
 }
 
 const NUM_OPS: [Op; 9] =
     [Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Min, Op::Max, Op::MaxWrap, Op::Ewma, Op::Bind];
 const COMPARISONS: [Op; 5] = [Op::Eq, Op::Lt, Op::Gt, Op::Le, Op::Ge];
-
-pub(super) fn below(rng: &mut impl RngCore, n: u32) -> u32 {
-    // The bias of 2^-32 * n does not matter here.
-    ((u64::from(rng.next_u32()) * u64::from(n)) >> 32) as u32
-}
-
-pub(super) fn chance(rng: &mut impl RngCore, percent: u32) -> bool {
-    below(rng, 100) < percent
-}
-
-pub(super) fn pick<T: Copy>(rng: &mut impl RngCore, from: &[T]) -> Option<T> {
-    from.get(below(rng, from.len() as u32) as usize).copied()
-}
 
 /// A number: an edge, or of random length, or small.
 pub fn number(rng: &mut impl RngCore) -> i64 {
@@ -105,7 +102,16 @@ pub fn number(rng: &mut impl RngCore) -> i64 {
 /// The primitives of one ACK: any numbers at all.
 pub fn prims(rng: &mut impl RngCore) -> Prims {
     let mut prims = Prims::default();
-    for prim in Prim::ALL {
+    for prim in Prim::ACK {
+        prims.set(prim, number(rng));
+    }
+    prims
+}
+
+/// The primitives of one packet or flow's start: any numbers at all.
+pub fn send_prims(rng: &mut impl RngCore, hook: Hook) -> SendPrims {
+    let mut prims = SendPrims::default();
+    for prim in hook.prims() {
         prims.set(prim, number(rng));
     }
     prims
@@ -124,7 +130,8 @@ fn numbered(rng: &mut impl RngCore, shape: &Shape, number: u8) -> Result<Program
     let regs = registers(rng, shape);
     let histories = if shape.policies { histories(rng, &regs) } else { Vec::new() };
     let slots = [2 * number, 2 * number + 1].map(|slot| slot % MAX_POLICY_SLOTS as u8);
-    let mut build = Build { rng, regs, histories, slots, policies: shape.policies, insts: Vec::new() };
+    let mut build =
+        Build { rng, hook: shape.hook, regs, histories, slots, policies: shape.policies, insts: Vec::new() };
     let mut clauses = Vec::new();
     for _ in 0..=below(build.rng, shape.clauses.clamp(1, MAX_CLAUSES as u32)) {
         let clause = build.clause(shape);
@@ -134,7 +141,7 @@ fn numbered(rng: &mut impl RngCore, shape: &Shape, number: u8) -> Result<Program
         }
         clauses.push(clause);
     }
-    Program::new(build.regs, build.insts, clauses, build.histories)
+    Program::at(shape.hook, build.regs, build.insts, clauses, build.histories)
 }
 
 /// Programs, and operations on a flow that runs them; with policies at most half as many programs as there are slots.
@@ -151,6 +158,13 @@ pub fn script(rng: &mut impl RngCore, shape: &Shape) -> Result<Script, VerifyErr
         .collect();
     let cwnd_bytes = 1 + i64::from(below(rng, 1 << 20));
     let mut script = Script::new(programs, cwnd_bytes, AckStream::steps(&operations));
+    if shape.hook != Hook::Ack {
+        for step in &mut script.steps {
+            if matches!(step, Step::Invoke(_)) {
+                *step = Step::Decide(Box::new(send_prims(rng, shape.hook)));
+            }
+        }
+    }
     if shape.policies {
         script.flow = FlowId(rng.next_u64());
         deploy(rng, &mut script);
@@ -247,6 +261,7 @@ type Tmps = [Option<Type>; MAX_TMPS];
 
 struct Build<'a, R: RngCore> {
     rng: &'a mut R,
+    hook: Hook,
     regs: Vec<RegDecl>,
     histories: Vec<HistoryDecl>,
     slots: [u8; 2],
@@ -331,19 +346,34 @@ impl<R: RngCore> Build<'_, R> {
         }
         match (ty, kind) {
             (Type::Num, 5) => {
-                let all = [Src::Cwnd, Src::Rate, Src::Micros, Src::PolicyAction, Src::PolicySnapshot];
-                pick(self.rng, if self.policies { &all } else { &all[..3] }).unwrap_or(Src::Cwnd)
+                let mut all = match self.hook {
+                    Hook::Ack => vec![Src::Cwnd, Src::Rate, Src::Micros],
+                    Hook::Send | Hook::Connect => vec![Src::Priority, Src::Path, Src::DecideAt, Src::Micros],
+                };
+                if self.policies {
+                    all.extend([Src::PolicyAction, Src::PolicySnapshot]);
+                }
+                pick(self.rng, &all).unwrap_or(Src::Micros)
             }
             (Type::Num, 6) => self.number_prim(),
             (Type::Num, _) => Src::Imm(number(self.rng)),
-            (Type::Bool, 5 | 6) => Src::Prim(Prim::FlowWasTimeout),
+            (Type::Bool, 5 | 6) if self.hook == Hook::Ack => Src::Prim(Prim::FlowWasTimeout),
             (Type::Bool, _) => Src::Bool(chance(self.rng, 60)),
         }
     }
 
     fn number_prim(&mut self) -> Src {
-        let prims: Vec<Prim> = Prim::ALL.into_iter().filter(|p| p.ty() == Type::Num).collect();
+        let prims: Vec<Prim> = self.hook.prims().filter(|p| p.ty() == Type::Num).collect();
         pick(self.rng, &prims).map_or(Src::Imm(0), Src::Prim)
+    }
+
+    /// One of the hook's first two outputs, or in place of the second its third.
+    fn output(&mut self, n: usize) -> Dst {
+        match self.hook {
+            Hook::Ack => [Dst::Cwnd, Dst::Rate][n],
+            Hook::Send | Hook::Connect if n == 1 && chance(self.rng, 50) => Dst::DecideAt,
+            Hook::Send | Hook::Connect => [Dst::Priority, Dst::Path][n],
+        }
     }
 
     fn dst(&mut self, ty: Type, reads_dst: bool) -> Dst {
@@ -354,8 +384,8 @@ impl<R: RngCore> Build<'_, R> {
         }
         match (ty, kind) {
             (Type::Num, 8) => Dst::Micros,
-            (Type::Num, 9) => Dst::Rate,
-            (Type::Num, _) if kind == 7 || reads_dst => Dst::Cwnd,
+            (Type::Num, 9) => self.output(1),
+            (Type::Num, _) if kind == 7 || reads_dst => self.output(0),
             // Few clauses would run if most of them stopped the invocation.
             (Type::Bool, 7 | 8) => Dst::ShouldContinue,
             (Type::Bool, 9) => Dst::ShouldReport,
@@ -367,7 +397,7 @@ impl<R: RngCore> Build<'_, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::{Executor, Reference, Step};
+    use crate::suite::{Executor, Reference};
     use rand_chacha::ChaCha8Rng;
     use rand_core::SeedableRng;
     use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! Echoes UDP datagrams over a DPDK port, or asks someone who does: to see whether DPDK, a port and its addresses work.
+//! Echoes UDP datagrams over a DPDK port, or sends datagrams to such an echo, to test DPDK, a port and its addresses.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -13,26 +13,25 @@ use clap::{Parser, Subcommand};
 use ipnet::IpNet;
 use quinn_proto::{EcnCodepoint, Transmit};
 
-/// How long an answer may take, once the question was asked for the last time.
+/// The longest wait for an answer after the last question was sent.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a loop waits before it looks whether it is time to end.
+/// The longest wait of a loop before it checks whether to end.
 const TURN: Duration = Duration::from_millis(20);
-/// Questions under way at once.
+/// Questions in flight at once.
 const WINDOW: usize = 64;
 
 #[derive(Parser)]
 #[command(about = "Echoes UDP datagrams over a DPDK port, or asks someone who does")]
 struct Args {
-    /// af_packet:IFACE, af_xdp:IFACE, tap:IFACE, pci:ADDRESS or vdev:DRIVER[,ARGUMENTS]
-    #[arg(long)]
+    #[arg(help = "af_packet:IFACE, af_xdp:IFACE, tap:IFACE, pci:ADDRESS or vdev:DRIVER[,ARGUMENTS]", long)]
     port: PortName,
-    /// An address of the port's own with its prefix; may be given again
+    /// An address of the port with its prefix; may be given again
     #[arg(long, required = true)]
     address: Vec<IpNet>,
-    /// Who forwards what is not on the link
+    /// A gateway for destinations that are not on the link
     #[arg(long)]
     gateway: Vec<IpAddr>,
-    /// A neighbour that need not be asked for: IP=MAC
+    /// A neighbour with a fixed address: IP=MAC
     #[arg(long, value_parser = neighbour)]
     neighbour: Vec<(IpAddr, Mac)>,
     /// Packet buffers in hugepages
@@ -41,10 +40,10 @@ struct Args {
     /// Memory for packet buffers, MiB
     #[arg(long, default_value_t = EalOptions::default().memory_mib)]
     memory_mib: u32,
-    /// Queues of the port, each with a thread
+    /// Queues of the port, one thread each
     #[arg(long, default_value_t = 1)]
     queues: u16,
-    /// Sleep so long where nothing has arrived, us; 0: spin
+    /// Sleep this long when nothing has arrived, us; 0: spin
     #[arg(long, default_value_t = 50)]
     pause_us: u64,
     #[command(subcommand)]
@@ -53,14 +52,14 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Work {
-    /// Sends back what comes, for so long
+    /// Sends every datagram back, for a limited time
     Serve {
         #[arg(long, default_value_t = 7)]
         udp_port: u16,
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// Sends datagrams of all kinds of lengths and ECN marks, and counts those that come back as they went
+    /// Sends datagrams of many lengths and ECN marks, and counts those that come back unchanged
     Ask {
         remote: SocketAddr,
         #[arg(long, default_value_t = 100)]
@@ -114,7 +113,7 @@ fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
     done.into_iter().try_fold(true, |all, one| Ok(all & one?))
 }
 
-/// One thread to each queue.
+/// Runs each queue on a thread of its own.
 fn on_threads(
     wires: Vec<DpdkWire>,
     work: impl Fn(&mut DpdkWire) -> std::io::Result<bool> + Sync,
@@ -140,7 +139,7 @@ fn serve(wire: &mut DpdkWire, until: Instant) -> std::io::Result<()> {
             let (destination, ecn, src_ip) = (datagram.remote, datagram.ecn, datagram.local_ip);
             let back =
                 Transmit { destination, ecn, size: datagram.payload.len(), segment_size: None, src_ip };
-            // What finds no room is lost, as anywhere on a network.
+            // A datagram that finds no room is lost, as anywhere on a network.
             wire.send(&back, &datagram.payload)?;
         }
         wire.flush()?;
@@ -149,7 +148,7 @@ fn serve(wire: &mut DpdkWire, until: Instant) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Question `n`: its number, then bytes that follow from it; another length and ECN mark each.
+/// Question `n`: its number, then bytes derived from it; length and ECN mark vary with `n`.
 fn question(n: usize, longest: usize) -> (Vec<u8>, Option<EcnCodepoint>) {
     let len = 8 + n * 7919 % (longest - 7);
     let mut payload: Vec<u8> = (0..len).map(|at| (at + n) as u8).collect();

@@ -1,7 +1,7 @@
-//! Ethernet frames: what comes in is parsed once, what goes out is written in place.
+//! Ethernet frames: incoming ones are parsed once, outgoing ones are written in place.
 //!
-//! The headers are etherparse's: it borrows from the frame, allocates nothing, and checks every length before it is used.
-//! What is ours is what an end system must check besides (RFC 1122, 4861, 8200), and the form that segments share.
+//! The headers are etherparse's: it borrows from the frame, allocates nothing, and checks every length before use. This
+//! module adds the checks of an end system (RFC 1122, 4861, 8200) and the form that segments share.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -25,7 +25,7 @@ pub const UDP_BYTES: usize = UdpHeader::LEN;
 pub const IPV4_UDP_BYTES: usize = ETHERNET_BYTES + Ipv4Header::MIN_LEN + UDP_BYTES;
 /// Bytes of headers before a UDP payload over IPv6.
 pub const IPV6_UDP_BYTES: usize = ETHERNET_BYTES + Ipv6Header::LEN + UDP_BYTES;
-/// Bytes of the longest frame that resolution sends: a neighbour solicitation with its option.
+/// Bytes of the longest frame of address resolution: a neighbour solicitation with its option.
 pub const CONTROL_BYTES: usize = ETHERNET_BYTES + Ipv6Header::LEN + 8 + 16 + OPTION_BYTES;
 /// The hop limit that proves that a neighbour's message was not forwarded (RFC 4861, section 7.1).
 const ON_LINK_HOPS: u8 = 255;
@@ -36,88 +36,80 @@ const OPTION_BYTES: usize = 8;
 const SOURCE_OPTION: u8 = 1;
 const TARGET_OPTION: u8 = 2;
 
-/// Why a frame was not for us, or not usable.
+/// Reasons why a frame is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dropped {
-    /// Another station's, or an address or UDP port that is not ours.
+    /// The frame is for another station, IP address or UDP port.
     Elsewhere,
-    /// Too short, or lengths that contradict each other.
+    /// The frame is too short, or its lengths contradict each other.
     Malformed,
-    /// A wrong checksum.
+    /// A checksum is wrong.
     Checksum,
-    /// A fragment: datagrams are not put together here (QUIC sends none, RFC 9000, section 14).
+    /// The frame is a fragment: datagrams are not reassembled here (QUIC sends none, RFC 9000, section 14).
     Fragment,
-    /// Neither UDP nor resolution.
+    /// The protocol is neither UDP nor address resolution.
     Protocol,
-    /// A neighbour's message that RFC 4861 tells to ignore.
+    /// RFC 4861 requires this neighbour message to be ignored.
     Invalid,
 }
 
-/// Which checksums the port has found right already.
+/// Checksums that the port has verified already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// The IPv4 header's.
+    /// The checksum of the IPv4 header.
     pub ip: bool,
-    /// UDP's or ICMPv6's.
+    /// The checksum of UDP or ICMPv6.
     pub transport: bool,
 }
 
-/// What a port computes by itself, or a virtual port's peer leaves out.
+/// Checksums that the port computes itself, or that a virtual port's peer omits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// It fills in the IPv4 header's checksum.
+    /// The port fills in the IPv4 header's checksum.
     pub ip: bool,
-    /// It fills in UDP's checksum, given the pseudo header's sum in the field.
+    /// The port fills in UDP's checksum, given the pseudo header's sum in the field.
     pub udp: bool,
 }
 
 /// A UDP datagram in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Who sent it.
     pub source: SocketAddr,
-    /// To whom.
     pub destination: SocketAddr,
     /// The ECN field's two bits (RFC 3168).
     pub ecn: u8,
-    /// What it carries.
     pub payload: &'a [u8],
 }
 
-/// What a neighbour says or asks about addresses.
+/// A message of ARP or neighbour discovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Talk {
-    /// Who has `target`? Asked by `sender`; `None` where it has no address yet (RFC 5227, RFC 4862).
-    Asks {
+pub enum Resolution {
+    /// `sender` asks for the address of `target`; `None` if it has no IP address yet (RFC 5227, RFC 4862).
+    Solicitation {
         /// The address asked for.
         target: IpAddr,
-        /// Who asks.
         sender: Option<(IpAddr, Mac)>,
     },
-    /// `address` is at `mac`.
-    Says {
-        /// The neighbour.
+    /// The neighbour `address` is at `mac`.
+    Advertisement {
         address: IpAddr,
-        /// Where it is.
         mac: Mac,
-        /// Whether that overrides what we knew.
+        /// Whether the message overrides a known address.
         overrides: bool,
     },
 }
 
-/// A frame that an end system cares about.
+/// A frame that an end system handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// A datagram.
     Datagram(Datagram<'a>),
-    /// ARP or neighbour discovery.
-    Talk(Talk),
+    Resolution(Resolution),
 }
 
-/// Parses a frame that a port took from its link.
+/// Parses a frame that a port received.
 ///
-/// `lenient`: UDP's checksum may be the pseudo header's sum alone. A veth pair hands frames over as the kernel left them to
-/// a NIC that is not there, and software ports have no flag to tell.
+/// With `lenient`, UDP's checksum may be the sum of the pseudo header alone: a veth pair hands frames over before any
+/// NIC completes the checksum, and software ports have no flag that says so.
 ///
 /// # Errors
 /// Why the frame is of no use; never a panic, whatever it holds.
@@ -130,7 +122,7 @@ pub fn parse(frame: &[u8], verified: Verified, lenient: bool) -> Result<Frame<'_
     let (source, destination, ecn, hops) = match &sliced.net {
         Some(NetSlice::Arp(arp)) => {
             let arp = arp.to_packet().try_eth_ipv4().map_err(|_| Dropped::Protocol)?;
-            return arp_talk(&arp).map(Frame::Talk);
+            return parse_arp(&arp).map(Frame::Resolution);
         }
         Some(NetSlice::Ipv4(ip)) => {
             let header = ip.header();
@@ -172,18 +164,18 @@ pub fn parse(frame: &[u8], verified: Verified, lenient: bool) -> Result<Frame<'_
                 return Err(Dropped::Checksum);
             }
             let from = Mac(ethernet.source());
-            neighbour_talk(icmp, from, source, destination, hops).map(Frame::Talk)
+            parse_neighbour_discovery(icmp, from, source, destination, hops).map(Frame::Resolution)
         }
         _ => Err(Dropped::Protocol),
     }
 }
 
-/// The station that a frame is for; `None` if it has no Ethernet header.
+/// The destination address of a frame; `None` if it has no Ethernet header.
 pub fn station(frame: &[u8]) -> Option<Mac> {
     frame.first_chunk::<6>().filter(|_| frame.len() >= ETHERNET_BYTES).map(|mac| Mac(*mac))
 }
 
-fn arp_talk(arp: &ArpEthIpv4Packet) -> Result<Talk, Dropped> {
+fn parse_arp(arp: &ArpEthIpv4Packet) -> Result<Resolution, Dropped> {
     let mac = Mac(arp.sender_mac);
     let (sender, target) = (arp.sender_ipv4_addr(), arp.target_ipv4_addr());
     if !mac.is_unicast() || sender.is_multicast() || sender.is_broadcast() {
@@ -191,27 +183,27 @@ fn arp_talk(arp: &ArpEthIpv4Packet) -> Result<Talk, Dropped> {
     }
     match arp.operation {
         ArpOperation::REQUEST if sender == target => {
-            Ok(Talk::Says { address: sender.into(), mac, overrides: true })
+            Ok(Resolution::Advertisement { address: sender.into(), mac, overrides: true })
         }
         ArpOperation::REQUEST => {
             let sender = (!sender.is_unspecified()).then_some((sender.into(), mac));
-            Ok(Talk::Asks { target: target.into(), sender })
+            Ok(Resolution::Solicitation { target: target.into(), sender })
         }
         ArpOperation::REPLY if !sender.is_unspecified() => {
-            Ok(Talk::Says { address: sender.into(), mac, overrides: true })
+            Ok(Resolution::Advertisement { address: sender.into(), mac, overrides: true })
         }
         _ => Err(Dropped::Invalid),
     }
 }
 
-/// RFC 4861, sections 7.1.1 and 7.1.2.
-fn neighbour_talk(
+/// Parses a neighbour solicitation or advertisement (RFC 4861, sections 7.1.1 and 7.1.2).
+fn parse_neighbour_discovery(
     icmp: &Icmpv6Slice<'_>,
     from: Mac,
     source: Ipv6Addr,
     destination: Ipv6Addr,
     hops: u8,
-) -> Result<Talk, Dropped> {
+) -> Result<Resolution, Dropped> {
     let valid = |holds: bool| holds.then_some(()).ok_or(Dropped::Invalid);
     match icmp.icmp_type() {
         Icmpv6Type::NeighborSolicitation => {
@@ -223,28 +215,29 @@ fn neighbour_talk(
             let at = link_layer_address(asked.options(), SOURCE_OPTION)?;
             if source.is_unspecified() {
                 valid(at.is_none() && destination == solicited_node(target))?;
-                return Ok(Talk::Asks { target: target.into(), sender: None });
+                return Ok(Resolution::Solicitation { target: target.into(), sender: None });
             }
-            // A unicast probe may leave the option out: its sender has an entry for us, and the frame says where it is.
+            // A unicast probe may omit the option: its sender has an entry for us, and the frame shows its address.
             let mac = at.unwrap_or(from);
             valid(mac.is_unicast() && !source.is_multicast())?;
-            Ok(Talk::Asks { target: target.into(), sender: Some((source.into(), mac)) })
+            Ok(Resolution::Solicitation { target: target.into(), sender: Some((source.into(), mac)) })
         }
         Icmpv6Type::NeighborAdvertisement(header) => {
             valid(hops == ON_LINK_HOPS && !(destination.is_multicast() && header.solicited))?;
-            let said = NeighborAdvertisementPayloadSlice::from_slice(icmp.payload())
+            let advertisement = NeighborAdvertisementPayloadSlice::from_slice(icmp.payload())
                 .map_err(|_| Dropped::Malformed)?;
-            let target = said.target_address();
-            // An answer to a unicast probe may leave the option out, too.
-            let mac = link_layer_address(said.options(), TARGET_OPTION)?.unwrap_or(from);
+            let target = advertisement.target_address();
+            // An answer to a unicast probe may omit the option, too.
+            let mac = link_layer_address(advertisement.options(), TARGET_OPTION)?.unwrap_or(from);
             valid(!target.is_multicast() && mac.is_unicast())?;
-            Ok(Talk::Says { address: target.into(), mac, overrides: header.r#override })
+            Ok(Resolution::Advertisement { address: target.into(), mac, overrides: header.r#override })
         }
         _ => Err(Dropped::Protocol),
     }
 }
 
-/// The Ethernet address among the options; an option that cannot be read makes the message invalid (RFC 4861, section 4.6).
+/// Finds the Ethernet address among the options; an unreadable option makes the message invalid (RFC 4861, section
+/// 4.6).
 fn link_layer_address(options: &[u8], which: u8) -> Result<Option<Mac>, Dropped> {
     let mut found = None;
     for option in NdpOptionsIterator::from_slice(options) {
@@ -263,7 +256,7 @@ fn link_layer_address(options: &[u8], which: u8) -> Result<Option<Mac>, Dropped>
     Ok(found)
 }
 
-/// The group that an address's neighbours ask it in (RFC 4291, section 2.7.1).
+/// The multicast group of solicitations for an address (RFC 4291, section 2.7.1).
 pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
@@ -271,7 +264,7 @@ pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
 
 fn udp_is_intact(udp: &UdpSlice<'_>, source: IpAddr, destination: IpAddr, lenient: bool) -> bool {
     if udp.checksum() == 0 {
-        // IPv4 may leave it out, IPv6 may not (RFC 8200, section 8.1).
+        // IPv4 may omit the checksum, IPv6 may not (RFC 8200, section 8.1).
         return source.is_ipv4();
     }
     let pseudo = pseudo_header(source, destination).add_2bytes(udp.length().to_be_bytes());
@@ -279,7 +272,7 @@ fn udp_is_intact(udp: &UdpSlice<'_>, source: IpAddr, destination: IpAddr, lenien
     sum.ones_complement() == 0 || (lenient && udp.checksum() == (!pseudo.ones_complement()).to_be())
 }
 
-/// The sum of a pseudo header but for its length (RFC 768; RFC 8200, section 8.1).
+/// The sum of a pseudo header without its length (RFC 768; RFC 8200, section 8.1).
 fn pseudo_header(source: IpAddr, destination: IpAddr) -> Sum16BitWords {
     let mut sum = Sum16BitWords::new();
     for end in [source, destination] {
@@ -291,7 +284,7 @@ fn pseudo_header(source: IpAddr, destination: IpAddr) -> Sum16BitWords {
     sum.add_2bytes([0, IpNumber::UDP.0])
 }
 
-/// The headers of datagrams between two ends, to be put before one payload after the other.
+/// Prepared headers of datagrams between two ends.
 #[derive(Debug, Clone)]
 pub struct Headers {
     bytes: [u8; IPV6_UDP_BYTES],
@@ -301,7 +294,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// `None` where the ends are not of one family.
+    /// Prepares headers; `None` if the ends are of different families.
     pub fn new(
         stations: [Mac; 2],
         source: SocketAddr,
@@ -342,17 +335,17 @@ impl Headers {
         Some(Headers { bytes, len: len + UDP_BYTES, pseudo, offload })
     }
 
-    /// Bytes of all headers.
+    /// Length of all headers, bytes.
     pub fn header_bytes(&self) -> usize {
         self.len
     }
 
-    /// Whether the packets are IPv4's.
+    /// Whether the packets are IPv4.
     pub fn is_ipv4(&self) -> bool {
         self.len == IPV4_UDP_BYTES
     }
 
-    /// The same for another station.
+    /// Changes the destination station.
     pub fn set_station(&mut self, to: Mac) {
         self.bytes[..6].copy_from_slice(&to.0);
     }
@@ -369,9 +362,9 @@ impl Headers {
         if self.is_ipv4() {
             let total = udp_len.checked_add(Ipv4Header::MIN_LEN as u16)?;
             headers[ip_at + 2..ip_at + 4].copy_from_slice(&total.to_be_bytes());
-            // The field is 0 so far, as whoever computes it wants it.
+            // The field is 0 so far, as the checksum's computation needs it.
             if !self.offload.ip {
-                // etherparse sums words as they lie in memory.
+                // etherparse sums words in memory order.
                 let sum = Sum16BitWords::new().add_slice(&headers[ip_at..udp_at]).ones_complement();
                 headers[ip_at + 10..ip_at + 12].copy_from_slice(&sum.to_ne_bytes());
             }
@@ -390,7 +383,7 @@ impl Headers {
     }
 }
 
-/// Writes who-has or is-at about `address` (RFC 826); `to` has an address where it is known.
+/// Writes an ARP request or reply about `address` (RFC 826); `to` is the receiver, if known.
 pub fn write_arp(
     operation: ArpOperation,
     sender: (Ipv4Addr, Mac),
@@ -409,7 +402,7 @@ pub fn write_arp(
     frame.extend(arp.to_bytes());
 }
 
-/// Writes a neighbour solicitation (RFC 4861, section 4.3): to `at`, or to the group of whoever has `target`.
+/// Writes a neighbour solicitation (RFC 4861, section 4.3): to `at`, or to the solicited-node group of `target`.
 pub fn write_solicitation(sender: (Ipv6Addr, Mac), target: Ipv6Addr, at: Option<Mac>, frame: &mut Vec<u8>) {
     let destination = if at.is_some() { target } else { solicited_node(target) };
     let station = at.unwrap_or_else(|| Mac::of_group(destination));
@@ -424,7 +417,7 @@ pub fn write_solicitation(sender: (Ipv6Addr, Mac), target: Ipv6Addr, at: Option<
     );
 }
 
-/// Writes a neighbour advertisement about ourselves (RFC 4861, section 4.4): to who asked, or to all nodes.
+/// Writes an advertisement of our own address (RFC 4861, section 4.4): to the asker, or to all nodes.
 pub fn write_advertisement(ours: (Ipv6Addr, Mac), to: Option<(Ipv6Addr, Mac)>, frame: &mut Vec<u8>) {
     const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
     let header = NeighborAdvertisementHeader { router: false, solicited: to.is_some(), r#override: true };

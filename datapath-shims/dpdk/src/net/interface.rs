@@ -1,4 +1,4 @@
-//! An interface: its addresses, its neighbours, the way to everyone else.
+//! A network interface: its addresses, neighbours and routes.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,90 +8,80 @@ use etherparse::ArpOperation;
 use ipnet::IpNet;
 
 use super::Mac;
-use super::frame::{self, Dropped, Frame, Headers, Offload, Talk, Verified};
-use super::neighbour::{Ask, Full, Neighbours};
+use super::frame::{self, Dropped, Frame, Headers, Offload, Resolution, Verified};
+use super::neighbour::{Full, Neighbours, Solicitation};
 
-/// Frames of resolution and frames that waited for it, ready to be sent; what comes on top is dropped.
+/// Frames ready to be sent, at most, both of resolution and those that waited for it; further ones are dropped.
 pub const MAX_READY: usize = 2048;
-/// IPv6 wants it of every link (RFC 8200, section 5).
+/// The smallest MTU of a link, which IPv6 requires (RFC 8200, section 5).
 const MIN_MTU_BYTES: u16 = 1280;
 
-/// What an interface is given.
+/// Configuration of an interface.
 #[derive(Debug, Clone)]
 pub struct InterfaceConfig {
-    /// Its Ethernet address.
+    /// The interface's Ethernet address.
     pub mac: Mac,
-    /// The longest IP packet on its link, bytes.
+    /// The longest IP packet on the link, bytes.
     pub mtu_bytes: u16,
-    /// Its addresses, each with the prefix that is on the link. The kernel must not have them, or it answers too.
+    /// The interface's addresses, each with the prefix that is on the link. The kernel must not have them, or it
+    /// answers too.
     pub addresses: Vec<IpNet>,
-    /// Who forwards what is not on the link: at most one of each family.
+    /// Gateways for destinations that are not on the link, at most one of each family.
     pub gateways: Vec<IpAddr>,
-    /// Neighbours that need not be asked for.
+    /// Permanent neighbours, which are not asked for.
     pub neighbours: Vec<(IpAddr, Mac)>,
-    /// What the port computes by itself.
+    /// Checksums that the port computes itself.
     pub offload: Offload,
     /// Whether UDP checksums may arrive unfinished; see [`frame::parse`].
     pub lenient: bool,
 }
 
-/// Why there is no interface of that kind.
+/// Reasons why a configuration is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Nobody could reach it.
+    /// There is no address, so nobody could reach the interface.
     #[error("a port needs an address, such as 10.0.0.2/24")]
     NoAddress,
-    /// An address of no host.
+    /// An address is not a host's.
     #[error("{address} is no address of a host")]
-    Address {
-        /// It.
-        address: IpAddr,
-    },
-    /// Nobody there would hear it.
+    Address { address: IpAddr },
+    /// A gateway is not on the link.
     #[error("gateway {gateway} is in none of the port's own prefixes")]
-    Gateway {
-        /// It.
-        gateway: IpAddr,
-    },
-    /// A neighbour at no station's address.
+    Gateway { gateway: IpAddr },
+    /// A neighbour's Ethernet address is not a station's.
     #[error("neighbour {address} is at {mac}, which is no station's address")]
     Neighbour {
-        /// The neighbour.
         address: IpAddr,
         /// Where it is said to be.
         mac: Mac,
     },
-    /// Too short for IPv6.
+    /// The MTU is too small for IPv6.
     #[error("the link carries packets of {mtu_bytes} bytes; {MIN_MTU_BYTES} are needed")]
-    Mtu {
-        /// Its MTU.
-        mtu_bytes: u16,
-    },
-    /// Too many neighbours.
+    Mtu { mtu_bytes: u16 },
+    /// There are too many permanent neighbours.
     #[error(transparent)]
     Full(#[from] Full),
 }
 
-/// Frames and datagrams that went nowhere, since the beginning.
+/// Counts of dropped frames and datagrams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// Frames for others.
+    /// Frames for other stations.
     pub elsewhere: u64,
-    /// Frames cut short or contradicting themselves.
+    /// Frames that are too short or contradict themselves.
     pub malformed: u64,
     /// Frames with wrong checksums.
     pub checksum: u64,
-    /// Fragments.
     pub fragment: u64,
-    /// Other protocols' frames.
+    /// Frames of other protocols.
     pub protocol: u64,
-    /// Neighbours' messages that are to be ignored.
+    /// Neighbour messages that are to be ignored.
     pub invalid: u64,
-    /// Datagrams to where no route leads.
+    /// Datagrams without a route.
     pub no_route: u64,
     /// Datagrams longer than the link's MTU.
     pub too_long: u64,
-    /// Datagrams whose neighbour did not answer, or that waited in too long a queue.
+    /// Datagrams whose neighbour did not answer, or whose queue was too long.
     pub unresolved: u64,
 }
 
@@ -108,32 +98,31 @@ impl Drops {
     }
 }
 
-/// The way to a destination.
+/// The route to a destination.
 #[derive(Debug, Clone)]
 pub enum Path {
-    /// Open: datagrams get these headers.
+    /// The route is resolved: datagrams get these headers.
     Open(Headers),
-    /// The next hop is being asked for: datagrams with these headers wait ([`Interface::hold`]).
+    /// The next hop is being resolved: datagrams with these headers wait ([`Interface::hold`]).
     Waits(IpAddr, Headers),
-    /// There is none.
+    /// There is no route.
     None,
 }
 
-/// One interface on one link.
+/// One network interface on one link.
 #[derive(Debug)]
 pub struct Interface {
     config: InterfaceConfig,
     neighbours: Neighbours,
-    /// Frames to send.
     ready: VecDeque<Vec<u8>>,
     drops: Drops,
 }
 
 impl Interface {
-    /// An interface that announces its addresses first of all.
+    /// Makes an interface, which first announces its addresses.
     ///
     /// # Errors
-    /// What is wrong with `config`.
+    /// The first defect of `config`.
     pub fn new(config: InterfaceConfig) -> Result<Interface, ConfigError> {
         if config.addresses.is_empty() {
             return Err(ConfigError::NoAddress);
@@ -153,31 +142,32 @@ impl Interface {
             if !mac.is_unicast() || !is_host(address) {
                 return Err(ConfigError::Neighbour { address, mac });
             }
-            neighbours.give(address, mac)?;
+            neighbours.add_permanent(address, mac)?;
         }
         let mut interface = Interface { config, neighbours, ready: VecDeque::new(), drops: Drops::default() };
         interface.announce();
         Ok(interface)
     }
 
-    /// Its first address.
+    /// The interface's first address.
     pub fn address(&self) -> IpAddr {
         self.config.addresses.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpNet::addr)
     }
 
-    /// The longest UDP payload that fits the link, bytes, whichever family its addresses are of.
+    /// The longest UDP payload that fits the link for either family of its addresses, bytes.
     pub fn max_payload_bytes(&self) -> u16 {
         let v6 = self.config.addresses.iter().any(|net| net.addr().is_ipv6());
         let headers = if v6 { frame::IPV6_UDP_BYTES } else { frame::IPV4_UDP_BYTES } - frame::ETHERNET_BYTES;
         self.config.mtu_bytes.saturating_sub(headers as u16)
     }
 
-    /// What went nowhere.
+    /// Counts of dropped frames and datagrams.
     pub fn drops(&self) -> Drops {
         Drops { unresolved: self.neighbours.lost(), ..self.drops }
     }
 
-    /// Takes a frame from the link. Resolution is done here; the rest is for the caller, who sees talk only to pass it on.
+    /// Takes a frame from the link. Address resolution is handled here; the caller handles the rest, and gets neighbour
+    /// messages only to pass them on.
     ///
     /// # Errors
     /// Why it is nothing of ours; it is counted.
@@ -188,9 +178,9 @@ impl Interface {
         now: Instant,
     ) -> Result<Frame<'f>, Dropped> {
         self.parse(bytes, verified).inspect_err(|why| self.drops.count(*why)).inspect(|frame| {
-            if let Frame::Talk(talk) = frame {
-                self.hear(*talk, now);
-                self.answer(*talk);
+            if let Frame::Resolution(message) = frame {
+                self.learn(*message, now);
+                self.answer(*message);
             }
         })
     }
@@ -217,18 +207,20 @@ impl Interface {
         }
     }
 
-    /// Learns from what a neighbour said: heard here, or passed on by another queue of the port.
-    pub fn hear(&mut self, talk: Talk, now: Instant) {
-        let (address, mac, overrides, asked_us) = match talk {
-            Talk::Asks { sender: Some((address, mac)), target } => (address, mac, true, self.owns(target)),
-            Talk::Asks { sender: None, .. } => return,
-            Talk::Says { address, mac, overrides } => (address, mac, overrides, false),
+    /// Learns from a neighbour message, received here or passed on by another queue of the port.
+    pub fn learn(&mut self, message: Resolution, now: Instant) {
+        let (address, mac, overrides, asked_us) = match message {
+            Resolution::Solicitation { sender: Some((address, mac)), target } => {
+                (address, mac, true, self.owns(target))
+            }
+            Resolution::Solicitation { sender: None, .. } => return,
+            Resolution::Advertisement { address, mac, overrides } => (address, mac, overrides, false),
         };
-        // A neighbour is on the link; who has one of our own addresses is mistaken.
+        // A neighbour is on the link; a claim to one of our own addresses is a mistake.
         if !self.is_on_link(address) || self.owns(address) {
             return;
         }
-        for mut frame in self.neighbours.heard(address, mac, overrides, asked_us, now) {
+        for mut frame in self.neighbours.confirm(address, mac, overrides, asked_us, now) {
             if let Some(station) = frame.get_mut(..6) {
                 station.copy_from_slice(&mac.0);
             }
@@ -236,8 +228,8 @@ impl Interface {
         }
     }
 
-    fn answer(&mut self, talk: Talk) {
-        let Talk::Asks { target, sender } = talk else { return };
+    fn answer(&mut self, message: Resolution) {
+        let Resolution::Solicitation { target, sender } = message else { return };
         if !self.owns(target) {
             return;
         }
@@ -263,7 +255,7 @@ impl Interface {
         self.push(frame);
     }
 
-    /// Tells everyone on the link where its addresses are (RFC 5227, section 2.3; RFC 4861, section 7.2.6).
+    /// Announces its addresses to everyone on the link (RFC 5227, section 2.3; RFC 4861, section 7.2.6).
     pub fn announce(&mut self) {
         for address in self.config.addresses.iter().map(IpNet::addr).collect::<Vec<_>>() {
             let mut frame = Vec::with_capacity(frame::CONTROL_BYTES);
@@ -282,7 +274,7 @@ impl Interface {
         }
     }
 
-    /// The way of datagrams from a port of ours to `to`; from `source` if that is an address of ours.
+    /// Finds the route from a local port to `to`; from `source` if that is a local address.
     pub fn path(&mut self, source: Option<IpAddr>, port: u16, to: SocketAddr, ecn: u8, now: Instant) -> Path {
         let none = |drops: &mut Drops| {
             drops.no_route += 1;
@@ -294,7 +286,7 @@ impl Interface {
             .or_else(|| self.source(to.ip()));
         let (Some(hop), Some(source)) = (hop, source) else { return none(&mut self.drops) };
         let found = self.neighbours.find(hop, now);
-        // A frame that waits is sent without the port's help, like those of resolution.
+        // A waiting frame is sent without the port's help, like those of resolution.
         let offload = if found.is_some() { self.config.offload } else { Offload::default() };
         let stations = [self.config.mac, found.unwrap_or(Mac([0; 6]))];
         match (Headers::new(stations, SocketAddr::new(source, port), to, ecn, offload), found) {
@@ -304,7 +296,7 @@ impl Interface {
         }
     }
 
-    /// Keeps a datagram until its next hop has answered.
+    /// Queues a datagram until its next hop has answered.
     pub fn hold(&mut self, hop: IpAddr, headers: &Headers, payload: &[u8]) {
         let mut frame = vec![0; headers.header_bytes() + payload.len()];
         if self.fits(headers, payload) && headers.write(payload, &mut frame).is_some() {
@@ -312,7 +304,7 @@ impl Interface {
         }
     }
 
-    /// Whether a datagram fits the link's MTU; if not, it is counted as dropped.
+    /// Whether a datagram fits the link's MTU; counts it as dropped if not.
     pub fn fits(&mut self, headers: &Headers, payload: &[u8]) -> bool {
         let packet = headers.header_bytes() - frame::ETHERNET_BYTES + payload.len();
         let fits = packet <= usize::from(self.config.mtu_bytes);
@@ -320,11 +312,11 @@ impl Interface {
         fits
     }
 
-    /// Asks for neighbours whose answer is due.
+    /// Sends the neighbour solicitations that are due.
     pub fn poll(&mut self, now: Instant) {
         let mut asks = Vec::new();
         self.neighbours.poll(now, &mut |ask| asks.push(ask));
-        for Ask { address, at } in asks {
+        for Solicitation { address, at } in asks {
             let mut frame = Vec::with_capacity(frame::CONTROL_BYTES);
             let source = self.source(address);
             match (address, source) {
@@ -345,12 +337,12 @@ impl Interface {
         }
     }
 
-    /// When [`Interface::poll`] has something to do next.
+    /// The time at which [`Interface::poll`] has something to do next.
     pub fn next(&self) -> Option<Instant> {
         self.neighbours.next()
     }
 
-    /// The next frame to send, with all its checksums.
+    /// Takes the next frame to send, with all its checksums.
     pub fn ready(&mut self) -> Option<Vec<u8>> {
         self.ready.pop_front()
     }
@@ -378,14 +370,14 @@ impl Interface {
         self.config.gateways.iter().copied().find(|gateway| gateway.is_ipv4() == to.is_ipv4())
     }
 
-    /// The address of ours that `to` sees: the one on its prefix, or else the first of its family.
+    /// The local address that `to` sees: the one on its prefix, or else the first of its family.
     fn source(&self, to: IpAddr) -> Option<IpAddr> {
         let ours = self.config.addresses.iter().filter(|net| net.addr().is_ipv4() == to.is_ipv4());
         ours.clone().find(|net| net.contains(&to)).or_else(|| ours.clone().next()).map(IpNet::addr)
     }
 }
 
-/// Whether one host may have it.
+/// Whether the address can belong to one host.
 fn is_host(ip: IpAddr) -> bool {
     let broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     !(ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || broadcast)

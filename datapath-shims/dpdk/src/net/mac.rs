@@ -1,24 +1,24 @@
-//! Ethernet addresses.
+//! Ethernet addresses as a type.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-/// An Ethernet address.
+/// An Ethernet (MAC) address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// All stations.
+    /// The broadcast address, which reaches all stations.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
 
-    /// Where a group's IPv6 packets go (RFC 2464, section 7).
+    /// The destination of a multicast group's IPv6 packets (RFC 2464, section 7).
     pub fn of_group(group: Ipv6Addr) -> Mac {
         let [.., a, b, c, d] = group.octets();
         Mac([0x33, 0x33, a, b, c, d])
     }
 
-    /// Whether one station has it.
+    /// Whether the address belongs to a single station.
     pub fn is_unicast(self) -> bool {
         self.0[0] & 1 == 0 && self.0 != [0; 6]
     }
@@ -31,7 +31,7 @@ impl fmt::Display for Mac {
     }
 }
 
-/// Text that is no Ethernet address.
+/// The text is not an Ethernet address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is no Ethernet address; one looks like 02:00:00:00:00:01")]
 pub struct MacError {

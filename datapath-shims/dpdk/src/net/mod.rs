@@ -1,7 +1,8 @@
-//! What an end system needs between an Ethernet link and UDP, with no I/O, no clock and no DPDK in it.
+//! The part of an end system between an Ethernet link and UDP, without I/O, clock or DPDK.
 //!
-//! [`frame`] parses and writes, [`neighbour`] resolves addresses, [`Interface`] joins them: which frames are ours, where
-//! datagrams go, who is answered. It takes no part in routing, and learns no addresses: they are given.
+//! [`frame`] parses and writes frames, [`neighbour`] resolves addresses, and [`Interface`] joins them: it accepts
+//! frames, routes datagrams and answers neighbours. It takes no part in routing protocols, and its addresses are given,
+//! not learned.
 
 pub mod frame;
 mod interface;

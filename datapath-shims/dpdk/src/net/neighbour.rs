@@ -1,11 +1,11 @@
-//! Which Ethernet address a neighbour has: asked for, remembered, asked again.
+//! Neighbour resolution: it asks for the Ethernet addresses of neighbours, remembers them, and asks again.
 //!
 //! One state machine for ARP (RFC 826) and neighbour discovery (RFC 4861, section 7.3), with time as an argument:
 //!
 //! ```text
-//!          find                  heard                 30 s, find
+//!          find                  confirm               30 s, find
 //! (none) ───────► Asking ────────────────► Known ◄──────────────► Probing
-//!    ▲              │ 3 asks, 1 s each                heard           │ 3 unicast asks
+//!    ▲              │ 3 asks, 1 s each                confirm         │ 3 unicast asks
 //!    └──────────────┘ its frames are dropped              Asking ◄────┘
 //! ```
 
@@ -15,37 +15,36 @@ use std::time::{Duration, Instant};
 
 use super::Mac;
 
-/// Neighbours remembered; the one not confirmed for longest makes room.
+/// Neighbours remembered, at most; the one not confirmed for longest makes room.
 pub const MAX_NEIGHBOURS: usize = 1024;
-/// Frames that wait for one neighbour; the oldest makes room.
+/// Frames that wait for one neighbour, at most; the oldest makes room.
 pub const MAX_WAITING: usize = 64;
-/// Frames that wait for all neighbours together.
+/// Frames that wait for all neighbours together, at most.
 pub const MAX_WAITING_ALL: usize = 1024;
-/// How often a neighbour is asked for (MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT).
+/// Solicitations without an answer before a neighbour is given up (MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT).
 pub const ASKS: u8 = 3;
-/// From one ask to the next (RETRANS_TIMER).
+/// Time between two solicitations (RETRANS_TIMER).
 pub const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How long an answer is believed (REACHABLE_TIME).
+/// Time for which an answer is valid (REACHABLE_TIME).
 pub const FRESH_FOR: Duration = Duration::from_secs(30);
 
-/// A question to put on the link.
+/// A solicitation to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
-    /// The neighbour.
+pub struct Solicitation {
     pub address: IpAddr,
-    /// Where it was when it last answered; `None`: ask everyone.
+    /// The address of the last answer, for a unicast solicitation; `None` to ask all neighbours.
     pub at: Option<Mac>,
 }
 
-/// No room for another neighbour: all are being asked for, or were given.
+/// There is no room for another neighbour: all are being asked for, or are permanent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{MAX_NEIGHBOURS} neighbours are known or asked for: no room for another")]
 pub struct Full;
 
 #[derive(Debug)]
 enum State {
-    /// Given, believed for ever.
-    Given(Mac),
+    /// A permanent neighbour, which is valid for ever.
+    Permanent(Mac),
     Known {
         mac: Mac,
         until: Instant,
@@ -62,35 +61,35 @@ enum State {
     },
 }
 
-/// What is known of the neighbours on one link.
+/// The neighbour cache of one link.
 #[derive(Debug, Default)]
 pub struct Neighbours {
     states: HashMap<IpAddr, State>,
-    /// Frames that wait, all together.
+    /// Frames that wait for all neighbours together.
     waiting: usize,
-    /// Frames that were given up.
+    /// Frames that were dropped because their neighbour did not answer or too many waited.
     lost: u64,
-    /// No ask is due before.
+    /// No solicitation is due before this time.
     next: Option<Instant>,
 }
 
 impl Neighbours {
-    /// A neighbour that is never asked for, and never forgotten.
+    /// Adds a permanent neighbour, which is never asked for and never forgotten.
     ///
     /// # Errors
     /// [`Full`].
-    pub fn give(&mut self, address: IpAddr, mac: Mac) -> Result<(), Full> {
+    pub fn add_permanent(&mut self, address: IpAddr, mac: Mac) -> Result<(), Full> {
         if !self.states.contains_key(&address) {
             self.make_room()?;
         }
-        self.put(address, State::Given(mac));
+        self.put(address, State::Permanent(mac));
         Ok(())
     }
 
-    /// Where a neighbour is. Where that is not known, or not known for sure any more, [`Neighbours::poll`] asks.
+    /// Looks up a neighbour's address. If it is unknown or no longer fresh, [`Neighbours::poll`] asks for it.
     pub fn find(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
         match self.states.get_mut(&address) {
-            Some(State::Given(mac) | State::Probing { mac, .. }) => Some(*mac),
+            Some(State::Permanent(mac) | State::Probing { mac, .. }) => Some(*mac),
             Some(State::Known { mac, until }) => {
                 let mac = *mac;
                 if *until <= now {
@@ -110,8 +109,9 @@ impl Neighbours {
         }
     }
 
-    /// Keeps a frame until its neighbour answers; its station's address is filled in then.
-    /// Where there is no room, a frame that waits for the same neighbour is dropped for it, or it itself.
+    /// Queues a frame until its neighbour answers, when the station's address is filled in.
+    ///
+    /// If there is no room, the oldest frame that waits for the same neighbour is dropped, or else this one.
     pub fn hold(&mut self, address: IpAddr, frame: Vec<u8>) {
         let Some(State::Asking { waiting, .. }) = self.states.get_mut(&address) else {
             self.lost += 1;
@@ -129,11 +129,11 @@ impl Neighbours {
         self.waiting += 1;
     }
 
-    /// A neighbour said where it is. Returns the frames that waited for it.
+    /// Records a neighbour's advertised address; returns the frames that waited for it.
     ///
-    /// `overrides`: what is known gives way, if it differs (RFC 4861, section 7.2.5). `asked_us`: it is about to hear from us,
-    /// so it is worth remembering though we never asked (RFC 826, "Packet Reception").
-    pub fn heard(
+    /// With `overrides`, it replaces a different address that is known (RFC 4861, section 7.2.5). With `asked_us`, the
+    /// neighbour is about to hear from us, so it is remembered though we never asked (RFC 826, "Packet Reception").
+    pub fn confirm(
         &mut self,
         address: IpAddr,
         mac: Mac,
@@ -143,7 +143,7 @@ impl Neighbours {
     ) -> VecDeque<Vec<u8>> {
         let until = now + FRESH_FOR;
         match self.states.get_mut(&address) {
-            Some(State::Given(_)) => VecDeque::new(),
+            Some(State::Permanent(_)) => VecDeque::new(),
             Some(State::Known { mac: known, .. } | State::Probing { mac: known, .. }) => {
                 if *known == mac || overrides {
                     self.put(address, State::Known { mac, until });
@@ -160,8 +160,8 @@ impl Neighbours {
         }
     }
 
-    /// Says what to ask now, and gives up who did not answer.
-    pub fn poll(&mut self, now: Instant, ask: &mut dyn FnMut(Ask)) {
+    /// Emits the solicitations that are due, and gives up neighbours that did not answer.
+    pub fn poll(&mut self, now: Instant, ask: &mut dyn FnMut(Solicitation)) {
         if self.next.is_none_or(|next| now < next) {
             return;
         }
@@ -171,17 +171,17 @@ impl Neighbours {
                 State::Probing { mac, asks, next } if *next <= now => {
                     if *asks < ASKS {
                         (*asks, *next) = (*asks + 1, now + ASK_EVERY);
-                        ask(Ask { address: *address, at: Some(*mac) });
+                        ask(Solicitation { address: *address, at: Some(*mac) });
                     } else {
-                        // It may have moved: everyone is asked.
+                        // The neighbour may have moved: everyone is asked.
                         *state = State::Asking { asks: 1, next: now + ASK_EVERY, waiting: VecDeque::new() };
-                        ask(Ask { address: *address, at: None });
+                        ask(Solicitation { address: *address, at: None });
                     }
                 }
                 State::Asking { asks, next, .. } if *next <= now => {
                     if *asks < ASKS {
                         (*asks, *next) = (*asks + 1, now + ASK_EVERY);
-                        ask(Ask { address: *address, at: None });
+                        ask(Solicitation { address: *address, at: None });
                     } else {
                         silent.push(*address);
                     }
@@ -194,17 +194,17 @@ impl Neighbours {
         }
         let due = self.states.values().filter_map(|state| match state {
             State::Probing { next, .. } | State::Asking { next, .. } => Some(*next),
-            State::Given(_) | State::Known { .. } => None,
+            State::Permanent(_) | State::Known { .. } => None,
         });
         self.next = due.min();
     }
 
-    /// When [`Neighbours::poll`] has something to do next.
+    /// The time at which [`Neighbours::poll`] has something to do next.
     pub fn next(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Frames that were given up since the beginning: their neighbour did not answer, or too many waited.
+    /// Frames dropped since the beginning because their neighbour did not answer or too many waited.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -249,7 +249,7 @@ mod tests {
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
     const AT: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
-    fn asks(neighbours: &mut Neighbours, now: Instant) -> Vec<Ask> {
+    fn asks(neighbours: &mut Neighbours, now: Instant) -> Vec<Solicitation> {
         let mut asked = Vec::new();
         neighbours.poll(now, &mut |ask| asked.push(ask));
         asked
@@ -261,9 +261,9 @@ mod tests {
         assert_eq!(neighbours.find(PEER, now), None);
         neighbours.hold(PEER, vec![1]);
         neighbours.hold(PEER, vec![2]);
-        assert_eq!(asks(&mut neighbours, now), [Ask { address: PEER, at: None }]);
+        assert_eq!(asks(&mut neighbours, now), [Solicitation { address: PEER, at: None }]);
         assert_eq!(asks(&mut neighbours, now), [], "once a second");
-        assert_eq!(neighbours.heard(PEER, AT, true, false, now), [[1], [2]]);
+        assert_eq!(neighbours.confirm(PEER, AT, true, false, now), [[1], [2]]);
         assert_eq!((neighbours.find(PEER, now), neighbours.next()), (Some(AT), Some(now + ASK_EVERY)));
         assert_eq!((asks(&mut neighbours, now + ASK_EVERY), neighbours.next()), (vec![], None));
     }
@@ -283,35 +283,35 @@ mod tests {
     fn an_old_answer_is_used_while_it_is_probed_and_given_up_if_nobody_confirms_it() {
         let (mut neighbours, start) = (Neighbours::default(), Instant::now());
         neighbours.find(PEER, start);
-        neighbours.heard(PEER, AT, true, false, start);
+        neighbours.confirm(PEER, AT, true, false, start);
         let mut now = start + FRESH_FOR;
         assert_eq!(asks(&mut neighbours, now), [], "only what is used is probed");
         for _ in 0..ASKS {
             assert_eq!(neighbours.find(PEER, now), Some(AT));
-            assert_eq!(asks(&mut neighbours, now), [Ask { address: PEER, at: Some(AT) }]);
+            assert_eq!(asks(&mut neighbours, now), [Solicitation { address: PEER, at: Some(AT) }]);
             now += ASK_EVERY;
         }
-        assert_eq!(asks(&mut neighbours, now), [Ask { address: PEER, at: None }]);
+        assert_eq!(asks(&mut neighbours, now), [Solicitation { address: PEER, at: None }]);
         assert_eq!(neighbours.find(PEER, now), None);
         let moved = Mac([2, 0, 0, 0, 0, 9]);
-        neighbours.heard(PEER, moved, false, false, now);
+        neighbours.confirm(PEER, moved, false, false, now);
         assert_eq!(neighbours.find(PEER, now), Some(moved));
     }
 
     #[test]
-    fn what_was_given_or_does_not_override_stays() {
+    fn fixed_addresses_and_those_not_overridden_stay() {
         let (mut neighbours, now) = (Neighbours::default(), Instant::now());
         let other = Mac([2, 0, 0, 0, 0, 7]);
-        neighbours.give(PEER, AT).unwrap();
-        neighbours.heard(PEER, other, true, true, now);
+        neighbours.add_permanent(PEER, AT).unwrap();
+        neighbours.confirm(PEER, other, true, true, now);
         assert_eq!(neighbours.find(PEER, now + 2 * FRESH_FOR), Some(AT));
         let second = "fd00::2".parse().unwrap();
-        assert!(neighbours.heard(second, AT, true, false, now).is_empty());
+        assert!(neighbours.confirm(second, AT, true, false, now).is_empty());
         assert_eq!(neighbours.find(second, now), None, "an answer that nobody asked for");
-        neighbours.heard(second, AT, true, false, now);
-        neighbours.heard(second, other, false, true, now);
+        neighbours.confirm(second, AT, true, false, now);
+        neighbours.confirm(second, other, false, true, now);
         assert_eq!(neighbours.find(second, now), Some(AT));
-        neighbours.heard(second, other, true, false, now);
+        neighbours.confirm(second, other, true, false, now);
         assert_eq!(neighbours.find(second, now), Some(other));
     }
 
@@ -320,24 +320,24 @@ mod tests {
         let (mut neighbours, start) = (Neighbours::default(), Instant::now());
         let address = |n: usize| IpAddr::from([10, 1, (n >> 8) as u8, n as u8]);
         for n in 0..MAX_NEIGHBOURS {
-            neighbours.heard(address(n), AT, true, true, start + n as u32 * Duration::from_millis(1));
+            neighbours.confirm(address(n), AT, true, true, start + n as u32 * Duration::from_millis(1));
         }
         let now = start + Duration::from_secs(5);
-        neighbours.heard(address(MAX_NEIGHBOURS), AT, true, true, now);
+        neighbours.confirm(address(MAX_NEIGHBOURS), AT, true, true, now);
         assert_eq!(neighbours.find(address(0), now), None);
         assert_eq!(neighbours.states.len(), MAX_NEIGHBOURS);
         for n in 0..2 * MAX_NEIGHBOURS {
             neighbours.find(IpAddr::from([10, 2, (n >> 8) as u8, n as u8]), now);
         }
         assert_eq!(neighbours.states.len(), MAX_NEIGHBOURS, "asked for, all of them");
-        assert_eq!(neighbours.give(PEER, AT), Err(Full));
+        assert_eq!(neighbours.add_permanent(PEER, AT), Err(Full));
     }
 
     #[derive(Debug, Clone)]
     enum Step {
         Find(u8),
         Hold(u8),
-        Heard(u8, u8, bool, bool),
+        Confirm(u8, u8, bool, bool),
         Pass(u16),
     }
 
@@ -345,14 +345,14 @@ mod tests {
         prop_oneof![
             (0..6u8).prop_map(Step::Find),
             (0..6u8).prop_map(Step::Hold),
-            (0..6u8, 0..3u8, any::<bool>(), any::<bool>()).prop_map(|(a, m, o, u)| Step::Heard(a, m, o, u)),
+            (0..6u8, 0..3u8, any::<bool>(), any::<bool>()).prop_map(|(a, m, o, u)| Step::Confirm(a, m, o, u)),
             (0..20_000u16).prop_map(Step::Pass),
         ]
     }
 
     proptest! {
-        /// Whatever happens: every frame held comes out once or is counted lost; nobody is asked more often than once a
-        /// second; the books agree with the table.
+        /// In any history, every held frame comes out once or is counted lost, and nobody is asked more often than once
+        /// a second.
         #[test]
         fn frames_are_neither_lost_silently_nor_doubled(steps in proptest::collection::vec(step(), 0..300)) {
             let (mut neighbours, mut now) = (Neighbours::default(), Instant::now());
@@ -366,8 +366,8 @@ mod tests {
                         neighbours.hold(address(n), vec![n]);
                         held += 1;
                     }
-                    Step::Heard(n, m, overrides, asked) => {
-                        let frames = neighbours.heard(address(n), Mac([2, 0, 0, 0, 0, m]), overrides, asked, now);
+                    Step::Confirm(n, m, overrides, asked) => {
+                        let frames = neighbours.confirm(address(n), Mac([2, 0, 0, 0, 0, m]), overrides, asked, now);
                         prop_assert!(frames.iter().all(|frame| frame == &[n]));
                         released += frames.len();
                     }

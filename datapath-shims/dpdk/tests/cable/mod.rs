@@ -1,4 +1,4 @@
-//! A veth pair between two namespaces of ours.
+//! A veth pair between two network namespaces of the test's own.
 #![allow(dead_code)]
 
 use std::process::Command;
@@ -12,7 +12,7 @@ pub struct Cable {
 }
 
 impl Cable {
-    /// `None`, said loudly, where the machine cannot have one.
+    /// Makes a cable; reports a skip and returns `None` if the machine cannot have one.
     pub fn new(test: &str) -> Option<Cable> {
         if !netns::available() {
             ccplane_testing::skipped(test, "needs root and /dev/net/tun");
@@ -37,14 +37,14 @@ impl Cable {
         Some(cable)
     }
 
-    /// The kernel's end, with addresses.
+    /// Gives the kernel's end its addresses.
     pub fn kernel_at_a(&self) {
         ip(&self.a, "address add 10.9.0.1/24 dev veth0");
         ip(&self.a, "address add fd09::1/64 dev veth0 nodad");
     }
 }
 
-/// `ip` in a namespace.
+/// Runs `ip` in a namespace.
 pub fn ip(namespace: &Namespace, args: &str) -> String {
     run(namespace.enter(Command::new("ip").args(args.split(' '))).unwrap())
 }

@@ -1,7 +1,7 @@
-//! A file on its way from a server to a client, each at an end of a cable, while something happens.
+//! A file transfer from a server to a client at the two ends of a cable, disturbed while it runs.
 #![allow(dead_code)]
 
-mod bad;
+mod faults;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use bad::Bad;
+pub use faults::Faults;
 
 use crate::cable::{self, Cable};
 use ccplane_contract::{Datapath, Mode};
@@ -27,21 +27,21 @@ use sha2::{Digest, Sha256};
 
 const ALGORITHM: &str = "cubic";
 const DATAPATH: DatapathId = DatapathId(0);
-/// Far longer than a file takes on a busy machine.
+/// Far longer than a transfer takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 pub const SERVER: &str = "10.9.0.1";
 pub const CLIENT: &str = "10.9.0.2";
 pub const UDP_PORT: u16 = 4433;
-/// Something happens when such a part of the file has arrived.
+/// The disturbance comes when this fraction of the file has arrived.
 const UNDER_WAY_PART: u64 = 16;
 
-/// One for all tests of this process: who is first says where packet buffers live.
+/// DPDK's layer for all tests of this process; the first caller decides where packet buffers live.
 pub fn eal(memory: Memory, memory_mib: u32) -> &'static Eal {
     static EAL: OnceLock<Eal> = OnceLock::new();
     EAL.get_or_init(|| Eal::start(&EalOptions { memory, memory_mib, ..EalOptions::default() }).unwrap())
 }
 
-/// One a queue.
+/// Opens a port and makes a wire over each of its queues.
 pub fn wires(kind: &str, address: &str, udp_port: u16, queues: u16) -> Vec<DpdkWire> {
     let (name, eal) = (format!("{kind}:veth0").parse().unwrap(), eal(Memory::Plain, 512));
     let port = Port::open(eal, &name, PortOptions { queues, ..PortOptions::default() }).unwrap();
@@ -55,7 +55,7 @@ pub fn wires(kind: &str, address: &str, udp_port: u16, queues: u16) -> Vec<DpdkW
     DpdkWire::over(port, &options).unwrap()
 }
 
-/// A folder with a file of random bytes, and the file's hash.
+/// Makes a folder with a file of random bytes; returns the file's hash, too.
 pub fn folder_with(bytes: usize) -> (tempfile::TempDir, [u8; 32]) {
     let folder = tempfile::tempdir().unwrap();
     let mut content = vec![0; bytes];
@@ -64,52 +64,51 @@ pub fn folder_with(bytes: usize) -> (tempfile::TempDir, [u8; 32]) {
     (folder, Sha256::digest(&content).into())
 }
 
-/// A transfer to make.
+/// A transfer to run.
 pub struct Fetch<'a> {
     pub cable: &'a Cable,
-    /// The server's wire and the client's: `kernel` or a kind of port.
+    /// The wires of server and client: `kernel` or a kind of port.
     pub kinds: [&'a str; 2],
     pub folder: &'a Path,
     pub config: Config,
-    /// What becomes of a thousand datagrams that arrive at either end.
-    pub bad: Bad,
+    /// Faults per thousand datagrams that arrive at either end.
+    pub faults: Faults,
 }
 
-/// How it went.
+/// The outcome of a transfer.
 #[derive(Debug)]
-pub struct Went {
-    /// What arrived.
+pub struct Outcome {
     pub fetched: Fetched,
-    /// What happened came before all had arrived.
+    /// Whether the disturbance came before the whole file had arrived.
     pub in_time: bool,
-    /// From what happened to the end.
+    /// Time from the disturbance to the end.
     pub took: Duration,
-    /// From when it was over until more arrived, or all had ended.
+    /// Time from the end of the disturbance until more data arrived, or all had ended.
     pub resumed: Duration,
-    /// From the end until the server had let go of the connection.
+    /// Time from the end until the server had closed the connection.
     pub let_go: Duration,
-    /// The server's flows ran programs.
+    /// Whether the server's flows ran programs.
     pub steered: bool,
-    /// Packets that the server found lost, and times that it found the path's MTU smaller.
+    /// Packets that the server declared lost, and times that it found the path's MTU smaller.
     pub lost_packets: u64,
     pub black_holes: u64,
 }
 
-/// What both ends and the test tell each other.
+/// State that both ends and the test share.
 #[derive(Default)]
 struct Shared {
     arrived_bytes: AtomicU64,
     steered: AtomicBool,
     lost_packets: AtomicU64,
     black_holes: AtomicU64,
-    /// The client has come to an end, and the server may.
+    /// The client has ended, and the server may end.
     ended: AtomicBool,
 }
 
 impl Fetch<'_> {
-    /// Fetches the folder's file; `happens` when part of it has arrived.
-    pub fn run(self, happens: impl FnOnce(&Cable)) -> Went {
-        let Fetch { cable, kinds: [server, client], folder, config, bad } = self;
+    /// Fetches the folder's file; calls `happens` when part of it has arrived.
+    pub fn run(self, happens: impl FnOnce(&Cable)) -> Outcome {
+        let Fetch { cable, kinds: [server, client], folder, config, faults } = self;
         for (end, kind, address) in [(&cable.a, server, SERVER), (&cable.b, client, CLIENT)] {
             if kind == "kernel" {
                 cable::ip(end, &format!("address add {address}/24 dev veth0"));
@@ -120,8 +119,9 @@ impl Fetch<'_> {
         let tls = (tls::server(identity, PROTOCOL).unwrap(), tls::client(trust, PROTOCOL).unwrap());
         let total_bytes = std::fs::metadata(folder.join("file")).unwrap().len();
         let shared = Shared::default();
-        let serve = Serve { tls: tls.0, config: config.clone(), folder, bad: bad.clone(), shared: &shared };
-        let client_work = Client { tls: tls.1, config, bad, shared: &shared };
+        let serve =
+            Serve { tls: tls.0, config: config.clone(), folder, faults: faults.clone(), shared: &shared };
+        let client_work = Client { tls: tls.1, config, faults, shared: &shared };
         let (fetched, in_time, took, resumed, let_go) = thread::scope(|scope| {
             let serving = scope.spawn(|| at(&cable.a, server, SERVER, UDP_PORT, serve));
             let fetching = scope.spawn(|| at(&cable.b, client, CLIENT, 0, client_work));
@@ -147,7 +147,7 @@ impl Fetch<'_> {
                 gone.saturating_duration_since(ended),
             )
         });
-        Went {
+        Outcome {
             fetched,
             in_time,
             took,
@@ -160,9 +160,10 @@ impl Fetch<'_> {
     }
 }
 
-/// Serves a folder on so many queues of one port, each with a thread and an engine of its own. The kernel at the other end
-/// fetches its file again and again, over another socket each time, until all queues have served it or `most` times: whether
-/// each queue has, and what was fetched.
+/// Serves a folder on several queues of one port, each with a thread and an engine of its own.
+///
+/// The kernel at the other end fetches the file over another socket each time, until all queues have served it or
+/// `most` times. Returns whether each queue has, and the fetched hashes.
 pub fn on_queues(cable: &Cable, queues: u16, folder: &Path, most: usize) -> (Vec<bool>, Vec<Fetched>) {
     cable::ip(&cable.b, &format!("address add {CLIENT}/24 dev veth0"));
     let identity = Identity::self_signed(&["localhost"]).unwrap();
@@ -172,14 +173,14 @@ pub fn on_queues(cable: &Cable, queues: u16, folder: &Path, most: usize) -> (Vec
     let wires = cable.a.run(|| wires("af_packet", SERVER, UDP_PORT, queues)).unwrap();
     let fetched = thread::scope(|scope| {
         for (wire, shared) in wires.into_iter().zip(&all) {
-            let (tls, config, bad) = (tls.0.clone(), Config::default(), Bad::default());
-            let serve = Serve { tls, config, folder, bad, shared };
+            let (tls, config, faults) = (tls.0.clone(), Config::default(), Faults::default());
+            let serve = Serve { tls, config, folder, faults, shared };
             scope.spawn(|| cable.a.run(|| serve.over(wire)).unwrap());
         }
         let mut fetched = Vec::new();
         while fetched.len() < most && !all.iter().all(|shared| shared.steered.load(Relaxed)) {
-            let (config, bad, shared) = (Config::default(), Bad::default(), &Shared::default());
-            let client = Client { tls: tls.1.clone(), config, bad, shared };
+            let (config, faults, shared) = (Config::default(), Faults::default(), &Shared::default());
+            let client = Client { tls: tls.1.clone(), config, faults, shared };
             fetched.push(at(&cable.b, "kernel", CLIENT, 0, client).0);
         }
         all.iter().for_each(|shared| shared.ended.store(true, Relaxed));
@@ -188,16 +189,16 @@ pub fn on_queues(cable: &Cable, queues: u16, folder: &Path, most: usize) -> (Vec
     (all.into_iter().map(|shared| shared.steered.into_inner()).collect(), fetched)
 }
 
-/// The hash of what arrived, or why nothing did.
+/// The hash of the received file, or why the transfer failed.
 pub type Fetched = Result<[u8; 32], String>;
 
-/// What one end does, over whichever wire.
+/// The work of one end, over any wire.
 trait Work {
     type Done: Send;
     fn over(self, wire: impl Wire) -> Self::Done;
 }
 
-/// At one end of the cable, over DPDK or over a kernel socket.
+/// Runs one end of the cable, over DPDK or a kernel socket.
 fn at<W: Work + Send>(end: &Namespace, kind: &str, address: &str, udp_port: u16, work: W) -> W::Done {
     let run = || match kind {
         "kernel" => work.over(UdpWire::bind(format!("{address}:{udp_port}").parse().unwrap()).unwrap()),
@@ -206,12 +207,12 @@ fn at<W: Work + Send>(end: &Namespace, kind: &str, address: &str, udp_port: u16,
     end.run(run).unwrap()
 }
 
-/// Serves a folder until the client has come to an end and no connection is left; when that was.
+/// Serves a folder until the client has ended and no connection is left; returns the time of that.
 struct Serve<'a> {
     tls: ServerConfig,
     config: Config,
     folder: &'a Path,
-    bad: Bad,
+    faults: Faults,
     shared: &'a Shared,
 }
 
@@ -220,7 +221,7 @@ impl Work for Serve<'_> {
 
     fn over(self, wire: impl Wire) -> Instant {
         let (engine, handle) = engine(EngineConfig::new("dpdk"), Arc::new(|| {}));
-        let mut endpoint = Endpoint::new(self.bad.over(wire, 1), engine, self.config);
+        let mut endpoint = Endpoint::new(self.faults.over(wire, 1), engine, self.config);
         endpoint.serve(Some(self.tls));
         let mut files = Server::new(Folder::open(self.folder).unwrap(), Writers::default());
         let (mut agent, began) = (Agent::new(handle), Instant::now());
@@ -243,11 +244,11 @@ impl Work for Serve<'_> {
     }
 }
 
-/// Fetches the folder's file: its hash as it arrived, and when all had.
+/// Fetches the folder's file; returns its hash, and the time when all had arrived.
 struct Client<'a> {
     tls: ClientConfig,
     config: Config,
-    bad: Bad,
+    faults: Faults,
     shared: &'a Shared,
 }
 
@@ -263,7 +264,7 @@ impl Work for Client<'_> {
 impl Client<'_> {
     fn fetch(self, wire: impl Wire) -> Fetched {
         let (engine, _datapath) = engine(EngineConfig::new("dpdk"), Arc::new(|| {}));
-        let mut endpoint = Endpoint::new(self.bad.over(wire, 2), engine, self.config);
+        let mut endpoint = Endpoint::new(self.faults.over(wire, 2), engine, self.config);
         let to = format!("{SERVER}:{UDP_PORT}").parse().unwrap();
         let id = endpoint.connect(self.tls, to, "localhost").unwrap();
         let (mut transfer, end) = (None, Instant::now() + PATIENCE);
@@ -300,7 +301,7 @@ impl Client<'_> {
     }
 }
 
-/// An agent on the server's thread.
+/// Runs an agent on the server's thread.
 struct Agent {
     core: Core,
     handle: Handle,

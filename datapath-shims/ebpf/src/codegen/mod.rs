@@ -1,8 +1,7 @@
-//! Lowers a fold program to BPF instructions, bit for bit as the reference VM runs it.
+//! Compiles a fold program to BPF instructions, bit for bit as the reference VM runs it.
 //!
-//! The code keeps the flow's record in R7 and the invocation's flags in R9; primitives lie on the stack, put
-//! there by the [`Host`]; the first temporaries live in R3-R5. Saturation is handled out of line so that the
-//! common path stays straight.
+//! The code keeps the flow's record in R7 and the invocation's flags in R9. The [`Host`] puts primitives on the stack;
+//! the first temporaries live in R3-R5. Saturation is handled out of line, so that the common path stays straight.
 
 mod staged;
 
@@ -10,86 +9,53 @@ pub use staged::{claim, claim_staged};
 
 use ccplane_program::ir::Src;
 use ccplane_program::ir::{
-    Dst, INFINITY, Inst, MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S, Op, Prim, Program, RegKind,
+    Dst, Hook, INFINITY, Inst, MAX_CWND_BYTES, MAX_PATHS, MAX_PRIORITY, MAX_RATE_BYTES_PER_S, Op, Prim,
+    Program, RegKind,
 };
 use ccplane_program::vm::EWMA_DENOM;
 
 use crate::arith::{add_u32_max, fault, saturate_by_sign, saturating_sub_uncounted, slow_div, slow_mul};
+use crate::frame::{
+    FLAG_ASKED, FLAG_CONTINUE, FLAG_NATIVE, FLAG_REPORT, FLAGS, REC, STACK_A, STACK_B, STACK_CWND_BEFORE,
+    STACK_EWMA, STACK_MICROS, STACK_RATE_BEFORE, STACK_TMPS, TMP_REGS, load_prim, prim_place, reg_off,
+    tmp_slot,
+};
 use crate::layout::{rec, stage};
 use crate::policy::{self, Slots};
-use ccplane_asm::{Alu, Asm, AsmError, Cond, Insn, Label, R, Size};
+use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Insn, Label, R, Size};
 
-/// The flow's record, through the whole program.
-pub const REC: R = R::R7;
-/// Flags of the invocation.
-pub const FLAGS: R = R::R9;
-const FLAG_REPORT: i32 = 1;
-const FLAG_CONTINUE: i32 = 2;
-/// A policy was asked.
-pub const FLAG_ASKED: i32 = 4;
-/// It had no answer.
-const FLAG_NATIVE: i32 = 8;
-
-/// Temporaries that live in registers.
-const TMP_REGS: [R; 3] = [R::R3, R::R4, R::R5];
-
-const STACK_MICROS: i16 = -240;
-const STACK_CWND_BEFORE: i16 = -248;
-const STACK_RATE_BEFORE: i16 = -256;
-/// Scratch of [`crate::arith`].
-pub const STACK_A: i16 = -264;
-pub const STACK_B: i16 = -272;
-const STACK_EWMA: i16 = -280;
-/// Where TMP_REGS wait while a policy is asked.
-const STACK_TMPS: i16 = -288;
-/// Stack from here down is the host's.
-pub const STACK_HOST: i16 = STACK_TMPS - 8 * TMP_REGS.len() as i16;
-
-/// The stack slot of a primitive.
-pub fn prim_slot(prim: Prim) -> i16 {
-    -8 * (prim as i16 + 1)
-}
-
-fn tmp_slot(tmp: u8) -> i16 {
-    -120 - 8 * (i16::from(tmp) - TMP_REGS.len() as i16 + 1)
-}
-
-fn reg_off(reg: u8) -> i16 {
-    rec::REGS as i16 + 8 * i16::from(reg)
-}
-
-/// Where a program runs: how it finds its flow and primitives, and what becomes of its decisions.
+/// The environment of a program: how it finds its flow and primitives, and how its decisions are applied.
 pub trait Host {
-    /// Puts the flow's record in R7, what is staged for it claimed; may leave with `exit`. R6 and R8 are the
-    /// host's own throughout.
+    /// Puts the flow's record in R7 and claims its staged changes; may leave with `exit`. R6 and R8 are the host's own
+    /// throughout.
     fn enter(&self, asm: &mut Asm);
-    /// Puts a primitive in R1; may use R0-R5. `Ack.now` is loaded first and lies on the stack after that.
+    /// Puts a primitive in R1; may use R0-R5. `Ack.now` is loaded first and lies on the stack afterwards.
     fn load_prim(&self, asm: &mut Asm, prim: Prim);
     /// Puts the flow's segment size in R1; may use R2 besides.
     fn load_mss(&self, asm: &mut Asm);
-    /// Applies window and rate, which lie in the record.
+    /// Applies the window and rate in the record.
     fn apply(&self, asm: &mut Asm);
-    /// Sends the report registers; if the program `asks` policies, quietly where [`FLAGS`] has [`FLAG_ASKED`]. Volatile
-    /// registers are reset after it.
+    /// Sends the report registers. If the program `asks` policies, it wakes nobody where [`FLAGS`] has [`FLAG_ASKED`].
+    /// Volatile registers are reset after it.
     fn report(&self, asm: &mut Asm, report_len: usize, asks: bool);
     /// Hands the flow to the native algorithm, from its next ACK on.
     fn give_up(&self, asm: &mut Asm);
-    /// Returns.
+    /// Emits the program's return.
     fn leave(&self, asm: &mut Asm);
 }
 
-/// A compiled program.
+/// A compiled program with the origin of its instructions.
 pub struct Compiled {
-    /// What the kernel loads.
+    /// Instructions ready to be loaded.
     pub insns: Vec<Insn>,
-    /// For each IR instruction in order of emission: where its code starts, and its index.
+    /// For each IR instruction in order of emission: the start of its code, and its index.
     places: Vec<(usize, usize)>,
-    /// For each policy slot that it asks: where the subprogram starts that decides there.
+    /// For each policy slot that the program asks: the start of the subprogram that decides there.
     deciders: Vec<(usize, u8)>,
 }
 
 impl Compiled {
-    /// Code that comes from no IR.
+    /// Wraps code that comes from no IR.
     pub fn plain(insns: Vec<Insn>) -> Compiled {
         Compiled { insns, places: Vec::new(), deciders: Vec::new() }
     }
@@ -108,8 +74,9 @@ impl Compiled {
     }
 }
 
-/// Compiles `program` for `host`. `instance` tells its staged changes from those of other programs. A policy slot
-/// without a shape has no answer.
+/// Compiles `program` for `host`. `instance` tells its staged changes from those of other programs.
+///
+/// A policy slot without a shape has no answer.
 ///
 /// # Errors
 /// Only when a jump gets too long for BPF, which the bounds of the IR make very unlikely.
@@ -160,7 +127,7 @@ pub fn compile(
     g.asm.bind(staged);
     g.apply_staged(instance, staged_done);
     if let Some(told) = told {
-        g.tell_mss(told);
+        g.update_mss(told);
     }
     g.emit_cold();
     g.places.push((g.asm.len(), usize::MAX));
@@ -185,22 +152,22 @@ struct Cold {
 }
 
 enum ColdCode {
-    /// R0 is a wrapped sum or difference: saturate it.
+    /// Saturates R0, a wrapped sum or difference.
     Saturate,
-    /// R0 = this.
+    /// Sets R0 to this constant.
     Constant(i64),
-    /// R0 = R1 * R2, any values.
+    /// Computes R0 = R1 * R2 for any values.
     Mul,
-    /// R0 = R1 / R2, any values.
+    /// Computes R0 = R1 / R2 for any values.
     Div,
-    /// R0 = R1 / this, R1 negative.
+    /// Computes R0 = R1 / this, for a negative R1.
     DivBy(i32),
 }
 
 struct Gen<'a> {
     asm: Asm,
     program: &'a Program,
-    /// The slots that it asks, and the subprograms that decide there.
+    /// The slots that the program asks, and the subprograms that decide there.
     deciders: Vec<(u8, Label)>,
     cold: Vec<Cold>,
     places: Vec<(usize, usize)>,
@@ -212,13 +179,13 @@ impl Gen<'_> {
     }
 
     fn load_prims(&mut self, host: &dyn Host) {
-        // The clock is always there: staged program changes and `Micros` count from it.
-        for prim in std::iter::once(Prim::AckNow).chain(Prim::ALL.into_iter().filter(|p| *p != Prim::AckNow))
-        {
-            if prim == Prim::AckNow || self.program.reads_prim(prim) {
-                host.load_prim(&mut self.asm, prim);
-                self.asm.store(Size::B8, R::R10, prim_slot(prim), R::R1);
-            }
+        // The clock is always loaded: staged program changes and `Micros` use it.
+        let clock = self.program.hook().clock();
+        let rest = self.program.hook().prims().filter(|p| *p != clock && self.program.reads_prim(*p));
+        for prim in std::iter::once(clock).chain(rest) {
+            host.load_prim(&mut self.asm, prim);
+            let (base, off) = prim_place(prim);
+            self.asm.store(Size::B8, base, off, R::R1);
         }
     }
 
@@ -230,14 +197,14 @@ impl Gen<'_> {
             .any(|i| reads(i.a) || reads(i.b) || (i.op.reads_dst() && i.dst == Dst::Micros))
     }
 
-    /// What must be known before the first clause runs.
+    /// Emits the initial state of an invocation, before the first clause.
     fn before(&mut self) {
         self.asm.mov_imm(FLAGS, 0);
         if self.uses_micros() {
             // now - zero, saturating, and uncounted: the program did not ask for the subtraction.
             let asm = &mut self.asm;
             let done = asm.label();
-            asm.load(Size::B8, R::R1, R::R10, prim_slot(Prim::AckNow));
+            load_prim(asm, R::R1, self.program.hook().clock());
             asm.load(Size::B8, R::R2, REC, rec::MICROS_ZERO as i16);
             saturating_sub_uncounted(asm, done);
             asm.bind(done);
@@ -251,11 +218,22 @@ impl Gen<'_> {
         }
     }
 
+    /// The outputs that not every value is a decision for, each with its place and that of the value before.
     fn guarded(&self) -> [(Dst, i16, i16); 2] {
-        [(Dst::Cwnd, rec::CWND as i16, STACK_CWND_BEFORE), (Dst::Rate, rec::RATE as i16, STACK_RATE_BEFORE)]
+        match self.program.hook() {
+            Hook::Ack => [
+                (Dst::Cwnd, rec::CWND as i16, STACK_CWND_BEFORE),
+                (Dst::Rate, rec::RATE as i16, STACK_RATE_BEFORE),
+            ],
+            Hook::Send | Hook::Connect => [
+                (Dst::Priority, rec::PRIORITY as i16, STACK_CWND_BEFORE),
+                (Dst::Path, rec::PATH as i16, STACK_RATE_BEFORE),
+            ],
+        }
     }
 
-    /// A window that is not positive, or a negative rate, is no decision; both are bounded.
+    /// Emits the bounds of window and rate: a window that is not positive, or a negative rate, is no decision. Nor is a
+    /// priority or path out of range.
     fn after(&mut self) {
         for (dst, off, slot) in self.guarded() {
             if !self.writes(dst) {
@@ -265,7 +243,17 @@ impl Gen<'_> {
             let (keep, store, done) = (asm.label(), asm.label(), asm.label());
             let (cond, max) = match dst {
                 Dst::Cwnd => (Cond::Sgt, MAX_CWND_BYTES),
-                _ => (Cond::Sge, MAX_RATE_BYTES_PER_S),
+                Dst::Rate => (Cond::Sge, MAX_RATE_BYTES_PER_S),
+                _ => {
+                    let limit = if dst == Dst::Path { MAX_PATHS as i32 } else { MAX_PRIORITY as i32 + 1 };
+                    asm.load(Size::B8, R::R1, REC, off);
+                    // As an unsigned number a negative one is beyond the limit, too.
+                    asm.jump_if_imm(R::R1, Cond::Lt, limit, done);
+                    asm.load(Size::B8, R::R1, R::R10, slot);
+                    asm.store(Size::B8, REC, off, R::R1);
+                    asm.bind(done);
+                    continue;
+                }
             };
             asm.load(Size::B8, R::R1, REC, off);
             asm.jump_if_imm(R::R1, cond, 0, keep);
@@ -282,7 +270,7 @@ impl Gen<'_> {
         }
     }
 
-    /// Sets the registers for which `which` holds to their initial values.
+    /// Emits the initial values of the registers for which `which` holds.
     fn reset(&mut self, which: impl Fn(&ccplane_program::ir::RegDecl) -> bool) {
         for (n, decl) in self.program.regs().iter().enumerate() {
             if which(decl) {
@@ -318,7 +306,7 @@ impl Gen<'_> {
         self.places.push((self.asm.len(), usize::MAX));
     }
 
-    /// Runs a guard; jumps to `next` when it does not hold.
+    /// Emits a guard, which jumps to `next` when it does not hold.
     fn guard(&mut self, range: std::ops::Range<usize>, value: Src, next: Label) {
         let insts = &self.program.insts()[range.clone()];
         let (last, before) = match insts.split_last() {
@@ -330,7 +318,7 @@ impl Gen<'_> {
         }
         if let Some(last) = last {
             self.places.push((self.asm.len(), range.end - 1));
-            // The usual guard ends in a comparison: jump on it, without making a truth value first.
+            // The usual guard ends in a comparison: jump on it directly, without making a truth value first.
             if let (Some(cond), true) = (condition(last.op), is_tmp(last.dst, value)) {
                 let a = self.operand(last.a, R::R1);
                 if let Some(imm) = small_imm(last.b) {
@@ -374,16 +362,19 @@ impl Gen<'_> {
                 Some(reg) => asm.mov(to, *reg),
                 None => asm.load(Size::B8, to, R::R10, tmp_slot(t)),
             },
-            Src::Prim(p) => asm.load(Size::B8, to, R::R10, prim_slot(p)),
+            Src::Prim(p) => load_prim(asm, to, p),
             Src::Cwnd => asm.load(Size::B8, to, REC, rec::CWND as i16),
             Src::Rate => asm.load(Size::B8, to, REC, rec::RATE as i16),
+            Src::Priority => asm.load(Size::B8, to, REC, rec::PRIORITY as i16),
+            Src::Path => asm.load(Size::B8, to, REC, rec::PATH as i16),
+            Src::DecideAt => asm.load(Size::B8, to, REC, rec::DECIDE_AT as i16),
             Src::Micros => asm.load(Size::B8, to, R::R10, STACK_MICROS),
             Src::PolicyAction => asm.load(Size::B8, to, REC, rec::ACTION as i16),
             Src::PolicySnapshot => asm.load(Size::B4, to, REC, rec::SNAPSHOT as i16),
         }
     }
 
-    /// Stores `from`; R1 and R2 may be lost.
+    /// Emits the store of `from`; R1 and R2 may be lost.
     fn write(&mut self, dst: Dst, from: R) {
         let asm = &mut self.asm;
         match dst {
@@ -394,11 +385,14 @@ impl Gen<'_> {
             },
             Dst::Cwnd => asm.store(Size::B8, REC, rec::CWND as i16, from),
             Dst::Rate => asm.store(Size::B8, REC, rec::RATE as i16, from),
+            Dst::Priority => asm.store(Size::B8, REC, rec::PRIORITY as i16, from),
+            Dst::Path => asm.store(Size::B8, REC, rec::PATH as i16, from),
+            Dst::DecideAt => asm.store(Size::B8, REC, rec::DECIDE_AT as i16, from),
             Dst::Micros => {
                 let done = asm.label();
                 asm.mov(R::R2, from);
                 asm.store(Size::B8, R::R10, STACK_MICROS, R::R2);
-                asm.load(Size::B8, R::R1, R::R10, prim_slot(Prim::AckNow));
+                load_prim(asm, R::R1, self.program.hook().clock());
                 saturating_sub_uncounted(asm, done);
                 asm.bind(done);
                 asm.store(Size::B8, REC, rec::MICROS_ZERO as i16, R::R0);
@@ -419,6 +413,9 @@ impl Gen<'_> {
             Dst::Reg(r) => store_const(&mut self.asm, REC, reg_off(r), value),
             Dst::Cwnd => store_const(&mut self.asm, REC, rec::CWND as i16, value),
             Dst::Rate => store_const(&mut self.asm, REC, rec::RATE as i16, value),
+            Dst::Priority => store_const(&mut self.asm, REC, rec::PRIORITY as i16, value),
+            Dst::Path => store_const(&mut self.asm, REC, rec::PATH as i16, value),
+            Dst::DecideAt => store_const(&mut self.asm, REC, rec::DECIDE_AT as i16, value),
             Dst::ShouldReport if value != 0 => self.asm.alu_imm(Alu::Or, FLAGS, FLAG_REPORT),
             Dst::ShouldContinue if value != 0 => self.asm.alu_imm(Alu::Or, FLAGS, FLAG_CONTINUE),
             _ => {
@@ -462,7 +459,7 @@ impl Gen<'_> {
         }
     }
 
-    /// Calls the slot's subprogram; temporaries that are needed after it wait on the stack.
+    /// Emits the call of the slot's subprogram; temporaries that are needed after it are saved on the stack.
     fn ask(&mut self, n: usize, inst: &Inst) {
         let entry = self.deciders.iter().find(|(slot, _)| inst.a == Src::Imm((*slot).into())).map(|d| d.1);
         let Some(entry) = entry else { return };
@@ -484,7 +481,7 @@ impl Gen<'_> {
         }
     }
 
-    /// Temporaries in registers that the block of instruction `n` writes before and reads after it.
+    /// Temporaries in registers that the block of instruction `n` writes before it and reads after it.
     fn live_tmps(&self, n: usize) -> Vec<usize> {
         let (clauses, insts) = (self.program.clauses(), self.program.insts());
         let guards = clauses.iter().map(|c| (c.guard_range(), Some(c.guard)));
@@ -501,7 +498,7 @@ impl Gen<'_> {
         (0..TMP_REGS.len()).filter(live).collect()
     }
 
-    /// R0 = a op b.
+    /// Emits R0 = a op b.
     fn arith(&mut self, n: usize, inst: &Inst) {
         match (inst.op, small_imm(inst.b)) {
             (Op::Add, Some(b)) if b >= 0 => {
@@ -535,7 +532,7 @@ impl Gen<'_> {
         }
     }
 
-    /// R0 = R1 op R2; R1 and R2 are lost.
+    /// Emits R0 = R1 op R2; R1 and R2 are lost.
     fn binary(&mut self, n: usize, op: Op) {
         let asm = &mut self.asm;
         match op {
@@ -598,7 +595,7 @@ impl Gen<'_> {
         }
     }
 
-    /// R0 = 1 if `jump` jumps, else 0.
+    /// Emits R0 = 1 if `jump` jumps, else 0.
     fn truth(&mut self, jump: impl FnOnce(&mut Asm, Label)) {
         let yes = self.asm.label();
         self.asm.mov_imm(R::R0, 1);
@@ -607,7 +604,7 @@ impl Gen<'_> {
         self.asm.bind(yes);
     }
 
-    /// R0 = wrapped_max(R1, R2); see the VM.
+    /// Emits R0 = wrapped_max(R1, R2), as the VM defines it.
     fn wrapped_max(&mut self) {
         let asm = &mut self.asm;
         let (done, first, no_wrap_a, no_wrap_b) = (asm.label(), asm.label(), asm.label(), asm.label());
@@ -639,12 +636,15 @@ impl Gen<'_> {
         asm.bind(done);
     }
 
-    /// dst = (a*dst + (10-a)*b) / 10, or b when dst is 0.
+    /// Emits dst = (a*dst + (10-a)*b) / 10, or b when dst is 0.
     fn ewma(&mut self, n: usize, inst: &Inst) {
         let old = match inst.dst {
             Dst::Reg(r) => Src::Reg(r),
             Dst::Cwnd => Src::Cwnd,
             Dst::Rate => Src::Rate,
+            Dst::Priority => Src::Priority,
+            Dst::Path => Src::Path,
+            Dst::DecideAt => Src::DecideAt,
             _ => Src::Micros,
         };
         let (first, done) = (self.asm.label(), self.asm.label());
@@ -714,7 +714,7 @@ impl Gen<'_> {
     }
 }
 
-/// `*(i64 *)(base + off) = value`; R1 may be lost.
+/// Emits `*(i64 *)(base + off) = value`; R1 may be lost.
 fn store_const(asm: &mut Asm, base: R, off: i16, value: i64) {
     match i32::try_from(value) {
         Ok(v) => asm.store_imm(Size::B8, base, off, v),
@@ -748,7 +748,7 @@ fn is_tmp(dst: Dst, src: Src) -> bool {
     matches!((dst, src), (Dst::Tmp(d), Src::Tmp(s)) if d == s)
 }
 
-/// Replaces R1 by [`INFINITY`] where it is not positive: an ACK without an RTT sample.
+/// Emits the replacement of R1 by [`INFINITY`] where it is not positive: an ACK without an RTT sample.
 pub fn no_sample_is_infinity(asm: &mut Asm) {
     let sample = asm.label();
     asm.jump_if_imm(R::R1, Cond::Sgt, 0, sample);

@@ -1,16 +1,18 @@
-//! What changes beside the ACKs: what the agent staged for a flow, which is claimed by whoever sees the ACK first and
-//! applied by the flow's own program, and the flow's segment size.
+//! Changes that do not come with an ACK: those that the agent staged for a flow, and the flow's segment size.
+//!
+//! The dispatcher that sees the next ACK claims a staged change, and the flow's program applies it.
 
-use ccplane_asm::{Alu, Asm, Cond, Label, R, Size};
 use ccplane_contract::mss_register;
-use ccplane_program::ir::{Prim, RegId, RegKind};
+use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Label, R, Size};
+use ccplane_program::ir::{RegId, RegKind};
 
-use super::{Gen, Host, REC, prim_slot, reg_off};
+use super::{Gen, Host};
+use crate::frame::{REC, load_prim, reg_off};
 use crate::layout::{rec, stage};
 use crate::policy;
 
-/// Claims what the agent staged for the flow at `record`, if anything; jumps to `nothing` otherwise. R0 and R1
-/// are lost.
+/// Emits the claim of the staged change for the flow at `record`, if any; jumps to `nothing` otherwise. R0 and R1 are
+/// lost.
 pub fn claim(asm: &mut Asm, record: R, nothing: Label) {
     asm.mov_imm(R::R0, i64::from(stage::READY));
     asm.mov_imm(R::R1, i64::from(stage::APPLYING));
@@ -18,7 +20,7 @@ pub fn claim(asm: &mut Asm, record: R, nothing: Label) {
     asm.jump_if_imm(R::R0, Cond::Ne, stage::READY as i32, nothing);
 }
 
-/// What a dispatcher does with staged changes, for hosts that run without one. R0 and R1 are lost.
+/// Emits the dispatcher's handling of staged changes, for hosts that run without one. R0 and R1 are lost.
 pub fn claim_staged(asm: &mut Asm) {
     let nothing = asm.label();
     asm.load(Size::B4, R::R1, REC, rec::STAGE_STATE as i16);
@@ -27,38 +29,39 @@ pub fn claim_staged(asm: &mut Asm) {
     asm.bind(nothing);
 }
 
-/// Where a program goes on that has just been told of another segment size.
-pub(super) struct Told {
+/// Labels of a program that takes a new segment size out of line.
+pub(super) struct SegmentSizeUpdate {
     register: RegId,
     entry: Label,
     back: Label,
 }
 
 impl Gen<'_> {
-    /// Looks whether the segment size is what the program was told last, if it keeps it ([`ccplane_contract::MSS_REGISTER`]).
-    pub(super) fn follow_mss(&mut self, host: &dyn Host) -> Option<Told> {
+    /// Emits the check whether the segment size still is the one in the program's register, if it keeps one
+    /// ([`ccplane_contract::MSS_REGISTER`]).
+    pub(super) fn follow_mss(&mut self, host: &dyn Host) -> Option<SegmentSizeUpdate> {
         let register = mss_register(self.program)?;
         let asm = &mut self.asm;
         let (entry, back) = (asm.label(), asm.label());
         host.load_mss(asm);
-        asm.load(Size::B4, R::R2, REC, rec::TOLD_MSS as i16);
+        asm.load(Size::B4, R::R2, REC, rec::PROGRAM_MSS as i16);
         asm.jump_if(R::R1, Cond::Ne, R::R2, entry);
         asm.bind(back);
-        Some(Told { register, entry, back })
+        Some(SegmentSizeUpdate { register, entry, back })
     }
 
-    /// The size is R1 and was R2.
-    pub(super) fn tell_mss(&mut self, Told { register, entry, back }: Told) {
+    /// Emits the update of the segment size, from R2 to R1.
+    pub(super) fn update_mss(&mut self, SegmentSizeUpdate { register, entry, back }: SegmentSizeUpdate) {
         let asm = &mut self.asm;
         asm.bind(entry);
-        asm.store(Size::B4, REC, rec::TOLD_MSS as i16, R::R1);
+        asm.store(Size::B4, REC, rec::PROGRAM_MSS as i16, R::R1);
         asm.load(Size::B8, R::R0, REC, reg_off(register));
         asm.jump_if(R::R0, Cond::Ne, R::R2, back);
         asm.store(Size::B8, REC, reg_off(register), R::R1);
         asm.jump(back);
     }
 
-    /// Applies what was claimed for this ACK. The agent bounded the values already.
+    /// Emits the application of the claimed change. The agent bounded the values already.
     pub(super) fn apply_staged(&mut self, instance: u32, done: Label) {
         let asm = &mut self.asm;
         let (keep, applied) = (asm.label(), asm.label());
@@ -67,13 +70,13 @@ impl Gen<'_> {
         asm.jump_if(R::R1, Cond::Ne, R::R2, applied);
         asm.load(Size::B4, R::R1, REC, rec::STAGE_SLOT as i16);
         asm.jump_if_imm(R::R1, Cond::Eq, 0, keep);
-        asm.load(Size::B8, R::R1, R::R10, prim_slot(Prim::AckNow));
+        load_prim(asm, R::R1, self.program.hook().clock());
         asm.store(Size::B8, REC, rec::MICROS_ZERO as i16, R::R1);
         self.reset(|_| true);
         let asm = &mut self.asm;
         policy::start(asm, self.program, REC);
         asm.load(Size::B4, R::R1, REC, rec::FIRST_MSS as i16);
-        asm.store(Size::B4, REC, rec::TOLD_MSS as i16, R::R1);
+        asm.store(Size::B4, REC, rec::PROGRAM_MSS as i16, R::R1);
         asm.bind(keep);
         for (bit, from, to) in [(1, rec::STAGE_CWND, rec::CWND), (2, rec::STAGE_RATE, rec::RATE)] {
             let skip = asm.label();

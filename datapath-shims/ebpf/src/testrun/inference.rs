@@ -1,11 +1,11 @@
-//! The inference of one shape alone, run by the kernel on a stream of inputs: what holds it against the other executors,
-//! and times it.
+//! Runs the inference of one shape alone in the kernel on a stream of inputs, to compare it with other executors and to
+//! time it.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-use ccplane_asm::{Alu, Asm, R, Size};
 use ccplane_infer::{Inference, MAX_IMAGE_BYTES, MAX_INPUTS, Shape};
+use ccplane_nn_codegen::asm::{Alu, Asm, R, Size};
 use ccplane_nn_codegen::bpf::{self, Places, SCRATCH_BYTES, TABLES_BYTES};
 
 use crate::attach::load;
@@ -13,7 +13,7 @@ use crate::error::{EbpfError, os};
 use crate::maps::page_bytes;
 use crate::sys::{self, AttachTo, MapType, ProgType, Shared};
 
-/// Offsets in the memory: how many runs there were, the image, the tables, the rows.
+/// Offsets in the memory: the number of runs, the image, the tables, the rows.
 const COUNT: u32 = 0;
 const IMAGE: u32 = 64;
 const TABLES: u32 = IMAGE + MAX_IMAGE_BYTES as u32;
@@ -35,7 +35,7 @@ pub struct InferenceBench {
 }
 
 impl InferenceBench {
-    /// Room for `2^rows_log2` rows of inputs of networks of this shape.
+    /// Makes a bench with room for `2^rows_log2` rows of inputs of networks of this shape.
     ///
     /// # Errors
     /// [`EbpfError::Os`], usually for lack of CAP_BPF; [`EbpfError::Verifier`].
@@ -59,26 +59,26 @@ impl InferenceBench {
         Ok(InferenceBench { memory, rows: 1 << rows_log2, inputs: shape.inputs(), network, empty })
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows as usize
     }
 
-    /// The network to run, of the bench's shape.
+    /// Sets the network to run, of the bench's shape.
     pub fn set_image(&self, image: &[u64]) {
         for (n, word) in image.iter().enumerate().take(MAX_IMAGE_BYTES / 8) {
             self.memory.u64(IMAGE as usize + 8 * n).store(*word, Relaxed);
         }
     }
 
-    /// Fills a row.
+    /// Sets the inputs of a row.
     pub fn set_inputs(&self, row: usize, inputs: &[i32]) {
         for (n, value) in inputs.iter().enumerate().take(self.inputs) {
             self.memory.u32(self.at(row, INPUTS) + 4 * n).store(*value as u32, Relaxed);
         }
     }
 
-    /// Runs the network on the first `count` rows, at most all of them; what it made of each.
+    /// Runs the network on the first `count` rows, at most all of them; returns each result.
     ///
     /// # Errors
     /// [`EbpfError::Os`].
@@ -93,7 +93,7 @@ impl InferenceBench {
         Ok((0..count).map(row).collect())
     }
 
-    /// Mean nanoseconds of an inference over `times` runs, above a program that only finds its row.
+    /// The mean nanoseconds of an inference over `times` runs, beyond a program that only finds its row.
     ///
     /// # Errors
     /// As [`InferenceBench::infer`].

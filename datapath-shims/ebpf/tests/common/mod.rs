@@ -1,10 +1,9 @@
-//! What the tests on live flows share: namespaces with a link, a datapath under a name of its own, traffic.
+//! Helpers for tests on live flows: namespaces with a link, a datapath under a name of its own, traffic.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
@@ -13,19 +12,18 @@ use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::{Emulator, LinkConfig, veth};
 use ccplane_runner::tcp_info::TcpInfo;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig};
-use ccplane_testing::killed::{self, Marked};
+use ccplane_testing::killed::{Marked, Suite};
 use ccplane_testing::{Mishap, STALL, WATCHED, skipped};
+pub use ccplane_testing::{PATIENCE, wait_until};
 
 /// Longer than any test.
 pub const LONG: Duration = Duration::from_secs(600);
-/// How long a test waits for what must happen: far longer than a busy machine takes.
-pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Longer than a test's thread waits for a processor.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Between two looks.
+/// Time between two polls of a condition.
 const NAP: Duration = Duration::from_millis(5);
 
-/// What joins the two namespaces.
+/// The link between the two namespaces.
 pub enum Link {
     Cable { sender: Namespace, receiver: Namespace },
     Emulated(Emulator),
@@ -39,8 +37,8 @@ pub struct Lab {
     _marked: Marked,
 }
 
-/// The name of the mark in directories of these tests.
-const SUITE: &str = "ccplane-ebpf-lab";
+/// The run directories of these tests.
+static LABS: Suite = Suite::new("ccplane-ebpf-lab", remove_datapaths);
 
 /// Removes the datapaths in a directory that a killed test has left.
 fn remove_datapaths(run_dir: &Path) -> Result<(), String> {
@@ -53,7 +51,7 @@ fn remove_datapaths(run_dir: &Path) -> Result<(), String> {
 }
 
 impl Lab {
-    /// On a plain cable. None, said loudly, where the machine cannot run the test.
+    /// Makes a lab on a plain cable; reports a skip and returns `None` if the machine cannot run the test.
     pub fn new(test: &str) -> Option<Lab> {
         can_run(test).then(|| {
             // Moving flows needs a namespace that can be found by name.
@@ -63,16 +61,14 @@ impl Lab {
         })
     }
 
-    /// On an emulated link. None, said loudly, where the machine cannot run the test.
+    /// Makes a lab on an emulated link; reports a skip and returns `None` if the machine cannot run the test.
     pub fn over(test: &str, link: &LinkConfig) -> Option<Lab> {
         can_run(test).then(|| Lab::on(test, Link::Emulated(Emulator::start(link).unwrap())))
     }
 
     fn on(test: &str, link: Link) -> Lab {
-        static REMOVED: Once = Once::new();
-        REMOVED.call_once(|| killed::remove(SUITE, remove_datapaths));
         let run_dir = tempfile::tempdir().unwrap();
-        let _marked = killed::mark(run_dir.path(), SUITE).unwrap();
+        let _marked = LABS.mark(run_dir.path()).unwrap();
         let options = Options {
             run_dir: run_dir.path().into(),
             name: format!("cct_{test}"),
@@ -140,7 +136,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // Whatever a test that failed has left.
+        // Removes whatever a failed test has left.
         let _ = clean(&self.options);
     }
 }
@@ -163,36 +159,31 @@ pub fn registered(name: &str) -> bool {
     list.split_whitespace().any(|n| n == name)
 }
 
-pub fn wait_until(what: &str, holds: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(NAP);
-    }
-}
-
-/// What the kernel itself says of a flow, once `done` holds of it. It is asked now and then only: its newest answer may be
-/// older than what the datapath says.
+/// The kernel's own statistics of a flow, once `done` holds of them.
+///
+/// The kernel is asked now and then only: its newest answer may be older than the datapath's.
 pub fn kernel_says(traffic: &BulkFlow, what: &str, done: impl Fn(&TcpInfo) -> bool) -> TcpInfo {
     let latest = || traffic.latest().map(|sample| sample.info);
     wait_until(what, || latest().is_some_and(|info| done(&info)));
     latest().unwrap()
 }
 
-/// The flow is acknowledged more than it was.
+/// Asserts that the flow goes on to be acknowledged.
 pub fn goes_on(traffic: &BulkFlow, when: &str) {
     let before = kernel_says(traffic, "a sample", |_| true).bytes_acked;
     kernel_says(traffic, when, |info| info.bytes_acked > before);
 }
 
-/// Something is about to happen to a flow.
+/// Marks the moment before a disturbance of a flow.
 pub fn mishap(traffic: &BulkFlow, what: &str) -> Mishap {
     wait_until("a sample", || traffic.latest().is_some());
     Mishap { what: what.to_owned(), at_us: traffic.latest().unwrap().at_us }
 }
 
-/// Ends a flow, which from each mishap to the next, and from the last one until now, was never without progress for longer
-/// than [`STALL`]. Where the last one was shortly before, it is awaited for as long as shows a stall; `meanwhile` is done then.
+/// Ends a flow and asserts that it never stalled for longer than [`STALL`].
+///
+/// It looks from each mishap to the next and from the last one until now.
+/// If the last one was shortly before, it waits for as long as shows a stall, and does `meanwhile` then.
 pub fn assert_never_stalled(traffic: BulkFlow, mishaps: &[Mishap], mut meanwhile: impl FnMut()) {
     let shows_us = mishaps.last().unwrap().at_us + WATCHED.as_micros() as u64;
     while traffic.latest().unwrap().at_us <= shows_us {
@@ -206,7 +197,7 @@ pub fn assert_never_stalled(traffic: BulkFlow, mishaps: &[Mishap], mut meanwhile
     ccplane_testing::assert_never_stalled(&acked, mishaps, STALL);
 }
 
-/// Polls, with heartbeats, until `done` says so of an event. Those after it are left for who waits next.
+/// Polls, with heartbeats, until `done` accepts an event. Later events are left for the next call.
 pub fn wait_for<T>(datapath: &mut EbpfDatapath, what: &str, mut done: impl FnMut(&Event) -> Option<T>) -> T {
     let start = Instant::now();
     let mut events = Vec::new();
@@ -222,7 +213,7 @@ pub fn wait_for<T>(datapath: &mut EbpfDatapath, what: &str, mut done: impl FnMut
     panic!("no {what} within {PATIENCE:?}");
 }
 
-/// The id of a flow, once it is told.
+/// The id of a flow, once its event arrives.
 pub fn created(datapath: &mut EbpfDatapath, flow: &BulkFlow) -> FlowId {
     let (local, remote) = (flow.local(), flow.remote());
     wait_for(datapath, "Created", |e| match e {
@@ -244,7 +235,7 @@ pub fn report(datapath: &mut EbpfDatapath, of: FlowId, by: ProgramUid) -> (u32, 
     })
 }
 
-/// The flow's statistics once `done` holds of them; heartbeats only if `alive`.
+/// The flow's statistics once `done` holds of them; sends heartbeats only if `alive`.
 pub fn stats(
     datapath: &mut EbpfDatapath,
     of: FlowId,

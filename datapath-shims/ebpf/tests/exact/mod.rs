@@ -1,5 +1,5 @@
-//! Every executor of snapshots on the same inputs: BPF run by the kernel, generated C, the SIMD and the portable path,
-//! each against the oracle.
+//! Every executor of snapshots on the same inputs, against the oracle: BPF run by the kernel, generated C, the SIMD and
+//! the portable path.
 #![allow(dead_code)]
 
 #[path = "../../../../nn-inkernel/codegen/tests/support/mod.rs"]
@@ -11,7 +11,7 @@ use ccplane_ebpf::testrun::InferenceBench;
 use ccplane_infer::{Bits, Inference, Kernel, Model, Prepared, Shape};
 use rand_chacha::ChaCha8Rng;
 
-/// Inputs for each image.
+/// Base-2 logarithm of the inputs for each image.
 const ROWS_LOG2: u32 = 9;
 
 fn shapes() -> Vec<Shape> {
@@ -45,7 +45,7 @@ impl Executors {
         Executors { bpf, c }
     }
 
-    /// What each makes of the rows, by name.
+    /// The results of each executor on the rows, by name.
     fn infer(
         &mut self,
         shape: &Shape,
@@ -73,7 +73,7 @@ impl Executors {
     }
 }
 
-/// Holds every executor against the oracle on about `inputs` inputs; how many each has run.
+/// Holds every executor against the oracle on about `inputs` inputs; returns how many each has run.
 pub fn run(inputs: u64, seed: u64) -> Vec<(&'static str, u64)> {
     let shapes = shapes();
     let mut counts: Vec<(&'static str, u64)> = Vec::new();

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// At 12 Mb/s.
+/// Time that a segment takes at 12 Mb/s, microseconds.
 const SEGMENT_US: u64 = 965;
 const QUEUE: u64 = 50;
 const BASE_RTT_US: u64 = 20 * MS;
 
-/// On its way to the receiver and back as an ACK; what the queue dropped keeps its place, and is found lost there.
+/// A packet on its way to the receiver and back as an ACK. A dropped one keeps its place, where the sender detects
+/// its loss.
 struct Packet {
     flow: FlowId,
     seq: u64,
@@ -24,7 +25,7 @@ struct Packet {
     lost: bool,
 }
 
-struct Flow {
+struct LinkFlow {
     engine: FlowEngine,
     next_seq: u64,
     in_flight: u64,
@@ -39,7 +40,7 @@ pub struct Link {
     pub handle: Handle,
     engine: Engine,
     now_us: Arc<AtomicU64>,
-    flows: Vec<Flow>,
+    flows: Vec<LinkFlow>,
     packets: VecDeque<Packet>,
     free_at_us: u64,
 }
@@ -58,7 +59,7 @@ impl Link {
         let engine = self.engine.flow(info(), self.now_us());
         let id = engine.id();
         let (send_at_us, sampled) = (self.now_us(), Sampled::default());
-        self.flows.push(Flow { engine, next_seq: 0, in_flight: 0, send_at_us, recovery_end: 0, sampled });
+        self.flows.push(LinkFlow { engine, next_seq: 0, in_flight: 0, send_at_us, recovery_end: 0, sampled });
         id
     }
 
@@ -66,7 +67,6 @@ impl Link {
         self.flows.retain(|f| f.engine.id() != flow);
     }
 
-    /// Lets time pass.
     pub fn pass(&mut self, us: u64) {
         let until_us = self.now_us() + us;
         loop {
@@ -102,16 +102,16 @@ impl Link {
                 });
                 flow.next_seq += 1;
                 flow.in_flight += 1;
-                let rate = flow.engine.steer().rate;
+                let rate = flow.engine.limits().rate;
                 flow.send_at_us = (now_us + (MSS * 1_000_000).checked_div(rate).unwrap_or(0)).max(now_us);
             }
         }
     }
 }
 
-impl Flow {
+impl LinkFlow {
     fn has_room(&self) -> bool {
-        (self.in_flight + 1) * MSS <= self.engine.steer().cwnd_bytes
+        (self.in_flight + 1) * MSS <= self.engine.limits().cwnd_bytes
     }
 
     fn on_ack(&mut self, packet: &Packet, now_us: u64) {

@@ -1,4 +1,4 @@
-//! What the engine's tests share: algorithms as they are shipped, ACKs, and a link in virtual time.
+//! Helpers of the engine's tests: algorithms as they are shipped, ACKs, and a link in virtual time.
 #![allow(dead_code)]
 
 pub mod link;
@@ -28,15 +28,7 @@ pub fn manual(config: EngineConfig) -> (Engine, Handle, Arc<AtomicU64>) {
 }
 
 pub fn info() -> FlowInfo {
-    let address = |port| std::net::SocketAddr::from(([10, 0, 0, 1], port));
-    FlowInfo {
-        mss_bytes: MSS as u32,
-        init_cwnd_bytes: 10 * MSS,
-        local: address(40_000),
-        remote: address(4433),
-        cgroup: None,
-        min_rtt_us: None,
-    }
+    FlowInfo::example(MSS as u32, 10 * MSS)
 }
 
 /// The `n`th of a steady flow's ACKs, one each `gap_us`: two segments, round trips that wander by a few per cent, no loss.
@@ -76,7 +68,7 @@ pub fn install(handle: &mut Handle, algorithm: &dyn Algorithm) -> Program {
     program
 }
 
-/// What an algorithm sets on a new flow.
+/// Returns the fields that an algorithm sets on a new flow.
 pub fn fields(algorithm: &dyn Algorithm, program: &Program) -> Vec<(Field, i64)> {
     let mut control = Control::default();
     let _flow = algorithm.flow(&info(), &mut control);
@@ -99,7 +91,7 @@ pub fn acks(flow: &mut FlowEngine, numbers: std::ops::Range<u64>, gap_us: u64) {
     }
 }
 
-/// All that waits.
+/// Takes all waiting events.
 pub fn drain(handle: &mut Handle) -> Vec<Event> {
     let mut events = Vec::new();
     handle.poll(usize::MAX, &mut events);

@@ -1,4 +1,4 @@
-//! Content and its hash, in and out, a bounded part at a time.
+//! Content and its hash, sent and received in bounded parts.
 
 use super::FilesError;
 use crate::{Buffer, Connection, PART_BYTES, Read, StreamId};
@@ -6,10 +6,10 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::io;
 
-/// Parts that one call moves, so that other transfers and the connections' packets have their turn.
+/// Parts that one call moves, at most, so that other transfers and packets have their turn.
 const PARTS_AT_ONCE: usize = 16;
 
-/// A SHA-256.
+/// A SHA-256 sum of content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sha256Sum(pub [u8; 32]);
 
@@ -19,34 +19,34 @@ impl std::fmt::Display for Sha256Sum {
     }
 }
 
-/// How far a call got.
+/// The progress of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Moved {
     /// There is more to do at once.
     Some,
-    /// The stream lets nothing through now.
+    /// The stream is blocked.
     Blocked,
-    /// All of it.
+    /// All content was moved.
     All(Sha256Sum),
 }
 
-/// On its way out.
+/// Content that is being sent.
 pub(super) struct Outgoing {
     source: Box<dyn io::Read + Send>,
     left_bytes: u64,
     hasher: Sha256,
-    /// Not yet taken by the stream.
+    /// The part that the stream has not taken yet.
     part: Bytes,
     sum: Option<Sha256Sum>,
 }
 
 impl Outgoing {
-    /// A line, then so much of `source`.
+    /// Sends a line, then `length_bytes` of `source`.
     pub(super) fn new(line: String, source: Box<dyn io::Read + Send>, length_bytes: u64) -> Outgoing {
         Outgoing { source, left_bytes: length_bytes, hasher: Sha256::new(), part: line.into(), sum: None }
     }
 
-    /// Not yet read of the content.
+    /// Bytes of the content that were not read yet.
     pub(super) fn left_bytes(&self) -> u64 {
         self.left_bytes
     }
@@ -92,11 +92,11 @@ impl Outgoing {
     }
 }
 
-/// On its way in.
+/// Content that is being received.
 pub(super) struct Incoming {
     left_bytes: u64,
     hasher: Sha256,
-    /// Read together with the line before.
+    /// Bytes that were read together with the line before.
     first: Bytes,
     sent_sum: Vec<u8>,
 }
@@ -106,7 +106,7 @@ impl Incoming {
         Incoming { left_bytes: length_bytes, hasher: Sha256::new(), first, sent_sum: Vec::new() }
     }
 
-    /// Not yet written of the content.
+    /// Bytes of the content that were not written yet.
     pub(super) fn left_bytes(&self) -> u64 {
         self.left_bytes
     }

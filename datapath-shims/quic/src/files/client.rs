@@ -1,4 +1,4 @@
-//! One file, from the side that asked.
+//! The client's side of a file transfer.
 
 use super::body::{Incoming, Moved, Outgoing};
 use super::line::LineReader;
@@ -7,7 +7,7 @@ use crate::{Connection, Dir, StreamError, StreamId};
 use bytes::Bytes;
 use std::io;
 
-/// A file on its way. [`advance`](Transfer::advance) it whenever something happened to its connection.
+/// A file transfer. [`advance`](Transfer::advance) it whenever an event of its connection arrives.
 pub struct Transfer {
     stream: StreamId,
     state: State,
@@ -28,7 +28,7 @@ enum State {
         sink: Box<dyn io::Write + Send>,
     },
     Sending(Outgoing),
-    /// Sent; `None`: the server did not want all of it.
+    /// All was sent; `None` if the server did not want all of it.
     Answer {
         line: LineReader,
         sum: Option<Sha256Sum>,
@@ -36,37 +36,37 @@ enum State {
     Ended,
 }
 
-/// How far a transfer is.
+/// The progress of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Content read or written here, bytes.
     pub done_bytes: u64,
-    /// All of it, once that is known.
+    /// Length of the content, bytes, once it is known.
     pub total_bytes: Option<u64>,
 }
 
-/// What is next for a transfer.
+/// The next step of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Nothing until something happens to the connection.
+    /// The transfer waits for an event of the connection.
     Waits,
     /// There is more to do at once.
     More,
-    /// It is over.
+    /// The transfer is over.
     Done(Done),
 }
 
 /// A file that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Done {
-    /// Its length, bytes.
+    /// The length of the content.
     pub bytes: u64,
-    /// Both ends came to this.
+    /// The hash that both ends computed.
     pub sum: Sha256Sum,
 }
 
 impl Transfer {
-    /// Asks for a file; its content goes to `sink`, which is to be thrown away if the transfer fails.
+    /// Requests a file; its content goes to `sink`, which is to be thrown away if the transfer fails.
     ///
     /// # Errors
     /// The server allows no stream, or the name is too long or has a line feed.
@@ -80,7 +80,7 @@ impl Transfer {
         Ok(Transfer { stream: open(connection)?, state, total_bytes: None })
     }
 
-    /// Sends `length_bytes` of `source` as a file, as one who has the token if there is one.
+    /// Sends `length_bytes` of `source` as a file, with a proof of the token if there is one.
     ///
     /// # Errors
     /// As [`Transfer::get`].
@@ -100,7 +100,7 @@ impl Transfer {
         Ok(Transfer { stream: open(connection)?, state, total_bytes: Some(length_bytes) })
     }
 
-    /// How far it is.
+    /// How much of the content was moved.
     pub fn progress(&self) -> Progress {
         let left_bytes = match &self.state {
             State::Asking { .. } | State::Promised { .. } => self.total_bytes.unwrap_or(0),
@@ -112,7 +112,7 @@ impl Transfer {
         Progress { done_bytes: total_bytes.unwrap_or(0).saturating_sub(left_bytes), total_bytes }
     }
 
-    /// Goes on as far as the connection lets it, or until others should have their turn.
+    /// Continues as far as the connection allows, or until others should have their turn.
     ///
     /// # Errors
     /// It failed, and is over.
@@ -127,7 +127,7 @@ impl Transfer {
         }
     }
 
-    /// The next state, and what to tell the caller, if it is to be told.
+    /// Computes the next state, and the step for the caller, if there is one.
     fn step(
         &mut self,
         state: State,
@@ -167,7 +167,7 @@ impl Transfer {
             State::Sending(mut content) => match content.send(connection, stream) {
                 Ok(Moved::All(sum)) => (State::Answer { line: LineReader::default(), sum: Some(sum) }, None),
                 Ok(moved) => (State::Sending(content), Some(told(moved))),
-                // Why is in its answer.
+                // The answer has the reason.
                 Err(FilesError::Stream(StreamError::Stopped { .. })) => {
                     (State::Answer { line: LineReader::default(), sum: None }, None)
                 }
@@ -200,7 +200,7 @@ fn line(text: String) -> Result<String, FilesError> {
     Ok(text + "\n")
 }
 
-/// A server's reset in its own words.
+/// Converts a server's reset to the error that it means.
 fn unreadable(error: FilesError) -> FilesError {
     match error {
         FilesError::Stream(StreamError::Reset { code }) if code == u64::from(READ_FAILED) => {
@@ -210,7 +210,7 @@ fn unreadable(error: FilesError) -> FilesError {
     }
 }
 
-/// What follows an `ok`.
+/// Parses an answer: what follows `ok`.
 fn answer(line: &str) -> Result<Option<&str>, FilesError> {
     match line.split_once(' ') {
         None if line == "ok" => Ok(None),

@@ -1,10 +1,12 @@
-//! A folder that is served, and nothing outside it: the kernel resolves names beneath it (`openat2`), so that neither `..`
-//! nor a symbolic link leads out, also not one that is made meanwhile.
+//! A folder that is served, and nothing outside it.
+//!
+//! The kernel resolves names beneath it (`openat2`), so that neither `..` nor a symbolic link leads out, also not one
+//! that is made meanwhile.
 
 use super::newfile::NewFile;
+use super::refusal::Refused;
 use super::tree::{Amount, count};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
-use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,92 +14,17 @@ use std::path::{Component, Path};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A quota that seems to be used up is counted anew, but not more often than this.
+/// Least time between two counts of a quota that seems to be used up.
 const RECOUNT_AFTER: Duration = Duration::from_secs(10);
 
-/// Why a name is not served, in words for who asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Refused {
-    /// Neither `get NAME` nor `put LENGTH NAME`.
-    #[error("no such request")]
-    Request,
-    /// The name is not a relative one of a file that is not hidden.
-    #[error("not a name of a file in the folder, or a hidden one")]
-    Name,
-    /// No such file.
-    #[error("no such file")]
-    NotFound,
-    /// A folder, a device ...
-    #[error("not a regular file")]
-    NotAFile,
-    /// The folder is served to be read.
-    #[error("the folder is not writable: serve it with --writable")]
-    ReadOnly,
-    /// Who asks has shown neither a token nor a certificate that the server knows.
-    #[error(
-        "only writers that the server knows may put: give its token with --token, or a certificate with --cert and --key"
-    )]
-    NotAWriter,
-    /// The token is not the server's.
-    #[error("the token is not the server's")]
-    WrongToken,
-    /// The file is larger than the server takes.
-    #[error("the file has {bytes} bytes, the server takes files of at most {max_bytes}")]
-    TooLarge {
-        /// Of the file.
-        bytes: u64,
-        /// Of the server.
-        max_bytes: u64,
-    },
-    /// With the file there would be more in the folder than the server allows.
-    #[error("the folder has room for {files} more files and {bytes} more bytes by the server's quota")]
-    Quota {
-        /// That may still be put.
-        files: u64,
-        /// That may still be put.
-        bytes: u64,
-    },
-    /// The server itself may not, or has no room.
-    #[error("the server cannot: {0}")]
-    System(Errno),
-}
-
-impl From<Errno> for Refused {
-    fn from(errno: Errno) -> Refused {
-        match errno {
-            Errno::NOENT | Errno::NOTDIR => Refused::NotFound,
-            // Where a name leads out of the folder, or in circles.
-            Errno::XDEV | Errno::LOOP => Refused::Name,
-            Errno::ISDIR => Refused::NotAFile,
-            errno => Refused::System(errno),
-        }
-    }
-}
-
-impl From<io::Error> for Refused {
-    fn from(error: io::Error) -> Refused {
-        Refused::System(errno(&error))
-    }
-}
-
-impl From<Refused> for io::Error {
-    fn from(refused: Refused) -> io::Error {
-        match refused {
-            Refused::System(errno) => errno.into(),
-            Refused::NotFound => io::ErrorKind::NotFound.into(),
-            other => io::Error::other(other),
-        }
-    }
-}
-
-/// How much may be put into a folder.
+/// The limits on files put into a folder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quota {
-    /// Of one file.
+    /// Largest file, bytes.
     pub max_file_bytes: u64,
-    /// Of all regular files beneath the folder together, those that were there before included.
+    /// Size of all regular files beneath the folder, at most, including those that were there before.
     pub max_bytes: u64,
-    /// The regular files beneath the folder, those that were there before included.
+    /// Regular files beneath the folder, at most, including those that were there before.
     pub max_files: u64,
 }
 
@@ -107,7 +34,7 @@ impl Default for Quota {
     }
 }
 
-/// What is in a folder by the last count and what was put since, with what is promised to files on their way.
+/// The folder's usage: the last count, files put since, and room promised to files on their way.
 #[derive(Debug)]
 struct Usage {
     there: Amount,
@@ -115,7 +42,7 @@ struct Usage {
     counted: Instant,
 }
 
-/// A folder.
+/// A folder that is served.
 pub struct Folder {
     root: OwnedFd,
     quota: Option<Quota>,
@@ -123,10 +50,10 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Serves what is beneath `path`, to be read.
+    /// Serves the files beneath `path` read-only.
     ///
     /// # Errors
-    /// It is not a folder, or not one that may be read.
+    /// The path is not a folder, or not one that may be read.
     pub fn open(path: &Path) -> io::Result<Folder> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::empty())?;
@@ -135,7 +62,9 @@ impl Folder {
         Ok(Folder { root, quota: None, usage })
     }
 
-    /// The same, to be written to as well. It counts what is there, and removes unfinished files that killed servers left.
+    /// Serves the files beneath `path` for reading and writing.
+    ///
+    /// It counts existing files, and removes unfinished ones that killed servers left.
     ///
     /// # Errors
     /// As [`Folder::open`], or there are too many files to count.
@@ -145,7 +74,7 @@ impl Folder {
         Ok(Folder { quota: Some(quota), ..folder })
     }
 
-    /// Whether files may be put there at all.
+    /// Whether files may be put into the folder.
     pub fn is_writable(&self) -> bool {
         self.quota.is_some()
     }
@@ -155,7 +84,7 @@ impl Folder {
         openat2(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
     }
 
-    /// A file to read, and its length in bytes.
+    /// Opens a file for reading; returns its length in bytes, too.
     ///
     /// # Errors
     /// `Name`, `NotFound`, `NotAFile`, `System`.
@@ -167,7 +96,7 @@ impl Folder {
         if metadata.is_file() { Ok((file, metadata.len())) } else { Err(Refused::NotAFile) }
     }
 
-    /// A file of this length to write; it appears under its name when it is [kept](PutFile::keep).
+    /// Creates a file of this length; it appears under its name when it is [kept](PutFile::keep).
     ///
     /// # Errors
     /// All but those of a request and of who may write.
@@ -183,7 +112,7 @@ impl Folder {
         Ok(PutFile { file, parent: own, name: file_name.to_owned(), promise })
     }
 
-    /// Sets room aside for a file, if the quota has it.
+    /// Reserves room for a file, if the quota has it.
     fn promise(&self, quota: Quota, bytes: u64) -> Result<Promise, Refused> {
         if bytes > quota.max_file_bytes {
             return Err(Refused::TooLarge { bytes, max_bytes: quota.max_file_bytes });
@@ -215,7 +144,7 @@ impl Usage {
     }
 }
 
-/// Room of the quota that is set aside for a file on its way, until it is dropped.
+/// Room of the quota that is reserved for a file on its way, until it is dropped.
 struct Promise {
     bytes: u64,
     usage: Arc<Mutex<Usage>>,
@@ -233,11 +162,7 @@ fn lock(usage: &Mutex<Usage>) -> MutexGuard<'_, Usage> {
     usage.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn errno(error: &io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
-}
-
-/// A relative path whose parts are all plain names: not hidden, and without what a terminal would obey.
+/// Checks that a path is relative and its parts are plain names: not hidden, and without control characters.
 fn checked(name: &str) -> Result<&Path, Refused> {
     let path = Path::new(name);
     let plain = |part: Component<'_>| match part {
@@ -248,7 +173,7 @@ fn checked(name: &str) -> Result<&Path, Refused> {
     if well_formed && path.components().all(plain) { Ok(path) } else { Err(Refused::Name) }
 }
 
-/// A file that a client puts. Gone when it is dropped before it was kept.
+/// A file that a client puts. It is removed when it is dropped before it was kept.
 pub struct PutFile {
     file: NewFile,
     parent: OwnedFd,
@@ -257,7 +182,7 @@ pub struct PutFile {
 }
 
 impl PutFile {
-    /// Puts it where it belongs, in place of what was there.
+    /// Gives the file its name, in place of any file that had it.
     ///
     /// # Errors
     /// `NotAFile`, `System`.
@@ -301,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leads_out() {
+    fn no_name_leads_out_of_the_folder() {
         let dir = tempfile::tempdir().unwrap();
         let served = dir.path().join("served");
         std::fs::create_dir_all(served.join("in")).unwrap();
@@ -354,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_is_there_when_it_is_whole() {
+    fn a_file_that_is_put_appears_when_it_is_complete() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "old").unwrap();
         let folder = Folder::writable(dir.path(), Quota::default()).unwrap();
@@ -386,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_to_read_takes_nothing() {
+    fn a_read_only_folder_refuses_files() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::open(dir.path()).unwrap();
         assert_eq!(folder.create("file", 4).err(), Some(Refused::ReadOnly));
@@ -409,7 +334,7 @@ mod tests {
         a.write_all(&[7; 50]).unwrap();
         a.keep().unwrap();
         assert_eq!(refused("b", 11), Some(Refused::Quota { files: 1, bytes: 10 }), "it is there");
-        // What replaces a file takes its place.
+        // A file that replaces another takes its place in the count.
         let mut smaller = folder.create("a", 5).unwrap();
         smaller.write_all(&[7; 5]).unwrap();
         smaller.keep().unwrap();
@@ -420,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_hears_of_files_that_others_removed() {
+    fn a_quota_recounts_files_that_others_removed() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("there"), [7; 40]).unwrap();
         let folder = Folder::writable(dir.path(), Quota { max_bytes: 40, ..Quota::default() }).unwrap();

@@ -1,17 +1,19 @@
-//! Files that are whole, on their way to the disk. Flushing may take long: a thread of its own does it, and connections go on.
+//! Finished files on their way to the disk. A thread of its own flushes them, which may take long, while connections go
+//! on.
 
-use super::folder::{PutFile, Refused};
+use super::folder::PutFile;
+use super::refusal::Refused;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
-/// Keeps files for whoever has the `K`s, one after the other.
+/// Flushes and names finished files one after the other; each belongs to a key `K`.
 pub(super) struct Keeper<K> {
-    /// `None` once it ends.
+    /// `None` while it shuts down.
     files: Option<Sender<(K, PutFile)>>,
     kept: Receiver<(K, Result<(), Refused>)>,
     thread: Option<JoinHandle<()>>,
-    /// Files that it has and has not answered for.
+    /// Files without a result yet.
     open: usize,
 }
 
@@ -21,7 +23,7 @@ impl<K: Send + 'static> Keeper<K> {
         let (answers, kept) = channel();
         let keep = move || {
             for (key, file) in to_keep {
-                // Where nobody hears the answer, the file is kept all the same.
+                // If nobody takes the result, the file is kept all the same.
                 let _ = answers.send((key, file.keep()));
             }
         };
@@ -29,21 +31,21 @@ impl<K: Send + 'static> Keeper<K> {
         Ok(Keeper { files: Some(files), kept, thread: Some(thread), open: 0 })
     }
 
-    /// Begins to keep a file.
+    /// Begins to flush and name a file.
     pub(super) fn keep(&mut self, key: K, file: PutFile) {
         let sent = self.files.as_ref().map(|files| files.send((key, file)));
         // The thread ends with this, and not before.
         self.open += usize::from(matches!(sent, Some(Ok(()))));
     }
 
-    /// A file that was kept, or why it was not, if there is one that was not taken yet.
+    /// Takes the result of a file, if one is ready.
     pub(super) fn poll(&mut self) -> Option<(K, Result<(), Refused>)> {
         let kept = self.kept.try_recv().ok()?;
         self.open -= 1;
         Some(kept)
     }
 
-    /// Files that are being kept.
+    /// The number of files that are being kept.
     pub(super) fn open(&self) -> usize {
         self.open
     }

@@ -1,15 +1,15 @@
-//! Lines at the beginning of a stream.
+//! Reader of the line at the beginning of a stream.
 
 use super::{FilesError, MAX_LINE_BYTES};
 use crate::{Connection, Read, StreamId};
 use bytes::Bytes;
 
-/// A line on its way in.
+/// The part of a line that was read so far.
 #[derive(Default, Debug)]
 pub(super) struct LineReader(Vec<u8>);
 
 impl LineReader {
-    /// Reads on; the line without its end, and what was read past it. `None`: not all of it is there.
+    /// Reads on; returns the line without its end, and the bytes read past it. `None` if the line is incomplete.
     pub(super) fn read(
         &mut self,
         connection: &mut Connection<'_>,

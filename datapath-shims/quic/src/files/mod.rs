@@ -1,4 +1,4 @@
-//! Files over streams: what `ccplane quic` speaks.
+//! File transfer over QUIC streams: the protocol of `ccplane quic`.
 //!
 //! A client opens a bidirectional stream for each file and says in a line what it wants; names are UTF-8, relative, with
 //! `/` between folders, no part of them begins with a dot, and they have no control characters. Content is followed by its
@@ -20,61 +20,64 @@ mod folder;
 mod keeper;
 mod line;
 mod newfile;
+mod refusal;
 mod server;
 mod tree;
 mod writers;
 
 pub use body::Sha256Sum;
 pub use client::{Done, Progress, Step, Transfer};
-pub use folder::{Folder, PutFile, Quota, Refused};
+pub use folder::{Folder, PutFile, Quota};
 pub use newfile::NewFile;
+pub use refusal::Refused;
 pub use server::{Served, Server};
 pub use writers::{Token, TokenError, Writers};
 
 use crate::StreamError;
 
-/// The protocol's name (ALPN).
+/// The protocol's name in ALPN.
 pub const PROTOCOL: &[u8] = b"ccplane-files/1";
 /// The longest line, bytes.
 pub const MAX_LINE_BYTES: usize = 2048;
-/// Streams are given up with this code where an end cannot go on.
+/// Error code with which an end gives up a stream.
 const FAILED: u32 = 1;
-/// A server gives up a file with this code where it cannot read it to its end: there is no room for words in its content.
+/// Error code with which a server gives up a file that it cannot read to its end: its content has no room for a
+/// message.
 pub const READ_FAILED: u32 = 2;
 
-/// Why a file did not arrive.
+/// Reasons why a file did not arrive.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// The server would not.
+    /// The server refused the request.
     #[error("the server refused: {reason}")]
     Refused {
-        /// Its words.
+        /// The server's reason.
         reason: String,
     },
-    /// The content is not what was sent.
+    /// The received content differs from the sent content.
     #[error("the content's SHA-256 is {found}, sent was {sent}")]
     Hash {
-        /// As the sender has it.
+        /// The hash that the sender computed.
         sent: Sha256Sum,
-        /// As it arrived.
+        /// The hash of the received content.
         found: Sha256Sum,
     },
-    /// The peer does not keep to the protocol.
+    /// The peer violates the protocol.
     #[error("the peer does not speak the protocol: {what}")]
     Protocol {
-        /// What it did.
+        /// The violation.
         what: &'static str,
     },
     /// The server could not read the file to its end.
     #[error("the server could not read the file to its end: it became shorter, or its disk failed")]
     Unreadable,
-    /// The stream broke.
+    /// The stream failed.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// The file here could not be read.
+    /// The local file could not be read.
     #[error("cannot read the file: {0}")]
     Read(std::io::Error),
-    /// The file here could not be written.
+    /// The local file could not be written.
     #[error("cannot write the file: {0}")]
     Write(std::io::Error),
 }

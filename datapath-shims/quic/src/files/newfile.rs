@@ -1,9 +1,10 @@
-//! A file that nobody sees before all of it is there, and of which nothing is left if that never happens.
+//! New files that appear only when they are complete, and of which nothing is left otherwise.
 //!
-//! It is written without a name (`O_TMPFILE`), so that a process that is killed leaves nothing. A file system that has no
-//! such files gets a folder with a random name that only its owner enters; [`sweep`] removes those that a killed process left.
+//! A file is written without a name (`O_TMPFILE`), so that a killed process leaves nothing. A file system that has no
+//! such files gets a folder with a random name that only its owner enters; [`remove_abandoned`] removes those that a killed
+//! process left.
 
-use super::Refused;
+use super::refusal::Refused;
 use rustix::fs::{
     AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fstat, fsync, linkat, mkdirat, openat, renameat,
     unlinkat,
@@ -16,24 +17,25 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// How the names of folders for unfinished files begin. No name that begins with a dot is served.
+/// Prefix of the folders of unfinished files. No name that begins with a dot is served.
 const STAGE_PREFIX: &str = ".ccplane-partial-";
-/// The name of the file in such a folder.
+/// Name of the file in such a folder.
 const CONTENT: &str = "content";
-/// Tries to make such a folder: another process may sweep it away before it is locked.
+/// Tries to make such a folder: another process may remove it before it is locked.
 const STAGE_TRIES: u32 = 4;
-/// What others may do with a finished file, before the process's umask.
+/// Mode of a finished file, before the process's umask.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 
-/// A file on its way to its name.
+/// An unfinished file and its future name.
 ///
-/// [`keep`](NewFile::keep) gives it that name at once and whole. A file that had the name before is replaced by a rename: who
-/// has it open goes on with the old content, and of two that are kept under one name the later one stays.
+/// [`keep`](NewFile::keep) gives it that name at once and whole. A file that had the name before is replaced by a
+/// rename: a process that has it open goes on with the old content, and of two that are kept under one name the later
+/// one stays.
 pub struct NewFile {
     file: File,
     parent: OwnedFd,
     name: String,
-    /// Where it is until it has its name; `None`: nowhere, it has no name at all.
+    /// The folder of the unfinished file; `None` if it has no name at all.
     stage: Option<Stage>,
 }
 
@@ -45,13 +47,13 @@ impl NewFile {
             Ok(file) if rustix::fs::stat(link_of(&file)).is_ok() => {
                 Ok(NewFile { file: file.into(), parent, name, stage: None })
             }
-            // No such files on this file system, or no /proc to name one by.
+            // The file system has no such files, or there is no /proc to name one by.
             Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => NewFile::staged(parent, name),
             Err(e) => Err(e.into()),
         }
     }
 
-    /// The same on a file system where every file has a name.
+    /// Begins a file on a file system where every file has a name.
     fn staged(parent: OwnedFd, name: String) -> Result<NewFile, Refused> {
         let stage = Stage::create(&parent)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -68,11 +70,11 @@ impl NewFile {
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let parent = openat(CWD, parent, flags, Mode::empty())?;
-        sweep_all(&parent)?;
+        remove_all_abandoned(&parent)?;
         NewFile::create(parent, name.to_owned()).map_err(io::Error::from)
     }
 
-    /// Where its content goes.
+    /// A handle to write the content to.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -80,8 +82,10 @@ impl NewFile {
         self.file.try_clone()
     }
 
-    /// Gives it its name, in place of what had it. Its content is on the disk before, the name afterwards: a machine that loses
-    /// its power keeps all of it or what was there.
+    /// Gives the file its name, in place of any file that had it.
+    ///
+    /// The content is flushed to the disk before, the name afterwards: a machine that loses its power keeps all of it
+    /// or what was there.
     ///
     /// # Errors
     /// `NotAFile`: a folder has the name. `System`.
@@ -89,7 +93,7 @@ impl NewFile {
         fsync(&self.file)?;
         self.name()?;
         match fsync(&self.parent) {
-            // A file system that flushes no folders.
+            // Some file systems do not flush folders.
             Err(Errno::INVAL) => Ok(()),
             flushed => Ok(flushed?),
         }
@@ -135,12 +139,12 @@ impl Drop for NewFile {
     }
 }
 
-/// A file without a name, as `linkat` takes it (open(2), O_TMPFILE).
+/// The path of a file without a name, as `linkat` takes it (open(2), O_TMPFILE).
 fn link_of(file: &impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }
 
-/// A folder for one unfinished file, which is locked for as long as its process lives.
+/// A folder for one unfinished file, which is locked as long as its process lives.
 struct Stage {
     dir: OwnedFd,
     name: String,
@@ -163,7 +167,7 @@ impl Stage {
         Err(last)
     }
 
-    /// Nothing can be done here about one that stays: the next sweep removes it.
+    /// Removes the folder; one that cannot be removed is left to the next removal.
     fn remove(self, parent: &OwnedFd) {
         let _ = unlinkat(&self.dir, CONTENT, AtFlags::empty());
         let _ = unlinkat(parent, self.name.as_str(), AtFlags::REMOVEDIR);
@@ -175,8 +179,9 @@ fn open_stage(parent: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd>
     openat(parent, name, flags, Mode::empty())
 }
 
-/// Removes the folder of this name if it is one for an unfinished file, this user's, and no process has it locked.
-pub(super) fn sweep(parent: &OwnedFd, name: &str) {
+/// Removes the folder of this name if it is one for an unfinished file, belongs to this user, and no process has it
+/// locked.
+pub(super) fn remove_abandoned(parent: &OwnedFd, name: &str) {
     let remove = || -> rustix::io::Result<()> {
         let dir = open_stage(parent.as_fd(), name)?;
         if fstat(&dir)?.st_uid == geteuid().as_raw() {
@@ -192,13 +197,13 @@ pub(super) fn sweep(parent: &OwnedFd, name: &str) {
     }
 }
 
-/// The same for all of them in a folder.
-fn sweep_all(parent: &OwnedFd) -> rustix::io::Result<()> {
+/// Removes all such folders in a folder.
+fn remove_all_abandoned(parent: &OwnedFd) -> rustix::io::Result<()> {
     let left: Vec<String> = Dir::read_from(parent)?
         .filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned))
         .filter(|name| name.starts_with(STAGE_PREFIX))
         .collect();
-    left.iter().for_each(|name| sweep(parent, name));
+    left.iter().for_each(|name| remove_abandoned(parent, name));
     Ok(())
 }
 
@@ -221,7 +226,7 @@ mod tests {
     type Create = fn(OwnedFd, String) -> Result<NewFile, Refused>;
 
     #[test]
-    fn it_is_there_when_it_is_whole() {
+    fn a_new_file_appears_when_it_is_complete() {
         for create in [NewFile::create as Create, NewFile::staged] {
             let dir = tempfile::tempdir().unwrap();
             std::fs::write(dir.path().join("old"), "old").unwrap();
@@ -239,7 +244,7 @@ mod tests {
         }
     }
 
-    /// A disk that fails while it is flushed, for the calling thread, as the kernel has it: by a filter of system calls.
+    /// Makes the disk fail for the calling thread while it is flushed, by a filter of system calls.
     fn break_disk() {
         use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
         let flushes = [libc::SYS_fsync, libc::SYS_fdatasync].map(|call| (call, Vec::new()));
@@ -251,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_the_disk_gets_no_name() {
+    fn a_file_that_cannot_be_flushed_gets_no_name() {
         for create in [NewFile::create as Create, NewFile::staged] {
             let dir = tempfile::tempdir().unwrap();
             std::fs::write(dir.path().join("old"), "old").unwrap();
@@ -284,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_writes_any_more_is_swept() {
+    fn only_abandoned_files_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let live = NewFile::staged(open(dir.path()), "live".to_owned()).unwrap();
         // As a killed process leaves it: there, but locked by nobody.
@@ -299,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unfinished_is_the_owners_alone() {
+    fn unfinished_files_are_for_their_owner_alone() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let _staged = NewFile::staged(open(dir.path()), "file".to_owned()).unwrap();

@@ -1,9 +1,10 @@
-//! The side that has the folder.
+//! The server's side of file transfers.
 
 use super::body::{Incoming, Moved, Outgoing};
-use super::folder::{Folder, PutFile, Refused};
+use super::folder::{Folder, PutFile};
 use super::keeper::Keeper;
 use super::line::LineReader;
+use super::refusal::Refused;
 use super::writers::{Proof, Writers};
 use super::{FAILED, FilesError, READ_FAILED, Sha256Sum};
 use crate::tls::Fingerprint;
@@ -19,30 +20,30 @@ pub struct Server {
     folder: Folder,
     writers: Writers,
     transfers: BTreeMap<Key, Serving>,
-    /// Those that may go on.
+    /// Transfers that may continue.
     active: VecDeque<Key>,
     served: VecDeque<Served>,
-    /// From the first file on that was put.
+    /// Started with the first file that is put.
     keeper: Option<Keeper<Key>>,
 }
 
-/// A request that is over.
+/// A finished request.
 #[derive(Debug)]
 pub struct Served {
-    /// Who asked.
+    /// The client's address.
     pub remote: SocketAddr,
-    /// What for, as it said it.
+    /// The client's request line.
     pub request: String,
-    /// The content's length, bytes; 0 where there was none.
+    /// Length of the content, bytes; 0 if there was none.
     pub bytes: u64,
-    /// The content's hash, or why there is none.
+    /// Hash of the content, or the reason why there is none.
     pub outcome: Result<Sha256Sum, FilesError>,
 }
 
-/// How far a transfer went.
-enum Went {
+/// The progress of a transfer.
+enum Advanced {
     On(Moved),
-    /// A file has arrived, to be kept before that is said.
+    /// A file has arrived, to be kept before the client is told.
     Whole(PutFile),
     Over(Result<Sha256Sum, FilesError>),
 }
@@ -58,14 +59,14 @@ enum State {
     Asked(LineReader),
     Sending(Outgoing),
     Receiving(Incoming, PutFile),
-    /// All of it is here, and on its way to the disk.
+    /// All content has arrived and is being flushed to the disk.
     Keeping(Sha256Sum),
-    /// The last words, and what to say of it all then.
+    /// The final answer, and the outcome to report after it.
     Answering(Bytes, Result<Sha256Sum, FilesError>),
     Over,
 }
 
-/// What a line asks for.
+/// A parsed request line.
 enum Request<'a> {
     Get { name: &'a str },
     Put { proof: Option<Proof>, length_bytes: u64, name: &'a str },
@@ -92,13 +93,13 @@ fn parse(line: &str) -> Option<Request<'_>> {
 }
 
 impl Server {
-    /// Of this folder, into which these may put files if it is writable.
+    /// Serves `folder`; `writers` may put files into it if it is writable.
     pub fn new(folder: Folder, writers: Writers) -> Server {
         let (transfers, active, served, keeper) = Default::default();
         Server { folder, writers, transfers, active, served, keeper }
     }
 
-    /// To be told of every event of the endpoint.
+    /// Handles an event of the endpoint; every event must be passed on.
     pub fn on_event<W: Wire>(&mut self, endpoint: &mut Endpoint<W>, id: ConnectionId, event: &Event) {
         match event {
             Event::Stream(StreamEvent::Opened { dir: Dir::Bi }) => {
@@ -130,28 +131,28 @@ impl Server {
         }
     }
 
-    /// Goes on with every transfer that can, a little each. True: there is more to do at once.
+    /// Advances every transfer that can continue, a little each. True if there is more to do at once.
     pub fn advance<W: Wire>(&mut self, endpoint: &mut Endpoint<W>) -> bool {
-        self.hear_of_kept(endpoint);
+        self.take_kept(endpoint);
         for _ in 0..self.active.len() {
             let Some(key) = self.active.pop_front() else { break };
             let Some(mut serving) = self.transfers.remove(&key) else { continue };
             let Some(mut connection) = endpoint.connection(key.0) else { continue };
             serving.queued = false;
             let outcome = match serving.advance(&self.folder, &self.writers, &mut connection, key.1) {
-                Ok(Went::On(moved)) => {
+                Ok(Advanced::On(moved)) => {
                     self.transfers.insert(key, serving);
                     if moved == Moved::Some {
                         self.wake(key);
                     }
                     continue;
                 }
-                Ok(Went::Whole(file)) => {
+                Ok(Advanced::Whole(file)) => {
                     self.keep(key, &mut serving, &mut connection, file);
                     self.transfers.insert(key, serving);
                     continue;
                 }
-                Ok(Went::Over(outcome)) => outcome,
+                Ok(Advanced::Over(outcome)) => outcome,
                 Err(e) => {
                     let code = if matches!(e, FilesError::Read(_)) { READ_FAILED } else { FAILED };
                     // Whichever of the two directions is still open.
@@ -166,7 +167,8 @@ impl Server {
         !self.active.is_empty()
     }
 
-    /// Whether files are on their way to the disk: [`advance`](Server::advance) tells their clients, and nothing else says when.
+    /// Whether files are being flushed to the disk: [`advance`](Server::advance) tells their clients, and no event
+    /// announces it.
     pub fn keeps(&self) -> bool {
         self.keeper.as_ref().is_some_and(|keeper| keeper.open() > 0)
     }
@@ -187,10 +189,10 @@ impl Server {
         }
     }
 
-    /// Files that have got their names since, or have not.
-    fn hear_of_kept<W: Wire>(&mut self, endpoint: &mut Endpoint<W>) {
+    /// Handles files that were kept or refused since.
+    fn take_kept<W: Wire>(&mut self, endpoint: &mut Endpoint<W>) {
         while let Some((key, kept)) = self.keeper.as_mut().and_then(Keeper::poll) {
-            // Whose client is gone hears nothing of it.
+            // A client that has gone is told nothing.
             let Some(mut connection) = endpoint.connection(key.0) else { continue };
             let Some(serving) = self.transfers.get_mut(&key) else { continue };
             if let State::Keeping(sum) = serving.state {
@@ -203,21 +205,21 @@ impl Server {
         }
     }
 
-    /// Takes a request that is over, oldest first.
+    /// Takes the oldest finished request.
     pub fn poll(&mut self) -> Option<Served> {
         self.served.pop_front()
     }
 }
 
 impl Serving {
-    /// As far as the connection lets it.
+    /// Advances one transfer as far as the connection allows.
     fn advance(
         &mut self,
         folder: &Folder,
         writers: &Writers,
         connection: &mut Connection<'_>,
         stream: StreamId,
-    ) -> Result<Went, FilesError> {
+    ) -> Result<Advanced, FilesError> {
         loop {
             match std::mem::replace(&mut self.state, State::Over) {
                 State::Asked(mut line) => match line.read(connection, stream)? {
@@ -228,21 +230,21 @@ impl Serving {
                             Err(refused) => refuse(connection, stream, refused),
                         };
                         if matches!(self.state, State::Sending(_)) {
-                            // Nothing more is wanted of it; where it has sent all, there is nothing to stop.
+                            // The client wants nothing more; if all was sent, there is nothing to stop.
                             let _ = connection.stop(stream, FAILED);
                         }
                         self.request = line;
                     }
                 },
                 State::Sending(mut content) => match content.send(connection, stream)? {
-                    Moved::All(sum) => return Ok(Went::Over(Ok(sum))),
+                    Moved::All(sum) => return Ok(Advanced::Over(Ok(sum))),
                     moved => return Ok(self.blocked(State::Sending(content), moved)),
                 },
                 State::Receiving(mut content, mut file) => {
                     match content.receive(connection, stream, &mut file) {
                         Ok(Moved::All(sum)) => {
                             self.state = State::Keeping(sum);
-                            return Ok(Went::Whole(file));
+                            return Ok(Advanced::Whole(file));
                         }
                         Ok(moved) => return Ok(self.blocked(State::Receiving(content, file), moved)),
                         // The client is told: its disk has room, ours has not.
@@ -260,16 +262,18 @@ impl Serving {
                         return Ok(self.blocked(State::Answering(answer, outcome), Moved::Blocked));
                     }
                     connection.finish(stream)?;
-                    return Ok(Went::Over(outcome));
+                    return Ok(Advanced::Over(outcome));
                 }
-                State::Over => return Ok(Went::Over(Err(FilesError::Protocol { what: "it asked twice" }))),
+                State::Over => {
+                    return Ok(Advanced::Over(Err(FilesError::Protocol { what: "it asked twice" })));
+                }
             }
         }
     }
 
-    fn blocked(&mut self, state: State, moved: Moved) -> Went {
+    fn blocked(&mut self, state: State, moved: Moved) -> Advanced {
         self.state = state;
-        Went::On(moved)
+        Advanced::On(moved)
     }
 
     fn begin(
@@ -302,10 +306,10 @@ impl Serving {
     }
 }
 
-/// The client is to hear why, and need not send on.
+/// Refuses a request: the client is told why, and need not send on.
 fn refuse(connection: &mut Connection<'_>, stream: StreamId, refused: Refused) -> State {
     let reason = refused.to_string();
-    // Where it has sent all, there is nothing to stop.
+    // If the client has sent all, there is nothing to stop.
     let _ = connection.stop(stream, FAILED);
     State::Answering(format!("no {reason}\n").into(), Err(FilesError::Refused { reason }))
 }

@@ -1,15 +1,15 @@
-//! How much is beneath a folder.
+//! Counting the files beneath a folder.
 
-use super::newfile::sweep;
+use super::newfile::remove_abandoned;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Names that are counted in one folder that is served to be written to.
+/// Names counted beneath one writable folder, at most.
 const MAX_ENTRIES: u64 = 1_000_000;
 
-/// Regular files beneath a folder.
+/// The number and size of regular files beneath a folder.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Amount {
     pub(super) files: u64,
@@ -25,7 +25,7 @@ pub(super) fn count(root: &OwnedFd) -> io::Result<Amount> {
     let mut folders = vec![PathBuf::from(".")];
     while let Some(path) = folders.pop() {
         let folder = match open_folder(root, &path) {
-            // Gone meanwhile, replaced by something else, or not ours to read, so that nothing is put there either.
+            // The entry is gone, replaced by something else, or not ours to read, so that nothing is put there either.
             Err(_) if path != Path::new(".") => continue,
             opened => opened?,
         };
@@ -39,7 +39,7 @@ pub(super) fn count(root: &OwnedFd) -> io::Result<Amount> {
             if name == "." || name == ".." {
                 continue;
             }
-            sweep(&folder, name);
+            remove_abandoned(&folder, name);
             let Ok(stat) = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => folders.push(path.join(name)),

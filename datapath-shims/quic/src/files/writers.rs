@@ -1,6 +1,6 @@
-//! Who may put files: clients that show a token of the server's, or a certificate that it knows.
+//! The right to put files, which clients have by the server's token or by a known certificate.
 
-use super::Refused;
+use super::refusal::Refused;
 use crate::Connection;
 use crate::tls::Fingerprint;
 use hmac::{Hmac, Mac};
@@ -12,40 +12,41 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
-/// What a proof is derived from, so that it is good for one connection and for nothing else (RFC 5705).
+/// Label of the exporter that a proof is derived from, so that it is valid for one connection and nothing else (RFC
+/// 5705).
 const EXPORTER_LABEL: &[u8] = b"EXPORTER-ccplane-files-token";
-/// A shorter token could be guessed, bytes.
+/// Shortest token, bytes; a shorter one could be guessed.
 const MIN_TOKEN_BYTES: usize = 16;
 /// The longest token, bytes.
 const MAX_TOKEN_BYTES: usize = 4096;
-/// Random bytes of a token that is made here; its file has them in hexadecimal.
+/// Random bytes of a generated token; its file has them in hexadecimal.
 const MADE_TOKEN_BYTES: usize = 32;
 
-/// Why a token file is not used.
+/// Reasons why a token file is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// It cannot be read or made.
+    /// The file cannot be read or created.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is a folder, a pipe ...
+    /// The path is a folder, a pipe or the like.
     #[error("not a regular file")]
     NotAFile,
-    /// It is another user's, who may know it.
+    /// The file belongs to another user, who may know the token.
     #[error("owned by user {uid}, not by you or root")]
     Owner {
-        /// Its owner.
+        /// The owner's user ID.
         uid: u32,
     },
-    /// Others may read or write it.
+    /// Other users may read or write the file.
     #[error("its mode is {mode:04o}, so that others may read or write it: it wants 0600")]
     Mode {
-        /// Its permissions.
+        /// The file's permissions.
         mode: u32,
     },
-    /// Too short or too long.
+    /// The token is too short or too long.
     #[error("{bytes} bytes in it, a token has {MIN_TOKEN_BYTES} to {MAX_TOKEN_BYTES}")]
     Length {
-        /// Its length, without a line's end.
+        /// Length without the line's end.
         bytes: usize,
     },
 }
@@ -56,7 +57,7 @@ impl From<rustix::io::Errno> for TokenError {
     }
 }
 
-/// A secret that server and writers share. It never leaves either: what is sent is a proof for one connection.
+/// A secret that server and writers share. It is never sent: a proof for one connection is.
 #[derive(Clone)]
 pub struct Token(Vec<u8>);
 
@@ -64,14 +65,14 @@ pub struct Token(Vec<u8>);
 pub(super) type Proof = [u8; 32];
 
 impl Token {
-    /// Reads it from a file that its owner alone may read and write.
+    /// Reads the token from a file that only its owner may read and write.
     ///
     /// # Errors
-    /// All.
+    /// Any [`TokenError`].
     pub fn load(path: &Path) -> Result<Token, TokenError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(open(path, flags, Mode::empty())?);
-        // What is checked is what is read.
+        // The opened file is checked, so that what is checked is what is read.
         let stat = fstat(&file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(TokenError::NotAFile);
@@ -93,10 +94,10 @@ impl Token {
         }
     }
 
-    /// The same; where there is no such file, makes one with a random token first.
+    /// Reads the token from a file; first creates one with a random token if the file does not exist.
     ///
     /// # Errors
-    /// All.
+    /// Any [`TokenError`].
     pub fn load_or_make(path: &Path) -> Result<Token, TokenError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match open(path, flags, Mode::RUSR | Mode::WUSR) {
@@ -118,28 +119,28 @@ impl Token {
         Some(mac)
     }
 
-    /// Shows on this connection that one has it. `None` before the handshake is done.
+    /// Makes a proof of the token for this connection; `None` before the handshake is done.
     pub(super) fn prove(&self, connection: &Connection<'_>) -> Option<Proof> {
         Some(self.mac(connection)?.finalize().into_bytes().into())
     }
 
-    /// Compares in constant time.
+    /// Compares a proof in constant time.
     fn verify(&self, connection: &Connection<'_>, proof: &Proof) -> bool {
         self.mac(connection).is_some_and(|mac| mac.verify_slice(proof).is_ok())
     }
 }
 
-/// Who may put files into a folder that is writable; nobody, as it is by default.
+/// The clients that may put files into a writable folder; none by default.
 #[derive(Clone, Default)]
 pub struct Writers {
-    /// Whoever has this token.
+    /// The token whose holders may put.
     pub token: Option<Token>,
-    /// Whoever has the key of one of these certificates.
+    /// The certificates whose holders may put.
     pub certificates: Vec<Fingerprint>,
 }
 
 impl Writers {
-    /// Whether this client may put, by its certificate or by what it says to prove that it has the token.
+    /// Whether this client may put, by its certificate or by its proof of the token.
     pub(super) fn admit(&self, connection: &Connection<'_>, proof: Option<&Proof>) -> Result<(), Refused> {
         let certified = connection.peer_fingerprint().is_some_and(|peer| self.certificates.contains(&peer));
         match (&self.token, proof) {

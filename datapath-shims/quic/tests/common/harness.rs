@@ -1,4 +1,4 @@
-//! The contract's harness around QUIC flows in virtual time, over any two wires. Other crates with wires take it from here.
+//! The contract's harness around QUIC flows in virtual time, over any two wires; other crates with wires include it.
 
 use ccplane_contract::suite::behaviour::{Harness, HarnessError};
 use ccplane_contract::{Datapath, FlowId};
@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 const PROTOCOL: &[u8] = b"contract";
 const HEARTBEAT_TIMEOUT_US: u64 = 60_000;
-/// What a flow sends at most, bytes per second: cases are about what programs do, not about how fast.
+/// The application's sending rate at most, bytes per second: cases are about what programs do, not about how fast.
 const LIMIT: u64 = 2_000_000;
-/// The application writes so often.
+/// Interval of the application's writes.
 const WRITES_EVERY: Duration = Duration::from_millis(1);
 
 /// The time that the wires run in.
 pub trait Time {
     fn now(&self) -> Instant;
     fn set_now(&mut self, now: Instant);
-    /// When a datagram may arrive at one of these addresses; `None` if none is on its way.
+    /// When the next datagram may arrive at one of these addresses; `None` if none is on its way.
     fn next(&self, at: &[SocketAddr]) -> Option<Instant>;
 }
 
@@ -32,7 +32,7 @@ pub struct Live<W: Wire, T: Time> {
     time: T,
     pub handle: Handle,
     engine: Engine,
-    /// The client's engine's.
+    /// The clock of the client's engine.
     clock: Arc<AtomicU64>,
     server: Endpoint<W>,
     client: Endpoint<W>,
@@ -71,7 +71,7 @@ impl<W: Wire, T: Time> Live<W, T> {
         Live { time, handle, engine, clock, server, client, trust, sending, began, written: 0 }
     }
 
-    /// What there is to do now.
+    /// Does all work that is due now.
     fn turn(&mut self, now: Instant) {
         self.clock.store(self.engine.now_us(now), Relaxed);
         self.server.turn_at(now).unwrap();
@@ -106,7 +106,7 @@ impl<W: Wire, T: Time> Live<W, T> {
         }
     }
 
-    /// When there is something to do again.
+    /// When there is work again.
     fn next(&self) -> Instant {
         let addresses = [self.server.wire().local_addr(), self.client.wire().local_addr()];
         let next = [self.server.deadline(), self.client.deadline(), self.time.next(&addresses)];
@@ -117,7 +117,7 @@ impl<W: Wire, T: Time> Live<W, T> {
     fn of(&mut self, flow: FlowId) -> Option<ConnectionId> {
         let ids: Vec<ConnectionId> = self.sending.keys().copied().collect();
         ids.into_iter().find(|id| {
-            self.client.connection(*id).and_then(|c| c.seen()).is_some_and(|seen| seen.flow == flow)
+            self.client.connection(*id).and_then(|c| c.flow_state()).is_some_and(|seen| seen.flow == flow)
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers that the tests of QUIC share.
 #![allow(dead_code)]
 
 mod net;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const DATAPATH: DatapathId = DatapathId(0);
 /// A heartbeat timeout for engines in virtual time, microseconds.
 pub const HEARTBEAT_TIMEOUT_US: u64 = 500_000;
-/// For those whose agent may have to wait for a processor.
+/// A heartbeat timeout for engines whose agent may have to wait for a processor, microseconds.
 const LIVE_HEARTBEAT_TIMEOUT_US: u64 = 30_000_000;
 
 pub fn engine_config() -> EngineConfig {
@@ -36,7 +36,7 @@ pub fn live_engine() -> (Engine, Handle) {
     engine(config, Arc::new(|| {}))
 }
 
-/// An engine in virtual time, and its clock in microseconds.
+/// Makes an engine in virtual time, with its clock in microseconds.
 pub fn virtual_engine() -> (Engine, Handle, Arc<AtomicU64>) {
     let clock = Arc::new(AtomicU64::new(0));
     let read = Arc::clone(&clock);
@@ -69,7 +69,7 @@ impl Agent {
     }
 }
 
-/// Holds a window, and writes down what its program takes for a segment, bytes.
+/// An algorithm that holds a window, and records its program's segment size, bytes.
 #[derive(Clone, Default)]
 pub struct Sizes(pub Arc<Mutex<Vec<i64>>>);
 
@@ -95,7 +95,7 @@ impl Flow for Sizes {
     }
 }
 
-/// A folder with a file of random bytes in it, and the file's hash.
+/// Makes a folder with a file of random bytes; returns the file's hash, too.
 pub fn folder_with(bytes: usize) -> (tempfile::TempDir, [u8; 32]) {
     let dir = tempfile::tempdir().unwrap();
     let mut content = vec![0; bytes];
@@ -108,14 +108,14 @@ pub fn serve(path: &Path) -> Server {
     Server::new(Folder::open(path).unwrap(), Writers::default())
 }
 
-/// A server's configuration and a client's that trusts it.
+/// Makes a server's configuration and that of a client that trusts it.
 pub fn pair() -> (ccplane_quic::quinn_proto::ServerConfig, ccplane_quic::quinn_proto::ClientConfig) {
     let identity = Identity::self_signed(&["localhost"]).unwrap();
     let trust = Trust::Pinned(identity.fingerprint());
     (tls::server(identity, PROTOCOL).unwrap(), tls::client(trust, PROTOCOL).unwrap())
 }
 
-/// Two endpoints on loopback, the first of them a server.
+/// Makes two endpoints on loopback, the first of them a server.
 pub fn loopback(
     server_engine: Engine,
     client_engine: Engine,
@@ -128,7 +128,7 @@ pub fn loopback(
     (server, Endpoint::new(bind(), client_engine, config.clone()), client_config)
 }
 
-/// How a fetch ended.
+/// The outcome of a fetch.
 #[derive(Debug)]
 pub enum Ended {
     Done(Done),
@@ -158,7 +158,7 @@ impl Fetch {
         self.transfer.as_ref().map_or(0, |t| t.progress().done_bytes)
     }
 
-    /// True: there is more to do at once.
+    /// Handles an event; true if there is more to do at once.
     pub fn on<W: Wire>(&mut self, endpoint: &mut Endpoint<W>, event: Option<Event>) -> bool {
         match event {
             Some(Event::Connected) => {
@@ -209,13 +209,13 @@ pub const SERVER: &str = "10.0.0.1:4433";
 pub const CLIENT: &str = "10.0.0.2:5000";
 
 impl World {
-    /// A client that fetches the folder's file from a server whose flows run `algorithm`.
+    /// Makes a client that fetches the folder's file from a server whose flows run `algorithm`.
     pub fn new(link: Link, seed: u64, algorithm: Option<&str>, folder: &Path) -> World {
         let of = |name| all().into_iter().find(|a| a.name() == name).unwrap();
         World::with(link, seed, algorithm.map(of), folder)
     }
 
-    /// The same with an algorithm of the test's own.
+    /// As [`World::new`], with an algorithm of the test's own.
     pub fn with(link: Link, seed: u64, algorithm: Option<Arc<dyn Algorithm>>, folder: &Path) -> World {
         let net = Net::new(link, seed);
         let now = net.now();
@@ -244,7 +244,7 @@ impl World {
         self.net.now() - self.began
     }
 
-    /// Until the fetch has ended, or `until` says so, or so much time has passed.
+    /// Runs until the fetch has ended, `until` returns true, or `longest` has passed.
     pub fn run(&mut self, longest: Duration, mut until: impl FnMut(&mut World) -> bool) {
         let end = self.net.now() + longest;
         while self.fetch.ended.is_none() && self.net.now() < end && !until(self) {
@@ -274,7 +274,7 @@ impl World {
             let addresses = [self.server.wire().local_addr(), self.client.wire().local_addr()];
             let next = [self.server.deadline(), self.client.deadline(), self.net.next(&addresses)];
             let next = next.into_iter().flatten().min().unwrap_or(end);
-            // The agent looks every 10 ms.
+            // The agent polls every 10 ms.
             self.net.set_now(next.clamp(now, (now + Duration::from_millis(10)).min(end)));
         }
     }

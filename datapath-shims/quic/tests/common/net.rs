@@ -12,17 +12,17 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// A link, the same both ways.
+/// A link with the same properties in both directions.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     pub bytes_per_s: u64,
     pub delay: Duration,
-    /// What waits longer is dropped.
+    /// The longest wait in the queue: further datagrams are dropped.
     pub queue: Duration,
-    /// Of a thousand datagrams.
+    /// Lost datagrams per thousand.
     pub lost: u32,
     pub repeated: u32,
-    /// Held back by up to 3 delays.
+    /// Datagrams per thousand held back by up to 3 delays.
     pub reordered: u32,
     pub mtu_bytes: usize,
 }
@@ -47,24 +47,24 @@ struct Inner {
     now: Instant,
     /// When the link from an address is free again.
     free_at: BTreeMap<SocketAddr, Instant>,
-    /// On their way, by destination and arrival.
+    /// Datagrams on their way, by destination and arrival.
     flying: BTreeMap<(SocketAddr, Instant, u64), Datagram>,
     count: u64,
-    /// Nothing gets through.
+    /// Whether the link drops everything.
     down: bool,
     /// Wires that keep what they take while the link is down, and send it once it is up.
     keeping: BTreeSet<SocketAddr>,
     kept: Vec<(SocketAddr, Datagram)>,
-    /// Wires take nothing.
+    /// Whether wires refuse everything.
     full: bool,
-    /// When it came up again, and when something was sent over it after that.
+    /// When the link came up again, and when a datagram was first sent after that.
     up_at: Option<Instant>,
     used_at: Option<Instant>,
-    /// Wires that do not know yet that it did.
+    /// Wires that are still to be told that the link came up.
     told: BTreeSet<SocketAddr>,
 }
 
-/// The network.
+/// The network of all wires.
 #[derive(Clone)]
 pub struct Net(Rc<RefCell<Inner>>);
 
@@ -103,19 +103,19 @@ impl Net {
         change(&mut self.0.borrow_mut().link);
     }
 
-    /// `keeping`: these wires' queues outlive it.
+    /// Takes the link down; the wires at `keeping` keep their queues meanwhile.
     pub fn set_down(&self, keeping: &[&str]) {
         let mut inner = self.0.borrow_mut();
         inner.down = true;
         inner.keeping = keeping.iter().map(|at| at.parse().unwrap()).collect();
     }
 
-    /// From now on its wires take nothing.
+    /// Makes all wires refuse datagrams from now on.
     pub fn set_full(&self) {
         self.0.borrow_mut().full = true;
     }
 
-    /// Up again, which the wires at these addresses learn.
+    /// Brings the link up again, and tells the wires at these addresses.
     pub fn set_up(&self, told: &[&str]) {
         let mut inner = self.0.borrow_mut();
         let now = inner.now;
@@ -129,13 +129,13 @@ impl Net {
         }
     }
 
-    /// From when it came up until it was used.
+    /// Time from when the link came up until it was used.
     pub fn unused_for(&self) -> Option<Duration> {
         let inner = self.0.borrow();
         Some(inner.used_at? - inner.up_at?)
     }
 
-    /// When the next datagram arrives, of those to be received.
+    /// When the next datagram arrives at one of these addresses.
     pub fn next(&self, at: &[SocketAddr]) -> Option<Instant> {
         let inner = self.0.borrow();
         inner.flying.keys().filter(|(to, ..)| at.contains(to)).map(|(_, when, _)| *when).min()

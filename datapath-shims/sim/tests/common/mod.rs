@@ -1,4 +1,4 @@
-//! What the tests of the simulated datapath share.
+//! Helpers of the simulated datapath's tests.
 #![allow(dead_code)]
 
 use ccplane_contract::{Datapath, Event, Field, FlowId, ProgramUid};

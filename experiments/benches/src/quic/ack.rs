@@ -3,12 +3,11 @@
 
 use std::any::Any;
 use std::hint::black_box;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ccplane_alg::{Algorithm, FlowInfo};
-use ccplane_algs::Reno;
+use ccplane_algs::RENO;
 use ccplane_contract::{Datapath, Event as Happened, Field, Part, ProgramUid};
 use ccplane_engine::{Ack, Engine, EngineConfig, Handle, Sampled, engine};
 use ccplane_program::ir::{Prim, Program};
@@ -24,7 +23,7 @@ use super::missing;
 use crate::error::{BenchError, context};
 use crate::figure::{Figure, Pair};
 use crate::nn::{self, Networks};
-use crate::proof::{self, Proof, Steering, Witness};
+use crate::proof::{self, Proof, SteeredBy, Witness};
 
 const ACKS: usize = 20_000;
 const ROUNDS: usize = 99;
@@ -34,24 +33,24 @@ const GAP_US: u64 = 23;
 const RTT_US: u64 = 20_000;
 const FLIGHT: u64 = RTT_US / GAP_US * 2;
 const UID: ProgramUid = ProgramUid(1);
-/// Does nothing.
+/// A program that does nothing.
 pub const EMPTY: &str = "(def (Report (a 0))) (when false (report))";
-/// Asks on each ACK, with as many inputs as Aurora's network takes, which change now and then. Always from the same rate: it
+/// A program that asks the policy on each ACK, with as many inputs as Aurora's, which change now and then. The rate is always the same: it
 /// is not the one at which anything is sent, so no input tells where it has got to, and at the smallest one the monitor would
 /// take the flow from its program.
 pub const ASK: &str = "(def (Report (a 0) (b 0) (c 0)))
     (when (> Micros 10000) (:= Micros 0) (:= Report.a (- Flow.rtt_sample_us 20000))
         (history 10 Report.a Report.b Report.c) (fallthrough))
     (when true (:= Rate 125000000) (policy 0))";
-/// The same, without asking.
+/// The same program without asking the policy.
 pub const REMEMBER: &str = "(def (Report (a 0) (b 0) (c 0)))
     (when (> Micros 10000) (:= Micros 0) (:= Report.a (- Flow.rtt_sample_us 20000))
         (history 10 Report.a Report.b Report.c) (fallthrough))
     (when true (:= Rate 125000000) (:= Report.b 0))";
 
-/// `ack.quic.reno`
+/// Measures `ack.quic.reno`: an ACK in QUIC's engine under Reno's program.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
-    let reno = compile(Reno::default().programs()[0].source)?;
+    let reno = compile(RENO.programs()[0].source)?;
     let mut fields = reno_fields(&reno);
     // In congestion avoidance, as flows are.
     fields.extend(reno.reg("ssthresh").map(|reg| (Field::Reg(reg), (FLIGHT / 2 * MSS) as i64)));
@@ -61,14 +60,14 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     let networks = Networks::new()?;
     let (mut program, mut controller, mut decision) = (Vec::new(), Vec::new(), Vec::new());
     let mut proofs = Vec::new();
-    let (reno_steers, asks) = (Steering::Program(Some(UID)), Steering::Policy(Some(UID)));
+    let (reno_steers, asks) = (SteeredBy::Program(Some(UID)), SteeredBy::Policy(Some(UID)));
     // The first round warms up.
     for round in 0..=ROUNDS {
-        let (empty, empty_proof) = time_engine(&compile(EMPTY)?, &[], Steering::Empty(UID))?;
+        let (empty, empty_proof) = time_engine(&compile(EMPTY)?, &[], SteeredBy::Empty(UID))?;
         let (of_engine, engine_proof) = time_engine(&reno, &fields, reno_steers)?;
         let (of_controller, controller_proof) = time_controller(&reno, &fields, &rtt)?;
         let (asking, asking_proof) = time_engine(&ask, &[], asks)?;
-        let (remembering, remembering_proof) = time_engine(&remember, &[], Steering::Empty(UID))?;
+        let (remembering, remembering_proof) = time_engine(&remember, &[], SteeredBy::Empty(UID))?;
         let plain = nn::time(&networks.states, |cells| networks.plain.infer(cells));
         if round > 0 {
             program.push((of_engine, empty));
@@ -102,18 +101,10 @@ fn set_up(program: &Program) -> Result<(Engine, Handle), BenchError> {
 fn time_engine(
     program: &Program,
     fields: &[(Field, i64)],
-    steering: Steering,
+    steering: SteeredBy,
 ) -> Result<(f64, Proof), BenchError> {
     let (engine, mut handle) = set_up(program)?;
-    let address = SocketAddr::from(([127, 0, 0, 1], 4433));
-    let info = FlowInfo {
-        mss_bytes: MSS as u32,
-        init_cwnd_bytes: 10 * MSS,
-        local: address,
-        remote: address,
-        cgroup: None,
-        min_rtt_us: None,
-    };
+    let info = FlowInfo::example(MSS as u32, 10 * MSS);
     let mut flow = engine.flow(info, 0);
     handle.set_program(flow.id(), UID, fields)?;
     let mut prims = Prims::default();
@@ -147,15 +138,15 @@ fn time_engine(
     Ok((ns, witnessed(&mut handle, steering)?))
 }
 
-/// That the one flow of an engine ran its program on all [`ACKS`], from its first on.
-fn witnessed(handle: &mut Handle, steering: Steering) -> Result<Proof, BenchError> {
+/// Proves that the one flow of an engine ran its program on all [`ACKS`], from its first on.
+fn witnessed(handle: &mut Handle, steering: SteeredBy) -> Result<Proof, BenchError> {
     let mut witness = Witness::new(steering);
-    witness.look(&handle.flows());
+    witness.observe(&handle.flows());
     let mut events = Vec::new();
     handle.poll(ACKS, &mut events);
     events.iter().for_each(|event| witness.hear(event));
     match steering {
-        Steering::Program(_) => Ok(witness.prove_whole(1, 2 * MSS * ACKS as u64)?),
+        SteeredBy::Program(_) => Ok(witness.prove_whole(1, 2 * MSS * ACKS as u64)?),
         _ => Ok(witness.prove_started(1)?),
     }
 }
@@ -190,7 +181,7 @@ fn time_controller(
         black_box(controller.window());
     }
     let ns = began.elapsed().as_nanos() as f64 / ACKS as f64;
-    Ok((ns, witnessed(&mut handle, Steering::Program(Some(UID)))?))
+    Ok((ns, witnessed(&mut handle, SteeredBy::Program(Some(UID)))?))
 }
 
 /// quinn makes them only for connections: one of a connection that came to be.
@@ -216,7 +207,7 @@ fn an_estimator() -> Result<RttEstimator, BenchError> {
     Err(missing("no QUIC connection comes to be over loopback"))
 }
 
-/// A controller that only looks.
+/// A controller that only records.
 #[derive(Clone)]
 struct Capture(Arc<Mutex<Option<RttEstimator>>>);
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ccplane_alg::Algorithm;
-use ccplane_algs::Reno;
+use ccplane_algs::RENO;
 use ccplane_contract::{Datapath, Event as Happened, Field, FlowId, ProgramUid};
 use ccplane_engine::{EngineConfig, Handle, engine};
 use ccplane_quic::files::{Folder, PROTOCOL, Server, Sha256Sum, Step, Transfer, Writers};
@@ -22,19 +22,19 @@ use crate::figure::Figure;
 use crate::proof::{self, Proof, Unproven};
 
 const CONNECTIONS: usize = 1000;
-/// What each of them fetches, bytes.
+/// The file that each connection fetches, bytes.
 const FILE_BYTES: usize = 256 << 10;
 const RUNS: usize = 3;
 /// How long a run may take.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What each of them fetches, and what one alone does that moves as much.
+/// The names of the file that each fetches, and of one that holds as much as all of them.
 const EACH: &str = "each";
 const ALL: &str = "all";
 /// Events that the agent takes in one go.
 const EVENTS: usize = 4096;
 const UID: ProgramUid = ProgramUid(1);
 
-/// `quic.connections`
+/// Measures `quic.connections`: the throughput of many connections at once beside one.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
     let folder = context("make a folder", tempfile::tempdir())?;
     let all_bytes = CONNECTIONS * FILE_BYTES;
@@ -42,7 +42,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
         let content: Vec<u8> = (0..bytes).map(|n| (n * 7 + n / 251) as u8).collect();
         context("write a file", std::fs::write(folder.path().join(name), content))?;
     }
-    // Both ends of a transfer come to a sum; one alone tells what it is to be.
+    // Both ends of a transfer compute its checksum; a single transfer gives the expected one.
     let expected = fetch(folder.path(), EACH, 1)?.sums;
     let (mut right, mut seconds, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..RUNS {
@@ -64,7 +64,7 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     ])
 }
 
-/// What came of the transfers.
+/// The results of all transfers of a run.
 struct Crowd {
     sums: Vec<Sha256Sum>,
     seconds: f64,
@@ -73,7 +73,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// That all flows ran the program.
+    /// Proves that all flows ran the program.
     fn proof(&self, flows: usize) -> Result<Proof, Unproven> {
         let [given, reported] = self.steered;
         let given = Proof::exactly("flows that were given the program", given as u64, flows as u64)?;
@@ -148,7 +148,7 @@ struct Ends {
     steered: BTreeSet<FlowId>,
     reported: BTreeSet<FlowId>,
     events: Vec<Happened>,
-    /// When this is over.
+    /// The deadline of the run.
     until: Instant,
 }
 
@@ -162,7 +162,7 @@ impl Ends {
             )
         };
         let ((server_engine, mut agent), (client_engine, _)) = (new(), new());
-        let reno = compile(Reno::default().programs()[0].source)?;
+        let reno = compile(RENO.programs()[0].source)?;
         agent.install(UID, &reno)?;
         let mut server = Endpoint::new(socket()?, server_engine, config.clone());
         server.serve(Some(tls));
@@ -179,7 +179,7 @@ impl Ends {
         })
     }
 
-    /// What there is to do; waits at most `longest` for more.
+    /// Processes all pending events, waiting for them at most `longest`.
     fn turn(&mut self, longest: Duration) -> Result<(), BenchError> {
         if Instant::now() > self.until {
             return Err(missing(format!("not over after {PATIENCE:?}")));

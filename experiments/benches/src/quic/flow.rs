@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ccplane_alg::{Algorithm, Control, FlowInfo};
-use ccplane_algs::{Aurora, Reno};
+use ccplane_algs::{Aurora, RENO};
 use ccplane_contract::{Datapath, Event as Happened, Field, Part, ProgramUid};
 use ccplane_engine::{EngineConfig, Handle, engine};
 use ccplane_program::ir::Program;
@@ -18,7 +18,7 @@ use ccplane_quic::quinn_proto::{ClientConfig, ConnectionStats, PathStats, Server
 use ccplane_quic::tls::{self, Identity, Trust};
 use ccplane_quic::{self as quic, Config, Dir, Endpoint, Event, Read, StreamEvent, UdpWire, Wire};
 
-use super::heard::{Hearers, Times};
+use super::listeners::{ListenerFactory, Times};
 use super::metered::Metered;
 use super::{WARM, missing};
 use crate::cores::OneCore;
@@ -26,23 +26,23 @@ use crate::error::{BenchError, context};
 use crate::proof::{self, Proof, Witness};
 
 const PROTOCOL: &[u8] = b"ccplane-bench";
-/// What may wait to be sent or acknowledged; the same at stock quinn.
+/// The sender's buffer, bytes; stock quinn gets the same.
 pub const SEND_WINDOW_BYTES: u64 = 8 << 20;
-/// What a receiver has room for; the same at stock quinn.
+/// The receiver's window, bytes; stock quinn gets the same.
 pub const RECEIVE_WINDOW_BYTES: u32 = 64 << 20;
-/// What is written, again and again.
+/// The data that is written repeatedly.
 pub const CHUNK: &[u8] = &[7; 1 << 16];
 /// How long a handshake may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 const TURN: Duration = Duration::from_millis(1);
-/// Between two looks at who steers the flow.
-const LOOK: Duration = Duration::from_millis(10);
+/// The time between two polls of the flow.
+const POLL_EVERY: Duration = Duration::from_millis(10);
 const UID: ProgramUid = ProgramUid(1);
 
-/// Who steers the flow.
+/// The flow's congestion control.
 #[derive(Clone, Copy)]
-pub enum Steering<'a> {
-    /// A program on Reno's registers, and what is set of them beside what Reno sets; slot 0 holds Aurora's snapshot.
+pub enum CongestionControl<'a> {
+    /// A program with Reno's registers, and values that are set beside Reno's; slot 0 holds Aurora's snapshot.
     Program { source: &'a str, set: &'a [(&'a str, i64)] },
     /// A program that holds a rate.
     Rate { bytes_per_s: u64 },
@@ -60,7 +60,7 @@ pub enum QuinnControl {
 }
 
 impl QuinnControl {
-    /// What makes them, as quinn sets them up.
+    /// The factory of controllers, with quinn's defaults.
     pub fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
         match self {
             QuinnControl::NewReno => Arc::new(NewRenoConfig::default()),
@@ -69,29 +69,29 @@ impl QuinnControl {
     }
 }
 
-/// A flow to run.
-pub struct Flow<'a> {
-    pub steering: Steering<'a>,
+/// A flow to run, and for how long.
+pub struct BenchFlow<'a> {
+    pub steering: CongestionControl<'a>,
     /// How long it is measured.
     pub time: Duration,
 }
 
-/// What was measured.
+/// The measurements of a run.
 pub struct Run {
     received_bytes: u64,
     sent_bytes: u64,
     seconds: f64,
     /// Lengths of bursts, datagrams.
     pub bursts: Vec<u32>,
-    /// What the sender counted of the path, from the flow's beginning.
+    /// The sender's path statistics since the flow began.
     #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "only DPDK's figures tell of it"))]
     pub path: PathStats,
-    /// That what was to steer the flow did.
+    /// The proof that the flow was steered as intended.
     pub proof: Proof,
 }
 
 impl Run {
-    /// What the application received, Gb/s.
+    /// The receiving application's throughput, Gb/s.
     pub fn goodput_gbit(&self) -> f64 {
         self.received_bytes as f64 * 8e-9 / self.seconds
     }
@@ -102,7 +102,7 @@ impl Run {
     }
 }
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
@@ -124,11 +124,11 @@ fn config() -> Config {
     }
 }
 
-impl Flow<'_> {
-    /// Runs it over loopback.
+impl BenchFlow<'_> {
+    /// Runs the flow over loopback.
     ///
     /// # Errors
-    /// No socket, no connection.
+    /// No socket can be opened, or no connection made.
     pub fn run(&self) -> Result<Run, BenchError> {
         let listening = socket()?;
         let to = listening.local_addr();
@@ -138,14 +138,14 @@ impl Flow<'_> {
     /// Runs it from a wire to another, which is at `to`.
     ///
     /// # Errors
-    /// No connection.
+    /// No connection can be made.
     pub fn over(
         &self,
         from: impl Wire + Send,
         listening: impl Wire + Send,
         to: SocketAddr,
     ) -> Result<Run, BenchError> {
-        self.heard_by(&[], from, listening, to).map(|(run, _)| run)
+        self.run_with_listeners(&[], from, listening, to).map(|(run, _)| run)
     }
 
     /// The same, while controllers under `others`, if any, hear what the flow's own hears; and what each takes for its ACKs,
@@ -153,9 +153,9 @@ impl Flow<'_> {
     ///
     /// # Errors
     /// No connection; one of them was not steered as it was to be throughout.
-    pub fn heard_by(
+    pub fn run_with_listeners(
         &self,
-        others: &[Steering<'_>],
+        others: &[CongestionControl<'_>],
         from: impl Wire + Send,
         listening: impl Wire + Send,
         to: SocketAddr,
@@ -185,13 +185,13 @@ impl Flow<'_> {
         Ok((run, times))
     }
 
-    /// Who controls congestion, and the agents of all who hear.
+    /// Creates the congestion control, and the agents of all programs that listen.
     fn control(
         &self,
-        others: &[Steering<'_>],
+        others: &[CongestionControl<'_>],
         times: &Times,
     ) -> Result<(quic::Control, Vec<Agent>), BenchError> {
-        if let Steering::Quinn(control) = self.steering {
+        if let CongestionControl::Quinn(control) = self.steering {
             return Ok((quic::Control::Quinn(control.factory()), Vec::new()));
         }
         let (mut engines, mut agents) = (Vec::new(), Vec::new());
@@ -202,13 +202,13 @@ impl Flow<'_> {
         }
         let control = match (&*engines, others) {
             ([engine], []) => engine.clone().into(),
-            _ => quic::Control::Quinn(Arc::new(Hearers { engines, times: Arc::clone(times) })),
+            _ => quic::Control::Quinn(Arc::new(ListenerFactory { engines, times: Arc::clone(times) })),
         };
         Ok((control, agents))
     }
 }
 
-/// What a sender tells.
+/// A sender's measurements.
 struct Sent {
     bursts: Vec<u32>,
     path: PathStats,
@@ -243,7 +243,7 @@ fn send(
     }
     let received_bytes = shared.received_bytes.load(Relaxed);
     let stats = endpoint.connection(id).map(|connection| connection.stats()).unwrap_or_default();
-    let mut proof = heard_of(&stats)?;
+    let mut proof = acknowledged(&stats)?;
     for agent in &mut agents {
         proof = proof.and(&agent.prove(received_bytes)?);
     }
@@ -252,13 +252,13 @@ fn send(
     Ok(Sent { bursts: endpoint.wire().bursts().to_vec(), path: stats.path, proof })
 }
 
-/// That the peer acknowledged what a connection sent.
-pub fn heard_of(stats: &ConnectionStats) -> Result<Proof, BenchError> {
+/// Proves that the peer acknowledged packets of a connection.
+pub fn acknowledged(stats: &ConnectionStats) -> Result<Proof, BenchError> {
     let acks = Proof::counted("ACK frames", stats.frame_rx.acks)?;
     Ok(acks.and(&Proof::counted("packets sent", stats.path.sent_packets)?))
 }
 
-/// Takes what comes on any stream.
+/// Receives and drops all data of all streams.
 fn receive(wire: impl Wire, tls: ServerConfig, shared: &Shared) -> Result<(), BenchError> {
     let (engine, _datapath) = engine(EngineConfig::new("quic"), Arc::new(|| {}));
     let mut endpoint = Endpoint::new(wire, engine, config());
@@ -281,7 +281,7 @@ fn receive(wire: impl Wire, tls: ServerConfig, shared: &Shared) -> Result<(), Be
     Ok(())
 }
 
-/// What is received and sent in `time`, once the flow has warmed up; and how long that was, seconds.
+/// Measures the bytes received and sent in `time` after the warm-up, and the actual duration, seconds.
 fn measure(shared: &Shared, time: Duration, ended: &dyn Fn() -> bool) -> Result<(u64, u64, f64), BenchError> {
     let start = Instant::now();
     while shared.received_bytes.load(Relaxed) == 0 {
@@ -298,33 +298,33 @@ fn measure(shared: &Shared, time: Duration, ended: &dyn Fn() -> bool) -> Result<
     Ok((after.0 - before.0, after.1 - before.1, seconds))
 }
 
-/// Sets the program on the flow, lives, and looks whether the flow runs it.
+/// An agent that sets the program on the flow, sends heartbeats, and polls whether the flow runs it.
 struct Agent {
     handle: Handle,
     fields: Option<Vec<(Field, i64)>>,
     events: Vec<Happened>,
     witness: Witness,
-    /// Whether the program counts what is acknowledged, and reports it.
+    /// Whether the program counts acknowledged bytes, and reports them.
     counts: bool,
-    looked: Instant,
+    polled_at: Instant,
 }
 
 impl Agent {
-    fn new(steering: Steering<'_>, mut handle: Handle) -> Result<Agent, BenchError> {
+    fn new(steering: CongestionControl<'_>, mut handle: Handle) -> Result<Agent, BenchError> {
         let agent = |handle, fields, steering, counts| Agent {
             handle,
             fields,
             events: Vec::new(),
             witness: Witness::new(steering),
             counts,
-            looked: Instant::now(),
+            polled_at: Instant::now(),
         };
         let (program, fields) = match steering {
             // quinn's own has no flow of ours, and no agent.
-            Steering::Native | Steering::Quinn(_) => {
-                return Ok(agent(handle, None, proof::Steering::Native, true));
+            CongestionControl::Native | CongestionControl::Quinn(_) => {
+                return Ok(agent(handle, None, proof::SteeredBy::Native, true));
             }
-            Steering::Program { source, set } => {
+            CongestionControl::Program { source, set } => {
                 let program = compile(source)?;
                 let mut fields = reno_fields(&program);
                 for (name, value) in set {
@@ -333,7 +333,7 @@ impl Agent {
                 }
                 (program, fields)
             }
-            Steering::Rate { bytes_per_s } => {
+            CongestionControl::Rate { bytes_per_s } => {
                 let source = format!(
                     "(def (Report (acked 0)))
                     (when true (:= Report.acked (+ Report.acked Ack.bytes_acked))
@@ -350,10 +350,10 @@ impl Agent {
         Ok(agent(handle, Some(fields), proved_by(&program), counts(&program)))
     }
 
-    /// That its flow, of which `moved_bytes` have arrived, was steered as it is to be.
+    /// Proves that its flow, of which `moved_bytes` have arrived, was steered as intended.
     fn prove(&mut self, moved_bytes: u64) -> Result<Proof, BenchError> {
         self.turn()?;
-        self.look();
+        self.poll();
         let proof = if self.counts {
             self.witness.prove_whole(1, moved_bytes)
         } else {
@@ -362,9 +362,9 @@ impl Agent {
         Ok(proof?)
     }
 
-    fn look(&mut self) {
-        self.looked = Instant::now();
-        self.witness.look(&self.handle.flows());
+    fn poll(&mut self) {
+        self.polled_at = Instant::now();
+        self.witness.observe(&self.handle.flows());
     }
 
     fn turn(&mut self) -> Result<(), BenchError> {
@@ -377,52 +377,45 @@ impl Agent {
                 self.handle.set_program(*flow, UID, fields)?;
             }
         }
-        if self.looked.elapsed() >= LOOK {
-            self.look();
+        if self.polled_at.elapsed() >= POLL_EVERY {
+            self.poll();
         }
         Ok(())
     }
 }
 
-/// Whether a program counts what is acknowledged, and reports it.
+/// Returns whether a program counts acknowledged bytes, and reports them.
 fn counts(program: &Program) -> bool {
     program.reg("Report.acked").is_some()
 }
 
-/// What shows that a program ran: decisions where it asks, a history alone decides nothing; else what it counts.
-fn proved_by(program: &Program) -> proof::Steering {
+/// The evidence that a program ran: decisions if it asks a policy (a history alone decides nothing), otherwise its byte count.
+fn proved_by(program: &Program) -> proof::SteeredBy {
     match (program.policy_slots().is_empty(), counts(program)) {
-        (false, _) => proof::Steering::Policy(Some(UID)),
-        (true, true) => proof::Steering::Program(Some(UID)),
-        (true, false) => proof::Steering::Empty(UID),
+        (false, _) => proof::SteeredBy::Policy(Some(UID)),
+        (true, true) => proof::SteeredBy::Program(Some(UID)),
+        (true, false) => proof::SteeredBy::Empty(UID),
     }
 }
 
-/// Aurora's shipped snapshot.
+/// Parses the snapshot that ships with Aurora.
 pub fn aurora() -> Result<Snapshot, BenchError> {
     let policies = Aurora::default().policies();
     let shipped = policies.first().ok_or_else(|| missing("Aurora has no policy"))?;
     Snapshot::built_in(shipped.snapshot).map_err(missing)
 }
 
+/// Compiles a fold program.
 pub fn compile(source: &str) -> Result<Program, BenchError> {
     ccplane_program::compile(source)
         .map_err(|found| BenchError::Program(found.iter().map(|d| d.to_string()).collect()))
 }
 
-/// What Reno sets on a new flow.
+/// The fields that Reno sets on a new flow.
 pub fn reno_fields(program: &Program) -> Vec<(Field, i64)> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let info = FlowInfo {
-        mss_bytes: 1200,
-        init_cwnd_bytes: 12_000,
-        local: address,
-        remote: address,
-        cgroup: None,
-        min_rtt_us: None,
-    };
+    let info = FlowInfo::example(1200, 12_000);
     let mut control = Control::default();
-    Reno::default().flow(&info, &mut control);
+    RENO.flow(&info, &mut control);
     let named = control.requests().flat_map(|request| request.fields);
     named.filter_map(|(name, value)| program.reg(name).map(|reg| (Field::Reg(reg), *value))).collect()
 }
@@ -436,8 +429,8 @@ mod tests {
     #[test]
     fn only_a_program_that_asks_is_proved_by_decisions() {
         let by = |source: &str| proved_by(&compile(source).unwrap());
-        assert_eq!(by(ASK), proof::Steering::Policy(Some(UID)));
-        assert_eq!([by(REMEMBER), by(EMPTY)], [proof::Steering::Empty(UID); 2]);
-        assert_eq!(by(Reno::default().programs()[0].source), proof::Steering::Program(Some(UID)));
+        assert_eq!(by(ASK), proof::SteeredBy::Policy(Some(UID)));
+        assert_eq!([by(REMEMBER), by(EMPTY)], [proof::SteeredBy::Empty(UID); 2]);
+        assert_eq!(by(RENO.programs()[0].source), proof::SteeredBy::Program(Some(UID)));
     }
 }

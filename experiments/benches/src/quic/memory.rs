@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ccplane_alg::Algorithm;
-use ccplane_algs::Reno;
+use ccplane_algs::RENO;
 use ccplane_contract::{Datapath, Event as Happened, ProgramUid};
 use ccplane_engine::{EngineConfig, Handle, engine};
 use ccplane_quic::quinn_proto::{ClientConfig, Dir, StreamId};
@@ -16,16 +16,16 @@ use super::missing;
 use super::network::{MemoryWire, Network, Stock};
 use crate::error::{BenchError, context};
 use crate::figure::Figure;
-use crate::proof::{self, Proof, Steering, Witness};
+use crate::proof::{self, Proof, SteeredBy, Witness};
 
 const CONNECTIONS: usize = 1000;
 /// Those that send at the same time.
 const AT_ONCE: usize = 100;
-/// What each sends in a turn, bytes: a packet.
+/// The bytes that each connection sends in a turn: one packet.
 const TURN_BYTES: usize = 1000;
-/// What each sends in all: more packets than a round trip takes stamps of.
+/// The bytes that each connection sends in all: more packets than are time-stamped in a round trip.
 const SENT_BYTES: usize = 450 * TURN_BYTES;
-/// Does not limit what is sent, so that both send the same; and has Reno's registers.
+/// A program with Reno's registers that does not limit sending, so that both contenders send the same.
 const CWND: &str = "(when true (:= Cwnd 4000000) (fallthrough))";
 /// Of the network, each way.
 const DELAY: Duration = Duration::from_millis(200);
@@ -36,7 +36,7 @@ const PROTOCOL: &[u8] = b"ccplane-bench";
 const UID: ProgramUid = ProgramUid(1);
 const ROUNDS: usize = 3;
 
-/// `quic.memory`
+/// Measures `quic.memory`: the memory of a connection beyond quinn's own.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
     let (mut above, mut pairs, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -59,20 +59,20 @@ pub fn run() -> Result<Vec<Figure>, BenchError> {
     Ok(figures)
 }
 
-/// A client's end.
+/// The client side of a contender.
 trait Client {
     fn connect(&mut self, tls: ClientConfig, now: Instant) -> Result<(), BenchError>;
-    /// What there is to do now.
+    /// Processes all events that are due.
     fn turn(&mut self, now: Instant) -> Result<(), BenchError>;
-    /// Has the `n`th connection send as much as there is room for; how much there was.
+    /// Has the `n`th connection send as much as fits, and returns how many bytes that was.
     fn send(&mut self, n: usize, data: &[u8]) -> Result<usize, BenchError>;
-    /// That its connections were steered as they are to be.
+    /// Proves that its connections were steered as intended.
     fn prove(&mut self) -> Result<Proof, BenchError>;
 }
 
 type Make<'a> = dyn FnMut(&Network, Instant) -> Result<Box<dyn Client>, BenchError> + 'a;
 
-/// What a connection of this client's takes once it has sent, its receiver's end and all.
+/// Measures the memory of a connection that has sent, both ends included, bytes.
 fn bytes_each(make: &mut Make<'_>) -> Result<(f64, Proof), BenchError> {
     let mut now = Instant::now();
     let network = Network::new(DELAY);
@@ -114,7 +114,7 @@ fn bytes_each(make: &mut Make<'_>) -> Result<(f64, Proof), BenchError> {
     Ok((each, moved.and(&client.prove()?)))
 }
 
-/// Stock quinn-proto.
+/// A client of stock quinn-proto.
 struct StockClient {
     stock: Stock,
     streams: Vec<Option<StreamId>>,
@@ -168,7 +168,7 @@ impl OurClient {
     fn new(network: &Network, at: Instant) -> Result<OurClient, BenchError> {
         let config = EngineConfig { heartbeat_timeout_us: u64::MAX, ..EngineConfig::new("quic") };
         let (engine, mut agent) = engine(config, Arc::new(|| {}));
-        let source = super::with_clause(Reno::default().programs()[0].source, CWND);
+        let source = super::with_clause(RENO.programs()[0].source, CWND);
         agent.install(UID, &super::flow::compile(&source)?)?;
         let config = Config { idle_timeout: Duration::MAX, keep_alive: None, ..Config::default() };
         let endpoint = Endpoint::at(network.client(), engine, config, at);
@@ -216,14 +216,14 @@ impl Client for OurClient {
     }
 
     fn prove(&mut self) -> Result<Proof, BenchError> {
-        let mut witness = Witness::new(Steering::Program(Some(UID)));
-        witness.look(&self.agent.flows());
+        let mut witness = Witness::new(SteeredBy::Program(Some(UID)));
+        witness.observe(&self.agent.flows());
         let reports = Proof::counted("reports", self.reports)?;
         Ok(reports.and(&witness.prove_started(CONNECTIONS)?))
     }
 }
 
-/// What the allocator has given out and not got back, bytes.
+/// The memory that the allocator has given out, bytes.
 #[cfg(target_env = "gnu")]
 fn in_use_bytes() -> Result<u64, BenchError> {
     // SAFETY: takes nothing, and returns numbers.

@@ -1,4 +1,4 @@
-//! A wire that counts what leaves over it.
+//! A wire that counts the datagrams that leave over it.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use ccplane_quic::quinn_proto::Transmit;
 use ccplane_quic::{Forward, Wire};
 
-/// What leaves within this time of what left before belongs to the same burst.
+/// A datagram that leaves within this time of the one before belongs to the same burst.
 const SAME_BURST: Duration = Duration::from_micros(20);
 
-/// A wire, and what left over it.
+/// A wire that counts sent bytes and bursts.
 pub struct Metered<'a, W> {
     wire: W,
     /// UDP payloads, bytes; also read by others.
@@ -21,6 +21,7 @@ pub struct Metered<'a, W> {
 }
 
 impl<'a, W> Metered<'a, W> {
+    /// Wraps a wire; sent bytes are added to the counter.
     pub fn new(wire: W, sent_bytes: &'a AtomicU64) -> Metered<'a, W> {
         Metered { wire, sent_bytes, last: Instant::now(), bursts: Vec::new() }
     }

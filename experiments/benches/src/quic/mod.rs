@@ -4,7 +4,7 @@
 mod ack;
 mod crowd;
 pub mod flow;
-mod heard;
+mod listeners;
 mod memory;
 mod metered;
 mod network;
@@ -14,13 +14,13 @@ mod stock;
 use std::time::Duration;
 
 use ccplane_alg::Algorithm;
-use ccplane_algs::Reno;
+use ccplane_algs::RENO;
 
 pub use self::ack::run as ack;
 #[cfg(feature = "dpdk")]
 pub use self::ack::{ASK, EMPTY, REMEMBER};
 pub use self::crowd::run as connections;
-use self::flow::{Flow, QuinnControl, Steering};
+use self::flow::{BenchFlow, CongestionControl, QuinnControl};
 pub use self::memory::run as memory;
 use crate::error::BenchError;
 use crate::figure::{Figure, Pair, percentile};
@@ -41,22 +41,22 @@ const ASKING: &str =
     "(when (> Micros 10000) (:= Micros 0) (history 10 Report.rtt_us Report.acked Report.lost)
     (:= Rate 125000000) (policy 0) (:= Rate 0) (fallthrough))";
 
-/// What `tput.quic` runs in each round.
+/// The contenders of `tput.quic` in each round.
 #[derive(Clone, Copy)]
 enum Contender<'a> {
     /// quinn under its own driver.
     Stock(QuinnControl),
     /// Whatever steers, under our driver.
-    Ours(Steering<'a>),
+    Ours(CongestionControl<'a>),
 }
 
 impl Contender<'_> {
-    /// Goodput, Gb/s, and the proof of who steered.
+    /// Goodput, Gb/s, and the proof of the control.
     fn run(self) -> Result<(f64, Proof), BenchError> {
         match self {
             Contender::Stock(control) => stock::goodput_gbit(control, WARM, RUN),
             Contender::Ours(steering) => {
-                let run = Flow { steering, time: RUN }.run()?;
+                let run = BenchFlow { steering, time: RUN }.run()?;
                 Ok((run.goodput_gbit(), run.proof))
             }
         }
@@ -80,23 +80,23 @@ const ROWS: [(&str, usize, (usize, &str)); 6] = [
 
 /// `tput.quic`: goodput of a flow under our driver and program, stock quinn, and quinn's controllers under our driver.
 pub fn tput() -> Result<Vec<Figure>, BenchError> {
-    let reno = Reno::default().programs()[0].source;
+    let reno = RENO.programs()[0].source;
     let asking = with_clause(reno, ASKING);
     let contenders = [
         Contender::Stock(QuinnControl::Cubic),
         Contender::Stock(QuinnControl::NewReno),
-        Contender::Ours(Steering::Quinn(QuinnControl::Cubic)),
-        Contender::Ours(Steering::Quinn(QuinnControl::NewReno)),
-        Contender::Ours(Steering::Program { source: reno, set: &[] }),
-        Contender::Ours(Steering::Program { source: &asking, set: &[] }),
-        Contender::Ours(Steering::Native),
+        Contender::Ours(CongestionControl::Quinn(QuinnControl::Cubic)),
+        Contender::Ours(CongestionControl::Quinn(QuinnControl::NewReno)),
+        Contender::Ours(CongestionControl::Program { source: reno, set: &[] }),
+        Contender::Ours(CongestionControl::Program { source: &asking, set: &[] }),
+        Contender::Ours(CongestionControl::Native),
     ];
     let mut rounds = Vec::new();
     // One round to warm up.
     for round in 0..=PAIRS {
         let mut runs: Vec<Option<(f64, Proof)>> = vec![None; contenders.len()];
         for n in 0..contenders.len() {
-            // Who goes first alternates.
+            // The order alternates.
             let n = (n + round) % contenders.len();
             runs[n] = Some(contenders[n].run()?);
         }
@@ -122,9 +122,10 @@ pub fn pace() -> Result<Vec<Figure>, BenchError> {
 pub fn paced(
     name: &str,
     mbit: u64,
-    run: &mut dyn FnMut(&Flow<'_>) -> Result<flow::Run, BenchError>,
+    run: &mut dyn FnMut(&BenchFlow<'_>) -> Result<flow::Run, BenchError>,
 ) -> Result<Figure, BenchError> {
-    let flow = Flow { steering: Steering::Rate { bytes_per_s: mbit * 125_000 }, time: PACED_RUN };
+    let flow =
+        BenchFlow { steering: CongestionControl::Rate { bytes_per_s: mbit * 125_000 }, time: PACED_RUN };
     let (mut pairs, mut bursts, mut proofs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..PACED_RUNS {
         let run = run(&flow)?;

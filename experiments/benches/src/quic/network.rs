@@ -19,12 +19,12 @@ use ccplane_quic::{Config, Datagram, Wire};
 use super::missing;
 use crate::error::BenchError;
 
-/// Of stock connections, in flight.
+/// The congestion window of stock connections, bytes.
 const WINDOW_BYTES: u64 = 4 << 20;
 /// Datagrams of one send.
 const SEGMENTS: usize = 8;
 
-/// Delays, and does nothing else.
+/// A network that delays datagrams and does nothing else.
 #[derive(Clone)]
 pub struct Network(Rc<RefCell<Flying>>);
 
@@ -36,17 +36,22 @@ struct Flying {
 }
 
 impl Network {
+    /// The client's address.
     pub const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 5000);
+    /// The server's address and port.
     pub const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 4433);
 
+    /// Creates a network with this one-way delay.
     pub fn new(delay: Duration) -> Network {
         Network(Rc::new(RefCell::new(Flying { delay, now: Instant::now(), to: Default::default() })))
     }
 
+    /// Advances the virtual clock.
     pub fn set_now(&self, now: Instant) {
         self.0.borrow_mut().now = now;
     }
 
+    /// Returns the client's end of the network.
     pub fn client(&self) -> MemoryWire {
         MemoryWire { network: self.clone(), is_server: false }
     }
@@ -56,7 +61,7 @@ impl Network {
     }
 }
 
-/// An end of it.
+/// One end of a [`Network`].
 pub struct MemoryWire {
     network: Network,
     is_server: bool,
@@ -120,10 +125,12 @@ pub struct Stock {
 }
 
 impl Stock {
+    /// Creates a client at the network's client end.
     pub fn client(network: &Network) -> Stock {
         Stock::new(network.client(), None)
     }
 
+    /// Creates a server at the network's server end.
     pub fn server(network: &Network, tls: ServerConfig) -> Stock {
         Stock::new(network.server(), Some(tls))
     }
@@ -150,7 +157,7 @@ impl Stock {
         Stock { wire, endpoint, transport, connections: Vec::new(), received_bytes: 0, buffer: Vec::new() }
     }
 
-    /// What was received on all streams so far.
+    /// The bytes received on all streams so far.
     pub fn received_bytes(&self) -> u64 {
         self.received_bytes
     }
@@ -160,6 +167,7 @@ impl Stock {
         self.connections.get_mut(n)
     }
 
+    /// Starts a connection to the server.
     pub fn connect(&mut self, mut tls: ClientConfig, now: Instant) -> Result<(), BenchError> {
         tls.transport_config(Arc::clone(&self.transport));
         let made = self.endpoint.connect(now, tls, Network::SERVER, "localhost").map_err(missing)?;
@@ -178,7 +186,7 @@ impl Stock {
         Ok(())
     }
 
-    /// What there is to do now.
+    /// Processes all datagrams and timers that are due.
     pub fn turn(&mut self, now: Instant) -> Result<(), BenchError> {
         while let Some(Datagram { remote, local_ip, ecn, payload }) = self.wire.next() {
             self.buffer.clear();
@@ -240,7 +248,7 @@ fn read(connection: &mut Connection, stream: StreamId) -> u64 {
     while let Ok(Some(chunk)) = chunks.next(usize::MAX) {
         bytes += chunk.bytes.len() as u64;
     }
-    // What it tells the peer goes out with the next transmission.
+    // Its frames go out with the next transmission.
     let _ = chunks.finalize();
     bytes
 }

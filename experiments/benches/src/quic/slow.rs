@@ -1,4 +1,4 @@
-//! `quic.memory.slow-readers`: what a server's process holds while a thousand clients read nothing of what they asked for.
+//! `quic.memory.slow-readers`: a server's memory while a thousand clients read nothing of the files that they asked for.
 
 use std::fs;
 use std::io::{BufRead, BufReader, sink};
@@ -21,18 +21,18 @@ use crate::proof::Proof;
 
 const READERS: usize = 1000;
 const FILE_BYTES: u64 = 100_000_000;
-/// What each lets the server send before it reads.
+/// Each client's receive window, bytes: the server sends so much before the client reads.
 const WINDOW_BYTES: u32 = 64 << 20;
-/// What they hold is looked at for so long after the last of them has asked.
+/// The server's memory is watched for so long after the last client has asked.
 const HELD_FOR: Duration = Duration::from_secs(5);
-/// How long they may take to ask, or the server to give back what they held.
+/// The time that clients have to ask, and the server to free their memory.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Memory counts as given back where no more than so many times that of before is left.
 const GIVEN_BACK: f64 = 2.0;
 const TURN: Duration = Duration::from_millis(10);
 const RUNS: usize = 3;
 
-/// What the server prints first.
+/// The first line that the server prints.
 #[derive(Deserialize)]
 struct Listening {
     address: SocketAddr,
@@ -52,7 +52,7 @@ impl Drop for Served {
     }
 }
 
-/// The figures.
+/// Measures the server's memory under clients that do not read.
 pub fn figures() -> Result<Vec<Figure>, BenchError> {
     let folder = context("make a folder", tempfile::tempdir())?;
     let large = context("make a file", fs::File::create(folder.path().join("large")))?;

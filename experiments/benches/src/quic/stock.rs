@@ -12,7 +12,7 @@ use ccplane_quic::tls::{self, Identity, Trust};
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn::{Endpoint, EndpointConfig, TokioRuntime, TransportConfig, VarInt};
 
-use super::flow::{CHUNK, QuinnControl, RECEIVE_WINDOW_BYTES, SEND_WINDOW_BYTES, heard_of};
+use super::flow::{CHUNK, QuinnControl, RECEIVE_WINDOW_BYTES, SEND_WINDOW_BYTES, acknowledged};
 use super::missing;
 use crate::cores::OneCore;
 use crate::error::{BenchError, context};
@@ -46,7 +46,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, BenchError> {
     context("start a runtime", tokio::runtime::Builder::new_current_thread().enable_all().build())
 }
 
-/// What the application receives in `time` after `warm`, Gb/s, and the proof that the peer acknowledged it.
+/// Measures the goodput in `time` after `warm`, Gb/s, and proves that the peer acknowledged it.
 pub fn goodput_gbit(
     control: QuinnControl,
     warm: Duration,
@@ -116,7 +116,7 @@ async fn send(config: quinn::ClientConfig, to: SocketAddr, stop: &AtomicBool) ->
     while !stop.load(Relaxed) {
         stream.write_chunk(CHUNK.into()).await.map_err(missing)?;
     }
-    let proof = heard_of(&connection.stats())?;
+    let proof = acknowledged(&connection.stats())?;
     connection.close(VarInt::from_u32(0), b"done");
     endpoint.wait_idle().await;
     Ok(proof)

@@ -8,7 +8,7 @@ use rand_core::RngCore;
 
 use super::random::{Chance, Stream};
 use super::{Impairments, Jitter};
-use crate::path::Packet;
+use crate::event::Packet;
 
 const NS_PER_US: u64 = 1_000;
 
@@ -18,7 +18,7 @@ pub(crate) struct DelayLine<H> {
     delay_ns: u64,
     jitter: Option<(Jitter, ChaCha8Rng)>,
     hold: Option<(Chance, u64, ChaCha8Rng)>,
-    /// Those that nobody overtakes, in order of time.
+    /// Packets that no other overtakes, in order of time.
     in_order: VecDeque<Entry<H>>,
     /// The others, the earliest on top.
     loose: BinaryHeap<Reverse<Entry<H>>>,
@@ -53,7 +53,6 @@ impl<H> DelayLine<H> {
         self.delay_ns = delay_us * NS_PER_US;
     }
 
-    /// A packet enters.
     pub(crate) fn enter(&mut self, now_ns: u64, handle: H, size: u32) {
         let (mut arrived_ns, mut loose) = (now_ns + self.delay_ns, false);
         if let Some((jitter, random)) = &mut self.jitter {

@@ -1,4 +1,4 @@
-//! What a direction does to packets before the bottleneck: losses, outages, policing, copies, jitter and reordering.
+//! Impairments of a direction before its bottleneck: losses, outages, policing, copies, jitter and reordering.
 //!
 //! In this order: a packet may be copied; each copy may be lost at random, in a burst or in an outage; then the policer may drop it; what
 //! is left travels, with jitter or held back. All randomness comes from seeds, a sequence of its own for each process.
@@ -13,8 +13,7 @@ pub(crate) use losses::Losses;
 pub(crate) use policer::TokenBucket;
 pub(crate) use random::{Chance, Stream};
 
-use crate::config::{MAX_DELAY_US, check_range};
-use crate::error::ConfigError;
+use crate::refusal::{ConfigError, MAX_DELAY_US, check_range};
 
 /// Longest mean time on or off, microseconds: about 12 days, as far as mahimahi's clock goes.
 pub const MAX_OUTAGE_US: u64 = 1 << 40;
@@ -26,7 +25,7 @@ pub const POLICER_BURST_BYTES: (u64, u64) = (1504, 1 << 30);
 /// Random loss of packets as they enter a link, each independent of the others.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Loss {
-    /// 0 to 1.
+    /// The probability, 0 to 1.
     pub probability: f64,
     /// Two links with the same seed lose the same packets of the same sequence.
     pub seed: u64,
@@ -87,17 +86,12 @@ pub struct Policer {
 /// All of them but [`Loss`]; by default none.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Impairments {
-    /// Losses in bursts.
     pub burst_loss: Option<BurstLoss>,
-    /// Times without service.
     pub outages: Option<Outages>,
-    /// A policer.
     pub policer: Option<Policer>,
     /// Chance that a packet comes twice, 0 to 1.
     pub duplicate: f64,
-    /// Delay that varies.
     pub jitter: Option<Jitter>,
-    /// Packets held back.
     pub reorder: Option<Reorder>,
     /// Of all that is random here.
     pub seed: u64,

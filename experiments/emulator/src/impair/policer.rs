@@ -1,4 +1,4 @@
-//! A token bucket.
+//! A token bucket that drops packets above a rate.
 
 use super::Policer;
 

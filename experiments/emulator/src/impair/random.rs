@@ -1,4 +1,4 @@
-//! Seeded draws.
+//! Draws events of a given probability from a seed.
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
@@ -25,7 +25,7 @@ impl Stream {
 /// A probability: a draw below the threshold strikes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chance {
-    /// Of 2^32.
+    /// The probability in 2^-32.
     threshold: u64,
 }
 

@@ -197,7 +197,7 @@ fn model(opportunities_ms: &[u64], limits: (u64, u64), arrivals: &[(u64, u64)], 
     lines
 }
 
-/// What may happen to a path.
+/// A random operation on a path.
 #[derive(Clone, Debug)]
 enum Operation {
     Send { size: u32 },

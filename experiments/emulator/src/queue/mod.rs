@@ -1,13 +1,10 @@
 //! Queues at the bottleneck, by mahimahi's names and arguments.
 
-mod codel;
-mod pie;
-mod waiting;
+mod packet_queue;
 
-pub(crate) use waiting::Waiting;
+pub(crate) use packet_queue::PacketQueue;
 
-use crate::config::check_range;
-use crate::error::ConfigError;
+use crate::refusal::{ConfigError, check_range};
 
 /// CoDel's target unless given, microseconds (RFC 8289, section 4.3).
 pub const DEFAULT_TARGET_US: u64 = 5_000;
@@ -19,31 +16,24 @@ const MAX_PACKETS: f64 = u32::MAX as f64;
 const MAX_BYTES: f64 = (1u64 << 40) as f64;
 const US_PER_MS: u64 = 1_000;
 
-/// What happens to a packet that must wait at the bottleneck. The packet in transmission does not count, as in mahimahi.
+/// The queue of packets that must wait at the bottleneck. The packet in transmission does not count, as in mahimahi.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Queue {
-    /// It waits.
+    /// Every packet waits.
     #[default]
     Infinite,
-    /// It waits unless the queue would then exceed a limit; at least one limit is above 0.
+    /// A packet waits unless the queue would then exceed a limit; at least one limit is above 0.
     DropTail {
         /// Most packets; `None`: any number.
         packets: Option<u32>,
         /// Most bytes, as [`crate::path`] counts them; `None`: any number.
         bytes: Option<u64>,
     },
-    /// It waits, and the oldest go until the queue is within its limits; at least one is above 0.
-    DropHead {
-        /// As [`Queue::DropTail`]'s.
-        packets: Option<u32>,
-        /// As [`Queue::DropTail`]'s.
-        bytes: Option<u64>,
-    },
+    /// A packet waits, and the oldest go until the queue is within its limits; at least one is above 0.
+    DropHead { packets: Option<u32>, bytes: Option<u64> },
     /// Controlled delay (RFC 8289), over a droptail queue; at least one limit is above 0.
     CoDel {
-        /// As [`Queue::DropTail`]'s.
         packets: Option<u32>,
-        /// As [`Queue::DropTail`]'s.
         bytes: Option<u64>,
         /// The standing delay that it accepts, microseconds, above 0; [`DEFAULT_TARGET_US`].
         target_us: u64,
@@ -52,9 +42,7 @@ pub enum Queue {
     },
     /// Proportional integral controller enhanced (RFC 8033), over a droptail queue; at least one limit is above 0.
     Pie {
-        /// As [`Queue::DropTail`]'s.
         packets: Option<u32>,
-        /// As [`Queue::DropTail`]'s.
         bytes: Option<u64>,
         /// The delay that it steers to, microseconds, above 0; RFC 8033 suggests 15 ms.
         qdelay_ref_us: u64,
@@ -73,7 +61,7 @@ pub(crate) struct Limits {
 }
 
 impl Queue {
-    /// What [`Queue::parse`] calls the kinds.
+    /// The names of the kinds for [`Queue::parse`].
     pub const KINDS: [&str; 5] = ["infinite", "droptail", "drophead", "codel", "pie"];
 
     /// A droptail queue of at most `packets` packets.
@@ -180,7 +168,7 @@ impl std::fmt::Display for Queue {
     }
 }
 
-/// `NAME=NUMBER[, NAME=NUMBER...]`
+/// The arguments of a queue, read from `NAME=NUMBER[, NAME=NUMBER...]`.
 struct Args<'a> {
     field: &'static str,
     text: &'a str,

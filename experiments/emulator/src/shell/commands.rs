@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::{Meters, Shell};
-use crate::config::{Direction, LinkConfig, check_delay_us, check_range};
-use crate::error::{ConfigError, Result};
+use crate::config::{Direction, LinkConfig};
+use crate::error::Result;
 use crate::impair::{Impairments, Loss, MAX_OUTAGE_US, Outages};
 use crate::queue::Queue;
+use crate::refusal::{ConfigError, check_delay_us, check_range};
 use crate::shape::Shape;
 
 const US_PER_S: f64 = 1e6;
@@ -87,17 +88,14 @@ pub struct MmLink {
     pub uplink: PathBuf,
     /// The trace of what it receives.
     pub downlink: PathBuf,
-    /// `--uplink-log`
     pub uplink_log: Option<PathBuf>,
-    /// `--downlink-log`
     pub downlink_log: Option<PathBuf>,
-    /// `--uplink-queue`; `None`: `infinite`
+    /// The kind of the queue; `None` stands for `infinite`.
     pub uplink_queue: Option<String>,
-    /// `--downlink-queue`; `None`: `infinite`
+    /// The kind of the queue; `None` stands for `infinite`.
     pub downlink_queue: Option<String>,
     /// `--uplink-queue-args`, as [`Queue::parse`] reads them
     pub uplink_queue_args: Option<String>,
-    /// `--downlink-queue-args`
     pub downlink_queue_args: Option<String>,
     /// `--once`: the traces do not start over, and the link delivers nothing after their end.
     pub once: bool,

@@ -13,21 +13,19 @@ use crate::stats::{DirectionStats, LinkStats};
 /// Between lines; mahimahi's windows average over as long.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Which meters run.
+/// The meters that run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Meters {
     /// `--meter-uplink`: capacity, arrivals and departures, Mb/s.
     pub uplink: bool,
     /// `--meter-uplink-delay`: queueing delay, ms.
     pub uplink_delay: bool,
-    /// `--meter-downlink`
     pub downlink: bool,
-    /// `--meter-downlink-delay`
     pub downlink_delay: bool,
 }
 
 impl Meters {
-    /// `--meter-all`
+    /// The meters of `--meter-all`.
     pub const ALL: Meters = Meters { uplink: true, uplink_delay: true, downlink: true, downlink_delay: true };
 
     fn line(self, before: &LinkStats, now: &LinkStats) -> String {

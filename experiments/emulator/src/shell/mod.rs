@@ -23,9 +23,9 @@ use nix::ifaddrs::getifaddrs;
 use self::child::Outside;
 use self::meter::Meter;
 use self::watcher::Watcher;
+use crate::addresses::Addresses;
 use crate::block::Block;
 use crate::config::LinkConfig;
-use crate::emulator::Addresses;
 use crate::error::{Context, Error, Result};
 use crate::link::Link;
 use crate::netlink::Netlink;
@@ -40,7 +40,7 @@ const OUTSIDE_DEVICE: &str = "ccplink%d";
 const BASE_VARIABLE: &str = "MAHIMAHI_BASE";
 /// The names of the shells around a command, as in mahimahi.
 const PREFIX_VARIABLE: &str = "MAHIMAHI_SHELL_PREFIX";
-/// What bash runs before its first prompt, as in mahimahi: the prompt then begins with the shells' names.
+/// The command that bash runs before its first prompt, as in mahimahi: the prompt then begins with the shells' names.
 const PROMPT: (&str, &str) = ("PROMPT_COMMAND", "PS1=\"$MAHIMAHI_SHELL_PREFIX$PS1\" PROMPT_COMMAND=");
 /// The address block that a shell inside may take parts of.
 const BLOCK_VARIABLE: &str = "CCPLANE_SHELL_BLOCK";

@@ -13,9 +13,9 @@ use nix::unistd::{getegid, geteuid};
 use crate::error::{Context, Error, Result};
 use crate::netlink::Netlink;
 
-/// What making devices and entering namespaces takes.
+/// The capabilities that making devices and entering namespaces takes.
 const NEEDED: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN];
-/// What commands behind the link may use too: `ping`, `tcpdump`, a web server.
+/// The capabilities that commands behind the link may use too: `ping`, `tcpdump`, a web server.
 const USEFUL: [Capability; 2] = [Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE];
 
 /// Where this process may make devices.
@@ -60,7 +60,7 @@ pub fn permit() -> Result<Ground> {
     Ok(Ground::Own)
 }
 
-/// What the administrator would have to change.
+/// Returns the setting that the administrator would have to change.
 fn hint(errno: Errno) -> &'static str {
     match errno {
         Errno::EPERM | Errno::EACCES => {

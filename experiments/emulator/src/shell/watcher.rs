@@ -18,7 +18,7 @@ use crate::sys;
 /// Passes over the processes: each kills all that it finds, and only those that fork on meanwhile need another.
 const MAX_PASSES: usize = 100;
 
-/// What watchers are called in `/proc/PID/comm`, so that they leave each other to their work.
+/// The name of watchers in `/proc/PID/comm`, by which they recognise and ignore each other.
 const NAME: &CStr = c"ccp-watcher";
 
 /// A process of its own that waits for the end of this one; dropping it has it do its work now.
@@ -75,7 +75,7 @@ fn end(namespaces: &[(u64, u64)]) {
             return;
         }
         for pid in found {
-            // Who has ended meanwhile needs no signal.
+            // A process that has ended meanwhile needs no signal.
             let _ = kill(pid, Signal::SIGKILL);
         }
     }

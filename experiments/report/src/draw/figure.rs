@@ -1,4 +1,4 @@
-//! What a figure shows, in the reader's units.
+//! Figures as data in the reader's units.
 
 use serde::Serialize;
 
@@ -10,17 +10,16 @@ use super::style::{Marker, Style};
 pub struct Figure {
     /// File name without extension, where the figure is written as one.
     pub name: String,
-    /// Heading.
     pub title: String,
     /// A note of a few words beside the heading.
     pub subtitle: String,
-    /// Height and class.
+    /// The height of its panels.
     pub shape: Shape,
     /// The legend; empty for none.
     pub entries: Vec<Entry>,
-    /// Top to bottom.
+    /// Its panels from top to bottom.
     pub panels: Vec<Panel>,
-    /// What the crosshair reads.
+    /// The values under the crosshair.
     pub readout: Option<Readout>,
     /// Below the figure: what its lines and areas are.
     pub caption: String,
@@ -50,20 +49,18 @@ pub enum Shape {
 pub struct Entry {
     /// Marks with this `series` belong to it.
     pub series: usize,
-    /// Its name.
     pub name: String,
-    /// How its lines look.
+    /// The style of its lines.
     pub style: Style,
-    /// How its points look, where it has points.
+    /// The shape of its points, where it has points.
     pub marker: Option<Marker>,
 }
 
-/// A direction.
+/// A horizontal or vertical scale with its axis and title.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scale {
-    /// Range and labels.
     pub axis: Axis,
-    /// What it measures.
+    /// The name of the measured quantity.
     pub title: String,
     /// Its unit; may be empty.
     pub unit: String,
@@ -94,25 +91,23 @@ impl Scale {
     }
 }
 
-/// One chart.
+/// A chart with two scales and its marks.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Panel {
-    /// The horizontal direction.
     pub x: Scale,
-    /// The vertical direction.
     pub y: Scale,
-    /// What the shaded area is; empty without one.
+    /// The name of the shaded area; empty without one.
     pub area: String,
-    /// Which way is better: a few words into the lower left corner.
+    /// A few words in the lower left corner that say which direction is better.
     pub remark: String,
-    /// Back to front.
+    /// Its marks from back to front.
     pub marks: Vec<Mark>,
     /// The unit of `y` in the read-out's units.
     pub readout_scale: f64,
 }
 
 impl Panel {
-    /// Without marks.
+    /// Creates a panel without marks.
     pub fn new(x: Scale, y: Scale) -> Self {
         Self { x, y, area: String::new(), remark: String::new(), marks: Vec::new(), readout_scale: 1.0 }
     }
@@ -127,7 +122,7 @@ pub enum Weight {
     Faint,
 }
 
-/// What is drawn into a panel.
+/// A mark in a panel. Its `series` is the number of the legend's entry that it belongs to.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Mark {
     /// The shaded area below steps: each value holds until the next one's place.
@@ -136,18 +131,14 @@ pub enum Mark {
     Rule(f64),
     /// Between a lower and an upper value: (place, lower, upper).
     Band {
-        /// Whose.
         series: usize,
-        /// Colour.
         style: Style,
         /// In order of place.
         points: Vec<(f64, f64, f64)>,
     },
     /// A line through points.
     Line {
-        /// Whose.
         series: usize,
-        /// Colour, dashes.
         style: Style,
         /// How much it stands out.
         weight: Weight,
@@ -155,54 +146,39 @@ pub enum Mark {
         points: Vec<(f64, f64)>,
     },
     /// A closed, tinted outline.
-    Outline {
-        /// Whose.
-        series: usize,
-        /// Colour.
-        style: Style,
-        /// Its corners.
-        points: Vec<(f64, f64)>,
-    },
-    /// A marker.
+    Outline { series: usize, style: Style, points: Vec<(f64, f64)> },
+    /// A marker at a point.
     Point {
-        /// Whose.
         series: usize,
-        /// Colour.
         style: Style,
-        /// Shape.
         marker: Marker,
-        /// Where.
         at: (f64, f64),
-        /// Said when it is pointed at.
+        /// The text that appears under the pointer.
         label: String,
         /// A single run among others: smaller and paler.
         weight: Weight,
     },
     /// A cross: the best that is possible.
     Ideal {
-        /// Where.
         at: (f64, f64),
-        /// Said when it is pointed at.
+        /// The text that appears under the pointer.
         label: String,
     },
 }
 
-/// What the crosshair reads: whole numbers only.
+/// The values under the crosshair, as whole numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Readout {
     /// The horizontal axis' end, milliseconds.
     pub end_ms: u64,
-    /// The lines.
     pub series: Vec<ReadoutSeries>,
 }
 
 /// A line that the crosshair reads.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ReadoutSeries {
-    /// Which.
     #[serde(rename = "flow")]
     pub series: usize,
-    /// When.
     pub t_ms: Vec<u64>,
     /// For each panel the values at those times.
     pub values: Vec<Vec<u64>>,

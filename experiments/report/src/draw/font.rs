@@ -12,12 +12,12 @@ static REGULAR_FACE: LazyLock<Option<ttf_parser::Face<'static>>> =
 static MEDIUM_FACE: LazyLock<Option<ttf_parser::Face<'static>>> =
     LazyLock::new(|| ttf_parser::Face::parse(MEDIUM, 0).ok());
 
-/// Which letters.
+/// The weight of letters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Face {
-    /// For labels.
+    /// The weight of labels.
     Regular,
-    /// For headings.
+    /// The weight of headings.
     Medium,
 }
 

@@ -65,7 +65,7 @@ pub fn stroke_sample(style: Style) -> Markup {
     }
 }
 
-/// A marker.
+/// Draws a marker as an element of a page.
 pub fn glyph(marker: Marker, style: Style) -> Markup {
     sized_glyph(marker, style, 16)
 }
@@ -104,7 +104,7 @@ fn panel(figure: &Figure, panel: &Panel, last: bool) -> Markup {
     }
 }
 
-/// What stretches.
+/// Draws the parts of a panel that stretch with the page.
 fn drawing(panel: &Panel, description: &str) -> Markup {
     let (areas, marks): (Vec<&Mark>, Vec<&Mark>) =
         panel.marks.iter().partition(|m| matches!(m, Mark::Area(_)));
@@ -147,7 +147,7 @@ fn mark(panel: &Panel, mark: &Mark) -> Markup {
     }
 }
 
-/// What keeps its shape.
+/// Draws the markers of a panel, which keep their shape while the page stretches.
 fn points(panel: &Panel) -> Markup {
     html! {
         @if !panel.remark.is_empty() { span.better { (panel.remark) " ↗" } }

@@ -1,4 +1,4 @@
-//! Scenes as pictures.
+//! Draws scenes as PNG files.
 
 use tiny_skia::{
     Color, FillRule, LineCap, LineJoin, Paint, PathBuilder, Pixmap, Stroke as Pen, StrokeDash, Transform,
@@ -16,18 +16,13 @@ const SCALE: f32 = 2.0;
 pub enum PictureError {
     /// No memory, or no size.
     #[error("a picture of {width} by {height} pixels cannot be drawn")]
-    Size {
-        /// Pixels.
-        width: u32,
-        /// Pixels.
-        height: u32,
-    },
-    /// The encoder said no.
+    Size { width: u32, height: u32 },
+    /// The encoder failed.
     #[error("encoding a picture: {0}")]
     Encode(String),
 }
 
-/// The file's bytes.
+/// Returns the bytes of a PNG file.
 ///
 /// # Errors
 /// The scene's size.
@@ -95,7 +90,6 @@ fn transform() -> Transform {
     Transform::from_scale(SCALE, SCALE)
 }
 
-/// `colour` is `#rrggbb`.
 fn paint(colour: &str, opacity: f32) -> Paint<'static> {
     let part = |at: usize| colour.get(at..at + 2).and_then(|h| u8::from_str_radix(h, 16).ok()).unwrap_or(0);
     let mut paint = Paint { anti_alias: true, ..Paint::default() };

@@ -4,46 +4,38 @@ use super::figure::{Figure, Mark, Panel, Scale, Shape, Weight};
 use super::font::{Face, width_px};
 use super::style::{Marker, Style};
 
-/// What a file shows: back to front, in pixels from the upper left corner.
+/// The items of a file from back to front, in pixels from the upper left corner.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scene {
-    /// Pixels.
     pub width: f32,
-    /// Pixels.
     pub height: f32,
-    /// What it is, for readers that see no pictures.
+    /// The description for readers that see no pictures.
     pub title: String,
-    /// Paths and texts.
     pub items: Vec<Item>,
 }
 
 /// A path or a text.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Item {
-    /// Straight lines.
+    /// A polygon or a line through points.
     Path {
-        /// Corners.
         points: Vec<(f32, f32)>,
         /// Whether the last is joined to the first.
         closed: bool,
         /// Colour `#rrggbb` and opacity.
         fill: Option<(&'static str, f32)>,
-        /// The line.
         stroke: Option<Stroke>,
     },
     /// A line of text.
     Text {
         /// Where its base line starts, is centred or ends.
         at: (f32, f32),
-        /// Which of these.
         anchor: Anchor,
-        /// Pixels.
+        /// The height of the letters, pixels.
         size: f32,
-        /// Regular or medium.
         face: Face,
-        /// `#rrggbb`.
+        /// The colour as `#rrggbb`.
         colour: &'static str,
-        /// What it says.
         text: String,
     },
 }
@@ -51,11 +43,11 @@ pub enum Item {
 /// How a line is drawn.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Stroke {
-    /// `#rrggbb`.
+    /// The colour as `#rrggbb`.
     pub colour: &'static str,
-    /// Pixels.
+    /// The width, pixels.
     pub width: f32,
-    /// 0 to 1.
+    /// The opacity, 0 to 1.
     pub opacity: f32,
     /// Lengths of dashes and gaps, pixels; empty for a solid line.
     pub dashes: Vec<f32>,
@@ -64,11 +56,11 @@ pub struct Stroke {
 /// Where a text lies about its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Anchor {
-    /// Right of it.
+    /// The text starts at its place.
     Start,
-    /// Centred.
+    /// The text is centred on its place.
     Middle,
-    /// Left of it.
+    /// The text ends at its place.
     End,
 }
 
@@ -96,9 +88,9 @@ pub const AREA: &str = "#e9eef5";
 /// The colour of areas' edges and of axes.
 pub const EDGE_COLOUR: &str = "#a9b8cc";
 
-/// Lays `figure` out.
+/// Lays a figure out at a fixed size.
 pub fn scene(figure: &Figure) -> Scene {
-    let mut out = Layout { items: Vec::new(), y: EDGE };
+    let mut out = Layout { canvas: Canvas::default(), y: EDGE };
     out.title(figure);
     out.legend(figure);
     let plot_height = match figure.shape {
@@ -110,17 +102,18 @@ pub fn scene(figure: &Figure) -> Scene {
         out.panel(panel, plot_height, i + 1 == figure.panels.len());
     }
     let title = [figure.title.as_str(), figure.subtitle.as_str()].join(" ");
-    Scene { width: WIDTH, height: out.y + EDGE / 2.0, title: title.trim().into(), items: out.items }
+    Scene { width: WIDTH, height: out.y + EDGE / 2.0, title: title.trim().into(), items: out.canvas.items }
 }
 
-struct Layout {
-    items: Vec<Item>,
-    /// What is above is taken.
-    y: f32,
+/// Items in the making, from back to front.
+#[derive(Default)]
+pub struct Canvas {
+    pub items: Vec<Item>,
 }
 
-impl Layout {
-    fn text(
+impl Canvas {
+    /// Adds a text at a place; `size` is the height of its letters, pixels.
+    pub fn text(
         &mut self,
         at: (f32, f32),
         anchor: Anchor,
@@ -132,16 +125,25 @@ impl Layout {
         self.items.push(Item::Text { at, anchor, size, face, colour, text: text.into() });
     }
 
-    fn line(&mut self, points: Vec<(f32, f32)>, colour: &'static str, width: f32, dashes: Vec<f32>) {
+    /// Adds a line through points, with the lengths of its dashes and gaps; none make it solid.
+    pub fn line(&mut self, points: Vec<(f32, f32)>, colour: &'static str, width: f32, dashes: Vec<f32>) {
         let stroke = Some(Stroke { colour, width, opacity: 1.0, dashes });
         self.items.push(Item::Path { points, closed: false, fill: None, stroke });
     }
+}
 
+struct Layout {
+    canvas: Canvas,
+    /// The end of the space in use, pixels from the top.
+    y: f32,
+}
+
+impl Layout {
     fn title(&mut self, figure: &Figure) {
         self.y += TITLE_SIZE;
         let mut x = EDGE;
         if !figure.title.is_empty() {
-            self.text((x, self.y), Anchor::Start, TITLE_SIZE, Face::Medium, INK, &figure.title);
+            self.canvas.text((x, self.y), Anchor::Start, TITLE_SIZE, Face::Medium, INK, &figure.title);
             x += width_px(&figure.title, TITLE_SIZE, Face::Medium) + 10.0;
         }
         if !figure.subtitle.is_empty() {
@@ -149,7 +151,7 @@ impl Layout {
             if wide && x > EDGE {
                 (x, self.y) = (EDGE, self.y + ROW);
             }
-            self.text((x, self.y), Anchor::Start, TEXT_SIZE, Face::Regular, MUTED, &figure.subtitle);
+            self.canvas.text((x, self.y), Anchor::Start, TEXT_SIZE, Face::Regular, MUTED, &figure.subtitle);
         }
         self.y += 10.0;
     }
@@ -170,14 +172,14 @@ impl Layout {
             if lines {
                 let points = vec![(x, middle), (x + sample, middle)];
                 let stroke = Some(stroke(entry.style));
-                self.items.push(Item::Path { points, closed: false, fill: None, stroke });
+                self.canvas.items.push(Item::Path { points, closed: false, fill: None, stroke });
             }
             if let Some(marker) = entry.marker {
                 let weight = if lines { Weight::Faint } else { Weight::Full };
                 self.marker((x + sample / 2.0, middle), marker, entry.style, weight);
             }
             let at = (x + sample + SAMPLE_GAP, y);
-            self.text(at, Anchor::Start, TEXT_SIZE, Face::Regular, INK, &entry.name);
+            self.canvas.text(at, Anchor::Start, TEXT_SIZE, Face::Regular, INK, &entry.name);
             x += width + 22.0;
         }
         self.y = y + 8.0;
@@ -200,7 +202,7 @@ impl Layout {
         for (text, face, colour) in
             [(&panel.y.title, Face::Medium, INK), (&panel.y.unit, Face::Regular, MUTED)]
         {
-            self.text((x, self.y), Anchor::Start, TEXT_SIZE, face, colour, text);
+            self.canvas.text((x, self.y), Anchor::Start, TEXT_SIZE, face, colour, text);
             x += width_px(text, TEXT_SIZE, face) + 6.0;
         }
         if !panel.area.is_empty() {
@@ -210,14 +212,21 @@ impl Layout {
                 (x + 28.0, self.y - 9.0),
                 (x + 28.0, self.y),
             ];
-            self.items.push(Item::Path {
+            self.canvas.items.push(Item::Path {
                 points: key.clone(),
                 closed: true,
                 fill: Some((AREA, 1.0)),
                 stroke: None,
             });
-            self.line(key[1..3].to_vec(), EDGE_COLOUR, 1.5, Vec::new());
-            self.text((x + 34.0, self.y), Anchor::Start, LABEL_SIZE, Face::Regular, MUTED, &panel.area);
+            self.canvas.line(key[1..3].to_vec(), EDGE_COLOUR, 1.5, Vec::new());
+            self.canvas.text(
+                (x + 34.0, self.y),
+                Anchor::Start,
+                LABEL_SIZE,
+                Face::Regular,
+                MUTED,
+                &panel.area,
+            );
         }
     }
 
@@ -230,15 +239,20 @@ impl Layout {
         }
         for (y, _) in panel.y.ticks().into_iter().skip(1) {
             let y = frame.y(y);
-            self.line(vec![(left, y), (left + width, y)], GRID, 1.0, Vec::new());
+            self.canvas.line(vec![(left, y), (left + width, y)], GRID, 1.0, Vec::new());
         }
         if panel.x.reversed || panel.x.axis.logarithmic {
             for (x, _) in panel.x.ticks() {
                 let x = frame.x(x);
-                self.line(vec![(x, top), (x, top + height)], GRID, 1.0, Vec::new());
+                self.canvas.line(vec![(x, top), (x, top + height)], GRID, 1.0, Vec::new());
             }
         }
-        self.line(vec![(left, top + height), (left + width, top + height)], EDGE_COLOUR, 1.0, Vec::new());
+        self.canvas.line(
+            vec![(left, top + height), (left + width, top + height)],
+            EDGE_COLOUR,
+            1.0,
+            Vec::new(),
+        );
     }
 
     fn area(&mut self, frame: &Frame<'_>, steps: &[(f64, f64)]) {
@@ -255,8 +269,8 @@ impl Layout {
         let mut points = vec![(frame.x(*first), bottom)];
         points.extend(&edge);
         points.push((frame.left + frame.width, bottom));
-        self.items.push(Item::Path { points, closed: true, fill: Some((AREA, 1.0)), stroke: None });
-        self.line(edge, EDGE_COLOUR, 1.0, Vec::new());
+        self.canvas.items.push(Item::Path { points, closed: true, fill: Some((AREA, 1.0)), stroke: None });
+        self.canvas.line(edge, EDGE_COLOUR, 1.0, Vec::new());
     }
 
     fn mark(&mut self, frame: &Frame<'_>, mark: &Mark) {
@@ -266,7 +280,7 @@ impl Layout {
             Mark::Area(_) => {}
             Mark::Rule(x) => {
                 let x = frame.x(*x);
-                self.line(
+                self.canvas.line(
                     vec![(x, frame.top), (x, frame.top + frame.height)],
                     EDGE_COLOUR,
                     1.0,
@@ -277,13 +291,18 @@ impl Layout {
                 let upper = points.iter().map(|p| (p.0, p.2));
                 let around: Vec<_> = upper.chain(points.iter().rev().map(|p| (p.0, p.1))).collect();
                 let fill = Some((style.hex(), 0.16));
-                self.items.push(Item::Path { points: path(&around), closed: true, fill, stroke: None });
+                self.canvas.items.push(Item::Path {
+                    points: path(&around),
+                    closed: true,
+                    fill,
+                    stroke: None,
+                });
             }
             Mark::Outline { style, points, .. } => {
                 let stroke =
                     Some(Stroke { colour: style.hex(), width: 1.5, opacity: 0.8, dashes: Vec::new() });
                 let fill = Some((style.hex(), 0.1));
-                self.items.push(Item::Path { points: path(points), closed: true, fill, stroke });
+                self.canvas.items.push(Item::Path { points: path(points), closed: true, fill, stroke });
             }
             Mark::Line { style, weight, points, .. } => {
                 let stroke = match weight {
@@ -292,7 +311,7 @@ impl Layout {
                         Stroke { colour: style.hex(), width: 1.0, opacity: 0.3, dashes: Vec::new() }
                     }
                 };
-                self.items.push(Item::Path {
+                self.canvas.items.push(Item::Path {
                     points: path(points),
                     closed: false,
                     fill: None,
@@ -304,8 +323,8 @@ impl Layout {
             }
             Mark::Ideal { at, .. } => {
                 let (x, y) = (frame.x(at.0), frame.y(at.1));
-                self.line(vec![(x - 6.0, y), (x + 6.0, y)], MUTED, 2.0, Vec::new());
-                self.line(vec![(x, y - 6.0), (x, y + 6.0)], MUTED, 2.0, Vec::new());
+                self.canvas.line(vec![(x - 6.0, y), (x + 6.0, y)], MUTED, 2.0, Vec::new());
+                self.canvas.line(vec![(x, y - 6.0), (x, y + 6.0)], MUTED, 2.0, Vec::new());
             }
         }
     }
@@ -315,18 +334,18 @@ impl Layout {
         let points =
             marker.corners().into_iter().map(|(x, y)| (at.0 + x * scale, at.1 + y * scale)).collect();
         let stroke = Some(Stroke { colour: style.hex(), width: 2.0 * scale, opacity, dashes: Vec::new() });
-        self.items.push(Item::Path { points, closed: true, fill: Some((style.hex(), 0.28)), stroke });
+        self.canvas.items.push(Item::Path { points, closed: true, fill: Some((style.hex(), 0.28)), stroke });
     }
 
     fn labels(&mut self, frame: &Frame<'_>, last: bool) {
         let Frame { panel, left, top, width, height } = *frame;
         for (y, label) in panel.y.ticks() {
             let at = (left - 8.0, frame.y(y) + LABEL_SIZE * 0.35);
-            self.text(at, Anchor::End, LABEL_SIZE, Face::Regular, MUTED, &label);
+            self.canvas.text(at, Anchor::End, LABEL_SIZE, Face::Regular, MUTED, &label);
         }
         if !panel.remark.is_empty() {
             let at = (left + 12.0, top + height - 14.0);
-            self.text(at, Anchor::Start, LABEL_SIZE, Face::Regular, MUTED, &panel.remark);
+            self.canvas.text(at, Anchor::Start, LABEL_SIZE, Face::Regular, MUTED, &panel.remark);
         }
         self.y = top + height;
         if !last {
@@ -335,11 +354,18 @@ impl Layout {
         }
         self.y += 18.0;
         for (x, label) in panel.x.ticks() {
-            self.text((frame.x(x), self.y), Anchor::Middle, LABEL_SIZE, Face::Regular, MUTED, &label);
+            self.canvas.text((frame.x(x), self.y), Anchor::Middle, LABEL_SIZE, Face::Regular, MUTED, &label);
         }
         self.y += ROW - 2.0;
         let title = x_title(&panel.x);
-        self.text((left + width / 2.0, self.y), Anchor::Middle, TEXT_SIZE, Face::Regular, MUTED, &title);
+        self.canvas.text(
+            (left + width / 2.0, self.y),
+            Anchor::Middle,
+            TEXT_SIZE,
+            Face::Regular,
+            MUTED,
+            &title,
+        );
     }
 }
 
@@ -353,7 +379,7 @@ fn stroke(style: Style) -> Stroke {
     Stroke { colour: style.hex(), width: style.width, opacity: style.opacity, dashes: style.dashes() }
 }
 
-/// A panel's place.
+/// A panel with the place of its plot, pixels.
 #[derive(Clone, Copy)]
 struct Frame<'a> {
     panel: &'a Panel,

@@ -1,4 +1,4 @@
-//! Colours, dashes, markers.
+//! The colours, dashes and markers of series.
 //!
 //! The six colours stay apart for readers who confuse red and green (after Okabe and Ito); dashes and markers tell
 //! lines and points apart without any colour. On a page they are the CSS variables `--s0` to `--s5`, in files the
@@ -12,16 +12,16 @@ pub const LIGHT: [&str; COLOURS] = ["#0067a5", "#cf4f00", "#008060", "#9a3d86", 
 
 const CSS: [&str; COLOURS] = ["var(--s0)", "var(--s1)", "var(--s2)", "var(--s3)", "var(--s4)", "var(--s5)"];
 
-/// How a line looks.
+/// The style of a line.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Style {
     /// Index into the colours.
     pub colour: usize,
     /// SVG `stroke-dasharray`, CSS pixels.
     pub dash: &'static str,
-    /// CSS pixels.
+    /// The width, CSS pixels.
     pub width: f32,
-    /// 0 to 1.
+    /// The opacity, 0 to 1.
     pub opacity: f32,
 }
 
@@ -62,9 +62,7 @@ impl Style {
 /// A point's shape, in a box of 16 by 16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Marker {
-    /// A circle.
     Circle,
-    /// A square.
     Square,
     /// A triangle, its tip up.
     Triangle,
@@ -72,7 +70,6 @@ pub enum Marker {
     Diamond,
     /// A triangle, its tip down.
     Wedge,
-    /// A hexagon.
     Hexagon,
 }
 
@@ -83,7 +80,7 @@ const MARKERS: [Marker; 6] =
 const CIRCLE_CORNERS: u32 = 24;
 
 impl Marker {
-    /// The `n`th.
+    /// Returns the `n`th marker; after the last comes the first.
     pub const fn nth(n: usize) -> Self {
         MARKERS[n % MARKERS.len()]
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::font::Face;
 use super::scene::{Anchor, Item, Scene};
 
-/// The file's text.
+/// Returns the text of an SVG file.
 pub fn write(scene: &Scene) -> String {
     let Scene { width, height, title, items } = scene;
     let mut out = format!(

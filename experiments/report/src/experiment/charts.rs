@@ -23,15 +23,15 @@ const DISTRIBUTION_POINTS: usize = 250;
 const FLOW_LINES: usize = 12;
 /// A range of delays wider than this has a logarithmic axis.
 const LOGARITHMIC_RANGE: f64 = 12.0;
-/// The least part of the largest throughput that a scatter's axis spans: differences of a few per cent shall look small.
+/// The least part of the largest throughput that a scatter's axis spans, so that differences of a few per cent look small.
 const LEAST_SPAN: f64 = 0.3;
 
-/// What a scenario's charts share.
+/// The results and names that all charts of a scenario use.
 pub struct Charts<'a> {
     view: &'a View<'a>,
     index: usize,
     scenario: &'a Scenario,
-    /// Of file names.
+    /// The first part of the charts' file names.
     slug: &'a str,
     end_ms: u64,
 }
@@ -39,7 +39,7 @@ pub struct Charts<'a> {
 /// A contender, and one of its runs over time.
 type Timeline = (usize, Vec<Moment>);
 
-/// What a panel over time shows.
+/// The quantity of a panel over time.
 struct Column {
     title: &'static str,
     unit: &'static str,

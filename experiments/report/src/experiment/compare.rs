@@ -8,17 +8,16 @@ use crate::statistics::{Estimate, Ratio};
 
 /// A comparison in one scenario.
 pub struct Verdict<'a> {
-    /// What was asked.
     pub comparison: &'a Comparison,
     /// Index of the scenario; `None`: all together.
     pub scenario: Option<usize>,
     /// The contender's own figure, in the metric's unit.
     pub ours: Option<Estimate>,
-    /// The other's.
+    /// The mean of the other contender.
     pub theirs: Option<Estimate>,
     /// Over repeats that both ran; `None` if there are none, or the other's mean is 0.
     pub ratio: Option<Ratio>,
-    /// Against the limits.
+    /// The result against the comparison's limits.
     pub outcome: Outcome,
 }
 
@@ -165,17 +164,7 @@ mod tests {
     use super::*;
 
     fn comparison() -> Comparison {
-        Comparison {
-            metric: Metric::ThroughputBps,
-            of: "a".into(),
-            against: "b".into(),
-            scenario: None,
-            together: false,
-            within_ppm: None,
-            at_most_ppm: None,
-            at_least_ppm: None,
-            paper: None,
-        }
+        Comparison::new(Metric::ThroughputBps, "a", "b")
     }
 
     #[test]

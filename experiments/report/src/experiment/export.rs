@@ -1,6 +1,6 @@
 //! Figures as CSV (RFC 4180), in the data's own integers and units.
 
-use ccplane_results::{Flow, Measured, Outcome, Results, Run};
+use ccplane_results::{FlowResult, Measured, Outcome, Results, Run};
 
 use super::fairness::{Convergence, convergence};
 use super::figures::{METRICS, value};
@@ -78,7 +78,7 @@ const FLOW: [&str; 13] = [
     "retransmitted_pkts",
 ];
 
-fn flow_cells(flow: &Flow) -> Vec<String> {
+fn flow_cells(flow: &FlowResult) -> Vec<String> {
     let numbers = [
         flow.start_ms,
         flow.end_ms,

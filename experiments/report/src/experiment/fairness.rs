@@ -1,20 +1,18 @@
 //! Convergence of several flows to their fair shares.
 
-use ccplane_results::{Flow, Measured};
+use ccplane_results::{FlowResult, Measured};
 
-use super::figures::own_flows;
+use super::figures::{BIN_MS, MAX_BINS, binned, own_flows};
 
 /// How far a flow may be from its fair share, of that share. Band and time are those of PCC (NSDI'15, section 4.2.2).
 pub const BAND: f64 = 0.25;
 /// How long it must stay inside, milliseconds.
 pub const HOLD_MS: u64 = 5_000;
-/// Throughput is averaged over this long before it is judged, milliseconds.
-pub const BIN_MS: u64 = 500;
 
-/// What a run's flows came to.
+/// The convergence of a run's flows to equal shares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Convergence {
-    /// This long after the last flow's start, milliseconds.
+    /// The flows converged this long after the last flow's start, milliseconds.
     After(u64),
     /// Not in this run.
     Never,
@@ -24,7 +22,7 @@ pub enum Convergence {
 /// another algorithm beside the contender's count: their share of the link is as fair. `None` for fewer than two flows, or where they
 /// are not all there for so long.
 pub fn convergence(measured: &Measured) -> Option<Convergence> {
-    let flows: Vec<&Flow> = measured.flows.iter().collect();
+    let flows: Vec<&FlowResult> = measured.flows.iter().collect();
     if flows.len() < 2 || own_flows(measured).next().is_none() {
         return None;
     }
@@ -50,30 +48,6 @@ pub fn convergence(measured: &Measured) -> Option<Convergence> {
     Some(Convergence::Never)
 }
 
-/// A run of more bins is not looked at: over a day.
-pub(super) const MAX_BINS: usize = 200_000;
-
-/// Mean throughput in each bin; a bin without samples has the one before's.
-pub(super) fn binned(flow: &Flow, start_ms: u64, bins: usize) -> Vec<f64> {
-    let mut sums = vec![(0.0, 0u32); bins];
-    for (t_ms, bps) in flow.series.t_ms.iter().zip(&flow.series.throughput_bps) {
-        // A sample tells of the time before it.
-        let Some(after_ms) = t_ms.checked_sub(start_ms + 1) else { continue };
-        let Some(bin) = usize::try_from(after_ms / BIN_MS).ok().and_then(|i| sums.get_mut(i)) else {
-            continue;
-        };
-        *bin = (bin.0 + *bps as f64, bin.1 + 1);
-    }
-    let mut last = 0.0;
-    for (sum, n) in &mut sums {
-        if *n > 0 {
-            last = *sum / f64::from(*n);
-        }
-        *sum = last;
-    }
-    sums.into_iter().map(|(mean, _)| mean).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use ccplane_results::Series;
@@ -81,18 +55,18 @@ mod tests {
     use super::*;
 
     /// A flow from `start_ms` to 20 s, whose throughput is what `bps` says of the time.
-    fn flow(start_ms: u64, bps: impl Fn(u64) -> u64) -> Flow {
+    fn flow(start_ms: u64, bps: impl Fn(u64) -> u64) -> FlowResult {
         let t_ms: Vec<u64> = (start_ms / 100 + 1..=200).map(|i| i * 100).collect();
         let throughput_bps = t_ms.iter().map(|t| bps(*t)).collect();
-        Flow {
+        FlowResult {
             start_ms,
             end_ms: 20_000,
             series: Series { t_ms, throughput_bps, ..Series::default() },
-            ..Flow::default()
+            ..FlowResult::default()
         }
     }
 
-    fn of(flows: Vec<Flow>) -> Option<Convergence> {
+    fn of(flows: Vec<FlowResult>) -> Option<Convergence> {
         convergence(&Measured { flows, ..Measured::default() })
     }
 
@@ -112,7 +86,7 @@ mod tests {
 
     #[test]
     fn flows_of_another_algorithm_have_shares_too() {
-        let beside = |bps: u64| Flow { background: Some("cubic".into()), ..flow(0, move |_| bps) };
+        let beside = |bps: u64| FlowResult { background: Some("cubic".into()), ..flow(0, move |_| bps) };
         assert_eq!(of(vec![flow(0, |_| 4), flow(0, |_| 4), beside(5)]), Some(Convergence::After(0)));
         assert_eq!(of(vec![flow(0, |_| 4), flow(0, |_| 4), beside(9)]), Some(Convergence::Never));
         let from_10_s = |t| if t > 10_000 { 4 } else { 1 };
@@ -124,6 +98,6 @@ mod tests {
     fn needs_two_flows_side_by_side() {
         assert_eq!(of(vec![flow(0, |_| 1)]), None);
         assert_eq!(of(vec![flow(0, |_| 1), flow(16_000, |_| 1)]), None, "not five seconds");
-        assert_eq!(of(vec![Flow::default(), Flow::default()]), None);
+        assert_eq!(of(vec![FlowResult::default(), FlowResult::default()]), None);
     }
 }

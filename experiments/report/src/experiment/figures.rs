@@ -1,14 +1,17 @@
-//! A run's figures.
+//! The figures of one run.
 
-use ccplane_results::{Completion, Flow, Measured, Metric, Stretch};
+use ccplane_results::{Completion, FlowResult, Measured, Metric, Stretch};
 
-use super::fairness::{BIN_MS, MAX_BINS, binned};
 use crate::statistics::{jain, percentile};
 
 /// Flows of less than this are small, bytes.
 pub const SMALL_BYTES: u64 = 100_000;
 /// Flows of more than this are large, bytes.
 pub const LARGE_BYTES: u64 = 1_000_000;
+/// Throughput is averaged over this long before it is judged, milliseconds.
+pub const BIN_MS: u64 = 500;
+/// The most bins of a run, over a day; longer runs are left out.
+pub(super) const MAX_BINS: usize = 200_000;
 
 /// How a metric is written.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -71,7 +74,7 @@ pub const fn unit(metric: Metric) -> Unit {
 }
 
 /// The contender's own long flows; background traffic is not its.
-pub fn own_flows(measured: &Measured) -> impl Iterator<Item = &Flow> {
+pub fn own_flows(measured: &Measured) -> impl Iterator<Item = &FlowResult> + Clone {
     measured.flows.iter().filter(|f| f.background.is_none())
 }
 
@@ -87,15 +90,10 @@ pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64>
         Metric::UtilisationPpm => measured.link.map(|l| l.utilisation_ppm as f64),
         Metric::LossPpm => loss_ppm(measured),
         Metric::JainPpm => {
-            let shares = shares_bps(measured, warmup_ms);
+            let shares = shares_bps(own_flows(measured), warmup_ms);
             jain(&shares).filter(|_| shares.len() > 1).map(|j| j * 1e6)
         }
-        Metric::FairSharePpm => {
-            let all = mean(measured.flows.iter().map(|f| f.throughput_bps)).filter(|bps| *bps > 0.0)?;
-            let beside = measured.flows.iter().any(|f| f.background.is_some());
-            let own = mean(own_flows(measured).map(|f| f.throughput_bps)).filter(|_| beside)?;
-            Some(own / all * 1e6)
-        }
+        Metric::FairSharePpm => fair_share(measured, warmup_ms).map(|share| share * 1e6),
         Metric::FctP50Us | Metric::FctP95Us | Metric::FctP99Us | Metric::FctLargeP50Us => {
             let mut times_us = completion_times_us(measured, |c| is_about(metric, c));
             times_us.sort_unstable();
@@ -126,7 +124,7 @@ pub fn value(metric: Metric, measured: &Measured, warmup_ms: u64) -> Option<f64>
     }
 }
 
-/// What runs of one contender are ordered by, to find the one in the middle.
+/// Returns the value by which runs of one contender are sorted to find the median run.
 pub fn typical(measured: &Measured, warmup_ms: u64) -> f64 {
     let value = |metric| value(metric, measured, warmup_ms);
     value(Metric::ThroughputBps).or_else(|| value(Metric::FctP50Us)).unwrap_or(0.0)
@@ -139,6 +137,27 @@ pub fn adaptations(measured: &Measured) -> impl Iterator<Item = &Stretch> {
 
 fn adaptation_ms(stretch: &Stretch) -> u64 {
     stretch.reached_ms.unwrap_or_else(|| stretch.to_ms.saturating_sub(stretch.from_ms))
+}
+
+/// Mean throughput in each bin; a bin without samples has the one before's.
+pub(super) fn binned(flow: &FlowResult, start_ms: u64, bins: usize) -> Vec<f64> {
+    let mut sums = vec![(0.0, 0u32); bins];
+    for (t_ms, bps) in flow.series.t_ms.iter().zip(&flow.series.throughput_bps) {
+        // A sample covers the time before it.
+        let Some(after_ms) = t_ms.checked_sub(start_ms + 1) else { continue };
+        let Some(bin) = usize::try_from(after_ms / BIN_MS).ok().and_then(|i| sums.get_mut(i)) else {
+            continue;
+        };
+        *bin = (bin.0 + *bps as f64, bin.1 + 1);
+    }
+    let mut last = 0.0;
+    for (sum, n) in &mut sums {
+        if *n > 0 {
+            last = *sum / f64::from(*n);
+        }
+        *sum = last;
+    }
+    sums.into_iter().map(|(mean, _)| mean).collect()
 }
 
 /// Standard deviation over time of all flows together, while all of them run.
@@ -171,15 +190,25 @@ fn throughput_bps(measured: &Measured, warmup_ms: u64) -> Option<f64> {
 }
 
 /// Each flow's throughput while all of them run, by their series; over its own time where they never all run, or have no series.
-fn shares_bps(measured: &Measured, warmup_ms: u64) -> Vec<f64> {
-    let from = own_flows(measured).map(|f| f.start_ms).max().unwrap_or(0).max(warmup_ms);
-    let to = own_flows(measured).map(|f| f.end_ms).min().unwrap_or(0);
-    let together = |flow: &Flow| {
+fn shares_bps<'a>(flows: impl Iterator<Item = &'a FlowResult> + Clone, warmup_ms: u64) -> Vec<f64> {
+    let from = flows.clone().map(|f| f.start_ms).max().unwrap_or(0).max(warmup_ms);
+    let to = flows.clone().map(|f| f.end_ms).min().unwrap_or(0);
+    let together = |flow: &FlowResult| {
         let samples = flow.series.t_ms.iter().zip(&flow.series.throughput_bps);
         mean(samples.filter(|(t, _)| **t > from && **t <= to).map(|(_, bps)| *bps))
     };
-    let shares: Option<Vec<f64>> = own_flows(measured).map(together).collect();
-    shares.unwrap_or_else(|| own_flows(measured).map(|f| f.throughput_bps as f64).collect())
+    let shares: Option<Vec<f64>> = flows.clone().map(together).collect();
+    shares.unwrap_or_else(|| flows.map(|f| f.throughput_bps as f64).collect())
+}
+
+/// The contender's mean throughput over that of all flows, while all run; `None` without background.
+pub fn fair_share(measured: &Measured, warmup_ms: u64) -> Option<f64> {
+    measured.flows.iter().find(|f| f.background.is_some())?;
+    let shares = shares_bps(measured.flows.iter(), warmup_ms);
+    let average = |shares: &[f64]| shares.iter().sum::<f64>() / shares.len().max(1) as f64;
+    let own = measured.flows.iter().zip(&shares).filter(|(flow, _)| flow.background.is_none());
+    let own: Vec<f64> = own.map(|(_, share)| *share).collect();
+    (!own.is_empty() && average(&shares) > 0.0).then(|| average(&own) / average(&shares))
 }
 
 fn loss_ppm(measured: &Measured) -> Option<f64> {
@@ -189,7 +218,7 @@ fn loss_ppm(measured: &Measured) -> Option<f64> {
     (all > 0.0).then(|| lost / all * 1e6)
 }
 
-/// Which percentile of completion times a metric is; `None` if it is of something else.
+/// Returns the percentile of completion times that a metric stands for; `None` for other metrics.
 pub fn completion_percentile(metric: Metric) -> Option<usize> {
     match metric {
         Metric::FctP50Us | Metric::FctLargeP50Us => Some(50),
@@ -225,16 +254,16 @@ fn mean(values: impl Iterator<Item = u64>) -> Option<f64> {
 /// By size, as Homa and pFabric group them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum SizeClass {
-    /// Less than [`SMALL_BYTES`].
+    /// Flows of fewer than [`SMALL_BYTES`] bytes.
     Small,
     /// From there to [`LARGE_BYTES`].
     Medium,
-    /// More.
+    /// Flows above the medium size.
     Large,
 }
 
 impl SizeClass {
-    /// All, in order.
+    /// All classes from small to large.
     pub const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
 
     /// The class of a flow of `bytes`.
@@ -267,7 +296,7 @@ mod tests {
     const WARMUP_MS: u64 = 1_000;
 
     /// From the run's start to 2.5 s; a sample each half second.
-    fn flow(bps: [u64; 4], mean_bps: u64) -> Flow {
+    fn flow(bps: [u64; 4], mean_bps: u64) -> FlowResult {
         let series = Series {
             t_ms: vec![1_000, 1_500, 2_000, 2_500],
             throughput_bps: bps.to_vec(),
@@ -275,11 +304,11 @@ mod tests {
             cwnd_pkts: vec![0; 4],
             pacing_bps: vec![0; 4],
         };
-        Flow { end_ms: 2_500, throughput_bps: mean_bps, series, ..Flow::default() }
+        FlowResult { end_ms: 2_500, throughput_bps: mean_bps, series, ..FlowResult::default() }
     }
 
     fn measured() -> Measured {
-        let beside = Flow { background: Some("cubic".into()), ..flow([70; 4], 9_000_000) };
+        let beside = FlowResult { background: Some("cubic".into()), ..flow([10_000_000; 4], 9_000_000) };
         let stretch =
             |from_ms, to_ms, reward_ppm, reached_ms| Stretch { from_ms, to_ms, reward_ppm, reached_ms };
         Measured {
@@ -310,7 +339,7 @@ mod tests {
                 2_000_000,
                 "of 3, 5 and 7 Mb/s after the warm-up, background left out",
             ),
-            (Metric::FairSharePpm, 600_000, "3 Mb/s of a mean of 5"),
+            (Metric::FairSharePpm, 500_000, "2.5 Mb/s of a mean of 5, after the warm-up"),
             (Metric::SoftirqPpm, 200_000, "12 of 60 ms"),
             (Metric::RewardPpm, 800_000, "0.5 for 1 s, 0.9 for 3 s, 0.8 for 2 s"),
             (Metric::AdaptationUs, 2_000_000, "the whole 3 s, and 1 s; not the start"),
@@ -331,7 +360,7 @@ mod tests {
         }
         assert_eq!(value(Metric::FairSharePpm, &alone, WARMUP_MS), None, "nobody to share with");
         let short =
-            Measured { flows: vec![Flow { end_ms: 1_900, ..flow([1; 4], 1) }], ..Measured::default() };
+            Measured { flows: vec![FlowResult { end_ms: 1_900, ..flow([1; 4], 1) }], ..Measured::default() };
         assert_eq!(value(Metric::ThroughputDeviationBps, &short, WARMUP_MS), None, "one bin");
     }
 }

@@ -1,8 +1,8 @@
-//! A plan's links at a glance: who does best on each, what that costs in waiting, and what ours decided on the way.
+//! A plan's links at a glance: the best contender on each, its cost in waiting, and our flow's decisions.
 
-use ccplane_results::{Flow, Measured, Metric, State};
+use ccplane_results::{FlowResult, Measured, Metric, State};
 
-use super::figures::own_flows;
+use super::figures::{fair_share, own_flows};
 use super::series::mean_base_rtt_us;
 use super::view::View;
 use crate::format;
@@ -16,11 +16,10 @@ const LEVEL: f64 = 0.9;
 /// A link, and how the contenders did on it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkGlance {
-    /// The scenario's name.
     pub link: String,
     /// Contenders with a run, in the plan's order.
     pub contenders: Vec<ContenderGlance>,
-    /// What the flow did that says so, in words; empty if none does.
+    /// The flow's decisions that explain its figures, in words; empty if there are none.
     pub decided: String,
 }
 
@@ -29,7 +28,6 @@ pub struct LinkGlance {
 pub struct ContenderGlance {
     /// Index of the contender.
     pub(super) index: usize,
-    /// Its name.
     pub name: String,
     /// Mean payload acknowledged, bits per second.
     pub throughput_bps: f64,
@@ -39,12 +37,12 @@ pub struct ContenderGlance {
     pub fair_share: Option<f64>,
     /// How good that is; comparable on one link only.
     score: f64,
-    /// Whether nobody does clearly better.
+    /// Whether no other contender does clearly better.
     pub best: bool,
 }
 
 impl LinkGlance {
-    /// Who does best and what each gets, in plain words.
+    /// Returns a sentence that names the best contender and each one's share, in plain words.
     #[must_use]
     pub fn sentence(&self) -> String {
         let (best, rest): (Vec<_>, Vec<_>) = self.contenders.iter().partition(|c| c.best);
@@ -125,36 +123,19 @@ fn contender(view: &View<'_>, scenario: usize, index: usize) -> Option<Contender
     })
 }
 
-/// The contender's mean throughput over that of all flows, while all run; `None` without background.
-fn fair_share(measured: &Measured, warmup_ms: u64) -> Option<f64> {
-    measured.flows.iter().find(|f| f.background.is_some())?;
-    let from = measured.flows.iter().map(|f| f.start_ms).max()?.max(warmup_ms);
-    let to = measured.flows.iter().map(|f| f.end_ms).min()?;
-    let mean = |flow: &Flow| {
-        let samples = flow.series.t_ms.iter().zip(&flow.series.throughput_bps);
-        let within: Vec<u64> =
-            samples.filter(|(t, _)| **t > from && **t <= to).map(|(_, bps)| *bps).collect();
-        (!within.is_empty()).then(|| within.iter().map(|bps| *bps as f64).sum::<f64>() / within.len() as f64)
-    };
-    let all: Vec<f64> = measured.flows.iter().map(mean).collect::<Option<_>>()?;
-    let own: Vec<f64> = own_flows(measured).map(mean).collect::<Option<_>>()?;
-    let average = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
-    (average(&all) > 0.0).then(|| average(&own) / average(&all))
-}
-
 /// The contender's first flow that says what it does.
-pub fn telling_flow(measured: &Measured) -> Option<&Flow> {
+pub fn telling_flow(measured: &Measured) -> Option<&FlowResult> {
     own_flows(measured).find(|flow| !flow.states.is_empty())
 }
 
 /// A flow's states with their ends, milliseconds.
-pub fn spans(flow: &Flow) -> impl Iterator<Item = (&State, u64)> {
+pub fn spans(flow: &FlowResult) -> impl Iterator<Item = (&State, u64)> {
     let ends = flow.states.iter().skip(1).map(|s| s.t_ms).chain([flow.end_ms]);
     flow.states.iter().zip(ends)
 }
 
 /// "short queue 29.1 s; tests for rivals 3 times, 1.2 s".
-fn told(flow: &Flow) -> String {
+fn told(flow: &FlowResult) -> String {
     let mut all: Vec<(&str, u64, u64)> = Vec::new();
     for (state, end_ms) in spans(flow) {
         let ms = end_ms.saturating_sub(state.t_ms);
@@ -175,15 +156,15 @@ mod tests {
     use super::*;
     use ccplane_results::Series;
 
-    fn flow(background: bool, start_ms: u64, end_ms: u64, bps: u64) -> Flow {
+    fn flow(background: bool, start_ms: u64, end_ms: u64, bps: u64) -> FlowResult {
         let t_ms: Vec<u64> = (start_ms + 100..=end_ms).step_by(100).collect();
         let throughput_bps = t_ms.iter().map(|_| bps).collect();
-        Flow {
+        FlowResult {
             background: background.then(|| "cubic".into()),
             start_ms,
             end_ms,
             series: Series { t_ms, throughput_bps, ..Series::default() },
-            ..Flow::default()
+            ..FlowResult::default()
         }
     }
 
@@ -206,9 +187,9 @@ mod tests {
     fn states_are_summed_in_the_order_of_their_first() {
         let state = |t_ms, state: &str| State { t_ms, state: state.into() };
         let states = vec![state(100, "b"), state(1_100, "a"), state(1_300, "b"), state(2_300, "a")];
-        let flow = Flow { states, end_ms: 2_400, ..Flow::default() };
+        let flow = FlowResult { states, end_ms: 2_400, ..FlowResult::default() };
         assert_eq!(told(&flow), "b 2 times, 2.0 s; a 2 times, 0.3 s");
-        let once = Flow { states: vec![state(0, "c")], end_ms: 500, ..Flow::default() };
+        let once = FlowResult { states: vec![state(0, "c")], end_ms: 500, ..FlowResult::default() };
         assert_eq!(told(&once), "c 0.5 s");
     }
 }

@@ -1,7 +1,7 @@
 //! The report of a plan's runs: one page, its figures as CSV, its charts as SVG and PNG.
 //!
-//! [`View`](view::View) sorts the results; `figures`, `series`, `fairness`, `compare` compute; `charts` and `sweep` make
-//! [`Figure`]s; `glance` says who does best where and `picture` draws that; `tables`, `summary` and `page` write the page; `export` the CSV files.
+//! `View` sorts the results; `figures`, `series`, `fairness`, `compare` compute; `charts` and `sweep` make
+//! [`Figure`]s; `glance` finds the best contender of each link and `picture` draws that; `tables`, `summary` and `page` write the page; `export` the CSV files.
 
 mod charts;
 mod compare;
@@ -10,6 +10,7 @@ mod fairness;
 mod families;
 mod figures;
 mod glance;
+mod matrix;
 mod page;
 mod picture;
 mod series;
@@ -37,7 +38,7 @@ pub const MAX_DRAWN_RUNS: usize = 1000;
 /// The files of a report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Files {
-    /// The page.
+    /// The path of the page.
     pub html: PathBuf,
     /// One row for each run and flow, with all its figures.
     pub csv: PathBuf,
@@ -49,7 +50,7 @@ pub struct Files {
     pub charts: Vec<PathBuf>,
 }
 
-/// The page alone, as one HTML text. Its links are to the files that [`write`] puts beside it for a report of that `name`.
+/// The page alone, as one HTML text. Its links are to the files that `write` puts beside it for a report of that `name`.
 #[must_use]
 pub fn html(results: &Results, name: &str) -> String {
     page::page(&view::View::new(results), name, is_drawn(results)).0
@@ -93,10 +94,10 @@ pub fn write(results: &Results, dir: &Path, name: &str) -> Result<Files, ReportE
     Ok(files)
 }
 
-/// Writes the report of one scenario of `results`, as [`write`] does, with its plots; `None` if there is none of that name.
+/// Writes the report of one scenario of `results`, as `write` does, with its plots; `None` if there is none of that name.
 ///
 /// # Errors
-/// As [`write`].
+/// As `write`.
 pub fn write_scenario(
     results: &Results,
     scenario: &str,
@@ -109,7 +110,8 @@ pub fn write_scenario(
     write(&Results { header, runs }, dir, &format!("{name}-{}", charts::slug(scenario))).map(Some)
 }
 
-/// Who does best on each link and what ours did, in words; nothing for plans of one link or of many links or contenders.
+/// Returns for each link the best contender and the decisions of ours, in words. Plans of one link, or of many links or
+/// contenders, get none.
 #[must_use]
 pub fn at_a_glance(results: &Results) -> Vec<LinkGlance> {
     glance::links(&view::View::new(results))

@@ -1,4 +1,4 @@
-//! The page.
+//! Puts the page together.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,11 @@ use maud::{Markup, PreEscaped, html};
 
 use super::charts::{Charts, slug};
 use super::compare::{Outcome, verdicts};
-use super::fairness::{BAND, BIN_MS, HOLD_MS};
+use super::fairness::{BAND, HOLD_MS};
+use super::figures::BIN_MS;
 use super::summary::{Summary, latex, markdown, summary};
 use super::view::{Sweep, View};
-use super::{families, glance, picture, sweep, tables};
+use super::{glance, matrix, picture, sweep, tables};
 use crate::draw::scene::Scene;
 use crate::draw::{Figure, html as on_page, svg};
 use crate::format;
@@ -108,7 +109,7 @@ pub fn page(view: &View<'_>, name: &str, drawn: bool) -> (String, Drawing) {
     (shell::page(title, content), drawing)
 }
 
-/// The first picture, and a sentence for each link: who does best, and what ours did.
+/// Draws the first picture, with a sentence for each link on the best contender and our flow's decisions.
 fn at_a_glance(view: &View<'_>, drawing: &mut Drawing) -> Markup {
     let links = if drawing.drawn { glance::links(view) } else { Vec::new() };
     if links.is_empty() {
@@ -191,7 +192,7 @@ fn in_short(view: &View<'_>) -> Markup {
                 }
                 @if !verdicts.is_empty() {
                     @if met + missed > 0 { p.hint { (met) " of " (met + missed) " limits met. Ratios are over paired repeats; a verdict is unsure where the interval crosses the limit." } }
-                    @match families::matrix(view, &verdicts) {
+                    @match matrix::matrix(view, &verdicts) {
                         Some(matrix) => {
                             (matrix)
                             details { summary { "Each with its interval" } (tables::verdicts(view, &verdicts)) }

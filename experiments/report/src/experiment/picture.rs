@@ -4,7 +4,7 @@ use super::glance::{ContenderGlance, LinkGlance, spans, telling_flow};
 use super::series::{Moment, base_rtts_us, mean_capacity_bps, moments};
 use super::view::View;
 use crate::draw::font::{Face, width_px};
-use crate::draw::scene::{AREA, Anchor, EDGE_COLOUR, GRID, INK, Item, MUTED, Scene, Stroke};
+use crate::draw::scene::{AREA, Anchor, Canvas, EDGE_COLOUR, GRID, INK, Item, MUTED, Scene, Stroke};
 use crate::draw::{Axis, Style};
 use crate::format;
 
@@ -33,9 +33,16 @@ const TINTS: [f32; 4] = [0.12, 0.42, 0.75, 1.0];
 /// Draws `links`, which are of the scenarios of `view`.
 pub fn picture(view: &View<'_>, links: &[LinkGlance]) -> Scene {
     let states = states(view);
-    let mut drawing = Drawing { view, items: Vec::new(), states };
+    let mut drawing = Drawing { view, canvas: Canvas::default(), states };
     let mut y = MARGIN + TITLE;
-    drawing.text((MARGIN, y), Anchor::Start, TITLE, Face::Medium, INK, &view.results.header.plan.title);
+    drawing.canvas.text(
+        (MARGIN, y),
+        Anchor::Start,
+        TITLE,
+        Face::Medium,
+        INK,
+        &view.results.header.plan.title,
+    );
     y += 28.0;
     drawing.legend(y);
     y += 34.0;
@@ -45,7 +52,12 @@ pub fn picture(view: &View<'_>, links: &[LinkGlance]) -> Scene {
         drawing.cell(at, n, link);
     }
     y += links.len().div_ceil(COLUMNS) as f32 * CELL_HEIGHT;
-    Scene { width: WIDTH, height: y, title: view.results.header.plan.title.clone(), items: drawing.items }
+    Scene {
+        width: WIDTH,
+        height: y,
+        title: view.results.header.plan.title.clone(),
+        items: drawing.canvas.items,
+    }
 }
 
 /// The states that flows tell, over all links, the longest first.
@@ -68,7 +80,7 @@ fn states(view: &View<'_>) -> Vec<String> {
 
 struct Drawing<'a> {
     view: &'a View<'a>,
-    items: Vec<Item>,
+    canvas: Canvas,
     states: Vec<String>,
 }
 
@@ -88,28 +100,20 @@ impl Plot {
 }
 
 impl Drawing<'_> {
-    fn text(
-        &mut self,
-        at: (f32, f32),
-        anchor: Anchor,
-        size: f32,
-        face: Face,
-        colour: &'static str,
-        text: &str,
-    ) {
-        self.items.push(Item::Text { at, anchor, size, face, colour, text: text.to_owned() });
-    }
-
     fn line(&mut self, points: Vec<(f32, f32)>, colour: &'static str, width: f32) {
-        let stroke = Some(Stroke { colour, width, opacity: 1.0, dashes: Vec::new() });
-        self.items.push(Item::Path { points, closed: false, fill: None, stroke });
+        self.canvas.line(points, colour, width, Vec::new());
     }
 
     fn filled(&mut self, points: Vec<(f32, f32)>, colour: &'static str, opacity: f32) {
-        self.items.push(Item::Path { points, closed: true, fill: Some((colour, opacity)), stroke: None });
+        self.canvas.items.push(Item::Path {
+            points,
+            closed: true,
+            fill: Some((colour, opacity)),
+            stroke: None,
+        });
     }
 
-    /// Ours stands out.
+    /// Returns a line's width, which is larger for our contender, pixels.
     fn width(&self, contender: usize) -> f32 {
         if contender == 0 { 2.6 } else { 1.5 }
     }
@@ -124,18 +128,18 @@ impl Drawing<'_> {
             let colour = self.style(n).hex();
             self.line(vec![(x, y - 4.5), (x + 26.0, y - 4.5)], colour, self.width(n));
             let face = if n == 0 { Face::Medium } else { Face::Regular };
-            self.text((x + 33.0, y), Anchor::Start, NAME, face, colour, &contender.name);
+            self.canvas.text((x + 33.0, y), Anchor::Start, NAME, face, colour, &contender.name);
             x += 33.0 + width_px(&contender.name, NAME, face) + 26.0;
         }
         self.filled(rectangle(x, y - 11.0, 18.0, 12.0), AREA, 1.0);
         self.line(vec![(x, y - 11.0), (x + 18.0, y - 11.0)], EDGE_COLOUR, 1.0);
         let area = "what the link can carry";
-        self.text((x + 25.0, y), Anchor::Start, TEXT, Face::Regular, MUTED, area);
+        self.canvas.text((x + 25.0, y), Anchor::Start, TEXT, Face::Regular, MUTED, area);
         x += 25.0 + width_px(area, TEXT, Face::Regular) + 26.0;
         for (n, state) in self.states.clone().into_iter().enumerate() {
             let colour = self.style(0).hex();
             self.filled(rectangle(x, y - 11.0, 18.0, 12.0), colour, TINTS[n % TINTS.len()]);
-            self.text((x + 25.0, y), Anchor::Start, TEXT, Face::Regular, MUTED, &state);
+            self.canvas.text((x + 25.0, y), Anchor::Start, TEXT, Face::Regular, MUTED, &state);
             x += 25.0 + width_px(&state, TEXT, Face::Regular) + 18.0;
         }
     }
@@ -143,11 +147,11 @@ impl Drawing<'_> {
     fn cell(&mut self, (x, y): (f32, f32), scenario: usize, link: &LinkGlance) {
         let plan = &self.view.results.header.plan;
         let (end_ms, sample_ms) = (plan.duration_ms.max(1), plan.sample_ms);
-        self.text((x, y + NAME), Anchor::Start, NAME, Face::Medium, INK, &link.link);
+        self.canvas.text((x, y + NAME), Anchor::Start, NAME, Face::Medium, INK, &link.link);
         self.best((x + CELL, y + NAME), link);
         let shown = &self.view.scenarios()[scenario];
         let about = shortened(&shown.link.description, CELL);
-        self.text((x, y + NAME + ROW), Anchor::Start, TEXT, Face::Regular, MUTED, &about);
+        self.canvas.text((x, y + NAME + ROW), Anchor::Start, TEXT, Face::Regular, MUTED, &about);
         let step_ms = end_ms.div_ceil(STEPS).max(sample_ms).max(1);
         let timelines: Vec<(usize, Vec<Moment>)> = link
             .contenders
@@ -193,11 +197,11 @@ impl Drawing<'_> {
         let mut x = at.0;
         for contender in link.contenders.iter().filter(|c| c.best).rev() {
             let colour = self.style(contender.index).hex();
-            self.text((x, at.1), Anchor::End, NAME, Face::Medium, colour, &contender.name);
+            self.canvas.text((x, at.1), Anchor::End, NAME, Face::Medium, colour, &contender.name);
             x -= width_px(&contender.name, NAME, Face::Medium) + 8.0;
         }
         if x < at.0 {
-            self.text((x, at.1), Anchor::End, TEXT, Face::Regular, MUTED, "best:");
+            self.canvas.text((x, at.1), Anchor::End, TEXT, Face::Regular, MUTED, "best:");
         }
     }
 
@@ -223,7 +227,7 @@ impl Drawing<'_> {
             x: Axis::to(self.view.results.header.plan.duration_ms.max(1) as f64 / 1e3),
             y: Axis::covering(largest.max(limit)),
         };
-        self.text(at, Anchor::Start, TEXT, Face::Medium, INK, title);
+        self.canvas.text(at, Anchor::Start, TEXT, Face::Medium, INK, title);
         let bottom = plot.top + height;
         if let (Some(first), Some(last)) = (area.first(), area.last()) {
             let mut outline = vec![(plot.at(*first).0, bottom)];
@@ -243,7 +247,14 @@ impl Drawing<'_> {
             }
             if n % 2 == 0 {
                 let label = plot.y.label(tick);
-                self.text((plot.left - 6.0, y + 4.0), Anchor::End, TEXT - 1.0, Face::Regular, MUTED, &label);
+                self.canvas.text(
+                    (plot.left - 6.0, y + 4.0),
+                    Anchor::End,
+                    TEXT - 1.0,
+                    Face::Regular,
+                    MUTED,
+                    &label,
+                );
             }
         }
         self.line(vec![(plot.left, bottom), (plot.left + PLOT, bottom)], EDGE_COLOUR, 1.0);
@@ -256,7 +267,7 @@ impl Drawing<'_> {
         plot
     }
 
-    /// What each flow would get while others run beside the contender's, if all got the same.
+    /// Draws the rate that each flow would get if the contender's and the background's flows had equal shares.
     fn equal_share(&mut self, plot: &Plot, scenario: usize, link: &LinkGlance) {
         let run = link.contenders.iter().find(|c| c.fair_share.is_some());
         let Some(run) = run.and_then(|c| self.view.representative(scenario, c.index)) else { return };
@@ -268,14 +279,21 @@ impl Drawing<'_> {
         let mbps = bps / 1e6 / flows.len().max(1) as f64;
         let at = |ms: u64| plot.at((ms as f64 / 1e3, mbps));
         let stroke = Some(Stroke { colour: MUTED, width: 1.2, opacity: 1.0, dashes: vec![4.0, 4.0] });
-        self.items.push(Item::Path {
+        self.canvas.items.push(Item::Path {
             points: vec![at(from_ms), at(to_ms)],
             closed: false,
             fill: None,
             stroke,
         });
         let (left, y) = at(from_ms);
-        self.text((left + 6.0, y - 6.0), Anchor::Start, TEXT - 1.0, Face::Regular, MUTED, "an equal share");
+        self.canvas.text(
+            (left + 6.0, y - 6.0),
+            Anchor::Start,
+            TEXT - 1.0,
+            Face::Regular,
+            MUTED,
+            "an equal share",
+        );
     }
 
     /// The contenders' means, right of a plot.
@@ -286,19 +304,19 @@ impl Drawing<'_> {
         contenders: &[ContenderGlance],
         figure: &dyn Fn(&ContenderGlance) -> String,
     ) {
-        self.text((right, top - 8.0), Anchor::End, TEXT - 1.0, Face::Regular, MUTED, heading);
+        self.canvas.text((right, top - 8.0), Anchor::End, TEXT - 1.0, Face::Regular, MUTED, heading);
         let mut y = top + 16.0;
         for contender in contenders {
             let colour = self.style(contender.index).hex();
             let face = if contender.index == 0 { Face::Medium } else { Face::Regular };
             let left = right - FIGURES + 14.0;
-            self.text((left, y), Anchor::Start, TEXT, face, colour, &contender.name);
-            self.text((right, y), Anchor::End, TEXT, face, colour, &figure(contender));
+            self.canvas.text((left, y), Anchor::Start, TEXT, face, colour, &contender.name);
+            self.canvas.text((right, y), Anchor::End, TEXT, face, colour, &figure(contender));
             y += ROW;
         }
     }
 
-    /// What ours did, below the last plot, and the time.
+    /// Draws our flow's decisions below the last plot, with the times.
     fn ribbon(&mut self, plot: &Plot, scenario: usize, link: &LinkGlance) {
         let mut y = plot.top + plot.height + 7.0;
         let run = |c: &ContenderGlance| {
@@ -321,11 +339,11 @@ impl Drawing<'_> {
                 if width_px(&state, TEXT - 1.0, Face::Regular) + 8.0 < to - from {
                     let colour = if tint > 0.6 { "#ffffff" } else { INK };
                     let at = ((from + to) / 2.0, y + 11.5);
-                    self.text(at, Anchor::Middle, TEXT - 1.0, Face::Regular, colour, &state);
+                    self.canvas.text(at, Anchor::Middle, TEXT - 1.0, Face::Regular, colour, &state);
                 }
             }
             let name = format!("what {} does", self.view.contenders()[contender].name);
-            self.text(
+            self.canvas.text(
                 (plot.left + PLOT + 14.0, y + 11.5),
                 Anchor::Start,
                 TEXT - 1.0,
@@ -339,7 +357,7 @@ impl Drawing<'_> {
         for tick in plot.x.ticks() {
             let at = (plot.at((tick, 0.0)).0, y);
             let label = format!("{} s", plot.x.label(tick));
-            self.text(at, Anchor::Middle, TEXT - 1.0, Face::Regular, MUTED, &label);
+            self.canvas.text(at, Anchor::Middle, TEXT - 1.0, Face::Regular, MUTED, &label);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_results::{Capacity, Flow, Link, Measured};
+use ccplane_results::{Capacity, FlowResult, Link, Measured};
 
 use super::figures::own_flows;
 
@@ -21,7 +21,7 @@ pub struct Moment {
 
 /// The flows' series, sample by sample; flows are brought together on a grid of `sample_ms`.
 pub fn moments(measured: &Measured, sample_ms: u64) -> Vec<Moment> {
-    let flows: Vec<&Flow> = own_flows(measured).collect();
+    let flows: Vec<&FlowResult> = own_flows(measured).collect();
     if let [flow] = flows[..] {
         return flow_moments(flow).collect();
     }
@@ -39,7 +39,7 @@ pub fn moments(measured: &Measured, sample_ms: u64) -> Vec<Moment> {
 }
 
 /// One flow's series; columns cut short end it.
-pub fn flow_moments(flow: &Flow) -> impl Iterator<Item = Moment> + '_ {
+pub fn flow_moments(flow: &FlowResult) -> impl Iterator<Item = Moment> + '_ {
     let s = &flow.series;
     s.t_ms.iter().zip(&s.throughput_bps).zip(s.srtt_us.iter().zip(&s.cwnd_pkts)).map(
         |((t_ms, throughput_bps), (srtt_us, cwnd_pkts))| Moment {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn flows_add_up_on_a_grid() {
-        let flow = |shift: u64, srtt_us: u64| Flow {
+        let flow = |shift: u64, srtt_us: u64| FlowResult {
             series: Series {
                 t_ms: vec![100 + shift, 200 + shift],
                 throughput_bps: vec![10, 20],
@@ -150,7 +150,7 @@ mod tests {
                 cwnd_pkts: vec![1, 2],
                 pacing_bps: vec![0; 2],
             },
-            ..Flow::default()
+            ..FlowResult::default()
         };
         let measured = Measured { flows: vec![flow(0, 0), flow(3, 50), flow(7, 70)], ..Measured::default() };
         let got = moments(&measured, 100);

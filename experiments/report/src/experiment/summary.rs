@@ -9,7 +9,6 @@ use crate::statistics::Estimate;
 
 /// Contenders by metrics, in one scenario.
 pub struct Summary {
-    /// The scenario's name.
     pub scenario: String,
     /// Heading and unit of each column.
     pub columns: Vec<(&'static str, &'static str)>,
@@ -17,11 +16,10 @@ pub struct Summary {
     pub rows: Vec<Row>,
 }
 
-/// A contender.
+/// The figures of one contender in one scenario.
 pub struct Row {
     /// Index of the contender.
     pub contender: usize,
-    /// Its name.
     pub name: String,
     /// Runs that ended well.
     pub runs: usize,

@@ -1,4 +1,4 @@
-//! The page's tables.
+//! Draws the tables of the page.
 
 use ccplane_results::{Completion, Measured, Metric, Stretch};
 use maud::{Markup, html};
@@ -65,7 +65,7 @@ fn ratio(ratio: Option<Ratio>) -> Markup {
     }
 }
 
-/// The plan's comparisons.
+/// Draws the table of the plan's comparisons.
 pub fn verdicts(view: &View<'_>, verdicts: &[Verdict<'_>]) -> Markup {
     let several = view.scenarios().len() > 1;
     let paper = verdicts.iter().any(|v| v.comparison.paper.is_some());
@@ -110,9 +110,9 @@ fn scaled(estimate: Option<Estimate>, scale: f64) -> Option<Estimate> {
 pub struct Badge {
     /// Of CSS, beside `badge`.
     pub class: &'static str,
-    /// On the badge.
+    /// The text on the badge.
     pub text: &'static str,
-    /// Said when it is pointed at.
+    /// The text that appears under the pointer.
     pub title: &'static str,
 }
 
@@ -289,7 +289,7 @@ fn stretch(runs: &[Repeat<'_>], n: usize) -> Markup {
     }
 }
 
-/// Fairness and convergence.
+/// Draws the table of fairness and convergence in a scenario.
 pub fn fairness(view: &View<'_>, scenario: usize) -> Markup {
     scroll(
         "Fairness",
@@ -332,7 +332,7 @@ fn jain_text(values: &[f64]) -> String {
     }
 }
 
-/// Sorted, seconds.
+/// Returns the convergence times in ascending order, seconds.
 fn times(found: &[Convergence]) -> Vec<f64> {
     let seconds = |c: &Convergence| match c {
         Convergence::After(ms) => Some(*ms as f64 / 1e3),

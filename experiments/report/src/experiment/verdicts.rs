@@ -1,4 +1,4 @@
-//! What the plan's comparisons came to, for terminals and programs.
+//! The results of the plan's comparisons, for terminals and programs.
 
 use std::fmt;
 
@@ -12,13 +12,12 @@ use super::view::View;
 /// A comparison of the plan in one scenario.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Compared {
-    /// Of what.
     pub metric: Metric,
     /// In which scenario; "all together" of comparisons over all.
     pub scenario: String,
-    /// The contender.
+    /// The contender's name.
     pub of: String,
-    /// The other.
+    /// The name of the contender that it is compared with.
     pub against: String,
     /// Its figure over the other's; `None` without runs of both.
     pub ratio: Option<f64>,

@@ -1,4 +1,4 @@
-//! Results, sorted for drawing: which runs there are for each contender in each scenario, and how each contender looks.
+//! Results, sorted for drawing: each contender's runs in each scenario, and its style.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,13 @@ use crate::draw::{Marker, Style};
 
 /// Results with an index.
 pub struct View<'a> {
-    /// What was measured.
     pub results: &'a Results,
-    /// For each contender how its lines look.
+    /// The style of each contender's lines.
     pub styles: Vec<Style>,
     /// Algorithms on several datapaths, in a plan with too many contenders for one chart; else none.
     pub families: Vec<Family>,
     /// By scenario and contender, in order of repeats.
     runs: BTreeMap<(usize, usize), Vec<Repeat<'a>>>,
-    /// Runs that failed.
     pub failed: Vec<Failure<'a>>,
     /// Runs that the header does not know.
     pub unknown: Vec<&'a Run>,
@@ -29,17 +27,14 @@ pub struct View<'a> {
 pub struct Repeat<'a> {
     /// Index of its scenario.
     pub scenario: usize,
-    /// Counts from 0.
+    /// The number of the repeat, from 0.
     pub repeat: u32,
-    /// What it measured.
     pub measured: &'a Measured,
 }
 
 /// A run that did not.
 pub struct Failure<'a> {
-    /// Which.
     pub run: &'a Run,
-    /// Why.
     pub error: &'a str,
     /// Whether a later attempt ended well.
     pub mended: bool,
@@ -98,18 +93,18 @@ impl<'a> View<'a> {
         Self { results, styles, families, runs, failed, unknown }
     }
 
-    /// The scenarios.
+    /// Returns the scenarios in the plan's order.
     pub fn scenarios(&self) -> &'a [Scenario] {
         &self.results.header.scenarios
     }
 
-    /// What a scenario is called; `None` stands for all of them.
+    /// Returns a scenario's name; `None` stands for all of them.
     pub fn scenario_name(&self, scenario: Option<usize>) -> &str {
         let named = |s: usize| self.scenarios().get(s).map_or("", |s| s.name.as_str());
         scenario.map_or("all together", named)
     }
 
-    /// The contenders.
+    /// Returns the contenders in the plan's order.
     pub fn contenders(&self) -> &'a [Contender] {
         &self.results.header.contenders
     }
@@ -142,8 +137,9 @@ impl<'a> View<'a> {
         figures::value(metric, measured, self.results.header.plan.warmup_ms)
     }
 
-    /// What a contender is compared with where the plan does not say: the kernel's own algorithm of its name, else the
-    /// kernel's first, else the first contender, of its algorithm where there are families; of those with runs in the scenario.
+    /// Returns the contender that another is compared with where the plan names none. The candidates have runs in the
+    /// scenario and, where there are families, the same algorithm. The kernel's own algorithm of the contender's name
+    /// comes first, then the kernel's first, then the first.
     pub fn baseline(&self, scenario: usize, contender: usize) -> Option<usize> {
         let all = self.contenders();
         let family = self.families.iter().find(|f| f.members.contains(&contender));

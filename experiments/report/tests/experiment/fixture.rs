@@ -2,8 +2,8 @@
 //! flows, a sweep; with failed, mended and missing runs.
 
 use ccplane_results::{
-    AgentUse, Capacity, Change, Comparison, Completion, Completions, Contender, Cpu, Datapath, Flow, Header,
-    Host, Link, LinkUse, Measured, Metric, Outcome, PaperFigure, Percentiles, Plan, Results, Run,
+    AgentUse, Capacity, Change, Comparison, Completion, Completions, Contender, Cpu, Datapath, FlowResult,
+    Header, Host, Link, LinkUse, Measured, Metric, Outcome, PaperFigure, Percentiles, Plan, Results, Run,
     SCHEMA_VERSION, Scenario, Series, Stretch,
 };
 
@@ -78,7 +78,7 @@ fn flow(
     start_ms: u64,
     others: &dyn Fn(u64) -> u64,
     dice: &mut Dice,
-) -> Flow {
+) -> FlowResult {
     let base_us = link.base_rtt_us.unwrap_or(40_000);
     let (keep, gain, queue_percent) = character(algorithm);
     let mut cwnd = 80 + dice.below(24);
@@ -110,7 +110,7 @@ fn flow(
         series.t_ms.iter().zip(column).filter(|(t, _)| **t > WARMUP_MS).map(|(_, v)| *v).collect()
     };
     let throughput = after(&series.throughput_bps);
-    Flow {
+    FlowResult {
         name: name.into(),
         background: None,
         start_ms,
@@ -210,20 +210,6 @@ fn measured(scenario: &Scenario, contender: &Contender, dice: &mut Dice) -> Meas
     }
 }
 
-fn comparison(metric: Metric, of: &str, against: &str) -> Comparison {
-    Comparison {
-        metric,
-        of: of.into(),
-        against: against.into(),
-        scenario: None,
-        together: false,
-        within_ppm: None,
-        at_most_ppm: None,
-        at_least_ppm: None,
-        paper: None,
-    }
-}
-
 fn comparisons() -> Vec<Comparison> {
     let mut all = Vec::new();
     for (of, against) in [("reno, ours", "reno, kernel"), ("cubic, ours", "cubic, kernel")] {
@@ -231,7 +217,7 @@ fn comparisons() -> Vec<Comparison> {
             all.push(Comparison {
                 within_ppm: Some(50_000),
                 scenario: Some("fixed 24 Mb/s".into()),
-                ..comparison(metric, of, against)
+                ..Comparison::new(metric, of, against)
             });
         }
     }
@@ -239,18 +225,18 @@ fn comparisons() -> Vec<Comparison> {
         within_ppm: Some(50_000),
         scenario: Some("short flows".into()),
         paper: Some("CCP: 30 % more".into()),
-        ..comparison(Metric::FctP95Us, "reno, ours", "reno, kernel")
+        ..Comparison::new(Metric::FctP95Us, "reno, ours", "reno, kernel")
     });
     all.push(Comparison {
         at_most_ppm: Some(1_100_000),
         scenario: Some("cellular".into()),
         paper: Some("CCP: 2.0 times".into()),
-        ..comparison(Metric::CpuUsPerGbyte, "reno, ours", "reno, kernel")
+        ..Comparison::new(Metric::CpuUsPerGbyte, "reno, ours", "reno, kernel")
     });
     all.push(Comparison {
         scenario: Some("fixed 24 Mb/s".into()),
         at_least_ppm: Some(1_200_000),
-        ..comparison(Metric::ThroughputBps, "vegas", "cubic, kernel")
+        ..Comparison::new(Metric::ThroughputBps, "vegas", "cubic, kernel")
     });
     all
 }
@@ -399,7 +385,7 @@ pub fn changing() -> Results {
     results.header.contenders[4].learning = true;
     let adaptation = |of: &str, against: &str| Comparison {
         at_most_ppm: Some(1_000_000),
-        ..comparison(Metric::AdaptationUs, of, against)
+        ..Comparison::new(Metric::AdaptationUs, of, against)
     };
     results.header.plan.comparisons =
         vec![adaptation("vegas", "cubic, ours"), adaptation("cubic, ours", "cubic, kernel")];

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use ccplane_report::experiment::{self, Files};
 use ccplane_results::{
-    Comparison, Completion, Completions, Contender, Cpu, Datapath, Flow, LinkUse, Measured, Metric, Outcome,
-    Percentiles, Results, Run, Scenario, Series, State,
+    Comparison, Completion, Completions, Contender, Cpu, Datapath, FlowResult, LinkUse, Measured, Metric,
+    Outcome, Percentiles, Results, Run, Scenario, Series, State,
 };
 use fixture::{REPEATS, changing, results, whole_plan};
 use proptest::prelude::*;
@@ -347,7 +347,7 @@ fn any_measured() -> impl Strategy<Value = Measured> {
     let samples = proptest::collection::vec(proptest::collection::vec(number(), 5), 0..6);
     let flow = (numbers(), samples).prop_map(|(n, samples)| {
         let column = |i: usize| samples.iter().map(|s| s[i]).collect::<Vec<_>>();
-        Flow {
+        FlowResult {
             name: "f".into(),
             background: (n[7] == 1).then(|| "reno".into()),
             start_ms: n[0],
@@ -364,7 +364,7 @@ fn any_measured() -> impl Strategy<Value = Measured> {
                 pacing_bps: column(4),
             },
             states: samples.iter().map(|s| State { t_ms: s[0], state: (s[1] % 3).to_string() }).collect(),
-            ..Flow::default()
+            ..FlowResult::default()
         }
     });
     let completions = proptest::collection::vec(numbers(), 0..5).prop_map(|rows| Completions {

@@ -1,4 +1,4 @@
-//! What holds for every page.
+//! Properties of every page.
 
 /// Opening tags in order, void elements left out; panics unless all elements nest.
 pub fn element_tree(page: &str) -> Vec<String> {
@@ -27,7 +27,7 @@ pub fn count(page: &str, what: &str) -> usize {
     page.matches(what).count()
 }
 
-/// What holds for every page, whatever the data.
+/// Asserts the properties of every page, whatever its data.
 pub fn assert_sound(page: &str) {
     element_tree(page);
     for word in ["NaN", "inf%", ">inf<", "Infinity", "undefined"] {

@@ -1,11 +1,11 @@
-//! Records for tests.
+//! Records that the tests of this crate share.
 #![allow(dead_code)] // Each test binary uses some.
 
 use std::collections::BTreeMap;
 
 use ccplane_results::{
-    AgentUse, Capacity, Completion, Completions, Contender, Cpu, Datapath, Flow, Header, Host, Link, LinkUse,
-    Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION, Scenario, Series, State, Stretch,
+    AgentUse, Capacity, Completion, Completions, Contender, Cpu, Datapath, FlowResult, Header, Host, Link,
+    LinkUse, Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION, Scenario, Series, State, Stretch,
 };
 use proptest::prelude::*;
 
@@ -47,12 +47,12 @@ fn any_percentiles() -> impl Strategy<Value = Percentiles> {
     any::<[u64; 4]>().prop_map(|[mean, p50, p95, p99]| Percentiles { mean, p50, p95, p99 })
 }
 
-fn any_flow() -> impl Strategy<Value = Flow> {
+fn any_flow() -> impl Strategy<Value = FlowResult> {
     let columns = proptest::collection::vec(any::<[u64; 5]>(), 0..4);
     (any::<(String, Option<String>, [u64; 7])>(), any_percentiles(), columns).prop_map(
         |((name, background, n), rtt_us, rows)| {
             let column = |i: usize| rows.iter().map(|row| row[i]).collect();
-            Flow {
+            FlowResult {
                 name,
                 background,
                 start_ms: n[0],

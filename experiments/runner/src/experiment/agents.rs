@@ -10,20 +10,19 @@ use std::time::{Duration, Instant};
 
 use ccplane_alg::Algorithm;
 use ccplane_contract::Datapath;
+use ccplane_core::Companion;
 pub use ccplane_engine::Waker;
 use ccplane_results::{AgentUse, State};
 
-pub use crate::sim::Beside;
-
-/// What went wrong in the caller's code.
+/// An error from the caller's code.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Which flows get which algorithm.
+/// A rule that gives an algorithm to the flows of some ports.
 #[derive(Clone)]
-pub struct Steer {
-    /// The receiver's port.
+pub struct AgentRule {
+    /// The receivers' ports.
     pub ports: RangeInclusive<u16>,
-    /// With its parameters.
+    /// The algorithm with its parameters.
     pub algorithm: Arc<dyn Algorithm>,
     /// Whether its policies are improved while these flows run.
     pub learning: bool,
@@ -35,7 +34,7 @@ pub trait Agents {
     ///
     /// # Errors
     /// It cannot be attached.
-    fn start(&mut self, rules: &[Steer]) -> Result<Box<dyn Agent>, BoxError>;
+    fn start(&mut self, rules: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError>;
 
     /// Steers the flows of a datapath in this process by `rules` until it is dropped. `make` gets what the datapath is to call
     /// when it has something for the agent.
@@ -44,15 +43,16 @@ pub trait Agents {
     /// No agent can be started.
     fn embed(
         &mut self,
-        rules: &[Steer],
+        rules: &[AgentRule],
         make: &mut dyn FnMut(Waker) -> Box<dyn Datapath + Send>,
     ) -> Result<Box<dyn Agent>, BoxError>;
 
-    /// What improves `algorithm`'s policies beside simulated flows, in their virtual time; all chance comes from `seed`.
+    /// Returns a learner that improves `algorithm`'s policies beside simulated flows, in their virtual time. All chance
+    /// comes from `seed`.
     ///
     /// # Errors
     /// Nothing can be learned.
-    fn learner(&mut self, algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Box<dyn Beside>, BoxError>;
+    fn learner(&mut self, algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Box<dyn Companion>, BoxError>;
 }
 
 /// An agent at work. Dropping it detaches.
@@ -61,24 +61,23 @@ pub trait Agent {
     fn congestion(&self) -> &str;
 
     /// The flows that it knows, as they are now.
-    fn flows(&mut self) -> Vec<SteeredFlow>;
+    fn flows(&mut self) -> Vec<AgentFlow>;
 
-    /// Reports that it has heard since its start.
+    /// Returns the number of reports since its start.
     fn reports(&mut self) -> u64;
 }
 
 /// A flow as an agent sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SteeredFlow {
-    /// The sender.
+pub struct AgentFlow {
+    /// The sender's address.
     pub local: SocketAddr,
-    /// The receiver.
+    /// The receiver's address.
     pub remote: SocketAddr,
     /// Whether its program runs, or starts at its next ACK.
     pub steered: bool,
-    /// What steers it, in words: "program reno".
+    /// The name of what decides for the flow, such as "program reno".
     pub steered_by: String,
-    /// Reports sent.
     pub reports: u64,
     /// Saturations and divisions by zero in its programs.
     pub faults: u64,
@@ -95,19 +94,19 @@ pub struct NoAgents;
 pub struct NoAgent;
 
 impl Agents for NoAgents {
-    fn start(&mut self, _: &[Steer]) -> Result<Box<dyn Agent>, BoxError> {
+    fn start(&mut self, _: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError> {
         Err(Box::new(NoAgent))
     }
 
     fn embed(
         &mut self,
-        _: &[Steer],
+        _: &[AgentRule],
         _: &mut dyn FnMut(Waker) -> Box<dyn Datapath + Send>,
     ) -> Result<Box<dyn Agent>, BoxError> {
         Err(Box::new(NoAgent))
     }
 
-    fn learner(&mut self, _: &Arc<dyn Algorithm>, _: u64) -> Result<Box<dyn Beside>, BoxError> {
+    fn learner(&mut self, _: &Arc<dyn Algorithm>, _: u64) -> Result<Box<dyn Companion>, BoxError> {
         Err(Box::new(NoAgent))
     }
 }
@@ -115,9 +114,9 @@ impl Agents for NoAgents {
 /// An agent that several runs at once share; all are watched by one thread.
 pub(super) type SharedAgent = Rc<RefCell<Box<dyn Agent>>>;
 
-/// Between two looks at the agent's flows.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Between two looks at the states of flows whose runs are shown.
+/// The time between two polls of the agent's flows.
+const POLL_EVERY: Duration = Duration::from_millis(500);
+/// The time between two polls of the states of flows whose runs are shown.
 const STATES_EVERY: Duration = Duration::from_millis(100);
 
 /// Looks at the agent now and then, so that a figure is known to be the program's.
@@ -126,23 +125,23 @@ pub(super) struct Watch {
     /// Receivers' ports of the flows that it is to steer; their other ends are flows, too, and none of its business.
     ports: Vec<RangeInclusive<u16>>,
     next: Instant,
-    /// When states are looked at next, and since when their times count; `None`: they are not.
+    /// The time of the next poll of states, and the origin of their times; `None` if states are not polled.
     states_at: Option<(Instant, Instant)>,
-    /// Senders that were not steered when looked at last: a flow that has just started may be excused once.
+    /// Senders without their program at the last poll: a flow that has just started is excused once.
     suspects: HashSet<SocketAddr>,
     unsteered: HashSet<SocketAddr>,
     /// Each flow as it was seen last.
-    seen: HashMap<SocketAddr, SteeredFlow>,
+    seen: HashMap<SocketAddr, AgentFlow>,
     states: HashMap<SocketAddr, Vec<State>>,
 }
 
 impl Watch {
     /// `shown_since`: the run's start, where its flows' states are of interest.
-    pub(super) fn new(agent: SharedAgent, rules: &[Steer], shown_since: Option<Instant>) -> Watch {
+    pub(super) fn new(agent: SharedAgent, rules: &[AgentRule], shown_since: Option<Instant>) -> Watch {
         Watch {
             agent,
             ports: rules.iter().map(|r| r.ports.clone()).collect(),
-            next: Instant::now() + LOOK_EVERY,
+            next: Instant::now() + POLL_EVERY,
             states_at: shown_since.map(|epoch| (Instant::now(), epoch)),
             suspects: HashSet::new(),
             unsteered: HashSet::new(),
@@ -152,12 +151,12 @@ impl Watch {
     }
 
     /// The flow as it was seen last.
-    pub(super) fn view(&self, local: SocketAddr) -> Option<&SteeredFlow> {
+    pub(super) fn view(&self, local: SocketAddr) -> Option<&AgentFlow> {
         self.seen.get(&local)
     }
 
     /// `bulk`: senders of flows that must be there.
-    pub(super) fn look(&mut self, bulk: impl Iterator<Item = SocketAddr>) {
+    pub(super) fn observe(&mut self, bulk: impl Iterator<Item = SocketAddr>) {
         let now = Instant::now();
         let for_states = self.states_at.filter(|(next, _)| now >= *next);
         if now < self.next && for_states.is_none() {
@@ -172,7 +171,7 @@ impl Watch {
         }
         let steered: HashSet<SocketAddr> = flows.iter().filter(|f| f.steered).map(|f| f.local).collect();
         if now >= self.next {
-            self.next = now + LOOK_EVERY;
+            self.next = now + POLL_EVERY;
             let seen = flows.iter().map(|f| f.local).chain(bulk);
             let suspects: HashSet<SocketAddr> = seen.filter(|local| !steered.contains(local)).collect();
             self.unsteered.extend(suspects.intersection(&self.suspects));
@@ -181,7 +180,7 @@ impl Watch {
         self.seen.extend(flows.into_iter().map(|flow| (flow.local, flow)));
     }
 
-    fn note_state(&mut self, flow: &SteeredFlow, t_ms: u64) {
+    fn note_state(&mut self, flow: &AgentFlow, t_ms: u64) {
         let Some(state) = &flow.state else { return };
         let states = self.states.entry(flow.local).or_default();
         if states.last().is_none_or(|last| last.state != *state) {
@@ -189,7 +188,7 @@ impl Watch {
         }
     }
 
-    /// What the agent did, all runs that share it together; and the flows' states.
+    /// Stops the agent and returns its counters, over all runs that share it, and the states of the flows.
     pub(super) fn finish(self) -> (AgentUse, HashMap<SocketAddr, Vec<State>>) {
         let used = AgentUse {
             reports: self.agent.borrow_mut().reports(),
@@ -204,13 +203,13 @@ impl Watch {
 mod tests {
     use super::*;
 
-    struct Fake(Vec<Vec<SteeredFlow>>);
+    struct Fake(Vec<Vec<AgentFlow>>);
 
     impl Agent for Fake {
         fn congestion(&self) -> &str {
             "fake"
         }
-        fn flows(&mut self) -> Vec<SteeredFlow> {
+        fn flows(&mut self) -> Vec<AgentFlow> {
             self.0.remove(0)
         }
         fn reports(&mut self) -> u64 {
@@ -221,7 +220,7 @@ mod tests {
     #[test]
     fn a_flow_that_stays_unsteered_is_counted_once() {
         let at = |port| SocketAddr::from(([10, 0, 0, 1], port));
-        let flow = |port, steered, faults: u64| SteeredFlow {
+        let flow = |port, steered, faults: u64| AgentFlow {
             local: at(port),
             remote: at(1),
             steered,
@@ -231,7 +230,7 @@ mod tests {
             // It changes with the faults.
             state: Some(format!("after {faults}")),
         };
-        let receiver = SteeredFlow { local: at(1), remote: at(50), ..flow(1, false, 0) };
+        let receiver = AgentFlow { local: at(1), remote: at(50), ..flow(1, false, 0) };
         let looks = vec![
             vec![flow(1, false, 0), flow(2, false, 0), flow(3, true, 1)],
             vec![flow(1, true, 0), flow(2, false, 0), flow(3, true, 4), receiver.clone()],
@@ -240,13 +239,13 @@ mod tests {
         let algorithm = ccplane_algs::all().remove(0);
         let agent: SharedAgent = Rc::new(RefCell::new(Box::new(Fake(looks))));
         let epoch = Instant::now();
-        let rules = [Steer { ports: 1..=2, algorithm, learning: false }];
+        let rules = [AgentRule { ports: 1..=2, algorithm, learning: false }];
         let mut watch = Watch::new(agent, &rules, Some(epoch));
         for _ in 0..3 {
             watch.next = Instant::now();
             watch.states_at = Some((Instant::now(), epoch));
             // 9 is not known to the agent at all.
-            watch.look([at(3), at(9)].into_iter());
+            watch.observe([at(3), at(9)].into_iter());
         }
         let (used, states) = watch.finish();
         assert_eq!(used, AgentUse { reports: 7, faults: 4, unsteered_flows: 2 });

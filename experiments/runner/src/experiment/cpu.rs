@@ -13,7 +13,7 @@ pub(super) struct CpuTimes {
     idle: u64,
 }
 
-/// Reads them.
+/// Reads the process's and the machine's processor times.
 pub(super) fn now() -> Result<CpuTimes> {
     let text = std::fs::read_to_string("/proc/stat").context("read /proc/stat")?;
     Ok(parse(&text))
@@ -28,7 +28,7 @@ fn parse(text: &str) -> CpuTimes {
 }
 
 impl CpuTimes {
-    /// What has passed since `before`.
+    /// Returns the processor time since `before`.
     pub(super) fn since(self, before: CpuTimes) -> Cpu {
         let hertz = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
         let hertz = u64::try_from(hertz).unwrap_or(100).max(1);

@@ -37,7 +37,7 @@ pub fn header(plan: &Plan, command: String) -> Header {
 }
 
 /// SHA-256 of everything that decides what one run does: links with their traces, traffic, contenders, times and the seed.
-/// Not the number of repeats, so that more can be added; not what is compared or said.
+/// The number of repeats is left out, so that more can be added; so are comparisons and texts.
 fn digest(plan: &Plan) -> String {
     let times = (plan.duration_ms, plan.warmup_ms, plan.sample_ms, plan.seed);
     // Debug names every field, so a field that is added changes the digest, as it should.

@@ -8,7 +8,6 @@ mod parallel;
 mod progress;
 mod schedule;
 mod simulated;
-mod stats;
 mod store;
 mod stretches;
 
@@ -24,6 +23,7 @@ use ccplane_results::{Contender, Datapath, Measured, Outcome, Results, Run};
 
 use crate::error::{Error, Result};
 use crate::host;
+use crate::percentiles::percentiles;
 use crate::plan::{MAX_ARRIVALS, Plan, Scenario, ShortBackground, Tool, Traffic};
 use crate::preflight::{Missing, missing_for_links};
 use crate::table::Row;
@@ -32,7 +32,6 @@ pub use header::header;
 use progress::Estimate;
 pub use progress::Progress;
 pub use schedule::{Slot, schedule, seed};
-pub(crate) use stats::percentiles;
 pub use store::{Store, StoreError};
 
 /// A run is tried so often in one go.
@@ -41,7 +40,6 @@ const ATTEMPTS: u32 = 2;
 /// How a plan is run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The results file.
     pub results: PathBuf,
     /// Whether results that are there are put aside, whatever they are of.
     pub force: bool,
@@ -49,12 +47,12 @@ pub struct Options {
     pub command: String,
 }
 
-/// What came of it.
+/// The result of a plan's runs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ended {
     /// All runs that the file holds.
     pub results: Results,
-    /// The file.
+    /// The path of the results file.
     pub path: PathBuf,
     /// Runs of the plan.
     pub total: u64,
@@ -80,7 +78,7 @@ pub enum ExperimentError {
     Run(#[from] Error),
 }
 
-/// One run.
+/// A run with its scenario, contender and seed.
 struct Job<'a> {
     plan: &'a Plan,
     scenario: &'a Scenario,
@@ -125,7 +123,7 @@ impl Job<'_> {
         self.scenario.short.iter().zip(0..).map(of).collect()
     }
 
-    /// What the short flows' sizes are called.
+    /// Returns the name of the short flows' size distribution.
     fn distribution(&self) -> String {
         match &self.scenario.traffic {
             Traffic::Bulk { .. } => String::new(),
@@ -139,11 +137,11 @@ impl Job<'_> {
 fn run_jobs(
     jobs: &[Job<'_>],
     agents: &mut dyn Agents,
-    pulse: &mut Pulse<'_>,
+    control: &mut RunControl<'_>,
 ) -> Result<Vec<Result<Measured>>> {
     let mut outcomes = match jobs {
-        [job] if job.contender.datapath == Datapath::Sim => vec![simulated::run(job, agents, pulse)],
-        _ => live::run(jobs, agents, pulse)?,
+        [job] if job.contender.datapath == Datapath::Sim => vec![simulated::run(job, agents, control)],
+        _ => live::run(jobs, agents, control)?,
     };
     for (job, measured) in jobs.iter().zip(&mut outcomes) {
         if let Ok(measured) = measured {
@@ -153,16 +151,18 @@ fn run_jobs(
     Ok(outcomes)
 }
 
-/// What a run calls again and again: the bar moves or flows are shown, and a wish to stop is heard.
-struct Pulse<'a> {
+/// Callbacks of a run: one draws its progress, the other asks whether to stop.
+struct RunControl<'a> {
     stopped: &'a dyn Fn() -> bool,
     draw: &'a mut dyn FnMut(Duration, &[Row]),
 }
 
-impl Pulse<'_> {
+impl RunControl<'_> {
+    /// Shows the progress and checks whether to go on.
+    ///
     /// # Errors
-    /// `Stopped`: the run is to be given up.
-    fn beat(&mut self, elapsed: Duration, rows: &[Row]) -> Result<()> {
+    /// `Stopped` if the caller gives the run up.
+    fn poll(&mut self, elapsed: Duration, rows: &[Row]) -> Result<()> {
         (self.draw)(elapsed, rows);
         if (self.stopped)() { Err(Error::Stopped) } else { Ok(()) }
     }
@@ -180,7 +180,7 @@ pub fn simulate(
     algorithms: &[Arc<dyn Algorithm>],
 ) -> Result<Measured> {
     let job = Job { plan, scenario, contender, seed, algorithms, lane: 0 };
-    simulated::run(&job, &mut NoAgents, &mut Pulse { stopped: &|| false, draw: &mut |_, _| {} }).map(
+    simulated::run(&job, &mut NoAgents, &mut RunControl { stopped: &|| false, draw: &mut |_, _| {} }).map(
         |measured| Measured {
             stretches: stretches::stretches(&scenario.link, plan.duration_ms, &measured),
             ..measured
@@ -233,7 +233,7 @@ fn is_done(store: &Store, plan: &Plan, slot: Slot) -> bool {
     store.is_done(&plan.scenarios[slot.scenario].name, &plan.contenders[slot.contender].name, slot.repeat)
 }
 
-/// What all runs need, asked for before the first.
+/// Checks the needs of all runs before the first.
 fn preflight(
     plan: &Plan,
     algorithms: &[Arc<dyn Algorithm>],
@@ -286,10 +286,10 @@ impl Session<'_> {
                 let left = groups[n..].iter().map(|group| self.expected(group[0])).sum();
                 progress.run(self.group_label(group), self.expected(group[0]), left);
                 let mut draw = |elapsed, rows: &[Row]| progress.draw(elapsed, rows);
-                let mut pulse = Pulse { stopped, draw: &mut draw };
+                let mut control = RunControl { stopped, draw: &mut draw };
                 let tries: Vec<(Slot, u32)> =
                     open.iter().map(|slot| (*slot, self.tried(store, *slot) + 1)).collect();
-                let Some(runs) = self.attempt(&tries, agents, &mut pulse) else {
+                let Some(runs) = self.attempt(&tries, agents, &mut control) else {
                     return Ok((failed, true));
                 };
                 let mut again = Vec::new();
@@ -324,8 +324,8 @@ impl Session<'_> {
         let run = |slot: Slot, halted: &dyn Fn() -> bool| {
             let mut runs = Vec::new();
             for attempt in 1..=ATTEMPTS {
-                let mut pulse = Pulse { stopped: halted, draw: &mut |_, _| {} };
-                let run = worker.attempt(&[(slot, tried[&slot] + attempt)], &mut NoAgents, &mut pulse)?;
+                let mut control = RunControl { stopped: halted, draw: &mut |_, _| {} };
+                let run = worker.attempt(&[(slot, tried[&slot] + attempt)], &mut NoAgents, &mut control)?;
                 let run = run.into_iter().next()?;
                 let ended_well = matches!(run.outcome, Outcome::Ok(_));
                 runs.push(run);
@@ -358,7 +358,7 @@ impl Session<'_> {
         slots.chunk_by(same).map(<[Slot]>::to_vec).collect()
     }
 
-    /// What is shown while a group runs.
+    /// Returns the label of a group of runs while it is under way.
     fn group_label(&self, group: &[Slot]) -> String {
         match group {
             [slot] if !self.plan.at_once => self.label(*slot),
@@ -412,7 +412,7 @@ impl Session<'_> {
         &self,
         tries: &[(Slot, u32)],
         agents: &mut dyn Agents,
-        pulse: &mut Pulse<'_>,
+        control: &mut RunControl<'_>,
     ) -> Option<Vec<Run>> {
         let job = |((slot, _), lane): (&(Slot, u32), u16)| Job {
             plan: self.plan,
@@ -425,12 +425,12 @@ impl Session<'_> {
         let jobs: Vec<Job<'_>> = tries.iter().zip(0..).map(job).collect();
         let started_at = host::rfc3339(SystemTime::now());
         let begun = Instant::now();
-        let outcomes: Vec<Outcome> = match run_jobs(&jobs, agents, pulse) {
+        let outcomes: Vec<Outcome> = match run_jobs(&jobs, agents, control) {
             Err(Error::Stopped) => return None,
-            Err(_) if (pulse.stopped)() => return None,
+            Err(_) if (control.stopped)() => return None,
             Err(error) => jobs.iter().map(|_| Outcome::Failed { error: error.to_string() }).collect(),
             Ok(outcomes) => {
-                if outcomes.iter().any(Result::is_err) && (pulse.stopped)() {
+                if outcomes.iter().any(Result::is_err) && (control.stopped)() {
                     return None;
                 }
                 outcomes.into_iter().map(outcome).collect()
@@ -464,7 +464,6 @@ struct Keeper<'a, 'p, W> {
     stopped: &'a dyn Fn() -> bool,
     progress: &'a mut Progress<W>,
     cores: usize,
-    /// Slots to come.
     left: usize,
     failed: u64,
 }
@@ -477,7 +476,7 @@ impl<W: std::io::Write> Keeper<'_, '_, W> {
     }
 }
 
-impl<W: std::io::Write> parallel::Taker for Keeper<'_, '_, W> {
+impl<W: std::io::Write> parallel::RunSink for Keeper<'_, '_, W> {
     type Error = StoreError;
 
     fn take(&mut self, slot: Slot, attempts: Vec<Run>) -> std::result::Result<(), StoreError> {
@@ -511,7 +510,7 @@ fn said(outcome: &Outcome) -> String {
         said.push(format!("{:.1} Mb/s, RTT {:.1} ms", bps as f64 / 1e6, rtt_us as f64 / 1e3));
     }
     if let Some(completions) = &measured.completions {
-        let fcts = stats::percentiles(completions.flows.iter().map(|f| f.fct_us).collect());
+        let fcts = percentiles(completions.flows.iter().map(|f| f.fct_us).collect());
         said.push(format!(
             "{} flows, completion p50 {:.1} ms, p95 {:.1} ms, {} unfinished",
             completions.flows.len(),

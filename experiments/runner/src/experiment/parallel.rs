@@ -10,31 +10,31 @@ use ccplane_results::Run;
 
 use super::Slot;
 
-/// Between two looks at whether to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The time between two checks whether to stop.
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
-/// Makes all attempts of a slot; `None` if it was stopped, which the second argument says.
+/// Makes all attempts of a slot, or returns `None` once its second argument says to stop.
 pub(super) type Attempts<'a> = dyn Fn(Slot, &dyn Fn() -> bool) -> Option<Vec<Run>> + Sync + 'a;
 
-/// What the runs are handed to, on the thread that asked for them.
-pub(super) trait Taker {
-    /// Why a run could not be taken.
+/// Receives the runs on the thread that asked for them.
+pub(super) trait RunSink {
+    /// The reason why a run could not be taken.
     type Error;
 
-    /// All attempts of one slot.
+    /// Takes all attempts of one slot.
     fn take(&mut self, slot: Slot, attempts: Vec<Run>) -> Result<(), Self::Error>;
 
-    /// Called now and then; whether to stop.
+    /// Returns whether to stop; it is called again and again.
     fn stops(&mut self) -> bool;
 }
 
-/// Runs these slots on so many cores; `taker` gets them in their order, whoever is done first. Returns whether it was stopped before
+/// Runs these slots on so many cores; `sink` gets them in the slots' order. Returns whether it was stopped before
 /// its end.
-pub(super) fn run_all<T: Taker>(
+pub(super) fn run_all<T: RunSink>(
     slots: &[Slot],
     cores: usize,
     run: &Attempts<'_>,
-    taker: &mut T,
+    sink: &mut T,
 ) -> Result<bool, T::Error> {
     let (next, halt) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (send, ended) = mpsc::channel();
@@ -53,7 +53,7 @@ pub(super) fn run_all<T: Taker>(
             });
         }
         drop(send);
-        let taken = hand_over(slots, &ended, taker);
+        let taken = hand_over(slots, &ended, sink);
         halt.store(true, Ordering::Relaxed);
         taken
     })
@@ -64,23 +64,23 @@ fn take_next(slots: &[Slot], next: &AtomicUsize) -> Option<(usize, Slot)> {
     slots.get(n).map(|slot| (n, *slot))
 }
 
-fn hand_over<T: Taker>(
+fn hand_over<T: RunSink>(
     slots: &[Slot],
     ended: &mpsc::Receiver<(usize, Vec<Run>)>,
-    taker: &mut T,
+    sink: &mut T,
 ) -> Result<bool, T::Error> {
     let mut waiting = BTreeMap::new();
     let mut due = 0;
     while let Some(slot) = slots.get(due) {
-        if taker.stops() {
+        if sink.stops() {
             return Ok(true);
         }
         if let Some(runs) = waiting.remove(&due) {
-            taker.take(*slot, runs)?;
+            sink.take(*slot, runs)?;
             due += 1;
             continue;
         }
-        match ended.recv_timeout(LOOK_EVERY) {
+        match ended.recv_timeout(POLL_EVERY) {
             Ok((n, runs)) => {
                 waiting.insert(n, runs);
             }
@@ -120,7 +120,7 @@ mod tests {
         stop_at: usize,
     }
 
-    impl Taker for Notes {
+    impl RunSink for Notes {
         type Error = ();
         fn take(&mut self, slot: Slot, attempts: Vec<Run>) -> Result<(), ()> {
             assert_eq!(attempts[0].scenario, slot.scenario.to_string());

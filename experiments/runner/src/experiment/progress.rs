@@ -3,12 +3,11 @@
 use std::io::{IsTerminal, Stderr, Write};
 use std::time::{Duration, Instant};
 
-use crate::sys;
 use crate::table::{Row, Style, Table};
 
 /// Columns of the bar itself.
 const BAR: usize = 24;
-/// Between two drawings.
+/// The time between two drawings.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
 /// Lines that a table of flows has beside theirs.
 const TABLE_HEAD: usize = 3;
@@ -20,7 +19,7 @@ pub struct Progress<W> {
     out: W,
     /// Columns of the terminal; `None`: plain lines.
     columns: Option<usize>,
-    /// Its lines.
+    /// The height of the terminal, lines.
     lines: usize,
     /// The flows of runs that are shown.
     table: Option<Table>,
@@ -44,14 +43,14 @@ impl Progress<Stderr> {
     #[must_use]
     pub fn stderr() -> Progress<Stderr> {
         let out = std::io::stderr();
-        let size = if out.is_terminal() { sys::terminal_size(&out) } else { None };
-        let lines = size.map_or(0, |(_, lines)| lines.into());
-        Progress { lines, ..Progress::new(out, size.map(|(columns, _)| columns.into())) }
+        let size = if out.is_terminal() { terminal_size::terminal_size_of(&out) } else { None };
+        let lines = size.map_or(0, |(_, lines)| lines.0.into());
+        Progress { lines, ..Progress::new(out, size.map(|(columns, _)| columns.0.into())) }
     }
 }
 
 impl<W: Write> Progress<W> {
-    /// On `out`, of so many columns if it is a terminal.
+    /// Creates a display on `out`; `columns` is its width if it is a terminal.
     pub fn new(out: W, columns: Option<usize>) -> Progress<W> {
         Progress {
             out,
@@ -74,7 +73,7 @@ impl<W: Write> Progress<W> {
     /// One line of text, above the bar.
     pub(super) fn say(&mut self, text: &str) {
         let clear = if self.columns.is_some() { "\r\x1b[K" } else { "" };
-        // Whoever closed standard error wants to see nothing.
+        // A closed standard error is no failure.
         let _ = writeln!(self.out, "{clear}{text}");
         self.next_draw = Instant::now();
     }
@@ -113,7 +112,7 @@ impl<W: Write> Progress<W> {
         let Some(current) = &self.current else { return };
         let style = Style::of(self.columns.filter(|_| self.lines > rows.len() + TABLE_HEAD));
         let table = self.table.get_or_insert_with(|| Table::new(style));
-        // Whoever closed standard error wants to see nothing.
+        // A closed standard error is no failure.
         let _ = table.draw(&mut self.out, elapsed, &current.label, rows);
     }
 
@@ -154,7 +153,7 @@ pub(super) fn time(time: Duration) -> String {
     }
 }
 
-/// What runs take: what they took so far, or their length.
+/// The durations of runs so far, from which those to come are estimated.
 #[derive(Default)]
 pub(super) struct Estimate {
     live: (Duration, u32),

@@ -1,4 +1,4 @@
-//! Which run comes when: contenders alternate within each repeat, and who goes first rotates.
+//! The order of runs: contenders alternate within each repeat, and the first contender rotates.
 
 use crate::plan::Plan;
 
@@ -9,12 +9,12 @@ pub struct Slot {
     pub scenario: usize,
     /// Index into the plan's contenders.
     pub contender: usize,
-    /// Counts from 0.
+    /// The number of the repeat, from 0.
     pub repeat: u32,
 }
 
 /// All runs of a plan, in their order: repeat by repeat, so that a plan cut short has compared everybody; within one, scenario
-/// by scenario, with contenders side by side, as the machine changes slowly. Whoever went first goes last in the next repeat.
+/// by scenario, with contenders side by side, as the machine changes slowly. The first contender of one repeat is the last of the next.
 #[must_use]
 pub fn schedule(plan: &Plan) -> Vec<Slot> {
     let contenders = plan.contenders.len();

@@ -6,31 +6,31 @@ use std::time::Duration;
 
 use ccplane_alg::{Algorithm, configure};
 use ccplane_contract::{FlowId, Mode};
-use ccplane_core::Core;
+use ccplane_core::{Companion, Core};
 use ccplane_netsim::workload::Arrival;
 use ccplane_netsim::{self as netsim, Capacity, Ingress, LinkChange, LinkConfig, LinkStats, QueueLimit};
-use ccplane_results::{AgentUse, Completion, Completions, Datapath, Flow, LinkUse, Measured, State};
+use ccplane_results::{AgentUse, Completion, Completions, Datapath, FlowResult, LinkUse, Measured, State};
 use ccplane_sim::{SimDatapath, Source, Stack};
 
 use super::agents::Agents;
 use super::live::DRAIN;
-use super::stats::percentiles;
-use super::{Job, Pulse};
+use super::{Job, RunControl};
 use crate::error::{Error, Result};
+use crate::percentiles::percentiles;
 use crate::plan::{BurstLoss, Datagrams, Discipline, Impairments, Link, Medium, Policer, Queue, Traffic};
-use crate::sim::{self, Beside, SimChange, SimFlow, Simulated, Simulation};
+use crate::sim::{self, SimChange, SimFlow, Simulated, Simulation};
 
-/// Virtual time between two looks at the queue, microseconds.
-const LOOK_EVERY_US: u64 = 1_000;
-/// What the emulator counts of a packet beside its IP length, as mahimahi does.
+/// Virtual time between two polls of the queue, microseconds.
+const POLL_EVERY_US: u64 = 1_000;
+/// Bytes that the emulator counts for a packet beside its IP length, as mahimahi does.
 const TUN_HEADER_BYTES: u16 = ccplane_emulator::path::TUN_HEADER_BYTES as u16;
-/// Virtual time between two looks at the flows' states, microseconds: as live ones.
+/// Virtual time between two polls of the flows' states, as for live flows, microseconds.
 const STATES_EVERY_US: u64 = 100_000;
-/// Looks between two beats: the bar moves and Ctrl-C is heard.
-const LOOKS_PER_BEAT: u64 = 64;
+/// Polls of the queue between two drawings of the progress, when Ctrl-C is noticed too.
+const POLLS_PER_DRAW: u64 = 64;
 
 /// Runs the job in virtual time.
-pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>) -> Result<Measured> {
+pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, control: &mut RunControl<'_>) -> Result<Measured> {
     let algorithms = algorithms(job)?;
     let learns = algorithms.iter().find(|a| job.contender.learning && a.name() == job.contender.algorithm);
     let mut learner = learns.map(|a| agents.learner(a, job.seed)).transpose().map_err(Error::Agent)?;
@@ -38,21 +38,21 @@ pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>)
     let simulation = simulation(job, &arrivals);
     let mut marks = Marks::new(job);
     let mut beaten = Ok(());
-    let mut looks = 0;
-    let mut look = |datapath: &SimDatapath| {
-        marks.look(datapath);
-        looks += 1;
-        if looks % LOOKS_PER_BEAT == 0 {
-            beaten = pulse.beat(Duration::ZERO, &[]);
+    let mut polls = 0;
+    let mut poll = |datapath: &SimDatapath| {
+        marks.observe(datapath);
+        polls += 1;
+        if polls % POLLS_PER_DRAW == 0 {
+            beaten = control.poll(Duration::ZERO, &[]);
         }
         beaten.is_ok()
     };
     let mut states = States::default();
     let done = if job.plan.at_once {
         states.beside = learner.as_deref_mut();
-        sim::run_beside(&simulation, &algorithms, LOOK_EVERY_US, &mut look, Some(&mut states))
+        sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, Some(&mut states))
     } else {
-        sim::run_beside(&simulation, &algorithms, LOOK_EVERY_US, &mut look, learner.as_deref_mut())
+        sim::run_beside(&simulation, &algorithms, POLL_EVERY_US, &mut poll, learner.as_deref_mut())
     };
     beaten?;
     let done = done?;
@@ -62,12 +62,12 @@ pub(super) fn run(job: &Job<'_>, agents: &mut dyn Agents, pulse: &mut Pulse<'_>)
 /// Notes what the flows' algorithms say that they do, and lets a learner work on.
 #[derive(Default)]
 struct States<'a> {
-    beside: Option<&'a mut (dyn Beside + 'static)>,
+    beside: Option<&'a mut (dyn Companion + 'static)>,
     next_us: u64,
     told: HashMap<FlowId, Vec<State>>,
 }
 
-impl Beside for States<'_> {
+impl Companion for States<'_> {
     fn turned(&mut self, core: &mut Core, now_us: u64) {
         if let Some(beside) = &mut self.beside {
             beside.turned(core, now_us);
@@ -166,7 +166,7 @@ fn simulation(job: &Job<'_>, arrivals: &[Arrival]) -> Simulation {
     }
 }
 
-/// The simulator's terms.
+/// Translates a plan's link into the simulator's configuration.
 fn simulated(link: &Link, emulated: bool) -> LinkConfig {
     let (queue, discipline) = waiting(link.queue);
     LinkConfig {
@@ -228,7 +228,7 @@ fn capacity(medium: &Medium, emulated: bool) -> Capacity {
     }
 }
 
-/// What becomes of the link and of its way back.
+/// Returns the changes of the link and of its way back.
 fn changes(link: &Link) -> Vec<SimChange> {
     let of = |c: &crate::plan::Change| {
         let delay_ns = c.delay_us.map(|us| us * 1000);
@@ -278,7 +278,7 @@ impl<'a> Marks<'a> {
         }
     }
 
-    fn look(&mut self, datapath: &SimDatapath) {
+    fn observe(&mut self, datapath: &SimDatapath) {
         let now_us = datapath.now_us();
         if now_us < self.from_us || self.to.is_some() {
             return;
@@ -298,7 +298,7 @@ impl<'a> Marks<'a> {
         changed.last().or(self.link.medium.rate_bit_per_s()).unwrap_or(0)
     }
 
-    /// What the link could have carried in the measured window.
+    /// Returns the bits that the link could have carried in the measured window.
     fn capacity_bits(&self) -> u128 {
         let inside = |ms: &u64| *ms > self.from_us / 1000 && *ms < self.to_us / 1000;
         let starts: Vec<u64> = self.link.changes.iter().map(|c| c.at_ms).filter(inside).collect();
@@ -337,7 +337,7 @@ fn measured(
     let mut numbers = (0, 0);
     for (flow, id) in simulation.flows.iter().zip(&done.flows) {
         let Some(stats) = done.datapath.stats(*id) else { continue };
-        agent.faults += stats.faults;
+        agent.faults += stats.transport.faults;
         if let Source::Bytes(bytes) = flow.source {
             if flow.stop_us.is_some() {
                 // Background.
@@ -368,7 +368,7 @@ fn measured(
         };
         let long = sim::measured(&done.datapath, *id, flow.start_us, job.plan.warmup_ms * 1000);
         let states = states.remove(id).unwrap_or_default();
-        measured.flows.push(Flow { name, background, states, ..long });
+        measured.flows.push(FlowResult { name, background, states, ..long });
     }
     measured.agent = Some(agent);
     if !matches!(job.scenario.traffic, Traffic::Bulk { .. }) {

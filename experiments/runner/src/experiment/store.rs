@@ -10,24 +10,18 @@ use ccplane_results::{Header, Outcome, Results, ResultsError, Run};
 pub enum StoreError {
     /// The directory or file cannot be used.
     #[error("{}: {error}", path.display())]
-    Io {
-        /// Which one.
-        path: PathBuf,
-        /// What the system said.
-        error: std::io::Error,
-    },
-    /// What is there cannot be read.
+    Io { path: PathBuf, error: std::io::Error },
+    /// The existing results cannot be read.
     #[error("{0}; --force starts anew and keeps the file as .old")]
     Results(ResultsError),
-    /// What is there belongs to something else.
+    /// The existing results belong to another plan.
     #[error(
         "{}: its runs are of {what}; give another directory with --results, or --force to start anew (the file is kept as .old)",
         path.display()
     )]
     Other {
-        /// The file.
         path: PathBuf,
-        /// What differs.
+        /// The part of the plan that differs.
         what: &'static str,
     },
 }
@@ -36,7 +30,7 @@ pub enum StoreError {
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// What it holds, the runs in the order of their end.
+    /// The results so far, with runs in the order of their end.
     pub results: Results,
 }
 
@@ -77,14 +71,14 @@ impl Store {
             return other("another kernel");
         }
         if results.header.plan != header.plan {
-            // What is compared or said, or the number of repeats, has changed: that decides nothing that was measured.
+            // Comparisons, texts or the number of repeats have changed, none of which affects the runs that are there.
             results.header.plan = header.plan.clone();
             rewrite(path, &results)?;
         }
         Ok(Store { path: path.to_owned(), results })
     }
 
-    /// The file.
+    /// Returns the path of the results file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

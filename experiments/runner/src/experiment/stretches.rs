@@ -1,6 +1,6 @@
 //! How a contender's flows did between the link's changes, against an oracle that knows the link.
 
-use ccplane_results::{Flow, Measured, Stretch};
+use ccplane_results::{FlowResult, Measured, Stretch};
 
 use crate::plan::Link;
 
@@ -11,15 +11,16 @@ const HOLD_BINS: usize = 2;
 /// In reach: this share of the oracle's, millionths.
 const REACH_PPM: u64 = 900_000;
 const PPM: u64 = 1_000_000;
-/// What a doubled RTT costs where a halved throughput costs 1: the weight of Aurora's scale-free reward. Its term for losses
-/// is left out: the link's own hit the oracle as much, and what a full queue drops has cost throughput and delay.
+/// The cost of a doubled RTT where a halved throughput costs 1: the weight of Aurora's scale-free reward. Its term for
+/// losses is left out: the link's own losses hit the oracle as much, and drops of a full queue have cost throughput and
+/// delay already.
 const LATENCY_WEIGHT: f64 = 0.4;
-/// What counts as no queue, as there, microseconds.
+/// Queueing delay that counts as none, as in Aurora's reward, microseconds.
 const SLACK_US: u64 = 2_000;
 /// Payload of a packet that the link counts as 1504 bytes: with timestamps, 1448.
 const PAYLOAD_PPM: u64 = 1448 * PPM / 1504;
 
-/// Each stretch between changes; none where the link stays as it is, or has no rate.
+/// Returns each stretch between changes; none where the link stays as it is, or has no rate.
 pub(super) fn stretches(link: &Link, duration_ms: u64, measured: &Measured) -> Vec<Stretch> {
     if link.changes.is_empty() {
         return Vec::new();
@@ -50,8 +51,8 @@ fn stretch(link: &Link, from_ms: u64, to_ms: u64, measured: &Measured) -> Option
     Some(Stretch { from_ms, to_ms, reward_ppm, reached_ms: held.map(|bin| bin as u64 * BIN_MS) })
 }
 
-/// Mean throughput and RTT of a flow's samples in a time; a sample tells of the time before it.
-fn mean(flow: &Flow, from_ms: u64, to_ms: u64) -> Option<(u64, u64)> {
+/// Returns the mean throughput and RTT of a flow's samples in a time; a sample covers the time before it.
+fn mean(flow: &FlowResult, from_ms: u64, to_ms: u64) -> Option<(u64, u64)> {
     let series = &flow.series;
     let samples = series.t_ms.iter().zip(series.throughput_bps.iter().zip(&series.srtt_us));
     let inside = samples.filter(|(t_ms, _)| **t_ms > from_ms && **t_ms <= to_ms);
@@ -100,7 +101,7 @@ mod tests {
         let throughput_bps = t_ms.iter().map(|t| samples(*t).0).collect();
         let srtt_us = t_ms.iter().map(|t| samples(*t).1).collect();
         let series = Series { t_ms, throughput_bps, srtt_us, ..Series::default() };
-        Measured { flows: vec![Flow { series, ..Flow::default() }], ..Measured::default() }
+        Measured { flows: vec![FlowResult { series, ..FlowResult::default() }], ..Measured::default() }
     }
 
     #[test]

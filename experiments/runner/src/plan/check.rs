@@ -1,4 +1,5 @@
-//! What no single value of a plan shows: the way from its [`source`](super::source) to the [`model`](super::model).
+//! Checks a plan's values against each other: the way from its [`source`](super::source) to the
+//! [`model`](super::model).
 
 mod background;
 mod changes;
@@ -9,7 +10,7 @@ mod traffic;
 
 use std::collections::BTreeMap;
 
-use ccplane_document::Problem;
+use ccplane_files::document::Problem;
 use ccplane_results::{Contender, Datapath, PaperFigure};
 
 use super::model::{Link, Medium, Scenario, Simulator, Tool, Traffic};
@@ -23,7 +24,7 @@ use contender::find;
 
 type Checked<T> = Result<T, Problem>;
 
-/// Linux's TCP_RTO_MIN.
+/// The value of Linux's TCP_RTO_MIN, microseconds.
 const DEFAULT_MIN_RTO_US: u32 = 200_000;
 
 fn refuse<T>(field: impl Into<String>, message: impl std::fmt::Display) -> Checked<T> {
@@ -148,7 +149,7 @@ fn default_name(link: &Link) -> String {
     format!("{speed}, {} ms{loss}", decimal(link.delay_us, 1000))
 }
 
-/// What all scenarios and contenders together must keep.
+/// Checks the limits of all scenarios and contenders together.
 pub(super) fn together(
     scenarios: &[Scenario],
     contenders: &[(usize, Contender)],
@@ -210,7 +211,7 @@ pub(super) fn together(
     Ok(())
 }
 
-/// What contenders that run at the same time must keep.
+/// Checks the limits of contenders that run at the same time.
 pub(super) fn at_once(scenarios: &[Scenario], contenders: &[(usize, Contender)]) -> Checked<()> {
     if contenders.len() > MAX_AT_ONCE {
         return refuse("at_once", format_args!("more than {MAX_AT_ONCE} contenders"));
@@ -232,7 +233,6 @@ pub(super) fn at_once(scenarios: &[Scenario], contenders: &[(usize, Contender)])
     }
 }
 
-/// What papers say.
 pub(super) fn paper(sources: &[PaperSource]) -> Vec<PaperFigure> {
     sources.iter().map(|p| PaperFigure { source: p.source.clone(), says: p.says.clone() }).collect()
 }

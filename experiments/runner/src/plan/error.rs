@@ -1,6 +1,6 @@
 //! Why a plan is refused.
 
-use ccplane_document::DocumentError;
+use ccplane_files::document::DocumentError;
 
 /// Why a plan is refused. Nothing was started.
 #[derive(Debug, thiserror::Error)]
@@ -8,12 +8,11 @@ pub enum PlanError {
     /// There is neither such a file nor such a shipped plan.
     #[error("no file `{name}`, and no plan of that name comes with ccplane; there are: {}", known.join(", "))]
     NoSuchPlan {
-        /// As asked for.
         name: String,
         /// The plans that are shipped.
         known: Vec<&'static str>,
     },
-    /// It cannot be read, or a field is wrong.
+    /// The file cannot be read, or a field is wrong.
     #[error(transparent)]
     Refused(#[from] DocumentError),
 }

@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ccplane_alg::Algorithm;
-use ccplane_document::{DocumentError, Problem};
+use ccplane_files::document::{DocumentError, Problem};
 use ccplane_netsim::trace::Trace;
 use ccplane_results::{Comparison, Contender, Datapath};
 
@@ -44,7 +44,7 @@ pub(crate) use number::decimal;
 use source::PlanSource;
 use sweep::Point;
 
-/// Largest plan, bytes.
+/// The largest file of a plan.
 pub const PLAN: Bound = Bound { what: "a plan", bytes: 1 << 20 };
 /// Scenarios of one plan, sweep included.
 pub const MAX_SCENARIOS: usize = 1024;
@@ -67,9 +67,8 @@ const DEFAULT_SAMPLE_MS: u64 = 100;
 const DEFAULT_REPEATS: u32 = 5;
 const DEFAULT_SEED: u64 = 1;
 
-/// What there is that a plan can name.
+/// The algorithms and traces that a plan can name.
 pub struct Known<'a> {
-    /// Our algorithms.
     pub algorithms: &'a [Arc<dyn Algorithm>],
     /// The kernel's own, where they matter: `None` leaves that to the run.
     pub kernel: Option<&'a [String]>,
@@ -79,7 +78,7 @@ pub struct Known<'a> {
     pub cellular: Option<&'a str>,
 }
 
-/// What the caller wants otherwise than the plan.
+/// Values that replace those of the plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Overrides {
     /// The number of repeats.
@@ -102,7 +101,7 @@ impl Plan {
         overrides: Overrides,
     ) -> Result<Plan, PlanError> {
         let refuse = |placed| PlanError::Refused(DocumentError::at(file, text, placed));
-        let mut document = ccplane_document::parse(text).map_err(refuse)?;
+        let mut document = ccplane_files::document::parse(text).map_err(refuse)?;
         let placed = |(span, problem): sweep::Refused| refuse((Some(span), problem));
         let ranges = sweep::ranges(document.get_ref()).map_err(placed)?;
         let axes = sweep::axes(document.get_mut(), &ranges).map_err(placed)?;
@@ -111,12 +110,12 @@ impl Plan {
         let mut first = None;
         let mut scenarios = Vec::new();
         for Point { parameters, document } in points {
-            let mut source: PlanSource = ccplane_document::value(document.clone()).map_err(refuse)?;
+            let mut source: PlanSource = ccplane_files::document::value(document.clone()).map_err(refuse)?;
             source.override_by(overrides);
             let drawn = source.random.as_ref().map(|random| random::links(random, source.duration_s.get()));
             source.link.extend(drawn.into_iter().flatten());
             let more = check::scenarios(&source, &parameters, known)
-                .map_err(|problem| refuse(ccplane_document::locate(&document, problem)))?;
+                .map_err(|problem| refuse(ccplane_files::document::locate(&document, problem)))?;
             scenarios.extend(more);
             first.get_or_insert((source, document));
         }
@@ -124,7 +123,7 @@ impl Plan {
             return Err(refuse((None, Problem::new("sweep", "it has no point"))));
         };
         finish(file, text, &source, scenarios, known)
-            .map_err(|problem| refuse(ccplane_document::locate(&document, problem)))
+            .map_err(|problem| refuse(ccplane_files::document::locate(&document, problem)))
     }
 
     /// How many runs there are, repeats included.

@@ -11,20 +11,20 @@ use ccplane_results::{Comparison, Contender, Datapath, PaperFigure};
 
 use super::number::decimal;
 
-/// What is to be run. Made by [`Plan::parse`](super::Plan::parse) only, so every number in it is within its range.
+/// A valid plan. Only [`Plan::parse`](super::Plan::parse) makes one, so every number is within its range.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
     /// The file's name without `.toml`.
     pub name: String,
-    /// The report's heading.
+    /// The heading of the report.
     pub title: String,
-    /// What it shows.
+    /// The report's first paragraph.
     pub about: String,
-    /// The file, whole.
+    /// The whole text of the plan's file.
     pub source: String,
     /// Length of a run, milliseconds.
     pub duration_ms: u64,
-    /// What is left out of a run's figures at its start, milliseconds; less than `duration_ms`.
+    /// Time at a run's start that figures leave out, milliseconds; less than `duration_ms`.
     pub warmup_ms: u64,
     /// Between samples of a series, milliseconds.
     pub sample_ms: u64,
@@ -32,17 +32,17 @@ pub struct Plan {
     pub repeats: u32,
     /// Whether a scenario's contenders run at the same time, each over a link of its own, and are shown while they do.
     pub at_once: bool,
-    /// What every run's seed comes from.
+    /// The seed from which every run's seed follows.
     pub seed: u64,
     /// At least one; names are unique.
     pub scenarios: Vec<Scenario>,
     /// At least one; names are unique.
     pub contenders: Vec<Contender>,
-    /// What the report must compare.
+    /// The comparisons that the report makes.
     pub comparisons: Vec<Comparison>,
     /// Contenders that this build has no datapath for: without the feature `dpdk`, those over DPDK.
     pub left_out: Vec<String>,
-    /// What papers say.
+    /// Figures from papers, which the report shows beside the measured ones.
     pub paper: Vec<PaperFigure>,
 }
 
@@ -51,28 +51,27 @@ pub struct Plan {
 pub struct Scenario {
     /// Unique in the plan.
     pub name: String,
-    /// What a sweep set, by the plan's key.
+    /// The values that a sweep set, by the plan's key.
     pub parameters: BTreeMap<String, String>,
-    /// The link.
     pub link: Link,
-    /// What each contender sends.
+    /// The traffic of each contender.
     pub traffic: Traffic,
     /// When the first of the contender's bulk flows starts, milliseconds.
     pub start_ms: u64,
-    /// What the contender's bulk flows have of delay in the data's direction beside the link's, microseconds, one after the other
-    /// and over again; simulated only.
+    /// Extra delay of data packets before the link for each bulk flow, microseconds. The list repeats; only simulated
+    /// flows have it.
     pub extra_delays_us: Vec<u64>,
-    /// What others send at the same time.
+    /// Bulk flows that run beside every contender.
     pub background: Vec<Background>,
     /// Short flows of others at the same time; simulated only.
     pub short: Vec<ShortBackground>,
     /// Datagrams that cross the link at the same time, whatever becomes of them.
     pub datagrams: Vec<Datagrams>,
-    /// Of simulated contenders.
+    /// Settings of simulated contenders.
     pub simulator: Simulator,
 }
 
-/// What the simulator has and the kernel decides itself.
+/// Settings of the simulator that the kernel decides by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Simulator {
     /// From a report to the agent's update, microseconds.
@@ -91,19 +90,17 @@ pub struct Link {
     pub medium: Medium,
     /// How fast it delivers what comes back.
     pub way_back: Medium,
-    /// What waits there.
     pub return_queue: Queue,
     /// Probability that an acknowledgement is lost, millionths.
     pub return_loss_ppm: u32,
     /// Propagation delay of each direction, microseconds.
     pub delay_us: u64,
-    /// What waits at the bottleneck.
     pub queue: Queue,
     /// Probability that a data packet is lost, millionths.
     pub loss_ppm: u32,
-    /// What else happens to data packets.
+    /// Impairments of data packets.
     pub impairments: Impairments,
-    /// What becomes of the link while a run lasts, in order of time.
+    /// Changes of the link during a run, in order of time.
     pub changes: Vec<Change>,
 }
 
@@ -121,7 +118,7 @@ impl Link {
     }
 }
 
-/// What becomes of a link at a moment; what is `None` stays.
+/// A change of a link at a moment; values that are `None` stay as they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
     /// When, milliseconds since the run's start.
@@ -134,10 +131,9 @@ pub struct Change {
     pub loss_ppm: Option<u32>,
 }
 
-/// What happens to data packets beside loss; nothing by default.
+/// Impairments of data packets beside random loss; the default has none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Impairments {
-    /// Losses in bursts.
     pub burst_loss: Option<BurstLoss>,
     /// Largest extra delay, microseconds; packets stay in order.
     pub jitter_us: u64,
@@ -174,12 +170,12 @@ impl BurstLoss {
 /// Most of all packets that are lost in bursts.
 pub(super) const MAX_BURST_SHARE_PPM: u32 = 500_000;
 
-/// A token bucket.
+/// A token bucket in front of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policer {
     /// Its rate, bits per second.
     pub bit_per_s: u64,
-    /// Its depth, bytes.
+    /// The depth of its bucket, bytes.
     pub burst_bytes: u64,
 }
 
@@ -188,7 +184,7 @@ pub struct Policer {
 pub enum Medium {
     /// A pair of virtual Ethernet devices: as fast as the machine, no emulator in between.
     Veth,
-    /// Emulated, at once.
+    /// An emulated link that delivers at once.
     Unlimited,
     /// Emulated, at a constant rate, bits per second.
     Rate(u64),
@@ -196,7 +192,6 @@ pub enum Medium {
     Trace {
         /// As the plan calls it.
         name: String,
-        /// Its delivery opportunities.
         trace: Trace,
     },
 }
@@ -213,21 +208,18 @@ impl Medium {
     }
 }
 
-/// What waits at a bottleneck: at most so much, if there is a limit.
+/// The queue at a bottleneck, with its limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Queue {
-    /// Which packets are dropped.
     pub discipline: Discipline,
-    /// Most packets.
     pub packets: Option<u32>,
-    /// Most bytes.
     pub bytes: Option<u64>,
 }
 
-/// Which packets a queue drops.
+/// The rule by which a queue drops packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Discipline {
-    /// What arrives when it is full.
+    /// Drops packets that arrive at a full queue.
     #[default]
     DropTail,
     /// The oldest when it is full.
@@ -241,7 +233,7 @@ pub enum Discipline {
     },
     /// As PIE does (RFC 8033).
     Pie {
-        /// Reference delay, microseconds.
+        /// The delay that the queue is held to, microseconds.
         target_us: u64,
         /// How long a burst passes untouched, microseconds.
         max_burst_us: u64,
@@ -269,55 +261,48 @@ impl fmt::Display for Queue {
     }
 }
 
-/// What a contender sends.
+/// The traffic of a contender.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Traffic {
     /// Flows that always have more to send.
     Bulk {
-        /// How many.
         flows: u32,
         /// Between the starts of two, milliseconds.
         stagger_ms: u64,
-        /// What sends them.
         tool: Tool,
     },
     /// Flows of random sizes that arrive as a Poisson process.
     ShortFlows {
-        /// Of their sizes.
         sizes: FlowSizes,
         /// Share of the link's mean rate that they ask for, millionths.
         load_ppm: u32,
     },
-    /// So many flows of the same size at the same moment, again and again.
+    /// A number of flows of the same size that start at the same moment, again and again.
     Incast {
-        /// Flows at once.
         senders: u32,
-        /// Of each, bytes.
+        /// The size of each flow, bytes.
         bytes: u64,
         /// Between two such moments, microseconds.
         every_us: u64,
     },
 }
 
-/// What sends bulk flows in the kernel.
+/// The sender of bulk flows in the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tool {
     /// Sockets of this process.
     Native,
-    /// The program `iperf3`.
     Iperf3,
 }
 
 /// Bulk flows of another algorithm that compete with every contender's.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Background {
-    /// The algorithm's name.
     pub algorithm: String,
-    /// What carries them beside contenders in the kernel; beside simulated ones they are simulated.
+    /// The datapath of these flows beside contenders in the kernel; beside simulated contenders they are simulated.
     pub datapath: Datapath,
     /// Parameters that the plan sets.
     pub parameters: BTreeMap<String, i64>,
-    /// How many.
     pub flows: u32,
     /// When they start, milliseconds.
     pub start_ms: u64,
@@ -328,11 +313,9 @@ pub struct Background {
 /// Short flows of an algorithm that compete with every contender's.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ShortBackground {
-    /// The algorithm's name.
     pub algorithm: String,
     /// Parameters that the plan sets.
     pub parameters: BTreeMap<String, i64>,
-    /// Of their sizes.
     pub sizes: FlowSizes,
     /// Share of the link's mean rate that they ask for, millionths.
     pub load_ppm: u32,
@@ -371,7 +354,7 @@ impl Datagrams {
     }
 }
 
-/// Exponentially distributed periods.
+/// Periods of exponentially distributed length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Periods {
     /// Mean of those in which something is sent, microseconds.

@@ -9,7 +9,6 @@ use serde::{Deserialize, Deserializer, de};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Scaled<const SCALE: u64, const MIN: u64, const MAX: u64>(u64);
 
-/// A whole number.
 pub(super) type Whole<const MIN: u64, const MAX: u64> = Scaled<1, MIN, MAX>;
 /// A share, ratio or probability in millionths.
 pub(super) type Ppm<const MIN: u64, const MAX: u64> = Scaled<1_000_000, MIN, MAX>;
@@ -18,7 +17,7 @@ pub(super) type Ppm<const MIN: u64, const MAX: u64> = Scaled<1_000_000, MIN, MAX
 const ROUNDING: f64 = 1e-6;
 
 impl<const SCALE: u64, const MIN: u64, const MAX: u64> Scaled<SCALE, MIN, MAX> {
-    /// In small units.
+    /// Returns the number in its small unit.
     pub(super) const fn get(self) -> u64 {
         self.0
     }

@@ -17,7 +17,7 @@ const DELAYS: (u64, u64) = (5_000, 60_000);
 const LOSSES: (u64, u64) = (2_000, 80_000);
 /// Of the first stretch's bandwidth-delay product, millionths.
 const QUEUES: (u64, u64) = (500_000, 2_000_000);
-/// Values are rounded to so many of their units: 0.1 Mb/s, 1 ms, 0.1 %, 0.1 bandwidth-delay products.
+/// The steps to which values are rounded: 0.1 Mb/s, 1 ms, 0.1 %, 0.1 bandwidth-delay products.
 const ROUND: (u64, u64, u64, u64) = (100_000, 1_000, 1_000, 100_000);
 const FLOWS: [u64; 3] = [1, 2, 4];
 /// Halvings of a logarithmic range that a draw is exact to.

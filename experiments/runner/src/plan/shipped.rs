@@ -10,9 +10,8 @@ use super::{Known, Overrides, PLAN, Plan};
 /// A plan that comes with ccplane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shipped {
-    /// What `ccplane run` takes.
+    /// The name that `ccplane run` takes.
     pub name: &'static str,
-    /// The plan.
     pub source: &'static str,
 }
 
@@ -75,7 +74,7 @@ pub fn load(name: &str, known: &Known<'_>, overrides: Overrides) -> Result<Plan,
         let known = PLANS.iter().map(|p| p.name).collect();
         return Err(PlanError::NoSuchPlan { name: name.to_owned(), known });
     }
-    let text = ccplane_document::read(&path, PLAN)?;
+    let text = ccplane_files::document::read(&path, PLAN)?;
     let directory = path.parent().map(Path::to_owned).unwrap_or_default();
     let traces = |name: &str| trace(&directory, name);
     Plan::parse(&path, &text, &Known { traces: &traces, ..*known }, overrides)

@@ -121,7 +121,7 @@ pub(super) struct LinkSource {
     pub change: Vec<ChangeSource>,
 }
 
-/// What becomes of a link while a run lasts.
+/// A change of a link during a run.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ChangeSource {
@@ -148,7 +148,7 @@ pub(super) enum QueueName {
     Pie,
 }
 
-/// What the simulator has and the kernel decides itself.
+/// Settings of the simulator that the kernel decides by itself.
 #[derive(Clone, Deserialize, Debug, Default)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SimulatorSource {
@@ -266,7 +266,7 @@ pub(super) struct PaperSource {
 pub(super) struct OneOrMore<T>(Vec<T>);
 
 impl<T> OneOrMore<T> {
-    /// At least one.
+    /// Returns the values, of which there is at least one.
     pub(super) fn all(&self) -> &[T] {
         &self.0
     }

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::MAX_SCENARIOS;
 use super::number::{Ppm, decimal};
-use ccplane_document::Problem;
+use ccplane_files::document::Problem;
 
 /// The tables whose values a sweep may set.
 const SWEPT: [&str; 3] = ["link", "traffic", "background"];
@@ -24,9 +24,9 @@ pub(super) type Refused = (Range<usize>, Problem);
 
 /// One key of the sweep.
 pub(super) struct Axis<'i> {
-    /// "link" of `link.delay_ms`.
+    /// The table's name: "link" of `link.delay_ms`.
     table: String,
-    /// "delay_ms" of `link.delay_ms`.
+    /// The key within the table: "delay_ms" of `link.delay_ms`.
     key: String,
     span: Range<usize>,
     values: Vec<Spanned<DeValue<'i>>>,

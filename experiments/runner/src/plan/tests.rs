@@ -1,4 +1,4 @@
-//! What plans are taken, and how the others are refused.
+//! Tests of which plans are accepted, and of how the others are refused.
 
 use std::path::Path;
 
@@ -87,7 +87,7 @@ fn a_list_of_datapaths_is_a_contender_each() {
     let named = many.replace("algorithm = \"cubic\"", "algorithm = \"cubic\"\nname = \"mine\"");
     let plan = parse(&format!("{GOOD}{named}")).unwrap();
     assert_eq!(plan.contenders[3].name, "mine quic");
-    // What cannot be simulated is said of the table that names it, whichever contender of the plan it is.
+    // The refusal names the table that cannot be simulated, for every contender of the plan.
     let wrong = format!("{GOOD}{many}").replace("rate_mbit = 24\ndelay_ms = 20", "medium = \"veth\"");
     let refused = parse(&wrong).unwrap_err().to_string();
     assert!(refused.contains("algorithm[2].datapath: a veth pair cannot be simulated"), "{refused}");
@@ -493,7 +493,7 @@ fn shipped_plans_are_sound_and_take_their_time() {
             "rival-leaves",
         ];
         assert_eq!(plan.paper.is_empty(), without_paper.contains(&shipped.name));
-        // The demo says in its first picture who does best.
+        // The demo names the best contender in its first picture.
         assert!(["quickstart", "demo"].contains(&shipped.name) || !plan.comparisons.is_empty());
     }
     assert!(seconds < 232 * 60, "{seconds}");
@@ -522,7 +522,7 @@ fn what_runs_at_once_has_links_of_its_own_and_bulk_flows() {
     assert!(crowd.contains("at_once: more than 8 contenders"), "{crowd}");
 }
 
-/// What learning is judged by does not change with it: who changes these links changes these hashes, in view of everybody.
+/// Links by which learning is judged stay as they are: a change of these links has to change these hashes.
 #[test]
 fn links_that_learning_is_judged_by_are_frozen() {
     use sha2::{Digest, Sha256};

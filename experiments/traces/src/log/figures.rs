@@ -14,16 +14,16 @@ pub const MAX_BINS: u32 = 1 << 20;
 const P95: f64 = 0.95;
 const P50: f64 = 0.5;
 
-/// What a log comes to. Rates are over the time from the first event to the last.
+/// The figures of a log. Rates are averages from the first event to the last.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Figures {
     /// From the first event to the last, milliseconds; above 0.
     pub duration_ms: u32,
-    /// What the link could have delivered, Mb/s.
+    /// The rate that the link could have delivered, Mb/s.
     pub capacity_mbit_per_s: f64,
-    /// What came to it.
+    /// The rate of arrivals, Mb/s.
     pub ingress_mbit_per_s: f64,
-    /// What left it.
+    /// The rate of departures, Mb/s.
     pub throughput_mbit_per_s: f64,
     /// Throughput over capacity; `None` without an opportunity.
     pub utilisation: Option<f64>,
@@ -34,7 +34,7 @@ pub struct Figures {
     /// 95th percentile, in the same sense, of the signal delay: for each millisecond from the first arrival of a packet that left to the last,
     /// how long a message that came then needed at least. Where no packet came, it is one more than a millisecond later.
     pub signal_delay_p95_ms: u32,
-    /// Packets that left.
+    /// Packets that left the link.
     pub packets: usize,
     /// Packets that the log says were dropped.
     pub dropped_packets: u64,
@@ -45,11 +45,11 @@ pub struct Figures {
 pub struct Bin {
     /// The bin's start, seconds since the base timestamp.
     pub t_s: f64,
-    /// What the link could have delivered, Mb/s.
+    /// The rate that the link could have delivered, Mb/s.
     pub capacity_mbit_per_s: f64,
-    /// What came, Mb/s.
+    /// The rate of arrivals, Mb/s.
     pub ingress_mbit_per_s: f64,
-    /// What left, Mb/s.
+    /// The rate of departures, Mb/s.
     pub throughput_mbit_per_s: f64,
     /// Bits that have come and neither left nor been dropped; may be below 0 if the log does not hold the link's whole life.
     pub queue_bits: i64,
@@ -135,7 +135,7 @@ impl LinkLog {
     /// Rates in bins of `bin_ms`, from the first event's bin to the last's.
     ///
     /// # Errors
-    /// Bins that are 0 ms wide, or more than [`MAX_BINS`].
+    /// Bins that are 0 ms wide, or more than `MAX_BINS`.
     pub fn bins(&self, bin_ms: u32) -> Result<Vec<Bin>, Error> {
         check_range("bin", bin_ms.into(), 1.0, super::MAX_LOG_MS.into(), "ms")?;
         let bin_of = |event: &Event| event.at_ms / bin_ms;

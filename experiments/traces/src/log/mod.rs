@@ -1,4 +1,4 @@
-//! What `mm-link` logs: mahimahi's and ours.
+//! Reads the logs of `mm-link`, mahimahi's and ours.
 //!
 //! A header of `#` lines, among them `# base timestamp: MS`, then one line an event, times in milliseconds since the link's
 //! start: `T + BYTES` (arrival), `T # BYTES` (opportunity), `T - BYTES DELAY` (departure), `T d PACKETS BYTES` (drop; mahimahi
@@ -10,10 +10,9 @@ pub use figures::{Bin, DelayPoint, Figures};
 
 use crate::error::{Error, Place};
 
-/// Latest time in a log: 30 days. Keeps all sums of bits and milliseconds far inside 64 bits.
-pub const MAX_LOG_MS: u32 = 30 * 24 * 3600 * 1000;
-/// Events of one log.
-pub const MAX_EVENTS: usize = 1 << 27;
+pub use crate::limits::{MAX_EVENTS, MAX_LOG_MS};
+pub use crate::reason::LogReason;
+
 /// Bytes of one packet, opportunity or drop.
 pub const MAX_EVENT_BYTES: u32 = 1 << 24;
 
@@ -23,85 +22,18 @@ const COMMAND_LINE: &str = "# command line: ";
 /// Of a wrong line, how much is shown.
 const SHOWN_CHARS: usize = 60;
 
-/// Why a log is refused.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum LogReason {
-    /// Not an event.
-    #[error(
-        "expected `MS + BYTES`, `MS # BYTES`, `MS - BYTES DELAY_MS` or `MS d PACKETS BYTES`, all whole numbers, found {found:?}"
-    )]
-    NotAnEvent {
-        /// The line, cut to a printable length.
-        found: String,
-    },
-    /// A number past its bound.
-    #[error("{field} {found} is past the limit of {limit}")]
-    TooLarge {
-        /// Of the event.
-        field: &'static str,
-        /// Its value.
-        found: u64,
-        /// The largest allowed.
-        limit: u32,
-    },
-    /// An event from before the base timestamp.
-    #[error("the event is at {at_ms} ms, before the base timestamp of {base_ms} ms")]
-    BeforeBase {
-        /// The event's time.
-        at_ms: u32,
-        /// The header's.
-        base_ms: u32,
-    },
-    /// A packet that arrived before the base timestamp.
-    #[error(
-        "a packet that left at {at_ms} ms, {delay_ms} ms after it arrived, arrived before the base timestamp of {base_ms} ms"
-    )]
-    ArrivedBeforeBase {
-        /// When it left.
-        at_ms: u32,
-        /// How long it waited.
-        delay_ms: u32,
-        /// The header's.
-        base_ms: u32,
-    },
-    /// An event with no base timestamp before it.
-    #[error("an event comes before the header's `# base timestamp: MS`")]
-    NoBase,
-    /// A base timestamp that is not a whole number, or past the limit.
-    #[error("expected `# base timestamp: MS`, MS a whole number up to {MAX_LOG_MS}, found {found:?}")]
-    BadBase {
-        /// The line, cut to a printable length.
-        found: String,
-    },
-    /// A second base timestamp: two logs in one file.
-    #[error("a second base timestamp: is this more than one log?")]
-    SecondBase,
-    /// More events than [`MAX_EVENTS`].
-    #[error("more than {MAX_EVENTS} events")]
-    TooLong,
-    /// No departure, so that there is no delay to speak of.
-    #[error("no packet left the link: expected at least one departure, `MS - BYTES DELAY_MS`")]
-    NoDepartures,
-    /// All events in one millisecond, so that there is no rate to speak of.
-    #[error("all events are at the same time: expected a log of at least 1 ms")]
-    NoTime,
-}
-
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A packet came to the link.
     Arrival,
     /// The link could deliver.
     Opportunity,
-    /// A packet left, so long after it came.
+    /// A packet left the link, `delay_ms` after it arrived.
     Departure {
-        /// Milliseconds.
         delay_ms: u32,
     },
-    /// Packets were dropped.
     Drop {
-        /// How many.
         packets: u32,
     },
 }
@@ -111,16 +43,15 @@ pub enum Kind {
 pub struct Event {
     /// Milliseconds since the base timestamp.
     pub at_ms: u32,
-    /// What happened.
     pub kind: Kind,
     /// To how many bytes.
     pub bytes: u32,
 }
 
-/// A log, read.
+/// The events of a link's log, with its header.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LinkLog {
-    /// What made the link; empty if the header does not say.
+    /// The command that made the link; empty if the header does not say.
     pub command_line: String,
     /// The link's queue; empty if the header does not say.
     pub queue: String,
@@ -213,7 +144,7 @@ fn since(event: Event, base_ms: u32) -> Result<Event, LogReason> {
 
 fn number(word: &str) -> Option<u64> {
     let digits = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
-    // Only digits: what does not fit is too large, and is said to be.
+    // Only digits: a number that does not fit is reported as too large.
     digits.then(|| word.parse().unwrap_or(u64::MAX))
 }
 

@@ -11,7 +11,7 @@ use ccplane_nn_codegen::c;
 const STRICT: [&str; 5] = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"];
 const SANITIZE: [&str; 2] = ["-fsanitize=undefined", "-fno-sanitize-recover=all"];
 
-/// The compilers that are here, each with whether it can check for undefined behaviour.
+/// The compilers on this machine, each with whether it can check for undefined behaviour.
 pub fn compilers() -> Vec<(&'static str, bool)> {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("empty.c");
@@ -24,7 +24,7 @@ pub fn compilers() -> Vec<(&'static str, bool)> {
     all.into_iter().filter(|cc| works(cc, &[])).map(|cc| (cc, works(cc, &SANITIZE))).collect()
 }
 
-/// A process that runs the code of one shape.
+/// A process that runs the generated code of one shape.
 pub struct Process {
     child: Child,
     to: BufWriter<ChildStdin>,
@@ -73,14 +73,14 @@ impl Process {
         u64::from_le_bytes(word)
     }
 
-    /// Puts an image into a buffer; it may be shorter than the shape says, and ends in zeros then.
+    /// Puts an image into a buffer; an image shorter than the shape's is filled up with zeros.
     pub fn set_image(&mut self, buffer: u64, image: &[u64]) {
         self.put(&[0, buffer]);
         let all: Vec<u64> = image.iter().copied().chain(std::iter::repeat(0)).take(self.words).collect();
         self.put(&all);
     }
 
-    /// What the network in buffer 0 makes of each row.
+    /// Runs the network in buffer 0 on each row.
     pub fn infer(&mut self, rows: &[Vec<i32>]) -> Vec<Inference> {
         // Few enough rows at once for the pipes to hold the answers.
         const ROWS: usize = 1024;
@@ -97,7 +97,7 @@ impl Process {
         all
     }
 
-    /// One decision.
+    /// Makes one policy decision.
     pub fn decide(
         &mut self,
         shape: &Shape,
@@ -138,12 +138,12 @@ impl Process {
         (verdict, flow)
     }
 
-    /// Makes the flow a new one.
+    /// Resets the flow's state.
     pub fn reset(&mut self) {
         self.put(&[3]);
     }
 
-    /// Ends the process, which must have had nothing to complain of.
+    /// Ends the process and asserts that it reported no error.
     pub fn end(self) {
         let Process { mut child, to, .. } = self;
         drop(to);

@@ -1,13 +1,15 @@
-//! Eight sums to a vector.
+//! AVX2 kernel: eight sums to a vector.
 
 use core::arch::x86_64::*;
 
 use super::{Activations, Bits, Hidden, Layers, Prepared, STEP, tables};
 
-/// Sums that a vector holds.
+/// Sums in a vector.
 const LANES: usize = 8;
 const _: () = assert!(STEP == 2 * LANES);
 
+/// Runs the network on AVX2.
+///
 /// # Safety
 /// Only where the processor has AVX2.
 #[target_feature(enable = "avx2")]
@@ -15,13 +17,13 @@ pub(super) unsafe fn infer(network: &Prepared, inputs: &[i32]) -> (i32, u32) {
     super::infer::<Avx2>(network, inputs)
 }
 
-/// Only [`infer`] uses it.
+/// The AVX2 layers, used by [`infer`] only.
 struct Avx2;
 
 impl Layers for Avx2 {
     #[inline(always)]
     fn hidden(bits: Bits, layer: Hidden<'_>, x: &Activations, to: &mut Activations) {
-        // What `outputs` relies on.
+        // `outputs` relies on this.
         assert!(layer.weights.len() >= 2 * layer.padded * layer.pairs);
         assert!(
             layer.padded <= to.0.len() && 2 * layer.pairs <= x.0.len() && layer.padded.is_multiple_of(STEP)

@@ -1,33 +1,25 @@
-//! Sixteen sums to a vector, of two products at once each.
+//! AVX-512 kernel: sixteen sums to a vector, each of two products at once.
 
 use core::arch::x86_64::*;
 
 use super::{Activations, Bits, Hidden, Layers, Prepared, STEP, avx2, tables};
 
-/// Sums that a vector holds.
+/// Sums in a vector.
 const LANES: usize = 16;
 const _: () = assert!(STEP == LANES);
-/// Sums of a neuron side by side.
+/// Partial sums of a neuron that are computed side by side.
 const TURNS: usize = 4;
 
-/// Whether this processor runs [`infer`].
-pub(super) fn detected() -> bool {
-    std::arch::is_x86_feature_detected!("avx2")
-        && std::arch::is_x86_feature_detected!("avx512f")
-        && std::arch::is_x86_feature_detected!("avx512bw")
-        && std::arch::is_x86_feature_detected!("avx512vl")
-        && std::arch::is_x86_feature_detected!("avx512vnni")
-        && std::arch::is_x86_feature_detected!("popcnt")
-}
-
+/// Runs the network on AVX-512.
+///
 /// # Safety
-/// Only where it was [`detected`].
+/// Only where the processor has these features, which [`Kernel::available`](crate::Kernel::available) has found.
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512vnni,popcnt")]
 pub(super) unsafe fn infer(network: &Prepared, inputs: &[i32]) -> (i32, u32) {
     super::infer::<Avx512>(network, inputs)
 }
 
-/// Only [`infer`] uses it.
+/// The AVX-512 layers, used by [`infer`] only.
 struct Avx512;
 
 impl Layers for Avx512 {
@@ -45,7 +37,7 @@ impl Layers for Avx512 {
 
     #[inline(always)]
     fn hidden(bits: Bits, layer: Hidden<'_>, x: &Activations, to: &mut Activations) {
-        // What `outputs` relies on.
+        // `outputs` relies on this.
         assert!(layer.weights.len() >= 2 * layer.padded * layer.pairs);
         assert!(
             layer.padded <= to.0.len() && 2 * layer.pairs <= x.0.len() && layer.padded.is_multiple_of(LANES)
@@ -70,10 +62,10 @@ impl Layers for Avx512 {
     }
 }
 
-/// The activations of the inputs from `first` on, and how many of those were clipped.
+/// Computes the activations of the inputs from `first` on; returns how many of them were clipped.
 ///
 /// # Safety
-/// What [`infer`] takes; `first` is a multiple of [`LANES`] and less than `MAX_INPUTS`.
+/// As [`infer`]; `first` is a multiple of [`LANES`] and less than `MAX_INPUTS`.
 #[inline(always)]
 unsafe fn normalise(network: &Prepared, inputs: &[i32], first: usize, x: &mut Activations) -> u32 {
     let features = &network.features;
@@ -103,10 +95,10 @@ unsafe fn normalise(network: &Prepared, inputs: &[i32], first: usize, x: &mut Ac
     }
 }
 
-/// The activations of `N` vectors of outputs, from output `first` on; returns how many outputs those are.
+/// Computes the activations of `N` vectors of outputs, from output `first` on; returns how many outputs those are.
 ///
 /// # Safety
-/// What [`infer`] takes; `layer.padded <= MAX_WIDTH`, `first + N * LANES <= layer.padded`, `2 * layer.pairs <=
+/// As [`infer`]; `layer.padded <= MAX_WIDTH`, `first + N * LANES <= layer.padded`, `2 * layer.pairs <=
 /// MAX_WIDTH`, and `layer.weights` has `2 * padded` numbers for each pair.
 #[inline(always)]
 unsafe fn outputs<const N: usize>(
@@ -153,7 +145,7 @@ unsafe fn outputs<const N: usize>(
 /// Adds the products of one pair of activations.
 ///
 /// # Safety
-/// What [`infer`] takes; two numbers at `pair`, `2 * N * LANES` at `weights`.
+/// As [`infer`]; two numbers at `pair`, `2 * N * LANES` at `weights`.
 #[inline(always)]
 unsafe fn add<const N: usize>(sums: &mut [__m512i; N], pair: *const i32, weights: *const i16) {
     // SAFETY: what the caller has promised.

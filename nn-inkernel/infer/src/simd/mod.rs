@@ -1,6 +1,6 @@
 //! Inference on vectors of 16-bit products and 32-bit sums; all of this crate's `unsafe`.
 //!
-//! [`check`](crate::check) has proved for each neuron that `sum |w| A + |b| < 2^31`: no order of its products
+//! [`check`](crate::check()) has proved for each neuron that `sum |w| A + |b| < 2^31`: no order of its products
 //! overflows 32 bits, so every order gives the same sum.
 #![allow(unsafe_code)]
 
@@ -9,60 +9,23 @@ mod avx2;
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 mod avx512;
 
+use crate::kernel::{Code, Kernel};
 use crate::prepared::{STEP, hidden_len, output_len};
-use crate::{Bits, MAX_WIDTH, Prepared, tables};
+use crate::{Bits, Inference, MAX_WIDTH, Prepared, tables};
 
-/// Code that runs networks, all with the same bits. There is none of it that this processor does not run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Kernel(Code);
-
-/// The faster, the later. What a processor must have is made only by [`Kernel::available`], where it has it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Code {
-    Portable,
-    #[cfg(all(feature = "std", target_arch = "x86_64"))]
-    Avx2,
-    #[cfg(all(feature = "std", target_arch = "x86_64"))]
-    Avx512,
-}
-
-impl Kernel {
-    /// What runs on every processor.
-    pub const PORTABLE: Kernel = Kernel(Code::Portable);
-
-    /// All that this processor runs, the fastest last.
-    pub fn available() -> impl Iterator<Item = Kernel> {
-        #[cfg(all(feature = "std", target_arch = "x86_64"))]
-        let vectors = [
-            std::arch::is_x86_feature_detected!("avx2").then_some(Kernel(Code::Avx2)),
-            avx512::detected().then_some(Kernel(Code::Avx512)),
-        ];
-        #[cfg(not(all(feature = "std", target_arch = "x86_64")))]
-        let vectors = [None; 0];
-        core::iter::once(Kernel::PORTABLE).chain(vectors.into_iter().flatten())
-    }
-
-    /// The fastest that this processor runs.
-    pub fn best() -> Kernel {
-        Kernel::available().last().unwrap_or(Kernel::PORTABLE)
-    }
-
-    /// By what it is told from others: `portable`, `AVX2`, `AVX-512`.
-    pub fn name(self) -> &'static str {
-        match self.0 {
-            Code::Portable => "portable",
-            #[cfg(all(feature = "std", target_arch = "x86_64"))]
-            Code::Avx2 => "AVX2",
-            #[cfg(all(feature = "std", target_arch = "x86_64"))]
-            Code::Avx512 => "AVX-512",
-        }
+impl Prepared {
+    /// Runs the network. Missing inputs count as 0.
+    pub fn infer(&self, inputs: &[i32]) -> Inference {
+        let (sum, clipped_inputs) = run(self.kernel, self, inputs);
+        let product = i64::from(sum).wrapping_mul(self.out_mult);
+        Inference { action_q16: product >> (self.out_shift & 63), clipped_inputs }
     }
 }
 
-/// The output's sum, and how many inputs were clipped.
+/// Computes the output's sum, and how many inputs were clipped.
 #[inline]
-pub(crate) fn run(kernel: Kernel, network: &Prepared, inputs: &[i32]) -> (i32, u32) {
-    match kernel.0 {
+fn run(kernel: Kernel, network: &Prepared, inputs: &[i32]) -> (i32, u32) {
+    match kernel.code() {
         Code::Portable => infer::<Portable>(network, inputs),
         #[cfg(all(feature = "std", target_arch = "x86_64"))]
         // SAFETY: `Kernel::available` has found AVX2.
@@ -73,28 +36,27 @@ pub(crate) fn run(kernel: Kernel, network: &Prepared, inputs: &[i32]) -> (i32, u
     }
 }
 
-/// Activations of a layer; those beyond its width meet weights of 0.
+/// Activations of a layer; those beyond its width are multiplied by weights of 0.
 #[repr(align(64))]
 struct Activations([i16; MAX_WIDTH]);
 
-/// A hidden layer as [`Prepared`] lays it out.
+/// A hidden layer in the layout of [`Prepared`].
 #[derive(Clone, Copy)]
 struct Hidden<'a> {
-    /// For each pair of inputs, for each output, the two weights.
+    /// For each pair of inputs and each output, the two weights.
     weights: &'a [i16],
     /// With the lane's offset, modulo 2^32.
     biases: &'a [i32; MAX_WIDTH],
     tables: &'a [u32; MAX_WIDTH],
-    /// Pairs of inputs.
     pairs: usize,
     /// Outputs, a multiple of [`STEP`].
     padded: usize,
 }
 
-/// How layers are computed.
+/// The layer computations of a kernel.
 ///
-/// Who reads activations reads no more of them at once than was written at once: a processor hands a store on to a later
-/// load only where the one holds all of the other.
+/// Activations are read in pieces no larger than they were written: a processor forwards a store to a later load only
+/// if the store covers all of the load.
 trait Layers {
     /// Writes the first layer's activations; returns how many inputs were clipped.
     #[inline(always)]
@@ -107,7 +69,8 @@ trait Layers {
     fn dot(row: &[i16], x: &Activations) -> i32;
 }
 
-/// The whole network. Inlined into a function for each processor, so that its loops are compiled for that.
+/// Runs the whole network. It is inlined into a function for each processor, so that its loops are compiled for that
+/// one.
 #[inline(always)]
 fn infer<L: Layers>(network: &Prepared, inputs: &[i32]) -> (i32, u32) {
     let (mut x, mut to) = (&mut Activations([0; MAX_WIDTH]), &mut Activations([0; MAX_WIDTH]));
@@ -132,10 +95,10 @@ fn infer<L: Layers>(network: &Prepared, inputs: &[i32]) -> (i32, u32) {
     (network.biases[last][0] + L::dot(row, x), clipped)
 }
 
-/// Inputs that are normalised at once: what compilers make vectors of.
+/// Inputs that are normalised at once: enough for compilers to vectorise.
 const CHUNK: usize = 8;
 
-/// As [`Model`](crate::Model) does it, in halves of 32 bits: `above * mult < 2^47` whatever `above`.
+/// Normalises as [`Model`](crate::Model) does, in halves of 32 bits: `above * mult < 2^47` for any `above`.
 #[inline(always)]
 fn normalise(network: &Prepared, inputs: &[i32], x: &mut Activations) -> u32 {
     let features = &network.features;
@@ -186,11 +149,11 @@ impl Layers for Portable {
     }
 }
 
-/// Entries of [`tables::W8`] before the one that is wanted: a vector unit reads four bytes, of which it is the topmost.
+/// A vector unit reads four bytes, of which the wanted entry of [`tables::W8`] is the last: this many come before it.
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
 const BEFORE: i32 = 3;
 
-// At the tables' start, where there are none before it, the first four are read.
+// At the tables' start, where no entries come before, the first four are read.
 const _: () = assert!(
     tables::W8[3] == tables::W8[0] && tables::W8[3] == tables::W8[1] && tables::W8[3] == tables::W8[2]
 );

@@ -1,4 +1,4 @@
-//! Networks whose sums come as close to their lanes' ends as they may.
+//! Random networks whose sums come as close to the ends of their lanes as they may.
 #![allow(dead_code)]
 
 use ccplane_infer::image::{self, feature};
@@ -14,7 +14,7 @@ pub fn below(rng: &mut ChaCha8Rng, n: usize) -> usize {
     (rng.next_u64() % n as u64) as usize
 }
 
-/// Any shape that there is.
+/// Draws any valid shape.
 pub fn shape(rng: &mut ChaCha8Rng) -> Shape {
     loop {
         let bits = if rng.next_u32() & 1 == 0 { Bits::W8 } else { Bits::W16 };
@@ -26,7 +26,7 @@ pub fn shape(rng: &mut ChaCha8Rng) -> Shape {
     }
 }
 
-/// The weights and bias of a neuron whose reach is `limit - 1 - slack`, with random signs.
+/// Draws a neuron whose reach is `limit - 1 - slack`, with random signs: its weights and bias.
 fn neuron(rng: &mut ChaCha8Rng, bits: Bits, inputs: usize) -> (Vec<i64>, i64) {
     let (a, limit) = (bits.max_activation(), bits.lane_offset());
     let mut left = limit - 1;
@@ -47,7 +47,7 @@ fn neuron(rng: &mut ChaCha8Rng, bits: Bits, inputs: usize) -> (Vec<i64>, i64) {
     (weights.into_iter().map(&mut sign).collect(), sign(left.min(limit - 1)))
 }
 
-/// A random image of a shape.
+/// Draws an image of a shape.
 pub fn image(rng: &mut ChaCha8Rng, shape: &Shape) -> Vec<u64> {
     let bits = shape.bits();
     let mut words = vec![0; shape.image_bytes() / 8];
@@ -87,7 +87,7 @@ pub fn image(rng: &mut ChaCha8Rng, shape: &Shape) -> Vec<u64> {
     words
 }
 
-/// Narrow, wide and one-sided ranges.
+/// Draws a narrow, wide or one-sided range.
 fn range(rng: &mut ChaCha8Rng) -> (i32, i32) {
     loop {
         let (a, b) = (rng.next_u32() as i32 >> below(rng, 32), rng.next_u32() as i32 >> below(rng, 32));
@@ -100,7 +100,8 @@ fn range(rng: &mut ChaCha8Rng) -> (i32, i32) {
     }
 }
 
-/// Inputs for an image: ends of the ranges, just beyond them, within them, anywhere; sometimes too few or too many.
+/// Draws inputs for an image: ends of the ranges, just beyond them, within them, anywhere; sometimes too few or too
+/// many.
 pub fn inputs(rng: &mut ChaCha8Rng, shape: &Shape, words: &[u64], to: &mut Vec<i32>) {
     to.clear();
     let extreme = below(rng, 4) == 0;

@@ -1,4 +1,4 @@
-//! Networks, specs and states to quantise, from a seed.
+//! Random networks, specs and states to quantise.
 #![allow(dead_code)]
 
 use ccplane_quantize::snapshot::{Action, ActionMap, Feature, PolicySpec};
@@ -6,7 +6,7 @@ use ccplane_quantize::{Activation, Dense, Mlp};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-/// Uniform in [-1, 1).
+/// Draws a number, uniform in [-1, 1).
 pub fn signed(rng: &mut ChaCha8Rng) -> f64 {
     f64::from(rng.next_u32()) / f64::from(1u32 << 31) - 1.0
 }
@@ -24,13 +24,13 @@ pub fn aurora() -> PolicySpec {
     PolicySpec::new("aurora", inputs.collect(), action(2 << 16)).unwrap()
 }
 
-/// Three inputs over all of their types' ranges.
+/// Three inputs over the whole range of their types.
 pub fn wide() -> PolicySpec {
     let inputs = (0..3).map(|n| Feature { name: format!("x[{n}]"), lo: i32::MIN, hi: i32::MAX });
     PolicySpec::new("wide", inputs.collect(), action(1 << 16)).unwrap()
 }
 
-/// Glorot-uniform weights times `gain`, small biases.
+/// Draws a network with Glorot-uniform weights times `gain` and small biases.
 pub fn mlp(widths: &[usize], activation: Activation, gain: f64, seed: u64) -> Mlp {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let layers = widths.windows(2).enumerate().map(|(n, pair)| {
@@ -47,7 +47,7 @@ pub fn mlp(widths: &[usize], activation: Activation, gain: f64, seed: u64) -> Ml
     Mlp::new(layers.collect()).unwrap()
 }
 
-/// States as flows have them: each input wanders over the lower half of its range, now and then beyond it.
+/// Draws states as flows have them: each input wanders over the lower half of its range, now and then beyond it.
 pub fn states(spec: &PolicySpec, count: usize, seed: u64) -> Vec<Vec<i32>> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5eed);
     let mut at = vec![0.25; spec.inputs().len()];

@@ -3,21 +3,21 @@
 //! A live flow gives some twenty intervals a second, and learning from them takes exploration noise on live flows. A
 //! simulated one gives tens of thousands and harms nobody. So the path is estimated from what the datapath samples
 //! ([`super::estimate`]); when it has changed ([`super::change`]), policies beside the best
-//! known one are played ([`adjust`]), and where none is better by enough training ([`training`]) goes on from what is deployed in links drawn around
+//! known one are played ([`super::adjust`]), and where none is better by enough training ([`training`]) goes on from what is deployed in links drawn around
 //! the estimate, until rewards on a fixed set of them stand still; and the result is quantised on, and compared with what
 //! is deployed on, the states that live flows visit, and those that it visits itself in the twin, where they may be soon. That it is better on live flows is for the trial to show.
 //!
 //! A policy that takes a preference trains under those that live flows state, and now and then under a landmark, so that
 //! the others are not forgotten.
 
-mod adjust;
 mod training;
 
+use super::budget::Pressure;
 use super::candidate::{Claim, States, candidate};
 use super::change::{Detection, Quantity, Watch};
 use super::deployed::Deployments;
 use super::estimate::{Estimator, Path};
-use super::learner::{Learn, Meter, Pressure};
+use super::learner::{Learn, Meter};
 use super::mailbox::LoopId;
 use ccplane_alg::Algorithm;
 use ccplane_core::{Batch, Candidate, Decision, Verdict};
@@ -36,8 +36,10 @@ const MAX_PREFERENCES: usize = 16;
 const RETRY_US: u64 = 60_000_000;
 const MAX_RETRIES: u32 = 6;
 
-/// States of live flows without which nothing is offered; simulated ones come to them.
+/// States of live flows that an offer waits for, and for how long, microseconds: flows that have collapsed hardly decide, and simulated
+/// states come to theirs.
 const LEAST_STATES: usize = 8;
+const STATES_WAIT_US: u64 = 1_000_000;
 
 /// A path that has been trained for.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +48,7 @@ struct Settled {
     /// When to try again; never where flows decide by what was learned.
     retry_at_us: Option<u64>,
     /// Trainings that came to nothing.
-    vain: u32,
+    failed_trainings: u32,
 }
 
 /// A twin of one algorithm's flows.
@@ -56,7 +58,7 @@ pub(crate) struct Twin {
     meter: Meter,
     schedule: Schedule,
     deployments: Deployments,
-    /// What waits for a verdict, and what does not any more.
+    /// The policy that waits for a verdict; `None` once it has one.
     offered: Option<Hash>,
     withdrawn: Option<Hash>,
     estimator: Estimator,
@@ -66,7 +68,7 @@ pub(crate) struct Twin {
     /// Flows go back and forth between what was offered and what is deployed.
     is_on_trial: bool,
     states: States,
-    /// What live flows prefer, percents, latest last; empty where the policy takes no preference.
+    /// Preferences of live flows in percent, latest last; empty where the policy takes none.
     preferences: VecDeque<[i32; 3]>,
     settled: Option<Settled>,
     training: Option<Box<Training>>,
@@ -75,8 +77,9 @@ pub(crate) struct Twin {
     pub(super) promotions: u64,
     /// Changes of the path so far.
     pub(super) changes: u64,
-    /// A policy that waits for live states to be held against.
+    /// A policy that waits for live states to be held against, and since when.
     ready: Option<(Path, Trained)>,
+    ready_at_us: u64,
     /// The datapath's clock, microseconds.
     now_us: u64,
 }
@@ -109,6 +112,7 @@ impl Twin {
             promotions: 0,
             changes: 0,
             ready: None,
+            ready_at_us: 0,
             now_us: 0,
         }
     }
@@ -123,11 +127,15 @@ impl Twin {
             let Some(detection) = self.watch.push(second.block, self.is_on_trial) else { continue };
             match detection {
                 Detection::Changed(quantity) => {
-                    info!(algorithm = self.algorithm.name(), %quantity, "the path has changed");
+                    info!(algorithm = self.algorithm.name(), at_us = self.now_us, %quantity, "the path has changed");
                     self.changes += 1;
                 }
                 Detection::Returned => {
-                    info!(algorithm = self.algorithm.name(), "the path is again what it was");
+                    info!(
+                        algorithm = self.algorithm.name(),
+                        at_us = self.now_us,
+                        "the path is again what it was"
+                    );
                     // What was being learned since is for a path that has passed.
                     self.training = None;
                     self.ready = None;
@@ -140,7 +148,7 @@ impl Twin {
     }
 
     /// Starts to train, if the path is not what was trained for.
-    fn look(&mut self) {
+    fn start_if_changed(&mut self) {
         let due = self.settled.and_then(|s| s.retry_at_us).is_some_and(|at_us| at_us <= self.now_us);
         let is_free = self.training.is_none() && self.offered.is_none();
         if !(self.is_unsure || due && is_free) || !self.watch.is_anchored() {
@@ -166,13 +174,18 @@ impl Twin {
         let preferences = self.preferences.iter().filter_map(of).collect();
         let policy = self.deployments.policy();
         // What was known came to nothing here.
-        let is_new = self.settled.is_none_or(|s| s.vain == 0 || !covers(&s.path, &path));
+        let is_new = self.settled.is_none_or(|s| s.failed_trainings == 0 || !covers(&s.path, &path));
         let others = if is_new { self.deployments.others() } else { Vec::new() };
         let known = Known { shipped: self.deployments.shipped().clone(), others, adjusted: is_new };
         match Training::new(self.schedule, self.algorithm.clone(), policy, known, path, preferences, seed) {
             Ok(mut training) => {
                 self.meter.simulated(training.take_decisions());
-                info!(algorithm = self.algorithm.name(), ?path, "training in a twin of the path");
+                info!(
+                    algorithm = self.algorithm.name(),
+                    at_us = self.now_us,
+                    ?path,
+                    "training in a twin of the path"
+                );
                 self.training = Some(Box::new(training));
             }
             Err(error) => {
@@ -200,20 +213,28 @@ impl Twin {
         };
         self.training = None;
         let Trained { claim: Claim { converged, gain, .. }, updates, .. } = trained;
-        info!(algorithm = self.algorithm.name(), updates, ?gain, converged, "training in the twin has ended");
+        info!(
+            algorithm = self.algorithm.name(),
+            at_us = self.now_us,
+            updates,
+            ?gain,
+            converged,
+            "training in the twin has ended"
+        );
         self.ready = Some((path, trained));
+        self.ready_at_us = self.now_us;
     }
 
     /// Nothing more is to be learned for `path`: flows decide by what was, or it came to nothing for now.
     fn settle(&mut self, path: Path, learned: bool) {
-        let before = self.settled.filter(|s| covers(&s.path, &path)).map_or(0, |s| s.vain);
-        let vain = if learned { 0 } else { (before + 1).min(MAX_RETRIES) };
-        let retry_at_us = (!learned).then(|| self.now_us + (RETRY_US << (vain - 1)));
-        self.settled = Some(Settled { path, retry_at_us, vain });
+        let before = self.settled.filter(|s| covers(&s.path, &path)).map_or(0, |s| s.failed_trainings);
+        let failed_trainings = if learned { 0 } else { (before + 1).min(MAX_RETRIES) };
+        let retry_at_us = (!learned).then(|| self.now_us + (RETRY_US << (failed_trainings - 1)));
+        self.settled = Some(Settled { path, retry_at_us, failed_trainings });
     }
 
     fn offer(&mut self) -> Option<Candidate> {
-        if self.states.len() < LEAST_STATES {
+        if self.states.len() < LEAST_STATES && self.now_us < self.ready_at_us + STATES_WAIT_US {
             return None;
         }
         let (path, Trained { policy, claim, states, .. }) = self.ready.take()?;
@@ -258,11 +279,19 @@ impl Learn for Twin {
             }
         }
         self.watch();
-        self.look();
+        self.start_if_changed();
     }
 
-    fn hear(&mut self, decision: &Decision) {
-        self.deployments.hear(decision);
+    fn on_decision(&mut self, decision: &Decision) {
+        self.deployments.on_decision(decision);
+        let Decision { at_us, verdict, comparison, .. } = decision;
+        debug!(
+            algorithm = self.algorithm.name(),
+            at_us,
+            verdict = verdict.name(),
+            ?comparison,
+            "the slot has decided"
+        );
         if self.offered.is_none() || decision.snapshot != self.offered {
             return;
         }
@@ -273,6 +302,7 @@ impl Learn for Twin {
             }
             Verdict::Promoted | Verdict::Pushed => {
                 self.promotions += 1;
+                self.watch.restart_under_another_policy();
                 // What flows decide by now may show more of the path.
                 self.is_unsure = true;
                 if let Some(path) = self.settled.map(|s| s.path) {
@@ -316,7 +346,7 @@ impl Learn for Twin {
 pub(crate) mod tests {
     use super::*;
     use ccplane_alg::Row;
-    use ccplane_contract::FlowId;
+    use ccplane_contract::{FlowId, TransportStats};
     use ccplane_core::{DatapathId, Measure, Origin, Why};
     use ccplane_env::spec::{self, Steps};
     use ccplane_learn::{Architecture, Policy, Rng};
@@ -378,15 +408,14 @@ pub(crate) mod tests {
     fn twelve_seconds(twin: &mut Twin, at_s: u64, mbit: u64) {
         for cells in states(twin.deployments.policy(), 60).into_iter().enumerate() {
             let (n, inputs) = (at_s * 5 + cells.0 as u64, cells.1);
-            let measure = Measure {
-                flow: FlowId(1),
-                at_us: n * 200_000,
+            let transport = TransportStats {
                 bytes_acked: n * mbit * 25_000,
                 delivered: n * mbit * 17,
-                lost: 0,
                 srtt_us: if n % 5 == 0 { 60_000 } else { 42_000 },
                 min_rtt_us: 40_000,
+                ..TransportStats::default()
             };
+            let measure = Measure { flow: FlowId(1), at_us: n * 200_000, transport };
             let row =
                 Row { at_us: 0, slot: 0, snapshot: 1, inputs, action_q16: 0, reward: 0.0, follows: true };
             let batch = Batch {
@@ -423,7 +452,7 @@ pub(crate) mod tests {
         assert_eq!(candidate.snapshot.shape(), twin.deployments.snapshot().shape());
         twelve_seconds(&mut twin, 12, 10);
         assert_eq!(twin.pressure(), Pressure::Steady, "it waits for a verdict");
-        twin.hear(&decided(hash, Verdict::Promoted));
+        twin.on_decision(&decided(hash, Verdict::Promoted));
         assert_eq!(twin.deployments.snapshot().hash(), hash);
         twelve_seconds(&mut twin, 24, 10);
         assert_eq!(twin.pressure(), Pressure::Steady, "the path is as it was");
@@ -431,7 +460,7 @@ pub(crate) mod tests {
         assert_eq!(twin.pressure(), Pressure::Adapting);
         assert_eq!(twin.withdrawn(), None, "nothing is on trial");
         let next = learn(&mut twin).expect("a candidate");
-        twin.hear(&decided(next.snapshot.hash(), Verdict::RolledBack(Why::Worse)));
+        twin.on_decision(&decided(next.snapshot.hash(), Verdict::RolledBack(Why::Worse)));
         assert_eq!(twin.deployments.snapshot().hash(), hash, "what was rolled back is forgotten");
         twelve_seconds(&mut twin, 48, 40);
         assert_eq!(twin.pressure(), Pressure::Steady, "not at once again");
@@ -455,7 +484,10 @@ pub(crate) mod tests {
         let mut twin = twin();
         twelve_seconds(&mut twin, 0, 10);
         let candidate = learn(&mut twin).expect("a candidate");
-        twin.hear(&decided(candidate.snapshot.hash(), Verdict::Trial { share: 1, trying: 1, flows: 1 }));
+        twin.on_decision(&decided(
+            candidate.snapshot.hash(),
+            Verdict::Trial { share: 1, trying: 1, flows: 1 },
+        ));
         // That it delivers more may be the candidate's doing.
         twelve_seconds(&mut twin, 12, 40);
         assert_eq!(twin.withdrawn(), None);

@@ -1,6 +1,6 @@
 //! One training in a twin: PPO from what is deployed, in links drawn around an estimate of the flows' own.
 
-use super::adjust::Search;
+use crate::learning::adjust::{Search, TWIN_STARTS};
 use crate::learning::candidate::Claim;
 use crate::learning::estimate::{Path, apart};
 use ccplane_alg::Algorithm;
@@ -17,16 +17,23 @@ const STILL_RISE: f64 = 0.01;
 /// By how much a policy may be worse than what ships on links that the path may change to; what it loses beyond that is taken off its
 /// gain, for the path may be like any of them next.
 const MOST_LOST: f64 = 0.02;
+/// Reward that a policy may cost on the path itself, where it saves at least [`LEAST_SAVED`] on the other links.
+const MOST_PREMIUM: f64 = 0.01;
+const LEAST_SAVED: f64 = 0.15;
+/// Share of the reward saved on the other links that counts as gain.
+const INSURED: f64 = 0.1;
 /// One episode in so many is on such a link, and one in so many of those that policies are chosen by.
 const GENERAL_EVERY: u64 = 3;
 const CHOSEN_EVERY: u64 = 2;
-/// What a path may become: its rate and round trip by these factors, and many lose packets, for a policy that gives way to losses
-/// is found out there.
+/// Factors by which a path's rate and round trip may change. Many such links lose packets, which shows
+/// the policies that give way to losses.
 const BECOMES_RATE: (f64, f64) = (0.2, 5.0);
 const BECOMES_RTT: (f64, f64) = (0.25, 4.0);
 const BECOMES_QUEUE: (f64, f64) = (0.3, 5.0);
 const BECOMES_LOSSY: f64 = 0.7;
+/// Shares of packets that such a link loses, at least, and at most where the path itself loses less than two thirds of that.
 const BECOMES_LOSS: (f64, f64) = (0.002, 0.08);
+const BECOMES_LOSSES: f64 = 1.5;
 const BECOMES_SHARED: f64 = 0.5;
 const BECOMES_FLOWS: f64 = 4.0;
 /// By how much a policy that is known must be better to be tried before anything near to it is played.
@@ -50,7 +57,7 @@ const LANDMARK_EVERY: u64 = 4;
 
 /// A path whose queue was never longer, bandwidth-delay products, has not been filled.
 const FILLED_BDP: f64 = 0.25;
-/// What a path may carry, of what it delivers: at least, and at most where it is filled, and where not. A flow that takes
+/// Bounds of a path's capacity as factors of its delivery rate: at least, and at most where it is filled, and where not. A flow that takes
 /// random losses for a full queue comes down to a small share of its path: so it may also be what was delivered before.
 const LEAST_ROOM: f64 = 0.8;
 const FILLED_ROOM: f64 = 2.0;
@@ -63,6 +70,8 @@ const LOSSES: (f64, f64) = (0.5, 1.5);
 const UNKNOWN_QUEUE: (f64, f64) = (0.2, 4.0);
 /// Random losses below this are none.
 const LEAST_LOSS: f64 = 5e-4;
+/// Share of packets that a link loses at random, at most.
+const MOST_LOSS: f64 = 0.3;
 /// Flows of one link, at most.
 const MAX_FLOWS: usize = 8;
 /// Share of episodes that start anywhere below and above the link's rate: a change finds flows there.
@@ -117,20 +126,19 @@ pub(super) enum TrainingError {
 
 /// Policies beside what is deployed.
 pub(super) struct Known {
-    /// What ships with the algorithm.
     pub(super) shipped: Policy,
-    /// What might take the place of what is deployed.
+    /// Policies that might replace the deployed one.
     pub(super) others: Vec<Policy>,
     /// Whether what is near to the best of them might, too.
     pub(super) adjusted: bool,
 }
 
-/// What came of one.
+/// Result of a training.
 pub(super) struct Trained {
     pub(super) policy: Policy,
     pub(super) claim: Claim,
     pub(super) updates: u64,
-    /// What the policy sees where it was trained, as history cells.
+    /// Inputs of the policy where it was trained, as history cells.
     pub(super) states: Vec<Vec<i32>>,
 }
 
@@ -159,7 +167,7 @@ pub(super) struct Training {
     updates: u64,
     /// Decisions that were simulated since they were last asked for.
     decisions: u64,
-    /// What is deployed, and its reward on the links of comparison.
+    /// The deployed policy, and its reward on the links of comparison.
     deployed: Policy,
     baseline: f64,
     rewards: Vec<f64>,
@@ -256,7 +264,7 @@ impl Training {
                 let mut judge = Judge::of(&best);
                 self.play(&mut judge, 0, 0..first)?;
                 self.first = judge.mean();
-                Search::beside(best, Rng::new(self.seed, &[3]))
+                Search::beside(best, &TWIN_STARTS, Rng::new(self.seed, &[3]))
             }
         };
         let policy = search.next()?;
@@ -272,7 +280,7 @@ impl Training {
             self.first = on_first;
             self.best = (judge.mean(), policy);
         }
-        search.heard(is_best);
+        search.on_verdict(is_best);
         self.search = Some(search);
         Ok(())
     }
@@ -288,7 +296,7 @@ impl Training {
         Ok((gain > 0.0).then_some(Trained { policy, claim, updates: 0, states }))
     }
 
-    /// What learns from the best policy so far.
+    /// Makes a learner that starts from the best policy so far.
     fn learner(&self) -> Result<Native, TrainingError> {
         let policy = &self.best.1;
         let log_std = policy.log_std().clamp(LOG_STD.0, LOG_STD.1);
@@ -329,7 +337,7 @@ impl Training {
         self.ended()
     }
 
-    /// What the next episode's flows prefer.
+    /// Draws the preference of the next episode's flows.
     fn prefer(&mut self) -> Result<(), EnvError> {
         let n = self.episodes as usize;
         let preference = if self.preferences.is_empty() {
@@ -345,7 +353,7 @@ impl Training {
         self.links.prefer(preference)
     }
 
-    /// What came of it, if it has.
+    /// Returns the training's result, if it has ended.
     fn ended(&mut self) -> Result<Option<Trained>, TrainingError> {
         let Some(before) = self.rewards.len().checked_sub(self.schedule.still) else { return Ok(None) };
         let best = |rewards: &[f64]| rewards.iter().copied().fold(self.baseline, f64::max);
@@ -360,17 +368,23 @@ impl Training {
         Ok(Some(Trained { policy: self.best.1.clone(), claim, updates: self.updates, states }))
     }
 
-    /// By how much the best policy is better than what is deployed, less what is worth no trial and what it loses elsewhere,
-    /// and states that it sees. The best of many is so in part by luck: links that neither has been chosen on tell.
+    /// Returns the best policy's gain over the deployed one, less the margin of a trial and its losses elsewhere,
+    /// and states that it sees. One that costs this path next to nothing and saves much elsewhere is worth a share of that: the path
+    /// may change before anything is learned of what it has become. The best of many is so in part by luck: links that neither has been chosen on tell.
     fn gain(&mut self) -> Result<(f64, Vec<Vec<i32>>), TrainingError> {
         let (policy, deployed) = (self.best.1.clone(), self.deployed.clone());
         let judge = self.judge(&policy, 1)?;
-        let gain = judge.mean() - self.judge(&deployed, 1)?.mean() - LEAST_GAIN;
-        if gain <= 0.0 {
+        let here = judge.mean() - self.judge(&deployed, 1)?.mean();
+        let gain = here - LEAST_GAIN;
+        if here < -MOST_PREMIUM {
             return Ok((gain, judge.states));
         }
-        let lost = self.judge_elsewhere(&self.shipped.clone())? - self.judge_elsewhere(&policy)?;
-        Ok((gain - (lost - MOST_LOST).max(0.0), judge.states))
+        let elsewhere = self.judge_elsewhere(&policy)?;
+        let lost = self.judge_elsewhere(&self.shipped.clone())? - elsewhere;
+        let gain = gain - (lost - MOST_LOST).max(0.0);
+        let saved = elsewhere - self.judge_elsewhere(&deployed)?;
+        let insured = if saved >= LEAST_SAVED { INSURED * saved + here } else { gain };
+        Ok((gain.max(insured), judge.states))
     }
 
     /// Runs a policy, without exploration, on one set of links.
@@ -397,7 +411,7 @@ impl Training {
         Ok(())
     }
 
-    /// What a policy is worth on links that the path may change to.
+    /// Returns a policy's reward on links that the path may change to.
     fn judge_elsewhere(&mut self, policy: &Policy) -> Result<f64, EnvError> {
         std::mem::swap(&mut self.links, &mut self.general);
         let judge = self.judge(policy, 1);
@@ -411,7 +425,7 @@ impl Training {
     }
 }
 
-/// What a policy's decisions were worth, and some of the states that they were made in.
+/// Mean reward of a policy's decisions, and some of the states that they were made in.
 struct Judge {
     networks: ActorCritic,
     inputs: Vec<Feature>,
@@ -449,7 +463,7 @@ impl Actor for Judge {
     }
 }
 
-/// What a path may carry, at most, payload bytes per second.
+/// Returns the largest capacity that a path may have, payload bytes per second.
 fn most(path: &Path) -> f64 {
     if path.queue_bdp < FILLED_BDP {
         (path.bytes_per_s * UNFILLED_ROOM).max(path.most_bytes_per_s * FILLED_ROOM)
@@ -486,7 +500,7 @@ fn family(path: &Path) -> Family {
         rtt_ms: around(path.rtt_us / 1000.0, RTTS, 0.1, 2000.0),
         queue_bdp: queue,
         lossy: if path.loss > LEAST_LOSS { 0.9 } else { 0.05 },
-        loss: around(path.loss.max(LEAST_LOSS), LOSSES, 1e-4, 0.3),
+        loss: around(path.loss.max(LEAST_LOSS), LOSSES, 1e-4, MOST_LOSS),
         stepping: 0.05,
         walking: if path.variation > 0.3 { 0.3 } else { 0.05 },
         crossed: 0.05,
@@ -510,7 +524,7 @@ fn neighbours(path: &Path) -> Family {
         rtt_ms: around(path.rtt_us / 1000.0, BECOMES_RTT, 0.1, 2000.0),
         queue_bdp: Range(BECOMES_QUEUE.0, BECOMES_QUEUE.1),
         lossy: BECOMES_LOSSY,
-        loss: Range(BECOMES_LOSS.0, BECOMES_LOSS.1),
+        loss: Range(BECOMES_LOSS.0, BECOMES_LOSS.1.max(BECOMES_LOSSES * path.loss).min(MOST_LOSS)),
         stepping: 0.05,
         walking: 0.05,
         crossed: 0.05,

@@ -42,7 +42,7 @@ fn run() -> Result<Value, String> {
         .iter()
         .map(|values| {
             let mut prims = Prims::default();
-            for (prim, value) in Prim::ALL.iter().zip(values) {
+            for (prim, value) in Prim::ACK.iter().zip(values) {
                 prims.set(*prim, *value);
             }
             prims

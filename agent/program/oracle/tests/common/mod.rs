@@ -9,33 +9,22 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path as FsPath, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ccplane_oracle::path::{Path, PathConfig};
+use ccplane_program::compile;
 use ccplane_program::ir::{INFINITY, Prim};
+use ccplane_program::stock::lower;
 use ccplane_program::vm::Prims;
-use ccplane_wire::v1::{Field, ToDatapath};
-use libccp::{
-    CongestionOps, Connection, Datapath, DatapathBuilder, DatapathOps, FlowInfo, LibccpError, Primitives,
-};
+use ccplane_wire::List;
+use ccplane_wire::v1::{Bytecode, ChangeProg, Field, Install, ToDatapath};
+use libccp::{CongestionOps, Connection, Datapath, DatapathOps, FlowInfo, LibccpError, Primitives};
 
-/// How long a test waits for what must happen.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub use ccplane_testing::wait_for;
+
 const NAP: Duration = Duration::from_millis(1);
 /// Bytes of a segment.
 pub const MSS: u64 = 1448;
-
-/// Waits until `found` finds something.
-pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(value) = found() {
-            return value;
-        }
-        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(NAP);
-    }
-}
 
 /// The `ccplane` binary: `CCPLANE_BIN`, else what was built beside this test. None, said loudly, where there is
 /// none.
@@ -55,7 +44,7 @@ pub fn ccplane(test: &str) -> Option<PathBuf> {
     found
 }
 
-/// A run directory.
+/// A run directory that is removed after the test.
 pub struct Home {
     binary: PathBuf,
     dir: tempfile::TempDir,
@@ -66,21 +55,39 @@ impl Home {
     pub fn new(test: &str, algorithm: &str) -> Option<Home> {
         let home = Home { binary: ccplane(test)?, dir: tempfile::tempdir().unwrap() };
         fs::set_permissions(home.dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        home.configure_at(algorithm, &home.path("ccp.sock"), "");
+        Some(home)
+    }
+
+    /// Has the next agent steer flows by `algorithm`, with more lines of configuration.
+    pub fn configure_with(&self, algorithm: &str, more: &str) {
+        self.configure_at(algorithm, &self.path("ccp.sock"), more);
+    }
+
+    /// The same, at a datapaths' socket of this path.
+    pub fn configure_at(&self, algorithm: &str, socket: &FsPath, more: &str) {
         let config = format!(
             "default_algorithm = \"{algorithm}\"\ncontrol.socket = {:?}\n[datapath.ebpf]\nmode = \"off\"\n\
              [datapath.unix]\nsocket = {:?}\n",
-            home.path("control.sock"),
-            home.path("ccp.sock"),
+            self.path("control.sock"),
+            socket,
         );
-        fs::write(home.path("agent.toml"), config).unwrap();
-        Some(home)
+        fs::write(self.path("agent.toml"), config + more).unwrap();
+    }
+
+    /// Replaces the configuration; the sockets are set here.
+    pub fn configure(&self, text: &str) {
+        let sockets = (self.path("control.sock"), self.path("ccp.sock"));
+        let config =
+            format!("control.socket = {:?}\n{text}[datapath.unix]\nsocket = {:?}\n", sockets.0, sockets.1);
+        fs::write(self.path("agent.toml"), config).unwrap();
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(arguments).env("CCPLANE_CONFIG", self.path("agent.toml"));
         command.env_remove("CCPLANE_SOCKET").env_remove("CCPLANE_LOG");
@@ -97,7 +104,7 @@ impl Home {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// What `ccplane flows` lists.
+    /// Returns the flows that `ccplane flows` lists.
     pub fn flows(&self) -> Vec<serde_json::Value> {
         self.json(&["flows"])["flows"].as_array().unwrap().clone()
     }
@@ -132,32 +139,55 @@ impl Drop for Agent {
     }
 }
 
-/// What libccp's messages leave through: as the libccp crate's own documentation has it.
-struct ToAgent {
-    socket: Rc<UnixDatagram>,
+/// The link of a datapath's messages to the agent, and back.
+pub trait MessageLink {
+    /// Sends one message, or drops it where nobody listens.
+    fn send(&self, message: &[u8]);
+
+    /// Takes one waiting message; its length.
+    fn receive(&self, buffer: &mut [u8]) -> Option<usize>;
+}
+
+/// A unix datagram socket, as in the libccp crate's own documentation.
+struct Unix {
+    socket: UnixDatagram,
     agent: PathBuf,
 }
 
-impl DatapathOps for ToAgent {
-    fn send_msg(&mut self, msg: &[u8]) {
+impl MessageLink for Unix {
+    fn send(&self, message: &[u8]) {
         // As a socket that blocks: a queue that is full is waited for, an agent that is not there is not.
-        while let Err(e) = self.socket.send_to(msg, &self.agent) {
+        while let Err(e) = self.socket.send_to(message, &self.agent) {
             if e.kind() != ErrorKind::WouldBlock {
                 break;
             }
             std::thread::sleep(NAP);
         }
     }
+
+    fn receive(&self, buffer: &mut [u8]) -> Option<usize> {
+        self.socket.recv(buffer).ok()
+    }
+}
+
+/// The sender of libccp's messages.
+struct ToAgent(Rc<dyn MessageLink>);
+
+impl DatapathOps for ToAgent {
+    fn send_msg(&mut self, msg: &[u8]) {
+        self.0.send(msg);
+    }
 }
 
 /// A process's libccp datapath, as the libccp crate offers it.
 pub struct Shim {
     datapath: Datapath,
-    socket: Rc<UnixDatagram>,
-    /// Messages of each type that libccp accepted.
+    link: Rc<dyn MessageLink>,
+    /// Programs of algorithms that libccp accepted, and times that it was told to forget all.
     pub installs: Cell<usize>,
+    pub clears: Cell<usize>,
+    /// Flows that were set to a program of an algorithm.
     pub changes: Cell<usize>,
-    /// Flows started.
     started: Cell<usize>,
     /// Windows that the agent set.
     pub windows: RefCell<Vec<u64>>,
@@ -166,14 +196,19 @@ pub struct Shim {
 impl Shim {
     /// Starts libccp: its READY goes to the agent at `agent`, if there is one.
     pub fn new(own: &FsPath, agent: &FsPath) -> Shim {
-        let socket = Rc::new(UnixDatagram::bind(own).unwrap());
+        let socket = UnixDatagram::bind(own).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let ops = ToAgent { socket: Rc::clone(&socket), agent: agent.to_owned() };
-        let datapath = DatapathBuilder::default().with_ops(ops).with_id(57).init().unwrap();
+        Shim::over(Rc::new(Unix { socket, agent: agent.to_owned() }))
+    }
+
+    /// Starts libccp, whose messages go over this link.
+    pub fn over(link: Rc<dyn MessageLink>) -> Shim {
+        let datapath = ccplane_oracle::libccp::datapath(ToAgent(Rc::clone(&link)), 57).unwrap();
         Shim {
             datapath,
-            socket,
+            link,
             installs: Cell::new(0),
+            clears: Cell::new(0),
             changes: Cell::new(0),
             started: Cell::new(0),
             windows: RefCell::default(),
@@ -183,17 +218,46 @@ impl Shim {
     /// Gives libccp all messages that wait; each must be one of v1's, and libccp must accept it.
     pub fn pump(&self) {
         let mut buffer = [0; 65_536];
-        while let Ok(n) = self.socket.recv(&mut buffer) {
+        while let Some(n) = self.link.receive(&mut buffer) {
             match ToDatapath::parse_all(&buffer[..n]).next().unwrap().unwrap() {
+                ToDatapath::Install(install) if install.program_uid == 1 => {
+                    self.clears.set(self.clears.get() + 1);
+                }
+                // The second is the name of what only keeps a place.
+                ToDatapath::Install(install) if install.program_uid == 2 => {}
                 ToDatapath::Install(_) => self.installs.set(self.installs.get() + 1),
+                ToDatapath::ChangeProg(change) if change.program_uid <= 2 => {}
                 ToDatapath::ChangeProg(_) => self.changes.set(self.changes.get() + 1),
                 ToDatapath::Update(update) => {
                     let cwnd = update.fields.iter().filter(|(field, _)| *field == Field::Cwnd);
                     self.windows.borrow_mut().extend(cwnd.map(|(_, value)| value));
                 }
             }
-            self.datapath.recv_msg(&mut buffer[..n]).unwrap();
+            match self.datapath.recv_msg(&mut buffer[..n]) {
+                // The flow has ended since.
+                Ok(()) | Err(LibccpError::LibccpUnknownConnection) => {}
+                Err(other) => panic!("libccp: {other}"),
+            }
         }
+    }
+
+    /// Another agent's program, which the agent at test knows nothing of.
+    pub fn install_elsewhere(&self, uid: u32, source: &str) {
+        let stock = lower(&compile(source).unwrap()).unwrap();
+        let code = Bytecode::from_bytes(stock.num_expressions() as usize, stock.bytes()).unwrap();
+        self.hand_over(&ToDatapath::Install(Install { sid: 0, program_uid: uid, code }));
+    }
+
+    /// Another agent sets a flow to a program.
+    pub fn change_elsewhere(&self, sid: u32, program_uid: u32) {
+        let fields = List::from(&[][..]);
+        self.hand_over(&ToDatapath::ChangeProg(ChangeProg { sid, program_uid, fields }));
+    }
+
+    fn hand_over(&self, message: &ToDatapath<'_>) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        self.datapath.recv_msg(&mut bytes).unwrap();
     }
 }
 
@@ -218,6 +282,11 @@ pub struct Flow<'s> {
 impl<'s> Flow<'s> {
     /// A flow from 10.0.0.1:(4000 + n) to 10.0.0.2:443 with a window of ten segments.
     pub fn start(shim: &'s Shim, n: u16) -> Flow<'s> {
+        Flow::start_as(shim, n, "")
+    }
+
+    /// The same, which asks for the algorithm `congestion`.
+    pub fn start_as(shim: &'s Shim, n: u16, congestion: &str) -> Flow<'s> {
         let port = |p: u16| u32::from(p.swap_bytes());
         let info = FlowInfo::default().with_init_cwnd(10 * MSS as u32).with_mss(MSS as u32).with_four_tuple(
             0x0100_000a,
@@ -225,6 +294,7 @@ impl<'s> Flow<'s> {
             0x0200_000a,
             port(443),
         );
+        let info = info.with_cong_alg(congestion).unwrap();
         shim.started.set(shim.started.get() + 1);
         let window = Window(Rc::new(Cell::new(10 * MSS)));
         let connection = Connection::start(&shim.datapath, window.clone(), info).unwrap();
@@ -241,7 +311,7 @@ impl<'s> Flow<'s> {
         Flow { shim, connection, window, path: Path::new(path, u64::from(n), 0) }
     }
 
-    /// Its window, bytes.
+    /// Returns the flow's congestion window, bytes.
     pub fn cwnd(&self) -> u64 {
         self.window.0.get()
     }
@@ -263,7 +333,11 @@ impl<'s> Flow<'s> {
     pub fn ack_until(&mut self, what: &str, mut done: impl FnMut(&Flow<'s>) -> bool) {
         wait_for(what, || {
             self.shim.pump();
-            self.ack().unwrap_or_else(|e| panic!("{what}: libccp: {e}"));
+            match self.ack() {
+                // The agent has not set its program yet, or writes the table of programs anew.
+                Ok(_) | Err(LibccpError::LibccpProgIsNull) => {}
+                Err(e) => panic!("{what}: libccp: {e}"),
+            }
             done(self).then_some(())
         });
     }
@@ -273,7 +347,7 @@ impl<'s> Flow<'s> {
 pub fn wait_until_steered(shim: &Shim, flows: &mut [Flow<'_>]) {
     wait_for("libccp runs programs", || {
         shim.pump();
-        let mut all = shim.changes.get() == shim.started.get();
+        let mut all = shim.changes.get() >= shim.started.get();
         for flow in flows.iter_mut() {
             // libccp says that all is well while it has not sent its CREATE: for 100 ms where a flow's number was
             // used before.

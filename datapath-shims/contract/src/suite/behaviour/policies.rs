@@ -17,7 +17,7 @@ pub(super) const CASES: [(&str, Run); 8] = [
     ("a pinned flow keeps its snapshot", pinned),
 ];
 
-/// Decides on each ACK by what the agent set last, and says what came of it.
+/// Asks the policy on each ACK about the value that the agent set last, and reports the result.
 const ASK: &str = "(def (Report (seen 0) (action 0) (uid 0) (cwnd 0)) (x 1))
     (when true
       (:= Report.seen x) (history 2 Report.seen) (policy 0)
@@ -254,13 +254,17 @@ fn decision_applied(s: &mut Session) -> Outcome {
     let exact = s.reports.iter().all(|r| r.values[CWND_SEEN] == 40_000);
     promise(exact, "the rest of the clause sees the decision", &s.reports[0].values)?;
     let stats = s.stats(flow)?;
-    let shown = u64::from(stats.snd_cwnd) * u64::from(stats.mss_bytes);
-    let near = shown <= 40_000 && shown + u64::from(stats.mss_bytes) > 40_000;
-    promise(near, "the window is applied, rounded down to segments", &(stats.snd_cwnd, stats.mss_bytes))?;
+    let shown = u64::from(stats.transport.snd_cwnd) * u64::from(stats.transport.mss_bytes);
+    let near = shown <= 40_000 && shown + u64::from(stats.transport.mss_bytes) > 40_000;
+    promise(
+        near,
+        "the window is applied, rounded down to segments",
+        &(stats.transport.snd_cwnd, stats.transport.mss_bytes),
+    )?;
     s.push(&Linear { map: map::RATE, min: 299_999, max: 300_000, ..plain(2) }, Part::Active)?;
     s.decides("a push is followed", 2)?;
     // What a flow shows may be older than what it reports.
-    s.wait_for("the rate is applied", |s| s.stats(flow).is_ok_and(|f| f.pacing_rate == 300_000))
+    s.wait_for("the rate is applied", |s| s.stats(flow).is_ok_and(|f| f.transport.pacing_rate == 300_000))
 }
 
 fn empty_slot(s: &mut Session) -> Outcome {

@@ -25,9 +25,7 @@ pub enum Observable {
     Rate,
     /// Faults since the flow started.
     Faults,
-    /// `Policy.action`.
     Action,
-    /// `Policy.snapshot`.
     Snapshot,
     /// A cell of the histories.
     Cell(usize),
@@ -55,25 +53,21 @@ impl fmt::Display for Observable {
     }
 }
 
-/// What one invocation must show.
+/// A value that one invocation must show.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Expectation {
-    /// Counts from 0.
+    /// The invocation's index, from 0.
     pub invocation: usize,
-    /// What to look at.
     pub what: Observable,
-    /// What it must be.
     pub value: i64,
 }
 
-/// One named case.
+/// A script with its expected values, computed by hand.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Case {
-    /// Unique.
+    /// The case's name, unique in the suite.
     pub name: String,
-    /// What is run.
     pub script: Script,
-    /// What must come out.
     pub expectations: Vec<Expectation>,
 }
 
@@ -81,13 +75,12 @@ pub struct Case {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("case {name}: {reason}")]
 pub struct CaseError {
-    /// The case.
     pub name: String,
     /// The compiler's or the verifier's first word.
     pub reason: String,
 }
 
-/// Every named case.
+/// Builds every named case of the suite.
 ///
 /// # Errors
 /// None, as the tests of this crate show; a caller need not trust that.
@@ -104,14 +97,14 @@ impl Case {
         self.script.programs.iter().any(|p| p.uses_policy() || mss_register(p).is_some())
     }
 
-    /// Runs the case.
+    /// Runs the case on an executor.
     ///
     /// # Errors
     /// The first difference from the reference VM, or else from what was expected.
     pub fn check(&self, executor: &mut dyn Executor) -> Result<(), Divergence> {
         let observations = observe(executor, &self.script)?;
         for e in &self.expectations {
-            let found = observations.get(e.invocation).and_then(|o| self.look(o, &e.what));
+            let found = observations.get(e.invocation).and_then(|o| self.observe(o, &e.what));
             if found != Some(e.value) {
                 let what = e.what.to_string();
                 return Err(Divergence::Golden { invocation: e.invocation, what, expected: e.value, found });
@@ -120,7 +113,7 @@ impl Case {
         Ok(())
     }
 
-    fn look(&self, seen: &Observation, what: &Observable) -> Option<i64> {
+    fn observe(&self, seen: &Observation, what: &Observable) -> Option<i64> {
         let reg = |name: &str| Some(usize::from(self.script.programs.first()?.reg(name)?));
         match what {
             Observable::Reg(name) => seen.regs.get(reg(name)?).copied(),

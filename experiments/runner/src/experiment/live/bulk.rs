@@ -5,11 +5,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ccplane_engine::Engine;
-use ccplane_results::{Datapath, Flow, Series};
+use ccplane_results::{Datapath, FlowResult, Series};
 
-use super::super::stats::percentiles;
-use super::road::Road;
+use super::test_path::TestPath;
 use crate::error::{Error, Result};
+use crate::percentiles::percentiles;
 use crate::quic::{QuicPlan, udp_wires};
 use crate::traffic::{BulkFlow, FlowConfig, Outcome, TcpSample};
 
@@ -53,19 +53,19 @@ impl Running {
 /// Starts flows at the same time: each connection takes a round trip. `engine` carries those in user space.
 pub(super) fn start(
     flows: Vec<Planned>,
-    road: &Road,
+    test_path: &TestPath,
     engine: Option<&Engine>,
     sample_every: Duration,
     epoch: Instant,
 ) -> Result<Vec<Running>> {
     let start = |planned: Planned| {
-        let receiver = SocketAddr::new(road.receiver_ip(), planned.port);
+        let receiver = SocketAddr::new(test_path.receiver_ip(), planned.port);
         let duration = Duration::from_millis(planned.stop_ms);
         let quic = QuicPlan { duration, sample_every, epoch };
         #[cfg(feature = "dpdk")]
         if let (Datapath::Dpdk, Some(engine)) = (planned.datapath, engine) {
             let pair = (planned.port - super::CONTENDER_PORT) as u8;
-            let edges = road.edges(pair)?;
+            let edges = test_path.edges(pair)?;
             let edges =
                 edges.ok_or(Error::Dpdk { why: "there is no link to be at the ends of".to_owned() })?;
             let wires = crate::dpdk::wires(&edges, planned.port)?;
@@ -74,13 +74,13 @@ pub(super) fn start(
         }
         let flow = match (planned.datapath, engine) {
             (Datapath::Quic, Some(engine)) => {
-                let wires = udp_wires(road.sender(), road.receiver(), receiver)?;
+                let wires = udp_wires(test_path.sender(), test_path.receiver(), receiver)?;
                 BulkFlow::start_quic(wires, engine, quic)?
             }
             _ => {
                 let congestion = planned.congestion.clone();
                 let config = FlowConfig { congestion, receiver, duration, bytes: None, sample_every };
-                BulkFlow::start(&config, road.sender(), road.receiver(), epoch)?
+                BulkFlow::start(&config, test_path.sender(), test_path.receiver(), epoch)?
             }
         };
         Ok(Running {
@@ -98,21 +98,21 @@ pub(super) fn start(
 }
 
 /// Waits for a flow's end; its figures count from `warmup_ms` on.
-pub(super) fn finish(running: Running, warmup_ms: u64, sample_ms: u64) -> Result<Flow> {
+pub(super) fn finish(running: Running, warmup_ms: u64, sample_ms: u64) -> Result<FlowResult> {
     let Running { planned, flow, .. } = running;
     let outcome = flow.finish()?;
     Ok(measured(&planned, &outcome, warmup_ms, sample_ms))
 }
 
-fn measured(planned: &Planned, outcome: &Outcome, warmup_ms: u64, sample_ms: u64) -> Flow {
+fn measured(planned: &Planned, outcome: &Outcome, warmup_ms: u64, sample_ms: u64) -> FlowResult {
     let (Some(first), Some(last)) = (outcome.samples.first(), outcome.samples.last()) else {
-        return Flow { name: planned.name.clone(), ..Flow::default() };
+        return FlowResult { name: planned.name.clone(), ..FlowResult::default() };
     };
     let warm: Vec<&TcpSample> = outcome.samples.iter().filter(|s| s.at_us >= warmup_ms * 1000).collect();
     let from = warm.first().copied().unwrap_or(first);
     let rtts = warm.iter().map(|s| u64::from(s.info.rtt_us)).filter(|rtt| *rtt > 0).collect();
     let bits = (last.info.bytes_acked - from.info.bytes_acked) * 8;
-    Flow {
+    FlowResult {
         name: planned.name.clone(),
         background: planned.background.clone(),
         start_ms: first.at_us / 1000,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_netsim::CrossTimes;
 
-use super::road::Road;
+use super::test_path::TestPath;
 use crate::error::{Context, Error, Result};
 use crate::plan::Datagrams;
 
@@ -16,29 +16,29 @@ use crate::plan::Datagrams;
 const PORT: u16 = 30_000;
 /// Payload, bytes: an IP packet of 1500 without its headers.
 const PAYLOAD_BYTES: usize = 1500 - 28;
-/// Longest sleep between looks at the run's end.
+/// The longest sleep between checks for the run's end.
 const NAP: Duration = Duration::from_millis(20);
 /// Shortest sleep: what is due closer together is sent together.
 const LEAST_NAP: Duration = Duration::from_micros(200);
 /// Most packets sent at once; what a busy machine leaves behind beyond them is not made up for.
 const MAX_BURST: usize = 64;
 
-/// Sends source `n`'s packets until they stop, or `halt` says so. The receiver's socket takes them and nobody reads it.
+/// Sends source `n`'s packets until they stop, or `halt` is set. The receiver's socket takes them unread.
 pub(super) fn start<'scope, 'env: 'scope>(
     what: Datagrams,
     n: usize,
     seed: u64,
-    road: &'env Road,
+    test_path: &'env TestPath,
     epoch: Instant,
     halt: &'env AtomicBool,
     scope: &'scope Scope<'scope, 'env>,
 ) -> Result<()> {
     let times = CrossTimes::new(&what.source(), seed, n)
         .map_err(|e| Error::Config { field: "background", reason: e.to_string() })?;
-    let to = SocketAddr::new(road.receiver_ip(), PORT.saturating_add(n as u16));
+    let to = SocketAddr::new(test_path.receiver_ip(), PORT.saturating_add(n as u16));
     let from = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-    let sink = road.receiver().run(|| UdpSocket::bind(to))?.context("bind a UDP socket")?;
-    let socket = road.sender().run(|| UdpSocket::bind(from))?.context("bind a UDP socket")?;
+    let sink = test_path.receiver().run(|| UdpSocket::bind(to))?.context("bind a UDP socket")?;
+    let socket = test_path.sender().run(|| UdpSocket::bind(from))?.context("bind a UDP socket")?;
     socket.connect(to).context("connect a UDP socket")?;
     socket.set_nonblocking(true).context("set O_NONBLOCK")?;
     scope.spawn(move || {

@@ -4,15 +4,15 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ccplane_results::{Flow, Series};
+use ccplane_results::{FlowResult, Series};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::stats::percentiles;
-use super::road::Road;
+use super::test_path::TestPath;
 use crate::error::{Context, Error, Result};
+use crate::percentiles::percentiles;
 
-/// What is started.
+/// The name of the executable.
 pub const PROGRAM: &str = "iperf3";
 /// iperf3 reports at most ten times a second.
 const MIN_INTERVAL_MS: u64 = 100;
@@ -25,7 +25,7 @@ pub(super) struct Iperf3 {
     server: Child,
 }
 
-/// What a client is to do.
+/// The command of one client.
 pub(super) struct Request<'a> {
     pub(super) congestion: &'a str,
     pub(super) port: u16,
@@ -36,16 +36,16 @@ pub(super) struct Request<'a> {
 
 impl Iperf3 {
     /// Starts the server, waits until it listens, and starts the client.
-    pub(super) fn start(request: &Request<'_>, road: &Road) -> Result<Iperf3> {
+    pub(super) fn start(request: &Request<'_>, test_path: &TestPath) -> Result<Iperf3> {
         let port = request.port.to_string();
         let mut server = Command::new(PROGRAM);
         server.args(["--server", "--one-off", "--forceflush", "--port", &port]);
         server.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let server = road.receiver().enter(&mut server)?.spawn().context("start iperf3")?;
+        let server = test_path.receiver().enter(&mut server)?.spawn().context("start iperf3")?;
         let interval = request.sample_ms.max(MIN_INTERVAL_MS) as f64 / 1000.0;
         let mut client = Command::new(PROGRAM);
         client
-            .args(["--client", &road.receiver_ip().to_string(), "--port", &port, "--json"])
+            .args(["--client", &test_path.receiver_ip().to_string(), "--port", &port, "--json"])
             .args(["--time", &request.duration_s.to_string(), "--interval", &interval.to_string()])
             .args(["--parallel", &request.flows.to_string(), "--congestion", request.congestion])
             .stdin(Stdio::null())
@@ -53,7 +53,7 @@ impl Iperf3 {
             .stderr(Stdio::null());
         let mut server = Guard(Some(server));
         server.wait_until_it_listens()?;
-        let client = road.sender().enter(&mut client)?.spawn().context("start iperf3")?;
+        let client = test_path.sender().enter(&mut client)?.spawn().context("start iperf3")?;
         match server.0.take() {
             Some(server) => Ok(Iperf3 { client, server }),
             None => Err(Error::Iperf3 { why: "its server is gone".to_owned() }),
@@ -133,7 +133,7 @@ struct Interval {
 }
 
 /// The flows of a report. `begun` is when the client was started, so that times count from the run's start.
-pub(super) fn flows(report: &Value, begun: Duration, warmup_ms: u64) -> Result<Vec<Flow>> {
+pub(super) fn flows(report: &Value, begun: Duration, warmup_ms: u64) -> Result<Vec<FlowResult>> {
     let wrong = |why: &str| Error::Iperf3 { why: why.to_owned() };
     let intervals = report.get("intervals").and_then(Value::as_array);
     let intervals = intervals.ok_or_else(|| wrong("its report has no `intervals`"))?;
@@ -157,7 +157,7 @@ pub(super) fn flows(report: &Value, begun: Duration, warmup_ms: u64) -> Result<V
         .collect())
 }
 
-fn flow(n: usize, parts: &[Interval], begun_ms: u64, warmup_ms: u64, mss_bytes: u64) -> Flow {
+fn flow(n: usize, parts: &[Interval], begun_ms: u64, warmup_ms: u64, mss_bytes: u64) -> FlowResult {
     let at_ms = |seconds: f64| begun_ms + (seconds * 1000.0) as u64;
     let warm: Vec<&Interval> = parts.iter().filter(|p| at_ms(p.start) >= warmup_ms).collect();
     let warm_s: f64 = warm.iter().map(|p| p.end - p.start).sum();
@@ -172,7 +172,7 @@ fn flow(n: usize, parts: &[Interval], begun_ms: u64, warmup_ms: u64, mss_bytes: 
         series.cwnd_pkts.push(part.snd_cwnd / mss_bytes);
         series.pacing_bps.push(0);
     }
-    Flow {
+    FlowResult {
         name: (n + 1).to_string(),
         background: None,
         start_ms: begun_ms,

@@ -3,8 +3,8 @@
 mod bulk;
 mod datagrams;
 pub mod iperf3;
-mod road;
 mod short;
+mod test_path;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,30 +18,30 @@ use std::time::{Duration, Instant};
 use ccplane_alg::{Algorithm, configure};
 use ccplane_engine::{Engine, EngineConfig};
 use ccplane_netsim::workload::Arrival;
-use ccplane_results::{Completions, Datapath, Flow, Measured};
+use ccplane_results::{Completions, Datapath, FlowResult, Measured};
 
-use super::agents::{Agents, SharedAgent, Steer, Watch};
+use super::agents::{AgentRule, Agents, SharedAgent, Watch};
 use super::cpu::{self, CpuTimes};
-use super::{Job, Pulse};
+use super::{Job, RunControl};
 use crate::error::{Context, Error, Result};
 use crate::plan::{Change, MAX_FLOWS, Tool, Traffic};
 use crate::table::Row;
 use crate::tcp_info::TcpInfo;
 use bulk::{Planned, Running};
 use iperf3::{Iperf3, Request};
-use road::{Road, link_use};
+use test_path::{TestPath, link_use};
 
 /// The first port of the contender's flows, by which the agent knows them.
 const CONTENDER_PORT: u16 = 10_000;
 /// The first port of the background's.
 const BACKGROUND_PORT: u16 = 20_000;
-/// Longest sleep between looks at what is due.
+/// The longest sleep between checks for what is due.
 const NAP: Duration = Duration::from_millis(20);
-/// Between two looks of those who watch at the flows of jobs that run at once.
+/// The time between two polls of the flows of jobs that run at once.
 const ROWS_EVERY: Duration = Duration::from_millis(200);
 /// How long short flows may take after the run's end to complete.
 pub(super) const DRAIN: Duration = Duration::from_secs(10);
-/// A machine that lets nothing run for so long has spoilt the run; for a fifth of it, that is worth a note.
+/// A pause of the whole machine for this long spoils the run; a fifth of it is worth a note.
 const STALL: Duration = Duration::from_secs(1);
 /// Short flows that start later than this are worth a note, microseconds.
 const LATE_US: u64 = 20_000;
@@ -50,18 +50,19 @@ const LATE_US: u64 = 20_000;
 pub(super) fn run(
     jobs: &[Job<'_>],
     agents: &mut dyn Agents,
-    pulse: &mut Pulse<'_>,
+    control: &mut RunControl<'_>,
 ) -> Result<Vec<Result<Measured>>> {
     let kernel = kernel_agent(jobs, agents)?;
-    let sites = jobs.iter().map(|job| Site::new(job, kernel.as_ref(), agents)).collect::<Result<Vec<_>>>()?;
+    let setups =
+        jobs.iter().map(|job| Setup::new(job, kernel.as_ref(), agents)).collect::<Result<Vec<_>>>()?;
     drop(kernel);
     thread::scope(|scope| {
         // Ends the threads of short flows whatever happens.
-        let _halts: Vec<Halt<'_>> = sites.iter().map(|site| Halt(&site.shared)).collect();
+        let _halts: Vec<Halt<'_>> = setups.iter().map(|setup| Halt(&setup.shared)).collect();
         let epoch = Instant::now();
-        let start = |(job, site)| Lane::start(job, site, epoch, scope);
-        let mut lanes = jobs.iter().zip(&sites).map(start).collect::<Result<Vec<_>>>()?;
-        let overslept = watch(&mut lanes, epoch, pulse)?;
+        let start = |(job, setup)| LiveRun::start(job, setup, epoch, scope);
+        let mut lanes = jobs.iter().zip(&setups).map(start).collect::<Result<Vec<_>>>()?;
+        let overslept = watch(&mut lanes, epoch, control)?;
         Ok(lanes.into_iter().map(|lane| lane.measured(overslept, jobs.len() == 1)).collect())
     })
 }
@@ -79,7 +80,7 @@ fn kernel_agent(jobs: &[Job<'_>], agents: &mut dyn Agents) -> Result<Option<Shar
 }
 
 /// Turns the lanes until all are over; returns the longest that this thread, which sleeps most of the time, woke too late.
-fn watch(lanes: &mut [Lane<'_, '_>], epoch: Instant, pulse: &mut Pulse<'_>) -> Result<Duration> {
+fn watch(lanes: &mut [LiveRun<'_, '_>], epoch: Instant, control: &mut RunControl<'_>) -> Result<Duration> {
     let mut overslept = Duration::ZERO;
     let mut next_rows = Duration::ZERO;
     loop {
@@ -87,9 +88,9 @@ fn watch(lanes: &mut [Lane<'_, '_>], epoch: Instant, pulse: &mut Pulse<'_>) -> R
         let mut rows = Vec::new();
         if lanes.iter().any(|lane| lane.job.plan.at_once) && elapsed >= next_rows {
             next_rows = elapsed + ROWS_EVERY;
-            rows = lanes.iter_mut().flat_map(Lane::rows).collect();
+            rows = lanes.iter_mut().flat_map(LiveRun::rows).collect();
         }
-        pulse.beat(elapsed, &rows)?;
+        control.poll(elapsed, &rows)?;
         let mut over = true;
         for lane in lanes.iter_mut() {
             over &= lane.turn(elapsed);
@@ -105,22 +106,22 @@ fn watch(lanes: &mut [Lane<'_, '_>], epoch: Instant, pulse: &mut Pulse<'_>) -> R
     }
 }
 
-/// What a job stands on before its time begins.
-struct Site {
+/// The links, hosts and agents of a job, set up before its time begins.
+struct Setup {
     agent: Option<SharedAgent>,
-    steered: Vec<Steer>,
-    /// What carries flows in user space.
+    steered: Vec<AgentRule>,
+    /// The engine of flows in user space.
     engine: Option<Engine>,
     congestion: String,
     arrivals: Vec<Arrival>,
     shared: short::Shared,
-    /// Dropped last.
-    road: Road,
+    /// The path is last, since fields are dropped in order.
+    test_path: TestPath,
 }
 
-impl Site {
-    fn new(job: &Job<'_>, kernel: Option<&SharedAgent>, agents: &mut dyn Agents) -> Result<Site> {
-        let road = Road::build(&job.scenario.link, job.seed)?;
+impl Setup {
+    fn new(job: &Job<'_>, kernel: Option<&SharedAgent>, agents: &mut dyn Agents) -> Result<Setup> {
+        let test_path = TestPath::build(&job.scenario.link, job.seed)?;
         let steered = rules(job)?;
         let mut engine = None;
         let agent = match (steered.is_empty(), user_space(job.contender.datapath)) {
@@ -141,11 +142,11 @@ impl Site {
             _ => job.contender.algorithm.clone(),
         };
         let shared = short::Shared::default();
-        Ok(Site { agent, steered, engine, congestion, arrivals: job.arrivals(), shared, road })
+        Ok(Setup { agent, steered, engine, congestion, arrivals: job.arrivals(), shared, test_path })
     }
 }
 
-/// What an engine calls the datapath; `None` for those that are no engine's.
+/// Returns an engine's name of the datapath; `None` for datapaths without an engine.
 fn user_space(datapath: Datapath) -> Option<&'static str> {
     matches!(datapath, Datapath::Quic | Datapath::Dpdk).then(|| datapath.name())
 }
@@ -165,18 +166,18 @@ fn background_port(job: &Job<'_>) -> u16 {
     BACKGROUND_PORT + job.lane * MAX_FLOWS as u16
 }
 
-/// What the agent is to steer; nothing if there is nothing.
-pub(super) fn rules(job: &Job<'_>) -> Result<Vec<Steer>> {
+/// Returns the agent's rules; without flows of ours there are none.
+pub(super) fn rules(job: &Job<'_>) -> Result<Vec<AgentRule>> {
     let find = |name: &str, parameters: &std::collections::BTreeMap<String, i64>| {
         let known = job.algorithms.iter().find(|a| a.name() == name);
         let known = known.ok_or_else(|| Error::NoAlgorithm { name: name.to_owned() })?;
         let values = parameters.iter().map(|(name, value)| (name.as_str(), *value));
         configure(known, values).map_err(Error::Parameter)
     };
-    let mut rules: Vec<Steer> = Vec::new();
+    let mut rules: Vec<AgentRule> = Vec::new();
     let mut add = |first: u16, count: u32, algorithm: Arc<dyn Algorithm>, learning: bool| {
         let last = first.saturating_add(u16::try_from(count.saturating_sub(1)).unwrap_or(u16::MAX));
-        rules.push(Steer { ports: first..=last, algorithm, learning });
+        rules.push(AgentRule { ports: first..=last, algorithm, learning });
     };
     if is_steered(job.contender.datapath) {
         let algorithm = find(&job.contender.algorithm, &job.contender.parameters)?;
@@ -206,11 +207,11 @@ fn contender(job: &Job<'_>, congestion: &str, flows: u32, stagger_ms: u64) -> Ve
     (0..flows).map(flow).collect()
 }
 
-fn background(job: &Job<'_>, site: &Site) -> Vec<Planned> {
+fn background(job: &Job<'_>, setup: &Setup) -> Vec<Planned> {
     let mut planned = Vec::new();
     let mut port = background_port(job);
     for (n, background) in job.scenario.background.iter().enumerate() {
-        let congestion = match (&site.agent, background.datapath) {
+        let congestion = match (&setup.agent, background.datapath) {
             (Some(agent), Datapath::Ebpf) => agent.borrow().congestion().to_owned(),
             _ => background.algorithm.clone(),
         };
@@ -231,7 +232,7 @@ fn background(job: &Job<'_>, site: &Site) -> Vec<Planned> {
     planned
 }
 
-/// What sends beside the bulk flows of this process.
+/// The senders beside the bulk flows of this process.
 enum Load<'scope> {
     None,
     Iperf3 {
@@ -248,11 +249,11 @@ enum Load<'scope> {
 impl<'scope> Load<'scope> {
     fn start<'env: 'scope>(
         job: &Job<'_>,
-        site: &'env Site,
+        setup: &'env Setup,
         epoch: Instant,
         scope: &'scope thread::Scope<'scope, 'env>,
     ) -> Result<Load<'scope>> {
-        let Site { road, congestion, arrivals, shared, .. } = site;
+        let Setup { test_path, congestion, arrivals, shared, .. } = setup;
         match job.scenario.traffic {
             Traffic::Bulk { tool: Tool::Native, .. } => Ok(Load::None),
             Traffic::Bulk { flows, tool: Tool::Iperf3, .. } => {
@@ -263,16 +264,16 @@ impl<'scope> Load<'scope> {
                     duration_s: job.plan.duration_ms.div_ceil(1000),
                     sample_ms: job.plan.sample_ms,
                 };
-                let program = Box::new(Iperf3::start(&request, road)?);
+                let program = Box::new(Iperf3::start(&request, test_path)?);
                 Ok(Load::Iperf3 { program, begun: epoch.elapsed() })
             }
             Traffic::ShortFlows { .. } | Traffic::Incast { .. } => {
-                let to = SocketAddr::new(road.receiver_ip(), contender_port(job));
-                let listener = road.receiver().run(|| TcpListener::bind(to))?.context("listen")?;
+                let to = SocketAddr::new(test_path.receiver_ip(), contender_port(job));
+                let listener = test_path.receiver().run(|| TcpListener::bind(to))?.context("listen")?;
                 listener.set_nonblocking(true).context("set O_NONBLOCK")?;
                 let receive = scope.spawn(move || short::receive(&listener, shared));
                 let send = scope.spawn(move || {
-                    road.sender().run(|| short::send(arrivals, to, congestion, epoch, shared))?
+                    test_path.sender().run(|| short::send(arrivals, to, congestion, epoch, shared))?
                 });
                 Ok(Load::Short { send, receive, arrivals })
             }
@@ -289,13 +290,13 @@ impl Drop for Halt<'_> {
 }
 
 /// A run under way.
-struct Lane<'a, 'scope> {
+struct LiveRun<'a, 'scope> {
     job: &'a Job<'a>,
-    site: &'a Site,
+    setup: &'a Setup,
     watch: Option<Watch>,
     /// Flows to come, the next one last.
     planned: Vec<Planned>,
-    /// What becomes of the link, the next change last.
+    /// Changes of the link to come, the next one last.
     changes: Vec<Change>,
     running: Vec<Running>,
     epoch: Instant,
@@ -305,7 +306,6 @@ struct Lane<'a, 'scope> {
     to: Option<Mark>,
     /// Processor time counts from the very start, as the payload does that it is divided by.
     cpu: CpuTimes,
-    /// What broke it, if anything did.
     broken: Option<Error>,
 }
 
@@ -315,30 +315,30 @@ struct Mark {
     cpu: CpuTimes,
 }
 
-impl<'a, 'scope> Lane<'a, 'scope> {
+impl<'a, 'scope> LiveRun<'a, 'scope> {
     fn start<'env>(
         job: &'a Job<'a>,
-        site: &'env Site,
+        setup: &'env Setup,
         epoch: Instant,
         scope: &'scope thread::Scope<'scope, 'env>,
-    ) -> Result<Lane<'a, 'scope>>
+    ) -> Result<LiveRun<'a, 'scope>>
     where
         'env: 'scope + 'a,
     {
-        let load = Load::start(job, site, epoch, scope)?;
+        let load = Load::start(job, setup, epoch, scope)?;
         for (n, what) in job.scenario.datagrams.iter().enumerate() {
-            datagrams::start(*what, n, job.seed, &site.road, epoch, &site.shared.halt, scope)?;
+            datagrams::start(*what, n, job.seed, &setup.test_path, epoch, &setup.shared.halt, scope)?;
         }
-        let mut planned = background(job, site);
+        let mut planned = background(job, setup);
         if let Traffic::Bulk { flows, stagger_ms, tool: Tool::Native } = job.scenario.traffic {
-            planned.extend(contender(job, &site.congestion, flows, stagger_ms));
+            planned.extend(contender(job, &setup.congestion, flows, stagger_ms));
         }
         planned.sort_by_key(|p| std::cmp::Reverse(p.start_ms));
         let shown_since = job.plan.at_once.then_some(epoch);
-        let watch = site.agent.clone().map(|agent| Watch::new(agent, &site.steered, shown_since));
-        Ok(Lane {
+        let watch = setup.agent.clone().map(|agent| Watch::new(agent, &setup.steered, shown_since));
+        Ok(LiveRun {
             job,
-            site,
+            setup,
             watch,
             planned,
             changes: job.scenario.link.changes.iter().rev().copied().collect(),
@@ -353,7 +353,7 @@ impl<'a, 'scope> Lane<'a, 'scope> {
     }
 
     fn mark(&self) -> Result<Mark> {
-        Ok(Mark { link: self.site.road.stats(), cpu: cpu::now()? })
+        Ok(Mark { link: self.setup.test_path.stats(), cpu: cpu::now()? })
     }
 
     /// Does what is due; whether nothing more is to be waited for. What breaks one lane leaves the others alone.
@@ -383,7 +383,7 @@ impl<'a, 'scope> Lane<'a, 'scope> {
         }
         if let Some(watch) = &mut self.watch {
             let bulk = self.running.iter().filter(|r| r.planned.steered && !r.flow.is_finished());
-            watch.look(bulk.map(|r| r.flow.local()));
+            watch.observe(bulk.map(|r| r.flow.local()));
         }
         Ok(false)
     }
@@ -391,7 +391,7 @@ impl<'a, 'scope> Lane<'a, 'scope> {
     /// Starts flows and changes the link.
     fn start_due(&mut self, elapsed: Duration) -> Result<()> {
         while let Some(change) = self.changes.pop_if(|c| Duration::from_millis(c.at_ms) <= elapsed) {
-            self.site.road.change(&change, self.job.seed ^ change.at_ms)?;
+            self.setup.test_path.change(&change, self.job.seed ^ change.at_ms)?;
         }
         let mut due = Vec::new();
         while let Some(next) = self.planned.pop_if(|p| Duration::from_millis(p.start_ms) <= elapsed) {
@@ -400,8 +400,8 @@ impl<'a, 'scope> Lane<'a, 'scope> {
         let sample_every = Duration::from_millis(self.job.plan.sample_ms);
         if !due.is_empty() {
             due.reverse();
-            let engine = self.site.engine.as_ref();
-            self.running.extend(bulk::start(due, &self.site.road, engine, sample_every, self.epoch)?);
+            let engine = self.setup.engine.as_ref();
+            self.running.extend(bulk::start(due, &self.setup.test_path, engine, sample_every, self.epoch)?);
         }
         Ok(())
     }
@@ -418,7 +418,7 @@ impl<'a, 'scope> Lane<'a, 'scope> {
                 program.is_finished()
             }
             Load::Short { send, arrivals, .. } => {
-                let all = self.site.shared.completed.load(Ordering::Relaxed) >= arrivals.len() as u64;
+                let all = self.setup.shared.completed.load(Ordering::Relaxed) >= arrivals.len() as u64;
                 Ok(all || send.is_finished() || elapsed >= end + DRAIN)
             }
         }
@@ -458,10 +458,10 @@ impl<'a, 'scope> Lane<'a, 'scope> {
         self.running.iter_mut().filter(|r| !r.flow.is_finished()).map(row).collect()
     }
 
-    /// What it measured; processor time is its own only if it ran `alone`.
+    /// Returns the measured figures; the processor time is only the run's own if it ran `alone`.
     fn measured(self, overslept: Duration, alone: bool) -> Result<Measured> {
-        let Lane { job, site, watch, running, load, epoch, from, to, broken, .. } = self;
-        site.shared.halt.store(true, Ordering::Release);
+        let LiveRun { job, setup, watch, running, load, epoch, from, to, broken, .. } = self;
+        setup.shared.halt.store(true, Ordering::Release);
         if let Some(error) = broken {
             return Err(error);
         }
@@ -489,7 +489,7 @@ impl<'a, 'scope> Lane<'a, 'scope> {
         for flow in running {
             let told = states.remove(&flow.flow.local()).unwrap_or_default();
             let flow = bulk::finish(flow, job.plan.warmup_ms, job.plan.sample_ms)?;
-            measured.flows.push(Flow { states: told, ..flow });
+            measured.flows.push(FlowResult { states: told, ..flow });
         }
         match load {
             Load::None => {}

@@ -25,12 +25,12 @@ const CHUNK_BYTES: usize = 64 * 1024;
 const CHUNKS_PER_TURN: usize = 4;
 /// Events taken at once.
 const EVENTS: usize = 256;
-/// Longest wait before a look whether to halt.
+/// The longest wait before a check whether to halt.
 const NAP_MS: u64 = 20;
 /// The listener's name among the server's events; connections count from 0.
 const LISTENER: u64 = u64::MAX;
 
-/// What both ends and the run share.
+/// State that both ends and the run share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) halt: AtomicBool,
@@ -56,7 +56,7 @@ impl Shared {
     }
 }
 
-/// What the sending end knows at its end.
+/// The sending end's result.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     /// By flow: when connect() was called; shorter than the arrivals if it was halted.
@@ -74,7 +74,7 @@ struct Outgoing {
     left: u64,
 }
 
-/// Starts the flows on time and sends, until all are closed by the receiver or it is told to halt. To be called inside the
+/// Starts the flows on time and sends, until all are closed by the receiver or `halt` is set. To be called inside the
 /// sender's namespace.
 pub(super) fn send(
     arrivals: &[Arrival],
@@ -126,7 +126,7 @@ fn write_some(flow: &mut Outgoing, chunk: &[u8], epoll: &Epoll, index: u64) -> R
                 return Ok(false);
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            // Whoever waits for its last byte counts it as unfinished.
+            // The receiver waits for its last byte and counts it as unfinished.
             Err(_) => return Ok(true),
         }
     }
@@ -158,7 +158,7 @@ struct Incoming {
     flow: Option<(usize, u64)>,
 }
 
-/// Takes what comes until it is told to halt.
+/// Receives until `halt` is set.
 pub(super) fn receive(listener: &TcpListener, shared: &Shared) -> Result<Received> {
     let epoll = new_epoll()?;
     epoll.add(listener.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, LISTENER)).context("epoll_ctl")?;
@@ -207,7 +207,7 @@ fn read_some(incoming: &mut Incoming, chunk: &mut [u8], shared: &Shared) -> Prog
     if incoming.flow.is_none() {
         incoming.flow = shared.take_expected(incoming.port);
     }
-    // The socket stays readable, so the next turn looks again.
+    // The socket stays readable, so the next turn tries again.
     let Some((index, left)) = &mut incoming.flow else { return Progress::Open };
     for _ in 0..CHUNKS_PER_TURN {
         match incoming.stream.read(chunk) {

@@ -1,4 +1,4 @@
-//! What crosses a link beside every contender: flows of other algorithms, and datagrams.
+//! Checks the traffic beside every contender: flows of other algorithms, and datagrams.
 
 use super::contender::algorithm;
 use super::traffic::{DEFAULT_LOAD_PPM, arrivals, sizes};
@@ -8,7 +8,7 @@ use crate::plan::model::{Background, Datagrams, Link, Periods, ShortBackground};
 use crate::plan::source::{BackgroundKind, BackgroundSource, LinkSource};
 use ccplane_results::Datapath;
 
-/// What crosses one link.
+/// The traffic beside contenders on one link.
 #[derive(Default)]
 pub(super) struct Beside {
     pub(super) flows: Vec<Background>,
@@ -37,7 +37,7 @@ pub(super) fn all(
     Ok(beside)
 }
 
-/// Each link that background is said to cross is there.
+/// Checks that each link of the background exists.
 pub(super) fn named(sources: &[BackgroundSource], links: &[LinkSource]) -> Checked<()> {
     let names: Vec<&str> = links.iter().filter_map(|link| link.name.as_deref()).collect();
     for (n, source) in sources.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What becomes of a link while a run lasts.
+//! Checks the changes of a link during a run.
 
 use super::{Checked, refuse};
 use crate::plan::MAX_CHANGES;

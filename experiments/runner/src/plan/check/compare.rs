@@ -1,4 +1,4 @@
-//! What the report must compare.
+//! Checks the comparisons that the report must make.
 
 use ccplane_results::{Comparison, Contender, Datapath};
 

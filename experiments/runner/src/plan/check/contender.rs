@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ccplane_alg::{Algorithm, ParameterError, configure};
-use ccplane_document::Problem;
+use ccplane_alg::{Algorithm, configure};
+use ccplane_files::document::Problem;
 use ccplane_results::{Contender, Datapath};
 
 use super::{Checked, name, refuse, unique};
@@ -43,10 +43,7 @@ pub(super) fn algorithm(
     match configure(found, values) {
         Ok(_) => Ok(()),
         Err(error) => {
-            let key = match &error {
-                ParameterError::Unknown { name, .. } => name.clone(),
-                ParameterError::OutOfRange { parameter, .. } => parameter.name.to_owned(),
-            };
+            let key = error.parameter().to_owned();
             refuse(format!("{field}.parameters.{key}"), error)
         }
     }

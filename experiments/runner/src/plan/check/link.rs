@@ -93,7 +93,7 @@ pub(super) fn link(n: usize, source: &LinkSource, known: &Known<'_>) -> Checked<
     })
 }
 
-/// What waits on the way back: everything, unless the plan sets a length.
+/// Returns the queue of the way back, which is unlimited unless the plan sets a length.
 fn return_queue(n: usize, source: &LinkSource, way_back: &Medium) -> Checked<Queue> {
     let field = |key: &str| format!("link[{n}].{key}");
     let Some(packets) = source.return_queue_packets else {

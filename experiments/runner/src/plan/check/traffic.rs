@@ -1,4 +1,4 @@
-//! What contenders send.
+//! Checks the traffic of contenders.
 
 use super::{Checked, refuse};
 use crate::plan::MAX_ARRIVALS;
@@ -6,7 +6,7 @@ use crate::plan::model::{Link, Tool, Traffic};
 use crate::plan::source::{KindName, ToolName, TrafficSource};
 use ccplane_netsim::workload::FlowSizes;
 
-/// What is sent over this link.
+/// Checks the traffic over one link.
 pub(super) fn traffic(source: &TrafficSource, link: &Link, duration_ms: u64) -> Checked<Traffic> {
     let kind = source.kind.unwrap_or(KindName::Bulk);
     let set = [
@@ -66,7 +66,7 @@ fn bulk(source: &TrafficSource) -> Checked<Traffic> {
     Ok(Traffic::Bulk { flows, stagger_ms, tool })
 }
 
-/// `iperf3 --parallel` takes so many.
+/// The most flows that `iperf3 --parallel` takes.
 const MAX_IPERF3_FLOWS: u32 = 128;
 
 /// Share of the link's rate that short flows ask for unless the plan says, millionths.
@@ -96,7 +96,7 @@ pub(super) fn sizes(field: &str, name: Option<&str>) -> Checked<FlowSizes> {
     FlowSizes::named(name).map_or_else(|| refuse(field, message()), Ok)
 }
 
-/// Whether so many short flows can be run.
+/// Checks the number of short flows.
 pub(super) fn arrivals(
     field: &str,
     sizes: &FlowSizes,

@@ -1,0 +1,106 @@
+//! generic_cong_avoid's Reno, hosted in this process, steers a TCP flow of the kernel over an emulated link.
+#![allow(clippy::unwrap_used)]
+
+use ccplane_agent::agent::OwnLoop;
+use ccplane_agent::args::Place;
+use ccplane_agent::control::ModeName;
+use ccplane_core::Rules;
+use ccplane_ebpf::{Options, clean};
+use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
+use ccplane_portus_host::{beside_ours, host};
+use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
+use ccplane_testing::killed::Suite;
+use ccplane_testing::{skipped, wait_for, within_tries};
+use generic_cong_avoid::{
+    Alg, DEFAULT_SS_THRESH, GenericCongAvoidConfigReport, GenericCongAvoidConfigSS, reno::Reno,
+};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The link: 20 Mb/s, 10 ms each way, 50 packets of queue.
+const LINK_MBIT: u32 = 20;
+const DELAY_US: u64 = 10_000;
+const QUEUE_PACKETS: u32 = 50;
+/// Longer than the test.
+const LONG: Duration = Duration::from_secs(600);
+/// The time over which goodput is measured.
+const WINDOW: Duration = Duration::from_secs(5);
+/// Tries of a measurement that other work on the machine may spoil.
+const TRIES: u32 = 3;
+/// The congestion control that sockets choose.
+const CC: &str = "ccp_hosted";
+const ALGORITHM: &str = "generic-reno";
+
+static LABS: Suite = Suite::new("ccplane-hosted-lab", remove_datapath);
+
+fn remove_datapath(dir: &Path) -> Result<(), String> {
+    let options = Options { run_dir: dir.into(), name: CC.to_owned(), ..Options::default() };
+    clean(&options).map(drop).map_err(|error| error.to_string())
+}
+
+fn reno() -> Alg<Reno> {
+    Alg {
+        deficit_timeout: 0,
+        init_cwnd: 0,
+        report_option: GenericCongAvoidConfigReport::Rtt,
+        ss: GenericCongAvoidConfigSS::Ccp,
+        ss_thresh: DEFAULT_SS_THRESH,
+        use_compensation: false,
+        alg: Reno::default(),
+    }
+}
+
+#[test]
+fn generic_cong_avoids_reno_steers_a_kernel_flow() {
+    let test = "hosted in the kernel";
+    if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
+        return skipped(test, format_args!("{}: {}", missing.what, missing.found));
+    }
+    if let Some(missing) = ccplane_runner::missing_for_links().first() {
+        return skipped(test, missing);
+    }
+    let home = tempfile::tempdir().unwrap();
+    let _marked = LABS.mark(home.path()).unwrap();
+    let config = home.path().join("agent.toml");
+    let text = format!("[datapath.ebpf]\nmode = \"on\"\nname = \"{CC}\"\nrun_dir = {:?}\n", home.path());
+    fs::write(&config, text).unwrap();
+    let place = Place { config: Some(config), socket: Some(home.path().join("control.sock")) };
+    let algorithms = beside_ours([host!(portus07, ALGORITHM, reno)]);
+    let located = place.locate(None).map_err(|failure| failure.message()).unwrap();
+    let started = OwnLoop::start(&located, &Rules::all(ALGORITHM), &algorithms);
+    let kernel = started.map_err(|failure| failure.message()).unwrap().unwrap();
+
+    let mut link = LinkConfig::symmetric(Shape::mbit(LINK_MBIT), DELAY_US);
+    link.up.queue = Queue::packets(QUEUE_PACKETS);
+    let link = Emulator::start(&link).unwrap();
+    let flow = FlowConfig {
+        congestion: CC.to_owned(),
+        receiver: SocketAddr::new(link.receiver_addresses().v4.into(), 0),
+        duration: LONG,
+        bytes: None,
+        sample_every: Duration::from_millis(20),
+    };
+    let flow = BulkFlow::start(&flow, link.sender_ns(), link.receiver_ns(), Instant::now()).unwrap();
+    let record = wait_for("it is steered", || {
+        kernel.flows().into_iter().find(|flow| flow.mode == ModeName::Program && flow.transport.reports > 20)
+    });
+    assert_eq!(record.algorithm.as_deref(), Some(ALGORITHM));
+    assert!(record.program.as_ref().unwrap().starts_with("generic-reno-"), "{record:?}");
+    let sample = || -> TcpSample { wait_for("a sample", || flow.latest()) };
+    let share = within_tries(test, TRIES, |_| {
+        let before = sample();
+        std::thread::sleep(WINDOW);
+        let after = sample();
+        let took_us = (after.at_us - before.at_us).max(1) as f64;
+        let bytes = (after.info.bytes_acked - before.info.bytes_acked) as f64;
+        let share = bytes / (took_us * f64::from(LINK_MBIT) / 8.0);
+        if share < 0.7 { Err(format!("{share:.2} of the link")) } else { Ok(share) }
+    });
+    let record = kernel.flows().into_iter().next().unwrap();
+    println!("{share:.2} of the link, {} reports", record.transport.reports);
+    assert_eq!(record.mode, ModeName::Program, "{record:?}");
+    drop(flow);
+    kernel.stop().map_err(|failure| failure.message()).unwrap();
+}

@@ -1,0 +1,147 @@
+//! One loop's link to one algorithm hosted in this process, and when that counts as silent.
+
+use crate::bridge::{Bridge, Counters};
+use crate::hosted::Channel;
+use crate::silence::Silence;
+use ccplane_core::{Core, HostReason};
+use std::sync::Arc;
+use tracing::{info, warn};
+
+/// Time between two looks at whether the algorithm goes on, microseconds.
+const POLL_US: u64 = 50_000;
+/// Messages that may wait for it; more wait in the bridge, which drops reports.
+const MAX_UNHANDLED: usize = 256;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// No rule gives it flows.
+    Unwanted,
+    Present,
+    Silent,
+    Ended,
+}
+
+pub(crate) struct Seat {
+    bridge: Bridge,
+    channel: Channel,
+    state: State,
+    silence: Silence,
+    silence_us: u64,
+    /// Messages handled at the last look.
+    handled: u64,
+    next_poll_us: u64,
+}
+
+impl Seat {
+    pub fn new(channel: Channel, silence_us: u64, max_flows: usize) -> Seat {
+        Seat {
+            bridge: Bridge::new(channel.name, max_flows, std::process::id()),
+            channel,
+            state: State::Unwanted,
+            silence: Silence::new(silence_us, 0),
+            silence_us,
+            handled: 0,
+            next_poll_us: 0,
+        }
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.channel.name
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.bridge.counters()
+    }
+
+    pub fn unhandled(&self) -> usize {
+        self.channel.unhandled()
+    }
+
+    /// Passes on what the algorithm said and what the core tells it. Returns whether it asked the core for anything.
+    pub fn turned(&mut self, core: &mut Core, now_us: u64) -> bool {
+        let has_ended = self.channel.ended().is_some() && self.state != State::Ended;
+        if has_ended || now_us >= self.next_poll_us {
+            self.next_poll_us = now_us.saturating_add(POLL_US);
+            self.poll(core, now_us);
+        }
+        let mut asked = false;
+        while let Some(answer) = self.channel.answer() {
+            self.silence.note_answer(now_us);
+            if self.state == State::Present {
+                asked |= self.bridge.datagram(core, &answer);
+            }
+        }
+        if self.state != State::Present {
+            return asked;
+        }
+        while let Some(event) = core.next_host_event(self.channel.name) {
+            self.bridge.event(core, event);
+        }
+        while self.channel.unhandled() < MAX_UNHANDLED
+            && let Some(message) = self.bridge.outgoing()
+        {
+            self.channel.send(message);
+            self.bridge.sent();
+        }
+        if self.bridge.has_overflowed() {
+            self.silent(core, now_us);
+        }
+        asked
+    }
+
+    fn poll(&mut self, core: &mut Core, now_us: u64) {
+        let algorithm = self.channel.name;
+        if let Some(why) = self.channel.ended() {
+            if self.state != State::Ended {
+                warn!(algorithm, %why, "a hosted algorithm has ended; its flows go to their native algorithm");
+                let why = Arc::clone(why);
+                self.leave(core, State::Ended, HostReason::Ended { algorithm, why });
+            }
+            return;
+        }
+        if !core.wants_host(algorithm) {
+            if self.state != State::Unwanted {
+                self.leave(core, State::Unwanted, HostReason::Unhosted { algorithm });
+            }
+            return;
+        }
+        let handled = self.channel.handled();
+        if handled != std::mem::replace(&mut self.handled, handled) {
+            self.silence.note_answer(now_us);
+        }
+        match (self.silence.check(self.channel.unhandled(), now_us), self.state) {
+            (_, State::Unwanted) => self.greet(core, now_us),
+            (Some(_), State::Present) => self.silent(core, now_us),
+            (None, State::Silent) => {
+                info!(algorithm, "a hosted algorithm goes on");
+                self.greet(core, now_us);
+            }
+            _ => {}
+        }
+    }
+
+    fn greet(&mut self, core: &mut Core, now_us: u64) {
+        self.state = State::Present;
+        self.silence = Silence::new(self.silence_us, now_us);
+        self.bridge.arrive(core);
+    }
+
+    fn silent(&mut self, core: &mut Core, now_us: u64) {
+        let algorithm = self.channel.name;
+        let for_ms = self.silence.silent_us(now_us) / 1000;
+        warn!(
+            algorithm,
+            for_ms,
+            "a hosted algorithm is silent: it takes no messages; its flows go to their native algorithm"
+        );
+        self.leave(core, State::Silent, HostReason::Silent { algorithm, for_ms });
+    }
+
+    fn leave(&mut self, core: &mut Core, to: State, reason: HostReason) {
+        if self.state == State::Present {
+            self.bridge.log_counters();
+        }
+        self.state = to;
+        self.bridge.leave(core, reason);
+    }
+}

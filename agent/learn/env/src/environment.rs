@@ -1,0 +1,97 @@
+//! Links as something to learn in.
+
+use crate::{EnvError, Family, Learning, NoObserver, Prepared, run};
+use ccplane_alg::{Algorithm, configure};
+use ccplane_learn::{Actor, Environment, Preference, PreferenceError};
+use ccplane_snapshot::PolicySpec;
+use std::sync::Arc;
+
+/// Parameters by which an algorithm takes a preference, percents.
+const PREFERENCE: [&str; 3] = ["w_thr_pct", "w_lat_pct", "w_loss_pct"];
+
+/// Links of a family, under an algorithm that asks a policy. One agent a flow.
+#[derive(Clone)]
+pub struct Links {
+    family: Family,
+    spec: PolicySpec,
+    /// The learning one, and its rival where there is one.
+    algorithms: Vec<Prepared>,
+}
+
+impl Links {
+    /// `algorithm` learns, on links of `family`, also beside flows of `rival`; `spec` is its policy's.
+    ///
+    /// # Errors
+    /// Programs that do not compile, ask no policy, or one of other inputs; a family's ranges.
+    pub fn new(
+        algorithm: Arc<dyn Algorithm>,
+        rival: Option<Arc<dyn Algorithm>>,
+        family: Family,
+        spec: PolicySpec,
+    ) -> Result<Links, EnvError> {
+        family.check()?;
+        let name = algorithm.name();
+        let learner = Prepared::new(algorithm)?;
+        if learner.slot().is_none() {
+            return Err(EnvError::NoPolicy { algorithm: name });
+        }
+        let (found, expected) = (spec.inputs().len(), learner.policy_inputs());
+        if found != expected {
+            return Err(EnvError::Inputs { found, expected });
+        }
+        let algorithms =
+            [Ok(learner)].into_iter().chain(rival.map(Prepared::new)).collect::<Result<_, _>>()?;
+        Ok(Links { family, spec, algorithms })
+    }
+
+    /// Sets the preference of the learning algorithm's flows in the episodes that follow.
+    ///
+    /// # Errors
+    /// It has no parameters for that.
+    pub fn prefer(&mut self, preference: Preference) -> Result<(), EnvError> {
+        let algorithm = self.algorithms[0].algorithm();
+        let percents = preference.weights().map(|w| ((w * 100.0).round() as i64).clamp(1, 100));
+        let configured = configure(algorithm, PREFERENCE.into_iter().zip(percents))
+            .map_err(|source| EnvError::Preference { algorithm: algorithm.name(), source })?;
+        self.algorithms[0] = self.algorithms[0].configured(configured);
+        Ok(())
+    }
+
+    /// Returns the algorithms of its flows, the learning one first.
+    pub fn algorithms(&self) -> &[Prepared] {
+        &self.algorithms
+    }
+}
+
+impl Environment for Links {
+    fn observation_len(&self) -> usize {
+        self.spec.inputs().len()
+    }
+
+    fn prefer(&mut self, preference: Preference) -> Result<(), PreferenceError> {
+        Links::prefer(self, preference).map_err(|error| PreferenceError::Refused(error.into()))
+    }
+
+    fn episode(&mut self, seed: u64, max_steps: usize, actor: &mut dyn Actor) {
+        let scenario = self.family.draw(seed, max_steps, self.algorithms.len() > 1);
+        let mut learning = Learning::new(&self.spec, actor);
+        run(&scenario, &self.algorithms, seed, max_steps, &mut learning, &mut NoObserver);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::Recipe;
+
+    #[test]
+    fn who_takes_no_preference_says_so() {
+        let even = Preference::new(1.0, 1.0, 1.0).unwrap();
+        let (mut aurora, mut mocc) =
+            (Recipe::aurora().unwrap().links().unwrap(), Recipe::mocc().unwrap().links().unwrap());
+        mocc.prefer(even).unwrap();
+        assert!(matches!(aurora.prefer(even), Err(EnvError::Preference { algorithm: "aurora", .. })));
+        let refused = Environment::prefer(&mut aurora, even);
+        assert!(matches!(refused, Err(PreferenceError::Refused(_))), "{refused:?}");
+    }
+}

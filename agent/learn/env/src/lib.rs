@@ -1,0 +1,55 @@
+//! Environments to learn in: links at packet level under the datapath's own fold programs.
+//!
+//! A flow here is what it is in a datapath: its algorithm's fold program, run by the reference VM on each ACK, and the
+//! algorithm's own agent-side code, which tells from each report what the interval was worth. What is simulated is the
+//! path, and that fast ([`run`]): one bottleneck, whose queue is computed rather than simulated, and transports that
+//! count packets. `datapath-shims/sim` is the exact one; a test holds the two together.
+//!
+//! [`Links`] is a [`ccplane_learn::Environment`] for any algorithm with a policy; [`Family`] says which links there are.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod compare;
+mod decider;
+mod environment;
+mod family;
+mod flow;
+mod link;
+mod measure;
+pub mod recipe;
+mod scenario;
+pub mod spec;
+mod transport;
+mod world;
+
+pub use compare::{NoDecider, Outcome, outcome};
+pub use decider::{ActionMap, Decider, Integer, Learning};
+pub use environment::Links;
+pub use family::{Family, PublishedLinks, Range, RealLinks};
+pub use flow::Prepared;
+pub use link::{Link, Phase};
+pub use measure::{AckObserver, Measured, NoObserver, Rtts};
+pub use scenario::{FlowSetup, OnOff, Scenario};
+pub use world::run;
+
+use ccplane_alg::ParameterError;
+
+/// The reason why there is no such environment.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum EnvError {
+    /// A program does not compile.
+    #[error("program {program}: {count} errors")]
+    Program { program: &'static str, count: usize },
+    /// The algorithm's programs ask no policy.
+    #[error("{algorithm} asks no policy: there is nothing to learn")]
+    NoPolicy { algorithm: &'static str },
+    /// The policy sees other numbers than the program keeps.
+    #[error("the policy has {found} inputs, the program keeps {expected}")]
+    Inputs { found: usize, expected: usize },
+    /// The algorithm has one reward, whatever is preferred.
+    #[error("{algorithm} takes no preference: {source}")]
+    Preference { algorithm: &'static str, source: ParameterError },
+    /// A range of a family that is none, or goes beyond what is simulated.
+    #[error("{field}: {low} to {high}; a range within {min} to {max} is needed")]
+    Range { field: &'static str, low: f64, high: f64, min: f64, max: f64 },
+}

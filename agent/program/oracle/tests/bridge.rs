@@ -1,0 +1,485 @@
+//! An unmodified portus agent steers flows of our datapaths, as the algorithm "portus" of our agent.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
+use ccplane_runner::echo::Echo;
+use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
+use ccplane_testing::killed::{Marked, Suite};
+use ccplane_testing::{skipped, within_tries};
+use common::{Home, MSS, ccplane, wait_for};
+
+/// The link: 20 Mb/s, 10 ms each way, 50 packets of queue.
+const LINK_MBIT: u32 = 20;
+const DELAY_US: u64 = 10_000;
+const QUEUE_PACKETS: u32 = 50;
+/// Longer than the test.
+const LONG: Duration = Duration::from_secs(600);
+/// The time over which goodput is measured.
+const WINDOW: Duration = Duration::from_secs(5);
+/// Tries of a measurement that other work on the machine may spoil.
+const TRIES: u32 = 3;
+/// Agents of older versions listen at one place alone: one of their tests at a time.
+static FIXED_NAME: Mutex<()> = Mutex::new(());
+/// AIMD in Python. Pyportus 0.6.1 calls a function that Python 3.11 took out of `inspect`.
+const PYTHON_AIMD: &str = r#"
+import inspect
+inspect.getargspec = inspect.getfullargspec
+import pyportus
+
+class AimdFlow():
+    def __init__(self, datapath, info):
+        self.datapath, self.mss, self.cwnd = datapath, info.mss, info.init_cwnd
+        self.datapath.set_program("measure", [])
+
+    def on_report(self, report):
+        if report.lost > 0:
+            self.cwnd = max(self.cwnd // 2, 2 * self.mss)
+        else:
+            self.cwnd += self.mss
+        self.datapath.update_field("Cwnd", self.cwnd)
+
+class Aimd(pyportus.AlgBase):
+    def datapath_programs(self):
+        return {"measure": """
+(def (Report (volatile acked 0) (volatile lost 0)))
+(when true
+    (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+    (fallthrough))
+(when (> Micros Flow.rtt_sample_us)
+    (report)
+    (:= Micros 0))
+"""}
+
+    def new_flow(self, datapath, datapath_info):
+        return AimdFlow(datapath, datapath_info)
+
+pyportus.start("unix", Aimd())
+"#;
+/// The silence after which portus is given up, milliseconds.
+const SILENCE_MS: u64 = 1000;
+
+/// Homes of agents that pin objects in the kernel.
+static LABS: Suite = Suite::new("ccplane-bridge-lab", clean);
+
+fn clean(dir: &Path) -> Result<(), String> {
+    let Some(binary) = ccplane("what a killed test has left") else { return Err("no ccplane".to_owned()) };
+    let mut doctor = Command::new(binary);
+    doctor.args(["doctor", "--clean"]).env("CCPLANE_CONFIG", dir.join("agent.toml"));
+    let output = doctor.output().map_err(|error| error.to_string())?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+/// A portus agent of its own process; killed when dropped.
+struct Portus {
+    child: Child,
+    path: PathBuf,
+}
+
+impl Portus {
+    fn start(name: &str, mut command: Command) -> Portus {
+        let path = Path::new("/tmp/ccp").join(name);
+        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        Portus { child, path }
+    }
+
+    fn kill_9(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        // As a portus leaves it: the name stays, and nobody listens.
+        std::mem::forget(self);
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: kill(2) on a child that this process has not waited for.
+        assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
+    }
+}
+
+impl Drop for Portus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn ccp_reno(name: &str) -> Portus {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane-portus"));
+    command.arg(name);
+    Portus::start(name, command)
+}
+
+/// An agent's home with a link of its own.
+struct Lab {
+    home: Home,
+    /// The congestion control that sockets choose.
+    cc: String,
+    portus: String,
+    link: Emulator,
+    _marked: Marked,
+}
+
+fn link() -> Emulator {
+    let mut link = LinkConfig::symmetric(Shape::mbit(LINK_MBIT), DELAY_US);
+    link.up.queue = Queue::packets(QUEUE_PACKETS);
+    Emulator::start(&link).unwrap()
+}
+
+impl Lab {
+    /// Returns none, and reports a skip, where the machine cannot run the test.
+    fn new(test: &str) -> Option<Lab> {
+        if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
+            skipped(test, format_args!("{}: {}", missing.what, missing.found));
+            return None;
+        }
+        if let Some(missing) = ccplane_runner::missing_for_links().first() {
+            skipped(test, missing);
+            return None;
+        }
+        let home = Home::new(test, "portus")?;
+        let _marked = LABS.mark(&home.path("")).unwrap();
+        let (cc, portus) = (format!("ccp_{test}"), format!("ccplane-{test}-{}", std::process::id()));
+        let mut lab = Lab { home, cc, portus: String::new(), link: link(), _marked };
+        lab.listens_as(&portus);
+        Some(lab)
+    }
+
+    /// Sets the place where portus listens.
+    fn listens_as(&mut self, name: &str) {
+        self.portus = name.to_owned();
+        self.home.configure(&format!(
+            "default_algorithm = \"portus\"\n[datapath.ebpf]\nmode = \"on\"\nname = \"{}\"\nrun_dir = {:?}\n\
+             [portus]\nsocket = \"/tmp/ccp/{name}\"\nsilence_ms = {SILENCE_MS}\n",
+            self.cc,
+            self.home.path("")
+        ));
+    }
+
+    fn flow(&self) -> BulkFlow {
+        self.flow_to(self.link.receiver_addresses().v4.into())
+    }
+
+    fn flow_to(&self, receiver: std::net::IpAddr) -> BulkFlow {
+        self.flow_under(&self.cc, receiver)
+    }
+
+    /// A flow whose socket chooses this congestion control.
+    fn flow_under(&self, congestion: &str, receiver: std::net::IpAddr) -> BulkFlow {
+        let config = FlowConfig {
+            congestion: congestion.to_owned(),
+            receiver: SocketAddr::new(receiver, 0),
+            duration: LONG,
+            bytes: None,
+            sample_every: Duration::from_millis(20),
+        };
+        BulkFlow::start(&config, self.link.sender_ns(), self.link.receiver_ns(), Instant::now()).unwrap()
+    }
+
+    /// Waits until every flow is steered so; those listed.
+    fn wait_for_mode(&self, mode: &str, flows: usize) -> Vec<serde_json::Value> {
+        let mut last = Vec::new();
+        wait_for(mode, || {
+            last = self.home.flows();
+            (last.len() == flows && last.iter().all(|f| f["mode"] == mode)).then_some(())
+        });
+        last
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = self.home.run(&["doctor", "--clean"]);
+    }
+}
+
+fn sample(flow: &BulkFlow) -> TcpSample {
+    wait_for("a sample", || flow.latest())
+}
+
+/// Acknowledged share of what the link carries in a window; the best of some tries that reaches `due`.
+fn goodput(check: &str, flow: &BulkFlow, due: f64) -> f64 {
+    within_tries(check, TRIES, |_| {
+        let before = sample(flow);
+        thread::sleep(WINDOW);
+        let after = sample(flow);
+        let took_us = (after.at_us - before.at_us).max(1) as f64;
+        let bytes = (after.info.bytes_acked - before.info.bytes_acked) as f64;
+        let share = bytes / (took_us * f64::from(LINK_MBIT) / 8.0);
+        if share < due { Err(format!("{share:.2} of the link, {due} are due")) } else { Ok(share) }
+    })
+}
+
+/// Portus comes late, is killed, comes back, hangs, and goes on; its flow fills the link all the while.
+fn a_portus_agent_steers_a_kernel_flow_through_every_mishap(lab: &Lab, start: impl Fn(&str) -> Portus) {
+    let _agent = lab.home.agent();
+    let flow = lab.flow();
+    let [listed] = &lab.wait_for_mode("native_no_program", 1)[..] else { panic!() };
+    let gone = format!("portus cannot be reached: nobody listens at /tmp/ccp/{}", lab.portus);
+    assert_eq!(listed["native_reason"], gone);
+
+    let portus = start(&lab.portus);
+    let [listed] = &lab.wait_for_mode("program", 1)[..] else { panic!() };
+    assert_eq!(listed["algorithm"], "portus");
+    assert!(listed["program"].as_str().unwrap().starts_with("portus-"), "{listed}");
+    let steered = goodput("under portus", &flow, 0.7);
+    let reports = |lab: &Lab| lab.home.flows()[0]["reports"].as_u64().unwrap();
+    let so_far = reports(lab);
+    wait_for("reports", || (reports(lab) > so_far + 10).then_some(()));
+
+    portus.kill_9();
+    let killed = Instant::now();
+    let [listed] = &lab.wait_for_mode("native_no_program", 1)[..] else { panic!() };
+    let noticed = killed.elapsed();
+    assert_eq!(listed["native_reason"], gone);
+    let native = goodput("without portus", &flow, 0.7);
+
+    let portus = start(&lab.portus);
+    lab.wait_for_mode("program", 1);
+    let again = goodput("under portus again", &flow, 0.7);
+
+    portus.signal(libc::SIGSTOP);
+    let stopped = Instant::now();
+    let [listed] = &lab.wait_for_mode("native_no_program", 1)[..] else { panic!() };
+    let silent = stopped.elapsed();
+    let reason = listed["native_reason"].as_str().unwrap();
+    assert!(reason.starts_with("portus is silent: it has read nothing for "), "{reason}");
+    portus.signal(libc::SIGCONT);
+    lab.wait_for_mode("program", 1);
+    goodput("after the silence", &flow, 0.7);
+    println!(
+        "shares of the link: {steered:.2} under portus, {native:.2} without, {again:.2} again; \
+         killed: native after {noticed:?}; stopped: after {silent:?}"
+    );
+    let log = lab.home.log();
+    assert_eq!(log.matches("portus is silent").count(), 1, "{log}");
+    // Before it came, and when it was killed; the loop of other processes' flows says so for itself.
+    let kernels = log.lines().filter(|line| line.contains("loop{name=\"kernel\"}"));
+    assert_eq!(kernels.filter(|line| line.contains("portus cannot be reached")).count(), 2, "{log}");
+}
+
+#[test]
+fn portus_0_9_steers_a_kernel_flow() {
+    let Some(lab) = Lab::new("portus09") else { return };
+    a_portus_agent_steers_a_kernel_flow_through_every_mishap(&lab, ccp_reno);
+}
+
+/// The reno of generic_cong_avoid 0.4, as its registry holds it: an agent of portus 0.7, which listens at one place alone.
+#[test]
+fn generic_cong_avoids_reno_steers_a_kernel_flow() {
+    let Some(binary) = built("generic_cong_avoids_reno_steers_a_kernel_flow", "bin/reno") else { return };
+    let _one = FIXED_NAME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut lab) = Lab::new("gcareno") else { return };
+    lab.listens_as("portus");
+    a_portus_agent_steers_a_kernel_flow_through_every_mishap(&lab, |name| {
+        Portus::start(name, Command::new(&binary))
+    });
+}
+
+/// Finds a file that .ci/portus has built; a skip where it has not.
+fn built(test: &str, path: &str) -> Option<PathBuf> {
+    let exe = std::env::current_exe().unwrap();
+    let found = exe.ancestors().nth(3).unwrap().join("portus").join(path);
+    if !found.exists() {
+        skipped(test, format_args!("{path} is not there (.ci/portus target/portus)"));
+        return None;
+    }
+    Some(found)
+}
+
+/// An agent steers a kernel flow, goes, comes back and steers it again.
+fn an_agent_steers_and_comes_back(lab: &Lab, start: impl Fn() -> Portus) {
+    let _agent = lab.home.agent();
+    let flow = lab.flow();
+    lab.wait_for_mode("native_no_program", 1);
+    let reports = || lab.home.flows()[0]["reports"].as_u64().unwrap();
+    for _ in 0..2 {
+        let portus = start();
+        let [listed] = &lab.wait_for_mode("program", 1)[..] else { panic!() };
+        assert_eq!(listed["algorithm"], "portus");
+        let so_far = reports();
+        wait_for("reports", || (reports() > so_far + 10).then_some(()));
+        // Its updates move the window, which the program leaves as it is.
+        let window = || lab.home.flows()[0]["snd_cwnd"].as_u64().unwrap();
+        let before = window();
+        wait_for("updates", || (window() != before).then_some(()));
+        goodput("under an agent of another version", &flow, 0.7);
+        portus.kill_9();
+        lab.wait_for_mode("native_no_program", 1);
+    }
+}
+
+fn a_portus_of_version(version: &str, test: &str, home: &str) {
+    let Some(binary) = built(test, &format!("bin/ccplane-portus-{version}")) else { return };
+    let Some(lab) = Lab::new(home) else { return };
+    an_agent_steers_and_comes_back(&lab, || {
+        let mut command = Command::new(&binary);
+        command.arg(&lab.portus);
+        Portus::start(&lab.portus, command)
+    });
+}
+
+#[test]
+fn portus_0_6_steers_a_kernel_flow() {
+    a_portus_of_version("0.6.1", "portus_0_6_steers_a_kernel_flow", "portus06");
+}
+
+#[test]
+fn portus_0_8_steers_a_kernel_flow() {
+    a_portus_of_version("0.8.0", "portus_0_8_steers_a_kernel_flow", "portus08");
+}
+
+/// An algorithm in Python, which decides by each report.
+#[test]
+fn pyportus_steers_a_kernel_flow() {
+    let Some(python) = built("pyportus_steers_a_kernel_flow", "python/bin/python3") else { return };
+    let _one = FIXED_NAME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut lab) = Lab::new("pyportus") else { return };
+    lab.listens_as("portus");
+    let script = lab.home.path("aimd.py");
+    fs::write(&script, PYTHON_AIMD).unwrap();
+    an_agent_steers_and_comes_back(&lab, || {
+        let mut command = Command::new(&python);
+        command.arg(&script);
+        Portus::start("portus", command)
+    });
+}
+
+/// A rule goes by what a socket's TCP_CONGESTION asks for.
+#[test]
+fn a_socket_asks_for_portus_by_name() {
+    const ASKED: &str = "ccp_asked";
+    let Some(lab) = Lab::new("asks") else { return };
+    lab.home.configure(&format!(
+        "default_algorithm = \"cubic\"\n[[rule]]\nrequested = \"{ASKED}\"\nalgorithm = \"portus\"\n\
+         [datapath.ebpf]\nmode = \"on\"\nname = \"{}\"\nrun_dir = {:?}\n[portus]\nsocket = \"/tmp/ccp/{}\"\n",
+        lab.cc,
+        lab.home.path(""),
+        lab.portus
+    ));
+    let _portus = ccp_reno(&lab.portus);
+    let agent = lab.home.agent();
+    let receiver = lab.link.receiver_addresses().v4.into();
+    let _flows = [lab.flow(), lab.flow_under(ASKED, receiver)];
+    let mut chosen: Vec<_> =
+        lab.wait_for_mode("program", 2).iter().map(|f| f["algorithm"].as_str().unwrap().to_owned()).collect();
+    chosen.sort();
+    assert_eq!(chosen, ["cubic", "portus"]);
+    let available = || fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    assert!(available().contains(ASKED));
+    drop(agent);
+    assert!(lab.home.run(&["doctor", "--clean"]).status.success());
+    assert!(!available().contains(ASKED), "{}", available());
+}
+
+/// QUIC in a process of its own, over the channel, and portus behind our agent.
+#[test]
+fn portus_0_9_steers_a_quic_flow() {
+    let Some(home) = Home::new("portus_0_9_steers_a_quic_flow", "portus") else { return };
+    let name = format!("ccplane-quic-{}", std::process::id());
+    home.configure(&format!(
+        "default_algorithm = \"portus\"\n[datapath.ebpf]\nmode = \"off\"\n[portus]\nsocket = \"/tmp/ccp/{name}\"\n"
+    ));
+    let folder = home.path("served");
+    fs::create_dir(&folder).unwrap();
+    fs::File::create(folder.join("file")).unwrap().set_len(1 << 36).unwrap();
+    let _agent = home.agent();
+    let mut serve = home.command(&["quic", "serve", folder.to_str().unwrap()]);
+    serve.args(["--listen", "127.0.0.1:0", "--json", "--agent"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut serve = Ended(serve.spawn().unwrap());
+    let mut line = String::new();
+    // Kept open: it says more.
+    let mut lines = BufReader::new(serve.0.stdout.take().unwrap());
+    lines.read_line(&mut line).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let text = |key: &str| said[key].as_str().unwrap().to_owned();
+    let mut get = home.command(&["quic", "get", &text("address"), "file", "-o", "-"]);
+    // Of the two ends' flows only the server's is the agent's.
+    get.args(["--fingerprint", &text("fingerprint"), "--algorithm", "reno"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    let _get = Ended(get.spawn().unwrap());
+    let find = |mode: &str| {
+        let flow = wait_for(mode, || home.flows().into_iter().find(|f| f["mode"] == mode));
+        assert_eq!((&flow["datapath"], &flow["algorithm"]), (&"quic".into(), &"portus".into()));
+        flow
+    };
+    find("native_no_program");
+    let portus = ccp_reno(&name);
+    let steered = find("program");
+    let more = |than: &serde_json::Value, key: &str| {
+        let before = than[key].as_u64().unwrap();
+        wait_for(key, || (home.flows()[0][key].as_u64().unwrap() > before).then_some(()));
+    };
+    more(&steered, "reports");
+    portus.kill_9();
+    let native = find("native_no_program");
+    more(&native, "bytes_acked");
+    let _again = ccp_reno(&name);
+    let steered = find("program");
+    more(&steered, "reports");
+}
+
+/// A flow of stock libccp over UDP fills an emulated link, whether a portus agent or ours steers it.
+#[test]
+fn a_libccp_flow_fills_a_link_under_portus_and_under_ours() {
+    const TEST: &str = "a_libccp_flow_fills_a_link_under_portus_and_under_ours";
+    if let Some(missing) = ccplane_runner::missing_for_links().first() {
+        return skipped(TEST, missing);
+    }
+    let Some(home) = Home::new(TEST, "ccp-reno") else { return };
+    let own = home.path("libccp.sock");
+    {
+        let name = format!("ccplane-stock-{}", std::process::id());
+        let portus = ccp_reno(&name);
+        wait_for("portus listens", || portus.path.exists().then_some(()));
+        fills(TEST, &portus.path, &own);
+    }
+    let _agent = home.agent();
+    fills(TEST, &home.path("ccp.sock"), &own);
+}
+
+/// A flow of `ccplane-libccp-flow` whose agent listens at `agent` carries most of what its link does, within the agent's windows.
+fn fills(test: &str, agent: &Path, own: &Path) {
+    within_tries(test, TRIES, |_| {
+        let link = link();
+        let echo = Echo::start(link.receiver_ns(), link.receiver_addresses().v4.into()).unwrap();
+        let mut flow = Command::new(env!("CARGO_BIN_EXE_ccplane-libccp-flow"));
+        flow.args([agent, own]).arg(echo.address().to_string());
+        flow.arg(WINDOW.as_millis().to_string()).stdin(Stdio::null());
+        let output = link.sender_ns().enter(&mut flow).unwrap().output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let ran: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
+        let count = |name: &str| ran[name].as_u64().unwrap();
+        // The link itself counted what crossed it: a segment per datagram.
+        let crossed = link.stop().unwrap().up.delivered_packets;
+        assert!(
+            count("acks") <= crossed && count("bytes") == count("acks") * MSS,
+            "{ran} of {crossed} packets"
+        );
+        let share = count("bytes") as f64 * 8e-6 / WINDOW.as_secs_f64() / f64::from(LINK_MBIT);
+        let is_steered = count("updates") > 0 && count("acks_of_programs") > count("acks") / 10 * 9;
+        if share > 0.7 && is_steered { Ok(()) } else { Err(format!("{share:.2} of the link: {ran}")) }
+    });
+}
+
+/// A process that is killed when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

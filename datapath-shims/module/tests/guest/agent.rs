@@ -1,0 +1,89 @@
+//! The agent itself on the module: what it steers, what becomes of its flows when it is killed, and who takes them over.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+
+use super::lab::{Bulk, Lab, counted, wait_until};
+
+const SOCKET: &str = "/run/ccplane/control.sock";
+
+pub struct Agent(Child);
+
+impl Agent {
+    /// Starts the agent under an algorithm, with more of a configuration.
+    pub fn with(algorithm: &str, more: &str) -> Agent {
+        let config = format!(
+            "default_algorithm = \"{algorithm}\"\n[agent]\nheartbeat_timeout_ms = 1500\n[datapath.ebpf]\nmode = \"off\"\n{more}"
+        );
+        fs::write("agent.toml", config).unwrap();
+        let mut agent = Command::new("./ccplaned");
+        let agent = agent.args(["--config", "agent.toml"]).stderr(Stdio::inherit()).spawn().unwrap();
+        Agent(agent)
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    pub fn stop(mut self) {
+        nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(self.0.id() as i32),
+            nix::sys::signal::Signal::SIGTERM,
+        )
+        .unwrap();
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+/// The agent's list of flows, as JSON; empty without an agent.
+fn listed() -> String {
+    let Ok(mut socket) = UnixStream::connect(SOCKET) else { return String::new() };
+    let mut line = String::new();
+    if socket.write_all(b"{\"request\":\"flows\"}\n").is_ok() {
+        let _ = BufReader::new(socket).read_line(&mut line);
+    }
+    line
+}
+
+/// Waits until the agent's list has a flow with all of these.
+pub fn lists(bulk: &Bulk, what: &[&str]) {
+    let local = format!("\"{}\"", bulk.local());
+    let mut last = String::new();
+    let start = std::time::Instant::now();
+    loop {
+        last = Some(listed()).filter(|line| !line.is_empty()).unwrap_or(last);
+        // One object a flow.
+        if last.split("},{").any(|flow| flow.contains(&local) && what.iter().all(|w| flow.contains(w))) {
+            return;
+        }
+        assert!(start.elapsed() < super::lab::PATIENCE, "no flow of {local} with {what:?} in {last}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+#[ignore = "runs in a machine that has the module"]
+fn flows_outlive_their_agent_and_get_the_next() {
+    let lab = Lab::new();
+    let (v4, v6) = (lab.flow(), lab.flow_to("fd00::2"));
+    let first = Agent::with("reno", "");
+    for bulk in [&v4, &v6] {
+        lists(bulk, &["\"module\"", "\"reno\"", "\"mode\":\"program\""]);
+    }
+    wait_until("reports", || counted("reports") > 10);
+    let natives = counted("handovers_to_native");
+    first.kill();
+    wait_until("both are native", || counted("handovers_to_native") >= natives + 2);
+    assert_eq!(counted("agents"), 0);
+
+    let second = Agent::with("aurora", "");
+    lists(&v4, &["\"module\"", "\"aurora\"", "\"mode\":\"program\"", "\"decisions\":"]);
+    second.stop();
+    wait_until("all of it is gone", || counted("agents") == 0);
+    // What ran is freed once a flow's next ACK has let go of it.
+    drop((v4, v6));
+    wait_until("no program is left", || counted("programs") == 0);
+}

@@ -1,0 +1,107 @@
+//! The side of the machine that tests: it starts virtual ones.
+
+use std::path::{Path, PathBuf};
+
+use ccplane_testing::guest::Guest;
+
+/// The kernels of `.ci/guest`: the last ones on each side of a change of `cong_control`.
+const OLD: &str = "6.1";
+const NEW: &str = "6.12";
+/// The kernel of `.ci/guest-debug`, with KASAN and lockdep.
+const DEBUG: &str = "6.12-debug";
+/// Longer than a machine takes beside other work, seconds.
+const LIMIT_S: u32 = 600;
+
+/// Runs this program's tests of these modules in a machine, each on a freshly loaded kernel module.
+fn in_guest(test: &str, version: &str, of: &[&str], files: &[PathBuf]) {
+    let Some(guest) = Guest::with_module(test, version) else { return };
+    let this = std::env::current_exe().unwrap();
+    let name = this.file_name().unwrap().to_str().unwrap();
+    let times = std::env::var("CCPLANE_TIMES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let script = format!(
+        "load veth && load sch_netem && CCPLANE_TIMES={times} ./{name} --ignored --test-threads=1 --nocapture {} \
+         && ! grep -q ^ccplane /proc/modules",
+        of.join(" ")
+    );
+    let files: Vec<&Path> = files.iter().chain([&this]).map(PathBuf::as_path).collect();
+    let ran = guest.run(&script, &files, LIMIT_S * times);
+    assert!(ran.output.contains("test result: ok."), "{}", ran.output);
+    assert!(!ran.output.contains("running 0 tests"), "nothing ran: {}", ran.output);
+}
+
+/// The agent, where the workspace was built.
+fn agent(test: &str) -> Option<PathBuf> {
+    let this = std::env::current_exe().unwrap();
+    let agent = this.ancestors().nth(2).unwrap().join("ccplaned");
+    if !agent.exists() {
+        ccplane_testing::skipped(
+            test,
+            format_args!("the agent on the module: {} is not built", agent.display()),
+        );
+        return None;
+    }
+    Some(agent)
+}
+
+/// A portus agent, where `.ci/portus` has built one.
+fn portus(test: &str) -> Option<PathBuf> {
+    let reno = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/portus/bin/reno");
+    if !reno.exists() {
+        ccplane_testing::skipped(test, "portus on the module: .ci/portus target/portus was not run");
+        return None;
+    }
+    Some(reno)
+}
+
+fn everything_but_the_contract(test: &str, version: &str) {
+    let (mut of, mut files) = (vec!["faults::", "live::", "portus::portus_is_off"], Vec::new());
+    if let Some(agent) = agent(test) {
+        files.push(agent);
+        of.push("agent::");
+        if let Some(portus) = portus(test) {
+            files.push(portus);
+            of.push("portus::a_stock_portus");
+        }
+    }
+    in_guest(test, version, &of, &files);
+}
+
+#[test]
+fn flows_are_steered_and_faults_borne_on_linux_6_1() {
+    everything_but_the_contract("flows_are_steered_and_faults_borne_on_linux_6_1", OLD);
+}
+
+#[test]
+fn flows_are_steered_and_faults_borne_on_linux_6_12() {
+    everything_but_the_contract("flows_are_steered_and_faults_borne_on_linux_6_12", NEW);
+}
+
+#[test]
+#[ignore = "needs a kernel that .ci/guest-debug builds: make module-debug"]
+fn nothing_is_found_by_kasan_and_lockdep() {
+    everything_but_the_contract("nothing_is_found_by_kasan_and_lockdep", DEBUG);
+}
+
+#[test]
+#[ignore = "takes minutes: make module-test"]
+fn every_algorithm_runs_on_linux_6_1() {
+    in_guest("every_algorithm_runs_on_linux_6_1", OLD, &["algorithms::"], &[]);
+}
+
+#[test]
+#[ignore = "takes minutes: make module-test"]
+fn every_algorithm_runs_on_linux_6_12() {
+    in_guest("every_algorithm_runs_on_linux_6_12", NEW, &["algorithms::"], &[]);
+}
+
+#[test]
+#[ignore = "takes four minutes: make module-test"]
+fn the_contract_is_kept_on_linux_6_1() {
+    in_guest("the_contract_is_kept_on_linux_6_1", OLD, &["contract::"], &[]);
+}
+
+#[test]
+#[ignore = "takes four minutes: make module-test"]
+fn the_contract_is_kept_on_linux_6_12() {
+    in_guest("the_contract_is_kept_on_linux_6_12", NEW, &["contract::"], &[]);
+}

@@ -1,0 +1,93 @@
+//! Flows under the module, from agent to agent and without one.
+
+use ccplane_contract::{Datapath, DatapathError, Event, Field, Mode, ProgramUid};
+use ccplane_module::ModuleDatapath;
+use ccplane_program::ir::Program;
+
+use super::lab::{HEARTBEAT_TIMEOUT, Lab, attach, counted, created, report, stats, wait_for, wait_until};
+
+const FIXED: ProgramUid = ProgramUid(1);
+
+/// Holds the window and reports every 20 ms.
+fn fixed() -> Program {
+    ccplane_program::compile(
+        "(def (Report (acks 0) (window 0)) (packets 20) (mss 1448))
+         (when true
+             (:= Report.acks (+ Report.acks 1))
+             (:= Cwnd (* packets mss))
+             (:= Report.window Cwnd)
+             (fallthrough))
+         (when (> Micros 20000) (report) (:= Micros 0))",
+    )
+    .unwrap()
+}
+
+#[test]
+#[ignore = "runs in a machine that has the module"]
+fn the_next_agent_takes_flows_over() {
+    let lab = Lab::with("timeout=1500");
+    let mut first = lab.attach();
+    assert!(ModuleDatapath::open("/dev/ccplane".as_ref(), HEARTBEAT_TIMEOUT).is_err(), "it has an agent");
+    first.install(FIXED, &fixed()).unwrap();
+    let bulk = lab.flow();
+    let flow = created(&mut first, &bulk);
+    first.set_program(flow, FIXED, &[]).unwrap();
+    report(&mut first, flow, FIXED);
+    stats(&mut first, flow, |f| f.mode == Mode::Program && f.transport.snd_cwnd == 20);
+    assert_eq!(first.remove(FIXED), Err(DatapathError::ProgramInUse { uid: FIXED, flows: 1 }));
+
+    // As if it had been killed: it says nothing.
+    drop(first);
+    wait_until("the native algorithm", || counted("handovers_to_native") > 0);
+    let mut second = attach();
+    assert_eq!(created(&mut second, &bulk), flow);
+    let native = stats(&mut second, flow, |f| f.transport.bytes_acked > 0);
+    assert_eq!(native.program, None);
+    second.install(FIXED, &fixed()).unwrap();
+    let packets = Field::Reg(fixed().reg("packets").unwrap());
+    second.set_program(flow, FIXED, &[(packets, 30)]).unwrap();
+    let (_, values) = report(&mut second, flow, FIXED);
+    assert_eq!(values[1], 30 * 1448);
+    second.detach();
+    let mut third = attach();
+    stats(&mut third, flow, |f| f.mode == Mode::NativeNoProgram);
+    drop(bulk);
+    wait_for(&mut third, "Closed", |e| (*e == Event::Closed { flow }).then_some(()));
+}
+
+#[test]
+#[ignore = "runs in a machine that has the module"]
+fn a_namespace_may_have_an_agent_of_its_own() {
+    let lab = Lab::new();
+    let other = Lab::beside(None);
+    let mut machines = attach();
+    let (here, there) = (lab.flow(), other.flow_to("fd00::2"));
+    let ids = [created(&mut machines, &here), created(&mut machines, &there)];
+    let mut own = other.near(attach);
+    assert_eq!(created(&mut own, &there), ids[1], "its flow, over IPv6");
+    wait_for(&mut machines, "Closed", |e| (*e == Event::Closed { flow: ids[1] }).then_some(()));
+    machines.install(FIXED, &fixed()).unwrap();
+    own.install(FIXED, &fixed()).unwrap();
+    machines.set_program(ids[0], FIXED, &[]).unwrap();
+    own.set_program(ids[1], FIXED, &[]).unwrap();
+    report(&mut machines, ids[0], FIXED);
+    report(&mut own, ids[1], FIXED);
+    drop(own);
+    assert_eq!(created(&mut machines, &there), ids[1], "the machine's again");
+}
+
+#[test]
+#[ignore = "runs in a machine that has the module"]
+fn without_an_agent_flows_run_reno_or_cubic() {
+    for fallback in ["reno", "cubic"] {
+        let lab = Lab::with(&format!("fallback={fallback}"));
+        let bulk = lab.flow();
+        let mut datapath = lab.attach();
+        let flow = created(&mut datapath, &bulk);
+        let grown = stats(&mut datapath, flow, |f| f.transport.snd_cwnd > 30 && f.transport.lost > 0);
+        assert_eq!(grown.mode, Mode::NativeNoProgram, "{fallback}");
+        let later =
+            stats(&mut datapath, flow, |f| f.transport.bytes_acked > grown.transport.bytes_acked + 2_000_000);
+        assert!(later.transport.snd_ssthresh.is_some(), "{fallback}");
+    }
+}

@@ -1,0 +1,254 @@
+//! The agent that steers this command's flows: the machine's, or one of its own.
+
+use super::QuicError;
+use super::trace::Trace;
+use super::wire::kind;
+use crate::cli::QuicSteering;
+use ccplane_agent::agent::{Learns, OwnLoop, privileges, waker};
+use ccplane_agent::control::{LearnerRecord, Request, Response, ask};
+use ccplane_agent::failure::Failure;
+use ccplane_agent::learning::resume;
+use ccplane_agent::owned::Folder;
+use ccplane_agent::place::Located;
+use ccplane_agent::sequences::Admissions;
+use ccplane_alg::Algorithm;
+use ccplane_channel::{Clock, Link, ServeOptions, spawn};
+use ccplane_core::Rules;
+use ccplane_engine::{Engine, EngineConfig, engine};
+use ccplane_quic::Control;
+use ccplane_snapshot::Hash;
+use std::io::{Write, stderr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The name of these flows' datapath in the agent's list.
+const NAME: &str = "ccplane-quic";
+/// The time that the machine's agent has to answer before its silence is reported.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Whether its flows' policies are learned, as the flags say.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LearnsAs<'a> {
+    No,
+    /// Learned snapshots end with the command.
+    Forgets,
+    /// Promoted snapshots are kept in this folder.
+    Keeps {
+        path: &'a Path,
+        /// Also begins with a signed snapshot that is older than one that was taken, or has expired.
+        allow_older: bool,
+    },
+}
+
+/// An engine and its agent.
+pub(super) struct EngineWithAgent {
+    engine: Engine,
+    agent: Agent,
+    trace: Option<Arc<Mutex<Trace>>>,
+    /// The kept snapshot that its flows begin with, if there was one.
+    kept: Option<Hash>,
+}
+
+enum Agent {
+    Own(OwnLoop),
+    Machine(MachineAgent),
+}
+
+/// The connection to the machine's agent, which is closed when dropped.
+struct MachineAgent {
+    link: Link,
+    /// The time until which its silence is not reported; `None` once it has answered, or was reported.
+    patience: Option<Instant>,
+    /// The agent's socket for datapaths.
+    socket: PathBuf,
+    /// Whether it runs, by an answer of its control socket.
+    runs: bool,
+}
+
+impl MachineAgent {
+    /// Says once that the agent does not answer.
+    fn report_silence(&mut self) {
+        let Some(until) = self.patience else { return };
+        if self.link.is_connected() {
+            self.patience = None;
+        } else if Instant::now() >= until {
+            self.patience = None;
+            // A closed standard error is no failure.
+            let _ = writeln!(stderr(), "ccplane quic: {}", self.missed());
+        }
+    }
+
+    fn missed(&self) -> String {
+        let socket = self.socket.display();
+        if !self.runs && self.link.is_unanswered() {
+            return format!(
+                "what listens at {socket} does not answer as ccplane does, perhaps a portus agent: flows run Reno. Such an agent \
+                 steers flows through ours: give it another socket, name that in [portus] socket, let a rule say algorithm = \
+                 \"portus\", and run `ccplane agent` at {socket}"
+            );
+        }
+        if !self.runs {
+            return format!("no agent at {socket}: flows run Reno until one starts");
+        }
+        let (beside, elsewhere) = (self.socket.parent().unwrap_or(&self.socket), std::env::temp_dir());
+        format!(
+            "the agent runs, but answers nothing at {socket}: flows run Reno until it does. It answers to a socket that this \
+             process makes in {}, in $XDG_RUNTIME_DIR or in {}; from another network namespace or a container, let one \
+             of them be writable here and the same folder for both, or steer with --algorithm, without the agent",
+            beside.display(),
+            elsewhere.display()
+        )
+    }
+}
+
+/// The configuration, and whether the machine's agent runs, as a process sees it that has not changed its user yet.
+pub(super) struct Environment {
+    located: Located,
+    /// Whether an agent runs that this user may ask.
+    agent_runs: bool,
+}
+
+impl Environment {
+    /// Reads the configuration, and finds whether an agent runs.
+    pub(super) fn read(
+        args: &QuicSteering,
+        algorithms: &[Arc<dyn Algorithm>],
+    ) -> Result<Environment, Failure> {
+        let known: Vec<&'static str> = algorithms.iter().map(|a| a.name()).collect();
+        let located = args.place.locate(Some(&known))?;
+        let timeout = located.config.control.timeout_ms.millis();
+        let asked = || ask(&located.control_socket, timeout, &Request::Version);
+        // With a named algorithm the answer is not needed.
+        let agent_runs = args.algorithm.is_none() && matches!(asked(), Ok(Response::Version(_)));
+        Ok(Environment { located, agent_runs })
+    }
+}
+
+impl EngineWithAgent {
+    /// Starts the engine and its agent, as the flags say. Learning runs in this process, never in the machine's agent.
+    pub(super) fn start(
+        args: &QuicSteering,
+        learns: LearnsAs<'_>,
+        algorithms: &[Arc<dyn Algorithm>],
+        Environment { located, agent_runs }: Environment,
+    ) -> Result<EngineWithAgent, Failure> {
+        let known: Vec<&'static str> = algorithms.iter().map(|a| a.name()).collect();
+        let to_machine = args.agent || (matches!(learns, LearnsAs::No) && agent_runs);
+        let name = match &args.algorithm {
+            Some(name) => name.as_str(),
+            None => &located.config.default_algorithm,
+        };
+        let heartbeat_timeout_us = located.config.agent.heartbeat_timeout_ms.get() * 1000;
+        let config = EngineConfig { heartbeat_timeout_us, ..EngineConfig::new(kind(args)) };
+        if to_machine {
+            let options = ServeOptions { clock: Clock::Own, ..ServeOptions::new(NAME)? };
+            let wake = options.waker.clone();
+            let (engine, datapath) = engine(config, Arc::new(move || wake.wake()));
+            let clock = engine.clone();
+            let now_us = move || clock.now_us(Instant::now());
+            let socket = located.datapath_socket()?;
+            let link = without_capabilities(|| spawn(&socket, Box::new(datapath), now_us, options))?;
+            let patience = Some(Instant::now() + PATIENCE);
+            let agent = Agent::Machine(MachineAgent { link, patience, socket, runs: agent_runs });
+            return Ok(EngineWithAgent { engine, agent, trace: trace(args, "agent")?, kept: None });
+        }
+        let chosen = algorithms
+            .iter()
+            .find(|a| a.name() == name)
+            .ok_or_else(|| Failure::input(QuicError::Algorithm { name: name.to_owned(), known }))?;
+        if !matches!(learns, LearnsAs::No) && !chosen.learns() {
+            let known = algorithms.iter().filter(|a| a.learns()).map(|a| a.name()).collect();
+            return Err(Failure::input(QuicError::NoPolicy { name: name.to_owned(), known }));
+        }
+        let learns = match learns {
+            LearnsAs::No => Learns::No,
+            LearnsAs::Forgets => Learns::Forgets,
+            LearnsAs::Keeps { path, allow_older } => keeps(&located, &**chosen, path, allow_older)?,
+        };
+        let kept = match &learns {
+            Learns::Keeps(_, Some(beginning)) => Some(beginning.snapshot.hash()),
+            _ => None,
+        };
+        let (wake, woken) = waker();
+        let (engine, datapath) = engine(config, wake);
+        let rules = Rules::all(name);
+        let own = OwnLoop::start_embedded(
+            &located,
+            &rules,
+            std::slice::from_ref(chosen),
+            Box::new(datapath),
+            woken,
+            learns,
+        )?;
+        Ok(EngineWithAgent { engine, agent: Agent::Own(own), trace: trace(args, chosen.name())?, kept })
+    }
+
+    /// The control of flows that endpoints are made with.
+    pub(super) fn control(&self) -> Control {
+        Control::Engine { engine: self.engine.clone(), observer: self.trace.as_ref().map(Trace::observer) }
+    }
+
+    /// The snapshot that its flows begin with, where one was kept.
+    pub(super) fn kept(&self) -> Option<Hash> {
+        self.kept
+    }
+
+    /// Reports once that the machine's agent does not answer; to be called regularly.
+    pub(super) fn check_agent(&mut self) {
+        if let Agent::Machine(machine) = &mut self.agent {
+            machine.report_silence();
+        }
+    }
+
+    /// The record of each learner so far.
+    pub(super) fn learners(&self) -> Vec<LearnerRecord> {
+        match &self.agent {
+            Agent::Own(own) => own.learners(),
+            Agent::Machine(_) => Vec::new(),
+        }
+    }
+
+    /// Ends the agent, if it is its own, and the trace.
+    pub(super) fn stop(self) -> Result<(), Failure> {
+        if let Agent::Own(own) = self.agent {
+            own.stop()?;
+        }
+        self.trace.as_ref().map_or(Ok(()), Trace::finish)
+    }
+}
+
+/// Does this on a thread that has no capability, so that those that it starts have none either.
+fn without_capabilities<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let work = || {
+            privileges::keep(privileges::NOTHING);
+            work()
+        };
+        scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Opens the folder and the kept snapshot that flows begin with; a refused one is reported.
+fn keeps(
+    located: &Located,
+    algorithm: &dyn Algorithm,
+    path: &Path,
+    allow_older: bool,
+) -> Result<Learns, Failure> {
+    let folder = Folder::open(path).map_err(Failure::input)?;
+    let learn = &located.config.learn;
+    let admissions = Admissions::open(learn.trust(), learn.state.as_deref()).map_err(Failure::input)?;
+    let beginning = resume(algorithm, &folder, &admissions, allow_older).unwrap_or_else(|error| {
+        // A closed standard error is no failure.
+        let _ = writeln!(stderr(), "ccplane quic: flows begin with the snapshot that ships: {error}");
+        None
+    });
+    Ok(Learns::Keeps(folder, beginning.map(Box::new)))
+}
+
+fn trace(args: &QuicSteering, algorithm: &'static str) -> Result<Option<Arc<Mutex<Trace>>>, Failure> {
+    let Some(path) = &args.qlog else { return Ok(None) };
+    let failed = |source| Failure::runtime(QuicError::File { path: path.clone(), source });
+    Ok(Some(Trace::create(path, algorithm).map_err(failed)?))
+}

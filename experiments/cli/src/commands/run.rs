@@ -1,0 +1,354 @@
+//! Runs plans: `ccplane run`.
+
+use super::{print, print_json};
+use crate::cli::RunArgs;
+use ccplane_agent::agent::{OwnLoop, waker};
+use ccplane_agent::control::{FlowRecord, ModeName};
+use ccplane_agent::failure::Failure;
+use ccplane_agent::place::Located;
+use ccplane_alg::Algorithm;
+use ccplane_contract::Datapath;
+use ccplane_core::{Companion, NATIVE, Rule, Rules};
+use ccplane_report::experiment::{Compared, comparisons};
+use ccplane_runner::experiment::agents::{Agent, AgentFlow, AgentRule, Agents, BoxError, Waker};
+use ccplane_runner::experiment::{self, Ended, Options, Progress, results_path};
+use ccplane_runner::host;
+use ccplane_runner::plan::{Known, Overrides, Plan, PlanError, shipped};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The exit code of a process that a signal has stopped.
+const SIGNALLED: u8 = 130;
+/// The longest run, milliseconds, and the number of repeats of `--quick`.
+const QUICK: (u64, u32) = (5_000, 1);
+
+pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<ExitCode, Failure> {
+    ccplane_agent::agent::log_if_asked();
+    if args.list {
+        return list(args.json, algorithms).map(|()| ExitCode::SUCCESS);
+    }
+    if let Some(name) = &args.show {
+        return show(name).map(|()| ExitCode::SUCCESS);
+    }
+    let kernel = host::kernel_algorithms();
+    let overrides = overrides(args);
+    let name = args.plan.as_deref().unwrap_or_default();
+    let cellular = args.trace.as_deref().map(std::path::absolute).transpose()?;
+    let cellular = cellular.as_deref().map(Path::to_string_lossy);
+    let traces = |name: &str| shipped::trace(Path::new(""), name);
+    let known = Known { algorithms, kernel: Some(&kernel), traces: &traces, cellular: cellular.as_deref() };
+    let mut plan = shipped::load(name, &known, overrides).map_err(Failure::input)?;
+    if args.quick {
+        plan.name.push_str("-quick");
+    }
+    if args.check {
+        return print(&checked(&plan)).map(|()| ExitCode::SUCCESS);
+    }
+    if let Some(scenario) = &args.plots {
+        return plots(args, &plan, scenario);
+    }
+    if !plan.left_out.is_empty() {
+        let names = plan.left_out.join(", ");
+        eprintln!(
+            "ccplane: left out: {names}: this ccplane was built without DPDK (cargo build --release --features dpdk)"
+        );
+    }
+    let ended = execute(&plan, &args.results, args.force, args.place.locate(None)?, algorithms)?;
+    finish(args, &plan, &ended)
+}
+
+/// Runs a plan until its end or a signal; its results are in `directory`.
+pub(super) fn execute(
+    plan: &Plan,
+    directory: &Path,
+    force: bool,
+    located: Located,
+    algorithms: &[Arc<dyn Algorithm>],
+) -> Result<Ended, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The first one asks, the second one ends.
+        flag::register_conditional_shutdown(signal, SIGNALLED.into(), Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    let mut agents = OwnAgents { located };
+    let options = Options {
+        results: results_path(directory, plan),
+        force,
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+    };
+    let stopped = || stop.load(Ordering::Relaxed);
+    let mut progress = Progress::stderr();
+    experiment::run(plan, &options, algorithms, &mut agents, &stopped, &mut progress)
+        .map_err(Failure::runtime)
+}
+
+/// Draws one scenario of existing results.
+fn plots(args: &RunArgs, plan: &Plan, scenario: &str) -> Result<ExitCode, Failure> {
+    let results = ccplane_results::read(&results_path(&args.results, plan)).map_err(Failure::input)?;
+    let directory = args.report.as_ref().unwrap_or(&args.results);
+    let files = ccplane_report::experiment::write_scenario(&results, scenario, directory, &plan.name);
+    match files.map_err(Failure::runtime)? {
+        Some(files) => print(&format!("{}\n", files.html.display())).map(|()| ExitCode::SUCCESS),
+        None => {
+            let known = results.header.scenarios.iter().take(10).map(|s| s.name.clone()).collect();
+            Err(Failure::input(NoScenario { found: scenario.to_owned(), known }))
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("no scenario is called `{found}`; the first are {}", .known.join(", "))]
+struct NoScenario {
+    found: String,
+    known: Vec<String>,
+}
+
+fn overrides(args: &RunArgs) -> Overrides {
+    match args.quick {
+        true => Overrides { repeats: Some(QUICK.1), duration_ms: None, at_most_ms: Some(QUICK.0) },
+        false => Overrides {
+            repeats: args.repeats,
+            duration_ms: args.duration.map(|s| s * 1000),
+            at_most_ms: None,
+        },
+    }
+}
+
+/// A plan that comes with ccplane.
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    title: String,
+    runs: u64,
+    /// Time that its runs take together in the kernel, seconds; simulated ones are faster.
+    seconds: u64,
+}
+
+fn list(json: bool, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
+    let traces = |name: &str| shipped::trace(Path::new(""), name);
+    let known = Known { algorithms, kernel: None, traces: &traces, cellular: None };
+    let listed = |plan: &shipped::Shipped| {
+        let loaded = shipped::load(plan.name, &known, Overrides::default()).map_err(Failure::input)?;
+        let seconds = loaded.runs() * loaded.duration_ms / 1000;
+        Ok(Listed { name: plan.name, title: loaded.title.clone(), runs: loaded.runs(), seconds })
+    };
+    let plans = shipped::PLANS.iter().map(listed).collect::<Result<Vec<_>, Failure>>()?;
+    if json {
+        return plans.iter().try_for_each(print_json);
+    }
+    let row = |p: &Listed| {
+        vec![p.name.to_owned(), p.runs.to_string(), p.seconds.div_ceil(60).to_string(), p.title.clone()]
+    };
+    print(&super::table(&["plan", "runs", "minutes", "what"], &plans.iter().map(row).collect::<Vec<_>>()))
+}
+
+fn show(name: &str) -> Result<(), Failure> {
+    match shipped::PLANS.iter().find(|p| p.name == name) {
+        Some(plan) => print(plan.source),
+        None => {
+            let known = shipped::PLANS.iter().map(|p| p.name).collect();
+            Err(Failure::input(PlanError::NoSuchPlan { name: name.to_owned(), known }))
+        }
+    }
+}
+
+fn checked(plan: &Plan) -> String {
+    let mut text = format!("{}: {}\n", plan.name, plan.title);
+    for scenario in &plan.scenarios {
+        text.push_str(&format!("  {}: {}\n", scenario.name, scenario.link));
+    }
+    let contenders: Vec<&str> = plan.contenders.iter().map(|c| c.name.as_str()).collect();
+    text.push_str(&format!(
+        "  {}\n  {} runs of {} s, {} repeats each\n",
+        contenders.join(", "),
+        plan.runs(),
+        plan.duration_ms as f64 / 1000.0,
+        plan.repeats
+    ));
+    text
+}
+
+/// The part of the JSON output that `run` and `demo` have in common.
+#[derive(Serialize)]
+pub(super) struct Outcome<'a> {
+    results: &'a Path,
+    report: Option<&'a Path>,
+    runs: u64,
+    done: u64,
+    failed: u64,
+    interrupted: bool,
+}
+
+impl<'a> Outcome<'a> {
+    pub(super) fn new(ended: &'a Ended, report: Option<&'a Path>) -> Outcome<'a> {
+        Outcome {
+            results: &ended.path,
+            report,
+            runs: ended.total,
+            done: ended.done,
+            failed: ended.failed,
+            interrupted: ended.interrupted,
+        }
+    }
+}
+
+/// The JSON output of `ccplane run`.
+#[derive(Serialize)]
+struct Summary<'a> {
+    plan: &'a str,
+    #[serde(flatten)]
+    outcome: Outcome<'a>,
+    comparisons: Vec<Compared>,
+}
+
+/// Writes the report of the runs that ended well and returns its page's path; without such runs there is none.
+pub(super) fn write_report(ended: &Ended, directory: &Path, name: &str) -> Result<Option<PathBuf>, Failure> {
+    if ended.done == 0 {
+        return Ok(None);
+    }
+    let files = ccplane_report::experiment::write(&ended.results, directory, name);
+    Ok(Some(files.map_err(Failure::runtime)?.html))
+}
+
+fn finish(args: &RunArgs, plan: &Plan, ended: &Ended) -> Result<ExitCode, Failure> {
+    let directory = args.report.as_ref().unwrap_or(&args.results);
+    let report = write_report(ended, directory, &plan.name)?;
+    if args.json {
+        print_json(&Summary {
+            plan: &plan.name,
+            outcome: Outcome::new(ended, report.as_deref()),
+            comparisons: comparisons(&ended.results),
+        })?;
+    } else {
+        print(&text(ended, report.as_deref()))?;
+    }
+    Ok(exit_code(ended))
+}
+
+pub(super) fn exit_code(ended: &Ended) -> ExitCode {
+    match ended {
+        Ended { interrupted: true, .. } => ExitCode::from(SIGNALLED),
+        Ended { failed: 1.., .. } => ExitCode::from(1),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn text(ended: &Ended, report: Option<&Path>) -> String {
+    let mut text = String::new();
+    if ended.done > 0 {
+        comparisons(&ended.results).iter().for_each(|c| text.push_str(&format!("{c}\n")));
+    }
+    text.push_str(&format!("{} of {} runs in {}\n", ended.done, ended.total, ended.path.display()));
+    if ended.failed > 0 {
+        text.push_str(&format!("{} runs failed twice; the same command tries them again\n", ended.failed));
+    }
+    if ended.interrupted {
+        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        text.push_str(&format!("interrupted; to go on: {command}\n"));
+    }
+    if let Some(report) = report {
+        text.push_str(&format!("report: {}\n", report.display()));
+    }
+    text
+}
+
+/// Starts agents as loops of this process, one for each run.
+pub(super) struct OwnAgents {
+    pub(super) located: Located,
+}
+
+impl OwnAgents {
+    /// Returns the core's rules, and the algorithms that they name.
+    fn resolve(rules: &[AgentRule]) -> (Rules, Vec<Arc<dyn Algorithm>>) {
+        let rule =
+            |s: &AgentRule| Rule { remote_port: Some(s.ports.clone()), ..Rule::any(s.algorithm.name()) };
+        let steered = Rules { rules: rules.iter().map(rule).collect(), default: NATIVE.to_owned() };
+        let mut algorithms: Vec<Arc<dyn Algorithm>> = Vec::new();
+        for rule in rules {
+            if !algorithms.iter().any(|a| a.name() == rule.algorithm.name()) {
+                algorithms.push(Arc::clone(&rule.algorithm));
+            }
+        }
+        (steered, algorithms)
+    }
+
+    fn agent(&self, own: OwnLoop) -> Box<dyn Agent> {
+        let congestion = self.located.config.datapath.ebpf.name.clone();
+        Box::new(OwnAgent { own: Some(own), congestion })
+    }
+}
+
+impl Agents for OwnAgents {
+    fn start(&mut self, rules: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError> {
+        let (steered, algorithms) = OwnAgents::resolve(rules);
+        let started = match rules.iter().any(|rule| rule.learning) {
+            true => OwnLoop::start_learning(&self.located, &steered, &algorithms),
+            false => OwnLoop::start(&self.located, &steered, &algorithms),
+        };
+        let kernel = started.map_err(|failure| BoxError::from(failure.message()))??;
+        Ok(self.agent(kernel))
+    }
+
+    fn embed(
+        &mut self,
+        rules: &[AgentRule],
+        make: &mut dyn FnMut(Waker) -> Box<dyn Datapath + Send>,
+    ) -> Result<Box<dyn Agent>, BoxError> {
+        let (steered, algorithms) = OwnAgents::resolve(rules);
+        let learns = rules.iter().any(|rule| rule.learning);
+        let (waker, woken) = waker();
+        let started =
+            OwnLoop::start_embedded(&self.located, &steered, &algorithms, make(waker), woken, learns);
+        Ok(self.agent(started.map_err(|failure| BoxError::from(failure.message()))?))
+    }
+
+    fn learner(&mut self, algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Box<dyn Companion>, BoxError> {
+        ccplane_agent::learning::beside(algorithm, seed, self.located.config.learn.on().mode)
+    }
+}
+
+fn steered_by(record: &FlowRecord) -> String {
+    match (record.mode, &record.program) {
+        (ModeName::Program, Some(program)) => format!("program {program}"),
+        (_, Some(program)) if record.waits_for_ack => format!("program {program} (no ACK yet)"),
+        (ModeName::Program, None) | (ModeName::NativeNoProgram, _) => "native: no program".to_owned(),
+        (ModeName::NativeAgentSilent, _) => "native: agent silent".to_owned(),
+        (ModeName::NativePolicy, _) => "native: policy tripped".to_owned(),
+    }
+}
+
+struct OwnAgent {
+    /// The agent's loop; `None` once it is stopped.
+    own: Option<OwnLoop>,
+    congestion: String,
+}
+
+impl Agent for OwnAgent {
+    fn congestion(&self) -> &str {
+        &self.congestion
+    }
+
+    fn flows(&mut self) -> Vec<AgentFlow> {
+        let flows = self.own.as_ref().map(OwnLoop::flows).unwrap_or_default();
+        let steered = |r: &FlowRecord| AgentFlow {
+            local: r.local,
+            remote: r.remote,
+            steered: r.mode == ModeName::Program || r.waits_for_ack,
+            steered_by: steered_by(r),
+            reports: r.transport.reports,
+            faults: r.transport.faults.unwrap_or(0),
+            state: r.arm.as_ref().map(|arm| arm.name.clone()).or_else(|| r.state.clone()),
+        };
+        flows.iter().map(steered).collect()
+    }
+
+    fn reports(&mut self) -> u64 {
+        self.own.as_ref().map_or(0, OwnLoop::reports)
+    }
+}

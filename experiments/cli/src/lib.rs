@@ -1,0 +1,64 @@
+//! The `ccplane` command as a library: [`run`] is its whole `main`.
+//!
+//! A program of your own that calls [`run`] with your algorithms is an agent that has them beside the built-in ones,
+//! with every subcommand:
+//!
+//! ```no_run
+//! fn main() -> std::process::ExitCode {
+//!     let mine: Vec<std::sync::Arc<dyn ccplane_alg::Algorithm>> = Vec::new();
+//!     ccplane::run(mine)
+//! }
+//! ```
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod cli;
+mod commands;
+
+use ccplane_agent::agent;
+use ccplane_agent::failure::{self, Failure};
+use ccplane_alg::Algorithm;
+use clap::Parser;
+use cli::{Cli, Command};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Parses the command line, does what it says, and returns the process's exit code: 0 done, 1 failed at run time,
+/// 2 the input is wrong (`snapshot verify` has a 3 besides). `extra_algorithms` are offered beside the built-in ones.
+pub fn run(extra_algorithms: Vec<Arc<dyn Algorithm>>) -> ExitCode {
+    let mut algorithms = ccplane_algs::all();
+    algorithms.extend(extra_algorithms);
+    failure::exit("ccplane", dispatch(&Cli::parse().command, &algorithms))
+}
+
+fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<ExitCode, Failure> {
+    let done = |result: Result<(), Failure>| result.map(|()| ExitCode::SUCCESS);
+    match command {
+        Command::Agent(args) => done(agent::agent(args, algorithms)),
+        Command::Flows(args) => done(commands::flows(args)),
+        Command::Qlog(args) => done(commands::qlog(args)),
+        Command::Status(args) => done(commands::status(args)),
+        Command::Programs(args) => done(commands::programs(args)),
+        Command::Reload(args) => done(commands::reload(args)),
+        Command::Adopt(args) => done(commands::adopt(args)),
+        Command::Snapshot(args) => commands::snapshot(&args.command),
+        Command::Distill(args) => done(commands::distill(args, algorithms)),
+        Command::Stop(args) => done(commands::stop(args)),
+        Command::Prog(args) => done(commands::prog(args, algorithms)),
+        Command::New(args) => done(commands::new(args, algorithms)),
+        Command::Doctor(args) => commands::doctor(args),
+        Command::MmDelay(args) => commands::mm_delay(args),
+        Command::MmLink(args) => commands::mm_link(args),
+        Command::MmLoss(args) => commands::mm_loss(args),
+        Command::MmOnoff(args) => commands::mm_onoff(args),
+        Command::MmImpair(args) => commands::mm_impair(args),
+        Command::Demo(args) => commands::demo(args, algorithms),
+        Command::Trace(args) => done(commands::trace(args)),
+        Command::Train(args) => done(commands::train(args)),
+        Command::Sim(args) => done(commands::sim(args, algorithms)),
+        Command::Quic(args) => done(commands::quic(&args.command, &agent::with_portus(algorithms))),
+        Command::Run(args) => commands::run(args, algorithms),
+        Command::League(args) => commands::league(args, algorithms),
+        Command::Bench(args) => commands::bench(args),
+    }
+}

@@ -1,0 +1,193 @@
+//! An agent's home with a link of its own, and live flows of the kernel's datapath on it.
+
+use super::{Agent, Home, command, stderr, wait_for};
+use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
+use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
+use ccplane_testing::killed::{Marked, Suite};
+use ccplane_testing::{Mishap, STALL, WATCHED, skipped, within_tries};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Longer than any test.
+pub const LONG: Duration = Duration::from_secs(600);
+/// Time between two samples of a flow.
+pub const SAMPLE_EVERY: Duration = Duration::from_millis(20);
+/// The link: 20 Mb/s, 10 ms each way.
+pub const LINK_MBIT: u32 = 20;
+const DELAY_US: u64 = 10_000;
+/// The default configuration of labs: times longer than a busy machine keeps an agent waiting.
+const PACE: &str = "agent.heartbeat_timeout_ms = 1000\ncontrol.timeout_ms = 5000\n";
+/// Homes of agents that pin objects in the kernel.
+pub static LABS: Suite = Suite::new("ccplane-lab", clean);
+
+pub struct Lab {
+    pub home: Home,
+    pub name: String,
+    pub link: Emulator,
+    _marked: Marked,
+}
+
+/// Takes away the congestion control that the pins in a killed test's directory keep.
+fn clean(dir: &Path) -> Result<(), String> {
+    let mut doctor = command(&["doctor", "--clean"]);
+    let output = doctor.env("CCPLANE_CONFIG", dir.join("agent.toml")).output();
+    let output = output.map_err(|error| error.to_string())?;
+    if output.status.success() { Ok(()) } else { Err(stderr(&output)) }
+}
+
+impl Lab {
+    /// Returns none, and reports a skip, where the machine cannot run the test.
+    pub fn new(test: &str, algorithm: &str) -> Option<Lab> {
+        Lab::with(test, algorithm, PACE)
+    }
+
+    /// As [`Lab::new`], with a configuration of its own.
+    pub fn with(test: &str, algorithm: &str, more: &str) -> Option<Lab> {
+        if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
+            skipped(test, format_args!("{}: {}", missing.what, missing.found));
+            return None;
+        }
+        if let Some(missing) = ccplane_runner::missing_for_links().first() {
+            skipped(test, missing);
+            return None;
+        }
+        let home = Home::new("");
+        let _marked = LABS.mark(home.dir()).unwrap();
+        let name = format!("ccd_{test}");
+        let run_dir = home.dir().display();
+        home.configure(&format!(
+            "default_algorithm = \"{algorithm}\"\n{more}datapath.ebpf.mode = \"on\"\n\
+             datapath.ebpf.name = \"{name}\"\ndatapath.ebpf.run_dir = \"{run_dir}\"\n"
+        ));
+        let mut link = LinkConfig::symmetric(Shape::mbit(LINK_MBIT), DELAY_US);
+        link.up.queue = Queue::packets(50);
+        Some(Lab { home, name, link: Emulator::start(&link).unwrap(), _marked })
+    }
+
+    pub fn flow(&self) -> BulkFlow {
+        self.flow_of(&self.name)
+    }
+
+    pub fn flow_of(&self, congestion: &str) -> BulkFlow {
+        self.flow_to(congestion, 0)
+    }
+
+    /// To this port of the receiver's; 0 for any.
+    pub fn flow_to(&self, congestion: &str, port: u16) -> BulkFlow {
+        let config = FlowConfig {
+            congestion: congestion.to_owned(),
+            receiver: SocketAddr::new(self.link.receiver_addresses().v4.into(), port),
+            duration: LONG,
+            bytes: None,
+            sample_every: SAMPLE_EVERY,
+        };
+        BulkFlow::start(&config, self.link.sender_ns(), self.link.receiver_ns(), Instant::now()).unwrap()
+    }
+
+    /// `ccplane flows`, as JSON.
+    pub fn flows(&self) -> Value {
+        self.home.json(&["flows"])
+    }
+
+    pub fn wait_for_mode(&self, mode: &str) {
+        wait_for(mode, || (self.flows()["flows"][0]["mode"] == mode).then_some(()));
+    }
+
+    pub fn is_registered(&self) -> bool {
+        let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+        list.split_whitespace().any(|name| name == self.name)
+    }
+
+    /// The line that the agent logs when it has attached.
+    pub fn attached(&self, flows_adopted: usize) -> String {
+        let name = &self.name;
+        format!("kernel datapath attached name={name:?} flows_adopted={flows_adopted} max_flows=4096")
+    }
+
+    pub fn pin_dir(&self) -> PathBuf {
+        self.home.path("bpf").join(&self.name)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // Whatever a test that failed has left.
+        let _ = self.home.run(&["doctor", "--clean"]);
+    }
+}
+
+/// The newest sample of a flow.
+pub fn sample(flow: &BulkFlow) -> TcpSample {
+    wait_for("a sample", || flow.latest())
+}
+
+/// Waits until a flow has had four fifths of the link for half a second.
+pub fn wait_until_full(flow: &BulkFlow) {
+    let mut from = sample(flow);
+    wait_for("the flow fills the link", || {
+        let now = sample(flow);
+        let took_us = now.at_us - from.at_us;
+        if took_us < 500_000 {
+            return None;
+        }
+        // The link carries LINK_MBIT / 8 bytes in a microsecond.
+        let is_full = now.info.bytes_acked - from.info.bytes_acked >= took_us * u64::from(LINK_MBIT) / 10;
+        from = now;
+        is_full.then_some(())
+    });
+}
+
+/// Bytes acknowledged during `window`, by the clock of the flow's own samples: these may be older than now.
+pub fn acked(flow: &BulkFlow, window: Duration) -> u64 {
+    let before = sample(flow);
+    std::thread::sleep(window);
+    let after = sample(flow);
+    let took_us = (after.at_us - before.at_us).max(1);
+    (after.info.bytes_acked - before.info.bytes_acked) * window.as_micros() as u64 / took_us
+}
+
+/// Bytes acknowledged during a `window` in which they were at least as many as are due. A machine that holds everything up for
+/// a while spoils one window, and what is wrong with a flow spoils each of `tries`.
+pub fn acked_at_least(check: &str, flow: &BulkFlow, window: Duration, due: u64, tries: u32) -> u64 {
+    within_tries(check, tries, |_| match acked(flow, window) {
+        got if got < due => Err(format!("{got} of {due} bytes in {window:?}")),
+        got => Ok(got),
+    })
+}
+
+/// Something is about to happen to a flow.
+pub fn mishap(flow: &BulkFlow, what: impl Into<String>) -> Mishap {
+    Mishap { what: what.into(), at_us: sample(flow).at_us }
+}
+
+/// Ends a flow, which from each mishap to the next, and from the last one until now, was never without progress for longer
+/// than [`STALL`]. Where the last one was shortly before, it is awaited for as long as shows a stall.
+pub fn assert_never_stalled(flow: BulkFlow, mishaps: &[Mishap]) {
+    let last_us = mishaps.last().unwrap().at_us;
+    wait_for("a stall would show", || {
+        (sample(&flow).at_us > last_us + WATCHED.as_micros() as u64).then_some(())
+    });
+    flow.stop();
+    let outcome = flow.finish().unwrap();
+    assert_eq!(outcome.samples_dropped, 0);
+    let acked: Vec<(u64, u64)> = outcome.samples.iter().map(|s| (s.at_us, s.info.bytes_acked)).collect();
+    ccplane_testing::assert_never_stalled(&acked, mishaps, STALL);
+}
+
+/// The flow does not stall now.
+pub fn assert_runs(flow: &BulkFlow, when: &str) {
+    let (before, start) = (sample(flow).info.bytes_acked, Instant::now());
+    while sample(flow).info.bytes_acked <= before {
+        assert!(start.elapsed() < STALL, "the flow stalls {when}");
+        std::thread::sleep(SAMPLE_EVERY);
+    }
+}
+
+pub fn kill_9(mut agent: Agent) {
+    agent.signal(Signal::SIGKILL);
+    assert_eq!(agent.wait(), None);
+}
