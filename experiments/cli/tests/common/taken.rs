@@ -22,9 +22,12 @@ pub fn field(thread: &Path, name: &str) -> String {
     value.unwrap_or_else(|| panic!("{name}: {status}")).trim().to_owned()
 }
 
-/// Asserts that each thread is confined, cannot regain capabilities, and has at most these.
+/// Asserts that each thread is confined, as soon as it has begun, cannot regain capabilities, and has at most these.
 pub fn assert_confined(pid: u32, most_capabilities: u32) {
-    let threads = threads(pid);
+    let threads = wait_for("threads that are all confined", || {
+        let threads = threads(pid);
+        threads.iter().all(|thread| field(thread, "Seccomp") == "2").then_some(threads)
+    });
     assert!(!threads.is_empty());
     for thread in &threads {
         let shown = fs::read_to_string(thread.join("status")).unwrap();
