@@ -1,6 +1,7 @@
 //! The command line: each flag of `ccplane` is defined here or in a module below.
 
 mod distill;
+mod host;
 mod league;
 mod new;
 mod quic;
@@ -10,6 +11,7 @@ mod trace;
 mod train;
 
 pub(crate) use distill::*;
+pub(crate) use host::*;
 pub(crate) use league::*;
 pub(crate) use new::*;
 pub(crate) use quic::*;
@@ -52,6 +54,7 @@ pub(crate) enum Command {
     Prog(ProgArgs),
     New(NewArgs),
     Doctor(DoctorArgs),
+    Host(HostArgs),
     MmDelay(MmDelayArgs),
     MmLink(MmLinkArgs),
     MmLoss(MmLossArgs),

@@ -47,6 +47,7 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::Prog(args) => done(commands::prog(args, algorithms)),
         Command::New(args) => done(commands::new(args, algorithms)),
         Command::Doctor(args) => commands::doctor(args),
+        Command::Host(args) => commands::host(&args.command),
         Command::MmDelay(args) => commands::mm_delay(args),
         Command::MmLink(args) => commands::mm_link(args),
         Command::MmLoss(args) => commands::mm_loss(args),
