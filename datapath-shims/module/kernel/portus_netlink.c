@@ -1,17 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
-/*
- * The netlink group in which a stock portus agent listens for a CCP datapath; there if the parameter `portus` asks for it.
- *
- * Messages pass as they are, between that group and who has opened /dev/NAME-portus: a read gives one message of portus, a write
- * multicasts one to it. The device is writable while portus listens. Our agent has it open, lifts portus's bytecode and
- * installs it by the main device: the kernel parses nothing of CCP's.
- */
+/* The netlink group in which a stock portus agent listens for ccp-kernel (`--ipc netlink`). */
 #include <linux/capability.h>
-#include <linux/fs.h>
-#include <linux/miscdevice.h>
-#include <linux/module.h>
 #include <linux/netlink.h>
-#include <linux/poll.h>
 #include <linux/skbuff.h>
 #include <linux/uaccess.h>
 #include <net/net_namespace.h>
@@ -21,17 +11,9 @@
 #include "module.h"
 
 #define GROUP 22
-/* Portus receives into 1024 bytes. */
-#define MAX_TO_PORTUS_BYTES (1024 - NLMSG_HDRLEN)
-#define MAX_FROM_PORTUS_BYTES (1 << 16)
-/* Messages of portus that wait to be read. */
-#define MAX_WAITING 1024
+#define MAX_BYTES (CCPLANE_MAX_TO_PORTUS_BYTES - NLMSG_HDRLEN)
 
 static struct sock *group;
-static DECLARE_WAIT_QUEUE_HEAD(readers);
-/* Under waiting.lock: the device has an opener, who reads what waits. */
-static bool is_open;
-static struct sk_buff_head waiting;
 
 /* Takes a message from any process that may speak as portus. In the sender's context. */
 static void on_message(struct sk_buff *skb)
@@ -42,7 +24,7 @@ static void on_message(struct sk_buff *skb)
 	if (!netlink_capable(skb, CAP_NET_ADMIN))
 		return;
 	if (skb->len <= NLMSG_HDRLEN || header->nlmsg_len <= NLMSG_HDRLEN || header->nlmsg_len > skb->len ||
-	    header->nlmsg_len > MAX_FROM_PORTUS_BYTES) {
+	    header->nlmsg_len > CCPLANE_MAX_FROM_PORTUS_BYTES) {
 		atomic64_inc(&ccplane_counters.malformed);
 		return;
 	}
@@ -50,86 +32,18 @@ static void on_message(struct sk_buff *skb)
 	copy = skb_copy(skb, GFP_KERNEL);
 	if (!copy)
 		return;
-	spin_lock_bh(&waiting.lock);
-	if (is_open && skb_queue_len(&waiting) < MAX_WAITING) {
-		__skb_queue_tail(&waiting, copy);
-		copy = NULL;
-	}
-	spin_unlock_bh(&waiting.lock);
-	if (copy) {
-		atomic64_inc(&ccplane_counters.dropped);
-		kfree_skb(copy);
-		return;
-	}
-	wake_up_interruptible(&readers);
+	skb_trim(copy, header->nlmsg_len);
+	skb_pull(copy, NLMSG_HDRLEN);
+	ccplane_portus_hear(copy);
 }
 
-static struct sk_buff *next_message(void)
-{
-	struct sk_buff *skb;
-
-	spin_lock_bh(&waiting.lock);
-	skb = __skb_dequeue(&waiting);
-	spin_unlock_bh(&waiting.lock);
-	return skb;
-}
-
-/* Opened or not, with nothing that waits; whether it was the other before. */
-static bool turn(bool open)
-{
-	struct sk_buff *skb;
-	bool turned;
-
-	spin_lock_bh(&waiting.lock);
-	turned = is_open != open;
-	is_open = open;
-	spin_unlock_bh(&waiting.lock);
-	while (turned && (skb = next_message()))
-		kfree_skb(skb);
-	return turned;
-}
-
-static int on_open(struct inode *inode, struct file *file)
-{
-	if (!turn(true))
-		return -EBUSY;
-	return nonseekable_open(inode, file);
-}
-
-static int on_close(struct inode *inode, struct file *file)
-{
-	turn(false);
-	return 0;
-}
-
-static ssize_t on_read(struct file *file, char __user *to, size_t room, loff_t *at)
-{
-	struct sk_buff *skb = next_message();
-	ssize_t len;
-
-	while (!skb) {
-		if (file->f_flags & O_NONBLOCK)
-			return -EAGAIN;
-		if (wait_event_interruptible(readers, !skb_queue_empty_lockless(&waiting)))
-			return -ERESTARTSYS;
-		skb = next_message();
-	}
-	len = nlmsg_len(nlmsg_hdr(skb));
-	if ((size_t)len > room)
-		len = -EMSGSIZE;
-	else if (copy_to_user(to, nlmsg_data(nlmsg_hdr(skb)), len))
-		len = -EFAULT;
-	consume_skb(skb);
-	return len;
-}
-
-static ssize_t on_write(struct file *file, const char __user *from, size_t len, loff_t *at)
+static int send_message(const char __user *from, size_t len)
 {
 	struct nlmsghdr *header;
 	struct sk_buff *skb;
 	int error;
 
-	if (!len || len > MAX_TO_PORTUS_BYTES)
+	if (!len || len > MAX_BYTES)
 		return -EMSGSIZE;
 	skb = nlmsg_new(len, GFP_KERNEL);
 	if (!skb)
@@ -145,59 +59,35 @@ static ssize_t on_write(struct file *file, const char __user *from, size_t len, 
 	/* It reached nobody: nobody listens, or who does has no room. */
 	if (error == -ESRCH)
 		error = netlink_has_listeners(group, GROUP) ? -EAGAIN : -ENOTCONN;
-	return error < 0 ? error : (ssize_t)len;
+	return error < 0 ? error : 0;
 }
 
-static __poll_t on_poll(struct file *file, poll_table *table)
+static bool has_listener(void)
 {
-	__poll_t ready = 0;
-
-	poll_wait(file, &readers, table);
-	if (!skb_queue_empty_lockless(&waiting))
-		ready |= EPOLLIN | EPOLLRDNORM;
-	if (netlink_has_listeners(group, GROUP))
-		ready |= EPOLLOUT | EPOLLWRNORM;
-	return ready;
+	return netlink_has_listeners(group, GROUP);
 }
 
-static const struct file_operations operations = {
-	.owner = THIS_MODULE,
-	.open = on_open,
-	.release = on_close,
-	.read = on_read,
-	.write = on_write,
-	.poll = on_poll,
-};
-
-static char device_name[TCP_CA_NAME_MAX + sizeof("-portus")];
-static struct miscdevice device = {
-	.minor = MISC_DYNAMIC_MINOR,
-	.name = device_name,
-	.fops = &operations,
-	.mode = 0600,
-};
-
-int ccplane_portus_init(const char *name)
+static int open_group(void)
 {
 	/* Without NL_CFG_F_NONROOT_RECV, as its members hear of every flow. */
 	struct netlink_kernel_cfg config = { .groups = GROUP, .input = on_message };
-	int error;
 
-	skb_queue_head_init(&waiting);
-	snprintf(device_name, sizeof(device_name), "%s-portus", name);
 	group = netlink_kernel_create(&init_net, NETLINK_USERSOCK, &config);
 	if (!group) {
 		pr_err("ccplane: portus: another module has its netlink socket\n");
 		return -EADDRINUSE;
 	}
-	error = misc_register(&device);
-	if (error)
-		netlink_kernel_release(group);
-	return error;
+	return 0;
 }
 
-void ccplane_portus_exit(void)
+static void close_group(void)
 {
-	misc_deregister(&device);
 	netlink_kernel_release(group);
 }
+
+const struct ccplane_portus_link ccplane_portus_netlink = {
+	.open = open_group,
+	.close = close_group,
+	.send = send_message,
+	.has_listener = has_listener,
+};
