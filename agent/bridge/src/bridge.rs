@@ -7,7 +7,7 @@ use ccplane_core::{Core, HostEvent, HostReason, HostedFlow};
 use ccplane_program::ir::{INFINITY, MAX_CWND_BYTES, MAX_RATE_BYTES_PER_S};
 use ccplane_program::stock::{Lifted, StockReg, lift, measured};
 use ccplane_wire::v1::{
-    self, AddrOrder, Create, Frame, Install, Measure, MsgType, ToAgent, ToDatapath, frames,
+    self, AddrOrder, CONG_ALG_BYTES, Create, Frame, Install, Measure, MsgType, ToAgent, ToDatapath, frames,
 };
 use ccplane_wire::{DecodeError, List};
 use std::collections::{BTreeSet, HashMap};
@@ -258,7 +258,9 @@ impl Bridge {
     /// Takes what the core tells its host.
     pub fn event(&mut self, core: &mut Core, event: HostEvent) {
         match event {
-            HostEvent::Started { flow, info, cwnd_bytes } => self.started(core, flow, info, cwnd_bytes),
+            HostEvent::Started { flow, info, cwnd_bytes, requested } => {
+                self.started(core, flow, info, cwnd_bytes, requested.as_deref());
+            }
             HostEvent::Report { flow, program, values } => {
                 let Some(BridgedFlow { sid, program: Some(number) }) = self.flows.get(&flow) else { return };
                 let runs = matches!(self.programs.get(number), Some(Ok(p)) if p.uid == program);
@@ -293,7 +295,16 @@ impl Bridge {
         }
     }
 
-    fn started(&mut self, core: &mut Core, flow: HostedFlow, info: FlowInfo, cwnd_bytes: u64) {
+    /// Tells portus of a flow. By the name that its owner asked for, a portus of several algorithms picks one; for a name that it
+    /// has not, its default.
+    fn started(
+        &mut self,
+        core: &mut Core,
+        flow: HostedFlow,
+        info: FlowInfo,
+        cwnd_bytes: u64,
+        requested: Option<&str>,
+    ) {
         if self.flows.contains_key(&flow) {
             return;
         }
@@ -309,7 +320,8 @@ impl Bridge {
             ..info
         };
         let sid = self.sid();
-        match Create::from_info(sid, &info, AddrOrder::Network, None) {
+        let named = requested.filter(|name| name.len() < CONG_ALG_BYTES && !name.contains('\0'));
+        match Create::from_info(sid, &info, AddrOrder::Network, named) {
             Ok(create) => {
                 self.flows.insert(flow, BridgedFlow { sid, program: None });
                 self.by_sid.insert(sid, flow);

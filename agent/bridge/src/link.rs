@@ -176,7 +176,7 @@ impl Link {
     fn receive(&mut self, core: &mut Core, now_us: u64) -> bool {
         let Some(transport) = &mut self.transport else { return false };
         self.buffer.resize(MAX_DATAGRAM_BYTES, 0);
-        let mut asked = false;
+        let (mut asked, mut has_gone) = (false, false);
         for _ in 0..MAX_DATAGRAMS {
             match transport.receive(&mut self.buffer) {
                 Ok(Received::Bytes(bytes)) => {
@@ -186,6 +186,10 @@ impl Link {
                         asked |= self.bridge.datagram(core, datagram);
                     }
                 }
+                Ok(Received::Gone) => {
+                    has_gone = true;
+                    break;
+                }
                 Ok(Received::Stranger) => {
                     if !std::mem::replace(&mut self.heard_strangers, true) {
                         warn!("what listens as portus is another user's; it is not heard");
@@ -194,6 +198,10 @@ impl Link {
                 // An error that a peer's end left behind is taken with this call; a look tells what is.
                 Ok(Received::Nothing) | Err(_) => break,
             }
+        }
+        // A look may have found that out before.
+        if has_gone && !matches!(self.state, State::Absent) {
+            self.lose(core, now_us);
         }
         asked
     }

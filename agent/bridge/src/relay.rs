@@ -1,5 +1,7 @@
-//! The kernel module's device, which passes CCP's messages on to a portus that listens on netlink.
+//! The kernel module's device, which passes CCP's messages on to a portus that was started for ccp-kernel's links.
 
+use crate::socket::Received;
+use ccplane_channel::unread_bytes;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::{File, OpenOptions};
@@ -37,20 +39,20 @@ impl Relay {
         poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
-    /// Returns a sign of messages that portus has not read: netlink tells no number of bytes, only that no more fit.
+    /// Returns the bytes that portus has not read. Netlink tells no number, only that no more fit: 1 then.
     pub fn unread(&self) -> usize {
-        usize::from(self.is_full)
+        unread_bytes(self.device.as_fd()).unwrap_or(usize::from(self.is_full))
     }
 
-    /// Takes a message of portus; `None` where none waits.
-    pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    /// Takes a message of portus, or that it has gone.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         match self.device.read(buffer) {
             Ok(bytes) => {
                 self.is_full = false;
-                Ok(Some(bytes))
+                Ok(if bytes == 0 { Received::Gone } else { Received::Bytes(bytes) })
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                Ok(None)
+                Ok(Received::Nothing)
             }
             Err(error) => Err(error),
         }

@@ -30,6 +30,8 @@ pub(crate) fn link_below(portus: &Path, own: &Path) -> io::Result<()> {
 /// The outcome of an attempt to take a datagram.
 pub(crate) enum Received {
     Bytes(usize),
+    /// Portus has gone; the next one may be there already.
+    Gone,
     Stranger,
     Nothing,
 }

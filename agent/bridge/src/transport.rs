@@ -1,4 +1,5 @@
-//! The two transports to a portus agent: its unix datagram socket, and the kernel module's device for one that listens on netlink.
+//! The two transports to a portus agent: its unix datagram socket, and the kernel module's device for one that was started for
+//! ccp-kernel's links.
 
 use crate::Options;
 use crate::relay::{Relay, is_relay};
@@ -59,7 +60,7 @@ impl Transport {
         }
     }
 
-    /// Returns how much portus has not read: bytes, or over netlink a sign of it.
+    /// Returns the bytes that portus has not read; over netlink 1 where it has no room.
     pub fn unread(&self) -> usize {
         match self {
             Transport::Socket(socket) => socket.unread(),
@@ -75,7 +76,7 @@ impl Transport {
         }
     }
 
-    /// Asks to be woken when portus has room again, of which netlink says nothing: there the next turn tries again.
+    /// Asks to be woken when portus has room again, of which the device says nothing: there the next turn tries again.
     pub fn wait_for_room(&mut self, wanted: bool) {
         if let Transport::Socket(socket) = self {
             socket.wait_for_room(wanted);
@@ -85,7 +86,7 @@ impl Transport {
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         match self {
             Transport::Socket(socket) => socket.receive(buffer),
-            Transport::Relay(relay) => Ok(relay.receive(buffer)?.map_or(Received::Nothing, Received::Bytes)),
+            Transport::Relay(relay) => relay.receive(buffer),
         }
     }
 

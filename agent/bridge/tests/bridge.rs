@@ -11,7 +11,7 @@ use common::{DP, Got, MAX_FLOWS, PROGRAM, World, control};
 
 fn create(sid: u32) -> Got {
     let remote = "192.0.2.7:443".to_owned();
-    Got::Create { sid, cwnd_bytes: 14_000, mss_bytes: 1400, remote }
+    Got::Create { sid, cwnd_bytes: 14_000, mss_bytes: 1400, remote, asks: None }
 }
 
 /// A world with one flow, sid 1, that runs program 1.
@@ -53,6 +53,36 @@ fn a_flow_is_steered_from_create_to_close() {
     assert_eq!((world.calls(), world.bridge.counters().malformed), (vec![], 1));
 }
 
+/// CREATE carries the congestion control that a flow's owner asked for, when it starts and when portus comes again.
+#[test]
+fn portus_is_told_what_a_flow_asks_for() {
+    let asks = |heard: Vec<Got>| -> Vec<Option<String>> {
+        let created = heard.into_iter().filter_map(|message| match message {
+            Got::Create { asks, .. } => Some(asks),
+            _ => None,
+        });
+        created.collect()
+    };
+    let mut world = World::new();
+    world.arrive();
+    let longest = "x".repeat(63);
+    let asked = [Some("cubic"), Some(longest.as_str()), None, Some("")];
+    for (flow, name) in (1..).zip(asked) {
+        world.fake.asks = name.map(str::to_owned);
+        world.fake.open(flow, "192.0.2.7:443");
+        let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
+        assert_eq!(asks(world.turn()), [name]);
+    }
+    // What the protocol has no room for is left out; the flow is portus's all the same.
+    world.fake.asks = Some("x".repeat(64));
+    world.fake.open(5, "192.0.2.7:443");
+    assert_eq!(asks(world.turn()), [None]);
+    let reason = HostReason::Silent { algorithm: "portus", for_ms: 1 };
+    world.bridge.leave(&mut world.core, reason);
+    let again = asks(world.arrive());
+    assert_eq!(again, [Some("cubic".to_owned()), Some(longest), None, None, None]);
+}
+
 #[test]
 fn values_are_kept_within_what_datapaths_take() {
     let mut world = steered();
@@ -81,8 +111,13 @@ fn a_portus_that_is_gone_leaves_its_flows_native_and_gets_them_back() {
     assert_eq!(world.native(2).as_deref(), Some(reason));
 
     // It is told of both, under new numbers, with the window that they have now.
-    let again =
-        |sid| Got::Create { sid, cwnd_bytes: 25 * 1400, mss_bytes: 1400, remote: "192.0.2.7:443".into() };
+    let again = |sid| Got::Create {
+        sid,
+        cwnd_bytes: 25 * 1400,
+        mss_bytes: 1400,
+        remote: "192.0.2.7:443".into(),
+        asks: None,
+    };
     assert_eq!(world.arrive(), [Got::Ready, again(2), again(3)]);
     let installed = world.fake.programs.len();
     world.install(1, PROGRAM);

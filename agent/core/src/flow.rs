@@ -106,6 +106,8 @@ pub(crate) struct RunningAlgorithm {
 
 pub(crate) struct FlowState {
     pub info: FlowInfo,
+    /// The congestion control that its owner asked for by name; kept for hosts alone.
+    pub requested: Option<Arc<str>>,
     pub algorithm: &'static str,
     pub steered: Result<RunningAlgorithm, Box<NativeReason>>,
     /// The reason why it runs [`FALLBACK`] in place of its algorithm, where it does.

@@ -22,6 +22,8 @@ pub enum HostEvent {
         info: FlowInfo,
         /// Congestion window at present, bytes.
         cwnd_bytes: u64,
+        /// The congestion control that the flow's owner asked for by name.
+        requested: Option<Arc<str>>,
     },
     /// A program of the host executed `(report)`.
     Report { flow: HostedFlow, program: ProgramUid, values: Values },
@@ -83,11 +85,12 @@ impl Host {
     }
 
     /// Returns why a flow that starts now has no program.
-    pub fn begin(&self, flow: HostedFlow, info: &FlowInfo) -> HostReason {
+    pub fn begin(&self, flow: HostedFlow, info: &FlowInfo, requested: Option<&Arc<str>>) -> HostReason {
         if let Err(reason) = &self.present {
             return reason.clone();
         }
-        self.tell(HostEvent::Started { flow, info: info.clone(), cwnd_bytes: info.init_cwnd_bytes });
+        let (info, requested, cwnd_bytes) = (info.clone(), requested.cloned(), info.init_cwnd_bytes);
+        self.tell(HostEvent::Started { flow, info, cwnd_bytes, requested });
         HostReason::NoProgramYet { algorithm: self.algorithm }
     }
 

@@ -71,7 +71,8 @@ impl Core {
             let cwnd_bytes = u64::from(stats.transport.snd_cwnd) * u64::from(stats.transport.mss_bytes);
             let flow = HostedFlow { datapath: id, flow: stats.flow };
             let cwnd_bytes = if cwnd_bytes == 0 { state.info.init_cwnd_bytes } else { cwnd_bytes };
-            host.tell(HostEvent::Started { flow, info: state.info.clone(), cwnd_bytes });
+            let (info, requested) = (state.info.clone(), state.requested.clone());
+            host.tell(HostEvent::Started { flow, info, cwnd_bytes, requested });
         }
     }
 

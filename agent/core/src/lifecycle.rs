@@ -9,6 +9,7 @@ use crate::rules::NATIVE;
 use crate::start::start;
 use crate::{Command, DatapathId};
 use ccplane_contract::{FlowId, FlowInfo};
+use std::sync::Arc;
 
 impl Core {
     /// Takes a flow in. A flow that is known already stays as it is: datapaths may tell twice.
@@ -30,6 +31,7 @@ impl Core {
         let rule = self.rules.position(&info, requested);
         let mut state = FlowState {
             info,
+            requested: None,
             algorithm: NATIVE,
             steered: Err(Box::new(NativeReason::Rule)),
             fell_back: None,
@@ -48,7 +50,9 @@ impl Core {
             let variant = rule.and_then(|n| self.variants.get(n)?.as_ref());
             let algorithm = variant.unwrap_or(&entry.algorithm).clone();
             let started = if let Some(host) = self.hosts.get(entry.name) {
-                Err(NativeReason::Hosted(host.begin(HostedFlow { datapath: id, flow }, &state.info)))
+                state.requested = requested.map(Arc::from);
+                let hosted = HostedFlow { datapath: id, flow };
+                Err(NativeReason::Hosted(host.begin(hosted, &state.info, state.requested.as_ref())))
             } else if entry.arms.is_empty() {
                 start(entry, algorithm, attached, flow, &mut state, None)
             } else {

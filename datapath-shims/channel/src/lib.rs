@@ -35,7 +35,7 @@ mod atomic {
 pub use ccplane_wire::v2::{Clock, Wake};
 pub use end::{End, Parts, RING_BYTES, RingError};
 pub use ring::Record;
-pub use serve::{Link, ServeOptions, Served, Transport, Turn, spawn};
+pub use serve::{Link, Mismatch, ServeOptions, Served, Transport, Turn, spawn};
 pub use socket::{SOCKET_PREFIX, may_speak};
 pub use sys::{MemoryError, SharedWords, unread_bytes};
 pub use waker::Waker;

@@ -6,12 +6,13 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use ccplane_channel::{ServeOptions, Transport, Wake, Waker};
+use ccplane_channel::{Mismatch, ServeOptions, Transport, Wake, Waker};
 use ccplane_contract::suite::images;
 use ccplane_contract::{Datapath, Event, Field, FlowId, Part, ProgramUid};
 use ccplane_infer::{Bits, Shape};
 use ccplane_program::compile;
-use ccplane_wire::v2::{ByeReason, ToDatapath};
+use ccplane_wire::DecodeError;
+use ccplane_wire::v2::{ByeReason, MAJOR, ToDatapath, TurnedAway};
 use common::{Agent, Toy, report};
 
 const PROGRAM: &str = "(def (Report (volatile acked 0)) (gain 3)) \
@@ -234,6 +235,46 @@ fn an_older_agent_is_spoken_to_in_its_words() {
     let asks = compile("(def (Report (x 0))) (when true (history 3 Report.x) (policy 0))").unwrap();
     agent.say(&ToDatapath::Install { uid: ProgramUid(1), program: asks }, 1);
     starts(&settle(&mut agent, &mut toy), &[(1, "Refused(Refused { at: None")]);
+}
+
+/// Whoever listens and does not serve the datapath is told apart, until an agent serves it, or nobody listens.
+#[test]
+fn the_reason_for_which_nobody_serves_is_known() {
+    /// Turns of a millisecond: more than an agent has to answer, and until it is tried again.
+    const TURNS: usize = 2500;
+    let (mut agent, mut toy) = (Agent::new(Transport::Socket), Toy::default());
+    let mut mismatch = |agent: &mut Agent, answer: Option<&[u8]>| {
+        agent.answer = answer.map(<[u8]>::to_vec);
+        for _ in 0..TURNS {
+            assert!(!agent.turn(&mut toy).connected);
+            if answer.is_some() {
+                agent.take_hellos();
+            } else {
+                agent.forget();
+            }
+        }
+        agent.served.mismatch().cloned()
+    };
+    let version = TurnedAway::Version { min: 7, max: 9 };
+    let mut away = Vec::new();
+    ToDatapath::TurnedAway(version).encode(0, &mut away).unwrap();
+    let newer = [&away[..4], &[MAJOR + 1], &away[5..]].concat();
+    // An INSTALL of CCP's own protocol, as portus sends one.
+    let stock = [2, 0, 24, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(mismatch(&mut agent, None), Some(Mismatch::NoAnswer));
+    assert_eq!(mismatch(&mut agent, Some(&away)), Some(Mismatch::TurnedAway(version)));
+    let found = DecodeError::Version { found: MAJOR + 1, supported: MAJOR };
+    assert_eq!(mismatch(&mut agent, Some(&newer)), Some(Mismatch::Answer(found)));
+    let magic = DecodeError::Magic { found: 0x18_0002 };
+    assert_eq!(mismatch(&mut agent, Some(&stock)), Some(Mismatch::Answer(magic)));
+    agent.kill();
+    assert_eq!(mismatch(&mut agent, None), None);
+    agent.answer = None;
+    std::fs::remove_file(agent.path()).ok();
+    agent.socket = std::os::unix::net::UnixDatagram::bind(agent.path()).unwrap();
+    agent.socket.set_nonblocking(true).unwrap();
+    agent.connect(&mut toy);
+    assert_eq!(agent.served.mismatch(), None);
 }
 
 /// Garbage ends the conversation, and the next one begins.

@@ -1,9 +1,10 @@
 //! Attaches the datapath to the kernel, or finds the one that is attached.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use crate::btf::{self, Btf, BtfError};
+use crate::btf::{self, Btf};
 use crate::error::{EbpfError, os};
 use crate::kernel::{Kernel, MIN_TSO_SEGS, OPS};
 use crate::layout::{LAYOUT_VERSION, ctl};
@@ -18,8 +19,31 @@ use ccplane_nn_codegen::asm::Insn;
 /// `TCP_CONG_NON_RESTRICTED`: any user, and any network namespace, may choose it.
 const TCP_CONG_NON_RESTRICTED: u32 = 1;
 
-/// Attaches and pins the datapath; also returns `cong_control`.
-pub fn create(options: &Options, btf: &Btf, kernel: &Kernel) -> Result<(OpenMaps, OwnedFd), EbpfError> {
+/// The loaded programs of the struct_ops members, in the order of [`OPS`]. Every name of a datapath refers to the same ones.
+pub struct Members(Vec<(&'static str, OwnedFd)>);
+
+impl Members {
+    /// Loads the programs of the members that this kernel has.
+    pub fn load(btf: &Btf, kernel: &Kernel, maps: &OpenMaps) -> Result<Members, EbpfError> {
+        let mut loaded = Vec::new();
+        let has = |member| btf.func_member("tcp_congestion_ops", member).is_ok();
+        for member in OPS.into_iter().filter(|member| *member != MIN_TSO_SEGS || has(member)) {
+            let insns = tcp::member(member, kernel, maps.fds())?;
+            let (index, _) = btf.func_member("tcp_congestion_ops", member)?;
+            let to = AttachTo { btf_id: kernel.ops_type, expected: index };
+            loaded.push((member, load(ProgType::StructOps, member, &insns, to)?));
+        }
+        Ok(Members(loaded))
+    }
+
+    /// Returns `cong_control`, the last of [`OPS`].
+    pub fn into_dispatcher(mut self) -> Option<OwnedFd> {
+        self.0.pop().map(|(_, fd)| fd)
+    }
+}
+
+/// Attaches and pins the datapath; also returns its programs.
+pub fn create(options: &Options, btf: &Btf, kernel: &Kernel) -> Result<(OpenMaps, Members), EbpfError> {
     let maps = OpenMaps::create(options.max_flows)?;
     {
         let page = os("map the control page", Shared::new(&maps.ctl, 0, page_bytes(), true))?;
@@ -29,7 +53,8 @@ pub fn create(options: &Options, btf: &Btf, kernel: &Kernel) -> Result<(OpenMaps
         page.u64(ctl::HEARTBEAT_US as usize).store(ccplane_files::monotonic_us(), Release);
         maps.slot_memory()?.fill_tables();
     }
-    let (ops, link, dispatcher) = register(&options.name, btf, kernel, &maps)?;
+    let members = Members::load(btf, kernel, &maps)?;
+    let (ops, link) = register(&options.name, btf, &members)?;
     let dir = pins::create(&options.run_dir, &options.name)?;
     for (name, fd) in maps.named() {
         pins::pin(&dir, name, fd)?;
@@ -37,29 +62,25 @@ pub fn create(options: &Options, btf: &Btf, kernel: &Kernel) -> Result<(OpenMaps
     pins::pin(&dir, "ops", &ops)?;
     // The link comes last: its pin shows that the rest is there.
     pins::pin(&dir, pins::LINK, &link)?;
-    Ok((maps, dispatcher))
+    Ok((maps, members))
 }
 
-/// Registers the datapath under a further name, too, and pins that.
+/// Registers the datapath under further names, too, and pins them.
 pub fn register_also(
-    name: &str,
+    names: &BTreeSet<&str>,
     options: &Options,
     btf: &Btf,
-    kernel: &Kernel,
-    maps: &OpenMaps,
+    members: &Members,
 ) -> Result<(), EbpfError> {
-    let (_, link, _) = register(name, btf, kernel, maps)?;
-    pins::pin_named(&pins::directory(&options.run_dir, &options.name), name, &link)
+    for name in names {
+        let (_, link) = register(name, btf, members)?;
+        pins::pin_named(&pins::directory(&options.run_dir, &options.name), name, &link)?;
+    }
+    Ok(())
 }
 
-/// Loads the members' programs, fills the struct_ops map and registers the congestion control `name`. Returns the
-/// map, the link and `cong_control`.
-fn register(
-    name: &str,
-    btf: &Btf,
-    kernel: &Kernel,
-    maps: &OpenMaps,
-) -> Result<(OwnedFd, OwnedFd, OwnedFd), EbpfError> {
+/// Fills a struct_ops map with the members' programs and registers the congestion control `name`. Returns the map and the link.
+fn register(name: &str, btf: &Btf, members: &Members) -> Result<(OwnedFd, OwnedFd), EbpfError> {
     const VALUE_TYPE: &str = "bpf_struct_ops_tcp_congestion_ops";
     let mut value = vec![0u8; btf.struct_bytes(VALUE_TYPE)? as usize];
     let data = btf.field(VALUE_TYPE, "data")?.offset as usize;
@@ -68,15 +89,8 @@ fn register(
         value[at..at + bytes.len()].copy_from_slice(bytes);
         Ok(())
     };
-    let mut loaded = Vec::new();
-    let has = |member| btf.func_member("tcp_congestion_ops", member).is_ok();
-    for member in OPS.into_iter().filter(|member| *member != MIN_TSO_SEGS || has(member)) {
-        let insns = tcp::member(member, kernel, maps.fds())?;
-        let (index, _) = btf.func_member("tcp_congestion_ops", member)?;
-        let to = AttachTo { btf_id: kernel.ops_type, expected: index };
-        let fd = load(ProgType::StructOps, member, &insns, to)?;
-        put(member, &(fd.as_raw_fd() as u64).to_ne_bytes())?;
-        loaded.push(fd);
+    for (member, program) in &members.0 {
+        put(member, &(program.as_raw_fd() as u64).to_ne_bytes())?;
     }
     put("name", name.as_bytes())?;
     put("flags", &TCP_CONG_NON_RESTRICTED.to_ne_bytes())?;
@@ -88,10 +102,7 @@ fn register(
     )?;
     os("fill the struct_ops map", sys::map_update(&ops, &0u32.to_ne_bytes(), &value))?;
     let link = os(format!("register the congestion control `{name}`"), sys::link_struct_ops(&ops))?;
-    // `cong_control` is the last of OPS.
-    let dispatcher =
-        loaded.pop().ok_or_else(|| BtfError::NoType { kind: "function", name: "cong_control".into() })?;
-    Ok((ops, link, dispatcher))
+    Ok((ops, link))
 }
 
 /// Loads a program of this crate.

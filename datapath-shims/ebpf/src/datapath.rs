@@ -1,6 +1,6 @@
 //! The agent's handle: it attaches the datapath, installs programs, and polls events.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use ccplane_contract::{
 use ccplane_infer::Shape;
 use ccplane_program::ir::{MAX_POLICY_SLOTS, MAX_REGS, Program};
 
-use crate::attach;
+use crate::attach::{self, Members};
 use crate::attachment::Attachment;
 use crate::btf::Btf;
 use crate::codegen::{self, Compiled};
@@ -96,7 +96,10 @@ impl EbpfDatapath {
         let kernel = Kernel::new(&btf)?;
         if pins::exists(&options.run_dir, &options.name) {
             let maps = OpenMaps::open(&pins::directory(&options.run_dir, &options.name))?;
-            register_names(&options, &btf, &kernel, &maps)?;
+            let lacking = unregistered(&options.requests)?;
+            if !lacking.is_empty() {
+                attach::register_also(&lacking, &options, &btf, &Members::load(&btf, &kernel, &maps)?)?;
+            }
             // The datapath stays as it is until it is taken over.
             let mut datapath = EbpfDatapath::over(options, kernel, maps, None, attachment)?;
             datapath.attachment.own();
@@ -107,9 +110,9 @@ impl EbpfDatapath {
         pins::remove(&options.run_dir, &options.name)?;
         movement::wait_all_unregistered(&names, &options.name)?;
         attachment.own();
-        let (maps, dispatcher) = attach::create(&options, &btf, &kernel)?;
-        register_names(&options, &btf, &kernel, &maps)?;
-        EbpfDatapath::over(options, kernel, maps, Some(dispatcher), attachment)
+        let (maps, members) = attach::create(&options, &btf, &kernel)?;
+        attach::register_also(&unregistered(&options.requests)?, &options, &btf, &members)?;
+        EbpfDatapath::over(options, kernel, maps, members.into_dispatcher(), attachment)
     }
 
     /// Makes a handle on the attached datapath.
@@ -341,14 +344,15 @@ impl EbpfDatapath {
     }
 }
 
-/// Registers the names of [`Options::requests`] that nothing else has.
-fn register_names(options: &Options, btf: &Btf, kernel: &Kernel, maps: &OpenMaps) -> Result<(), EbpfError> {
-    for name in &options.requests {
+/// Returns those of these names that the kernel has no congestion control of.
+fn unregistered(names: &[String]) -> Result<BTreeSet<&str>, EbpfError> {
+    let mut lacking = BTreeSet::new();
+    for name in names {
         if !movement::is_registered(name)? {
-            attach::register_also(name, options, btf, kernel, maps)?;
+            lacking.insert(name.as_str());
         }
     }
-    Ok(())
+    Ok(lacking)
 }
 
 /// An event, copied out of the ring.

@@ -2,12 +2,22 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+mod programs;
+
+use ccplane_ebpf::MAX_REQUESTS;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use ccplane_contract::{Datapath, Mode, ProgramUid};
 use common::{Lab, created, goes_on, registered, report};
 
 const FIRST: &str = "cct_names_1";
 const SECOND: &str = "cct_names_2";
+const FURTHER: [&str; 2] = ["cct_names_4", "cct_names_5"];
+/// The struct_ops members that a datapath has: all kernels have the first six.
+const MIN_MEMBERS: usize = 6;
+const MAX_MEMBERS: usize = 7;
 const PROGRAM: &str = "(def (Report (volatile acked 0)))
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
 
@@ -49,6 +59,46 @@ fn a_socket_asks_by_the_name_that_it_chooses() {
     for flow in [&plain, &asking, &late] {
         goes_on(flow, "after the datapath has gone");
     }
+}
+
+/// However many names there are, the kernel holds one set of programs.
+#[test]
+fn all_names_share_one_set_of_programs() {
+    let Some(mut lab) = Lab::new("names_share") else { return };
+    lab.options.requests = (0..MAX_REQUESTS).map(|n| format!("cct_share_{n}")).collect();
+    let start = Instant::now();
+    let mut datapath = lab.attach();
+    println!("attached under {} names in {:?}", MAX_REQUESTS + 1, start.elapsed());
+    let counted = programs::of_links(&pin_directory(&lab));
+    assert_eq!(counted.len(), MAX_REQUESTS + 1);
+    let own = counted.first().unwrap();
+    assert!((MIN_MEMBERS..=MAX_MEMBERS).contains(&own.len()), "{own:?}");
+    assert!(counted.iter().all(|programs| programs == own), "{counted:?}");
+
+    // They are the same to flows of each name.
+    let last = lab.options.requests.last().unwrap().clone();
+    let asking = lab.flow(&last);
+    let id = created(&mut datapath, &asking);
+    assert_eq!(datapath.requested(id), Some(last.as_str()));
+    let uid = ProgramUid(1);
+    datapath.install(uid, &ccplane_program::compile(PROGRAM).unwrap()).unwrap();
+    datapath.set_program(id, uid, &[]).unwrap();
+    report(&mut datapath, id, uid);
+
+    // The names that a next agent adds share a set, too.
+    datapath.leave();
+    lab.options.requests = vec![FURTHER[0].to_owned(), FURTHER[1].to_owned()];
+    let next = lab.attach();
+    let counted: BTreeSet<_> = programs::of_links(&pin_directory(&lab)).into_iter().collect();
+    assert_eq!(counted.len(), 2, "that of the first agent and that of the next");
+    next.detach().unwrap();
+    assert!(!registered(&last) && !registered(FURTHER[0]));
+}
+
+fn pin_directory(lab: &Lab) -> PathBuf {
+    let [own, system] = [lab.options.run_dir.join("bpf"), PathBuf::from("/sys/fs/bpf")];
+    let of = |folder: &Path| folder.join(&lab.options.name);
+    if of(&own).exists() { of(&own) } else { of(&system) }
 }
 
 /// A killed agent's names are removed with its pins.

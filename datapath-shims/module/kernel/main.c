@@ -31,9 +31,10 @@ static char *fallback = "reno";
 module_param(fallback, charp, 0444);
 MODULE_PARM_DESC(fallback, "what flows run without a program or agent: reno or cubic");
 bool ccplane_native_cubic;
-static bool portus;
-module_param(portus, bool, 0444);
-MODULE_PARM_DESC(portus, "whether stock portus agents may steer flows over netlink; off unless asked for");
+static char *portus = "off";
+module_param(portus, charp, 0444);
+MODULE_PARM_DESC(portus, "how a stock portus agent may steer flows: off, netlink, or device (/dev/ccpkp)");
+static const struct ccplane_portus_link *portus_link;
 
 struct ccplane_counters ccplane_counters;
 
@@ -56,6 +57,14 @@ static int check_parameters(void)
 	}
 	if (!ccplane_native_cubic && strcmp(fallback, "reno")) {
 		pr_err("ccplane: fallback: reno or cubic\n");
+		return -EINVAL;
+	}
+	if (!strcmp(portus, "netlink")) {
+		portus_link = &ccplane_portus_netlink;
+	} else if (!strcmp(portus, "device")) {
+		portus_link = &ccplane_portus_device;
+	} else if (strcmp(portus, "off")) {
+		pr_err("ccplane: portus: off, netlink or device\n");
 		return -EINVAL;
 	}
 	if (!ccplane_max_flows || ccplane_max_flows > CCPLANE_MAX_FLOWS) {
@@ -93,7 +102,7 @@ static int __init ccplane_module_init(void)
 	error = ccplane_device_init(name);
 	if (error)
 		goto no_device;
-	error = portus ? ccplane_portus_init(name) : 0;
+	error = portus_link ? ccplane_portus_init(name, portus_link) : 0;
 	if (error)
 		goto no_portus;
 	return 0;
@@ -111,7 +120,7 @@ no_flows:
 /* Flows and openers of the device hold the module: there are none by now. */
 static void __exit ccplane_module_exit(void)
 {
-	if (portus)
+	if (portus_link)
 		ccplane_portus_exit();
 	ccplane_device_exit();
 	tcp_unregister_congestion_control(&ccplane_tcp);

@@ -8,7 +8,8 @@
  *   report.c  what goes to agents: reports, starts and ends of flows, lists
  *   ring.c    the memory that an agent maps and reads all that from
  *   device.c  the character device
- *   portus.c  a netlink group for stock portus agents, passed on to our agent
+ *   portus.c  the device over which our agent speaks to a stock portus agent, on its links:
+ *   portus_netlink.c, portus_device.c
  *   main.c    parameters, statistics, start and end
  *
  * Locks, outermost first: agent.mutex (commands of one agent), table_lock (who has which flow), agent.ring_lock (writers
@@ -298,9 +299,31 @@ size_t ccplane_ring_read(struct ccplane_ring *ring, u8 *to);
 int ccplane_device_init(const char *name);
 void ccplane_device_exit(void);
 
+/* Portus receives into 1024 bytes. */
+#define CCPLANE_MAX_TO_PORTUS_BYTES 1024
+#define CCPLANE_MAX_FROM_PORTUS_BYTES (1 << 16)
+/* How messages reach a stock portus agent and come from it, to portus.c. */
+struct ccplane_portus_link {
+	int (*open)(void);
+	void (*close)(void);
+	/* One message: 0; -ENOTCONN if portus does not listen, -EAGAIN if it has no room; or another error. */
+	int (*send)(const char __user *from, size_t len);
+	bool (*has_listener)(void);
+	/* What portus has not read; NULL where the link cannot tell. */
+	size_t (*unread_bytes)(void);
+};
+extern const struct ccplane_portus_link ccplane_portus_netlink;
+extern const struct ccplane_portus_link ccplane_portus_device;
+
 /* portus.c */
-int ccplane_portus_init(const char *name);
+int ccplane_portus_init(const char *name, const struct ccplane_portus_link *link);
 void ccplane_portus_exit(void);
+/* Takes over one message of portus, without any header of the link's. */
+void ccplane_portus_hear(struct sk_buff *message);
+/* Says that portus has gone, before anything of another one. What it said and nobody has read yet is void. */
+void ccplane_portus_gone(void);
+/* Gives a message to user space and frees it: its bytes, or an error. */
+ssize_t ccplane_portus_give(struct sk_buff *message, char __user *to, size_t room);
 
 static inline u64 ccplane_now_us(void)
 {

@@ -1,91 +1,96 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * The netlink group in which a stock portus agent listens for a CCP datapath; there if the parameter `portus` asks for it.
+ * The device over which our agent speaks to a stock portus agent; there if the parameter `portus` asks for one of its links.
  *
- * Messages pass as they are, between that group and who has opened /dev/NAME-portus: a read gives one message of portus, a write
- * multicasts one to it. The device is writable while portus listens. Our agent has it open, lifts portus's bytecode and
- * installs it by the main device: the kernel parses nothing of CCP's.
+ * Messages pass as they are, between the link and who has opened /dev/NAME-portus: a read gives one message of portus, or 0 bytes
+ * where that portus has gone; a write sends one to it. The device is writable while portus listens. Our agent has it open, lifts
+ * portus's bytecode and installs it by the main device: the kernel parses nothing of CCP's.
  */
-#include <linux/capability.h>
+#include <linux/compat.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
-#include <linux/netlink.h>
 #include <linux/poll.h>
 #include <linux/skbuff.h>
 #include <linux/uaccess.h>
-#include <net/net_namespace.h>
-#include <net/netlink.h>
-#include <net/sock.h>
+#include <asm/ioctls.h>
 
 #include "module.h"
 
-#define GROUP 22
-/* Portus receives into 1024 bytes. */
-#define MAX_TO_PORTUS_BYTES (1024 - NLMSG_HDRLEN)
-#define MAX_FROM_PORTUS_BYTES (1 << 16)
 /* Messages of portus that wait to be read. */
 #define MAX_WAITING 1024
 
-static struct sock *group;
+static const struct ccplane_portus_link *portus;
 static DECLARE_WAIT_QUEUE_HEAD(readers);
 /* Under waiting.lock: the device has an opener, who reads what waits. */
 static bool is_open;
+/* Under waiting.lock: the portus that the opener knows has gone, and it has not read so. */
+static bool has_gone;
 static struct sk_buff_head waiting;
 
-/* Takes a message from any process that may speak as portus. In the sender's context. */
-static void on_message(struct sk_buff *skb)
+void ccplane_portus_hear(struct sk_buff *message)
 {
-	const struct nlmsghdr *header = nlmsg_hdr(skb);
-	struct sk_buff *copy;
-
-	if (!netlink_capable(skb, CAP_NET_ADMIN))
-		return;
-	if (skb->len <= NLMSG_HDRLEN || header->nlmsg_len <= NLMSG_HDRLEN || header->nlmsg_len > skb->len ||
-	    header->nlmsg_len > MAX_FROM_PORTUS_BYTES) {
-		atomic64_inc(&ccplane_counters.malformed);
-		return;
-	}
-	/* Of its own: the sender's counts as long as it lives, and on the group's socket. */
-	copy = skb_copy(skb, GFP_KERNEL);
-	if (!copy)
-		return;
 	spin_lock_bh(&waiting.lock);
 	if (is_open && skb_queue_len(&waiting) < MAX_WAITING) {
-		__skb_queue_tail(&waiting, copy);
-		copy = NULL;
+		__skb_queue_tail(&waiting, message);
+		message = NULL;
 	}
 	spin_unlock_bh(&waiting.lock);
-	if (copy) {
+	if (message) {
 		atomic64_inc(&ccplane_counters.dropped);
-		kfree_skb(copy);
+		kfree_skb(message);
 		return;
 	}
 	wake_up_interruptible(&readers);
 }
 
-static struct sk_buff *next_message(void)
+/* The next message, or NULL; *gone: portus has gone before any message that waits, which is then said. */
+static struct sk_buff *next_message(bool *gone)
 {
-	struct sk_buff *skb;
+	struct sk_buff *skb = NULL;
 
 	spin_lock_bh(&waiting.lock);
-	skb = __skb_dequeue(&waiting);
+	*gone = has_gone;
+	if (!has_gone)
+		skb = __skb_dequeue(&waiting);
+	has_gone = false;
 	spin_unlock_bh(&waiting.lock);
 	return skb;
+}
+
+static void forget_messages(void)
+{
+	struct sk_buff_head old;
+
+	__skb_queue_head_init(&old);
+	spin_lock_bh(&waiting.lock);
+	skb_queue_splice_init(&waiting, &old);
+	spin_unlock_bh(&waiting.lock);
+	__skb_queue_purge(&old);
+}
+
+void ccplane_portus_gone(void)
+{
+	forget_messages();
+	spin_lock_bh(&waiting.lock);
+	has_gone = is_open;
+	spin_unlock_bh(&waiting.lock);
+	wake_up_interruptible(&readers);
 }
 
 /* Opened or not, with nothing that waits; whether it was the other before. */
 static bool turn(bool open)
 {
-	struct sk_buff *skb;
 	bool turned;
 
 	spin_lock_bh(&waiting.lock);
 	turned = is_open != open;
 	is_open = open;
+	if (turned)
+		has_gone = false;
 	spin_unlock_bh(&waiting.lock);
-	while (turned && (skb = next_message()))
-		kfree_skb(skb);
+	if (turned)
+		forget_messages();
 	return turned;
 }
 
@@ -102,50 +107,42 @@ static int on_close(struct inode *inode, struct file *file)
 	return 0;
 }
 
+static bool has_something(void)
+{
+	return !skb_queue_empty_lockless(&waiting) || READ_ONCE(has_gone);
+}
+
 static ssize_t on_read(struct file *file, char __user *to, size_t room, loff_t *at)
 {
-	struct sk_buff *skb = next_message();
-	ssize_t len;
+	struct sk_buff *skb;
+	bool gone;
 
-	while (!skb) {
+	while (!(skb = next_message(&gone)) && !gone) {
 		if (file->f_flags & O_NONBLOCK)
 			return -EAGAIN;
-		if (wait_event_interruptible(readers, !skb_queue_empty_lockless(&waiting)))
+		if (wait_event_interruptible(readers, has_something()))
 			return -ERESTARTSYS;
-		skb = next_message();
 	}
-	len = nlmsg_len(nlmsg_hdr(skb));
-	if ((size_t)len > room)
+	return skb ? ccplane_portus_give(skb, to, room) : 0;
+}
+
+ssize_t ccplane_portus_give(struct sk_buff *message, char __user *to, size_t room)
+{
+	ssize_t len = message->len;
+
+	if (message->len > room)
 		len = -EMSGSIZE;
-	else if (copy_to_user(to, nlmsg_data(nlmsg_hdr(skb)), len))
+	else if (copy_to_user(to, message->data, message->len))
 		len = -EFAULT;
-	consume_skb(skb);
+	consume_skb(message);
 	return len;
 }
 
 static ssize_t on_write(struct file *file, const char __user *from, size_t len, loff_t *at)
 {
-	struct nlmsghdr *header;
-	struct sk_buff *skb;
-	int error;
+	int error = portus->send(from, len);
 
-	if (!len || len > MAX_TO_PORTUS_BYTES)
-		return -EMSGSIZE;
-	skb = nlmsg_new(len, GFP_KERNEL);
-	if (!skb)
-		return -ENOMEM;
-	header = nlmsg_put(skb, 0, 0, NLMSG_DONE, (int)len, 0);
-	if (!header || copy_from_user(nlmsg_data(header), from, len)) {
-		kfree_skb(skb);
-		return -EFAULT;
-	}
-	/* Portus would take what aligns it for another message. */
-	skb_trim(skb, NLMSG_HDRLEN + len);
-	error = nlmsg_multicast(group, skb, 0, GROUP, GFP_KERNEL);
-	/* It reached nobody: nobody listens, or who does has no room. */
-	if (error == -ESRCH)
-		error = netlink_has_listeners(group, GROUP) ? -EAGAIN : -ENOTCONN;
-	return error < 0 ? error : (ssize_t)len;
+	return error ? error : (ssize_t)len;
 }
 
 static __poll_t on_poll(struct file *file, poll_table *table)
@@ -153,11 +150,19 @@ static __poll_t on_poll(struct file *file, poll_table *table)
 	__poll_t ready = 0;
 
 	poll_wait(file, &readers, table);
-	if (!skb_queue_empty_lockless(&waiting))
+	if (has_something())
 		ready |= EPOLLIN | EPOLLRDNORM;
-	if (netlink_has_listeners(group, GROUP))
+	if (portus->has_listener())
 		ready |= EPOLLOUT | EPOLLWRNORM;
 	return ready;
+}
+
+/* TIOCOUTQ, as of sockets: the bytes that portus has not read. */
+static long on_ioctl(struct file *file, unsigned int request, unsigned long argument)
+{
+	if (request != TIOCOUTQ || !portus->unread_bytes)
+		return -ENOTTY;
+	return put_user((int)portus->unread_bytes(), (int __user *)argument);
 }
 
 static const struct file_operations operations = {
@@ -167,6 +172,8 @@ static const struct file_operations operations = {
 	.read = on_read,
 	.write = on_write,
 	.poll = on_poll,
+	.unlocked_ioctl = on_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
 };
 
 static char device_name[TCP_CA_NAME_MAX + sizeof("-portus")];
@@ -177,27 +184,24 @@ static struct miscdevice device = {
 	.mode = 0600,
 };
 
-int ccplane_portus_init(const char *name)
+int ccplane_portus_init(const char *name, const struct ccplane_portus_link *link)
 {
-	/* Without NL_CFG_F_NONROOT_RECV, as its members hear of every flow. */
-	struct netlink_kernel_cfg config = { .groups = GROUP, .input = on_message };
 	int error;
 
 	skb_queue_head_init(&waiting);
 	snprintf(device_name, sizeof(device_name), "%s-portus", name);
-	group = netlink_kernel_create(&init_net, NETLINK_USERSOCK, &config);
-	if (!group) {
-		pr_err("ccplane: portus: another module has its netlink socket\n");
-		return -EADDRINUSE;
-	}
+	portus = link;
+	error = link->open();
+	if (error)
+		return error;
 	error = misc_register(&device);
 	if (error)
-		netlink_kernel_release(group);
+		link->close();
 	return error;
 }
 
 void ccplane_portus_exit(void)
 {
 	misc_deregister(&device);
-	netlink_kernel_release(group);
+	portus->close();
 }

@@ -31,6 +31,9 @@ pub struct Fake {
     pub refuse_installs: bool,
     /// Window of all flows, packets.
     pub snd_cwnd: u32,
+    /// The name that owners of flows that start ask for.
+    pub asks: Option<String>,
+    pub requested: BTreeMap<FlowId, String>,
 }
 
 impl Fake {
@@ -44,6 +47,7 @@ impl Fake {
             min_rtt_us: None,
         };
         self.flows.insert(FlowId(flow), (info.clone(), None));
+        self.requested.extend(self.asks.clone().map(|name| (FlowId(flow), name)));
         self.events.push(Event::Created { flow: FlowId(flow), info });
     }
 
@@ -109,6 +113,9 @@ impl Datapath for Fake {
         Ok(())
     }
     fn heartbeat(&mut self) {}
+    fn requested(&self, flow: FlowId) -> Option<&str> {
+        self.requested.get(&flow).map(String::as_str)
+    }
     fn flows(&mut self) -> Vec<FlowStats> {
         let stats = |(flow, (info, program)): (&FlowId, &(FlowInfo, Option<ProgramUid>))| FlowStats {
             flow: *flow,
@@ -132,7 +139,7 @@ impl Datapath for Fake {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Got {
     Ready,
-    Create { sid: u32, cwnd_bytes: u32, mss_bytes: u32, remote: String },
+    Create { sid: u32, cwnd_bytes: u32, mss_bytes: u32, remote: String, asks: Option<String> },
     Measure { sid: u32, program: u32, values: Vec<u64> },
     Close { sid: u32 },
 }
@@ -256,6 +263,7 @@ fn got(message: ToAgent<'_>) -> Got {
             cwnd_bytes: create.init_cwnd_bytes,
             mss_bytes: create.mss_bytes,
             remote: create.remote.to_addr(v1::AddrOrder::Network).unwrap().to_string(),
+            asks: create.cong_alg.map(str::to_owned),
         },
         ToAgent::Measure(measure) => Got::Measure {
             sid: measure.sid,

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -362,31 +363,38 @@ fn pyportus_steers_a_kernel_flow() {
     });
 }
 
-/// A rule goes by what a socket's TCP_CONGESTION asks for.
+/// A rule goes by what a socket's TCP_CONGESTION asks for. A portus of two algorithms picks by that name, too: its default where it
+/// has none of the name.
 #[test]
 fn a_socket_asks_for_portus_by_name() {
     const ASKED: &str = "ccp_asked";
+    /// The name of an algorithm of `ccplane-portus --two`.
+    const STEADY: &str = "ccp_steady";
     let Some(lab) = Lab::new("asks") else { return };
     lab.home.configure(&format!(
         "default_algorithm = \"cubic\"\n[[rule]]\nrequested = \"{ASKED}\"\nalgorithm = \"portus\"\n\
-         [datapath.ebpf]\nmode = \"on\"\nname = \"{}\"\nrun_dir = {:?}\n[portus]\nsocket = \"/tmp/ccp/{}\"\n",
+         [[rule]]\nrequested = \"{STEADY}\"\nalgorithm = \"portus\"\n[datapath.ebpf]\nmode = \"on\"\nname = \"{}\"\nrun_dir = {:?}\n[portus]\nsocket = \"/tmp/ccp/{}\"\n",
         lab.cc,
         lab.home.path(""),
         lab.portus
     ));
-    let _portus = ccp_reno(&lab.portus);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane-portus"));
+    command.args([&lab.portus, "--two"]);
+    let _portus = Portus::start(&lab.portus, command);
     let agent = lab.home.agent();
     let receiver = lab.link.receiver_addresses().v4.into();
-    let _flows = [lab.flow(), lab.flow_under(ASKED, receiver)];
-    let mut chosen: Vec<_> =
-        lab.wait_for_mode("program", 2).iter().map(|f| f["algorithm"].as_str().unwrap().to_owned()).collect();
+    let _flows = [lab.flow(), lab.flow_under(ASKED, receiver), lab.flow_under(STEADY, receiver)];
+    let listed = lab.wait_for_mode("program", 3);
+    let mut chosen: Vec<_> = listed.iter().map(|f| f["algorithm"].as_str().unwrap().to_owned()).collect();
     chosen.sort();
-    assert_eq!(chosen, ["cubic", "portus"]);
+    assert_eq!(chosen, ["cubic", "portus", "portus"]);
+    let programs: BTreeSet<_> = listed.iter().map(|f| f["program"].as_str().unwrap()).collect();
+    assert_eq!(programs.len(), 3, "{programs:?}: of portus's two algorithms each has one");
     let available = || fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
-    assert!(available().contains(ASKED));
+    assert!(available().contains(ASKED) && available().contains(STEADY));
     drop(agent);
     assert!(lab.home.run(&["doctor", "--clean"]).status.success());
-    assert!(!available().contains(ASKED), "{}", available());
+    assert!(!available().contains(ASKED) && !available().contains(STEADY), "{}", available());
 }
 
 /// QUIC in a process of its own, over the channel, and portus behind our agent.
@@ -435,6 +443,43 @@ fn portus_0_9_steers_a_quic_flow() {
     let _again = ccp_reno(&name);
     let steered = find("program");
     more(&steered, "reports");
+}
+
+/// `quic serve --agent` at the socket of a portus agent, which speaks version 1 of the protocol alone: it says so, and what to
+/// do. That portus goes on; once an agent of ours has the socket, it serves, and that is the end of it.
+#[test]
+fn quic_says_that_a_portus_agent_cannot_steer_it_directly() {
+    let Some(home) = Home::new("quic_says_that_a_portus_agent_cannot_steer_it_directly", "reno") else {
+        return;
+    };
+    let name = format!("ccplane-direct-{}", std::process::id());
+    let socket = Path::new("/tmp/ccp").join(&name);
+    home.configure_at("reno", &socket, "");
+    let folder = home.path("served");
+    fs::create_dir(&folder).unwrap();
+    let mut portus = ccp_reno(&name);
+    wait_for("portus listens", || socket.exists().then_some(()));
+    let log = home.path("serve.log");
+    let mut serve = home.command(&["quic", "serve", folder.to_str().unwrap()]);
+    serve.args(["--listen", "127.0.0.1:0", "--json", "--agent"]).stdin(Stdio::null()).stdout(Stdio::null());
+    let _serve = Ended(serve.stderr(fs::File::create(&log).unwrap()).spawn().unwrap());
+    let said = || fs::read_to_string(&log).unwrap();
+    let words = format!("what listens at {} does not answer as ccplane does", socket.display());
+    wait_for("a word about portus", || said().contains(&words).then_some(()));
+    for part in
+        ["perhaps a portus agent", "version 1", "flows run Reno", "[portus] socket", "run `ccplane agent`"]
+    {
+        assert!(said().contains(part), "no `{part}` in {}", said());
+    }
+    assert!(portus.child.try_wait().unwrap().is_none(), "portus bears what it does not know");
+    portus.kill_9();
+    wait_for("a word about nobody", || said().contains("no agent at").then_some(()));
+    fs::remove_file(&socket).unwrap();
+    let _agent = home.agent();
+    wait_for("the agent has the datapath", || {
+        home.json(&["status"])["datapaths"].to_string().contains("quic").then_some(())
+    });
+    assert_eq!(said().matches(&words).count(), 1, "{}", said());
 }
 
 /// A flow of stock libccp over UDP uses an emulated link, whether a portus agent or ours steers it.

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ccplane_contract::{Capabilities, Datapath};
+use ccplane_wire::DecodeError;
 use ccplane_wire::v2::{
-    ByeReason, Clock, Features, Hello, MAX_FRAME_BYTES, MINOR, ToAgent, ToDatapath, Wake, Welcome, frames,
+    ByeReason, Clock, Features, Hello, MAX_FRAME_BYTES, MINOR, ToAgent, ToDatapath, TurnedAway, Wake,
+    Welcome, frames,
 };
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -93,6 +95,19 @@ impl Turn {
     }
 }
 
+/// The reason for which whoever listens at the agent's socket does not serve this datapath.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Mismatch {
+    /// HELLO had no answer: agents of CCP's own protocol, such as portus's, answer no message of ours.
+    #[error("nothing that is said to it is answered")]
+    NoAnswer,
+    #[error("the agent turned this datapath away: {0}")]
+    TurnedAway(TurnedAway),
+    /// The answer is of another protocol, or of another version of ours.
+    #[error("its answer is not understood: {0}")]
+    Answer(DecodeError),
+}
+
 /// A datapath's place at an agent. Nothing here blocks, but [`Served::wait`].
 #[derive(Debug)]
 pub struct Served {
@@ -105,8 +120,7 @@ pub struct Served {
     calls: u32,
     /// Rings that the agent offered could not be had: they are not asked for again.
     without_ring: bool,
-    /// Somebody took HELLO and did not answer.
-    unanswered: bool,
+    mismatch: Option<Mismatch>,
 }
 
 #[derive(Debug)]
@@ -134,13 +148,14 @@ impl Served {
             buffers: Buffers { record: Record::default(), datagram: vec![0; MAX_FRAME_BYTES].into() },
             calls: 0,
             without_ring: false,
-            unanswered: false,
+            mismatch: None,
         }
     }
 
-    /// Whether somebody listens at the agent's socket who does not answer as an agent of ours does, such as portus.
-    pub fn is_unanswered(&self) -> bool {
-        self.unanswered
+    /// The reason for which whoever listens at the agent's socket does not serve this datapath; `None` if nobody listens, or an
+    /// agent serves it.
+    pub fn mismatch(&self) -> Option<&Mismatch> {
+        self.mismatch.as_ref()
     }
 
     /// Whether there is an agent.
@@ -197,12 +212,27 @@ impl Served {
         self.state = State::Away { again_us: now_us.saturating_add(AGAIN_US) };
     }
 
+    /// As [`Served::away`], from somebody who does not serve this datapath; each new reason is logged once.
+    fn mismatched(&mut self, mismatch: Mismatch, now_us: u64) {
+        if self.mismatch.as_ref() != Some(&mismatch) {
+            warn!(why = %mismatch, agent = %self.agent.display(), "this datapath is not served");
+            self.mismatch = Some(mismatch);
+        }
+        self.away(now_us);
+    }
+
+    /// As [`Served::away`], from nobody.
+    fn alone(&mut self, now_us: u64) {
+        self.mismatch = None;
+        self.away(now_us);
+    }
+
     fn greet(&mut self, datapath: &mut dyn Datapath, now_us: u64) {
         let socket = match Socket::connect(&self.agent) {
             Ok(socket) => socket,
             Err(error) => {
                 debug!(%error, agent = %self.agent.display(), "no agent");
-                return self.away(now_us);
+                return self.alone(now_us);
             }
         };
         let Capabilities { kind, max_programs, max_flows, policy, full_language, hooks } =
@@ -237,7 +267,9 @@ impl Served {
                 self.state = State::Greeted { socket, until_us: now_us.saturating_add(GREETED_US) };
                 self.listen(datapath, now_us);
             }
-            Sent::Full | Sent::Gone | Sent::Failed(_) => self.away(now_us),
+            Sent::Gone => self.alone(now_us),
+            // It does not read, or not all that an agent of ours does.
+            Sent::Full | Sent::Failed(_) => self.mismatched(Mismatch::NoAnswer, now_us),
         }
     }
 
@@ -247,24 +279,17 @@ impl Served {
         let (bytes, fds) = match socket.receive(&mut self.buffers.datagram) {
             Received::Datagram { bytes, fds } => (bytes, fds),
             Received::Nothing if now_us < *until_us => return,
-            Received::Nothing => {
-                self.unanswered = true;
-                return self.away(now_us);
-            }
-            Received::Gone => return self.away(now_us),
+            Received::Nothing => return self.mismatched(Mismatch::NoAnswer, now_us),
+            Received::Gone => return self.alone(now_us),
         };
         let datagram = self.buffers.datagram.get(..bytes).unwrap_or_default();
         let answer = frames(datagram).next().map(|frame| frame.and_then(ToDatapath::parse));
         match answer {
             Some(Ok(Some(ToDatapath::Welcome(welcome)))) => self.welcomed(welcome, fds, datapath, now_us),
             Some(Ok(Some(ToDatapath::TurnedAway(reason)))) => {
-                warn!(%reason, agent = %self.agent.display(), "the agent turned this datapath away");
-                self.away(now_us);
+                self.mismatched(Mismatch::TurnedAway(reason), now_us);
             }
-            Some(Err(error)) => {
-                warn!(%error, agent = %self.agent.display(), "the agent's answer is not understood");
-                self.away(now_us);
-            }
+            Some(Err(error)) => self.mismatched(Mismatch::Answer(error), now_us),
             // Not an answer; one may follow.
             Some(Ok(_)) | None => {}
         }
@@ -294,7 +319,7 @@ impl Served {
         let before = std::mem::replace(&mut self.state, State::Away { again_us: now_us });
         let State::Greeted { socket, .. } = before else { return };
         info!(agent = %self.agent.display(), ring = ring.is_some(), "served");
-        self.unanswered = false;
+        self.mismatch = None;
         self.programs.begin();
         let conversation = Conversation::new(socket, ring, welcome, datapath.flows(), now_us);
         self.state = State::Connected(Box::new(conversation));

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use ccplane_contract::Datapath;
 use ccplane_wire::v2::Wake;
 use tracing::{error, warn};
 
-use super::{ServeOptions, Served};
+use super::{Mismatch, ServeOptions, Served};
 use crate::Waker;
 
 /// Longest sleep of the thread, between two searches for an agent or two heartbeats.
@@ -33,7 +33,7 @@ pub struct Link {
 struct Shared {
     stop: AtomicBool,
     connected: AtomicBool,
-    unanswered: AtomicBool,
+    mismatch: Mutex<Option<Mismatch>>,
     commands: AtomicU64,
 }
 
@@ -43,9 +43,9 @@ impl Link {
         self.shared.connected.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody listens at the agent's socket who does not answer as an agent of ours does, such as portus.
-    pub fn is_unanswered(&self) -> bool {
-        self.shared.unanswered.load(Ordering::Relaxed)
+    /// Returns [`Served::mismatch`].
+    pub fn mismatch(&self) -> Option<Mismatch> {
+        self.shared.mismatch.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Messages taken from agents so far.
@@ -80,11 +80,14 @@ pub fn spawn(
     let mut served = Served::connect(agent, options);
     let state = Arc::clone(&shared);
     let run = move || {
-        let mut busy = Instant::now();
+        let (mut busy, mut mismatch) = (Instant::now(), None);
         while !state.stop.load(Ordering::Relaxed) {
             let turn = served.turn(&mut *datapath, now_us());
             state.connected.store(turn.connected, Ordering::Relaxed);
-            state.unanswered.store(served.is_unanswered(), Ordering::Relaxed);
+            if served.mismatch() != mismatch.as_ref() {
+                mismatch = served.mismatch().cloned();
+                state.mismatch.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&mismatch);
+            }
             state.commands.fetch_add(turn.commands as u64, Ordering::Relaxed);
             if turn.is_busy() {
                 busy = Instant::now();

@@ -165,6 +165,8 @@ pub struct Agent {
     pub now_us: u64,
     /// The minor version that it speaks.
     pub minor: u8,
+    /// What it says to a HELLO instead of WELCOME.
+    pub answer: Option<Vec<u8>>,
     record: Record,
     dir: tempfile::TempDir,
 }
@@ -182,6 +184,7 @@ impl Agent {
             rings: transport == Transport::Ring,
             now_us: 0,
             minor: MINOR,
+            answer: None,
             record: Record::default(),
             dir,
         }
@@ -237,7 +240,10 @@ impl Agent {
             let frame = frames(&buffer[..bytes]).next().unwrap().unwrap();
             if let Ok(Some(ToAgent::Hello(_))) = ToAgent::parse(frame) {
                 (self.from, found) = (from, true);
-                self.welcome();
+                match self.answer.clone() {
+                    Some(bytes) => self.say_bytes(&bytes),
+                    None => self.welcome(),
+                }
             }
         }
     }

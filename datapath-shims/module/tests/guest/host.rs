@@ -54,7 +54,8 @@ fn portus(test: &str) -> Option<PathBuf> {
 }
 
 fn everything_but_the_contract(test: &str, version: &str) {
-    let (mut of, mut files) = (vec!["faults::", "live::", "portus::portus_is_off"], Vec::new());
+    let (mut of, mut files) =
+        (vec!["faults::", "live::", "portus::portus_is_off", "portus::the_two_ends"], Vec::new());
     if let Some(agent) = agent(test) {
         files.push(agent);
         of.push("agent::");

@@ -1,5 +1,6 @@
 //! A portus agent that steers every flow as CCP's Reno does, on /tmp/ccp/NAME: the baseline of `agent.rtt`, `agent.rss` and
-//! `ipc.ring`. It sleeps on its socket, or with `--poll` looks again and again.
+//! `ipc.ring`. It sleeps on its socket, or with `--poll` looks again and again. With `--two` it has a second algorithm, for flows that
+//! ask for [`Steady`] by its name.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -11,6 +12,12 @@ use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report, RunBu
 
 /// The same program as our `ccp-reno`.
 const PROGRAM: &str = include_str!("../../../../../algs/src/ccp_reno.fold");
+
+/// Reports each second what was acknowledged.
+const STEADY: &str = "
+(def (Report (volatile acked 0)))
+(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))
+(when (> Micros 1000000) (report) (:= Micros 0))";
 
 struct CcpReno;
 
@@ -61,18 +68,49 @@ impl<I: Ipc> Flow for CcpRenoFlow<I> {
     }
 }
 
+/// The algorithm `ccp_steady`, which leaves each flow its initial window.
+struct Steady;
+
+struct SteadyFlow;
+
+impl<I: Ipc> CongAlg<I> for Steady {
+    type Flow = SteadyFlow;
+
+    fn name() -> &'static str {
+        "ccp_steady"
+    }
+
+    fn datapath_programs(&self) -> HashMap<&'static str, String> {
+        HashMap::from([("ccp-steady", STEADY.to_owned())])
+    }
+
+    fn new_flow(&self, mut datapath: Datapath<I>, _: DatapathInfo) -> SteadyFlow {
+        let _ = datapath.set_program("ccp-steady", None);
+        SteadyFlow
+    }
+}
+
+impl Flow for SteadyFlow {
+    fn on_report(&mut self, _: u32, _: Report) {}
+}
+
 fn run<T: Sync + Send + 'static>(socket: Socket<T>) -> portus::Result<()> {
     RunBuilder::new(BackendBuilder { sock: socket }).default_alg(CcpReno).run()
+}
+
+fn run_two<T: Sync + Send + 'static>(socket: Socket<T>) -> portus::Result<()> {
+    RunBuilder::new(BackendBuilder { sock: socket }).default_alg(CcpReno).additional_alg(Steady).run()
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let ran = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [name] => Socket::<Blocking>::new(name).and_then(run),
+        [name, "--two"] => Socket::<Blocking>::new(name).and_then(run_two),
         // `Nonblocking::new` leaves the socket blocking.
         [name, "--poll"] => Socket::<Nonblocking>::new_with_skbuf(name, None, None).and_then(run),
         _ => {
-            eprintln!("usage: ccplane-portus NAME [--poll]");
+            eprintln!("usage: ccplane-portus NAME [--poll | --two]");
             return ExitCode::from(2);
         }
     };

@@ -3,6 +3,7 @@
 mod bar;
 mod client;
 mod serve;
+mod served;
 mod steering;
 mod trace;
 mod wire;

@@ -1,6 +1,7 @@
 //! The agent that steers this command's flows: the machine's, or one of its own.
 
 use super::QuicError;
+use super::served::MachineAgent;
 use super::trace::Trace;
 use super::wire::kind;
 use crate::cli::QuicSteering;
@@ -12,20 +13,18 @@ use ccplane_agent::owned::Folder;
 use ccplane_agent::place::Located;
 use ccplane_agent::sequences::Admissions;
 use ccplane_alg::Algorithm;
-use ccplane_channel::{Clock, Link, ServeOptions, spawn};
+use ccplane_channel::{Clock, ServeOptions, spawn};
 use ccplane_core::Rules;
 use ccplane_engine::{Engine, EngineConfig, engine};
 use ccplane_quic::Control;
 use ccplane_snapshot::Hash;
 use std::io::{Write, stderr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The name of these flows' datapath in the agent's list.
 const NAME: &str = "ccplane-quic";
-/// The time that the machine's agent has to answer before its silence is reported.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Whether its flows' policies are learned, as the flags say.
 #[derive(Clone, Copy, Debug)]
@@ -53,53 +52,6 @@ pub(super) struct EngineWithAgent {
 enum Agent {
     Own(OwnLoop),
     Machine(MachineAgent),
-}
-
-/// The connection to the machine's agent, which is closed when dropped.
-struct MachineAgent {
-    link: Link,
-    /// The time until which its silence is not reported; `None` once it has answered, or was reported.
-    patience: Option<Instant>,
-    /// The agent's socket for datapaths.
-    socket: PathBuf,
-    /// Whether it runs, by an answer of its control socket.
-    runs: bool,
-}
-
-impl MachineAgent {
-    /// Says once that the agent does not answer.
-    fn report_silence(&mut self) {
-        let Some(until) = self.patience else { return };
-        if self.link.is_connected() {
-            self.patience = None;
-        } else if Instant::now() >= until {
-            self.patience = None;
-            // A closed standard error is no failure.
-            let _ = writeln!(stderr(), "ccplane quic: {}", self.missed());
-        }
-    }
-
-    fn missed(&self) -> String {
-        let socket = self.socket.display();
-        if !self.runs && self.link.is_unanswered() {
-            return format!(
-                "what listens at {socket} does not answer as ccplane does, perhaps a portus agent: flows run Reno. Such an agent \
-                 steers flows through ours: give it another socket, name that in [portus] socket, let a rule say algorithm = \
-                 \"portus\", and run `ccplane agent` at {socket}"
-            );
-        }
-        if !self.runs {
-            return format!("no agent at {socket}: flows run Reno until one starts");
-        }
-        let (beside, elsewhere) = (self.socket.parent().unwrap_or(&self.socket), std::env::temp_dir());
-        format!(
-            "the agent runs, but answers nothing at {socket}: flows run Reno until it does. It answers to a socket that this \
-             process makes in {}, in $XDG_RUNTIME_DIR or in {}; from another network namespace or a container, let one \
-             of them be writable here and the same folder for both, or steer with --algorithm, without the agent",
-            beside.display(),
-            elsewhere.display()
-        )
-    }
 }
 
 /// The configuration, and whether the machine's agent runs, as a process sees it that has not changed its user yet.
@@ -149,8 +101,7 @@ impl EngineWithAgent {
             let now_us = move || clock.now_us(Instant::now());
             let socket = located.datapath_socket()?;
             let link = without_capabilities(|| spawn(&socket, Box::new(datapath), now_us, options))?;
-            let patience = Some(Instant::now() + PATIENCE);
-            let agent = Agent::Machine(MachineAgent { link, patience, socket, runs: agent_runs });
+            let agent = Agent::Machine(MachineAgent::new(link, socket, agent_runs));
             return Ok(EngineWithAgent { engine, agent, trace: trace(args, "agent")?, kept: None });
         }
         let chosen = algorithms
@@ -194,10 +145,10 @@ impl EngineWithAgent {
         self.kept
     }
 
-    /// Reports once that the machine's agent does not answer; to be called regularly.
+    /// Says why the machine's agent does not steer, where it does not; to be called regularly.
     pub(super) fn check_agent(&mut self) {
         if let Agent::Machine(machine) = &mut self.agent {
-            machine.report_silence();
+            machine.check();
         }
     }
 

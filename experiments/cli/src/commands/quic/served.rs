@@ -1,0 +1,148 @@
+//! The connection to the machine's agent, and the words for its lack.
+
+use ccplane_channel::{Link, Mismatch};
+use ccplane_wire::DecodeError;
+use ccplane_wire::v2::{MAJOR, MINOR, TurnedAway};
+use std::io::{Write, stderr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The time that the machine's agent has to answer before its silence is reported.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The time between two looks at why it does not steer.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The connection to the machine's agent, which is closed when dropped.
+pub(super) struct MachineAgent {
+    link: Link,
+    /// The agent's socket for datapaths.
+    socket: PathBuf,
+    /// Whether it runs, by an answer of its control socket before this process first reached it.
+    runs: bool,
+    /// The time of the next look at its lack.
+    next_look: Instant,
+    /// The last report.
+    said: Option<String>,
+}
+
+impl MachineAgent {
+    pub(super) fn new(link: Link, socket: PathBuf, runs: bool) -> MachineAgent {
+        MachineAgent { link, socket, runs, next_look: Instant::now() + PATIENCE, said: None }
+    }
+
+    /// Says why the agent does not steer, each reason once until it does.
+    pub(super) fn check(&mut self) {
+        let now = Instant::now();
+        if self.link.is_connected() {
+            (self.runs, self.said, self.next_look) = (false, None, now + PATIENCE);
+        }
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK_EVERY;
+        let lack = lack(&self.socket, self.runs, self.link.mismatch().as_ref());
+        if self.said.as_ref() != Some(&lack) {
+            // A closed standard error is no failure.
+            let _ = writeln!(stderr(), "ccplane quic: {lack}");
+            self.said = Some(lack);
+        }
+    }
+}
+
+/// Says why no agent steers, and what to do. `runs`: whether ours answered at its control socket.
+fn lack(socket: &Path, runs: bool, mismatch: Option<&Mismatch>) -> String {
+    let at = socket.display();
+    match mismatch {
+        Some(Mismatch::TurnedAway(TurnedAway::Version { min, max })) => format!(
+            "the agent at {at} speaks versions {MAJOR}.{min} to {MAJOR}.{max} of ccplane's protocol, this command {MAJOR}.0 to \
+             {MAJOR}.{MINOR}: flows run Reno. Run both from the same release of ccplane, or steer with --algorithm, without the \
+             agent"
+        ),
+        Some(Mismatch::Answer(DecodeError::Version { found, supported })) => format!(
+            "the agent at {at} speaks version {found} of ccplane's protocol, this command version {supported}: flows run Reno. Run \
+             both from the same release of ccplane, or steer with --algorithm, without the agent"
+        ),
+        Some(Mismatch::TurnedAway(TurnedAway::TooMany { limit })) => format!(
+            "the agent at {at} serves {limit} datapaths, its max_peers in [datapath.unix]: flows run Reno until one of them ends. \
+             Raise it, or steer with --algorithm, without the agent"
+        ),
+        Some(mismatch @ (Mismatch::TurnedAway(_) | Mismatch::Answer(_))) => {
+            format!(
+                "what listens at {at} does not steer: {mismatch}. Flows run Reno; {}",
+                other_agent(socket)
+            )
+        }
+        Some(Mismatch::NoAnswer) if !runs => format!(
+            "what listens at {at} does not answer as ccplane does, perhaps a portus agent, which speaks version 1 of CCP's \
+             protocol alone: flows run Reno; {}",
+            other_agent(socket)
+        ),
+        None if !runs => format!("no agent at {at}: flows run Reno until one starts"),
+        Some(Mismatch::NoAnswer) | None => {
+            let (beside, elsewhere) = (socket.parent().unwrap_or(socket), std::env::temp_dir());
+            format!(
+                "the agent runs, but answers nothing at {at}: flows run Reno until it does. It answers to a socket that this \
+                 process makes in {}, in $XDG_RUNTIME_DIR or in {}; from another network namespace or a container, let one \
+                 of them be writable here and the same folder for both, or steer with --algorithm, without the agent",
+                beside.display(),
+                elsewhere.display()
+            )
+        }
+    }
+}
+
+/// Says how an agent that is not ours steers all the same.
+fn other_agent(socket: &Path) -> String {
+    format!(
+        "a portus agent steers flows through ours: give it another socket, name that in [portus] socket, let a rule say \
+         algorithm = \"portus\", and run `ccplane agent` at {}",
+        socket.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each lack names the socket, what flows run, and what to do about it.
+    #[test]
+    fn each_mismatch_is_said_with_what_to_do() {
+        let said = |runs, mismatch: Option<Mismatch>| lack(Path::new("/run/a.sock"), runs, mismatch.as_ref());
+        let version = TurnedAway::Version { min: 7, max: 9 };
+        let cases = [
+            (
+                said(false, Some(Mismatch::TurnedAway(version))),
+                "versions 2.7 to 2.9 of ccplane's",
+                "same release",
+            ),
+            (
+                said(true, Some(Mismatch::Answer(DecodeError::Version { found: 3, supported: MAJOR }))),
+                "speaks version 3 of ccplane's protocol, this command version 2",
+                "same release",
+            ),
+            (
+                said(true, Some(Mismatch::TurnedAway(TurnedAway::TooMany { limit: 64 }))),
+                "serves 64 datapaths",
+                "max_peers",
+            ),
+            (
+                said(false, Some(Mismatch::TurnedAway(TurnedAway::NotAllowed))),
+                "not allowed with these credentials",
+                "[portus] socket",
+            ),
+            (
+                said(false, Some(Mismatch::Answer(DecodeError::Magic { found: 2 }))),
+                "0x00000002 is not ccplane's",
+                "[portus] socket",
+            ),
+            (said(false, Some(Mismatch::NoAnswer)), "version 1 of CCP's protocol alone", "[portus] socket"),
+            (said(true, Some(Mismatch::NoAnswer)), "the agent runs, but answers nothing", "--algorithm"),
+            (said(true, None), "the agent runs, but answers nothing", "--algorithm"),
+            (said(false, None), "no agent at /run/a.sock", "until one starts"),
+        ];
+        for (text, what, remedy) in cases {
+            assert!(text.contains(what) && text.contains(remedy), "{text}");
+            assert!(text.contains("/run/a.sock") && text.to_lowercase().contains("flows run reno"), "{text}");
+        }
+    }
+}
