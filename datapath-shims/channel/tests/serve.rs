@@ -269,10 +269,7 @@ fn the_reason_for_which_nobody_serves_is_known() {
     assert_eq!(mismatch(&mut agent, Some(&stock)), Some(Mismatch::Answer(magic)));
     agent.kill();
     assert_eq!(mismatch(&mut agent, None), None);
-    agent.answer = None;
-    std::fs::remove_file(agent.path()).ok();
-    agent.socket = std::os::unix::net::UnixDatagram::bind(agent.path()).unwrap();
-    agent.socket.set_nonblocking(true).unwrap();
+    agent.restart();
     agent.connect(&mut toy);
     assert_eq!(agent.served.mismatch(), None);
 }

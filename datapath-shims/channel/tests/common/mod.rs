@@ -196,7 +196,7 @@ impl Agent {
 
     /// The next agent at the same place.
     pub fn restart(&mut self) {
-        std::fs::remove_file(self.path()).unwrap();
+        let _ = std::fs::remove_file(self.path());
         self.socket = bind(&self.path());
         (self.end, self.from) = (None, None);
     }
@@ -204,7 +204,7 @@ impl Agent {
     /// Nobody is at the place any more.
     pub fn kill(&mut self) {
         std::fs::remove_file(self.path()).unwrap();
-        self.socket = UnixDatagram::unbound().unwrap();
+        self.socket = nonblocking(UnixDatagram::unbound().unwrap());
         (self.end, self.from) = (None, None);
     }
 
@@ -317,7 +317,10 @@ impl Agent {
 }
 
 fn bind(path: &std::path::Path) -> UnixDatagram {
-    let socket = UnixDatagram::bind(path).unwrap();
+    nonblocking(UnixDatagram::bind(path).unwrap())
+}
+
+fn nonblocking(socket: UnixDatagram) -> UnixDatagram {
     socket.set_nonblocking(true).unwrap();
     socket
 }
