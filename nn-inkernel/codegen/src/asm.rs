@@ -127,10 +127,15 @@ impl Cond {
 #[repr(i32)]
 pub enum Helper {
     MapLookupElem = 1,
+    GetPrandomU32 = 7,
+    GetSmpProcessorId = 8,
     TailCall = 12,
     SetSockOpt = 49,
+    XdpAdjustTail = 65,
     MapPushElem = 87,
     MapPopElem = 88,
+    SpinLock = 93,
+    SpinUnlock = 94,
     RingbufReserve = 131,
     RingbufSubmit = 132,
     SkcToTcpSock = 137,
@@ -174,6 +179,8 @@ const LD_IMM64: u8 = 0x18;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const ATOMIC_ADD: i32 = 0x00;
+const ATOMIC_OR: i32 = 0x40;
+const ATOMIC_AND: i32 = 0x50;
 const ATOMIC_FETCH: i32 = 0x01;
 const ATOMIC_XCHG: i32 = 0xe1;
 const ATOMIC_CMPXCHG: i32 = 0xf1;
@@ -278,6 +285,14 @@ impl Asm {
     /// Atomically adds `src` to `*(u64 *)(dst + off)`; `src` becomes the old value.
     pub fn fetch_add(&mut self, dst: R, off: i16, src: R) {
         self.push(MODE_ATOMIC | Size::B8.bits() | CLASS_STX, dst, src as u8, off, ATOMIC_ADD | ATOMIC_FETCH);
+    }
+    /// Atomically sets the bits of `src` in `*(u64 *)(dst + off)`.
+    pub fn atomic_or(&mut self, dst: R, off: i16, src: R) {
+        self.push(MODE_ATOMIC | Size::B8.bits() | CLASS_STX, dst, src as u8, off, ATOMIC_OR);
+    }
+    /// Atomically keeps only the bits of `src` in `*(u64 *)(dst + off)`; `src` becomes the old value.
+    pub fn fetch_and(&mut self, dst: R, off: i16, src: R) {
+        self.push(MODE_ATOMIC | Size::B8.bits() | CLASS_STX, dst, src as u8, off, ATOMIC_AND | ATOMIC_FETCH);
     }
     /// Atomically swaps `src` with `*(size *)(dst + off)` (4 or 8 bytes), which also orders everything before it.
     pub fn xchg(&mut self, size: Size, dst: R, off: i16, src: R) {
