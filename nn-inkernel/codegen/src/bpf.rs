@@ -6,7 +6,7 @@
 
 mod classify;
 
-pub use classify::{ByteTable, classify, spread};
+pub use classify::{ByteTable, activations, classify};
 
 use crate::asm::{Alu, Asm, Cond, R, Size};
 use ccplane_infer::image::{FEATURE_BYTES, FEATURES, OUT_MULT, OUT_SHIFT, feature};

@@ -63,7 +63,7 @@ fn activation(shape: &Shape, image: &[u64], input: usize, value: u8) -> u64 {
 /// Emits the conversion of the bytes at `bytes` + `first` to activations in memory, from offset `to` on, an i64 each.
 ///
 /// `table` points at a [`ByteTable`] of this shape. R1 is lost.
-pub fn spread(asm: &mut Asm, shape: &Shape, (bytes, first): (R, i16), table: R, (memory, to): (R, i16)) {
+pub fn activations(asm: &mut Asm, shape: &Shape, (bytes, first): (R, i16), table: R, (memory, to): (R, i16)) {
     let entry = entry_bytes(shape);
     for input in 0..shape.inputs() {
         asm.load(Size::B1, R::R1, bytes, first + input as i16);
