@@ -335,6 +335,14 @@ pub fn test_run_xdp(prog: &OwnedFd, packet: &[u8]) -> io::Result<XdpRun> {
     Ok(XdpRun { verdict: attr.get_u32(4), packet: out })
 }
 
+/// Runs an XDP program that changes nothing `repeat` times on one packet; returns the mean time in ns.
+pub fn time_xdp(prog: &OwnedFd, packet: &[u8], repeat: u32) -> io::Result<u32> {
+    let mut attr =
+        Attr::new().fd(0, prog).u32(8, packet.len() as u32).u64(16, addr(packet.as_ptr())).u32(32, repeat);
+    attr.call(CMD_PROG_TEST_RUN)?;
+    Ok(attr.get_u32(36))
+}
+
 /// A shared mapping of a map's memory.
 ///
 /// Words are read and written atomically, since the kernel side runs concurrently.

@@ -6,7 +6,7 @@
 
 mod classify;
 
-pub use classify::{ByteTable, activations, classify};
+pub use classify::{ByteTable, LIST_BYTES, classify, fold, inputs, slack_bytes};
 
 use crate::asm::{Alu, Asm, Cond, R, Size};
 use ccplane_infer::image::{FEATURE_BYTES, FEATURES, OUT_MULT, OUT_SHIFT, feature};
@@ -94,7 +94,7 @@ pub fn infer(asm: &mut Asm, shape: &Shape, at: &Places) {
     normalise(asm, shape, at);
     let last = shape.layers() - 1;
     for layer in 0..last {
-        sums(asm, shape, layer, at, at.activation(0));
+        sums(asm, shape, layer, at);
         activate(asm, shape, layer, at);
     }
     output(asm, shape, last, at);
@@ -142,8 +142,8 @@ fn normalise(asm: &mut Asm, shape: &Shape, at: &Places) {
     asm.bind(done);
 }
 
-/// Emits the computation of a layer's sums from its inputs, which lie from offset `from` on, an i64 each.
-fn sums(asm: &mut Asm, shape: &Shape, layer: usize, at: &Places, from: i16) {
+/// Emits the computation of a layer's sums from its activations.
+fn sums(asm: &mut Asm, shape: &Shape, layer: usize, at: &Places) {
     let (inputs, groups) = (shape.layer(layer).0, shape.groups(layer));
     for first in (0..groups).step_by(BLOCK.len()) {
         let block: Vec<(usize, R)> = (first..groups).zip(BLOCK).collect();
@@ -151,7 +151,7 @@ fn sums(asm: &mut Asm, shape: &Shape, layer: usize, at: &Places, from: i16) {
             asm.load(Size::B8, *sum, at.image, (shape.bias_at(layer) + 8 * group) as i16);
         }
         for input in 0..inputs {
-            asm.load(Size::B8, X, at.memory, from + 8 * input as i16);
+            asm.load(Size::B8, X, at.memory, at.activation(input));
             for (group, sum) in &block {
                 let weight = shape.weights_at(layer) + 8 * (groups * input + group);
                 asm.load(Size::B8, PRODUCT, at.image, weight as i16);

@@ -3,10 +3,12 @@
 //! A reader takes no lock. Each update writes its thresholds to another place and then raises their version, so that a reader that
 //! finds the version little changed has read the thresholds of one update. Updates exclude each other by a spin lock: none is lost.
 
+use ccplane_bandit::integer::{EXP2_Q32, FLOOR, GAMMA_Q32, ONE_Q32, RATE_Q64};
 use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Helper, Label, R, Size};
 
+use crate::frame::XDP_PASS;
 use crate::layout::{VERSIONS, block, services};
-use crate::reference::{FLOOR, GAMMA, ONE, POWERS, REST};
+
 
 /// Attempts of a reader that is overtaken.
 const ATTEMPTS: usize = 4;
@@ -85,17 +87,41 @@ fn kept(n: usize) -> i16 {
     KEPT + 8 * n as i16
 }
 
+/// Emits `to` = what a right class at the probability in `probability` costs each predictor that gave another one.
+pub fn step(asm: &mut Asm, predictors: usize, to: R, probability: R) {
+    let (arms, likely) = (predictors as u64, asm.label());
+    // A probability below that of exploration alone, which no token has, counts as that one.
+    asm.jump_if_imm(probability, Cond::Ge, (GAMMA_Q32 / arms) as i32, likely);
+    asm.mov_imm(probability, (GAMMA_Q32 / arms) as i64);
+    asm.bind(likely);
+    asm.mov_imm(to, (RATE_Q64 / arms) as i64);
+    asm.alu(Alu::Div, to, probability);
+}
+
 /// Emits the update of the service at `service` by a right class under the lock that R8 points at: R1 has a bit for each predictor
-/// that gave the class, R2 is what the others lose. R0-R6 are lost.
-pub fn update(asm: &mut Asm, predictors: usize, service: R) {
+/// that gave the class, R2 is what the others lose, R3 the token's epoch.
+///
+/// R0 becomes 0 if that epoch has passed, and else 1. R1-R6 are lost.
+pub fn update(asm: &mut Asm, predictors: usize, map: i32, service: R) {
     /// Registers of the least deficit, of one deficit, and of the sum of the weights.
     const LEAST: R = R::R3;
     const DEFICIT: R = R::R4;
     const SUM: R = R::R6;
     asm.store(Size::B8, R::R10, kept(0), R::R1);
     asm.store(Size::B8, R::R10, kept(1), R::R2);
+    asm.mov(SUM, R::R3);
     asm.mov(R::R1, R::R8);
     asm.call(Helper::SpinLock);
+    let (current, done) = (asm.label(), asm.label());
+    // Under the lock: who has changed what is accepted, and has then held the lock, knows that no update of before is to come.
+    asm.map_value(R::R3, map, 0);
+    asm.load(Size::B8, R::R3, R::R3, services::ACCEPTED);
+    asm.jump_if(R::R3, Cond::Eq, SUM, current);
+    asm.mov(R::R1, R::R8);
+    asm.call(Helper::SpinUnlock);
+    asm.mov_imm(R::R0, 0);
+    asm.jump(done);
+    asm.bind(current);
     asm.load(Size::B8, R::R1, R::R10, kept(0));
     asm.load(Size::B8, R::R2, R::R10, kept(1));
     asm.mov_imm(LEAST, -1);
@@ -127,13 +153,37 @@ pub fn update(asm: &mut Asm, predictors: usize, service: R) {
     refresh(asm, predictors, service, SUM);
     asm.mov(R::R1, R::R8);
     asm.call(Helper::SpinUnlock);
+    asm.mov_imm(R::R0, 1);
+    asm.bind(done);
+}
+
+/// Emits a program that takes the lock of each service and gives it back: once it has run, every update that began before has ended.
+pub fn barrier(asm: &mut Asm, services: usize, locks: i32) {
+    const KEY: i16 = -8;
+    let end = asm.label();
+    for service in 0..services {
+        asm.store_imm(Size::B4, R::R10, KEY, service as i32);
+        asm.map(R::R1, locks);
+        asm.mov(R::R2, R::R10);
+        asm.alu_imm(Alu::Add, R::R2, KEY.into());
+        asm.call(Helper::MapLookupElem);
+        asm.jump_if_imm(R::R0, Cond::Eq, 0, end);
+        asm.mov(R::R6, R::R0);
+        asm.mov(R::R1, R::R6);
+        asm.call(Helper::SpinLock);
+        asm.mov(R::R1, R::R6);
+        asm.call(Helper::SpinUnlock);
+    }
+    asm.bind(end);
+    asm.mov_imm(R::R0, XDP_PASS);
+    asm.exit();
 }
 
 /// Emits R2 = the weight of the deficit in `deficit`, which is lost, as R0 and R1 are.
 fn weight(asm: &mut Asm, deficit: R) {
     asm.mov(R::R1, deficit);
     asm.zext32(R::R1);
-    let mut powers = POWERS.into_iter().rev();
+    let mut powers = EXP2_Q32.into_iter().rev();
     asm.mov_imm(R::R2, powers.next().unwrap_or_default() as i64);
     for power in powers {
         asm.alu(Alu::Mul, R::R2, R::R1);
@@ -152,17 +202,17 @@ fn refresh(asm: &mut Asm, predictors: usize, service: R, sum: R) {
     asm.load(Size::B8, R::R1, service, services::VERSION);
     asm.alu_imm(Alu::Add, R::R1, 1);
     version(asm, R::R2, R::R1, service);
-    asm.mov_imm(R::R3, REST as i64);
+    asm.mov_imm(R::R3, (ONE_Q32 - GAMMA_Q32) as i64);
     asm.mov_imm(CUMULATIVE, 0);
     for n in 0..predictors {
         if n + 1 < predictors {
             asm.load(Size::B8, R::R4, R::R10, kept(n));
             asm.alu(Alu::Mul, R::R4, R::R3);
             asm.alu(Alu::Div, R::R4, sum);
-            asm.alu_imm(Alu::Add, R::R4, (GAMMA / predictors as u64) as i32);
+            asm.alu_imm(Alu::Add, R::R4, (GAMMA_Q32 / predictors as u64) as i32);
             asm.alu(Alu::Add, CUMULATIVE, R::R4);
         } else {
-            asm.mov_imm(CUMULATIVE, ONE as i64);
+            asm.mov_imm(CUMULATIVE, ONE_Q32 as i64);
         }
         asm.store(Size::B8, R::R2, services::THRESHOLDS + 8 * n as i16, CUMULATIVE);
     }

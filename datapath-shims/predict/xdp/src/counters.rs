@@ -1,8 +1,9 @@
-//! The events that the program counts, a packet each.
+//! The events that the program counts.
 
-/// An event that the program counts.
+use ccplane_predict::Refusal;
+
+/// An event that the program counts, once a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(i16)]
 pub enum Counter {
     /// A request was answered.
     Requests,
@@ -10,56 +11,29 @@ pub enum Counter {
     Right,
     /// Feedback told another class.
     Wrong,
-    Short,
-    Long,
-    Magic,
-    Version,
-    Kind,
-    Slot,
-    Inputs,
-    Truth,
-    Outdated,
-    Forged,
-    Late,
-    Repeated,
-    /// A predictor or its weights changed while a request was served, again and again.
+    /// A datagram was dropped for this reason.
+    Refused(Refusal),
+    /// A request was dropped because predictors or weights changed again and again while it was served.
     Overtaken,
 }
 
 impl Counter {
-    /// All counters, in the order of their places.
-    pub const ALL: [Counter; 16] = [
-        Counter::Requests,
-        Counter::Right,
-        Counter::Wrong,
-        Counter::Short,
-        Counter::Long,
-        Counter::Magic,
-        Counter::Version,
-        Counter::Kind,
-        Counter::Slot,
-        Counter::Inputs,
-        Counter::Truth,
-        Counter::Outdated,
-        Counter::Forged,
-        Counter::Late,
-        Counter::Repeated,
-        Counter::Overtaken,
-    ];
-    /// The reasons why a packet is dropped.
-    pub const REFUSALS: [Counter; 13] = [
-        Counter::Short,
-        Counter::Long,
-        Counter::Magic,
-        Counter::Version,
-        Counter::Kind,
-        Counter::Slot,
-        Counter::Inputs,
-        Counter::Truth,
-        Counter::Outdated,
-        Counter::Forged,
-        Counter::Late,
-        Counter::Repeated,
-        Counter::Overtaken,
-    ];
+    /// Number of counters.
+    pub const COUNT: usize = 4 + Refusal::ALL.len();
+
+    /// The counter's place in a processor's block.
+    pub(crate) const fn place(self) -> usize {
+        match self {
+            Counter::Requests => 0,
+            Counter::Right => 1,
+            Counter::Wrong => 2,
+            Counter::Overtaken => 3,
+            Counter::Refused(reason) => 4 + reason as usize,
+        }
+    }
+
+    /// The reasons why the program drops a packet.
+    pub(crate) fn drops() -> impl Iterator<Item = Counter> {
+        Refusal::ALL.into_iter().map(Counter::Refused).chain([Counter::Overtaken])
+    }
 }

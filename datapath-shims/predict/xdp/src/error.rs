@@ -1,7 +1,7 @@
 //! Reasons why the server could not be loaded, attached or changed.
 
-use ccplane_infer::ImageError;
 use ccplane_nn_codegen::asm::AsmError;
+use ccplane_predict::ServerError;
 
 /// Lines of the verifier's log that an error quotes.
 const LOG_LINES: usize = 6;
@@ -12,15 +12,12 @@ pub enum XdpError {
     /// An option is out of range.
     #[error("{field} = {found}: {min} to {max} are allowed")]
     BadOption { field: &'static str, found: usize, min: usize, max: usize },
-    /// An image is not one of the server's shape.
-    #[error("predictor {predictor}: {source}")]
-    Image { predictor: usize, source: ImageError },
-    /// Predictors share the conversion of the inputs.
-    #[error("predictor {predictor} has other input ranges than the first one")]
-    Ranges { predictor: usize },
-    /// There is no such predictor.
-    #[error("there is no predictor {found}, only 0 to {max}")]
-    NoPredictor { found: usize, max: usize },
+    /// A predictor's network differs from the others in its layers or the width of its numbers.
+    #[error("predictor {name} has another shape: the predictors of a server in XDP have one shape, and keep it")]
+    Shape { name: String },
+    /// The predictors are not taken.
+    #[error(transparent)]
+    Server(#[from] ServerError),
     /// The program could not be assembled.
     #[error(transparent)]
     Asm(#[from] AsmError),

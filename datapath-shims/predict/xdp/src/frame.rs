@@ -315,11 +315,16 @@ fn fold(asm: &mut Asm) {
     asm.alu_imm(Alu::Xor, SUM, 0xffff);
 }
 
-/// Emits a server that sends each datagram back as it came, cut to `bytes` bytes: what any server in XDP takes at least.
-pub fn echo(asm: &mut Asm, target: &Target, bytes: i16) {
+/// Emits a server that sends each datagram back as it came, but for one byte of its payload, and cut to `bytes` bytes: what any server
+/// in XDP takes at least.
+pub fn echo(asm: &mut Asm, target: &Target, bytes: i16, (at, byte): (i16, u8)) {
     let (pass, drop) = (asm.label(), asm.label());
     parse(asm, target, pass);
     asm.jump_if_imm(R::R8, Cond::Lt, bytes.into(), drop);
+    bounds(asm);
+    asm.alu(Alu::Add, START, R::R9);
+    within(asm, START, bytes, drop);
+    asm.store_imm(Size::B1, START, at, byte.into());
     reply(asm, bytes, drop);
     asm.bind(pass);
     asm.mov_imm(R::R0, XDP_PASS);

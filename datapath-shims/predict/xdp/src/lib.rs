@@ -6,12 +6,11 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod bandit;
-pub mod counters;
+mod counters;
 mod error;
 mod frame;
 mod layout;
 mod program;
-mod reference;
 mod server;
 mod siphash;
 
@@ -19,6 +18,5 @@ pub use ccplane_bpf::{XdpMode, XdpRun};
 pub use counters::Counter;
 pub use error::XdpError;
 pub use frame::{MAX_ADDRESSES, Target, XDP_DROP, XDP_PASS, XDP_TX};
-pub use layout::MAX_PREDICTORS;
-pub use program::{Choice, Random};
-pub use server::{Attachment, MAX_PROCESSORS, MAX_SERVICES, Options, Plain, XdpServer};
+pub use program::Random;
+pub use server::{Attachment, MAX_PROCESSORS, Options, Plain, XdpServer};

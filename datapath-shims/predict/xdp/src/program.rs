@@ -3,15 +3,14 @@
 use ccplane_infer::Shape;
 use ccplane_infer::image::UID;
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
-use ccplane_nn_codegen::bpf::{Places, activations, classify};
+use ccplane_nn_codegen::bpf::{self, Places, classify};
+use ccplane_predict::packet::{HEADER_BYTES, MAGIC, MESSAGE_BYTES, VERSION, kind, offset, request_bytes};
+use ccplane_predict::{Choice, Refusal, WINDOW};
 
 use crate::bandit::{self, BLOCK};
 use crate::counters::Counter;
 use crate::frame::{self, PAYLOAD_OFFSETS, Target, XDP_DROP, XDP_PASS, bounds, within};
 use crate::layout::{BUFFERS, Networks, block, services};
-use crate::reference::{
-    FEEDBACK, HEADER_BYTES, MAGIC, REPLY, REPLY_BYTES, REQUEST, VERSION, WINDOW, request_bytes, step,
-};
 use crate::siphash::siphash;
 
 /// Descriptors of the maps.
@@ -22,15 +21,6 @@ pub struct Maps {
     pub windows: i32,
     pub networks: i32,
     pub locks: i32,
-}
-
-/// How a service chooses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Choice {
-    /// The drawn predictor alone decides.
-    Exp3,
-    /// All predictors decide, and those that agree with the drawn one share its credit.
-    Exp4,
 }
 
 /// Where random numbers come from.
@@ -73,31 +63,32 @@ const KEY: i16 = -112;
 const STACK_UID: i16 = -8;
 
 /// Offsets in a payload: kind, slot, argument, the token's words, its tag.
-const AT_VERSION: i16 = 4;
-const AT_KIND: i16 = 5;
-const AT_SLOT: i16 = 6;
-const AT_ARGUMENT: i16 = 7;
-const AT_TOKEN: [i16; 3] = [16, 24, 32];
-const AT_TAG: i16 = 40;
+const AT_VERSION: i16 = offset::VERSION as i16;
+const AT_KIND: i16 = offset::KIND as i16;
+const AT_SLOT: i16 = offset::SLOT as i16;
+const AT_ARGUMENT: i16 = offset::ARGUMENT as i16;
+const AT_TOKEN: [i16; 3] = [HEADER_BYTES as i16, HEADER_BYTES as i16 + 8, HEADER_BYTES as i16 + 16];
+const AT_TAG: i16 = HEADER_BYTES as i16 + 24;
 
 /// Result of the inference's subprogram: the network was replaced meanwhile.
 const REPLACED: i32 = 256;
 /// Bits of a window's word.
 const WORD_BITS: i32 = 64;
 const WORD_SHIFT: i32 = 6;
+const SHORT: Counter = Counter::Refused(Refusal::Short);
 const WINDOW_BYTES: i32 = (WINDOW / 8) as i32;
 
 /// Labels of code that is out of line.
 struct Labels {
     drop: Label,
-    refusals: [(Counter, Label); Counter::REFUSALS.len()],
+    drops: Vec<(Counter, Label)>,
     siphash: Label,
     classify: Label,
 }
 
 impl Labels {
     fn of(&self, counter: Counter) -> Label {
-        self.refusals.iter().find(|(of, _)| *of == counter).map_or(self.drop, |(_, label)| *label)
+        self.drops.iter().find(|(of, _)| *of == counter).map_or(self.drop, |(_, label)| *label)
     }
 }
 
@@ -110,8 +101,8 @@ impl Program {
         let mut assembler = Asm::default();
         let asm = &mut assembler;
         let (drop, siphash_at, classify_at) = (asm.label(), asm.label(), asm.label());
-        let refusals = Counter::REFUSALS.map(|counter| (counter, asm.label()));
-        let labels = Labels { drop, refusals, siphash: siphash_at, classify: classify_at };
+        let drops = Counter::drops().map(|counter| (counter, asm.label())).collect();
+        let labels = Labels { drop, drops, siphash: siphash_at, classify: classify_at };
         let (pass, feedback) = (asm.label(), asm.label());
         frame::parse(asm, &self.target, pass);
         self.enter(asm, pass);
@@ -119,7 +110,7 @@ impl Program {
         self.request(asm, &labels);
         asm.bind(feedback);
         self.feedback(asm, &labels);
-        for (counter, label) in labels.refusals {
+        for (counter, label) in labels.drops {
             asm.bind(label);
             count(asm, counter);
             asm.jump(drop);
@@ -133,6 +124,34 @@ impl Program {
         asm.bind(siphash_at);
         siphash(asm, self.maps.services, services::KEY);
         asm.bind(classify_at);
+        self.classification(asm);
+        Ok(assembler.finish()?.insns)
+    }
+
+    /// Emits a program that only runs the networks on the request in a plain IPv4 packet, one of them or all, to time them.
+    ///
+    /// # Errors
+    /// BPF cannot express a jump.
+    pub fn networks(&self, choice: Choice) -> Result<Vec<Insn>, AsmError> {
+        const PLAIN_OFFSET: i64 = 42;
+        let mut assembler = Asm::default();
+        let asm = &mut assembler;
+        let drop = asm.label();
+        let labels =
+            Labels { drop, drops: Vec::new(), siphash: drop, classify: asm.label() };
+        asm.store(Size::B8, R::R10, frame::CTX, R::R1);
+        asm.mov_imm(R::R9, PLAIN_OFFSET);
+        self.enter(asm, drop);
+        within(asm, PAYLOAD, request_bytes(self.shape.inputs()) as i16, drop);
+        self.inputs(asm);
+        let networks = if choice == Choice::Exp3 { 1 } else { self.predictors };
+        for n in 0..networks {
+            self.infer(asm, &labels, |asm| asm.mov_imm(R::R2, n as i64));
+        }
+        asm.bind(drop);
+        asm.mov_imm(R::R0, XDP_DROP);
+        asm.exit();
+        asm.bind(labels.classify);
         self.classification(asm);
         Ok(assembler.finish()?.insns)
     }
@@ -157,49 +176,35 @@ impl Program {
     /// Emits the checks of all kinds of packets, and the service's number and address; jumps to `feedback` if it is some.
     fn header(&self, asm: &mut Asm, labels: &Labels, feedback: Label) {
         let known = asm.label();
-        asm.jump_if_imm(R::R8, Cond::Lt, HEADER_BYTES as i32, labels.of(Counter::Short));
-        within(asm, PAYLOAD, HEADER_BYTES as i16, labels.of(Counter::Short));
+        asm.jump_if_imm(R::R8, Cond::Lt, HEADER_BYTES as i32, labels.of(SHORT));
+        within(asm, PAYLOAD, HEADER_BYTES as i16, labels.of(SHORT));
         asm.load(Size::B4, R::R1, PAYLOAD, 0);
-        asm.jump_if_imm(R::R1, Cond::Ne, i32::from_le_bytes(MAGIC), labels.of(Counter::Magic));
+        asm.jump_if_imm(R::R1, Cond::Ne, i32::from_le_bytes(MAGIC), labels.of(Counter::Refused(Refusal::Magic)));
         asm.load(Size::B1, R::R1, PAYLOAD, AT_VERSION);
-        asm.jump_if_imm(R::R1, Cond::Ne, VERSION.into(), labels.of(Counter::Version));
+        asm.jump_if_imm(R::R1, Cond::Ne, VERSION.into(), labels.of(Counter::Refused(Refusal::Version)));
         asm.load(Size::B1, R::R5, PAYLOAD, AT_KIND);
-        asm.jump_if_imm(R::R5, Cond::Eq, REQUEST.into(), known);
-        asm.jump_if_imm(R::R5, Cond::Ne, FEEDBACK.into(), labels.of(Counter::Kind));
+        asm.jump_if_imm(R::R5, Cond::Eq, kind::REQUEST.into(), known);
+        asm.jump_if_imm(R::R5, Cond::Ne, kind::FEEDBACK.into(), labels.of(Counter::Refused(Refusal::Kind)));
         asm.bind(known);
         asm.load(Size::B1, R::R1, PAYLOAD, AT_SLOT);
-        asm.jump_if_imm(R::R1, Cond::Ge, self.services.len() as i32, labels.of(Counter::Slot));
+        asm.jump_if_imm(R::R1, Cond::Ge, self.services.len() as i32, labels.of(Counter::Refused(Refusal::Slot)));
         asm.store(Size::B8, R::R10, SERVICE, R::R1);
         asm.alu_imm(Alu::Mul, R::R1, services::BYTES.into());
         asm.map_value(R::R4, self.maps.services, services::FIRST as u32);
         asm.alu(Alu::Add, R::R4, R::R1);
         asm.store(Size::B8, R::R10, STATE, R::R4);
-        asm.jump_if_imm(R::R5, Cond::Eq, FEEDBACK.into(), feedback);
+        asm.jump_if_imm(R::R5, Cond::Eq, kind::FEEDBACK.into(), feedback);
     }
 
     /// Emits all of a request.
     fn request(&self, asm: &mut Asm, labels: &Labels) {
         let expected = request_bytes(self.shape.inputs());
         asm.load(Size::B1, R::R1, PAYLOAD, AT_ARGUMENT);
-        asm.jump_if_imm(R::R1, Cond::Ne, self.shape.inputs() as i32, labels.of(Counter::Inputs));
-        asm.jump_if_imm(R::R8, Cond::Lt, expected as i32, labels.of(Counter::Short));
-        asm.jump_if_imm(R::R8, Cond::Gt, expected as i32, labels.of(Counter::Long));
-        within(asm, PAYLOAD, expected as i16, labels.of(Counter::Short));
-        // A token of this epoch credits the predictors that were in use then or later, never earlier ones.
-        asm.map_value(R::R8, self.maps.services, 0);
-        asm.load(Size::B4, R::R1, R::R8, services::EPOCH);
-        asm.store(Size::B8, R::R10, EPOCH, R::R1);
-        asm.load(Size::B8, R::R1, R::R8, services::IN_USE);
-        asm.store(Size::B8, R::R10, IN_USE, R::R1);
-        let inputs = Networks::new(&self.shape, self.predictors).inputs;
-        asm.map_value(R::R8, self.maps.networks, inputs as u32);
-        activations(
-            asm,
-            &self.shape,
-            (PAYLOAD, HEADER_BYTES as i16),
-            R::R8,
-            (BLOCK, block::INPUTS),
-        );
+        asm.jump_if_imm(R::R1, Cond::Ne, self.shape.inputs() as i32, labels.of(Counter::Refused(Refusal::Inputs)));
+        asm.jump_if_imm(R::R8, Cond::Lt, expected as i32, labels.of(SHORT));
+        asm.jump_if_imm(R::R8, Cond::Gt, expected as i32, labels.of(Counter::Refused(Refusal::Long)));
+        within(asm, PAYLOAD, expected as i16, labels.of(SHORT));
+        self.inputs(asm);
         self.choose(asm, labels);
         let (exp4, chosen) = (asm.label(), asm.label());
         asm.load(Size::B8, R::R1, R::R10, SERVICE);
@@ -215,7 +220,20 @@ impl Program {
         asm.bind(chosen);
         self.token(asm, labels);
         count(asm, Counter::Requests);
-        frame::reply(asm, REPLY_BYTES as i16, labels.drop);
+        frame::reply(asm, MESSAGE_BYTES as i16, labels.drop);
+    }
+
+    /// Emits epoch and buffers in use on the stack, and the list of the inputs. R1, R4, R5 and R8 are lost.
+    fn inputs(&self, asm: &mut Asm) {
+        // A token of this epoch credits the predictors that were in use then or later, never earlier ones.
+        asm.map_value(R::R8, self.maps.services, 0);
+        asm.load(Size::B4, R::R1, R::R8, services::EPOCH);
+        asm.store(Size::B8, R::R10, EPOCH, R::R1);
+        asm.load(Size::B8, R::R1, R::R8, services::IN_USE);
+        asm.store(Size::B8, R::R10, IN_USE, R::R1);
+        let inputs = Networks::new(&self.shape, self.predictors).inputs;
+        asm.map_value(R::R8, self.maps.networks, inputs as u32);
+        bpf::inputs(asm, &self.shape, (PAYLOAD, HEADER_BYTES as i16), R::R8, (BLOCK, block::INPUTS));
     }
 
     /// Emits the draw: the predictor is in the block and in R0, its probability on the stack.
@@ -302,7 +320,7 @@ impl Program {
         asm.store(Size::B8, PAYLOAD, AT_TAG, R::R0);
         asm.load(Size::B8, R::R1, R::R10, CLASS);
         asm.store(Size::B1, PAYLOAD, AT_ARGUMENT, R::R1);
-        asm.store_imm(Size::B1, PAYLOAD, AT_KIND, REPLY.into());
+        asm.store_imm(Size::B1, PAYLOAD, AT_KIND, kind::REPLY.into());
     }
 
     /// Emits R4 = the window's word, and R0 = the bit in it, of the token R1 of the stream R5. R2, R3 and R5 are lost.
@@ -323,22 +341,22 @@ impl Program {
 
     /// Emits all of a feedback, which is never answered.
     fn feedback(&self, asm: &mut Asm, labels: &Labels) {
-        let (forged, late) = (labels.of(Counter::Forged), labels.of(Counter::Late));
-        let classes = self.shape.layer(self.shape.layers() - 1).1;
-        asm.jump_if_imm(R::R8, Cond::Lt, REPLY_BYTES as i32, labels.of(Counter::Short));
-        asm.jump_if_imm(R::R8, Cond::Gt, REPLY_BYTES as i32, labels.of(Counter::Long));
-        within(asm, PAYLOAD, REPLY_BYTES as i16, labels.of(Counter::Short));
+        let (forged, late) = (labels.of(Counter::Refused(Refusal::Forged)), labels.of(Counter::Refused(Refusal::Late)));
+        let classes = self.shape.outputs();
+        asm.jump_if_imm(R::R8, Cond::Lt, MESSAGE_BYTES as i32, labels.of(SHORT));
+        asm.jump_if_imm(R::R8, Cond::Gt, MESSAGE_BYTES as i32, labels.of(Counter::Refused(Refusal::Long)));
+        within(asm, PAYLOAD, MESSAGE_BYTES as i16, labels.of(SHORT));
         asm.load(Size::B1, R::R1, PAYLOAD, AT_ARGUMENT);
-        asm.jump_if_imm(R::R1, Cond::Ge, classes as i32, labels.of(Counter::Truth));
+        asm.jump_if_imm(R::R1, Cond::Ge, classes as i32, labels.of(Counter::Refused(Refusal::Truth)));
         for ((word, at), kept) in [R::R1, R::R2, R::R3].into_iter().zip(AT_TOKEN).zip(TOKEN) {
             asm.load(Size::B8, word, PAYLOAD, at);
             asm.store(Size::B8, R::R10, kept, word);
         }
         asm.map_value(R::R4, self.maps.services, 0);
-        asm.load(Size::B4, R::R5, R::R4, services::EPOCH);
+        asm.load(Size::B8, R::R5, R::R4, services::ACCEPTED);
         asm.mov(R::R4, R::R3);
         asm.zext32(R::R4);
-        asm.jump_if(R::R4, Cond::Ne, R::R5, labels.of(Counter::Outdated));
+        asm.jump_if(R::R4, Cond::Ne, R::R5, labels.of(Counter::Refused(Refusal::Outdated)));
 
         asm.load(Size::B8, R::R8, PAYLOAD, AT_TAG);
         asm.call_sub(labels.siphash);
@@ -367,18 +385,17 @@ impl Program {
         asm.alu_imm(Alu::Xor, R::R5, -1);
         asm.fetch_and(R::R4, 0, R::R5);
         asm.alu(Alu::And, R::R5, R::R0);
-        asm.jump_if_imm(R::R5, Cond::Eq, 0, labels.of(Counter::Repeated));
+        asm.jump_if_imm(R::R5, Cond::Eq, 0, labels.of(Counter::Refused(Refusal::Repeated)));
         self.learn(asm, labels);
     }
 
     /// Emits what a token's truth changes.
     fn learn(&self, asm: &mut Asm, labels: &Labels) {
-        let wrong = asm.label();
+        let (wrong, outdated) = (asm.label(), labels.of(Counter::Refused(Refusal::Outdated)));
         asm.load(Size::B8, R::R2, R::R10, TOKEN[1]);
         asm.alu_imm(Alu::Rsh, R::R2, 56);
         asm.load(Size::B1, R::R1, PAYLOAD, AT_ARGUMENT);
         asm.jump_if(R::R1, Cond::Ne, R::R2, wrong);
-        count(asm, Counter::Right);
         asm.load(Size::B8, R::R1, R::R10, SERVICE);
         asm.store(Size::B4, R::R10, KEY, R::R1);
         asm.map(R::R1, self.maps.locks);
@@ -393,9 +410,11 @@ impl Program {
         asm.alu_imm(Alu::Rsh, R::R1, 32);
         asm.alu_imm(Alu::And, R::R1, 0xffff);
         asm.zext32(R::R3);
-        asm.mov_imm(R::R2, step(self.predictors) as i64);
-        asm.alu(Alu::Div, R::R2, R::R3);
-        bandit::update(asm, self.predictors, R::R9);
+        bandit::step(asm, self.predictors, R::R2, R::R3);
+        asm.load(Size::B4, R::R3, R::R10, TOKEN[2]);
+        bandit::update(asm, self.predictors, self.maps.services, R::R9);
+        asm.jump_if_imm(R::R0, Cond::Eq, 0, outdated);
+        count(asm, Counter::Right);
         asm.jump(labels.drop);
         asm.bind(wrong);
         count(asm, Counter::Wrong);
@@ -439,7 +458,7 @@ impl Program {
 
 /// Emits the increment of a counter; R0 is lost.
 fn count(asm: &mut Asm, counter: Counter) {
-    let at = block::COUNTERS + 8 * counter as i16;
+    let at = block::COUNTERS + 8 * counter.place() as i16;
     asm.load(Size::B8, R::R0, BLOCK, at);
     asm.alu_imm(Alu::Add, R::R0, 1);
     asm.store(Size::B8, BLOCK, at, R::R0);

@@ -1,43 +1,48 @@
 //! The server's maps and program, and what user space changes and reads of them.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::fence;
+use std::sync::atomic::{AtomicU64, fence};
 use std::time::{Duration, Instant};
 
+use ccplane_bandit::integer::{MAX_ARMS, Weights};
 use ccplane_bpf::{self as bpf, AttachTo, F_MMAPABLE, MapType, ProgType, Shared, XDP, XdpMode, XdpRun};
-use ccplane_infer::image::{CLIP_LIMIT, FEATURE_BYTES, FEATURES, u32_at};
-use ccplane_infer::{Shape, check};
+use ccplane_infer::Shape;
+use ccplane_infer::image::{CLIP_LIMIT, u32_at};
 use ccplane_nn_codegen::asm::{Asm, Insn};
-use ccplane_nn_codegen::bpf::{ByteTable, tables};
+use ccplane_nn_codegen::bpf::{ByteTable, fold, tables};
+use ccplane_predict::packet::{MESSAGE_BYTES, kind, offset};
+use ccplane_predict::{Choice, Key, MAX_SLOTS, Portfolio, Server, ServerError, State, WINDOW};
+use ccplane_snapshot::{DeployOptions, Snapshot};
 use nix::unistd::{SysconfVar, sysconf};
 
+use crate::bandit;
 use crate::counters::Counter;
 use crate::error::{XdpError, os};
 use crate::frame::{self, MAX_ADDRESSES, Target};
-use crate::layout::{BUFFERS, MAX_PREDICTORS, Networks, block, services};
-use crate::program::{Choice, Maps, Program, Random};
-use crate::reference::{WINDOW, thresholds};
+use crate::layout::{Networks, VERSIONS, block, services};
+use crate::program::{Maps, Program, Random};
 use crate::siphash::initial;
 
 /// Most processors: a token has a byte for the one that issued it.
 pub const MAX_PROCESSORS: usize = 256;
-/// Most services.
-pub const MAX_SERVICES: usize = 8;
 /// Time for which a buffer rests after a predictor has left it: longer than any request takes.
 const GRACE: Duration = Duration::from_micros(100);
+/// Bytes before the payload of a plain IPv4 packet.
+const PLAIN_HEADERS: usize = 42;
+/// Bytes of a packet that a program without interest in it is run on.
+const NO_PACKET: [u8; 64] = [0; 64];
 
 /// The server's options.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The packets that it takes.
     pub target: Target,
-    /// How each service chooses, by its number.
-    pub services: Vec<Choice>,
-    /// The key of the tokens' tags.
-    pub key: [u64; 2],
-    /// The epoch of the first tokens.
-    pub epoch: u32,
+    /// How each slot chooses.
+    pub choices: Vec<Choice>,
+    /// The key of the tokens, which no earlier server has used.
+    pub key: Key,
     pub random: Random,
 }
 
@@ -47,16 +52,18 @@ pub struct XdpServer {
     blocks: Shared,
     networks: Shared,
     program: OwnedFd,
+    emitted: Program,
+    /// Waits for updates that have begun.
+    barrier: OwnedFd,
+    portfolio: Arc<Portfolio>,
     shape: Shape,
     places: Networks,
-    predictors: usize,
     processors: usize,
     choices: Vec<Choice>,
-    ranges: Vec<u64>,
     /// The number of the last image, which is its uid.
     images: u32,
-    /// The time at which a predictor last left a buffer.
-    left: Vec<Option<Instant>>,
+    /// The time at which predictors were last replaced.
+    replaced: Option<Instant>,
     /// The maps, which the program holds, too.
     _maps: [OwnedFd; 5],
 }
@@ -68,30 +75,34 @@ pub struct Attachment {
 }
 
 impl XdpServer {
-    /// Loads a server whose predictors are images of `shape`; it starts with equal weights.
+    /// Loads a server, with the weights that an earlier one has kept, if it did. Tokens of the earlier one are refused.
     ///
     /// # Errors
-    /// [`XdpError`]: an option, an image, or the kernel's refusal, usually for lack of CAP_BPF.
-    pub fn load(options: &Options, shape: &Shape, images: &[Vec<u64>]) -> Result<XdpServer, XdpError> {
+    /// [`XdpError`]: an option, a predictor, or the kernel's refusal, usually for lack of CAP_BPF.
+    pub fn load(
+        options: &Options,
+        portfolio: &Arc<Portfolio>,
+        kept: Option<&State>,
+    ) -> Result<XdpServer, XdpError> {
         let processors = sysconf(SysconfVar::_NPROCESSORS_CONF).ok().flatten().unwrap_or(1) as usize;
-        within("predictors", images.len(), 1, MAX_PREDICTORS)?;
-        within("services", options.services.len(), 1, MAX_SERVICES)?;
         within("addresses", options.target.addresses.len(), 0, MAX_ADDRESSES)?;
         within("processors", processors, 1, MAX_PROCESSORS)?;
-        let places = Networks::new(shape, images.len());
-        let services_bytes = services::at(options.services.len());
-        let window_bytes = (WINDOW / 8) as usize;
-        let (services_map, services) = array("ccp_predict_s", services_bytes)?;
+        within("slots", options.choices.len(), 1, MAX_SLOTS)?;
+        let shape = shape_of(portfolio, None)?;
+        let predictors = portfolio.predictors().len();
+        let places = Networks::new(&shape, predictors);
+        let (services_map, services) = array("ccp_predict_s", services::at(options.choices.len()))?;
         let (blocks_map, blocks) = array("ccp_predict_b", processors * block::BYTES)?;
-        let (windows_map, _) = array("ccp_predict_w", processors * window_bytes)?;
+        let (windows_map, _) = array("ccp_predict_w", processors * (WINDOW / 8) as usize)?;
         let (networks_map, networks) = array("ccp_predict_n", places.bytes)?;
-        let locks = os("create locks", bpf::map_create_locks("ccp_predict_l", options.services.len() as u32))?;
+        let locks = bpf::map_create_locks("ccp_predict_l", options.choices.len() as u32);
+        let locks = os("create map ccp_predict_l", locks)?;
         let program = Program {
             target: options.target.clone(),
-            shape: *shape,
-            predictors: images.len(),
+            shape,
+            predictors,
             processors,
-            services: options.services.clone(),
+            services: options.choices.clone(),
             random: options.random,
             maps: Maps {
                 services: services_map.as_raw_fd(),
@@ -101,43 +112,71 @@ impl XdpServer {
                 locks: locks.as_raw_fd(),
             },
         };
-        let program = load("ccp_predict", &program.assemble()?)?;
-        let ranges = images.first().map(|image| input_ranges(shape, image)).unwrap_or_default();
+        let mut asm = Asm::default();
+        bandit::barrier(&mut asm, options.choices.len(), locks.as_raw_fd());
+        let barrier = load("ccp_barrier", &asm.finish()?.insns)?;
         let mut server = XdpServer {
             services,
             blocks,
             networks,
-            program,
-            shape: *shape,
+            program: load("ccp_predict", &program.assemble()?)?,
+            emitted: program,
+            barrier,
+            portfolio: Arc::clone(portfolio),
+            shape,
             places,
-            predictors: images.len(),
             processors,
-            choices: options.services.clone(),
-            ranges,
+            choices: options.choices.clone(),
             images: 0,
-            left: vec![None; images.len()],
+            replaced: None,
             _maps: [services_map, blocks_map, windows_map, networks_map, locks],
         };
-        server.fill(options, images)?;
+        server.fill(options.key, kept)?;
         Ok(server)
     }
 
-    fn fill(&mut self, options: &Options, images: &[Vec<u64>]) -> Result<(), XdpError> {
+    /// The mean nanoseconds that the networks take on a request: one of them, or all, as the choice asks.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn network_ns(&self, choice: Choice, request: &[u8], runs: u32) -> Result<f64, XdpError> {
+        let program = load("ccp_networks", &self.emitted.networks(choice)?)?;
+        let packet = [&[0; PLAIN_HEADERS], request].concat();
+        Ok(f64::from(os("run networks", bpf::time_xdp(&program, &packet, runs))?))
+    }
+
+    fn fill(&mut self, key: Key, kept: Option<&State>) -> Result<(), XdpError> {
+        let images = images(&self.portfolio);
         store(&self.networks, self.places.tables, &tables());
-        let table = images.first().map(|image| ByteTable::new(&self.shape, image));
-        store(&self.networks, self.places.inputs, table.as_ref().map_or(&[], ByteTable::words));
+        let first = images.first().map(Vec::as_slice).unwrap_or_default();
+        let table = ByteTable::new(&self.shape, first, self.portfolio.is_signed());
+        store(&self.networks, self.places.inputs, table.words());
         for (predictor, image) in images.iter().enumerate() {
-            self.check(predictor, image)?;
             self.write(predictor, 0, image);
         }
-        store(&self.services, services::KEY as usize, &initial(options.key));
-        self.services.u32(services::EPOCH as usize).store(options.epoch, Relaxed);
+        store(&self.services, services::KEY as usize, &initial(key));
         for processor in 0..self.processors {
-            self.next(processor).store(1, Relaxed);
+            self.blocks.u64(processor * block::BYTES + block::NEXT as usize).store(1, Relaxed);
         }
-        let equal = vec![0; self.predictors];
-        (0..self.choices.len()).for_each(|service| self.set_deficits(service, &equal));
+        let start = self.reference(Arc::clone(&self.portfolio), kept.cloned())?;
+        self.begin(&start);
         Ok(())
+    }
+
+    /// Makes a server in user space that goes on from a state, but not from its tokens.
+    fn reference(&self, portfolio: Arc<Portfolio>, kept: Option<State>) -> Result<Server, ServerError> {
+        let kept = kept.map(|state| State { session: None, ..state });
+        // Its key is never used.
+        Server::new(portfolio, &self.choices, Key([0; 16]), kept.as_ref())
+    }
+
+    /// Takes over the weights and the epoch of a server in user space, while nothing updates ours.
+    fn begin(&self, from: &Server) {
+        for (slot, of) in from.slots().iter().enumerate() {
+            self.set_weights(slot, &of.weights);
+        }
+        self.services.u32(services::EPOCH as usize).store(from.epoch(), Release);
+        self.services.u64(services::ACCEPTED as usize).store(from.epoch().into(), Release);
     }
 
     /// Attaches the server to a device of the calling thread's network namespace.
@@ -161,32 +200,41 @@ impl XdpServer {
         self.services.u32(services::RANDOM as usize).store(random, Relaxed);
     }
 
-    /// Replaces a predictor while requests are served, and returns the epoch of tokens from then on. Those before are outdated.
+    /// Replaces the predictors while requests are served, as [`Server::push`] does. A weight stays with its predictor's name.
+    ///
+    /// Requests are answered throughout. Feedback on tokens of the earlier predictors is refused from the start of the call on.
     ///
     /// # Errors
-    /// There is no such predictor, or the image is not one of the server's shape and input ranges.
-    pub fn replace(&mut self, predictor: usize, image: &[u64]) -> Result<u32, XdpError> {
-        self.check(predictor, image)?;
+    /// The new predictors have other inputs, classes or shapes, or there are more or fewer; nothing is changed then.
+    pub fn push(&mut self, portfolio: &Arc<Portfolio>) -> Result<(), XdpError> {
+        if !self.portfolio.answers_as(portfolio) {
+            return Err(ServerError::Other.into());
+        }
+        let predictors = self.portfolio.predictors().len();
+        within("predictors", portfolio.predictors().len(), predictors, predictors)?;
+        shape_of(portfolio, Some(self.shape))?;
+        if let Some(replaced) = self.replaced {
+            std::thread::sleep(GRACE.saturating_sub(replaced.elapsed()));
+        }
         let in_use = self.services.u64(services::IN_USE as usize);
-        let flipped = in_use.load(Relaxed) ^ 1 << predictor;
-        if let Some(left) = self.left[predictor] {
-            std::thread::sleep(GRACE.saturating_sub(left.elapsed()));
+        let others = in_use.load(Relaxed) ^ ((1 << predictors) - 1);
+        for (predictor, image) in images(portfolio).iter().enumerate() {
+            self.write(predictor, (others >> predictor & 1) as usize, image);
         }
-        self.write(predictor, (flipped >> predictor & 1) as usize, image);
-        // A request reads the epoch first: one of the new epoch finds the new predictor.
-        self.services.u64(services::IN_USE as usize).store(flipped, Release);
-        self.left[predictor] = Some(Instant::now());
-        Ok(self.services.u32(services::EPOCH as usize).fetch_add(1, Release).wrapping_add(1))
-    }
-
-    fn check(&self, predictor: usize, image: &[u64]) -> Result<(), XdpError> {
-        if predictor >= self.predictors {
-            return Err(XdpError::NoPredictor { found: predictor, max: self.predictors - 1 });
+        let accepted = self.services.u64(services::ACCEPTED as usize);
+        let epoch = accepted.swap(services::NONE, Release);
+        let waited = os("wait for updates", bpf::test_run_xdp(&self.barrier, &NO_PACKET));
+        if let Err(error) = waited {
+            accepted.store(epoch, Release);
+            return Err(error);
         }
-        check(&self.shape, image).map_err(|source| XdpError::Image { predictor, source })?;
-        if input_ranges(&self.shape, image) != self.ranges {
-            return Err(XdpError::Ranges { predictor });
-        }
+        // Nothing but this changes weights until an epoch is accepted again.
+        let mut next = self.reference(Arc::clone(&self.portfolio), Some(self.state()))?;
+        next.push(Arc::clone(portfolio))?;
+        self.services.u64(services::IN_USE as usize).store(others, Release);
+        self.begin(&next);
+        self.replaced = Some(Instant::now());
+        self.portfolio = Arc::clone(portfolio);
         Ok(())
     }
 
@@ -201,48 +249,98 @@ impl XdpServer {
         self.networks.u32(at).store(self.images, Release);
     }
 
-    /// The number of predictors.
-    pub fn predictors(&self) -> usize {
-        self.predictors
+    /// The predictors that answer.
+    pub fn portfolio(&self) -> &Arc<Portfolio> {
+        &self.portfolio
+    }
+
+    /// The number of the key and the predictors.
+    pub fn epoch(&self) -> u32 {
+        self.services.u32(services::EPOCH as usize).load(Acquire)
     }
 
     /// The count of an event, over all processors.
     pub fn count(&self, counter: Counter) -> u64 {
-        let of = |processor| {
-            let at = processor * block::BYTES + block::COUNTERS as usize + 8 * counter as usize;
-            self.blocks.u64(at).load(Relaxed)
-        };
-        (0..self.processors).map(of).sum()
+        let at = block::COUNTERS as usize + 8 * counter.place();
+        (0..self.processors).map(|n| self.blocks.u64(n * block::BYTES + at).load(Relaxed)).sum()
     }
 
-    /// The number of a processor's next token.
-    pub fn next(&self, processor: usize) -> &std::sync::atomic::AtomicU64 {
-        self.blocks.u64(processor * block::BYTES + block::NEXT as usize)
+    /// The deficits of a slot, which are its weights. Of a slot that learns they may be of neighbouring updates.
+    pub fn deficits(&self, slot: usize) -> Vec<u64> {
+        self.words(services::at(slot) + services::DEFICITS as usize)
     }
 
-    /// The deficits of a service, which are its weights. While feedback arrives they may be of neighbouring updates.
-    pub fn deficits(&self, service: usize) -> Vec<u64> {
-        let at = services::at(service) + services::DEFICITS as usize;
-        (0..self.predictors).map(|n| self.services.u64(at + 8 * n).load(Relaxed)).collect()
+    /// The cumulative thresholds by which a slot draws.
+    pub fn thresholds(&self, slot: usize) -> Vec<u64> {
+        let version = self.version(slot).load(Acquire);
+        self.words(services::at(slot) + services::THRESHOLDS as usize + place_of(version))
     }
 
-    /// The cumulative thresholds by which a service draws.
-    pub fn thresholds(&self, service: usize) -> Vec<u64> {
-        let at = services::at(service);
-        let version = self.services.u64(at + services::VERSION as usize).load(Acquire) as usize;
-        let at = at + services::THRESHOLDS as usize + ((version % crate::layout::VERSIONS) << services::VERSION_SHIFT);
-        (0..self.predictors).map(|n| self.services.u64(at + 8 * n).load(Relaxed)).collect()
+    /// Changes of a slot's weights so far.
+    pub fn updates(&self, slot: usize) -> u64 {
+        // The first version is that of the start.
+        self.version(slot).load(Acquire) - 1
     }
 
-    /// Sets the deficits of a service before it is attached.
-    pub fn set_deficits(&self, service: usize, deficits: &[u64]) {
-        let at = services::at(service);
-        store(&self.services, at + services::DEFICITS as usize, deficits);
-        let version = self.services.u64(at + services::VERSION as usize);
+    fn words(&self, at: usize) -> Vec<u64> {
+        let predictors = self.portfolio.predictors().len();
+        (0..predictors).map(|n| self.services.u64(at + 8 * n).load(Relaxed)).collect()
+    }
+
+    fn version(&self, slot: usize) -> &AtomicU64 {
+        self.services.u64(services::at(slot) + services::VERSION as usize)
+    }
+
+    /// Sets the weights of a slot that nothing updates.
+    fn set_weights(&self, slot: usize, weights: &Weights) {
+        let at = services::at(slot);
+        store(&self.services, at + services::DEFICITS as usize, weights.deficits());
+        let version = self.version(slot);
         let next = version.load(Relaxed) + 1;
-        let place = (next as usize % crate::layout::VERSIONS) << services::VERSION_SHIFT;
-        store(&self.services, at + services::THRESHOLDS as usize + place, &thresholds(deficits));
+        let thresholds = at + services::THRESHOLDS as usize + place_of(next);
+        store(&self.services, thresholds, weights.thresholds());
         version.store(next, Release);
+    }
+
+    /// All that a later server goes on from: weights, but no tokens.
+    pub fn state(&self) -> State {
+        let slot = |(n, choice): (usize, &Choice)| (*choice, self.kept(n));
+        State {
+            epoch: self.epoch(),
+            predictors: self.portfolio.predictors().iter().map(|p| (p.name().to_owned(), p.hash())).collect(),
+            slots: self.choices.iter().enumerate().map(slot).collect(),
+            session: None,
+        }
+    }
+
+    /// The deficits of a slot as one state: what was read of neighbouring updates is moved so that the least is 0.
+    fn kept(&self, slot: usize) -> Vec<u64> {
+        let mut deficits = self.deficits(slot);
+        let least = deficits.iter().copied().min().unwrap_or(0);
+        deficits.iter_mut().for_each(|deficit| *deficit -= least);
+        deficits
+    }
+}
+
+/// Offset of a version's thresholds.
+fn place_of(version: u64) -> usize {
+    (version as usize % VERSIONS) << services::VERSION_SHIFT
+}
+
+/// The networks' images as the program takes them.
+fn images(portfolio: &Portfolio) -> Vec<Vec<u64>> {
+    let image = |snapshot: &Snapshot| fold(snapshot.shape(), &snapshot.image(&DeployOptions::ONLY));
+    portfolio.predictors().iter().map(|p| image(p.snapshot())).collect()
+}
+
+/// The shape that all predictors share: `expected`, or that of the first.
+fn shape_of(portfolio: &Portfolio, expected: Option<Shape>) -> Result<Shape, XdpError> {
+    let mut shapes = portfolio.predictors().iter().map(|p| (p.name(), *p.snapshot().shape()));
+    let first = shapes.clone().next().map(|(_, shape)| shape);
+    let shape = expected.or(first).ok_or(XdpError::BadOption { field: "predictors", found: 0, min: 1, max: MAX_ARMS })?;
+    match shapes.find(|(_, other)| *other != shape) {
+        Some((name, _)) => Err(XdpError::Shape { name: name.to_owned() }),
+        None => Ok(shape),
     }
 }
 
@@ -250,13 +348,13 @@ impl XdpServer {
 pub struct Plain(OwnedFd);
 
 impl Plain {
-    /// Loads a server that returns each datagram's first `bytes` bytes.
+    /// Loads a server that returns the first bytes of each datagram as a reply, whatever they are.
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn echo(target: &Target, bytes: u16) -> Result<Plain, XdpError> {
+    pub fn echo(target: &Target) -> Result<Plain, XdpError> {
         let mut asm = Asm::default();
-        frame::echo(&mut asm, target, bytes as i16);
+        frame::echo(&mut asm, target, MESSAGE_BYTES as i16, (offset::KIND as i16, kind::REPLY));
         Ok(Plain(load("ccp_echo", &asm.finish()?.insns)?))
     }
 
@@ -313,12 +411,6 @@ fn store(memory: &Shared, at: usize, words: &[u64]) {
     for (n, word) in words.iter().enumerate() {
         memory.u64(at + 8 * n).store(*word, Relaxed);
     }
-}
-
-/// The words of an image that say how inputs are converted.
-fn input_ranges(shape: &Shape, image: &[u64]) -> Vec<u64> {
-    let (from, bytes) = (FEATURES / 8, FEATURE_BYTES * shape.inputs());
-    image.get(from..from + bytes / 8).unwrap_or_default().to_vec()
 }
 
 fn within(field: &'static str, found: usize, min: usize, max: usize) -> Result<(), XdpError> {

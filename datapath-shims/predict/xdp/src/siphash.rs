@@ -1,6 +1,7 @@
 //! SipHash-2-4 of three words as BPF instructions (Aumasson and Bernstein, INDOCRYPT 2012).
 
 use ccplane_nn_codegen::asm::{Alu, Asm, R, Size};
+use ccplane_predict::Key;
 
 /// Words of a message.
 const MESSAGE: [R; 3] = [R::R1, R::R2, R::R3];
@@ -13,10 +14,11 @@ const V: [R; 4] = [R::R6, R::R7, R::R8, R::R9];
 const PART: R = R::R0;
 
 /// The state under a key before the first word.
-pub fn initial(key: [u64; 2]) -> [u64; 4] {
+pub fn initial(key: Key) -> [u64; 4] {
+    let halves = key.0.as_chunks::<8>().0;
     let constants =
         [0x736f_6d65_7073_6575, 0x646f_7261_6e64_6f6d, 0x6c79_6765_6e65_7261, 0x7465_6462_7974_6573];
-    std::array::from_fn(|n| key[n % 2] ^ constants[n])
+    std::array::from_fn(|n| u64::from_le_bytes(halves[n % 2]) ^ constants[n])
 }
 
 /// Emits a subprogram: R0 becomes the hash of R1, R2 and R3; the [initial] state lies in the map `map` from `at` on.
