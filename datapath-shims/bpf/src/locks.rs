@@ -26,9 +26,22 @@ const LOCK: u32 = 36;
 pub fn btf() -> Vec<u8> {
     let types: [u32; 16] = [
         // Name, kind, size, and then: for `int` its bits, for a structure its field's name, type and offset.
-        INT, KIND_INT, 4, INT_BITS, //
-        BPF_SPIN_LOCK, KIND_STRUCT, 4, VAL, KEY_TYPE, 0, //
-        CCPLANE_LOCK, KIND_STRUCT, VALUE_BYTES, LOCK, LOCK_TYPE, 0,
+        INT,
+        KIND_INT,
+        4,
+        INT_BITS, //
+        BPF_SPIN_LOCK,
+        KIND_STRUCT,
+        4,
+        VAL,
+        KEY_TYPE,
+        0, //
+        CCPLANE_LOCK,
+        KIND_STRUCT,
+        VALUE_BYTES,
+        LOCK,
+        LOCK_TYPE,
+        0,
     ];
     let types_bytes = size_of_val(&types) as u32;
     let mut blob = Vec::new();

@@ -103,14 +103,12 @@ fn against_sockets(
     slot: u8,
     choice: Choice,
 ) -> Result<Vec<Figure>, BenchError> {
-    let (mut rate, mut p50, mut p99, mut open): (Vec<Pair>, Vec<Pair>, Vec<Pair>, Vec<Pair>) = Default::default();
+    let (mut rate, mut p50, mut p99, mut open): (Vec<Pair>, Vec<Pair>, Vec<Pair>, Vec<Pair>) =
+        Default::default();
     let mut proofs = Vec::new();
     for round in 0..ROUNDS {
-        let (ours, sockets) = in_turn(
-            round,
-            || measure(lab, contender, slot),
-            || measure(lab, Contender::Blocking, slot),
-        )?;
+        let (ours, sockets) =
+            in_turn(round, || measure(lab, contender, slot), || measure(lab, Contender::Blocking, slot))?;
         let us = |outcome: &Outcome, share| outcome.latency_ns(share).unwrap_or(0) as f64 / 1e3;
         rate.push((ours.one.per_second(), sockets.one.per_second()));
         p50.push((us(&ours.one, 0.5), us(&sockets.one, 0.5)));

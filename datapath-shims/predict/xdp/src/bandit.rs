@@ -9,7 +9,6 @@ use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Helper, Label, R, Size};
 use crate::frame::XDP_PASS;
 use crate::layout::{VERSIONS, block, services};
 
-
 /// Attempts of a reader that is overtaken.
 const ATTEMPTS: usize = 4;
 

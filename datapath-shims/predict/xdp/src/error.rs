@@ -13,7 +13,9 @@ pub enum XdpError {
     #[error("{field} = {found}: {min} to {max} are allowed")]
     BadOption { field: &'static str, found: usize, min: usize, max: usize },
     /// A predictor's network differs from the others in its layers or the width of its numbers.
-    #[error("predictor {name} has another shape: the predictors of a server in XDP have one shape, and keep it")]
+    #[error(
+        "predictor {name} has another shape: the predictors of a server in XDP have one shape, and keep it"
+    )]
     Shape { name: String },
     /// The predictors are not taken.
     #[error(transparent)]

@@ -95,7 +95,13 @@ impl Networks {
         let inputs = TABLES_BYTES.next_multiple_of(64);
         let images = inputs + ByteTable::bytes(shape).next_multiple_of(64);
         let stride = shape.image_bytes().next_multiple_of(64);
-        Networks { tables: 0, inputs, images, stride, bytes: images + predictors * BUFFERS * stride + slack_bytes(shape) }
+        Networks {
+            tables: 0,
+            inputs,
+            images,
+            stride,
+            bytes: images + predictors * BUFFERS * stride + slack_bytes(shape),
+        }
     }
 
     /// Offset of a predictor's buffer.

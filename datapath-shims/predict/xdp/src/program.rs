@@ -137,8 +137,7 @@ impl Program {
         let mut assembler = Asm::default();
         let asm = &mut assembler;
         let drop = asm.label();
-        let labels =
-            Labels { drop, drops: Vec::new(), siphash: drop, classify: asm.label() };
+        let labels = Labels { drop, drops: Vec::new(), siphash: drop, classify: asm.label() };
         asm.store(Size::B8, R::R10, frame::CTX, R::R1);
         asm.mov_imm(R::R9, PLAIN_OFFSET);
         self.enter(asm, drop);
@@ -179,7 +178,12 @@ impl Program {
         asm.jump_if_imm(R::R8, Cond::Lt, HEADER_BYTES as i32, labels.of(SHORT));
         within(asm, PAYLOAD, HEADER_BYTES as i16, labels.of(SHORT));
         asm.load(Size::B4, R::R1, PAYLOAD, 0);
-        asm.jump_if_imm(R::R1, Cond::Ne, i32::from_le_bytes(MAGIC), labels.of(Counter::Refused(Refusal::Magic)));
+        asm.jump_if_imm(
+            R::R1,
+            Cond::Ne,
+            i32::from_le_bytes(MAGIC),
+            labels.of(Counter::Refused(Refusal::Magic)),
+        );
         asm.load(Size::B1, R::R1, PAYLOAD, AT_VERSION);
         asm.jump_if_imm(R::R1, Cond::Ne, VERSION.into(), labels.of(Counter::Refused(Refusal::Version)));
         asm.load(Size::B1, R::R5, PAYLOAD, AT_KIND);
@@ -187,7 +191,12 @@ impl Program {
         asm.jump_if_imm(R::R5, Cond::Ne, kind::FEEDBACK.into(), labels.of(Counter::Refused(Refusal::Kind)));
         asm.bind(known);
         asm.load(Size::B1, R::R1, PAYLOAD, AT_SLOT);
-        asm.jump_if_imm(R::R1, Cond::Ge, self.services.len() as i32, labels.of(Counter::Refused(Refusal::Slot)));
+        asm.jump_if_imm(
+            R::R1,
+            Cond::Ge,
+            self.services.len() as i32,
+            labels.of(Counter::Refused(Refusal::Slot)),
+        );
         asm.store(Size::B8, R::R10, SERVICE, R::R1);
         asm.alu_imm(Alu::Mul, R::R1, services::BYTES.into());
         asm.map_value(R::R4, self.maps.services, services::FIRST as u32);
@@ -200,7 +209,12 @@ impl Program {
     fn request(&self, asm: &mut Asm, labels: &Labels) {
         let expected = request_bytes(self.shape.inputs());
         asm.load(Size::B1, R::R1, PAYLOAD, AT_ARGUMENT);
-        asm.jump_if_imm(R::R1, Cond::Ne, self.shape.inputs() as i32, labels.of(Counter::Refused(Refusal::Inputs)));
+        asm.jump_if_imm(
+            R::R1,
+            Cond::Ne,
+            self.shape.inputs() as i32,
+            labels.of(Counter::Refused(Refusal::Inputs)),
+        );
         asm.jump_if_imm(R::R8, Cond::Lt, expected as i32, labels.of(SHORT));
         asm.jump_if_imm(R::R8, Cond::Gt, expected as i32, labels.of(Counter::Refused(Refusal::Long)));
         within(asm, PAYLOAD, expected as i16, labels.of(SHORT));
@@ -341,7 +355,8 @@ impl Program {
 
     /// Emits all of a feedback, which is never answered.
     fn feedback(&self, asm: &mut Asm, labels: &Labels) {
-        let (forged, late) = (labels.of(Counter::Refused(Refusal::Forged)), labels.of(Counter::Refused(Refusal::Late)));
+        let (forged, late) =
+            (labels.of(Counter::Refused(Refusal::Forged)), labels.of(Counter::Refused(Refusal::Late)));
         let classes = self.shape.outputs();
         asm.jump_if_imm(R::R8, Cond::Lt, MESSAGE_BYTES as i32, labels.of(SHORT));
         asm.jump_if_imm(R::R8, Cond::Gt, MESSAGE_BYTES as i32, labels.of(Counter::Refused(Refusal::Long)));

@@ -159,7 +159,7 @@ impl XdpServer {
             self.blocks.u64(processor * block::BYTES + block::NEXT as usize).store(1, Relaxed);
         }
         let start = self.reference(Arc::clone(&self.portfolio), kept.cloned())?;
-        self.begin(&start);
+        self.begin(&start, start.epoch());
         Ok(())
     }
 
@@ -170,13 +170,13 @@ impl XdpServer {
         Server::new(portfolio, &self.choices, Key([0; 16]), kept.as_ref())
     }
 
-    /// Takes over the weights and the epoch of a server in user space, while nothing updates ours.
-    fn begin(&self, from: &Server) {
+    /// Takes over the weights of a server in user space, while nothing updates ours, and begins an epoch.
+    fn begin(&self, from: &Server, epoch: u32) {
         for (slot, of) in from.slots().iter().enumerate() {
             self.set_weights(slot, &of.weights);
         }
-        self.services.u32(services::EPOCH as usize).store(from.epoch(), Release);
-        self.services.u64(services::ACCEPTED as usize).store(from.epoch().into(), Release);
+        self.services.u32(services::EPOCH as usize).store(epoch, Release);
+        self.services.u64(services::ACCEPTED as usize).store(epoch.into(), Release);
     }
 
     /// Attaches the server to a device of the calling thread's network namespace.
@@ -232,7 +232,7 @@ impl XdpServer {
         let mut next = self.reference(Arc::clone(&self.portfolio), Some(self.state()))?;
         next.push(Arc::clone(portfolio))?;
         self.services.u64(services::IN_USE as usize).store(others, Release);
-        self.begin(&next);
+        self.begin(&next, self.epoch().wrapping_add(1));
         self.replaced = Some(Instant::now());
         self.portfolio = Arc::clone(portfolio);
         Ok(())
@@ -337,7 +337,12 @@ fn images(portfolio: &Portfolio) -> Vec<Vec<u64>> {
 fn shape_of(portfolio: &Portfolio, expected: Option<Shape>) -> Result<Shape, XdpError> {
     let mut shapes = portfolio.predictors().iter().map(|p| (p.name(), *p.snapshot().shape()));
     let first = shapes.clone().next().map(|(_, shape)| shape);
-    let shape = expected.or(first).ok_or(XdpError::BadOption { field: "predictors", found: 0, min: 1, max: MAX_ARMS })?;
+    let shape = expected.or(first).ok_or(XdpError::BadOption {
+        field: "predictors",
+        found: 0,
+        min: 1,
+        max: MAX_ARMS,
+    })?;
     match shapes.find(|(_, other)| *other != shape) {
         Some((name, _)) => Err(XdpError::Shape { name: name.to_owned() }),
         None => Ok(shape),

@@ -54,7 +54,8 @@ impl Lab {
     }
 
     fn socket(&self, to: IpAddr) -> UdpSocket {
-        let any: SocketAddr = if to.is_ipv6() { "[::]:0".parse().unwrap() } else { "0.0.0.0:0".parse().unwrap() };
+        let any: SocketAddr =
+            if to.is_ipv6() { "[::]:0".parse().unwrap() } else { "0.0.0.0:0".parse().unwrap() };
         let socket = self.client.run(|| UdpSocket::bind(any).unwrap()).unwrap();
         socket.connect((to, PORT)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -120,7 +121,10 @@ fn serves_sockets_and_is_gone_when_dropped() {
         assert!(server.deficits(n).iter().any(|deficit| *deficit > 0), "slot {n} has learned nothing");
     }
     let again = XdpServer::load(&options(Random::Kernel), &portfolio, Some(&state)).unwrap();
-    assert_eq!((0..2).map(|n| again.deficits(n)).collect::<Vec<_>>(), (0..2).map(|n| server.deficits(n)).collect::<Vec<_>>());
+    assert_eq!(
+        (0..2).map(|n| again.deficits(n)).collect::<Vec<_>>(),
+        (0..2).map(|n| server.deficits(n)).collect::<Vec<_>>()
+    );
     assert_eq!(again.epoch(), server.epoch() + 1);
     drop(attached);
     let socket = lab.socket(ENDS[1]);

@@ -78,7 +78,8 @@ pub fn fold(shape: &Shape, image: &[u64]) -> Vec<u64> {
     let mut folded = image.to_vec();
     let lowest = shape.bits().max_activation() as u64;
     for group in 0..shape.groups(0) {
-        let weight = |input| image::u64_at(image, shape.weights_at(0) + 8 * (shape.groups(0) * input + group));
+        let weight =
+            |input| image::u64_at(image, shape.weights_at(0) + 8 * (shape.groups(0) * input + group));
         let sum = (0..shape.inputs()).map(weight).fold(0, u64::wrapping_add);
         let at = shape.bias_at(0) + 8 * group;
         image::set_u64(&mut folded, at, image::u64_at(image, at).wrapping_sub(lowest.wrapping_mul(sum)));

@@ -38,7 +38,12 @@ pub fn on_first_processor() {
 }
 
 /// A network of random weights whose sums nearly fill their lanes, so that classes differ.
-pub fn random_network(rng: &mut ChaCha8Rng, bits: Bits, widths: &[usize], range: (i32, i32)) -> TrustedSnapshot {
+pub fn random_network(
+    rng: &mut ChaCha8Rng,
+    bits: Bits,
+    widths: &[usize],
+    range: (i32, i32),
+) -> TrustedSnapshot {
     let layers = widths.windows(2).enumerate().map(|(n, pair)| {
         let (inputs, outputs) = (pair[0], pair[1]);
         let most = (bits.lane_offset() - 2000) / (bits.max_activation() * inputs as i64);
@@ -154,7 +159,10 @@ impl Headers {
         let udp_bytes = ((8 + payload.len()) as u16).to_be_bytes();
         let (width, from) = if self.v6 { (16, ip + 8) } else { (4, ip + 12) };
         let (source, destination) = (from..from + width, from + width..from + 2 * width);
-        assert_eq!((&reply[source.clone()], &reply[destination.clone()]), (&asked[destination], &asked[source]));
+        assert_eq!(
+            (&reply[source.clone()], &reply[destination.clone()]),
+            (&asked[destination], &asked[source])
+        );
         if self.v6 {
             assert_eq!(reply[ip + 4..ip + 6], udp_bytes);
             assert_eq!(reply[ip + 6..ip + 8], [17, 64]);
