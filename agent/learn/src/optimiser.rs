@@ -141,7 +141,10 @@ mod tests {
                 theirs[0] -= 0.1 * direction(optimiser, &so_far);
                 theirs[1] -= 0.1 * direction(optimiser, &other);
                 for (ours, theirs) in ours.iter().zip(theirs) {
-                    assert!((f64::from(*ours) - theirs).abs() < 1e-4, "{optimiser:?} step {n}: {ours}, {theirs}");
+                    assert!(
+                        (f64::from(*ours) - theirs).abs() < 1e-4,
+                        "{optimiser:?} step {n}: {ours}, {theirs}"
+                    );
                 }
             }
         }

@@ -75,7 +75,8 @@ pub struct Counters {
     pub right: u64,
     /// Feedback that named another class.
     pub wrong: u64,
-    refused: [u64; Refusal::ALL.len()],
+    /// Datagrams that were dropped, by the number of the reason.
+    pub refused: [u64; Refusal::ALL.len()],
 }
 
 impl Counters {

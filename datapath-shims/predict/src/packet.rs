@@ -123,7 +123,12 @@ pub fn write_request(to: &mut [u8; MAX_DATAGRAM_BYTES], slot: u8, id: u64, input
 }
 
 /// Writes the reply to a request that [`parse`] has accepted.
-pub(crate) fn write_reply(to: &mut [u8; MESSAGE_BYTES], request: &[u8], class: u8, token: &[u8; TOKEN_BYTES]) {
+pub(crate) fn write_reply(
+    to: &mut [u8; MESSAGE_BYTES],
+    request: &[u8],
+    class: u8,
+    token: &[u8; TOKEN_BYTES],
+) {
     if let Some(header) = request.first_chunk::<HEADER_BYTES>() {
         to[..HEADER_BYTES].copy_from_slice(header);
     }

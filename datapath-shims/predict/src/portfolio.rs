@@ -115,8 +115,7 @@ impl Portfolio {
             }
             let image = snapshot.image(&DeployOptions::ONLY);
             let prepared = Prepared::new(snapshot.shape(), &image);
-            let prepared =
-                prepared.map_err(|source| PortfolioError::Image { name: name.clone(), source })?;
+            let prepared = prepared.map_err(|source| PortfolioError::Image { name: name.clone(), source })?;
             predictors.push(Predictor { name, snapshot, prepared: Box::new(prepared) });
         }
         Ok(Portfolio { predictors, inputs: features.len() as u8, classes: classes as u8, signed, even })

@@ -81,14 +81,8 @@ impl Server {
         let slots = choices.iter().enumerate().map(slot).collect();
         let session = kept.and_then(|state| state.session_of(&portfolio, choices));
         let epoch = kept.map_or(1, |state| state.epoch.wrapping_add(1));
-        let server = Server {
-            portfolio,
-            slots,
-            key,
-            epoch,
-            window: Window::default(),
-            counters: Counters::default(),
-        };
+        let server =
+            Server { portfolio, slots, key, epoch, window: Window::default(), counters: Counters::default() };
         Ok(match (session, kept) {
             (Some(Session { key, window }), Some(state)) => {
                 Server { key: *key, epoch: state.epoch, window: window.clone(), ..server }
@@ -193,7 +187,8 @@ impl Server {
         if Token::claimed_epoch(bytes) != self.epoch {
             return Err(Refusal::Outdated);
         }
-        let token = Token::open(bytes, &self.key).filter(|token| token.slot == slot && token.stream == STREAM);
+        let token =
+            Token::open(bytes, &self.key).filter(|token| token.slot == slot && token.stream == STREAM);
         let token = token.ok_or(Refusal::Forged)?;
         self.window.close(token.sequence)?;
         if token.class != truth {

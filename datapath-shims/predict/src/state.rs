@@ -179,7 +179,8 @@ impl Reader<'_> {
                 .and_then(|rest| rest.split_at_checked(length))
                 .ok_or(StateError::Field { field: "name" })?;
             reader.rest = rest;
-            let name = std::str::from_utf8(name).ok().filter(|name| name.bytes().all(|b| b.is_ascii_graphic()));
+            let name =
+                std::str::from_utf8(name).ok().filter(|name| name.bytes().all(|b| b.is_ascii_graphic()));
             let name = name.ok_or(StateError::Field { field: "name" })?.to_owned();
             Ok((name, Hash(reader.array::<HASH_BYTES>("hash")?)))
         };

@@ -53,11 +53,8 @@ pub struct Origin {
 /// # Errors
 /// None with a `max` above 0.
 pub fn spec(name: &str, max: u8) -> Result<PolicySpec, SpecError> {
-    let feature = |n: usize| Feature {
-        name: format!("pixel[{}][{}]", n / SIDE, n % SIDE),
-        lo: 0,
-        hi: i32::from(max),
-    };
+    let feature =
+        |n: usize| Feature { name: format!("pixel[{}][{}]", n / SIDE, n % SIDE), lo: 0, hi: i32::from(max) };
     PolicySpec::classifier(name, (0..PIXELS).map(feature).collect())
 }
 

@@ -129,6 +129,7 @@ pub enum Helper {
     MapLookupElem = 1,
     TailCall = 12,
     SetSockOpt = 49,
+    RedirectMap = 51,
     MapPushElem = 87,
     MapPopElem = 88,
     RingbufReserve = 131,

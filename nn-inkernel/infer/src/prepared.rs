@@ -114,7 +114,11 @@ impl Prepared {
             self.biases[layer][neuron] = if hidden { bias + bits.lane_offset() } else { bias } as i32;
             for input in 0..inputs {
                 let word = image::u64_at(image, shape.weights_at(layer) + 8 * (groups * input + group));
-                let at = if hidden { (input / 2 * padded + neuron) * 2 + input % 2 } else { neuron * output_len(inputs) + input };
+                let at = if hidden {
+                    (input / 2 * padded + neuron) * 2 + input % 2
+                } else {
+                    neuron * output_len(inputs) + input
+                };
                 self.weights[start + at] = lanes::unpack_weights(bits, word).unwrap_or_default()[lane] as i16;
             }
             if hidden {

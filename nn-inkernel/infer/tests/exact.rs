@@ -41,7 +41,8 @@ fn layers(shape: &Shape, words: &[u64]) -> Vec<Layer> {
 
 /// The action by numbers that cannot overflow.
 fn exact(shape: &Shape, words: &[u64], layers: &[Layer], cells: &[i32]) -> i64 {
-    let product = exact_sums(shape, words, layers, cells)[0] * i128::from(image::i64_at(words, image::OUT_MULT));
+    let product =
+        exact_sums(shape, words, layers, cells)[0] * i128::from(image::i64_at(words, image::OUT_MULT));
     i64::try_from(product.div_euclid(1 << image::u32_at(words, image::OUT_SHIFT))).unwrap()
 }
 

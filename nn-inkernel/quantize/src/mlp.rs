@@ -64,7 +64,9 @@ pub enum MlpError {
     #[error("the last layer is one linear output: it has {outputs} outputs, activation {activation:?}")]
     Output { outputs: usize, activation: Option<Activation> },
     /// The last layer is not a linear output for each of several classes.
-    #[error("the last layer has {outputs} outputs, activation {activation:?}: a classifier's are 2 to {MAX_CLASSES} linear ones")]
+    #[error(
+        "the last layer has {outputs} outputs, activation {activation:?}: a classifier's are 2 to {MAX_CLASSES} linear ones"
+    )]
     Classes { outputs: usize, activation: Option<Activation> },
 }
 

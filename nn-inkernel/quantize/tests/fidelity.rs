@@ -187,10 +187,8 @@ fn a_classifier_keeps_its_classes() {
         let snapshot = quantize(&network, &spec, &visited, &options).unwrap();
         assert_eq!(snapshot.shape().outputs(), 10);
         let image = snapshot.image(&DeployOptions::ONLY);
-        let (model, prepared) = (
-            Model::new(snapshot.shape(), &image).unwrap(),
-            Prepared::new(snapshot.shape(), &image).unwrap(),
-        );
+        let (model, prepared) =
+            (Model::new(snapshot.shape(), &image).unwrap(), Prepared::new(snapshot.shape(), &image).unwrap());
         let (mut other, mut scratch, mut input) = (0, Scratch::default(), vec![0.0; 16]);
         for cells in &visited {
             spec.normalise(cells, &mut input);
