@@ -62,7 +62,7 @@ impl Place {
         is_ours.then(|| Place { udp: ETHERNET_BYTES + ip_bytes, payload_bytes: length - UDP_BYTES })
     }
 
-    /// The datagram's payload.
+    /// The payload of the datagram.
     pub fn payload<'f>(&self, frame: &'f [u8]) -> &'f [u8] {
         let start = self.udp + UDP_BYTES;
         frame.get(start..start + self.payload_bytes).unwrap_or_default()

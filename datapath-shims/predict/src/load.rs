@@ -25,7 +25,7 @@ pub enum Pace {
     OpenLoop(f64),
 }
 
-/// What is sent to a server.
+/// A load of requests on a server.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Load {
     pub slot: u8,
@@ -38,7 +38,7 @@ pub struct Load {
     pub spins: bool,
 }
 
-/// What came of a load.
+/// The outcome of a load.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Outcome {
     pub sent: u64,
@@ -51,7 +51,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Replies a second.
+    /// The number of replies a second.
     pub fn per_second(&self) -> f64 {
         self.answered as f64 / self.time.as_secs_f64().max(f64::MIN_POSITIVE)
     }
