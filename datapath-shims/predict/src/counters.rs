@@ -4,29 +4,29 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Refusal {
-    /// It has fewer bytes than its kind.
+    /// The datagram has fewer bytes than its kind.
     Short,
-    /// It has more bytes than its kind.
+    /// The datagram has more bytes than its kind.
     Long,
-    /// It does not begin as the protocol's do.
+    /// The datagram does not begin as the protocol's do.
     Magic,
-    /// It is of another version.
+    /// The datagram is of another version.
     Version,
-    /// It is neither a request nor feedback.
+    /// The datagram is neither a request nor feedback.
     Kind,
     /// There is no such slot.
     Slot,
-    /// Its number of inputs is not the predictors'.
+    /// The request's number of inputs is not the predictors'.
     Inputs,
-    /// Its true class does not exist.
+    /// The feedback's true class does not exist.
     Truth,
-    /// Its token is of other predictors or of an earlier key.
+    /// The token is of other predictors or of an earlier key.
     Outdated,
-    /// Its token's tag is wrong, or the token is of another slot.
+    /// The token's tag is wrong, or the token is of another slot.
     Forged,
-    /// Its token is older than the window.
+    /// The token is older than the window.
     Late,
-    /// Its token has been used already.
+    /// The token has been used already.
     Repeated,
 }
 
@@ -75,7 +75,8 @@ pub struct Counters {
     pub right: u64,
     /// Feedback that named another class.
     pub wrong: u64,
-    refused: [u64; Refusal::ALL.len()],
+    /// Datagrams that were dropped, by the number of the reason.
+    pub refused: [u64; Refusal::ALL.len()],
 }
 
 impl Counters {

@@ -46,7 +46,7 @@ pub enum DataError {
     File { file: PathBuf, why: String },
 }
 
-/// Images of 8 x 8 pixels and what each shows.
+/// Images of 8 x 8 pixels and the class of each.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Images {
     /// The images' pixels, one image after the other.
@@ -59,11 +59,11 @@ pub struct Images {
 /// Parts of a data set, disjoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Split {
-    /// What predictors learn from.
+    /// Images that predictors learn from.
     pub train: Images,
-    /// What quantised predictors are compared and chosen on.
+    /// Images that trained predictors are measured on.
     pub validation: Images,
-    /// What a server is asked, of which no predictor knows anything.
+    /// Images for questions to a server, which no predictor has seen.
     pub test: Images,
 }
 

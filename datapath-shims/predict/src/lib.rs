@@ -12,6 +12,8 @@
 
 mod counters;
 pub mod data;
+pub mod frame;
+pub mod load;
 pub mod packet;
 mod portfolio;
 mod server;
@@ -20,7 +22,11 @@ pub mod sockets;
 mod state;
 mod token;
 pub mod train;
+pub mod uring;
 mod window;
+#[cfg(feature = "wire")]
+pub mod wire;
+pub mod xsk;
 
 pub use counters::{Counters, Refusal};
 pub use portfolio::{MAX_NAME_BYTES, Portfolio, PortfolioError, Predictor};

@@ -28,7 +28,7 @@ pub mod offset {
     pub const ID: usize = 8;
 }
 
-/// Kinds of datagrams.
+/// The kinds of datagrams.
 pub mod kind {
     /// Asks for the class of inputs.
     pub const REQUEST: u8 = 1;

@@ -45,7 +45,7 @@ pub enum ServerError {
     Other,
 }
 
-/// A prediction server.
+/// A prediction server, which any datapath drives.
 #[derive(Clone, Debug)]
 pub struct Server {
     portfolio: Arc<Portfolio>,

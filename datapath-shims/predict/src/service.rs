@@ -14,12 +14,12 @@ pub const KEEP_EVERY: Duration = Duration::from_secs(1);
 /// Messages that wait in either direction, at most.
 const MAX_WAITING: usize = 4;
 
-/// What a running server says of itself.
+/// A message of a running server about itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// The weights have changed since the last notice: the content of a file to keep, and the counters.
     Learned { state: Vec<u8>, counters: Counters },
-    /// New predictors answer.
+    /// New predictors answer from now on.
     Pushed { names: Vec<String> },
     /// New predictors were refused.
     Refused(ServerError),
@@ -58,7 +58,7 @@ impl Service {
         (service, Remote { push, notices })
     }
 
-    /// The server.
+    /// The server that is driven.
     pub fn server(&self) -> &Server {
         &self.server
     }

@@ -1,4 +1,4 @@
-//! What a server keeps over restarts, as the content of a file.
+//! The state that a server keeps over restarts, as the content of a file.
 //!
 //! Little-endian: `CCPRKEPT`, u32 version, u32 epoch; u8 predictors, each u8 length, name, 32 bytes of hash; u8 slots, each u8 choice (3 or 4), u8
 //! arms, a u64 deficit each; u8 whether a session follows: 16 bytes of key, u64 next sequence number, the window's words; CRC-32C of all before it.
@@ -28,7 +28,7 @@ pub const MAX_STATE_BYTES: usize = MAGIC.len()
     + 8 * WINDOW_WORDS
     + CHECKSUM_BYTES;
 
-/// What a server keeps over restarts.
+/// The state that a server keeps over restarts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
     pub epoch: u32,
@@ -40,7 +40,7 @@ pub struct State {
     pub session: Option<Session>,
 }
 
-/// What makes tokens of an earlier server good.
+/// The part of a state that makes an earlier server's tokens good.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Session {
     pub key: Key,

@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn each_number_counts_once_and_not_for_ever() {
         let mut window = Window::default();
-        assert_eq!(window.close(0), Err(Refusal::Late), "never given out");
+        assert_eq!(window.close(0), Err(Refusal::Repeated), "never given out");
         assert_eq!((window.issue(), window.issue()), (1, 2));
         assert_eq!(window.close(3), Err(Refusal::Late), "not given out yet");
         assert_eq!(window.close(1), Ok(()));

@@ -140,9 +140,9 @@ fn tokens_that_are_forged_or_used_change_nothing() {
     let mut strange = feedback;
     strange[16..].copy_from_slice(&content.seal(&Key([8; 16])));
     refused(&mut server, &strange, Refusal::Forged);
-    for sequence in [0, 2, u64::MAX] {
+    for (sequence, reason) in [(0, Refusal::Repeated), (2, Refusal::Late), (u64::MAX, Refusal::Late)] {
         strange[16..].copy_from_slice(&Token { sequence, ..content }.seal(&Key([9; 16])));
-        refused(&mut server, &strange, Refusal::Late);
+        refused(&mut server, &strange, reason);
     }
     tell(&mut server, &feedback);
     assert_eq!(*server.counters(), Counters { right: 1, ..*server.counters() });

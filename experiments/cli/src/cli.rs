@@ -4,6 +4,7 @@ mod distill;
 mod host;
 mod league;
 mod new;
+mod predict;
 mod quic;
 mod snapshot;
 mod snapshot_file;
@@ -14,6 +15,7 @@ pub(crate) use distill::*;
 pub(crate) use host::*;
 pub(crate) use league::*;
 pub(crate) use new::*;
+pub(crate) use predict::*;
 pub(crate) use quic::*;
 pub(crate) use snapshot::*;
 pub(crate) use snapshot_file::*;
@@ -65,6 +67,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     League(LeagueArgs),
     Quic(QuicArgs),
+    Predict(PredictArgs),
     Trace(TraceArgs),
     Train(TrainArgs),
     Bench(BenchArgs),

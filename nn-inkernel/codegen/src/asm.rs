@@ -131,6 +131,7 @@ pub enum Helper {
     GetSmpProcessorId = 8,
     TailCall = 12,
     SetSockOpt = 49,
+    RedirectMap = 51,
     XdpAdjustTail = 65,
     MapPushElem = 87,
     MapPopElem = 88,

@@ -87,3 +87,20 @@ pub fn below(rng: &mut ChaCha8Rng, n: usize) -> usize {
 pub fn digits() -> Images {
     Images::digits().unwrap()
 }
+
+/// A predictor of digits that knows nothing: any class of its ten.
+pub fn turned_digits() -> TrustedSnapshot {
+    let (inputs, classes) = (ccplane_predict::data::PIXELS, ccplane_predict::data::CLASSES);
+    let mut random = rng(1);
+    let weights = (0..inputs * classes).map(|_| (below(&mut random, 61) as i16) - 30);
+    let layer = Layer { weights: weights.collect(), biases: vec![0; classes], tables: Vec::new() };
+    let parts = Parts {
+        spec: ccplane_predict::train::spec("random", 16).unwrap(),
+        network: Network::new(Bits::W8, &[inputs, classes], vec![layer], 1, 0).unwrap(),
+        guards: Guards::for_inputs(inputs),
+        calibration: Calibration { inputs: vec![(0, 16); inputs], sums: vec![0] },
+        fidelity: Fidelity::default(),
+        provenance: Provenance::default(),
+    };
+    Trust::Any.admit(Snapshot::new(parts).unwrap(), &Admission::default()).unwrap()
+}
