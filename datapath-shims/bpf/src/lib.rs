@@ -19,6 +19,7 @@ use ccplane_nn_codegen::asm::Insn;
 pub enum MapType {
     Array = 2,
     ProgArray = 3,
+    XskMap = 17,
     Queue = 22,
     StructOps = 26,
     Ringbuf = 27,
@@ -258,6 +259,8 @@ pub fn link_struct_ops(map: &OwnedFd) -> io::Result<OwnedFd> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum XdpMode {
+    /// By the driver if it can, else by the stack.
+    Any = 0,
     /// By the stack, after it has made a packet of its own (`XDP_FLAGS_SKB_MODE`): any device can.
     Generic = 1 << 1,
     /// By the driver, before the stack sees a packet (`XDP_FLAGS_DRV_MODE`).

@@ -1,8 +1,9 @@
-//! The system calls and shared rings of AF_XDP, and the three BPF calls that it takes; all of this module's `unsafe`.
+//! The system calls and shared rings of AF_XDP; all of this module's `unsafe`.
 //!
 //! Rings are the kernel's (Documentation/networking/af_xdp.rst): each has one producer and one consumer, whose positions only grow.
 #![allow(unsafe_code)]
 
+use ccplane_bpf::{self as bpf, AttachTo, MapType, ProgType, XDP, XdpMode};
 use ccplane_nn_codegen::asm::Insn;
 use std::ffi::c_void;
 use std::io;
@@ -13,70 +14,28 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of a frame's memory.
 pub const FRAME_BYTES: usize = 2048;
-
-const ATTR_BYTES: usize = 128;
-const CMD_MAP_CREATE: libc::c_long = 0;
-const CMD_MAP_UPDATE_ELEM: libc::c_long = 2;
-const CMD_PROG_LOAD: libc::c_long = 5;
-const CMD_LINK_CREATE: libc::c_long = 28;
-const MAP_TYPE_XSKMAP: u32 = 17;
-const PROG_TYPE_XDP: u32 = 6;
-const ATTACH_XDP: u32 = 37;
-
-/// The argument of bpf(2).
-#[repr(align(8))]
-struct Attr([u8; ATTR_BYTES]);
-
-impl Attr {
-    fn new() -> Attr {
-        Attr([0; ATTR_BYTES])
-    }
-    fn u32(mut self, at: usize, value: u32) -> Attr {
-        self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
-        self
-    }
-    fn pointer<T>(mut self, at: usize, to: *const T) -> Attr {
-        self.0[at..at + 8].copy_from_slice(&(to as usize as u64).to_ne_bytes());
-        self
-    }
-    fn fd(self, at: usize, fd: &impl AsRawFd) -> Attr {
-        self.u32(at, fd.as_raw_fd() as u32)
-    }
-    fn call(&self, command: libc::c_long) -> io::Result<RawFd> {
-        // SAFETY: the attribute is a live buffer of the size given; the pointers in it were made by a caller in this file
-        // from buffers that outlive the call.
-        let done = unsafe { libc::syscall(libc::SYS_bpf, command, self.0.as_ptr(), ATTR_BYTES) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done as RawFd) }
-    }
-    fn call_fd(&self, command: libc::c_long) -> io::Result<OwnedFd> {
-        let fd = self.call(command)?;
-        // SAFETY: the kernel has just given us this descriptor.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-    }
-}
+/// The name of the map and the program.
+const NAME: &str = "ccp_xsk";
 
 /// Creates a map from receive queues to AF_XDP sockets.
 pub fn socket_map(queues: u32) -> io::Result<OwnedFd> {
-    Attr::new().u32(0, MAP_TYPE_XSKMAP).u32(4, 4).u32(8, 4).u32(12, queues).call_fd(CMD_MAP_CREATE)
+    bpf::map_create(MapType::XskMap, NAME, 4, 4, queues, 0)
 }
 
 /// Puts a socket into the map.
 pub fn set_socket(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Result<()> {
-    let value = socket.as_raw_fd();
-    let attr = Attr::new().fd(0, map).pointer(8, &raw const queue).pointer(16, &raw const value);
-    attr.call(CMD_MAP_UPDATE_ELEM).map(drop)
+    bpf::map_update(map, &queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
 }
 
 /// Loads an XDP program.
 pub fn load(program: &[Insn]) -> io::Result<OwnedFd> {
-    let license = c"Dual MIT/GPL";
-    let attr = Attr::new().u32(0, PROG_TYPE_XDP).u32(4, program.len() as u32).u32(68, ATTACH_XDP);
-    attr.pointer(8, program.as_ptr()).pointer(16, license.as_ptr()).call_fd(CMD_PROG_LOAD)
+    let to = AttachTo { btf_id: 0, expected: XDP };
+    bpf::prog_load(ProgType::Xdp, NAME, program, to).map_err(|refused| refused.errno)
 }
 
 /// Attaches a program to an interface for as long as what is returned is open.
 pub fn attach(program: &OwnedFd, interface: u32) -> io::Result<OwnedFd> {
-    Attr::new().fd(0, program).u32(4, interface).u32(8, ATTACH_XDP).call_fd(CMD_LINK_CREATE)
+    bpf::link_xdp(program, interface, XdpMode::Any)
 }
 
 /// The number of an interface.

@@ -1,5 +1,6 @@
 //! A cable between two namespaces, a client at one end, servers at the other.
 
+use std::io;
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,8 @@ use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::veth::{self, DEVICE, ENDS};
 use ccplane_predict::load::{self, Load, Outcome};
 use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, write_request};
-use ccplane_predict::{Choice, Key, Server, Service, sockets};
+use ccplane_predict::xsk::Xsk;
+use ccplane_predict::{Choice, Key, Server, Service, sockets, uring};
 use ccplane_predict_xdp::{Attachment, Counter, Options, Plain, Random, Target, XdpMode, XdpServer};
 
 use super::{Asked, missing};
@@ -28,6 +30,8 @@ const NETWORK_RUNS: u32 = 20_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Contender {
     Blocking,
+    IoUring,
+    AfXdp,
     Xdp,
     /// No server, but what one in XDP takes at least.
     Echo,
@@ -35,11 +39,14 @@ pub(super) enum Contender {
 
 impl Contender {
     /// Those with rows of their own.
-    pub(super) const ALL: [Contender; 2] = [Contender::Blocking, Contender::Xdp];
+    pub(super) const ALL: [Contender; 4] =
+        [Contender::Blocking, Contender::IoUring, Contender::AfXdp, Contender::Xdp];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Contender::Blocking => "blocking",
+            Contender::IoUring => "io_uring",
+            Contender::AfXdp => "af_xdp",
             Contender::Xdp => "xdp",
             Contender::Echo => "echo",
         }
@@ -48,7 +55,9 @@ impl Contender {
     /// The cores that take part.
     pub(super) fn cores(self) -> &'static str {
         match self {
-            Contender::Blocking => "as many requests as the client's core can send, answered by another core",
+            Contender::Blocking | Contender::IoUring | Contender::AfXdp => {
+                "as many requests as the client's core can send, answered by another core"
+            }
             Contender::Xdp | Contender::Echo => "as many requests as one core can send and answer",
         }
     }
@@ -58,7 +67,7 @@ impl Contender {
 pub(super) struct Lab<'a> {
     asked: &'a Asked,
     client: Namespace,
-    server: Namespace,
+    far: Namespace,
     pass: Plain,
     _pass: Attachment,
 }
@@ -72,24 +81,31 @@ impl<'a> Lab<'a> {
         veth::connect(&client, &server)?;
         let pass = Plain::pass().map_err(missing)?;
         let attached = client.run(|| pass.attach(DEVICE, XdpMode::Native))?.map_err(missing)?;
-        let lab = Lab { asked, client, server, pass, _pass: attached };
-        Ok(lab)
+        Ok(Lab { asked, client, far: server, pass, _pass: attached })
     }
 
     /// Starts a server, which ends when what is returned does.
     pub(super) fn serve(&self, contender: Contender) -> Result<Running, BenchError> {
         let attach = |attach: &(dyn Fn() -> Result<Attachment, ccplane_predict_xdp::XdpError> + Sync)| {
-            self.server.run(attach)?.map_err(missing)
+            self.far.run(attach)?.map_err(missing)
         };
         let key = Key::random().map_err(missing)?;
         let target = Target { port: PORT, addresses: vec![ENDS[1]] };
         Ok(match contender {
-            Contender::Blocking => {
+            Contender::Blocking | Contender::IoUring => {
                 let attached = attach(&|| self.pass.attach(DEVICE, XdpMode::Native))?;
-                let socket = context("bind", self.server.run(|| UdpSocket::bind((ENDS[1], PORT)))?)?;
-                let portfolio = Arc::clone(&self.asked.portfolio);
-                let server = Server::new(portfolio, &Choice::DEFAULT, key, None).map_err(missing)?;
-                Running::Thread(Threaded::start(socket, server), attached)
+                let socket = context("bind", self.far.run(|| UdpSocket::bind((ENDS[1], PORT)))?)?;
+                let serve = if contender == Contender::IoUring { uring::serve } else { sockets::serve };
+                let started =
+                    Threaded::start(self.server(key)?, move |service, stop| serve(&socket, service, stop));
+                Running::Thread(started, Some(attached))
+            }
+            Contender::AfXdp => {
+                // Its own XDP program leads to the socket.
+                let mut socket = self.far.run(|| Xsk::open(DEVICE, PORT))?.map_err(missing)?;
+                let started =
+                    Threaded::start(self.server(key)?, move |service, stop| socket.serve(service, stop));
+                Running::Thread(started, None)
             }
             Contender::Xdp => {
                 let server = self.xdp(target, key)?;
@@ -101,6 +117,12 @@ impl<'a> Lab<'a> {
                 Running::Echo(attach(&|| echo.attach(DEVICE, XdpMode::Native))?)
             }
         })
+    }
+
+    /// Makes a server of user space.
+    fn server(&self, key: Key) -> Result<Server, BenchError> {
+        let portfolio = Arc::clone(&self.asked.portfolio);
+        Server::new(portfolio, &Choice::DEFAULT, key, None).map_err(missing)
     }
 
     fn xdp(&self, target: Target, key: Key) -> Result<XdpServer, BenchError> {
@@ -140,7 +162,7 @@ impl<'a> Lab<'a> {
 
 /// A server that runs.
 pub(super) enum Running {
-    Thread(Threaded, Attachment),
+    Thread(Threaded, Option<Attachment>),
     Kernel(Box<XdpServer>, Attachment),
     Echo(#[expect(dead_code, reason = "it is attached as long as it lives")] Attachment),
 }
@@ -164,17 +186,20 @@ impl Running {
 /// A server in a thread of its own.
 pub(super) struct Threaded {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<std::io::Result<u64>>>,
+    thread: Option<JoinHandle<io::Result<u64>>>,
 }
 
 impl Threaded {
-    fn start(socket: UdpSocket, server: Server) -> Threaded {
+    fn start(
+        server: Server,
+        serve: impl FnOnce(&mut Service, &AtomicBool) -> io::Result<()> + Send + 'static,
+    ) -> Threaded {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let _core = OneCore::nth(SERVER_CORE);
             let (mut service, _remote) = Service::new(server, [1; 32]);
-            sockets::serve(&socket, &mut service, &stopped)?;
+            serve(&mut service, &stopped)?;
             Ok(service.server().counters().requests)
         });
         Threaded { stop, thread: Some(thread) }
