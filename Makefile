@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo quick test build attack bench fuzz sim soak loom nightly mahimahi torch module module-test module-headers module-debug module-differential clean
+.PHONY: help setup demo quick test build attack bench fuzz sim soak packages loom nightly mahimahi torch module module-test module-headers module-debug module-differential clean
 
 CCPLANE := target/release/ccplane
 
@@ -40,6 +40,9 @@ sim: ## the agent's core through faults of all kinds, CCPLANE_SEEDS (100000) run
 soak: build ## a real agent under faults for SOAK_HOURS (1): fails where anything grows; needs root
 	cargo build --release --quiet -p ccplane-soak
 	target/release/ccplane-soak --hours $${SOAK_HOURS:-1} --seed $${SOAK_SEED:-1}
+
+packages: ## the crates that are to be published, packaged; SINCE=REVISION compares their interfaces with a revision's
+	@.ci/packages $(SINCE)
 
 loom: ## what threads and processes share without locks, under every interleaving
 	@.ci/loom

@@ -214,7 +214,7 @@ fn a_refused_install_leaves_its_algorithms_flows_native() {
     core.set_rules(Rules::all("b")).unwrap();
     let calls = turn(&mut core, &mut fake, vec![created(7)]);
     assert_eq!(calls[2..], ["set 7 12 [(Reg(2), 1400)]"]);
-    assert_eq!((core.counters().refused_actions, core.counters().stray_reports), (1, 1));
+    assert_eq!((core.counters().refused_commands, core.counters().stray_reports), (1, 1));
 }
 
 /// A datapath without a native algorithm: whose algorithm cannot run, runs Reno, and that is told once.
@@ -376,7 +376,7 @@ fn detach_forgets_the_datapath_and_late_results() {
     core.attach(DP, fake.capabilities(), 0).unwrap();
     core.next_action(DP).unwrap();
     core.result(owed.id, Err(DatapathError::NoProgram(ProgramUid(10))));
-    assert_eq!(core.counters().refused_actions, 0);
+    assert_eq!(core.counters().refused_commands, 0);
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn a_busy_slot_is_tried_again_at_the_next_tick() {
     assert_eq!(turn(&mut core, &mut fake, 1, vec![]), ["busy 3"]);
     assert_eq!(turn(&mut core, &mut fake, 2, vec![]), ["push 3 1 Active"]);
     assert_eq!(turn(&mut core, &mut fake, 3, vec![]), [""; 0]);
-    assert_eq!(core.counters().refused_actions, 0);
+    assert_eq!(core.counters().refused_commands, 0);
 }
 
 #[test]

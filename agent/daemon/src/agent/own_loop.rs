@@ -162,7 +162,7 @@ impl OwnLoop {
         if !self.worker.ask(Query::Status(answer)) {
             return 0;
         }
-        answered.blocking_recv().map_or(0, |status| status.counters.reports)
+        answered.blocking_recv().map_or(0, |status| status.counters.core.reports)
     }
 
     /// The learners, if any.

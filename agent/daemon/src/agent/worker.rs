@@ -476,20 +476,7 @@ impl Loop {
     }
 
     fn counters(&self) -> Counters {
-        let c = self.core.counters();
-        Counters {
-            flows_created: c.flows_created,
-            flows_closed: c.flows_closed,
-            flows_refused: c.flows_refused,
-            reports: c.reports,
-            stray_reports: c.stray_reports,
-            dropped_events: c.dropped_events,
-            panics: c.panics,
-            refused_commands: c.refused_actions,
-            rows: c.rows,
-            dropped_rows: c.dropped_rows,
-            malformed_datagrams: self.source.malformed(),
-        }
+        Counters { core: self.core.counters(), malformed_datagrams: self.source.malformed() }
     }
 
     fn programs(&self) -> Vec<ProgramRecord> {
