@@ -1,13 +1,10 @@
 //! Transfers over kernel sockets on loopback.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{Agent, Ended, Fetch, engine_config, folder_with, live_engine, loopback, serve};
 use ccplane_contract::{Datapath, Mode};
 use ccplane_engine::engine;
 use ccplane_quic::{Config, ConnectionError, Endpoint, NO_ROOM, UdpWire};
 use ccplane_testing::{Mishap, STALL, WATCHED, assert_never_stalled};
-use common::{Agent, Ended, Fetch, engine_config, folder_with, live_engine, loopback, serve};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -136,7 +133,7 @@ fn buffers_are_what_was_granted() {
 fn a_socket_of_both_families_shows_ipv4_as_it_is() {
     let (folder, sum) = folder_with(1000);
     let ((server_engine, mut handle), (client_engine, _)) = (live_engine(), live_engine());
-    let (server_config, trust) = common::pair();
+    let (server_config, trust) = crate::common::pair();
     let Ok(wire) = UdpWire::bind("[::]:0".parse().unwrap()) else {
         return ccplane_testing::skipped("a socket of both families", "no IPv6 here");
     };

@@ -1,14 +1,11 @@
 //! Whatever happens, in whatever order: one canary at a time, nothing unsafe, and a roll-back restores what was.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::learned::{WORTHY, learned, snapshot};
+use crate::common::{DP, Fake, core_with, created};
 use ccplane_contract::{Datapath, Event, FlowId, Mode, ProgramUid, SnapshotUid};
 use ccplane_core::{Candidate, Core, Evidence, Origin, Verdict, Why, drive};
 use ccplane_infer::{FlowPolicy, Level};
 use ccplane_snapshot::TrustedSnapshot;
-use common::learned::{WORTHY, learned, snapshot};
-use common::{DP, Fake, core_with, created};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 

@@ -1,15 +1,12 @@
 //! The loop over simulated flows: snapshots are tried, promoted and rolled back; agents come, die and come back.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::DP;
+use crate::common::learned::{candidate, learned, snapshot};
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, Event, FlowId, Mode, SnapshotUid};
 use ccplane_core::{Catalog, Config, Core, Rules, Verdict, drive};
 use ccplane_netsim::{Capacity, LinkConfig, QueueLimit};
 use ccplane_sim::{FlowConfig, SimConfig, SimDatapath, Source};
-use common::DP;
-use common::learned::{candidate, learned, snapshot};
 use std::sync::Arc;
 
 const FLOWS: usize = 8;

@@ -1,16 +1,13 @@
 //! Trials on flows that differ, drift, fall idle and end: what is decided, how often, and when.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::learned::{WORTHY, candidate, learned};
+use crate::common::{DP, Fake, created};
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, Event, FlowId, ProgramUid, SnapshotUid};
 use ccplane_core::{
     Candidate, Catalog, Comparison, Config, Core, Decision, Evidence, Finding, MAX_PAIRS, Origin, PushRules,
     Rules, Verdict, Why, drive,
 };
-use common::learned::{WORTHY, candidate, learned};
-use common::{DP, Fake, created};
 use std::sync::Arc;
 
 const BATCH_US: u64 = 200_000;

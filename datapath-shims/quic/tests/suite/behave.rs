@@ -1,14 +1,9 @@
 //! The contract's suite on QUIC flows over wires in memory, in virtual time.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/harness.rs"]
-mod harness;
-
+use crate::common::{CLIENT, Link, MemoryWire, Net, SERVER};
+use crate::harness::{Live, Time};
 use ccplane_contract::suite::behaviour::{Harness, behave};
 use ccplane_contract::{Datapath, Event as Happened};
-use common::{CLIENT, Link, MemoryWire, Net, SERVER};
-use harness::{Live, Time};
 use std::net::SocketAddr;
 use std::time::Instant;
 

@@ -1,11 +1,8 @@
 //! The same inputs give the same outputs, and no input breaks the core.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{Fake, Told, core_with, info};
 use ccplane_contract::{Datapath, DatapathError, Event, FlowId, ProgramUid};
 use ccplane_core::{Core, DatapathId, NATIVE, Rules};
-use common::{Fake, Told, core_with, info};
 use proptest::prelude::*;
 use std::fmt::Write;
 use std::sync::Arc;

@@ -1,15 +1,9 @@
 //! The engine as a controller under quinn's own driver.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-#[allow(dead_code)]
-#[path = "../examples/stock_quinn.rs"]
-mod example;
-
+use crate::common::{Agent, live_engine};
+use crate::example::transfer;
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, ProgramSource, Report};
 use ccplane_quic::WindowOnly;
-use common::{Agent, live_engine};
-use example::transfer;
 use quinn::TransportConfig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

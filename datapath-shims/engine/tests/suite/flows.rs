@@ -1,15 +1,12 @@
 //! One engine, one thread: bounds, the native algorithm, what is said of a flow and when.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::link::Link;
+use crate::common::{MS, MSS, PROGRAM, S, ack, acks, created, drain, fields, info, install, manual, steered};
 use ccplane_algs::{Aurora, RENO};
 use ccplane_contract::{Datapath, DatapathError, Event, Field, FlowId, Mode, ProgramUid, SnapshotUid};
 use ccplane_engine::native::MAX_CWND_PACKETS;
 use ccplane_engine::{Ack, EngineConfig, FlowEngine, Handle, SendLimits};
 use ccplane_program::ir::{MAX_RATE_BYTES_PER_S, Prim};
-use common::link::Link;
-use common::{MS, MSS, PROGRAM, S, ack, acks, created, drain, fields, info, install, manual, steered};
 
 /// Its agent is never silent.
 const CONFIG: EngineConfig = EngineConfig { heartbeat_timeout_us: u64::MAX, ..EngineConfig::new("test") };

@@ -1,8 +1,7 @@
 //! Policies in slots, rows to learners, flows whose policy had no answer.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::learned::{WORTHY, candidate, learned, snapshot};
+use crate::common::{DP, Fake, Told, core_with, created, info};
 use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Parameter, ProgramSource};
 use ccplane_contract::ProgramUid;
 use ccplane_contract::{Datapath, DatapathError, Event, FlowId, Mode, SlotStats, SnapshotUid};
@@ -10,8 +9,6 @@ use ccplane_core::{
     Candidate, Catalog, CatalogError, Config, Core, Evidence, Origin, Rules, Verdict, Why, drive,
 };
 use ccplane_infer::{FlowPolicy, Level};
-use common::learned::{WORTHY, candidate, learned, snapshot};
-use common::{DP, Fake, Told, core_with, created, info};
 use std::sync::Arc;
 
 fn core() -> Core {

@@ -1,14 +1,11 @@
 //! The contract's suite on an engine: its programs, and live flows over a link in virtual time.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::MS;
+use crate::common::link::Link;
 use ccplane_contract::suite::behaviour::{Harness, HarnessError, behave};
 use ccplane_contract::suite::conform;
 use ccplane_contract::{Datapath, FlowId};
 use ccplane_engine::{EngineConfig, EngineExecutor};
-use common::MS;
-use common::link::Link;
 
 const TIMEOUT_US: u64 = 500 * MS;
 

@@ -1,11 +1,8 @@
 //! Transfers under failures in virtual time: a file arrives with the right hash, or there is a clear error in time.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{CLIENT, Ended, Link, SERVER, Sizes, World, folder_with};
 use ccplane_contract::{Datapath, Mode};
 use ccplane_quic::{Config, ConnectionError};
-use common::{CLIENT, Ended, Link, SERVER, Sizes, World, folder_with};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -240,9 +237,9 @@ fn nobody_answers() {
 fn a_server_that_is_not_the_pinned_one_is_refused() {
     let (folder, _) = folder_with(1);
     let mut world = World::new(Link::new(20, 10), 1, None, folder.path());
-    let (_, of_another) = common::pair();
+    let (_, of_another) = crate::common::pair();
     let id = world.client.connect(of_another, SERVER.parse().unwrap(), "localhost").unwrap();
-    world.fetch = common::Fetch::new(id);
+    world.fetch = crate::common::Fetch::new(id);
     world.run(MINUTES, |_| false);
     let Some(Ended::Lost(reason)) = &world.fetch.ended else { panic!("{:?}", world.fetch.ended) };
     assert!(reason.to_string().contains("expected was"), "{reason}");

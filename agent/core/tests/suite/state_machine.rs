@@ -1,15 +1,12 @@
 //! The core's answers to events, commands and refusals.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{DP, Fake, Told, core_with, created, info, report};
 use ccplane_alg::{Algorithm, Control, ProgramSource};
 use ccplane_contract::{Datapath, DatapathError, Event, Field, FlowId, ProgramUid};
 use ccplane_core::{
     AttachError, Catalog, CatalogError, CommandError, Config, Core, DatapathId, InstallState,
     MAX_COMMANDS_PER_CALL, MAX_FIELDS, NATIVE, NativeReason, Rule, Rules, RulesError, drive,
 };
-use common::{DP, Fake, Told, core_with, created, info, report};
 use std::sync::Arc;
 
 /// Attaches the datapath, hands it `events` and turns the loop once.
@@ -396,7 +393,7 @@ fn catalogs_refuse_what_cannot_work() {
     };
     assert_eq!(diagnostics[0].line, 2);
     let mut twice = Told::new("a");
-    twice.programs.push(ProgramSource { name: "main", source: common::PROGRAM });
+    twice.programs.push(ProgramSource { name: "main", source: crate::common::PROGRAM });
     assert_eq!(refusal(vec![twice]), CatalogError::ProgramNameTaken { algorithm: "a", program: "main" });
     assert_eq!(refusal(vec![Told::new("a"), Told::new("a")]), CatalogError::NameTaken { name: "a" });
     assert_eq!(refusal(vec![Told::new(NATIVE)]), CatalogError::NameTaken { name: NATIVE });

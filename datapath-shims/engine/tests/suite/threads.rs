@@ -1,15 +1,12 @@
 //! One thread ACKs as fast as it can, another does all that an agent may: nothing is torn, nothing lost uncounted.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{ack, info, manual};
 use ccplane_contract::suite::images;
 use ccplane_contract::{Datapath, DatapathError, Event, Field, FlowId, Part, ProgramUid, SlotTable};
 use ccplane_engine::{EngineConfig, FlowEngine, Handle};
 use ccplane_infer::{FlowPolicy, Shape, image};
 use ccplane_program::ir::Program;
 use ccplane_program::vm::{Decision, Knobs, Policies};
-use common::{ack, info, manual};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use std::collections::BTreeMap;
@@ -148,7 +145,7 @@ impl Agent {
                 let stats = &self.handle.flows()[0];
                 assert_eq!(stats.flow, self.flow);
                 assert_eq!(
-                    stats.transport.delivered * common::MSS,
+                    stats.transport.delivered * crate::common::MSS,
                     stats.transport.bytes_acked,
                     "a sample is whole"
                 );

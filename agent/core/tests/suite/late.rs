@@ -1,12 +1,9 @@
 //! Results that come late, in another order, or wrong: what the simulation in `endurance` has found, one by one.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::learned::{candidate, learned, snapshot};
+use crate::common::{DP, Fake, Told, core_with, created};
 use ccplane_contract::{Datapath, DatapathError, Event, FlowId, SlotStats, SnapshotUid};
 use ccplane_core::{Action, Command, Config, Core, NATIVE, NativeReason, Rules, Verdict};
-use common::learned::{candidate, learned, snapshot};
-use common::{DP, Fake, Told, core_with, created};
 use std::io::ErrorKind;
 
 fn failed() -> Result<(), DatapathError> {
@@ -59,7 +56,7 @@ fn a_flow_that_was_never_taken_in_and_has_ended_is_not_released() {
         core.event(DP, created(flow), 0);
     }
     core.event(DP, closed(1), 0);
-    let mut fake = Fake { listed: [(2, common::info(443))].into(), ..Fake::default() };
+    let mut fake = Fake { listed: [(2, crate::common::info(443))].into(), ..Fake::default() };
     core.reconcile(DP, fake.flows(), 0);
     // Listed, it is refused once more, and released once.
     assert_eq!(commands(&take(&mut core)), [release(2)]);

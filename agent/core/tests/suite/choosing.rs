@@ -1,14 +1,11 @@
 //! Flows whose algorithm chooses among others.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::{DP, Fake, Told, created, report};
 use ccplane_alg::{
     Algorithm, Choice, Chooser, Control, Flow, FlowInfo, Handover, PathSample, ProgramSource, Switch,
 };
 use ccplane_contract::{Datapath, DatapathError, FlowId, FlowStats, Mode, TransportStats};
 use ccplane_core::{Catalog, CatalogError, Config, Core, NativeReason, Rules, drive};
-use common::{DP, Fake, Told, created, report};
 use std::sync::{Arc, Mutex};
 
 /// A script logs every call of its choosers and holds their next answer.
@@ -80,7 +77,7 @@ fn core() -> (Core, Arc<Mutex<Script>>) {
 
 fn stats(acked: u64) -> FlowStats {
     let mut fake = Fake::default();
-    fake.listed.insert(1, common::info(443));
+    fake.listed.insert(1, crate::common::info(443));
     let listed = fake.flows().remove(0);
     FlowStats {
         mode: Mode::Program,
