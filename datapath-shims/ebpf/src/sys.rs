@@ -39,11 +39,15 @@ pub const F_MMAPABLE: u32 = 1 << 10;
 pub const F_LINK: u32 = 1 << 13;
 /// The attach type `BPF_TRACE_ITER` of iterator programs.
 pub const TRACE_ITER: u32 = 28;
-/// Further attach types of `enum bpf_attach_type`.
+/// The attach type `BPF_CGROUP_SOCK_OPS` of programs on sockets' events.
 pub const CGROUP_SOCK_OPS: u32 = 3;
+/// The attach type `BPF_CGROUP_INET4_CONNECT` of programs where IPv4 sockets connect.
 pub const CGROUP_INET4_CONNECT: u32 = 10;
+/// The attach type `BPF_CGROUP_INET6_CONNECT` of programs where IPv6 sockets connect.
 pub const CGROUP_INET6_CONNECT: u32 = 11;
+/// The attach type `BPF_TRACE_RAW_TP` of programs on tracepoints.
 pub const TRACE_RAW_TP: u32 = 23;
+/// The attach type `BPF_TCX_EGRESS` of classifiers.
 pub const TCX_EGRESS: u32 = 47;
 /// Flag `BPF_F_NO_PREALLOC`, which a map of socket storage must have.
 const F_NO_PREALLOC: u32 = 1;

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ccplane_contract::suite::images;
 use ccplane_contract::{Datapath, DatapathError, Event, Field, Mode, Part, ProgramUid};
 use ccplane_ebpf::packets::{Hooking, PacketsDatapath, PacketsOptions, PathRoute};
 use ccplane_infer::image::{self, map};
 use ccplane_infer::{Bits, Shape};
-use ccplane_testing::{skipped, wait_until};
+use ccplane_testing::{PATIENCE, skipped, wait_until};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use packets_lab::{
@@ -122,7 +122,11 @@ fn a_flow_connects_over_the_path_that_its_program_chose() {
             for packet in &ours {
                 assert_eq!((packet.cable, packet.dscp), (cable, dscp(priority)), "{packet:?}");
             }
+            let id = datapath.flows()[0].flow;
+            datapath.release(id).unwrap();
+            assert_eq!(next_dscp(&lab, &mut flow), dscp(priority), "it had no program to be released from");
             flow.end();
+            wait_for(&mut datapath, "Closed", |e| (*e == Event::Closed { flow: id }).then_some(()));
         }
     }
     let reports = compile("(hook connect) (def (Report (x 0))) (when true (:= Report.x 1) (report))");
@@ -350,15 +354,16 @@ fn mark_for_ever(options: PacketsOptions) -> ! {
     }
 }
 
-/// What traffic control and routing of the sender look like.
+/// Lists the sender's traffic control and routing.
 fn settings(lab: &Lab) -> String {
     let filters =
         ["p0", "p1"].map(|device| run("tc", &lab.sender, &format!("filter show dev {device} egress")));
     let [qdiscs, rules, routes] = [("tc", "qdisc show"), ("ip", "rule show"), ("ip", "route show table all")]
         .map(|(tool, what)| run(tool, &lab.sender, what));
     let all = format!("{qdiscs}{}{rules}{routes}", filters.concat());
-    // The kernel makes link-local addresses when it comes to that.
-    all.lines().filter(|line| !line.contains("fe80:")).collect::<Vec<_>>().join("\n")
+    // The kernel makes addresses and routes of a link's own when it comes to that.
+    let own = |line: &&str| !line.contains("fe80:") && !line.contains("multicast");
+    all.lines().filter(own).collect::<Vec<_>>().join("\n")
 }
 
 fn nothing_remains(test: &str, child: &str, without_tcx: bool, foreign: bool) {
@@ -412,7 +417,11 @@ fn nothing_remains(test: &str, child: &str, without_tcx: bool, foreign: bool) {
             assert_eq!(settings(&lab) != before, without_tcx, "a link shows in no listing");
             agent.kill().unwrap();
             assert_eq!(agent.wait().unwrap().signal(), Some(Signal::SIGKILL as i32));
-            wait_until("nothing is left", || settings(&lab) == before);
+            let gone = Instant::now();
+            while settings(&lab) != before && gone.elapsed() < PATIENCE {
+                pause(Duration::from_millis(20));
+            }
+            assert_eq!(settings(&lab), before, "something is left");
             wait_until("the flow is left alone", || next_dscp(&lab, &mut flow) == 0);
         } else {
             let mut datapath = lab.attach(options(Some(&lab)));

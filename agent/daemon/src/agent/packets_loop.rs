@@ -18,7 +18,7 @@ use ccplane_ebpf::packets::PacketsDatapath;
 use std::sync::Arc;
 use tracing::warn;
 
-/// The loop's name.
+/// The loop's name in logs, metrics and its sockets.
 const NAME: &str = "packets";
 
 /// Attaches to the configured devices and starts the loop; `None` where that cannot be and need not.

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-/// Priorities of programs.
+/// The number of priorities that programs can set.
 const PRIORITIES: usize = 8;
-/// Paths of programs.
+/// The number of paths that programs can choose among.
 const MAX_PATHS: usize = 8;
 
 /// The section. The keys are documented in [`DEFAULT_TOML`](super::DEFAULT_TOML).

@@ -46,11 +46,11 @@ pub enum Hooking {
 #[derive(Clone, Copy)]
 pub struct PacketMaps {
     pub common: Maps,
-    /// What is kept with sockets.
+    /// The storage that lives with sockets.
     pub storage: i32,
-    /// What is known of destinations.
+    /// The destinations and what is known of them.
     pub peers: i32,
-    /// What is known of paths.
+    /// The paths and what is known of them.
     pub paths: i32,
     /// Where records are, by the hash of their packets.
     pub cache: i32,
@@ -160,7 +160,7 @@ fn link_bytes(device: &str) -> Result<u32, EbpfError> {
     })
 }
 
-/// What is attached; dropping it takes it out.
+/// Everything that is attached; dropping it takes it out.
 pub struct Attached {
     /// Before the rest, since the guard's work is what others may wait for.
     _guard: Option<Guard>,

@@ -28,22 +28,10 @@ pub fn classifier(
     link_bytes: u32,
 ) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Asm::default();
-    let (uncached, found, first, clock, timed, silent, due, sampled, other, decide, enough, run, apply, out) = (
-        asm.label(),
-        asm.label(),
-        asm.label(),
-        asm.label(),
-        asm.label(),
-        asm.label(),
-        asm.label(),
-        asm.label(),
-        asm.label(),
-        asm.label(),
-        asm.label(),
-        asm.label(),
-        asm.label(),
-        asm.label(),
-    );
+    let labels = Labels::new(&mut asm);
+    let Labels {
+        uncached, found, clock, timed, silent, due, sampled, other, decide, enough, apply, out, ..
+    } = labels;
     asm.mov(CTX, R::R1);
     if output.devices {
         asm.load(Size::B4, R::R1, CTX, skb::TC_INDEX);
@@ -80,14 +68,70 @@ pub fn classifier(
     stamp(&mut asm, output, Link::Bytes(link_bytes));
     asm.bind(out);
     exit_next(&mut asm);
+    rare_cases(&mut asm, k, maps, output, &labels);
+    run_sooner_or_later(&mut asm, k, maps, link_bytes, &labels);
+    asm.finish().map(|done| done.insns)
+}
 
+/// The places in the classifier's code; those of most packets are in its first part.
+#[derive(Clone, Copy)]
+struct Labels {
+    /// The cache does not know the packet's flow; it is found.
+    uncached: Label,
+    found: Label,
+    /// The flow is new.
+    first: Label,
+    /// The packet has no time stamp; its time is known.
+    clock: Label,
+    timed: Label,
+    /// The agent has been silent.
+    silent: Label,
+    /// A sample is due; it is taken.
+    due: Label,
+    sampled: Label,
+    /// The flow has no program that runs.
+    other: Label,
+    /// The packet is a decision; so it may be, by the count of sent bytes.
+    decide: Label,
+    enough: Label,
+    /// The packet gets what was decided; it is left as it is.
+    apply: Label,
+    out: Label,
+}
+
+impl Labels {
+    fn new(asm: &mut Asm) -> Labels {
+        let mut label = || asm.label();
+        Labels {
+            uncached: label(),
+            found: label(),
+            first: label(),
+            clock: label(),
+            timed: label(),
+            silent: label(),
+            due: label(),
+            sampled: label(),
+            other: label(),
+            decide: label(),
+            enough: label(),
+            apply: label(),
+            out: label(),
+        }
+    }
+}
+
+/// Emits what few packets need: flows that are new or not in the cache, samples, flows without a program.
+fn rare_cases(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, output: &Output, labels: &Labels) {
+    let Labels {
+        uncached, found, first, clock, timed, silent, due, sampled, other, decide, apply, out, ..
+    } = *labels;
     asm.bind(uncached);
-    find_storage(&mut asm, maps, TP, first);
-    find_record(&mut asm, maps, first);
-    put_into_cache(&mut asm, maps);
+    find_storage(asm, maps, TP, first);
+    find_record(asm, maps, first);
+    put_into_cache(asm, maps);
     asm.jump(found);
     asm.bind(first);
-    begin(&mut asm, k, maps, output, [apply, out]);
+    begin(asm, k, maps, output, [apply, out]);
     asm.bind(clock);
     asm.call(Helper::KtimeGetNs);
     asm.mov(NOW, R::R0);
@@ -98,21 +142,26 @@ pub fn classifier(
     asm.store_imm(Size::B4, REC, rec::MODE as i16, mode::AGENT_SILENT as i32);
     asm.jump(out);
     asm.bind(due);
-    take_sample(&mut asm, k, maps);
+    take_sample(asm, k, maps);
     asm.jump(sampled);
     asm.bind(other);
     asm.jump_if_imm(R::R1, Cond::Eq, mode::AGENT_SILENT as i32, decide);
     asm.load(Size::B4, R::R1, REC, flow::CONNECTED as i16);
     asm.jump_if_imm(R::R1, Cond::Ne, 0, apply);
     asm.jump(out);
+}
 
+/// Emits the decision of the flow's program: now, or once so many bytes were sent.
+fn run_sooner_or_later(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, link_bytes: u32, labels: &Labels) {
+    let Labels { decide, enough, apply, out, .. } = *labels;
+    let run = asm.label();
     // The count includes this packet, which the program is not to count; far beyond, its length makes no difference.
     asm.bind(enough);
     asm.store(Size::B8, REC, flow::GAP_NS as i16, GAP);
     asm.alu(Alu::Sub, R::R1, R::R2);
     asm.jump_if_imm(R::R1, Cond::Ge, MAX_PACKET_BYTES, run);
-    measure_payload(&mut asm);
-    k.get(&mut asm, R::R1, TP, "bytes_sent");
+    measure_payload(asm);
+    k.get(asm, R::R1, TP, "bytes_sent");
     asm.load(Size::B4, R::R2, REC, flow::PAYLOAD as i16);
     asm.alu(Alu::Sub, R::R1, R::R2);
     asm.load(Size::B8, R::R2, REC, flow::DECIDE_AT as i16);
@@ -121,9 +170,10 @@ pub fn classifier(
     asm.bind(decide);
     asm.store(Size::B8, REC, flow::GAP_NS as i16, GAP);
     asm.bind(run);
-    run_program(&mut asm, maps, link_bytes);
+    run_program(asm, maps, link_bytes);
+    asm.load(Size::B4, R::R1, REC, flow::CONNECTED as i16);
+    asm.jump_if_imm(R::R1, Cond::Ne, 0, apply);
     asm.jump(out);
-    asm.finish().map(|done| done.insns)
 }
 
 /// Emits a sample of the flow; [`PAGE`] and [`GAP`] are as before.
@@ -167,7 +217,7 @@ fn run_program(asm: &mut Asm, maps: &PacketMaps, link_bytes: u32) {
 
 /// Emits the claim of a staged change and the choice of the program that runs next, as the dispatcher of acknowledgements does.
 fn claim_change(asm: &mut Asm, done: Label) {
-    let (keep, start, steered, runs) = (asm.label(), asm.label(), asm.label(), asm.label());
+    let (keep, start, set, steered, runs) = (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
     asm.load(Size::B4, R::R1, REC, rec::MODE as i16);
     asm.jump_if_imm(R::R1, Cond::Ne, mode::POLICY as i32, runs);
     asm.load(Size::B4, R::R1, REC, rec::STAGE_SLOT as i16);
@@ -176,11 +226,14 @@ fn claim_change(asm: &mut Asm, done: Label) {
     claim(asm, REC, done);
     asm.load(Size::B4, R::R1, REC, rec::STAGE_SLOT as i16);
     asm.jump_if_imm(R::R1, Cond::Eq, 0, keep);
-    asm.store_imm(Size::B4, REC, flow::CONNECTED as i16, 0);
     asm.mov_imm(R::R2, i64::from(STAGE_RELEASE));
     asm.jump_if(R::R1, Cond::Ne, R::R2, start);
     asm.mov_imm(R::R1, 0);
+    asm.jump(set);
+    // A flow that never had a program keeps what was decided when it connected.
     asm.bind(start);
+    asm.store_imm(Size::B4, REC, flow::CONNECTED as i16, 0);
+    asm.bind(set);
     asm.store(Size::B4, REC, rec::SLOT as i16, R::R1);
     asm.load(Size::B4, R::R1, REC, rec::MODE as i16);
     asm.jump_if_imm(R::R1, Cond::Ne, mode::POLICY as i32, steered);

@@ -32,11 +32,11 @@ pub const INSTANCE: u32 = 1;
 
 /// Offsets in `struct bpf_sock_addr` (include/uapi/linux/bpf.h).
 mod addr {
-    pub const IP4: i16 = 4;
-    pub const IP6: i16 = 8;
-    pub const PORT: i16 = 24;
-    pub const PROTOCOL: i16 = 36;
-    pub const SK: i16 = 64;
+    pub(crate) const IP4: i16 = 4;
+    pub(crate) const IP6: i16 = 8;
+    pub(crate) const PORT: i16 = 24;
+    pub(crate) const PROTOCOL: i16 = 36;
+    pub(crate) const SK: i16 = 64;
 }
 
 /// The address family of the sockets that a program runs for.

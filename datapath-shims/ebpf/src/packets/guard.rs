@@ -11,7 +11,7 @@ use super::netlink::{Request, TrafficControl, ask, remove_classifier, remove_qdi
 use super::options::MAX_DEVICES;
 use crate::sys::detached_process;
 
-/// What a device's classifier takes to be taken back.
+/// The requests that take a device's classifier back.
 #[derive(Clone, Copy)]
 struct Duty {
     ifindex: u32,

@@ -10,19 +10,19 @@ pub const CTX: R = R::R6;
 
 /// Offsets in a classifier's context (`struct __sk_buff`, include/uapi/linux/bpf.h).
 pub mod skb {
-    pub const MARK: i16 = 8;
-    pub const PROTOCOL: i16 = 16;
-    pub const PRIORITY: i16 = 32;
-    pub const IFINDEX: i16 = 40;
-    pub const TC_INDEX: i16 = 44;
+    pub(crate) const MARK: i16 = 8;
+    pub(crate) const PROTOCOL: i16 = 16;
+    pub(crate) const PRIORITY: i16 = 32;
+    pub(crate) const IFINDEX: i16 = 40;
+    pub(crate) const TC_INDEX: i16 = 44;
     /// The control block, five words of which a classifier may use.
-    pub const CB: i16 = 48;
-    pub const HASH: i16 = 68;
-    pub const DATA: i16 = 76;
-    pub const DATA_END: i16 = 80;
+    pub(crate) const CB: i16 = 48;
+    pub(crate) const HASH: i16 = 68;
+    pub(crate) const DATA: i16 = 76;
+    pub(crate) const DATA_END: i16 = 80;
     /// When TCP sends it, nanoseconds of CLOCK_MONOTONIC; 0 for other transports.
-    pub const TSTAMP: i16 = 152;
-    pub const SK: i16 = 168;
+    pub(crate) const TSTAMP: i16 = 152;
+    pub(crate) const SK: i16 = 168;
 }
 
 /// The verdict `TC_ACT_UNSPEC`, also `TCX_NEXT`: what others have attached decides.
@@ -50,7 +50,7 @@ const STACK_IP: i16 = STACK_HEADER - 16;
 /// The host's further stack slots begin here.
 pub const STACK_NEXT: i16 = STACK_IP - 8;
 
-/// What the datapath writes to packets; fixed while it is attached.
+/// The parts of packets that the datapath writes; fixed while it is attached.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     /// The bits of the mark that it writes.

@@ -1,4 +1,4 @@
-//! What the packets' datapath keeps beyond [`crate::layout`]: a longer control page, longer records, and what is known of
+//! The packets' datapath keeps more than [`crate::layout`] says: a longer control page, longer records, and what is known of
 //! paths and destinations.
 
 use crate::layout::{ctl, rec};
@@ -16,9 +16,9 @@ pub mod page {
     pub const SAMPLE_NS: u32 = 40;
     const _: () = assert!(DEADLINE_NS > ctl::SAMPLE_US && SAMPLE_NS + 8 <= ctl::VERSION);
 
-    /// What stands for each priority: [`super::marking`]s.
+    /// The markings of priorities: [`super::marking`]s.
     pub const PRIORITIES: u32 = ctl::BYTES.next_multiple_of(64);
-    /// What stands for each path: [`super::route`]s.
+    /// The routes of paths: [`super::route`]s.
     pub const PATHS: u32 = PRIORITIES + super::marking::BYTES * (MAX_PRIORITY as u32 + 1);
     /// Size of the page's used part.
     pub const BYTES: u32 = PATHS + super::route::BYTES * MAX_PATHS as u32;
@@ -121,7 +121,7 @@ pub mod peer_key {
     pub const PORT: u32 = 24;
     /// u32: the address family.
     pub const FAMILY: u32 = 28;
-    /// Size.
+    /// Size of the whole, bytes.
     pub const BYTES: u32 = 32;
 }
 
@@ -135,7 +135,7 @@ pub mod peer {
     pub const STARTED_US: u32 = 8;
     /// u64 each: the sizes of the last that ended, the last one first.
     pub const SIZES: u32 = 16;
-    /// Size.
+    /// Size of the whole, bytes.
     pub const BYTES: u32 = SIZES + 8 * PAST_SIZES as u32;
 }
 
@@ -173,6 +173,6 @@ pub mod storage {
     pub const CONNECT: u32 = 4;
     /// Bit of [`CONNECT`]: a program decided.
     pub const DECIDED: i32 = 1 << 31;
-    /// Size.
+    /// Size of the whole, bytes.
     pub const BYTES: u32 = 8;
 }

@@ -25,9 +25,9 @@ const TCP_CLOSE: i32 = 7;
 const TCP_CLOSE_WAIT: i32 = 8;
 /// States in which a flow may begin: others are those of listeners, and of sockets that end.
 const BEGINS: i32 = 1 << TCP_ESTABLISHED | 1 << TCP_SYN_SENT | 1 << TCP_CLOSE_WAIT;
-/// `BPF_SK_STORAGE_GET_F_CREATE`.
+/// The flag `BPF_SK_STORAGE_GET_F_CREATE`: storage is made where it is missing.
 const CREATE: i64 = 1;
-/// `BPF_ANY`.
+/// The flag `BPF_ANY`: an entry is set, new or not.
 const ANY: i64 = 0;
 /// The factor of [`hash`] (Knuth's multiplicative hashing).
 const SPREAD: i64 = 0x9e37_79b1;

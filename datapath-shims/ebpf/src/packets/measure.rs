@@ -20,14 +20,14 @@ const ROUND_TRIP_US: i32 = 500;
 
 /// Callbacks and flags of `BPF_PROG_TYPE_SOCK_OPS` (include/uapi/linux/bpf.h).
 mod sock_ops {
-    pub const ACTIVE_ESTABLISHED: i32 = 4;
-    pub const PASSIVE_ESTABLISHED: i32 = 5;
-    pub const RTT: i32 = 12;
-    pub const RTT_FLAG: i32 = 1 << 3;
+    pub(crate) const ACTIVE_ESTABLISHED: i32 = 4;
+    pub(crate) const PASSIVE_ESTABLISHED: i32 = 5;
+    pub(crate) const RTT: i32 = 12;
+    pub(crate) const RTT_FLAG: i32 = 1 << 3;
     /// Offsets in `struct bpf_sock_ops`.
-    pub const OP: i16 = 0;
-    pub const FLAGS: i16 = 84;
-    pub const SK: i16 = 184;
+    pub(crate) const OP: i16 = 0;
+    pub(crate) const FLAGS: i16 = 84;
+    pub(crate) const SK: i16 = 184;
 }
 
 /// Whether the flow goes on or ends with the measurement.

@@ -21,7 +21,7 @@ const NLM_F_CREATE: u16 = 0x400;
 const NLM_F_EXCL: u16 = 0x200;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// Attributes (include/uapi/linux/{rtnetlink,pkt_cls}.h).
+/// Attributes of requests (include/uapi/linux/{rtnetlink,pkt_cls}.h).
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_BPF_FD: u16 = 6;
@@ -45,7 +45,7 @@ const HEADER_BYTES: usize = 16;
 const TCMSG_BYTES: usize = 20;
 /// Longest part of a reply that is read at once.
 const MAX_REPLY: usize = 16 << 10;
-/// Longest request.
+/// Longest request that is made here, bytes.
 pub const MAX_REQUEST: usize = 128;
 
 /// A route socket of the network namespace that it was opened in.
@@ -114,7 +114,7 @@ impl TrafficControl {
         Ok(TrafficControl(socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?))
     }
 
-    /// The socket's descriptor.
+    /// The socket's descriptor, which lives as long as this does.
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }

@@ -13,12 +13,12 @@ use crate::options::{MAX_FLOWS, MAX_NAME, MIN_TIMEOUT, is_name};
 pub const MAX_DEVICES: usize = 16;
 /// Largest code point (DSCP).
 const MAX_DSCP: u32 = 63;
-/// Priorities of programs.
+/// The number of priorities that programs can set.
 const PRIORITIES: usize = MAX_PRIORITY as usize + 1;
 /// Where a machine may have its tree of control groups (v2).
 const CGROUP_ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
-/// What a priority looks like on a packet.
+/// The look of a priority on a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Marking {
     /// The socket buffer's priority, by which queueing disciplines choose a band or class.
@@ -53,7 +53,7 @@ pub struct PacketsOptions {
     pub paths: Vec<PathRoute>,
     /// Whether a path shows in IPv6 flow labels, by which routers choose among equal paths.
     pub flow_label: bool,
-    /// What stands for each priority.
+    /// The marking that stands for each priority.
     pub markings: [Marking; PRIORITIES],
     /// Whether packets carry the code points of [`PacketsOptions::markings`].
     pub writes_dscp: bool,

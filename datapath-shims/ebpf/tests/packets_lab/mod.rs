@@ -185,7 +185,7 @@ impl Flow {
 pub struct Packet {
     pub local_port: u16,
     pub remote_port: u16,
-    /// Which cable it came over.
+    /// The cable that it came over.
     pub cable: usize,
     pub dscp: u32,
     pub flow_label: u32,
@@ -260,7 +260,7 @@ fn parse(bytes: &[u8]) -> Option<Packet> {
     })
 }
 
-/// Compiles a program.
+/// Compiles a program of a test.
 pub fn compile(source: &str) -> Program {
     ccplane_program::compile(source).unwrap()
 }
@@ -300,7 +300,7 @@ pub fn steer(datapath: &mut PacketsDatapath, flow: &mut Flow, program: ProgramUi
     id
 }
 
-/// The flow's statistics.
+/// The flow's statistics as they are.
 pub fn stats(datapath: &mut PacketsDatapath, flow: FlowId) -> FlowStats {
     datapath.flows().into_iter().find(|f| f.flow == flow).expect("the flow is listed")
 }
