@@ -234,7 +234,9 @@ impl Core {
             Deploy { datapath: id, rules: &self.push_rules, next_uid: &mut self.next_uid, batch_us, now_us };
         let fallback = (!attached.capabilities.has_native()).then_some(FALLBACK);
         for entry in self.rules.names().chain(fallback).flat_map(|name| self.catalog.with_arms(name)) {
-            attached.install(entry, &mut deploy);
+            if entry.is_for(&attached.capabilities) {
+                attached.install(entry, &mut deploy);
+            }
         }
         self.datapaths.insert(id, attached);
         self.nothing_until_us = 0;
@@ -270,6 +272,9 @@ impl Core {
         self.nothing_until_us = 0;
         for entry in self.rules.names().flat_map(|name| self.catalog.with_arms(name)) {
             for (id, attached) in &mut self.datapaths {
+                if !entry.is_for(&attached.capabilities) {
+                    continue;
+                }
                 let (rules, next_uid) = (&self.push_rules, &mut self.next_uid);
                 attached.install(entry, &mut Deploy { datapath: *id, rules, next_uid, batch_us, now_us });
             }

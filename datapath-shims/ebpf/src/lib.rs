@@ -10,6 +10,7 @@
 mod arith;
 mod attach;
 mod attachment;
+mod book;
 mod btf;
 mod codegen;
 mod datapath;
@@ -26,6 +27,7 @@ mod maps;
 mod movement;
 mod options;
 mod outside;
+pub mod packets;
 mod pins;
 mod policy;
 pub mod probe;

@@ -127,13 +127,20 @@ impl Cond {
 #[repr(i32)]
 pub enum Helper {
     MapLookupElem = 1,
+    MapUpdateElem = 2,
+    KtimeGetNs = 5,
+    SkbStoreBytes = 9,
     TailCall = 12,
     SetSockOpt = 49,
+    SockOpsCbFlagsSet = 59,
+    SkbLoadBytesRelative = 68,
     MapPushElem = 87,
     MapPopElem = 88,
+    SkStorageGet = 107,
     RingbufReserve = 131,
     RingbufSubmit = 132,
     SkcToTcpSock = 137,
+    RedirectNeigh = 152,
 }
 
 /// A position in the program, which may not be known yet.
@@ -248,6 +255,11 @@ impl Asm {
     /// Converts 16 bits from network to host order.
     pub fn be16(&mut self, dst: R) {
         self.push(0xdc, dst, 0, 0, 16);
+    }
+
+    /// Converts 32 bits from network to host order, or back.
+    pub fn be32(&mut self, dst: R) {
+        self.push(0xdc, dst, 0, 0, 32);
     }
 
     fn ld_imm64(&mut self, dst: R, pseudo: u8, value: u64) {

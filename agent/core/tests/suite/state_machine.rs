@@ -2,7 +2,9 @@
 
 use crate::common::{DP, Fake, Told, core_with, created, info, report};
 use ccplane_alg::{Algorithm, Control, ProgramSource};
-use ccplane_contract::{Datapath, DatapathError, Event, Field, FlowId, ProgramUid};
+use ccplane_contract::{
+    Datapath, DatapathError, Event, Field, FlowId, ON_ACKS, ON_PACKETS as ON_PACKETS_HOOKS, ProgramUid,
+};
 use ccplane_core::{
     AttachError, Catalog, CatalogError, CommandError, Config, Core, DatapathId, InstallState,
     MAX_COMMANDS_PER_CALL, MAX_FIELDS, NATIVE, NativeReason, Rule, Rules, RulesError, drive,
@@ -58,6 +60,32 @@ fn rules_choose_and_native_releases() {
     let unknown = core.set_rules(Rules::all("c")).unwrap_err();
     assert_eq!(unknown, RulesError::UnknownAlgorithm { rule: None, name: "c".to_owned(), known: vec!["a"] });
     assert_eq!(core.rules().default, NATIVE, "nothing is changed");
+}
+
+#[test]
+fn a_rule_counts_where_its_algorithm_decides() {
+    const ON_PACKETS: &str = "(hook send) (def) (when true (:= Priority 3))";
+    let packets = |name| Told {
+        programs: vec![ProgramSource { name: "main", source: ON_PACKETS }],
+        on_flow: Arc::new(|_, control| control.set_program("main", &[])),
+        ..Told::new(name)
+    };
+    let run = |hooks, default: &str| {
+        let mut core = core_with(vec![Told::new("acks"), packets("packets")]);
+        let rules = ["packets", "acks"].map(|name| {
+            let mut rule = Rule::any(name);
+            rule.remote_port = Some(80..=80);
+            rule
+        });
+        core.set_rules(Rules { rules: rules.to_vec(), default: default.to_owned() }).unwrap();
+        let mut fake = Fake { hooks: Some(hooks), ..Fake::default() };
+        let web = Event::Created { flow: FlowId(2), info: info(80) };
+        turn(&mut core, &mut fake, vec![created(1), web])
+    };
+    let [acks, native] = [["install 10", "install 11"], ["release 1", "set 2 10 [(Reg(2), 1400)]"]];
+    assert_eq!(run(ON_ACKS, "packets"), [acks, native].concat(), "no rule for packets matches an ACK's flow");
+    assert_eq!(run(ON_PACKETS_HOOKS, "acks"), ["install 12", "release 1", "set 2 12 []"]);
+    assert_eq!(run(ON_PACKETS_HOOKS, "packets"), ["install 12", "set 1 12 []", "set 2 12 []"]);
 }
 
 #[test]

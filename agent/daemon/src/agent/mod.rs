@@ -1,13 +1,14 @@
 //! `ccplane agent`: configuration, lock, loops, control socket, signals, end.
 //!
-//! One loop drives the kernel's datapath, another the datapaths of other processes, each on a thread of its own with
-//! a [`Core`] of its own, so that neither waits for the other. The main thread serves the control socket and
+//! One loop drives the kernel's datapath, another its packets, a third the datapaths of other processes, each on a thread of
+//! its own with a [`Core`] of its own, so that none waits for another. The main thread serves the control socket and
 //! signals.
 
 mod embedded;
 mod handle;
 mod observed;
 mod own_loop;
+mod packets_loop;
 pub mod privileges;
 mod source;
 mod worker;
@@ -59,8 +60,10 @@ const UIDS_PER_RUN_BITS: u32 = 15;
 const KERNEL_LOOP: LoopId = LoopId(0);
 /// The loop of other processes' datapaths.
 const PEERS_LOOP: LoopId = LoopId(1);
+/// The loop of the kernel's packets.
+const PACKETS_LOOP: LoopId = LoopId(2);
 /// Each loop numbers its deployments in a part of a run's uids, so that a learner can tell them apart.
-const UIDS_PER_LOOP_BITS: u32 = UIDS_PER_RUN_BITS - 1;
+const UIDS_PER_LOOP_BITS: u32 = UIDS_PER_RUN_BITS - 2;
 
 /// Time between two readings of the slots where no learner needs more, microseconds.
 const SLOTS_EVERY_US: u64 = 1_000_000;
@@ -257,6 +260,10 @@ fn start_loops(
             Err(error) => return Err(Failure::runtime(error)),
         }
     }
+    if config.datapath.packets.is_wanted() {
+        let post = learning.post(PACKETS_LOOP);
+        workers.extend(packets_loop::start(located, rules, algorithms, observed, post)?);
+    }
     if config.datapath.unix.mode == OnOff::On {
         let socket = located.datapath_socket()?;
         let pace = pace.of_peers(&config.datapath.unix);
@@ -283,8 +290,8 @@ fn start_loops(
         let core = core(algorithms, rules, config, PEERS_LOOP, None)?;
         let post = learning.post(PEERS_LOOP);
         let powers = Powers { role: Some(Role::Plain), ..Powers::NONE };
-        let partners =
-            Partners { metrics: metrics.clone(), post, hosts: hosts(located, "peers", algorithms)? };
+        let hosts = hosts(located, "peers", algorithms)?;
+        let partners = Partners { metrics: metrics.clone(), post, hosts, default_algorithm: None };
         let worker = Worker::spawn("peers", powers, core, pace, partners, attach);
         let worker = worker.map_err(Failure::runtime).map_err(|why| match config.datapath.unix.socket {
             Some(_) => refused(args.place.config.as_deref(), "datapath.unix.socket", &why),

@@ -73,6 +73,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     needs.extend(places(&located));
     let tcp = choose(&located, &needs);
     let ok = tcp.datapath != NO_DATAPATH;
+    needs.push(packets());
     needs.extend(links());
     let diagnosis = Diagnosis { ok, tcp, needs, cleaned };
     if args.query.json {
@@ -180,6 +181,18 @@ fn places(located: &Located) -> Vec<Need> {
     all.into_iter().filter_map(need).collect()
 }
 
+/// The need of decisions about packets.
+fn packets() -> Need {
+    let what = "classifiers on devices' egress, and the tracepoint of socket states".to_owned();
+    let (ok, found, remedy) = match ccplane_ebpf::packets::available() {
+        Ok(()) => (true, "loaded and taken back".to_owned(), String::new()),
+        Err(error) => {
+            (false, error.to_string(), "run as root, on a kernel with BTF and BPF tracing".to_owned())
+        }
+    };
+    Need { of: "decisions about packets", what, ok, found, remedy }
+}
+
 /// Removes what a killed agent left. Holds the agent's lock meanwhile, so that none starts.
 fn clean(located: &Located) -> Result<Cleaned, Failure> {
     let dir = located.run_dir()?;
@@ -201,6 +214,9 @@ fn clean(located: &Located) -> Result<Cleaned, Failure> {
     let report = ccplane_ebpf::clean(&options).map_err(Failure::runtime)?;
     cleaned.flows_moved = report.flows_moved;
     cleaned.removed.extend(report.removed);
+    let devices = &located.config.datapath.packets.devices;
+    let classifiers = ccplane_ebpf::packets::clean(devices).map_err(Failure::runtime)?;
+    cleaned.removed.extend(classifiers.into_iter().map(|device| Path::new("tc filter on").join(device)));
     Ok(cleaned)
 }
 
