@@ -2,7 +2,7 @@
 
 use super::attach::PacketMaps;
 use super::header::Output;
-use super::host::{load_known, write_output};
+use super::host::{enforce, load_known, write_output};
 use super::layout::{flow, page, storage};
 use super::lifecycle::{Count, give_record, greet_peer, hash, make_storage, take_record};
 use crate::codegen::Host;
@@ -141,6 +141,8 @@ impl Host for ConnectHost<'_> {
     }
 
     fn apply(&self, asm: &mut Asm) {
+        asm.store_imm(Size::B4, REC, flow::FRESH as i16, 1);
+        enforce(asm);
         write_output(asm, &self.maps, &self.output);
     }
 

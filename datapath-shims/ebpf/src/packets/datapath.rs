@@ -16,7 +16,7 @@ use ccplane_program::ir::{Dst, Hook, MAX_POLICY_SLOTS, Program};
 use super::attach::{Attached, Hooking, OpenPacketMaps, attach, link_to_cgroup, output};
 use super::connect::{self, ConnectHost, Family};
 use super::header::Output;
-use super::host::{PacketHost, reads_lengths};
+use super::host::{PacketHost, reads_header};
 use super::layout::{flow, page};
 use super::options::PacketsOptions;
 use crate::book::{Book, Instance};
@@ -192,7 +192,7 @@ impl PacketsDatapath {
             output: self.output,
             instance,
             paths: self.options.paths.len(),
-            measures: reads_lengths(program),
+            reads_header: reads_header(program),
         };
         let fd = self.compile(program, instance, &host, ProgType::SchedCls, AttachTo::default())?;
         let key = (slot as u32).to_ne_bytes();

@@ -52,7 +52,7 @@ pub mod route {
 pub mod flow {
     use super::{ACK_PRIM_COUNT, PAST_SIZES, PRIM_COUNT, rec};
 
-    /// u64: when the last packet left, nanoseconds.
+    /// u64: when the last packet with data left, nanoseconds.
     pub const LAST_NS: u32 = rec::BYTES;
     /// u64: the count of sent bytes from which on the program runs again; all ones for none.
     pub const DECIDE_AT: u32 = LAST_NS + 8;
@@ -72,21 +72,33 @@ pub mod flow {
     pub const CONNECTED: u32 = LAST_NS + 44;
     /// u64: the address of the flow's socket; 0 once it has closed.
     pub const SOCKET: u32 = LAST_NS + 48;
+    /// u64: the bytes that were sent with the last packet.
+    pub const LAST_BYTES: u32 = LAST_NS + 56;
 
     /// u64: the gap before the packet, nanoseconds.
     pub const GAP_NS: u32 = LAST_NS + 64;
-    /// u32: the packet's payload, bytes.
-    pub const PAYLOAD: u32 = LAST_NS + 72;
+    /// u64: the bytes that were sent before the packet.
+    pub const BEFORE: u32 = LAST_NS + 72;
+    /// u32: the packet's payload, bytes; 0 for the one that ends the flow.
+    pub const PAYLOAD: u32 = LAST_NS + 80;
     /// u32: the packet's sequence number.
-    pub const SEQUENCE: u32 = LAST_NS + 76;
+    pub const SEQUENCE: u32 = LAST_NS + 84;
+    /// u32: the priority in force.
+    pub const PRIORITY: u32 = LAST_NS + 88;
+    /// u32: the number of the path in force.
+    pub const PATH: u32 = LAST_NS + 92;
+    /// u32: 1 where the packet begins a flowlet, so that nothing is reordered whatever is decided.
+    pub const FRESH: u32 = LAST_NS + 96;
+    /// u32: 1 once the packet that ends the flow has left.
+    pub const ENDED: u32 = LAST_NS + 100;
     /// u64: when the flow was first seen, microseconds.
-    pub const STARTED_US: u32 = LAST_NS + 80;
+    pub const STARTED_US: u32 = LAST_NS + 104;
     /// u64: earlier flows of the same application to the same destination.
-    pub const PEER_FLOWS: u32 = LAST_NS + 88;
+    pub const PEER_FLOWS: u32 = LAST_NS + 112;
     /// u64: when the last of them started, microseconds; 0 for none.
-    pub const PEER_STARTED_US: u32 = LAST_NS + 96;
+    pub const PEER_STARTED_US: u32 = LAST_NS + 120;
     /// u64 each: the sizes of the last of them that ended, the last one first.
-    pub const PEER_SIZES: u32 = LAST_NS + 104;
+    pub const PEER_SIZES: u32 = LAST_NS + 128;
     /// u64: bytes in flight at the last sample.
     pub const IN_FLIGHT: u32 = PEER_SIZES + 8 * PAST_SIZES as u32;
     /// u32: the path of the last sample.

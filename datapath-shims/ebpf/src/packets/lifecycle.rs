@@ -18,8 +18,8 @@ pub const NOW: R = R::R9;
 /// Stack slot of what a program of the start decided.
 const STACK_CONNECT: i16 = STACK_NEXT;
 const NSEC_PER_USEC: i32 = 1000;
-/// Values of the kernel's `sk_state` (include/net/tcp_states.h).
-const TCP_ESTABLISHED: i32 = 1;
+/// The state of a connection that is open (`sk_state`, include/net/tcp_states.h).
+pub const TCP_ESTABLISHED: i32 = 1;
 const TCP_SYN_SENT: i32 = 2;
 const TCP_CLOSE: i32 = 7;
 const TCP_CLOSE_WAIT: i32 = 8;
@@ -178,6 +178,8 @@ pub fn begin(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, output: &Output, [con
     identity(asm, k, TP);
     hash(asm);
     asm.store(Size::B8, REC, flow::SOCKET as i16, TP);
+    k.get(asm, R::R1, TP, "bytes_sent");
+    asm.store(Size::B8, REC, flow::LAST_BYTES as i16, R::R1);
     asm.store(Size::B8, REC, flow::LAST_NS as i16, NOW);
     asm.mov(R::R1, NOW);
     asm.alu_imm(Alu::Div, R::R1, NSEC_PER_USEC);
@@ -195,9 +197,11 @@ pub fn begin(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, output: &Output, [con
     asm.mov(R::R2, R::R1);
     asm.alu_imm(Alu::And, R::R2, 0xff);
     asm.store(Size::B8, REC, rec::PRIORITY as i16, R::R2);
+    asm.store(Size::B4, REC, flow::PRIORITY as i16, R::R2);
     asm.alu_imm(Alu::Rsh, R::R1, 8);
     asm.alu_imm(Alu::And, R::R1, 0xff);
     asm.store(Size::B8, REC, rec::PATH as i16, R::R1);
+    asm.store(Size::B4, REC, flow::PATH as i16, R::R1);
     asm.store(Size::B4, REC, flow::SAMPLED_PATH as i16, R::R1);
     asm.store_imm(Size::B4, REC, flow::CONNECTED as i16, 1);
     write_output(asm, maps, output);
