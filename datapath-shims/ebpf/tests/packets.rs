@@ -14,6 +14,7 @@ use ccplane_contract::{Datapath, DatapathError, Event, Field, Mode, Part, Progra
 use ccplane_ebpf::packets::{Hooking, PacketsDatapath, PacketsOptions, PathRoute};
 use ccplane_infer::image::{self, map};
 use ccplane_infer::{Bits, Shape};
+use ccplane_program::ir::Hook;
 use ccplane_testing::{PATIENCE, skipped, wait_until};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -105,11 +106,13 @@ fn a_flow_connects_over_the_path_that_its_program_chose() {
     let paths = [0, SECOND_MARK].map(|mark| PathRoute { mark, device: None }).to_vec();
     let mut datapath = lab.attach(PacketsOptions { cgroup: Some(group.path()), paths, ..lab.options() });
     let source = format!(
-        "(hook connect) (def)
-         (when (== Flow.remote_port {SECOND_PORT}) (:= Path 1) (:= Priority 3))
+        "(hook connect) (def (second 7))
+         (when (== Flow.remote_port {SECOND_PORT}) (:= Path 1) (:= Priority second))
          (when true (:= Path 0) (:= Priority 2))"
     );
     datapath.install(A, &compile(&source)).unwrap();
+    let second = Field::Reg(compile(&source).reg("second").unwrap());
+    datapath.set_first(A, &[(second, 3)]).unwrap();
     datapath.heartbeat();
     for (to, other_port) in [(RECEIVER_V4, 41_001), (RECEIVER_V6, 41_003)] {
         for (port, cable, priority) in [(other_port, 0, 2), (SECOND_PORT, 1, 3)] {
@@ -251,6 +254,45 @@ fn programs_change_on_live_flows_and_a_silent_agent_loses_them() {
     assert_eq!(stats(&mut datapath, id).mode, Mode::NativeNoProgram);
     datapath.remove(B).unwrap();
     datapath.detach();
+    assert_eq!(next_dscp(&lab, &mut flow), 0);
+}
+
+#[test]
+fn flows_start_with_a_program_before_the_agent_hears_of_them() {
+    let Some(lab) = Lab::new("pk-first") else { return };
+    let mut datapath = lab.attach(lab.options());
+    let source = "(hook send) (def (Report (sent 0)) (p 1)) (when true (:= Priority p) (:= Report.sent Flow.bytes_sent) (report))";
+    let program = compile(source);
+    datapath.install(A, &program).unwrap();
+    datapath.install(B, &program).unwrap();
+    let p = Field::Reg(program.reg("p").unwrap());
+    datapath.set_first(A, &[(p, 6)]).unwrap();
+    datapath.heartbeat();
+    for to in [RECEIVER_V4, RECEIVER_V6] {
+        let capture = lab.capture();
+        let mut flow = lab.flow(to, 0);
+        flow.send(10_000);
+        let packets = data(&capture.of(flow.local()));
+        assert!(packets.iter().all(|(_, packet)| packet.dscp == dscp(6)), "{packets:?}");
+        let local = flow.local();
+        let id = wait_for(&mut datapath, "Created", |e| match e {
+            Event::Created { flow, info } if info.local == local => Some(*flow),
+            _ => None,
+        });
+        // The next flow's events come after it.
+        let (by, sent) = wait_for(&mut datapath, "report", |e| match e {
+            Event::Report { flow, program, values, .. } if *flow == id => Some((*program, values[0])),
+            _ => None,
+        });
+        assert_eq!((by, sent), (A, 0), "it ran on the first packet");
+        datapath.ensure_program(id, A, &[(p, 2)]).unwrap();
+        assert_eq!(next_dscp(&lab, &mut flow), dscp(6), "it runs already");
+        datapath.ensure_program(id, B, &[(p, 7)]).unwrap();
+        assert_eq!(next_dscp(&lab, &mut flow), dscp(7));
+        flow.end();
+    }
+    datapath.clear_first(Hook::Send);
+    let mut flow = lab.flow(RECEIVER_V4, 0);
     assert_eq!(next_dscp(&lab, &mut flow), 0);
 }
 

@@ -35,7 +35,7 @@ pub fn classifier(
 ) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Asm::default();
     let labels = Labels::new(&mut asm);
-    let Labels { uncached, found, clock, timed, silent, due, sampled, ending, goes_on, .. } = labels;
+    let Labels { uncached, found, known, clock, timed, silent, due, sampled, ending, goes_on, .. } = labels;
     let Labels { empty, other, decide, apply, out, .. } = labels;
     asm.mov(CTX, R::R1);
     if output.devices {
@@ -50,6 +50,7 @@ pub fn classifier(
     asm.jump_if_imm(NOW, Cond::Eq, 0, clock);
     asm.bind(timed);
     k.as_tcp_sock(&mut asm, TP);
+    asm.bind(known);
     asm.map_value(PAGE, maps.common.ctl, 0);
     asm.load(Size::B8, R::R1, PAGE, page::DEADLINE_NS as i16);
     asm.jump_if(NOW, Cond::Gt, R::R1, silent);
@@ -91,8 +92,9 @@ struct Labels {
     /// The cache does not know the packet's flow; it is found.
     uncached: Label,
     found: Label,
-    /// The flow is new.
+    /// The flow is new; its record is there.
     first: Label,
+    known: Label,
     /// The packet has no time stamp; its time is known.
     clock: Label,
     timed: Label,
@@ -123,6 +125,7 @@ impl Labels {
             uncached: label(),
             found: label(),
             first: label(),
+            known: label(),
             clock: label(),
             timed: label(),
             silent: label(),
@@ -142,7 +145,7 @@ impl Labels {
 
 /// Emits what few packets need: flows that are new or not in the cache, samples, flows without a program.
 fn rare_cases(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, output: &Output, labels: &Labels) {
-    let Labels { uncached, found, first, clock, timed, silent, due, sampled, .. } = *labels;
+    let Labels { uncached, found, first, known, clock, timed, silent, due, sampled, .. } = *labels;
     let Labels { ending, goes_on, empty, other, decide, last, apply, out, .. } = *labels;
     let (connected, closes) = (asm.label(), asm.label());
     asm.bind(uncached);
@@ -151,7 +154,7 @@ fn rare_cases(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, output: &Output, lab
     put_into_cache(asm, maps);
     asm.jump(found);
     asm.bind(first);
-    begin(asm, k, maps, output, [apply, out]);
+    begin(asm, k, maps, output, [known, out]);
     asm.bind(clock);
     asm.call(Helper::KtimeGetNs);
     asm.mov(NOW, R::R0);

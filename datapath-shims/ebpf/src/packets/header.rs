@@ -20,6 +20,7 @@ pub mod skb {
     pub(crate) const HASH: i16 = 68;
     pub(crate) const DATA: i16 = 76;
     pub(crate) const DATA_END: i16 = 80;
+    pub(crate) const GSO_SEGS: i16 = 164;
     /// When TCP sends it, nanoseconds of CLOCK_MONOTONIC; 0 for other transports.
     pub(crate) const TSTAMP: i16 = 152;
     pub(crate) const SK: i16 = 168;

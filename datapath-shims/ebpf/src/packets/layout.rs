@@ -2,7 +2,7 @@
 //! paths and destinations.
 
 use crate::layout::{ctl, rec};
-use ccplane_program::ir::{ACK_PRIM_COUNT, MAX_PATHS, MAX_PRIORITY, PAST_SIZES, PRIM_COUNT};
+use ccplane_program::ir::{ACK_PRIM_COUNT, MAX_PATHS, MAX_PRIORITY, MAX_REGS, PAST_SIZES, PRIM_COUNT};
 
 /// Offsets in the control page beyond [`ctl`]. The first three share the cache line that each packet reads.
 pub mod page {
@@ -20,8 +20,33 @@ pub mod page {
     pub const PRIORITIES: u32 = ctl::BYTES.next_multiple_of(64);
     /// The routes of paths: [`super::route`]s.
     pub const PATHS: u32 = PRIORITIES + super::marking::BYTES * (MAX_PRIORITY as u32 + 1);
+    /// The program that flows start with: a [`super::first`].
+    pub const FIRST: u32 = PATHS + super::route::BYTES * MAX_PATHS as u32;
     /// Size of the page's used part.
-    pub const BYTES: u32 = PATHS + super::route::BYTES * MAX_PATHS as u32;
+    pub const BYTES: u32 = FIRST + super::first::BYTES;
+    const _: () = assert!(BYTES <= 4096);
+}
+
+/// Offsets in the program that flows start with, and the registers that are set then.
+pub mod first {
+    use super::MAX_REGS;
+
+    /// u32: changes before and after each change of the rest.
+    pub const VERSION: u32 = 0;
+    /// u32: the program's slot, plus 1; 0 for none.
+    pub const SLOT: u32 = 4;
+    /// u32: the program's instance.
+    pub const INSTANCE: u32 = 8;
+    /// u32: the program's uid.
+    pub const UID: u32 = 12;
+    /// u64: bit mask of the valid registers among the first 64.
+    pub const MASK: u32 = 16;
+    /// u64: bit mask of the valid registers from the 65th on.
+    pub const MASK_HIGH: u32 = 24;
+    /// i64 each: the registers' values.
+    pub const REGS: u32 = 32;
+    /// Size of the whole, bytes.
+    pub const BYTES: u32 = REGS + 8 * MAX_REGS as u32;
 }
 
 /// Offsets in what stands for a priority.
