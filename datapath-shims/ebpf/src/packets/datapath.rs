@@ -14,7 +14,7 @@ use ccplane_contract::{
 use ccplane_infer::Shape;
 use ccplane_program::ir::{Dst, Hook, MAX_POLICY_SLOTS, Program};
 
-use super::attach::{Attached, Hooking, OpenPacketMaps, attach, link_to_cgroup, output};
+use super::attach::{ATTACH_TO_GROUP, Attached, Hooking, OpenPacketMaps, attach, link_to_group, output};
 use super::connect::{self, ConnectHost, Family};
 use super::header::Output;
 use super::host::{PacketHost, reads_header};
@@ -227,15 +227,9 @@ impl PacketsDatapath {
             connects.uid = uid;
             return Ok(());
         }
-        let Some(cgroup) = &self.options.cgroup else { return Ok(()) };
+        let Some(group) = &self.attached.group else { return Ok(()) };
         let link = |n: usize, family| {
-            link_to_cgroup(&programs[n], cgroup, attach_type(family)).map_err(|error| {
-                let errno = match &error {
-                    EbpfError::Os { source, .. } => source.kind(),
-                    _ => std::io::ErrorKind::Other,
-                };
-                DatapathError::Os { what: error.to_string(), errno }
-            })
+            link_to_group(&programs[n], group, attach_type(family)).map_err(|e| os_error(ATTACH_TO_GROUP, &e))
         };
         self.connects = Some(Connects { links: [link(0, Family::V4)?, link(1, Family::V6)?], uid });
         Ok(())
