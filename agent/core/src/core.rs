@@ -221,6 +221,7 @@ impl Core {
             programs: BTreeMap::new(),
             slots: BTreeMap::new(),
             queue: Queue::new(id, self.first_action),
+            first: Vec::new(),
             missed: false,
             next_heartbeat_us: now_us,
             next_batch_us: now_us.saturating_add(self.config.batch_us),
@@ -238,6 +239,7 @@ impl Core {
                 attached.install(entry, &mut deploy);
             }
         }
+        attached.install_first(self.catalog.entry(&self.rules.default));
         self.datapaths.insert(id, attached);
         self.nothing_until_us = 0;
         Ok(())
@@ -279,6 +281,8 @@ impl Core {
                 attached.install(entry, &mut Deploy { datapath: *id, rules, next_uid, batch_us, now_us });
             }
         }
+        let default = self.catalog.entry(&self.rules.default);
+        self.datapaths.values_mut().for_each(|attached| attached.install_first(default));
         Ok(())
     }
 
@@ -286,6 +290,7 @@ impl Core {
     /// [`Core::is_idle`] says when all of it is done.
     pub fn shutdown(&mut self) {
         self.stopping = true;
+        self.datapaths.values_mut().for_each(|attached| attached.install_first(None));
         let flows: Vec<_> = self.flows.keys().copied().collect();
         for (id, flow) in flows {
             self.go_native(id, flow, NativeReason::Stopping);

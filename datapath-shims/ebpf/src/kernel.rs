@@ -81,6 +81,7 @@ const SOCK_FIELDS: &[(&str, &str)] = &[
     ("write_seq", "write_seq"),
     ("snd_nxt", "snd_nxt"),
     ("bytes_sent", "bytes_sent"),
+    ("data_segs_out", "data_segs_out"),
     ("state", "inet_conn.icsk_inet.sk.__sk_common.skc_state"),
     ("snd_una", "snd_una"),
 ];

@@ -138,6 +138,11 @@ impl Table {
         self.of(flow, |index| self.u32(index, field))
     }
 
+    /// The program that the flow runs or is to run, if it still lives and there is one.
+    pub fn uid(&self, flow: FlowId) -> Option<ProgramUid> {
+        self.word(flow, rec::UID).filter(|uid| *uid != 0).map(ProgramUid)
+    }
+
     /// The slots (plus 1) that the flow runs and is to run; 0 for none.
     pub fn slots(&self, index: u32) -> [u32; 2] {
         let staged = match self.memory.u32(self.at(index, rec::STAGE_STATE)).load(Acquire) {

@@ -14,6 +14,7 @@ use ccplane_contract::{Datapath, DatapathError, Event, Field, Mode, Part, Progra
 use ccplane_ebpf::packets::{Hooking, PacketsDatapath, PacketsOptions, PathRoute};
 use ccplane_infer::image::{self, map};
 use ccplane_infer::{Bits, Shape};
+use ccplane_program::ir::Hook;
 use ccplane_testing::{PATIENCE, skipped, wait_until};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -105,11 +106,13 @@ fn a_flow_connects_over_the_path_that_its_program_chose() {
     let paths = [0, SECOND_MARK].map(|mark| PathRoute { mark, device: None }).to_vec();
     let mut datapath = lab.attach(PacketsOptions { cgroup: Some(group.path()), paths, ..lab.options() });
     let source = format!(
-        "(hook connect) (def)
-         (when (== Flow.remote_port {SECOND_PORT}) (:= Path 1) (:= Priority 3))
+        "(hook connect) (def (second 7))
+         (when (== Flow.remote_port {SECOND_PORT}) (:= Path 1) (:= Priority second))
          (when true (:= Path 0) (:= Priority 2))"
     );
     datapath.install(A, &compile(&source)).unwrap();
+    let second = Field::Reg(compile(&source).reg("second").unwrap());
+    datapath.set_first(A, &[(second, 3)]).unwrap();
     datapath.heartbeat();
     for (to, other_port) in [(RECEIVER_V4, 41_001), (RECEIVER_V6, 41_003)] {
         for (port, cable, priority) in [(other_port, 0, 2), (SECOND_PORT, 1, 3)] {
@@ -187,7 +190,8 @@ fn paths_change_between_flowlets_and_nothing_is_reordered_on_ipv6() {
 fn a_path_shows_in_the_flow_label() {
     let Some(lab) = Lab::new("pk-label") else { return };
     let paths = vec![PathRoute::default(); 2];
-    let mut datapath = lab.attach(PacketsOptions { paths, flow_label: true, ..lab.options() });
+    let flowlet_gap = Duration::from_micros(1);
+    let mut datapath = lab.attach(PacketsOptions { paths, flow_label: true, flowlet_gap, ..lab.options() });
     for (uid, path) in [(A, 0), (B, 1)] {
         datapath.install(uid, &compile(&format!("(hook send) (def) (when true (:= Path {path}))"))).unwrap();
     }
@@ -215,7 +219,9 @@ fn next_dscp(lab: &Lab, flow: &mut Flow) -> u32 {
 fn programs_change_on_live_flows_and_a_silent_agent_loses_them() {
     const TIMEOUT: Duration = Duration::from_millis(300);
     let Some(lab) = Lab::new("pk-swap") else { return };
-    let mut datapath = lab.attach(PacketsOptions { heartbeat_timeout: TIMEOUT, ..lab.options() });
+    let flowlet_gap = Duration::from_micros(1);
+    let options = PacketsOptions { heartbeat_timeout: TIMEOUT, flowlet_gap, ..lab.options() };
+    let mut datapath = lab.attach(options);
     datapath.install(A, &compile(&constant(2))).unwrap();
     let settable = compile("(hook send) (def (p 6)) (when true (:= Priority p))");
     datapath.install(B, &settable).unwrap();
@@ -249,6 +255,98 @@ fn programs_change_on_live_flows_and_a_silent_agent_loses_them() {
     datapath.remove(B).unwrap();
     datapath.detach();
     assert_eq!(next_dscp(&lab, &mut flow), 0);
+}
+
+#[test]
+fn flows_start_with_a_program_before_the_agent_hears_of_them() {
+    let Some(lab) = Lab::new("pk-first") else { return };
+    let mut datapath = lab.attach(lab.options());
+    let source = "(hook send) (def (Report (sent 0)) (p 1)) (when true (:= Priority p) (:= Report.sent Flow.bytes_sent) (report))";
+    let program = compile(source);
+    datapath.install(A, &program).unwrap();
+    datapath.install(B, &program).unwrap();
+    let p = Field::Reg(program.reg("p").unwrap());
+    datapath.set_first(A, &[(p, 6)]).unwrap();
+    datapath.heartbeat();
+    for to in [RECEIVER_V4, RECEIVER_V6] {
+        let capture = lab.capture();
+        let mut flow = lab.flow(to, 0);
+        flow.send(10_000);
+        let packets = data(&capture.of(flow.local()));
+        assert!(packets.iter().all(|(_, packet)| packet.dscp == dscp(6)), "{packets:?}");
+        let local = flow.local();
+        let id = wait_for(&mut datapath, "Created", |e| match e {
+            Event::Created { flow, info } if info.local == local => Some(*flow),
+            _ => None,
+        });
+        // The next flow's events come after it.
+        let (by, sent) = wait_for(&mut datapath, "report", |e| match e {
+            Event::Report { flow, program, values, .. } if *flow == id => Some((*program, values[0])),
+            _ => None,
+        });
+        assert_eq!((by, sent), (A, 0), "it ran on the first packet");
+        datapath.ensure_program(id, A, &[(p, 2)]).unwrap();
+        assert_eq!(next_dscp(&lab, &mut flow), dscp(6), "it runs already");
+        datapath.ensure_program(id, B, &[(p, 7)]).unwrap();
+        assert_eq!(next_dscp(&lab, &mut flow), dscp(7));
+        flow.end();
+    }
+    datapath.clear_first(Hook::Send);
+    let mut flow = lab.flow(RECEIVER_V4, 0);
+    assert_eq!(next_dscp(&lab, &mut flow), 0);
+}
+
+#[test]
+fn a_program_runs_once_more_when_its_flow_ends() {
+    let Some(lab) = Lab::new("pk-end") else { return };
+    let mut datapath = lab.attach(lab.options());
+    let source = "(hook send) (def (Report (volatile ended 0) (sent 0)))
+        (when (== Packet.bytes 0) (:= Report.ended 1) (:= Report.sent Flow.bytes_sent) (report))
+        (when true (:= Report.sent Flow.bytes_sent) (:= DecideAt 1) (report))";
+    datapath.install(A, &compile(source)).unwrap();
+    let mut flow = lab.flow(RECEIVER_V4, 0);
+    let id = steer(&mut datapath, &mut flow, A);
+    flow.send(50_000);
+    let (total, mut ends) = (50_001, Vec::new());
+    flow.end();
+    wait_for(&mut datapath, "Closed", |e| match e {
+        Event::Report { flow, values, .. } if *flow == id => {
+            if values[0] != 0 {
+                ends.push(values[1]);
+            } else {
+                assert!(values[1] < total, "a packet with data has some after what was sent: {values:?}");
+            }
+            None
+        }
+        Event::Closed { flow } if *flow == id => Some(()),
+        _ => None,
+    });
+    assert_eq!(ends, [total], "the end comes once, and tells the size");
+}
+
+#[test]
+fn within_a_flowlet_a_flow_may_only_fall() {
+    let Some(lab) = Lab::new("pk-fall") else { return };
+    let options = PacketsOptions { flowlet_gap: Duration::from_secs(60), ..lab.options() };
+    let mut datapath = lab.attach(options);
+    // It alternates between two priorities with each packet.
+    let source =
+        "(hook send) (def (n 0)) (when true (:= n (- 1 n)) (:= Priority (+ 2 (* n 4))) (:= DecideAt 1))";
+    datapath.install(A, &compile(source)).unwrap();
+    let capture = lab.capture();
+    let mut flow = lab.flow(RECEIVER_V4, 0);
+    let id = steer(&mut datapath, &mut flow, A);
+    flow.send(3_000_000);
+    let packets = data(&capture.of(flow.local()));
+    assert!(datapath.decisions(id).unwrap() > 10);
+    let rises = packets[1..].windows(2).filter(|w| w[1].1.dscp < w[0].1.dscp).count();
+    let falls = packets[1..].windows(2).filter(|w| w[1].1.dscp > w[0].1.dscp).count();
+    // It rises only where nothing is in flight, which a bulk flow rarely has.
+    assert!(
+        falls > 0 && rises < packets.len() / 4,
+        "{rises} rises, {falls} falls of {} packets",
+        packets.len()
+    );
 }
 
 #[test]
@@ -294,7 +392,7 @@ fn what_earlier_flows_sent_is_known() {
         assert!(n == 0 || values[4] > 0, "{values:?}");
         assert_eq!(values[5..7], [i64::from(flow.local().port()), 4242]);
         // The first packet after the byte that named the flow carries all, or the first of several.
-        assert!(values[8] > 0 && values[7] + values[8] <= size as i64 - 1, "{values:?}");
+        assert!(values[8] > 0 && values[7] + values[8] < size as i64, "{values:?}");
         flow.end();
         wait_for(&mut datapath, "Closed", |e| (*e == Event::Closed { flow: id }).then_some(()));
     }

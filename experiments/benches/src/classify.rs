@@ -25,6 +25,7 @@ use crate::proof::{self, Proof};
 use crate::steer;
 
 const UID: ProgramUid = ProgramUid(1);
+const IDLE_UID: ProgramUid = ProgramUid(2);
 const SLOT: u8 = 0;
 const ROUNDS: usize = 9;
 /// Packets of one sample.
@@ -51,6 +52,10 @@ const ONCE: &str = "(hook send) (def) (when true (:= Priority 5) (:= DecideAt +i
 const ASKS: &str = "(hook send) (def (Report (a 0) (b 0) (c 0)))
     (when (< Now 0) (history 10 Report.a Report.b Report.c))
     (when true (policy 0) (:= Priority 5) (:= DecideAt 1))";
+/// The same program without asking the network.
+const IDLE: &str = "(hook send) (def (Report (a 0) (b 0) (c 0)))
+    (when (< Now 0) (history 10 Report.a Report.b Report.c))
+    (when true (:= Priority 5) (:= DecideAt 1))";
 
 /// Measures `classify.tc`: packets, decisions, throughput.
 pub fn run() -> Result<Vec<Figure>, BenchError> {
@@ -94,11 +99,13 @@ fn packets(ends: &Ends) -> Result<Vec<Figure>, BenchError> {
     let (written, proof) = self::decided(ends, all)?;
     let note = format!("{}: priority, mark and code point with checksum", above(&written));
     let second = Figure::paired("classify.tc.dscp", "ns", empty, &written, &proof).noted(note);
-    let (decisions, proof) = decisions(ends, plain)?;
-    let network = "the network alone, in the kernel";
-    let third = Figure::paired("classify.tc.decision", "ns", network, &decisions, &proof)
+    let Decisions { alone, added, proof } = decisions(ends, plain)?;
+    let network = "the network alone, in a loop in the kernel";
+    let third = Figure::paired("classify.tc.decision", "ns", network, &alone, &proof)
         .noted("all that a packet costs above an empty classifier whose flow's program asks a network of Aurora's size");
-    Ok(vec![first, second, third])
+    let network = "what the network adds to a program on the same packets";
+    let fourth = Figure::paired("classify.tc.decision.added", "ns", network, &added, &proof);
+    Ok(vec![first, second, third, fourth])
 }
 
 /// A steered flow over the cable, with an empty classifier beside ours.
@@ -162,6 +169,21 @@ impl OneFlow {
     fn decisions(&self) -> u64 {
         self.datapath.decisions(self.flow).unwrap_or(0).into()
     }
+
+    /// The mean time of a packet above the empty classifier under a program that decides about each; proves that it did.
+    fn decide_each(&mut self, program: ProgramUid) -> Result<(f64, Proof), BenchError> {
+        self.datapath.set_program(self.flow, program, &[])?;
+        context("send", self.stream.write_all(&[0]))?;
+        let before = self.decisions();
+        let (ours, empty, packets) = self.sample()?;
+        // Every packet of the cable's sender is of this flow; one or the other leaves between two readings.
+        let decided = self.decisions() - before;
+        let proof = match packets.abs_diff(decided) <= BETWEEN_READINGS {
+            true => Proof::counted("decisions", decided)?,
+            false => Proof::exactly("decisions", decided, packets)?,
+        };
+        Ok((ours - empty, proof))
+    }
 }
 
 impl Drop for OneFlow {
@@ -206,14 +228,21 @@ fn decided(ends: &Ends, options: PacketsOptions) -> Result<(Vec<(f64, f64)>, Pro
     Ok((pairs, proof::all(&proofs)?.and(&once)))
 }
 
-/// Pairs of a decision's time above the empty classifier, and of the network's alone.
-fn decisions(ends: &Ends, options: PacketsOptions) -> Result<(Vec<(f64, f64)>, Proof), BenchError> {
+/// Pairs of a decision's time above the empty classifier, and of the network's: alone in a loop, and what it adds to a program of
+/// the same packets.
+struct Decisions {
+    alone: Vec<(f64, f64)>,
+    added: Vec<(f64, f64)>,
+    proof: Proof,
+}
+
+fn decisions(ends: &Ends, options: PacketsOptions) -> Result<Decisions, BenchError> {
     let networks = Networks::new()?;
     let [(shape, narrow), _] = &networks.images;
     let mut image = narrow.clone();
     // Made-up inputs keep the rate at its minimum, which the monitor would not bear for long.
     image::set_u32(&mut image, image::TRIP_LIMIT, 0);
-    let program = compile(ASKS)?;
+    let (asks, idle) = (compile(ASKS)?, compile(IDLE)?);
     let alone = InferenceBench::new(shape, ROWS_LOG2)?;
     alone.set_image(narrow);
     networks
@@ -225,24 +254,21 @@ fn decisions(ends: &Ends, options: PacketsOptions) -> Result<(Vec<(f64, f64)>, P
     let mut flow = OneFlow::start(ends, options, |datapath| {
         datapath.define_slot(SLOT, shape)?;
         datapath.push(SLOT, &image, Part::Active)?;
-        Ok(datapath.install(UID, &program)?)
+        datapath.install(UID, &asks)?;
+        Ok(datapath.install(IDLE_UID, &idle)?)
     })?;
-    let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
+    let mut measured = Decisions { alone: Vec::new(), added: Vec::new(), proof: Proof::counted("runs", 1)? };
     for n in 0..=ROUNDS {
-        let before = flow.decisions();
-        let ((ours, empty, packets), network) = in_turn(n, || flow.sample(), || Ok(alone.time(INFERENCES)?))?;
+        let asks = flow.decide_each(UID)?;
+        let idle = flow.decide_each(IDLE_UID)?;
+        let network = alone.time(INFERENCES)?;
         if n > 0 {
-            pairs.push((ours - empty, network));
-            // Every packet of the cable's sender is of this flow; one or the other leaves between two readings.
-            let decided = flow.decisions() - before;
-            let missed = packets.abs_diff(decided);
-            proofs.push(match missed <= BETWEEN_READINGS {
-                true => Proof::counted("decisions", decided)?,
-                false => Proof::exactly("decisions", decided, packets)?,
-            });
+            measured.alone.push((asks.0, network));
+            measured.added.push((asks.0, asks.0 - idle.0));
+            measured.proof = measured.proof.and(&asks.1).and(&idle.1);
         }
     }
-    Ok((pairs, proof::all(&proofs)?))
+    Ok(measured)
 }
 
 /// Throughput of eight flows whose packets are decided about, beside that of flows that nobody looks at.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::classify::classifier;
@@ -168,6 +168,8 @@ pub struct Attached {
     pub hooking: Hooking,
     /// The classifiers, one for each length of a link header in use.
     pub classifiers: Vec<OwnedFd>,
+    /// The control group whose sockets run programs when they connect.
+    pub group: Option<File>,
 }
 
 /// Attaches everything but programs of the start.
@@ -216,14 +218,16 @@ pub fn attach(
     let to = AttachTo { btf_id: btf.tracepoint_id(STATE_TRACEPOINT)?, expected: sys::TRACE_RAW_TP };
     let ends = load(ProgType::Tracing, "ccplane_state", &insns, to)?;
     links.push(os("attach to the tracepoint of socket states", sys::raw_tracepoint_open(&ends))?);
-    if let Some(cgroup) = &options.cgroup {
+    let open = |path: &PathBuf| os(format!("open the control group {}", path.display()), File::open(path));
+    let group = options.cgroup.as_ref().map(open).transpose()?;
+    if let Some(group) = &group {
         let insns = on_round_trip(kernel, maps)?;
         let to = AttachTo { btf_id: 0, expected: sys::CGROUP_SOCK_OPS };
         let program = load(ProgType::SockOps, "ccplane_rtt", &insns, to)?;
-        links.push(link_to_cgroup(&program, cgroup, sys::CGROUP_SOCK_OPS)?);
+        links.push(os(ATTACH_TO_GROUP, link_to_group(&program, group, sys::CGROUP_SOCK_OPS))?);
     }
     let classifiers = lengths.into_iter().map(|(_, fd)| fd).collect();
-    Ok(Attached { _guard: guard, _links: links, hooking, classifiers })
+    Ok(Attached { _guard: guard, _links: links, hooking, classifiers, group })
 }
 
 /// Puts classifiers on devices as kernels without tcx have it. Where that fails in the middle, what was put is taken back.
@@ -277,11 +281,12 @@ impl EmptyClassifier {
     }
 }
 
+/// The operation of [`link_to_group`], for errors.
+pub const ATTACH_TO_GROUP: &str = "attach to the control group";
+
 /// Attaches a program to a control group for as long as the link is open.
-pub fn link_to_cgroup(program: &OwnedFd, cgroup: &Path, attach_type: u32) -> Result<OwnedFd, EbpfError> {
-    let what = || format!("attach to the control group {}", cgroup.display());
-    let group = os(what(), File::open(cgroup))?;
-    os(what(), sys::link_to(program, group.as_raw_fd() as u32, attach_type))
+pub fn link_to_group(program: &OwnedFd, group: &File, attach_type: u32) -> std::io::Result<OwnedFd> {
+    sys::link_to(program, group.as_raw_fd() as u32, attach_type)
 }
 
 /// Takes back classifiers on these devices that an agent and its guard have left, both killed; returns the devices. A qdisc that

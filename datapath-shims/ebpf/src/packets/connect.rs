@@ -2,15 +2,16 @@
 
 use super::attach::PacketMaps;
 use super::header::Output;
-use super::host::{load_known, write_output};
+use super::host::{enforce, load_known, write_output};
 use super::layout::{flow, page, storage};
 use super::lifecycle::{Count, give_record, greet_peer, hash, make_storage, take_record};
 use crate::codegen::Host;
 use crate::frame::REC;
 use crate::kernel::{Kernel, STACK_S1};
 use crate::layout::{mode, rec, stage};
+use ccplane_contract::DatapathError;
 use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Helper, R, Size};
-use ccplane_program::ir::Prim;
+use ccplane_program::ir::{Prim, Program};
 
 /// The register of the context.
 const CTX: R = R::R6;
@@ -29,6 +30,22 @@ const SO_MARK: i64 = libc::SO_MARK as i64;
 const SOCK_MARK: i16 = 16;
 /// The instance of a program that no agent sets on flows.
 pub const INSTANCE: u32 = 1;
+
+/// Returns the program with these registers' values at its start, which is anew for each flow.
+///
+/// # Errors
+/// `Refused`: none that a program which was verified meets.
+pub fn with_fields(program: &Program, fields: &[(u8, i64)]) -> Result<Program, DatapathError> {
+    let mut regs = program.regs().to_vec();
+    for (reg, value) in fields {
+        if let Some(decl) = regs.get_mut(usize::from(*reg)) {
+            decl.init = *value;
+        }
+    }
+    let (insts, clauses) = (program.insts().to_vec(), program.clauses().to_vec());
+    Program::at(program.hook(), regs, insts, clauses, program.histories().to_vec())
+        .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })
+}
 
 /// Offsets in `struct bpf_sock_addr` (include/uapi/linux/bpf.h).
 mod addr {
@@ -141,6 +158,8 @@ impl Host for ConnectHost<'_> {
     }
 
     fn apply(&self, asm: &mut Asm) {
+        asm.store_imm(Size::B4, REC, flow::FRESH as i16, 1);
+        enforce(asm);
         write_output(asm, &self.maps, &self.output);
     }
 

@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use ccplane_contract::registry::{self, Programs, Shim};
 use ccplane_contract::{
-    Capabilities, Datapath, DatapathError, Event, FlowId, FlowStats, ON_PACKETS, Part, ProgramUid, SlotStats,
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ON_PACKETS, Part, ProgramUid,
+    SlotStats, check_fields,
 };
 use ccplane_infer::Shape;
 use ccplane_program::ir::{Dst, Hook, MAX_POLICY_SLOTS, Program};
 
-use super::attach::{Attached, Hooking, OpenPacketMaps, attach, link_to_cgroup, output};
+use super::attach::{ATTACH_TO_GROUP, Attached, Hooking, OpenPacketMaps, attach, link_to_group, output};
 use super::connect::{self, ConnectHost, Family};
 use super::header::Output;
-use super::host::{PacketHost, reads_lengths};
-use super::layout::{flow, page};
+use super::host::{PacketHost, reads_header};
+use super::layout::{first, flow, page};
 use super::options::PacketsOptions;
 use crate::book::{Book, Instance};
 use crate::btf::Btf;
@@ -46,8 +47,8 @@ pub struct Loaded {
 enum Place {
     /// On flows that it was set on, from this entry of the kernel's array.
     Send { slot: usize, _fd: Arc<OwnedFd> },
-    /// Where sockets connect: IPv4 and IPv6.
-    Connect([Arc<OwnedFd>; 2]),
+    /// Where sockets connect, once it is the one that flows start with.
+    Connect,
 }
 
 impl Instance for Loaded {
@@ -192,7 +193,7 @@ impl PacketsDatapath {
             output: self.output,
             instance,
             paths: self.options.paths.len(),
-            measures: reads_lengths(program),
+            reads_header: reads_header(program),
         };
         let fd = self.compile(program, instance, &host, ProgType::SchedCls, AttachTo::default())?;
         let key = (slot as u32).to_ne_bytes();
@@ -201,8 +202,8 @@ impl PacketsDatapath {
         Ok(Place::Send { slot, _fd: Arc::new(fd) })
     }
 
-    /// Loads a program of flows' starts, which flows that start from now on run.
-    fn load_connect(&mut self, uid: ProgramUid, program: &Program) -> Result<Place, DatapathError> {
+    /// Loads a program of flows' starts for both families.
+    fn load_connect(&self, program: &Program) -> Result<[OwnedFd; 2], DatapathError> {
         let load = |family| {
             let host = ConnectHost {
                 kernel: &self.kernel,
@@ -211,17 +212,14 @@ impl PacketsDatapath {
                 family,
                 paths: self.options.paths.len(),
             };
-            let expected = attach_type(family);
-            let to = AttachTo { btf_id: 0, expected };
-            self.compile(program, connect::INSTANCE, &host, ProgType::CgroupSockAddr, to).map(Arc::new)
+            let to = AttachTo { btf_id: 0, expected: attach_type(family) };
+            self.compile(program, connect::INSTANCE, &host, ProgType::CgroupSockAddr, to)
         };
-        let programs = [load(Family::V4)?, load(Family::V6)?];
-        self.run_at_connect(uid, &programs)?;
-        Ok(Place::Connect(programs))
+        Ok([load(Family::V4)?, load(Family::V6)?])
     }
 
-    /// Makes sockets of the control group run these programs.
-    fn run_at_connect(&mut self, uid: ProgramUid, programs: &[Arc<OwnedFd>; 2]) -> Result<(), DatapathError> {
+    /// Makes sockets of the control group run these programs when they connect.
+    fn run_at_connect(&mut self, uid: ProgramUid, programs: &[OwnedFd; 2]) -> Result<(), DatapathError> {
         if let Some(connects) = &mut self.connects {
             for (link, program) in connects.links.iter().zip(programs) {
                 sys::link_replace(link, program).map_err(|e| os_error("replace a program", &e))?;
@@ -229,18 +227,38 @@ impl PacketsDatapath {
             connects.uid = uid;
             return Ok(());
         }
-        let Some(cgroup) = &self.options.cgroup else { return Ok(()) };
+        let Some(group) = &self.attached.group else { return Ok(()) };
         let link = |n: usize, family| {
-            link_to_cgroup(&programs[n], cgroup, attach_type(family)).map_err(|error| {
-                let errno = match &error {
-                    EbpfError::Os { source, .. } => source.kind(),
-                    _ => std::io::ErrorKind::Other,
-                };
-                DatapathError::Os { what: error.to_string(), errno }
-            })
+            link_to_group(&programs[n], group, attach_type(family)).map_err(|e| os_error(ATTACH_TO_GROUP, &e))
         };
         self.connects = Some(Connects { links: [link(0, Family::V4)?, link(1, Family::V6)?], uid });
         Ok(())
+    }
+
+    /// Tells the kernel the program that flows start with; `None` for none.
+    fn put_first(&self, start: Option<(u32, u32, u32)>, regs: &[(u8, i64)]) {
+        let page = &self.memory.ctl;
+        let word = |field: u32| page.u32((page::FIRST + field) as usize);
+        let changes = || word(first::VERSION).fetch_add(1, SeqCst);
+        changes();
+        let (slot, instance, uid) = start.unwrap_or_default();
+        word(first::SLOT).store(slot, Relaxed);
+        word(first::INSTANCE).store(instance, Relaxed);
+        word(first::UID).store(uid, Relaxed);
+        let mut masks = [0u64; 2];
+        for (reg, value) in regs {
+            masks[usize::from(*reg) / 64] |= 1 << (reg % 64);
+            page.i64((page::FIRST + first::REGS) as usize + 8 * usize::from(*reg)).store(*value, Relaxed);
+        }
+        for (field, mask) in [first::MASK, first::MASK_HIGH].into_iter().zip(masks) {
+            page.u64((page::FIRST + field) as usize).store(mask, Relaxed);
+        }
+        changes();
+    }
+
+    /// The program that flows start with, if it is one of packets.
+    fn first_uid(&self) -> u32 {
+        self.memory.ctl.u32((page::FIRST + first::UID) as usize).load(Relaxed)
     }
 
     fn compile(
@@ -299,44 +317,36 @@ impl Shim for PacketsDatapath {
         defined.then(|| self.policies.shape(slot)).flatten()
     }
 
-    fn load(&mut self, uid: ProgramUid, program: &Arc<Program>) -> Result<Loaded, DatapathError> {
+    fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<Loaded, DatapathError> {
         let instance = self.memory.ctl.u64(ctl::NEXT_INSTANCE as usize).fetch_add(1, Relaxed) as u32 + 1;
         let place = match program.hook() {
-            Hook::Connect => self.load_connect(uid, program)?,
+            // Loaded again, with its fields, when flows are to start with it.
+            Hook::Connect => self.load_connect(program).map(|_| Place::Connect)?,
             _ => self.load_send(instance, program)?,
         };
         Ok(Loaded { instance, place })
     }
 
-    /// Flows then start under the program that was installed before, if there is one.
+    /// Flows then start without it.
     fn unload(&mut self, uid: ProgramUid, loaded: &Loaded) -> Result<(), DatapathError> {
         match &loaded.place {
             Place::Send { slot, .. } => {
-                sys::map_delete(&self.maps.common.slots, &(*slot as u32).to_ne_bytes())
-                    .map_err(|e| os_error("empty a slot", &e))
-            }
-            Place::Connect(_) if self.connects.as_ref().is_some_and(|c| c.uid == uid) => {
-                let others = self.programs.iter().filter(|(other, _)| *other != uid);
-                let last = others.filter_map(|(uid, entry)| match &entry.loaded.place {
-                    Place::Connect(programs) => Some((uid, programs.clone())),
-                    Place::Send { .. } => None,
-                });
-                match last.last() {
-                    Some((uid, programs)) => self.run_at_connect(uid, &programs),
-                    None => {
-                        self.connects = None;
-                        Ok(())
-                    }
+                if self.first_uid() == uid.0 {
+                    self.put_first(None, &[]);
                 }
+                sys::map_delete(&self.maps.common.slots, &(*slot as u32).to_ne_bytes())
+                    .map_err(|e| os_error("empty a slot", &e))?;
             }
-            Place::Connect(_) => Ok(()),
+            Place::Connect if self.connects.as_ref().is_some_and(|c| c.uid == uid) => self.connects = None,
+            Place::Connect => {}
         }
+        Ok(())
     }
 
     fn count_users(&self, _: ProgramUid, loaded: &Loaded) -> usize {
         match &loaded.place {
             Place::Send { slot, .. } => self.users(*slot),
-            Place::Connect(_) => 0,
+            Place::Connect => 0,
         }
     }
 
@@ -381,6 +391,45 @@ impl Datapath for PacketsDatapath {
     }
 
     ccplane_contract::program_commands!();
+
+    fn set_first(&mut self, uid: ProgramUid, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+        let entry = self.programs.get(uid)?.clone();
+        check_fields(Some(&entry.program), fields)?;
+        let values = Values::new(&entry.program, fields);
+        match entry.loaded.place {
+            Place::Send { slot, .. } => {
+                let start = (slot as u32 + 1, entry.loaded.instance, uid.0);
+                self.put_first(Some(start), &values.regs);
+                Ok(())
+            }
+            Place::Connect => {
+                let programs = self.load_connect(&connect::with_fields(&entry.program, &values.regs)?)?;
+                self.run_at_connect(uid, &programs)
+            }
+        }
+    }
+
+    fn ensure_program(
+        &mut self,
+        flow: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<(), DatapathError> {
+        self.programs.get(uid)?;
+        let known = self.book.known(&self.memory, flow)?;
+        if self.memory.table.uid(flow) == Some(uid) {
+            known.program = Some(uid);
+            return Ok(());
+        }
+        self.set_program(flow, uid, fields)
+    }
+
+    fn clear_first(&mut self, hook: Hook) {
+        match hook {
+            Hook::Connect => self.connects = None,
+            _ => self.put_first(None, &[]),
+        }
+    }
 
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
         self.book.known(&self.memory, flow)?;

@@ -3,7 +3,7 @@
 use super::layout::flow;
 use crate::frame::REC;
 use crate::kernel::STACK_S1;
-use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Helper, R, Size};
+use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Helper, Label, R, Size};
 
 /// The context of a classifier, through the whole program.
 pub const CTX: R = R::R6;
@@ -20,6 +20,7 @@ pub mod skb {
     pub(crate) const HASH: i16 = 68;
     pub(crate) const DATA: i16 = 76;
     pub(crate) const DATA_END: i16 = 80;
+    pub(crate) const GSO_SEGS: i16 = 164;
     /// When TCP sends it, nanoseconds of CLOCK_MONOTONIC; 0 for other transports.
     pub(crate) const TSTAMP: i16 = 152;
     pub(crate) const SK: i16 = 168;
@@ -43,12 +44,10 @@ pub const REDIRECTED: i32 = 0x6363;
 /// Bits of [`skb::CB`]'s second word that hold the length of a link header.
 const LINK_MASK: i32 = 15;
 
-/// Stack slots of the packet's header, and of two lengths.
+/// Stack slot of the packet's header.
 const STACK_HEADER: i16 = STACK_S1 - 24;
-const STACK_TOTAL: i16 = STACK_HEADER - 8;
-const STACK_IP: i16 = STACK_HEADER - 16;
 /// The host's further stack slots begin here.
-pub const STACK_NEXT: i16 = STACK_IP - 8;
+pub const STACK_NEXT: i16 = STACK_HEADER - 8;
 
 /// The parts of packets that the datapath writes; fixed while it is attached.
 #[derive(Clone, Copy, Debug)]
@@ -101,9 +100,10 @@ fn load_relative(asm: &mut Asm, bytes: i32) {
     asm.call(Helper::SkbLoadBytesRelative);
 }
 
-/// Emits the length of the packet's payload and its sequence number into the record; R0-R5 are lost.
-pub fn measure_payload(asm: &mut Asm) {
-    let (v6, tcp, none, done) = (asm.label(), asm.label(), asm.label(), asm.label());
+/// Emits R1 = the flags of the packet's TCP header, whose sequence number goes into the record; jumps to `none` where it has
+/// no such header. R0-R5 are lost.
+pub fn read_tcp_header(asm: &mut Asm, none: Label) {
+    let (v6, tcp) = (asm.label(), asm.label());
     asm.mov_imm(R::R2, 0);
     load_relative(asm, IP_BYTES);
     asm.jump_if_imm(R::R0, Cond::Slt, 0, none);
@@ -111,36 +111,18 @@ pub fn measure_payload(asm: &mut Asm) {
     asm.mov(R::R1, R::R2);
     asm.alu_imm(Alu::Rsh, R::R1, 4);
     asm.jump_if_imm(R::R1, Cond::Ne, 4, v6);
-    asm.load(Size::B2, R::R1, R::R10, STACK_HEADER + 2);
-    asm.be16(R::R1);
     asm.alu_imm(Alu::And, R::R2, 15);
     asm.alu_imm(Alu::Lsh, R::R2, 2);
     asm.jump(tcp);
     asm.bind(v6);
-    asm.load(Size::B2, R::R1, R::R10, STACK_HEADER + 4);
-    asm.be16(R::R1);
-    asm.alu_imm(Alu::Add, R::R1, IPV6_HEADER_BYTES);
     asm.mov_imm(R::R2, IPV6_HEADER_BYTES.into());
     asm.bind(tcp);
-    asm.store(Size::B8, R::R10, STACK_TOTAL, R::R1);
-    asm.store(Size::B8, R::R10, STACK_IP, R::R2);
     load_relative(asm, TCP_BYTES);
     asm.jump_if_imm(R::R0, Cond::Slt, 0, none);
     asm.load(Size::B4, R::R1, R::R10, STACK_HEADER + 4);
     asm.be32(R::R1);
     asm.store(Size::B4, REC, flow::SEQUENCE as i16, R::R1);
-    asm.load(Size::B8, R::R1, R::R10, STACK_TOTAL);
-    asm.load(Size::B8, R::R2, R::R10, STACK_IP);
-    asm.alu(Alu::Sub, R::R1, R::R2);
-    asm.load(Size::B1, R::R2, R::R10, STACK_HEADER + 12);
-    asm.alu_imm(Alu::Rsh, R::R2, 4);
-    asm.alu_imm(Alu::Lsh, R::R2, 2);
-    asm.alu(Alu::Sub, R::R1, R::R2);
-    asm.store(Size::B4, REC, flow::PAYLOAD as i16, R::R1);
-    asm.jump_if_imm(R::R1, Cond::Sge, 0, done);
-    asm.bind(none);
-    asm.store_imm(Size::B4, REC, flow::PAYLOAD as i16, 0);
-    asm.bind(done);
+    asm.load(Size::B1, R::R1, R::R10, STACK_HEADER + 13);
 }
 
 /// Emits what the record says onto the packet, and the end of the classifier.
@@ -231,7 +213,7 @@ fn write_header(asm: &mut Asm, output: &Output, link: Link) {
 }
 
 /// Emits the code point of an IPv4 header at R2, with its checksum; jumps to `same` if it is there already.
-fn write_dscp_v4(asm: &mut Asm, link: Link, same: ccplane_nn_codegen::asm::Label) {
+fn write_dscp_v4(asm: &mut Asm, link: Link, same: Label) {
     // The first two bytes as one number: the lower one is version and length, the other one the class.
     asm.load(Size::B2, R::R4, R::R2, 0);
     asm.load(Size::B4, R::R5, REC, flow::DSCP as i16);

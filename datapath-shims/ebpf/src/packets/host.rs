@@ -1,7 +1,7 @@
 //! The [`Host`] in which compiled programs decide about packets.
 
 use super::attach::PacketMaps;
-use super::header::{CTX, Link, Output, exit_next, measure_payload, skb, stamp};
+use super::header::{CTX, Link, Output, exit_next, read_tcp_header, skb, stamp};
 use super::layout::{flow, marking, page, path, route};
 use super::lifecycle::look_up_record;
 use super::measure::FRESH_US;
@@ -28,15 +28,13 @@ pub struct PacketHost<'a> {
     pub instance: u32,
     /// The number of paths.
     pub paths: usize,
-    /// Whether the program asks how much was sent.
-    pub measures: bool,
+    /// Whether the program asks for what takes the packet's sequence number.
+    pub reads_header: bool,
 }
 
-/// Whether a program reads what takes the packet's own length.
-pub fn reads_lengths(program: &Program) -> bool {
-    [Prim::PacketBytes, Prim::FlowBytesSent, Prim::FlowBytesWaiting]
-        .into_iter()
-        .any(|p| program.reads_prim(p))
+/// Whether a program reads what takes the packet's header.
+pub fn reads_header(program: &Program) -> bool {
+    program.reads_prim(Prim::FlowBytesWaiting)
 }
 
 impl Host for PacketHost<'_> {
@@ -53,8 +51,8 @@ impl Host for PacketHost<'_> {
         k.as_tcp_sock(asm, SOCKET);
         asm.mov(PRIMS, REC);
         asm.alu_imm(Alu::Add, PRIMS, flow::PRIMS as i32);
-        if self.measures {
-            measure_payload(asm);
+        if self.reads_header {
+            read_tcp_header(asm, none);
         }
         asm.jump(found);
         asm.bind(none);
@@ -68,11 +66,7 @@ impl Host for PacketHost<'_> {
             // TCP has divided the time of the packet's stamp already.
             Prim::Now => k.get(asm, R::R1, SOCKET, "tcp_mstamp"),
             Prim::PacketBytes => asm.load(Size::B4, R::R1, REC, flow::PAYLOAD as i16),
-            Prim::FlowBytesSent => {
-                k.get(asm, R::R1, SOCKET, "bytes_sent");
-                asm.load(Size::B4, R::R2, REC, flow::PAYLOAD as i16);
-                asm.alu(Alu::Sub, R::R1, R::R2);
-            }
+            Prim::FlowBytesSent => asm.load(Size::B8, R::R1, REC, flow::BEFORE as i16),
             Prim::FlowBytesWaiting => bytes_waiting(asm, k),
             Prim::FlowGapUs => {
                 asm.load(Size::B8, R::R1, REC, flow::GAP_NS as i16);
@@ -91,6 +85,7 @@ impl Host for PacketHost<'_> {
         asm.load(Size::B4, R::R1, REC, flow::DECISIONS as i16);
         asm.alu_imm(Alu::Add, R::R1, 1);
         asm.store(Size::B4, REC, flow::DECISIONS as i16, R::R1);
+        enforce(asm);
         write_output(asm, &self.maps, &self.output);
     }
 
@@ -190,10 +185,28 @@ fn of_path(asm: &mut Asm, maps: &PacketMaps, prim: Prim) {
     asm.bind(done);
 }
 
-/// Emits what the decided priority and path look like on packets into the record; R1-R4 are lost.
+/// Emits the decision into force as far as it reorders nothing: what is served later at once, what is served earlier, and another
+/// path, where a flowlet begins. R1-R3 are lost.
+pub fn enforce(asm: &mut Asm) {
+    let (fresh, kept, done) = (asm.label(), asm.label(), asm.label());
+    asm.load(Size::B8, R::R1, REC, rec::PRIORITY as i16);
+    asm.load(Size::B4, R::R3, REC, flow::FRESH as i16);
+    asm.jump_if_imm(R::R3, Cond::Ne, 0, fresh);
+    asm.load(Size::B4, R::R2, REC, flow::PRIORITY as i16);
+    asm.jump_if(R::R1, Cond::Le, R::R2, done);
+    asm.jump(kept);
+    asm.bind(fresh);
+    asm.load(Size::B8, R::R2, REC, rec::PATH as i16);
+    asm.store(Size::B4, REC, flow::PATH as i16, R::R2);
+    asm.bind(kept);
+    asm.store(Size::B4, REC, flow::PRIORITY as i16, R::R1);
+    asm.bind(done);
+}
+
+/// Emits what priority and path in force look like on packets into the record; R1-R4 are lost.
 pub fn write_output(asm: &mut Asm, maps: &PacketMaps, output: &Output) {
     let entry = |asm: &mut Asm, field: u32, limit: i32, table: u32, bytes: u32| {
-        asm.load(Size::B8, R::R1, REC, field as i16);
+        asm.load(Size::B4, R::R1, REC, field as i16);
         asm.alu_imm(Alu::And, R::R1, limit);
         asm.alu_imm(Alu::Lsh, R::R1, bytes.trailing_zeros() as i32);
         asm.map_value(R::R2, maps.common.ctl, table);
@@ -203,11 +216,11 @@ pub fn write_output(asm: &mut Asm, maps: &PacketMaps, output: &Output) {
         asm.load(Size::B4, R::R1, R::R2, from as i16);
         asm.store(Size::B4, REC, to as i16, R::R1);
     };
-    entry(asm, rec::PRIORITY, MAX_PRIORITY as i32, page::PRIORITIES, marking::BYTES);
+    entry(asm, flow::PRIORITY, MAX_PRIORITY as i32, page::PRIORITIES, marking::BYTES);
     copy(asm, marking::SKB_PRIORITY, flow::SKB_PRIORITY);
     copy(asm, marking::DSCP, flow::DSCP);
     asm.load(Size::B4, R::R3, R::R2, marking::MARK as i16);
-    entry(asm, rec::PATH, MAX_PATHS as i32 - 1, page::PATHS, route::BYTES);
+    entry(asm, flow::PATH, MAX_PATHS as i32 - 1, page::PATHS, route::BYTES);
     copy(asm, route::IFINDEX, flow::IFINDEX);
     asm.load(Size::B4, R::R1, R::R2, route::MARK as i16);
     asm.alu(Alu::Or, R::R3, R::R1);

@@ -2,7 +2,7 @@
 //! paths and destinations.
 
 use crate::layout::{ctl, rec};
-use ccplane_program::ir::{ACK_PRIM_COUNT, MAX_PATHS, MAX_PRIORITY, PAST_SIZES, PRIM_COUNT};
+use ccplane_program::ir::{ACK_PRIM_COUNT, MAX_PATHS, MAX_PRIORITY, MAX_REGS, PAST_SIZES, PRIM_COUNT};
 
 /// Offsets in the control page beyond [`ctl`]. The first three share the cache line that each packet reads.
 pub mod page {
@@ -20,8 +20,33 @@ pub mod page {
     pub const PRIORITIES: u32 = ctl::BYTES.next_multiple_of(64);
     /// The routes of paths: [`super::route`]s.
     pub const PATHS: u32 = PRIORITIES + super::marking::BYTES * (MAX_PRIORITY as u32 + 1);
+    /// The program that flows start with: a [`super::first`].
+    pub const FIRST: u32 = PATHS + super::route::BYTES * MAX_PATHS as u32;
     /// Size of the page's used part.
-    pub const BYTES: u32 = PATHS + super::route::BYTES * MAX_PATHS as u32;
+    pub const BYTES: u32 = FIRST + super::first::BYTES;
+    const _: () = assert!(BYTES <= 4096);
+}
+
+/// Offsets in the program that flows start with, and the registers that are set then.
+pub mod first {
+    use super::MAX_REGS;
+
+    /// u32: changes before and after each change of the rest.
+    pub const VERSION: u32 = 0;
+    /// u32: the program's slot, plus 1; 0 for none.
+    pub const SLOT: u32 = 4;
+    /// u32: the program's instance.
+    pub const INSTANCE: u32 = 8;
+    /// u32: the program's uid.
+    pub const UID: u32 = 12;
+    /// u64: bit mask of the valid registers among the first 64.
+    pub const MASK: u32 = 16;
+    /// u64: bit mask of the valid registers from the 65th on.
+    pub const MASK_HIGH: u32 = 24;
+    /// i64 each: the registers' values.
+    pub const REGS: u32 = 32;
+    /// Size of the whole, bytes.
+    pub const BYTES: u32 = REGS + 8 * MAX_REGS as u32;
 }
 
 /// Offsets in what stands for a priority.
@@ -52,7 +77,7 @@ pub mod route {
 pub mod flow {
     use super::{ACK_PRIM_COUNT, PAST_SIZES, PRIM_COUNT, rec};
 
-    /// u64: when the last packet left, nanoseconds.
+    /// u64: when the last packet with data left, nanoseconds.
     pub const LAST_NS: u32 = rec::BYTES;
     /// u64: the count of sent bytes from which on the program runs again; all ones for none.
     pub const DECIDE_AT: u32 = LAST_NS + 8;
@@ -72,21 +97,33 @@ pub mod flow {
     pub const CONNECTED: u32 = LAST_NS + 44;
     /// u64: the address of the flow's socket; 0 once it has closed.
     pub const SOCKET: u32 = LAST_NS + 48;
+    /// u64: the bytes that were sent with the last packet.
+    pub const LAST_BYTES: u32 = LAST_NS + 56;
 
     /// u64: the gap before the packet, nanoseconds.
     pub const GAP_NS: u32 = LAST_NS + 64;
-    /// u32: the packet's payload, bytes.
-    pub const PAYLOAD: u32 = LAST_NS + 72;
+    /// u64: the bytes that were sent before the packet.
+    pub const BEFORE: u32 = LAST_NS + 72;
+    /// u32: the packet's payload, bytes; 0 for the one that ends the flow.
+    pub const PAYLOAD: u32 = LAST_NS + 80;
     /// u32: the packet's sequence number.
-    pub const SEQUENCE: u32 = LAST_NS + 76;
+    pub const SEQUENCE: u32 = LAST_NS + 84;
+    /// u32: the priority in force.
+    pub const PRIORITY: u32 = LAST_NS + 88;
+    /// u32: the number of the path in force.
+    pub const PATH: u32 = LAST_NS + 92;
+    /// u32: 1 where the packet begins a flowlet, so that nothing is reordered whatever is decided.
+    pub const FRESH: u32 = LAST_NS + 96;
+    /// u32: 1 once the packet that ends the flow has left.
+    pub const ENDED: u32 = LAST_NS + 100;
     /// u64: when the flow was first seen, microseconds.
-    pub const STARTED_US: u32 = LAST_NS + 80;
+    pub const STARTED_US: u32 = LAST_NS + 104;
     /// u64: earlier flows of the same application to the same destination.
-    pub const PEER_FLOWS: u32 = LAST_NS + 88;
+    pub const PEER_FLOWS: u32 = LAST_NS + 112;
     /// u64: when the last of them started, microseconds; 0 for none.
-    pub const PEER_STARTED_US: u32 = LAST_NS + 96;
+    pub const PEER_STARTED_US: u32 = LAST_NS + 120;
     /// u64 each: the sizes of the last of them that ended, the last one first.
-    pub const PEER_SIZES: u32 = LAST_NS + 104;
+    pub const PEER_SIZES: u32 = LAST_NS + 128;
     /// u64: bytes in flight at the last sample.
     pub const IN_FLIGHT: u32 = PEER_SIZES + 8 * PAST_SIZES as u32;
     /// u32: the path of the last sample.

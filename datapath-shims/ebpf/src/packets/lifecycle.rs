@@ -3,23 +3,23 @@
 use super::attach::PacketMaps;
 use super::header::{CTX, Output, STACK_NEXT, skb};
 use super::host::write_output;
-use super::layout::{cache, flow, peer, peer_key, storage};
+use super::layout::{cache, first, flow, page, peer, peer_key, storage};
 use super::measure::{Flow, TP, measure};
 use crate::events::lifecycle_event;
 use crate::frame::REC;
 use crate::kernel::{Kernel, STACK_KEY};
-use crate::layout::{INDEX_BITS, ctl, event, mode, rec};
+use crate::layout::{INDEX_BITS, ctl, event, mode, rec, stage};
 use crate::tcp::identity;
 use ccplane_nn_codegen::asm::{Alu, Asm, AsmError, Cond, Helper, Insn, Label, R, Size};
-use ccplane_program::ir::PAST_SIZES;
+use ccplane_program::ir::{MAX_REGS, PAST_SIZES};
 
 /// The register of the packet's time, nanoseconds.
 pub const NOW: R = R::R9;
 /// Stack slot of what a program of the start decided.
 const STACK_CONNECT: i16 = STACK_NEXT;
 const NSEC_PER_USEC: i32 = 1000;
-/// Values of the kernel's `sk_state` (include/net/tcp_states.h).
-const TCP_ESTABLISHED: i32 = 1;
+/// The state of a connection that is open (`sk_state`, include/net/tcp_states.h).
+pub const TCP_ESTABLISHED: i32 = 1;
 const TCP_SYN_SENT: i32 = 2;
 const TCP_CLOSE: i32 = 7;
 const TCP_CLOSE_WAIT: i32 = 8;
@@ -153,9 +153,9 @@ pub fn packet_time(asm: &mut Asm) {
     asm.bind(known);
 }
 
-/// Emits the start of the flow whose first packet is in [`CTX`] and whose socket in [`TP`]; continues at `connected` where a program
-/// has decided when it connected, else at `out`.
-pub fn begin(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, output: &Output, [connected, out]: [Label; 2]) {
+/// Emits the start of the flow whose first packet is in [`CTX`] and whose socket in [`TP`]; continues at `known` with what that flow's
+/// packets need, or at `out`.
+pub fn begin(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, output: &Output, [known, out]: [Label; 2]) {
     let sends = asm.label();
     asm.mov(R::R1, TP);
     asm.call(Helper::SkcToTcpSock);
@@ -178,6 +178,14 @@ pub fn begin(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, output: &Output, [con
     identity(asm, k, TP);
     hash(asm);
     asm.store(Size::B8, REC, flow::SOCKET as i16, TP);
+    // This packet's bytes are counted already; where it is the first one with data, none were sent before.
+    let counted = asm.label();
+    k.get(asm, R::R1, TP, "data_segs_out");
+    asm.load(Size::B4, R::R2, CTX, skb::GSO_SEGS);
+    asm.jump_if(R::R1, Cond::Le, R::R2, counted);
+    k.get(asm, R::R1, TP, "bytes_sent");
+    asm.store(Size::B8, REC, flow::LAST_BYTES as i16, R::R1);
+    asm.bind(counted);
     asm.store(Size::B8, REC, flow::LAST_NS as i16, NOW);
     asm.mov(R::R1, NOW);
     asm.alu_imm(Alu::Div, R::R1, NSEC_PER_USEC);
@@ -195,18 +203,50 @@ pub fn begin(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, output: &Output, [con
     asm.mov(R::R2, R::R1);
     asm.alu_imm(Alu::And, R::R2, 0xff);
     asm.store(Size::B8, REC, rec::PRIORITY as i16, R::R2);
+    asm.store(Size::B4, REC, flow::PRIORITY as i16, R::R2);
     asm.alu_imm(Alu::Rsh, R::R1, 8);
     asm.alu_imm(Alu::And, R::R1, 0xff);
     asm.store(Size::B8, REC, rec::PATH as i16, R::R1);
+    asm.store(Size::B4, REC, flow::PATH as i16, R::R1);
     asm.store(Size::B4, REC, flow::SAMPLED_PATH as i16, R::R1);
     asm.store_imm(Size::B4, REC, flow::CONNECTED as i16, 1);
     write_output(asm, maps, output);
     asm.bind(undecided);
-    measure(asm, k, maps, Flow::GoesOn);
+    start_with_first(asm, maps);
     announce(asm, k, maps);
-    asm.load(Size::B4, R::R1, REC, flow::CONNECTED as i16);
-    asm.jump_if_imm(R::R1, Cond::Eq, 0, out);
-    asm.jump(connected);
+    k.as_tcp_sock(asm, TP);
+    asm.jump(known);
+}
+
+/// Emits the program that flows start with, as the agent would have staged it, unless the agent is changing it.
+fn start_with_first(asm: &mut Asm, maps: &PacketMaps) {
+    /// The registers of what the agent left, and of its version.
+    const FIRST: R = R::R2;
+    const VERSION: R = R::R3;
+    let none = asm.label();
+    asm.map_value(FIRST, maps.common.ctl, page::FIRST);
+    asm.load(Size::B4, VERSION, FIRST, first::VERSION as i16);
+    asm.load(Size::B4, R::R1, FIRST, first::SLOT as i16);
+    asm.jump_if_imm(R::R1, Cond::Eq, 0, none);
+    asm.store(Size::B4, REC, rec::STAGE_SLOT as i16, R::R1);
+    for (from, to) in [(first::INSTANCE, rec::STAGE_INSTANCE), (first::UID, rec::UID)] {
+        asm.load(Size::B4, R::R1, FIRST, from as i16);
+        asm.store(Size::B4, REC, to as i16, R::R1);
+    }
+    let masks = [(first::MASK, rec::STAGE_MASK), (first::MASK_HIGH, rec::STAGE_MASK_HIGH)];
+    let regs = (0..8 * MAX_REGS as u32).step_by(8).map(|n| (first::REGS + n, rec::STAGE_REGS + n));
+    for (from, to) in masks.into_iter().chain(regs) {
+        asm.load(Size::B8, R::R1, FIRST, from as i16);
+        asm.store(Size::B8, REC, to as i16, R::R1);
+    }
+    let same = asm.label();
+    asm.load(Size::B4, R::R1, FIRST, first::VERSION as i16);
+    asm.jump_if(R::R1, Cond::Eq, VERSION, same);
+    asm.store_imm(Size::B4, REC, rec::UID as i16, 0);
+    asm.jump(none);
+    asm.bind(same);
+    asm.store_imm(Size::B4, REC, rec::STAGE_STATE as i16, stage::READY as i32);
+    asm.bind(none);
 }
 
 /// Emits the record's index into the socket's storage, and what a program of the start left there onto the stack; gives the record

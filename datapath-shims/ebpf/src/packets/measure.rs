@@ -52,7 +52,7 @@ pub fn measure(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, after: Flow) {
     const PATH: R = R::R5;
     let done = asm.label();
     sample(asm, k, TP, REC);
-    asm.load(Size::B8, R::R1, REC, rec::PATH as i16);
+    asm.load(Size::B4, R::R1, REC, flow::PATH as i16);
     path_at(asm, maps, PATH, R::R1);
     count_in_flight(asm, k, maps, after);
     smooth_rtt(asm, k);
@@ -86,7 +86,7 @@ fn count_in_flight(asm: &mut Asm, k: &Kernel, maps: &PacketMaps, after: Flow) {
     }
     asm.load(Size::B8, R::R2, REC, flow::IN_FLIGHT as i16);
     asm.load(Size::B4, R::R3, REC, flow::SAMPLED_PATH as i16);
-    asm.load(Size::B4, R::R4, REC, rec::PATH as i16);
+    asm.load(Size::B4, R::R4, REC, flow::PATH as i16);
     asm.jump_if(R::R3, Cond::Eq, R::R4, same);
     asm.store(Size::B4, REC, flow::SAMPLED_PATH as i16, R::R4);
     path_at(asm, maps, R::R4, R::R3);
