@@ -84,9 +84,9 @@ fn tools_show_what_a_program_decides() {
     let (seq, _) = report(&mut datapath, flow, FIXED);
     let record = bulk.record();
     assert_eq!(record.enabled, 1, "{record:?}");
-    assert!(record.rttcnt >= seq && record.rtt_us >= record.minrtt_us, "{record:?} after report {seq}");
+    assert!(record.rttcnt >= seq, "{record:?} after report {seq}");
     // The link alone takes five milliseconds.
-    assert!(record.minrtt_us >= 5000, "{record:?}");
+    assert!(record.minrtt_us >= 5000 && record.rtt_us >= 5000, "{record:?}");
 }
 
 #[test]
