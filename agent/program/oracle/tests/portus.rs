@@ -254,7 +254,7 @@ fn as_portus_takes_what_portus_takes() {
         }
     }
     println!("taken {taken}, {taken_so_alone} of them as portus alone, refused {refused}");
-    assert!(taken > 100 && taken_so_alone > 10 && refused > 100, "{taken} {taken_so_alone} {refused}");
+    assert!(taken > 100 && taken_so_alone > 5 && refused > 50, "{taken} {taken_so_alone} {refused}");
 }
 
 #[test]
