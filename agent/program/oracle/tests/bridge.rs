@@ -328,8 +328,7 @@ fn listed(lab: &Lab, flow: &BulkFlow, mode: &str) -> serde_json::Value {
     wait_for(mode, || lab.home.flows().into_iter().find(|f| f["local"] == *local && f["mode"] == mode))
 }
 
-/// A flow over IPv6 and one whose socket asks for a name, which CREATE carries, are steered beside another; a third one finds portus
-/// full.
+/// Flows over IPv6, and whose socket asks for a name (CREATE carries it), are steered, two at a time; a third one finds portus full.
 fn flows_of_all_kinds_are_steered_within_the_bound(lab: &Lab, first: BulkFlow) {
     let receiver = lab.link.receiver_addresses();
     let steered = |flow: &BulkFlow| {

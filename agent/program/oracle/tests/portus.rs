@@ -225,8 +225,7 @@ fn is_listed_as_portus(diagnostic: &Diagnostic) -> bool {
     is_listed(diagnostic) && !matches!(diagnostic.problem, Problem::NeverRead { .. })
 }
 
-/// `prog check --as-portus`: what portus takes is taken, as the same bytes, or refused for what is listed; a local that nothing
-/// reads is no reason.
+/// `prog check --as-portus` takes what portus takes, as the same bytes, or refuses it for what is listed, which unread locals are not.
 #[test]
 fn as_portus_takes_what_portus_takes() {
     let (mut taken, mut taken_so_alone, mut refused) = (0, 0, 0);

@@ -114,8 +114,7 @@ fn an_agent_hangs_and_goes_on() {
     agent.stop();
 }
 
-/// Agents come and are killed, one after the other; each steers the flows of the one before, whether those were native meanwhile or
-/// not.
+/// Agents come and are killed; each steers the flows of the one before, whether those were native meanwhile or not.
 #[test]
 #[ignore = "runs in a machine that has the module"]
 fn agents_are_restarted_again_and_again() {

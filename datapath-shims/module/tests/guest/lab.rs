@@ -92,7 +92,7 @@ impl Lab {
         Lab { _module: module, number: n, near, far }
     }
 
-    /// What `ss` says of a flow, its numbers in full.
+    /// Asks `ss` for a flow, with numbers in full.
     pub fn shown(&self, bulk: &Bulk) -> String {
         let (namespace, port) = (&self.near, bulk.local().port());
         let shown = Command::new("ip")
@@ -168,7 +168,7 @@ pub fn connected(to: SocketAddr, congestion: &str) -> TcpStream {
     TcpStream::from(fd)
 }
 
-/// struct tcpvegas_info (linux/inet_diag.h).
+/// The kernel's struct tcpvegas_info (linux/inet_diag.h).
 #[repr(C)]
 #[derive(Default, Debug)]
 pub struct VegasInfo {
@@ -206,12 +206,12 @@ impl Bulk {
         self.local
     }
 
-    /// What has reached the other end.
+    /// Returns the bytes that have reached the other end.
     pub fn received_bytes(&self) -> u64 {
         self.received_bytes.load(Ordering::Relaxed)
     }
 
-    /// What the congestion control says of the flow: the record of Vegas.
+    /// Asks the congestion control for the record of Vegas.
     pub fn record(&self) -> VegasInfo {
         let mut info = VegasInfo::default();
         let mut len = size_of::<VegasInfo>() as nix::libc::socklen_t;

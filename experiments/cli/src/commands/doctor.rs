@@ -23,7 +23,7 @@ use std::process::ExitCode;
 /// Where a machine has its BPF file system.
 const SYSTEM_BPFFS: &str = "/sys/fs/bpf";
 
-/// Who has a need.
+/// The part of ccplane that has a need.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
     /// The BPF datapath.

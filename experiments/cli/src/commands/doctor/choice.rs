@@ -43,9 +43,9 @@ pub(super) enum Module {
     },
     /// The configuration insists on a device that is not there.
     Missing { device: PathBuf },
-    /// This kernel loads no modules.
+    /// The kernel loads no modules.
     Impossible,
-    /// It is not loaded; built with the kernel's headers it could be.
+    /// The module is not loaded; built with the kernel's headers it could be.
     Absent { headers: PathBuf, has_headers: bool },
 }
 
@@ -119,7 +119,7 @@ pub(super) fn choose(bpf: &Bpf, module: &Module) -> Choice {
 mod tests {
     use super::*;
 
-    /// What is found, the choice, and words that its reason has.
+    /// A machine, the choice for it, and words that the choice's reason has.
     type Row = (Bpf, Module, &'static str, &'static [&'static str]);
 
     #[test]
