@@ -49,7 +49,11 @@ fn flows_of_packets_are_listed_beside_the_others() {
         all.iter().find(|flow| flow["local"] == local.as_str()).cloned()
     };
     let flow = wait_for("the flow is listed", || find(&home.json(&["flows"])));
-    assert_eq!((&flow["datapath"], &flow["mode"]), (&"packets".into(), &"native_no_program".into()), "{flow}");
+    assert_eq!(
+        (&flow["datapath"], &flow["mode"]),
+        (&"packets".into(), &"native_no_program".into()),
+        "{flow}"
+    );
     assert_eq!(flow["algorithm"], "native", "{flow}");
     drop(stream);
     wait_for("the flow is gone", || find(&home.json(&["flows"])).is_none().then_some(()));

@@ -19,7 +19,7 @@ fn in_guest(test: &str, version: &str, of: &[&str], files: &[PathBuf]) {
     let name = this.file_name().unwrap().to_str().unwrap();
     let times = std::env::var("CCPLANE_TIMES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let script = format!(
-        "load veth && load sch_netem && CCPLANE_TIMES={times} ./{name} --ignored --test-threads=1 --nocapture {} \
+        "load veth && load sch_netem && load tcp_diag && CCPLANE_TIMES={times} ./{name} --ignored --test-threads=1 --nocapture {} \
          && ! grep -q ^ccplane /proc/modules",
         of.join(" ")
     );
@@ -43,14 +43,19 @@ fn agent(test: &str) -> Option<PathBuf> {
     Some(agent)
 }
 
-/// A portus agent, where `.ci/portus` has built one.
-fn portus(test: &str) -> Option<PathBuf> {
-    let reno = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/portus/bin/reno");
-    if !reno.exists() {
-        ccplane_testing::skipped(test, "portus on the module: .ci/portus target/portus was not run");
+/// The portus agents, where `.ci/portus` has built them.
+fn portus(test: &str) -> Option<[PathBuf; 2]> {
+    let built = ["reno", "ccplane-portus-0.9.0"]
+        .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/portus/bin").join(name));
+    if let Some(missing) = built.iter().find(|program| !program.exists()) {
+        let missing = missing.display();
+        ccplane_testing::skipped(
+            test,
+            format_args!("portus on the module: {missing} is not there (.ci/portus target/portus)"),
+        );
         return None;
     }
-    Some(reno)
+    Some(built)
 }
 
 fn everything_but_the_contract(test: &str, version: &str) {
@@ -60,7 +65,7 @@ fn everything_but_the_contract(test: &str, version: &str) {
         files.push(agent);
         of.push("agent::");
         if let Some(portus) = portus(test) {
-            files.push(portus);
+            files.extend(portus);
             of.push("portus::a_stock_portus");
         }
     }
