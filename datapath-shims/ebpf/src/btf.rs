@@ -58,6 +58,7 @@ pub struct Btf {
     types: Vec<usize>,
     structs: HashMap<Vec<u8>, u32>,
     funcs: HashMap<Vec<u8>, u32>,
+    typedefs: HashMap<Vec<u8>, u32>,
 }
 
 /// A field found by path.
@@ -97,8 +98,14 @@ impl Btf {
     /// # Errors
     /// `Malformed`, with the first byte that makes no sense.
     pub fn parse(data: Vec<u8>) -> Result<Btf, BtfError> {
-        let mut btf =
-            Btf { data, strings: 0, types: vec![0], structs: HashMap::new(), funcs: HashMap::new() };
+        let mut btf = Btf {
+            data,
+            strings: 0,
+            types: vec![0],
+            structs: HashMap::new(),
+            funcs: HashMap::new(),
+            typedefs: HashMap::new(),
+        };
         if btf.data.len() < HEADER_BYTES || btf.data[0..2] != MAGIC.to_ne_bytes() {
             return Err(BtfError::Malformed(0));
         }
@@ -129,6 +136,7 @@ impl Btf {
             match rec.kind {
                 KIND_STRUCT if !name.is_empty() => drop(btf.structs.entry(name).or_insert(id)),
                 KIND_FUNC => drop(btf.funcs.entry(name).or_insert(id)),
+                KIND_TYPEDEF => drop(btf.typedefs.entry(name).or_insert(id)),
                 _ => {}
             }
             btf.types.push(at);
@@ -212,6 +220,15 @@ impl Btf {
     pub fn func_id(&self, name: &str) -> Result<u32, BtfError> {
         let id = self.funcs.get(name.as_bytes()).copied();
         id.ok_or_else(|| BtfError::NoType { kind: "function", name: name.into() })
+    }
+
+    /// The id of the type that is called `name`.
+    ///
+    /// # Errors
+    /// `NoType`.
+    pub fn typedef_id(&self, name: &str) -> Result<u32, BtfError> {
+        let id = self.typedefs.get(name.as_bytes()).copied();
+        id.ok_or_else(|| BtfError::NoType { kind: "type", name: name.into() })
     }
 
     /// The position of a member in `struct owner`, and how many arguments the function that it points to takes.

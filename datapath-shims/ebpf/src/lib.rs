@@ -29,6 +29,7 @@ mod outside;
 mod pins;
 mod policy;
 pub mod probe;
+pub mod record;
 mod refusal;
 mod ring;
 mod slots;

@@ -127,10 +127,15 @@ impl Cond {
 #[repr(i32)]
 pub enum Helper {
     MapLookupElem = 1,
+    MapUpdateElem = 2,
+    MapDeleteElem = 3,
+    KtimeGetNs = 5,
     TailCall = 12,
+    GetCurrentComm = 16,
     SetSockOpt = 49,
     MapPushElem = 87,
     MapPopElem = 88,
+    ProbeReadKernel = 113,
     RingbufReserve = 131,
     RingbufSubmit = 132,
     SkcToTcpSock = 137,
