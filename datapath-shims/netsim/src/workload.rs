@@ -14,6 +14,7 @@
 //! ```
 
 mod random;
+pub mod recorded;
 
 pub(crate) use random::{Random, scaled};
 
