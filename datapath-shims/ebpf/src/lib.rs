@@ -31,6 +31,7 @@ pub mod packets;
 mod pins;
 mod policy;
 pub mod probe;
+pub mod record;
 mod refusal;
 mod ring;
 mod slots;

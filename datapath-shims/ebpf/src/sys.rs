@@ -13,6 +13,7 @@ use ccplane_nn_codegen::asm::Insn;
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub enum MapType {
+    Hash = 1,
     Array = 2,
     ProgArray = 3,
     LruHash = 9,
@@ -37,6 +38,8 @@ pub enum ProgType {
 pub const F_MMAPABLE: u32 = 1 << 10;
 /// Flag `BPF_F_LINK`: the struct_ops map is registered through a link.
 pub const F_LINK: u32 = 1 << 13;
+/// The attach type `BPF_TRACE_RAW_TP` of programs at a tracepoint with typed arguments.
+pub const TRACE_RAW_TP: u32 = 23;
 /// The attach type `BPF_TRACE_ITER` of iterator programs.
 pub const TRACE_ITER: u32 = 28;
 /// The attach type `BPF_CGROUP_SOCK_OPS` of programs on sockets' events.
@@ -61,6 +64,8 @@ const CMD_PROG_LOAD: i64 = 5;
 const CMD_OBJ_PIN: i64 = 6;
 const CMD_OBJ_GET: i64 = 7;
 const CMD_PROG_TEST_RUN: i64 = 10;
+const CMD_PROG_GET_NEXT_ID: i64 = 11;
+const CMD_PROG_GET_FD_BY_ID: i64 = 13;
 const CMD_OBJ_GET_INFO: i64 = 15;
 const CMD_RAW_TRACEPOINT_OPEN: i64 = 17;
 const CMD_BTF_LOAD: i64 = 18;
@@ -336,6 +341,11 @@ pub fn link_iter(prog: &OwnedFd) -> io::Result<OwnedFd> {
     Attr::new().fd(0, prog).u32(8, TRACE_ITER).call_fd(CMD_LINK_CREATE)
 }
 
+/// Attaches a tracing program to what it was loaded for; dropping the link detaches it.
+pub fn link_tracing(prog: &OwnedFd) -> io::Result<OwnedFd> {
+    Attr::new().fd(8, prog).call_fd(CMD_RAW_TRACEPOINT_OPEN)
+}
+
 /// Makes a readable instance of an iterator link, which walks the calling thread's network namespace.
 pub fn iter_create(link: &OwnedFd) -> io::Result<OwnedFd> {
     Attr::new().fd(0, link).call_fd(CMD_ITER_CREATE)
@@ -361,6 +371,31 @@ pub fn prog_stats(prog: &OwnedFd) -> io::Result<(u64, u64)> {
         u64::from_ne_bytes(b)
     };
     Ok((word(192), word(200)))
+}
+
+/// The id and name of every program in the kernel.
+pub fn prog_names() -> io::Result<Vec<(u32, String)>> {
+    // struct bpf_prog_info: name at 64, 16 bytes.
+    const NAME: std::ops::Range<usize> = 64..80;
+    let (mut id, mut found) = (0, Vec::new());
+    loop {
+        let mut attr = Attr::new().u32(0, id);
+        match attr.call(CMD_PROG_GET_NEXT_ID) {
+            Ok(_) => id = attr.get_u32(4),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(found),
+            Err(error) => return Err(error),
+        }
+        // One that has gone since has no name.
+        let Ok(prog) = Attr::new().u32(0, id).call_fd(CMD_PROG_GET_FD_BY_ID) else { continue };
+        let mut info = [0u8; 232];
+        Attr::new()
+            .fd(0, &prog)
+            .u32(4, info.len() as u32)
+            .u64(8, addr(info.as_mut_ptr()))
+            .call(CMD_OBJ_GET_INFO)?;
+        let name = info[NAME].split(|byte| *byte == 0).next().unwrap_or_default();
+        found.push((id, String::from_utf8_lossy(name).into_owned()));
+    }
 }
 
 /// Runs a classifier program `repeat` times on a dummy packet; returns its value and the mean time in ns.

@@ -14,6 +14,7 @@
 //! ```
 
 mod random;
+pub mod recorded;
 mod structured;
 
 pub(crate) use random::{Random, scaled};

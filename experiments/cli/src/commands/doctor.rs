@@ -157,7 +157,7 @@ fn places(located: &Located) -> Vec<Need> {
         (Part::Agent, "datapath directory", datapath),
         (Part::Bpf, "a run directory of this user's", Some(ebpf)),
     ];
-    let need = |(whose, what, path): (Whose, &str, Option<PathBuf>)| {
+    let need = |(part, what, path): (Part, &str, Option<PathBuf>)| {
         let path = path?;
         let opened = match Directory::open(&path, Others::Read) {
             Err(DirectoryError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
@@ -168,7 +168,7 @@ fn places(located: &Located) -> Vec<Need> {
         let (ok, found) =
             opened.map_or_else(|why| (false, why), |fine| (true, format!("{}: {fine}", path.display())));
         let remedy = if ok { "" } else { "run as its owner, or configure another one" }.to_owned();
-        Some(Need { whose, of: "Linux TCP datapath", what: what.to_owned(), ok, found, remedy })
+        Some(Need { part, of: "Linux TCP datapath", what: what.to_owned(), ok, found, remedy })
     };
     all.into_iter().filter_map(need).collect()
 }

@@ -53,7 +53,9 @@ impl<H> DelayLine<H> {
         self.delay_ns = delay_us * NS_PER_US;
     }
 
-    pub(crate) fn enter(&mut self, now_ns: u64, handle: H, size: u32) {
+    /// Takes a packet that came at its `arrived_ns`.
+    pub(crate) fn enter(&mut self, mut packet: Packet<H>) {
+        let now_ns = packet.arrived_ns;
         let (mut arrived_ns, mut loose) = (now_ns + self.delay_ns, false);
         if let Some((jitter, random)) = &mut self.jitter {
             let further = (u128::from(random.next_u64()) * u128::from(jitter.max_us * NS_PER_US)) >> 64;
@@ -70,7 +72,8 @@ impl<H> DelayLine<H> {
             // Neither jitter nor a delay that was shortened lets a packet overtake.
             arrived_ns = arrived_ns.max(self.in_order.back().map_or(0, |last| last.packet.arrived_ns));
         }
-        let entry = Entry { packet: Packet { handle, size, arrived_ns }, turn: self.entered };
+        packet.arrived_ns = arrived_ns;
+        let entry = Entry { packet, turn: self.entered };
         self.entered += 1;
         match loose {
             true => self.loose.push(Reverse(entry)),
