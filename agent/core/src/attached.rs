@@ -8,7 +8,6 @@ use crate::queue::Queue;
 use crate::{Candidate, Command, DatapathId, Fields};
 use ccplane_alg::{Control, Request};
 use ccplane_contract::{Capabilities, DatapathError, FlowId, ProgramUid};
-use ccplane_program::ir::Hook;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;

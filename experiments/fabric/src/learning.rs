@@ -2,8 +2,9 @@
 
 use crate::error::FabricError;
 use crate::fabric::Fabric;
+use crate::replay::replay;
 use crate::thresholds::SizedFlow;
-use crate::trial::Trial;
+use crate::trial::{PAST_FLOWS, Trial};
 use ccplane_alg::Algorithm;
 use ccplane_algs::{
     CENTRE, Predictor, SIZE_BOUND_Q16, SIZE_FEATURES, SIZE_INPUTS, SizeDecision, SizeInAgent, SizeThresholds,
@@ -132,6 +133,20 @@ pub fn sized(
     Ok(recorder.take())
 }
 
+/// Runs the flows of a trial one after the other, without a network, and returns them with their decisions.
+///
+/// # Errors
+/// A load or a structure outside its limits.
+pub fn alone(
+    trial: &Trial,
+    thresholds: SizeThresholds,
+    predictor: Option<Arc<dyn Predictor>>,
+) -> Result<Vec<SizedFlow>, FabricError> {
+    let mut arrivals = trial.arrivals()?;
+    let past = arrivals.past(PAST_FLOWS);
+    Ok(replay(&past, arrivals.take(trial.flows), &trial.fabric, thresholds, predictor))
+}
+
 /// The trial whose flows a network is trained on.
 pub fn training_trial(
     sizes: &FlowSizes,
@@ -162,7 +177,7 @@ pub fn learn(config: &LearningConfig, command: &str, told: &dyn Fn(&str)) -> Res
     for sizes in &workloads {
         for degree in DEGREES_PPM {
             let trial = training_trial(sizes, degree, Split::Train, config.seed, config.flows);
-            flows.extend(sized(&trial, SizeThresholds::default(), None)?);
+            flows.extend(alone(&trial, SizeThresholds::default(), None)?);
             told(&format!("{} to {} %: {} flows so far", sizes.name(), degree / 10_000, flows.len()));
         }
     }
@@ -188,7 +203,7 @@ pub fn learn(config: &LearningConfig, command: &str, told: &dyn Fn(&str)) -> Res
     for sizes in &workloads {
         for degree in DEGREES_PPM {
             let trial = training_trial(sizes, degree, Split::Validation, config.seed, config.flows / 4);
-            let others = sized(&trial, SizeThresholds::default(), None)?;
+            let others = alone(&trial, SizeThresholds::default(), None)?;
             deviations.push(deviation(&policy, sizes.name(), degree, &others));
         }
     }

@@ -15,6 +15,7 @@ mod page;
 mod plan;
 mod play;
 mod queue;
+mod replay;
 mod thresholds;
 mod trial;
 
@@ -22,11 +23,12 @@ pub use error::FabricError;
 pub use fabric::{Fabric, FabricChange, service_port};
 pub use figures::{Figure, Interval, SizeClass, completions_ns, geometric_mean};
 pub use learning::{
-    Deviation, Learned, LearningConfig, LearningError, Recorder, learn, sized, training_trial,
+    Deviation, Learned, LearningConfig, LearningError, Recorder, alone, learn, sized, training_trial,
 };
 pub use oracle::Oracle;
 pub use page::{csv, html, text};
 pub use plan::{Contender, FabricPlan, PLANS, Workload, is_fabric};
 pub use play::{Cell, Played, Prepared, play};
+pub use replay::replay;
 pub use thresholds::{SizedFlow, demotions, thresholds};
 pub use trial::{Completion, Outcome, Trial};

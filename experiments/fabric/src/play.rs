@@ -2,7 +2,7 @@
 
 use crate::error::FabricError;
 use crate::figures::{SizeClass, completions_ns};
-use crate::learning::sized;
+use crate::learning::alone;
 use crate::oracle::Oracle;
 use crate::plan::{Contender, FabricPlan, Workload};
 use crate::thresholds::{SizedFlow, bytes_of, demotions, exact, thresholds};
@@ -121,15 +121,9 @@ fn prepare(
     predictor: &Arc<SnapshotPredictor>,
 ) -> Result<Prepared, FabricError> {
     let flows = |split, thresholds| {
-        let trial = Trial {
-            flows: LEARNING_FLOWS,
-            warm_up_flows: 0,
-            ..trial(plan, workload, LEARNING_LOAD_PPM, split, plan.seed)
-        };
-        // The agent answers at once here, so that each decision is that of the datapath.
-        let mut trial = trial;
-        trial.fabric.hosts.agent_latency_us = 0;
-        sized(&trial, thresholds, Some(Arc::clone(predictor) as Arc<dyn ccplane_algs::Predictor>))
+        let trial = trial(plan, workload, LEARNING_LOAD_PPM, split, plan.seed);
+        let trial = Trial { flows: LEARNING_FLOWS, ..trial };
+        alone(&trial, thresholds, Some(Arc::clone(predictor) as Arc<dyn ccplane_algs::Predictor>))
     };
     let never = [SizeThresholds::NEVER; ccplane_algs::THRESHOLDS];
     let first = flows(Split::Train, SizeThresholds { predicted_q16: never, ..SizeThresholds::default() })?;

@@ -185,7 +185,7 @@ mod tests {
     fn flows(seed: u64, deviation: Option<f64>) -> Vec<SizedFlow> {
         let mut noise = ccplane_learn::Rng::new(seed, &[]);
         let arrivals = Arrivals::new(&FlowSizes::web_search(), 500_000, 10_000_000_000, seed).unwrap();
-        let flow = |size_bytes: u64| {
+        let mut flow = |size_bytes: u64| {
             let error = deviation.map(|deviation| (deviation * noise.normal() * 65_536.0) as i32);
             let action_q16 = error.map_or(0, |error| log2_q16(size_bytes) - (CENTRE << 16) + error);
             let decision = SizeDecision { inputs: [0; SIZE_INPUTS], sent_bytes: 0, snapshot: 1, action_q16 };

@@ -17,7 +17,7 @@ const LONGEST_SPANS: u64 = 20;
 /// Flows of one trial: those of a network, with room for those that go on behind the measured ones.
 const MAX_FLOWS: usize = 1 << 19;
 /// Sizes of each pair of application and destination that hosts remember from before the trial.
-const PAST_FLOWS: usize = 4;
+pub(crate) const PAST_FLOWS: usize = 4;
 
 /// A fabric, its load, and the flows that are measured.
 #[derive(Clone, PartialEq, Debug)]
@@ -62,6 +62,17 @@ pub struct Outcome {
 }
 
 impl Trial {
+    /// The flows of the trial, for ever.
+    ///
+    /// # Errors
+    /// A load or a structure outside its limits.
+    pub fn arrivals(&self) -> Result<HostArrivals, FabricError> {
+        let of = (self.split, self.seed);
+        let arrivals =
+            HostArrivals::new(&self.sizes, self.load_ppm, self.fabric.edge_bit_per_s, self.structure, of)?;
+        Ok(arrivals)
+    }
+
     /// Simulates under the algorithm of that name, which is one of these or [`ccplane_core::NATIVE`].
     ///
     /// # Errors
@@ -81,13 +92,7 @@ impl Trial {
         if let Some(hosts) = datapath.hosts() {
             core.attach(HOSTS, hosts.capabilities(), 0)?;
         }
-        let mut arrivals = HostArrivals::new(
-            &self.sizes,
-            self.load_ppm,
-            self.fabric.edge_bit_per_s,
-            self.structure,
-            (self.split, self.seed),
-        )?;
+        let mut arrivals = self.arrivals()?;
         for past in arrivals.past(PAST_FLOWS) {
             let flow = self.fabric.flow(&past, 0);
             if let Some(hosts) = datapath.hosts() {
