@@ -134,8 +134,10 @@ pub enum Helper {
     TailCall = 12,
     GetCurrentComm = 16,
     SetSockOpt = 49,
+    RedirectMap = 51,
     SockOpsCbFlagsSet = 59,
     SkbLoadBytesRelative = 68,
+
     MapPushElem = 87,
     MapPopElem = 88,
     SkStorageGet = 107,
