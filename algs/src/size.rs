@@ -142,7 +142,7 @@ impl SizedFlow {
 pub fn log2_q16(value: u64) -> i32 {
     let Some(whole) = value.checked_ilog2() else { return 0 };
     let mantissa = (value << (63 - whole)) >> 31;
-    ((whole as i32) << 16) + ((mantissa as u32 & u32::MAX) >> 16) as i32
+    ((whole as i32) << 16) + ((mantissa as u32) >> 16) as i32
 }
 
 /// Predicts sizes in the agent.
