@@ -20,6 +20,7 @@ mod nn;
 mod nn_ebpf;
 mod oracle;
 mod plain;
+mod predict;
 mod prefer;
 mod proof;
 mod push;
@@ -258,6 +259,13 @@ pub const ALL: &[Bench] = &[
                an empty program and one that does not ask",
         seconds: 20,
         run: dpdk::ack,
+    },
+    Bench {
+        name: "predict",
+        what: "requests per second and latency of the prediction server, by each datapath and by Exp3 and Exp4, with one outstanding request \
+               and in an open loop, against blocking sockets; in XDP against an echo and the networks' own time; regret on inputs that drift",
+        seconds: 60,
+        run: predict::run,
     },
     Bench {
         name: "emu.vs-mahimahi",

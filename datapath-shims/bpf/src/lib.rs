@@ -1,4 +1,8 @@
-//! System calls of this crate: bpf(2), shared memory on maps, and the scheduler. All of the crate's `unsafe` is here.
+//! The system calls by which datapaths load BPF: bpf(2), shared memory on maps, and the scheduler.
+//!
+//! Programs come as instructions of the repository's own assembler ([`ccplane_nn_codegen::asm`]); there is no libbpf.
+
+mod locks;
 
 use std::ffi::CString;
 use std::io;
@@ -28,6 +32,7 @@ pub enum MapType {
 #[repr(u32)]
 pub enum ProgType {
     SchedCls = 3,
+    Xdp = 6,
     SockOps = 13,
     CgroupSockAddr = 18,
     Tracing = 26,
@@ -48,12 +53,12 @@ pub const CGROUP_SOCK_OPS: u32 = 3;
 pub const CGROUP_INET4_CONNECT: u32 = 10;
 /// The attach type `BPF_CGROUP_INET6_CONNECT` of programs where IPv6 sockets connect.
 pub const CGROUP_INET6_CONNECT: u32 = 11;
-/// The attach type `BPF_TRACE_RAW_TP` of programs on tracepoints.
-pub const TRACE_RAW_TP: u32 = 23;
 /// The attach type `BPF_TCX_EGRESS` of classifiers.
 pub const TCX_EGRESS: u32 = 47;
 /// Flag `BPF_F_NO_PREALLOC`, which a map of socket storage must have.
 const F_NO_PREALLOC: u32 = 1;
+/// The attach type `BPF_XDP` of programs at a device's receive path.
+pub const XDP: u32 = 37;
 /// The attach type `BPF_STRUCT_OPS` of a struct_ops link.
 const ATTACH_STRUCT_OPS: u32 = 44;
 
@@ -78,6 +83,9 @@ const CMD_ITER_CREATE: i64 = 33;
 const ATTR_BYTES: usize = 168;
 /// Size of the verifier log that we keep, bytes.
 const LOG_BYTES: usize = 1 << 20;
+
+/// Bytes by which an XDP program may lengthen a packet in a test run.
+const XDP_GROWTH_BYTES: usize = 256;
 
 /// A `union bpf_attr`, filled by offset.
 struct Attr([u8; ATTR_BYTES]);
@@ -250,6 +258,21 @@ fn become_guard(keep: &[RawFd]) {
     }
 }
 
+/// Creates an array of spin locks, each a value of its own: memory that holds a lock cannot be mapped.
+pub fn map_create_locks(name: &str, entries: u32) -> io::Result<OwnedFd> {
+    let btf = btf_load(&locks::btf())?;
+    Attr::new()
+        .u32(0, MapType::Array as u32)
+        .u32(4, 4)
+        .u32(8, locks::VALUE_BYTES)
+        .u32(12, entries)
+        .name(28, name)
+        .fd(48, &btf)
+        .u32(52, locks::KEY_TYPE)
+        .u32(56, locks::VALUE_TYPE)
+        .call_fd(CMD_MAP_CREATE)
+}
+
 /// Sets one element; a queue takes an empty key.
 pub fn map_update(map: &OwnedFd, key: &[u8], value: &[u8]) -> io::Result<()> {
     let key_ptr = if key.is_empty() { 0 } else { addr(key.as_ptr()) };
@@ -336,14 +359,24 @@ pub fn link_struct_ops(map: &OwnedFd) -> io::Result<OwnedFd> {
     Attr::new().fd(0, map).u32(8, ATTACH_STRUCT_OPS).call_fd(CMD_LINK_CREATE)
 }
 
+/// How an XDP program is attached to a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum XdpMode {
+    /// By the stack, after it has made a packet of its own (`XDP_FLAGS_SKB_MODE`): any device can.
+    Generic = 1 << 1,
+    /// By the driver, before the stack sees a packet (`XDP_FLAGS_DRV_MODE`).
+    Native = 1 << 2,
+}
+
+/// Attaches an XDP program to a device of the calling thread's network namespace; dropping the link detaches it.
+pub fn link_xdp(prog: &OwnedFd, ifindex: u32, mode: XdpMode) -> io::Result<OwnedFd> {
+    Attr::new().fd(0, prog).u32(4, ifindex).u32(8, XDP).u32(12, mode as u32).call_fd(CMD_LINK_CREATE)
+}
+
 /// Makes a link for an iterator program.
 pub fn link_iter(prog: &OwnedFd) -> io::Result<OwnedFd> {
     Attr::new().fd(0, prog).u32(8, TRACE_ITER).call_fd(CMD_LINK_CREATE)
-}
-
-/// Attaches a tracing program to what it was loaded for; dropping the link detaches it.
-pub fn link_tracing(prog: &OwnedFd) -> io::Result<OwnedFd> {
-    Attr::new().fd(8, prog).call_fd(CMD_RAW_TRACEPOINT_OPEN)
 }
 
 /// Makes a readable instance of an iterator link, which walks the calling thread's network namespace.
@@ -405,6 +438,39 @@ pub fn test_run(prog: &OwnedFd, repeat: u32) -> io::Result<(u32, u32)> {
         Attr::new().fd(0, prog).u32(8, packet.len() as u32).u64(16, addr(packet.as_ptr())).u32(32, repeat);
     attr.call(CMD_PROG_TEST_RUN)?;
     Ok((attr.get_u32(4), attr.get_u32(36)))
+}
+
+/// The result of an XDP program on one packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct XdpRun {
+    /// The program's verdict, such as `XDP_TX` (3).
+    pub verdict: u32,
+    /// The packet as the program left it.
+    pub packet: Vec<u8>,
+}
+
+/// Runs an XDP program once on a packet of at least 14 bytes.
+pub fn test_run_xdp(prog: &OwnedFd, packet: &[u8]) -> io::Result<XdpRun> {
+    // A program may move a packet's ends.
+    let mut out = vec![0u8; packet.len() + XDP_GROWTH_BYTES];
+    let mut attr = Attr::new()
+        .fd(0, prog)
+        .u32(8, packet.len() as u32)
+        .u32(12, out.len() as u32)
+        .u64(16, addr(packet.as_ptr()))
+        .u64(24, addr(out.as_mut_ptr()))
+        .u32(32, 1);
+    attr.call(CMD_PROG_TEST_RUN)?;
+    out.truncate(attr.get_u32(12) as usize);
+    Ok(XdpRun { verdict: attr.get_u32(4), packet: out })
+}
+
+/// Runs an XDP program that changes nothing `repeat` times on one packet; returns the mean time in ns.
+pub fn time_xdp(prog: &OwnedFd, packet: &[u8], repeat: u32) -> io::Result<u32> {
+    let mut attr =
+        Attr::new().fd(0, prog).u32(8, packet.len() as u32).u64(16, addr(packet.as_ptr())).u32(32, repeat);
+    attr.call(CMD_PROG_TEST_RUN)?;
+    Ok(attr.get_u32(36))
 }
 
 /// A shared mapping of a map's memory.
