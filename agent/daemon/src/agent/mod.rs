@@ -86,7 +86,7 @@ pub fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), 
     if args.print_default_config {
         return crate::output::print(DEFAULT_TOML);
     }
-    let algorithms = &with_portus(algorithms)[..];
+    let algorithms = &with_packets(with_portus(algorithms))[..];
     let catalog = catalog(algorithms)?;
     let names = catalog.names();
     if args.list_algorithms {
@@ -130,6 +130,12 @@ pub fn with_portus(algorithms: &[Arc<dyn Algorithm>]) -> Vec<Arc<dyn Algorithm>>
     let mut all = algorithms.to_vec();
     all.push(Arc::new(Portus));
     all
+}
+
+/// The algorithms, with those that decide on packets.
+fn with_packets(mut algorithms: Vec<Arc<dyn Algorithm>>) -> Vec<Arc<dyn Algorithm>> {
+    algorithms.extend(ccplane_algs::on_packets());
+    algorithms
 }
 
 /// The algorithms, with a portfolio of the arms that are configured.
