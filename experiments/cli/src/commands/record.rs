@@ -182,9 +182,10 @@ impl Flows {
         match event {
             FlowEvent::Burst(burst) => {
                 let bursts = self.bursts.entry(burst.flow).or_default();
-                match bursts.last_mut() {
-                    Some((_, bytes)) if bursts.len() >= MAX_BURSTS => *bytes += burst.bytes,
-                    _ => bursts.push((burst.start_us, burst.bytes)),
+                let is_full = bursts.len() >= MAX_BURSTS;
+                match bursts.last_mut().filter(|_| is_full) {
+                    Some((_, bytes)) => *bytes += burst.bytes,
+                    None => bursts.push((burst.start_us, burst.bytes)),
                 }
             }
             FlowEvent::End(end) => {
@@ -224,7 +225,10 @@ impl Flows {
         let next = u16::try_from(self.hosts.len()).ok().filter(|next| *next < MAX_HOSTS);
         match self.hosts.get(&address) {
             Some(host) => Some(*host),
-            None => next.inspect(|next| drop(self.hosts.insert(address, *next))),
+            None => {
+                self.hosts.insert(address, next?);
+                next
+            }
         }
     }
 
