@@ -190,6 +190,7 @@ impl Core {
             programs: BTreeMap::new(),
             slots: BTreeMap::new(),
             queue: Queue::new(id, self.first_action),
+            first: Vec::new(),
             missed: false,
             next_heartbeat_us: now_us,
             next_batch_us: now_us.saturating_add(self.config.batch_us),
@@ -205,6 +206,7 @@ impl Core {
         for entry in self.rules.names().chain(fallback).flat_map(|name| self.catalog.with_arms(name)) {
             attached.install(entry, &mut deploy);
         }
+        attached.install_first(self.catalog.entry(&self.rules.default));
         self.datapaths.insert(id, attached);
         self.nothing_until_us = 0;
         Ok(())
@@ -243,6 +245,8 @@ impl Core {
                 attached.install(entry, &mut Deploy { datapath: *id, rules, next_uid, batch_us, now_us });
             }
         }
+        let default = self.catalog.entry(&self.rules.default);
+        self.datapaths.values_mut().for_each(|attached| attached.install_first(default));
         Ok(())
     }
 
@@ -250,6 +254,7 @@ impl Core {
     /// [`Core::is_idle`] says when all of it is done.
     pub fn shutdown(&mut self) {
         self.stopping = true;
+        self.datapaths.values_mut().for_each(|attached| attached.install_first(None));
         let flows: Vec<_> = self.flows.keys().copied().collect();
         for (id, flow) in flows {
             self.go_native(id, flow, NativeReason::Stopping);

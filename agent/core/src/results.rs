@@ -16,13 +16,17 @@ impl Core {
         let void = |flow: FlowId| flows.get(&(id, flow)).is_none_or(|f| f.steered.is_err());
         let Attached { queue, slots, .. } = self.datapaths.get_mut(&id)?;
         queue.pop(|command| match command {
-            Command::SetProgram { flow, .. } | Command::Update { flow, .. } => !void(*flow),
+            Command::SetProgram { flow, .. }
+            | Command::EnsureProgram { flow, .. }
+            | Command::Update { flow, .. } => !void(*flow),
             Command::DefineSlot { slot, .. }
             | Command::Push { slot, .. }
             | Command::Share { slot, .. }
             | Command::Promote { slot }
             | Command::Rollback { slot } => slots.get_mut(slot).is_some_and(|s| s.send(command)),
             Command::Install { .. }
+            | Command::SetFirst { .. }
+            | Command::ClearFirst { .. }
             | Command::Remove { .. }
             | Command::Release { .. }
             | Command::Heartbeat => true,
@@ -67,7 +71,10 @@ impl Core {
                     FlowLog { counters, last_error }.refuse(CommandError::Datapath(error));
                 }
             }
+            // Flows are set to it when they start.
+            Waiting::SetFirst(uid) => attached.first.retain(|(_, program)| program.uid() != uid),
             Waiting::Remove(_)
+            | Waiting::ClearFirst
             | Waiting::Release(_)
             | Waiting::Heartbeat
             | Waiting::DefineSlot(_)

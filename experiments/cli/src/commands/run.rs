@@ -9,6 +9,7 @@ use ccplane_agent::place::Located;
 use ccplane_alg::Algorithm;
 use ccplane_contract::Datapath;
 use ccplane_core::{Companion, NATIVE, Rule, Rules};
+use ccplane_fabric::FabricPlan;
 use ccplane_report::experiment::{Compared, comparisons};
 use ccplane_runner::experiment::agents::{Agent, AgentFlow, AgentRule, Agents, BoxError, Waker};
 use ccplane_runner::experiment::{self, Ended, Options, Progress, results_path};
@@ -35,9 +36,12 @@ pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<E
     if let Some(name) = &args.show {
         return show(name).map(|()| ExitCode::SUCCESS);
     }
+    let name = args.plan.as_deref().unwrap_or_default();
+    if let Some(plan) = super::fabric::find(name, args)? {
+        return super::fabric::run(&plan, args);
+    }
     let kernel = host::kernel_algorithms();
     let overrides = overrides(args);
-    let name = args.plan.as_deref().unwrap_or_default();
     let cellular = args.trace.as_deref().map(std::path::absolute).transpose()?;
     let cellular = cellular.as_deref().map(Path::to_string_lossy);
     let traces = |name: &str| shipped::trace(Path::new(""), name);
@@ -138,7 +142,8 @@ fn list(json: bool, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
         let seconds = loaded.runs() * loaded.duration_ms / 1000;
         Ok(Listed { name: plan.name, title: loaded.title.clone(), runs: loaded.runs(), seconds })
     };
-    let plans = shipped::PLANS.iter().map(listed).collect::<Result<Vec<_>, Failure>>()?;
+    let mut plans = shipped::PLANS.iter().map(listed).collect::<Result<Vec<_>, Failure>>()?;
+    plans.extend(fabrics()?);
     if json {
         return plans.iter().try_for_each(print_json);
     }
@@ -148,7 +153,19 @@ fn list(json: bool, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), Failure> {
     print(&super::table(&["plan", "runs", "minutes", "what"], &plans.iter().map(row).collect::<Vec<_>>()))
 }
 
+/// The plans of fabrics, whose runs are simulated.
+fn fabrics() -> Result<Vec<Listed>, Failure> {
+    let listed = |(name, text): &(&'static str, &str)| {
+        let plan = FabricPlan::parse(Path::new(name), text, None).map_err(Failure::input)?;
+        Ok(Listed { name, title: plan.title.clone(), runs: plan.runs() as u64, seconds: 0 })
+    };
+    ccplane_fabric::PLANS.iter().map(listed).collect()
+}
+
 fn show(name: &str) -> Result<(), Failure> {
+    if let Some((_, text)) = ccplane_fabric::PLANS.iter().find(|(fabric, _)| *fabric == name) {
+        return print(text);
+    }
     match shipped::PLANS.iter().find(|p| p.name == name) {
         Some(plan) => print(plan.source),
         None => {
