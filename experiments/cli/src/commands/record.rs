@@ -225,7 +225,10 @@ impl Flows {
         let next = u16::try_from(self.hosts.len()).ok().filter(|next| *next < MAX_HOSTS);
         match self.hosts.get(&address) {
             Some(host) => Some(*host),
-            None => next.inspect(|next| drop(self.hosts.insert(address, *next))),
+            None => {
+                self.hosts.insert(address, next?);
+                next
+            }
         }
     }
 
