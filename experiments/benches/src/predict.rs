@@ -30,7 +30,7 @@ const FLOOD: f64 = 2e6;
 const SEED: u64 = 1;
 const BASELINE: &str = "blocking sockets";
 
-/// What the bench asks and who answers.
+/// The images that are asked about, and the predictors that answer.
 pub(crate) struct Asked {
     pub(crate) portfolio: Arc<Portfolio>,
     pub(crate) images: Images,

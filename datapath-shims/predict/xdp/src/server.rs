@@ -156,7 +156,7 @@ impl XdpServer {
         }
         store(&self.services, services::KEY as usize, &initial(key));
         for processor in 0..self.processors {
-            self.blocks.u64(processor * block::BYTES + block::NEXT as usize).store(1, Relaxed);
+            self.skip_to(processor, 1);
         }
         let start = self.reference(Arc::clone(&self.portfolio), kept.cloned())?;
         self.begin(&start, start.epoch());
@@ -193,6 +193,11 @@ impl XdpServer {
     /// The kernel does not run it.
     pub fn run(&self, packet: &[u8]) -> Result<XdpRun, XdpError> {
         os("run the server", bpf::test_run_xdp(&self.program, packet))
+    }
+
+    /// Sets the number of the next token of this processor, so that a test need not ask for all before.
+    pub fn skip_to(&self, processor: usize, next: u64) {
+        self.blocks.u64(processor * block::BYTES + block::NEXT as usize).store(next, Relaxed);
     }
 
     /// Sets the random number of a server with [`Random::Memory`].

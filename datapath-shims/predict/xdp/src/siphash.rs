@@ -7,7 +7,7 @@ use ccplane_predict::Key;
 const MESSAGE: [R; 3] = [R::R1, R::R2, R::R3];
 /// The last block: a message of 24 bytes, none of them in it.
 const LAST: u64 = 24 << 56;
-/// What the third word of the state takes before the last rounds.
+/// Bits that the third word of the state takes before the last rounds.
 const FINISH: i32 = 0xff;
 /// Registers of the state.
 const V: [R; 4] = [R::R6, R::R7, R::R8, R::R9];

@@ -1,4 +1,4 @@
-//! What choosing costs: the server in XDP on inputs that drift, against the predictor that is best in hindsight.
+//! The price of choosing: the server in XDP on inputs that drift, against the predictor that is best in hindsight.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const REPETITIONS: usize = 3;
 const NOISE: i16 = 7;
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What happens to images from one phase to the next.
+/// Changes of the images from one phase to the next.
 #[derive(Clone, Copy)]
 enum Drift {
     Clean,
