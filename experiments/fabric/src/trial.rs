@@ -100,7 +100,7 @@ impl Trial {
             }
         }
         let mut all = Running { trial: self, datapath, core, flows: Vec::new() };
-        all.to_the_end(&mut arrivals)?;
+        all.run_to_the_end(&mut arrivals)?;
         Ok(all.outcome())
     }
 }
@@ -114,7 +114,7 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    fn to_the_end(&mut self, arrivals: &mut HostArrivals) -> Result<(), FabricError> {
+    fn run_to_the_end(&mut self, arrivals: &mut HostArrivals) -> Result<(), FabricError> {
         let Some(mut next) = arrivals.next() else { return Ok(()) };
         let mut changes = self.trial.fabric.changes.iter().peekable();
         let measured = self.trial.warm_up_flows + self.trial.flows;
