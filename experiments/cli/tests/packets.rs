@@ -21,7 +21,7 @@ struct Lab {
 
 impl Lab {
     /// Returns none, and reports a skip, where the machine cannot run the test.
-    fn new(test: &str, algorithm: &str) -> Option<Lab> {
+    fn new(test: &str, name: &str, algorithm: &str) -> Option<Lab> {
         if !available() {
             skipped(test, "needs root and /dev/net/tun");
             return None;
@@ -35,7 +35,7 @@ impl Lab {
         let run_dir = home.dir().to_owned();
         home.configure(&format!(
             "datapath.ebpf.mode = \"off\"\ndatapath.ebpf.run_dir = {run_dir:?}\nlearn.mode = \"off\"\n\
-             datapath.packets.mode = \"on\"\ndatapath.packets.devices = [\"lo\"]\n\
+             datapath.packets.mode = \"on\"\ndatapath.packets.name = \"{name}\"\ndatapath.packets.devices = [\"lo\"]\n\
              datapath.packets.algorithm = \"{algorithm}\"\n"
         ));
         let mut command = home.command(&["agent"]);
@@ -94,7 +94,8 @@ impl Drop for Lab {
 
 #[test]
 fn flows_that_no_rule_matches_are_listed_and_left_alone() {
-    let Some(lab) = Lab::new("flows_that_no_rule_matches_are_listed_and_left_alone", "native") else {
+    let Some(lab) = Lab::new("flows_that_no_rule_matches_are_listed_and_left_alone", "cct_none", "native")
+    else {
         return;
     };
     let stream = lab.flow(1000);
@@ -110,7 +111,7 @@ fn flows_that_no_rule_matches_are_listed_and_left_alone() {
 
 #[test]
 fn pias_decides_about_packets() {
-    let Some(lab) = Lab::new("pias_decides_about_packets", "pias") else { return };
+    let Some(lab) = Lab::new("pias_decides_about_packets", "cct_pias", "pias") else { return };
     let mut stream = lab.flow(100_000);
     let flow = wait_for("its program runs", || {
         stream.write_all(&[0; 1000]).unwrap();

@@ -18,6 +18,7 @@ const MAX_PATHS: usize = 8;
 #[allow(missing_docs)]
 pub struct Packets {
     pub mode: Switch,
+    pub name: String,
     pub devices: Vec<String>,
     pub algorithm: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,6 +49,7 @@ impl Default for Packets {
     fn default() -> Packets {
         Packets {
             mode: Switch::Auto,
+            name: "ccplane_packets".to_owned(),
             devices: Vec::new(),
             algorithm: ccplane_core::NATIVE.to_owned(),
             cgroup: None,
@@ -75,6 +77,10 @@ impl Packets {
         let wrong = |field: &str, what: String| Err(Problem::new(format!("datapath.packets.{field}"), what));
         if self.mode == Switch::On && self.devices.is_empty() {
             return wrong("devices", "mode = \"on\" needs at least one device".to_owned());
+        }
+        if !ccplane_ebpf::is_name(&self.name) {
+            let limit = ccplane_ebpf::MAX_NAME;
+            return wrong("name", format!("`{}` is no name: 1 to {limit} letters, digits or _", self.name));
         }
         if self.devices.len() > MAX_DEVICES {
             return wrong(
@@ -115,6 +121,7 @@ impl Packets {
         let route = |path: &PathConfig| PathRoute { mark: path.mark, device: path.device.clone() };
         PacketsOptions {
             run_dir: run_dir.to_owned(),
+            name: self.name.clone(),
             devices: self.devices.clone(),
             cgroup: self.cgroup.as_deref().and_then(|path| Some(cgroup_root()?.join(below(path)))),
             paths: self.paths.iter().map(route).collect(),
