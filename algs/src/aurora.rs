@@ -399,7 +399,8 @@ mod tests {
         let aurora: Arc<dyn Algorithm> = Arc::new(Aurora::default());
         let registers = |algorithm: &dyn Algorithm| {
             let d = Driver::new(algorithm, 10);
-            ["starting", "slack_us", "floor_us", "min_window_us", "window_rtts", "added_packets"].map(|r| d.reg(r))
+            ["starting", "slack_us", "floor_us", "min_window_us", "window_rtts", "added_packets"]
+                .map(|r| d.reg(r))
         };
         let configured = |values: &[(&str, i64)]| {
             registers(&*ccplane_alg::configure(&aurora, values.iter().copied()).unwrap())

@@ -104,13 +104,8 @@ impl MoccConfig {
 
 // Defaults
 
-const DEFAULTS: MoccConfig = MoccConfig {
-    w_thr_pct: 37,
-    w_lat_pct: 33,
-    w_loss_pct: 30,
-    slack_us: DEFAULT_SLACK_US,
-    published: false,
-};
+const DEFAULTS: MoccConfig =
+    MoccConfig { w_thr_pct: 37, w_lat_pct: 33, w_loss_pct: 30, slack_us: DEFAULT_SLACK_US, published: false };
 
 const fn weight(name: &'static str, about: &'static str, default: u32) -> Parameter {
     Parameter { name, about, default: default as i64, min: 1, max: WHOLE_PERCENT as i64 }
