@@ -61,7 +61,7 @@ fn four_and_eight_of_its_own_kind_keep_the_queue_short() {
         let seen = lab.run_until(60 * S);
         eprintln!("{flows} flows, {mbit} Mb/s: {seen:?}, Jain {:.4}", seen.jain());
         assert!(seen.jain() >= 0.9 && seen.used() > 98.0, "{seen:?}");
-        assert!(seen.queued / (flows as f64) < 8.0, "{seen:?}");
+        assert!(seen.queued / (flows as f64) < 5.0, "{seen:?}");
     }
 }
 
@@ -118,7 +118,7 @@ fn ten_acks_each_200_ms_into_a_deep_queue_leave_the_round_trip_short() {
     let seen = lab.run_until(60 * S);
     let srtt_us = lab.reported(0, "srtt_us");
     eprintln!("{seen:?}, srtt {srtt_us} us");
-    assert!(srtt_us < 1_000_000, "{srtt_us}");
+    assert!(srtt_us < 400_000 && seen.used() > 90.0, "{seen:?}, {srtt_us}");
 }
 
 /// Receivers that wait with their acknowledgements, or gather what arrives in a while, are no rivals, in the drains of few packets too.
@@ -142,7 +142,7 @@ fn delayed_and_gathered_acknowledgements_are_no_rivals() {
             let seen = lab.run_until(30 * S);
             let mode = lab.reported(0, "mode");
             eprintln!("{acks:?}, {stack:?}, {mbit} Mb/s: {seen:?}, mode {mode}");
-            assert!(seen.used() > 90.0 && seen.queued < 60.0 && mode == DELAY, "{seen:?}, mode {mode}");
+            assert!(seen.used() > 85.0 && seen.queued < 40.0 && mode == DELAY, "{seen:?}, mode {mode}");
         }
     }
 }
