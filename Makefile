@@ -65,7 +65,7 @@ module: ## the kernel module, for the running kernel, in target/module: needs it
 
 module-test: ## the kernel module in virtual machines with Debian's 6.1 and 6.12: every test at full length
 	@.ci/setup test
-	cargo build --quiet -p ccplane-agent
+	cargo build --quiet -p ccplane-agent -p ccplane
 	GUEST_APPEND=slub_debug=FZPU CCPLANE_TIMES=20 cargo test -p ccplane-module --test guest -- --nocapture --include-ignored host:: --skip nothing_is_found_by_kasan
 	CCPLANE_CASES=1000000 cargo test --release -p ccplane-module
 

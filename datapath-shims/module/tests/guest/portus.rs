@@ -88,9 +88,9 @@ fn a_stock_portus_steers_flows_over_its_device() {
     // The device tells what portus has not read, and so that it hangs; and that one has gone though the next is there.
     let [older, newer] = AGENTS;
     let portus = Portus::start(older, "char");
+    lists(&v4, &["\"mode\":\"program\""]);
     let opened = OpenOptions::new().read(true).write(true).open(CCPKP);
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::ResourceBusy);
-    lists(&v4, &["\"mode\":\"program\""]);
     portus.signal(Signal::SIGSTOP);
     lists(&v4, &["portus is silent", "\"mode\":\"native_no_program\""]);
     portus.signal(Signal::SIGCONT);

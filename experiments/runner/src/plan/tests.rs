@@ -104,6 +104,34 @@ fn a_list_of_datapaths_is_a_contender_each() {
     assert!(parse(&empty).unwrap_err().to_string().contains("the list is empty"));
 }
 
+/// Contenders that are left out take their comparisons along.
+#[test]
+fn contenders_whose_datapath_is_not_there_are_left_out() {
+    let two = "[[algorithm]]\nalgorithm = \"cubic\"\ndatapath = [\"module\", \"sim\"]\n\
+               [[compare]]\nmetric = \"throughput_bps\"\nacross = \"module\"\n";
+    let mut plan = parse(&format!("{GOOD}{two}")).unwrap();
+    assert_eq!((plan.contenders.len(), plan.comparisons.len(), plan.left_out.len()), (4, 1, 0));
+    plan.leave_out(Datapath::Module).unwrap();
+    assert_eq!((plan.contenders.len(), plan.comparisons.len()), (3, 0));
+    assert_eq!(plan.left_out[0].name, "cubic module");
+    let only = GOOD.replace("\"kernel\"", "\"module\"").replace("\"ebpf\"", "\"module\"");
+    let mut plan =
+        parse(&only.replacen("algorithm = \"reno\"", "name = \"other\"\nalgorithm = \"reno\"", 1)).unwrap();
+    let none = plan.leave_out(Datapath::Module).unwrap_err().to_string();
+    assert_eq!(none, "nothing is left: the kernel module is not loaded (datapath-shims/module/README.md)");
+}
+
+/// One agent steers the kernel's flows, by one of the two.
+#[test]
+fn bpf_and_the_module_do_not_run_at_once() {
+    let module = "[[algorithm]]\nalgorithm = \"cubic\"\ndatapath = \"module\"\n";
+    let refused = parse(&format!("at_once = true\n{GOOD}{module}")).unwrap_err().to_string();
+    assert!(refused.contains("algorithm[2].datapath: module and ebpf do not run at_once"), "{refused}");
+    let background = format!("{GOOD}{module}[[background]]\nalgorithm = \"reno\"\ndatapath = \"ebpf\"\n");
+    let refused = parse(&background).unwrap_err().to_string();
+    assert!(refused.contains("algorithm[2].datapath: an agent steers one datapath in a run"), "{refused}");
+}
+
 #[test]
 fn placement_chooses_the_version() {
     let text = GOOD.replace("datapath = \"ebpf\"", "datapath = \"ebpf\"\nplacement = \"agent\"");
