@@ -27,7 +27,7 @@ pub struct Trial {
     /// Share of each host's link that payload takes, millionths.
     pub load_ppm: u32,
     pub structure: Structure,
-    /// Which flows, of all that there could be, these are.
+    /// The set of flows that these are drawn from.
     pub split: Split,
     pub seed: u64,
     /// Flows that come first and are not measured.

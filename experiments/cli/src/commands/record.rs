@@ -244,7 +244,7 @@ impl Flows {
     }
 }
 
-/// What one application of a recording sent, or received where only the other end was recorded.
+/// Bytes that one application of a recording sent, or received where only the other end was recorded.
 #[derive(Serialize, Default)]
 struct AppSummary {
     transfers: u64,
