@@ -248,7 +248,6 @@ impl SizeInAgent {
 }
 
 const SNAPSHOT: &[u8] = include_bytes!("../policies/size.snapshot");
-const POLICY: &[u8] = include_bytes!("../policies/size.safetensors");
 
 /// The program of flows that the agent predicts.
 const SOURCE: &str = include_str!("size.fold");
@@ -278,7 +277,8 @@ impl Algorithm for Size {
     }
 
     fn policies(&self) -> Vec<PolicySource> {
-        vec![PolicySource { slot: SLOT, snapshot: SNAPSHOT, policy: POLICY.into() }]
+        // Without a float policy: its rows have targets, not rewards to come, and the agent's learner on live flows learns from those only.
+        vec![PolicySource { slot: SLOT, snapshot: SNAPSHOT, policy: Arc::new([]) }]
     }
 }
 
