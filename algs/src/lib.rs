@@ -24,9 +24,11 @@ mod largest;
 mod mocc;
 mod neural;
 mod nimbus;
+mod pias;
 pub mod placed;
 mod portfolio;
 mod reno;
+mod size;
 #[cfg(test)]
 mod testing;
 mod vegas;
@@ -43,9 +45,14 @@ pub use largest::Largest;
 pub use mocc::{Mocc, MoccConfig};
 pub use neural::{BOUND_Q16, DEPTH, FEATURES, INPUTS, Judge, Neural, NeuralInAgent};
 pub use nimbus::Nimbus;
+pub use pias::{Demotions, Pias, THRESHOLDS};
 pub use placed::{Distilled, InAgent, Still};
 pub use portfolio::{Arm, ArmsError, MAX_ARMS, Portfolio, PortfolioConfig, Utility};
 pub use reno::RENO;
+pub use size::{
+    CENTRE, Predictor, SIZE_BOUND_Q16, SIZE_FEATURES, SIZE_INPUTS, Size, SizeDecision, SizeInAgent,
+    SizeThresholds, SnapshotPredictor, log2_q16,
+};
 pub use vegas::VEGAS;
 
 /// Largest segment a program is told of, bytes: the bounds of its arithmetic rest on it.
@@ -96,6 +103,13 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
     all.extend(NeuralInAgent::shipped().map(|placed| Arc::new(placed) as Arc<dyn Algorithm>));
     all.push(Arc::new(Portfolio::default()));
     all.extend(Still::aurora().map(|still| Arc::new(still) as Arc<dyn Algorithm>));
+    all
+}
+
+/// Every algorithm of this crate that decides on packets on their way out, with its defaults.
+pub fn on_packets() -> Vec<Arc<dyn Algorithm>> {
+    let mut all: Vec<Arc<dyn Algorithm>> = vec![Arc::new(Pias::default()), Arc::new(Size::default())];
+    all.extend(SizeInAgent::shipped().map(|placed| Arc::new(placed) as Arc<dyn Algorithm>));
     all
 }
 

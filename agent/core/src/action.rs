@@ -2,7 +2,7 @@
 
 use ccplane_contract::{Datapath, DatapathError, Field, FlowId, Part, ProgramUid};
 use ccplane_infer::Shape;
-use ccplane_program::ir::Program;
+use ccplane_program::ir::{Hook, Program};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -48,6 +48,23 @@ pub enum Command {
         /// Registers, window or rate to set.
         fields: Fields,
     },
+    /// As `SetProgram`, unless the flow runs the program already.
+    EnsureProgram {
+        flow: FlowId,
+        uid: ProgramUid,
+        /// Registers to set with it.
+        fields: Fields,
+    },
+    /// Flows to come start with the program.
+    SetFirst {
+        uid: ProgramUid,
+        /// Registers to set with it.
+        fields: Fields,
+    },
+    /// Flows to come start without a program of the hook.
+    ClearFirst {
+        hook: Hook,
+    },
     Release {
         flow: FlowId,
     },
@@ -85,6 +102,12 @@ impl Command {
             Command::Remove { uid } => datapath.remove(*uid),
             Command::SetProgram { flow, uid, fields } => datapath.set_program(*flow, *uid, fields),
             Command::Update { flow, fields } => datapath.update(*flow, fields),
+            Command::EnsureProgram { flow, uid, fields } => datapath.ensure_program(*flow, *uid, fields),
+            Command::SetFirst { uid, fields } => datapath.set_first(*uid, fields),
+            Command::ClearFirst { hook } => {
+                datapath.clear_first(*hook);
+                Ok(())
+            }
             Command::Release { flow } => datapath.release(*flow),
             Command::Heartbeat => {
                 datapath.heartbeat();

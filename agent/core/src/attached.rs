@@ -3,8 +3,10 @@
 use crate::catalog::{Compiled, Entry};
 use crate::deploy::{Origin, PushRules, SlotDeployment, SlotState};
 use crate::flow::NativeReason;
+use crate::panics::catch;
 use crate::queue::Queue;
-use crate::{Candidate, Command, DatapathId};
+use crate::{Candidate, Command, DatapathId, Fields};
+use ccplane_alg::{Control, Request};
 use ccplane_contract::{Capabilities, DatapathError, FlowId, ProgramUid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -33,6 +35,8 @@ pub(crate) struct Attached {
     pub programs: BTreeMap<ProgramUid, (Arc<Compiled>, InstallState)>,
     pub slots: BTreeMap<u8, SlotDeployment>,
     pub queue: Queue,
+    /// The programs that flows start with before the core hears of them, each with its algorithm.
+    pub first: Vec<(&'static str, Arc<Compiled>)>,
     /// Events were dropped since the flows were last reconciled.
     pub missed: bool,
     pub next_heartbeat_us: u64,
@@ -71,6 +75,40 @@ impl Attached {
             });
         }
         entry.programs.iter().for_each(|program| self.install_program(program));
+    }
+
+    /// Asks that flows to come start with the programs of an algorithm, where the datapath decides on packets; with none,
+    /// where there is no algorithm.
+    pub fn install_first(&mut self, entry: Option<&Entry>) {
+        let decides = self.capabilities.hooks.iter().any(|hook| !hook.sets_window());
+        let entry = entry.filter(|entry| decides && !self.lacks(entry));
+        let before = std::mem::take(&mut self.first);
+        if let Some(entry) = entry {
+            if before.iter().any(|(name, _)| *name == entry.name) {
+                self.first = before;
+                return;
+            }
+            let mut control = Control::default();
+            if catch(|| entry.algorithm.first(&mut control)).is_ok() {
+                self.queue_first(entry, &control);
+            }
+        }
+        let hook_of = |program: &Compiled| program.program().hook();
+        for (_, program) in before {
+            if !self.first.iter().any(|(_, now)| hook_of(now) == hook_of(&program)) {
+                self.queue.push(Command::ClearFirst { hook: hook_of(&program) });
+            }
+        }
+    }
+
+    fn queue_first(&mut self, entry: &Entry, control: &Control) {
+        for Request { program, fields } in control.requests() {
+            let Some(program) = program.and_then(|name| entry.program(name)) else { continue };
+            let command = Command::SetFirst { uid: program.uid(), fields: Fields::new() };
+            if self.queue.push_bounded(command, |to| program.resolve(fields, to)).is_ok() {
+                self.first.push((entry.name, Arc::clone(program)));
+            }
+        }
     }
 
     /// Asks for one program that it does not have.

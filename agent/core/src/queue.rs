@@ -11,6 +11,8 @@ pub(crate) enum Waiting {
     Remove(ProgramUid),
     SetProgram(FlowId),
     Update(FlowId),
+    SetFirst(ProgramUid),
+    ClearFirst,
     Release(FlowId),
     Heartbeat,
     DefineSlot(u8),
@@ -64,8 +66,11 @@ impl Queue {
 
     /// Drops what was asked for a flow's program before, since another algorithm takes the flow.
     pub fn drop_commands(&mut self, of: FlowId) {
-        self.actions.retain(|a| {
-            !matches!(a.command, Command::SetProgram { flow, .. } | Command::Update { flow, .. } if flow == of)
+        self.actions.retain(|a| match a.command {
+            Command::SetProgram { flow, .. }
+            | Command::EnsureProgram { flow, .. }
+            | Command::Update { flow, .. } => flow != of,
+            _ => true,
         });
     }
 
@@ -96,7 +101,12 @@ impl Queue {
         self.push(command);
         // Filled where they wait: a copy of what was just written, at another width, waits until all of it is written.
         let filled = match self.actions.back_mut().map(|action| &mut action.command) {
-            Some(Command::SetProgram { fields, .. } | Command::Update { fields, .. }) => fill(fields),
+            Some(
+                Command::SetProgram { fields, .. }
+                | Command::EnsureProgram { fields, .. }
+                | Command::Update { fields, .. }
+                | Command::SetFirst { fields, .. },
+            ) => fill(fields),
             _ => Ok(()),
         };
         let full = || Err(CommandError::QueueFull { limit: MAX_QUEUED_COMMANDS });
@@ -129,7 +139,11 @@ impl Queue {
                 Command::Update { flow, .. } => Waiting::Update(flow),
                 Command::Install { uid, .. } => Waiting::Install(uid),
                 Command::Remove { uid } => Waiting::Remove(uid),
-                Command::SetProgram { flow, .. } => Waiting::SetProgram(flow),
+                Command::SetProgram { flow, .. } | Command::EnsureProgram { flow, .. } => {
+                    Waiting::SetProgram(flow)
+                }
+                Command::SetFirst { uid, .. } => Waiting::SetFirst(uid),
+                Command::ClearFirst { .. } => Waiting::ClearFirst,
                 Command::Release { flow } => {
                     self.releases -= 1;
                     self.releasing.insert(flow, false);

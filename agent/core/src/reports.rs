@@ -88,6 +88,9 @@ impl Core {
     }
 }
 
+/// The name under which flows are compared that are judged once each, when they have ended: all of them together.
+const EVERY_FLOW: FlowId = FlowId(u64::MAX);
+
 /// Keeps a flow's intervals for its learner, and counts their rewards; how many there were. A reward is that of the
 /// flow's action before this one, if that is known.
 fn take_rows(
@@ -106,9 +109,12 @@ fn take_rows(
             state.acted = None;
             continue;
         };
+        let own = Some((row.slot, row.snapshot)).filter(|_| row.target_q16.is_some());
         let before = state.acted.replace((row.slot, row.snapshot)).filter(|(slot, _)| *slot == row.slot);
+        let before = own.or(before);
         if let Some((_, uid)) = before {
-            slot_deployment.reward(flow, uid, f64::from(row.reward), now_us);
+            let compared = if row.target_q16.is_some() { EVERY_FLOW } else { flow };
+            slot_deployment.reward(compared, uid, f64::from(row.reward), now_us);
         }
         row.follows &= before.is_some();
         to.push(id, slot_deployment.algorithm(), flow, row);

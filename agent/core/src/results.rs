@@ -16,13 +16,17 @@ impl Core {
         let void = |flow: FlowId| flows.get(&(id, flow)).is_none_or(|f| f.steered.is_err());
         let Attached { queue, slots, .. } = self.datapaths.get_mut(&id)?;
         queue.pop(|command| match command {
-            Command::SetProgram { flow, .. } | Command::Update { flow, .. } => !void(*flow),
+            Command::SetProgram { flow, .. }
+            | Command::EnsureProgram { flow, .. }
+            | Command::Update { flow, .. } => !void(*flow),
             Command::DefineSlot { slot, .. }
             | Command::Push { slot, .. }
             | Command::Share { slot, .. }
             | Command::Promote { slot }
             | Command::Rollback { slot } => slots.get_mut(slot).is_some_and(|s| s.send(command)),
             Command::Install { .. }
+            | Command::SetFirst { .. }
+            | Command::ClearFirst { .. }
             | Command::Remove { .. }
             | Command::Release { .. }
             | Command::Heartbeat => true,
@@ -35,7 +39,7 @@ impl Core {
         let Some(waiting) = attached.queue.answered(id) else { return };
         if let Waiting::DefineSlot(slot) | Waiting::Deploy(slot) = waiting {
             let refused = result.as_ref().is_err_and(|e| !matches!(e, DatapathError::SlotBusy { .. }));
-            self.counters.refused_actions += u64::from(refused);
+            self.counters.refused_commands += u64::from(refused);
             return self.slot_result(id.datapath, slot, matches!(waiting, Waiting::Deploy(_)), result);
         }
         if let Waiting::Release(flow) = waiting {
@@ -55,7 +59,7 @@ impl Core {
             }
             return;
         };
-        self.counters.refused_actions += 1;
+        self.counters.refused_commands += 1;
         match waiting {
             Waiting::Install(uid) => self.install_refused(id.datapath, uid, error),
             // The flow has just ended; its `Closed` is on its way.
@@ -67,7 +71,10 @@ impl Core {
                     FlowLog { counters, last_error }.refuse(CommandError::Datapath(error));
                 }
             }
+            // Flows are set to it when they start.
+            Waiting::SetFirst(uid) => attached.first.retain(|(_, program)| program.uid() != uid),
             Waiting::Remove(_)
+            | Waiting::ClearFirst
             | Waiting::Release(_)
             | Waiting::Heartbeat
             | Waiting::DefineSlot(_)

@@ -230,7 +230,7 @@ mod tests {
         network.descend(&observation, 1, 1.0, &mut gradient);
         let mut unused = gradient.clone();
         const STEP: f32 = 1e-2;
-        for n in 0..gradient.len() {
+        for (n, slope) in gradient.iter().enumerate() {
             let before = network.parameters[n];
             let mut loss = |at| {
                 network.parameters[n] = at;
@@ -238,7 +238,7 @@ mod tests {
             };
             let difference = (loss(before + STEP) - loss(before - STEP)) / (2.0 * STEP);
             network.parameters[n] = before;
-            assert!((difference - gradient[n]).abs() < 1e-3, "{n}: {difference}, {}", gradient[n]);
+            assert!((difference - slope).abs() < 1e-3, "{n}: {difference}, {slope}");
         }
     }
 

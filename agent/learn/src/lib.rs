@@ -40,7 +40,7 @@ pub use device::{Device, DeviceError, MAX_THREADS, TorchOptions};
 pub use environment::{Actor, End, Environment, PreferenceError};
 pub use error::LearnError;
 pub use learner::{Learner, LearnerState, Moments, UpdateStats};
-pub use native::{ActorCritic, Examples, ImitateConfig, Native, imitate};
+pub use native::{ActorCritic, Examples, ImitateConfig, Native, Targets, imitate, regress};
 pub use optimiser::{Optimiser, Steps};
 pub use policy::{Policy, PolicyError, Provenance};
 pub use ppo::{BETA_1, BETA_2, Decay, KL_TOLERANCE, PpoConfig, PpoError};

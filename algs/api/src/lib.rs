@@ -41,6 +41,12 @@ pub trait Algorithm: Any + Send + Sync {
     /// Called once when a flow starts; sets its first program through `control`.
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow>;
 
+    /// Called once for each datapath that decides on packets: sets the programs, at most one of each hook, that flows start with
+    /// before the agent hears of them. A flow for which [`Algorithm::flow`] sets no program goes on under that of `(hook send)`.
+    fn first(&self, control: &mut Control) {
+        let _ = control;
+    }
+
     /// Called once when a running flow is handed over to it by another algorithm: as [`Algorithm::flow`], but from the flow's own
     /// speed. An algorithm that has a start of its own, or looks for the smallest round trip, sets what spares it both.
     fn resume(&self, info: &FlowInfo, from: &Handover, control: &mut Control) -> Box<dyn Flow> {
@@ -129,6 +135,9 @@ pub struct Row {
     /// Whether the flow's row before this one is that of its action before this one, so that the reward is what came of
     /// it. An algorithm says true; the agent corrects it where rows between them are missing.
     pub follows: bool,
+    /// The answer that would have been right, as an action, Q16, where it is known by now: then the reward is that of this row's
+    /// own action.
+    pub target_q16: Option<i32>,
 }
 
 /// A number that plans and rules may set.

@@ -40,7 +40,16 @@ impl RowBuilder {
             return None;
         }
         let inputs = [self.cells.as_slice(), &self.constants].concat();
-        Some(Row { at_us: now_us, slot: self.slot, snapshot, inputs, action_q16, reward, follows: true })
+        Some(Row {
+            at_us: now_us,
+            slot: self.slot,
+            snapshot,
+            inputs,
+            action_q16,
+            reward,
+            follows: true,
+            target_q16: None,
+        })
     }
 
     /// Reports were lost: to be called from [`Flow::on_lost_reports`](crate::Flow::on_lost_reports). The next rows are
@@ -106,6 +115,7 @@ mod tests {
             action_q16: -9,
             reward: 0.5,
             follows: true,
+            target_q16: None,
         };
         assert_eq!(first, expected);
         row(&mut rows, [3, 0, 4, 11]);

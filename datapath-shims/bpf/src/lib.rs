@@ -17,10 +17,13 @@ use ccplane_nn_codegen::asm::Insn;
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub enum MapType {
+    Hash = 1,
     Array = 2,
     ProgArray = 3,
+    LruHash = 9,
     XskMap = 17,
     Queue = 22,
+    SkStorage = 24,
     StructOps = 26,
     Ringbuf = 27,
 }
@@ -31,6 +34,8 @@ pub enum MapType {
 pub enum ProgType {
     SchedCls = 3,
     Xdp = 6,
+    SockOps = 13,
+    CgroupSockAddr = 18,
     Tracing = 26,
     StructOps = 27,
 }
@@ -39,8 +44,20 @@ pub enum ProgType {
 pub const F_MMAPABLE: u32 = 1 << 10;
 /// Flag `BPF_F_LINK`: the struct_ops map is registered through a link.
 pub const F_LINK: u32 = 1 << 13;
+/// The attach type `BPF_TRACE_RAW_TP` of programs at a tracepoint with typed arguments.
+pub const TRACE_RAW_TP: u32 = 23;
 /// The attach type `BPF_TRACE_ITER` of iterator programs.
 pub const TRACE_ITER: u32 = 28;
+/// The attach type `BPF_CGROUP_SOCK_OPS` of programs on sockets' events.
+pub const CGROUP_SOCK_OPS: u32 = 3;
+/// The attach type `BPF_CGROUP_INET4_CONNECT` of programs where IPv4 sockets connect.
+pub const CGROUP_INET4_CONNECT: u32 = 10;
+/// The attach type `BPF_CGROUP_INET6_CONNECT` of programs where IPv6 sockets connect.
+pub const CGROUP_INET6_CONNECT: u32 = 11;
+/// The attach type `BPF_TCX_EGRESS` of classifiers.
+pub const TCX_EGRESS: u32 = 47;
+/// Flag `BPF_F_NO_PREALLOC`, which a map of socket storage must have.
+const F_NO_PREALLOC: u32 = 1;
 /// The attach type `BPF_XDP` of programs at a device's receive path.
 pub const XDP: u32 = 37;
 /// The attach type `BPF_STRUCT_OPS` of a struct_ops link.
@@ -53,9 +70,13 @@ const CMD_PROG_LOAD: i64 = 5;
 const CMD_OBJ_PIN: i64 = 6;
 const CMD_OBJ_GET: i64 = 7;
 const CMD_PROG_TEST_RUN: i64 = 10;
+const CMD_PROG_GET_NEXT_ID: i64 = 11;
+const CMD_PROG_GET_FD_BY_ID: i64 = 13;
 const CMD_OBJ_GET_INFO: i64 = 15;
+const CMD_RAW_TRACEPOINT_OPEN: i64 = 17;
 const CMD_BTF_LOAD: i64 = 18;
 const CMD_LINK_CREATE: i64 = 28;
+const CMD_LINK_UPDATE: i64 = 29;
 const CMD_ENABLE_STATS: i64 = 32;
 const CMD_ITER_CREATE: i64 = 33;
 
@@ -152,6 +173,90 @@ pub fn map_create_struct_ops(
         .fd(48, btf)
         .u32(60, value_type_id)
         .call_fd(CMD_MAP_CREATE)
+}
+
+/// Creates a map of storage that lives with sockets; `btf` holds the types of its keys and values.
+pub fn map_create_storage(
+    name: &str,
+    value_bytes: u32,
+    btf: &OwnedFd,
+    [key_type, value_type]: [u32; 2],
+) -> io::Result<OwnedFd> {
+    Attr::new()
+        .u32(0, MapType::SkStorage as u32)
+        .u32(4, 4)
+        .u32(8, value_bytes)
+        .u32(16, F_NO_PREALLOC)
+        .name(28, name)
+        .fd(48, btf)
+        .u32(52, key_type)
+        .u32(56, value_type)
+        .call_fd(CMD_MAP_CREATE)
+}
+
+/// Attaches a program to a device (by its index) or a control group (by its descriptor) for as long as the link is open.
+pub fn link_to(prog: &OwnedFd, target: u32, attach_type: u32) -> io::Result<OwnedFd> {
+    Attr::new().fd(0, prog).u32(4, target).u32(8, attach_type).call_fd(CMD_LINK_CREATE)
+}
+
+/// Puts another program into a link.
+pub fn link_replace(link: &OwnedFd, prog: &OwnedFd) -> io::Result<()> {
+    Attr::new().fd(0, link).fd(4, prog).call(CMD_LINK_UPDATE).map(drop)
+}
+
+/// Attaches a program to the tracepoint that it was loaded for, for as long as the result is open.
+pub fn raw_tracepoint_open(prog: &OwnedFd) -> io::Result<OwnedFd> {
+    Attr::new().fd(8, prog).call_fd(CMD_RAW_TRACEPOINT_OPEN)
+}
+
+/// Starts a process that runs `work` and ends; it is nobody's child. Signals do not reach it, and of the descriptors it has
+/// `keep` alone.
+///
+/// `work` must neither allocate nor take a lock: another thread may hold one in the moment of the copy.
+pub fn detached_process(keep: &[RawFd], work: impl FnOnce()) -> io::Result<()> {
+    // SAFETY: the children only make system calls and run `work`, which does no more, until they end.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // SAFETY: as above.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                become_guard(keep);
+                work();
+            }
+            // SAFETY: ends this process at once, without the handlers that belong to its parent.
+            unsafe { libc::_exit(i32::from(child < 0)) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: the kernel writes one number.
+            while unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
+                if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            if status == 0 { Ok(()) } else { Err(io::ErrorKind::OutOfMemory.into()) }
+        }
+    }
+}
+
+/// Blocks signals and closes all descriptors but `keep`, which is in ascending order.
+fn become_guard(keep: &[RawFd]) {
+    // SAFETY: plain system calls on local values, in a process of one thread.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+        libc::setsid();
+        let mut from = 0;
+        for fd in keep.iter().map(|fd| *fd as u32) {
+            if fd > from {
+                libc::syscall(libc::SYS_close_range, from, fd - 1, 0);
+            }
+            from = fd + 1;
+        }
+        libc::syscall(libc::SYS_close_range, from, u32::MAX, 0);
+    }
 }
 
 /// Creates an array of spin locks, each a value of its own: memory that holds a lock cannot be mapped.
@@ -302,6 +407,31 @@ pub fn prog_stats(prog: &OwnedFd) -> io::Result<(u64, u64)> {
         u64::from_ne_bytes(b)
     };
     Ok((word(192), word(200)))
+}
+
+/// The id and name of every program in the kernel.
+pub fn prog_names() -> io::Result<Vec<(u32, String)>> {
+    // struct bpf_prog_info: name at 64, 16 bytes.
+    const NAME: std::ops::Range<usize> = 64..80;
+    let (mut id, mut found) = (0, Vec::new());
+    loop {
+        let mut attr = Attr::new().u32(0, id);
+        match attr.call(CMD_PROG_GET_NEXT_ID) {
+            Ok(_) => id = attr.get_u32(4),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(found),
+            Err(error) => return Err(error),
+        }
+        // One that has gone since has no name.
+        let Ok(prog) = Attr::new().u32(0, id).call_fd(CMD_PROG_GET_FD_BY_ID) else { continue };
+        let mut info = [0u8; 232];
+        Attr::new()
+            .fd(0, &prog)
+            .u32(4, info.len() as u32)
+            .u64(8, addr(info.as_mut_ptr()))
+            .call(CMD_OBJ_GET_INFO)?;
+        let name = info[NAME].split(|byte| *byte == 0).next().unwrap_or_default();
+        found.push((id, String::from_utf8_lossy(name).into_owned()));
+    }
 }
 
 /// Runs a classifier program `repeat` times on a dummy packet; returns its value and the mean time in ns.

@@ -1,8 +1,10 @@
 //! The type information (BTF) that tells the kernel that a map's values are spin locks.
 
-/// Type ids in the blob, in the order of its types: `int`, `struct bpf_spin_lock`, `struct ccplane_lock`.
+// Type ids in the blob, in the order of its types: `int`, `struct bpf_spin_lock`, `struct ccplane_lock`.
+/// The type of a key.
 pub const KEY_TYPE: u32 = 1;
 const LOCK_TYPE: u32 = 2;
+/// The type of a value, which holds a lock and nothing else.
 pub const VALUE_TYPE: u32 = 3;
 /// Size of a value, bytes: the lock alone.
 pub const VALUE_BYTES: u32 = 4;

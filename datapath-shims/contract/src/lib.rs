@@ -365,6 +365,34 @@ pub trait Datapath {
     /// `NoFlow`, `BadField`; nothing is changed then.
     fn update(&mut self, flow: FlowId, fields: &[(Field, i64)]) -> Result<(), DatapathError>;
 
+    /// Starts flows to come with this program and these fields, before the agent hears of them; in place of the one of the same
+    /// hook that was set before. A program of [`Hook::Connect`] runs once on each of them.
+    ///
+    /// # Errors
+    /// `NoProgram`, `BadField`, `Unsupported`; nothing is changed then.
+    fn set_first(&mut self, uid: ProgramUid, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+        let _ = (uid, fields);
+        Err(DatapathError::Unsupported { feature: "a program that flows start with".to_owned() })
+    }
+
+    /// As [`Datapath::set_program`], unless the flow runs `uid` already, as one that it started with may.
+    ///
+    /// # Errors
+    /// As [`Datapath::set_program`].
+    fn ensure_program(
+        &mut self,
+        flow: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<(), DatapathError> {
+        self.set_program(flow, uid, fields)
+    }
+
+    /// Starts flows to come without a program of this hook.
+    fn clear_first(&mut self, hook: Hook) {
+        let _ = hook;
+    }
+
     /// Hands the flow to the native algorithm.
     ///
     /// # Errors
@@ -435,8 +463,11 @@ pub trait Datapath {
     /// The flows that it steers, with their last sample.
     fn flows(&mut self) -> Vec<FlowStats>;
 
-    /// Takes what happened since the last call, oldest first, at most `max` events; appends to `events` and
     /// Takes the events since the last call, oldest first and at most `max`; appends them to `events` and returns
     /// their number.
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize;
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -45,6 +45,14 @@ impl Reno {
         self.credit_packets = 0;
     }
 
+    /// Packets were marked: the window falls by half of the share that were (RFC 8257 section 3.3), in 2^-16.
+    pub fn on_marks(&mut self, marked_share: u64) {
+        let less = (self.cwnd_packets * marked_share.min(1 << 16)) >> 17;
+        self.ssthresh_packets = (self.cwnd_packets - less).max(MIN_SSTHRESH_PACKETS);
+        self.cwnd_packets = self.ssthresh_packets;
+        self.credit_packets = 0;
+    }
+
     /// The retransmission timer ran out.
     pub fn on_timeout(&mut self, in_flight_packets: u64) {
         self.on_loss(in_flight_packets);
@@ -71,5 +79,10 @@ mod tests {
         assert_eq!(reno.cwnd_packets, 5, "slow start ends at the threshold");
         reno.on_loss(1);
         assert_eq!(reno.cwnd_packets, 2, "never below two packets");
+        reno.cwnd_packets = 100;
+        reno.on_marks(1 << 14);
+        assert_eq!((reno.cwnd_packets, reno.ssthresh_packets), (88, 88), "an eighth less");
+        reno.on_marks(1 << 16);
+        assert_eq!(reno.cwnd_packets, 44, "half where all packets were marked");
     }
 }

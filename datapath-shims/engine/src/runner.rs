@@ -228,6 +228,11 @@ impl<R: Runnable> ProgramRunner<R> {
         })
     }
 
+    /// Sets the priority and the path that hold until a program sets others.
+    pub fn begin_from(&mut self, priority: i64, path: i64) {
+        (self.flow.priority, self.flow.path) = (priority, path);
+    }
+
     /// Sets the window, bytes, to the one that the flow had while no program controlled it.
     pub(crate) fn resume_from(&mut self, cwnd_bytes: i64) {
         self.flow.cwnd_bytes = cwnd_bytes;

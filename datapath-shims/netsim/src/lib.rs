@@ -23,6 +23,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod aqm;
+pub mod bands;
 mod config;
 mod cross;
 pub mod events;

@@ -1,6 +1,7 @@
 //! A link's queue: where it ends, and what it drops or marks before.
 
 use crate::aqm::{Codel, Pie, Verdict};
+use crate::bands::Bands;
 use crate::config::{Discipline, LinkConfig, MAX_QUEUE_PACKETS, QueueLimit};
 use crate::packet::{PRIORITIES, Packet};
 use std::collections::VecDeque;
@@ -30,19 +31,9 @@ enum Manager {
 
 /// The packets of a strict priority queue, by priority; those of priority 0 are the queue's own.
 struct Priority {
-    others: [VecDeque<Packet>; PRIORITIES as usize - 1],
+    others: Bands<Packet, { PRIORITIES as usize - 1 }>,
     mark_packets: usize,
     mark_bytes: u64,
-}
-
-impl Priority {
-    fn packets(&self) -> impl Iterator<Item = &Packet> {
-        self.others.iter().flatten()
-    }
-
-    fn len(&self) -> usize {
-        self.others.iter().map(VecDeque::len).sum()
-    }
 }
 
 /// An active queue management, with the times that it needs.
@@ -84,7 +75,7 @@ impl Queue {
                         Some(QueueLimit::Packets(n)) => (n as usize, u64::MAX),
                         Some(QueueLimit::Bytes(n)) => (usize::MAX, n),
                     };
-                    let others = std::array::from_fn(|_| VecDeque::new());
+                    let others = Bands::default();
                     Manager::Priority(Box::new(Priority { others, mark_packets, mark_bytes }))
                 }
                 Discipline::Codel { target_ns, interval_ns, ecn } => {
@@ -162,14 +153,14 @@ impl Queue {
         let Manager::Priority(queues) = &mut self.manager else { return };
         match packet.priority().checked_sub(1) {
             None => self.packets.push_back(packet),
-            Some(other) => queues.others[other].push_back(packet),
+            Some(other) => queues.others.push(other, packet),
         }
     }
 
     /// Takes the last packet of the largest priority above `priority`.
     fn take_last_behind(&mut self, priority: usize) -> Option<Packet> {
         let Manager::Priority(queues) = &mut self.manager else { return None };
-        let last = queues.others[priority..].iter_mut().rev().find_map(VecDeque::pop_back)?;
+        let last = queues.others.pop_last_from(priority)?;
         self.bytes -= self.size(&last);
         Some(last)
     }
@@ -213,7 +204,7 @@ impl Queue {
 
     fn take(&mut self) -> Option<Packet> {
         let packet = match (self.packets.pop_front(), &mut self.manager) {
-            (None, Manager::Priority(queues)) => queues.others.iter_mut().find_map(VecDeque::pop_front),
+            (None, Manager::Priority(queues)) => queues.others.pop(),
             (first, _) => first,
         }?;
         self.bytes -= self.size(&packet);
@@ -235,7 +226,7 @@ impl Queue {
     }
 
     pub(crate) fn packets(&self) -> impl Iterator<Item = &Packet> {
-        self.packets.iter().chain(self.priority().into_iter().flat_map(Priority::packets))
+        self.packets.iter().chain(self.priority().into_iter().flat_map(|p| p.others.iter()))
     }
 
     #[inline]
@@ -247,13 +238,13 @@ impl Queue {
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        let others = self.priority().map_or(0, |p| p.others.iter().map(VecDeque::capacity).sum());
+        let others = self.priority().map_or(0, |p| p.others.capacity());
         (self.packets.capacity() + others) * size_of::<Packet>()
     }
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.packets.len() + self.priority().map_or(0, Priority::len)
+        self.packets.len() + self.priority().map_or(0, |p| p.others.len())
     }
 }
 

@@ -137,6 +137,8 @@ pub struct Receiver {
     quick_left: u8,
     last_marked: bool,
     last_arrival_ns: u64,
+    /// Above the number of the transmission sent last of those that arrived.
+    next_tx: u64,
     stats: ReceiverStats,
 }
 
@@ -153,6 +155,8 @@ pub struct ReceiverStats {
     pub bytes: u64,
     /// Segments that arrived marked.
     pub marked: u64,
+    /// Segments that arrived after one that was sent later.
+    pub overtaken: u64,
 }
 
 impl Receiver {
@@ -173,6 +177,7 @@ impl Receiver {
             quick_left: acks.quick,
             last_marked: false,
             last_arrival_ns: 0,
+            next_tx: 0,
             stats: ReceiverStats::default(),
         }
     }
@@ -190,8 +195,10 @@ impl Receiver {
     /// Takes a segment of `bytes` on the wire, with PSH or without.
     #[inline]
     pub fn on_segment(&mut self, now_ns: u64, delivery: Delivery, bytes: u16, push: bool) -> Reply {
-        let Delivery { seq, marked, .. } = delivery;
+        let Delivery { seq, tx, marked } = delivery;
         self.stats.arrived += 1;
+        self.stats.overtaken += u64::from(tx.saturating_add(1) < self.next_tx);
+        self.next_tx = self.next_tx.max(tx.saturating_add(1));
         self.stats.marked += u64::from(marked);
         let in_order = seq == self.cumulative && self.ahead.is_empty();
         let before = self.cumulative;

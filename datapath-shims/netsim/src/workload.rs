@@ -14,8 +14,12 @@
 //! ```
 
 mod random;
+pub mod recorded;
+mod structured;
 
 pub(crate) use random::{Random, scaled};
+
+pub use structured::{HostArrival, HostArrivals, MAX_HOSTS, MAX_PAIRS, Split, Structure};
 
 use std::sync::Arc;
 
@@ -72,6 +76,9 @@ pub enum WorkloadError {
         /// The load asked for, millionths.
         found: u32,
     },
+    /// A structure outside its limits.
+    #[error("{what} is {found}, allowed are {min}..={max}")]
+    Structure { what: &'static str, found: u64, min: u64, max: u64 },
     /// A link outside its limits.
     #[error("a capacity of {found} bit/s is outside 1..={MAX_CAPACITY_BIT_PER_S}")]
     Capacity {
@@ -162,6 +169,32 @@ impl FlowSizes {
             return Err(WorkloadError::Range { first: first.at_most_ppm, last: last.at_most_ppm });
         }
         Ok(FlowSizes { name: name.into(), points: points.into() })
+    }
+
+    /// The same without flows of more than so many bytes, at least 1, which become that large.
+    pub fn at_most(&self, bytes: u64) -> FlowSizes {
+        let bytes = bytes.max(1);
+        let mut points: Vec<Point> =
+            self.points.iter().copied().filter(|point| point.bytes < bytes).collect();
+        if points.len() < self.points.len() {
+            let share = self.share_below(bytes);
+            points.extend([Point { bytes, at_most_ppm: share }, Point { bytes, at_most_ppm: PPM }]);
+            if points[0].at_most_ppm > 0 {
+                points.insert(0, Point { bytes, at_most_ppm: 0 });
+            }
+        }
+        FlowSizes { name: Arc::clone(&self.name), points: points.into() }
+    }
+
+    /// The share of flows smaller than this, millionths.
+    fn share_below(&self, bytes: u64) -> u32 {
+        for w in self.points.windows(2) {
+            if w[0].bytes < bytes && bytes <= w[1].bytes {
+                let within = u64::from(w[1].at_most_ppm - w[0].at_most_ppm) * (bytes - w[0].bytes);
+                return w[0].at_most_ppm + (within / (w[1].bytes - w[0].bytes)) as u32;
+            }
+        }
+        if self.points.first().is_some_and(|first| bytes <= first.bytes) { 0 } else { PPM }
     }
 
     fn of_packets(name: &str, table: &[(u64, u32)]) -> FlowSizes {
@@ -343,6 +376,18 @@ mod tests {
 
     const GOLDEN: [(u64, u64); 4] =
         [(126_338, 19_205_486), (342_297, 188_440), (552_914, 2_893_877), (565_457, 1_076_989)];
+
+    #[test]
+    fn a_distribution_without_its_largest_flows_keeps_the_others() {
+        let (all, most) = (FlowSizes::data_mining(), FlowSizes::data_mining().at_most(10_000_000));
+        for percent in 0..100_u64 {
+            let share = (percent * (1 << 32) / 100) as u32;
+            assert!(all.quantile(share).min(10_000_000).abs_diff(most.quantile(share)) <= 200, "{percent}");
+        }
+        assert_eq!(FlowSizes::new("x", most.points()).unwrap().points(), most.points());
+        assert_eq!(FlowSizes::web_search().at_most(1 << 40), FlowSizes::web_search());
+        assert_eq!(FlowSizes::fixed(777).at_most(5).mean_bytes(), 5);
+    }
 
     #[test]
     fn refuses_what_is_no_distribution() {

@@ -1,5 +1,6 @@
 //! Configuration of a simulated datapath and its flows.
 
+use crate::hosts::HostsConfig;
 use crate::rtt::MIN_RTO_NS;
 use ccplane_engine::native::MAX_CWND_PACKETS;
 use ccplane_netsim::{ConfigError, LinkConfig, PathConfig};
@@ -44,12 +45,17 @@ pub struct SimConfig {
     pub batch_us: u64,
     /// How often each flow's [`Sample`](crate::Sample) is taken, microseconds; 0 for never.
     pub sample_every_us: u64,
+    /// The hosts' datapath, on which programs decide on packets; `None` for none, where all packets are alike.
+    pub hosts: Option<HostsConfig>,
 }
 
 impl SimConfig {
     pub(crate) fn check(&self) -> Result<(), SimError> {
         within("agent_latency_us", self.agent_latency_us, 0, MAX_AGENT_LATENCY_US)?;
-        within("batch_us", self.batch_us, 0, MAX_BATCH_US)
+        within("batch_us", self.batch_us, 0, MAX_BATCH_US)?;
+        let Some(hosts) = &self.hosts else { return Ok(()) };
+        within("hosts agent_latency_us", hosts.agent_latency_us, 0, MAX_AGENT_LATENCY_US)?;
+        within("hosts batch_us", hosts.batch_us, 0, MAX_BATCH_US)
     }
 
     /// A datapath over these links, with defaults: heartbeat timeout 1 s, 64 programs, 16,384 flows, 65,536
@@ -65,6 +71,7 @@ impl SimConfig {
             agent_latency_us: 0,
             batch_us: 100_000,
             sample_every_us: 0,
+            hosts: None,
         }
     }
 }
@@ -106,6 +113,16 @@ pub enum Stack {
     Steered,
 }
 
+/// How a flow answers marks while no program controls it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Native {
+    /// As a loss, once per window (RFC 3168).
+    #[default]
+    Reno,
+    /// By half of the share of marked packets, once per window (DCTCP, RFC 8257).
+    Dctcp,
+}
+
 /// Configuration of one simulated flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowConfig {
@@ -121,6 +138,9 @@ pub struct FlowConfig {
     /// Pacing where no rate was set.
     pub pacing: Pacing,
     pub stack: Stack,
+    pub native: Native,
+    /// Bytes that the application writes ahead of what is sent, at most: what a send hook can see of a flow's size.
+    pub send_buffer_bytes: u64,
     /// Least time by which the retransmission timeout exceeds the RTT, microseconds; for links of a data centre,
     /// where Linux's 200 ms are ten thousand round trips.
     pub min_rto_us: u32,
@@ -144,6 +164,8 @@ impl FlowConfig {
             init_cwnd_packets: INIT_CWND_PACKETS,
             pacing: Pacing::AckClocked,
             stack: Stack::default(),
+            native: Native::default(),
+            send_buffer_bytes: u64::MAX,
             min_rto_us: (MIN_RTO_NS / 1000) as u32,
             local: address(1, 40_000),
             remote: address(2, 5001),

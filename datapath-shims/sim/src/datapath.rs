@@ -2,7 +2,8 @@
 
 use crate::channel::Channel;
 use crate::config::{FlowConfig, SimConfig, SimError, Source, Stack, check_mss};
-use crate::flow::{Invoked, LOSS_TIMER, Sample, SimFlow};
+use crate::flow::{Invoked, LOSS_TIMER, Out, Sample, SimFlow};
+use crate::hosts::{PathSample, SimHosts};
 use ccplane_contract::SlotTable;
 use ccplane_contract::registry::{Change, Programs, Shim};
 use ccplane_contract::{Capabilities, Datapath, DatapathError, Event, FlowId, FlowStats, ProgramUid};
@@ -68,6 +69,7 @@ pub struct SimDatapath {
     heartbeat_ns: u64,
     /// The registers of the last report.
     report: [i64; MAX_REGS],
+    hosts: Option<SimHosts>,
 }
 
 impl SimDatapath {
@@ -83,7 +85,9 @@ impl SimDatapath {
         }
         let channel = Channel::new(config.event_capacity);
         let programs = Programs::new(config.max_programs);
+        let hosts = config.hosts.clone().map(SimHosts::new);
         Ok(SimDatapath {
+            hosts,
             config,
             net,
             flows: Vec::new(),
@@ -106,6 +110,9 @@ impl SimDatapath {
         config.path.acks.compress |= config.stack != Stack::Segments;
         let index = self.net.add_flow(&config.path)?;
         self.flows.push(SimFlow::new(index, &config));
+        if let Some(hosts) = &mut self.hosts {
+            hosts.add(index, &config);
+        }
         self.net.wake_at(config.start_us.saturating_mul(NS_PER_US), Task::Start(index).token());
         Ok(FlowId(index.into()))
     }
@@ -149,6 +156,18 @@ impl SimDatapath {
     pub fn completion_us(&self, flow: FlowId) -> Option<u64> {
         let flow = self.flows.get(flow.0 as usize)?;
         Some(flow.ended_us?.saturating_sub(flow.start_us))
+    }
+
+    /// The same in nanoseconds.
+    pub fn completion_ns(&self, flow: FlowId) -> Option<u64> {
+        let flow = self.flows.get(flow.0 as usize)?;
+        Some(flow.ended_ns?.saturating_sub(flow.start_us * NS_PER_US))
+    }
+
+    /// The hosts' datapath, where there is one: [`SimConfig::hosts`].
+    pub fn hosts(&mut self) -> Option<&mut SimHosts> {
+        let now_ns = self.net.now_ns();
+        self.hosts.as_mut().map(|hosts| hosts.at(now_ns))
     }
 
     /// Changes a flow's segment size from the next new segment on.
@@ -217,6 +236,17 @@ impl SimDatapath {
         true
     }
 
+    /// Runs until an event of the hosts' datapath waits for the agent; false if until then it is `until_us`.
+    pub fn step_to_packet_event(&mut self, until_us: u64) -> bool {
+        while !self.hosts.as_ref().is_some_and(|hosts| hosts.has_due(self.net.now_ns())) {
+            match self.net.next(until_us.saturating_mul(NS_PER_US)) {
+                Some(occurrence) => self.handle(occurrence),
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// Runs until `until_us` with an agent beside it: called on each event at the time it happens, and every
     /// `tick_us` (at least 1). What it does takes effect at once; how long it thinks is
     /// [`SimConfig::agent_latency_us`], after which it sees an event. Heartbeats are the agent's to give.
@@ -253,6 +283,7 @@ impl SimDatapath {
                 if let Some(values) = report {
                     self.report(flow as usize, values, asked);
                 }
+                self.tell_hosts(flow);
                 self.transmit(flow);
             }
             Occurrence::Timer { flow, timer } => {
@@ -282,7 +313,24 @@ impl SimDatapath {
             let event = Event::Created { flow: f.id, info: f.info.clone() };
             self.tell(event);
         }
+        if let Some(hosts) = &mut self.hosts {
+            hosts.start(flow, self.net.now_ns(), &mut self.net);
+        }
         self.write(flow);
+    }
+
+    /// Tells the hosts' datapath what the flow's last ACK said of its path.
+    fn tell_hosts(&mut self, flow: FlowIndex) {
+        let now_ns = self.net.now_ns();
+        let (Some(hosts), Some(f)) = (&mut self.hosts, self.flows.get(flow as usize)) else { return };
+        let newest_tx = self.net.acked().iter().map(|delivery| delivery.tx).max().unwrap_or(0);
+        let sample = PathSample {
+            rtt_us: f.acked.rtt_ns.map(|ns| (ns / NS_PER_US).max(1)),
+            packets: f.acked.packets(),
+            marked: f.acked.marked_packets,
+            lost: f.acked.lost_packets,
+        };
+        hosts.on_ack(flow, now_ns, newest_tx, &sample);
     }
 
     fn write(&mut self, flow: FlowIndex) {
@@ -300,7 +348,19 @@ impl SimDatapath {
         if f.is_complete() {
             self.end(flow as usize);
         } else {
-            f.transmit(now_ns, &mut self.net);
+            f.transmit(now_ns, &mut Out { net: &mut self.net, hosts: self.hosts.as_mut() });
+            let in_flight = f.bytes_in_flight();
+            if let Some(hosts) = &mut self.hosts {
+                hosts.in_flight(flow, in_flight);
+            }
+        }
+        self.wake_for_hosts();
+    }
+
+    /// Asks for the time at which the hosts' next event becomes visible to the agent.
+    fn wake_for_hosts(&mut self) {
+        if let Some(at_ns) = self.hosts.as_mut().and_then(SimHosts::take_wake) {
+            self.net.wake_at(at_ns, Task::Due.token());
         }
     }
 
@@ -338,12 +398,18 @@ impl SimDatapath {
         if sampling {
             f.take_sample(at_us);
         }
-        f.end(at_us);
+        let now_ns = self.net.now_ns();
+        let tx = f.next_tx();
+        f.end(now_ns);
         if std::mem::take(&mut f.announced) {
             let event = Event::Closed { flow: f.id };
             self.announced -= 1;
             self.tell(event);
         }
+        if let Some(hosts) = &mut self.hosts {
+            hosts.end(index as FlowIndex, now_ns, tx, &mut self.net);
+        }
+        self.wake_for_hosts();
         self.net.close(index as FlowIndex);
     }
 

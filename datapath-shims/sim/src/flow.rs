@@ -1,6 +1,8 @@
 //! One flow: its sender, its flow controller, and the window and pacing that result.
 
-use crate::config::{FlowConfig, HEADER_BYTES, MAX_SAMPLES, Pacing, Source, Stack};
+use crate::config::{FlowConfig, HEADER_BYTES, MAX_SAMPLES, Native, Pacing, Source, Stack};
+use crate::dctcp::Dctcp;
+use crate::hosts::{Outbound, SimHosts};
 use crate::reduction::Reduction;
 use crate::sender::{Acked, Expired, Recovery, Sender};
 use crate::trains::{PAIR, Situation, Trains, least_segments, most_segments, quota};
@@ -51,6 +53,13 @@ pub(crate) struct Invoked {
     pub(crate) asked: bool,
 }
 
+/// Where a flow's packets go.
+pub(crate) struct Out<'a> {
+    pub(crate) net: &'a mut Network,
+    /// The hosts' datapath, which decides on packets before they leave.
+    pub(crate) hosts: Option<&'a mut SimHosts>,
+}
+
 pub(crate) struct SimFlow {
     pub(crate) id: FlowId,
     /// Whether the agent knows of it.
@@ -64,6 +73,8 @@ pub(crate) struct SimFlow {
     pub(crate) start_us: u64,
     /// The time of its end, microseconds of virtual time.
     pub(crate) ended_us: Option<u64>,
+    /// The same, nanoseconds.
+    pub(crate) ended_ns: Option<u64>,
     pacing: Pacing,
     index: FlowIndex,
     sender: Sender,
@@ -82,6 +93,11 @@ pub(crate) struct SimFlow {
     trains: Option<Trains>,
     /// Whether a tail loss probe is to be sent, whatever the window.
     probe_due: bool,
+    /// How it answers marks without a program; `None` as Reno.
+    dctcp: Option<Dctcp>,
+    send_buffer_bytes: u64,
+    /// The last ACK's changes.
+    pub(crate) acked: Acked,
 }
 
 impl SimFlow {
@@ -106,6 +122,7 @@ impl SimFlow {
             source: config.source,
             start_us: config.start_us,
             ended_us: None,
+            ended_ns: None,
             pacing: config.pacing,
             index,
             sender: Sender::new(u64::from(config.min_rto_us) * 1000, config.stack != Stack::Segments),
@@ -119,6 +136,9 @@ impl SimFlow {
             stack: config.stack,
             trains: (config.stack != Stack::Segments).then(Trains::default),
             probe_due: false,
+            dctcp: (config.native == Native::Dctcp).then(Dctcp::new),
+            send_buffer_bytes: config.send_buffer_bytes,
+            acked: Acked::default(),
         }
     }
 
@@ -147,16 +167,33 @@ impl SimFlow {
             if self.entered_recovery(was) {
                 self.controller.reno.on_loss(in_flight);
             }
-            if acked.marked_packets > 0 && self.sender.recovery().is_none() && self.sender.answers_mark() {
-                self.controller.reno.on_loss(in_flight);
-            }
+            self.answer_marks(&acked, in_flight);
             if self.has_backlog && self.sender.recovery() != Some(Recovery::Fast) {
                 self.controller.reno.on_ack(acked.packets());
             }
             Invoked::default()
         };
         self.apply_window(&acked, self.entered_recovery(was));
+        self.acked = acked;
         invoked
+    }
+
+    /// Answers the marks of an ACK as the flow's native algorithm does.
+    fn answer_marks(&mut self, acked: &Acked, in_flight: u64) {
+        match &mut self.dctcp {
+            Some(dctcp) => {
+                let share = dctcp.on_ack(acked, self.sender.answers_mark());
+                if let Some(share) = share.filter(|_| self.sender.recovery().is_none()) {
+                    self.controller.reno.on_marks(share);
+                }
+            }
+            None => {
+                if acked.marked_packets > 0 && self.sender.recovery().is_none() && self.sender.answers_mark()
+                {
+                    self.controller.reno.on_loss(in_flight);
+                }
+            }
+        }
     }
 
     fn invoke(&mut self, prims: &Prims, slots: &SlotTable, report: &mut [i64; MAX_REGS]) -> Invoked {
@@ -275,30 +312,30 @@ impl SimFlow {
     }
 
     /// Sends what window, pacing and application allow, and sets the flow's timers.
-    pub(crate) fn transmit(&mut self, now_ns: u64, net: &mut Network) {
+    pub(crate) fn transmit(&mut self, now_ns: u64, out: &mut Out<'_>) {
         self.has_backlog = true;
         if std::mem::take(&mut self.probe_due) {
-            self.send_one(now_ns, net, false);
+            self.send_one(now_ns, out, false);
         }
         match self.trains {
-            None => self.transmit_segments(now_ns, net),
+            None => self.transmit_segments(now_ns, out),
             Some(trains) => {
-                net.tell_rtt(self.index, self.sender.rtt.srtt_ns());
-                self.trains = Some(self.transmit_trains(now_ns, net, trains));
+                out.net.tell_rtt(self.index, self.sender.rtt.srtt_ns());
+                self.trains = Some(self.transmit_trains(now_ns, out, trains));
             }
         }
-        net.set_timer(self.index, LOSS_TIMER, self.sender.deadline_ns());
+        out.net.set_timer(self.index, LOSS_TIMER, self.sender.deadline_ns());
     }
 
-    fn transmit_segments(&mut self, now_ns: u64, net: &mut Network) {
+    fn transmit_segments(&mut self, now_ns: u64, out: &mut Out<'_>) {
         let rate = self.pacing_rate();
         while self.sender.in_flight_packets < self.window_packets {
             let due_ns = self.next_paced_ns(rate);
             if due_ns > now_ns {
-                net.set_timer(self.index, PACING_TIMER, Some(due_ns));
+                out.net.set_timer(self.index, PACING_TIMER, Some(due_ns));
                 break;
             }
-            if self.send_one(now_ns, net, false).is_none() {
+            if self.send_one(now_ns, out, false).is_none() {
                 self.has_backlog = false;
                 break;
             }
@@ -306,7 +343,7 @@ impl SimFlow {
     }
 
     /// As `tcp_write_xmit` in Linux's tcp_output.c; returns the trains' new state.
-    fn transmit_trains(&mut self, now_ns: u64, net: &mut Network, mut trains: Trains) -> Trains {
+    fn transmit_trains(&mut self, now_ns: u64, out: &mut Out<'_>, mut trains: Trains) -> Trains {
         let rate = self.pacing_rate();
         let sizing_rate = if rate > 0 { rate } else { self.window_rate() };
         let (min_rtt_us, mss_bytes) = (self.sender.rtt.min_ns() / 1000, u64::from(self.mss_bytes));
@@ -318,7 +355,7 @@ impl SimFlow {
         let most_segments = most_segments(sizing_rate, min_rtt_us, mss_bytes, least);
         while self.has_backlog && self.sender.in_flight_packets < self.window_packets {
             if rate > 0 && trains.due_ns() > now_ns {
-                net.set_timer(self.index, PACING_TIMER, Some(trains.due_ns()));
+                out.net.set_timer(self.index, PACING_TIMER, Some(trains.due_ns()));
                 break;
             }
             let situation = Situation {
@@ -338,7 +375,7 @@ impl SimFlow {
             while sent < segments {
                 // A train of several ends with PSH (`__tcp_transmit_skb`).
                 let push = segments > 1 && sent + 1 == segments;
-                let Some(payload_bytes) = self.send_one(now_ns, net, push) else {
+                let Some(payload_bytes) = self.send_one(now_ns, out, push) else {
                     self.has_backlog = false;
                     break;
                 };
@@ -353,14 +390,27 @@ impl SimFlow {
     }
 
     /// Sends one segment, whatever the window; its payload bytes, if there is one to send.
-    fn send_one(&mut self, now_ns: u64, net: &mut Network, push: bool) -> Option<u64> {
+    fn send_one(&mut self, now_ns: u64, out: &mut Out<'_>, push: bool) -> Option<u64> {
         let payload_bytes = self.unsent_bytes(now_ns).min(self.mss_bytes.into()) as u32;
-        let out = self.sender.send(now_ns, payload_bytes)?;
+        let (bytes_sent, bytes_in_flight) = (self.sender.bytes_sent, self.sender.in_flight_bytes);
+        let sent = self.sender.send(now_ns, payload_bytes)?;
+        if let Some(hosts) = &mut out.hosts {
+            let packet = Outbound {
+                now_ns,
+                payload_bytes: sent.payload_bytes.into(),
+                bytes_sent,
+                new_bytes: self.sender.bytes_sent - bytes_sent,
+                bytes_waiting: self.unsent_bytes(now_ns).min(self.send_buffer_bytes),
+                bytes_in_flight,
+                tx: sent.tx,
+            };
+            hosts.on_packet(self.index, &packet, out.net);
+        }
         // An MSS is at most 16 KiB.
-        let bytes = (out.payload_bytes + HEADER_BYTES) as u16;
-        net.send(self.index, Segment { seq: out.seq, tx: out.tx, bytes, push });
-        self.last_sent = Some((now_ns, out.payload_bytes.into()));
-        Some(out.payload_bytes.into())
+        let bytes = (sent.payload_bytes + HEADER_BYTES) as u16;
+        out.net.send(self.index, Segment { seq: sent.seq, tx: sent.tx, bytes, push });
+        self.last_sent = Some((now_ns, sent.payload_bytes.into()));
+        Some(sent.payload_bytes.into())
     }
 
     /// Bytes per second; 0 when ACK-clocked.
@@ -418,15 +468,26 @@ impl SimFlow {
     }
 
     /// Ends the flow, which carries nothing more.
-    pub(crate) fn end(&mut self, now_us: u64) {
+    pub(crate) fn end(&mut self, now_ns: u64) {
         self.ended = true;
-        self.ended_us = Some(now_us);
+        self.ended_us = Some(now_ns / 1000);
+        self.ended_ns = Some(now_ns);
         self.release();
         self.sender.close();
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.sender.heap_bytes() + self.samples.capacity() * size_of::<Sample>()
+    }
+
+    /// Payload bytes in flight.
+    pub(crate) fn bytes_in_flight(&self) -> u64 {
+        self.sender.in_flight_bytes
+    }
+
+    /// The number of the next transmission.
+    pub(crate) fn next_tx(&self) -> u64 {
+        self.sender.transmissions()
     }
 
     /// Whether it has sent anything.

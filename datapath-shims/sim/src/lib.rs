@@ -25,14 +25,17 @@
 mod channel;
 mod config;
 mod datapath;
+mod dctcp;
 mod executor;
 mod flow;
+mod hosts;
 mod reduction;
 mod rtt;
 mod sender;
 mod trains;
 
-pub use config::{FlowConfig, Pacing, SimConfig, SimError, Source, Stack};
+pub use config::{FlowConfig, Native, Pacing, SimConfig, SimError, Source, Stack};
 pub use datapath::{SimDatapath, Wake};
 pub use executor::SimExecutor;
 pub use flow::Sample;
+pub use hosts::{HostsConfig, SimHosts};

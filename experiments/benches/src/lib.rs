@@ -3,6 +3,7 @@
 mod ack;
 mod agent;
 mod bridge;
+mod classify;
 mod cores;
 #[cfg(feature = "dpdk")]
 mod dpdk;
@@ -86,6 +87,13 @@ pub const ALL: &[Bench] = &[
         what: "unshaped throughput over a veth pair, 1 and 8 flows, against the kernel's Reno",
         seconds: 50,
         run: tput::run,
+    },
+    Bench {
+        name: "classify.tc",
+        what: "decisions about packets at tc egress: a packet of a decided flow, against an empty classifier; a decision, against its \
+               network alone; throughput of 8 flows, against none",
+        seconds: 60,
+        run: classify::run,
     },
     Bench {
         name: "agent.rtt",

@@ -6,6 +6,7 @@ mod league;
 mod new;
 mod predict;
 mod quic;
+mod record;
 mod snapshot;
 mod snapshot_file;
 mod trace;
@@ -17,6 +18,7 @@ pub(crate) use league::*;
 pub(crate) use new::*;
 pub(crate) use predict::*;
 pub(crate) use quic::*;
+pub(crate) use record::*;
 pub(crate) use snapshot::*;
 pub(crate) use snapshot_file::*;
 pub(crate) use trace::*;
@@ -67,6 +69,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     League(LeagueArgs),
     Quic(QuicArgs),
+    Record(RecordArgs),
     Predict(PredictArgs),
     Trace(TraceArgs),
     Train(TrainArgs),
@@ -340,7 +343,8 @@ pub(crate) struct MmImpairArgs {
 ///
 /// Each line of a trace is a millisecond at which 1504 bytes can be delivered; at its end it starts over.
 ///
-/// A QUEUE is infinite, droptail, drophead, codel or pie; QUEUE_ARGS are NAME=NUMBER separated by commas: packets and
+/// A QUEUE is infinite, droptail, drophead, priority (by the DSCP's class selector, 7 first), codel or pie; QUEUE_ARGS are
+/// NAME=NUMBER separated by commas: packets and
 /// bytes (limits, of which all but infinite need one), for codel target and interval (5 and 100 unless given), for pie
 /// qdelay_ref and max_burst (needed), all four in milliseconds.
 #[derive(Args, Debug)]

@@ -3,6 +3,7 @@
 
 mod common;
 
+use ccplane_emulator::netns::{self, Namespace};
 use ccplane_predict::data::Images;
 use ccplane_testing::{skipped, wait_until};
 use common::{ccplane, command, stderr, stdout};
@@ -64,11 +65,14 @@ struct Serving {
 impl Serving {
     fn start(folder: &Path, more: &[&str]) -> Serving {
         let folder = folder.to_str().unwrap();
-        let mut child = command(&["predict", "serve", folder, "--listen", "127.0.0.1:0", "--json"])
-            .args(more)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut serve = command(&["predict", "serve", folder, "--listen", "127.0.0.1:0", "--json"]);
+        serve.args(more);
+        Serving::of(serve)
+    }
+
+    /// Runs a command that serves.
+    fn of(mut serve: Command) -> Serving {
+        let mut child = serve.stdout(Stdio::piped()).spawn().unwrap();
         let (to, lines) = channel();
         let out = BufReader::new(child.stdout.take().unwrap());
         thread::spawn(move || {
@@ -131,6 +135,12 @@ fn ten_predictors_are_trained_and_differ() {
     }
     for line in said {
         assert!(line["quantisation_error"].as_f64().unwrap() <= 0.01, "{line}");
+    }
+    let again = tempfile::tempdir().unwrap();
+    assert!(ccplane(&["predict", "train", again.path().to_str().unwrap()]).status.success());
+    for name in NAMES {
+        let read = |folder: &Path| fs::read(folder.join(format!("{name}.snapshot"))).unwrap();
+        assert_eq!(read(again.path()), read(trained().0.path()), "{name}: the same seed, other bits");
     }
 }
 
@@ -234,6 +244,53 @@ fn benches_and_wrong_input_are_said_in_words() {
     fs::write(&labels, b"nothing").unwrap();
     let labels = labels.to_str().unwrap();
     refused(&["train", path, "--images", labels, "--labels", labels], 2, "no IDX file of images");
+}
+
+/// Runs `ip` in a namespace.
+fn ip(namespace: &Namespace, arguments: &str) {
+    let mut ip = Command::new("ip");
+    let output = namespace.enter(ip.args(arguments.split(' '))).unwrap().output().unwrap();
+    assert!(output.status.success(), "{arguments}: {}", stderr(&output));
+}
+
+#[test]
+fn every_wire_serves_at_the_end_of_a_cable() {
+    if !netns::available() || Command::new("ip").arg("-V").output().is_err() {
+        skipped("the prediction server over a cable", "needs root, /dev/net/tun and iproute2");
+        return;
+    }
+    let folder = predictors();
+    let [asking, serving] = ["predict-a", "predict-b"].map(|name| Namespace::create(name).unwrap());
+    ip(&asking, &format!("link add veth0 type veth peer name veth0 netns {}", serving.name().unwrap()));
+    ip(&asking, "address add 10.9.6.1/24 dev veth0");
+    ip(&asking, "link set veth0 up");
+    ip(&serving, "link set veth0 up");
+    let wires: [&[&str]; 3] =
+        [&["--wire", "socket"], &["--wire", "uring"], &["--wire", "xdp", "--interface", "veth0"]];
+    let port: &[&str] = &["--port", "af_packet:veth0", "--address", "10.9.6.2/24"];
+    let wires = wires.into_iter().map(|wire| (wire, true));
+    let ports = [(port, false)].into_iter().filter(|_| cfg!(feature = "dpdk"));
+    // The kernel must not have a DPDK port's address, so that comes first.
+    for (wire, is_kernels) in ports.chain(wires) {
+        if is_kernels {
+            ip(&serving, "address replace 10.9.6.2/24 dev veth0");
+        }
+        let served = folder.path().to_str().unwrap();
+        let mut serve = command(&["predict", "serve", served, "--listen", "10.9.6.2:4434", "--json"]);
+        serve.args(wire);
+        serving.enter(&mut serve).unwrap();
+        let serving = Serving::of(serve);
+        let mut ask =
+            command(&["predict", "ask", "10.9.6.2:4434", "--slot", "1", "--count", "300", "--json"]);
+        let asked = asking.enter(&mut ask).unwrap().output().unwrap();
+        assert!(asked.status.success(), "{wire:?}: {}", stderr(&asked));
+        let asked: Value = serde_json::from_slice(&asked.stdout).unwrap();
+        assert!(asked["answered"].as_u64().unwrap() > 290, "{wire:?}: {asked}");
+        assert!(share(&asked) > 0.8, "{wire:?}: {asked}");
+        let ended = serving.stop();
+        assert!(ended["requests"].as_u64() >= asked["answered"].as_u64(), "{wire:?}: {ended}");
+        assert_eq!(ended["refused"], serde_json::json!({}), "{wire:?}");
+    }
 }
 
 #[test]

@@ -10,6 +10,8 @@ pub struct Packet<H> {
     pub handle: H,
     /// The size with the TUN header, bytes.
     pub size: u32,
+    /// Its priority, 0 first; only a [priority queue](crate::Queue::Priority) heeds it.
+    pub priority: u8,
     /// When it came to the bottleneck, nanoseconds; where it never did, when it ended.
     pub arrived_ns: u64,
 }

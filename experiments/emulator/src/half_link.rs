@@ -7,9 +7,10 @@ use std::time::SystemTime;
 
 use nix::errno::Errno;
 
+use crate::class;
 use crate::config::{LinkConfig, PathConfig};
 use crate::error::{Context, Error, Result};
-use crate::event::{Event, TUN_HEADER_BYTES};
+use crate::event::{Event, Packet, TUN_HEADER_BYTES};
 use crate::impair::Loss;
 use crate::log::{Header, LogWriter};
 use crate::offload::{self, MAX_JOINED, MAX_TRAIN_BYTES, Train, VNET_BYTES, Vnet};
@@ -181,15 +182,17 @@ impl Outlet {
             stats.refused_packets += 1;
             return;
         };
-        let size = self.pool.bytes(&buffer).len() as u32 + TUN_HEADER_BYTES;
+        let bytes = self.pool.bytes(&buffer);
+        let (size, priority) = (bytes.len() as u32 + TUN_HEADER_BYTES, class::priority(bytes));
+        let packet = |handle| Packet { handle, size, priority, arrived_ns: now_ns };
         stats.offered_packets += 1;
         if path.duplicates()
             && let Some(copy) = self.pool.copy(&buffer)
         {
             stats.duplicated_packets += 1;
-            path.send(now_ns, copy, size, &mut |event| self.take(event, stats));
+            path.send_packet(packet(copy), &mut |event| self.take(event, stats));
         }
-        path.send(now_ns, buffer, size, &mut |event| self.take(event, stats));
+        path.send_packet(packet(buffer), &mut |event| self.take(event, stats));
     }
 
     /// Counts an event and logs it. What departs leaves with [`Outlet::leave`]; every other ended packet's buffer goes back to the pool.

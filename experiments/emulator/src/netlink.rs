@@ -13,6 +13,7 @@ use netlink_packet_route::link::{
 use netlink_packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
@@ -93,6 +94,39 @@ impl Netlink {
         let to = RouteAttribute::Destination(IpAddr::V4(network).into());
         self.new_route(device, AddressFamily::Inet, prefix_len, RouteScope::Link, vec![to])
             .context("add a route by", device)
+    }
+
+    /// Sends what is for this address out of `device`, from the address `source`; in a table of its own if one is given.
+    pub(crate) fn add_host_route(
+        &self,
+        device: &str,
+        to: IpAddr,
+        source: IpAddr,
+        table: Option<u32>,
+    ) -> Result<()> {
+        let mut attributes =
+            vec![RouteAttribute::Destination(to.into()), RouteAttribute::PrefSource(source.into())];
+        attributes.extend(table.map(RouteAttribute::Table));
+        let prefix_len = if to.is_ipv4() { 32 } else { 128 };
+        self.new_route(device, family(to), prefix_len, RouteScope::Universe, attributes)
+            .context("add a route by", device)
+    }
+
+    /// Sends what carries `mark` through a routing table; rules of lower `preference` come first.
+    pub(crate) fn add_mark_rule(&self, v6: bool, mark: u32, table: u32, preference: u32) -> Result<()> {
+        let mut message = RuleMessage::default();
+        message.header = RuleHeader {
+            family: if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet },
+            action: RuleAction::ToTable,
+            ..RuleHeader::default()
+        };
+        message.attributes = vec![
+            RuleAttribute::FwMark(mark),
+            RuleAttribute::Table(table),
+            RuleAttribute::Priority(preference),
+        ];
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.request(RouteNetlinkMessage::NewRule(message), flags).context("add a rule for mark", mark)
     }
 
     fn new_route(

@@ -6,6 +6,7 @@
 use rand_chacha::ChaCha8Rng;
 
 use crate::bottleneck::Bottleneck;
+use crate::class::LAST;
 use crate::config::PathConfig;
 use crate::impair::{Chance, DelayLine, Loss, Losses, Stream, TokenBucket};
 use crate::shape::Shape;
@@ -41,14 +42,20 @@ impl<H> Path<H> {
         chance.strikes(random)
     }
 
-    /// Sends a packet of `size` bytes into the path.
+    /// Sends a packet of `size` bytes into the path, with the priority of one that asks for none.
     pub fn send(&mut self, now_ns: u64, handle: H, size: u32, sink: &mut impl FnMut(Event<H>)) {
+        self.send_packet(Packet { handle, size, priority: LAST, arrived_ns: now_ns }, sink);
+    }
+
+    /// Sends a packet into the path at its `arrived_ns`.
+    pub fn send_packet(&mut self, packet: Packet<H>, sink: &mut impl FnMut(Event<H>)) {
+        let now_ns = packet.arrived_ns;
         if self.losses.strike(now_ns) {
-            sink(Event::Loss { at_ns: now_ns, packet: Packet { handle, size, arrived_ns: now_ns } });
-        } else if self.policer.as_mut().is_some_and(|policer| !policer.passes(now_ns, size)) {
-            sink(Event::Policed { at_ns: now_ns, packet: Packet { handle, size, arrived_ns: now_ns } });
+            sink(Event::Loss { at_ns: now_ns, packet });
+        } else if self.policer.as_mut().is_some_and(|policer| !policer.passes(now_ns, packet.size)) {
+            sink(Event::Policed { at_ns: now_ns, packet });
         } else {
-            self.line.enter(now_ns, handle, size);
+            self.line.enter(packet);
         }
     }
 

@@ -28,7 +28,9 @@ pub enum ConfigError {
     #[error("mean on-time and mean off-time: not both can be 0")]
     NeverOnNorOff,
     /// A kind of queue that is not known.
-    #[error("{field}: unknown queue {found:?}; expected infinite, droptail, drophead, codel or pie")]
+    #[error(
+        "{field}: unknown queue {found:?}; expected infinite, droptail, drophead, priority, codel or pie"
+    )]
     UnknownQueue {
         /// The flag or field.
         field: &'static str,
@@ -49,7 +51,7 @@ pub enum ConfigError {
     NoLimit {
         /// The flag or field.
         field: &'static str,
-        /// mahimahi's name of the queue.
+        /// The name of the queue's kind.
         kind: &'static str,
     },
     /// A PIE queue without a reference delay or a burst time.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_emulator::netns::{self, Namespace};
 use ccplane_emulator::shell::{MmLink, Shell, mm_delay, mm_loss, mm_onoff};
-use ccplane_emulator::{Direction, Emulator, LinkConfig, Shape, run_shell};
+use ccplane_emulator::{Direction, Emulator, LinkConfig, MultiPath, Shape, run_shell};
 use ccplane_testing::{PATIENCE, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["hold", how] => hold(how),
         ["emulate"] => emulate(),
+        ["emulate-paths"] => emulate_paths(),
         ["ping", count] => ping(count.parse().unwrap()),
         ["mm-delay", ms, "--", ..] => shell(mm_delay(ms.parse().unwrap()), &arguments[3..]),
         ["mm-link", up, down, log, "--", ..] => {
@@ -57,6 +58,7 @@ fn tests() -> ExitCode {
         ("every_exit_but_sigkill_cleans_up", every_exit_but_sigkill_cleans_up as fn()),
         ("leftovers_of_sigkill_are_found_and_removed", leftovers_of_sigkill_are_found_and_removed),
         ("a_killed_emulator_leaves_nothing", a_killed_emulator_leaves_nothing),
+        ("killed_paths_leave_nothing", killed_paths_leave_nothing),
         ("nested_shells_reach_the_base", nested_shells_reach_the_base),
         ("a_shell_passes_signals_and_the_status_on", a_shell_passes_signals_and_the_status_on),
         ("a_command_that_cannot_start_leaves_nothing", a_command_that_cannot_start_leaves_nothing),
@@ -89,9 +91,20 @@ fn hold(how: &str) -> ExitCode {
 /// A child that owns an emulator and prints what its namespaces are.
 fn emulate() -> ExitCode {
     let emulator = Emulator::start(&LinkConfig::symmetric(Shape::mbit(12), 1_000)).unwrap();
+    tell([emulator.sender_ns(), emulator.receiver_ns()])
+}
+
+/// A child that owns several paths and prints what their namespaces are.
+fn emulate_paths() -> ExitCode {
+    let link = LinkConfig::symmetric(Shape::mbit(12), 1_000);
+    let paths = MultiPath::start(&[link.clone(), link]).unwrap();
+    tell([paths.sender_ns(), paths.receiver_ns()])
+}
+
+fn tell(namespaces: [&Namespace; 2]) -> ExitCode {
     let identity =
         |namespace: &Namespace| namespace.run(|| std::fs::read_link("/proc/thread-self/ns/net")).unwrap();
-    let [a, b] = [emulator.sender_ns(), emulator.receiver_ns()].map(|ns| identity(ns).unwrap());
+    let [a, b] = namespaces.map(|namespace| identity(namespace).unwrap());
     println!("{} {}", a.display(), b.display());
     std::thread::sleep(Duration::from_secs(60));
     ExitCode::FAILURE
@@ -216,7 +229,15 @@ fn leftovers_of_sigkill_are_found_and_removed() {
 }
 
 fn a_killed_emulator_leaves_nothing() {
-    let mut child = myself(&["emulate"]).spawn().unwrap();
+    killed_leaves_nothing("emulate");
+}
+
+fn killed_paths_leave_nothing() {
+    killed_leaves_nothing("emulate-paths");
+}
+
+fn killed_leaves_nothing(role: &str) {
+    let mut child = myself(&[role]).spawn().unwrap();
     let line = first_line(&mut child);
     let namespaces: Vec<&str> = line.split_whitespace().collect();
     assert!(namespaces.len() == 2 && namespaces.iter().all(|namespace| is_held(namespace)), "{line}");

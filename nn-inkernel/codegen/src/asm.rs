@@ -127,19 +127,29 @@ impl Cond {
 #[repr(i32)]
 pub enum Helper {
     MapLookupElem = 1,
+    MapUpdateElem = 2,
+    MapDeleteElem = 3,
+    KtimeGetNs = 5,
     GetPrandomU32 = 7,
     GetSmpProcessorId = 8,
+    SkbStoreBytes = 9,
     TailCall = 12,
+    GetCurrentComm = 16,
     SetSockOpt = 49,
     RedirectMap = 51,
+    SockOpsCbFlagsSet = 59,
     XdpAdjustTail = 65,
+    SkbLoadBytesRelative = 68,
     MapPushElem = 87,
     MapPopElem = 88,
     SpinLock = 93,
     SpinUnlock = 94,
+    SkStorageGet = 107,
+    ProbeReadKernel = 113,
     RingbufReserve = 131,
     RingbufSubmit = 132,
     SkcToTcpSock = 137,
+    RedirectNeigh = 152,
 }
 
 /// A position in the program, which may not be known yet.
@@ -256,6 +266,11 @@ impl Asm {
     /// Converts 16 bits from network to host order.
     pub fn be16(&mut self, dst: R) {
         self.push(0xdc, dst, 0, 0, 16);
+    }
+
+    /// Converts 32 bits from network to host order, or back.
+    pub fn be32(&mut self, dst: R) {
+        self.push(0xdc, dst, 0, 0, 32);
     }
 
     fn ld_imm64(&mut self, dst: R, pseudo: u8, value: u64) {

@@ -54,6 +54,7 @@ pub fn learned(name: &'static str) -> Told {
             action_q16: 0,
             reward: if reward == i64::MAX { f32::NAN } else { reward as f32 / 1000.0 },
             follows: true,
+            target_q16: None,
         });
     });
     told.policies =

@@ -83,6 +83,7 @@ impl Flow for SimulatedFlow {
                 action_q16,
                 reward,
                 follows: true,
+                target_q16: None,
             });
         }
         match (self.name, acked % 64) {
@@ -101,6 +102,7 @@ impl Flow for SimulatedFlow {
                 action_q16: 0,
                 reward: 1.0,
                 follows: true,
+                target_q16: None,
             }),
             _ => {}
         }

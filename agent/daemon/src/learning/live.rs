@@ -323,7 +323,7 @@ mod tests {
 
     fn row(snapshot: u32) -> Row {
         let (inputs, follows) = (vec![0; 30], true);
-        Row { at_us: 0, slot: 0, snapshot, inputs, action_q16: 0, reward: 1.0, follows }
+        Row { at_us: 0, slot: 0, snapshot, inputs, action_q16: 0, reward: 1.0, follows, target_q16: None }
     }
 
     /// Takes rows of flow 1; how many then wait to be learned from.

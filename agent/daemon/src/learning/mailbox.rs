@@ -196,6 +196,7 @@ mod tests {
             action_q16: 0,
             reward: 0.0,
             follows: true,
+            target_q16: None,
         };
         let rows = vec![(ccplane_contract::FlowId(1), row); rows];
         let datapath = DatapathId(datapath);

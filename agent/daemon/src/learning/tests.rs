@@ -39,8 +39,16 @@ impl Learn for Hung {
 }
 
 fn batch(rows: usize) -> Batch {
-    let row =
-        Row { at_us: 0, slot: 0, snapshot: 1, inputs: Vec::new(), action_q16: 0, reward: 0.0, follows: true };
+    let row = Row {
+        at_us: 0,
+        slot: 0,
+        snapshot: 1,
+        inputs: Vec::new(),
+        action_q16: 0,
+        reward: 0.0,
+        follows: true,
+        target_q16: None,
+    };
     let (rows, datapath) = (vec![(FlowId(1), row); rows], DatapathId(0));
     Batch { datapath, algorithm: "hung", slot: 0, rows, dropped: 0, measures: Vec::new() }
 }

@@ -137,6 +137,6 @@ impl Weights {
 /// Two to the power of minus `deficit`, both Q32; `deficit` is at most [`FLOOR`].
 pub fn exp2(deficit: u64) -> u64 {
     let x = deficit & (ONE_Q32 - 1);
-    let series = EXP2_Q32.iter().rev().fold(0, |a: u64, c| c - (a * x >> 32));
+    let series = EXP2_Q32.iter().rev().fold(0, |a: u64, c| c - ((a * x) >> 32));
     series >> (deficit >> 32).min(32)
 }

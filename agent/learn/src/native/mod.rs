@@ -9,7 +9,7 @@ use crate::error::LearnError;
 use crate::learner::{Learner, LearnerState, Moments, UpdateStats};
 use crate::{Architecture, Batch, Policy, PpoConfig, Rng};
 use ccplane_quantize::Mlp;
-pub use imitate::{Examples, ImitateConfig, imitate};
+pub use imitate::{Examples, ImitateConfig, Targets, imitate, regress};
 use network::{Lane, Network, Room};
 use update::{Adam, Parameters};
 

@@ -7,9 +7,11 @@ use std::net::IpAddr;
 
 use ccplane_nn_codegen::asm::{Alu, Asm, Cond, Helper, Label, R, Size};
 
-/// Verdicts of XDP programs.
+/// The verdict that drops a frame.
 pub const XDP_DROP: i64 = 1;
+/// The verdict that hands a frame to the kernel's stack.
 pub const XDP_PASS: i64 = 2;
+/// The verdict that sends a frame out of the device that it came from.
 pub const XDP_TX: i64 = 3;
 
 /// Most addresses that a server answers at.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// algorithms; curves as JSON Lines (NAME.jsonl); NAME.checkpoint. The same seed gives
 /// the same bits with any number of threads. SIGINT or SIGTERM ends the training after the update that is under way, with
 /// exit code 1; --resume goes on from there. A second signal ends it at once. Neural's training has no curves; it may be ended at
-/// any time, and --resume goes on after the last round that was done.
+/// any time, and --resume goes on after the last round that was done. Size's has neither curves nor a checkpoint.
 #[derive(Args, Debug)]
 pub(crate) struct TrainArgs {
     /// The algorithm that learns.
@@ -64,6 +64,8 @@ pub(crate) enum Learns {
     Mocc,
     /// Whether rivals share the path, on the league's training links.
     Neural,
+    /// How large flows will be, on simulated fabrics.
+    Size,
 }
 
 /// The families of links to train on.

@@ -28,7 +28,7 @@ const SIGNALLED: i32 = 130;
 enum TrainError {
     #[error("--config published is Aurora's; MOCC has none")]
     NotPublished,
-    #[error("neural's network is trained and quantised by `ccplane train --algorithm neural`")]
+    #[error("networks of neural and size are trained and quantised by `ccplane train --algorithm`")]
     NotNeural,
     #[error("--adapt teaches MOCC a preference: it needs --algorithm mocc")]
     NotMocc,
@@ -73,6 +73,9 @@ impl Files {
 pub(crate) fn train(args: &TrainArgs) -> Result<(), Failure> {
     if args.algorithm == Learns::Neural {
         return super::judging::train(args);
+    }
+    if args.algorithm == Learns::Size {
+        return super::sizing::train(args);
     }
     let recipe = configured(args)?;
     let name = match args.config {
@@ -131,7 +134,7 @@ pub(crate) fn recipe(algorithm: Learns, links: Links) -> Result<Recipe, Failure>
         (Learns::Aurora, Links::Real) => Recipe::aurora(),
         (Learns::Aurora, Links::Published) => Recipe::published(),
         (Learns::Mocc, Links::Real) => Recipe::mocc(),
-        (Learns::Neural, _) => return Err(Failure::input(TrainError::NotNeural)),
+        (Learns::Neural | Learns::Size, _) => return Err(Failure::input(TrainError::NotNeural)),
         (Learns::Mocc, Links::Published) => return Err(Failure::input(TrainError::NotPublished)),
         (Learns::Aurora, Links::Lossy) => Recipe::aurora().map(Recipe::lossy),
         (Learns::Mocc, Links::Lossy) => Recipe::mocc().map(Recipe::lossy),
@@ -269,6 +272,7 @@ fn command(args: &TrainArgs) -> String {
         Learns::Aurora => "aurora",
         Learns::Mocc => "mocc",
         Learns::Neural => "neural",
+        Learns::Size => "size",
     };
     let config = named(args.config);
     let steps = args.steps.map_or_else(String::new, |n| format!(" --steps {n}"));

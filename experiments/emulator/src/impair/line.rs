@@ -53,7 +53,9 @@ impl<H> DelayLine<H> {
         self.delay_ns = delay_us * NS_PER_US;
     }
 
-    pub(crate) fn enter(&mut self, now_ns: u64, handle: H, size: u32) {
+    /// Takes a packet that came at its `arrived_ns`.
+    pub(crate) fn enter(&mut self, mut packet: Packet<H>) {
+        let now_ns = packet.arrived_ns;
         let (mut arrived_ns, mut loose) = (now_ns + self.delay_ns, false);
         if let Some((jitter, random)) = &mut self.jitter {
             let further = (u128::from(random.next_u64()) * u128::from(jitter.max_us * NS_PER_US)) >> 64;
@@ -70,7 +72,8 @@ impl<H> DelayLine<H> {
             // Neither jitter nor a delay that was shortened lets a packet overtake.
             arrived_ns = arrived_ns.max(self.in_order.back().map_or(0, |last| last.packet.arrived_ns));
         }
-        let entry = Entry { packet: Packet { handle, size, arrived_ns }, turn: self.entered };
+        packet.arrived_ns = arrived_ns;
+        let entry = Entry { packet, turn: self.entered };
         self.entered += 1;
         match loose {
             true => self.loose.push(Reverse(entry)),
@@ -138,10 +141,14 @@ mod tests {
     use super::super::Reorder;
     use super::*;
 
+    fn packet<H>(arrived_ns: u64, handle: H) -> Packet<H> {
+        Packet { handle, size: 100, priority: 0, arrived_ns }
+    }
+
     /// Packets enter every millisecond; returns which arrive when, in order, microseconds.
     fn arrivals(impairments: Impairments) -> Vec<(u64, u64)> {
         let mut line = DelayLine::new(10_000, &impairments);
-        (0..1000u64).for_each(|n| line.enter(n * 1_000_000, n, 100));
+        (0..1000u64).for_each(|n| line.enter(packet(n * 1_000_000, n)));
         let mut arrived = vec![];
         while let Some(at_ns) = line.next_ns() {
             let packet = line.pop(at_ns).unwrap();
@@ -180,9 +187,9 @@ mod tests {
     #[test]
     fn a_shorter_delay_overtakes_nobody() {
         let mut line = DelayLine::new(10_000, &Impairments::default());
-        line.enter(0, 'a', 100);
+        line.enter(packet(0, 'a'));
         line.set_delay_us(0);
-        line.enter(1_000_000, 'b', 100);
+        line.enter(packet(1_000_000, 'b'));
         assert_eq!(line.pop(9_999_999), None);
         assert_eq!([line.pop(10_000_000), line.pop(10_000_000)].map(|p| p.unwrap().handle), ['a', 'b']);
     }

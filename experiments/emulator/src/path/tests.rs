@@ -122,7 +122,7 @@ fn next_is_when_something_can_move() {
     assert_eq!(path.next_ns(), Some(6 * MS));
     let mut left = Vec::new();
     path.set_shape(5 * MS, &Shape::Unlimited, &mut |event| left.push(event));
-    let packet = Packet { handle: 'a', size: 1504, arrived_ns: 4 * MS };
+    let packet = Packet { handle: 'a', size: 1504, priority: 7, arrived_ns: 4 * MS };
     assert_eq!(left, [Event::Departure { at_ns: 5 * MS, packet }]);
     assert_eq!((path.next_ns(), path.queued_bytes()), (None, 0));
 }
@@ -229,12 +229,13 @@ fn queue() -> impl Strategy<Value = Queue> {
     let limits = (1u32..20, 1504u64..20_000);
     prop_oneof![
         Just(Queue::Infinite),
-        (limits, 0..4, 1u64..20_000, 1u64..200_000, any::<u64>()).prop_map(
+        (limits, 0..5, 1u64..20_000, 1u64..200_000, any::<u64>()).prop_map(
             |((packets, bytes), kind, a_us, b_us, seed)| {
                 let (packets, bytes) = (Some(packets), Some(bytes));
                 match kind {
                     0 => Queue::DropTail { packets, bytes },
                     1 => Queue::DropHead { packets, bytes },
+                    4 => Queue::Priority { packets, bytes },
                     2 => Queue::CoDel { packets, bytes, target_us: a_us, interval_us: b_us },
                     _ => Queue::Pie { packets, bytes, qdelay_ref_us: a_us, max_burst_us: b_us, seed },
                 }

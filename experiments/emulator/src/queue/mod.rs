@@ -31,6 +31,9 @@ pub enum Queue {
     },
     /// A packet waits, and the oldest go until the queue is within its limits; at least one is above 0.
     DropHead { packets: Option<u32>, bytes: Option<u64> },
+    /// Strict priorities by the DSCP's class selector, over a droptail queue: class 7 is served first, class 0 last, and a packet that
+    /// finds no room takes that of the newest one of the lowest class below its own. At least one limit is above 0.
+    Priority { packets: Option<u32>, bytes: Option<u64> },
     /// Controlled delay (RFC 8289), over a droptail queue; at least one limit is above 0.
     CoDel {
         packets: Option<u32>,
@@ -62,7 +65,7 @@ pub(crate) struct Limits {
 
 impl Queue {
     /// The names of the kinds for [`Queue::parse`].
-    pub const KINDS: [&str; 5] = ["infinite", "droptail", "drophead", "codel", "pie"];
+    pub const KINDS: [&str; 6] = ["infinite", "droptail", "drophead", "priority", "codel", "pie"];
 
     /// A droptail queue of at most `packets` packets.
     pub fn packets(packets: u32) -> Queue {
@@ -88,6 +91,7 @@ impl Queue {
                 text => return Err(ConfigError::NoArgs { field, found: text.to_owned() }),
             },
             "droptail" => (Queue::DropTail { packets, bytes }, &["packets", "bytes"]),
+            "priority" => (Queue::Priority { packets, bytes }, &["packets", "bytes"]),
             "drophead" => (Queue::DropHead { packets, bytes }, &["packets", "bytes"]),
             "codel" => {
                 let target_us = args.time_us("target")?.unwrap_or(DEFAULT_TARGET_US);
@@ -116,12 +120,13 @@ impl Queue {
         self
     }
 
-    /// mahimahi's name of its kind.
+    /// mahimahi's name of its kind; `priority` is ours.
     pub fn kind(self) -> &'static str {
         match self {
             Queue::Infinite => "infinite",
             Queue::DropTail { .. } => "droptail",
             Queue::DropHead { .. } => "drophead",
+            Queue::Priority { .. } => "priority",
             Queue::CoDel { .. } => "codel",
             Queue::Pie { .. } => "pie",
         }
@@ -132,6 +137,7 @@ impl Queue {
             Queue::Infinite => Limits::default(),
             Queue::DropTail { packets, bytes }
             | Queue::DropHead { packets, bytes }
+            | Queue::Priority { packets, bytes }
             | Queue::CoDel { packets, bytes, .. }
             | Queue::Pie { packets, bytes, .. } => Limits { packets, bytes },
         }
@@ -142,7 +148,7 @@ impl Queue {
         match self {
             Queue::CoDel { target_us, interval_us, .. } => time(target_us).and(time(interval_us))?,
             Queue::Pie { qdelay_ref_us, max_burst_us, .. } => time(qdelay_ref_us).and(time(max_burst_us))?,
-            Queue::Infinite | Queue::DropTail { .. } | Queue::DropHead { .. } => {}
+            Queue::Infinite | Queue::DropTail { .. } | Queue::DropHead { .. } | Queue::Priority { .. } => {}
         }
         let limits = self.limits();
         let none = limits.packets.is_none() && limits.bytes.is_none();
@@ -224,6 +230,8 @@ mod tests {
         assert_eq!(parse("infinite", ""), Ok(Queue::Infinite));
         assert_eq!(parse("droptail", "packets=100"), Ok(Queue::packets(100)));
         assert_eq!(parse("droptail", "packets=100, bytes=0"), Ok(Queue::packets(100)));
+        let priority = Queue::Priority { packets: Some(7), bytes: None };
+        assert_eq!(parse("priority", "packets=7"), Ok(priority));
         assert_eq!(parse("drophead", "bytes=9"), Ok(Queue::DropHead { packets: None, bytes: Some(9) }));
         let (packets, bytes) = (Some(7), None);
         let codel = Queue::CoDel { packets, bytes, target_us: 10_000, interval_us: 90_000 };
@@ -235,6 +243,7 @@ mod tests {
         for (kind, args, written) in [
             ("droptail", "bytes=3000, packets=7", "droptail [bytes=3000, packets=7]"),
             ("drophead", "bytes=3000", "drophead [bytes=3000]"),
+            ("priority", "packets=7", "priority [packets=7]"),
             ("codel", "packets=7,target=1,interval=2", "codel [packets=7]"),
             ("pie", "bytes=3000,qdelay_ref=1,max_burst=2", "pie [bytes=3000]"),
             ("infinite", "", "infinite"),
@@ -246,10 +255,15 @@ mod tests {
     #[test]
     fn refusals_name_the_flag_and_what_would_be_right() {
         for (kind, args, message) in [
-            ("red", "", "unknown queue \"red\"; expected infinite, droptail, drophead, codel or pie"),
+            (
+                "red",
+                "",
+                "unknown queue \"red\"; expected infinite, droptail, drophead, priority, codel or pie",
+            ),
             ("infinite", "packets=1", "an infinite queue takes no arguments, found \"packets=1\""),
             ("droptail", "", "a droptail queue needs packets=N or bytes=N, above 0"),
             ("drophead", "packets=0", "a drophead queue needs packets=N or bytes=N, above 0"),
+            ("priority", "", "a priority queue needs packets=N or bytes=N, above 0"),
             ("codel", "target=5", "a codel queue needs packets=N or bytes=N, above 0"),
             ("codel", "packets=9,target=0", "0 is outside 1..=60000000 us"),
             ("pie", "packets=9", "a pie queue needs qdelay_ref=MS and max_burst=MS, above 0"),

@@ -416,8 +416,16 @@ pub(crate) mod tests {
                 ..TransportStats::default()
             };
             let measure = Measure { flow: FlowId(1), at_us: n * 200_000, transport };
-            let row =
-                Row { at_us: 0, slot: 0, snapshot: 1, inputs, action_q16: 0, reward: 0.0, follows: true };
+            let row = Row {
+                at_us: 0,
+                slot: 0,
+                snapshot: 1,
+                inputs,
+                action_q16: 0,
+                reward: 0.0,
+                follows: true,
+                target_q16: None,
+            };
             let batch = Batch {
                 datapath: DatapathId(0),
                 algorithm: "aurora",
