@@ -265,8 +265,12 @@ fn every_wire_serves_at_the_end_of_a_cable() {
     ip(&asking, "address add 10.9.6.1/24 dev veth0");
     ip(&asking, "link set veth0 up");
     ip(&serving, "link set veth0 up");
-    let wires: [&[&str]; 3] =
-        [&["--wire", "socket"], &["--wire", "uring"], &["--wire", "xdp", "--interface", "veth0"]];
+    let wires: [&[&str]; 4] = [
+        &["--wire", "socket"],
+        &["--wire", "uring"],
+        &["--wire", "xdp", "--interface", "veth0"],
+        &["--wire", "kernel", "--interface", "veth0", "--generic"],
+    ];
     let port: &[&str] = &["--port", "af_packet:veth0", "--address", "10.9.6.2/24"];
     let wires = wires.into_iter().map(|wire| (wire, true));
     let ports = [(port, false)].into_iter().filter(|_| cfg!(feature = "dpdk"));

@@ -62,6 +62,8 @@ pub(crate) enum PredictWire {
     Uring,
     /// An AF_XDP socket on an interface, as root: the datagrams do not meet the kernel's network stack.
     Xdp,
+    /// The interface's driver, as root: an XDP program answers and learns, and no process runs. No system call, no busy core.
+    Kernel,
 }
 
 /// How a slot chooses.
@@ -90,10 +92,15 @@ pub(crate) struct PredictServeArgs {
     #[arg(long, value_enum, default_value_t = PredictWire::Socket)]
     pub(crate) wire: PredictWire,
 
-    /// The interface of `--wire xdp`; it must have the address that is listened at, and no XDP program. One core is busy while
-    /// there is work.
-    #[arg(long, value_name = "INTERFACE", required_if_eq("wire", "xdp"))]
+    /// The interface of `--wire xdp` and `--wire kernel`; it must have the address that is listened at, and no XDP program. With
+    /// `xdp` one core is busy while there is work.
+    #[arg(long, value_name = "INTERFACE", required_if_eq_any([("wire", "xdp"), ("wire", "kernel")]))]
     pub(crate) interface: Option<String>,
+
+    /// Have `--wire kernel` answer behind the driver rather than in it: slower, but for any interface, such as one end of a virtual cable
+    /// whose other end has no XDP program.
+    #[arg(long)]
+    pub(crate) generic: bool,
 
     /// How each slot chooses, slot 0 first.
     #[arg(long, value_name = "CHOICES", value_enum, value_delimiter = ',', default_values = ["exp3", "exp4"])]

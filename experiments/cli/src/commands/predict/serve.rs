@@ -1,5 +1,7 @@
 //! `ccplane predict serve`: a datapath, and the thread beside it that keeps weights and looks for predictors.
 
+mod kernel;
+
 use super::PredictError;
 use super::folder::Folder;
 use crate::cli::{PredictChoice, PredictServeArgs, PredictWire};
@@ -76,11 +78,15 @@ pub(super) fn serve(args: &PredictServeArgs) -> Result<(), Failure> {
     let choices: Vec<Choice> = args.slots.iter().map(choice).collect();
     let random = |e: getrandom::Error| Failure::runtime(PredictError::Random(e.to_string()));
     let key = Key::random().map_err(random)?;
+    let keeper = Keeper { folder: kept };
+    if args.wire == PredictWire::Kernel {
+        let start = kernel::Start { choices, key, portfolio, state };
+        return kernel::serve(args, &mut folder, &keeper, start);
+    }
     let server = Server::new(portfolio, &choices, key, state.as_ref());
     let server = server.map_err(|e| Failure::input(PredictError::Server(e)))?;
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(random)?;
-    let keeper = Keeper { folder: kept };
     // From here on the last server's end counts as sudden, unless this one ends in order.
     keeper.keep(&server.state(ccplane_predict::Ending::NotYet).encode())?;
     let listening = |address| Said::Listening {
@@ -88,12 +94,7 @@ pub(super) fn serve(args: &PredictServeArgs) -> Result<(), Failure> {
         predictors: server.portfolio().names().map(str::to_owned).collect(),
         epoch: server.epoch(),
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, SIGNALLED, Arc::clone(&stop))
-            .map_err(Failure::runtime)?;
-        flag::register(signal, Arc::clone(&stop)).map_err(Failure::runtime)?;
-    }
+    let stop = stop_on_signals()?;
     let mut datapath = open(args)?;
     say(&listening(datapath.address(args)), args.json)?;
     let (mut service, remote) = Service::new(server, seed);
@@ -114,6 +115,17 @@ pub(super) fn serve(args: &PredictServeArgs) -> Result<(), Failure> {
     keeper.keep(&state)?;
     said?;
     say(&Said::Ended(Counted::of(&counters)), args.json)
+}
+
+/// A flag that the first signal to end sets; a second one ends the process at once.
+fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, SIGNALLED, Arc::clone(&stop))
+            .map_err(Failure::runtime)?;
+        flag::register(signal, Arc::clone(&stop)).map_err(Failure::runtime)?;
+    }
+    Ok(stop)
 }
 
 /// A datapath that is open.
@@ -159,7 +171,7 @@ fn open(args: &PredictServeArgs) -> Result<Datapath, Failure> {
         .map_err(|source| Failure::runtime(PredictError::Listen { at: args.listen, source }))?;
     Ok(match args.wire {
         PredictWire::Uring => Datapath::Uring(socket),
-        PredictWire::Socket | PredictWire::Xdp => Datapath::Socket(socket),
+        PredictWire::Socket | PredictWire::Xdp | PredictWire::Kernel => Datapath::Socket(socket),
     })
 }
 
