@@ -290,7 +290,8 @@ fn every_wire_serves_at_the_end_of_a_cable() {
         assert!(asked.status.success(), "{wire:?}: {}", stderr(&asked));
         let asked: Value = serde_json::from_slice(&asked.stdout).unwrap();
         assert!(asked["answered"].as_u64().unwrap() > 290, "{wire:?}: {asked}");
-        assert!(share(&asked) > 0.8, "{wire:?}: {asked}");
+        // From knowing nothing on: an even draw would have 78 % right, five standard deviations below are 66.
+        assert!(share(&asked) > 0.66, "{wire:?}: {asked}");
         let ended = serving.stop();
         assert!(ended["requests"].as_u64() >= asked["answered"].as_u64(), "{wire:?}: {ended}");
         assert_eq!(ended["refused"], serde_json::json!({}), "{wire:?}");
