@@ -45,7 +45,7 @@ pub enum Scope {
     Namespaces(Vec<u32>),
 }
 
-/// What to record.
+/// The flows to record, and how bursts are told apart.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecordOptions {
     pub scope: Scope,
@@ -56,9 +56,9 @@ pub struct RecordOptions {
 /// The side of a connection that a socket is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opener {
-    /// This socket connected.
+    /// The recorded socket connected.
     Local,
-    /// This socket was accepted.
+    /// The recorded socket was accepted.
     Remote,
 }
 

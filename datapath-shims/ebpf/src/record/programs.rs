@@ -43,6 +43,7 @@ pub struct RecordMaps {
 }
 
 impl RecordMaps {
+    /// Names the maps for programs; the descriptors must stay open until those are loaded.
     pub fn new(flows: &OwnedFd, ctl: &OwnedFd, namespaces: &OwnedFd, ring: &OwnedFd) -> RecordMaps {
         let [flows, ctl, namespaces, ring] = [flows, ctl, namespaces, ring].map(AsRawFd::as_raw_fd);
         RecordMaps { flows, ctl, namespaces, ring }
