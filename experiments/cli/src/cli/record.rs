@@ -33,7 +33,7 @@ pub(crate) enum RecordCommand {
     },
 }
 
-/// The recording to make and its file.
+/// Arguments of a new recording: its scope, its end and its file.
 #[derive(Args, Debug)]
 pub(crate) struct NewRecordArgs {
     /// Write the recording to FILE, whole, when it ends.
