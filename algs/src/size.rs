@@ -377,12 +377,13 @@ mod tests {
     fn inputs_lie_within_what_the_network_takes_whatever_is_measured() {
         let program = program(&Size::default());
         let sizes = [Prim::PeerSize1, Prim::PeerSize2, Prim::PeerSize3, Prim::PeerSize4];
-        let others = [Prim::PeerFlows, Prim::FlowBytesWaiting, Prim::FlowBytesSent, Prim::PacketBytes];
+        let others = [Prim::PeerFlows, Prim::FlowBytesWaiting, Prim::FlowBytesSent];
         for value in [1, 1448, 1 << 20, 1 << 40, 1 << 46] {
             let mut prims = SendPrims::default();
             sizes.into_iter().chain(others).for_each(|prim| {
                 prims.set(prim, value);
             });
+            prims.set(Prim::PacketBytes, 1448);
             let mut flow = ProgramState::new(&program, 0, 0);
             flow.invoke_with(&program, &prims, &mut Says(0), &mut [0; MAX_REGS]);
             for (at, reg) in program.regs().iter().enumerate() {
