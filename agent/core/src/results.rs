@@ -59,11 +59,13 @@ impl Core {
             }
             return;
         };
+        // The flow has just ended; its `Closed` is on its way.
+        if matches!((&waiting, &error), (Waiting::SetProgram(_) | Waiting::Update(_), DatapathError::NoFlow(_))) {
+            return;
+        }
         self.counters.refused_commands += 1;
         match waiting {
             Waiting::Install(uid) => self.install_refused(id.datapath, uid, error),
-            // The flow has just ended; its `Closed` is on its way.
-            Waiting::SetProgram(_) | Waiting::Update(_) if matches!(error, DatapathError::NoFlow(_)) => {}
             Waiting::SetProgram(flow) => self.go_native(id.datapath, flow, NativeReason::SetRefused(error)),
             Waiting::Update(flow) => {
                 if let Some(state) = self.flows.get_mut(&(id.datapath, flow)) {
