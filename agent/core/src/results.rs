@@ -60,7 +60,8 @@ impl Core {
             return;
         };
         // The flow has just ended; its `Closed` is on its way.
-        if matches!((&waiting, &error), (Waiting::SetProgram(_) | Waiting::Update(_), DatapathError::NoFlow(_))) {
+        let ended = matches!(error, DatapathError::NoFlow(_));
+        if ended && matches!(waiting, Waiting::SetProgram(_) | Waiting::Update(_)) {
             return;
         }
         self.counters.refused_commands += 1;

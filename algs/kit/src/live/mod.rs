@@ -12,11 +12,11 @@ pub use kernel::{LiveResults, kernel};
 pub use sim::simulated;
 
 /// The link of the live runs, bits per second.
-const LINK_BIT_PER_S: u64 = 24_000_000;
+const LINK_BIT_PER_S: u64 = 12_000_000;
 /// The link's round trip without a queue, microseconds.
 const RTT_US: u64 = 40_000;
 /// The link's queue, packets: one bandwidth-delay product.
-const QUEUE_PACKETS: u32 = 80;
+const QUEUE_PACKETS: u32 = 40;
 /// The time that it is dead.
 const BLACKOUT_US: u64 = 2_000_000;
 /// The segment size after the change, bytes.
