@@ -26,8 +26,8 @@
 //! - `Rate` stays above two packets an RTT, and comes down to twice what arrives, by half an interval at most: a rate far above
 //!   what window and recovery let out means nothing, and neither would an action on it.
 //!
-//! As published or not, an interval has ten packets, a timeout starts the flow over, and `Rate` stays within what the last
-//! point says; a snapshot's inputs end at four smallest RTTs and three packets sent for one that arrived.
+//! As published or not, an interval has ten packets, a timeout starts the flow over, `Rate` stays within what the last
+//! point says, and the window has a GiB at most; a snapshot's inputs end at four smallest RTTs and three packets sent for one that arrived.
 
 use crate::interval::{
     DEFAULT_SLACK_US, Interval, PUBLISHED, Rows, SLACK_US, asks_published, mss_bytes, set, start_from,

@@ -11,7 +11,7 @@ mod traffic;
 pub use kernel::{LiveResults, kernel};
 pub use sim::simulated;
 
-/// The link of the live runs, bits per second.
+/// The link of the live runs, bits per second: slow enough that two processors carry one for each algorithm at once.
 const LINK_BIT_PER_S: u64 = 12_000_000;
 /// The link's round trip without a queue, microseconds.
 const RTT_US: u64 = 40_000;
