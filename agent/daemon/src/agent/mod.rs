@@ -222,6 +222,8 @@ fn log_to_stderr(configured: &str) {
     let filter = std::env::var("CCPLANE_LOG").ok().and_then(|text| text.parse().ok());
     let filter = filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new(configured));
     let to = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // It would tell of a log that cannot be written by `eprintln!`, there, and so end the thread with a panic: on a full disk each one.
+    let to = to.log_internal_errors(false);
     // Only a second subscriber in one process would fail: then the first one logs.
     let _ = to.with_ansi(std::io::stderr().is_terminal()).try_init();
 }
