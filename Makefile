@@ -1,5 +1,5 @@
 # Everything a person needs: make demo, make test. See README.md.
-.PHONY: help setup demo quick test build attack bench fuzz sim soak loom nightly mahimahi torch module module-test module-headers module-debug module-differential clean
+.PHONY: help setup demo quick test build attack bench fuzz sim soak packages loom nightly mahimahi torch module module-test module-headers module-debug module-differential clean
 
 CCPLANE := target/release/ccplane
 
@@ -41,6 +41,9 @@ soak: build ## a real agent under faults for SOAK_HOURS (1): fails where anythin
 	cargo build --release --quiet -p ccplane-soak
 	target/release/ccplane-soak --hours $${SOAK_HOURS:-1} --seed $${SOAK_SEED:-1}
 
+packages: ## the crates that are to be published, packaged; SINCE=REVISION compares their interfaces with a revision's
+	@.ci/packages $(SINCE)
+
 loom: ## what threads and processes share without locks, under every interleaving
 	@.ci/loom
 
@@ -62,7 +65,7 @@ module: ## the kernel module, for the running kernel, in target/module: needs it
 
 module-test: ## the kernel module in virtual machines with Debian's 6.1 and 6.12: every test at full length
 	@.ci/setup test
-	cargo build --quiet -p ccplane-agent
+	cargo build --quiet -p ccplane-agent -p ccplane
 	GUEST_APPEND=slub_debug=FZPU CCPLANE_TIMES=20 cargo test -p ccplane-module --test guest -- --nocapture --include-ignored host:: --skip nothing_is_found_by_kasan
 	CCPLANE_CASES=1000000 cargo test --release -p ccplane-module
 

@@ -12,7 +12,7 @@
 //! - **Action** (section 4.1): `(policy 0)` changes `Rate`. The window is twice what the rate needs, so that pacing governs.
 //! - **Reward**: [`Reward`], of each report, on live flows and in training alike.
 //!
-//! What is different from the paper, the first four points unless configured as [`AuroraConfig::published`]:
+//! What is different from the paper, the first four points unless configured as [`AuroraConfig::published`] (parameter `published`):
 //!
 //! - The flow starts as others do, by doubling its rate each RTT until packets queue or are lost or three intervals bring
 //!   less than a quarter more: 2.5 % an interval takes minutes from ten packets to a fast link. Also after a timeout,
@@ -29,7 +29,9 @@
 //! As published or not, an interval has ten packets, a timeout starts the flow over, and `Rate` stays within what the last
 //! point says; a snapshot's inputs end at four smallest RTTs and three packets sent for one that arrived.
 
-use crate::interval::{DEFAULT_SLACK_US, Interval, Rows, SLACK_US, mss_bytes, set, start_from};
+use crate::interval::{
+    DEFAULT_SLACK_US, Interval, PUBLISHED, Rows, SLACK_US, asks_published, mss_bytes, set, start_from,
+};
 use ccplane_alg::{
     Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, ProgramSource, Report,
 };
@@ -245,11 +247,15 @@ impl Algorithm for Aurora {
     }
 
     fn parameters(&self) -> &'static [Parameter] {
-        &[SLACK_US, INTERVAL_US, MIN_RTT_WINDOW_US]
+        &[PUBLISHED, SLACK_US, INTERVAL_US, MIN_RTT_WINDOW_US]
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let mut config = self.config.clone();
+        let mut config = match asks_published(values) {
+            Some(true) => AuroraConfig::published(),
+            Some(false) => AuroraConfig::default(),
+            None => self.config.clone(),
+        };
         let fields = &mut [
             (&SLACK_US, &mut config.slack_us),
             (&INTERVAL_US, &mut config.interval_us),
@@ -386,6 +392,24 @@ mod tests {
         (0..15).for_each(|n| d.interval(Step { rtt_us: (RTT_US, RTT_US + n * 100), ..Step::of_rate(&d) }));
         let cells: Vec<Vec<i32>> = d.rows.iter().map(|row| row.inputs.clone()).collect();
         assert_eq!(cells, d.seen);
+    }
+
+    #[test]
+    fn a_parameter_selects_the_published_form() {
+        let aurora: Arc<dyn Algorithm> = Arc::new(Aurora::default());
+        let registers = |algorithm: &dyn Algorithm| {
+            let d = Driver::new(algorithm, 10);
+            ["starting", "slack_us", "floor_us", "min_window_us", "window_rtts", "added_packets"]
+                .map(|r| d.reg(r))
+        };
+        let configured = |values: &[(&str, i64)]| {
+            registers(&*ccplane_alg::configure(&aurora, values.iter().copied()).unwrap())
+        };
+        let published = registers(&Aurora { config: AuroraConfig::published() });
+        assert_eq!(published, [0, 0, 1, u32::MAX.into(), 1000, 0]);
+        assert_eq!(configured(&[("published", 1)]), published);
+        assert_eq!(configured(&[("slack_us", 500), ("published", 1)])[1], 500, "in any order");
+        assert_eq!(configured(&[("published", 0)]), registers(&*aurora));
     }
 
     #[test]

@@ -14,6 +14,14 @@ pub(crate) const SLACK_US: Parameter = Parameter {
     min: 0,
     max: 1_000_000,
 };
+/// The parameter by which an algorithm has its published form.
+pub(crate) const PUBLISHED: Parameter = Parameter {
+    name: "published",
+    about: "1: the settings of the paper; other parameters count beside them",
+    default: 0,
+    min: 0,
+    max: 1,
+};
 /// The features of an interval, in the order of their history.
 const FEATURES: &[&str] = &["inflation", "ratio", "sent"];
 /// Intervals that a policy sees.
@@ -115,6 +123,11 @@ impl Rows {
     pub(crate) fn lost(&mut self) {
         self.builder.lost();
     }
+}
+
+/// Whether the published form is asked for; `None` where that is left open.
+pub(crate) fn asks_published(values: &[(&'static str, i64)]) -> Option<bool> {
+    values.iter().rev().find(|(name, _)| *name == PUBLISHED.name).map(|(_, value)| *value == 1)
 }
 
 /// Sets the field of each parameter to the value of its name.

@@ -113,7 +113,9 @@ pub fn all() -> Vec<Arc<dyn Algorithm>> {
 
 /// Every algorithm of this crate that decides on packets on their way out, with its defaults.
 pub fn on_packets() -> Vec<Arc<dyn Algorithm>> {
-    vec![Arc::new(Pias::default())]
+    let mut all: Vec<Arc<dyn Algorithm>> = vec![Arc::new(Pias::default()), Arc::new(Size::default())];
+    all.extend(SizeInAgent::shipped().map(|placed| Arc::new(placed) as Arc<dyn Algorithm>));
+    all
 }
 
 /// The register of the segment size, bytes.

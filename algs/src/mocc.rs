@@ -8,11 +8,16 @@
 //!   the path's where it is known ([`Truth`](ccplane_alg::Truth)), as in training, else the largest throughput of the last minute or two, as
 //!   the paper estimates it.
 //! - **Preferences**: parameters of the algorithm, so a rule gives each application's flows their own.
+//! - **Published form** (parameter `published`): as Aurora's, without what `aurora.rs` says is different from the paper in its first four
+//!   points. The paper takes Aurora's state, intervals and steps over, and has no start of its own. The shipped network was
+//!   trained on the other form.
 
-use crate::Aurora;
-use crate::interval::{DEFAULT_SLACK_US, Interval, Rows, SLACK_US, mss_bytes, set, start_from};
+use crate::interval::{
+    DEFAULT_SLACK_US, Interval, PUBLISHED, Rows, SLACK_US, asks_published, mss_bytes, set, start_from,
+};
 use crate::largest::Largest;
 use crate::placed::Asking;
+use crate::{Aurora, AuroraConfig};
 use ccplane_alg::{
     Algorithm, Control, Flow, FlowInfo, Handover, Parameter, PolicySource, ProgramSource, Report,
 };
@@ -77,9 +82,16 @@ pub struct MoccConfig {
     pub w_loss_pct: u32,
     /// The queueing delay that counts as none: added to each RTT before they are compared, microseconds.
     pub slack_us: u32,
+    /// Whether the flow starts, remembers and adds as Aurora's flow was published to.
+    pub published: bool,
 }
 
 impl MoccConfig {
+    /// Returns the published settings, with the preference that ships.
+    pub fn published() -> MoccConfig {
+        MoccConfig { slack_us: AuroraConfig::published().slack_us, published: true, ..DEFAULTS }
+    }
+
     /// The preference, percents that sum to 100: each at least 1, as in training.
     pub fn preference(&self) -> [u32; 3] {
         let weights = [self.w_thr_pct, self.w_lat_pct, self.w_loss_pct].map(|w| w.clamp(1, WHOLE_PERCENT));
@@ -93,7 +105,7 @@ impl MoccConfig {
 // Defaults
 
 const DEFAULTS: MoccConfig =
-    MoccConfig { w_thr_pct: 37, w_lat_pct: 33, w_loss_pct: 30, slack_us: DEFAULT_SLACK_US };
+    MoccConfig { w_thr_pct: 37, w_lat_pct: 33, w_loss_pct: 30, slack_us: DEFAULT_SLACK_US, published: false };
 
 const fn weight(name: &'static str, about: &'static str, default: u32) -> Parameter {
     Parameter { name, about, default: default as i64, min: 1, max: WHOLE_PERCENT as i64 }
@@ -147,9 +159,15 @@ impl Algorithm for Mocc {
     fn flow(&self, info: &FlowInfo, control: &mut Control) -> Box<dyn Flow> {
         let preference = self.config.preference();
         let [throughput, latency, loss] = preference.map(i64::from);
+        let form = if self.config.published { AuroraConfig::published() } else { AuroraConfig::default() };
         let fields = [
             ("mss", mss_bytes(info) as i64),
+            ("starting", form.doubles_at_start.into()),
             ("slack_us", self.config.slack_us.into()),
+            ("floor_us", form.interval_us.into()),
+            ("min_window_us", form.min_rtt_window_us.into()),
+            ("window_rtts", form.window_rtts.into()),
+            ("added_packets", form.added_packets.into()),
             ("w_thr", throughput),
             ("w_lat", latency),
             ("w_loss", loss),
@@ -179,11 +197,15 @@ impl Algorithm for Mocc {
     }
 
     fn parameters(&self) -> &'static [Parameter] {
-        &[W_THR_PCT, W_LAT_PCT, W_LOSS_PCT, SLACK_US]
+        &[PUBLISHED, W_THR_PCT, W_LAT_PCT, W_LOSS_PCT, SLACK_US]
     }
 
     fn configured(&self, values: &[(&'static str, i64)]) -> Option<Arc<dyn Algorithm>> {
-        let mut config = self.config.clone();
+        let mut config = match asks_published(values) {
+            Some(true) => MoccConfig::published(),
+            Some(false) => MoccConfig::default(),
+            None => self.config.clone(),
+        };
         let fields = &mut [
             (&W_THR_PCT, &mut config.w_thr_pct),
             (&W_LAT_PCT, &mut config.w_lat_pct),
@@ -214,6 +236,25 @@ mod tests {
         assert_eq!(std::slice::from_ref(state), auroras.histories());
         let names: Vec<&str> = preference.regs.iter().map(|r| &*own.regs()[usize::from(*r)].name).collect();
         assert_eq!((preference.depth, names), (1, vec!["w_thr", "w_lat", "w_loss"]));
+    }
+
+    #[test]
+    fn a_parameter_selects_the_published_form() {
+        let mocc: Arc<dyn Algorithm> = Arc::new(Mocc::default());
+        let registers = |algorithm: &dyn Algorithm, names: &[&str]| -> Vec<i64> {
+            let d = Driver::new(algorithm, 10);
+            names.iter().map(|name| d.reg(name)).collect()
+        };
+        let form = ["starting", "slack_us", "floor_us", "min_window_us", "window_rtts", "added_packets"];
+        let auroras = registers(&Aurora { config: AuroraConfig::published() }, &form);
+        let published = ccplane_alg::configure(&mocc, [("w_thr_pct", 98), ("published", 1)]).unwrap();
+        assert_eq!(registers(&*published, &form), auroras);
+        let weights = registers(&*published, &["w_thr", "w_lat", "w_loss"]);
+        assert_eq!(weights, [62, 20, 18], "the preference is one's own");
+        assert_eq!(registers(&*mocc, &form), registers(&Aurora::default(), &form));
+        let mut d = Driver::new(&*published, 10);
+        (0..3).for_each(|_| d.interval(Step::of_rate(&d)));
+        assert_eq!(d.asked, 3, "it begins with the policy");
     }
 
     #[test]

@@ -95,7 +95,7 @@ fn values_are_kept_within_what_datapaths_take() {
     // The program has two control registers; what else is asked for is done.
     world.update(1, &[(control(2), 1), (Field::Cwnd, 2800)]);
     assert_eq!(world.calls(), ["update 1 [(Cwnd, 2800)]"]);
-    assert_eq!(world.core.counters().refused_actions, 0);
+    assert_eq!(world.core.counters().refused_commands, 0);
 }
 
 #[test]

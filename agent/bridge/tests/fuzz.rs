@@ -24,7 +24,7 @@ fn takes(bytes: &[u8]) -> (usize, u64, u64) {
     // What portus set is not known here: its reports are not looked at.
     world.set.clear();
     world.turn();
-    assert_eq!(world.core.counters().refused_actions, 0, "the datapath was asked for what it refuses");
+    assert_eq!(world.core.counters().refused_commands, 0, "the datapath was asked for what it refuses");
     let counters = world.bridge.counters();
     (world.fake.calls.len(), counters.malformed, counters.refused_installs)
 }

@@ -4,9 +4,9 @@ use crate::action::Fields;
 use crate::panics::catch;
 use crate::{MAX_ALGORITHMS, MAX_FIELDS, MAX_POLICIES, MAX_PROGRAMS, NATIVE};
 use ccplane_alg::{Algorithm, PolicySource};
-use ccplane_contract::{Field, ProgramUid};
+use ccplane_contract::{Capabilities, Field, ProgramUid};
 use ccplane_program::ir::{
-    MAX_CWND_BYTES, MAX_POLICY_SLOTS, MAX_RATE_BYTES_PER_S, Program, RegDecl, RegId, RegKind, Type,
+    Hook, MAX_CWND_BYTES, MAX_POLICY_SLOTS, MAX_RATE_BYTES_PER_S, Program, RegDecl, RegId, RegKind, Type,
 };
 use ccplane_program::{Diagnostic, compile};
 use ccplane_snapshot::{Admission, Snapshot, SnapshotError, Trust, TrustedSnapshot};
@@ -274,6 +274,14 @@ pub(crate) struct Entry {
 impl Entry {
     pub fn program(&self, name: &str) -> Option<&Arc<Compiled>> {
         self.programs.iter().find(|p| p.name == name)
+    }
+
+    /// Whether the algorithm decides where the datapath does. What is hosted or chosen among decides on ACKs.
+    pub fn is_for(&self, capabilities: &Capabilities) -> bool {
+        if self.programs.is_empty() {
+            return capabilities.hooks.contains(&Hook::Ack);
+        }
+        self.programs.iter().any(|program| capabilities.hooks.contains(&program.program.hook()))
     }
 }
 

@@ -15,7 +15,9 @@ use crate::variants::variants;
 use crate::{DatapathId, FALLBACK, MAX_DATAPATHS, MAX_FLOWS};
 use ccplane_alg::{Algorithm, Control};
 use ccplane_contract::{Capabilities, Event, FlowId, FlowStats};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 /// Limits of the core, and its periods in microseconds.
@@ -53,7 +55,7 @@ impl Default for Config {
 }
 
 /// Events counted since the core was made.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Counters {
     /// Flows that were taken in.
     pub flows_created: u64,
@@ -67,12 +69,41 @@ pub struct Counters {
     /// Events that datapaths dropped.
     pub dropped_events: u64,
     pub panics: u64,
-    /// Actions that datapaths refused.
-    pub refused_actions: u64,
+    /// Commands that datapaths refused.
+    pub refused_commands: u64,
     /// Intervals taken in for learners.
+    #[serde(default)]
     pub rows: u64,
     /// Those that were not taken in time.
+    #[serde(default)]
     pub dropped_rows: u64,
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        let Counters {
+            flows_created,
+            flows_closed,
+            flows_refused,
+            reports,
+            stray_reports,
+            dropped_events,
+            panics,
+            refused_commands,
+            rows,
+            dropped_rows,
+        } = other;
+        self.flows_created += flows_created;
+        self.flows_closed += flows_closed;
+        self.flows_refused += flows_refused;
+        self.reports += reports;
+        self.stray_reports += stray_reports;
+        self.dropped_events += dropped_events;
+        self.panics += panics;
+        self.refused_commands += refused_commands;
+        self.rows += rows;
+        self.dropped_rows += dropped_rows;
+    }
 }
 
 /// Why a datapath cannot be attached.
@@ -204,7 +235,9 @@ impl Core {
             Deploy { datapath: id, rules: &self.push_rules, next_uid: &mut self.next_uid, batch_us, now_us };
         let fallback = (!attached.capabilities.has_native()).then_some(FALLBACK);
         for entry in self.rules.names().chain(fallback).flat_map(|name| self.catalog.with_arms(name)) {
-            attached.install(entry, &mut deploy);
+            if entry.is_for(&attached.capabilities) {
+                attached.install(entry, &mut deploy);
+            }
         }
         attached.install_first(self.catalog.entry(&self.rules.default));
         self.datapaths.insert(id, attached);
@@ -241,6 +274,9 @@ impl Core {
         self.nothing_until_us = 0;
         for entry in self.rules.names().flat_map(|name| self.catalog.with_arms(name)) {
             for (id, attached) in &mut self.datapaths {
+                if !entry.is_for(&attached.capabilities) {
+                    continue;
+                }
                 let (rules, next_uid) = (&self.push_rules, &mut self.next_uid);
                 attached.install(entry, &mut Deploy { datapath: *id, rules, next_uid, batch_us, now_us });
             }

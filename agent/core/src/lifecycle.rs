@@ -28,7 +28,11 @@ impl Core {
         self.counters.flows_created += 1;
         let requested = self.requested.take().filter(|(at, of, _)| (*at, *of) == (id, flow));
         let requested = requested.as_ref().map(|(_, _, name)| &**name);
-        let rule = self.rules.position(&info, requested);
+        let (catalog, capabilities) = (&self.catalog, &attached.capabilities);
+        let entry_here = |name: &str| catalog.entry(name).filter(|entry| entry.is_for(capabilities));
+        // A rule for what is decided elsewhere, on ACKs or on packets, says nothing here.
+        let counts = |name: &str| name == NATIVE || entry_here(name).is_some();
+        let rule = self.rules.position(&info, requested, counts);
         let mut state = FlowState {
             info,
             requested: None,
@@ -45,7 +49,7 @@ impl Core {
             chooser: None,
         };
         // The rules were checked against the catalog: a name that it lacks is `NATIVE`.
-        if let Some(entry) = self.catalog.entry(self.rules.name(rule)) {
+        if let Some(entry) = entry_here(self.rules.name(rule)) {
             state.algorithm = entry.name;
             let variant = rule.and_then(|n| self.variants.get(n)?.as_ref());
             let algorithm = variant.unwrap_or(&entry.algorithm).clone();

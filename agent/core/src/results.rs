@@ -39,7 +39,7 @@ impl Core {
         let Some(waiting) = attached.queue.answered(id) else { return };
         if let Waiting::DefineSlot(slot) | Waiting::Deploy(slot) = waiting {
             let refused = result.as_ref().is_err_and(|e| !matches!(e, DatapathError::SlotBusy { .. }));
-            self.counters.refused_actions += u64::from(refused);
+            self.counters.refused_commands += u64::from(refused);
             return self.slot_result(id.datapath, slot, matches!(waiting, Waiting::Deploy(_)), result);
         }
         if let Waiting::Release(flow) = waiting {
@@ -59,7 +59,7 @@ impl Core {
             }
             return;
         };
-        self.counters.refused_actions += 1;
+        self.counters.refused_commands += 1;
         match waiting {
             Waiting::Install(uid) => self.install_refused(id.datapath, uid, error),
             // The flow has just ended; its `Closed` is on its way.

@@ -74,12 +74,17 @@ impl Rules {
 
     /// The name that a flow's first matching rule gives.
     pub fn choose(&self, flow: &FlowInfo, requested: Option<&str>) -> &str {
-        self.name(self.position(flow, requested))
+        self.name(self.position(flow, requested, |_| true))
     }
 
-    /// A flow's first matching rule, from 0.
-    pub(crate) fn position(&self, flow: &FlowInfo, requested: Option<&str>) -> Option<usize> {
-        self.rules.iter().position(|r| r.matches(flow, requested))
+    /// A flow's first matching rule, from 0, of those whose algorithms `counts` holds for.
+    pub(crate) fn position(
+        &self,
+        flow: &FlowInfo,
+        requested: Option<&str>,
+        counts: impl Fn(&str) -> bool,
+    ) -> Option<usize> {
+        self.rules.iter().position(|r| counts(&r.algorithm) && r.matches(flow, requested))
     }
 
     /// The name that a rule gives, or the default.

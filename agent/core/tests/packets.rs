@@ -91,7 +91,7 @@ fn flows_have_their_algorithms_priority_before_the_agent_hears_of_them() {
     assert!(core.flow(DP, long).is_some() && core.flow(DP, short).is_none());
     assert_eq!(*sizes.lock().unwrap(), [5000]);
     assert_eq!(sim.hosts().unwrap().flows()[0].mode, Mode::Program);
-    assert_eq!(core.counters().refused_actions, 0);
+    assert_eq!(core.counters().refused_commands, 0);
 
     // Other rules reach flows to come; the ones that run keep their algorithm.
     core.set_rules(Rules::all("five")).unwrap();

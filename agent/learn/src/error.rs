@@ -17,6 +17,9 @@ pub enum LearnError {
         rows: usize,
         expected: usize,
     },
+    /// A label beyond the classes.
+    #[error("class {found} among examples of {classes} classes, which count from 0")]
+    Class { found: u8, classes: usize },
     /// A batch of nothing.
     #[error("a batch without rows")]
     Empty,

@@ -1,7 +1,9 @@
 //! A skip or a miss of a test that passes is in the summary of `make test`, and fails it in CI.
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -70,6 +72,7 @@ fn what_a_passing_suite_skips_and_misses_is_summed_up() {
     let (passed, text) = run(command.env(SUITE, "1").env(LOG, &log.0));
     assert!(passed && text.contains("1 passed"), "{text}");
 
+    let other_targets = other_targets();
     let expected = "Could not run here:
   a skip of another user: is said, in, two lines
   a skip: is said
@@ -78,14 +81,20 @@ Did not hold at every try:
 1 checks that may take several tries held, 1 of them not at the first; 1 tries missed
 2 skips, 2 different ones
 ";
-    assert_eq!(log.sum_up(""), (true, expected.to_owned()));
-    let in_ci = format!("{expected}FAILED: in CI nothing may be skipped but: advisories\n");
+    let expected = other_targets + expected;
+    assert_eq!(log.sum_up(""), (true, expected.clone()));
+    let in_ci = format!(
+        "{expected}FAILED: in CI nothing may be skipped but advisories, and what this processor's vector units lack\n"
+    );
     assert_eq!(log.sum_up("true"), (false, in_ci));
 }
 
 #[test]
-fn a_run_that_skips_nothing_but_the_advisory_database_passes_in_ci() {
-    for (lines, skips) in [("", "0 skips, 0"), ("SKIPPED: advisories: no network\n", "1 skips, 1")] {
+fn a_run_that_skips_only_advisories_and_missing_vector_units_passes_in_ci() {
+    let vectors = "SKIPPED: networks on AVX-512: this processor has none\n";
+    for (lines, skips) in
+        [("", "0 skips, 0"), ("SKIPPED: advisories: no network\n", "1 skips, 1"), (vectors, "1 skips, 1")]
+    {
         let (passes, text) = Log::with(lines).sum_up("true");
         assert!(passes && text.contains(skips), "{text}");
     }
@@ -130,6 +139,64 @@ const ELSEWHERE: [&str; 4] = [
     "#[ignore = \"takes minutes: make module-test\"]",
     "#[ignore = \"needs a kernel that .ci/guest-debug builds: make module-debug\"]",
 ];
+
+/// The build feature of tests that `make nightly` alone runs.
+const NIGHTLY: &str = "#[cfg(feature = \"nightly\")]";
+
+/// The part of the summary about tests that other targets run, from the sources themselves.
+fn other_targets() -> String {
+    let mut files = Vec::new();
+    sources(&root(), &mut files);
+    let mut counts = BTreeMap::<String, usize>::new();
+    for path in files {
+        for line in fs::read_to_string(path).unwrap().lines().map(str::trim) {
+            let why = line.strip_prefix("#[ignore = \"").and_then(|rest| rest.strip_suffix("\"]"));
+            let why = why.or((line == NIGHTLY).then_some("takes minutes: make nightly"));
+            if let Some(why) = why {
+                *counts.entry(why.to_owned()).or_default() += 1;
+            }
+        }
+    }
+    assert_eq!(counts.len(), ELSEWHERE.len() + 1, "{counts:?}");
+    let lines = counts.iter().map(|(why, count)| format!("  {why} ({count} tests)\n"));
+    format!("Tests that other targets run:\n{}", lines.collect::<String>())
+}
+
+/// In CI a skip fails the run, whoever starts it and with whatever environment.
+#[test]
+fn what_ci_runs_lets_nothing_be_skipped() {
+    let bin = tempfile::tempdir().unwrap();
+    let make = bin.path().join("make");
+    fs::write(&make, "#!/bin/sh\necho \"make $* with CI=$CI\"\n").unwrap();
+    fs::set_permissions(&make, Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
+    for ci in ["", "false"] {
+        let (passed, text) = run(Command::new(root().join(".ci/run")).env("PATH", &path).env("CI", ci));
+        assert_eq!((passed, text.as_str()), (true, "make test with CI=true\n"));
+    }
+}
+
+/// A count without names asks for each target that can be counted in an hour, and for no sequences.
+#[test]
+fn sequences_are_fuzzed_by_name_only() {
+    let bin = tempfile::tempdir().unwrap();
+    let cargo = bin.path().join("cargo");
+    fs::write(&cargo, "#!/bin/sh\nfor last; do :; done\necho \"$last\"\n").unwrap();
+    fs::set_permissions(&cargo, Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
+    let asked = |names: &[&str]| {
+        let mut fuzz = Command::new(root().join(".ci/fuzz"));
+        // More than any has had.
+        let (passed, text) = run(fuzz.args(["--count", "1000000000000000"]).args(names).env("PATH", &path));
+        assert!(passed, "{text}");
+        let tests = text.lines().take_while(|line| !line.starts_with("inputs of each"));
+        tests.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = asked(&[]);
+    assert!(all.len() >= 15 && all.contains(&"v1_counted".to_owned()), "{all:?}");
+    assert!(!all.iter().any(|test| test.contains("sequences") || test.contains("clients")), "{all:?}");
+    assert_eq!(asked(&["control-sequences", "wire-v1"]), ["v1_counted", "control_clients_counted"]);
+}
 
 /// The runner captures what passing tests print, and counts ignored tests without a reason.
 #[test]

@@ -174,6 +174,7 @@ impl<'ast> Visit<'ast> for Reader {
         visit::visit_variant(self, variant);
     }
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        self.comment(&item.attrs);
         let named = match &*item.self_ty {
             syn::Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()),
             _ => None,

@@ -2,15 +2,20 @@
 //! programs, which are driven by the same ACKs and must come to the same window.
 #![allow(clippy::unwrap_used)]
 
+mod common;
 mod models;
 
-use ccplane_alg::{Control, Flow, FlowInfo, Report, configure};
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Report, configure};
+use ccplane_algs::{Aurora, AuroraConfig};
 use ccplane_contract::suite::{Executor, Reference, Step};
+use ccplane_infer::image;
 use ccplane_kit::Operation::{self, Ecn, Loss, Rate, Run, Timeout};
 use ccplane_kit::{Bounds, PathConfig, check};
 use ccplane_program::ir::Prim;
+use models::interval::{Features, INTERVALS, Monitor, rate_after};
 use models::{Cubic, MSS, Model, Reno};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// The measurements of an ACK, and the window that the algorithm then has; bytes and seconds.
 #[derive(Clone, Copy, Debug)]
@@ -29,10 +34,15 @@ pub struct Ack {
     delivery_per_s: f64,
 }
 
+/// The algorithm of that name that ships, with parameters.
+fn configured(name: &str, parameters: &[(&str, i64)]) -> Arc<dyn Algorithm> {
+    let algorithm = ccplane_algs::all().into_iter().find(|a| a.name() == name).unwrap();
+    configure(&algorithm, parameters.iter().copied()).unwrap()
+}
+
 /// The ACKs of a stream under an algorithm.
 fn acks(name: &str, parameters: &[(&str, i64)], path: PathConfig, operations: &[Operation]) -> Vec<Ack> {
-    let algorithm = ccplane_algs::all().into_iter().find(|a| a.name() == name).unwrap();
-    let algorithm = configure(&algorithm, parameters.iter().copied()).unwrap();
+    let algorithm = configured(name, parameters);
     let trajectory = check(&algorithm, path, operations, &Bounds::default()).unwrap();
     let told = trajectory.script.steps.iter().filter_map(|step| match step {
         Step::Invoke(prims) => Some(prims),
@@ -426,6 +436,121 @@ fn an_aggregate_of_three_flows_is_one_of_rfc_5681_shared_by_weight() {
     }
     eprintln!("aggregate of three: {decreases} decreases, at most {worst:.2} of what is allowed");
     assert!(decreases >= 15);
+}
+
+/// Additions of a learned algorithm to the paper's state and rule, as its file says.
+struct Beside {
+    /// The queue that counts as none, microseconds.
+    slack_us: f64,
+    /// Packets a round trip that each interval adds to the rate.
+    added_packets: f64,
+    /// The shortest interval, microseconds.
+    floor_us: f64,
+    /// Inputs that follow the state.
+    constants: Vec<i32>,
+}
+
+/// Holds each decision on a troubled path against the model: the state that the network is shown (section 4.1 of Aurora's paper), and
+/// the rate that its action makes.
+fn assert_sees_and_decides(algorithm: Arc<dyn Algorithm>, beside: &Beside) {
+    const ONE_Q16: f64 = 65_536.0;
+    let name = algorithm.name();
+    let algorithm = common::pinned(algorithm).unwrap();
+    let path = PathConfig::default();
+    let mut operations = vec![run_s(2.0)];
+    for n in 0..12 {
+        operations.push(match n % 4 {
+            0 => Loss { packets: 2 },
+            1 => Rate { bytes_per_s: 900_000 },
+            2 => Operation::Rtt { us: 55_000 },
+            _ => Rate { bytes_per_s: 2_000_000 },
+        });
+        operations.push(run_s(0.6));
+    }
+    let script = check(&algorithm, path, &operations, &common::bounds(&*algorithm)).unwrap().script;
+    let step = script
+        .images
+        .first()
+        .map(|words| image::i64_at(words, image::STEP_Q20) as f64 / 1_048_576.0)
+        .unwrap();
+    let observed = Reference.execute(&script).unwrap();
+    let told = script.steps.iter().filter_map(|step| match step {
+        Step::Invoke(prims) => Some(prims),
+        _ => None,
+    });
+    let (mut monitor, mut state) = (None::<Monitor>, VecDeque::from([[0.0; 3]; INTERVALS]));
+    let (mut rate, mut decisions, mut signs) = (0.0, 0, (0, 0));
+    let (mut worst, mut worst_rate, mut by_count, mut intervals) = ([0.0_f64; 3], 0.0_f64, 0.0, 0.0);
+    for (prims, after) in told.zip(&observed) {
+        let policy = after.policy.as_ref().unwrap();
+        let rate_then = after.rate_bytes_per_s as f64;
+        let Some(monitor) = &mut monitor else {
+            monitor = Monitor::begin(prims, rate_then, beside.floor_us);
+            rate = rate_then;
+            continue;
+        };
+        monitor.on_ack(prims);
+        if after.report.is_some() {
+            let ended = monitor.finish(prims, rate_then);
+            assert!(ended.took_us >= ended.due_us - 1.0 && ended.acked > 0.0, "{name}: {ended:?}");
+            let Features { inflation, inflation_by_count, latency_ratio, send_ratio } = ended.features;
+            by_count += (inflation - inflation_by_count).abs();
+            intervals += 1.0;
+            let min_us = ended.rtt_us / latency_ratio;
+            let latency_ratio = (ended.rtt_us + beside.slack_us) / (min_us + beside.slack_us);
+            let bounded = |ratio: f64| (ratio - 1.0) / (ratio + 1.0);
+            state.pop_front();
+            state.push_back([inflation.clamp(-1.0, 10.0), bounded(latency_ratio), bounded(send_ratio)]);
+            let cells = policy.histories.iter().map(|cell| f64::from(*cell) / ONE_Q16);
+            for (n, (cell, value)) in cells.zip(state.iter().flatten()).enumerate() {
+                worst[n % 3] = worst[n % 3].max((cell - value).abs());
+            }
+            if policy.asked {
+                assert_eq!(policy.histories[3 * INTERVALS..], beside.constants, "{name}");
+                let action = policy.action_q16 as f64 / ONE_Q16;
+                let decided = rate_after(rate, step, action);
+                let decided = decided + (beside.added_packets * MSS * 1e6 / ended.rtt_us).min(decided / 16.0);
+                let delivered = ended.acked * MSS * 1e6 / ended.took_us;
+                let sent =
+                    if decided > 2.0 * delivered { (2.0 * delivered).max(rate / 2.0) } else { decided };
+                let expected = sent.max(2.0 * MSS * 1e6 / ended.rtt_us);
+                worst_rate = worst_rate.max((rate_then / expected - 1.0).abs());
+                decisions += 1;
+                signs = (signs.0 + u32::from(action > 0.0), signs.1 + u32::from(action < 0.0));
+            }
+        }
+        rate = rate_then;
+    }
+    let by_count = by_count / intervals;
+    eprintln!(
+        "{name}: {decisions} decisions, {signs:?} up and down, off by at most {worst:?}, rates by {worst_rate:.2e}, {by_count:.4} by count"
+    );
+    assert!(decisions > 100 && signs.0 > 10 && signs.1 > 10, "{name}: {decisions} {signs:?}");
+    assert!(worst_rate < 1e-5, "{name}: {worst_rate}");
+    assert!(worst.iter().all(|off| *off < 1e-4) && by_count < 0.005, "{name}: {worst:?} {by_count}");
+}
+
+#[test]
+fn aurora_sees_and_decides_as_its_paper_says() {
+    let published: Arc<dyn Algorithm> = Arc::new(Aurora { config: AuroraConfig::published() });
+    assert_sees_and_decides(
+        published,
+        &Beside { slack_us: 0.0, added_packets: 0.0, floor_us: 1.0, constants: Vec::new() },
+    );
+    let ships = Beside { slack_us: 2000.0, added_packets: 1.0, floor_us: 2000.0, constants: Vec::new() };
+    assert_sees_and_decides(configured("aurora", &[]), &ships);
+}
+
+/// Its paper's section 4.1: Aurora's state, then the preference.
+#[test]
+fn mocc_sees_its_preference_and_decides_as_its_paper_says() {
+    for preference in [[80, 10, 10], [10, 70, 20]] {
+        let names = ["w_thr_pct", "w_lat_pct", "w_loss_pct"];
+        let parameters: Vec<(&str, i64)> = names.into_iter().zip(preference.map(i64::from)).collect();
+        let beside =
+            Beside { slack_us: 2000.0, added_packets: 1.0, floor_us: 2000.0, constants: preference.to_vec() };
+        assert_sees_and_decides(configured("mocc", &parameters), &beside);
+    }
 }
 
 /// `ORACLES.md` has each algorithm once, and what it says holds one is a test of this file.

@@ -24,6 +24,14 @@ pub struct Link {
     pub queue_packets: u32,
 }
 
+impl Link {
+    /// The bottleneck at a constant rate.
+    pub fn config(self) -> LinkConfig {
+        let capacity = Capacity::Rate { bit_per_s: self.mbit * 1_000_000 };
+        LinkConfig::new(capacity, self.rtt_ms * 500_000, QueueLimit::Packets(self.queue_packets))
+    }
+}
+
 /// An algorithm's bulk flow and the time of its start.
 pub struct Start {
     pub algorithm: &'static str,
@@ -66,18 +74,28 @@ impl Seen {
 impl Lab {
     /// These algorithms in place of the built-in ones of their names.
     pub fn with(link: Link, starts: &[Start], configured: &[Arc<dyn Algorithm>]) -> Lab {
+        Lab::over(link, vec![link.config()], |_| {}, starts, configured)
+    }
+
+    /// The same over these links, the first of which is the bottleneck that `link` tells of, with flows changed by `shape`.
+    pub fn over(
+        link: Link,
+        links: Vec<LinkConfig>,
+        shape: impl Fn(&mut FlowConfig),
+        starts: &[Start],
+        configured: &[Arc<dyn Algorithm>],
+    ) -> Lab {
         let mut algorithms = ccplane_algs::all();
         algorithms.retain(|a| configured.iter().all(|c| c.name() != a.name()));
         algorithms.extend(configured.iter().cloned());
         let one_way_us = link.rtt_ms * 1000 / 2;
-        let capacity = Capacity::Rate { bit_per_s: link.mbit * 1_000_000 };
-        let config = LinkConfig::new(capacity, one_way_us * 1000, QueueLimit::Packets(link.queue_packets));
-        let mut sim = SimDatapath::new(SimConfig::new(vec![config], 1)).unwrap();
+        let mut sim = SimDatapath::new(SimConfig::new(links, 1)).unwrap();
         let (mut flows, mut rules) = (vec![], vec![]);
         for (port, start) in (40_000u16..).zip(starts) {
             let mut flow = FlowConfig::new(Source::Bulk, one_way_us);
             flow.start_us = start.at_us;
             flow.local.set_port(port);
+            shape(&mut flow);
             flows.push(sim.add_flow(&flow).unwrap());
             rules.push(Rule { local_port: Some(port..=port), ..Rule::any(start.algorithm) });
         }

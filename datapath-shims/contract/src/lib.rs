@@ -463,8 +463,11 @@ pub trait Datapath {
     /// The flows that it steers, with their last sample.
     fn flows(&mut self) -> Vec<FlowStats>;
 
-    /// Takes what happened since the last call, oldest first, at most `max` events; appends to `events` and
     /// Takes the events since the last call, oldest first and at most `max`; appends them to `events` and returns
     /// their number.
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize;
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

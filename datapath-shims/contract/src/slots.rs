@@ -46,6 +46,23 @@ pub fn check_image(slot: u8, shape: &Shape, image: &[u64]) -> Result<SnapshotUid
     }
 }
 
+/// Checks a push of `image` to a slot of this shape that holds images of the uids `held`; returns its uid.
+///
+/// # Errors
+/// As [`check_image`]; `BadImage` if its uid is held.
+pub fn check_push(
+    slot: u8,
+    shape: &Shape,
+    image: &[u64],
+    held: impl IntoIterator<Item = u32>,
+) -> Result<SnapshotUid, DatapathError> {
+    let uid = check_image(slot, shape, image)?;
+    if held.into_iter().any(|held| held == uid.0) {
+        return Err(DatapathError::BadImage { reason: format!("the slot holds its uid {} already", uid.0) });
+    }
+    Ok(uid)
+}
+
 /// The name in an image's head.
 fn name(image: &[u64]) -> [u64; NAME_WORDS] {
     std::array::from_fn(|n| image::u64_at(image, image::NAME + 8 * n))
@@ -194,13 +211,8 @@ impl SlotTable {
     pub fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
         let plain = self.plain;
         let entry = self.entry(slot)?;
-        let uid = check_image(slot, &entry.shape, image)?;
         let uids = entry.uids();
-        if uids.contains(&uid.0) {
-            return Err(DatapathError::BadImage {
-                reason: format!("the slot holds its uid {} already", uid.0),
-            });
-        }
+        check_push(slot, &entry.shape, image, uids)?;
         let buffer = free_buffer(entry.control, uids).ok_or(DatapathError::SlotBusy { slot })?;
         entry.networks[usize::from(buffer)] =
             if plain { None } else { Prepared::new(&entry.shape, image).ok().map(Arc::new) };

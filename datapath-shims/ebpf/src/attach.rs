@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use crate::btf::{self, Btf};
 use crate::error::{EbpfError, os};
 use crate::kernel::{Kernel, MIN_TSO_SEGS, OPS};
-use crate::layout::{LAYOUT_VERSION, ctl};
+use crate::layout::{LAYOUT_VERSION, ctl, rec};
 use crate::maps::{OpenMaps, page_bytes};
 use crate::options::Options;
 use crate::pins;
@@ -44,7 +44,7 @@ impl Members {
 
 /// Attaches and pins the datapath; also returns its programs.
 pub fn create(options: &Options, btf: &Btf, kernel: &Kernel) -> Result<(OpenMaps, Members), EbpfError> {
-    let maps = OpenMaps::create(options.max_flows)?;
+    let maps = OpenMaps::create(options.max_flows, [ctl::BYTES, rec::BYTES])?;
     {
         let page = os("map the control page", Shared::new(&maps.ctl, 0, page_bytes(), true))?;
         page.u64(ctl::VERSION as usize).store(LAYOUT_VERSION, Relaxed);

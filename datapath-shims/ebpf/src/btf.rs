@@ -98,14 +98,8 @@ impl Btf {
     /// # Errors
     /// `Malformed`, with the first byte that makes no sense.
     pub fn parse(data: Vec<u8>) -> Result<Btf, BtfError> {
-        let mut btf = Btf {
-            data,
-            strings: 0,
-            types: vec![0],
-            structs: HashMap::new(),
-            funcs: HashMap::new(),
-            typedefs: HashMap::new(),
-        };
+        let (structs, funcs, typedefs) = Default::default();
+        let mut btf = Btf { data, strings: 0, types: vec![0], structs, funcs, typedefs };
         if btf.data.len() < HEADER_BYTES || btf.data[0..2] != MAGIC.to_ne_bytes() {
             return Err(BtfError::Malformed(0));
         }
@@ -222,13 +216,13 @@ impl Btf {
         id.ok_or_else(|| BtfError::NoType { kind: "function", name: name.into() })
     }
 
-    /// The id of the type that is called `name`.
+    /// The id of the tracepoint `name`, which a program attaches to.
     ///
     /// # Errors
     /// `NoType`.
-    pub fn typedef_id(&self, name: &str) -> Result<u32, BtfError> {
-        let id = self.typedefs.get(name.as_bytes()).copied();
-        id.ok_or_else(|| BtfError::NoType { kind: "type", name: name.into() })
+    pub fn tracepoint_id(&self, name: &str) -> Result<u32, BtfError> {
+        let id = self.typedefs.get(format!("btf_trace_{name}").as_bytes()).copied();
+        id.ok_or_else(|| BtfError::NoType { kind: "tracepoint", name: name.into() })
     }
 
     /// The position of a member in `struct owner`, and how many arguments the function that it points to takes.
@@ -302,12 +296,26 @@ impl Btf {
 
 /// A BTF blob that holds one integer type: a struct_ops map must name some BTF of its own.
 pub fn minimal_blob() -> Vec<u8> {
-    let types: [u32; 4] = [1, KIND_INT << 24, 4, 32];
+    blob_of_integers(&[4])
+}
+
+/// The types of keys and values in [`storage_blob`].
+pub const STORAGE_TYPES: [u32; 2] = [1, 2];
+
+/// A BTF blob for a map of socket storage, whose values are eight bytes.
+pub fn storage_blob() -> Vec<u8> {
+    blob_of_integers(&[4, 8])
+}
+
+/// A BTF blob that holds an integer type of each of these sizes in bytes, numbered from 1.
+fn blob_of_integers(sizes: &[u32]) -> Vec<u8> {
+    let types: Vec<u32> = sizes.iter().flat_map(|bytes| [1, KIND_INT << 24, *bytes, 8 * bytes]).collect();
+    let type_bytes = 4 * types.len() as u32;
     let strings = b"\0int\0";
     let mut blob = Vec::new();
     blob.extend(MAGIC.to_ne_bytes());
     blob.extend([1, 0]);
-    for word in [HEADER_BYTES as u32, 0, 16, 16, strings.len() as u32] {
+    for word in [HEADER_BYTES as u32, 0, type_bytes, type_bytes, strings.len() as u32] {
         blob.extend(word.to_ne_bytes());
     }
     for word in types {

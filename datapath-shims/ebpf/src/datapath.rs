@@ -1,6 +1,6 @@
 //! The agent's handle: it attaches the datapath, installs programs, and polls events.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,25 +13,26 @@ use ccplane_contract::{
     Capabilities, Datapath, DatapathError, Event, FlowId, FlowStats, Part, ProgramUid, SlotStats,
 };
 use ccplane_infer::Shape;
-use ccplane_program::ir::{MAX_POLICY_SLOTS, MAX_REGS, Program};
+use ccplane_program::ir::{MAX_POLICY_SLOTS, Program};
 
 use crate::attach::{self, Members};
 use crate::attachment::Attachment;
+use crate::book::{Book, Instance};
 use crate::btf::Btf;
 use crate::codegen::{self, Compiled};
 use crate::error::{EbpfError, os};
 use crate::host::TcpHost;
 use crate::kernel::Kernel;
-use crate::layout::{MAX_PROGRAMS, NO_INSTANCE, RING_BYTES, STAGE_RELEASE, ctl, event};
+use crate::layout::{MAX_PROGRAMS, NO_INSTANCE, RING_BYTES, STAGE_RELEASE, ctl};
 use crate::maps::{Memory, OpenMaps, page_bytes};
 use crate::movement;
 use crate::options::Options;
 use crate::pins;
 use crate::refusal::refusal;
-use crate::ring::{Record, Ring};
+use crate::ring::Ring;
 use crate::slots::SlotMemory;
 use crate::sys::{self, AttachTo, ProgType};
-use crate::table::{Change, Start, Values, index_of};
+use crate::table::{Change, Start, Values};
 
 /// Enables the kernel's accounting of BPF run time while the result is open, at a small cost to each run.
 ///
@@ -51,15 +52,6 @@ pub struct Loaded {
     _fd: Arc<OwnedFd>,
 }
 
-/// A flow that the agent was told of.
-struct KnownFlow {
-    flow: FlowId,
-    /// The program that this agent set on it last.
-    program: Option<ProgramUid>,
-    /// The name by which its socket chose the datapath, where that is not the datapath's own.
-    requested: Option<Box<str>>,
-}
-
 /// Linux TCP as a datapath. Dropping it removes it from the kernel, unless [`EbpfDatapath::leave`] was called.
 pub struct EbpfDatapath {
     options: Options,
@@ -71,12 +63,7 @@ pub struct EbpfDatapath {
     defined: u32,
     ring: Ring,
     programs: Programs<Loaded>,
-    /// The flows by record index.
-    known: HashMap<u32, KnownFlow>,
-    /// Events that wait to be polled.
-    pending: VecDeque<Event>,
-    /// Dropped events that were reported already.
-    dropped: u64,
+    book: Book,
     /// The program `cong_control`, if this process loaded it: its accounting covers every ACK.
     dispatcher: Option<OwnedFd>,
     attachment: Attachment,
@@ -134,7 +121,7 @@ impl EbpfDatapath {
         control.u64(ctl::SAMPLE_US as usize).store(options.sample_interval.as_micros() as u64, Relaxed);
         control.u32(ctl::AGENT_PID as usize).store(std::process::id(), Relaxed);
         control.u32(ctl::WAITING as usize).store(0, Relaxed);
-        let dropped = control.u64(ctl::DROPPED as usize).load(Relaxed);
+        let book = Book::new(Some(options.name.clone()), &memory);
         let mut datapath = EbpfDatapath {
             options,
             kernel,
@@ -145,46 +132,13 @@ impl EbpfDatapath {
             ring,
             // Fields are staged for the instance of a program.
             programs: Programs::new(MAX_PROGRAMS).keeping_native(),
-            known: HashMap::new(),
-            pending: VecDeque::new(),
-            dropped,
+            book,
             dispatcher,
             attachment,
         };
         datapath.heartbeat();
-        datapath.reconcile();
+        datapath.book.reconcile(&datapath.memory);
         Ok(datapath)
-    }
-
-    /// Queues events for flows that started or ended without an event that we saw.
-    fn reconcile(&mut self) {
-        let gone = |known: &KnownFlow| self.memory.table.index(known.flow).is_none();
-        let gone: Vec<FlowId> = self.known.values().filter(|k| gone(k)).map(|k| k.flow).collect();
-        gone.into_iter().for_each(|flow| self.closed(flow));
-        let live: Vec<FlowId> = self.memory.table.live().map(|(_, flow)| flow).collect();
-        live.into_iter().for_each(|flow| self.created(flow));
-    }
-
-    fn created(&mut self, flow: FlowId) {
-        if self.known.get(&index_of(flow)).is_some_and(|k| k.flow == flow) {
-            return;
-        }
-        // A flow that has ended since is not worth reporting: nothing is known of it any more.
-        let Some(info) = self.memory.table.info(flow) else { return };
-        let chosen = self.memory.table.chosen_name(flow);
-        let requested = chosen.filter(|name| *name != self.options.name).map(Box::from);
-        let known = KnownFlow { flow, program: None, requested };
-        if let Some(before) = self.known.insert(index_of(flow), known) {
-            self.pending.push_back(Event::Closed { flow: before.flow });
-        }
-        self.pending.push_back(Event::Created { flow, info });
-    }
-
-    fn closed(&mut self, flow: FlowId) {
-        if self.known.get(&index_of(flow)).is_some_and(|k| k.flow == flow) {
-            self.known.remove(&index_of(flow));
-            self.pending.push_back(Event::Closed { flow });
-        }
     }
 
     /// Detaches the datapath: hands every flow to [`Options::handback`], in every reachable network namespace, and
@@ -249,7 +203,7 @@ impl EbpfDatapath {
         waiting.store(1, SeqCst);
         // A producer that read the flag before the store did not wake us: check again before sleeping.
         fence(SeqCst);
-        let slept = if self.ring.is_empty() && self.pending.is_empty() {
+        let slept = if self.ring.is_empty() && !self.book.has_events() {
             self.ring.sleep(timeout.as_millis().min(u128::from(u16::MAX)) as u16, also)
         } else {
             Ok(())
@@ -307,7 +261,7 @@ impl EbpfDatapath {
 
     /// Whether an event waits to be polled; makes no system call.
     pub fn has_events(&self) -> bool {
-        !self.ring.is_empty() || !self.pending.is_empty()
+        !self.ring.is_empty() || self.book.has_events()
     }
 
     /// The number of flows that run the program in a slot, or are about to.
@@ -315,32 +269,11 @@ impl EbpfDatapath {
         let slot = slot as u32 + 1;
         self.memory.table.live().filter(|(index, _)| self.memory.table.slots(*index).contains(&slot)).count()
     }
+}
 
-    /// The flow's entry, if the flow lives.
-    fn known(&mut self, flow: FlowId) -> Result<&mut KnownFlow, DatapathError> {
-        if self.memory.table.index(flow).is_none() {
-            return Err(DatapathError::NoFlow(flow));
-        }
-        // The flow may be in the table before its event is polled.
-        self.created(flow);
-        let entry = self.known.get_mut(&index_of(flow)).filter(|k| k.flow == flow);
-        entry.ok_or(DatapathError::NoFlow(flow))
-    }
-
-    fn take(&mut self, record: CopiedEvent) {
-        let flow = FlowId(record.flow);
-        match record.kind {
-            event::CREATED => self.created(flow),
-            event::CLOSED => self.closed(flow),
-            _ => {
-                let known = self.known.get(&index_of(flow)).is_some_and(|k| k.flow == flow);
-                let by = self.programs.iter().find(|(_, p)| p.loaded.instance == record.instance);
-                if let (Some((program, _)), true) = (by, known) {
-                    let CopiedEvent { seq, at_us, values, .. } = record;
-                    self.pending.push_back(Event::Report { flow, program, seq, at_us, values });
-                }
-            }
-        }
+impl Instance for Loaded {
+    fn instance(&self) -> u32 {
+        self.instance
     }
 }
 
@@ -353,30 +286,6 @@ fn unregistered(names: &[String]) -> Result<BTreeSet<&str>, EbpfError> {
         }
     }
     Ok(lacking)
-}
-
-/// An event, copied out of the ring.
-struct CopiedEvent {
-    kind: i32,
-    flow: u64,
-    seq: u32,
-    instance: u32,
-    at_us: u64,
-    values: ccplane_contract::Values,
-}
-
-impl CopiedEvent {
-    fn new(record: Record<'_>) -> CopiedEvent {
-        let len = record.u32(event::LEN).min(MAX_REGS as u32);
-        CopiedEvent {
-            kind: record.u32(event::KIND) as i32,
-            flow: record.u64(event::FLOW),
-            seq: record.u32(event::SEQ),
-            instance: record.u32(event::INSTANCE),
-            at_us: record.u64(event::AT_US),
-            values: (0..len).map(|n| record.u64(event::VALUES + 8 * n) as i64).collect(),
-        }
-    }
 }
 
 impl Drop for EbpfDatapath {
@@ -429,7 +338,7 @@ impl Shim for EbpfDatapath {
     }
 
     fn program_of(&mut self, flow: FlowId) -> Result<Option<ProgramUid>, DatapathError> {
-        Ok(self.known(flow)?.program)
+        Ok(self.book.known(&self.memory, flow)?.program)
     }
 
     fn stage(&mut self, flow: FlowId, change: registry::Change<'_, Loaded>) -> Result<(), DatapathError> {
@@ -447,7 +356,7 @@ impl Shim for EbpfDatapath {
         if !self.memory.table.stage(flow, &change) {
             return Err(DatapathError::NoFlow(flow));
         }
-        self.known(flow)?.program = Some(uid);
+        self.book.known(&self.memory, flow)?.program = Some(uid);
         Ok(())
     }
 }
@@ -467,12 +376,11 @@ impl Datapath for EbpfDatapath {
     ccplane_contract::program_commands!();
 
     fn requested(&self, flow: FlowId) -> Option<&str> {
-        let known = self.known.get(&index_of(flow)).filter(|known| known.flow == flow)?;
-        known.requested.as_deref()
+        self.book.requested(flow)
     }
 
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
-        self.known(flow)?;
+        self.book.known(&self.memory, flow)?;
         let program = Some(Start { slot: STAGE_RELEASE, uid: 0 });
         if !self
             .memory
@@ -481,7 +389,7 @@ impl Datapath for EbpfDatapath {
         {
             return Err(DatapathError::NoFlow(flow));
         }
-        self.known(flow)?.program = None;
+        self.book.known(&self.memory, flow)?.program = None;
         Ok(())
     }
 
@@ -531,27 +439,6 @@ impl Datapath for EbpfDatapath {
     }
 
     fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
-        let mut taken = Vec::new();
-        let room = max.saturating_sub(self.pending.len());
-        self.ring.drain(|record| {
-            let fits = taken.len() < room;
-            if fits {
-                taken.push(CopiedEvent::new(record));
-            }
-            fits
-        });
-        for record in taken {
-            self.take(record);
-        }
-        let dropped = self.memory.ctl.u64(ctl::DROPPED as usize).load(Relaxed);
-        if dropped != self.dropped {
-            self.pending.push_back(Event::Dropped { count: dropped - self.dropped });
-            self.dropped = dropped;
-            // Starts and ends of flows may be among them.
-            self.reconcile();
-        }
-        let count = max.min(self.pending.len());
-        events.extend(self.pending.drain(..count));
-        count
+        self.book.poll(max, events, (&self.ring, &self.memory), &self.programs)
     }
 }

@@ -57,8 +57,8 @@ fn submit_event(asm: &mut Asm, maps: Maps, asks: bool) {
     asm.call(Helper::RingbufSubmit);
 }
 
-/// Emits the report of the flow in [`REC`] by the program `instance`, which `asks` policies or not.
-pub fn send_report(asm: &mut Asm, maps: Maps, instance: u32, report_len: usize, asks: bool) {
+/// Emits the report of the flow in [`REC`] by the program `instance`, at `clock`; the program `asks` policies or not.
+pub fn send_report(asm: &mut Asm, maps: Maps, (instance, clock): (u32, Prim), report_len: usize, asks: bool) {
     let full = asm.label();
     asm.load(Size::B4, R::R1, REC, rec::SEQ as i16);
     asm.alu_imm(Alu::Add, R::R1, 1);
@@ -67,7 +67,7 @@ pub fn send_report(asm: &mut Asm, maps: Maps, instance: u32, report_len: usize, 
     asm.load(Size::B4, R::R1, REC, rec::SEQ as i16);
     asm.store(Size::B4, R::R0, event::SEQ as i16, R::R1);
     asm.store_imm(Size::B4, R::R0, event::INSTANCE as i16, instance as i32);
-    load_prim(asm, R::R1, Prim::AckNow);
+    load_prim(asm, R::R1, clock);
     asm.store(Size::B8, R::R0, event::AT_US as i16, R::R1);
     for n in 0..report_len {
         asm.load(Size::B8, R::R1, REC, rec::REGS as i16 + 8 * n as i16);
@@ -77,12 +77,12 @@ pub fn send_report(asm: &mut Asm, maps: Maps, instance: u32, report_len: usize, 
     asm.bind(full);
 }
 
-/// Emits the event that the flow in [`REC`] started or ended. R6 is the socket.
-pub fn lifecycle_event(asm: &mut Asm, k: &Kernel, maps: Maps, kind: i32, full: Label) {
+/// Emits the event that the flow in [`REC`], of socket `sk`, started or ended.
+pub fn lifecycle_event(asm: &mut Asm, k: &Kernel, maps: Maps, sk: R, kind: i32, full: Label) {
     begin_event(asm, maps, kind, 0, full);
     asm.store_imm(Size::B4, R::R0, event::SEQ as i16, 0);
     asm.store_imm(Size::B4, R::R0, event::INSTANCE as i16, 0);
-    k.get(asm, R::R1, R::R6, "tcp_mstamp");
+    k.get(asm, R::R1, sk, "tcp_mstamp");
     asm.store(Size::B8, R::R0, event::AT_US as i16, R::R1);
     submit_event(asm, maps, false);
 }

@@ -215,7 +215,7 @@ impl Host for TcpHost<'_> {
     }
 
     fn report(&self, asm: &mut Asm, report_len: usize, asks: bool) {
-        send_report(asm, self.maps, self.instance, report_len, asks);
+        send_report(asm, self.maps, (self.instance, Prim::AckNow), report_len, asks);
     }
 
     fn give_up(&self, asm: &mut Asm) {

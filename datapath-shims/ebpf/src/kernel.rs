@@ -46,6 +46,8 @@ pub struct Kernel {
     pub reno_undo_cwnd: u32,
     /// The BTF id that an iterator over TCP sockets attaches to.
     pub iter_func: u32,
+    /// The BTF ids of `bpf_rdonly_cast` and of `struct tcp_sock`.
+    cast: Option<(u32, u32)>,
 }
 
 /// Fields by short name, each with its structure and path.
@@ -77,6 +79,10 @@ const SOCK_FIELDS: &[(&str, &str)] = &[
     ("lost", "lost"),
     ("tcp_mstamp", "tcp_mstamp"),
     ("write_seq", "write_seq"),
+    ("snd_nxt", "snd_nxt"),
+    ("bytes_sent", "bytes_sent"),
+    ("data_segs_out", "data_segs_out"),
+    ("state", "inet_conn.icsk_inet.sk.__sk_common.skc_state"),
     ("snd_una", "snd_una"),
 ];
 /// Fields that a kernel without IPv6 lacks.
@@ -142,6 +148,7 @@ impl Kernel {
             reno_ssthresh: btf.func_id("tcp_reno_ssthresh")?,
             reno_undo_cwnd: btf.func_id("tcp_reno_undo_cwnd")?,
             iter_func: btf.func_id("bpf_iter_tcp")?,
+            cast: btf.func_id("bpf_rdonly_cast").ok().zip(btf.struct_id("tcp_sock").ok()),
         })
     }
 
@@ -165,6 +172,43 @@ impl Kernel {
             }
             asm.alu_imm(Alu::And, to, (1 << width) - 1);
         }
+    }
+
+    /// Emits the view of `sk`, a pointer to what is known to be a TCP socket, as one. R0-R5 are lost.
+    ///
+    /// Since Linux 6.2 that is a cast, which takes no time; before, the verifier asks for a call that looks whether it is one.
+    pub fn as_tcp_sock(&self, asm: &mut Asm, sk: R) {
+        asm.mov(R::R1, sk);
+        match self.cast {
+            Some((cast, tcp_sock)) => {
+                asm.mov_imm(R::R2, tcp_sock.into());
+                asm.call_kfunc(cast);
+                asm.mov(sk, R::R0);
+            }
+            None => {
+                let (is_one, done) = (asm.label(), asm.label());
+                asm.call(Helper::SkcToTcpSock);
+                asm.jump_if_imm(R::R0, Cond::Ne, 0, is_one);
+                asm.mov_imm(R::R0, -1);
+                asm.exit();
+                asm.bind(is_one);
+                asm.mov(sk, R::R0);
+                asm.jump(done);
+                asm.bind(done);
+            }
+        }
+    }
+
+    /// Emits `to` = the id of the cgroup of socket `sk`; 0 where it is not known.
+    pub fn cgroup_id(&self, asm: &mut Asm, to: R, sk: R) {
+        let Some((cgroup, kn, id)) = self.cgroup else { return asm.mov_imm(to, 0) };
+        let none = asm.label();
+        asm.load(Size::B8, to, sk, cgroup);
+        asm.jump_if_imm(to, Cond::Eq, 0, none);
+        asm.load(Size::B8, to, to, kn);
+        asm.jump_if_imm(to, Cond::Eq, 0, none);
+        asm.load(Size::B8, to, to, id);
+        asm.bind(none);
     }
 
     /// Emits `base->name = from`.

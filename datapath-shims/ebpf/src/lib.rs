@@ -10,6 +10,7 @@
 mod arith;
 mod attach;
 mod attachment;
+mod book;
 mod btf;
 mod codegen;
 mod datapath;
@@ -26,6 +27,7 @@ mod maps;
 mod movement;
 mod options;
 mod outside;
+pub mod packets;
 mod pins;
 mod policy;
 pub mod probe;
@@ -33,12 +35,14 @@ pub mod record;
 mod refusal;
 mod ring;
 mod slots;
-mod sys;
 mod table;
 mod tcp;
 pub mod testrun;
 
+use ccplane_bpf as sys;
+
 pub use btf::BtfError;
+pub use ccplane_bpf::run_when_idle;
 pub use ccplane_files::monotonic_us as clock_us;
 pub use datapath::{EbpfDatapath, account};
 pub use error::EbpfError;
@@ -46,4 +50,3 @@ pub use layout::MAX_PROGRAMS;
 pub use listing::listing;
 pub use options::{MAX_FLOWS, MAX_NAME, MAX_REQUESTS, Options, is_name};
 pub use outside::{Check, CleanReport, View, checks, clean, read_flows};
-pub use sys::run_when_idle;

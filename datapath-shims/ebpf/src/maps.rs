@@ -21,21 +21,24 @@ pub struct OpenMaps {
     pub ring: OwnedFd,
     pub slots: OwnedFd,
     pub policy: OwnedFd,
+    /// Size of a flow's record, bytes.
+    pub record_bytes: u32,
 }
 
 impl OpenMaps {
-    /// Creates maps in which every record is free.
-    pub fn create(max_flows: u32) -> Result<OpenMaps, EbpfError> {
+    /// Creates maps in which every record is free; control page and records have these sizes in bytes.
+    pub fn create(max_flows: u32, [ctl_bytes, record_bytes]: [u32; 2]) -> Result<OpenMaps, EbpfError> {
         let map = |kind, name: &str, key, value, entries, flags| {
             os(format!("create map {name}"), sys::map_create(kind, name, key, value, entries, flags))
         };
         let maps = OpenMaps {
-            ctl: map(MapType::Array, "ccplane_ctl", 4, ctl::BYTES, 1, sys::F_MMAPABLE)?,
-            flows: map(MapType::Array, "ccplane_flows", 4, rec::BYTES, max_flows, sys::F_MMAPABLE)?,
+            ctl: map(MapType::Array, "ccplane_ctl", 4, ctl_bytes, 1, sys::F_MMAPABLE)?,
+            flows: map(MapType::Array, "ccplane_flows", 4, record_bytes, max_flows, sys::F_MMAPABLE)?,
             free: map(MapType::Queue, "ccplane_free", 0, 4, max_flows, 0)?,
             ring: map(MapType::Ringbuf, "ccplane_ring", 0, 0, RING_BYTES as u32, 0)?,
             slots: map(MapType::ProgArray, "ccplane_slots", 4, 4, MAX_PROGRAMS as u32, 0)?,
             policy: map(MapType::Array, "ccplane_policy", 4, policy::BYTES, 1, sys::F_MMAPABLE)?,
+            record_bytes,
         };
         for index in 0..max_flows {
             os("fill the list of free records", sys::map_update(&maps.free, &[], &index.to_ne_bytes()))?;
@@ -64,6 +67,7 @@ impl OpenMaps {
             ring: pins::open(dir, "ring")?,
             slots: pins::open(dir, "slots")?,
             policy: pins::open(dir, "policy")?,
+            record_bytes: rec::BYTES,
         };
         let page = os("map the control page", Shared::new(&maps.ctl, 0, page_bytes(), false))?;
         let found = page.u64(ctl::VERSION as usize).load(Acquire);
@@ -109,9 +113,9 @@ impl Memory {
         let page = page_bytes();
         let ctl = os("map the control page", Shared::new(&maps.ctl, 0, page, writable))?;
         let max_flows = ctl.u32(ctl::MAX_FLOWS as usize).load(Relaxed);
-        let bytes = (max_flows as usize * rec::BYTES as usize).next_multiple_of(page).max(page);
+        let bytes = (max_flows as usize * maps.record_bytes as usize).next_multiple_of(page).max(page);
         let flows = os("map the flow table", Shared::new(&maps.flows, 0, bytes, writable))?;
-        Ok(Memory { ctl, table: Table::new(flows, max_flows) })
+        Ok(Memory { ctl, table: Table::new(flows, max_flows, maps.record_bytes) })
     }
 
     /// How long the agent has been silent.

@@ -13,7 +13,7 @@ pub const MAX_NAME: usize = 15;
 /// Most further names of one datapath.
 pub const MAX_REQUESTS: usize = 16;
 /// The shortest heartbeat timeout allowed.
-const MIN_TIMEOUT: Duration = Duration::from_millis(10);
+pub const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// Options for attaching the datapath.
 #[derive(Clone, Debug)]

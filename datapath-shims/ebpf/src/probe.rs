@@ -67,7 +67,7 @@ impl Host for ProbeHost {
     }
     fn apply(&self, _: &mut Asm) {}
     fn report(&self, asm: &mut Asm, report_len: usize, asks: bool) {
-        send_report(asm, self.maps, self.instance, report_len, asks);
+        send_report(asm, self.maps, (self.instance, Prim::AckNow), report_len, asks);
     }
     /// Does nothing: the flow's own ACKs go on with its program.
     fn give_up(&self, _: &mut Asm) {}

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
 use ccplane_contract::slots::{
-    check_image, dropped, free_buffer, promoted, pushed, rolled_back, shared, slot_stats,
+    check_push, dropped, free_buffer, promoted, pushed, rolled_back, shared, slot_stats,
 };
 use ccplane_contract::{DatapathError, Part, SlotStats};
 use ccplane_infer::image::{CLIP_LIMIT, NAME, UID, u32_at};
@@ -75,12 +75,8 @@ impl SlotMemory {
     /// Pushes a snapshot as [`ccplane_contract::Datapath::push`] does.
     pub fn push(&self, slot: u8, image: &[u64], part: Part, now_us: u64) -> Result<(), DatapathError> {
         let shape = self.shape(slot).ok_or(DatapathError::NoSlot(slot))?;
-        let uid = check_image(slot, &shape, image)?;
         let uids = self.uids(slot);
-        if uids.contains(&uid.0) {
-            let reason = format!("the slot holds its uid {} already", uid.0);
-            return Err(DatapathError::BadImage { reason });
-        }
+        check_push(slot, &shape, image, uids)?;
         let control = self.control(slot);
         let buffer = free_buffer(control, uids).ok_or(DatapathError::SlotBusy { slot })?;
         let retired = self.memory.u64(self.retired(slot, buffer)).load(Relaxed);

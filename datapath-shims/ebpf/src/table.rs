@@ -31,6 +31,7 @@ pub fn index_of(flow: FlowId) -> u32 {
 pub struct Table {
     memory: Shared,
     records: u32,
+    record_bytes: u32,
 }
 
 /// A change to be staged.
@@ -87,9 +88,9 @@ impl Values {
 }
 
 impl Table {
-    /// Wraps `memory`, which maps at least `records` records.
-    pub fn new(memory: Shared, records: u32) -> Table {
-        Table { memory, records }
+    /// Wraps `memory`, which maps at least `records` records of `record_bytes`, that begin with a [`rec`].
+    pub fn new(memory: Shared, records: u32, record_bytes: u32) -> Table {
+        Table { memory, records, record_bytes }
     }
 
     /// The number of records.
@@ -98,7 +99,7 @@ impl Table {
     }
 
     fn at(&self, index: u32, field: u32) -> usize {
-        (index * rec::BYTES + field) as usize
+        (index * self.record_bytes + field) as usize
     }
     fn u32(&self, index: u32, field: u32) -> u32 {
         self.memory.u32(self.at(index, field)).load(Relaxed)
@@ -130,6 +131,16 @@ impl Table {
         // The value is the flow's only if the record still is.
         fence(Acquire);
         (self.u64(index, rec::ID) == flow.0).then_some(value)
+    }
+
+    /// A word of a flow's record, if the flow still lives.
+    pub fn word(&self, flow: FlowId, field: u32) -> Option<u32> {
+        self.of(flow, |index| self.u32(index, field))
+    }
+
+    /// The program that the flow runs or is to run, if it still lives and there is one.
+    pub fn uid(&self, flow: FlowId) -> Option<ProgramUid> {
+        self.word(flow, rec::UID).filter(|uid| *uid != 0).map(ProgramUid)
     }
 
     /// The slots (plus 1) that the flow runs and is to run; 0 for none.

@@ -133,7 +133,7 @@ fn init(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
         asm.store_imm(Size::B8, R::R7, off as i16, 0);
     }
     asm.store_imm(Size::B4, R::R7, rec::MODE as i16, mode::NO_PROGRAM as i32);
-    identity(&mut asm, k);
+    identity(&mut asm, k, R::R6);
     take_window(&mut asm, k, R::R6, R::R7);
     k.save_counters(&mut asm, R::R6, R::R7);
     sample(&mut asm, k, R::R6, R::R7);
@@ -147,7 +147,7 @@ fn init(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     asm.load(Size::B4, R::R1, R::R10, STACK_S1);
     asm.alu(Alu::Or, R::R2, R::R1);
     asm.xchg(Size::B8, R::R7, rec::ID as i16, R::R2);
-    lifecycle_event(&mut asm, k, maps, event::CREATED, out);
+    lifecycle_event(&mut asm, k, maps, R::R6, event::CREATED, out);
     asm.jump(out);
 
     asm.bind(full);
@@ -165,7 +165,7 @@ fn release(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     asm.load(Size::B8, R::R6, R::R1, 0);
     lookup(&mut asm, k, maps, R::R6, out);
     asm.mov(R::R7, R::R0);
-    lifecycle_event(&mut asm, k, maps, event::CLOSED, sent);
+    lifecycle_event(&mut asm, k, maps, R::R6, event::CLOSED, sent);
     asm.bind(sent);
     asm.mov_imm(R::R1, 0);
     asm.xchg(Size::B8, R::R7, rec::ID as i16, R::R1);
@@ -180,23 +180,23 @@ fn release(k: &Kernel, maps: Maps) -> Result<Vec<Insn>, AsmError> {
     asm.finish().map(|done| done.insns)
 }
 
-/// Emits the copy of the flow's addresses and ports, and of the name that its socket chose, into its record.
-fn identity(asm: &mut Asm, k: &Kernel) {
+/// Emits the copy of addresses and ports of the socket `sk`, and of the name that it chose, into the record in R7.
+pub fn identity(asm: &mut Asm, k: &Kernel, sk: R) {
     let (v6, done) = (asm.label(), asm.label());
-    k.get(asm, R::R1, R::R6, "family");
+    k.get(asm, R::R1, sk, "family");
     asm.store(Size::B4, R::R7, rec::FAMILY as i16, R::R1);
-    k.get(asm, R::R2, R::R6, "sport");
+    k.get(asm, R::R2, sk, "sport");
     asm.store(Size::B4, R::R7, rec::LOCAL_PORT as i16, R::R2);
-    k.get(asm, R::R2, R::R6, "dport");
+    k.get(asm, R::R2, sk, "dport");
     asm.be16(R::R2);
     asm.store(Size::B4, R::R7, rec::REMOTE_PORT as i16, R::R2);
-    k.get(asm, R::R2, R::R6, "snd_cwnd");
+    k.get(asm, R::R2, sk, "snd_cwnd");
     asm.store(Size::B4, R::R7, rec::INIT_CWND as i16, R::R2);
-    k.get(asm, R::R2, R::R6, "mss_cache");
+    k.get(asm, R::R2, sk, "mss_cache");
     asm.store(Size::B4, R::R7, rec::FIRST_MSS as i16, R::R2);
     asm.jump_if_imm(R::R1, Cond::Ne, libc::AF_INET, v6);
     for (from, to) in [("saddr", rec::LOCAL_ADDR), ("daddr", rec::REMOTE_ADDR)] {
-        k.get(asm, R::R2, R::R6, from);
+        k.get(asm, R::R2, sk, from);
         asm.store(Size::B4, R::R7, to as i16, R::R2);
     }
     asm.jump(done);
@@ -204,28 +204,20 @@ fn identity(asm: &mut Asm, k: &Kernel) {
     if k.has("saddr6") {
         for (from, to) in [("saddr6", rec::LOCAL_ADDR), ("daddr6", rec::REMOTE_ADDR)] {
             for word in (0..16).step_by(4) {
-                asm.load(Size::B4, R::R2, R::R6, k.off(from) + word);
+                asm.load(Size::B4, R::R2, sk, k.off(from) + word);
                 asm.store(Size::B4, R::R7, to as i16 + word, R::R2);
             }
         }
     }
     asm.bind(done);
     let unnamed = asm.label();
-    asm.load(Size::B8, R::R1, R::R6, k.icsk_ca_ops);
+    asm.load(Size::B8, R::R1, sk, k.icsk_ca_ops);
     asm.jump_if_imm(R::R1, Cond::Eq, 0, unnamed);
     for word in (0..16).step_by(8) {
         asm.load(Size::B8, R::R2, R::R1, k.ca_name + word);
         asm.store(Size::B8, R::R7, rec::CHOSEN as i16 + word, R::R2);
     }
     asm.bind(unnamed);
-    if let Some((cgroup, kn, id)) = k.cgroup {
-        let none = asm.label();
-        asm.load(Size::B8, R::R1, R::R6, cgroup);
-        asm.jump_if_imm(R::R1, Cond::Eq, 0, none);
-        asm.load(Size::B8, R::R1, R::R1, kn);
-        asm.jump_if_imm(R::R1, Cond::Eq, 0, none);
-        asm.load(Size::B8, R::R1, R::R1, id);
-        asm.store(Size::B8, R::R7, rec::CGROUP as i16, R::R1);
-        asm.bind(none);
-    }
+    k.cgroup_id(asm, R::R1, sk);
+    asm.store(Size::B8, R::R7, rec::CGROUP as i16, R::R1);
 }

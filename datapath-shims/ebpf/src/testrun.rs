@@ -157,7 +157,7 @@ impl Bench {
         let policy = map("ccplane_policy", policy::BYTES)?;
         let page = page_bytes();
         let memory = os("map the record", Shared::new(&record, 0, page, true))?;
-        let table = Table::new(os("map the record", Shared::new(&record, 0, page, true))?, 1);
+        let table = Table::new(os("map the record", Shared::new(&record, 0, page, true))?, 1, rec::BYTES);
         let io_bytes = (EXCHANGE_BYTES as usize).next_multiple_of(page);
         let io = os("map the exchange", Shared::new(&exchange, 0, io_bytes, true))?;
         let slot_bytes = (policy::BYTES as usize).next_multiple_of(page);

@@ -45,7 +45,7 @@ fn inode(namespace: &Namespace) -> u32 {
     namespace.run(ino).unwrap()
 }
 
-/// What was told of `count` flows.
+/// Waits for the ends of `count` flows; returns all that was told until then.
 fn told(recorder: &Recorder, count: usize) -> (Vec<FlowEnd>, Vec<BurstEnd>) {
     let (mut ends, mut bursts) = (vec![], vec![]);
     let start = Instant::now();

@@ -25,7 +25,7 @@ fn traces_counted() {
     });
 }
 
-/// What is read is written as it was, and its transfers carry what its flows do.
+/// A recording that is read is written as it was, and its transfers carry no more than its flows do.
 #[test]
 fn recordings_counted() {
     const FLOW: &str = r#"{"start_us":3,"end_us":900,"app":"curl","opened":true,"host":0,"peer":1,"port":40000,"peer_port":80,"sent":90,"received":5000,"bursts":[[100,40],[700,50]]}"#;

@@ -197,14 +197,8 @@ impl Shim for TemplateDatapath {
 impl Datapath for TemplateDatapath {
     fn capabilities(&self) -> Capabilities {
         let (max_programs, max_flows) = (self.programs.limit(), MAX_FLOWS);
-        Capabilities {
-            kind: "template",
-            max_programs,
-            max_flows,
-            policy: true,
-            full_language: true,
-            hooks: ccplane_contract::ON_ACKS,
-        }
+        let hooks = ccplane_contract::ON_ACKS;
+        Capabilities { kind: "template", max_programs, max_flows, policy: true, full_language: true, hooks }
     }
     ccplane_contract::program_commands!();
 

@@ -3,6 +3,7 @@
 mod ack;
 mod agent;
 mod bridge;
+mod classify;
 mod cores;
 #[cfg(feature = "dpdk")]
 mod dpdk;
@@ -19,6 +20,7 @@ mod nn;
 mod nn_ebpf;
 mod oracle;
 mod plain;
+mod predict;
 mod prefer;
 mod proof;
 mod push;
@@ -85,6 +87,13 @@ pub const ALL: &[Bench] = &[
         what: "unshaped throughput over a veth pair, 1 and 8 flows, against the kernel's Reno",
         seconds: 50,
         run: tput::run,
+    },
+    Bench {
+        name: "classify.tc",
+        what: "decisions about packets at tc egress: a packet of a decided flow, against an empty classifier; a decision, against its \
+               network alone; throughput of 8 flows, against none",
+        seconds: 60,
+        run: classify::run,
     },
     Bench {
         name: "agent.rtt",
@@ -250,6 +259,13 @@ pub const ALL: &[Bench] = &[
                an empty program and one that does not ask",
         seconds: 20,
         run: dpdk::ack,
+    },
+    Bench {
+        name: "predict",
+        what: "requests per second and latency of the prediction server, by each datapath and by Exp3 and Exp4, with one outstanding request \
+               and in an open loop, against blocking sockets; in XDP against an echo and the networks' own time; regret on inputs that drift",
+        seconds: 60,
+        run: predict::run,
     },
     Bench {
         name: "emu.vs-mahimahi",

@@ -4,6 +4,7 @@ mod distill;
 mod host;
 mod league;
 mod new;
+mod predict;
 mod quic;
 mod record;
 mod snapshot;
@@ -15,6 +16,7 @@ pub(crate) use distill::*;
 pub(crate) use host::*;
 pub(crate) use league::*;
 pub(crate) use new::*;
+pub(crate) use predict::*;
 pub(crate) use quic::*;
 pub(crate) use record::*;
 pub(crate) use snapshot::*;
@@ -68,6 +70,7 @@ pub(crate) enum Command {
     League(LeagueArgs),
     Quic(QuicArgs),
     Record(RecordArgs),
+    Predict(PredictArgs),
     Trace(TraceArgs),
     Train(TrainArgs),
     Bench(BenchArgs),

@@ -59,6 +59,7 @@ fn dispatch(command: &Command, algorithms: &[Arc<dyn Algorithm>]) -> Result<Exit
         Command::Sim(args) => done(commands::sim(args, algorithms)),
         Command::Quic(args) => done(commands::quic(&args.command, &agent::with_portus(algorithms))),
         Command::Record(args) => done(commands::record(args)),
+        Command::Predict(args) => done(commands::predict(&args.command)),
         Command::Run(args) => commands::run(args, algorithms),
         Command::League(args) => commands::league(args, algorithms),
         Command::Bench(args) => commands::bench(args),

@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -69,6 +70,11 @@ impl Scene {
 
     /// The same with this kind of port and more flags for the server.
     fn over(tag: &str, kind: &str, more: &[&str]) -> Option<Scene> {
+        Scene::under("default_algorithm = \"reno\"\n", tag, kind, more)
+    }
+
+    /// The same with an agent of this configuration.
+    fn under(config: &str, tag: &str, kind: &str, more: &[&str]) -> Option<Scene> {
         if !netns::available() || Command::new("ip").arg("-V").output().is_err() {
             ccplane_testing::skipped(tag, "needs root, /dev/net/tun and iproute2");
             return None;
@@ -78,7 +84,7 @@ impl Scene {
         shape(&between, "add", SLOW_MBIT);
         run(&a, "ip link set veth0 up");
         run(&b, "ip link set veth0 up");
-        let home = Home::new("default_algorithm = \"reno\"\n");
+        let home = Home::new(config);
         let content: Vec<u8> = (0..FILE_BYTES).map(|n| (n % 251) as u8).collect();
         fs::create_dir_all(home.path("served")).unwrap();
         fs::write(home.path("served/file"), &content).unwrap();
@@ -112,6 +118,12 @@ impl Scene {
         let get = [&get[..], &["--fingerprint", &self.fingerprint], &port].concat();
         let mut get = self.home.command(&get);
         Running(self.a.enter(get.stdout(Stdio::null())).unwrap().spawn().unwrap())
+    }
+
+    /// Waits for the flow over DPDK in this mode.
+    fn flow_in_mode(&self, mode: &str) -> Value {
+        let is_it = |flow: &&Value| flow["mode"] == mode && flow["datapath"] == "dpdk";
+        wait_for(mode, || self.home.json(&["flows"])["flows"].as_array()?.iter().find(is_it).cloned())
     }
 
     fn is_steered(&self) -> Option<()> {
@@ -207,6 +219,46 @@ fn files_go_over_ports_and_the_machines_agent_steers_them() {
     let Some(scene) = Scene::new("dpdk-files") else { return };
     let get = scene.get();
     wait_for("a flow over DPDK that the agent steers", || scene.is_steered());
+    scene.ends_well(get);
+}
+
+/// A portus agent, as its registry holds it, comes, is killed and comes again; our agent is between.
+#[test]
+fn a_portus_agent_steers_a_flow_over_a_port() {
+    const TEST: &str = "a_portus_agent_steers_a_flow_over_a_port";
+    // target/PROFILE/ccplane
+    let target = Path::new(env!("CARGO_BIN_EXE_ccplane")).ancestors().nth(2).unwrap();
+    let program = target.join("portus/bin/ccplane-portus-0.9.0");
+    if !program.exists() {
+        let why = format!("{} is not there (.ci/portus target/portus)", program.display());
+        return ccplane_testing::skipped(TEST, why);
+    }
+    let name = format!("ccplane-dpdk-{}", std::process::id());
+    let config = format!("default_algorithm = \"portus\"\n[portus]\nsocket = \"/tmp/ccp/{name}\"\n");
+    let Some(scene) = Scene::under(&config, "dpdk-portus", "af_packet", &[]) else { return };
+    let portus = || {
+        let mut portus = Command::new(&program);
+        let portus = portus.arg(&name).stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null());
+        Running(portus.spawn().unwrap())
+    };
+    let number = |flow: &Value, key: &str| flow[key].as_u64().unwrap();
+    let get = scene.get();
+    assert_eq!(scene.flow_in_mode("native_no_program")["algorithm"], "portus");
+    for _ in 0..2 {
+        let running = portus();
+        let steered = scene.flow_in_mode("program");
+        assert_eq!(steered["algorithm"], "portus");
+        assert!(steered["program"].as_str().unwrap().starts_with("portus-"), "{steered}");
+        let reports = number(&steered, "reports");
+        wait_for("reports", || {
+            (number(&scene.flow_in_mode("program"), "reports") > reports + 4).then_some(())
+        });
+        drop(running);
+        let acked = number(&scene.flow_in_mode("native_no_program"), "bytes_acked");
+        let goes_on = || number(&scene.flow_in_mode("native_no_program"), "bytes_acked") > acked;
+        wait_for("the flow goes on", || goes_on().then_some(()));
+    }
+    let _ = fs::remove_file(Path::new("/tmp/ccp").join(&name));
     scene.ends_well(get);
 }
 

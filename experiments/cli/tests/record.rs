@@ -27,6 +27,7 @@ fn recorder(test: &str, namespace: &Namespace, arguments: &[&str]) -> Option<Chi
     if said.starts_with("recording") {
         return Some(child);
     }
+    child.wait().unwrap();
     // Without BTF or the permission there is nothing to test; everything else is a failure.
     assert!(said.contains("btf") || said.contains("not permitted"), "{said}");
     skipped(test, said);

@@ -1,28 +1,27 @@
-//! A histogram of delays: log-linear buckets, as HdrHistogram has them, in a fixed amount of memory.
+//! A histogram of delays in a fixed amount of memory.
 
 use std::fmt;
 
-/// Buckets of one power of two: a delay is known to 1/64, and its bucket's middle is off by less than 1 %.
-const PER_OCTAVE: usize = 1 << OCTAVE_BITS;
-const OCTAVE_BITS: u32 = 6;
-/// Delays from here on (2^30 us, 18 minutes) count as this long.
-const LIMIT_BITS: u32 = 30;
-/// One bucket a microsecond below 64 us, then 64 an octave.
-const BUCKETS: usize = (LIMIT_BITS - OCTAVE_BITS + 1) as usize * PER_OCTAVE;
+use hdrhistogram::Histogram;
 
-/// Counts of delays in microseconds: exact below 64 us, within 1 % above.
+/// Delays of so many microseconds (2^30, 18 minutes) and more count as this long.
+const LIMIT_US: u64 = 1 << 30;
+/// Decimal digits to which a delay is known.
+const DIGITS: u8 = 2;
+
+/// Counts of delays in microseconds, each known within 1 %.
 ///
 /// Counts only grow, so that [`DelayHistogram::since`] gives those of a window between two snapshots.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq)]
 pub struct DelayHistogram {
-    counts: Box<[u64; BUCKETS]>,
-    count: u64,
+    counts: Histogram<u64>,
     sum_us: u64,
 }
 
 impl Default for DelayHistogram {
     fn default() -> DelayHistogram {
-        DelayHistogram { counts: Box::new([0; BUCKETS]), count: 0, sum_us: 0 }
+        let counts = Histogram::new_with_bounds(1, LIMIT_US, DIGITS);
+        DelayHistogram { counts: counts.expect("the bounds are constants in range"), sum_us: 0 }
     }
 }
 
@@ -31,7 +30,7 @@ impl fmt::Debug for DelayHistogram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percentiles = [0.5, 0.95, 0.99, 1.0].map(|q| self.percentile(q));
         f.debug_struct("DelayHistogram")
-            .field("count", &self.count)
+            .field("count", &self.count())
             .field("mean_us", &self.mean_us())
             .field("p50_p95_p99_max_us", &percentiles)
             .finish()
@@ -41,76 +40,48 @@ impl fmt::Debug for DelayHistogram {
 impl DelayHistogram {
     /// Counts a delay, microseconds.
     pub fn record(&mut self, delay_us: u64) {
-        if let Some(count) = self.counts.get_mut(bucket_of(delay_us)) {
-            *count += 1;
-        }
-        self.count += 1;
+        self.counts.saturating_record(delay_us.min(LIMIT_US));
         self.sum_us = self.sum_us.saturating_add(delay_us);
     }
 
     /// How many delays were counted.
     pub fn count(&self) -> u64 {
-        self.count
+        self.counts.len()
     }
 
     /// Their exact mean, microseconds; `None` for none.
     pub fn mean_us(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.sum_us as f64 / self.count as f64)
+        (self.count() > 0).then(|| self.sum_us as f64 / self.count() as f64)
     }
 
     /// The delay, microseconds, that a share `q` (0 to 1) of them does not exceed, by the nearest rank; `None` for none.
     pub fn percentile(&self, q: f64) -> Option<u64> {
-        let rank = ((q.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
-        let mut seen = 0;
-        self.counts
-            .iter()
-            .position(|count| {
-                seen += count;
-                seen >= rank
-            })
-            .filter(|_| self.count > 0)
-            .map(middle_us)
+        let at = || self.counts.median_equivalent(self.counts.value_at_quantile(q.clamp(0.0, 1.0)));
+        (self.count() > 0).then(at)
     }
 
     /// Returns the delays counted after `earlier`, a snapshot of this same histogram.
     pub fn since(&self, earlier: &DelayHistogram) -> DelayHistogram {
         let mut window = self.clone();
-        for (count, before) in window.counts.iter_mut().zip(earlier.counts.iter()) {
-            *count = count.saturating_sub(*before);
+        // All have the same bounds, so this fails only where `earlier` has counted more, which no snapshot has.
+        if window.counts.subtract(&earlier.counts).is_err() {
+            window.counts.reset();
         }
-        window.count = self.count.saturating_sub(earlier.count);
         window.sum_us = self.sum_us.saturating_sub(earlier.sum_us);
         window
     }
 
     /// Adds what `other` counted, such as another repeat of the same run.
     pub fn merge(&mut self, other: &DelayHistogram) {
-        for (count, more) in self.counts.iter_mut().zip(other.counts.iter()) {
-            *count += more;
-        }
-        self.count += other.count;
+        self.counts += &other.counts;
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
     }
 
     /// The buckets that are not empty, in order: the middle of each, microseconds, and its count. For drawing a CDF.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        filled.map(|(bucket, count)| (middle_us(bucket), *count))
+        let filled = self.counts.iter_recorded();
+        filled.map(|v| (self.counts.median_equivalent(v.value_iterated_to()), v.count_at_value()))
     }
-}
-
-fn bucket_of(delay_us: u64) -> usize {
-    let delay_us = delay_us.min((1 << LIMIT_BITS) - 1);
-    let bits = u64::BITS - delay_us.leading_zeros();
-    let octave = bits.saturating_sub(OCTAVE_BITS + 1);
-    // Within octave n the buckets are 2^n wide; each has its top bit set, which names the octave once more.
-    ((octave as usize) << OCTAVE_BITS) + (delay_us >> octave) as usize
-}
-
-fn middle_us(bucket: usize) -> u64 {
-    let octave = (bucket >> OCTAVE_BITS).saturating_sub(1);
-    let low = (bucket - (octave << OCTAVE_BITS)) << octave;
-    (low + ((1 << octave) - 1) / 2) as u64
 }
 
 #[cfg(test)]
@@ -121,10 +92,14 @@ mod tests {
     #[test]
     fn small_delays_are_exact_and_large_ones_are_clamped() {
         for us in 0..128 {
-            assert_eq!(middle_us(bucket_of(us)), us);
+            let mut one = DelayHistogram::default();
+            one.record(us);
+            assert_eq!(one.percentile(0.5), Some(us));
         }
-        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
-        assert_eq!(bucket_of((1 << LIMIT_BITS) - 1), BUCKETS - 1);
+        let mut long = DelayHistogram::default();
+        long.record(u64::MAX);
+        let longest_us = long.percentile(1.0).unwrap();
+        assert!(longest_us.abs_diff(LIMIT_US) <= LIMIT_US / 100, "{longest_us}");
     }
 
     #[test]
@@ -158,12 +133,6 @@ mod tests {
             let rank = ((q * delays_us.len() as f64).ceil() as usize).max(1);
             let (exact, found) = (delays_us[rank - 1], histogram.percentile(q).unwrap());
             prop_assert!(exact.abs_diff(found) as f64 <= exact as f64 * 0.01, "{} for {}", found, exact);
-        }
-
-        #[test]
-        fn buckets_are_in_order(a in 0u64..1 << 31, b in 0u64..1 << 31) {
-            prop_assert!((a <= b) <= (bucket_of(a) <= bucket_of(b)));
-            prop_assert!(bucket_of(a) < BUCKETS);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::path::Path;
 ///
 /// `offered + duplicated = lost + policed + delayed + arrived` and `arrived = delivered + dropped + queued` hold for packets
 /// since the start at all times.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct DirectionStats {
     /// Packets that entered the path.
     pub offered_packets: u64,
@@ -137,7 +137,7 @@ impl DirectionStats {
 }
 
 /// A link's counters at one moment, at most 100 ms old.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct LinkStats {
     /// When, nanoseconds since the link's start.
     pub at_ns: u64,

@@ -24,10 +24,12 @@ impl SizeClass {
 
     /// The class of a flow of so many bytes.
     pub fn of(bytes: u64) -> SizeClass {
-        match bytes {
-            0..=SMALL_BYTES => SizeClass::Small,
-            0..=MEDIUM_BYTES => SizeClass::Medium,
-            _ => SizeClass::Large,
+        if bytes <= SMALL_BYTES {
+            SizeClass::Small
+        } else if bytes <= MEDIUM_BYTES {
+            SizeClass::Medium
+        } else {
+            SizeClass::Large
         }
     }
 

@@ -12,7 +12,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max
 table{border-collapse:collapse;margin:1em 0}th,td{padding:.2em .6em;text-align:right;white-space:nowrap}\
 th:first-child,td:first-child{text-align:left}th{border-bottom:1px solid #999;vertical-align:bottom}.met{color:#063}.missed{color:#a00}";
 
-/// What issue and papers ask of the ratios: whose completion times against whose, where, and at most so much.
+/// A limit on the ratio of two contenders' completion times.
 struct Wanted {
     of: Contender,
     against: Contender,

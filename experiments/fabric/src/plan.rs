@@ -11,19 +11,19 @@ pub const PLANS: &[(&str, &str)] = &[("flow-scheduling", include_str!("../../pla
 /// Runs of one plan.
 const MAX_RUNS: usize = 100_000;
 
-/// Who decides which flow is served first.
+/// The rule by which flows are served.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contender {
-    /// Nobody: all packets are alike.
+    /// In the order of arrival: all packets are alike.
     Fifo,
-    /// What a flow has sent.
+    /// By the bytes that a flow has sent.
     Pias,
-    /// A network that the agent asks.
+    /// By a network that the agent asks.
     SizeAgent,
-    /// The same network, which the datapath asks.
+    /// By the same network, which the datapath asks.
     Size,
-    /// Who knows flows' sizes.
+    /// By the true sizes of flows.
     Oracle,
 }
 

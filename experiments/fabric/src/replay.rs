@@ -37,7 +37,7 @@ pub fn replay(
     let mut end = |flow: &HostArrival, run: bool| {
         let past = pasts.entry((flow.from, flow.to, flow.application)).or_default();
         if run {
-            Run::new(&placed, &program, fabric, flow, past).to_the_end();
+            Run::new(&placed, &program, fabric, flow, past).run_to_the_end();
         }
         past.flows += 1;
         past.sizes.rotate_right(1);
@@ -102,7 +102,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn to_the_end(mut self) {
+    fn run_to_the_end(mut self) {
         let mut sent = 0;
         while sent < self.size {
             let packet = self.mss.min(self.size - sent);

@@ -29,7 +29,7 @@ pub struct Trial {
     /// Share of each host's link that payload takes, millionths.
     pub load_ppm: u32,
     pub structure: Structure,
-    /// Which flows, of all that there could be, these are.
+    /// The set of flows that these are drawn from.
     pub split: Split,
     pub seed: u64,
     /// Flows that come first and are not measured.
@@ -105,7 +105,7 @@ impl Trial {
         }
         let oracle = self.omniscient.map(|uplinks| Omniscient::new(&self.fabric, uplinks));
         let mut all = Running { trial: self, datapath, core, flows: Vec::new(), oracle };
-        all.to_the_end(&mut arrivals)?;
+        all.run_to_the_end(&mut arrivals)?;
         Ok(all.outcome())
     }
 }
@@ -131,7 +131,7 @@ impl Running<'_> {
         oracle.choose(&self.trial.fabric, self.flows.len() as u64, path, next.bytes, next.start_us);
     }
 
-    fn to_the_end(&mut self, arrivals: &mut HostArrivals) -> Result<(), FabricError> {
+    fn run_to_the_end(&mut self, arrivals: &mut HostArrivals) -> Result<(), FabricError> {
         let Some(mut next) = arrivals.next() else { return Ok(()) };
         let mut changes = self.trial.fabric.changes.iter().peekable();
         let measured = self.trial.warm_up_flows + self.trial.flows;

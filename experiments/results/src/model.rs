@@ -231,6 +231,8 @@ pub enum Datapath {
     Kernel,
     /// A fold program compiled into the kernel.
     Ebpf,
+    /// The same fold program, interpreted by the kernel module.
+    Module,
     /// The same fold program in the virtual-time simulator.
     Sim,
     /// The same fold program under QUIC, over UDP sockets.
@@ -245,6 +247,7 @@ impl Datapath {
         match self {
             Datapath::Kernel => "kernel",
             Datapath::Ebpf => "ebpf",
+            Datapath::Module => "module",
             Datapath::Sim => "sim",
             Datapath::Quic => "quic",
             Datapath::Dpdk => "dpdk",

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use ccplane_core::Companion;
 use ccplane_emulator::netns::available;
 use ccplane_results::{FlowResult, Measured, Outcome, Run};
-use ccplane_runner::experiment::agents::{Agent, AgentFlow, AgentRule, Agents, BoxError, NoAgents, Waker};
+use ccplane_runner::experiment::agents::{
+    Agent, AgentFlow, AgentRule, Agents, BoxError, InKernel, NoAgents, Waker,
+};
 use ccplane_runner::experiment::{self, Ended, Options, Progress};
 use ccplane_runner::missing_for_links;
 use ccplane_runner::plan::{Known, Overrides, Plan};
@@ -131,7 +133,7 @@ struct FakeAgents {
 struct FakeAgent(u64);
 
 impl Agents for FakeAgents {
-    fn start(&mut self, rules: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError> {
+    fn start(&mut self, _: InKernel, rules: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError> {
         self.started.borrow_mut().push(rules.to_vec());
         Ok(Box::new(FakeAgent(0)))
     }

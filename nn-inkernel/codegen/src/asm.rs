@@ -130,15 +130,26 @@ pub enum Helper {
     MapUpdateElem = 2,
     MapDeleteElem = 3,
     KtimeGetNs = 5,
+    GetPrandomU32 = 7,
+    GetSmpProcessorId = 8,
+    SkbStoreBytes = 9,
     TailCall = 12,
     GetCurrentComm = 16,
     SetSockOpt = 49,
+    RedirectMap = 51,
+    SockOpsCbFlagsSet = 59,
+    XdpAdjustTail = 65,
+    SkbLoadBytesRelative = 68,
     MapPushElem = 87,
     MapPopElem = 88,
+    SpinLock = 93,
+    SpinUnlock = 94,
+    SkStorageGet = 107,
     ProbeReadKernel = 113,
     RingbufReserve = 131,
     RingbufSubmit = 132,
     SkcToTcpSock = 137,
+    RedirectNeigh = 152,
 }
 
 /// A position in the program, which may not be known yet.
@@ -179,6 +190,8 @@ const LD_IMM64: u8 = 0x18;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const ATOMIC_ADD: i32 = 0x00;
+const ATOMIC_OR: i32 = 0x40;
+const ATOMIC_AND: i32 = 0x50;
 const ATOMIC_FETCH: i32 = 0x01;
 const ATOMIC_XCHG: i32 = 0xe1;
 const ATOMIC_CMPXCHG: i32 = 0xf1;
@@ -255,6 +268,11 @@ impl Asm {
         self.push(0xdc, dst, 0, 0, 16);
     }
 
+    /// Converts 32 bits from network to host order, or back.
+    pub fn be32(&mut self, dst: R) {
+        self.push(0xdc, dst, 0, 0, 32);
+    }
+
     fn ld_imm64(&mut self, dst: R, pseudo: u8, value: u64) {
         self.push(LD_IMM64, dst, pseudo, 0, value as u32 as i32);
         self.insns.push(Insn { code: 0, regs: 0, off: 0, imm: (value >> 32) as u32 as i32 });
@@ -283,6 +301,14 @@ impl Asm {
     /// Atomically adds `src` to `*(u64 *)(dst + off)`; `src` becomes the old value.
     pub fn fetch_add(&mut self, dst: R, off: i16, src: R) {
         self.push(MODE_ATOMIC | Size::B8.bits() | CLASS_STX, dst, src as u8, off, ATOMIC_ADD | ATOMIC_FETCH);
+    }
+    /// Atomically sets the bits of `src` in `*(u64 *)(dst + off)`.
+    pub fn atomic_or(&mut self, dst: R, off: i16, src: R) {
+        self.push(MODE_ATOMIC | Size::B8.bits() | CLASS_STX, dst, src as u8, off, ATOMIC_OR);
+    }
+    /// Atomically keeps only the bits of `src` in `*(u64 *)(dst + off)`; `src` becomes the old value.
+    pub fn fetch_and(&mut self, dst: R, off: i16, src: R) {
+        self.push(MODE_ATOMIC | Size::B8.bits() | CLASS_STX, dst, src as u8, off, ATOMIC_AND | ATOMIC_FETCH);
     }
     /// Atomically swaps `src` with `*(size *)(dst + off)` (4 or 8 bytes), which also orders everything before it.
     pub fn xchg(&mut self, size: Size, dst: R, off: i16, src: R) {

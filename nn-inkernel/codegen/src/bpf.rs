@@ -4,6 +4,10 @@
 //! [scratch space](SCRATCH_BYTES); the [tables](TABLES_BYTES) lie in a map. Sums of a block of groups stay in
 //! registers while the layer's inputs pass by once.
 
+mod classify;
+
+pub use classify::{ByteTable, LIST_BYTES, classify, fold, inputs, slack_bytes};
+
 use crate::asm::{Alu, Asm, Cond, R, Size};
 use ccplane_infer::image::{FEATURE_BYTES, FEATURES, OUT_MULT, OUT_SHIFT, feature};
 use ccplane_infer::{Bits, MAX_WIDTH, Shape, tables};
@@ -138,7 +142,7 @@ fn normalise(asm: &mut Asm, shape: &Shape, at: &Places) {
     asm.bind(done);
 }
 
-/// Emits the computation of a hidden layer's sums from its activations.
+/// Emits the computation of a layer's sums from its activations.
 fn sums(asm: &mut Asm, shape: &Shape, layer: usize, at: &Places) {
     let (inputs, groups) = (shape.layer(layer).0, shape.groups(layer));
     for first in (0..groups).step_by(BLOCK.len()) {

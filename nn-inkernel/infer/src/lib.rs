@@ -15,7 +15,8 @@
 //! 3. Hidden neuron, W8: `y = table[lane >> 10]`, 2048 entries. W16: with `i = lane >> 21`, `f = lane >> 11 & 1023`,
 //!    `y = t[i] + ((t[i+1] - t[i]) * f >> 10)`. Which [`tables`] it uses is data: they hold tanh and relu for
 //!    sums that stand for up to `2^e`.
-//! 4. Output: `action = (lane - 2^(b-1)) * mult >> shift`, in Q16.
+//! 4. Output: `action = (lane - 2^(b-1)) * mult >> shift`, in Q16. A classifier has several outputs on one scale, and its class is the
+//!    index of the largest lane, the lowest on a tie.
 //!
 //! All shifts to the right are arithmetic.
 #![no_std]
@@ -46,7 +47,7 @@ pub mod tables;
 pub use bits::Bits;
 pub use check::{ImageError, check};
 pub use kernel::Kernel;
-pub use model::{Inference, Model};
+pub use model::{Classified, Inference, Model, Sums};
 pub use noise::{NOISE_DEVIATION, Noise, spread};
 pub use prepared::Prepared;
 pub use shape::{Shape, ShapeError};
@@ -58,6 +59,8 @@ pub const MAX_INPUTS: usize = 64;
 pub const MAX_WIDTH: usize = 64;
 /// Largest number of layers of weights, including the output's.
 pub const MAX_LAYERS: usize = 4;
+/// Most classes of a classifier: outputs of its network.
+pub const MAX_CLASSES: usize = 16;
 /// Largest size of an image, bytes.
 pub const MAX_IMAGE_BYTES: usize = 1 << 15;
 /// Snapshots that a slot holds at once: the active one, a canary, the last good one, and a buffer to write to.

@@ -1,7 +1,7 @@
 //! The reference inference: every executor computes this.
 
 use crate::image::{self, feature};
-use crate::{MAX_WIDTH, Shape, tables};
+use crate::{MAX_CLASSES, MAX_WIDTH, Shape, tables};
 
 /// A snapshot's image, read by its shape.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,31 @@ pub struct Inference {
     pub clipped_inputs: u32,
 }
 
+/// The sums of a network's outputs; those beyond its outputs are 0.
+pub type Sums = [i64; MAX_CLASSES];
+
+/// The result of a classifier.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Classified {
+    /// The index of the largest sum, the lowest on a tie.
+    pub class: u8,
+    /// Inputs that were outside their range.
+    pub clipped_inputs: u32,
+}
+
+impl Classified {
+    /// Picks the class of so many sums.
+    pub(crate) fn of(sums: impl IntoIterator<Item = i64>, clipped_inputs: u32) -> Classified {
+        let mut best = (0, i64::MIN);
+        for (class, sum) in sums.into_iter().enumerate() {
+            if sum > best.1 {
+                best = (class as u8, sum);
+            }
+        }
+        Classified { class: best.0, clipped_inputs }
+    }
+}
+
 impl<'a> Model<'a> {
     /// Wraps the network in `image`; `None` unless it is of this shape.
     #[inline]
@@ -30,6 +55,20 @@ impl<'a> Model<'a> {
 
     /// Runs the network. Missing inputs count as 0.
     pub fn infer(&self, inputs: &[i32]) -> Inference {
+        let (sums, clipped_inputs) = self.sums(inputs);
+        let shift = image::u32_at(self.image, image::OUT_SHIFT) & 63;
+        let product = sums[0].wrapping_mul(image::i64_at(self.image, image::OUT_MULT));
+        Inference { action_q16: product >> shift, clipped_inputs }
+    }
+
+    /// Runs the network and picks its class. Missing inputs count as 0.
+    pub fn classify(&self, inputs: &[i32]) -> Classified {
+        let (sums, clipped_inputs) = self.sums(inputs);
+        Classified::of(sums.into_iter().take(self.shape.outputs()), clipped_inputs)
+    }
+
+    /// Computes the outputs' sums, and how many inputs were clipped. Missing inputs count as 0.
+    pub fn sums(&self, inputs: &[i32]) -> (Sums, u32) {
         let mut x = [0; MAX_WIDTH];
         let clipped_inputs = self.normalise(inputs, &mut x);
         let last = self.shape.layers() - 1;
@@ -38,11 +77,12 @@ impl<'a> Model<'a> {
             self.hidden(layer, &x, &mut y);
             x = y;
         }
-        let (lane, _) = self.lane(last, 0, &x);
-        let sum = lane as i64 - self.shape.bits().lane_offset();
-        let shift = image::u32_at(self.image, image::OUT_SHIFT) & 63;
-        let product = sum.wrapping_mul(image::i64_at(self.image, image::OUT_MULT));
-        Inference { action_q16: product >> shift, clipped_inputs }
+        let mut sums = [0; MAX_CLASSES];
+        for (n, sum) in sums.iter_mut().take(self.shape.outputs()).enumerate() {
+            let (lane, _) = self.lane(last, n, &x);
+            *sum = lane as i64 - self.shape.bits().lane_offset();
+        }
+        (sums, clipped_inputs)
     }
 
     fn normalise(&self, inputs: &[i32], x: &mut [i64; MAX_WIDTH]) -> u32 {

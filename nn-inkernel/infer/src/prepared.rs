@@ -2,22 +2,22 @@
 
 use crate::image::{self, feature};
 use crate::kernel::Kernel;
-use crate::{Bits, ImageError, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH, Shape, check, lanes};
+use crate::{Bits, ImageError, MAX_CLASSES, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH, Shape, check, lanes};
 
 /// Sums that the widest vector holds; widths are padded to a multiple of it.
 pub(crate) const STEP: usize = 16;
-/// Weights of the widest hidden layers and of the output.
-const MAX_WEIGHTS: usize = (MAX_LAYERS - 1) * MAX_WIDTH * MAX_WIDTH + MAX_WIDTH;
+/// Weights of the widest hidden layers and of the most outputs.
+const MAX_WEIGHTS: usize = (MAX_LAYERS - 1) * MAX_WIDTH * MAX_WIDTH + MAX_CLASSES * MAX_WIDTH;
 
 /// An unpacked image, with weights of 16 bits and sums of 32. It gives the same bits as
 /// [`Model::infer`](crate::Model::infer), several times faster.
 ///
-/// It takes 28 KB, so box it, and make it when a snapshot is pushed rather than when a flow decides.
+/// It takes 30 KB, so box it, and make it when a snapshot is pushed rather than when a flow decides.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub struct Prepared {
     /// Weights of hidden layers: for each pair of inputs and each output (padded), the two weights; the output layer
-    /// has one row, padded with zeros.
+    /// has a row for each output, padded with zeros.
     pub(crate) weights: [i16; MAX_WEIGHTS],
     /// Biases by layer, those of hidden layers with the lane's offset (modulo 2^32); padded with zeros.
     pub(crate) biases: [[i32; MAX_WIDTH]; MAX_LAYERS],
@@ -114,7 +114,11 @@ impl Prepared {
             self.biases[layer][neuron] = if hidden { bias + bits.lane_offset() } else { bias } as i32;
             for input in 0..inputs {
                 let word = image::u64_at(image, shape.weights_at(layer) + 8 * (groups * input + group));
-                let at = if hidden { (input / 2 * padded + neuron) * 2 + input % 2 } else { input };
+                let at = if hidden {
+                    (input / 2 * padded + neuron) * 2 + input % 2
+                } else {
+                    neuron * output_len(inputs) + input
+                };
                 self.weights[start + at] = lanes::unpack_weights(bits, word).unwrap_or_default()[lane] as i16;
             }
             if hidden {
@@ -129,7 +133,7 @@ pub(crate) fn hidden_len((inputs, outputs): (usize, usize)) -> usize {
     inputs.next_multiple_of(2) * outputs.next_multiple_of(STEP)
 }
 
-/// Length of the output layer's weights, padding included.
+/// Length of a row of the output layer's weights, padding included.
 pub(crate) fn output_len(inputs: usize) -> usize {
     inputs.next_multiple_of(STEP)
 }

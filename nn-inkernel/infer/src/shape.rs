@@ -2,10 +2,11 @@
 
 use crate::bits::Bits;
 use crate::image::{FEATURE_BYTES, FEATURES};
-use crate::{MAX_IMAGE_BYTES, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH};
+use crate::{MAX_CLASSES, MAX_IMAGE_BYTES, MAX_INPUTS, MAX_LAYERS, MAX_WIDTH};
 use core::fmt;
+use core::ops::RangeInclusive;
 
-/// The widths of a network's layers and of its numbers. The output is one action.
+/// The widths of a network's layers and of its numbers. A policy's output is one action, a classifier's a sum for each class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Shape {
     bits: Bits,
@@ -32,6 +33,8 @@ pub enum ShapeError {
     },
     /// The output is not one number.
     Outputs { found: usize },
+    /// A classifier has too few or too many outputs.
+    Classes { found: usize },
     /// The image would not fit its buffer.
     Image {
         /// The image's size, bytes.
@@ -50,6 +53,9 @@ impl fmt::Display for ShapeError {
                 write!(f, "layer {layer} has {found} neurons, 1 to {MAX_WIDTH} are allowed")
             }
             ShapeError::Outputs { found } => write!(f, "{found} outputs: a policy has one action"),
+            ShapeError::Classes { found } => {
+                write!(f, "{found} outputs: a classifier has 2 to {MAX_CLASSES} classes")
+            }
             ShapeError::Image { bytes } => write!(f, "{bytes} bytes, at most {MAX_IMAGE_BYTES} are allowed"),
         }
     }
@@ -58,11 +64,23 @@ impl fmt::Display for ShapeError {
 impl core::error::Error for ShapeError {}
 
 impl Shape {
-    /// Makes a shape of these widths: inputs, hidden layers, 1.
+    /// Makes a policy's shape of these widths: inputs, hidden layers, 1.
     ///
     /// # Errors
     /// The first width outside its limits.
     pub fn new(bits: Bits, widths: &[usize]) -> Result<Shape, ShapeError> {
+        Shape::with(bits, widths, 1..=1)
+    }
+
+    /// Makes a classifier's shape of these widths: inputs, hidden layers, classes. No policy slot takes it.
+    ///
+    /// # Errors
+    /// The first width outside its limits.
+    pub fn classifier(bits: Bits, widths: &[usize]) -> Result<Shape, ShapeError> {
+        Shape::with(bits, widths, 2..=MAX_CLASSES)
+    }
+
+    fn with(bits: Bits, widths: &[usize], outputs: RangeInclusive<usize>) -> Result<Shape, ShapeError> {
         let layers = widths.len().saturating_sub(1);
         if !(1..=MAX_LAYERS).contains(&layers) {
             return Err(ShapeError::Layers { found: layers });
@@ -70,8 +88,13 @@ impl Shape {
         let none = [0; MAX_LAYERS + 1];
         let mut shape = Shape { bits, layers: layers as u8, widths: none, image_bytes: 0, code: 0 };
         for (n, (to, found)) in shape.widths.iter_mut().zip(widths.iter().copied()).enumerate() {
-            if n == layers && found != 1 {
-                return Err(ShapeError::Outputs { found });
+            if n == layers && !outputs.contains(&found) {
+                let is_policy = *outputs.end() == 1;
+                return Err(if is_policy {
+                    ShapeError::Outputs { found }
+                } else {
+                    ShapeError::Classes { found }
+                });
             }
             if n == 0 && !(1..=MAX_INPUTS).contains(&found) {
                 return Err(ShapeError::Inputs { found });
@@ -88,7 +111,7 @@ impl Shape {
         if bytes > MAX_IMAGE_BYTES { Err(ShapeError::Image { bytes }) } else { Ok(shape) }
     }
 
-    /// The shape whose [`Shape::code`] this is; `None` for any other number.
+    /// The policy's shape whose [`Shape::code`] this is; `None` for any other number.
     pub fn from_code(code: u64) -> Option<Shape> {
         let bits = [Bits::W8, Bits::W16].into_iter().find(|bits| *bits as u64 == code & 0xff)?;
         let widths: [usize; MAX_LAYERS + 1] =
@@ -108,6 +131,10 @@ impl Shape {
     /// The number of inputs.
     pub const fn inputs(&self) -> usize {
         self.widths[0] as usize
+    }
+    /// The number of outputs: 1 for a policy, the classes of a classifier.
+    pub fn outputs(&self) -> usize {
+        self.layer(self.layers().saturating_sub(1)).1
     }
     /// The numbers of inputs and outputs of layer `layer`, counted from 0; (0, 0) if there is no such layer.
     pub fn layer(&self, layer: usize) -> (usize, usize) {

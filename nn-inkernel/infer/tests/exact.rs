@@ -4,7 +4,9 @@
 mod support;
 
 use ccplane_infer::image::{self, feature};
-use ccplane_infer::{Bits, ImageError, Model, Prepared, Shape, check, lanes, tables};
+use ccplane_infer::{
+    Bits, ImageError, Kernel, MAX_CLASSES, Model, Prepared, Shape, ShapeError, check, lanes, tables,
+};
 use support::below;
 
 /// A layer as plain numbers: rows of weights, biases, tables.
@@ -37,8 +39,15 @@ fn layers(shape: &Shape, words: &[u64]) -> Vec<Layer> {
     (0..shape.layers()).map(of).collect()
 }
 
-/// Runs the network in numbers that cannot overflow, and asserts that every sum stays in its lane.
+/// The action by numbers that cannot overflow.
 fn exact(shape: &Shape, words: &[u64], layers: &[Layer], cells: &[i32]) -> i64 {
+    let product =
+        exact_sums(shape, words, layers, cells)[0] * i128::from(image::i64_at(words, image::OUT_MULT));
+    i64::try_from(product.div_euclid(1 << image::u32_at(words, image::OUT_SHIFT))).unwrap()
+}
+
+/// The outputs' sums by numbers that cannot overflow; asserts that every sum stays in its lane.
+fn exact_sums(shape: &Shape, words: &[u64], layers: &[Layer], cells: &[i32]) -> Vec<i128> {
     let (a, offset) = (i128::from(shape.bits().max_activation()), i128::from(shape.bits().lane_offset()));
     let mut x: Vec<i128> = (0..shape.inputs())
         .map(|n| {
@@ -62,8 +71,7 @@ fn exact(shape: &Shape, words: &[u64], layers: &[Layer], cells: &[i32]) -> i64 {
             .collect();
         assert!(sums.iter().all(|sum| (-offset..offset).contains(sum)));
         if layer.tables.is_empty() {
-            let product = sums[0] * i128::from(image::i64_at(words, image::OUT_MULT));
-            return i64::try_from(product.div_euclid(1 << image::u32_at(words, image::OUT_SHIFT))).unwrap();
+            return sums;
         }
         let activate = |(sum, base): (&i128, &usize)| {
             let y = tables::activation(shape.bits(), *base, (sum + offset) as u64);
@@ -89,6 +97,54 @@ fn lanes_give_what_plain_arithmetic_gives() {
             assert_eq!(model.infer(&cells).action_q16, expected, "network {seed}, {shape:?}, {cells:?}");
         }
     }
+}
+
+#[test]
+fn every_executor_picks_the_class_of_plain_arithmetic() {
+    let (mut cells, mut classes) = (Vec::new(), [0; MAX_CLASSES]);
+    for seed in 0..200 {
+        let mut rng = support::rng(seed ^ 0xc1a55);
+        let shape = support::classifier(&mut rng);
+        let words = support::image(&mut rng, &shape);
+        let (model, layers) = (Model::new(&shape, &words).unwrap(), layers(&shape, &words));
+        let kernels = Kernel::available().map(|kernel| Prepared::with(&shape, &words, kernel).unwrap());
+        let kernels: Vec<Prepared> = kernels.collect();
+        for _ in 0..20 {
+            support::inputs(&mut rng, &shape, &words, &mut cells);
+            let sums = exact_sums(&shape, &words, &layers, &cells);
+            let largest = *sums.iter().max().unwrap();
+            let class = sums.iter().position(|sum| *sum == largest).unwrap();
+            let classified = model.classify(&cells);
+            assert_eq!(usize::from(classified.class), class, "network {seed}, {shape:?}, {sums:?}");
+            assert_eq!(classified.clipped_inputs, model.infer(&cells).clipped_inputs);
+            assert!(kernels.iter().all(|kernel| kernel.classify(&cells) == classified));
+            classes[class] += 1;
+        }
+    }
+    assert!(classes.iter().all(|count| *count > 0), "{classes:?}");
+    // All weights 0: every class ties, and the first one wins.
+    let shape = Shape::classifier(Bits::W8, &[4, 5]).unwrap();
+    let mut words = support::image(&mut support::rng(1), &shape);
+    for word in words.iter_mut().skip(shape.bias_at(0) / 8) {
+        *word = 0;
+    }
+    for group in 0..shape.groups(0) {
+        image::set_u64(&mut words, shape.bias_at(0) + 8 * group, lanes::pack_biases(Bits::W8, [0; 3]));
+    }
+    assert_eq!(Model::new(&shape, &words).unwrap().classify(&[7; 4]).class, 0);
+    assert_eq!(Prepared::new(&shape, &words).unwrap().classify(&[7; 4]).class, 0);
+}
+
+#[test]
+fn policies_and_classifiers_have_shapes_of_their_own() {
+    let widths = |outputs| [3, 4, outputs];
+    assert_eq!(Shape::new(Bits::W8, &widths(2)), Err(ShapeError::Outputs { found: 2 }));
+    for found in [0, 1, MAX_CLASSES + 1] {
+        assert_eq!(Shape::classifier(Bits::W8, &widths(found)), Err(ShapeError::Classes { found }));
+    }
+    let classifier = Shape::classifier(Bits::W8, &widths(MAX_CLASSES)).unwrap();
+    assert_eq!(classifier.outputs(), MAX_CLASSES);
+    assert_eq!(Shape::from_code(classifier.code()), None);
 }
 
 /// Inputs that drive a neuron of the first layer to either end of its range.

@@ -59,9 +59,10 @@ pub(crate) fn build(
             Some(Activation::Tanh) => tanh(bits, n + 1, dense, flow.scale)?,
             Some(Activation::Relu) => relu(bits, n + 1, dense, flow.scale, &exact)?,
             None => {
-                let neuron = output(bits, n + 1, dense, flow.scale)?;
-                (built.out_mult, built.out_shift) = factor(bits, neuron.full_scale);
-                (vec![neuron], Vec::new(), 1.0)
+                let neurons = outputs(bits, n + 1, dense, flow.scale)?;
+                let full_scale = neurons.first().map_or(1.0, |neuron| neuron.full_scale);
+                (built.out_mult, built.out_shift) = factor(bits, full_scale);
+                (neurons, Vec::new(), 1.0)
             }
         };
         for (output, neuron) in neurons.iter_mut().enumerate() {
@@ -153,18 +154,21 @@ fn relu(
     Ok((neurons, tables, full))
 }
 
-/// Quantises the output, which has no table: its lane ends just beyond the largest possible sum.
-fn output(bits: Bits, layer: usize, dense: &Dense, scale: f64) -> Result<Neuron, QuantizeError> {
-    let reach = reach(dense, 0, scale);
+/// Quantises the outputs, which have no tables and one scale: a lane ends just beyond the largest possible sum.
+fn outputs(bits: Bits, layer: usize, dense: &Dense, scale: f64) -> Result<Vec<Neuron>, QuantizeError> {
+    let reaches = (0..dense.outputs).map(|output| (output, reach(dense, output, scale)));
+    let farthest = |a: (usize, f64), b: (usize, f64)| if b.1 > a.1 { b } else { a };
+    let (output, reach) = reaches.reduce(farthest).unwrap_or_default();
     let limit = max_output_scale(bits);
     let mut full_scale = (reach / OUTPUT_HEADROOM).max(min_output_scale(bits));
     while full_scale <= limit {
-        if let Some(neuron) = neuron(bits, dense, 0, scale, full_scale) {
-            return Ok(neuron);
+        let all = (0..dense.outputs).map(|output| neuron(bits, dense, output, scale, full_scale));
+        if let Some(neurons) = all.collect() {
+            return Ok(neurons);
         }
         full_scale *= 1.01;
     }
-    Err(QuantizeError::Reach { layer, neuron: 1, reach, limit })
+    Err(QuantizeError::Reach { layer, neuron: output + 1, reach, limit })
 }
 
 /// The smallest full scale of the output: one unit of a sum is at least `2^(OUT_MULT_BITS - 1 - MAX_OUT_SHIFT)` in Q16.

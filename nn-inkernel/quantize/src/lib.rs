@@ -127,7 +127,8 @@ pub enum QuantizeError {
 
 /// Makes a snapshot of `mlp`, deterministically. `visited` are states that the policy visits, as history cells.
 ///
-/// The integer scales are fitted to these states, and the error is measured there.
+/// The integer scales are fitted to these states, and the error is measured there. A classifier's error on a state is 1 if the
+/// integer network gives another class, else 0.
 ///
 /// # Errors
 /// [`QuantizeError`]; with [`Width::Auto`] that of 16 bits.
@@ -170,7 +171,10 @@ struct Job<'a> {
 impl Job<'_> {
     fn run(&self, bits: Bits) -> Result<Snapshot, QuantizeError> {
         let widths = self.mlp.widths();
-        Shape::new(bits, &widths)?;
+        match widths.last() {
+            Some(2..) => Shape::classifier(bits, &widths)?,
+            _ => Shape::new(bits, &widths)?,
+        };
         let built = layer::build(bits, self.mlp, self.spec, &self.visited, &self.off)?;
         let network = Network::new(bits, &widths, built.layers, built.out_mult, built.out_shift)?;
         let guards = self.options.guards.unwrap_or_else(|| Guards::for_inputs(widths[0]));

@@ -61,12 +61,24 @@ impl Comparison<'_> {
     fn error(&mut self, cells: &[i32]) -> f64 {
         let action = self.snapshot.spec().action();
         self.snapshot.spec().normalise(cells, &mut self.input);
+        if self.snapshot.shape().outputs() > 1 {
+            return self.other_class(cells);
+        }
         let expected = f64::from(self.mlp.forward(&self.input, &mut self.scratch));
         let expected = expected.clamp(-action.bound(), action.bound());
         let bound = i64::from(action.bound_q16);
         let got = self.model.infer(cells).action_q16.clamp(-bound, bound);
         self.actions = (self.actions.0.min(got), self.actions.1.max(got));
         (got as f64 / 65536.0 - expected).abs() / (2.0 * action.bound())
+    }
+
+    /// 1 if a classifier's two networks give different classes of the input, which is normalised already.
+    fn other_class(&mut self, cells: &[i32]) -> f64 {
+        let expected = self.mlp.classify(&self.input, &mut self.scratch);
+        let class = self.model.classify(cells).class;
+        let class_q16 = i64::from(class) << 16;
+        self.actions = (self.actions.0.min(class_q16), self.actions.1.max(class_q16));
+        f64::from(u8::from(usize::from(class) != expected))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Float networks, as they are trained.
 
+use ccplane_infer::MAX_CLASSES;
+
 /// The activation function of a hidden neuron.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Activation {
@@ -21,7 +23,7 @@ pub struct Dense {
     pub activation: Option<Activation>,
 }
 
-/// A multi-layer perceptron with one linear output: the action.
+/// A multi-layer perceptron with linear outputs: one, the action, or one for each class.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Mlp {
     layers: Vec<Dense>,
@@ -61,6 +63,11 @@ pub enum MlpError {
     /// The last layer is not one linear output.
     #[error("the last layer is one linear output: it has {outputs} outputs, activation {activation:?}")]
     Output { outputs: usize, activation: Option<Activation> },
+    /// The last layer is not a linear output for each of several classes.
+    #[error(
+        "the last layer has {outputs} outputs, activation {activation:?}: a classifier's are 2 to {MAX_CLASSES} linear ones"
+    )]
+    Classes { outputs: usize, activation: Option<Activation> },
 }
 
 /// Reusable buffers of [`Mlp::forward`].
@@ -116,13 +123,40 @@ impl Activation {
 }
 
 impl Mlp {
-    /// Makes a network of these layers.
+    /// Makes a network of these layers, the last of which is one linear output.
     ///
     /// # Errors
     /// The first that does not fit.
     pub fn new(layers: Vec<Dense>) -> Result<Mlp, MlpError> {
-        let last = layers.last().ok_or(MlpError::NoLayers)?;
-        let (outputs, activation) = (last.outputs, last.activation);
+        let mlp = Mlp::checked(layers)?;
+        match mlp.layers.last() {
+            Some(Dense { outputs: 1, activation: None, .. }) => Ok(mlp),
+            last => {
+                let (outputs, activation) = last.map_or((0, None), |l| (l.outputs, l.activation));
+                Err(MlpError::Output { outputs, activation })
+            }
+        }
+    }
+
+    /// Makes a network of these layers, the last of which is a linear output for each class.
+    ///
+    /// # Errors
+    /// The first that does not fit.
+    pub fn classifier(layers: Vec<Dense>) -> Result<Mlp, MlpError> {
+        let mlp = Mlp::checked(layers)?;
+        match mlp.layers.last() {
+            Some(Dense { outputs: 2..=MAX_CLASSES, activation: None, .. }) => Ok(mlp),
+            last => {
+                let (outputs, activation) = last.map_or((0, None), |l| (l.outputs, l.activation));
+                Err(MlpError::Classes { outputs, activation })
+            }
+        }
+    }
+
+    fn checked(layers: Vec<Dense>) -> Result<Mlp, MlpError> {
+        if layers.is_empty() {
+            return Err(MlpError::NoLayers);
+        }
         let mut expected = layers[0].inputs;
         for (n, layer) in layers.iter().enumerate() {
             layer.check(n + 1)?;
@@ -134,9 +168,6 @@ impl Mlp {
             }
             expected = layer.outputs;
         }
-        if outputs != 1 || activation.is_some() {
-            return Err(MlpError::Output { outputs, activation });
-        }
         Ok(Mlp { layers })
     }
 
@@ -145,13 +176,29 @@ impl Mlp {
         &self.layers
     }
 
-    /// The widths: inputs, hidden layers, 1.
+    /// The widths: inputs, hidden layers, outputs.
     pub fn widths(&self) -> Vec<usize> {
         self.layers.iter().take(1).map(|l| l.inputs).chain(self.layers.iter().map(|l| l.outputs)).collect()
     }
 
     /// Computes the unbounded action for an input in [-1, 1]. Allocates only while `scratch` is new.
     pub fn forward(&self, input: &[f32], scratch: &mut Scratch) -> f32 {
+        self.outputs(input, scratch).first().copied().unwrap_or(0.0)
+    }
+
+    /// Computes the class for an input in [-1, 1]: the largest output's index, the lowest on a tie.
+    pub fn classify(&self, input: &[f32], scratch: &mut Scratch) -> usize {
+        let mut best = (0, f32::NEG_INFINITY);
+        for (class, output) in self.outputs(input, scratch).iter().enumerate() {
+            if *output > best.1 {
+                best = (class, *output);
+            }
+        }
+        best.0
+    }
+
+    /// Computes all outputs for an input in [-1, 1]. Allocates only while `scratch` is new.
+    pub fn outputs<'s>(&self, input: &[f32], scratch: &'s mut Scratch) -> &'s [f32] {
         scratch.from.clear();
         scratch.from.extend_from_slice(input);
         for layer in &self.layers {
@@ -162,6 +209,6 @@ impl Mlp {
             }
             std::mem::swap(&mut scratch.from, &mut scratch.to);
         }
-        scratch.from.first().copied().unwrap_or(0.0)
+        &scratch.from
     }
 }

@@ -3,10 +3,10 @@
 
 mod support;
 
-use ccplane_infer::{Bits, ShapeError};
-use ccplane_quantize::snapshot::{Guards, Provenance, Snapshot};
+use ccplane_infer::{Bits, Model, Prepared, Shape, ShapeError};
+use ccplane_quantize::snapshot::{DeployOptions, Feature, Guards, PolicySpec, Provenance, Snapshot};
 use ccplane_quantize::{Activation, Dense, Mlp, MlpError, Options, QuantizeError, Scratch, Width, quantize};
-use support::{aurora, mlp, states, wide};
+use support::{aurora, classifier, mlp, states, wide};
 
 fn with(bits: Width) -> Options {
     Options { bits, ..Options::default() }
@@ -172,6 +172,39 @@ fn layers_that_are_no_network_are_refused() {
     let mut wild = dense(2, 1, None);
     wild.bias[0] = f32::INFINITY;
     assert_eq!(refuse(vec![wild]), MlpError::NotFinite { layer: 1, what: "bias" });
+}
+
+/// A classifier whose float and integer networks are compared by class.
+#[test]
+fn a_classifier_keeps_its_classes() {
+    let inputs = (0..16).map(|n| Feature { name: format!("pixel[{n}]"), lo: 0, hi: 16 });
+    let spec = PolicySpec::classifier("shapes", inputs.collect()).unwrap();
+    let visited = states(&spec, 2_000, 3);
+    let network = classifier(&[16, 12, 10], 11);
+    let mut classes = [0; 10];
+    for width in [Width::W8, Width::W16] {
+        let options = Options { budget_off: 0.05, budget_visited: 0.05, ..with(width) };
+        let snapshot = quantize(&network, &spec, &visited, &options).unwrap();
+        assert_eq!(snapshot.shape().outputs(), 10);
+        let image = snapshot.image(&DeployOptions::ONLY);
+        let (model, prepared) =
+            (Model::new(snapshot.shape(), &image).unwrap(), Prepared::new(snapshot.shape(), &image).unwrap());
+        let (mut other, mut scratch, mut input) = (0, Scratch::default(), vec![0.0; 16]);
+        for cells in &visited {
+            spec.normalise(cells, &mut input);
+            let expected = network.classify(&input, &mut scratch);
+            let classified = model.classify(cells);
+            assert_eq!(prepared.classify(cells), classified);
+            other += usize::from(usize::from(classified.class) != expected);
+            classes[expected] += 1;
+        }
+        let share = other as f64 / visited.len() as f64;
+        assert!((snapshot.fidelity().visited_mean_error - share).abs() < 1e-12, "{share}");
+        let read = Snapshot::parse(&snapshot.to_bytes()).unwrap();
+        assert_eq!(read.shape(), snapshot.shape());
+        assert_eq!(Shape::from_code(read.shape().code()), None, "no policy's slot takes it");
+    }
+    assert!(classes.iter().filter(|count| **count > 0).count() > 1, "{classes:?}");
 }
 
 #[test]

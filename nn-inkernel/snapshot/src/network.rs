@@ -93,7 +93,9 @@ pub enum NetworkError {
 }
 
 impl Network {
-    /// Makes a network of these widths (inputs, hidden layers, 1), with the action `sum * out_mult >> out_shift`, Q16.
+    /// Makes a network of these widths (inputs, hidden layers, outputs), with the action `sum * out_mult >> out_shift`, Q16.
+    ///
+    /// One output is a policy's, several are a classifier's.
     ///
     /// # Errors
     /// The first number that is outside its limits; [`NetworkError::Overflow`] unless every neuron's sum is proved to
@@ -105,7 +107,10 @@ impl Network {
         out_mult: i64,
         out_shift: u32,
     ) -> Result<Network, NetworkError> {
-        let shape = Shape::new(bits, widths)?;
+        let shape = match widths.last() {
+            Some(2..) => Shape::classifier(bits, widths)?,
+            _ => Shape::new(bits, widths)?,
+        };
         let count = |layer, what, found, expected| {
             if found == expected { Ok(()) } else { Err(NetworkError::Count { layer, what, found, expected }) }
         };
@@ -155,7 +160,7 @@ impl Network {
         self.out_shift
     }
 
-    /// The widths: inputs, hidden layers, 1.
+    /// The widths: inputs, hidden layers, outputs.
     pub fn widths(&self) -> Vec<usize> {
         let outputs = (0..self.shape.layers()).map(|l| self.shape.layer(l).1);
         std::iter::once(self.shape.inputs()).chain(outputs).collect()

@@ -2,7 +2,7 @@
 
 pub use ccplane_infer::image::{MAX_BOUND_Q16, MAX_CHANGE_Q20, MAX_KNOB};
 
-use ccplane_infer::{MAX_INPUTS, image};
+use ccplane_infer::{MAX_CLASSES, MAX_INPUTS, image};
 use serde::{Deserialize, Serialize};
 
 /// Longest name of an algorithm or an input, bytes.
@@ -145,6 +145,21 @@ impl PolicySpec {
         }
         action.check()?;
         Ok(PolicySpec { algorithm, inputs, action })
+    }
+
+    /// Makes the spec of a classifier, whose class changes nothing by itself.
+    ///
+    /// # Errors
+    /// As [`PolicySpec::new`].
+    pub fn classifier(name: impl Into<String>, inputs: Vec<Feature>) -> Result<PolicySpec, SpecError> {
+        let action = Action {
+            map: ActionMap::None,
+            bound_q16: (MAX_CLASSES as u32) << 16,
+            step_q20: 0,
+            knob_min: 1,
+            knob_max: MAX_KNOB,
+        };
+        PolicySpec::new(name, inputs, action)
     }
 
     /// The algorithm whose policy it is, such as `aurora`.

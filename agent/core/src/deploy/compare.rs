@@ -8,7 +8,7 @@
 //! *The test* is a mixture sequential probability ratio test for a mean of unknown variance (Lai, Annals of Statistics 1976;
 //! Wang and Ramdas, Anytime-valid t-tests, 2023). With `S` the sum of `n` differences and `V` that of their squares, the
 //! evidence against equal policies is `sqrt(m / (n + m)) (1 - S^2 / ((n + m) V))^(-n/2)`, where `m` is [`MIXTURE`]. Of equal
-//! policies it reaches `1 / a` with probability `a` at most, however often it is analysis at, so it is analysis at after each
+//! policies it reaches `1 / a` with probability `a` at most, however often it is looked at, so it is looked at after each
 //! pair. Harm needs less evidence than help: of two equal policies the candidate is found *worse* in at most
 //! [`FALSE_WORSE`] of all trials, and *better* in at most [`FALSE_BETTER`]. What is wrongly found worse costs learning; what is
 //! wrongly found better would cost flows. The same evidence, of differences less a margin, tells at the end whether the
@@ -16,6 +16,8 @@
 //!
 //! Two pairs in a row that are worse by [`COLLAPSE`] end a trial whatever their spread. One would not do: a link that loses
 //! its rate between two windows looks the same.
+
+use serde::{Deserialize, Serialize};
 
 /// Pairs that a trial takes, at most.
 pub const MAX_PAIRS: u32 = 12;
@@ -36,13 +38,15 @@ const RECOVERY: f64 = 0.5;
 const LEAST_SCALE: f64 = 1.0;
 
 /// Outcome of one interim analysis of a trial.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Finding {
     /// The candidate is better.
     Better,
     /// At the last look it is at most the margin worse.
     NoWorse,
     Worse,
+    #[default]
     Open,
 }
 
@@ -62,7 +66,7 @@ pub(super) struct Pair {
 }
 
 /// A trial at one look.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Comparison {
     pub pairs: u32,
     /// Flows that were compared with themselves in the last pair.
@@ -75,12 +79,14 @@ pub struct Comparison {
     pub active_mean: f64,
     /// Mean of the pairs' differences, outliers brought in.
     pub difference: f64,
-    /// The difference in its standard errors: Student's t. Infinite where all pairs are alike.
-    pub t: f64,
+    /// The difference in its standard errors: Student's t. `None` where all pairs are alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub t: Option<f64>,
     /// Half the width of the difference's interval.
     pub uncertainty: f64,
     /// How much less is still no worse.
     pub margin: f64,
+    #[serde(default)]
     pub finding: Finding,
 }
 
@@ -117,6 +123,7 @@ pub(super) fn interim_analysis(pairs: &[Pair], margin_share: f64) -> Option<Comp
     }
     let error = (variance / (n - 1.0)).sqrt();
     let t = if difference == 0.0 { 0.0 } else { difference / error };
+    let t = Some(t).filter(|t| t.is_finite());
     Some(Comparison {
         pairs: count,
         flows: last.flows,
@@ -276,7 +283,7 @@ mod tests {
     fn numbers() {
         let c = interim_analysis(&pairs(&[1.0, 2.0, 3.0]), 0.05).unwrap();
         assert_eq!((c.pairs, c.difference, c.canary_mean, c.margin), (3, 2.0, 2.0, 0.05));
-        assert!((c.t - 2.0 * 3f64.sqrt()).abs() < 1e-12);
+        assert!((c.t.unwrap() - 2.0 * 3f64.sqrt()).abs() < 1e-12);
         // Were all differences less by this, the evidence would be just enough.
         let less: Vec<f64> = [1.0, 2.0, 3.0].iter().map(|d| d - 2.0 + c.uncertainty).collect();
         let (sum, squares) = (less.iter().sum::<f64>(), less.iter().map(|d| d * d).sum::<f64>());

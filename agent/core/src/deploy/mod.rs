@@ -25,6 +25,7 @@ pub(crate) use slot::{SlotDeployment, SlotState};
 use crate::DatapathId;
 use ccplane_contract::{DatapathError, SnapshotUid};
 use ccplane_snapshot::{Hash, TrustedSnapshot};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 use switchback::Windows;
@@ -103,7 +104,7 @@ pub enum Necessity {
 }
 
 /// Measurements of a candidate by its learner.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Evidence {
     /// Whether tuning has converged.
     pub converged: bool,

@@ -130,7 +130,7 @@ impl SlotDeployment {
         self.trial.as_ref().map(|t| &t.deployment)
     }
 
-    /// Whether its flows are to be analysis at more often.
+    /// Whether its flows are to be looked at more often.
     pub fn is_busy(&self) -> bool {
         self.trial.is_some() || self.asked.is_some()
     }

@@ -10,7 +10,7 @@ use ccplane_contract::{
 };
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rules};
 use ccplane_infer::{FlowPolicy, Shape, image};
-use ccplane_program::ir::Program;
+use ccplane_program::ir::{Hook, Program};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -140,6 +140,8 @@ pub struct Fake {
     pub refuse_slot: Option<DatapathError>,
     /// Runs stock CCP bytecode, and nothing where there is no program.
     pub is_stock: bool,
+    /// The hooks whose programs it runs, where those are not the one of ACKs.
+    pub hooks: Option<&'static [Hook]>,
     /// The names that flows ask for.
     pub requests: BTreeMap<u64, &'static str>,
     /// Mode and policy of flows that are listed otherwise than steered.
@@ -160,7 +162,7 @@ impl Datapath for Fake {
             max_flows: 1 << 20,
             policy: self.policies.is_some(),
             full_language: !self.is_stock,
-            hooks: ccplane_contract::ON_ACKS,
+            hooks: self.hooks.unwrap_or(ccplane_contract::ON_ACKS),
         }
     }
     fn install(&mut self, uid: ProgramUid, _program: &Program) -> Result<(), DatapathError> {

@@ -226,7 +226,7 @@ impl Handle {
 
     fn status(&self, loops: Vec<LoopStatus>) -> Status {
         let mut counters = Counters::default();
-        loops.iter().for_each(|l| counters.add(&l.counters));
+        loops.iter().for_each(|l| counters += l.counters);
         let (default_algorithm, rules) = self.rules.lock().map(|r| r.clone()).unwrap_or_default();
         Status {
             pid: std::process::id(),

@@ -1,13 +1,14 @@
 //! `ccplane agent`: configuration, lock, loops, control socket, signals, end.
 //!
-//! One loop drives the kernel's datapath, another the datapaths of other processes, each on a thread of its own with
-//! a [`Core`] of its own, so that neither waits for the other. The main thread serves the control socket and
+//! One loop drives the kernel's datapath, another its packets, a third the datapaths of other processes, each on a thread of
+//! its own with a [`Core`] of its own, so that none waits for another. The main thread serves the control socket and
 //! signals.
 
 mod embedded;
 mod handle;
 mod observed;
 mod own_loop;
+mod packets_loop;
 pub mod privileges;
 mod source;
 mod worker;
@@ -59,8 +60,10 @@ const UIDS_PER_RUN_BITS: u32 = 15;
 const KERNEL_LOOP: LoopId = LoopId(0);
 /// The loop of other processes' datapaths.
 const PEERS_LOOP: LoopId = LoopId(1);
+/// The loop of the kernel's packets.
+const PACKETS_LOOP: LoopId = LoopId(2);
 /// Each loop numbers its deployments in a part of a run's uids, so that a learner can tell them apart.
-const UIDS_PER_LOOP_BITS: u32 = UIDS_PER_RUN_BITS - 1;
+const UIDS_PER_LOOP_BITS: u32 = UIDS_PER_RUN_BITS - 2;
 
 /// Time between two readings of the slots where no learner needs more, microseconds.
 const SLOTS_EVERY_US: u64 = 1_000_000;
@@ -83,7 +86,7 @@ pub fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), 
     if args.print_default_config {
         return crate::output::print(DEFAULT_TOML);
     }
-    let algorithms = &with_portus(algorithms)[..];
+    let algorithms = &with_packets(with_portus(algorithms))[..];
     let catalog = catalog(algorithms)?;
     let names = catalog.names();
     if args.list_algorithms {
@@ -127,6 +130,12 @@ pub fn with_portus(algorithms: &[Arc<dyn Algorithm>]) -> Vec<Arc<dyn Algorithm>>
     let mut all = algorithms.to_vec();
     all.push(Arc::new(Portus));
     all
+}
+
+/// The algorithms, with those that decide on packets.
+fn with_packets(mut algorithms: Vec<Arc<dyn Algorithm>>) -> Vec<Arc<dyn Algorithm>> {
+    algorithms.extend(ccplane_algs::on_packets());
+    algorithms
 }
 
 /// The algorithms, with a portfolio of the arms that are configured.
@@ -257,6 +266,10 @@ fn start_loops(
             Err(error) => return Err(Failure::runtime(error)),
         }
     }
+    if config.datapath.packets.is_wanted() {
+        let post = learning.post(PACKETS_LOOP);
+        workers.extend(packets_loop::start(located, rules, algorithms, observed, post)?);
+    }
     if config.datapath.unix.mode == OnOff::On {
         let socket = located.datapath_socket()?;
         let pace = pace.of_peers(&config.datapath.unix);
@@ -283,8 +296,8 @@ fn start_loops(
         let core = core(algorithms, rules, config, PEERS_LOOP, None)?;
         let post = learning.post(PEERS_LOOP);
         let powers = Powers { role: Some(Role::Plain), ..Powers::NONE };
-        let partners =
-            Partners { metrics: metrics.clone(), post, hosts: hosts(located, "peers", algorithms)? };
+        let hosts = hosts(located, "peers", algorithms)?;
+        let partners = Partners { metrics: metrics.clone(), post, hosts, default_algorithm: None };
         let worker = Worker::spawn("peers", powers, core, pace, partners, attach);
         let worker = worker.map_err(Failure::runtime).map_err(|why| match config.datapath.unix.socket {
             Some(_) => refused(args.place.config.as_deref(), "datapath.unix.socket", &why),

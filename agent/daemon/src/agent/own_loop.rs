@@ -86,7 +86,7 @@ impl OwnLoop {
             };
             let pace = Pace::new(&config.agent);
             let hosts = super::hosts(located, &format!("embedded-{}", std::process::id()), algorithms)?;
-            let partners = Partners { metrics: None, post, hosts };
+            let partners = Partners { metrics: None, post, hosts, default_algorithm: None };
             let spawned = Worker::spawn("embedded", Powers::NONE, core, pace, partners, attach);
             Ok(OwnLoop { worker: spawned.map_err(Failure::runtime)?, learners: None, views: Vec::new() })
         };
@@ -138,8 +138,8 @@ impl OwnLoop {
         let core = core(algorithms, rules, config, KERNEL_LOOP, None)?;
         let pace = Pace::new(&config.agent);
         let powers = Powers { capabilities: privileges::KERNEL, role };
-        let partners =
-            Partners { metrics, post, hosts: super::hosts(located, super::KERNEL_HOSTS, algorithms)? };
+        let hosts = super::hosts(located, super::KERNEL_HOSTS, algorithms)?;
+        let partners = Partners { metrics, post, hosts, default_algorithm: None };
         match Worker::spawn("kernel", powers, core, pace, partners, attach) {
             Ok(worker) => Ok(Ok(OwnLoop { worker, learners: None, views: Vec::new() })),
             Err(SpawnError::Attach(error)) => Ok(Err(error)),
@@ -162,7 +162,7 @@ impl OwnLoop {
         if !self.worker.ask(Query::Status(answer)) {
             return 0;
         }
-        answered.blocking_recv().map_or(0, |status| status.counters.reports)
+        answered.blocking_recv().map_or(0, |status| status.counters.core.reports)
     }
 
     /// The learners, if any.

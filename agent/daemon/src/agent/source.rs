@@ -8,6 +8,7 @@ use ccplane_channel::clock;
 use ccplane_channel::hub::{Change, Hub, Peer, PeerId};
 use ccplane_contract::{Datapath, FlowStats};
 use ccplane_core::{Core, DatapathId, Driven, Fallback, NATIVE};
+use ccplane_ebpf::packets::PacketsDatapath;
 use ccplane_ebpf::{EbpfDatapath, EbpfError};
 use ccplane_module::{ModuleDatapath, ModuleError};
 use std::io;
@@ -113,6 +114,50 @@ impl Source for Kernel {
     fn detach(self: Box<Self>) -> Result<(), EbpfError> {
         let flows = self.datapath.detach()?;
         info!(flows, "kernel datapath detached");
+        Ok(())
+    }
+}
+
+/// The packets of the kernel's TCP flows.
+pub(super) struct Packets {
+    datapath: PacketsDatapath,
+}
+
+impl Packets {
+    const ID: DatapathId = DatapathId(0);
+
+    /// Attaches `core` to the packets' `datapath`, which was just loaded.
+    pub(super) fn new(datapath: PacketsDatapath, core: &mut Core, now_us: u64) -> Packets {
+        let (capabilities, hooking) = (datapath.capabilities(), datapath.hooking());
+        let max_flows = capabilities.max_flows;
+        match core.attach(Packets::ID, capabilities, now_us) {
+            Ok(()) => info!(?hooking, max_flows, "packets' datapath attached"),
+            Err(error) => warn!(%error, "attach the packets' datapath"),
+        }
+        Packets { datapath }
+    }
+}
+
+impl Source for Packets {
+    fn drive(&mut self, core: &mut Core, now_us: u64, taps: &mut Taps) -> Driven {
+        taps.drive(core, Packets::ID, &mut self.datapath, now_us)
+    }
+
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.datapath.wait_also(timeout, also)
+    }
+
+    fn flows(&mut self, core: &Core) -> Vec<FlowRecord> {
+        records(Packets::ID, &mut self.datapath, core)
+    }
+
+    fn samples(&mut self, core: &Core) -> Vec<FlowSample> {
+        samples(Packets::ID, &mut self.datapath, core)
+    }
+
+    fn detach(self: Box<Self>) -> Result<(), EbpfError> {
+        self.datapath.detach();
+        info!("packets' datapath detached");
         Ok(())
     }
 }

@@ -158,6 +158,8 @@ pub(super) struct Partners {
     pub(super) post: Post,
     /// The ways to a portus agent and to algorithms hosted in this process.
     pub(super) hosts: Links,
+    /// The algorithm of flows that no rule matches, where that is not the configuration's.
+    pub(super) default_algorithm: Option<String>,
 }
 
 impl Worker {
@@ -170,7 +172,7 @@ impl Worker {
         partners: Partners,
         attach: impl FnOnce(&mut Core) -> Result<Box<dyn Source>, E> + Send + 'static,
     ) -> Result<Worker, SpawnError<E>> {
-        let Partners { metrics, post, hosts } = partners;
+        let Partners { metrics, post, hosts, default_algorithm } = partners;
         let (queries, inbox) = sync_channel(MAX_QUERIES);
         let (ending, ended) = oneshot::channel::<()>();
         let (attached, outcome) = sync_channel(1);
@@ -192,7 +194,8 @@ impl Worker {
             // Programs are in place before anybody hears that it has started: the kernel takes up to a second to verify one.
             source.drive(&mut core, clock::now_us(), &mut taps);
             let _ = attached.send(Ok(()));
-            Loop { core, source, pace, metrics, post, hosts, verdicts, taps, inbox, stop }.run()
+            Loop { core, source, pace, metrics, post, hosts, default_algorithm, verdicts, taps, inbox, stop }
+                .run()
         };
         let thread =
             std::thread::Builder::new().name(format!("ccp-{name}")).spawn(run).map_err(SpawnError::Thread)?;
@@ -251,6 +254,7 @@ struct Loop {
     metrics: Option<LoopMetrics>,
     post: Post,
     hosts: Links,
+    default_algorithm: Option<String>,
     /// Decisions so far, by algorithm and verdict.
     verdicts: BTreeMap<(&'static str, &'static str), u64>,
     taps: Taps,
@@ -364,7 +368,10 @@ impl Loop {
                 Query::Sample(to) => drop(to.send(self.sample())),
                 Query::Qlog(subscriber, to) => drop(to.send(self.subscribe(subscriber))),
                 Query::Adopt(from, netns, to) => drop(to.send(self.source.adopt(&from, netns.as_deref()))),
-                Query::SetRules(rules, to) => drop(to.send(self.core.set_rules(rules))),
+                Query::SetRules(mut rules, to) => {
+                    rules.default = self.default_algorithm.clone().unwrap_or(rules.default);
+                    drop(to.send(self.core.set_rules(rules)));
+                }
                 Query::Snapshots(to) => drop(to.send(self.snapshots())),
                 Query::Learner(Ask::Try(offer)) => {
                     let Offer { algorithm, slot, candidate, .. } = &*offer;
@@ -476,20 +483,7 @@ impl Loop {
     }
 
     fn counters(&self) -> Counters {
-        let c = self.core.counters();
-        Counters {
-            flows_created: c.flows_created,
-            flows_closed: c.flows_closed,
-            flows_refused: c.flows_refused,
-            reports: c.reports,
-            stray_reports: c.stray_reports,
-            dropped_events: c.dropped_events,
-            panics: c.panics,
-            refused_commands: c.refused_actions,
-            rows: c.rows,
-            dropped_rows: c.dropped_rows,
-            malformed_datagrams: self.source.malformed(),
-        }
+        Counters { core: self.core.counters(), malformed_datagrams: self.source.malformed() }
     }
 
     fn programs(&self) -> Vec<ProgramRecord> {
@@ -583,7 +577,7 @@ mod tests {
         let options =
             Options { socket: nobody.clone(), own: nobody, silence_us, max_flows, takes_kernel_flows: false };
         let hosts = Links::new(options, &[], || ()).unwrap();
-        let partners = Partners { metrics: None, post: Post::none(), hosts };
+        let partners = Partners { metrics: None, post: Post::none(), hosts, default_algorithm: None };
         let worker = Worker::spawn("idle", Powers::NONE, core, pace, partners, attach);
         let worker = worker.map_err(|_| "no loop").unwrap();
         let watched = watch(&idle);

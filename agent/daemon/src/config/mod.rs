@@ -3,8 +3,10 @@
 //! [`DEFAULT_TOML`] is what users read; [`Config::default`] is what the code uses. A test holds them equal, and
 //! holds every key documented.
 
+mod packets;
 mod value;
 
+pub use packets::{Packets, PathConfig};
 pub use value::{Bounded, Key, Ports, Prefix, PrefixError, Switch, Wake};
 
 use ccplane_algs::{ArmsError, MAX_ARMS};
@@ -129,6 +131,7 @@ impl Default for Limits {
 pub struct Datapaths {
     pub ebpf: Ebpf,
     pub module: Module,
+    pub packets: Packets,
     pub unix: Unix,
     pub ccp_kernel: CcpKernel,
 }
@@ -540,6 +543,7 @@ impl Config {
         if self.datapath.ebpf.mode == Switch::Off && self.datapath.unix.mode == OnOff::Off {
             return Err(Problem::new("datapath", "all are off: at least one of ebpf and unix must be used"));
         }
+        self.datapath.packets.check()?;
         let ebpf = &self.datapath.ebpf;
         for (field, name) in [("name", &ebpf.name), ("handback", &ebpf.handback)] {
             if !ccplane_ebpf::is_name(name) {
@@ -592,10 +596,22 @@ impl Config {
             return Err(Problem::new("portfolio.arms", ArmsError::Count { found }));
         }
         match algorithms {
-            Some(algorithms) => resolve_rules(&self.default_algorithm, &self.rules, algorithms).map(|_| ()),
+            Some(algorithms) => {
+                check_name("datapath.packets.algorithm", &self.datapath.packets.algorithm, algorithms)?;
+                resolve_rules(&self.default_algorithm, &self.rules, algorithms).map(|_| ())
+            }
             None => Ok(()),
         }
     }
+}
+
+/// Checks that there is an algorithm of this name.
+fn check_name(field: &str, name: &str, algorithms: &[&str]) -> Result<(), Problem> {
+    if name == NATIVE || algorithms.contains(&name) {
+        return Ok(());
+    }
+    let names = algorithms.join(", ");
+    Err(Problem::new(field, format_args!("no algorithm is called `{name}`; there are: {NATIVE}, {names}")))
 }
 
 /// Checks rules against the algorithms that there are, and looks up the cgroups that they name.
@@ -603,17 +619,7 @@ impl Config {
 /// # Errors
 /// The first problem; its field is a path such as `rule[2].algorithm`.
 pub fn resolve_rules(default: &str, rules: &[Rule], algorithms: &[&str]) -> Result<Rules, Problem> {
-    let known = |field: &str, name: &str| {
-        if name == NATIVE || algorithms.contains(&name) {
-            return Ok(());
-        }
-        let names = algorithms.join(", ");
-        Err(Problem::new(
-            field,
-            format_args!("no algorithm is called `{name}`; there are: {NATIVE}, {names}"),
-        ))
-    };
-    known("default_algorithm", default)?;
+    check_name("default_algorithm", default, algorithms)?;
     if rules.len() > MAX_RULES {
         return Err(Problem::new(
             "rule",
@@ -621,7 +627,7 @@ pub fn resolve_rules(default: &str, rules: &[Rule], algorithms: &[&str]) -> Resu
         ));
     }
     let resolve = |(n, rule): (usize, &Rule)| {
-        known(&format!("rule[{n}].algorithm"), &rule.algorithm)?;
+        check_name(&format!("rule[{n}].algorithm"), &rule.algorithm, algorithms)?;
         if rule.is_unconditional() {
             let expected = "needs a condition: cgroup, local_port, remote_port, requested or remote";
             return Err(Problem::new(format!("rule[{n}]"), expected));

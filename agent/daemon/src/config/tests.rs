@@ -20,6 +20,8 @@ fn every_key_is_printed_with_its_documentation() {
     config.datapath.unix.socket = Some("/run/ccplane/ccp.sock".into());
     config.datapath.unix.wake = Some(Wake::Spin);
     config.datapath.unix.spin_us = Some(Bounded::new(50));
+    config.datapath.packets.cgroup = Some("/".into());
+    config.datapath.packets.dscp = Some([0; 8]);
     config.portus.own = Some("/run/ccplane".into());
     config.metrics.listen = Some("127.0.0.1:9090".parse().unwrap());
     let tree = toml::Table::try_from(&config).unwrap();
@@ -65,7 +67,24 @@ fn the_printed_example_rule_parses() {
 }
 
 /// (text, line, column, field, part of the message)
-const REFUSED: [(&str, usize, usize, &str, &str); 31] = [
+const REFUSED: [(&str, usize, usize, &str, &str); 36] = [
+    ("[datapath.packets]\nmode = \"on\"", 1, 1, "datapath.packets.devices", "at least one device"),
+    (
+        "[datapath.packets]\nalgorithm = \"pia\"",
+        2,
+        13,
+        "datapath.packets.algorithm",
+        "no algorithm is called `pia`",
+    ),
+    (
+        "[datapath.packets]\nmarks = [1, 0, 0, 0, 0, 0, 0, 0]",
+        2,
+        9,
+        "datapath.packets.marks",
+        "beyond mark_mask = 0",
+    ),
+    ("[datapath.packets]\ndscp = [64, 0, 0, 0, 0, 0, 0, 0]", 2, 8, "datapath.packets.dscp", "no code point"),
+    ("[datapath.packets]\ncgroup = \"/../x\"", 2, 10, "datapath.packets.cgroup", "not a path below"),
     (
         "default_algorithm = \"portus\"\n[datapath.unix]\nsocket = \"/tmp/ccp/portus\"",
         3,

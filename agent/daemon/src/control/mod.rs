@@ -17,6 +17,6 @@ pub use protocol::{
 };
 pub use server::{Answer, Server, ServerLimits};
 pub use snapshots::{
-    ArmRecord, ComparisonRecord, DecisionRecord, DeploymentRecord, EvidenceRecord, LearnerRecord,
-    PolicyRecord, SlotRecord, Snapshots, StandingRecord, from_hex, to_hex,
+    ArmRecord, DecisionRecord, DeploymentRecord, LearnerRecord, PolicyRecord, SlotRecord, Snapshots,
+    StandingRecord, from_hex, to_hex,
 };

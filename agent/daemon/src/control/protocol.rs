@@ -10,6 +10,7 @@ use ccplane_contract::{FlowStats, Mode};
 use ccplane_core::FlowView;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 use std::path::PathBuf;
 
 /// Longest request, bytes, newline included.
@@ -150,43 +151,16 @@ pub struct DatapathRecord {
 /// Events that the agent counted since it started.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Counters {
-    pub flows_created: u64,
-    pub flows_closed: u64,
-    /// Flows left to their native algorithm because there were too many.
-    pub flows_refused: u64,
-    /// Reports given to algorithms.
-    pub reports: u64,
-    /// Reports of flows that are not known, or not steered any more.
-    pub stray_reports: u64,
-    /// Events that datapaths dropped because the agent was too slow.
-    pub dropped_events: u64,
-    pub panics: u64,
-    /// Commands that datapaths refused.
-    pub refused_commands: u64,
+    #[serde(flatten)]
+    pub core: ccplane_core::Counters,
     /// Datagrams that were not heard or not understood.
     pub malformed_datagrams: u64,
-    /// Intervals of flows taken in for learners.
-    #[serde(default)]
-    pub rows: u64,
-    /// Those that no learner took in time.
-    #[serde(default)]
-    pub dropped_rows: u64,
 }
 
-impl Counters {
-    /// Adds the counters of another loop.
-    pub fn add(&mut self, other: &Counters) {
-        self.flows_created += other.flows_created;
-        self.flows_closed += other.flows_closed;
-        self.flows_refused += other.flows_refused;
-        self.reports += other.reports;
-        self.stray_reports += other.stray_reports;
-        self.dropped_events += other.dropped_events;
-        self.panics += other.panics;
-        self.refused_commands += other.refused_commands;
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        self.core += other.core;
         self.malformed_datagrams += other.malformed_datagrams;
-        self.rows += other.rows;
-        self.dropped_rows += other.dropped_rows;
     }
 }
 

@@ -189,10 +189,10 @@ pub struct DecisionRecord {
     /// And in a few.
     pub text: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evidence: Option<EvidenceRecord>,
+    pub evidence: Option<Evidence>,
     /// The trial's, at its last look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub comparison: Option<ComparisonRecord>,
+    pub comparison: Option<Comparison>,
 }
 
 impl DecisionRecord {
@@ -210,83 +210,8 @@ impl DecisionRecord {
             origin: decision.origin.name().to_owned(),
             verdict: decision.verdict.name().to_owned(),
             text: decision.verdict.to_string(),
-            evidence: decision.origin.evidence().map(EvidenceRecord::new),
-            comparison: decision.comparison.as_ref().map(ComparisonRecord::new),
-        }
-    }
-}
-
-/// A learner's measurements of a candidate ([`Evidence`]).
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct EvidenceRecord {
-    /// Whether tuning has converged.
-    pub converged: bool,
-    /// The measure that says so.
-    pub stability: f64,
-    /// Smallest difference from the active snapshot, share of the output range.
-    pub fidelity_min: f64,
-    pub fidelity_mean: f64,
-    /// Whether its bounds hold.
-    pub safe: bool,
-    /// Mean difference of the integer network from the float one, share of the output range.
-    pub quantisation_error: f64,
-    /// By how much rewards are expected to improve, where that is known.
-    pub gain: Option<f64>,
-    /// States that all of this was measured on.
-    pub states: u64,
-}
-
-impl EvidenceRecord {
-    fn new(e: &Evidence) -> EvidenceRecord {
-        EvidenceRecord {
-            converged: e.converged,
-            stability: e.stability,
-            fidelity_min: e.fidelity_min,
-            fidelity_mean: e.fidelity_mean,
-            safe: e.safe,
-            quantisation_error: e.quantisation_error,
-            gain: e.gain,
-            states: e.states,
-        }
-    }
-}
-
-/// Rewards of flows that went back and forth between two snapshots: [`Comparison`].
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct ComparisonRecord {
-    /// Pairs of windows, one with each snapshot.
-    pub pairs: u32,
-    /// Flows that were compared with themselves in the last pair.
-    pub flows: u32,
-    /// Flows that kept the active snapshot meanwhile.
-    pub controls: u32,
-    /// Mean reward with the snapshot on trial.
-    pub canary_mean: f64,
-    /// Mean reward with the active one.
-    pub active_mean: f64,
-    /// Mean difference of a pair, less what changed for those that kept the active one.
-    pub difference: f64,
-    /// The difference in its standard errors; absent where all pairs are alike.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub t: Option<f64>,
-    /// Half the width of the difference's interval.
-    pub uncertainty: f64,
-    /// How much less is still no worse.
-    pub margin: f64,
-}
-
-impl ComparisonRecord {
-    fn new(c: &Comparison) -> ComparisonRecord {
-        ComparisonRecord {
-            pairs: c.pairs,
-            flows: c.flows,
-            controls: c.controls,
-            canary_mean: c.canary_mean,
-            active_mean: c.active_mean,
-            difference: c.difference,
-            t: Some(c.t).filter(|t| t.is_finite()),
-            uncertainty: c.uncertainty,
-            margin: c.margin,
+            evidence: decision.origin.evidence().copied(),
+            comparison: decision.comparison,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Whether a path has changed, or is only busy: a CUSUM chart (Page, Biometrika 1954) of each quantity, with a stated rate of
-//! false alarms.
+//! Whether a path has changed, or is only busy: a CUSUM chart (Page, Biometrika 1954) of each quantity, whose rates of false
+//! alarms are measured.
 //!
 //! Each second of a path gives one value of each quantity, as a logarithm: what its flows delivered, the shortest round trip,
 //! the share lost where there was no queue. (Queues are left out: they are what flows and cross traffic make, and no policy is
@@ -13,9 +13,9 @@
 //! *The limit.* Scores of noise have a negative mean, so a sum of independent ones reaches `h` once in `exp(theta h)` values or
 //! less often, where the mean of `exp(theta score)` is 1 (Lorden, Annals of Mathematical Statistics 1971). For Student's t
 //! with three degrees of freedom, whose variance hardly exists, `theta` is above 2.3 (a test computes it). Noise that stays for
-//! `c` values counts as one value in `c`: `c exp(theta h / c)`. With [`LIMIT`] and `c = 3`, six charts of one value a second
-//! have less than one false alarm in a day by this, as if the scale of the noise were known; with its estimate, a hundred hours
-//! of such noise had seven. What stays longer is told from a change only by what follows.
+//! `c` values counts as one value in `c`: `c exp(theta h / c)`. By this, with [`LIMIT`], `c = 3` and the scale of the noise known,
+//! six charts of one value a second have less than one false alarm in a day; with its estimate they have more: seven in a hundred
+//! hours of such noise were measured, four in 400 with another generator. What stays longer is told from a change only by what follows.
 //!
 //! *The noise.* Its scale is the 90th percentile of deviations, of those that ended in no alarm, or 1.48 times their median,
 //! whichever is more; it outlives a restart, as what crosses a path does. An alarm was false where the path comes back to what

@@ -10,7 +10,7 @@ use ccplane_contract::Datapath;
 use ccplane_core::{Companion, Core};
 use ccplane_netsim::trace::Trace;
 use ccplane_results::{Measured, Outcome};
-use ccplane_runner::experiment::agents::{Agent, AgentRule, Agents, BoxError, NoAgents, Waker};
+use ccplane_runner::experiment::agents::{Agent, AgentRule, Agents, BoxError, InKernel, NoAgents, Waker};
 use ccplane_runner::experiment::{self, Options, Progress};
 use ccplane_runner::plan::{Known, Overrides, Plan};
 use std::cell::Cell;
@@ -55,8 +55,8 @@ impl<L: Learn> Companion for Counted<L> {
 }
 
 impl Agents for Counting {
-    fn start(&mut self, rules: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError> {
-        NoAgents.start(rules)
+    fn start(&mut self, by: InKernel, rules: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError> {
+        NoAgents.start(by, rules)
     }
 
     fn embed(

@@ -120,7 +120,7 @@ impl Sampler {
         let mut sum = Counters::default();
         let mut algorithms = BTreeMap::<&'static str, AlgorithmCounters>::new();
         for sample in samples.iter().flatten() {
-            sum.add(&sample.counters);
+            sum += sample.counters;
             for (name, one) in &sample.algorithms {
                 let all = algorithms.entry(name).or_default();
                 all.flows_created += one.flows_created;
@@ -128,11 +128,11 @@ impl Sampler {
                 all.flows += one.flows;
             }
         }
-        raise(&m.flows_refused, sum.flows_refused);
-        raise(&m.stray_reports, sum.stray_reports);
-        raise(&m.events_dropped, sum.dropped_events);
-        raise(&m.panics, sum.panics);
-        raise(&m.commands_refused, sum.refused_commands);
+        raise(&m.flows_refused, sum.core.flows_refused);
+        raise(&m.stray_reports, sum.core.stray_reports);
+        raise(&m.events_dropped, sum.core.dropped_events);
+        raise(&m.panics, sum.core.panics);
+        raise(&m.commands_refused, sum.core.refused_commands);
         raise(&m.malformed_datagrams, sum.malformed_datagrams);
         for (algorithm, c) in algorithms {
             let label = AlgorithmLabel { algorithm };

@@ -9,21 +9,38 @@
 //! Rewards lie in 0 to 1. They may come late and in any order: a [`Draw`] carries the probability that it was made with,
 //! so that an estimate is unbiased whenever its reward arrives (Joulani, György and Szepesvári, ICML 2013). Randomness is an
 //! argument; the same draws and rewards give the same state. There is no I/O and no clock.
+//!
+//! [`integer`] is Exp3 and Exp4 for datapaths. It alone is left without the feature `std`, and the crate is `no_std` then.
+#![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod integer;
+
+#[cfg(feature = "std")]
 mod error;
+#[cfg(feature = "std")]
 mod exp3;
+#[cfg(feature = "std")]
 mod exp3ix;
+#[cfg(feature = "std")]
 mod exp4;
+#[cfg(feature = "std")]
 mod ucb;
+#[cfg(feature = "std")]
 mod weights;
 
+#[cfg(feature = "std")]
 pub use error::BanditError;
+#[cfg(feature = "std")]
 pub use exp3::{Exp3, Exp3Config};
+#[cfg(feature = "std")]
 pub use exp3ix::Exp3Ix;
+#[cfg(feature = "std")]
 pub use exp4::{Advised, Exp4};
+#[cfg(feature = "std")]
 pub use ucb::{Estimate, Forgetting, Ucb, UcbConfig};
+#[cfg(feature = "std")]
 pub use weights::Draw;
 
 /// Most arms of one bandit.

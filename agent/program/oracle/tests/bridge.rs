@@ -166,12 +166,29 @@ impl Lab {
     /// Sets the place where portus listens.
     fn listens_as(&mut self, name: &str) {
         self.portus = name.to_owned();
+        self.configure("", "");
+    }
+
+    /// Configures the agent with these rules, and with more of portus's section.
+    fn configure(&self, rules: &str, more: &str) {
         self.home.configure(&format!(
-            "default_algorithm = \"portus\"\n[datapath.ebpf]\nmode = \"on\"\nname = \"{}\"\nrun_dir = {:?}\n\
-             [portus]\nsocket = \"/tmp/ccp/{name}\"\nsilence_ms = {SILENCE_MS}\n",
+            "default_algorithm = \"portus\"\n{rules}[datapath.ebpf]\nmode = \"on\"\nname = \"{}\"\nrun_dir = {:?}\n\
+             [portus]\nsocket = \"/tmp/ccp/{}\"\nsilence_ms = {SILENCE_MS}\n{more}",
             self.cc,
-            self.home.path("")
+            self.home.path(""),
+            self.portus
         ));
+    }
+
+    /// A name of this lab that sockets may ask for, beside [`Lab::cc`].
+    fn asked(&self) -> String {
+        format!("{}_a", self.cc)
+    }
+
+    /// Gives portus at most this many flows, among them those whose sockets ask for [`Lab::asked`].
+    fn allows(&self, flows: usize) {
+        let rule = format!("[[rule]]\nrequested = \"{}\"\nalgorithm = \"portus\"\n", self.asked());
+        self.configure(&rule, &format!("max_flows = {flows}\n"));
     }
 
     fn flow(&self) -> BulkFlow {
@@ -305,9 +322,35 @@ fn built(test: &str, path: &str) -> Option<PathBuf> {
     Some(found)
 }
 
-/// An agent steers a kernel flow, goes, comes back and steers it again.
+/// A flow as it is listed, once it is steered so.
+fn listed(lab: &Lab, flow: &BulkFlow, mode: &str) -> serde_json::Value {
+    let local = flow.local().to_string();
+    wait_for(mode, || lab.home.flows().into_iter().find(|f| f["local"] == *local && f["mode"] == mode))
+}
+
+/// Flows over IPv6, and whose socket asks for a name (CREATE carries it), are steered, two at a time; a third one finds portus full.
+fn flows_of_all_kinds_are_steered_within_the_bound(lab: &Lab, first: BulkFlow) {
+    let receiver = lab.link.receiver_addresses();
+    let steered = |flow: &BulkFlow| {
+        let so_far = listed(lab, flow, "program")["reports"].as_u64().unwrap();
+        wait_for("reports", || {
+            (listed(lab, flow, "program")["reports"].as_u64().unwrap() > so_far + 4).then_some(())
+        });
+    };
+    let v6 = lab.flow_to(receiver.v6.into());
+    steered(&v6);
+    let third = lab.flow_under(&lab.asked(), receiver.v4.into());
+    let full = listed(lab, &third, "native_no_program");
+    assert_eq!(full["native_reason"], "portus has 2 flows, the most it is given", "{full}");
+    drop((first, third));
+    lab.wait_for_mode("program", 1);
+    steered(&lab.flow_under(&lab.asked(), receiver.v4.into()));
+}
+
+/// An agent steers a kernel flow, goes, comes back and steers it again, and others; it may come before ours, too.
 fn an_agent_steers_and_comes_back(lab: &Lab, start: impl Fn() -> Portus) {
-    let _agent = lab.home.agent();
+    lab.allows(2);
+    let agent = lab.home.agent();
     let flow = lab.flow();
     lab.wait_for_mode("native_no_program", 1);
     let reports = || lab.home.flows()[0]["reports"].as_u64().unwrap();
@@ -325,6 +368,19 @@ fn an_agent_steers_and_comes_back(lab: &Lab, start: impl Fn() -> Portus) {
         portus.kill_9();
         lab.wait_for_mode("native_no_program", 1);
     }
+    let portus = start();
+    lab.wait_for_mode("program", 1);
+    flows_of_all_kinds_are_steered_within_the_bound(lab, flow);
+
+    assert!(lab.home.run(&["stop"]).status.success());
+    drop((agent, portus));
+    let portus = start();
+    wait_for("portus listens", || portus.path.exists().then_some(()));
+    let _agent = lab.home.agent();
+    let flow = lab.flow();
+    let [listed] = &lab.wait_for_mode("program", 1)[..] else { panic!() };
+    assert_eq!(listed["algorithm"], "portus");
+    drop(flow);
 }
 
 fn a_portus_of_version(version: &str, test: &str, home: &str) {

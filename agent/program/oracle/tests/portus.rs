@@ -5,7 +5,7 @@ use ccplane_oracle::generate::{Dialect, program};
 use ccplane_oracle::portus::{Verdict, compile as portus};
 use ccplane_oracle::rng::Rng;
 use ccplane_program::ir::{Program, RegKind};
-use ccplane_program::lang::Problem;
+use ccplane_program::lang::{Problem, compile_as_portus};
 use ccplane_program::stock::{ENTRY_BYTES, MAX_TMPS, Stock, lower};
 use ccplane_program::{Diagnostic, compile};
 
@@ -218,6 +218,42 @@ fn mutate(rng: &mut Rng, source: &str) -> String {
     }
     // portus wants `(def` and `(when` without a space.
     tokens.join(" ").replace("( ", "(")
+}
+
+/// Whether what is compiled as portus does may be refused for this.
+fn is_listed_as_portus(diagnostic: &Diagnostic) -> bool {
+    is_listed(diagnostic) && !matches!(diagnostic.problem, Problem::NeverRead { .. })
+}
+
+/// `prog check --as-portus` takes what portus takes, as the same bytes, or refuses it for what is listed, which unread locals are not.
+#[test]
+fn as_portus_takes_what_portus_takes() {
+    let (mut taken, mut taken_so_alone, mut refused) = (0, 0, 0);
+    for seed in 0..cases(6000) {
+        let rng = &mut Rng::new(seed ^ 0xacce);
+        let source = program(rng, Dialect::Portus);
+        let source = mutate(rng, &source);
+        let Verdict::Bytes(theirs) = portus(&source) else { continue };
+        let program = match compile_as_portus(&source) {
+            Ok(program) => program,
+            Err(diags) => {
+                refused += 1;
+                let text: String = diags.iter().map(|d| d.render("x", &source)).collect();
+                assert!(diags.iter().any(is_listed_as_portus), "seed {seed}:\n{text}");
+                let never_read = |d: &&Diagnostic| matches!(d.problem, Problem::NeverRead { .. });
+                assert_eq!(diags.iter().find(never_read), None, "seed {seed}:\n{text}");
+                continue;
+            }
+        };
+        taken += 1;
+        taken_so_alone += usize::from(compile(&source).is_err());
+        let Ok(stock) = lower(&program) else { continue };
+        if let Err(difference) = relate(&program, &stock, &theirs) {
+            panic!("seed {seed}: {difference}\n{source}");
+        }
+    }
+    println!("taken {taken}, {taken_so_alone} of them as portus alone, refused {refused}");
+    assert!(taken > 100 && taken_so_alone > 5 && refused > 50, "{taken} {taken_so_alone} {refused}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Models of windows, in bytes.
 
+pub mod interval;
+
 use super::Ack;
 
 /// The segment size of the kit's default path.

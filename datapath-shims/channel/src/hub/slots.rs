@@ -1,7 +1,7 @@
 //! The agent's model of a datapath's slots. Commands are not waited for, so it holds their expected results until the
 //! datapath reports its slots.
 
-use ccplane_contract::slots::check_image;
+use ccplane_contract::slots::check_push;
 use ccplane_contract::{DatapathError, Part, SlotStats, SnapshotUid};
 use ccplane_infer::Shape;
 use ccplane_infer::image::{self, NAME_WORDS};
@@ -86,13 +86,8 @@ impl Slots {
     /// Whether `image` may be pushed.
     pub(super) fn check_push(&self, slot: u8, image: &[u64]) -> Result<(), DatapathError> {
         let stats = self.get(slot)?;
-        let uid = check_image(slot, &stats.shape, image)?;
-        if [stats.active, stats.canary, stats.last_good].contains(&Some(uid)) {
-            return Err(DatapathError::BadImage {
-                reason: format!("the slot holds its uid {} already", uid.0),
-            });
-        }
-        Ok(())
+        let held = [stats.active, stats.canary, stats.last_good].into_iter().flatten();
+        check_push(slot, &stats.shape, image, held.map(|uid| uid.0)).map(drop)
     }
 
     /// Notes a push that was sent.

@@ -165,7 +165,7 @@ pub struct Agent {
     pub now_us: u64,
     /// The minor version that it speaks.
     pub minor: u8,
-    /// What it says to a HELLO instead of WELCOME.
+    /// The answer to a HELLO; `None` for WELCOME.
     pub answer: Option<Vec<u8>>,
     record: Record,
     dir: tempfile::TempDir,

@@ -45,7 +45,7 @@ pub enum Scope {
     Namespaces(Vec<u32>),
 }
 
-/// What to record.
+/// The flows to record, and how bursts are told apart.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecordOptions {
     pub scope: Scope,
@@ -56,9 +56,9 @@ pub struct RecordOptions {
 /// The side of a connection that a socket is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opener {
-    /// This socket connected.
+    /// The recorded socket connected.
     Local,
-    /// This socket was accepted.
+    /// The recorded socket was accepted.
     Remote,
 }
 
@@ -144,7 +144,7 @@ impl Recorder {
         for program in programs::all(&btf, &offsets, maps, options)? {
             let to = AttachTo { btf_id: program.attach_to, expected: sys::TRACE_RAW_TP };
             let fd = load(ProgType::Tracing, program.name, &program.insns, to)?;
-            links.push(os(format!("attach {}", program.name), sys::link_tracing(&fd))?);
+            links.push(os(format!("attach {}", program.name), sys::raw_tracepoint_open(&fd))?);
         }
         let ctl = os("map the counts", Shared::new(&page, 0, page_bytes(), false))?;
         let ring = os("map the ring", Ring::new(ring, RING_BYTES, page_bytes()))?;

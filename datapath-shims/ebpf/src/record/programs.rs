@@ -43,6 +43,7 @@ pub struct RecordMaps {
 }
 
 impl RecordMaps {
+    /// Names the maps for programs; the descriptors must stay open until those are loaded.
     pub fn new(flows: &OwnedFd, ctl: &OwnedFd, namespaces: &OwnedFd, ring: &OwnedFd) -> RecordMaps {
         let [flows, ctl, namespaces, ring] = [flows, ctl, namespaces, ring].map(AsRawFd::as_raw_fd);
         RecordMaps { flows, ctl, namespaces, ring }
@@ -126,20 +127,12 @@ pub fn all(
     options: &RecordOptions,
 ) -> Result<Vec<Program>, EbpfError> {
     let e = Emitter { k: offsets, maps, options };
-    let at = |tracepoint| btf.typedef_id(tracepoint);
+    let at = |tracepoint| btf.tracepoint_id(tracepoint);
     Ok(vec![
-        Program {
-            name: "ccplane_rec_st",
-            attach_to: at("btf_trace_inet_sock_set_state")?,
-            insns: e.state()?,
-        },
-        Program {
-            name: "ccplane_rec_rd",
-            attach_to: at("btf_trace_tcp_rcv_space_adjust")?,
-            insns: e.read()?,
-        },
-        Program { name: "ccplane_rec_wr", attach_to: at("btf_trace_sock_send_length")?, insns: e.wrote()? },
-        Program { name: "ccplane_rec_wt", attach_to: at("btf_trace_tcp_probe")?, insns: e.waits()? },
+        Program { name: "ccplane_rec_st", attach_to: at("inet_sock_set_state")?, insns: e.state()? },
+        Program { name: "ccplane_rec_rd", attach_to: at("tcp_rcv_space_adjust")?, insns: e.read()? },
+        Program { name: "ccplane_rec_wr", attach_to: at("sock_send_length")?, insns: e.wrote()? },
+        Program { name: "ccplane_rec_wt", attach_to: at("tcp_probe")?, insns: e.waits()? },
     ])
 }
 

@@ -5,8 +5,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use super::lab::{Bulk, Lab, counted, wait_until};
 
+/// Agents that follow each other on the same flows.
+const RESTARTS: usize = 5;
 const SOCKET: &str = "/run/ccplane/control.sock";
 
 pub struct Agent(Child);
@@ -23,17 +28,17 @@ impl Agent {
         Agent(agent)
     }
 
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id() as i32), signal).unwrap();
+    }
+
     fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
     pub fn stop(mut self) {
-        nix::sys::signal::kill(
-            nix::unistd::Pid::from_raw(self.0.id() as i32),
-            nix::sys::signal::Signal::SIGTERM,
-        )
-        .unwrap();
+        self.signal(Signal::SIGTERM);
         assert!(self.0.wait().unwrap().success());
     }
 }
@@ -85,5 +90,50 @@ fn flows_outlive_their_agent_and_get_the_next() {
     wait_until("all of it is gone", || counted("agents") == 0);
     // What ran is freed once a flow's next ACK has let go of it.
     drop((v4, v6));
+    wait_until("no program is left", || counted("programs") == 0);
+}
+
+/// An agent that hangs loses its flows to the native algorithm, and has them again once it goes on.
+#[test]
+#[ignore = "runs in a machine that has the module"]
+fn an_agent_hangs_and_goes_on() {
+    let lab = Lab::new();
+    let bulk = lab.flow();
+    let agent = Agent::with("cubic", "");
+    lists(&bulk, &["\"cubic\"", "\"mode\":\"program\""]);
+    let natives = counted("handovers_to_native");
+    agent.signal(Signal::SIGSTOP);
+    wait_until("the flow is native", || counted("handovers_to_native") > natives);
+    let (reports, received) = (counted("reports"), bulk.received_bytes());
+    assert_eq!(bulk.record().enabled, 0, "no program decides");
+    wait_until("the flow goes on", || bulk.received_bytes() > received + 500_000);
+    assert_eq!(counted("reports"), reports, "no program runs");
+    agent.signal(Signal::SIGCONT);
+    lists(&bulk, &["\"cubic\"", "\"mode\":\"program\""]);
+    wait_until("its program reports", || counted("reports") > reports);
+    agent.stop();
+}
+
+/// Agents come and are killed; each steers the flows of the one before, whether those were native meanwhile or not.
+#[test]
+#[ignore = "runs in a machine that has the module"]
+fn agents_are_restarted_again_and_again() {
+    let lab = Lab::new();
+    let flows = [lab.flow(), lab.flow_to("fd00::2")];
+    for n in 0..RESTARTS {
+        let algorithm = ["reno", "vegas"][n % 2];
+        let agent = Agent::with(algorithm, "");
+        for bulk in &flows {
+            lists(bulk, &[&format!("\"{algorithm}\""), "\"mode\":\"program\""]);
+        }
+        let (reports, natives) = (counted("reports"), counted("handovers_to_native"));
+        wait_until("reports", || counted("reports") > reports + 4);
+        agent.kill();
+        wait_until("it is gone", || counted("agents") == 0);
+        if n.is_multiple_of(2) {
+            wait_until("both are native", || counted("handovers_to_native") >= natives + 2);
+        }
+    }
+    drop(flows);
     wait_until("no program is left", || counted("programs") == 0);
 }

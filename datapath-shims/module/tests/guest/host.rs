@@ -19,7 +19,7 @@ fn in_guest(test: &str, version: &str, of: &[&str], files: &[PathBuf]) {
     let name = this.file_name().unwrap().to_str().unwrap();
     let times = std::env::var("CCPLANE_TIMES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let script = format!(
-        "load veth && load sch_netem && CCPLANE_TIMES={times} ./{name} --ignored --test-threads=1 --nocapture {} \
+        "load veth && load tun && load sch_netem && load tcp_diag && CCPLANE_TIMES={times} ./{name} --ignored --test-threads=1 --nocapture {} \
          && ! grep -q ^ccplane /proc/modules",
         of.join(" ")
     );
@@ -29,38 +29,43 @@ fn in_guest(test: &str, version: &str, of: &[&str], files: &[PathBuf]) {
     assert!(!ran.output.contains("running 0 tests"), "nothing ran: {}", ran.output);
 }
 
-/// The agent, where the workspace was built.
-fn agent(test: &str) -> Option<PathBuf> {
+/// A program of ours, where the workspace was built.
+fn built(test: &str, name: &str) -> Option<PathBuf> {
     let this = std::env::current_exe().unwrap();
-    let agent = this.ancestors().nth(2).unwrap().join("ccplaned");
-    if !agent.exists() {
+    let program = this.ancestors().nth(2).unwrap().join(name);
+    if !program.exists() {
         ccplane_testing::skipped(
             test,
-            format_args!("the agent on the module: {} is not built", agent.display()),
+            format_args!("{name} on the module: {} is not built", program.display()),
         );
         return None;
     }
-    Some(agent)
+    Some(program)
 }
 
-/// A portus agent, where `.ci/portus` has built one.
-fn portus(test: &str) -> Option<PathBuf> {
-    let reno = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/portus/bin/reno");
-    if !reno.exists() {
-        ccplane_testing::skipped(test, "portus on the module: .ci/portus target/portus was not run");
+/// The portus agents, where `.ci/portus` has built them.
+fn portus(test: &str) -> Option<[PathBuf; 2]> {
+    let built = ["reno", "ccplane-portus-0.9.0"]
+        .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/portus/bin").join(name));
+    if let Some(missing) = built.iter().find(|program| !program.exists()) {
+        let missing = missing.display();
+        ccplane_testing::skipped(
+            test,
+            format_args!("portus on the module: {missing} is not there (.ci/portus target/portus)"),
+        );
         return None;
     }
-    Some(reno)
+    Some(built)
 }
 
 fn everything_but_the_contract(test: &str, version: &str) {
     let (mut of, mut files) =
         (vec!["faults::", "live::", "portus::portus_is_off", "portus::the_two_ends"], Vec::new());
-    if let Some(agent) = agent(test) {
+    if let Some(agent) = built(test, "ccplaned") {
         files.push(agent);
         of.push("agent::");
         if let Some(portus) = portus(test) {
-            files.push(portus);
+            files.extend(portus);
             of.push("portus::a_stock_portus");
         }
     }
@@ -93,6 +98,14 @@ fn every_algorithm_runs_on_linux_6_1() {
 #[ignore = "takes minutes: make module-test"]
 fn every_algorithm_runs_on_linux_6_12() {
     in_guest("every_algorithm_runs_on_linux_6_12", NEW, &["algorithms::"], &[]);
+}
+
+#[test]
+#[ignore = "takes minutes: make module-test"]
+fn a_plan_runs_on_linux_6_12() {
+    const TEST: &str = "a_plan_runs_on_linux_6_12";
+    let Some(ccplane) = built(TEST, "ccplane") else { return };
+    in_guest(TEST, NEW, &["plans::"], &[ccplane]);
 }
 
 #[test]

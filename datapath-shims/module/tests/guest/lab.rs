@@ -6,7 +6,8 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
@@ -91,6 +92,17 @@ impl Lab {
         Lab { _module: module, number: n, near, far }
     }
 
+    /// Asks `ss` for a flow, with numbers in full.
+    pub fn shown(&self, bulk: &Bulk) -> String {
+        let (namespace, port) = (&self.near, bulk.local().port());
+        let shown = Command::new("ip")
+            .args(["netns", "exec", namespace, "ss", "-tinOH", &format!("sport = :{port}")])
+            .output()
+            .unwrap();
+        assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+        String::from_utf8(shown.stdout).unwrap()
+    }
+
     /// Lets the link carry packets, or none.
     pub fn carries(&self, anything: bool) {
         let (near, n, loss) = (&self.near, self.number, if anything { LOSS } else { DEAD });
@@ -156,10 +168,21 @@ pub fn connected(to: SocketAddr, congestion: &str) -> TcpStream {
     TcpStream::from(fd)
 }
 
+/// The kernel's struct tcpvegas_info (linux/inet_diag.h).
+#[repr(C)]
+#[derive(Default, Debug)]
+pub struct VegasInfo {
+    pub enabled: u32,
+    pub rttcnt: u32,
+    pub rtt_us: u32,
+    pub minrtt_us: u32,
+}
+
 /// A flow that sends as much as it can until it is dropped.
 pub struct Bulk {
     stream: TcpStream,
     local: SocketAddr,
+    received_bytes: Arc<AtomicU64>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
@@ -168,15 +191,42 @@ impl Bulk {
         let mut writing = stream.try_clone().unwrap();
         let local = stream.local_addr().unwrap();
         let writes = std::thread::spawn(move || while writing.write(&CHUNK).is_ok_and(|n| n > 0) {});
+        let received_bytes = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&received_bytes);
         let reads = std::thread::spawn(move || {
             let mut room = CHUNK;
-            while received.read(&mut room).is_ok_and(|n| n > 0) {}
+            while let Some(n) = received.read(&mut room).ok().filter(|n| *n > 0) {
+                counted.fetch_add(n as u64, Ordering::Relaxed);
+            }
         });
-        Bulk { stream, local, threads: vec![writes, reads] }
+        Bulk { stream, local, received_bytes, threads: vec![writes, reads] }
     }
 
     pub fn local(&self) -> SocketAddr {
         self.local
+    }
+
+    /// Returns the bytes that have reached the other end.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Asks the congestion control for the record of Vegas.
+    pub fn record(&self) -> VegasInfo {
+        let mut info = VegasInfo::default();
+        let mut len = size_of::<VegasInfo>() as nix::libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes to `info`, for which every value of these bytes is one.
+        let got = unsafe {
+            nix::libc::getsockopt(
+                self.stream.as_raw_fd(),
+                nix::libc::IPPROTO_TCP,
+                nix::libc::TCP_CC_INFO,
+                (&raw mut info).cast(),
+                &mut len,
+            )
+        };
+        assert_eq!((got, len as usize), (0, size_of::<VegasInfo>()));
+        info
     }
 }
 

@@ -1,10 +1,17 @@
-//! Flows under the module, from agent to agent and without one.
+//! Flows under the module, from agent to agent and without one, and what it shows of them.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use ccplane_contract::{Datapath, DatapathError, Event, Field, Mode, ProgramUid};
 use ccplane_module::ModuleDatapath;
 use ccplane_program::ir::Program;
 
-use super::lab::{HEARTBEAT_TIMEOUT, Lab, attach, counted, created, report, stats, wait_for, wait_until};
+use super::lab::{
+    HEARTBEAT_TIMEOUT, Lab, Loaded, attach, connected, counted, created, report, stats, wait_for, wait_until,
+};
 
 const FIXED: ProgramUid = ProgramUid(1);
 
@@ -53,6 +60,65 @@ fn the_next_agent_takes_flows_over() {
     stats(&mut third, flow, |f| f.mode == Mode::NativeNoProgram);
     drop(bulk);
     wait_for(&mut third, "Closed", |e| (*e == Event::Closed { flow }).then_some(()));
+}
+
+/// `ss` and the record of Vegas say what the program decided.
+#[test]
+#[ignore = "runs in a machine that has the module"]
+fn tools_show_what_a_program_decides() {
+    const RATE: i64 = 750_000;
+    let lab = Lab::new();
+    let bulk = lab.flow();
+    let mut datapath = lab.attach();
+    let flow = created(&mut datapath, &bulk);
+    assert_eq!(bulk.record().enabled, 0, "no program decides yet");
+    datapath.install(FIXED, &fixed()).unwrap();
+    datapath.set_program(flow, FIXED, &[(Field::Rate, RATE)]).unwrap();
+    let mut shown = String::new();
+    let wanted = [" ccplane ", " cwnd:20 ", &format!(" pacing_rate {}bps ", 8 * RATE)];
+    wait_until("ss shows the program's window and rate", || {
+        datapath.heartbeat();
+        shown = lab.shown(&bulk);
+        wanted.iter().all(|w| shown.contains(w))
+    });
+    let (seq, _) = report(&mut datapath, flow, FIXED);
+    let record = bulk.record();
+    assert_eq!(record.enabled, 1, "{record:?}");
+    assert!(record.rttcnt >= seq, "{record:?} after report {seq}");
+    // The link alone takes five milliseconds.
+    assert!(record.minrtt_us >= 5000 && record.rtt_us >= 5000, "{record:?}");
+}
+
+#[test]
+#[ignore = "runs in a machine that has the module"]
+fn parameters_name_the_module_and_bound_its_programs() {
+    const DEVICE: &str = "/dev/other";
+    let _module = Loaded::with("name=other programs=2");
+    super::lab::up();
+    assert!(!std::path::Path::new("/dev/ccplane").exists());
+    let mut datapath = ModuleDatapath::open(DEVICE.as_ref(), HEARTBEAT_TIMEOUT).unwrap();
+    let install = |datapath: &mut ModuleDatapath, uid| datapath.install(ProgramUid(uid), &fixed());
+    assert_eq!(install(&mut datapath, 1), Ok(()));
+    assert_eq!(install(&mut datapath, 2), Ok(()));
+    assert_eq!(install(&mut datapath, 3), Err(DatapathError::ProgramsFull { limit: 2 }));
+    datapath.remove(ProgramUid(1)).unwrap();
+    assert_eq!(install(&mut datapath, 3), Ok(()), "a place was freed");
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = connected(listener.local_addr().unwrap(), "other");
+    let local = stream.local_addr().unwrap();
+    wait_for(&mut datapath, "Created", |e| match e {
+        Event::Created { info, .. } if info.local == local => Some(()),
+        _ => None,
+    });
+    // The device is root's alone.
+    assert_eq!(std::fs::metadata(DEVICE).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut nobody = Command::new("sh");
+    nobody.args(["-c", &format!("exec 3<>{DEVICE}")]).uid(65534).gid(65534);
+    let refused = nobody.output().unwrap();
+    assert!(!refused.status.success());
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("Permission denied"), "{said}");
 }
 
 #[test]

@@ -9,4 +9,5 @@ mod faults;
 mod host;
 mod lab;
 mod live;
+mod plans;
 mod portus;

@@ -1,5 +1,5 @@
-//! A portus agent, as its registry holds it, which takes the module for ccp-kernel: it listens on netlink or has ccp-kernel's device
-//! open, and steers flows.
+//! Portus agents, as their registry holds them, which take the module for ccp-kernel: they listen on netlink or have ccp-kernel's
+//! device open, and steer flows.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read, Write};
@@ -18,12 +18,14 @@ use super::lab::{Bulk, Lab, Loaded, counted, unloads, wait_until};
 const DEVICE: &str = "/dev/ccplane-portus";
 const CCPKP: &str = "/dev/ccpkp";
 
-/// The Reno of generic_cong_avoid.
+/// The Reno of generic_cong_avoid, of portus 0.7, and that of portus 0.9 (`.ci/portus`).
+const AGENTS: [&str; 2] = ["./reno", "./ccplane-portus-0.9.0"];
+
 struct Portus(Child);
 
 impl Portus {
-    fn start(ipc: &str) -> Portus {
-        Portus(Command::new("./reno").args(["--ipc", ipc]).spawn().unwrap())
+    fn start(program: &str, ipc: &str) -> Portus {
+        Portus(Command::new(program).args(["--ipc", ipc]).spawn().unwrap())
     }
 
     fn signal(&self, signal: Signal) {
@@ -38,13 +40,13 @@ impl Drop for Portus {
     }
 }
 
-/// Portus steers flows of both families, is killed, and another one steers them again.
+/// Portus steers flows of both families, is killed, and one of another version steers them again.
 fn a_stock_portus_steers_flows(bulks: [&Bulk; 2], ipc: &str) {
     for bulk in bulks {
         lists(bulk, &["\"module\"", "\"portus\"", "nobody listens at /dev/ccplane-portus"]);
     }
-    for _ in 0..2 {
-        let portus = Portus::start(ipc);
+    for program in AGENTS {
+        let portus = Portus::start(program, ipc);
         let before = counted("reports");
         for bulk in bulks {
             lists(bulk, &["\"module\"", "\"portus\"", "\"mode\":\"program\"", "\"portus-"]);
@@ -84,16 +86,17 @@ fn a_stock_portus_steers_flows_over_its_device() {
     a_stock_portus_steers_flows([&v4, &v6], "char");
 
     // The device tells what portus has not read, and so that it hangs; and that one has gone though the next is there.
-    let portus = Portus::start("char");
+    let [older, newer] = AGENTS;
+    let portus = Portus::start(older, "char");
+    lists(&v4, &["\"mode\":\"program\""]);
     let opened = OpenOptions::new().read(true).write(true).open(CCPKP);
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::ResourceBusy);
-    lists(&v4, &["\"mode\":\"program\""]);
     portus.signal(Signal::SIGSTOP);
     lists(&v4, &["portus is silent", "\"mode\":\"native_no_program\""]);
     portus.signal(Signal::SIGCONT);
     lists(&v4, &["\"mode\":\"program\""]);
     drop(portus);
-    let _next = Portus::start("char");
+    let _next = Portus::start(newer, "char");
     for bulk in [&v4, &v6] {
         lists(bulk, &["\"mode\":\"program\"", "\"portus-"]);
     }

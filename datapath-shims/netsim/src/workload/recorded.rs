@@ -50,7 +50,7 @@ pub enum RecordingError {
     Syntax {
         line: usize,
         column: usize,
-        /// What the JSON reader says.
+        /// The words of the JSON reader.
         reason: String,
     },
     /// Another version of the format.
@@ -91,7 +91,7 @@ pub struct RecordedFlow {
     pub app: Arc<str>,
     /// Whether this end opened the connection.
     pub opened: bool,
-    /// This end.
+    /// The end that was recorded.
     pub host: u16,
     /// The other end.
     pub peer: u16,
@@ -101,7 +101,7 @@ pub struct RecordedFlow {
     pub sent: u64,
     /// Payload that arrived here, bytes.
     pub received: u64,
-    /// What this end wrote, in order of time.
+    /// The writes of this end, in order of time.
     pub bursts: Vec<Burst>,
 }
 
@@ -136,7 +136,7 @@ pub struct Recording {
     pub missed: u64,
 }
 
-/// What of a recording is one transfer.
+/// The part of a recording that is one transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// All that a connection carries in one direction.

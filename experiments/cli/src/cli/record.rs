@@ -33,7 +33,7 @@ pub(crate) enum RecordCommand {
     },
 }
 
-/// What to record, and where to.
+/// Arguments of a new recording: its scope, its end and its file.
 #[derive(Args, Debug)]
 pub(crate) struct NewRecordArgs {
     /// Write the recording to FILE, whole, when it ends.

@@ -39,7 +39,7 @@ fn status_text(status: &Status) -> String {
     let row =
         |d: &DatapathRecord| vec![d.kind.clone(), of(d.flows, d.max_flows), of(d.programs, d.max_programs)];
     let rows: Vec<Vec<String>> = status.datapaths.iter().map(row).collect();
-    let c = &status.counters;
+    let c = &status.counters.core;
     format!(
         "agent pid {}, up {} s, default algorithm {}, {} rules\n{}\
          flows: {} created, {} closed, {} refused\n\
@@ -58,7 +58,7 @@ fn status_text(status: &Status) -> String {
         c.dropped_events,
         c.refused_commands,
         c.panics,
-        c.malformed_datagrams,
+        status.counters.malformed_datagrams,
     )
 }
 

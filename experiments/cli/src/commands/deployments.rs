@@ -157,7 +157,8 @@ fn decisions(decisions: &[DecisionRecord], now_s: f64) -> String {
 mod tests {
     use super::*;
     use ccplane_agent::control::ArmRecord;
-    use ccplane_agent::control::{ComparisonRecord, DeploymentRecord, EvidenceRecord};
+    use ccplane_agent::control::DeploymentRecord;
+    use ccplane_core::{Comparison, Evidence, Finding};
 
     #[test]
     fn slots_learners_and_decisions_read_as_tables() {
@@ -179,7 +180,7 @@ mod tests {
             algorithm: "aurora".into(),
             deployments: vec![deployment],
         };
-        let evidence = EvidenceRecord {
+        let evidence = Evidence {
             converged: true,
             stability: 0.001,
             fidelity_min: 0.01,
@@ -189,7 +190,7 @@ mod tests {
             gain: Some(0.1),
             states: 2048,
         };
-        let comparison = ComparisonRecord {
+        let comparison = Comparison {
             pairs: 4,
             flows: 1,
             controls: 0,
@@ -199,6 +200,7 @@ mod tests {
             t: Some(5.5),
             uncertainty: 0.4,
             margin: 0.05,
+            finding: Finding::Better,
         };
         let decision = DecisionRecord {
             time_s: 1000.0,

@@ -1,8 +1,12 @@
 //! `ccplane doctor`: what this machine can run, and the removal of what a dead agent left.
 
+mod choice;
+
+use self::choice::{Bpf, Choice, Module, NO_DATAPATH, choose};
 use super::{print, print_json};
 use crate::cli::DoctorArgs;
 use caps::{CapSet, Capability};
+use ccplane_agent::config::{Config, Switch};
 use ccplane_agent::failure::Failure;
 use ccplane_agent::place::Located;
 use ccplane_agent::rundir::{self, InstanceLock};
@@ -19,9 +23,23 @@ use std::process::ExitCode;
 /// Where a machine has its BPF file system.
 const SYSTEM_BPFFS: &str = "/sys/fs/bpf";
 
+/// The part of ccplane that has a need.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// The BPF datapath.
+    Bpf,
+    /// The agent, whatever its datapath.
+    Agent,
+    Links,
+    /// Decisions about packets.
+    Packets,
+}
+
 /// One need, met or not.
 #[derive(Serialize)]
 struct Need {
+    #[serde(skip)]
+    part: Part,
     /// The part of ccplane that needs it: "Linux TCP datapath", "emulated links".
     of: &'static str,
     what: String,
@@ -42,14 +60,6 @@ struct Diagnosis {
     cleaned: Option<Cleaned>,
 }
 
-/// The datapath for Linux TCP on this machine.
-#[derive(Serialize)]
-struct Choice {
-    /// Its kind as `ccplane flows` shows it: "ebpf", "module", or "none".
-    datapath: &'static str,
-    why: String,
-}
-
 #[derive(Serialize, Default)]
 struct Cleaned {
     flows_moved: u64,
@@ -62,6 +72,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let mut needs: Vec<Need> = ccplane_ebpf::checks()
         .into_iter()
         .map(|c| Need {
+            part: Part::Bpf,
             of: "Linux TCP datapath",
             what: c.what.to_owned(),
             ok: c.ok,
@@ -71,8 +82,10 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
         .collect();
     needs.extend(powers());
     needs.extend(places(&located));
-    let tcp = choose(&located, &needs);
-    let ok = tcp.datapath != NO_DATAPATH;
+    let tcp = choose(&bpf(&located.config, &needs), &Module::find(&located.config.datapath));
+    let starts = needs.iter().all(|need| need.ok || need.part != Part::Agent);
+    let ok = tcp.datapath != NO_DATAPATH && starts;
+    needs.push(packets());
     needs.extend(links());
     let diagnosis = Diagnosis { ok, tcp, needs, cleaned };
     if args.query.json {
@@ -83,37 +96,13 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// The datapath where nothing can steer TCP flows.
-const NO_DATAPATH: &str = "none";
-
-/// Tells the datapath that an agent would use for TCP, by what BPF `needs`, and what else would do.
-fn choose(located: &Located, needs: &[Need]) -> Choice {
-    let module = &located.config.datapath.module;
-    let device = module.device.display();
-    let missing = needs.iter().find(|need| !need.ok);
-    if module.is_wanted() && module.device.exists() {
-        let why = match missing {
-            Some(need) => format!("it is loaded ({device}), and BPF lacks {}", need.what),
-            None => format!(
-                "it is loaded ({device}); BPF would do too, and runs programs as machine code: `rmmod ccplane` gives way to it"
-            ),
-        };
-        return Choice { datapath: "module", why };
-    }
-    match missing {
-        None => Choice {
-            datapath: "ebpf",
-            why: "this kernel has all that it needs, and runs programs as machine code; the kernel module would interpret them"
-                .to_owned(),
-        },
-        Some(need) => Choice {
-            datapath: NO_DATAPATH,
-            why: format!(
-                "BPF lacks {}; where that cannot be had, the kernel module needs only root and the kernel's headers \
-                 (datapath-shims/module/README.md), from Linux 5.15 on",
-                need.what
-            ),
-        },
+/// Tells whether BPF is a datapath here, by the needs that are its own.
+fn bpf(config: &Config, needs: &[Need]) -> Bpf {
+    let missing = needs.iter().find(|need| need.part == Part::Bpf && !need.ok);
+    match (config.datapath.ebpf.mode, missing) {
+        (Switch::Off, _) => Bpf::Off,
+        (_, Some(need)) => Bpf::Lacks(need.what.clone()),
+        (_, None) => Bpf::Usable,
     }
 }
 
@@ -136,6 +125,7 @@ fn powers() -> Vec<Need> {
     let need = |(capability, purpose, required): (Capability, &str, bool)| {
         let has = permitted.contains(&capability);
         Need {
+            part: Part::Bpf,
             of: "Linux TCP datapath",
             what: format!("{capability}, which {purpose}"),
             ok: has || !required,
@@ -162,9 +152,12 @@ fn places(located: &Located) -> Vec<Need> {
     let control = located.run_dir().map(Path::to_owned).ok();
     let datapath = located.datapath_socket().ok().and_then(|socket| Some(socket.parent()?.to_owned()));
     let ebpf = located.config.datapath.ebpf.run_dir.clone();
-    let all =
-        [("control directory", control), ("datapath directory", datapath), ("run directory", Some(ebpf))];
-    let need = |(what, path): (&str, Option<PathBuf>)| {
+    let all = [
+        (Part::Agent, "control directory", control),
+        (Part::Agent, "datapath directory", datapath),
+        (Part::Bpf, "a run directory of this user's", Some(ebpf)),
+    ];
+    let need = |(part, what, path): (Part, &str, Option<PathBuf>)| {
         let path = path?;
         let opened = match Directory::open(&path, Others::Read) {
             Err(DirectoryError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
@@ -175,9 +168,21 @@ fn places(located: &Located) -> Vec<Need> {
         let (ok, found) =
             opened.map_or_else(|why| (false, why), |fine| (true, format!("{}: {fine}", path.display())));
         let remedy = if ok { "" } else { "run as its owner, or configure another one" }.to_owned();
-        Some(Need { of: "Linux TCP datapath", what: what.to_owned(), ok, found, remedy })
+        Some(Need { part, of: "Linux TCP datapath", what: what.to_owned(), ok, found, remedy })
     };
     all.into_iter().filter_map(need).collect()
+}
+
+/// The need of decisions about packets.
+fn packets() -> Need {
+    let what = "classifiers on devices' egress, and the tracepoint of socket states".to_owned();
+    let (ok, found, remedy) = match ccplane_ebpf::packets::available() {
+        Ok(()) => (true, "loaded and taken back".to_owned(), String::new()),
+        Err(error) => {
+            (false, error.to_string(), "run as root, on a kernel with BTF and BPF tracing".to_owned())
+        }
+    };
+    Need { part: Part::Packets, of: "decisions about packets", what, ok, found, remedy }
 }
 
 /// Removes what a killed agent left. Holds the agent's lock meanwhile, so that none starts.
@@ -201,6 +206,9 @@ fn clean(located: &Located) -> Result<Cleaned, Failure> {
     let report = ccplane_ebpf::clean(&options).map_err(Failure::runtime)?;
     cleaned.flows_moved = report.flows_moved;
     cleaned.removed.extend(report.removed);
+    let devices = &located.config.datapath.packets.devices;
+    let classifiers = ccplane_ebpf::packets::clean(devices).map_err(Failure::runtime)?;
+    cleaned.removed.extend(classifiers.into_iter().map(|device| Path::new("tc filter on").join(device)));
     Ok(cleaned)
 }
 
@@ -240,6 +248,7 @@ fn links() -> Vec<Need> {
     if missing.is_empty() {
         let found = "root, /dev/net/tun, network namespaces".to_owned();
         return vec![Need {
+            part: Part::Links,
             of,
             what: "devices and permissions".to_owned(),
             ok: true,
@@ -247,6 +256,13 @@ fn links() -> Vec<Need> {
             remedy: String::new(),
         }];
     }
-    let need = |what: String, remedy| Need { of, what, ok: false, found: "not there".to_owned(), remedy };
+    let need = |what: String, remedy| Need {
+        part: Part::Links,
+        of,
+        what,
+        ok: false,
+        found: "not there".to_owned(),
+        remedy,
+    };
     missing.into_iter().map(|m| need(m.what, m.remedy)).collect()
 }

@@ -244,7 +244,7 @@ impl Flows {
     }
 }
 
-/// What one application of a recording sent, or received where only the other end was recorded.
+/// The transfers of one application, those that it received included where only its end was recorded.
 #[derive(Serialize, Default)]
 struct AppSummary {
     transfers: u64,

@@ -3,6 +3,7 @@
 use super::{print, print_json};
 use crate::cli::RunArgs;
 use ccplane_agent::agent::{OwnLoop, waker};
+use ccplane_agent::config::Switch;
 use ccplane_agent::control::{FlowRecord, ModeName};
 use ccplane_agent::failure::Failure;
 use ccplane_agent::place::Located;
@@ -11,13 +12,14 @@ use ccplane_contract::Datapath;
 use ccplane_core::{Companion, NATIVE, Rule, Rules};
 use ccplane_fabric::{BALANCE_PLANS, BalancePlan, FabricPlan, PLANS};
 use ccplane_report::experiment::{Compared, comparisons};
-use ccplane_runner::experiment::agents::{Agent, AgentFlow, AgentRule, Agents, BoxError, Waker};
+use ccplane_runner::experiment::agents::{Agent, AgentFlow, AgentRule, Agents, BoxError, InKernel, Waker};
 use ccplane_runner::experiment::{self, Ended, Options, Progress, results_path};
 use ccplane_runner::host;
-use ccplane_runner::plan::{Known, Overrides, Plan, PlanError, shipped};
+use ccplane_runner::plan::{Known, Overrides, Plan, PlanError, shipped, why_not_there};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -53,20 +55,30 @@ pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<E
     if args.quick {
         plan.name.push_str("-quick");
     }
+    let located = args.place.locate(None)?;
+    if !located.config.datapath.module.is_wanted() {
+        plan.leave_out(ccplane_results::Datapath::Module).map_err(Failure::input)?;
+    }
     if args.check {
         return print(&checked(&plan)).map(|()| ExitCode::SUCCESS);
     }
     if let Some(scenario) = &args.plots {
         return plots(args, &plan, scenario);
     }
-    if !plan.left_out.is_empty() {
-        let names = plan.left_out.join(", ");
-        eprintln!(
-            "ccplane: left out: {names}: this ccplane was built without DPDK (cargo build --release --features dpdk)"
-        );
+    for (datapath, names) in left_out(&plan) {
+        eprintln!("ccplane: left out: {}: {}", names.join(", "), why_not_there(datapath));
     }
-    let ended = execute(&plan, &args.results, args.force, args.place.locate(None)?, algorithms)?;
+    let ended = execute(&plan, &args.results, args.force, located, algorithms)?;
     finish(args, &plan, &ended)
+}
+
+/// Names of the contenders that are left out, by their datapath.
+fn left_out(plan: &Plan) -> BTreeMap<ccplane_results::Datapath, Vec<&str>> {
+    let mut names = BTreeMap::<_, Vec<&str>>::new();
+    for contender in &plan.left_out {
+        names.entry(contender.datapath).or_default().push(&contender.name);
+    }
+    names
 }
 
 /// Runs a plan until its end or a signal; its results are in `directory`.
@@ -302,21 +314,39 @@ impl OwnAgents {
         (steered, algorithms)
     }
 
-    fn agent(&self, own: OwnLoop) -> Box<dyn Agent> {
-        let congestion = self.located.config.datapath.ebpf.name.clone();
+    fn agent(own: OwnLoop, congestion: String) -> Box<dyn Agent> {
         Box::new(OwnAgent { own: Some(own), congestion })
+    }
+
+    /// The configuration of an agent that gets to the kernel's flows in this way alone, and what these flows choose.
+    fn located_for(&self, by: InKernel) -> (Located, String) {
+        let mut config = self.located.config.clone();
+        let congestion = match by {
+            InKernel::Bpf => {
+                config.datapath.module.mode = Switch::Off;
+                config.datapath.ebpf.name.clone()
+            }
+            InKernel::Module => {
+                config.datapath.module.mode = Switch::On;
+                // The module gives its device the name of its congestion control.
+                let device = config.datapath.module.device.file_name();
+                device.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+            }
+        };
+        (Located { config, control_socket: self.located.control_socket.clone() }, congestion)
     }
 }
 
 impl Agents for OwnAgents {
-    fn start(&mut self, rules: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError> {
+    fn start(&mut self, by: InKernel, rules: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError> {
         let (steered, algorithms) = OwnAgents::resolve(rules);
+        let (located, congestion) = self.located_for(by);
         let started = match rules.iter().any(|rule| rule.learning) {
-            true => OwnLoop::start_learning(&self.located, &steered, &algorithms),
-            false => OwnLoop::start(&self.located, &steered, &algorithms),
+            true => OwnLoop::start_learning(&located, &steered, &algorithms),
+            false => OwnLoop::start(&located, &steered, &algorithms),
         };
         let kernel = started.map_err(|failure| BoxError::from(failure.message()))??;
-        Ok(self.agent(kernel))
+        Ok(OwnAgents::agent(kernel, congestion))
     }
 
     fn embed(
@@ -329,7 +359,8 @@ impl Agents for OwnAgents {
         let (waker, woken) = waker();
         let started =
             OwnLoop::start_embedded(&self.located, &steered, &algorithms, make(waker), woken, learns);
-        Ok(self.agent(started.map_err(|failure| BoxError::from(failure.message()))?))
+        // Flows of this process choose no congestion control.
+        Ok(OwnAgents::agent(started.map_err(|failure| BoxError::from(failure.message()))?, String::new()))
     }
 
     fn learner(&mut self, algorithm: &Arc<dyn Algorithm>, seed: u64) -> Result<Box<dyn Companion>, BoxError> {

@@ -141,10 +141,14 @@ mod tests {
     use super::super::Reorder;
     use super::*;
 
+    fn packet<H>(arrived_ns: u64, handle: H) -> Packet<H> {
+        Packet { handle, size: 100, priority: 0, arrived_ns }
+    }
+
     /// Packets enter every millisecond; returns which arrive when, in order, microseconds.
     fn arrivals(impairments: Impairments) -> Vec<(u64, u64)> {
         let mut line = DelayLine::new(10_000, &impairments);
-        (0..1000u64).for_each(|n| line.enter(n * 1_000_000, n, 100));
+        (0..1000u64).for_each(|n| line.enter(packet(n * 1_000_000, n)));
         let mut arrived = vec![];
         while let Some(at_ns) = line.next_ns() {
             let packet = line.pop(at_ns).unwrap();
@@ -183,9 +187,9 @@ mod tests {
     #[test]
     fn a_shorter_delay_overtakes_nobody() {
         let mut line = DelayLine::new(10_000, &Impairments::default());
-        line.enter(0, 'a', 100);
+        line.enter(packet(0, 'a'));
         line.set_delay_us(0);
-        line.enter(1_000_000, 'b', 100);
+        line.enter(packet(1_000_000, 'b'));
         assert_eq!(line.pop(9_999_999), None);
         assert_eq!([line.pop(10_000_000), line.pop(10_000_000)].map(|p| p.unwrap().handle), ['a', 'b']);
     }

@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn none_loses_none_and_certainty_loses_all() {
-        assert_eq!(lost(Loss::default(), Impairments::default(), 1000, 1), []);
+        assert_eq!(lost(Loss::default(), Impairments::default(), 1000, 1), [0; 0]);
         assert_eq!(lost(Loss { probability: 1.0, seed: 3 }, Impairments::default(), 1000, 1).len(), 1000);
     }
 

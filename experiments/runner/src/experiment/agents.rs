@@ -28,13 +28,20 @@ pub struct AgentRule {
     pub learning: bool,
 }
 
+/// The way in which programs get to the kernel's own flows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InKernel {
+    Bpf,
+    Module,
+}
+
 /// Starts agents: one for each run that needs one, so that the baselines run without.
 pub trait Agents {
     /// Attaches to the kernel and steers by `rules` until it is dropped; other flows run their native algorithm.
     ///
     /// # Errors
     /// It cannot be attached.
-    fn start(&mut self, rules: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError>;
+    fn start(&mut self, by: InKernel, rules: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError>;
 
     /// Steers the flows of a datapath in this process by `rules` until it is dropped. `make` gets what the datapath is to call
     /// when it has something for the agent.
@@ -94,7 +101,7 @@ pub struct NoAgents;
 pub struct NoAgent;
 
 impl Agents for NoAgents {
-    fn start(&mut self, _: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError> {
+    fn start(&mut self, _: InKernel, _: &[AgentRule]) -> Result<Box<dyn Agent>, BoxError> {
         Err(Box::new(NoAgent))
     }
 

@@ -250,9 +250,10 @@ fn preflight(
     if plan.scenarios.iter().any(|s| matches!(s.traffic, Traffic::Bulk { tool: Tool::Iperf3, .. })) {
         live::iperf3::check_program()?;
     }
-    for contender in plan.contenders.iter().filter(|c| c.datapath == Datapath::Ebpf) {
+    for contender in &plan.contenders {
+        let Some(by) = live::in_kernel(contender.datapath) else { continue };
         let job = Job { plan, scenario: &plan.scenarios[0], contender, seed: 0, algorithms, lane: 0 };
-        agents.start(&live::rules(&job)?).map_err(Error::Agent)?;
+        agents.start(by, &live::rules(&job)?).map_err(Error::Agent)?;
     }
     Ok(())
 }

@@ -172,7 +172,8 @@ pub(super) fn together(
                 let message = "DPDK ports are at the ends of an emulated link: it needs rate_mbit or trace";
                 return refuse(format!("algorithm[{n}].datapath"), message);
             }
-            if user_space && scenario.background.iter().any(|b| b.datapath == Datapath::Ebpf) {
+            let other_agent = user_space || contender.datapath == Datapath::Module;
+            if other_agent && scenario.background.iter().any(|b| b.datapath == Datapath::Ebpf) {
                 let message = "an agent steers one datapath in a run: background on ebpf, or this contender";
                 return refuse(format!("algorithm[{n}].datapath"), message);
             }
@@ -227,9 +228,16 @@ pub(super) fn at_once(scenarios: &[Scenario], contenders: &[(usize, Contender)])
             );
         }
     }
-    match contenders.iter().find(|(_, c)| c.datapath == Datapath::Dpdk) {
-        Some((n, _)) => refuse(format!("algorithm[{n}].datapath"), "dpdk does not run at_once with others"),
-        None => Ok(()),
+    let on = |datapath| contenders.iter().find(|(_, c)| c.datapath == datapath);
+    if let Some((n, _)) = on(Datapath::Dpdk) {
+        return refuse(format!("algorithm[{n}].datapath"), "dpdk does not run at_once with others");
+    }
+    match (on(Datapath::Module), on(Datapath::Ebpf)) {
+        (Some((n, _)), Some(_)) => refuse(
+            format!("algorithm[{n}].datapath"),
+            "module and ebpf do not run at_once: one agent steers the kernel's flows",
+        ),
+        _ => Ok(()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why a plan is refused.
 
 use ccplane_files::document::DocumentError;
+use ccplane_results::Datapath;
 
 /// Why a plan is refused. Nothing was started.
 #[derive(Debug, thiserror::Error)]
@@ -15,4 +16,21 @@ pub enum PlanError {
     /// The file cannot be read, or a field is wrong.
     #[error(transparent)]
     Refused(#[from] DocumentError),
+}
+
+/// Every contender of a plan is on a datapath that is not there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("nothing is left: {}", why_not_there(*datapath))]
+pub struct NothingLeft {
+    pub datapath: Datapath,
+}
+
+/// The reason why contenders on a datapath are left out, and what would help.
+#[must_use]
+pub fn why_not_there(datapath: Datapath) -> &'static str {
+    match datapath {
+        Datapath::Dpdk => "this ccplane was built without DPDK (cargo build --release --features dpdk)",
+        Datapath::Module => "the kernel module is not loaded (datapath-shims/module/README.md)",
+        Datapath::Kernel | Datapath::Ebpf | Datapath::Sim | Datapath::Quic => "it is not here",
+    }
 }

@@ -33,9 +33,9 @@ use std::sync::Arc;
 use ccplane_alg::Algorithm;
 use ccplane_files::document::{DocumentError, Problem};
 use ccplane_netsim::trace::Trace;
-use ccplane_results::{Comparison, Contender, Datapath};
+use ccplane_results::{Contender, Datapath};
 
-pub use error::PlanError;
+pub use error::{NothingLeft, PlanError, why_not_there};
 pub use model::{
     Background, BurstLoss, Change, Datagrams, Discipline, Impairments, Link, Medium, Periods, Plan, Policer,
     Queue, Scenario, ShortBackground, Simulator, Tool, Traffic,
@@ -126,6 +126,22 @@ impl Plan {
             .map_err(|problem| refuse(ccplane_files::document::locate(&document, problem)))
     }
 
+    /// Leaves out the contenders on a datapath that is not there, and what they would be compared with.
+    ///
+    /// # Errors
+    /// There is no other contender.
+    pub fn leave_out(&mut self, datapath: Datapath) -> Result<(), NothingLeft> {
+        let (out, left) = self.contenders.drain(..).partition(|c| c.datapath == datapath);
+        self.contenders = left;
+        self.left_out.extend(out);
+        if self.contenders.is_empty() {
+            return Err(NothingLeft { datapath });
+        }
+        let is_there = |name: &str| self.left_out.iter().all(|c| c.name != name);
+        self.comparisons.retain(|c| is_there(&c.of) && is_there(&c.against));
+        Ok(())
+    }
+
     /// How many runs there are, repeats included.
     #[must_use]
     pub fn runs(&self) -> u64 {
@@ -156,15 +172,7 @@ fn finish(
     }
     let contenders: Vec<Contender> = contenders.into_iter().map(|(_, contender)| contender).collect();
     let comparisons = check::comparisons(&source.compare, &scenarios, &contenders)?;
-    // All is checked, also what this build leaves out.
-    let (contenders, out): (Vec<_>, Vec<_>) = contenders.into_iter().partition(|c| is_built(c.datapath));
-    let left_out: Vec<String> = out.into_iter().map(|c| c.name).collect();
-    if contenders.is_empty() {
-        return Err(Problem::new("algorithm", "nothing is left: this ccplane was built without DPDK"));
-    }
-    let is_there = |c: &Comparison| !left_out.contains(&c.of) && !left_out.contains(&c.against);
-    let comparisons = comparisons.into_iter().filter(is_there).collect();
-    let plan = Plan {
+    let mut plan = Plan {
         name: file.file_stem().map_or_else(|| "plan".to_owned(), |s| s.to_string_lossy().into_owned()),
         title: source.title.clone(),
         about: source.about.clone(),
@@ -178,19 +186,18 @@ fn finish(
         scenarios,
         contenders,
         comparisons,
-        left_out,
+        left_out: Vec::new(),
         paper: check::paper(&source.paper),
     };
+    // All is checked, also what this build leaves out.
+    if cfg!(not(feature = "dpdk")) {
+        plan.leave_out(Datapath::Dpdk).map_err(|none| Problem::new("algorithm", none))?;
+    }
     if plan.runs() > MAX_RUNS {
         let message = format!("{} runs, at most {MAX_RUNS} are allowed", plan.runs());
         return Err(Problem::new("repeats", message));
     }
     Ok(plan)
-}
-
-/// Whether this build has what carries flows so.
-fn is_built(datapath: Datapath) -> bool {
-    datapath != Datapath::Dpdk || cfg!(feature = "dpdk")
 }
 
 #[cfg(test)]

@@ -40,8 +40,8 @@ pub struct Plan {
     pub contenders: Vec<Contender>,
     /// The comparisons that the report makes.
     pub comparisons: Vec<Comparison>,
-    /// Contenders that this build has no datapath for: without the feature `dpdk`, those over DPDK.
-    pub left_out: Vec<String>,
+    /// Contenders whose datapath is not there: without the feature `dpdk`, those over DPDK.
+    pub left_out: Vec<Contender>,
     /// Figures from papers, which the report shows beside the measured ones.
     pub paper: Vec<PaperFigure>,
 }

@@ -182,7 +182,7 @@ impl LinkLog {
     }
 }
 
-/// What mahimahi's graphs print, in its words and its rounding.
+/// Prints the figures as mahimahi's graphs do, in their words and rounding.
 impl std::fmt::Display for Figures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "Average capacity: {:.2} Mbits/s", self.capacity_mbit_per_s)?;

@@ -13,8 +13,8 @@ const _: () = assert!(STEP == 2 * LANES);
 /// # Safety
 /// Only where the processor has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn infer(network: &Prepared, inputs: &[i32]) -> (i32, u32) {
-    super::infer::<Avx2>(network, inputs)
+pub(super) unsafe fn infer(network: &Prepared, inputs: &[i32], sums: &mut [i32]) -> u32 {
+    super::infer::<Avx2>(network, inputs, sums)
 }
 
 /// The AVX2 layers, used by [`infer`] only.

@@ -15,8 +15,8 @@ const TURNS: usize = 4;
 /// # Safety
 /// Only where the processor has these features, which [`Kernel::available`](crate::Kernel::available) has found.
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512vnni,popcnt")]
-pub(super) unsafe fn infer(network: &Prepared, inputs: &[i32]) -> (i32, u32) {
-    super::infer::<Avx512>(network, inputs)
+pub(super) unsafe fn infer(network: &Prepared, inputs: &[i32], sums: &mut [i32]) -> u32 {
+    super::infer::<Avx512>(network, inputs, sums)
 }
 
 /// The AVX-512 layers, used by [`infer`] only.

@@ -11,28 +11,37 @@ mod avx512;
 
 use crate::kernel::{Code, Kernel};
 use crate::prepared::{STEP, hidden_len, output_len};
-use crate::{Bits, Inference, MAX_WIDTH, Prepared, tables};
+use crate::{Bits, Classified, Inference, MAX_CLASSES, MAX_WIDTH, Prepared, tables};
 
 impl Prepared {
     /// Runs the network. Missing inputs count as 0.
     pub fn infer(&self, inputs: &[i32]) -> Inference {
-        let (sum, clipped_inputs) = run(self.kernel, self, inputs);
-        let product = i64::from(sum).wrapping_mul(self.out_mult);
+        let mut sums = [0; 1];
+        let clipped_inputs = run(self.kernel, self, inputs, &mut sums);
+        let product = i64::from(sums[0]).wrapping_mul(self.out_mult);
         Inference { action_q16: product >> (self.out_shift & 63), clipped_inputs }
+    }
+
+    /// Runs the network and picks its class. Missing inputs count as 0.
+    pub fn classify(&self, inputs: &[i32]) -> Classified {
+        let mut sums = [0; MAX_CLASSES];
+        let clipped_inputs = run(self.kernel, self, inputs, &mut sums);
+        let outputs = self.layers[self.depth - 1].1;
+        Classified::of(sums.into_iter().take(outputs).map(i64::from), clipped_inputs)
     }
 }
 
-/// Computes the output's sum, and how many inputs were clipped.
+/// Computes as many of the outputs' sums as there is room for; returns how many inputs were clipped.
 #[inline]
-fn run(kernel: Kernel, network: &Prepared, inputs: &[i32]) -> (i32, u32) {
+fn run(kernel: Kernel, network: &Prepared, inputs: &[i32], sums: &mut [i32]) -> u32 {
     match kernel.code() {
-        Code::Portable => infer::<Portable>(network, inputs),
+        Code::Portable => infer::<Portable>(network, inputs, sums),
         #[cfg(all(feature = "std", target_arch = "x86_64"))]
         // SAFETY: `Kernel::available` has found AVX2.
-        Code::Avx2 => unsafe { avx2::infer(network, inputs) },
+        Code::Avx2 => unsafe { avx2::infer(network, inputs, sums) },
         #[cfg(all(feature = "std", target_arch = "x86_64"))]
         // SAFETY: `Kernel::available` has found what it takes.
-        Code::Avx512 => unsafe { avx512::infer(network, inputs) },
+        Code::Avx512 => unsafe { avx512::infer(network, inputs, sums) },
     }
 }
 
@@ -72,7 +81,7 @@ trait Layers {
 /// Runs the whole network. It is inlined into a function for each processor, so that its loops are compiled for that
 /// one.
 #[inline(always)]
-fn infer<L: Layers>(network: &Prepared, inputs: &[i32]) -> (i32, u32) {
+fn infer<L: Layers>(network: &Prepared, inputs: &[i32], sums: &mut [i32]) -> u32 {
     let (mut x, mut to) = (&mut Activations([0; MAX_WIDTH]), &mut Activations([0; MAX_WIDTH]));
     let clipped = L::normalise(network, inputs, x);
     let mut weights = network.weights.as_slice();
@@ -91,8 +100,12 @@ fn infer<L: Layers>(network: &Prepared, inputs: &[i32]) -> (i32, u32) {
         core::mem::swap(&mut x, &mut to);
     }
     let last = network.depth - 1;
-    let row = &weights[..output_len(network.layers[last].0)];
-    (network.biases[last][0] + L::dot(row, x), clipped)
+    let (inputs, outputs) = network.layers[last];
+    let rows = weights.chunks_exact(output_len(inputs)).zip(&network.biases[last]).take(outputs);
+    for (sum, (row, bias)) in sums.iter_mut().zip(rows) {
+        *sum = bias + L::dot(row, x);
+    }
+    clipped
 }
 
 /// Inputs that are normalised at once: enough for compilers to vectorise.

@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use ccplane_infer::image::{self, feature};
-use ccplane_infer::{Bits, Shape, lanes, tables};
+use ccplane_infer::{Bits, MAX_CLASSES, Shape, lanes, tables};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
@@ -21,6 +21,18 @@ pub fn shape(rng: &mut ChaCha8Rng) -> Shape {
         let mut widths: Vec<usize> = (0..1 + below(rng, 4)).map(|_| 1 + below(rng, 64)).collect();
         widths.push(1);
         if let Ok(shape) = Shape::new(bits, &widths) {
+            return shape;
+        }
+    }
+}
+
+/// Draws any valid shape of a classifier.
+pub fn classifier(rng: &mut ChaCha8Rng) -> Shape {
+    loop {
+        let bits = if rng.next_u32() & 1 == 0 { Bits::W8 } else { Bits::W16 };
+        let mut widths: Vec<usize> = (0..1 + below(rng, 4)).map(|_| 1 + below(rng, 64)).collect();
+        widths.push(2 + below(rng, MAX_CLASSES - 1));
+        if let Ok(shape) = Shape::classifier(bits, &widths) {
             return shape;
         }
     }

@@ -32,6 +32,15 @@ pub fn wide() -> PolicySpec {
 
 /// Draws a network with Glorot-uniform weights times `gain` and small biases.
 pub fn mlp(widths: &[usize], activation: Activation, gain: f64, seed: u64) -> Mlp {
+    Mlp::new(layers(widths, activation, gain, seed)).unwrap()
+}
+
+/// Draws a classifier in the same way.
+pub fn classifier(widths: &[usize], seed: u64) -> Mlp {
+    Mlp::classifier(layers(widths, Activation::Tanh, 1.0, seed)).unwrap()
+}
+
+fn layers(widths: &[usize], activation: Activation, gain: f64, seed: u64) -> Vec<Dense> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let layers = widths.windows(2).enumerate().map(|(n, pair)| {
         let (inputs, outputs) = (pair[0], pair[1]);
@@ -44,7 +53,7 @@ pub fn mlp(widths: &[usize], activation: Activation, gain: f64, seed: u64) -> Ml
             activation: (n + 2 < widths.len()).then_some(activation),
         }
     });
-    Mlp::new(layers.collect()).unwrap()
+    layers.collect()
 }
 
 /// Draws states as flows have them: each input wanders over the lower half of its range, now and then beyond it.

@@ -1,12 +1,12 @@
 //! A portus agent that steers every flow as CCP's Reno does, on /tmp/ccp/NAME: the baseline of `agent.rtt`, `agent.rss` and
 //! `ipc.ring`. It sleeps on its socket, or with `--poll` looks again and again. With `--two` it has a second algorithm, for flows that
-//! ask for [`Steady`] by its name.
+//! ask for [`Steady`] by its name. With `--ipc netlink` or `--ipc char` it speaks over ccp-kernel's links instead.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
 
 use portus::ipc::unix::Socket;
-use portus::ipc::{BackendBuilder, Blocking, Ipc, Nonblocking};
+use portus::ipc::{BackendBuilder, Blocking, Ipc, Nonblocking, kp, netlink};
 use portus::lang::Scope;
 use portus::{CongAlg, Datapath, DatapathInfo, DatapathTrait, Flow, Report, RunBuilder};
 
@@ -94,7 +94,7 @@ impl Flow for SteadyFlow {
     fn on_report(&mut self, _: u32, _: Report) {}
 }
 
-fn run<T: Sync + Send + 'static>(socket: Socket<T>) -> portus::Result<()> {
+fn run<I: Ipc>(socket: I) -> portus::Result<()> {
     RunBuilder::new(BackendBuilder { sock: socket }).default_alg(CcpReno).run()
 }
 
@@ -105,12 +105,14 @@ fn run_two<T: Sync + Send + 'static>(socket: Socket<T>) -> portus::Result<()> {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let ran = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--ipc", "netlink"] => netlink::Socket::<Blocking>::new().and_then(run),
+        ["--ipc", "char"] => kp::Socket::<Blocking>::new().and_then(run),
         [name] => Socket::<Blocking>::new(name).and_then(run),
         [name, "--two"] => Socket::<Blocking>::new(name).and_then(run_two),
         // `Nonblocking::new` leaves the socket blocking.
         [name, "--poll"] => Socket::<Nonblocking>::new_with_skbuf(name, None, None).and_then(run),
         _ => {
-            eprintln!("usage: ccplane-portus NAME [--poll | --two]");
+            eprintln!("usage: ccplane-portus NAME [--poll | --two] | --ipc netlink | --ipc char");
             return ExitCode::from(2);
         }
     };

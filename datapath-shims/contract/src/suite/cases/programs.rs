@@ -465,12 +465,13 @@ fn segment_size() -> Vec<Draft> {
     ]
 }
 
+const ADD: &str = "(def (Report (sum 0)) (step 1) (flag false))
+     (when flag (:= Report.sum (- Report.sum step)))
+     (when true (:= Report.sum (+ Report.sum step)))";
+const TIMES: &str = "(def (Report (sum 100)) (step 2) (flag true))
+     (when true (:= Report.sum (* Report.sum step)) (:= step Micros))";
+
 fn staging() -> Vec<Draft> {
-    const ADD: &str = "(def (Report (sum 0)) (step 1) (flag false))
-         (when flag (:= Report.sum (- Report.sum step)))
-         (when true (:= Report.sum (+ Report.sum step)))";
-    const TIMES: &str = "(def (Report (sum 100)) (step 2) (flag true))
-         (when true (:= Report.sum (* Report.sum step)) (:= step Micros))";
     let (step, flag) = (Field::Reg(1), Field::Reg(2));
     vec![
         case("updates between two ACKs take effect together", ADD)

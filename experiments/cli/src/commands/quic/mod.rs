@@ -6,7 +6,7 @@ mod serve;
 mod served;
 mod steering;
 mod trace;
-mod wire;
+pub(in crate::commands) mod wire;
 
 use super::shown;
 use crate::cli::QuicCommand;

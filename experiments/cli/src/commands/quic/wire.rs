@@ -59,8 +59,16 @@ pub(super) fn is_port(args: &QuicSteering) -> bool {
 /// The DPDK port that the flags name, if they name one.
 #[cfg(feature = "dpdk")]
 fn port(args: &QuicSteering, udp_port: u16) -> Result<Option<Box<dyn Wire>>, Failure> {
+    Ok(dpdk(&args.port, udp_port)?.map(|wire| Box::new(wire) as Box<dyn Wire>))
+}
+
+/// Opens the DPDK port that the flags name, if they name one.
+#[cfg(feature = "dpdk")]
+pub(in crate::commands) fn dpdk(
+    args: &crate::cli::QuicPort,
+    udp_port: u16,
+) -> Result<Option<ccplane_dpdk::DpdkWire>, Failure> {
     use ccplane_dpdk::{DpdkWire, Eal, EalOptions, Port, PortOptions, WireOptions};
-    let args = &args.port;
     let Some(name) = &args.port else { return Ok(None) };
     let pci = name.pci().map(str::to_owned).into_iter().collect();
     let eal = Eal::start(&EalOptions { pci, ..EalOptions::default() }).map_err(Failure::runtime)?;
@@ -72,8 +80,7 @@ fn port(args: &QuicSteering, udp_port: u16) -> Result<Option<Box<dyn Wire>>, Fai
         udp_port,
         ..WireOptions::default()
     };
-    let wires = DpdkWire::over(port, &options).map_err(Failure::input)?;
-    Ok(wires.into_iter().next().map(|wire| Box::new(wire) as Box<dyn Wire>))
+    Ok(DpdkWire::over(port, &options).map_err(Failure::input)?.into_iter().next())
 }
 
 #[cfg(not(feature = "dpdk"))]

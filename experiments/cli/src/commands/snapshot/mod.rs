@@ -96,7 +96,8 @@ pub(crate) fn sign(args: &SnapshotSignArgs) -> Result<(), Failure> {
     write(args.out.as_ref().unwrap_or(&args.file), &snapshot.sign(&key, terms).to_bytes())
 }
 
-fn now_s() -> u64 {
+/// The current time, seconds since 1970.
+pub(super) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
@@ -106,7 +107,8 @@ fn public_path(secret: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn verifying_key(path: &Path) -> Result<VerifyingKey, FileError> {
+/// Reads a public key from a file.
+pub(super) fn verifying_key(path: &Path) -> Result<VerifyingKey, FileError> {
     let key = VerifyingKey::from_text(&key_text(path)?);
     key.map_err(|source| FileError::Key { path: path.to_owned(), source })
 }

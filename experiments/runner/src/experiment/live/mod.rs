@@ -20,7 +20,7 @@ use ccplane_engine::{Engine, EngineConfig};
 use ccplane_netsim::workload::Arrival;
 use ccplane_results::{Completions, Datapath, FlowResult, Measured};
 
-use super::agents::{AgentRule, Agents, SharedAgent, Watch};
+use super::agents::{AgentRule, Agents, InKernel, SharedAgent, Watch};
 use super::cpu::{self, CpuTimes};
 use super::{Job, RunControl};
 use crate::error::{Context, Error, Result};
@@ -69,14 +69,16 @@ pub(super) fn run(
 
 /// The one agent in the kernel for all jobs that need it; `None` if none does.
 fn kernel_agent(jobs: &[Job<'_>], agents: &mut dyn Agents) -> Result<Option<SharedAgent>> {
-    let mut all = Vec::new();
+    let (mut by, mut all) = (InKernel::Bpf, Vec::new());
     for job in jobs.iter().filter(|job| user_space(job.contender.datapath).is_none()) {
+        // A plan is checked not to run both at once.
+        by = in_kernel(job.contender.datapath).unwrap_or(by);
         all.extend(rules(job)?);
     }
     if all.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Rc::new(RefCell::new(agents.start(&all).map_err(Error::Agent)?))))
+    Ok(Some(Rc::new(RefCell::new(agents.start(by, &all).map_err(Error::Agent)?))))
 }
 
 /// Turns the lanes until all are over; returns the longest that this thread, which sleeps most of the time, woke too late.
@@ -138,7 +140,7 @@ impl Setup {
             }
         };
         let congestion = match (&agent, job.contender.datapath) {
-            (Some(agent), Datapath::Ebpf) => agent.borrow().congestion().to_owned(),
+            (Some(agent), Datapath::Ebpf | Datapath::Module) => agent.borrow().congestion().to_owned(),
             _ => job.contender.algorithm.clone(),
         };
         let shared = short::Shared::default();
@@ -151,9 +153,18 @@ fn user_space(datapath: Datapath) -> Option<&'static str> {
     matches!(datapath, Datapath::Quic | Datapath::Dpdk).then(|| datapath.name())
 }
 
+/// Returns how programs get to the kernel's flows; `None` for other datapaths, and for the kernel's own algorithms.
+pub(super) fn in_kernel(datapath: Datapath) -> Option<InKernel> {
+    match datapath {
+        Datapath::Ebpf => Some(InKernel::Bpf),
+        Datapath::Module => Some(InKernel::Module),
+        Datapath::Kernel | Datapath::Sim | Datapath::Quic | Datapath::Dpdk => None,
+    }
+}
+
 /// Whether live flows on it have programs.
 fn is_steered(datapath: Datapath) -> bool {
-    datapath == Datapath::Ebpf || user_space(datapath).is_some()
+    in_kernel(datapath).is_some() || user_space(datapath).is_some()
 }
 
 /// The first port of the contender's flows: each job that runs at the same time has its own.

@@ -1,0 +1,170 @@
+//! The flows that the agent was told of, and the events that wait for it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering::Relaxed;
+
+use ccplane_contract::registry::Programs;
+use ccplane_contract::{DatapathError, Event, FlowId, ProgramUid};
+use ccplane_program::ir::MAX_REGS;
+
+use crate::layout::{ctl, event};
+use crate::maps::Memory;
+use crate::ring::{Record, Ring};
+use crate::table::index_of;
+
+/// A flow that the agent was told of.
+pub struct KnownFlow {
+    flow: FlowId,
+    /// The program that this agent set on it last.
+    pub program: Option<ProgramUid>,
+    /// The name by which its socket chose the datapath, where that is not the datapath's own.
+    requested: Option<Box<str>>,
+}
+
+/// A program that is loaded into the kernel under a number of its own.
+pub trait Instance {
+    /// The number that reports carry.
+    fn instance(&self) -> u32;
+}
+
+/// Flows by record index, and events in order.
+pub struct Book {
+    /// The datapath's own name; `None` where sockets do not choose it by name.
+    name: Option<String>,
+    known: HashMap<u32, KnownFlow>,
+    pending: VecDeque<Event>,
+    /// Dropped events that were reported already.
+    dropped: u64,
+}
+
+impl Book {
+    /// Opens an empty book over what the kernel has dropped so far.
+    pub fn new(name: Option<String>, memory: &Memory) -> Book {
+        let dropped = memory.ctl.u64(ctl::DROPPED as usize).load(Relaxed);
+        Book { name, known: HashMap::new(), pending: VecDeque::new(), dropped }
+    }
+
+    /// Whether events wait to be polled.
+    pub fn has_events(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// The name that a flow's socket asked for.
+    pub fn requested(&self, flow: FlowId) -> Option<&str> {
+        self.known.get(&index_of(flow)).filter(|known| known.flow == flow)?.requested.as_deref()
+    }
+
+    /// Queues events for flows that started or ended without an event that we saw.
+    pub fn reconcile(&mut self, memory: &Memory) {
+        let gone = |known: &KnownFlow| memory.table.index(known.flow).is_none();
+        let gone: Vec<FlowId> = self.known.values().filter(|k| gone(k)).map(|k| k.flow).collect();
+        gone.into_iter().for_each(|flow| self.closed(flow));
+        memory.table.live().for_each(|(_, flow)| self.created(memory, flow));
+    }
+
+    fn created(&mut self, memory: &Memory, flow: FlowId) {
+        if self.known.get(&index_of(flow)).is_some_and(|k| k.flow == flow) {
+            return;
+        }
+        // A flow that has ended since is not worth reporting: nothing is known of it any more.
+        let Some(info) = memory.table.info(flow) else { return };
+        let requested = self.name.as_ref().and_then(|own| {
+            memory.table.chosen_name(flow).filter(|name| name != own).map(String::into_boxed_str)
+        });
+        let known = KnownFlow { flow, program: None, requested };
+        if let Some(before) = self.known.insert(index_of(flow), known) {
+            self.pending.push_back(Event::Closed { flow: before.flow });
+        }
+        self.pending.push_back(Event::Created { flow, info });
+    }
+
+    fn closed(&mut self, flow: FlowId) {
+        if self.known.get(&index_of(flow)).is_some_and(|k| k.flow == flow) {
+            self.known.remove(&index_of(flow));
+            self.pending.push_back(Event::Closed { flow });
+        }
+    }
+
+    /// The flow's entry, if the flow lives.
+    pub fn known(&mut self, memory: &Memory, flow: FlowId) -> Result<&mut KnownFlow, DatapathError> {
+        if memory.table.index(flow).is_none() {
+            return Err(DatapathError::NoFlow(flow));
+        }
+        // The flow may be in the table before its event is polled.
+        self.created(memory, flow);
+        let entry = self.known.get_mut(&index_of(flow)).filter(|k| k.flow == flow);
+        entry.ok_or(DatapathError::NoFlow(flow))
+    }
+
+    /// Takes the kernel's events, at most `max` of which are appended to `events`; returns their number.
+    pub fn poll<L: Instance>(
+        &mut self,
+        max: usize,
+        events: &mut Vec<Event>,
+        (ring, memory): (&Ring, &Memory),
+        programs: &Programs<L>,
+    ) -> usize {
+        let mut taken = Vec::new();
+        let room = max.saturating_sub(self.pending.len());
+        ring.drain(|record| {
+            let fits = taken.len() < room;
+            if fits {
+                taken.push(CopiedEvent::new(record));
+            }
+            fits
+        });
+        for record in taken {
+            self.take(memory, record, programs);
+        }
+        let dropped = memory.ctl.u64(ctl::DROPPED as usize).load(Relaxed);
+        if dropped != self.dropped {
+            self.pending.push_back(Event::Dropped { count: dropped - self.dropped });
+            self.dropped = dropped;
+            // Starts and ends of flows may be among them.
+            self.reconcile(memory);
+        }
+        let count = max.min(self.pending.len());
+        events.extend(self.pending.drain(..count));
+        count
+    }
+
+    fn take<L: Instance>(&mut self, memory: &Memory, record: CopiedEvent, programs: &Programs<L>) {
+        let flow = FlowId(record.flow);
+        match record.kind {
+            event::CREATED => self.created(memory, flow),
+            event::CLOSED => self.closed(flow),
+            _ => {
+                let known = self.known.get(&index_of(flow)).is_some_and(|k| k.flow == flow);
+                let by = programs.iter().find(|(_, p)| p.loaded.instance() == record.instance);
+                if let (Some((program, _)), true) = (by, known) {
+                    let CopiedEvent { seq, at_us, values, .. } = record;
+                    self.pending.push_back(Event::Report { flow, program, seq, at_us, values });
+                }
+            }
+        }
+    }
+}
+
+/// An event, copied out of the ring.
+struct CopiedEvent {
+    kind: i32,
+    flow: u64,
+    seq: u32,
+    instance: u32,
+    at_us: u64,
+    values: ccplane_contract::Values,
+}
+
+impl CopiedEvent {
+    fn new(record: Record<'_>) -> CopiedEvent {
+        let len = record.u32(event::LEN).min(MAX_REGS as u32);
+        CopiedEvent {
+            kind: record.u32(event::KIND) as i32,
+            flow: record.u64(event::FLOW),
+            seq: record.u32(event::SEQ),
+            instance: record.u32(event::INSTANCE),
+            at_us: record.u64(event::AT_US),
+            values: (0..len).map(|n| record.u64(event::VALUES + 8 * n) as i64).collect(),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Maps, programs and links of the packets' datapath.
+
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use super::classify::classifier;
+use super::guard::Guard;
+use super::header::{Output, exit_next};
+use super::layout::{cache, flow, marking, page, path, peer, peer_key, route, storage};
+use super::lifecycle::on_state;
+use super::measure::on_round_trip;
+use super::netlink::{TrafficControl, ask, has_ours, remove_classifier, remove_qdisc_if_empty};
+use super::options::PacketsOptions;
+use crate::attach::load;
+use crate::btf::{self, Btf};
+use crate::error::{EbpfError, os};
+use crate::kernel::{Kernel, Maps};
+use crate::layout::{LAYOUT_VERSION, ctl};
+use crate::maps::{Memory, OpenMaps};
+use crate::sys::{self, AttachTo, MapType, ProgType};
+use ccplane_nn_codegen::asm::Asm;
+use ccplane_program::ir::MAX_PATHS;
+use nix::net::if_::if_nametoindex;
+
+/// Destinations that are remembered, for each flow that fits: the least recently used one makes room.
+const PEERS_PER_FLOW: u32 = 4;
+/// The tracepoint that each change of a TCP socket's state passes.
+const STATE_TRACEPOINT: &str = "inet_sock_set_state";
+/// Types of devices (include/uapi/linux/if_arp.h) and the bytes of their link headers.
+const LINK_HEADERS: [(&str, u32); 3] = [("1", 14), ("772", 14), ("65534", 0)];
+/// The errors of a kernel that does not know tcx.
+const NO_TCX: [i32; 2] = [libc::EINVAL, libc::EOPNOTSUPP];
+
+/// How classifiers are attached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hooking {
+    /// By links, which end with their descriptors.
+    Tcx,
+    /// By a `clsact` qdisc and `cls_bpf`, which a process of its own takes back.
+    Clsact,
+}
+
+/// The descriptors of all maps, for programs.
+#[derive(Clone, Copy)]
+pub struct PacketMaps {
+    pub common: Maps,
+    /// The storage that lives with sockets.
+    pub storage: i32,
+    /// The destinations and what is known of them.
+    pub peers: i32,
+    /// The paths and what is known of them.
+    pub paths: i32,
+    /// Where records are, by the hash of their packets.
+    pub cache: i32,
+}
+
+/// Open descriptors of all maps.
+pub struct OpenPacketMaps {
+    pub common: OpenMaps,
+    storage: OwnedFd,
+    peers: OwnedFd,
+    paths: OwnedFd,
+    cache: OwnedFd,
+}
+
+impl OpenPacketMaps {
+    /// Creates maps with no flow in them.
+    pub fn create(max_flows: u32) -> Result<OpenPacketMaps, EbpfError> {
+        let common = OpenMaps::create(max_flows, [page::BYTES, flow::BYTES])?;
+        let types = os("load BTF", sys::btf_load(&btf::storage_blob()))?;
+        let storage = sys::map_create_storage("ccplane_socket", storage::BYTES, &types, btf::STORAGE_TYPES);
+        let peers = max_flows.saturating_mul(PEERS_PER_FLOW);
+        let peers =
+            sys::map_create(MapType::LruHash, "ccplane_peers", peer_key::BYTES, peer::BYTES, peers, 0);
+        let bytes = path::BYTES * MAX_PATHS as u32;
+        let paths = sys::map_create(MapType::Array, "ccplane_paths", 4, bytes, 1, sys::F_MMAPABLE);
+        let cache = sys::map_create(MapType::Array, "ccplane_cache", 4, cache::BYTES, 1, 0);
+        Ok(OpenPacketMaps {
+            common,
+            storage: os("create map ccplane_socket", storage)?,
+            peers: os("create map ccplane_peers", peers)?,
+            paths: os("create map ccplane_paths", paths)?,
+            cache: os("create map ccplane_cache", cache)?,
+        })
+    }
+
+    /// The maps' descriptors, for programs.
+    pub fn fds(&self) -> PacketMaps {
+        PacketMaps {
+            common: self.common.fds(),
+            storage: self.storage.as_raw_fd(),
+            peers: self.peers.as_raw_fd(),
+            paths: self.paths.as_raw_fd(),
+            cache: self.cache.as_raw_fd(),
+        }
+    }
+
+    /// Writes the first state of the control page, and maps it and the flow table.
+    pub fn fill(&self, options: &PacketsOptions) -> Result<Memory, EbpfError> {
+        // The number of records stands in the page, which is mapped first.
+        let page = os(
+            "map the control page",
+            sys::Shared::new(&self.common.ctl, 0, crate::maps::page_bytes(), true),
+        )?;
+        page.u64(ctl::VERSION as usize).store(LAYOUT_VERSION, Relaxed);
+        page.u32(ctl::MAX_FLOWS as usize).store(options.max_flows, Relaxed);
+        page.u32(ctl::AGENT_PID as usize).store(std::process::id(), Relaxed);
+        let ns = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        page.u64(ctl::TIMEOUT_US as usize).store(options.heartbeat_timeout.as_micros() as u64, Relaxed);
+        page.u64(page::FLOWLET_NS as usize).store(ns(options.flowlet_gap), Relaxed);
+        page.u64(page::SAMPLE_NS as usize).store(ns(options.sample_interval), Release);
+        let put = |at: u32, value: u32| page.u32(at as usize).store(value, Relaxed);
+        for (marks, at) in options.markings.iter().zip((page::PRIORITIES..).step_by(marking::BYTES as usize))
+        {
+            put(at + marking::SKB_PRIORITY, marks.skb_priority);
+            put(at + marking::MARK, marks.mark);
+            put(at + marking::DSCP, marks.dscp);
+        }
+        for (n, (way, at)) in
+            options.paths.iter().zip((page::PATHS..).step_by(route::BYTES as usize)).enumerate()
+        {
+            put(at + route::MARK, way.mark);
+            let ifindex = way.device.as_deref().map(index_of).transpose()?;
+            put(at + route::IFINDEX, ifindex.unwrap_or(0));
+            // Odd multiples, so that equal hashes get labels far from each other; path 0 keeps the socket's own.
+            put(at + route::LABEL, (n as u32).wrapping_mul(0x3_779b));
+        }
+        self.common.slot_memory()?.fill_tables();
+        Memory::map(&self.common, true)
+    }
+}
+
+fn index_of(device: &str) -> Result<u32, EbpfError> {
+    os(format!("find device {device}"), if_nametoindex(device).map_err(Into::into))
+}
+
+/// Says what programs write to packets.
+pub fn output(options: &PacketsOptions) -> Output {
+    Output {
+        mark_mask: options.mark_mask,
+        dscp: options.writes_dscp,
+        flow_label: options.flow_label,
+        devices: options.paths.iter().any(|path| path.device.is_some()),
+    }
+}
+
+/// Returns the length of a device's link header, bytes.
+fn link_bytes(device: &str) -> Result<u32, EbpfError> {
+    let path = format!("/sys/class/net/{device}/type");
+    // Another network namespace's devices are not in this one's tree: those that are made here have Ethernet headers.
+    let Ok(kind) = fs::read_to_string(&path) else { return Ok(LINK_HEADERS[0].1) };
+    let kind = kind.trim();
+    let known = LINK_HEADERS.iter().find(|(name, _)| *name == kind);
+    known.map(|(_, bytes)| *bytes).ok_or_else(|| EbpfError::BadOption {
+        field: "devices",
+        value: device.to_owned(),
+        limit: format!("devices with Ethernet headers or none; {device} is of type {kind}"),
+    })
+}
+
+/// Everything that is attached; dropping it takes it out.
+pub struct Attached {
+    /// Before the rest, since the guard's work is what others may wait for.
+    _guard: Option<Guard>,
+    _links: Vec<OwnedFd>,
+    pub hooking: Hooking,
+    /// The classifiers, one for each length of a link header in use.
+    pub classifiers: Vec<OwnedFd>,
+    /// The control group whose sockets run programs when they connect.
+    pub group: Option<File>,
+}
+
+/// Attaches everything but programs of the start.
+pub fn attach(
+    options: &PacketsOptions,
+    btf: &Btf,
+    kernel: &Kernel,
+    maps: &PacketMaps,
+) -> Result<Attached, EbpfError> {
+    let output = output(options);
+    let mut lengths: Vec<(u32, OwnedFd)> = Vec::new();
+    let mut devices = Vec::new();
+    for device in &options.devices {
+        let (ifindex, bytes) = (index_of(device)?, link_bytes(device)?);
+        if !lengths.iter().any(|(known, _)| *known == bytes) {
+            let insns = classifier(kernel, maps, &output, bytes)?;
+            lengths.push((bytes, load(ProgType::SchedCls, "ccplane_packets", &insns, AttachTo::default())?));
+        }
+        devices.push((device, ifindex, bytes));
+    }
+    let program = |bytes| lengths.iter().find(|(known, _)| *known == bytes).map(|(_, fd)| fd);
+    let devices: Vec<(&String, u32, &OwnedFd)> = devices
+        .into_iter()
+        .filter_map(|(device, ifindex, bytes)| Some((device, ifindex, program(bytes)?)))
+        .collect();
+    // First, so that its copy of this process has no link of ours.
+    let mut links = Vec::new();
+    let mut hooking = if options.without_tcx { Hooking::Clsact } else { Hooking::Tcx };
+    if hooking == Hooking::Tcx {
+        for (device, ifindex, program) in &devices {
+            match sys::link_to(program, *ifindex, sys::TCX_EGRESS) {
+                Ok(link) => links.push(link),
+                Err(e) if links.is_empty() && e.raw_os_error().is_some_and(|e| NO_TCX.contains(&e)) => {
+                    hooking = Hooking::Clsact;
+                    break;
+                }
+                Err(e) => return os(format!("attach to {device}"), Err(e)),
+            }
+        }
+    }
+    let guard = match hooking {
+        Hooking::Tcx => None,
+        Hooking::Clsact => Some(attach_clsact(&devices)?),
+    };
+    let insns = on_state(kernel, maps)?;
+    let to = AttachTo { btf_id: btf.tracepoint_id(STATE_TRACEPOINT)?, expected: sys::TRACE_RAW_TP };
+    let ends = load(ProgType::Tracing, "ccplane_state", &insns, to)?;
+    links.push(os("attach to the tracepoint of socket states", sys::raw_tracepoint_open(&ends))?);
+    let open = |path: &PathBuf| os(format!("open the control group {}", path.display()), File::open(path));
+    let group = options.cgroup.as_ref().map(open).transpose()?;
+    if let Some(group) = &group {
+        let insns = on_round_trip(kernel, maps)?;
+        let to = AttachTo { btf_id: 0, expected: sys::CGROUP_SOCK_OPS };
+        let program = load(ProgType::SockOps, "ccplane_rtt", &insns, to)?;
+        links.push(os(ATTACH_TO_GROUP, link_to_group(&program, group, sys::CGROUP_SOCK_OPS))?);
+    }
+    let classifiers = lengths.into_iter().map(|(_, fd)| fd).collect();
+    Ok(Attached { _guard: guard, _links: links, hooking, classifiers, group })
+}
+
+/// Puts classifiers on devices as kernels without tcx have it. Where that fails in the middle, what was put is taken back.
+fn attach_clsact(devices: &[(&String, u32, &OwnedFd)]) -> Result<Guard, EbpfError> {
+    let control = || os("open a netlink route socket", TrafficControl::open());
+    let requests = control()?;
+    let mut duties = Vec::new();
+    let mut failed = None;
+    for (device, ifindex, program) in devices {
+        let made = os(format!("make a clsact qdisc on {device}"), requests.add_qdisc(*ifindex));
+        let put = made.and_then(|ours| {
+            duties.push((*ifindex, ours));
+            os(format!("put a classifier on {device}"), requests.add_classifier(*ifindex, program))
+        });
+        if let Err(error) = put {
+            failed = Some(error);
+            break;
+        }
+    }
+    let guard = os("start the guard of classifiers", Guard::start(control()?, &duties))?;
+    failed.map_or(Ok(guard), Err)
+}
+
+/// A classifier that returns at once, as the baseline of benchmarks; it goes when this is dropped.
+pub struct EmptyClassifier {
+    program: OwnedFd,
+    _link: OwnedFd,
+}
+
+impl EmptyClassifier {
+    /// Attaches one to the egress of a device of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`EbpfError`], also on a kernel without tcx.
+    pub fn attach(device: &str) -> Result<EmptyClassifier, EbpfError> {
+        let mut asm = Asm::default();
+        exit_next(&mut asm);
+        let insns = asm.finish()?.insns;
+        let program = load(ProgType::SchedCls, "ccplane_empty", &insns, AttachTo::default())?;
+        let link =
+            os(format!("attach to {device}"), sys::link_to(&program, index_of(device)?, sys::TCX_EGRESS))?;
+        Ok(EmptyClassifier { program, _link: link })
+    }
+
+    /// The nanoseconds and packets that the kernel has accounted to it.
+    ///
+    /// # Errors
+    /// The error of bpf(2).
+    pub fn accounted(&self) -> std::io::Result<(u64, u64)> {
+        sys::prog_stats(&self.program)
+    }
+}
+
+/// The operation of [`link_to_group`], for errors.
+pub const ATTACH_TO_GROUP: &str = "attach to the control group";
+
+/// Attaches a program to a control group for as long as the link is open.
+pub fn link_to_group(program: &OwnedFd, group: &File, attach_type: u32) -> std::io::Result<OwnedFd> {
+    sys::link_to(program, group.as_raw_fd() as u32, attach_type)
+}
+
+/// Takes back classifiers on these devices that an agent and its guard have left, both killed; returns the devices. A qdisc that
+/// is empty then goes with them.
+///
+/// # Errors
+/// The kernel refuses. A device that is not there has none.
+pub fn clean(devices: &[String]) -> Result<Vec<String>, EbpfError> {
+    let control = os("open a netlink route socket", TrafficControl::open())?;
+    let mut cleaned = Vec::new();
+    for device in devices {
+        let Ok(ifindex) = index_of(device) else { continue };
+        if has_ours(control.fd(), ifindex).unwrap_or(false) {
+            let removed = ask(control.fd(), &remove_classifier(ifindex))
+                .and_then(|()| remove_qdisc_if_empty(control.fd(), ifindex));
+            os(format!("take the classifier of {device} back"), removed.map_err(Into::into))?;
+            cleaned.push(device.clone());
+        }
+    }
+    Ok(cleaned)
+}
+
+/// Whether this kernel has what the packets' datapath needs.
+///
+/// # Errors
+/// What it lacks.
+pub fn available() -> Result<(), EbpfError> {
+    let btf = Btf::kernel()?;
+    let kernel = Kernel::new(&btf)?;
+    btf.tracepoint_id(STATE_TRACEPOINT)?;
+    let maps = OpenPacketMaps::create(1)?;
+    let output = Output { mark_mask: 1, dscp: true, flow_label: true, devices: true };
+    let insns = classifier(&kernel, &maps.fds(), &output, LINK_HEADERS[0].1)?;
+    load(ProgType::SchedCls, "ccplane_packets", &insns, AttachTo::default()).map(drop)
+}

@@ -1,0 +1,493 @@
+//! The agent's handle: it attaches the datapath, installs programs, and polls events.
+
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+use std::time::Duration;
+
+use ccplane_contract::registry::{self, Programs, Shim};
+use ccplane_contract::{
+    Capabilities, Datapath, DatapathError, Event, Field, FlowId, FlowStats, ON_PACKETS, Part, ProgramUid,
+    SlotStats, check_fields,
+};
+use ccplane_infer::Shape;
+use ccplane_program::ir::{Dst, Hook, MAX_POLICY_SLOTS, Program};
+
+use super::attach::{ATTACH_TO_GROUP, Attached, Hooking, OpenPacketMaps, attach, link_to_group, output};
+use super::connect::{self, ConnectHost, Family};
+use super::header::Output;
+use super::host::{PacketHost, reads_header};
+use super::layout::{first, flow, page};
+use super::options::PacketsOptions;
+use crate::book::{Book, Instance};
+use crate::btf::Btf;
+use crate::codegen;
+use crate::error::{EbpfError, os};
+use crate::kernel::Kernel;
+use crate::layout::{MAX_PROGRAMS, NO_INSTANCE, RING_BYTES, STAGE_RELEASE, ctl};
+use crate::lock::Lock;
+use crate::maps::{Memory, page_bytes};
+use crate::options::Options;
+use crate::refusal::refusal;
+use crate::ring::Ring;
+use crate::slots::SlotMemory;
+use crate::sys::{self, AttachTo, ProgType};
+use crate::table::{Change, Start, Values};
+
+/// A program that is loaded into the kernel.
+#[derive(Clone)]
+pub struct Loaded {
+    instance: u32,
+    place: Place,
+}
+
+/// Where a program runs.
+#[derive(Clone)]
+enum Place {
+    /// On flows that it was set on, from this entry of the kernel's array.
+    Send { slot: usize, _fd: Arc<OwnedFd> },
+    /// Where sockets connect, once it is the one that flows start with.
+    Connect,
+}
+
+impl Instance for Loaded {
+    fn instance(&self) -> u32 {
+        self.instance
+    }
+}
+
+/// The programs' links where sockets connect, and the program that they run.
+struct Connects {
+    links: [OwnedFd; 2],
+    uid: ProgramUid,
+}
+
+/// Packets of TCP flows as a datapath. Dropping it takes it out of the kernel.
+pub struct PacketsDatapath {
+    options: PacketsOptions,
+    kernel: Kernel,
+    maps: OpenPacketMaps,
+    memory: Memory,
+    policies: SlotMemory,
+    /// The policy slots that were defined, a bit each.
+    defined: u32,
+    ring: Ring,
+    programs: Programs<Loaded>,
+    book: Book,
+    connects: Option<Connects>,
+    output: Output,
+    attached: Attached,
+    _lock: Lock,
+}
+
+impl PacketsDatapath {
+    /// Attaches the datapath to devices of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`EbpfError`]; nothing is left behind.
+    pub fn attach(options: PacketsOptions) -> Result<PacketsDatapath, EbpfError> {
+        options.check()?;
+        let (run_dir, name) = (options.run_dir.join("packets"), options.name.clone());
+        let lock = Lock::take(&Options { run_dir, name, ..Options::default() })?;
+        let btf = Btf::kernel()?;
+        let kernel = Kernel::new(&btf)?;
+        let maps = OpenPacketMaps::create(options.max_flows)?;
+        let memory = maps.fill(&options)?;
+        let policies = maps.common.slot_memory()?;
+        let ring_fd = os("duplicate a descriptor", maps.common.ring.try_clone())?;
+        let ring = os("map the event ring", Ring::new(ring_fd, RING_BYTES, page_bytes()))?;
+        let attached = attach(&options, &btf, &kernel, &maps.fds())?;
+        let mut datapath = PacketsDatapath {
+            book: Book::new(None, &memory),
+            output: output(&options),
+            options,
+            kernel,
+            maps,
+            memory,
+            policies,
+            defined: 0,
+            ring,
+            programs: Programs::new(MAX_PROGRAMS).keeping_native().of_hooks(ON_PACKETS),
+            connects: None,
+            attached,
+            _lock: lock,
+        };
+        datapath.heartbeat();
+        Ok(datapath)
+    }
+
+    /// How classifiers are attached on this kernel.
+    pub fn hooking(&self) -> Hooking {
+        self.attached.hooking
+    }
+
+    /// Takes the datapath out of the kernel; sockets keep priority and mark that programs of the start have set.
+    pub fn detach(self) {
+        drop(self);
+    }
+
+    /// Sleeps until an event arrives, `also` becomes readable, or `timeout` passes.
+    ///
+    /// # Errors
+    /// The error of poll(2).
+    pub fn wait_also(&self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> std::io::Result<()> {
+        let waiting = self.memory.ctl.u32(ctl::WAITING as usize);
+        waiting.store(1, SeqCst);
+        // A producer that read the flag before the store did not wake us: check again before sleeping.
+        fence(SeqCst);
+        let slept = if self.ring.is_empty() && !self.book.has_events() {
+            self.ring.sleep(timeout.as_millis().min(u128::from(u16::MAX)) as u16, also)
+        } else {
+            Ok(())
+        };
+        waiting.store(0, Release);
+        slept
+    }
+
+    /// The number of decisions about a flow so far; `None` once it has ended.
+    pub fn decisions(&self, flow: FlowId) -> Option<u32> {
+        self.memory.table.word(flow, flow::DECISIONS)
+    }
+
+    /// Flows that found the table full so far, counted with each packet.
+    pub fn turned_away(&self) -> u64 {
+        self.memory.ctl.u64(ctl::TABLE_FULL as usize).load(Relaxed)
+    }
+
+    /// The nanoseconds and packets that the kernel has accounted to the classifiers, programs included, while an
+    /// [`account`](crate::account) was open.
+    ///
+    /// # Errors
+    /// The error of bpf(2).
+    pub fn accounted(&self) -> std::io::Result<(u64, u64)> {
+        self.attached.classifiers.iter().try_fold((0, 0), |(ns, runs), fd| {
+            let (more_ns, more_runs) = sys::prog_stats(fd)?;
+            Ok((ns + more_ns, runs + more_runs))
+        })
+    }
+
+    /// Returns an entry of the kernel's array that holds no program, and whose last one no flow runs any more.
+    fn free_slot(&self) -> Result<usize, DatapathError> {
+        let is_taken = |slot| {
+            let of =
+                |loaded: &Loaded| matches!(loaded.place, Place::Send { slot: taken, .. } if taken == slot);
+            self.programs.iter().any(|(_, program)| of(&program.loaded))
+        };
+        let free = (0..MAX_PROGRAMS).find(|slot| !is_taken(*slot) && self.users(*slot) == 0);
+        free.ok_or(DatapathError::ProgramsFull { limit: MAX_PROGRAMS })
+    }
+
+    /// The number of flows that run the program in an entry, or are about to.
+    fn users(&self, slot: usize) -> usize {
+        let slot = slot as u32 + 1;
+        self.memory.table.live().filter(|(index, _)| self.memory.table.slots(*index).contains(&slot)).count()
+    }
+
+    /// Loads a program of flows' packets and puts it into a free entry.
+    fn load_send(&self, instance: u32, program: &Program) -> Result<Place, DatapathError> {
+        let slot = self.free_slot()?;
+        let host = PacketHost {
+            kernel: &self.kernel,
+            maps: self.maps.fds(),
+            output: self.output,
+            instance,
+            paths: self.options.paths.len(),
+            reads_header: reads_header(program),
+        };
+        let fd = self.compile(program, instance, &host, ProgType::SchedCls, AttachTo::default())?;
+        let key = (slot as u32).to_ne_bytes();
+        sys::map_update(&self.maps.common.slots, &key, &fd.as_raw_fd().to_ne_bytes())
+            .map_err(|e| os_error("put the program into its slot", &e))?;
+        Ok(Place::Send { slot, _fd: Arc::new(fd) })
+    }
+
+    /// Loads a program of flows' starts for both families.
+    fn load_connect(&self, program: &Program) -> Result<[OwnedFd; 2], DatapathError> {
+        let load = |family| {
+            let host = ConnectHost {
+                kernel: &self.kernel,
+                maps: self.maps.fds(),
+                output: self.output,
+                family,
+                paths: self.options.paths.len(),
+            };
+            let to = AttachTo { btf_id: 0, expected: attach_type(family) };
+            self.compile(program, connect::INSTANCE, &host, ProgType::CgroupSockAddr, to)
+        };
+        Ok([load(Family::V4)?, load(Family::V6)?])
+    }
+
+    /// Makes sockets of the control group run these programs when they connect.
+    fn run_at_connect(&mut self, uid: ProgramUid, programs: &[OwnedFd; 2]) -> Result<(), DatapathError> {
+        if let Some(connects) = &mut self.connects {
+            for (link, program) in connects.links.iter().zip(programs) {
+                sys::link_replace(link, program).map_err(|e| os_error("replace a program", &e))?;
+            }
+            connects.uid = uid;
+            return Ok(());
+        }
+        let Some(group) = &self.attached.group else { return Ok(()) };
+        let link = |n: usize, family| {
+            link_to_group(&programs[n], group, attach_type(family)).map_err(|e| os_error(ATTACH_TO_GROUP, &e))
+        };
+        self.connects = Some(Connects { links: [link(0, Family::V4)?, link(1, Family::V6)?], uid });
+        Ok(())
+    }
+
+    /// Tells the kernel the program that flows start with; `None` for none.
+    fn put_first(&self, start: Option<(u32, u32, u32)>, regs: &[(u8, i64)]) {
+        let page = &self.memory.ctl;
+        let word = |field: u32| page.u32((page::FIRST + field) as usize);
+        let changes = || word(first::VERSION).fetch_add(1, SeqCst);
+        changes();
+        let (slot, instance, uid) = start.unwrap_or_default();
+        word(first::SLOT).store(slot, Relaxed);
+        word(first::INSTANCE).store(instance, Relaxed);
+        word(first::UID).store(uid, Relaxed);
+        let mut masks = [0u64; 2];
+        for (reg, value) in regs {
+            masks[usize::from(*reg) / 64] |= 1 << (reg % 64);
+            page.i64((page::FIRST + first::REGS) as usize + 8 * usize::from(*reg)).store(*value, Relaxed);
+        }
+        for (field, mask) in [first::MASK, first::MASK_HIGH].into_iter().zip(masks) {
+            page.u64((page::FIRST + field) as usize).store(mask, Relaxed);
+        }
+        changes();
+    }
+
+    /// The program that flows start with, if it is one of packets.
+    fn first_uid(&self) -> u32 {
+        self.memory.ctl.u32((page::FIRST + first::UID) as usize).load(Relaxed)
+    }
+
+    fn compile(
+        &self,
+        program: &Program,
+        instance: u32,
+        host: &dyn codegen::Host,
+        kind: ProgType,
+        to: AttachTo,
+    ) -> Result<OwnedFd, DatapathError> {
+        let shapes = self.policies.shapes(self.maps.common.fds().policy);
+        let compiled = codegen::compile(program, instance, host, &shapes)
+            .map_err(|e| DatapathError::Refused { at: None, reason: e.to_string() })?;
+        sys::prog_load(kind, "ccplane_fold", &compiled.insns, to).map_err(|e| refusal(&compiled, &e))
+    }
+}
+
+fn attach_type(family: Family) -> u32 {
+    match family {
+        Family::V4 => sys::CGROUP_INET4_CONNECT,
+        Family::V6 => sys::CGROUP_INET6_CONNECT,
+    }
+}
+
+fn os_error(what: &str, e: &std::io::Error) -> DatapathError {
+    DatapathError::Os { what: what.into(), errno: e.kind() }
+}
+
+impl Shim for PacketsDatapath {
+    type Loaded = Loaded;
+
+    fn programs(&self) -> &Programs<Loaded> {
+        &self.programs
+    }
+
+    fn programs_mut(&mut self) -> &mut Programs<Loaded> {
+        &mut self.programs
+    }
+
+    fn check_support(&self, program: &Program) -> Result<(), DatapathError> {
+        let unsupported = |feature: &str| Err(DatapathError::Unsupported { feature: feature.to_owned() });
+        if program.hook() != Hook::Connect {
+            return Ok(());
+        }
+        if program.insts().iter().any(|inst| inst.dst == Dst::ShouldReport) {
+            return unsupported("(report) at (hook connect), where the flow has no name yet");
+        }
+        if self.options.cgroup.is_none() {
+            return unsupported("(hook connect) without a control group");
+        }
+        Ok(())
+    }
+
+    fn slot_shape(&self, slot: u8) -> Option<Shape> {
+        let defined = usize::from(slot) < MAX_POLICY_SLOTS && self.defined & 1 << slot != 0;
+        defined.then(|| self.policies.shape(slot)).flatten()
+    }
+
+    fn load(&mut self, _: ProgramUid, program: &Arc<Program>) -> Result<Loaded, DatapathError> {
+        let instance = self.memory.ctl.u64(ctl::NEXT_INSTANCE as usize).fetch_add(1, Relaxed) as u32 + 1;
+        let place = match program.hook() {
+            // Loaded again, with its fields, when flows are to start with it.
+            Hook::Connect => self.load_connect(program).map(|_| Place::Connect)?,
+            _ => self.load_send(instance, program)?,
+        };
+        Ok(Loaded { instance, place })
+    }
+
+    /// Flows then start without it.
+    fn unload(&mut self, uid: ProgramUid, loaded: &Loaded) -> Result<(), DatapathError> {
+        match &loaded.place {
+            Place::Send { slot, .. } => {
+                if self.first_uid() == uid.0 {
+                    self.put_first(None, &[]);
+                }
+                sys::map_delete(&self.maps.common.slots, &(*slot as u32).to_ne_bytes())
+                    .map_err(|e| os_error("empty a slot", &e))?;
+            }
+            Place::Connect if self.connects.as_ref().is_some_and(|c| c.uid == uid) => self.connects = None,
+            Place::Connect => {}
+        }
+        Ok(())
+    }
+
+    fn count_users(&self, _: ProgramUid, loaded: &Loaded) -> usize {
+        match &loaded.place {
+            Place::Send { slot, .. } => self.users(*slot),
+            Place::Connect => 0,
+        }
+    }
+
+    fn program_of(&mut self, flow: FlowId) -> Result<Option<ProgramUid>, DatapathError> {
+        Ok(self.book.known(&self.memory, flow)?.program)
+    }
+
+    fn stage(&mut self, flow: FlowId, change: registry::Change<'_, Loaded>) -> Result<(), DatapathError> {
+        let registry::Change { program, starts, fields } = change;
+        let Some((uid, registry::Entry { program, loaded, .. })) = program else { return Ok(()) };
+        let Place::Send { slot, .. } = loaded.place else {
+            let feature = "(hook connect) on a flow that has started".to_owned();
+            return Err(DatapathError::Unsupported { feature });
+        };
+        let values = Values::new(&program, fields);
+        let start = Start { slot: slot as u32 + 1, uid: uid.0 };
+        let change = Change {
+            program: starts.then_some(start),
+            instance: loaded.instance,
+            cwnd: values.cwnd,
+            rate: values.rate,
+            regs: &values.regs,
+        };
+        if !self.memory.table.stage(flow, &change) {
+            return Err(DatapathError::NoFlow(flow));
+        }
+        self.book.known(&self.memory, flow)?.program = Some(uid);
+        Ok(())
+    }
+}
+
+impl Datapath for PacketsDatapath {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            kind: "packets",
+            max_programs: MAX_PROGRAMS,
+            max_flows: self.memory.table.records() as usize,
+            policy: true,
+            full_language: true,
+            hooks: ON_PACKETS,
+        }
+    }
+
+    ccplane_contract::program_commands!();
+
+    fn set_first(&mut self, uid: ProgramUid, fields: &[(Field, i64)]) -> Result<(), DatapathError> {
+        let entry = self.programs.get(uid)?.clone();
+        check_fields(Some(&entry.program), fields)?;
+        let values = Values::new(&entry.program, fields);
+        match entry.loaded.place {
+            Place::Send { slot, .. } => {
+                let start = (slot as u32 + 1, entry.loaded.instance, uid.0);
+                self.put_first(Some(start), &values.regs);
+                Ok(())
+            }
+            Place::Connect => {
+                let programs = self.load_connect(&connect::with_fields(&entry.program, &values.regs)?)?;
+                self.run_at_connect(uid, &programs)
+            }
+        }
+    }
+
+    fn ensure_program(
+        &mut self,
+        flow: FlowId,
+        uid: ProgramUid,
+        fields: &[(Field, i64)],
+    ) -> Result<(), DatapathError> {
+        self.programs.get(uid)?;
+        let known = self.book.known(&self.memory, flow)?;
+        if self.memory.table.uid(flow) == Some(uid) {
+            known.program = Some(uid);
+            return Ok(());
+        }
+        self.set_program(flow, uid, fields)
+    }
+
+    fn clear_first(&mut self, hook: Hook) {
+        match hook {
+            Hook::Connect => self.connects = None,
+            _ => self.put_first(None, &[]),
+        }
+    }
+
+    fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
+        self.book.known(&self.memory, flow)?;
+        let program = Some(Start { slot: STAGE_RELEASE, uid: 0 });
+        let change = Change { program, instance: NO_INSTANCE, cwnd: None, rate: None, regs: &[] };
+        if !self.memory.table.stage(flow, &change) {
+            return Err(DatapathError::NoFlow(flow));
+        }
+        self.book.known(&self.memory, flow)?.program = None;
+        Ok(())
+    }
+
+    fn define_slot(&mut self, slot: u8, shape: &Shape) -> Result<(), DatapathError> {
+        if usize::from(slot) >= MAX_POLICY_SLOTS {
+            return Err(DatapathError::NoSlot(slot));
+        }
+        match self.slot_shape(slot) {
+            Some(known) if known == *shape => return Ok(()),
+            Some(_) => return Err(DatapathError::OtherShape { slot }),
+            None => self.policies.define(slot, shape, ccplane_files::monotonic_us()),
+        }
+        self.defined |= 1 << slot;
+        Ok(())
+    }
+
+    fn push(&mut self, slot: u8, image: &[u64], part: Part) -> Result<(), DatapathError> {
+        self.policies.push(slot, image, part, ccplane_files::monotonic_us())
+    }
+
+    fn share(&mut self, slot: u8, share: u16) -> Result<(), DatapathError> {
+        self.policies.share(slot, share, ccplane_files::monotonic_us())
+    }
+
+    fn promote(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.policies.promote(slot, ccplane_files::monotonic_us())
+    }
+
+    fn rollback(&mut self, slot: u8) -> Result<(), DatapathError> {
+        self.policies.rollback(slot, ccplane_files::monotonic_us())
+    }
+
+    fn slots(&mut self) -> Vec<SlotStats> {
+        self.policies.stats()
+    }
+
+    fn heartbeat(&mut self) {
+        let now_us = ccplane_files::monotonic_us();
+        let timeout_us = self.options.heartbeat_timeout.as_micros() as u64;
+        let page = &self.memory.ctl;
+        page.u64(ctl::HEARTBEAT_US as usize).store(now_us, Relaxed);
+        page.u64(page::DEADLINE_NS as usize).store((now_us + timeout_us).saturating_mul(1000), Release);
+    }
+
+    fn flows(&mut self) -> Vec<FlowStats> {
+        self.memory.table.all_stats(self.memory.is_silent())
+    }
+
+    fn poll(&mut self, max: usize, events: &mut Vec<Event>) -> usize {
+        self.book.poll(max, events, (&self.ring, &self.memory), &self.programs)
+    }
+}

@@ -1,0 +1,130 @@
+//! Datagrams in Ethernet frames, answered in place: for datapaths below the kernel's network stack.
+//!
+//! A reply is the request's frame with both ends exchanged, so that nobody's address has to be looked up.
+
+use crate::packet::MESSAGE_BYTES;
+
+/// Bytes of an Ethernet header, without VLAN.
+const ETHERNET_BYTES: usize = 14;
+const IPV4_BYTES: usize = 20;
+const IPV6_BYTES: usize = 40;
+const UDP_BYTES: usize = 8;
+/// Bytes of the shortest frame that an interface sends, without its checksum.
+pub const MIN_FRAME_BYTES: usize = 60;
+
+const TYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const TYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+/// IPv4 without options; IPv6.
+const VERSION_IPV4: u8 = 0x45;
+const VERSION_IPV6: u8 = 6;
+const PROTOCOL_UDP: u8 = 17;
+/// More fragments, and the fragment's offset.
+const FRAGMENT: [u8; 2] = [0x3f, 0xff];
+/// The hops that a reply may take.
+const HOPS: u8 = 64;
+
+/// Where a UDP datagram lies in a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The first byte of the UDP header.
+    udp: usize,
+    /// Bytes of the payload.
+    payload_bytes: usize,
+}
+
+impl Place {
+    /// Finds the UDP datagram to a port; `None` if the frame is anything else: a fragment, an IP option, another port.
+    ///
+    /// Checksums are not looked at: what arrives from a virtual interface has none yet, and a NIC has checked what is its own.
+    pub fn find(frame: &[u8], port: u16) -> Option<Place> {
+        let (head, ip) = frame.split_first_chunk::<ETHERNET_BYTES>()?;
+        let kind = [head[12], head[13]];
+        let (ip_bytes, ip_length) = if kind == TYPE_IPV4 {
+            let ip = ip.first_chunk::<IPV4_BYTES>()?;
+            let is_whole = [ip[6] & FRAGMENT[0], ip[7] & FRAGMENT[1]] == [0, 0];
+            if ip[0] != VERSION_IPV4 || ip[9] != PROTOCOL_UDP || !is_whole {
+                return None;
+            }
+            (IPV4_BYTES, usize::from(u16::from_be_bytes([ip[2], ip[3]])))
+        } else if kind == TYPE_IPV6 {
+            let ip = ip.first_chunk::<IPV6_BYTES>()?;
+            if ip[0] >> 4 != VERSION_IPV6 || ip[6] != PROTOCOL_UDP {
+                return None;
+            }
+            (IPV6_BYTES, IPV6_BYTES + usize::from(u16::from_be_bytes([ip[4], ip[5]])))
+        } else {
+            return None;
+        };
+        let udp = ip.get(ip_bytes..ip_length)?;
+        let header = udp.first_chunk::<UDP_BYTES>()?;
+        let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let is_ours = u16::from_be_bytes([header[2], header[3]]) == port && length == udp.len();
+        is_ours.then(|| Place { udp: ETHERNET_BYTES + ip_bytes, payload_bytes: length - UDP_BYTES })
+    }
+
+    /// The payload of the datagram.
+    pub fn payload<'f>(&self, frame: &'f [u8]) -> &'f [u8] {
+        let start = self.udp + UDP_BYTES;
+        frame.get(start..start + self.payload_bytes).unwrap_or_default()
+    }
+
+    /// Makes the frame its own reply, and returns its length; `None` if there is no room.
+    pub fn reply(&self, frame: &mut [u8], payload: &[u8; MESSAGE_BYTES]) -> Option<usize> {
+        let end = self.udp + UDP_BYTES + MESSAGE_BYTES;
+        let length = end.max(MIN_FRAME_BYTES);
+        let frame = frame.get_mut(..length)?;
+        frame.get_mut(end..)?.fill(0);
+        frame.get_mut(end - MESSAGE_BYTES..end)?.copy_from_slice(payload);
+        let (destination, source) = frame.get_mut(..12)?.split_at_mut(6);
+        destination.swap_with_slice(source);
+        let (ip, udp) = frame.get_mut(ETHERNET_BYTES..end)?.split_at_mut(self.udp - ETHERNET_BYTES);
+        let udp_bytes = ((UDP_BYTES + MESSAGE_BYTES) as u16).to_be_bytes();
+        let addresses = if ip.len() == IPV4_BYTES {
+            let total = ((IPV4_BYTES + UDP_BYTES + MESSAGE_BYTES) as u16).to_be_bytes();
+            ip.get_mut(2..4)?.copy_from_slice(&total);
+            // Nothing that was reserved or marked, no congestion mark of the request, fresh hops.
+            ip.get_mut(6..12)?.copy_from_slice(&[0x40, 0, HOPS, PROTOCOL_UDP, 0, 0]);
+            *ip.get_mut(1)? = 0;
+            let (source, destination) = ip.get_mut(12..)?.split_at_mut(4);
+            source.swap_with_slice(destination);
+            let sum = checksum(sum(0, ip)).to_be_bytes();
+            ip.get_mut(10..12)?.copy_from_slice(&sum);
+            ip.get(12..)?
+        } else {
+            ip.get_mut(..8)?.copy_from_slice(&[
+                0x60,
+                0,
+                0,
+                0,
+                udp_bytes[0],
+                udp_bytes[1],
+                PROTOCOL_UDP,
+                HOPS,
+            ]);
+            let (source, destination) = ip.get_mut(8..)?.split_at_mut(16);
+            source.swap_with_slice(destination);
+            ip.get(8..)?
+        };
+        let (from, to) = udp.get_mut(..4)?.split_at_mut(2);
+        from.swap_with_slice(to);
+        udp.get_mut(4..8)?.copy_from_slice(&[udp_bytes[0], udp_bytes[1], 0, 0]);
+        // The pseudo-header: addresses, protocol and length (RFC 768, RFC 8200).
+        let pseudo = sum(u32::from(PROTOCOL_UDP) + u32::from(u16::from_be_bytes(udp_bytes)), addresses);
+        let sum = checksum(sum(pseudo, udp));
+        // A sum of 0 is sent as its other form, since 0 says that there is none.
+        let sum = if sum == 0 { u16::MAX } else { sum };
+        udp.get_mut(6..8)?.copy_from_slice(&sum.to_be_bytes());
+        Some(length)
+    }
+}
+
+/// Adds the 16-bit words of `bytes`, whose number is even.
+fn sum(start: u32, bytes: &[u8]) -> u32 {
+    bytes.as_chunks::<2>().0.iter().fold(start, |sum, word| sum + u32::from(u16::from_be_bytes(*word)))
+}
+
+/// The Internet checksum of a sum of words (RFC 1071).
+fn checksum(sum: u32) -> u16 {
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !(((folded & 0xffff) + (folded >> 16)) as u16)
+}

@@ -1,0 +1,164 @@
+//! `predict`: a prediction server by each of its datapaths, at the end of one virtual cable with native XDP at both ends, against
+//! blocking sockets.
+//!
+//! The client asks over an ordinary socket that it polls, on the first core; a server that has a thread runs it on the second.
+
+mod lab;
+mod regret;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ccplane_predict::data::Images;
+use ccplane_predict::load::{Load, Outcome, Pace};
+use ccplane_predict::train::{Origin, train};
+use ccplane_predict::{Choice, Portfolio};
+use ccplane_snapshot::{Admission, Trust};
+
+use crate::error::BenchError;
+use crate::figure::{Figure, Pair, in_turn};
+use crate::proof::{self, Proof};
+use lab::{Contender, Lab};
+
+/// Measurements of each datapath, each beside one of the baseline.
+const ROUNDS: usize = 7;
+const ONE_OUTSTANDING: Duration = Duration::from_millis(250);
+const OPEN_LOOP: Duration = Duration::from_millis(250);
+/// Requests a second of an open loop: more than any of these servers answers.
+const FLOOD: f64 = 2e6;
+/// The seed of the predictors.
+const SEED: u64 = 1;
+const BASELINE: &str = "blocking sockets";
+
+/// The images that are asked about, and the predictors that answer.
+pub(crate) struct Asked {
+    pub(crate) portfolio: Arc<Portfolio>,
+    pub(crate) images: Images,
+}
+
+impl Asked {
+    /// Trains the ten predictors on the digits that come with the server.
+    fn new() -> Result<Asked, BenchError> {
+        let split = Images::digits().map_err(missing)?.split();
+        let origin = Origin {
+            data: "digits".into(),
+            seed: SEED,
+            command: "ccplane bench predict".into(),
+            created_by: concat!("ccplane ", env!("CARGO_PKG_VERSION")).into(),
+        };
+        let admit = |snapshot| Trust::Any.admit(snapshot, &Admission::default()).map_err(missing);
+        let trained = train(&split, &origin, |_| {}).map_err(missing)?;
+        let networks: Result<Vec<_>, BenchError> =
+            trained.into_iter().map(|t| Ok((t.name, admit(t.snapshot)?))).collect();
+        let portfolio = Arc::new(Portfolio::new(networks?).map_err(missing)?);
+        Ok(Asked { portfolio, images: split.test })
+    }
+}
+
+/// One measurement: latency with one outstanding request, throughput in an open loop, and proof.
+struct Measured {
+    one: Outcome,
+    open: Outcome,
+    proof: Proof,
+}
+
+/// Measures all figures of `predict`.
+pub fn run() -> Result<Vec<Figure>, BenchError> {
+    let asked = Asked::new()?;
+    let lab = Lab::new(&asked)?;
+    let mut figures = Vec::new();
+    for (slot, choice) in Choice::DEFAULT.into_iter().enumerate() {
+        for contender in Contender::ALL {
+            figures.extend(against_sockets(&lab, contender, slot as u8, choice)?);
+        }
+        figures.extend(against_echo(&lab, slot as u8, choice)?);
+        figures.push(regret::figure(&asked, &lab, slot as u8, choice)?);
+    }
+    Ok(figures)
+}
+
+fn name(choice: Choice) -> &'static str {
+    match choice {
+        Choice::Exp3 => "exp3",
+        Choice::Exp4 => "exp4",
+    }
+}
+
+fn measure(lab: &Lab, contender: Contender, slot: u8) -> Result<Measured, BenchError> {
+    let load = |pace, time| Load { slot, pace, time, feedback: false, spins: true };
+    let server = lab.serve(contender)?;
+    // Of this time nothing is kept, and weights move.
+    lab.ask(&Load { feedback: true, ..load(Pace::OneOutstanding, ONE_OUTSTANDING / 10) })?;
+    let one = lab.ask(&load(Pace::OneOutstanding, ONE_OUTSTANDING))?;
+    let open = lab.ask(&load(Pace::OpenLoop(FLOOD), OPEN_LOOP))?;
+    let answered = one.answered + open.answered;
+    let proof = Proof::counted("replies", answered)?.and(&server.proof(answered)?);
+    Ok(Measured { one, open, proof })
+}
+
+/// Rows of one datapath, each beside the same of blocking sockets.
+fn against_sockets(
+    lab: &Lab,
+    contender: Contender,
+    slot: u8,
+    choice: Choice,
+) -> Result<Vec<Figure>, BenchError> {
+    let (mut rate, mut p50, mut p99, mut open): (Vec<Pair>, Vec<Pair>, Vec<Pair>, Vec<Pair>) =
+        Default::default();
+    let mut proofs = Vec::new();
+    for round in 0..ROUNDS {
+        let (ours, sockets) =
+            in_turn(round, || measure(lab, contender, slot), || measure(lab, Contender::Blocking, slot))?;
+        let us = |outcome: &Outcome, share| outcome.latency_ns(share).unwrap_or(0) as f64 / 1e3;
+        rate.push((ours.one.per_second(), sockets.one.per_second()));
+        p50.push((us(&ours.one, 0.5), us(&sockets.one, 0.5)));
+        p99.push((us(&ours.one, 0.99), us(&sockets.one, 0.99)));
+        open.push((ours.open.per_second(), sockets.open.per_second()));
+        proofs.push(ours.proof.and(&sockets.proof));
+    }
+    let proof = proof::all(&proofs)?;
+    let row = format!("predict.{}.{}", contender.name(), name(choice));
+    let figure = |what: &str, unit, pairs: &[Pair]| {
+        Figure::paired(format!("{row}{what}"), unit, BASELINE, pairs, &proof)
+    };
+    Ok(vec![
+        figure("", "requests/s", &rate).noted("one outstanding request"),
+        figure(".p50", "us", &p50),
+        figure(".p99", "us", &p99),
+        figure(".open", "requests/s", &open).noted(contender.cores()),
+    ])
+}
+
+/// The server in XDP against what it cannot be faster than: an echo in XDP, and the networks' own time.
+fn against_echo(lab: &Lab, slot: u8, choice: Choice) -> Result<Vec<Figure>, BenchError> {
+    let load = Load { slot, pace: Pace::OneOutstanding, time: ONE_OUTSTANDING, feedback: false, spins: true };
+    let (mut pairs, mut proofs) = (Vec::new(), Vec::new());
+    let mut network_us = 0.0;
+    for round in 0..ROUNDS {
+        let ours = || {
+            let server = lab.serve(Contender::Xdp)?;
+            lab.ask(&Load { time: ONE_OUTSTANDING / 10, ..load })?;
+            let outcome = lab.ask(&load)?;
+            let proof = server.proof(outcome.answered)?;
+            Ok::<_, BenchError>((outcome, proof))
+        };
+        let echo = || {
+            let _server = lab.serve(Contender::Echo)?;
+            lab.ask(&Load { time: ONE_OUTSTANDING / 10, ..load })?;
+            lab.ask(&load)
+        };
+        let ((ours, proof), echo) = in_turn(round, ours, echo)?;
+        network_us = lab.network_ns(choice)? / 1e3;
+        let us = |outcome: &Outcome| outcome.latency_ns(0.5).unwrap_or(0) as f64 / 1e3;
+        pairs.push((us(&ours), us(&echo) + network_us));
+        proofs.push(proof.and(&Proof::counted("echoes", echo.answered)?));
+    }
+    let row = format!("predict.xdp.{}.bound", name(choice));
+    let baseline = "an echo in XDP, and the networks' own time in the kernel";
+    let note = format!("p50; the networks take {network_us:.2} us");
+    Ok(vec![Figure::paired(row, "us", baseline, &pairs, &proof::all(&proofs)?).noted(note)])
+}
+
+pub(crate) fn missing(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Missing(error.to_string())
+}

@@ -1,0 +1,227 @@
+//! A cable between two namespaces, a client at one end, servers at the other.
+
+use std::io;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use ccplane_emulator::netns::Namespace;
+use ccplane_emulator::veth::{self, DEVICE, ENDS};
+use ccplane_predict::load::{self, Load, Outcome};
+use ccplane_predict::packet::{MAX_DATAGRAM_BYTES, write_request};
+use ccplane_predict::xsk::Xsk;
+use ccplane_predict::{Choice, Key, Server, Service, sockets, uring};
+use ccplane_predict_xdp::{Attachment, Counter, Options, Plain, Random, Target, XdpMode, XdpServer};
+
+use super::{Asked, missing};
+use crate::cores::OneCore;
+use crate::error::{BenchError, context};
+use crate::proof::{Proof, Unproven};
+
+const PORT: u16 = 7117;
+/// The core of the client, and that of a server with a thread.
+const CLIENT_CORE: usize = 0;
+const SERVER_CORE: usize = 1;
+/// Runs of networks alone.
+const NETWORK_RUNS: u32 = 20_000;
+
+/// A server that is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Contender {
+    Blocking,
+    IoUring,
+    AfXdp,
+    Xdp,
+    /// No server, but what one in XDP takes at least.
+    Echo,
+}
+
+impl Contender {
+    /// Those with rows of their own.
+    pub(super) const ALL: [Contender; 4] =
+        [Contender::Blocking, Contender::IoUring, Contender::AfXdp, Contender::Xdp];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Contender::Blocking => "blocking",
+            Contender::IoUring => "io_uring",
+            Contender::AfXdp => "af_xdp",
+            Contender::Xdp => "xdp",
+            Contender::Echo => "echo",
+        }
+    }
+
+    /// The cores that take part.
+    pub(super) fn cores(self) -> &'static str {
+        match self {
+            Contender::Blocking | Contender::IoUring | Contender::AfXdp => {
+                "as many requests as the client's core can send, answered by another core"
+            }
+            Contender::Xdp | Contender::Echo => "as many requests as one core can send and answer",
+        }
+    }
+}
+
+/// The cable. Each end has an XDP program in native mode all the time.
+pub(super) struct Lab<'a> {
+    asked: &'a Asked,
+    client: Namespace,
+    far: Namespace,
+    pass: Plain,
+    _pass: Attachment,
+}
+
+impl<'a> Lab<'a> {
+    pub(super) fn new(asked: &'a Asked) -> Result<Lab<'a>, BenchError> {
+        if !ccplane_emulator::netns::available() {
+            return Err(missing("network namespaces need root"));
+        }
+        let (client, server) = (Namespace::anonymous()?, Namespace::anonymous()?);
+        veth::connect(&client, &server)?;
+        let pass = Plain::pass().map_err(missing)?;
+        let attached = client.run(|| pass.attach(DEVICE, XdpMode::Native))?.map_err(missing)?;
+        Ok(Lab { asked, client, far: server, pass, _pass: attached })
+    }
+
+    /// Starts a server, which ends when what is returned does.
+    pub(super) fn serve(&self, contender: Contender) -> Result<Running, BenchError> {
+        let attach = |attach: &(dyn Fn() -> Result<Attachment, ccplane_predict_xdp::XdpError> + Sync)| {
+            self.far.run(attach)?.map_err(missing)
+        };
+        let key = Key::random().map_err(missing)?;
+        let target = Target { port: PORT, addresses: vec![ENDS[1]] };
+        Ok(match contender {
+            Contender::Blocking | Contender::IoUring => {
+                let attached = attach(&|| self.pass.attach(DEVICE, XdpMode::Native))?;
+                let socket = context("bind", self.far.run(|| UdpSocket::bind((ENDS[1], PORT)))?)?;
+                let serve = if contender == Contender::IoUring { uring::serve } else { sockets::serve };
+                let started =
+                    Threaded::start(self.server(key)?, move |service, stop| serve(&socket, service, stop));
+                Running::Thread(started, Some(attached))
+            }
+            Contender::AfXdp => {
+                // Its own XDP program leads to the socket.
+                let mut socket = self.far.run(|| Xsk::open(DEVICE, PORT))?.map_err(missing)?;
+                let started =
+                    Threaded::start(self.server(key)?, move |service, stop| socket.serve(service, stop));
+                Running::Thread(started, None)
+            }
+            Contender::Xdp => {
+                let server = self.xdp(target, key)?;
+                let attached = attach(&|| server.attach(DEVICE, XdpMode::Native))?;
+                Running::Kernel(Box::new(server), attached)
+            }
+            Contender::Echo => {
+                let echo = Plain::echo(&target).map_err(missing)?;
+                Running::Echo(attach(&|| echo.attach(DEVICE, XdpMode::Native))?)
+            }
+        })
+    }
+
+    /// Makes a server of user space.
+    fn server(&self, key: Key) -> Result<Server, BenchError> {
+        let portfolio = Arc::clone(&self.asked.portfolio);
+        Server::new(portfolio, &Choice::DEFAULT, key, None).map_err(missing)
+    }
+
+    fn xdp(&self, target: Target, key: Key) -> Result<XdpServer, BenchError> {
+        let options = Options { target, choices: Choice::DEFAULT.to_vec(), key, random: Random::Kernel };
+        XdpServer::load(&options, &self.asked.portfolio, None).map_err(missing)
+    }
+
+    /// Another socket of a client.
+    pub(super) fn client(&self) -> Result<UdpSocket, BenchError> {
+        let socket = context("bind", self.client.run(|| UdpSocket::bind((ENDS[0], 0)))?)?;
+        context("connect", socket.connect((ENDS[1], PORT)))?;
+        Ok(socket)
+    }
+
+    /// Puts a load on the server.
+    pub(super) fn ask(&self, load: &Load) -> Result<Outcome, BenchError> {
+        let _core = OneCore::nth(CLIENT_CORE);
+        // A socket of its own, so that no late reply to an earlier load counts.
+        context("ask", load::run(&self.client()?, &self.asked.images, load))
+    }
+
+    /// The time that the networks of a request take in the kernel, over some images.
+    pub(super) fn network_ns(&self, choice: Choice) -> Result<f64, BenchError> {
+        const IMAGES: usize = 16;
+        let key = Key::random().map_err(missing)?;
+        let server = self.xdp(Target { port: PORT, addresses: Vec::new() }, key)?;
+        let mut sum = 0.0;
+        for n in 0..IMAGES {
+            let (pixels, _) = self.asked.images.get(n).ok_or_else(|| missing("too few images"))?;
+            let mut request = [0; MAX_DATAGRAM_BYTES];
+            let length = write_request(&mut request, 0, 0, pixels);
+            sum += server.network_ns(choice, &request[..length], NETWORK_RUNS).map_err(missing)?;
+        }
+        Ok(sum / IMAGES as f64)
+    }
+}
+
+/// A server that runs.
+pub(super) enum Running {
+    Thread(Threaded, Option<Attachment>),
+    Kernel(Box<XdpServer>, Attachment),
+    Echo(#[expect(dead_code, reason = "it is attached as long as it lives")] Attachment),
+}
+
+impl Running {
+    /// Ends the server, and proves that it answered at least so many requests.
+    pub(super) fn proof(self, answered: u64) -> Result<Proof, BenchError> {
+        let counted = match self {
+            Running::Thread(thread, _attached) => thread.end()?,
+            Running::Kernel(server, _attached) => server.count(Counter::Requests),
+            Running::Echo(_) => 0,
+        };
+        if counted < answered {
+            let what = "requests that the server answered";
+            return Err(Unproven::Count { what, counted, wanted: answered }.into());
+        }
+        Ok(Proof::counted("requests that the server answered", counted)?)
+    }
+}
+
+/// A server in a thread of its own.
+pub(super) struct Threaded {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<io::Result<u64>>>,
+}
+
+impl Threaded {
+    fn start(
+        server: Server,
+        serve: impl FnOnce(&mut Service, &AtomicBool) -> io::Result<()> + Send + 'static,
+    ) -> Threaded {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let _core = OneCore::nth(SERVER_CORE);
+            let (mut service, _remote) = Service::new(server, [1; 32]);
+            serve(&mut service, &stopped)?;
+            Ok(service.server().counters().requests)
+        });
+        Threaded { stop, thread: Some(thread) }
+    }
+
+    /// Ends the thread; returns the requests that it answered.
+    fn end(mut self) -> Result<u64, BenchError> {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        match ended {
+            Some(Ok(counted)) => context("serve", counted),
+            _ => Err(missing("the server's thread ended")),
+        }
+    }
+}
+
+impl Drop for Threaded {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Its socket is to be closed before another one is bound.
+            let _ = thread.join();
+        }
+    }
+}
