@@ -403,10 +403,16 @@ impl Default for Path {
 }
 
 impl Path {
-    /// Decides by another snapshot than the shipped one; `listener` hears of the outcomes.
+    /// Decides by another snapshot than the shipped one, but for a share of flows that take a path at random; `listener` hears of the
+    /// outcomes.
     #[must_use]
-    pub fn trained_by(self, snapshot: &'static [u8], listener: Option<Arc<dyn PathJudge>>) -> Path {
-        Path { snapshot, listener, ..self }
+    pub fn in_training(
+        self,
+        snapshot: &'static [u8],
+        explore_q16: i64,
+        listener: Arc<dyn PathJudge>,
+    ) -> Path {
+        Path { snapshot, explore_q16, listener: Some(listener), ..self }
     }
 }
 

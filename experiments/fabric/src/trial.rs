@@ -123,7 +123,10 @@ impl Running<'_> {
     /// Leaves the next flow the path that the oracle chooses.
     fn foresee(&mut self, path: &mut PathConfig, next: &HostArrival) {
         let Some(oracle) = &mut self.oracle else { return };
-        for (id, arrival) in self.flows.iter().filter(|(id, _)| oracle.knows(id.0)) {
+        for (id, arrival) in &self.flows {
+            if !oracle.knows(id.0) {
+                continue;
+            }
             let acked = self.datapath.stats(*id).map_or(0, |stats| stats.transport.bytes_acked);
             let ended = self.datapath.completion_ns(*id).is_some();
             oracle.left(id.0, (!ended).then(|| arrival.bytes.saturating_sub(acked)));

@@ -4,11 +4,11 @@
 //! rounds before, but for a share of them that still take one at random. Only the path that a flow took is an example. What flows of its
 //! size take on average is taken off, so that an example tells of the path.
 
+use super::uplinks::Uplinks;
 use crate::error::FabricError;
 use crate::fabric::Fabric;
 use crate::learning::LearningError;
 use crate::trial::Trial;
-use crate::uplinks::Uplinks;
 use ccplane_alg::Algorithm;
 use ccplane_algs::{
     PATH_BOUND_Q16, PATH_FEATURES, PATH_INPUTS, Path, PathDecision, PathInAgent, PathJudge, PathOutcome,
@@ -34,6 +34,8 @@ const LARGEST_BYTES: u64 = 20_000_000;
 const EXPLORE_Q16: i64 = 1 << 14;
 /// Decisions that the integers are fitted to.
 const CALIBRATION: usize = 4096;
+/// Examples of a trial for each of its flows, at most.
+const OF_A_FLOW: usize = 2;
 /// The stream of a training's draws.
 const LEARNING: u64 = 0xba1a;
 /// Classes of sizes whose averages are taken off: one for each power of two.
@@ -115,13 +117,13 @@ pub fn learn_paths(
             Some(snapshot) => {
                 // Built-in snapshots live as long as the process, and a training has a few small ones.
                 let bytes: &'static [u8] = Box::leak(Snapshot::to_bytes(snapshot).into_boxed_slice());
-                let path = Path { explore_q16: EXPLORE_Q16, ..Path::default() };
-                Arc::new(path.trained_by(bytes, Some(Arc::clone(&listener) as Arc<dyn PathJudge>)))
+                let told = Arc::clone(&listener) as Arc<dyn PathJudge>;
+                Arc::new(Path::default().in_training(bytes, EXPLORE_Q16, told))
             }
         };
         for trial in trials(config, round) {
             trial.run(&[Arc::clone(&algorithm)], algorithm.name())?;
-            examples.extend(listener.take());
+            examples.extend(evenly(listener.take(), OF_A_FLOW * config.flows));
         }
         let targets = targets(&examples, &spec);
         policy = regress(&policy, &targets, &config.fit, &mut rng)?;
@@ -136,6 +138,12 @@ pub fn learn_paths(
     }
     let snapshot = snapshot.ok_or(LearningError::Fabric(FabricError::NoSnapshot))?;
     Ok(LearnedPaths { policy, snapshot, examples: examples.len() })
+}
+
+/// Keeps so many examples at most, evenly over all: where flows fail for long, many others come meanwhile.
+fn evenly(examples: Vec<Example>, most: usize) -> impl Iterator<Item = Example> {
+    let step = examples.len().div_ceil(most.max(1)).max(1);
+    examples.into_iter().step_by(step)
 }
 
 fn trials(config: &BalancingConfig, round: u32) -> Vec<Trial> {
