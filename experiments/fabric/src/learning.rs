@@ -164,6 +164,7 @@ pub fn training_trial(
         seed,
         warm_up_flows: 0,
         flows,
+        omniscient: None,
     }
 }
 
