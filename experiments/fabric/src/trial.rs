@@ -15,7 +15,7 @@ const HOSTS: DatapathId = DatapathId(0);
 /// The longest virtual time between two polls of the datapath by the agent, microseconds.
 const TICK_US: u64 = 10_000;
 /// A run ends after this many times the span of its measured arrivals, whatever still runs.
-const LONGEST_SPANS: u64 = 20;
+const LONGEST_SPANS: u64 = 6;
 /// Flows of one trial: those of a network, with room for those that go on behind the measured ones.
 const MAX_FLOWS: usize = 1 << 19;
 /// Sizes of each pair of application and destination that hosts remember from before the trial.
