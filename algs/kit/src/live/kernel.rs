@@ -6,8 +6,9 @@ use crate::live::traffic::{LIMITED_BYTES_PER_S, Traffic};
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, FlowStats, Mode};
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rule, Rules, drive};
-use ccplane_ebpf::{EbpfDatapath, Options};
+use ccplane_ebpf::{EbpfDatapath, Options, clean_all};
 use ccplane_emulator::{Direction, Emulator, LinkConfig, Loss, Queue, Shape, netns};
+use ccplane_testing::killed::Suite;
 use std::fmt::Display;
 use std::process::Command;
 use std::sync::Arc;
@@ -36,6 +37,10 @@ const RESIZED: Duration = Duration::from_millis(1500);
 const DRAINED: Duration = Duration::from_millis(1000);
 /// The least share of the limited application's offer that is carried, percent: it writes on a busy machine's time.
 const LIMITED_FLOOR_PERCENT: u64 = 80;
+
+/// The run directories of live runs.
+static RUNS: Suite =
+    Suite::new("ccplane-kit-run", |run_dir| clean_all(run_dir).map_err(|error| error.to_string()));
 
 /// The results of one algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -135,6 +140,7 @@ fn in_lab<T>(
         return Ok(None);
     }
     let run_dir = tempfile::tempdir().map_err(|e| set_up(name_of(algorithms), &e))?;
+    let _marked = RUNS.mark(run_dir.path()).map_err(|e| set_up(name_of(algorithms), &e))?;
     let options = Options {
         run_dir: run_dir.path().into(),
         name: name.into(),
