@@ -1,6 +1,7 @@
 //! Helpers for tests of the packets' datapath: two namespaces joined by two cables, flows, and what their receiver sees.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -37,6 +38,8 @@ const CAPTURE_BYTES: usize = 64 << 20;
 const NAP: Duration = Duration::from_millis(2);
 /// `PACKET_HOST`: a packet that was sent to this host.
 const TO_US: u8 = 0;
+/// `PACKET_OUTGOING`: a packet that this host sends.
+const FROM_US: u8 = 4;
 
 /// Two namespaces joined by two cables; the first one's routes take the first cable, and the second one for [`SECOND_MARK`].
 pub struct Lab {
@@ -191,6 +194,8 @@ pub struct Packet {
     pub flow_label: u32,
     pub sequence: u32,
     pub payload: u32,
+    /// The sequence number up to which the receiver had acknowledged when it came.
+    pub acknowledged: u32,
 }
 
 pub struct Capture {
@@ -215,12 +220,19 @@ impl Capture {
 
 fn record(socket: &OwnedFd, devices: [usize; 2], stop: &AtomicBool) -> Vec<Packet> {
     let (mut packets, mut buffer) = (Vec::new(), [0u8; 128]);
+    let mut acknowledged = HashMap::new();
     loop {
         match recvfrom::<LinkAddr>(socket.as_raw_fd(), &mut buffer) {
-            Ok((len, Some(from))) if from.pkttype() == TO_US => {
+            Ok((len, Some(from))) => {
                 let cable = devices.iter().position(|device| *device == from.ifindex());
-                if let (Some(packet), Some(cable)) = (parse(&buffer[..len.min(buffer.len())]), cable) {
-                    packets.push(Packet { cable, ..packet });
+                let parsed = parse(&buffer[..len.min(buffer.len())]);
+                let (Some(packet), Some(cable)) = (parsed, cable) else { continue };
+                if from.pkttype() == FROM_US {
+                    acknowledged.insert((packet.remote_port, packet.local_port), packet.acknowledged);
+                } else if from.pkttype() == TO_US {
+                    let flow = (packet.local_port, packet.remote_port);
+                    let acknowledged = acknowledged.get(&flow).copied().unwrap_or(0);
+                    packets.push(Packet { cable, acknowledged, ..packet });
                 }
             }
             Ok(_) => {}
@@ -257,6 +269,7 @@ fn parse(bytes: &[u8]) -> Option<Packet> {
         flow_label,
         sequence: be32(header + 4)?,
         payload: u32::try_from(total.checked_sub(header + options)?).ok()?,
+        acknowledged: be32(header + 8)?,
     })
 }
 
