@@ -32,8 +32,8 @@
 //!     └───────────── carries less than half of before ─┘
 //! ```
 //! - **DELAY** (0): the window is `bw (min_us + gap)` and `k` packets, the pacing rate 1.05 `bw`. While the queue is shorter than half of
-//!   what is allowed a gain grows from 1/32 to 1 and doubles each round: so the flow starts, and finds new room. A round in which a
-//!   quarter of the window was lost keeps the gain at 1/16 for four `srtt`s. Above three times the allowed queue the window follows 15/16
+//!   what is allowed a gain grows from 1/32 to 1 and doubles each round: so the flow starts, and finds new room. A round in which an
+//!   eighth of the window was lost keeps the gain at 1/16 for four `srtt`s. Above three times the allowed queue the window follows 15/16
 //!   of the latest rate. A congestion mark does so for an `srtt`. Losses alone change nothing else.
 //! - **SUSPECT** (2): the flow drains its own share of the queue: 0.83 `bw min_us` for at most 8 `srtt`s. Flows of this kind see the
 //!   same queue and drain it together, so it goes within half of the limit (or 1.25 packets' time): nobody else holds it up, and the

@@ -24,6 +24,7 @@ mod largest;
 mod mocc;
 mod neural;
 mod nimbus;
+mod path;
 mod pias;
 pub mod placed;
 mod portfolio;
@@ -45,6 +46,10 @@ pub use largest::Largest;
 pub use mocc::{Mocc, MoccConfig};
 pub use neural::{BOUND_Q16, DEPTH, FEATURES, INPUTS, Judge, Neural, NeuralInAgent};
 pub use nimbus::Nimbus;
+pub use path::{
+    JITTER_Q16, LeastLoaded, PATH_BOUND_Q16, PATH_FEATURES, PATH_INPUTS, Path, PathDecision, PathInAgent,
+    PathJudge, PathOutcome, PathSeen, Plb, SnapshotJudge,
+};
 pub use pias::{Demotions, Pias, THRESHOLDS};
 pub use placed::{Distilled, InAgent, Still};
 pub use portfolio::{Arm, ArmsError, MAX_ARMS, Portfolio, PortfolioConfig, Utility};

@@ -2,7 +2,8 @@
 //!
 //! Its program is `dual.fold` with `neural.fold` before the modes: eight features of an interval of four `srtt`s, a history of eight
 //! intervals, and `(policy 3)`. The network's action is the logarithm of the odds that loss-based rivals are there (RFC 9743's
-//! standard algorithms); `verdict`, in `dual.fold`, is the mean of the last verdict and this one:
+//! standard algorithms); `verdict`, in `dual.fold`, is the mean of the last verdict and this one. An action of 0 is no opinion, and the
+//! verdict is 0 then at once:
 //!
 //! | verdict | dual does |
 //! |---|---|
@@ -11,8 +12,10 @@
 //! | below -1.5 | keeps its delay mode though a test says that the queue stayed |
 //! | below -3 | leaves competition without a test |
 //!
-//! Between -1.5 and 0.5, before the first interval and where no snapshot answers, it is `dual`: the network can neither set a rate nor a
-//! window, and each of dual's own bounds holds. What the network learned from and how: `algs/policies/README.md`.
+//! Between -1.5 and 0.5 and before the first interval it is `dual`: the network can neither set a rate nor a
+//! window, and each of dual's own bounds holds. So it is outside of the network's calibration: the ranges of inputs are those of all but
+//! a thousandth of the values that training saw, and where more inputs are beyond them than in all but a thousandth of training's
+//! intervals, the action is 0 (`nn-inkernel/ARITHMETIC.md`). What the network learned from and how: `algs/policies/README.md`.
 //!
 //! # Placements
 //! - `neural`: the datapath asks the network.
@@ -71,8 +74,8 @@ impl Flow for JudgedFlow {
         for (cell, name) in self.cells[INPUTS - FEATURES.len()..].iter_mut().zip(FEATURES) {
             *cell = report.get(name).unwrap_or(0).clamp(i32::MIN.into(), i32::MAX.into()) as i32;
         }
-        let action_q16 = self.judge.action_q16(&self.info, now_us, &self.cells);
-        self.verdict_q16 = (self.verdict_q16 + i64::from(action_q16)) / 2;
+        let action_q16 = i64::from(self.judge.action_q16(&self.info, now_us, &self.cells));
+        self.verdict_q16 = if action_q16 == 0 { 0 } else { (self.verdict_q16 + action_q16) / 2 };
         control.update(&[("verdict", self.verdict_q16)]);
     }
 
@@ -87,7 +90,8 @@ impl Flow for JudgedFlow {
 
 /// Says whether rivals are there.
 pub trait Judge: Send + Sync {
-    /// The logarithm of the odds that flows which fill the queue share this flow's path, Q16, from [`DEPTH`] intervals of [`FEATURES`].
+    /// The logarithm of the odds that flows which fill the queue share this flow's path, Q16, from [`DEPTH`] intervals of [`FEATURES`];
+    /// 0 for no opinion.
     fn action_q16(&self, info: &FlowInfo, now_us: u64, cells: &[i32; INPUTS]) -> i32;
 }
 
@@ -97,7 +101,11 @@ struct Shipped(Snapshot, Vec<u64>);
 impl Judge for Shipped {
     fn action_q16(&self, _info: &FlowInfo, _now_us: u64, cells: &[i32; INPUTS]) -> i32 {
         let Some(model) = Model::new(self.0.shape(), &self.1) else { return 0 };
-        model.infer(cells).action_q16.clamp((-BOUND_Q16).into(), BOUND_Q16.into()) as i32
+        let inference = model.infer(cells);
+        if inference.clipped_inputs > self.0.guards().clip_limit {
+            return 0;
+        }
+        inference.action_q16.clamp((-BOUND_Q16).into(), BOUND_Q16.into()) as i32
     }
 }
 
@@ -174,7 +182,8 @@ impl Algorithm for Neural {
         static PROGRAM: LazyLock<Option<String>> = LazyLock::new(|| {
             let history = FEATURES.map(|name| format!("Report.{name}")).join(" ");
             program(&format!(
-                "(history {DEPTH} {history}) (policy {SLOT}) (:= verdict (/ (+ verdict Policy.action) 2))"
+                "(history {DEPTH} {history}) (policy {SLOT}) (:= turn (== Policy.action 0))
+                 (:= verdict (/ (+ verdict Policy.action) 2)) (:= verdict (if turn 0))"
             ))
         });
         PROGRAM.iter().map(|source| ProgramSource { name: "neural", source }).collect()

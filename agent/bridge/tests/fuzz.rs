@@ -57,45 +57,76 @@ fn datagrams_counted() {
     });
 }
 
-/// Flows, reports, mishaps and messages in any order.
+/// Has flows, reports, mishaps and messages come in this order. Returns what came of them.
+fn play<'s>(steps: impl IntoIterator<Item = &'s (u8, u8, u16)>) -> u64 {
+    let mut world = World::new();
+    let mut seq = 0;
+    for (what, which, value) in steps {
+        let (flow, value) = (u64::from(*which % 12), u64::from(*value));
+        // Portus names flows and programs that there are, that there were, and that there never were.
+        let (sid, number) = (u32::from(*which % 16), 1 + u32::from(*which / 16 % 4));
+        match what % 10 {
+            0 => {
+                world.arrive();
+            }
+            1 => {
+                let reason = HostReason::Silent { algorithm: "portus", for_ms: value };
+                world.bridge.leave(&mut world.core, reason);
+                world.open.clear();
+            }
+            2 if !world.fake.flows.contains_key(&ccplane_contract::FlowId(flow)) => {
+                world.fake.open(flow, "192.0.2.7:443");
+            }
+            3 => world.fake.close(flow),
+            4 | 5 => {
+                seq += 1;
+                world.fake.report(flow, seq, &[value as i64, 1]);
+            }
+            6 => {
+                world.install(number, PROGRAM);
+            }
+            7 => {
+                world.change(sid, number, &[(control(*which % 3), value)]);
+            }
+            8 => {
+                world.update(sid, &[(Field::Cwnd, value)]);
+            }
+            _ => world.fake.refuse_installs = value % 2 == 0,
+        }
+        world.turn();
+    }
+    let counters = world.bridge.counters();
+    let few = |n: u64| n.min(3);
+    few(world.fake.calls.len() as u64 / 4)
+        + 4 * few(counters.refused_installs)
+        + 16 * few(world.fake.flows.len() as u64)
+        + 64 * few(world.open.len() as u64)
+}
+
 #[test]
 fn sequences() {
     bolero::check!().with_type::<Vec<(u8, u8, u16)>>().for_each(|steps| {
-        let mut world = World::new();
-        let mut seq = 0;
-        for (what, which, value) in steps {
-            let (flow, value) = (u64::from(*which % 12), u64::from(*value));
-            // Portus names flows and programs that there are, that there were, and that there never were.
-            let (sid, number) = (u32::from(*which % 16), 1 + u32::from(*which / 16 % 4));
-            match what % 10 {
-                0 => {
-                    world.arrive();
-                }
-                1 => {
-                    let reason = HostReason::Silent { algorithm: "portus", for_ms: value };
-                    world.bridge.leave(&mut world.core, reason);
-                    world.open.clear();
-                }
-                2 if !world.fake.flows.contains_key(&ccplane_contract::FlowId(flow)) => {
-                    world.fake.open(flow, "192.0.2.7:443");
-                }
-                3 => world.fake.close(flow),
-                4 | 5 => {
-                    seq += 1;
-                    world.fake.report(flow, seq, &[value as i64, 1]);
-                }
-                6 => {
-                    world.install(number, PROGRAM);
-                }
-                7 => {
-                    world.change(sid, number, &[(control(*which % 3), value)]);
-                }
-                8 => {
-                    world.update(sid, &[(Field::Cwnd, value)]);
-                }
-                _ => world.fake.refuse_installs = value % 2 == 0,
-            }
-            world.turn();
-        }
+        play(steps);
     });
+}
+
+/// Bytes of a step, and steps of an input, at most.
+const STEP_BYTES: usize = 4;
+const MAX_STEPS: usize = 48;
+
+#[test]
+fn bridge_sequences_counted() {
+    let steered =
+        [[0, 0, 0, 0], [2, 1, 0, 0], [6, 0, 0, 0], [7, 1, 7, 0], [4, 1, 9, 0], [8, 1, 9, 9], [3, 1, 0, 0]];
+    let refused =
+        [[0, 0, 0, 0], [9, 0, 0, 0], [6, 0, 0, 0], [9, 0, 1, 0], [2, 2, 0, 0], [1, 0, 5, 0], [0, 0, 0, 0]];
+    let target = Fuzz::new("bridge-sequences", env!("CARGO_MANIFEST_DIR"));
+    target.seeds([steered.concat(), refused.concat()]).max_bytes(STEP_BYTES * MAX_STEPS).part(2_000).run(
+        |bytes| {
+            let steps = bytes.as_chunks::<STEP_BYTES>().0.iter();
+            let steps: Vec<_> =
+                steps.map(|[what, which, a, b]| (*what, *which, u16::from_le_bytes([*a, *b]))).collect();
+            play(&steps)
+        },
+    );
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// A command that failed.
@@ -55,7 +56,8 @@ impl Failure {
 pub fn exit(program: &str, result: Result<ExitCode, Failure>) -> ExitCode {
     result.unwrap_or_else(|failure| {
         if !matches!(failure, Failure::ReaderLeft) {
-            eprintln!("{program}: {}", failure.message());
+            // `eprintln!` would panic where standard error is a file on a full disk, and change the exit code.
+            let _ = writeln!(io::stderr(), "{program}: {}", failure.message());
         }
         failure.exit_code()
     })

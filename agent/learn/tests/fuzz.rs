@@ -55,12 +55,16 @@ fn altered_policies() {
     });
 }
 
+/// The state of a learner after three updates.
+fn checkpoint(policy: &Policy) -> Checkpoint {
+    let state = Native::new(policy, PpoConfig::default()).unwrap().state();
+    let progress = Progress { updates: 3, best_reward: Some(0.5), ..Progress::default() };
+    Checkpoint { state, best: Some(policy.clone()), progress, fingerprint: "{}".to_owned() }
+}
+
 #[test]
 fn altered_checkpoints() {
-    let policy = toys::policy(2, &[3], None);
-    let state = Native::new(&policy, PpoConfig::default()).unwrap().state();
-    let progress = Progress { updates: 3, best_reward: Some(0.5), ..Progress::default() };
-    let checkpoint = Checkpoint { state, best: Some(policy), progress, fingerprint: "{}".to_owned() };
+    let checkpoint = checkpoint(&toys::policy(2, &[3], None));
     let bytes = checkpoint.to_bytes().unwrap();
     assert_eq!(Checkpoint::from_bytes(&bytes).unwrap(), checkpoint);
     bolero::check!().with_type::<(bool, Vec<(u16, u8)>)>().for_each(|(in_header, edits)| {
@@ -112,6 +116,36 @@ fn policies_counted() {
             Ok(policy) => {
                 // Not compared: a weight that is no number is not equal to itself.
                 assert!(Policy::from_bytes(&policy.to_bytes().unwrap()).is_ok());
+                1
+            }
+            Err(error) => way(&error),
+        }
+    });
+}
+
+#[test]
+fn checkpoints_counted() {
+    let seeds = [toys::policy(1, &[1], None), toys::policy(2, &[2], None)]
+        .map(|policy| checkpoint(&policy).to_bytes().unwrap());
+    let tokens = [
+        "{",
+        "}",
+        "\"",
+        "[0,4]",
+        "\"dtype\":\"F32\"",
+        "\"shape\":[1]",
+        "\"data_offsets\":",
+        "actor.0.weight",
+        "log_std",
+        "null",
+        "\\\"updates\\\":",
+    ];
+    let longest = seeds[0].len().max(seeds[1].len());
+    let target = Fuzz::new("learner-checkpoint", env!("CARGO_MANIFEST_DIR")).seeds(&seeds).tokens(tokens);
+    target.max_bytes(longest + 64).max_kept_bytes(longest + 64).part(1_000).run(|bytes| {
+        match Checkpoint::from_bytes(bytes) {
+            Ok(checkpoint) => {
+                assert!(Checkpoint::from_bytes(&checkpoint.to_bytes().unwrap()).is_ok());
                 1
             }
             Err(error) => way(&error),

@@ -1,7 +1,11 @@
 //! Every algorithm that ships, on live kernel flows.
 #![allow(clippy::unwrap_used)]
 
+use ccplane_alg::Algorithm;
+use ccplane_algs::{Arm, CUBIC, Dual, Portfolio, PortfolioConfig};
 use ccplane_kit::live;
+use std::sync::Arc;
+use std::time::Duration;
 
 mod common;
 
@@ -21,4 +25,26 @@ fn every_algorithm_steers_live_kernel_flows() {
         }
         Err(e) => panic!("{e}"),
     }
+}
+
+/// CUBIC fills the queue and dual empties it; from one to the other and back the flow is steered and the link carries half or more in
+/// each half of a second.
+#[test]
+fn a_switch_between_arms_makes_no_dip() {
+    const LEAST_PERCENT: u64 = 50;
+    let arm = |algorithm: Arc<dyn Algorithm>, prior| Arm { algorithm, prior };
+    let carried = |_| -> Result<(), String> {
+        let arms = vec![arm(Arc::new(CUBIC), 0.9), arm(Arc::new(Dual::default()), 0.8)];
+        let config = PortfolioConfig { interval_us: 500_000, ..PortfolioConfig::default() };
+        let portfolio: Arc<dyn Algorithm> = Arc::new(Portfolio::new(arms, config).unwrap());
+        let Some(ran) = live::switching("cct_kit_arms", &portfolio, Duration::from_millis(500), 24).unwrap()
+        else {
+            return Ok(());
+        };
+        eprintln!("{ran:?}");
+        let least = ran.used_percent.iter().min().copied().unwrap_or(0);
+        let holds = ran.switches >= 2 && least >= LEAST_PERCENT;
+        if holds { Ok(()) } else { Err(format!("{} switches, at least {least} %", ran.switches)) }
+    };
+    ccplane_testing::within_tries("a switch between arms", 4, carried);
 }

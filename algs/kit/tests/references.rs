@@ -438,7 +438,7 @@ fn an_aggregate_of_three_flows_is_one_of_rfc_5681_shared_by_weight() {
     assert!(decreases >= 15);
 }
 
-/// Additions of a learned algorithm to the paper's state and rule, as its file says.
+/// The additions of a learned algorithm to the paper's state and rule, as its file states them.
 struct Beside {
     /// The queue that counts as none, microseconds.
     slack_us: f64,

@@ -4,6 +4,7 @@
 
 mod agent;
 mod fold;
+mod pinned;
 mod program;
 mod still;
 
@@ -11,6 +12,8 @@ use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, Report};
 
 pub use agent::InAgent;
 pub use fold::Distilled;
+pub(crate) use pinned::algorithm_of;
+pub use pinned::{FIRST_FREE_SLOT, UnfitSnapshot, WithSnapshot};
 pub use program::Asking;
 pub use still::Still;
 

@@ -128,6 +128,7 @@ fn destination(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ccplane_testing::fuzz::{Fuzz, shape};
     use proptest::prelude::*;
 
     const ARMS: [&str; 3] = ["dual", "copa", "cubic"];
@@ -222,5 +223,31 @@ mod tests {
             let summed = format!("{text}{CHECKSUM}{:08x}\n", crc32c::crc32c(text.as_bytes()));
             let _ = read(summed.as_bytes(), &ARMS, &expected());
         }
+    }
+
+    /// Bodies between a header and a checksum that is right, as only our own program writes it.
+    #[test]
+    fn memories_counted() {
+        let whole = String::from_utf8(content()).unwrap();
+        let at = whole.rfind(CHECKSUM).unwrap();
+        let body = &whole[HEADER.len()..at];
+        let tokens =
+            ["\n", "|", "alone", "shared", "0", "-1", "inf", "1e308", "192.0.2.0/24", "::/48", "arms copa"];
+        let target = Fuzz::new("portfolio-memory", env!("CARGO_MANIFEST_DIR")).seeds([body]).tokens(tokens);
+        target.max_bytes(512).run(|bytes| {
+            let mut text = HEADER.as_bytes().to_vec();
+            text.extend(bytes);
+            let sum = crc32c::crc32c(&text);
+            text.extend(format!("{CHECKSUM}{sum:08x}\n").bytes());
+            match read(&text, &ARMS, &expected()) {
+                Ok(all) => {
+                    let again = write(&ARMS, all.iter().map(|(prefix, known)| (prefix, known)));
+                    assert_eq!(read(&again, &ARMS, &expected()).unwrap(), all);
+                    1 + all.len().min(8) as u64
+                }
+                Err(MemoryError::Line { line, what }) => (what.len() * 8 + line.min(4)) as u64,
+                Err(error) => shape(&error),
+            }
+        });
     }
 }

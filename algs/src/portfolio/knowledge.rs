@@ -5,6 +5,7 @@ use super::file;
 use super::meter::Key;
 use super::path::{Expected, Known, Path, Why};
 use super::prefix::Prefix;
+use crate::placed::algorithm_of;
 use ccplane_alg::{ArmEvidence, Choice, Memory, MemoryError, PathSample, Standing};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +36,7 @@ pub(super) struct Paths {
 
 impl Shared {
     pub(super) fn new(arms: Vec<(&'static str, f64)>) -> Shared {
-        let place = |of: &str| arms.iter().position(|(name, _)| *name == of);
+        let place = |of: &str| arms.iter().position(|(name, _)| algorithm_of(name) == of);
         let (fair, teller) = (place(FAIR), TELLERS.iter().find_map(|name| place(name)));
         let (arms, priors) = arms.into_iter().unzip();
         let expected = Arc::new(Expected { priors, fair, teller });

@@ -24,6 +24,7 @@ mod path;
 mod prefix;
 mod record;
 
+use crate::placed::algorithm_of;
 use crate::{BBR, COPA, CUBIC, Dual, Mocc, VEGAS};
 use ccplane_alg::{Algorithm, Chooser, Control, Flow, FlowInfo, Memory, Parameter, ProgramSource};
 use chooser::PathChooser;
@@ -181,7 +182,10 @@ impl Default for Portfolio {
 impl Portfolio {
     /// Of these algorithms, with the league's priors.
     fn of(algorithms: Vec<Arc<dyn Algorithm>>) -> Portfolio {
-        let prior = |name: &str| PRIORS.iter().find(|(of, _)| *of == name).map_or(UNKNOWN_PRIOR, |(_, p)| *p);
+        let prior = |name: &str| {
+            let known = PRIORS.iter().find(|(of, _)| *of == algorithm_of(name));
+            known.map_or(UNKNOWN_PRIOR, |(_, prior)| *prior)
+        };
         let arm = |algorithm: Arc<dyn Algorithm>| Arm { prior: prior(algorithm.name()), algorithm };
         let arms: Vec<Arm> = algorithms.into_iter().map(arm).collect();
         let known = arms.iter().map(|arm| (arm.algorithm.name(), arm.prior)).collect();

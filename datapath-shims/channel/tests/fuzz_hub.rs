@@ -11,6 +11,7 @@ use ccplane_channel::hub::{Change, Hub, HubOptions, PeerId};
 use ccplane_channel::ring::{Writer, words_of};
 use ccplane_channel::{Clock, RING_BYTES, ServeOptions, Served, SharedWords, Wake};
 use ccplane_contract::{Datapath, FlowId};
+use ccplane_testing::fuzz::Fuzz;
 use ccplane_wire::v2::{Features, Hello, ToAgent, ToDatapath, frames};
 use nix::cmsg_space;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
@@ -127,41 +128,82 @@ fn welcome(socket: &UnixDatagram) -> Vec<OwnedFd> {
     fds
 }
 
+/// An operation of a rogue: its kind, a place, a value, and the body of a frame.
+type Op = (u8, u16, u64, Vec<u8>);
+
+/// Has a rogue do all that, and leave; the others are received as before. Returns how its frames were counted.
+fn play<'o>(world: &mut World, ops: impl IntoIterator<Item = &'o Op>) -> u64 {
+    let malformed = world.hub.malformed();
+    let mut rogue = world.rogue();
+    let mut bytes = Vec::new();
+    ToAgent::Created { flow: FlowId(1), info: info() }.encode(0, &mut bytes).unwrap();
+    rogue.writer.write(&bytes).unwrap();
+    for (what, at, value, body) in ops {
+        let words = rogue.memory.words();
+        match what % 5 {
+            0 => words[usize::from(*at) % words.len()].store(*value, Ordering::Relaxed),
+            // The lines of either ring, and its first records.
+            1 => {
+                let ring = usize::from(*at % 2) * words_of(RING_BYTES);
+                words[ring + usize::from(*at) % 64].store(value % 100, Ordering::Relaxed);
+            }
+            // A frame of any type.
+            2 | 3 => {
+                let len = (16 + body.len()) as u32;
+                let header =
+                    [&b"CCPL"[..], &[2, 1, *at as u8 % 0x90, 0], &len.to_le_bytes(), &[0; 4]].concat();
+                let _ = rogue.writer.write(&[header, body.clone()].concat());
+            }
+            _ => world.turn(),
+        }
+    }
+    let before = world.good.1.heartbeats;
+    world.turn();
+    world.turn();
+    assert!(world.good.1.heartbeats > before, "the good one is received");
+    let left = u64::from(world.joined.len() == 1);
+    // It goes, and its place with it.
+    drop(rogue);
+    world.turn();
+    world.turn();
+    assert_eq!(world.joined.len(), 1, "it is gone");
+    (world.hub.malformed() - malformed).min(7) * 2 + left
+}
+
 #[test]
 fn rings_of_a_datapath() {
     let mut world = World::new();
-    bolero::check!().with_type::<Vec<(u8, u16, u64, Vec<u8>)>>().for_each(|ops| {
-        let mut rogue = world.rogue();
-        let mut bytes = Vec::new();
-        ToAgent::Created { flow: FlowId(1), info: info() }.encode(0, &mut bytes).unwrap();
-        rogue.writer.write(&bytes).unwrap();
-        for (what, at, value, body) in ops {
-            let words = rogue.memory.words();
-            match what % 5 {
-                0 => words[usize::from(*at) % words.len()].store(*value, Ordering::Relaxed),
-                // The lines of either ring, and its first records.
-                1 => {
-                    let ring = usize::from(*at % 2) * words_of(RING_BYTES);
-                    words[ring + usize::from(*at) % 64].store(value % 100, Ordering::Relaxed);
-                }
-                // A frame of any type.
-                2 | 3 => {
-                    let len = (16 + body.len()) as u32;
-                    let header =
-                        [&b"CCPL"[..], &[2, 1, *at as u8 % 0x90, 0], &len.to_le_bytes(), &[0; 4]].concat();
-                    let _ = rogue.writer.write(&[header, body.clone()].concat());
-                }
-                _ => world.turn(),
-            }
-        }
-        let before = world.good.1.heartbeats;
-        world.turn();
-        world.turn();
-        assert!(world.good.1.heartbeats > before, "the good one is received");
-        // It goes, and its place with it.
-        drop(rogue);
-        world.turn();
-        world.turn();
-        assert_eq!(world.joined.len(), 1, "it is gone");
+    bolero::check!().with_type::<Vec<Op>>().for_each(|ops| {
+        play(&mut world, ops);
+    });
+}
+
+/// Bytes of a step: what, where in two, a value in four, and how often that is the body of a frame.
+const STEP_BYTES: usize = 8;
+/// Steps of one rogue, at most.
+const MAX_STEPS: usize = 24;
+
+#[test]
+fn hub_sequences_counted() {
+    let mut world = World::new();
+    let seeds = [
+        vec![4, 0, 0, 0, 0, 0, 0, 0],
+        [[2, 1, 0, 0, 0, 0, 0, 2], [4, 0, 0, 0, 0, 0, 0, 0], [3, 0x81, 0, 1, 0, 0, 0, 4]].concat(),
+        [[1, 0, 0, 9, 0, 0, 0, 0], [0, 7, 1, 0xff, 0xff, 0xff, 0xff, 0], [4, 0, 0, 0, 0, 0, 0, 0]].concat(),
+    ];
+    let target = Fuzz::new("hub-sequences", env!("CARGO_MANIFEST_DIR")).seeds(seeds);
+    target.max_bytes(STEP_BYTES * MAX_STEPS).part(400).run(|bytes| {
+        let steps = bytes.as_chunks::<STEP_BYTES>().0;
+        let ops: Vec<Op> = steps
+            .iter()
+            .map(|[what, a, b, value @ .., times]| {
+                let number = value.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+                // Every bit of a word can be set.
+                let word = if times % 2 == 1 { number << 32 | number } else { number };
+                (*what, u16::from_le_bytes([*a, *b]), word, value.repeat(usize::from(times % 16)))
+            })
+            .collect();
+        let kinds = ops.iter().fold(0, |kinds, op| kinds | 1 << (op.0 % 5));
+        play(&mut world, &ops) * 32 + kinds
     });
 }

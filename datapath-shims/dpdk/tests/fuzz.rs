@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use ccplane_dpdk::net::frame::{self, Frame, Headers, Offload, Verified};
 use ccplane_dpdk::net::neighbour::{MAX_NEIGHBOURS, MAX_WAITING_ALL};
 use ccplane_dpdk::net::{Interface, InterfaceConfig, Mac, Path};
+use ccplane_testing::fuzz::{Fuzz, shape};
 use etherparse::ArpOperation;
 
 const OURS: Mac = Mac([2, 0, 0, 0, 0, 1]);
@@ -127,4 +128,22 @@ fn a_flood_of_neighbours() {
     }
     let held = 4 * MAX_NEIGHBOURS as u64 - interface.drops().unresolved;
     assert!(held <= MAX_WAITING_ALL as u64, "{held} frames wait");
+}
+
+#[test]
+fn frames_counted() {
+    let now = Instant::now();
+    let tokens: [&[u8]; 6] =
+        [&OURS.0, &THEIRS.0, &[8, 0, 0x45], &[0x86, 0xdd, 0x60], &[8, 6, 0, 1, 8, 0, 6, 4], &[0x81, 0]];
+    let target = Fuzz::new("dpdk-frame", env!("CARGO_MANIFEST_DIR")).seeds(frames()).tokens(tokens);
+    target.max_bytes(256).run(|bytes| {
+        check(&mut interface(), bytes, now);
+        // Without checksums, so that what follows them is reached.
+        let verified = Verified { ip: true, transport: true };
+        match frame::parse(bytes, verified, true) {
+            Ok(Frame::Datagram(datagram)) => 2 + u64::from(datagram.source.is_ipv6()),
+            Ok(Frame::Resolution(message)) => shape(&message),
+            Err(why) => shape(&why),
+        }
+    });
 }

@@ -1,7 +1,7 @@
 //! Operations that need no attached agent: reading the flows of a datapath whose agent may be dead or hung, removing
 //! what a dead agent left, and checking what this machine can run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -81,6 +81,17 @@ pub fn clean(options: &Options) -> Result<CleanReport, EbpfError> {
     report.removed = pins::remove(&options.run_dir, &options.name)?;
     movement::wait_all_unregistered(&names, &options.name)?;
     Ok(report)
+}
+
+/// Removes every datapath that is pinned in a run directory's own BPF file system, as [`clean`] does.
+///
+/// # Errors
+/// The first error of [`clean`]; the datapaths behind it stay.
+pub fn clean_all(run_dir: &Path) -> Result<(), EbpfError> {
+    pins::own(run_dir).into_iter().try_for_each(|name| {
+        let options = Options { run_dir: run_dir.into(), name, ..Options::default() };
+        clean(&options).map(drop)
+    })
 }
 
 /// One requirement of the datapath.

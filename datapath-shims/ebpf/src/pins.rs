@@ -70,6 +70,12 @@ pub fn names(run_dir: &Path, name: &str) -> Vec<String> {
     listed.filter_map(named).collect()
 }
 
+/// Lists the datapaths that are pinned in the run directory's own file system.
+pub fn own(run_dir: &Path) -> Vec<String> {
+    let listed = fs::read_dir(own_mount(run_dir)).into_iter().flatten().flatten();
+    listed.filter(|e| e.path().is_dir()).filter_map(|e| e.file_name().into_string().ok()).collect()
+}
+
 /// Opens one pinned object.
 pub fn open(dir: &Path, name: &str) -> Result<OwnedFd, EbpfError> {
     let path = dir.join(name);

@@ -130,6 +130,9 @@ pub fn decide(asm: &mut Asm, slots: &Slots, slot: u8) {
     of_image(asm, Size::B4, R::R2, image::CLIP_LIMIT);
     asm.jump_if(R::R1, Cond::Le, R::R2, not_clipped);
     asm.alu_imm(Alu::Or, BAD, CLIPPED);
+    of_image(asm, Size::B4, R::R1, image::MAP);
+    asm.jump_if_imm(R::R1, Cond::Ne, map::NONE as i32, not_clipped);
+    asm.mov_imm(R::R0, 0);
     asm.bind(not_clipped);
 
     of_image(asm, Size::B4, R::R5, image::TRIP_LIMIT);

@@ -30,6 +30,7 @@
 #define CCPLANE_NOISE_MULT 64
 #define CCPLANE_FLAGS 72
 #define CCPLANE_PIN 1
+#define CCPLANE_MAP_NONE 0
 #define CCPLANE_MAP_RATE 1
 #define CCPLANE_MAP_CWND 2
 #define CCPLANE_TROUBLE_UP 4
@@ -219,6 +220,9 @@ static inline int ccplane_decide(const struct ccplane_slot *slot, uint64_t contr
 	}
 	collapsed = ccplane_apply(image, action, knobs);
 	clipped = clipped_inputs > ccplane_u32(image, CCPLANE_CLIP_LIMIT);
+	/* An opinion on what the network does not know is none. */
+	if (clipped && ccplane_u32(image, CCPLANE_MAP) == CCPLANE_MAP_NONE)
+		action = 0;
 	flow->uid = ccplane_u32(image, CCPLANE_UID);
 	flow->buffer = (uint32_t)buffer;
 	flow->decisions++;

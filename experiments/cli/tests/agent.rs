@@ -44,6 +44,36 @@ fn a_wrong_configuration_is_refused_with_its_place_and_nothing_is_made() {
 }
 
 #[test]
+fn arms_of_a_portfolio_may_have_snapshots_of_their_own() {
+    let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/../../algs/policies");
+    let check = |second: &str| {
+        let arms = format!("[portfolio]\narms = [\n  \"cubic\",\n  {second},\n]\n");
+        let home = Home::new(&arms);
+        let output = home.run(&["agent", "--check-config"]);
+        (output.status.code(), stderr(&output))
+    };
+    let with = |algorithm: &str, snapshot: &str| {
+        check(&format!("{{ algorithm = \"{algorithm}\", snapshot = \"{snapshot}\" }}"))
+    };
+    let accepted = with("mocc", &format!("{policies}/mocc.snapshot"));
+    assert_eq!(accepted, (Some(0), String::new()));
+    for (algorithm, file, said) in [
+        ("aurora", "mocc.snapshot", "is of `mocc`"),
+        ("cubic", "mocc.snapshot", "asks no policy"),
+        ("aurora", "README.md", "README.md: "),
+        ("aurora", "none.snapshot", "none.snapshot"),
+    ] {
+        let (code, stderr) = with(algorithm, &format!("{policies}/{file}"));
+        assert!(code == Some(2) && stderr.contains(said), "{algorithm}, {file}: {stderr}");
+        assert!(stderr.contains(":6:3: portfolio.arms[1]: "), "{stderr}");
+    }
+    let (code, said) = with("aurora", &"0".repeat(64));
+    assert!(code == Some(2) && said.contains(&format!("policies/{}.snapshot", "0".repeat(64))), "{said}");
+    let (code, said) = check("{ algorithm = \"mocc\", hash = 1 }");
+    assert!(code == Some(2) && said.contains("unknown field `hash`"), "{said}");
+}
+
+#[test]
 fn a_missing_configuration_is_an_input_error() {
     let output = ccplane(&["agent", "--config", "/nonexistent/ccp.toml"]);
     assert_eq!(output.status.code(), Some(2));

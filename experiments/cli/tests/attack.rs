@@ -244,6 +244,31 @@ fn an_agent_whose_run_directory_is_removed_hands_its_flows_back_and_ends() {
     attached.assert_clean("the run directory's removal");
 }
 
+#[test]
+fn stop_tells_that_the_run_directory_was_removed() {
+    let home = Home::new("");
+    let run = home.path("run");
+    let configure = |socket: &Path| {
+        fs::write(home.config(), format!("control.socket = {socket:?}\ndatapath.ebpf.mode = \"off\"\n"))
+            .unwrap();
+    };
+    let stop = |words: &str| {
+        let stopped = home.run(&["stop"]);
+        assert_eq!(stopped.status.code(), Some(1), "{}", stderr(&stopped));
+        assert_eq!(stderr(&stopped).contains("an agent whose run directory was removed"), !words.is_empty());
+        assert!(stderr(&stopped).contains("no agent runs at") && stderr(&stopped).contains(words));
+    };
+    // Where a directory is, none was removed.
+    configure(&home.path("control.sock"));
+    stop("");
+    configure(&run.join("control.sock"));
+    let mut agent = home.agent();
+    fs::remove_dir_all(&run).unwrap();
+    stop("its directory is not there, and an agent whose run directory was removed ends by itself");
+    assert_eq!(agent.wait(), Some(1));
+    assert!(home.log().contains("was removed underneath the agent"), "{}", home.log());
+}
+
 /// Everything in the kernel is then the second agent's.
 #[test]
 fn an_agent_whose_locks_were_replaced_leaves_the_kernel_to_who_holds_them() {

@@ -13,6 +13,7 @@ use common::lab::{
 use common::{Home, as_nobody, stderr, stdout, wait_for};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -166,6 +167,62 @@ fn a_stopped_agent_leaves_the_kernel_as_it_was() -> Option<()> {
     assert_eq!(agent.wait(), Some(0), "{}", lab.home.log());
     assert!(!lab.pin_dir().exists() && !lab.home.path("bpf").exists());
     assert_never_stalled(flow, &[stopped]);
+    wait_for("the congestion control is gone", || (!lab.is_registered()).then_some(()));
+    Some(())
+}
+
+/// Neither a client nor a file can be opened for it; flows need none.
+fn an_agent_out_of_descriptors_steers_on_and_stops_clean() -> Option<()> {
+    let lab = Lab::with("fds", "reno", "agent.heartbeat_timeout_ms = 1000\ncontrol.timeout_ms = 1000\n")?;
+    let mut agent = lab.home.agent();
+    let flow = lab.flow();
+    lab.wait_for_mode("program");
+    let limit = |count: usize| {
+        let process = ["--pid", &agent.pid().to_string()].map(str::to_owned);
+        let limited = Command::new("prlimit").args(process).arg(format!("--nofile={count}:")).status();
+        assert!(limited.unwrap().success());
+    };
+    let open = || -> BTreeSet<usize> {
+        let numbers = fs::read_dir(format!("/proc/{}/fd", agent.pid())).unwrap();
+        numbers.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
+    };
+    // The number that the next descriptor would have is the first that it may not have.
+    let exhaust = || {
+        // Those of commands that were answered go a moment later.
+        let at_rest = wait_for("descriptors at rest", || {
+            let before = open();
+            std::thread::sleep(Duration::from_millis(200));
+            (open() == before).then_some(before)
+        });
+        limit((0..).find(|number| !at_rest.contains(number)).unwrap());
+    };
+
+    let exhausted = mishap(&flow, "no descriptor left");
+    exhaust();
+    let status = lab.home.run(&["status"]);
+    let said = format!("agent pid {} has not answered for 1s", agent.pid());
+    assert!(status.status.code() == Some(1) && stderr(&status).contains(&said), "{}", stderr(&status));
+    let another = lab.flow();
+    // Seen without the agent, in what it has pinned.
+    let modes = || -> Vec<String> {
+        let flows = lab.flows()["flows"].as_array().unwrap().clone();
+        flows.iter().map(|flow| flow["mode"].as_str().unwrap().to_owned()).collect()
+    };
+    wait_for("another flow is steered", || (modes() == ["program"; 2]).then_some(()));
+    wait_for("the log tells", || lab.home.log().contains("accept on the control socket").then_some(()));
+
+    let enough = mishap(&flow, "descriptors again");
+    limit(1024);
+    wait_for("the agent answers again", || lab.home.run(&["status"]).status.success().then_some(()));
+    assert_eq!(lab.flows()["flows"].as_array().unwrap().len(), 2);
+
+    exhaust();
+    let stopped = mishap(&flow, "SIGTERM without a descriptor left");
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(agent.wait(), Some(0), "{}", lab.home.log());
+    assert!(!lab.pin_dir().exists() && !lab.home.path("bpf").exists());
+    assert_never_stalled(flow, &[exhausted, enough, stopped]);
+    drop(another);
     wait_for("the congestion control is gone", || (!lab.is_registered()).then_some(()));
     Some(())
 }
@@ -379,6 +436,11 @@ mod mishaps {
     #[test]
     fn a_stopped_agent_leaves_the_kernel_as_it_was() {
         repeated(2, super::a_stopped_agent_leaves_the_kernel_as_it_was);
+    }
+
+    #[test]
+    fn an_agent_out_of_descriptors_steers_on_and_stops_clean() {
+        repeated(1, super::an_agent_out_of_descriptors_steers_on_and_stops_clean);
     }
 
     #[test]

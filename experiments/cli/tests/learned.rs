@@ -5,15 +5,16 @@
 mod common;
 
 use ccplane_snapshot::{SigningKey, Snapshot, Terms};
-use common::lab::{Lab, assert_never_stalled, assert_runs, kill_9, mishap};
-use common::{stderr, stdout, wait_for};
+use common::lab::{Lab, SmallDisk, assert_never_stalled, assert_runs, kill_9, mishap};
+use common::{Agent, stderr, stdout, wait_for};
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -122,6 +123,64 @@ fn flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over() ->
     wait_for_uid(&lab, pushed);
     wait_for_decisions(&lab, 10);
     assert_never_stalled(flow, &[died, taken_over]);
+    Some(())
+}
+
+/// Log, decision log, what is learned, sockets and locks: nothing more of it can be written. A qlog trace is the client's.
+fn a_full_disk_costs_files_and_nothing_else() -> Option<()> {
+    /// Bytes for which there is space in the decision log: fewer than a decision has.
+    const PART_OF_A_LINE: u64 = 50;
+    let lab = Lab::with("full", "aurora", STEADY)?;
+    let disk = SmallDisk::mount(&lab);
+    let (log, decisions) = (disk.path("log"), disk.path("decisions"));
+    let config = fs::read_to_string(lab.home.config()).unwrap();
+    fs::write(lab.home.config(), format!("{config}learn.decision_log = {decisions:?}\n")).unwrap();
+    let mut agent = Agent::of(&lab.home, "disk/log");
+    let flow = lab.flow();
+    let first = wait_for_decisions(&lab, 10);
+
+    let full = mishap(&flow, "a full disk");
+    disk.fill(&[(&log, 0), (&decisions, PART_OF_A_LINE)]);
+    let size = |path: &Path| fs::metadata(path).unwrap().len();
+    let (log_bytes, decisions_bytes) = (size(&log), size(&decisions));
+    push(&lab, &file(&lab, "next.snapshot", &renamed(1).to_bytes()));
+    let pushed = uid_of(&listed(&lab), "active").unwrap();
+    assert_ne!(pushed, first.uid);
+    wait_for_uid(&lab, pushed);
+    wait_for_decisions(&lab, 10);
+    let number = lab.flows()["flows"][0]["flow"].as_u64().unwrap().to_string();
+    let trace = lab.home.command(&["qlog", &number, "-o"]).arg(disk.path("flow.qlog")).output().unwrap();
+    assert_eq!(trace.status.code(), Some(1), "{}", stderr(&trace));
+    assert!(stderr(&trace).contains("No space left on device"), "{}", stderr(&trace));
+    let another = lab.flow();
+    wait_for("another flow is steered", || {
+        let flows = lab.flows()["flows"].as_array().unwrap().clone();
+        (flows.len() == 2 && flows.iter().all(|flow| flow["mode"] == "program")).then_some(())
+    });
+    assert_eq!((size(&log), size(&decisions)), (log_bytes, decisions_bytes), "nothing fits");
+
+    let freed = mishap(&flow, "a disk with space again");
+    disk.free();
+    push(&lab, &file(&lab, "last.snapshot", &renamed(2).to_bytes()));
+    let last = renamed(2).hash().to_string();
+    wait_for("the next decision is written, as a line of its own", || {
+        let text = fs::read_to_string(&decisions).unwrap();
+        let records = text
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        records.into_iter().any(|record| record["snapshot"] == last).then_some(())
+    });
+    assert!(fs::read_to_string(&log).unwrap().contains(&last[..12]), "it logs again");
+
+    disk.fill(&[(&log, 0), (&decisions, PART_OF_A_LINE)]);
+    let stopped = mishap(&flow, "SIGTERM with a full disk");
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(agent.wait(), Some(0), "{}", fs::read_to_string(&log).unwrap());
+    assert!(!disk.path("bpf").join(&lab.name).exists() && !lab.pin_dir().exists());
+    assert_never_stalled(flow, &[full, freed, stopped]);
+    drop(another);
+    wait_for("the congestion control is gone", || (!lab.is_registered()).then_some(()));
     Some(())
 }
 
@@ -422,6 +481,11 @@ mod mishaps {
     #[test]
     fn flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over() {
         repeated(1, super::flows_decide_on_without_their_agent_and_the_next_one_takes_the_slot_over);
+    }
+
+    #[test]
+    fn a_full_disk_costs_files_and_nothing_else() {
+        repeated(1, super::a_full_disk_costs_files_and_nothing_else);
     }
 
     #[test]

@@ -60,8 +60,8 @@ pub struct Fabric {
 
 impl Fabric {
     /// A fabric of so many hosts, four to a leaf, without oversubscription: as many spines as hosts of a leaf, at most eight, all
-    /// links equally fast. Marks from 65 packets on at 10 Gb/s and in proportion (DCTCP, section 3.4), queues of 250 packets at 10 Gb/s,
-    /// 10 ms of least retransmission timeout, and applications that write 16 KiB at a time.
+    /// links equally fast. Marks from 65 packets on at 10 Gb/s and in proportion (DCTCP, section 3.4), queues of 1000 packets at 10 Gb/s,
+    /// 5 ms of least retransmission timeout, and applications that write 16 KiB at a time.
     pub fn new(hosts: usize, bit_per_s: u64) -> Fabric {
         let hosts_per_leaf = if hosts > 32 { 8 } else { 4 };
         let shape = LeafSpine { leaves: hosts.div_ceil(hosts_per_leaf), hosts_per_leaf, spines: 4 };
@@ -73,12 +73,12 @@ impl Fabric {
             core_bit_per_s: bit_per_s * hosts_per_leaf as u64 / spines,
             link_delay_ns: 1000,
             host_delay_ns: 10_000,
-            queue_bytes: packets(250).max(64 * 1024),
+            queue_bytes: packets(1000).max(256 * 1024),
             mark_at_bytes: packets(65).max(16 * 1024),
             mss_bytes: 1448,
             init_cwnd_packets: 10,
             native: Native::Dctcp,
-            min_rto_us: 10_000,
+            min_rto_us: 5_000,
             send_buffer_bytes: 16 * 1024,
             hosts: HostsConfig::default(),
             changes: Vec::new(),

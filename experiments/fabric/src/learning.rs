@@ -164,6 +164,7 @@ pub fn training_trial(
         seed,
         warm_up_flows: 0,
         flows,
+        omniscient: None,
     }
 }
 
@@ -291,6 +292,23 @@ fn deviation(policy: &Policy, workload: &str, predictable_ppm: u32, flows: &[Siz
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The whole training takes ten seconds of a core.
+    #[test]
+    fn the_shipped_files_are_what_the_recorded_command_makes() {
+        let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/../../algs/policies");
+        let readme = std::fs::read_to_string(format!("{policies}/README.md")).unwrap();
+        let command = "ccplane train --algorithm size --seed 1";
+        assert!(readme.contains(&format!("| size | `{command}` |")));
+        let learned = learn(&LearningConfig::default(), command, &|_| {}).unwrap();
+        let shipped = std::fs::read(format!("{policies}/size.snapshot")).unwrap();
+        assert!(learned.snapshot.to_bytes() == shipped, "other bits than algs/policies/size.snapshot");
+        let policy = std::fs::read(format!("{policies}/size.safetensors")).unwrap();
+        assert!(
+            learned.policy.to_bytes().unwrap() == policy,
+            "other bits than algs/policies/size.safetensors"
+        );
+    }
 
     #[test]
     fn sizes_that_repeat_are_learned_and_the_same_seed_gives_the_same_bits() {

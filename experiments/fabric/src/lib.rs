@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod balancing;
 mod error;
 mod fabric;
 mod figures;
@@ -19,6 +20,10 @@ mod replay;
 mod thresholds;
 mod trial;
 
+pub use balancing::{
+    BALANCE_PLANS, BalanceCell, BalancePlan, Balancer, BalancingConfig, LearnedPaths, Uplinks, balance_csv,
+    balance_text, is_balance, learn_paths, play_balance,
+};
 pub use error::FabricError;
 pub use fabric::{Fabric, FabricChange, service_port};
 pub use figures::{Figure, Interval, SizeClass, completions_ns, geometric_mean};

@@ -111,6 +111,7 @@ fn trial(plan: &FabricPlan, workload: &Workload, load_ppm: u32, split: Split, se
         seed,
         warm_up_flows: plan.warm_up_flows,
         flows: plan.flows,
+        omniscient: None,
     }
 }
 
@@ -178,7 +179,7 @@ impl Run {
 }
 
 /// Does all of them on so many cores, in their order; `None` if one was `None`.
-fn on_cores<T: Sync, R: Send>(
+pub(crate) fn on_cores<T: Sync, R: Send>(
     all: &[T],
     cores: usize,
     one: &(dyn Fn(&T) -> Result<Option<R>, FabricError> + Sync),

@@ -1,10 +1,12 @@
 //! One fabric under one load and one algorithm for packets.
 
+use crate::balancing::{Omniscient, Uplinks};
 use crate::error::FabricError;
 use crate::fabric::Fabric;
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, FlowId};
 use ccplane_core::{Catalog, Config, Core, Counters, DatapathId, Rules, drive};
+use ccplane_netsim::PathConfig;
 use ccplane_netsim::workload::{FlowSizes, HostArrival, HostArrivals, Split, Structure};
 use ccplane_sim::{SimConfig, SimDatapath};
 use std::sync::Arc;
@@ -13,7 +15,7 @@ const HOSTS: DatapathId = DatapathId(0);
 /// The longest virtual time between two polls of the datapath by the agent, microseconds.
 const TICK_US: u64 = 10_000;
 /// A run ends after this many times the span of its measured arrivals, whatever still runs.
-const LONGEST_SPANS: u64 = 20;
+const LONGEST_SPANS: u64 = 6;
 /// Flows of one trial: those of a network, with room for those that go on behind the measured ones.
 const MAX_FLOWS: usize = 1 << 19;
 /// Sizes of each pair of application and destination that hosts remember from before the trial.
@@ -34,6 +36,8 @@ pub struct Trial {
     pub warm_up_flows: usize,
     /// Flows that are measured. The load stays until all of them have ended.
     pub flows: usize,
+    /// An oracle that chooses paths, and the uplinks that it knows of.
+    pub omniscient: Option<Uplinks>,
 }
 
 /// A measured flow.
@@ -99,7 +103,8 @@ impl Trial {
                 hosts.remember(&flow, past.bytes);
             }
         }
-        let mut all = Running { trial: self, datapath, core, flows: Vec::new() };
+        let oracle = self.omniscient.map(|uplinks| Omniscient::new(&self.fabric, uplinks));
+        let mut all = Running { trial: self, datapath, core, flows: Vec::new(), oracle };
         all.run_to_the_end(&mut arrivals)?;
         Ok(all.outcome())
     }
@@ -111,9 +116,24 @@ struct Running<'a> {
     datapath: SimDatapath,
     core: Core,
     flows: Vec<(FlowId, HostArrival)>,
+    oracle: Option<Omniscient>,
 }
 
 impl Running<'_> {
+    /// Leaves the next flow the path that the oracle chooses.
+    fn foresee(&mut self, path: &mut PathConfig, next: &HostArrival) {
+        let Some(oracle) = &mut self.oracle else { return };
+        for (id, arrival) in &self.flows {
+            if !oracle.knows(id.0) {
+                continue;
+            }
+            let acked = self.datapath.stats(*id).map_or(0, |stats| stats.transport.bytes_acked);
+            let ended = self.datapath.completion_ns(*id).is_some();
+            oracle.left(id.0, (!ended).then(|| arrival.bytes.saturating_sub(acked)));
+        }
+        oracle.choose(&self.trial.fabric, self.flows.len() as u64, path, next.bytes, next.start_us);
+    }
+
     fn run_to_the_end(&mut self, arrivals: &mut HostArrivals) -> Result<(), FabricError> {
         let Some(mut next) = arrivals.next() else { return Ok(()) };
         let mut changes = self.trial.fabric.changes.iter().peekable();
@@ -121,9 +141,19 @@ impl Running<'_> {
         let (mut until_us, mut ended) = (u64::MAX, self.trial.warm_up_flows);
         while self.datapath.now_us() < until_us {
             let now_us = self.datapath.now_us();
-            let horizon_us = until_us.min(now_us + TICK_US);
+            let mut horizon_us = until_us.min(now_us + TICK_US);
+            if self.oracle.is_some() {
+                // It chooses at the moment at which a flow starts.
+                horizon_us = horizon_us.min(next.start_us.max(now_us));
+            }
             while next.start_us <= horizon_us && self.flows.len() < MAX_FLOWS {
-                let flow = self.trial.fabric.flow(&next, self.flows.len());
+                let mut flow = self.trial.fabric.flow(&next, self.flows.len());
+                if self.oracle.is_some() {
+                    if next.start_us > now_us {
+                        break;
+                    }
+                    self.foresee(&mut flow.path, &next);
+                }
                 self.flows.push((self.datapath.add_flow(&flow)?, next));
                 if self.flows.len() == measured {
                     until_us = next.start_us.max(1).saturating_mul(LONGEST_SPANS);

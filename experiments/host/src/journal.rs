@@ -328,3 +328,46 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, JournalError> {
     };
     text.lines().enumerate().map(entry).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_testing::fuzz::{Fuzz, JSON};
+
+    /// Entries that were read are read as the same once they are written again, and each of their settings has a name.
+    #[test]
+    fn journals_counted() {
+        let entry = |setting: &str| Entry {
+            version: VERSION,
+            boot: "5c7e".to_owned(),
+            setting: setting.to_owned(),
+            old: "1".to_owned(),
+            new: "0".to_owned(),
+        };
+        let good: String =
+            ["irq/24", "cpu/0/governor", "net/eth0/rx-0/rps_cpus"].map(|name| line(&entry(name))).concat();
+        let tokens = ["\n", "\"version\":1", "\"boot\":", "\"setting\":", "\"old\":", "\"new\":"];
+        let target =
+            Fuzz::new("host-journal", env!("CARGO_MANIFEST_DIR")).seeds([&good]).tokens(JSON).tokens(tokens);
+        target.max_bytes(512).run(|bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            match parse(Path::new("fuzz"), &text) {
+                Ok(entries) => {
+                    assert!(entries.iter().all(|entry| entry.setting.parse::<Setting>().is_ok()));
+                    let again: String = entries.iter().map(line).collect();
+                    assert_eq!(parse(Path::new("fuzz"), &again).unwrap(), entries);
+                    1 + entries.len().min(8) as u64
+                }
+                Err(JournalError::BadLine { line, reason, .. }) => {
+                    // Without what the input itself says.
+                    let words =
+                        reason.split('`').step_by(2).flat_map(str::bytes).filter(u8::is_ascii_lowercase);
+                    words
+                        .take(40)
+                        .fold(line.min(4) as u64, |way, byte| way.wrapping_mul(31).wrapping_add(byte.into()))
+                }
+                Err(error) => panic!("{error}"),
+            }
+        });
+    }
+}

@@ -4,7 +4,11 @@
 //! verdict that somebody is. Each later round plays further links with the network of the rounds before (DAgger: Ross, Gordon and
 //! Bagnell, AISTATS 2011), so that it learns from the states that it leads to. Each interval is an example, labelled by whether a
 //! flow of Reno or CUBIC shares the link then; beside BBR, where tests decide better than a verdict, half of the labels are yes.
+//!
+//! Where the network has no opinion ([`calibration`]) is decided by the same examples: the first round's set the ranges of the
+//! features, all rounds' the number of inputs that may be beyond them.
 
+mod calibration;
 mod checkpoint;
 
 use std::collections::BTreeMap;
@@ -20,6 +24,7 @@ use ccplane_quantize::{Activation, Options, QuantizeError, quantize};
 use ccplane_snapshot::{Action, ActionMap, Feature, Guards, PolicySpec, Snapshot, SpecError};
 use sha2::{Digest, Sha256};
 
+use calibration::{beyond, may_be_beyond, ranges};
 use checkpoint::Checkpoint;
 pub use checkpoint::CheckpointError;
 
@@ -103,8 +108,8 @@ enum Verdicts {
     Alone,
     /// Always says that there are rivals.
     Rivals,
-    /// Asks a network.
-    Network(Arc<Policy>),
+    /// Asks a network, which has no opinion where more inputs than this are beyond their ranges.
+    Network(Arc<Policy>, u32),
 }
 
 /// A judge that records the states that it was asked about.
@@ -123,7 +128,7 @@ struct JudgeState {
 impl Recorder {
     fn new(verdicts: Verdicts) -> Recorder {
         let network = match &verdicts {
-            Verdicts::Network(policy) => Some(ActorCritic::new(policy)),
+            Verdicts::Network(policy, _) => Some(ActorCritic::new(policy)),
             _ => None,
         };
         Recorder { verdicts, state: Mutex::new(JudgeState { network, states: Vec::new() }) }
@@ -138,7 +143,8 @@ impl Judge for Recorder {
         match (&self.verdicts, network) {
             (Verdicts::Alone, _) => -BOUND_Q16,
             (Verdicts::Rivals, _) => BOUND_Q16,
-            (Verdicts::Network(policy), Some(network)) => {
+            (Verdicts::Network(policy, may_be), _) if beyond(policy.spec(), cells) > *may_be => 0,
+            (Verdicts::Network(policy, _), Some(network)) => {
                 let mut seen = [0.0; INPUTS];
                 policy.spec().normalise(cells, &mut seen);
                 let bound = BOUND_Q16 as f32;
@@ -194,23 +200,30 @@ pub fn judging(
 ) -> Result<Judged, JudgingError> {
     let architecture =
         Architecture { inputs: INPUTS, hidden: vec![32, 16], activation: Activation::Tanh, preference: None };
-    let first = Policy::initial(architecture, spec()?, -1.0, config.seed)?;
+    let initial = |spec| Policy::initial(architecture.clone(), spec, -1.0, config.seed);
     let fingerprint = fingerprint(config);
     let mut state = match keeping {
         Some(Keeping { file, resume: true }) => Checkpoint::read(file, &fingerprint)?,
-        _ => Checkpoint { fingerprint, rounds: 0, policy: first.clone(), groups: Groups::new() },
+        _ => {
+            let policy = initial(spec(&[(-ONE_Q16, ONE_Q16); FEATURES.len()])?)?;
+            Checkpoint { fingerprint, rounds: 0, policy, groups: Groups::new() }
+        }
     };
     for round in state.rounds..config.rounds {
         let numbers = FIRST_LINK + round * config.links..FIRST_LINK + (round + 1) * config.links;
         let behaviours = match round {
             0 => vec![Verdicts::None, Verdicts::Alone, Verdicts::Rivals],
-            _ => vec![Verdicts::Network(Arc::new(state.policy.clone()))],
+            _ => vec![judge(&state)],
         };
         for verdicts in behaviours {
             collect(Set::Training, numbers.clone(), &verdicts, traces, cores, &mut state.groups)?;
         }
         told(round, state.groups.values().map(Vec::len).sum());
         let mut rng = Rng::new(config.seed, &[u64::from(round)]);
+        let first = match round {
+            0 => initial(spec(&ranges(&state.groups))?)?,
+            _ => initial(state.policy.spec().clone())?,
+        };
         let examples = balanced(&state.groups, first.spec(), &mut rng);
         state.policy = imitate(&first, &examples, &config.fit, &mut rng)?;
         state.rounds = round + 1;
@@ -218,6 +231,7 @@ pub fn judging(
             state.write(&keeping.file)?;
         }
     }
+    let network = judge(&state);
     let Checkpoint { mut policy, groups, .. } = state;
     policy.provenance = ccplane_learn::Provenance {
         seed: config.seed,
@@ -229,8 +243,8 @@ pub fn judging(
     let visited: Vec<Vec<i32>> = visited.iter().take(VISITED).map(|e| e.cells.to_vec()).collect();
     let options = Options {
         seed: config.seed,
-        // A verdict is no knob: no decision of it can do harm enough to give up the flow's program.
-        guards: Some(Guards { trip_limit: Guards::MAX_TRIP_LIMIT, clip_limit: INPUTS as u32 }),
+        // A decision beyond the ranges is no opinion, and the flow is dual's: to give up its program would do it harm.
+        guards: Some(Guards { trip_limit: 0, clip_limit: may_be_beyond(policy.spec(), &groups) }),
         provenance: ccplane_snapshot::Provenance {
             algorithm: policy.spec().algorithm().to_owned(),
             seed: config.seed,
@@ -243,7 +257,6 @@ pub fn judging(
     };
     let snapshot = quantize(policy.actor(), policy.spec(), &visited, &options)?;
     let mut held_out = Groups::new();
-    let network = Verdicts::Network(Arc::new(policy.clone()));
     collect(Set::Validation, 0..config.links.min(12), &network, traces, cores, &mut held_out)?;
     Ok(Judged { counts: counts(&policy, &held_out), policy, snapshot })
 }
@@ -259,10 +272,18 @@ fn fingerprint(config: &JudgingConfig) -> String {
     format!("{config:?}, program {program}")
 }
 
-/// The inputs and the output of the network.
-fn spec() -> Result<PolicySpec, SpecError> {
-    let feature = |n: usize, name: &str| Feature { name: format!("{name}[{n}]"), lo: -ONE_Q16, hi: ONE_Q16 };
-    let inputs = (0..DEPTH).flat_map(|n| FEATURES.iter().map(move |name| feature(n, name))).collect();
+/// The network so far as the judge of the next flows.
+fn judge(state: &Checkpoint) -> Verdicts {
+    let may_be = may_be_beyond(state.policy.spec(), &state.groups);
+    Verdicts::Network(Arc::new(state.policy.clone()), may_be)
+}
+
+/// The inputs, with these ranges of each interval's features, and the output of the network.
+fn spec(ranges: &[(i32, i32); FEATURES.len()]) -> Result<PolicySpec, SpecError> {
+    let feature =
+        |n: usize, name: &str, (lo, hi): (i32, i32)| Feature { name: format!("{name}[{n}]"), lo, hi };
+    let interval = |n| FEATURES.iter().zip(ranges).map(move |(name, range)| feature(n, name, *range));
+    let inputs = (0..DEPTH).flat_map(interval).collect();
     let action = Action {
         map: ActionMap::None,
         bound_q16: BOUND_Q16 as u32,
@@ -319,7 +340,7 @@ fn collect(
         Verdicts::None => 0,
         Verdicts::Alone => 1,
         Verdicts::Rivals => 2,
-        Verdicts::Network(_) => 3,
+        Verdicts::Network(..) => 3,
     };
     for (link, examples) in met {
         // A competing flow of its own kind counts as a rival, as CUBIC does.

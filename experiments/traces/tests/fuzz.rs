@@ -122,3 +122,18 @@ fn logs_counted() {
         }
     });
 }
+
+#[test]
+fn series_counted() {
+    let tokens = ["\n", ",", "time_s,mbps\n", "pps\n", "#", "0.25", "-1", "1e999", "4294967296", "nan"];
+    let seeds = ["time_s,mbps\n0,1\n0.25,2\n", "mbps\n1\n2.5\n", "0,12\n1,0\n3.5,6\n", "100\n200\n"];
+    let target = Fuzz::new("rate-series", env!("CARGO_MANIFEST_DIR")).seeds(seeds).tokens(tokens);
+    target.max_bytes(256).run(|bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        check_series(&text, Some(100));
+        match parse(&text, Unit::Mbps, Some(100)) {
+            Ok(steps) => 1 + steps.len().min(8) as u64,
+            Err(error) => shape(&error),
+        }
+    });
+}

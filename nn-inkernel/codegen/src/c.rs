@@ -186,6 +186,7 @@ pub fn policy_header() -> String {
         ("NOISE_MULT", image::NOISE_MULT),
         ("FLAGS", image::FLAGS),
         ("PIN", image::PIN as usize),
+        ("MAP_NONE", map::NONE as usize),
         ("MAP_RATE", map::RATE as usize),
         ("MAP_CWND", map::CWND as usize),
         ("TROUBLE_UP", image::TROUBLE_UP as usize),

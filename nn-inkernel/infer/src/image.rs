@@ -74,7 +74,8 @@ pub const MAX_NOISE_MULT: i64 = (1 << 48) / NOISE_DEVIATION + 1;
 
 /// Values of [`MAP`]: how an action changes the flow.
 pub mod map {
-    /// The action changes nothing: the program reads `Policy.action` and decides itself.
+    /// The action changes nothing: the program reads `Policy.action` and decides itself. It is 0 where too many inputs are
+    /// out of range.
     pub const NONE: u32 = 0;
     /// The action scales `Rate`: with `d = |action| * step`, to `Rate * (1 + d)`, or to `Rate / (1 + d)` if the action
     /// is negative (Aurora).

@@ -147,6 +147,10 @@ impl Slot<'_> {
         }
         let collapsed = apply(image, action, knobs);
         let clipped = inference.clipped_inputs > image::u32_at(image, image::CLIP_LIMIT);
+        // An opinion on what the network does not know is none.
+        if clipped && image::u32_at(image, image::MAP) == map::NONE {
+            action = 0;
+        }
         flow.uid = uid;
         flow.buffer = u32::from(buffer);
         flow.decisions = flow.decisions.wrapping_add(1);

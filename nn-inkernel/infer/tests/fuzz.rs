@@ -10,6 +10,7 @@ use ccplane_infer::image::{self, UID};
 use ccplane_infer::{
     BUFFERS, Bits, Control, FlowPolicy, Kernel, Knobs, Model, Prepared, Shape, Slot, Verdict, check,
 };
+use ccplane_testing::fuzz::{Fuzz, shape};
 use rand_core::RngCore;
 
 /// A test case: which image, changes to it (a byte's offset and new value), and a seed for inputs and knobs.
@@ -30,6 +31,11 @@ fn images() -> Vec<(Shape, Vec<u64>)> {
 
 /// Whether the words were still an image.
 fn run(shape: &Shape, words: &[u64], seed: u64) -> bool {
+    run_on(shape, words, seed, 8)
+}
+
+/// As [`run`], on so many inputs.
+fn run_on(shape: &Shape, words: &[u64], seed: u64, inputs: u32) -> bool {
     let prepared = Prepared::new(shape, words);
     assert_eq!(prepared.as_ref().err(), check(shape, words).err().as_ref());
     if prepared.is_err() {
@@ -46,7 +52,7 @@ fn run(shape: &Shape, words: &[u64], seed: u64) -> bool {
         control: Control { active: Some(0), ..Control::EMPTY },
         images: [words, &[], &[], &[]] as [&[u64]; BUFFERS],
     };
-    for _ in 0..8 {
+    for _ in 0..inputs {
         support::inputs(&mut rng, shape, words, &mut cells);
         let expected = model.infer(&cells);
         for (kernel, prepared) in &kernels {
@@ -80,5 +86,28 @@ fn mutated_images() {
             words[at / 8] = words[at / 8] & !(0xff << shift) | u64::from(*to) << shift;
         }
         run(shape, &words, *seed);
+    });
+}
+
+/// An image's shape, a seed, then changes to the image: a byte's offset in two bytes, and its new value.
+#[test]
+fn images_counted() {
+    let images = images();
+    let seeds = (0..images.len() as u8).map(|which| [which, 1]);
+    let header = [UID, image::FLAGS, image::MAP, image::STEP_Q20, image::ACTION_BOUND_Q16, image::OUT_SHIFT];
+    let tokens = header.map(|at| [at as u8, (at >> 8) as u8, 0xff]);
+    let target = Fuzz::new("network-image", env!("CARGO_MANIFEST_DIR")).seeds(seeds).tokens(tokens);
+    target.max_bytes(64).part(2_000).run(|bytes| {
+        let (head, edits) = bytes.split_at(bytes.len().min(2));
+        let which = usize::from(*head.first().unwrap_or(&0)) % images.len();
+        let (of, words) = &images[which];
+        let mut words = words.clone();
+        for edit in edits.chunks_exact(3) {
+            let at = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % (8 * words.len());
+            let shift = 8 * (at % 8);
+            words[at / 8] = words[at / 8] & !(0xff << shift) | u64::from(edit[2]) << shift;
+        }
+        run_on(of, &words, (*head.get(1).unwrap_or(&0)).into(), 1);
+        which as u64 ^ check(of, &words).map_or_else(|error| shape(&error), |()| 1)
     });
 }

@@ -130,6 +130,28 @@ fn actions_map_to_rate_or_window() {
 }
 
 #[test]
+fn an_opinion_on_inputs_out_of_range_is_none() {
+    let act = |map, allowed, input| {
+        let held = Held::new(|words| {
+            image::set_u32(words, image::MAP, map);
+            image::set_u32(words, image::CLIP_LIMIT, allowed);
+            image::set_u32(words, image::TRIP_LIMIT, 0);
+        });
+        let (mut flow, mut knobs) = (FlowPolicy::default(), knobs(10_000));
+        match held.decide(ACTIVE, &mut flow, 1, input, &mut knobs) {
+            Verdict::Decided { action_q16, .. } => (action_q16, flow.clipped),
+            Verdict::Native => panic!("no decision"),
+        }
+    };
+    for input in [301, i32::MAX, -301, i32::MIN] {
+        assert_eq!(act(map::NONE, 0, input), (0, 1), "{input}");
+        assert_ne!(act(map::NONE, 1, input), (0, 0), "{input}");
+        assert_eq!(act(map::RATE, 0, input), (65_536 * i64::from(input.signum()), 1), "{input}");
+    }
+    assert_eq!(act(map::NONE, 0, 300), (65_536, 0), "the range's end is within");
+}
+
+#[test]
 fn a_share_of_the_flows_takes_the_canary() {
     let held = Held::new(|_| {});
     let taken = |share| {

@@ -5,7 +5,7 @@ use ccplane_agent::agent::OwnLoop;
 use ccplane_agent::args::Place;
 use ccplane_agent::control::ModeName;
 use ccplane_core::Rules;
-use ccplane_ebpf::{Options, clean};
+use ccplane_ebpf::clean_all;
 use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_portus_host::{beside_ours, host};
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
@@ -16,7 +16,6 @@ use generic_cong_avoid::{
 };
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The link: 6 Mb/s, 40 ms each way, 50 packets of queue. It is slow, so that a busy machine has the time to fill it.
@@ -35,12 +34,8 @@ const TRIES: u32 = 5;
 const CC: &str = "ccp_hosted";
 const ALGORITHM: &str = "generic-reno";
 
-static LABS: Suite = Suite::new("ccplane-hosted-lab", remove_datapath);
-
-fn remove_datapath(dir: &Path) -> Result<(), String> {
-    let options = Options { run_dir: dir.into(), name: CC.to_owned(), ..Options::default() };
-    clean(&options).map(drop).map_err(|error| error.to_string())
-}
+static LABS: Suite =
+    Suite::new("ccplane-hosted-lab", |run_dir| clean_all(run_dir).map_err(|error| error.to_string()));
 
 fn reno() -> Alg<Reno> {
     Alg {

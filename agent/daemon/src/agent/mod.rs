@@ -4,6 +4,7 @@
 //! its own with a [`Core`] of its own, so that none waits for another. The main thread serves the control socket and
 //! signals.
 
+mod arms;
 mod embedded;
 mod handle;
 mod observed;
@@ -27,7 +28,6 @@ use crate::place::Located;
 use crate::rundir::{self, InstanceLock, RunDirError};
 use crate::sequences::Admissions;
 use ccplane_alg::Algorithm;
-use ccplane_algs::Portfolio;
 use ccplane_bridge::{Links, Options, Portus};
 use ccplane_channel::clock;
 use ccplane_channel::hub::{Hub, HubOptions, KernelLink, KernelLinkError};
@@ -93,7 +93,7 @@ pub fn agent(args: &AgentArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<(), 
         return crate::output::print(&format!("{}\n", names.join("\n")));
     }
     let located = args.place.locate(Some(&names))?;
-    let algorithms = &choosing(args, algorithms, &located.config)?[..];
+    let algorithms = &arms::choosing(args, algorithms, &located)?[..];
     let Config { default_algorithm, rules, .. } = &located.config;
     let rules = resolve_rules(default_algorithm, rules, &names).map_err(Failure::input)?;
     check_rules(args, algorithms, &rules)?;
@@ -136,34 +136,6 @@ pub fn with_portus(algorithms: &[Arc<dyn Algorithm>]) -> Vec<Arc<dyn Algorithm>>
 fn with_packets(mut algorithms: Vec<Arc<dyn Algorithm>>) -> Vec<Arc<dyn Algorithm>> {
     algorithms.extend(ccplane_algs::on_packets());
     algorithms
-}
-
-/// The algorithms, with a portfolio of the arms that are configured.
-fn choosing(
-    args: &AgentArgs,
-    algorithms: &[Arc<dyn Algorithm>],
-    config: &Config,
-) -> Result<Vec<Arc<dyn Algorithm>>, Failure> {
-    let mut all = algorithms.to_vec();
-    if config.portfolio.arms.is_empty() {
-        return Ok(all);
-    }
-    let refuse = |problem| Config::refusal(args.place.config.as_deref(), problem);
-    let find = |(n, name): (usize, &String)| {
-        // Flows of others' algorithms cannot be tried with an arm's programs: these have none yet.
-        let own = || algorithms.iter().filter(|a| !a.is_hosted());
-        let known = || own().map(|a| a.name()).collect::<Vec<_>>().join(", ");
-        let found = own().find(|a| a.name() == name).cloned();
-        found.ok_or_else(|| {
-            let message = format!("no algorithm is called `{name}`; there are: {}", known());
-            refuse(Problem::new(format!("portfolio.arms[{n}]"), message))
-        })
-    };
-    let arms = config.portfolio.arms.iter().enumerate().map(find).collect::<Result<Vec<_>, _>>()?;
-    let portfolio = Portfolio::among(arms).map_err(|e| refuse(Problem::new("portfolio.arms", e)))?;
-    all.retain(|a| a.name() != portfolio.name());
-    all.push(Arc::new(portfolio));
-    Ok(all)
 }
 
 /// Loads what algorithms learned of destinations under earlier agents.
@@ -222,6 +194,8 @@ fn log_to_stderr(configured: &str) {
     let filter = std::env::var("CCPLANE_LOG").ok().and_then(|text| text.parse().ok());
     let filter = filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new(configured));
     let to = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // It would tell of a log that cannot be written by `eprintln!`, there, and so end the thread with a panic: on a full disk each one.
+    let to = to.log_internal_errors(false);
     // Only a second subscriber in one process would fail: then the first one logs.
     let _ = to.with_ansi(std::io::stderr().is_terminal()).try_init();
 }

@@ -3,9 +3,11 @@
 //! [`DEFAULT_TOML`] is what users read; [`Config::default`] is what the code uses. A test holds them equal, and
 //! holds every key documented.
 
+mod arm;
 mod packets;
 mod value;
 
+pub use arm::Arm;
 pub use packets::{Packets, PathConfig};
 pub use value::{Bounded, Key, Ports, Prefix, PrefixError, Switch, Wake};
 
@@ -318,7 +320,7 @@ impl Default for Learn {
 #[allow(missing_docs)]
 pub struct Portfolio {
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub arms: Vec<String>,
+    pub arms: Vec<Arm>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
     pub save_s: Bounded<1, 3600>,

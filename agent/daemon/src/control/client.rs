@@ -14,11 +14,13 @@ const STAT: Bound = Bound { what: "a process's state", bytes: 4096 };
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("no agent runs at {} ({source}); start one with `ccplane agent`", socket.display())]
+    #[error("no agent runs at {} ({source}); start one with `ccplane agent`{}", socket.display(), if *directory_is_gone { "; its directory is not there, and an agent whose run directory was removed ends by itself" } else { "" })]
     NoAgent {
         /// Where it was looked for.
         socket: PathBuf,
         source: io::Error,
+        /// Whether the socket's directory does not exist.
+        directory_is_gone: bool,
     },
     /// The socket may not be used.
     #[error("{}: {source}", socket.display())]
@@ -61,7 +63,10 @@ pub fn open(
 ) -> Result<(Response, BufReader<UnixStream>), ClientError> {
     let unreachable = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            ClientError::NoAgent { socket: socket.to_owned(), source }
+            let directory = socket.parent().filter(|directory| *directory != Path::new(""));
+            let directory_is_gone =
+                directory.is_some_and(|directory| directory.try_exists().is_ok_and(|exists| !exists));
+            ClientError::NoAgent { socket: socket.to_owned(), source, directory_is_gone }
         }
         _ => ClientError::Unreachable { socket: socket.to_owned(), source },
     };

@@ -73,9 +73,15 @@ impl DecisionLog {
 
 fn write(mut file: File, from: &Receiver<DecisionRecord>) {
     while let Ok(record) = from.recv() {
-        let line = serde_json::to_string(&record).map_err(io::Error::from);
-        if let Err(error) = line.and_then(|line| writeln!(file, "{line}")) {
+        if let Err(error) = append(&mut file, &record) {
             warn!(%error, "write the decision log");
         }
     }
+}
+
+/// Appends a record as a line. Of one that does not fit on the disk nothing stays, so that the next one begins a line.
+fn append(file: &mut File, record: &DecisionRecord) -> io::Result<()> {
+    let line = serde_json::to_string(record).map_err(io::Error::from)? + "\n";
+    let before = file.metadata()?.len();
+    file.write_all(line.as_bytes()).or_else(|error| file.set_len(before).and(Err(error)))
 }

@@ -6,8 +6,9 @@ use crate::live::traffic::{LIMITED_BYTES_PER_S, Traffic};
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, FlowStats, Mode};
 use ccplane_core::{Catalog, Config, Core, DatapathId, Rule, Rules, drive};
-use ccplane_ebpf::{EbpfDatapath, Options};
+use ccplane_ebpf::{EbpfDatapath, Options, clean_all};
 use ccplane_emulator::{Direction, Emulator, LinkConfig, Loss, Queue, Shape, netns};
+use ccplane_testing::killed::Suite;
 use std::fmt::Display;
 use std::process::Command;
 use std::sync::Arc;
@@ -36,6 +37,10 @@ const RESIZED: Duration = Duration::from_millis(1500);
 const DRAINED: Duration = Duration::from_millis(1000);
 /// The least share of the limited application's offer that is carried, percent: it writes on a busy machine's time.
 const LIMITED_FLOOR_PERCENT: u64 = 80;
+
+/// The run directories of live runs.
+static RUNS: Suite =
+    Suite::new("ccplane-kit-run", |run_dir| clean_all(run_dir).map_err(|error| error.to_string()));
 
 /// The results of one algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,6 +75,62 @@ pub fn kernel(
     name: &str,
     algorithms: &[(Arc<dyn Algorithm>, Bounds)],
 ) -> Result<Option<Vec<LiveResults>>, LiveError> {
+    in_lab(name, algorithms, |lab| {
+        lab.run()?;
+        let ran = lab.subjects.iter().map(|s| LiveResults {
+            algorithm: s.algorithm,
+            phases: s.phases.clone(),
+            reports: lab.reports(s.traffic.port()),
+        });
+        Ok(ran.collect())
+    })
+}
+
+/// What a live flow carried while its algorithm changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Switched {
+    /// Percent of the link's rate, window by window.
+    pub used_percent: Vec<u64>,
+    /// How often the flow changed its arm meanwhile.
+    pub switches: u64,
+}
+
+/// Runs a flow of an algorithm that chooses among others, and looks window by window at what it carries after its start. `None`, said
+/// loudly, where this machine cannot.
+///
+/// # Errors
+/// The flow is not steered throughout, or nothing could be set up.
+pub fn switching(
+    name: &str,
+    algorithm: &Arc<dyn Algorithm>,
+    window: Duration,
+    windows: u32,
+) -> Result<Option<Switched>, LiveError> {
+    const PHASE: &str = "switching";
+    let algorithms = [(Arc::clone(algorithm), Bounds::default())];
+    in_lab(name, &algorithms, |lab| {
+        lab.pass(START)?;
+        let before = lab.switches();
+        let mut used_percent = Vec::new();
+        for _ in 0..windows {
+            let (carried, from) = (lab.stats(PHASE)?, Instant::now());
+            lab.pass(window)?;
+            let now = lab.stats(PHASE)?;
+            let us = from.elapsed().as_micros() as u64;
+            let bytes = |stats: &[FlowStats]| stats.iter().map(|f| f.transport.bytes_acked).sum::<u64>();
+            let arrived = bytes(&now) - bytes(&carried);
+            used_percent.push(arrived * 100 * 8 * 1_000_000 / (LINK_BIT_PER_S * us).max(1));
+        }
+        Ok(Switched { used_percent, switches: lab.switches() - before })
+    })
+}
+
+/// Does something with all of them running, where this machine can.
+fn in_lab<T>(
+    name: &str,
+    algorithms: &[(Arc<dyn Algorithm>, Bounds)],
+    doing: impl FnOnce(&mut Lab) -> Result<T, LiveError>,
+) -> Result<Option<T>, LiveError> {
     if let Some(missing) = ccplane_ebpf::checks().into_iter().find(|c| !c.ok) {
         ccplane_testing::skipped(CHECK, format_args!("{}: {}", missing.what, missing.found));
         return Ok(None);
@@ -79,6 +140,7 @@ pub fn kernel(
         return Ok(None);
     }
     let run_dir = tempfile::tempdir().map_err(|e| set_up(name_of(algorithms), &e))?;
+    let _marked = RUNS.mark(run_dir.path()).map_err(|e| set_up(name_of(algorithms), &e))?;
     let options = Options {
         run_dir: run_dir.path().into(),
         name: name.into(),
@@ -86,19 +148,13 @@ pub fn kernel(
         ..Options::default()
     };
     let mut lab = Lab::new(&options, algorithms)?;
-    let outcome = lab.run();
-    let ran = lab.subjects.iter().map(|s| LiveResults {
-        algorithm: s.algorithm,
-        phases: s.phases.clone(),
-        reports: lab.reports(s.traffic.port()),
-    });
-    let ran: Vec<_> = ran.collect();
+    let outcome = doing(&mut lab);
     // The flows end before their datapath goes.
     lab.subjects.clear();
     let detached = lab.datapath.detach();
-    outcome?;
+    let outcome = outcome?;
     detached.map_err(|e| set_up(name_of(algorithms), &e))?;
-    Ok(Some(ran))
+    Ok(Some(outcome))
 }
 
 fn name_of(algorithms: &[(Arc<dyn Algorithm>, Bounds)]) -> &'static str {
@@ -245,6 +301,10 @@ impl Lab {
     fn reports(&self, port: u16) -> u64 {
         let flow = self.core.flows().find(|f| f.info().remote.port() == port);
         flow.map_or(0, |f| f.counters().reports)
+    }
+
+    fn switches(&self) -> u64 {
+        self.core.flows().map(|flow| flow.counters().switches).sum()
     }
 
     fn lose(&self, probability: f64) -> Result<(), LiveError> {

@@ -8,7 +8,7 @@ mod sim;
 mod traffic;
 
 #[cfg(feature = "kernel")]
-pub use kernel::{LiveResults, kernel};
+pub use kernel::{LiveResults, Switched, kernel, switching};
 pub use sim::simulated;
 
 /// The link of the live runs, bits per second: slow enough that two processors carry one for each algorithm at once.

@@ -3,11 +3,10 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ccplane_contract::{Datapath, Event, FlowId, FlowStats, ProgramUid};
-use ccplane_ebpf::{EbpfDatapath, Options, clean};
+use ccplane_ebpf::{EbpfDatapath, Options, clean, clean_all};
 use ccplane_emulator::netns::Namespace;
 use ccplane_emulator::{Emulator, LinkConfig, veth};
 use ccplane_runner::tcp_info::TcpInfo;
@@ -38,17 +37,8 @@ pub struct Lab {
 }
 
 /// The run directories of these tests.
-static LABS: Suite = Suite::new("ccplane-ebpf-lab", remove_datapaths);
-
-/// Removes the datapaths in a directory that a killed test has left.
-fn remove_datapaths(run_dir: &Path) -> Result<(), String> {
-    let names = fs::read_dir(run_dir.join("bpf")).into_iter().flatten().flatten();
-    for name in names.filter(|entry| entry.path().is_dir()).filter_map(|e| e.file_name().into_string().ok()) {
-        let options = Options { run_dir: run_dir.into(), name, ..Options::default() };
-        clean(&options).map_err(|error| error.to_string())?;
-    }
-    Ok(())
-}
+static LABS: Suite =
+    Suite::new("ccplane-ebpf-lab", |run_dir| clean_all(run_dir).map_err(|error| error.to_string()));
 
 impl Lab {
     /// Makes a lab on a plain cable; reports a skip and returns `None` if the machine cannot run the test.

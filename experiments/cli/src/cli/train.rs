@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// algorithms; curves as JSON Lines (NAME.jsonl); NAME.checkpoint. The same seed gives
 /// the same bits with any number of threads. SIGINT or SIGTERM ends the training after the update that is under way, with
 /// exit code 1; --resume goes on from there. A second signal ends it at once. Neural's training has no curves; it may be ended at
-/// any time, and --resume goes on after the last round that was done. Size's has neither curves nor a checkpoint.
+/// any time, and --resume goes on after the last round that was done. Size's and path's have neither
+/// curves nor a checkpoint.
 #[derive(Args, Debug)]
 pub(crate) struct TrainArgs {
     /// The algorithm that learns.
@@ -66,6 +67,8 @@ pub(crate) enum Learns {
     Neural,
     /// How large flows will be, on simulated fabrics.
     Size,
+    /// How soon flows will end on each path, on simulated fabrics.
+    Path,
 }
 
 /// The families of links to train on.

@@ -1,5 +1,6 @@
 //! The subcommands: each module runs one, with the arguments that [`crate::cli`] has parsed.
 
+mod balance;
 mod bench;
 mod control;
 mod demo;

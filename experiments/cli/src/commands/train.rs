@@ -28,7 +28,7 @@ const SIGNALLED: i32 = 130;
 enum TrainError {
     #[error("--config published is Aurora's; MOCC has none")]
     NotPublished,
-    #[error("networks of neural and size are trained and quantised by `ccplane train --algorithm`")]
+    #[error("networks of neural, size and path are trained and quantised by `ccplane train --algorithm`")]
     NotNeural,
     #[error("--adapt teaches MOCC a preference: it needs --algorithm mocc")]
     NotMocc,
@@ -76,6 +76,9 @@ pub(crate) fn train(args: &TrainArgs) -> Result<(), Failure> {
     }
     if args.algorithm == Learns::Size {
         return super::sizing::train(args);
+    }
+    if args.algorithm == Learns::Path {
+        return super::balance::train(args);
     }
     let recipe = configured(args)?;
     let name = match args.config {
@@ -134,7 +137,9 @@ pub(crate) fn recipe(algorithm: Learns, links: Links) -> Result<Recipe, Failure>
         (Learns::Aurora, Links::Real) => Recipe::aurora(),
         (Learns::Aurora, Links::Published) => Recipe::published(),
         (Learns::Mocc, Links::Real) => Recipe::mocc(),
-        (Learns::Neural | Learns::Size, _) => return Err(Failure::input(TrainError::NotNeural)),
+        (Learns::Neural | Learns::Size | Learns::Path, _) => {
+            return Err(Failure::input(TrainError::NotNeural));
+        }
         (Learns::Mocc, Links::Published) => return Err(Failure::input(TrainError::NotPublished)),
         (Learns::Aurora, Links::Lossy) => Recipe::aurora().map(Recipe::lossy),
         (Learns::Mocc, Links::Lossy) => Recipe::mocc().map(Recipe::lossy),
@@ -273,6 +278,7 @@ fn command(args: &TrainArgs) -> String {
         Learns::Mocc => "mocc",
         Learns::Neural => "neural",
         Learns::Size => "size",
+        Learns::Path => "path",
     };
     let config = named(args.config);
     let steps = args.steps.map_or_else(String::new, |n| format!(" --steps {n}"));

@@ -5,9 +5,11 @@ use ccplane_emulator::{Emulator, LinkConfig, Queue, Shape};
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
 use ccplane_testing::killed::{Marked, Suite};
 use ccplane_testing::{Mishap, STALL, WATCHED, skipped, within_tries};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,6 +23,10 @@ pub const LINK_MBIT: u32 = 20;
 const DELAY_US: u64 = 10_000;
 /// The default configuration of labs: times longer than a busy machine keeps an agent waiting.
 const PACE: &str = "agent.heartbeat_timeout_ms = 1000\ncontrol.timeout_ms = 5000\n";
+/// The directory of a home on which a test mounts a small disk.
+const DISK: &str = "disk";
+/// Files of such a disk grow by so much.
+const PAGE_BYTES: u64 = 4096;
 /// Homes of agents that pin objects in the kernel.
 pub static LABS: Suite = Suite::new("ccplane-lab", clean);
 
@@ -31,12 +37,59 @@ pub struct Lab {
     _marked: Marked,
 }
 
-/// Takes away the congestion control that the pins in a killed test's directory keep.
+/// Takes away the congestion control that the pins in a killed test's directory keep, and its small disk.
 fn clean(dir: &Path) -> Result<(), String> {
     let mut doctor = command(&["doctor", "--clean"]);
     let output = doctor.env("CCPLANE_CONFIG", dir.join("agent.toml")).output();
     let output = output.map_err(|error| error.to_string())?;
+    // Most have none.
+    let _ = umount2(&dir.join(DISK), MntFlags::MNT_DETACH);
     if output.status.success() { Ok(()) } else { Err(stderr(&output)) }
+}
+
+/// A disk of one mebibyte in a lab's home, on which everything lies that its agent writes.
+pub struct SmallDisk {
+    path: PathBuf,
+}
+
+impl SmallDisk {
+    pub fn mount(lab: &Lab) -> SmallDisk {
+        let path = lab.home.path(DISK);
+        fs::create_dir(&path).unwrap();
+        mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), Some("size=1m,mode=700")).unwrap();
+        let config = fs::read_to_string(lab.home.config()).unwrap();
+        let home = lab.home.dir().to_str().unwrap();
+        fs::write(lab.home.config(), config.replace(home, path.to_str().unwrap())).unwrap();
+        SmallDisk { path }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes until not one more page fits, and appends line ends to these files until so many bytes are left of their last pages.
+    pub fn fill(&self, appended: &[(&Path, u64)]) {
+        for (path, left) in appended {
+            let mut file = fs::File::options().append(true).open(path).unwrap();
+            let used = (fs::metadata(path).unwrap().len() + left) % PAGE_BYTES;
+            file.write_all(&vec![b'\n'; (PAGE_BYTES - used) as usize]).unwrap();
+        }
+        let mut file = fs::File::create(self.path("filler")).unwrap();
+        let page = vec![0; PAGE_BYTES as usize];
+        let full = std::iter::repeat_with(|| file.write(&page)).find_map(Result::err);
+        assert_eq!(full.unwrap().kind(), ErrorKind::StorageFull);
+    }
+
+    pub fn free(&self) {
+        fs::remove_file(self.path("filler")).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let unmounted = umount2(&self.path, MntFlags::MNT_DETACH);
+        assert!(unmounted.is_ok() || std::thread::panicking(), "{unmounted:?}");
+    }
 }
 
 impl Lab {

@@ -113,7 +113,9 @@ pub struct Agent {
 impl Agent {
     /// A home's agent, which logs to a file of this name there, once it serves.
     pub fn of(home: &Home, log: &str) -> Agent {
-        let file = fs::File::create(home.path(log)).unwrap();
+        fs::write(home.path(log), "").unwrap();
+        // A test may append, too.
+        let file = fs::File::options().append(true).open(home.path(log)).unwrap();
         let mut command = home.command(&["agent"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn().unwrap();
         let mut agent = Agent { child };

@@ -93,8 +93,11 @@ pub(super) struct Checkpoint {
 impl Checkpoint {
     /// Reads the checkpoint of a training with this fingerprint.
     pub(super) fn read(path: &Path, fingerprint: &str) -> Result<Checkpoint, CheckpointError> {
-        let bytes = ccplane_files::read(path, FILE)?;
-        let (_, metadata) = SafeTensors::read_metadata(&bytes)?;
+        Checkpoint::from_bytes(&ccplane_files::read(path, FILE)?, fingerprint)
+    }
+
+    fn from_bytes(bytes: &[u8], fingerprint: &str) -> Result<Checkpoint, CheckpointError> {
+        let (_, metadata) = SafeTensors::read_metadata(bytes)?;
         let text = metadata.metadata().as_ref().and_then(|entries| entries.get(KEY));
         let text = text.ok_or_else(|| metadata_error(format!("no `{KEY}`")))?;
         let meta: Meta = serde_json::from_str(text).map_err(|e| metadata_error(e.to_string()))?;
@@ -105,7 +108,7 @@ impl Checkpoint {
             let now = fingerprint.to_owned();
             return Err(CheckpointError::Settings { checkpoint: meta.fingerprint, now });
         }
-        let tensors = SafeTensors::deserialize(&bytes)?;
+        let tensors = SafeTensors::deserialize(bytes)?;
         let policy = Policy::from_bytes(tensors.tensor(POLICY)?.data())?;
         let mut groups = Groups::new();
         for (name, tensor) in tensors.iter().filter(|(name, _)| *name != POLICY) {
@@ -168,4 +171,75 @@ fn group(name: &str, tensor: &TensorView<'_>) -> Option<((Family, u8, bool), Vec
 
 fn metadata_error(reason: String) -> CheckpointError {
     CheckpointError::Metadata { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_learn::Architecture;
+    use ccplane_quantize::Activation;
+    use ccplane_snapshot::{Action, ActionMap, Feature, PolicySpec};
+    use ccplane_testing::fuzz::{Fuzz, shape};
+    use std::hash::{DefaultHasher, Hash, Hasher};
+
+    const FINGERPRINT: &str = "{}";
+
+    /// A checkpoint with as small a network as there is.
+    fn small() -> Checkpoint {
+        let action =
+            Action { map: ActionMap::None, bound_q16: 1 << 16, step_q20: 1, knob_min: 1, knob_max: 2 };
+        let inputs = vec![Feature { name: "x".to_owned(), lo: -1000, hi: 1000 }];
+        let spec = PolicySpec::new("toy", inputs, action).unwrap();
+        let activation = Activation::Tanh;
+        let architecture = Architecture { inputs: 1, hidden: vec![1], activation, preference: None };
+        let policy = Policy::initial(architecture, spec, -1.0, 7).unwrap();
+        let example = Example { cells: [3; INPUTS], rivals: true };
+        let groups = Groups::from([((Family::ALL[0], 1, true), vec![example])]);
+        Checkpoint { fingerprint: FINGERPRINT.to_owned(), rounds: 2, policy, groups }
+    }
+
+    #[test]
+    fn checkpoints_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("checkpoint");
+        let checkpoint = small();
+        checkpoint.write(&path).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(Checkpoint::from_bytes(&bytes, FINGERPRINT).unwrap(), checkpoint);
+        let tokens = [
+            "{",
+            "}",
+            "\"",
+            "[0,4]",
+            "\"dtype\":\"I32\"",
+            "\"shape\":[1,1]",
+            "\"data_offsets\":",
+            ".1.true",
+            "policy",
+            "null",
+            "\\\"rounds\\\":",
+        ];
+        let target =
+            Fuzz::new("league-checkpoint", env!("CARGO_MANIFEST_DIR")).seeds([&bytes]).tokens(tokens);
+        let longest = bytes.len() + 64;
+        target.max_bytes(longest).max_kept_bytes(longest).part(1_000).run(|bytes| {
+            match Checkpoint::from_bytes(bytes, FINGERPRINT) {
+                Ok(read) => {
+                    let rivals = |((_, _, rivals), examples): (&(Family, u8, bool), &Vec<Example>)| {
+                        examples.iter().all(|example| example.rivals == *rivals)
+                    };
+                    assert!(read.groups.iter().all(rivals));
+                    1 + read.groups.len() as u64
+                }
+                Err(error) => {
+                    // Without what the input itself says.
+                    let text = error.to_string();
+                    let mut hasher = DefaultHasher::new();
+                    let words = text.chars().filter(char::is_ascii_lowercase).take(60);
+                    words.collect::<String>().hash(&mut hasher);
+                    hasher.finish() ^ shape(&error)
+                }
+            }
+        });
+    }
 }

@@ -1,0 +1,711 @@
+//! Path: each flow takes the path on which it is predicted to end soonest, from what its host measured there lately.
+//!
+//! Its program decides on a flow's first packet and wherever a flowlet begins. A network scores one path at a time: its action is the
+//! logarithm (base 2) of the time that a flow like this one took there, less what flows of its size take on average, Q16. It sees
+//! the path's round-trip time, marks, losses and bytes in flight, and how much the flow has to send. The least score wins; a random part
+//! of it, which is the flow's own, keeps flows of many hosts from all moving at once.
+//!
+//! At the next decision and at the flow's end the program reports how long the last one took and what it carried: a contextual bandit,
+//! which learns from the paths that were taken. `explore` is the share of flows that take one at random.
+//!
+//! # Placements
+//! - `path`: the datapath asks the network.
+//! - `path-agent`: the datapath reports what it measured, the agent asks the same snapshot by the same arithmetic and sets `wanted`. Until
+//!   that has arrived the flow is on the path of its hash. Any other [`Judge`](PathJudge) can be in its place, such as [`LeastLoaded`].
+
+use ccplane_alg::{Algorithm, Control, Flow, FlowInfo, PolicySource, ProgramSource, Report, Row};
+use ccplane_infer::Model;
+use ccplane_program::ir::MAX_PATHS;
+use ccplane_snapshot::{DeployOptions, Snapshot};
+use std::fmt::Write as _;
+use std::sync::{Arc, LazyLock};
+
+use crate::size::log2_q16;
+
+/// The slot that its program asks.
+const SLOT: u8 = 5;
+/// The inputs of the network, in the order of their history, Q16, 0 to 1.
+pub const PATH_FEATURES: [&str; PATH_INPUTS] =
+    ["rtt_short", "rtt_long", "known", "marked", "lost", "flight_small", "flight_large", "waiting"];
+/// Inputs of the network.
+pub const PATH_INPUTS: usize = 8;
+/// The largest action either way, Q16.
+pub const PATH_BOUND_Q16: i32 = 16 << 16;
+/// A share of 1.
+const ONE_Q16: i64 = 1 << 16;
+/// Scales k of a measure x in x / (x + k), as the features name them.
+const RTT_SHORT_US: i64 = 40;
+const RTT_LONG_US: i64 = 300;
+const LOST: i64 = 2_000;
+const FLIGHT_SMALL_BYTES: i64 = 30_000;
+const FLIGHT_LARGE_BYTES: i64 = 500_000;
+const WAITING_BYTES: i64 = 12_000;
+/// Odd multipliers that spread a flow's hash over its paths' random parts.
+const SPREAD: [i64; MAX_PATHS] = [40_503, 30_011, 51_787, 62_989, 23_029, 37_813, 57_203, 45_233];
+
+/// The measures of one path.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PathSeen {
+    /// Smoothed round-trip time, microseconds; 0 where it is not known.
+    pub rtt_us: i64,
+    /// Share of marked packets, Q16.
+    pub marked: i64,
+    /// Share of lost packets, Q16.
+    pub lost: i64,
+    pub bytes_in_flight: i64,
+}
+
+impl PathSeen {
+    /// The network's inputs for this path, as its program computes them.
+    pub fn inputs(&self, waiting_bytes: i64) -> [i32; PATH_INPUTS] {
+        let share = |value: i64, scale: i64| {
+            (value.saturating_mul(ONE_Q16) / (value.saturating_add(scale)).max(1)) as i32
+        };
+        [
+            share(self.rtt_us, RTT_SHORT_US),
+            share(self.rtt_us, RTT_LONG_US),
+            if self.rtt_us > 0 { ONE_Q16 as i32 } else { 0 },
+            self.marked.clamp(0, ONE_Q16) as i32,
+            share(self.lost, LOST),
+            share(self.bytes_in_flight, FLIGHT_SMALL_BYTES),
+            share(self.bytes_in_flight, FLIGHT_LARGE_BYTES),
+            share(waiting_bytes, WAITING_BYTES),
+        ]
+    }
+}
+
+/// A decision for one path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathDecision {
+    /// The network's inputs for the path that was taken.
+    pub inputs: [i32; PATH_INPUTS],
+    /// The deployment that decided; 0 for none.
+    pub snapshot: u32,
+    /// The score of the path, Q16.
+    pub action_q16: i32,
+}
+
+/// The outcome of a decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathOutcome {
+    /// Until the next decision, or the flow's end.
+    pub elapsed_us: u64,
+    /// Payload that the flow sent meanwhile.
+    pub bytes: u64,
+}
+
+impl PathOutcome {
+    /// The logarithm of the time per byte, base 2, Q16, where a flow counts as [`PathOutcome::LEAST_BYTES`] larger than it is: round trips
+    /// take their time, too.
+    pub fn cost_q16(&self) -> i32 {
+        log2_q16(self.elapsed_us.max(1)) - log2_q16(self.bytes + PathOutcome::LEAST_BYTES) + (12 << 16)
+    }
+
+    /// Bytes whose time is that of a round trip at 10 Gb/s.
+    pub const LEAST_BYTES: u64 = 20_000;
+}
+
+/// Chooses paths in the agent.
+pub trait PathJudge: Send + Sync {
+    /// The number of the path to take, of those seen; `None` leaves the flow where it is.
+    fn choose(&self, seen: &[PathSeen], waiting_bytes: i64, hash: u32) -> Option<usize>;
+
+    /// Hears how a decision turned out.
+    fn outcome(&self, decision: &PathDecision, outcome: &PathOutcome) {
+        let _ = (decision, outcome);
+    }
+}
+
+// State
+
+/// The agent's side of a flow.
+struct PathedFlow {
+    /// The judge, if the agent decides or somebody listens.
+    judge: Option<Arc<dyn PathJudge>>,
+    /// Whether the agent decides.
+    decides: bool,
+    last: Option<PathDecision>,
+}
+
+// Behaviour
+
+impl Flow for PathedFlow {
+    fn on_report(&mut self, now_us: u64, report: &Report<'_>, control: &mut Control) {
+        let get = |name: &str| report.get(name).unwrap_or(0);
+        if let Some(last) = self.last.take() {
+            let outcome = PathOutcome {
+                elapsed_us: get("elapsed_us").unsigned_abs(),
+                bytes: get("bytes").unsigned_abs(),
+            };
+            if let Some(judge) = &self.judge {
+                judge.outcome(&last, &outcome);
+            }
+            if last.snapshot != 0 {
+                control.learn(row(now_us, &last, &outcome));
+            }
+        }
+        if get("ended") != 0 {
+            return;
+        }
+        let saturated = |value: i64| value.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+        if !self.decides {
+            let inputs = PATH_FEATURES.map(|name| saturated(get(name)));
+            let (snapshot, action_q16) = (get("snapshot") as u32, saturated(get("action")));
+            self.last = Some(PathDecision { inputs, snapshot, action_q16 });
+            return;
+        }
+        let count = (get("count").clamp(1, MAX_PATHS as i64)) as usize;
+        let seen: Vec<PathSeen> = (0..count).map(|path| seen_in(report, path)).collect();
+        let (waiting, hash) = (get("waiting"), get("hash") as u32);
+        let judged = self.judge.as_ref().and_then(|judge| judge.choose(&seen, waiting, hash));
+        if let Some(wanted) = judged {
+            control.update(&[("wanted", wanted as i64)]);
+        }
+        let taken = usize::try_from(get("path")).unwrap_or(0).min(count - 1);
+        let inputs = seen[taken].inputs(waiting);
+        self.last = Some(PathDecision { inputs, snapshot: 0, action_q16: 0 });
+    }
+}
+
+fn seen_in(report: &Report<'_>, path: usize) -> PathSeen {
+    let get = |what: &str| report.get(&format!("{what}{path}")).unwrap_or(0);
+    PathSeen { rtt_us: get("rtt"), marked: get("marked"), lost: get("lost"), bytes_in_flight: get("flight") }
+}
+
+fn row(now_us: u64, decision: &PathDecision, outcome: &PathOutcome) -> Row {
+    let cost_q16 = outcome.cost_q16();
+    Row {
+        at_us: now_us,
+        slot: SLOT,
+        snapshot: decision.snapshot,
+        inputs: decision.inputs.to_vec(),
+        action_q16: decision.action_q16,
+        reward: -(cost_q16 as f32) / ONE_Q16 as f32,
+        follows: false,
+        target_q16: Some(cost_q16),
+    }
+}
+
+/// The random part of a path's score for a flow, Q16 below 1, as its program computes it.
+fn random_q16(hash: u32, path: usize) -> i64 {
+    (i64::from(hash) * SPREAD[path % MAX_PATHS] / ONE_Q16) % ONE_Q16
+}
+
+/// A snapshot as a judge.
+pub struct SnapshotJudge {
+    snapshot: Snapshot,
+    image: Vec<u64>,
+    jitter_q16: i64,
+}
+
+impl SnapshotJudge {
+    /// Judges by this snapshot; a path's score has a random part of up to `jitter_q16`.
+    pub fn new(snapshot: Snapshot, jitter_q16: i64) -> SnapshotJudge {
+        let image = snapshot.image(&DeployOptions::ONLY);
+        SnapshotJudge { snapshot, image, jitter_q16 }
+    }
+}
+
+impl PathJudge for SnapshotJudge {
+    fn choose(&self, seen: &[PathSeen], waiting_bytes: i64, hash: u32) -> Option<usize> {
+        let model = Model::new(self.snapshot.shape(), &self.image)?;
+        let score = |path: usize| {
+            let action = model.infer(&seen[path].inputs(waiting_bytes)).action_q16;
+            action.clamp((-PATH_BOUND_Q16).into(), PATH_BOUND_Q16.into())
+                + random_q16(hash, path) * self.jitter_q16 / ONE_Q16
+        };
+        (0..seen.len()).min_by_key(|path| score(*path))
+    }
+}
+
+/// The path with the least bytes in flight, then the shortest round trip.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct LeastLoaded;
+
+impl PathJudge for LeastLoaded {
+    fn choose(&self, seen: &[PathSeen], _waiting_bytes: i64, hash: u32) -> Option<usize> {
+        let load = |path: &usize| (seen[*path].bytes_in_flight, seen[*path].rtt_us, random_q16(hash, *path));
+        (0..seen.len()).min_by_key(load)
+    }
+}
+
+// Programs
+
+/// How both programs begin: what a flowlet does between its first packets, and the outcome of the decision before.
+const BEGIN: &str = "
+(when (&& (>= decided_us 0) (&& (< Flow.gap_us flowlet_us) (> Packet.bytes 0))) (:= DecideAt Flow.bytes_sent))
+(when true
+    (:= Report.elapsed_us (if (>= decided_us 0) (- Now decided_us)))
+    (:= Report.bytes (if (>= decided_us 0) (- Flow.bytes_sent decided_bytes)))
+    (:= decided_us Now)
+    (:= decided_bytes Flow.bytes_sent)
+    (:= DecideAt Flow.bytes_sent)
+    (:= pick (- Flow.hash (* (/ Flow.hash Path.count) Path.count)))
+    (fallthrough)
+)
+(when (== Packet.bytes 0) (:= Report.ended 1) (report))
+";
+
+/// The program that asks the network.
+fn source() -> String {
+    let (report, candidates) = (PATH_FEATURES.join(" 0) ("), PATH_FEATURES.map(|name| format!("c_{name}")));
+    let mut text = format!(
+        "# A network scores each path; the flow takes the one of the least score. path.rs says what the registers are.
+(hook send)
+(def (Report ({report} 0) (elapsed_us 0) (bytes 0) (ended 0) (action 0) (snapshot 0))
+    (flowlet_us 500) (explore 0) (jitter 0)
+    (decided_us -1) (decided_bytes 0) (pick 0) (exploring 0) (score 0) (best 0) (least +infinity) ({} 0))
+{BEGIN}
+(when true
+    (:= least +infinity)
+    (:= score (/ (* Flow.hash 40503) 4294967296))
+    (:= score (- score (* (/ score 65536) 65536)))
+    (:= exploring 0)
+    (:= exploring (if (< score explore) 1))
+    (:= c_waiting (/ (* (+ Packet.bytes Flow.bytes_waiting) 65536) (+ (+ Packet.bytes Flow.bytes_waiting) {WAITING_BYTES})))
+    (fallthrough)
+)",
+        candidates.join(" 0) (")
+    );
+    let history = candidates.join(" ");
+    for path in 0..MAX_PATHS {
+        let share = |name: &str, prim: &str, scale: i64| {
+            format!("(:= c_{name} (/ (* Path{path}.{prim} 65536) (+ Path{path}.{prim} {scale})))")
+        };
+        let keep = PATH_FEATURES
+            .map(|name| format!("(:= Report.{name} (if (< score least) c_{name}))"))
+            .join("\n    ");
+        let measures = [
+            share("rtt_short", "rtt_us", RTT_SHORT_US),
+            share("rtt_long", "rtt_us", RTT_LONG_US),
+            "(:= c_known 0)".to_owned(),
+            format!("(:= c_known (if (> Path{path}.rtt_us 0) 65536))"),
+            format!("(:= c_marked Path{path}.marked)"),
+            share("lost", "lost", LOST),
+            share("flight_small", "bytes_in_flight", FLIGHT_SMALL_BYTES),
+            share("flight_large", "bytes_in_flight", FLIGHT_LARGE_BYTES),
+        ];
+        // Writing to a text cannot fail.
+        let _ = write!(
+            text,
+            "
+(when (< {path} Path.count)
+    {}
+    (history 1 {history})
+    (policy {SLOT})
+    (:= score (/ (* Flow.hash {}) 65536))
+    (:= score (- score (* (/ score 65536) 65536)))
+    (:= score (+ Policy.action (/ (* score jitter) 65536)))
+    (:= score (if (&& (> exploring 0) (== pick {path})) -1099511627776))
+    {keep}
+    (:= Report.action (if (< score least) Policy.action))
+    (:= best (if (< score least) {path}))
+    (:= least (min least score))
+    (fallthrough)
+)",
+            measures.join("\n    "),
+            SPREAD[path],
+        );
+    }
+    text.push_str("\n(when true (:= Report.snapshot Policy.snapshot) (:= Path best) (report))\n");
+    text
+}
+
+/// The program that asks the agent.
+fn source_of_agent() -> String {
+    let paths = |what: &str| (0..MAX_PATHS).map(|path| format!("({what}{path} 0)")).collect::<String>();
+    let measures = ["rtt", "marked", "lost", "flight"];
+    let prims = ["rtt_us", "marked", "lost", "bytes_in_flight"];
+    let mut copies = String::new();
+    for (what, prim) in measures.into_iter().zip(prims) {
+        for path in 0..MAX_PATHS {
+            let _ = writeln!(copies, "    (:= Report.{what}{path} Path{path}.{prim})");
+        }
+    }
+    let registers = measures.map(paths).concat();
+    format!(
+        "# What the host measured of each path goes to the agent, which says which one it wants. path.rs says what the registers are.
+(hook send)
+(def (Report {registers} (elapsed_us 0) (bytes 0) (ended 0) (waiting 0) (hash 0) (count 0) (path 0))
+    (wanted -1) (flowlet_us 500) (decided_us -1) (decided_bytes 0) (pick 0) (taken -1))
+# An answer of the agent is taken where the next flowlet begins.
+(when (&& (>= wanted 0) (|| (< wanted taken) (> wanted taken))) (:= taken wanted) (:= Path wanted) (fallthrough))
+{BEGIN}
+(when true
+{copies}    (:= Report.waiting (+ Packet.bytes Flow.bytes_waiting))
+    (:= Report.hash Flow.hash)
+    (:= Report.count Path.count)
+    (:= Report.path (if (< taken 0) pick))
+    (:= Report.path (if (>= taken 0) taken))
+    (report)
+)
+"
+    )
+}
+
+/// As Linux's tcp_plb does (Qureshi et al., SIGCOMM 2022): a flow whose path marks or loses much takes another one at random, where a
+/// flowlet begins.
+fn source_of_plb() -> String {
+    let mut text = format!(
+        "# A flow whose path marks half of its packets, or loses some, goes on with the next one of a random order.
+(hook send)
+(def (flowlet_us 500) (decided_us -1) (own -1) (bad 0))
+(when (< decided_us 0)
+    (:= decided_us Now)
+    (:= own (- Flow.hash (* (/ Flow.hash Path.count) Path.count)))
+    (:= DecideAt Flow.bytes_sent)
+)
+(when (|| (< Flow.gap_us flowlet_us) (== Packet.bytes 0)) (:= DecideAt Flow.bytes_sent))
+(when true (:= bad 0) (fallthrough))
+"
+    );
+    for path in 0..MAX_PATHS {
+        let _ = writeln!(
+            text,
+            "(when (== own {path}) (:= bad (if (|| (> Path{path}.marked 32768) (> Path{path}.lost 1024)) 1)) (fallthrough))"
+        );
+    }
+    text.push_str(
+        "(when (> bad 0)
+    (:= own (+ own (+ 1 (/ (* (- Path.count 1) (- Flow.hash (* (/ Flow.hash 65536) 65536))) 65536))))
+    (:= own (- own (* (/ own Path.count) Path.count)))
+    (:= Path own)
+    (:= DecideAt Flow.bytes_sent)
+)
+(when true (:= DecideAt Flow.bytes_sent))
+",
+    );
+    text
+}
+
+// Config, defaults
+
+/// The part of a path's score that is random, octaves Q16.
+pub const JITTER_Q16: i64 = ONE_Q16 / 8;
+
+// Factory
+
+/// Makes flows whose datapath chooses their path.
+#[derive(Clone)]
+pub struct Path {
+    /// Share of flows that take a path at random, Q16.
+    pub explore_q16: i64,
+    /// The random part of scores, Q16.
+    pub jitter_q16: i64,
+    snapshot: &'static [u8],
+    listener: Option<Arc<dyn PathJudge>>,
+}
+
+impl Default for Path {
+    fn default() -> Path {
+        Path { explore_q16: 0, jitter_q16: JITTER_Q16, snapshot: SNAPSHOT, listener: None }
+    }
+}
+
+impl Path {
+    /// Decides by another snapshot than the shipped one, but for a share of flows that take a path at random; `listener` hears of the
+    /// outcomes.
+    #[must_use]
+    pub fn in_training(
+        self,
+        snapshot: &'static [u8],
+        explore_q16: i64,
+        listener: Arc<dyn PathJudge>,
+    ) -> Path {
+        Path { snapshot, explore_q16, listener: Some(listener), ..self }
+    }
+}
+
+/// Makes flows whose path the agent chooses.
+#[derive(Clone)]
+pub struct PathInAgent {
+    name: &'static str,
+    judge: Arc<dyn PathJudge>,
+}
+
+impl PathInAgent {
+    /// The agent asks `judge`.
+    pub fn new(judge: Arc<dyn PathJudge>) -> PathInAgent {
+        PathInAgent { name: "path-agent", judge }
+    }
+
+    /// The agent takes the least loaded path of each report.
+    pub fn least_loaded() -> PathInAgent {
+        PathInAgent { name: "least-loaded", judge: Arc::new(LeastLoaded) }
+    }
+
+    /// Judged by the shipped snapshot; `None` without one.
+    pub fn shipped() -> Option<PathInAgent> {
+        let snapshot = Snapshot::built_in(SNAPSHOT).ok()?;
+        Some(PathInAgent::new(Arc::new(SnapshotJudge::new(snapshot, JITTER_Q16))))
+    }
+}
+
+/// Makes flows that leave a congested path at random.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Plb;
+
+const SNAPSHOT: &[u8] = include_bytes!("../policies/path.snapshot");
+const POLICY: &[u8] = include_bytes!("../policies/path.safetensors");
+
+impl Algorithm for Path {
+    fn name(&self) -> &'static str {
+        "path"
+    }
+
+    fn programs(&self) -> Vec<ProgramSource> {
+        static PROGRAM: LazyLock<String> = LazyLock::new(source);
+        vec![ProgramSource { name: "path", source: PROGRAM.as_str() }]
+    }
+
+    fn first(&self, control: &mut Control) {
+        control.set_program("path", &[("explore", self.explore_q16), ("jitter", self.jitter_q16)]);
+    }
+
+    fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
+        Box::new(PathedFlow { judge: self.listener.clone(), decides: false, last: None })
+    }
+
+    fn policies(&self) -> Vec<PolicySource> {
+        vec![PolicySource { slot: SLOT, snapshot: self.snapshot, policy: POLICY.into() }]
+    }
+}
+
+impl Algorithm for PathInAgent {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn programs(&self) -> Vec<ProgramSource> {
+        static PROGRAM: LazyLock<String> = LazyLock::new(source_of_agent);
+        vec![ProgramSource { name: self.name, source: PROGRAM.as_str() }]
+    }
+
+    fn first(&self, control: &mut Control) {
+        control.set_program(self.name, &[]);
+    }
+
+    fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
+        Box::new(PathedFlow { judge: Some(Arc::clone(&self.judge)), decides: true, last: None })
+    }
+}
+
+/// The agent's side of a flow, which has nothing to do.
+struct PlbFlow;
+
+impl Flow for PlbFlow {
+    fn on_report(&mut self, _now_us: u64, _report: &Report<'_>, _control: &mut Control) {}
+}
+
+impl Algorithm for Plb {
+    fn name(&self) -> &'static str {
+        "plb"
+    }
+
+    fn programs(&self) -> Vec<ProgramSource> {
+        static PROGRAM: LazyLock<String> = LazyLock::new(source_of_plb);
+        vec![ProgramSource { name: "plb", source: PROGRAM.as_str() }]
+    }
+
+    fn first(&self, control: &mut Control) {
+        control.set_program("plb", &[]);
+    }
+
+    fn flow(&self, _info: &FlowInfo, _control: &mut Control) -> Box<dyn Flow> {
+        Box::new(PlbFlow)
+    }
+}
+
+// Tests
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccplane_program::ir::{MAX_REGS, Prim, Program};
+    use ccplane_program::vm::{Decision, Knobs, Policies, ProgramState, SendPrims};
+    use proptest::prelude::*;
+
+    /// A policy that weighs its inputs.
+    struct Weighs;
+
+    fn weigh(inputs: &[i32]) -> i64 {
+        let weights = [3, 5, -7, 11, 13, 2, 17, -1];
+        inputs.iter().zip(weights).map(|(input, weight)| i64::from(*input) * weight).sum()
+    }
+
+    impl Policies for Weighs {
+        fn decide(&mut self, slot: u8, inputs: &[i32], _: &mut Knobs) -> Decision {
+            assert_eq!((slot, inputs.len()), (SLOT, PATH_INPUTS));
+            Decision::Action { action_q16: weigh(inputs), snapshot: 7 }
+        }
+    }
+
+    fn program(algorithm: &dyn Algorithm) -> Program {
+        ccplane_program::compile(algorithm.programs()[0].source).unwrap_or_else(|e| panic!("{e:?}"))
+    }
+
+    fn prims(seen: &[PathSeen], hash: u32, waiting: i64) -> SendPrims {
+        let mut prims = SendPrims::default();
+        prims.set(Prim::PathCount, seen.len() as i64).set(Prim::FlowHash, hash.into());
+        prims.set(Prim::PacketBytes, 1448).set(Prim::FlowBytesWaiting, waiting);
+        for (path, seen) in seen.iter().enumerate() {
+            let values = [seen.rtt_us, seen.marked, seen.lost, seen.bytes_in_flight];
+            for (n, value) in values.into_iter().enumerate() {
+                prims.set(Prim::ALL[Prim::Path0RttUs as usize + 4 * path + n], value);
+            }
+        }
+        prims
+    }
+
+    /// A flow of a program with registers set.
+    struct Ran {
+        program: Program,
+        flow: ProgramState,
+        report: [i64; MAX_REGS],
+    }
+
+    impl Ran {
+        fn new(algorithm: &dyn Algorithm, set: &[(&str, i64)]) -> Ran {
+            let program = program(algorithm);
+            let mut flow = ProgramState::new(&program, 0, 0);
+            for (name, value) in set {
+                let at = program.regs().iter().position(|reg| &*reg.name == *name).unwrap();
+                flow.regs[at] = *value;
+            }
+            Ran { program, flow, report: [0; MAX_REGS] }
+        }
+
+        fn invoke(&mut self, prims: &SendPrims) {
+            self.flow.invoke_with(&self.program, prims, &mut Weighs, &mut self.report);
+        }
+
+        fn get(&self, name: &str) -> i64 {
+            let at = self.program.regs().iter().position(|reg| &*reg.name == name).unwrap();
+            self.flow.regs[at]
+        }
+    }
+
+    fn path_seen() -> impl Strategy<Value = PathSeen> {
+        (0..5000i64, 0..=ONE_Q16, 0..=ONE_Q16, 0..20_000_000i64).prop_map(
+            |(rtt_us, marked, lost, bytes_in_flight)| PathSeen { rtt_us, marked, lost, bytes_in_flight },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn the_program_takes_the_path_that_the_same_scores_in_rust_name(
+            seen in prop::collection::vec(path_seen(), 1..=MAX_PATHS), hash: u32, waiting in 0..1_000_000i64,
+        ) {
+            let mut ran = Ran::new(&Path::default(), &[("jitter", JITTER_Q16)]);
+            ran.invoke(&prims(&seen, hash, waiting));
+            let inputs = |path: &usize| seen[*path].inputs(waiting + 1448);
+            let score = |path: &usize| weigh(&inputs(path)) + random_q16(hash, *path) * JITTER_Q16 / ONE_Q16;
+            let best = (0..seen.len()).min_by_key(score).unwrap();
+            prop_assert_eq!((ran.flow.path, ran.flow.faults), (best as i64, 0));
+            let told = PATH_FEATURES.map(|name| ran.get(&format!("Report.{name}")) as i32);
+            prop_assert_eq!(told, inputs(&best));
+            prop_assert!(told.iter().all(|input| (0..=1 << 16).contains(input)));
+            prop_assert_eq!(ran.get("Report.action"), weigh(&told));
+        }
+
+        #[test]
+        fn flows_that_explore_take_the_path_of_their_hash(
+            seen in prop::collection::vec(path_seen(), 1..=MAX_PATHS), hash: u32,
+        ) {
+            let mut ran = Ran::new(&Path::default(), &[("explore", ONE_Q16)]);
+            ran.invoke(&prims(&seen, hash, 0));
+            prop_assert_eq!(ran.flow.path, i64::from(hash) % seen.len() as i64);
+        }
+
+        #[test]
+        fn the_agent_hears_all_and_its_answer_is_taken(
+            seen in prop::collection::vec(path_seen(), 1..=MAX_PATHS), hash: u32, wanted in 0..8i64,
+        ) {
+            let agent = PathInAgent::least_loaded();
+            let mut ran = Ran::new(&agent, &[]);
+            ran.invoke(&prims(&seen, hash, 99));
+            for (path, seen) in seen.iter().enumerate() {
+                let get = |what: &str| ran.get(&format!("Report.{what}{path}"));
+                let told = (get("rtt"), get("marked"), get("lost"), get("flight"));
+                prop_assert_eq!(told, (seen.rtt_us, seen.marked, seen.lost, seen.bytes_in_flight));
+            }
+            prop_assert_eq!(ran.get("Report.path"), i64::from(hash) % seen.len() as i64);
+            let at = ran.program.regs().iter().position(|reg| &*reg.name == "wanted").unwrap();
+            ran.flow.regs[at] = wanted;
+            ran.invoke(&prims(&seen, hash, 99));
+            prop_assert_eq!(ran.flow.path, wanted);
+        }
+
+        #[test]
+        fn plb_leaves_a_path_that_marks_or_loses_and_stays_else(
+            count in 2..=8i64, hash: u32, marked in 0..=ONE_Q16, lost in 0..=ONE_Q16,
+        ) {
+            let own = (i64::from(hash) % count) as usize;
+            let mut seen = vec![PathSeen::default(); count as usize];
+            seen[own] = PathSeen { marked, lost, ..PathSeen::default() };
+            let mut ran = Ran::new(&Plb, &[]);
+            ran.invoke(&prims(&seen, hash, 0));
+            ran.flow.path = own as i64;
+            let mut later = prims(&seen, hash, 0);
+            later.set(Prim::FlowGapUs, 499);
+            ran.invoke(&later);
+            prop_assert_eq!(ran.flow.path, own as i64, "within a flowlet");
+            later.set(Prim::FlowGapUs, 500);
+            ran.invoke(&later);
+            let moves = marked > ONE_Q16 / 2 || lost > 1024;
+            prop_assert_eq!(ran.flow.path != own as i64, moves, "{} of {}", ran.flow.path, count);
+            prop_assert!((0..count).contains(&ran.flow.path));
+        }
+    }
+
+    #[test]
+    fn a_flowlet_keeps_its_path_and_the_next_one_tells_what_it_was_worth() {
+        let busy = PathSeen { rtt_us: 900, marked: ONE_Q16, lost: 0, bytes_in_flight: 1 << 20 };
+        let idle = PathSeen { rtt_us: 40, ..PathSeen::default() };
+        let mut ran = Ran::new(&Path::default(), &[]);
+        let at = |seen: [PathSeen; 2], now_us: i64, sent: i64, gap_us: i64| {
+            let mut prims = prims(&seen, 5, 0);
+            prims.set(Prim::Now, now_us).set(Prim::FlowBytesSent, sent).set(Prim::FlowGapUs, gap_us);
+            prims
+        };
+        ran.invoke(&at([idle, busy], 1000, 0, 0));
+        assert_eq!((ran.flow.path, ran.flow.decide_at_bytes), (0, 0));
+        ran.invoke(&at([busy, idle], 1400, 14_480, 400));
+        assert_eq!((ran.flow.path, ran.flow.decide_at_bytes), (0, 14_480));
+        ran.invoke(&at([busy, idle], 2400, 30_000, 1000));
+        assert_eq!((ran.flow.path, ran.get("Report.elapsed_us"), ran.get("Report.bytes")), (1, 1400, 30_000));
+        let mut end = at([idle, busy], 2500, 31_000, 0);
+        end.set(Prim::PacketBytes, 0);
+        ran.invoke(&end);
+        let told = ["Report.elapsed_us", "Report.bytes", "Report.ended"].map(|name| ran.get(name));
+        assert_eq!((ran.flow.path, told), (1, [100, 1000, 1]));
+    }
+
+    #[test]
+    fn rows_hold_the_path_that_was_taken_and_its_cost() {
+        let names: Vec<String> = PATH_FEATURES
+            .iter()
+            .chain(&["elapsed_us", "bytes", "ended", "action", "snapshot"])
+            .map(|name| (*name).to_owned())
+            .collect();
+        let mut control = Control::default();
+        let mut flow = Path::default().flow(&FlowInfo::example(1448, 14_480), &mut control);
+        for values in
+            [[1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 9, 7], [11, 0, 0, 0, 0, 0, 0, 0, 65_536, 45_536, 0, 10, 7]]
+        {
+            let report = Report { program: "path", names: &names, values: &values, truth: None };
+            flow.on_report(1, &report, &mut control);
+        }
+        let rows = control.take_rows();
+        assert_eq!(rows.len(), 1);
+        assert_eq!((&*rows[0].inputs, rows[0].action_q16), (&[1, 2, 3, 4, 5, 6, 7, 8][..], 9));
+        // 2^16 us for 2^16 bytes with those that stand for the round trip.
+        assert_eq!((rows[0].target_q16, rows[0].reward), (Some(12 << 16), -12.0));
+    }
+
+    #[test]
+    fn the_least_loaded_path_has_the_least_in_flight_then_the_shortest_round_trip() {
+        let seen = |rtt_us, bytes_in_flight| PathSeen { rtt_us, bytes_in_flight, ..PathSeen::default() };
+        assert_eq!(LeastLoaded.choose(&[seen(1, 9), seen(9, 3), seen(4, 3)], 0, 1), Some(2));
+    }
+}

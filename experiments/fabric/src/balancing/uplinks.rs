@@ -1,0 +1,109 @@
+//! Fabrics whose paths differ: one uplink is slow, or one fails for a while.
+
+use crate::fabric::{Fabric, FabricChange};
+use ccplane_netsim::{LeafSpine, LinkChange};
+use serde::Deserialize;
+
+/// The leaf whose uplink is another than the others', and the spine that it leads to.
+const LEAF: usize = 0;
+const SPINE: usize = 1;
+/// The share of its rate that a slow uplink has.
+const SLOW_PARTS: u64 = 4;
+/// How long a failed uplink loses everything at a time, and how long it works between, microseconds.
+const FAILED_US: u64 = 50_000;
+const WORKS_US: u64 = 100_000;
+/// Failures of one trial.
+const FAILURES: u64 = 1000;
+const ALL_PPM: u32 = 1_000_000;
+
+/// The state of a fabric's uplinks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Uplinks {
+    /// All paths are alike.
+    #[default]
+    Even,
+    /// The links between one leaf and one spine have a quarter of their rate, both ways.
+    Slow,
+    /// The links between one leaf and one spine lose everything for 50 of each 150 ms, both ways: as long as it takes until somebody
+    /// has noticed. No route is withdrawn meanwhile.
+    Failed,
+}
+
+impl Uplinks {
+    /// As plans and reports spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Uplinks::Even => "even",
+            Uplinks::Slow => "slow uplink",
+            Uplinks::Failed => "failed uplink",
+        }
+    }
+
+    /// Gives a fabric these uplinks.
+    pub fn apply(self, fabric: &mut Fabric) {
+        let links = links(&fabric.shape);
+        let change = |at_us: u64, change: LinkChange| {
+            links.map(|link| FabricChange { at_us, link, change: change.clone() })
+        };
+        fabric.changes = match self {
+            Uplinks::Even => Vec::new(),
+            Uplinks::Slow => {
+                let bit_per_s = Some(fabric.core_bit_per_s / SLOW_PARTS);
+                change(0, LinkChange { bit_per_s, ..LinkChange::default() }).into()
+            }
+            Uplinks::Failed => (0..FAILURES)
+                .flat_map(|n| {
+                    let fails_us = n * (FAILED_US + WORKS_US) + WORKS_US / 2;
+                    let loss = |loss_ppm| LinkChange { loss_ppm: Some(loss_ppm), ..LinkChange::default() };
+                    let pair = [change(fails_us, loss(ALL_PPM)), change(fails_us + FAILED_US, loss(0))];
+                    pair.into_iter().flatten()
+                })
+                .collect(),
+        };
+    }
+
+    /// Whether a route's links are down at a moment.
+    pub(crate) fn is_down(self, shape: &LeafSpine, route: &[u8], at_us: u64) -> bool {
+        let phase_us = at_us % (FAILED_US + WORKS_US);
+        let fails = (WORKS_US / 2..WORKS_US / 2 + FAILED_US).contains(&phase_us);
+        self == Uplinks::Failed && fails && links(shape).iter().any(|link| route.contains(link))
+    }
+}
+
+/// The links up and down between the leaf and the spine.
+fn links(shape: &LeafSpine) -> [u8; 2] {
+    [shape.to_spine(LEAF, SPINE), shape.from_spine(LEAF, SPINE)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_uplink_is_down_exactly_between_its_changes() {
+        let mut fabric = Fabric::new(16, 10_000_000_000);
+        Uplinks::Failed.apply(&mut fabric);
+        assert!(fabric.changes.is_sorted_by_key(|change| change.at_us));
+        let (own, other) = (fabric.shape.to_spine(LEAF, SPINE), fabric.shape.to_spine(LEAF, SPINE + 1));
+        let lost = |at_us: u64, link: u8| {
+            let before = fabric.changes.iter().filter(|c| c.link == link && c.at_us <= at_us);
+            before.last().and_then(|c| c.change.loss_ppm).unwrap_or(0) > 0
+        };
+        for at_us in (0..1_000_000).step_by(777) {
+            assert_eq!(Uplinks::Failed.is_down(&fabric.shape, &[own], at_us), lost(at_us, own), "{at_us}");
+            assert!(!Uplinks::Failed.is_down(&fabric.shape, &[other], at_us) && !lost(at_us, other));
+        }
+    }
+
+    #[test]
+    fn a_slow_uplink_has_a_quarter_of_its_rate() {
+        let mut fabric = Fabric::new(16, 10_000_000_000);
+        Uplinks::Slow.apply(&mut fabric);
+        let rates: Vec<_> =
+            fabric.changes.iter().map(|change| (change.at_us, change.change.bit_per_s)).collect();
+        assert_eq!(rates, [(0, Some(2_500_000_000)); 2]);
+        Uplinks::Even.apply(&mut fabric);
+        assert!(fabric.changes.is_empty());
+    }
+}
