@@ -1,8 +1,9 @@
 //! One fabric under one load and one algorithm for packets.
 
-use crate::balancing::{Omniscient, Uplinks};
 use crate::error::FabricError;
 use crate::fabric::Fabric;
+use crate::omniscient::Omniscient;
+use crate::uplinks::Uplinks;
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, FlowId};
 use ccplane_core::{Catalog, Config, Core, Counters, DatapathId, Rules, drive};

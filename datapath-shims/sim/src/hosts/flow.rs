@@ -50,6 +50,8 @@ pub(super) struct HostFlow {
     pub(super) path_count: u8,
     pub(super) bytes_sent: u64,
     pub(super) bytes_in_flight: u64,
+    /// Lost packets of which its paths were told.
+    lost_packets: u64,
     pub(super) runner: ProgramRunner<SharedProgram>,
     pub(super) staged: Staged<SharedProgram>,
     pub(super) policy: FlowPolicy,
@@ -87,6 +89,7 @@ impl HostFlow {
             path_count: 1 + config.path.other_routes.len() as u8,
             bytes_sent: 0,
             bytes_in_flight: 0,
+            lost_packets: 0,
             runner: ProgramRunner::new(integer(window_bytes), config.mss_bytes.into()),
             staged: Staged::default(),
             policy: FlowPolicy::default(),
@@ -194,6 +197,11 @@ impl HostFlow {
         if is_fresh && path < self.path_count.into() {
             self.path = path.max(0) as u8;
         }
+    }
+
+    /// Returns the packets lost since the last call, of so many in all.
+    pub(super) fn lost_until(&mut self, lost_packets: u64) -> u64 {
+        lost_packets.saturating_sub(std::mem::replace(&mut self.lost_packets, lost_packets))
     }
 
     /// Notes that a packet leaves on the path in force.

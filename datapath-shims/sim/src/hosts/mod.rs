@@ -226,11 +226,29 @@ impl SimHosts {
         }
     }
 
-    /// Takes what an ACK told of a flow's path, and what the flow has in flight after it.
-    pub(crate) fn on_ack(&mut self, index: FlowIndex, now_ns: u64, newest_tx: u64, sample: &PathSample) {
+    /// Takes what an ACK told of a flow's path; `lost_packets`: what the flow has lost so far.
+    pub(crate) fn on_ack(
+        &mut self,
+        index: FlowIndex,
+        now_ns: u64,
+        newest_tx: u64,
+        lost_packets: u64,
+        sample: PathSample,
+    ) {
         self.now_ns = now_ns;
-        let Some(Some(flow)) = self.flows.get(index as usize) else { return };
-        self.paths.sample(flow.paths, flow.path_of(newest_tx), now_ns / NS_PER_US, sample);
+        let Some(Some(flow)) = self.flows.get_mut(index as usize) else { return };
+        let sample = PathSample { lost: flow.lost_until(lost_packets), ..sample };
+        self.paths.sample(flow.paths, flow.path_of(newest_tx), now_ns / NS_PER_US, &sample);
+    }
+
+    /// Takes what a flow has lost so far, by its timer: on the path in force, which the next packet may leave.
+    pub(crate) fn on_lost(&mut self, index: FlowIndex, now_ns: u64, lost_packets: u64) {
+        self.now_ns = now_ns;
+        let Some(Some(flow)) = self.flows.get_mut(index as usize) else { return };
+        let sample = PathSample { lost: flow.lost_until(lost_packets), ..PathSample::default() };
+        if sample.lost > 0 {
+            self.paths.sample(flow.paths, flow.path, now_ns / NS_PER_US, &sample);
+        }
     }
 
     /// Notes what a flow has in flight.

@@ -2,8 +2,8 @@
 //!
 //! It chooses a flow's path once, when the flow starts, and at once.
 
-use super::uplinks::Uplinks;
 use crate::fabric::Fabric;
+use crate::uplinks::Uplinks;
 use ccplane_netsim::PathConfig;
 use std::collections::BTreeMap;
 

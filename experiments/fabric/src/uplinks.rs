@@ -44,7 +44,7 @@ impl Uplinks {
     pub fn apply(self, fabric: &mut Fabric) {
         let links = links(&fabric.shape);
         let change = |at_us: u64, change: LinkChange| {
-            links.map(|link| FabricChange { at_us, link, change: change.clone() })
+            links.map(|link| FabricChange { at_us, link, change })
         };
         fabric.changes = match self {
             Uplinks::Even => Vec::new(),

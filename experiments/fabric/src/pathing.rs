@@ -4,17 +4,19 @@
 //! rounds before, but for a share of them that still take one at random. Only the path that a flow took is an example. What flows of its
 //! size take on average is taken off, so that an example tells of the path.
 
-use super::uplinks::Uplinks;
 use crate::error::FabricError;
 use crate::fabric::Fabric;
 use crate::learning::LearningError;
-use crate::trial::Trial;
+use crate::play::on_cores;
+use crate::trial::{Outcome, Trial};
+use crate::uplinks::Uplinks;
 use ccplane_alg::Algorithm;
 use ccplane_algs::{
     PATH_BOUND_Q16, PATH_FEATURES, PATH_INPUTS, Path, PathDecision, PathInAgent, PathJudge, PathOutcome,
     PathSeen,
 };
-use ccplane_learn::{Architecture, ImitateConfig, Policy, Rng, Targets, regress};
+use ccplane_core::NATIVE;
+use ccplane_learn::{Architecture, ImitateConfig, Policy, Rng, Targets, math, regress};
 use ccplane_netsim::workload::{FlowSizes, Split, Structure};
 use ccplane_quantize::{Activation, Options, quantize};
 use ccplane_snapshot::{Action, ActionMap, Feature, PolicySpec, Snapshot, SpecError};
@@ -23,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const ONE_Q16: i32 = 1 << 16;
 /// The logarithm of the deviation of actions, which nothing here draws.
 const LOG_STD: f32 = -1.0;
+/// Neurons of the hidden layers.
 const HIDDEN: [usize; 2] = [16, 8];
 /// Hosts of the fabric that it is trained on.
 const HOSTS: usize = 16;
@@ -35,7 +38,7 @@ const EXPLORE_Q16: i64 = 1 << 14;
 /// Decisions that the integers are fitted to.
 const CALIBRATION: usize = 4096;
 /// Examples of a trial for each of its flows, at most.
-const OF_A_FLOW: usize = 2;
+const OF_A_FLOW: usize = 4;
 /// The stream of a training's draws.
 const LEARNING: u64 = 0xba1a;
 /// Classes of sizes whose averages are taken off: one for each power of two.
@@ -43,7 +46,7 @@ const SIZE_CLASSES: usize = 64;
 
 /// The settings of a training.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct BalancingConfig {
+pub struct PathingConfig {
     pub seed: u64,
     /// Flows of each trial.
     pub flows: usize,
@@ -52,10 +55,10 @@ pub struct BalancingConfig {
     pub fit: ImitateConfig,
 }
 
-impl Default for BalancingConfig {
-    fn default() -> BalancingConfig {
+impl Default for PathingConfig {
+    fn default() -> PathingConfig {
         let fit = ImitateConfig { epochs: 20, minibatch: 256, learning_rate: 3e-3, weight_decay: 1e-4 };
-        BalancingConfig { seed: 1, flows: 3000, rounds: 3, fit }
+        PathingConfig { seed: 1, flows: 500, rounds: 3, fit }
     }
 }
 
@@ -65,6 +68,8 @@ pub struct LearnedPaths {
     pub snapshot: Snapshot,
     /// Decisions that it learned from.
     pub examples: usize,
+    /// For each state of the uplinks: the completion times of flows of the validation split to those under ECMP, geometric mean.
+    pub to_ecmp: Vec<(Uplinks, f64)>,
 }
 
 /// A decision and how it turned out.
@@ -90,13 +95,15 @@ impl PathJudge for Listener {
     }
 }
 
-/// Trains a network on fabrics with even, slow and failing uplinks. The same settings give the same bits.
+/// Trains a network on fabrics with even, slow and failing uplinks, on so many cores. The same settings give the same bits whatever
+/// the cores.
 ///
 /// # Errors
 /// A trial that cannot be run, or a network that cannot be learned or made integer.
 pub fn learn_paths(
-    config: &BalancingConfig,
+    config: &PathingConfig,
     command: &str,
+    cores: usize,
     told: &dyn Fn(&str),
 ) -> Result<LearnedPaths, LearningError> {
     let spec = spec()?;
@@ -109,21 +116,13 @@ pub fn learn_paths(
     };
     let mut policy = Policy::initial(architecture, spec.clone(), LOG_STD, config.seed)?;
     let mut examples: Vec<Example> = Vec::new();
-    let mut snapshot = None;
+    let mut learned: Option<(Snapshot, &'static [u8])> = None;
     for round in 0..config.rounds.max(1) {
-        let listener = Arc::new(Listener::default());
-        let algorithm: Arc<dyn Algorithm> = match &snapshot {
-            None => Arc::new(PathInAgent::new(Arc::clone(&listener) as Arc<dyn PathJudge>)),
-            Some(snapshot) => {
-                // Built-in snapshots live as long as the process, and a training has a few small ones.
-                let bytes: &'static [u8] = Box::leak(Snapshot::to_bytes(snapshot).into_boxed_slice());
-                let told = Arc::clone(&listener) as Arc<dyn PathJudge>;
-                Arc::new(Path::default().in_training(bytes, EXPLORE_Q16, told))
-            }
-        };
-        for trial in trials(config, round) {
-            trial.run(&[Arc::clone(&algorithm)], algorithm.name())?;
-            examples.extend(evenly(listener.take(), OF_A_FLOW * config.flows));
+        let bytes = learned.as_ref().map(|(_, bytes)| *bytes);
+        let seed = config.seed.wrapping_add(u64::from(round));
+        let one = |trial: &Trial| explore(trial, bytes, config.flows).map(Some);
+        for found in on_cores(&trials(config, Split::Train, seed), cores, &one)?.into_iter().flatten() {
+            examples.extend(found);
         }
         let targets = targets(&examples, &spec);
         policy = regress(&policy, &targets, &config.fit, &mut rng)?;
@@ -133,11 +132,32 @@ pub fn learn_paths(
             command: command.to_owned(),
             parent: None,
         };
-        snapshot = Some(integers(&policy, &examples, &mut rng)?);
+        let snapshot = integers(&policy, &examples, &mut rng)?;
+        // Built-in snapshots live as long as the process, and a training has a few small ones.
+        let bytes: &'static [u8] = Box::leak(snapshot.to_bytes().into_boxed_slice());
+        learned = Some((snapshot, bytes));
         told(&format!("round {}: {} decisions so far", round + 1, examples.len()));
     }
-    let snapshot = snapshot.ok_or(LearningError::Fabric(FabricError::NoSnapshot))?;
-    Ok(LearnedPaths { policy, snapshot, examples: examples.len() })
+    let (snapshot, bytes) = learned.ok_or(LearningError::Fabric(FabricError::NoSnapshot))?;
+    let to_ecmp = validate(config, bytes, cores)?;
+    Ok(LearnedPaths { policy, snapshot, examples: examples.len(), to_ecmp })
+}
+
+/// Runs a trial under this snapshot and at random, or under hashes without one; returns the decisions with their outcomes.
+fn explore(
+    trial: &Trial,
+    snapshot: Option<&'static [u8]>,
+    flows: usize,
+) -> Result<Vec<Example>, FabricError> {
+    let listener = Arc::new(Listener::default());
+    let told = Arc::clone(&listener) as Arc<dyn PathJudge>;
+    let algorithm: Arc<dyn Algorithm> = match snapshot {
+        None => Arc::new(PathInAgent::new(told)),
+        Some(bytes) => Arc::new(Path::default().in_training(bytes, EXPLORE_Q16, told)),
+    };
+    let name = algorithm.name();
+    trial.run(&[algorithm], name)?;
+    Ok(evenly(listener.take(), OF_A_FLOW * flows).collect())
 }
 
 /// Keeps so many examples at most, evenly over all: where flows fail for long, many others come meanwhile.
@@ -146,9 +166,12 @@ fn evenly(examples: Vec<Example>, most: usize) -> impl Iterator<Item = Example> 
     examples.into_iter().step_by(step)
 }
 
-fn trials(config: &BalancingConfig, round: u32) -> Vec<Trial> {
+/// The states of uplinks that a network is trained on.
+const UPLINKS: [Uplinks; 3] = [Uplinks::Even, Uplinks::Slow, Uplinks::Failed];
+
+fn trials(config: &PathingConfig, split: Split, seed: u64) -> Vec<Trial> {
     let mut trials = Vec::new();
-    for uplinks in [Uplinks::Even, Uplinks::Slow, Uplinks::Failed] {
+    for uplinks in UPLINKS {
         for sizes in [FlowSizes::web_search(), FlowSizes::data_mining()] {
             for load_ppm in LOADS_PPM {
                 let mut fabric = Fabric::new(HOSTS, 10_000_000_000);
@@ -158,8 +181,8 @@ fn trials(config: &BalancingConfig, round: u32) -> Vec<Trial> {
                     sizes: sizes.at_most(LARGEST_BYTES),
                     load_ppm,
                     structure: Structure::new(HOSTS, 0),
-                    split: Split::Train,
-                    seed: config.seed.wrapping_add(u64::from(round)),
+                    split,
+                    seed,
                     warm_up_flows: 0,
                     flows: config.flows,
                     omniscient: None,
@@ -168,6 +191,35 @@ fn trials(config: &BalancingConfig, round: u32) -> Vec<Trial> {
         }
     }
     trials
+}
+
+/// Holds a snapshot against ECMP on flows of the validation split.
+fn validate(
+    config: &PathingConfig,
+    snapshot: &'static [u8],
+    cores: usize,
+) -> Result<Vec<(Uplinks, f64)>, FabricError> {
+    let one = |trial: &Trial| {
+        let silent = Arc::new(Listener::default());
+        let path: Arc<dyn Algorithm> = Arc::new(Path::default().in_training(snapshot, 0, silent));
+        let name = path.name();
+        Ok(Some(mean_log(&trial.run(&[path], name)?) - mean_log(&trial.run(&[], NATIVE)?)))
+    };
+    let trials = trials(config, Split::Validation, config.seed);
+    let found = on_cores(&trials, cores, &one)?.unwrap_or_default();
+    let of_one = (found.len() / UPLINKS.len()).max(1);
+    let mean = |logs: &[f64]| (logs.iter().sum::<f64>() / logs.len() as f64).exp();
+    Ok(UPLINKS.into_iter().zip(found.chunks(of_one).map(mean)).collect())
+}
+
+/// The mean logarithm of completion times; flows that did not end count with the time that they had.
+fn mean_log(outcome: &Outcome) -> f64 {
+    let so_far_ns = |start_us: u64| outcome.duration_us.saturating_sub(start_us) * 1000;
+    let of = |flow: &crate::Completion| {
+        flow.completion_ns.unwrap_or_else(|| so_far_ns(flow.arrival.start_us)).max(1) as f64
+    };
+    let sum: f64 = outcome.completions.iter().map(|flow| math::ln(of(flow))).sum();
+    sum / outcome.completions.len().max(1) as f64
 }
 
 /// Inputs and output of the network.
@@ -224,16 +276,34 @@ mod tests {
 
     #[test]
     fn a_path_that_loses_scores_worse_and_the_same_seed_gives_the_same_bits() {
-        let fit = ImitateConfig { epochs: 6, ..BalancingConfig::default().fit };
-        let config = BalancingConfig { seed: 3, flows: 300, rounds: 2, fit };
-        let learned = learn_paths(&config, "test", &|_| {}).unwrap();
+        let fit = ImitateConfig { epochs: 6, ..PathingConfig::default().fit };
+        let config = PathingConfig { seed: 3, flows: 60, rounds: 2, fit };
+        let learned = learn_paths(&config, "test", 2, &|_| {}).unwrap();
         let judge = SnapshotJudge::new(learned.snapshot.clone(), JITTER_Q16);
         let good = PathSeen { rtt_us: 40, marked: 0, lost: 0, bytes_in_flight: 0 };
         let bad = PathSeen { rtt_us: 400, marked: 60_000, lost: 20_000, bytes_in_flight: 2_000_000 };
         for hash in [1, 77_777, 0xdead_beef] {
             assert_eq!(judge.choose(&[bad, good, bad], 100_000, hash), Some(1));
         }
-        let again = learn_paths(&config, "test", &|_| {}).unwrap();
+        let again = learn_paths(&config, "test", 1, &|_| {}).unwrap();
         assert_eq!(again.snapshot.to_bytes(), learned.snapshot.to_bytes());
+    }
+
+    #[test]
+    fn examples_are_thinned_evenly_and_freed_of_what_their_size_takes() {
+        let example = |n: u64, bytes| {
+            let decision = PathDecision { inputs: [n as i32; PATH_INPUTS], snapshot: 0, action_q16: 0 };
+            (decision, PathOutcome { elapsed_us: 100 << n, bytes })
+        };
+        let all: Vec<Example> = (0..10).map(|n| example(n, 1000)).collect();
+        let kept: Vec<i32> = evenly(all, 4).map(|(decision, _)| decision.inputs[0]).collect();
+        assert_eq!(kept, [0, 3, 6, 9]);
+        let two = [example(0, 1000), example(2, 1000), example(1, 1 << 20)];
+        let targets = targets(&two, &spec().unwrap());
+        // Four times the time of another flow of its size: an octave to either side of their mean.
+        let near = |found: f32, wanted: f32| assert!((found - wanted).abs() < 0.1, "{found} {wanted}");
+        near(targets.targets[0], -1.0);
+        near(targets.targets[1], 1.0);
+        near(targets.targets[2], 0.0);
     }
 }
