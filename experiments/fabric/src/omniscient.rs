@@ -1,6 +1,6 @@
 //! An oracle for paths: it knows flows' sizes, what every link still has to carry, and which links are slow or down.
 //!
-//! It chooses a flow's path once, when the flow starts, and at once.
+//! It chooses a flow's path once, when the flow starts, and at once: none that fails before the flow has ended, as far as it can tell.
 
 use crate::fabric::Fabric;
 use crate::uplinks::Uplinks;
@@ -13,7 +13,7 @@ pub(crate) struct Omniscient {
     uplinks: Uplinks,
     /// Rates that are other than the fabric's, by link.
     rates: BTreeMap<u8, u64>,
-    /// Flows that run: their links, when they started, and their bytes that are not yet acknowledged.
+    /// Flows that run: their links, and their bytes that are not yet acknowledged.
     flows: BTreeMap<u64, (Vec<u8>, u64)>,
 }
 
@@ -45,7 +45,9 @@ impl Omniscient {
                 let rate = self.rates.get(link).copied().unwrap_or(fabric.core_bit_per_s).max(1);
                 u128::from(waiting + bytes) * 8_000_000_000 / u128::from(rate)
             });
-            (self.uplinks.is_down(&fabric.shape, route, now_us), slowest.max().unwrap_or(0))
+            let empties_ns = slowest.max().unwrap_or(0);
+            let until_us = now_us.saturating_add(u64::try_from(empties_ns / 1000).unwrap_or(u64::MAX));
+            (self.uplinks.is_down(&fabric.shape, route, now_us, until_us), empties_ns)
         };
         let Some(best) = routes.min_by_key(|route| empties_ns(route)).cloned() else { return };
         path.links.clone_from(&best);
