@@ -304,7 +304,10 @@ mod tests {
         let shipped = std::fs::read(format!("{policies}/size.snapshot")).unwrap();
         assert!(learned.snapshot.to_bytes() == shipped, "other bits than algs/policies/size.snapshot");
         let policy = std::fs::read(format!("{policies}/size.safetensors")).unwrap();
-        assert!(learned.policy.to_bytes().unwrap() == policy, "other bits than algs/policies/size.safetensors");
+        assert!(
+            learned.policy.to_bytes().unwrap() == policy,
+            "other bits than algs/policies/size.safetensors"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::uplinks::Uplinks;
 use ccplane_netsim::PathConfig;
 use std::collections::BTreeMap;
 
-/// What links still have to carry.
+/// The flows that links still have to carry.
 #[derive(Debug)]
 pub(crate) struct Omniscient {
     uplinks: Uplinks,

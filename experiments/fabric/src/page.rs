@@ -40,12 +40,8 @@ pub fn text(plan: &FabricPlan, cells: &[Cell]) -> String {
     let mut text = String::new();
     for verdict in verdicts(plan, cells) {
         let Verdict { what, found, at_most } = &verdict;
-        let _ = writeln!(
-            text,
-            "{what}: {}, at most {at_most:.3}: {}",
-            interval(Some(*found)),
-            verdict.word()
-        );
+        let _ =
+            writeln!(text, "{what}: {}, at most {at_most:.3}: {}", interval(Some(*found)), verdict.word());
     }
     let baseline = plan.kind.baseline();
     for (n, group) in plan.groups.iter().enumerate() {
@@ -284,10 +280,18 @@ mod tests {
         });
         let short = text(&plan, &cells);
         let is = |line: &str| assert!(short.contains(line), "{line}\n{short}");
-        is("web-search, even: path to ecmp, mean of flows to 100 kB: 1.02 (1.02 to 1.02), at most 1.030: met");
-        is("web-search, failed uplink: path to path-agent, mean of flows to 100 kB: 0.51 (0.51 to 0.51), at most 0.657: met");
-        is("web-search, slow uplink: path to path-agent, mean of flows beyond 10 MB: 0.51 (0.51 to 0.51), at most 0.433: missed");
-        is("web-search, slow uplink: path to oracle, mean of flows to 10 MB: 1.02 (1.02 to 1.02), at most 1.100: met");
+        is(
+            "web-search, even: path to ecmp, mean of flows to 100 kB: 1.02 (1.02 to 1.02), at most 1.030: met",
+        );
+        is(
+            "web-search, failed uplink: path to path-agent, mean of flows to 100 kB: 0.51 (0.51 to 0.51), at most 0.657: met",
+        );
+        is(
+            "web-search, slow uplink: path to path-agent, mean of flows beyond 10 MB: 0.51 (0.51 to 0.51), at most 0.433: missed",
+        );
+        is(
+            "web-search, slow uplink: path to oracle, mean of flows to 10 MB: 1.02 (1.02 to 1.02), at most 1.100: met",
+        );
         assert!(!short.contains("even: path to path-agent"), "{short}");
     }
 

@@ -22,9 +22,9 @@ const QUICK_FLOWS: (usize, usize) = (200, 50);
 /// The question that a plan asks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
-    /// Which flow is served first.
+    /// The order in which flows are served.
     Scheduling,
-    /// Which path a flow takes.
+    /// The path that a flow takes.
     Balancing,
 }
 
@@ -313,9 +313,8 @@ fn within(field: &str, found: u64, min: u64, max: u64) -> Result<(), Problem> {
 
 fn check(source: Source) -> Result<FabricPlan, Problem> {
     let kind = Kind::ALL.into_iter().find(|kind| kind.name() == source.kind);
-    let kind = kind.ok_or_else(|| {
-        Problem::new("kind", "must be \"flow-scheduling\" or \"load-balancing\"")
-    })?;
+    let kind =
+        kind.ok_or_else(|| Problem::new("kind", "must be \"flow-scheduling\" or \"load-balancing\""))?;
     within("hosts", source.hosts as u64, 8, 64)?;
     if !source.hosts.is_multiple_of(8) {
         return Err(Problem::new("hosts", "must be a multiple of 8"));

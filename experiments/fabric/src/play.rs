@@ -7,7 +7,9 @@ use crate::plan::{Contender, FabricPlan, Group, Kind, Slot};
 use crate::thresholds::{SizedFlow, bytes_of, demotions, exact, thresholds};
 use crate::trial::{Outcome, Trial};
 use ccplane_alg::Algorithm;
-use ccplane_algs::{CENTRE, Path, PathInAgent, Pias, Plb, Predictor, Size, SizeInAgent, SizeThresholds, SnapshotPredictor};
+use ccplane_algs::{
+    CENTRE, Path, PathInAgent, Pias, Plb, Predictor, Size, SizeInAgent, SizeThresholds, SnapshotPredictor,
+};
 use ccplane_core::NATIVE;
 use ccplane_netsim::workload::Split;
 use std::collections::BTreeMap;

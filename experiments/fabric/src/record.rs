@@ -5,8 +5,8 @@ use crate::plan::{Contender, FabricPlan, Slot};
 use crate::play::Ran;
 use crate::trial::Outcome;
 use ccplane_results::{
-    Contender as ContenderRecord, Datapath, FabricFlows, Header, Host, Link, Measured, Outcome as OutcomeRecord,
-    Plan as PlanRecord, Results, Run, SCHEMA_VERSION, Scenario,
+    Contender as ContenderRecord, Datapath, FabricFlows, Header, Host, Link, Measured,
+    Outcome as OutcomeRecord, Plan as PlanRecord, Results, Run, SCHEMA_VERSION, Scenario,
 };
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,8 +94,7 @@ fn scenario_name(plan: &FabricPlan, group: usize, load_percent: u32) -> String {
 /// Returns the record of a run that began then (RFC 3339).
 pub fn record(plan: &FabricPlan, ran: &Ran, started_at: String) -> Run {
     let Ran { slot, outcome, notes, took } = ran;
-    let measured =
-        Measured { fabric: Some(flows(outcome)), notes: notes.clone(), ..Measured::default() };
+    let measured = Measured { fabric: Some(flows(outcome)), notes: notes.clone(), ..Measured::default() };
     Run {
         scenario: scenario_name(plan, slot.group, slot.load_percent),
         contender: slot.contender.name().to_owned(),

@@ -43,9 +43,7 @@ impl Uplinks {
     /// Gives a fabric these uplinks.
     pub fn apply(self, fabric: &mut Fabric) {
         let links = links(&fabric.shape);
-        let change = |at_us: u64, change: LinkChange| {
-            links.map(|link| FabricChange { at_us, link, change })
-        };
+        let change = |at_us: u64, change: LinkChange| links.map(|link| FabricChange { at_us, link, change });
         fabric.changes = match self {
             Uplinks::Even => Vec::new(),
             Uplinks::Slow => {
@@ -95,7 +93,8 @@ mod tests {
             before.last().and_then(|c| c.change.loss_ppm).unwrap_or(0) > 0
         };
         for at_us in (0..1_000_000).step_by(777) {
-            let is_down = |link, later_us| Uplinks::Failed.is_down(&fabric.shape, &[link], at_us, at_us + later_us);
+            let is_down =
+                |link, later_us| Uplinks::Failed.is_down(&fabric.shape, &[link], at_us, at_us + later_us);
             assert_eq!(is_down(own, 0), lost(at_us, own), "{at_us}");
             let soon = (0..=9000).step_by(500).any(|later_us| lost(at_us + later_us, own));
             assert_eq!(is_down(own, 9000), soon, "{at_us}");

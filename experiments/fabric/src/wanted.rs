@@ -25,7 +25,7 @@ pub(crate) struct Wanted {
 /// A limit, and the ratio over all loads and repeats.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Verdict {
-    /// What was compared, in words.
+    /// The comparison in words.
     pub(crate) what: String,
     pub(crate) found: Interval,
     pub(crate) at_most: f64,
@@ -101,7 +101,8 @@ pub(crate) fn values(
         let slot = &cell.slot;
         (slot.group, slot.load_percent, slot.contender) == (group, load_percent, contender)
     });
-    own.filter_map(|cell| Some((cell.slot.repeat, figure.of(&cell.completions_ns[class as usize])?))).collect()
+    own.filter_map(|cell| Some((cell.slot.repeat, figure.of(&cell.completions_ns[class as usize])?)))
+        .collect()
 }
 
 /// The ratio of one contender's figure to another's on the same flows, over all repeats of these loads.

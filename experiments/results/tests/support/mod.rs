@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use ccplane_results::{
-    AgentUse, Capacity, Completion, Completions, Contender, Cpu, Datapath, FlowResult, Header, Host, Link,
-    LinkUse, Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION, Scenario, Series, State, Stretch,
+    AgentUse, Capacity, Completion, Completions, Contender, Cpu, Datapath, FabricFlows, FlowResult, Header,
+    Host, Link, LinkUse, Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION, Scenario, Series, State,
+    Stretch,
 };
 use proptest::prelude::*;
 
