@@ -2,7 +2,7 @@
 //!
 //! A contextual bandit in rounds: the flows of the first take paths by their hash, those of each later one the path of the network of the
 //! rounds before, but for a share of them that still take one at random. Only the path that a flow took is an example. What flows of its
-//! size take on average is taken off, so that an example tells of the path.
+//! size and flows of its trial take on average is taken off, so that an example tells of the path.
 
 use crate::error::FabricError;
 use crate::fabric::Fabric;
@@ -115,15 +115,14 @@ pub fn learn_paths(
         preference: None,
     };
     let mut policy = Policy::initial(architecture, spec.clone(), LOG_STD, config.seed)?;
-    let mut examples: Vec<Example> = Vec::new();
+    // One list for each trial.
+    let mut examples: Vec<Vec<Example>> = Vec::new();
     let mut learned: Option<(Snapshot, &'static [u8])> = None;
     for round in 0..config.rounds.max(1) {
         let bytes = learned.as_ref().map(|(_, bytes)| *bytes);
         let seed = config.seed.wrapping_add(u64::from(round));
         let one = |trial: &Trial| explore(trial, bytes, config.flows).map(Some);
-        for found in on_cores(&trials(config, Split::Train, seed), cores, &one)?.into_iter().flatten() {
-            examples.extend(found);
-        }
+        examples.extend(on_cores(&trials(config, Split::Train, seed), cores, &one)?.unwrap_or_default());
         let targets = targets(&examples, &spec);
         policy = regress(&policy, &targets, &config.fit, &mut rng)?;
         policy.provenance = ccplane_learn::Provenance {
@@ -136,11 +135,11 @@ pub fn learn_paths(
         // Built-in snapshots live as long as the process, and a training has a few small ones.
         let bytes: &'static [u8] = Box::leak(snapshot.to_bytes().into_boxed_slice());
         learned = Some((snapshot, bytes));
-        told(&format!("round {}: {} decisions so far", round + 1, examples.len()));
+        told(&format!("round {}: {} decisions so far", round + 1, targets.targets.len()));
     }
     let (snapshot, bytes) = learned.ok_or(LearningError::Fabric(FabricError::NoSnapshot))?;
     let to_ecmp = validate(config, bytes, cores)?;
-    Ok(LearnedPaths { policy, snapshot, examples: examples.len(), to_ecmp })
+    Ok(LearnedPaths { policy, snapshot, examples: examples.iter().map(Vec::len).sum(), to_ecmp })
 }
 
 /// Runs a trial under this snapshot and at random, or under hashes without one; returns the decisions with their outcomes.
@@ -230,28 +229,34 @@ fn spec() -> Result<PolicySpec, SpecError> {
     PolicySpec::new("path", PATH_FEATURES.iter().map(feature).collect(), action)
 }
 
-/// The examples with what flows of their size take on average taken off.
-fn targets(examples: &[Example], spec: &PolicySpec) -> Targets {
+/// The examples of each trial with what flows of their size take on average taken off, then what is left on average in their trial.
+fn targets(trials: &[Vec<Example>], spec: &PolicySpec) -> Targets {
     let class = |outcome: &PathOutcome| (outcome.bytes.max(1).ilog2() as usize).min(SIZE_CLASSES - 1);
     let cost = |outcome: &PathOutcome| outcome.cost_q16() as f32 / ONE_Q16 as f32;
     let (mut sums, mut counts) = ([0.0f64; SIZE_CLASSES], [0.0f64; SIZE_CLASSES]);
-    for (_, outcome) in examples {
+    for (_, outcome) in trials.iter().flatten() {
         sums[class(outcome)] += f64::from(cost(outcome));
         counts[class(outcome)] += 1.0;
     }
     let mut all = Targets::default();
-    for (decision, outcome) in examples {
-        let mut seen = [0.0; PATH_INPUTS];
-        spec.normalise(&decision.inputs, &mut seen);
-        all.observations.extend(seen);
-        let mean = (sums[class(outcome)] / counts[class(outcome)]) as f32;
-        all.targets.push(cost(outcome) - mean);
+    for trial in trials {
+        let left =
+            |outcome: &PathOutcome| cost(outcome) - (sums[class(outcome)] / counts[class(outcome)]) as f32;
+        let mean =
+            trial.iter().map(|(_, outcome)| f64::from(left(outcome))).sum::<f64>() / trial.len() as f64;
+        for (decision, outcome) in trial {
+            let mut seen = [0.0; PATH_INPUTS];
+            spec.normalise(&decision.inputs, &mut seen);
+            all.observations.extend(seen);
+            all.targets.push(left(outcome) - mean as f32);
+        }
     }
     all
 }
 
-fn integers(policy: &Policy, examples: &[Example], rng: &mut Rng) -> Result<Snapshot, LearningError> {
-    let mut seen: Vec<Vec<i32>> = examples.iter().map(|(decision, _)| decision.inputs.to_vec()).collect();
+fn integers(policy: &Policy, trials: &[Vec<Example>], rng: &mut Rng) -> Result<Snapshot, LearningError> {
+    let inputs = |(decision, _): &Example| decision.inputs.to_vec();
+    let mut seen: Vec<Vec<i32>> = trials.iter().flatten().map(inputs).collect();
     rng.shuffle(&mut seen);
     seen.truncate(CALIBRATION);
     let options = Options {
@@ -298,12 +303,17 @@ mod tests {
         let all: Vec<Example> = (0..10).map(|n| example(n, 1000)).collect();
         let kept: Vec<i32> = evenly(all, 4).map(|(decision, _)| decision.inputs[0]).collect();
         assert_eq!(kept, [0, 3, 6, 9]);
-        let two = [example(0, 1000), example(2, 1000), example(1, 1 << 20)];
-        let targets = targets(&two, &spec().unwrap());
-        // Four times the time of another flow of its size: an octave to either side of their mean.
+        let trials = [
+            vec![example(0, 1000), example(2, 1000)],
+            vec![example(4, 1000), example(6, 1000), example(1, 1 << 20)],
+        ];
+        let targets = targets(&trials, &spec().unwrap());
+        // Four times the time of another flow of its size and trial: an octave to either side of their mean.
         let near = |found: f32, wanted: f32| assert!((found - wanted).abs() < 0.1, "{found} {wanted}");
         near(targets.targets[0], -1.0);
         near(targets.targets[1], 1.0);
-        near(targets.targets[2], 0.0);
+        near(targets.targets[3] - targets.targets[2], 2.0);
+        let sums = [&targets.targets[..2], &targets.targets[2..]].map(|of| of.iter().sum::<f32>());
+        sums.into_iter().for_each(|sum| near(sum, 0.0));
     }
 }
