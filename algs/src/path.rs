@@ -268,7 +268,7 @@ fn source() -> String {
         candidates.join(" 0) (")
     );
     let history = candidates.join(" ");
-    for path in 0..MAX_PATHS {
+    for (path, spread) in SPREAD.into_iter().enumerate() {
         let share = |name: &str, prim: &str, scale: i64| {
             format!("(:= c_{name} (/ (* Path{path}.{prim} 65536) (+ Path{path}.{prim} {scale})))")
         };
@@ -304,7 +304,7 @@ fn source() -> String {
     (fallthrough)
 )",
             measures.join("\n    "),
-            SPREAD[path],
+            spread,
         );
     }
     text.push_str("\n(when true (:= Report.snapshot Policy.snapshot) (:= Path best) (report))\n");
@@ -346,7 +346,7 @@ fn source_of_agent() -> String {
 /// As Linux's tcp_plb does (Qureshi et al., SIGCOMM 2022): a flow whose path marks or loses much takes another one at random, where a
 /// flowlet begins.
 fn source_of_plb() -> String {
-    let mut text = format!(
+    let mut text = String::from(
         "# A flow whose path marks half of its packets, or loses some, goes on with the next one of a random order.
 (hook send)
 (def (flowlet_us 500) (decided_us -1) (own -1) (bad 0))

@@ -17,7 +17,7 @@ const MAX_RUNS: usize = 100_000;
 /// The loads of a quick run, percent.
 const QUICK_LOADS_PERCENT: [u32; 2] = [50, 70];
 /// Flows of a quick run that are measured, and those before them.
-const QUICK_FLOWS: (usize, usize) = (200, 50);
+const QUICK_FLOWS: (usize, usize) = (150, 40);
 
 /// The question that a plan asks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
