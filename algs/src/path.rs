@@ -233,13 +233,13 @@ impl PathJudge for LeastLoaded {
 
 /// How both programs begin: what a flowlet does between its first packets, and the outcome of the decision before.
 const BEGIN: &str = "
-(when (&& (>= decided_us 0) (&& (< Flow.gap_us flowlet_us) (> Packet.bytes 0))) (:= DecideAt Flow.bytes_sent))
+(when (&& (>= decided_us 0) (&& (< Flow.gap_us flowlet_us) (> Packet.bytes 0))) (:= DecideAt +infinity))
 (when true
     (:= Report.elapsed_us (if (>= decided_us 0) (- Now decided_us)))
     (:= Report.bytes (if (>= decided_us 0) (- Flow.bytes_sent decided_bytes)))
     (:= decided_us Now)
     (:= decided_bytes Flow.bytes_sent)
-    (:= DecideAt Flow.bytes_sent)
+    (:= DecideAt +infinity)
     (:= pick (- Flow.hash (* (/ Flow.hash Path.count) Path.count)))
     (fallthrough)
 )
@@ -268,7 +268,7 @@ fn source() -> String {
         candidates.join(" 0) (")
     );
     let history = candidates.join(" ");
-    for path in 0..MAX_PATHS {
+    for (path, spread) in SPREAD.into_iter().enumerate() {
         let share = |name: &str, prim: &str, scale: i64| {
             format!("(:= c_{name} (/ (* Path{path}.{prim} 65536) (+ Path{path}.{prim} {scale})))")
         };
@@ -304,7 +304,7 @@ fn source() -> String {
     (fallthrough)
 )",
             measures.join("\n    "),
-            SPREAD[path],
+            spread,
         );
     }
     text.push_str("\n(when true (:= Report.snapshot Policy.snapshot) (:= Path best) (report))\n");
@@ -346,16 +346,16 @@ fn source_of_agent() -> String {
 /// As Linux's tcp_plb does (Qureshi et al., SIGCOMM 2022): a flow whose path marks or loses much takes another one at random, where a
 /// flowlet begins.
 fn source_of_plb() -> String {
-    let mut text = format!(
+    let mut text = String::from(
         "# A flow whose path marks half of its packets, or loses some, goes on with the next one of a random order.
 (hook send)
 (def (flowlet_us 500) (decided_us -1) (own -1) (bad 0))
 (when (< decided_us 0)
     (:= decided_us Now)
     (:= own (- Flow.hash (* (/ Flow.hash Path.count) Path.count)))
-    (:= DecideAt Flow.bytes_sent)
+    (:= DecideAt +infinity)
 )
-(when (|| (< Flow.gap_us flowlet_us) (== Packet.bytes 0)) (:= DecideAt Flow.bytes_sent))
+(when (|| (< Flow.gap_us flowlet_us) (== Packet.bytes 0)) (:= DecideAt +infinity))
 (when true (:= bad 0) (fallthrough))
 "
     );
@@ -370,9 +370,9 @@ fn source_of_plb() -> String {
     (:= own (+ own (+ 1 (/ (* (- Path.count 1) (- Flow.hash (* (/ Flow.hash 65536) 65536))) 65536))))
     (:= own (- own (* (/ own Path.count) Path.count)))
     (:= Path own)
-    (:= DecideAt Flow.bytes_sent)
+    (:= DecideAt +infinity)
 )
-(when true (:= DecideAt Flow.bytes_sent))
+(when true (:= DecideAt +infinity))
 ",
     );
     text
@@ -521,7 +521,7 @@ impl Algorithm for Plb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccplane_program::ir::{MAX_REGS, Prim, Program};
+    use ccplane_program::ir::{INFINITY, MAX_REGS, Prim, Program};
     use ccplane_program::vm::{Decision, Knobs, Policies, ProgramState, SendPrims};
     use proptest::prelude::*;
 
@@ -669,16 +669,16 @@ mod tests {
             prims
         };
         ran.invoke(&at([idle, busy], 1000, 0, 0));
-        assert_eq!((ran.flow.path, ran.flow.decide_at_bytes), (0, 0));
+        assert_eq!((ran.flow.path, ran.flow.decide_at_bytes), (0, INFINITY));
         ran.invoke(&at([busy, idle], 1400, 14_480, 400));
-        assert_eq!((ran.flow.path, ran.flow.decide_at_bytes), (0, 14_480));
+        assert_eq!((ran.flow.path, ran.flow.decide_at_bytes), (0, INFINITY));
         ran.invoke(&at([busy, idle], 2400, 30_000, 1000));
         assert_eq!((ran.flow.path, ran.get("Report.elapsed_us"), ran.get("Report.bytes")), (1, 1400, 30_000));
         let mut end = at([idle, busy], 2500, 31_000, 0);
         end.set(Prim::PacketBytes, 0);
         ran.invoke(&end);
         let told = ["Report.elapsed_us", "Report.bytes", "Report.ended"].map(|name| ran.get(name));
-        assert_eq!((ran.flow.path, told), (1, [100, 1000, 1]));
+        assert_eq!(told, [100, 1000, 1]);
     }
 
     #[test]

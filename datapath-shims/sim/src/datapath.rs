@@ -291,6 +291,9 @@ impl SimDatapath {
                 let Some(f) = self.flows.get_mut(flow as usize).filter(|f| !f.ended) else { return };
                 if timer == LOSS_TIMER {
                     f.on_loss_timer(now_ns, silent);
+                    if let Some(hosts) = &mut self.hosts {
+                        hosts.on_lost(flow, now_ns, f.lost_packets());
+                    }
                 }
                 self.transmit(flow);
             }
@@ -328,9 +331,9 @@ impl SimDatapath {
             rtt_us: f.acked.rtt_ns.map(|ns| (ns / NS_PER_US).max(1)),
             packets: f.acked.packets(),
             marked: f.acked.marked_packets,
-            lost: f.acked.lost_packets,
+            lost: 0,
         };
-        hosts.on_ack(flow, now_ns, newest_tx, &sample);
+        hosts.on_ack(flow, now_ns, newest_tx, f.lost_packets(), sample);
     }
 
     fn write(&mut self, flow: FlowIndex) {

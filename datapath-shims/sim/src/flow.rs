@@ -223,6 +223,11 @@ impl SimFlow {
         self.apply_window(&Acked::default(), self.entered_recovery(was));
     }
 
+    /// Packets that the flow has lost so far.
+    pub(crate) fn lost_packets(&self) -> u64 {
+        self.sender.lost_packets
+    }
+
     fn entered_recovery(&self, before: Option<Recovery>) -> bool {
         before.is_none() && self.sender.recovery() == Some(Recovery::Fast)
     }

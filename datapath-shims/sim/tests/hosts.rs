@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use ccplane_contract::{Datapath, DatapathError, Event, Field, FlowId, Mode, ProgramUid};
-use ccplane_netsim::{Capacity, Discipline, LinkConfig, PathConfig, QueueLimit};
+use ccplane_netsim::{Capacity, Discipline, LinkChange, LinkConfig, PathConfig, QueueLimit};
 use ccplane_program::ir::Program;
 use ccplane_sim::{FlowConfig, HostsConfig, SimConfig, SimDatapath, Source};
 use std::collections::BTreeMap;
@@ -160,6 +160,33 @@ fn paths_are_measured_and_a_connect_program_chooses_one() {
     assert!((550..3000).contains(&third[2]), "{third:?}");
     assert!(third[3] > 0 && third[3] % MSS as i64 == 0, "{third:?}");
     assert_eq!(all[&0][0].1, [2, 0, 0, 0]);
+}
+
+/// A flow leaves a path that loses everything before an ACK tells of it: the losses are the old path's all the same.
+#[test]
+fn losses_that_a_timeout_finds_are_those_of_the_path_on_which_they_happened() {
+    let mut sim = sim(2, HostsConfig { path_memory_us: 1_000_000, ..HostsConfig::default() });
+    let source = "(hook send)
+        (def (Report (lost_0 0) (lost_1 0)))
+        (when true
+            (:= Report.lost_0 Path0.lost) (:= Report.lost_1 Path1.lost)
+            (:= Path 0)
+            (:= Path (if (> Path0.lost 0) 1))
+            (:= DecideAt Flow.bytes_sent)
+            (report))";
+    let hosts = sim.hosts().unwrap();
+    hosts.install(A, &program(source)).unwrap();
+    hosts.set_first(A, &[]).unwrap();
+    let chunks = Source::Chunks { bytes: 10 * MSS as u32, every_us: 10_000 };
+    let id = sim.add_flow(&flow(chunks, 2, 80)).unwrap();
+    sim.step_until(15_000);
+    assert_eq!(sim.hosts().unwrap().steering(id).unwrap().1, 0);
+    sim.change_link(0, &LinkChange { loss_ppm: Some(1_000_000), ..LinkChange::default() }).unwrap();
+    let all = reports(&mut sim, 350_000);
+    assert_eq!(sim.hosts().unwrap().steering(id).unwrap().1, 1);
+    let last = &all[&0].last().unwrap().1;
+    assert!(last[0] > 0 && last[1] == 0, "{last:?}");
+    assert!(sim.stats(id).unwrap().transport.bytes_acked > 100 * MSS);
 }
 
 /// Every packet asks for another path and another priority; only what cannot reorder is granted.

@@ -596,7 +596,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// One repeat of at most five seconds each, to try a plan; the results are called NAME-quick.
+    /// One repeat of at most five seconds each, or of few flows, to try a plan; the results are called NAME-quick.
     #[arg(long, conflicts_with_all = ["repeats", "duration"])]
     pub(crate) quick: bool,
 

@@ -238,3 +238,58 @@ fn traces_are_made_checked_converted_and_drawn() {
         assert!(stderr(&output).contains(why), "{arguments:?}: {}", stderr(&output));
     }
 }
+
+/// Few flows under two contenders, three times.
+const FABRIC: &str = r#"kind = "load-balancing"
+title = "t"
+hosts = 8
+rate_gbit = 10
+agent_latency_us = 50
+sizes = ["web-search"]
+largest_flow_mb = 1
+uplinks = ["slow"]
+load_percent = [50]
+contenders = ["ecmp", "path"]
+repeats = 3
+flows = 20
+warm_up_flows = 5
+"#;
+
+#[test]
+fn a_plan_of_a_fabric_goes_on_where_its_results_end_and_says_what_is_wrong() {
+    let home = Home::new("");
+    let (plan, out) = (home.path("p.toml"), home.path("out"));
+    fs::write(&plan, FABRIC).unwrap();
+    let run = |more: &[&str]| {
+        let fixed = ["run", plan.to_str().unwrap(), "--results", out.to_str().unwrap()];
+        ccplane(&[&fixed[..], more].concat())
+    };
+    let few = run(&["--repeats", "1"]);
+    assert!(few.status.success(), "{}", stderr(&few));
+    assert!(stdout(&few).contains("2 of 2 runs in"), "{}", stdout(&few));
+    let file = out.join("p.jsonl");
+    let first = ccplane_results::read(&file).unwrap();
+    let all = run(&["--json"]);
+    let said: Value = serde_json::from_slice(&all.stdout).unwrap();
+    assert_eq!((said["runs"].as_u64(), said["done"].as_u64()), (Some(6), Some(6)), "{said}");
+    assert!(stderr(&all).contains("2 of 6 runs are in"), "{}", stderr(&all));
+    let results = ccplane_results::read(&file).unwrap();
+    assert_eq!(results.runs[..2], first.runs);
+    for run in &results.runs {
+        let ccplane_results::Outcome::Ok(measured) = &run.outcome else { panic!("{run:?}") };
+        let flows = measured.fabric.as_ref().unwrap();
+        assert_eq!((flows.bytes.len(), flows.fct_ns.len(), flows.unfinished.len()), (20, 20, 0));
+        assert!(flows.fct_ns.iter().all(|ns| *ns > 10_000), "{flows:?}");
+    }
+    let page = fs::read_to_string(out.join("p.html")).unwrap();
+    assert!(page.contains("web-search, slow uplink") && page.contains("<svg"));
+    assert_eq!(fs::read_to_string(out.join("p.csv")).unwrap().lines().count(), 1 + 3 * 6);
+
+    fs::write(&plan, FABRIC.replace("flows = 20", "flows = 21")).unwrap();
+    assert!(stderr(&run(&[])).contains("another plan"));
+    fs::write(&plan, FABRIC.replace("\"path\"", "\"pathos\"")).unwrap();
+    let wrong = run(&[]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(stderr(&wrong).contains("p.toml:10:"), "{}", stderr(&wrong));
+    assert!(stderr(&wrong).contains("contenders[1]: must be one of ecmp"), "{}", stderr(&wrong));
+}

@@ -1,6 +1,6 @@
 //! Completion times of the flows of trials, by classes of sizes.
 
-use crate::trial::Outcome;
+use ccplane_results::FabricFlows;
 
 /// Flows up to this size are small, bytes.
 const SMALL_BYTES: u64 = 100_000;
@@ -82,13 +82,13 @@ impl Figure {
     }
 }
 
-/// Completion times of one class, in ascending order, nanoseconds; flows that did not end count with the time that they had.
-pub fn completions_ns(outcome: &Outcome, class: SizeClass) -> Vec<u64> {
-    let of = outcome.completions.iter().filter(|flow| SizeClass::of(flow.arrival.bytes) == class);
-    let until_ns = |start_us: u64| outcome.duration_us.saturating_sub(start_us) * 1000;
-    let mut all: Vec<u64> =
-        of.map(|flow| flow.completion_ns.unwrap_or_else(|| until_ns(flow.arrival.start_us))).collect();
-    all.sort_unstable();
+/// Completion times by [`SizeClass`], each in ascending order, nanoseconds; flows that did not end count with the time that they had.
+pub(crate) fn by_class(flows: &FabricFlows) -> [Vec<u64>; SizeClass::ALL.len()] {
+    let mut all: [Vec<u64>; SizeClass::ALL.len()] = Default::default();
+    for (bytes, fct_ns) in flows.bytes.iter().zip(&flows.fct_ns) {
+        all[SizeClass::of(*bytes) as usize].push(*fct_ns);
+    }
+    all.iter_mut().for_each(|times| times.sort_unstable());
     all
 }
 
@@ -141,6 +141,16 @@ mod tests {
         let classes = [1, 100_000, 100_001, 10_000_000, 10_000_001].map(SizeClass::of);
         use SizeClass::{Large, Medium, Small};
         assert_eq!(classes, [Small, Small, Medium, Medium, Large]);
+    }
+
+    #[test]
+    fn flows_are_sorted_by_class_and_time() {
+        let flows = FabricFlows {
+            bytes: vec![7, 20_000_000, 9, 200_000],
+            fct_ns: vec![40, 9000, 30, 500],
+            ..FabricFlows::default()
+        };
+        assert_eq!(by_class(&flows), [vec![30, 40], vec![500], vec![9000]]);
     }
 
     #[test]

@@ -2,38 +2,41 @@
 //!
 //! A [`Fabric`] is a leaf-spine network whose links serve by strict priority and mark packets, with DCTCP senders. A [`Trial`]
 //! loads it with flows whose sizes can be predicted to a stated degree, under one algorithm for the hosts' packets, and
-//! measures how long flows take.
+//! measures how long flows take. A [`FabricPlan`] says which trials; its results are records of `ccplane_results`.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod balancing;
 mod error;
 mod fabric;
 mod figures;
 mod learning;
+mod omniscient;
 mod oracle;
 mod page;
+mod pathing;
 mod plan;
 mod play;
 mod queue;
+mod record;
 mod replay;
 mod thresholds;
 mod trial;
+mod uplinks;
+mod wanted;
 
-pub use balancing::{
-    BALANCE_PLANS, BalanceCell, BalancePlan, Balancer, BalancingConfig, LearnedPaths, Uplinks, balance_csv,
-    balance_text, is_balance, learn_paths, play_balance,
-};
 pub use error::FabricError;
 pub use fabric::{Fabric, FabricChange, service_port};
-pub use figures::{Figure, Interval, SizeClass, completions_ns, geometric_mean};
+pub use figures::{Figure, Interval, SizeClass, geometric_mean};
 pub use learning::{
     Deviation, Learned, LearningConfig, LearningError, Recorder, alone, learn, sized, training_trial,
 };
 pub use oracle::Oracle;
 pub use page::{csv, html, text};
-pub use plan::{Contender, FabricPlan, PLANS, Workload, is_fabric};
-pub use play::{Cell, Played, Prepared, play};
+pub use pathing::{LearnedPaths, PathingConfig, learn_paths};
+pub use plan::{Contender, FabricPlan, Group, Kind, PLANS, Slot, is_fabric};
+pub use play::{Ran, play};
+pub use record::{Cell, cells, header, missing, record};
 pub use replay::replay;
 pub use thresholds::{SizedFlow, demotions, thresholds};
 pub use trial::{Completion, Outcome, Trial};
+pub use uplinks::Uplinks;

@@ -1,19 +1,64 @@
-//! Plans of fabrics, in TOML: `kind = "fabric"`.
+//! Plans of fabrics, in TOML: `kind = "flow-scheduling"` or `kind = "load-balancing"`, which is their first key.
 
 use crate::fabric::Fabric;
+use crate::uplinks::Uplinks;
 use ccplane_files::document::{self, DocumentError, Placed, Problem};
 use ccplane_netsim::workload::{FlowSizes, Structure};
 use serde::Deserialize;
 use std::path::Path;
 
 /// The plans that come with ccplane, each with its text.
-pub const PLANS: &[(&str, &str)] = &[("flow-scheduling", include_str!("../../plans/flow-scheduling.toml"))];
+pub const PLANS: &[(&str, &str)] = &[
+    ("flow-scheduling", include_str!("../../plans/flow-scheduling.toml")),
+    ("load-balancing", include_str!("../../plans/load-balancing.toml")),
+];
 /// Runs of one plan.
 const MAX_RUNS: usize = 100_000;
+/// The loads of a quick run, percent.
+const QUICK_LOADS_PERCENT: [u32; 2] = [50, 70];
+/// Flows of a quick run that are measured, and those before them.
+const QUICK_FLOWS: (usize, usize) = (150, 40);
 
-/// The rule by which flows are served.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// The question that a plan asks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// The order in which flows are served.
+    Scheduling,
+    /// The path that a flow takes.
+    Balancing,
+}
+
+impl Kind {
+    /// Both.
+    pub const ALL: [Kind; 2] = [Kind::Scheduling, Kind::Balancing];
+
+    /// As plans spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Scheduling => "flow-scheduling",
+            Kind::Balancing => "load-balancing",
+        }
+    }
+
+    /// Returns the contenders that answer it.
+    pub fn contenders(self) -> &'static [Contender] {
+        match self {
+            Kind::Scheduling => &Contender::SCHEDULERS,
+            Kind::Balancing => &Contender::BALANCERS,
+        }
+    }
+
+    /// The contender that ratios are to: what is used where nothing is learned.
+    pub fn baseline(self) -> Contender {
+        match self {
+            Kind::Scheduling => Contender::Pias,
+            Kind::Balancing => Contender::Ecmp,
+        }
+    }
+}
+
+/// Decides which flow is served first, or which path a flow takes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Contender {
     /// In the order of arrival: all packets are alike.
     Fifo,
@@ -21,42 +66,99 @@ pub enum Contender {
     Pias,
     /// By a network that the agent asks.
     SizeAgent,
+    /// The same, where the agent takes longer: [`FabricPlan::late_agent_latency_us`].
+    SizeAgentLate,
     /// By the same network, which the datapath asks.
     Size,
     /// By the true sizes of flows.
-    Oracle,
+    KnownSizes,
+    /// By the flow's hash.
+    Ecmp,
+    /// By the flow's hash, until its path marks or loses much.
+    Plb,
+    /// By the agent, which takes the path with the least bytes in flight of each report.
+    LeastLoaded,
+    /// By a network that the agent asks.
+    PathAgent,
+    /// By the same network, which the datapath asks.
+    Path,
+    /// By the true sizes of flows and what every link still has to carry.
+    KnownLoads,
 }
 
 impl Contender {
+    /// Those that decide which flow is served first.
+    pub const SCHEDULERS: [Contender; 6] = [
+        Contender::Fifo,
+        Contender::Pias,
+        Contender::SizeAgent,
+        Contender::SizeAgentLate,
+        Contender::Size,
+        Contender::KnownSizes,
+    ];
+    /// Those that decide which path a flow takes.
+    pub const BALANCERS: [Contender; 6] = [
+        Contender::Ecmp,
+        Contender::Plb,
+        Contender::LeastLoaded,
+        Contender::PathAgent,
+        Contender::Path,
+        Contender::KnownLoads,
+    ];
+
     /// As plans and reports spell it.
     pub fn name(self) -> &'static str {
         match self {
             Contender::Fifo => "fifo",
             Contender::Pias => "pias",
             Contender::SizeAgent => "size-agent",
+            Contender::SizeAgentLate => "size-agent-late",
             Contender::Size => "size",
-            Contender::Oracle => "oracle",
+            Contender::Ecmp => "ecmp",
+            Contender::Plb => "plb",
+            Contender::LeastLoaded => "least-loaded",
+            Contender::PathAgent => "path-agent",
+            Contender::Path => "path",
+            Contender::KnownSizes | Contender::KnownLoads => "oracle",
         }
     }
 }
 
-/// A distribution of sizes and how far they repeat.
+/// The flows of some runs: their sizes, how far these repeat, and the uplinks that they meet.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Workload {
+pub struct Group {
     pub sizes: FlowSizes,
+    /// How far sizes repeat, percent; 0 where paths are what is asked for.
     pub predictable_percent: u32,
+    pub uplinks: Uplinks,
 }
 
-impl Workload {
-    /// As reports spell it.
-    pub fn name(&self) -> String {
-        format!("{}, {} % predictable", self.sizes.name(), self.predictable_percent)
+impl Group {
+    /// As reports spell it, in a plan of this kind.
+    pub fn name(&self, kind: Kind) -> String {
+        match kind {
+            Kind::Scheduling => {
+                format!("{}, {} % predictable", self.sizes.name(), self.predictable_percent)
+            }
+            Kind::Balancing => format!("{}, {}", self.sizes.name(), self.uplinks.name()),
+        }
     }
 
     /// The flows' structure on so many hosts.
     pub fn structure(&self, hosts: usize) -> Structure {
         Structure::new(hosts, self.predictable_percent * 10_000)
     }
+}
+
+/// One run of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Slot {
+    /// Repeats come first, so that a plan that is cut short has compared everybody.
+    pub repeat: u32,
+    /// Index of the group in the plan.
+    pub group: usize,
+    pub load_percent: u32,
+    pub contender: Contender,
 }
 
 /// A valid plan.
@@ -66,8 +168,13 @@ pub struct FabricPlan {
     pub name: String,
     pub title: String,
     pub about: String,
+    /// The plan file, whole.
+    pub source: String,
+    pub kind: Kind,
     pub fabric: Fabric,
-    pub workloads: Vec<Workload>,
+    /// The latency of the agent that is late, microseconds.
+    pub late_agent_latency_us: u64,
+    pub groups: Vec<Group>,
     pub loads_percent: Vec<u32>,
     pub contenders: Vec<Contender>,
     pub repeats: u32,
@@ -89,11 +196,16 @@ struct Source {
     #[serde(default = "default_mss")]
     mss_bytes: u32,
     agent_latency_us: u64,
+    #[serde(default = "default_late")]
+    late_agent_latency_us: u64,
     sizes: Vec<String>,
     largest_flow_mb: u64,
+    #[serde(default)]
     predictable_percent: Vec<u32>,
+    #[serde(default)]
+    uplinks: Vec<Uplinks>,
     load_percent: Vec<u32>,
-    contenders: Vec<Contender>,
+    contenders: Vec<String>,
     repeats: u32,
     #[serde(default = "default_seed")]
     seed: u64,
@@ -105,14 +217,24 @@ fn default_mss() -> u32 {
     1448
 }
 
+fn default_late() -> u64 {
+    1000
+}
+
 fn default_seed() -> u64 {
     1
 }
 
-/// Whether a text is a plan of a fabric: its first key says so.
+/// The kind that a text's first key names, if it is a plan of a fabric.
+fn kind_of(text: &str) -> Option<Kind> {
+    let mut keys = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let first = keys.next()?.replace(' ', "");
+    Kind::ALL.into_iter().find(|kind| first == format!("kind=\"{}\"", kind.name()))
+}
+
+/// Whether a text is a plan of a fabric.
 pub fn is_fabric(text: &str) -> bool {
-    let keys = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    keys.take(1).any(|line| line.replace(' ', "") == "kind=\"fabric\"")
+    kind_of(text).is_some()
 }
 
 impl FabricPlan {
@@ -127,27 +249,72 @@ impl FabricPlan {
         let mut plan = check(source).map_err(|problem| refuse(document::locate(&document, problem)))?;
         plan.name = file.file_stem().map_or_else(|| "plan".to_owned(), |s| s.to_string_lossy().into_owned());
         plan.repeats = repeats.unwrap_or(plan.repeats);
+        text.clone_into(&mut plan.source);
         Ok(plan)
+    }
+
+    /// Returns a plan of the same question that takes less than a minute: one repeat, few flows, two loads, one distribution of sizes,
+    /// and of degrees to which they repeat only the first and the last.
+    #[must_use]
+    pub fn quick(mut self) -> FabricPlan {
+        self.name.push_str("-quick");
+        self.repeats = 1;
+        self.loads_percent.retain(|load| QUICK_LOADS_PERCENT.contains(load));
+        self.loads_percent.truncate(QUICK_LOADS_PERCENT.len());
+        let sizes = self.groups.first().map(|group| group.sizes.clone());
+        self.groups.retain(|group| Some(&group.sizes) == sizes.as_ref());
+        if self.kind == Kind::Scheduling && self.groups.len() > 2 {
+            self.groups.drain(1..self.groups.len() - 1);
+        }
+        self.flows = self.flows.min(QUICK_FLOWS.0);
+        self.warm_up_flows = self.warm_up_flows.min(QUICK_FLOWS.1);
+        self
+    }
+
+    /// All runs, in their order.
+    pub fn slots(&self) -> Vec<Slot> {
+        let mut slots = Vec::with_capacity(self.runs());
+        for repeat in 0..self.repeats {
+            for group in 0..self.groups.len() {
+                for load_percent in self.loads_percent.iter().copied() {
+                    let slot = |contender| Slot { repeat, group, load_percent, contender };
+                    slots.extend(self.contenders.iter().copied().map(slot));
+                }
+            }
+        }
+        slots
+    }
+
+    /// The network and its agent, in words.
+    pub fn setting(&self) -> String {
+        let Fabric { shape, edge_bit_per_s, mss_bytes, hosts, .. } = &self.fabric;
+        format!(
+            "{} hosts, {} leaves, {} spines, {} Gb/s, segments of {mss_bytes} bytes; the agent's decisions take {} us",
+            shape.hosts(),
+            shape.leaves,
+            shape.spines,
+            edge_bit_per_s / 1_000_000_000,
+            hosts.agent_latency_us,
+        )
     }
 
     /// How many runs there are.
     pub fn runs(&self) -> usize {
-        self.workloads.len() * self.loads_percent.len() * self.contenders.len() * self.repeats as usize
+        let of_one = self.loads_percent.len() * self.contenders.len() * self.repeats as usize;
+        self.groups.len() * of_one
     }
 }
 
+fn within(field: &str, found: u64, min: u64, max: u64) -> Result<(), Problem> {
+    let is_within = (min..=max).contains(&found);
+    let problem = || Problem::new(field, format!("is {found}, allowed are {min} to {max}"));
+    if is_within { Ok(()) } else { Err(problem()) }
+}
+
 fn check(source: Source) -> Result<FabricPlan, Problem> {
-    let within = |field: &str, found: u64, min: u64, max: u64| {
-        let is_within = (min..=max).contains(&found);
-        if is_within {
-            Ok(())
-        } else {
-            Err(Problem::new(field, format!("is {found}, allowed are {min} to {max}")))
-        }
-    };
-    if source.kind != "fabric" {
-        return Err(Problem::new("kind", "must be \"fabric\""));
-    }
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == source.kind);
+    let kind =
+        kind.ok_or_else(|| Problem::new("kind", "must be \"flow-scheduling\" or \"load-balancing\""))?;
     within("hosts", source.hosts as u64, 8, 64)?;
     if !source.hosts.is_multiple_of(8) {
         return Err(Problem::new("hosts", "must be a multiple of 8"));
@@ -155,6 +322,7 @@ fn check(source: Source) -> Result<FabricPlan, Problem> {
     within("rate_gbit", source.rate_gbit, 1, 100)?;
     within("mss_bytes", source.mss_bytes.into(), 500, 9000)?;
     within("agent_latency_us", source.agent_latency_us, 0, 1_000_000)?;
+    within("late_agent_latency_us", source.late_agent_latency_us, 0, 1_000_000)?;
     within("largest_flow_mb", source.largest_flow_mb, 1, 10_000)?;
     within("repeats", source.repeats.into(), 1, 1000)?;
     within("flows", source.flows as u64, 10, 200_000)?;
@@ -162,16 +330,14 @@ fn check(source: Source) -> Result<FabricPlan, Problem> {
     for (n, load) in source.load_percent.iter().enumerate() {
         within(&format!("load_percent[{n}]"), (*load).into(), 1, 95)?;
     }
-    let mut workloads = Vec::new();
-    for (n, name) in source.sizes.iter().enumerate() {
-        let sizes = FlowSizes::named(name).ok_or_else(|| {
-            Problem::new(format!("sizes[{n}]"), "must be \"web-search\" or \"data-mining\"")
-        })?;
-        for (n, percent) in source.predictable_percent.iter().enumerate() {
-            within(&format!("predictable_percent[{n}]"), (*percent).into(), 0, 100)?;
-            let sizes = sizes.at_most(source.largest_flow_mb * 1_000_000);
-            workloads.push(Workload { sizes, predictable_percent: *percent });
-        }
+    let groups = groups(kind, &source)?;
+    let mut contenders = Vec::new();
+    for (n, name) in source.contenders.iter().enumerate() {
+        let found = kind.contenders().iter().find(|contender| contender.name() == name);
+        contenders.push(*found.ok_or_else(|| {
+            let names: Vec<&str> = kind.contenders().iter().map(|contender| contender.name()).collect();
+            Problem::new(format!("contenders[{n}]"), format!("must be one of {}", names.join(", ")))
+        })?);
     }
     let mut fabric = Fabric::new(source.hosts, source.rate_gbit * 1_000_000_000);
     fabric.mss_bytes = source.mss_bytes;
@@ -180,10 +346,13 @@ fn check(source: Source) -> Result<FabricPlan, Problem> {
         name: String::new(),
         title: source.title,
         about: source.about,
+        source: String::new(),
+        kind,
         fabric,
-        workloads,
+        late_agent_latency_us: source.late_agent_latency_us,
+        groups,
         loads_percent: source.load_percent,
-        contenders: source.contenders,
+        contenders,
         repeats: source.repeats,
         seed: source.seed,
         flows: source.flows,
@@ -193,32 +362,86 @@ fn check(source: Source) -> Result<FabricPlan, Problem> {
     Ok(plan)
 }
 
+/// The groups of a plan: each distribution of sizes with each degree to which sizes repeat, or with each state of the uplinks.
+fn groups(kind: Kind, source: &Source) -> Result<Vec<Group>, Problem> {
+    let (unasked, is_given) = match kind {
+        Kind::Scheduling => ("uplinks", !source.uplinks.is_empty()),
+        Kind::Balancing => ("predictable_percent", !source.predictable_percent.is_empty()),
+    };
+    if is_given {
+        return Err(Problem::new(unasked, format!("is no key of a plan of {}", kind.name())));
+    }
+    let mut groups = Vec::new();
+    for (n, name) in source.sizes.iter().enumerate() {
+        let sizes = FlowSizes::named(name).ok_or_else(|| {
+            Problem::new(format!("sizes[{n}]"), "must be \"web-search\" or \"data-mining\"")
+        })?;
+        let sizes = sizes.at_most(source.largest_flow_mb * 1_000_000);
+        for (n, percent) in source.predictable_percent.iter().enumerate() {
+            within(&format!("predictable_percent[{n}]"), (*percent).into(), 0, 100)?;
+            let sizes = sizes.clone();
+            groups.push(Group { sizes, predictable_percent: *percent, uplinks: Uplinks::Even });
+        }
+        let with = |uplinks| Group { sizes: sizes.clone(), predictable_percent: 0, uplinks };
+        groups.extend(source.uplinks.iter().copied().map(with));
+    }
+    Ok(groups)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PLAN: &str = PLANS[0].1;
+    fn shipped(n: usize) -> FabricPlan {
+        let (name, text) = PLANS[n];
+        FabricPlan::parse(Path::new(&format!("{name}.toml")), text, None).unwrap()
+    }
 
     #[test]
-    fn the_shipped_plan_is_one_of_a_fabric_and_another_repeat_count_replaces_its_own() {
-        assert!(is_fabric(PLAN) && !is_fabric("title = \"kind = \\\"fabric\\\"\""));
-        let plan = FabricPlan::parse(Path::new("flow-scheduling.toml"), PLAN, None).unwrap();
-        assert_eq!((plan.name.as_str(), plan.contenders.len()), ("flow-scheduling", 5));
-        let few = FabricPlan::parse(Path::new("x.toml"), PLAN, Some(1)).unwrap();
-        assert_eq!(few.runs() * plan.repeats as usize, plan.runs());
+    fn shipped_plans_have_all_contenders_and_another_repeat_count_replaces_their_own() {
+        assert!(!is_fabric("title = \"kind = \\\"flow-scheduling\\\"\""));
+        for (n, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!((kind_of(PLANS[n].1), PLANS[n].0), (Some(kind), kind.name()));
+            let plan = shipped(n);
+            assert_eq!((plan.name.as_str(), &*plan.contenders), (kind.name(), kind.contenders()));
+            assert_eq!(plan.loads_percent, [30, 50, 70, 90]);
+            assert!(plan.contenders.contains(&kind.baseline()));
+            let few = FabricPlan::parse(Path::new("x.toml"), PLANS[n].1, Some(1)).unwrap();
+            assert_eq!(few.runs() * plan.repeats as usize, plan.runs());
+            assert_eq!(plan.slots().len(), plan.runs());
+            assert!(plan.slots().is_sorted_by_key(|slot| (slot.repeat, slot.group, slot.load_percent)));
+        }
+    }
+
+    #[test]
+    fn a_quick_plan_keeps_the_question_and_the_contenders() {
+        let quick = shipped(0).quick();
+        let degrees: Vec<u32> = quick.groups.iter().map(|group| group.predictable_percent).collect();
+        assert_eq!((quick.name.as_str(), &*degrees), ("flow-scheduling-quick", &[0, 100][..]));
+        let quick = shipped(1).quick();
+        let uplinks: Vec<Uplinks> = quick.groups.iter().map(|group| group.uplinks).collect();
+        assert_eq!(uplinks, [Uplinks::Even, Uplinks::Slow, Uplinks::Failed]);
+        assert_eq!((quick.loads_percent.len(), quick.contenders.len(), quick.repeats), (2, 6, 1));
     }
 
     #[test]
     fn what_is_no_plan_is_refused_where_it_is() {
-        let refused = |from: &str, to: &str| {
-            let text = PLAN.replace(from, to);
-            assert_ne!(text, PLAN, "{from}");
+        let refused = |n: usize, from: &str, to: &str| {
+            let text = PLANS[n].1.replace(from, to);
+            assert_ne!(text, PLANS[n].1, "{from}");
             FabricPlan::parse(Path::new("x.toml"), &text, None).unwrap_err().to_string()
         };
-        let hosts = refused("hosts = 16", "hosts = 12");
-        assert!(hosts.contains("x.toml:") && hosts.contains("hosts: must be a multiple of 8"), "{hosts}");
-        assert!(refused("\"web-search\"", "\"web\"").contains("sizes[0]: must be"));
-        assert!(refused("\"oracle\"", "\"seer\"").contains("contenders"));
-        assert!(refused("rate_gbit = 10", "rate_mbit = 10").contains("rate_mbit"));
+        for n in 0..2 {
+            let hosts = refused(n, "hosts = 16", "hosts = 12");
+            assert!(hosts.contains("x.toml:") && hosts.contains("hosts: must be a multiple of 8"), "{hosts}");
+            assert!(refused(n, "\"web-search\"", "\"web\"").contains("sizes[0]: must be"));
+            assert!(refused(n, "\"oracle\"", "\"seer\"").contains("contenders[5]: must be one of"));
+            assert!(refused(n, "rate_gbit = 10", "rate_mbit = 10").contains("rate_mbit"));
+            assert!(refused(n, "kind = \"", "kind = \"no-").contains("kind: must be"));
+        }
+        assert!(refused(0, "\"pias\"", "\"ecmp\"").contains("contenders[1]"));
+        assert!(refused(0, "\nflows = ", "\nuplinks = [\"even\"]\nflows = ").contains("uplinks: is no key"));
+        assert!(refused(1, "\"slow\"", "\"slowly\"").contains("uplinks"));
+        assert!(refused(1, "\nflows = ", "\npredictable_percent = [1]\nflows = ").contains("is no key"));
     }
 }

@@ -1,130 +1,95 @@
 //! Runs a plan's trials on all cores.
 
 use crate::error::FabricError;
-use crate::figures::{SizeClass, completions_ns};
 use crate::learning::alone;
 use crate::oracle::Oracle;
-use crate::plan::{Contender, FabricPlan, Workload};
+use crate::plan::{Contender, FabricPlan, Group, Kind, Slot};
 use crate::thresholds::{SizedFlow, bytes_of, demotions, exact, thresholds};
-use crate::trial::Trial;
+use crate::trial::{Outcome, Trial};
 use ccplane_alg::Algorithm;
-use ccplane_algs::{CENTRE, Pias, Size, SizeInAgent, SizeThresholds, SnapshotPredictor};
+use ccplane_algs::{
+    CENTRE, Path, PathInAgent, Pias, Plb, Predictor, Size, SizeInAgent, SizeThresholds, SnapshotPredictor,
+};
 use ccplane_core::NATIVE;
 use ccplane_netsim::workload::Split;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Load under which thresholds are learned, millionths.
 const LEARNING_LOAD_PPM: u32 = 600_000;
 /// Flows that thresholds are learned from, and as many again that they are tried on.
 const LEARNING_FLOWS: usize = 4000;
 
-/// One run of a contender.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Cell {
-    /// Index of the workload in the plan.
-    pub workload: usize,
-    pub load_percent: u32,
-    pub contender: Contender,
-    pub repeat: u32,
-    /// Completion times by [`SizeClass`], ascending, nanoseconds.
-    pub completions_ns: [Vec<u64>; 3],
-    /// Flows that had not ended when the run did.
-    pub unfinished: usize,
-    /// Packets that queues dropped.
-    pub dropped: u64,
+/// A run that has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ran {
+    pub slot: Slot,
+    pub outcome: Outcome,
+    /// Remarks on the run for the reader.
+    pub notes: Vec<String>,
+    /// How long it took, in real time.
+    pub took: Duration,
 }
 
-/// The thresholds that were learned for one workload.
+/// The thresholds that were learned for one group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Prepared {
-    pub size: SizeThresholds,
-    pub oracle: Oracle,
+struct Prepared {
+    size: SizeThresholds,
+    oracle: Oracle,
 }
 
-/// All runs of a plan.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Played {
-    /// For each workload.
-    pub prepared: Vec<Prepared>,
-    /// In order of workload, load, repeat, contender.
-    pub cells: Vec<Cell>,
-}
-
-/// Learns the thresholds of every workload, then runs every trial, on so many cores. `told` hears of each step and says whether
-/// to go on.
+/// Does these runs of a plan, on so many cores; thresholds between priorities are learned first. `told` hears of each step, and
+/// `ended` takes each run; both say whether to go on. Returns whether all was done.
 ///
 /// # Errors
-/// The first trial that cannot be run; `None` where `told` said no.
+/// The first trial that cannot be run.
 pub fn play(
     plan: &FabricPlan,
+    slots: &[Slot],
     cores: usize,
     told: &(dyn Fn(&str) -> bool + Sync),
-) -> Result<Option<Played>, FabricError> {
-    let predictor = SnapshotPredictor::shipped().map(Arc::new).ok_or(FabricError::NoSnapshot)?;
-    let prepare = |workload: &Workload| {
-        let prepared = prepare(plan, workload, &predictor)?;
-        Ok(told(&format!("thresholds for {}", workload.name())).then_some(prepared))
-    };
-    let Some(prepared) = on_cores(&plan.workloads, cores, &prepare)? else { return Ok(None) };
-    let runs: Vec<Run> = runs(plan);
+    ended: &(dyn Fn(Ran) -> bool + Sync),
+) -> Result<bool, FabricError> {
+    let mut player = Player { plan, predictor: None, prepared: BTreeMap::new() };
+    if plan.kind == Kind::Scheduling {
+        let predictor = SnapshotPredictor::shipped().map(Arc::new).ok_or(FabricError::NoSnapshot)?;
+        let mut asked: Vec<usize> = slots.iter().map(|slot| slot.group).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        let prepare = |n: &usize| {
+            let group = &plan.groups[*n];
+            let prepared = prepare(plan, group, &predictor)?;
+            Ok(told(&format!("thresholds for {}", group.name(plan.kind))).then_some((*n, prepared)))
+        };
+        let Some(prepared) = on_cores(&asked, cores, &prepare)? else { return Ok(false) };
+        player = Player { plan, predictor: Some(predictor), prepared: prepared.into_iter().collect() };
+    }
     let done = AtomicUsize::new(0);
-    let one = |run: &Run| {
-        let cell = run.play(plan, &prepared[run.workload], &predictor)?;
+    let one = |slot: &Slot| {
+        let began = Instant::now();
+        let outcome = player.run(slot)?;
+        let ran = Ran { slot: *slot, outcome, notes: player.notes(slot), took: began.elapsed() };
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-        let text = format!("{done} of {}: {} at {} %", runs.len(), run.contender.name(), run.load_percent);
-        Ok(told(&text).then_some(cell))
+        let (name, group) = (slot.contender.name(), plan.groups[slot.group].name(plan.kind));
+        let text = format!("{done} of {}: {name}, {group}, at {} %", slots.len(), slot.load_percent);
+        Ok((ended(ran) && told(&text)).then_some(()))
     };
-    let cells = on_cores(&runs, cores, &one)?;
-    Ok(cells.map(|cells| Played { prepared, cells }))
+    Ok(on_cores(slots, cores, &one)?.is_some())
 }
 
-#[derive(Clone, Copy)]
-struct Run {
-    workload: usize,
-    load_percent: u32,
-    repeat: u32,
-    contender: Contender,
-}
-
-fn runs(plan: &FabricPlan) -> Vec<Run> {
-    let mut runs = Vec::with_capacity(plan.runs());
-    for workload in 0..plan.workloads.len() {
-        for load_percent in plan.loads_percent.iter().copied() {
-            for repeat in 0..plan.repeats {
-                let run = |contender| Run { workload, load_percent, repeat, contender };
-                runs.extend(plan.contenders.iter().copied().map(run));
-            }
-        }
-    }
-    runs
-}
-
-fn trial(plan: &FabricPlan, workload: &Workload, load_ppm: u32, split: Split, seed: u64) -> Trial {
-    Trial {
-        fabric: plan.fabric.clone(),
-        sizes: workload.sizes.clone(),
-        load_ppm,
-        structure: workload.structure(plan.fabric.shape.hosts()),
-        split,
-        seed,
-        warm_up_flows: plan.warm_up_flows,
-        flows: plan.flows,
-        omniscient: None,
-    }
-}
-
-/// Learns a workload's thresholds from flows of the training split, and tries them on some of the validation split.
+/// Learns a group's thresholds from flows of the training split, and tries them on some of the validation split.
 fn prepare(
     plan: &FabricPlan,
-    workload: &Workload,
+    group: &Group,
     predictor: &Arc<SnapshotPredictor>,
 ) -> Result<Prepared, FabricError> {
     let flows = |split, thresholds| {
-        let trial = trial(plan, workload, LEARNING_LOAD_PPM, split, plan.seed);
+        let trial = trial(plan, group, LEARNING_LOAD_PPM, split, plan.seed);
         let trial = Trial { flows: LEARNING_FLOWS, ..trial };
-        alone(&trial, thresholds, Some(Arc::clone(predictor) as Arc<dyn ccplane_algs::Predictor>))
+        alone(&trial, thresholds, Some(Arc::clone(predictor) as Arc<dyn Predictor>))
     };
     let never = [SizeThresholds::NEVER; ccplane_algs::THRESHOLDS];
     let first = flows(Split::Train, SizeThresholds { predicted_q16: never, ..SizeThresholds::default() })?;
@@ -141,41 +106,92 @@ fn prepare(
     })
 }
 
-impl Run {
-    fn play(
-        &self,
-        plan: &FabricPlan,
-        prepared: &Prepared,
-        predictor: &Arc<SnapshotPredictor>,
-    ) -> Result<Cell, FabricError> {
-        let workload = &plan.workloads[self.workload];
-        let seed = plan.seed.wrapping_add(self.repeat.into());
-        let mut trial = trial(plan, workload, self.load_percent * 10_000, Split::Test, seed);
-        let algorithm: Option<Arc<dyn Algorithm>> = match self.contender {
-            Contender::Fifo => None,
-            Contender::Pias => Some(Arc::new(Pias { demotions: prepared.size.demotions })),
-            Contender::Size => Some(Arc::new(Size { thresholds: prepared.size })),
-            Contender::SizeAgent => Some(Arc::new(SizeInAgent::new(
-                prepared.size,
-                Arc::clone(predictor) as Arc<dyn ccplane_algs::Predictor>,
-            ))),
-            Contender::Oracle => {
-                trial.fabric.send_buffer_bytes = u64::MAX;
-                Some(Arc::new(prepared.oracle))
-            }
-        };
-        let name = algorithm.as_ref().map_or(NATIVE, |algorithm| algorithm.name());
-        let outcome = trial.run(algorithm.as_slice(), name)?;
-        Ok(Cell {
-            workload: self.workload,
-            load_percent: self.load_percent,
-            contender: self.contender,
-            repeat: self.repeat,
-            completions_ns: SizeClass::ALL.map(|class| completions_ns(&outcome, class)),
-            unfinished: outcome.completions.iter().filter(|flow| flow.completion_ns.is_none()).count(),
-            dropped: outcome.dropped,
-        })
+/// The trial of a group under a load.
+fn trial(plan: &FabricPlan, group: &Group, load_ppm: u32, split: Split, seed: u64) -> Trial {
+    let mut fabric = plan.fabric.clone();
+    group.uplinks.apply(&mut fabric);
+    Trial {
+        structure: group.structure(fabric.shape.hosts()),
+        fabric,
+        sizes: group.sizes.clone(),
+        load_ppm,
+        split,
+        seed,
+        warm_up_flows: plan.warm_up_flows,
+        flows: plan.flows,
+        omniscient: None,
     }
+}
+
+/// Runs the trials of a plan.
+struct Player<'a> {
+    plan: &'a FabricPlan,
+    predictor: Option<Arc<SnapshotPredictor>>,
+    /// By group.
+    prepared: BTreeMap<usize, Prepared>,
+}
+
+impl Player<'_> {
+    fn run(&self, slot: &Slot) -> Result<Outcome, FabricError> {
+        let group = &self.plan.groups[slot.group];
+        let seed = self.plan.seed.wrapping_add(slot.repeat.into());
+        let mut trial = trial(self.plan, group, slot.load_percent * 10_000, Split::Test, seed);
+        match slot.contender {
+            Contender::SizeAgentLate => {
+                trial.fabric.hosts.agent_latency_us = self.plan.late_agent_latency_us;
+            }
+            Contender::KnownSizes => trial.fabric.send_buffer_bytes = u64::MAX,
+            Contender::KnownLoads => trial.omniscient = Some(group.uplinks),
+            _ => {}
+        }
+        let algorithm = self.algorithm(slot)?;
+        let name = algorithm.as_ref().map_or(NATIVE, |algorithm| algorithm.name());
+        trial.run(algorithm.as_slice(), name)
+    }
+
+    /// The algorithm of a run's hosts; `None` where packets are alike and paths those of hashes, or an oracle's.
+    fn algorithm(&self, slot: &Slot) -> Result<Option<Arc<dyn Algorithm>>, FabricError> {
+        let thresholds = self.prepared.get(&slot.group).map(|prepared| prepared.size).unwrap_or_default();
+        let algorithm: Arc<dyn Algorithm> = match slot.contender {
+            Contender::Fifo | Contender::Ecmp | Contender::KnownLoads => return Ok(None),
+            Contender::Pias => Arc::new(Pias { demotions: thresholds.demotions }),
+            Contender::Size => Arc::new(Size { thresholds }),
+            Contender::SizeAgent | Contender::SizeAgentLate => {
+                let predictor = self.predictor.clone().ok_or(FabricError::NoSnapshot)?;
+                Arc::new(SizeInAgent::new(thresholds, predictor as Arc<dyn Predictor>))
+            }
+            Contender::KnownSizes => {
+                let oracle = self.prepared.get(&slot.group).map(|prepared| prepared.oracle);
+                Arc::new(oracle.ok_or(FabricError::NoSnapshot)?)
+            }
+            Contender::Plb => Arc::new(Plb),
+            Contender::LeastLoaded => Arc::new(PathInAgent::least_loaded()),
+            Contender::PathAgent => Arc::new(PathInAgent::shipped().ok_or(FabricError::NoSnapshot)?),
+            Contender::Path => Arc::new(Path::default()),
+        };
+        Ok(Some(algorithm))
+    }
+
+    fn notes(&self, slot: &Slot) -> Vec<String> {
+        let Some(Prepared { size, oracle }) = self.prepared.get(&slot.group) else { return Vec::new() };
+        let (sent, predicted) = (size.demotions.0, octaves(&size.predicted_q16));
+        let known = oracle.sizes;
+        vec![match slot.contender {
+            Contender::Fifo => return Vec::new(),
+            Contender::KnownSizes => format!("thresholds of sizes: {known:?} bytes"),
+            Contender::Pias => format!("thresholds of bytes sent: {sent:?}"),
+            _ => format!("thresholds of bytes sent: {sent:?}; of the prediction, octaves: {predicted}"),
+        }]
+    }
+}
+
+/// Thresholds of the prediction as powers of two of bytes.
+fn octaves(actions_q16: &[i32]) -> String {
+    let octave = |action: &i32| match *action {
+        SizeThresholds::NEVER => "never".to_owned(),
+        action => format!("{:.1}", f64::from(action) / 65_536.0 + f64::from(CENTRE)),
+    };
+    actions_q16.iter().map(octave).collect::<Vec<_>>().join(", ")
 }
 
 /// Does all of them on so many cores, in their order; `None` if one was `None`.
@@ -185,19 +201,17 @@ pub(crate) fn on_cores<T: Sync, R: Send>(
     one: &(dyn Fn(&T) -> Result<Option<R>, FabricError> + Sync),
 ) -> Result<Option<Vec<R>>, FabricError> {
     let next = AtomicUsize::new(0);
-    let stopped = AtomicUsize::new(0);
+    let is_stopped = AtomicBool::new(false);
     let results = Mutex::new(Vec::with_capacity(all.len()));
     thread::scope(|scope| {
         for _ in 0..cores.clamp(1, all.len().max(1)) {
             scope.spawn(|| {
-                loop {
+                while !is_stopped.load(Ordering::Relaxed) {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(item) = all.get(n).filter(|_| stopped.load(Ordering::Relaxed) == 0) else {
-                        return;
-                    };
+                    let Some(item) = all.get(n) else { return };
                     let result = one(item);
                     if !matches!(result, Ok(Some(_))) {
-                        stopped.store(1, Ordering::Relaxed);
+                        is_stopped.store(true, Ordering::Relaxed);
                     }
                     results.lock().unwrap_or_else(PoisonError::into_inner).push((n, result));
                 }

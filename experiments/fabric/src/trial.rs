@@ -1,8 +1,9 @@
 //! One fabric under one load and one algorithm for packets.
 
-use crate::balancing::{Omniscient, Uplinks};
 use crate::error::FabricError;
 use crate::fabric::Fabric;
+use crate::omniscient::Omniscient;
+use crate::uplinks::Uplinks;
 use ccplane_alg::Algorithm;
 use ccplane_contract::{Datapath, FlowId};
 use ccplane_core::{Catalog, Config, Core, Counters, DatapathId, Rules, drive};
@@ -63,6 +64,10 @@ pub struct Outcome {
     pub duration_us: u64,
     /// Packets that queues dropped.
     pub dropped: u64,
+    /// Packets that arrived, of all flows.
+    pub arrived: u64,
+    /// Those that arrived before one of their flow that had left earlier.
+    pub overtaking: u64,
 }
 
 impl Trial {
@@ -190,12 +195,15 @@ impl Running<'_> {
         };
         let measured = self.flows.iter().skip(self.trial.warm_up_flows).take(self.trial.flows);
         let links = (0..=u8::MAX).map_while(|link| network.link_stats(link));
+        let received = || self.flows.iter().filter_map(|(id, _)| network.receiver_stats(id.0 as u32));
         Outcome {
             completions: measured.map(completion).collect(),
             counters: self.core.counters(),
             digest: network.digest(),
             duration_us: self.datapath.now_us(),
             dropped: links.map(|stats| stats.dropped).sum(),
+            arrived: received().map(|stats| stats.arrived).sum(),
+            overtaking: received().map(|stats| stats.overtaken).sum(),
         }
     }
 }

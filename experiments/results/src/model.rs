@@ -313,6 +313,9 @@ pub struct Measured {
     pub stretches: Vec<Stretch>,
     /// The completion times of short flows.
     pub completions: Option<Completions>,
+    /// The flows between the hosts of a fabric; `None` where there is a link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<FabricFlows>,
     /// The whole machine's processor time; `None` in the simulator.
     pub cpu: Option<Cpu>,
     /// The agent's counters; `None` without an agent.
@@ -438,6 +441,19 @@ pub struct Completion {
     pub bytes: u64,
     /// From then until the receiver had all of it, microseconds.
     pub fct_us: u64,
+}
+
+/// Flows between the hosts of a fabric, in order of their start: columns of the same length.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FabricFlows {
+    /// Payload, bytes.
+    pub bytes: Vec<u64>,
+    /// From the start until the last byte was acknowledged, nanoseconds; of one that did not end, until the run's end.
+    pub fct_ns: Vec<u64>,
+    /// Indices of the flows that did not end.
+    pub unfinished: Vec<u64>,
+    /// Packets that queues dropped.
+    pub dropped_pkts: u64,
 }
 
 /// The machine's processor time during a run, milliseconds, all processors together.

@@ -50,6 +50,8 @@ pub(super) struct HostFlow {
     pub(super) path_count: u8,
     pub(super) bytes_sent: u64,
     pub(super) bytes_in_flight: u64,
+    /// Lost packets of which its paths were told.
+    lost_packets: u64,
     pub(super) runner: ProgramRunner<SharedProgram>,
     pub(super) staged: Staged<SharedProgram>,
     pub(super) policy: FlowPolicy,
@@ -87,6 +89,7 @@ impl HostFlow {
             path_count: 1 + config.path.other_routes.len() as u8,
             bytes_sent: 0,
             bytes_in_flight: 0,
+            lost_packets: 0,
             runner: ProgramRunner::new(integer(window_bytes), config.mss_bytes.into()),
             staged: Staged::default(),
             policy: FlowPolicy::default(),
@@ -120,14 +123,21 @@ impl HostFlow {
     }
 
     /// Whether a program is to run on this packet: the agent has changed something, the flow has sent as much as the program
-    /// wanted to see, or it ends.
+    /// wanted to see, it pauses before this packet, or it ends.
     #[inline]
-    pub(super) fn is_due(&self, packet: &Outbound) -> bool {
+    pub(super) fn is_due(&self, packet: &Outbound, flowlet_us: u64) -> bool {
         !self.staged.is_empty()
             || self.runner.running().is_some()
                 && !self.runner.lacks_decision()
                 && (packet.payload_bytes == 0
-                    || integer(packet.bytes_sent) >= self.runner.flow().decide_at_bytes)
+                    || integer(packet.bytes_sent) >= self.runner.flow().decide_at_bytes
+                    || self.has_paused(packet, flowlet_us))
+    }
+
+    /// Whether a packet is the first of a flowlet.
+    #[inline]
+    fn has_paused(&self, packet: &Outbound, flowlet_us: u64) -> bool {
+        self.last_sent_us.is_none_or(|at_us| packet.now_ns / 1000 - at_us >= flowlet_us)
     }
 
     /// The primitives that both hooks have, without those of paths.
@@ -180,9 +190,7 @@ impl HostFlow {
     /// Puts what the program wants into force, as far as it cannot reorder packets: a priority that is served later at once;
     /// one that is served earlier, and another path, where a flowlet begins.
     pub(super) fn steer(&mut self, packet: &Outbound, flowlet_us: u64) {
-        let now_us = packet.now_ns / 1000;
-        let is_fresh =
-            packet.bytes_in_flight == 0 || self.last_sent_us.is_none_or(|at_us| now_us - at_us >= flowlet_us);
+        let is_fresh = packet.bytes_in_flight == 0 || self.has_paused(packet, flowlet_us);
         let (priority, path) = (self.runner.flow().priority, self.runner.flow().path);
         self.apply(priority, path, is_fresh);
     }
@@ -194,6 +202,11 @@ impl HostFlow {
         if is_fresh && path < self.path_count.into() {
             self.path = path.max(0) as u8;
         }
+    }
+
+    /// Returns the packets lost since the last call, of so many in all.
+    pub(super) fn lost_until(&mut self, lost_packets: u64) -> u64 {
+        lost_packets.saturating_sub(std::mem::replace(&mut self.lost_packets, lost_packets))
     }
 
     /// Notes that a packet leaves on the path in force.

@@ -142,12 +142,13 @@ impl Paths {
 
     pub(super) fn sample(&mut self, paths: usize, path: u8, now_us: u64, sample: &PathSample) {
         let path = &mut self.paths[paths][usize::from(path) % MAX_PATHS];
+        // Where everything is lost, only losses tell of the path.
+        path.at_us = now_us.max(1);
         if let Some(rtt_us) = sample.rtt_us {
-            let is_first = path.at_us == 0;
+            let is_first = path.srtt_us == 0;
             let old_us = if is_first { rtt_us } else { path.srtt_us };
             path.srtt_us = old_us - (old_us >> RTT_SHIFT) + (rtt_us >> RTT_SHIFT);
             path.srtt_us = if is_first { rtt_us } else { path.srtt_us.max(1) };
-            path.at_us = now_us.max(1);
         }
         let told = (sample.packets + sample.lost).min(SHARE_PACKETS);
         for (share, count) in [(&mut path.marked, sample.marked), (&mut path.lost, sample.lost)] {

@@ -4,8 +4,8 @@
 //! `(hook connect)`. What they can read is measured here: for each host (an address) the flows that it sent, by destination
 //! and service, and its paths to each network (/24 or /48). What they decide goes to [`Network::steer`].
 //!
-//! A send program runs on the flow's first packet, on each one from `DecideAt` on, on the next one after a command of the
-//! agent, and once more, on a packet without payload, when the flow has ended. A priority that is served later takes effect
+//! A send program runs on the flow's first packet, on each one from `DecideAt` on, where a flowlet begins, on the next one after a
+//! command of the agent, and once more, on a packet without payload, when the flow has ended. A priority that is served later takes effect
 //! at once; one that is served earlier, and another path, when nothing of the flow is in flight or it has paused for
 //! [`HostsConfig::flowlet_us`]: so that no packet overtakes one of its own flow. A flow without a program has priority 0 and
 //! the path of its hash, as with ECMP.
@@ -36,7 +36,7 @@ const NS_PER_US: u64 = 1000;
 /// Configuration of the hosts' datapath.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostsConfig {
-    /// A pause of a flow after which it may take another path, microseconds.
+    /// A pause of a flow after which its program runs and it may take another path, microseconds.
     pub flowlet_us: u64,
     /// How long a path's round trip, marks and losses are known after they were measured, microseconds.
     pub path_memory_us: u64,
@@ -194,7 +194,7 @@ impl SimHosts {
     pub(crate) fn on_packet(&mut self, index: FlowIndex, packet: &Outbound, net: &mut Network) {
         self.now_ns = packet.now_ns;
         let Some(Some(flow)) = self.flows.get_mut(index as usize) else { return };
-        if flow.is_due(packet) {
+        if flow.is_due(packet, self.config.flowlet_us) {
             self.decide(index, packet, net);
         }
         if let Some(Some(flow)) = self.flows.get_mut(index as usize) {
@@ -226,11 +226,29 @@ impl SimHosts {
         }
     }
 
-    /// Takes what an ACK told of a flow's path, and what the flow has in flight after it.
-    pub(crate) fn on_ack(&mut self, index: FlowIndex, now_ns: u64, newest_tx: u64, sample: &PathSample) {
+    /// Takes what an ACK told of a flow's path; `lost_packets`: what the flow has lost so far.
+    pub(crate) fn on_ack(
+        &mut self,
+        index: FlowIndex,
+        now_ns: u64,
+        newest_tx: u64,
+        lost_packets: u64,
+        sample: PathSample,
+    ) {
         self.now_ns = now_ns;
-        let Some(Some(flow)) = self.flows.get(index as usize) else { return };
-        self.paths.sample(flow.paths, flow.path_of(newest_tx), now_ns / NS_PER_US, sample);
+        let Some(Some(flow)) = self.flows.get_mut(index as usize) else { return };
+        let sample = PathSample { lost: flow.lost_until(lost_packets), ..sample };
+        self.paths.sample(flow.paths, flow.path_of(newest_tx), now_ns / NS_PER_US, &sample);
+    }
+
+    /// Takes what a flow has lost so far, by its timer: on the path in force, which the next packet may leave.
+    pub(crate) fn on_lost(&mut self, index: FlowIndex, now_ns: u64, lost_packets: u64) {
+        self.now_ns = now_ns;
+        let Some(Some(flow)) = self.flows.get_mut(index as usize) else { return };
+        let sample = PathSample { lost: flow.lost_until(lost_packets), ..PathSample::default() };
+        if sample.lost > 0 {
+            self.paths.sample(flow.paths, flow.path, now_ns / NS_PER_US, &sample);
+        }
     }
 
     /// Notes what a flow has in flight.

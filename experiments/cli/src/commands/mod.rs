@@ -1,6 +1,5 @@
 //! The subcommands: each module runs one, with the arguments that [`crate::cli`] has parsed.
 
-mod balance;
 mod bench;
 mod control;
 mod demo;
@@ -13,6 +12,7 @@ mod host;
 mod judging;
 mod league;
 mod new;
+mod pathing;
 mod predict;
 mod prog;
 mod qlog;

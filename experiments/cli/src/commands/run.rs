@@ -10,7 +10,7 @@ use ccplane_agent::place::Located;
 use ccplane_alg::Algorithm;
 use ccplane_contract::Datapath;
 use ccplane_core::{Companion, NATIVE, Rule, Rules};
-use ccplane_fabric::{BALANCE_PLANS, BalancePlan, FabricPlan, PLANS};
+use ccplane_fabric::{FabricPlan, PLANS};
 use ccplane_report::experiment::{Compared, comparisons};
 use ccplane_runner::experiment::agents::{Agent, AgentFlow, AgentRule, Agents, BoxError, InKernel, Waker};
 use ccplane_runner::experiment::{self, Ended, Options, Progress, results_path};
@@ -41,9 +41,6 @@ pub(crate) fn run(args: &RunArgs, algorithms: &[Arc<dyn Algorithm>]) -> Result<E
     let name = args.plan.as_deref().unwrap_or_default();
     if let Some(plan) = super::fabric::find(name, args)? {
         return super::fabric::run(&plan, args);
-    }
-    if let Some(plan) = super::balance::find(name, args)? {
-        return super::balance::run(&plan, args);
     }
     let kernel = host::kernel_algorithms();
     let overrides = overrides(args);
@@ -174,15 +171,11 @@ fn fabrics() -> Result<Vec<Listed>, Failure> {
         let plan = FabricPlan::parse(Path::new(name), text, None).map_err(Failure::input)?;
         Ok(Listed { name, title: plan.title.clone(), runs: plan.runs() as u64, seconds: 0 })
     };
-    let balance = |(name, text): &(&'static str, &str)| {
-        let plan = BalancePlan::parse(Path::new(name), text, None).map_err(Failure::input)?;
-        Ok(Listed { name, title: plan.title.clone(), runs: plan.runs() as u64, seconds: 0 })
-    };
-    PLANS.iter().map(listed).chain(BALANCE_PLANS.iter().map(balance)).collect()
+    PLANS.iter().map(listed).collect()
 }
 
 fn show(name: &str) -> Result<(), Failure> {
-    if let Some((_, text)) = PLANS.iter().chain(BALANCE_PLANS).find(|(fabric, _)| *fabric == name) {
+    if let Some((_, text)) = PLANS.iter().find(|(fabric, _)| *fabric == name) {
         return print(text);
     }
     match shipped::PLANS.iter().find(|p| p.name == name) {

@@ -78,7 +78,7 @@ pub(crate) fn train(args: &TrainArgs) -> Result<(), Failure> {
         return super::sizing::train(args);
     }
     if args.algorithm == Learns::Path {
-        return super::balance::train(args);
+        return super::pathing::train(args);
     }
     let recipe = configured(args)?;
     let name = match args.config {

@@ -194,6 +194,7 @@ fn measured(scenario: &Scenario, contender: &Contender, dice: &mut Dice) -> Meas
         }),
         flows,
         completions,
+        fabric: None,
         cpu: Some(Cpu {
             user_ms: 40 + dice.below(10),
             system_ms,

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use ccplane_results::{
-    AgentUse, Capacity, Completion, Completions, Contender, Cpu, Datapath, FlowResult, Header, Host, Link,
-    LinkUse, Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION, Scenario, Series, State, Stretch,
+    AgentUse, Capacity, Completion, Completions, Contender, Cpu, Datapath, FabricFlows, FlowResult, Header,
+    Host, Link, LinkUse, Measured, Outcome, Percentiles, Plan, Run, SCHEMA_VERSION, Scenario, Series, State,
+    Stretch,
 };
 use proptest::prelude::*;
 
@@ -90,6 +91,10 @@ fn any_measured() -> impl Strategy<Value = Measured> {
         any::<[u64; 3]>().prop_map(|[start_us, bytes, fct_us]| Completion { start_us, bytes, fct_us });
     let completions = (any::<String>(), proptest::collection::vec(completion, 0..3), any::<u64>())
         .prop_map(|(distribution, flows, unfinished)| Completions { distribution, flows, unfinished });
+    let numbers = || proptest::collection::vec(any::<u64>(), 0..4);
+    let fabric = (numbers(), numbers(), numbers(), any::<u64>()).prop_map(
+        |(bytes, fct_ns, unfinished, dropped_pkts)| FabricFlows { bytes, fct_ns, unfinished, dropped_pkts },
+    );
     let link = (any::<[u64; 5]>(), any_percentiles()).prop_map(|(n, queue_delay_us)| LinkUse {
         utilisation_ppm: n[0],
         departed_pkts: n[1],
@@ -107,9 +112,11 @@ fn any_measured() -> impl Strategy<Value = Measured> {
         any::<Vec<String>>(),
         any::<bool>(),
         proptest::collection::vec(any_stretch(), 0..3),
+        proptest::option::of(fabric),
     )
-        .prop_map(|(link, flows, completions, cpu, agent, notes, iperf3, stretches)| Measured {
+        .prop_map(|(link, flows, completions, cpu, agent, notes, iperf3, stretches, fabric)| Measured {
             stretches,
+            fabric,
             link,
             flows,
             completions,

@@ -10,8 +10,8 @@ const SPINE: usize = 1;
 /// The share of its rate that a slow uplink has.
 const SLOW_PARTS: u64 = 4;
 /// How long a failed uplink loses everything at a time, and how long it works between, microseconds.
-const FAILED_US: u64 = 50_000;
-const WORKS_US: u64 = 100_000;
+const FAILED_US: u64 = 20_000;
+const WORKS_US: u64 = 40_000;
 /// Failures of one trial.
 const FAILURES: u64 = 1000;
 const ALL_PPM: u32 = 1_000_000;
@@ -25,8 +25,8 @@ pub enum Uplinks {
     Even,
     /// The links between one leaf and one spine have a quarter of their rate, both ways.
     Slow,
-    /// The links between one leaf and one spine lose everything for 50 of each 150 ms, both ways: as long as it takes until somebody
-    /// has noticed. No route is withdrawn meanwhile.
+    /// The links between one leaf and one spine lose everything for 20 of each 60 ms, both ways, as one that flaps. No route is
+    /// withdrawn meanwhile.
     Failed,
 }
 
@@ -43,9 +43,7 @@ impl Uplinks {
     /// Gives a fabric these uplinks.
     pub fn apply(self, fabric: &mut Fabric) {
         let links = links(&fabric.shape);
-        let change = |at_us: u64, change: LinkChange| {
-            links.map(|link| FabricChange { at_us, link, change: change.clone() })
-        };
+        let change = |at_us: u64, change: LinkChange| links.map(|link| FabricChange { at_us, link, change });
         fabric.changes = match self {
             Uplinks::Even => Vec::new(),
             Uplinks::Slow => {
@@ -63,10 +61,14 @@ impl Uplinks {
         };
     }
 
-    /// Whether a route's links are down at a moment.
-    pub(crate) fn is_down(self, shape: &LeafSpine, route: &[u8], at_us: u64) -> bool {
-        let phase_us = at_us % (FAILED_US + WORKS_US);
-        let fails = (WORKS_US / 2..WORKS_US / 2 + FAILED_US).contains(&phase_us);
+    /// Whether a route's links are down at a moment, or will be before another one.
+    pub(crate) fn is_down(self, shape: &LeafSpine, route: &[u8], from_us: u64, until_us: u64) -> bool {
+        let phase_us = from_us % (FAILED_US + WORKS_US);
+        let mut fails_us = from_us - phase_us + WORKS_US / 2;
+        if fails_us + FAILED_US <= from_us {
+            fails_us += FAILED_US + WORKS_US;
+        }
+        let fails = fails_us <= until_us.max(from_us);
         self == Uplinks::Failed && fails && links(shape).iter().any(|link| route.contains(link))
     }
 }
@@ -91,8 +93,12 @@ mod tests {
             before.last().and_then(|c| c.change.loss_ppm).unwrap_or(0) > 0
         };
         for at_us in (0..1_000_000).step_by(777) {
-            assert_eq!(Uplinks::Failed.is_down(&fabric.shape, &[own], at_us), lost(at_us, own), "{at_us}");
-            assert!(!Uplinks::Failed.is_down(&fabric.shape, &[other], at_us) && !lost(at_us, other));
+            let is_down =
+                |link, later_us| Uplinks::Failed.is_down(&fabric.shape, &[link], at_us, at_us + later_us);
+            assert_eq!(is_down(own, 0), lost(at_us, own), "{at_us}");
+            let soon = (0..=9000).step_by(500).any(|later_us| lost(at_us + later_us, own));
+            assert_eq!(is_down(own, 9000), soon, "{at_us}");
+            assert!(!is_down(other, 1_000_000) && !lost(at_us, other));
         }
     }
 

@@ -1,19 +1,19 @@
 //! An oracle for paths: it knows flows' sizes, what every link still has to carry, and which links are slow or down.
 //!
-//! It chooses a flow's path once, when the flow starts, and at once.
+//! It chooses a flow's path once, when the flow starts, and at once: none that fails before the flow has ended, as far as it can tell.
 
-use super::uplinks::Uplinks;
 use crate::fabric::Fabric;
+use crate::uplinks::Uplinks;
 use ccplane_netsim::PathConfig;
 use std::collections::BTreeMap;
 
-/// What links still have to carry.
+/// The flows that links still have to carry.
 #[derive(Debug)]
 pub(crate) struct Omniscient {
     uplinks: Uplinks,
     /// Rates that are other than the fabric's, by link.
     rates: BTreeMap<u8, u64>,
-    /// Flows that run: their links, when they started, and their bytes that are not yet acknowledged.
+    /// Flows that run: their links, and their bytes that are not yet acknowledged.
     flows: BTreeMap<u64, (Vec<u8>, u64)>,
 }
 
@@ -27,7 +27,7 @@ impl Omniscient {
         }
     }
 
-    /// Leaves a flow the one path that empties first with it, and notes it under its number.
+    /// Leaves a flow the one path on which it ends first, and notes it under its number.
     pub(crate) fn choose(
         &mut self,
         fabric: &Fabric,
@@ -37,17 +37,20 @@ impl Omniscient {
         now_us: u64,
     ) {
         let routes = std::iter::once(&path.links).chain(&path.other_routes);
-        let empties_ns = |route: &Vec<u8>| {
+        let ends_ns = |route: &Vec<u8>| {
             let core = route.iter().filter(|link| usize::from(**link) >= 2 * fabric.shape.hosts());
             let slowest = core.map(|link| {
-                let waiting: u64 =
-                    self.flows.values().filter(|(links, _)| links.contains(link)).map(|f| f.1).sum();
+                // Flows share a link: of each other one no more than its own bytes passes before it has ended.
+                let others = self.flows.values().filter(|(links, _)| links.contains(link));
+                let waiting: u64 = others.map(|(_, left)| (*left).min(bytes)).sum();
                 let rate = self.rates.get(link).copied().unwrap_or(fabric.core_bit_per_s).max(1);
                 u128::from(waiting + bytes) * 8_000_000_000 / u128::from(rate)
             });
-            (self.uplinks.is_down(&fabric.shape, route, now_us), slowest.max().unwrap_or(0))
+            let ends_ns = slowest.max().unwrap_or(0);
+            let until_us = now_us.saturating_add(u64::try_from(ends_ns / 1000).unwrap_or(u64::MAX));
+            (self.uplinks.is_down(&fabric.shape, route, now_us, until_us), ends_ns)
         };
-        let Some(best) = routes.min_by_key(|route| empties_ns(route)).cloned() else { return };
+        let Some(best) = routes.min_by_key(|route| ends_ns(route)).cloned() else { return };
         path.links.clone_from(&best);
         path.other_routes.clear();
         self.flows.insert(flow, (best, bytes));
