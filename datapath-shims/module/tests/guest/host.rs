@@ -44,8 +44,8 @@ fn built(test: &str, name: &str) -> Option<PathBuf> {
 }
 
 /// The portus agents, where `.ci/portus` has built them.
-fn portus(test: &str) -> Option<[PathBuf; 2]> {
-    let built = ["reno", "ccplane-portus-0.9.0"]
+fn portus(test: &str) -> Option<[PathBuf; 4]> {
+    let built = ["reno", "ccplane-portus-0.6.1", "ccplane-portus-0.8.0", "ccplane-portus-0.9.0"]
         .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/portus/bin").join(name));
     if let Some(missing) = built.iter().find(|program| !program.exists()) {
         let missing = missing.display();
