@@ -228,7 +228,9 @@ fn a_flow_gets_the_algorithm_that_its_owner_asks_for() {
 fn an_aggregate_shares_its_window_among_libccp_flows() {
     let Some(home) = Home::new("an_aggregate_shares_its_window_among_libccp_flows", "reno") else { return };
     let rule = |weight: u64| {
-        format!("[[rule]]\nrequested = \"w{weight}\"\nalgorithm = \"aggregate\"\nparameters = {{ weight = {weight} }}\n")
+        format!(
+            "[[rule]]\nrequested = \"w{weight}\"\nalgorithm = \"aggregate\"\nparameters = {{ weight = {weight} }}\n"
+        )
     };
     home.configure_with("reno", &[1, 3].map(rule).concat());
     let _agent = home.agent();

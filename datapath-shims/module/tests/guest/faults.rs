@@ -10,17 +10,14 @@ use ccplane_wire::v2::{ByeReason, MAX_FRAME_BYTES, ToDatapath, Wake, Welcome};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-use super::lab::{Lab, Loaded, attach, connected, counted, created, report, unloads, wait_for, wait_until};
+use super::lab::{
+    Lab, Loaded, attach, connected, counted, created, report, times, unloads, wait_for, wait_until,
+};
 
 /// Writes of garbage, and flows opened and closed, of a test run; `make module-test` asks for more.
 const WRITES: u32 = 250;
 const FLOWS: u32 = 500;
 const FIXED: ProgramUid = ProgramUid(1);
-
-fn times(of_a_run: u32) -> u32 {
-    let factor = std::env::var("CCPLANE_TIMES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    of_a_run * factor
-}
 
 fn device() -> Option<File> {
     let device =

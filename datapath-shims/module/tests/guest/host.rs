@@ -17,7 +17,7 @@ fn in_guest(test: &str, version: &str, of: &[&str], files: &[PathBuf]) {
     let Some(guest) = Guest::with_module(test, version) else { return };
     let this = std::env::current_exe().unwrap();
     let name = this.file_name().unwrap().to_str().unwrap();
-    let times = std::env::var("CCPLANE_TIMES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let times = super::lab::times(1);
     let script = format!(
         "load veth && load tun && load sch_netem && load tcp_diag && CCPLANE_TIMES={times} ./{name} --ignored --test-threads=1 --nocapture {} \
          && ! grep -q ^ccplane /proc/modules",

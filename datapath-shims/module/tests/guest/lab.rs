@@ -35,6 +35,12 @@ fn must(command: &str) {
     assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
+/// Multiplies a number of a test run by what `make module-test` asks for.
+pub fn times(of_a_run: u32) -> u32 {
+    let factor = std::env::var("CCPLANE_TIMES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    of_a_run * factor
+}
+
 /// Whether the module could be unloaded.
 pub fn unloads() -> bool {
     Command::new("rmmod").arg("ccplane").output().unwrap().status.success()
