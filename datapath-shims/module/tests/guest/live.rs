@@ -62,11 +62,12 @@ fn the_next_agent_takes_flows_over() {
     wait_for(&mut third, "Closed", |e| (*e == Event::Closed { flow }).then_some(()));
 }
 
-/// `ss` and the record of Vegas say what the program decided.
+/// `ss` and the record of Vegas say what the program decided, also a rate beyond 32 bits.
 #[test]
 #[ignore = "runs in a machine that has the module"]
 fn tools_show_what_a_program_decides() {
     const RATE: i64 = 750_000;
+    const FAST: i64 = 1 << 33;
     let lab = Lab::new();
     let bulk = lab.flow();
     let mut datapath = lab.attach();
@@ -87,6 +88,11 @@ fn tools_show_what_a_program_decides() {
     assert!(record.rttcnt >= seq, "{record:?} after report {seq}");
     // The link alone takes five milliseconds.
     assert!(record.minrtt_us >= 5000 && record.rtt_us >= 5000, "{record:?}");
+    datapath.update(flow, &[(Field::Rate, FAST)]).unwrap();
+    wait_until("ss shows all of a fast rate", || {
+        datapath.heartbeat();
+        lab.shown(&bulk).contains(&format!(" pacing_rate {}bps ", 8 * FAST))
+    });
 }
 
 #[test]
