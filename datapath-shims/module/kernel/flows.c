@@ -131,6 +131,9 @@ struct ccplane_tcp_flow *ccplane_flow_open(struct sock *sk, u64 now_us)
 	flow->sample.mss = flow->first_mss;
 	flow->sample.min_rtt_us = tcp_min_rtt(tp);
 	flow->cgroup = cgroup_of(sk);
+	/* All names are the module's, which a flow keeps. */
+	if (inet_csk(sk)->icsk_ca_ops != &ccplane_tcp)
+		flow->requested = inet_csk(sk)->icsk_ca_ops->name;
 	set_addresses(flow, sk);
 	spin_lock_init(&flow->stage_lock);
 	ccplane_flow_init(&flow->state, (s64)tp->snd_cwnd * flow->first_mss);

@@ -130,10 +130,15 @@ impl Lab {
     }
 
     pub fn flow_to(&self, address: &str) -> Bulk {
+        self.flow_under("ccplane", address)
+    }
+
+    /// Starts a bulk flow whose socket asks for this congestion control.
+    pub fn flow_under(&self, congestion: &str, address: &str) -> Bulk {
         let to: IpAddr = address.parse().unwrap();
         let listener = within(&self.far, || TcpListener::bind((to, 0)).unwrap());
         let to = listener.local_addr().unwrap();
-        let stream = within(&self.near, || connected(to, "ccplane"));
+        let stream = within(&self.near, || connected(to, congestion));
         let (received, _) = listener.accept().unwrap();
         Bulk::between(stream, received)
     }
