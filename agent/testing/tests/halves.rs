@@ -15,7 +15,7 @@ fn targets(page: &str) -> BTreeMap<&str, &str> {
     page.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: ")).collect()
 }
 
-/// All of `[text][label]`.
+/// Finds all links of the form `[text][label]`.
 fn links(page: &str) -> Vec<(&str, &str)> {
     let ends = page.match_indices("][").map(|(at, _)| at);
     let link = |at: usize| {

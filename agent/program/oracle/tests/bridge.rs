@@ -408,7 +408,7 @@ fn python_aimd(home: &Home) -> PathBuf {
     script
 }
 
-/// Starts that algorithm.
+/// Starts an agent of pyportus that runs this script.
 fn python_agent(python: &Path, script: &Path) -> Portus {
     let mut command = Command::new(python);
     command.arg(script);
