@@ -131,6 +131,9 @@ struct ccplane_tcp_flow *ccplane_flow_open(struct sock *sk, u64 now_us)
 	flow->sample.mss = flow->first_mss;
 	flow->sample.min_rtt_us = tcp_min_rtt(tp);
 	flow->cgroup = cgroup_of(sk);
+	/* All names are the module's, which a flow keeps. */
+	if (inet_csk(sk)->icsk_ca_ops != &ccplane_tcp)
+		flow->requested = inet_csk(sk)->icsk_ca_ops->name;
 	set_addresses(flow, sk);
 	spin_lock_init(&flow->stage_lock);
 	ccplane_flow_init(&flow->state, (s64)tp->snd_cwnd * flow->first_mss);
@@ -212,10 +215,14 @@ bool ccplane_flow_claim(struct ccplane_tcp_flow *flow)
 	struct ccplane_staged *staged = &flow->staged;
 	struct ccplane_program *before = NULL;
 
-	if (!spin_trylock(&flow->stage_lock))
+	/*
+	 * An ACK may come from a socket's backlog, which interrupts may interrupt: one that starts a flow there would wait for
+	 * table_lock, whose holder may wait for this lock.
+	 */
+	if (!spin_trylock_bh(&flow->stage_lock))
 		return false;
 	if (!flow->is_staged) {
-		spin_unlock(&flow->stage_lock);
+		spin_unlock_bh(&flow->stage_lock);
 		return false;
 	}
 	if (staged->start || staged->release) {
@@ -264,7 +271,7 @@ void ccplane_flow_end_claim(struct ccplane_tcp_flow *flow)
 	staged->program = NULL;
 	memset(staged->masks, 0, sizeof(staged->masks));
 	WRITE_ONCE(flow->is_staged, false);
-	spin_unlock(&flow->stage_lock);
+	spin_unlock_bh(&flow->stage_lock);
 }
 
 /* Adds one value. What is no decision must not hide an earlier one. */

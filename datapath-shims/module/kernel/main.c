@@ -8,10 +8,16 @@
 
 #define MIN_RING_BYTES (4 * CCPLANE_MAX_FRAME_BYTES)
 #define MAX_RING_BYTES (1 << 24)
+#define MAX_NAMES 15
 
 static char *name = "ccplane";
 module_param(name, charp, 0444);
 MODULE_PARM_DESC(name, "name of the congestion control and of the device");
+static char *names[MAX_NAMES];
+static unsigned int name_count;
+module_param_array(names, charp, &name_count, 0444);
+MODULE_PARM_DESC(names, "more names by which sockets may choose it, for rules to tell them apart; at most 15");
+static struct tcp_congestion_ops named[MAX_NAMES];
 unsigned int ccplane_max_flows = CCPLANE_MAX_FLOWS;
 module_param_named(flows, ccplane_max_flows, uint, 0444);
 MODULE_PARM_DESC(flows, "flows at once, at most 65536; further ones run the kernel's Reno");
@@ -50,9 +56,13 @@ static bool is_name(const char *text)
 
 static int check_parameters(void)
 {
+	unsigned int n;
+
 	ccplane_native_cubic = !strcmp(fallback, "cubic");
-	if (!is_name(name)) {
-		pr_err("ccplane: name: 1 to %d letters, digits or _\n", TCP_CA_NAME_MAX - 1);
+	for (n = 0; n < name_count && is_name(names[n]); n++)
+		;
+	if (!is_name(name) || n < name_count) {
+		pr_err("ccplane: name, names: 1 to %d letters, digits or _\n", TCP_CA_NAME_MAX - 1);
 		return -EINVAL;
 	}
 	if (!ccplane_native_cubic && strcmp(fallback, "reno")) {
@@ -82,6 +92,37 @@ static int check_parameters(void)
 	return 0;
 }
 
+/* Takes back the first names of `names`, and the module's own. */
+static void unregister_names(unsigned int count)
+{
+	while (count--)
+		tcp_unregister_congestion_control(&named[count]);
+	tcp_unregister_congestion_control(&ccplane_tcp);
+}
+
+static int register_names(void)
+{
+	unsigned int n;
+	int error;
+
+	for (n = 0; n < name_count; n++) {
+		named[n] = ccplane_tcp;
+		strscpy(named[n].name, names[n], sizeof(named[n].name));
+	}
+	error = tcp_register_congestion_control(&ccplane_tcp);
+	if (error)
+		return error;
+	for (n = 0; n < name_count; n++) {
+		error = tcp_register_congestion_control(&named[n]);
+		if (error) {
+			pr_err("ccplane: names: %s cannot be registered\n", names[n]);
+			unregister_names(n);
+			return error;
+		}
+	}
+	return 0;
+}
+
 static int __init ccplane_module_init(void)
 {
 	int error = check_parameters();
@@ -96,7 +137,7 @@ static int __init ccplane_module_init(void)
 	error = ccplane_flows_init();
 	if (error)
 		goto no_flows;
-	error = tcp_register_congestion_control(&ccplane_tcp);
+	error = register_names();
 	if (error)
 		goto no_tcp;
 	error = ccplane_device_init(name);
@@ -109,7 +150,7 @@ static int __init ccplane_module_init(void)
 no_portus:
 	ccplane_device_exit();
 no_device:
-	tcp_unregister_congestion_control(&ccplane_tcp);
+	unregister_names(name_count);
 no_tcp:
 	ccplane_flows_exit();
 no_flows:
@@ -123,7 +164,7 @@ static void __exit ccplane_module_exit(void)
 	if (portus_link)
 		ccplane_portus_exit();
 	ccplane_device_exit();
-	tcp_unregister_congestion_control(&ccplane_tcp);
+	unregister_names(name_count);
 	ccplane_flows_exit();
 	ccplane_netns_exit();
 }

@@ -157,6 +157,7 @@ struct ccplane_tcp_flow {
 	u16 remote_port;
 	u8 local[16];
 	u8 remote[16];
+	const char *requested;			/* the name that its socket asked for, where that is not the module's own */
 
 	/* Under table_lock; read under RCU. */
 	struct ccplane_agent __rcu *agent;

@@ -145,8 +145,15 @@ static void put_info(struct ccplane_out *out, const struct ccplane_tcp_flow *flo
 
 static void encode_created(struct ccplane_out *out, const struct ccplane_tcp_flow *flow)
 {
-	size_t start = ccplane_frame_start(out, CCPLANE_CREATED, 0);
+	size_t start;
 
+	if (flow->requested) {
+		start = ccplane_frame_start(out, CCPLANE_REQUESTED, 0);
+		ccplane_put_u64(out, flow->id);
+		ccplane_put_text(out, flow->requested);
+		ccplane_frame_end(out, start);
+	}
+	start = ccplane_frame_start(out, CCPLANE_CREATED, 0);
 	ccplane_put_u64(out, flow->id);
 	put_info(out, flow);
 	ccplane_frame_end(out, start);

@@ -222,30 +222,28 @@ fn files_go_over_ports_and_the_machines_agent_steers_them() {
     scene.ends_well(get);
 }
 
-/// A portus agent, as its registry holds it, comes, is killed and comes again; our agent is between.
+/// Portus agents of three versions come and are killed, one after the other; our agent is between.
 #[test]
 fn a_portus_agent_steers_a_flow_over_a_port() {
     const TEST: &str = "a_portus_agent_steers_a_flow_over_a_port";
     // target/PROFILE/ccplane
     let target = Path::new(env!("CARGO_BIN_EXE_ccplane")).ancestors().nth(2).unwrap();
-    let program = target.join("portus/bin/ccplane-portus-0.9.0");
-    if !program.exists() {
-        let why = format!("{} is not there (.ci/portus target/portus)", program.display());
+    let programs = ["0.9.0", "0.8.0", "0.6.1"]
+        .map(|version| target.join(format!("portus/bin/ccplane-portus-{version}")));
+    if let Some(missing) = programs.iter().find(|program| !program.exists()) {
+        let why = format!("{} is not there (.ci/portus target/portus)", missing.display());
         return ccplane_testing::skipped(TEST, why);
     }
     let name = format!("ccplane-dpdk-{}", std::process::id());
     let config = format!("default_algorithm = \"portus\"\n[portus]\nsocket = \"/tmp/ccp/{name}\"\n");
     let Some(scene) = Scene::under(&config, "dpdk-portus", "af_packet", &[]) else { return };
-    let portus = || {
-        let mut portus = Command::new(&program);
-        let portus = portus.arg(&name).stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null());
-        Running(portus.spawn().unwrap())
-    };
     let number = |flow: &Value, key: &str| flow[key].as_u64().unwrap();
     let get = scene.get();
     assert_eq!(scene.flow_in_mode("native_no_program")["algorithm"], "portus");
-    for _ in 0..2 {
-        let running = portus();
+    for program in programs {
+        let mut portus = Command::new(&program);
+        let portus = portus.arg(&name).stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null());
+        let running = Running(portus.spawn().unwrap());
         let steered = scene.flow_in_mode("program");
         assert_eq!(steered["algorithm"], "portus");
         assert!(steered["program"].as_str().unwrap().starts_with("portus-"), "{steered}");

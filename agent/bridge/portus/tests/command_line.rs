@@ -1,4 +1,4 @@
-//! The example, whose command line and logger are those of the algorithm that it hosts.
+//! The example, whose command line and logger are those of the algorithm that it hosts, and which steers flows of other processes.
 #![allow(clippy::unwrap_used)]
 
 use nix::sys::signal::{Signal, kill};
@@ -6,8 +6,11 @@ use nix::unistd::Pid;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// The configuration of programs that do not know the hosted algorithm.
+const CLIENT: &str = "client.toml";
 
 /// A home of an agent that steers by the hosted algorithm.
 struct Home {
@@ -29,13 +32,15 @@ impl Home {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let path = |name: &str| dir.path().join(name);
-        let config = format!(
-            "default_algorithm = \"generic-reno\"\ncontrol.socket = {:?}\n[datapath.ebpf]\nmode = \"off\"\n\
+        let sockets = format!(
+            "control.socket = {:?}\n[datapath.ebpf]\nmode = \"off\"\n\
              [datapath.module]\nmode = \"off\"\n[datapath.unix]\nsocket = {:?}\n",
             path("control.sock"),
             path("ccp.sock")
         );
-        fs::write(path("agent.toml"), config).unwrap();
+        let agents = format!("default_algorithm = \"generic-reno\"\n{sockets}");
+        fs::write(path("agent.toml"), agents).unwrap();
+        fs::write(path(CLIENT), sockets).unwrap();
         Some(Home { dir, example })
     }
 
@@ -44,8 +49,12 @@ impl Home {
     }
 
     fn example(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.example);
-        command.args(arguments).env("CCPLANE_CONFIG", self.path("agent.toml")).env_remove("CCPLANE_SOCKET");
+        self.command(&self.example, "agent.toml", arguments)
+    }
+
+    fn command(&self, program: &Path, config: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(arguments).env("CCPLANE_CONFIG", self.path(config)).env_remove("CCPLANE_SOCKET");
         command.stdin(Stdio::null());
         command
     }
@@ -81,4 +90,57 @@ fn a_bad_option_ends_the_program_before_an_agent_starts() {
     let unknown = said(&["--nonesuch"], 1);
     assert!(unknown.contains("'--nonesuch'"), "{unknown}");
     assert!(!home.path("control.sock").exists());
+}
+
+/// A process that is killed when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// QUIC in a process of its own, over the channel.
+#[test]
+fn the_hosted_algorithm_steers_a_quic_flow() {
+    let test = "the_hosted_algorithm_steers_a_quic_flow";
+    let Some(home) = Home::new(test) else { return };
+    // target/PROFILE/ccplane
+    let ccplane = home.example.ancestors().nth(2).unwrap().join("ccplane");
+    if !ccplane.exists() {
+        let why = format_args!("{} is not built (cargo build -p ccplane)", ccplane.display());
+        return ccplane_testing::skipped(test, why);
+    }
+    let _agent = Ended(home.example(&[]).stderr(Stdio::null()).spawn().unwrap());
+    ccplane_testing::wait_until("the agent serves", || home.path("control.sock").exists());
+    let folder = home.path("served");
+    fs::create_dir(&folder).unwrap();
+    fs::File::create(folder.join("file")).unwrap().set_len(1 << 36).unwrap();
+    let serve = ["quic", "serve", folder.to_str().unwrap(), "--listen", "127.0.0.1:0", "--json", "--agent"];
+    let mut serve = home.command(&ccplane, CLIENT, &serve);
+    let mut serve = Ended(serve.stdout(Stdio::piped()).spawn().unwrap());
+    // Kept open: it says more.
+    let (mut lines, mut line) = (BufReader::new(serve.0.stdout.take().unwrap()), String::new());
+    lines.read_line(&mut line).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let text = |key: &str| said[key].as_str().unwrap().to_owned();
+    // Of the two ends' flows only the server's is the agent's.
+    let (address, fingerprint) = (text("address"), text("fingerprint"));
+    let get =
+        ["quic", "get", &address, "file", "-o", "-", "--fingerprint", &fingerprint, "--algorithm", "reno"];
+    let _get = Ended(home.command(&ccplane, CLIENT, &get).stdout(Stdio::null()).spawn().unwrap());
+    let steered = || -> Option<serde_json::Value> {
+        let output = home.command(&ccplane, CLIENT, &["flows", "--json"]).output().unwrap();
+        let listed: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        let is_it = |flow: &&serde_json::Value| flow["mode"] == "program" && flow["datapath"] == "quic";
+        listed["flows"].as_array()?.iter().find(is_it).cloned()
+    };
+    let flow = ccplane_testing::wait_for("the flow is steered", steered);
+    assert_eq!(flow["algorithm"], "generic-reno", "{flow}");
+    assert!(flow["program"].as_str().unwrap().starts_with("generic-reno-"), "{flow}");
+    let reports = |flow: &serde_json::Value| flow["reports"].as_u64().unwrap();
+    let so_far = reports(&flow);
+    ccplane_testing::wait_for("reports", || (reports(&steered()?) > so_far + 10).then_some(()));
 }

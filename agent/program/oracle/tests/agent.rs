@@ -223,6 +223,36 @@ fn a_flow_gets_the_algorithm_that_its_owner_asks_for() {
     assert_eq!(chosen, ["vegas", "reno", "reno"]);
 }
 
+/// Flows of one aggregate share its window by their weights.
+#[test]
+fn an_aggregate_shares_its_window_among_libccp_flows() {
+    let Some(home) = Home::new("an_aggregate_shares_its_window_among_libccp_flows", "reno") else { return };
+    let rule = |weight: u64| {
+        format!(
+            "[[rule]]\nrequested = \"w{weight}\"\nalgorithm = \"aggregate\"\nparameters = {{ weight = {weight} }}\n"
+        )
+    };
+    home.configure_with("reno", &[1, 3].map(rule).concat());
+    let _agent = home.agent();
+    let shim = Shim::new(&home.path("libccp"), &home.path("ccp.sock"));
+    let mut flows = [Flow::start_as(&shim, 1, "w1"), Flow::start_as(&shim, 2, "w3")];
+    wait_until_steered(&shim, &mut flows);
+    // Each has its share of the window that the group has at the flow's own report.
+    let mut last = (0, 0);
+    wait_for("shares by weight", || {
+        shim.pump();
+        for flow in &mut flows {
+            flow.ack().unwrap();
+        }
+        last = (flows[0].cwnd(), flows[1].cwnd());
+        (last.0 >= 20 * MSS && last.1.abs_diff(3 * last.0) <= last.1 / 5).then_some(())
+    });
+    println!("windows: {last:?}");
+    for listed in home.flows() {
+        assert_eq!((&listed["algorithm"], &listed["mode"]), (&"aggregate".into(), &"program".into()));
+    }
+}
+
 /// A datapath that measures nothing has no figures, until a report brings some.
 #[test]
 fn figures_are_absent_until_a_report_brings_them() {

@@ -18,7 +18,7 @@ use ccplane_runner::echo::Echo;
 use ccplane_runner::traffic::{BulkFlow, FlowConfig, TcpSample};
 use ccplane_testing::killed::{Marked, Suite};
 use ccplane_testing::{skipped, within_tries};
-use common::{Home, MSS, ccplane, wait_for};
+use common::{Agent, Home, MSS, ccplane, wait_for};
 
 /// The link: 6 Mb/s, 40 ms each way, 50 packets of queue. It is slow, so that a busy machine has the time to fill it, and long,
 /// so that the ten packets of a flow that nobody steers fill a quarter of it.
@@ -123,9 +123,7 @@ impl Drop for Portus {
 }
 
 fn ccp_reno(name: &str) -> Portus {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane-portus"));
-    command.arg(name);
-    Portus::start(name, command)
+    agent_at(Path::new(env!("CARGO_BIN_EXE_ccplane-portus")), name)
 }
 
 /// An agent's home with a link of its own.
@@ -245,9 +243,11 @@ fn goodput(check: &str, flow: &BulkFlow) -> f64 {
     })
 }
 
-/// Portus comes late, is killed, comes back, hangs, and goes on; its flow fills the link all the while.
+/// Portus comes late, is killed, comes back, hangs, and goes on; its flow fills the link all the while. Then it has flows of all
+/// kinds, and comes first.
 fn a_portus_agent_steers_a_kernel_flow_through_every_mishap(lab: &Lab, start: impl Fn(&str) -> Portus) {
-    let _agent = lab.home.agent();
+    lab.allows(2);
+    let agent = lab.home.agent();
     let flow = lab.flow();
     let [listed] = &lab.wait_for_mode("native_no_program", 1)[..] else { panic!() };
     let gone = format!("portus cannot be reached: nobody listens at /tmp/ccp/{}", lab.portus);
@@ -291,6 +291,8 @@ fn a_portus_agent_steers_a_kernel_flow_through_every_mishap(lab: &Lab, start: im
     // Before it came, and when it was killed; the loop of other processes' flows says so for itself.
     let kernels = log.lines().filter(|line| line.contains("loop{name=\"kernel\"}"));
     assert_eq!(kernels.filter(|line| line.contains("portus cannot be reached")).count(), 2, "{log}");
+    flows_of_all_kinds_are_steered_within_the_bound(lab, flow);
+    it_may_come_first(lab, (agent, portus), || start(&lab.portus));
 }
 
 #[test]
@@ -347,7 +349,7 @@ fn flows_of_all_kinds_are_steered_within_the_bound(lab: &Lab, first: BulkFlow) {
     steered(&lab.flow_under(&lab.asked(), receiver.v4.into()));
 }
 
-/// An agent steers a kernel flow, goes, comes back and steers it again, and others; it may come before ours, too.
+/// An agent steers a kernel flow, goes, comes back and steers it again, then flows of all kinds; it comes first, too.
 fn an_agent_steers_and_comes_back(lab: &Lab, start: impl Fn() -> Portus) {
     lab.allows(2);
     let agent = lab.home.agent();
@@ -371,26 +373,46 @@ fn an_agent_steers_and_comes_back(lab: &Lab, start: impl Fn() -> Portus) {
     let portus = start();
     lab.wait_for_mode("program", 1);
     flows_of_all_kinds_are_steered_within_the_bound(lab, flow);
+    it_may_come_first(lab, (agent, portus), start);
+}
 
+/// After the end of both, a portus that listens before our agent does steers the next flow.
+fn it_may_come_first(lab: &Lab, ended: (Agent, Portus), start: impl Fn() -> Portus) {
     assert!(lab.home.run(&["stop"]).status.success());
-    drop((agent, portus));
+    drop(ended);
     let portus = start();
     wait_for("portus listens", || portus.path.exists().then_some(()));
     let _agent = lab.home.agent();
-    let flow = lab.flow();
+    let _flow = lab.flow();
     let [listed] = &lab.wait_for_mode("program", 1)[..] else { panic!() };
     assert_eq!(listed["algorithm"], "portus");
-    drop(flow);
 }
 
 fn a_portus_of_version(version: &str, test: &str, home: &str) {
     let Some(binary) = built(test, &format!("bin/ccplane-portus-{version}")) else { return };
     let Some(lab) = Lab::new(home) else { return };
-    an_agent_steers_and_comes_back(&lab, || {
-        let mut command = Command::new(&binary);
-        command.arg(&lab.portus);
-        Portus::start(&lab.portus, command)
-    });
+    an_agent_steers_and_comes_back(&lab, || agent_at(&binary, &lab.portus));
+}
+
+/// Starts an agent that takes the name of its socket.
+fn agent_at(binary: &Path, name: &str) -> Portus {
+    let mut command = Command::new(binary);
+    command.arg(name);
+    Portus::start(name, command)
+}
+
+/// Writes the algorithm in Python; where it lies.
+fn python_aimd(home: &Home) -> PathBuf {
+    let script = home.path("aimd.py");
+    fs::write(&script, PYTHON_AIMD).unwrap();
+    script
+}
+
+/// Starts an agent of pyportus that runs this script.
+fn python_agent(python: &Path, script: &Path) -> Portus {
+    let mut command = Command::new(python);
+    command.arg(script);
+    Portus::start("portus", command)
 }
 
 #[test]
@@ -410,13 +432,8 @@ fn pyportus_steers_a_kernel_flow() {
     let _one = FIXED_NAME.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(mut lab) = Lab::new("pyportus") else { return };
     lab.listens_as("portus");
-    let script = lab.home.path("aimd.py");
-    fs::write(&script, PYTHON_AIMD).unwrap();
-    an_agent_steers_and_comes_back(&lab, || {
-        let mut command = Command::new(&python);
-        command.arg(&script);
-        Portus::start("portus", command)
-    });
+    let script = python_aimd(&lab.home);
+    an_agent_steers_and_comes_back(&lab, || python_agent(&python, &script));
 }
 
 /// A rule goes by what a socket's TCP_CONGESTION asks for. A portus of two algorithms picks by that name, too: its default where it
@@ -453,11 +470,8 @@ fn a_socket_asks_for_portus_by_name() {
     assert!(!available().contains(ASKED) && !available().contains(STEADY), "{}", available());
 }
 
-/// QUIC in a process of its own, over the channel, and portus behind our agent.
-#[test]
-fn portus_0_9_steers_a_quic_flow() {
-    let Some(home) = Home::new("portus_0_9_steers_a_quic_flow", "portus") else { return };
-    let name = format!("ccplane-quic-{}", std::process::id());
+/// QUIC in a process of its own, over the channel, and portus behind our agent: it comes, is killed and comes again.
+fn a_portus_steers_a_quic_flow(home: &Home, name: &str, start: impl Fn() -> Portus) {
     home.configure(&format!(
         "default_algorithm = \"portus\"\n[datapath.ebpf]\nmode = \"off\"\n[portus]\nsocket = \"/tmp/ccp/{name}\"\n"
     ));
@@ -486,7 +500,7 @@ fn portus_0_9_steers_a_quic_flow() {
         flow
     };
     find("native_no_program");
-    let portus = ccp_reno(&name);
+    let portus = start();
     let steered = find("program");
     let more = |than: &serde_json::Value, key: &str| {
         let before = than[key].as_u64().unwrap();
@@ -496,9 +510,41 @@ fn portus_0_9_steers_a_quic_flow() {
     portus.kill_9();
     let native = find("native_no_program");
     more(&native, "bytes_acked");
-    let _again = ccp_reno(&name);
+    let _again = start();
     let steered = find("program");
     more(&steered, "reports");
+}
+
+#[test]
+fn portus_0_9_steers_a_quic_flow() {
+    let Some(home) = Home::new("portus_0_9_steers_a_quic_flow", "portus") else { return };
+    let name = format!("ccplane-quic-{}", std::process::id());
+    a_portus_steers_a_quic_flow(&home, &name, || ccp_reno(&name));
+}
+
+#[test]
+fn portus_0_6_and_0_8_steer_quic_flows() {
+    const TEST: &str = "portus_0_6_and_0_8_steer_quic_flows";
+    for version in ["0.6.1", "0.8.0"] {
+        let Some(binary) = built(TEST, &format!("bin/ccplane-portus-{version}")) else { return };
+        let Some(home) = Home::new(TEST, "portus") else { return };
+        let name = format!("ccplane-quic-{version}-{}", std::process::id());
+        a_portus_steers_a_quic_flow(&home, &name, || agent_at(&binary, &name));
+    }
+}
+
+/// Those that listen at one place alone: the Reno of generic_cong_avoid 0.4 (portus 0.7), and an algorithm in Python.
+#[test]
+fn portus_0_7_and_pyportus_steer_quic_flows() {
+    const TEST: &str = "portus_0_7_and_pyportus_steer_quic_flows";
+    let Some(reno) = built(TEST, "bin/reno") else { return };
+    let Some(python) = built(TEST, "python/bin/python3") else { return };
+    let _one = FIXED_NAME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(home) = Home::new(TEST, "portus") else { return };
+    a_portus_steers_a_quic_flow(&home, "portus", || Portus::start("portus", Command::new(&reno)));
+    let Some(home) = Home::new(TEST, "portus") else { return };
+    let script = python_aimd(&home);
+    a_portus_steers_a_quic_flow(&home, "portus", || python_agent(&python, &script));
 }
 
 /// `quic serve --agent` at the socket of a portus agent, which speaks version 1 of the protocol alone: it says so, and what to

@@ -12,7 +12,7 @@ use crate::{DecodeError, EncodeError, List, Out};
 /// Longest kind of a datapath, bytes.
 const MAX_KIND_BYTES: usize = 31;
 /// Longest name of a datapath, bytes.
-const MAX_NAME_BYTES: usize = 63;
+pub(super) const MAX_NAME_BYTES: usize = 63;
 
 /// The clock that a datapath's timestamps count from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,13 +5,13 @@ use ccplane_infer::Shape;
 use ccplane_program::ir::{MAX_REGS, Program};
 
 use super::flow::{read_flow, read_info, read_uid, write_flow, write_info, write_uid};
-use super::hello::{Hello, TurnedAway, Welcome, read_slots, write_slots};
+use super::hello::{Hello, MAX_NAME_BYTES, TurnedAway, Welcome, read_slots, write_slots};
 use super::program::{encode_program, read_program};
 use super::refusal::{self, MAX_REASON_BYTES, write_clipped};
 use super::report::{MAX_REPORTS, REPORTS, Report};
 use super::slot::{MAX_IMAGE_WORDS, read_part, read_shape, write_part, write_shape};
-use super::{Frame, encode};
-use crate::bytes::Reader;
+use super::{Frame, OPTIONAL, encode};
+use crate::bytes::{Reader, put_text};
 use crate::list::{read_list, write_list};
 use crate::{DecodeError, EncodeError, List, Out};
 
@@ -29,6 +29,7 @@ const CLOSED: u16 = 0x06;
 const FLOW_STATS: u16 = 0x08;
 const DROPPED: u16 = 0x09;
 const SLOTS: u16 = 0x0a;
+const REQUESTED: u16 = 0x0b | OPTIONAL;
 const WELCOME: u16 = 0x41;
 const TURNED_AWAY: u16 = 0x42;
 const INSTALL: u16 = 0x43;
@@ -78,6 +79,12 @@ pub enum ToAgent<'a> {
     },
     Closed {
         flow: FlowId,
+    },
+    /// The congestion control that a flow's owner asked for by name; it comes before the flow's CREATED.
+    Requested {
+        flow: FlowId,
+        /// At most 63 bytes.
+        name: &'a str,
     },
     /// Programs reported; at most [`MAX_REPORTS`].
     Reports(List<'a, Report<'a>>),
@@ -213,6 +220,7 @@ impl<'a> ToAgent<'a> {
             REFUSED => ToAgent::Refused(refusal::read(r)?),
             CREATED => ToAgent::Created { flow: read_flow(r)?, info: read_info(r)? },
             CLOSED => ToAgent::Closed { flow: read_flow(r)? },
+            REQUESTED => ToAgent::Requested { flow: read_flow(r)?, name: r.text("name", MAX_NAME_BYTES)? },
             FLOW_STATS => {
                 ToAgent::FlowStats { last: r.bool("last")?, flows: read_list(r, "flows", MAX_FLOW_STATS)? }
             }
@@ -242,6 +250,10 @@ impl<'a> ToAgent<'a> {
                 write_info(info, out)
             }),
             ToAgent::Closed { flow } => encode(out, CLOSED, request, |out| write_flow(*flow, out)),
+            ToAgent::Requested { flow, name } => encode(out, REQUESTED, request, |out| {
+                write_flow(*flow, out)?;
+                put_text(out, "name", name, MAX_NAME_BYTES)
+            }),
             ToAgent::Reports(reports) => {
                 encode(out, REPORTS, request, |out| write_list(out, "reports", reports, MAX_REPORTS))
             }
@@ -378,6 +390,7 @@ fn wrong_side(ty: u16, to: &'static str) -> Option<DecodeError> {
         FLOW_STATS => "FLOW_STATS",
         DROPPED => "DROPPED",
         SLOTS => "SLOTS",
+        REQUESTED => "REQUESTED",
         WELCOME => "WELCOME",
         TURNED_AWAY => "TURNED_AWAY",
         INSTALL => "INSTALL",

@@ -32,6 +32,7 @@
 //! 07 REPORTS    report*                            48 GET_FLOWS
 //! 08 FLOW_STATS last u8 | stats*                   both ways
 //! 09 DROPPED    count u64                          81 HEARTBEAT  now_us u64       82 BYE  u8 | text
+//! 800b REQUESTED flow u64 | name text (before the flow's CREATED)
 //! since minor version 1
 //! 01 HELLO      ... | slot*                        41 WELCOME      ... | wake u8 | spin_us u32
 //! 0a SLOTS      slot*                                              | ring_bytes u32 (0: no ring)

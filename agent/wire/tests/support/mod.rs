@@ -195,6 +195,11 @@ pub fn v2_to_agent() -> Vec<(ToAgent<'static>, u32, Vec<u8>)> {
              9210 0a000001 bb01 0a000002 00 00000000",
         ),
         (ToAgent::Closed { flow: FlowId(1) }, 0, "0600 18000000 00000000  0100000000000000"),
+        (
+            ToAgent::Requested { flow: FlowId(1), name: "vegas" },
+            0,
+            "0b80 1f000000 00000000  0100000000000000 0500 7665676173",
+        ),
         (ToAgent::Reports(REPORTS.into()), 0, "0700 12000000 00000000  0000"),
         (ToAgent::Dropped { count: 4 }, 0, "0900 18000000 00000000  0400000000000000"),
         (

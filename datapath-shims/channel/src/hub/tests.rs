@@ -456,6 +456,27 @@ fn a_v2_datapath_from_hello_to_farewell() {
     assert!(said.len() == 5 && said.iter().zip(starts).all(|(m, s)| m.starts_with(s)), "{said:?}");
 }
 
+/// A flow has the name that was said right before its start, and no other one.
+#[test]
+fn the_name_that_a_flow_asks_for_comes_before_its_start() {
+    let mut world = World::new(4);
+    let datapath = world.datapath("dp");
+    send_v2(&datapath, &hello(0..=9), 0);
+    let id = world.joined();
+    let [asks, silent, other] = [1, 2, 3].map(FlowId);
+    send_v2(&datapath, &v2::ToAgent::Requested { flow: asks, name: "vegas" }, 0);
+    send_v2(&datapath, &v2::ToAgent::Created { flow: asks, info: info() }, 0);
+    send_v2(&datapath, &v2::ToAgent::Created { flow: silent, info: info() }, 0);
+    send_v2(&datapath, &v2::ToAgent::Requested { flow: silent, name: "late" }, 0);
+    send_v2(&datapath, &v2::ToAgent::Created { flow: other, info: info() }, 0);
+    world.receive();
+    let peer = world.hub.peer(id).unwrap();
+    assert_eq!([asks, silent, other].map(|flow| peer.requested(flow)), [Some("vegas"), None, None]);
+    send_v2(&datapath, &v2::ToAgent::Closed { flow: asks }, 0);
+    world.receive();
+    assert_eq!(world.hub.peer(id).unwrap().requested(asks), None);
+}
+
 /// A flow that started after the datapath listed its flows is not closed by that older list.
 #[test]
 fn a_flow_that_has_just_started_outlives_events_that_were_dropped() {

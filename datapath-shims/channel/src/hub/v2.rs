@@ -39,6 +39,8 @@ pub(super) struct V2Peer {
     inbox: Inbox,
     programs: Programs<Option<u32>>,
     slots: Slots,
+    /// The name that the owner of a flow asked for, until the flow is announced.
+    requested: Option<(FlowId, Box<str>)>,
     flows: BTreeMap<FlowId, V2Flow>,
     stats: Vec<FlowStats>,
     /// FLOW_STATS so far, until the last one of an answer.
@@ -50,6 +52,8 @@ pub(super) struct V2Peer {
 #[derive(Debug)]
 struct V2Flow {
     info: FlowInfo,
+    /// The name that its owner asked for.
+    requested: Option<Box<str>>,
     /// The program that it was last set to.
     program: Option<ProgramUid>,
     /// Whether `stats` has it.
@@ -58,7 +62,7 @@ struct V2Flow {
 
 impl V2Flow {
     fn new(info: FlowInfo) -> V2Flow {
-        V2Flow { info, program: None, is_sampled: false }
+        V2Flow { info, requested: None, program: None, is_sampled: false }
     }
 
     /// Returns the statistics that are known before the first sample.
@@ -127,6 +131,7 @@ impl V2Peer {
             inbox: Inbox::default(),
             programs,
             slots: Slots::new(hello.slots.iter()),
+            requested: None,
             flows: BTreeMap::new(),
             stats: Vec::new(),
             incoming_stats: Vec::new(),
@@ -180,9 +185,11 @@ impl V2Peer {
 
     fn message(&mut self, request: u32, message: ToAgent<'_>) {
         match message {
+            ToAgent::Requested { flow, name } => self.requested = Some((flow, name.into())),
             ToAgent::Created { flow, info } => {
+                let requested = self.requested.take().filter(|(of, _)| *of == flow).map(|(_, name)| name);
                 if self.flows.len() < self.capabilities.max_flows && !self.flows.contains_key(&flow) {
-                    self.flows.insert(flow, V2Flow::new(info.clone()));
+                    self.flows.insert(flow, V2Flow { requested, ..V2Flow::new(info.clone()) });
                     self.inbox.push(Event::Created { flow, info });
                 }
             }
@@ -385,6 +392,10 @@ impl Datapath for V2Peer {
     }
 
     ccplane_contract::program_commands!();
+
+    fn requested(&self, flow: FlowId) -> Option<&str> {
+        self.flows.get(&flow)?.requested.as_deref()
+    }
 
     fn release(&mut self, flow: FlowId) -> Result<(), DatapathError> {
         let known = self.flows.get_mut(&flow).ok_or(DatapathError::NoFlow(flow))?;

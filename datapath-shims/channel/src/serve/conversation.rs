@@ -449,7 +449,7 @@ impl Conversation {
                     break;
                 }
             }
-            let count = self.encode_events();
+            let count = self.encode_events(datapath);
             if count > 0 && !self.frame.is_empty() && !self.send()? {
                 break;
             }
@@ -466,13 +466,18 @@ impl Conversation {
     }
 
     /// Encodes the first events into one frame, and returns their number. An empty frame means that they cannot be encoded.
-    fn encode_events(&mut self) -> usize {
+    fn encode_events(&mut self, datapath: &dyn Datapath) -> usize {
         self.frame.clear();
         let events = self.events.get(self.sent..).unwrap_or_default();
         let message = match events.first() {
             None => return 0,
             Some(Event::Report { .. }) => return encode_reports(events, &mut self.frame),
-            Some(Event::Created { flow, info }) => ToAgent::Created { flow: *flow, info: info.clone() },
+            Some(Event::Created { flow, info }) => {
+                if let Some(name) = datapath.requested(*flow) {
+                    said(ToAgent::Requested { flow: *flow, name }.encode(0, &mut self.frame));
+                }
+                ToAgent::Created { flow: *flow, info: info.clone() }
+            }
             Some(Event::Closed { flow }) => ToAgent::Closed { flow: *flow },
             Some(Event::Dropped { count }) => ToAgent::Dropped { count: *count },
         };

@@ -93,6 +93,19 @@ fn flows_outlive_their_agent_and_get_the_next() {
     wait_until("no program is left", || counted("programs") == 0);
 }
 
+/// Rules go by the names that sockets ask for, of those under which the module is registered.
+#[test]
+#[ignore = "runs in a machine that has the module"]
+fn rules_go_by_the_name_that_a_socket_asks_for() {
+    let lab = Lab::with("names=ccp_asked");
+    let rule = "[[rule]]\nrequested = \"ccp_asked\"\nalgorithm = \"vegas\"\n";
+    let agent = Agent::with("reno", rule);
+    let (own, asked) = (lab.flow(), lab.flow_under("ccp_asked", "fd00::2"));
+    lists(&own, &["\"reno\"", "\"mode\":\"program\""]);
+    lists(&asked, &["\"vegas\"", "\"mode\":\"program\""]);
+    agent.stop();
+}
+
 /// An agent that hangs loses its flows to the native algorithm, and has them again once it goes on.
 #[test]
 #[ignore = "runs in a machine that has the module"]

@@ -10,17 +10,16 @@ use ccplane_wire::v2::{ByeReason, MAX_FRAME_BYTES, ToDatapath, Wake, Welcome};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-use super::lab::{Lab, Loaded, attach, connected, counted, created, report, unloads, wait_for, wait_until};
+use super::lab::{
+    Lab, Loaded, attach, connected, counted, created, report, stats, times, unloads, wait_for, wait_until,
+};
 
 /// Writes of garbage, and flows opened and closed, of a test run; `make module-test` asks for more.
 const WRITES: u32 = 250;
 const FLOWS: u32 = 500;
+/// Flows that come and go while another one is updated.
+const BESIDE: u32 = 200;
 const FIXED: ProgramUid = ProgramUid(1);
-
-fn times(of_a_run: u32) -> u32 {
-    let factor = std::env::var("CCPLANE_TIMES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    of_a_run * factor
-}
 
 fn device() -> Option<File> {
     let device =
@@ -171,6 +170,41 @@ fn flows_come_and_go_by_the_thousand() {
     wait_until("64 of 80", || counted("flows") == 64 && counted("table_full") >= 16);
     drop(pairs);
     wait_until("none", || counted("flows") == 0);
+}
+
+/// A flow is updated without a pause while others come and go: nobody waits for another's lock for ever.
+#[test]
+#[ignore = "runs in a machine that has the module"]
+fn a_flow_is_updated_while_others_come_and_go() {
+    const MSS: i64 = 1448;
+    let lab = Lab::new();
+    super::lab::up();
+    let mut datapath = lab.attach();
+    let reports = "(def (Report (x 0))) (when (> Micros 20000) (report) (:= Micros 0))";
+    datapath.install(FIXED, &ccplane_program::compile(reports).unwrap()).unwrap();
+    let bulk = lab.flow();
+    let flow = created(&mut datapath, &bulk);
+    datapath.set_program(flow, FIXED, &[]).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let others = std::thread::spawn(move || {
+        for _ in 0..times(BESIDE) {
+            drop((connected(to, "ccplane"), listener.accept().unwrap()));
+        }
+    });
+    let (mut updates, mut events) = (0, Vec::new());
+    while !others.is_finished() {
+        datapath.heartbeat();
+        // One that finds no room is said, and the next one is tried.
+        updates += i64::from(datapath.update(flow, &[(Field::Cwnd, (20 + updates % 8) * MSS)]).is_ok());
+        datapath.poll(usize::MAX, &mut events);
+        events.clear();
+    }
+    others.join().unwrap();
+    assert!(updates > i64::from(times(BESIDE)), "{updates} updates");
+    datapath.update(flow, &[(Field::Cwnd, 30 * MSS)]).unwrap();
+    stats(&mut datapath, flow, |f| f.transport.snd_cwnd == 30);
+    report(&mut datapath, flow, FIXED);
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn in_guest(test: &str, version: &str, of: &[&str], files: &[PathBuf]) {
     let Some(guest) = Guest::with_module(test, version) else { return };
     let this = std::env::current_exe().unwrap();
     let name = this.file_name().unwrap().to_str().unwrap();
-    let times = std::env::var("CCPLANE_TIMES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let times = super::lab::times(1);
     let script = format!(
         "load veth && load tun && load sch_netem && load tcp_diag && CCPLANE_TIMES={times} ./{name} --ignored --test-threads=1 --nocapture {} \
          && ! grep -q ^ccplane /proc/modules",
@@ -44,8 +44,8 @@ fn built(test: &str, name: &str) -> Option<PathBuf> {
 }
 
 /// The portus agents, where `.ci/portus` has built them.
-fn portus(test: &str) -> Option<[PathBuf; 2]> {
-    let built = ["reno", "ccplane-portus-0.9.0"]
+fn portus(test: &str) -> Option<[PathBuf; 4]> {
+    let built = ["reno", "ccplane-portus-0.6.1", "ccplane-portus-0.8.0", "ccplane-portus-0.9.0"]
         .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/portus/bin").join(name));
     if let Some(missing) = built.iter().find(|program| !program.exists()) {
         let missing = missing.display();

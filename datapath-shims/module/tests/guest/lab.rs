@@ -35,6 +35,12 @@ fn must(command: &str) {
     assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
+/// Multiplies a number of a test run by what `make module-test` asks for.
+pub fn times(of_a_run: u32) -> u32 {
+    let factor = std::env::var("CCPLANE_TIMES").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    of_a_run * factor
+}
+
 /// Whether the module could be unloaded.
 pub fn unloads() -> bool {
     Command::new("rmmod").arg("ccplane").output().unwrap().status.success()
@@ -124,10 +130,15 @@ impl Lab {
     }
 
     pub fn flow_to(&self, address: &str) -> Bulk {
+        self.flow_under("ccplane", address)
+    }
+
+    /// Starts a bulk flow whose socket asks for this congestion control.
+    pub fn flow_under(&self, congestion: &str, address: &str) -> Bulk {
         let to: IpAddr = address.parse().unwrap();
         let listener = within(&self.far, || TcpListener::bind((to, 0)).unwrap());
         let to = listener.local_addr().unwrap();
-        let stream = within(&self.near, || connected(to, "ccplane"));
+        let stream = within(&self.near, || connected(to, congestion));
         let (received, _) = listener.accept().unwrap();
         Bulk::between(stream, received)
     }

@@ -62,11 +62,12 @@ fn the_next_agent_takes_flows_over() {
     wait_for(&mut third, "Closed", |e| (*e == Event::Closed { flow }).then_some(()));
 }
 
-/// `ss` and the record of Vegas say what the program decided.
+/// `ss` and the record of Vegas say what the program decided, also a rate beyond 32 bits.
 #[test]
 #[ignore = "runs in a machine that has the module"]
 fn tools_show_what_a_program_decides() {
     const RATE: i64 = 750_000;
+    const FAST: i64 = 1 << 33;
     let lab = Lab::new();
     let bulk = lab.flow();
     let mut datapath = lab.attach();
@@ -87,13 +88,18 @@ fn tools_show_what_a_program_decides() {
     assert!(record.rttcnt >= seq, "{record:?} after report {seq}");
     // The link alone takes five milliseconds.
     assert!(record.minrtt_us >= 5000 && record.rtt_us >= 5000, "{record:?}");
+    datapath.update(flow, &[(Field::Rate, FAST)]).unwrap();
+    wait_until("ss shows all of a fast rate", || {
+        datapath.heartbeat();
+        lab.shown(&bulk).contains(&format!(" pacing_rate {}bps ", 8 * FAST))
+    });
 }
 
 #[test]
 #[ignore = "runs in a machine that has the module"]
 fn parameters_name_the_module_and_bound_its_programs() {
     const DEVICE: &str = "/dev/other";
-    let _module = Loaded::with("name=other programs=2");
+    let _module = Loaded::with("name=other names=asked,spare programs=2");
     super::lab::up();
     assert!(!std::path::Path::new("/dev/ccplane").exists());
     let mut datapath = ModuleDatapath::open(DEVICE.as_ref(), HEARTBEAT_TIMEOUT).unwrap();
@@ -105,12 +111,16 @@ fn parameters_name_the_module_and_bound_its_programs() {
     assert_eq!(install(&mut datapath, 3), Ok(()), "a place was freed");
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let stream = connected(listener.local_addr().unwrap(), "other");
-    let local = stream.local_addr().unwrap();
-    wait_for(&mut datapath, "Created", |e| match e {
-        Event::Created { info, .. } if info.local == local => Some(()),
-        _ => None,
-    });
+    let to = listener.local_addr().unwrap();
+    for (congestion, requested) in [("other", None), ("asked", Some("asked"))] {
+        let stream = connected(to, congestion);
+        let local = stream.local_addr().unwrap();
+        let flow = wait_for(&mut datapath, "Created", |e| match e {
+            Event::Created { flow, info } if info.local == local => Some(*flow),
+            _ => None,
+        });
+        assert_eq!(datapath.requested(flow), requested);
+    }
     // The device is root's alone.
     assert_eq!(std::fs::metadata(DEVICE).unwrap().permissions().mode() & 0o777, 0o600);
     let mut nobody = Command::new("sh");

@@ -1,4 +1,4 @@
-//! A plan of the `ccplane` command: algorithms on the module and simulated, over one emulated link.
+//! The `ccplane` command where the module is: a plan of algorithms on it and simulated, over one emulated link; what `doctor` says.
 
 use std::process::Command;
 
@@ -78,4 +78,23 @@ fn without_the_module_its_contenders_are_left_out() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("nothing is left: the kernel module is not loaded"), "{said}");
+}
+
+/// The module is the datapath for Linux TCP where it is loaded, and only there.
+#[test]
+#[ignore = "runs in a machine that has the module"]
+fn doctor_names_the_module_where_it_is_loaded() {
+    let choice = || -> Value {
+        let output = Command::new("./ccplane").args(["doctor", "--json"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let diagnosis: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}"));
+        diagnosis["tcp"].clone()
+    };
+    let without = choice();
+    assert_ne!(without["datapath"], "module", "{without}");
+    let _module = Loaded::with("");
+    let with = choice();
+    assert_eq!(with["datapath"], "module", "{with}");
+    assert!(with["why"].as_str().unwrap().contains("it is loaded (/dev/ccplane)"), "{with}");
 }
