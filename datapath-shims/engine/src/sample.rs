@@ -47,7 +47,7 @@ impl Sample {
             p.noise.0,
             pair(p.uid, p.buffer),
             pair(p.level as u32, p.level_uid),
-            pair(p.trouble, p.decisions),
+            pair(p.penalty, p.decisions),
             pair(p.saturated, p.clipped),
             p.collapsed.into(),
             p.trips.into(),
@@ -70,7 +70,7 @@ impl Sample {
         ] = words;
         let [.., lost, unacked, faults, reports, noise, by, level, watch, counts, collapsed, trips] = words;
         let ((uid, buffer), (level, level_uid)) = (halves(by), halves(level));
-        let ((trouble, decisions), (saturated, clipped)) = (halves(watch), halves(counts));
+        let ((penalty, decisions), (saturated, clipped)) = (halves(watch), halves(counts));
         Sample {
             mode: mode_of(mode),
             at_us,
@@ -92,7 +92,7 @@ impl Sample {
                 buffer,
                 level: level_of(level),
                 level_uid,
-                trouble,
+                penalty,
                 decisions,
                 saturated,
                 clipped,
@@ -221,7 +221,7 @@ mod tests {
                 buffer: n + 15,
                 level: level_of(n % 3),
                 level_uid: n + 16,
-                trouble: n + 17,
+                penalty: n + 17,
                 decisions: n + 18,
                 saturated: n + 19,
                 clipped: n + 20,

@@ -53,8 +53,8 @@ fn a_flow_is_steered_from_create_to_close() {
 /// CREATE carries the congestion control that a flow's owner asked for, when it starts and when portus comes again.
 #[test]
 fn portus_is_told_what_a_flow_asks_for() {
-    let asks = |heard: Vec<Got>| -> Vec<Option<String>> {
-        let created = heard.into_iter().filter_map(|message| match message {
+    let asks = |received: Vec<Got>| -> Vec<Option<String>> {
+        let created = received.into_iter().filter_map(|message| match message {
             Got::Create { asks, .. } => Some(asks),
             _ => None,
         });
@@ -165,10 +165,10 @@ fn flows_beyond_the_limit_stay_native() {
     let mut world = World::new();
     world.arrive();
     (1..=MAX_FLOWS as u64 + 1).for_each(|flow| world.fake.open(flow, "[2001:db8::1]:443"));
-    let heard = world.turn();
-    assert_eq!(heard.len(), MAX_FLOWS);
+    let received = world.turn();
+    assert_eq!(received.len(), MAX_FLOWS);
     // IPv6 addresses are shown as numbers of a prefix that no host has.
-    let Got::Create { remote, .. } = &heard[0] else { panic!("{heard:?}") };
+    let Got::Create { remote, .. } = &received[0] else { panic!("{received:?}") };
     assert!(remote.starts_with("24") || remote.starts_with("25"), "{remote}");
     let reason = format!("portus has {MAX_FLOWS} flows, the most it is given");
     assert_eq!(world.native(MAX_FLOWS as u64 + 1).unwrap(), reason);
@@ -194,9 +194,9 @@ fn reports_that_portus_does_not_read_are_dropped_and_its_flows_ends_are_not() {
         world.fake.report(1, seq, &[1, 1]);
     }
     world.fake.close(1);
-    let heard = world.turn();
+    let received = world.turn();
     let counters = world.bridge.counters();
     assert!(counters.dropped_reports > 0 && counters.reports + counters.dropped_reports == 1000);
-    assert_eq!(heard.len() as u64, counters.reports + 1);
-    assert_eq!(heard.last(), Some(&Got::Close { sid: 1 }));
+    assert_eq!(received.len() as u64, counters.reports + 1);
+    assert_eq!(received.last(), Some(&Got::Close { sid: 1 }));
 }

@@ -158,13 +158,15 @@ fn a_loop_is_woken_when_its_algorithm_ends() {
 
 #[test]
 fn a_buffer_that_is_too_short_is_an_error_and_not_a_message_cut_off() {
-    let (found, heard) = channel();
+    let (found, received) = channel();
     let algorithm: Arc<dyn Algorithm> = Arc::new(Hosted::new(NAME, move |wire: Wire| {
         let mut buffer = [0; 4];
         found.send(wire.recv(&mut buffer)).map_err(|error| error.to_string())
     }));
     let mut one = Loop::new(&algorithm);
     one.turn();
-    let Err(WireError::TooLong { bytes, room: 4 }) = heard.recv_timeout(PATIENCE).unwrap() else { panic!() };
+    let Err(WireError::TooLong { bytes, room: 4 }) = received.recv_timeout(PATIENCE).unwrap() else {
+        panic!()
+    };
     assert!(bytes > 4 && bytes <= BUFFER);
 }

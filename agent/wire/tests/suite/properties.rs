@@ -126,10 +126,10 @@ prop_compose! {
         level in select(&[Level::Chosen, Level::LastGood, Level::Native][..]),
         rest: [u32; 9],
     ) -> FlowPolicy {
-        let [uid, buffer, level_uid, trouble, decisions, saturated, clipped, collapsed, trips] = rest;
+        let [uid, buffer, level_uid, penalty, decisions, saturated, clipped, collapsed, trips] = rest;
         let noise = Noise(noise);
         FlowPolicy {
-            noise, uid, buffer, level, level_uid, trouble, decisions, saturated, clipped, collapsed, trips,
+            noise, uid, buffer, level, level_uid, penalty, decisions, saturated, clipped, collapsed, trips,
         }
     }
 }

@@ -111,14 +111,14 @@ impl Lab {
     /// Runs until then; what was seen on the way.
     pub fn run_until(&mut self, until_us: u64) -> Seen {
         let (from_us, before) = (self.sim.now_us(), self.counts());
-        let (mut queued, mut looks, mut next_look_us) = (0, 0, from_us);
+        let (mut queued, mut samples, mut next_sample_us) = (0, 0, from_us);
         while self.sim.now_us() < until_us {
-            self.sim.step_to_event(until_us.min(next_look_us + TICK_US));
+            self.sim.step_to_event(until_us.min(next_sample_us + TICK_US));
             let now_us = self.sim.now_us();
-            if now_us >= next_look_us + TICK_US {
+            if now_us >= next_sample_us + TICK_US {
                 queued += self.sim.network().held_packets(0).unwrap();
-                looks += 1;
-                next_look_us = now_us;
+                samples += 1;
+                next_sample_us = now_us;
             }
             drive(&mut self.core, DP, &mut self.sim, now_us);
         }
@@ -135,7 +135,7 @@ impl Lab {
         };
         Seen {
             shares: after.iter().zip(&before).map(share).collect(),
-            queued: queued as f64 / f64::from(looks.max(1)),
+            queued: queued as f64 / f64::from(samples.max(1)),
             lost: after.iter().zip(&before).map(|(a, b)| a.1 - b.1).sum(),
         }
     }

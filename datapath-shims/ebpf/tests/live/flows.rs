@@ -253,12 +253,12 @@ fn a_silent_agent_leaves_flows_to_the_native_algorithm() -> Option<()> {
     let view = read_flows(&lab.options).unwrap();
     assert!(view.silent && view.silence >= lab.options.heartbeat_timeout);
     assert_eq!(view.agent_pid, std::process::id());
-    let heard = mishap(&traffic, "an agent that is heard again");
+    let recovery = mishap(&traffic, "an agent that is heard again");
     // Back: the program resumes from the window that the flow then has.
     let back = stats(&mut datapath, flow, true, |f| f.mode == Mode::Program);
     // With its own window kept, that would be 5. The native algorithm may have halved it meanwhile.
     assert!(2 * back.transport.snd_cwnd >= silent.transport.snd_cwnd, "{back:?}");
-    assert_never_stalled(traffic, &[silence, heard], || datapath.heartbeat());
+    assert_never_stalled(traffic, &[silence, recovery], || datapath.heartbeat());
     datapath.detach().unwrap();
     Some(())
 }

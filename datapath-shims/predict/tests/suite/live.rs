@@ -151,8 +151,8 @@ fn predictors_are_pushed_to_a_running_server_and_weights_are_handed_out() {
             for _ in 0..50 {
                 assert!(ask(0) < 2);
             }
-            let heard = || remote.notice(Duration::from_millis(10));
-            wait_for("weights are handed out", || match heard() {
+            let received = || remote.notice(Duration::from_millis(10));
+            wait_for("weights are handed out", || match received() {
                 Some(Notice::Learned { state, counters }) => {
                     let state = State::parse(&state).unwrap();
                     assert!(state.session.is_none() && counters.right > 0);
@@ -161,7 +161,7 @@ fn predictors_are_pushed_to_a_running_server_and_weights_are_handed_out() {
                 _ => None,
             });
             assert!(remote.push(portfolio(&[3, 3, 3])));
-            wait_for("the new predictors answer", || match heard() {
+            wait_for("the new predictors answer", || match received() {
                 Some(Notice::Pushed { names }) => (names.len() == 3).then_some(()),
                 _ => None,
             });
@@ -171,7 +171,7 @@ fn predictors_are_pushed_to_a_running_server_and_weights_are_handed_out() {
             let other =
                 ccplane_predict::Portfolio::new(vec![("p0".to_owned(), crate::support::ranged(0, 9))]);
             assert!(remote.push(Arc::new(other.unwrap())));
-            wait_for("others are refused", || matches!(heard(), Some(Notice::Refused(_))).then_some(()));
+            wait_for("others are refused", || matches!(received(), Some(Notice::Refused(_))).then_some(()));
             assert_eq!(ask(3), 3);
         });
     }

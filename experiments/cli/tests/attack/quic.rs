@@ -400,7 +400,7 @@ fn shell<'c>(command: &'c mut Command, script: &str) -> &'c mut Command {
 /// Clears a screen, sets a title, in 7 and in 8 bits.
 const ESCAPES: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}2J";
 
-fn obeyed(text: &[u8]) -> bool {
+fn has_control_bytes(text: &[u8]) -> bool {
     String::from_utf8_lossy(text).chars().any(|c| c.is_control() && c != '\n')
 }
 
@@ -425,9 +425,9 @@ fn terminals_obey_no_stranger() {
             text.contains('\n').then(|| text[from..from + end].to_owned())
         });
         let got = home.run(&["quic", "get", &address, &name, "--insecure", "-o", "-"]);
-        assert!(!got.status.success() && !obeyed(&got.stderr), "{:?}", stderr(&got));
+        assert!(!got.status.success() && !has_control_bytes(&got.stderr), "{:?}", stderr(&got));
         wait_for("the request is said", || said().contains("owned").then_some(()));
-        assert!(!obeyed(&fs::read(&out).unwrap()), "{:?}", said());
+        assert!(!has_control_bytes(&fs::read(&out).unwrap()), "{:?}", said());
         let mut child = child;
         child.kill().unwrap();
         child.wait().unwrap();
@@ -457,7 +457,7 @@ fn terminals_obey_no_stranger() {
             });
             let got = home.run(&["quic", "get", &address, "file", "--insecure", "-o", "-"]);
             ended.store(true, Relaxed);
-            assert!(stderr(&got).contains("owned") && !obeyed(&got.stderr), "{:?}", stderr(&got));
+            assert!(stderr(&got).contains("owned") && !has_control_bytes(&got.stderr), "{:?}", stderr(&got));
         });
     }
 }
@@ -509,7 +509,7 @@ impl SlowReaders {
 fn slow_readers_do_not_take_the_memory() {
     const MIB: u64 = 1 << 20;
     /// Looks in a row without growth after which no more comes.
-    const STEADY_LOOKS: u32 = 100;
+    const STEADY_SAMPLES: u32 = 100;
     let readers: usize = attack_scale(120, 1000);
     let memory = readers as u64 * MIB / 2;
     let home = Home::new("");
@@ -532,7 +532,7 @@ fn slow_readers_do_not_take_the_memory() {
             steady = if now > held { 0 } else { steady + 1 };
             held = held.max(now);
             assert!(held < memory, "{crowd}: {} MiB of {} MiB", held / MIB, memory / MIB);
-            (steady >= STEADY_LOOKS).then_some(())
+            (steady >= STEADY_SAMPLES).then_some(())
         });
         // The server still drains connections of those who left, and may have as many from this network as it takes.
         let got = wait_for("a file beside them", || {

@@ -1,6 +1,6 @@
 //! `(policy slot)`: which snapshot decides, how the action is applied, when a flow falls back.
 
-use ccplane_infer::image::{self, TROUBLE_UP, feature, map};
+use ccplane_infer::image::{self, PENALTY_UP, feature, map};
 use ccplane_infer::{
     BUFFERS, Bits, Control, FlowPolicy, Knobs, Level, Model, NOISE_DEVIATION, Prepared, Shape, Slot, Verdict,
     lanes,
@@ -9,7 +9,7 @@ use ccplane_infer::{
 const BOUND_Q16: i64 = 1 << 16;
 const MIN: i64 = 1_000;
 const MAX: i64 = 1_000_000;
-const TRIP: u32 = 4 * TROUBLE_UP;
+const TRIP: u32 = 4 * PENALTY_UP;
 
 fn shape() -> Shape {
     Shape::new(Bits::W8, &[1, 1]).unwrap()
@@ -188,16 +188,16 @@ fn a_pinned_flow_keeps_its_deployment_while_a_buffer_holds_it() {
 }
 
 #[test]
-fn a_flow_in_trouble_falls_back_to_the_last_good_one_then_to_the_native_algorithm() {
+fn a_flow_with_penalties_falls_back_to_the_last_good_one_then_to_the_native_algorithm() {
     let held = Held::new(|_| {});
     let control = Control { last_good: Some(1), ..ACTIVE };
     let mut flow = FlowPolicy::default();
     for _ in 0..3 {
         assert_eq!(held.uid(control, &mut flow, 1, BAD), Some(1));
     }
-    assert_eq!((flow.level, flow.trouble, flow.saturated), (Level::Chosen, 3 * TROUBLE_UP, 3));
+    assert_eq!((flow.level, flow.penalty, flow.saturated), (Level::Chosen, 3 * PENALTY_UP, 3));
     assert_eq!(held.uid(control, &mut flow, 1, BAD), Some(1));
-    assert_eq!((flow.level, flow.level_uid, flow.trouble, flow.trips), (Level::LastGood, 1, 0, 1));
+    assert_eq!((flow.level, flow.level_uid, flow.penalty, flow.trips), (Level::LastGood, 1, 0, 1));
     for _ in 0..4 {
         assert_eq!(held.uid(control, &mut flow, 1, BAD), Some(2), "by the last good one");
     }
@@ -206,7 +206,7 @@ fn a_flow_in_trouble_falls_back_to_the_last_good_one_then_to_the_native_algorith
     assert_eq!(held.uid(control, &mut flow, 1, GOOD), None, "it stays there");
     let push = Control { active: Some(2), last_good: Some(0), ..Control::EMPTY };
     assert_eq!(held.uid(push, &mut flow, 1, GOOD), Some(3), "a new deployment starts over");
-    assert_eq!((flow.level, flow.trouble), (Level::Chosen, 0));
+    assert_eq!((flow.level, flow.penalty), (Level::Chosen, 0));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_canarys_flow_falls_back_to_the_active_snapshot() {
         for _ in 0..4 {
             assert_eq!(held.uid(canary, &mut flow, 1, BAD), Some(1));
         }
-        assert_eq!(held.uid(canary, &mut flow, 1, GOOD), None, "trouble with both");
+        assert_eq!(held.uid(canary, &mut flow, 1, GOOD), None, "both are penalised");
         assert_eq!(flow.level, Level::Native);
     }
 }
@@ -250,14 +250,14 @@ fn without_another_last_good_one_a_trip_leads_to_the_native_algorithm() {
 }
 
 #[test]
-fn good_decisions_take_trouble_away() {
+fn good_decisions_lower_the_penalty() {
     let held = Held::new(|_| {});
     let mut flow = FlowPolicy::default();
     // One bad decision in five: as much comes as goes.
     for n in 0..1_000 {
         held.uid(ACTIVE, &mut flow, 1, if n % 5 == 0 { BAD } else { GOOD });
     }
-    assert_eq!((flow.level, flow.trouble, flow.trips), (Level::Chosen, 0, 0));
+    assert_eq!((flow.level, flow.penalty, flow.trips), (Level::Chosen, 0, 0));
     for n in 0..100 {
         held.uid(ACTIVE, &mut flow, 1, if n % 4 == 0 { BAD } else { GOOD });
     }
@@ -271,25 +271,25 @@ fn good_decisions_take_trouble_away() {
 }
 
 #[test]
-fn clipped_inputs_and_collapsed_knobs_are_trouble() {
+fn clipped_inputs_and_collapsed_knobs_are_penalised() {
     let held = Held::new(|words| image::set_u32(words, image::ACTION_BOUND_Q16, 4 << 16));
     let mut flow = FlowPolicy::default();
     held.uid(ACTIVE, &mut flow, 1, 301);
-    assert_eq!((flow.clipped, flow.saturated, flow.collapsed, flow.trouble), (1, 0, 0, TROUBLE_UP));
+    assert_eq!((flow.clipped, flow.saturated, flow.collapsed, flow.penalty), (1, 0, 0, PENALTY_UP));
     let lenient = Held::new(|words| {
         image::set_u32(words, image::ACTION_BOUND_Q16, 4 << 16);
         image::set_u32(words, image::CLIP_LIMIT, 1);
     });
     let mut flow = FlowPolicy::default();
     lenient.uid(ACTIVE, &mut flow, 1, 301);
-    assert_eq!((flow.clipped, flow.trouble), (0, 0));
+    assert_eq!((flow.clipped, flow.penalty), (0, 0));
     let mut rate = knobs(MIN);
     held.decide(ACTIVE, &mut flow, 1, -GOOD, &mut rate);
-    assert_eq!((rate.rate_bytes_per_s, flow.collapsed, flow.trouble), (MIN, 1, TROUBLE_UP));
+    assert_eq!((rate.rate_bytes_per_s, flow.collapsed, flow.penalty), (MIN, 1, PENALTY_UP));
 }
 
 #[test]
-fn exploring_beyond_the_bound_is_no_trouble() {
+fn exploring_beyond_the_bound_is_not_penalised() {
     let explores = |bound: i64| {
         Held::new(move |words| {
             image::set_u32(words, image::ACTION_BOUND_Q16, bound as u32);
@@ -310,11 +310,11 @@ fn exploring_beyond_the_bound_is_no_trouble() {
             && found.contains(&BOUND_Q16)
             && found.contains(&-BOUND_Q16)
     );
-    assert_eq!((flow.saturated, flow.trouble, flow.trips), (0, 0, 0));
+    assert_eq!((flow.saturated, flow.penalty, flow.trips), (0, 0, 0));
     // The network's own action counts, wherever noise takes it.
     let mut flow = FlowPolicy::default();
     held.uid(ACTIVE, &mut flow, 7, BAD);
-    assert_eq!((flow.saturated, flow.trouble), (1, TROUBLE_UP));
+    assert_eq!((flow.saturated, flow.penalty), (1, PENALTY_UP));
 }
 
 #[test]

@@ -179,13 +179,13 @@ impl World {
             self.bridge.event(&mut self.core, event);
         }
         drive(&mut self.core, DP, &mut self.fake, 1);
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         while let Some(datagram) = self.bridge.outgoing() {
             assert!(datagram.len() <= v1::MAX_PORTUS_DATAGRAM_BYTES);
-            heard.extend(ToAgent::parse_all(datagram).map(|message| got(message.unwrap())));
+            received.extend(ToAgent::parse_all(datagram).map(|message| got(message.unwrap())));
             self.bridge.sent();
         }
-        for message in &heard {
+        for message in &received {
             match message {
                 Got::Ready => {}
                 Got::Create { sid, mss_bytes, .. } => {
@@ -199,7 +199,7 @@ impl World {
             }
         }
         assert!(self.open.len() <= MAX_FLOWS);
-        heard
+        received
     }
 
     /// Portus sends a datagram.

@@ -99,7 +99,7 @@ pub fn deciding() -> FlowStats {
         buffer: 4,
         level: Level::LastGood,
         level_uid: 5,
-        trouble: 6,
+        penalty: 6,
         decisions: 7,
         saturated: 8,
         clipped: 9,
