@@ -88,6 +88,7 @@ pub struct ProgramUid(pub u32);
 pub struct SnapshotUid(pub u32);
 
 /// The part that a pushed snapshot plays in its slot.
+// Exhaustive: a new one has to be handled by every datapath, message and trace, which the compiler names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// All flows of the slot. What was active becomes the last good one; a canary is dropped.
@@ -119,6 +120,7 @@ pub struct SlotStats {
 }
 
 /// A value of a flow that the agent may set from outside.
+// Exhaustive: a new one has to be handled by every datapath, message and trace, which the compiler names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Field {
     /// A control register of the flow's program.
@@ -159,6 +161,7 @@ impl Capabilities {
 }
 
 /// How a flow is steered at the moment.
+// Exhaustive: a new one has to be handled by every datapath, message and trace, which the compiler names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     Program,
@@ -244,6 +247,7 @@ impl FlowStats {
 pub type Values = SmallVec<[i64; 8]>;
 
 /// An event in a datapath.
+// Exhaustive: a new one has to be handled by every datapath, message and trace, which the compiler names.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     /// A flow started (or was adopted, or was found running after the agent restarted).
@@ -273,6 +277,7 @@ pub enum Event {
 
 /// Why a datapath refused a command.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DatapathError {
     /// The program uses something that this datapath cannot run.
     #[error("this datapath cannot run {feature}")]
