@@ -32,16 +32,17 @@ mod pairing;
 pub mod registry;
 pub mod slots;
 pub mod suite;
+mod transport;
 
 pub use fields::{MSS_REGISTER, apply_fields, check_fields, mss_register};
 pub use forward::Forward;
 pub use pairing::{PAIRED_BYTES_PER_S, PAIRED_QUEUE_SEGMENTS};
 pub use slots::SlotTable;
+pub use transport::{INFINITE_SSTHRESH, KnownStats, StatInfo, TransportStats};
 
 use ccplane_infer::image::NAME_WORDS;
 use ccplane_infer::{FlowPolicy, Shape};
 use ccplane_program::ir::{Hook, Program, RegId};
-use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::net::SocketAddr;
 
@@ -187,52 +188,6 @@ pub struct FlowStats {
     pub policy: Option<FlowPolicy>,
     /// The datapath's clock at the sample, microseconds.
     pub sampled_at_us: u64,
-}
-
-/// Linux's slow start threshold before the first one is set (`TCP_INFINITE_SSTHRESH`), packets.
-pub const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
-
-/// Transport statistics of a flow, named as in `tcp_info`; shared by samples, metrics, the control socket and algorithms.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct TransportStats {
-    /// Congestion window, packets.
-    pub snd_cwnd: u32,
-    /// Slow start threshold, packets; `None` before the first one is set.
-    pub snd_ssthresh: Option<u32>,
-    /// Maximum segment size, bytes.
-    pub mss_bytes: u32,
-    /// Smoothed round-trip time, microseconds; 0 before the first sample.
-    pub srtt_us: u32,
-    /// Smallest round-trip time, microseconds; 0 before the first sample.
-    pub min_rtt_us: u32,
-    /// Pacing rate in force, bytes per second.
-    pub pacing_rate: u64,
-    /// Bytes acknowledged since the flow started.
-    pub bytes_acked: u64,
-    /// Packets delivered since the flow started.
-    pub delivered: u64,
-    /// Packets marked lost since the flow started.
-    pub lost: u64,
-    /// Packets in flight, as far as the sender knows.
-    pub unacked: u32,
-    /// Saturations and divisions by zero in its programs.
-    pub faults: u64,
-    /// Reports that its programs have sent.
-    pub reports: u64,
-}
-
-impl TransportStats {
-    /// Returns a slow start threshold, packets; `None` where it is infinite, because none was set.
-    pub fn ssthresh(packets: u64) -> Option<u32> {
-        u32::try_from(packets).ok().filter(|packets| *packets < INFINITE_SSTHRESH)
-    }
-}
-
-impl TransportStats {
-    /// Returns the statistics of a flow that has sent nothing, with its window in packets of `mss_bytes`.
-    pub fn new(mss_bytes: u32, snd_cwnd: u32) -> TransportStats {
-        TransportStats { mss_bytes, snd_cwnd, ..TransportStats::default() }
-    }
 }
 
 impl FlowStats {
